@@ -1,0 +1,68 @@
+# Language level, warnings, optimisation, sanitizers; and ccache and a fast linker when found.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+# The static libraries may end up inside somebody's shared one.
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+# A newer compiler has new warnings; they must not stop a user's build. So warnings are errors only
+# with the compiler that the tests are run with.
+set(werror_default OFF)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION MATCHES "^12[.]")
+  set(werror_default ${PROJECT_IS_TOP_LEVEL})
+endif()
+option(SHALE_WERROR "Treat warnings as errors" ${werror_default})
+option(SHALE_CCACHE "Compile through ccache when it is found" ON)
+option(SHALE_FAST_LINKER "Link with mold or lld when found" ON)
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+# -O2 here; the kernels ask for -O3 themselves. Never -ffast-math, never -march=native: results are
+# compared bit by bit between runs, and one binary serves every x86-64 (SIMD picks at run time).
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g -D_GLIBCXX_ASSERTIONS")
+# -O1 keeps sanitized tests bearable, -g1 is enough for stack traces.
+set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS")
+
+# fp-contract: an FMA appears only where the code says so, or bits would depend on the compiler.
+add_compile_options(
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off> $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno>)
+foreach(warning IN ITEMS -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:${warning}>)
+endforeach()
+if(SHALE_WERROR)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
+
+if(SHALE_SANITIZE)
+  add_compile_options(-fsanitize=${SHALE_SANITIZE})
+  add_link_options(-fsanitize=${SHALE_SANITIZE})
+  if(SHALE_SANITIZE MATCHES "undefined")
+    # Otherwise a finding is printed and the test passes.
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+endif()
+
+if(SHALE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  find_program(SHALE_CCACHE_PROGRAM ccache)
+  mark_as_advanced(SHALE_CCACHE_PROGRAM)
+  if(SHALE_CCACHE_PROGRAM)
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${SHALE_CCACHE_PROGRAM})
+  endif()
+endif()
+
+if(SHALE_FAST_LINKER)
+  include(CheckLinkerFlag)
+  check_linker_flag(CXX -fuse-ld=mold SHALE_HAVE_MOLD)
+  if(SHALE_HAVE_MOLD)
+    add_link_options(-fuse-ld=mold)
+  else()
+    check_linker_flag(CXX -fuse-ld=lld SHALE_HAVE_LLD)
+    if(SHALE_HAVE_LLD)
+      add_link_options(-fuse-ld=lld)
+    endif()
+  endif()
+endif()

@@ -1,0 +1,54 @@
+# cmake -DSCRATCH=<folder> -P layering_can_fail.cmake: shows on small trees that the layering check
+# finds what it should, at the right line, and accepts what it should.
+
+# check(<what> <expected output, a regex, or OK> FILE <path> <content> [FILE <path> <content> ...])
+function(check what expected)
+  file(REMOVE_RECURSE ${SCRATCH})
+  list(LENGTH ARGN count)
+  set(i 0)
+  while(i LESS count)
+    math(EXPR path_index "${i} + 1")
+    math(EXPR content_index "${i} + 2")
+    list(GET ARGN ${path_index} path)
+    list(GET ARGN ${content_index} content)
+    file(WRITE ${SCRATCH}/${path} "${content}")
+    math(EXPR i "${i} + 3")
+  endwhile()
+
+  execute_process(
+    COMMAND ${CMAKE_COMMAND} -DROOT=${SCRATCH} -P ${CMAKE_CURRENT_LIST_DIR}/layering.cmake
+    RESULT_VARIABLE result
+    OUTPUT_VARIABLE output
+    ERROR_VARIABLE output)
+  if(expected STREQUAL "OK")
+    if(NOT result EQUAL 0)
+      message(SEND_ERROR "${what}: expected to pass, got:\n${output}")
+    endif()
+  elseif(result EQUAL 0 OR NOT output MATCHES "${expected}")
+    message(SEND_ERROR "${what}: expected to fail with '${expected}', got ${result}:\n${output}")
+  endif()
+  file(REMOVE_RECURSE ${SCRATCH})
+endfunction()
+
+check("downward includes" OK
+  FILE kernels/norm.h "#include \"runtime/base/view.h\"\n#include <vector>\n"
+  FILE models/gpt2.cpp "#include \"comm/world.h\"\n#include \"gpt2.h\"\n")
+check("kernels include a Tensor" "kernels/cpu/norm.cpp:3: kernels includes runtime/tensor/tensor.h"
+  FILE kernels/cpu/norm.cpp "// A norm\n\n#include \"runtime/tensor/tensor.h\"\n")
+check("base includes kernels" "runtime/base/exec.h:1: base includes kernels/norm.h"
+  FILE runtime/base/exec.h "#include \"kernels/norm.h\"\n")
+check("runtime includes comm" "runtime/nn/linear.cpp:2: runtime includes comm/world.h"
+  FILE runtime/nn/linear.cpp "#include <vector>\n  #  include \"comm/world.h\"  // why\n")
+check("installed spelling" "comm/world.h:1: comm includes models/gpt2.h"
+  FILE comm/world.h "#include <shale/models/gpt2.h>\n")
+check("relative path" "kernels/norm.h:1: kernels includes comm/world.h"
+  FILE kernels/norm.h "#include \"../comm/world.h\"\n"
+  FILE comm/world.h "#include <vector>\n")
+check("models include a test" "models/gpt2.cpp:1: models includes test/support/ref.h"
+  FILE models/gpt2.cpp "#include \"test/support/ref.h\"\n")
+check("third-party header in an installed one" "comm/world.h:1: an installed header includes"
+  FILE comm/world.h "#include <mpi.h>\n")
+check("third-party header in internal ones" OK
+  FILE comm/mpi_internal.h "#include <mpi.h>\n"
+  FILE kernels/cpu/simd.h "#include <hwy/highway.h>\n")
+check("empty tree" "nothing was checked" FILE README.md "Shale\n")
