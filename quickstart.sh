@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Trains a small GPT on two ranks, from nothing: installs what is missing, builds the training
+# program, trains on the C++ standard library's headers (real text that every machine with a
+# compiler has) and prints a sample of what the model writes.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+usage() {
+  cat <<'USAGE'
+Usage: ./quickstart.sh [--help] [TRAIN_LM_FLAG...]
+
+Flags for train_lm are added to the ones used here, and win: ./quickstart.sh --steps 50
+The result is in out/quickstart/; every run starts afresh.
+USAGE
+}
+
+case "${1:-}" in
+  -h | --help) usage; exit 0 ;;
+esac
+
+# ==== The training run. ====
+train_flags=(
+  --model nano
+  --steps 300
+  --sample-tokens 300
+)
+# ===========================
+
+ranks=2
+out=out/quickstart
+
+phase_names=()
+phase_seconds=()
+# phase NAME COMMAND...: runs it and keeps its time.
+phase() {
+  local name=$1 start=$SECONDS
+  shift
+  echo "==== $name"
+  "$@"
+  phase_names+=("$name")
+  phase_seconds+=($((SECONDS - start)))
+}
+
+configure() {
+  # The next `cmake --preset release` turns tests and benchmarks on again.
+  cmake --preset release -DSHALE_BUILD_TESTS=OFF -DSHALE_BUILD_BENCH=OFF
+}
+
+build() { cmake --build --preset release --target train_lm; }
+
+train() {
+  local threads=$(($(nproc) / ranks)) headers
+  if [[ $threads -lt 1 ]]; then threads=1; fi
+
+  # -H prints the headers as they are opened; the one at depth one tells the folder.
+  headers=$(printf '#include <vector>\n' | g++ -x c++ -fsyntax-only -H - 2>&1 |
+    sed -n 's|^\. \(/.*\)/vector$|\1|p')
+  if [[ ! -d $headers ]]; then
+    echo "quickstart.sh: g++ does not say where its headers are" >&2
+    return 66
+  fi
+
+  if [[ $(id -u) -eq 0 ]]; then
+    # Root is what a container runs as; Open MPI wants it said twice.
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  fi
+  rm -rf "$out"
+  mpirun -np "$ranks" --oversubscribe --bind-to none \
+    build/release/bin/train_lm --data "$headers" --out "$out" --threads "$threads" \
+    "${train_flags[@]}" "$@" </dev/null
+}
+
+phase "packages" third_party/bootstrap.sh --minimal
+phase "configure" configure
+phase "build" build
+phase "train" train "$@"
+
+echo "==== done in $SECONDS s"
+for i in "${!phase_names[@]}"; do
+  printf '%-10s %4d s\n' "${phase_names[i]}" "${phase_seconds[i]}"
+done

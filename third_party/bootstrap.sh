@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Installs the distribution packages that Shale is built with and that this machine lacks.
+set -euo pipefail
+
+usage() {
+  cat <<'USAGE'
+Usage: third_party/bootstrap.sh [--minimal] [--list] [--help]
+
+Installs, with apt-get, the packages that are missing. Needs root, or sudo, only if some are.
+
+  --minimal   only what building and running the training programs needs
+  --list      print the packages, one a line, and change nothing
+USAGE
+}
+
+# Compiler and build, MPI, then the libraries in the order of third-party use: GEMM, SIMD, log,
+# command line, JSON.
+packages=(
+  g++ cmake ninja-build
+  libopenmpi-dev openmpi-bin
+  libdnnl-dev libhwy-dev libspdlog-dev libcli11-dev nlohmann-json3-dev
+)
+# For tests, benchmarks and development.
+development_packages=(git catch2 libbenchmark-dev)
+
+minimal=false
+list=false
+for argument in "$@"; do
+  case "$argument" in
+    --minimal) minimal=true ;;
+    --list) list=true ;;
+    -h | --help) usage; exit 0 ;;
+    *) echo "bootstrap.sh: unknown argument '$argument'" >&2; usage >&2; exit 64 ;;
+  esac
+done
+if ! $minimal; then packages+=("${development_packages[@]}"); fi
+if $list; then printf '%s\n' "${packages[@]}"; exit 0; fi
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  echo "bootstrap.sh: this is not a Debian-like system; install by hand what Debian calls:" \
+    "${packages[*]}" >&2
+  exit 69
+fi
+
+# dpkg-query fails when it does not know one of the names; what it knows, it still prints.
+installed=$(dpkg-query --show --showformat='${Package} ${db:Status-Status}\n' \
+  "${packages[@]}" 2>/dev/null | sed -n 's/ installed$//p' || true)
+missing=()
+for package in "${packages[@]}"; do
+  if ! grep -qxF -- "$package" <<<"$installed"; then missing+=("$package"); fi
+done
+if [[ ${#missing[@]} -eq 0 ]]; then exit 0; fi
+
+echo "bootstrap.sh: installing ${missing[*]}"
+as_root=()
+if [[ $(id -u) -ne 0 ]]; then
+  if ! command -v sudo >/dev/null; then
+    echo "bootstrap.sh: not root, and there is no sudo; run as root: apt-get install" \
+      "${missing[*]}" >&2
+    exit 69
+  fi
+  as_root=(sudo)
+fi
+export DEBIAN_FRONTEND=noninteractive
+# sudo drops the environment, hence env.
+apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0)
+"${apt[@]}" update </dev/null
+"${apt[@]}" install --no-install-recommends -o DPkg::Lock::Timeout=120 "${missing[@]}" </dev/null
