@@ -1,0 +1,37 @@
+#pragma once
+
+#include "kernels/slot.h"
+#include "runtime/base/view.h"
+
+namespace shale::kernels {
+
+// Scaled dot-product attention, computed tile by tile with an online softmax (arXiv:2205.14135,
+// arXiv:2307.08691): the T×T matrix never exists.
+//   out = softmax(scale * q k^T + mask) v
+// Views of any strides but the last, which is 1: q, k, v may be slices of one [B, T, 3, H, D]
+// tensor. Heads of q may outnumber those of k and v by a whole factor (grouped-query attention).
+// The causal mask aligns at the bottom right: query i sees keys j <= i + Tk - Tq. A query that sees
+// no key gets out = 0 and lse = -inf. dtypes: f32, bf16 or f16, alike; accumulation in f32.
+struct AttentionFwdArgs {
+  View q;    // [B, Tq, H, D]
+  View k;    // [B, Tk, Hkv, D]
+  View v;    // [B, Tk, Hkv, D]
+  View out;  // [B, Tq, H, D]
+  View lse;  // [B, H, Tq] f32: log of the sum of exp(scale * scores)
+  float scale = 0;
+  bool causal = false;
+};
+
+// dq, dk, dv are written, not added to; they may be slices of one tensor too.
+struct AttentionBwdArgs {
+  View q, k, v, out, lse;  // as in forward
+  View dout;               // like out
+  View dq, dk, dv;         // like q, k, v
+  float scale = 0;
+  bool causal = false;
+};
+
+inline Slot<AttentionFwdArgs> attention_fwd{"attention_fwd"};
+inline Slot<AttentionBwdArgs> attention_bwd{"attention_bwd"};
+
+}  // namespace shale::kernels

@@ -1,0 +1,64 @@
+#pragma once
+
+#include "kernels/slot.h"
+#include "runtime/base/view.h"
+
+namespace shale::kernels {
+
+// y = alpha * a + beta * b, elementwise; y may be a or b. Contiguous views of one size; each of a, b
+// and y may be f32, bf16 or f16. Computed in f32, rounded once.
+struct AxpbyArgs {
+  View a;
+  View b;  // optional: y = alpha * a, which is also how dtypes are cast
+  View y;
+  float alpha = 1;
+  float beta = 1;
+};
+
+// y = a * b
+struct MulArgs {
+  View a, b, y;
+};
+
+struct FillArgs {
+  View y;  // any dtype, contiguous
+  double value = 0;
+};
+
+// Copies between views of the same shape and dtype, any strides.
+struct CopyArgs {
+  View x;
+  View y;
+};
+
+// GELU (arXiv:1606.08415). exact: 0.5 x (1 + erf(x / sqrt 2)); else the tanh form.
+struct GeluFwdArgs {
+  View x, y;
+  bool exact = false;
+};
+struct GeluBwdArgs {
+  View x, dy, dx;
+  bool exact = false;
+};
+
+// y = x * keep / (1 - p) (+ residual). The mask is a function of (seed, step, site, global sample,
+// element of the sample), so it does not depend on ranks or micro-batches and backward makes it
+// again: Philox with key rng_key(seed, kDropout) and counter (element / 4, site, sample, step),
+// word element % 4; an element is kept when uniform_f32(word) >= p.
+struct DropoutArgs {
+  View x;         // [samples, ...] contiguous
+  View residual;  // like x; optional
+  View y;         // like x; may be x
+  float p = 0;
+  uint32_t site = 0;
+};
+
+inline Slot<AxpbyArgs> axpby{"axpby"};
+inline Slot<MulArgs> mul{"mul"};
+inline Slot<FillArgs> fill{"fill"};
+inline Slot<CopyArgs> copy{"copy"};
+inline Slot<GeluFwdArgs> gelu_fwd{"gelu_fwd"};
+inline Slot<GeluBwdArgs> gelu_bwd{"gelu_bwd"};
+inline Slot<DropoutArgs> dropout{"dropout"};
+
+}  // namespace shale::kernels

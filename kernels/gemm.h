@@ -1,0 +1,38 @@
+#pragma once
+
+#include "kernels/slot.h"
+#include "runtime/base/view.h"
+
+namespace shale::kernels {
+
+// What happens to a product on its way to memory, while it is still in registers or cache.
+// Tanh and erf name the two forms of GELU (arXiv:1606.08415, section 2).
+enum class Epilogue : uint8_t {
+  kNone,
+  kGeluTanh,   // aux = a·b + bias; c = gelu(aux)
+  kGeluErf,
+  kDGeluTanh,  // c = (a·b) * gelu'(aux)
+  kDGeluErf,
+};
+
+// c = epilogue(a·b + bias) + residual, or c += a·b with `accumulate`.
+// One of a's two strides is 1, one of b's too (a transposed operand is a view with its strides
+// swapped); c, aux and residual are row-major with any row stride.
+// dtypes: a and b alike, f32 or bf16 (f16); c like a or f32. Products are accumulated in f32.
+// The bits of c do not depend on the number of threads.
+struct GemmArgs {
+  View a;                   // [M, K]
+  View b;                   // [K, N]
+  View c;                   // [M, N]
+  bool accumulate = false;  // without epilogue and residual only
+  View bias;                // [N], like a; optional
+  Epilogue epilogue = Epilogue::kNone;
+  View aux;        // [M, N], like a: the pre-activation, written by kGelu*, read by kDGelu*
+  View residual;   // [M, N], like c: added last; optional
+  View bias_grad;  // [N] f32: column sums of the final c, with kDGelu* only; optional
+  bool accumulate_bias_grad = false;
+};
+
+inline Slot<GemmArgs> gemm{"gemm"};
+
+}  // namespace shale::kernels

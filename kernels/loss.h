@@ -1,0 +1,25 @@
+#pragma once
+
+#include "kernels/slot.h"
+#include "runtime/base/view.h"
+
+namespace shale::kernels {
+
+// Softmax cross-entropy over the first `vocab` columns of a padded row, with its gradient written
+// over the logits in the same pass:
+//   loss[r] = log(sum_j exp(logits[r, j])) - logits[r, target[r]]
+//   logits[r, j] = (softmax(logits[r])[j] - [j == target[r]]) * exec.step->grad_scale
+// Padding columns get gradient 0. Rows whose target is kIgnoreTarget have loss 0 and gradient 0.
+inline constexpr int32_t kIgnoreTarget = -1;
+
+struct CrossEntropyArgs {
+  View logits;             // [rows, padded vocabulary] f32, bf16 or f16; overwritten if write_grad
+  View targets;            // [rows] i32, in [0, vocab) or kIgnoreTarget
+  View losses;             // [rows] f32
+  int64_t vocab = 0;       // columns that count
+  bool write_grad = true;  // false: logits stay as they are
+};
+
+inline Slot<CrossEntropyArgs> cross_entropy{"cross_entropy"};
+
+}  // namespace shale::kernels

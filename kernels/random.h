@@ -1,0 +1,24 @@
+#pragma once
+
+#include "kernels/slot.h"
+#include "runtime/base/rng.h"
+#include "runtime/base/view.h"
+
+namespace shale::kernels {
+
+// y[i] = mean + std * normal(seed, stream, first + i): element e is made from Philox with key
+// rng_key(seed, kInit) and counter (e / 4 low, e / 4 high, stream low, stream high): words 0 and 1
+// give elements 0 and 1 of the group by Box-Muller, words 2 and 3 elements 2 and 3. The value of an
+// element does not depend on which range is filled, so shards are initialised alone.
+struct RandomNormalArgs {
+  View y;  // contiguous f32, bf16 or f16
+  uint64_t seed = 0;
+  uint64_t stream = 0;  // hash_name of the parameter
+  int64_t first = 0;    // index of y[0] in the whole parameter
+  float mean = 0;
+  float std = 1;
+};
+
+inline Slot<RandomNormalArgs> random_normal{"random_normal"};
+
+}  // namespace shale::kernels

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "kernels/fixed_sum.h"
+#include "kernels/slot.h"
+#include "runtime/base/view.h"
+
+namespace shale::kernels {
+
+// y[c] = sum over rows of x[r, c], in f32 (bias gradients).
+struct ColumnSumArgs {
+  View x;  // [rows, C] f32, bf16 or f16; rows contiguous, any row stride
+  View y;  // [C] f32
+  bool accumulate = false;
+};
+
+// y = scale * sum of x, added in f64 by a binary tree over the elements.
+struct SumArgs {
+  View x;  // contiguous, f32
+  View y;  // scalar f32
+  double scale = 1;
+};
+
+// Adds the sum of squares of a gradient buffer to *sum: f64 sums over aligned blocks of
+// kNormBlock elements, in fixed lane order, added in an order-free way. The result is therefore the same
+// however the buffer is cut at multiples of kNormBlock.
+inline constexpr int64_t kNormBlock = 1024;
+struct SumSquaresArgs {
+  View x;  // contiguous f32 or bf16; the last block may be short
+  FixedSum* sum = nullptr;  // device memory
+};
+
+// From the sum over all ranks: step->grad_norm = sqrt(sum) / loss_scale, step->non_finite, and
+// step->clip_factor = min(1, max_norm / (grad_norm + 1e-6)) / loss_scale. max_norm 0: no clipping.
+struct ClipFactorArgs {
+  const FixedSum* sum = nullptr;
+  float max_norm = 0;
+};
+
+inline Slot<ColumnSumArgs> column_sum{"column_sum"};
+inline Slot<SumArgs> sum{"sum"};
+inline Slot<SumSquaresArgs> sum_squares{"sum_squares"};
+inline Slot<ClipFactorArgs> clip_factor{"clip_factor"};
+
+}  // namespace shale::kernels

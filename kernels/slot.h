@@ -1,0 +1,51 @@
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "runtime/base/device.h"
+#include "runtime/base/exec.h"
+#include "runtime/base/trace.h"
+
+namespace shale::kernels {
+
+// One operation's table of implementations, one per device; filled once at start by the registries.
+class SlotBase {
+ public:
+  explicit SlotBase(const char* name);
+  SlotBase(const SlotBase&) = delete;
+  SlotBase& operator=(const SlotBase&) = delete;
+
+  const char* name() const { return name_; }
+  bool filled(DeviceType device) const { return table_[static_cast<size_t>(device)] != nullptr; }
+
+  static const std::vector<SlotBase*>& all();  // every slot of the program
+
+ protected:
+  using Erased = void (*)();
+  void set_erased(DeviceType device, Erased fn) { table_[static_cast<size_t>(device)] = fn; }
+  Erased lookup(const Exec& exec) const;  // throws UnavailableError naming op and device
+
+ private:
+  const char* name_;
+  std::array<Erased, kDeviceTypes> table_{};
+};
+
+// A call runs the implementation of exec.device; its time is added to exec.tracer, if there is one,
+// under the slot's name.
+template <typename Args>
+class Slot : public SlotBase {
+ public:
+  using Fn = void (*)(const Exec&, const Args&);
+  using SlotBase::SlotBase;
+
+  void set(DeviceType device, Fn fn) { set_erased(device, reinterpret_cast<Erased>(fn)); }
+
+  void operator()(const Exec& exec, const Args& args) const {
+    const auto fn = reinterpret_cast<Fn>(lookup(exec));
+    const TraceScope scope(exec.tracer, name());
+    fn(exec, args);
+  }
+};
+
+}  // namespace shale::kernels

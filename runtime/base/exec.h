@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/base/device.h"
+
+namespace shale {
+
+class Tracer;
+
+// Values that change from step to step. They live in device memory; kernels read them from there,
+// in stream order, so that a step never synchronises with the host and can be captured as a graph.
+struct StepState {
+  float lr = 0;                // learning rate, before a group's own factor
+  float bias_correction1 = 1;  // 1 - beta1^t
+  float bias_correction2 = 1;  // 1 - beta2^t
+  float loss_scale = 1;        // dlogits carry it (fp16)
+  float grad_scale = 1;        // loss_scale / tokens of the global batch: what dlogits carry
+  float grad_norm = 0;         // of the whole gradient, written by clip_factor
+  float clip_factor = 1;       // what the optimizer multiplies gradients with (unscaling included)
+  uint32_t non_finite = 0;     // not 0: a gradient is Inf or NaN
+  uint64_t step = 0;           // optimizer steps done before this one
+  uint64_t sample = 0;         // global index of this micro-batch's first sample in the step
+  uint64_t seed = 0;
+};
+
+// Scratch memory of a stream: valid until the next reserve() on the same stream.
+class Workspace {
+ public:
+  virtual ~Workspace() = default;
+  virtual void* reserve(size_t bytes) = 0;  // 64-byte aligned; throws OutOfMemoryError
+};
+
+// What a kernel gets besides its arguments.
+struct Exec {
+  Device device;
+  void* stream = nullptr;          // a cudaStream_t, an emulator queue; null on the CPU
+  Workspace* workspace = nullptr;  // never null in a call made by the runtime
+  StepState* step = nullptr;       // device memory
+  int threads = 1;                 // CPU threads
+  bool deterministic = false;      // asks for the variant without atomics
+  Tracer* tracer = nullptr;        // where kernel times go, or null
+};
+
+}  // namespace shale

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace shale {
+
+inline std::string to_string(std::string_view text) { return std::string(text); }
+inline std::string to_string(bool value) { return value ? "true" : "false"; }
+std::string to_string(double value);  // shortest of %.6g and %.17g that reads back the same
+
+// Concatenates the arguments' texts: cat("weight is ", shape, ", want ", 3). Types of other headers
+// join by a to_string() next to them.
+template <typename... Args>
+std::string cat(const Args&... args) {
+  std::string out;
+  const auto append = [&out](const auto& arg) {
+    using T = std::decay_t<decltype(arg)>;
+    if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+      out += std::string_view(arg);
+    } else if constexpr (std::is_same_v<T, char>) {
+      out += arg;
+    } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+      out += std::to_string(arg);
+    } else if constexpr (std::is_floating_point_v<T>) {
+      out += to_string(static_cast<double>(arg));
+    } else {
+      out += to_string(arg);
+    }
+  };
+  (append(args), ...);
+  return out;
+}
+
+// "1.5 GiB", "512 MiB", "17 B": for people.
+std::string format_bytes(double bytes);
+
+}  // namespace shale
