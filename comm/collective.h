@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "runtime/base/view.h"
+
+namespace shale::comm {
+
+enum class CollectiveOp : uint8_t {
+  kBarrier,
+  kAllReduceSum,
+  kAllReduceMax,
+  kReduceScatterSum,
+  kAllGather,
+  kBroadcast,
+};
+
+std::string_view op_name(CollectiveOp op);  // "all_reduce_sum"
+
+// One collective, as a backend sees it. Views are contiguous vectors.
+struct CollectiveCall {
+  CollectiveOp op = CollectiveOp::kBarrier;
+  View in;   // what this rank gives; for operations in place the same as out
+  View out;  // what it receives
+  int root = 0;
+  std::string tag;
+};
+
+}  // namespace shale::comm

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/collective.h"
+#include "comm/work.h"
+#include "runtime/base/trace.h"
+#include "runtime/base/view.h"
+#include "runtime/tensor/memory_provider.h"
+
+namespace shale::comm {
+
+struct GroupOptions {
+  std::string name = "world";   // for messages
+  double timeout_s = 600;       // longest wait for another rank; 0: for ever
+  int threads = 1;              // CPU threads that a reduction may use
+  Tracer* tracer = nullptr;     // receives "comm/wait", the time that callers spend blocked
+  int ranks_per_node = 0;       // for tests: pretend that nodes are this small; 0: ask the machine
+  bool share_memory = true;     // for tests: false stages everything, as where peers may not be mapped
+  int64_t staging_bytes = 256 << 10;  // chunk in which memory that peers cannot reach is passed on
+};
+
+struct CollectiveOptions {
+  std::string_view tag = {};  // who asks, for reports: "blocks.3 gradient"; part of the fingerprint
+  bool async = false;         // true: queue it and return; false: it is done when the call returns
+};
+
+// Ranks that compute together.
+//
+// All ranks of a group call the same collectives in the same order, from one thread at a time. The
+// order is over all groups of a process: two groups that share ranks are used in one order by all of
+// them. Each collective carries a number and a fingerprint (operation, dtype, count, root, tag);
+// ranks that disagree all get a CommError that names them, and so do ranks that waited longer than
+// the time-out. After that the group is unusable.
+//
+// Sums are deterministic: a binary tree over the ranks in rank order, ((r0+r1)+(r2+r3))+..., where
+// the left part of n ranks has the largest power of two below n. bf16 and f16 are added in f32 and
+// rounded once, at the end. The tree is the same for every element, so that no bit depends on how a
+// buffer is cut, on its address, or on the number of threads; reduce_scatter_sum followed by
+// all_gather gives the bits of all_reduce_sum. (Over several nodes: kernels/tree_sum.h per node,
+// then over the nodes; the same tree if each node has the same power of two of consecutive ranks.)
+//
+// Views are contiguous and in memory that the backend can reach (host memory for "mpi" and "self").
+class ProcessGroup {
+ public:
+  virtual ~ProcessGroup() = default;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const GroupOptions& options() const { return options_; }
+  virtual std::string_view backend() const = 0;
+
+  // Memory that peers reach directly: collectives on it copy nothing. It may be used with every
+  // group of the same World, and must be freed before that World ends.
+  virtual MemoryProvider& memory() = 0;
+
+  // Sums in place. f32, bf16, f16, f64, i32, i64.
+  Work all_reduce_sum(const View& buffer, const CollectiveOptions& options = {});
+  // Largest value, in place; any NaN gives NaN. f32, f64, i32, i64.
+  Work all_reduce_max(const View& buffer, const CollectiveOptions& options = {});
+  // in: size() slices of out's length, in rank order; out: the sum of slice rank() over all ranks.
+  // out may be that slice of in itself; in is otherwise unchanged.
+  Work reduce_scatter_sum(const View& in, const View& out, const CollectiveOptions& options = {});
+  // out: size() slices of in's length, in rank order. in may be slice rank() of out. Any dtype.
+  Work all_gather(const View& in, const View& out, const CollectiveOptions& options = {});
+  // root's values everywhere. Any dtype.
+  Work broadcast(const View& buffer, int root, const CollectiveOptions& options = {});
+  void barrier(std::string_view tag = {});
+
+  // Control data of any length (it may differ between ranks), in rank order. Blocking.
+  std::vector<std::string> all_gather_bytes(std::string_view mine, std::string_view tag = {});
+
+  // Groups of the ranks that give the same color, ordered by key, then rank. Collective.
+  virtual std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name) = 0;
+
+ protected:
+  ProcessGroup(int rank, int size, GroupOptions options)
+      : rank_(rank), size_(size), options_(std::move(options)) {}
+
+  // Runs or queues a call whose arguments have been checked.
+  virtual Work submit(const CollectiveCall& call, bool async) = 0;
+
+ private:
+  int rank_;
+  int size_;
+  GroupOptions options_;
+};
+
+}  // namespace shale::comm

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "comm/process_group.h"
+#include "runtime/base/error.h"
+
+namespace shale::comm {
+
+// The processes of this run: MPI_Init in the constructor, MPI_Finalize at scope exit. Without a
+// launcher (mpirun, srun) this is one rank, and MPI is not even started. One per process.
+class World {
+ public:
+  World(int argc, char** argv);
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  int rank() const;
+  int size() const;
+  int local_rank() const;  // among the ranks of this node
+  int local_size() const;
+  bool uses_mpi() const;  // false: MPI was not started and must not be called
+
+  // A group of all ranks. Collective: same order on all ranks.
+  std::unique_ptr<ProcessGroup> group(const GroupOptions& options = {});
+
+  MemoryProvider& memory();  // the memory() of all groups
+
+  // Tells all ranks of this node that this one cannot go on; those that wait for it stop waiting.
+  // Prints "error: <message> (rank r of n)" unless a lower rank failed with the same words. Returns
+  // the code to exit with if all ranks failed together; else ends the job with MPI_Abort.
+  int fail(ExitCode code, std::string_view message);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// What a program's main() returns: `int main(int c, char** v) { return comm::run(c, v, body); }`.
+// Makes the World and calls body, whose result becomes the exit code. An exception ends the job:
+// every rank stops within seconds, one clear line is printed, and mpirun returns the code of the
+// first rank that failed: an Error's own, 71 for std::bad_alloc, 70 for anything else.
+int run(int argc, char** argv, const std::function<int(World&)>& body);
+
+}  // namespace shale::comm
