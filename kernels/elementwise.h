@@ -9,13 +9,13 @@ namespace shale::kernels {
 // and y may be f32, bf16 or f16. Computed in f32, rounded once.
 struct AxpbyArgs {
   View a;
-  View b;  // optional: y = alpha * a, which is also how dtypes are cast
+  View b{};  // optional: y = alpha * a, which is also how dtypes are cast
   View y;
   float alpha = 1;
   float beta = 1;
 };
 
-// y = a * b
+// y = a * b; b has as many elements as a, or one for all. Any of f32, bf16, f16, as in axpby.
 struct MulArgs {
   View a, b, y;
 };
@@ -47,7 +47,7 @@ struct GeluBwdArgs {
 // word element % 4; an element is kept when uniform_f32(word) >= p.
 struct DropoutArgs {
   View x;         // [samples, ...] contiguous
-  View residual;  // like x; optional
+  View residual{};  // like x; optional
   View y;         // like x; may be x
   float p = 0;
   uint32_t site = 0;

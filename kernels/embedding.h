@@ -9,7 +9,7 @@ namespace shale::kernels {
 struct EmbeddingFwdArgs {
   View ids;        // [B, T] i32
   View table;      // [V, C] f32, bf16 or f16
-  View positions;  // [max T, C], like table; optional
+  View positions{};  // [max T, C], like table; optional
   View y;          // [B, T, C], like table
   int64_t first_position = 0;
 };
@@ -19,8 +19,8 @@ struct EmbeddingFwdArgs {
 struct EmbeddingBwdArgs {
   View ids;          // [B, T] i32
   View dy;           // [B, T, C]
-  View d_table;      // [V, C] f32; optional
-  View d_positions;  // [max T, C] f32; optional
+  View d_table{};      // [V, C] f32; optional
+  View d_positions{};  // [max T, C] f32; optional
   int64_t first_position = 0;
   bool accumulate_table = false;
   bool accumulate_positions = false;

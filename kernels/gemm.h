@@ -25,11 +25,11 @@ struct GemmArgs {
   View b;                   // [K, N]
   View c;                   // [M, N]
   bool accumulate = false;  // without epilogue and residual only
-  View bias;                // [N], like a; optional
+  View bias{};                // [N], like a; optional
   Epilogue epilogue = Epilogue::kNone;
-  View aux;        // [M, N], like a: the pre-activation, written by kGelu*, read by kDGelu*
-  View residual;   // [M, N], like c: added last; optional
-  View bias_grad;  // [N] f32: column sums of the final c, with kDGelu* only; optional
+  View aux{};        // [M, N], like a: the pre-activation, written by kGelu*, read by kDGelu*
+  View residual{};   // [M, N], like c: added last; optional
+  View bias_grad{};  // [N] f32: column sums of the final c, with kDGelu* only; optional
   bool accumulate_bias_grad = false;
 };
 

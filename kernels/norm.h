@@ -10,11 +10,11 @@ namespace shale::kernels {
 // Rows are contiguous. x, residual, sum, y, gain, bias: f32, bf16 or f16, alike.
 struct LayerNormFwdArgs {
   View x;         // [rows, C]
-  View residual;  // [rows, C]; optional
-  View sum;       // [rows, C]: receives s, rounded to its dtype; y is computed from the rounded s.
+  View residual{};  // [rows, C]; optional
+  View sum{};       // [rows, C]: receives s, rounded to its dtype; y is computed from the rounded s.
                   // Required with a residual, may be x or residual itself.
   View gain;      // [C]
-  View bias;      // [C]; optional
+  View bias{};      // [C]; optional
   View y;         // [rows, C]
   View mean;      // [rows] f32
   View rstd;      // [rows] f32: 1 / sqrt(var + eps)
@@ -28,10 +28,10 @@ struct LayerNormBwdArgs {
   View gain;   // [C]
   View mean;   // [rows] f32
   View rstd;   // [rows] f32
-  View d_sum;  // [rows, C]; optional; may be dx itself
+  View d_sum{};  // [rows, C]; optional; may be dx itself
   View dx;     // [rows, C]
-  View dgain;  // [C] f32; optional
-  View dbias;  // [C] f32; optional
+  View dgain{};  // [C] f32; optional
+  View dbias{};  // [C] f32; optional
   bool accumulate_dgain = false;
   bool accumulate_dbias = false;
 };

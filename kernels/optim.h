@@ -17,7 +17,7 @@ struct AdamWArgs {
   View grad;    // [n] f32 or bf16
   View m;       // [n] f32
   View v;       // [n] f32
-  View param;   // [n] bf16 or f16: receives the rounded master; optional
+  View param{};   // [n] bf16 or f16: receives the rounded master; optional
   float lr_factor = 1;
   float beta1 = 0.9f;
   float beta2 = 0.95f;
@@ -30,8 +30,8 @@ struct AdamWArgs {
 struct SgdArgs {
   View master;  // [n] f32
   View grad;    // [n] f32 or bf16
-  View m;       // [n] f32; optional
-  View param;   // [n] bf16 or f16; optional
+  View m{};     // [n] f32; optional
+  View param{};   // [n] bf16 or f16; optional
   float lr_factor = 1;
   float momentum = 0;
   float weight_decay = 0;

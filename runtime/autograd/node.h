@@ -1,0 +1,29 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "runtime/autograd/tape.h"
+
+namespace shale {
+
+// An input of a recorded op: the op that made it, or a leaf, or neither (no gradient wanted).
+struct Edge {
+  std::shared_ptr<Node> node;
+  int output = 0;  // of node
+  Tensor leaf;
+};
+
+// A recorded op. Nodes own the nodes of their inputs; tensors own the node that made them.
+struct Node {
+  const char* op = "";
+  uint64_t number = 0;  // a consumer's number is higher than those of its inputs
+  int outputs = 0;
+  std::vector<Edge> inputs;
+  BackwardFn backward;
+  bool done = false;  // backward has been through
+
+  ~Node();
+};
+
+}  // namespace shale

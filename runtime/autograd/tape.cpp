@@ -1,0 +1,260 @@
+#include "runtime/autograd/tape.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "kernels/elementwise.h"
+#include "runtime/autograd/node.h"
+#include "runtime/autograd/state.h"
+#include "runtime/base/error.h"
+#include "runtime/tensor/tensor_impl.h"
+
+namespace shale {
+
+// Takes the graph apart with a list instead of letting destructors recurse: a chain of 100,000 ops
+// would overflow the stack.
+Node::~Node() {
+  std::vector<std::shared_ptr<Node>> orphans;
+  const auto collect = [&orphans](Node& node) {
+    for (Edge& edge : node.inputs) {
+      if (edge.node != nullptr) orphans.push_back(std::move(edge.node));
+    }
+  };
+  collect(*this);
+  while (!orphans.empty()) {
+    const std::shared_ptr<Node> node = std::move(orphans.back());
+    orphans.pop_back();
+    if (node.use_count() == 1) collect(*node);
+  }
+}
+
+bool BackwardArgs::needs(int input) const {
+  const Edge& edge = node_.inputs[static_cast<size_t>(input)];
+  return edge.node != nullptr || edge.leaf.defined();
+}
+
+namespace {
+
+// The storage of a leaf's gradient, made when the first gradient arrives.
+const Tensor& grad_storage(const Tensor& leaf) {
+  LeafState& state = leaf_state(leaf);
+  if (!state.grad.defined()) {
+    state.grad = state.allocate_grad != nullptr
+                     ? state.allocate_grad()
+                     : empty(leaf.context(), leaf.shape(), DType::kF32, MemoryTag::kGradient);
+    state.has_value = false;
+  }
+  return state.grad;
+}
+
+void add_into(const Tensor& to, const Tensor& x, bool accumulate) {
+  kernels::axpby(to.exec(), {.a = x, .b = accumulate ? to.view() : View{}, .y = to});
+}
+
+}  // namespace
+
+std::optional<LeafGrad> BackwardArgs::leaf_grad(int input) const {
+  const Edge& edge = node_.inputs[static_cast<size_t>(input)];
+  if (!edge.leaf.defined() || grad_storage(edge.leaf).dtype() != DType::kF32) return std::nullopt;
+  LeafState& state = leaf_state(edge.leaf);
+  const LeafGrad result{.grad = state.grad, .accumulate = state.has_value};
+  state.has_value = true;
+  return result;
+}
+
+namespace {
+
+// One backward pass. Nodes are visited from the highest number to the lowest, so every consumer of
+// a tensor has added its gradient before the tensor's own node runs; the order, and with it
+// every sum, is the same on every run and every rank.
+class Engine {
+ public:
+  void run(const Tensor& root, const Tensor& dy);
+
+ private:
+  Tensor make_seed(const Tensor& root, const Tensor& dy);
+  void find_nodes(const std::shared_ptr<Node>& root);
+  void visit(Node& node, std::vector<Tensor>& grads);
+  void deliver(const Edge& edge, Tensor grad);
+  void leaf_arrived(const Tensor& leaf);
+  void sum_into(Tensor& slot, Tensor grad);
+
+  std::vector<std::shared_ptr<Node>> nodes_;  // by falling number
+  std::unordered_map<const Node*, std::vector<Tensor>> grads_;
+  std::unordered_map<const TensorImpl*, int> leaf_uses_;  // gradients still to come
+  const TensorImpl* one_ = nullptr;                       // the seed, if it was made here
+};
+
+Tensor Engine::make_seed(const Tensor& root, const Tensor& dy) {
+  if (dy.defined()) {
+    check_shape("backward", "dy", dy, root.shape());
+    return dy;
+  }
+  if (root.numel() != 1) {
+    throw AutogradError(cat("backward: root is ", root, ", want a scalar or an explicit dy"));
+  }
+  Tensor one = full(root.context(), root.shape(), root.dtype(), 1);
+  one_ = &one.impl();
+  return one;
+}
+
+void Engine::find_nodes(const std::shared_ptr<Node>& root) {
+  std::unordered_set<const Node*> seen = {root.get()};
+  nodes_ = {root};
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i]->done) {
+      throw AutogradError(cat("backward: the graph was used by an earlier backward (op ",
+                              nodes_[i]->op, "): run forward again"));
+    }
+    for (const Edge& edge : nodes_[i]->inputs) {
+      if (edge.leaf.defined()) ++leaf_uses_[&edge.leaf.impl()];
+      if (edge.node != nullptr && seen.insert(edge.node.get()).second) nodes_.push_back(edge.node);
+    }
+  }
+  std::sort(nodes_.begin(), nodes_.end(),
+            [](const auto& a, const auto& b) { return a->number > b->number; });
+}
+
+void Engine::run(const Tensor& root, const Tensor& dy) {
+  const std::shared_ptr<Node> node = root.impl().grad_fn;
+  const Tensor seed = make_seed(root, dy);
+  if (node == nullptr) {
+    if (!root.requires_grad()) {
+      throw AutogradError("backward: root does not depend on any tensor that requires a gradient");
+    }
+    leaf_uses_[&root.impl()] = 1;
+    deliver({.node = nullptr, .leaf = root}, seed);
+    return;
+  }
+  find_nodes(node);
+  const NoGrad no_grad(root.context());
+  grads_[node.get()].resize(static_cast<size_t>(node->outputs));
+  grads_[node.get()][static_cast<size_t>(root.impl().output)] = seed;
+  for (std::shared_ptr<Node>& next : nodes_) {
+    auto found = grads_.find(next.get());
+    std::vector<Tensor> grads;
+    if (found != grads_.end()) {
+      grads = std::move(found->second);
+      grads_.erase(found);
+    }
+    visit(*next, grads);
+    next.reset();
+  }
+}
+
+void Engine::visit(Node& node, std::vector<Tensor>& grads) {
+  node.done = true;
+  const BackwardFn backward = std::move(node.backward);
+  node.backward = nullptr;
+  Grads input_grads(node.inputs.size());
+  const bool reached =
+      std::any_of(grads.begin(), grads.end(), [](const Tensor& g) { return g.defined(); });
+  if (reached) {
+    BackwardArgs args(node, grads, one_);
+    input_grads = backward(args);
+    if (input_grads.size() != node.inputs.size()) {
+      throw AutogradError(cat(node.op, ": backward returned ", input_grads.size(),
+                              " gradients, want ", node.inputs.size()));
+    }
+  }
+  grads.clear();  // memory of dy is free for what follows
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    deliver(node.inputs[i], std::move(input_grads[i]));
+  }
+  // Edges go now: a tensor that still holds this node then keeps no other alive.
+  node.inputs.clear();
+}
+
+void Engine::deliver(const Edge& edge, Tensor grad) {
+  if (edge.leaf.defined()) {
+    if (grad.defined()) {
+      const Tensor& storage = grad_storage(edge.leaf);
+      LeafState& state = leaf_state(edge.leaf);
+      check_shape("backward", "the gradient of a leaf", grad, edge.leaf.shape());
+      add_into(storage, grad, state.has_value);
+      state.has_value = true;
+    }
+    leaf_arrived(edge.leaf);
+  } else if (edge.node != nullptr && grad.defined()) {
+    std::vector<Tensor>& slots = grads_[edge.node.get()];
+    slots.resize(static_cast<size_t>(edge.node->outputs));
+    sum_into(slots[static_cast<size_t>(edge.output)], std::move(grad));
+  }
+}
+
+void Engine::leaf_arrived(const Tensor& leaf) {
+  if (--leaf_uses_[&leaf.impl()] > 0) return;
+  for (const auto& hook : leaf_state(leaf).ready_hooks) hook();
+}
+
+// A gradient may be shared (an addition sends the same tensor to both its inputs), so it is added
+// to in place only when nobody else holds it.
+void Engine::sum_into(Tensor& slot, Tensor grad) {
+  if (!slot.defined()) {
+    slot = std::move(grad);
+    return;
+  }
+  const bool owned = slot.impl_ptr().use_count() == 1 && slot.storage().use_count() == 1;
+  Tensor sum = owned ? slot : empty_like(slot);
+  kernels::axpby(sum.exec(), {.a = slot, .b = grad, .y = sum});
+  slot = std::move(sum);
+}
+
+}  // namespace
+
+bool BackwardArgs::dy_is_one() const {
+  return grads_.front().defined() && &grads_.front().impl() == one_;
+}
+
+bool needs_grad(Context& context, std::initializer_list<Tensor> inputs) {
+  return context.autograd().enabled &&
+         std::any_of(inputs.begin(), inputs.end(),
+                     [](const Tensor& input) { return input.requires_grad(); });
+}
+
+void record(const char* op, std::initializer_list<Tensor> inputs,
+            std::initializer_list<Tensor*> outputs, BackwardFn backward) {
+  record(op, std::vector<Tensor>(inputs), std::vector<Tensor*>(outputs), std::move(backward));
+}
+
+void record(const char* op, const std::vector<Tensor>& inputs, const std::vector<Tensor*>& outputs,
+            BackwardFn backward) {
+  AutogradState& state = outputs.front()->context().autograd();
+  const bool wanted = std::any_of(inputs.begin(), inputs.end(),
+                                  [](const Tensor& input) { return input.requires_grad(); });
+  if (!state.enabled || !wanted) return;
+  auto node = std::make_shared<Node>();
+  node->op = op;
+  node->number = state.next_node++;
+  node->outputs = static_cast<int>(outputs.size());
+  node->backward = std::move(backward);
+  for (const Tensor& input : inputs) {
+    Edge edge;
+    if (input.requires_grad()) {
+      edge.node = input.impl().grad_fn;
+      edge.output = input.impl().output;
+      if (edge.node == nullptr) edge.leaf = input;
+    }
+    node->inputs.push_back(std::move(edge));
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    TensorImpl& impl = outputs[i]->impl();
+    impl.requires_grad = true;
+    impl.grad_fn = node;
+    impl.output = static_cast<int>(i);
+  }
+}
+
+void backward(const Tensor& root, const Tensor& dy) {
+  check_defined("backward", "root", root);
+  Engine().run(root, dy);
+}
+
+NoGrad::NoGrad(Context& context) : context_(context), before_(context.autograd().enabled) {
+  context_.autograd().enabled = false;
+}
+
+NoGrad::~NoGrad() { context_.autograd().enabled = before_; }
+
+}  // namespace shale

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "runtime/autograd/saved_tensor.h"
+#include "runtime/tensor/tensor.h"
+
+namespace shale {
+
+struct Node;
+class BackwardArgs;
+
+// One gradient per input of the op. Undefined: none is needed, or it was written through
+// BackwardArgs::leaf_grad.
+using Grads = std::vector<Tensor>;
+using BackwardFn = std::function<Grads(BackwardArgs&)>;
+
+// Where an op may write the gradient of a leaf input itself, instead of returning it.
+struct LeafGrad {
+  Tensor grad;              // f32, or the unit's reduction dtype
+  bool accumulate = false;  // false: overwrite all of it
+};
+
+// What a backward function is called with.
+class BackwardArgs {
+ public:
+  BackwardArgs(const Node& node, const std::vector<Tensor>& grads, const TensorImpl* one)
+      : node_(node), grads_(grads), one_(one) {}
+
+  // Gradient of output i. Undefined when none reached it, though never for all outputs.
+  const Tensor& dy(int i = 0) const { return grads_[static_cast<size_t>(i)]; }
+  bool needs(int input) const;  // whether anybody wants the gradient of this input
+  // For an f32 leaf gradient: where to write it. Null when the input is no leaf or its gradient
+  // is not f32: then return the gradient. Calling it is a promise to write.
+  std::optional<LeafGrad> leaf_grad(int input) const;
+  // Whether dy() is the seed of backward(loss), the number 1: a loss can then skip multiplying.
+  bool dy_is_one() const;
+
+ private:
+  const Node& node_;
+  const std::vector<Tensor>& grads_;
+  const TensorImpl* one_;  // the seed, if backward made it
+};
+
+// Records that `outputs` were computed from `inputs` (undefined ones allowed) when autograd is enabled
+// and any input requires a gradient. `backward` is called at most once.
+void record(const char* op, std::initializer_list<Tensor> inputs,
+            std::initializer_list<Tensor*> outputs, BackwardFn backward);
+
+// The same for a number of inputs known at run time.
+void record(const char* op, const std::vector<Tensor>& inputs, const std::vector<Tensor*>& outputs,
+            BackwardFn backward);
+
+// Whether record() would record: ops then keep what backward needs.
+bool needs_grad(Context& context, std::initializer_list<Tensor> inputs);
+
+// Computes the gradients of all leaves that `root` depends on, adding to what they hold. dy: the
+// gradient of root; by default root is a scalar and dy is 1. Iterative: depth costs no stack. The graph is
+// consumed: a second backward through it throws AutogradError.
+void backward(const Tensor& root, const Tensor& dy = {});
+
+// While it lives, ops of the context record nothing.
+class NoGrad {
+ public:
+  explicit NoGrad(Context& context);
+  ~NoGrad();
+  NoGrad(const NoGrad&) = delete;
+  NoGrad& operator=(const NoGrad&) = delete;
+
+ private:
+  Context& context_;
+  bool before_;
+};
+
+}  // namespace shale

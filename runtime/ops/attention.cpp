@@ -1,0 +1,113 @@
+#include "runtime/ops/attention.h"
+
+#include <array>
+#include <cmath>
+
+#include "kernels/attention.h"
+#include "runtime/autograd/tape.h"
+
+namespace shale {
+namespace {
+
+float scale_or_default(const AttentionOptions& options, int64_t head_size) {
+  return options.scale != 0 ? options.scale : 1.0f / std::sqrt(static_cast<float>(head_size));
+}
+
+void check_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
+  for (const auto& [name, x] : {std::pair("q", &q), std::pair("k", &k), std::pair("v", &v)}) {
+    check_defined("attention", name, *x);
+    if (x->ndim() != 4 || x->strides()[3] != 1) {
+      throw ShapeError(cat("attention: ", name, " is ", x->shape(), " with strides ", x->strides(),
+                           ", want [B,T,H,D] with the last stride 1"));
+    }
+    check_dtype("attention", name, *x, q.dtype());
+  }
+  check_shape("attention", "v", v, k.shape());
+  if (k.size(0) != q.size(0) || k.size(3) != q.size(3) || k.size(2) == 0 ||
+      q.size(2) % k.size(2) != 0) {
+    throw ShapeError(cat("attention: k is ", k.shape(), ", q is ", q.shape(),
+                         ", want equal batch and head size, and q's heads a multiple of k's"));
+  }
+}
+
+// The three [B, T, H, D] parts of a [B, T, 3·H·D] tensor.
+std::array<Tensor, 3> split_qkv(const Tensor& qkv, int64_t heads) {
+  const int64_t head_size = qkv.size(-1) / (3 * heads);
+  const Shape shape = {qkv.size(0), qkv.size(1), heads, head_size};
+  const int64_t row = qkv.size(2);
+  const Shape strides = {qkv.size(1) * row, row, head_size, 1};
+  return {qkv.alias(shape, strides, 0), qkv.alias(shape, strides, row / 3),
+          qkv.alias(shape, strides, 2 * row / 3)};
+}
+
+Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lse, float scale,
+               bool causal) {
+  Tensor out = empty(q.context(), q.shape(), q.dtype());
+  kernels::attention_fwd(q.exec(), {.q = q, .k = k, .v = v, .out = out, .lse = lse,
+                                    .scale = scale, .causal = causal});
+  return out;
+}
+
+Tensor make_lse(const Tensor& q) {
+  return empty(q.context(), {q.size(0), q.size(2), q.size(1)}, DType::kF32);
+}
+
+}  // namespace
+
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                 const AttentionOptions& options) {
+  check_attention(q, k, v);
+  const float scale = scale_or_default(options, q.size(3));
+  const Tensor lse = make_lse(q);
+  Tensor out = forward(q, k, v, lse, scale, options.causal);
+  if (!needs_grad(q.context(), {q, k, v})) return out;
+  const char* op = "attention";
+  const auto backward = [q = SavedTensor(op, q), k = SavedTensor(op, k), v = SavedTensor(op, v),
+                         out = SavedTensor(op, out), lse = SavedTensor(op, lse), scale,
+                         causal = options.causal](BackwardArgs& args) {
+    const Tensor qs = q.get(), ks = k.get(), vs = v.get();
+    Grads grads = {empty_like(qs), empty_like(ks), empty_like(vs)};
+    kernels::attention_bwd(qs.exec(), {.q = qs, .k = ks, .v = vs, .out = out.get(),
+                                       .lse = lse.get(), .dout = args.dy(), .dq = grads[0],
+                                       .dk = grads[1], .dv = grads[2], .scale = scale,
+                                       .causal = causal});
+    return grads;
+  };
+  record(op, {q, k, v}, {&out}, backward);
+  return out;
+}
+
+Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions& options) {
+  check_contiguous("packed_attention", "qkv", qkv);
+  if (qkv.ndim() != 3 || heads < 1 || qkv.size(2) % (3 * heads) != 0) {
+    throw ShapeError(cat("packed_attention: qkv is ", qkv.shape(), ", want [B,T,3*H*D] with H = ",
+                         heads));
+  }
+  const auto [q, k, v] = split_qkv(qkv, heads);
+  const float scale = scale_or_default(options, q.size(3));
+  const Tensor lse = make_lse(q);
+  const Tensor out4 = forward(q, k, v, lse, scale, options.causal);
+  const Shape shape = {qkv.size(0), qkv.size(1), qkv.size(2) / 3};
+  Tensor out = out4.alias(shape, contiguous_strides(shape));
+  if (!needs_grad(qkv.context(), {qkv})) return out;
+  const char* op = "packed_attention";
+  const auto backward = [qkv = SavedTensor(op, qkv), out = SavedTensor(op, out),
+                         lse = SavedTensor(op, lse), heads, scale,
+                         causal = options.causal](BackwardArgs& args) {
+    const Tensor in = qkv.get();
+    Tensor dqkv = empty_like(in);
+    const auto [qs, ks, vs] = split_qkv(in, heads);
+    const auto [dq, dk, dv] = split_qkv(dqkv, heads);
+    const auto as_heads = [&qs](const Tensor& x) {
+      return x.alias(qs.shape(), contiguous_strides(qs.shape()));
+    };
+    kernels::attention_bwd(in.exec(), {.q = qs, .k = ks, .v = vs, .out = as_heads(out.get()),
+                                       .lse = lse.get(), .dout = as_heads(args.dy()), .dq = dq,
+                                       .dk = dk, .dv = dv, .scale = scale, .causal = causal});
+    return Grads{dqkv};
+  };
+  record(op, {qkv}, {&out}, backward);
+  return out;
+}
+
+}  // namespace shale

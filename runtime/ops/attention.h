@@ -1,0 +1,22 @@
+#pragma once
+
+#include "runtime/tensor/tensor.h"
+
+namespace shale {
+
+// softmax(scale * q kᵀ + mask) v, tile by tile (arXiv:2205.14135): the score matrix never exists.
+// q: [B, Tq, H, D]; k, v: [B, Tk, Hkv, D] with H a multiple of Hkv; any strides but the last, which is 1.
+// The causal mask lets query i see keys j <= i + Tk - Tq. Returns [B, Tq, H, D]. scale 0 stands for
+// 1 / sqrt(D). Keeps q, k, v, the output and one f32 per query and head for backward.
+struct AttentionOptions {
+  bool causal = true;
+  float scale = 0;
+};
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                 const AttentionOptions& options = {});
+
+// The same for q, k and v that lie side by side: qkv [B, T, 3·H·D] as one linear layer made them.
+// Returns [B, T, H·D]; backward writes one tensor, without permutes or copies.
+Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions& options = {});
+
+}  // namespace shale

@@ -1,0 +1,107 @@
+#include "runtime/ops/ffn.h"
+
+#include "kernels/gemm.h"
+#include "kernels/reduce.h"
+#include "runtime/autograd/tape.h"
+#include "runtime/ops/matrix.h"
+
+namespace shale {
+namespace {
+
+void check_ffn(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2,
+               const Tensor& b2, const Tensor& residual) {
+  check_contiguous("ffn", "x", x);
+  check_defined("ffn", "w1", w1);
+  check_defined("ffn", "w2", w2);
+  check_shape("ffn", "w1", w1, {w1.size(0), x.size(-1)});
+  check_shape("ffn", "w2", w2, {w2.size(0), w1.size(0)});
+  check_shape("ffn", "b1", b1, {w1.size(0)});
+  check_shape("ffn", "b2", b2, {w2.size(0)});
+  for (const auto& [name, w] : {std::pair("w1", &w1), std::pair("w2", &w2)}) {
+    check_dtype("ffn", name, *w, x.dtype());
+  }
+  if (residual.defined()) {
+    check_shape("ffn", "residual", residual, with_last(x.shape(), w2.size(0)));
+    check_contiguous("ffn", "residual", residual);
+  }
+}
+
+struct Saved {
+  SavedTensor x, w1, w2, pre, act;
+};
+
+// Inputs: x w1 b1 w2 b2 residual.
+Grads ffn_backward(BackwardArgs& args, const Saved& saved, const Tensor& b1, const Tensor& b2,
+                   Gelu gelu) {
+  Grads grads(6);
+  const Tensor& dy = args.dy();
+  const View dy2 = as_matrix(dy);
+  const Exec& exec = dy.exec();
+  const Tensor w2 = saved.w2.get();
+  emit_grad(args, 3, w2, grads, [&](const Tensor& dw, bool accumulate) {
+    kernels::gemm(exec, {.a = transposed(dy2),
+                         .b = as_matrix(saved.act.get()),
+                         .c = dw,
+                         .accumulate = accumulate});
+  });
+  emit_grad(args, 4, b2, grads, [&](const Tensor& db, bool accumulate) {
+    kernels::column_sum(exec, {.x = dy2, .y = db, .accumulate = accumulate});
+  });
+  const Tensor pre = saved.pre.get();
+  Tensor d_pre = empty_like(pre);
+  kernels::GemmArgs hidden{.a = dy2, .b = w2, .c = as_matrix(d_pre)};
+  hidden.epilogue = gelu == Gelu::kTanh ? kernels::Epilogue::kDGeluTanh
+                                        : kernels::Epilogue::kDGeluErf;
+  hidden.aux = as_matrix(pre);
+  emit_grad(args, 2, b1, grads, [&](const Tensor& db, bool accumulate) {
+    hidden.bias_grad = db;
+    hidden.accumulate_bias_grad = accumulate;
+  });
+  kernels::gemm(exec, hidden);
+  const Tensor x = saved.x.get();
+  const Tensor w1 = saved.w1.get();
+  emit_grad(args, 1, w1, grads, [&](const Tensor& dw, bool accumulate) {
+    kernels::gemm(exec, {.a = transposed(as_matrix(d_pre)),
+                         .b = as_matrix(x),
+                         .c = dw,
+                         .accumulate = accumulate});
+  });
+  if (args.needs(0)) {
+    grads[0] = empty_like(x);
+    kernels::gemm(exec, {.a = as_matrix(d_pre), .b = w1, .c = as_matrix(grads[0])});
+  }
+  if (args.needs(5)) grads[5] = dy;
+  return grads;
+}
+
+}  // namespace
+
+Tensor ffn(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2, const Tensor& b2,
+           const Tensor& residual, Gelu gelu) {
+  check_ffn(x, w1, b1, w2, b2, residual);
+  Context& context = x.context();
+  Tensor pre = empty(context, with_last(x.shape(), w1.size(0)), x.dtype());
+  Tensor act = empty_like(pre);
+  kernels::gemm(x.exec(), {.a = as_matrix(x),
+                           .b = transposed(w1),
+                           .c = as_matrix(act),
+                           .bias = b1,
+                           .epilogue = gelu == Gelu::kTanh ? kernels::Epilogue::kGeluTanh
+                                                           : kernels::Epilogue::kGeluErf,
+                           .aux = as_matrix(pre)});
+  Tensor y = empty(context, with_last(x.shape(), w2.size(0)), x.dtype());
+  kernels::gemm(x.exec(), {.a = as_matrix(act),
+                           .b = transposed(w2),
+                           .c = as_matrix(y),
+                           .bias = b2,
+                           .residual = residual.defined() ? as_matrix(residual) : View{}});
+  if (!needs_grad(context, {x, w1, b1, w2, b2, residual})) return y;
+  const char* op = "ffn";
+  record(op, {x, w1, b1, w2, b2, residual}, {&y},
+         [saved = Saved{.x = {op, x}, .w1 = {op, w1}, .w2 = {op, w2}, .pre = {op, pre},
+                        .act = {op, act}},
+          b1, b2, gelu](BackwardArgs& args) { return ffn_backward(args, saved, b1, b2, gelu); });
+  return y;
+}
+
+}  // namespace shale

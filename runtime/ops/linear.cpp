@@ -1,0 +1,67 @@
+#include "runtime/ops/linear.h"
+
+#include "kernels/gemm.h"
+#include "kernels/reduce.h"
+#include "runtime/autograd/tape.h"
+#include "runtime/ops/matrix.h"
+
+namespace shale {
+namespace {
+
+void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  const Tensor& residual) {
+  check_contiguous("linear", "x", x);
+  check_defined("linear", "weight", weight);
+  if (x.ndim() < 1 || weight.ndim() != 2 || weight.size(1) != x.size(-1)) {
+    throw ShapeError(cat("linear: weight is ", weight.shape(), ", x is ", x.shape(),
+                         ", want weight [N,K] and x [...,K]"));
+  }
+  check_dtype("linear", "weight", weight, x.dtype());
+  if (bias.defined()) check_shape("linear", "bias", bias, {weight.size(0)});
+  if (residual.defined()) {
+    check_shape("linear", "residual", residual, with_last(x.shape(), weight.size(0)));
+    check_contiguous("linear", "residual", residual);
+  }
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual) {
+  check_linear(x, weight, bias, residual);
+  Tensor y = empty(x.context(), with_last(x.shape(), weight.size(0)), x.dtype());
+  kernels::gemm(x.exec(), {.a = as_matrix(x),
+                           .b = transposed(weight),
+                           .c = as_matrix(y),
+                           .bias = bias.defined() ? bias.view() : View{},
+                           .residual = residual.defined() ? as_matrix(residual) : View{}});
+  if (!needs_grad(x.context(), {x, weight, bias, residual})) return y;
+  const auto backward = [x = SavedTensor("linear", x), weight = SavedTensor("linear", weight), bias,
+                         shape = x.shape()](BackwardArgs& args) {
+    Grads grads(4);
+    const Tensor dy = args.dy();
+    const View dy2 = as_matrix(dy);
+    if (args.needs(0)) {
+      Tensor dx = empty(dy.context(), shape, dy.dtype());
+      kernels::gemm(dy.exec(), {.a = dy2, .b = weight.get(), .c = as_matrix(dx)});
+      grads[0] = dx;
+    }
+    if (args.needs(1)) {
+      const Tensor input = x.get();
+      emit_grad(args, 1, weight.get(), grads, [&](const Tensor& dw, bool accumulate) {
+        kernels::gemm(dy.exec(), {.a = transposed(dy2),
+                                  .b = as_matrix(input),
+                                  .c = dw,
+                                  .accumulate = accumulate});
+      });
+    }
+    emit_grad(args, 2, bias, grads, [&](const Tensor& db, bool accumulate) {
+      kernels::column_sum(dy.exec(), {.x = dy2, .y = db, .accumulate = accumulate});
+    });
+    if (args.needs(3)) grads[3] = dy;
+    return grads;
+  };
+  record("linear", {x, weight, bias, residual}, {&y}, backward);
+  return y;
+}
+
+}  // namespace shale

@@ -1,0 +1,25 @@
+#include "runtime/ops/matrix.h"
+
+#include <utility>
+
+namespace shale {
+
+View as_matrix(const Tensor& x) {
+  View view = x.view();
+  return make_view(view.data, view.dtype, {view.rows(), view.cols()});
+}
+
+View transposed(const View& matrix) {
+  View view = matrix;
+  std::swap(view.shape[0], view.shape[1]);
+  std::swap(view.strides[0], view.strides[1]);
+  return view;
+}
+
+Shape with_last(const Shape& shape, int64_t last) {
+  Shape result = shape;
+  result[result.ndim() - 1] = last;
+  return result;
+}
+
+}  // namespace shale

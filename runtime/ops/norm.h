@@ -1,0 +1,23 @@
+#pragma once
+
+#include "runtime/tensor/tensor.h"
+
+namespace shale {
+
+// LayerNorm over the last dimension (arXiv:1607.06450, eq. 4): y = (x - mean) / sqrt(var + eps) * gain + bias.
+// x: [..., C], contiguous; gain, bias: [C]; bias optional; y: like x. Throws ShapeError, DTypeError.
+// Keeps x, gain and two f32 per row for backward.
+Tensor layer_norm(const Tensor& x, const Tensor& gain, const Tensor& bias, float eps = 1e-5f);
+
+// The norm at a fork of the residual stream.
+struct NormedStream {
+  Tensor y;       // the normalised sum
+  Tensor stream;  // the sum itself, for the branch that goes on
+};
+
+// stream = x + branch (x itself when branch is undefined), y = layer_norm(stream): one pass over
+// memory, and backward adds the two gradients that reach the stream in the norm's own pass.
+NormedStream stream_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& gain,
+                               const Tensor& bias, float eps = 1e-5f);
+
+}  // namespace shale

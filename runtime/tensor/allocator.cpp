@@ -1,0 +1,284 @@
+#include "runtime/tensor/allocator.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <list>
+#include <tuple>
+
+#include "runtime/base/error.h"
+
+namespace shale {
+namespace {
+
+constexpr int64_t kAlignment = 512;
+constexpr int64_t kSmall = int64_t{1} << 20;             // requests up to this share segments
+constexpr int64_t kSmallSegment = int64_t{2} << 20;
+constexpr int64_t kSegmentRounding = int64_t{2} << 20;   // huge-page size
+constexpr int64_t kLargestRemainderKept = int64_t{1} << 20;
+
+int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+struct CachingAllocator::Block {
+  Segment* segment = nullptr;
+  PoolKey key{};
+  int64_t offset = 0;
+  int64_t size = 0;
+  bool in_use = false;
+  MemoryTag tag{};
+  std::list<Block>::iterator self{};   // in the segment's list, which is in order of offsets
+  std::set<void*> other_streams{};
+  std::vector<void*> events{};  // of a pending block
+};
+
+struct CachingAllocator::Segment {
+  MemoryProvider* provider = nullptr;
+  void* memory = nullptr;
+  int64_t bytes = 0;
+  bool small = false;  // holds blocks of small requests only
+  std::list<Block> blocks{};
+
+  Block* insert(std::list<Block>::iterator before, const Block& block) {
+    const auto it = blocks.insert(before, block);
+    it->self = it;
+    return &*it;
+  }
+};
+
+std::string_view memory_tag_name(MemoryTag tag) {
+  switch (tag) {
+    case MemoryTag::kParameter: return "parameters";
+    case MemoryTag::kGradient: return "gradients";
+    case MemoryTag::kOptimizer: return "optimizer";
+    case MemoryTag::kActivation: return "activations";
+    case MemoryTag::kWorkspace: return "workspace";
+    case MemoryTag::kComm: return "communication";
+    case MemoryTag::kData: return "data";
+  }
+  return "unknown";
+}
+
+bool CachingAllocator::BySize::operator()(const Block* a, const Block* b) const {
+  return std::tuple(a->size, a->segment, a->offset) < std::tuple(b->size, b->segment, b->offset);
+}
+
+bool CachingAllocator::BySize::operator()(const Block* block, int64_t size) const {
+  return block->size < size;
+}
+
+CachingAllocator::CachingAllocator(DeviceBackend& backend, int64_t budget_bytes)
+    : backend_(backend) {
+  stats_.budget = budget_bytes;
+}
+
+CachingAllocator::~CachingAllocator() {
+  const std::lock_guard lock(mutex_);
+  for (Block* block : pending_) {
+    for (void* event : block->events) backend_.destroy_event(event);
+    return_to_pool(block);
+  }
+  release_cached_locked();
+}
+
+void* CachingAllocator::data(const Block* block) {
+  return static_cast<std::byte*>(block->segment->memory) + block->offset;
+}
+
+CachingAllocator::Block* CachingAllocator::allocate(int64_t bytes, MemoryTag tag, void* stream,
+                                                    std::string_view what) {
+  const int64_t size = round_up(std::max<int64_t>(bytes, 1), kAlignment);
+  const std::lock_guard lock(mutex_);
+  reclaim_pending();
+  MemoryProvider* provider = providers_[static_cast<size_t>(tag)];
+  const PoolKey key{stream, provider != nullptr ? provider : &backend_.memory()};
+  Block* block = take_free(key, size);
+  if (block == nullptr) block = grow(key, size, bytes, what);
+  split(block, size);
+  block->in_use = true;
+  block->tag = tag;
+  stats_.current[static_cast<size_t>(tag)] += block->size;
+  stats_.allocated += block->size;
+  if (stats_.allocated > stats_.peak_allocated) {
+    stats_.peak_allocated = stats_.allocated;
+    stats_.at_peak = stats_.current;
+  }
+  return block;
+}
+
+// Best fit. A small request never breaks up a large segment: that would pin it.
+CachingAllocator::Block* CachingAllocator::take_free(const PoolKey& key, int64_t size) {
+  Pool& pool = pools_[key];
+  const auto it = std::find_if(pool.lower_bound(size), pool.end(), [&](const Block* block) {
+    return block->segment->small == (size <= kSmall);
+  });
+  if (it == pool.end()) return nullptr;
+  Block* block = *it;
+  pool.erase(it);
+  return block;
+}
+
+CachingAllocator::Block* CachingAllocator::grow(const PoolKey& key, int64_t size, int64_t asked,
+                                                std::string_view what) {
+  int64_t bytes = size <= kSmall ? kSmallSegment : round_up(size, kSegmentRounding);
+  const auto fits = [&] { return stats_.budget == 0 || stats_.reserved + bytes <= stats_.budget; };
+  if (!fits()) release_cached_locked();
+  if (!fits() && size > kSmall) bytes = size;  // the last bytes of a budget need no rounding
+  if (!fits()) {
+    throw OutOfMemoryError(cat("memory: ", what, " asks for ", format_bytes(double(asked)), ", ",
+                               format_bytes(double(std::max<int64_t>(
+                                   0, stats_.budget - stats_.reserved))),
+                               " are left of the budget of ", format_bytes(double(stats_.budget)),
+                               "\n", summary_locked()));
+  }
+  void* memory = nullptr;
+  try {
+    memory = key.provider->allocate(static_cast<size_t>(bytes));
+  } catch (const OutOfMemoryError&) {
+    release_cached_locked();
+    try {
+      memory = key.provider->allocate(static_cast<size_t>(bytes));
+    } catch (const OutOfMemoryError& error) {
+      throw OutOfMemoryError(cat(error.what(), " (", what, " asked)\n", summary_locked()));
+    }
+  }
+  auto owned = std::make_unique<Segment>();
+  Segment* segment = owned.get();
+  segment->provider = key.provider;
+  segment->memory = memory;
+  segment->bytes = bytes;
+  segment->small = size <= kSmall;
+  Block* block = segment->insert(segment->blocks.end(),
+                                 {.segment = segment, .key = key, .offset = 0, .size = bytes});
+  segments_.emplace(segment, std::move(owned));
+  stats_.reserved += bytes;
+  stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
+  return block;
+}
+
+void CachingAllocator::split(Block* block, int64_t size) {
+  const int64_t rest = block->size - size;
+  if (rest < (block->segment->small ? kAlignment : kLargestRemainderKept)) return;
+  Block* tail = block->segment->insert(std::next(block->self), {.segment = block->segment,
+                                                                .key = block->key,
+                                                                .offset = block->offset + size,
+                                                                .size = rest});
+  block->size = size;
+  pools_[tail->key].insert(tail);
+}
+
+void CachingAllocator::free(Block* block) noexcept {
+  const std::lock_guard lock(mutex_);
+  block->in_use = false;
+  stats_.current[static_cast<size_t>(block->tag)] -= block->size;
+  stats_.allocated -= block->size;
+  if (block->other_streams.empty()) {
+    return_to_pool(block);
+    return;
+  }
+  for (void* stream : block->other_streams) block->events.push_back(backend_.record_event(stream));
+  block->other_streams.clear();
+  pending_.push_back(block);
+}
+
+void CachingAllocator::record_stream(Block* block, void* stream) {
+  const std::lock_guard lock(mutex_);
+  if (stream != block->key.stream) block->other_streams.insert(stream);
+}
+
+void CachingAllocator::reclaim_pending() {
+  std::erase_if(pending_, [this](Block* block) {
+    std::erase_if(block->events, [this](void* event) {
+      const bool done = backend_.event_done(event);
+      if (done) backend_.destroy_event(event);
+      return done;
+    });
+    if (!block->events.empty()) return false;
+    return_to_pool(block);
+    return true;
+  });
+}
+
+void CachingAllocator::return_to_pool(Block* block) {
+  std::list<Block>& blocks = block->segment->blocks;
+  Pool& pool = pools_[block->key];
+  // A neighbour may be merged only while it sits in the pool: pending blocks do not.
+  const auto next = std::next(block->self);
+  if (next != blocks.end() && pool.erase(&*next) == 1) absorb_next(block);
+  if (block->self != blocks.begin() && pool.erase(&*std::prev(block->self)) == 1) {
+    block = absorb_next(&*std::prev(block->self));
+  }
+  pool.insert(block);
+}
+
+CachingAllocator::Block* CachingAllocator::absorb_next(Block* block) {
+  const auto next = std::next(block->self);
+  block->size += next->size;
+  block->segment->blocks.erase(next);
+  return block;
+}
+
+void CachingAllocator::set_provider(MemoryTag tag, MemoryProvider* provider) {
+  const std::lock_guard lock(mutex_);
+  providers_[static_cast<size_t>(tag)] = provider;
+  release_cached_locked();  // so that no free block of the former provider lingers
+}
+
+void CachingAllocator::release_cached() {
+  const std::lock_guard lock(mutex_);
+  reclaim_pending();
+  release_cached_locked();
+}
+
+void CachingAllocator::release_cached_locked() {
+  for (auto& [key, pool] : pools_) {
+    std::erase_if(pool, [this](Block* block) {
+      Segment* segment = block->segment;
+      if (block->size != segment->bytes) return false;
+      segment->provider->free(segment->memory, static_cast<size_t>(segment->bytes));
+      stats_.reserved -= segment->bytes;
+      segments_.erase(segment);
+      return true;
+    });
+  }
+}
+
+MemoryStats CachingAllocator::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void CachingAllocator::reset_peak() {
+  const std::lock_guard lock(mutex_);
+  stats_.peak_allocated = stats_.allocated;
+  stats_.at_peak = stats_.current;
+  stats_.peak_reserved = stats_.reserved;
+}
+
+std::string CachingAllocator::memory_summary() const {
+  const std::lock_guard lock(mutex_);
+  return summary_locked();
+}
+
+std::string CachingAllocator::summary_locked() const {
+  const auto row = [](std::string_view name, int64_t now, int64_t peak) {
+    char line[96];
+    std::snprintf(line, sizeof(line), "  %-16.*s %12s %12s\n", int(name.size()), name.data(),
+                  format_bytes(double(now)).c_str(), format_bytes(double(peak)).c_str());
+    return std::string(line);
+  };
+  std::string text = cat("memory of ", backend_.device(), "          now      at peak\n");
+  for (int i = 0; i < kMemoryTags; ++i) {
+    const auto tag = static_cast<size_t>(i);
+    if (stats_.at_peak[tag] == 0 && stats_.current[tag] == 0) continue;
+    text += row(memory_tag_name(MemoryTag(i)), stats_.current[tag], stats_.at_peak[tag]);
+  }
+  text += row("sum of parts", stats_.allocated, stats_.peak_allocated);
+  text += row("reserved", stats_.reserved, stats_.peak_reserved);
+  if (stats_.budget > 0) text += cat("  budget ", format_bytes(double(stats_.budget)), "\n");
+  return text;
+}
+
+}  // namespace shale

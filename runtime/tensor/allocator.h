@@ -1,0 +1,105 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/tensor/device_backend.h"
+
+namespace shale {
+
+// What a block of device memory is for.
+enum class MemoryTag : uint8_t {
+  kParameter,
+  kGradient,
+  kOptimizer,
+  kActivation,
+  kWorkspace,
+  kComm,
+  kData,
+};
+inline constexpr int kMemoryTags = 7;
+std::string_view memory_tag_name(MemoryTag tag);
+
+// Bytes by tag. `at_peak` is how the blocks were divided when their sum was highest.
+struct MemoryStats {
+  std::array<int64_t, kMemoryTags> current{};
+  std::array<int64_t, kMemoryTags> at_peak{};
+  int64_t allocated = 0;       // sum of current
+  int64_t peak_allocated = 0;  // sum of at_peak
+  int64_t reserved = 0;        // held from the memory providers, free blocks included
+  int64_t peak_reserved = 0;
+  int64_t budget = 0;  // 0: none
+};
+
+// A caching allocator: memory comes from the providers in large segments, is cut into blocks, and
+// goes back to a pool rather than to the system. A freed block is reused at once by the stream that
+// owned it; if other streams used it, when their work is done. Thread-safe.
+class CachingAllocator {
+ public:
+  struct Block;
+
+  // budget_bytes bounds what is reserved, on every device, the CPU too; 0 means no bound.
+  CachingAllocator(DeviceBackend& backend, int64_t budget_bytes);
+  ~CachingAllocator();
+  CachingAllocator(const CachingAllocator&) = delete;
+  CachingAllocator& operator=(const CachingAllocator&) = delete;
+
+  // At least `bytes` bytes, aligned to 512, for work on `stream`. `what` names the asker in the
+  // error. Throws OutOfMemoryError with the summary when the budget or the device is exhausted.
+  Block* allocate(int64_t bytes, MemoryTag tag, void* stream, std::string_view what);
+  void free(Block* block) noexcept;
+  static void* data(const Block* block);
+
+  // `block` is also used by work already queued on `stream`.
+  void record_stream(Block* block, void* stream);
+
+  // Blocks of this tag come from `provider` from now on; null: the device's own memory. The
+  // provider must outlive the allocator or the next call of this function and its blocks.
+  void set_provider(MemoryTag tag, MemoryProvider* provider);
+
+  void release_cached();  // gives segments without blocks in use back to their providers
+  MemoryStats stats() const;
+  void reset_peak();
+  std::string memory_summary() const;  // a table, for people
+
+ private:
+  struct Segment;
+  struct BySize {
+    using is_transparent = void;
+    bool operator()(const Block* a, const Block* b) const;
+    bool operator()(const Block* block, int64_t size) const;
+  };
+  // Free blocks of one stream and provider, smallest first.
+  struct PoolKey {
+    void* stream;
+    MemoryProvider* provider;
+    auto operator<=>(const PoolKey&) const = default;
+  };
+  using Pool = std::set<Block*, BySize>;
+
+  Block* take_free(const PoolKey& key, int64_t size);
+  Block* grow(const PoolKey& key, int64_t size, int64_t asked, std::string_view what);
+  void split(Block* block, int64_t size);
+  void return_to_pool(Block* block);
+  Block* absorb_next(Block* block);
+  void reclaim_pending();
+  void release_cached_locked();
+  std::string summary_locked() const;
+
+  DeviceBackend& backend_;
+  std::array<MemoryProvider*, kMemoryTags> providers_{};
+  std::map<PoolKey, Pool> pools_;
+  std::map<Segment*, std::unique_ptr<Segment>> segments_;
+  std::vector<Block*> pending_;  // freed, but other streams may still use them
+  MemoryStats stats_;
+  mutable std::mutex mutex_;
+};
+
+}  // namespace shale

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "runtime/base/exec.h"
+#include "runtime/base/trace.h"
+#include "runtime/tensor/allocator.h"
+#include "runtime/tensor/device_backend.h"
+
+namespace shale {
+
+class Storage;
+struct AutogradState;
+
+struct ContextOptions {
+  Device device;
+  int threads = 1;            // CPU threads of a kernel
+  int64_t device_memory = 0;  // budget in bytes; 0: none
+  bool deterministic = false;
+  uint64_t seed = 0;
+};
+
+// One device as a rank uses it: memory, the compute stream, per-step values, and what autograd
+// needs to know. Tensors point to their context, which outlives them. Used by one thread.
+class Context {
+ public:
+  explicit Context(const ContextOptions& options);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  const Device& device() const { return exec_.device; }
+  const Exec& exec() const { return exec_; }
+  DeviceBackend& backend() { return *backend_; }
+  CachingAllocator& allocator() { return allocator_; }
+  AutogradState& autograd() { return *autograd_; }
+
+  // Memory for `bytes` bytes on the compute stream. `what` names the asker when memory runs out.
+  std::shared_ptr<Storage> allocate(int64_t bytes, MemoryTag tag, std::string_view what = "tensor");
+
+  // Changes the host's copy of the per-step values and queues its upload to the device.
+  void update_step(const std::function<void(StepState&)>& change);
+  // The device's copy, which kernels write too. Waits for the compute stream.
+  StepState read_step();
+
+  void copy(void* to, const void* from, int64_t bytes);  // on the compute stream
+  void synchronize();                                    // waits for the compute stream
+  void set_tracer(Tracer* tracer) { exec_.tracer = tracer; }
+
+ private:
+  class StreamWorkspace;
+
+  std::unique_ptr<DeviceBackend> backend_;
+  CachingAllocator allocator_;
+  std::unique_ptr<AutogradState> autograd_;
+  std::unique_ptr<StreamWorkspace> workspace_;
+  std::shared_ptr<Storage> step_storage_;
+  StepState host_step_;
+  Exec exec_;
+};
+
+}  // namespace shale

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "runtime/base/device.h"
+#include "runtime/tensor/memory_provider.h"
+
+namespace shale {
+
+// What the runtime needs from a device besides kernels: memory, streams, events, copies. Handles are
+// opaque; stream null is the device's default stream. One implementation per device type.
+class DeviceBackend {
+ public:
+  virtual ~DeviceBackend() = default;
+
+  virtual Device device() const = 0;
+  virtual MemoryProvider& memory() = 0;       // the device's own memory
+  virtual MemoryProvider& host_memory() = 0;  // host memory that copies reach fastest (pinned)
+
+  virtual void* create_stream() = 0;
+  virtual void destroy_stream(void* stream) noexcept = 0;
+  virtual void synchronize(void* stream) = 0;
+
+  virtual void* record_event(void* stream) = 0;
+  virtual void wait_event(void* stream, void* event) = 0;  // the stream waits, not the host
+  virtual bool event_done(void* event) = 0;
+  virtual void synchronize_event(void* event) = 0;
+  virtual void destroy_event(void* event) noexcept = 0;
+
+  // Copies between host and device memory in any direction, in stream order.
+  virtual void copy(void* to, const void* from, size_t bytes, void* stream) = 0;
+};
+
+std::unique_ptr<DeviceBackend> make_cpu_backend();
+
+// The backend of `device`. Throws UnavailableError when this build or machine lacks it.
+std::unique_ptr<DeviceBackend> make_backend(const Device& device);
+
+}  // namespace shale

@@ -1,0 +1,59 @@
+// The CPU as a device: memory is mapped in huge pages where the kernel grants them, a stream runs
+// at once on the caller, and every event is done when it is recorded.
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "runtime/base/error.h"
+#include "runtime/tensor/device_backend.h"
+
+namespace shale {
+namespace {
+
+class MappedMemory final : public MemoryProvider {
+ public:
+  void* allocate(size_t bytes) override {
+    void* memory =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+      throw OutOfMemoryError(cat("memory: the system refused ", format_bytes(double(bytes)), ": ",
+                                 std::strerror(errno)));
+    }
+    // First-touch page faults of 4 KiB cost more than the kernels that write the memory. A refusal
+    // only costs time, so the result is not checked.
+    madvise(memory, bytes, MADV_HUGEPAGE);
+    return memory;
+  }
+  void free(void* memory, size_t bytes) noexcept override { munmap(memory, bytes); }
+};
+
+class CpuBackend final : public DeviceBackend {
+ public:
+  Device device() const override { return {}; }
+  MemoryProvider& memory() override { return memory_; }
+  MemoryProvider& host_memory() override { return memory_; }
+
+  void* create_stream() override { return nullptr; }
+  void destroy_stream(void*) noexcept override {}
+  void synchronize(void*) override {}
+
+  void* record_event(void*) override { return nullptr; }
+  void wait_event(void*, void*) override {}
+  bool event_done(void*) override { return true; }
+  void synchronize_event(void*) override {}
+  void destroy_event(void*) noexcept override {}
+
+  void copy(void* to, const void* from, size_t bytes, void*) override {
+    if (bytes > 0) std::memmove(to, from, bytes);
+  }
+
+ private:
+  MappedMemory memory_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceBackend> make_cpu_backend() { return std::make_unique<CpuBackend>(); }
+
+}  // namespace shale

@@ -1,0 +1,161 @@
+#include "runtime/tensor/tensor.h"
+
+#include "kernels/elementwise.h"
+#include "runtime/autograd/tape.h"
+#include "runtime/tensor/tensor_impl.h"
+
+namespace shale {
+namespace {
+
+const TensorImpl& checked(const std::shared_ptr<TensorImpl>& impl) {
+  if (impl == nullptr) throw InternalError("tensor: an undefined tensor was used");
+  return *impl;
+}
+
+}  // namespace
+
+TensorImpl::~TensorImpl() = default;
+
+const Shape& Tensor::shape() const { return checked(impl_).shape; }
+const Shape& Tensor::strides() const { return checked(impl_).strides; }
+DType Tensor::dtype() const { return checked(impl_).dtype; }
+Context& Tensor::context() const {
+  if (checked(impl_).context == nullptr) {
+    throw InternalError("tensor: a parameter was used before its module was materialised");
+  }
+  return *impl_->context;
+}
+const std::shared_ptr<Storage>& Tensor::storage() const { return checked(impl_).storage; }
+
+View Tensor::view() const {
+  const TensorImpl& impl = checked(impl_);
+  if (impl.storage == nullptr) {
+    throw InternalError(cat("tensor: ", impl.leaf ? impl.leaf->name : "a tensor", " ",
+                            dtype_name(impl.dtype), impl.shape, " has no memory: materialise or "
+                            "shard its module first, and gather it while it is in use"));
+  }
+  return {.data = static_cast<std::byte*>(impl.storage->data()) +
+                  impl.offset * dtype_size(impl.dtype),
+          .dtype = impl.dtype,
+          .shape = impl.shape,
+          .strides = impl.strides};
+}
+
+Tensor Tensor::alias(const Shape& shape, const Shape& strides, int64_t offset) const {
+  const TensorImpl& from = checked(impl_);
+  auto impl = std::make_shared<TensorImpl>();
+  impl->context = from.context;
+  impl->storage = from.storage;
+  impl->offset = from.offset + offset;
+  impl->shape = shape;
+  impl->strides = strides;
+  impl->dtype = from.dtype;
+  impl->version = from.version;
+  return Tensor(std::move(impl));
+}
+
+Tensor Tensor::detach() const { return alias(shape(), strides()); }
+
+bool Tensor::requires_grad() const { return impl_ != nullptr && impl_->requires_grad; }
+
+Tensor& Tensor::set_requires_grad(bool value) {
+  if (checked(impl_).grad_fn != nullptr) {
+    throw AutogradError("set_requires_grad: the tensor is the result of an op, want a leaf");
+  }
+  impl_->requires_grad = value;
+  if (value) leaf_state(*this);
+  return *this;
+}
+
+Tensor Tensor::grad() const {
+  const LeafState* leaf = checked(impl_).leaf.get();
+  return leaf != nullptr && leaf->has_value ? leaf->grad : Tensor();
+}
+
+uint64_t Tensor::version() const { return *checked(impl_).version; }
+void Tensor::bump_version() const { ++*checked(impl_).version; }
+
+LeafState& leaf_state(const Tensor& leaf) {
+  TensorImpl& impl = leaf.impl();
+  if (impl.leaf == nullptr) impl.leaf = std::make_unique<LeafState>();
+  return *impl.leaf;
+}
+
+Tensor empty(Context& context, const Shape& shape, DType dtype, MemoryTag tag,
+             std::string_view what) {
+  auto impl = std::make_shared<TensorImpl>();
+  impl->context = &context;
+  impl->storage = context.allocate(shape.numel() * dtype_size(dtype), tag, what);
+  impl->shape = shape;
+  impl->strides = contiguous_strides(shape);
+  impl->dtype = dtype;
+  return Tensor(std::move(impl));
+}
+
+Tensor empty_like(const Tensor& x) { return empty(x.context(), x.shape(), x.dtype()); }
+
+Tensor full(Context& context, const Shape& shape, DType dtype, double value, MemoryTag tag) {
+  Tensor x = empty(context, shape, dtype, tag);
+  kernels::fill(context.exec(), {.y = x, .value = value});
+  return x;
+}
+
+template <typename T>
+Tensor from_host(Context& context, std::span<const T> values, const Shape& shape, MemoryTag tag) {
+  if (static_cast<int64_t>(values.size()) != shape.numel()) {
+    throw ShapeError(cat("from_host: ", values.size(), " values, shape ", shape));
+  }
+  Tensor x = empty(context, shape, dtype_of<T>, tag);
+  context.copy(x.data(), values.data(), x.bytes());
+  return x;
+}
+
+template <typename T>
+std::vector<T> to_host(const Tensor& x) {
+  check_dtype("to_host", "x", x, dtype_of<T>);
+  check_contiguous("to_host", "x", x);
+  std::vector<T> values(static_cast<size_t>(x.numel()));
+  x.context().copy(values.data(), x.data(), x.bytes());
+  x.context().synchronize();
+  return values;
+}
+
+template Tensor from_host<float>(Context&, std::span<const float>, const Shape&, MemoryTag);
+template Tensor from_host<bf16>(Context&, std::span<const bf16>, const Shape&, MemoryTag);
+template Tensor from_host<int32_t>(Context&, std::span<const int32_t>, const Shape&, MemoryTag);
+template std::vector<float> to_host<float>(const Tensor&);
+template std::vector<bf16> to_host<bf16>(const Tensor&);
+template std::vector<int32_t> to_host<int32_t>(const Tensor&);
+
+std::string to_string(const Tensor& x) {
+  return x.defined() ? cat(dtype_name(x.dtype()), x.shape()) : "undefined";
+}
+
+void check_defined(std::string_view op, std::string_view name, const Tensor& x) {
+  if (!x.defined()) throw ShapeError(cat(op, ": ", name, " is undefined, want a tensor"));
+}
+
+void check_shape(std::string_view op, std::string_view name, const Tensor& x, const Shape& want) {
+  check_defined(op, name, x);
+  if (!(x.shape() == want)) {
+    throw ShapeError(cat(op, ": ", name, " is ", x.shape(), ", want ", want));
+  }
+}
+
+void check_dtype(std::string_view op, std::string_view name, const Tensor& x, DType want) {
+  check_defined(op, name, x);
+  if (x.dtype() != want) {
+    throw DTypeError(cat(op, ": ", name, " is ", dtype_name(x.dtype()), ", want ",
+                         dtype_name(want)));
+  }
+}
+
+void check_contiguous(std::string_view op, std::string_view name, const Tensor& x) {
+  check_defined(op, name, x);
+  if (!x.contiguous()) {
+    throw ShapeError(cat(op, ": ", name, " ", x, " has strides ", x.strides(),
+                         ", want a contiguous tensor"));
+  }
+}
+
+}  // namespace shale

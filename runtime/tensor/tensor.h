@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/view.h"
+#include "runtime/tensor/context.h"
+#include "runtime/tensor/storage.h"
+
+namespace shale {
+
+struct TensorImpl;
+
+// A handle to a strided array on a device; copies of the handle are the same tensor. A
+// default-made tensor is undefined and stands for "none".
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(std::shared_ptr<TensorImpl> impl) : impl_(std::move(impl)) {}
+
+  bool defined() const { return impl_ != nullptr; }
+  const Shape& shape() const;
+  const Shape& strides() const;  // in elements
+  DType dtype() const;
+  int ndim() const { return shape().ndim(); }
+  int64_t size(int dim) const { return shape().at(dim); }  // negative counts from the end
+  int64_t numel() const { return shape().numel(); }
+  int64_t bytes() const { return numel() * dtype_size(dtype()); }
+  bool contiguous() const { return view().contiguous(); }
+  Context& context() const;
+  const Exec& exec() const { return context().exec(); }
+  const std::shared_ptr<Storage>& storage() const;
+  void* data() const { return view().data; }
+
+  // For kernels. Throws InternalError when the tensor has no storage (yet).
+  View view() const;
+  operator View() const { return view(); }
+
+  // The same memory seen differently; not recorded by autograd (the ops in ops/shape.h are).
+  Tensor alias(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
+  Tensor detach() const;  // the same memory, version counter included, no history
+
+  // Whether gradients flow to this tensor. Set on leaves only; results inherit it.
+  bool requires_grad() const;
+  Tensor& set_requires_grad(bool value);
+  // The gradient of a leaf after backward; undefined when it has none.
+  Tensor grad() const;
+
+  // Counts in-place changes, so that backward can refuse a saved tensor that was changed.
+  uint64_t version() const;
+  void bump_version() const;
+
+  TensorImpl& impl() const { return *impl_; }
+  const std::shared_ptr<TensorImpl>& impl_ptr() const { return impl_; }
+
+ private:
+  std::shared_ptr<TensorImpl> impl_;
+};
+
+Tensor empty(Context& context, const Shape& shape, DType dtype,
+             MemoryTag tag = MemoryTag::kActivation, std::string_view what = "tensor");
+Tensor empty_like(const Tensor& x);
+Tensor full(Context& context, const Shape& shape, DType dtype, double value,
+            MemoryTag tag = MemoryTag::kActivation);
+inline Tensor zeros(Context& context, const Shape& shape, DType dtype,
+                    MemoryTag tag = MemoryTag::kActivation) {
+  return full(context, shape, dtype, 0, tag);
+}
+
+// Copies host values to the device; T is one of the dtypes. values.size() == shape.numel().
+template <typename T>
+Tensor from_host(Context& context, std::span<const T> values, const Shape& shape,
+                 MemoryTag tag = MemoryTag::kData);
+// Copies a contiguous tensor to the host; waits for the compute stream.
+template <typename T>
+std::vector<T> to_host(const Tensor& x);
+
+std::string to_string(const Tensor& x);  // "bf16[4,768]", "undefined"
+
+// Ops begin with these. Errors read "op: name is [3,4], want [3,5]".
+void check_defined(std::string_view op, std::string_view name, const Tensor& x);
+void check_shape(std::string_view op, std::string_view name, const Tensor& x, const Shape& want);
+void check_dtype(std::string_view op, std::string_view name, const Tensor& x, DType want);
+void check_contiguous(std::string_view op, std::string_view name, const Tensor& x);
+
+}  // namespace shale

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/tensor/tensor.h"
+
+namespace shale {
+
+struct Node;
+
+// The gradient of a leaf: where it lives and who wants to know when it is complete.
+struct LeafState {
+  std::string name;  // for messages; the parameter's, if it is one
+  Tensor grad;       // storage; holds a value only if has_value
+  bool has_value = false;  // false: the next gradient is written, not added
+  // Gives `grad` its storage when the first gradient arrives; null: a dense f32 tensor.
+  std::function<Tensor()> allocate_grad;
+  // Called once per backward, after the last gradient for this leaf was added.
+  std::vector<std::function<void()>> ready_hooks;
+};
+
+// What Tensor handles share.
+struct TensorImpl {
+  Context* context = nullptr;
+  std::shared_ptr<Storage> storage;  // null: none yet (a parameter before materialisation)
+  int64_t offset = 0;                // in elements
+  Shape shape;
+  Shape strides;
+  DType dtype = DType::kF32;
+  std::shared_ptr<uint64_t> version = std::make_shared<uint64_t>(0);  // shared with views
+
+  bool requires_grad = false;
+  std::shared_ptr<Node> grad_fn;  // null: a leaf, or no history
+  int output = 0;                 // which output of grad_fn this is
+  std::unique_ptr<LeafState> leaf;
+
+  ~TensorImpl();
+};
+
+// The state of a leaf that requires a gradient, made on first use.
+LeafState& leaf_state(const Tensor& leaf);
+
+}  // namespace shale
