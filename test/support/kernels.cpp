@@ -1,0 +1,100 @@
+#include "test/support/kernels.h"
+
+#include <cstdlib>
+#include <new>
+#include <thread>
+
+#include "kernels/registry.h"
+
+namespace shale::test {
+namespace {
+
+constexpr size_t kMargin = 256;  // a few cache lines, and keeps data 64-byte aligned
+constexpr int kMarginByte = 0xa5;
+constexpr int kPoisonByte = 0xff;
+
+// How to reach a device's memory. The CPU's and the emulator's is the host's.
+std::byte* allocate(const Exec&, size_t bytes) {
+  return static_cast<std::byte*>(::operator new(bytes, std::align_val_t{64}));
+}
+void release(const Exec&, std::byte* block) { ::operator delete(block, std::align_val_t{64}); }
+void copy_in(const Exec&, void* to, const void* from, size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+void copy_out(const Exec&, void* to, const void* from, size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+// Every reservation is fresh memory of exactly the size asked for.
+class TestWorkspace : public Workspace {
+ public:
+  explicit TestWorkspace(const Exec& exec) : exec_(exec) {}
+  void* reserve(size_t bytes) override {
+    if (current_ && !current_->margins_intact()) {
+      throw InternalError("a kernel wrote outside its workspace");
+    }
+    current_ = std::make_unique<DeviceBytes>(exec_, bytes);
+    return current_->data();
+  }
+
+ private:
+  Exec exec_;
+  std::unique_ptr<DeviceBytes> current_;
+};
+
+struct TestDevices {
+  std::vector<std::unique_ptr<TestWorkspace>> workspaces;
+  std::vector<Exec> execs;
+
+  TestDevices() {
+    kernels::register_cpu_kernels();
+    add({.device = {.type = DeviceType::kCpu}, .threads = 2});
+  }
+  void add(Exec exec) {
+    workspaces.push_back(std::make_unique<TestWorkspace>(exec));
+    exec.workspace = workspaces.back().get();
+    execs.push_back(exec);
+  }
+};
+
+}  // namespace
+
+const std::vector<Exec>& devices() {
+  static const TestDevices all;
+  return all.execs;
+}
+
+Exec with_threads(Exec exec, int threads) {
+  exec.threads = threads;
+  return exec;
+}
+
+Exec with_step(Exec exec, StepState* step) {
+  exec.step = step;
+  return exec;
+}
+
+DeviceBytes::DeviceBytes(const Exec& exec, size_t bytes) : exec_(exec), bytes_(bytes) {
+  const size_t total = bytes + 2 * kMargin;
+  std::vector<unsigned char> image(total, kMarginByte);
+  std::fill_n(image.begin() + kMargin, bytes, static_cast<unsigned char>(kPoisonByte));
+  block_ = allocate(exec_, total);
+  data_ = block_ + kMargin;
+  copy_in(exec_, block_, image.data(), total);
+}
+
+DeviceBytes::~DeviceBytes() { release(exec_, block_); }
+
+void DeviceBytes::upload(const void* from) { copy_in(exec_, data_, from, bytes_); }
+
+void DeviceBytes::download(void* to) const { copy_out(exec_, to, data_, bytes_); }
+
+bool DeviceBytes::margins_intact() const {
+  std::vector<unsigned char> image(bytes_ + 2 * kMargin);
+  copy_out(exec_, image.data(), block_, image.size());
+  const auto is_margin = [](unsigned char byte) { return byte == kMarginByte; };
+  return std::all_of(image.begin(), image.begin() + kMargin, is_margin) &&
+         std::all_of(image.end() - kMargin, image.end(), is_margin);
+}
+
+}  // namespace shale::test

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "runtime/base/exec.h"
+#include "runtime/base/view.h"
+#include "test/support/numbers.h"
+
+namespace shale::test {
+
+// An Exec for every device that this build and machine has, kernels registered; cpu comes first.
+// Each has a workspace that poisons what it hands out and finds writes past its end.
+const std::vector<Exec>& devices();
+
+// exec with another number of CPU threads, or other step values (device memory).
+Exec with_threads(Exec exec, int threads);
+Exec with_step(Exec exec, StepState* step);
+
+// Raw memory of a device. Both sides carry a margin that is checked for stray writes at the end.
+class DeviceBytes {
+ public:
+  DeviceBytes(const Exec& exec, size_t bytes);  // filled with 0xff: NaN in every float dtype
+  ~DeviceBytes();
+  DeviceBytes(const DeviceBytes&) = delete;
+  DeviceBytes& operator=(const DeviceBytes&) = delete;
+
+  void* data() const { return data_; }
+  void upload(const void* from);
+  void download(void* to) const;  // after the device's stream has finished
+  bool margins_intact() const;
+
+ private:
+  Exec exec_;
+  size_t bytes_ = 0;
+  std::byte* block_ = nullptr;
+  std::byte* data_ = nullptr;
+};
+
+// A kernel argument on a device: upload, hand out views, download.
+//   DeviceArray<float> x(exec, randn<float>(n, 1)), y(exec, n);
+//   kernels::axpby(exec, {.a = x.view({n}), .y = y.view({n})});
+//   CHECK(y.download() == ...);
+template <typename T>
+class DeviceArray {
+ public:
+  DeviceArray(const Exec& exec, int64_t count)  // poisoned
+      : count_(count), bytes_(std::make_unique<DeviceBytes>(exec, size_t(count) * sizeof(T))) {}
+  DeviceArray(const Exec& exec, const std::vector<T>& values)
+      : DeviceArray(exec, static_cast<int64_t>(values.size())) {
+    bytes_->upload(values.data());
+  }
+
+  int64_t size() const { return count_; }
+  T* data() const { return static_cast<T*>(bytes_->data()); }
+  View view(const Shape& shape) const { return make_view(data(), shape); }
+  View view() const { return view({count_}); }
+  // Any strides, in elements, starting at element `offset`.
+  View view(const Shape& shape, const Shape& strides, int64_t offset = 0) const {
+    return {.data = data() + offset, .dtype = dtype_of<T>, .shape = shape, .strides = strides};
+  }
+  void upload(const std::vector<T>& values) { bytes_->upload(values.data()); }
+  std::vector<T> download() const {
+    std::vector<T> values(static_cast<size_t>(count_));
+    bytes_->download(values.data());
+    return values;
+  }
+  // No kernel wrote outside the array.
+  bool margins_intact() const { return bytes_->margins_intact(); }
+
+ private:
+  int64_t count_ = 0;
+  std::unique_ptr<DeviceBytes> bytes_;
+};
+
+// Step values in device memory.
+class DeviceStep {
+ public:
+  DeviceStep(const Exec& exec, const StepState& state)
+      : bytes_(exec, sizeof(StepState)), exec_(with_step(exec, static_cast<StepState*>(bytes_.data()))) {
+    bytes_.upload(&state);
+  }
+  const Exec& exec() const { return exec_; }
+  StepState download() const {
+    StepState state;
+    bytes_.download(&state);
+    return state;
+  }
+
+ private:
+  DeviceBytes bytes_;
+  Exec exec_;
+};
+
+// Calls run(exec) -> std::vector with 1, 2, 3, 4 and 7 CPU threads: true if all results have the
+// same bits.
+template <typename Run>
+bool same_bits_for_any_threads(const Exec& exec, Run&& run) {
+  const auto want = run(with_threads(exec, 1));
+  for (const int threads : {2, 3, 4, 7}) {
+    if (!same_bits(run(with_threads(exec, threads)), want)) return false;
+  }
+  return true;
+}
+
+}  // namespace shale::test
