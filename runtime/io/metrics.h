@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace shale {
+
+// One optimizer step. What is not known, or not finite, is null in the file.
+struct StepMetrics {
+  int64_t step = 0;
+  float loss = 0;  // mean over the tokens of the global batch
+  std::optional<double> grad_norm;
+  std::optional<double> lr;
+  std::optional<int64_t> tokens;  // seen so far by all ranks, this step's included
+  std::optional<double> tokens_per_s;
+  std::optional<double> step_ms;
+  std::optional<double> comm_exposed_ms;  // waiting for other ranks with nothing to compute
+  std::optional<double> mfu;              // of the device's dense peak, 0 to 1
+  std::optional<int64_t> device_peak_bytes;
+  std::optional<int64_t> host_peak_bytes;
+
+  friend bool operator==(const StepMetrics&, const StepMetrics&) = default;
+};
+
+struct EvalMetrics {
+  int64_t step = 0;
+  float val_loss = 0;
+
+  friend bool operator==(const EvalMetrics&, const EvalMetrics&) = default;
+};
+
+using MetricsRow = std::variant<StepMetrics, EvalMetrics>;
+
+// The row as one line of JSON, with its newline. A loss has 9 significant digits, which identify a
+// float; `loss_bits` has its bits, also those of a NaN.
+std::string to_json_line(const MetricsRow& row);
+
+// Appends rows to a file, each handed to the system as soon as it is written, so that a run that
+// dies leaves what it did. Errors are DiskError with the path and the system's reason.
+class MetricsWriter {
+ public:
+  explicit MetricsWriter(std::filesystem::path path);
+  ~MetricsWriter();
+  MetricsWriter(const MetricsWriter&) = delete;
+  MetricsWriter& operator=(const MetricsWriter&) = delete;
+
+  void write(const MetricsRow& row);
+
+ private:
+  const std::filesystem::path path_;
+  int fd_ = -1;
+};
+
+// The rows of a file. A last line without a newline is what a killed run leaves, and is left out;
+// any other line that is not a row is DataError with path and line. MissingInputError if there is
+// no such file.
+std::vector<MetricsRow> read_metrics(const std::filesystem::path& path);
+
+// Keeps the rows up to and including `last_step`, byte for byte, so that a resumed run has each
+// step once. Returns how many it dropped. The file is replaced as a whole and is on disk when this
+// returns; a file that does not exist stays so. Throws like read_metrics and DiskError.
+int64_t drop_metrics_after(const std::filesystem::path& path, int64_t last_step);
+
+}  // namespace shale
