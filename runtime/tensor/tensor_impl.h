@@ -35,6 +35,7 @@ struct TensorImpl {
   bool requires_grad = false;
   std::shared_ptr<Node> grad_fn;  // null: a leaf, or no history
   int output = 0;                 // which output of grad_fn this is
+  bool is_view = false;           // made by an op of ops/shape.h from another tensor
   std::unique_ptr<LeafState> leaf;
 
   ~TensorImpl();

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <string>
+
+#include "runtime/nn/module.h"
+#include "runtime/ops/attention.h"
+#include "runtime/ops/ffn.h"
+#include "runtime/ops/norm.h"
+
+namespace shale::nn {
+
+// The layers that models are made of. Shapes are those of the ops they call (runtime/ops/).
+
+// weight: [out, in], bias: [out].
+class Linear : public Module {
+ public:
+  Linear(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init);
+  // x: [..., in]; residual: [..., out], optional, added to the result.
+  Tensor forward(const Tensor& x, const Tensor& residual = {});
+
+  Parameter& weight;
+  Parameter& bias;
+};
+
+// weight (the gain) and bias: [width]; no weight decay.
+class LayerNorm : public Module {
+ public:
+  LayerNorm(Module* parent, std::string name, int64_t width, float eps);
+  Tensor forward(const Tensor& x);
+  NormedStream forward_stream(const Tensor& x, const Tensor& branch = {});
+
+  Parameter& weight;
+  Parameter& bias;
+
+ private:
+  float eps_;
+};
+
+// weight: [rows, width].
+class Embedding : public Module {
+ public:
+  Embedding(Module* parent, std::string name, int64_t rows, int64_t width, Init init);
+
+  Parameter& weight;
+};
+
+}  // namespace shale::nn

@@ -1,0 +1,155 @@
+#include "runtime/nn/module.h"
+
+#include <algorithm>
+
+#include "kernels/elementwise.h"
+#include "kernels/random.h"
+#include "runtime/autograd/tape.h"
+#include "runtime/base/error.h"
+#include "runtime/tensor/tensor_impl.h"
+
+namespace shale {
+namespace {
+
+std::string join(const std::string& prefix, const std::string& name) {
+  return prefix.empty() ? name : cat(prefix, ".", name);
+}
+
+// A view of x whose backward calls `hook` before the gradient goes on.
+Tensor with_backward_hook(const char* op, const Tensor& x, std::function<void()> hook) {
+  Tensor y = x.detach();
+  record(op, {x}, {&y}, [hook = std::move(hook)](BackwardArgs& args) {
+    hook();
+    return Grads{args.dy()};
+  });
+  return y;
+}
+
+}  // namespace
+
+std::string Parameter::full_name() const { return join(owner->full_name(), name); }
+
+void Parameter::bind(Context& context, std::shared_ptr<Storage> storage, int64_t offset,
+                     DType dtype) {
+  TensorImpl& impl = value.impl();
+  impl.context = &context;
+  impl.storage = std::move(storage);
+  impl.offset = offset;
+  impl.dtype = dtype;
+  value.set_requires_grad(trainable);
+}
+
+void Parameter::unbind() { value.impl().storage.reset(); }
+
+void Parameter::write_initial(const Exec& exec, uint64_t seed, int64_t begin,
+                              const View& to) const {
+  if (init.std == 0) {
+    kernels::fill(exec, {.y = to, .value = init.mean});
+  } else {
+    kernels::random_normal(exec, {.y = to,
+                                  .seed = seed,
+                                  .stream = hash_name(full_name()),
+                                  .first = begin,
+                                  .mean = init.mean,
+                                  .std = init.std});
+  }
+}
+
+Module::Module(Module* parent, std::string name) : name_(std::move(name)), parent_(parent) {
+  for (const Module* sibling : parent_->children_) {
+    if (sibling->name_ == name_) {
+      throw InternalError(cat("module: ", parent_->full_name(), " has two children ", name_));
+    }
+  }
+  parent_->children_.push_back(this);
+}
+
+std::string Module::full_name() const {
+  return parent_ == nullptr ? name_ : join(parent_->full_name(), name_);
+}
+
+Parameter& Module::declare(std::string name, const Shape& shape, Init init, bool decay) {
+  for (const auto& parameter : parameters_) {
+    if (parameter->name == name) {
+      throw InternalError(cat("module: ", full_name(), " declares ", name, " twice"));
+    }
+  }
+  auto parameter = std::make_unique<Parameter>();
+  parameter->name = std::move(name);
+  parameter->shape = shape;
+  parameter->init = init;
+  parameter->decay = decay;
+  parameter->owner = this;
+  auto impl = std::make_shared<TensorImpl>();
+  impl->shape = shape;
+  impl->strides = contiguous_strides(shape);
+  parameter->value = Tensor(std::move(impl));
+  leaf_state(parameter->value).name = join(full_name(), parameter->name);
+  parameters_.push_back(std::move(parameter));
+  return *parameters_.back();
+}
+
+Buffer& Module::declare_buffer(std::string name, Tensor value, bool persistent) {
+  buffers_.push_back(std::make_unique<Buffer>(
+      Buffer{.name = std::move(name), .value = std::move(value), .persistent = persistent}));
+  return *buffers_.back();
+}
+
+std::vector<Parameter*> Module::parameters() const {
+  std::vector<Parameter*> all;
+  for (const auto& parameter : parameters_) all.push_back(parameter.get());
+  for (const Module* child : children_) {
+    for (Parameter* parameter : child->parameters()) all.push_back(parameter);
+  }
+  return all;
+}
+
+std::vector<Buffer*> Module::buffers() const {
+  std::vector<Buffer*> all;
+  for (const auto& buffer : buffers_) all.push_back(buffer.get());
+  for (const Module* child : children_) {
+    for (Buffer* buffer : child->buffers()) all.push_back(buffer);
+  }
+  return all;
+}
+
+Parameter* Module::find_parameter(std::string_view wanted) const {
+  for (Parameter* parameter : parameters()) {
+    if (parameter->full_name() == wanted) return parameter;
+  }
+  return nullptr;
+}
+
+void Module::add_hook(HookPoint point, Hook hook) {
+  hooks_[static_cast<size_t>(point)].push_back(std::move(hook));
+}
+
+void Module::call_hooks(HookPoint point) const {
+  for (const Hook& hook : hooks(point)) hook();
+}
+
+Tensor Module::run(const Tensor& x, const std::function<Tensor(const Tensor&)>& body) {
+  call_hooks(HookPoint::kBeforeForward);
+  const bool after = !hooks(HookPoint::kAfterBackward).empty();
+  const bool before = !hooks(HookPoint::kBeforeBackward).empty();
+  Tensor y = body(after ? with_backward_hook("after_backward", x,
+                                             [this] { call_hooks(HookPoint::kAfterBackward); })
+                        : x);
+  if (before) {
+    y = with_backward_hook("before_backward", y,
+                           [this] { call_hooks(HookPoint::kBeforeBackward); });
+  }
+  call_hooks(HookPoint::kAfterForward);
+  return y;
+}
+
+void materialize(Module& module, Context& context, DType dtype, uint64_t seed) {
+  for (Parameter* parameter : module.parameters()) {
+    auto storage = context.allocate(parameter->numel() * dtype_size(dtype),
+                                    MemoryTag::kParameter, parameter->full_name());
+    parameter->bind(context, std::move(storage), 0, dtype);
+    parameter->write_initial(context.exec(), seed, 0, parameter->value);
+  }
+}
+
+}  // namespace shale

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/nn/init.h"
+#include "runtime/tensor/tensor.h"
+
+namespace shale {
+
+class Module;
+
+// A parameter as its module declares it. It has no memory until its module is materialised (below)
+// or sharded (comm/data_parallel.h); `value` is a leaf that exists from the start.
+struct Parameter {
+  std::string name;  // in its module: "weight"
+  Shape shape;
+  Init init;
+  bool decay = true;      // weight decay applies
+  bool trainable = true;  // set before materialising
+  Tensor value;           // in the compute dtype
+  Module* owner = nullptr;
+
+  int64_t numel() const { return shape.numel(); }
+  std::string full_name() const;  // from the root: "h.0.ln_1.weight"
+
+  // Gives `value` its memory: elements [offset, offset + numel) of `storage`, seen as `dtype`.
+  void bind(Context& context, std::shared_ptr<Storage> storage, int64_t offset, DType dtype);
+  // Takes the memory away; using the parameter is an error until bind().
+  void unbind();
+  // Writes elements [begin, begin + to.numel()) of the initial value.
+  void write_initial(const Exec& exec, uint64_t seed, int64_t begin, const View& to) const;
+};
+
+// State that is saved with the model but not trained.
+struct Buffer {
+  std::string name;
+  Tensor value;
+  bool persistent = true;  // part of checkpoints
+};
+
+enum class HookPoint { kBeforeForward, kAfterForward, kBeforeBackward, kAfterBackward };
+
+// A node of the model tree. Subclasses hold their children as members, declare their parameters in the
+// constructor, and have a forward of their own signature that goes through run():
+//
+//   struct Block : Module {
+//     Block(Module* parent, std::string name, int64_t width) : Module(parent, std::move(name)),
+//         norm(this, "norm", width) {}
+//     Tensor forward(const Tensor& x) { return run(x, [&](const Tensor& in) { ... }); }
+//     nn::LayerNorm norm;
+//   };
+//
+// The tree's shape is fixed once built: modules are neither copied nor moved.
+class Module {
+ public:
+  Module() = default;  // a root
+  Module(Module* parent, std::string name);
+  virtual ~Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  const std::string& name() const { return name_; }
+  std::string full_name() const;
+  Module* parent() const { return parent_; }
+  const std::vector<Module*>& children() const { return children_; }
+
+  // Own parameters, without the children's; those of other modules used here (tied weights).
+  const std::vector<std::unique_ptr<Parameter>>& own_parameters() const { return parameters_; }
+  const std::vector<Parameter*>& tied_parameters() const { return tied_; }
+  // All of the subtree, each once, in the order of declaration.
+  std::vector<Parameter*> parameters() const;
+  std::vector<Buffer*> buffers() const;
+  Parameter* find_parameter(std::string_view full_name) const;  // null when absent
+
+  using Hook = std::function<void()>;
+  void add_hook(HookPoint point, Hook hook);
+
+ protected:
+  // Throws InternalError for a name that is taken.
+  Parameter& declare(std::string name, const Shape& shape, Init init, bool decay = true);
+  Buffer& declare_buffer(std::string name, Tensor value, bool persistent = true);
+  // Says that this module uses a parameter declared elsewhere in the tree.
+  void tie(Parameter& parameter) { tied_.push_back(&parameter); }
+
+  // Calls body between the forward hooks and places the backward hooks into the graph:
+  // before-backward when the gradient of the result is complete, after-backward when that of x is
+  // (never, if x has none). Without hooks this is body(x).
+  Tensor run(const Tensor& x, const std::function<Tensor(const Tensor&)>& body);
+
+ private:
+  void call_hooks(HookPoint point) const;
+  const std::vector<Hook>& hooks(HookPoint point) const {
+    return hooks_[static_cast<size_t>(point)];
+  }
+
+  std::string name_;
+  Module* parent_ = nullptr;
+  std::vector<Module*> children_;
+  std::vector<std::unique_ptr<Parameter>> parameters_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+  std::vector<Parameter*> tied_;
+  std::array<std::vector<Hook>, 4> hooks_;
+};
+
+// Gives every parameter of the tree memory of its own and its initial value: a model on one device
+// without data parallelism.
+void materialize(Module& module, Context& context, DType dtype, uint64_t seed);
+
+}  // namespace shale

@@ -1,0 +1,153 @@
+#include "runtime/ops/elementwise.h"
+
+#include "kernels/elementwise.h"
+#include "runtime/autograd/tape.h"
+#include "runtime/tensor/tensor_impl.h"
+
+namespace shale {
+namespace {
+
+void check_alike(const char* op, const Tensor& a, const Tensor& b) {
+  check_contiguous(op, "a", a);
+  check_contiguous(op, "b", b);
+  check_shape(op, "b", b, a.shape());
+}
+
+void check_in_place(const char* op, const Tensor& x) {
+  check_contiguous(op, "x", x);
+  if (!x.context().autograd().enabled) return;
+  if (x.requires_grad() && x.impl().grad_fn == nullptr) {
+    throw AutogradError(cat(op, ": the tensor is a leaf that requires a gradient, want the result "
+                            "of an op"));
+  }
+  // The base of a view would change without its history knowing.
+  if (x.impl().is_view) throw AutogradError(cat(op, ": the tensor is a view of another, want its own"));
+}
+
+// A gradient on its way to an input of another dtype.
+Tensor like_input(const Tensor& grad, DType dtype) {
+  if (grad.dtype() == dtype) return grad;
+  Tensor y = empty(grad.context(), grad.shape(), dtype);
+  kernels::axpby(grad.exec(), {.a = grad, .y = y});
+  return y;
+}
+
+Tensor scaled(const Tensor& x, float factor, DType dtype) {
+  Tensor y = empty(x.context(), x.shape(), dtype);
+  kernels::axpby(x.exec(), {.a = x, .y = y, .alpha = factor});
+  return y;
+}
+
+BackwardFn add_backward(const Tensor& a, const Tensor& b) {
+  return [a = a.dtype(), b = b.dtype()](BackwardArgs& args) {
+    return Grads{like_input(args.dy(), a), like_input(args.dy(), b)};
+  };
+}
+
+BackwardFn scale_backward(float factor, DType dtype) {
+  return [factor, dtype](BackwardArgs& args) { return Grads{scaled(args.dy(), factor, dtype)}; };
+}
+
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b) {
+  check_alike("add", a, b);
+  Tensor y = empty_like(a);
+  kernels::axpby(a.exec(), {.a = a, .b = b, .y = y});
+  record("add", {a, b}, {&y}, add_backward(a, b));
+  return y;
+}
+
+void add_(Tensor& a, const Tensor& b) {
+  check_in_place("add_", a);
+  check_alike("add_", a, b);
+  kernels::axpby(a.exec(), {.a = a, .b = b, .y = a});
+  a.bump_version();
+  record("add_", {a, b}, {&a}, add_backward(a, b));
+}
+
+Tensor mul(const Tensor& a, const Tensor& b) {
+  check_alike("mul", a, b);
+  Tensor y = empty_like(a);
+  kernels::mul(a.exec(), {.a = a, .b = b, .y = y});
+  if (!needs_grad(a.context(), {a, b})) return y;
+  record("mul", {a, b}, {&y},
+         [a = SavedTensor("mul", a), b = SavedTensor("mul", b)](BackwardArgs& args) {
+           Grads grads(2);
+           const auto product = [&](int input, const Tensor& like, const Tensor& other) {
+             if (!args.needs(input)) return;
+             Tensor grad = empty_like(like);
+             kernels::mul(grad.exec(), {.a = args.dy(), .b = other, .y = grad});
+             grads[static_cast<size_t>(input)] = grad;
+           };
+           const Tensor first = a.get(), second = b.get();
+           product(0, first, second);
+           product(1, second, first);
+           return grads;
+         });
+  return y;
+}
+
+Tensor scale(const Tensor& x, float factor) {
+  check_contiguous("scale", "x", x);
+  Tensor y = scaled(x, factor, x.dtype());
+  record("scale", {x}, {&y}, scale_backward(factor, x.dtype()));
+  return y;
+}
+
+void scale_(Tensor& x, float factor) {
+  check_in_place("scale_", x);
+  kernels::axpby(x.exec(), {.a = x, .y = x, .alpha = factor});
+  x.bump_version();
+  record("scale_", {x}, {&x}, scale_backward(factor, x.dtype()));
+}
+
+Tensor gelu(const Tensor& x, Gelu kind) {
+  check_contiguous("gelu", "x", x);
+  const bool exact = kind == Gelu::kErf;
+  Tensor y = empty_like(x);
+  kernels::gelu_fwd(x.exec(), {.x = x, .y = y, .exact = exact});
+  if (!needs_grad(x.context(), {x})) return y;
+  record("gelu", {x}, {&y}, [x = SavedTensor("gelu", x), exact](BackwardArgs& args) {
+    const Tensor input = x.get();
+    Tensor dx = empty_like(input);
+    kernels::gelu_bwd(dx.exec(), {.x = input, .dy = args.dy(), .dx = dx, .exact = exact});
+    return Grads{dx};
+  });
+  return y;
+}
+
+Tensor cast(const Tensor& x, DType dtype) {
+  check_contiguous("cast", "x", x);
+  if (x.dtype() == dtype) return x;
+  Tensor y = scaled(x, 1, dtype);
+  record("cast", {x}, {&y}, scale_backward(1, x.dtype()));
+  return y;
+}
+
+Tensor dropout(const Tensor& x, float p, uint32_t site, const Tensor& residual) {
+  check_contiguous("dropout", "x", x);
+  if (!(p >= 0 && p < 1)) throw ShapeError(cat("dropout: p is ", p, ", want 0 <= p < 1"));
+  if (residual.defined()) {
+    check_shape("dropout", "residual", residual, x.shape());
+    check_contiguous("dropout", "residual", residual);
+  }
+  Tensor y = empty_like(x);
+  kernels::dropout(x.exec(), {.x = x,
+                              .residual = residual.defined() ? residual.view() : View{},
+                              .y = y,
+                              .p = p,
+                              .site = site});
+  record("dropout", {x, residual}, {&y}, [p, site](BackwardArgs& args) {
+    Grads grads(2);
+    if (args.needs(0)) {
+      grads[0] = empty_like(args.dy());
+      kernels::dropout(args.dy().exec(), {.x = args.dy(), .y = grads[0], .p = p, .site = site});
+    }
+    if (args.needs(1)) grads[1] = args.dy();
+    return grads;
+  });
+  return y;
+}
+
+}  // namespace shale

@@ -1,0 +1,26 @@
+#pragma once
+
+#include "runtime/ops/ffn.h"
+#include "runtime/tensor/tensor.h"
+
+namespace shale {
+
+// Elementwise ops on contiguous tensors of one shape; computed in f32, rounded once to the dtype of a.
+// Names that end in _ work in place: they change their first argument, which must not be a leaf
+// that requires a gradient, and move its version counter.
+
+Tensor add(const Tensor& a, const Tensor& b);
+void add_(Tensor& a, const Tensor& b);
+Tensor mul(const Tensor& a, const Tensor& b);  // keeps both
+Tensor scale(const Tensor& x, float factor);
+void scale_(Tensor& x, float factor);
+Tensor gelu(const Tensor& x, Gelu kind = Gelu::kTanh);  // keeps x
+Tensor cast(const Tensor& x, DType dtype);              // x itself if it has that dtype
+
+// y = x * keep / (1 - p) + residual. The mask depends on (seed, step, site, global sample, element)
+// alone (kernels/elementwise.h), so it is the same on any number of ranks, and nothing is kept for
+// backward. x: [samples, ...]; residual optional; p in [0, 1). `site` tells the dropouts of a model
+// apart.
+Tensor dropout(const Tensor& x, float p, uint32_t site, const Tensor& residual = {});
+
+}  // namespace shale

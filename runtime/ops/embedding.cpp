@@ -1,0 +1,49 @@
+#include "runtime/ops/embedding.h"
+
+#include "kernels/embedding.h"
+#include "runtime/autograd/tape.h"
+#include "runtime/ops/matrix.h"
+
+namespace shale {
+
+Tensor embedding(const Tensor& ids, const Tensor& table, const Tensor& positions,
+                 int64_t first_position) {
+  const char* op = "embedding";
+  check_dtype(op, "ids", ids, DType::kI32);
+  check_contiguous(op, "ids", ids);
+  check_shape(op, "ids", ids, {ids.size(0), ids.size(-1)});
+  check_contiguous(op, "table", table);
+  if (positions.defined()) {
+    check_shape(op, "positions", positions, {positions.size(0), table.size(1)});
+    if (first_position < 0 || first_position + ids.size(1) > positions.size(0)) {
+      throw ShapeError(cat(op, ": positions ", first_position, " to ",
+                           first_position + ids.size(1), ", the table has ", positions.size(0)));
+    }
+  }
+  Tensor y = empty(table.context(), {ids.size(0), ids.size(1), table.size(1)}, table.dtype());
+  kernels::embedding_fwd(y.exec(), {.ids = ids,
+                                    .table = table,
+                                    .positions = positions.defined() ? positions.view() : View{},
+                                    .y = y,
+                                    .first_position = first_position});
+  if (!needs_grad(y.context(), {table, positions})) return y;
+  record(op, {table, positions}, {&y},
+         [op, ids = SavedTensor(op, ids), table, positions, first_position](BackwardArgs& args) {
+           Grads grads(2);
+           kernels::EmbeddingBwdArgs kernel{.ids = ids.get(), .dy = args.dy()};
+           kernel.first_position = first_position;
+           emit_grad(args, 0, table, grads, [&](const Tensor& to, bool accumulate) {
+             kernel.d_table = to;
+             kernel.accumulate_table = accumulate;
+           });
+           emit_grad(args, 1, positions, grads, [&](const Tensor& to, bool accumulate) {
+             kernel.d_positions = to;
+             kernel.accumulate_positions = accumulate;
+           });
+           kernels::embedding_bwd(args.dy().exec(), kernel);
+           return grads;
+         });
+  return y;
+}
+
+}  // namespace shale

@@ -1,0 +1,151 @@
+#include "runtime/ops/loss.h"
+
+#include <algorithm>
+
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
+#include "kernels/loss.h"
+#include "kernels/reduce.h"
+#include "runtime/autograd/tape.h"
+#include "runtime/ops/linear.h"
+#include "runtime/ops/matrix.h"
+
+namespace shale {
+namespace {
+
+void check_targets(const Tensor& targets, int64_t rows, int64_t vocab, int64_t columns) {
+  check_shape("cross_entropy", "targets", targets, {rows});
+  check_dtype("cross_entropy", "targets", targets, DType::kI32);
+  if (vocab < 1 || vocab > columns) {
+    throw ShapeError(cat("cross_entropy: vocab is ", vocab, ", want 1 to ", columns,
+                         ", the columns of the logits"));
+  }
+}
+
+Tensor sum_of(const Tensor& losses) {
+  Tensor total = empty(losses.context(), {}, DType::kF32);
+  kernels::sum(losses.exec(), {.x = losses, .y = total});
+  return total;
+}
+
+// Rows [begin, end) of x; no copy.
+Tensor rows_of(const Tensor& x, int64_t begin, int64_t end) {
+  Shape shape = x.shape();
+  shape[0] = end - begin;
+  return x.alias(shape, x.strides(), begin * x.strides()[0]);
+}
+
+// x *= factor, a scalar on the device. A loss that is the root of backward has factor 1.
+void scale_by(const BackwardArgs& args, const Tensor& x) {
+  if (!args.dy_is_one()) kernels::mul(x.exec(), {.a = x, .b = args.dy(), .y = x});
+}
+
+struct ChunkedLoss {
+  int64_t vocab;
+  int64_t chunk_rows;
+
+  // Calls body(begin, end, logits) with the logits of each chunk.
+  template <typename Body>
+  void for_chunks(const Tensor& x, const Tensor& weight, Body body) const {
+    const int64_t rows = x.size(0);
+    const int64_t largest = std::min(chunk_rows, rows);
+    const Tensor buffer = empty(x.context(), {largest, weight.size(0)}, x.dtype());
+    for (int64_t begin = 0; begin < rows; begin += chunk_rows) {
+      const int64_t end = std::min(rows, begin + chunk_rows);
+      const Tensor logits = rows_of(buffer, 0, end - begin);
+      kernels::gemm(x.exec(), {.a = rows_of(x, begin, end), .b = transposed(weight), .c = logits});
+      body(begin, end, logits);
+    }
+  }
+
+  Tensor forward(const Tensor& x, const Tensor& weight, const Tensor& targets) const {
+    const Tensor losses = empty(x.context(), {x.size(0)}, DType::kF32);
+    for_chunks(x, weight, [&](int64_t begin, int64_t end, const Tensor& logits) {
+      kernels::cross_entropy(x.exec(), {.logits = logits,
+                                        .targets = rows_of(targets, begin, end),
+                                        .losses = rows_of(losses, begin, end),
+                                        .vocab = vocab,
+                                        .write_grad = false});
+    });
+    return sum_of(losses);
+  }
+
+  Grads backward(BackwardArgs& args, const Tensor& x, const Tensor& weight,
+                 const Tensor& targets) const {
+    Grads grads(2);
+    const Tensor losses = empty(x.context(), {x.size(0)}, DType::kF32);
+    if (args.needs(0)) grads[0] = empty_like(x);
+    Tensor d_weight;
+    bool accumulate = false;
+    emit_grad(args, 1, weight, grads, [&](const Tensor& to, bool add) {
+      d_weight = to;
+      accumulate = add;
+    });
+    for_chunks(x, weight, [&](int64_t begin, int64_t end, const Tensor& logits) {
+      kernels::cross_entropy(x.exec(), {.logits = logits,
+                                        .targets = rows_of(targets, begin, end),
+                                        .losses = rows_of(losses, begin, end),
+                                        .vocab = vocab});
+      scale_by(args, logits);
+      if (args.needs(0)) {
+        kernels::gemm(x.exec(), {.a = logits, .b = weight, .c = rows_of(grads[0], begin, end)});
+      }
+      if (d_weight.defined()) {
+        kernels::gemm(x.exec(), {.a = transposed(logits),
+                                 .b = rows_of(x, begin, end),
+                                 .c = d_weight,
+                                 .accumulate = accumulate});
+        accumulate = true;
+      }
+    });
+    return grads;
+  }
+};
+
+}  // namespace
+
+Tensor cross_entropy_(Tensor& logits, const Tensor& targets, int64_t vocab) {
+  check_contiguous("cross_entropy", "logits", logits);
+  const View matrix = as_matrix(logits);
+  check_targets(targets, matrix.rows(), vocab, matrix.cols());
+  const bool wants_grad = needs_grad(logits.context(), {logits});
+  const Tensor losses = empty(logits.context(), {matrix.rows()}, DType::kF32);
+  kernels::cross_entropy(logits.exec(), {.logits = matrix,
+                                         .targets = targets,
+                                         .losses = losses,
+                                         .vocab = vocab,
+                                         .write_grad = wants_grad});
+  Tensor total = sum_of(losses);
+  if (!wants_grad) return total;
+  logits.bump_version();  // they are the gradient now
+  record("cross_entropy", {logits}, {&total},
+         [gradient = SavedTensor("cross_entropy", logits)](BackwardArgs& args) {
+           const Tensor dlogits = gradient.get();
+           scale_by(args, dlogits);
+           return Grads{dlogits};
+         });
+  return total;
+}
+
+Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
+                            int64_t vocab, int64_t chunk_rows) {
+  if (chunk_rows <= 0) {
+    Tensor logits = linear(x, weight);
+    return cross_entropy_(logits, targets, vocab);
+  }
+  const char* op = "linear_cross_entropy";
+  check_contiguous(op, "x", x);
+  check_shape(op, "weight", weight, {weight.size(0), x.size(-1)});
+  check_targets(targets, as_matrix(x).rows(), vocab, weight.size(0));
+  const ChunkedLoss loss{vocab, chunk_rows};
+  Tensor total = loss.forward(x, weight, targets);
+  if (!needs_grad(x.context(), {x, weight})) return total;
+  record(op, {x, weight}, {&total},
+         [x = SavedTensor(op, x), weight = SavedTensor(op, weight),
+          targets = SavedTensor(op, targets), loss](BackwardArgs& args) {
+           return loss.backward(args, x.get(), weight.get(), targets.get());
+         });
+  return total;
+}
+
+}  // namespace shale

@@ -1,0 +1,52 @@
+#include "runtime/ops/reduce.h"
+
+#include "kernels/elementwise.h"
+#include "kernels/reduce.h"
+#include "runtime/autograd/tape.h"
+#include "runtime/ops/elementwise.h"
+#include "runtime/ops/matrix.h"
+
+namespace shale {
+namespace {
+
+Tensor scaled_sum(const char* op, const Tensor& x, double factor) {
+  check_contiguous(op, "x", x);
+  const Tensor input = cast(x, DType::kF32);
+  Tensor y = empty(x.context(), {}, DType::kF32);
+  kernels::sum(x.exec(), {.x = input, .y = y, .scale = factor});
+  record(op, {input}, {&y}, [shape = x.shape(), factor](BackwardArgs& args) {
+    Tensor dx = full(args.dy().context(), shape, DType::kF32, factor);
+    kernels::mul(dx.exec(), {.a = dx, .b = args.dy(), .y = dx});
+    return Grads{dx};
+  });
+  return y;
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& x) { return scaled_sum("sum", x, 1); }
+
+Tensor mean(const Tensor& x) {
+  if (x.numel() == 0) throw ShapeError(cat("mean: x is ", x.shape(), ", want elements"));
+  return scaled_sum("mean", x, 1.0 / static_cast<double>(x.numel()));
+}
+
+Tensor column_sum(const Tensor& x) {
+  check_contiguous("column_sum", "x", x);
+  Tensor y = empty(x.context(), {x.size(-1)}, DType::kF32);
+  kernels::column_sum(x.exec(), {.x = as_matrix(x), .y = y});
+  record("column_sum", {x}, {&y}, [shape = x.shape(), dtype = x.dtype()](BackwardArgs& args) {
+    // dx[r] = dy for every row: a copy from a view with row stride 0.
+    const Tensor dy = cast(args.dy(), dtype);
+    Tensor dx = empty(dy.context(), shape, dtype);
+    const View to = as_matrix(dx);
+    View rows = dy.view();
+    rows.shape = to.shape;
+    rows.strides = {0, 1};
+    kernels::copy(dx.exec(), {.x = rows, .y = to});
+    return Grads{dx};
+  });
+  return y;
+}
+
+}  // namespace shale

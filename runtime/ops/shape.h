@@ -1,0 +1,18 @@
+#pragma once
+
+#include "runtime/tensor/tensor.h"
+
+namespace shale {
+
+// Views: no data moves, and changes through one are seen through the other.
+
+// x contiguous; one size may be -1 and is inferred. Throws ShapeError unless the element counts agree.
+Tensor reshape(const Tensor& x, const Shape& shape);
+Tensor transpose(const Tensor& x, int dim0, int dim1);
+// Elements [begin, end) of a dimension.
+Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end);
+
+// x, or a dense row-major copy of it.
+Tensor contiguous(const Tensor& x);
+
+}  // namespace shale
