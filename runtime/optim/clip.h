@@ -1,0 +1,21 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "kernels/fixed_sum.h"
+#include "runtime/optim/shard.h"
+
+namespace shale::optim {
+
+// Global-norm clipping (arXiv:1211.5063, algorithm 1): leaves the L2 norm over all shards in
+// StepState::grad_norm and min(1, max_norm / norm) in clip_factor, which the optimizer applies;
+// gradients are not touched. max_norm 0: the norm only. Nothing waits for the device.
+//
+// `combine` adds the sums of the ranks when each holds a part of the gradient; null when every rank has
+// all of it. The norm's bits do not depend on how the gradient is divided among ranks.
+using CombineSums = std::function<void(kernels::FixedSum* device_sum)>;
+void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, float max_norm,
+                    const CombineSums& combine = {});
+
+}  // namespace shale::optim

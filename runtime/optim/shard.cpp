@@ -1,0 +1,57 @@
+#include "runtime/optim/shard.h"
+
+#include "kernels/elementwise.h"
+#include "runtime/tensor/tensor_impl.h"
+
+namespace shale {
+
+Tensor vector_slice(const Tensor& vector, int64_t begin, int64_t count) {
+  return vector.alias({count}, {1}, begin);
+}
+
+std::vector<OptimShard> local_shards(Module& module, Context& context) {
+  std::vector<OptimShard> shards;
+  for (Parameter* parameter : module.parameters()) {
+    if (!parameter->trainable) continue;
+    const int64_t count = parameter->numel();
+    OptimShard shard;
+    shard.name = parameter->full_name();
+    shard.grad = empty(context, {count}, DType::kF32, MemoryTag::kGradient, shard.name);
+    LeafState& leaf = leaf_state(parameter->value);
+    leaf.grad = shard.grad.alias(parameter->shape, contiguous_strides(parameter->shape));
+    leaf.has_value = false;
+    const Tensor value = parameter->value.alias({count}, {1});
+    if (value.dtype() == DType::kF32) {
+      shard.master = value;
+    } else {
+      shard.master = empty(context, {count}, DType::kF32, MemoryTag::kOptimizer, shard.name);
+      shard.compute = value;
+      kernels::axpby(context.exec(), {.a = value, .y = shard.master});
+    }
+    shard.spans = {{.parameter = parameter, .first = 0, .offset = 0, .count = count}};
+    shards.push_back(std::move(shard));
+  }
+  return shards;
+}
+
+void complete_gradients(const std::vector<OptimShard>& shards) {
+  for (const OptimShard& shard : shards) {
+    for (const OptimSpan& span : shard.spans) {
+      LeafState& leaf = leaf_state(span.parameter->value);
+      if (leaf.has_value) continue;
+      const Tensor grad = vector_slice(shard.grad, span.offset, span.count);
+      kernels::fill(grad.exec(), {.y = grad, .value = 0});
+    }
+  }
+  for (const OptimShard& shard : shards) {
+    for (const OptimSpan& span : shard.spans) leaf_state(span.parameter->value).has_value = true;
+  }
+}
+
+void zero_grad(const std::vector<OptimShard>& shards) {
+  for (const OptimShard& shard : shards) {
+    for (const OptimSpan& span : shard.spans) leaf_state(span.parameter->value).has_value = false;
+  }
+}
+
+}  // namespace shale
