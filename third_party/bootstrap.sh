@@ -61,7 +61,6 @@ if [[ $(id -u) -ne 0 ]]; then
   fi
   as_root=(sudo)
 fi
-export DEBIAN_FRONTEND=noninteractive
 # sudo drops the environment, hence env.
 apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0)
 "${apt[@]}" update </dev/null
