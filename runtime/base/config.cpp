@@ -274,6 +274,7 @@ ParseResult parse_config(ConfigSpec& spec, int argc, const char* const* argv) {
   // Help is for those who do not know the flags yet, so it comes before any complaint.
   if (wants_help(arguments)) return {.should_exit = true, .output = spec.help()};
 
+  state.builtin = {};  // of an earlier call
   const CommandLine line(state, arguments);
   for (const FieldPtr& field : state.builtin_fields) {
     if (const auto it = line.values().find(field.get()); it != line.values().end()) {

@@ -13,15 +13,15 @@ namespace shale {
 struct StepMetrics {
   int64_t step = 0;
   float loss = 0;  // mean over the tokens of the global batch
-  std::optional<double> grad_norm;
-  std::optional<double> lr;
-  std::optional<int64_t> tokens;  // seen so far by all ranks, this step's included
-  std::optional<double> tokens_per_s;
-  std::optional<double> step_ms;
-  std::optional<double> comm_exposed_ms;  // waiting for other ranks with nothing to compute
-  std::optional<double> mfu;              // of the device's dense peak, 0 to 1
-  std::optional<int64_t> device_peak_bytes;
-  std::optional<int64_t> host_peak_bytes;
+  std::optional<double> grad_norm = {};
+  std::optional<double> lr = {};
+  std::optional<int64_t> tokens = {};  // seen so far by all ranks, this step's included
+  std::optional<double> tokens_per_s = {};
+  std::optional<double> step_ms = {};
+  std::optional<double> comm_exposed_ms = {};  // waiting for other ranks with nothing to compute
+  std::optional<double> mfu = {};              // of the device's dense peak, 0 to 1
+  std::optional<int64_t> device_peak_bytes = {};
+  std::optional<int64_t> host_peak_bytes = {};
 
   friend bool operator==(const StepMetrics&, const StepMetrics&) = default;
 };

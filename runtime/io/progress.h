@@ -14,9 +14,9 @@ struct ProgressState {
   int64_t step = 0;  // steps done
   int64_t total_steps = 0;
   float loss = 0;
-  std::optional<double> tokens_per_s;
-  std::optional<double> mfu;  // 0 to 1
-  std::optional<int64_t> memory_bytes;
+  std::optional<double> tokens_per_s = {};
+  std::optional<double> mfu = {};  // 0 to 1
+  std::optional<int64_t> memory_bytes = {};
 };
 
 // "step  120/1000  12% | loss 3.4123 | 45.2k tok/s | mfu 41.3% | mem 1.2 GiB | 3m 12s left".

@@ -1,0 +1,84 @@
+#include <sstream>
+
+#include "runtime/base/config.h"
+#include "test/support/catch.h"
+
+namespace shale {
+
+TEST_CASE("help lists sections, values, ranges, units and defaults in columns", "[config]") {
+  int64_t steps = 1000, threads = 0, memory = int64_t{2} << 30;
+  double timeout = 600, rate = 0.1;
+  bool quiet = false;
+  std::string data, model = "nano", long_choice = "one";
+  ConfigSpec spec("train_lm", "trains a language model");
+  spec.example("train_lm --data corpus/");
+  spec.section("Data");
+  spec.add("data", data, "file or folder", {.required = true, .help = {.metavar = "PATH"}});
+  spec.section("Nothing in it");
+  spec.section("Run");
+  spec.add("steps", steps, "optimizer steps", {.min = 1});
+  spec.add("threads", threads, "CPU threads", {.help = {.default_text = "all cores"}});
+  spec.add("timeout", timeout, "longest wait for other ranks",
+           {.min = 1, .help = {.metavar = "SECONDS", .unit = "s"}});
+  spec.add("rate", rate, "drop rate", {.min = 0, .max = 1, .exclude_max = true});
+  spec.add("quiet", quiet, "print warnings only");
+  spec.add_size("device-memory", memory, "budget");
+  spec.add_choice("model", model, {"nano", "gpt2"}, "preset");
+  spec.add_choice("long-choice", long_choice, {"one", "two-that-is-long", "three-that-is-long"},
+                  "which");
+  const std::string want =
+      "train_lm: trains a language model\n"
+      "\n"
+      "Usage: train_lm --data PATH [FLAGS]\n"
+      "\n"
+      "Examples\n"
+      "  train_lm --data corpus/\n"
+      "\n"
+      "Data\n"
+      "  --data PATH           file or folder (required)\n"
+      "\n"
+      "Run\n"
+      "  --steps N             optimizer steps (default 1000)\n"
+      "  --threads N           CPU threads (default all cores)\n"
+      "  --timeout SECONDS     longest wait for other ranks (default 600 s)\n"
+      "  --rate X              drop rate (0 to less than 1; default 0.1)\n"
+      "  --quiet               print warnings only\n"
+      "  --device-memory SIZE  budget (default 2GiB)\n"
+      "  --model nano|gpt2     preset (default nano)\n"
+      "  --long-choice NAME    which (one, two-that-is-long, three-that-is-long;\n"
+      "                        default one)\n"
+      "\n"
+      "Configuration\n"
+      "  --config FILE         read options from a JSON file: the flags' names with '_'\n"
+      "                        for '-'; flags win over the file\n"
+      "  --print-config        print all options as such a file and exit\n"
+      "  --version             print the version and exit\n"
+      "  --help                print this text and exit\n";
+  CHECK(spec.help() == want);
+}
+
+TEST_CASE("help keeps within the width it is given", "[config]") {
+  int field = 0;
+  ConfigSpec spec("program", "a summary of many words that does not fit into one short line");
+  spec.add("a-flag-with-a-name-that-is-wider-than-the-column", field, "its text is below it");
+  spec.add("short", field, "words words words words words words words words words words words");
+  const int columns = GENERATE(60, 80, 120);
+  std::istringstream lines(spec.help(columns));
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    CAPTURE(line);
+    CHECK(line.size() <= static_cast<size_t>(columns));
+    CHECK((line.empty() || line.back() != ' '));
+  }
+  CHECK(count > 8);
+  CHECK(spec.help().find("than-the-column N\n") != std::string::npos);
+}
+
+TEST_CASE("help survives widths that make no sense", "[config]") {
+  const ConfigSpec spec("p", "s");
+  CHECK(spec.help(0) == spec.help(1));
+  CHECK(spec.help(-5) == spec.help(0));
+  CHECK(spec.help(0).find("Usage: p [FLAGS]") != std::string::npos);
+}
+
+}  // namespace shale

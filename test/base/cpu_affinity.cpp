@@ -1,0 +1,86 @@
+#include "runtime/base/cpu_affinity.h"
+
+#include <sched.h>
+
+#include <thread>
+
+#include "runtime/base/error.h"
+#include "test/support/catch.h"
+
+namespace shale {
+
+using test::contains;
+using test::message_of;
+
+TEST_CASE("the default is the mask, but at most the rank's share of the node", "[affinity]") {
+  // ranks, bound, node, threads
+  const auto [ranks, bound, node, threads] = GENERATE(table<int, int, int, int>({
+      {1, 8, 8, 8},    // no launcher
+      {1, 1, 8, 1},    // mpirun -np 1 binds to a core
+      {2, 1, 2, 1},    // mpirun -np 2 does too
+      {2, 8, 8, 4},    // --bind-to none
+      {3, 8, 8, 2},    // does not divide
+      {8, 32, 64, 8},  // bound to a socket that four ranks share
+      {4, 2, 2, 1},    // more ranks than CPUs
+      {1, 4, 64, 4},   // taskset
+  }));
+  CAPTURE(ranks, bound, node);
+  const ThreadPlan plan = plan_threads(0, ranks, {.bound = bound, .node = node});
+  CHECK(plan.threads == threads);
+  CHECK_FALSE(plan.widen);
+}
+
+TEST_CASE("a request within the mask is granted as it is", "[affinity]") {
+  const ThreadPlan plan = plan_threads(3, 4, {.bound = 4, .node = 4});
+  CHECK(plan.threads == 3);
+  CHECK_FALSE(plan.widen);
+}
+
+TEST_CASE("a request above the mask widens it up to the rank's share", "[affinity]") {
+  const ThreadPlan plan = plan_threads(4, 2, {.bound = 1, .node = 8});
+  CHECK(plan.threads == 4);
+  CHECK(plan.widen);
+}
+
+TEST_CASE("a request above the share is an error with the way out", "[affinity]") {
+  const std::string message =
+      message_of<ConfigError>([] { plan_threads(2, 2, {.bound = 1, .node = 2}); });
+  CHECK(contains(message, "--threads: expected at most 1 threads, found 2"));
+  CHECK(contains(message, "1 of the node's 2 CPUs"));
+  CHECK(contains(message, "2 ranks"));
+  CHECK(contains(message, "--bind-to none"));
+  CHECK_THROWS_AS(plan_threads(9, 1, {.bound = 8, .node = 8}), ConfigError);
+  CHECK_THROWS_AS(plan_threads(-1, 1, {.bound = 8, .node = 8}), ConfigError);
+  CHECK_THROWS_AS(plan_threads(1, 0, {.bound = 8, .node = 8}), ConfigError);
+}
+
+TEST_CASE("a narrowed mask is seen, left alone, and widened on request", "[affinity]") {
+  // On a thread of its own, because masks stay.
+  std::thread([] {
+    const CpuCounts whole = cpu_counts();
+    CHECK(whole.bound >= 1);
+    CHECK(whole.node >= whole.bound);
+    if (whole.bound < 2) {
+      WARN("skipped: one CPU cannot be narrowed");
+      return;
+    }
+    cpu_set_t mask;
+    REQUIRE(sched_getaffinity(0, sizeof mask, &mask) == 0);
+    int first = 0;
+    while (!CPU_ISSET(first, &mask)) ++first;
+    CPU_ZERO(&mask);
+    CPU_SET(first, &mask);
+    REQUIRE(sched_setaffinity(0, sizeof mask, &mask) == 0);
+
+    const CpuCounts narrow = cpu_counts();
+    CHECK(narrow.bound == 1);
+    CHECK(narrow.node == whole.node);
+    CHECK(resolve_threads(0, 1) == 1);
+    CHECK(cpu_counts().bound == 1);
+    CHECK(resolve_threads(2, 1) == 2);
+    CHECK(cpu_counts().bound == whole.node);
+    CHECK_THROWS_AS(resolve_threads(whole.node + 1, 1), ConfigError);
+  }).join();
+}
+
+}  // namespace shale

@@ -1,0 +1,123 @@
+#include "runtime/base/log.h"
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "test/support/catch.h"
+
+namespace shale {
+namespace {
+
+// What a logger writes to its two files.
+struct Capture {
+  std::unique_ptr<FILE, int (*)(FILE*)> out{std::tmpfile(), std::fclose};
+  std::unique_ptr<FILE, int (*)(FILE*)> err{std::tmpfile(), std::fclose};
+
+  LogOptions options(int rank = 0) const {
+    return {.rank = rank, .out = out.get(), .err = err.get()};
+  }
+  static std::string text(FILE* file) {
+    std::string text(static_cast<size_t>(std::ftell(file)), '\0');
+    std::rewind(file);
+    const size_t count = std::fread(text.data(), 1, text.size(), file);
+    REQUIRE(count == text.size());
+    return text;
+  }
+};
+
+void print_all(Logger& log) {
+  log.debug("a");
+  log.info("b");
+  log.warning("c");
+  log.error("d");
+}
+
+}  // namespace
+
+TEST_CASE("rank 0 prints info to one file, warnings and errors to the other", "[log]") {
+  const Capture capture;
+  Logger log(capture.options());
+  print_all(log);
+  CHECK(Capture::text(capture.out.get()) == "b\n");
+  CHECK(Capture::text(capture.err.get()) == "warning: c\nerror: d\n");
+}
+
+TEST_CASE("other ranks print warnings and errors only, with their rank", "[log]") {
+  const Capture capture;
+  Logger log(capture.options(2));
+  print_all(log);
+  CHECK(Capture::text(capture.out.get()).empty());
+  CHECK(Capture::text(capture.err.get()) == "[rank 2] warning: c\n[rank 2] error: d\n");
+}
+
+TEST_CASE("quiet leaves warnings and errors", "[log]") {
+  const Capture capture;
+  LogOptions options = capture.options();
+  options.quiet = true;
+  Logger log(options);
+  print_all(log);
+  CHECK(Capture::text(capture.out.get()).empty());
+  CHECK(Capture::text(capture.err.get()) == "warning: c\nerror: d\n");
+  CHECK_FALSE(log.enabled(LogLevel::kInfo));
+  CHECK(log.enabled(LogLevel::kWarning));
+}
+
+TEST_CASE("the level decides what is printed", "[log]") {
+  const Capture capture;
+  LogOptions options = capture.options();
+  options.level = LogLevel::kDebug;
+  Logger talkative(options);
+  print_all(talkative);
+  CHECK(Capture::text(capture.out.get()) == "a\nb\n");
+
+  const Capture few;
+  options = few.options(1);
+  options.level = LogLevel::kError;
+  Logger terse(options);
+  print_all(terse);
+  CHECK(Capture::text(few.err.get()) == "[rank 1] error: d\n");
+}
+
+TEST_CASE("text is printed as it is, also when it looks like a format", "[log]") {
+  const Capture capture;
+  Logger log(capture.options());
+  log.info("{} %s %v {0:x} 100%");
+  log.info("");
+  CHECK(Capture::text(capture.out.get()) == "{} %s %v {0:x} 100%\n\n");
+}
+
+TEST_CASE("lines of several threads stay whole", "[log]") {
+  const Capture capture;
+  Logger log(capture.options());
+  const std::string line(200, 'x');
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 50; ++i) log.info(line);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::string want;
+  for (int i = 0; i < 200; ++i) want += line + "\n";
+  CHECK(Capture::text(capture.out.get()) == want);
+}
+
+TEST_CASE("a file that is no terminal has no status line", "[log]") {
+  const Capture capture;
+  Logger log(capture.options());
+  CHECK_FALSE(log.has_status_line());
+  log.status("50%");
+  log.info("done");
+  CHECK(Capture::text(capture.out.get()) == "done\n");
+}
+
+TEST_CASE("a log that cannot be written is lost without harm", "[log]") {
+  const std::unique_ptr<FILE, int (*)(FILE*)> full(std::fopen("/dev/full", "w"), std::fclose);
+  REQUIRE(full != nullptr);
+  Logger log({.out = full.get(), .err = full.get()});
+  CHECK_NOTHROW(print_all(log));
+  CHECK(log.enabled(LogLevel::kInfo));
+}
+
+}  // namespace shale
