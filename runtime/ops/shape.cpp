@@ -89,6 +89,13 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) {
   return y;
 }
 
+void copy_(Tensor& to, const Tensor& x) {
+  check_shape("copy_", "x", x, to.shape());
+  check_dtype("copy_", "x", x, to.dtype());
+  kernels::copy(to.exec(), {.x = x, .y = to});
+  to.bump_version();
+}
+
 Tensor contiguous(const Tensor& x) {
   if (x.contiguous()) return x;
   Tensor y = empty_like(x);

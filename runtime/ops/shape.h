@@ -12,6 +12,10 @@ Tensor transpose(const Tensor& x, int dim0, int dim1);
 // Elements [begin, end) of a dimension.
 Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end);
 
+// Copies x into `to`, which has the same shape and dtype and any strides. Records nothing; moves the
+// version counter of `to`.
+void copy_(Tensor& to, const Tensor& x);
+
 // x, or a dense row-major copy of it.
 Tensor contiguous(const Tensor& x);
 

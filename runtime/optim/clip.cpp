@@ -17,4 +17,20 @@ void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, flo
   kernels::clip_factor(context.exec(), {.sum = total, .max_norm = max_norm});
 }
 
+std::string first_non_finite(Context& context, const std::vector<OptimShard>& shards) {
+  for (const OptimShard& shard : shards) {
+    for (const OptimSpan& span : shard.spans) {
+      const Tensor memory = zeros(context, {int64_t{sizeof(kernels::FixedSum)}}, DType::kU8);
+      kernels::sum_squares(context.exec(),
+                           {.x = vector_slice(shard.grad, span.offset, span.count),
+                            .sum = static_cast<kernels::FixedSum*>(memory.data())});
+      kernels::FixedSum sum;
+      context.copy(&sum, memory.data(), sizeof(sum));
+      context.synchronize();
+      if (sum.bad != 0) return span.parameter->full_name();
+    }
+  }
+  return {};
+}
+
 }  // namespace shale::optim

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "kernels/fixed_sum.h"
@@ -17,5 +18,9 @@ namespace shale::optim {
 using CombineSums = std::function<void(kernels::FixedSum* device_sum)>;
 void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, float max_norm,
                     const CombineSums& combine = {});
+
+// Name of the first parameter with an infinite or NaN gradient; empty if there is none. For reports: waits
+// for the device.
+std::string first_non_finite(Context& context, const std::vector<OptimShard>& shards);
 
 }  // namespace shale::optim

@@ -1,0 +1,40 @@
+#include "comm/ordered_sum.h"
+
+#include <bit>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/error.h"
+
+namespace shale::comm {
+namespace {
+
+// The left part has the largest power of two below n, as in ProcessGroup's sums.
+double tree(std::span<const double> leaves) {
+  if (leaves.empty()) return 0;
+  if (leaves.size() == 1) return leaves.front();
+  const size_t left = std::bit_floor(leaves.size() - 1);
+  return tree(leaves.first(left)) + tree(leaves.subspan(left));
+}
+
+}  // namespace
+
+double ordered_sum(ProcessGroup& group, std::span<const double> values) {
+  const std::string_view mine(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+  const std::vector<std::string> all = group.all_gather_bytes(mine, "ordered_sum");
+  std::vector<double> leaves(values.size() * all.size());
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].size() != values.size_bytes()) {
+      throw CommError(cat("ordered_sum: rank ", rank, " gives ", all[rank].size() / sizeof(double),
+                          " values, rank ", group.rank(), " gives ", values.size()));
+    }
+    for (size_t j = 0; j < values.size(); ++j) {
+      std::memcpy(&leaves[j * all.size() + rank], all[rank].data() + j * sizeof(double),
+                  sizeof(double));
+    }
+  }
+  return tree(leaves);
+}
+
+}  // namespace shale::comm

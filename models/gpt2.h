@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/language_model.h"
+#include "runtime/nn/layers.h"
+
+namespace shale::models {
+
+// GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019): pre-norm transformer
+// blocks, learned positions, the output layer tied to the token embedding. Parameter names are those
+// of the published weights; all weights are [out, in].
+class Gpt2 : public LanguageModel {
+ public:
+  explicit Gpt2(const LanguageModelConfig& config);
+  ~Gpt2() override;
+  std::vector<Module*> blocks() override;
+  Tensor loss(const Tensor& ids, const Tensor& targets) override;
+  Tensor next_logits(const Tensor& ids, KvCache& cache) override;
+
+ private:
+  class Block;
+
+  nn::Embedding wte_;
+  nn::Embedding wpe_;
+  std::vector<std::unique_ptr<Block>> h_;
+  nn::LayerNorm ln_f_;
+};
+
+}  // namespace shale::models

@@ -1,0 +1,162 @@
+#include "models/train_config.h"
+
+#include <algorithm>
+
+#include "runtime/base/error.h"
+#include "runtime/data/sampler.h"
+
+namespace shale::models {
+namespace {
+
+void describe_data_and_model(ConfigSpec& spec, TrainConfig& c) {
+  spec.section("Data");
+  spec.add("data", c.data,
+           "text file or folder, llm.c shards (.bin) or a nanoGPT folder; a pattern of names is "
+           "fine",
+           {.required = true, .help = {.metavar = "PATH"}});
+  spec.add_choice("data-format", c.data_format,
+                  {{"auto", DataFormat::kAuto},
+                   {"text", DataFormat::kText},
+                   {"llmc", DataFormat::kLlmc},
+                   {"nanogpt", DataFormat::kNanogpt}},
+                  "how to read it");
+  spec.add("val-fraction", c.val_fraction,
+           "part held out for validation, unless the data says by its names what is",
+           {.min = 0, .max = 1, .exclude_max = true});
+
+  spec.section("Model");
+  spec.add_choice("model", c.model, preset_names(), "preset");
+  const auto size = [&](const char* name, int64_t& field, const char* help) {
+    spec.add(name, field, help, {.min = 1, .help = {.default_text = "the preset's"}});
+  };
+  size("layers", c.layers, "transformer blocks");
+  size("width", c.width, "channels of the residual stream");
+  size("heads", c.heads, "attention heads");
+  size("vocab", c.vocab, "tokens; the embedding is padded to a multiple of 128");
+  spec.add("init", c.init, "start from a Hugging Face GPT-2 folder (config.json, safetensors)",
+           {.help = {.metavar = "DIR"}});
+  spec.add("dropout", c.dropout, "after the embedding and on each residual branch",
+           {.min = 0, .max = 1, .exclude_max = true});
+  spec.add("loss-chunk", c.loss_chunk,
+           "make the logits of at most so many tokens at a time, for less memory and one more GEMM; "
+           "0: of all",
+           {.min = 0});
+}
+
+void describe_training(ConfigSpec& spec, TrainConfig& c) {
+  spec.section("Batch");
+  spec.add("steps", c.steps, "optimizer steps", {.min = 0});
+  spec.add("seq-len", c.seq_len, "tokens of a sequence", {.min = 1, .max = 1 << 20});
+  spec.add("micro-batch", c.micro_batch, "sequences per rank and forward", {.min = 1});
+  spec.add("global-batch", c.global_batch,
+           "sequences per optimizer step over all ranks; more than micro-batch x ranks accumulate",
+           {.min = 1, .help = {.default_text = "micro-batch x ranks"}});
+
+  spec.section("Optimizer");
+  spec.add_choice("optimizer", c.optimizer,
+                  {{"adamw", OptimizerKind::kAdamW}, {"sgd", OptimizerKind::kSgd}},
+                  "AdamW (betas 0.9, 0.95) or SGD with momentum");
+  spec.add("lr", c.lr, "peak learning rate", {.min = 0, .help = {.default_text = "by preset"}});
+  spec.add("min-lr", c.min_lr, "learning rate at the end",
+           {.min = 0, .help = {.default_text = "lr / 10"}});
+  spec.add("warmup-steps", c.warmup_steps, "steps of linear warm-up",
+           {.min = 0, .help = {.default_text = "5% of steps"}});
+  spec.add_choice("schedule", c.schedule,
+                  {{"cosine", optim::Decay::kCosine},
+                   {"linear", optim::Decay::kLinear},
+                   {"constant", optim::Decay::kConstant}},
+                  "decay after the warm-up");
+  spec.add("weight-decay", c.weight_decay, "on matrices and embeddings, not on norms and biases",
+           {.min = 0});
+  spec.add("momentum", c.momentum, "of sgd", {.min = 0, .max = 1, .exclude_max = true});
+  spec.add("clip", c.clip, "largest global gradient norm; 0: no clipping", {.min = 0});
+  spec.add("seed", c.seed, "of initial values, order of data, dropout, samples", {.min = 0});
+}
+
+void describe_run(ConfigSpec& spec, TrainConfig& c) {
+  spec.section("Device and ranks");
+  spec.add_choice("device", c.device, {"auto", "cpu", "cuda", "emu"}, "where to compute");
+  spec.add("threads", c.threads, "CPU threads per rank",
+           {.min = 1, .max = 4096, .help = {.default_text = "the rank's share of the CPUs"}});
+  spec.add_choice("dtype", c.dtype, {"auto", "fp32", "bf16"},
+                  "of parameters and activations; auto is fp32 on the CPU; below fp32 there are "
+                  "fp32 masters and gradients");
+  spec.add_size("device-memory", c.device_memory, "budget of device memory; 0: none", {.min = 0});
+  spec.add("deterministic", c.deterministic, "only kernels that give the same bits on every run");
+  spec.add("no-overlap", c.no_overlap, "reduce gradients after backward, not during it");
+  spec.add("timeout", c.timeout_s, "longest wait for another rank; 0: for ever",
+           {.min = 0, .help = {.metavar = "SECONDS", .unit = "s"}});
+
+  spec.section("Output");
+  spec.add("out", c.out, "folder for metrics.jsonl", {.help = {.metavar = "DIR"}});
+  spec.add("eval-every", c.eval_every, "steps between validations, and one at the end; 0: none",
+           {.min = 0});
+  spec.add("eval-samples", c.eval_samples, "sequences of a validation; 0: all", {.min = 0});
+  spec.add("sample-tokens", c.sample_tokens, "tokens to generate at the end", {.min = 0});
+  spec.add("sample-prompt", c.sample_prompt, "text that the sample continues (byte models)",
+           {.help = {.metavar = "TEXT"}});
+  spec.add("export", c.export_dir, "write a Hugging Face folder at the end",
+           {.help = {.metavar = "DIR"}});
+  spec.add("measure-peak", c.measure_peak,
+           "time a large GEMM first, so that MFU can be shown on the CPU");
+  spec.add("quiet", c.quiet, "print warnings and errors only");
+
+  spec.example("train_lm --data notes.txt --sample-tokens 200");
+  spec.example("mpirun -np 4 --bind-to none train_lm --data my_project/ --eval-every 100");
+  spec.example("train_lm --model gpt2-124m --data fineweb/ --dtype bf16 --seq-len 1024");
+}
+
+}  // namespace
+
+void describe(ConfigSpec& spec, TrainConfig& config) {
+  describe_data_and_model(spec, config);
+  describe_training(spec, config);
+  describe_run(spec, config);
+}
+
+void resolve(TrainConfig& config, int ranks) {
+  if (config.global_batch == 0) config.global_batch = config.micro_batch * ranks;
+  BatchLayout{.global_batch = config.global_batch,
+              .micro_batch = config.micro_batch,
+              .ranks = ranks}
+      .validate();
+  if (config.lr < 0) config.lr = default_lr(config.model);
+  if (config.min_lr < 0) config.min_lr = config.lr / 10;
+  if (config.warmup_steps < 0) config.warmup_steps = config.steps / 20;
+}
+
+LanguageModelConfig model_config(const TrainConfig& config, bool is_text) {
+  LanguageModelConfig model = preset(config.model, config.seq_len);
+  if (config.model == "nano" && !is_text) {
+    model.vocab = preset("gpt2-124m", config.seq_len).vocab;
+    model.padded_vocab = pad_vocab(model.vocab);
+  }
+  if (config.layers > 0) model.layers = config.layers;
+  if (config.width > 0) model.width = config.width;
+  if (config.heads > 0) model.heads = config.heads;
+  if (config.vocab > 0) {
+    model.vocab = config.vocab;
+    model.padded_vocab = pad_vocab(config.vocab);
+  }
+  model.dropout = static_cast<float>(config.dropout);
+  model.loss_chunk_rows = config.loss_chunk;
+  if (config.seq_len > model.context) {
+    throw ConfigError(cat("--seq-len is ", config.seq_len, ", ", config.model, " has a context of ",
+                          model.context));
+  }
+  return model;
+}
+
+Device device_of(const TrainConfig& config) {
+  if (config.device == "cuda") return {.type = DeviceType::kCuda};
+  if (config.device == "emu") return {.type = DeviceType::kEmu, .arch = 80};
+  return {};
+}
+
+DType dtype_of_flag(const TrainConfig& config, const Device& device) {
+  if (config.dtype == "bf16") return DType::kBF16;
+  if (config.dtype == "fp32") return DType::kF32;
+  return device.type == DeviceType::kCuda ? DType::kBF16 : DType::kF32;
+}
+
+}  // namespace shale::models

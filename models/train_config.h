@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "models/language_model.h"
+#include "runtime/base/config.h"
+#include "runtime/data/token_dataset.h"
+#include "runtime/optim/schedule.h"
+
+namespace shale::models {
+
+enum class OptimizerKind { kAdamW, kSgd };
+
+// The options of train_lm; defaults make `train_lm --data PATH` useful by itself.
+struct TrainConfig {
+  // data
+  std::string data;
+  DataFormat data_format = DataFormat::kAuto;
+  double val_fraction = 0.1;
+
+  // model; 0 means "as the preset has it"
+  std::string model = "nano";
+  int64_t layers = 0;
+  int64_t width = 0;
+  int64_t heads = 0;
+  int64_t vocab = 0;
+  std::string init;  // a Hugging Face folder
+  double dropout = 0;
+  int64_t loss_chunk = 0;  // tokens
+
+  // batch
+  int64_t steps = 1000;
+  int64_t seq_len = 256;
+  int64_t micro_batch = 8;   // sequences per rank and forward
+  int64_t global_batch = 0;  // sequences per step; 0: micro_batch * ranks
+
+  // optimizer; negative: derived, see describe()
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
+  double lr = -1;
+  double min_lr = -1;
+  int64_t warmup_steps = -1;
+  optim::Decay schedule = optim::Decay::kCosine;
+  double weight_decay = 0.1;
+  double momentum = 0.9;
+  double clip = 1;  // 0: off
+
+  // device
+  std::string device = "auto";
+  int threads = 0;  // 0: the rank's share of the node
+  std::string dtype = "auto";
+  int64_t device_memory = 0;  // bytes; 0: no bound
+  bool deterministic = false;
+  bool no_overlap = false;
+  double timeout_s = 600;
+  int64_t seed = 1234;
+
+  // output
+  std::string out = "out";
+  int64_t eval_every = 0;
+  int64_t eval_samples = 256;
+  int64_t sample_tokens = 0;
+  std::string sample_prompt;
+  std::string export_dir;
+  bool measure_peak = false;
+  bool quiet = false;
+};
+
+// Declares the flags of train_lm.
+void describe(ConfigSpec& spec, TrainConfig& config);
+
+// Fills in what is derived from other options and the number of ranks. Throws ConfigError for
+// combinations that cannot be.
+void resolve(TrainConfig& config, int ranks);
+
+// The model that the options ask for: the preset, then the sizes given by flags. The preset nano has a byte
+// vocabulary when the data is text, else GPT-2's.
+LanguageModelConfig model_config(const TrainConfig& config, bool is_text);
+
+// The device of --device. Throws UnavailableError when this build or machine lacks it.
+Device device_of(const TrainConfig& config);
+DType dtype_of_flag(const TrainConfig& config, const Device& device);
+
+}  // namespace shale::models

@@ -1,0 +1,26 @@
+// Trains a language model, one MPI rank per device: mpirun -np 4 --bind-to none train_lm --data my.txt
+#include <cstdio>
+
+#include "comm/world.h"
+#include "models/train_config.h"
+#include "models/trainer.h"
+#include "runtime/base/config.h"
+#include "runtime/base/log.h"
+
+int main(int argc, char** argv) {
+  using namespace shale;
+  return comm::run(argc, argv, [&](comm::World& world) {
+    models::TrainConfig config;
+    ConfigSpec spec("train_lm", "trains a GPT-2 language model on one or more ranks");
+    models::describe(spec, config);
+    const ParseResult parsed = parse_config(spec, argc, argv);
+    if (parsed.should_exit) {
+      if (world.rank() == 0) std::fputs(parsed.output.c_str(), stdout);
+      return 0;
+    }
+    set_process_log({.rank = world.rank(), .quiet = config.quiet});
+    models::resolve(config, world.size());
+    models::Trainer(config, world).run();
+    return 0;
+  });
+}

@@ -1,0 +1,271 @@
+#include "models/trainer.h"
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+
+#include "comm/ordered_sum.h"
+#include "models/gemm_peak.h"
+#include "models/generate.h"
+#include "models/hf_folder.h"
+#include "models/output_folder.h"
+#include "runtime/autograd/tape.h"
+#include "runtime/base/cpu_affinity.h"
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+#include "runtime/optim/clip.h"
+
+namespace shale::models {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+int64_t host_peak_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
+DatasetSplits open_data(const TrainConfig& config) {
+  return open_dataset({.path = config.data,
+                       .format = config.data_format,
+                       .val_fraction = config.val_fraction,
+                       .vocab_size = config.vocab});
+}
+
+ContextOptions context_options(const TrainConfig& config, const comm::World& world) {
+  return {.device = device_of(config),
+          .threads = resolve_threads(config.threads, world.local_size()),
+          .device_memory = config.device_memory,
+          .deterministic = config.deterministic,
+          .seed = static_cast<uint64_t>(config.seed)};
+}
+
+}  // namespace
+
+Trainer::Trainer(const TrainConfig& config, comm::World& world)
+    : config_(config),
+      world_(world),
+      data_(open_data(config)),
+      group_(world.group({.timeout_s = config.timeout_s})),
+      context_(context_options(config, world)),
+      layout_{.global_batch = config.global_batch,
+              .micro_batch = config.micro_batch,
+              .ranks = world.size()} {
+  open_output();
+  if (config_.measure_peak) peak_flops_ = measure_gemm_peak(context_, DType::kF32);
+  build_model();
+  build_optimizer();
+  batches_ = std::make_unique<Prefetcher>(train_batches(
+      {.tokens = data_.train,
+       .sampler = TrainSampler(data_.train->size(), config_.seq_len, uint64_t(config_.seed)),
+       .layout = layout_,
+       .rank = world_.rank()}));
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::build_model() {
+  const DType dtype = dtype_of_flag(config_, context_.device());
+  LanguageModelConfig config = model_config(config_, data_.is_text());
+  std::unique_ptr<HfFolder> init;
+  if (!config_.init.empty()) {
+    init = std::make_unique<HfFolder>(config_.init);
+    init->apply_to(config);
+  }
+  if (data_.train->vocab_bound() > config.vocab) {
+    throw DataError(cat("data: ", config_.data, " has tokens up to ",
+                        data_.train->vocab_bound() - 1, ", the model's vocabulary is ",
+                        config.vocab));
+  }
+  model_ = make_language_model(config);
+  parallel_ = std::make_unique<comm::DataParallel>(
+      *model_, model_->blocks(), context_, *group_,
+      comm::DataParallelOptions{.compute = dtype,
+                                .overlap = !config_.no_overlap,
+                                .seed = uint64_t(config_.seed)});
+  if (init != nullptr) {
+    parallel_->load([&](const Parameter& p, const View& to) { init->read(p.full_name(), to); });
+  }
+  int64_t count = 0;
+  for (const Parameter* parameter : model_->parameters()) count += parameter->numel();
+  log_info(data_.summary);
+  log_info("model ", config_.model, ": ", config.layers, " layers, width ", config.width, ", ",
+           config.heads, " heads, vocabulary ", config.vocab, ", ", count, " parameters, ",
+           dtype_name(dtype));
+  log_info(world_.size(), world_.size() == 1 ? " rank on " : " ranks on ", context_.device(), " x ",
+           context_.exec().threads, " threads, ", config_.global_batch, " sequences of ",
+           config_.seq_len, " tokens a step (", layout_.micro_batches(), " micro-batches of ",
+           config_.micro_batch, " per rank)");
+}
+
+void Trainer::build_optimizer() {
+  if (config_.optimizer == OptimizerKind::kAdamW) {
+    optimizer_ = std::make_unique<optim::AdamW>(
+        parallel_->shards(), optim::AdamWOptions{.weight_decay = float(config_.weight_decay)});
+  } else {
+    optimizer_ = std::make_unique<optim::Sgd>(
+        parallel_->shards(), optim::SgdOptions{.momentum = float(config_.momentum),
+                                               .weight_decay = float(config_.weight_decay)});
+  }
+  schedule_ = {.decay = config_.schedule,
+               .lr = config_.lr,
+               .min_lr = config_.min_lr,
+               .warmup_steps = config_.warmup_steps,
+               .total_steps = config_.steps};
+}
+
+void Trainer::open_output() {
+  if (!is_main()) return;
+  metrics_ = std::make_unique<MetricsWriter>(fresh_metrics_file(config_.out));
+  if (!config_.export_dir.empty()) make_folder(config_.export_dir);
+  progress_ = std::make_unique<Progress>(process_log());
+}
+
+void Trainer::run() {
+  for (int64_t step = 0; step < config_.steps; ++step) {
+    report(train_step(step));
+    const bool last = step + 1 == config_.steps;
+    if (config_.eval_every > 0 && ((step + 1) % config_.eval_every == 0 || last)) {
+      evaluate(step + 1);
+    }
+  }
+  if (progress_ != nullptr) progress_->finish();
+  log_info(context_.allocator().memory_summary());
+  if (config_.sample_tokens > 0) sample();
+  if (!config_.export_dir.empty()) {
+    export_hf_folder(config_.export_dir, *model_, *parallel_, is_main());
+    log_info("wrote ", config_.export_dir);
+  }
+}
+
+StepMetrics Trainer::train_step(int64_t step) {
+  const Clock::time_point start = Clock::now();
+  const double exposed_before = parallel_->exposed_seconds();
+  const double lr = schedule_.at(step);
+  optimizer_->prepare(context_, step, static_cast<float>(lr));
+  std::vector<Tensor> losses;
+  for (int64_t micro = 0; micro < layout_.micro_batches(); ++micro) {
+    losses.push_back(micro_step(step, *batches_->next(), micro + 1 == layout_.micro_batches()));
+  }
+  parallel_->finish_gradients();
+  optim::clip_grad_norm(context_, parallel_->shards(), static_cast<float>(config_.clip));
+  optimizer_->step();
+  optimizer_->zero_grad();
+
+  const float loss = global_mean_loss(losses);
+  check_finite(step, loss);
+  const double seconds = seconds_since(start);
+  const double rate = static_cast<double>(tokens_per_step()) / seconds;
+  StepMetrics metrics{.step = step + 1, .loss = loss};
+  metrics.grad_norm = context_.read_step().grad_norm;
+  metrics.lr = lr;
+  metrics.tokens = (step + 1) * tokens_per_step();
+  metrics.tokens_per_s = rate;
+  metrics.step_ms = seconds * 1e3;
+  metrics.comm_exposed_ms = (parallel_->exposed_seconds() - exposed_before) * 1e3;
+  if (peak_flops_ > 0) {
+    metrics.mfu = rate * model_->flops_per_token(config_.seq_len) / (peak_flops_ * world_.size());
+  }
+  metrics.device_peak_bytes = context_.allocator().stats().peak_reserved;
+  metrics.host_peak_bytes = host_peak_bytes();
+  return metrics;
+}
+
+Tensor Trainer::micro_step(int64_t step, const Batch& batch, bool last) {
+  context_.update_step([&](StepState& state) {
+    state.grad_scale = state.loss_scale / static_cast<float>(tokens_per_step());
+    state.sample = static_cast<uint64_t>(batch.first_position - step * config_.global_batch);
+  });
+  const Tensor loss =
+      model_->loss(upload(batch.inputs, batch), upload(batch.targets, batch));
+  parallel_->begin_backward(/*reduce=*/last);
+  backward(loss);
+  return loss.detach();
+}
+
+Tensor Trainer::upload(const std::vector<int32_t>& tokens, const Batch& batch) {
+  return from_host<int32_t>(context_, tokens, {batch.rows, batch.seq_len});
+}
+
+float Trainer::global_mean_loss(const std::vector<Tensor>& micro_losses) {
+  std::vector<double> sums;
+  for (const Tensor& loss : micro_losses) sums.push_back(to_host<float>(loss).front());
+  return static_cast<float>(comm::ordered_sum(*group_, sums) /
+                            static_cast<double>(tokens_per_step()));
+}
+
+// Gradients are already summed over the ranks, so all ranks see the same and stop together.
+void Trainer::check_finite(int64_t step, float loss) {
+  const bool bad_gradient = context_.read_step().non_finite != 0;
+  if (std::isfinite(loss) && !bad_gradient) return;
+  std::string what = cat("the loss is ", loss);
+  if (bad_gradient) {
+    what += cat(", the gradient of ", optim::first_non_finite(context_, parallel_->shards()),
+                " is not finite");
+  }
+  throw NonFiniteError(cat("step ", step + 1, ": ", what,
+                           "; want finite values: lower --lr, or check the data"));
+}
+
+void Trainer::evaluate(int64_t step) {
+  if (data_.val == nullptr) {
+    throw DataError(cat("data: ", config_.data,
+                        " leaves nothing for validation, which --eval-every asks for"));
+  }
+  const NoGrad no_grad(context_);
+  const EvalSampler sampler(data_.val->size(), config_.seq_len, config_.micro_batch,
+                            config_.eval_samples);
+  Prefetcher batches(eval_batches({.tokens = data_.val,
+                                   .sampler = sampler,
+                                   .rank = world_.rank(),
+                                   .ranks = world_.size()}));
+  std::vector<double> sums;
+  while (const Batch* batch = batches.next()) {
+    const Tensor loss = model_->loss(upload(batch->inputs, *batch), upload(batch->targets, *batch));
+    sums.push_back(to_host<float>(loss).front());
+  }
+  const double tokens = static_cast<double>(sampler.windows() * config_.seq_len);
+  const auto val_loss = static_cast<float>(comm::ordered_sum(*group_, sums) / tokens);
+  if (metrics_ != nullptr) metrics_->write(EvalMetrics{.step = step, .val_loss = val_loss});
+  log_info("step ", step, ": validation loss ", val_loss, " over ", sampler.windows(),
+           " sequences");
+}
+
+void Trainer::report(const StepMetrics& metrics) {
+  if (!is_main()) return;
+  metrics_->write(metrics);
+  progress_->update({.step = metrics.step,
+                     .total_steps = config_.steps,
+                     .loss = metrics.loss,
+                     .tokens_per_s = metrics.tokens_per_s,
+                     .mfu = metrics.mfu,
+                     .memory_bytes = metrics.device_peak_bytes});
+}
+
+void Trainer::sample() {
+  const bool as_text = data_.is_text();
+  std::vector<int32_t> prompt;
+  for (const char c : config_.sample_prompt) prompt.push_back(static_cast<uint8_t>(c));
+  if (prompt.empty()) prompt.push_back(as_text ? '\n' : int32_t(model_->config().vocab - 1));
+  const std::vector<int32_t> tokens =
+      generate(*model_, context_, prompt,
+               {.tokens = config_.sample_tokens, .seed = uint64_t(config_.seed)});
+  std::string text = config_.sample_prompt;
+  for (const int32_t token : tokens) {
+    if (as_text) {
+      text += token < 256 ? static_cast<char>(token) : '?';
+    } else {
+      text += cat(text.empty() ? "" : " ", token);
+    }
+  }
+  log_info("sample:\n", text);
+}
+
+}  // namespace shale::models
