@@ -1,0 +1,37 @@
+#pragma once
+
+#include "kernels/elementwise.h"
+#include "kernels/embedding.h"
+#include "kernels/loss.h"
+#include "kernels/norm.h"
+#include "kernels/optim.h"
+#include "kernels/random.h"
+#include "kernels/reduce.h"
+
+// CPU entries of the slots, under the slots' names. Each checks its arguments first.
+namespace shale::kernels::cpu {
+
+void layer_norm_fwd(const Exec& exec, const LayerNormFwdArgs& a);
+void layer_norm_bwd(const Exec& exec, const LayerNormBwdArgs& a);
+void cross_entropy(const Exec& exec, const CrossEntropyArgs& a);
+void embedding_fwd(const Exec& exec, const EmbeddingFwdArgs& a);
+void embedding_bwd(const Exec& exec, const EmbeddingBwdArgs& a);
+
+void axpby(const Exec& exec, const AxpbyArgs& a);
+void mul(const Exec& exec, const MulArgs& a);
+void fill(const Exec& exec, const FillArgs& a);
+void copy(const Exec& exec, const CopyArgs& a);
+void gelu_fwd(const Exec& exec, const GeluFwdArgs& a);
+void gelu_bwd(const Exec& exec, const GeluBwdArgs& a);
+void dropout(const Exec& exec, const DropoutArgs& a);
+
+void column_sum(const Exec& exec, const ColumnSumArgs& a);
+void sum(const Exec& exec, const SumArgs& a);
+void sum_squares(const Exec& exec, const SumSquaresArgs& a);
+void clip_factor(const Exec& exec, const ClipFactorArgs& a);
+
+void adamw(const Exec& exec, const AdamWArgs& a);
+void sgd(const Exec& exec, const SgdArgs& a);
+void random_normal(const Exec& exec, const RandomNormalArgs& a);
+
+}  // namespace shale::kernels::cpu

@@ -1,0 +1,99 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/dropout.cpp"
+#include <hwy/foreach_target.h>
+//
+#include <algorithm>
+
+#include "kernels/cpu/check.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/loop-inl.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/philox-inl.h"
+
+// A thread owns blocks of elements of one sample: a block's random words are made into a buffer that
+// stays in the first-level cache, then used. A block begins at a multiple of four, a counter's words.
+
+HWY_BEFORE_NAMESPACE();
+namespace shale::kernels::HWY_NAMESPACE {
+
+inline constexpr int64_t kDropoutBlock = 1024;
+
+struct DropoutFactors {
+  float p, scale;
+};
+
+template <typename T>
+void dropout_span(const DropoutFactors& f, const uint32_t* words, const T* x, const T* residual,
+                  T* y, int64_t n) {
+  const F32Tag d;
+  const hn::RebindToUnsigned<F32Tag> du;
+  const hn::RebindToSigned<F32Tag> di;
+  const auto p = hn::Set(d, f.p), scale = hn::Set(d, f.scale), unit = hn::Set(d, 0x1p-24f);
+  for_vectors(n, [&](int64_t i, auto part) HWY_ATTR {
+    // The buffer is padded, so that whole vectors of words may be read.
+    const auto bits = hn::ShiftRight<8>(hn::LoadU(du, words + i));
+    const auto uniform = hn::Mul(hn::ConvertTo(d, hn::BitCast(di, bits)), unit);
+    const auto scaled = hn::Mul(load(x + i, part), scale);
+    auto out = hn::IfThenElseZero(hn::Ge(uniform, p), scaled);
+    if (residual != nullptr) out = hn::Add(out, load(residual + i, part));
+    store(out, y + i, part);
+  });
+}
+
+template <typename T>
+void dropout_typed(const Exec& exec, const DropoutArgs& a) {
+  const StepState& step = *exec.step;
+  const int64_t samples = a.x.size(0), elements = a.x.numel() / samples;
+  const int64_t blocks = (elements + kDropoutBlock - 1) / kDropoutBlock;  // of a sample
+  const T* x = a.x.as<T>();
+  const T* residual = a.residual.defined() ? a.residual.as<T>() : nullptr;
+  T* y = a.y.as<T>();
+  const DropoutFactors factors = {.p = a.p, .scale = 1.f / (1.f - a.p)};
+  const PhiloxKey key = rng_key(step.seed, RngDomain::kDropout);
+  parallel_for(exec, samples * blocks, 8, [&](int64_t begin, int64_t end) {
+    HWY_ALIGN uint32_t words[kDropoutBlock + kF32Lanes];
+    for (int64_t b = begin; b < end; ++b) {
+      const int64_t sample = b / blocks, first = b % blocks * kDropoutBlock;
+      const int64_t n = std::min(kDropoutBlock, elements - first);
+      const auto global_sample = step.sample + static_cast<uint64_t>(sample);
+      philox_words({static_cast<uint32_t>(first / 4), a.site, static_cast<uint32_t>(global_sample),
+                    static_cast<uint32_t>(step.step)},
+                   key, (n + 3) / 4, words);
+      const int64_t at = sample * elements + first;
+      dropout_span(factors, words, x + at, residual != nullptr ? residual + at : nullptr, y + at, n);
+    }
+  });
+}
+
+void dropout_target(const Exec& exec, const DropoutArgs& a) {
+  dispatch_float(a.x.dtype, [&]<typename T>() { dropout_typed<T>(exec, a); });
+}
+
+}  // namespace shale::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shale::kernels {
+HWY_EXPORT(dropout_target);
+
+void cpu::dropout(const Exec& exec, const DropoutArgs& a) {
+  constexpr const char* kOp = "dropout";
+  check_dtype(kOp, "x", a.x, kComputeDTypes);
+  check_contiguous(kOp, "x", a.x);
+  if (a.x.ndim() < 1) throw ShapeError(cat(kOp, ": x is ", a.x, ", want [samples, ...]"));
+  if (a.residual.defined()) check_dense(kOp, "residual", a.residual, a.x.shape, a.x.dtype);
+  check_dense(kOp, "y", a.y, a.x.shape, a.x.dtype);
+  if (!(a.p >= 0.f && a.p < 1.f)) {
+    throw InternalError(cat(kOp, ": p is ", a.p, ", want at least 0 and below 1"));
+  }
+  step_of(kOp, exec);
+  if (a.x.numel() == 0) return;
+  // A counter's first word counts groups of four elements.
+  if (a.x.numel() / a.x.size(0) > int64_t{1} << 34) {
+    throw ShapeError(cat(kOp, ": x is ", a.x, ", want at most 2^34 elements a sample"));
+  }
+  HWY_DYNAMIC_DISPATCH(dropout_target)(exec, a);
+}
+
+}  // namespace shale::kernels
+#endif

@@ -1,0 +1,199 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/elementwise.cpp"
+#include <hwy/foreach_target.h>
+//
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/cpu/check.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/loop-inl.h"
+#include "kernels/cpu/math-inl.h"
+#include "kernels/cpu/parallel.h"
+
+// A thread owns a range of elements. Operands of one dtype go straight through; mixed ones go by way
+// of a block of f32 that stays in the first-level cache, which saves a loop for every combination.
+
+HWY_BEFORE_NAMESPACE();
+namespace shale::kernels::HWY_NAMESPACE {
+
+inline constexpr int64_t kElementGrain = 16384;
+inline constexpr int64_t kStage = 1024;  // elements of a staged block
+
+// y[i] = op(a[i], b[i]) with operands of any types; in f32, rounded once.
+template <typename A, typename B, typename Y, class Op>
+HWY_INLINE void map2(const A* a, const B* b, Y* y, int64_t n, const Op& op) {
+  for_vectors(n, [&](int64_t i, auto part) HWY_ATTR {
+    store(op(load(a + i, part), load(b + i, part)), y + i, part);
+  });
+}
+
+template <typename A, typename Y, class Op>
+HWY_INLINE void map1(const A* a, Y* y, int64_t n, const Op& op) {
+  for_vectors(n, [&](int64_t i, auto part) HWY_ATTR { store(op(load(a + i, part)), y + i, part); });
+}
+
+template <typename T>
+void widen(const View& from, int64_t begin, int64_t n, float* to) {
+  map1(from.as<T>() + begin, to, n, [](F32Vec v) HWY_ATTR { return v; });
+}
+
+template <typename T>
+void narrow(const float* from, int64_t n, const View& to, int64_t begin) {
+  map1(from, to.as<T>() + begin, n, [](F32Vec v) HWY_ATTR { return v; });
+}
+
+// op over views of different dtypes.
+template <class Op>
+void map2_staged(const Exec& exec, const View& a, const View& b, const View& y, const Op& op) {
+  parallel_for(exec, y.numel(), kElementGrain, [&](int64_t begin, int64_t end) {
+    float left[kStage], right[kStage];
+    for (int64_t at = begin; at < end; at += kStage) {
+      const int64_t n = std::min(kStage, end - at);
+      dispatch_float(a.dtype, [&]<typename T>() { widen<T>(a, at, n, left); });
+      dispatch_float(b.dtype, [&]<typename T>() { widen<T>(b, at, n, right); });
+      map2(left, right, left, n, op);
+      dispatch_float(y.dtype, [&]<typename T>() { narrow<T>(left, n, y, at); });
+    }
+  });
+}
+
+template <class Op>
+void map2_views(const Exec& exec, const View& a, const View& b, const View& y, const Op& op) {
+  if (a.dtype != y.dtype || b.dtype != y.dtype) return map2_staged(exec, a, b, y, op);
+  dispatch_float(y.dtype, [&]<typename T>() {
+    const T *left = a.as<T>(), *right = b.as<T>();
+    T* out = y.as<T>();
+    parallel_for(exec, y.numel(), kElementGrain, [&](int64_t begin, int64_t end) {
+      map2(left + begin, right + begin, out + begin, end - begin, op);
+    });
+  });
+}
+
+template <class Op>
+void map1_views(const Exec& exec, const View& a, const View& y, const Op& op) {
+  dispatch_float(a.dtype, [&]<typename A>() {
+    dispatch_float(y.dtype, [&]<typename Y>() {
+      const A* in = a.as<A>();
+      Y* out = y.as<Y>();
+      parallel_for(exec, y.numel(), kElementGrain, [&](int64_t begin, int64_t end) {
+        map1(in + begin, out + begin, end - begin, op);
+      });
+    });
+  });
+}
+
+// ---- What the slots do ----
+
+void axpby_target(const Exec& exec, const AxpbyArgs& args) {
+  const auto alpha = args.alpha, beta = args.beta;
+  if (!args.b.defined()) {
+    map1_views(exec, args.a, args.y,
+               [alpha](F32Vec a) HWY_ATTR { return hn::Mul(hn::Set(F32Tag(), alpha), a); });
+    return;
+  }
+  map2_views(exec, args.a, args.b, args.y, [alpha, beta](F32Vec a, F32Vec b) HWY_ATTR {
+    const F32Tag d;
+    return hn::MulAdd(hn::Set(d, alpha), a, hn::Mul(hn::Set(d, beta), b));
+  });
+}
+
+void mul_target(const Exec& exec, const MulArgs& args) {
+  map2_views(exec, args.a, args.b, args.y,
+             [](F32Vec a, F32Vec b) HWY_ATTR { return hn::Mul(a, b); });
+}
+
+template <typename T, class Op>
+void gelu_fwd_typed(const Exec& exec, const GeluFwdArgs& a, const Op& op) {
+  const T* x = a.x.as<T>();
+  T* y = a.y.as<T>();
+  parallel_for(exec, a.x.numel(), kElementGrain, [&](int64_t begin, int64_t end) {
+    map1(x + begin, y + begin, end - begin, op);
+  });
+}
+
+void gelu_fwd_target(const Exec& exec, const GeluFwdArgs& a) {
+  dispatch_float(a.x.dtype, [&]<typename T>() {
+    if (a.exact) {
+      gelu_fwd_typed<T>(exec, a, [](F32Vec x) HWY_ATTR { return gelu_erf(F32Tag(), x); });
+    } else {
+      gelu_fwd_typed<T>(exec, a, [](F32Vec x) HWY_ATTR { return gelu_tanh(F32Tag(), x); });
+    }
+  });
+}
+
+template <typename T, class Op>
+void gelu_bwd_typed(const Exec& exec, const GeluBwdArgs& a, const Op& slope) {
+  const T *x = a.x.as<T>(), *dy = a.dy.as<T>();
+  T* dx = a.dx.as<T>();
+  parallel_for(exec, a.x.numel(), kElementGrain, [&](int64_t begin, int64_t end) {
+    map2(x + begin, dy + begin, dx + begin, end - begin,
+         [&](F32Vec at, F32Vec gradient) HWY_ATTR { return hn::Mul(gradient, slope(at)); });
+  });
+}
+
+void gelu_bwd_target(const Exec& exec, const GeluBwdArgs& a) {
+  dispatch_float(a.x.dtype, [&]<typename T>() {
+    if (a.exact) {
+      gelu_bwd_typed<T>(exec, a, [](F32Vec x) HWY_ATTR { return dgelu_erf(F32Tag(), x); });
+    } else {
+      gelu_bwd_typed<T>(exec, a, [](F32Vec x) HWY_ATTR { return dgelu_tanh(F32Tag(), x); });
+    }
+  });
+}
+
+}  // namespace shale::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shale::kernels {
+HWY_EXPORT(axpby_target);
+HWY_EXPORT(mul_target);
+HWY_EXPORT(gelu_fwd_target);
+HWY_EXPORT(gelu_bwd_target);
+namespace {
+
+// Contiguous and of `like`'s size, in any shape and compute dtype.
+void check_operand(const char* op, const char* arg, const View& view, const View& like) {
+  check_dtype(op, arg, view, kComputeDTypes);
+  check_contiguous(op, arg, view);
+  if (view.numel() == like.numel()) return;
+  throw ShapeError(cat(op, ": ", arg, " is ", view, ", want ", like.numel(), " elements"));
+}
+
+void check_like(const char* op, const char* arg, const View& view, const View& like) {
+  check_operand(op, arg, view, like);
+  check_dtype(op, arg, view, like.dtype);
+}
+
+}  // namespace
+
+void cpu::axpby(const Exec& exec, const AxpbyArgs& a) {
+  check_operand("axpby", "y", a.y, a.y);
+  check_operand("axpby", "a", a.a, a.y);
+  if (a.b.defined()) check_operand("axpby", "b", a.b, a.y);
+  HWY_DYNAMIC_DISPATCH(axpby_target)(exec, a);
+}
+
+void cpu::mul(const Exec& exec, const MulArgs& a) {
+  check_operand("mul", "y", a.y, a.y);
+  check_operand("mul", "a", a.a, a.y);
+  check_operand("mul", "b", a.b, a.y);
+  HWY_DYNAMIC_DISPATCH(mul_target)(exec, a);
+}
+
+void cpu::gelu_fwd(const Exec& exec, const GeluFwdArgs& a) {
+  check_operand("gelu_fwd", "x", a.x, a.x);
+  check_like("gelu_fwd", "y", a.y, a.x);
+  HWY_DYNAMIC_DISPATCH(gelu_fwd_target)(exec, a);
+}
+
+void cpu::gelu_bwd(const Exec& exec, const GeluBwdArgs& a) {
+  check_operand("gelu_bwd", "x", a.x, a.x);
+  check_like("gelu_bwd", "dy", a.dy, a.x);
+  check_like("gelu_bwd", "dx", a.dx, a.x);
+  HWY_DYNAMIC_DISPATCH(gelu_bwd_target)(exec, a);
+}
+
+}  // namespace shale::kernels
+#endif

@@ -1,0 +1,212 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/embedding.cpp"
+#include <hwy/foreach_target.h>
+//
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/check.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/embedding_internal.h"
+#include "kernels/cpu/loop-inl.h"
+#include "kernels/cpu/parallel.h"
+
+// Forward: a thread owns rows of y. Backward: the positions are sorted by id first (a counting sort,
+// which keeps their order), then a thread owns rows of the gradient: it reads the rows of dy that
+// belong to them, in order, so that nothing is added by two threads.
+// B, T, C: batch, positions of a sample, width; V: rows of the table.
+
+HWY_BEFORE_NAMESPACE();
+namespace shale::kernels::HWY_NAMESPACE {
+
+template <typename T>
+void embedding_fwd_typed(const Exec& exec, const EmbeddingFwdArgs& a) {
+  const int64_t length = a.ids.size(1), C = a.table.size(1);
+  const int32_t* ids = a.ids.as<int32_t>();
+  const T* table = a.table.as<T>();
+  const T* positions = a.positions.defined() ? a.positions.as<T>() : nullptr;
+  T* y = a.y.as<T>();
+  parallel_for(exec, a.ids.numel(), 16, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const T* row = table + ids[r] * C;
+      T* out = y + r * C;
+      if (positions == nullptr) {
+        std::memcpy(out, row, static_cast<size_t>(C) * sizeof(T));
+        continue;
+      }
+      const T* position = positions + (a.first_position + r % length) * C;
+      for_vectors(C, [&](int64_t i, auto part) HWY_ATTR {
+        store(hn::Add(load(row + i, part), load(position + i, part)), out + i, part);
+      });
+    }
+  });
+}
+
+// Rows of dy, added up in rows of a gradient.
+template <typename T>
+struct RowSum {
+  const T* dy;
+  int64_t C;
+  bool accumulate;
+};
+
+template <typename T>
+void add_row(const RowSum<T>& sum, const T* row, bool start, float* out) {
+  for_vectors(sum.C, [&](int64_t i, auto part) HWY_ATTR {
+    const auto value = load(row + i, part);
+    store(start ? value : hn::Add(load(out + i, part), value), out + i, part);
+  });
+}
+
+template <typename T>
+void d_table_typed(const Exec& exec, const EmbeddingBwdArgs& a, const SortedIds& sorted) {
+  const int64_t V = a.d_table.size(0), C = a.d_table.size(1);
+  const RowSum<T> sum = {.dy = a.dy.as<T>(), .C = C, .accumulate = a.accumulate_table};
+  float* d_table = a.d_table.as<float>();
+  // Dynamic: frequent ids lie together in real vocabularies.
+  parallel_for(exec, V, std::clamp<int64_t>(V / 64, 1, 32), [&](int64_t begin, int64_t end) {
+    int64_t v = begin;
+    while (v < end) {
+      int64_t k = sorted.offsets[v];
+      if (k == sorted.offsets[v + 1]) {  // a run of rows that no id names
+        const int64_t run = v;
+        while (v < end && sorted.offsets[v + 1] == k) ++v;
+        if (!sum.accumulate) std::fill_n(d_table + run * C, (v - run) * C, 0.f);
+        continue;
+      }
+      float* out = d_table + v * C;
+      bool start = !sum.accumulate;
+      for (; k < sorted.offsets[v + 1]; ++k, start = false) {
+        add_row(sum, sum.dy + sorted.order[k] * C, start, out);
+      }
+      ++v;
+    }
+  }, Schedule::kDynamic);
+}
+
+template <typename T>
+void d_positions_typed(const Exec& exec, const EmbeddingBwdArgs& a) {
+  const int64_t B = a.ids.size(0), length = a.ids.size(1), C = a.d_positions.size(1);
+  const RowSum<T> sum = {.dy = a.dy.as<T>(), .C = C, .accumulate = a.accumulate_positions};
+  float* d_positions = a.d_positions.as<float>();
+  parallel_for(exec, a.d_positions.size(0), 8, [&](int64_t begin, int64_t end) {
+    for (int64_t position = begin; position < end; ++position) {
+      float* out = d_positions + position * C;
+      const int64_t t = position - a.first_position;
+      const bool used = t >= 0 && t < length && B > 0;
+      if (!used) {
+        if (!sum.accumulate) std::fill_n(out, C, 0.f);
+        continue;
+      }
+      for (int64_t b = 0; b < B; ++b) {
+        add_row(sum, sum.dy + (b * length + t) * C, b == 0 && !sum.accumulate, out);
+      }
+    }
+  });
+}
+
+void embedding_fwd_target(const Exec& exec, const EmbeddingFwdArgs& a) {
+  dispatch_float(a.table.dtype, [&]<typename T>() { embedding_fwd_typed<T>(exec, a); });
+}
+
+void embedding_bwd_target(const Exec& exec, const EmbeddingBwdArgs& a, const SortedIds& sorted) {
+  dispatch_float(a.dy.dtype, [&]<typename T>() {
+    if (a.d_table.defined()) d_table_typed<T>(exec, a, sorted);
+    if (a.d_positions.defined()) d_positions_typed<T>(exec, a);
+  });
+}
+
+}  // namespace shale::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shale::kernels {
+HWY_EXPORT(embedding_fwd_target);
+HWY_EXPORT(embedding_bwd_target);
+namespace {
+
+// [B, T] ids below the table's rows, and positions for all of them.
+void check_ids(const char* op, const View& ids, const View& table) {
+  check_dtype(op, "ids", ids, DType::kI32);
+  check_contiguous(op, "ids", ids);
+  if (ids.ndim() != 2) throw ShapeError(cat(op, ": ids is ", ids, ", want [B, T]"));
+  if (!table.defined()) return;
+  const int32_t* id = ids.as<int32_t>();
+  const int64_t count = ids.numel(), V = table.size(0);
+  for (int64_t i = 0; i < count; ++i) {
+    if (id[i] >= 0 && id[i] < V) continue;
+    throw DataError(cat(op, ": id [", i / ids.size(1), ", ", i % ids.size(1), "] is ", id[i],
+                        ", want 0 to ", V - 1));
+  }
+}
+
+void check_table(const char* op, const char* arg, const View& table, int64_t width) {
+  check_contiguous(op, arg, table);
+  if (table.ndim() == 2 && table.size(1) == width) return;
+  throw ShapeError(cat(op, ": ", arg, " is ", table, ", want [*,", width, "]"));
+}
+
+void check_positions(const char* op, const char* arg, const View& positions, const View& ids,
+                     int64_t first) {
+  if (first >= 0 && first + ids.size(1) <= positions.size(0)) return;
+  throw ShapeError(cat(op, ": ", arg, " is ", positions, ", ids use positions ", first, " to ",
+                       first + ids.size(1) - 1));
+}
+
+// A counting sort. Serial: it touches 8 bytes an id and 8 bytes a row of the table, where the
+// gradient itself has 4 C bytes a row.
+SortedIds sort_ids(const Exec& exec, const View& ids, int64_t V) {
+  const int64_t count = ids.numel();
+  auto* memory = scratch<int64_t>("embedding_bwd", exec, V + 2 + count);
+  const SortedIds sorted = {.offsets = memory, .order = memory + V + 2};
+  std::fill_n(sorted.offsets, V + 2, int64_t{0});
+  const int32_t* id = ids.as<int32_t>();
+  for (int64_t i = 0; i < count; ++i) ++sorted.offsets[id[i] + 2];
+  // Shifted by one, entry v + 1 is where the next position of v goes, and ends where v + 1 begins.
+  for (int64_t v = 1; v < V + 2; ++v) sorted.offsets[v] += sorted.offsets[v - 1];
+  for (int64_t i = 0; i < count; ++i) sorted.order[sorted.offsets[id[i] + 1]++] = i;
+  return sorted;
+}
+
+}  // namespace
+
+void cpu::embedding_fwd(const Exec& exec, const EmbeddingFwdArgs& a) {
+  constexpr const char* kOp = "embedding_fwd";
+  check_dtype(kOp, "table", a.table, kComputeDTypes);
+  if (a.table.ndim() != 2) throw ShapeError(cat(kOp, ": table is ", a.table, ", want [V, C]"));
+  check_contiguous(kOp, "table", a.table);
+  check_ids(kOp, a.ids, a.table);
+  const int64_t C = a.table.size(1);
+  if (a.positions.defined()) {
+    check_table(kOp, "positions", a.positions, C);
+    check_dtype(kOp, "positions", a.positions, a.table.dtype);
+    check_positions(kOp, "positions", a.positions, a.ids, a.first_position);
+  }
+  check_dense(kOp, "y", a.y, {a.ids.size(0), a.ids.size(1), C}, a.table.dtype);
+  HWY_DYNAMIC_DISPATCH(embedding_fwd_target)(exec, a);
+}
+
+void cpu::embedding_bwd(const Exec& exec, const EmbeddingBwdArgs& a) {
+  constexpr const char* kOp = "embedding_bwd";
+  check_ids(kOp, a.ids, a.d_table);
+  check_dtype(kOp, "dy", a.dy, kComputeDTypes);
+  check_contiguous(kOp, "dy", a.dy);
+  if (a.dy.ndim() != 3) throw ShapeError(cat(kOp, ": dy is ", a.dy, ", want [B, T, C]"));
+  const int64_t C = a.dy.size(2);
+  check_shape(kOp, "dy", a.dy, {a.ids.size(0), a.ids.size(1), C});
+  SortedIds sorted = {};
+  if (a.d_positions.defined()) {
+    check_dtype(kOp, "d_positions", a.d_positions, DType::kF32);
+    check_table(kOp, "d_positions", a.d_positions, C);
+    check_positions(kOp, "d_positions", a.d_positions, a.ids, a.first_position);
+  }
+  if (a.d_table.defined()) {
+    check_dtype(kOp, "d_table", a.d_table, DType::kF32);
+    check_table(kOp, "d_table", a.d_table, C);
+    sorted = sort_ids(exec, a.ids, a.d_table.size(0));
+  }
+  HWY_DYNAMIC_DISPATCH(embedding_bwd_target)(exec, a, sorted);
+}
+
+}  // namespace shale::kernels
+#endif

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cstdint>
+
+namespace shale::kernels {
+
+// Positions by id: those of id v are order[offsets[v]] to order[offsets[v + 1] - 1], ascending.
+struct SortedIds {
+  int64_t* offsets = nullptr;
+  int64_t* order = nullptr;
+};
+
+}  // namespace shale::kernels

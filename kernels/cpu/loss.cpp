@@ -1,0 +1,161 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/loss.cpp"
+#include <hwy/foreach_target.h>
+//
+#include <cfloat>
+#include <cmath>
+
+#include "kernels/cpu/check.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/loop-inl.h"
+#include "kernels/cpu/math-inl.h"
+#include "kernels/cpu/parallel.h"
+
+// A thread owns whole rows. The first pass over a row keeps a maximum and a sum of exponentials per
+// lane (arXiv:1805.02867), the second writes the gradient; a row of a large vocabulary is still in
+// the second-level cache then, so that memory sees one read and one write.
+
+HWY_BEFORE_NAMESPACE();
+namespace shale::kernels::HWY_NAMESPACE {
+
+// max over the row, and the sum of exp(x - max).
+struct RowSoftmax {
+  float max;
+  float sum;
+};
+
+// Per lane. A NaN among the logits may pass the maximum unseen but never the sum.
+class OnlineSoftmax {
+ public:
+  // Eight vectors at once: rescaling the sum costs one exp for the eight.
+  static constexpr int kGroup = 8;
+
+  // The maximum starts not at -inf, as the difference of two of those is NaN.
+  HWY_INLINE OnlineSoftmax() : max_(hn::Set(F32Tag(), -FLT_MAX)), sum_(hn::Zero(F32Tag())) {}
+
+  template <int n>
+  HWY_INLINE void add(const F32Vec (&x)[n]) {
+    const F32Tag d;
+    auto top = x[0];
+    for (int k = 1; k < n; ++k) top = hn::Max(top, x[k]);
+    const auto new_max = hn::Max(max_, top);
+    auto added = exp_nonpositive(d, hn::Sub(x[0], new_max));
+    for (int k = 1; k < n; ++k) {
+      added = hn::Add(added, exp_nonpositive(d, hn::Sub(x[k], new_max)));
+    }
+    sum_ = hn::MulAdd(sum_, exp_nonpositive(d, hn::Sub(max_, new_max)), added);
+    max_ = new_max;
+  }
+
+  HWY_INLINE RowSoftmax result() const {
+    const F32Tag d;
+    const float max = max_lanes(d, max_);
+    const auto scaled = hn::Mul(sum_, exp_nonpositive(d, hn::Sub(max_, hn::Set(d, max))));
+    return {.max = max, .sum = sum_lanes(d, scaled)};
+  }
+
+ private:
+  F32Vec max_, sum_;
+};
+
+template <typename T>
+RowSoftmax softmax_of_row(const T* x, int64_t vocab) {
+  const F32Tag d;
+  constexpr int kGroup = OnlineSoftmax::kGroup;
+  OnlineSoftmax online;
+  int64_t i = 0;
+  for (; i + kGroup * kF32Lanes <= vocab; i += kGroup * kF32Lanes) {
+    F32Vec group[kGroup];
+    for (int k = 0; k < kGroup; ++k) group[k] = load(d, x + i + k * kF32Lanes);
+    online.add(group);
+  }
+  for (; i + kF32Lanes <= vocab; i += kF32Lanes) online.add({load(d, x + i)});
+  if (i < vocab) {
+    const auto valid = hn::FirstN(d, static_cast<size_t>(vocab - i));
+    online.add({hn::IfThenElse(valid, load_n(d, x + i, vocab - i), hn::Set(d, -FLT_MAX))});
+  }
+  return online.result();
+}
+
+// softmax * scale over the first `vocab` columns, zeros after them.
+template <typename T>
+void write_softmax(T* x, int64_t vocab, int64_t cols, RowSoftmax row, float scale) {
+  const F32Tag d;
+  const auto max = hn::Set(d, row.max), factor = hn::Set(d, scale / row.sum);
+  for_vectors(vocab, [&](int64_t i, auto part) HWY_ATTR {
+    const auto shifted = hn::Sub(load(x + i, part), max);
+    store(hn::Mul(exp_nonpositive(d, shifted), factor), x + i, part);
+  });
+  for (int64_t i = vocab; i < cols; ++i) x[i] = T(0.f);
+}
+
+template <typename T>
+float loss_of_row(T* x, int32_t target, const CrossEntropyArgs& a, float scale) {
+  const int64_t cols = a.logits.cols();
+  if (target == kIgnoreTarget) {
+    if (a.write_grad) {
+      for (int64_t i = 0; i < cols; ++i) x[i] = T(0.f);
+    }
+    return 0.f;
+  }
+  const RowSoftmax row = softmax_of_row(x, a.vocab);
+  const double shifted = double{to_f32(x[target])} - row.max;
+  if (a.write_grad) {
+    write_softmax(x, a.vocab, cols, row, scale);
+    // In f64, because p - 1 cancels when the model is right.
+    x[target] = T(static_cast<float>((std::exp(shifted) / row.sum - 1) * scale));
+  }
+  return static_cast<float>(std::log(double{row.sum}) - shifted);
+}
+
+template <typename T>
+void cross_entropy_typed(const Exec& exec, const CrossEntropyArgs& a) {
+  T* logits = a.logits.as<T>();
+  const int64_t stride = a.logits.stride(0);
+  const int32_t* targets = a.targets.as<int32_t>();
+  float* losses = a.losses.as<float>();
+  const float scale = a.write_grad ? exec.step->grad_scale : 0.f;
+  parallel_for(exec, a.logits.size(0), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      losses[r] = loss_of_row(logits + r * stride, targets[r], a, scale);
+    }
+  });
+}
+
+void cross_entropy_target(const Exec& exec, const CrossEntropyArgs& a) {
+  dispatch_float(a.logits.dtype, [&]<typename T>() { cross_entropy_typed<T>(exec, a); });
+}
+
+}  // namespace shale::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shale::kernels {
+HWY_EXPORT(cross_entropy_target);
+
+void cpu::cross_entropy(const Exec& exec, const CrossEntropyArgs& a) {
+  constexpr const char* kOp = "cross_entropy";
+  check_dtype(kOp, "logits", a.logits, kComputeDTypes);
+  if (a.logits.ndim() != 2 || (a.logits.cols() != 1 && a.logits.stride(1) != 1)) {
+    throw ShapeError(cat(kOp, ": logits is ", a.logits, " with strides ", a.logits.strides,
+                         ", want [rows, vocabulary] with contiguous rows"));
+  }
+  const int64_t rows = a.logits.size(0);
+  check_dense(kOp, "targets", a.targets, {rows}, DType::kI32);
+  check_dense(kOp, "losses", a.losses, {rows}, DType::kF32);
+  if (a.vocab < 1 || a.vocab > a.logits.cols()) {
+    throw ShapeError(cat(kOp, ": vocab is ", a.vocab, ", logits have ", a.logits.cols(),
+                         " columns"));
+  }
+  if (a.write_grad) step_of(kOp, exec);
+  const int32_t* targets = a.targets.as<int32_t>();
+  for (int64_t r = 0; r < rows; ++r) {
+    if (targets[r] == kIgnoreTarget || (targets[r] >= 0 && targets[r] < a.vocab)) continue;
+    throw DataError(cat(kOp, ": the target of row ", r, " is ", targets[r], ", want 0 to ",
+                        a.vocab - 1, " or ", kIgnoreTarget));
+  }
+  HWY_DYNAMIC_DISPATCH(cross_entropy_target)(exec, a);
+}
+
+}  // namespace shale::kernels
+#endif

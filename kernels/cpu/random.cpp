@@ -1,0 +1,136 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/random.cpp"
+#include <hwy/foreach_target.h>
+//
+#include <algorithm>
+
+#include "kernels/cpu/check.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/loop-inl.h"
+#include "kernels/cpu/math-inl.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/philox-inl.h"
+
+// Box-Muller: of a pair of words (a, b), r = sqrt(-2 ln(1 - uniform(a))) and t = 2 pi uniform(b) give
+// r cos t and r sin t. A thread owns blocks that begin at multiples of kBlock in the whole parameter,
+// not in the range that is filled, so that an element is made by the same instructions in any range.
+
+HWY_BEFORE_NAMESPACE();
+namespace shale::kernels::HWY_NAMESPACE {
+
+inline constexpr int64_t kBlock = 1024;
+
+// ln x for x in [2^-24, 1]: 2 ulp, relative, next to 1 too.
+HWY_INLINE F32Vec log_f32(F32Vec x) {
+  const F32Tag d;
+  const hn::RebindToSigned<F32Tag> di;
+  // x = 2^k m, m in [sqrt(1/2), sqrt(2)): subtracting sqrt(1/2)'s bits carries into the exponent.
+  const auto sqrt_half = hn::Set(di, 0x3f3504f3);
+  const auto bits = hn::Sub(hn::BitCast(di, x), sqrt_half);
+  const auto k = hn::ShiftRight<23>(bits);
+  const auto m_bits = hn::Add(hn::And(bits, hn::Set(di, 0x007fffff)), sqrt_half);
+  const auto f = hn::Sub(hn::BitCast(d, m_bits), hn::Set(d, 1.f));  // exact
+  const auto p = horner(d, f, 0.333333312f, -0.24999997f, 0.200007157f, -0.166678023f,
+                        0.142490576f, -0.124256873f, 0.116854199f, -0.11479734f, 0.0697161171f);
+  const auto f2 = hn::Mul(f, f);
+  // ln(1 + f) = f - f^2 / 2 + f^3 p
+  const auto tail = hn::MulAdd(hn::Mul(f2, f), p, hn::Mul(hn::Set(d, -0.5f), f2));
+  const auto exponent = hn::ConvertTo(d, k);
+  const auto low = hn::MulAdd(exponent, hn::Set(d, 0x1.7f7d1cp-20f), tail);
+  return hn::Add(hn::MulAdd(exponent, hn::Set(d, 0x1.62e4p-1f), f), low);
+}
+
+struct SinCos {
+  F32Vec sin, cos;
+};
+
+// Of 2 pi u, u a multiple of 2^-24 in [0, 1). The quarter turns come off exactly.
+HWY_INLINE SinCos sincos_turns(F32Vec u) {
+  const F32Tag d;
+  const hn::RebindToSigned<F32Tag> di;
+  const auto quarters = hn::Mul(u, hn::Set(d, 4.f));
+  const auto magic = hn::Set(d, 0x1.8p23f);
+  const auto shifted = hn::Add(quarters, magic);
+  const auto q = hn::BitCast(di, shifted);  // its low two bits count quarter turns
+  const auto f = hn::Sub(quarters, hn::Sub(shifted, magic));  // in [-1/2, 1/2] quarters
+  const auto t = hn::Mul(f, f);
+  const auto s = hn::Mul(f, horner(d, t, 1.57079633f, -0.645964096f, 0.0796925827f,
+                                   -0.00468126625f, 0.000158206299f));
+  const auto c = horner(d, t, 1.f, -1.23370054f, 0.253669204f, -0.0208600695f, 0.000903628067f);
+  // An odd number of quarters swaps sine and cosine; signs go by the second bit.
+  const auto one = hn::Set(di, 1);
+  const auto swap = hn::RebindMask(d, hn::Ne(hn::And(q, one), hn::Zero(di)));
+  const auto sin_sign = hn::ShiftLeft<30>(hn::And(q, hn::Set(di, 2)));
+  const auto cos_sign = hn::ShiftLeft<30>(hn::And(hn::Add(q, one), hn::Set(di, 2)));
+  return {.sin = hn::Xor(hn::IfThenElse(swap, c, s), hn::BitCast(d, sin_sign)),
+          .cos = hn::Xor(hn::IfThenElse(swap, s, c), hn::BitCast(d, cos_sign))};
+}
+
+// kBlock words become kBlock normals; words 2i and 2i + 1 make normals 2i and 2i + 1.
+void normals_of_words(const uint32_t* words, float mean, float std, float* out) {
+  const F32Tag d;
+  const hn::RebindToUnsigned<F32Tag> du;
+  const hn::RebindToSigned<F32Tag> di;
+  const auto unit = hn::Set(d, 0x1p-24f), one = hn::Set(d, 1.f);
+  for (int64_t i = 0; i < kBlock; i += 2 * kF32Lanes) {
+    hn::Vec<decltype(du)> first, second;
+    hn::LoadInterleaved2(du, words + i, first, second);
+    const auto u1 = hn::ConvertTo(d, hn::BitCast(di, hn::ShiftRight<8>(first)));
+    const auto u2 = hn::ConvertTo(d, hn::BitCast(di, hn::ShiftRight<8>(second)));
+    const auto log = log_f32(hn::NegMulAdd(u1, unit, one));  // 1 - u1: never 0, exact
+    const auto radius = hn::Mul(hn::Sqrt(hn::Mul(hn::Set(d, -2.f), log)), hn::Set(d, std));
+    const SinCos angle = sincos_turns(hn::Mul(u2, unit));
+    const auto shift = hn::Set(d, mean);
+    hn::StoreInterleaved2(hn::MulAdd(radius, angle.cos, shift),
+                          hn::MulAdd(radius, angle.sin, shift), d, out + i);
+  }
+}
+
+template <typename T>
+void random_normal_typed(const Exec& exec, const RandomNormalArgs& a) {
+  T* y = a.y.as<T>();
+  const int64_t first = a.first, last = first + a.y.numel();
+  const PhiloxKey key = rng_key(a.seed, RngDomain::kInit);
+  const int64_t first_block = first / kBlock, blocks = (last + kBlock - 1) / kBlock - first_block;
+  parallel_for(exec, blocks, 16, [&](int64_t begin, int64_t end) {
+    HWY_ALIGN uint32_t words[kBlock];
+    HWY_ALIGN float normals[kBlock];
+    for (int64_t b = first_block + begin; b < first_block + end; ++b) {
+      // A block's counters do not wrap in their low word: 2^32 is a multiple of a block's groups.
+      const auto group = static_cast<uint64_t>(b) * (kBlock / 4);
+      philox_words({static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32),
+                    static_cast<uint32_t>(a.stream), static_cast<uint32_t>(a.stream >> 32)},
+                   key, kBlock / 4, words);
+      normals_of_words(words, a.mean, a.std, normals);
+      const int64_t from = std::max(first, b * kBlock), to = std::min(last, (b + 1) * kBlock);
+      const float* source = normals + (from - b * kBlock);
+      T* target = y + (from - first);
+      for_vectors(to - from, [&](int64_t i, auto part) HWY_ATTR {
+        store(load(source + i, part), target + i, part);
+      });
+    }
+  });
+}
+
+void random_normal_target(const Exec& exec, const RandomNormalArgs& a) {
+  dispatch_float(a.y.dtype, [&]<typename T>() { random_normal_typed<T>(exec, a); });
+}
+
+}  // namespace shale::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shale::kernels {
+HWY_EXPORT(random_normal_target);
+
+void cpu::random_normal(const Exec& exec, const RandomNormalArgs& a) {
+  constexpr const char* kOp = "random_normal";
+  check_dtype(kOp, "y", a.y, kComputeDTypes);
+  check_contiguous(kOp, "y", a.y);
+  if (a.first < 0) throw ShapeError(cat(kOp, ": first is ", a.first, ", want 0 or more"));
+  if (a.y.numel() == 0) return;
+  HWY_DYNAMIC_DISPATCH(random_normal_target)(exec, a);
+}
+
+}  // namespace shale::kernels
+#endif

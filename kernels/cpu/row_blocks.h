@@ -1,0 +1,29 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "runtime/base/exec.h"
+
+namespace shale::kernels {
+
+// How rows are cut for a sum over them: at most 64 blocks, so that their sums stay small; blocks of
+// at least 16 rows, so that starting one costs nothing. A function of the number of rows alone.
+struct RowBlocks {
+  explicit RowBlocks(int64_t total_rows)
+      : rows(std::max<int64_t>(16, (total_rows + 63) / 64)), count((total_rows + rows - 1) / rows) {}
+  int64_t rows;
+  int64_t count;
+};
+
+struct CombineArgs {
+  float* out = nullptr;     // [cols]
+  int64_t cols = 0;
+  bool accumulate = false;  // out += instead of out =
+};
+
+// out[c] = partial[0, c] + partial[1, c] + ..., where a row of `partial` is `stride` elements.
+void combine_blocks(const Exec& exec, const float* partial, int64_t blocks, int64_t stride,
+                    const CombineArgs& args);
+
+}  // namespace shale::kernels
