@@ -1,0 +1,83 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/attention.h"
+
+// What the driver (attention.cpp) and the per-instruction-set kernels (attention_fwd.cpp,
+// attention_bwd.cpp) share.
+namespace shale::kernels::attention {
+
+// Queries of a block and keys of a tile. A tile of scores is 64 × 64 f32, 16 KiB, and so are the
+// tiles of K, V, Q and the output at head size 64: two of them at a time stay in a 32 KiB L1, all of
+// them in L2.
+inline constexpr int64_t kTile = 64;
+// f32 lanes of the widest vector; leading dimensions are rounded up to it on every machine, so that
+// the scratch layout does not depend on the instruction set.
+inline constexpr int64_t kMaxLanes = 16;
+inline constexpr int64_t kMaxHeadSize = 256;
+// With so few queries, vectors run along the head instead of along queries.
+inline constexpr int64_t kFewQueries = 4;
+// With fewer (batch, kv head) pairs than this, backward is parallel over blocks, in two passes.
+inline constexpr int64_t kEnoughHeads = 8;
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+// A [B, T, heads, D] view with stride 1 along D; other strides in elements.
+struct HeadView {
+  void* data = nullptr;
+  int64_t batch_stride = 0, row_stride = 0, head_stride = 0;
+
+  template <typename T>
+  T* row(int64_t batch, int64_t row_index, int64_t head) const {
+    return static_cast<T*>(data) + batch * batch_stride + row_index * row_stride +
+           head * head_stride;
+  }
+};
+
+struct Problem {
+  DType dtype = DType::kF32;
+  int64_t batch = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, head_size = 0;
+  float scale = 0;
+  bool causal = false;
+  HeadView q, k, v, out, dout, dq, dk, dv;
+  float* lse = nullptr;
+  int64_t lse_batch_stride = 0, lse_head_stride = 0, lse_row_stride = 0;
+
+  int64_t group() const { return heads / kv_heads; }  // query heads of one kv head
+  int64_t query_blocks() const { return ceil_div(queries, kTile); }
+  int64_t key_tiles() const { return ceil_div(keys, kTile); }
+  int64_t ld() const { return round_up(head_size, kMaxLanes); }  // of packed rows
+  // Query i sees keys j <= i + offset().
+  int64_t offset() const { return causal ? keys - queries : keys; }
+  // Keys that some query before `query_end` sees.
+  int64_t keys_seen(int64_t query_end) const {
+    return std::clamp<int64_t>(query_end + offset(), 0, keys);
+  }
+  float& lse_at(int64_t b, int64_t h, int64_t row) const {
+    return lse[b * lse_batch_stride + h * lse_head_stride + row * lse_row_stride];
+  }
+};
+
+// One task: its arithmetic depends on the problem and the task's number only. Tasks of one function
+// write disjoint parts of the outputs. `scratch` is 64-byte aligned.
+using TaskFn = void (*)(const Problem&, int64_t task, float* scratch);
+struct TaskKind {
+  TaskFn run = nullptr;
+  int64_t tasks = 0;
+  int64_t scratch_floats = 0;  // for each thread
+};
+
+constexpr TaskFn pick_dtype(DType dtype, TaskFn f32, TaskFn bf16, TaskFn f16) {
+  return dtype == DType::kF32 ? f32 : dtype == DType::kBF16 ? bf16 : f16;
+}
+
+TaskKind fwd_blocks(const Problem& p);  // a task is a (batch, head, query block)
+TaskKind fwd_few(const Problem& p);     // few queries; a task is a (batch, kv head)
+TaskKind bwd_heads(const Problem& p);   // a task is a (batch, kv head): all gradients
+TaskKind bwd_keys(const Problem& p);    // a task is a (batch, kv head, key tile): dk and dv
+TaskKind bwd_queries(const Problem& p);  // a task is a (batch, head, query block): dq
+
+}  // namespace shale::kernels::attention

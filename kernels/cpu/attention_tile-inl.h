@@ -1,0 +1,329 @@
+// Building blocks of attention on tiles of f32 in scratch memory: packing, small matrix products in
+// registers, 2^x. Included once per instruction set.
+//
+// Tiles: rows of K, V, Q, dO, O are packed, [rows][ld], padded with zeros to whole vectors. Scores
+// are kept transposed, [key][query] with kTile columns: vectors run along queries, so that the
+// softmax over keys needs no operation across lanes.
+#if defined(SHALE_KERNELS_CPU_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef SHALE_KERNELS_CPU_ATTENTION_TILE_INL_H_
+#undef SHALE_KERNELS_CPU_ATTENTION_TILE_INL_H_
+#else
+#define SHALE_KERNELS_CPU_ATTENTION_TILE_INL_H_
+#endif
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/attention_internal.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace shale::kernels::attention::HWY_NAMESPACE {
+
+namespace simd = shale::kernels::HWY_NAMESPACE;
+namespace hn = hwy::HWY_NAMESPACE;
+using simd::F32Tag;
+using simd::F32Vec;
+using simd::kF32Lanes;
+
+inline constexpr float kNegInf = -std::numeric_limits<float>::infinity();
+inline constexpr double kLog2E = 1.4426950408889634;
+inline constexpr int64_t kTileVecs = kTile / kF32Lanes;
+
+// Micro-tile: kMicroRows × kMicroVecs accumulators, next to kMicroVecs + 1 operands. AVX-512 has 32
+// registers, the others 16.
+inline constexpr int kMicroRows = 6;
+inline constexpr int kMicroVecs = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+
+// 2^x for x <= 0 and a little above, as from a rounded maximum: 1 ulp; 2^0 is 1; 0 below 2^-125;
+// NaN gives NaN.
+HWY_INLINE F32Vec exp2_nonpositive(F32Vec x) {
+  const F32Tag d;
+  const hn::RebindToSigned<F32Tag> di;
+  const auto low = hn::Set(d, -125.f);
+  const auto vanishes = hn::Lt(x, low);
+  x = hn::IfThenElse(vanishes, low, x);
+  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+  const auto magic = hn::Set(d, 0x1.8p23f);
+  const auto shifted = hn::Add(x, magic);
+  const auto f = hn::Sub(x, hn::Sub(shifted, magic));  // in [-1/2, 1/2]
+  // 1 + f q(f): interpolates 2^f at Chebyshev nodes, error 2^-27.
+  auto q = hn::MulAdd(f, hn::Set(d, 0x1.44138ap-13f), hn::Set(d, 0x1.5f0890p-10f));
+  q = hn::MulAdd(q, f, hn::Set(d, 0x1.3b2a54p-7f));
+  q = hn::MulAdd(q, f, hn::Set(d, 0x1.c6af6cp-5f));
+  q = hn::MulAdd(q, f, hn::Set(d, 0x1.ebfbe0p-3f));
+  q = hn::MulAdd(q, f, hn::Set(d, 0x1.62e430p-1f));
+  q = hn::MulAdd(q, f, hn::Set(d, 1.f));
+  const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
+  const auto power = hn::BitCast(d, hn::Add(hn::BitCast(di, q), exponent));
+  return hn::IfThenZeroElse(vanishes, power);
+}
+
+// ---- Packing ----
+
+// rows [row, row + count) of a head to to[count][ld] in f32, zeros up to whole vectors.
+template <typename T>
+void pack_rows(const HeadView& from, int64_t batch, int64_t row, int64_t head, int64_t count,
+               int64_t head_size, float* HWY_RESTRICT to, int64_t ld) {
+  const F32Tag d;
+  const int64_t whole = head_size / kF32Lanes * kF32Lanes;
+  for (int64_t r = 0; r < count; ++r, to += ld) {
+    const T* source = from.row<T>(batch, row + r, head);
+    for (int64_t c = 0; c < whole; c += kF32Lanes) {
+      hn::Store(simd::load(d, source + c), d, to + c);
+    }
+    if (whole < head_size) {
+      hn::Store(simd::load_n(d, source + whole, head_size - whole), d, to + whole);
+    }
+  }
+}
+
+// The other way, times a factor for each row (factors[r]) or for all (factor).
+template <typename T>
+void unpack_rows(const float* HWY_RESTRICT from, int64_t ld, const float* factors, float factor,
+                 const HeadView& to, int64_t batch, int64_t row, int64_t head, int64_t count,
+                 int64_t head_size) {
+  const F32Tag d;
+  const int64_t whole = head_size / kF32Lanes * kF32Lanes;
+  for (int64_t r = 0; r < count; ++r, from += ld) {
+    T* target = to.row<T>(batch, row + r, head);
+    const auto f = hn::Set(d, factors ? factors[r] : factor);
+    for (int64_t c = 0; c < whole; c += kF32Lanes) {
+      simd::store(hn::Mul(hn::Load(d, from + c), f), d, target + c);
+    }
+    if (whole < head_size) {
+      simd::store_n(hn::Mul(hn::Load(d, from + whole), f), d, target + whole, head_size - whole);
+    }
+  }
+}
+
+// The end of forward for `count` queries: out = sums / softmax sum; lse = ln of the softmax sum with
+// the maximum, in units of log2, put back. `factors` is scratch.
+template <typename T>
+void write_rows(const Problem& p, int64_t batch, int64_t head, int64_t row, int64_t count,
+                const float* sums, const float* maximum, const float* sum, float* factors) {
+  constexpr float kLn2 = 0.693147181f;
+  for (int64_t i = 0; i < count; ++i) {
+    const bool saw_keys = sum[i] != 0.f;  // true for NaN
+    p.lse_at(batch, head, row + i) = saw_keys ? (maximum[i] + std::log2(sum[i])) * kLn2 : kNegInf;
+    factors[i] = saw_keys ? 1.f / sum[i] : 0.f;
+  }
+  unpack_rows<T>(sums, p.ld(), factors, 0.f, p.out, batch, row, head, count, p.head_size);
+}
+
+inline void zero(float* to, int64_t count) {
+  const F32Tag d;
+  for (int64_t i = 0; i < count; i += kF32Lanes) hn::Store(hn::Zero(d), d, to + i);
+}
+
+// to[c][r] = from[r][c] * factor for r < rows, c < cols; to has kTile columns. Rows from `rows` to a
+// whole vector count as zeros. Writes up to 3 rows beyond `cols`.
+inline void pack_transposed(const float* HWY_RESTRICT from, int64_t ld, int64_t rows, int64_t cols,
+                            float factor, float* HWY_RESTRICT to) {
+  const hn::CappedTag<float, 4> d;
+  const hn::Repartition<uint64_t, decltype(d)> d64;
+  const auto f = hn::Set(d, factor);
+  const auto row = [=](int64_t r, int64_t c) HWY_ATTR {
+    return r < rows ? hn::Mul(hn::Load(d, from + r * ld + c), f) : hn::Zero(d);
+  };
+  for (int64_t r = 0; r < round_up(rows, kF32Lanes); r += 4) {
+    for (int64_t c = 0; c < cols; c += 4) {
+      const auto v0 = row(r, c), v1 = row(r + 1, c), v2 = row(r + 2, c), v3 = row(r + 3, c);
+      const auto low01 = hn::BitCast(d64, hn::InterleaveLower(d, v0, v1));
+      const auto low23 = hn::BitCast(d64, hn::InterleaveLower(d, v2, v3));
+      const auto high01 = hn::BitCast(d64, hn::InterleaveUpper(d, v0, v1));
+      const auto high23 = hn::BitCast(d64, hn::InterleaveUpper(d, v2, v3));
+      float* block = to + c * kTile + r;
+      hn::Store(hn::BitCast(d, hn::InterleaveLower(d64, low01, low23)), d, block);
+      hn::Store(hn::BitCast(d, hn::InterleaveUpper(d64, low01, low23)), d, block + kTile);
+      hn::Store(hn::BitCast(d, hn::InterleaveLower(d64, high01, high23)), d, block + 2 * kTile);
+      hn::Store(hn::BitCast(d, hn::InterleaveUpper(d64, high01, high23)), d, block + 3 * kTile);
+    }
+  }
+}
+
+// ---- Products in registers ----
+
+// c (+)= a b; an element of c is one chain of FMAs in the order of `depth`, however rows and columns
+// are cut into micro-tiles: this is why the bits of a gradient do not depend on the parallel scheme.
+struct Product {
+  const float* a;  // [rows][lda], or [depth][lda] if transposed
+  int64_t lda;
+  const float* b;  // [depth][ldb]
+  int64_t ldb;
+  float* c;  // [rows][ldc]
+  int64_t ldc;
+  int64_t depth;
+  bool accumulate;         // else c starts at zero
+  const float* row_scale;  // c starts at c * row_scale[row]; optional
+};
+
+template <int kRows, int kVecs, bool kTransposed>
+void micro_product(const Product& p) {
+  const F32Tag d;
+  F32Vec acc[kRows][kVecs];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVecs; ++v) {
+      acc[r][v] = p.accumulate ? hn::Load(d, p.c + r * p.ldc + v * kF32Lanes) : hn::Zero(d);
+      if (p.row_scale != nullptr) acc[r][v] = hn::Mul(acc[r][v], hn::Set(d, p.row_scale[r]));
+    }
+  }
+  const float* HWY_RESTRICT a = p.a;
+  const float* HWY_RESTRICT b = p.b;
+  const int64_t row_step = kTransposed ? 1 : p.lda, depth_step = kTransposed ? p.lda : 1;
+  for (int64_t k = 0; k < p.depth; ++k, a += depth_step, b += p.ldb) {
+    F32Vec row[kVecs];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVecs; ++v) row[v] = hn::Load(d, b + v * kF32Lanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const auto factor = hn::Set(d, a[r * row_step]);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::MulAdd(factor, row[v], acc[r][v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVecs; ++v) hn::Store(acc[r][v], d, p.c + r * p.ldc + v * kF32Lanes);
+  }
+}
+
+template <int kVecs, bool kTransposed>
+HWY_INLINE void product_rows(const Product& p, int64_t rows) {
+  switch (rows) {
+    case 6: return micro_product<6, kVecs, kTransposed>(p);
+    case 5: return micro_product<5, kVecs, kTransposed>(p);
+    case 4: return micro_product<4, kVecs, kTransposed>(p);
+    case 3: return micro_product<3, kVecs, kTransposed>(p);
+    case 2: return micro_product<2, kVecs, kTransposed>(p);
+    default: return micro_product<1, kVecs, kTransposed>(p);
+  }
+}
+
+// 1 <= rows <= kMicroRows, 1 <= vecs <= kMicroVecs
+template <bool kTransposed>
+HWY_INLINE void product(const Product& p, int64_t rows, int64_t vecs) {
+  if constexpr (kMicroVecs > 2) {
+    if (vecs == 4) return product_rows<4, kTransposed>(p, rows);
+    if (vecs == 3) return product_rows<3, kTransposed>(p, rows);
+  }
+  if (vecs == 2) return product_rows<2, kTransposed>(p, rows);
+  product_rows<1, kTransposed>(p, rows);
+}
+
+// Vectors of the panel that starts at `begin`: `end` splits into as few and as even ones as possible.
+inline int64_t panel_vecs(int64_t begin, int64_t end) {
+  const int64_t left = end - begin;
+  return ceil_div(left, ceil_div(left, kMicroVecs));
+}
+
+// ---- The three products of tiles. `diagonal`: query i of the block sees keys j <= i + diagonal of
+// the tile. What the mask hides entirely is neither computed nor read. ----
+
+struct TileShape {
+  int64_t queries, keys;  // of this tile
+  int64_t head_size, ld;
+  int64_t diagonal;
+
+  bool masked() const { return diagonal < keys - 1; }
+  int64_t query_vecs() const { return ceil_div(queries, kF32Lanes); }
+  int64_t head_vecs() const { return ceil_div(head_size, kF32Lanes); }
+  // Keys that query i sees, or any query of a vector.
+  int64_t keys_of(int64_t query) const { return std::clamp<int64_t>(query + diagonal + 1, 0, keys); }
+  int64_t first_query_of(int64_t key) const { return std::max<int64_t>(key - diagonal, 0); }
+};
+
+// scores[key][query] = rows[key] . columns[:, query]
+inline void scores_product(const TileShape& t, const float* rows, const float* columns,
+                           float* scores) {
+  for (int64_t v = 0, vecs; v < t.query_vecs(); v += vecs) {
+    vecs = panel_vecs(v, t.query_vecs());
+    for (int64_t r = 0, count; r < t.keys; r += count) {
+      count = std::min<int64_t>(kMicroRows, t.keys - r);
+      const int64_t first = std::max(v, t.first_query_of(r) / kF32Lanes);
+      if (first >= v + vecs) break;  // and so for all later keys
+      const int64_t column = first * kF32Lanes;
+      product<false>({rows + r * t.ld, t.ld, columns + column, kTile, scores + r * kTile + column,
+                      kTile, t.head_size, false, nullptr},
+                     count, v + vecs - first);
+    }
+  }
+}
+
+// sums[query] = sums[query] * row_scale[query] + sum over keys of weights[key][query] * rows[key];
+// no row_scale: 1
+inline void query_product(const TileShape& t, const float* weights, const float* rows, float* sums,
+                          const float* row_scale) {
+  for (int64_t v = 0, vecs; v < t.head_vecs(); v += vecs) {
+    vecs = panel_vecs(v, t.head_vecs());
+    const int64_t column = v * kF32Lanes;
+    for (int64_t r = 0, count; r < t.queries; r += count) {
+      count = std::min<int64_t>(kMicroRows, t.queries - r);
+      product<true>({weights + r, kTile, rows + column, t.ld, sums + r * t.ld + column, t.ld,
+                     t.keys_of(r + count - 1), true, row_scale ? row_scale + r : nullptr},
+                    count, vecs);
+    }
+  }
+}
+
+// sums[key] += sum over queries of weights[key][query] * rows[query]
+inline void key_product(const TileShape& t, const float* weights, const float* rows, float* sums) {
+  for (int64_t v = 0, vecs; v < t.head_vecs(); v += vecs) {
+    vecs = panel_vecs(v, t.head_vecs());
+    const int64_t column = v * kF32Lanes;
+    for (int64_t r = 0, count; r < t.keys; r += count) {
+      count = std::min<int64_t>(kMicroRows, t.keys - r);
+      const int64_t first = t.first_query_of(r);
+      if (first >= t.queries) break;
+      product<false>({weights + r * kTile + first, kTile, rows + first * t.ld + column, t.ld,
+                      sums + r * t.ld + column, t.ld, t.queries - first, true, nullptr},
+                     count, vecs);
+    }
+  }
+}
+
+// Whether query lanes of vector v see `key`.
+HWY_INLINE hn::Mask<F32Tag> visible(const TileShape& t, int64_t v, int64_t key) {
+  const F32Tag d;
+  const auto query = hn::Iota(d, static_cast<float>(v * kF32Lanes));
+  return hn::Ge(query, hn::Set(d, static_cast<float>(key - t.diagonal)));
+}
+
+// The keys that all queries of vector v see, and those that some see.
+inline int64_t keys_of_all(const TileShape& t, int64_t v) { return t.keys_of(v * kF32Lanes); }
+inline int64_t keys_of_some(const TileShape& t, int64_t v) {
+  return t.keys_of(v * kF32Lanes + kF32Lanes - 1);
+}
+
+// Query block `block` against key tile `tile`.
+inline TileShape tile_shape(const Problem& p, int64_t block, int64_t tile) {
+  const int64_t query = block * kTile, key = tile * kTile;
+  TileShape t;
+  t.queries = std::min(kTile, p.queries - query);
+  t.keys = std::min(kTile, p.keys_seen(query + t.queries) - key);
+  t.head_size = p.head_size, t.ld = p.ld();
+  t.diagonal = p.causal ? query + p.offset() - key : kTile;
+  return t;
+}
+
+// Splits a thread's scratch.
+class Scratch {
+ public:
+  explicit Scratch(float* begin) : next_(begin) {}
+  float* take(int64_t count) {
+    float* const begin = next_;
+    next_ += round_up(count, kMaxLanes);
+    return begin;
+  }
+
+ private:
+  float* next_;
+};
+
+}  // namespace shale::kernels::attention::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

@@ -1,0 +1,200 @@
+// The bounds propagate first-order errors next to the values. u = 2^-24 is the unit roundoff of f32.
+// A sum of n products adds at most chain(n) times the sum of their magnitudes, in whatever order: a
+// worst-case n roundings, or 6 sqrt(n) of them, which n independent roundings exceed with probability
+// 3e-8 (Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019, theorem 2.4), plus a few for factors
+// applied before or after.
+
+#include "test/support/ref_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace shale::test {
+namespace {
+
+constexpr double kUnit = 0x1p-24;
+// Far below any result that matters: covers products that f32 flushes to zero.
+constexpr double kFloor = 1e-30;
+// Keys between two rescalings of an online softmax: kernels use at least this many.
+constexpr double kSmallestTile = 16;
+
+double chain(int64_t n) {
+  const auto terms = static_cast<double>(n);
+  return kUnit * (std::min(terms, 6 * std::sqrt(terms)) + 4);
+}
+
+// One query of one head: what the passes below share.
+struct Row {
+  std::vector<double> score;        // scaled
+  std::vector<double> score_error;  // absolute
+  std::vector<double> prob;
+  double lse = -std::numeric_limits<double>::infinity(), lse_error = 0;
+  double softmax_error = 0;  // relative, of any prob in forward
+  int64_t visible = 0;       // keys seen; the vectors have as many elements
+};
+
+struct Dot {
+  double value = 0, magnitude = 0;
+};
+
+Dot dot(const double* a, const double* b, int64_t n) {
+  Dot sum;
+  for (int64_t i = 0; i < n; ++i) {
+    sum.value += a[i] * b[i];
+    sum.magnitude += std::abs(a[i] * b[i]);
+  }
+  return sum;
+}
+
+class Reference {
+ public:
+  Reference(const AttentionShape& shape, const StorageRounding& storage, const double* q,
+            const double* k, const double* v, const double* dout)
+      : s_(shape), storage_(storage), q_(q), k_(k), v_(v), dout_(dout) {}
+
+  RefAttention run() {
+    for (int64_t b = 0; b < s_.batch; ++b) {
+      for (int64_t h = 0; h < s_.heads; ++h) {
+        for (int64_t i = 0; i < s_.queries; ++i) query(b, h, i);
+      }
+    }
+    const int64_t terms = s_.queries * (s_.kv_heads ? s_.heads / s_.kv_heads : 0);
+    finish(r_.dk, dk_magnitude_, terms);
+    finish(r_.dv, dv_magnitude_, terms);
+    return std::move(r_);
+  }
+
+ private:
+  int64_t q_at(int64_t b, int64_t i, int64_t h) const {
+    return ((b * s_.queries + i) * s_.heads + h) * s_.head_size;
+  }
+  int64_t kv_at(int64_t b, int64_t j, int64_t h) const {
+    const int64_t kv_head = h / (s_.heads / s_.kv_heads);
+    return ((b * s_.keys + j) * s_.kv_heads + kv_head) * s_.head_size;
+  }
+
+  Row softmax(int64_t b, int64_t h, int64_t i) const {
+    Row row;
+    row.visible = s_.causal ? std::clamp<int64_t>(i + s_.keys - s_.queries + 1, 0, s_.keys) : s_.keys;
+    double maximum = -std::numeric_limits<double>::infinity(), largest = 0, largest_error = 0;
+    for (int64_t j = 0; j < row.visible; ++j) {
+      const Dot d = dot(q_ + q_at(b, i, h), k_ + kv_at(b, j, h), s_.head_size);
+      row.score.push_back(s_.scale * d.value);
+      row.score_error.push_back(chain(s_.head_size) * std::abs(s_.scale) * d.magnitude);
+      maximum = std::max(maximum, row.score.back());
+      largest = std::max(largest, std::abs(row.score.back()));
+      largest_error = std::max(largest_error, row.score_error.back());
+    }
+    double sum = 0;
+    for (const double score : row.score) sum += std::exp(score - maximum);
+    if (row.visible > 0) row.lse = maximum + std::log(sum);
+    for (const double score : row.score) row.prob.push_back(std::exp(score - row.lse));
+    // The score's own error, in numerator and denominator; differences of scores, rounded; for each
+    // tile a rescaling (an exponential of 2 ulp and a product); the sum.
+    const double tiles = std::ceil(static_cast<double>(row.visible) / kSmallestTile);
+    row.softmax_error = 2 * largest_error + kUnit * (6 * largest + 6 * tiles + 8) + chain(row.visible);
+    row.lse_error = row.softmax_error + kUnit * 4 * (largest + std::abs(row.lse) + 1);
+    return row;
+  }
+
+  void query(int64_t b, int64_t h, int64_t i) {
+    const Row row = softmax(b, h, i);
+    const auto at = static_cast<size_t>(q_at(b, i, h));
+    const auto lse_at = static_cast<size_t>((b * s_.heads + h) * s_.queries + i);
+    r_.lse.value[lse_at] = row.lse;
+    r_.lse.bound[lse_at] = row.visible > 0 ? row.lse_error : 0;
+
+    std::vector<double> magnitude(static_cast<size_t>(s_.head_size));
+    for (int64_t j = 0; j < row.visible; ++j) {
+      const double prob = row.prob[size_t(j)];
+      const double* v = v_ + kv_at(b, j, h);
+      for (size_t c = 0; c < magnitude.size(); ++c) {
+        r_.out.value[at + c] += prob * v[c];
+        magnitude[c] += prob * std::abs(v[c]);
+      }
+    }
+    double delta = 0, delta_error = 0;
+    for (size_t c = 0; c < magnitude.size(); ++c) {
+      const double out = r_.out.value[at + c], grad = dout_[at + c];
+      r_.out.bound[at + c] = (row.softmax_error + chain(row.visible)) * magnitude[c] + stored(out);
+      delta += grad * out;
+      delta_error += std::abs(grad) * (chain(s_.head_size) * std::abs(out) + r_.out.bound[at + c]);
+    }
+    backward(b, h, i, row, delta, delta_error);
+  }
+
+  void backward(int64_t b, int64_t h, int64_t i, const Row& row, double delta, double delta_error) {
+    const int64_t D = s_.head_size;
+    const auto at = static_cast<size_t>(q_at(b, i, h));
+    std::vector<double> dq_magnitude(static_cast<size_t>(D));
+    for (int64_t j = 0; j < row.visible; ++j) {
+      const auto key_at = static_cast<size_t>(kv_at(b, j, h));
+      const double prob = row.prob[size_t(j)], score = row.score[size_t(j)];
+      // P again, from the stored lse.
+      const double prob_error =
+          prob * (row.score_error[size_t(j)] + row.lse_error +
+                  kUnit * (2 * std::abs(row.lse) + std::abs(score - row.lse) + 6));
+      const Dot dp = dot(dout_ + at, v_ + key_at, D);
+      const double ds = prob * (dp.value - delta);
+      const double ds_error = prob_error * std::abs(dp.value - delta) +
+                              prob * (chain(D) * dp.magnitude + delta_error) + 4 * kUnit * std::abs(ds);
+      for (size_t c = 0; c < size_t(D); ++c) {
+        const double q = q_[at + c], k = k_[key_at + c], grad = dout_[at + c];
+        add(r_.dq, dq_magnitude, at + c, c, s_.scale * k, ds, ds_error);
+        add(r_.dk, dk_magnitude_, key_at + c, key_at + c, s_.scale * q, ds, ds_error);
+        add(r_.dv, dv_magnitude_, key_at + c, key_at + c, grad, prob, prob_error);
+      }
+    }
+    for (size_t c = 0; c < size_t(D); ++c) {
+      r_.dq.bound[at + c] += chain(row.visible) * dq_magnitude[c] + stored(r_.dq.value[at + c]);
+    }
+  }
+
+  static void add(Bounded& sum, std::vector<double>& magnitude, size_t at, size_t magnitude_at,
+                  double factor, double term, double term_error) {
+    sum.value[at] += factor * term;
+    sum.bound[at] += std::abs(factor) * term_error;
+    magnitude[magnitude_at] += std::abs(factor * term);
+  }
+
+  void finish(Bounded& sum, const std::vector<double>& magnitude, int64_t terms) const {
+    for (size_t c = 0; c < sum.value.size(); ++c) {
+      sum.bound[c] += chain(terms) * magnitude[c] + stored(sum.value[c]);
+    }
+  }
+
+  double stored(double value) const {
+    return storage_.relative * std::abs(value) + storage_.absolute + kFloor;
+  }
+
+  AttentionShape s_;
+  StorageRounding storage_;
+  const double *q_, *k_, *v_, *dout_;
+  std::vector<double> dk_magnitude_ = std::vector<double>(size_t(s_.kv_count()));
+  std::vector<double> dv_magnitude_ = std::vector<double>(size_t(s_.kv_count()));
+  RefAttention r_{Bounded(s_.q_count()), Bounded(s_.lse_count()), Bounded(s_.q_count()),
+                  Bounded(s_.kv_count()), Bounded(s_.kv_count())};
+};
+
+}  // namespace
+
+double error_over_bound(const std::vector<double>& got, const Bounded& want) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (got.size() != want.value.size()) return kInfinity;
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (got[i] == want.value[i]) continue;  // equal infinities too
+    const double ratio = std::abs(got[i] - want.value[i]) / want.bound[i];
+    worst = std::isfinite(ratio) ? std::max(worst, ratio) : kInfinity;
+  }
+  return worst;
+}
+
+RefAttention ref_attention(const AttentionShape& shape, const std::vector<double>& q,
+                           const std::vector<double>& k, const std::vector<double>& v,
+                           const std::vector<double>& dout, const StorageRounding& storage) {
+  return Reference(shape, storage, q.data(), k.data(), v.data(), dout.data()).run();
+}
+
+}  // namespace shale::test

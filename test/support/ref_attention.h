@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace shale::test {
+
+struct AttentionShape {
+  int64_t batch = 1, queries = 1, keys = 1, heads = 1, kv_heads = 1, head_size = 1;
+  bool causal = false;
+  double scale = 1;
+
+  int64_t q_count() const { return batch * queries * heads * head_size; }
+  int64_t kv_count() const { return batch * keys * kv_heads * head_size; }
+  int64_t lse_count() const { return batch * heads * queries; }
+};
+
+// How results are stored: rounding to nearest adds up to relative * |x| + absolute.
+struct StorageRounding {
+  double relative = 0, absolute = 0;
+};
+
+// Values, and how far from them a kernel may be that computes in f32 from the same inputs.
+struct Bounded {
+  std::vector<double> value, bound;
+  explicit Bounded(int64_t count)
+      : value(static_cast<size_t>(count)), bound(static_cast<size_t>(count)) {}
+};
+
+// Largest |got - value| / bound; +inf where a bound is not met because of a NaN or an infinity.
+double error_over_bound(const std::vector<double>& got, const Bounded& want);
+
+// Plain softmax attention in f64, forward and backward, one row of scores at a time. Dense arrays:
+// q, dout and out [B, Tq, H, D], k and v [B, Tk, Hkv, D], lse [B, H, Tq].
+struct RefAttention {
+  Bounded out, lse, dq, dk, dv;
+};
+RefAttention ref_attention(const AttentionShape& shape, const std::vector<double>& q,
+                           const std::vector<double>& k, const std::vector<double>& v,
+                           const std::vector<double>& dout, const StorageRounding& storage = {});
+
+}  // namespace shale::test
