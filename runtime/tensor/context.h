@@ -16,7 +16,7 @@ class Storage;
 struct AutogradState;
 
 struct ContextOptions {
-  Device device;
+  Device device = {};
   int threads = 1;            // CPU threads of a kernel
   int64_t device_memory = 0;  // budget in bytes; 0: none
   bool deterministic = false;

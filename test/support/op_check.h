@@ -1,0 +1,38 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/tensor/tensor.h"
+
+namespace shale::test {
+
+// A context on a device that tests run on: the CPU for now, with two threads.
+ContextOptions small_context(int threads = 2);
+
+// An op against an f64 reference: forward values, and gradients against central differences of the reference.
+struct OpCase {
+  std::string name;
+  std::vector<Shape> inputs;  // filled with normal values
+  Shape output;
+  std::function<Tensor(const std::vector<Tensor>&)> op;
+  // The same in f64; values are row-major.
+  std::function<std::vector<double>(const std::vector<std::vector<double>>&)> reference;
+  double input_std = 1;
+};
+
+struct OpErrors {
+  double forward = 0;   // largest |op - reference| / max(1, largest |reference|)
+  double backward = 0;  // the same for gradients of sum(w * output), w normal
+  bool complete = true;  // every input got a gradient of its own shape, every value finite
+};
+
+// Runs the case with f32 tensors on `context`.
+OpErrors check_op(Context& context, const OpCase& op_case);
+
+// A leaf that requires a gradient, with given or normal values.
+Tensor leaf(Context& context, const Shape& shape, std::vector<float> values);
+Tensor random_leaf(Context& context, const Shape& shape, uint64_t seed, double std = 1);
+
+}  // namespace shale::test
