@@ -1,0 +1,65 @@
+#include "runtime/data/batches.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/loss.h"
+#include "runtime/base/error.h"
+
+namespace shale {
+namespace {
+
+void check_rank(int64_t rank, int64_t ranks) {
+  if (rank < 0 || rank >= ranks) {
+    throw InternalError(cat("batches: rank ", rank, ", want [0, ", ranks, ")"));
+  }
+}
+
+// Row b: the seq_len tokens from `begin`, and the same shifted by one as targets.
+void read_row(const TokenStream& tokens, int64_t begin, int64_t b, Batch& batch) {
+  const auto row = static_cast<size_t>(batch.seq_len);
+  const size_t at = static_cast<size_t>(b) * row;
+  const std::span<int32_t> inputs(batch.inputs.data() + at, row);
+  const std::span<int32_t> targets(batch.targets.data() + at, row);
+  tokens.read(begin, inputs);
+  std::copy(inputs.begin() + 1, inputs.end(), targets.begin());
+  tokens.read(begin + batch.seq_len, targets.last(1));
+}
+
+}  // namespace
+
+BatchSource train_batches(TrainBatches spec) {
+  spec.layout.validate();
+  check_rank(spec.rank, spec.layout.ranks);
+  return [spec = std::move(spec)](int64_t i, Batch& batch) {
+    const int64_t per_step = spec.layout.micro_batches();
+    batch.resize(spec.layout.micro_batch, spec.sampler.seq_len());
+    batch.first_position =
+        spec.layout.first_position(spec.first_step + i / per_step, spec.rank, i % per_step);
+    batch.count = batch.rows;
+    for (int64_t b = 0; b < batch.rows; ++b) {
+      read_row(*spec.tokens, spec.sampler.window(batch.first_position + b).begin, b, batch);
+    }
+    return true;
+  };
+}
+
+BatchSource eval_batches(EvalBatches spec) {
+  check_rank(spec.rank, spec.ranks);
+  return [spec = std::move(spec)](int64_t i, Batch& batch) {
+    if (i >= spec.sampler.rounds(spec.ranks)) return false;
+    const EvalSampler::Range range = spec.sampler.range(i, spec.rank, spec.ranks);
+    batch.resize(spec.sampler.batch(), spec.sampler.seq_len());
+    batch.first_position = range.first;
+    batch.count = range.count;
+    for (int64_t b = 0; b < range.count; ++b) {
+      read_row(*spec.tokens, spec.sampler.begin(range.first + b), b, batch);
+    }
+    const auto filled = static_cast<std::ptrdiff_t>(range.count * batch.seq_len);
+    std::fill(batch.inputs.begin() + filled, batch.inputs.end(), 0);
+    std::fill(batch.targets.begin() + filled, batch.targets.end(), kernels::kIgnoreTarget);
+    return true;
+  };
+}
+
+}  // namespace shale

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "runtime/data/prefetch.h"
+#include "runtime/data/sampler.h"
+#include "runtime/data/token_dataset.h"
+
+namespace shale {
+
+// Token streams as sources of batches for a Prefetcher.
+
+struct TrainBatches {
+  std::shared_ptr<const TokenStream> tokens;
+  TrainSampler sampler;
+  BatchLayout layout;
+  int64_t rank = 0;
+  int64_t first_step = 0;  // where to go on after a resume
+};
+
+// Endless: batch i is micro-batch i % k of step first_step + i / k, with k micro-batches per step.
+// Throws ConfigError as BatchLayout::validate(), InternalError unless rank is in [0, ranks).
+BatchSource train_batches(TrainBatches spec);
+
+struct EvalBatches {
+  std::shared_ptr<const TokenStream> tokens;
+  EvalSampler sampler;
+  int64_t rank = 0;
+  int64_t ranks = 1;
+};
+
+// sampler.rounds(ranks) batches, then the end. Rows from `count` on have input 0 and a target that
+// the loss ignores (kernels::kIgnoreTarget).
+BatchSource eval_batches(EvalBatches spec);
+
+}  // namespace shale

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/data/piece_stream.h"
+#include "runtime/data/token_dataset.h"
+
+namespace shale::data_internal {
+
+// What DataOptions::path stands for.
+struct DataSource {
+  std::string path;
+  bool is_folder = false;
+  std::vector<std::string> files;  // the file, or a pattern's matches by name; empty for a folder
+};
+
+// Magic numbers at the start of llm.c's .bin files.
+inline constexpr uint32_t kLlmcGpt2Magic = 20240520;
+inline constexpr uint32_t kLlmcLlama3Magic = 20240801;
+inline constexpr uint32_t kLlmcEvalMagic = 20240522;  // multiple-choice tests: not for training
+
+bool is_llmc_magic(uint32_t magic);
+uint32_t file_magic(const std::string& path);  // first 4 bytes; 0 if it cannot be read
+std::vector<std::string> bin_files(const std::string& folder);  // *.bin in it, sorted by name
+
+DatasetSplits open_text(const DataSource& source, const DataOptions& options);
+DatasetSplits open_llmc(const DataSource& source, const DataOptions& options);
+DatasetSplits open_nanogpt(const DataSource& source, const DataOptions& options);
+
+// The first `head` tokens of the pieces, and the rest.
+std::pair<std::vector<TokenPiece>, std::vector<TokenPiece>> split_pieces(
+    std::vector<TokenPiece> pieces, TokenWidth width, int64_t head);
+
+int64_t count_tokens(const std::vector<TokenPiece>& pieces);
+
+// Joins a file's name and size to a fingerprint.
+uint64_t mix_fingerprint(uint64_t fingerprint, const std::string& name, int64_t size);
+
+}  // namespace shale::data_internal

@@ -1,0 +1,121 @@
+#include "runtime/data/sampler.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace shale {
+namespace {
+
+// Four are enough for a large domain; a small one mixes worse per round, and rounds are cheap.
+constexpr uint32_t kRounds = 8;
+constexpr uint32_t kOffsetDraw = 0xffffffff;  // where the rounds' numbers never get
+
+constexpr uint64_t low_mask(int bits) { return (uint64_t{1} << bits) - 1; }
+
+int64_t count_windows(int64_t tokens, int64_t seq_len) {
+  if (seq_len < 1) throw ConfigError(cat("seq-len is ", seq_len, ", want at least 1"));
+  if (tokens < seq_len + 1) {
+    throw DataError(cat("the data has ", tokens, " tokens, want at least ", seq_len + 1,
+                        ": a sequence of ", seq_len, " and the token after it"));
+  }
+  return (tokens - 1) / seq_len;
+}
+
+}  // namespace
+
+Permutation::Permutation(int64_t n, uint64_t seed, uint64_t epoch)
+    : n_(n), key_(rng_key(seed, RngDomain::kShuffle)), epoch_(epoch) {
+  if (n < 1) throw InternalError(cat("permutation of ", n, " elements, want at least 1"));
+  const int bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(n - 1)));
+  high_bits_ = bits / 2;
+  low_bits_ = bits - high_bits_;
+}
+
+uint32_t Permutation::round(uint32_t half, uint32_t number) const {
+  return philox({half, number, static_cast<uint32_t>(epoch_), static_cast<uint32_t>(epoch_ >> 32)},
+                key_)[0];
+}
+
+uint64_t Permutation::encrypt(uint64_t block) const {
+  // Each round changes one half by a function of the other, which can be undone: a bijection,
+  // also when the halves differ in length.
+  auto high = static_cast<uint32_t>(block >> low_bits_);
+  auto low = static_cast<uint32_t>(block & low_mask(low_bits_));
+  for (uint32_t i = 0; i < kRounds; i += 2) {
+    low ^= round(high, i) & static_cast<uint32_t>(low_mask(low_bits_));
+    high ^= round(low, i + 1) & static_cast<uint32_t>(low_mask(high_bits_));
+  }
+  return uint64_t{high} << low_bits_ | low;
+}
+
+int64_t Permutation::operator()(int64_t i) const {
+  if (i < 0 || i >= n_) throw InternalError(cat("permutation: index ", i, ", want [0, ", n_, ")"));
+  // Ends, because walking the cycle of i inside the larger domain comes back to i at the latest.
+  auto value = static_cast<uint64_t>(i);
+  do {
+    value = encrypt(value);
+  } while (value >= static_cast<uint64_t>(n_));
+  return static_cast<int64_t>(value);
+}
+
+TrainSampler::TrainSampler(int64_t stream_tokens, int64_t seq_len, uint64_t seed)
+    : seq_len_(seq_len), seed_(seed) {
+  const int64_t all = count_windows(stream_tokens, seq_len);
+  const int64_t movable = (stream_tokens - seq_len) / seq_len;  // at any offset
+  // Very little data: one window, moved as far as the stream allows.
+  samples_ = std::min(all, std::max<int64_t>(movable, 1));
+  offsets_ = std::min(seq_len, stream_tokens - samples_ * seq_len);
+}
+
+int64_t TrainSampler::offset(uint64_t epoch) const {
+  const PhiloxCounter draw =
+      philox({0, kOffsetDraw, static_cast<uint32_t>(epoch), static_cast<uint32_t>(epoch >> 32)},
+             rng_key(seed_, RngDomain::kShuffle));
+  const uint64_t wide = uint64_t{draw[1]} << 32 | draw[0];
+  // The remainder favours small offsets by at most seq_len / 2^64.
+  return static_cast<int64_t>(wide % static_cast<uint64_t>(offsets_));
+}
+
+TokenWindow TrainSampler::window(int64_t position) const {
+  if (position < 0) throw InternalError(cat("sample position ", position, ", want 0 or more"));
+  const int64_t epoch = position / samples_;
+  const auto key = static_cast<uint64_t>(epoch);
+  const int64_t index = Permutation(samples_, seed_, key)(position % samples_);
+  return {index * seq_len_ + offset(key), epoch, index};
+}
+
+void BatchLayout::validate() const {
+  const auto require = [](const char* name, int64_t value) {
+    if (value < 1) throw ConfigError(cat(name, " is ", value, ", want at least 1"));
+  };
+  require("global-batch", global_batch);
+  require("micro-batch", micro_batch);
+  require("number of ranks", ranks);
+  int64_t unit = 0;
+  if (__builtin_mul_overflow(micro_batch, ranks, &unit) || global_batch % unit != 0) {
+    throw ConfigError(cat("global-batch is ", global_batch, ", want a multiple of micro-batch ",
+                          micro_batch, " times ", ranks, " ranks"));
+  }
+}
+
+EvalSampler::EvalSampler(int64_t stream_tokens, int64_t seq_len, int64_t batch,
+                         int64_t max_windows)
+    : seq_len_(seq_len), batch_(batch), windows_(count_windows(stream_tokens, seq_len)) {
+  if (batch < 1) throw ConfigError(cat("micro-batch is ", batch, ", want at least 1"));
+  if (max_windows > 0) windows_ = std::min(windows_, max_windows);
+}
+
+int64_t EvalSampler::rounds(int64_t ranks) const {
+  const int64_t per_round = ranks * batch_;
+  return (windows_ + per_round - 1) / per_round;
+}
+
+EvalSampler::Range EvalSampler::range(int64_t round, int64_t rank, int64_t ranks) const {
+  const int64_t first = (round * ranks + rank) * batch_;
+  return {first, std::clamp(windows_ - first, int64_t{0}, batch_)};
+}
+
+}  // namespace shale

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/base/rng.h"
+
+namespace shale {
+
+// Everything here is a pure function of (seed, position): a run that goes on after a stop, on any
+// number of ranks, needs no state but the number of samples that were used.
+
+// A pseudo-random permutation of [0, n) that needs no table.
+//
+// A Feistel network over the smallest power of two that holds n, with Philox as round function
+// (Luby and Rackoff, "How to construct pseudorandom permutations", 1988). Results outside [0, n)
+// go through it again until one is inside (cycle walking: Black and Rogaway, "Ciphers with
+// Arbitrary Finite Domains", 2002); fewer than two passes are needed on average.
+class Permutation {
+ public:
+  // Throws InternalError unless n >= 1.
+  Permutation(int64_t n, uint64_t seed, uint64_t epoch);
+
+  int64_t size() const { return n_; }
+  int64_t operator()(int64_t i) const;  // i in [0, n), else InternalError
+
+ private:
+  uint64_t encrypt(uint64_t block) const;
+  uint32_t round(uint32_t half, uint32_t number) const;
+
+  int64_t n_;
+  PhiloxKey key_;
+  uint64_t epoch_;
+  int low_bits_ = 0;   // of the block's two halves; the upper one has as many or one less
+  int high_bits_ = 0;
+};
+
+// Where a sample lies in a token stream: seq_len + 1 tokens (inputs, and targets one further on).
+struct TokenWindow {
+  int64_t begin = 0;  // position of its first token
+  int64_t epoch = 0;
+  int64_t index = 0;  // which window of the epoch's tiling
+};
+
+// Training samples: in every epoch each window of a tiling of the stream once, in random order.
+//
+// Window i of epoch e begins at i * seq_len + offset(e). The offset in [0, seq_len) moves the
+// tiling, because with a fixed one the same tokens would come first in a window, with nothing
+// before them to predict from, in every epoch. The last seq_len tokens are kept free for that,
+// so every epoch has the same number of windows.
+class TrainSampler {
+ public:
+  // Throws DataError with the number of tokens found and needed if there is not one window.
+  TrainSampler(int64_t stream_tokens, int64_t seq_len, uint64_t seed);
+
+  int64_t samples_per_epoch() const { return samples_; }
+  int64_t seq_len() const { return seq_len_; }
+
+  // The sample at `position` of the endless sequence of samples, counted over all ranks.
+  TokenWindow window(int64_t position) const;
+
+ private:
+  int64_t offset(uint64_t epoch) const;
+
+  int64_t seq_len_;
+  int64_t samples_ = 0;
+  int64_t offsets_ = 1;  // how many different ones fit
+  uint64_t seed_;
+};
+
+// Who takes which positions. Step s uses [s * G, (s + 1) * G), G = global_batch, in leaves of
+// micro_batch contiguous positions. Micro-batch j of rank r is leaf j * ranks + r: that is its
+// place in the tree by which losses and gradients are summed, so the sum has the same order
+// whatever the number of ranks.
+struct BatchLayout {
+  int64_t global_batch = 1;  // sequences per step, all ranks
+  int64_t micro_batch = 1;   // sequences per rank and forward
+  int64_t ranks = 1;
+
+  // Throws ConfigError unless all are at least 1 and global_batch is a multiple of
+  // micro_batch * ranks.
+  void validate() const;
+  int64_t micro_batches() const { return global_batch / (micro_batch * ranks); }  // of one rank
+  int64_t first_position(int64_t step, int64_t rank, int64_t micro) const {
+    return step * global_batch + (micro * ranks + rank) * micro_batch;
+  }
+};
+
+// Validation windows: a fixed tiling from the start of the stream, in order, the same whatever the
+// number of ranks. Round k covers windows [k * ranks * B, (k + 1) * ranks * B), rank after rank.
+// All ranks have the same number of rounds, so their collectives match; in the last one a rank may
+// have fewer windows than B, or none.
+class EvalSampler {
+ public:
+  struct Range {
+    int64_t first = 0;
+    int64_t count = 0;  // 0 to batch
+  };
+
+  // max_windows = 0: all. Throws DataError if there is not one window, ConfigError for a batch
+  // below 1.
+  EvalSampler(int64_t stream_tokens, int64_t seq_len, int64_t batch, int64_t max_windows = 0);
+
+  int64_t windows() const { return windows_; }
+  int64_t rounds(int64_t ranks) const;
+  Range range(int64_t round, int64_t rank, int64_t ranks) const;
+  int64_t begin(int64_t window) const { return window * seq_len_; }  // position of the first token
+
+  int64_t seq_len() const { return seq_len_; }
+  int64_t batch() const { return batch_; }
+
+ private:
+  int64_t seq_len_;
+  int64_t batch_;
+  int64_t windows_ = 0;
+};
+
+}  // namespace shale

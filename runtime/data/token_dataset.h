@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace shale {
+
+// A long sequence of tokens: documents one after another.
+class TokenStream {
+ public:
+  virtual ~TokenStream() = default;
+  virtual int64_t size() const = 0;  // tokens
+
+  // Every token is below this number.
+  virtual int64_t vocab_bound() const = 0;
+
+  // Fills `out` with the tokens [begin, begin + out.size()). Safe to call from several threads.
+  // Throws InternalError if the range leaves [0, size()), DataError for a token that is not below
+  // vocab_bound() (the files may have been changed since they were checked).
+  virtual void read(int64_t begin, std::span<int32_t> out) const = 0;
+};
+
+enum class DataFormat {
+  kAuto,
+  kText,     // a file or a folder of text; tokens are bytes
+  kLlmc,     // .bin shards with a 1024-byte header: 16-bit (GPT-2) or 32-bit (Llama 3) tokens
+  kNanogpt,  // headerless 16-bit tokens: train.bin and val.bin
+};
+
+std::string to_string(DataFormat format);  // "auto", "text", "llmc", "nanogpt"
+
+struct DataOptions {
+  std::string path;  // a file, a folder, or a pattern of file names with *, ? or [...]
+  DataFormat format = DataFormat::kAuto;
+  // Part of the tokens (of the files, for a folder of text) kept for validation, in [0, 1). Unused
+  // where the data says by its names what is for validation.
+  double val_fraction = 0.1;
+  int64_t vocab_size = 0;  // tokens must be below it; 0: whatever the data has
+  bool validate = true;    // look at every token now; without, read() still checks what it reads
+};
+
+struct DatasetSplits {
+  std::shared_ptr<const TokenStream> train;
+  std::shared_ptr<const TokenStream> val;  // null if nothing is kept for validation
+  DataFormat format = DataFormat::kText;   // never kAuto
+  std::string summary;                     // one line: format, files, tokens, what was skipped
+  // Of names and sizes: ranks that see different data, or a resume on changed data, differ in it.
+  uint64_t fingerprint = 0;
+
+  bool is_text() const { return format == DataFormat::kText; }
+};
+
+// Opens token data. Files stay memory-mapped and are not copied, except when a folder has more of
+// them than a process may map: then the small ones are.
+//
+// text: a token is a byte. Of a folder, all regular files below it, in order of their relative
+//   paths, except names that begin with '.', files with a NUL byte (binaries), unreadable ones,
+//   and second names of the same file; links to files are followed, links to folders are not. The
+//   files are joined by one NUL token, which appears nowhere else, so that a model learns where
+//   files end. Validation is made of whole files, chosen by a hash of the relative path: adding
+//   files moves no other file across. Of a single file it is the end, from the first line that
+//   begins in the last `val_fraction`.
+// llmc: shards *.bin directly in the folder, sorted by name. Of several, those with "val" in their
+//   name are validation; if there is none, validation is the end of all tokens.
+// nanogpt: train.bin and val.bin of a folder, or one file; without val.bin as for llmc.
+// auto: files that begin with llmc's magic number are llmc; a folder with a train.bin that does not
+//   is nanogpt; other *.bin files, or a mixture, are ambiguous; everything else is text.
+//
+// Throws MissingInputError if there is no such file; ConfigError if `auto` is ambiguous or an
+// option is out of range; DataError, with file and position, if the data is malformed, or nothing
+// is left for training.
+DatasetSplits open_dataset(const DataOptions& options);
+
+}  // namespace shale

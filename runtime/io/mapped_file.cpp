@@ -1,0 +1,89 @@
+#include "runtime/io/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace shale {
+namespace {
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  ~FileDescriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+[[noreturn]] void fail_open(const std::string& path, int error) {
+  if (error == ENOENT || error == ENOTDIR) {
+    throw MissingInputError(cat(path, ": no such file, want a readable file"));
+  }
+  throw DataError(cat(path, ": cannot be opened: ", std::strerror(error)));
+}
+
+size_t checked_size(const std::string& path, const struct stat& info, bool allow_empty) {
+  if (S_ISDIR(info.st_mode)) throw DataError(cat(path, ": is a folder, want a file"));
+  if (!S_ISREG(info.st_mode)) throw DataError(cat(path, ": is not a regular file"));
+  if (info.st_size == 0 && !allow_empty) {
+    throw DataError(cat(path, ": the file is empty, want at least one byte"));
+  }
+  return static_cast<size_t>(info.st_size);
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const std::string& path, const MapOptions& options) : path_(path) {
+  // O_NONBLOCK: opening a named pipe would otherwise wait for its writer.
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) fail_open(path, errno);
+  struct stat info{};
+  if (::fstat(file.get(), &info) != 0) {
+    throw DataError(cat(path, ": fstat failed: ", std::strerror(errno)));
+  }
+  const size_t size = checked_size(path, info, options.allow_empty);
+  if (size == 0) return;  // mmap rejects a length of 0
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
+  if (data == MAP_FAILED) {
+    throw DataError(cat(path, ": ", size, " bytes cannot be mapped: ", std::strerror(errno)));
+  }
+  bytes_ = {static_cast<const std::byte*>(data), size};
+  if (options.pattern != AccessPattern::kNormal) advise(options.pattern);
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+void MappedFile::advise(AccessPattern pattern) const {
+  if (bytes_.empty()) return;
+  int advice = MADV_NORMAL;
+  if (pattern == AccessPattern::kSequential) advice = MADV_SEQUENTIAL;
+  if (pattern == AccessPattern::kRandom) advice = MADV_RANDOM;
+  // Advice that the kernel does not take costs speed, nothing else.
+  ::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), advice);
+}
+
+}  // namespace shale
