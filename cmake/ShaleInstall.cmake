@@ -14,11 +14,10 @@ target_include_directories(shale_base INTERFACE
 install(TARGETS shale ${layers} EXPORT ShaleTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT ShaleTargets NAMESPACE shale:: DESTINATION ${package_dir})
 
-file(GLOB header_folders CONFIGURE_DEPENDS LIST_DIRECTORIES true runtime kernels comm models)
 # Internal headers stay out: they may include third-party headers, which no user should need.
 # test/layering.cmake has the same list.
 install(
-  DIRECTORY ${header_folders}
+  DIRECTORY runtime kernels comm models
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shale
   FILES_MATCHING
   PATTERN "*.h"
