@@ -14,12 +14,12 @@
 namespace shale::comm {
 
 struct GroupOptions {
-  std::string name = "world";   // for messages
-  double timeout_s = 600;       // longest wait for another rank; 0: for ever
-  int threads = 1;              // CPU threads that a reduction may use
-  Tracer* tracer = nullptr;     // receives "comm/wait", the time that callers spend blocked
-  int ranks_per_node = 0;       // for tests: pretend that nodes are this small; 0: ask the machine
-  bool share_memory = true;     // for tests: false stages everything, as where peers may not be mapped
+  std::string name = "world";  // for messages
+  double timeout_s = 600;      // longest wait for another rank; 0: for ever
+  int threads = 1;             // CPU threads that a reduction may use
+  Tracer* tracer = nullptr;    // receives "comm/wait", the time that callers spend blocked
+  int ranks_per_node = 0;      // for tests: pretend that nodes are this small; 0: ask the machine
+  bool share_memory = true;  // for tests: false stages everything, as where peers may not be mapped
   int64_t staging_bytes = 256 << 10;  // chunk in which memory that peers cannot reach is passed on
 };
 
@@ -31,8 +31,8 @@ struct CollectiveOptions {
 // Ranks that compute together.
 //
 // All ranks of a group call the same collectives in the same order, from one thread at a time. The
-// order is over all groups of a process: two groups that share ranks are used in one order by all of
-// them. Each collective carries a number and a fingerprint (operation, dtype, count, root, tag);
+// order is over all groups of a process: two groups that share ranks are used in one order by all
+// of them. Each collective carries a number and a fingerprint (operation, dtype, count, root, tag);
 // ranks that disagree all get a CommError that names them, and so do ranks that waited longer than
 // the time-out. After that the group is unusable.
 //

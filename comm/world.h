@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -33,6 +34,7 @@ class World {
   // Prints "error: <message> (rank r of n)" unless a lower rank failed with the same words. Returns
   // the code to exit with if all ranks failed together; else ends the job with MPI_Abort.
   int fail(ExitCode code, std::string_view message);
+  int fail(std::exception_ptr error);
 
  private:
   struct Impl;

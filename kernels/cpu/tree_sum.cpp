@@ -22,7 +22,7 @@ HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
 inline constexpr int64_t kBlock = 512;
-inline constexpr int kMaxLevels = 32;      // of partial sums: more inputs than anyone has
+inline constexpr int kMaxLevels = 32;       // of partial sums: more inputs than anyone has
 inline constexpr size_t kFusedOutputs = 4;  // more streams at once than that slow each other down
 
 template <typename T>
@@ -126,8 +126,8 @@ template <typename Out>
 HWY_INLINE void copy_to_all(const TreeSumArgs& args, const Out* from, int64_t begin,
                             int64_t count) {
   for (void* const output : args.outputs) {
-    copy_bytes(from, static_cast<Out*>(output) + begin,
-               count * static_cast<int64_t>(sizeof(Out)), args.stream);
+    copy_bytes(from, static_cast<Out*>(output) + begin, count * static_cast<int64_t>(sizeof(Out)),
+               args.stream);
   }
 }
 
@@ -227,21 +227,31 @@ HWY_NOINLINE void sum_range(const TreeSumArgs& args, int64_t begin, int64_t end)
 template <typename In>
 HWY_INLINE void sum_range_to_float(const TreeSumArgs& args, int64_t begin, int64_t end) {
   switch (args.out_dtype) {
-    case DType::kF32: return sum_range<In, float>(args, begin, end);
-    case DType::kBF16: return sum_range<In, bf16>(args, begin, end);
-    default: return sum_range<In, f16>(args, begin, end);
+    case DType::kF32:
+      return sum_range<In, float>(args, begin, end);
+    case DType::kBF16:
+      return sum_range<In, bf16>(args, begin, end);
+    default:
+      return sum_range<In, f16>(args, begin, end);
   }
 }
 
 void tree_sum_range(const TreeSumArgs& args, int64_t begin, int64_t end) {
   switch (args.in_dtype) {
-    case DType::kF32: return sum_range_to_float<float>(args, begin, end);
-    case DType::kBF16: return sum_range_to_float<bf16>(args, begin, end);
-    case DType::kF16: return sum_range_to_float<f16>(args, begin, end);
-    case DType::kF64: return sum_range<double, double>(args, begin, end);
-    case DType::kI32: return sum_range<int32_t, int32_t>(args, begin, end);
-    case DType::kI64: return sum_range<int64_t, int64_t>(args, begin, end);
-    default: return;
+    case DType::kF32:
+      return sum_range_to_float<float>(args, begin, end);
+    case DType::kBF16:
+      return sum_range_to_float<bf16>(args, begin, end);
+    case DType::kF16:
+      return sum_range_to_float<f16>(args, begin, end);
+    case DType::kF64:
+      return sum_range<double, double>(args, begin, end);
+    case DType::kI32:
+      return sum_range<int32_t, int32_t>(args, begin, end);
+    case DType::kI64:
+      return sum_range<int64_t, int64_t>(args, begin, end);
+    default:
+      return;
   }
 }
 

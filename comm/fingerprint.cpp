@@ -1,0 +1,68 @@
+#include "comm/fingerprint.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/base/error.h"
+#include "runtime/base/rng.h"
+
+namespace shale::comm {
+
+Fingerprint fingerprint(const CollectiveCall& call, uint64_t sequence) {
+  Fingerprint print{.sequence = sequence,
+                    .tag_hash = hash_name(call.tag),
+                    .count = std::min(call.in.numel(), call.out.numel()),
+                    .root = call.root,
+                    .op = call.op,
+                    .dtype = call.out.dtype};
+  const size_t room = sizeof print.tag - 1;
+  const size_t skip = call.tag.size() > room ? call.tag.size() - room : 0;
+  std::memcpy(print.tag, call.tag.data() + skip, call.tag.size() - skip);
+  return print;
+}
+
+std::string describe(const Fingerprint& print) {
+  std::string text = cat(op_name(print.op), " ", print.sequence);
+  if (print.op != CollectiveOp::kBarrier) {
+    text += cat(" of ", dtype_name(print.dtype), "[", print.count, "]");
+  }
+  if (print.op == CollectiveOp::kBroadcast) text += cat(" from ", print.root);
+  if (print.tag[0] != '\0') text += cat(" for '", print.tag, "'");
+  return text;
+}
+
+std::string rank_list(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size();) {
+    size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (i > 0) text += ",";
+    text += cat(ranks[i]);
+    if (last > i) text += cat(last == i + 1 ? "," : "-", ranks[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+std::string disagreement(const std::vector<Fingerprint>& calls, const std::vector<int>& ranks) {
+  std::vector<size_t> kinds;  // the first caller of each
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const auto same = [&](size_t k) { return calls[k] == calls[i]; };
+    if (std::none_of(kinds.begin(), kinds.end(), same)) kinds.push_back(i);
+  }
+  if (kinds.size() < 2) return {};
+  std::string text = "ranks disagree: ";
+  for (const size_t kind : kinds) {
+    std::vector<int> callers;
+    for (size_t i = 0; i < calls.size(); ++i) {
+      if (calls[i] == calls[kind]) callers.push_back(ranks[i]);
+    }
+    if (kind != kinds.front()) text += "; ";
+    text +=
+        cat(rank_list(callers), callers.size() == 1 ? " calls " : " call ", describe(calls[kind]));
+  }
+  return text;
+}
+
+}  // namespace shale::comm

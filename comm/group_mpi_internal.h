@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/internode_internal.h"
+#include "comm/mpi_internal.h"
+#include "comm/node_memory.h"
+#include "comm/process_group.h"
+#include "comm/world_context.h"
+
+namespace shale::comm {
+
+// The backend "mpi": host memory; shared memory inside a node, MPI between nodes and to set up.
+class MpiGroup final : public ProcessGroup {
+ public:
+  // Collective over `comm`.
+  MpiGroup(std::shared_ptr<WorldContext> context, MpiComm comm, const GroupOptions& options);
+  ~MpiGroup() override;
+
+  std::string_view backend() const override { return "mpi"; }
+  MemoryProvider& memory() override { return context_->memory; }
+  std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name) override;
+
+ protected:
+  Work submit(const CollectiveCall& call, bool async) override;
+
+ private:
+  // What collectives use. It outlives the group if they ended badly.
+  struct Engine;
+  void execute(const CollectiveCall& call, bool blocking);
+
+  std::shared_ptr<WorldContext> context_;
+  MpiComm comm_;
+  std::shared_ptr<Engine> engine_;
+  uint64_t sequence_ = 0;
+  std::string failure_;  // of the collective that ended the group's use
+};
+
+// A group over `comm`: of the backend that fits its size. Collective.
+std::unique_ptr<ProcessGroup> make_group(std::shared_ptr<WorldContext> context, MpiComm comm,
+                                         const GroupOptions& options);
+
+}  // namespace shale::comm

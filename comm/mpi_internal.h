@@ -1,0 +1,74 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <string>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace shale::comm {
+
+// MPI's own handler ends the job on errors, which is what we want: with one that returns, one rank
+// has been seen to get an error and its peer to carry on. This is for the calls that return anyway.
+inline void check_mpi(int result, const char* call) {
+  if (result == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  MPI_Error_string(result, text, &length);
+  throw CommError(cat(call, ": ", std::string(text, static_cast<size_t>(length))));
+}
+
+inline bool mpi_running() {
+  int started = 0, finished = 0;
+  MPI_Initialized(&started);
+  MPI_Finalized(&finished);
+  return started != 0 && finished == 0;
+}
+
+// Owner of a communicator.
+class MpiComm {
+ public:
+  MpiComm() = default;
+  explicit MpiComm(MPI_Comm comm) : comm_(comm) {}
+  ~MpiComm() {
+    if (comm_ != MPI_COMM_NULL && mpi_running()) MPI_Comm_free(&comm_);
+  }
+  MpiComm(MpiComm&& other) noexcept : comm_(std::exchange(other.comm_, MPI_COMM_NULL)) {}
+  MpiComm& operator=(MpiComm&& other) noexcept {
+    std::swap(comm_, other.comm_);
+    return *this;
+  }
+
+  // color MPI_UNDEFINED: a null communicator.
+  static MpiComm split(MPI_Comm parent, int color, int key) {
+    MPI_Comm comm = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split(parent, color, key, &comm), "MPI_Comm_split");
+    return MpiComm(comm);
+  }
+  // The ranks that can share memory.
+  static MpiComm split_by_node(MPI_Comm parent, int key) {
+    MPI_Comm comm = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split_type(parent, MPI_COMM_TYPE_SHARED, key, MPI_INFO_NULL, &comm),
+              "MPI_Comm_split_type");
+    return MpiComm(comm);
+  }
+
+  MPI_Comm get() const { return comm_; }
+  bool null() const { return comm_ == MPI_COMM_NULL; }
+  int rank() const {
+    int rank = 0;
+    MPI_Comm_rank(comm_, &rank);
+    return rank;
+  }
+  int size() const {
+    int size = 0;
+    MPI_Comm_size(comm_, &size);
+    return size;
+  }
+
+ private:
+  MPI_Comm comm_ = MPI_COMM_NULL;
+};
+
+}  // namespace shale::comm

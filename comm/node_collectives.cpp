@@ -1,0 +1,308 @@
+#include "comm/node_collectives.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/combine.h"
+
+namespace shale::comm {
+namespace {
+
+// Up to here one sync and more work are faster than two syncs: found by measuring.
+constexpr int64_t kAtOnceBytes = 32 << 10;
+// From here on results are not read again before they have left the caches.
+constexpr int64_t kStreamBytes = 8 << 20;
+// Up to here every rank adds whole chunks for itself.
+constexpr int kWholeChunkRanks = 4;
+
+std::byte* at(const View& view, int64_t element) {
+  return static_cast<std::byte*>(view.data) + element * dtype_size(view.dtype);
+}
+
+const std::byte* shifted(const void* data, int64_t elements, DType dtype) {
+  return static_cast<const std::byte*>(data) + elements * dtype_size(dtype);
+}
+
+void copy_bytes(const void* from, void* to, int64_t bytes) {
+  if (from != to && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+}  // namespace
+
+// How many slices of total() elements a rank gives at most.
+int NodeCollectives::slices(const CollectiveCall& call) const {
+  return call.op == CollectiveOp::kReduceScatterSum ? channel_.ranks() : 1;
+}
+
+int64_t NodeCollectives::total(const CollectiveCall& call) const {
+  return std::min(call.in.numel(), call.out.numel());
+}
+
+int64_t NodeCollectives::chunk_elements(DType dtype, int slice_count) const {
+  const int64_t line = 64 / dtype_size(dtype);
+  const int64_t elements = channel_.staging_bytes() / dtype_size(dtype) / slice_count;
+  return std::max(line, elements / line * line);
+}
+
+std::vector<Fingerprint> NodeCollectives::announce(const CollectiveCall& call, uint64_t sequence,
+                                                   bool blocking) {
+  current_ = fingerprint(call, sequence);
+  Announcement& mine = channel_.mine(sequence);
+  mine.call = current_;
+  const bool in_place = call.out.data == call.in.data && call.out.bytes() == call.in.bytes();
+  mine.in = mine.out = {};
+  if (memory_ != nullptr) {
+    mine.in = memory_->find(call.in.data, call.in.bytes());
+    mine.out = in_place ? mine.in : memory_->find(call.out.data, call.out.bytes());
+  }
+  channel_.sync(current_, blocking);
+  std::vector<Fingerprint> calls;
+  for (int r = 0; r < channel_.ranks(); ++r) calls.push_back(channel_.of(r, sequence).call);
+  return calls;
+}
+
+void NodeCollectives::run(const CollectiveCall& call, uint64_t sequence, bool blocking) {
+  const int64_t elements = total(call);
+  const int64_t give_bytes = elements * dtype_size(call.in.dtype) * slices(call);
+  const bool at_once = give_bytes <= std::min(kAtOnceBytes, channel_.staging_bytes());
+  Chunk chunk{.offset = 0, .count = elements};
+  if (at_once) {
+    chunk.half = channel_.next_half();
+    fill(call, chunk);
+  }
+  const auto calls = announce(call, sequence, blocking);
+  if (!std::all_of(calls.begin(), calls.end(), [&](const auto& c) { return c == current_; })) {
+    channel_.fail(cat("group '", channel_.options().group_name,
+                      "': ", disagreement(calls, channel_.options().world_ranks)));
+  }
+  if (at_once) return drain(call, chunk);
+  if (reachable(call, sequence)) {
+    direct(call, sequence);
+    channel_.sync(current_, blocking);
+    return;
+  }
+  const bool reduces = call.op == CollectiveOp::kAllReduceSum;
+  if (reduces && channel_.ranks() > kWholeChunkRanks) return staged_in_parts(call, blocking);
+  staged(call, blocking);
+}
+
+// ---- Direct ----
+
+bool NodeCollectives::reachable(const CollectiveCall& call, uint64_t sequence) const {
+  bool in = true, out = true;
+  for (int r = 0; r < channel_.ranks(); ++r) {
+    in = in && channel_.of(r, sequence).in.shared();
+    out = out && channel_.of(r, sequence).out.shared();
+  }
+  switch (call.op) {
+    case CollectiveOp::kAllReduceSum:
+      return out;
+    case CollectiveOp::kReduceScatterSum:
+      return in;
+    case CollectiveOp::kAllGather:
+      return in || out;
+    case CollectiveOp::kBroadcast:
+      return channel_.of(call.root, sequence).in.shared();
+    default:
+      return false;
+  }
+}
+
+std::vector<const void*> NodeCollectives::map_all(uint64_t sequence, bool outputs) const {
+  std::vector<const void*> addresses;
+  for (int r = 0; r < channel_.ranks(); ++r) {
+    const Announcement& peer = channel_.of(r, sequence);
+    addresses.push_back(memory_->map(outputs ? peer.out : peer.in));
+  }
+  return addresses;
+}
+
+void NodeCollectives::direct(const CollectiveCall& call, uint64_t sequence) {
+  switch (call.op) {
+    case CollectiveOp::kAllReduceSum:
+      return direct_all_reduce(call, sequence);
+    case CollectiveOp::kReduceScatterSum:
+      return direct_reduce_scatter(call, sequence);
+    case CollectiveOp::kAllGather:
+      return direct_all_gather(call, sequence);
+    default:
+      return direct_broadcast(call, sequence);
+  }
+}
+
+void NodeCollectives::direct_all_reduce(const CollectiveCall& call, uint64_t sequence) {
+  const DType dtype = call.out.dtype;
+  const Range mine = part_of(total(call), channel_.ranks(), channel_.rank(), dtype);
+  std::vector<const void*> inputs = map_all(sequence, /*outputs=*/true);
+  std::vector<void*> outputs;
+  for (const void*& input : inputs) {
+    input = shifted(input, mine.begin, dtype);
+    outputs.push_back(const_cast<void*>(input));
+  }
+  combine(exec_, {.op = call.op,
+                  .inputs = inputs,
+                  .outputs = outputs,
+                  .count = mine.count(),
+                  .in_dtype = dtype,
+                  .out_dtype = dtype,
+                  .stream = call.out.bytes() >= kStreamBytes});
+}
+
+void NodeCollectives::direct_reduce_scatter(const CollectiveCall& call, uint64_t sequence) {
+  const DType dtype = call.out.dtype;
+  std::vector<const void*> inputs = map_all(sequence, /*outputs=*/false);
+  for (const void*& input : inputs) {
+    input = shifted(input, channel_.rank() * total(call), dtype);
+  }
+  void* const output = call.out.data;
+  combine(exec_, {.op = call.op,
+                  .inputs = inputs,
+                  .outputs = std::span(&output, 1),
+                  .count = total(call),
+                  .in_dtype = dtype,
+                  .out_dtype = dtype,
+                  .stream = call.out.bytes() >= kStreamBytes});
+}
+
+// Each rank reads its own slice once and writes it to all; if some outputs are out of reach, each
+// reads the slices of all.
+void NodeCollectives::direct_all_gather(const CollectiveCall& call, uint64_t sequence) {
+  const int64_t bytes = call.in.bytes();
+  const bool stream = call.out.bytes() >= kStreamBytes;
+  const int ranks = channel_.ranks(), me = channel_.rank();
+  bool push = true;
+  for (int r = 0; r < ranks; ++r) push = push && channel_.of(r, sequence).out.shared();
+  if (push) {
+    std::vector<void*> outputs;
+    for (const void* peer : map_all(sequence, /*outputs=*/true)) {
+      auto* slice = static_cast<std::byte*>(const_cast<void*>(peer)) + me * bytes;
+      outputs.push_back(slice);
+    }
+    const auto own = outputs.begin() + me;
+    if (at(call.out, me * call.in.numel()) == call.in.data) outputs.erase(own);
+    return copy_to(exec_, call.in.data, outputs, bytes, stream);
+  }
+  const std::vector<const void*> inputs = map_all(sequence, /*outputs=*/false);
+  for (int i = 0; i < ranks; ++i) {
+    const int peer = (me + i) % ranks;  // not all at the same memory at the same time
+    void* const slice = at(call.out, peer * call.in.numel());
+    if (peer == me && slice == call.in.data) continue;
+    copy_to(exec_, inputs[static_cast<size_t>(peer)], std::span(&slice, 1), bytes, stream);
+  }
+}
+
+void NodeCollectives::direct_broadcast(const CollectiveCall& call, uint64_t sequence) {
+  if (channel_.rank() == call.root) return;
+  void* const output = call.out.data;
+  copy_to(exec_, memory_->map(channel_.of(call.root, sequence).in), std::span(&output, 1),
+          call.out.bytes(), call.out.bytes() >= kStreamBytes);
+}
+
+// ---- Staged ----
+
+void NodeCollectives::staged(const CollectiveCall& call, bool blocking) {
+  const int64_t elements = total(call);
+  const int64_t step = chunk_elements(call.in.dtype, slices(call));
+  for (int64_t offset = 0; offset < elements; offset += step) {
+    const Chunk chunk{
+        .offset = offset, .count = std::min(step, elements - offset), .half = channel_.next_half()};
+    fill(call, chunk);
+    channel_.sync(current_, blocking);
+    drain(call, chunk);
+  }
+  // A rank leaves when its own part is done; what it gave lies in the staging area, not in its
+  // buffer, so that peers need nothing more of that.
+}
+
+void NodeCollectives::fill(const CollectiveCall& call, const Chunk& chunk) {
+  const int64_t size = dtype_size(call.in.dtype);
+  std::byte* const to = channel_.staging(channel_.rank(), chunk.half);
+  if (call.op == CollectiveOp::kBarrier) return;
+  if (call.op == CollectiveOp::kBroadcast && channel_.rank() != call.root) return;
+  for (int slice = 0; slice < slices(call); ++slice) {
+    const bool own = slices(call) > 1 && slice == channel_.rank();
+    if (own) continue;  // read from the buffer itself
+    copy_bytes(at(call.in, slice * total(call) + chunk.offset), to + slice * chunk.count * size,
+               chunk.count * size);
+  }
+}
+
+void NodeCollectives::drain(const CollectiveCall& call, const Chunk& chunk) {
+  switch (call.op) {
+    case CollectiveOp::kBarrier:
+      return;
+    case CollectiveOp::kAllReduceSum:
+    case CollectiveOp::kAllReduceMax:
+    case CollectiveOp::kReduceScatterSum:
+      return drain_reduce(call, chunk);
+    case CollectiveOp::kAllGather:
+      return drain_all_gather(call, chunk);
+    case CollectiveOp::kBroadcast:
+      break;
+  }
+  if (channel_.rank() == call.root) return;
+  copy_bytes(channel_.staging(call.root, chunk.half), at(call.out, chunk.offset),
+             chunk.count * dtype_size(call.out.dtype));
+}
+
+void NodeCollectives::drain_reduce(const CollectiveCall& call, const Chunk& chunk) {
+  const DType dtype = call.out.dtype;
+  const int64_t slice = slices(call) > 1 ? channel_.rank() : 0;
+  std::vector<const void*> inputs;
+  for (int r = 0; r < channel_.ranks(); ++r) {
+    // Its own data is where it was: in the buffer.
+    inputs.push_back(r == channel_.rank()
+                         ? at(call.in, slice * total(call) + chunk.offset)
+                         : shifted(channel_.staging(r, chunk.half), slice * chunk.count, dtype));
+  }
+  void* const output = at(call.out, chunk.offset);
+  combine(exec_, {.op = call.op,
+                  .inputs = inputs,
+                  .outputs = std::span(&output, 1),
+                  .count = chunk.count,
+                  .in_dtype = dtype,
+                  .out_dtype = dtype});
+}
+
+void NodeCollectives::drain_all_gather(const CollectiveCall& call, const Chunk& chunk) {
+  for (int r = 0; r < channel_.ranks(); ++r) {
+    const void* const from =
+        r == channel_.rank() ? at(call.in, chunk.offset) : channel_.staging(r, chunk.half);
+    copy_bytes(from, at(call.out, r * total(call) + chunk.offset),
+               chunk.count * dtype_size(call.in.dtype));
+  }
+}
+
+// Rank r adds part r of each chunk, over its own copy of it, which nobody else reads.
+void NodeCollectives::staged_in_parts(const CollectiveCall& call, bool blocking) {
+  const DType dtype = call.out.dtype;
+  const int ranks = channel_.ranks();
+  const int64_t step = chunk_elements(dtype, 1);
+  for (int64_t offset = 0; offset < total(call); offset += step) {
+    const Chunk chunk{.offset = offset,
+                      .count = std::min(step, total(call) - offset),
+                      .half = channel_.next_half()};
+    fill(call, chunk);
+    channel_.sync(current_, blocking);
+    const Range mine = part_of(chunk.count, ranks, channel_.rank(), dtype);
+    std::vector<const void*> inputs;
+    for (int r = 0; r < ranks; ++r) {
+      inputs.push_back(shifted(channel_.staging(r, chunk.half), mine.begin, dtype));
+    }
+    void* const output = const_cast<void*>(inputs[static_cast<size_t>(channel_.rank())]);
+    combine(exec_, {.op = call.op,
+                    .inputs = inputs,
+                    .outputs = std::span(&output, 1),
+                    .count = mine.count(),
+                    .in_dtype = dtype,
+                    .out_dtype = dtype});
+    channel_.sync(current_, blocking);
+    for (int r = 0; r < ranks; ++r) {
+      const Range part = part_of(chunk.count, ranks, r, dtype);
+      copy_bytes(shifted(channel_.staging(r, chunk.half), part.begin, dtype),
+                 at(call.out, offset + part.begin), part.count() * dtype_size(dtype));
+    }
+  }
+}
+
+}  // namespace shale::comm

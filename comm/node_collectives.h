@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "comm/collective.h"
+#include "comm/node_channel.h"
+#include "runtime/base/exec.h"
+
+namespace shale::comm {
+
+// Collectives among ranks of one node, through shared memory. There are three ways, chosen by what
+// all ranks announced, so that all choose alike:
+//
+//   at once  what fits into a staging half: every rank writes its data there together with its
+//            announcement, syncs, and takes what it needs. One sync.
+//   direct   buffers that peers can map: nothing is copied. For an all-reduce rank r owns slice r
+//   of
+//            everybody's buffer: it reads the slice from all of them, adds, and writes the sum into
+//            all of them. Nobody else touches that slice, so that the operation is in place. Two
+//            syncs: one before (everybody's data is there), one after (everybody has written).
+//   staged   other buffers, chunk by chunk through the staging halves. One sync per chunk; reading
+//            one half overlaps with peers' writing the other. With many ranks it is cheaper that
+//            each adds only a part of a chunk (in place, in its own staging area) and that the
+//            parts are gathered: two syncs.
+class NodeCollectives {
+ public:
+  // memory: what peers can map; null if they cannot, and everything is staged.
+  NodeCollectives(NodeChannel& channel, SharedMemory* memory, const Exec& exec)
+      : channel_(channel), memory_(memory), exec_(exec) {}
+
+  void run(const CollectiveCall& call, uint64_t sequence, bool blocking);
+
+  // Announces the call, syncs, and returns what the ranks of this node called, by rank.
+  std::vector<Fingerprint> announce(const CollectiveCall& call, uint64_t sequence, bool blocking);
+
+  // ---- Parts of the staged way, also used between nodes ----
+
+  // Elements of a slice that one staging half takes, of `slices` slices.
+  int64_t chunk_elements(DType dtype, int slices) const;
+
+ private:
+  struct Chunk {
+    int64_t offset = 0;  // elements
+    int64_t count = 0;
+    int half = 0;
+  };
+  enum class Way { kAtOnce, kDirect, kStaged };
+
+  int slices(const CollectiveCall& call) const;
+  int64_t total(const CollectiveCall& call) const;
+  bool reachable(const CollectiveCall& call, uint64_t sequence) const;
+  std::vector<const void*> map_all(uint64_t sequence, bool outputs) const;
+
+  void direct(const CollectiveCall& call, uint64_t sequence);
+  void direct_all_reduce(const CollectiveCall& call, uint64_t sequence);
+  void direct_reduce_scatter(const CollectiveCall& call, uint64_t sequence);
+  void direct_all_gather(const CollectiveCall& call, uint64_t sequence);
+  void direct_broadcast(const CollectiveCall& call, uint64_t sequence);
+
+  void staged(const CollectiveCall& call, bool blocking);
+  void staged_in_parts(const CollectiveCall& call, bool blocking);
+  void fill(const CollectiveCall& call, const Chunk& chunk);
+  void drain(const CollectiveCall& call, const Chunk& chunk);
+  void drain_reduce(const CollectiveCall& call, const Chunk& chunk);
+  void drain_all_gather(const CollectiveCall& call, const Chunk& chunk);
+
+  NodeChannel& channel_;
+  SharedMemory* memory_;
+  Exec exec_;
+  Fingerprint current_;
+};
+
+}  // namespace shale::comm

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+
+namespace shale::comm {
+
+// Waiting for another process through a counter in shared memory.
+//
+// Three stages, because the right one depends on who else wants the core. Spinning answers within
+// a cache miss, but is wasted if the peer has no core to run on; yielding gives the core to such a
+// peer; sleeping (a futex on the counter) gives it to anybody, and costs a wake-up.
+struct WaitPolicy {
+  int spins = 0;
+  int yields = 0;
+};
+
+// `blocking`: the caller has nothing else to do, so it may spin for long; a communication thread
+// shares its cores with the computation and must not. `crowded`: more ranks than cores.
+WaitPolicy wait_policy(bool blocking, bool crowded);
+
+bool node_is_crowded(int ranks_on_node);  // more of them than cores that this process may use
+
+// A counter that one process advances and others wait for.
+struct alignas(64) SharedCounter {
+  std::atomic<uint32_t> value{0};
+  std::atomic<uint32_t> sleepers{0};
+
+  bool reached(uint32_t target) const {
+    // The difference is right also after the counter has wrapped.
+    return static_cast<int32_t>(value.load(std::memory_order_acquire) - target) >= 0;
+  }
+  void advance_to(uint32_t target);  // wakes those who sleep
+
+  // Returns true when the counter has reached target, false at the deadline. In between calls
+  // poll() every few milliseconds; it throws if waiting has become pointless.
+  bool wait(uint32_t target, const WaitPolicy& policy,
+            std::chrono::steady_clock::time_point deadline, const std::function<void()>& poll);
+};
+
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+
+}  // namespace shale::comm

@@ -1,0 +1,220 @@
+#include "comm/world.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
+#include <thread>
+
+#include "comm/group_mpi_internal.h"
+#include "comm/group_self.h"
+#include "comm/world_context.h"
+
+namespace shale::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long a rank that failed waits for others to fail too, before it ends the job. Bad flags and
+// missing files hit all ranks within milliseconds.
+constexpr std::chrono::milliseconds kTogether{200};
+// A rank that stopped because of another one leaves it that long to end the job.
+constexpr std::chrono::milliseconds kPatience{1500};
+
+// Starting MPI takes a few hundred milliseconds, so a program without a launcher does without.
+bool started_by_launcher() {
+  constexpr std::array kSigns = {"OMPI_COMM_WORLD_SIZE",
+                                 "PMIX_RANK",
+                                 "PMI_RANK",
+                                 "PMI_FD",
+                                 "PMI_SIZE",
+                                 "SLURM_PROCID",
+                                 "MPI_LOCALRANKID",
+                                 "PALS_RANKID",
+                                 "FLUX_TASK_RANK",
+                                 "MV2_COMM_WORLD_RANK",
+                                 "JSM_NAMESPACE_RANK"};
+  return std::any_of(kSigns.begin(), kSigns.end(),
+                     [](const char* name) { return std::getenv(name) != nullptr; });
+}
+
+void print_failure(std::string_view message, int rank, int size) {
+  const std::string line = cat("error: ", message, " (rank ", rank, " of ", size, ")\n");
+  std::fwrite(line.data(), 1, line.size(), stderr);  // one write: lines of ranks do not mix
+  std::fflush(stderr);
+}
+
+struct Failure {
+  ExitCode code = ExitCode::kInternal;
+  std::string message;
+  bool caused = false;
+};
+
+Failure classify(std::exception_ptr error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const PeerFailure& e) {
+    return {e.code(), e.what(), /*caused=*/true};
+  } catch (const Error& e) {
+    return {e.code(), e.what()};
+  } catch (const std::bad_alloc&) {
+    return {ExitCode::kOutOfMemory, "out of memory"};
+  } catch (const std::exception& e) {
+    return {ExitCode::kInternal, e.what()};
+  } catch (...) {
+    return {ExitCode::kInternal, "an exception of unknown type"};
+  }
+}
+
+}  // namespace
+
+struct World::Impl {
+  std::shared_ptr<WorldContext> context = std::make_shared<WorldContext>();
+  MpiComm node;
+  std::unique_ptr<NodeMemory> board_memory;
+
+  void start_mpi();
+  // caused: by the failure of another rank, which tells the user itself.
+  int fail(ExitCode code, std::string_view message, bool caused);
+  std::vector<FailureBoard::Report> wait_for_others();
+  bool everybody_failed();
+};
+
+void World::Impl::start_mpi() {
+  int provided = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  if (provided < MPI_THREAD_MULTIPLE) {
+    throw UnavailableError("MPI does not support several threads (MPI_THREAD_MULTIPLE)");
+  }
+  context->mpi = true;
+  MPI_Comm_rank(MPI_COMM_WORLD, &context->rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &context->size);
+  if (context->size == 1) return;
+  node = MpiComm::split_by_node(MPI_COMM_WORLD, context->rank);
+  context->local_rank = node.rank();
+  context->local_size = node.size();
+  context->crowded = node_is_crowded(context->local_size);
+  board_memory = NodeMemory::create(node, FailureBoard::bytes(context->local_size),
+                                    /*try_descriptors=*/true);
+  context->peers_can_map = board_memory->peers_can_map();
+  context->board = FailureBoard(board_memory->data(), context->local_rank, context->local_size);
+}
+
+World::World(int, char**) : impl_(std::make_unique<Impl>()) {
+  if (started_by_launcher()) impl_->start_mpi();
+}
+
+World::~World() {
+  if (!impl_->context->mpi) return;
+  if (std::uncaught_exceptions() > 0) {
+    // MPI_Finalize would wait for ranks that wait for this one.
+    fail(ExitCode::kInternal, "an exception left the scope of the World");
+  }
+  impl_->context->queue.drain();
+  impl_->board_memory.reset();
+  impl_->node = MpiComm();
+  MPI_Finalize();
+}
+
+int World::rank() const {
+  return impl_->context->rank;
+}
+int World::size() const {
+  return impl_->context->size;
+}
+int World::local_rank() const {
+  return impl_->context->local_rank;
+}
+int World::local_size() const {
+  return impl_->context->local_size;
+}
+bool World::uses_mpi() const {
+  return impl_->context->mpi;
+}
+MemoryProvider& World::memory() {
+  return impl_->context->memory;
+}
+
+std::unique_ptr<ProcessGroup> World::group(const GroupOptions& options) {
+  if (size() == 1) return std::make_unique<SelfGroup>(impl_->context, options);
+  return make_group(impl_->context, MpiComm::split(MPI_COMM_WORLD, 0, rank()), options);
+}
+
+// The failures on this node: of all its ranks, or of those that failed soon after the first.
+std::vector<FailureBoard::Report> World::Impl::wait_for_others() {
+  for (;;) {
+    auto reports = context->board.reports();
+    if (static_cast<int>(reports.size()) == context->local_size) return reports;
+    int64_t first_ns = reports.front().time_ns;
+    for (const auto& report : reports) first_ns = std::min(first_ns, report.time_ns);
+    const auto first = Clock::time_point(std::chrono::nanoseconds(first_ns));
+    if (Clock::now() > first + kTogether) return reports;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+// Whether the ranks of all nodes come here soon.
+bool World::Impl::everybody_failed() {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Ibarrier(MPI_COMM_WORLD, &request);
+  const auto start = Clock::now();
+  int done = 0;
+  while (done == 0 && Clock::now() < start + kTogether) {
+    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return done != 0;
+}
+
+int World::Impl::fail(ExitCode code, std::string_view message, bool caused) {
+  if (context->size == 1) {
+    print_failure(message, 0, 1);
+    return static_cast<int>(code);
+  }
+  context->board.post(static_cast<int>(code), message, caused);
+  const auto reports = wait_for_others();
+
+  // The first rank that failed by itself gives the job its code.
+  const FailureBoard::Report* first = nullptr;
+  bool silent = caused;
+  for (const auto& report : reports) {
+    if (report.caused) continue;
+    if (first == nullptr || report.time_ns < first->time_ns) first = &report;
+    silent = silent || (report.rank < context->local_rank && report.message == message);
+  }
+  if (!silent) print_failure(message, context->rank, context->size);
+  const int job_code = first != nullptr ? first->code : static_cast<int>(code);
+  const bool all_here = static_cast<int>(reports.size()) == context->local_size;
+  if (all_here && !context->requests_pending && everybody_failed()) return job_code;
+  if (caused) std::this_thread::sleep_for(kPatience);
+  MPI_Abort(MPI_COMM_WORLD, job_code);
+  return job_code;
+}
+
+int World::fail(ExitCode code, std::string_view message) {
+  return impl_->fail(code, message, /*caused=*/false);
+}
+
+int World::fail(std::exception_ptr error) {
+  const Failure failure = classify(error);
+  return impl_->fail(failure.code, failure.message, failure.caused);
+}
+
+int run(int argc, char** argv, const std::function<int(World&)>& body) {
+  std::unique_ptr<World> world;
+  try {
+    world = std::make_unique<World>(argc, argv);
+    return body(*world);
+  } catch (...) {
+    if (world != nullptr) return world->fail(std::current_exception());
+    // A World that cannot be made is reported without one.
+    const Failure failure = classify(std::current_exception());
+    print_failure(failure.message, 0, 1);
+    return static_cast<int>(failure.code);
+  }
+}
+
+}  // namespace shale::comm

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "comm/comm_queue.h"
+#include "comm/failure_board.h"
+#include "comm/shared_memory.h"
+
+namespace shale::comm {
+
+// What a World and its groups share in one process.
+struct WorldContext {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  int local_size = 1;
+  bool mpi = false;
+  bool peers_can_map = true;      // processes of this node may open each other's memory
+  bool requests_pending = false;  // MPI_Finalize could hang
+  bool crowded = false;           // more ranks on this node than cores
+  SharedMemory memory;
+  FailureBoard board;
+  std::atomic<bool> cancelled{false};  // collectives in flight give up
+  // What a failed group leaves behind: peers and MPI may still write to it. Freed after MPI.
+  std::vector<std::shared_ptr<void>> kept;
+  CommQueue queue;  // last: its thread uses the rest
+};
+
+}  // namespace shale::comm
