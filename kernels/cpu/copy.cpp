@@ -67,15 +67,21 @@ void copy_rows(const T* x, T* y, const Dim& rows, const Dim& inner, int64_t begi
     }
     return;
   }
+  // By way of a small square, so that x and y are both touched line by line: with strides of a
+  // power of two, the lines of a column evict each other. Its odd width spreads it over the sets.
   constexpr int64_t kSquare = 32;
+  T square[kSquare][kSquare + 1];
   for (int64_t r0 = begin; r0 < end; r0 += kSquare) {
-    const int64_t r1 = std::min(r0 + kSquare, end);
+    const int64_t height = std::min(kSquare, end - r0);
     for (int64_t c0 = 0; c0 < inner.size; c0 += kSquare) {
-      const int64_t c1 = std::min(c0 + kSquare, inner.size);
-      for (int64_t r = r0; r < r1; ++r) {
-        for (int64_t c = c0; c < c1; ++c) {
-          y[r * rows.y + c * inner.y] = x[r * rows.x + c * inner.x];
-        }
+      const int64_t width = std::min(kSquare, inner.size - c0);
+      const T* from = x + r0 * rows.x + c0 * inner.x;
+      T* to = y + r0 * rows.y + c0 * inner.y;
+      for (int64_t c = 0; c < width; ++c) {
+        for (int64_t r = 0; r < height; ++r) square[r][c] = from[r * rows.x + c * inner.x];
+      }
+      for (int64_t r = 0; r < height; ++r) {
+        for (int64_t c = 0; c < width; ++c) to[r * rows.y + c * inner.y] = square[r][c];
       }
     }
   }
@@ -97,8 +103,8 @@ void copy_typed(const Exec& exec, const CopyArgs& a) {
   }
   int64_t outer = 1;
   for (int i = 0; i < plan.count - 2; ++i) outer *= plan.dims[size_t(i)].size;
-  // Chunks are ranges of outer * rows; a multiple of the square's side where rows are many.
-  const int64_t grain = std::max<int64_t>(1, kGrain / inner.size);
+  // Chunks are ranges of outer * rows, whole squares of them.
+  const int64_t grain = (kGrain / inner.size / 32 + 1) * 32;
   parallel_for(exec, outer * rows.size, grain, [&](int64_t begin, int64_t end) {
     while (begin < end) {
       int64_t index = begin / rows.size;

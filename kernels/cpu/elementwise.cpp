@@ -3,7 +3,6 @@
 #include <hwy/foreach_target.h>
 //
 #include <algorithm>
-#include <type_traits>
 
 #include "kernels/cpu/check.h"
 #include "kernels/cpu/cpu_kernels.h"
@@ -33,27 +32,24 @@ HWY_INLINE void map1(const A* a, Y* y, int64_t n, const Op& op) {
   for_vectors(n, [&](int64_t i, auto part) HWY_ATTR { store(op(load(a + i, part)), y + i, part); });
 }
 
-template <typename T>
-void widen(const View& from, int64_t begin, int64_t n, float* to) {
-  map1(from.as<T>() + begin, to, n, [](F32Vec v) HWY_ATTR { return v; });
-}
-
-template <typename T>
-void narrow(const float* from, int64_t n, const View& to, int64_t begin) {
-  map1(from, to.as<T>() + begin, n, [](F32Vec v) HWY_ATTR { return v; });
+// Elements [begin, begin + n) in f32: where they are, or converted into `stage`.
+const float* widen(const View& from, int64_t begin, int64_t n, float* stage) {
+  if (from.dtype == DType::kF32) return from.as<float>() + begin;
+  dispatch_float(from.dtype, [&]<typename T>() {
+    map1(from.as<T>() + begin, stage, n, [](F32Vec v) HWY_ATTR { return v; });
+  });
+  return stage;
 }
 
 // op over views of different dtypes.
 template <class Op>
 void map2_staged(const Exec& exec, const View& a, const View& b, const View& y, const Op& op) {
   parallel_for(exec, y.numel(), kElementGrain, [&](int64_t begin, int64_t end) {
-    float left[kStage], right[kStage];
+    HWY_ALIGN float left[kStage], right[kStage];
     for (int64_t at = begin; at < end; at += kStage) {
       const int64_t n = std::min(kStage, end - at);
-      dispatch_float(a.dtype, [&]<typename T>() { widen<T>(a, at, n, left); });
-      dispatch_float(b.dtype, [&]<typename T>() { widen<T>(b, at, n, right); });
-      map2(left, right, left, n, op);
-      dispatch_float(y.dtype, [&]<typename T>() { narrow<T>(left, n, y, at); });
+      const float *from_a = widen(a, at, n, left), *from_b = widen(b, at, n, right);
+      dispatch_float(y.dtype, [&]<typename T>() { map2(from_a, from_b, y.as<T>() + at, n, op); });
     }
   });
 }

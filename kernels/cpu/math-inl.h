@@ -21,15 +21,14 @@ HWY_INLINE hn::Vec<D> horner(D d, hn::Vec<D> x, float c0, Rest... rest) {
   return hn::MulAdd(x, horner(d, x, rest...), hn::Set(d, c0));
 }
 
-// x = k ln 2 + r with |r| <= ln 2 / 2; gives k as an integer and e^r, for |x| < 2^21.
-template <class D, class DI = hn::RebindToSigned<D>>
-HWY_INLINE hn::Vec<D> exp_reduced(D d, hn::Vec<D> x, hn::Vec<DI>& k) {
-  const DI di;
+// x = k ln 2 + r with |r| <= ln 2 / 2. Gives e^r, and k + 127 in the low bits of a float's bits, for
+// |x| < 2^21.
+template <class D>
+HWY_INLINE hn::Vec<D> exp_reduced(D d, hn::Vec<D> x, hn::Vec<D>& shifted) {
   // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
-  const auto magic = hn::Set(d, 0x1.8p23f);
-  const auto shifted = hn::MulAdd(x, hn::Set(d, 0x1.715476p+0f), magic);
+  const auto magic = hn::Set(d, 0x1.8p23f + 127.f);
+  shifted = hn::MulAdd(x, hn::Set(d, 0x1.715476p+0f), magic);
   const auto rounded = hn::Sub(shifted, magic);
-  k = hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, magic));
   // ln 2 in two parts; the first has so few bits that its product with k is exact.
   auto r = hn::NegMulAdd(rounded, hn::Set(d, 0x1.62e4p-1f), x);
   r = hn::NegMulAdd(rounded, hn::Set(d, 0x1.7f7d1cp-20f), r);
@@ -37,44 +36,53 @@ HWY_INLINE hn::Vec<D> exp_reduced(D d, hn::Vec<D> x, hn::Vec<DI>& k) {
   return hn::Add(hn::MulAdd(hn::Mul(r, r), p, r), hn::Set(d, 1.f));
 }
 
-// 2^k for k in [-126, 127].
+// 2^k of bits that end in k + 127, k in [-126, 127]. It is multiplied with, not added to an exponent:
+// only a product keeps a NaN.
 template <class D, class DI = hn::RebindToSigned<D>>
-HWY_INLINE hn::Vec<D> pow2(D d, hn::Vec<DI> k) {
-  return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(k, hn::Set(DI(), 127))));
+HWY_INLINE hn::Vec<D> pow2(D d, hn::Vec<DI> bits) {
+  return hn::BitCast(d, hn::ShiftLeft<23>(bits));
 }
 
 // e^x: 2 ulp, subnormal results included; NaN gives NaN, infinities their limits.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_f32(D d, hn::Vec<D> x) {
-  hn::Vec<hn::RebindToSigned<D>> k;
+  const hn::RebindToSigned<D> di;
   // Comparisons rather than Min and Max: they let a NaN through.
   const auto low = hn::Set(d, -104.f), high = hn::Set(d, 89.f);
   x = hn::IfThenElse(hn::Lt(x, low), low, x);
   x = hn::IfThenElse(hn::Gt(x, high), high, x);
-  const auto mantissa = exp_reduced(d, x, k);
-  const auto half = hn::ShiftRight<1>(k);  // 2^k itself may be out of range
-  return hn::Mul(hn::Mul(mantissa, pow2(d, half)), pow2(d, hn::Sub(k, half)));
+  hn::Vec<D> shifted;
+  const auto mantissa = exp_reduced(d, x, shifted);
+  // 2^k itself may be out of range: two factors.
+  const auto bias = hn::Set(di, 127);
+  const auto k = hn::Sub(hn::BitCast(di, shifted),
+                         hn::BitCast(di, hn::Set(d, 0x1.8p23f + 127.f)));
+  const auto half = hn::ShiftRight<1>(k);
+  const auto first = pow2(d, hn::Add(half, bias));
+  const auto second = pow2(d, hn::Add(hn::Sub(k, half), bias));
+  return hn::Mul(hn::Mul(mantissa, first), second);
 }
 
 // e^x for x <= 0 (or NaN), for softmax: 2 ulp, and 0 instead of subnormal results. Cheaper.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
-  hn::Vec<hn::RebindToSigned<D>> k;
   const auto low = hn::Set(d, -87.f);
   const auto vanishes = hn::Lt(x, low);
-  const auto mantissa = exp_reduced(d, hn::IfThenElse(vanishes, low, x), k);
-  return hn::IfThenZeroElse(vanishes, hn::Mul(mantissa, pow2(d, k)));
+  hn::Vec<D> shifted;
+  const auto mantissa = exp_reduced(d, hn::IfThenElse(vanishes, low, x), shifted);
+  const auto power = pow2(d, hn::BitCast(hn::RebindToSigned<D>(), shifted));
+  return hn::IfThenZeroElse(vanishes, hn::Mul(mantissa, power));
 }
 
 // e^x with x clamped to [-87, 87], where results are finite and normal: 2 ulp.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_clamped(D d, hn::Vec<D> x) {
-  hn::Vec<hn::RebindToSigned<D>> k;
   const auto low = hn::Set(d, -87.f), high = hn::Set(d, 87.f);
   x = hn::IfThenElse(hn::Lt(x, low), low, x);
   x = hn::IfThenElse(hn::Gt(x, high), high, x);
-  const auto mantissa = exp_reduced(d, x, k);
-  return hn::Mul(mantissa, pow2(d, k));
+  hn::Vec<D> shifted;
+  const auto mantissa = exp_reduced(d, x, shifted);
+  return hn::Mul(mantissa, pow2(d, hn::BitCast(hn::RebindToSigned<D>(), shifted)));
 }
 
 // 1 / (1 + e^-x): 4 ulp; no smaller than e^-87.

@@ -34,34 +34,55 @@ HWY_INLINE WordVec multiply_low(WordVec a, WordVec b) {
   return hn::MulEven(hn::BitCast(d32, a), hn::BitCast(d32, b));
 }
 
-HWY_INLINE void philox_rounds(WordVec (&c)[4], PhiloxKey key) {
-  const WordTag d;
-  const auto mul0 = hn::Set(d, 0xD2511F53u), mul1 = hn::Set(d, 0xCD9E8D57u);
-  for (int round = 0; round < 10; ++round) {
-    const auto p0 = multiply_low(c[0], mul0), p1 = multiply_low(c[2], mul1);
-    c[0] = hn::Xor(hn::Xor(hn::ShiftRight<32>(p1), c[1]), hn::Set(d, uint64_t{key[0]}));
-    c[2] = hn::Xor(hn::Xor(hn::ShiftRight<32>(p0), c[3]), hn::Set(d, uint64_t{key[1]}));
-    c[1] = p1;
-    c[3] = p0;
-    key[0] += 0x9E3779B9u;
-    key[1] += 0xBB67AE85u;
+struct PhiloxState {
+  WordVec c0, c1, c2, c3;
+
+  HWY_INLINE PhiloxState(PhiloxCounter first, int64_t j)
+      : c0(hn::Iota(WordTag(), uint64_t{first[0]} + static_cast<uint64_t>(j))),
+        c1(hn::Set(WordTag(), uint64_t{first[1]})),
+        c2(hn::Set(WordTag(), uint64_t{first[2]})),
+        c3(hn::Set(WordTag(), uint64_t{first[3]})) {}
+
+  HWY_INLINE void round(WordVec key0, WordVec key1) {
+    const auto p0 = multiply_low(c0, hn::Set(WordTag(), 0xD2511F53u));
+    const auto p1 = multiply_low(c2, hn::Set(WordTag(), 0xCD9E8D57u));
+    c0 = hn::Xor(hn::Xor(c1, key0), hn::ShiftRight<32>(p1));
+    c2 = hn::Xor(hn::Xor(c3, key1), hn::ShiftRight<32>(p0));
+    c1 = p1;
+    c3 = p0;
   }
-}
+
+  HWY_INLINE void store_words(uint32_t* out) const {
+    const auto low = hn::Set(WordTag(), 0xffffffffu);
+    const auto words01 = hn::Or(hn::And(c0, low), hn::ShiftLeft<32>(c1));
+    const auto words23 = hn::Or(hn::And(c2, low), hn::ShiftLeft<32>(c3));
+    // The words' own array, seen in pairs.
+    hn::StoreInterleaved2(words01, words23, WordTag(), reinterpret_cast<uint64_t*>(out));
+  }
+};
 
 inline void philox_words(PhiloxCounter first, PhiloxKey key, int64_t count, uint32_t* out) {
   const WordTag d;
   constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(WordTag()));
-  const auto low = hn::Set(d, 0xffffffffu);
+  constexpr uint32_t kWeyl0 = 0x9E3779B9u, kWeyl1 = 0xBB67AE85u;
   int64_t j = 0;
-  for (; j + kLanes <= count; j += kLanes) {
-    WordVec c[4] = {hn::Iota(d, uint64_t{first[0]} + static_cast<uint64_t>(j)),
-                    hn::Set(d, uint64_t{first[1]}), hn::Set(d, uint64_t{first[2]}),
-                    hn::Set(d, uint64_t{first[3]})};
-    philox_rounds(c, key);
-    const auto words01 = hn::Or(hn::And(c[0], low), hn::ShiftLeft<32>(c[1]));
-    const auto words23 = hn::Or(hn::And(c[2], low), hn::ShiftLeft<32>(c[3]));
-    // The buffer is the words' own array, seen in pairs.
-    hn::StoreInterleaved2(words01, words23, d, reinterpret_cast<uint64_t*>(out + 4 * j));
+  // Four states at a time, as a round waits for the one before it.
+  for (; j + 4 * kLanes <= count; j += 4 * kLanes) {
+    PhiloxState a(first, j), b(first, j + kLanes), e(first, j + 2 * kLanes),
+        f(first, j + 3 * kLanes);
+    PhiloxKey round_key = key;
+    for (int round = 0; round < 10; ++round) {
+      const auto key0 = hn::Set(d, uint64_t{round_key[0]}), key1 = hn::Set(d, uint64_t{round_key[1]});
+      a.round(key0, key1);
+      b.round(key0, key1);
+      e.round(key0, key1);
+      f.round(key0, key1);
+      round_key = {round_key[0] + kWeyl0, round_key[1] + kWeyl1};
+    }
+    a.store_words(out + 4 * j);
+    b.store_words(out + 4 * (j + kLanes));
+    e.store_words(out + 4 * (j + 2 * kLanes));
+    f.store_words(out + 4 * (j + 3 * kLanes));
   }
   first[0] += static_cast<uint32_t>(j);
   philox_words_scalar(first, key, count - j, out + 4 * j);

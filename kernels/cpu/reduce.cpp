@@ -2,6 +2,8 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/reduce.cpp"
 #include <hwy/foreach_target.h>
 //
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <cmath>
 #include <mutex>
@@ -95,7 +97,12 @@ void add_whole_blocks(const T* x, int64_t blocks, FixedSum& sum) {
   for (; b + 4 <= blocks; b += 4) {
     LaneSums sums[4];
     for (int64_t i = 0; i < kNormBlock; i += kSumLanes) {
-      for (int64_t k = 0; k < 4; ++k) sums[k].add(x + (b + k) * kNormBlock + i);
+      for (int64_t k = 0; k < 4; ++k) {
+        const T* from = x + (b + k) * kNormBlock + i;
+        // The hardware's prefetching starts anew at every page, which a block of f32 is.
+        hwy::Prefetch(from + 4 * kNormBlock);
+        sums[k].add(from);
+      }
     }
     for (const LaneSums& block : sums) sum.add(block.total());
   }
