@@ -174,6 +174,13 @@ void cpu::axpby(const Exec& exec, const AxpbyArgs& a) {
 void cpu::mul(const Exec& exec, const MulArgs& a) {
   check_operand("mul", "y", a.y, a.y);
   check_operand("mul", "a", a.a, a.y);
+  if (a.b.defined() && a.b.numel() == 1) {  // one factor for all
+    float factor = 0;
+    check_dtype("mul", "b", a.b, kComputeDTypes);
+    dispatch_float(a.b.dtype, [&]<typename T>() { factor = to_f32(*a.b.as<T>()); });
+    cpu::axpby(exec, {.a = a.a, .y = a.y, .alpha = factor});
+    return;
+  }
   check_operand("mul", "b", a.b, a.y);
   HWY_DYNAMIC_DISPATCH(mul_target)(exec, a);
 }
