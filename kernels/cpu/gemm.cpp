@@ -1,0 +1,206 @@
+#include "kernels/cpu/gemm.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "kernels/cpu/gemm_blocks.h"
+#include "kernels/cpu/gemm_epilogue.h"
+#include "kernels/cpu/gemm_problem.h"
+#include "kernels/cpu/onednn_matmul.h"
+#include "kernels/cpu/parallel.h"
+
+namespace shale::kernels::cpu {
+namespace {
+
+constexpr int64_t kWidenedK = 1024;            // of a step whose operands are widened to f32
+constexpr int64_t kSerialWork = int64_t{2} << 20;  // multiply-adds that do not repay waking threads
+
+// Part of a block's product: columns [k, k + size) of a with these rows of b.
+struct Step {
+  int64_t k = 0, size = 0;
+  std::shared_ptr<const OnednnMatmul> matmul;
+};
+
+// How one call is carried out: the same for any number of threads.
+struct Plan {
+  GemmBlocks blocks;
+  bool widen = false;   // oneDNN cannot multiply the inputs' dtype: copy them to f32 in steps of k
+  bool direct = false;  // oneDNN writes c; else an f32 block, from which the epilogue makes c
+  int64_t pad = 0;      // elements between rows of that block
+  std::array<std::vector<Step>, GemmBlocks::kEdges> steps;  // by Block::edge
+  // Bytes of one thread's scratch, in this order.
+  size_t library_bytes = 0, product_bytes = 0, a_bytes = 0, b_bytes = 0;
+
+  size_t thread_bytes() const { return library_bytes + product_bytes + a_bytes + b_bytes; }
+};
+
+struct Scratch {
+  char* library = nullptr;
+  float* product = nullptr;
+  float* a = nullptr;
+  float* b = nullptr;
+};
+
+size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+std::vector<Step> make_steps(const GemmProblem& p, const Plan& plan, int64_t rows, int64_t cols) {
+  OnednnMatmul::Spec spec{.m = rows,
+                          .n = cols,
+                          .a_transposed = p.a.transposed,
+                          .b_transposed = p.b.transposed,
+                          .in = plan.widen ? DType::kF32 : p.a.dtype,
+                          .out = plan.direct ? p.c.dtype : DType::kF32,
+                          .accumulate = plan.direct && p.accumulate};
+  const int64_t step = plan.widen ? kWidenedK : p.k;
+  std::vector<Step> steps;
+  for (int64_t k = 0; k < p.k; k += step) {
+    spec.k = std::min(step, p.k - k);
+    spec.lda = !plan.widen ? p.a.ld : p.a.transposed ? rows : spec.k;
+    spec.ldb = !plan.widen ? p.b.ld : p.b.transposed ? spec.k : cols;
+    spec.ldc = plan.direct ? p.c.ld : cols + plan.pad;
+    steps.push_back({k, spec.k, OnednnMatmul::get(spec)});
+    spec.accumulate = true;
+  }
+  return steps;
+}
+
+GemmKind kind_of(const GemmProblem& p, bool direct) {
+  if (!p.b.transposed) return p.b.dtype == DType::kF32 ? GemmKind::kWide : GemmKind::kInterleave;
+  if (!direct) return GemmKind::kDenseBlock;
+  return p.c.ld == p.n ? GemmKind::kDenseRows : GemmKind::kStrided;
+}
+
+Plan make_plan(const GemmProblem& p) {
+  Plan plan;
+  plan.widen = p.a.dtype == DType::kF16 ||
+               (p.a.dtype == DType::kBF16 && !OnednnMatmul::supports_bf16());
+  plan.direct = !plan.widen && p.k > 0 && p.epilogue == Epilogue::kNone &&
+                p.bias.data == nullptr && p.residual.data == nullptr;
+  plan.blocks = gemm_blocks(p.m, p.n, p.k, kind_of(p, plan.direct));
+  // oneDNN 2.6 takes its matrix-vector kernel for a strided c only.
+  plan.pad = p.m <= (p.b.dtype == DType::kF32 ? 8 : 1) ? 16 : 0;
+
+  const GemmBlocks& g = plan.blocks;
+  for (const int64_t i : {int64_t{0}, g.row_blocks - 1}) {
+    for (const int64_t j : {int64_t{0}, g.col_blocks - 1}) {
+      const auto block = g.at(i, j);
+      auto& steps = plan.steps[size_t(block.edge)];
+      if (steps.empty()) steps = make_steps(p, plan, block.rows, block.cols);
+      for (const Step& step : steps) {
+        plan.library_bytes = std::max(plan.library_bytes, aligned(step.matmul->scratch_bytes()));
+      }
+    }
+  }
+  const size_t k = size_t(std::min(p.k, kWidenedK));
+  if (!plan.direct) {
+    plan.product_bytes = aligned(size_t(g.rows) * size_t(g.cols + plan.pad) * sizeof(float));
+  }
+  if (plan.widen) plan.a_bytes = aligned(size_t(g.rows) * k * sizeof(float));
+  if (plan.widen) plan.b_bytes = aligned(size_t(g.cols) * k * sizeof(float));
+  return plan;
+}
+
+// Copies the block of `from` at (row, col) to dense f32, in from's own order.
+void widen(Matrix from, int64_t row, int64_t col, int64_t rows, int64_t cols, float* to) {
+  from.data = from.at(row, col);
+  widen_lines(from, from.transposed ? cols : rows, from.transposed ? rows : cols, to);
+}
+
+void run_product(const GemmProblem& p, const Plan& plan, const GemmBlocks::Block& block,
+                 const Scratch& scratch) {
+  const auto& steps = plan.steps[size_t(block.edge)];
+  void* product = plan.direct ? p.c.at(block.row, block.col) : scratch.product;
+  if (steps.empty()) {  // k is 0
+    std::fill_n(scratch.product, block.rows * (block.cols + plan.pad), 0.f);
+  }
+  for (const Step& step : steps) {
+    const void* a = scratch.a;
+    const void* b = scratch.b;
+    if (plan.widen) {
+      widen(p.a, block.row, step.k, block.rows, step.size, scratch.a);
+      widen(p.b, step.k, block.col, step.size, block.cols, scratch.b);
+    } else {
+      a = p.a.at(block.row, step.k);
+      b = p.b.at(step.k, block.col);
+    }
+    step.matmul->run(a, b, product, scratch.library);
+  }
+}
+
+void run_epilogue(const GemmProblem& p, const Plan& plan, const GemmBlocks::Block& block,
+                  const Scratch& scratch, float* column_sums) {
+  const auto sub = [](Matrix m, int64_t row, int64_t col) {
+    if (m.data != nullptr) m.data = m.at(row, col);
+    return m;
+  };
+  gemm_epilogue(p.a.dtype,
+                {.rows = block.rows,
+                 .cols = block.cols,
+                 .product = scratch.product,
+                 .product_ld = block.cols + plan.pad,
+                 .bias = sub(p.bias, 0, block.col),
+                 .aux = sub(p.aux, block.row, block.col),
+                 // Where oneDNN does not write c, c += a·b is a residual that is c itself.
+                 .residual = sub(p.accumulate ? p.c : p.residual, block.row, block.col),
+                 .c = sub(p.c, block.row, block.col),
+                 .epilogue = p.epilogue,
+                 .column_sums = column_sums});
+}
+
+// Adds the row blocks' column sums [row_blocks, n] in order.
+void finish_bias_grad(const GemmProblem& p, const float* column_sums, int64_t row_blocks) {
+  for (int64_t j = 0; j < p.n; ++j) {
+    float sum = 0;
+    for (int64_t i = 0; i < row_blocks; ++i) sum += column_sums[i * p.n + j];
+    p.bias_grad[j] = p.accumulate_bias_grad ? p.bias_grad[j] + sum : sum;
+  }
+}
+
+}  // namespace
+
+void gemm(const Exec& exec, const GemmArgs& args) {
+  const GemmProblem p = gemm_problem(args);
+  const bool nothing_to_add = p.k == 0 && p.accumulate;
+  if (p.m == 0 || p.n == 0 || nothing_to_add) {
+    if (p.bias_grad != nullptr) finish_bias_grad(p, nullptr, 0);
+    return;
+  }
+  const Plan plan = make_plan(p);
+  const int64_t blocks = plan.blocks.count();
+  // With few rows the work is to read b.
+  const bool serial = std::max<int64_t>(p.m, 8) * p.n * p.k < kSerialWork;
+  Exec team = exec;
+  team.threads = serial ? 1 : static_cast<int>(std::min<int64_t>(std::max(exec.threads, 1), blocks));
+
+  const int64_t sums = p.bias_grad == nullptr ? 0 : plan.blocks.row_blocks * p.n;
+  const size_t sums_bytes = aligned(size_t(sums) * sizeof(float));
+  const size_t bytes = sums_bytes + size_t(team.threads) * plan.thread_bytes();
+  char* const memory = bytes == 0 ? nullptr : static_cast<char*>(exec.workspace->reserve(bytes));
+  float* const column_sums = reinterpret_cast<float*>(memory);
+
+  const auto run_block = [&](int64_t index, int64_t) {
+    const int thread = team.threads == 1 ? 0 : omp_get_thread_num();
+    char* next = memory + sums_bytes + size_t(thread) * plan.thread_bytes();
+    const auto take = [&next](size_t size) { return std::exchange(next, next + size); };
+    Scratch scratch;
+    scratch.library = take(plan.library_bytes);
+    scratch.product = reinterpret_cast<float*>(take(plan.product_bytes));
+    scratch.a = reinterpret_cast<float*>(take(plan.a_bytes));
+    scratch.b = reinterpret_cast<float*>(take(plan.b_bytes));
+
+    const auto block = plan.blocks.block(index);
+    run_product(p, plan, block, scratch);
+    if (plan.direct) return;
+    run_epilogue(p, plan, block, scratch,
+                 sums == 0 ? nullptr : column_sums + block.row_block * p.n + block.col);
+  };
+  parallel_for(team, blocks, 1, run_block, Schedule::kDynamic);
+  if (p.bias_grad != nullptr) finish_bias_grad(p, column_sums, plan.blocks.row_blocks);
+}
+
+}  // namespace shale::kernels::cpu

@@ -1,0 +1,94 @@
+#include "kernels/cpu/gemm_blocks.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace shale::kernels::cpu {
+namespace {
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+constexpr int64_t kRowStep = 8;   // rows and columns of oneDNN's AVX-512 register tile
+constexpr int64_t kColStep = 48;
+constexpr int64_t kMinRows = 64;
+constexpr int64_t kFewRows = 32;  // so few that reading b is the work
+constexpr double kCallWork = 150e3;  // of calling oneDNN, in multiply-adds
+
+// How large blocks may be, and what one pays to pack b, in rows of c: measured with oneDNN 2.6 and
+// AVX-512. Of its two kernels one needs a dense c, and packs a transposed b at little cost.
+struct Limits {
+  int64_t rows, cols;
+  double pack_rows;
+};
+
+Limits limits(int64_t m, int64_t n, int64_t k, GemmKind kind) {
+  if (m <= kFewRows) return {m, 4 * kColStep, 0};  // blocks enough for all threads to read at once
+  switch (kind) {
+    case GemmKind::kDenseBlock: return {256, 8 * kColStep, 4};  // stays in the second-level cache
+    case GemmKind::kDenseRows:
+      if (n <= 4096) return {1024, n, 8};
+      [[fallthrough]];
+    case GemmKind::kStrided: return {1024, 16 * kColStep, 12};
+    case GemmKind::kInterleave:
+      if (k <= 8192) return {1024, 16 * kColStep, 18};
+      return {1024, 8 * kColStep, 12};  // more columns would leave the cache
+    case GemmKind::kWide: break;
+  }
+  return {1024, 8 * kColStep, 2};
+}
+
+// Time per row of c with blocks of `rows` rows: packing, calls, and the wait for the last block
+// averaged over numbers of threads. Small numbers weigh more: a rank rarely has many.
+double cost(int64_t m, int64_t rows, int64_t col_blocks, double overhead_rows) {
+  const int64_t blocks = ceil_div(m, rows) * col_blocks;
+  double wait = 0;
+  for (const auto& [threads, weight] :
+       {std::pair{2, 1.0}, {4, 0.5}, {8, 0.125}, {16, 0.03125}}) {
+    wait += weight * double(ceil_div(blocks, threads) * threads) / double(blocks);
+  }
+  return wait * (1 + overhead_rows / double(rows));
+}
+
+// What is left of `size` may not be much smaller than the other blocks.
+int64_t even(int64_t size, int64_t limit, int64_t step) {
+  if (size <= limit) return size;
+  return round_up(ceil_div(size, ceil_div(size, limit)), step);
+}
+
+}  // namespace
+
+GemmBlocks::Block GemmBlocks::at(int64_t i, int64_t j) const {
+  return {.row = i * rows,
+          .col = j * cols,
+          .rows = std::min(rows, m - i * rows),
+          .cols = std::min(cols, n - j * cols),
+          .row_block = i,
+          .edge = (i == row_blocks - 1 ? 2 : 0) + (j == col_blocks - 1 ? 1 : 0)};
+}
+
+GemmBlocks::Block GemmBlocks::block(int64_t index) const {
+  if (n > m) return at(index % row_blocks, index / row_blocks);
+  return at(index / col_blocks, index % col_blocks);
+}
+
+GemmBlocks gemm_blocks(int64_t m, int64_t n, int64_t k, GemmKind kind) {
+  const Limits limit = limits(m, n, k, kind);
+  GemmBlocks g{.m = m, .n = n, .rows = m, .cols = even(n, limit.cols, kColStep)};
+  g.col_blocks = ceil_div(n, g.cols);
+
+  const double row_work = double(g.cols) * double(std::max<int64_t>(k, 1));
+  const double overhead_rows = limit.pack_rows + kCallWork / row_work;
+  double best = std::numeric_limits<double>::infinity();
+  const int64_t most = std::max<int64_t>(1, m / kMinRows);
+  for (int64_t count = std::min(ceil_div(m, limit.rows), most); count <= most; ++count) {
+    const int64_t rows = count == 1 ? m : round_up(ceil_div(m, count), kRowStep);
+    const double c = cost(m, rows, g.col_blocks, overhead_rows);
+    if (c < best) best = c, g.rows = rows;
+  }
+  g.row_blocks = ceil_div(m, g.rows);
+  return g;
+}
+
+}  // namespace shale::kernels::cpu
