@@ -2,7 +2,7 @@
 #include <cstdio>
 
 #include "comm/world.h"
-#include "models/train_config.h"
+#include "models/training_config.h"
 #include "models/trainer.h"
 #include "runtime/base/config.h"
 #include "runtime/base/log.h"

@@ -8,7 +8,7 @@
 #include "comm/process_group.h"
 #include "comm/world.h"
 #include "models/language_model.h"
-#include "models/train_config.h"
+#include "models/training_config.h"
 #include "runtime/data/batches.h"
 #include "runtime/io/metrics.h"
 #include "runtime/io/progress.h"

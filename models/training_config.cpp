@@ -1,4 +1,4 @@
-#include "models/train_config.h"
+#include "models/training_config.h"
 
 #include <algorithm>
 
