@@ -1,15 +1,14 @@
-# shale_add_layer(<name> FOLDERS ... [EXCLUDE regex] [PUBLIC ...] [PRIVATE ...] [HEADER_ONLY ...])
+# shale_add_layer(<name> FOLDERS ... [EXCLUDE ...] [PUBLIC ...] [PRIVATE ...] [HEADER_ONLY ...])
 #
-# Static library shale_<name>, exported as shale::<name>, of every .cpp directly in FOLDERS.
+# Static library shale_<name>, exported as shale::<name>, of every .cpp directly in FOLDERS,
+# less the files in EXCLUDE.
 # HEADER_ONLY names libraries that only our own sources include: whoever links the installed
 # archive needs nothing of them.
 function(shale_add_layer name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "EXCLUDE" "FOLDERS;PUBLIC;PRIVATE;HEADER_ONLY")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "FOLDERS;EXCLUDE;PUBLIC;PRIVATE;HEADER_ONLY")
   list(TRANSFORM arg_FOLDERS APPEND "/*.cpp")
   file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${arg_FOLDERS})
-  if(arg_EXCLUDE)
-    list(FILTER sources EXCLUDE REGEX ${arg_EXCLUDE})
-  endif()
+  list(REMOVE_ITEM sources ${arg_EXCLUDE})
 
   set(target shale_${name})
   add_library(${target} STATIC ${sources})
