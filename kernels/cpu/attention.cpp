@@ -35,8 +35,8 @@ void check_sizes(const char* op, const View& q, const View& k) {
   if (q.ndim() != 4) throw ShapeError(cat(op, ": q is ", q, ", want shape [B,Tq,H,D]"));
   if (k.ndim() != 4) throw ShapeError(cat(op, ": k is ", k, ", want shape [B,Tk,Hkv,D]"));
   if (q.size(3) < 1 || q.size(3) > attention::kMaxHeadSize) {
-    throw ShapeError(cat(op, ": q is ", q, ", want a last dimension from 1 to ",
-                         attention::kMaxHeadSize));
+    throw ShapeError(
+        cat(op, ": q is ", q, ", want a last dimension from 1 to ", attention::kMaxHeadSize));
   }
   const int64_t heads = q.size(2), kv_heads = k.size(2);
   if (kv_heads == 0 ? heads != 0 : heads % kv_heads != 0) {
@@ -99,7 +99,7 @@ void attention_bwd(const Exec& exec, const AttentionBwdArgs& a) {
   p.dq = head_view(kOp, "dq", a.dq, a.q.shape, p.dtype);
   p.dk = head_view(kOp, "dk", a.dk, a.k.shape, p.dtype);
   p.dv = head_view(kOp, "dv", a.dv, a.k.shape, p.dtype);
-  if (p.batch * p.kv_heads >= attention::kEnoughHeads) {
+  if (p.batch * p.kv_heads >= attention::kEnoughTasks) {
     run_tasks(kOp, exec, p, attention::bwd_heads(p));
   } else {
     run_tasks(kOp, exec, p, attention::bwd_keys(p));

@@ -2,10 +2,11 @@
 //   P = 2^(scores - lse), dS = P * (dO V^T - delta), delta = rowsum(dO * O)
 // scores in units of log2: q is packed times scale * log2(e).
 //
-// With enough heads, a task owns one kv head: for each query head of its group and each query block,
-// it goes over the key tiles once and adds to dK and dV of the whole head in scratch. With few heads,
-// one pass over (kv head, key tile) gives dK and dV, a second one over (head, query block) gives dQ,
-// for seven products instead of five. Both add in the same order: the bits are the same.
+// With enough heads, a task owns one kv head: for each query head of its group and each query
+// block, it goes over the key tiles once and adds to dK and dV of the whole head in scratch. With
+// few heads, one pass over (kv head, key tile) gives dK and dV, a second one over (head, query
+// block) gives dQ, for seven products instead of five. Both add in the same order: the bits are the
+// same.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_bwd.cpp"
@@ -17,50 +18,65 @@ HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::attention::HWY_NAMESPACE {
 namespace {
 
-struct BwdScratch {
-  float *q, *dout, *q_columns, *dout_columns, *k, *v, *dq;  // [kTile][ld] or [ld][kTile]
-  float *p, *ds;                                            // [key][query]
-  float *lse2, *delta;                                      // per query; lse in units of log2
-  float *dk, *dv;                                           // [keys][ld]
+struct Block {
+  int64_t number, row, rows;                        // queries [row, row + rows)
+  float *q, *dout, *q_columns, *dout_columns, *dq;  // [kTile][ld], or [ld][kTile]
+  float *lse2, *delta;                              // per query; lse in units of log2
+};
 
-  BwdScratch(float* begin, int64_t ld, int64_t keys) {
+struct BwdScratch {
+  Block blocks[kGroupBlocks];
+  float *k, *v;    // [kTile][ld]
+  float *p, *ds;   // [key][query]
+  float *dk, *dv;  // [keys][ld]
+
+  BwdScratch(float* begin, int64_t ld, int64_t count, int64_t keys) {
     Scratch s(begin);
-    for (float** tile : {&q, &dout, &q_columns, &dout_columns, &k, &v, &dq}) {
-      *tile = s.take(kTile * ld);
-    }
+    for (float** tile : {&k, &v}) *tile = s.take(kTile * ld);
     for (float** tile : {&p, &ds}) *tile = s.take(kTile * kTile);
-    for (float** per_query : {&lse2, &delta}) *per_query = s.take(kTile);
+    for (int64_t i = 0; i < count; ++i) {
+      Block& b = blocks[i];
+      for (float** tile : {&b.q, &b.dout, &b.q_columns, &b.dout_columns, &b.dq}) {
+        *tile = s.take(kTile * ld);
+      }
+      for (float** per_query : {&b.lse2, &b.delta}) *per_query = s.take(kTile);
+    }
     for (float** sums : {&dk, &dv}) *sums = s.take(keys * ld);
   }
-  static int64_t floats(int64_t ld, int64_t keys) {
-    return 7 * kTile * ld + 2 * kTile * kTile + 2 * kTile + 2 * keys * ld;
+  static int64_t floats(int64_t ld, int64_t count, int64_t keys) {
+    return 2 * kTile * ld + 2 * kTile * kTile + count * (5 * kTile * ld + 2 * kTile) +
+           2 * keys * ld;
   }
 };
 
 // What backward needs of a query block.
 template <typename T>
-void load_queries(const Problem& p, int64_t b, int64_t h, int64_t row, int64_t count,
-                  const BwdScratch& s) {
+void load_block(const Problem& p, int64_t b, int64_t h, int64_t number, Block& block) {
   const F32Tag d;
   const int64_t ld = p.ld();
+  block.number = number;
+  block.row = number * kTile;
+  block.rows = std::min(kTile, p.queries - block.row);
   // dq is free as yet: it holds out.
-  pack_rows<T>(p.out, b, row, h, count, p.head_size, s.dq, ld);
-  pack_rows<T>(p.dout, b, row, h, count, p.head_size, s.dout, ld);
-  pack_rows<T>(p.q, b, row, h, count, p.head_size, s.q, ld);
-  pack_transposed(s.q, ld, count, p.head_size, static_cast<float>(p.scale * kLog2E), s.q_columns);
-  pack_transposed(s.dout, ld, count, p.head_size, 1.f, s.dout_columns);
-  for (int64_t i = 0; i < count; ++i) {
+  pack_rows<T>(p.out, b, block.row, h, block.rows, p.head_size, block.dq, ld);
+  pack_rows<T>(p.dout, b, block.row, h, block.rows, p.head_size, block.dout, ld);
+  pack_rows<T>(p.q, b, block.row, h, block.rows, p.head_size, block.q, ld);
+  const auto scale = static_cast<float>(p.scale * kLog2E);
+  pack_transposed(block.q, ld, block.rows, p.head_size, scale, block.q_columns);
+  pack_transposed(block.dout, ld, block.rows, p.head_size, 1.f, block.dout_columns);
+  for (int64_t i = 0; i < block.rows; ++i) {
     auto sum = hn::Zero(d);
-    for (int64_t c = 0; c < p.head_size; c += kF32Lanes) {
-      sum = hn::MulAdd(hn::Load(d, s.dout + i * ld + c), hn::Load(d, s.dq + i * ld + c), sum);
+    for (int64_t c = i * ld; c < i * ld + p.head_size; c += kF32Lanes) {
+      sum = hn::MulAdd(hn::Load(d, block.dout + c), hn::Load(d, block.dq + c), sum);
     }
-    s.delta[i] = simd::sum_lanes(d, sum);
-    const float lse = p.lse_at(b, h, row + i);
+    block.delta[i] = simd::sum_lanes(d, sum);
+    const float lse = p.lse_at(b, h, block.row + i);
     // A query that saw no key: 2^(score - inf) is 0, whatever the score.
-    s.lse2[i] = lse == kNegInf ? -kNegInf : lse * static_cast<float>(kLog2E);
+    block.lse2[i] = lse == kNegInf ? -kNegInf : lse * static_cast<float>(kLog2E);
   }
-  for (int64_t i = count; i < kTile; ++i) s.delta[i] = s.lse2[i] = 0.f;  // lanes that pad
-  zero(s.dq, count * ld);
+  for (int64_t i = block.rows; i < kTile; ++i)
+    block.delta[i] = block.lse2[i] = 0.f;  // lanes that pad
+  zero(block.dq, block.rows * ld);
 }
 
 template <typename T>
@@ -71,11 +87,11 @@ void load_keys(const Problem& p, int64_t b, int64_t kv_head, int64_t key, int64_
 }
 
 // Queries of vector v: scores become P, and dO V^T becomes dS; 0 where masked.
-void softmax_grad_vec(const TileShape& t, int64_t v, const BwdScratch& s) {
+void softmax_grad_vec(const TileShape& t, int64_t v, const Block& block, const BwdScratch& s) {
   const F32Tag d;
   const int64_t column = v * kF32Lanes, unmasked = keys_of_all(t, v), end = keys_of_some(t, v);
   float *p = s.p + column, *ds = s.ds + column;
-  const auto lse2 = hn::Load(d, s.lse2 + column), delta = hn::Load(d, s.delta + column);
+  const auto lse2 = hn::Load(d, block.lse2 + column), delta = hn::Load(d, block.delta + column);
   for (int64_t k = 0; k < unmasked; ++k, p += kTile, ds += kTile) {
     const auto prob = exp2_nonpositive(hn::Sub(hn::Load(d, p), lse2));
     hn::Store(prob, d, p);
@@ -93,13 +109,13 @@ void softmax_grad_vec(const TileShape& t, int64_t v, const BwdScratch& s) {
   }
 }
 
-void softmax_grad(const TileShape& t, const BwdScratch& s) {
-  scores_product(t, s.k, s.q_columns, s.p);
-  scores_product(t, s.v, s.dout_columns, s.ds);
-  for (int64_t v = 0; v < t.query_vecs(); ++v) softmax_grad_vec(t, v, s);
+void softmax_grad(const TileShape& t, const Block& block, const BwdScratch& s) {
+  scores_product(t, s.k, block.q_columns, s.p);
+  scores_product(t, s.v, block.dout_columns, s.ds);
+  for (int64_t v = 0; v < t.query_vecs(); ++v) softmax_grad_vec(t, v, block, s);
 }
 
-// dK and dV of rows [key, key + count), from `first` on in scratch.
+// dK and dV of keys [key, key + count): the first rows of the sums in scratch.
 template <typename T>
 void write_keys(const Problem& p, int64_t b, int64_t kv_head, int64_t key, int64_t count,
                 const BwdScratch& s) {
@@ -108,31 +124,43 @@ void write_keys(const Problem& p, int64_t b, int64_t kv_head, int64_t key, int64
 }
 
 template <typename T>
-void write_queries(const Problem& p, int64_t b, int64_t h, int64_t row, int64_t count,
-                   const BwdScratch& s) {
-  unpack_rows<T>(s.dq, p.ld(), nullptr, p.scale, p.dq, b, row, h, count, p.head_size);
+void write_block(const Problem& p, int64_t b, int64_t h, const Block& block) {
+  unpack_rows<T>(block.dq, p.ld(), nullptr, p.scale, p.dq, b, block.row, h, block.rows,
+                 p.head_size);
+}
+
+// `count` query blocks from number `first` on, against all keys that they see.
+template <typename T>
+void run_group(const Problem& p, int64_t b, int64_t h, int64_t first, int64_t count,
+               BwdScratch& s) {
+  const int64_t ld = p.ld(), kv_head = h / p.group();
+  for (int64_t i = 0; i < count; ++i) load_block<T>(p, b, h, first + i, s.blocks[i]);
+  const Block& last = s.blocks[count - 1];
+  const int64_t seen = p.keys_seen(last.row + last.rows);
+  for (int64_t tile = 0; tile * kTile < seen; ++tile) {
+    load_keys<T>(p, b, kv_head, tile * kTile, std::min(kTile, seen - tile * kTile), s);
+    for (int64_t i = 0; i < count; ++i) {
+      const Block& block = s.blocks[i];
+      const TileShape t = tile_shape(p, block.number, tile);
+      if (t.keys <= 0) continue;
+      softmax_grad(t, block, s);
+      key_product(t, s.p, block.dout, s.dv + tile * kTile * ld);
+      key_product(t, s.ds, block.q, s.dk + tile * kTile * ld);
+      query_product(t, s.ds, s.k, block.dq, nullptr);
+    }
+  }
+  for (int64_t i = 0; i < count; ++i) write_block<T>(p, b, h, s.blocks[i]);
 }
 
 template <typename T>
 void run_head(const Problem& p, int64_t task, float* scratch) {
   const int64_t b = task / p.kv_heads, kv_head = task % p.kv_heads, ld = p.ld();
-  const BwdScratch s(scratch, ld, p.keys);
+  BwdScratch s(scratch, ld, kGroupBlocks, p.keys);
   zero(s.dk, p.keys * ld);
   zero(s.dv, p.keys * ld);
   for (int64_t h = kv_head * p.group(); h < (kv_head + 1) * p.group(); ++h) {
-    for (int64_t block = 0; block < p.query_blocks(); ++block) {
-      const int64_t row = block * kTile, count = std::min(kTile, p.queries - row);
-      load_queries<T>(p, b, h, row, count, s);
-      const int64_t seen = p.keys_seen(row + count);
-      for (int64_t tile = 0; tile * kTile < seen; ++tile) {
-        const TileShape t = tile_shape(p, block, tile);
-        load_keys<T>(p, b, kv_head, tile * kTile, t.keys, s);
-        softmax_grad(t, s);
-        key_product(t, s.p, s.dout, s.dv + tile * kTile * ld);
-        key_product(t, s.ds, s.q, s.dk + tile * kTile * ld);
-        query_product(t, s.ds, s.k, s.dq, nullptr);
-      }
-      write_queries<T>(p, b, h, row, count, s);
+    for (int64_t first = 0; first < p.query_blocks(); first += kGroupBlocks) {
+      run_group<T>(p, b, h, first, std::min(kGroupBlocks, p.query_blocks() - first), s);
     }
   }
   write_keys<T>(p, b, kv_head, 0, p.keys, s);
@@ -143,19 +171,19 @@ void run_keys(const Problem& p, int64_t task, float* scratch) {
   const int64_t tile = task % p.key_tiles(), pair = task / p.key_tiles(), ld = p.ld();
   const int64_t b = pair / p.kv_heads, kv_head = pair % p.kv_heads;
   const int64_t key = tile * kTile, keys = std::min(kTile, p.keys - key);
-  const BwdScratch s(scratch, ld, kTile);
+  BwdScratch s(scratch, ld, 1, kTile);
+  Block& block = s.blocks[0];
   zero(s.dk, keys * ld);
   zero(s.dv, keys * ld);
   load_keys<T>(p, b, kv_head, key, keys, s);
   for (int64_t h = kv_head * p.group(); h < (kv_head + 1) * p.group(); ++h) {
-    for (int64_t block = 0; block < p.query_blocks(); ++block) {
-      const int64_t row = block * kTile, count = std::min(kTile, p.queries - row);
-      if (p.keys_seen(row + count) <= key) continue;
-      load_queries<T>(p, b, h, row, count, s);
-      const TileShape t = tile_shape(p, block, tile);
-      softmax_grad(t, s);
-      key_product(t, s.p, s.dout, s.dv);
-      key_product(t, s.ds, s.q, s.dk);
+    for (int64_t number = 0; number < p.query_blocks(); ++number) {
+      const TileShape t = tile_shape(p, number, tile);
+      if (t.keys <= 0) continue;
+      load_block<T>(p, b, h, number, block);
+      softmax_grad(t, block, s);
+      key_product(t, s.p, block.dout, s.dv);
+      key_product(t, s.ds, block.q, s.dk);
     }
   }
   write_keys<T>(p, b, kv_head, key, keys, s);
@@ -163,36 +191,36 @@ void run_keys(const Problem& p, int64_t task, float* scratch) {
 
 template <typename T>
 void run_queries(const Problem& p, int64_t task, float* scratch) {
-  const int64_t block = task % p.query_blocks(), pair = task / p.query_blocks();
+  const int64_t number = task % p.query_blocks(), pair = task / p.query_blocks();
   const int64_t b = pair / p.heads, h = pair % p.heads, kv_head = h / p.group();
-  const int64_t row = block * kTile, count = std::min(kTile, p.queries - row);
-  const BwdScratch s(scratch, p.ld(), 0);
-  load_queries<T>(p, b, h, row, count, s);
-  const int64_t seen = p.keys_seen(row + count);
+  BwdScratch s(scratch, p.ld(), 1, 0);
+  Block& block = s.blocks[0];
+  load_block<T>(p, b, h, number, block);
+  const int64_t seen = p.keys_seen(block.row + block.rows);
   for (int64_t tile = 0; tile * kTile < seen; ++tile) {
-    const TileShape t = tile_shape(p, block, tile);
+    const TileShape t = tile_shape(p, number, tile);
     load_keys<T>(p, b, kv_head, tile * kTile, t.keys, s);
-    softmax_grad(t, s);
-    query_product(t, s.ds, s.k, s.dq, nullptr);
+    softmax_grad(t, block, s);
+    query_product(t, s.ds, s.k, block.dq, nullptr);
   }
-  write_queries<T>(p, b, h, row, count, s);
+  write_block<T>(p, b, h, block);
 }
 
 }  // namespace
 
 TaskKind bwd_heads_kind(const Problem& p) {
   return {pick_dtype(p.dtype, run_head<float>, run_head<bf16>, run_head<f16>), p.batch * p.kv_heads,
-          BwdScratch::floats(p.ld(), p.keys)};
+          BwdScratch::floats(p.ld(), kGroupBlocks, p.keys)};
 }
 
 TaskKind bwd_keys_kind(const Problem& p) {
   return {pick_dtype(p.dtype, run_keys<float>, run_keys<bf16>, run_keys<f16>),
-          p.batch * p.kv_heads * p.key_tiles(), BwdScratch::floats(p.ld(), kTile)};
+          p.batch * p.kv_heads * p.key_tiles(), BwdScratch::floats(p.ld(), 1, kTile)};
 }
 
 TaskKind bwd_queries_kind(const Problem& p) {
   return {pick_dtype(p.dtype, run_queries<float>, run_queries<bf16>, run_queries<f16>),
-          p.batch * p.heads * p.query_blocks(), BwdScratch::floats(p.ld(), 0)};
+          p.batch * p.heads * p.query_blocks(), BwdScratch::floats(p.ld(), 1, 0)};
 }
 
 }  // namespace shale::kernels::attention::HWY_NAMESPACE
@@ -205,9 +233,15 @@ HWY_EXPORT(bwd_heads_kind);
 HWY_EXPORT(bwd_keys_kind);
 HWY_EXPORT(bwd_queries_kind);
 
-TaskKind bwd_heads(const Problem& p) { return HWY_DYNAMIC_DISPATCH(bwd_heads_kind)(p); }
-TaskKind bwd_keys(const Problem& p) { return HWY_DYNAMIC_DISPATCH(bwd_keys_kind)(p); }
-TaskKind bwd_queries(const Problem& p) { return HWY_DYNAMIC_DISPATCH(bwd_queries_kind)(p); }
+TaskKind bwd_heads(const Problem& p) {
+  return HWY_DYNAMIC_DISPATCH(bwd_heads_kind)(p);
+}
+TaskKind bwd_keys(const Problem& p) {
+  return HWY_DYNAMIC_DISPATCH(bwd_keys_kind)(p);
+}
+TaskKind bwd_queries(const Problem& p) {
+  return HWY_DYNAMIC_DISPATCH(bwd_queries_kind)(p);
+}
 
 }  // namespace shale::kernels::attention
 #endif

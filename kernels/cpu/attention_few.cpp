@@ -50,8 +50,7 @@ float softmax_row(int64_t keys, float* scores, float& maximum_so_far, float& sum
     hn::Store(p, d, scores + k);
     sum = hn::Add(sum, p);
   }
-  const float rescale =
-      hn::GetLane(exp2_nonpositive(hn::Sub(hn::Set(d, maximum_so_far), shift)));
+  const float rescale = hn::GetLane(exp2_nonpositive(hn::Sub(hn::Set(d, maximum_so_far), shift)));
   maximum_so_far = maximum;
   sum_so_far = sum_so_far * rescale + simd::sum_lanes(d, sum);
   return rescale;
@@ -92,10 +91,10 @@ void accumulate_row(const float* weights, int64_t keys, const T* v, int64_t stri
   }
 }
 
-// Query heads of one task. They share a kv head, so that its rows come from memory once; unless there
-// would be too few tasks to go round.
+// Query heads of one task. They share a kv head, so that its rows come from memory once; unless
+// there would be too few tasks to go round.
 int64_t few_heads(const Problem& p) {
-  return p.batch * p.kv_heads >= kEnoughHeads ? p.group() : 1;
+  return p.batch * p.kv_heads >= kEnoughTasks ? p.group() : 1;
 }
 
 // Row r is query r % queries of the task's head r / queries.
@@ -176,7 +175,9 @@ namespace shale::kernels::attention {
 
 HWY_EXPORT(fwd_few_kind);
 
-TaskKind fwd_few(const Problem& p) { return HWY_DYNAMIC_DISPATCH(fwd_few_kind)(p); }
+TaskKind fwd_few(const Problem& p) {
+  return HWY_DYNAMIC_DISPATCH(fwd_few_kind)(p);
+}
 
 }  // namespace shale::kernels::attention
 #endif

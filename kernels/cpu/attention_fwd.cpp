@@ -1,6 +1,6 @@
-// Forward. A task owns 64 queries of one head and goes over the key tiles they see, with an online
-// softmax (arXiv:2205.14135, algorithm 1). Scores are in units of log2: q is packed times
-// scale * log2(e).
+// Forward. A task owns a few blocks of queries of one head and goes over the key tiles they see,
+// with an online softmax (arXiv:2205.14135, algorithm 1). Scores are in units of log2: q is packed
+// times scale * log2(e).
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_fwd.cpp"
@@ -19,7 +19,8 @@ struct Softmax {
   float* rescale;  // what the new maximum makes of earlier sums
 };
 
-// Queries of vector v: updates the softmax and turns scores into 2^(score - maximum), 0 where masked.
+// Queries of vector v: updates the softmax and turns scores into 2^(score - maximum), 0 where
+// masked.
 void softmax_vec(const TileShape& t, int64_t v, float* scores, const Softmax& state) {
   const F32Tag d;
   const auto neg_inf = hn::Set(d, kNegInf);
@@ -64,57 +65,96 @@ void softmax_vec(const TileShape& t, int64_t v, float* scores, const Softmax& st
   hn::Store(hn::MulAdd(hn::Load(d, state.sum + column), rescale, total), d, state.sum + column);
 }
 
-struct BlockScratch {
-  float *rows, *q, *k, *v, *scores, *out;
+struct Block {
+  int64_t number, row, rows;  // queries [row, row + rows)
+  float *q, *out;             // [ld][kTile]; [kTile][ld]
   Softmax softmax;
-
-  BlockScratch(float* begin, int64_t ld) {
-    Scratch s(begin);
-    for (float** tile : {&q, &k, &v, &out}) *tile = s.take(kTile * ld);
-    scores = s.take(kTile * kTile);
-    for (float** per_query : {&softmax.maximum, &softmax.sum, &softmax.rescale}) {
-      *per_query = s.take(kTile);
-    }
-    rows = out;  // q before it is transposed
-  }
-  static int64_t floats(int64_t ld) { return 4 * kTile * ld + kTile * kTile + 3 * kTile; }
 };
 
+struct FwdScratch {
+  Block blocks[kGroupBlocks];
+  float *k, *v, *scores;
+
+  FwdScratch(float* begin, int64_t ld, int64_t count) {
+    Scratch s(begin);
+    for (float** tile : {&k, &v}) *tile = s.take(kTile * ld);
+    scores = s.take(kTile * kTile);
+    for (int64_t i = 0; i < count; ++i) {
+      Block& block = blocks[i];
+      for (float** tile : {&block.q, &block.out}) *tile = s.take(kTile * ld);
+      Softmax& softmax = block.softmax;
+      for (float** each : {&softmax.maximum, &softmax.sum, &softmax.rescale}) *each = s.take(kTile);
+    }
+  }
+  static int64_t floats(int64_t ld, int64_t count) {
+    return 2 * kTile * ld + kTile * kTile + count * (2 * kTile * ld + 3 * kTile);
+  }
+};
+
+int64_t blocks_per_task(const Problem& p) {
+  const int64_t groups = ceil_div(p.query_blocks(), kGroupBlocks);
+  return p.batch * p.heads * groups >= kEnoughTasks ? kGroupBlocks : 1;
+}
+
 template <typename T>
-void run_block(const Problem& p, int64_t task, float* scratch) {
+void load_block(const Problem& p, int64_t b, int64_t h, Block& block) {
   const F32Tag d;
-  const int64_t blocks = p.query_blocks();
-  // The last block sees most keys: it goes first, so that the end is even.
-  const int64_t block = blocks - 1 - task / (p.batch * p.heads);
-  const int64_t b = task % (p.batch * p.heads) / p.heads, h = task % p.heads;
-  const int64_t row = block * kTile, count = std::min(kTile, p.queries - row), ld = p.ld();
-  const BlockScratch s(scratch, ld);
-
+  const int64_t ld = p.ld();
+  block.row = block.number * kTile;
+  block.rows = std::min(kTile, p.queries - block.row);
   for (int64_t i = 0; i < kTile; i += kF32Lanes) {
-    hn::Store(hn::Set(d, kNegInf), d, s.softmax.maximum + i);
-    hn::Store(hn::Zero(d), d, s.softmax.sum + i);
+    hn::Store(hn::Set(d, kNegInf), d, block.softmax.maximum + i);
+    hn::Store(hn::Zero(d), d, block.softmax.sum + i);
   }
-  pack_rows<T>(p.q, b, row, h, count, p.head_size, s.rows, ld);
-  pack_transposed(s.rows, ld, count, p.head_size, static_cast<float>(p.scale * kLog2E), s.q);
-  zero(s.out, count * ld);
+  // `out` is free as yet: it holds q before it is transposed.
+  pack_rows<T>(p.q, b, block.row, h, block.rows, p.head_size, block.out, ld);
+  const auto scale = static_cast<float>(p.scale * kLog2E);
+  pack_transposed(block.out, ld, block.rows, p.head_size, scale, block.q);
+  zero(block.out, block.rows * ld);
+}
 
-  const int64_t kv_head = h / p.group(), seen = p.keys_seen(row + count);
-  for (int64_t tile = 0; tile * kTile < seen; ++tile) {
-    const TileShape t = tile_shape(p, block, tile);
-    pack_rows<T>(p.k, b, tile * kTile, kv_head, t.keys, p.head_size, s.k, ld);
-    pack_rows<T>(p.v, b, tile * kTile, kv_head, t.keys, p.head_size, s.v, ld);
-    scores_product(t, s.k, s.q, s.scores);
-    for (int64_t v = 0; v < t.query_vecs(); ++v) softmax_vec(t, v, s.scores, s.softmax);
-    query_product(t, s.scores, s.v, s.out, s.softmax.rescale);
+template <typename T>
+void run_blocks(const Problem& p, int64_t task, float* scratch) {
+  const int64_t heads = p.batch * p.heads, per_task = blocks_per_task(p), ld = p.ld();
+  // The last blocks see most keys: they go first, so that the end is even.
+  const int64_t group = ceil_div(p.query_blocks(), per_task) - 1 - task / heads;
+  const int64_t b = task % heads / p.heads, h = task % p.heads, kv_head = h / p.group();
+  const int64_t first = group * per_task, count = std::min(per_task, p.query_blocks() - first);
+  FwdScratch s(scratch, ld, count);
+  for (int64_t i = 0; i < count; ++i) {
+    s.blocks[i].number = first + i;
+    load_block<T>(p, b, h, s.blocks[i]);
   }
-  write_rows<T>(p, b, h, row, count, s.out, s.softmax.maximum, s.softmax.sum, s.softmax.rescale);
+
+  const Block& last = s.blocks[count - 1];
+  const int64_t seen = p.keys_seen(last.row + last.rows);
+  for (int64_t tile = 0; tile * kTile < seen; ++tile) {
+    const int64_t key = tile * kTile, keys = std::min(kTile, seen - key);
+    pack_rows<T>(p.k, b, key, kv_head, keys, p.head_size, s.k, ld);
+    pack_rows<T>(p.v, b, key, kv_head, keys, p.head_size, s.v, ld);
+    for (int64_t i = 0; i < count; ++i) {
+      const Block& block = s.blocks[i];
+      const TileShape t = tile_shape(p, block.number, tile);
+      if (t.keys <= 0) continue;
+      scores_product(t, s.k, block.q, s.scores);
+      for (int64_t v = 0; v < t.query_vecs(); ++v) softmax_vec(t, v, s.scores, block.softmax);
+      query_product(t, s.scores, s.v, block.out, block.softmax.rescale);
+    }
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const Block& block = s.blocks[i];
+    write_rows<T>(p, b, h, block.row, block.rows, block.out, block.softmax.maximum,
+                  block.softmax.sum, block.softmax.rescale);
+  }
 }
 
 }  // namespace
 
 TaskKind fwd_blocks_kind(const Problem& p) {
-  return {pick_dtype(p.dtype, run_block<float>, run_block<bf16>, run_block<f16>),
-          p.batch * p.heads * p.query_blocks(), BlockScratch::floats(p.ld())};
+  const int64_t per_task = blocks_per_task(p);
+  return {pick_dtype(p.dtype, run_blocks<float>, run_blocks<bf16>, run_blocks<f16>),
+          p.batch * p.heads * ceil_div(p.query_blocks(), per_task),
+          FwdScratch::floats(p.ld(), per_task)};
 }
 
 }  // namespace shale::kernels::attention::HWY_NAMESPACE
@@ -125,7 +165,9 @@ namespace shale::kernels::attention {
 
 HWY_EXPORT(fwd_blocks_kind);
 
-TaskKind fwd_blocks(const Problem& p) { return HWY_DYNAMIC_DISPATCH(fwd_blocks_kind)(p); }
+TaskKind fwd_blocks(const Problem& p) {
+  return HWY_DYNAMIC_DISPATCH(fwd_blocks_kind)(p);
+}
 
 }  // namespace shale::kernels::attention
 #endif

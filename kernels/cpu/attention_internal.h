@@ -10,8 +10,8 @@
 namespace shale::kernels::attention {
 
 // Queries of a block and keys of a tile. A tile of scores is 64 × 64 f32, 16 KiB, and so are the
-// tiles of K, V, Q and the output at head size 64: two of them at a time stay in a 32 KiB L1, all of
-// them in L2.
+// tiles of K, V, Q and the output at head size 64: two of them at a time stay in a 32 KiB L1, all
+// of them in L2.
 inline constexpr int64_t kTile = 64;
 // f32 lanes of the widest vector; leading dimensions are rounded up to it on every machine, so that
 // the scratch layout does not depend on the instruction set.
@@ -19,11 +19,19 @@ inline constexpr int64_t kMaxLanes = 16;
 inline constexpr int64_t kMaxHeadSize = 256;
 // With so few queries, vectors run along the head instead of along queries.
 inline constexpr int64_t kFewQueries = 4;
-// With fewer (batch, kv head) pairs than this, backward is parallel over blocks, in two passes.
-inline constexpr int64_t kEnoughHeads = 8;
+// Query blocks that use a tile of K and V once it is packed. Reading its rows is slow, where a row
+// is a slice of a longer one: each is on another page, and they share few sets of the cache.
+inline constexpr int64_t kGroupBlocks = 4;
+// With fewer tasks than this, smaller ones are made, at the price of more packing (forward) or of
+// two more products (backward). Bits are the same.
+inline constexpr int64_t kEnoughTasks = 8;
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+constexpr int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+constexpr int64_t round_up(int64_t a, int64_t b) {
+  return ceil_div(a, b) * b;
+}
 
 // A [B, T, heads, D] view with stride 1 along D; other strides in elements.
 struct HeadView {
@@ -74,10 +82,10 @@ constexpr TaskFn pick_dtype(DType dtype, TaskFn f32, TaskFn bf16, TaskFn f16) {
   return dtype == DType::kF32 ? f32 : dtype == DType::kBF16 ? bf16 : f16;
 }
 
-TaskKind fwd_blocks(const Problem& p);  // a task is a (batch, head, query block)
-TaskKind fwd_few(const Problem& p);     // few queries; a task is a (batch, kv head)
-TaskKind bwd_heads(const Problem& p);   // a task is a (batch, kv head): all gradients
-TaskKind bwd_keys(const Problem& p);    // a task is a (batch, kv head, key tile): dk and dv
+TaskKind fwd_blocks(const Problem& p);   // a task is a (batch, head, group of query blocks)
+TaskKind fwd_few(const Problem& p);      // few queries; a task is a (batch, kv head)
+TaskKind bwd_heads(const Problem& p);    // a task is a (batch, kv head): all gradients
+TaskKind bwd_keys(const Problem& p);     // a task is a (batch, kv head, key tile): dk and dv
 TaskKind bwd_queries(const Problem& p);  // a task is a (batch, head, query block): dq
 
 }  // namespace shale::kernels::attention

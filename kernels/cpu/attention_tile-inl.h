@@ -97,8 +97,8 @@ void unpack_rows(const float* HWY_RESTRICT from, int64_t ld, const float* factor
   }
 }
 
-// The end of forward for `count` queries: out = sums / softmax sum; lse = ln of the softmax sum with
-// the maximum, in units of log2, put back. `factors` is scratch.
+// The end of forward for `count` queries: out = sums / softmax sum; lse = ln of the softmax sum
+// with the maximum, in units of log2, put back. `factors` is scratch.
 template <typename T>
 void write_rows(const Problem& p, int64_t batch, int64_t head, int64_t row, int64_t count,
                 const float* sums, const float* maximum, const float* sum, float* factors) {
@@ -116,8 +116,8 @@ inline void zero(float* to, int64_t count) {
   for (int64_t i = 0; i < count; i += kF32Lanes) hn::Store(hn::Zero(d), d, to + i);
 }
 
-// to[c][r] = from[r][c] * factor for r < rows, c < cols; to has kTile columns. Rows from `rows` to a
-// whole vector count as zeros. Writes up to 3 rows beyond `cols`.
+// to[c][r] = from[r][c] * factor for r < rows, c < cols; to has kTile columns. Rows from `rows` to
+// a whole vector count as zeros. Writes up to 3 rows beyond `cols`.
 inline void pack_transposed(const float* HWY_RESTRICT from, int64_t ld, int64_t rows, int64_t cols,
                             float factor, float* HWY_RESTRICT to) {
   const hn::CappedTag<float, 4> d;
@@ -144,8 +144,9 @@ inline void pack_transposed(const float* HWY_RESTRICT from, int64_t ld, int64_t 
 
 // ---- Products in registers ----
 
-// c (+)= a b; an element of c is one chain of FMAs in the order of `depth`, however rows and columns
-// are cut into micro-tiles: this is why the bits of a gradient do not depend on the parallel scheme.
+// c (+)= a b; an element of c is one chain of FMAs in the order of `depth`, however rows and
+// columns are cut into micro-tiles: this is why the bits of a gradient do not depend on the
+// parallel scheme.
 struct Product {
   const float* a;  // [rows][lda], or [depth][lda] if transposed
   int64_t lda;
@@ -161,19 +162,35 @@ struct Product {
 template <int kRows, int kVecs, bool kTransposed>
 void micro_product(const Product& p) {
   const F32Tag d;
+  // Copies, because stores to c might change what p refers to, as far as the compiler knows.
+  const float* HWY_RESTRICT a = p.a;
+  const float* HWY_RESTRICT b = p.b;
+  float* HWY_RESTRICT c = p.c;
+  const int64_t ldb = p.ldb, ldc = p.ldc, depth = p.depth;
+  const int64_t row_step = kTransposed ? 1 : p.lda, depth_step = kTransposed ? p.lda : 1;
+
   F32Vec acc[kRows][kVecs];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVecs; ++v) {
-      acc[r][v] = p.accumulate ? hn::Load(d, p.c + r * p.ldc + v * kF32Lanes) : hn::Zero(d);
-      if (p.row_scale != nullptr) acc[r][v] = hn::Mul(acc[r][v], hn::Set(d, p.row_scale[r]));
+    for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::Zero(d);
+  }
+  if (p.accumulate) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::Load(d, c + r * ldc + v * kF32Lanes);
+    }
+    if (p.row_scale != nullptr) {
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const auto scale = hn::Set(d, p.row_scale[r]);
+#pragma GCC unroll 8
+        for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::Mul(acc[r][v], scale);
+      }
     }
   }
-  const float* HWY_RESTRICT a = p.a;
-  const float* HWY_RESTRICT b = p.b;
-  const int64_t row_step = kTransposed ? 1 : p.lda, depth_step = kTransposed ? p.lda : 1;
-  for (int64_t k = 0; k < p.depth; ++k, a += depth_step, b += p.ldb) {
+  for (int64_t k = 0; k < depth; ++k, a += depth_step, b += ldb) {
     F32Vec row[kVecs];
 #pragma GCC unroll 8
     for (int v = 0; v < kVecs; ++v) row[v] = hn::Load(d, b + v * kF32Lanes);
@@ -187,19 +204,25 @@ void micro_product(const Product& p) {
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVecs; ++v) hn::Store(acc[r][v], d, p.c + r * p.ldc + v * kF32Lanes);
+    for (int v = 0; v < kVecs; ++v) hn::Store(acc[r][v], d, c + r * ldc + v * kF32Lanes);
   }
 }
 
 template <int kVecs, bool kTransposed>
 HWY_INLINE void product_rows(const Product& p, int64_t rows) {
   switch (rows) {
-    case 6: return micro_product<6, kVecs, kTransposed>(p);
-    case 5: return micro_product<5, kVecs, kTransposed>(p);
-    case 4: return micro_product<4, kVecs, kTransposed>(p);
-    case 3: return micro_product<3, kVecs, kTransposed>(p);
-    case 2: return micro_product<2, kVecs, kTransposed>(p);
-    default: return micro_product<1, kVecs, kTransposed>(p);
+    case 6:
+      return micro_product<6, kVecs, kTransposed>(p);
+    case 5:
+      return micro_product<5, kVecs, kTransposed>(p);
+    case 4:
+      return micro_product<4, kVecs, kTransposed>(p);
+    case 3:
+      return micro_product<3, kVecs, kTransposed>(p);
+    case 2:
+      return micro_product<2, kVecs, kTransposed>(p);
+    default:
+      return micro_product<1, kVecs, kTransposed>(p);
   }
 }
 
@@ -214,7 +237,8 @@ HWY_INLINE void product(const Product& p, int64_t rows, int64_t vecs) {
   product_rows<1, kTransposed>(p, rows);
 }
 
-// Vectors of the panel that starts at `begin`: `end` splits into as few and as even ones as possible.
+// Vectors of the panel that starts at `begin`: `end` splits into as few and as even ones as
+// possible.
 inline int64_t panel_vecs(int64_t begin, int64_t end) {
   const int64_t left = end - begin;
   return ceil_div(left, ceil_div(left, kMicroVecs));
@@ -232,7 +256,9 @@ struct TileShape {
   int64_t query_vecs() const { return ceil_div(queries, kF32Lanes); }
   int64_t head_vecs() const { return ceil_div(head_size, kF32Lanes); }
   // Keys that query i sees, or any query of a vector.
-  int64_t keys_of(int64_t query) const { return std::clamp<int64_t>(query + diagonal + 1, 0, keys); }
+  int64_t keys_of(int64_t query) const {
+    return std::clamp<int64_t>(query + diagonal + 1, 0, keys);
+  }
   int64_t first_query_of(int64_t key) const { return std::max<int64_t>(key - diagonal, 0); }
 };
 
@@ -293,7 +319,9 @@ HWY_INLINE hn::Mask<F32Tag> visible(const TileShape& t, int64_t v, int64_t key) 
 }
 
 // The keys that all queries of vector v see, and those that some see.
-inline int64_t keys_of_all(const TileShape& t, int64_t v) { return t.keys_of(v * kF32Lanes); }
+inline int64_t keys_of_all(const TileShape& t, int64_t v) {
+  return t.keys_of(v * kF32Lanes);
+}
 inline int64_t keys_of_some(const TileShape& t, int64_t v) {
   return t.keys_of(v * kF32Lanes + kF32Lanes - 1);
 }

@@ -18,21 +18,24 @@ using test::RefAttention;
 
 AttentionShape shape_of(int64_t batch, int64_t queries, int64_t keys, int64_t heads,
                         int64_t kv_heads, int64_t head_size, bool causal = true) {
-  return {batch,     queries, keys,  heads,
-          kv_heads,  head_size, causal, 1 / std::sqrt(static_cast<double>(head_size))};
+  return {batch,    queries,   keys,   heads,
+          kv_heads, head_size, causal, 1 / std::sqrt(static_cast<double>(head_size))};
 }
 
-// B, Tq, Tk, H, Hkv, D. From 8 pairs (batch, kv head) on, the CPU's backward is another scheme; up to
-// 4 queries its forward is another kernel.
-const auto kShapes = {
-    shape_of(0, 3, 3, 2, 2, 8),       shape_of(2, 0, 0, 2, 1, 8),     shape_of(1, 0, 5, 2, 2, 8),
-    shape_of(1, 5, 0, 2, 2, 8),       shape_of(1, 5, 5, 0, 2, 8),     shape_of(1, 1, 1, 1, 1, 1),
-    shape_of(2, 7, 7, 3, 3, 20),      shape_of(1, 64, 64, 2, 2, 64),  shape_of(1, 65, 65, 4, 2, 80),
-    shape_of(1, 200, 200, 2, 1, 96),  shape_of(2, 7, 200, 2, 2, 128), shape_of(1, 200, 65, 2, 2, 32),
-    shape_of(1, 65, 200, 8, 2, 32),   shape_of(2, 130, 130, 8, 4, 64), shape_of(3, 64, 130, 9, 3, 8),
-    shape_of(1, 70, 70, 2, 1, 256),   shape_of(1, 129, 129, 1, 1, 1), shape_of(2, 140, 65, 8, 8, 20),
-    shape_of(2, 1, 200, 4, 2, 64),    shape_of(1, 4, 130, 8, 8, 20),  shape_of(1, 3, 1, 2, 1, 80),
-    shape_of(1, 2, 65, 16, 1, 1),     shape_of(1, 100, 1, 8, 8, 13)};
+// B, Tq, Tk, H, Hkv, D. From 8 pairs (batch, kv head) on, the CPU's backward is another scheme; up
+// to 4 queries its forward is another kernel.
+const auto kShapes = {shape_of(0, 3, 3, 2, 2, 8),     shape_of(2, 0, 0, 2, 1, 8),
+                      shape_of(1, 0, 5, 2, 2, 8),     shape_of(1, 5, 0, 2, 2, 8),
+                      shape_of(1, 5, 5, 0, 2, 8),     shape_of(1, 1, 1, 1, 1, 1),
+                      shape_of(2, 7, 7, 3, 3, 20),    shape_of(1, 64, 64, 2, 2, 64),
+                      shape_of(1, 65, 65, 4, 2, 80),  shape_of(1, 200, 200, 2, 1, 96),
+                      shape_of(2, 7, 200, 2, 2, 128), shape_of(1, 200, 65, 2, 2, 32),
+                      shape_of(1, 65, 200, 8, 2, 32), shape_of(2, 130, 130, 8, 4, 64),
+                      shape_of(3, 64, 130, 9, 3, 8),  shape_of(1, 70, 70, 2, 1, 256),
+                      shape_of(1, 129, 129, 1, 1, 1), shape_of(2, 140, 65, 8, 8, 20),
+                      shape_of(2, 1, 200, 4, 2, 64),  shape_of(1, 4, 130, 8, 8, 20),
+                      shape_of(1, 3, 1, 2, 1, 80),    shape_of(1, 2, 65, 16, 1, 1),
+                      shape_of(1, 100, 1, 8, 8, 13)};
 
 template <typename T>
 void check_against_f64(const Exec& exec, const AttentionInputs<T>& in) {
@@ -76,8 +79,8 @@ TEST_CASE("the f64 reference of attention agrees with finite differences", "[ker
   const AttentionShape shape = shape_of(2, queries, keys, 4, 2, 3, causal);
   const AttentionInputs<double> in(shape, 1);
   const RefAttention r = test::ref_attention(shape, in.q, in.k, in.v, in.dout);
-  // Truncation is of order step^2 = 1e-10 and cancellation 1e-16 / step = 1e-11, both times values of
-  // order 10.
+  // Truncation is of order step^2 = 1e-10 and cancellation 1e-16 / step = 1e-11, both times values
+  // of order 10.
   constexpr double kTolerance = 1e-8;
   for (size_t i = 0; i < in.q.size(); ++i) {
     const double want = central_difference(shape, in, &AttentionInputs<double>::q, i);

@@ -76,7 +76,8 @@ TEMPLATE_TEST_CASE("attention has the same bits for any number of threads", "[ke
   CHECK(test::same_bits_for_any_threads(test::devices().front(), run));
 }
 
-TEST_CASE("attention of a sequence does not depend on the rest of the batch", "[kernels][attention]") {
+TEST_CASE("attention of a sequence does not depend on the rest of the batch",
+          "[kernels][attention]") {
   // On the CPU, one sequence alone takes the other scheme of backward: both must add in one order.
   AttentionShape shape{4, 140, 170, 4, 2, 24, true, 0.3};
   const AttentionInputs<float> all(shape, 6);
@@ -99,8 +100,8 @@ TEST_CASE("attention of a sequence does not depend on the rest of the batch", "[
   }
 }
 
-TEMPLATE_TEST_CASE("attention on slices of [B,T,3,H,D] touches nothing else", "[kernels][attention]",
-                   float, bf16) {
+TEMPLATE_TEST_CASE("attention on slices of [B,T,3,H,D] touches nothing else",
+                   "[kernels][attention]", float, bf16) {
   const int64_t length = GENERATE(3, 100);
   const AttentionShape shape{2, length, length, 3, 3, 20, true, 0.25};
   const AttentionInputs<TestType> in(shape, 7);
@@ -130,9 +131,17 @@ TEMPLATE_TEST_CASE("attention on slices of [B,T,3,H,D] touches nothing else", "[
     for (int64_t which = 0; which < 3; ++which) {
       const test::DeviceArray<TestType> scratch(exec, packed.count());
       grads.upload(marker);
-      kernels::AttentionBwdArgs bwd{fwd.q, fwd.k, fwd.v, fwd.out, fwd.lse, dout.view(q_shape(shape)),
-                                    packed.slice(scratch, 0), packed.slice(scratch, 1),
-                                    packed.slice(scratch, 2), fwd.scale, true};
+      kernels::AttentionBwdArgs bwd{fwd.q,
+                                    fwd.k,
+                                    fwd.v,
+                                    fwd.out,
+                                    fwd.lse,
+                                    dout.view(q_shape(shape)),
+                                    packed.slice(scratch, 0),
+                                    packed.slice(scratch, 1),
+                                    packed.slice(scratch, 2),
+                                    fwd.scale,
+                                    true};
       (which == 0 ? bwd.dq : which == 1 ? bwd.dk : bwd.dv) = packed.slice(grads, which);
       kernels::attention_bwd(exec, bwd);
       std::vector<TestType> want_grads = marker;
@@ -142,7 +151,8 @@ TEMPLATE_TEST_CASE("attention on slices of [B,T,3,H,D] touches nothing else", "[
   }
 }
 
-TEST_CASE("attention with scores of 1e4 neither overflows nor loses the sum", "[kernels][attention]") {
+TEST_CASE("attention with scores of 1e4 neither overflows nor loses the sum",
+          "[kernels][attention]") {
   const bool causal = GENERATE(false, true);
   const int64_t queries = GENERATE(2, 130);
   // q and k of standard deviation 40: scores have 40^2 sqrt(64) = 1e4.

@@ -24,7 +24,8 @@ struct AttentionInputs {
 
   RefAttention reference() const {
     // Half an ulp; f16 results may be subnormal.
-    const StorageRounding storage{ulp<T>() / 2, sizeof(T) == 2 && ulp<T>() == 0x1p-10 ? 0x1p-25 : 0};
+    const StorageRounding storage{ulp<T>() / 2,
+                                  sizeof(T) == 2 && ulp<T>() == 0x1p-10 ? 0x1p-25 : 0};
     return ref_attention(shape, to_f64(q), to_f64(k), to_f64(v), to_f64(dout), storage);
   }
 };

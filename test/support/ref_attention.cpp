@@ -1,8 +1,8 @@
-// The bounds propagate first-order errors next to the values. u = 2^-24 is the unit roundoff of f32.
-// A sum of n products adds at most chain(n) times the sum of their magnitudes, in whatever order: a
-// worst-case n roundings, or 6 sqrt(n) of them, which n independent roundings exceed with probability
-// 3e-8 (Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019, theorem 2.4), plus a few for factors
-// applied before or after.
+// The bounds propagate first-order errors next to the values. u = 2^-24 is the unit roundoff of
+// f32. A sum of n products adds at most chain(n) times the sum of their magnitudes, in whatever
+// order: a worst-case n roundings, or 6 sqrt(n) of them, which n independent roundings exceed with
+// probability 3e-8 (Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019, theorem 2.4), plus a few for
+// factors applied before or after.
 
 #include "test/support/ref_attention.h"
 
@@ -76,7 +76,8 @@ class Reference {
 
   Row softmax(int64_t b, int64_t h, int64_t i) const {
     Row row;
-    row.visible = s_.causal ? std::clamp<int64_t>(i + s_.keys - s_.queries + 1, 0, s_.keys) : s_.keys;
+    row.visible =
+        s_.causal ? std::clamp<int64_t>(i + s_.keys - s_.queries + 1, 0, s_.keys) : s_.keys;
     double maximum = -std::numeric_limits<double>::infinity(), largest = 0, largest_error = 0;
     for (int64_t j = 0; j < row.visible; ++j) {
       const Dot d = dot(q_ + q_at(b, i, h), k_ + kv_at(b, j, h), s_.head_size);
@@ -93,7 +94,8 @@ class Reference {
     // The score's own error, in numerator and denominator; differences of scores, rounded; for each
     // tile a rescaling (an exponential of 2 ulp and a product); the sum.
     const double tiles = std::ceil(static_cast<double>(row.visible) / kSmallestTile);
-    row.softmax_error = 2 * largest_error + kUnit * (6 * largest + 6 * tiles + 8) + chain(row.visible);
+    row.softmax_error =
+        2 * largest_error + kUnit * (6 * largest + 6 * tiles + 8) + chain(row.visible);
     row.lse_error = row.softmax_error + kUnit * 4 * (largest + std::abs(row.lse) + 1);
     return row;
   }
@@ -138,7 +140,8 @@ class Reference {
       const Dot dp = dot(dout_ + at, v_ + key_at, D);
       const double ds = prob * (dp.value - delta);
       const double ds_error = prob_error * std::abs(dp.value - delta) +
-                              prob * (chain(D) * dp.magnitude + delta_error) + 4 * kUnit * std::abs(ds);
+                              prob * (chain(D) * dp.magnitude + delta_error) +
+                              4 * kUnit * std::abs(ds);
       for (size_t c = 0; c < size_t(D); ++c) {
         const double q = q_[at + c], k = k_[key_at + c], grad = dout_[at + c];
         add(r_.dq, dq_magnitude, at + c, c, s_.scale * k, ds, ds_error);
