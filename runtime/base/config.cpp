@@ -85,7 +85,7 @@ class CommandLine {
       return;
     }
     const bool is_bool = argument == "true" || argument == "false";
-    throw ConfigError(cat("unexpected argument '", argument, "'",
+    throw ConfigError(cat("unexpected argument '", excerpt(argument), "'",
                           is_bool && !previous_flag_.empty()
                               ? cat("; did you mean ", previous_flag_, "=", argument, "?")
                               : ""));
@@ -100,7 +100,7 @@ class CommandLine {
     std::string name(spelled.substr(std::min(spelled.find_first_not_of('-'), spelled.size())));
     std::replace(name.begin(), name.end(), '_', '-');
     const auto nearest = nearest_name(name, names);
-    return ConfigError(cat("unknown flag ", spelled,
+    return ConfigError(cat("unknown flag ", excerpt(spelled),
                            nearest ? cat("; did you mean --", *nearest, "?")
                                    : cat("; ", state_.program, " --help lists the flags")));
   }
@@ -154,7 +154,7 @@ std::string ConfigField::spelled() const {
 }
 
 std::string mismatch(std::string_view where, const ConfigField& field, std::string_view found) {
-  return cat(where, ": expected ", field.expected(), ", found ", found);
+  return cat(where, ": expected ", field.expected(), ", found ", excerpt(found));
 }
 
 ConfigField* ConfigState::find(std::string_view name) const {

@@ -44,7 +44,7 @@ ConfigField& field_of(const ConfigState& state, const std::string& path, const s
     keys.push_back(field->key());
   }
   const auto nearest = nearest_name(key, keys);
-  throw ConfigError(cat(path, ": unknown key ", quote(key),
+  throw ConfigError(cat(path, ": unknown key ", excerpt(quote(key)),
                         nearest ? cat("; did you mean ", quote(*nearest), "?") : ""));
 }
 

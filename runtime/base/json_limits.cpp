@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/base/parse.h"
 
 namespace shale {
 namespace {
@@ -32,7 +33,7 @@ class LimitChecker : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return close(); }
 
   bool key(string_t& name) override {
-    if (!keys_.back().insert(name).second) fail(cat("the key '", name, "' appears twice"));
+    if (!keys_.back().insert(name).second) fail(cat("the key '", excerpt(name), "' appears twice"));
     return true;
   }
 
@@ -42,7 +43,7 @@ class LimitChecker : public nlohmann::json_sax<nlohmann::json> {
     const std::string_view what = e.what();
     const size_t tag_end = what.find("] ");
     fail(cat("not valid JSON at byte ", position, ": ",
-             what.substr(tag_end == what.npos ? 0 : tag_end + 2)));
+             excerpt(what.substr(tag_end == what.npos ? 0 : tag_end + 2), 300)));
   }
 
  private:

@@ -172,6 +172,11 @@ std::string format_real(double value) {
   return shortest(value);
 }
 
+std::string excerpt(std::string_view text, size_t longest) {
+  if (text.size() <= longest) return std::string(text);
+  return std::string(text.substr(0, longest - 3)) + "...";
+}
+
 std::optional<std::string> nearest_name(std::string_view text, std::span<const std::string> names) {
   const std::string* nearest = nullptr;
   size_t fewest = std::max<size_t>(2, text.size() / 2) + 1;  // beyond that, a guess misleads

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -23,6 +24,9 @@ std::optional<int64_t> parse_size(std::string_view text);
 // The shortest decimal that reads back as the same float or double: "0.0003", "6e-05".
 std::string format_real(float value);
 std::string format_real(double value);
+
+// `text`, or its start and "..." if it is long: what a message quotes of input.
+std::string excerpt(std::string_view text, size_t longest = 100);
 
 // The member of `names` that somebody who typed `text` most likely meant: it starts with `text`, or
 // it is a few typing slips away (a slip: a letter too many, missing, wrong, or two swapped).

@@ -162,6 +162,16 @@ TEST_CASE("a wrong value names the flag, what was expected and what was found", 
   CHECK(contains(complaint({"--device-memory", "1KiB"}), "at least 1MiB"));
 }
 
+TEST_CASE("messages quote the start of endless input only", "[config]") {
+  const std::string endless(100000, 'x');
+  CHECK(complaint({"--steps", endless.c_str()}).size() < 200);
+  CHECK(complaint({endless.c_str()}).size() < 200);
+  CHECK(complaint({("--" + endless).c_str()}).size() < 200);
+  CHECK(file_complaint("{\"steps\": \"" + endless + "\"}").size() < 300);
+  CHECK(file_complaint("{\"" + endless + "\": 1}").size() < 300);
+  CHECK(file_complaint("{\"steps\": \"" + endless).size() < 500);
+}
+
 TEST_CASE("a flag without its value is an error, and takes nothing from its neighbours",
           "[config]") {
   CHECK(complaint({"--steps"}) == "--steps: expected an integer of at least 1, found nothing");

@@ -111,6 +111,13 @@ TEST_CASE("format_real reads back as the same value and stays short", "[base]") 
   CHECK(static_cast<float>(*parse_real(format_real(narrow))) == narrow);
 }
 
+TEST_CASE("excerpt keeps short text and cuts long text to its length", "[base]") {
+  CHECK(excerpt("").empty());
+  CHECK(excerpt(std::string(100, 'x')) == std::string(100, 'x'));
+  CHECK(excerpt(std::string(101, 'x')) == std::string(97, 'x') + "...");
+  CHECK(excerpt("abcdefgh", 6) == "abc...");
+}
+
 TEST_CASE("nearest_name finds the name behind a slip of the fingers", "[base]") {
   const std::vector<std::string> names = {"zero",         "lr",   "min-lr", "micro-batch",
                                           "global-batch", "seed", "steps"};
