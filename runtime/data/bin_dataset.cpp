@@ -137,15 +137,14 @@ DatasetSplits make_splits(BinData data, DataFormat format, const DataOptions& op
   const size_t files = data.train.size() + data.val.size();
   for (const auto* pieces : {&data.train, &data.val}) {
     for (const TokenPiece& piece : *pieces) {
-      splits.fingerprint = mix_fingerprint(
-          splits.fingerprint, fs::path(piece.name).filename().string(), piece.tokens);
+      splits.fingerprint = mix_fingerprint(splits.fingerprint,
+                                           fs::path(piece.name).filename().string(), piece.tokens);
     }
   }
   const int64_t bound = check_all(data, options);
   if (data.val.empty()) {
     const int64_t total = count_tokens(data.train);
-    const auto held_out =
-        static_cast<int64_t>(static_cast<double>(total) * options.val_fraction);
+    const auto held_out = static_cast<int64_t>(static_cast<double>(total) * options.val_fraction);
     std::tie(data.train, data.val) =
         split_pieces(std::move(data.train), data.width, total - held_out);
   }

@@ -31,15 +31,20 @@ void widen(const std::byte* data, std::span<int32_t> out) {
 
 uint32_t token_at(const std::byte* data, TokenWidth width, int64_t i) {
   switch (width) {
-    case TokenWidth::k8: return std::to_integer<uint32_t>(data[i]);
-    case TokenWidth::k16: return reinterpret_cast<const uint16_t*>(data)[i];
-    case TokenWidth::k32: return reinterpret_cast<const uint32_t*>(data)[i];
+    case TokenWidth::k8:
+      return std::to_integer<uint32_t>(data[i]);
+    case TokenWidth::k16:
+      return reinterpret_cast<const uint16_t*>(data)[i];
+    case TokenWidth::k32:
+      return reinterpret_cast<const uint32_t*>(data)[i];
   }
   return 0;
 }
 
 // Tokens become int32, so no vocabulary is larger than that.
-int64_t effective_bound(int64_t vocab_bound) { return std::min(vocab_bound, int64_t{1} << 31); }
+int64_t effective_bound(int64_t vocab_bound) {
+  return std::min(vocab_bound, int64_t{1} << 31);
+}
 
 [[noreturn]] void fail_token(const TokenPiece& piece, TokenWidth width, int64_t vocab_bound) {
   for (int64_t i = 0; i < piece.tokens; ++i) {
@@ -57,9 +62,12 @@ int64_t effective_bound(int64_t vocab_bound) { return std::min(vocab_bound, int6
 
 uint32_t max_token(const std::byte* data, TokenWidth width, int64_t count) {
   switch (width) {
-    case TokenWidth::k8: return max_of(reinterpret_cast<const uint8_t*>(data), count);
-    case TokenWidth::k16: return max_of(reinterpret_cast<const uint16_t*>(data), count);
-    case TokenWidth::k32: return max_of(reinterpret_cast<const uint32_t*>(data), count);
+    case TokenWidth::k8:
+      return max_of(reinterpret_cast<const uint8_t*>(data), count);
+    case TokenWidth::k16:
+      return max_of(reinterpret_cast<const uint16_t*>(data), count);
+    case TokenWidth::k32:
+      return max_of(reinterpret_cast<const uint32_t*>(data), count);
   }
   return 0;
 }
@@ -94,8 +102,8 @@ void PieceStream::read(int64_t begin, std::span<int32_t> out) const {
   }
   if (count == 0) return;
   // The last piece that starts at or before `begin`.
-  auto index = static_cast<size_t>(
-      std::upper_bound(starts_.begin(), starts_.end(), begin) - starts_.begin() - 1);
+  auto index = static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), begin) -
+                                   starts_.begin() - 1);
   int64_t done = 0;
   for (; done < count; ++index) {
     const TokenPiece& piece = pieces_[index];
@@ -112,9 +120,15 @@ void PieceStream::copy_tokens(const TokenPiece& piece, int64_t first,
                               std::span<int32_t> out) const {
   const std::byte* data = piece.data + first * static_cast<int>(options_.width);
   switch (options_.width) {
-    case TokenWidth::k8: widen<uint8_t>(data, out); break;
-    case TokenWidth::k16: widen<uint16_t>(data, out); break;
-    case TokenWidth::k32: widen<uint32_t>(data, out); break;
+    case TokenWidth::k8:
+      widen<uint8_t>(data, out);
+      break;
+    case TokenWidth::k16:
+      widen<uint16_t>(data, out);
+      break;
+    case TokenWidth::k32:
+      widen<uint32_t>(data, out);
+      break;
   }
   const auto count = static_cast<int64_t>(out.size());
   // The copy is checked, not the file: nobody can change it between check and use.

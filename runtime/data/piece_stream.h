@@ -16,8 +16,8 @@ struct TokenPiece {
   std::shared_ptr<const void> owner;  // keeps the memory alive
   const std::byte* data = nullptr;    // aligned to the token's width
   int64_t tokens = 0;
-  std::string name;          // of the file, for messages
-  int64_t first_token = 0;   // where the piece begins in that file, for messages
+  std::string name;         // of the file, for messages
+  int64_t first_token = 0;  // where the piece begins in that file, for messages
 };
 
 // Bytes of a token, unsigned and little-endian.

@@ -13,7 +13,9 @@ namespace {
 constexpr uint32_t kRounds = 8;
 constexpr uint32_t kOffsetDraw = 0xffffffff;  // where the rounds' numbers never get
 
-constexpr uint64_t low_mask(int bits) { return (uint64_t{1} << bits) - 1; }
+constexpr uint64_t low_mask(int bits) {
+  return (uint64_t{1} << bits) - 1;
+}
 
 int64_t count_windows(int64_t tokens, int64_t seq_len) {
   if (seq_len < 1) throw ConfigError(cat("seq-len is ", seq_len, ", want at least 1"));
@@ -101,8 +103,7 @@ void BatchLayout::validate() const {
   }
 }
 
-EvalSampler::EvalSampler(int64_t stream_tokens, int64_t seq_len, int64_t batch,
-                         int64_t max_windows)
+EvalSampler::EvalSampler(int64_t stream_tokens, int64_t seq_len, int64_t batch, int64_t max_windows)
     : seq_len_(seq_len), batch_(batch), windows_(count_windows(stream_tokens, seq_len)) {
   if (batch < 1) throw ConfigError(cat("micro-batch is ", batch, ", want at least 1"));
   if (max_windows > 0) windows_ = std::min(windows_, max_windows);

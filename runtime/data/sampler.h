@@ -30,7 +30,7 @@ class Permutation {
   int64_t n_;
   PhiloxKey key_;
   uint64_t epoch_;
-  int low_bits_ = 0;   // of the block's two halves; the upper one has as many or one less
+  int low_bits_ = 0;  // of the block's two halves; the upper one has as many or one less
   int high_bits_ = 0;
 };
 

@@ -37,7 +37,9 @@ struct Skipped {
   int64_t repeated = 0;    // second names of a file
 };
 
-bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
+bool is_hidden(const fs::path& path) {
+  return path.filename().string().starts_with('.');
+}
 
 // Files directly in `folder` are appended to `files`, folders to `pending`.
 void list_folder(const fs::path& folder, const fs::path& root, std::vector<TextFile>& files,
@@ -52,11 +54,13 @@ void list_folder(const fs::path& folder, const fs::path& root, std::vector<TextF
       if (!it->is_symlink(ignored)) pending.push_back(path);
       continue;
     }
-    struct stat info{};
+    struct stat info {};
     if (::stat(path.c_str(), &info) != 0) {
       ++skipped.unreadable;
     } else if (S_ISREG(info.st_mode)) {
-      files.push_back({path.lexically_relative(root).generic_string(), path.string(), info.st_size,
+      files.push_back({path.lexically_relative(root).generic_string(),
+                       path.string(),
+                       info.st_size,
                        {info.st_dev, info.st_ino}});
     }
   }
@@ -100,8 +104,7 @@ int64_t find_binary(const MappedFile& file, bool look_at_all) {
 TokenPiece make_document(MappedFile file, std::string name, bool copy) {
   const auto tokens = static_cast<int64_t>(file.bytes().size());
   if (copy) {
-    auto bytes =
-        std::make_shared<std::vector<std::byte>>(file.bytes().begin(), file.bytes().end());
+    auto bytes = std::make_shared<std::vector<std::byte>>(file.bytes().begin(), file.bytes().end());
     const std::byte* data = bytes->data();
     return {std::move(bytes), data, tokens, std::move(name), 0};
   }
@@ -135,8 +138,7 @@ std::vector<TokenPiece> open_folder(const std::string& root, bool validate, Skip
       if (find_binary(mapped, validate) >= 0) {
         ++skipped.binary;
       } else {
-        documents.push_back(
-            make_document(std::move(mapped), file.name, file.bytes < mapped_bytes));
+        documents.push_back(make_document(std::move(mapped), file.name, file.bytes < mapped_bytes));
       }
     } catch (const Error&) {
       ++skipped.unreadable;  // reported with the count: one locked file must not stop a run
@@ -226,9 +228,9 @@ std::string describe(const std::vector<TokenPiece>& documents) {
 std::shared_ptr<const TokenStream> make_stream(std::vector<TokenPiece> documents) {
   if (documents.empty()) return nullptr;
   return std::make_shared<const PieceStream>(
-      std::move(documents), PieceStream::Options{.width = TokenWidth::k8,
-                                                 .vocab_bound = kByteVocab,
-                                                 .separator = kEndOfFile});
+      std::move(documents),
+      PieceStream::Options{
+          .width = TokenWidth::k8, .vocab_bound = kByteVocab, .separator = kEndOfFile});
 }
 
 }  // namespace
@@ -243,8 +245,7 @@ DatasetSplits open_text(const DataSource& source, const DataOptions& options) {
                                           ? open_folder(source.path, options.validate, skipped)
                                           : open_files(source.files, options.validate);
   if (documents.empty()) {
-    throw DataError(cat(source.path, ": no text file in this folder",
-                        describe_skipped(skipped)));
+    throw DataError(cat(source.path, ": no text file in this folder", describe_skipped(skipped)));
   }
   DatasetSplits splits;
   splits.format = DataFormat::kText;
@@ -255,8 +256,8 @@ DatasetSplits open_text(const DataSource& source, const DataOptions& options) {
     splits.fingerprint = mix_fingerprint(splits.fingerprint, name, document.tokens);
   }
   auto [train, val] = divide(std::move(documents), options.val_fraction);
-  splits.summary = cat("text: ", describe(train), "; validation: ", describe(val),
-                       describe_skipped(skipped));
+  splits.summary =
+      cat("text: ", describe(train), "; validation: ", describe(val), describe_skipped(skipped));
   splits.train = make_stream(std::move(train));
   splits.val = make_stream(std::move(val));
   return splits;

@@ -18,10 +18,14 @@ using namespace data_internal;
 
 std::string to_string(DataFormat format) {
   switch (format) {
-    case DataFormat::kAuto: return "auto";
-    case DataFormat::kText: return "text";
-    case DataFormat::kLlmc: return "llmc";
-    case DataFormat::kNanogpt: return "nanogpt";
+    case DataFormat::kAuto:
+      return "auto";
+    case DataFormat::kText:
+      return "text";
+    case DataFormat::kLlmc:
+      return "llmc";
+    case DataFormat::kNanogpt:
+      return "nanogpt";
   }
   return "?";
 }
@@ -83,10 +87,10 @@ int64_t count_tokens(const std::vector<TokenPiece>& pieces) {
 
 uint64_t mix_fingerprint(uint64_t fingerprint, const std::string& name, int64_t size) {
   const uint64_t entry = hash_name(cat(name, '\n', size));
-  const PhiloxCounter mixed = philox(
-      {static_cast<uint32_t>(fingerprint), static_cast<uint32_t>(fingerprint >> 32),
-       static_cast<uint32_t>(entry), static_cast<uint32_t>(entry >> 32)},
-      {0, 0});
+  const PhiloxCounter mixed =
+      philox({static_cast<uint32_t>(fingerprint), static_cast<uint32_t>(fingerprint >> 32),
+              static_cast<uint32_t>(entry), static_cast<uint32_t>(entry >> 32)},
+             {0, 0});
   return uint64_t{mixed[1]} << 32 | mixed[0];
 }
 
@@ -161,8 +165,7 @@ DatasetSplits open_dataset(const DataOptions& options) {
     throw ConfigError(cat("vocab is ", options.vocab_size, ", want 0 or more"));
   }
   const DataSource source = resolve(options.path);
-  const DataFormat format =
-      options.format == DataFormat::kAuto ? detect(source) : options.format;
+  const DataFormat format = options.format == DataFormat::kAuto ? detect(source) : options.format;
   DatasetSplits splits = format == DataFormat::kText   ? open_text(source, options)
                          : format == DataFormat::kLlmc ? open_llmc(source, options)
                                                        : open_nanogpt(source, options);

@@ -50,7 +50,7 @@ MappedFile::MappedFile(const std::string& path, const MapOptions& options) : pat
   // O_NONBLOCK: opening a named pipe would otherwise wait for its writer.
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) fail_open(path, errno);
-  struct stat info{};
+  struct stat info {};
   if (::fstat(file.get(), &info) != 0) {
     throw DataError(cat(path, ": fstat failed: ", std::strerror(errno)));
   }

@@ -1,0 +1,273 @@
+#include "runtime/io/safetensors_format.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "runtime/base/error.h"
+
+namespace shale {
+namespace {
+
+// By alignment, as the reference implementation orders them: files have the last first.
+constexpr std::array<SafetensorsDType, 22> kTypes = {{
+    {"BOOL", 8, 0, {}},
+    {"F4", 4, 1, {}},
+    {"F6_E2M3", 6, 2, {}},
+    {"F6_E3M2", 6, 3, {}},
+    {"U8", 8, 4, DType::kU8},
+    {"I8", 8, 5, {}},
+    {"F8_E5M2", 8, 6, {}},
+    {"F8_E4M3", 8, 7, {}},
+    {"F8_E8M0", 8, 8, {}},
+    {"F8_E4M3FNUZ", 8, 9, {}},
+    {"F8_E5M2FNUZ", 8, 10, {}},
+    {"I16", 16, 11, {}},
+    {"U16", 16, 12, DType::kU16},
+    {"F16", 16, 13, DType::kF16},
+    {"BF16", 16, 14, DType::kBF16},
+    {"I32", 32, 15, DType::kI32},
+    {"U32", 32, 16, DType::kU32},
+    {"F32", 32, 17, DType::kF32},
+    {"C64", 64, 18, {}},
+    {"F64", 64, 19, DType::kF64},
+    {"I64", 64, 20, DType::kI64},
+    {"U64", 64, 21, {}},
+}};
+
+constexpr std::string_view kMetadata = "__metadata__";
+
+// Follows the parser's events and accepts nothing but
+//   {"__metadata__": {string: string}, name: {"dtype": string, "shape": [integers],
+//    "data_offsets": [integer, integer]}, ...}
+// Nothing is kept of a header that breaks a limit, so its size cannot exhaust memory.
+class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit HeaderReader(std::string_view source) : source_(source) {}
+
+  std::vector<SafetensorsEntry> entries;  // `begin` relative to the data
+  std::map<std::string, std::string> metadata;
+
+  bool null() override { return unexpected("null"); }
+  bool boolean(bool) override { return unexpected("a boolean"); }
+  bool number_integer(number_integer_t) override { return unexpected("a negative number"); }
+  bool number_float(number_float_t, const string_t&) override { return unexpected("a fraction"); }
+  bool binary(binary_t&) override { return unexpected("binary data"); }
+
+  bool number_unsigned(number_unsigned_t value) override {
+    if (state_ != State::kShape && state_ != State::kOffsets) return unexpected("a number");
+    if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+      fail(cat("the number ", value, " is too large"));
+    }
+    const auto limit = state_ == State::kShape ? static_cast<size_t>(kMaxSafetensorsRank) : 2;
+    std::vector<int64_t>& list = state_ == State::kShape ? entries.back().shape : offsets_;
+    if (list.size() == limit) fail(cat("more than ", limit, " numbers in '", field_, "'"));
+    list.push_back(static_cast<int64_t>(value));
+    return true;
+  }
+
+  bool string(string_t& text) override {
+    if (state_ == State::kMetadataEntry) {
+      metadata[field_] = text;
+    } else if (state_ == State::kEntry && field_ == "dtype") {
+      entries.back().type = find_safetensors_dtype(text);
+      if (entries.back().type == nullptr) fail(cat("unknown dtype '", text, "'"));
+    } else {
+      return unexpected("a string");
+    }
+    return true;
+  }
+
+  bool key(string_t& name) override {
+    field_ = name;
+    if (state_ == State::kTop) return begin_tensor();
+    if (!fields_.insert(name).second) fail(cat("'", name, "' appears twice"));
+    if (state_ == State::kEntry && name != "dtype" && name != "shape" && name != "data_offsets") {
+      fail(cat("unknown key '", name, "'"));
+    }
+    return true;
+  }
+
+  bool start_object(size_t) override {
+    fields_.clear();
+    if (state_ == State::kBefore) {
+      state_ = State::kTop;
+    } else if (state_ == State::kTop && in_metadata_) {
+      state_ = State::kMetadataEntry;
+    } else if (state_ == State::kTop) {
+      state_ = State::kEntry;
+    } else {
+      return unexpected("an object");
+    }
+    return true;
+  }
+
+  bool end_object() override {
+    if (state_ == State::kEntry) finish_entry();
+    state_ = State::kTop;
+    return true;
+  }
+
+  bool start_array(size_t) override {
+    if (state_ != State::kEntry || field_ == "dtype") return unexpected("a list");
+    state_ = field_ == "shape" ? State::kShape : State::kOffsets;
+    return true;
+  }
+
+  bool end_array() override {
+    state_ = State::kEntry;
+    return true;
+  }
+
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::json::exception& error) override {
+    const std::string_view what = error.what();
+    const size_t tag_end = what.find("] ");  // behind the library's own error number
+    fail(cat("the header is not valid JSON at byte ", position, ": ",
+             what.substr(tag_end == what.npos ? 0 : tag_end + 2)));
+  }
+
+ private:
+  enum class State { kBefore, kTop, kMetadataEntry, kEntry, kShape, kOffsets };
+
+  [[noreturn]] void fail(const std::string& problem) const {
+    const std::string where = tensor_.empty() ? "" : cat("tensor '", tensor_, "': ");
+    throw DataError(cat(source_, ": ", where, problem));
+  }
+  bool unexpected(const char* what) const {
+    fail(cat("the header has ", what, " where it should not",
+             field_.empty() ? "" : cat(", at '", field_, "'")));
+  }
+
+  bool begin_tensor() {
+    in_metadata_ = field_ == kMetadata;
+    if (static_cast<int64_t>(field_.size()) > kMaxSafetensorsName) {
+      fail(cat("a name of ", field_.size(), " bytes, want at most ", kMaxSafetensorsName));
+    }
+    tensor_ = field_;
+    if (!names_.insert(field_).second) fail("the name appears twice");
+    if (in_metadata_) return true;
+    if (static_cast<int64_t>(entries.size()) == kMaxSafetensorsTensors) {
+      fail(cat("more than ", kMaxSafetensorsTensors, " tensors"));
+    }
+    entries.emplace_back().name = field_;
+    offsets_.clear();
+    return true;
+  }
+
+  void finish_entry() {
+    SafetensorsEntry& entry = entries.back();
+    for (const char* field : {"dtype", "shape", "data_offsets"}) {
+      if (!fields_.contains(field)) fail(cat("no '", field, "'"));
+    }
+    if (offsets_.size() != 2) fail(cat(offsets_.size(), " data_offsets, want 2"));
+    if (offsets_[1] < offsets_[0]) {
+      fail(cat("data_offsets end at ", offsets_[1], ", before they begin at ", offsets_[0]));
+    }
+    const std::optional<int64_t> want = safetensors_bytes(*entry.type, entry.shape);
+    entry.begin = offsets_[0];
+    entry.bytes = offsets_[1] - offsets_[0];
+    if (!want) fail(cat(to_string(entry), " is no possible size"));
+    if (entry.bytes != *want) {
+      fail(cat(entry.bytes, " bytes of data, want ", *want, " for ", to_string(entry)));
+    }
+  }
+
+  std::string_view source_;
+  State state_ = State::kBefore;
+  bool in_metadata_ = false;
+  std::string tensor_;            // the key of the top object that is being read
+  std::string field_;             // the last key
+  std::set<std::string> names_;   // keys of the top object
+  std::set<std::string> fields_;  // keys of the object inside it
+  std::vector<int64_t> offsets_;
+};
+
+int64_t header_length(std::span<const std::byte> file, std::string_view source) {
+  uint64_t length = 0;
+  if (file.size() < sizeof length) {
+    throw DataError(cat(source, ": ", file.size(), " bytes, want 8 for the header's length"));
+  }
+  std::memcpy(&length, file.data(), sizeof length);
+  if (length > static_cast<uint64_t>(kMaxSafetensorsHeader)) {
+    throw DataError(cat(source, ": the header claims ", length, " bytes, want at most ",
+                        kMaxSafetensorsHeader));
+  }
+  if (length > file.size() - sizeof length) {
+    throw DataError(cat(source, ": the header claims ", length, " bytes, but the file has ",
+                        file.size() - sizeof length, " after the first 8"));
+  }
+  return static_cast<int64_t>(length);
+}
+
+// Sorts by position, checks that the data is filled exactly, and makes positions absolute.
+void place(SafetensorsHeader& header, int64_t file_bytes, std::string_view source) {
+  std::sort(header.entries.begin(), header.entries.end(),
+            [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+              // Empty tensors share their begin with the next one.
+              return std::pair(a.begin, a.bytes) < std::pair(b.begin, b.bytes);
+            });
+  int64_t expected = 0;
+  for (SafetensorsEntry& entry : header.entries) {
+    if (entry.begin != expected) {
+      throw DataError(cat(source, ": tensor '", entry.name, "': data begins at ", entry.begin,
+                          ", want ", expected, ", where the one before ends"));
+    }
+    expected += entry.bytes;  // no overflow: begin + bytes was read as one number
+  }
+  if (expected != file_bytes - header.data_begin) {
+    throw DataError(cat(source, ": ", file_bytes - header.data_begin,
+                        " bytes follow the header, want ", expected, " for its tensors"));
+  }
+  for (SafetensorsEntry& entry : header.entries) entry.begin += header.data_begin;
+}
+
+}  // namespace
+
+const SafetensorsDType* find_safetensors_dtype(std::string_view name) {
+  for (const SafetensorsDType& type : kTypes) {
+    if (type.name == name) return &type;
+  }
+  return nullptr;
+}
+
+const SafetensorsDType& safetensors_dtype(DType dtype) {
+  for (const SafetensorsDType& type : kTypes) {
+    if (type.dtype == dtype) return type;
+  }
+  throw DTypeError(cat("safetensors: there is no element type for ", dtype_name(dtype)));
+}
+
+std::optional<int64_t> safetensors_bytes(const SafetensorsDType& type,
+                                         std::span<const int64_t> shape) {
+  int64_t bits = type.bits;
+  for (const int64_t size : shape) {
+    if (size < 0 || __builtin_mul_overflow(bits, size, &bits)) return std::nullopt;
+  }
+  if (bits % 8 != 0) return std::nullopt;
+  return bits / 8;
+}
+
+std::string to_string(const SafetensorsEntry& entry) {
+  std::string text = cat(entry.type->name, "[");
+  for (size_t i = 0; i < entry.shape.size(); ++i) text += cat(i > 0 ? "," : "", entry.shape[i]);
+  return text + "]";
+}
+
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
+                                           std::string_view source) {
+  const int64_t length = header_length(file, source);
+  const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8,
+                              static_cast<size_t>(length));
+  if (!text.starts_with('{')) throw DataError(cat(source, ": the header does not begin with '{'"));
+  HeaderReader reader(source);
+  nlohmann::json::sax_parse(text, &reader);
+  SafetensorsHeader header{std::move(reader.entries), std::move(reader.metadata), 8 + length};
+  place(header, static_cast<int64_t>(file.size()), source);
+  return header;
+}
+
+}  // namespace shale
