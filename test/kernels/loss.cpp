@@ -1,0 +1,215 @@
+#include "kernels/loss.h"
+
+#include <cmath>
+#include <limits>
+
+#include "test/support/catch.h"
+#include "test/support/kernels.h"
+
+namespace shale {
+namespace {
+
+using test::DeviceArray;
+using Doubles = std::vector<double>;
+
+constexpr float kScale = 0.125f;  // grad_scale of the runs below
+
+template <typename T>
+struct Case {
+  std::vector<T> logits;  // [rows, cols]
+  std::vector<int32_t> targets;
+  int64_t cols = 0, vocab = 0;
+};
+
+template <typename T>
+Case<T> make_case(int64_t rows, int64_t cols, int64_t vocab, double std = 3) {
+  return {.logits = test::randn<T>(rows * cols, 1, 0, std),
+          .targets = test::rand_int<int32_t>(rows, 2, 0, vocab - 1),
+          .cols = cols,
+          .vocab = vocab};
+}
+
+struct Result {
+  Doubles losses, grads;
+};
+
+template <typename T, typename Round, typename RoundOut>
+Result reference(const Case<T>& c, Round round, RoundOut round_out) {
+  Result out;
+  for (size_t r = 0; r < c.targets.size(); ++r) {
+    const T* row = c.logits.data() + int64_t(r) * c.cols;
+    const auto target = c.targets[r];
+    double max = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < c.vocab; ++j) max = std::max(max, test::to_f64(row[j]));
+    for (int64_t j = 0; j < c.vocab; ++j) sum += round(std::exp(round(test::to_f64(row[j]) - max)));
+    sum = round(sum);
+    const bool ignored = target == kernels::kIgnoreTarget;
+    out.losses.push_back(ignored ? 0
+                                 : round(round(std::log(sum)) - round(test::to_f64(row[target]) - max)));
+    for (int64_t j = 0; j < c.cols; ++j) {
+      const double exp = round(std::exp(round(test::to_f64(row[j]) - max)));
+      const double p = round(exp * round(1 / sum)) - (j == target ? 1 : 0);
+      out.grads.push_back(ignored || j >= c.vocab ? 0 : round_out(p * double{kScale}));
+    }
+  }
+  return out;
+}
+
+template <typename T>
+struct Run {
+  std::vector<T> logits;
+  std::vector<float> losses;
+};
+
+template <typename T>
+Run<T> run(const Exec& base, const Case<T>& c, bool write_grad = true) {
+  StepState state;
+  state.grad_scale = kScale;
+  const test::DeviceStep step(base, state);
+  const auto rows = int64_t(c.targets.size());
+  const DeviceArray<T> logits(base, c.logits);
+  const DeviceArray<int32_t> targets(base, c.targets);
+  const DeviceArray<float> losses(base, rows);
+  kernels::cross_entropy(step.exec(), {.logits = logits.view({rows, c.cols}),
+                                       .targets = targets.view(),
+                                       .losses = losses.view(),
+                                       .vocab = c.vocab,
+                                       .write_grad = write_grad});
+  CHECK((logits.margins_intact() && losses.margins_intact()));
+  return {logits.download(), losses.download()};
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("cross_entropy and its gradient agree with f64 on every device",
+                   "[kernels][loss]", float, bf16, f16) {
+  // rows, columns, vocabulary: empty, one, ragged, exact, padded, several groups, real.
+  const auto [rows, cols, vocab] = GENERATE(table<int64_t, int64_t, int64_t>(
+      {{0, 8, 8}, {1, 1, 1}, {3, 31, 31}, {4, 128, 128}, {5, 300, 257}, {3, 1024, 1000}, {2, 50304, 50257}}));
+  const auto c = make_case<TestType>(rows, cols, vocab);
+  const auto exact = reference(c, test::Exact(), test::Exact());
+  const auto rounded = reference(c, test::RoundTo<float>(), test::RoundTo<TestType>());
+  for (const Exec& exec : test::devices()) {
+    CAPTURE(rows, cols, vocab);
+    const auto got = run(exec, c);
+    // 4: two for exp, one for each side of the final difference.
+    CHECK(test::error_ratio(got.losses, exact.losses, rounded.losses, 4) <= 1);
+    CHECK(test::error_ratio(got.logits, exact.grads, rounded.grads, 4) <= 1);
+    const auto untouched = run(exec, c, /*write_grad=*/false);
+    CHECK(test::same_bits(untouched.logits, c.logits));
+    CHECK(test::same_bits(untouched.losses, got.losses));
+  }
+}
+
+TEST_CASE("each row of the cross_entropy gradient sums to zero", "[kernels][loss]") {
+  const auto c = make_case<float>(3, 50304, 50257);
+  for (const Exec& exec : test::devices()) {
+    const auto got = run(exec, c);
+    for (int64_t r = 0; r < 3; ++r) {
+      double sum = 0;
+      for (int64_t j = 0; j < c.cols; ++j) sum += double{got.logits[size_t(r * c.cols + j)]};
+      CHECK(std::abs(sum) < 1e-6);  // 50257 roundings of numbers that add up to 1/8
+    }
+  }
+}
+
+TEST_CASE("ignored rows and padding columns get zeros", "[kernels][loss]") {
+  auto c = make_case<float>(3, 40, 33);
+  c.targets[1] = kernels::kIgnoreTarget;
+  for (int64_t j = 33; j < 40; ++j) c.logits[size_t(j)] = 1e30f;  // must not be looked at
+  c.logits[39] = std::numeric_limits<float>::quiet_NaN();
+  for (const Exec& exec : test::devices()) {
+    const auto got = run(exec, c);
+    CHECK(got.losses[1] == 0);
+    for (size_t j = 0; j < 40; ++j) {
+      CHECK(got.logits[40 + j] == 0);
+      if (j >= 33) CHECK(got.logits[j] == 0);
+    }
+    CHECK(std::isfinite(got.losses[0]));
+    CHECK(std::isfinite(got.logits[0]));
+  }
+}
+
+TEST_CASE("cross_entropy survives logits of any size", "[kernels][loss]") {
+  Case<float> c = {.logits = {3e38f, -3e38f, -INFINITY, -1e4f, -1e4f, -1e4f},
+                   .targets = {0, 1},
+                   .cols = 3,
+                   .vocab = 3};
+  for (const Exec& exec : test::devices()) {
+    const auto got = run(exec, c);
+    CHECK(got.losses[0] == 0);
+    CHECK(got.losses[1] == Approx(std::log(3.0)));
+    CHECK(got.logits[1] == 0);
+    CHECK(got.logits[4] == Approx(kScale * (1.0 / 3 - 1)));
+  }
+}
+
+TEST_CASE("a NaN or +inf logit is not lost, wherever it stands", "[kernels][loss]") {
+  const float bad = GENERATE(std::numeric_limits<float>::quiet_NaN(), INFINITY);
+  const size_t at = GENERATE(0u, 15u, 130u, 256u);
+  auto c = make_case<float>(2, 257, 257);
+  c.targets[0] = 5;
+  c.logits[at] = bad;
+  for (const Exec& exec : test::devices()) {
+    const auto got = run(exec, c);
+    CHECK(std::isnan(got.losses[0]));
+    CHECK(std::isnan(got.logits[7]));
+    CHECK(std::isfinite(got.losses[1]));
+  }
+}
+
+TEST_CASE("the cross_entropy gradient agrees with finite differences", "[kernels][loss]") {
+  const auto c = make_case<float>(2, 9, 7, 1);
+  Doubles want;
+  for (size_t i = 0; i < c.logits.size(); ++i) {
+    Case<double> moved = {.logits = test::to_f64(c.logits), .targets = c.targets, .cols = 9, .vocab = 7};
+    const double h = 1e-5;
+    const auto loss = [&](double step) {
+      auto copy = moved;
+      copy.logits[i] += step;
+      const auto out = reference(copy, test::Exact(), test::Exact());
+      return (out.losses[0] + out.losses[1]) * double{kScale};
+    };
+    want.push_back((loss(h) - loss(-h)) / (2 * h));
+  }
+  for (const Exec& exec : test::devices()) {
+    CHECK(test::max_error(run(exec, c).logits, want) < 1e-7);
+  }
+}
+
+TEST_CASE("cross_entropy has the same bits for any number of threads", "[kernels][loss]") {
+  const auto c = make_case<bf16>(37, 1000, 999);
+  const Exec& exec = test::devices()[0];
+  CHECK(test::same_bits_for_any_threads(exec, [&](const Exec& e) { return run(e, c).logits; }));
+  CHECK(test::same_bits_for_any_threads(exec, [&](const Exec& e) { return run(e, c).losses; }));
+}
+
+TEST_CASE("cross_entropy takes rows with a stride", "[kernels][loss]") {
+  const auto c = make_case<float>(4, 30, 30);
+  for (const Exec& exec : test::devices()) {
+    const auto want = run(exec, c, false).losses;
+    std::vector<float> wide(4 * 50, -7.f);
+    for (size_t i = 0; i < 120; ++i) wide[i / 30 * 50 + i % 30] = c.logits[i];
+    const DeviceArray<float> logits(exec, wide), losses(exec, 4);
+    const DeviceArray<int32_t> targets(exec, c.targets);
+    kernels::cross_entropy(exec, {.logits = logits.view({4, 30}, {50, 1}), .targets = targets.view(),
+                                  .losses = losses.view(), .vocab = 30, .write_grad = false});
+    CHECK(test::same_bits(losses.download(), want));
+  }
+}
+
+TEST_CASE("a target out of range is named with its row", "[kernels][loss]") {
+  for (const int32_t wrong : {7, 1000000, -2}) {
+    auto c = make_case<float>(3, 8, 7);
+    c.targets[2] = wrong;
+    const std::string message =
+        test::message_of<DataError>([&] { run(test::devices()[0], c); });
+    CHECK(message == cat("cross_entropy: the target of row 2 is ", wrong, ", want 0 to 6 or -1"));
+  }
+  auto c = make_case<float>(3, 8, 8);
+  c.vocab = 9;
+  CHECK(test::contains(test::message_of<ShapeError>([&] { run(test::devices()[0], c); }),
+                       "vocab is 9, logits have 8 columns"));
+}
+
+}  // namespace shale
