@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""PyTorch's speed at a GPT-2 training step on this machine's CPU, to set beside bench_train's.
+
+    python3 -m venv venv && venv/bin/pip install torch transformers
+    venv/bin/python gpt2_cpu.py [--threads N] [--seq-len 256] [--micro-batch 4] [--json FILE]
+
+Both sides must be measured in one sitting on an otherwise idle machine. torch.compile also needs
+a C++ compiler. A step is forward, backward, clipping at 1.0, AdamW (fused, the fastest that
+PyTorch has on a CPU) and clearing the gradients, on the 124M model with the vocabulary padded to
+50304, as Shale pads it. Attention is PyTorch's fused kernel unless --attention says otherwise.
+
+Each row is measured in a process of its own: peak memory is then that row's, and one that fails
+or runs out of memory leaves the others alone. Rows go to standard output as JSON, one a line:
+
+  impl, mode, dtype, threads, seq_len, micro_batch, params
+  step_ms         median over the steps; step_ms_min the fastest
+  tokens_per_s    from the median
+  gflops          6 N + 6 L C T FLOP per token (causal attention counted once), from the median
+  first_step_ms   includes compilation
+  cpu_share       processor time / (threads x wall time) over the measured steps: well below 1 on a
+                  machine that something else was using, and the row is then worth nothing
+  peak_bytes      of the process, so with some 0.5 GB of the framework itself
+  loss            after the last step: a row whose loss differs much is not doing the same work
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+MODES = ("eager", "compile")
+DTYPES = ("fp32", "bf16")  # bf16: autocast, f32 parameters
+
+
+def measure(args, mode, dtype):
+    import contextlib
+    import resource
+    import statistics
+
+    import torch
+    import torch.nn.functional as F
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=args.vocab, n_layer=args.layers, n_embd=args.width,
+                        n_head=args.heads, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+                        attn_implementation=args.attention)
+    model = GPT2LMHeadModel(config).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95),
+                                  weight_decay=0.1, fused=True)
+    params = sum(p.numel() for p in model.parameters())
+    ids = torch.randint(0, args.vocab, (args.micro_batch, args.seq_len + 1))
+    inputs, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+
+    def forward():
+        cast = (torch.autocast("cpu", dtype=torch.bfloat16) if dtype == "bf16"
+                else contextlib.nullcontext())
+        with cast:
+            logits = model(input_ids=inputs, use_cache=False).logits
+        return F.cross_entropy(logits.float().view(-1, args.vocab), targets.view(-1))
+
+    loss_fn = torch.compile(forward) if mode == "compile" else forward
+
+    def step():
+        start = time.perf_counter()
+        loss = loss_fn()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        value = loss.item()
+        return (time.perf_counter() - start) * 1e3, value
+
+    first_ms, _ = step()
+    for _ in range(args.warmup - 1):
+        step()
+    wall, cpu = time.perf_counter(), time.process_time()
+    times, losses = zip(*(step() for _ in range(args.steps)))
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    median = statistics.median(times)
+    count = args.micro_batch * args.seq_len
+    flop = 6 * params + 6 * args.layers * args.width * args.seq_len
+    return {
+        "impl": f"pytorch-{torch.__version__.split('+')[0]}", "mode": mode, "dtype": dtype,
+        "threads": args.threads, "seq_len": args.seq_len, "micro_batch": args.micro_batch,
+        "params": params, "step_ms": round(median, 1), "step_ms_min": round(min(times), 1),
+        "tokens_per_s": round(count / median * 1e3, 1),
+        "gflops": round(flop * count / median / 1e6, 1), "first_step_ms": round(first_ms, 1),
+        "cpu_share": round(cpu / wall / args.threads, 3),
+        # Linux counts in KiB.
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "loss": round(losses[-1], 5),
+    }
+
+
+def in_child(argv, args, mode, dtype):
+    command = [sys.executable, __file__, *argv, "--row", f"{mode},{dtype}"]
+    # Libraries read this when they load, before set_num_threads can speak.
+    env = os.environ | {"OMP_NUM_THREADS": str(args.threads), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    if done.returncode == 0:
+        return json.loads(done.stdout.strip().splitlines()[-1])
+    last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    return {"mode": mode, "dtype": dtype, "error": f"exit {done.returncode}: {last}"[:300]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--seq-len", type=int, default=256)
+    parser.add_argument("--micro-batch", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=10, help="measured")
+    parser.add_argument("--warmup", type=int, default=3, help="not measured")
+    parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--dtypes", default=",".join(DTYPES))
+    parser.add_argument("--attention", choices=("sdpa", "eager"), default="sdpa")
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--width", type=int, default=768)
+    parser.add_argument("--heads", type=int, default=12)
+    parser.add_argument("--vocab", type=int, default=50304)
+    parser.add_argument("--json", type=pathlib.Path, help='also write {"rows": [...]}')
+    parser.add_argument("--row", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+
+    if args.row:
+        print(json.dumps(measure(args, *args.row.split(","))))
+        return
+    for given, known in ((args.modes, MODES), (args.dtypes, DTYPES)):
+        if unknown := set(given.split(",")) - set(known):
+            parser.error(f"{', '.join(sorted(unknown))}: want some of {', '.join(known)}")
+    if args.warmup < 1 or args.steps < 1:
+        parser.error("--warmup and --steps are at least 1")
+    rows = []
+    for dtype in args.dtypes.split(","):
+        for mode in args.modes.split(","):
+            rows.append(in_child(sys.argv[1:], args, mode, dtype))
+            print(json.dumps(rows[-1]), flush=True)
+    if args.json:
+        args.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    if any("error" in row for row in rows):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
