@@ -163,7 +163,14 @@ std::unique_ptr<ProcessGroup> MpiGroup::split(int color, int key, std::string_vi
 std::unique_ptr<ProcessGroup> make_group(std::shared_ptr<WorldContext> context, MpiComm comm,
                                          const GroupOptions& options) {
   if (comm.size() == 1) return std::make_unique<SelfGroup>(std::move(context), options);
-  return std::make_unique<MpiGroup>(std::move(context), std::move(comm), options);
+  // What decides how collectives proceed is rank 0's.
+  int64_t shared[] = {options.ranks_per_node, options.share_memory ? 1 : 0, options.staging_bytes};
+  check_mpi(MPI_Bcast(shared, sizeof shared, MPI_BYTE, 0, comm.get()), "MPI_Bcast");
+  GroupOptions agreed = options;
+  agreed.ranks_per_node = static_cast<int>(shared[0]);
+  agreed.share_memory = shared[1] != 0;
+  agreed.staging_bytes = shared[2];
+  return std::make_unique<MpiGroup>(std::move(context), std::move(comm), agreed);
 }
 
 }  // namespace shale::comm

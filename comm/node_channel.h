@@ -20,6 +20,7 @@ struct Announcement {
   Fingerprint call;
   MemoryRef in;
   MemoryRef out;
+  bool staged = false;  // the first chunk of what it gives is in its staging half
 };
 
 struct ChannelOptions {

@@ -8,8 +8,10 @@
 namespace shale::comm {
 namespace {
 
-// Up to here one sync and more work are faster than two syncs: found by measuring.
-constexpr int64_t kAtOnceBytes = 32 << 10;
+// Up to here one sync and more copying are faster than two syncs: found by measuring. A sync of
+// more ranks than cores switches between processes, and a copy is cheap beside that.
+constexpr int64_t kAtOnceBytes = 8 << 10;
+constexpr int64_t kAtOnceBytesCrowded = 64 << 10;
 // From here on results are not read again before they have left the caches.
 constexpr int64_t kStreamBytes = 8 << 20;
 // Up to here every rank adds whole chunks for itself.
@@ -44,17 +46,20 @@ int64_t NodeCollectives::chunk_elements(DType dtype, int slice_count) const {
   return std::max(line, elements / line * line);
 }
 
-std::vector<Fingerprint> NodeCollectives::announce(const CollectiveCall& call, uint64_t sequence,
-                                                   bool blocking) {
+// Fills in this rank's announcement.
+void NodeCollectives::prepare(const CollectiveCall& call, uint64_t sequence) {
   current_ = fingerprint(call, sequence);
   Announcement& mine = channel_.mine(sequence);
-  mine.call = current_;
+  mine = {.call = current_, .in = {}, .out = {}};
+  if (memory_ == nullptr) return;
   const bool in_place = call.out.data == call.in.data && call.out.bytes() == call.in.bytes();
-  mine.in = mine.out = {};
-  if (memory_ != nullptr) {
-    mine.in = memory_->find(call.in.data, call.in.bytes());
-    mine.out = in_place ? mine.in : memory_->find(call.out.data, call.out.bytes());
-  }
+  mine.in = memory_->find(call.in.data, call.in.bytes());
+  mine.out = in_place ? mine.in : memory_->find(call.out.data, call.out.bytes());
+}
+
+std::vector<Fingerprint> NodeCollectives::announce(const CollectiveCall& call, uint64_t sequence,
+                                                   bool blocking) {
+  prepare(call, sequence);
   channel_.sync(current_, blocking);
   std::vector<Fingerprint> calls;
   for (int r = 0; r < channel_.ranks(); ++r) calls.push_back(channel_.of(r, sequence).call);
@@ -62,50 +67,67 @@ std::vector<Fingerprint> NodeCollectives::announce(const CollectiveCall& call, u
 }
 
 void NodeCollectives::run(const CollectiveCall& call, uint64_t sequence, bool blocking) {
-  const int64_t elements = total(call);
-  const int64_t give_bytes = elements * dtype_size(call.in.dtype) * slices(call);
-  const bool at_once = give_bytes <= std::min(kAtOnceBytes, channel_.staging_bytes());
-  Chunk chunk{.offset = 0, .count = elements};
-  if (at_once) {
-    chunk.half = channel_.next_half();
-    fill(call, chunk);
+  prepare(call, sequence);
+  const int64_t step = chunk_elements(call.in.dtype, slices(call));
+  const Chunk first{
+      .offset = 0, .count = std::min(step, total(call)), .half = channel_.next_half()};
+  const int64_t bytes = total(call) * dtype_size(call.in.dtype) * slices(call);
+  const bool at_once = bytes <= (channel_.options().crowded ? kAtOnceBytesCrowded : kAtOnceBytes) &&
+                       first.count == total(call);
+  Announcement& mine = channel_.mine(sequence);
+  mine.staged = at_once || !reachable(call, mine);
+  if (mine.staged) fill(call, first);
+  channel_.sync(current_, blocking);
+
+  bool agreed = true, all_staged = true;
+  for (int r = 0; r < channel_.ranks(); ++r) {
+    agreed = agreed && channel_.of(r, sequence).call == current_;
+    all_staged = all_staged && channel_.of(r, sequence).staged;
   }
-  const auto calls = announce(call, sequence, blocking);
-  if (!std::all_of(calls.begin(), calls.end(), [&](const auto& c) { return c == current_; })) {
-    channel_.fail(cat("group '", channel_.options().group_name,
-                      "': ", disagreement(calls, channel_.options().world_ranks)));
-  }
-  if (at_once) return drain(call, chunk);
-  if (reachable(call, sequence)) {
+  if (!agreed) report_disagreement(sequence);
+  if (!at_once && all_reachable(call, sequence)) {
     direct(call, sequence);
     channel_.sync(current_, blocking);
     return;
   }
-  const bool reduces = call.op == CollectiveOp::kAllReduceSum;
-  if (reduces && channel_.ranks() > kWholeChunkRanks) return staged_in_parts(call, blocking);
-  staged(call, blocking);
+  if (!all_staged && !mine.staged) fill(call, first);
+  staged(call, first, all_staged, blocking);
+}
+
+void NodeCollectives::report_disagreement(uint64_t sequence) {
+  std::vector<Fingerprint> calls;
+  for (int r = 0; r < channel_.ranks(); ++r) calls.push_back(channel_.of(r, sequence).call);
+  channel_.fail(cat("group '", channel_.options().group_name,
+                    "': ", disagreement(calls, channel_.options().world_ranks)));
 }
 
 // ---- Direct ----
 
-bool NodeCollectives::reachable(const CollectiveCall& call, uint64_t sequence) const {
-  bool in = true, out = true;
-  for (int r = 0; r < channel_.ranks(); ++r) {
-    in = in && channel_.of(r, sequence).in.shared();
-    out = out && channel_.of(r, sequence).out.shared();
-  }
+bool NodeCollectives::reachable(const CollectiveCall& call, const Announcement& rank) const {
   switch (call.op) {
     case CollectiveOp::kAllReduceSum:
-      return out;
+      return rank.out.shared();
     case CollectiveOp::kReduceScatterSum:
-      return in;
+      return rank.in.shared();
     case CollectiveOp::kAllGather:
-      return in || out;
+      return rank.in.shared() || rank.out.shared();
     case CollectiveOp::kBroadcast:
-      return channel_.of(call.root, sequence).in.shared();
+      return rank.in.shared();
     default:
       return false;
   }
+}
+
+bool NodeCollectives::all_reachable(const CollectiveCall& call, uint64_t sequence) const {
+  if (call.op == CollectiveOp::kBroadcast) return reachable(call, channel_.of(call.root, sequence));
+  bool in = true, out = true;
+  for (int r = 0; r < channel_.ranks(); ++r) {
+    const Announcement& rank = channel_.of(r, sequence);
+    if (!reachable(call, rank)) return false;
+    in = in && rank.in.shared();
+    out = out && rank.out.shared();
+  }
+  return call.op != CollectiveOp::kAllGather || in || out;
 }
 
 std::vector<const void*> NodeCollectives::map_all(uint64_t sequence, bool outputs) const {
@@ -200,15 +222,24 @@ void NodeCollectives::direct_broadcast(const CollectiveCall& call, uint64_t sequ
 
 // ---- Staged ----
 
-void NodeCollectives::staged(const CollectiveCall& call, bool blocking) {
-  const int64_t elements = total(call);
+void NodeCollectives::staged(const CollectiveCall& call, Chunk chunk, bool first_is_there,
+                             bool blocking) {
   const int64_t step = chunk_elements(call.in.dtype, slices(call));
-  for (int64_t offset = 0; offset < elements; offset += step) {
-    const Chunk chunk{
-        .offset = offset, .count = std::min(step, elements - offset), .half = channel_.next_half()};
+  const bool in_parts =
+      call.op == CollectiveOp::kAllReduceSum && channel_.ranks() > kWholeChunkRanks;
+  if (!first_is_there) channel_.sync(current_, blocking);
+  for (;;) {
+    if (in_parts) {
+      add_in_parts(call, chunk, blocking);
+    } else {
+      drain(call, chunk);
+    }
+    chunk.offset += step;
+    if (chunk.offset >= total(call)) break;
+    chunk.count = std::min(step, total(call) - chunk.offset);
+    chunk.half = channel_.next_half();
     fill(call, chunk);
     channel_.sync(current_, blocking);
-    drain(call, chunk);
   }
   // A rank leaves when its own part is done; what it gave lies in the staging area, not in its
   // buffer, so that peers need nothing more of that.
@@ -273,35 +304,27 @@ void NodeCollectives::drain_all_gather(const CollectiveCall& call, const Chunk& 
   }
 }
 
-// Rank r adds part r of each chunk, over its own copy of it, which nobody else reads.
-void NodeCollectives::staged_in_parts(const CollectiveCall& call, bool blocking) {
+// Rank r adds part r of a chunk, over its own copy of it, which nobody else reads.
+void NodeCollectives::add_in_parts(const CollectiveCall& call, const Chunk& chunk, bool blocking) {
   const DType dtype = call.out.dtype;
   const int ranks = channel_.ranks();
-  const int64_t step = chunk_elements(dtype, 1);
-  for (int64_t offset = 0; offset < total(call); offset += step) {
-    const Chunk chunk{.offset = offset,
-                      .count = std::min(step, total(call) - offset),
-                      .half = channel_.next_half()};
-    fill(call, chunk);
-    channel_.sync(current_, blocking);
-    const Range mine = part_of(chunk.count, ranks, channel_.rank(), dtype);
-    std::vector<const void*> inputs;
-    for (int r = 0; r < ranks; ++r) {
-      inputs.push_back(shifted(channel_.staging(r, chunk.half), mine.begin, dtype));
-    }
-    void* const output = const_cast<void*>(inputs[static_cast<size_t>(channel_.rank())]);
-    combine(exec_, {.op = call.op,
-                    .inputs = inputs,
-                    .outputs = std::span(&output, 1),
-                    .count = mine.count(),
-                    .in_dtype = dtype,
-                    .out_dtype = dtype});
-    channel_.sync(current_, blocking);
-    for (int r = 0; r < ranks; ++r) {
-      const Range part = part_of(chunk.count, ranks, r, dtype);
-      copy_bytes(shifted(channel_.staging(r, chunk.half), part.begin, dtype),
-                 at(call.out, offset + part.begin), part.count() * dtype_size(dtype));
-    }
+  const Range mine = part_of(chunk.count, ranks, channel_.rank(), dtype);
+  std::vector<const void*> inputs;
+  for (int r = 0; r < ranks; ++r) {
+    inputs.push_back(shifted(channel_.staging(r, chunk.half), mine.begin, dtype));
+  }
+  void* const output = const_cast<void*>(inputs[static_cast<size_t>(channel_.rank())]);
+  combine(exec_, {.op = call.op,
+                  .inputs = inputs,
+                  .outputs = std::span(&output, 1),
+                  .count = mine.count(),
+                  .in_dtype = dtype,
+                  .out_dtype = dtype});
+  channel_.sync(current_, blocking);
+  for (int r = 0; r < ranks; ++r) {
+    const Range part = part_of(chunk.count, ranks, r, dtype);
+    copy_bytes(shifted(channel_.staging(r, chunk.half), part.begin, dtype),
+               at(call.out, chunk.offset + part.begin), part.count() * dtype_size(dtype));
   }
 }
 

@@ -12,17 +12,17 @@ namespace shale::comm {
 // Collectives among ranks of one node, through shared memory. There are three ways, chosen by what
 // all ranks announced, so that all choose alike:
 //
-//   at once  what fits into a staging half: every rank writes its data there together with its
-//            announcement, syncs, and takes what it needs. One sync.
+//   at once  little data: every rank writes it into its staging half together with its
+//   announcement,
+//            syncs, and takes what it needs. One sync.
 //   direct   buffers that peers can map: nothing is copied. For an all-reduce rank r owns slice r
-//   of
-//            everybody's buffer: it reads the slice from all of them, adds, and writes the sum into
-//            all of them. Nobody else touches that slice, so that the operation is in place. Two
-//            syncs: one before (everybody's data is there), one after (everybody has written).
-//   staged   other buffers, chunk by chunk through the staging halves. One sync per chunk; reading
-//            one half overlaps with peers' writing the other. With many ranks it is cheaper that
-//            each adds only a part of a chunk (in place, in its own staging area) and that the
-//            parts are gathered: two syncs.
+//            of everybody's buffer: it reads the slice from all of them, adds, and writes the sum
+//            into all of them. Nobody else touches that slice, so that the operation is in place.
+//            Two syncs: one before (everybody's data is there), one after (everybody has written).
+//   staged   other buffers, chunk by chunk through the staging halves. One sync per chunk, and the
+//            first comes with the announcement; reading one half overlaps with peers' writing the
+//            other. With many ranks it is cheaper that each adds only a part of a chunk (in place,
+//            in its own staging area) and that the parts are gathered: two syncs.
 class NodeCollectives {
  public:
   // memory: what peers can map; null if they cannot, and everything is staged.
@@ -45,11 +45,12 @@ class NodeCollectives {
     int64_t count = 0;
     int half = 0;
   };
-  enum class Way { kAtOnce, kDirect, kStaged };
-
   int slices(const CollectiveCall& call) const;
   int64_t total(const CollectiveCall& call) const;
-  bool reachable(const CollectiveCall& call, uint64_t sequence) const;
+  void prepare(const CollectiveCall& call, uint64_t sequence);
+  [[noreturn]] void report_disagreement(uint64_t sequence);
+  bool reachable(const CollectiveCall& call, const Announcement& rank) const;
+  bool all_reachable(const CollectiveCall& call, uint64_t sequence) const;
   std::vector<const void*> map_all(uint64_t sequence, bool outputs) const;
 
   void direct(const CollectiveCall& call, uint64_t sequence);
@@ -58,8 +59,8 @@ class NodeCollectives {
   void direct_all_gather(const CollectiveCall& call, uint64_t sequence);
   void direct_broadcast(const CollectiveCall& call, uint64_t sequence);
 
-  void staged(const CollectiveCall& call, bool blocking);
-  void staged_in_parts(const CollectiveCall& call, bool blocking);
+  void staged(const CollectiveCall& call, Chunk chunk, bool first_is_there, bool blocking);
+  void add_in_parts(const CollectiveCall& call, const Chunk& chunk, bool blocking);
   void fill(const CollectiveCall& call, const Chunk& chunk);
   void drain(const CollectiveCall& call, const Chunk& chunk);
   void drain_reduce(const CollectiveCall& call, const Chunk& chunk);

@@ -13,6 +13,7 @@
 
 namespace shale::comm {
 
+// Of fields that ranks set differently, rank 0's values count where it matters to all.
 struct GroupOptions {
   std::string name = "world";  // for messages
   double timeout_s = 600;      // longest wait for another rank; 0: for ever
@@ -20,7 +21,7 @@ struct GroupOptions {
   Tracer* tracer = nullptr;    // receives "comm/wait", the time that callers spend blocked
   int ranks_per_node = 0;      // for tests: pretend that nodes are this small; 0: ask the machine
   bool share_memory = true;  // for tests: false stages everything, as where peers may not be mapped
-  int64_t staging_bytes = 256 << 10;  // chunk in which memory that peers cannot reach is passed on
+  int64_t staging_bytes = 512 << 10;  // chunk in which memory that peers cannot reach is passed on
 };
 
 struct CollectiveOptions {

@@ -96,7 +96,11 @@ void World::Impl::start_mpi() {
   node = MpiComm::split_by_node(MPI_COMM_WORLD, context->rank);
   context->local_rank = node.rank();
   context->local_size = node.size();
-  context->crowded = node_is_crowded(context->local_size);
+  // The same answer on all ranks of the node: it decides how collectives proceed.
+  int crowded = node_is_crowded(context->local_size) ? 1 : 0;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &crowded, 1, MPI_INT, MPI_MAX, node.get()),
+            "MPI_Allreduce");
+  context->crowded = crowded != 0;
   board_memory = NodeMemory::create(node, FailureBoard::bytes(context->local_size),
                                     /*try_descriptors=*/true);
   context->peers_can_map = board_memory->peers_can_map();
