@@ -92,13 +92,16 @@ void DataParallel::load(const std::function<void(const Parameter&, const View&)>
   }
 }
 
-void DataParallel::visit(const std::function<void(const Parameter&, const View&)>& use) {
+void DataParallel::read(const Parameter& parameter, const View& to) {
   for (const auto& unit : units_) {
-    for (const auto& [parameter, master] : unit->masters()) {
-      std::vector<float> host = to_host<float>(master);
-      use(*parameter, make_view(host.data(), parameter->shape));
+    for (const auto& [candidate, master] : unit->masters()) {
+      if (candidate != &parameter) continue;
+      context_.copy(to.as<float>(), master.data(), master.bytes());
+      context_.synchronize();
+      return;
     }
   }
+  throw InternalError(cat("data_parallel: ", parameter.full_name(), " is not part of the model"));
 }
 
 }  // namespace shale::comm

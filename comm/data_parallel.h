@@ -55,9 +55,8 @@ class DataParallel {
 
   // Sets every parameter from full-size f32 host values: fill(parameter, view) writes them.
   void load(const std::function<void(const Parameter&, const View&)>& fill);
-  // Calls use(parameter, view) with the f32 values of every parameter in host memory, unit by unit.
-  // Every rank calls it; `use` is called on every rank.
-  void visit(const std::function<void(const Parameter&, const View&)>& use);
+  // Copies the f32 value of a parameter, whole, to dense host memory. Every rank calls it.
+  void read(const Parameter& parameter, const View& to);
 
   double exposed_seconds() const { return exposed_seconds_; }  // spent waiting for reductions, in all
 

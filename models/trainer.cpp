@@ -90,9 +90,7 @@ void Trainer::build_model() {
       comm::DataParallelOptions{.compute = dtype,
                                 .overlap = !config_.no_overlap,
                                 .seed = uint64_t(config_.seed)});
-  if (init != nullptr) {
-    parallel_->load([&](const Parameter& p, const View& to) { init->read(p.full_name(), to); });
-  }
+  if (init != nullptr) init->load_into(*parallel_);
   int64_t count = 0;
   for (const Parameter* parameter : model_->parameters()) count += parameter->numel();
   log_info(data_.summary);
