@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/base/dtype.h"
+
+namespace shale::io_internal {
+
+// Elements in memory, f32, bf16 or f16; the source may have any alignment.
+struct Source {
+  const std::byte* data = nullptr;
+  DType dtype = DType::kF32;
+};
+struct Target {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+};
+
+// target[k] = source[first + k] for k in [0, count). Through f32: exact unless the target is
+// narrower, then rounded to nearest, ties to even. Throws DTypeError for other types.
+void convert(const Source& source, int64_t first, const Target& target, int64_t count);
+
+// target[r, c] = source[c, first + r] for r in [0, rows), c in [0, cols), where the source has
+// `source_cols` columns and the target is dense.
+struct TransposeSize {
+  int64_t source_cols = 0;
+  int64_t first = 0;
+  int64_t rows = 0;
+  int64_t cols = 0;
+};
+void convert_transposed(const Source& source, const Target& target, const TransposeSize& size);
+
+}  // namespace shale::io_internal

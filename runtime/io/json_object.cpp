@@ -1,0 +1,75 @@
+#include "runtime/io/json_object.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/json_limits.h"
+
+namespace shale {
+
+struct JsonObject::State {
+  std::string source;
+  nlohmann::json object;
+
+  // The value, or null if the key is absent.
+  const nlohmann::json* find(std::string_view key) const {
+    const auto it = object.find(key);
+    return it == object.end() || it->is_null() ? nullptr : &*it;
+  }
+};
+
+JsonObject::JsonObject(std::string_view text, std::string source) {
+  check_json(text, {}, source);
+  nlohmann::json object = nlohmann::json::parse(text);
+  if (!object.is_object()) throw DataError(cat(source, ": want a JSON object"));
+  state_ = std::make_shared<const State>(State{std::move(source), std::move(object)});
+}
+
+JsonObject JsonObject::load(const std::string& path) {
+  return {read_text_file(path, JsonLimits{}.max_bytes), path};
+}
+
+bool JsonObject::has(std::string_view key) const {
+  return state_->find(key) != nullptr;
+}
+
+void JsonObject::fail(std::string_view key, std::string_view want) const {
+  const nlohmann::json* value = state_->find(key);
+  std::string found = value == nullptr ? "missing" : cat("is ", value->dump());
+  if (found.size() > 80) found = found.substr(0, 77) + "...";
+  throw DataError(cat(state_->source, ": '", key, "' ", found, ", want ", want));
+}
+
+int64_t JsonObject::integer(std::string_view key, std::optional<int64_t> fallback) const {
+  const nlohmann::json* value = state_->find(key);
+  if (value == nullptr && fallback) return *fallback;
+  if (value == nullptr || !value->is_number_integer()) fail(key, "an integer");
+  constexpr auto kMax = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  if (value->is_number_unsigned() && value->get<uint64_t>() > kMax) fail(key, "a smaller integer");
+  return value->get<int64_t>();
+}
+
+double JsonObject::real(std::string_view key, std::optional<double> fallback) const {
+  const nlohmann::json* value = state_->find(key);
+  if (value == nullptr && fallback) return *fallback;
+  if (value == nullptr || !value->is_number()) fail(key, "a number");
+  return value->get<double>();
+}
+
+bool JsonObject::flag(std::string_view key, std::optional<bool> fallback) const {
+  const nlohmann::json* value = state_->find(key);
+  if (value == nullptr && fallback) return *fallback;
+  if (value == nullptr || !value->is_boolean()) fail(key, "true or false");
+  return value->get<bool>();
+}
+
+std::string JsonObject::text(std::string_view key, std::optional<std::string> fallback) const {
+  const nlohmann::json* value = state_->find(key);
+  if (value == nullptr && fallback) return *fallback;
+  if (value == nullptr || !value->is_string()) fail(key, "a string");
+  return value->get<std::string>();
+}
+
+}  // namespace shale

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace shale {
+
+// A JSON object from a file that nobody vouches for, read key by key with the type that each key
+// must have. A key whose value is null counts as absent.
+class JsonObject {
+ public:
+  // Throws DataError, starting with `source`, unless the text passes check_json and is an object.
+  JsonObject(std::string_view text, std::string source);
+  // Throws MissingInputError if the file does not exist, DataError as above.
+  static JsonObject load(const std::string& path);
+
+  bool has(std::string_view key) const;
+
+  // Throw DataError, naming source, key, wanted type and found value, if the value has another
+  // type, or if the key is absent and there is no fallback. 1.0 is no integer; 1 is a real number.
+  int64_t integer(std::string_view key, std::optional<int64_t> fallback = {}) const;
+  double real(std::string_view key, std::optional<double> fallback = {}) const;
+  bool flag(std::string_view key, std::optional<bool> fallback = {}) const;
+  std::string text(std::string_view key, std::optional<std::string> fallback = {}) const;
+
+  // DataError: "<source>: '<key>' is <value>, want <want>".
+  [[noreturn]] void fail(std::string_view key, std::string_view want) const;
+
+ private:
+  struct State;
+  std::shared_ptr<const State> state_;
+};
+
+}  // namespace shale
