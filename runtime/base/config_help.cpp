@@ -9,6 +9,14 @@ namespace {
 
 constexpr size_t kMaxFlagColumn = 30;
 
+// Stands for a blank at which no line breaks: "default 0.1" reads badly on two lines.
+constexpr char kFixedBlank = '\x01';
+
+std::string unbroken(std::string text) {
+  if (text.size() < kMaxFlagColumn) std::replace(text.begin(), text.end(), ' ', kFixedBlank);
+  return text;
+}
+
 // Breaks at blanks so that lines end before `width`; a longer word has a line of its own.
 std::vector<std::string> wrap(std::string_view text, size_t width) {
   std::vector<std::string> lines;
@@ -24,6 +32,7 @@ std::vector<std::string> wrap(std::string_view text, size_t width) {
     line += word;
   }
   if (!line.empty() || lines.empty()) lines.push_back(line);
+  for (std::string& done : lines) std::replace(done.begin(), done.end(), kFixedBlank, ' ');
   return lines;
 }
 
@@ -33,7 +42,7 @@ std::string left_column(const ConfigField& field) {
 }
 
 std::string right_column(const ConfigField& field) {
-  std::string notes = field.range_text();
+  std::string notes = unbroken(field.range_text());
   const std::string shown =
       field.text.default_text.empty() ? field.default_value : field.text.default_text;
   const auto note = [&notes](const std::string& text) {
@@ -43,7 +52,7 @@ std::string right_column(const ConfigField& field) {
     note("required");
   } else if (!shown.empty()) {
     const bool with_unit = field.text.default_text.empty() && !field.text.unit.empty();
-    note(cat("default ", shown, with_unit ? cat(" ", field.text.unit) : ""));
+    note(unbroken(cat("default ", shown, with_unit ? cat(" ", field.text.unit) : "")));
   }
   return notes.empty() ? field.help : cat(field.help, " (", notes, ")");
 }
