@@ -1,8 +1,11 @@
 #include "runtime/base/log.h"
 
+#include <linux/major.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/base_sink.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,8 +36,22 @@ LogLevel lowest_level(const LogOptions& options) {
   return few ? std::max(options.level, LogLevel::kWarning) : options.level;
 }
 
+// Open MPI gives every rank a pseudo-terminal, even if its own output goes to a file: what counts is
+// the launcher's, which is our parent. Where that cannot be seen, lines are plain.
+bool launcher_is_on_terminal(int fd) {
+  struct stat status {};
+  const std::string path = cat("/proc/", getppid(), "/fd/", fd);
+  if (stat(path.c_str(), &status) != 0 || !S_ISCHR(status.st_mode)) return false;
+  const auto driver = major(status.st_rdev);
+  return driver == TTY_MAJOR || (driver >= UNIX98_PTY_SLAVE_MAJOR &&
+                                 driver < UNIX98_PTY_SLAVE_MAJOR + UNIX98_PTY_MAJOR_COUNT);
+}
+
 bool is_terminal(FILE* file) {
-  return isatty(fileno(file)) == 1;
+  const int fd = fileno(file);
+  if (isatty(fd) != 1) return false;
+  const bool launched = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
+  return !launched || fd > STDERR_FILENO || launcher_is_on_terminal(fd);
 }
 
 // 0 when the terminal does not say.
