@@ -17,8 +17,8 @@ void check_shape(const char* op, const char* arg, const View& view, const Shape&
 void check_contiguous(const char* op, const char* arg, const View& view) {
   check_defined(op, arg, view);
   if (view.contiguous()) return;
-  throw ShapeError(cat(op, ": ", arg, " is ", view, " with strides ", view.strides,
-                       ", want it contiguous"));
+  throw ShapeError(
+      cat(op, ": ", arg, " is ", view, " with strides ", view.strides, ", want it contiguous"));
 }
 
 void check_dtype(const char* op, const char* arg, const View& view, DType want) {

@@ -34,10 +34,14 @@ T* scratch(const char* op, const Exec& exec, int64_t count) {
 template <typename Fn>
 void dispatch_float(DType dtype, Fn&& fn) {
   switch (dtype) {
-    case DType::kF32: return fn.template operator()<float>();
-    case DType::kBF16: return fn.template operator()<bf16>();
-    case DType::kF16: return fn.template operator()<f16>();
-    default: throw DTypeError(cat("a kernel wants fp32, bf16 or fp16, got ", dtype_name(dtype)));
+    case DType::kF32:
+      return fn.template operator()<float>();
+    case DType::kBF16:
+      return fn.template operator()<bf16>();
+    case DType::kF16:
+      return fn.template operator()<f16>();
+    default:
+      throw DTypeError(cat("a kernel wants fp32, bf16 or fp16, got ", dtype_name(dtype)));
   }
 }
 

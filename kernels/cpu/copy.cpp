@@ -24,7 +24,8 @@ struct CopyPlan {
 
   CopyPlan(const View& from, const View& to) {
     for (int i = 0; i < from.ndim(); ++i) {
-      if (from.shape[i] != 1) dims[size_t(count++)] = {from.shape[i], from.strides[i], to.strides[i]};
+      if (from.shape[i] != 1)
+        dims[size_t(count++)] = {from.shape[i], from.strides[i], to.strides[i]};
     }
     std::stable_sort(dims.begin(), dims.begin() + count,
                      [](const Dim& a, const Dim& b) { return a.y > b.y; });
@@ -125,9 +126,8 @@ void copy_typed(const Exec& exec, const CopyArgs& a) {
 template <typename T>
 void fill_typed(const Exec& exec, const View& view, T value) {
   T* y = static_cast<T*>(view.data);
-  parallel_for(exec, view.numel(), 32768, [&](int64_t begin, int64_t end) {
-    std::fill(y + begin, y + end, value);
-  });
+  parallel_for(exec, view.numel(), 32768,
+               [&](int64_t begin, int64_t end) { std::fill(y + begin, y + end, value); });
 }
 
 }  // namespace
@@ -138,10 +138,14 @@ void cpu::copy(const Exec& exec, const CopyArgs& a) {
   check_dtype("copy", "y", a.y, a.x.dtype);
   if (a.x.numel() == 0) return;
   switch (dtype_size(a.x.dtype)) {
-    case 1: return copy_typed<uint8_t>(exec, a);
-    case 2: return copy_typed<uint16_t>(exec, a);
-    case 4: return copy_typed<uint32_t>(exec, a);
-    default: return copy_typed<uint64_t>(exec, a);
+    case 1:
+      return copy_typed<uint8_t>(exec, a);
+    case 2:
+      return copy_typed<uint16_t>(exec, a);
+    case 4:
+      return copy_typed<uint32_t>(exec, a);
+    default:
+      return copy_typed<uint64_t>(exec, a);
   }
 }
 
@@ -149,15 +153,24 @@ void cpu::fill(const Exec& exec, const FillArgs& a) {
   check_contiguous("fill", "y", a.y);
   const double value = a.value;
   switch (a.y.dtype) {
-    case DType::kF32: return fill_typed(exec, a.y, static_cast<float>(value));
-    case DType::kBF16: return fill_typed(exec, a.y, bf16(static_cast<float>(value)));
-    case DType::kF16: return fill_typed(exec, a.y, f16(static_cast<float>(value)));
-    case DType::kF64: return fill_typed(exec, a.y, value);
-    case DType::kI32: return fill_typed(exec, a.y, static_cast<int32_t>(value));
-    case DType::kI64: return fill_typed(exec, a.y, static_cast<int64_t>(value));
-    case DType::kU8: return fill_typed(exec, a.y, static_cast<uint8_t>(value));
-    case DType::kU16: return fill_typed(exec, a.y, static_cast<uint16_t>(value));
-    case DType::kU32: return fill_typed(exec, a.y, static_cast<uint32_t>(value));
+    case DType::kF32:
+      return fill_typed(exec, a.y, static_cast<float>(value));
+    case DType::kBF16:
+      return fill_typed(exec, a.y, bf16(static_cast<float>(value)));
+    case DType::kF16:
+      return fill_typed(exec, a.y, f16(static_cast<float>(value)));
+    case DType::kF64:
+      return fill_typed(exec, a.y, value);
+    case DType::kI32:
+      return fill_typed(exec, a.y, static_cast<int32_t>(value));
+    case DType::kI64:
+      return fill_typed(exec, a.y, static_cast<int64_t>(value));
+    case DType::kU8:
+      return fill_typed(exec, a.y, static_cast<uint8_t>(value));
+    case DType::kU16:
+      return fill_typed(exec, a.y, static_cast<uint16_t>(value));
+    case DType::kU32:
+      return fill_typed(exec, a.y, static_cast<uint32_t>(value));
   }
 }
 

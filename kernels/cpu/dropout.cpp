@@ -10,8 +10,9 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/philox-inl.h"
 
-// A thread owns blocks of elements of one sample: a block's random words are made into a buffer that
-// stays in the first-level cache, then used. A block begins at a multiple of four, a counter's words.
+// A thread owns blocks of elements of one sample: a block's random words are made into a buffer
+// that stays in the first-level cache, then used. A block begins at a multiple of four, a counter's
+// words.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
@@ -60,7 +61,8 @@ void dropout_typed(const Exec& exec, const DropoutArgs& a) {
                     static_cast<uint32_t>(step.step)},
                    key, (n + 3) / 4, words);
       const int64_t at = sample * elements + first;
-      dropout_span(factors, words, x + at, residual != nullptr ? residual + at : nullptr, y + at, n);
+      dropout_span(factors, words, x + at, residual != nullptr ? residual + at : nullptr, y + at,
+                   n);
     }
   });
 }

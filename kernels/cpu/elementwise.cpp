@@ -10,8 +10,9 @@
 #include "kernels/cpu/math-inl.h"
 #include "kernels/cpu/parallel.h"
 
-// A thread owns a range of elements. Operands of one dtype go straight through; mixed ones go by way
-// of a block of f32 that stays in the first-level cache, which saves a loop for every combination.
+// A thread owns a range of elements. Operands of one dtype go straight through; mixed ones go by
+// way of a block of f32 that stays in the first-level cache, which saves a loop for every
+// combination.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
@@ -22,9 +23,8 @@ inline constexpr int64_t kStage = 1024;  // elements of a staged block
 // y[i] = op(a[i], b[i]) with operands of any types; in f32, rounded once.
 template <typename A, typename B, typename Y, class Op>
 HWY_INLINE void map2(const A* a, const B* b, Y* y, int64_t n, const Op& op) {
-  for_vectors(n, [&](int64_t i, auto part) HWY_ATTR {
-    store(op(load(a + i, part), load(b + i, part)), y + i, part);
-  });
+  for_vectors(n, [&](int64_t i, auto part)
+                     HWY_ATTR { store(op(load(a + i, part), load(b + i, part)), y + i, part); });
 }
 
 template <typename A, typename Y, class Op>
@@ -103,9 +103,8 @@ template <typename T, class Op>
 void gelu_fwd_typed(const Exec& exec, const GeluFwdArgs& a, const Op& op) {
   const T* x = a.x.as<T>();
   T* y = a.y.as<T>();
-  parallel_for(exec, a.x.numel(), kElementGrain, [&](int64_t begin, int64_t end) {
-    map1(x + begin, y + begin, end - begin, op);
-  });
+  parallel_for(exec, a.x.numel(), kElementGrain,
+               [&](int64_t begin, int64_t end) { map1(x + begin, y + begin, end - begin, op); });
 }
 
 void gelu_fwd_target(const Exec& exec, const GeluFwdArgs& a) {

@@ -11,9 +11,10 @@
 #include "kernels/cpu/loop-inl.h"
 #include "kernels/cpu/parallel.h"
 
-// Forward: a thread owns rows of y. Backward: the positions are sorted by id first (a counting sort,
-// which keeps their order), then a thread owns rows of the gradient: it reads the rows of dy that
-// belong to them, in order, so that nothing is added by two threads.
+// Forward: a thread owns rows of y. Backward: the positions are sorted by id first (a counting
+// sort, which keeps their order), then a thread owns rows of the gradient: it reads the rows of dy
+// that belong to them, in order, so that nothing is added by two threads.
+//
 // B, T, C: batch, positions of a sample, width; V: rows of the table.
 
 HWY_BEFORE_NAMESPACE();
@@ -58,30 +59,38 @@ void add_row(const RowSum<T>& sum, const T* row, bool start, float* out) {
   });
 }
 
+// Rows [begin, end) of the table's gradient.
+template <typename T>
+void d_table_rows(const RowSum<T>& sum, const SortedIds& sorted, float* d_table, int64_t begin,
+                  int64_t end) {
+  int64_t v = begin;
+  while (v < end) {
+    int64_t k = sorted.offsets[v];
+    if (k == sorted.offsets[v + 1]) {  // a run of rows that no id names
+      const int64_t run = v;
+      while (v < end && sorted.offsets[v + 1] == k) ++v;
+      if (!sum.accumulate) std::fill_n(d_table + run * sum.C, (v - run) * sum.C, 0.f);
+      continue;
+    }
+    float* out = d_table + v * sum.C;
+    bool start = !sum.accumulate;
+    for (; k < sorted.offsets[v + 1]; ++k, start = false) {
+      add_row(sum, sum.dy + sorted.order[k] * sum.C, start, out);
+    }
+    ++v;
+  }
+}
+
 template <typename T>
 void d_table_typed(const Exec& exec, const EmbeddingBwdArgs& a, const SortedIds& sorted) {
   const int64_t V = a.d_table.size(0), C = a.d_table.size(1);
   const RowSum<T> sum = {.dy = a.dy.as<T>(), .C = C, .accumulate = a.accumulate_table};
   float* d_table = a.d_table.as<float>();
+  const auto rows = [&](int64_t begin, int64_t end) {
+    d_table_rows(sum, sorted, d_table, begin, end);
+  };
   // Dynamic: frequent ids lie together in real vocabularies.
-  parallel_for(exec, V, std::clamp<int64_t>(V / 64, 1, 32), [&](int64_t begin, int64_t end) {
-    int64_t v = begin;
-    while (v < end) {
-      int64_t k = sorted.offsets[v];
-      if (k == sorted.offsets[v + 1]) {  // a run of rows that no id names
-        const int64_t run = v;
-        while (v < end && sorted.offsets[v + 1] == k) ++v;
-        if (!sum.accumulate) std::fill_n(d_table + run * C, (v - run) * C, 0.f);
-        continue;
-      }
-      float* out = d_table + v * C;
-      bool start = !sum.accumulate;
-      for (; k < sorted.offsets[v + 1]; ++k, start = false) {
-        add_row(sum, sum.dy + sorted.order[k] * C, start, out);
-      }
-      ++v;
-    }
-  }, Schedule::kDynamic);
+  parallel_for(exec, V, std::clamp<int64_t>(V / 64, 1, 32), rows, Schedule::kDynamic);
 }
 
 template <typename T>

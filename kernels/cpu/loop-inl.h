@@ -35,7 +35,9 @@ HWY_INLINE void store(F32Vec v, T* to, Part part) {
   store_n(v, F32Tag(), to, part.count);
 }
 // v with zeros outside the part, for sums.
-HWY_INLINE F32Vec inside(F32Vec v, Whole) { return v; }
+HWY_INLINE F32Vec inside(F32Vec v, Whole) {
+  return v;
+}
 HWY_INLINE F32Vec inside(F32Vec v, Part part) {
   return hn::IfThenElseZero(hn::FirstN(F32Tag(), static_cast<size_t>(part.count)), v);
 }

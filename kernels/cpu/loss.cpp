@@ -144,8 +144,8 @@ void cpu::cross_entropy(const Exec& exec, const CrossEntropyArgs& a) {
   check_dense(kOp, "targets", a.targets, {rows}, DType::kI32);
   check_dense(kOp, "losses", a.losses, {rows}, DType::kF32);
   if (a.vocab < 1 || a.vocab > a.logits.cols()) {
-    throw ShapeError(cat(kOp, ": vocab is ", a.vocab, ", logits have ", a.logits.cols(),
-                         " columns"));
+    throw ShapeError(
+        cat(kOp, ": vocab is ", a.vocab, ", logits have ", a.logits.cols(), " columns"));
   }
   if (a.write_grad) step_of(kOp, exec);
   const int32_t* targets = a.targets.as<int32_t>();

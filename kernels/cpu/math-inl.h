@@ -6,84 +6,10 @@
 #define SHALE_KERNELS_CPU_MATH_INL_H_
 #endif
 
-#include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
-
-// c0 + x (c1 + x (c2 + ...)). The coefficients interpolate at Chebyshev nodes.
-template <class D>
-HWY_INLINE hn::Vec<D> horner(D d, hn::Vec<D>, float c0) {
-  return hn::Set(d, c0);
-}
-template <class D, typename... Rest>
-HWY_INLINE hn::Vec<D> horner(D d, hn::Vec<D> x, float c0, Rest... rest) {
-  return hn::MulAdd(x, horner(d, x, rest...), hn::Set(d, c0));
-}
-
-// x = k ln 2 + r with |r| <= ln 2 / 2. Gives e^r, and k + 127 in the low bits of a float's bits, for
-// |x| < 2^21.
-template <class D>
-HWY_INLINE hn::Vec<D> exp_reduced(D d, hn::Vec<D> x, hn::Vec<D>& shifted) {
-  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
-  const auto magic = hn::Set(d, 0x1.8p23f + 127.f);
-  shifted = hn::MulAdd(x, hn::Set(d, 0x1.715476p+0f), magic);
-  const auto rounded = hn::Sub(shifted, magic);
-  // ln 2 in two parts; the first has so few bits that its product with k is exact.
-  auto r = hn::NegMulAdd(rounded, hn::Set(d, 0x1.62e4p-1f), x);
-  r = hn::NegMulAdd(rounded, hn::Set(d, 0x1.7f7d1cp-20f), r);
-  const auto p = horner(d, r, 0.5f, 0.166665766f, 0.0416665541f, 0.00836324667f, 0.00139262681f);
-  return hn::Add(hn::MulAdd(hn::Mul(r, r), p, r), hn::Set(d, 1.f));
-}
-
-// 2^k of bits that end in k + 127, k in [-126, 127]. It is multiplied with, not added to an exponent:
-// only a product keeps a NaN.
-template <class D, class DI = hn::RebindToSigned<D>>
-HWY_INLINE hn::Vec<D> pow2(D d, hn::Vec<DI> bits) {
-  return hn::BitCast(d, hn::ShiftLeft<23>(bits));
-}
-
-// e^x: 2 ulp, subnormal results included; NaN gives NaN, infinities their limits.
-template <class D>
-HWY_INLINE hn::Vec<D> exp_f32(D d, hn::Vec<D> x) {
-  const hn::RebindToSigned<D> di;
-  // Comparisons rather than Min and Max: they let a NaN through.
-  const auto low = hn::Set(d, -104.f), high = hn::Set(d, 89.f);
-  x = hn::IfThenElse(hn::Lt(x, low), low, x);
-  x = hn::IfThenElse(hn::Gt(x, high), high, x);
-  hn::Vec<D> shifted;
-  const auto mantissa = exp_reduced(d, x, shifted);
-  // 2^k itself may be out of range: two factors.
-  const auto bias = hn::Set(di, 127);
-  const auto k = hn::Sub(hn::BitCast(di, shifted),
-                         hn::BitCast(di, hn::Set(d, 0x1.8p23f + 127.f)));
-  const auto half = hn::ShiftRight<1>(k);
-  const auto first = pow2(d, hn::Add(half, bias));
-  const auto second = pow2(d, hn::Add(hn::Sub(k, half), bias));
-  return hn::Mul(hn::Mul(mantissa, first), second);
-}
-
-// e^x for x <= 0 (or NaN), for softmax: 2 ulp, and 0 instead of subnormal results. Cheaper.
-template <class D>
-HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
-  const auto low = hn::Set(d, -87.f);
-  const auto vanishes = hn::Lt(x, low);
-  hn::Vec<D> shifted;
-  const auto mantissa = exp_reduced(d, hn::IfThenElse(vanishes, low, x), shifted);
-  const auto power = pow2(d, hn::BitCast(hn::RebindToSigned<D>(), shifted));
-  return hn::IfThenZeroElse(vanishes, hn::Mul(mantissa, power));
-}
-
-// e^x with x clamped to [-87, 87], where results are finite and normal: 2 ulp.
-template <class D>
-HWY_INLINE hn::Vec<D> exp_clamped(D d, hn::Vec<D> x) {
-  const auto low = hn::Set(d, -87.f), high = hn::Set(d, 87.f);
-  x = hn::IfThenElse(hn::Lt(x, low), low, x);
-  x = hn::IfThenElse(hn::Gt(x, high), high, x);
-  hn::Vec<D> shifted;
-  const auto mantissa = exp_reduced(d, x, shifted);
-  return hn::Mul(mantissa, pow2(d, hn::BitCast(hn::RebindToSigned<D>(), shifted)));
-}
 
 // 1 / (1 + e^-x): 4 ulp; no smaller than e^-87.
 template <class D>
@@ -112,12 +38,12 @@ HWY_INLINE hn::Vec<D> erf_f32(D d, hn::Vec<D> x) {
   const auto limit = hn::Set(d, 4.f);  // erf(4) rounds to 1
   auto a = hn::Abs(x);
   a = hn::IfThenElse(hn::Gt(a, limit), limit, a);
-  const auto small = hn::Mul(x, horner(d, t, 1.12837917f, -0.376126267f, 0.112835947f,
-                                       -0.026854212f, 0.00518908742f, -0.000801686428f,
-                                       7.87587505e-05f));
-  const auto q = horner(d, a, 0.00032013805f, -1.13023343f, -0.631826052f, -0.110080083f,
-                        0.026421136f, -0.00475959629f, 0.000596805626f, -4.60580427e-05f,
-                        1.63715142e-06f);
+  const auto small =
+      hn::Mul(x, horner(d, t, 1.12837917f, -0.376126267f, 0.112835947f, -0.026854212f,
+                        0.00518908742f, -0.000801686428f, 7.87587505e-05f));
+  const auto q =
+      horner(d, a, 0.00032013805f, -1.13023343f, -0.631826052f, -0.110080083f, 0.026421136f,
+             -0.00475959629f, 0.000596805626f, -4.60580427e-05f, 1.63715142e-06f);
   const auto large = hn::Sub(hn::Set(d, 1.f), exp_nonpositive(d, q));
   return hn::IfThenElse(hn::Lt(a, hn::Set(d, 1.f)), small, hn::CopySign(large, x));
 }

@@ -33,8 +33,7 @@ void adamw_span(const AdamWFactors& f, float* master, const Grad* grad, float* m
   for_vectors(n, [&](int64_t i, auto part) HWY_ATTR {
     const auto g = hn::Mul(clip, load(grad + i, part));
     const auto new_m = hn::MulAdd(beta1, load(m + i, part), hn::Mul(gamma1, g));
-    const auto new_v =
-        hn::MulAdd(beta2, load(v + i, part), hn::Mul(gamma2, hn::Mul(g, g)));
+    const auto new_v = hn::MulAdd(beta2, load(v + i, part), hn::Mul(gamma2, hn::Mul(g, g)));
     const auto denominator = hn::Add(hn::Sqrt(hn::Mul(new_v, inv2)), eps);
     const auto adam = hn::Div(hn::Mul(new_m, inv1), denominator);
     const auto w = load(master + i, part);

@@ -36,7 +36,8 @@ void parallel_chunks(const Exec& exec, int64_t n, int64_t grain, Schedule schedu
   const int64_t chunks = (n + grain - 1) / grain;
   const int threads = static_cast<int>(std::min<int64_t>(std::max(exec.threads, 1), chunks));
   if (threads == 1) {
-    for (int64_t begin = 0; begin < n; begin += grain) fn(context, begin, std::min(begin + grain, n));
+    for (int64_t begin = 0; begin < n; begin += grain)
+      fn(context, begin, std::min(begin + grain, n));
     return;
   }
   FirstError first;  // an exception must not leave an OpenMP region

@@ -12,12 +12,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-// out[4 j + k] = word k of counter {first[0] + j, first[1], first[2], first[3]} for j in [0, count).
-// first[0] + j must not wrap.
+// out[4 j + k] = word k of counter {first[0] + j, first[1], first[2], first[3]} for j in [0,
+// count). first[0] + j must not wrap.
 inline void philox_words_scalar(PhiloxCounter first, PhiloxKey key, int64_t count, uint32_t* out) {
   for (int64_t j = 0; j < count; ++j) {
-    const PhiloxCounter words = philox(
-        {first[0] + static_cast<uint32_t>(j), first[1], first[2], first[3]}, key);
+    const PhiloxCounter words =
+        philox({first[0] + static_cast<uint32_t>(j), first[1], first[2], first[3]}, key);
     for (size_t k = 0; k < 4; ++k) out[4 * j + static_cast<int64_t>(k)] = words[k];
   }
 }
@@ -72,7 +72,8 @@ inline void philox_words(PhiloxCounter first, PhiloxKey key, int64_t count, uint
         f(first, j + 3 * kLanes);
     PhiloxKey round_key = key;
     for (int round = 0; round < 10; ++round) {
-      const auto key0 = hn::Set(d, uint64_t{round_key[0]}), key1 = hn::Set(d, uint64_t{round_key[1]});
+      const auto key0 = hn::Set(d, uint64_t{round_key[0]}),
+                 key1 = hn::Set(d, uint64_t{round_key[1]});
       a.round(key0, key1);
       b.round(key0, key1);
       e.round(key0, key1);

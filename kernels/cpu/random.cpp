@@ -11,9 +11,10 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/philox-inl.h"
 
-// Box-Muller: of a pair of words (a, b), r = sqrt(-2 ln(1 - uniform(a))) and t = 2 pi uniform(b) give
-// r cos t and r sin t. A thread owns blocks that begin at multiples of kBlock in the whole parameter,
-// not in the range that is filled, so that an element is made by the same instructions in any range.
+// Box-Muller: of a pair of words (a, b), r = sqrt(-2 ln(1 - uniform(a))) and t = 2 pi uniform(b)
+// give r cos t and r sin t. A thread owns blocks that begin at multiples of kBlock in the whole
+// parameter, not in the range that is filled, so that an element is made by the same instructions
+// in any range.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
@@ -30,8 +31,8 @@ HWY_INLINE F32Vec log_f32(F32Vec x) {
   const auto k = hn::ShiftRight<23>(bits);
   const auto m_bits = hn::Add(hn::And(bits, hn::Set(di, 0x007fffff)), sqrt_half);
   const auto f = hn::Sub(hn::BitCast(d, m_bits), hn::Set(d, 1.f));  // exact
-  const auto p = horner(d, f, 0.333333312f, -0.24999997f, 0.200007157f, -0.166678023f,
-                        0.142490576f, -0.124256873f, 0.116854199f, -0.11479734f, 0.0697161171f);
+  const auto p = horner(d, f, 0.333333312f, -0.24999997f, 0.200007157f, -0.166678023f, 0.142490576f,
+                        -0.124256873f, 0.116854199f, -0.11479734f, 0.0697161171f);
   const auto f2 = hn::Mul(f, f);
   // ln(1 + f) = f - f^2 / 2 + f^3 p
   const auto tail = hn::MulAdd(hn::Mul(f2, f), p, hn::Mul(hn::Set(d, -0.5f), f2));
@@ -54,8 +55,8 @@ HWY_INLINE SinCos sincos_turns(F32Vec u) {
   const auto q = hn::BitCast(di, shifted);  // its low two bits count quarter turns
   const auto f = hn::Sub(quarters, hn::Sub(shifted, magic));  // in [-1/2, 1/2] quarters
   const auto t = hn::Mul(f, f);
-  const auto s = hn::Mul(f, horner(d, t, 1.57079633f, -0.645964096f, 0.0796925827f,
-                                   -0.00468126625f, 0.000158206299f));
+  const auto s = hn::Mul(
+      f, horner(d, t, 1.57079633f, -0.645964096f, 0.0796925827f, -0.00468126625f, 0.000158206299f));
   const auto c = horner(d, t, 1.f, -1.23370054f, 0.253669204f, -0.0208600695f, 0.000903628067f);
   // An odd number of quarters swaps sine and cosine; signs go by the second bit.
   const auto one = hn::Set(di, 1);
@@ -105,9 +106,8 @@ void random_normal_typed(const Exec& exec, const RandomNormalArgs& a) {
       const int64_t from = std::max(first, b * kBlock), to = std::min(last, (b + 1) * kBlock);
       const float* source = normals + (from - b * kBlock);
       T* target = y + (from - first);
-      for_vectors(to - from, [&](int64_t i, auto part) HWY_ATTR {
-        store(load(source + i, part), target + i, part);
-      });
+      for_vectors(to - from, [&](int64_t i, auto part)
+                                 HWY_ATTR { store(load(source + i, part), target + i, part); });
     }
   });
 }

@@ -11,13 +11,14 @@ namespace shale::kernels {
 // at least 16 rows, so that starting one costs nothing. A function of the number of rows alone.
 struct RowBlocks {
   explicit RowBlocks(int64_t total_rows)
-      : rows(std::max<int64_t>(16, (total_rows + 63) / 64)), count((total_rows + rows - 1) / rows) {}
+      : rows(std::max<int64_t>(16, (total_rows + 63) / 64)),
+        count((total_rows + rows - 1) / rows) {}
   int64_t rows;
   int64_t count;
 };
 
 struct CombineArgs {
-  float* out = nullptr;     // [cols]
+  float* out = nullptr;  // [cols]
   int64_t cols = 0;
   bool accumulate = false;  // out += instead of out =
 };

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "runtime/base/dtype.h"
 
@@ -129,12 +130,6 @@ HWY_INLINE void store_n(hn::Vec<D> v, D d, T* to, int64_t count) {
     store(v, d, whole);
     for (size_t i = 0; i < n; ++i) to[i] = whole[i];
   }
-}
-
-// One lane from memory, in f32.
-template <class D, typename T>
-HWY_INLINE hn::Vec<D> broadcast(D d, const T* from) {
-  return hn::Set(d, to_f32(*from));
 }
 
 // ---- Across lanes, in an order that depends on the instruction set only ----

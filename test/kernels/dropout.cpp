@@ -21,7 +21,8 @@ StepState step_state(uint64_t sample = 5) {
 
 template <typename T>
 std::vector<T> run(const Exec& base, int64_t samples, const std::vector<T>& x,
-                   const std::vector<T>& residual, float p, const StepState& state, uint32_t site = 3) {
+                   const std::vector<T>& residual, float p, const StepState& state,
+                   uint32_t site = 3) {
   const test::DeviceStep step(base, state);
   const Shape shape = {samples, int64_t(x.size()) / samples};
   const DeviceArray<T> d_x(base, x), d_r(base, residual), y(base, int64_t(x.size()));
@@ -37,15 +38,16 @@ std::vector<T> run(const Exec& base, int64_t samples, const std::vector<T>& x,
 // The mask as kernels/elementwise.h defines it.
 bool kept(const StepState& state, int64_t sample, int64_t element, float p, uint32_t site) {
   const PhiloxCounter words =
-      philox({uint32_t(element / 4), site, uint32_t(state.sample + uint64_t(sample)), uint32_t(state.step)},
+      philox({uint32_t(element / 4), site, uint32_t(state.sample + uint64_t(sample)),
+              uint32_t(state.step)},
              rng_key(state.seed, RngDomain::kDropout));
   return uniform_f32(words[size_t(element % 4)]) >= p;
 }
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("dropout has the mask that its header defines", "[kernels][dropout]", float, bf16,
-                   f16) {
+TEMPLATE_TEST_CASE("dropout has the mask that its header defines", "[kernels][dropout]", float,
+                   bf16, f16) {
   const auto [samples, elements] =
       GENERATE(table<int64_t, int64_t>({{1, 1}, {3, 5}, {2, 64}, {3, 1023}, {2, 1024}, {2, 5003}}));
   const float p = GENERATE(0.f, 0.1f, 0.9f);

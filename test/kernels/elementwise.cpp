@@ -21,8 +21,11 @@ std::vector<Y> run_axpby(const Exec& exec, const std::vector<A>& a, const std::v
   const DeviceArray<A> d_a(exec, a);
   const DeviceArray<B> d_b(exec, b);
   const DeviceArray<Y> y(exec, d_a.size());
-  kernels::axpby(exec, {.a = d_a.view(), .b = b.empty() && !a.empty() ? View() : d_b.view(),
-                        .y = y.view(), .alpha = alpha, .beta = beta});
+  kernels::axpby(exec, {.a = d_a.view(),
+                        .b = b.empty() && !a.empty() ? View() : d_b.view(),
+                        .y = y.view(),
+                        .alpha = alpha,
+                        .beta = beta});
   CHECK(y.margins_intact());
   return y.download();
 }
@@ -85,14 +88,18 @@ TEST_CASE("axpby agrees with f64", "[kernels][elementwise]") {
   }
   for (const Exec& exec : test::devices()) {
     // Two roundings, of beta b and of the sum: each half an ulp of at most 8.
-    CHECK(test::max_error(run_axpby<float>(exec, a, b, 0.3f, -1.7f), want) <= 8 * test::ulp<float>());
+    CHECK(test::max_error(run_axpby<float>(exec, a, b, 0.3f, -1.7f), want) <=
+          8 * test::ulp<float>());
   }
 }
 
 TEST_CASE("a cast rounds to nearest even and keeps NaN and infinities", "[kernels][elementwise]") {
-  std::vector<float> x = {0.f, -0.f, 1e-45f, 65504.f, 65520.f, 3.4e38f, INFINITY, -INFINITY,
-                          std::numeric_limits<float>::quiet_NaN(), 1.00390625f, 1.01171875f, 6e-8f};
-  for (int64_t i = 0; i < 500; ++i) x.push_back(float(std::ldexp(test::normal_at(7, i), int(i % 80) - 40)));
+  std::vector<float> x = {0.f,         -0.f,        1e-45f,
+                          65504.f,     65520.f,     3.4e38f,
+                          INFINITY,    -INFINITY,   std::numeric_limits<float>::quiet_NaN(),
+                          1.00390625f, 1.01171875f, 6e-8f};
+  for (int64_t i = 0; i < 500; ++i)
+    x.push_back(float(std::ldexp(test::normal_at(7, i), int(i % 80) - 40)));
   std::vector<bf16> want_bf16;
   std::vector<f16> want_f16;
   for (const float value : x) {
@@ -207,10 +214,11 @@ TEST_CASE("elementwise kernels name the argument that is wrong", "[kernels][elem
   CHECK(test::message_of<DTypeError>([&] {
           kernels::mul(exec, {.a = ints.view(), .b = a.view(), .y = a.view()});
         }) == "mul: a is int32[8], want fp32 or bf16 or fp16");
-  CHECK(test::contains(test::message_of<ShapeError>([&] {
-                         kernels::gelu_fwd(exec, {.x = a.view({2, 4}, {1, 2}), .y = a.view({2, 4})});
-                       }),
-                       "want it contiguous"));
+  CHECK(
+      test::contains(test::message_of<ShapeError>([&] {
+                       kernels::gelu_fwd(exec, {.x = a.view({2, 4}, {1, 2}), .y = a.view({2, 4})});
+                     }),
+                     "want it contiguous"));
 }
 
 }  // namespace shale

@@ -88,7 +88,8 @@ TEMPLATE_TEST_CASE("embedding_fwd adds table and position rows, rounded once",
     for (int64_t c = 0; c < s.C; ++c) {
       const TestType row = table[size_t(ids[size_t(r)] * s.C + c)];
       plain.push_back(row);
-      want.push_back(TestType(to_f32(row) + to_f32(positions[size_t((s.first + r % s.T) * s.C + c)])));
+      want.push_back(
+          TestType(to_f32(row) + to_f32(positions[size_t((s.first + r % s.T) * s.C + c)])));
     }
   }
   for (const Exec& exec : test::devices()) {
@@ -130,9 +131,9 @@ TEST_CASE("an id outside the table is named with its place", "[kernels][embeddin
   const Sizes s = {.B = 2, .T = 3, .V = 7, .C = 4, .max_T = 3, .first = 0};
   const Exec& exec = test::devices()[0];
   const auto table = test::randn<float>(28, 1);
-  CHECK(test::message_of<DataError>(
-            [&] { run_fwd<float>(exec, s, {0, 1, 2, 3, 7, 5}, table, {}); }) ==
-        "embedding_fwd: id [1, 1] is 7, want 0 to 6");
+  CHECK(test::message_of<DataError>([&] {
+          run_fwd<float>(exec, s, {0, 1, 2, 3, 7, 5}, table, {});
+        }) == "embedding_fwd: id [1, 1] is 7, want 0 to 6");
   CHECK(test::message_of<DataError>([&] {
           run_bwd(exec, s, {0, 1, -1, 3, 4, 5}, test::randn<float>(24, 2), kNan);
         }) == "embedding_bwd: id [0, 2] is -1, want 0 to 6");

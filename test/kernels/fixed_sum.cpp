@@ -25,7 +25,8 @@ bool same(const FixedSum& a, const FixedSum& b) {
 
 }  // namespace
 
-TEST_CASE("a FixedSum holds every value of up to 53 bits that fits, exactly", "[kernels][fixed_sum]") {
+TEST_CASE("a FixedSum holds every value of up to 53 bits that fits, exactly",
+          "[kernels][fixed_sum]") {
   for (const double value : {0.0, 1.0, 0x1p-80, 3 * 0x1p-80, 0x1.fffffffffffffp46, 0x1p46, 0x1p-28,
                              0x1.8000000000001p-28, 0x1p-16, 0x1.23456789abcdep-17, 1e-12, 1e9}) {
     CAPTURE(value);
@@ -49,7 +50,8 @@ TEST_CASE("a FixedSum carries from its lower to its upper word", "[kernels][fixe
 TEST_CASE("a FixedSum does not depend on the order of additions", "[kernels][fixed_sum]") {
   std::vector<double> values;
   for (int64_t i = 0; i < 1000; ++i) {
-    values.push_back(std::abs(std::ldexp(test::normal_at(1, i), int(test::uniform_at(2, i) * 90) - 50)));
+    values.push_back(
+        std::abs(std::ldexp(test::normal_at(1, i), int(test::uniform_at(2, i) * 90) - 50)));
   }
   const FixedSum forwards = sum_of(values);
   std::reverse(values.begin(), values.end());

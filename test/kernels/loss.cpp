@@ -44,8 +44,8 @@ Result reference(const Case<T>& c, Round round, RoundOut round_out) {
     for (int64_t j = 0; j < c.vocab; ++j) sum += round(std::exp(round(test::to_f64(row[j]) - max)));
     sum = round(sum);
     const bool ignored = target == kernels::kIgnoreTarget;
-    out.losses.push_back(ignored ? 0
-                                 : round(round(std::log(sum)) - round(test::to_f64(row[target]) - max)));
+    out.losses.push_back(
+        ignored ? 0 : round(round(std::log(sum)) - round(test::to_f64(row[target]) - max)));
     for (int64_t j = 0; j < c.cols; ++j) {
       const double exp = round(std::exp(round(test::to_f64(row[j]) - max)));
       const double p = round(exp * round(1 / sum)) - (j == target ? 1 : 0);
@@ -84,8 +84,13 @@ Run<T> run(const Exec& base, const Case<T>& c, bool write_grad = true) {
 TEMPLATE_TEST_CASE("cross_entropy and its gradient agree with f64 on every device",
                    "[kernels][loss]", float, bf16, f16) {
   // rows, columns, vocabulary: empty, one, ragged, exact, padded, several groups, real.
-  const auto [rows, cols, vocab] = GENERATE(table<int64_t, int64_t, int64_t>(
-      {{0, 8, 8}, {1, 1, 1}, {3, 31, 31}, {4, 128, 128}, {5, 300, 257}, {3, 1024, 1000}, {2, 50304, 50257}}));
+  const auto [rows, cols, vocab] = GENERATE(table<int64_t, int64_t, int64_t>({{0, 8, 8},
+                                                                              {1, 1, 1},
+                                                                              {3, 31, 31},
+                                                                              {4, 128, 128},
+                                                                              {5, 300, 257},
+                                                                              {3, 1024, 1000},
+                                                                              {2, 50304, 50257}}));
   const auto c = make_case<TestType>(rows, cols, vocab);
   const auto exact = reference(c, test::Exact(), test::Exact());
   const auto rounded = reference(c, test::RoundTo<float>(), test::RoundTo<TestType>());
@@ -162,7 +167,8 @@ TEST_CASE("the cross_entropy gradient agrees with finite differences", "[kernels
   const auto c = make_case<float>(2, 9, 7, 1);
   Doubles want;
   for (size_t i = 0; i < c.logits.size(); ++i) {
-    Case<double> moved = {.logits = test::to_f64(c.logits), .targets = c.targets, .cols = 9, .vocab = 7};
+    Case<double> moved = {
+        .logits = test::to_f64(c.logits), .targets = c.targets, .cols = 9, .vocab = 7};
     const double h = 1e-5;
     const auto loss = [&](double step) {
       auto copy = moved;
@@ -192,8 +198,11 @@ TEST_CASE("cross_entropy takes rows with a stride", "[kernels][loss]") {
     for (size_t i = 0; i < 120; ++i) wide[i / 30 * 50 + i % 30] = c.logits[i];
     const DeviceArray<float> logits(exec, wide), losses(exec, 4);
     const DeviceArray<int32_t> targets(exec, c.targets);
-    kernels::cross_entropy(exec, {.logits = logits.view({4, 30}, {50, 1}), .targets = targets.view(),
-                                  .losses = losses.view(), .vocab = 30, .write_grad = false});
+    kernels::cross_entropy(exec, {.logits = logits.view({4, 30}, {50, 1}),
+                                  .targets = targets.view(),
+                                  .losses = losses.view(),
+                                  .vocab = 30,
+                                  .write_grad = false});
     CHECK(test::same_bits(losses.download(), want));
   }
 }
@@ -202,8 +211,7 @@ TEST_CASE("a target out of range is named with its row", "[kernels][loss]") {
   for (const int32_t wrong : {7, 1000000, -2}) {
     auto c = make_case<float>(3, 8, 7);
     c.targets[2] = wrong;
-    const std::string message =
-        test::message_of<DataError>([&] { run(test::devices()[0], c); });
+    const std::string message = test::message_of<DataError>([&] { run(test::devices()[0], c); });
     CHECK(message == cat("cross_entropy: the target of row 2 is ", wrong, ", want 0 to 6 or -1"));
   }
   auto c = make_case<float>(3, 8, 8);

@@ -13,7 +13,8 @@ namespace {
 using test::DeviceArray;
 using Doubles = std::vector<double>;
 
-// ---- References in f64; `round` is applied where the kernel rounds, `round_out` at its outputs ----
+// ---- References in f64; `round` is applied where the kernel rounds, `round_out` at its outputs
+// ----
 
 struct FwdResult {
   Doubles sum, y, mean, rstd;
@@ -162,7 +163,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 using Sizes = std::pair<int64_t, int64_t>;
 // No rows, one element, less than a vector, ragged, exact vectors, many blocks of rows.
-const std::vector<Sizes> kSizes = {{0, 8},  {1, 1},   {2, 5},    {3, 31},
+const std::vector<Sizes> kSizes = {{0, 8},  {1, 1},    {2, 5},   {3, 31},
                                    {4, 32}, {5, 1000}, {67, 64}, {1500, 37}};
 
 }  // namespace
@@ -220,9 +221,14 @@ TEST_CASE("layer_norm_fwd may write the sum over x or over the residual", "[kern
       const DeviceArray<float> y(exec, rows * cols), mean(exec, rows), rstd(exec, rows);
       const Shape shape = {rows, cols};
       const auto& sum = over_x ? a : b;
-      kernels::layer_norm_fwd(exec, {.x = a.view(shape), .residual = b.view(shape),
-                                     .sum = sum.view(shape), .gain = g.view(), .bias = {},
-                                     .y = y.view(shape), .mean = mean.view(), .rstd = rstd.view()});
+      kernels::layer_norm_fwd(exec, {.x = a.view(shape),
+                                     .residual = b.view(shape),
+                                     .sum = sum.view(shape),
+                                     .gain = g.view(),
+                                     .bias = {},
+                                     .y = y.view(shape),
+                                     .mean = mean.view(),
+                                     .rstd = rstd.view()});
       CHECK(test::same_bits(sum.download(), want.sum));
       CHECK(test::same_bits(y.download(), want.y));
     }
@@ -305,18 +311,26 @@ TEST_CASE("layer norm has the same bits for any number of threads", "[kernels][n
   const Exec& exec = test::devices()[0];
   CHECK(test::same_bits_for_any_threads(
       exec, [&](const Exec& e) { return run_fwd<float>(e, c.dy, c.s, c.gain, c.gain).y; }));
-  CHECK(test::same_bits_for_any_threads(exec, [&](const Exec& e) { return run_bwd(e, c, kNan).dgain; }));
-  CHECK(test::same_bits_for_any_threads(exec, [&](const Exec& e) { return run_bwd(e, c, kNan).dbias; }));
-  CHECK(test::same_bits_for_any_threads(exec, [&](const Exec& e) { return run_bwd(e, c, kNan).dx; }));
+  CHECK(test::same_bits_for_any_threads(exec,
+                                        [&](const Exec& e) { return run_bwd(e, c, kNan).dgain; }));
+  CHECK(test::same_bits_for_any_threads(exec,
+                                        [&](const Exec& e) { return run_bwd(e, c, kNan).dbias; }));
+  CHECK(
+      test::same_bits_for_any_threads(exec, [&](const Exec& e) { return run_bwd(e, c, kNan).dx; }));
 }
 
 TEST_CASE("layer norm names the argument that is wrong", "[kernels][norm]") {
   for (const Exec& exec : test::devices()) {
     const DeviceArray<float> x(exec, 12), gain(exec, 4), rows(exec, 3);
     const DeviceArray<bf16> other(exec, 4);
-    kernels::LayerNormFwdArgs good = {.x = x.view({3, 4}), .residual = {}, .sum = {},
-                                      .gain = gain.view(), .bias = {}, .y = x.view({3, 4}),
-                                      .mean = rows.view(), .rstd = rows.view()};
+    kernels::LayerNormFwdArgs good = {.x = x.view({3, 4}),
+                                      .residual = {},
+                                      .sum = {},
+                                      .gain = gain.view(),
+                                      .bias = {},
+                                      .y = x.view({3, 4}),
+                                      .mean = rows.view(),
+                                      .rstd = rows.view()};
     auto bad = good;
     bad.gain = rows.view();
     const auto run = [&] { kernels::layer_norm_fwd(exec, bad); };

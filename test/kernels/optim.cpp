@@ -49,7 +49,8 @@ struct Result {
 template <typename Grad, typename Round>
 Result ref_adamw(const Case<Grad>& c, const Factors& f, Round round) {
   const StepState s = step_state();
-  const double b1 = double{0.9f}, b2 = double{0.95f}, lr = round(double{s.lr} * double{f.lr_factor});
+  const double b1 = double{0.9f}, b2 = double{0.95f},
+               lr = round(double{s.lr} * double{f.lr_factor});
   Result out;
   for (size_t i = 0; i < c.master.size(); ++i) {
     const double w = double{c.master[i]};
@@ -73,7 +74,8 @@ Result ref_sgd(const Case<Grad>& c, const Factors& f, bool with_m, Round round) 
   Result out;
   for (size_t i = 0; i < c.master.size(); ++i) {
     const double w = double{c.master[i]};
-    double g = round(round(double{s.clip_factor} * test::to_f64(c.grad[i])) + double{f.weight_decay} * w);
+    double g =
+        round(round(double{s.clip_factor} * test::to_f64(c.grad[i])) + double{f.weight_decay} * w);
     if (with_m) g = round(double{f.momentum} * double{c.m[i]} + g);
     out.master.push_back(round(w - lr * g));
     out.m.push_back(with_m ? g : double{c.m[i]});
@@ -104,17 +106,26 @@ Run<Param> run(const Exec& base, Kind kind, const Case<Grad>& c, std::vector<int
   for (const int64_t end : cuts) {
     const auto span = [&](const auto& array) { return array.view().flat(begin, end - begin); };
     if (kind == Kind::kAdamW) {
-      kernels::adamw(step.exec(), {.master = span(master), .grad = span(grad), .m = span(m), .v = span(v),
-                                   .param = span(param), .lr_factor = f.lr_factor, .weight_decay = f.weight_decay});
+      kernels::adamw(step.exec(), {.master = span(master),
+                                   .grad = span(grad),
+                                   .m = span(m),
+                                   .v = span(v),
+                                   .param = span(param),
+                                   .lr_factor = f.lr_factor,
+                                   .weight_decay = f.weight_decay});
     } else {
-      kernels::sgd(step.exec(), {.master = span(master), .grad = span(grad),
-                                 .m = kind == Kind::kSgd ? span(m) : View(), .param = span(param),
-                                 .lr_factor = f.lr_factor, .momentum = f.momentum,
+      kernels::sgd(step.exec(), {.master = span(master),
+                                 .grad = span(grad),
+                                 .m = kind == Kind::kSgd ? span(m) : View(),
+                                 .param = span(param),
+                                 .lr_factor = f.lr_factor,
+                                 .momentum = f.momentum,
                                  .weight_decay = f.weight_decay});
     }
     begin = end;
   }
-  CHECK((master.margins_intact() && m.margins_intact() && v.margins_intact() && param.margins_intact()));
+  CHECK((master.margins_intact() && m.margins_intact() && v.margins_intact() &&
+         param.margins_intact()));
   return {master.download(), m.download(), v.download(), param.download()};
 }
 
@@ -203,7 +214,8 @@ TEST_CASE("optimizers name the argument that is wrong", "[kernels][optim]") {
   const Exec& exec = test::devices()[0];
   const DeviceArray<float> a(exec, 8), b(exec, 9);
   const DeviceArray<f16> half(exec, 8);
-  kernels::AdamWArgs args = {.master = a.view(), .grad = b.view(), .m = a.view(), .v = a.view(), .param = {}};
+  kernels::AdamWArgs args = {
+      .master = a.view(), .grad = b.view(), .m = a.view(), .v = a.view(), .param = {}};
   const auto adamw = [&] { kernels::adamw(exec, args); };
   CHECK(test::message_of<ShapeError>(adamw) == "adamw: grad is fp32[9], want shape [8]");
   args.grad = half.view();

@@ -22,10 +22,13 @@ using Chunks = std::set<std::pair<int64_t, int64_t>>;
 Chunks chunks_of(int threads, int64_t n, int64_t grain, kernels::Schedule schedule) {
   Chunks chunks;
   std::mutex mutex;
-  kernels::parallel_for(exec_with(threads), n, grain, [&](int64_t begin, int64_t end) {
-    const std::lock_guard<std::mutex> lock(mutex);
-    chunks.emplace(begin, end);
-  }, schedule);
+  kernels::parallel_for(
+      exec_with(threads), n, grain,
+      [&](int64_t begin, int64_t end) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        chunks.emplace(begin, end);
+      },
+      schedule);
   return chunks;
 }
 
@@ -38,7 +41,8 @@ TEST_CASE("parallel_for cuts by n and grain alone, whatever the threads", "[kern
   CHECK(chunks_of(3, 10, 4, Schedule::kStatic) == Chunks{{0, 4}, {4, 8}, {8, 10}});
   for (const int threads : {0, 1, 2, 3, 4, 7}) {
     CHECK(chunks_of(threads, 103, 5, Schedule::kStatic) == chunks_of(1, 103, 5, Schedule::kStatic));
-    CHECK(chunks_of(threads, 103, 5, Schedule::kDynamic) == chunks_of(1, 103, 5, Schedule::kStatic));
+    CHECK(chunks_of(threads, 103, 5, Schedule::kDynamic) ==
+          chunks_of(1, 103, 5, Schedule::kStatic));
   }
 }
 

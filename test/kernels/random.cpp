@@ -18,8 +18,9 @@ template <typename T>
 std::vector<T> run(const Exec& exec, int64_t n, int64_t first, float mean = 0, float std = 1,
                    uint64_t seed = kSeed, uint64_t stream = kStream) {
   const DeviceArray<T> y(exec, n);
-  kernels::random_normal(exec, {.y = y.view(), .seed = seed, .stream = stream, .first = first,
-                                .mean = mean, .std = std});
+  kernels::random_normal(
+      exec,
+      {.y = y.view(), .seed = seed, .stream = stream, .first = first, .mean = mean, .std = std});
   CHECK(y.margins_intact());
   return y.download();
 }
@@ -27,9 +28,9 @@ std::vector<T> run(const Exec& exec, int64_t n, int64_t first, float mean = 0, f
 // As the header defines it: a pair of words makes a pair of normals.
 double reference(int64_t element) {
   const auto group = static_cast<uint64_t>(element / 4);
-  const PhiloxCounter words = philox({uint32_t(group), uint32_t(group >> 32), uint32_t(kStream),
-                                      uint32_t(kStream >> 32)},
-                                     rng_key(kSeed, RngDomain::kInit));
+  const PhiloxCounter words =
+      philox({uint32_t(group), uint32_t(group >> 32), uint32_t(kStream), uint32_t(kStream >> 32)},
+             rng_key(kSeed, RngDomain::kInit));
   const size_t pair = element % 4 < 2 ? 0 : 2;
   const double radius = std::sqrt(-2 * std::log(1 - double{uniform_f32(words[pair])}));
   const double angle = 2 * std::numbers::pi * double{uniform_f32(words[pair + 1])};
@@ -39,14 +40,16 @@ double reference(int64_t element) {
 }  // namespace
 
 TEST_CASE("random_normal makes the numbers that its header defines", "[kernels][random]") {
-  const int64_t first = GENERATE(as<int64_t>{}, 0, 1, 1023, 777777, int64_t{1} << 34, (int64_t{1} << 34) - 2);
+  const int64_t first =
+      GENERATE(as<int64_t>{}, 0, 1, 1023, 777777, int64_t{1} << 34, (int64_t{1} << 34) - 2);
   const int64_t n = GENERATE(as<int64_t>{}, 0, 1, 7, 5000);
   std::vector<double> want;
   for (int64_t i = 0; i < n; ++i) want.push_back(0.5 + 2 * reference(first + i));
   for (const Exec& exec : test::devices()) {
     CAPTURE(first, n);
     // log 2 ulp, halved by the root, sine 2 ulp, two roundings: 6 ulp of values below 12.
-    CHECK(test::max_error(run<float>(exec, n, first, 0.5f, 2.f), want) <= 6 * 8 * test::ulp<float>());
+    CHECK(test::max_error(run<float>(exec, n, first, 0.5f, 2.f), want) <=
+          6 * 8 * test::ulp<float>());
   }
 }
 
@@ -62,7 +65,8 @@ TEST_CASE("an element of random_normal does not depend on the range", "[kernels]
   }
 }
 
-TEMPLATE_TEST_CASE("random_normal rounds its f32 numbers to the dtype", "[kernels][random]", bf16, f16) {
+TEMPLATE_TEST_CASE("random_normal rounds its f32 numbers to the dtype", "[kernels][random]", bf16,
+                   f16) {
   for (const Exec& exec : test::devices()) {
     const auto wide = run<float>(exec, 3001, 5);
     std::vector<TestType> want;

@@ -19,7 +19,8 @@ std::vector<float> run_column_sum(const Exec& exec, int64_t rows, int64_t cols,
                                   const std::vector<T>& x, float start) {
   const DeviceArray<T> d_x(exec, x);
   const DeviceArray<float> y(exec, std::vector<float>(size_t(cols), start));
-  kernels::column_sum(exec, {.x = d_x.view({rows, cols}), .y = y.view(), .accumulate = start == start});
+  kernels::column_sum(exec,
+                      {.x = d_x.view({rows, cols}), .y = y.view(), .accumulate = start == start});
   CHECK(y.margins_intact());
   return y.download();
 }
@@ -70,7 +71,8 @@ TEMPLATE_TEST_CASE("column_sum adds integers exactly on every device", "[kernels
   }
 }
 
-TEST_CASE("column_sum agrees with f64, and its bits do not depend on threads", "[kernels][reduce]") {
+TEST_CASE("column_sum agrees with f64, and its bits do not depend on threads",
+          "[kernels][reduce]") {
   const int64_t rows = 3000, cols = 40;
   const auto x = test::randn<float>(rows * cols, 1, 1);
   Doubles want(size_t(cols), 0.0);
@@ -121,7 +123,8 @@ TEST_CASE("sum of halves is the sum of the whole when the cut is a power of two"
       test::devices()[0], [&](const Exec& e) { return std::vector<float>{run_sum(e, x)}; }));
 }
 
-TEMPLATE_TEST_CASE("sum_squares agrees with f64 on every device", "[kernels][reduce]", float, bf16) {
+TEMPLATE_TEST_CASE("sum_squares agrees with f64 on every device", "[kernels][reduce]", float,
+                   bf16) {
   const int64_t n = GENERATE(0, 1, 7, 8, 9, 1023, 1024, 1025, 5000, 200003);
   const auto x = test::randn<TestType>(n, 1);
   double want = 0;
@@ -129,7 +132,8 @@ TEMPLATE_TEST_CASE("sum_squares agrees with f64 on every device", "[kernels][red
   for (const Exec& exec : test::devices()) {
     CAPTURE(n);
     // f64 sums of at most 1024 squares, each cut off at 2^-80; `want` itself has n roundings.
-    CHECK(run_sum_squares(exec, x, {{0, n}}).value() == Approx(want).epsilon(double(n + 1024) * 0x1p-53));
+    CHECK(run_sum_squares(exec, x, {{0, n}}).value() ==
+          Approx(want).epsilon(double(n + 1024) * 0x1p-53));
   }
 }
 
@@ -140,7 +144,8 @@ TEMPLATE_TEST_CASE("sum_squares has the same bits however it is cut at blocks, i
   for (const Exec& exec : test::devices()) {
     const FixedSum whole = run_sum_squares(exec, x, {{0, n}});
     CHECK(same(run_sum_squares(exec, x, {{0, 1024}, {1024, n}}), whole));
-    CHECK(same(run_sum_squares(exec, x, {{66 * 1024, n}, {3 * 1024, 66 * 1024}, {0, 3 * 1024}}), whole));
+    CHECK(same(run_sum_squares(exec, x, {{66 * 1024, n}, {3 * 1024, 66 * 1024}, {0, 3 * 1024}}),
+               whole));
     std::vector<std::pair<int64_t, int64_t>> blocks;
     for (int64_t b = 70; b >= 0; --b) blocks.emplace_back(b * 1024, std::min(n, (b + 1) * 1024));
     CHECK(same(run_sum_squares(exec, x, blocks), whole));
@@ -193,8 +198,8 @@ TEST_CASE("clip_factor writes norm, factor and flag of the step", "[kernels][red
     FixedSum host;
     host.add(want.sum);
     sum.upload(&host);
-    kernels::clip_factor(step.exec(), {.sum = static_cast<const FixedSum*>(sum.data()),
-                                       .max_norm = want.max_norm});
+    kernels::clip_factor(
+        step.exec(), {.sum = static_cast<const FixedSum*>(sum.data()), .max_norm = want.max_norm});
     const StepState got = step.download();
     CHECK(got.grad_norm == static_cast<float>(want.norm));
     CHECK(got.clip_factor == Approx(want.factor));
@@ -213,9 +218,8 @@ TEST_CASE("reductions name the argument that is wrong", "[kernels][reduce]") {
   CHECK(test::message_of<DTypeError>([&] {
           kernels::sum_squares(exec, {.x = half.view(), .sum = &sum});
         }) == "sum_squares: x is fp16[8], want fp32 or bf16");
-  CHECK(test::message_of<ShapeError>([&] {
-          kernels::sum(exec, {.x = a.view(), .y = a.view()});
-        }) == "sum: y is fp32[8], want one element");
+  CHECK(test::message_of<ShapeError>([&] { kernels::sum(exec, {.x = a.view(), .y = a.view()}); }) ==
+        "sum: y is fp32[8], want one element");
 }
 
 }  // namespace shale

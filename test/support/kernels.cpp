@@ -15,9 +15,11 @@ constexpr int kPoisonByte = 0xff;
 
 // How to reach a device's memory. The CPU's and the emulator's is the host's.
 std::byte* allocate(const Exec&, size_t bytes) {
-  return static_cast<std::byte*>(::operator new(bytes, std::align_val_t{64}));
+  return static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64}));
 }
-void release(const Exec&, std::byte* block) { ::operator delete(block, std::align_val_t{64}); }
+void release(const Exec&, std::byte* block) {
+  ::operator delete (block, std::align_val_t{64});
+}
 void copy_in(const Exec&, void* to, const void* from, size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
@@ -83,11 +85,17 @@ DeviceBytes::DeviceBytes(const Exec& exec, size_t bytes) : exec_(exec), bytes_(b
   copy_in(exec_, block_, image.data(), total);
 }
 
-DeviceBytes::~DeviceBytes() { release(exec_, block_); }
+DeviceBytes::~DeviceBytes() {
+  release(exec_, block_);
+}
 
-void DeviceBytes::upload(const void* from) { copy_in(exec_, data_, from, bytes_); }
+void DeviceBytes::upload(const void* from) {
+  copy_in(exec_, data_, from, bytes_);
+}
 
-void DeviceBytes::download(void* to) const { copy_out(exec_, to, data_, bytes_); }
+void DeviceBytes::download(void* to) const {
+  copy_out(exec_, to, data_, bytes_);
+}
 
 bool DeviceBytes::margins_intact() const {
   std::vector<unsigned char> image(bytes_ + 2 * kMargin);

@@ -79,7 +79,8 @@ class DeviceArray {
 class DeviceStep {
  public:
   DeviceStep(const Exec& exec, const StepState& state)
-      : bytes_(exec, sizeof(StepState)), exec_(with_step(exec, static_cast<StepState*>(bytes_.data()))) {
+      : bytes_(exec, sizeof(StepState)),
+        exec_(with_step(exec, static_cast<StepState*>(bytes_.data()))) {
     bytes_.upload(&state);
   }
   const Exec& exec() const { return exec_; }

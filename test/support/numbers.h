@@ -64,8 +64,8 @@ std::vector<double> to_f64(const std::vector<T>& values) {
 }
 
 // ---- References ----
-// A reference takes a rounding and applies it to every intermediate that a kernel may round. Run with
-// Exact it gives the wanted values; run with RoundTo<float> it shows what rounding costs.
+// A reference takes a rounding and applies it to every intermediate that a kernel may round. Run
+// with Exact it gives the wanted values; run with RoundTo<float> it shows what rounding costs.
 
 struct Exact {
   double operator()(double x) const { return x; }
