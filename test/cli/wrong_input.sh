@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# Wrong input to train_lm: each kind ends with its exit code and one clear line, before any training,
+# on every number of ranks, and without a hang.
+set -uo pipefail
+
+train="$BIN_DIR/train_lm"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+failures=0
+cases=0
+
+# ---- Inputs ----
+
+text="$work/text.txt"
+for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$text"
+: >"$work/empty.txt"
+
+# llm.c shards: int32[256] header (magic 20240520, version 1, tokens), then uint16 tokens.
+shard() {  # shard FILE MAGIC COUNT_IN_HEADER TOKENS TOKEN
+  perl -e '
+    my ($file, $magic, $count, $tokens, $token) = @ARGV;
+    open(my $out, ">:raw", $file) or die;
+    print $out pack("l<256", $magic, 1, $count, (0) x 253), pack("S<", $token) x $tokens;' "$@"
+}
+shard "$work/truncated.bin" 20240520 5000 4000 7
+shard "$work/magic.bin" 12345678 5000 5000 7
+shard "$work/token.bin" 20240520 5000 5000 50257
+mkdir "$work/read_only_parent"
+: >"$work/read_only_parent/file"
+echo '{"stepz": 3}' >"$work/unknown_key.json"
+echo '{"steps": "three"}' >"$work/wrong_type.json"
+
+# ---- Checks ----
+
+# expect CODE WORDS... -- FLAGS...: on 1 (without mpirun), 2 and 3 ranks.
+expect() {
+  local code=$1 words=()
+  shift
+  while [[ $1 != -- ]]; do words+=("$1"); shift; done
+  shift
+  for ranks in 1 2 3; do
+    cases=$((cases + 1))
+    local launcher=()
+    [[ $ranks -gt 1 ]] && launcher=(mpirun --oversubscribe --bind-to none -np "$ranks")
+    timeout 60 ${launcher[@]+"${launcher[@]}"} "$train" --out "$work/out" "$@" >"$work/stdout" 2>"$work/stderr"
+    local got=$?
+    # mpirun adds its own notice; ours are the lines with "error:".
+    local lines
+    lines=$(grep -c 'error:' "$work/stderr")
+    local bad=""
+    [[ $got -eq $code ]] || bad+=" exit code $got, want $code;"
+    [[ $lines -eq 1 ]] || bad+=" $lines error lines, want 1;"
+    grep -q '^step' "$work/stdout" && bad+=" it trained;"
+    for word in "${words[@]}"; do
+      grep 'error:' "$work/stderr" | grep -qF -- "$word" || bad+=" the error does not say '$word';"
+    done
+    if [[ -n $bad ]]; then
+      failures=$((failures + 1))
+      echo "FAILED on $ranks ranks: $*:$bad"
+      sed 's/^/    /' "$work/stderr" | head -n 12
+    fi
+  done
+}
+
+expect 64 "--data" --
+expect 64 "--stepz" "--steps" -- --data "$text" --stepz 3
+expect 64 "stepz" "steps" "unknown_key.json" -- --data "$text" --config "$work/unknown_key.json"
+expect 64 "steps" "wrong_type.json" -- --data "$text" --config "$work/wrong_type.json"
+expect 64 "gpt3" "nano" -- --data "$text" --model gpt3
+expect 64 "7" "multiple" -- --data "$text" --global-batch 7 --micro-batch 2
+expect 64 "width" "heads" -- --data "$text" --width 100 --heads 3
+expect 64 "--seq-len" "1024" -- --data "$text" --model gpt2-124m --seq-len 2048
+expect 64 "--lr" -- --data "$text" --lr fast
+expect 65 "empty.txt" -- --data "$work/empty.txt"
+expect 65 "truncated.bin" -- --data "$work/truncated.bin" --data-format llmc
+expect 65 "magic.bin" "12345678" -- --data "$work/magic.bin" --data-format llmc
+expect 65 "token.bin" "50257" -- --data "$work/token.bin" --vocab 50257
+expect 65 "token.bin" "50257" -- --data "$work/token.bin" --model gpt2-124m
+expect 66 "nowhere.txt" -- --data "$work/nowhere.txt"
+expect 66 "nowhere" -- --data "$text" --init "$work/nowhere"
+expect 69 "cuda" -- --data "$text" --device cuda
+expect 71 "memory" "budget" -- --data "$text" --device-memory 4MiB
+expect 74 "read_only_parent/file" -- --data "$text" --out "$work/read_only_parent/file/below"
+
+echo "$((cases - failures)) passed, $failures failed"
+[[ $failures -eq 0 && $cases -gt 0 ]]
