@@ -17,7 +17,7 @@
 namespace shale::kernels::cpu {
 namespace {
 
-constexpr int64_t kWidenedK = 1024;            // of a step whose operands are widened to f32
+constexpr int64_t kWidenedK = 1024;                // of a step whose operands are widened to f32
 constexpr int64_t kSerialWork = int64_t{2} << 20;  // multiply-adds that do not repay waking threads
 
 // Part of a block's product: columns [k, k + size) of a with these rows of b.
@@ -46,7 +46,9 @@ struct Scratch {
   float* b = nullptr;
 };
 
-size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+size_t aligned(size_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
 
 std::vector<Step> make_steps(const GemmProblem& p, const Plan& plan, int64_t rows, int64_t cols) {
   OnednnMatmul::Spec spec{.m = rows,
@@ -77,10 +79,10 @@ GemmKind kind_of(const GemmProblem& p, bool direct) {
 
 Plan make_plan(const GemmProblem& p) {
   Plan plan;
-  plan.widen = p.a.dtype == DType::kF16 ||
-               (p.a.dtype == DType::kBF16 && !OnednnMatmul::supports_bf16());
-  plan.direct = !plan.widen && p.k > 0 && p.epilogue == Epilogue::kNone &&
-                p.bias.data == nullptr && p.residual.data == nullptr;
+  plan.widen =
+      p.a.dtype == DType::kF16 || (p.a.dtype == DType::kBF16 && !OnednnMatmul::supports_bf16());
+  plan.direct = !plan.widen && p.k > 0 && p.epilogue == Epilogue::kNone && p.bias.data == nullptr &&
+                p.residual.data == nullptr;
   plan.blocks = gemm_blocks(p.m, p.n, p.k, kind_of(p, plan.direct));
   // oneDNN 2.6 takes its matrix-vector kernel for a strided c only.
   plan.pad = p.m <= (p.b.dtype == DType::kF32 ? 8 : 1) ? 16 : 0;
@@ -175,7 +177,8 @@ void gemm(const Exec& exec, const GemmArgs& args) {
   // With few rows the work is to read b.
   const bool serial = std::max<int64_t>(p.m, 8) * p.n * p.k < kSerialWork;
   Exec team = exec;
-  team.threads = serial ? 1 : static_cast<int>(std::min<int64_t>(std::max(exec.threads, 1), blocks));
+  team.threads =
+      serial ? 1 : static_cast<int>(std::min<int64_t>(std::max(exec.threads, 1), blocks));
 
   const int64_t sums = p.bias_grad == nullptr ? 0 : plan.blocks.row_blocks * p.n;
   const size_t sums_bytes = aligned(size_t(sums) * sizeof(float));

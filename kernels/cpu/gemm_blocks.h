@@ -28,11 +28,11 @@ struct GemmBlocks {
 
 // What the width and the height of a block depend on, besides the sizes.
 enum class GemmKind : uint8_t {
-  kDenseBlock,      // b transposed, and the product goes to a dense block
-  kDenseRows,       // b transposed, and the product goes to c, whose rows follow one another
-  kStrided,         // b transposed, and the product goes to any other c
-  kWide,            // b's rows of f32 are dense: nothing to pack
-  kInterleave,      // b's rows of bf16 are dense: pairs of rows are interleaved
+  kDenseBlock,  // b transposed, and the product goes to a dense block
+  kDenseRows,   // b transposed, and the product goes to c, whose rows follow one another
+  kStrided,     // b transposed, and the product goes to any other c
+  kWide,        // b's rows of f32 are dense: nothing to pack
+  kInterleave,  // b's rows of bf16 are dense: pairs of rows are interleaved
 };
 
 // For c [m, n] = a·b over k. None is zero, but k may be.

@@ -48,12 +48,16 @@ template <Epilogue kEpilogue, bool kWhole, typename TIn, typename TOut>
 HWY_INLINE void epilogue_lanes(const Row<TIn, TOut>& row, int64_t j, int64_t count) {
   const F32Tag d;
   const auto get = [&](const auto* from) HWY_ATTR {
-    if constexpr (kWhole) return simd::load(d, from + j);
-    else return simd::load_n(d, from + j, count);
+    if constexpr (kWhole)
+      return simd::load(d, from + j);
+    else
+      return simd::load_n(d, from + j, count);
   };
   const auto put = [&](F32Vec value, auto* to) HWY_ATTR {
-    if constexpr (kWhole) simd::store(value, d, to + j);
-    else simd::store_n(value, d, to + j, count);
+    if constexpr (kWhole)
+      simd::store(value, d, to + j);
+    else
+      simd::store_n(value, d, to + j, count);
   };
   F32Vec v = get(row.product);
   if (row.bias != nullptr) v = hn::Add(v, get(row.bias));
@@ -101,11 +105,16 @@ void epilogue_rows(const EpilogueBlock& b) {
 template <typename TIn, typename TOut>
 void epilogue_kind(const EpilogueBlock& b) {
   switch (b.epilogue) {
-    case Epilogue::kNone: return epilogue_rows<Epilogue::kNone, TIn, TOut>(b);
-    case Epilogue::kGeluTanh: return epilogue_rows<Epilogue::kGeluTanh, TIn, TOut>(b);
-    case Epilogue::kGeluErf: return epilogue_rows<Epilogue::kGeluErf, TIn, TOut>(b);
-    case Epilogue::kDGeluTanh: return epilogue_rows<Epilogue::kDGeluTanh, TIn, TOut>(b);
-    case Epilogue::kDGeluErf: return epilogue_rows<Epilogue::kDGeluErf, TIn, TOut>(b);
+    case Epilogue::kNone:
+      return epilogue_rows<Epilogue::kNone, TIn, TOut>(b);
+    case Epilogue::kGeluTanh:
+      return epilogue_rows<Epilogue::kGeluTanh, TIn, TOut>(b);
+    case Epilogue::kGeluErf:
+      return epilogue_rows<Epilogue::kGeluErf, TIn, TOut>(b);
+    case Epilogue::kDGeluTanh:
+      return epilogue_rows<Epilogue::kDGeluTanh, TIn, TOut>(b);
+    case Epilogue::kDGeluErf:
+      return epilogue_rows<Epilogue::kDGeluErf, TIn, TOut>(b);
   }
 }
 

@@ -9,7 +9,7 @@ struct EpilogueBlock {
   int64_t rows = 0, cols = 0;
   const float* product = nullptr;  // [rows, cols]
   int64_t product_ld = 0;
-  Matrix bias, aux, residual, c;   // null data where left out
+  Matrix bias, aux, residual, c;  // null data where left out
   Epilogue epilogue = Epilogue::kNone;
   float* column_sums = nullptr;  // [cols], written: sums of c as stored, from the first row on
 };

@@ -17,8 +17,12 @@ void check_dtype(const char* name, const View& view, DType want) {
 }
 
 // The stride of a dimension of size 1 may be anything, so that it is never looked at.
-bool rows_are_dense(const View& v) { return v.size(1) <= 1 || v.stride(1) == 1; }
-bool cols_are_dense(const View& v) { return v.size(0) <= 1 || v.stride(0) == 1; }
+bool rows_are_dense(const View& v) {
+  return v.size(1) <= 1 || v.stride(1) == 1;
+}
+bool cols_are_dense(const View& v) {
+  return v.size(0) <= 1 || v.stride(0) == 1;
+}
 
 Matrix matrix(const char* name, const View& v, bool may_be_transposed) {
   const bool empty = v.numel() == 0;
@@ -34,18 +38,22 @@ Matrix matrix(const char* name, const View& v, bool may_be_transposed) {
   return {.data = v.data, .dtype = v.dtype, .ld = ld, .transposed = !row_major};
 }
 
-bool is_gelu(Epilogue e) { return e == Epilogue::kGeluTanh || e == Epilogue::kGeluErf; }
-bool is_dgelu(Epilogue e) { return e == Epilogue::kDGeluTanh || e == Epilogue::kDGeluErf; }
+bool is_gelu(Epilogue e) {
+  return e == Epilogue::kGeluTanh || e == Epilogue::kGeluErf;
+}
+bool is_dgelu(Epilogue e) {
+  return e == Epilogue::kDGeluTanh || e == Epilogue::kDGeluErf;
+}
 
 // Which arguments go together.
 void check_combination(const GemmArgs& args) {
   const bool activation = is_gelu(args.epilogue) || is_dgelu(args.epilogue);
-  require<ShapeError>(!args.accumulate || !(activation || args.bias.defined() ||
-                                            args.residual.defined()),
-                      "accumulate goes with neither bias, epilogue nor residual");
-  require<ShapeError>(args.aux.defined() == activation, "aux is ",
-                      activation ? "missing: a GELU epilogue needs it"
-                                 : "given, but there is no GELU epilogue");
+  require<ShapeError>(
+      !args.accumulate || !(activation || args.bias.defined() || args.residual.defined()),
+      "accumulate goes with neither bias, epilogue nor residual");
+  require<ShapeError>(
+      args.aux.defined() == activation, "aux is ",
+      activation ? "missing: a GELU epilogue needs it" : "given, but there is no GELU epilogue");
   require<ShapeError>(!args.bias_grad.defined() || is_dgelu(args.epilogue),
                       "bias_grad is given without a kDGelu epilogue");
 }
@@ -58,8 +66,8 @@ GemmProblem gemm_problem(const GemmArgs& args) {
     require<ShapeError>(view->ndim() == 2, name, " is ", *view, ", want two dimensions");
   }
   const DType in = args.a.dtype;
-  require<DTypeError>(in == DType::kF32 || in == DType::kBF16 || in == DType::kF16, "a is ",
-                      args.a, ", want fp32, bf16 or fp16");
+  require<DTypeError>(in == DType::kF32 || in == DType::kBF16 || in == DType::kF16, "a is ", args.a,
+                      ", want fp32, bf16 or fp16");
   const int64_t m = args.a.size(0), k = args.a.size(1), n = args.b.size(1);
   check_shape("b", args.b, {k, n});
   check_dtype("b", args.b, in);

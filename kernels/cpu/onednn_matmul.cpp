@@ -1,7 +1,7 @@
 #include "kernels/cpu/onednn_matmul.h"
 
-#include <dnnl.hpp>
 #include <omp.h>
+#include <dnnl.hpp>
 
 #include <mutex>
 #include <unordered_map>
@@ -71,8 +71,8 @@ dnnl::matmul::primitive_desc make_desc(const OnednnMatmul::Spec& s) {
 
 [[noreturn]] void fail(const char* what, const OnednnMatmul::Spec& s, const dnnl::error& error) {
   throw InternalError(cat("gemm: oneDNN cannot ", what, " a product of m ", s.m, ", n ", s.n,
-                          ", k ", s.k, " of ", dtype_name(s.in), " into ", dtype_name(s.out),
-                          ": ", error.what()));
+                          ", k ", s.k, " of ", dtype_name(s.in), " into ", dtype_name(s.out), ": ",
+                          error.what()));
 }
 
 struct SpecHash {
@@ -139,9 +139,8 @@ OnednnMatmul::~OnednnMatmul() = default;
 std::shared_ptr<const OnednnMatmul> OnednnMatmul::get(const Spec& spec) {
   // Compiled code is expensive and the same for every caller: the one global of this file.
   static Cache cache;
-  return cache.get(spec, [&] {
-    return std::shared_ptr<const OnednnMatmul>(new OnednnMatmul(spec));
-  });
+  return cache.get(spec,
+                   [&] { return std::shared_ptr<const OnednnMatmul>(new OnednnMatmul(spec)); });
 }
 
 bool OnednnMatmul::supports_bf16() {

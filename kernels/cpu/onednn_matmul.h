@@ -13,7 +13,7 @@ namespace shale::kernels::cpu {
 class OnednnMatmul {
  public:
   struct Spec {
-    int64_t m = 0, n = 0, k = 0;     // none is zero
+    int64_t m = 0, n = 0, k = 0;        // none is zero
     int64_t lda = 0, ldb = 0, ldc = 0;  // distance of rows, or of columns if transposed
     bool a_transposed = false, b_transposed = false;
     DType in = DType::kF32;   // of a and b: f32, or bf16 where supports_bf16()

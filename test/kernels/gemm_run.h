@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "test/support/kernels.h"
+#include "test/support/ref_gemm.h"
+
+namespace shale::test {
+
+// One call of the gemm slot. Matrices are row-major here; how they lie in the kernel's memory is
+// chosen by a_transposed, b_transposed and pad.
+template <typename TIn, typename TOut>
+struct GemmCase {
+  int64_t m = 0, n = 0, k = 0;
+  bool a_transposed = false, b_transposed = false;
+  int64_t pad = 0;
+  std::vector<TIn> a, b;
+  std::vector<TOut> c;         // before the call; NaN if empty
+  std::vector<TIn> bias, aux;  // left out if empty; of kGelu*, any aux of the right size
+  std::vector<TOut> residual;
+  std::vector<float> bias_grad;  // before the call
+  kernels::Epilogue epilogue = kernels::Epilogue::kNone;
+  bool accumulate = false, accumulate_bias_grad = false;
+};
+
+template <typename TIn, typename TOut>
+struct GemmResult {
+  std::vector<TOut> c;
+  std::vector<TIn> aux;
+  std::vector<float> bias_grad;
+  bool padding_intact = false;  // nothing was written between rows or outside
+};
+
+template <typename TIn, typename TOut>
+GemmCase<TIn, TOut> random_case(int64_t m, int64_t n, int64_t k) {
+  GemmCase<TIn, TOut> g;
+  g.m = m, g.n = n, g.k = k;
+  g.a = randn<TIn>(m * k, 1);
+  g.b = randn<TIn>(k * n, 2);
+  return g;
+}
+
+template <typename TIn, typename TOut>
+GemmResult<TIn, TOut> run_gemm(const Exec& exec, const GemmCase<TIn, TOut>& g) {
+  const Placement a_at{g.m, g.k, g.a_transposed, g.pad}, b_at{g.k, g.n, g.b_transposed, g.pad};
+  const Placement c_at{g.m, g.n, false, g.pad};
+  const DeviceArray<TIn> a(exec, place(a_at, g.a)), b(exec, place(b_at, g.b)), bias(exec, g.bias);
+  const DeviceArray<TIn> aux(exec, g.aux.empty() ? g.aux : place(c_at, g.aux));
+  const DeviceArray<TOut> residual(exec, g.residual.empty() ? g.residual : place(c_at, g.residual));
+  const std::vector<TOut> blank(size_t(g.m * g.n), make<TOut>(std::nan("")));
+  const DeviceArray<TOut> c(exec, place(c_at, g.c.empty() ? blank : g.c));
+  const DeviceArray<float> bias_grad(exec, g.bias_grad);
+
+  kernels::GemmArgs args;
+  args.a = a.view(a_at.shape(), a_at.strides());
+  args.b = b.view(b_at.shape(), b_at.strides());
+  args.c = c.view(c_at.shape(), c_at.strides());
+  if (!g.bias.empty()) args.bias = bias.view();
+  if (!g.aux.empty()) args.aux = aux.view(c_at.shape(), c_at.strides());
+  if (!g.residual.empty()) args.residual = residual.view(c_at.shape(), c_at.strides());
+  if (!g.bias_grad.empty()) args.bias_grad = bias_grad.view();
+  args.epilogue = g.epilogue;
+  args.accumulate = g.accumulate;
+  args.accumulate_bias_grad = g.accumulate_bias_grad;
+  kernels::gemm(exec, args);
+
+  GemmResult<TIn, TOut> r;
+  const std::vector<TOut> c_memory = c.download();
+  r.c = gather(c_at, c_memory);
+  r.bias_grad = bias_grad.download();
+  r.padding_intact = same_bits(place(c_at, r.c), c_memory) && c.margins_intact() &&
+                     aux.margins_intact() && bias_grad.margins_intact();
+  if (!g.aux.empty()) {
+    const std::vector<TIn> aux_memory = aux.download();
+    r.aux = gather(c_at, aux_memory);
+    r.padding_intact = r.padding_intact && same_bits(place(c_at, r.aux), aux_memory);
+  }
+  return r;
+}
+
+// Largest error of rounding x to T: half a unit in the last place, or in the last subnormal one.
+template <typename T>
+double rounding_error(double x) {
+  const double smallest = std::is_same_v<T, f16> ? 0x1p-25 : 0x1p-134;
+  return std::max(0.5 * ulp<T>() * std::abs(x), smallest);
+}
+
+// error(i) over allowed(i), the largest of all elements; at most 1 is a pass, NaN is infinite.
+template <typename T, typename Want, typename Allowed>
+double worst_ratio(const std::vector<T>& got, Want&& want, Allowed&& allowed) {
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double expected = want(i), error = std::abs(to_f64(got[i]) - expected);
+    if (error == 0) continue;
+    // The result is `expected` with an error below allowed(i), and then rounded to T.
+    const double bound = allowed(i) + rounding_error<T>(std::abs(expected) + allowed(i));
+    worst = std::max(worst,
+                     std::isnan(error) ? std::numeric_limits<double>::infinity() : error / bound);
+  }
+  return worst;
+}
+
+}  // namespace shale::test

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/gemm.h"
+#include "test/support/numbers.h"
+
+namespace shale::test {
+
+// Row-major matrices in f64.
+struct RefProduct {
+  std::vector<double> value;      // a·b
+  std::vector<double> magnitude;  // |a|·|b|: what rounding errors of a·b are relative to
+};
+RefProduct ref_product(const std::vector<double>& a, const std::vector<double>& b, int64_t m,
+                       int64_t n, int64_t k);
+
+// Largest error of an f32 sum of k products and `more` terms of sum of magnitudes `magnitude`,
+// added in any order: each term passes through at most k + more - 1 additions, and its product may
+// be rounded, which is k + more roundings of relative size u = 2^-24 each (Higham, Accuracy and
+// Stability of Numerical Algorithms, section 3.1).
+double sum_error(int64_t k, int64_t more, double magnitude);
+
+// GELU and its derivative by which epilogue, of kGelu* or kDGelu* alike.
+double ref_gelu(double x, kernels::Epilogue form);
+double ref_dgelu(double x, kernels::Epilogue form);
+
+// How a row-major matrix lies in memory: element (i, j) at i * row_stride + j * col_stride.
+struct Placement {
+  int64_t rows = 0, cols = 0;
+  bool transposed = false;
+  int64_t pad = 0;  // elements between lines; they hold NaN
+
+  int64_t ld() const { return (transposed ? rows : cols) + pad; }
+  int64_t size() const { return ld() * (transposed ? cols : rows); }
+  Shape shape() const { return {rows, cols}; }
+  Shape strides() const { return transposed ? Shape{1, ld()} : Shape{ld(), 1}; }
+  int64_t index(int64_t i, int64_t j) const { return transposed ? j * ld() + i : i * ld() + j; }
+};
+
+// Row-major values to where they lie in memory, and back.
+template <typename T>
+std::vector<T> place(const Placement& p, const std::vector<T>& values) {
+  std::vector<T> memory(static_cast<size_t>(p.size()), make<T>(std::nan("")));
+  for (int64_t i = 0; i < p.rows; ++i) {
+    for (int64_t j = 0; j < p.cols; ++j) {
+      memory[size_t(p.index(i, j))] = values[size_t(i * p.cols + j)];
+    }
+  }
+  return memory;
+}
+template <typename T>
+std::vector<T> gather(const Placement& p, const std::vector<T>& memory) {
+  std::vector<T> values(static_cast<size_t>(p.rows * p.cols));
+  for (int64_t i = 0; i < p.rows; ++i) {
+    for (int64_t j = 0; j < p.cols; ++j) {
+      values[size_t(i * p.cols + j)] = memory[size_t(p.index(i, j))];
+    }
+  }
+  return values;
+}
+
+}  // namespace shale::test
