@@ -114,6 +114,8 @@ MpiGroup::~MpiGroup() {
   if (unwinding) context_->cancelled = true;
   context_->queue.drain();
   context_->cancelled = false;
+  // The others look for the reason of an exception elsewhere, where it is still to be posted.
+  if (!unwinding) engine_->channel.leave();
   if (unwinding || !failure_.empty()) {
     if (engine_->internode && engine_->internode->requests_pending()) {
       context_->requests_pending = true;
@@ -134,9 +136,13 @@ Work MpiGroup::submit(const CollectiveCall& call, bool async) {
   return Work();
 }
 
-// Between begin_use and end_use freed memory is kept. After a failure end_use is never reached:
-// peers may be anywhere in the collective.
+// Between begin_use and end_use, freed memory is kept.
 void MpiGroup::execute(const CollectiveCall& call, bool blocking) {
+  struct EndUse {
+    SharedMemory& memory;
+    ~EndUse() { memory.end_use(); }
+  };
+  const EndUse end_use{context_->memory};
   if (!failure_.empty()) {
     throw CommError(cat("group '", options().name, "' cannot be used any more: ", failure_));
   }
@@ -148,10 +154,11 @@ void MpiGroup::execute(const CollectiveCall& call, bool blocking) {
     }
   } catch (const std::exception& error) {
     failure_ = error.what();
+    context_->memory.keep(call.in.data);
+    context_->memory.keep(call.out.data);
     throw;
   }
   ++sequence_;
-  context_->memory.end_use();
 }
 
 std::unique_ptr<ProcessGroup> MpiGroup::split(int color, int key, std::string_view name) {

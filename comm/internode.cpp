@@ -71,16 +71,15 @@ void InterNode::run(const CollectiveCall& call, uint64_t sequence, bool blocking
 // Nodes tell each other what they are about to do. A node whose own ranks disagree says so too;
 // otherwise the others would wait for it.
 void InterNode::agree(const std::vector<Fingerprint>& calls) {
+  // Ranks outside the lanes hear of it at the next sync. Were they to fail now, the lanes would
+  // stop before they have told the other nodes.
+  if (!in_lane()) return;
   std::vector<int> locals;
   for (const int r : topology_.local_ranks()) {
     locals.push_back(topology_.world_ranks[static_cast<size_t>(r)]);
   }
   const std::string& group = channel_.options().group_name;
   const std::string local_report = disagreement(calls, locals);
-  if (!in_lane()) {
-    if (local_report.empty()) return;
-    channel_.fail(cat("group '", group, "': ", local_report));
-  }
   const auto nodes = static_cast<size_t>(topology_.nodes());
   std::vector<Verdict> verdicts(nodes);
   Verdict& mine = verdicts[static_cast<size_t>(topology_.node)];

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 
 #include "runtime/base/error.h"
 
@@ -44,9 +43,8 @@ NodeChannel::NodeChannel(void* memory, int rank, int ranks, ChannelOptions optio
       ranks_(ranks),
       options_(std::move(options)) {}
 
-NodeChannel::~NodeChannel() {
-  // While an exception unwinds, the reason is still to be posted where the others look.
-  if (std::uncaught_exceptions() == 0) slot(rank_).closed.store(1, std::memory_order_release);
+void NodeChannel::leave() {
+  slot(rank_).closed.store(1, std::memory_order_release);
 }
 
 NodeChannel::Header& NodeChannel::header() const {

@@ -46,7 +46,6 @@ class NodeChannel {
 
   // memory: bytes(...), zeros, shared by the ranks.
   NodeChannel(void* memory, int rank, int ranks, ChannelOptions options);
-  ~NodeChannel();  // ranks that still wait for this one get an error
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
@@ -61,6 +60,8 @@ class NodeChannel {
 
   // Throws CommError after the time-out, naming who is missing, and in all cases where poll throws.
   void sync(const Fingerprint& call, bool blocking);
+
+  void leave();  // ranks that still wait for this one get an error
 
   // Ends the use of this channel: every rank that waits, or comes later, gets this error.
   [[noreturn]] void fail(const std::string& report);

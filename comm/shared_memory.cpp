@@ -26,26 +26,38 @@ void SharedMemory::free(void* memory, size_t) noexcept {
 
 void SharedMemory::release(const void* memory) noexcept {
   for (Segment& segment : own_) {
-    if (segment.memory.data() != memory) continue;
+    if (segment.memory.data() != memory || segment.kept) continue;
     segment.memory.discard();
     segment = {};
     return;
   }
 }
 
-MemoryRef SharedMemory::find(const void* memory, int64_t bytes) const {
+const SharedMemory::Segment* SharedMemory::segment_of(const void* memory, int64_t bytes) const {
   const auto* begin = static_cast<const std::byte*>(memory);
-  const std::lock_guard lock(mutex_);
-  for (size_t slot = 0; slot < own_.size(); ++slot) {
-    const SharedSegment& segment = own_[slot].memory;
-    const auto* base = static_cast<const std::byte*>(segment.data());
-    if (base == nullptr || begin < base || begin + bytes > base + segment.bytes()) continue;
-    return {.segment = own_[slot].address,
-            .slot = static_cast<uint32_t>(slot),
-            .generation = own_[slot].generation,
-            .offset = static_cast<uint64_t>(begin - base)};
+  for (const Segment& segment : own_) {
+    const auto* base = static_cast<const std::byte*>(segment.memory.data());
+    if (base == nullptr || begin < base || begin + bytes > base + segment.memory.bytes()) continue;
+    return &segment;
   }
-  return {};
+  return nullptr;
+}
+
+MemoryRef SharedMemory::find(const void* memory, int64_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  const Segment* segment = segment_of(memory, bytes);
+  if (segment == nullptr) return {};
+  const auto* base = static_cast<const std::byte*>(segment->memory.data());
+  return {.segment = segment->address,
+          .slot = static_cast<uint32_t>(segment - own_.data()),
+          .generation = segment->generation,
+          .offset = static_cast<uint64_t>(static_cast<const std::byte*>(memory) - base)};
+}
+
+void SharedMemory::keep(const void* memory) noexcept {
+  const std::lock_guard lock(mutex_);
+  const Segment* segment = segment_of(memory, 1);
+  if (segment != nullptr) own_[static_cast<size_t>(segment - own_.data())].kept = true;
 }
 
 void* SharedMemory::map(const MemoryRef& ref) {

@@ -40,6 +40,9 @@ class SharedMemory final : public MemoryProvider {
 
   void begin_use();
   void end_use() noexcept;
+  // After a collective on this buffer has failed: peers may write to it whenever they get there, so
+  // its segment stays until the process ends.
+  void keep(const void* memory) noexcept;
 
   int64_t allocated_bytes() const;
   int64_t mapped_segments() const;
@@ -49,12 +52,14 @@ class SharedMemory final : public MemoryProvider {
     SharedSegment memory;
     SegmentAddress address;
     uint32_t generation = 0;
+    bool kept = false;
   };
   struct PeerSegment {
     SharedSegment memory;
     uint32_t generation = 0;
   };
   void release(const void* memory) noexcept;
+  const Segment* segment_of(const void* memory, int64_t bytes) const;
 
   const int32_t pid_ = static_cast<int32_t>(getpid());
   mutable std::mutex mutex_;

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# However a rank fails, the job ends within seconds, mpirun returns the code of the first failure, and
+# exactly one line says what happened.
+set -uo pipefail
+
+program=$BIN_DIR/../test/test_mpi
+failures=0
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
+
+fail() {
+  echo "FAILED: $*"
+  sed 's/^/    /' "$output"
+  failures=$((failures + 1))
+}
+
+milliseconds() { date +%s%3N; }
+
+run() {
+  local ranks=$1 mode=$2 start
+  start=$(milliseconds)
+  timeout 60 mpirun --oversubscribe --bind-to none -np "$ranks" "$program" "--fail=$mode" \
+    >"$output" 2>&1
+  code=$?
+  elapsed=$(($(milliseconds) - start))
+}
+
+# What starting and ending take on this machine, now: the rest is ours.
+run 3 none
+[[ $code -eq 0 ]] || fail "none: exit code $code, want 0"
+baseline=$elapsed
+
+# check RANKS MODE CODE LINES TEXT
+check() {
+  local ranks=$1 mode=$2 want_code=$3 want_lines=$4 text=$5 lines
+  run "$ranks" "$mode"
+  lines=$(grep -c '^error: ' "$output")
+  [[ $code -eq $want_code ]] || fail "$mode: exit code $code, want $want_code"
+  [[ $lines -eq $want_lines ]] || fail "$mode: $lines lines begin with 'error: ', want $want_lines"
+  grep -qF "$text" "$output" || fail "$mode: no '$text'"
+  # 3 s, or more where starting alone takes long.
+  [[ $elapsed -lt $((3000 + 4 * baseline)) ]] || fail "$mode: took $elapsed ms"
+  echo "$mode ($ranks ranks): exit code $code after $elapsed ms"
+}
+
+bad_data='error: tokens.bin: magic is 7, want 20240520 (rank 1 of'
+check 3 alike 64 1 "error: --lr: 'fast' is not a number (rank 0 of 3)"
+check 3 alone-while-others-wait 65 1 "$bad_data 3)"
+check 3 alone-while-others-wait-async 65 1 "$bad_data 3)"
+check 3 alone-while-nodes-wait 65 1 "$bad_data 3)"
+check 2 alone-while-others-compute 65 1 "$bad_data 2)"
+check 2 alone-with-collectives-in-flight 65 1 "$bad_data 2)"
+check 2 out-of-memory 71 1 'error: out of memory (rank 1 of 2)'
+check 2 unknown-exception 70 1 'error: an exception of unknown type (rank 1 of 2)'
+check 3 disagree 76 1 "rank 1 calls all_reduce_sum 0 of fp32[7] for 'wte gradient'"
+check 3 missing 76 1 "no sign of rank 1 for 0.5 s in all_reduce_sum 1 of fp32[100000] for"
+check 3 leaves 76 1 "rank 1 has left while all_reduce_sum 1"
+check 3 killed 137 0 'signal 9'
+
+# Without a launcher there is one rank, no MPI, and an answer at once.
+start=$(milliseconds)
+"$program" --fail=alike >"$output" 2>&1
+code=$?
+elapsed=$(($(milliseconds) - start))
+[[ $code -eq 64 ]] || fail "without mpirun: exit code $code, want 64"
+grep -qF "(rank 0 of 1)" "$output" || fail "without mpirun: no rank"
+echo "without mpirun: exit code $code after $elapsed ms"
+
+[[ $failures -eq 0 ]]

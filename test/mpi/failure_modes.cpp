@@ -1,0 +1,91 @@
+// What test/cli/rank_failures.sh runs: ranks that fail in all the ways that end a job.
+
+#include <chrono>
+#include <csignal>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "test/mpi/harness.h"
+
+namespace shale::test {
+namespace {
+
+using comm::World;
+
+void compute_for_a_minute() {
+  std::this_thread::sleep_for(std::chrono::minutes(1));
+}
+
+// Waits for rank 1, which does not come.
+void wait_for_rank_1(World& world, const comm::GroupOptions& options, bool async) {
+  const auto group = world.group(options);
+  group->barrier();
+  if (world.rank() == 1) return;
+  std::vector<float> values(100'000);
+  const View view = make_view(values.data(), {100'000});
+  group->all_reduce_sum(view, {.tag = "blocks.7 gradient", .async = async}).wait();
+}
+
+[[noreturn]] void throw_bad_data() {
+  throw DataError("tokens.bin: magic is 7, want 20240520");
+}
+
+}  // namespace
+
+int run_failure_mode(std::string_view mode, World& world) {
+  const bool one = world.rank() == 1;
+  if (mode == "none") return 0;
+  if (mode == "alike") throw ConfigError("--lr: 'fast' is not a number");
+  if (mode == "alone-while-others-wait") {
+    wait_for_rank_1(world, {}, /*async=*/false);
+    throw_bad_data();
+  }
+  if (mode == "alone-while-others-wait-async") {
+    wait_for_rank_1(world, {}, /*async=*/true);
+    throw_bad_data();
+  }
+  if (mode == "alone-while-nodes-wait") {
+    wait_for_rank_1(world, {.ranks_per_node = 1}, /*async=*/false);
+    throw_bad_data();
+  }
+  if (mode == "alone-with-collectives-in-flight") {
+    const auto group = world.group();
+    if (!one) compute_for_a_minute();
+    std::vector<float> values(100'000);
+    group->all_reduce_sum(make_view(values.data(), {100'000}), {.async = true});
+    throw_bad_data();
+  }
+  if (mode == "alone-while-others-compute") {
+    if (!one) compute_for_a_minute();
+    throw_bad_data();
+  }
+  if (mode == "out-of-memory") {
+    if (!one) compute_for_a_minute();
+    throw std::bad_alloc();
+  }
+  if (mode == "unknown-exception") {
+    if (!one) compute_for_a_minute();
+    throw 42;
+  }
+  if (mode == "disagree") {
+    const auto group = world.group();
+    std::vector<float> values(8);
+    group->all_reduce_sum(make_view(values.data(), {one ? 7 : 8}), {.tag = "wte gradient"});
+  }
+  if (mode == "missing") {
+    wait_for_rank_1(world, {.timeout_s = 0.5}, /*async=*/true);
+    compute_for_a_minute();
+  }
+  if (mode == "leaves") {
+    wait_for_rank_1(world, {}, /*async=*/false);
+    return 0;
+  }
+  if (mode == "killed") {
+    if (one) std::raise(SIGKILL);
+    wait_for_rank_1(world, {}, /*async=*/false);
+  }
+  throw ConfigError(cat("--fail: unknown mode '", mode, "'"));
+}
+
+}  // namespace shale::test
