@@ -197,11 +197,14 @@ TEST_CASE("every header bit that means something is checked", "[data]") {
 TEST_CASE("a header that claims no or a negative number of tokens is rejected", "[data]") {
   const TempDir dir;
   std::string bad = shard<uint16_t>({});
-  CHECK_THROWS_AS(open_dataset({.path = dir.write("x.bin", bad)}), DataError);
+  const auto complaint = [&] {
+    return message_of<DataError>([&] { open_dataset({.path = dir.write("x.bin", bad)}); });
+  };
+  CHECK(contains(complaint(), "says 0 tokens"));
   bad = shard<uint16_t>({1});
   const int32_t negative = -1;
   std::memcpy(bad.data() + 8, &negative, 4);
-  CHECK_THROWS_AS(open_dataset({.path = dir.write("x.bin", bad)}), DataError);
+  CHECK(contains(complaint(), "says -1 tokens"));
 }
 
 TEST_CASE("shards of different widths do not mix", "[data]") {
