@@ -44,7 +44,8 @@ struct GeluBwdArgs {
 // y = x * keep / (1 - p) (+ residual). The mask is a function of (seed, step, site, global sample,
 // element of the sample), so it does not depend on ranks or micro-batches and backward makes it
 // again: Philox with key rng_key(seed, kDropout) and counter (element / 4, site, sample, step),
-// word element % 4; an element is kept when uniform_f32(word) >= p.
+// word element % 4; an element is kept when uniform_f32(word) >= p. Dropping selects, so a dropped NaN is
+// 0; the factor is the f32 value 1 / (1 - p); of step and sample the low 32 bits count.
 struct DropoutArgs {
   View x;         // [samples, ...] contiguous
   View residual{};  // like x; optional

@@ -8,7 +8,9 @@ namespace shale::kernels {
 
 // y[i] = mean + std * normal(seed, stream, first + i): element e is made from Philox with key
 // rng_key(seed, kInit) and counter (e / 4 low, e / 4 high, stream low, stream high): words 0 and 1
-// give elements 0 and 1 of the group by Box-Muller, words 2 and 3 elements 2 and 3. The value of an
+// give elements 0 and 1 of the group by Box-Muller, words 2 and 3 elements 2 and 3: of words (a, b)
+// the first element is r cos t, the second r sin t, with r = sqrt(-2 ln(1 - uniform_f32(a))) and
+// t = 2 pi uniform_f32(b). The value of an
 // element does not depend on which range is filled, so shards are initialised alone.
 struct RandomNormalArgs {
   View y;  // contiguous f32, bf16 or f16

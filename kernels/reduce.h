@@ -21,7 +21,8 @@ struct SumArgs {
 };
 
 // Adds the sum of squares of a gradient buffer to *sum: f64 sums over aligned blocks of
-// kNormBlock elements, in fixed lane order, added in an order-free way. The result is therefore the same
+// kNormBlock elements, in fixed lane order (lane l of 8 adds elements l, l + 8, ...; lanes are joined as
+// ((0+1)+(2+3))+((4+5)+(6+7))), added in an order-free way. The result is therefore the same
 // however the buffer is cut at multiples of kNormBlock.
 inline constexpr int64_t kNormBlock = 1024;
 struct SumSquaresArgs {
@@ -31,6 +32,7 @@ struct SumSquaresArgs {
 
 // From the sum over all ranks: step->grad_norm = sqrt(sum) / loss_scale, step->non_finite, and
 // step->clip_factor = min(1, max_norm / (grad_norm + 1e-6)) / loss_scale. max_norm 0: no clipping.
+// A sum that is not finite sets non_finite to 1 and clip_factor to 0; else non_finite is 0.
 struct ClipFactorArgs {
   const FixedSum* sum = nullptr;
   float max_norm = 0;

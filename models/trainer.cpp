@@ -59,7 +59,7 @@ Trainer::Trainer(const TrainConfig& config, comm::World& world)
               .micro_batch = config.micro_batch,
               .ranks = world.size()} {
   open_output();
-  if (config_.measure_peak) peak_flops_ = measure_gemm_peak(context_, DType::kF32);
+  if (config_.measure_peak) peak_flops_ = measure_gemm_peak(context_, dtype_of_flag(config_, context_.device()));
   build_model();
   build_optimizer();
   batches_ = std::make_unique<Prefetcher>(train_batches(
@@ -99,8 +99,8 @@ void Trainer::build_model() {
            dtype_name(dtype));
   log_info(world_.size(), world_.size() == 1 ? " rank on " : " ranks on ", context_.device(), " x ",
            context_.exec().threads, " threads, ", config_.global_batch, " sequences of ",
-           config_.seq_len, " tokens a step (", layout_.micro_batches(), " micro-batches of ",
-           config_.micro_batch, " per rank)");
+           config_.seq_len, " tokens a step, ", layout_.micro_batches(), " x ",
+           config_.micro_batch, " per rank");
 }
 
 void Trainer::build_optimizer() {
