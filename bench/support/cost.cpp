@@ -1,0 +1,145 @@
+#include "bench/support/cost.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+namespace shale::bench {
+namespace {
+
+double bytes_of(const View& view) { return view.defined() ? double(view.bytes()) : 0; }
+
+double bytes_of(std::initializer_list<View> views) {
+  double sum = 0;
+  for (const View& view : views) sum += bytes_of(view);
+  return sum;
+}
+
+Cost traffic(std::initializer_list<View> read, std::initializer_list<View> written) {
+  return {.read_bytes = bytes_of(read), .written_bytes = bytes_of(written)};
+}
+
+// What is added to is read as well.
+void add_result(Cost& cost, const View& view, bool accumulate) {
+  cost.written_bytes += bytes_of(view);
+  if (accumulate) cost.read_bytes += bytes_of(view);
+}
+
+// Pairs (query, key) that see each other, of all heads.
+double visible_pairs(const View& q, const View& k, bool causal) {
+  const int64_t queries = q.size(1), keys = k.size(1);
+  int64_t pairs = queries * keys;
+  if (causal) {
+    pairs = 0;
+    for (int64_t i = 0; i < queries; ++i) {
+      pairs += std::clamp<int64_t>(i + 1 + keys - queries, 0, keys);
+    }
+  }
+  return double(pairs) * double(q.size(0) * q.size(2));
+}
+
+}  // namespace
+
+Cost& Cost::operator+=(const Cost& other) {
+  flops += other.flops;
+  read_bytes += other.read_bytes;
+  written_bytes += other.written_bytes;
+  return *this;
+}
+
+Cost cost_of(const kernels::GemmArgs& a) {
+  using kernels::Epilogue;
+  Cost cost = traffic({a.a, a.b, a.bias, a.residual}, {});
+  cost.flops = 2.0 * double(a.c.size(0)) * double(a.c.size(1)) * double(a.a.size(1));
+  add_result(cost, a.c, a.accumulate);
+  add_result(cost, a.bias_grad, a.accumulate_bias_grad);
+  const bool reads_aux =
+      a.epilogue == Epilogue::kDGeluTanh || a.epilogue == Epilogue::kDGeluErf;
+  (reads_aux ? cost.read_bytes : cost.written_bytes) += bytes_of(a.aux);
+  return cost;
+}
+
+Cost cost_of(const kernels::AttentionFwdArgs& a) {
+  Cost cost = traffic({a.q, a.k, a.v}, {a.out, a.lse});
+  cost.flops = 4.0 * visible_pairs(a.q, a.k, a.causal) * double(a.q.size(3));
+  return cost;
+}
+
+Cost cost_of(const kernels::AttentionBwdArgs& a) {
+  Cost cost = traffic({a.q, a.k, a.v, a.out, a.lse, a.dout}, {a.dq, a.dk, a.dv});
+  cost.flops = 10.0 * visible_pairs(a.q, a.k, a.causal) * double(a.q.size(3));
+  return cost;
+}
+
+Cost cost_of(const kernels::LayerNormFwdArgs& a) {
+  return traffic({a.x, a.residual, a.gain, a.bias}, {a.sum, a.y, a.mean, a.rstd});
+}
+
+Cost cost_of(const kernels::LayerNormBwdArgs& a) {
+  Cost cost = traffic({a.dy, a.s, a.gain, a.mean, a.rstd, a.d_sum}, {a.dx});
+  add_result(cost, a.dgain, a.accumulate_dgain);
+  add_result(cost, a.dbias, a.accumulate_dbias);
+  return cost;
+}
+
+Cost cost_of(const kernels::CrossEntropyArgs& a) {
+  Cost cost = traffic({a.logits, a.targets}, {a.losses});
+  if (a.write_grad) cost.written_bytes += bytes_of(a.logits);
+  return cost;
+}
+
+Cost cost_of(const kernels::EmbeddingFwdArgs& a) {
+  Cost cost = traffic({a.ids}, {a.y});
+  cost.read_bytes += bytes_of(a.y);  // one row of the table per token
+  if (a.positions.defined()) {
+    cost.read_bytes += double(a.ids.size(1) * a.y.size(-1) * dtype_size(a.positions.dtype));
+  }
+  return cost;
+}
+
+Cost cost_of(const kernels::EmbeddingBwdArgs& a) {
+  Cost cost = traffic({a.ids, a.dy}, {});
+  const double row_bytes = double(a.dy.size(-1)) * 4;  // gradients are f32
+  const auto add = [&](const View& grad, bool accumulate, int64_t rows) {
+    if (!grad.defined()) return;
+    const double touched = double(rows) * row_bytes;
+    if (accumulate) cost.read_bytes += touched;
+    cost.written_bytes += accumulate ? touched : bytes_of(grad);
+  };
+  add(a.d_table, a.accumulate_table, a.ids.numel());
+  add(a.d_positions, a.accumulate_positions, a.ids.size(1));
+  return cost;
+}
+
+Cost cost_of(const kernels::AdamWArgs& a) {
+  return traffic({a.master, a.grad, a.m, a.v}, {a.master, a.m, a.v, a.param});
+}
+
+Cost cost_of(const kernels::SgdArgs& a) {
+  return traffic({a.master, a.grad, a.m}, {a.master, a.m, a.param});
+}
+
+Cost cost_of(const kernels::AxpbyArgs& a) { return traffic({a.a, a.b}, {a.y}); }
+Cost cost_of(const kernels::MulArgs& a) { return traffic({a.a, a.b}, {a.y}); }
+Cost cost_of(const kernels::FillArgs& a) { return traffic({}, {a.y}); }
+Cost cost_of(const kernels::CopyArgs& a) { return traffic({a.x}, {a.y}); }
+Cost cost_of(const kernels::GeluFwdArgs& a) { return traffic({a.x}, {a.y}); }
+Cost cost_of(const kernels::GeluBwdArgs& a) { return traffic({a.x, a.dy}, {a.dx}); }
+Cost cost_of(const kernels::DropoutArgs& a) { return traffic({a.x, a.residual}, {a.y}); }
+Cost cost_of(const kernels::SumArgs& a) { return traffic({a.x}, {a.y}); }
+Cost cost_of(const kernels::SumSquaresArgs& a) { return traffic({a.x}, {}); }
+Cost cost_of(const kernels::ClipFactorArgs&) { return {}; }
+Cost cost_of(const kernels::RandomNormalArgs& a) { return traffic({}, {a.y}); }
+
+Cost cost_of(const kernels::ColumnSumArgs& a) {
+  Cost cost = traffic({a.x}, {});
+  add_result(cost, a.y, a.accumulate);
+  return cost;
+}
+
+Cost cost_of(const kernels::TreeSumArgs& a) {
+  const double count = double(a.count);
+  return {.read_bytes = count * double(a.inputs.size()) * double(dtype_size(a.in_dtype)),
+          .written_bytes = count * double(a.outputs.size()) * double(dtype_size(a.out_dtype))};
+}
+
+}  // namespace shale::bench

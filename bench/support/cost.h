@@ -1,0 +1,54 @@
+#pragma once
+
+#include "kernels/attention.h"
+#include "kernels/elementwise.h"
+#include "kernels/embedding.h"
+#include "kernels/gemm.h"
+#include "kernels/loss.h"
+#include "kernels/norm.h"
+#include "kernels/optim.h"
+#include "kernels/random.h"
+#include "kernels/reduce.h"
+#include "kernels/tree_sum.h"
+
+namespace shale::bench {
+
+// The work that a kernel call is for, whatever the kernel does: multiply-adds count two FLOP, and
+// only matrix products are counted; every operand is read once and every result written once, and a
+// result that is added to is also read. A kernel that reads something twice does not get credit.
+struct Cost {
+  double flops = 0;
+  double read_bytes = 0;
+  double written_bytes = 0;
+
+  double bytes() const { return read_bytes + written_bytes; }
+  Cost& operator+=(const Cost& other);
+};
+
+Cost cost_of(const kernels::GemmArgs& a);
+// Forward has two products over the (query, key) pairs that the mask leaves, backward has five: the
+// scores are computed again.
+Cost cost_of(const kernels::AttentionFwdArgs& a);
+Cost cost_of(const kernels::AttentionBwdArgs& a);
+Cost cost_of(const kernels::LayerNormFwdArgs& a);
+Cost cost_of(const kernels::LayerNormBwdArgs& a);
+Cost cost_of(const kernels::CrossEntropyArgs& a);
+Cost cost_of(const kernels::EmbeddingFwdArgs& a);
+Cost cost_of(const kernels::EmbeddingBwdArgs& a);
+Cost cost_of(const kernels::AdamWArgs& a);
+Cost cost_of(const kernels::SgdArgs& a);
+Cost cost_of(const kernels::AxpbyArgs& a);
+Cost cost_of(const kernels::MulArgs& a);
+Cost cost_of(const kernels::FillArgs& a);
+Cost cost_of(const kernels::CopyArgs& a);
+Cost cost_of(const kernels::GeluFwdArgs& a);
+Cost cost_of(const kernels::GeluBwdArgs& a);
+Cost cost_of(const kernels::DropoutArgs& a);
+Cost cost_of(const kernels::ColumnSumArgs& a);
+Cost cost_of(const kernels::SumArgs& a);
+Cost cost_of(const kernels::SumSquaresArgs& a);
+Cost cost_of(const kernels::ClipFactorArgs& a);
+Cost cost_of(const kernels::RandomNormalArgs& a);
+Cost cost_of(const kernels::TreeSumArgs& a);
+
+}  // namespace shale::bench

@@ -1,0 +1,95 @@
+#include "bench/support/machine.h"
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+
+#include "bench/support/table.h"
+#include "bench/support/vendor_matmul.h"
+#include "runtime/base/text.h"
+#include "runtime/io/atomic_file.h"
+
+namespace shale::bench {
+namespace {
+
+// What follows the first "key   : " of a file such as /proc/cpuinfo.
+std::string field_of(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  std::string line;
+  while (std::getline(file, line)) {
+    if (line.compare(0, key.size(), key) != 0) continue;
+    const size_t colon = line.find(':');
+    const size_t start = line.find_first_not_of(" \t", colon + 1);
+    return start == std::string::npos ? "" : line.substr(start);
+  }
+  return "unknown";
+}
+
+std::string now_utc() {
+  const std::time_t now = std::time(nullptr);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
+  return text;
+}
+
+std::string system_name() {
+  utsname name{};
+  if (uname(&name) != 0) return "unknown";
+  return cat(std::string_view(name.sysname), ' ', std::string_view(name.release));
+}
+
+std::string compiler_name() {
+#if defined(__clang__)
+  return cat("Clang ", __clang_version__);
+#else
+  return cat("GCC ", __VERSION__);
+#endif
+}
+
+}  // namespace
+
+Machine describe_machine() {
+  Machine machine{.cpu = field_of("/proc/cpuinfo", "model name"),
+                  .cores = int(sysconf(_SC_NPROCESSORS_ONLN)),
+                  .memory_bytes = int64_t(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE),
+                  .cache_bytes = std::max(0L, sysconf(_SC_LEVEL3_CACHE_SIZE)),
+                  .system = system_name(),
+                  .compiler = compiler_name(),
+                  .onednn = onednn_version(),
+                  .date = now_utc()};
+  double load = 0;
+  if (getloadavg(&load, 1) == 1) machine.load = load;
+  return machine;
+}
+
+Json machine_json(const Machine& machine) {
+  return {{"cpu", machine.cpu},
+          {"cores", machine.cores},
+          {"memory_bytes", machine.memory_bytes},
+          {"cache_bytes", machine.cache_bytes},
+          {"system", machine.system},
+          {"compiler", machine.compiler},
+          {"onednn", machine.onednn},
+          {"date", machine.date},
+          {"load", machine.load}};
+}
+
+std::string summary(const Machine& machine) {
+  return cat(machine.cpu, ", ", machine.cores, " CPUs, ",
+             format_bytes(double(machine.memory_bytes)), ", oneDNN ", machine.onednn, ", load ",
+             fixed(machine.load, 1));
+}
+
+void write_results(const std::string& path, const std::string& program, const Machine& machine,
+                   const Json& options, const Json& rows) {
+  if (path.empty()) return;
+  const Json document = {
+      {"program", program}, {"machine", machine_json(machine)}, {"options", options}, {"rows", rows}};
+  write_file_atomically(path, document.dump(1) + "\n");
+}
+
+}  // namespace shale::bench

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/support/gemm_floor.h"
+#include "bench/support/kernel_recorder.h"
+#include "bench/support/machine.h"
+#include "bench/support/train_loop.h"
+
+namespace shale::bench {
+
+// A part of a step: a kernel slot in one phase, or what a phase spent outside of kernels.
+struct StepPart {
+  std::string phase;
+  std::string name;
+  double calls = 0;    // per step; 0 for what is no kernel
+  double seconds = 0;  // per step
+  double flops = 0;    // per step; 0: none, or unknown
+  double bytes = 0;    // per step; 0: unknown
+};
+
+// The parts of `steps` steps whose time and work `loop` and `recorder` collected, longest first.
+// They add up to the time of the phases.
+std::vector<StepPart> step_parts(const TrainLoop& loop, const KernelRecorder& recorder,
+                                 int64_t steps);
+
+// The matrix products of one step by shape, longest first; `floor` may be null.
+struct GemmPart {
+  std::string name;
+  double calls = 0;           // per step
+  double seconds = 0;         // per step
+  double vendor_seconds = 0;  // per step; 0: not measured
+  double flops = 0;           // per step
+};
+std::vector<GemmPart> gemm_parts(const KernelRecorder& recorder, int64_t steps,
+                                 const GemmFloor* floor, int64_t floor_runs);
+
+std::string parts_table(const std::vector<StepPart>& parts, double step_seconds);
+std::string gemm_table(const std::vector<GemmPart>& parts, double step_seconds);
+std::string memory_table(const MemoryParts& memory);
+
+Json part_rows(const std::vector<StepPart>& parts, double step_seconds);
+Json gemm_rows(const std::vector<GemmPart>& parts);
+Json memory_json(const MemoryParts& memory);
+
+}  // namespace shale::bench

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/support/kernel_recorder.h"
+#include "comm/data_parallel.h"
+#include "comm/world.h"
+#include "models/language_model.h"
+#include "runtime/base/trace.h"
+#include "runtime/data/sampler.h"
+#include "runtime/optim/optimizer.h"
+
+namespace shale::bench {
+
+struct TrainOptions {
+  std::string model = "gpt2-124m";
+  int64_t layers = 0;  // 0: the preset's
+  int64_t seq_len = 256;
+  int64_t micro_batch = 4;   // sequences per rank and forward
+  int64_t global_batch = 0;  // sequences per step; 0: micro_batch * ranks
+  int64_t loss_chunk = 0;    // tokens whose logits exist at a time; 0: all
+  DType dtype = DType::kF32;
+  int threads = 0;  // 0: the rank's share of the CPUs
+  bool overlap = true;
+  uint64_t seed = 1234;
+};
+
+// What a step consists of, in order.
+enum class Phase { kPrepare, kForward, kBackward, kReduce, kOptimizer, kLoss };
+inline constexpr int kPhases = 6;
+const char* phase_name(Phase phase);
+
+struct StepTime {
+  double seconds = 0;
+  double exposed_comm_seconds = 0;
+  float loss = 0;  // mean over the global batch
+};
+
+// Bytes that training cannot do without, and what was held.
+struct MemoryParts {
+  int64_t parameters = 0;        // in the compute dtype
+  int64_t gradients = 0;
+  int64_t optimizer = 0;         // states, and masters where the parameters are not f32
+  int64_t saved_activations = 0; // live between forward and backward
+  int64_t workspace = 0;         // of kernels
+  int64_t other = 0;             // token ids, communication
+  int64_t peak_reserved = 0;     // most that the allocator ever held
+  int64_t peak_allocated = 0;    // most that was in use at a time
+
+  int64_t sum() const;
+};
+
+// One rank's training steps on random tokens. A step does what models::Trainer does, but for
+// reading data, writing metrics and talking.
+class TrainLoop {
+ public:
+  // Collective. `options` is completed: global_batch and threads are set.
+  TrainLoop(TrainOptions& options, comm::World& world);
+  ~TrainLoop();
+
+  // One optimizer step; ranks start it together. Collective.
+  StepTime step(KernelRecorder& recorder);
+
+  // Since the last reset_times(), by kernel slot and for the phase as a whole.
+  const Tracer& slot_times(Phase phase) const { return tracers_[size_t(phase)]; }
+  double phase_seconds(Phase phase) const { return phase_seconds_[size_t(phase)]; }
+  void reset_times();
+
+  MemoryParts memory() const;
+  comm::ProcessGroup& group() { return *group_; }
+  int64_t parameter_count() const;
+  int64_t tokens_per_step() const { return options_.global_batch * options_.seq_len; }
+  const models::LanguageModel& model() const { return *model_; }
+
+ private:
+  struct Tokens {
+    std::vector<int32_t> inputs, targets;
+  };
+  Tokens random_tokens(int64_t micro) const;
+  Tensor micro_step(const Tokens& tokens, int64_t micro, KernelRecorder& recorder);
+  template <typename Body>
+  void in_phase(Phase phase, KernelRecorder& recorder, Body body);
+
+  TrainOptions options_;
+  comm::World& world_;
+  std::unique_ptr<comm::ProcessGroup> group_;
+  BatchLayout layout_;
+  std::unique_ptr<Context> context_;
+  std::unique_ptr<models::LanguageModel> model_;
+  std::unique_ptr<comm::DataParallel> parallel_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  int64_t steps_ = 0;
+  int64_t saved_activation_bytes_ = 0;
+  std::array<Tracer, kPhases> tracers_;
+  std::array<double, kPhases> phase_seconds_{};
+};
+
+}  // namespace shale::bench

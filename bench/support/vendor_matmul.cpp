@@ -1,0 +1,128 @@
+#include "bench/support/vendor_matmul.h"
+
+#include <dnnl.hpp>
+
+#include "runtime/base/error.h"
+
+namespace shale::bench {
+namespace {
+
+using dnnl::memory;
+
+const dnnl::engine& engine() {
+  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  return cpu;
+}
+
+memory::data_type data_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return memory::data_type::f32;
+    case DType::kBF16: return memory::data_type::bf16;
+    case DType::kF16: return memory::data_type::f16;
+    default: throw UnavailableError(cat("vendor matmul: dtype ", dtype_name(dtype)));
+  }
+}
+
+memory::desc desc(int64_t rows, int64_t cols, int64_t ld, bool transposed, DType dtype) {
+  const memory::dims strides = transposed ? memory::dims{1, ld} : memory::dims{ld, 1};
+  return memory::desc({rows, cols}, data_type(dtype), strides);
+}
+
+dnnl::matmul::primitive_desc make_desc(const MatmulSpec& s) {
+  const auto a = desc(s.m, s.k, s.lda, s.a_transposed, s.in);
+  const auto b = desc(s.k, s.n, s.ldb, s.b_transposed, s.in);
+  const auto c = desc(s.m, s.n, s.ldc, false, s.out);
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (s.accumulate) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.f);
+    attr.set_post_ops(sum);
+  }
+#if DNNL_VERSION_MAJOR >= 3
+  return {engine(), a, b, c, attr};
+#else
+  return {dnnl::matmul::desc(a, b, c), attr, engine()};
+#endif
+}
+
+// Of a matrix stored in `lines` of `length` elements, `ld` apart.
+int64_t extent_bytes(int64_t lines, int64_t length, int64_t ld, DType dtype) {
+  return lines == 0 ? 0 : ((lines - 1) * ld + length) * dtype_size(dtype);
+}
+
+}  // namespace
+
+int64_t MatmulSpec::a_bytes() const {
+  return a_transposed ? extent_bytes(k, m, lda, in) : extent_bytes(m, k, lda, in);
+}
+int64_t MatmulSpec::b_bytes() const {
+  return b_transposed ? extent_bytes(n, k, ldb, in) : extent_bytes(k, n, ldb, in);
+}
+int64_t MatmulSpec::c_bytes() const { return extent_bytes(m, n, ldc, out); }
+
+MatmulSpec matmul_spec(const kernels::GemmArgs& args) {
+  MatmulSpec spec{.m = args.a.size(0),
+                  .n = args.b.size(1),
+                  .k = args.a.size(1),
+                  .ldc = args.c.stride(0),
+                  .in = args.a.dtype,
+                  .out = args.c.dtype,
+                  .accumulate = args.accumulate};
+  spec.a_transposed = args.a.stride(1) != 1;
+  spec.b_transposed = args.b.stride(1) != 1;
+  spec.lda = args.a.stride(spec.a_transposed ? 1 : 0);
+  spec.ldb = args.b.stride(spec.b_transposed ? 1 : 0);
+  return spec;
+}
+
+struct VendorMatmul::Impl {
+  MatmulSpec spec;
+  memory::desc a, b, c, scratch;
+  dnnl::matmul matmul;
+  std::string implementation;
+  dnnl::stream stream;
+};
+
+VendorMatmul::VendorMatmul(const MatmulSpec& spec) : impl_(std::make_unique<Impl>()) {
+  try {
+    const auto made = make_desc(spec);
+    *impl_ = {.spec = spec,
+              .a = made.src_desc(),
+              .b = made.weights_desc(),
+              .c = made.dst_desc(),
+              .scratch = made.scratchpad_desc(),
+              .matmul = dnnl::matmul(made),
+              .implementation = made.impl_info_str(),
+              .stream = dnnl::stream(engine())};
+  } catch (const dnnl::error& error) {
+    throw UnavailableError(cat("vendor matmul: oneDNN has no product of ", dtype_name(spec.in),
+                               " into ", dtype_name(spec.out), " here: ", error.what()));
+  }
+}
+
+VendorMatmul::~VendorMatmul() = default;
+VendorMatmul::VendorMatmul(VendorMatmul&&) noexcept = default;
+VendorMatmul& VendorMatmul::operator=(VendorMatmul&&) noexcept = default;
+
+size_t VendorMatmul::scratch_bytes() const { return impl_->scratch.get_size(); }
+std::string VendorMatmul::implementation() const { return impl_->implementation; }
+
+void VendorMatmul::run(const void* a, const void* b, void* c, void* scratch) const {
+  // oneDNN's memory objects hold plain pointers; it reads a and b only.
+  const auto wrap = [](const memory::desc& d, const void* data) {
+    return memory(d, engine(), const_cast<void*>(data));
+  };
+  impl_->matmul.execute(impl_->stream, {{DNNL_ARG_SRC, wrap(impl_->a, a)},
+                                        {DNNL_ARG_WEIGHTS, wrap(impl_->b, b)},
+                                        {DNNL_ARG_DST, wrap(impl_->c, c)},
+                                        {DNNL_ARG_SCRATCHPAD, wrap(impl_->scratch, scratch)}});
+  impl_->stream.wait();
+}
+
+std::string onednn_version() {
+  const dnnl_version_t* version = dnnl_version();
+  return cat(version->major, ".", version->minor, ".", version->patch);
+}
+
+}  // namespace shale::bench

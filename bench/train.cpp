@@ -1,0 +1,243 @@
+// Times whole training steps, and what they consist of, against the matrix products alone:
+// bench_train --model gpt2-124m --dtype bf16 --threads 2
+#include <omp.h>
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "bench/support/gemm_floor.h"
+#include "bench/support/kernel_recorder.h"
+#include "bench/support/machine.h"
+#include "bench/support/step_report.h"
+#include "bench/support/table.h"
+#include "bench/support/timing.h"
+#include "bench/support/train_loop.h"
+#include "comm/world.h"
+#include "runtime/base/config.h"
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+
+namespace shale::bench {
+namespace {
+
+struct BenchConfig {
+  TrainOptions train;
+  int64_t steps = 10;
+  int64_t warmup = 3;
+  bool no_floor = false;
+  int64_t seed = 1234;
+  bool no_overlap = false;
+  std::string json;
+};
+
+void describe(ConfigSpec& spec, BenchConfig& c) {
+  spec.section("Step");
+  spec.add_choice("model", c.train.model, models::preset_names(), "preset");
+  spec.add("layers", c.train.layers, "transformer blocks",
+           {.min = 1, .help = {.default_text = "the preset's"}});
+  spec.add("seq-len", c.train.seq_len, "tokens of a sequence", {.min = 1, .max = 1 << 20});
+  spec.add("micro-batch", c.train.micro_batch, "sequences per rank and forward", {.min = 1});
+  spec.add("global-batch", c.train.global_batch,
+           "sequences per optimizer step over all ranks; more than micro-batch x ranks accumulate",
+           {.min = 1, .help = {.default_text = "micro-batch x ranks"}});
+  spec.add("loss-chunk", c.train.loss_chunk,
+           "make the logits of at most so many tokens at a time; 0: of all", {.min = 0});
+  spec.add_choice("dtype", c.train.dtype, {{"fp32", DType::kF32}, {"bf16", DType::kBF16}},
+                  "of parameters and activations");
+  spec.add("no-overlap", c.no_overlap, "reduce gradients after backward, not during it");
+  spec.add("seed", c.seed, "of initial values and tokens", {.min = 0});
+
+  spec.section("Measurement");
+  spec.add("threads", c.train.threads, "CPU threads per rank",
+           {.min = 1, .max = 4096, .help = {.default_text = "the rank's share of the CPUs"}});
+  spec.add("steps", c.steps, "measured steps", {.min = 1});
+  spec.add("warmup", c.warmup, "steps before them", {.min = 1});
+  spec.add("no-floor", c.no_floor, "do not time the matrix products alone");
+  spec.add("json", c.json, "write the rows there", {.help = {.metavar = "FILE"}});
+
+  spec.example("bench_train --threads 2 --dtype bf16");
+  spec.example("mpirun -np 2 --bind-to none bench_train --threads 1 --global-batch 8");
+  spec.example("bench_train --model nano --micro-batch 8 --no-floor --json nano.json");
+}
+
+// What the measured steps gave, on this rank.
+struct Measured {
+  Samples step, exposed, floor;
+  double wall_seconds = 0, cpu_seconds = 0;  // of the steps alone
+  float loss = 0;
+  std::string floor_missing;  // why there is no floor
+};
+
+std::unique_ptr<GemmFloor> make_floor(const KernelRecorder& recorder, Measured& measured) {
+  try {
+    return std::make_unique<GemmFloor>(recorder.gemm_calls());
+  } catch (const UnavailableError& error) {
+    measured.floor_missing = error.what();
+    return nullptr;
+  }
+}
+
+// Steps and floor take turns, so that what disturbs the machine disturbs both.
+void measure(const BenchConfig& config, TrainLoop& loop, KernelRecorder& recorder,
+             GemmFloor* floor, Measured& measured) {
+  if (floor != nullptr) floor->run();  // warm-up
+  recorder.reset();
+  loop.reset_times();
+  if (floor != nullptr) floor->reset();
+  for (int64_t i = 0; i < config.steps; ++i) {
+    const double cpu_before = process_cpu_seconds();
+    const StepTime time = loop.step(recorder);
+    measured.cpu_seconds += process_cpu_seconds() - cpu_before;
+    measured.step.add(time.seconds);
+    measured.exposed.add(time.exposed_comm_seconds);
+    measured.loss = time.loss;
+    if (floor == nullptr) continue;
+    loop.group().barrier("bench floor");
+    measured.floor.add(floor->run());
+  }
+}
+
+double flops_of(const std::vector<StepPart>& parts, std::string_view slot_prefix) {
+  double sum = 0;
+  for (const StepPart& part : parts) {
+    if (part.name.compare(0, slot_prefix.size(), slot_prefix) == 0) sum += part.flops;
+  }
+  return sum;
+}
+
+Json step_row(const BenchConfig& config, int ranks, const TrainLoop& loop, const Measured& m,
+              const std::vector<StepPart>& parts) {
+  const double median = m.step.median();
+  Json row = {{"kind", "step"},
+              {"model", config.train.model},
+              {"params", loop.parameter_count()},
+              {"dtype", std::string(dtype_name(config.train.dtype))},
+              {"ranks", ranks},
+              {"threads", config.train.threads},
+              {"seq_len", config.train.seq_len},
+              {"micro_batch", config.train.micro_batch},
+              {"global_batch", config.train.global_batch},
+              {"steps", config.steps},
+              {"step_ms", median * 1e3},
+              {"step_ms_min", m.step.min() * 1e3},
+              {"tokens_per_s", double(loop.tokens_per_step()) / median},
+              {"exposed_comm_ms", m.exposed.median() * 1e3},
+              {"cpu_share", m.cpu_seconds / m.step.sum() / config.train.threads},
+              {"gemm_gflop", flops_of(parts, "gemm") / 1e9},
+              {"attention_gflop", flops_of(parts, "attention") / 1e9},
+              {"model_gflop", loop.model().flops_per_token(config.train.seq_len) *
+                                  double(loop.tokens_per_step()) / 1e9},
+              {"loss", m.loss},
+              {"memory", memory_json(loop.memory())}};
+  if (!m.floor.empty()) {
+    row["floor_ms"] = m.floor.median() * 1e3;
+    row["floor_ms_min"] = m.floor.min() * 1e3;
+    row["floor_share"] = paired_ratio(m.floor, m.step);
+    row["floor_share_min"] = m.floor.min() / m.step.min();
+  }
+  return row;
+}
+
+void print_summary(const Json& row, const Measured& m) {
+  const auto number = [&](const char* key) { return row[key].get<double>(); };
+  const double step_ms = number("step_ms");
+  const double ranks = number("ranks");
+  std::printf("step        %s ms median, %s ms min of %zu; loss %s\n", fixed(step_ms, 1).c_str(),
+              fixed(number("step_ms_min"), 1).c_str(), m.step.seconds.size(),
+              fixed(m.loss, 4).c_str());
+  std::printf("speed       %s tokens/s, %s per rank; %s GFLOP/s of 6 N + 6 L C T per token\n",
+              fixed(number("tokens_per_s"), 1).c_str(),
+              fixed(number("tokens_per_s") / ranks, 1).c_str(),
+              fixed(number("model_gflop") / step_ms * 1e3, 1).c_str());
+  if (!m.floor.empty()) {
+    std::printf("GEMM floor  %s ms median, %s ms min: the products alone through oneDNN\n",
+                fixed(number("floor_ms"), 1).c_str(), fixed(number("floor_ms_min"), 1).c_str());
+    std::printf("share       %s of the floor's speed (median of pairs), %s (of the minima)\n",
+                percent(number("floor_share")).c_str(),
+                percent(number("floor_share_min")).c_str());
+  } else {
+    std::printf("GEMM floor  not measured%s%s\n", m.floor_missing.empty() ? "" : ": ",
+                m.floor_missing.c_str());
+  }
+  std::printf("work        %s GFLOP in products, %s GFLOP in attention, per rank and step\n",
+              fixed(number("gemm_gflop"), 1).c_str(),
+              fixed(number("attention_gflop"), 1).c_str());
+  std::printf("exposed communication %s ms a step; processor time / (threads x time) %s%s\n\n",
+              fixed(number("exposed_comm_ms"), 2).c_str(), fixed(number("cpu_share"), 2).c_str(),
+              number("cpu_share") < 0.9 ? " (below 0.9: idle, waiting, or a busy machine)" : "");
+}
+
+void report(const BenchConfig& config, int ranks, const Machine& machine, const TrainLoop& loop,
+            const KernelRecorder& recorder, const GemmFloor* floor, const Measured& m) {
+  const double mean = m.step.sum() / double(config.steps);
+  const auto parts = step_parts(loop, recorder, config.steps);
+  const auto gemms = gemm_parts(recorder, config.steps, floor, config.steps);
+  const Json row = step_row(config, ranks, loop, m, parts);
+  print_summary(row, m);
+  std::printf("Parts of a step, means of %lld steps\n%s\n", static_cast<long long>(config.steps),
+              parts_table(parts, mean).c_str());
+  std::printf("Matrix products\n%s\n", gemm_table(gemms, mean).c_str());
+  const MemoryParts memory = loop.memory();
+  std::printf("%speak reserved / sum of the parts: %s\n", memory_table(memory).c_str(),
+              fixed(double(memory.peak_reserved) / double(memory.sum()), 3).c_str());
+
+  Json rows = Json::array({row});
+  for (const Json& part : part_rows(parts, mean)) rows.push_back(part);
+  for (const Json& part : gemm_rows(gemms)) rows.push_back(part);
+  write_results(config.json, "bench_train", machine, {{"steps", config.steps},
+                                                       {"warmup", config.warmup},
+                                                       {"overlap", config.train.overlap}}, rows);
+}
+
+int run(comm::World& world, int argc, char** argv) {
+  BenchConfig config;
+  ConfigSpec spec("bench_train", "times training steps and their parts on random tokens");
+  describe(spec, config);
+  const ParseResult parsed = parse_config(spec, argc, argv);
+  const bool is_main = world.rank() == 0;
+  if (parsed.should_exit) {
+    if (is_main) std::fputs(parsed.output.c_str(), stdout);
+    return 0;
+  }
+  set_process_log({.rank = world.rank()});
+  config.train.overlap = !config.no_overlap;
+  config.train.seed = uint64_t(config.seed);
+  const Machine machine = describe_machine();  // its load is that of others: we have none yet
+
+  KernelRecorder recorder;
+  TrainLoop loop(config.train, world);
+  omp_set_num_threads(config.train.threads);  // for oneDNN's own use; kernels name theirs
+  if (is_main) {
+    std::printf("%s\n%s %s, %lld parameters, T = %lld, micro-batch %lld, global batch %lld, "
+                "%d rank%s x %d thread%s\n\n",
+                summary(machine).c_str(), config.train.model.c_str(),
+                std::string(dtype_name(config.train.dtype)).c_str(),
+                static_cast<long long>(loop.parameter_count()),
+                static_cast<long long>(config.train.seq_len),
+                static_cast<long long>(config.train.micro_batch),
+                static_cast<long long>(config.train.global_batch), world.size(),
+                world.size() == 1 ? "" : "s", config.train.threads,
+                config.train.threads == 1 ? "" : "s");
+    std::fflush(stdout);
+  }
+  for (int64_t i = 0; i < config.warmup; ++i) {
+    recorder.keep_gemm_calls(!config.no_floor && i + 1 == config.warmup);
+    loop.step(recorder);
+  }
+  recorder.keep_gemm_calls(false);
+  Measured measured;
+  std::unique_ptr<GemmFloor> floor;
+  if (!config.no_floor) floor = make_floor(recorder, measured);
+  measure(config, loop, recorder, floor.get(), measured);
+  if (is_main) report(config, world.size(), machine, loop, recorder, floor.get(), measured);
+  return 0;
+}
+
+}  // namespace
+}  // namespace shale::bench
+
+int main(int argc, char** argv) {
+  return shale::comm::run(
+      argc, argv, [&](shale::comm::World& world) { return shale::bench::run(world, argc, argv); });
+}
