@@ -81,11 +81,14 @@ Plan make_plan(const GemmProblem& p) {
   Plan plan;
   plan.widen =
       p.a.dtype == DType::kF16 || (p.a.dtype == DType::kBF16 && !OnednnMatmul::supports_bf16());
+  // oneDNN 2.6 has a matrix-vector kernel, good for a few rows, which it takes for a strided c
+  // only, and one that packs a transposed b well, which it takes for a dense c only.
+  const bool by_vector = p.m <= (p.b.dtype == DType::kF32 ? 8 : 1);
+  const bool wants_dense = p.b.transposed && !by_vector && p.m <= kFewRows;
   plan.direct = !plan.widen && p.k > 0 && p.epilogue == Epilogue::kNone && p.bias.data == nullptr &&
-                p.residual.data == nullptr;
+                p.residual.data == nullptr && !wants_dense;
   plan.blocks = gemm_blocks(p.m, p.n, p.k, kind_of(p, plan.direct));
-  // oneDNN 2.6 takes its matrix-vector kernel for a strided c only.
-  plan.pad = p.m <= (p.b.dtype == DType::kF32 ? 8 : 1) ? 16 : 0;
+  plan.pad = by_vector ? 16 : 0;
 
   const GemmBlocks& g = plan.blocks;
   for (const int64_t i : {int64_t{0}, g.row_blocks - 1}) {

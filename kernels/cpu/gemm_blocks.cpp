@@ -17,7 +17,6 @@ constexpr int64_t round_up(int64_t a, int64_t b) {
 constexpr int64_t kRowStep = 8;  // rows and columns of oneDNN's AVX-512 register tile
 constexpr int64_t kColStep = 48;
 constexpr int64_t kMinRows = 64;
-constexpr int64_t kFewRows = 32;     // so few that reading b is the work
 constexpr double kCallWork = 150e3;  // of calling oneDNN, in multiply-adds
 
 // How large blocks may be, and what one pays to pack b, in rows of c: measured with oneDNN 2.6 and
@@ -30,18 +29,15 @@ struct Limits {
 Limits limits(int64_t m, int64_t n, int64_t k, GemmKind kind) {
   if (m <= kFewRows) return {m, 4 * kColStep, 0};  // blocks enough for all threads to read at once
   switch (kind) {
-    case GemmKind::kDenseBlock:
-      return {256, 8 * kColStep, 4};  // stays in the second-level cache
+    case GemmKind::kDenseBlock: return {256, 8 * kColStep, 6};  // stays in the second-level cache
     case GemmKind::kDenseRows:
       if (n <= 4096) return {1024, n, 8};
       [[fallthrough]];
-    case GemmKind::kStrided:
-      return {1024, 16 * kColStep, 12};
+    case GemmKind::kStrided: return {1024, 16 * kColStep, 12};
     case GemmKind::kInterleave:
       if (k <= 8192) return {1024, 16 * kColStep, 18};
       return {1024, 8 * kColStep, 12};  // more columns would leave the cache
-    case GemmKind::kWide:
-      break;
+    case GemmKind::kWide: break;
   }
   return {1024, 8 * kColStep, 2};
 }

@@ -4,6 +4,8 @@
 
 namespace shale::kernels::cpu {
 
+inline constexpr int64_t kFewRows = 32;  // of c: so few that reading b is the work
+
 // How c is cut into blocks: the unit of work of one thread. It depends on the arguments of
 // gemm_blocks() only, because the bits of a product depend on the block that it is part of.
 struct GemmBlocks {
