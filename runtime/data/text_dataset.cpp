@@ -140,6 +140,8 @@ std::vector<TokenPiece> open_folder(const std::string& root, bool validate, Skip
       } else {
         documents.push_back(make_document(std::move(mapped), file.name, file.bytes < mapped_bytes));
       }
+    } catch (const OutOfMemoryError&) {
+      throw;  // this machine's limits must not decide what the data is
     } catch (const Error&) {
       ++skipped.unreadable;  // reported with the count: one locked file must not stop a run
     }

@@ -58,7 +58,12 @@ MappedFile::MappedFile(const std::string& path, const MapOptions& options) : pat
   if (size == 0) return;  // mmap rejects a length of 0
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
   if (data == MAP_FAILED) {
-    throw DataError(cat(path, ": ", size, " bytes cannot be mapped: ", std::strerror(errno)));
+    const int error = errno;
+    const std::string message =
+        cat(path, ": ", size, " bytes cannot be mapped: ", std::strerror(error));
+    // The process's own limit, not the file's fault: nobody may take it for a bad file.
+    if (error == ENOMEM) throw OutOfMemoryError(message);
+    throw DataError(message);
   }
   bytes_ = {static_cast<const std::byte*>(data), size};
   if (options.pattern != AccessPattern::kNormal) advise(options.pattern);

@@ -21,7 +21,7 @@ class MappedFile {
  public:
   MappedFile() = default;
   // Throws MissingInputError if nothing is there, DataError if it is not a regular file, cannot be
-  // opened, or is empty and must not be.
+  // opened, or is empty and must not be; OutOfMemoryError if the process may map no more.
   explicit MappedFile(const std::string& path, const MapOptions& options = {});
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;

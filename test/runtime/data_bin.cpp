@@ -82,8 +82,8 @@ TEST_CASE("shards of a folder are joined by name, and those named val are valida
   CHECK(tokens_of(splits.val) == std::vector<int32_t>{90, 91, 92, 93});
   CHECK(splits.train->vocab_bound() == 100);
   CHECK(contains(splits.summary, "skipped 1 evaluation"));
-  const DatasetSplits some = open_dataset({.path = dir.file("fineweb_train_*.bin"),
-                                           .val_fraction = 0.2});
+  const DatasetSplits some =
+      open_dataset({.path = dir.file("fineweb_train_*.bin"), .val_fraction = 0.2});
   CHECK(tokens_of(some.val) == std::vector<int32_t>{23, 24});
 }
 
@@ -95,9 +95,8 @@ TEST_CASE("without shards for validation the end of all tokens is held out", "[d
   CHECK(tokens_of(splits.train) == iota<int32_t>(7, 0));
   CHECK(tokens_of(splits.val) == iota<int32_t>(7, 7));
   // One file is not judged by its name.
-  const DatasetSplits one =
-      open_dataset({.path = dir.write("only_val.bin", shard(iota<uint16_t>(10))),
-                    .val_fraction = 0.1});
+  const DatasetSplits one = open_dataset(
+      {.path = dir.write("only_val.bin", shard(iota<uint16_t>(10))), .val_fraction = 0.1});
   CHECK(one.train->size() == 9);
   CHECK(one.val->size() == 1);
 }

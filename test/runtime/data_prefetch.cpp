@@ -88,7 +88,8 @@ TEST_CASE("the end of the source is a null batch, again and again", "[data]") {
   CHECK(prefetcher.next() == nullptr);
 }
 
-TEST_CASE("an exception comes out after the batches made before it, in every later call", "[data]") {
+TEST_CASE("an exception comes out after the batches made before it, in every later call",
+          "[data]") {
   Prefetcher prefetcher(
       [](int64_t index, Batch& batch) {
         if (index == 2) throw DataError("bad token");

@@ -160,8 +160,9 @@ TEST_CASE("ranks cover a step's positions exactly, each once", "[data]") {
   const int64_t ranks = GENERATE(1, 2, 3, 4, 8);
   const int64_t micro_batch = GENERATE(1, 2, 5);
   const int64_t micro_batches = GENERATE(1, 2, 4);
-  const BatchLayout layout{
-      .global_batch = ranks * micro_batch * micro_batches, .micro_batch = micro_batch, .ranks = ranks};
+  const BatchLayout layout{.global_batch = ranks * micro_batch * micro_batches,
+                           .micro_batch = micro_batch,
+                           .ranks = ranks};
   layout.validate();
   REQUIRE(layout.micro_batches() == micro_batches);
   for (const int64_t step : {0, 1, 17}) {
@@ -174,7 +175,8 @@ TEST_CASE("ranks cover a step's positions exactly, each once", "[data]") {
       }
     }
     std::vector<int64_t> want;
-    for (int64_t i = 0; i < layout.global_batch; ++i) want.push_back(step * layout.global_batch + i);
+    for (int64_t i = 0; i < layout.global_batch; ++i)
+      want.push_back(step * layout.global_batch + i);
     REQUIRE(sorted(positions) == want);
   }
 }

@@ -37,8 +37,7 @@ std::string text_of(const std::shared_ptr<const TokenStream>& stream) {
 }
 
 DatasetSplits open_text(const std::string& path, double val_fraction = 0) {
-  return open_dataset(
-      {.path = path, .format = DataFormat::kText, .val_fraction = val_fraction});
+  return open_dataset({.path = path, .format = DataFormat::kText, .val_fraction = val_fraction});
 }
 
 }  // namespace
@@ -62,7 +61,8 @@ TEST_CASE("a folder is joined by relative path with one NUL between files", "[da
 TEST_CASE("any window of a folder reads the same as the whole", "[data]") {
   const TempDir dir;
   for (const char* name : {"1", "2", "3", "4", "5"}) {
-    put(dir, name, std::string(static_cast<size_t>(name[0] - '0'), static_cast<char>(name[0] + 48)));
+    put(dir, name,
+        std::string(static_cast<size_t>(name[0] - '0'), static_cast<char>(name[0] + 48)));
   }
   const auto stream = open_text(dir.path()).train;
   const int64_t size = stream->size();

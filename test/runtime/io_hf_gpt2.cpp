@@ -40,7 +40,9 @@ float formula(const std::string& name, int64_t element) {
   return (is_gain ? 1.f : 0.f) + scale * (unit - 0.5f);
 }
 
-int64_t numel(const std::vector<int64_t>& shape) { return Shape(shape).numel(); }
+int64_t numel(const std::vector<int64_t>& shape) {
+  return Shape(shape).numel();
+}
 
 std::vector<float> formula(const Gpt2Tensor& tensor) {
   std::vector<float> values;
@@ -189,7 +191,8 @@ TEST_CASE("an export in another type rounds to nearest", "[io]") {
 TEST_CASE("large parameters are exported in several pieces", "[io]") {
   HfGpt2Config config = small();
   config.layers = 1;
-  config.width = 640;  // c_fc is 2560 x 640, more than a piece of 2^20
+  config.width = 640;  // c_fc is 2560 x 640, more than a piece of 2^20, and so is wte
+  config.vocab = 2000;
   const TempDir dir;
   std::vector<float> values;
   export_gpt2(dir.path(), config, [&](const std::string& name) {
@@ -248,8 +251,8 @@ TEST_CASE("any range of rows can be read by itself", "[io]") {
   const TempDir dir;
   export_small(dir.path());
   const Gpt2Weights weights(dir.path(), small());
-  for (const char* name : {"h.0.attn.c_attn.weight", "h.1.mlp.c_proj.weight", "wpe.weight",
-                           "h.0.mlp.c_fc.bias"}) {
+  for (const char* name :
+       {"h.0.attn.c_attn.weight", "h.1.mlp.c_proj.weight", "wpe.weight", "h.0.mlp.c_fc.bias"}) {
     const auto tensors = gpt2_tensors(small());
     const auto it = std::find_if(tensors.begin(), tensors.end(),
                                  [&](const Gpt2Tensor& tensor) { return tensor.name == name; });
@@ -318,8 +321,7 @@ TEST_CASE("files without the prefix, with masks and with a tied head are underst
 
   tensors.back().values[17] += 1;
   save_file(dir.path(), tensors);
-  const std::string message =
-      message_of<DataError>([&] { Gpt2Weights(dir.path(), small()); });
+  const std::string message = message_of<DataError>([&] { Gpt2Weights(dir.path(), small()); });
   CHECK(contains(message, "lm_head.weight differs"));
   CHECK(contains(message, "row 2;"));
 }
@@ -334,8 +336,7 @@ TEST_CASE("missing, unknown and misshapen tensors are listed with expected and f
   }
   tensors.push_back({{"transformer.h.0.attn.bias.more", DType::kF32, {1}}, {0}});
   save_file(dir.path(), tensors);
-  const std::string message =
-      message_of<DataError>([&] { Gpt2Weights(dir.path(), small()); });
+  const std::string message = message_of<DataError>([&] { Gpt2Weights(dir.path(), small()); });
   CHECK(contains(message, "transformer.wpe.weight is F32[6,7], want F32, BF16 or F16 [7,6]"));
   CHECK(contains(message, "ln_f.bias is missing, want [6]"));
   CHECK(contains(message, "transformer.ln_g.bias is F32[6], unknown"));
@@ -384,8 +385,8 @@ TEST_CASE("an export that is out of order or incomplete is an error and leaves n
 
 TEST_CASE("a config.json that Shale's GPT-2 cannot honour is an error that names the key", "[io]") {
   const std::map<std::string, std::string> good = {
-      {"model_type", "\"gpt2\""}, {"n_layer", "2"},     {"n_embd", "6"},
-      {"n_head", "2"},            {"vocab_size", "5"}, {"n_positions", "7"}};
+      {"model_type", "\"gpt2\""}, {"n_layer", "2"},    {"n_embd", "6"}, {"n_head", "2"},
+      {"vocab_size", "5"},        {"n_positions", "7"}};
   const TempDir dir;
   const auto load = [&](std::map<std::string, std::string> keys) {
     std::string text = "{";
