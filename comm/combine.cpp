@@ -43,16 +43,11 @@ void combine(const Exec& exec, const CombineArgs& args) {
     return;
   }
   switch (args.in_dtype) {
-    case DType::kF32:
-      return max_of<float>(args);
-    case DType::kF64:
-      return max_of<double>(args);
-    case DType::kI32:
-      return max_of<int32_t>(args);
-    case DType::kI64:
-      return max_of<int64_t>(args);
-    default:
-      break;
+    case DType::kF32: return max_of<float>(args);
+    case DType::kF64: return max_of<double>(args);
+    case DType::kI32: return max_of<int32_t>(args);
+    case DType::kI64: return max_of<int64_t>(args);
+    default: break;
   }
   throw DTypeError(cat("all_reduce_max: cannot compare ", dtype_name(args.in_dtype)));
 }

@@ -8,7 +8,12 @@ struct WorkState {
   std::atomic<uint32_t> done{0};
   std::exception_ptr error;  // written before done
   Tracer* tracer = nullptr;
+  CommQueue* queue = nullptr;  // outlives what is queued in it
 };
+
+Work::~Work() {
+  if (std::uncaught_exceptions() > 0 && !done()) state_->queue->cancel();
+}
 
 bool Work::done() const {
   return state_ == nullptr || state_->done.load(std::memory_order_acquire) != 0;
@@ -46,8 +51,7 @@ void CommQueue::run(const Job& job, Tracer* tracer) {
     CommQueue& queue;
     ~Release() {
       const std::lock_guard guard(queue.mutex_);
-      queue.busy_ = false;
-      queue.changed_.notify_all();
+      queue.end_job();
     }
   };
   const Release release{*this};
@@ -58,6 +62,7 @@ void CommQueue::run(const Job& job, Tracer* tracer) {
 Work CommQueue::enqueue(Job job, Tracer* tracer) {
   auto state = std::make_shared<WorkState>();
   state->tracer = tracer;
+  state->queue = this;
   {
     const std::lock_guard lock(mutex_);
     items_.push_back({.job = std::move(job), .state = state});
@@ -69,6 +74,12 @@ Work CommQueue::enqueue(Job job, Tracer* tracer) {
 
 void CommQueue::drain() {
   std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !busy_ && items_.empty(); });
+}
+
+void CommQueue::cancel() {
+  std::unique_lock lock(mutex_);
+  if (busy_ || !items_.empty()) cancelled_ = true;
   changed_.wait(lock, [this] { return !busy_ && items_.empty(); });
 }
 
@@ -94,7 +105,12 @@ void CommQueue::run_next(std::unique_lock<std::mutex>& lock) {
   item.state->done.store(1, std::memory_order_release);
   item.state->done.notify_all();
   lock.lock();
+  end_job();
+}
+
+void CommQueue::end_job() {
   busy_ = false;
+  if (items_.empty()) cancelled_ = false;
   changed_.notify_all();
 }
 

@@ -32,10 +32,14 @@ class CommQueue {
   void run(const Job& job, Tracer* tracer);
   Work enqueue(Job job, Tracer* tracer);
   void drain();  // returns when nothing is queued or running
+  // The same, after jobs have been told to give up.
+  void cancel();
+  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
  private:
   void thread_main();
   void run_next(std::unique_lock<std::mutex>& lock);
+  void end_job();  // with the mutex held
 
   struct Item {
     Job job;
@@ -46,6 +50,7 @@ class CommQueue {
   std::deque<Item> items_;
   bool busy_ = false;  // a job is running, here or on a caller
   bool stop_ = false;
+  std::atomic<bool> cancelled_{false};  // until nothing is queued or running
   std::thread thread_;
 };
 

@@ -10,6 +10,8 @@
 namespace shale::comm {
 namespace {
 
+constexpr const char* kCancelled = "given up, because an exception ended what it was for";
+
 MpiComm node_of(const MpiComm& comm, const GroupOptions& options) {
   if (options.ranks_per_node == 0) return MpiComm::split_by_node(comm.get(), comm.rank());
   return MpiComm::split(comm.get(), comm.rank() / options.ranks_per_node, comm.rank());
@@ -63,9 +65,7 @@ ChannelOptions channel_options(const Topology& topology, const GroupOptions& opt
   }
   result.poll = [&context] {
     context.board.check();
-    if (context.cancelled.load(std::memory_order_relaxed)) {
-      throw CommError("cancelled, because the group is going away");
-    }
+    if (context.queue.cancelled()) throw CommError(kCancelled);
   };
   return result;
 }
@@ -111,9 +111,11 @@ MpiGroup::~MpiGroup() {
   // An exception that unwinds has not reached the other ranks yet: they may never come to what this
   // one has queued.
   const bool unwinding = std::uncaught_exceptions() > 0;
-  if (unwinding) context_->cancelled = true;
-  context_->queue.drain();
-  context_->cancelled = false;
+  if (unwinding) {
+    context_->queue.cancel();
+  } else {
+    context_->queue.drain();
+  }
   // The others look for the reason of an exception elsewhere, where it is still to be posted.
   if (!unwinding) engine_->channel.leave();
   if (unwinding || !failure_.empty()) {
@@ -147,6 +149,7 @@ void MpiGroup::execute(const CollectiveCall& call, bool blocking) {
     throw CommError(cat("group '", options().name, "' cannot be used any more: ", failure_));
   }
   try {
+    if (context_->queue.cancelled()) throw CommError(kCancelled);
     if (engine_->internode) {
       engine_->internode->run(call, sequence_, blocking);
     } else {

@@ -49,18 +49,10 @@ void InterNode::run(const CollectiveCall& call, uint64_t sequence, bool blocking
     if (in_lane()) {
       chunk.part = part_of(chunk.count, topology_.lanes(), topology_.local, dtype);
       switch (call.op) {
-        case CollectiveOp::kReduceScatterSum:
-          exchange_reduce_scatter(call, chunk);
-          break;
-        case CollectiveOp::kAllGather:
-          exchange_all_gather(call, chunk);
-          break;
-        case CollectiveOp::kBroadcast:
-          exchange_broadcast(call, chunk);
-          break;
-        default:
-          exchange_all_reduce(call, chunk);
-          break;
+        case CollectiveOp::kReduceScatterSum: exchange_reduce_scatter(call, chunk); break;
+        case CollectiveOp::kAllGather: exchange_all_gather(call, chunk); break;
+        case CollectiveOp::kBroadcast: exchange_broadcast(call, chunk); break;
+        default: exchange_all_reduce(call, chunk); break;
       }
     }
     channel_.sync(current_, blocking);
@@ -146,8 +138,7 @@ void InterNode::fill(const CollectiveCall& call, const Chunk& chunk) {
     case CollectiveOp::kBroadcast:
       if (me != call.root) return;
       break;
-    default:
-      break;
+    default: break;
   }
   copy_bytes(in, staged(topology_.local, chunk, 0, dtype), bytes);
 }
@@ -343,8 +334,7 @@ void InterNode::drain(const CollectiveCall& call, const Chunk& chunk) {
         return copy_bytes(staged(local_of(call.root), chunk, 0, dtype), out, bytes);
       }
       break;
-    default:
-      break;
+    default: break;
   }
   drain_lanes(chunk, 0, out, dtype);
 }

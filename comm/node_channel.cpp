@@ -15,14 +15,19 @@ struct NodeChannel::Header {
 
 struct NodeChannel::Slot {
   SharedCounter step;
-  alignas(64) std::atomic<uint32_t> closed;
-  std::atomic<uint64_t> called;  // announcements made
+  alignas(64) std::atomic<int64_t> closed_ns;  // when the rank left; 0: it has not
+  std::atomic<uint64_t> called;                // announcements made
   alignas(64) std::array<Announcement, 2> announcements;
 };
 
 namespace {
 
 constexpr size_t kPage = 4096;
+constexpr int64_t kGraceNs = 300'000'000;
+
+int64_t now_ns() {
+  return std::chrono::steady_clock::now().time_since_epoch().count();
+}
 
 size_t round_up(size_t bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
@@ -44,7 +49,7 @@ NodeChannel::NodeChannel(void* memory, int rank, int ranks, ChannelOptions optio
       options_(std::move(options)) {}
 
 void NodeChannel::leave() {
-  slot(rank_).closed.store(1, std::memory_order_release);
+  slot(rank_).closed_ns.store(now_ns(), std::memory_order_release);
 }
 
 NodeChannel::Header& NodeChannel::header() const {
@@ -98,8 +103,10 @@ void NodeChannel::poll_peer(int peer, uint32_t target, const Fingerprint& call) 
   check();
   if (options_.poll) options_.poll();
   const Slot& other = slot(peer);
-  const bool closed = other.closed.load(std::memory_order_acquire) != 0;
-  if (!closed || other.step.reached(target)) return;
+  const int64_t closed_ns = other.closed_ns.load(std::memory_order_acquire);
+  if (closed_ns == 0 || other.step.reached(target)) return;
+  // It may have left because of an error of which it tells in a moment.
+  if (now_ns() < closed_ns + kGraceNs) return;
   throw CommError(cat("group '", options_.group_name, "': rank ",
                       options_.world_ranks[static_cast<size_t>(peer)], " has left while ",
                       describe(call), " waits for it"));

@@ -105,16 +105,11 @@ void NodeCollectives::report_disagreement(uint64_t sequence) {
 
 bool NodeCollectives::reachable(const CollectiveCall& call, const Announcement& rank) const {
   switch (call.op) {
-    case CollectiveOp::kAllReduceSum:
-      return rank.out.shared();
-    case CollectiveOp::kReduceScatterSum:
-      return rank.in.shared();
-    case CollectiveOp::kAllGather:
-      return rank.in.shared() || rank.out.shared();
-    case CollectiveOp::kBroadcast:
-      return rank.in.shared();
-    default:
-      return false;
+    case CollectiveOp::kAllReduceSum: return rank.out.shared();
+    case CollectiveOp::kReduceScatterSum: return rank.in.shared();
+    case CollectiveOp::kAllGather: return rank.in.shared() || rank.out.shared();
+    case CollectiveOp::kBroadcast: return rank.in.shared();
+    default: return false;
   }
 }
 
@@ -141,14 +136,10 @@ std::vector<const void*> NodeCollectives::map_all(uint64_t sequence, bool output
 
 void NodeCollectives::direct(const CollectiveCall& call, uint64_t sequence) {
   switch (call.op) {
-    case CollectiveOp::kAllReduceSum:
-      return direct_all_reduce(call, sequence);
-    case CollectiveOp::kReduceScatterSum:
-      return direct_reduce_scatter(call, sequence);
-    case CollectiveOp::kAllGather:
-      return direct_all_gather(call, sequence);
-    default:
-      return direct_broadcast(call, sequence);
+    case CollectiveOp::kAllReduceSum: return direct_all_reduce(call, sequence);
+    case CollectiveOp::kReduceScatterSum: return direct_reduce_scatter(call, sequence);
+    case CollectiveOp::kAllGather: return direct_all_gather(call, sequence);
+    default: return direct_broadcast(call, sequence);
   }
 }
 
@@ -260,16 +251,12 @@ void NodeCollectives::fill(const CollectiveCall& call, const Chunk& chunk) {
 
 void NodeCollectives::drain(const CollectiveCall& call, const Chunk& chunk) {
   switch (call.op) {
-    case CollectiveOp::kBarrier:
-      return;
+    case CollectiveOp::kBarrier: return;
     case CollectiveOp::kAllReduceSum:
     case CollectiveOp::kAllReduceMax:
-    case CollectiveOp::kReduceScatterSum:
-      return drain_reduce(call, chunk);
-    case CollectiveOp::kAllGather:
-      return drain_all_gather(call, chunk);
-    case CollectiveOp::kBroadcast:
-      break;
+    case CollectiveOp::kReduceScatterSum: return drain_reduce(call, chunk);
+    case CollectiveOp::kAllGather: return drain_all_gather(call, chunk);
+    case CollectiveOp::kBroadcast: break;
   }
   if (channel_.rank() == call.root) return;
   copy_bytes(channel_.staging(call.root, chunk.half), at(call.out, chunk.offset),

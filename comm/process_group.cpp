@@ -52,18 +52,12 @@ void check_overlap(CollectiveOp op, const View& whole, const View& slice, int ra
 
 std::string_view op_name(CollectiveOp op) {
   switch (op) {
-    case CollectiveOp::kBarrier:
-      return "barrier";
-    case CollectiveOp::kAllReduceSum:
-      return "all_reduce_sum";
-    case CollectiveOp::kAllReduceMax:
-      return "all_reduce_max";
-    case CollectiveOp::kReduceScatterSum:
-      return "reduce_scatter_sum";
-    case CollectiveOp::kAllGather:
-      return "all_gather";
-    case CollectiveOp::kBroadcast:
-      return "broadcast";
+    case CollectiveOp::kBarrier: return "barrier";
+    case CollectiveOp::kAllReduceSum: return "all_reduce_sum";
+    case CollectiveOp::kAllReduceMax: return "all_reduce_max";
+    case CollectiveOp::kReduceScatterSum: return "reduce_scatter_sum";
+    case CollectiveOp::kAllGather: return "all_gather";
+    case CollectiveOp::kBroadcast: return "broadcast";
   }
   return "unknown";
 }

@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 // How long a rank that failed waits for others to fail too, before it ends the job. Bad flags and
 // missing files hit all ranks within milliseconds.
 constexpr std::chrono::milliseconds kTogether{200};
-// A rank that stopped because of another one leaves it that long to end the job.
+// Other ranks leave it that long to end the job to the one whose task that is.
 constexpr std::chrono::milliseconds kPatience{1500};
 
 // Starting MPI takes a few hundred milliseconds, so a program without a launcher does without.
@@ -75,12 +75,15 @@ struct World::Impl {
   std::shared_ptr<WorldContext> context = std::make_shared<WorldContext>();
   MpiComm node;
   std::unique_ptr<NodeMemory> board_memory;
+  MPI_Request meeting = MPI_REQUEST_NULL;  // of all ranks, at the end or after a failure
+  bool finished = false;                   // they have met
 
   void start_mpi();
   // caused: by the failure of another rank, which tells the user itself.
   int fail(ExitCode code, std::string_view message, bool caused);
   std::vector<FailureBoard::Report> wait_for_others();
-  bool everybody_failed();
+  bool meet();  // joins the meeting; whether all ranks have
+  bool meet_soon();
 };
 
 void World::Impl::start_mpi() {
@@ -118,6 +121,11 @@ World::~World() {
     fail(ExitCode::kInternal, "an exception left the scope of the World");
   }
   impl_->context->queue.drain();
+  try {
+    finish();
+  } catch (...) {
+    fail(std::current_exception());
+  }
   impl_->board_memory.reset();
   impl_->node = MpiComm();
   MPI_Finalize();
@@ -147,6 +155,36 @@ std::unique_ptr<ProcessGroup> World::group(const GroupOptions& options) {
   return make_group(impl_->context, MpiComm::split(MPI_COMM_WORLD, 0, rank()), options);
 }
 
+// A rank that is in MPI_Finalize when another one calls MPI_Abort can lock up mpirun (Open MPI 4.1,
+// in its PMIx server). So ranks meet before, where they see each other's failures.
+void World::finish() {
+  while (size() > 1 && !impl_->meet()) {
+    impl_->context->board.check();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+bool World::Impl::meet() {
+  if (finished) return true;
+  // Once only: a rank that was at the end when another one failed is already in the meeting.
+  if (meeting == MPI_REQUEST_NULL) {
+    check_mpi(MPI_Ibarrier(MPI_COMM_WORLD, &meeting), "MPI_Ibarrier");
+  }
+  int done = 0;
+  check_mpi(MPI_Test(&meeting, &done, MPI_STATUS_IGNORE), "MPI_Test");
+  finished = done != 0;
+  return finished;
+}
+
+bool World::Impl::meet_soon() {
+  const auto start = Clock::now();
+  while (!meet()) {
+    if (Clock::now() > start + kTogether) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
 // The failures on this node: of all its ranks, or of those that failed soon after the first.
 std::vector<FailureBoard::Report> World::Impl::wait_for_others() {
   for (;;) {
@@ -160,19 +198,6 @@ std::vector<FailureBoard::Report> World::Impl::wait_for_others() {
   }
 }
 
-// Whether the ranks of all nodes come here soon.
-bool World::Impl::everybody_failed() {
-  MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Ibarrier(MPI_COMM_WORLD, &request);
-  const auto start = Clock::now();
-  int done = 0;
-  while (done == 0 && Clock::now() < start + kTogether) {
-    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return done != 0;
-}
-
 int World::Impl::fail(ExitCode code, std::string_view message, bool caused) {
   if (context->size == 1) {
     print_failure(message, 0, 1);
@@ -181,19 +206,21 @@ int World::Impl::fail(ExitCode code, std::string_view message, bool caused) {
   context->board.post(static_cast<int>(code), message, caused);
   const auto reports = wait_for_others();
 
-  // The first rank that failed by itself gives the job its code.
+  // The first rank that failed by itself gives the job its code, the lowest one ends it.
   const FailureBoard::Report* first = nullptr;
+  int lowest = context->local_size;
   bool silent = caused;
   for (const auto& report : reports) {
     if (report.caused) continue;
     if (first == nullptr || report.time_ns < first->time_ns) first = &report;
+    lowest = std::min(lowest, report.rank);
     silent = silent || (report.rank < context->local_rank && report.message == message);
   }
   if (!silent) print_failure(message, context->rank, context->size);
   const int job_code = first != nullptr ? first->code : static_cast<int>(code);
   const bool all_here = static_cast<int>(reports.size()) == context->local_size;
-  if (all_here && !context->requests_pending && everybody_failed()) return job_code;
-  if (caused) std::this_thread::sleep_for(kPatience);
+  if (all_here && !context->requests_pending && meet_soon()) return job_code;
+  if (context->local_rank != lowest) std::this_thread::sleep_for(kPatience);
   MPI_Abort(MPI_COMM_WORLD, job_code);
   return job_code;
 }
@@ -211,7 +238,9 @@ int run(int argc, char** argv, const std::function<int(World&)>& body) {
   std::unique_ptr<World> world;
   try {
     world = std::make_unique<World>(argc, argv);
-    return body(*world);
+    const int code = body(*world);
+    world->finish();
+    return code;
   } catch (...) {
     if (world != nullptr) return world->fail(std::current_exception());
     // A World that cannot be made is reported without one.

@@ -30,6 +30,10 @@ class World {
 
   MemoryProvider& memory();  // the memory() of all groups
 
+  // Waits until all ranks have come here, at the end of a run. Throws PeerFailure if one failed
+  // instead. The destructor calls it; run() does so earlier.
+  void finish();
+
   // Tells all ranks of this node that this one cannot go on; those that wait for it stop waiting.
   // Prints "error: <message> (rank r of n)" unless a lower rank failed with the same words. Returns
   // the code to exit with if all ranks failed together; else ends the job with MPI_Abort.

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -22,7 +21,6 @@ struct WorldContext {
   bool crowded = false;           // more ranks on this node than cores
   SharedMemory memory;
   FailureBoard board;
-  std::atomic<bool> cancelled{false};  // collectives in flight give up
   // What a failed group leaves behind: peers and MPI may still write to it. Freed after MPI.
   std::vector<std::shared_ptr<void>> kept;
   CommQueue queue;  // last: its thread uses the rest

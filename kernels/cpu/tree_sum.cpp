@@ -227,31 +227,21 @@ HWY_NOINLINE void sum_range(const TreeSumArgs& args, int64_t begin, int64_t end)
 template <typename In>
 HWY_INLINE void sum_range_to_float(const TreeSumArgs& args, int64_t begin, int64_t end) {
   switch (args.out_dtype) {
-    case DType::kF32:
-      return sum_range<In, float>(args, begin, end);
-    case DType::kBF16:
-      return sum_range<In, bf16>(args, begin, end);
-    default:
-      return sum_range<In, f16>(args, begin, end);
+    case DType::kF32: return sum_range<In, float>(args, begin, end);
+    case DType::kBF16: return sum_range<In, bf16>(args, begin, end);
+    default: return sum_range<In, f16>(args, begin, end);
   }
 }
 
 void tree_sum_range(const TreeSumArgs& args, int64_t begin, int64_t end) {
   switch (args.in_dtype) {
-    case DType::kF32:
-      return sum_range_to_float<float>(args, begin, end);
-    case DType::kBF16:
-      return sum_range_to_float<bf16>(args, begin, end);
-    case DType::kF16:
-      return sum_range_to_float<f16>(args, begin, end);
-    case DType::kF64:
-      return sum_range<double, double>(args, begin, end);
-    case DType::kI32:
-      return sum_range<int32_t, int32_t>(args, begin, end);
-    case DType::kI64:
-      return sum_range<int64_t, int64_t>(args, begin, end);
-    default:
-      return;
+    case DType::kF32: return sum_range_to_float<float>(args, begin, end);
+    case DType::kBF16: return sum_range_to_float<bf16>(args, begin, end);
+    case DType::kF16: return sum_range_to_float<f16>(args, begin, end);
+    case DType::kF64: return sum_range<double, double>(args, begin, end);
+    case DType::kI32: return sum_range<int32_t, int32_t>(args, begin, end);
+    case DType::kI64: return sum_range<int64_t, int64_t>(args, begin, end);
+    default: return;
   }
 }
 

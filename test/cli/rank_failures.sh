@@ -19,7 +19,7 @@ milliseconds() { date +%s%3N; }
 run() {
   local ranks=$1 mode=$2 start
   start=$(milliseconds)
-  timeout 60 mpirun --oversubscribe --bind-to none -np "$ranks" "$program" "--fail=$mode" \
+  timeout -k 5 60 mpirun --oversubscribe --bind-to none -np "$ranks" "$program" "--fail=$mode" \
     >"$output" 2>&1
   code=$?
   elapsed=$(($(milliseconds) - start))
@@ -54,6 +54,7 @@ check 2 out-of-memory 71 1 'error: out of memory (rank 1 of 2)'
 check 2 unknown-exception 70 1 'error: an exception of unknown type (rank 1 of 2)'
 check 3 disagree 76 1 "rank 1 calls all_reduce_sum 0 of fp32[7] for 'wte gradient'"
 check 3 missing 76 1 "no sign of rank 1 for 0.5 s in all_reduce_sum 1 of fp32[100000] for"
+check 3 leaves-with-an-error 65 1 "$bad_data 3)"
 check 3 leaves 76 1 "rank 1 has left while all_reduce_sum 1"
 check 3 killed 137 0 'signal 9'
 

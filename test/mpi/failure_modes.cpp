@@ -18,13 +18,15 @@ void compute_for_a_minute() {
 }
 
 // Waits for rank 1, which does not come.
-void wait_for_rank_1(World& world, const comm::GroupOptions& options, bool async) {
-  const auto group = world.group(options);
+std::unique_ptr<comm::ProcessGroup> wait_for_rank_1(World& world, const comm::GroupOptions& options,
+                                                    bool async) {
+  auto group = world.group(options);
   group->barrier();
-  if (world.rank() == 1) return;
+  if (world.rank() == 1) return group;
   std::vector<float> values(100'000);
   const View view = make_view(values.data(), {100'000});
   group->all_reduce_sum(view, {.tag = "blocks.7 gradient", .async = async}).wait();
+  return group;
 }
 
 [[noreturn]] void throw_bad_data() {
@@ -38,22 +40,22 @@ int run_failure_mode(std::string_view mode, World& world) {
   if (mode == "none") return 0;
   if (mode == "alike") throw ConfigError("--lr: 'fast' is not a number");
   if (mode == "alone-while-others-wait") {
-    wait_for_rank_1(world, {}, /*async=*/false);
+    const auto group = wait_for_rank_1(world, {}, /*async=*/false);
     throw_bad_data();
   }
   if (mode == "alone-while-others-wait-async") {
-    wait_for_rank_1(world, {}, /*async=*/true);
+    const auto group = wait_for_rank_1(world, {}, /*async=*/true);
     throw_bad_data();
   }
   if (mode == "alone-while-nodes-wait") {
-    wait_for_rank_1(world, {.ranks_per_node = 1}, /*async=*/false);
+    const auto group = wait_for_rank_1(world, {.ranks_per_node = 1}, /*async=*/false);
     throw_bad_data();
   }
   if (mode == "alone-with-collectives-in-flight") {
     const auto group = world.group();
     if (!one) compute_for_a_minute();
     std::vector<float> values(100'000);
-    group->all_reduce_sum(make_view(values.data(), {100'000}), {.async = true});
+    const auto work = group->all_reduce_sum(make_view(values.data(), {100'000}), {.async = true});
     throw_bad_data();
   }
   if (mode == "alone-while-others-compute") {
@@ -74,8 +76,12 @@ int run_failure_mode(std::string_view mode, World& world) {
     group->all_reduce_sum(make_view(values.data(), {one ? 7 : 8}), {.tag = "wte gradient"});
   }
   if (mode == "missing") {
-    wait_for_rank_1(world, {.timeout_s = 0.5}, /*async=*/true);
+    const auto group = wait_for_rank_1(world, {.timeout_s = 0.5}, /*async=*/true);
     compute_for_a_minute();
+  }
+  if (mode == "leaves-with-an-error") {
+    wait_for_rank_1(world, {}, /*async=*/false);  // the group goes before the error comes
+    throw_bad_data();
   }
   if (mode == "leaves") {
     wait_for_rank_1(world, {}, /*async=*/false);

@@ -29,14 +29,10 @@ std::vector<Place> all_places() {
 
 std::string name_of(Place place) {
   switch (place) {
-    case Place::kGroup:
-      return "group";
-    case Place::kAny:
-      return "any";
-    case Place::kMixed:
-      return "mixed";
-    case Place::kOffset:
-      return "offset";
+    case Place::kGroup: return "group";
+    case Place::kAny: return "any";
+    case Place::kMixed: return "mixed";
+    case Place::kOffset: return "offset";
   }
   return "unknown";
 }
