@@ -1,13 +1,59 @@
-// Uses the installed runtime through its public headers only.
-#include <shale/runtime/base/error.h>
+// A research code that embeds the runtime through its installed package: a model of its own, trained by a
+// loop of its own. Works alone and under mpirun.
+#include <shale/comm/data_parallel.h>
+#include <shale/comm/world.h>
+#include <shale/runtime/autograd/tape.h>
+#include <shale/runtime/nn/layers.h>
+#include <shale/runtime/ops/elementwise.h>
+#include <shale/runtime/ops/reduce.h>
+#include <shale/runtime/optim/clip.h>
+#include <shale/runtime/optim/optimizer.h>
 
 #include <cstdio>
+#include <vector>
 
-int main() {
-  try {
-    throw shale::ShapeError(shale::cat("linear: weight is ", 3, ", want ", 4));
-  } catch (const shale::Error& error) {
-    std::puts(error.what());
-    return error.code() == shale::ExitCode::kInternal ? 0 : 1;
+namespace {
+
+using shale::Tensor;
+
+// y = second(gelu(first(x)))
+struct Mlp : shale::Module {
+  Mlp()
+      : first(this, "first", 2, 16, shale::Init::normal(0.5f)),
+        second(this, "second", 16, 1, shale::Init::normal(0.5f)) {}
+  Tensor forward(const Tensor& x) { return second.forward(gelu(first.forward(x))); }
+  shale::nn::Linear first, second;
+};
+
+int train(shale::comm::World& world) {
+  const auto group = world.group();
+  shale::Context context({.threads = 1});
+  Mlp model;
+  shale::comm::DataParallel parallel(model, {&model.first, &model.second}, context, *group, {});
+  shale::optim::AdamW optimizer(parallel.shards(), {.weight_decay = 0});
+
+  // Exclusive or: no linear model can learn it.
+  const std::vector<float> points = {0, 0, 0, 1, 1, 0, 1, 1}, wanted = {0, -1, -1, 0};
+  const Tensor x = shale::from_host<float>(context, points, {4, 2});
+  const Tensor minus_y = shale::from_host<float>(context, wanted, {4, 1});
+  float first_loss = 0, loss = 0;
+  for (int step = 0; step < 300; ++step) {
+    optimizer.prepare(context, step, 0.02f);
+    const Tensor error = add(model.forward(x), minus_y);
+    const Tensor squared = mean(mul(error, error));
+    parallel.begin_backward(/*reduce=*/true);
+    backward(squared);
+    parallel.finish_gradients();
+    shale::optim::clip_grad_norm(context, parallel.shards(), 1);
+    optimizer.step();
+    optimizer.zero_grad();
+    loss = shale::to_host<float>(squared).front();
+    if (step == 0) first_loss = loss;
   }
+  if (world.rank() == 0) std::printf("loss %.4f -> %.6f\n", double(first_loss), double(loss));
+  return loss < 0.01f ? 0 : 1;
 }
+
+}  // namespace
+
+int main(int argc, char** argv) { return shale::comm::run(argc, argv, train); }
