@@ -3,11 +3,11 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
 
+#include "bench/support/peaks.h"
 #include "bench/support/table.h"
 #include "bench/support/vendor_matmul.h"
 #include "runtime/base/text.h"
@@ -56,7 +56,7 @@ Machine describe_machine() {
   Machine machine{.cpu = field_of("/proc/cpuinfo", "model name"),
                   .cores = int(sysconf(_SC_NPROCESSORS_ONLN)),
                   .memory_bytes = int64_t(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE),
-                  .cache_bytes = std::max(0L, sysconf(_SC_LEVEL3_CACHE_SIZE)),
+                  .cache_bytes = last_level_cache_bytes(),
                   .system = system_name(),
                   .compiler = compiler_name(),
                   .onednn = onednn_version(),

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Measures everything that a machine without a GPU can show and writes one page of results:
+#
+#   bench/run_cpu.sh [BUILD_DIR]      (default build/release; it must be built)
+#
+# The page is bench/results/<date>-<cpu>.md, the rows behind it stay in BUILD_DIR/bench_rows.
+# It takes about 15 minutes on two cores, and means something only on a machine that has nothing
+# else to do. STEPS (measured steps of a training run, default 15) and MIN_TIME (seconds per
+# kernel, default 0.3) shorten it for a try. Rows that other programs left in PEERS_JSON, such as
+# those of bench/peers/gpt2_cpu.py, go into the same page.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+build=${1:-$root/build/release}
+bin=$build/bin
+rows=$build/bench_rows
+steps=${STEPS:-15}
+min_time=${MIN_TIME:-0.3}
+
+for program in bench_kernels bench_train bench_report; do
+  if [ ! -x "$bin/$program" ]; then
+    echo "run_cpu.sh: $bin/$program is missing: build first, or name the build folder" >&2
+    exit 66
+  fi
+done
+cores=$(getconf _NPROCESSORS_ONLN)
+load=$(cut -d' ' -f1 /proc/loadavg)
+if awk -v load="$load" 'BEGIN { exit !(load > 0.5) }'; then
+  echo "run_cpu.sh: the load is $load: something else is running, and numbers will be too low" >&2
+fi
+
+# Root is what a container runs as, and mpirun refuses root otherwise.
+if [ "$(id -u)" = 0 ]; then
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+mpi() { mpirun -np "$1" --bind-to none "${@:2}"; }
+# Two ranks as fast as two threads is a claim about two cores.
+threads=2
+if [ "$cores" -lt 2 ]; then threads=1; fi
+
+rm -rf "$rows"
+mkdir -p "$rows"
+train() { # name, ranks, threads, flags...
+  echo "== bench_train $*"
+  local launch=()
+  if [ "$2" -gt 1 ]; then launch=(mpi "$2"); fi
+  "${launch[@]}" "$bin/bench_train" --threads "$3" --steps "$steps" --json "$rows/train_$1.json" \
+    "${@:4}"
+}
+
+train fp32 1 $threads --dtype fp32
+train bf16 1 $threads --dtype bf16
+# Both sides of the comparison take turns, twice: the fastest run of each counts. One rank may
+# accumulate two micro-batches or compute all sequences at once, whichever is faster.
+for round in 1 2; do
+  train "fp32_ranks1_$round" 1 $threads --global-batch 8 --micro-batch 8
+  train "fp32_ranks1_accumulate_$round" 1 $threads --global-batch 8
+  train "fp32_ranks2_$round" 2 1 --global-batch 8
+done
+train nano 1 $threads --model nano --micro-batch 8
+
+if [ -x "$bin/bench_collectives" ]; then
+  echo "== bench_collectives"
+  mpi 2 "$bin/bench_collectives" --json "$rows/collectives.json"
+fi
+echo "== bench_kernels"
+"$bin/bench_kernels" --threads $threads --min-time "$min_time" --json "$rows/kernels.json"
+if [ -n "${PEERS_JSON:-}" ]; then cp "$PEERS_JSON" "$rows/peers.json"; fi
+
+commit=$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)
+if ! git -C "$root" diff --quiet HEAD 2>/dev/null; then commit="$commit with local changes"; fi
+cpu=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1 | tr 'A-Z' 'a-z' |
+  sed 's/(r)\|(tm)//g; s/[^a-z0-9]\{1,\}/-/g; s/^-\|-$//g')
+page=$root/bench/results/$(date -u +%Y-%m-%d)-${cpu:-cpu}.md
+"$bin/bench_report" --rows "$rows" --out "$page" --commit "$commit" \
+  --mpi "$(mpirun --version 2>/dev/null | head -1)"
+echo "wrote $page"

@@ -1,0 +1,252 @@
+#include "bench/support/report.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "bench/support/table.h"
+#include "runtime/base/text.h"
+
+namespace shale::bench {
+namespace {
+
+double number(const Json& row, const char* key) {
+  return row.contains(key) && row[key].is_number() ? row[key].get<double>() : 0;
+}
+
+std::string word(const Json& row, const char* key) {
+  if (!row.contains(key)) return "";
+  return row[key].is_string() ? row[key].get<std::string>() : row[key].dump();
+}
+
+bool is_program(const Json& document, const char* name) { return word(document, "program") == name; }
+
+// A training run: its document and the row of the whole step.
+struct TrainRun {
+  const Json* document = nullptr;
+  Json step;
+
+  bool is(const char* dtype, int ranks, int threads, int64_t global_batch) const {
+    return word(step, "dtype") == dtype && number(step, "ranks") == ranks &&
+           number(step, "threads") == threads && number(step, "global_batch") == global_batch;
+  }
+  double tokens_per_s() const { return number(step, "tokens_per_s"); }
+};
+
+std::string configuration(const Json& step) {
+  return cat(word(step, "model"), ' ', word(step, "dtype"), ", T ", word(step, "seq_len"),
+             ", micro-batch ", word(step, "micro_batch"), ", batch ", word(step, "global_batch"),
+             ", ", word(step, "ranks"), " x ", word(step, "threads"));
+}
+
+// The fastest run of every configuration, in the order of the documents.
+std::vector<TrainRun> train_runs(const std::vector<Json>& documents) {
+  std::vector<TrainRun> runs;
+  for (const Json& document : documents) {
+    if (!is_program(document, "bench_train")) continue;
+    for (const Json& row : document["rows"]) {
+      if (word(row, "kind") != "step") continue;
+      const auto same = std::find_if(runs.begin(), runs.end(), [&](const TrainRun& run) {
+        return configuration(run.step) == configuration(row);
+      });
+      if (same == runs.end()) {
+        runs.push_back({&document, row});
+      } else if (number(row, "step_ms") < number(same->step, "step_ms")) {
+        *same = {&document, row};
+      }
+    }
+  }
+  return runs;
+}
+
+std::string machine_section(const std::vector<Json>& documents, const ReportFacts& facts) {
+  Table table({"", "measured on"});
+  const auto add = [&](const char* what, const std::string& value) {
+    if (!value.empty()) table.add({what, value});
+  };
+  for (const Json& document : documents) {
+    if (!document.contains("machine")) continue;
+    const Json& machine = document["machine"];
+    add("CPU", cat(word(machine, "cpu"), ", ", word(machine, "cores"), " CPUs"));
+    add("memory", format_bytes(number(machine, "memory_bytes")));
+    add("last-level cache", format_bytes(number(machine, "cache_bytes")));
+    add("system", word(machine, "system"));
+    add("compiler", word(machine, "compiler"));
+    add("oneDNN", word(machine, "onednn"));
+    add("MPI", facts.mpi);
+    add("date", word(machine, "date"));
+    break;
+  }
+  add("commit", facts.commit);
+  double load = 0;
+  for (const Json& document : documents) {
+    if (document.contains("machine")) load = std::max(load, number(document["machine"], "load"));
+  }
+  // Programs before it in the same sitting leave a load of one per thread behind.
+  add("highest load before a program", fixed(load, 1));
+  return table.markdown();
+}
+
+std::optional<TrainRun> find_run(const std::vector<TrainRun>& runs, const char* dtype, int ranks,
+                                 int threads, int64_t batch) {
+  std::optional<TrainRun> best;
+  for (const TrainRun& run : runs) {
+    if (!run.is(dtype, ranks, threads, batch)) continue;
+    if (!best || run.tokens_per_s() > best->tokens_per_s()) best = run;
+  }
+  return best;
+}
+
+double memory_ratio(const Json& step) {
+  return number(step["memory"], "peak_reserved") / number(step["memory"], "sum");
+}
+
+// The numbers that the project holds itself to, GPT-2 124M.
+std::string targets_section(const std::vector<TrainRun>& runs) {
+  Table table({"target", "wanted", "measured", ""});
+  const auto add = [&](const char* what, double wanted, double measured, bool at_most = false) {
+    const bool met = at_most ? measured <= wanted : measured >= wanted;
+    table.add({what, cat(at_most ? "at most " : "at least ", fixed(wanted, 2)),
+               fixed(measured, 3), met ? "met" : "missed"});
+  };
+  const auto f32 = find_run(runs, "fp32", 1, 2, 4), bf16 = find_run(runs, "bf16", 1, 2, 4);
+  const auto one = find_run(runs, "fp32", 1, 2, 8), two = find_run(runs, "fp32", 2, 1, 8);
+  if (f32) {
+    add("fp32 step: share of the speed of its products alone", 0.80,
+        number(f32->step, "floor_share"));
+    add("fp32 step: peak memory / sum of its parts", 1.10, memory_ratio(f32->step), true);
+  }
+  if (f32 && bf16) {
+    add("bf16 tokens/s / fp32 tokens/s", 1.6, bf16->tokens_per_s() / f32->tokens_per_s());
+    add("bf16 step: peak memory / sum of its parts", 1.10, memory_ratio(bf16->step), true);
+  }
+  if (one && two) {
+    add("2 ranks x 1 thread / 1 rank x 2 threads, tokens/s at batch 8", 0.95,
+        two->tokens_per_s() / one->tokens_per_s());
+  }
+  return table.empty() ? "" : "\n## Targets\n\n" + table.markdown();
+}
+
+std::string training_section(const std::vector<TrainRun>& runs) {
+  if (runs.empty()) return "";
+  Table table({"step (ranks x threads)", "ms", "min ms", "tokens/s", "products alone, oneDNN, ms",
+               "share", "exposed comm ms", "busy", "peak memory", "/ parts"});
+  for (const TrainRun& run : runs) {
+    const Json& s = run.step;
+    const bool floor = s.contains("floor_ms");
+    table.add({configuration(s), fixed(number(s, "step_ms"), 1), fixed(number(s, "step_ms_min"), 1),
+               fixed(run.tokens_per_s(), 1), floor ? fixed(number(s, "floor_ms"), 1) : "",
+               floor ? percent(number(s, "floor_share")) : "",
+               fixed(number(s, "exposed_comm_ms"), 2), fixed(number(s, "cpu_share"), 2),
+               format_bytes(number(s["memory"], "peak_reserved")), fixed(memory_ratio(s), 3)});
+  }
+  return "\n## Training steps\n\nThe share is the median over pairs of a step and the same products "
+         "alone, which took turns. Busy: processor time / (threads x time).\n\n" +
+         table.markdown();
+}
+
+std::string peers_section(const std::vector<Json>& documents) {
+  Table table({"program", "mode", "dtype", "threads", "T", "micro-batch", "step ms", "tokens/s"});
+  for (const Json& document : documents) {
+    for (const Json& row : document["rows"]) {
+      if (!row.contains("mode") || !row.contains("step_ms")) continue;
+      table.add({word(row, "impl"), word(row, "mode"), word(row, "dtype"), word(row, "threads"),
+                 word(row, "seq_len"), word(row, "micro_batch"), fixed(number(row, "step_ms"), 1),
+                 fixed(number(row, "tokens_per_s"), 1)});
+    }
+  }
+  return table.empty() ? "" : "\n## The same step in other programs\n\n" + table.markdown();
+}
+
+std::string rate(double giga, double ms) { return giga > 0 ? fixed(giga / ms * 1e3, 1) : ""; }
+
+// Where the time of one run goes.
+std::string breakdown(const TrainRun& run) {
+  constexpr double kSmallestShare = 0.001;
+  Table parts({"part", "calls", "ms", "of the step", "GFLOP/s", "GB/s"});
+  Table products({"product (m x n x k)", "calls", "ms", "GFLOP/s", "oneDNN ms", "oneDNN / ours"});
+  for (const Json& row : (*run.document)["rows"]) {
+    const double ms = number(row, "ms");
+    if (word(row, "kind") == "part" && number(row, "share") >= kSmallestShare) {
+      parts.add({word(row, "phase") + " " + word(row, "name"), fixed(number(row, "calls"), 0),
+                 fixed(ms, 2), percent(number(row, "share")), rate(number(row, "gflop"), ms),
+                 rate(number(row, "gbytes"), ms)});
+    } else if (word(row, "kind") == "gemm") {
+      const double vendor = number(row, "vendor_ms");
+      products.add({word(row, "name"), fixed(number(row, "calls"), 0), fixed(ms, 2),
+                    rate(number(row, "gflop"), ms), vendor > 0 ? fixed(vendor, 2) : "",
+                    vendor > 0 ? percent(vendor / ms) : ""});
+    }
+  }
+  return "\n### " + configuration(run.step) + "\n\n" + parts.markdown() + "\n" +
+         products.markdown();
+}
+
+std::string kernels_section(const std::vector<Json>& documents) {
+  std::string out;
+  for (const Json& document : documents) {
+    if (!is_program(document, "bench_kernels")) continue;
+    out += "\n## Kernels\n\n";
+    Table peaks({"peak", "measured first"});
+    for (const auto& [name, value] : document["options"]["peaks"].items()) {
+      peaks.add({name, fixed(value.get<double>(), 1)});
+    }
+    out += cat(peaks.markdown(), "\n", word(document["options"], "threads"),
+               " threads; operands come from memory. Of peak: the time that products need at "
+               "oneDNN's peak, or bytes at the bandwidth.\n\n");
+    Table table({"kernel", "median us", "min us", "speed", "of peak", "oneDNN us",
+                 "oneDNN / ours"});
+    for (const Json& row : document["rows"]) {
+      const bool vendor = row.contains("vendor_us");
+      table.add({word(row, "name"), short_number(number(row, "time_us")),
+                 short_number(number(row, "time_us_min")),
+                 short_number(number(row, "speed")) + " " + word(row, "unit"),
+                 percent(number(row, "of_peak")),
+                 vendor ? short_number(number(row, "vendor_us")) : "",
+                 vendor ? percent(number(row, "vendor_over_ours")) : ""});
+    }
+    out += table.markdown();
+  }
+  return out;
+}
+
+std::string collectives_section(const std::vector<Json>& documents) {
+  struct Sides {
+    double shale = 0, plain = 0;
+  };
+  std::vector<std::pair<std::string, Sides>> lines;
+  for (const Json& document : documents) {
+    for (const Json& row : document["rows"]) {
+      if (!row.contains("op") || !row.contains("impl")) continue;
+      const std::string name =
+          cat(word(row, "op"), ", ", word(row, "ranks"), " ranks, ",
+              format_bytes(number(row, "bytes")));
+      auto line = std::find_if(lines.begin(), lines.end(),
+                               [&](const auto& entry) { return entry.first == name; });
+      if (line == lines.end()) line = lines.insert(line, {name, {}});
+      (word(row, "impl") == "shale" ? line->second.shale : line->second.plain) =
+          number(row, "time_ms");
+    }
+  }
+  if (lines.empty()) return "";
+  Table table({"collective", "Shale ms", "MPI ms", "MPI / Shale"});
+  for (const auto& [name, sides] : lines) {
+    const bool both = sides.shale > 0 && sides.plain > 0;
+    table.add({name, short_number(sides.shale), sides.plain > 0 ? short_number(sides.plain) : "",
+               both ? fixed(sides.plain / sides.shale, 2) : ""});
+  }
+  return "\n## Collectives\n\n" + table.markdown();
+}
+
+}  // namespace
+
+std::string results_page(const std::vector<Json>& documents, const ReportFacts& facts) {
+  const std::vector<TrainRun> runs = train_runs(documents);
+  std::string page = "# Benchmark results\n\n" + machine_section(documents, facts);
+  page += targets_section(runs) + training_section(runs) + peers_section(documents);
+  if (!runs.empty()) page += "\n## Where the time of a step goes\n";
+  for (const TrainRun& run : runs) page += breakdown(run);
+  return page + collectives_section(documents) + kernels_section(documents);
+}
+
+}  // namespace shale::bench

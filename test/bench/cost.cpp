@@ -1,0 +1,84 @@
+#include "bench/support/cost.h"
+
+#include <vector>
+
+#include "test/support/catch.h"
+
+namespace shale::bench {
+namespace {
+
+// A view of the right size; no cost looks at the memory.
+View view_of(DType dtype, const Shape& shape) {
+  static char memory[1];
+  return make_view(memory, dtype, shape);
+}
+
+constexpr DType kF32 = DType::kF32, kBF16 = DType::kBF16;
+
+}  // namespace
+
+TEST_CASE("a product counts two FLOP per multiply-add, and every operand once", "[bench]") {
+  kernels::GemmArgs args{.a = view_of(kBF16, {3, 5}), .b = view_of(kBF16, {5, 7}),
+                         .c = view_of(kF32, {3, 7})};
+  CHECK(cost_of(args).flops == 2 * 3 * 5 * 7);
+  CHECK(cost_of(args).read_bytes == 2 * (3 * 5 + 5 * 7));
+  CHECK(cost_of(args).written_bytes == 4 * 3 * 7);
+  args.accumulate = true;
+  CHECK(cost_of(args).read_bytes == 2 * (3 * 5 + 5 * 7) + 4 * 3 * 7);
+}
+
+TEST_CASE("the pre-activation is written forward and read backward", "[bench]") {
+  kernels::GemmArgs args{.a = view_of(kF32, {2, 2}), .b = view_of(kF32, {2, 2}),
+                         .c = view_of(kF32, {2, 2}), .epilogue = kernels::Epilogue::kGeluTanh,
+                         .aux = view_of(kF32, {2, 2})};
+  CHECK(cost_of(args).read_bytes == 32);
+  CHECK(cost_of(args).written_bytes == 32);
+  args.epilogue = kernels::Epilogue::kDGeluTanh;
+  CHECK(cost_of(args).read_bytes == 48);
+  CHECK(cost_of(args).written_bytes == 16);
+}
+
+TEST_CASE("causal attention counts the pairs that the mask leaves", "[bench]") {
+  const auto fwd = [](int64_t queries, int64_t keys, bool causal) {
+    return cost_of(kernels::AttentionFwdArgs{
+        .q = view_of(kF32, {2, queries, 3, 8}), .k = view_of(kF32, {2, keys, 3, 8}),
+        .v = view_of(kF32, {2, keys, 3, 8}), .out = view_of(kF32, {2, queries, 3, 8}),
+        .lse = view_of(kF32, {2, 3, queries}), .causal = causal});
+  };
+  // Two products of 2 FLOP over D = 8 elements, B H = 6 heads.
+  CHECK(fwd(4, 4, false).flops == 4 * 8 * 6 * 16);
+  CHECK(fwd(4, 4, true).flops == 4 * 8 * 6 * (1 + 2 + 3 + 4));
+  CHECK(fwd(2, 4, true).flops == 4 * 8 * 6 * (3 + 4));  // aligned at the bottom right
+  CHECK(fwd(4, 2, true).flops == 4 * 8 * 6 * (0 + 0 + 1 + 2));
+}
+
+TEST_CASE("AdamW moves 28 bytes per f32 parameter and 30 with a bf16 copy", "[bench]") {
+  kernels::AdamWArgs args{.master = view_of(kF32, {10}), .grad = view_of(kF32, {10}),
+                          .m = view_of(kF32, {10}), .v = view_of(kF32, {10})};
+  CHECK(cost_of(args).bytes() == 28 * 10);
+  args.param = view_of(kBF16, {10});
+  CHECK(cost_of(args).bytes() == 30 * 10);
+}
+
+TEST_CASE("an embedding's gradient counts touched rows when adding, else the table", "[bench]") {
+  kernels::EmbeddingBwdArgs args{.ids = view_of(DType::kI32, {2, 3}),
+                                 .dy = view_of(kBF16, {2, 3, 4}),
+                                 .d_table = view_of(kF32, {100, 4})};
+  const double input = 6 * 4 + 24 * 2;
+  CHECK(cost_of(args).read_bytes == input);
+  CHECK(cost_of(args).written_bytes == 100 * 16);
+  args.accumulate_table = true;
+  CHECK(cost_of(args).read_bytes == input + 6 * 16);
+  CHECK(cost_of(args).written_bytes == 6 * 16);
+}
+
+TEST_CASE("a tree sum reads every input and writes every output", "[bench]") {
+  std::vector<const void*> inputs(3);
+  std::vector<void*> outputs(2);
+  const Cost cost = cost_of(kernels::TreeSumArgs{
+      .inputs = inputs, .outputs = outputs, .count = 10, .in_dtype = kBF16, .out_dtype = kF32});
+  CHECK(cost.read_bytes == 3 * 10 * 2);
+  CHECK(cost.written_bytes == 2 * 10 * 4);
+}
+
+}  // namespace shale::bench

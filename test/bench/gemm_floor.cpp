@@ -1,0 +1,57 @@
+#include "bench/support/gemm_floor.h"
+
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "test/support/catch.h"
+
+namespace shale::bench {
+namespace {
+
+GemmCall call_of(const char* name, const float* a, const float* b, float* c, int64_t m, int64_t n,
+                 int64_t k) {
+  return {.name = name,
+          .spec = {.m = m, .n = n, .k = k, .lda = k, .ldb = n, .ldc = n},
+          .a = a, .b = b, .c = c};
+}
+
+}  // namespace
+
+TEST_CASE("the floor runs the products in memory of its own", "[bench]") {
+  std::vector<float> memory(4096, 7.f);
+  float* const p = memory.data();
+  // The second product reads what the first wrote and writes over the first's input.
+  GemmFloor floor({call_of("first", p, p + 100, p + 200, 8, 8, 8),
+                   call_of("second", p + 200, p + 1000, p, 8, 8, 8)});
+  CHECK(floor.flops() == 2 * 2 * 8 * 8 * 8);
+  CHECK(floor.run() > 0);
+  CHECK(floor.run() > 0);
+  CHECK(floor.totals().at("first").calls == 2);
+  CHECK(floor.totals().at("second").cost.flops == 2 * 2 * 8 * 8 * 8);
+  CHECK(memory == std::vector<float>(4096, 7.f));
+  floor.reset();
+  CHECK(floor.totals().empty());
+}
+
+TEST_CASE("operands that overlap in the step overlap in the floor", "[bench]") {
+  std::vector<float> memory(1 << 20);
+  float* const p = memory.data();
+  constexpr int64_t kPage = 4096;
+  // All three operands in one stretch of 16 KiB, then two stretches far from each other.
+  const GemmFloor one({call_of("x", p, p + 32 * 32, p + 64 * 32, 32, 32, 32)});
+  CHECK(one.memory_bytes() >= 3 * kPage);
+  CHECK(one.memory_bytes() < 5 * kPage);
+  const GemmFloor apart({call_of("x", p, p + (1 << 19), p + 32, 32, 32, 32)});
+  CHECK(apart.memory_bytes() < 5 * kPage);  // the gap between is not there
+}
+
+TEST_CASE("a product that oneDNN lacks is an error that names it", "[bench]") {
+  std::vector<double> memory(300);
+  GemmCall call{.name = "f64", .spec = {.m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4}};
+  call.spec.in = call.spec.out = DType::kF64;
+  call.a = call.b = call.c = memory.data();
+  const auto message = test::message_of<UnavailableError>([&] { GemmFloor({call}); });
+  CHECK(test::contains(message, "fp64"));
+}
+
+}  // namespace shale::bench

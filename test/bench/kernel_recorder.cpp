@@ -1,0 +1,84 @@
+#include "bench/support/kernel_recorder.h"
+
+#include <memory>
+#include <vector>
+
+#include "runtime/base/error.h"
+#include "test/support/catch.h"
+#include "test/support/kernels.h"
+
+namespace shale::bench {
+namespace {
+
+using test::DeviceArray;
+
+// x [4, 6] · w^T with w [5, 6].
+struct Product {
+  const Exec& exec = test::devices().front();
+  DeviceArray<float> x{exec, test::randn<float>(24, 1)}, w{exec, test::randn<float>(30, 2)},
+      y{exec, 20};
+
+  void run() const {
+    kernels::gemm(exec, {.a = x.view({4, 6}), .b = w.view({6, 5}, {1, 6}), .c = y.view({4, 5})});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a recorder counts calls and work by phase and slot", "[bench]") {
+  const Product product;
+  KernelRecorder recorder;
+  recorder.set_phase("forward");
+  product.run();
+  product.run();
+  recorder.set_phase("backward");
+  kernels::fill(product.exec, {.y = product.y.view(), .value = 1});
+
+  REQUIRE(recorder.totals().size() == 2);
+  const CallTotal& gemm = recorder.totals().at({"forward", "gemm"});
+  CHECK(gemm.calls == 2);
+  CHECK(gemm.cost.flops == 2 * 2 * 4 * 5 * 6);
+  const CallTotal& fill = recorder.totals().at({"backward", "fill"});
+  CHECK(fill.calls == 1);
+  CHECK(fill.cost.bytes() == 80);
+  CHECK(product.y.download() == std::vector<float>(20, 1.f));  // the kernel itself ran
+}
+
+TEST_CASE("a recorder keeps the products that it is asked to keep", "[bench]") {
+  const Product product;
+  KernelRecorder recorder;
+  product.run();
+  CHECK(recorder.gemm_calls().empty());
+  recorder.keep_gemm_calls(true);
+  product.run();
+  REQUIRE(recorder.gemm_calls().size() == 1);
+  CHECK(recorder.gemm_calls()[0].name == "NT 4x5x6");
+  CHECK(recorder.gemm_calls()[0].c == product.y.data());
+  CHECK(recorder.gemms().at("NT 4x5x6").calls == 2);
+  recorder.reset();
+  CHECK(recorder.gemms().empty());
+}
+
+TEST_CASE("kernels are as before when the recorder is gone, and there is one at a time",
+          "[bench]") {
+  const Product product;
+  auto recorder = std::make_unique<KernelRecorder>();
+  CHECK_THROWS_AS(KernelRecorder(), InternalError);
+  recorder.reset();
+  product.run();  // would write to the recorder
+  const KernelRecorder next;
+  CHECK(next.totals().empty());
+}
+
+TEST_CASE("names of products tell layouts and epilogues apart", "[bench]") {
+  float memory[64] = {};
+  const View a = make_view(memory, {4, 4});
+  View t = a;
+  std::swap(t.strides[0], t.strides[1]);
+  CHECK(gemm_name({.a = t, .b = a, .c = a, .accumulate = true}) == "TN 4x4x4 accumulate");
+  CHECK(gemm_name({.a = a, .b = t, .c = a, .bias = make_view(memory, {4}),
+                   .epilogue = kernels::Epilogue::kGeluErf, .aux = a, .residual = a}) ==
+        "NT 4x4x4 bias gelu residual");
+}
+
+}  // namespace shale::bench

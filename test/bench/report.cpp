@@ -1,0 +1,67 @@
+#include "bench/support/report.h"
+
+#include "test/support/catch.h"
+
+namespace shale::bench {
+namespace {
+
+using test::contains;
+
+Json train_document(const char* dtype, int ranks, int threads, int batch, double step_ms,
+                    double floor_share) {
+  const double tokens_per_s = double(batch) * 256 / step_ms * 1e3;
+  return {{"program", "bench_train"},
+          {"machine", {{"cpu", "Some CPU"}, {"cores", 2}, {"load", 0.25}}},
+          {"rows",
+           {{{"kind", "step"}, {"model", "gpt2-124m"}, {"dtype", dtype}, {"ranks", ranks},
+             {"threads", threads}, {"seq_len", 256}, {"micro_batch", 4}, {"global_batch", batch},
+             {"step_ms", step_ms}, {"step_ms_min", step_ms}, {"tokens_per_s", tokens_per_s},
+             {"floor_ms", 1}, {"floor_share", floor_share},
+             {"memory", {{"sum", 100}, {"peak_reserved", 105}}}},
+            {{"kind", "part"}, {"phase", "forward"}, {"name", "gemm"}, {"calls", 49},
+             {"ms", 500.0}, {"share", 0.5}, {"gflop", 100.0}, {"gbytes", 0.0}}}}};
+}
+
+}  // namespace
+
+TEST_CASE("targets are met or missed by the measured numbers", "[bench]") {
+  const std::string page = results_page({train_document("fp32", 1, 2, 4, 1600, 0.79),
+                                         train_document("bf16", 1, 2, 4, 800, 0.7),
+                                         train_document("fp32", 1, 2, 8, 1000, 0.8),
+                                         train_document("fp32", 2, 1, 8, 1250, 0.8)},
+                                        {.commit = "abc1234"});
+  CHECK(contains(page, "| at least 0.80 | 0.790 | missed |"));
+  CHECK(contains(page, "| bf16 tokens/s / fp32 tokens/s | at least 1.60 | 2.000 | met |"));
+  CHECK(contains(page, "| at least 0.95 | 0.800 | missed |"));
+  CHECK(contains(page, "| at most 1.10 | 1.050 | met |"));
+  CHECK(contains(page, "| CPU | Some CPU, 2 CPUs |"));
+  CHECK(contains(page, "| commit | abc1234 |"));
+}
+
+TEST_CASE("of several runs of one configuration the fastest counts", "[bench]") {
+  const std::string page = results_page({train_document("fp32", 1, 2, 4, 1600, 0.7),
+                                         train_document("fp32", 1, 2, 4, 1500, 0.85)}, {});
+  CHECK(contains(page, "| 1500.0 |"));
+  CHECK_FALSE(contains(page, "| 1600.0 |"));
+}
+
+TEST_CASE("a part's speed is its work over its time", "[bench]") {
+  const std::string page = results_page({train_document("fp32", 1, 2, 4, 1000, 0.8)}, {});
+  CHECK(contains(page, "| forward gemm | 49 | 500.00 | 50.0% | 200.0 |  |"));
+}
+
+TEST_CASE("collectives show both sides in one line", "[bench]") {
+  const auto row = [](const char* impl, double ms) {
+    return Json{{"op", "all_reduce"}, {"impl", impl}, {"ranks", 2}, {"bytes", 1024},
+                {"time_ms", ms}};
+  };
+  const Json document = {{"rows", {row("shale", 2.0), row("mpi_plain", 5.0)}}};
+  const std::string page = results_page({document}, {});
+  CHECK(contains(page, "| all_reduce, 2 ranks, 1.0 KiB | 2.000 | 5.000 | 2.50 |"));
+}
+
+TEST_CASE("no target is claimed without its measurement", "[bench]") {
+  CHECK_FALSE(contains(results_page({}, {}), "Targets"));
+}
+
+}  // namespace shale::bench

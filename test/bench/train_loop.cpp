@@ -1,0 +1,89 @@
+#include "bench/support/train_loop.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "bench/support/gemm_floor.h"
+#include "bench/support/step_report.h"
+#include "test/support/catch.h"
+
+namespace shale::bench {
+namespace {
+
+TrainOptions small() {
+  return {.model = "nano", .layers = 2, .seq_len = 32, .micro_batch = 2, .threads = 1};
+}
+
+}  // namespace
+
+TEST_CASE("steps train, and their parts add up to the whole", "[bench]") {
+  comm::World world(0, nullptr);
+  TrainOptions options = small();
+  options.global_batch = 4;
+  KernelRecorder recorder;
+  TrainLoop loop(options, world);
+  const float first = loop.step(recorder).loss;
+  CHECK(first == Approx(std::log(256.0)).epsilon(0.02));  // all tokens are as likely at first
+  recorder.reset();
+  loop.reset_times();
+  double seconds = 0;
+  constexpr int kSteps = 3;
+  for (int i = 0; i < kSteps; ++i) seconds += loop.step(recorder).seconds;
+
+  const auto parts = step_parts(loop, recorder, kSteps);
+  double sum = 0;
+  for (const StepPart& part : parts) sum += part.seconds;
+  CHECK(sum * kSteps <= seconds);
+  double phases = 0;
+  for (int i = 0; i < kPhases; ++i) phases += loop.phase_seconds(Phase(i));
+  CHECK(sum * kSteps == Approx(phases));
+  CHECK(std::is_sorted(parts.begin(), parts.end(), [](const StepPart& a, const StepPart& b) {
+    return a.seconds > b.seconds;
+  }));
+}
+
+TEST_CASE("products of a step are counted as 6 FLOP per weight and token", "[bench]") {
+  comm::World world(0, nullptr);
+  TrainOptions options = small();
+  KernelRecorder recorder;
+  TrainLoop loop(options, world);
+  recorder.keep_gemm_calls(true);
+  loop.step(recorder);
+  // Weights of two blocks of width 128, and the output layer over 256 tokens.
+  const double weights = 2 * 12 * 128 * 128 + 256 * 128;
+  const double want = 6 * weights * double(loop.tokens_per_step());
+  double recorded = 0;
+  for (const auto& [name, total] : recorder.gemms()) recorded += total.cost.flops;
+  CHECK(recorded == want);
+
+  GemmFloor floor(recorder.gemm_calls());
+  CHECK(floor.flops() == want);
+  CHECK(floor.run() > 0);
+  for (const GemmPart& part : gemm_parts(recorder, 1, &floor, 1)) {
+    CAPTURE(part.name);
+    CHECK(part.vendor_seconds > 0);
+  }
+}
+
+TEST_CASE("memory is parameters, gradients, two states and what forward kept", "[bench]") {
+  comm::World world(0, nullptr);
+  TrainOptions options = small();
+  options.dtype = GENERATE(DType::kF32, DType::kBF16);
+  KernelRecorder recorder;
+  TrainLoop loop(options, world);
+  loop.step(recorder);
+  const MemoryParts memory = loop.memory();
+  const int64_t count = loop.parameter_count();
+  const bool f32 = options.dtype == DType::kF32;
+  CHECK(memory.parameters == count * (f32 ? 4 : 2));
+  // Flat buffers pad every parameter to a multiple of 1024 elements.
+  CHECK(memory.gradients >= count * 4);
+  CHECK(memory.gradients < count * 4 * 11 / 10);
+  CHECK(memory.optimizer == memory.gradients * (f32 ? 2 : 3));
+  CHECK(memory.saved_activations > 0);
+  CHECK(memory.peak_reserved >= memory.peak_allocated);
+  CHECK(memory.sum() == memory.parameters + memory.gradients + memory.optimizer +
+                            memory.saved_activations + memory.workspace + memory.other);
+}
+
+}  // namespace shale::bench
