@@ -6,13 +6,24 @@
 
 namespace shale {
 
-std::string to_string(double value) {
+namespace {
+
+std::string print(const char* format, double value) {
   std::array<char, 40> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), "%.6g", value);
-  if (std::strtod(buffer.data(), nullptr) != value) {
-    std::snprintf(buffer.data(), buffer.size(), "%.17g", value);
-  }
+  std::snprintf(buffer.data(), buffer.size(), format, value);
   return buffer.data();
+}
+
+}  // namespace
+
+std::string to_string(double value) {
+  const std::string text = print("%.6g", value);
+  return std::strtod(text.c_str(), nullptr) == value ? text : print("%.17g", value);
+}
+
+std::string to_string(float value) {
+  const std::string text = print("%.6g", double(value));
+  return std::strtof(text.c_str(), nullptr) == value ? text : print("%.9g", double(value));
 }
 
 std::string format_bytes(double bytes) {

@@ -8,7 +8,9 @@ namespace shale {
 
 inline std::string to_string(std::string_view text) { return std::string(text); }
 inline std::string to_string(bool value) { return value ? "true" : "false"; }
-std::string to_string(double value);  // shortest of %.6g and %.17g that reads back the same
+// The shorter of six digits and all digits (17, or 9 of a float) that reads back the same.
+std::string to_string(double value);
+std::string to_string(float value);
 
 // Concatenates the arguments' texts: cat("weight is ", shape, ", want ", 3). Types of other headers
 // join by a to_string() next to them.
@@ -24,7 +26,7 @@ std::string cat(const Args&... args) {
     } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
       out += std::to_string(arg);
     } else if constexpr (std::is_floating_point_v<T>) {
-      out += to_string(static_cast<double>(arg));
+      out += to_string(arg);
     } else {
       out += to_string(arg);
     }

@@ -20,6 +20,8 @@ TEST_CASE("numbers print short where that is exact, else in full", "[text]") {
   CHECK(to_string(1e6) == "1e+06");
   CHECK(to_string(1.0 / 3) == "0.33333333333333331");
   CHECK(to_string(-0.0) == "-0");
+  CHECK(to_string(0.1f) == "0.1");
+  CHECK(to_string(1.0f / 3) == "0.333333343");
 }
 
 TEST_CASE("format_bytes picks the unit", "[text]") {
