@@ -21,8 +21,13 @@ esac
 # ==== The training run. ====
 train_flags=(
   --model nano
-  --steps 300
-  --sample-tokens 300
+  --steps 1500
+  --micro-batch 4
+  --lr 4e-3
+  --eval-every 500
+  --eval-samples 512
+  --sample-tokens 600
+  --sample-prompt 'template<typename'
 )
 # ===========================
 
