@@ -27,7 +27,7 @@ train_flags=(
   --eval-every 500
   --eval-samples 512
   --sample-tokens 600
-  --sample-prompt 'template<typename'
+  --sample-prompt $'namespace std\n{\n'
 )
 # ===========================
 

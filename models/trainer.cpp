@@ -254,7 +254,10 @@ void Trainer::sample() {
   if (prompt.empty()) prompt.push_back(as_text ? '\n' : int32_t(model_->config().vocab - 1));
   const std::vector<int32_t> tokens =
       generate(*model_, context_, prompt,
-               {.tokens = config_.sample_tokens, .seed = uint64_t(config_.seed)});
+               {.tokens = config_.sample_tokens,
+                .temperature = float(config_.temperature),
+                .top_k = config_.top_k,
+                .seed = uint64_t(config_.seed)});
   std::string text = config_.sample_prompt;
   for (const int32_t token : tokens) {
     if (as_text) {

@@ -95,6 +95,10 @@ void describe_run(ConfigSpec& spec, TrainConfig& c) {
   spec.add("sample-tokens", c.sample_tokens, "tokens to generate at the end", {.min = 0});
   spec.add("sample-prompt", c.sample_prompt, "text that the sample continues (byte models)",
            {.help = {.metavar = "TEXT"}});
+  spec.add("temperature", c.temperature, "of the sample; 0: always the likeliest token",
+           {.min = 0, .max = 100});
+  spec.add("top-k", c.top_k, "sample among so many of the likeliest tokens; 0: among all",
+           {.min = 0});
   spec.add("export", c.export_dir, "write a Hugging Face folder at the end",
            {.help = {.metavar = "DIR"}});
   spec.add("measure-peak", c.measure_peak,

@@ -61,6 +61,8 @@ struct TrainConfig {
   int64_t eval_samples = 256;
   int64_t sample_tokens = 0;
   std::string sample_prompt;
+  double temperature = 0.8;
+  int64_t top_k = 50;
   std::string export_dir;
   bool measure_peak = false;
   bool quiet = false;
