@@ -63,7 +63,9 @@ void DataParallel::begin_backward(bool reduce) {
 // Same order on all ranks, whatever order the units became ready in.
 void DataParallel::issue_ready() {
   for (; issued_ < order_.size() && order_[issued_]->ready(); ++issued_) {
-    const FlatUnit& unit = *order_[issued_];
+    FlatUnit& unit = *order_[issued_];
+    // Backward may have passed a parameter without a gradient; after this nobody may write here.
+    unit.complete();
     in_flight_.push_back(
         group_.all_reduce_sum(unit.grad(), {.tag = unit.name(), .async = options_.overlap}));
   }

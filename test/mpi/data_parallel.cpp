@@ -188,6 +188,29 @@ TEST_CASE("ranks that use different parameters agree: unused ones count as gradi
   }
 }
 
+TEST_CASE("a parameter that backward passes without a gradient is reduced as zero") {
+  struct Stream : Module {
+    Stream() : norm(this, "norm", 4, 1e-5f) {}
+    nn::LayerNorm norm;
+  };
+  const auto group = world().group();
+  Context context(small_context(1));
+  Stream net;
+  DataParallel parallel(net, {&net.norm}, context, *group, {.seed = 1});
+  // The reduction is over before backward returns, so that nothing can put it right afterwards.
+  leaf_state(net.norm.bias.value).ready_hooks.push_back([&] { group->barrier("test"); });
+  for (const bool all_use_norm : {true, false}) {
+    const auto [y, stream] = net.norm.forward_stream(random_leaf(context, {2, 4}, 1));
+    const bool uses_norm = all_use_norm || group->rank() > 0;
+    parallel.begin_backward(true);
+    backward(sum(uses_norm ? y : stream));
+    parallel.finish_gradients();
+    const int users = group->size() - (all_use_norm ? 0 : 1);
+    CHECK(to_host<float>(net.norm.bias.value.grad())[0] == float(2 * users));  // two rows each
+    zero_grad(parallel.shards());
+  }
+}
+
 TEST_CASE("without reduction gradients stay local and accumulate") {
   const auto group = world().group();
   Context context(small_context(1));
