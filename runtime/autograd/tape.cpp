@@ -89,6 +89,7 @@ class Engine {
 Tensor Engine::make_seed(const Tensor& root, const Tensor& dy) {
   if (dy.defined()) {
     check_shape("backward", "dy", dy, root.shape());
+    check_contiguous("backward", "dy", dy);  // backward functions take rows from it as they lie
     return dy;
   }
   if (root.numel() != 1) {

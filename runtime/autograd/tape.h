@@ -59,7 +59,7 @@ void record(const char* op, const std::vector<Tensor>& inputs, const std::vector
 bool needs_grad(Context& context, std::initializer_list<Tensor> inputs);
 
 // Computes the gradients of all leaves that `root` depends on, adding to what they hold. dy: the
-// gradient of root; by default root is a scalar and dy is 1. Iterative: depth costs no stack. The graph is
+// gradient of root, contiguous; by default root is a scalar and dy is 1. Iterative: depth costs no stack. The graph is
 // consumed: a second backward through it throws AutogradError.
 void backward(const Tensor& root, const Tensor& dy = {});
 

@@ -81,6 +81,10 @@ struct ChunkedLoss {
       d_weight = to;
       accumulate = add;
     });
+    // No chunk will write what was promised.
+    if (x.size(0) == 0 && d_weight.defined() && !accumulate) {
+      kernels::fill(x.exec(), {.y = d_weight, .value = 0});
+    }
     for_chunks(x, weight, [&](int64_t begin, int64_t end, const Tensor& logits) {
       kernels::cross_entropy(x.exec(), {.logits = logits,
                                         .targets = rows_of(targets, begin, end),

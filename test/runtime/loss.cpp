@@ -6,6 +6,7 @@
 #include "runtime/ops/embedding.h"
 #include "runtime/ops/linear.h"
 #include "runtime/ops/loss.h"
+#include "runtime/tensor/tensor_impl.h"
 #include "test/support/catch.h"
 #include "test/support/numbers.h"
 #include "test/support/op_check.h"
@@ -57,6 +58,19 @@ TEST_CASE("the loss agrees with f64 in any chunks, over a padded vocabulary with
     CHECK(errors.complete);
     CHECK(errors.forward <= 1e-6);
     CHECK(errors.backward <= 1e-5);
+  }
+}
+
+TEST_CASE("a loss over no rows gives the weight gradient zero, not what was in its memory") {
+  for (const int64_t chunk_rows : {0, 4}) {
+    Context context(small_context());
+    const Tensor w = random_leaf(context, {kPadded, kWidth}, 1);
+    backward(scale(w, 1), full(context, w.shape(), DType::kF32, 1));
+    leaf_state(w).has_value = false;
+    const Tensor no_targets = from_host<int32_t>(context, {}, {0});
+    backward(linear_cross_entropy(random_leaf(context, {0, kWidth}, 2), w, no_targets, kVocab,
+                                  chunk_rows));
+    CHECK(to_host<float>(w.grad()) == std::vector<float>(size_t(kPadded * kWidth), 0.0f));
   }
 }
 

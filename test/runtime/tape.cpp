@@ -1,6 +1,7 @@
 #include "runtime/autograd/tape.h"
 
 #include "runtime/ops/elementwise.h"
+#include "runtime/ops/linear.h"
 #include "runtime/ops/reduce.h"
 #include "runtime/ops/shape.h"
 #include "runtime/tensor/tensor_impl.h"
@@ -76,6 +77,10 @@ TEST_CASE("what backward cannot start from is an error") {
                  "does not depend"));
   CHECK_THROWS_AS(backward(scale(x, 2), zeros(context, {3}, DType::kF32)), ShapeError);
   CHECK_THROWS_AS(backward(Tensor()), ShapeError);
+  const Tensor square = leaf(context, {2, 2}, {1, 2, 3, 4});
+  const Tensor strided = transpose(zeros(context, {2, 2}, DType::kF32), 0, 1);
+  CHECK(contains(message_of<ShapeError>([&] { backward(linear(square, square), strided); }),
+                 "contiguous"));
 }
 
 TEST_CASE("a tensor changed in place after it was saved is an error, not a wrong gradient") {
