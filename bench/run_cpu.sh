@@ -5,9 +5,10 @@
 #
 # The page is bench/results/<date>-<cpu>.md, the rows behind it stay in BUILD_DIR/bench_rows.
 # It takes about 15 minutes on two cores, and means something only on a machine that has nothing
-# else to do. STEPS (measured steps of a training run, default 15) and MIN_TIME (seconds per
-# kernel, default 0.3) shorten it for a try. Rows that other programs left in PEERS_JSON, such as
-# those of bench/peers/gpt2_cpu.py, go into the same page.
+# else to do. For a try: STEPS (measured steps of a training run, default 15), MIN_TIME (seconds
+# per kernel, default 0.3), MODEL (default gpt2-124m) and PAGE (the file to write) shorten it.
+# Rows that other programs left in PEERS_JSON, such as those of bench/peers/gpt2_cpu.py, go into
+# the same page.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -16,6 +17,7 @@ bin=$build/bin
 rows=$build/bench_rows
 steps=${STEPS:-15}
 min_time=${MIN_TIME:-0.3}
+model=${MODEL:-gpt2-124m}
 
 for program in bench_kernels bench_train bench_report; do
   if [ ! -x "$bin/$program" ]; then
@@ -44,8 +46,8 @@ train() { # name, ranks, threads, flags...
   echo "== bench_train $*"
   local launch=()
   if [ "$2" -gt 1 ]; then launch=(mpi "$2"); fi
-  "${launch[@]}" "$bin/bench_train" --threads "$3" --steps "$steps" --json "$rows/train_$1.json" \
-    "${@:4}"
+  "${launch[@]}" "$bin/bench_train" --model "$model" --threads "$3" --steps "$steps" \
+    --json "$rows/train_$1.json" "${@:4}"
 }
 
 train fp32 1 $threads --dtype fp32
@@ -71,7 +73,7 @@ commit=$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)
 if ! git -C "$root" diff --quiet HEAD 2>/dev/null; then commit="$commit with local changes"; fi
 cpu=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1 | tr 'A-Z' 'a-z' |
   sed 's/(r)\|(tm)//g; s/[^a-z0-9]\{1,\}/-/g; s/^-\|-$//g')
-page=$root/bench/results/$(date -u +%Y-%m-%d)-${cpu:-cpu}.md
+page=${PAGE:-$root/bench/results/$(date -u +%Y-%m-%d)-${cpu:-cpu}.md}
 "$bin/bench_report" --rows "$rows" --out "$page" --commit "$commit" \
   --mpi "$(mpirun --version 2>/dev/null | head -1)"
 echo "wrote $page"

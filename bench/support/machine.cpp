@@ -87,8 +87,10 @@ std::string summary(const Machine& machine) {
 void write_results(const std::string& path, const std::string& program, const Machine& machine,
                    const Json& options, const Json& rows) {
   if (path.empty()) return;
-  const Json document = {
-      {"program", program}, {"machine", machine_json(machine)}, {"options", options}, {"rows", rows}};
+  const Json document = {{"program", program},
+                         {"machine", machine_json(machine)},
+                         {"options", options},
+                         {"rows", rows}};
   write_file_atomically(path, document.dump(1) + "\n");
 }
 

@@ -19,7 +19,9 @@ std::string word(const Json& row, const char* key) {
   return row[key].is_string() ? row[key].get<std::string>() : row[key].dump();
 }
 
-bool is_program(const Json& document, const char* name) { return word(document, "program") == name; }
+bool is_program(const Json& document, const char* name) {
+  return word(document, "program") == name;
+}
 
 // A training run: its document and the row of the whole step.
 struct TrainRun {
@@ -27,8 +29,9 @@ struct TrainRun {
   Json step;
 
   bool is(const char* dtype, int ranks, int threads, int64_t global_batch) const {
-    return word(step, "dtype") == dtype && number(step, "ranks") == ranks &&
-           number(step, "threads") == threads && number(step, "global_batch") == global_batch;
+    return word(step, "model") == "gpt2-124m" && word(step, "dtype") == dtype &&
+           number(step, "ranks") == ranks && number(step, "threads") == threads &&
+           number(step, "global_batch") == global_batch;
   }
   double tokens_per_s() const { return number(step, "tokens_per_s"); }
 };
@@ -140,8 +143,8 @@ std::string training_section(const std::vector<TrainRun>& runs) {
                fixed(number(s, "exposed_comm_ms"), 2), fixed(number(s, "cpu_share"), 2),
                format_bytes(number(s["memory"], "peak_reserved")), fixed(memory_ratio(s), 3)});
   }
-  return "\n## Training steps\n\nThe share is the median over pairs of a step and the same products "
-         "alone, which took turns. Busy: processor time / (threads x time).\n\n" +
+  return "\n## Training steps\n\nThe share is the median over pairs of a step and the same "
+         "products alone, which took turns. Busy: processor time / (threads x time).\n\n" +
          table.markdown();
 }
 
@@ -168,7 +171,8 @@ std::string breakdown(const TrainRun& run) {
   for (const Json& row : (*run.document)["rows"]) {
     const double ms = number(row, "ms");
     if (word(row, "kind") == "part" && number(row, "share") >= kSmallestShare) {
-      parts.add({word(row, "phase") + " " + word(row, "name"), fixed(number(row, "calls"), 0),
+      const double calls = number(row, "calls");
+      parts.add({word(row, "phase") + " " + word(row, "name"), calls > 0 ? fixed(calls, 0) : "",
                  fixed(ms, 2), percent(number(row, "share")), rate(number(row, "gflop"), ms),
                  rate(number(row, "gbytes"), ms)});
     } else if (word(row, "kind") == "gemm") {
