@@ -52,6 +52,9 @@ DataParallel::~DataParallel() {
       // The error that got us here is on its way already.
     }
   }
+  shards_.clear();
+  units_.clear();
+  if (group_.size() > 1) context_.allocator().set_provider(MemoryTag::kGradient, nullptr);
 }
 
 void DataParallel::begin_backward(bool reduce) {
@@ -72,6 +75,10 @@ void DataParallel::issue_ready() {
 }
 
 void DataParallel::finish_gradients() {
+  if (!reducing_ && group_.size() > 1) {
+    throw InternalError("finish_gradients: the last begin_backward() was called with reduce = false, "
+                        "so the ranks' gradients would stay different; want true");
+  }
   for (const auto& unit : units_) unit->complete();
   const Clock::time_point start = Clock::now();
   if (reducing_) issue_ready();

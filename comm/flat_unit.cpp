@@ -1,6 +1,7 @@
 #include "comm/flat_unit.h"
 
 #include "kernels/elementwise.h"
+#include "runtime/base/error.h"
 #include "runtime/tensor/tensor_impl.h"
 
 namespace shale::comm {
@@ -29,6 +30,9 @@ FlatUnit::FlatUnit(const UnitPlan& plan, Context& context, int ranks, DType comp
   const Tensor& values = has_master ? compute_ : master_;
   for (const FlatEntry& entry : layout_.entries) {
     Parameter& parameter = *entry.parameter;
+    if (!leaf_state(parameter.value).ready_hooks.empty()) {
+      throw InternalError(cat("unit: ", parameter.full_name(), " is in data parallelism already"));
+    }
     const Tensor master = vector_slice(master_, entry.offset, parameter.numel());
     parameter.bind(context, values.storage(), entry.offset, compute);
     parameter.write_initial(context.exec(), seed, 0, master);
@@ -39,6 +43,10 @@ FlatUnit::FlatUnit(const UnitPlan& plan, Context& context, int ranks, DType comp
     leaf.has_value = false;
   }
   for (Parameter* parameter : plan.frozen) bind_frozen(*parameter, context, compute, seed);
+}
+
+FlatUnit::~FlatUnit() {
+  for (const FlatEntry& entry : layout_.entries) leaf_state(entry.parameter->value).ready_hooks.clear();
 }
 
 void FlatUnit::bind_frozen(Parameter& parameter, Context& context, DType compute, uint64_t seed) {

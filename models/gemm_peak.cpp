@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "kernels/gemm.h"
 #include "runtime/tensor/tensor.h"
@@ -14,7 +15,7 @@ double measure_gemm_peak(Context& context, DType dtype) {
   const Tensor a = zeros(context, {kSize, kSize}, dtype, MemoryTag::kWorkspace);
   const Tensor b = zeros(context, {kSize, kSize}, dtype, MemoryTag::kWorkspace);
   const Tensor c = zeros(context, {kSize, kSize}, dtype, MemoryTag::kWorkspace);
-  double best = 1e30;
+  double best = std::numeric_limits<double>::infinity();
   for (int run = 0; run < kRuns; ++run) {
     const auto start = std::chrono::steady_clock::now();
     kernels::gemm(context.exec(), {.a = a, .b = b, .c = c});

@@ -104,7 +104,7 @@ class Gpt2::Block : public Module {
  private:
   // What follows the attention: its output layer and the feed-forward half.
   Tensor finish(const Tensor& attended, const Tensor& x) {
-    const bool drops = dropout_ > 0 && x.context().autograd().enabled;
+    const bool drops = dropout_ > 0 && x.context().autograd().training;
     if (!drops) {  // both residual additions ride on GEMMs
       const auto [normed, y] = ln_2_.forward_stream(attn_.c_proj.forward(attended, x));
       return mlp_.forward(normed, y);
@@ -144,7 +144,7 @@ std::vector<Module*> Gpt2::blocks() {
 
 Tensor Gpt2::loss(const Tensor& ids, const Tensor& targets) {
   Tensor x = embedding(ids, wte_.weight.value, wpe_.weight.value);
-  if (config().dropout > 0 && x.context().autograd().enabled) {
+  if (config().dropout > 0 && x.context().autograd().training) {
     x = dropout(x, config().dropout, /*site=*/0);
   }
   for (const auto& block : h_) x = block->forward(x);
@@ -155,7 +155,7 @@ Tensor Gpt2::loss(const Tensor& ids, const Tensor& targets) {
 }
 
 Tensor Gpt2::next_logits(const Tensor& ids, KvCache& cache) {
-  const NoGrad no_grad(ids.context());
+  const Inference inference(ids.context());
   const int64_t B = ids.size(0), T = ids.size(1), H = config().heads;
   if (cache.layers.empty()) {
     for (size_t i = 0; i < h_.size(); ++i) {

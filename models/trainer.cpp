@@ -59,7 +59,9 @@ Trainer::Trainer(const TrainConfig& config, comm::World& world)
               .micro_batch = config.micro_batch,
               .ranks = world.size()} {
   open_output();
-  if (config_.measure_peak) peak_flops_ = measure_gemm_peak(context_, dtype_of_flag(config_, context_.device()));
+  if (config_.measure_peak) {
+    peak_flops_ = measure_gemm_peak(context_, dtype_of_flag(config_, context_.device()));
+  }
   build_model();
   build_optimizer();
   batches_ = std::make_unique<Prefetcher>(train_batches(
@@ -67,18 +69,17 @@ Trainer::Trainer(const TrainConfig& config, comm::World& world)
        .sampler = TrainSampler(data_.train->size(), config_.seq_len, uint64_t(config_.seed)),
        .layout = layout_,
        .rank = world_.rank()}));
+  if (config_.eval_every > 0) prepare_evaluation();
+  if (config_.sample_tokens > 0) static_cast<void>(prompt());  // an error belongs before training
 }
 
 Trainer::~Trainer() = default;
 
 void Trainer::build_model() {
   const DType dtype = dtype_of_flag(config_, context_.device());
-  LanguageModelConfig config = model_config(config_, data_.is_text());
   std::unique_ptr<HfFolder> init;
-  if (!config_.init.empty()) {
-    init = std::make_unique<HfFolder>(config_.init);
-    init->apply_to(config);
-  }
+  if (!config_.init.empty()) init = std::make_unique<HfFolder>(config_.init);
+  const LanguageModelConfig config = model_config(config_, data_.is_text(), init.get());
   if (data_.train->vocab_bound() > config.vocab) {
     throw DataError(cat("data: ", config_.data, " has tokens up to ",
                         data_.train->vocab_bound() - 1, ", the model's vocabulary is ",
@@ -94,7 +95,7 @@ void Trainer::build_model() {
   int64_t count = 0;
   for (const Parameter* parameter : model_->parameters()) count += parameter->numel();
   log_info(data_.summary);
-  log_info("model ", config_.model, ": ", config.layers, " layers, width ", config.width, ", ",
+  log_info("model ", config_.init.empty() ? config_.model : config_.init, ": ", config.layers, " layers, width ", config.width, ", ",
            config.heads, " heads, vocabulary ", config.vocab, ", ", count, " parameters, ",
            dtype_name(dtype));
   log_info(world_.size(), world_.size() == 1 ? " rank on " : " ranks on ", context_.device(), " x ",
@@ -136,11 +137,11 @@ void Trainer::run() {
   }
   if (progress_ != nullptr) progress_->finish();
   log_info(context_.allocator().memory_summary());
-  if (config_.sample_tokens > 0) sample();
   if (!config_.export_dir.empty()) {
     export_hf_folder(config_.export_dir, *model_, *parallel_, is_main());
     log_info("wrote ", config_.export_dir);
   }
+  if (config_.sample_tokens > 0) sample();
 }
 
 StepMetrics Trainer::train_step(int64_t step) {
@@ -212,14 +213,18 @@ void Trainer::check_finite(int64_t step, float loss) {
                            "; want finite values: lower --lr, or check the data"));
 }
 
-void Trainer::evaluate(int64_t step) {
+void Trainer::prepare_evaluation() {
   if (data_.val == nullptr) {
     throw DataError(cat("data: ", config_.data,
                         " leaves nothing for validation, which --eval-every asks for"));
   }
-  const NoGrad no_grad(context_);
-  const EvalSampler sampler(data_.val->size(), config_.seq_len, config_.micro_batch,
-                            config_.eval_samples);
+  eval_sampler_.emplace(data_.val->size(), config_.seq_len, config_.micro_batch,
+                        config_.eval_samples);
+}
+
+void Trainer::evaluate(int64_t step) {
+  const Inference inference(context_);
+  const EvalSampler& sampler = *eval_sampler_;
   Prefetcher batches(eval_batches({.tokens = data_.val,
                                    .sampler = sampler,
                                    .rank = world_.rank(),
@@ -247,13 +252,24 @@ void Trainer::report(const StepMetrics& metrics) {
                      .memory_bytes = metrics.device_peak_bytes});
 }
 
+std::vector<int32_t> Trainer::prompt() const {
+  std::vector<int32_t> tokens;
+  for (const char c : config_.sample_prompt) tokens.push_back(static_cast<uint8_t>(c));
+  if (tokens.empty()) {
+    tokens.push_back(data_.is_text() ? '\n' : int32_t(model_->config().vocab - 1));
+  }
+  for (const int32_t token : tokens) {
+    if (token < model_->config().vocab) continue;
+    throw ConfigError(cat("--sample-prompt has the byte ", token, ", the model's vocabulary is ",
+                          model_->config().vocab));
+  }
+  return tokens;
+}
+
 void Trainer::sample() {
   const bool as_text = data_.is_text();
-  std::vector<int32_t> prompt;
-  for (const char c : config_.sample_prompt) prompt.push_back(static_cast<uint8_t>(c));
-  if (prompt.empty()) prompt.push_back(as_text ? '\n' : int32_t(model_->config().vocab - 1));
   const std::vector<int32_t> tokens =
-      generate(*model_, context_, prompt,
+      generate(*model_, context_, prompt(),
                {.tokens = config_.sample_tokens,
                 .temperature = float(config_.temperature),
                 .top_k = config_.top_k,

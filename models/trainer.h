@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,7 +39,9 @@ class Trainer {
   void check_finite(int64_t step, float loss);
   float global_mean_loss(const std::vector<Tensor>& micro_losses);
 
+  void prepare_evaluation();
   void evaluate(int64_t step);
+  std::vector<int32_t> prompt() const;
   void sample();
   void report(const StepMetrics& metrics);
 
@@ -57,6 +60,7 @@ class Trainer {
   optim::Schedule schedule_;
   BatchLayout layout_;
   std::unique_ptr<Prefetcher> batches_;
+  std::optional<EvalSampler> eval_sampler_;
   std::unique_ptr<MetricsWriter> metrics_;
   std::unique_ptr<Progress> progress_;
   double peak_flops_ = 0;  // of one rank's device; 0: unknown

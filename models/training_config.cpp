@@ -56,7 +56,7 @@ void describe_training(ConfigSpec& spec, TrainConfig& c) {
   spec.add_choice("optimizer", c.optimizer,
                   {{"adamw", OptimizerKind::kAdamW}, {"sgd", OptimizerKind::kSgd}},
                   "AdamW (betas 0.9, 0.95) or SGD with momentum");
-  spec.add("lr", c.lr, "peak learning rate", {.min = 0, .help = {.default_text = "by preset"}});
+  spec.add("lr", c.lr, "peak learning rate", {.min = 0, .help = {.default_text = "by preset, 3e-5 with --init"}});
   spec.add("min-lr", c.min_lr, "learning rate at the end",
            {.min = 0, .help = {.default_text = "lr / 10"}});
   spec.add("warmup-steps", c.warmup_steps, "steps of linear warm-up",
@@ -124,28 +124,36 @@ void resolve(TrainConfig& config, int ranks) {
               .micro_batch = config.micro_batch,
               .ranks = ranks}
       .validate();
-  if (config.lr < 0) config.lr = default_lr(config.model);
+  // A rate for training from scratch would undo what a stored model has learned.
+  constexpr double kFineTuningLr = 3e-5;
+  if (config.lr < 0) config.lr = config.init.empty() ? default_lr(config.model) : kFineTuningLr;
   if (config.min_lr < 0) config.min_lr = config.lr / 10;
   if (config.warmup_steps < 0) config.warmup_steps = config.steps / 20;
 }
 
-LanguageModelConfig model_config(const TrainConfig& config, bool is_text) {
+LanguageModelConfig model_config(const TrainConfig& config, bool is_text, const HfFolder* stored) {
   LanguageModelConfig model = preset(config.model, config.seq_len);
   if (config.model == "nano" && !is_text) {
     model.vocab = preset("gpt2-124m", config.seq_len).vocab;
     model.padded_vocab = pad_vocab(model.vocab);
   }
-  if (config.layers > 0) model.layers = config.layers;
-  if (config.width > 0) model.width = config.width;
-  if (config.heads > 0) model.heads = config.heads;
-  if (config.vocab > 0) {
-    model.vocab = config.vocab;
-    model.padded_vocab = pad_vocab(config.vocab);
-  }
+  if (stored != nullptr) stored->apply_to(model);
+  const auto take = [&](const char* flag, int64_t wanted, int64_t& size) {
+    if (wanted == 0) return;
+    if (stored != nullptr && wanted != size) {
+      throw ConfigError(cat("--", flag, " is ", wanted, ", the model in ", config.init, " has ", size));
+    }
+    size = wanted;
+  };
+  take("layers", config.layers, model.layers);
+  take("width", config.width, model.width);
+  take("heads", config.heads, model.heads);
+  take("vocab", config.vocab, model.vocab);
+  if (config.vocab > 0) model.padded_vocab = pad_vocab(config.vocab);
   model.dropout = static_cast<float>(config.dropout);
   model.loss_chunk_rows = config.loss_chunk;
   if (config.seq_len > model.context) {
-    throw ConfigError(cat("--seq-len is ", config.seq_len, ", ", config.model, " has a context of ",
+    throw ConfigError(cat("--seq-len is ", config.seq_len, ", the model has a context of ",
                           model.context));
   }
   return model;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "models/hf_folder.h"
 #include "models/language_model.h"
 #include "runtime/base/config.h"
 #include "runtime/data/token_dataset.h"
@@ -75,9 +76,11 @@ void describe(ConfigSpec& spec, TrainConfig& config);
 // combinations that cannot be.
 void resolve(TrainConfig& config, int ranks);
 
-// The model that the options ask for: the preset, then the sizes given by flags. The preset nano has a byte
-// vocabulary when the data is text, else GPT-2's.
-LanguageModelConfig model_config(const TrainConfig& config, bool is_text);
+// The model that the options ask for: the preset, or `stored` when --init names a folder, then the sizes given by flags.
+// The preset nano has a byte vocabulary when the data is text, else GPT-2's. Throws ConfigError for
+// sizes that differ from the stored ones, and for a sequence beyond the context.
+LanguageModelConfig model_config(const TrainConfig& config, bool is_text,
+                                 const HfFolder* stored = nullptr);
 
 // The device of --device. Throws UnavailableError when this build or machine lacks it.
 Device device_of(const TrainConfig& config);

@@ -7,11 +7,12 @@ namespace shale {
 
 SavedTensor::SavedTensor(const char* op, const Tensor& x) : op_(op) {
   if (!x.defined()) return;
+  counter_ = x.impl().version;
+  version_ = *counter_;
   const bool is_leaf = x.impl().leaf != nullptr;
   const auto& hooks = x.context().autograd().saved_hooks;
   if (is_leaf || hooks.empty()) {
     tensor_ = is_leaf ? x : x.detach();
-    version_ = x.version();
   } else {
     hooks_ = hooks.back();
     packed_ = hooks_->pack(x.detach());
@@ -19,13 +20,11 @@ SavedTensor::SavedTensor(const char* op, const Tensor& x) : op_(op) {
 }
 
 Tensor SavedTensor::get() const {
-  if (packed_ != nullptr) return hooks_->unpack(packed_);
-  if (tensor_.defined() && tensor_.version() != version_) {
-    throw AutogradError(cat(op_, ": a tensor ", tensor_, " that backward needs was changed in place: "
-                            "it was saved at version ", version_, ", it is at version ",
-                            tensor_.version()));
+  if (counter_ != nullptr && *counter_ != version_) {
+    throw AutogradError(cat(op_, ": a tensor that backward needs was changed in place: it was saved "
+                            "at version ", version_, ", it is at version ", *counter_));
   }
-  return tensor_;
+  return packed_ != nullptr ? hooks_->unpack(packed_) : tensor_;
 }
 
 SavedTensorHooksScope::SavedTensorHooksScope(Context& context, SavedTensorHooks hooks)

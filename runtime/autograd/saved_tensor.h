@@ -9,7 +9,7 @@ namespace shale {
 
 // A tensor that an op keeps for its backward. It goes through the innermost SavedTensorHooks of its
 // context, if any. A leaf is kept as it is, so that its storage may come and go between forward and
-// backward (sharding); anything else is kept without its history.
+// backward (sharding); anything else is kept without its history. Packed or not, a later change in place is an error.
 class SavedTensor {
  public:
   SavedTensor() = default;
@@ -22,6 +22,7 @@ class SavedTensor {
  private:
   const char* op_ = "";
   Tensor tensor_;
+  std::shared_ptr<const uint64_t> counter_;  // of versions: outlives the tensor when it was packed
   uint64_t version_ = 0;
   std::shared_ptr<const SavedTensorHooks> hooks_;
   std::shared_ptr<void> packed_;

@@ -208,6 +208,19 @@ bool BackwardArgs::dy_is_one() const {
   return grads_.front().defined() && &grads_.front().impl() == one_;
 }
 
+void check_in_place(const char* op, const Tensor& x) {
+  check_contiguous(op, "x", x);
+  if (!x.context().autograd().enabled) return;
+  if (x.requires_grad() && x.impl().grad_fn == nullptr) {
+    throw AutogradError(cat(op, ": the tensor is a leaf that requires a gradient, want the result "
+                            "of an op"));
+  }
+  if (*x.impl().aliased) {
+    throw AutogradError(cat(op, ": the tensor is a view, or has one, and the other would change "
+                            "without its history; want a tensor of its own"));
+  }
+}
+
 bool needs_grad(Context& context, std::initializer_list<Tensor> inputs) {
   return context.autograd().enabled &&
          std::any_of(inputs.begin(), inputs.end(),
@@ -257,5 +270,12 @@ NoGrad::NoGrad(Context& context) : context_(context), before_(context.autograd()
 }
 
 NoGrad::~NoGrad() { context_.autograd().enabled = before_; }
+
+Inference::Inference(Context& context)
+    : no_grad_(context), context_(context), before_(context.autograd().training) {
+  context_.autograd().training = false;
+}
+
+Inference::~Inference() { context_.autograd().training = before_; }
 
 }  // namespace shale

@@ -55,6 +55,10 @@ void record(const char* op, std::initializer_list<Tensor> inputs,
 void record(const char* op, const std::vector<Tensor>& inputs, const std::vector<Tensor*>& outputs,
             BackwardFn backward);
 
+// In-place ops begin with this. Throws AutogradError, while gradients are recorded, for a leaf that requires one and
+// for a tensor whose memory another recorded tensor shares; ShapeError unless x is contiguous.
+void check_in_place(const char* op, const Tensor& x);
+
 // Whether record() would record: ops then keep what backward needs.
 bool needs_grad(Context& context, std::initializer_list<Tensor> inputs);
 
@@ -72,6 +76,18 @@ class NoGrad {
   NoGrad& operator=(const NoGrad&) = delete;
 
  private:
+  Context& context_;
+  bool before_;
+};
+
+// While it lives, layers behave as in inference (no dropout) and ops record nothing.
+class Inference {
+ public:
+  explicit Inference(Context& context);
+  ~Inference();
+
+ private:
+  NoGrad no_grad_;
   Context& context_;
   bool before_;
 };

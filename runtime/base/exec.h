@@ -12,17 +12,19 @@ class Tracer;
 // Values that change from step to step. They live in device memory; kernels read them from there,
 // in stream order, so that a step never synchronises with the host and can be captured as a graph.
 struct StepState {
+  // Written by the host, and uploaded as one piece.
+  uint64_t seed = 0;
+  uint64_t step = 0;           // optimizer steps done before this one
+  uint64_t sample = 0;         // global index of this micro-batch's first sample in the step
   float lr = 0;                // learning rate, before a group's own factor
   float bias_correction1 = 1;  // 1 - beta1^t
   float bias_correction2 = 1;  // 1 - beta2^t
   float loss_scale = 1;        // dlogits carry it (fp16)
   float grad_scale = 1;        // loss_scale / tokens of the global batch: what dlogits carry
-  float grad_norm = 0;         // of the whole gradient, written by clip_factor
-  float clip_factor = 1;       // what the optimizer multiplies gradients with (unscaling included)
-  uint32_t non_finite = 0;     // not 0: a gradient is Inf or NaN
-  uint64_t step = 0;           // optimizer steps done before this one
-  uint64_t sample = 0;         // global index of this micro-batch's first sample in the step
-  uint64_t seed = 0;
+  // Written by kernels (and once by the host, when a step begins).
+  float grad_norm = 0;      // of the whole gradient, written by clip_factor
+  float clip_factor = 1;    // what the optimizer multiplies gradients with (unscaling included)
+  uint32_t non_finite = 0;  // not 0: a gradient is Inf or NaN
 };
 
 // Scratch memory of a stream: valid until the next reserve() on the same stream.

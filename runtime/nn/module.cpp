@@ -17,7 +17,7 @@ std::string join(const std::string& prefix, const std::string& name) {
 
 // A view of x whose backward calls `hook` before the gradient goes on.
 Tensor with_backward_hook(const char* op, const Tensor& x, std::function<void()> hook) {
-  Tensor y = x.detach();
+  Tensor y = x.recorded_alias(x.shape(), x.strides());
   record(op, {x}, {&y}, [hook = std::move(hook)](BackwardArgs& args) {
     hook();
     return Grads{args.dy()};

@@ -2,7 +2,7 @@
 
 #include "kernels/elementwise.h"
 #include "runtime/autograd/tape.h"
-#include "runtime/tensor/tensor_impl.h"
+#include "runtime/ops/matrix.h"
 
 namespace shale {
 namespace {
@@ -11,17 +11,6 @@ void check_alike(const char* op, const Tensor& a, const Tensor& b) {
   check_contiguous(op, "a", a);
   check_contiguous(op, "b", b);
   check_shape(op, "b", b, a.shape());
-}
-
-void check_in_place(const char* op, const Tensor& x) {
-  check_contiguous(op, "x", x);
-  if (!x.context().autograd().enabled) return;
-  if (x.requires_grad() && x.impl().grad_fn == nullptr) {
-    throw AutogradError(cat(op, ": the tensor is a leaf that requires a gradient, want the result "
-                            "of an op"));
-  }
-  // The base of a view would change without its history knowing.
-  if (x.impl().is_view) throw AutogradError(cat(op, ": the tensor is a view of another, want its own"));
 }
 
 // A gradient on its way to an input of another dtype.
@@ -138,11 +127,12 @@ Tensor dropout(const Tensor& x, float p, uint32_t site, const Tensor& residual) 
                               .y = y,
                               .p = p,
                               .site = site});
-  record("dropout", {x, residual}, {&y}, [p, site](BackwardArgs& args) {
+  record("dropout", {x, residual}, {&y},
+         [p, site, step = StepHold(x.context())](BackwardArgs& args) {
     Grads grads(2);
     if (args.needs(0)) {
       grads[0] = empty_like(args.dy());
-      kernels::dropout(args.dy().exec(), {.x = args.dy(), .y = grads[0], .p = p, .site = site});
+      kernels::dropout(step.exec(args.dy()), {.x = args.dy(), .y = grads[0], .p = p, .site = site});
     }
     if (args.needs(1)) grads[1] = args.dy();
     return grads;

@@ -70,8 +70,8 @@ struct ChunkedLoss {
     return sum_of(losses);
   }
 
-  Grads backward(BackwardArgs& args, const Tensor& x, const Tensor& weight,
-                 const Tensor& targets) const {
+  Grads backward(BackwardArgs& args, const Tensor& x, const Tensor& weight, const Tensor& targets,
+                 const StepHold& step) const {
     Grads grads(2);
     const Tensor losses = empty(x.context(), {x.size(0)}, DType::kF32);
     if (args.needs(0)) grads[0] = empty_like(x);
@@ -86,10 +86,10 @@ struct ChunkedLoss {
       kernels::fill(x.exec(), {.y = d_weight, .value = 0});
     }
     for_chunks(x, weight, [&](int64_t begin, int64_t end, const Tensor& logits) {
-      kernels::cross_entropy(x.exec(), {.logits = logits,
-                                        .targets = rows_of(targets, begin, end),
-                                        .losses = rows_of(losses, begin, end),
-                                        .vocab = vocab});
+      kernels::cross_entropy(step.exec(x), {.logits = logits,
+                                            .targets = rows_of(targets, begin, end),
+                                            .losses = rows_of(losses, begin, end),
+                                            .vocab = vocab});
       scale_by(args, logits);
       if (args.needs(0)) {
         kernels::gemm(x.exec(), {.a = logits, .b = weight, .c = rows_of(grads[0], begin, end)});
@@ -113,6 +113,7 @@ Tensor cross_entropy_(Tensor& logits, const Tensor& targets, int64_t vocab) {
   const View matrix = as_matrix(logits);
   check_targets(targets, matrix.rows(), vocab, matrix.cols());
   const bool wants_grad = needs_grad(logits.context(), {logits});
+  if (wants_grad) check_in_place("cross_entropy_", logits);
   const Tensor losses = empty(logits.context(), {matrix.rows()}, DType::kF32);
   kernels::cross_entropy(logits.exec(), {.logits = matrix,
                                          .targets = targets,
@@ -146,8 +147,9 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
   if (!needs_grad(x.context(), {x, weight})) return total;
   record(op, {x, weight}, {&total},
          [x = SavedTensor(op, x), weight = SavedTensor(op, weight),
-          targets = SavedTensor(op, targets), loss](BackwardArgs& args) {
-           return loss.backward(args, x.get(), weight.get(), targets.get());
+          targets = SavedTensor(op, targets), loss,
+          step = StepHold(x.context())](BackwardArgs& args) {
+           return loss.backward(args, x.get(), weight.get(), targets.get(), step);
          });
   return total;
 }

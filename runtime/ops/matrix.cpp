@@ -16,6 +16,12 @@ View transposed(const View& matrix) {
   return view;
 }
 
+Exec StepHold::exec(const Tensor& x) const {
+  Exec exec = x.exec();
+  exec.step = static_cast<StepState*>(storage_->data());
+  return exec;
+}
+
 Shape with_last(const Shape& shape, int64_t last) {
   Shape result = shape;
   result[result.ndim() - 1] = last;

@@ -10,6 +10,16 @@ namespace shale {
 View as_matrix(const Tensor& x);
 View transposed(const View& matrix);
 
+// How to compute under the per-step values of an op's forward, whatever the step is by now.
+class StepHold {
+ public:
+  explicit StepHold(const Context& context) : storage_(context.hold_step()) {}
+  Exec exec(const Tensor& x) const;
+
+ private:
+  std::shared_ptr<const Storage> storage_;
+};
+
 // Shape of x with the last size replaced.
 Shape with_last(const Shape& shape, int64_t last);
 

@@ -28,7 +28,7 @@ NormedStream stream_layer_norm(const Tensor& x, const Tensor& branch, const Tens
   Context& context = x.context();
   const int64_t rows = as_matrix(x).rows();
   Tensor y = empty_like(x);
-  Tensor stream = branch.defined() ? empty_like(x) : x.detach();
+  Tensor stream = branch.defined() ? empty_like(x) : x.recorded_alias(x.shape(), x.strides());
   Tensor mean = empty(context, {rows}, DType::kF32);
   Tensor rstd = empty(context, {rows}, DType::kF32);
   kernels::layer_norm_fwd(x.exec(),

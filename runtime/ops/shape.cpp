@@ -4,7 +4,6 @@
 
 #include "kernels/elementwise.h"
 #include "runtime/autograd/tape.h"
-#include "runtime/tensor/tensor_impl.h"
 
 namespace shale {
 namespace {
@@ -34,23 +33,17 @@ int dim_index(const char* op, const Tensor& x, int dim) {
   return index;
 }
 
-// Views of tensors without gradients too: a later in-place op must know.
-Tensor marked(Tensor view) {
-  view.impl().is_view = true;
-  return view;
-}
-
 Tensor swapped(const Tensor& x, int a, int b) {
   Shape shape = x.shape(), strides = x.strides();
   std::swap(shape[a], shape[b]);
   std::swap(strides[a], strides[b]);
-  return x.alias(shape, strides);
+  return x.recorded_alias(shape, strides);
 }
 
 Tensor window(const Tensor& x, int dim, int64_t begin, int64_t end) {
   Shape shape = x.shape();
   shape[dim] = end - begin;
-  return x.alias(shape, x.strides(), begin * x.strides()[dim]);
+  return x.recorded_alias(shape, x.strides(), begin * x.strides()[dim]);
 }
 
 }  // namespace
@@ -58,7 +51,7 @@ Tensor window(const Tensor& x, int dim, int64_t begin, int64_t end) {
 Tensor reshape(const Tensor& x, const Shape& wanted) {
   check_contiguous("reshape", "x", x);
   const Shape shape = infer(x, wanted);
-  Tensor y = marked(x.alias(shape, contiguous_strides(shape)));
+  Tensor y = x.recorded_alias(shape, contiguous_strides(shape));
   record("reshape", {x}, {&y}, [from = x.shape()](BackwardArgs& args) {
     const Tensor dy = contiguous(args.dy());
     return Grads{dy.alias(from, contiguous_strides(from))};
@@ -68,7 +61,7 @@ Tensor reshape(const Tensor& x, const Shape& wanted) {
 
 Tensor transpose(const Tensor& x, int dim0, int dim1) {
   const int a = dim_index("transpose", x, dim0), b = dim_index("transpose", x, dim1);
-  Tensor y = marked(swapped(x, a, b));
+  Tensor y = swapped(x, a, b);
   record("transpose", {x}, {&y}, [a, b](BackwardArgs& args) {
     return Grads{contiguous(swapped(args.dy(), a, b))};
   });
@@ -80,7 +73,7 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) {
   if (begin < 0 || end < begin || end > x.shape()[index]) {
     throw ShapeError(cat("slice: [", begin, ", ", end, ") of dimension ", dim, " of ", x.shape()));
   }
-  Tensor y = marked(window(x, index, begin, end));
+  Tensor y = window(x, index, begin, end);
   record("slice", {x}, {&y}, [index, begin, end, shape = x.shape()](BackwardArgs& args) {
     Tensor dx = zeros(args.dy().context(), shape, args.dy().dtype());
     kernels::copy(dx.exec(), {.x = args.dy(), .y = window(dx, index, begin, end)});

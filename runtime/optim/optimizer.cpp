@@ -17,9 +17,8 @@ void Optimizer::prepare(Context& context, int64_t step, float lr) {
   context.update_step([&](StepState& state) {
     state.lr = lr;
     state.step = static_cast<uint64_t>(step);
-    state.clip_factor = 1 / state.loss_scale;
-    state.non_finite = 0;
   });
+  context.reset_step_results();
 }
 
 void Optimizer::step() {

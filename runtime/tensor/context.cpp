@@ -1,6 +1,7 @@
 #include "runtime/tensor/context.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "kernels/registry.h"
 #include "runtime/autograd/state.h"
@@ -39,6 +40,7 @@ Context::Context(const ContextOptions& options)
   step_storage_ = allocate(sizeof(StepState), MemoryTag::kData, "step state");
   exec_.step = static_cast<StepState*>(step_storage_->data());
   update_step([&](StepState& step) { step.seed = options.seed; });
+  reset_step_results();
 }
 
 Context::~Context() {
@@ -54,7 +56,20 @@ std::shared_ptr<Storage> Context::allocate(int64_t bytes, MemoryTag tag, std::st
 
 void Context::update_step(const std::function<void(StepState&)>& change) {
   change(host_step_);
-  copy(exec_.step, &host_step_, sizeof(StepState));
+  if (step_storage_.use_count() > 1) {
+    const auto held = std::move(step_storage_);
+    step_storage_ = allocate(sizeof(StepState), MemoryTag::kData, "step state");
+    exec_.step = static_cast<StepState*>(step_storage_->data());
+    copy(exec_.step, held->data(), sizeof(StepState));
+  }
+  copy(exec_.step, &host_step_, offsetof(StepState, grad_norm));
+}
+
+void Context::reset_step_results() {
+  const StepState fresh{.clip_factor = 1 / host_step_.loss_scale};
+  constexpr size_t kFirst = offsetof(StepState, grad_norm);
+  copy(reinterpret_cast<std::byte*>(exec_.step) + kFirst,
+       reinterpret_cast<const std::byte*>(&fresh) + kFirst, sizeof(StepState) - kFirst);
 }
 
 StepState Context::read_step() {

@@ -41,12 +41,20 @@ class Context {
   // Memory for `bytes` bytes on the compute stream. `what` names the asker when memory runs out.
   std::shared_ptr<Storage> allocate(int64_t bytes, MemoryTag tag, std::string_view what = "tensor");
 
-  // Changes the host's copy of the per-step values and queues its upload to the device.
+  // Changes the host's part of the per-step values and queues its upload to the device. What
+  // kernels write there (grad_norm, clip_factor, non_finite) stays as it is.
   void update_step(const std::function<void(StepState&)>& change);
+  // Sets what kernels write to its values at the beginning of a step: no clipping, nothing found.
+  void reset_step_results();
+  // The per-step values as they are now, for an op whose backward reads them: while somebody holds them, update_step()
+  // writes to a new place. Put exec.step to hold.get()->data() to compute under them.
+  std::shared_ptr<const Storage> hold_step() const { return step_storage_; }
   // The device's copy, which kernels write too. Waits for the compute stream.
   StepState read_step();
 
-  void copy(void* to, const void* from, int64_t bytes);  // on the compute stream
+  // On the compute stream. A host source may be changed as soon as this returns; a host destination is complete
+  // after synchronize().
+  void copy(void* to, const void* from, int64_t bytes);
   void synchronize();                                    // waits for the compute stream
   void set_tracer(Tracer* tracer) { exec_.tracer = tracer; }
 

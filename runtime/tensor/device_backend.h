@@ -8,6 +8,10 @@
 
 namespace shale {
 
+namespace emulator {
+struct Options;
+}
+
 // What the runtime needs from a device besides kernels: memory, streams, events, copies. Handles are
 // opaque; stream null is the device's default stream. One implementation per device type.
 class DeviceBackend {
@@ -28,11 +32,18 @@ class DeviceBackend {
   virtual void synchronize_event(void* event) = 0;
   virtual void destroy_event(void* event) noexcept = 0;
 
-  // Copies between host and device memory in any direction, in stream order.
+  // Copies between host and device memory in any direction, in stream order. The bytes of a host source are
+  // taken before this returns.
   virtual void copy(void* to, const void* from, size_t bytes, void* stream) = 0;
 };
 
 std::unique_ptr<DeviceBackend> make_cpu_backend();
+
+// The emulated GPU; arch 0 means 90. The order in which queued work and the threads of a block run
+// comes from the options, by default those of the environment (kernels/simt/engine/options.h).
+std::unique_ptr<DeviceBackend> make_emu_backend(const Device& device);
+std::unique_ptr<DeviceBackend> make_emu_backend(const Device& device,
+                                                const emulator::Options& options);
 
 // The backend of `device`. Throws UnavailableError when this build or machine lacks it.
 std::unique_ptr<DeviceBackend> make_backend(const Device& device);

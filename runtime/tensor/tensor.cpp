@@ -51,7 +51,13 @@ Tensor Tensor::alias(const Shape& shape, const Shape& strides, int64_t offset) c
   impl->strides = strides;
   impl->dtype = from.dtype;
   impl->version = from.version;
+  impl->aliased = from.aliased;
   return Tensor(std::move(impl));
+}
+
+Tensor Tensor::recorded_alias(const Shape& shape, const Shape& strides, int64_t offset) const {
+  *impl_->aliased = true;
+  return alias(shape, strides, offset);
 }
 
 Tensor Tensor::detach() const { return alias(shape(), strides()); }

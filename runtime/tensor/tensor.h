@@ -42,6 +42,8 @@ class Tensor {
   // The same memory seen differently; not recorded by autograd (the ops in ops/shape.h are).
   Tensor alias(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
   Tensor detach() const;  // the same memory, version counter included, no history
+  // alias() for the result of an op: from now on neither tensor may be changed in place.
+  Tensor recorded_alias(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
 
   // Whether gradients flow to this tensor. Set on leaves only; results inherit it.
   bool requires_grad() const;

@@ -31,11 +31,13 @@ struct TensorImpl {
   Shape strides;
   DType dtype = DType::kF32;
   std::shared_ptr<uint64_t> version = std::make_shared<uint64_t>(0);  // shared with views
+  // Shared with views as well: whether there are two tensors with histories of their own over this
+  // memory. A change in place through one would not be in the history of the other.
+  std::shared_ptr<bool> aliased = std::make_shared<bool>(false);
 
   bool requires_grad = false;
   std::shared_ptr<Node> grad_fn;  // null: a leaf, or no history
   int output = 0;                 // which output of grad_fn this is
-  bool is_view = false;           // made by an op of ops/shape.h from another tensor
   std::unique_ptr<LeafState> leaf;
 
   ~TensorImpl();

@@ -4,6 +4,7 @@
 set -uo pipefail
 
 train="$BIN_DIR/train_lm"
+fixtures="$(cd "$(dirname "$0")/../fixtures/gpt2" && pwd)"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -77,6 +78,11 @@ expect 65 "truncated.bin" -- --data "$work/truncated.bin" --data-format llmc
 expect 65 "magic.bin" "12345678" -- --data "$work/magic.bin" --data-format llmc
 expect 65 "token.bin" "50257" -- --data "$work/token.bin" --vocab 50257
 expect 65 "token.bin" "50257" -- --data "$work/token.bin" --model gpt2-124m
+expect 65 "validation" -- --data "$text" --eval-every 1 --val-fraction 0
+expect 65 "tokens" -- --data "$text" --eval-every 1 --seq-len 8000
+expect 64 "--layers" "5" -- --data "$text" --init "$fixtures/hf_tiny" --layers 5
+expect 64 "--seq-len" "32" -- --data "$text" --init "$fixtures/hf_tiny" --seq-len 64
+expect 65 "vocabulary" "96" -- --data "$text" --init "$fixtures/hf_tiny" --seq-len 16
 expect 66 "nowhere.txt" -- --data "$work/nowhere.txt"
 expect 66 "nowhere" -- --data "$text" --init "$work/nowhere"
 expect 69 "cuda" -- --data "$text" --device cuda

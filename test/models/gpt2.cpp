@@ -132,7 +132,7 @@ TEST_CASE("dropout is active in training only, and leaves the expectation alone"
     return to_host<float>(x.model->loss(x.ids(tokens, 2), x.ids(tokens, 2)))[0];
   };
   CHECK(loss(f) != loss(plain));
-  const NoGrad a(f.context), b(plain.context);
+  const Inference a(f.context), b(plain.context);
   CHECK(loss(f) == loss(plain));
 }
 

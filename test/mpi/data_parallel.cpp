@@ -229,6 +229,35 @@ TEST_CASE("without reduction gradients stay local and accumulate") {
   CHECK(to_host<float>(net.left.bias.value.grad())[0] == float(n * (n + 1)));  // twice 1 + ... + n
 }
 
+TEST_CASE("a step whose last backward did not reduce is an error, not a silent divergence") {
+  const auto group = world().group();
+  if (group->size() == 1) return;  // nothing to reduce
+  Context context(small_context(1));
+  Branches net;
+  DataParallel parallel(net, {}, context, *group, {.seed = 1});
+  parallel.begin_backward(false);
+  backward(sum(net.left.forward(full(context, {1, 4}, DType::kF32, 1))));
+  CHECK(contains(message_of<InternalError>([&] { parallel.finish_gradients(); }), "reduce = false"));
+}
+
+TEST_CASE("a model can be in data parallelism once at a time, and again afterwards") {
+  const auto group = world().group();
+  Context context(small_context(1));
+  Branches net;
+  {
+    DataParallel parallel(net, {}, context, *group, {.seed = 1});
+    CHECK(contains(message_of<InternalError>([&] {
+                     DataParallel twice(net, {}, context, *group, {.seed = 1});
+                   }),
+                   "left.weight"));
+  }
+  DataParallel again(net, {}, context, *group, {.seed = 1});
+  again.begin_backward(true);
+  backward(sum(net.left.forward(full(context, {1, 4}, DType::kF32, 1))));
+  again.finish_gradients();
+  CHECK(to_host<float>(net.left.bias.value.grad())[0] == float(group->size()));
+}
+
 TEST_CASE("ordered_sum is one tree over micro-batches, whatever the number of ranks") {
   const auto group = world().group();
   // 12 leaves whose sum depends on the order; rank r has leaves j * n + r.

@@ -182,4 +182,31 @@ TEST_CASE("dropout drops the same elements in backward, and however the batch is
   CHECK_FALSE(same_bits(to_host<float>(other), to_host<float>(late)));
 }
 
+TEST_CASE("backward runs under the step values of its own forward") {
+  const auto gradients = [](bool interleaved) {
+    Context context(small_context());
+    const auto begin = [&](uint64_t sample) {
+      context.update_step([&](StepState& state) {
+        state.sample = sample;
+        state.grad_scale = float(sample + 1);
+      });
+    };
+    const Tensor x = random_leaf(context, {kRows, kWidth}, 1);
+    const Tensor w = random_leaf(context, {kPadded, kWidth}, 2);
+    const auto forward = [&] {
+      return linear_cross_entropy(dropout(x, 0.5f, 1), w,
+                                  from_host<int32_t>(context, kTargets, {kRows}), kVocab, 2);
+    };
+    begin(0);
+    const Tensor first = forward();
+    if (!interleaved) backward(first);
+    begin(9);
+    const Tensor second = forward();
+    if (interleaved) backward(first);
+    backward(second);
+    return to_host<float>(x.grad());
+  };
+  CHECK(same_bits(gradients(true), gradients(false)));
+}
+
 }  // namespace shale::test

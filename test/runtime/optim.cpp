@@ -138,6 +138,25 @@ TEST_CASE("clipping measures the norm over all parameters and scales the step, n
   }
 }
 
+TEST_CASE("what clipping found survives a later change of the host's step values") {
+  Context context(small_context());
+  Net net;
+  materialize(net, context, DType::kF32, 3);
+  optim::Sgd optimizer(local_shards(net, context), {.momentum = 0});
+  optimizer.prepare(context, 0, 0.1f);
+  backward(sum(net.linear.forward(full(context, {4, 5}, DType::kF32, 0.5))));
+  optim::clip_grad_norm(context, optimizer.shards(), 1);
+  const StepState before = context.read_step();
+  context.update_step([](StepState& state) { state.sample = 17; });
+  const StepState after = context.read_step();
+  CHECK(before.clip_factor < 1);
+  CHECK(after.clip_factor == before.clip_factor);
+  CHECK(after.grad_norm == before.grad_norm);
+  CHECK(after.sample == 17);
+  optimizer.prepare(context, 1, 0.1f);  // a new step begins without clipping
+  CHECK(context.read_step().clip_factor == 1);
+}
+
 TEST_CASE("a gradient that is not finite stops the step and is named") {
   Context context(small_context());
   Net net;

@@ -1,6 +1,8 @@
 #include "runtime/autograd/tape.h"
 
 #include "runtime/ops/elementwise.h"
+#include "runtime/ops/loss.h"
+#include "runtime/ops/norm.h"
 #include "runtime/ops/linear.h"
 #include "runtime/ops/reduce.h"
 #include "runtime/ops/shape.h"
@@ -103,6 +105,23 @@ TEST_CASE("in-place ops refuse leaves and views while gradients are recorded") {
   const NoGrad no_grad(context);
   scale_(x, 2);
   CHECK(to_host<float>(x) == std::vector<float>{2, 4, 6, 8});
+}
+
+TEST_CASE("in-place ops refuse a tensor that has a view, however the view was made") {
+  Context context(small_context());
+  const Tensor x = leaf(context, {4}, {1, 2, 3, 4});
+  Tensor base = scale(x, 1);
+  const Tensor view = reshape(base, {2, 2});
+  CHECK(contains(message_of<AutogradError>([&] { add_(base, x); }), "view"));
+  const Tensor gain = leaf(context, {4}, {1, 1, 1, 1});
+  Tensor stream = stream_layer_norm(scale(x, 1), {}, gain, {}).stream;
+  CHECK(contains(message_of<AutogradError>([&] { scale_(stream, 2); }), "view"));
+  Tensor logits = leaf(context, {1, 4}, {1, 2, 3, 4});
+  const std::vector<int32_t> target = {1};
+  CHECK(contains(message_of<AutogradError>([&] {
+                   cross_entropy_(logits, from_host<int32_t>(context, target, {1}), 4);
+                 }),
+                 "leaf"));
 }
 
 TEST_CASE("nothing is recorded under NoGrad, and the state before it comes back") {
