@@ -6,4 +6,13 @@ namespace shale::kernels {
 // do nothing. Explicit, because a static library drops self-registering objects.
 void register_cpu_kernels();
 
+// The same for the kernels of kernels/cuda, which are built for two devices: the GPU (in builds with
+// CUDA) and the emulator.
+namespace cuda {
+void register_kernels();
+}
+namespace emu {
+void register_kernels();
+}
+
 }  // namespace shale::kernels

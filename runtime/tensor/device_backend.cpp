@@ -7,10 +7,11 @@ namespace shale {
 std::unique_ptr<DeviceBackend> make_backend(const Device& device) {
   switch (device.type) {
     case DeviceType::kCpu: return make_cpu_backend();
-    case DeviceType::kCuda:
-    case DeviceType::kEmu: break;
+    case DeviceType::kEmu: return make_emu_backend(device);
+    case DeviceType::kCuda: break;
   }
-  throw UnavailableError(cat("device: ", device, " is not part of this build, which has: cpu"));
+  throw UnavailableError(
+      cat("device: ", device, " is not part of this build, which has: cpu, emu"));
 }
 
 }  // namespace shale

@@ -5,6 +5,8 @@
 #include <thread>
 
 #include "kernels/registry.h"
+#include "test/support/catch.h"
+#include "test/support/emulator.h"
 
 namespace shale::test {
 namespace {
@@ -13,17 +15,28 @@ constexpr size_t kMargin = 256;  // a few cache lines, and keeps data 64-byte al
 constexpr int kMarginByte = 0xa5;
 constexpr int kPoisonByte = 0xff;
 
-// How to reach a device's memory. The CPU's and the emulator's is the host's.
+// How to reach a device's memory. The CPU's and the emulator's is the host's, once the work that is
+// queued there has run.
+void finish(const Exec& exec) {
+  if (exec.device.type == DeviceType::kEmu) {
+    static_cast<emulator::Stream*>(exec.stream)->synchronize();
+  }
+}
 std::byte* allocate(const Exec&, size_t bytes) {
   return static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64}));
 }
-void release(const Exec&, std::byte* block) {
+void release(const Exec& exec, std::byte* block) {
+  if (exec.device.type == DeviceType::kEmu) {
+    static_cast<emulator::Stream*>(exec.stream)->drain();
+  }
   ::operator delete (block, std::align_val_t{64});
 }
-void copy_in(const Exec&, void* to, const void* from, size_t bytes) {
+void copy_in(const Exec& exec, void* to, const void* from, size_t bytes) {
+  finish(exec);
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
-void copy_out(const Exec&, void* to, const void* from, size_t bytes) {
+void copy_out(const Exec& exec, void* to, const void* from, size_t bytes) {
+  finish(exec);
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
@@ -44,26 +57,53 @@ class TestWorkspace : public Workspace {
   std::unique_ptr<DeviceBytes> current_;
 };
 
+// The Execs of a process. Never destroyed: workspaces and emulated GPUs last as long as tests do.
 struct TestDevices {
   std::vector<std::unique_ptr<TestWorkspace>> workspaces;
-  std::vector<Exec> execs;
+  std::vector<std::unique_ptr<Emulator>> emulators;
+  std::vector<Exec> always;    // what devices() returns
+  std::vector<Exec> emulated;  // for slots that have a kernel for it
 
   TestDevices() {
     kernels::register_cpu_kernels();
-    add({.device = {.type = DeviceType::kCpu}, .threads = 2});
+    kernels::emu::register_kernels();
+    always.push_back(with_workspace({.device = {.type = DeviceType::kCpu}, .threads = 2}));
+    for (const emulator::Order order : {emulator::Order::kFifo, emulator::Order::kRandom}) {
+      emulators.push_back(std::make_unique<Emulator>(emulator::Options{.order = order}));
+      emulated.push_back(with_workspace(emulators.back()->exec()));
+    }
   }
-  void add(Exec exec) {
+  Exec with_workspace(Exec exec) {
     workspaces.push_back(std::make_unique<TestWorkspace>(exec));
     exec.workspace = workspaces.back().get();
-    execs.push_back(exec);
+    return exec;
   }
 };
+
+const TestDevices& all_devices() {
+  static const auto& all = *new TestDevices;
+  return all;
+}
 
 }  // namespace
 
 const std::vector<Exec>& devices() {
-  static const TestDevices all;
-  return all.execs;
+  return all_devices().always;
+}
+
+std::vector<Exec> devices_with(std::initializer_list<const kernels::SlotBase*> slots) {
+  std::vector<Exec> execs = devices();
+  for (const Exec& exec : all_devices().emulated) {
+    const auto missing = std::find_if(slots.begin(), slots.end(), [&](const auto* slot) {
+      return !slot->filled(exec.device.type);
+    });
+    if (missing == slots.end()) {
+      execs.push_back(exec);
+    } else {
+      WARN("skipped: " << (*missing)->name() << " has no kernel for " << to_string(exec.device));
+    }
+  }
+  return execs;
 }
 
 Exec with_threads(Exec exec, int threads) {

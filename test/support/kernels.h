@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
+#include "kernels/slot.h"
 #include "runtime/base/exec.h"
 #include "runtime/base/view.h"
 #include "test/support/numbers.h"
@@ -14,6 +16,10 @@ namespace shale::test {
 // An Exec for every device that this build and machine has, kernels registered; cpu comes first.
 // Each has a workspace that poisons what it hands out and finds writes past its end.
 const std::vector<Exec>& devices();
+
+// Those of devices() that have a kernel for all of `slots`, and with them the emulator, under two
+// orders of threads. Devices left out are named in the test's output.
+std::vector<Exec> devices_with(std::initializer_list<const kernels::SlotBase*> slots);
 
 // exec with another number of CPU threads, or other step values (device memory).
 Exec with_threads(Exec exec, int threads);

@@ -1,0 +1,45 @@
+# The CUDA kernels on the CPU. Each kernels/cuda/x.cu is compiled again by the host compiler, through
+# a generated source of one line, since a file has one language per folder.
+
+# shale_emulated_sources(<source>...)
+#
+# Compiles these sources as kernels of the emulator. -fsanitize=thread makes the compiler call a
+# function at every load and store; those functions are the race tracker's (see
+# kernels/simt/engine/tracker_hooks.cpp), so nothing is linked for it. Builds with a sanitizer of
+# their own go without the tracker: address excludes thread, and with the real ThreadSanitizer our
+# functions are not wanted. -g1: reports name instructions, addr2line then knows their lines.
+function(shale_emulated_sources)
+  if(SHALE_SANITIZE MATCHES "thread")
+    set(options -fno-sanitize=thread)
+  elseif(SHALE_SANITIZE)
+    set(options)
+  else()
+    set(options -fsanitize=thread -g1
+        -include ${PROJECT_SOURCE_DIR}/kernels/simt/engine/tracker_names.h)
+  endif()
+  # "#pragma unroll" is for nvcc.
+  list(APPEND options -Wno-unknown-pragmas)
+  set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS ${options})
+endfunction()
+
+file(GLOB kernel_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} kernels/cuda/*.cu)
+set(emulated)
+foreach(file IN LISTS kernel_files)
+  cmake_path(GET file STEM stem)
+  set(wrapper ${PROJECT_BINARY_DIR}/kernels_emu/${stem}.cpp)
+  file(CONFIGURE OUTPUT ${wrapper} CONTENT "#include \"${file}\"\n")
+  list(APPEND emulated ${wrapper})
+endforeach()
+
+shale_add_layer(kernels_emu
+  FOLDERS kernels/simt/engine
+  PUBLIC shale_kernels
+  PRIVATE ${CMAKE_DL_LIBS})
+target_sources(shale_kernels_emu PRIVATE ${emulated})
+shale_emulated_sources(${emulated})
+# A kernel that is run for hours in tests is worth optimising, checks included.
+target_compile_options(shale_kernels_emu PRIVATE $<$<CONFIG:Release>:-O3>)
+if(SHALE_SANITIZE MATCHES "thread")
+  # The engine switches stacks, which the real ThreadSanitizer is not told of.
+  target_compile_options(shale_kernels_emu PRIVATE -fno-sanitize=thread)
+endif()

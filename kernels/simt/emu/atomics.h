@@ -1,0 +1,27 @@
+#pragma once
+
+#include "kernels/simt/emu/builtins.h"
+#include "kernels/simt/engine/atomics.h"
+
+namespace shale::kernels::emu::simt {
+
+// T does not take part in deduction for `value`, so that a literal fits any of the types.
+template <typename T>
+T atomic_add(T* p, std::type_identity_t<T> value, Site site = Site::current()) {
+  return emulator::atomic_add(p, value, site);
+}
+template <typename T>
+T atomic_max(T* p, std::type_identity_t<T> value, Site site = Site::current()) {
+  return emulator::atomic_max(p, value, site);
+}
+template <typename T>
+T atomic_cas(T* p, std::type_identity_t<T> expected, std::type_identity_t<T> value,
+             Site site = Site::current()) {
+  return emulator::atomic_cas(p, expected, value, site);
+}
+template <typename T>
+T atomic_exchange(T* p, std::type_identity_t<T> value, Site site = Site::current()) {
+  return emulator::atomic_exchange(p, value, site);
+}
+
+}  // namespace shale::kernels::emu::simt

@@ -1,0 +1,41 @@
+#pragma once
+
+// CUDA's language on the host compiler: qualifiers mean nothing, the index variables are those of
+// the emulated thread. Macros, because that is the only way to spell them as CUDA does.
+
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/simt/engine/atomics.h"
+#include "kernels/simt/engine/block.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __grid_constant__
+
+#define threadIdx (::shale::emulator::t_fiber->index)
+#define blockIdx (::shale::emulator::t_fiber->block->index())
+#define blockDim (::shale::emulator::t_fiber->block->grid().threads)
+#define gridDim (::shale::emulator::t_fiber->block->grid().blocks)
+
+namespace shale::kernels::emu::simt {
+
+using emulator::Site;
+
+inline constexpr int kWarpSize = emulator::kWarp;
+inline constexpr uint32_t kAllLanes = 0xffffffffu;
+
+inline void __syncthreads(Site site = Site::current()) {
+  emulator::sync_threads(site);
+}
+inline void __syncwarp(uint32_t mask = kAllLanes, Site site = Site::current()) {
+  emulator::sync_warp(mask, site);
+}
+inline void __threadfence() {
+  emulator::thread_fence();
+}
+
+}  // namespace shale::kernels::emu::simt

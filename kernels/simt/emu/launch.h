@@ -1,0 +1,31 @@
+#pragma once
+
+#include <tuple>
+#include <utility>
+
+#include "kernels/simt/emu/builtins.h"
+#include "kernels/simt/engine/launch.h"
+
+namespace shale::kernels::emu::simt {
+
+struct LaunchConfig {
+  Dim3 grid{};
+  Dim3 block{};
+  size_t smem_bytes = 0;        // of dynamic shared memory
+  Site site = Site::current();  // names the kernel in reports
+};
+
+template <typename... Params, typename... Args>
+void launch(void (*kernel)(Params...), const LaunchConfig& config, const Exec& exec,
+            Args&&... args) {
+  emulator::Grid grid = {.blocks = {config.grid.x, config.grid.y, config.grid.z},
+                         .threads = {config.block.x, config.block.y, config.block.z},
+                         .dynamic_bytes = config.smem_bytes,
+                         .site = config.site};
+  // By value: the kernel runs later, when the caller's variables may be gone.
+  grid.body = [kernel, params = std::tuple<std::remove_cv_t<Params>...>(static_cast<Params>(
+                           std::forward<Args>(args))...)] { std::apply(kernel, params); };
+  emulator::launch(exec, std::move(grid));
+}
+
+}  // namespace shale::kernels::emu::simt

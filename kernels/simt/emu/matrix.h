@@ -1,0 +1,44 @@
+#pragma once
+
+#include <bit>
+#include <type_traits>
+
+#include "kernels/simt/emu/builtins.h"
+#include "kernels/simt/engine/matrix.h"
+#include "runtime/base/dtype.h"
+
+namespace shale::kernels::emu::simt {
+
+template <int kCount, bool kTransposed = false>
+void ldmatrix(uint32_t (&registers)[kCount], const void* row, Site site = Site::current()) {
+  static_assert(kCount == 1 || kCount == 2 || kCount == 4);
+  emulator::load_matrix(registers, row, kCount, kTransposed, site);
+}
+template <int kCount, bool kTransposed = false>
+void stmatrix(void* row, const uint32_t (&registers)[kCount], Site site = Site::current()) {
+  static_assert(kCount == 1 || kCount == 2 || kCount == 4);
+  emulator::store_matrix(row, registers, kCount, kTransposed, site);
+}
+
+template <typename T>
+void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                  Site site = Site::current()) {
+  static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>);
+  constexpr auto kType =
+      std::is_same_v<T, bf16> ? emulator::MmaType::kBF16 : emulator::MmaType::kF16;
+  emulator::mma(kType, d, a, b, site);
+}
+
+inline void mma_m16n8k8_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                             Site site = Site::current()) {
+  emulator::mma(emulator::MmaType::kTF32, d, a, b, site);
+}
+
+// To nearest, ties away from zero, as cvt.rna does. Infinities and NaN stay.
+inline uint32_t to_tf32(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
+  return finite ? (bits + 0x1000u) & 0xffffe000u : bits;
+}
+
+}  // namespace shale::kernels::emu::simt

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/simt/emu/builtins.h"
+
+namespace shale::kernels::emu::simt {
+
+// Its address stands for the type.
+template <typename T>
+inline constexpr char kSharedKey = 0;
+
+template <typename T>
+T& shared() {
+  static_assert(std::is_trivially_destructible_v<T>);
+  void* object =
+      emulator::t_fiber->block->shared().static_object(&kSharedKey<T>, sizeof(T), alignof(T));
+  return *static_cast<T*>(object);
+}
+
+template <typename T = unsigned char>
+T* dynamic_shared() {
+  return reinterpret_cast<T*>(emulator::t_fiber->block->shared().dynamic_data());
+}
+
+inline uint32_t shared_address(const void* p) {
+  return emulator::t_fiber->block->shared().offset_of(p);
+}
+
+inline void barrier_sync(int id, int threads, Site site = Site::current()) {
+  emulator::named_barrier(id, threads, false, site);
+}
+inline void barrier_arrive(int id, int threads, Site site = Site::current()) {
+  emulator::named_barrier(id, threads, true, site);
+}
+
+}  // namespace shale::kernels::emu::simt

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstring>
+
+#include "kernels/simt/emu/builtins.h"
+#include "kernels/simt/engine/warp.h"
+
+namespace shale::kernels::emu::simt {
+
+template <typename T>
+T shfl(T value, int lane, uint32_t mask = kAllLanes, Site site = Site::current()) {
+  static_assert(sizeof(T) <= sizeof(uint64_t));
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  bits = emulator::shuffle(mask, bits, lane, site);
+  std::memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+template <typename T>
+T shfl_xor(T value, int bits, uint32_t mask = kAllLanes, Site site = Site::current()) {
+  return shfl(value, emulator::t_fiber->lane ^ bits, mask, site);
+}
+// A source outside the warp is the lane itself.
+template <typename T>
+T shfl_down(T value, int n, uint32_t mask = kAllLanes, Site site = Site::current()) {
+  return shfl(value, emulator::t_fiber->lane + n, mask, site);
+}
+template <typename T>
+T shfl_up(T value, int n, uint32_t mask = kAllLanes, Site site = Site::current()) {
+  return shfl(value, emulator::t_fiber->lane - n, mask, site);
+}
+
+inline uint32_t ballot(bool predicate, uint32_t mask = kAllLanes, Site site = Site::current()) {
+  return emulator::ballot(mask, predicate, site);
+}
+inline bool any(bool predicate, uint32_t mask = kAllLanes, Site site = Site::current()) {
+  return emulator::ballot(mask, predicate, site) != 0;
+}
+inline bool all(bool predicate, uint32_t mask = kAllLanes, Site site = Site::current()) {
+  return emulator::ballot(mask, predicate, site) == mask;
+}
+
+}  // namespace shale::kernels::emu::simt

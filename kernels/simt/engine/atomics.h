@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/simt/engine/site.h"
+
+namespace shale::emulator {
+
+// Atomic operations on global or shared memory, relaxed like CUDA's: they order nothing else. Each
+// returns what was there before, and lets the block's other threads run, so that polling goes on.
+float atomic_add(float* p, float value, Site site);
+int32_t atomic_add(int32_t* p, int32_t value, Site site);
+uint32_t atomic_add(uint32_t* p, uint32_t value, Site site);
+uint64_t atomic_add(uint64_t* p, uint64_t value, Site site);
+int32_t atomic_max(int32_t* p, int32_t value, Site site);
+uint32_t atomic_max(uint32_t* p, uint32_t value, Site site);
+uint32_t atomic_cas(uint32_t* p, uint32_t expected, uint32_t value, Site site);
+uint64_t atomic_cas(uint64_t* p, uint64_t expected, uint64_t value, Site site);
+uint32_t atomic_exchange(uint32_t* p, uint32_t value, Site site);
+
+// Blocks run on different threads of the CPU, whose memory is the emulated GPU's.
+void thread_fence();
+
+}  // namespace shale::emulator

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "kernels/simt/engine/fiber.h"
+#include "kernels/simt/engine/tracker.h"
+
+namespace shale::emulator {
+
+inline constexpr int kBarriers = 16;  // of a block, as the hardware has
+
+// The barriers of a block: number 0 is __syncthreads, the others are the named ones.
+class Barriers {
+ public:
+  explicit Barriers(Block& block) : block_(block) {}
+  void reset();
+
+  // __syncthreads. All threads of the block have to come, and to the same one in the source.
+  void sync_all(Fiber& self);
+  // Barrier `id` of `threads` threads, whole warps. Returns when all have come; with `arrive_only`
+  // at once.
+  void sync(Fiber& self, int id, int threads, bool arrive_only);
+
+ private:
+  struct Barrier {
+    std::vector<Fiber*> arrived{};  // and waiting, unless arrive_only
+    std::vector<bool> waits{};      // like arrived
+    int threads = 0;                // of a named one
+    SyncClock clock{};
+  };
+  void check_named(const Fiber& self, const Barrier& barrier, int id, int threads) const;
+  void check_whole_warps(const Barrier& barrier, int id) const;
+  void release(Fiber& self, Barrier& barrier);
+
+  Block& block_;
+  std::array<Barrier, kBarriers> barriers_{};
+};
+
+void sync_threads(Site site);  // __syncthreads
+void named_barrier(int id, int threads, bool arrive_only, Site site);
+
+}  // namespace shale::emulator

@@ -1,0 +1,174 @@
+#include "kernels/simt/engine/block.h"
+
+#include <cstdlib>
+
+#include "kernels/simt/engine/address_sanitizer.h"
+#include "kernels/simt/engine/report.h"
+#include "runtime/base/text.h"
+
+namespace shale::emulator {
+
+constinit thread_local Fiber* t_fiber = nullptr;
+
+namespace {
+
+// Sanitizers need more for frames, and unoptimised code keeps every temporary.
+constexpr size_t kStackBytes = size_t{256} << 10;
+constexpr size_t kStackStride = kStackBytes + kPageBytes;  // a guard page below each stack
+// Threads that only poll for so long wait for something that never comes.
+constexpr int64_t kMaxIdleYields = 20'000'000;
+
+}  // namespace
+
+Block::Block() : shared_(*this), tracker_(*this), barriers_(*this), warps_(kMaxThreads / kWarp) {}
+
+void Block::run(const Grid& grid, Index3 index) {
+  grid_ = &grid;
+  index_ = index;
+  threads_ = static_cast<int>(grid.threads.x * grid.threads.y * grid.threads.z);
+  error_ = nullptr;
+  idle_yields_ = 0;
+  const uint64_t number =
+      index.x + uint64_t{grid.blocks.x} * (index.y + uint64_t{grid.blocks.y} * index.z);
+  queue_.reset(grid.options.order, grid.options.seed * 0x2545f4914f6cdd1du + number);
+  shared_.reset(grid.dynamic_bytes, grid.shared_limit);
+  tracker_.begin_block(threads_, grid.options.track);
+  barriers_.reset();
+  start_fibers();
+
+  t_fiber = queue_.pop();
+  switch_context(scheduler_, t_fiber->context);
+  t_fiber = nullptr;
+
+  tracker_.end_block();
+  address_sanitizer::unpoison(stacks_.data(), stacks_.size());
+  if (!error_ && live_ > 0) report_stuck();
+  if (std::string damage = shared_.damage(); !error_ && !damage.empty()) {
+    fill_error(Fault::kOutOfBounds, std::move(damage), nullptr);
+  }
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void Block::start_fibers() {
+  if (stack_count_ < threads_) {
+    stacks_ = Mapping(static_cast<size_t>(threads_) * kStackStride);
+    stack_count_ = threads_;
+    for (size_t i = 0; i < static_cast<size_t>(threads_); ++i) {
+      stacks_.forbid(i * kStackStride, kPageBytes);
+    }
+    fibers_ = std::vector<Fiber>(static_cast<size_t>(threads_));
+  }
+  const Index3& size = grid_->threads;
+  live_ = threads_;
+  for (int id = 0; id < threads_; ++id) {
+    Fiber& fiber = fibers_[static_cast<size_t>(id)];
+    const auto linear = static_cast<unsigned>(id);
+    fiber.index = {linear % size.x, linear / size.x % size.y, linear / (size.x * size.y)};
+    fiber.id = id;
+    fiber.warp = id / kWarp;
+    fiber.lane = id % kWarp;
+    fiber.block = this;
+    fiber.state = Fiber::State::kReady;
+    fiber.primitive = nullptr;
+    fiber.copies.reset();
+    std::byte* stack = stacks_.data() + static_cast<size_t>(id) * kStackStride + kPageBytes;
+    make_context(fiber.context, stack, kStackBytes, &Block::fiber_main);
+    queue_.push(&fiber);
+  }
+  for (int warp = 0; warp * kWarp < threads_; ++warp) {
+    const int lanes = std::min(threads_ - warp * kWarp, kWarp);
+    warps_[static_cast<size_t>(warp)].reset(lanes);
+  }
+}
+
+void Block::fiber_main() {
+  Fiber& self = *t_fiber;
+  Block& block = *self.block;
+  try {
+    block.grid_->body();
+    if (self.copies.outstanding()) {
+      block.fail(Fault::kAsyncCopy, "the thread ends with a cp.async that it has not waited for");
+    }
+    block.warp(self.warp).leave(self);
+  } catch (...) {  // of the emulator itself, such as out of memory
+    block.error_ = std::current_exception();
+  }
+  if (block.error_) block.abandon(&self);
+  self.state = Fiber::State::kExited;
+  --block.live_;
+  block.idle_yields_ = 0;
+  block.go_on(self);
+}
+
+// Leaves `self`, which waits or has ended, for the next thread that can run. When there is none,
+// the block has ended or is stuck; copies that land by themselves (TMA) would land here first.
+void Block::go_on(Fiber& self) {
+  const bool last = self.state == Fiber::State::kExited;
+  if (queue_.empty()) {
+    switch_context(self.context, scheduler_, last);
+  } else {
+    Fiber* next = queue_.pop();
+    if (next == &self) return;
+    t_fiber = next;
+    switch_context(self.context, next->context, last);
+  }
+}
+
+void Block::wait(Fiber& self) {
+  self.state = Fiber::State::kWaiting;
+  idle_yields_ = 0;
+  go_on(self);
+}
+
+void Block::wake(Fiber& fiber) {
+  fiber.state = Fiber::State::kReady;
+  queue_.push(&fiber);
+}
+
+void Block::yield(Fiber& self) {
+  if (++idle_yields_ > kMaxIdleYields) {
+    fail(Fault::kDeadlock, "deadlock: threads poll memory that nobody changes");
+  }
+  queue_.push_last(&self);
+  go_on(self);
+}
+
+void Block::fail(Fault fault, std::string&& what) {
+  fill_error(fault, std::move(what), t_fiber);
+  abandon(t_fiber);
+}
+
+void Block::fill_error(Fault fault, std::string&& what, const Fiber* self) {
+  std::string text = describe_failure(*this, std::exchange(what, {}), self);
+  error_ = std::make_exception_ptr(KernelError(fault, text));
+}
+
+void Block::abandon(Fiber* self) {
+  MachineContext nobody;
+  switch_context(self != nullptr ? self->context : nobody, scheduler_, true);
+  std::abort();
+}
+
+void check_pack(const char* name, const void* p, Site site) {
+  Fiber& self = enter(name, site);
+  if (reinterpret_cast<uintptr_t>(p) % 16 == 0) return;
+  self.block->fail(Fault::kMisaligned, cat(name, ": the address is no multiple of 16"));
+}
+
+void Block::report_stuck() {
+  bool only_syncthreads = true, some_ended = false;
+  for (int id = 0; id < threads_; ++id) {
+    const Fiber& fiber = fibers_[static_cast<size_t>(id)];
+    const bool ended = fiber.state == Fiber::State::kExited;
+    some_ended |= ended;
+    only_syncthreads &= ended || std::string_view(fiber.primitive) == "__syncthreads";
+  }
+  const std::string who = describe_threads({fibers_.data(), static_cast<size_t>(threads_)});
+  if (only_syncthreads && some_ended) {
+    fill_error(Fault::kDivergentBarrier, cat("divergent barrier: ", who), nullptr);
+  } else {
+    fill_error(Fault::kDeadlock, cat("deadlock: ", who), nullptr);
+  }
+}
+
+}  // namespace shale::emulator

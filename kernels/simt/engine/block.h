@@ -1,0 +1,101 @@
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/simt/engine/barriers.h"
+#include "kernels/simt/engine/fault.h"
+#include "kernels/simt/engine/fiber.h"
+#include "kernels/simt/engine/mapping.h"
+#include "kernels/simt/engine/options.h"
+#include "kernels/simt/engine/run_queue.h"
+#include "kernels/simt/engine/shared_memory.h"
+#include "kernels/simt/engine/tracker.h"
+#include "kernels/simt/engine/warp.h"
+
+namespace shale::emulator {
+
+inline constexpr int kMaxThreads = 1024;  // of a block
+
+// A launch: what all its blocks have in common.
+struct Grid {
+  Index3 blocks{}, threads{};
+  size_t dynamic_bytes = 0;
+  size_t shared_limit = 0;
+  Options options{};
+  Site site{};                   // of the launch; its function names the kernel in reports
+  std::function<void()> body{};  // the kernel with its arguments
+};
+
+// Runs blocks, one at a time, on the OS thread that owns it; stacks and shared memory are used
+// again for the next block. Its threads are fibers that run until they wait: a failure never
+// unwinds a fiber (frames may be compiled without unwinding in mind), it leaves the whole block for
+// good.
+class Block {
+ public:
+  Block();
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  // Runs block `index` to its end. Throws KernelError.
+  void run(const Grid& grid, Index3 index);
+
+  const Grid& grid() const { return *grid_; }
+  const Index3& index() const { return index_; }
+  int threads() const { return threads_; }
+  SharedMemory& shared() { return shared_; }
+  Tracker& tracker() { return tracker_; }
+  Barriers& barriers() { return barriers_; }
+  WarpCollectives& warp(int index) { return warps_[static_cast<size_t>(index)]; }
+
+  // ---- For primitives, called on the fiber `self` ----
+  void wait(Fiber& self);  // returns after somebody has woken it
+  void wake(Fiber& fiber);
+  void yield(Fiber& self);  // lets all others run first
+  // Ends the block with a KernelError. Takes the text away from the caller, whose frame is never
+  // left and whose destructors never run.
+  [[noreturn]] void fail(Fault fault, std::string&& what);
+
+ private:
+  static void fiber_main();
+  void start_fibers();
+  void go_on(Fiber& self);
+  [[noreturn]] void abandon(Fiber* self);
+  void fill_error(Fault fault, std::string&& what, const Fiber* self);
+  void report_stuck();
+
+  const Grid* grid_ = nullptr;
+  Index3 index_{};
+  int threads_ = 0;
+  int live_ = 0;
+  int64_t idle_yields_ = 0;  // since a thread last waited or ended
+  std::exception_ptr error_{};
+  Mapping stacks_{};
+  int stack_count_ = 0;
+  std::vector<Fiber> fibers_{};
+  RunQueue queue_{};
+  MachineContext scheduler_{};  // who called run()
+  SharedMemory shared_;
+  Tracker tracker_;
+  Barriers barriers_;
+  std::vector<WarpCollectives> warps_;
+};
+
+// The current thread, which from now on is in `primitive`.
+inline Fiber& enter(const char* primitive, Site site) {
+  Fiber& self = *t_fiber;
+  self.primitive = primitive;
+  self.site = site;
+  return self;
+}
+
+// Fails unless p is a multiple of 16.
+void check_pack(const char* name, const void* p, Site site);
+
+// All lanes of `mask` in the current thread's warp do `operation` together.
+void warp_collective(uint32_t mask, const WarpOperation& operation, void* payload, Site site);
+
+}  // namespace shale::emulator

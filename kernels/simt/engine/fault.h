@@ -1,0 +1,32 @@
+#pragma once
+
+#include "runtime/base/error.h"
+
+namespace shale::emulator {
+
+// What the emulator finds wrong with a kernel.
+enum class Fault : uint8_t {
+  kLaunch,               // sizes that the hardware would refuse
+  kDeadlock,             // no thread can run, not all have ended
+  kDivergentBarrier,     // threads at different __syncthreads, or gone while others wait at one
+  kBarrierMisuse,        // barrier number or thread count
+  kDivergentCollective,  // lanes of one mask at different operations, or lanes that are gone
+  kOutOfBounds,          // shared memory that the block does not have
+  kMisaligned,
+  kUninitialised,  // read of shared memory that nobody wrote
+  kRace,           // two accesses to shared memory that nothing orders
+  kAsyncCopy,      // cp.async: its memory used before the wait, or never waited for
+};
+
+// Thrown by a launch, or for a deferred one by the next synchronisation. The message names the
+// kernel, the block, the thread and, where known, the source line.
+class KernelError : public InternalError {
+ public:
+  KernelError(Fault fault, const std::string& message) : InternalError(message), fault_(fault) {}
+  Fault fault() const { return fault_; }
+
+ private:
+  Fault fault_;
+};
+
+}  // namespace shale::emulator

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/simt/engine/async_copies.h"
+#include "kernels/simt/engine/machine_context.h"
+#include "kernels/simt/engine/site.h"
+
+namespace shale::emulator {
+
+class Block;
+
+inline constexpr int kWarp = 32;
+
+struct Index3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+// One CUDA thread. It stays on the OS thread that runs its block.
+struct Fiber {
+  enum class State : uint8_t { kReady, kWaiting, kExited };
+
+  Index3 index{};  // threadIdx
+  int id = 0;      // its linear form
+  int warp = 0, lane = 0;
+  Block* block = nullptr;
+  State state = State::kReady;
+  // The primitive that the thread is in, or was in last: reports name it.
+  const char* primitive = nullptr;
+  Site site{};
+  int barrier = 0;  // the number of a named one
+  AsyncCopies copies{};
+  MachineContext context{};
+};
+
+// The CUDA thread that runs on this OS thread now; null outside kernels. constinit: reading it
+// costs one load, without a check whether it needs to be constructed.
+extern constinit thread_local Fiber* t_fiber;
+
+}  // namespace shale::emulator

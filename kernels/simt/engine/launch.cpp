@@ -1,0 +1,100 @@
+#include "kernels/simt/engine/launch.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+
+#include "kernels/cpu/parallel.h"
+#include "kernels/simt/engine/stream.h"
+#include "runtime/base/text.h"
+
+namespace shale::emulator {
+namespace {
+
+// Each worker maps two regions per thread of a block for its stacks; the system allows 65530.
+constexpr int kMaxWorkers = 16;
+
+int64_t count(const Index3& size) {
+  return int64_t{size.x} * size.y * size.z;
+}
+
+void check(const Grid& grid) {
+  const auto refuse = [&](const std::string& what) {
+    throw KernelError(Fault::kLaunch,
+                      cat(grid.site.function, " (", grid.site, "): launch: ", what));
+  };
+  const Index3 &blocks = grid.blocks, &threads = grid.threads;
+  if (count(blocks) == 0 || blocks.x > 0x7fffffffu || blocks.y > 65535 || blocks.z > 65535) {
+    refuse(cat("a grid of (", blocks.x, ",", blocks.y, ",", blocks.z,
+               ") blocks, want 1 to 2^31-1 in x, to 65535 in y and z"));
+  }
+  if (count(threads) == 0 || count(threads) > kMaxThreads || threads.z > 64) {
+    refuse(cat("blocks of (", threads.x, ",", threads.y, ",", threads.z,
+               ") threads, want 1 to 1024, at most 64 in z"));
+  }
+  if (grid.dynamic_bytes > grid.shared_limit) {
+    refuse(cat(grid.dynamic_bytes, " bytes of shared memory, a block has ", grid.shared_limit));
+  }
+}
+
+// Blocks start in any order on a GPU; so they do here.
+int64_t block_at(const Grid& grid, int64_t position, int64_t blocks) {
+  switch (grid.options.order) {
+    case Order::kFifo: return position;
+    case Order::kLifo: return blocks - 1 - position;
+    case Order::kRandom: break;
+  }
+  // A permutation that needs no table: add and reverse, by seed.
+  const auto shift = static_cast<int64_t>(grid.options.seed % static_cast<uint64_t>(blocks));
+  const int64_t shifted = (position + shift) % blocks;
+  return grid.options.seed % 2 == 0 ? shifted : blocks - 1 - shifted;
+}
+
+Block& this_workers_block() {
+  // Stacks and shared memory are some hundred kilobytes: made once for each OS thread.
+  thread_local Block block;
+  return block;
+}
+
+void run(const Exec& exec, const Grid& grid) {
+  const int64_t blocks = count(grid.blocks);
+  std::atomic<int64_t> failed = std::numeric_limits<int64_t>::max();
+  Exec workers = exec;
+  workers.threads = std::min(exec.threads, kMaxWorkers);
+  const auto run_block = [&](int64_t position, int64_t) {
+    // The first failing block is reported, whatever the number of workers: those before it run.
+    if (position > failed.load(std::memory_order_relaxed)) return;
+    const auto linear = static_cast<uint64_t>(block_at(grid, position, blocks));
+    const uint64_t x = grid.blocks.x, y = grid.blocks.y;
+    try {
+      this_workers_block().run(
+          grid, {static_cast<unsigned>(linear % x), static_cast<unsigned>(linear / x % y),
+                 static_cast<unsigned>(linear / (x * y))});
+    } catch (...) {
+      int64_t lowest = failed.load();
+      while (position < lowest && !failed.compare_exchange_weak(lowest, position)) {
+      }
+      throw;
+    }
+  };
+  kernels::parallel_for(workers, blocks, 1, run_block, kernels::Schedule::kDynamic);
+}
+
+}  // namespace
+
+size_t shared_limit(int arch) {
+  // CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
+  constexpr size_t kKilobyte = 1024;
+  return arch == 80 ? 163 * kKilobyte : 227 * kKilobyte;
+}
+
+void launch(const Exec& exec, Grid grid) {
+  auto* stream = static_cast<Stream*>(exec.stream);
+  grid.options = stream != nullptr ? stream->options() : default_options();
+  grid.shared_limit = shared_limit(exec.device.arch);
+  check(grid);
+  if (stream == nullptr) return run(exec, grid);
+  stream->enqueue([exec, grid = std::move(grid)] { run(exec, grid); });
+}
+
+}  // namespace shale::emulator

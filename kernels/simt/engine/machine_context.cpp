@@ -1,0 +1,124 @@
+#include "kernels/simt/engine/machine_context.h"
+
+#include <cstdint>
+#include <cstdlib>
+
+#include "kernels/simt/engine/address_sanitizer.h"
+
+#ifdef SHALE_HAVE_ASAN
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace shale::emulator {
+namespace {
+
+using Entry = void (*)();
+constinit thread_local Entry t_entry = nullptr;
+
+#ifdef SHALE_HAVE_ASAN
+
+// AddressSanitizer has to know which stack is in use. Whoever arrives reports the arrival, and
+// learns on that occasion where the stack lies that was left.
+constinit thread_local MachineContext* t_left = nullptr;
+constinit thread_local MachineContext* t_arriving = nullptr;
+
+void announce_switch(MachineContext& from, MachineContext& to, bool last) {
+  __sanitizer_start_switch_fiber(last ? nullptr : &from.fake_stack, to.stack_bottom,
+                                 to.stack_bytes);
+  t_left = &from;
+  t_arriving = &to;
+}
+void report_arrival() {
+  __sanitizer_finish_switch_fiber(t_arriving->fake_stack, &t_left->stack_bottom,
+                                  &t_left->stack_bytes);
+}
+
+#else
+
+void announce_switch(MachineContext&, MachineContext&, bool) {}
+void report_arrival() {}
+
+#endif
+
+void start() {
+  report_arrival();
+  t_entry();
+  std::abort();  // entry() must not return: there is nothing to return to
+}
+
+}  // namespace
+
+#if defined(__x86_64__)
+
+// Saves what a function must preserve (System V ABI) on the old stack and takes it from the new.
+// MXCSR and the x87 control word are left alone: no kernel changes them.
+asm(R"(
+.text
+.p2align 4
+.globl shale_switch_stack
+.hidden shale_switch_stack
+.type shale_switch_stack, @function
+shale_switch_stack:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size shale_switch_stack, . - shale_switch_stack
+)");
+extern "C" void shale_switch_stack(void** old_stack_pointer, void* new_stack_pointer);
+
+void make_context(MachineContext& context, std::byte* stack, size_t stack_bytes, void (*entry)()) {
+  t_entry = entry;  // the same for all contexts of a thread
+  context.stack_bottom = stack;
+  context.stack_bytes = stack_bytes;
+  context.fake_stack = nullptr;
+  // From the top: a null return address, which ends backtraces; the address that `ret` takes; six
+  // registers. After the `ret` rsp is 8 below a multiple of 16, as it is after a call.
+  auto* top = reinterpret_cast<uintptr_t*>(stack + stack_bytes);
+  top[-1] = 0;
+  top[-2] = reinterpret_cast<uintptr_t>(&start);
+  for (int i = 3; i <= 8; ++i) top[-i] = 0;
+  context.stack_pointer = top - 8;
+}
+
+// noinline: the compiler must see a call that may change everything.
+__attribute__((noinline)) void switch_context(MachineContext& from, MachineContext& to, bool last) {
+  announce_switch(from, to, last);
+  shale_switch_stack(&from.stack_pointer, to.stack_pointer);
+  report_arrival();
+}
+
+#else
+
+void make_context(MachineContext& context, std::byte* stack, size_t stack_bytes, void (*entry)()) {
+  t_entry = entry;
+  context.stack_bottom = stack;
+  context.stack_bytes = stack_bytes;
+  context.fake_stack = nullptr;
+  getcontext(&context.machine);
+  context.machine.uc_stack.ss_sp = stack;
+  context.machine.uc_stack.ss_size = stack_bytes;
+  context.machine.uc_link = nullptr;
+  makecontext(&context.machine, &start, 0);
+}
+
+__attribute__((noinline)) void switch_context(MachineContext& from, MachineContext& to, bool last) {
+  announce_switch(from, to, last);
+  swapcontext(&from.machine, &to.machine);
+  report_arrival();
+}
+
+#endif
+
+}  // namespace shale::emulator

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/simt/engine/site.h"
+
+namespace shale::emulator {
+
+// The tensor-core instructions, on the current thread; all 32 lanes of its warp take part. What
+// each lane holds is described in kernels/simt/matrix.h.
+
+// `count` (1, 2, 4) matrices of 8x8 16-bit elements between shared memory and registers. Lane
+// 8 m + r brings the address of row r of matrix m; lanes above bring any.
+void load_matrix(uint32_t* registers, const void* row, int count, bool transposed, Site site);
+void store_matrix(void* row, const uint32_t* registers, int count, bool transposed, Site site);
+
+enum class MmaType : uint8_t { kBF16, kF16, kTF32 };
+
+// d [16, 8] += a [16, k] b [k, 8]; k is 16, for kTF32 8.
+void mma(MmaType type, float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Site site);
+
+}  // namespace shale::emulator

@@ -1,0 +1,45 @@
+#include "kernels/simt/engine/options.h"
+
+#include <cstdlib>
+#include <string_view>
+
+#include "runtime/base/error.h"
+#include "runtime/base/parse.h"
+
+namespace shale::emulator {
+namespace {
+
+Order parse_order(std::string_view text) {
+  if (text == "fifo") return Order::kFifo;
+  if (text == "lifo") return Order::kLifo;
+  if (text == "random") return Order::kRandom;
+  throw ConfigError(cat("SHALE_EMU_ORDER: got '", excerpt(text), "', want fifo, lifo or random"));
+}
+
+uint64_t parse_seed(std::string_view text) {
+  const auto seed = parse_int(text);
+  if (seed && *seed >= 0) return static_cast<uint64_t>(*seed);
+  throw ConfigError(cat("SHALE_EMU_SEED: got '", excerpt(text), "', want an integer from 0"));
+}
+
+bool parse_switch(std::string_view text) {
+  if (text == "0" || text == "1") return text == "1";
+  throw ConfigError(cat("SHALE_EMU_TRACK: got '", excerpt(text), "', want 0 or 1"));
+}
+
+Options from_environment() {
+  Options options;
+  if (const char* text = std::getenv("SHALE_EMU_ORDER")) options.order = parse_order(text);
+  if (const char* text = std::getenv("SHALE_EMU_SEED")) options.seed = parse_seed(text);
+  if (const char* text = std::getenv("SHALE_EMU_TRACK")) options.track = parse_switch(text);
+  return options;
+}
+
+}  // namespace
+
+const Options& default_options() {
+  static const Options options = from_environment();
+  return options;
+}
+
+}  // namespace shale::emulator

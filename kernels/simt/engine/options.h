@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+
+namespace shale::emulator {
+
+// Which of several runnable threads (of a block) or queues (of a device) comes next.
+enum class Order : uint8_t {
+  kFifo,    // the one that has waited longest
+  kLifo,    // the newest: one thread runs as far as it can before another starts
+  kRandom,  // by seed
+};
+
+// How emulated kernels run. A correct kernel gives the same results under all of them.
+struct Options {
+  Order order = Order::kFifo;
+  uint64_t seed = 1;  // of Order::kRandom
+  bool track = true;  // look for races; about half the speed
+};
+
+// What streams without options of their own use: the above, changed by the environment variables
+// SHALE_EMU_ORDER (fifo, lifo or random), SHALE_EMU_SEED and SHALE_EMU_TRACK (0 or 1), which are
+// read once. Throws ConfigError if one of them has another value.
+const Options& default_options();
+
+}  // namespace shale::emulator

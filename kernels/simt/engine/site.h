@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace shale::emulator {
+
+// A place in a kernel's source: what std::source_location would be if clang 14 had it.
+struct Site {
+  const char* file = "";
+  const char* function = "";
+  int line = 0;
+
+  static constexpr Site current(const char* file = __builtin_FILE(),
+                                const char* function = __builtin_FUNCTION(),
+                                int line = __builtin_LINE()) {
+    return {file, function, line};
+  }
+  friend constexpr bool operator==(const Site& a, const Site& b) {
+    return a.line == b.line && std::string_view(a.file) == b.file;
+  }
+};
+
+std::string to_string(const Site& site);  // "cuda/elementwise.cu:31"
+
+}  // namespace shale::emulator

@@ -1,0 +1,137 @@
+#include "kernels/simt/engine/stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+
+namespace shale::emulator {
+
+void Stream::enqueue(std::function<void()> work) {
+  set_.push(*this, {.work = std::move(work)});
+}
+
+void Stream::synchronize() {
+  set_.synchronize(this);
+}
+void Stream::drain() noexcept {
+  set_.drain();
+}
+
+Stream* StreamSet::create() {
+  const std::lock_guard lock(mutex_);
+  streams_.push_back(std::unique_ptr<Stream>(new Stream(*this, options_)));
+  return streams_.back().get();
+}
+
+void StreamSet::destroy(Stream* stream) noexcept {
+  try {
+    synchronize(stream);
+  } catch (const std::exception& error) {
+    log_warning(cat("emulator: a stream was destroyed whose work failed: ", error.what()));
+  }
+  const std::lock_guard lock(mutex_);
+  std::erase_if(streams_, [&](const auto& owned) { return owned.get() == stream; });
+}
+
+void StreamSet::push(Stream& stream, Stream::Item item) {
+  const std::lock_guard lock(mutex_);
+  item.number = next_number_++;
+  stream.items_.push_back(std::move(item));
+}
+
+std::shared_ptr<Event> StreamSet::record(Stream* stream) {
+  auto event = std::make_shared<Event>();
+  push(*stream, {.event = event});
+  return event;
+}
+
+void StreamSet::wait(Stream* stream, const std::shared_ptr<Event>& event) {
+  push(*stream, {.event = event, .waits = true});
+}
+
+void StreamSet::synchronize(Stream* stream) {
+  run_until(stream, [&] {
+    if (stream != nullptr) return stream->items_.empty();
+    return std::all_of(streams_.begin(), streams_.end(),
+                       [](const auto& one) { return one->items_.empty(); });
+  });
+}
+
+void StreamSet::drain() noexcept {
+  const std::lock_guard lock(mutex_);
+  while (Stream* next = pick(nullptr)) run_front(*next);
+}
+
+void StreamSet::synchronize(const Event& event) {
+  run_until(nullptr, [&] { return event.done; });
+}
+
+bool StreamSet::done(const Event& event) {
+  const std::lock_guard lock(mutex_);
+  if (!event.done) {
+    if (Stream* stream = pick(nullptr)) run_front(*stream);
+  }
+  return event.done;
+}
+
+template <typename Finished>
+void StreamSet::run_until(Stream* wanted, Finished&& finished) {
+  const std::lock_guard lock(mutex_);
+  while (!finished()) {
+    Stream* next = pick(wanted);
+    // A wait comes after its record in the order of calls, so the oldest item can always run.
+    if (next == nullptr) throw InternalError("emulator: no queued work can run");
+    run_front(*next);
+  }
+  throw_error();
+}
+
+Stream* StreamSet::pick(Stream* wanted) {
+  std::vector<Stream*> able;
+  for (const auto& stream : streams_) {
+    if (stream->runnable()) able.push_back(stream.get());
+  }
+  if (able.empty()) return nullptr;
+  switch (options_.order) {
+    case Order::kRandom: return able[random_.below(able.size())];
+    case Order::kLifo:
+      if (wanted != nullptr && wanted->runnable()) return wanted;
+      return able.back();
+    case Order::kFifo: break;
+  }
+  return *std::min_element(able.begin(), able.end(), [](const Stream* a, const Stream* b) {
+    return a->items_.front().number < b->items_.front().number;
+  });
+}
+
+void StreamSet::run_front(Stream& stream) {
+  const Stream::Item item = std::move(stream.items_.front());
+  stream.items_.pop_front();
+  if (item.event != nullptr) {
+    if (!item.waits) item.event->done = true;
+    return;
+  }
+  try {
+    item.work();
+  } catch (...) {
+    if (!error_) error_ = std::current_exception();
+    drop_all();
+  }
+}
+
+void StreamSet::drop_all() {
+  for (const auto& stream : streams_) {
+    for (const Stream::Item& item : stream->items_) {
+      if (item.event != nullptr) item.event->done = true;  // nobody may wait for it in vain
+    }
+    stream->items_.clear();
+  }
+}
+
+void StreamSet::throw_error() {
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+}  // namespace shale::emulator

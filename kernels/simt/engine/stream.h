@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "kernels/simt/engine/options.h"
+#include "kernels/simt/engine/run_queue.h"
+
+namespace shale::emulator {
+
+class StreamSet;
+
+// Something in a stream that others can wait for. Recorded once.
+struct Event {
+  bool done = false;
+};
+
+// A queue of work that runs later. Made and owned by a StreamSet.
+class Stream {
+ public:
+  const Options& options() const { return options_; }
+  void enqueue(std::function<void()> work);
+  // As those of StreamSet, which has the other operations too.
+  void synchronize();
+  void drain() noexcept;
+
+ private:
+  friend class StreamSet;
+  struct Item {
+    uint64_t number = 0;           // in the order of calls, over all streams
+    std::function<void()> work{};  // null: an event
+    std::shared_ptr<Event> event{};
+    bool waits = false;  // for the event, which it records otherwise
+  };
+  Stream(StreamSet& set, const Options& options) : set_(set), options_(options) {}
+  bool runnable() const {
+    return !items_.empty() && (!items_.front().waits || items_.front().event->done);
+  }
+
+  StreamSet& set_;
+  Options options_;
+  std::deque<Item> items_{};
+};
+
+// The streams of a device. Work runs when somebody waits for some of it, on the waiting thread, and
+// then as far as that takes. What else runs before, options.order decides: kFifo runs in the order
+// of the calls, kLifo nothing that is not needed, kRandom whatever a seed says. A missing wait
+// between streams, or memory used again too early, thus shows as wrong results. Safe for several
+// threads.
+//
+// An error stops the device as it stops a GPU: what is queued is dropped, and the next wait throws
+// it.
+class StreamSet {
+ public:
+  explicit StreamSet(const Options& options) : options_(options), random_(options.seed) {}
+
+  Stream* create();
+  void destroy(Stream* stream) noexcept;  // after its work has run
+  void synchronize(Stream* stream);       // null: all streams
+  void drain() noexcept;                  // all streams; an error waits for the next synchronize()
+  std::shared_ptr<Event> record(Stream* stream);
+  void wait(Stream* stream, const std::shared_ptr<Event>& event);
+  // Asking makes progress too, or a loop that asks would never end.
+  bool done(const Event& event);
+  void synchronize(const Event& event);
+
+ private:
+  friend class Stream;
+  void push(Stream& stream, Stream::Item item);
+  template <typename Finished>
+  void run_until(Stream* wanted, Finished&& finished);
+  Stream* pick(Stream* wanted);
+  void run_front(Stream& stream);
+  void drop_all();
+  void throw_error();
+
+  const Options options_;
+  std::mutex mutex_;
+  SeededRandom random_;
+  uint64_t next_number_ = 0;
+  std::vector<std::unique_ptr<Stream>> streams_{};
+  std::exception_ptr error_{};
+};
+
+}  // namespace shale::emulator

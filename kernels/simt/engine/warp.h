@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/simt/engine/fiber.h"
+
+namespace shale::emulator {
+
+// What a warp does together. Each lane brings a payload on its own stack; when the last lane of the
+// mask has come, combine() reads and writes all of them.
+struct WarpOperation {
+  const char* name;
+  void (*combine)(Block& block, uint32_t mask, void* const* payloads);  // indexed by lane; or null
+  bool orders_memory = false;
+};
+
+// The collectives of one warp that wait for lanes, at most one per mask.
+class WarpCollectives {
+ public:
+  // A warp that has `lanes` threads: the last one of a block may be short.
+  void reset(int lanes) {
+    pending_.clear();
+    gone_ = lanes == kWarp ? 0 : ~0u << lanes;
+  }
+  void join(Fiber& self, uint32_t mask, const WarpOperation& operation, void* payload);
+  // `self` has ended: whoever waits for it would do so for ever.
+  void leave(Fiber& self);
+
+ private:
+  struct Pending {
+    uint32_t mask = 0, arrived = 0;
+    const WarpOperation* operation = nullptr;
+    Fiber* lanes[kWarp] = {};
+    void* payloads[kWarp] = {};
+  };
+  Pending& find(Fiber& self, uint32_t mask, const WarpOperation& operation);
+  void complete(Fiber& self, size_t index);
+
+  std::vector<Pending> pending_{};
+  uint32_t gone_ = 0;  // lanes that have ended or never were
+};
+
+// ---- What kernels call, on the current thread. A mask names the lanes that take part. ----
+
+void sync_warp(uint32_t mask, Site site);  // __syncwarp: also orders memory
+
+// The bits that lane `source` brought; a lane's own if source is not in 0..31.
+uint64_t shuffle(uint32_t mask, uint64_t bits, int source, Site site);
+uint32_t ballot(uint32_t mask, bool predicate, Site site);
+
+}  // namespace shale::emulator

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/simt/backend.h"
+
+namespace shale::kernels::SHALE_BACKEND::simt {
+
+// Blocks of a grid, or threads of a block. A count that does not fit becomes 0, which launch()
+// refuses.
+struct Dim3 {
+  unsigned x = 1, y = 1, z = 1;
+
+  constexpr Dim3() = default;
+  constexpr Dim3(int64_t nx, int64_t ny = 1, int64_t nz = 1)
+      : x(narrow(nx)), y(narrow(ny)), z(narrow(nz)) {}
+
+ private:
+  static constexpr unsigned narrow(int64_t n) {
+    return n < 0 || n > int64_t{UINT32_MAX} ? 0 : static_cast<unsigned>(n);
+  }
+};
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND::simt
+
+// launch(kernel, {.grid = blocks, .block = threads, .smem_bytes = n}, exec, arguments...) queues
+// kernel<<<...>>>(arguments...) on exec.stream. It copies the arguments and does not wait.
+#ifdef __CUDACC__
+#include "kernels/simt/cuda/launch.h"
+#else
+#include "kernels/simt/emu/launch.h"
+#endif

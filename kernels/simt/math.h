@@ -1,0 +1,18 @@
+#pragma once
+
+// Conversions and fast functions; the exact ones are <cmath>'s (expf, fmaxf, fmaf, ...).
+//
+//   to_float(x)         f32, bf16 or f16 to f32, exact
+//   from_float<T>(x)    rounds to nearest, ties to even
+//   pack_pair<T>(a, b)  two bf16 or f16 in a register, a in the lower half
+//   fast_exp2(x)        2^x within 2 ulp; subnormals count as zero
+//   fast_rcp(x)         1/x within 1 ulp
+//   fast_rsqrt(x)       1/sqrt(x) within 2 ulp
+
+#include "kernels/simt/backend.h"
+
+#ifdef __CUDACC__
+#include "kernels/simt/cuda/math.h"
+#else
+#include "kernels/simt/emu/math.h"
+#endif

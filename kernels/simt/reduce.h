@@ -1,0 +1,71 @@
+#pragma once
+
+#include "kernels/simt/shared.h"
+#include "kernels/simt/warp.h"
+
+namespace shale::kernels::SHALE_BACKEND::simt {
+
+// Reductions in a fixed order: a butterfly over the lanes, then warp by warp. Every thread gets
+// the result, the same bits each. T is float, double or an integer; the maximum of floats skips
+// NaN.
+struct Add {
+  template <typename T>
+  __device__ __forceinline__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct Max {
+  __device__ __forceinline__ float operator()(float a, float b) const { return fmaxf(a, b); }
+  template <typename T>
+  __device__ __forceinline__ T operator()(T a, T b) const {
+    return a > b ? a : b;
+  }
+};
+
+// Over groups of kLanes neighbouring lanes, a power of two.
+template <int kLanes = kWarpSize, typename T, class Op>
+__device__ __forceinline__ T warp_reduce(T value, const Op& op) {
+#pragma unroll
+  for (int bits = kLanes / 2; bits > 0; bits /= 2) value = op(value, shfl_xor(value, bits));
+  return value;
+}
+template <int kLanes = kWarpSize, typename T>
+__device__ __forceinline__ T warp_sum(T value) {
+  return warp_reduce<kLanes>(value, Add());
+}
+template <int kLanes = kWarpSize, typename T>
+__device__ __forceinline__ T warp_max(T value) {
+  return warp_reduce<kLanes>(value, Max());
+}
+
+template <typename T>
+struct BlockReduceSlots {
+  T of_warp[kWarpSize];
+};
+
+// Over a block of whole warps, one-dimensional. All threads call it; it synchronises twice.
+template <typename T, class Op>
+__device__ __forceinline__ T block_reduce(T value, const Op& op) {
+  BlockReduceSlots<T>& slots = shared<BlockReduceSlots<T>>();
+  const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
+  const int warps = blockDim.x / kWarpSize;
+  value = warp_reduce(value, op);
+  __syncthreads();  // nobody reads the slots of an earlier call any more
+  if (lane == 0) slots.of_warp[warp] = value;
+  __syncthreads();
+  // In order of the warps, the number of which need not be a power of two.
+  value = slots.of_warp[lane < warps ? lane : 0];
+  T total = shfl(value, 0);
+  for (int i = 1; i < warps; ++i) total = op(total, shfl(value, i));
+  return total;
+}
+template <typename T>
+__device__ __forceinline__ T block_sum(T value) {
+  return block_reduce(value, Add());
+}
+template <typename T>
+__device__ __forceinline__ T block_max(T value) {
+  return block_reduce(value, Max());
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND::simt

@@ -1,0 +1,48 @@
+#pragma once
+
+// What a kernel includes, and all that it includes of a device. A kernel file is compiled twice: by
+// nvcc, and by the host compiler for the emulator, which runs the same source on the CPU and checks
+// it for races, bounds and divergence. So a kernel holds no PTX and no <<<>>>; it spells as CUDA
+// does
+//
+//   __global__ __device__ __forceinline__ __launch_bounds__(n)
+//   threadIdx blockIdx blockDim gridDim
+//   __syncthreads() __syncwarp(mask) __threadfence()
+//
+// and finds everything else in these headers:
+//
+//   launch.h         launch(kernel, {.grid, .block, .smem_bytes}, exec, arguments...)
+//   shared.h         shared<T>(), dynamic_shared(), shared_address(p), named barriers
+//   warp.h           shuffles, votes
+//   reduce.h         warp_sum, warp_max, block_sum, block_max
+//   pack.h           16-byte loads and stores, converted to f32 and back
+//   cp_async.h       copies from global to shared memory that run on their own
+//   matrix.h         ldmatrix, stmatrix, mma
+//   atomics.h        atomic_add, atomic_max, atomic_cas, atomic_exchange
+//   math.h           conversions, fast_exp2, fast_rcp, rsqrt
+//
+// Stricter than CUDA, because what the hardware lets pass is mostly a mistake: all threads of a
+// block reach the same __syncthreads() in the source, none has ended before; a warp collective
+// names no lane that has ended.
+
+#include "kernels/simt/backend.h"
+
+#ifdef __CUDACC__
+#include "kernels/simt/cuda/builtins.h"
+#else
+#include "kernels/simt/emu/builtins.h"
+#endif
+
+#include "kernels/simt/atomics.h"
+#include "kernels/simt/cp_async.h"
+#include "kernels/simt/launch.h"
+#include "kernels/simt/math.h"
+#include "kernels/simt/matrix.h"
+#include "kernels/simt/pack.h"
+#include "kernels/simt/reduce.h"
+#include "kernels/simt/shared.h"
+#include "kernels/simt/warp.h"
+
+namespace shale::kernels::SHALE_BACKEND {
+using namespace simt;
+}

@@ -1,0 +1,21 @@
+#pragma once
+
+// Shuffles and votes of a warp. `mask` names the lanes that take part: every one of them makes the
+// same call with the same mask. Values of up to 8 bytes; T is float, double or an integer.
+//
+//   shfl(value, lane)          the value of `lane`
+//   shfl_xor(value, bits)      of lane ^ bits
+//   shfl_down(value, n)        of lane + n; the lane's own where that is above 31
+//   shfl_up(value, n)          of lane - n; the lane's own where that is below 0
+//   ballot(predicate)          a bit for each lane that said true
+//   any(predicate), all(predicate)
+//
+// Shuffles and votes do not order memory: __syncwarp does.
+
+#include "kernels/simt/backend.h"
+
+#ifdef __CUDACC__
+#include "kernels/simt/cuda/warp.h"
+#else
+#include "kernels/simt/emu/warp.h"
+#endif

@@ -1,0 +1,134 @@
+// The emulated GPU as a device: its memory is the host's, its streams are queues whose work runs
+// late and interleaved (kernels/simt/engine/stream.h). What CUDA leaves undefined is made to show:
+// new memory is NaN, a pinned buffer is read when the copy runs, not when it is queued.
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "kernels/registry.h"
+#include "kernels/simt/engine/mapping.h"
+#include "kernels/simt/engine/stream.h"
+#include "runtime/base/error.h"
+#include "runtime/tensor/device_backend.h"
+
+namespace shale {
+namespace {
+
+using emulator::Event;
+using emulator::Stream;
+using emulator::StreamSet;
+
+// Memory that can be told from other memory.
+class KnownMemory final : public MemoryProvider {
+ public:
+  explicit KnownMemory(StreamSet& streams) : streams_(streams) {}
+
+  void* allocate(size_t bytes) override {
+    emulator::Mapping mapping(bytes);
+    std::memset(mapping.data(), 0xff, bytes);
+    const std::lock_guard lock(mutex_);
+    void* memory = mapping.data();
+    ranges_.emplace(mapping.data(), std::move(mapping));
+    return memory;
+  }
+
+  // Like cudaFree: queued work that uses the memory runs first.
+  void free(void* memory, size_t) noexcept override {
+    streams_.drain();
+    const std::lock_guard lock(mutex_);
+    ranges_.erase(static_cast<const std::byte*>(memory));
+  }
+
+  bool contains(const void* p) const {
+    const auto* byte = static_cast<const std::byte*>(p);
+    const std::lock_guard lock(mutex_);
+    const auto next = ranges_.upper_bound(byte);
+    if (next == ranges_.begin()) return false;
+    const emulator::Mapping& range = std::prev(next)->second;
+    return byte < range.data() + range.size();
+  }
+
+ private:
+  StreamSet& streams_;
+  mutable std::mutex mutex_;
+  std::map<const std::byte*, emulator::Mapping> ranges_;
+};
+
+class EmuBackend final : public DeviceBackend {
+ public:
+  EmuBackend(const Device& device, const emulator::Options& options)
+      : device_(device), streams_(options) {}
+
+  Device device() const override { return device_; }
+  MemoryProvider& memory() override { return memory_; }
+  MemoryProvider& host_memory() override { return pinned_; }
+
+  void* create_stream() override { return streams_.create(); }
+  void destroy_stream(void* stream) noexcept override {
+    if (stream != nullptr) streams_.destroy(as_stream(stream));
+  }
+  void synchronize(void* stream) override { streams_.synchronize(as_stream(stream)); }
+
+  // An event is a handle of shared ownership: queues hold it too.
+  void* record_event(void* stream) override {
+    return new std::shared_ptr<Event>(stream != nullptr ? streams_.record(as_stream(stream))
+                                                        : std::make_shared<Event>(Event{true}));
+  }
+  void wait_event(void* stream, void* event) override {
+    if (stream == nullptr) return streams_.synchronize(*as_event(event));
+    streams_.wait(as_stream(stream), as_event(event));
+  }
+  bool event_done(void* event) override { return streams_.done(*as_event(event)); }
+  void synchronize_event(void* event) override { streams_.synchronize(*as_event(event)); }
+  void destroy_event(void* event) noexcept override {
+    delete static_cast<std::shared_ptr<Event>*>(event);
+  }
+
+  // As CUDA does it: ordinary host memory is read before the call returns and is written before it
+  // returns; device and pinned memory when the stream gets there.
+  void copy(void* to, const void* from, size_t bytes, void* stream) override {
+    if (bytes == 0) return;
+    if (stream == nullptr) {
+      std::memmove(to, from, bytes);
+    } else if (!is_ours(from)) {
+      const auto* begin = static_cast<const std::byte*>(from);
+      as_stream(stream)->enqueue([to, kept = std::vector<std::byte>(begin, begin + bytes)] {
+        std::memcpy(to, kept.data(), kept.size());
+      });
+    } else {
+      as_stream(stream)->enqueue([to, from, bytes] { std::memmove(to, from, bytes); });
+      if (!is_ours(to)) synchronize(stream);
+    }
+  }
+
+ private:
+  static Stream* as_stream(void* stream) { return static_cast<Stream*>(stream); }
+  static const std::shared_ptr<Event>& as_event(void* event) {
+    return *static_cast<std::shared_ptr<Event>*>(event);
+  }
+  bool is_ours(const void* p) const { return memory_.contains(p) || pinned_.contains(p); }
+
+  Device device_;
+  StreamSet streams_;
+  KnownMemory memory_{streams_};
+  KnownMemory pinned_{streams_};
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceBackend> make_emu_backend(const Device& device) {
+  return make_emu_backend(device, emulator::default_options());
+}
+
+std::unique_ptr<DeviceBackend> make_emu_backend(const Device& device,
+                                                const emulator::Options& options) {
+  Device emulated = device;
+  if (emulated.arch == 0) emulated.arch = 90;
+  if (emulated.arch != 80 && emulated.arch != 90) {
+    throw UnavailableError(cat("device: ", device, ": the emulator has 80 and 90"));
+  }
+  kernels::emu::register_kernels();
+  return std::make_unique<EmuBackend>(emulated, options);
+}
+
+}  // namespace shale
