@@ -23,8 +23,8 @@ DataParallel::DataParallel(Module& model, const std::vector<Module*>& units, Con
   // Peers reach gradients directly; the provider is set before the first gradient is allocated.
   if (group.size() > 1) context.allocator().set_provider(MemoryTag::kGradient, &group.memory());
   for (const UnitPlan& plan : plan_units(model, units)) {
-    auto unit = std::make_unique<FlatUnit>(plan, context, group.size(), options.compute,
-                                           options.seed);
+    auto unit =
+        std::make_unique<FlatUnit>(plan, context, group.size(), options.compute, options.seed);
     unit->set_ready_hook([this] {
       if (reducing_ && options_.overlap) issue_ready();
     });
@@ -76,8 +76,9 @@ void DataParallel::issue_ready() {
 
 void DataParallel::finish_gradients() {
   if (!reducing_ && group_.size() > 1) {
-    throw InternalError("finish_gradients: the last begin_backward() was called with reduce = false, "
-                        "so the ranks' gradients would stay different; want true");
+    throw InternalError(
+        "finish_gradients: the last begin_backward() was called with reduce = false, "
+        "so the ranks' gradients would stay different; want true");
   }
   for (const auto& unit : units_) unit->complete();
   const Clock::time_point start = Clock::now();

@@ -19,12 +19,12 @@ struct DataParallelOptions {
 
 // Data parallelism over the ranks of a group (stage 0: every rank has all parameters, gradients and
 // optimizer states). The parameters of each unit lie in one flat buffer and so do their gradients,
-// in memory that peers reach; backward accumulates into it and, as soon as a unit's gradient is complete,
-// it is summed over the ranks in place while backward goes on.
+// in memory that peers reach; backward accumulates into it and, as soon as a unit's gradient is
+// complete, it is summed over the ranks in place while backward goes on.
 //
-// Reductions are issued in one fixed order on all ranks, the order in which backward usually gets to
-// the units: from the last to the first, then the root, which holds what comes before and after them.
-// A unit that is ready early waits. What is left (parameters that a step did not use) is
+// Reductions are issued in one fixed order on all ranks, the order in which backward usually gets
+// to the units: from the last to the first, then the root, which holds what comes before and after
+// them. A unit that is ready early waits. What is left (parameters that a step did not use) is
 // reduced as zeros by finish_gradients(), so ranks never disagree about what is reduced.
 //
 //   DataParallel parallel(model, model.blocks(), context, group, {...});
@@ -58,7 +58,9 @@ class DataParallel {
   // Copies the f32 value of a parameter, whole, to dense host memory. Every rank calls it.
   void read(const Parameter& parameter, const View& to);
 
-  double exposed_seconds() const { return exposed_seconds_; }  // spent waiting for reductions, in all
+  double exposed_seconds() const {
+    return exposed_seconds_;
+  }  // spent waiting for reductions, in all
 
  private:
   void issue_ready();

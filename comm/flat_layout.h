@@ -8,8 +8,8 @@
 namespace shale::comm {
 
 // Where the parameters of a unit lie in its flat buffer. Every parameter starts at a multiple of
-// kFlatAlignment elements and every rank's shard is one contiguous range of whole multiples, so that
-// gradient norms (sums over aligned blocks) have the same bits however the buffer is divided.
+// kFlatAlignment elements and every rank's shard is one contiguous range of whole multiples, so
+// that gradient norms (sums over aligned blocks) have the same bits however the buffer is divided.
 inline constexpr int64_t kFlatAlignment = 1024;
 
 struct FlatEntry {
@@ -25,9 +25,10 @@ struct FlatLayout {
 
 FlatLayout flat_layout(const std::vector<Parameter*>& parameters, int ranks);
 
-// The parameters of each unit. A unit is a module's subtree without the subtrees of units inside it; the
-// root of the tree is always a unit and comes last. A parameter used by several units (tied weights) belongs to
-// the lowest unit that encloses its owner and all its users. The units' order is that of `modules`.
+// The parameters of each unit. A unit is a module's subtree without the subtrees of units inside
+// it; the root of the tree is always a unit and comes last. A parameter used by several units (tied
+// weights) belongs to the lowest unit that encloses its owner and all its users. The units' order
+// is that of `modules`.
 struct UnitPlan {
   Module* module = nullptr;
   std::vector<Parameter*> parameters;  // trainable ones

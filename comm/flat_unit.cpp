@@ -46,7 +46,8 @@ FlatUnit::FlatUnit(const UnitPlan& plan, Context& context, int ranks, DType comp
 }
 
 FlatUnit::~FlatUnit() {
-  for (const FlatEntry& entry : layout_.entries) leaf_state(entry.parameter->value).ready_hooks.clear();
+  for (const FlatEntry& entry : layout_.entries)
+    leaf_state(entry.parameter->value).ready_hooks.clear();
 }
 
 void FlatUnit::bind_frozen(Parameter& parameter, Context& context, DType compute, uint64_t seed) {
@@ -71,7 +72,8 @@ void FlatUnit::publish(const Parameter& parameter, const Tensor& master) const {
 }
 
 OptimShard FlatUnit::shard() const {
-  OptimShard shard{.name = name_, .master = master_, .grad = grad_, .compute = compute_, .spans = {}};
+  OptimShard shard{
+      .name = name_, .master = master_, .grad = grad_, .compute = compute_, .spans = {}};
   for (const FlatEntry& entry : layout_.entries) {
     shard.spans.push_back({.parameter = entry.parameter,
                            .first = 0,

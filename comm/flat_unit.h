@@ -13,8 +13,8 @@ namespace shale::comm {
 // same buffer when the compute dtype is f32) and the gradients.
 class FlatUnit {
  public:
-  // Allocates, binds the parameters and writes their initial values. Throws InternalError for a parameter
-  // that another unit has already.
+  // Allocates, binds the parameters and writes their initial values. Throws InternalError for a
+  // parameter that another unit has already.
   FlatUnit(const UnitPlan& plan, Context& context, int ranks, DType compute, uint64_t seed);
   ~FlatUnit();  // the parameters lose their hooks; they keep their values
   FlatUnit(const FlatUnit&) = delete;

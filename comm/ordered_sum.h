@@ -6,9 +6,9 @@
 
 namespace shale::comm {
 
-// The sum over all ranks' values, the same bits on every rank: value j of rank r is leaf j * ranks + r of one
-// binary tree over the leaves, the order in which micro-batches follow each other whatever the number
-// of ranks. All ranks give equally many values. Blocking.
+// The sum over all ranks' values, the same bits on every rank: value j of rank r is leaf j * ranks
+// + r of one binary tree over the leaves, the order in which micro-batches follow each other
+// whatever the number of ranks. All ranks give equally many values. Blocking.
 double ordered_sum(ProcessGroup& group, std::span<const double> values);
 
 }  // namespace shale::comm

@@ -5,8 +5,8 @@
 
 namespace shale::kernels {
 
-// y = alpha * a + beta * b, elementwise; y may be a or b. Contiguous views of one size; each of a, b
-// and y may be f32, bf16 or f16. Computed in f32, rounded once.
+// y = alpha * a + beta * b, elementwise; y may be a or b. Contiguous views of one size; each of a,
+// b and y may be f32, bf16 or f16. Computed in f32, rounded once.
 struct AxpbyArgs {
   View a;
   View b{};  // optional: y = alpha * a, which is also how dtypes are cast
@@ -44,12 +44,12 @@ struct GeluBwdArgs {
 // y = x * keep / (1 - p) (+ residual). The mask is a function of (seed, step, site, global sample,
 // element of the sample), so it does not depend on ranks or micro-batches and backward makes it
 // again: Philox with key rng_key(seed, kDropout) and counter (element / 4, site, sample, step),
-// word element % 4; an element is kept when uniform_f32(word) >= p. Dropping selects, so a dropped NaN is
-// 0; the factor is the f32 value 1 / (1 - p); of step and sample the low 32 bits count.
+// word element % 4; an element is kept when uniform_f32(word) >= p. Dropping selects, so a dropped
+// NaN is 0; the factor is the f32 value 1 / (1 - p); of step and sample the low 32 bits count.
 struct DropoutArgs {
-  View x;         // [samples, ...] contiguous
+  View x;           // [samples, ...] contiguous
   View residual{};  // like x; optional
-  View y;         // like x; may be x
+  View y;           // like x; may be x
   float p = 0;
   uint32_t site = 0;
 };

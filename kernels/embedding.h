@@ -7,18 +7,18 @@ namespace shale::kernels {
 
 // y[b, t] = table[ids[b, t]] + positions[first_position + t]
 struct EmbeddingFwdArgs {
-  View ids;        // [B, T] i32
-  View table;      // [V, C] f32, bf16 or f16
+  View ids;          // [B, T] i32
+  View table;        // [V, C] f32, bf16 or f16
   View positions{};  // [max T, C], like table; optional
-  View y;          // [B, T, C], like table
+  View y;            // [B, T, C], like table
   int64_t first_position = 0;
 };
 
 // Adds dy into f32 gradients, each row in order of (b, t): the same bits on every run.
 // Without accumulate the whole gradient is set, rows that no id names to zero.
 struct EmbeddingBwdArgs {
-  View ids;          // [B, T] i32
-  View dy;           // [B, T, C]
+  View ids;            // [B, T] i32
+  View dy;             // [B, T, C]
   View d_table{};      // [V, C] f32; optional
   View d_positions{};  // [max T, C] f32; optional
   int64_t first_position = 0;

@@ -9,7 +9,7 @@ namespace shale::kernels {
 // Tanh and erf name the two forms of GELU (arXiv:1606.08415, section 2).
 enum class Epilogue : uint8_t {
   kNone,
-  kGeluTanh,   // aux = a·b + bias; c = gelu(aux)
+  kGeluTanh,  // aux = a·b + bias; c = gelu(aux)
   kGeluErf,
   kDGeluTanh,  // c = (a·b) * gelu'(aux)
   kDGeluErf,
@@ -25,7 +25,7 @@ struct GemmArgs {
   View b;                   // [K, N]
   View c;                   // [M, N]
   bool accumulate = false;  // without epilogue and residual only
-  View bias{};                // [N], like a; optional
+  View bias{};              // [N], like a; optional
   Epilogue epilogue = Epilogue::kNone;
   View aux{};        // [M, N], like a: the pre-activation, written by kGelu*, read by kDGelu*
   View residual{};   // [M, N], like c: added last; optional

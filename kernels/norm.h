@@ -5,31 +5,32 @@
 
 namespace shale::kernels {
 
-// LayerNorm over the last dimension (arXiv:1607.06450, eq. 4), with the residual addition before it:
+// LayerNorm over the last dimension (arXiv:1607.06450, eq. 4), with the residual addition before
+// it:
 //   s = x + residual (s = x without one);  y = (s - mean(s)) / sqrt(var(s) + eps) * gain + bias
 // Rows are contiguous. x, residual, sum, y, gain, bias: f32, bf16 or f16, alike.
 struct LayerNormFwdArgs {
-  View x;         // [rows, C]
+  View x;           // [rows, C]
   View residual{};  // [rows, C]; optional
-  View sum{};       // [rows, C]: receives s, rounded to its dtype; y is computed from the rounded s.
-                  // Required with a residual, may be x or residual itself.
-  View gain;      // [C]
-  View bias{};      // [C]; optional
-  View y;         // [rows, C]
-  View mean;      // [rows] f32
-  View rstd;      // [rows] f32: 1 / sqrt(var + eps)
+  View sum{};   // [rows, C]: receives s, rounded to its dtype; y is computed from the rounded s.
+                // Required with a residual, may be x or residual itself.
+  View gain;    // [C]
+  View bias{};  // [C]; optional
+  View y;       // [rows, C]
+  View mean;    // [rows] f32
+  View rstd;    // [rows] f32: 1 / sqrt(var + eps)
   float eps = 1e-5f;
 };
 
 // dx = gradient of s (+ d_sum, what reached s from elsewhere); dgain and dbias are f32.
 struct LayerNormBwdArgs {
-  View dy;     // [rows, C]
-  View s;      // [rows, C]
-  View gain;   // [C]
-  View mean;   // [rows] f32
-  View rstd;   // [rows] f32
+  View dy;       // [rows, C]
+  View s;        // [rows, C]
+  View gain;     // [C]
+  View mean;     // [rows] f32
+  View rstd;     // [rows] f32
   View d_sum{};  // [rows, C]; optional; may be dx itself
-  View dx;     // [rows, C]
+  View dx;       // [rows, C]
   View dgain{};  // [C] f32; optional
   View dbias{};  // [C] f32; optional
   bool accumulate_dgain = false;

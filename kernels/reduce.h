@@ -21,12 +21,13 @@ struct SumArgs {
 };
 
 // Adds the sum of squares of a gradient buffer to *sum: f64 sums over aligned blocks of
-// kNormBlock elements, in fixed lane order (lane l of 8 adds elements l, l + 8, ...; lanes are joined as
+// kNormBlock elements, in fixed lane order (lane l of 8 adds elements l, l + 8, ...; lanes are
+// joined as
 // ((0+1)+(2+3))+((4+5)+(6+7))), added in an order-free way. The result is therefore the same
 // however the buffer is cut at multiples of kNormBlock.
 inline constexpr int64_t kNormBlock = 1024;
 struct SumSquaresArgs {
-  View x;  // contiguous f32 or bf16; the last block may be short
+  View x;                   // contiguous f32 or bf16; the last block may be short
   FixedSum* sum = nullptr;  // device memory
 };
 

@@ -12,15 +12,19 @@ std::vector<SlotBase*>& slots() {
 
 }  // namespace
 
-SlotBase::SlotBase(const char* name) : name_(name) { slots().push_back(this); }
+SlotBase::SlotBase(const char* name) : name_(name) {
+  slots().push_back(this);
+}
 
-const std::vector<SlotBase*>& SlotBase::all() { return slots(); }
+const std::vector<SlotBase*>& SlotBase::all() {
+  return slots();
+}
 
 SlotBase::Erased SlotBase::lookup(const Exec& exec) const {
   const Erased fn = table_[static_cast<size_t>(exec.device.type)];
   if (fn == nullptr) {
-    throw UnavailableError(cat(name_, ": there is no kernel for device ", exec.device,
-                               " in this build"));
+    throw UnavailableError(
+        cat(name_, ": there is no kernel for device ", exec.device, " in this build"));
   }
   return fn;
 }

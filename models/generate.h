@@ -15,9 +15,10 @@ struct GenerateOptions {
   uint64_t seed = 0;
 };
 
-// Continues `prompt` (at least one token) and returns the new tokens. Random numbers depend on (seed, position)
-// only, so all ranks that hold the same model write the same text. When the context is full, the second half
-// of what was written is kept as the new beginning. `on_token` sees every token as it is made.
+// Continues `prompt` (at least one token) and returns the new tokens. Random numbers depend on
+// (seed, position) only, so all ranks that hold the same model write the same text. When the
+// context is full, the second half of what was written is kept as the new beginning. `on_token`
+// sees every token as it is made.
 std::vector<int32_t> generate(LanguageModel& model, Context& context,
                               const std::vector<int32_t>& prompt, const GenerateOptions& options,
                               const std::function<void(int32_t)>& on_token = {});

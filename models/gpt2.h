@@ -9,9 +9,9 @@
 
 namespace shale::models {
 
-// GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019): pre-norm transformer
-// blocks, learned positions, the output layer tied to the token embedding. Parameter names are those
-// of the published weights; all weights are [out, in].
+// GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019): pre-norm
+// transformer blocks, learned positions, the output layer tied to the token embedding. Parameter
+// names are those of the published weights; all weights are [out, in].
 class Gpt2 : public LanguageModel {
  public:
   explicit Gpt2(const LanguageModelConfig& config);

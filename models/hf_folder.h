@@ -24,8 +24,8 @@ class HfFolder {
   Gpt2Weights weights_;
 };
 
-// Writes the model's f32 values to `folder`, where transformers reads them. Every rank calls it, the one
-// with is_main writes. Throws DiskError with path and reason.
+// Writes the model's f32 values to `folder`, where transformers reads them. Every rank calls it,
+// the one with is_main writes. Throws DiskError with path and reason.
 void export_hf_folder(const std::string& folder, const LanguageModel& model,
                       comm::DataParallel& parallel, bool is_main);
 

@@ -17,8 +17,8 @@ struct Preset {
   double lr;
 };
 
-// Sizes of "Language Models are Unsupervised Multitask Learners" (2019), table 2, with the parameter
-// counts of the published weights.
+// Sizes of "Language Models are Unsupervised Multitask Learners" (2019), table 2, with the
+// parameter counts of the published weights.
 constexpr Preset kPresets[] = {
     {"nano", 4, 128, 4, 256, 0, 3e-3},
     {"gpt2-124m", 12, 768, 12, kGpt2Vocab, kGpt2Context, 6e-4},
@@ -45,12 +45,13 @@ void require(bool ok, std::string_view what, int64_t found, std::string_view wan
 double LanguageModel::flops_per_token(int64_t seq_len) const {
   double count = 0;
   for (const Parameter* parameter : parameters()) count += static_cast<double>(parameter->numel());
-  return 6 * count +
-         6 * static_cast<double>(config_.layers) * static_cast<double>(config_.width) *
-             static_cast<double>(seq_len);
+  return 6 * count + 6 * static_cast<double>(config_.layers) * static_cast<double>(config_.width) *
+                         static_cast<double>(seq_len);
 }
 
-int64_t pad_vocab(int64_t vocab) { return (vocab + 127) / 128 * 128; }
+int64_t pad_vocab(int64_t vocab) {
+  return (vocab + 127) / 128 * 128;
+}
 
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;
@@ -58,7 +59,9 @@ std::vector<std::string> preset_names() {
   return names;
 }
 
-double default_lr(const std::string& preset_name) { return find_preset(preset_name).lr; }
+double default_lr(const std::string& preset_name) {
+  return find_preset(preset_name).lr;
+}
 
 LanguageModelConfig preset(const std::string& name, int64_t seq_len) {
   const Preset& found = find_preset(name);

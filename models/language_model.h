@@ -42,12 +42,12 @@ class LanguageModel : public Module {
   // Sum of the cross-entropy over all tokens, a scalar f32. ids, targets: [B, T] i32, T <= context.
   virtual Tensor loss(const Tensor& ids, const Tensor& targets) = 0;
 
-  // Logits of the token after ids, [B, padded_vocab]; ids [B, T] continue what is in the cache. Records
-  // nothing for backward. Throws ShapeError when the cache would outgrow the context.
+  // Logits of the token after ids, [B, padded_vocab]; ids [B, T] continue what is in the cache.
+  // Records nothing for backward. Throws ShapeError when the cache would outgrow the context.
   virtual Tensor next_logits(const Tensor& ids, KvCache& cache) = 0;
 
-  // FLOPs of forward and backward per token at sequence length T: 6 N + 6 L C T, with N the number of parameters
-  // and causal attention counted as half.
+  // FLOPs of forward and backward per token at sequence length T: 6 N + 6 L C T, with N the number
+  // of parameters and causal attention counted as half.
   double flops_per_token(int64_t seq_len) const;
 
  private:

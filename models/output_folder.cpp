@@ -34,8 +34,8 @@ fs::path fresh_metrics_file(const fs::path& folder) {
   std::error_code error;
   fs::rename(path, kept, error);
   if (error) {
-    throw DiskError(cat("output: cannot rename ", path.string(), " to ", kept.string(), ": ",
-                        error.message()));
+    throw DiskError(
+        cat("output: cannot rename ", path.string(), " to ", kept.string(), ": ", error.message()));
   }
   return path;
 }

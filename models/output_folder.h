@@ -8,7 +8,8 @@ namespace shale::models {
 // files can be made in it.
 void make_folder(const std::filesystem::path& folder);
 
-// `folder`/metrics.jsonl for a new run; one that an earlier run left is kept as metrics.1.jsonl, .2, ...
+// `folder`/metrics.jsonl for a new run; one that an earlier run left is kept as metrics.1.jsonl,
+// .2, ...
 std::filesystem::path fresh_metrics_file(const std::filesystem::path& folder);
 
 }  // namespace shale::models

@@ -1,9 +1,10 @@
-// Trains a language model, one MPI rank per device: mpirun -np 4 --bind-to none train_lm --data my.txt
+// Trains a language model, one MPI rank per device: mpirun -np 4 --bind-to none train_lm --data
+// my.txt
 #include <cstdio>
 
 #include "comm/world.h"
-#include "models/training_config.h"
 #include "models/trainer.h"
+#include "models/training_config.h"
 #include "runtime/base/config.h"
 #include "runtime/base/log.h"
 

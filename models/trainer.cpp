@@ -88,20 +88,19 @@ void Trainer::build_model() {
   model_ = make_language_model(config);
   parallel_ = std::make_unique<comm::DataParallel>(
       *model_, model_->blocks(), context_, *group_,
-      comm::DataParallelOptions{.compute = dtype,
-                                .overlap = !config_.no_overlap,
-                                .seed = uint64_t(config_.seed)});
+      comm::DataParallelOptions{
+          .compute = dtype, .overlap = !config_.no_overlap, .seed = uint64_t(config_.seed)});
   if (init != nullptr) init->load_into(*parallel_);
   int64_t count = 0;
   for (const Parameter* parameter : model_->parameters()) count += parameter->numel();
   log_info(data_.summary);
-  log_info("model ", config_.init.empty() ? config_.model : config_.init, ": ", config.layers, " layers, width ", config.width, ", ",
-           config.heads, " heads, vocabulary ", config.vocab, ", ", count, " parameters, ",
-           dtype_name(dtype));
+  log_info("model ", config_.init.empty() ? config_.model : config_.init, ": ", config.layers,
+           " layers, width ", config.width, ", ", config.heads, " heads, vocabulary ", config.vocab,
+           ", ", count, " parameters, ", dtype_name(dtype));
   log_info(world_.size(), world_.size() == 1 ? " rank on " : " ranks on ", context_.device(), " x ",
            context_.exec().threads, " threads, ", config_.global_batch, " sequences of ",
-           config_.seq_len, " tokens a step, ", layout_.micro_batches(), " x ",
-           config_.micro_batch, " per rank");
+           config_.seq_len, " tokens a step, ", layout_.micro_batches(), " x ", config_.micro_batch,
+           " per rank");
 }
 
 void Trainer::build_optimizer() {
@@ -182,8 +181,7 @@ Tensor Trainer::micro_step(int64_t step, const Batch& batch, bool last) {
     state.grad_scale = state.loss_scale / static_cast<float>(tokens_per_step());
     state.sample = static_cast<uint64_t>(batch.first_position - step * config_.global_batch);
   });
-  const Tensor loss =
-      model_->loss(upload(batch.inputs, batch), upload(batch.targets, batch));
+  const Tensor loss = model_->loss(upload(batch.inputs, batch), upload(batch.targets, batch));
   parallel_->begin_backward(/*reduce=*/last);
   backward(loss);
   return loss.detach();
@@ -209,14 +207,14 @@ void Trainer::check_finite(int64_t step, float loss) {
     what += cat(", the gradient of ", optim::first_non_finite(context_, parallel_->shards()),
                 " is not finite");
   }
-  throw NonFiniteError(cat("step ", step + 1, ": ", what,
-                           "; want finite values: lower --lr, or check the data"));
+  throw NonFiniteError(
+      cat("step ", step + 1, ": ", what, "; want finite values: lower --lr, or check the data"));
 }
 
 void Trainer::prepare_evaluation() {
   if (data_.val == nullptr) {
-    throw DataError(cat("data: ", config_.data,
-                        " leaves nothing for validation, which --eval-every asks for"));
+    throw DataError(
+        cat("data: ", config_.data, " leaves nothing for validation, which --eval-every asks for"));
   }
   eval_sampler_.emplace(data_.val->size(), config_.seq_len, config_.micro_batch,
                         config_.eval_samples);
@@ -225,10 +223,8 @@ void Trainer::prepare_evaluation() {
 void Trainer::evaluate(int64_t step) {
   const Inference inference(context_);
   const EvalSampler& sampler = *eval_sampler_;
-  Prefetcher batches(eval_batches({.tokens = data_.val,
-                                   .sampler = sampler,
-                                   .rank = world_.rank(),
-                                   .ranks = world_.size()}));
+  Prefetcher batches(eval_batches(
+      {.tokens = data_.val, .sampler = sampler, .rank = world_.rank(), .ranks = world_.size()}));
   std::vector<double> sums;
   while (const Batch* batch = batches.next()) {
     const Tensor loss = model_->loss(upload(batch->inputs, *batch), upload(batch->targets, *batch));
@@ -268,12 +264,11 @@ std::vector<int32_t> Trainer::prompt() const {
 
 void Trainer::sample() {
   const bool as_text = data_.is_text();
-  const std::vector<int32_t> tokens =
-      generate(*model_, context_, prompt(),
-               {.tokens = config_.sample_tokens,
-                .temperature = float(config_.temperature),
-                .top_k = config_.top_k,
-                .seed = uint64_t(config_.seed)});
+  const std::vector<int32_t> tokens = generate(*model_, context_, prompt(),
+                                               {.tokens = config_.sample_tokens,
+                                                .temperature = float(config_.temperature),
+                                                .top_k = config_.top_k,
+                                                .seed = uint64_t(config_.seed)});
   std::string text = config_.sample_prompt;
   for (const int32_t token : tokens) {
     if (as_text) {

@@ -17,8 +17,9 @@
 
 namespace shale::models {
 
-// Trains a language model on the ranks of a World: everything between the options and the exit code.
-// All members are set up by the constructor, so that what cannot work fails before the first step.
+// Trains a language model on the ranks of a World: everything between the options and the exit
+// code. All members are set up by the constructor, so that what cannot work fails before the first
+// step.
 class Trainer {
  public:
   // `config` is resolved. Collective.

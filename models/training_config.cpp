@@ -37,10 +37,11 @@ void describe_data_and_model(ConfigSpec& spec, TrainConfig& c) {
            {.help = {.metavar = "DIR"}});
   spec.add("dropout", c.dropout, "after the embedding and on each residual branch",
            {.min = 0, .max = 1, .exclude_max = true});
-  spec.add("loss-chunk", c.loss_chunk,
-           "make the logits of at most so many tokens at a time, for less memory and one more GEMM; "
-           "0: of all",
-           {.min = 0});
+  spec.add(
+      "loss-chunk", c.loss_chunk,
+      "make the logits of at most so many tokens at a time, for less memory and one more GEMM; "
+      "0: of all",
+      {.min = 0});
 }
 
 void describe_training(ConfigSpec& spec, TrainConfig& c) {
@@ -56,7 +57,8 @@ void describe_training(ConfigSpec& spec, TrainConfig& c) {
   spec.add_choice("optimizer", c.optimizer,
                   {{"adamw", OptimizerKind::kAdamW}, {"sgd", OptimizerKind::kSgd}},
                   "AdamW (betas 0.9, 0.95) or SGD with momentum");
-  spec.add("lr", c.lr, "peak learning rate", {.min = 0, .help = {.default_text = "by preset, 3e-5 with --init"}});
+  spec.add("lr", c.lr, "peak learning rate",
+           {.min = 0, .help = {.default_text = "by preset, 3e-5 with --init"}});
   spec.add("min-lr", c.min_lr, "learning rate at the end",
            {.min = 0, .help = {.default_text = "lr / 10"}});
   spec.add("warmup-steps", c.warmup_steps, "steps of linear warm-up",
@@ -120,9 +122,8 @@ void describe(ConfigSpec& spec, TrainConfig& config) {
 
 void resolve(TrainConfig& config, int ranks) {
   if (config.global_batch == 0) config.global_batch = config.micro_batch * ranks;
-  BatchLayout{.global_batch = config.global_batch,
-              .micro_batch = config.micro_batch,
-              .ranks = ranks}
+  BatchLayout{
+      .global_batch = config.global_batch, .micro_batch = config.micro_batch, .ranks = ranks}
       .validate();
   // A rate for training from scratch would undo what a stored model has learned.
   constexpr double kFineTuningLr = 3e-5;
@@ -141,7 +142,8 @@ LanguageModelConfig model_config(const TrainConfig& config, bool is_text, const 
   const auto take = [&](const char* flag, int64_t wanted, int64_t& size) {
     if (wanted == 0) return;
     if (stored != nullptr && wanted != size) {
-      throw ConfigError(cat("--", flag, " is ", wanted, ", the model in ", config.init, " has ", size));
+      throw ConfigError(
+          cat("--", flag, " is ", wanted, ", the model in ", config.init, " has ", size));
     }
     size = wanted;
   };
@@ -153,8 +155,8 @@ LanguageModelConfig model_config(const TrainConfig& config, bool is_text, const 
   model.dropout = static_cast<float>(config.dropout);
   model.loss_chunk_rows = config.loss_chunk;
   if (config.seq_len > model.context) {
-    throw ConfigError(cat("--seq-len is ", config.seq_len, ", the model has a context of ",
-                          model.context));
+    throw ConfigError(
+        cat("--seq-len is ", config.seq_len, ", the model has a context of ", model.context));
   }
   return model;
 }

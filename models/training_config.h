@@ -76,9 +76,10 @@ void describe(ConfigSpec& spec, TrainConfig& config);
 // combinations that cannot be.
 void resolve(TrainConfig& config, int ranks);
 
-// The model that the options ask for: the preset, or `stored` when --init names a folder, then the sizes given by flags.
-// The preset nano has a byte vocabulary when the data is text, else GPT-2's. Throws ConfigError for
-// sizes that differ from the stored ones, and for a sequence beyond the context.
+// The model that the options ask for: the preset, or `stored` when --init names a folder, then the
+// sizes given by flags. The preset nano has a byte vocabulary when the data is text, else GPT-2's.
+// Throws ConfigError for sizes that differ from the stored ones, and for a sequence beyond the
+// context.
 LanguageModelConfig model_config(const TrainConfig& config, bool is_text,
                                  const HfFolder* stored = nullptr);
 

@@ -21,8 +21,10 @@ SavedTensor::SavedTensor(const char* op, const Tensor& x) : op_(op) {
 
 Tensor SavedTensor::get() const {
   if (counter_ != nullptr && *counter_ != version_) {
-    throw AutogradError(cat(op_, ": a tensor that backward needs was changed in place: it was saved "
-                            "at version ", version_, ", it is at version ", *counter_));
+    throw AutogradError(cat(op_,
+                            ": a tensor that backward needs was changed in place: it was saved "
+                            "at version ",
+                            version_, ", it is at version ", *counter_));
   }
   return packed_ != nullptr ? hooks_->unpack(packed_) : tensor_;
 }
@@ -33,6 +35,8 @@ SavedTensorHooksScope::SavedTensorHooksScope(Context& context, SavedTensorHooks 
       std::make_shared<const SavedTensorHooks>(std::move(hooks)));
 }
 
-SavedTensorHooksScope::~SavedTensorHooksScope() { context_.autograd().saved_hooks.pop_back(); }
+SavedTensorHooksScope::~SavedTensorHooksScope() {
+  context_.autograd().saved_hooks.pop_back();
+}
 
 }  // namespace shale

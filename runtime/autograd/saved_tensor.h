@@ -9,7 +9,8 @@ namespace shale {
 
 // A tensor that an op keeps for its backward. It goes through the innermost SavedTensorHooks of its
 // context, if any. A leaf is kept as it is, so that its storage may come and go between forward and
-// backward (sharding); anything else is kept without its history. Packed or not, a later change in place is an error.
+// backward (sharding); anything else is kept without its history. Packed or not, a later change in
+// place is an error.
 class SavedTensor {
  public:
   SavedTensor() = default;

@@ -18,9 +18,9 @@ struct SavedTensorHooks {
 
 // Autograd's part of a Context.
 struct AutogradState {
-  bool enabled = true;      // false: ops record nothing
-  bool training = true;     // false: dropout does nothing; not the same, as recompute runs unrecorded
-  uint64_t next_node = 0;   // nodes are numbered in the order of their making
+  bool enabled = true;   // false: ops record nothing
+  bool training = true;  // false: dropout does nothing; not the same, as recompute runs unrecorded
+  uint64_t next_node = 0;  // nodes are numbered in the order of their making
   std::vector<std::shared_ptr<const SavedTensorHooks>> saved_hooks;  // the innermost is last
 };
 

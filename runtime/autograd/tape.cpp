@@ -212,11 +212,13 @@ void check_in_place(const char* op, const Tensor& x) {
   check_contiguous(op, "x", x);
   if (!x.context().autograd().enabled) return;
   if (x.requires_grad() && x.impl().grad_fn == nullptr) {
-    throw AutogradError(cat(op, ": the tensor is a leaf that requires a gradient, want the result "
+    throw AutogradError(cat(op,
+                            ": the tensor is a leaf that requires a gradient, want the result "
                             "of an op"));
   }
   if (*x.impl().aliased) {
-    throw AutogradError(cat(op, ": the tensor is a view, or has one, and the other would change "
+    throw AutogradError(cat(op,
+                            ": the tensor is a view, or has one, and the other would change "
                             "without its history; want a tensor of its own"));
   }
 }
@@ -269,13 +271,17 @@ NoGrad::NoGrad(Context& context) : context_(context), before_(context.autograd()
   context_.autograd().enabled = false;
 }
 
-NoGrad::~NoGrad() { context_.autograd().enabled = before_; }
+NoGrad::~NoGrad() {
+  context_.autograd().enabled = before_;
+}
 
 Inference::Inference(Context& context)
     : no_grad_(context), context_(context), before_(context.autograd().training) {
   context_.autograd().training = false;
 }
 
-Inference::~Inference() { context_.autograd().training = before_; }
+Inference::~Inference() {
+  context_.autograd().training = before_;
+}
 
 }  // namespace shale

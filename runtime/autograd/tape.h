@@ -46,8 +46,8 @@ class BackwardArgs {
   const TensorImpl* one_;  // the seed, if backward made it
 };
 
-// Records that `outputs` were computed from `inputs` (undefined ones allowed) when autograd is enabled
-// and any input requires a gradient. `backward` is called at most once.
+// Records that `outputs` were computed from `inputs` (undefined ones allowed) when autograd is
+// enabled and any input requires a gradient. `backward` is called at most once.
 void record(const char* op, std::initializer_list<Tensor> inputs,
             std::initializer_list<Tensor*> outputs, BackwardFn backward);
 
@@ -55,16 +55,17 @@ void record(const char* op, std::initializer_list<Tensor> inputs,
 void record(const char* op, const std::vector<Tensor>& inputs, const std::vector<Tensor*>& outputs,
             BackwardFn backward);
 
-// In-place ops begin with this. Throws AutogradError, while gradients are recorded, for a leaf that requires one and
-// for a tensor whose memory another recorded tensor shares; ShapeError unless x is contiguous.
+// In-place ops begin with this. Throws AutogradError, while gradients are recorded, for a leaf that
+// requires one and for a tensor whose memory another recorded tensor shares; ShapeError unless x is
+// contiguous.
 void check_in_place(const char* op, const Tensor& x);
 
 // Whether record() would record: ops then keep what backward needs.
 bool needs_grad(Context& context, std::initializer_list<Tensor> inputs);
 
 // Computes the gradients of all leaves that `root` depends on, adding to what they hold. dy: the
-// gradient of root, contiguous; by default root is a scalar and dy is 1. Iterative: depth costs no stack. The graph is
-// consumed: a second backward through it throws AutogradError.
+// gradient of root, contiguous; by default root is a scalar and dy is 1. Iterative: depth costs no
+// stack. The graph is consumed: a second backward through it throws AutogradError.
 void backward(const Tensor& root, const Tensor& dy = {});
 
 // While it lives, ops of the context record nothing.

@@ -17,23 +17,17 @@ std::string quote(const json& value) {
 
 JsonValue scalar_of(const json& value) {
   switch (value.type()) {
-    case json::value_t::boolean:
-      return {value.get<bool>(), quote(value)};
-    case json::value_t::number_integer:
-      return {value.get<int64_t>(), quote(value)};
+    case json::value_t::boolean: return {value.get<bool>(), quote(value)};
+    case json::value_t::number_integer: return {value.get<int64_t>(), quote(value)};
     case json::value_t::number_unsigned:
       if (value.get<uint64_t>() > uint64_t{INT64_MAX}) return {value.get<double>(), quote(value)};
       return {value.get<int64_t>(), quote(value)};
     case json::value_t::number_float:
       return {value.get<double>(), cat("the number ", quote(value))};
-    case json::value_t::string:
-      return {value.get<std::string>(), cat("the text ", quote(value))};
-    case json::value_t::array:
-      return {{}, "an array"};
-    case json::value_t::object:
-      return {{}, "an object"};
-    default:
-      return {{}, "null"};
+    case json::value_t::string: return {value.get<std::string>(), cat("the text ", quote(value))};
+    case json::value_t::array: return {{}, "an array"};
+    case json::value_t::object: return {{}, "an object"};
+    default: return {{}, "null"};
   }
 }
 

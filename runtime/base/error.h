@@ -38,8 +38,12 @@ class ErrorWithCode : public Error {
   explicit ErrorWithCode(const std::string& message) : Error(kCode, message) {}
 };
 
-class ConfigError : public ErrorWithCode<ExitCode::kUsage> { using ErrorWithCode::ErrorWithCode; };
-class DataError : public ErrorWithCode<ExitCode::kData> { using ErrorWithCode::ErrorWithCode; };
+class ConfigError : public ErrorWithCode<ExitCode::kUsage> {
+  using ErrorWithCode::ErrorWithCode;
+};
+class DataError : public ErrorWithCode<ExitCode::kData> {
+  using ErrorWithCode::ErrorWithCode;
+};
 class MissingInputError : public ErrorWithCode<ExitCode::kMissingInput> {
   using ErrorWithCode::ErrorWithCode;
 };
@@ -52,15 +56,25 @@ class InternalError : public ErrorWithCode<ExitCode::kInternal> {
 class OutOfMemoryError : public ErrorWithCode<ExitCode::kOutOfMemory> {
   using ErrorWithCode::ErrorWithCode;
 };
-class DiskError : public ErrorWithCode<ExitCode::kDisk> { using ErrorWithCode::ErrorWithCode; };
-class CommError : public ErrorWithCode<ExitCode::kComm> { using ErrorWithCode::ErrorWithCode; };
+class DiskError : public ErrorWithCode<ExitCode::kDisk> {
+  using ErrorWithCode::ErrorWithCode;
+};
+class CommError : public ErrorWithCode<ExitCode::kComm> {
+  using ErrorWithCode::ErrorWithCode;
+};
 class NonFiniteError : public ErrorWithCode<ExitCode::kNonFinite> {
   using ErrorWithCode::ErrorWithCode;
 };
 
 // Misuse of an operation: "linear: weight is [3,4], want [*,5]".
-class ShapeError : public InternalError { using InternalError::InternalError; };
-class DTypeError : public InternalError { using InternalError::InternalError; };
-class AutogradError : public InternalError { using InternalError::InternalError; };
+class ShapeError : public InternalError {
+  using InternalError::InternalError;
+};
+class DTypeError : public InternalError {
+  using InternalError::InternalError;
+};
+class AutogradError : public InternalError {
+  using InternalError::InternalError;
+};
 
 }  // namespace shale

@@ -19,14 +19,10 @@ constexpr std::string_view kClearLine = "\r\x1b[K";
 
 spdlog::level::level_enum spdlog_level(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug:
-      return spdlog::level::debug;
-    case LogLevel::kInfo:
-      return spdlog::level::info;
-    case LogLevel::kWarning:
-      return spdlog::level::warn;
-    case LogLevel::kError:
-      return spdlog::level::err;
+    case LogLevel::kDebug: return spdlog::level::debug;
+    case LogLevel::kInfo: return spdlog::level::info;
+    case LogLevel::kWarning: return spdlog::level::warn;
+    case LogLevel::kError: return spdlog::level::err;
   }
   return spdlog::level::info;
 }
@@ -36,8 +32,8 @@ LogLevel lowest_level(const LogOptions& options) {
   return few ? std::max(options.level, LogLevel::kWarning) : options.level;
 }
 
-// Open MPI gives every rank a pseudo-terminal, even if its own output goes to a file: what counts is
-// the launcher's, which is our parent. Where that cannot be seen, lines are plain.
+// Open MPI gives every rank a pseudo-terminal, even if its own output goes to a file: what counts
+// is the launcher's, which is our parent. Where that cannot be seen, lines are plain.
 bool launcher_is_on_terminal(int fd) {
   struct stat status {};
   const std::string path = cat("/proc/", getppid(), "/fd/", fd);

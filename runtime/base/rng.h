@@ -38,7 +38,9 @@ constexpr PhiloxKey rng_key(uint64_t seed, RngDomain domain) {
 }
 
 // Uniform in [0, 1), a multiple of 2^-24.
-constexpr float uniform_f32(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
+constexpr float uniform_f32(uint32_t word) {
+  return static_cast<float>(word >> 8) * 0x1p-24f;
+}
 
 // FNV-1a, 64 bits: names into counters.
 constexpr uint64_t hash_name(std::string_view name) {

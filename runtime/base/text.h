@@ -6,8 +6,12 @@
 
 namespace shale {
 
-inline std::string to_string(std::string_view text) { return std::string(text); }
-inline std::string to_string(bool value) { return value ? "true" : "false"; }
+inline std::string to_string(std::string_view text) {
+  return std::string(text);
+}
+inline std::string to_string(bool value) {
+  return value ? "true" : "false";
+}
 // The shorter of six digits and all digits (17, or 9 of a float) that reads back the same.
 std::string to_string(double value);
 std::string to_string(float value);

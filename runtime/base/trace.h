@@ -37,8 +37,8 @@ class TraceScope {
   }
   ~TraceScope() {
     if (tracer_ == nullptr) return;
-    tracer_->add(name_, std::chrono::duration<double>(std::chrono::steady_clock::now() - start_)
-                            .count());
+    tracer_->add(name_,
+                 std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
   }
   TraceScope(const TraceScope&) = delete;
   TraceScope& operator=(const TraceScope&) = delete;

@@ -27,6 +27,8 @@ View make_view(void* data, DType dtype, const Shape& shape) {
   return {.data = data, .dtype = dtype, .shape = shape, .strides = contiguous_strides(shape)};
 }
 
-std::string to_string(const View& view) { return cat(dtype_name(view.dtype), view.shape); }
+std::string to_string(const View& view) {
+  return cat(dtype_name(view.dtype), view.shape);
+}
 
 }  // namespace shale

@@ -27,7 +27,9 @@ Tensor with_backward_hook(const char* op, const Tensor& x, std::function<void()>
 
 }  // namespace
 
-std::string Parameter::full_name() const { return join(owner->full_name(), name); }
+std::string Parameter::full_name() const {
+  return join(owner->full_name(), name);
+}
 
 void Parameter::bind(Context& context, std::shared_ptr<Storage> storage, int64_t offset,
                      DType dtype) {
@@ -39,7 +41,9 @@ void Parameter::bind(Context& context, std::shared_ptr<Storage> storage, int64_t
   value.set_requires_grad(trainable);
 }
 
-void Parameter::unbind() { value.impl().storage.reset(); }
+void Parameter::unbind() {
+  value.impl().storage.reset();
+}
 
 void Parameter::write_initial(const Exec& exec, uint64_t seed, int64_t begin,
                               const View& to) const {
@@ -145,8 +149,8 @@ Tensor Module::run(const Tensor& x, const std::function<Tensor(const Tensor&)>& 
 
 void materialize(Module& module, Context& context, DType dtype, uint64_t seed) {
   for (Parameter* parameter : module.parameters()) {
-    auto storage = context.allocate(parameter->numel() * dtype_size(dtype),
-                                    MemoryTag::kParameter, parameter->full_name());
+    auto storage = context.allocate(parameter->numel() * dtype_size(dtype), MemoryTag::kParameter,
+                                    parameter->full_name());
     parameter->bind(context, std::move(storage), 0, dtype);
     parameter->write_initial(context.exec(), seed, 0, parameter->value);
   }

@@ -44,8 +44,8 @@ struct Buffer {
 
 enum class HookPoint { kBeforeForward, kAfterForward, kBeforeBackward, kAfterBackward };
 
-// A node of the model tree. Subclasses hold their children as members, declare their parameters in the
-// constructor, and have a forward of their own signature that goes through run():
+// A node of the model tree. Subclasses hold their children as members, declare their parameters in
+// the constructor, and have a forward of their own signature that goes through run():
 //
 //   struct Block : Module {
 //     Block(Module* parent, std::string name, int64_t width) : Module(parent, std::move(name)),

@@ -43,8 +43,8 @@ std::array<Tensor, 3> split_qkv(const Tensor& qkv, int64_t heads) {
 Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lse, float scale,
                bool causal) {
   Tensor out = empty(q.context(), q.shape(), q.dtype());
-  kernels::attention_fwd(q.exec(), {.q = q, .k = k, .v = v, .out = out, .lse = lse,
-                                    .scale = scale, .causal = causal});
+  kernels::attention_fwd(
+      q.exec(), {.q = q, .k = k, .v = v, .out = out, .lse = lse, .scale = scale, .causal = causal});
   return out;
 }
 
@@ -67,9 +67,16 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                          causal = options.causal](BackwardArgs& args) {
     const Tensor qs = q.get(), ks = k.get(), vs = v.get();
     Grads grads = {empty_like(qs), empty_like(ks), empty_like(vs)};
-    kernels::attention_bwd(qs.exec(), {.q = qs, .k = ks, .v = vs, .out = out.get(),
-                                       .lse = lse.get(), .dout = args.dy(), .dq = grads[0],
-                                       .dk = grads[1], .dv = grads[2], .scale = scale,
+    kernels::attention_bwd(qs.exec(), {.q = qs,
+                                       .k = ks,
+                                       .v = vs,
+                                       .out = out.get(),
+                                       .lse = lse.get(),
+                                       .dout = args.dy(),
+                                       .dq = grads[0],
+                                       .dk = grads[1],
+                                       .dv = grads[2],
+                                       .scale = scale,
                                        .causal = causal});
     return grads;
   };
@@ -80,8 +87,8 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
 Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions& options) {
   check_contiguous("packed_attention", "qkv", qkv);
   if (qkv.ndim() != 3 || heads < 1 || qkv.size(2) % (3 * heads) != 0) {
-    throw ShapeError(cat("packed_attention: qkv is ", qkv.shape(), ", want [B,T,3*H*D] with H = ",
-                         heads));
+    throw ShapeError(
+        cat("packed_attention: qkv is ", qkv.shape(), ", want [B,T,3*H*D] with H = ", heads));
   }
   const auto [q, k, v] = split_qkv(qkv, heads);
   const float scale = scale_or_default(options, q.size(3));
@@ -101,9 +108,17 @@ Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions
     const auto as_heads = [&qs](const Tensor& x) {
       return x.alias(qs.shape(), contiguous_strides(qs.shape()));
     };
-    kernels::attention_bwd(in.exec(), {.q = qs, .k = ks, .v = vs, .out = as_heads(out.get()),
-                                       .lse = lse.get(), .dout = as_heads(args.dy()), .dq = dq,
-                                       .dk = dk, .dv = dv, .scale = scale, .causal = causal});
+    kernels::attention_bwd(in.exec(), {.q = qs,
+                                       .k = ks,
+                                       .v = vs,
+                                       .out = as_heads(out.get()),
+                                       .lse = lse.get(),
+                                       .dout = as_heads(args.dy()),
+                                       .dq = dq,
+                                       .dk = dk,
+                                       .dv = dv,
+                                       .scale = scale,
+                                       .causal = causal});
     return Grads{dqkv};
   };
   record(op, {qkv}, {&out}, backward);

@@ -5,9 +5,9 @@
 namespace shale {
 
 // softmax(scale * q kᵀ + mask) v, tile by tile (arXiv:2205.14135): the score matrix never exists.
-// q: [B, Tq, H, D]; k, v: [B, Tk, Hkv, D] with H a multiple of Hkv; any strides but the last, which is 1.
-// The causal mask lets query i see keys j <= i + Tk - Tq. Returns [B, Tq, H, D]. scale 0 stands for
-// 1 / sqrt(D). Keeps q, k, v, the output and one f32 per query and head for backward.
+// q: [B, Tq, H, D]; k, v: [B, Tk, Hkv, D] with H a multiple of Hkv; any strides but the last, which
+// is 1. The causal mask lets query i see keys j <= i + Tk - Tq. Returns [B, Tq, H, D]. scale 0
+// stands for 1 / sqrt(D). Keeps q, k, v, the output and one f32 per query and head for backward.
 struct AttentionOptions {
   bool causal = true;
   float scale = 0;

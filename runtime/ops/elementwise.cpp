@@ -129,14 +129,15 @@ Tensor dropout(const Tensor& x, float p, uint32_t site, const Tensor& residual) 
                               .site = site});
   record("dropout", {x, residual}, {&y},
          [p, site, step = StepHold(x.context())](BackwardArgs& args) {
-    Grads grads(2);
-    if (args.needs(0)) {
-      grads[0] = empty_like(args.dy());
-      kernels::dropout(step.exec(args.dy()), {.x = args.dy(), .y = grads[0], .p = p, .site = site});
-    }
-    if (args.needs(1)) grads[1] = args.dy();
-    return grads;
-  });
+           Grads grads(2);
+           if (args.needs(0)) {
+             grads[0] = empty_like(args.dy());
+             kernels::dropout(step.exec(args.dy()),
+                              {.x = args.dy(), .y = grads[0], .p = p, .site = site});
+           }
+           if (args.needs(1)) grads[1] = args.dy();
+           return grads;
+         });
   return y;
 }
 

@@ -5,9 +5,9 @@
 namespace shale {
 
 // y[b, t] = table[ids[b, t]] + positions[first_position + t].
-// ids: [B, T] i32, in [0, V); table: [V, C]; positions: [P, C] with first_position + T <= P, optional.
-// Returns [B, T, C]. The backward adds in order of (b, t): the same bits on every run. Keeps ids.
-// Throws ShapeError, DTypeError; DataError for an id outside the table.
+// ids: [B, T] i32, in [0, V); table: [V, C]; positions: [P, C] with first_position + T <= P,
+// optional. Returns [B, T, C]. The backward adds in order of (b, t): the same bits on every run.
+// Keeps ids. Throws ShapeError, DTypeError; DataError for an id outside the table.
 Tensor embedding(const Tensor& ids, const Tensor& table, const Tensor& positions = {},
                  int64_t first_position = 0);
 

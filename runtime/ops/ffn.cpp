@@ -39,10 +39,9 @@ Grads ffn_backward(BackwardArgs& args, const Saved& saved, const Tensor& b1, con
   const Exec& exec = dy.exec();
   const Tensor w2 = saved.w2.get();
   emit_grad(args, 3, w2, grads, [&](const Tensor& dw, bool accumulate) {
-    kernels::gemm(exec, {.a = transposed(dy2),
-                         .b = as_matrix(saved.act.get()),
-                         .c = dw,
-                         .accumulate = accumulate});
+    kernels::gemm(
+        exec,
+        {.a = transposed(dy2), .b = as_matrix(saved.act.get()), .c = dw, .accumulate = accumulate});
   });
   emit_grad(args, 4, b2, grads, [&](const Tensor& db, bool accumulate) {
     kernels::column_sum(exec, {.x = dy2, .y = db, .accumulate = accumulate});
@@ -50,8 +49,8 @@ Grads ffn_backward(BackwardArgs& args, const Saved& saved, const Tensor& b1, con
   const Tensor pre = saved.pre.get();
   Tensor d_pre = empty_like(pre);
   kernels::GemmArgs hidden{.a = dy2, .b = w2, .c = as_matrix(d_pre)};
-  hidden.epilogue = gelu == Gelu::kTanh ? kernels::Epilogue::kDGeluTanh
-                                        : kernels::Epilogue::kDGeluErf;
+  hidden.epilogue =
+      gelu == Gelu::kTanh ? kernels::Epilogue::kDGeluTanh : kernels::Epilogue::kDGeluErf;
   hidden.aux = as_matrix(pre);
   emit_grad(args, 2, b1, grads, [&](const Tensor& db, bool accumulate) {
     hidden.bias_grad = db;
@@ -61,10 +60,9 @@ Grads ffn_backward(BackwardArgs& args, const Saved& saved, const Tensor& b1, con
   const Tensor x = saved.x.get();
   const Tensor w1 = saved.w1.get();
   emit_grad(args, 1, w1, grads, [&](const Tensor& dw, bool accumulate) {
-    kernels::gemm(exec, {.a = transposed(as_matrix(d_pre)),
-                         .b = as_matrix(x),
-                         .c = dw,
-                         .accumulate = accumulate});
+    kernels::gemm(
+        exec,
+        {.a = transposed(as_matrix(d_pre)), .b = as_matrix(x), .c = dw, .accumulate = accumulate});
   });
   if (args.needs(0)) {
     grads[0] = empty_like(x);
@@ -97,10 +95,11 @@ Tensor ffn(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2
                            .residual = residual.defined() ? as_matrix(residual) : View{}});
   if (!needs_grad(context, {x, w1, b1, w2, b2, residual})) return y;
   const char* op = "ffn";
-  record(op, {x, w1, b1, w2, b2, residual}, {&y},
-         [saved = Saved{.x = {op, x}, .w1 = {op, w1}, .w2 = {op, w2}, .pre = {op, pre},
-                        .act = {op, act}},
-          b1, b2, gelu](BackwardArgs& args) { return ffn_backward(args, saved, b1, b2, gelu); });
+  record(
+      op, {x, w1, b1, w2, b2, residual}, {&y},
+      [saved =
+           Saved{.x = {op, x}, .w1 = {op, w1}, .w2 = {op, w2}, .pre = {op, pre}, .act = {op, act}},
+       b1, b2, gelu](BackwardArgs& args) { return ffn_backward(args, saved, b1, b2, gelu); });
   return y;
 }
 

@@ -48,10 +48,9 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const T
     if (args.needs(1)) {
       const Tensor input = x.get();
       emit_grad(args, 1, weight.get(), grads, [&](const Tensor& dw, bool accumulate) {
-        kernels::gemm(dy.exec(), {.a = transposed(dy2),
-                                  .b = as_matrix(input),
-                                  .c = dw,
-                                  .accumulate = accumulate});
+        kernels::gemm(
+            dy.exec(),
+            {.a = transposed(dy2), .b = as_matrix(input), .c = dw, .accumulate = accumulate});
       });
     }
     emit_grad(args, 2, bias, grads, [&](const Tensor& db, bool accumulate) {

@@ -145,12 +145,12 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
   const ChunkedLoss loss{vocab, chunk_rows};
   Tensor total = loss.forward(x, weight, targets);
   if (!needs_grad(x.context(), {x, weight})) return total;
-  record(op, {x, weight}, {&total},
-         [x = SavedTensor(op, x), weight = SavedTensor(op, weight),
-          targets = SavedTensor(op, targets), loss,
-          step = StepHold(x.context())](BackwardArgs& args) {
-           return loss.backward(args, x.get(), weight.get(), targets.get(), step);
-         });
+  record(
+      op, {x, weight}, {&total},
+      [x = SavedTensor(op, x), weight = SavedTensor(op, weight), targets = SavedTensor(op, targets),
+       loss, step = StepHold(x.context())](BackwardArgs& args) {
+        return loss.backward(args, x.get(), weight.get(), targets.get(), step);
+      });
   return total;
 }
 

@@ -4,15 +4,16 @@
 
 namespace shale {
 
-// Sum over rows of the softmax cross-entropy, a scalar f32. The first `vocab` columns count; rows whose target is
-// kernels::kIgnoreTarget do not. logits: [rows, padded vocabulary], contiguous; targets: [rows] i32.
-// When a gradient is wanted, logits are overwritten by it in the same pass (their version counter
-// moves). The gradient carries StepState::grad_scale, which a trainer sets to 1 / tokens of the
-// global batch: gradients of micro-batches and ranks then simply add up.
+// Sum over rows of the softmax cross-entropy, a scalar f32. The first `vocab` columns count; rows
+// whose target is kernels::kIgnoreTarget do not. logits: [rows, padded vocabulary], contiguous;
+// targets: [rows] i32. When a gradient is wanted, logits are overwritten by it in the same pass
+// (their version counter moves). The gradient carries StepState::grad_scale, which a trainer sets
+// to 1 / tokens of the global batch: gradients of micro-batches and ranks then simply add up.
 Tensor cross_entropy_(Tensor& logits, const Tensor& targets, int64_t vocab);
 
-// cross_entropy_(x weightᵀ): x [rows, C], weight [padded vocabulary, C]. With chunk_rows > 0 the logits of at most so many
-// rows exist at a time: forward keeps only x, and backward computes each chunk again (one more GEMM).
+// cross_entropy_(x weightᵀ): x [rows, C], weight [padded vocabulary, C]. With chunk_rows > 0 the
+// logits of at most so many rows exist at a time: forward keeps only x, and backward computes each
+// chunk again (one more GEMM).
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             int64_t vocab, int64_t chunk_rows = 0);
 

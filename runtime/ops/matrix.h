@@ -23,8 +23,8 @@ class StepHold {
 // Shape of x with the last size replaced.
 Shape with_last(const Shape& shape, int64_t last);
 
-// Writes the gradient of an input either straight into its leaf or into a new tensor that is put into
-// grads[input]: calls `write(destination, accumulate)`.
+// Writes the gradient of an input either straight into its leaf or into a new tensor that is put
+// into grads[input]: calls `write(destination, accumulate)`.
 template <typename Write>
 void emit_grad(BackwardArgs& args, int input, const Tensor& like, Grads& grads, Write write) {
   if (!args.needs(input)) return;

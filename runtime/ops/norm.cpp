@@ -18,7 +18,9 @@ void check_norm(const Tensor& x, const Tensor& branch, const Tensor& gain, const
   }
 }
 
-View optional_view(const Tensor& x) { return x.defined() ? x.view() : View{}; }
+View optional_view(const Tensor& x) {
+  return x.defined() ? x.view() : View{};
+}
 
 }  // namespace
 
@@ -31,16 +33,15 @@ NormedStream stream_layer_norm(const Tensor& x, const Tensor& branch, const Tens
   Tensor stream = branch.defined() ? empty_like(x) : x.recorded_alias(x.shape(), x.strides());
   Tensor mean = empty(context, {rows}, DType::kF32);
   Tensor rstd = empty(context, {rows}, DType::kF32);
-  kernels::layer_norm_fwd(x.exec(),
-                          {.x = as_matrix(x),
-                           .residual = branch.defined() ? as_matrix(branch) : View{},
-                           .sum = branch.defined() ? as_matrix(stream) : View{},
-                           .gain = gain,
-                           .bias = optional_view(bias),
-                           .y = as_matrix(y),
-                           .mean = mean,
-                           .rstd = rstd,
-                           .eps = eps});
+  kernels::layer_norm_fwd(x.exec(), {.x = as_matrix(x),
+                                     .residual = branch.defined() ? as_matrix(branch) : View{},
+                                     .sum = branch.defined() ? as_matrix(stream) : View{},
+                                     .gain = gain,
+                                     .bias = optional_view(bias),
+                                     .y = as_matrix(y),
+                                     .mean = mean,
+                                     .rstd = rstd,
+                                     .eps = eps});
   if (!needs_grad(context, {x, branch, gain, bias})) return {y, stream};
   const char* op = "layer_norm";
   const auto backward = [s = SavedTensor(op, stream), gain = SavedTensor(op, gain),

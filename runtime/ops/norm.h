@@ -4,9 +4,9 @@
 
 namespace shale {
 
-// LayerNorm over the last dimension (arXiv:1607.06450, eq. 4): y = (x - mean) / sqrt(var + eps) * gain + bias.
-// x: [..., C], contiguous; gain, bias: [C]; bias optional; y: like x. Throws ShapeError, DTypeError.
-// Keeps x, gain and two f32 per row for backward.
+// LayerNorm over the last dimension (arXiv:1607.06450, eq. 4): y = (x - mean) / sqrt(var + eps) *
+// gain + bias. x: [..., C], contiguous; gain, bias: [C]; bias optional; y: like x. Throws
+// ShapeError, DTypeError. Keeps x, gain and two f32 per row for backward.
 Tensor layer_norm(const Tensor& x, const Tensor& gain, const Tensor& bias, float eps = 1e-5f);
 
 // The norm at a fork of the residual stream.

@@ -24,7 +24,9 @@ Tensor scaled_sum(const char* op, const Tensor& x, double factor) {
 
 }  // namespace
 
-Tensor sum(const Tensor& x) { return scaled_sum("sum", x, 1); }
+Tensor sum(const Tensor& x) {
+  return scaled_sum("sum", x, 1);
+}
 
 Tensor mean(const Tensor& x) {
   if (x.numel() == 0) throw ShapeError(cat("mean: x is ", x.shape(), ", want elements"));

@@ -62,9 +62,8 @@ Tensor reshape(const Tensor& x, const Shape& wanted) {
 Tensor transpose(const Tensor& x, int dim0, int dim1) {
   const int a = dim_index("transpose", x, dim0), b = dim_index("transpose", x, dim1);
   Tensor y = swapped(x, a, b);
-  record("transpose", {x}, {&y}, [a, b](BackwardArgs& args) {
-    return Grads{contiguous(swapped(args.dy(), a, b))};
-  });
+  record("transpose", {x}, {&y},
+         [a, b](BackwardArgs& args) { return Grads{contiguous(swapped(args.dy(), a, b))}; });
   return y;
 }
 

@@ -6,14 +6,15 @@ namespace shale {
 
 // Views: no data moves, and changes through one are seen through the other.
 
-// x contiguous; one size may be -1 and is inferred. Throws ShapeError unless the element counts agree.
+// x contiguous; one size may be -1 and is inferred. Throws ShapeError unless the element counts
+// agree.
 Tensor reshape(const Tensor& x, const Shape& shape);
 Tensor transpose(const Tensor& x, int dim0, int dim1);
 // Elements [begin, end) of a dimension.
 Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end);
 
-// Copies x into `to`, which has the same shape and dtype and any strides. Records nothing; moves the
-// version counter of `to`.
+// Copies x into `to`, which has the same shape and dtype and any strides. Records nothing; moves
+// the version counter of `to`.
 void copy_(Tensor& to, const Tensor& x);
 
 // x, or a dense row-major copy of it.

@@ -21,9 +21,8 @@ std::string first_non_finite(Context& context, const std::vector<OptimShard>& sh
   for (const OptimShard& shard : shards) {
     for (const OptimSpan& span : shard.spans) {
       const Tensor memory = zeros(context, {int64_t{sizeof(kernels::FixedSum)}}, DType::kU8);
-      kernels::sum_squares(context.exec(),
-                           {.x = vector_slice(shard.grad, span.offset, span.count),
-                            .sum = static_cast<kernels::FixedSum*>(memory.data())});
+      kernels::sum_squares(context.exec(), {.x = vector_slice(shard.grad, span.offset, span.count),
+                                            .sum = static_cast<kernels::FixedSum*>(memory.data())});
       kernels::FixedSum sum;
       context.copy(&sum, memory.data(), sizeof(sum));
       context.synchronize();

@@ -13,14 +13,14 @@ namespace shale::optim {
 // StepState::grad_norm and min(1, max_norm / norm) in clip_factor, which the optimizer applies;
 // gradients are not touched. max_norm 0: the norm only. Nothing waits for the device.
 //
-// `combine` adds the sums of the ranks when each holds a part of the gradient; null when every rank has
-// all of it. The norm's bits do not depend on how the gradient is divided among ranks.
+// `combine` adds the sums of the ranks when each holds a part of the gradient; null when every rank
+// has all of it. The norm's bits do not depend on how the gradient is divided among ranks.
 using CombineSums = std::function<void(kernels::FixedSum* device_sum)>;
 void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, float max_norm,
                     const CombineSums& combine = {});
 
-// Name of the first parameter with an infinite or NaN gradient; empty if there is none. For reports: waits
-// for the device.
+// Name of the first parameter with an infinite or NaN gradient; empty if there is none. For
+// reports: waits for the device.
 std::string first_non_finite(Context& context, const std::vector<OptimShard>& shards);
 
 }  // namespace shale::optim

@@ -34,10 +34,10 @@ void Optimizer::step() {
 void Optimizer::add_state(const std::string& name) {
   for (size_t i = 0; i < shards_.size(); ++i) {
     const Tensor& grad = shards_[i].grad;
-    states_.push_back({.name = name,
-                       .value = zeros(grad.context(), grad.shape(), DType::kF32,
-                                      MemoryTag::kOptimizer),
-                       .shard = i});
+    states_.push_back(
+        {.name = name,
+         .value = zeros(grad.context(), grad.shape(), DType::kF32, MemoryTag::kOptimizer),
+         .shard = i});
   }
 }
 

@@ -15,8 +15,8 @@ struct OptimState {
   size_t shard = 0;  // index into shards()
 };
 
-// Steps shards from their gradients. Learning rate, bias corrections and the clip factor are read by the
-// kernels from StepState, which prepare() fills.
+// Steps shards from their gradients. Learning rate, bias corrections and the clip factor are read
+// by the kernels from StepState, which prepare() fills.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;

@@ -16,13 +16,15 @@ struct OptimSpan {
   int64_t count = 0;
 };
 
-// What a rank steps of one flat buffer: a whole buffer, or its part under sharding, in device or host
-// memory. All tensors are vectors of one length; elements between spans are padding and are zero.
+// What a rank steps of one flat buffer: a whole buffer, or its part under sharding, in device or
+// host memory. All tensors are vectors of one length; elements between spans are padding and are
+// zero.
 struct OptimShard {
-  std::string name;   // for messages: "h.3"
-  Tensor master;      // f32; the parameters themselves when they are f32
-  Tensor grad;        // f32 or bf16
-  Tensor compute;     // bf16 or f16 parameters that follow the master; undefined when master is the parameter
+  std::string name;  // for messages: "h.3"
+  Tensor master;     // f32; the parameters themselves when they are f32
+  Tensor grad;       // f32 or bf16
+  Tensor compute;    // bf16 or f16 parameters that follow the master; undefined when master is the
+                     // parameter
   std::vector<OptimSpan> spans;
 };
 

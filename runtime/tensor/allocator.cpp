@@ -11,9 +11,9 @@ namespace shale {
 namespace {
 
 constexpr int64_t kAlignment = 512;
-constexpr int64_t kSmall = int64_t{1} << 20;             // requests up to this share segments
+constexpr int64_t kSmall = int64_t{1} << 20;  // requests up to this share segments
 constexpr int64_t kSmallSegment = int64_t{2} << 20;
-constexpr int64_t kSegmentRounding = int64_t{2} << 20;   // huge-page size
+constexpr int64_t kSegmentRounding = int64_t{2} << 20;  // huge-page size
 constexpr int64_t kLargestRemainderKept = int64_t{1} << 20;
 
 int64_t round_up(int64_t value, int64_t multiple) {
@@ -29,7 +29,7 @@ struct CachingAllocator::Block {
   int64_t size = 0;
   bool in_use = false;
   MemoryTag tag{};
-  std::list<Block>::iterator self{};   // in the segment's list, which is in order of offsets
+  std::list<Block>::iterator self{};  // in the segment's list, which is in order of offsets
   std::set<void*> other_streams{};
   std::vector<void*> events{};  // of a pending block
 };
@@ -127,11 +127,11 @@ CachingAllocator::Block* CachingAllocator::grow(const PoolKey& key, int64_t size
   if (!fits()) release_cached_locked();
   if (!fits() && size > kSmall) bytes = size;  // the last bytes of a budget need no rounding
   if (!fits()) {
-    throw OutOfMemoryError(cat("memory: ", what, " asks for ", format_bytes(double(asked)), ", ",
-                               format_bytes(double(std::max<int64_t>(
-                                   0, stats_.budget - stats_.reserved))),
-                               " are left of the budget of ", format_bytes(double(stats_.budget)),
-                               "\n", summary_locked()));
+    throw OutOfMemoryError(
+        cat("memory: ", what, " asks for ", format_bytes(double(asked)), ", ",
+            format_bytes(double(std::max<int64_t>(0, stats_.budget - stats_.reserved))),
+            " are left of the budget of ", format_bytes(double(stats_.budget)), "\n",
+            summary_locked()));
   }
   void* memory = nullptr;
   try {
@@ -161,10 +161,9 @@ CachingAllocator::Block* CachingAllocator::grow(const PoolKey& key, int64_t size
 void CachingAllocator::split(Block* block, int64_t size) {
   const int64_t rest = block->size - size;
   if (rest < (block->segment->small ? kAlignment : kLargestRemainderKept)) return;
-  Block* tail = block->segment->insert(std::next(block->self), {.segment = block->segment,
-                                                                .key = block->key,
-                                                                .offset = block->offset + size,
-                                                                .size = rest});
+  Block* tail = block->segment->insert(
+      std::next(block->self),
+      {.segment = block->segment, .key = block->key, .offset = block->offset + size, .size = rest});
   block->size = size;
   pools_[tail->key].insert(tail);
 }

@@ -83,9 +83,13 @@ void Context::copy(void* to, const void* from, int64_t bytes) {
   backend_->copy(to, from, static_cast<size_t>(bytes), exec_.stream);
 }
 
-void Context::synchronize() { backend_->synchronize(exec_.stream); }
+void Context::synchronize() {
+  backend_->synchronize(exec_.stream);
+}
 
-Storage::~Storage() { context_->allocator().free(block_); }
+Storage::~Storage() {
+  context_->allocator().free(block_);
+}
 
 void Storage::record_stream(void* stream) const {
   context_->allocator().record_stream(block_, stream);

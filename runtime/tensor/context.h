@@ -46,16 +46,17 @@ class Context {
   void update_step(const std::function<void(StepState&)>& change);
   // Sets what kernels write to its values at the beginning of a step: no clipping, nothing found.
   void reset_step_results();
-  // The per-step values as they are now, for an op whose backward reads them: while somebody holds them, update_step()
-  // writes to a new place. Put exec.step to hold.get()->data() to compute under them.
+  // The per-step values as they are now, for an op whose backward reads them: while somebody holds
+  // them, update_step() writes to a new place. Put exec.step to hold.get()->data() to compute under
+  // them.
   std::shared_ptr<const Storage> hold_step() const { return step_storage_; }
   // The device's copy, which kernels write too. Waits for the compute stream.
   StepState read_step();
 
-  // On the compute stream. A host source may be changed as soon as this returns; a host destination is complete
-  // after synchronize().
+  // On the compute stream. A host source may be changed as soon as this returns; a host destination
+  // is complete after synchronize().
   void copy(void* to, const void* from, int64_t bytes);
-  void synchronize();                                    // waits for the compute stream
+  void synchronize();  // waits for the compute stream
   void set_tracer(Tracer* tracer) { exec_.tracer = tracer; }
 
  private:

@@ -12,8 +12,8 @@ namespace emulator {
 struct Options;
 }
 
-// What the runtime needs from a device besides kernels: memory, streams, events, copies. Handles are
-// opaque; stream null is the device's default stream. One implementation per device type.
+// What the runtime needs from a device besides kernels: memory, streams, events, copies. Handles
+// are opaque; stream null is the device's default stream. One implementation per device type.
 class DeviceBackend {
  public:
   virtual ~DeviceBackend() = default;
@@ -32,8 +32,8 @@ class DeviceBackend {
   virtual void synchronize_event(void* event) = 0;
   virtual void destroy_event(void* event) noexcept = 0;
 
-  // Copies between host and device memory in any direction, in stream order. The bytes of a host source are
-  // taken before this returns.
+  // Copies between host and device memory in any direction, in stream order. The bytes of a host
+  // source are taken before this returns.
   virtual void copy(void* to, const void* from, size_t bytes, void* stream) = 0;
 };
 

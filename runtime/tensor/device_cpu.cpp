@@ -14,8 +14,7 @@ namespace {
 class MappedMemory final : public MemoryProvider {
  public:
   void* allocate(size_t bytes) override {
-    void* memory =
-        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
       throw OutOfMemoryError(cat("memory: the system refused ", format_bytes(double(bytes)), ": ",
                                  std::strerror(errno)));
@@ -54,6 +53,8 @@ class CpuBackend final : public DeviceBackend {
 
 }  // namespace
 
-std::unique_ptr<DeviceBackend> make_cpu_backend() { return std::make_unique<CpuBackend>(); }
+std::unique_ptr<DeviceBackend> make_cpu_backend() {
+  return std::make_unique<CpuBackend>();
+}
 
 }  // namespace shale

@@ -16,29 +16,38 @@ const TensorImpl& checked(const std::shared_ptr<TensorImpl>& impl) {
 
 TensorImpl::~TensorImpl() = default;
 
-const Shape& Tensor::shape() const { return checked(impl_).shape; }
-const Shape& Tensor::strides() const { return checked(impl_).strides; }
-DType Tensor::dtype() const { return checked(impl_).dtype; }
+const Shape& Tensor::shape() const {
+  return checked(impl_).shape;
+}
+const Shape& Tensor::strides() const {
+  return checked(impl_).strides;
+}
+DType Tensor::dtype() const {
+  return checked(impl_).dtype;
+}
 Context& Tensor::context() const {
   if (checked(impl_).context == nullptr) {
     throw InternalError("tensor: a parameter was used before its module was materialised");
   }
   return *impl_->context;
 }
-const std::shared_ptr<Storage>& Tensor::storage() const { return checked(impl_).storage; }
+const std::shared_ptr<Storage>& Tensor::storage() const {
+  return checked(impl_).storage;
+}
 
 View Tensor::view() const {
   const TensorImpl& impl = checked(impl_);
   if (impl.storage == nullptr) {
     throw InternalError(cat("tensor: ", impl.leaf ? impl.leaf->name : "a tensor", " ",
-                            dtype_name(impl.dtype), impl.shape, " has no memory: materialise or "
+                            dtype_name(impl.dtype), impl.shape,
+                            " has no memory: materialise or "
                             "shard its module first, and gather it while it is in use"));
   }
-  return {.data = static_cast<std::byte*>(impl.storage->data()) +
-                  impl.offset * dtype_size(impl.dtype),
-          .dtype = impl.dtype,
-          .shape = impl.shape,
-          .strides = impl.strides};
+  return {
+      .data = static_cast<std::byte*>(impl.storage->data()) + impl.offset * dtype_size(impl.dtype),
+      .dtype = impl.dtype,
+      .shape = impl.shape,
+      .strides = impl.strides};
 }
 
 Tensor Tensor::alias(const Shape& shape, const Shape& strides, int64_t offset) const {
@@ -60,9 +69,13 @@ Tensor Tensor::recorded_alias(const Shape& shape, const Shape& strides, int64_t 
   return alias(shape, strides, offset);
 }
 
-Tensor Tensor::detach() const { return alias(shape(), strides()); }
+Tensor Tensor::detach() const {
+  return alias(shape(), strides());
+}
 
-bool Tensor::requires_grad() const { return impl_ != nullptr && impl_->requires_grad; }
+bool Tensor::requires_grad() const {
+  return impl_ != nullptr && impl_->requires_grad;
+}
 
 Tensor& Tensor::set_requires_grad(bool value) {
   if (checked(impl_).grad_fn != nullptr) {
@@ -78,8 +91,12 @@ Tensor Tensor::grad() const {
   return leaf != nullptr && leaf->has_value ? leaf->grad : Tensor();
 }
 
-uint64_t Tensor::version() const { return *checked(impl_).version; }
-void Tensor::bump_version() const { ++*checked(impl_).version; }
+uint64_t Tensor::version() const {
+  return *checked(impl_).version;
+}
+void Tensor::bump_version() const {
+  ++*checked(impl_).version;
+}
 
 LeafState& leaf_state(const Tensor& leaf) {
   TensorImpl& impl = leaf.impl();
@@ -98,7 +115,9 @@ Tensor empty(Context& context, const Shape& shape, DType dtype, MemoryTag tag,
   return Tensor(std::move(impl));
 }
 
-Tensor empty_like(const Tensor& x) { return empty(x.context(), x.shape(), x.dtype()); }
+Tensor empty_like(const Tensor& x) {
+  return empty(x.context(), x.shape(), x.dtype());
+}
 
 Tensor full(Context& context, const Shape& shape, DType dtype, double value, MemoryTag tag) {
   Tensor x = empty(context, shape, dtype, tag);
@@ -151,16 +170,16 @@ void check_shape(std::string_view op, std::string_view name, const Tensor& x, co
 void check_dtype(std::string_view op, std::string_view name, const Tensor& x, DType want) {
   check_defined(op, name, x);
   if (x.dtype() != want) {
-    throw DTypeError(cat(op, ": ", name, " is ", dtype_name(x.dtype()), ", want ",
-                         dtype_name(want)));
+    throw DTypeError(
+        cat(op, ": ", name, " is ", dtype_name(x.dtype()), ", want ", dtype_name(want)));
   }
 }
 
 void check_contiguous(std::string_view op, std::string_view name, const Tensor& x) {
   check_defined(op, name, x);
   if (!x.contiguous()) {
-    throw ShapeError(cat(op, ": ", name, " ", x, " has strides ", x.strides(),
-                         ", want a contiguous tensor"));
+    throw ShapeError(
+        cat(op, ": ", name, " ", x, " has strides ", x.strides(), ", want a contiguous tensor"));
   }
 }
 

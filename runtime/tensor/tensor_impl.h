@@ -13,8 +13,8 @@ struct Node;
 
 // The gradient of a leaf: where it lives and who wants to know when it is complete.
 struct LeafState {
-  std::string name;  // for messages; the parameter's, if it is one
-  Tensor grad;       // storage; holds a value only if has_value
+  std::string name;        // for messages; the parameter's, if it is one
+  Tensor grad;             // storage; holds a value only if has_value
   bool has_value = false;  // false: the next gradient is written, not added
   // Gives `grad` its storage when the first gradient arrives; null: a dense f32 tensor.
   std::function<Tensor()> allocate_grad;

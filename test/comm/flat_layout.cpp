@@ -94,9 +94,11 @@ TEST_CASE("frozen parameters are kept apart") {
 
 TEST_CASE("units and tied parameters outside the tree are errors that name them") {
   Net net, other;
-  CHECK(contains(message_of<InternalError>([&] { comm::plan_units(net, {&other.first}); }), "first"));
+  CHECK(
+      contains(message_of<InternalError>([&] { comm::plan_units(net, {&other.first}); }), "first"));
   net.first.a.use(other.embedding.weight);
-  CHECK(contains(message_of<InternalError>([&] { comm::plan_units(net, {}); }), "embedding.weight"));
+  CHECK(
+      contains(message_of<InternalError>([&] { comm::plan_units(net, {}); }), "embedding.weight"));
 }
 
 }  // namespace shale::test

@@ -1,5 +1,5 @@
-// A research code that embeds the runtime through its installed package: a model of its own, trained by a
-// loop of its own. Works alone and under mpirun.
+// A research code that embeds the runtime through its installed package: a model of its own,
+// trained by a loop of its own. Works alone and under mpirun.
 #include <shale/comm/data_parallel.h>
 #include <shale/comm/world.h>
 #include <shale/runtime/autograd/tape.h>
@@ -56,4 +56,6 @@ int train(shale::comm::World& world) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return shale::comm::run(argc, argv, train); }
+int main(int argc, char** argv) {
+  return shale::comm::run(argc, argv, train);
+}

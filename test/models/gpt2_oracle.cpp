@@ -1,5 +1,5 @@
-// GPT-2 against PyTorch: loss, per-parameter gradients and 20 steps of AdamW with the same weights and tokens.
-// test/fixtures/make_gpt2.py made the numbers, in f64, and its head explains every key.
+// GPT-2 against PyTorch: loss, per-parameter gradients and 20 steps of AdamW with the same weights
+// and tokens. test/fixtures/make_gpt2.py made the numbers, in f64, and its head explains every key.
 #include <bit>
 #include <cmath>
 #include <fstream>
@@ -128,9 +128,9 @@ class Run {
   optim::AdamW optimizer_;
 };
 
-// A second correct f32 implementation strays from the f64 truth about as far as torch's, in another direction;
-// sums in another order may stray a few times as far. What is asserted is 8 times torch's deviation,
-// and never less than 1e-6.
+// A second correct f32 implementation strays from the f64 truth about as far as torch's, in another
+// direction; sums in another order may stray a few times as far. What is asserted is 8 times
+// torch's deviation, and never less than 1e-6.
 double allowed(const json& deviation, const char* key) {
   return std::max(1e-6, 8 * deviation[key].get<double>());
 }
@@ -141,8 +141,8 @@ void check_gradients(Run& run, const json& fixture) {
     const Parameter* parameter = run.model().find_parameter(name);
     REQUIRE(parameter != nullptr);
     std::vector<float> grad = to_host<float>(parameter->value.grad());
-    const auto real = want["shape"][0].get<size_t>() * (parameter->shape.ndim() == 2
-                                                           ? want["shape"][1].get<size_t>() : 1);
+    const auto real = want["shape"][0].get<size_t>() *
+                      (parameter->shape.ndim() == 2 ? want["shape"][1].get<size_t>() : 1);
     for (size_t i = real; i < grad.size(); ++i) REQUIRE(grad[i] == 0);  // padded rows
     double squares = 0, total = 0;
     for (const float g : grad) squares += double(g) * g, total += g;

@@ -164,7 +164,8 @@ namespace {
 
 // Two branches; a step may use one of them only.
 struct Branches : Module {
-  Branches() : left(this, "left", 4, 4, Init::normal(1)), right(this, "right", 4, 4, Init::normal(1)) {}
+  Branches()
+      : left(this, "left", 4, 4, Init::normal(1)), right(this, "right", 4, 4, Init::normal(1)) {}
   nn::Linear left, right;
 };
 
@@ -237,7 +238,8 @@ TEST_CASE("a step whose last backward did not reduce is an error, not a silent d
   DataParallel parallel(net, {}, context, *group, {.seed = 1});
   parallel.begin_backward(false);
   backward(sum(net.left.forward(full(context, {1, 4}, DType::kF32, 1))));
-  CHECK(contains(message_of<InternalError>([&] { parallel.finish_gradients(); }), "reduce = false"));
+  CHECK(
+      contains(message_of<InternalError>([&] { parallel.finish_gradients(); }), "reduce = false"));
 }
 
 TEST_CASE("a model can be in data parallelism once at a time, and again afterwards") {
@@ -246,9 +248,8 @@ TEST_CASE("a model can be in data parallelism once at a time, and again afterwar
   Branches net;
   {
     DataParallel parallel(net, {}, context, *group, {.seed = 1});
-    CHECK(contains(message_of<InternalError>([&] {
-                     DataParallel twice(net, {}, context, *group, {.seed = 1});
-                   }),
+    CHECK(contains(message_of<InternalError>(
+                       [&] { DataParallel twice(net, {}, context, *group, {.seed = 1}); }),
                    "left.weight"));
   }
   DataParallel again(net, {}, context, *group, {.seed = 1});

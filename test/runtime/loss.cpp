@@ -118,9 +118,8 @@ TEST_CASE("a tensor that was saved before the loss overwrote it is refused") {
   const Tensor square = mul(logits, logits);
   const Tensor loss =
       cross_entropy_(logits, from_host<int32_t>(context, kTargets, {kRows}), kVocab);
-  CHECK(contains(message_of<AutogradError>([&] {
-                   backward(square, full(context, square.shape(), DType::kF32, 1));
-                 }),
+  CHECK(contains(message_of<AutogradError>(
+                     [&] { backward(square, full(context, square.shape(), DType::kF32, 1)); }),
                  "changed in place"));
 }
 
@@ -141,14 +140,14 @@ TEST_CASE("an id outside the table and a target outside the vocabulary are error
   Context context(small_context());
   const Tensor table = random_leaf(context, {3, 2}, 1);
   const std::vector<int32_t> ids = {0, 3};
-  const auto bad_id = message_of<DataError>(
-      [&] { embedding(from_host<int32_t>(context, ids, {1, 2}), table); });
+  const auto bad_id = message_of<DataError>([&] {
+    embedding(from_host<int32_t>(context, ids, {1, 2}), table);
+  });
   CHECK(contains(bad_id, "3"));
   Tensor logits = full(context, {1, 4}, DType::kF32, 0);
   const std::vector<int32_t> target = {4};
-  CHECK(contains(message_of<DataError>([&] {
-                   cross_entropy_(logits, from_host<int32_t>(context, target, {1}), 4);
-                 }),
+  CHECK(contains(message_of<DataError>(
+                     [&] { cross_entropy_(logits, from_host<int32_t>(context, target, {1}), 4); }),
                  "4"));
 }
 

@@ -25,7 +25,8 @@ struct Inner : Module {
 };
 
 struct Net : Module {
-  Net() : first(this, "first"), second(this, "second"), scale(declare("scale", {3}, Init::ones())) {}
+  Net()
+      : first(this, "first"), second(this, "second"), scale(declare("scale", {3}, Init::ones())) {}
   Tensor forward(const Tensor& x) { return second.forward(first.forward(x)); }
   Inner first;
   Inner second;
@@ -42,10 +43,10 @@ std::vector<std::string> names(const Module& module) {
 
 TEST_CASE("parameters have full names, in order of declaration") {
   const Net net;
-  CHECK(names(net) ==
-        std::vector<std::string>{"scale", "first.linear.weight", "first.linear.bias",
-                                 "first.norm.weight", "first.norm.bias", "second.linear.weight",
-                                 "second.linear.bias", "second.norm.weight", "second.norm.bias"});
+  CHECK(names(net) == std::vector<std::string>{"scale", "first.linear.weight", "first.linear.bias",
+                                               "first.norm.weight", "first.norm.bias",
+                                               "second.linear.weight", "second.linear.bias",
+                                               "second.norm.weight", "second.norm.bias"});
   CHECK(net.find_parameter("second.norm.bias") == &net.second.norm.bias);
   CHECK(net.find_parameter("second.norm") == nullptr);
   CHECK(net.first.linear.weight.decay);
@@ -127,7 +128,8 @@ TEST_CASE("hooks change no bit of the gradients") {
         net.first.add_hook(point, [] {});
       }
     }
-    backward(sum(mul(net.forward(random_leaf(context, {2, 3}, 1)), random_leaf(context, {2, 3}, 2))));
+    backward(
+        sum(mul(net.forward(random_leaf(context, {2, 3}, 1)), random_leaf(context, {2, 3}, 2))));
     return to_host<float>(net.first.linear.weight.value.grad());
   };
   CHECK(same_bits(gradient(true), gradient(false)));

@@ -35,7 +35,9 @@ void expect_agrees(const OpCase& op_case) {
 double gelu_tanh(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
 }
-double gelu_erf(double x) { return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2)); }
+double gelu_erf(double x) {
+  return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
+}
 
 // [rows, in] times the transpose of [out, in], plus a bias unless it is empty.
 Vec matmul(const Vec& x, const Vec& w, const Vec& bias, int64_t rows, int64_t in, int64_t out) {
@@ -89,7 +91,8 @@ Vec attend(const Vec& q, const Vec& k, const Vec& v, const Heads& n, bool causal
         for (int64_t j = 0; j <= last; ++j) {
           double score = 0;
           for (int64_t d = 0; d < n.D; ++d) {
-            score += q[at(b, i, h, n.Tq, n.H) + size_t(d)] * k[at(b, j, hk, n.Tk, n.Hkv) + size_t(d)];
+            score +=
+                q[at(b, i, h, n.Tq, n.H) + size_t(d)] * k[at(b, j, hk, n.Tk, n.Hkv) + size_t(d)];
           }
           p.push_back(std::exp(score / std::sqrt(double(n.D))));
           total += p.back();
@@ -109,13 +112,13 @@ Vec attend(const Vec& q, const Vec& k, const Vec& v, const Heads& n, bool causal
 }  // namespace
 
 TEST_CASE("linear agrees with f64, with bias and residual or without") {
-  expect_agrees({.name = "linear",
-                 .inputs = {{3, 5, 7}, {4, 7}, {4}, {3, 5, 4}},
-                 .output = {3, 5, 4},
-                 .op = [](const In& x) { return linear(x[0], x[1], x[2], x[3]); },
-                 .reference = [](const Values& x) {
-                   return plus(matmul(x[0], x[1], x[2], 15, 7, 4), x[3]);
-                 }});
+  expect_agrees(
+      {.name = "linear",
+       .inputs = {{3, 5, 7}, {4, 7}, {4}, {3, 5, 4}},
+       .output = {3, 5, 4},
+       .op = [](const In& x) { return linear(x[0], x[1], x[2], x[3]); },
+       .reference =
+           [](const Values& x) { return plus(matmul(x[0], x[1], x[2], 15, 7, 4), x[3]); }});
   expect_agrees({.name = "linear without bias",
                  .inputs = {{1, 33}, {2, 33}},
                  .output = {1, 2},
@@ -195,11 +198,12 @@ TEST_CASE("attention agrees with f64: causal, full, grouped-query, ragged") {
   for (const bool causal : {true, false}) {
     for (const Heads n : {Heads{2, 5, 5, 2, 2, 4}, Heads{1, 3, 7, 4, 2, 8}, Heads{1, 9, 9, 3, 1, 5},
                           Heads{1, 1, 1, 1, 1, 1}}) {
-      expect_agrees({.name = cat("attention T ", n.Tq, " H ", n.H, " causal ", causal),
-                     .inputs = {{n.B, n.Tq, n.H, n.D}, {n.B, n.Tk, n.Hkv, n.D}, {n.B, n.Tk, n.Hkv, n.D}},
-                     .output = {n.B, n.Tq, n.H, n.D},
-                     .op = [=](const In& x) { return attention(x[0], x[1], x[2], {.causal = causal}); },
-                     .reference = [=](const Values& x) { return attend(x[0], x[1], x[2], n, causal); }});
+      expect_agrees(
+          {.name = cat("attention T ", n.Tq, " H ", n.H, " causal ", causal),
+           .inputs = {{n.B, n.Tq, n.H, n.D}, {n.B, n.Tk, n.Hkv, n.D}, {n.B, n.Tk, n.Hkv, n.D}},
+           .output = {n.B, n.Tq, n.H, n.D},
+           .op = [=](const In& x) { return attention(x[0], x[1], x[2], {.causal = causal}); },
+           .reference = [=](const Values& x) { return attend(x[0], x[1], x[2], n, causal); }});
     }
   }
 }
@@ -224,7 +228,8 @@ TEST_CASE("packed_attention reads and writes one tensor") {
 }
 
 TEST_CASE("elementwise ops agree with f64") {
-  const auto unary = [](std::string name, Tensor (*op)(const Tensor&), double (*reference)(double)) {
+  const auto unary = [](std::string name, Tensor (*op)(const Tensor&),
+                        double (*reference)(double)) {
     expect_agrees({.name = std::move(name),
                    .inputs = {{3, 11}},
                    .output = {3, 11},
@@ -236,17 +241,21 @@ TEST_CASE("elementwise ops agree with f64") {
                          return y;
                        }});
   };
-  unary("scale", [](const Tensor& x) { return scale(x, -1.5f); }, [](double x) { return -1.5 * x; });
-  unary("gelu tanh", [](const Tensor& x) { return gelu(x); }, gelu_tanh);
-  unary("gelu erf", [](const Tensor& x) { return gelu(x, Gelu::kErf); }, gelu_erf);
-  unary("in place",
-        [](const Tensor& x) {
-          Tensor y = scale(x, 2);
-          scale_(y, 3);
-          add_(y, x);
-          return y;
-        },
-        [](double x) { return 7 * x; });
+  unary(
+      "scale", [](const Tensor& x) { return scale(x, -1.5f); }, [](double x) { return -1.5 * x; });
+  unary(
+      "gelu tanh", [](const Tensor& x) { return gelu(x); }, gelu_tanh);
+  unary(
+      "gelu erf", [](const Tensor& x) { return gelu(x, Gelu::kErf); }, gelu_erf);
+  unary(
+      "in place",
+      [](const Tensor& x) {
+        Tensor y = scale(x, 2);
+        scale_(y, 3);
+        add_(y, x);
+        return y;
+      },
+      [](double x) { return 7 * x; });
   expect_agrees({.name = "add and mul",
                  .inputs = {{13}, {13}},
                  .output = {13},

@@ -15,7 +15,9 @@ namespace shale::test {
 namespace {
 
 struct Net : Module {
-  Net() : linear(this, "linear", 5, 3, Init::normal(0.5f)), unused(this, "unused", 2, 2, Init::ones()) {}
+  Net()
+      : linear(this, "linear", 5, 3, Init::normal(0.5f)),
+        unused(this, "unused", 2, 2, Init::ones()) {}
   nn::Linear linear;
   nn::Linear unused;
 };
@@ -188,7 +190,8 @@ TEST_CASE("schedules warm up, decay and end where they say") {
   CHECK(s.at(35) == Approx(0.775));
   s.decay = optim::Decay::kConstant;
   CHECK(s.at(100) == 1);
-  CHECK(optim::Schedule{.lr = 2, .min_lr = 1, .warmup_steps = 0, .total_steps = 0}.at(0) == Approx(2));
+  CHECK(optim::Schedule{.lr = 2, .min_lr = 1, .warmup_steps = 0, .total_steps = 0}.at(0) ==
+        Approx(2));
 }
 
 }  // namespace shale::test

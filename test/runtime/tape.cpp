@@ -1,9 +1,9 @@
 #include "runtime/autograd/tape.h"
 
 #include "runtime/ops/elementwise.h"
+#include "runtime/ops/linear.h"
 #include "runtime/ops/loss.h"
 #include "runtime/ops/norm.h"
-#include "runtime/ops/linear.h"
 #include "runtime/ops/reduce.h"
 #include "runtime/ops/shape.h"
 #include "runtime/tensor/tensor_impl.h"
@@ -14,7 +14,9 @@
 namespace shale::test {
 namespace {
 
-float only(const Tensor& x) { return to_host<float>(x).front(); }
+float only(const Tensor& x) {
+  return to_host<float>(x).front();
+}
 
 }  // namespace
 
@@ -118,9 +120,8 @@ TEST_CASE("in-place ops refuse a tensor that has a view, however the view was ma
   CHECK(contains(message_of<AutogradError>([&] { scale_(stream, 2); }), "view"));
   Tensor logits = leaf(context, {1, 4}, {1, 2, 3, 4});
   const std::vector<int32_t> target = {1};
-  CHECK(contains(message_of<AutogradError>([&] {
-                   cross_entropy_(logits, from_host<int32_t>(context, target, {1}), 4);
-                 }),
+  CHECK(contains(message_of<AutogradError>(
+                     [&] { cross_entropy_(logits, from_host<int32_t>(context, target, {1}), 4); }),
                  "leaf"));
 }
 
@@ -170,7 +171,8 @@ TEST_CASE("saved tensors go through the innermost hooks of their context") {
     y = sum(mul(a, scale(x, 1)));  // both operands are saved, ten times too large
   }
   backward(y);
-  CHECK(log == std::vector<std::string>{"pack inner", "pack inner", "unpack inner", "unpack inner"});
+  CHECK(log ==
+        std::vector<std::string>{"pack inner", "pack inner", "unpack inner", "unpack inner"});
   CHECK(to_host<float>(x.grad()) == std::vector<float>{20, 40});
 }
 

@@ -44,7 +44,9 @@ double relative_error(const std::vector<float>& got, const std::vector<double>& 
 
 }  // namespace
 
-ContextOptions small_context(int threads) { return {.threads = threads, .seed = 7}; }
+ContextOptions small_context(int threads) {
+  return {.threads = threads, .seed = 7};
+}
 
 Tensor leaf(Context& context, const Shape& shape, std::vector<float> values) {
   return from_host<float>(context, values, shape).set_requires_grad(true);

@@ -11,7 +11,8 @@ namespace shale::test {
 // A context on a device that tests run on: the CPU for now, with two threads.
 ContextOptions small_context(int threads = 2);
 
-// An op against an f64 reference: forward values, and gradients against central differences of the reference.
+// An op against an f64 reference: forward values, and gradients against central differences of the
+// reference.
 struct OpCase {
   std::string name;
   std::vector<Shape> inputs;  // filled with normal values
@@ -23,8 +24,8 @@ struct OpCase {
 };
 
 struct OpErrors {
-  double forward = 0;   // largest |op - reference| / max(1, largest |reference|)
-  double backward = 0;  // the same for gradients of sum(w * output), w normal
+  double forward = 0;    // largest |op - reference| / max(1, largest |reference|)
+  double backward = 0;   // the same for gradients of sum(w * output), w normal
   bool complete = true;  // every input got a gradient of its own shape, every value finite
 };
 
