@@ -53,8 +53,7 @@ class Context {
   // The device's copy, which kernels write too. Waits for the compute stream.
   StepState read_step();
 
-  // On the compute stream. A host source may be changed as soon as this returns; a host destination
-  // is complete after synchronize().
+  // On the compute stream, as DeviceBackend::copy().
   void copy(void* to, const void* from, int64_t bytes);
   void synchronize();  // waits for the compute stream
   void set_tracer(Tracer* tracer) { exec_.tracer = tracer; }

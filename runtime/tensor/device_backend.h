@@ -32,12 +32,16 @@ class DeviceBackend {
   virtual void synchronize_event(void* event) = 0;
   virtual void destroy_event(void* event) noexcept = 0;
 
-  // Copies between host and device memory in any direction, in stream order. The bytes of a host
-  // source are taken before this returns.
+  // Copies between host and device memory in any direction, in stream order. Ordinary host memory
+  // is read, and written, before this returns; device memory and that of host_memory() when the
+  // stream gets there.
   virtual void copy(void* to, const void* from, size_t bytes, void* stream) = 0;
 };
 
 std::unique_ptr<DeviceBackend> make_cpu_backend();
+
+// A GPU. Throws UnavailableError if it, or its driver, is not there. Only in builds with CUDA.
+std::unique_ptr<DeviceBackend> make_cuda_backend(const Device& device);
 
 // The emulated GPU; arch 0 means 90. The order in which queued work and the threads of a block run
 // comes from the options, by default those of the environment (kernels/simt/engine/options.h).

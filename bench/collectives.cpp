@@ -1,0 +1,247 @@
+// Times collectives of a process group beside the plain MPI calls that do the same, in one run:
+// mpirun -np 2 --bind-to none bench_collectives
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/support/buffer.h"
+#include "bench/support/machine.h"
+#include "bench/support/table.h"
+#include "bench/support/timing.h"
+#include "comm/world.h"
+#include "runtime/base/config.h"
+#include "runtime/base/error.h"
+#include "runtime/base/view.h"
+
+namespace shale::bench {
+namespace {
+
+using comm::ProcessGroup;
+using comm::World;
+
+struct BenchConfig {
+  std::string op = "all";
+  int64_t min_bytes = 4 << 10;
+  int64_t max_bytes = 64 << 20;
+  int repeats = 0;
+  int threads = 1;
+  std::string json;
+};
+
+void describe(ConfigSpec& spec, BenchConfig& c) {
+  spec.add_choice("op", c.op,
+                  {"all", "all_reduce_sum", "reduce_scatter_sum", "all_gather", "broadcast"},
+                  "only this collective");
+  spec.add_size("min-bytes", c.min_bytes, "smallest message", {.min = 64, .max = 1 << 30});
+  spec.add_size("max-bytes", c.max_bytes, "largest message; each is 4 times the one before",
+                {.min = 64, .max = 1 << 30});
+  spec.add("repeats", c.repeats, "runs of each, taking turns",
+           {.min = 1, .help = {.default_text = "by size: 5 to 300"}});
+  spec.add("threads", c.threads, "CPU threads that a reduction may use", {.min = 1, .max = 256});
+  spec.add("json", c.json, "write the rows there", {.help = {.metavar = "FILE"}});
+  spec.example("mpirun -np 2 --bind-to none bench_collectives --json collectives.json");
+  spec.example("mpirun -np 4 --oversubscribe bench_collectives --op all_gather --max-bytes 1MiB");
+}
+
+// What all sides of a comparison do. `bytes` is the whole buffer: of an all-reduce and a broadcast
+// what every rank has, of a reduce-scatter what it gives, of an all-gather what it gets.
+struct Case {
+  std::string op;
+  int64_t bytes = 0;
+  int64_t count(int ranks) const { return bytes / 4 / ranks * ranks; }  // f32
+};
+
+// What crosses a rank's link at least, relative to the buffer: how nccl-tests count, so that
+// numbers of different rank counts compare.
+double bus_factor(const std::string& op, int ranks) {
+  const double n = ranks;
+  if (op == "all_reduce_sum") return 2 * (n - 1) / n;
+  if (op == "broadcast") return 1;
+  return (n - 1) / n;
+}
+
+struct Memory {
+  float* whole = nullptr;
+  float* slice = nullptr;
+};
+
+void run_shale(ProcessGroup& group, const Case& test, const Memory& memory) {
+  const int64_t count = test.count(group.size());
+  const View whole = make_view(memory.whole, {count});
+  const View slice = make_view(memory.slice, {count / group.size()});
+  if (test.op == "all_reduce_sum") {
+    group.all_reduce_sum(whole);
+  } else if (test.op == "reduce_scatter_sum") {
+    group.reduce_scatter_sum(whole, slice);
+  } else if (test.op == "all_gather") {
+    group.all_gather(slice, whole);
+  } else {
+    group.broadcast(whole, 0);
+  }
+}
+
+void run_mpi(int ranks, const Case& test, const Memory& memory) {
+  const int count = static_cast<int>(test.count(ranks));
+  const MPI_Comm all = MPI_COMM_WORLD;
+  if (test.op == "all_reduce_sum") {
+    MPI_Allreduce(MPI_IN_PLACE, memory.whole, count, MPI_FLOAT, MPI_SUM, all);
+  } else if (test.op == "reduce_scatter_sum") {
+    MPI_Reduce_scatter_block(memory.whole, memory.slice, count / ranks, MPI_FLOAT, MPI_SUM, all);
+  } else if (test.op == "all_gather") {
+    MPI_Allgather(memory.slice, count / ranks, MPI_FLOAT, memory.whole, count / ranks, MPI_FLOAT,
+                  all);
+  } else {
+    MPI_Bcast(memory.whole, count, MPI_FLOAT, 0, all);
+  }
+}
+
+// One way to do it: Shale on memory that peers reach, Shale on any memory, MPI.
+struct Side {
+  const char* impl;
+  const char* memory_name;
+  Memory memory;
+  std::function<void(const Memory&)> run;
+  Samples samples;
+};
+
+// The owner writes its buffers before every run, as a backward pass does: otherwise the halves of a
+// buffer would already lie in the caches of the cores that need them.
+void refill(const Memory& memory, int64_t count, int ranks) {
+  std::fill_n(memory.whole, count, 1.f);
+  std::fill_n(memory.slice, count / ranks, 1.f);
+}
+
+// Seconds from the moment when all ranks are ready until the last of them is done.
+double time_run(ProcessGroup& group, const Side& side, const Case& test) {
+  refill(side.memory, test.count(group.size()), group.size());
+  MPI_Barrier(MPI_COMM_WORLD);
+  group.barrier();  // leaves the ranks closer together in time
+  double seconds = time_once([&] { side.run(side.memory); });
+  MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return seconds;
+}
+
+int repeats_of(const BenchConfig& config, int64_t bytes) {
+  if (config.repeats > 0) return config.repeats;
+  return static_cast<int>(std::clamp<int64_t>((192 << 20) / bytes, 5, 300));
+}
+
+std::vector<Side> measure(const BenchConfig& config, World& world, ProcessGroup& group,
+                          const Case& test) {
+  const int64_t count = test.count(world.size());
+  const auto bytes = static_cast<size_t>(count) * 4;
+  const size_t slice_bytes = bytes / static_cast<size_t>(world.size());
+  std::vector<Buffer> own;
+  for (int i = 0; i < 2; ++i) {
+    own.emplace_back(bytes);
+    own.emplace_back(slice_bytes);
+  }
+  const Memory shared{static_cast<float*>(group.memory().allocate(bytes)),
+                      static_cast<float*>(group.memory().allocate(slice_bytes))};
+  const auto on_shale = [&](const Memory& memory) { run_shale(group, test, memory); };
+  const auto on_mpi = [&](const Memory& memory) { run_mpi(world.size(), test, memory); };
+  const auto local = [&](size_t i) {
+    return Memory{reinterpret_cast<float*>(own[i].data()),
+                  reinterpret_cast<float*>(own[i + 1].data())};
+  };
+  std::vector<Side> sides = {{"shale", "group", shared, on_shale, {}},
+                             {"shale", "any", local(0), on_shale, {}},
+                             {"mpi_plain", "any", local(2), on_mpi, {}}};
+  // The first run of each, which maps and touches memory, does not count.
+  for (int i = -1; i < repeats_of(config, test.bytes); ++i) {
+    for (Side& side : sides) {
+      const double seconds = time_run(group, side, test);
+      if (i >= 0) side.samples.add(seconds);
+    }
+  }
+  group.barrier();
+  group.memory().free(shared.whole, bytes);
+  group.memory().free(shared.slice, slice_bytes);
+  return sides;
+}
+
+struct Results {
+  Table table{{"collective", "bytes", "group us", "any us", "MPI us", "group GB/s", "bus GB/s",
+               "MPI / group", "MPI / any"}};
+  Json rows = Json::array();
+};
+
+void add_rows(Results& results, const Case& test, const std::vector<Side>& sides, int ranks) {
+  const double bytes = static_cast<double>(test.count(ranks)) * 4;
+  const Samples &shared = sides[0].samples, &any = sides[1].samples, &mpi = sides[2].samples;
+  const double bandwidth = bytes / shared.min() / 1e9;
+  results.table.add({test.op, format_bytes(static_cast<double>(test.bytes)),
+                     short_number(shared.min() * 1e6), short_number(any.min() * 1e6),
+                     short_number(mpi.min() * 1e6), fixed(bandwidth, 2),
+                     fixed(bandwidth * bus_factor(test.op, ranks), 2),
+                     fixed(mpi.min() / shared.min(), 2), fixed(mpi.min() / any.min(), 2)});
+  for (const Side& side : sides) {
+    results.rows.push_back({{"op", test.op},
+                            {"impl", side.impl},
+                            {"memory", side.memory_name},
+                            {"ranks", ranks},
+                            {"bytes", test.bytes},
+                            {"time_ms", side.samples.min() * 1e3},
+                            {"median_ms", side.samples.median() * 1e3},
+                            {"repeats", side.samples.seconds.size()}});
+  }
+}
+
+std::vector<Case> cases(const BenchConfig& config) {
+  std::vector<Case> list;
+  for (const char* op : {"all_reduce_sum", "reduce_scatter_sum", "all_gather", "broadcast"}) {
+    if (config.op != "all" && config.op != op) continue;
+    for (int64_t bytes = config.min_bytes; bytes <= config.max_bytes; bytes *= 4) {
+      list.push_back({.op = op, .bytes = bytes});
+    }
+  }
+  return list;
+}
+
+int run(World& world, int argc, char** argv) {
+  BenchConfig config;
+  ConfigSpec spec("bench_collectives", "times collectives beside the plain MPI calls");
+  describe(spec, config);
+  const ParseResult parsed = parse_config(spec, argc, argv);
+  if (parsed.should_exit) {
+    if (world.rank() == 0) std::fputs(parsed.output.c_str(), stdout);
+    return 0;
+  }
+  if (world.size() < 2) {
+    throw ConfigError("bench_collectives: 1 rank, want 2 or more: mpirun -np 2 bench_collectives");
+  }
+  if (config.max_bytes < config.min_bytes) {
+    throw ConfigError(
+        cat("--max-bytes: ", config.max_bytes, " is below --min-bytes, ", config.min_bytes));
+  }
+  const auto group = world.group({.threads = config.threads});
+  const Machine machine = describe_machine();
+  if (world.rank() == 0) {
+    std::printf("%d ranks on %s\nbest of several runs; fp32; 'group' is memory that peers reach\n",
+                world.size(), summary(machine).c_str());
+    std::fflush(stdout);
+  }
+  Results results;
+  for (const Case& test : cases(config)) {
+    add_rows(results, test, measure(config, world, *group, test), world.size());
+  }
+  if (world.rank() == 0) {
+    std::fputs(results.table.text().c_str(), stdout);
+    const Json options = {{"ranks", world.size()}, {"threads", config.threads}};
+    write_results(config.json, "bench_collectives", machine, options, results.rows);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace shale::bench
+
+int main(int argc, char** argv) {
+  return shale::comm::run(
+      argc, argv, [&](shale::comm::World& world) { return shale::bench::run(world, argc, argv); });
+}
