@@ -214,30 +214,36 @@ std::string kernels_section(const std::vector<Json>& documents) {
   return out;
 }
 
+// A line per operation and size: Shale in memory that peers reach ("group") and in any other.
 std::string collectives_section(const std::vector<Json>& documents) {
-  struct Sides {
-    double shale = 0, plain = 0;
+  struct Line {
+    std::string name;
+    double group_ms = 0, any_ms = 0, mpi_ms = 0;
   };
-  std::vector<std::pair<std::string, Sides>> lines;
+  std::vector<Line> lines;
   for (const Json& document : documents) {
     for (const Json& row : document["rows"]) {
       if (!row.contains("op") || !row.contains("impl")) continue;
-      const std::string name =
-          cat(word(row, "op"), ", ", word(row, "ranks"), " ranks, ",
-              format_bytes(number(row, "bytes")));
+      const std::string name = cat(word(row, "op"), ", ", word(row, "ranks"), " ranks, ",
+                                   format_bytes(number(row, "bytes")));
       auto line = std::find_if(lines.begin(), lines.end(),
-                               [&](const auto& entry) { return entry.first == name; });
-      if (line == lines.end()) line = lines.insert(line, {name, {}});
-      (word(row, "impl") == "shale" ? line->second.shale : line->second.plain) =
+                               [&](const Line& entry) { return entry.name == name; });
+      if (line == lines.end()) line = lines.insert(line, {.name = name});
+      const bool any = row.contains("memory") && word(row, "memory") == "any";
+      (word(row, "impl") != "shale" ? line->mpi_ms : any ? line->any_ms : line->group_ms) =
           number(row, "time_ms");
     }
   }
   if (lines.empty()) return "";
-  Table table({"collective", "Shale ms", "MPI ms", "MPI / Shale"});
-  for (const auto& [name, sides] : lines) {
-    const bool both = sides.shale > 0 && sides.plain > 0;
-    table.add({name, short_number(sides.shale), sides.plain > 0 ? short_number(sides.plain) : "",
-               both ? fixed(sides.plain / sides.shale, 2) : ""});
+  Table table({"collective", "group memory ms", "any memory ms", "MPI ms", "MPI / group",
+               "MPI / any"});
+  const auto time = [](double ms) { return ms > 0 ? short_number(ms) : ""; };
+  const auto ratio = [](double mpi, double ours) {
+    return mpi > 0 && ours > 0 ? fixed(mpi / ours, 2) : "";
+  };
+  for (const Line& line : lines) {
+    table.add({line.name, time(line.group_ms), time(line.any_ms), time(line.mpi_ms),
+               ratio(line.mpi_ms, line.group_ms), ratio(line.mpi_ms, line.any_ms)});
   }
   return "\n## Collectives\n\n" + table.markdown();
 }

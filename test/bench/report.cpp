@@ -50,14 +50,15 @@ TEST_CASE("a part's speed is its work over its time", "[bench]") {
   CHECK(contains(page, "| forward gemm | 49 | 500.00 | 50.0% | 200.0 |  |"));
 }
 
-TEST_CASE("collectives show both sides in one line", "[bench]") {
-  const auto row = [](const char* impl, double ms) {
-    return Json{{"op", "all_reduce"}, {"impl", impl}, {"ranks", 2}, {"bytes", 1024},
-                {"time_ms", ms}};
+TEST_CASE("collectives show both kinds of memory and MPI in one line", "[bench]") {
+  const auto row = [](const char* impl, const char* memory, double ms) {
+    return Json{{"op", "all_reduce"}, {"impl", impl}, {"memory", memory}, {"ranks", 2},
+                {"bytes", 1024}, {"time_ms", ms}};
   };
-  const Json document = {{"rows", {row("shale", 2.0), row("mpi_plain", 5.0)}}};
+  const Json document = {
+      {"rows", {row("shale", "group", 2.0), row("shale", "any", 4.0), row("mpi_plain", "any", 5.0)}}};
   const std::string page = results_page({document}, {});
-  CHECK(contains(page, "| all_reduce, 2 ranks, 1.0 KiB | 2.000 | 5.000 | 2.50 |"));
+  CHECK(contains(page, "| all_reduce, 2 ranks, 1.0 KiB | 2.000 | 4.000 | 5.000 | 2.50 | 1.25 |"));
 }
 
 TEST_CASE("no target is claimed without its measurement", "[bench]") {
