@@ -12,6 +12,11 @@ namespace {
 
 constexpr const char* kCancelled = "given up, because an exception ended what it was for";
 
+struct EndUse {
+  SharedMemory& memory;
+  ~EndUse() { memory.end_use(); }
+};
+
 MpiComm node_of(const MpiComm& comm, const GroupOptions& options) {
   if (options.ranks_per_node == 0) return MpiComm::split_by_node(comm.get(), comm.rank());
   return MpiComm::split(comm.get(), comm.rank() / options.ranks_per_node, comm.rank());
@@ -63,9 +68,9 @@ ChannelOptions channel_options(const Topology& topology, const GroupOptions& opt
   for (const int rank : topology.local_ranks()) {
     result.world_ranks.push_back(topology.world_ranks[static_cast<size_t>(rank)]);
   }
-  result.poll = [&context] {
+  result.poll = [&context](bool finishing) {
     context.board.check();
-    if (context.queue.cancelled()) throw CommError(kCancelled);
+    if (!finishing && context.queue.cancelled()) throw CommError(kCancelled);
   };
   return result;
 }
@@ -82,6 +87,7 @@ struct MpiGroup::Engine {
         channel(memory->data(), topology.local, node_comm.size(),
                 channel_options(topology, options, context)),
         node(channel, memory->peers_can_map() ? &context.memory : nullptr,
+             options.share_memory && context.peers_can_copy,
              {.device = {}, .threads = options.threads}) {
     if (topology.nodes() == 1) return;
     const bool in_lane = topology.local < topology.lanes();
@@ -129,22 +135,20 @@ MpiGroup::~MpiGroup() {
 
 Work MpiGroup::submit(const CollectiveCall& call, bool async) {
   if (async) {
+    // Memory that is freed from here on is kept until the collective has ended.
     context_->memory.begin_use();
-    return context_->queue.enqueue([this, call](bool blocking) { execute(call, blocking); },
-                                   options().tracer);
+    return context_->queue.enqueue(
+        [this, call](bool blocking) {
+          const EndUse end_use{context_->memory};
+          execute(call, blocking);
+        },
+        options().tracer);
   }
-  context_->memory.begin_use();
   context_->queue.run([&](bool blocking) { execute(call, blocking); }, options().tracer);
   return Work();
 }
 
-// Between begin_use and end_use, freed memory is kept.
 void MpiGroup::execute(const CollectiveCall& call, bool blocking) {
-  struct EndUse {
-    SharedMemory& memory;
-    ~EndUse() { memory.end_use(); }
-  };
-  const EndUse end_use{context_->memory};
   if (!failure_.empty()) {
     throw CommError(cat("group '", options().name, "' cannot be used any more: ", failure_));
   }

@@ -366,7 +366,7 @@ void InterNode::exchange(const std::vector<Transfer>& sends,
       continue;
     }
     channel_.check();
-    if (channel_.options().poll) channel_.options().poll();
+    if (channel_.options().poll) channel_.options().poll(/*finishing=*/false);
     if (channel_.past_deadline(start)) {
       std::vector<int> missing;
       for (size_t i = 0; i < receives.size(); ++i) {

@@ -80,31 +80,26 @@ bool NodeChannel::past_deadline(std::chrono::steady_clock::time_point start) con
   return options_.timeout_s > 0 && waited.count() > options_.timeout_s;
 }
 
-void NodeChannel::sync(const Fingerprint& call, bool blocking) {
+void NodeChannel::sync(const Fingerprint& call, bool blocking, bool finishing) {
   slot(rank_).step.advance_to(++step_);
   const WaitPolicy policy = wait_policy(blocking, options_.crowded);
-  auto deadline = std::chrono::steady_clock::time_point::max();
-  if (options_.timeout_s > 0) {
-    deadline = std::chrono::steady_clock::now() +
-               std::chrono::microseconds(static_cast<int64_t>(options_.timeout_s * 1e6));
-  }
   for (int i = 1; i < ranks_; ++i) {
     // Everyone starts at another peer, so that the counters' cache lines are not all asked for at
     // once.
     const int peer = (rank_ + i) % ranks_;
     if (slot(peer).step.reached(step_)) continue;
-    const auto poll = [&] { poll_peer(peer, step_, call); };
-    if (!slot(peer).step.wait(step_, policy, deadline, poll)) fail_missing(step_, call);
+    const auto poll = [&] { poll_peer(peer, call, finishing); };
+    if (!slot(peer).step.wait(step_, policy, options_.timeout_s, poll)) fail_missing(step_, call);
   }
   check();  // a rank that comes after the others have given up finds their counters advanced
 }
 
-void NodeChannel::poll_peer(int peer, uint32_t target, const Fingerprint& call) const {
+void NodeChannel::poll_peer(int peer, const Fingerprint& call, bool finishing) const {
   check();
-  if (options_.poll) options_.poll();
+  if (options_.poll) options_.poll(finishing);
   const Slot& other = slot(peer);
   const int64_t closed_ns = other.closed_ns.load(std::memory_order_acquire);
-  if (closed_ns == 0 || other.step.reached(target)) return;
+  if (closed_ns == 0 || other.step.reached(step_)) return;
   // It may have left because of an error of which it tells in a moment.
   if (now_ns() < closed_ns + kGraceNs) return;
   throw CommError(cat("group '", options_.group_name, "': rank ",

@@ -20,6 +20,9 @@ struct Announcement {
   Fingerprint call;
   MemoryRef in;
   MemoryRef out;
+  int32_t pid = 0;
+  uint64_t in_address = 0;  // in that process
+  uint64_t out_address = 0;
   bool staged = false;  // the first chunk of what it gives is in its staging half
 };
 
@@ -27,9 +30,10 @@ struct ChannelOptions {
   std::vector<int> world_ranks = {};  // of the ranks on this node, for messages
   std::string group_name = {};
   double timeout_s = 0;
-  int64_t staging_bytes = 0;        // one half
-  bool crowded = false;             // more ranks than cores
-  std::function<void()> poll = {};  // called now and then while waiting; throws to give up
+  int64_t staging_bytes = 0;  // one half
+  bool crowded = false;       // more ranks than cores
+  std::function<void(bool finishing)> poll =
+      {};  // called now and then while waiting; throws to give up
 };
 
 // The meeting point of the ranks of one group on one node: a segment of shared memory that has, for
@@ -59,7 +63,8 @@ class NodeChannel {
   int next_half() { return half_ ^= 1; }  // the same on all ranks, as all take the same steps
 
   // Throws CommError after the time-out, naming who is missing, and in all cases where poll throws.
-  void sync(const Fingerprint& call, bool blocking);
+  // finishing: peers are using this rank's buffers; poll should throw only if a peer has failed.
+  void sync(const Fingerprint& call, bool blocking, bool finishing = false);
 
   void leave();  // ranks that still wait for this one get an error
 
@@ -74,7 +79,7 @@ class NodeChannel {
   struct Slot;
   Header& header() const;
   Slot& slot(int rank) const;
-  void poll_peer(int peer, uint32_t target, const Fingerprint& call) const;
+  void poll_peer(int peer, const Fingerprint& call, bool finishing) const;
   [[noreturn]] void fail_missing(uint32_t target, const Fingerprint& call);
   std::string last_call_of(int peer) const;
 

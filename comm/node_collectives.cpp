@@ -12,8 +12,10 @@ namespace {
 // more ranks than cores switches between processes, and a copy is cheap beside that.
 constexpr int64_t kAtOnceBytes = 8 << 10;
 constexpr int64_t kAtOnceBytesCrowded = 64 << 10;
-// From here on results are not read again before they have left the caches.
-constexpr int64_t kStreamBytes = 8 << 20;
+// Up to here staging, which needs one sync, is faster than copies by the kernel. What is only moved
+// gains more from being moved once.
+constexpr int64_t kStagedBytesReduce = 4 << 20;
+constexpr int64_t kStagedBytesMove = 64 << 10;
 // Up to here every rank adds whole chunks for itself.
 constexpr int kWholeChunkRanks = 4;
 
@@ -46,20 +48,27 @@ int64_t NodeCollectives::chunk_elements(DType dtype, int slice_count) const {
   return std::max(line, elements / line * line);
 }
 
-// Fills in this rank's announcement.
-void NodeCollectives::prepare(const CollectiveCall& call, uint64_t sequence) {
+// Fills in this rank's announcement. at_once: nobody will ask where its buffers are.
+Announcement& NodeCollectives::prepare(const CollectiveCall& call, uint64_t sequence,
+                                       bool at_once) {
   current_ = fingerprint(call, sequence);
   Announcement& mine = channel_.mine(sequence);
-  mine = {.call = current_, .in = {}, .out = {}};
-  if (memory_ == nullptr) return;
+  mine = {.call = current_,
+          .in = {},
+          .out = {},
+          .pid = pid_,
+          .in_address = reinterpret_cast<uint64_t>(call.in.data),
+          .out_address = reinterpret_cast<uint64_t>(call.out.data)};
+  if (memory_ == nullptr || at_once) return mine;
   const bool in_place = call.out.data == call.in.data && call.out.bytes() == call.in.bytes();
   mine.in = memory_->find(call.in.data, call.in.bytes());
   mine.out = in_place ? mine.in : memory_->find(call.out.data, call.out.bytes());
+  return mine;
 }
 
 std::vector<Fingerprint> NodeCollectives::announce(const CollectiveCall& call, uint64_t sequence,
                                                    bool blocking) {
-  prepare(call, sequence);
+  prepare(call, sequence, /*at_once=*/true);
   channel_.sync(current_, blocking);
   std::vector<Fingerprint> calls;
   for (int r = 0; r < channel_.ranks(); ++r) calls.push_back(channel_.of(r, sequence).call);
@@ -67,15 +76,17 @@ std::vector<Fingerprint> NodeCollectives::announce(const CollectiveCall& call, u
 }
 
 void NodeCollectives::run(const CollectiveCall& call, uint64_t sequence, bool blocking) {
-  prepare(call, sequence);
   const int64_t step = chunk_elements(call.in.dtype, slices(call));
   const Chunk first{
       .offset = 0, .count = std::min(step, total(call)), .half = channel_.next_half()};
   const int64_t bytes = total(call) * dtype_size(call.in.dtype) * slices(call);
   const bool at_once = bytes <= (channel_.options().crowded ? kAtOnceBytesCrowded : kAtOnceBytes) &&
                        first.count == total(call);
-  Announcement& mine = channel_.mine(sequence);
-  mine.staged = at_once || !reachable(call, mine);
+  Announcement& mine = prepare(call, sequence, at_once);
+  const bool moves = call.op == CollectiveOp::kAllGather || call.op == CollectiveOp::kBroadcast;
+  const bool copies = can_copy_ && call.op != CollectiveOp::kAllReduceMax &&
+                      bytes > (moves ? kStagedBytesMove : kStagedBytesReduce);
+  mine.staged = at_once || (!copies && !reachable(call, mine));
   if (mine.staged) fill(call, first);
   channel_.sync(current_, blocking);
 
@@ -87,7 +98,12 @@ void NodeCollectives::run(const CollectiveCall& call, uint64_t sequence, bool bl
   if (!agreed) report_disagreement(sequence);
   if (!at_once && all_reachable(call, sequence)) {
     direct(call, sequence);
-    channel_.sync(current_, blocking);
+    channel_.sync(current_, blocking, /*finishing=*/true);
+    return;
+  }
+  if (copies) {
+    copied(call, sequence);
+    channel_.sync(current_, blocking, /*finishing=*/true);
     return;
   }
   if (!all_staged && !mine.staged) fill(call, first);
@@ -152,13 +168,13 @@ void NodeCollectives::direct_all_reduce(const CollectiveCall& call, uint64_t seq
     input = shifted(input, mine.begin, dtype);
     outputs.push_back(const_cast<void*>(input));
   }
+  // All outputs have just been read, so that writing past the caches would save nothing.
   combine(exec_, {.op = call.op,
                   .inputs = inputs,
                   .outputs = outputs,
                   .count = mine.count(),
                   .in_dtype = dtype,
-                  .out_dtype = dtype,
-                  .stream = call.out.bytes() >= kStreamBytes});
+                  .out_dtype = dtype});
 }
 
 void NodeCollectives::direct_reduce_scatter(const CollectiveCall& call, uint64_t sequence) {
@@ -204,11 +220,27 @@ void NodeCollectives::direct_all_gather(const CollectiveCall& call, uint64_t seq
   }
 }
 
+// Each rank copies a part of the root's buffer to all others, so that the root helps too; if some
+// buffers are out of reach, each of the others fetches all of it.
 void NodeCollectives::direct_broadcast(const CollectiveCall& call, uint64_t sequence) {
+  const bool stream = call.out.bytes() >= kStreamBytes;
+  const int ranks = channel_.ranks();
+  bool push = true;
+  for (int r = 0; r < ranks; ++r) push = push && channel_.of(r, sequence).out.shared();
+  const auto* root =
+      static_cast<const std::byte*>(memory_->map(channel_.of(call.root, sequence).in));
+  if (push) {
+    const Range mine = part_of(call.out.bytes(), ranks, channel_.rank(), DType::kU8);
+    std::vector<void*> outputs;
+    for (const void* peer : map_all(sequence, /*outputs=*/true)) {
+      if (peer == root) continue;
+      outputs.push_back(static_cast<std::byte*>(const_cast<void*>(peer)) + mine.begin);
+    }
+    return copy_to(exec_, root + mine.begin, outputs, mine.count(), stream);
+  }
   if (channel_.rank() == call.root) return;
   void* const output = call.out.data;
-  copy_to(exec_, memory_->map(channel_.of(call.root, sequence).in), std::span(&output, 1),
-          call.out.bytes(), call.out.bytes() >= kStreamBytes);
+  copy_to(exec_, root, std::span(&output, 1), call.out.bytes(), stream);
 }
 
 // ---- Staged ----
@@ -259,8 +291,9 @@ void NodeCollectives::drain(const CollectiveCall& call, const Chunk& chunk) {
     case CollectiveOp::kBroadcast: break;
   }
   if (channel_.rank() == call.root) return;
-  copy_bytes(channel_.staging(call.root, chunk.half), at(call.out, chunk.offset),
-             chunk.count * dtype_size(call.out.dtype));
+  void* const output = at(call.out, chunk.offset);
+  copy_to(exec_, channel_.staging(call.root, chunk.half), std::span(&output, 1),
+          chunk.count * dtype_size(call.out.dtype), call.out.bytes() >= kStreamBytes);
 }
 
 void NodeCollectives::drain_reduce(const CollectiveCall& call, const Chunk& chunk) {
@@ -274,20 +307,25 @@ void NodeCollectives::drain_reduce(const CollectiveCall& call, const Chunk& chun
                          : shifted(channel_.staging(r, chunk.half), slice * chunk.count, dtype));
   }
   void* const output = at(call.out, chunk.offset);
+  // In place the lines are in the cache already, and going past it would only take longer.
+  const bool in_place = call.in.data == call.out.data;
   combine(exec_, {.op = call.op,
                   .inputs = inputs,
                   .outputs = std::span(&output, 1),
                   .count = chunk.count,
                   .in_dtype = dtype,
-                  .out_dtype = dtype});
+                  .out_dtype = dtype,
+                  .stream = !in_place && call.out.bytes() >= kStreamBytes});
 }
 
 void NodeCollectives::drain_all_gather(const CollectiveCall& call, const Chunk& chunk) {
   for (int r = 0; r < channel_.ranks(); ++r) {
     const void* const from =
         r == channel_.rank() ? at(call.in, chunk.offset) : channel_.staging(r, chunk.half);
-    copy_bytes(from, at(call.out, r * total(call) + chunk.offset),
-               chunk.count * dtype_size(call.in.dtype));
+    void* const output = at(call.out, r * total(call) + chunk.offset);
+    if (output == from) continue;
+    copy_to(exec_, from, std::span(&output, 1), chunk.count * dtype_size(call.in.dtype),
+            call.out.bytes() >= kStreamBytes);
   }
 }
 

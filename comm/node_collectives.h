@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <vector>
 
@@ -9,7 +11,7 @@
 
 namespace shale::comm {
 
-// Collectives among ranks of one node, through shared memory. There are three ways, chosen by what
+// Collectives among ranks of one node, through shared memory. There are four ways, chosen by what
 // all ranks announced, so that all choose alike:
 //
 //   at once  little data: every rank writes it into its staging half together with its
@@ -19,25 +21,28 @@ namespace shale::comm {
 //            of everybody's buffer: it reads the slice from all of them, adds, and writes the sum
 //            into all of them. Nobody else touches that slice, so that the operation is in place.
 //            Two syncs: one before (everybody's data is there), one after (everybody has written).
+//   copied   other buffers, where the kernel lets ranks copy from and to each other's memory: as
+//            direct, with what is to be added fetched into a small buffer first.
 //   staged   other buffers, chunk by chunk through the staging halves. One sync per chunk, and the
 //            first comes with the announcement; reading one half overlaps with peers' writing the
 //            other. With many ranks it is cheaper that each adds only a part of a chunk (in place,
 //            in its own staging area) and that the parts are gathered: two syncs.
 class NodeCollectives {
  public:
-  // memory: what peers can map; null if they cannot, and everything is staged.
-  NodeCollectives(NodeChannel& channel, SharedMemory* memory, const Exec& exec)
-      : channel_(channel), memory_(memory), exec_(exec) {}
+  // memory: what peers can map; null if they cannot. can_copy: by the kernel.
+  NodeCollectives(NodeChannel& channel, SharedMemory* memory, bool can_copy, const Exec& exec)
+      : channel_(channel), memory_(memory), can_copy_(can_copy), exec_(exec) {}
 
   void run(const CollectiveCall& call, uint64_t sequence, bool blocking);
 
   // Announces the call, syncs, and returns what the ranks of this node called, by rank.
   std::vector<Fingerprint> announce(const CollectiveCall& call, uint64_t sequence, bool blocking);
 
-  // ---- Parts of the staged way, also used between nodes ----
-
   // Elements of a slice that one staging half takes, of `slices` slices.
   int64_t chunk_elements(DType dtype, int slices) const;
+
+  // From here on results are not read again before they have left the caches.
+  static constexpr int64_t kStreamBytes = 8 << 20;
 
  private:
   struct Chunk {
@@ -47,7 +52,7 @@ class NodeCollectives {
   };
   int slices(const CollectiveCall& call) const;
   int64_t total(const CollectiveCall& call) const;
-  void prepare(const CollectiveCall& call, uint64_t sequence);
+  Announcement& prepare(const CollectiveCall& call, uint64_t sequence, bool at_once);
   [[noreturn]] void report_disagreement(uint64_t sequence);
   bool reachable(const CollectiveCall& call, const Announcement& rank) const;
   bool all_reachable(const CollectiveCall& call, uint64_t sequence) const;
@@ -59,6 +64,16 @@ class NodeCollectives {
   void direct_all_gather(const CollectiveCall& call, uint64_t sequence);
   void direct_broadcast(const CollectiveCall& call, uint64_t sequence);
 
+  void copied(const CollectiveCall& call, uint64_t sequence);
+  void copied_reduce(const CollectiveCall& call, uint64_t sequence);
+  void copied_all_gather(const CollectiveCall& call, uint64_t sequence);
+  void copied_broadcast(const CollectiveCall& call, uint64_t sequence);
+  void fetch(int peer, uint64_t address, void* to, int64_t bytes);
+  void deliver(int peer, uint64_t address, const void* from, int64_t bytes);
+  int world_rank(int rank) const {
+    return channel_.options().world_ranks[static_cast<size_t>(rank)];
+  }
+
   void staged(const CollectiveCall& call, Chunk chunk, bool first_is_there, bool blocking);
   void add_in_parts(const CollectiveCall& call, const Chunk& chunk, bool blocking);
   void fill(const CollectiveCall& call, const Chunk& chunk);
@@ -68,8 +83,11 @@ class NodeCollectives {
 
   NodeChannel& channel_;
   SharedMemory* memory_;
+  bool can_copy_;
   Exec exec_;
   Fingerprint current_;
+  std::vector<std::byte> scratch_;
+  const int32_t pid_ = static_cast<int32_t>(getpid());
 };
 
 }  // namespace shale::comm

@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <climits>
 #include <ctime>
 
@@ -58,8 +59,7 @@ void SharedCounter::advance_to(uint32_t target) {
   if (sleepers.load(std::memory_order_seq_cst) > 0) futex_wake_all(value);
 }
 
-bool SharedCounter::wait(uint32_t target, const WaitPolicy& policy,
-                         std::chrono::steady_clock::time_point deadline,
+bool SharedCounter::wait(uint32_t target, const WaitPolicy& policy, double timeout_s,
                          const std::function<void()>& poll) {
   for (int i = 0; i < policy.spins; ++i) {
     if (reached(target)) return true;
@@ -69,6 +69,7 @@ bool SharedCounter::wait(uint32_t target, const WaitPolicy& policy,
     if (reached(target)) return true;
     sched_yield();
   }
+  const auto start = std::chrono::steady_clock::now();
   struct Sleeping {
     std::atomic<uint32_t>& count;
     explicit Sleeping(std::atomic<uint32_t>& c) : count(c) { count.fetch_add(1); }
@@ -76,7 +77,8 @@ bool SharedCounter::wait(uint32_t target, const WaitPolicy& policy,
   };
   while (!reached(target)) {
     poll();
-    if (std::chrono::steady_clock::now() >= deadline) return false;
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+    if (timeout_s > 0 && waited.count() > timeout_s) return false;
     const Sleeping sleeping(sleepers);
     const uint32_t seen = value.load(std::memory_order_seq_cst);
     if (static_cast<int32_t>(seen - target) >= 0) return true;

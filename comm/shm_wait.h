@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <functional>
 
@@ -34,10 +33,10 @@ struct alignas(64) SharedCounter {
   }
   void advance_to(uint32_t target);  // wakes those who sleep
 
-  // Returns true when the counter has reached target, false at the deadline. In between calls
-  // poll() every few milliseconds; it throws if waiting has become pointless.
-  bool wait(uint32_t target, const WaitPolicy& policy,
-            std::chrono::steady_clock::time_point deadline, const std::function<void()>& poll);
+  // Returns true when the counter has reached target, false after timeout_s (0: never). In between
+  // calls poll() every few milliseconds; it throws if waiting has become pointless.
+  bool wait(uint32_t target, const WaitPolicy& policy, double timeout_s,
+            const std::function<void()>& poll);
 };
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free);

@@ -1,5 +1,7 @@
 #include "comm/world.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -11,6 +13,7 @@
 
 #include "comm/group_mpi_internal.h"
 #include "comm/group_self.h"
+#include "comm/peer_copy.h"
 #include "comm/world_context.h"
 
 namespace shale::comm {
@@ -45,6 +48,27 @@ void print_failure(std::string_view message, int rank, int size) {
   const std::string line = cat("error: ", message, " (rank ", rank, " of ", size, ")\n");
   std::fwrite(line.data(), 1, line.size(), stderr);  // one write: lines of ranks do not mix
   std::fflush(stderr);
+}
+
+// Whether every rank of the node can read the memory of the next one.
+bool try_peer_copy(const MpiComm& node) {
+  struct Sample {
+    int32_t pid;
+    uint64_t address;
+    uint64_t value;
+  };
+  uint64_t value = 0x5a1e000000000000u + static_cast<uint64_t>(getpid());
+  const Sample mine{static_cast<int32_t>(getpid()), reinterpret_cast<uint64_t>(&value), value};
+  std::vector<Sample> samples(static_cast<size_t>(node.size()));
+  check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, samples.data(), sizeof mine, MPI_BYTE,
+                          node.get()),
+            "MPI_Allgather");
+  const Sample& next = samples[static_cast<size_t>((node.rank() + 1) % node.size())];
+  uint64_t seen = 0;
+  int works = copy_from_peer(next.pid, next.address, &seen, sizeof seen) && seen == next.value;
+  // Also keeps `value` alive until all have read.
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &works, 1, MPI_INT, MPI_MIN, node.get()), "MPI_Allreduce");
+  return works != 0;
 }
 
 struct Failure {
@@ -107,6 +131,7 @@ void World::Impl::start_mpi() {
   board_memory = NodeMemory::create(node, FailureBoard::bytes(context->local_size),
                                     /*try_descriptors=*/true);
   context->peers_can_map = board_memory->peers_can_map();
+  context->peers_can_copy = try_peer_copy(node);
   context->board = FailureBoard(board_memory->data(), context->local_rank, context->local_size);
 }
 
