@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "bench/support/buffer.h"
-#include "bench/support/machine.h"
+#include "bench/support/results.h"
 #include "bench/support/table.h"
 #include "bench/support/timing.h"
 #include "comm/world.h"

@@ -1,264 +1,251 @@
-// Times every CPU kernel at the sizes of a GPT-2 step, against what the machine can do:
-// bench_kernels --filter gemm/forward --dtype bf16
-#include <benchmark/benchmark.h>
-#include <omp.h>
-
+// Times every kernel at the sizes of a GPT-2 step, against what the machine can do:
+// bench_kernels --device cuda --filter gemm/forward --dtype bf16
+#include <algorithm>
 #include <cstdio>
-#include <optional>
 #include <regex>
 
+#include "bench/support/gemm_tuner.h"
 #include "bench/support/kernel_cases.h"
 #include "bench/support/machine.h"
+#include "bench/support/measure.h"
 #include "bench/support/peaks.h"
+#include "bench/support/program.h"
 #include "bench/support/table.h"
-#include "bench/support/timing.h"
-#include "comm/world.h"
 #include "runtime/base/config.h"
 #include "runtime/base/cpu_affinity.h"
 #include "runtime/base/error.h"
+#include "runtime/io/atomic_file.h"
 
 namespace shale::bench {
 namespace {
 
 struct BenchConfig {
+  DeviceType device = DeviceType::kCpu;
   std::string filter;
   std::string dtype = "all";
   int threads = 0;
   double min_time_s = 0.3;
   bool list = false;
   std::string json;
+  std::string tune;
 };
 
 void describe(ConfigSpec& spec, BenchConfig& c) {
+  spec.add_choice(
+      "device", c.device,
+      {{"cpu", DeviceType::kCpu}, {"cuda", DeviceType::kCuda}, {"emu", DeviceType::kEmu}},
+      "where the kernels run; emu runs those of the GPU on the CPU, for a try");
   spec.add("filter", c.filter, "only cases whose name matches", {.help = {.metavar = "REGEX"}});
-  spec.add_choice("dtype", c.dtype, {"all", "fp32", "bf16"}, "only cases of this dtype");
+  spec.add_choice("dtype", c.dtype, {"all", "fp32", "bf16", "fp16"},
+                  "only cases of this dtype; all: fp32 and bf16");
   spec.add("threads", c.threads, "CPU threads",
            {.min = 1, .max = 4096, .help = {.default_text = "all CPUs that may be used"}});
   spec.add("min-time", c.min_time_s, "time spent on a case at least",
            {.min = 0, .exclude_min = true, .help = {.metavar = "SECONDS", .unit = "s"}});
   spec.add("list", c.list, "print the names of the cases and end");
   spec.add("json", c.json, "write the rows there", {.help = {.metavar = "FILE"}});
+  spec.add("tune", c.tune, "time every way to do matrix products, and write kernels/gemm_table.inc",
+           {.help = {.metavar = "FILE"}});
   spec.example("bench_kernels --threads 2 --json kernels.json");
-  spec.example("bench_kernels --filter 'gemm/.*/1024' --dtype bf16");
+  spec.example("bench_kernels --device cuda --filter 'attention.*/t8192' --dtype bf16");
   spec.example("bench_kernels --filter '^(adamw|sum_squares)/' --min-time 2");
 }
 
-// A case while Google Benchmark runs it: the library calls the body several times, with more
-// iterations each time, until they take the minimal time. The last call's samples count.
-class RunningCase {
+// Prints a line per case and collects the rows.
+class Report {
  public:
-  RunningCase(const KernelCase& kernel_case, const KernelBench& bench)
-      : case_(kernel_case), bench_(bench) {}
-
-  const KernelCase& kernel_case() const { return case_; }
-  const Cost& cost() const { return prepared_->cost; }
-  const Samples& ours() const { return ours_; }
-  const Samples& vendor() const { return vendor_; }
-  const std::string& error() const { return error_; }  // empty: none
-  void release() { prepared_.reset(); }
-
-  void run(benchmark::State& state) {
-    try {
-      measure(state);
-    } catch (const std::exception& failure) {  // the library is not made to be thrown through
-      error_ = failure.what();
-      state.SkipWithError(failure.what());
-    }
+  Report(const BenchDevice& device, const Peaks& peaks, size_t name_width)
+      : vendor_(device.vendor_name()),
+        // Fast devices' numbers are easier to read in larger units.
+        tera_(device.device().type == DeviceType::kCuda),
+        peaks_(peaks),
+        width_(int(name_width)) {
+    std::printf("%-*s  %8s  %8s  %10s  %10s  %9s  %-7s  %7s  %10s  %8s\n", width_, "kernel",
+                "GFLOP", "MB", "median us", "min us", "speed", "", "% peak",
+                vendor_.empty() ? "" : (vendor_ + " us").c_str(), vendor_.empty() ? "" : "/ ours");
   }
 
- private:
-  void measure(benchmark::State& state) {
-    if (!prepared_) prepare();
-    ours_ = vendor_ = {};
-    for ([[maybe_unused]] auto _ : state) {
-      const double seconds = time_once(prepared_->run);
-      state.SetIterationTime(seconds);
-      ours_.add(seconds);
-      // The sides take turns: a disturbance hits both.
-      if (prepared_->vendor) vendor_.add(time_once(prepared_->vendor));
-    }
-  }
-
-  void prepare() {
-    prepared_ = case_.prepare(bench_);
-    for (int i = 0; i < 2; ++i) {  // code is compiled, memory is touched
-      prepared_->run();
-      if (prepared_->vendor) prepared_->vendor();
-    }
-  }
-
-  const KernelCase& case_;
-  const KernelBench& bench_;
-  std::optional<PreparedCase> prepared_;
-  Samples ours_, vendor_;
-  std::string error_;
-};
-
-// Prints a line per case as it ends and collects the rows.
-class RowReporter : public benchmark::BenchmarkReporter {
- public:
-  RowReporter(const Peaks& peaks, size_t name_width) : peaks_(peaks), width_(int(name_width)) {}
-
-  void set_current(RunningCase* current) { current_ = current; }
-  const Json& rows() const { return rows_; }
+  const std::vector<JsonText>& rows() const { return rows_; }
   int errors() const { return errors_; }
 
-  bool ReportContext(const Context&) override {
-    std::printf("%-*s  %10s  %10s  %9s  %-7s  %7s  %10s  %8s\n", width_, "kernel", "median us",
-                "min us", "speed", "", "% peak", "oneDNN us", "/ ours");
-    return true;
+  void add(const KernelCase& kernel, const Cost& cost, const Measured& measured) {
+    const double median = measured.ours.median();
+    const bool compute = peaks_.compute_bound(cost, kernel.dtype) || cost.bytes() == 0;
+    const double speed = (compute ? cost.flops : cost.bytes()) / median / (tera_ ? 1e12 : 1e9);
+    const char* unit = tera_ ? (compute ? "TFLOP/s" : "TB/s") : (compute ? "GFLOP/s" : "GB/s");
+    JsonText row;
+    row.add("name", kernel.name).add("slot", kernel.slot).add("dtype", dtype_name(kernel.dtype));
+    row.add("runs", int64_t(measured.ours.seconds.size()));
+    row.add("time_us", median * 1e6).add("time_us_min", measured.ours.min() * 1e6);
+    row.add("gflop", cost.flops / 1e9).add("gbytes", cost.bytes() / 1e9);
+    row.add("speed", speed).add("unit", unit);
+    std::printf("%-*s  %8s  %8s  %10s  %10s  %9s  %-7s", width_, kernel.name.c_str(),
+                cost.flops > 0 ? short_number(cost.flops / 1e9).c_str() : "",
+                short_number(cost.bytes() / 1e6).c_str(), short_number(median * 1e6).c_str(),
+                short_number(measured.ours.min() * 1e6).c_str(), short_number(speed).c_str(), unit);
+    const double bound = peaks_.bound_seconds(cost, kernel.dtype);
+    if (bound > 0) row.add("of_peak", bound / median);
+    std::printf("  %7s", bound > 0 ? percent(bound / median).c_str() : "");
+    if (!measured.vendor.empty()) {
+      const double ratio = paired_ratio(measured.vendor, measured.ours);
+      row.add("vendor", vendor_).add("vendor_us", measured.vendor.median() * 1e6);
+      row.add("vendor_us_min", measured.vendor.min() * 1e6).add("vendor_over_ours", ratio);
+      std::printf("  %10s  %8s", short_number(measured.vendor.median() * 1e6).c_str(),
+                  percent(ratio).c_str());
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+    rows_.push_back(std::move(row));
   }
 
-  // The library's own summary of the runs has neither median nor minimum, nor the other side.
-  void ReportRuns(const std::vector<Run>&) override {
-    if (current_->error().empty()) {
-      report_row();
-    } else {
-      ++errors_;
-      std::printf("%-*s  error: %s\n", width_, current_->kernel_case().name.c_str(),
-                  current_->error().c_str());
-    }
-    current_->release();
+  void add_error(const KernelCase& kernel, const std::string& what) {
+    ++errors_;
+    std::printf("%-*s  error: %s\n", width_, kernel.name.c_str(), what.c_str());
     std::fflush(stdout);
   }
 
  private:
-  void report_row() {
-    const KernelCase& kernel = current_->kernel_case();
-    const Cost& cost = current_->cost();
-    const double median = current_->ours().median();
-    const bool compute = peaks_.compute_bound(cost, kernel.dtype);
-    const double speed = (compute ? cost.flops : cost.bytes()) / median / 1e9;
-    const double of_peak = peaks_.bound_seconds(cost, kernel.dtype) / median;
-    Json row = {{"name", kernel.name},
-                {"slot", kernel.slot},
-                {"dtype", std::string(dtype_name(kernel.dtype))},
-                {"runs", current_->ours().seconds.size()},
-                {"time_us", median * 1e6},
-                {"time_us_min", current_->ours().min() * 1e6},
-                {"gflop", cost.flops / 1e9},
-                {"gbytes", cost.bytes() / 1e9},
-                {"speed", speed},
-                {"unit", compute ? "GFLOP/s" : "GB/s"},
-                {"of_peak", of_peak}};
-    std::printf("%-*s  %10s  %10s  %9s  %-7s  %7s", width_, kernel.name.c_str(),
-                short_number(median * 1e6).c_str(),
-                short_number(current_->ours().min() * 1e6).c_str(), short_number(speed).c_str(),
-                compute ? "GFLOP/s" : "GB/s", percent(of_peak).c_str());
-    if (!current_->vendor().empty()) {
-      const double ratio = paired_ratio(current_->vendor(), current_->ours());
-      row["vendor_us"] = current_->vendor().median() * 1e6;
-      row["vendor_us_min"] = current_->vendor().min() * 1e6;
-      row["vendor_over_ours"] = ratio;
-      std::printf("  %10s  %8s", short_number(current_->vendor().median() * 1e6).c_str(),
-                  percent(ratio).c_str());
-    }
-    std::printf("\n");
-    rows_.push_back(std::move(row));
-  }
-
+  std::string vendor_;
+  bool tera_;
   const Peaks& peaks_;
   int width_;
-  RunningCase* current_ = nullptr;
-  Json rows_ = Json::array();
+  std::vector<JsonText> rows_;
   int errors_ = 0;
 };
 
+std::vector<DType> dtypes_of(const std::string& name) {
+  if (name == "fp32") return {DType::kF32};
+  if (name == "bf16") return {DType::kBF16};
+  if (name == "fp16") return {DType::kF16};
+  return {DType::kF32, DType::kBF16};
+}
+
 std::vector<KernelCase> chosen_cases(const BenchConfig& config) {
-  std::vector<DType> dtypes;
-  if (config.dtype != "bf16") dtypes.push_back(DType::kF32);
-  if (config.dtype != "fp32") dtypes.push_back(DType::kBF16);
-  std::vector<KernelCase> cases = kernel_cases(dtypes);
+  const std::vector<DType> dtypes = dtypes_of(config.dtype);
+  std::vector<KernelCase> cases = kernel_cases(config.device, dtypes);
   try {
     const std::regex filter(config.filter);
-    std::erase_if(cases, [&](const KernelCase& c) { return !std::regex_search(c.name, filter); });
+    std::erase_if(cases, [&](const KernelCase& c) {
+      return !std::regex_search(c.name, filter) || std::ranges::count(dtypes, c.dtype) == 0;
+    });
   } catch (const std::regex_error& error) {
-    throw ConfigError(cat("--filter: ", config.filter, " is no regular expression: ",
-                          error.what()));
+    throw ConfigError(
+        cat("--filter: ", config.filter, " is no regular expression: ", error.what()));
   }
   if (cases.empty()) {
-    throw ConfigError(cat("--filter: no case matches ", config.filter,
-                          "; --list prints the names"));
+    throw ConfigError(
+        cat("--filter: no case matches ", config.filter, "; --list prints the names"));
   }
   return cases;
 }
 
 void print_peaks(const Peaks& peaks) {
-  std::printf("peaks measured now: copy %s GB/s, triad %s GB/s, update %s GB/s, "
-              "read %s GB/s",
-              fixed(peaks.copy / 1e9, 1).c_str(), fixed(peaks.triad / 1e9, 1).c_str(),
-              fixed(peaks.update / 1e9, 1).c_str(), fixed(peaks.read / 1e9, 1).c_str());
+  if (peaks.copy == 0) return;
+  std::printf("peaks measured now: copy %s GB/s", fixed(peaks.copy / 1e9, 1).c_str());
+  if (peaks.triad > 0) {
+    std::printf(", triad %s GB/s, update %s GB/s, read %s GB/s",
+                fixed(peaks.triad / 1e9, 1).c_str(), fixed(peaks.update / 1e9, 1).c_str(),
+                fixed(peaks.read / 1e9, 1).c_str());
+  }
   for (const auto& [dtype, flops] : peaks.gemm) {
     std::printf(", %s products %s GFLOP/s", std::string(dtype_name(dtype)).c_str(),
                 fixed(flops / 1e9, 0).c_str());
   }
-  std::printf("\n%% peak: of the time that products need at oneDNN's peak, or bytes at the "
-              "bandwidth\n\n");
+  std::printf(
+      "\n%% peak: of the time that products need at that peak, or bytes at the "
+      "bandwidth\n\n");
 }
 
-Json peaks_json(const Peaks& peaks) {
-  Json json = {{"copy_gb_s", peaks.copy / 1e9},
-               {"triad_gb_s", peaks.triad / 1e9},
-               {"update_gb_s", peaks.update / 1e9},
-               {"read_gb_s", peaks.read / 1e9}};
+JsonText peaks_json(const Peaks& peaks) {
+  JsonText json;
+  const auto add = [&](const char* name, double value) {
+    if (value > 0) json.add(name, value / 1e9);
+  };
+  add("copy_gb_s", peaks.copy);
+  add("triad_gb_s", peaks.triad);
+  add("update_gb_s", peaks.update);
+  add("read_gb_s", peaks.read);
   for (const auto& [dtype, flops] : peaks.gemm) {
-    json["gemm_gflop_s_" + std::string(dtype_name(dtype))] = flops / 1e9;
+    add(cat("gemm_gflop_s_", dtype_name(dtype)).c_str(), flops);
   }
   return json;
 }
 
-void register_case(RunningCase& running, RowReporter& reporter, double min_time_s) {
-  const auto body = [&running, &reporter](benchmark::State& state) {
-    reporter.set_current(&running);
-    running.run(state);
-  };
-  benchmark::RegisterBenchmark(running.kernel_case().name.c_str(), body)
-      ->UseManualTime()
-      ->MinTime(min_time_s);
+void write_rows(const BenchConfig& config, const Machine& machine, const BenchDevice& device,
+                const Peaks& peaks, const std::vector<JsonText>& rows) {
+  if (config.json.empty()) return;
+  JsonText options;
+  options.add("device", to_string(device.device())).add("threads", device.threads());
+  options.add("min_time_s", config.min_time_s).add("vendor", device.vendor_name());
+  options.add("peaks", peaks_json(peaks));
+  JsonText document;
+  document.add("program", "bench_kernels").add("machine", machine_json(machine));
+  document.add("options", options).add("rows", rows);
+  write_file_atomically(config.json, document.text() + "\n");
+}
+
+void tune(BenchDevice& device, const Machine& machine, const BenchConfig& config) {
+  const std::string rows =
+      tune_gemm(device, tuned_classes(), config.min_time_s, [](const std::string& row) {
+        std::fputs(row.c_str(), stdout);
+        std::fflush(stdout);
+      });
+  const std::string head =
+      cat("// Written by `bench_kernels --device cuda --tune FILE`: which kernels are fastest, by\n"
+          "// class of products. Measured on ",
+          machine.gpu, ", ", device.vendor_name(), ".\n",
+          "// {dtype, a and b transposed, binary digits of m, n, k}, tile, splits,\n"
+          "// library faster: plain, GELU\n");
+  write_file_atomically(config.tune, head + rows);
 }
 
 int run(int argc, char** argv) {
   BenchConfig config;
-  ConfigSpec spec("bench_kernels", "times the CPU kernels against what the machine can do");
+  ConfigSpec spec("bench_kernels", "times the kernels against what the machine can do");
   describe(spec, config);
   const ParseResult parsed = parse_config(spec, argc, argv);
   if (parsed.should_exit) {
     std::fputs(parsed.output.c_str(), stdout);
     return 0;
   }
-  const std::vector<KernelCase> cases = chosen_cases(config);
+  std::vector<KernelCase> cases = chosen_cases(config);
   if (config.list) {
     for (const KernelCase& one : cases) std::printf("%s\n", one.name.c_str());
     return 0;
   }
-  const Machine machine = describe_machine();
-  config.threads = resolve_threads(config.threads, /*local_ranks=*/1);
-  omp_set_num_threads(config.threads);  // for oneDNN's own use; kernels name theirs
-  std::printf("%s, %d threads\n", summary(machine).c_str(), config.threads);
+  Machine machine = describe_machine();
+  const auto device = make_bench_device({.type = config.device},
+                                        resolve_threads(config.threads, /*local_ranks=*/1));
+  device->describe(machine);
+  std::printf("%s, %d threads\n", summary(machine).c_str(), device->threads());
+  if (!config.tune.empty()) {
+    tune(*device, machine, config);
+    return 0;
+  }
+  std::string missing;
+  for (const std::string& slot : drop_unfilled(cases, config.device)) missing += " " + slot;
+  if (!missing.empty()) std::printf("left out, no kernel for this device:%s\n", missing.c_str());
   std::fflush(stdout);
-  const Peaks peaks = measure_peaks(config.min_time_s);
+  const Peaks peaks = device->measure_peaks(config.min_time_s);
   print_peaks(peaks);
 
   size_t name_width = 0;
   for (const KernelCase& one : cases) name_width = std::max(name_width, one.name.size());
-  RowReporter reporter(peaks, name_width);
-  const KernelBench bench(config.threads);
-  std::vector<std::unique_ptr<RunningCase>> running;
+  Report report(*device, peaks, name_width);
+  const KernelBench bench(*device);
   for (const KernelCase& one : cases) {
-    running.push_back(std::make_unique<RunningCase>(one, bench));
-    register_case(*running.back(), reporter, config.min_time_s);
+    try {
+      const PreparedCase prepared = one.prepare(bench);
+      report.add(one, prepared.cost, measure(*device, prepared, config.min_time_s));
+    } catch (const OutOfMemoryError& error) {  // the others may still fit
+      report.add_error(one, error.what());
+    } catch (const UnavailableError& error) {  // a dtype, say
+      report.add_error(one, error.what());
+    }
   }
-  int library_argc = 1;  // its own flags are not ours
-  benchmark::Initialize(&library_argc, argv);
-  benchmark::RunSpecifiedBenchmarks(&reporter, ".");
-  benchmark::Shutdown();
-  write_results(config.json, "bench_kernels", machine,
-                {{"threads", config.threads},
-                 {"min_time_s", config.min_time_s},
-                 {"peaks", peaks_json(peaks)}},
-                reporter.rows());
-  if (reporter.errors() > 0) {
-    throw InternalError(cat(reporter.errors(), " of ", cases.size(), " cases failed"));
+  write_rows(config, machine, *device, peaks, report.rows());
+  if (report.errors() > 0) {
+    throw InternalError(cat(report.errors(), " of ", cases.size(), " cases failed"));
   }
   return 0;
 }
@@ -267,7 +254,5 @@ int run(int argc, char** argv) {
 }  // namespace shale::bench
 
 int main(int argc, char** argv) {
-  // One process without ranks, but with the errors and exit codes of the other programs.
-  return shale::comm::run(argc, argv,
-                          [&](shale::comm::World&) { return shale::bench::run(argc, argv); });
+  return shale::bench::run_program([&] { return shale::bench::run(argc, argv); });
 }

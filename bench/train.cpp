@@ -8,11 +8,13 @@
 
 #include "bench/support/gemm_floor.h"
 #include "bench/support/kernel_recorder.h"
-#include "bench/support/machine.h"
+#include "bench/support/memory_sweep.h"
+#include "bench/support/results.h"
 #include "bench/support/step_report.h"
 #include "bench/support/table.h"
 #include "bench/support/timing.h"
 #include "bench/support/train_loop.h"
+#include "bench/support/vendor_matmul.h"
 #include "comm/world.h"
 #include "runtime/base/config.h"
 #include "runtime/base/error.h"
@@ -28,6 +30,7 @@ struct BenchConfig {
   bool no_floor = false;
   int64_t seed = 1234;
   bool no_overlap = false;
+  bool memory = false;
   std::string json;
 };
 
@@ -45,6 +48,7 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
            "make the logits of at most so many tokens at a time; 0: of all", {.min = 0});
   spec.add_choice("dtype", c.train.dtype, {{"fp32", DType::kF32}, {"bf16", DType::kBF16}},
                   "of parameters and activations");
+  spec.add("zero", c.train.zero, "stage of sharded data parallelism", {.min = 0, .max = 3});
   spec.add("no-overlap", c.no_overlap, "reduce gradients after backward, not during it");
   spec.add("seed", c.seed, "of initial values and tokens", {.min = 0});
 
@@ -54,10 +58,13 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add("steps", c.steps, "measured steps", {.min = 1});
   spec.add("warmup", c.warmup, "steps before them", {.min = 1});
   spec.add("no-floor", c.no_floor, "do not time the matrix products alone");
+  spec.add("memory", c.memory,
+           "instead: the memory of every combination of stage, precision, recompute and offload");
   spec.add("json", c.json, "write the rows there", {.help = {.metavar = "FILE"}});
 
   spec.example("bench_train --threads 2 --dtype bf16");
   spec.example("mpirun -np 2 --bind-to none bench_train --threads 1 --global-batch 8");
+  spec.example("mpirun -np 4 --bind-to none bench_train --memory --model nano --threads 1");
   spec.example("bench_train --model nano --micro-batch 8 --no-floor --json nano.json");
 }
 
@@ -114,6 +121,7 @@ Json step_row(const BenchConfig& config, int ranks, const TrainLoop& loop, const
               {"params", loop.parameter_count()},
               {"dtype", std::string(dtype_name(config.train.dtype))},
               {"ranks", ranks},
+              {"zero", config.train.zero},
               {"threads", config.train.threads},
               {"seq_len", config.train.seq_len},
               {"micro_batch", config.train.micro_batch},
@@ -190,6 +198,20 @@ void report(const BenchConfig& config, int ranks, const Machine& machine, const 
                                                        {"overlap", config.train.overlap}}, rows);
 }
 
+int run_memory(const BenchConfig& config, const Machine& machine, comm::World& world) {
+  const std::vector<MemoryCase> cases = memory_sweep(config.train, world);
+  if (world.rank() != 0) return 0;
+  std::printf("%s\n%s, %lld parameters, T = %lld, micro-batch %lld, %d ranks\n\n%s",
+              summary(machine).c_str(), config.train.model.c_str(),
+              static_cast<long long>(cases.front().parameters),
+              static_cast<long long>(config.train.seq_len),
+              static_cast<long long>(config.train.micro_batch), world.size(),
+              memory_sweep_table(cases).c_str());
+  write_results(config.json, "bench_train", machine, {{"memory", true}},
+                memory_sweep_rows(cases, world.size()));
+  return 0;
+}
+
 int run(comm::World& world, int argc, char** argv) {
   BenchConfig config;
   ConfigSpec spec("bench_train", "times training steps and their parts on random tokens");
@@ -203,7 +225,9 @@ int run(comm::World& world, int argc, char** argv) {
   set_process_log({.rank = world.rank()});
   config.train.overlap = !config.no_overlap;
   config.train.seed = uint64_t(config.seed);
-  const Machine machine = describe_machine();  // its load is that of others: we have none yet
+  Machine machine = describe_machine();  // its load is that of others: we have none yet
+  machine.onednn = onednn_version();
+  if (config.memory) return run_memory(config, machine, world);
 
   KernelRecorder recorder;
   TrainLoop loop(config.train, world);

@@ -22,21 +22,25 @@ function(shale_emulated_sources)
   set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS ${options})
 endfunction()
 
-file(GLOB kernel_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} kernels/cuda/*.cu)
-set(emulated)
-foreach(file IN LISTS kernel_files)
-  cmake_path(GET file STEM stem)
-  set(wrapper ${PROJECT_BINARY_DIR}/kernels_emu/${stem}.cpp)
-  file(CONFIGURE OUTPUT ${wrapper} CONTENT "#include \"${file}\"\n")
-  list(APPEND emulated ${wrapper})
-endforeach()
+# shale_add_emulated_kernels(<target> <file.cu>...): compiles .cu files, relative to the tree, for the
+# emulator. No two may have the same name.
+function(shale_add_emulated_kernels target)
+  foreach(file IN LISTS ARGN)
+    cmake_path(GET file STEM stem)
+    set(wrapper ${PROJECT_BINARY_DIR}/emulated/${target}/${stem}.cpp)
+    file(CONFIGURE OUTPUT ${wrapper} CONTENT "#include \"${file}\"\n")
+    target_sources(${target} PRIVATE ${wrapper})
+    shale_emulated_sources(${wrapper})
+  endforeach()
+endfunction()
 
 shale_add_layer(kernels_emu
   FOLDERS kernels/simt/engine
   PUBLIC shale_kernels
   PRIVATE ${CMAKE_DL_LIBS})
-target_sources(shale_kernels_emu PRIVATE ${emulated})
-shale_emulated_sources(${emulated})
+file(GLOB kernel_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
+     kernels/cuda/*.cu kernels/cuda/sm90/*.cu)
+shale_add_emulated_kernels(shale_kernels_emu ${kernel_files})
 # A kernel that is run for hours in tests is worth optimising, checks included.
 target_compile_options(shale_kernels_emu PRIVATE $<$<CONFIG:Release>:-O3>)
 if(SHALE_SANITIZE MATCHES "thread")

@@ -6,7 +6,13 @@ include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Shale)
 
 # Users write <shale/runtime/...>; our headers write "runtime/...". Hence two roots.
-set(layers shale_base shale_kernels shale_kernels_emu shale_runtime shale_comm shale_models)
+set(layers shale_base shale_kernels shale_runtime shale_comm shale_models)
+if(SHALE_EMULATOR)
+  list(APPEND layers shale_kernels_emu)
+endif()
+if(SHALE_HAVE_CUDA)
+  list(APPEND layers shale_kernels_cuda)
+endif()
 target_include_directories(shale_base INTERFACE
   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/shale>)

@@ -8,6 +8,9 @@
 
 namespace shale::comm {
 
+// What a collective moves, for the accounts.
+enum class Traffic : uint8_t { kParameters, kGradients, kControl };
+
 enum class CollectiveOp : uint8_t {
   kBarrier,
   kAllReduceSum,
@@ -26,6 +29,8 @@ struct CollectiveCall {
   View out;  // what it receives
   int root = 0;
   std::string tag;
+  void* stream = nullptr;  // see CollectiveOptions
+  Traffic traffic = Traffic::kControl;
 };
 
 }  // namespace shale::comm

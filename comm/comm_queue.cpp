@@ -2,31 +2,37 @@
 
 #include <exception>
 
+#include "comm/work_state.h"
+
 namespace shale::comm {
 
-struct WorkState {
-  std::atomic<uint32_t> done{0};
-  std::exception_ptr error;  // written before done
-  Tracer* tracer = nullptr;
-  CommQueue* queue = nullptr;  // outlives what is queued in it
-};
+// A queued collective.
+class CommQueue::QueuedWork final : public WorkState {
+ public:
+  QueuedWork(CommQueue& queue, Tracer* tracer) : queue_(queue), tracer_(tracer) {}
 
-Work::~Work() {
-  if (std::uncaught_exceptions() > 0 && !done()) state_->queue->cancel();
-}
-
-bool Work::done() const {
-  return state_ == nullptr || state_->done.load(std::memory_order_acquire) != 0;
-}
-
-void Work::wait() const {
-  if (state_ == nullptr) return;
-  if (!done()) {
-    const TraceScope scope(state_->tracer, "comm/wait");
-    state_->done.wait(0, std::memory_order_acquire);
+  bool done() const override { return done_.load(std::memory_order_acquire) != 0; }
+  void wait() override {
+    if (!done()) {
+      const TraceScope scope(tracer_, "comm/wait");
+      done_.wait(0, std::memory_order_acquire);
+    }
+    if (error_) std::rethrow_exception(error_);
   }
-  if (state_->error) std::rethrow_exception(state_->error);
-}
+  void give_up() override { queue_.cancel(); }
+
+  void finish(std::exception_ptr error) {
+    error_ = std::move(error);
+    done_.store(1, std::memory_order_release);
+    done_.notify_all();
+  }
+
+ private:
+  CommQueue& queue_;  // outlives what is queued in it
+  Tracer* tracer_;
+  std::atomic<uint32_t> done_{0};
+  std::exception_ptr error_;  // written before done_
+};
 
 CommQueue::~CommQueue() {
   {
@@ -60,9 +66,7 @@ void CommQueue::run(const Job& job, Tracer* tracer) {
 }
 
 Work CommQueue::enqueue(Job job, Tracer* tracer) {
-  auto state = std::make_shared<WorkState>();
-  state->tracer = tracer;
-  state->queue = this;
+  auto state = std::make_shared<QueuedWork>(*this, tracer);
   {
     const std::lock_guard lock(mutex_);
     items_.push_back({.job = std::move(job), .state = state});
@@ -97,13 +101,13 @@ void CommQueue::run_next(std::unique_lock<std::mutex>& lock) {
   items_.pop_front();
   busy_ = true;
   lock.unlock();
+  std::exception_ptr error;
   try {
     item.job(/*blocking=*/false);
   } catch (...) {
-    item.state->error = std::current_exception();
+    error = std::current_exception();
   }
-  item.state->done.store(1, std::memory_order_release);
-  item.state->done.notify_all();
+  item.state->finish(std::move(error));
   lock.lock();
   end_job();
 }

@@ -41,9 +41,10 @@ class CommQueue {
   void run_next(std::unique_lock<std::mutex>& lock);
   void end_job();  // with the mutex held
 
+  class QueuedWork;
   struct Item {
     Job job;
-    std::shared_ptr<WorkState> state;
+    std::shared_ptr<QueuedWork> state;
   };
   std::mutex mutex_;
   std::condition_variable changed_;

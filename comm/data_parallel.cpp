@@ -1,117 +1,442 @@
 #include "comm/data_parallel.h"
 
 #include <algorithm>
-#include <chrono>
+#include <bit>
 
-#include "comm/flat_unit.h"
+#include "comm/same_on_all.h"
+#include "runtime/autograd/state.h"
 #include "runtime/base/error.h"
+#include "runtime/base/log.h"
+#include "runtime/base/rng.h"
+#include "runtime/optim/clip.h"
 
 namespace shale::comm {
+
+UnitOptions DataParallelOptions::unit() const {
+  return {.compute = compute,
+          .reduce = reduce,
+          .reshard_after_forward = reshard_after_forward,
+          .persist_below = persist_below,
+          .offload = offload};
+}
+
+ShardingOptions DataParallelOptions::sharding() const {
+  return {.stage = stage, .overlap = overlap, .reproducible = reproducible, .seed = seed};
+}
+
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+// The units that DataParallelOptions::offload is for. The root, which comes last here, is what
+// forward reaches first.
+std::vector<bool> choose_offloaded(const std::vector<UnitPlan>& plans,
+                                   const DataParallelOptions& options) {
+  const auto elements = [](const UnitPlan& plan) {
+    double sum = 0;
+    for (const Parameter* parameter : plan.parameters) {
+      if (parameter->trainable) sum += static_cast<double>(parameter->numel());
+    }
+    return sum;
+  };
+  double wanted = 0;
+  for (const UnitPlan& plan : plans) wanted += options.offload_share * elements(plan);
+  std::vector<bool> chosen(plans.size());
+  for (size_t k = 1; k <= plans.size() && wanted > 0; ++k) {
+    const size_t i = k < plans.size() ? plans.size() - 1 - k : plans.size() - 1;
+    chosen[i] = true;
+    wanted -= elements(plans[i]);
+  }
+  return chosen;
 }
 
 }  // namespace
 
+DataParallel::DataParallel(Context& context, const ShardGroups& groups,
+                           const DataParallelOptions& options)
+    : shared_{.context = context, .groups = groups, .options = options.sharding()},
+      options_(options) {
+  validate();
+  // Peers reach these buffers directly; the provider is set before the first of them is allocated.
+  if (!shared_.single()) {
+    context.allocator().set_provider(MemoryTag::kGradient, &groups.shard->memory());
+    if (options.stage > 0) {
+      context.allocator().set_provider(MemoryTag::kParameter, &groups.shard->memory());
+    }
+  }
+  // One reduction may be under way while the next unit's gradients are made.
+  if (options.stage >= 2) shared_.before_gradient = [this] { finish_reductions(/*leave=*/1); };
+  backward_hooks_ = std::make_unique<BackwardHooksScope>(
+      context,
+      BackwardHooks{.begin = [this] { backward_begins(); }, .end = [this] { backward_ends(); }});
+}
+
 DataParallel::DataParallel(Module& model, const std::vector<Module*>& units, Context& context,
-                           ProcessGroup& group, const DataParallelOptions& options)
-    : context_(context), group_(group), options_(options) {
-  // Peers reach gradients directly; the provider is set before the first gradient is allocated.
-  if (group.size() > 1) context.allocator().set_provider(MemoryTag::kGradient, &group.memory());
-  for (const UnitPlan& plan : plan_units(model, units)) {
-    auto unit =
-        std::make_unique<FlatUnit>(plan, context, group.size(), options.compute, options.seed);
-    unit->set_ready_hook([this] {
-      if (reducing_ && options_.overlap) issue_ready();
-    });
-    units_.push_back(std::move(unit));
-  }
-  for (const auto& unit : units_) {
-    if (unit->empty()) continue;
-    shards_.push_back(unit->shard());
-    order_.push_back(unit.get());
-  }
-  // The root is the last unit and keeps that place; the others are reduced from last to first.
-  if (!units_.back()->empty()) {
-    std::reverse(order_.begin(), order_.end() - 1);
-  } else {
-    std::reverse(order_.begin(), order_.end());
+                           const ShardGroups& groups, const DataParallelOptions& options)
+    : DataParallel(context, groups, options) {
+  const std::vector<UnitPlan> plans = plan_units(model, units);
+  compare_ranks(plans, options.unit());
+  const std::vector<bool> offloaded = choose_offloaded(plans, options);
+  for (size_t i = 0; i < plans.size(); ++i) {
+    UnitOptions unit = options.unit();
+    if (!offloaded[i]) unit.offload = {};
+    install(plans[i], unit);
   }
 }
 
 DataParallel::~DataParallel() {
-  // A reduction in flight writes memory that is about to go away.
-  for (const Work& work : in_flight_) {
-    try {
-      work.wait();
-    } catch (const std::exception&) {
-      // The error that got us here is on its way already.
-    }
-  }
   shards_.clear();
-  units_.clear();
-  if (group_.size() > 1) context_.allocator().set_provider(MemoryTag::kGradient, nullptr);
+  if (!owned_by_model_) {
+    for (const InstalledHook& hook : hooks_) hook.module->remove_hook(hook.point, hook.id);
+    for (const auto& unit : units_) unit->detach();
+  }
+  units_.clear();  // after the collectives in flight
+  if (shared_.single() || owned_by_model_) return;
+  shared_.context.allocator().set_provider(MemoryTag::kGradient, nullptr);
+  shared_.context.allocator().set_provider(MemoryTag::kParameter, nullptr);
 }
 
-void DataParallel::begin_backward(bool reduce) {
-  reducing_ = reduce && group_.size() > 1;
-  issued_ = 0;
+void DataParallel::validate() const {
+  const ShardGroups& groups = shared_.groups;
+  const int replicas = groups.replicate != nullptr ? groups.replicate->size() : 1;
+  const auto ranks = static_cast<uint64_t>(groups.shard->size() * replicas);
+  if (options_.stage < 0 || options_.stage > 3) {
+    throw ConfigError(cat("data parallel: stage is ", options_.stage, ", want 0 to 3"));
+  }
+  if (options_.prefetch < 0) {
+    throw ConfigError(cat("data parallel: prefetch is ", options_.prefetch, ", want 0 or more"));
+  }
+  if (options_.offload_share <= 0 || options_.offload_share > 1) {
+    throw ConfigError(cat("data parallel: the share to offload is ", options_.offload_share,
+                          ", want more than 0, at most 1"));
+  }
+  if (options_.reproducible && !std::has_single_bit(ranks)) {
+    throw ConfigError(cat("data parallel: a reproducible run has a power of two of ranks, not ",
+                          ranks, ": its sums are binary trees"));
+  }
+  if (groups.replicate != nullptr && options_.stage == 0) {
+    throw ConfigError(
+        "data parallel: hybrid sharding shards inside a group and replicates over groups, and "
+        "stage 0 shards nothing; want stage 1 to 3, or one group of all ranks");
+  }
+}
+
+void DataParallel::validate(const UnitOptions& options) const {
+  if (options.offload.tier != nullptr && &options.offload.tier->device() != &shared_.context) {
+    throw InternalError("data parallel: the host tier is that of another device");
+  }
+  const auto check_offload = [&](bool wanted, const char* what, int stage) {
+    if (!wanted || (options.offload.tier != nullptr && options_.stage >= stage)) return;
+    throw ConfigError(cat("data parallel: ", what,
+                          " are offloaded with a host tier and from stage ", stage,
+                          " on, not in stage ", options_.stage,
+                          options.offload.tier == nullptr ? " without a tier" : ""));
+  };
+  check_offload(options.offload.gradients, "gradients", 2);
+  check_offload(options.offload.parameters, "parameters", 3);
+  const ProcessGroup* small = shared_.groups.reshard;
+  if (options.reduce != DType::kF32 && options.reduce != DType::kBF16) {
+    throw ConfigError(
+        cat("data parallel: gradients are ", dtype_name(options.reduce), ", want fp32 or bf16"));
+  }
+  if (options_.reproducible && options.reduce != DType::kF32) {
+    throw ConfigError(cat("data parallel: a reproducible run has fp32 gradients, not ",
+                          dtype_name(options.reduce),
+                          ": rounding between sums would show the number of ranks"));
+  }
+  if (options.reshard_after_forward != ReshardAfterForward::kSmallGroup) return;
+  if (small == nullptr || shared_.groups.shard->size() % small->size() != 0 ||
+      shared_.groups.shard->rank() % small->size() != small->rank()) {
+    throw ConfigError(
+        cat("data parallel: to reshard to a smaller group takes one whose size "
+            "divides that of the shard group, ",
+            shared_.groups.shard->size(), ", of consecutive ranks; there is ",
+            small == nullptr ? "none" : cat("one of ", small->size())));
+  }
+}
+
+// Ranks whose models differ would add up what does not belong together.
+void DataParallel::compare_ranks(const std::vector<UnitPlan>& plans,
+                                 const UnitOptions& options) const {
+  std::string text;
+  int64_t count = 0;
+  for (const UnitPlan& plan : plans) {
+    text += cat("|", plan.module->full_name());
+    for (const Parameter* parameter : plan.parameters) {
+      count += parameter->numel();
+      text += cat(" ", parameter->full_name(), parameter->shape, parameter->trainable,
+                  parameter->decay, " ", parameter->init.mean, " ", parameter->init.std);
+    }
+  }
+  const std::string description =
+      cat(count, " parameters (names, shapes and initial values: ", hash_name(text), "), ",
+          dtype_name(options.compute), ", gradients ", dtype_name(options.reduce), ", stage ",
+          options_.stage, ", seed ", options_.seed, ", reproducible ", options_.reproducible,
+          ", persist below ", options.persist_below, ", reshard ",
+          static_cast<int>(options.reshard_after_forward), ", prefetch ", options_.prefetch);
+  const std::string what =
+      plans.size() == 1 ? cat("unit ", plans.front().module->full_name()) : std::string("model");
+  require_same_on_all(*shared_.groups.shard, what, description);
+  if (shared_.groups.replicate != nullptr) {
+    require_same_on_all(*shared_.groups.replicate, what, description);
+  }
+}
+
+FlatUnit& DataParallel::add_unit(Module& module, const UnitOptions& options) {
+  const UnitPlan plan = plan_unit(module, taken_);
+  compare_ranks({plan}, options);
+  return install(plan, options);
+}
+
+FlatUnit& DataParallel::install(const UnitPlan& plan, const UnitOptions& options) {
+  validate(options);
+  taken_.insert(plan.parameters.begin(), plan.parameters.end());
+  units_.push_back(std::make_unique<FlatUnit>(shared_, plan, options));
+  FlatUnit& unit = *units_.back();
+  unit.set_ready_hook([this] { reduce_ready(); });
+  add_hook(unit, HookPoint::kBeforeForward, &DataParallel::before_forward);
+  add_hook(unit, HookPoint::kAfterForward, &DataParallel::after_forward);
+  if (options_.stage >= 3) {
+    add_hook(unit, HookPoint::kBeforeBackward, &DataParallel::before_backward);
+    add_hook(unit, HookPoint::kAfterBackward, &DataParallel::after_backward);
+  }
+  order_units();
+  return unit;
+}
+
+FlatUnit& DataParallel::unit(const Module& module) const {
+  for (const auto& unit : units_) {
+    if (&unit->module() == &module) return *unit;
+  }
+  throw InternalError(cat("data parallel: ", module.full_name(), " is not a unit"));
+}
+
+void DataParallel::add_hook(FlatUnit& unit, HookPoint point,
+                            void (DataParallel::*hook)(FlatUnit&)) {
+  Module& module = unit.module();
+  const uint64_t id = module.add_hook(point, [this, &unit, hook] { (this->*hook)(unit); });
+  hooks_.push_back({.module = &module, .point = point, .id = id});
+}
+
+// Forward reaches units that enclose others first, then the others as they were given.
+void DataParallel::order_units() {
+  std::vector<FlatUnit*> order;
+  for (const auto& unit : units_) {
+    bool encloses = false;
+    for (const auto& other : units_) {
+      encloses = encloses || (other != unit && is_inside(&other->module(), &unit->module()));
+    }
+    unit->set_encloses_units(encloses);
+    order.insert(encloses ? order.begin() : order.end(), unit.get());
+  }
+  shards_.clear();
+  reduce_order_.clear();
+  for (FlatUnit* unit : order) {
+    for (const auto& buffer : unit->buffers()) {
+      if (buffer->trainable()) shards_.push_back(buffer->shard());
+    }
+    if (unit->trainable()) reduce_order_.insert(reduce_order_.begin(), unit);
+  }
+  order_.set_guess(std::move(order));
+}
+
+// ---- Hooks ----
+
+bool DataParallel::in_backward() const {
+  return shared_.context.autograd().backward_depth > 0;
+}
+
+// Whether a backward follows the forward that runs.
+bool DataParallel::recording() const {
+  const AutogradState& state = shared_.context.autograd();
+  return state.enabled && state.training;
+}
+
+void DataParallel::gather_ahead(const std::vector<FlatUnit*>& chosen,
+                                const std::vector<FlatUnit*>& recorded) {
+  if (!options_.overlap) return;  // nothing would run meanwhile
+  for (FlatUnit* next : chosen.empty() ? recorded : chosen) next->start_unshard();
+}
+
+void DataParallel::before_forward(FlatUnit& unit) {
+  if (in_backward()) return before_backward(unit);  // recompute
+  if (recording()) ++unit.uses;
+  unit.start_unshard();
+  gather_ahead(unit.forward_prefetch, order_.forward(unit, options_.prefetch));
+  unit.unshard();
+}
+
+void DataParallel::after_forward(FlatUnit& unit) {
+  if (in_backward()) return;  // which goes on to use the parameters
+  if (recording()) {
+    unit.reshard_after_forward();
+  } else {
+    unit.reshard();
+  }
+}
+
+void DataParallel::before_backward(FlatUnit& unit) {
+  unit.start_unshard();
+  gather_ahead(unit.backward_prefetch,
+               order_.backward(unit, unit.encloses_units(), options_.prefetch));
+  unit.unshard();
+}
+
+void DataParallel::after_backward(FlatUnit& unit) {
+  unit.reshard();
+  // Another use of the module, earlier in forward, may still add to the gradients.
+  if (--unit.uses <= 0 && reduces() && unit.trainable() && !unit.reduced()) start_reduce(unit);
+}
+
+void DataParallel::backward_begins() {
+  next_to_reduce_ = 0;
+  order_.begin_backward();
   for (const auto& unit : units_) unit->begin_backward();
 }
 
-// Same order on all ranks, whatever order the units became ready in.
-void DataParallel::issue_ready() {
-  for (; issued_ < order_.size() && order_[issued_]->ready(); ++issued_) {
-    FlatUnit& unit = *order_[issued_];
-    // Backward may have passed a parameter without a gradient; after this nobody may write here.
-    unit.complete();
-    in_flight_.push_back(
-        group_.all_reduce_sum(unit.grad(), {.tag = unit.name(), .async = options_.overlap}));
+void DataParallel::backward_ends() {
+  // Another model of the same context may have had its backward.
+  const bool reached =
+      std::any_of(units_.begin(), units_.end(), [](const auto& unit) { return unit->reached(); });
+  if (!announced_ && !reached) return;
+  if (reduces()) {
+    flush();
+  } else if (must_reduce()) {
+    has_local_ = true;
   }
+  for (const auto& unit : units_) {
+    unit->uses = 0;
+    unit->reshard();
+  }
+  announced_ = false;
+  last_ = true;
+  report_unused();
+}
+
+// ---- Gradients ----
+
+bool DataParallel::must_reduce() const {
+  return !shared_.single() || options_.stage > 0 || options_.reproducible;
+}
+
+bool DataParallel::reduces() const {
+  return must_reduce() && !no_sync_ && (last_ || options_.stage >= 2 || options_.reproducible);
+}
+
+void DataParallel::set_no_sync(bool no_sync) {
+  if (no_sync && options_.reproducible) {
+    throw ConfigError(
+        "data parallel: a reproducible run reduces every micro-batch; want no no_sync");
+  }
+  no_sync_ = no_sync;
+}
+
+void DataParallel::begin_backward(bool last) {
+  announced_ = true;
+  last_ = last;
+}
+
+// Same order on all ranks, whatever order the units became ready in.
+void DataParallel::reduce_ready() {
+  if (!reduces() || options_.stage >= 3 || (options_.stage < 2 && !options_.overlap)) return;
+  while (next_to_reduce_ < reduce_order_.size() && reduce_order_[next_to_reduce_]->ready()) {
+    start_reduce(*reduce_order_[next_to_reduce_++]);
+  }
+}
+
+void DataParallel::start_reduce(FlatUnit& unit) {
+  unit.start_reduce();
+  in_flight_.push_back(&unit);
+  if (!options_.overlap) finish_reductions(/*leave=*/0);
+}
+
+void DataParallel::finish_reductions(size_t leave) {
+  while (in_flight_.size() > leave) {
+    FlatUnit& unit = *in_flight_.front();
+    in_flight_.pop_front();
+    unit.finish_reduce();
+  }
+}
+
+void DataParallel::flush() {
+  for (FlatUnit* unit : reduce_order_) {
+    if (!unit->reduced()) start_reduce(*unit);
+  }
+  finish_reductions(/*leave=*/0);
+  if (last_) {
+    for (FlatUnit* unit : reduce_order_) unit->finish_step();
+  }
+  has_local_ = false;
+  reduced_ = true;
 }
 
 void DataParallel::finish_gradients() {
-  if (!reducing_ && group_.size() > 1) {
+  if (!must_reduce()) {
+    for (FlatUnit* unit : reduce_order_) unit->complete();
+    return;
+  }
+  if (has_local_) {
     throw InternalError(
-        "finish_gradients: the last begin_backward() was called with reduce = false, "
-        "so the ranks' gradients would stay different; want true");
+        "finish_gradients: the last begin_backward() was called with last = false, or without "
+        "synchronisation, so the ranks' gradients would stay different; want last = true");
   }
-  for (const auto& unit : units_) unit->complete();
-  const Clock::time_point start = Clock::now();
-  if (reducing_) issue_ready();
-  for (const Work& work : in_flight_) work.wait();
-  in_flight_.clear();
-  reducing_ = false;
-  exposed_seconds_ += seconds_since(start);
+  if (!reduced_) {  // this rank had no backward
+    for (FlatUnit* unit : reduce_order_) unit->begin_backward();
+    flush();
+  }
+  reduced_ = false;
 }
 
-void DataParallel::load(const std::function<void(const Parameter&, const View&)>& fill) {
-  std::vector<float> host;
-  for (const auto& unit : units_) {
-    for (const auto& [parameter, master] : unit->masters()) {
-      host.resize(static_cast<size_t>(parameter->numel()));
-      fill(*parameter, make_view(host.data(), parameter->shape));
-      context_.copy(master.data(), host.data(), master.bytes());
-      context_.synchronize();
-      unit->publish(*parameter, master);
-    }
+void DataParallel::clip_grad_norm(float max_norm) {
+  optim::GatherSums gather;
+  ProcessGroup& group = *shared_.groups.shard;
+  if (options_.stage > 0 && group.size() > 1) {
+    gather = [&](const Tensor& sum) {
+      Tensor all = empty(shared_.context, {sum.numel() * group.size()}, sum.dtype(),
+                         MemoryTag::kComm, "gradient norm");
+      group.all_gather(sum, all, {.tag = "gradient norm", .stream = shared_.context.exec().stream});
+      return all;
+    };
   }
+  optim::clip_grad_norm(shared_.context, shards_, max_norm, gather);
 }
 
-void DataParallel::read(const Parameter& parameter, const View& to) {
-  for (const auto& unit : units_) {
-    for (const auto& [candidate, master] : unit->masters()) {
-      if (candidate != &parameter) continue;
-      context_.copy(to.as<float>(), master.data(), master.bytes());
-      context_.synchronize();
-      return;
-    }
+std::string DataParallel::first_non_finite() {
+  const std::string mine = optim::first_non_finite(shards_);
+  if (options_.stage == 0) return mine;  // all ranks have the same gradients
+  for (const std::string& name :
+       shared_.groups.shard->all_gather_bytes(mine, "gradients that are not finite")) {
+    if (!name.empty()) return name;
   }
-  throw InternalError(cat("data_parallel: ", parameter.full_name(), " is not part of the model"));
+  return {};
+}
+
+std::vector<std::string> DataParallel::unused_parameters() const {
+  std::vector<std::string> names;
+  for (const auto& unit : units_) {
+    for (std::string& name : unit->unused()) names.push_back(std::move(name));
+  }
+  return names;
+}
+
+void DataParallel::report_unused() {
+  if (warned_unused_) return;
+  const std::vector<std::string> names = unused_parameters();
+  if (names.empty()) return;
+  warned_unused_ = true;
+  constexpr size_t kShown = 8;
+  std::string list;
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) list += cat(" ", names[i]);
+  log_warning("backward did not reach ", names.size(),
+              " parameters, whose gradients count as zero:", list,
+              names.size() > kShown ? " ..." : "");
+}
+
+void DataParallel::unshard() {
+  for (const auto& unit : units_) unit->start_unshard();
+  for (const auto& unit : units_) unit->unshard();
+}
+
+void DataParallel::reshard() {
+  for (const auto& unit : units_) unit->reshard();
 }
 
 }  // namespace shale::comm

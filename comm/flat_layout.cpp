@@ -1,7 +1,7 @@
 #include "comm/flat_layout.h"
 
 #include <algorithm>
-#include <map>
+#include <functional>
 
 #include "runtime/base/error.h"
 
@@ -12,36 +12,35 @@ int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-using UnitIndex = std::map<const Module*, size_t>;
-
-// The unit whose subtree holds `module`: the nearest ancestor that is one, itself included.
-const Module* enclosing_unit(const Module* module, const UnitIndex& units) {
-  while (units.find(module) == units.end()) module = module->parent();
-  return module;
+const Module& root_of(const Module& module) {
+  const Module* root = &module;
+  while (root->parent() != nullptr) root = root->parent();
+  return *root;
 }
+
+// Calls use(module, parameter) for every module that uses a parameter declared elsewhere.
+void for_each_tie(const Module& module,
+                  const std::function<void(const Module&, const Parameter&)>& use) {
+  for (const Parameter* parameter : module.tied_parameters()) use(module, *parameter);
+  for (const Module* child : module.children()) for_each_tie(*child, use);
+}
+
+int depth_of(const Module* module) {
+  int depth = 0;
+  while ((module = module->parent()) != nullptr) ++depth;
+  return depth;
+}
+
+}  // namespace
 
 bool is_inside(const Module* module, const Module* ancestor) {
   while (module != nullptr && module != ancestor) module = module->parent();
   return module == ancestor;
 }
 
-// Moves owner[p] up until its unit encloses every module that is tied to p.
-void raise_tied(const Module& module, const UnitIndex& units,
-                std::map<const Parameter*, const Module*>& owner) {
-  for (const Parameter* parameter : module.tied_parameters()) {
-    const auto found = owner.find(parameter);
-    if (found == owner.end()) {
-      throw InternalError(cat("unit: ", module.full_name(), " uses the parameter ",
-                              parameter->full_name(), ", which lies outside the tree"));
-    }
-    while (!is_inside(&module, found->second)) {
-      found->second = enclosing_unit(found->second->parent(), units);
-    }
-  }
-  for (const Module* child : module.children()) raise_tied(*child, units, owner);
+Tensor FlatEntry::part_of(const Tensor& buffer) const {
+  return buffer.alias(parameter->shape, contiguous_strides(parameter->shape), offset);
 }
-
-}  // namespace
 
 FlatLayout flat_layout(const std::vector<Parameter*>& parameters, int ranks) {
   FlatLayout layout;
@@ -54,26 +53,44 @@ FlatLayout flat_layout(const std::vector<Parameter*>& parameters, int ranks) {
   return layout;
 }
 
+UnitPlan plan_unit(Module& module, const std::set<const Parameter*>& taken) {
+  std::set<const Parameter*> used_outside;
+  for_each_tie(root_of(module), [&](const Module& user, const Parameter& parameter) {
+    if (!is_inside(&user, &module)) used_outside.insert(&parameter);
+  });
+  UnitPlan plan{.module = &module, .parameters = {}};
+  for (Parameter* parameter : module.parameters()) {
+    if (taken.contains(parameter) || used_outside.contains(parameter)) continue;
+    plan.parameters.push_back(parameter);
+  }
+  return plan;
+}
+
 std::vector<UnitPlan> plan_units(Module& root, const std::vector<Module*>& modules) {
   std::vector<UnitPlan> plans;
-  UnitIndex units;
+  std::set<const Module*> seen = {&root};
   for (Module* module : modules) {
     if (!is_inside(module, &root)) {
       throw InternalError(cat("unit: ", module->full_name(), " lies outside the tree"));
     }
-    if (module == &root || !units.emplace(module, plans.size()).second) continue;
-    plans.push_back({.module = module, .parameters = {}, .frozen = {}});
+    if (seen.insert(module).second) plans.push_back({.module = module, .parameters = {}});
   }
-  units.emplace(&root, plans.size());
-  plans.push_back({.module = &root, .parameters = {}, .frozen = {}});
+  plans.push_back({.module = &root, .parameters = {}});
+  for_each_tie(root, [&](const Module& user, const Parameter& parameter) {
+    if (is_inside(parameter.owner, &root)) return;
+    throw InternalError(cat("unit: ", user.full_name(), " uses the parameter ",
+                            parameter.full_name(), ", which lies outside the tree"));
+  });
 
-  const std::vector<Parameter*> all = root.parameters();
-  std::map<const Parameter*, const Module*> owner;
-  for (const Parameter* parameter : all) owner[parameter] = enclosing_unit(parameter->owner, units);
-  raise_tied(root, units, owner);
-  for (Parameter* parameter : all) {
-    UnitPlan& plan = plans[units.at(owner.at(parameter))];
-    (parameter->trainable ? plan.parameters : plan.frozen).push_back(parameter);
+  std::vector<UnitPlan*> inner_first;
+  for (UnitPlan& plan : plans) inner_first.push_back(&plan);
+  std::stable_sort(inner_first.begin(), inner_first.end(), [](const auto* a, const auto* b) {
+    return depth_of(a->module) > depth_of(b->module);
+  });
+  std::set<const Parameter*> taken;
+  for (UnitPlan* plan : inner_first) {
+    *plan = plan_unit(*plan->module, taken);
+    taken.insert(plan->parameters.begin(), plan->parameters.end());
   }
   return plans;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "runtime/nn/module.h"
@@ -15,6 +16,10 @@ inline constexpr int64_t kFlatAlignment = 1024;
 struct FlatEntry {
   Parameter* parameter = nullptr;
   int64_t offset = 0;
+
+  int64_t numel() const { return parameter->numel(); }
+  int64_t end() const { return offset + numel(); }
+  Tensor part_of(const Tensor& buffer) const;  // in the parameter's shape
 };
 
 struct FlatLayout {
@@ -25,15 +30,21 @@ struct FlatLayout {
 
 FlatLayout flat_layout(const std::vector<Parameter*>& parameters, int ranks);
 
-// The parameters of each unit. A unit is a module's subtree without the subtrees of units inside
-// it; the root of the tree is always a unit and comes last. A parameter used by several units (tied
-// weights) belongs to the lowest unit that encloses its owner and all its users. The units' order
-// is that of `modules`.
+// A unit is a module's subtree without the subtrees of units inside it. A parameter used by several
+// modules (tied weights) belongs to the lowest unit that encloses its owner and all its users.
 struct UnitPlan {
   Module* module = nullptr;
-  std::vector<Parameter*> parameters;  // trainable ones
-  std::vector<Parameter*> frozen;
+  std::vector<Parameter*> parameters;  // in the order of declaration
 };
+
+// The parameters of a new unit around `module`: those of its subtree that are not `taken` and that
+// nothing outside it uses. Inner units are planned first.
+UnitPlan plan_unit(Module& module, const std::set<const Parameter*>& taken);
+
+// The units of a whole tree, in the order of `modules`, which may enclose each other. The root of
+// the tree is always a unit and comes last. Throws InternalError for what lies outside the tree.
 std::vector<UnitPlan> plan_units(Module& root, const std::vector<Module*>& modules);
+
+bool is_inside(const Module* module, const Module* ancestor);  // or is it itself
 
 }  // namespace shale::comm

@@ -1,8 +1,9 @@
 #include "comm/flat_unit.h"
 
-#include "kernels/elementwise.h"
+#include <algorithm>
+#include <map>
+
 #include "runtime/base/error.h"
-#include "runtime/tensor/tensor_impl.h"
 
 namespace shale::comm {
 namespace {
@@ -14,86 +15,126 @@ std::string unit_name(const Module& module) {
 
 }  // namespace
 
-FlatUnit::FlatUnit(const UnitPlan& plan, Context& context, int ranks, DType compute, uint64_t seed)
-    : name_(unit_name(*plan.module)), layout_(flat_layout(plan.parameters, ranks)) {
-  const Shape shape = {layout_.numel};
-  const bool has_master = compute != DType::kF32;
-  const auto zeroed = [&](DType dtype, MemoryTag tag) {
-    Tensor buffer = shale::empty(context, shape, dtype, tag, name_);
-    kernels::fill(context.exec(), {.y = buffer, .value = 0});
-    return buffer;
-  };
-  // Padding is zero in every buffer and stays so: its gradient is zero.
-  master_ = zeroed(DType::kF32, has_master ? MemoryTag::kOptimizer : MemoryTag::kParameter);
-  if (has_master) compute_ = zeroed(compute, MemoryTag::kParameter);
-  grad_ = zeroed(DType::kF32, MemoryTag::kGradient);
-  const Tensor& values = has_master ? compute_ : master_;
-  for (const FlatEntry& entry : layout_.entries) {
-    Parameter& parameter = *entry.parameter;
-    if (!leaf_state(parameter.value).ready_hooks.empty()) {
-      throw InternalError(cat("unit: ", parameter.full_name(), " is in data parallelism already"));
-    }
-    const Tensor master = vector_slice(master_, entry.offset, parameter.numel());
-    parameter.bind(context, values.storage(), entry.offset, compute);
-    parameter.write_initial(context.exec(), seed, 0, master);
-    publish(parameter, master);
-    masters_.emplace_back(&parameter, master);
-    LeafState& leaf = leaf_state(parameter.value);
-    leaf.grad = grad_.alias(parameter.shape, contiguous_strides(parameter.shape), entry.offset);
-    leaf.has_value = false;
+FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOptions& options)
+    : name_(unit_name(*plan.module)),
+      module_(*plan.module),
+      options_(options),
+      parameters_(plan.parameters) {
+  std::map<BufferTraits, std::vector<Parameter*>> alike;
+  for (Parameter* parameter : plan.parameters) {
+    const bool persistent = shared.options.stage >= 3 && parameter->numel() < options.persist_below;
+    const amp::Precision* own = parameter->owner->precision();
+    alike[{.compute = own != nullptr ? own->compute : options.compute,
+           .reduce = own != nullptr ? own->reduce : options.reduce,
+           .trainable = parameter->trainable,
+           .persistent = persistent,
+           .offload = parameter->trainable ? options.offload : UnitOffload{}}]
+        .push_back(parameter);
   }
-  for (Parameter* parameter : plan.frozen) bind_frozen(*parameter, context, compute, seed);
-}
-
-FlatUnit::~FlatUnit() {
-  for (const FlatEntry& entry : layout_.entries)
-    leaf_state(entry.parameter->value).ready_hooks.clear();
-}
-
-void FlatUnit::bind_frozen(Parameter& parameter, Context& context, DType compute, uint64_t seed) {
-  const Tensor master = shale::empty(context, {parameter.numel()}, DType::kF32,
-                                     MemoryTag::kParameter, parameter.full_name());
-  Tensor value = master;
-  if (compute != DType::kF32) {
-    value = shale::empty(context, {parameter.numel()}, compute, MemoryTag::kParameter,
-                         parameter.full_name());
+  for (const auto& [traits, parameters] : alike) {
+    std::string name = name_;
+    if (!traits.trainable) name += " frozen";
+    if (traits.persistent) name += " persistent";
+    buffers_.push_back(std::make_unique<FlatBuffer>(shared, std::move(name), traits, parameters));
   }
-  parameter.bind(context, value.storage(), 0, compute);
-  parameter.write_initial(context.exec(), seed, 0, master);
-  publish(parameter, master);
-  masters_.emplace_back(&parameter, master);
 }
 
-void FlatUnit::publish(const Parameter& parameter, const Tensor& master) const {
-  parameter.value.bump_version();
-  if (parameter.value.dtype() == DType::kF32) return;
-  const Tensor value = parameter.value.alias({parameter.numel()}, {1});
-  kernels::axpby(master.exec(), {.a = master, .y = value});
+void FlatUnit::detach() {
+  for (const auto& buffer : buffers_) buffer->detach();
 }
 
-OptimShard FlatUnit::shard() const {
-  OptimShard shard{
-      .name = name_, .master = master_, .grad = grad_, .compute = compute_, .spans = {}};
-  for (const FlatEntry& entry : layout_.entries) {
-    shard.spans.push_back({.parameter = entry.parameter,
-                           .first = 0,
-                           .offset = entry.offset,
-                           .count = entry.parameter->numel()});
+bool FlatUnit::trainable() const {
+  return std::any_of(buffers_.begin(), buffers_.end(),
+                     [](const auto& buffer) { return buffer->trainable(); });
+}
+
+void FlatUnit::start_unshard() {
+  for (const auto& buffer : buffers_) buffer->start_unshard();
+}
+
+void FlatUnit::unshard() {
+  start_unshard();  // all are on their way before the first is waited for
+  for (const auto& buffer : buffers_) buffer->unshard();
+}
+
+void FlatUnit::reshard() {
+  for (const auto& buffer : buffers_) buffer->reshard(/*to_small_group=*/false);
+}
+
+void FlatUnit::reshard_after_forward() {
+  ReshardAfterForward what = options_.reshard_after_forward;
+  if (what == ReshardAfterForward::kAuto) {
+    what = encloses_units_ ? ReshardAfterForward::kNo : ReshardAfterForward::kYes;
   }
-  return shard;
+  if (what == ReshardAfterForward::kNo) return;
+  for (const auto& buffer : buffers_) {
+    buffer->reshard(what == ReshardAfterForward::kSmallGroup);
+  }
 }
 
 void FlatUnit::set_ready_hook(std::function<void()> ready) {
-  for (const FlatEntry& entry : layout_.entries) {
-    leaf_state(entry.parameter->value).ready_hooks.push_back([this, ready] {
-      if (--pending_ == 0) ready();
-    });
+  ready_ = std::move(ready);
+  for (const auto& buffer : buffers_) {
+    if (!buffer->trainable()) continue;
+    buffer->add_ready_hook([this](const Parameter& parameter) { gradient_ready(parameter); });
+  }
+}
+
+void FlatUnit::gradient_ready(const Parameter& parameter) {
+  if (reduced_) {
+    throw InternalError(cat("unit ", name_, ": a gradient of ", parameter.full_name(),
+                            " came after the unit's gradients had been reduced; want all uses of a "
+                            "parameter in one backward graph"));
+  }
+  const bool first_time = std::erase(unreached_, &parameter) == 1;
+  if (first_time && ready()) ready_();
+}
+
+void FlatUnit::begin_backward() {
+  reduced_ = false;
+  unreached_.clear();
+  for (const auto& buffer : buffers_) {
+    if (!buffer->trainable()) continue;
+    buffer->wait_for_step();  // its gradients may be on their way still
+    for (const FlatEntry& entry : buffer->layout().entries) unreached_.push_back(entry.parameter);
+  }
+}
+
+bool FlatUnit::reached() const {
+  size_t parameters = 0;
+  for (const auto& buffer : buffers_) {
+    if (buffer->trainable()) parameters += buffer->layout().entries.size();
+  }
+  return unreached_.size() < parameters;
+}
+
+std::vector<std::string> FlatUnit::unused() const {
+  std::vector<std::string> names;
+  for (const Parameter* parameter : unreached_) names.push_back(parameter->full_name());
+  return names;
+}
+
+void FlatUnit::start_reduce() {
+  reduced_ = true;
+  for (const auto& buffer : buffers_) {
+    if (buffer->trainable()) buffer->start_reduce();
+  }
+}
+
+void FlatUnit::finish_reduce() {
+  for (const auto& buffer : buffers_) buffer->finish_reduce();
+}
+
+void FlatUnit::finish_step() {
+  for (const auto& buffer : buffers_) {
+    if (buffer->trainable()) buffer->finish_step();
   }
 }
 
 void FlatUnit::complete() {
-  complete_gradients({shard()});
-  pending_ = 0;
+  for (const auto& buffer : buffers_) {
+    if (buffer->trainable()) buffer->complete();
+  }
 }
 
 }  // namespace shale::comm

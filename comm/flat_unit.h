@@ -1,53 +1,67 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "comm/flat_layout.h"
-#include "runtime/optim/shard.h"
+#include "comm/flat_buffer.h"
 
 namespace shale::comm {
 
-// The parameters of a unit in flat buffers: the values in the compute dtype, the f32 masters (the
-// same buffer when the compute dtype is f32) and the gradients.
+// The parameters that are gathered and reduced together.
 class FlatUnit {
  public:
-  // Allocates, binds the parameters and writes their initial values. Throws InternalError for a
-  // parameter that another unit has already.
-  FlatUnit(const UnitPlan& plan, Context& context, int ranks, DType compute, uint64_t seed);
-  ~FlatUnit();  // the parameters lose their hooks; they keep their values
+  FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOptions& options);
   FlatUnit(const FlatUnit&) = delete;
   FlatUnit& operator=(const FlatUnit&) = delete;
+  void detach();
 
   const std::string& name() const { return name_; }
-  const FlatLayout& layout() const { return layout_; }
-  const Tensor& grad() const { return grad_; }
-  OptimShard shard() const;
-  bool empty() const { return layout_.entries.empty(); }
+  Module& module() const { return module_; }
+  const std::vector<std::unique_ptr<FlatBuffer>>& buffers() const { return buffers_; }
+  const std::vector<Parameter*>& parameters() const { return parameters_; }  // as declared
+  bool trainable() const;
+  // Whether other units lie inside this one's module.
+  bool encloses_units() const { return encloses_units_; }
+  void set_encloses_units(bool encloses) { encloses_units_ = encloses; }
+
+  void start_unshard();
+  void unshard();
+  void reshard();
+  void reshard_after_forward();
+
+  // Gathered when this unit is reached, in place of what the recorded order says comes next.
+  std::vector<FlatUnit*> forward_prefetch, backward_prefetch;
 
   // Calls `ready` when the last gradient of the unit is complete in a backward.
   void set_ready_hook(std::function<void()> ready);
-  void begin_backward() { pending_ = static_cast<int>(layout_.entries.size()); }
-  bool ready() const { return pending_ == 0; }
-  // Zeroes the gradients that no backward reached, and counts them as complete.
+  void begin_backward();
+  bool ready() const { return unreached_.empty(); }
+  bool reached() const;  // by the backward that runs, or was last
+  // Of this backward: whether the gradients have been given to a reduction.
+  bool reduced() const { return reduced_; }
+  void start_reduce();
+  void finish_reduce();
+  void finish_step();
   void complete();
+  // Parameters that the last backward did not reach.
+  std::vector<std::string> unused() const;
 
-  // Elements of one parameter in the master buffer. Frozen parameters have a tensor of their own.
-  const std::vector<std::pair<Parameter*, Tensor>>& masters() const { return masters_; }
-  // Rounds a master into the parameter's compute dtype, after it was changed.
-  void publish(const Parameter& parameter, const Tensor& master) const;
+  int uses = 0;  // forwards whose backward is still to come
 
  private:
-  void bind_frozen(Parameter& parameter, Context& context, DType compute, uint64_t seed);
+  void gradient_ready(const Parameter& parameter);
 
   std::string name_;
-  FlatLayout layout_;
-  Tensor compute_;  // undefined when it is the master
-  Tensor master_;
-  Tensor grad_;
-  std::vector<std::pair<Parameter*, Tensor>> masters_;
-  int pending_ = 0;
+  Module& module_;
+  UnitOptions options_;
+  std::vector<Parameter*> parameters_;
+  bool encloses_units_ = false;
+  std::vector<std::unique_ptr<FlatBuffer>> buffers_;
+  std::vector<const Parameter*> unreached_;
+  std::function<void()> ready_;
+  bool reduced_ = false;
 };
 
 }  // namespace shale::comm

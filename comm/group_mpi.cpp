@@ -3,8 +3,9 @@
 #include <map>
 #include <optional>
 
+#include "comm/group_factory_internal.h"
 #include "comm/group_mpi_internal.h"
-#include "comm/group_self.h"
+#include "comm/heartbeat_internal.h"
 #include "kernels/registry.h"
 
 namespace shale::comm {
@@ -87,7 +88,6 @@ struct MpiGroup::Engine {
         channel(memory->data(), topology.local, node_comm.size(),
                 channel_options(topology, options, context)),
         node(channel, memory->peers_can_map() ? &context.memory : nullptr,
-             options.share_memory && context.peers_can_copy,
              {.device = {}, .threads = options.threads}) {
     if (topology.nodes() == 1) return;
     const bool in_lane = topology.local < topology.lanes();
@@ -106,7 +106,7 @@ struct MpiGroup::Engine {
 };
 
 MpiGroup::MpiGroup(std::shared_ptr<WorldContext> context, MpiComm comm, const GroupOptions& options)
-    : ProcessGroup(comm.rank(), comm.size(), options),
+    : HostGroup(comm.rank(), comm.size(), options),
       context_(std::move(context)),
       comm_(std::move(comm)) {
   kernels::register_cpu_kernels();
@@ -150,6 +150,7 @@ Work MpiGroup::submit(const CollectiveCall& call, bool async) {
 
 void MpiGroup::execute(const CollectiveCall& call, bool blocking) {
   if (!failure_.empty()) {
+    context_->board.check();  // another rank's failure stays that, however often it is met
     throw CommError(cat("group '", options().name, "' cannot be used any more: ", failure_));
   }
   try {
@@ -168,23 +169,15 @@ void MpiGroup::execute(const CollectiveCall& call, bool blocking) {
   ++sequence_;
 }
 
-std::unique_ptr<ProcessGroup> MpiGroup::split(int color, int key, std::string_view name) {
-  GroupOptions options = this->options();
-  options.name = name;
-  return make_group(context_, MpiComm::split(comm_.get(), color, key), options);
+std::unique_ptr<Heartbeat> MpiGroup::make_heartbeat() {
+  return std::make_unique<Heartbeat>(MpiComm::split(comm_.get(), 0, rank()),
+                                     engine_->topology.world_ranks);
 }
 
-std::unique_ptr<ProcessGroup> make_group(std::shared_ptr<WorldContext> context, MpiComm comm,
-                                         const GroupOptions& options) {
-  if (comm.size() == 1) return std::make_unique<SelfGroup>(std::move(context), options);
-  // What decides how collectives proceed is rank 0's.
-  int64_t shared[] = {options.ranks_per_node, options.share_memory ? 1 : 0, options.staging_bytes};
-  check_mpi(MPI_Bcast(shared, sizeof shared, MPI_BYTE, 0, comm.get()), "MPI_Bcast");
-  GroupOptions agreed = options;
-  agreed.ranks_per_node = static_cast<int>(shared[0]);
-  agreed.share_memory = shared[1] != 0;
-  agreed.staging_bytes = shared[2];
-  return std::make_unique<MpiGroup>(std::move(context), std::move(comm), agreed);
+std::unique_ptr<HostGroup> MpiGroup::split_host(int color, int key, std::string_view name) {
+  GroupOptions options = this->options();
+  options.name = name;
+  return make_host_group(context_, MpiComm::split(comm_.get(), color, key), options);
 }
 
 }  // namespace shale::comm

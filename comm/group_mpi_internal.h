@@ -3,16 +3,16 @@
 #include <memory>
 #include <string>
 
+#include "comm/host_group.h"
 #include "comm/internode_internal.h"
 #include "comm/mpi_internal.h"
 #include "comm/node_memory.h"
-#include "comm/process_group.h"
 #include "comm/world_context.h"
 
 namespace shale::comm {
 
 // The backend "mpi": host memory; shared memory inside a node, MPI between nodes and to set up.
-class MpiGroup final : public ProcessGroup {
+class MpiGroup final : public HostGroup {
  public:
   // Collective over `comm`.
   MpiGroup(std::shared_ptr<WorldContext> context, MpiComm comm, const GroupOptions& options);
@@ -20,7 +20,9 @@ class MpiGroup final : public ProcessGroup {
 
   std::string_view backend() const override { return "mpi"; }
   MemoryProvider& memory() override { return context_->memory; }
-  std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name) override;
+  void execute(const CollectiveCall& call, bool blocking) override;
+  std::unique_ptr<Heartbeat> make_heartbeat() override;
+  std::unique_ptr<HostGroup> split_host(int color, int key, std::string_view name) override;
 
  protected:
   Work submit(const CollectiveCall& call, bool async) override;
@@ -28,7 +30,6 @@ class MpiGroup final : public ProcessGroup {
  private:
   // What collectives use. It outlives the group if they ended badly.
   struct Engine;
-  void execute(const CollectiveCall& call, bool blocking);
 
   std::shared_ptr<WorldContext> context_;
   MpiComm comm_;
@@ -36,9 +37,5 @@ class MpiGroup final : public ProcessGroup {
   uint64_t sequence_ = 0;
   std::string failure_;  // of the collective that ended the group's use
 };
-
-// A group over `comm`: of the backend that fits its size. Collective.
-std::unique_ptr<ProcessGroup> make_group(std::shared_ptr<WorldContext> context, MpiComm comm,
-                                         const GroupOptions& options);
 
 }  // namespace shale::comm

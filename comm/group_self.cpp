@@ -2,16 +2,26 @@
 
 #include <cstring>
 
+#include "comm/heartbeat_internal.h"
+
 namespace shale::comm {
 
-Work SelfGroup::submit(const CollectiveCall& call, bool) {
+void SelfGroup::execute(const CollectiveCall& call, bool) {
   if (call.out.data != call.in.data && call.out.bytes() > 0) {
     std::memmove(call.out.data, call.in.data, static_cast<size_t>(call.out.bytes()));
   }
+}
+
+Work SelfGroup::submit(const CollectiveCall& call, bool) {
+  execute(call, /*blocking=*/true);
   return Work();
 }
 
-std::unique_ptr<ProcessGroup> SelfGroup::split(int, int, std::string_view name) {
+std::unique_ptr<Heartbeat> SelfGroup::make_heartbeat() {
+  return nullptr;
+}
+
+std::unique_ptr<HostGroup> SelfGroup::split_host(int, int, std::string_view name) {
   GroupOptions options = this->options();
   options.name = name;
   return std::make_unique<SelfGroup>(context_, options);

@@ -2,20 +2,22 @@
 
 #include <memory>
 
-#include "comm/process_group.h"
+#include "comm/host_group.h"
 #include "comm/world_context.h"
 
 namespace shale::comm {
 
 // A group of one rank: collectives copy in to out, or do nothing, and are done when they return.
-class SelfGroup final : public ProcessGroup {
+class SelfGroup final : public HostGroup {
  public:
   SelfGroup(std::shared_ptr<WorldContext> context, const GroupOptions& options)
-      : ProcessGroup(0, 1, options), context_(std::move(context)) {}
+      : HostGroup(0, 1, options), context_(std::move(context)) {}
 
   std::string_view backend() const override { return "self"; }
   MemoryProvider& memory() override { return context_->memory; }
-  std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name) override;
+  void execute(const CollectiveCall& call, bool blocking) override;
+  std::unique_ptr<Heartbeat> make_heartbeat() override;
+  std::unique_ptr<HostGroup> split_host(int color, int key, std::string_view name) override;
 
  protected:
   Work submit(const CollectiveCall& call, bool async) override;

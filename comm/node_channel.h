@@ -20,9 +20,6 @@ struct Announcement {
   Fingerprint call;
   MemoryRef in;
   MemoryRef out;
-  int32_t pid = 0;
-  uint64_t in_address = 0;  // in that process
-  uint64_t out_address = 0;
   bool staged = false;  // the first chunk of what it gives is in its staging half
 };
 

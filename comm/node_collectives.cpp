@@ -12,12 +12,9 @@ namespace {
 // more ranks than cores switches between processes, and a copy is cheap beside that.
 constexpr int64_t kAtOnceBytes = 8 << 10;
 constexpr int64_t kAtOnceBytesCrowded = 64 << 10;
-// Up to here staging, which needs one sync, is faster than copies by the kernel. What is only moved
-// gains more from being moved once.
-constexpr int64_t kStagedBytesReduce = 4 << 20;
-constexpr int64_t kStagedBytesMove = 64 << 10;
-// Up to here every rank adds whole chunks for itself.
-constexpr int kWholeChunkRanks = 4;
+// From here on what is given to peers goes past the caches: lines of the staging area that peers
+// have read last are slow to write.
+constexpr int64_t kGiveStreamBytes = 8 << 10;
 
 std::byte* at(const View& view, int64_t element) {
   return static_cast<std::byte*>(view.data) + element * dtype_size(view.dtype);
@@ -25,10 +22,6 @@ std::byte* at(const View& view, int64_t element) {
 
 const std::byte* shifted(const void* data, int64_t elements, DType dtype) {
   return static_cast<const std::byte*>(data) + elements * dtype_size(dtype);
-}
-
-void copy_bytes(const void* from, void* to, int64_t bytes) {
-  if (from != to && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
 }  // namespace
@@ -53,12 +46,7 @@ Announcement& NodeCollectives::prepare(const CollectiveCall& call, uint64_t sequ
                                        bool at_once) {
   current_ = fingerprint(call, sequence);
   Announcement& mine = channel_.mine(sequence);
-  mine = {.call = current_,
-          .in = {},
-          .out = {},
-          .pid = pid_,
-          .in_address = reinterpret_cast<uint64_t>(call.in.data),
-          .out_address = reinterpret_cast<uint64_t>(call.out.data)};
+  mine = {.call = current_};
   if (memory_ == nullptr || at_once) return mine;
   const bool in_place = call.out.data == call.in.data && call.out.bytes() == call.in.bytes();
   mine.in = memory_->find(call.in.data, call.in.bytes());
@@ -76,18 +64,17 @@ std::vector<Fingerprint> NodeCollectives::announce(const CollectiveCall& call, u
 }
 
 void NodeCollectives::run(const CollectiveCall& call, uint64_t sequence, bool blocking) {
-  const int64_t step = chunk_elements(call.in.dtype, slices(call));
-  const Chunk first{
-      .offset = 0, .count = std::min(step, total(call)), .half = channel_.next_half()};
   const int64_t bytes = total(call) * dtype_size(call.in.dtype) * slices(call);
+  const int64_t elements = chunk_elements(call.in.dtype, slices(call));
   const bool at_once = bytes <= (channel_.options().crowded ? kAtOnceBytesCrowded : kAtOnceBytes) &&
-                       first.count == total(call);
+                       total(call) <= elements;
+  const bool parts = in_parts(call, at_once);
+  const Chunk first{
+      .offset = 0, .count = std::min(elements, total(call)), .half = channel_.next_half()};
+  const auto give_first = [&] { parts ? give_parts(call, first) : fill(call, first); };
   Announcement& mine = prepare(call, sequence, at_once);
-  const bool moves = call.op == CollectiveOp::kAllGather || call.op == CollectiveOp::kBroadcast;
-  const bool copies = can_copy_ && call.op != CollectiveOp::kAllReduceMax &&
-                      bytes > (moves ? kStagedBytesMove : kStagedBytesReduce);
-  mine.staged = at_once || (!copies && !reachable(call, mine));
-  if (mine.staged) fill(call, first);
+  mine.staged = at_once || !reachable(call, mine);
+  if (mine.staged) give_first();
   channel_.sync(current_, blocking);
 
   bool agreed = true, all_staged = true;
@@ -101,12 +88,8 @@ void NodeCollectives::run(const CollectiveCall& call, uint64_t sequence, bool bl
     channel_.sync(current_, blocking, /*finishing=*/true);
     return;
   }
-  if (copies) {
-    copied(call, sequence);
-    channel_.sync(current_, blocking, /*finishing=*/true);
-    return;
-  }
-  if (!all_staged && !mine.staged) fill(call, first);
+  if (!all_staged && !mine.staged) give_first();
+  if (parts) return staged_in_parts(call, first, all_staged, blocking);
   staged(call, first, all_staged, blocking);
 }
 
@@ -247,19 +230,13 @@ void NodeCollectives::direct_broadcast(const CollectiveCall& call, uint64_t sequ
 
 void NodeCollectives::staged(const CollectiveCall& call, Chunk chunk, bool first_is_there,
                              bool blocking) {
-  const int64_t step = chunk_elements(call.in.dtype, slices(call));
-  const bool in_parts =
-      call.op == CollectiveOp::kAllReduceSum && channel_.ranks() > kWholeChunkRanks;
+  const int64_t elements = chunk_elements(call.in.dtype, slices(call));
   if (!first_is_there) channel_.sync(current_, blocking);
   for (;;) {
-    if (in_parts) {
-      add_in_parts(call, chunk, blocking);
-    } else {
-      drain(call, chunk);
-    }
-    chunk.offset += step;
+    drain(call, chunk);
+    chunk.offset += elements;
     if (chunk.offset >= total(call)) break;
-    chunk.count = std::min(step, total(call) - chunk.offset);
+    chunk.count = std::min(elements, total(call) - chunk.offset);
     chunk.half = channel_.next_half();
     fill(call, chunk);
     channel_.sync(current_, blocking);
@@ -276,8 +253,9 @@ void NodeCollectives::fill(const CollectiveCall& call, const Chunk& chunk) {
   for (int slice = 0; slice < slices(call); ++slice) {
     const bool own = slices(call) > 1 && slice == channel_.rank();
     if (own) continue;  // read from the buffer itself
-    copy_bytes(at(call.in, slice * total(call) + chunk.offset), to + slice * chunk.count * size,
-               chunk.count * size);
+    void* const slot = to + slice * chunk.count * size;
+    copy_to(exec_, at(call.in, slice * total(call) + chunk.offset), std::span(&slot, 1),
+            chunk.count * size, chunk.count * size >= kGiveStreamBytes);
   }
 }
 
@@ -326,30 +304,6 @@ void NodeCollectives::drain_all_gather(const CollectiveCall& call, const Chunk& 
     if (output == from) continue;
     copy_to(exec_, from, std::span(&output, 1), chunk.count * dtype_size(call.in.dtype),
             call.out.bytes() >= kStreamBytes);
-  }
-}
-
-// Rank r adds part r of a chunk, over its own copy of it, which nobody else reads.
-void NodeCollectives::add_in_parts(const CollectiveCall& call, const Chunk& chunk, bool blocking) {
-  const DType dtype = call.out.dtype;
-  const int ranks = channel_.ranks();
-  const Range mine = part_of(chunk.count, ranks, channel_.rank(), dtype);
-  std::vector<const void*> inputs;
-  for (int r = 0; r < ranks; ++r) {
-    inputs.push_back(shifted(channel_.staging(r, chunk.half), mine.begin, dtype));
-  }
-  void* const output = const_cast<void*>(inputs[static_cast<size_t>(channel_.rank())]);
-  combine(exec_, {.op = call.op,
-                  .inputs = inputs,
-                  .outputs = std::span(&output, 1),
-                  .count = mine.count(),
-                  .in_dtype = dtype,
-                  .out_dtype = dtype});
-  channel_.sync(current_, blocking);
-  for (int r = 0; r < ranks; ++r) {
-    const Range part = part_of(chunk.count, ranks, r, dtype);
-    copy_bytes(shifted(channel_.staging(r, chunk.half), part.begin, dtype),
-               at(call.out, chunk.offset + part.begin), part.count() * dtype_size(dtype));
   }
 }
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdint>
 #include <vector>
 
@@ -15,23 +13,22 @@ namespace shale::comm {
 // all ranks announced, so that all choose alike:
 //
 //   at once  little data: every rank writes it into its staging half together with its
-//   announcement,
-//            syncs, and takes what it needs. One sync.
+//            announcement, syncs, and takes what it needs. One sync.
 //   direct   buffers that peers can map: nothing is copied. For an all-reduce rank r owns slice r
 //            of everybody's buffer: it reads the slice from all of them, adds, and writes the sum
 //            into all of them. Nobody else touches that slice, so that the operation is in place.
 //            Two syncs: one before (everybody's data is there), one after (everybody has written).
-//   copied   other buffers, where the kernel lets ranks copy from and to each other's memory: as
-//            direct, with what is to be added fetched into a small buffer first.
 //   staged   other buffers, chunk by chunk through the staging halves. One sync per chunk, and the
 //            first comes with the announcement; reading one half overlaps with peers' writing the
-//            other. With many ranks it is cheaper that each adds only a part of a chunk (in place,
-//            in its own staging area) and that the parts are gathered: two syncs.
+//            other.
+//   in parts staged, for sums over many ranks or much data: a rank adds one part of each chunk
+//   only,
+//            in the staging areas of all. Less to copy and to add, for two steps more in all.
 class NodeCollectives {
  public:
-  // memory: what peers can map; null if they cannot. can_copy: by the kernel.
-  NodeCollectives(NodeChannel& channel, SharedMemory* memory, bool can_copy, const Exec& exec)
-      : channel_(channel), memory_(memory), can_copy_(can_copy), exec_(exec) {}
+  // memory: what peers can map; null if they cannot.
+  NodeCollectives(NodeChannel& channel, SharedMemory* memory, const Exec& exec)
+      : channel_(channel), memory_(memory), exec_(exec) {}
 
   void run(const CollectiveCall& call, uint64_t sequence, bool blocking);
 
@@ -42,7 +39,7 @@ class NodeCollectives {
   int64_t chunk_elements(DType dtype, int slices) const;
 
   // From here on results are not read again before they have left the caches.
-  static constexpr int64_t kStreamBytes = 8 << 20;
+  static constexpr int64_t kStreamBytes = 4 << 20;
 
  private:
   struct Chunk {
@@ -64,18 +61,12 @@ class NodeCollectives {
   void direct_all_gather(const CollectiveCall& call, uint64_t sequence);
   void direct_broadcast(const CollectiveCall& call, uint64_t sequence);
 
-  void copied(const CollectiveCall& call, uint64_t sequence);
-  void copied_reduce(const CollectiveCall& call, uint64_t sequence);
-  void copied_all_gather(const CollectiveCall& call, uint64_t sequence);
-  void copied_broadcast(const CollectiveCall& call, uint64_t sequence);
-  void fetch(int peer, uint64_t address, void* to, int64_t bytes);
-  void deliver(int peer, uint64_t address, const void* from, int64_t bytes);
-  int world_rank(int rank) const {
-    return channel_.options().world_ranks[static_cast<size_t>(rank)];
-  }
-
   void staged(const CollectiveCall& call, Chunk chunk, bool first_is_there, bool blocking);
-  void add_in_parts(const CollectiveCall& call, const Chunk& chunk, bool blocking);
+  bool in_parts(const CollectiveCall& call, bool at_once) const;
+  void staged_in_parts(const CollectiveCall& call, Chunk first, bool first_is_there, bool blocking);
+  void give_parts(const CollectiveCall& call, const Chunk& chunk);
+  void add_part(const CollectiveCall& call, const Chunk& chunk);
+  void take_parts(const CollectiveCall& call, const Chunk& chunk);
   void fill(const CollectiveCall& call, const Chunk& chunk);
   void drain(const CollectiveCall& call, const Chunk& chunk);
   void drain_reduce(const CollectiveCall& call, const Chunk& chunk);
@@ -83,11 +74,8 @@ class NodeCollectives {
 
   NodeChannel& channel_;
   SharedMemory* memory_;
-  bool can_copy_;
   Exec exec_;
   Fingerprint current_;
-  std::vector<std::byte> scratch_;
-  const int32_t pid_ = static_cast<int32_t>(getpid());
 };
 
 }  // namespace shale::comm

@@ -1,12 +1,15 @@
 #include "comm/process_group.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "runtime/base/error.h"
 
 namespace shale::comm {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 // The call with its views as vectors. Throws ShapeError naming the argument.
 View as_vector(CollectiveOp op, const char* argument, const View& view) {
@@ -62,44 +65,54 @@ std::string_view op_name(CollectiveOp op) {
   return "unknown";
 }
 
+Work ProcessGroup::issue(CollectiveCall call, const CollectiveOptions& options) {
+  call.tag = options.tag;
+  call.stream = options.stream;
+  call.traffic = options.traffic;
+  meter_->add_call(options.traffic, ring_bytes(call, size()));
+  if (options.async) {
+    Work work = submit(call, /*async=*/true);
+    work.measure(meter_, options.traffic);
+    return work;
+  }
+  const Clock::time_point start = Clock::now();
+  Work work = submit(call, /*async=*/false);
+  meter_->add_exposed(options.traffic, std::chrono::duration<double>(Clock::now() - start).count());
+  return work;
+}
+
 Work ProcessGroup::all_reduce_sum(const View& buffer, const CollectiveOptions& options) {
   const auto op = CollectiveOp::kAllReduceSum;
   check_dtype(op, buffer.dtype, can_add(buffer.dtype));
   const View flat = as_vector(op, "buffer", buffer);
-  return submit({.op = op, .in = flat, .out = flat, .tag = std::string(options.tag)},
-                options.async);
+  return issue({.op = op, .in = flat, .out = flat}, options);
 }
 
 Work ProcessGroup::all_reduce_max(const View& buffer, const CollectiveOptions& options) {
   const auto op = CollectiveOp::kAllReduceMax;
   check_dtype(op, buffer.dtype, can_add(buffer.dtype) && dtype_size(buffer.dtype) >= 4);
   const View flat = as_vector(op, "buffer", buffer);
-  return submit({.op = op, .in = flat, .out = flat, .tag = std::string(options.tag)},
-                options.async);
+  return issue({.op = op, .in = flat, .out = flat}, options);
 }
 
 Work ProcessGroup::reduce_scatter_sum(const View& in, const View& out,
                                       const CollectiveOptions& options) {
   const auto op = CollectiveOp::kReduceScatterSum;
   check_dtype(op, in.dtype, can_add(in.dtype));
-  const CollectiveCall call{.op = op,
-                            .in = as_vector(op, "in", in),
-                            .out = as_vector(op, "out", out),
-                            .tag = std::string(options.tag)};
+  const CollectiveCall call{
+      .op = op, .in = as_vector(op, "in", in), .out = as_vector(op, "out", out)};
   check_slices(op, call.in, call.out, size(), "in", "out");
   check_overlap(op, call.in, call.out, rank());
-  return submit(call, options.async);
+  return issue(call, options);
 }
 
 Work ProcessGroup::all_gather(const View& in, const View& out, const CollectiveOptions& options) {
   const auto op = CollectiveOp::kAllGather;
-  const CollectiveCall call{.op = op,
-                            .in = as_vector(op, "in", in),
-                            .out = as_vector(op, "out", out),
-                            .tag = std::string(options.tag)};
+  const CollectiveCall call{
+      .op = op, .in = as_vector(op, "in", in), .out = as_vector(op, "out", out)};
   check_slices(op, call.out, call.in, size(), "out", "in");
   check_overlap(op, call.out, call.in, rank());
-  return submit(call, options.async);
+  return issue(call, options);
 }
 
 Work ProcessGroup::broadcast(const View& buffer, int root, const CollectiveOptions& options) {
@@ -108,20 +121,18 @@ Work ProcessGroup::broadcast(const View& buffer, int root, const CollectiveOptio
     throw ShapeError(cat(op_name(op), ": root is ", root, ", want 0 to ", size() - 1));
   }
   const View flat = as_vector(op, "buffer", buffer);
-  return submit({.op = op, .in = flat, .out = flat, .root = root, .tag = std::string(options.tag)},
-                options.async);
+  return issue({.op = op, .in = flat, .out = flat, .root = root}, options);
 }
 
 void ProcessGroup::barrier(std::string_view tag) {
-  submit({.op = CollectiveOp::kBarrier,
-          .in = make_view(static_cast<uint8_t*>(nullptr), {0}),
-          .out = make_view(static_cast<uint8_t*>(nullptr), {0}),
-          .tag = std::string(tag)},
-         /*async=*/false);
+  if (&host() != this) return host().barrier(tag);
+  const View nothing = make_view(static_cast<uint8_t*>(nullptr), {0});
+  issue({.op = CollectiveOp::kBarrier, .in = nothing, .out = nothing}, {.tag = tag});
 }
 
 std::vector<std::string> ProcessGroup::all_gather_bytes(std::string_view mine,
                                                         std::string_view tag) {
+  if (&host() != this) return host().all_gather_bytes(mine, tag);
   const auto ranks = static_cast<size_t>(size());
   auto length = static_cast<int64_t>(mine.size());
   std::vector<int64_t> lengths(ranks);
@@ -140,6 +151,12 @@ std::vector<std::string> ProcessGroup::all_gather_bytes(std::string_view mine,
     texts.emplace_back(begin, begin + lengths[r]);
   }
   return texts;
+}
+
+std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key, std::string_view name) {
+  auto child = make_split(color, key, name);
+  account_for(*child);
+  return child;
 }
 
 }  // namespace shale::comm

@@ -6,12 +6,20 @@
 #include <vector>
 
 #include "comm/collective.h"
+#include "comm/traffic.h"
 #include "comm/work.h"
 #include "runtime/base/trace.h"
 #include "runtime/base/view.h"
 #include "runtime/tensor/memory_provider.h"
 
 namespace shale::comm {
+
+// What carries collectives on tensors of a GPU.
+enum class Transport : uint8_t {
+  kAuto,  // NCCL where it can be used, else MPI
+  kMpi,   // pinned host memory
+  kNccl,
+};
 
 // Of fields that ranks set differently, rank 0's values count where it matters to all.
 struct GroupOptions {
@@ -22,11 +30,20 @@ struct GroupOptions {
   int ranks_per_node = 0;      // for tests: pretend that nodes are this small; 0: ask the machine
   bool share_memory = true;  // for tests: false stages everything, as where peers may not be mapped
   int64_t staging_bytes = 512 << 10;  // chunk in which memory that peers cannot reach is passed on
+  Transport transport = Transport::kAuto;
+  // NCCL's own all-reduce is faster inside a node, and its order of additions is its own; true: as
+  // reduce-scatter and all-gather, which sharded data parallelism uses. Others always are.
+  bool deterministic = false;
 };
 
 struct CollectiveOptions {
   std::string_view tag = {};  // who asks, for reports: "blocks.3 gradient"; part of the fingerprint
-  bool async = false;         // true: queue it and return; false: it is done when the call returns
+  bool async = false;         // true: queue it and return; false: as if wait() came at once
+  // The caller's compute stream: what is queued on it before the call produces the inputs and may
+  // still use the outputs' memory, what is queued after wait() finds the outputs complete. Null on
+  // the CPU, where work is done when it has been called.
+  void* stream = nullptr;
+  Traffic traffic = Traffic::kControl;  // for the accounts
 };
 
 // Ranks that compute together.
@@ -39,12 +56,15 @@ struct CollectiveOptions {
 //
 // Sums are deterministic: a binary tree over the ranks in rank order, ((r0+r1)+(r2+r3))+..., where
 // the left part of n ranks has the largest power of two below n. bf16 and f16 are added in f32 and
-// rounded once, at the end. The tree is the same for every element, so that no bit depends on how a
-// buffer is cut, on its address, or on the number of threads; reduce_scatter_sum followed by
-// all_gather gives the bits of all_reduce_sum. (Over several nodes: kernels/tree_sum.h per node,
-// then over the nodes; the same tree if each node has the same power of two of consecutive ranks.)
+// rounded once, at the end (NCCL adds as it likes; see GroupOptions::deterministic). The tree is
+// the same for every element, so that no bit depends on how a buffer is cut, on its address, or on
+// the number of threads; reduce_scatter_sum followed by all_gather gives the bits of
+// all_reduce_sum. (Over several nodes: kernels/tree_sum.h per node, then over the nodes; the same
+// tree if each node has the same power of two of consecutive ranks.)
 //
-// Views are contiguous and in memory that the backend can reach (host memory for "mpi" and "self").
+// Views are contiguous and in memory of the group's device: host memory for the backends "self" and
+// "mpi"; for a device's memory there are "staged" and "nccl". Text and barriers are the host's
+// business everywhere.
 class ProcessGroup {
  public:
   virtual ~ProcessGroup() = default;
@@ -54,8 +74,11 @@ class ProcessGroup {
   const GroupOptions& options() const { return options_; }
   virtual std::string_view backend() const = 0;
 
-  // Memory that peers reach directly: collectives on it copy nothing. It may be used with every
-  // group of the same World, and must be freed before that World ends.
+  // The group of the same ranks for views in host memory; this one, unless it is for a device.
+  virtual ProcessGroup& host() { return *this; }
+
+  // Memory that peers reach most directly: on one node, collectives on host memory copy nothing. It
+  // may be used with every group of the same World and device, and must be freed before those end.
   virtual MemoryProvider& memory() = 0;
 
   // Sums in place. f32, bf16, f16, f64, i32, i64.
@@ -75,7 +98,10 @@ class ProcessGroup {
   std::vector<std::string> all_gather_bytes(std::string_view mine, std::string_view tag = {});
 
   // Groups of the ranks that give the same color, ordered by key, then rank. Collective.
-  virtual std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name) = 0;
+  std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name);
+
+  // What this rank has sent and waited for, in this group and in those split from it.
+  const TrafficMeter& traffic() const { return *meter_; }
 
  protected:
   ProcessGroup(int rank, int size, GroupOptions options)
@@ -83,8 +109,16 @@ class ProcessGroup {
 
   // Runs or queues a call whose arguments have been checked.
   virtual Work submit(const CollectiveCall& call, bool async) = 0;
+  virtual std::unique_ptr<ProcessGroup> make_split(int color, int key, std::string_view name) = 0;
+  // What `part` counts counts here too.
+  void account_for(ProcessGroup& part) { part.meter_->set_parent(meter_); }
+  // For times that are known only later.
+  std::shared_ptr<TrafficMeter> meter() const { return meter_; }
 
  private:
+  Work issue(CollectiveCall call, const CollectiveOptions& options);
+
+  std::shared_ptr<TrafficMeter> meter_ = std::make_shared<TrafficMeter>();
   int rank_;
   int size_;
   GroupOptions options_;

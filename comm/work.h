@@ -3,9 +3,11 @@
 #include <memory>
 #include <utility>
 
+#include "comm/traffic.h"
+
 namespace shale::comm {
 
-struct WorkState;
+class WorkState;
 
 // A collective in flight, or done. Copyable; all copies are the same collective.
 //
@@ -25,12 +27,22 @@ class Work {
 
   bool done() const;  // true also after a failure
 
-  // Blocks until the collective is done on this rank: its outputs are complete and no peer touches
-  // its buffers any more. Throws what the collective threw, each time it is called.
+  // Returns when work queued on the collective's stream from now on finds its outputs complete, and
+  // no peer touches its buffers any more by the time that work runs. On the CPU that means to block
+  // until the collective is done on this rank; a device's stream waits in place of the host. Throws
+  // what the collective threw, each time it is called.
   void wait() const;
+
+  // The time that wait() blocks is added to the meter from now on.
+  void measure(std::shared_ptr<TrafficMeter> meter, Traffic traffic) {
+    meter_ = std::move(meter);
+    traffic_ = traffic;
+  }
 
  private:
   std::shared_ptr<WorkState> state_;
+  std::shared_ptr<TrafficMeter> meter_;
+  Traffic traffic_ = Traffic::kControl;
 };
 
 }  // namespace shale::comm

@@ -1,7 +1,5 @@
 #include "comm/world.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -11,9 +9,9 @@
 #include <new>
 #include <thread>
 
-#include "comm/group_mpi_internal.h"
-#include "comm/group_self.h"
-#include "comm/peer_copy.h"
+#include "comm/group_factory_internal.h"
+#include "comm/node_memory.h"
+#include "comm/shm_wait.h"
 #include "comm/world_context.h"
 
 namespace shale::comm {
@@ -50,27 +48,6 @@ void print_failure(std::string_view message, int rank, int size) {
   std::fflush(stderr);
 }
 
-// Whether every rank of the node can read the memory of the next one.
-bool try_peer_copy(const MpiComm& node) {
-  struct Sample {
-    int32_t pid;
-    uint64_t address;
-    uint64_t value;
-  };
-  uint64_t value = 0x5a1e000000000000u + static_cast<uint64_t>(getpid());
-  const Sample mine{static_cast<int32_t>(getpid()), reinterpret_cast<uint64_t>(&value), value};
-  std::vector<Sample> samples(static_cast<size_t>(node.size()));
-  check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, samples.data(), sizeof mine, MPI_BYTE,
-                          node.get()),
-            "MPI_Allgather");
-  const Sample& next = samples[static_cast<size_t>((node.rank() + 1) % node.size())];
-  uint64_t seen = 0;
-  int works = copy_from_peer(next.pid, next.address, &seen, sizeof seen) && seen == next.value;
-  // Also keeps `value` alive until all have read.
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &works, 1, MPI_INT, MPI_MIN, node.get()), "MPI_Allreduce");
-  return works != 0;
-}
-
 struct Failure {
   ExitCode code = ExitCode::kInternal;
   std::string message;
@@ -103,6 +80,7 @@ struct World::Impl {
   bool finished = false;                   // they have met
 
   void start_mpi();
+  std::unique_ptr<HostGroup> host_group(const GroupOptions& options);
   // caused: by the failure of another rank, which tells the user itself.
   int fail(ExitCode code, std::string_view message, bool caused);
   std::vector<FailureBoard::Report> wait_for_others();
@@ -131,8 +109,12 @@ void World::Impl::start_mpi() {
   board_memory = NodeMemory::create(node, FailureBoard::bytes(context->local_size),
                                     /*try_descriptors=*/true);
   context->peers_can_map = board_memory->peers_can_map();
-  context->peers_can_copy = try_peer_copy(node);
   context->board = FailureBoard(board_memory->data(), context->local_rank, context->local_size);
+}
+
+std::unique_ptr<HostGroup> World::Impl::host_group(const GroupOptions& options) {
+  if (context->size == 1) return make_host_group(context, MpiComm(), options);
+  return make_host_group(context, MpiComm::split(MPI_COMM_WORLD, 0, context->rank), options);
 }
 
 World::World(int, char**) : impl_(std::make_unique<Impl>()) {
@@ -176,8 +158,11 @@ MemoryProvider& World::memory() {
 }
 
 std::unique_ptr<ProcessGroup> World::group(const GroupOptions& options) {
-  if (size() == 1) return std::make_unique<SelfGroup>(impl_->context, options);
-  return make_group(impl_->context, MpiComm::split(MPI_COMM_WORLD, 0, rank()), options);
+  return impl_->host_group(options);
+}
+
+std::unique_ptr<ProcessGroup> World::group(const GroupOptions& options, DeviceBackend& device) {
+  return make_device_group(impl_->context, impl_->host_group(options), device);
 }
 
 // A rank that is in MPI_Finalize when another one calls MPI_Abort can lock up mpirun (Open MPI 4.1,

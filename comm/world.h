@@ -8,6 +8,10 @@
 #include "comm/process_group.h"
 #include "runtime/base/error.h"
 
+namespace shale {
+class DeviceBackend;
+}
+
 namespace shale::comm {
 
 // The processes of this run: MPI_Init in the constructor, MPI_Finalize at scope exit. Without a
@@ -25,8 +29,10 @@ class World {
   int local_size() const;
   bool uses_mpi() const;  // false: MPI was not started and must not be called
 
-  // A group of all ranks. Collective: same order on all ranks.
+  // A group of all ranks for views in host memory. Collective: same order on all ranks.
   std::unique_ptr<ProcessGroup> group(const GroupOptions& options = {});
+  // The same for views in memory of `device`, which outlives the group.
+  std::unique_ptr<ProcessGroup> group(const GroupOptions& options, DeviceBackend& device);
 
   MemoryProvider& memory();  // the memory() of all groups
 

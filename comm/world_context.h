@@ -17,7 +17,6 @@ struct WorldContext {
   int local_size = 1;
   bool mpi = false;
   bool peers_can_map = true;      // processes of this node may open each other's memory
-  bool peers_can_copy = false;    // the kernel copies between processes of this node
   bool requests_pending = false;  // MPI_Finalize could hang
   bool crowded = false;           // more ranks on this node than cores
   SharedMemory memory;

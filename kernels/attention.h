@@ -11,7 +11,13 @@ namespace shale::kernels {
 // Views of any strides but the last, which is 1: q, k, v may be slices of one [B, T, 3, H, D]
 // tensor. Heads of q may outnumber those of k and v by a whole factor (grouped-query attention).
 // The causal mask aligns at the bottom right: query i sees keys j <= i + Tk - Tq. A query that sees
-// no key gets out = 0 and lse = -inf. dtypes: f32, bf16 or f16, alike; accumulation in f32.
+// no key gets out = 0 and lse = -inf. dtypes: f32, bf16 or f16, alike; accumulation in f32. scale
+// is positive.
+//
+// Sequences of different lengths share a batch by q_lengths and k_lengths, which are optional: of
+// sequence b only the first q_lengths[b] queries and k_lengths[b] keys count, and the mask aligns
+// at their corner. Lengths are taken as between 0 and Tq or Tk. Queries beyond see no key, keys
+// beyond are seen by none, whatever the inputs hold there.
 struct AttentionFwdArgs {
   View q;    // [B, Tq, H, D]
   View k;    // [B, Tk, Hkv, D]
@@ -20,15 +26,17 @@ struct AttentionFwdArgs {
   View lse;  // [B, H, Tq] f32: log of the sum of exp(scale * scores)
   float scale = 0;
   bool causal = false;
+  View q_lengths{}, k_lengths{};  // [B] i32; optional
 };
 
-// dq, dk, dv are written, not added to; they may be slices of one tensor too.
+// dq, dk, dv are written, every element, not added to; they may be slices of one tensor too.
 struct AttentionBwdArgs {
   View q, k, v, out, lse;  // as in forward
   View dout;               // like out
   View dq, dk, dv;         // like q, k, v
   float scale = 0;
   bool causal = false;
+  View q_lengths{}, k_lengths{};
 };
 
 inline Slot<AttentionFwdArgs> attention_fwd{"attention_fwd"};

@@ -6,6 +6,8 @@
 namespace shale::kernels {
 
 // y[b, t] = table[ids[b, t]] + positions[first_position + t]
+// An id outside the table is a DataError on the CPU; elsewhere it cannot be looked at without
+// waiting, and makes its row of y NaN. Backward leaves it out.
 struct EmbeddingFwdArgs {
   View ids;          // [B, T] i32
   View table;        // [V, C] f32, bf16 or f16

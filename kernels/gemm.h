@@ -5,6 +5,8 @@
 
 namespace shale::kernels {
 
+struct GemmPlan;
+
 // What happens to a product on its way to memory, while it is still in registers or cache.
 // Tanh and erf name the two forms of GELU (arXiv:1606.08415, section 2).
 enum class Epilogue : uint8_t {
@@ -31,6 +33,9 @@ struct GemmArgs {
   View residual{};   // [M, N], like c: added last; optional
   View bias_grad{};  // [N] f32: column sums of the final c, with kDGelu* only; optional
   bool accumulate_bias_grad = false;
+  // GPUs: how to go about it, instead of what gemm_plan() says; for tests and the tuner. Lives until
+  // the call returns.
+  const GemmPlan* plan = nullptr;
 };
 
 inline Slot<GemmArgs> gemm{"gemm"};

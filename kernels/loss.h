@@ -8,8 +8,11 @@ namespace shale::kernels {
 // Softmax cross-entropy over the first `vocab` columns of a padded row, with its gradient written
 // over the logits in the same pass:
 //   loss[r] = log(sum_j exp(logits[r, j])) - logits[r, target[r]]
-//   logits[r, j] = (softmax(logits[r])[j] - [j == target[r]]) * exec.step->grad_scale
-// Padding columns get gradient 0. Rows whose target is kIgnoreTarget have loss 0 and gradient 0.
+//   logits[r, j] = (softmax(logits[r])[j] - [j == target[r]]) * scale,
+//   scale = exec.step->grad_scale * exec.step->loss_scale.value
+// Padding columns get gradient 0. A target out of range is a DataError on the CPU; elsewhere it
+// cannot be looked at without waiting, and makes loss and gradient of its row NaN. Rows whose
+// target is kIgnoreTarget have loss 0 and gradient 0.
 inline constexpr int32_t kIgnoreTarget = -1;
 
 struct CrossEntropyArgs {

@@ -22,6 +22,19 @@ struct LayerNormFwdArgs {
   float eps = 1e-5f;
 };
 
+// RMSNorm (arXiv:1910.07467, eq. 4), with the residual addition before it:
+//   s = x + residual (s = x without one);  y = s / sqrt(mean(s^2) + eps) * gain
+// Views as in LayerNorm.
+struct RmsNormFwdArgs {
+  View x;           // [rows, C]
+  View residual{};  // [rows, C]; optional
+  View sum{};       // [rows, C]: receives s, rounded; as in LayerNorm
+  View gain;        // [C]
+  View y;           // [rows, C]
+  View rstd;        // [rows] f32: 1 / sqrt(mean(s^2) + eps)
+  float eps = 1e-5f;
+};
+
 // dx = gradient of s (+ d_sum, what reached s from elsewhere); dgain and dbias are f32.
 struct LayerNormBwdArgs {
   View dy;       // [rows, C]
@@ -37,7 +50,20 @@ struct LayerNormBwdArgs {
   bool accumulate_dbias = false;
 };
 
+struct RmsNormBwdArgs {
+  View dy;       // [rows, C]
+  View s;        // [rows, C]
+  View gain;     // [C]
+  View rstd;     // [rows] f32
+  View d_sum{};  // [rows, C]; optional; may be dx itself
+  View dx;       // [rows, C]
+  View dgain{};  // [C] f32; optional
+  bool accumulate_dgain = false;
+};
+
 inline Slot<LayerNormFwdArgs> layer_norm_fwd{"layer_norm_fwd"};
 inline Slot<LayerNormBwdArgs> layer_norm_bwd{"layer_norm_bwd"};
+inline Slot<RmsNormFwdArgs> rms_norm_fwd{"rms_norm_fwd"};
+inline Slot<RmsNormBwdArgs> rms_norm_bwd{"rms_norm_bwd"};
 
 }  // namespace shale::kernels

@@ -13,16 +13,63 @@ namespace shale::kernels {
 //   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g²
 //   w -= lr * lr_factor * ((m / bias_correction1) / (sqrt(v / bias_correction2) + eps) +
 //   weight_decay * w)
+//
+// Without masters: `master` is the bf16 parameter itself, and its new value is rounded
+// stochastically, so that changes below half an ulp count on average (arXiv:2010.06192, section 3).
+// Element e = rounding.first + i takes word e % 4 of Philox with key rng_key(seed, kRounding) and
+// counter (e / 4, step, stream low, stream high), of seed and step in exec.step; the word's low
+// half is added below the bits that stay. An element's bits thus depend on no span and no device.
+struct StochasticRounding {
+  uint64_t stream = 0;  // tells parameters apart: hash_name
+  int64_t first = 0;  // index of master[0] in the whole parameter, which has at most 2^34 elements
+};
+
 struct AdamWArgs {
-  View master;   // [n] f32
+  View master;   // [n] f32; or bf16, then without param
   View grad;     // [n] f32 or bf16
-  View m;        // [n] f32
-  View v;        // [n] f32
+  View m;        // [n] f32 or bf16, rounded to nearest
+  View v;        // [n] like m
   View param{};  // [n] bf16 or f16: receives the rounded master; optional
   float lr_factor = 1;
   float beta1 = 0.9f;
   float beta2 = 0.95f;
   float eps = 1e-8f;
+  float weight_decay = 0;
+  StochasticRounding rounding{};  // for a bf16 master
+};
+
+// AdamW as above with moments of 8 bits, block-wise (arXiv:2110.02861, section 2): a code names a
+// level of kernels/dynamic_map.h, signed for m and unsigned for v, and kMomentBlock elements share
+// a scale, the largest magnitude among them. The step itself uses the new moments before they are
+// rounded. A v above zero never rounds to zero: an element whose neighbours are a thousand times
+// larger would else take a step as if it had no second moment. Codes and scales of zero are moments
+// of zero. A span begins at a multiple of kMomentBlock elements of its buffers.
+inline constexpr int64_t kMomentBlock = 256;
+struct AdamW8bitArgs {
+  View master;   // [n] f32
+  View grad;     // [n] f32 or bf16
+  View m;        // [n] u8
+  View v;        // [n] u8
+  View m_scale;  // [ceil(n / kMomentBlock)] f32
+  View v_scale;  // like m_scale
+  View param{};  // [n] bf16 or f16; optional
+  float lr_factor = 1;
+  float beta1 = 0.9f;
+  float beta2 = 0.95f;
+  float eps = 1e-8f;
+  float weight_decay = 0;
+};
+
+// Lion (arXiv:2302.06675, program 1), g = clip_factor * grad:
+//   w -= lr * lr_factor * (sign(b1 m + (1 - b1) g) + weight_decay * w);  m = b2 m + (1 - b2) g
+struct LionArgs {
+  View master;   // [n] f32
+  View grad;     // [n] f32 or bf16
+  View m;        // [n] f32 or bf16, rounded to nearest
+  View param{};  // [n] bf16 or f16; optional
+  float lr_factor = 1;
+  float beta1 = 0.9f;
+  float beta2 = 0.99f;
   float weight_decay = 0;
 };
 
@@ -39,6 +86,8 @@ struct SgdArgs {
 };
 
 inline Slot<AdamWArgs> adamw{"adamw"};
+inline Slot<AdamW8bitArgs> adamw_8bit{"adamw_8bit"};
+inline Slot<LionArgs> lion{"lion"};
 inline Slot<SgdArgs> sgd{"sgd"};
 
 }  // namespace shale::kernels

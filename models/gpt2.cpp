@@ -67,8 +67,10 @@ struct Mlp : Module {
         gelu(config.gelu) {}
 
   Tensor forward(const Tensor& x, const Tensor& residual) {
-    return ffn(x, c_fc.weight.value, c_fc.bias.value, c_proj.weight.value, c_proj.bias.value,
-               residual, gelu);
+    return run(x, [&](const Tensor& in) {
+      return ffn(in, c_fc.weight.value, c_fc.bias.value, c_proj.weight.value, c_proj.bias.value,
+                 enter(residual), gelu);
+    });
   }
 
   nn::Linear c_fc;
@@ -96,9 +98,11 @@ class Gpt2::Block : public Module {
     });
   }
 
-  Tensor forward_cached(const Tensor& in, Tensor& cache, int64_t length) {
-    const auto [normed, x] = ln_1_.forward_stream(in);
-    return finish(attn_.forward_cached(normed, cache, length), x);
+  Tensor forward_cached(const Tensor& input, Tensor& cache, int64_t length) {
+    return run(input, [&](const Tensor& in) {
+      const auto [normed, x] = ln_1_.forward_stream(in);
+      return finish(attn_.forward_cached(normed, cache, length), x);
+    });
   }
 
  private:
@@ -142,38 +146,45 @@ std::vector<Module*> Gpt2::blocks() {
   return blocks;
 }
 
-Tensor Gpt2::loss(const Tensor& ids, const Tensor& targets) {
-  Tensor x = embedding(ids, wte_.weight.value, wpe_.weight.value);
-  if (config().dropout > 0 && x.context().autograd().training) {
-    x = dropout(x, config().dropout, /*site=*/0);
-  }
-  for (const auto& block : h_) x = block->forward(x);
-  x = ln_f_.forward(x);
-  const Tensor rows = reshape(x, {-1, config().width});
-  return linear_cross_entropy(rows, wte_.weight.value, reshape(targets, {-1}), config().vocab,
-                              config().loss_chunk_rows);
+Tensor Gpt2::loss(const Tensor& input, const Tensor& targets) {
+  return run(input, [&](const Tensor& ids) {
+    Tensor x = embedding(ids, wte_.weight.value, wpe_.weight.value);
+    if (config().dropout > 0 && x.context().autograd().training) {
+      x = dropout(x, config().dropout, /*site=*/0);
+    }
+    for (const auto& owned : h_) {
+      Block* block = owned.get();
+      x = recompute(
+          config().recompute, [block](const Tensor& in) { return block->forward(in); }, x);
+    }
+    x = ln_f_.forward(x);
+    const Tensor rows = reshape(x, {-1, config().width});
+    return linear_cross_entropy(rows, wte_.weight.value, reshape(targets, {-1}), config().vocab,
+                                config().loss_chunk_rows);
+  });
 }
 
-Tensor Gpt2::next_logits(const Tensor& ids, KvCache& cache) {
-  const Inference inference(ids.context());
-  const int64_t B = ids.size(0), T = ids.size(1), H = config().heads;
-  if (cache.layers.empty()) {
-    for (size_t i = 0; i < h_.size(); ++i) {
-      cache.layers.push_back(empty(ids.context(), {B, config().context, 2, H, config().width / H},
-                                   wte_.weight.value.dtype()));
-    }
-  }
+Tensor Gpt2::next_logits(const Tensor& input, KvCache& cache) {
+  const Inference inference(input.context());
+  const int64_t B = input.size(0), T = input.size(1), H = config().heads;
   if (cache.length + T > config().context) {
     throw ShapeError(cat("next_logits: ", cache.length, " tokens are cached and ", T,
                          " follow, the context is ", config().context));
   }
-  Tensor x = embedding(ids, wte_.weight.value, wpe_.weight.value, cache.length);
-  for (size_t i = 0; i < h_.size(); ++i) {
-    x = h_[i]->forward_cached(x, cache.layers[i], cache.length);
-  }
-  cache.length += T;
-  const Tensor last = contiguous(slice(x, 1, T - 1, T));
-  return reshape(linear(ln_f_.forward(last), wte_.weight.value), {B, config().padded_vocab});
+  return run(input, [&](const Tensor& ids) {
+    const Tensor& table = wte_.weight.value;
+    while (cache.layers.size() < h_.size()) {
+      cache.layers.push_back(
+          empty(ids.context(), {B, config().context, 2, H, config().width / H}, table.dtype()));
+    }
+    Tensor x = embedding(ids, table, wpe_.weight.value, cache.length);
+    for (size_t i = 0; i < h_.size(); ++i) {
+      x = h_[i]->forward_cached(x, cache.layers[i], cache.length);
+    }
+    cache.length += T;
+    const Tensor last = contiguous(slice(x, 1, T - 1, T));
+    return reshape(linear(ln_f_.forward(last), table), {B, config().padded_vocab});
+  });
 }
 
 }  // namespace shale::models

@@ -12,6 +12,14 @@ namespace shale::models {
 // GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019): pre-norm
 // transformer blocks, learned positions, the output layer tied to the token embedding. Parameter
 // names are those of the published weights; all weights are [out, in].
+//
+// What a block keeps for backward with B sequences of T tokens, width C and H heads, in elements of
+// the compute dtype per token (and f32 values):
+//   none       16 C (+ H + 4): its input, both norms' outputs, q, k and v, attention's output, the
+//              stream between the halves, 4 C before and 4 C after GELU; per head the log-sum-exp,
+//              per norm mean and 1 / deviation
+//   selective  10 C (+ H + 4): not the norms' outputs and GELU's
+//   full          C: its input
 class Gpt2 : public LanguageModel {
  public:
   explicit Gpt2(const LanguageModelConfig& config);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/autograd/checkpoint.h"
 #include "runtime/nn/module.h"
 #include "runtime/ops/ffn.h"
 
@@ -20,8 +21,9 @@ struct LanguageModelConfig {
   int64_t context = 256;       // longest sequence
   float norm_eps = 1e-5f;
   Gelu gelu = Gelu::kTanh;
-  float dropout = 0;            // after the embedding and on each residual branch
-  int64_t loss_chunk_rows = 0;  // logits of at most so many tokens at a time; 0: of all
+  float dropout = 0;                       // after the embedding and on each residual branch
+  Recompute recompute = Recompute::kNone;  // of each block, in backward
+  int64_t loss_chunk_rows = 0;             // logits of at most so many tokens at a time; 0: of all
 };
 
 // Keys and values of the tokens seen so far, for generation.

@@ -2,20 +2,21 @@
 
 #include <sys/resource.h>
 
-#include <chrono>
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
 #include "comm/ordered_sum.h"
+#include "comm/same_on_all.h"
 #include "models/gemm_peak.h"
 #include "models/generate.h"
 #include "models/hf_folder.h"
+#include "models/make_optimizer.h"
 #include "models/output_folder.h"
 #include "runtime/autograd/tape.h"
 #include "runtime/base/cpu_affinity.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
-#include "runtime/optim/clip.h"
 
 namespace shale::models {
 namespace {
@@ -47,23 +48,41 @@ ContextOptions context_options(const TrainConfig& config, const comm::World& wor
           .seed = static_cast<uint64_t>(config.seed)};
 }
 
+// " (on rank 1, 3)": those whose own part of the loss is not finite. Collective.
+std::string ranks_of_bad_losses(comm::ProcessGroup& group, const std::vector<double>& losses) {
+  const bool bad =
+      !std::all_of(losses.begin(), losses.end(), [](double loss) { return std::isfinite(loss); });
+  const std::vector<std::string> all = group.all_gather_bytes(bad ? "bad" : "", "losses");
+  std::string ranks;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (!all[rank].empty()) ranks += cat(ranks.empty() ? " (on rank " : ", ", rank);
+  }
+  return ranks.empty() ? ranks : ranks + ")";
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainConfig& config, comm::World& world)
     : config_(config),
       world_(world),
       data_(open_data(config)),
-      group_(world.group({.timeout_s = config.timeout_s})),
       context_(context_options(config, world)),
+      group_(world.group({.timeout_s = config.timeout_s,
+                          .transport = config.transport,
+                          .deterministic = config.deterministic},
+                         context_.backend())),
       layout_{.global_batch = config.global_batch,
               .micro_batch = config.micro_batch,
               .ranks = world.size()} {
+  check_same_data();
   open_output();
   if (config_.measure_peak) {
     peak_flops_ = measure_gemm_peak(context_, dtype_of_flag(config_, context_.device()));
   }
+  build_host_tier();
   build_model();
   build_optimizer();
+  results_ = std::make_unique<StepResults>(context_, layout_.micro_batches());
   batches_ = std::make_unique<Prefetcher>(train_batches(
       {.tokens = data_.train,
        .sampler = TrainSampler(data_.train->size(), config_.seq_len, uint64_t(config_.seed)),
@@ -74,6 +93,21 @@ Trainer::Trainer(const TrainConfig& config, comm::World& world)
 }
 
 Trainer::~Trainer() = default;
+
+void Trainer::check_same_data() {
+  comm::require_same_on_all(
+      *group_, cat("data: ", config_.data),
+      cat(data_.train->size(), " tokens (fingerprint ", data_.fingerprint, ")"));
+}
+
+void Trainer::build_host_tier() {
+  if (config_.offload == OffloadKind::kNone && !config_.offload_activations) return;
+  host_tier_ = std::make_unique<offload::HostTier>(
+      context_, offload::HostTierOptions{.threads = context_.exec().threads});
+  if (config_.offload_activations) {
+    activation_offload_ = std::make_unique<offload::ActivationOffload>(*host_tier_);
+  }
+}
 
 void Trainer::build_model() {
   const DType dtype = dtype_of_flag(config_, context_.device());
@@ -86,10 +120,9 @@ void Trainer::build_model() {
                         config.vocab));
   }
   model_ = make_language_model(config);
-  parallel_ = std::make_unique<comm::DataParallel>(
-      *model_, model_->blocks(), context_, *group_,
-      comm::DataParallelOptions{
-          .compute = dtype, .overlap = !config_.no_overlap, .seed = uint64_t(config_.seed)});
+  setup_ = parallel_setup(config_, dtype, *group_, host_tier_.get());
+  parallel_ = std::make_unique<comm::DataParallel>(*model_, model_->blocks(), context_,
+                                                   setup_.groups, setup_.options);
   if (init != nullptr) init->load_into(*parallel_);
   int64_t count = 0;
   for (const Parameter* parameter : model_->parameters()) count += parameter->numel();
@@ -100,17 +133,31 @@ void Trainer::build_model() {
   log_info(world_.size(), world_.size() == 1 ? " rank on " : " ranks on ", context_.device(), " x ",
            context_.exec().threads, " threads, ", config_.global_batch, " sequences of ",
            config_.seq_len, " tokens a step, ", layout_.micro_batches(), " x ", config_.micro_batch,
-           " per rank");
+           " per rank, zero ", config_.zero);
+}
+
+// Adds statistics over the ranks that hold the other parts of this rank's parameters.
+optim::Adafactor::SumOverRanks Trainer::sum_over_shards() {
+  if (config_.zero == 0) return {};
+  return [this](const Tensor& x) {
+    parallel_->shared().wait(setup_.groups.shard->all_reduce_sum(
+        x, {.tag = "adafactor", .stream = context_.exec().stream}));
+  };
 }
 
 void Trainer::build_optimizer() {
-  if (config_.optimizer == OptimizerKind::kAdamW) {
-    optimizer_ = std::make_unique<optim::AdamW>(
-        parallel_->shards(), optim::AdamWOptions{.weight_decay = float(config_.weight_decay)});
+  if (config_.offload != OffloadKind::kNone) {
+    optimizer_offload_ =
+        std::make_unique<offload::OptimizerOffload>(*host_tier_, parallel_->shards());
+    optimizer_ = make_optimizer(config_, optimizer_offload_->shards());
   } else {
-    optimizer_ = std::make_unique<optim::Sgd>(
-        parallel_->shards(), optim::SgdOptions{.momentum = float(config_.momentum),
-                                               .weight_decay = float(config_.weight_decay)});
+    optimizer_ = make_optimizer(config_, parallel_->shards(), sum_over_shards());
+  }
+  if (config_.loss_scale > 0) {
+    scaler_ = std::make_unique<amp::GradScaler>(
+        context_, amp::GradScalerOptions{.initial_scale = float(config_.loss_scale),
+                                         .growth_interval = config_.loss_scale_window,
+                                         .hysteresis = config_.loss_scale_hysteresis});
   }
   schedule_ = {.decay = config_.schedule,
                .lr = config_.lr,
@@ -128,14 +175,18 @@ void Trainer::open_output() {
 
 void Trainer::run() {
   for (int64_t step = 0; step < config_.steps; ++step) {
-    report(train_step(step));
+    train_step(step);
     const bool last = step + 1 == config_.steps;
     if (config_.eval_every > 0 && ((step + 1) % config_.eval_every == 0 || last)) {
+      finish_step();
       evaluate(step + 1);
     }
   }
+  finish_step();
   if (progress_ != nullptr) progress_->finish();
   log_info(context_.allocator().memory_summary());
+  if (host_tier_ != nullptr) log_info(host_tier_->context().allocator().memory_summary());
+  if (group_->size() > 1) log_info(group_->traffic().summary());
   if (!config_.export_dir.empty()) {
     export_hf_folder(config_.export_dir, *model_, *parallel_, is_main());
     log_info("wrote ", config_.export_dir);
@@ -143,72 +194,105 @@ void Trainer::run() {
   if (config_.sample_tokens > 0) sample();
 }
 
-StepMetrics Trainer::train_step(int64_t step) {
-  const Clock::time_point start = Clock::now();
+void Trainer::train_step(int64_t step) {
+  QueuedStep queued{.step = step, .lr = schedule_.at(step), .start = Clock::now()};
   const double exposed_before = parallel_->exposed_seconds();
-  const double lr = schedule_.at(step);
-  optimizer_->prepare(context_, step, static_cast<float>(lr));
+  optimizer_->prepare(context_, step, static_cast<float>(queued.lr));
   std::vector<Tensor> losses;
   for (int64_t micro = 0; micro < layout_.micro_batches(); ++micro) {
-    losses.push_back(micro_step(step, *batches_->next(), micro + 1 == layout_.micro_batches()));
+    const Tensor loss = forward(step, *batches_->next());
+    finish_step();  // the one before, while its gradients are still there
+    parallel_->begin_backward(/*last=*/micro + 1 == layout_.micro_batches());
+    backward(loss);
+    losses.push_back(loss.detach());
   }
   parallel_->finish_gradients();
-  optim::clip_grad_norm(context_, parallel_->shards(), static_cast<float>(config_.clip));
-  optimizer_->step();
+  parallel_->clip_grad_norm(static_cast<float>(config_.clip));
+  if (scaler_ != nullptr) {
+    optimizer_->set_updates(context_, step - skipped_steps_);  // finish_step() was before backward
+  }
+  if (optimizer_offload_ != nullptr) {
+    optimizer_offload_->step(*optimizer_);
+  } else {
+    optimizer_->step();
+  }
   optimizer_->zero_grad();
+  if (scaler_ != nullptr) scaler_->update();
+  results_->queue(losses);
+  queued.exposed_s = parallel_->exposed_seconds() - exposed_before;
+  queued_ = queued;
+  const bool ran_already = context_.exec().stream == nullptr;
+  if (ran_already) finish_step();
+}
 
-  const float loss = global_mean_loss(losses);
-  check_finite(step, loss);
-  const double seconds = seconds_since(start);
+Tensor Trainer::forward(int64_t step, const Batch& batch) {
+  context_.update_step([&](StepState& state) {
+    state.grad_scale = 1 / static_cast<float>(tokens_per_step());
+    state.sample = static_cast<uint64_t>(batch.first_position - step * config_.global_batch);
+  });
+  std::optional<SavedTensorHooksScope> scope;
+  if (activation_offload_ != nullptr) scope.emplace(context_, activation_offload_->hooks());
+  return model_->loss(upload(batch.inputs, batch), upload(batch.targets, batch));
+}
+
+void Trainer::finish_step() {
+  if (!queued_.has_value()) return;
+  const QueuedStep step = *queued_;
+  queued_.reset();
+  results_->wait();
+  const auto loss = static_cast<float>(comm::ordered_sum(*group_, results_->losses()) /
+                                       static_cast<double>(tokens_per_step()));
+  check_finite(step.step, loss);
+  // A step that was queued before its predecessor was done began with that one's end.
+  const double seconds = seconds_since(std::max(step.start, finished_));
+  finished_ = Clock::now();
   const double rate = static_cast<double>(tokens_per_step()) / seconds;
-  StepMetrics metrics{.step = step + 1, .loss = loss};
-  metrics.grad_norm = context_.read_step().grad_norm;
-  metrics.lr = lr;
-  metrics.tokens = (step + 1) * tokens_per_step();
+  StepMetrics metrics{.step = step.step + 1, .loss = loss};
+  metrics.grad_norm = results_->state().grad_norm;
+  metrics.lr = step.lr;
+  metrics.tokens = (step.step + 1) * tokens_per_step();
   metrics.tokens_per_s = rate;
   metrics.step_ms = seconds * 1e3;
-  metrics.comm_exposed_ms = (parallel_->exposed_seconds() - exposed_before) * 1e3;
+  metrics.comm_exposed_ms = step.exposed_s * 1e3;
   if (peak_flops_ > 0) {
     metrics.mfu = rate * model_->flops_per_token(config_.seq_len) / (peak_flops_ * world_.size());
   }
+  if (scaler_ != nullptr) {
+    metrics.loss_scale = results_->state().loss_scale.value;
+    metrics.skipped_steps = skipped_steps_ = results_->state().loss_scale.skipped_steps;
+    if (was_skipped()) {
+      log_info("step ", step.step + 1,
+               ": the gradient overflowed, the step was skipped; the loss scale is ",
+               *metrics.loss_scale, " now");
+    }
+  }
   metrics.device_peak_bytes = context_.allocator().stats().peak_reserved;
   metrics.host_peak_bytes = host_peak_bytes();
-  return metrics;
-}
-
-Tensor Trainer::micro_step(int64_t step, const Batch& batch, bool last) {
-  context_.update_step([&](StepState& state) {
-    state.grad_scale = state.loss_scale / static_cast<float>(tokens_per_step());
-    state.sample = static_cast<uint64_t>(batch.first_position - step * config_.global_batch);
-  });
-  const Tensor loss = model_->loss(upload(batch.inputs, batch), upload(batch.targets, batch));
-  parallel_->begin_backward(/*reduce=*/last);
-  backward(loss);
-  return loss.detach();
+  report(metrics);
 }
 
 Tensor Trainer::upload(const std::vector<int32_t>& tokens, const Batch& batch) {
   return from_host<int32_t>(context_, tokens, {batch.rows, batch.seq_len});
 }
 
-float Trainer::global_mean_loss(const std::vector<Tensor>& micro_losses) {
-  std::vector<double> sums;
-  for (const Tensor& loss : micro_losses) sums.push_back(to_host<float>(loss).front());
-  return static_cast<float>(comm::ordered_sum(*group_, sums) /
-                            static_cast<double>(tokens_per_step()));
-}
-
-// Gradients are already summed over the ranks, so all ranks see the same and stop together.
+// Gradients are already summed over the ranks, and so is their norm: all ranks see the same and
+// stop together.
 void Trainer::check_finite(int64_t step, float loss) {
-  const bool bad_gradient = context_.read_step().non_finite != 0;
-  if (std::isfinite(loss) && !bad_gradient) return;
-  std::string what = cat("the loss is ", loss);
+  const bool bad_gradient = results_->state().non_finite != 0;
+  if (was_skipped() || (std::isfinite(loss) && !bad_gradient)) return;
+  std::string what = cat("the loss is ", loss, ranks_of_bad_losses(*group_, results_->losses()));
   if (bad_gradient) {
-    what += cat(", the gradient of ", optim::first_non_finite(context_, parallel_->shards()),
-                " is not finite");
+    what += cat(", the gradient of ", parallel_->first_non_finite(), " is not finite");
   }
+  if (scaler_ != nullptr)
+    what += cat(", with a loss scale of ", results_->state().loss_scale.value);
   throw NonFiniteError(
       cat("step ", step + 1, ": ", what, "; want finite values: lower --lr, or check the data"));
+}
+
+bool Trainer::was_skipped() const {
+  const uint32_t non_finite = results_->state().non_finite;
+  return scaler_ != nullptr && non_finite != 0 && non_finite != kernels::kOverflowAtMinScale;
 }
 
 void Trainer::prepare_evaluation() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,11 +10,16 @@
 #include "comm/process_group.h"
 #include "comm/world.h"
 #include "models/language_model.h"
+#include "models/parallel_setup.h"
+#include "models/step_results.h"
 #include "models/training_config.h"
+#include "runtime/amp/grad_scaler.h"
 #include "runtime/data/batches.h"
 #include "runtime/io/metrics.h"
 #include "runtime/io/progress.h"
-#include "runtime/optim/optimizer.h"
+#include "runtime/offload/activations.h"
+#include "runtime/offload/optimizer_offload.h"
+#include "runtime/optim/adafactor.h"
 
 namespace shale::models {
 
@@ -30,41 +36,67 @@ class Trainer {
   void run();
 
  private:
+  void build_host_tier();
   void build_model();
   void build_optimizer();
+  optim::Adafactor::SumOverRanks sum_over_shards();
   void open_output();
 
-  StepMetrics train_step(int64_t step);
-  // Forward and backward of one micro-batch; returns the sum of its losses, on the device.
-  Tensor micro_step(int64_t step, const Batch& batch, bool last);
+  // Queues a step. Its results are taken by finish_step(): on a device whose stream runs later not
+  // before the forward of the next step is queued, so that the device never waits for the host.
+  void train_step(int64_t step);
+  // The sum of a micro-batch's losses, on the device.
+  Tensor forward(int64_t step, const Batch& batch);
+  // Whether the step was skipped because its gradient overflowed, which loss scaling expects now
+  // and then.
+  bool was_skipped() const;
+  // Waits for the step that was queued last, checks and reports it. Does nothing if there is none.
+  void finish_step();
   void check_finite(int64_t step, float loss);
-  float global_mean_loss(const std::vector<Tensor>& micro_losses);
 
   void prepare_evaluation();
   void evaluate(int64_t step);
   std::vector<int32_t> prompt() const;
   void sample();
   void report(const StepMetrics& metrics);
+  void check_same_data();
 
   Tensor upload(const std::vector<int32_t>& tokens, const Batch& batch);
   bool is_main() const { return world_.rank() == 0; }
   int64_t tokens_per_step() const { return config_.global_batch * config_.seq_len; }
 
+  // A step whose results have not been taken yet.
+  struct QueuedStep {
+    int64_t step = 0;
+    double lr = 0;
+    double exposed_s = 0;  // in communication
+    std::chrono::steady_clock::time_point start;
+  };
+
   const TrainConfig config_;
   comm::World& world_;
   DatasetSplits data_;
-  std::unique_ptr<comm::ProcessGroup> group_;
   Context context_;
+  std::unique_ptr<offload::HostTier> host_tier_;  // null: nothing is offloaded
+  std::unique_ptr<offload::ActivationOffload> activation_offload_;
+  std::unique_ptr<comm::ProcessGroup> group_;
   std::unique_ptr<LanguageModel> model_;
+  ParallelSetup setup_;
   std::unique_ptr<comm::DataParallel> parallel_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<amp::GradScaler> scaler_;  // null: no loss scaling
+  int64_t skipped_steps_ = 0;
+  std::unique_ptr<offload::OptimizerOffload> optimizer_offload_;
   optim::Schedule schedule_;
   BatchLayout layout_;
   std::unique_ptr<Prefetcher> batches_;
   std::optional<EvalSampler> eval_sampler_;
   std::unique_ptr<MetricsWriter> metrics_;
   std::unique_ptr<Progress> progress_;
-  double peak_flops_ = 0;  // of one rank's device; 0: unknown
+  std::unique_ptr<StepResults> results_;
+  std::optional<QueuedStep> queued_;
+  std::chrono::steady_clock::time_point finished_;  // the last step
+  double peak_flops_ = 0;                           // of one rank's device; 0: unknown
 };
 
 }  // namespace shale::models

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "models/parallel_setup.h"
 #include "runtime/base/error.h"
 #include "runtime/data/sampler.h"
 
@@ -54,9 +55,18 @@ void describe_training(ConfigSpec& spec, TrainConfig& c) {
            {.min = 1, .help = {.default_text = "micro-batch x ranks"}});
 
   spec.section("Optimizer");
-  spec.add_choice("optimizer", c.optimizer,
-                  {{"adamw", OptimizerKind::kAdamW}, {"sgd", OptimizerKind::kSgd}},
-                  "AdamW (betas 0.9, 0.95) or SGD with momentum");
+  spec.add_choice(
+      "optimizer", c.optimizer,
+      {{"adamw", OptimizerKind::kAdamW},
+       {"adamw-bf16", OptimizerKind::kAdamWBF16},
+       {"adamw-8bit", OptimizerKind::kAdamW8bit},
+       {"lion", OptimizerKind::kLion},
+       {"adafactor", OptimizerKind::kAdafactor},
+       {"sgd", OptimizerKind::kSgd}},
+      "AdamW (betas 0.9, 0.95) with fp32, bf16 or 8-bit moments (8, 4, 2 bytes per "
+      "parameter), Lion (4 bytes; wants a third of the rate, three times the decay), Adafactor "
+      "(almost none) or "
+      "SGD (4 bytes; none without momentum)");
   spec.add("lr", c.lr, "peak learning rate",
            {.min = 0, .help = {.default_text = "by preset, 3e-5 with --init"}});
   spec.add("min-lr", c.min_lr, "learning rate at the end",
@@ -75,17 +85,84 @@ void describe_training(ConfigSpec& spec, TrainConfig& c) {
   spec.add("seed", c.seed, "of initial values, order of data, dropout, samples", {.min = 0});
 }
 
+void describe_parallelism(ConfigSpec& spec, TrainConfig& c) {
+  using comm::ReshardAfterForward;
+  spec.section("Data parallelism");
+  spec.add("zero", c.zero,
+           "what ranks share instead of each having it whole: 1: optimizer states, 2: gradients "
+           "too, 3: parameters too; losses are the same to the bit",
+           {.min = 0, .max = 3});
+  spec.add_choice("grad-dtype", c.grad_dtype, {{"fp32", DType::kF32}, {"bf16", DType::kBF16}},
+                  "of gradients, in memory and when ranks add them");
+  spec.add("reproducible", c.reproducible,
+           "losses do not depend on the number of ranks, nor on micro-batches being accumulated; "
+           "both are powers of two");
+  spec.add("no-overlap", c.no_overlap, "wait for each collective instead of computing meanwhile");
+  spec.add("prefetch", c.prefetch, "zero 3: blocks gathered ahead of the one in use",
+           {.min = 0, .max = 1000});
+  spec.add_choice("reshard", c.reshard,
+                  {{"auto", ReshardAfterForward::kAuto},
+                   {"yes", ReshardAfterForward::kYes},
+                   {"no", ReshardAfterForward::kNo}},
+                  "zero 3: free gathered parameters between forward and backward; auto: those of "
+                  "blocks");
+  spec.add("persist-below", c.persist_below,
+           "zero 3: keep parameters of fewer elements whole on every rank", {.min = 0});
+  spec.add("shard-ranks", c.shard_ranks,
+           "ranks that hold one copy of what is sharded between them, such as those of a node; "
+           "other such groups hold copies",
+           {.min = 1, .help = {.default_text = "all"}});
+  spec.add("reshard-ranks", c.reshard_ranks,
+           "zero 3: between forward and backward keep what so many ranks need to gather "
+           "parameters among themselves, such as those of a node",
+           {.min = 1, .help = {.default_text = "off"}});
+}
+
+void describe_offload(ConfigSpec& spec, TrainConfig& c) {
+  spec.section("Offload to host memory");
+  spec.add_choice(
+      "offload", c.offload,
+      {{"none", OffloadKind::kNone},
+       {"optimizer", OffloadKind::kOptimizer},
+       {"params", OffloadKind::kParameters}},
+      "optimizer: masters and optimizer states, whose step the CPU does beside the next "
+      "forward; params: with zero 3 parameters too");
+  spec.add("offload-ratio", c.offload_ratio,
+           "share of the parameters that --offload is for, in whole blocks, the last ones first",
+           {.min = 0, .max = 1, .exclude_min = true});
+  spec.add("offload-activations", c.offload_activations,
+           "keep what forward saves for backward in host memory meanwhile");
+}
+
 void describe_run(ConfigSpec& spec, TrainConfig& c) {
   spec.section("Device and ranks");
   spec.add_choice("device", c.device, {"auto", "cpu", "cuda", "emu"}, "where to compute");
   spec.add("threads", c.threads, "CPU threads per rank",
            {.min = 1, .max = 4096, .help = {.default_text = "the rank's share of the CPUs"}});
-  spec.add_choice("dtype", c.dtype, {"auto", "fp32", "bf16"},
+  spec.add_choice("dtype", c.dtype, {"auto", "fp32", "bf16", "fp16"},
                   "of parameters and activations; auto is fp32 on the CPU; below fp32 there are "
                   "fp32 masters and gradients");
+  spec.add("loss-scale", c.loss_scale,
+           "scale of the loss at the start; a step whose gradient overflows is skipped and lowers "
+           "it; 0: none",
+           {.min = 0, .help = {.default_text = "65536 with fp16, else 0"}});
+  spec.add("loss-scale-window", c.loss_scale_window,
+           "steps without overflow until the loss scale doubles", {.min = 1, .max = 1 << 30});
+  spec.add("loss-scale-hysteresis", c.loss_scale_hysteresis,
+           "overflows until the loss scale is halved", {.min = 1, .max = 1 << 30});
+  spec.add_choice("recompute", c.recompute,
+                  {{"none", Recompute::kNone},
+                   {"selective", Recompute::kSelective},
+                   {"full", Recompute::kFull}},
+                  "what backward computes again to save memory: selective, what costs little; "
+                  "full, each block from its input");
   spec.add_size("device-memory", c.device_memory, "budget of device memory; 0: none", {.min = 0});
   spec.add("deterministic", c.deterministic, "only kernels that give the same bits on every run");
-  spec.add("no-overlap", c.no_overlap, "reduce gradients after backward, not during it");
+  spec.add_choice("comm", c.transport,
+                  {{"auto", comm::Transport::kAuto},
+                   {"mpi", comm::Transport::kMpi},
+                   {"nccl", comm::Transport::kNccl}},
+                  "what carries tensors of GPUs: NCCL, or host memory and MPI");
   spec.add("timeout", c.timeout_s, "longest wait for another rank; 0: for ever",
            {.min = 0, .help = {.metavar = "SECONDS", .unit = "s"}});
 
@@ -117,6 +194,8 @@ void describe_run(ConfigSpec& spec, TrainConfig& c) {
 void describe(ConfigSpec& spec, TrainConfig& config) {
   describe_data_and_model(spec, config);
   describe_training(spec, config);
+  describe_parallelism(spec, config);
+  describe_offload(spec, config);
   describe_run(spec, config);
 }
 
@@ -125,9 +204,11 @@ void resolve(TrainConfig& config, int ranks) {
   BatchLayout{
       .global_batch = config.global_batch, .micro_batch = config.micro_batch, .ranks = ranks}
       .validate();
+  check_parallel(config, ranks);
   // A rate for training from scratch would undo what a stored model has learned.
   constexpr double kFineTuningLr = 3e-5;
   if (config.lr < 0) config.lr = config.init.empty() ? default_lr(config.model) : kFineTuningLr;
+  if (config.loss_scale < 0) config.loss_scale = config.dtype == "fp16" ? 65536 : 0;
   if (config.min_lr < 0) config.min_lr = config.lr / 10;
   if (config.warmup_steps < 0) config.warmup_steps = config.steps / 20;
 }
@@ -153,6 +234,7 @@ LanguageModelConfig model_config(const TrainConfig& config, bool is_text, const 
   take("vocab", config.vocab, model.vocab);
   if (config.vocab > 0) model.padded_vocab = pad_vocab(config.vocab);
   model.dropout = static_cast<float>(config.dropout);
+  model.recompute = config.recompute;
   model.loss_chunk_rows = config.loss_chunk;
   if (config.seq_len > model.context) {
     throw ConfigError(
@@ -169,6 +251,7 @@ Device device_of(const TrainConfig& config) {
 
 DType dtype_of_flag(const TrainConfig& config, const Device& device) {
   if (config.dtype == "bf16") return DType::kBF16;
+  if (config.dtype == "fp16") return DType::kF16;
   if (config.dtype == "fp32") return DType::kF32;
   return device.type == DeviceType::kCuda ? DType::kBF16 : DType::kF32;
 }

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include "comm/process_group.h"
+#include "comm/sharding.h"
 #include "models/hf_folder.h"
 #include "models/language_model.h"
 #include "runtime/base/config.h"
@@ -11,7 +13,10 @@
 
 namespace shale::models {
 
-enum class OptimizerKind { kAdamW, kSgd };
+enum class OptimizerKind { kAdamW, kAdamWBF16, kAdamW8bit, kLion, kAdafactor, kSgd };
+
+// What lies in host memory: the optimizer's states and its step, and in stage 3 parameters.
+enum class OffloadKind { kNone, kOptimizer, kParameters };
 
 // The options of train_lm; defaults make `train_lm --data PATH` useful by itself.
 struct TrainConfig {
@@ -50,11 +55,31 @@ struct TrainConfig {
   std::string device = "auto";
   int threads = 0;  // 0: the rank's share of the node
   std::string dtype = "auto";
-  int64_t device_memory = 0;  // bytes; 0: no bound
+  double loss_scale = -1;             // at the start; 0: no loss scaling; negative: derived
+  int64_t loss_scale_window = 2000;   // steps
+  int64_t loss_scale_hysteresis = 1;  // overflows
+  int64_t device_memory = 0;          // bytes; 0: no bound
+  Recompute recompute = Recompute::kNone;
   bool deterministic = false;
-  bool no_overlap = false;
+  comm::Transport transport = comm::Transport::kAuto;
   double timeout_s = 600;
   int64_t seed = 1234;
+
+  // data parallelism
+  int zero = 0;
+  DType grad_dtype = DType::kF32;
+  bool no_overlap = false;
+  bool reproducible = false;
+  int prefetch = 1;  // units
+  comm::ReshardAfterForward reshard = comm::ReshardAfterForward::kAuto;
+  int64_t persist_below = 0;  // elements
+  int shard_ranks = 0;        // 0: all
+  int reshard_ranks = 0;      // 0: none
+
+  // offload to host memory
+  OffloadKind offload = OffloadKind::kNone;
+  double offload_ratio = 1;  // of the parameters that `offload` is for
+  bool offload_activations = false;
 
   // output
   std::string out = "out";

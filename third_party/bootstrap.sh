@@ -14,14 +14,14 @@ USAGE
 }
 
 # Compiler and build, MPI, then the libraries in the order of third-party use: GEMM, SIMD, log,
-# command line, JSON.
+# JSON.
 packages=(
   g++ cmake ninja-build
   libopenmpi-dev openmpi-bin
-  libdnnl-dev libhwy-dev libspdlog-dev libcli11-dev nlohmann-json3-dev
+  libdnnl-dev libhwy-dev libspdlog-dev nlohmann-json3-dev
 )
 # For tests, benchmarks and development.
-development_packages=(git catch2 libbenchmark-dev)
+development_packages=(git catch2)
 
 minimal=false
 list=false

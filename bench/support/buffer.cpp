@@ -32,8 +32,7 @@ void fill(const View& view, const Value& value) {
 
 Buffer::Buffer(size_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
-  void* memory =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     throw OutOfMemoryError(cat("memory: the system refused ", format_bytes(double(bytes)), ": ",
                                std::strerror(errno)));
@@ -72,14 +71,6 @@ void fill_integers(const View& view, int64_t bound, uint64_t seed) {
   fill<int32_t>(view, [&](uint64_t i) {
     return int32_t(mixed(seed * 0x2545f4914f6cdd1du + i) % uint64_t(bound));
   });
-}
-
-void* BufferWorkspace::reserve(size_t bytes) {
-  if (buffer_.bytes() < bytes) {
-    buffer_ = Buffer();
-    buffer_ = Buffer(bytes);
-  }
-  return buffer_.data();
 }
 
 }  // namespace shale::bench

@@ -2,9 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
-#include "runtime/base/exec.h"
 #include "runtime/base/view.h"
 
 namespace shale::bench {
@@ -32,14 +30,5 @@ class Buffer {
 void fill_uniform(const View& view, double scale, uint64_t seed);
 // The same over the integers [0, bound). i32, contiguous.
 void fill_integers(const View& view, int64_t bound, uint64_t seed);
-
-// A kernel's workspace.
-class BufferWorkspace final : public Workspace {
- public:
-  void* reserve(size_t bytes) override;
-
- private:
-  Buffer buffer_;
-};
 
 }  // namespace shale::bench

@@ -6,7 +6,9 @@
 namespace shale::bench {
 namespace {
 
-double bytes_of(const View& view) { return view.defined() ? double(view.bytes()) : 0; }
+double bytes_of(const View& view) {
+  return view.defined() ? double(view.bytes()) : 0;
+}
 
 double bytes_of(std::initializer_list<View> views) {
   double sum = 0;
@@ -52,8 +54,7 @@ Cost cost_of(const kernels::GemmArgs& a) {
   cost.flops = 2.0 * double(a.c.size(0)) * double(a.c.size(1)) * double(a.a.size(1));
   add_result(cost, a.c, a.accumulate);
   add_result(cost, a.bias_grad, a.accumulate_bias_grad);
-  const bool reads_aux =
-      a.epilogue == Epilogue::kDGeluTanh || a.epilogue == Epilogue::kDGeluErf;
+  const bool reads_aux = a.epilogue == Epilogue::kDGeluTanh || a.epilogue == Epilogue::kDGeluErf;
   (reads_aux ? cost.read_bytes : cost.written_bytes) += bytes_of(a.aux);
   return cost;
 }
@@ -78,6 +79,16 @@ Cost cost_of(const kernels::LayerNormBwdArgs& a) {
   Cost cost = traffic({a.dy, a.s, a.gain, a.mean, a.rstd, a.d_sum}, {a.dx});
   add_result(cost, a.dgain, a.accumulate_dgain);
   add_result(cost, a.dbias, a.accumulate_dbias);
+  return cost;
+}
+
+Cost cost_of(const kernels::RmsNormFwdArgs& a) {
+  return traffic({a.x, a.residual, a.gain}, {a.sum, a.y, a.rstd});
+}
+
+Cost cost_of(const kernels::RmsNormBwdArgs& a) {
+  Cost cost = traffic({a.dy, a.s, a.gain, a.rstd, a.d_sum}, {a.dx});
+  add_result(cost, a.dgain, a.accumulate_dgain);
   return cost;
 }
 
@@ -114,21 +125,72 @@ Cost cost_of(const kernels::AdamWArgs& a) {
   return traffic({a.master, a.grad, a.m, a.v}, {a.master, a.m, a.v, a.param});
 }
 
+Cost cost_of(const kernels::AdamW8bitArgs& a) {
+  return traffic({a.master, a.grad, a.m, a.v, a.m_scale, a.v_scale},
+                 {a.master, a.m, a.v, a.m_scale, a.v_scale, a.param});
+}
+
+Cost cost_of(const kernels::LionArgs& a) {
+  return traffic({a.master, a.grad, a.m}, {a.master, a.m, a.param});
+}
+
+Cost cost_of(const kernels::AdafactorMeansArgs& a) {
+  return traffic({a.grad, a.row_mean, a.col_mean}, {a.row_mean, a.col_mean});
+}
+
+Cost cost_of(const kernels::AdafactorAverageArgs& a) {
+  return traffic({a.newest, a.mean}, {a.mean});
+}
+
+Cost cost_of(const kernels::AdafactorSquaresArgs& a) {
+  return traffic({a.grad, a.row, a.col, a.v, a.sum}, {a.v, a.sum});
+}
+
+Cost cost_of(const kernels::AdafactorArgs& a) {
+  return traffic({a.master, a.grad, a.row, a.col, a.v, a.square_sum}, {a.master, a.param});
+}
+
 Cost cost_of(const kernels::SgdArgs& a) {
   return traffic({a.master, a.grad, a.m}, {a.master, a.m, a.param});
 }
 
-Cost cost_of(const kernels::AxpbyArgs& a) { return traffic({a.a, a.b}, {a.y}); }
-Cost cost_of(const kernels::MulArgs& a) { return traffic({a.a, a.b}, {a.y}); }
-Cost cost_of(const kernels::FillArgs& a) { return traffic({}, {a.y}); }
-Cost cost_of(const kernels::CopyArgs& a) { return traffic({a.x}, {a.y}); }
-Cost cost_of(const kernels::GeluFwdArgs& a) { return traffic({a.x}, {a.y}); }
-Cost cost_of(const kernels::GeluBwdArgs& a) { return traffic({a.x, a.dy}, {a.dx}); }
-Cost cost_of(const kernels::DropoutArgs& a) { return traffic({a.x, a.residual}, {a.y}); }
-Cost cost_of(const kernels::SumArgs& a) { return traffic({a.x}, {a.y}); }
-Cost cost_of(const kernels::SumSquaresArgs& a) { return traffic({a.x}, {}); }
-Cost cost_of(const kernels::ClipFactorArgs&) { return {}; }
-Cost cost_of(const kernels::RandomNormalArgs& a) { return traffic({}, {a.y}); }
+Cost cost_of(const kernels::AxpbyArgs& a) {
+  return traffic({a.a, a.b}, {a.y});
+}
+Cost cost_of(const kernels::MulArgs& a) {
+  return traffic({a.a, a.b}, {a.y});
+}
+Cost cost_of(const kernels::FillArgs& a) {
+  return traffic({}, {a.y});
+}
+Cost cost_of(const kernels::CopyArgs& a) {
+  return traffic({a.x}, {a.y});
+}
+Cost cost_of(const kernels::GeluFwdArgs& a) {
+  return traffic({a.x}, {a.y});
+}
+Cost cost_of(const kernels::GeluBwdArgs& a) {
+  return traffic({a.x, a.dy}, {a.dx});
+}
+Cost cost_of(const kernels::DropoutArgs& a) {
+  return traffic({a.x, a.residual}, {a.y});
+}
+Cost cost_of(const kernels::SumArgs& a) {
+  return traffic({a.x}, {a.y});
+}
+Cost cost_of(const kernels::SumSquaresArgs& a) {
+  return traffic({a.x}, {});
+}
+Cost cost_of(const kernels::ClipFactorArgs& a) {
+  // norm, factor and flag
+  return {.read_bytes = double(a.parts) * sizeof(kernels::FixedSum), .written_bytes = 12};
+}
+Cost cost_of(const kernels::LossScaleArgs&) {
+  return {.read_bytes = sizeof(LossScale) + 4, .written_bytes = sizeof(LossScale)};
+}
+Cost cost_of(const kernels::RandomNormalArgs& a) {
+  return traffic({}, {a.y});
+}
 
 Cost cost_of(const kernels::ColumnSumArgs& a) {
   Cost cost = traffic({a.x}, {});

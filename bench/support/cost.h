@@ -1,10 +1,12 @@
 #pragma once
 
+#include "kernels/adafactor.h"
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
 #include "kernels/loss.h"
+#include "kernels/loss_scale.h"
 #include "kernels/norm.h"
 #include "kernels/optim.h"
 #include "kernels/random.h"
@@ -32,10 +34,18 @@ Cost cost_of(const kernels::AttentionFwdArgs& a);
 Cost cost_of(const kernels::AttentionBwdArgs& a);
 Cost cost_of(const kernels::LayerNormFwdArgs& a);
 Cost cost_of(const kernels::LayerNormBwdArgs& a);
+Cost cost_of(const kernels::RmsNormFwdArgs& a);
+Cost cost_of(const kernels::RmsNormBwdArgs& a);
 Cost cost_of(const kernels::CrossEntropyArgs& a);
 Cost cost_of(const kernels::EmbeddingFwdArgs& a);
 Cost cost_of(const kernels::EmbeddingBwdArgs& a);
 Cost cost_of(const kernels::AdamWArgs& a);
+Cost cost_of(const kernels::AdamW8bitArgs& a);
+Cost cost_of(const kernels::LionArgs& a);
+Cost cost_of(const kernels::AdafactorMeansArgs& a);
+Cost cost_of(const kernels::AdafactorAverageArgs& a);
+Cost cost_of(const kernels::AdafactorSquaresArgs& a);
+Cost cost_of(const kernels::AdafactorArgs& a);
 Cost cost_of(const kernels::SgdArgs& a);
 Cost cost_of(const kernels::AxpbyArgs& a);
 Cost cost_of(const kernels::MulArgs& a);
@@ -48,6 +58,7 @@ Cost cost_of(const kernels::ColumnSumArgs& a);
 Cost cost_of(const kernels::SumArgs& a);
 Cost cost_of(const kernels::SumSquaresArgs& a);
 Cost cost_of(const kernels::ClipFactorArgs& a);
+Cost cost_of(const kernels::LossScaleArgs& a);
 Cost cost_of(const kernels::RandomNormalArgs& a);
 Cost cost_of(const kernels::TreeSumArgs& a);
 

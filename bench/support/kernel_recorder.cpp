@@ -43,6 +43,8 @@ void swap_entries(bool record) {
   swap<kernels::attention_bwd, cpu::attention_bwd>(record);
   swap<kernels::layer_norm_fwd, cpu::layer_norm_fwd>(record);
   swap<kernels::layer_norm_bwd, cpu::layer_norm_bwd>(record);
+  swap<kernels::rms_norm_fwd, cpu::rms_norm_fwd>(record);
+  swap<kernels::rms_norm_bwd, cpu::rms_norm_bwd>(record);
   swap<kernels::cross_entropy, cpu::cross_entropy>(record);
   swap<kernels::embedding_fwd, cpu::embedding_fwd>(record);
   swap<kernels::embedding_bwd, cpu::embedding_bwd>(record);

@@ -9,9 +9,7 @@
 
 #include "bench/support/peaks.h"
 #include "bench/support/table.h"
-#include "bench/support/vendor_matmul.h"
 #include "runtime/base/text.h"
-#include "runtime/io/atomic_file.h"
 
 namespace shale::bench {
 namespace {
@@ -59,39 +57,28 @@ Machine describe_machine() {
                   .cache_bytes = last_level_cache_bytes(),
                   .system = system_name(),
                   .compiler = compiler_name(),
-                  .onednn = onednn_version(),
                   .date = now_utc()};
   double load = 0;
   if (getloadavg(&load, 1) == 1) machine.load = load;
   return machine;
 }
 
-Json machine_json(const Machine& machine) {
-  return {{"cpu", machine.cpu},
-          {"cores", machine.cores},
-          {"memory_bytes", machine.memory_bytes},
-          {"cache_bytes", machine.cache_bytes},
-          {"system", machine.system},
-          {"compiler", machine.compiler},
-          {"onednn", machine.onednn},
-          {"date", machine.date},
-          {"load", machine.load}};
+JsonText machine_json(const Machine& machine) {
+  JsonText json;
+  json.add("cpu", machine.cpu).add("cores", machine.cores);
+  json.add("memory_bytes", machine.memory_bytes).add("cache_bytes", machine.cache_bytes);
+  if (!machine.gpu.empty()) json.add("gpu", machine.gpu).add("cuda", machine.cuda);
+  json.add("system", machine.system).add("compiler", machine.compiler);
+  if (!machine.onednn.empty()) json.add("onednn", machine.onednn);
+  return json.add("date", machine.date).add("load", machine.load);
 }
 
 std::string summary(const Machine& machine) {
-  return cat(machine.cpu, ", ", machine.cores, " CPUs, ",
-             format_bytes(double(machine.memory_bytes)), ", oneDNN ", machine.onednn, ", load ",
-             fixed(machine.load, 1));
-}
-
-void write_results(const std::string& path, const std::string& program, const Machine& machine,
-                   const Json& options, const Json& rows) {
-  if (path.empty()) return;
-  const Json document = {{"program", program},
-                         {"machine", machine_json(machine)},
-                         {"options", options},
-                         {"rows", rows}};
-  write_file_atomically(path, document.dump(1) + "\n");
+  std::string text =
+      cat(machine.cpu, ", ", machine.cores, " CPUs, ", format_bytes(double(machine.memory_bytes)));
+  if (!machine.gpu.empty()) text += cat(", ", machine.gpu, ", CUDA ", machine.cuda);
+  if (!machine.onednn.empty()) text += ", oneDNN " + machine.onednn;
+  return cat(text, ", load ", fixed(machine.load, 1));
 }
 
 }  // namespace shale::bench

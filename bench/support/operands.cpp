@@ -2,39 +2,62 @@
 
 #include <algorithm>
 
-#include "bench/support/peaks.h"
-#include "bench/support/vendor_matmul.h"
-#include "kernels/registry.h"
-#include "runtime/base/error.h"
+#include "bench/support/buffer.h"
 
 namespace shale::bench {
 namespace {
 
-constexpr int64_t kFewestRotationBytes = int64_t{128} << 20;
-constexpr int64_t kMostRotationBytes = int64_t{1} << 30;
+// On a GPU values are made on the host for so much memory, and then repeated.
+constexpr size_t kStagedBytes = size_t{16} << 20;
 
 }  // namespace
 
 void* Operands::raw(size_t bytes) {
-  buffers_.emplace_back(std::max<size_t>(bytes, 1));
+  memory_.emplace_back(device_, bytes);
   bytes_ += int64_t(bytes);
-  return buffers_.back().data();
+  return memory_.back().data();
+}
+
+std::span<void*> Operands::host_pointers(size_t count) {
+  return pointers_.emplace_back(count, nullptr);
 }
 
 View Operands::zeros(DType dtype, const Shape& shape) {
   return make_view(raw(size_t(shape.numel() * dtype_size(dtype))), dtype, shape);
 }
 
-View Operands::floats(DType dtype, const Shape& shape, double scale) {
+// fill(view) writes a dense view in host memory.
+template <typename Fill>
+View Operands::filled(DType dtype, const Shape& shape, Fill&& fill) {
   const View view = zeros(dtype, shape);
-  fill_uniform(view, scale, ++seed_);
+  const auto bytes = size_t(view.bytes());
+  if (device_.device().type != DeviceType::kCuda) {  // others' memory is the host's
+    device_.synchronize();                           // zeros are on their way
+    fill(view);
+    return view;
+  }
+  std::vector<std::byte> staged(std::min(bytes, kStagedBytes));
+  if (staged.empty()) return view;
+  fill(make_view(staged.data(), dtype, {int64_t(staged.size()) / dtype_size(dtype)}));
+  for (size_t at = 0; at < bytes; at += staged.size()) {
+    device_.backend().copy(static_cast<std::byte*>(view.data) + at, staged.data(),
+                           std::min(staged.size(), bytes - at), device_.stream());
+  }
   return view;
 }
 
+View Operands::floats(DType dtype, const Shape& shape, double scale) {
+  return filled(dtype, shape, [&](const View& view) { fill_uniform(view, scale, ++seed_); });
+}
+
 View Operands::integers(const Shape& shape, int64_t bound) {
-  const View view = zeros(DType::kI32, shape);
-  fill_integers(view, bound, ++seed_);
-  return view;
+  return filled(DType::kI32, shape, [&](const View& view) { fill_integers(view, bound, ++seed_); });
+}
+
+View Operands::values(const Shape& shape, const std::function<float(int64_t)>& value) {
+  return filled(DType::kF32, shape, [&](const View& view) {
+    for (int64_t i = 0; i < view.numel(); ++i) view.as<float>()[i] = value(i);
+  });
 }
 
 View Operands::shared(const std::string& name, DType dtype, const Shape& shape) {
@@ -47,18 +70,21 @@ View Operands::shared(const std::string& name, DType dtype, const Shape& shape) 
   return view;
 }
 
-KernelBench::KernelBench(int threads, int64_t rotation_bytes) : rotation_bytes_(rotation_bytes) {
-  if (rotation_bytes == 0) {
-    rotation_bytes_ =
-        std::clamp(4 * last_level_cache_bytes(), kFewestRotationBytes, kMostRotationBytes);
-  }
-  kernels::register_cpu_kernels();
-  step_.lr = 1e-4f;
-  step_.grad_scale = 1e-3f;
-  step_.seed = 1;
+KernelBench::KernelBench(BenchDevice& device, int64_t rotation_bytes)
+    : device_(device),
+      workspace_(device),
+      step_(device, sizeof(StepState)),
+      rotation_bytes_(rotation_bytes > 0 ? rotation_bytes : device.rotation_bytes()) {
+  StepState step;
+  step.lr = 1e-4f;
+  step.grad_scale = 1e-3f;
+  step.seed = 1;
+  device.backend().copy(step_.data(), &step, sizeof step, device.stream());
+  exec_.device = device.device();
+  exec_.stream = device.stream();
   exec_.workspace = &workspace_;
-  exec_.step = &step_;
-  exec_.threads = threads;
+  exec_.step = static_cast<StepState*>(step_.data());
+  exec_.threads = device.threads();
 }
 
 int64_t KernelBench::copies(int64_t bytes) const {
@@ -67,35 +93,16 @@ int64_t KernelBench::copies(int64_t bytes) const {
 
 KernelCase make_gemm_case(std::string name, DType dtype,
                           std::function<kernels::GemmArgs(Operands&)> make) {
-  struct Vendor {
-    std::vector<kernels::GemmArgs> args;  // views only: the operands belong to the case
-    std::unique_ptr<VendorMatmul> matmul;
-    Buffer scratch;
-    size_t next = 0;
-  };
-  // The copies are made by make_case(); this keeps their views for the other side.
-  const auto vendor = std::make_shared<Vendor>();
-  KernelCase made = make_case<kernels::GemmArgs>(
-      std::move(name), kernels::gemm, dtype, [vendor, make = std::move(make)](Operands& operands) {
-        vendor->args.push_back(make(operands));
-        return vendor->args.back();
-      });
-  made.prepare = [vendor, prepare = std::move(made.prepare)](const KernelBench& bench) {
-    *vendor = {};
-    PreparedCase prepared = prepare(bench);
-    try {
-      vendor->matmul = std::make_unique<VendorMatmul>(matmul_spec(vendor->args.front()));
-    } catch (const UnavailableError&) {
-      return prepared;  // a row without the other side
-    }
-    vendor->scratch = Buffer(vendor->matmul->scratch_bytes());
-    prepared.vendor = [vendor] {
-      const kernels::GemmArgs& args = vendor->args[vendor->next++ % vendor->args.size()];
-      vendor->matmul->run(args.a.data, args.b.data, args.c.data, vendor->scratch.data());
+  const auto vendor = [](BenchDevice& device,
+                         const kernels::GemmArgs& first) -> VendorCall<kernels::GemmArgs> {
+    const VendorProduct product = device.vendor_product(matmul_spec(first));
+    if (!product) return nullptr;
+    return [product](const kernels::GemmArgs& args) {
+      product(args.a.data, args.b.data, args.c.data);
     };
-    return prepared;
   };
-  return made;
+  return make_case<kernels::GemmArgs>(std::move(name), kernels::gemm, dtype, std::move(make),
+                                      vendor);
 }
 
 }  // namespace shale::bench

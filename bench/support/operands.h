@@ -4,22 +4,27 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "bench/support/buffer.h"
+#include "bench/support/bench_device.h"
 #include "bench/support/cost.h"
 #include "kernels/slot.h"
 
 namespace shale::bench {
 
-// Memory for the arguments of one kernel case.
+// Memory for the arguments of one kernel case, on the device.
 class Operands {
  public:
+  explicit Operands(BenchDevice& device) : device_(device) {}
+
   View floats(DType dtype, const Shape& shape, double scale = 1);  // evenly over [-scale, scale]
   View integers(const Shape& shape, int64_t bound);                // i32 in [0, bound)
   View zeros(DType dtype, const Shape& shape);
-  void* raw(size_t bytes);  // zeroed
+  View values(const Shape& shape, const std::function<float(int64_t)>& value);  // f32, by index
+  void* raw(size_t bytes);                                                      // zeroed
+  std::span<void*> host_pointers(size_t count);  // in host memory, to be filled
 
   // Floats that all copies of a case share: what a call touches a small part of only.
   View shared(const std::string& name, DType dtype, const Shape& shape);
@@ -27,7 +32,12 @@ class Operands {
   int64_t bytes() const { return bytes_; }  // without what is shared
 
  private:
-  std::deque<Buffer> buffers_;
+  template <typename Fill>
+  View filled(DType dtype, const Shape& shape, Fill&& fill);
+
+  BenchDevice& device_;
+  std::deque<DeviceMemory> memory_;
+  std::deque<std::vector<void*>> pointers_;
   std::map<std::string, View> shared_;
   int64_t bytes_ = 0;
   uint64_t seed_ = 0;
@@ -36,19 +46,21 @@ class Operands {
 // What kernels are called with.
 class KernelBench {
  public:
-  // rotation_bytes: see copies(); 0: a multiple of the last-level cache.
-  explicit KernelBench(int threads, int64_t rotation_bytes = 0);
+  // rotation_bytes: see copies(); 0: the device's.
+  explicit KernelBench(BenchDevice& device, int64_t rotation_bytes = 0);
   KernelBench(const KernelBench&) = delete;  // exec() points into it
   KernelBench& operator=(const KernelBench&) = delete;
   const Exec& exec() const { return exec_; }
+  BenchDevice& device() const { return device_; }
 
   // How many copies of `bytes` bytes take turns so that a call never finds its operands in a cache:
   // within a training step, hundreds of megabytes go by between two uses of a tensor.
   int64_t copies(int64_t bytes) const;
 
  private:
-  BufferWorkspace workspace_;
-  StepState step_;
+  BenchDevice& device_;
+  DeviceWorkspace workspace_;
+  DeviceMemory step_;
   Exec exec_;
   int64_t rotation_bytes_ = 0;
 };
@@ -56,7 +68,7 @@ class KernelBench {
 // A case with its operands in place.
 struct PreparedCase {
   Cost cost;
-  std::function<void()> run;     // the kernel, on the next copy of the operands
+  std::function<void()> run;     // the kernel, on the next copy of the operands; does not wait
   std::function<void()> vendor;  // the same work by the vendor's library, on the same; optional
 };
 
@@ -68,25 +80,38 @@ struct KernelCase {
   std::function<PreparedCase(const KernelBench&)> prepare;
 };
 
+// Does the same work as a kernel by the vendor's library. Null where the device has none.
+template <typename Args>
+using VendorCall = std::function<void(const Args&)>;
+template <typename Args>
+using MakeVendorCall = std::function<VendorCall<Args>(BenchDevice&, const Args&)>;
+
 // Of a slot and a function that makes its arguments; called once per copy.
 template <typename Args>
 KernelCase make_case(std::string name, const kernels::Slot<Args>& slot, DType dtype,
-                     std::function<Args(Operands&)> make) {
-  const auto prepare = [&slot, make = std::move(make)](const KernelBench& bench) {
+                     std::function<Args(Operands&)> make, MakeVendorCall<Args> vendor = nullptr) {
+  const auto prepare = [&slot, make = std::move(make), vendor](const KernelBench& bench) {
     struct State {
+      explicit State(BenchDevice& device) : operands(device) {}
+      const Args& next(size_t& count) { return args[count++ % args.size()]; }
       Operands operands;
       std::vector<Args> args;
-      size_t next = 0;
+      VendorCall<Args> vendor;
+      size_t turn = 0, vendor_turn = 0;
     };
-    const auto state = std::make_shared<State>();
+    const auto state = std::make_shared<State>(bench.device());
     state->args.push_back(make(state->operands));
     const int64_t copies = bench.copies(state->operands.bytes());
     while (int64_t(state->args.size()) < copies) state->args.push_back(make(state->operands));
-    return PreparedCase{.cost = cost_of(state->args.front()),
-                        .run = [state, &slot, exec = bench.exec()] {
-                          slot(exec, state->args[state->next++ % state->args.size()]);
-                        },
-                        .vendor = {}};
+    if (vendor) state->vendor = vendor(bench.device(), state->args.front());
+    PreparedCase prepared{
+        .cost = cost_of(state->args.front()),
+        .run = [state, &slot, exec = bench.exec()] { slot(exec, state->next(state->turn)); },
+        .vendor = {}};
+    if (state->vendor) {
+      prepared.vendor = [state] { state->vendor(state->next(state->vendor_turn)); };
+    }
+    return prepared;
   };
   return {.name = std::string(slot.name()) + "/" + std::move(name),
           .slot = slot.name(),
@@ -94,7 +119,7 @@ KernelCase make_case(std::string name, const kernels::Slot<Args>& slot, DType dt
           .prepare = prepare};
 }
 
-// A matrix product, beside oneDNN's product of the same operands without the epilogue.
+// A matrix product, beside the vendor's product of the same operands without the epilogue.
 KernelCase make_gemm_case(std::string name, DType dtype,
                           std::function<kernels::GemmArgs(Operands&)> make);
 

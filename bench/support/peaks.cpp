@@ -1,122 +1,11 @@
 #include "bench/support/peaks.h"
 
-#include <omp.h>
-
-#include <algorithm>
-#include <atomic>
-#include <cstring>
 #include <fstream>
 #include <string>
-#include <vector>
 
-#include "bench/support/buffer.h"
-#include "bench/support/timing.h"
-#include "bench/support/vendor_matmul.h"
-#include "runtime/base/error.h"
 #include "runtime/base/parse.h"
 
 namespace shale::bench {
-namespace {
-
-constexpr size_t kStreamBytes = size_t{64} << 20;  // per array: three are more than caches hold
-constexpr int kFewestRuns = 3;
-
-// Shortest time of fn() within `seconds`; the first run, which touches memory, does not count.
-template <typename Fn>
-double best_seconds(double seconds, Fn fn) {
-  fn();
-  const Clock::time_point start = Clock::now();
-  Samples samples;
-  while (samples.seconds.size() < kFewestRuns || seconds_since(start) < seconds) {
-    samples.add(time_once(fn));
-  }
-  return samples.min();
-}
-
-// Calls fn(begin, end) on every thread, with its share of [0, count).
-template <typename Fn>
-void on_all_threads(int64_t count, Fn fn) {
-#pragma omp parallel
-  {
-    const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
-    fn(count * thread / threads, count * (thread + 1) / threads);
-  }
-}
-
-// Memory, not the width of these loops, is what bounds them.
-void triad(float* a, const float* b, const float* c, int64_t count) {
-#pragma omp simd
-  for (int64_t i = 0; i < count; ++i) a[i] = b[i] + 0.5f * c[i];
-}
-
-void update(float* a, const float* b, int64_t count) {
-#pragma omp simd
-  for (int64_t i = 0; i < count; ++i) a[i] += 1e-6f * b[i];
-}
-
-// Integers: a compiler may not reorder a float sum into vectors.
-uint32_t sum(const uint32_t* a, int64_t count) {
-  uint32_t total = 0;
-#pragma omp simd reduction(+ : total)
-  for (int64_t i = 0; i < count; ++i) total += a[i];
-  return total;
-}
-
-void measure_streams(double seconds, Peaks& peaks) {
-  const Buffer buffers[3] = {Buffer(kStreamBytes), Buffer(kStreamBytes), Buffer(kStreamBytes)};
-  constexpr int64_t kCount = kStreamBytes / sizeof(float);
-  float* array[3];
-  for (int i = 0; i < 3; ++i) {
-    array[i] = reinterpret_cast<float*>(buffers[i].data());
-    fill_uniform(make_view(array[i], {kCount}), 1, uint64_t(i));
-  }
-  const auto [a, b, c] = array;
-  // Bytes that one run moves, over its time.
-  const auto speed = [&](double arrays, auto body) {
-    return arrays * double(kStreamBytes) /
-           best_seconds(seconds, [&] { on_all_threads(kCount, body); });
-  };
-  peaks.copy = speed(2, [=](int64_t begin, int64_t end) {
-    std::memcpy(a + begin, b + begin, size_t(end - begin) * sizeof(float));
-  });
-  peaks.triad = speed(3, [=](int64_t begin, int64_t end) {
-    triad(a + begin, b + begin, c + begin, end - begin);
-  });
-  peaks.update = speed(3, [=](int64_t begin, int64_t end) {
-    update(a + begin, b + begin, end - begin);
-  });
-  std::atomic<uint32_t> total = 0;  // used, so that no compiler drops the sums
-  peaks.read = speed(1, [&, words = reinterpret_cast<const uint32_t*>(b)](int64_t begin,
-                                                                          int64_t end) {
-    total += sum(words + begin, end - begin);
-  });
-}
-
-// oneDNN has no one best shape: square, and a wide one with a transposed operand as in a linear
-// layer.
-double measure_gemm(DType dtype, double seconds) {
-  const std::vector<MatmulSpec> specs = {
-      {.m = 2048, .n = 2048, .k = 2048, .lda = 2048, .ldb = 2048, .ldc = 2048},
-      {.m = 2048, .n = 2048, .k = 2048, .lda = 2048, .ldb = 2048, .ldc = 2048,
-       .b_transposed = true},
-      {.m = 2048, .n = 6144, .k = 768, .lda = 768, .ldb = 768, .ldc = 6144, .b_transposed = true}};
-  double best = 0;
-  for (MatmulSpec spec : specs) {
-    spec.in = spec.out = dtype;
-    const VendorMatmul matmul(spec);
-    const Buffer a(size_t(spec.a_bytes())), b(size_t(spec.b_bytes())), c(size_t(spec.c_bytes()));
-    const Buffer scratch(matmul.scratch_bytes());
-    fill_uniform(make_view(a.data(), dtype, {spec.m * spec.k}), 1, 1);
-    fill_uniform(make_view(b.data(), dtype, {spec.n * spec.k}), 1, 2);
-    const double time = best_seconds(seconds / double(specs.size()), [&] {
-      matmul.run(a.data(), b.data(), c.data(), scratch.data());
-    });
-    best = std::max(best, spec.flops() / time);
-  }
-  return best;
-}
-
-}  // namespace
 
 bool Peaks::compute_bound(const Cost& cost, DType dtype) const {
   const auto found = gemm.find(dtype);
@@ -127,21 +16,9 @@ bool Peaks::compute_bound(const Cost& cost, DType dtype) const {
 double Peaks::bound_seconds(const Cost& cost, DType dtype) const {
   if (compute_bound(cost, dtype)) return cost.flops / gemm.at(dtype);
   // Reading alone is faster than reading and writing.
-  const bool only_reads = cost.written_bytes < 0.1 * cost.read_bytes;
-  return cost.bytes() / (only_reads ? read : read_write());
-}
-
-Peaks measure_peaks(double seconds) {
-  Peaks peaks;
-  measure_streams(seconds, peaks);
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    try {
-      peaks.gemm[dtype] = measure_gemm(dtype, seconds);
-    } catch (const UnavailableError&) {
-      // Not on this CPU: rows of that dtype have no peak to be set against.
-    }
-  }
-  return peaks;
+  const bool only_reads = read > 0 && cost.written_bytes < 0.1 * cost.read_bytes;
+  const double speed = only_reads ? read : read_write();
+  return speed > 0 ? cost.bytes() / speed : 0;
 }
 
 int64_t last_level_cache_bytes() {

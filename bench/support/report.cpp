@@ -72,6 +72,8 @@ std::string machine_section(const std::vector<Json>& documents, const ReportFact
     const Json& machine = document["machine"];
     add("CPU", cat(word(machine, "cpu"), ", ", word(machine, "cores"), " CPUs"));
     add("memory", format_bytes(number(machine, "memory_bytes")));
+    add("GPU", word(machine, "gpu"));
+    add("CUDA", word(machine, "cuda"));
     add("last-level cache", format_bytes(number(machine, "cache_bytes")));
     add("system", word(machine, "system"));
     add("compiler", word(machine, "compiler"));
@@ -186,30 +188,66 @@ std::string breakdown(const TrainRun& run) {
          products.markdown();
 }
 
+// What other programs made of the same work, from the rows of peers/kernels_gpu.py: the fastest of
+// each case, by the case's name.
+std::map<std::string, Json> fastest_rivals(const std::vector<Json>& documents) {
+  std::map<std::string, Json> fastest;
+  for (const Json& document : documents) {
+    if (!is_program(document, "peer_kernels")) continue;
+    for (const Json& row : document["rows"]) {
+      if (!row.contains("time_us")) continue;
+      const auto [at, is_new] = fastest.try_emplace(word(row, "name"), row);
+      if (!is_new && number(row, "time_us") < number(at->second, "time_us")) at->second = row;
+    }
+  }
+  return fastest;
+}
+
+std::string kernels_table(const Json& document, const std::map<std::string, Json>& rivals) {
+  const Json& options = document["options"];
+  const std::string vendor = options.contains("vendor") ? word(options, "vendor") : "oneDNN";
+  std::vector<std::string> titles = {"kernel", "median us", "min us", "speed", "of peak",
+                                     vendor + " us", vendor + " / ours"};
+  if (!rivals.empty()) titles.insert(titles.end(), {"fastest rival", "us", "rival / ours"});
+  Table table(titles);
+  for (const Json& row : document["rows"]) {
+    const bool has_vendor = row.contains("vendor_us");
+    const double time_us = number(row, "time_us");
+    std::vector<std::string> cells = {
+        word(row, "name"), short_number(time_us), short_number(number(row, "time_us_min")),
+        short_number(number(row, "speed")) + " " + word(row, "unit"),
+        row.contains("of_peak") ? percent(number(row, "of_peak")) : "",
+        has_vendor ? short_number(number(row, "vendor_us")) : "",
+        has_vendor ? percent(number(row, "vendor_over_ours")) : ""};
+    if (!rivals.empty()) {
+      const auto rival = rivals.find(word(row, "name"));
+      const bool found = rival != rivals.end();
+      const double rival_us = found ? number(rival->second, "time_us") : 0;
+      cells.insert(cells.end(), {found ? word(rival->second, "impl") : "",
+                                 found ? short_number(rival_us) : "",
+                                 found ? percent(rival_us / time_us) : ""});
+    }
+    table.add(std::move(cells));
+  }
+  return table.markdown();
+}
+
 std::string kernels_section(const std::vector<Json>& documents) {
   std::string out;
+  const auto rivals = fastest_rivals(documents);
   for (const Json& document : documents) {
     if (!is_program(document, "bench_kernels")) continue;
+    const Json& options = document["options"];
+    const bool on_gpu = word(options, "device").compare(0, 4, "cuda") == 0;
     out += "\n## Kernels\n\n";
     Table peaks({"peak", "measured first"});
-    for (const auto& [name, value] : document["options"]["peaks"].items()) {
+    for (const auto& [name, value] : options["peaks"].items()) {
       peaks.add({name, fixed(value.get<double>(), 1)});
     }
-    out += cat(peaks.markdown(), "\n", word(document["options"], "threads"),
-               " threads; operands come from memory. Of peak: the time that products need at "
-               "oneDNN's peak, or bytes at the bandwidth.\n\n");
-    Table table({"kernel", "median us", "min us", "speed", "of peak", "oneDNN us",
-                 "oneDNN / ours"});
-    for (const Json& row : document["rows"]) {
-      const bool vendor = row.contains("vendor_us");
-      table.add({word(row, "name"), short_number(number(row, "time_us")),
-                 short_number(number(row, "time_us_min")),
-                 short_number(number(row, "speed")) + " " + word(row, "unit"),
-                 percent(number(row, "of_peak")),
-                 vendor ? short_number(number(row, "vendor_us")) : "",
-                 vendor ? percent(number(row, "vendor_over_ours")) : ""});
-    }
-    out += table.markdown();
+    out += cat(peaks.markdown(), "\n", on_gpu ? "On the GPU" : word(options, "threads") + " threads",
+               "; operands come from memory. Of peak: the time that products need at the "
+               "library's peak, or bytes at the bandwidth.\n\n",
+               kernels_table(document, on_gpu ? rivals : std::map<std::string, Json>()));
   }
   return out;
 }

@@ -5,7 +5,7 @@
 
 #include "bench/support/gemm_floor.h"
 #include "bench/support/kernel_recorder.h"
-#include "bench/support/machine.h"
+#include "bench/support/results.h"
 #include "bench/support/train_loop.h"
 
 namespace shale::bench {

@@ -1,13 +1,13 @@
 #include "bench/support/train_loop.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "bench/support/timing.h"
 #include "comm/ordered_sum.h"
 #include "runtime/autograd/tape.h"
 #include "runtime/base/cpu_affinity.h"
 #include "runtime/base/rng.h"
-#include "runtime/optim/clip.h"
 
 namespace shale::bench {
 namespace {
@@ -19,6 +19,7 @@ models::LanguageModelConfig model_config(const TrainOptions& options) {
   models::LanguageModelConfig config = models::preset(options.model, options.seq_len);
   if (options.layers > 0) config.layers = options.layers;
   config.loss_chunk_rows = options.loss_chunk;
+  config.recompute = options.recompute;
   if (options.seq_len > config.context) {
     throw ConfigError(cat("--seq-len is ", options.seq_len, ", ", options.model,
                           " has a context of ", config.context));
@@ -48,14 +49,28 @@ TrainLoop::TrainLoop(TrainOptions& options, comm::World& world) : world_(world) 
   options.threads = resolve_threads(options.threads, world.local_size());
   options_ = options;
   group_ = world.group();
-  context_ = std::make_unique<Context>(
-      ContextOptions{.threads = options.threads, .seed = options.seed});
+  context_ =
+      std::make_unique<Context>(ContextOptions{.threads = options.threads, .seed = options.seed});
   model_ = models::make_language_model(model_config(options));
-  parallel_ = std::make_unique<comm::DataParallel>(
-      *model_, model_->blocks(), *context_, *group_,
-      comm::DataParallelOptions{
-          .compute = options.dtype, .overlap = options.overlap, .seed = options.seed});
-  optimizer_ = std::make_unique<optim::AdamW>(parallel_->shards(), optim::AdamWOptions{});
+  host_tier_ = std::make_unique<offload::HostTier>(
+      *context_, offload::HostTierOptions{.threads = options.threads});
+  if (options.offload_activations) {
+    activation_offload_ = std::make_unique<offload::ActivationOffload>(*host_tier_);
+  }
+  comm::DataParallelOptions parallel{.compute = options.dtype,
+                                     .stage = options.zero,
+                                     .overlap = options.overlap,
+                                     .seed = options.seed};
+  using models::OffloadKind;
+  if (options.offload != OffloadKind::kNone) {
+    parallel.offload = {.tier = host_tier_.get(),
+                        .gradients = options.zero >= 2,
+                        .parameters = options.offload == OffloadKind::kParameters};
+  }
+  parallel_ = std::make_unique<comm::DataParallel>(*model_, model_->blocks(), *context_, *group_,
+                                                   parallel);
+  optimizer_offload_ = std::make_unique<offload::OptimizerOffload>(*host_tier_, parallel_->shards());
+  optimizer_ = std::make_unique<optim::AdamW>(optimizer_offload_->shards(), optim::AdamWOptions{});
 }
 
 TrainLoop::~TrainLoop() = default;
@@ -89,18 +104,21 @@ Tensor TrainLoop::micro_step(const Tokens& tokens, int64_t micro, KernelRecorder
   Tensor ids, targets, loss;
   in_phase(Phase::kPrepare, recorder, [&] {
     context_->update_step([&](StepState& state) {
-      state.grad_scale = state.loss_scale / float(tokens_per_step());
+      state.grad_scale = 1 / float(tokens_per_step());
       state.sample = uint64_t(layout_.first_position(0, world_.rank(), micro));
     });
     ids = from_host<int32_t>(*context_, tokens.inputs, shape);
     targets = from_host<int32_t>(*context_, tokens.targets, shape);
   });
-  in_phase(Phase::kForward, recorder, [&] { loss = model_->loss(ids, targets); });
+  in_phase(Phase::kForward, recorder, [&] {
+    std::optional<SavedTensorHooksScope> scope;
+    if (activation_offload_ != nullptr) scope.emplace(*context_, activation_offload_->hooks());
+    loss = model_->loss(ids, targets);
+  });
   const auto live = context_->allocator().stats().current;
-  saved_activation_bytes_ =
-      std::max(saved_activation_bytes_, live[size_t(MemoryTag::kActivation)]);
+  saved_activation_bytes_ = std::max(saved_activation_bytes_, live[size_t(MemoryTag::kActivation)]);
   in_phase(Phase::kBackward, recorder, [&] {
-    parallel_->begin_backward(/*reduce=*/micro + 1 == layout_.micro_batches());
+    parallel_->begin_backward(/*last=*/micro + 1 == layout_.micro_batches());
     backward(loss);
   });
   return loss.detach();
@@ -124,8 +142,8 @@ StepTime TrainLoop::step(KernelRecorder& recorder) {
   }
   in_phase(Phase::kReduce, recorder, [&] { parallel_->finish_gradients(); });
   in_phase(Phase::kOptimizer, recorder, [&] {
-    optim::clip_grad_norm(*context_, parallel_->shards(), kClip);
-    optimizer_->step();
+    parallel_->clip_grad_norm(kClip);
+    optimizer_offload_->step(*optimizer_);
     optimizer_->zero_grad();
   });
   in_phase(Phase::kLoss, recorder, [&] {
@@ -157,16 +175,18 @@ MemoryParts TrainLoop::memory() const {
                     .workspace = current(MemoryTag::kWorkspace),
                     .other = current(MemoryTag::kComm) + current(MemoryTag::kData),
                     .peak_reserved = stats.peak_reserved,
-                    .peak_allocated = stats.peak_allocated};
-  for (const Parameter* parameter : model_->parameters()) {
-    parts.parameters += parameter->numel() * dtype_size(options_.dtype);
-  }
-  for (const OptimShard& shard : optimizer_->shards()) {
-    parts.gradients += shard.grad.bytes();
-    if (shard.compute.defined()) parts.optimizer += shard.master.bytes();
+                    .peak_allocated = stats.peak_allocated,
+                    .host_peak = host_tier_->context().allocator().stats().peak_allocated};
+  parts.parameters = current(MemoryTag::kParameter);
+  const auto on_device = [&](const Tensor& x) {
+    return x.defined() && &x.context() == context_.get() ? x.bytes() : 0;
+  };
+  for (const OptimShard& shard : parallel_->shards()) {
+    parts.gradients += on_device(shard.grad);
+    if (shard.compute.defined()) parts.optimizer += on_device(shard.master);
   }
   for (const optim::OptimState& state : optimizer_->states()) {
-    parts.optimizer += state.value.bytes();
+    parts.optimizer += on_device(state.value);
   }
   return parts;
 }

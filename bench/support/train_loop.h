@@ -9,8 +9,11 @@
 #include "comm/data_parallel.h"
 #include "comm/world.h"
 #include "models/language_model.h"
+#include "models/training_config.h"
 #include "runtime/base/trace.h"
 #include "runtime/data/sampler.h"
+#include "runtime/offload/activations.h"
+#include "runtime/offload/optimizer_offload.h"
 #include "runtime/optim/optimizer.h"
 
 namespace shale::bench {
@@ -24,7 +27,11 @@ struct TrainOptions {
   int64_t loss_chunk = 0;    // tokens whose logits exist at a time; 0: all
   DType dtype = DType::kF32;
   int threads = 0;  // 0: the rank's share of the CPUs
+  int zero = 0;     // stage of data parallelism
   bool overlap = true;
+  Recompute recompute = Recompute::kNone;
+  models::OffloadKind offload = models::OffloadKind::kNone;
+  bool offload_activations = false;
   uint64_t seed = 1234;
 };
 
@@ -41,14 +48,15 @@ struct StepTime {
 
 // Bytes that training cannot do without, and what was held.
 struct MemoryParts {
-  int64_t parameters = 0;        // in the compute dtype
+  int64_t parameters = 0;  // in the compute dtype
   int64_t gradients = 0;
-  int64_t optimizer = 0;         // states, and masters where the parameters are not f32
-  int64_t saved_activations = 0; // live between forward and backward
-  int64_t workspace = 0;         // of kernels
-  int64_t other = 0;             // token ids, communication
-  int64_t peak_reserved = 0;     // most that the allocator ever held
-  int64_t peak_allocated = 0;    // most that was in use at a time
+  int64_t optimizer = 0;          // states, and masters where the parameters are not f32
+  int64_t saved_activations = 0;  // live between forward and backward
+  int64_t workspace = 0;          // of kernels
+  int64_t other = 0;              // token ids, communication
+  int64_t peak_reserved = 0;      // most that the allocator ever held
+  int64_t peak_allocated = 0;     // most that was in use at a time
+  int64_t host_peak = 0;          // most of what is offloaded; not part of the sum
 
   int64_t sum() const;
 };
@@ -89,9 +97,12 @@ class TrainLoop {
   std::unique_ptr<comm::ProcessGroup> group_;
   BatchLayout layout_;
   std::unique_ptr<Context> context_;
+  std::unique_ptr<offload::HostTier> host_tier_;
+  std::unique_ptr<offload::ActivationOffload> activation_offload_;
   std::unique_ptr<models::LanguageModel> model_;
   std::unique_ptr<comm::DataParallel> parallel_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<offload::OptimizerOffload> optimizer_offload_;
   int64_t steps_ = 0;
   int64_t saved_activation_bytes_ = 0;
   std::array<Tracer, kPhases> tracers_;

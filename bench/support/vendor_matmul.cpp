@@ -46,35 +46,7 @@ dnnl::matmul::primitive_desc make_desc(const MatmulSpec& s) {
 #endif
 }
 
-// Of a matrix stored in `lines` of `length` elements, `ld` apart.
-int64_t extent_bytes(int64_t lines, int64_t length, int64_t ld, DType dtype) {
-  return lines == 0 ? 0 : ((lines - 1) * ld + length) * dtype_size(dtype);
-}
-
 }  // namespace
-
-int64_t MatmulSpec::a_bytes() const {
-  return a_transposed ? extent_bytes(k, m, lda, in) : extent_bytes(m, k, lda, in);
-}
-int64_t MatmulSpec::b_bytes() const {
-  return b_transposed ? extent_bytes(n, k, ldb, in) : extent_bytes(k, n, ldb, in);
-}
-int64_t MatmulSpec::c_bytes() const { return extent_bytes(m, n, ldc, out); }
-
-MatmulSpec matmul_spec(const kernels::GemmArgs& args) {
-  MatmulSpec spec{.m = args.a.size(0),
-                  .n = args.b.size(1),
-                  .k = args.a.size(1),
-                  .ldc = args.c.stride(0),
-                  .in = args.a.dtype,
-                  .out = args.c.dtype,
-                  .accumulate = args.accumulate};
-  spec.a_transposed = args.a.stride(1) != 1;
-  spec.b_transposed = args.b.stride(1) != 1;
-  spec.lda = args.a.stride(spec.a_transposed ? 1 : 0);
-  spec.ldb = args.b.stride(spec.b_transposed ? 1 : 0);
-  return spec;
-}
 
 struct VendorMatmul::Impl {
   MatmulSpec spec;
@@ -105,8 +77,12 @@ VendorMatmul::~VendorMatmul() = default;
 VendorMatmul::VendorMatmul(VendorMatmul&&) noexcept = default;
 VendorMatmul& VendorMatmul::operator=(VendorMatmul&&) noexcept = default;
 
-size_t VendorMatmul::scratch_bytes() const { return impl_->scratch.get_size(); }
-std::string VendorMatmul::implementation() const { return impl_->implementation; }
+size_t VendorMatmul::scratch_bytes() const {
+  return impl_->scratch.get_size();
+}
+std::string VendorMatmul::implementation() const {
+  return impl_->implementation;
+}
 
 void VendorMatmul::run(const void* a, const void* b, void* c, void* scratch) const {
   // oneDNN's memory objects hold plain pointers; it reads a and b only.

@@ -4,29 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "kernels/gemm.h"
+#include "bench/support/matmul_spec.h"
 
 namespace shale::bench {
-
-// c [m, n] = a [m, k] · b [k, n] (+ c).
-struct MatmulSpec {
-  int64_t m = 0, n = 0, k = 0;
-  int64_t lda = 0, ldb = 0, ldc = 0;  // distance of rows, or of columns if transposed
-  bool a_transposed = false, b_transposed = false;
-  DType in = DType::kF32;   // of a and b
-  DType out = DType::kF32;  // of c
-  bool accumulate = false;
-
-  double flops() const { return 2.0 * double(m) * double(n) * double(k); }
-  // From the first element to the last, gaps included.
-  int64_t a_bytes() const;
-  int64_t b_bytes() const;
-  int64_t c_bytes() const;
-  friend auto operator<=>(const MatmulSpec&, const MatmulSpec&) = default;
-};
-
-// The product of a call of Shale's kernel, without its epilogue.
-MatmulSpec matmul_spec(const kernels::GemmArgs& args);
 
 // oneDNN's matmul as its documentation shows it, with oneDNN's own threads: what a program gets
 // that calls the library directly. None of Shale's kernels is involved. The number of threads is

@@ -1,71 +1,25 @@
-// Checks of the arguments, and the loop over tasks. The arithmetic is in attention_fwd.cpp and
+// The loop over tasks. The arithmetic is in attention_fwd.cpp and
 // attention_bwd.cpp, compiled once per instruction set.
 
 #include "kernels/cpu/attention.h"
 
 #include <atomic>
+#include <cstring>
+#include <limits>
 
+#include "kernels/check.h"
 #include "kernels/cpu/attention_internal.h"
-#include "kernels/cpu/check.h"
 #include "kernels/cpu/parallel.h"
 #include "runtime/base/error.h"
 
 namespace shale::kernels::cpu {
 namespace {
 
-using attention::HeadView;
 using attention::Problem;
 using attention::TaskKind;
 
-// One of the [B, T, heads, D] arguments.
-HeadView head_view(const char* op, const char* arg, const View& view, const Shape& want,
-                   DType dtype) {
-  check_shape(op, arg, view, want);
-  check_dtype(op, arg, view, dtype);
-  if (view.size(3) > 1 && view.stride(3) != 1) {
-    throw ShapeError(cat(op, ": ", arg, " is ", view, " with strides ", view.strides,
-                         ", want stride 1 in the last dimension"));
-  }
-  return {view.data, view.stride(0), view.stride(1), view.stride(2)};
-}
-
-void check_sizes(const char* op, const View& q, const View& k) {
-  check_dtype(op, "q", q, kComputeDTypes);
-  check_defined(op, "k", k);
-  if (q.ndim() != 4) throw ShapeError(cat(op, ": q is ", q, ", want shape [B,Tq,H,D]"));
-  if (k.ndim() != 4) throw ShapeError(cat(op, ": k is ", k, ", want shape [B,Tk,Hkv,D]"));
-  if (q.size(3) < 1 || q.size(3) > attention::kMaxHeadSize) {
-    throw ShapeError(
-        cat(op, ": q is ", q, ", want a last dimension from 1 to ", attention::kMaxHeadSize));
-  }
-  const int64_t heads = q.size(2), kv_heads = k.size(2);
-  if (kv_heads == 0 ? heads != 0 : heads % kv_heads != 0) {
-    throw ShapeError(cat(op, ": k is ", k, ", want a number of heads that divides q's ", heads));
-  }
-}
-
-// What forward and backward have in common. Args: AttentionFwdArgs or AttentionBwdArgs.
-template <typename Args>
-Problem make_problem(const char* op, const Args& a) {
-  check_sizes(op, a.q, a.k);
-  Problem p;
-  p.dtype = a.q.dtype;
-  p.batch = a.q.size(0), p.queries = a.q.size(1), p.heads = a.q.size(2), p.head_size = a.q.size(3);
-  p.keys = a.k.size(1), p.kv_heads = a.k.size(2);
-  p.scale = a.scale, p.causal = a.causal;
-  const Shape kv_shape{p.batch, p.keys, p.kv_heads, p.head_size};
-  p.q = head_view(op, "q", a.q, a.q.shape, p.dtype);
-  p.k = head_view(op, "k", a.k, kv_shape, p.dtype);
-  p.v = head_view(op, "v", a.v, kv_shape, p.dtype);
-  p.out = head_view(op, "out", a.out, a.q.shape, p.dtype);
-  check_shape(op, "lse", a.lse, {p.batch, p.heads, p.queries});
-  check_dtype(op, "lse", a.lse, DType::kF32);
-  p.lse = a.lse.template as<float>();
-  p.lse_batch_stride = a.lse.stride(0);
-  p.lse_head_stride = a.lse.stride(1);
-  p.lse_row_stride = a.lse.stride(2);
-  return p;
-}
+constexpr const char* kForward = "attention_fwd";
+constexpr const char* kBackward = "attention_bwd";
 
 // Workers take tasks from a counter: which worker runs a task changes no bit of its result.
 void run_tasks(const char* op, const Exec& exec, const Problem& p, const TaskKind& kind) {
@@ -83,27 +37,83 @@ void run_tasks(const char* op, const Exec& exec, const Problem& p, const TaskKin
   });
 }
 
+void forward(const Exec& exec, const Problem& p) {
+  const bool few = p.queries <= attention::kFewQueries;
+  run_tasks(kForward, exec, p, few ? attention::fwd_few(p) : attention::fwd_blocks(p));
+}
+
+void backward(const Exec& exec, const Problem& p) {
+  if (p.batch * p.kv_heads >= attention::kEnoughTasks) {
+    run_tasks(kBackward, exec, p, attention::bwd_heads(p));
+  } else {
+    run_tasks(kBackward, exec, p, attention::bwd_keys(p));
+    run_tasks(kBackward, exec, p, attention::bwd_queries(p));
+  }
+}
+
+// ---- Sequences of different lengths: each is a problem of its own, and what lies beyond its
+// length is filled in. ----
+
+HeadView of_sequence(HeadView view, int64_t batch, DType dtype) {
+  auto* const data = static_cast<std::byte*>(view.data);
+  view.data = data + batch * view.batch_stride * dtype_size(dtype);
+  return view;
+}
+
+int64_t length_of(const int32_t* lengths, int64_t batch, int64_t longest) {
+  return lengths == nullptr ? longest : std::clamp<int64_t>(lengths[batch], 0, longest);
+}
+
+Problem sequence(const Problem& all, int64_t batch) {
+  Problem p = all;
+  p.batch = 1;
+  p.queries = length_of(all.q_lengths, batch, all.queries);
+  p.keys = length_of(all.k_lengths, batch, all.keys);
+  for (HeadView* view : {&p.q, &p.k, &p.v, &p.out, &p.dout, &p.dq, &p.dk, &p.dv}) {
+    if (view->data != nullptr) *view = of_sequence(*view, batch, p.dtype);
+  }
+  p.lse += batch * p.lse_batch_stride;
+  return p;
+}
+
+// Rows [row, end) of all heads of the first sequence.
+void zero_rows(const Problem& p, const HeadView& view, int64_t heads, int64_t row, int64_t end) {
+  const int64_t size = dtype_size(p.dtype);
+  for (; row < end; ++row) {
+    for (int64_t h = 0; h < heads; ++h) {
+      const int64_t offset = row * view.row_stride + h * view.head_stride;
+      std::memset(static_cast<std::byte*>(view.data) + offset * size, 0,
+                  size_t(p.head_size * size));
+    }
+  }
+}
+
 }  // namespace
 
 void attention_fwd(const Exec& exec, const AttentionFwdArgs& a) {
-  constexpr const char* kOp = "attention_fwd";
-  const Problem p = make_problem(kOp, a);
-  const bool few = p.queries <= attention::kFewQueries;
-  run_tasks(kOp, exec, p, few ? attention::fwd_few(p) : attention::fwd_blocks(p));
+  const Problem all{attention_problem(kForward, a)};
+  if (all.q_lengths == nullptr && all.k_lengths == nullptr) return forward(exec, all);
+  for (int64_t b = 0; b < all.batch; ++b) {
+    const Problem p = sequence(all, b);
+    forward(exec, p);
+    zero_rows(p, p.out, p.heads, p.queries, all.queries);
+    for (int64_t h = 0; h < p.heads; ++h) {
+      for (int64_t i = p.queries; i < all.queries; ++i) {
+        p.lse_at(0, h, i) = -std::numeric_limits<float>::infinity();
+      }
+    }
+  }
 }
 
 void attention_bwd(const Exec& exec, const AttentionBwdArgs& a) {
-  constexpr const char* kOp = "attention_bwd";
-  Problem p = make_problem(kOp, a);
-  p.dout = head_view(kOp, "dout", a.dout, a.q.shape, p.dtype);
-  p.dq = head_view(kOp, "dq", a.dq, a.q.shape, p.dtype);
-  p.dk = head_view(kOp, "dk", a.dk, a.k.shape, p.dtype);
-  p.dv = head_view(kOp, "dv", a.dv, a.k.shape, p.dtype);
-  if (p.batch * p.kv_heads >= attention::kEnoughTasks) {
-    run_tasks(kOp, exec, p, attention::bwd_heads(p));
-  } else {
-    run_tasks(kOp, exec, p, attention::bwd_keys(p));
-    run_tasks(kOp, exec, p, attention::bwd_queries(p));
+  const Problem all{attention_problem(kBackward, a)};
+  if (all.q_lengths == nullptr && all.k_lengths == nullptr) return backward(exec, all);
+  for (int64_t b = 0; b < all.batch; ++b) {
+    const Problem p = sequence(all, b);
+    backward(exec, p);
+    zero_rows(p, p.dq, p.heads, p.queries, all.queries);
+    zero_rows(p, p.dk, p.kv_heads, p.keys, all.keys);
+    zero_rows(p, p.dv, p.kv_heads, p.keys, all.keys);
   }
 }
 

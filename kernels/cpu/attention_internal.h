@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/attention.h"
+#include "kernels/attention_problem.h"
 
 // What the driver (attention.cpp) and the per-instruction-set kernels (attention_fwd.cpp,
 // attention_bwd.cpp) share.
@@ -16,7 +16,6 @@ inline constexpr int64_t kTile = 64;
 // f32 lanes of the widest vector; leading dimensions are rounded up to it on every machine, so that
 // the scratch layout does not depend on the instruction set.
 inline constexpr int64_t kMaxLanes = 16;
-inline constexpr int64_t kMaxHeadSize = 256;
 // With so few queries, vectors run along the head instead of along queries.
 inline constexpr int64_t kFewQueries = 4;
 // Query blocks that use a tile of K and V once it is packed. Reading its rows is slow, where a row
@@ -33,27 +32,8 @@ constexpr int64_t round_up(int64_t a, int64_t b) {
   return ceil_div(a, b) * b;
 }
 
-// A [B, T, heads, D] view with stride 1 along D; other strides in elements.
-struct HeadView {
-  void* data = nullptr;
-  int64_t batch_stride = 0, row_stride = 0, head_stride = 0;
-
-  template <typename T>
-  T* row(int64_t batch, int64_t row_index, int64_t head) const {
-    return static_cast<T*>(data) + batch * batch_stride + row_index * row_stride +
-           head * head_stride;
-  }
-};
-
-struct Problem {
-  DType dtype = DType::kF32;
-  int64_t batch = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, head_size = 0;
-  float scale = 0;
-  bool causal = false;
-  HeadView q, k, v, out, dout, dq, dk, dv;
-  float* lse = nullptr;
-  int64_t lse_batch_stride = 0, lse_head_stride = 0, lse_row_stride = 0;
-
+// One sequence length for all of the batch: attention.cpp sees to that.
+struct Problem : AttentionProblem {
   int64_t group() const { return heads / kv_heads; }  // query heads of one kv head
   int64_t query_blocks() const { return ceil_div(queries, kTile); }
   int64_t key_tiles() const { return ceil_div(keys, kTile); }

@@ -2,66 +2,23 @@
 #include <array>
 #include <cstring>
 
-#include "kernels/cpu/check.h"
+#include "kernels/check.h"
+#include "kernels/check_args.h"
+#include "kernels/copy_plan.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/parallel.h"
 
-// copy: dimensions are ordered by y's strides and merged where both views allow it. What is left is
-// a two-dimensional tile (copied by rows, or in squares that suit the cache when x runs across)
-// inside outer dimensions, which are the threads' share.
+// copy: what is left of the dimensions (copy_plan.h) is a two-dimensional tile (copied by rows, or
+// in squares that suit the cache when x runs across) inside outer dimensions, which are the
+// threads' share.
 
 namespace shale::kernels {
 namespace {
 
-struct Dim {
-  int64_t size, x, y;  // strides in elements
-};
-
-// Dimensions of a copy, outermost first, padded with ones to at least two.
-struct CopyPlan {
-  std::array<Dim, kMaxDims + 2> dims;
-  int count = 0;
-
-  CopyPlan(const View& from, const View& to) {
-    for (int i = 0; i < from.ndim(); ++i) {
-      if (from.shape[i] != 1)
-        dims[size_t(count++)] = {from.shape[i], from.strides[i], to.strides[i]};
-    }
-    std::stable_sort(dims.begin(), dims.begin() + count,
-                     [](const Dim& a, const Dim& b) { return a.y > b.y; });
-    merge();
-    while (count < 2) {
-      std::copy_backward(dims.begin(), dims.begin() + count, dims.begin() + count + 1);
-      dims[0] = {1, 0, 0};
-      ++count;
-    }
-  }
-
-  const Dim& inner() const { return dims[size_t(count - 1)]; }
-  const Dim& rows() const { return dims[size_t(count - 2)]; }
-
- private:
-  // An outer dimension that goes on where the inner one ends becomes part of it.
-  void merge() {
-    int kept = 0;
-    for (int i = 0; i < count; ++i) {
-      const Dim next = dims[size_t(i)];
-      if (kept > 0) {
-        Dim& last = dims[size_t(kept - 1)];
-        if (last.x == next.size * next.x && last.y == next.size * next.y) {
-          last = {last.size * next.size, next.x, next.y};
-          continue;
-        }
-      }
-      dims[size_t(kept++)] = next;
-    }
-    count = kept;
-  }
-};
-
 // Rows [begin, end) of a tile.
 template <typename T>
-void copy_rows(const T* x, T* y, const Dim& rows, const Dim& inner, int64_t begin, int64_t end) {
+void copy_rows(const T* x, T* y, const CopyDim& rows, const CopyDim& inner, int64_t begin,
+               int64_t end) {
   if (inner.x == 1 && inner.y == 1) {
     for (int64_t r = begin; r < end; ++r) {
       std::memcpy(y + r * rows.y, x + r * rows.x, size_t(inner.size) * sizeof(T));
@@ -94,7 +51,7 @@ void copy_typed(const Exec& exec, const CopyArgs& a) {
   const CopyPlan plan(a.x, a.y);
   const auto* x = static_cast<const T*>(a.x.data);
   auto* y = static_cast<T*>(a.y.data);
-  const Dim inner = plan.inner(), rows = plan.rows();
+  const CopyDim inner = plan.inner(), rows = plan.rows();
   constexpr int64_t kGrain = 32768;  // elements
   if (plan.count == 2 && rows.size == 1 && inner.x == 1 && inner.y == 1) {
     parallel_for(exec, inner.size, kGrain, [&](int64_t begin, int64_t end) {
@@ -112,7 +69,7 @@ void copy_typed(const Exec& exec, const CopyArgs& a) {
       const int64_t row = begin % rows.size, stop = std::min(rows.size, row + end - begin);
       int64_t x_at = 0, y_at = 0;
       for (int i = plan.count - 3; i >= 0; --i) {
-        const Dim& dim = plan.dims[size_t(i)];
+        const CopyDim& dim = plan.dims[size_t(i)];
         x_at += index % dim.size * dim.x;
         y_at += index % dim.size * dim.y;
         index /= dim.size;
@@ -133,44 +90,29 @@ void fill_typed(const Exec& exec, const View& view, T value) {
 }  // namespace
 
 void cpu::copy(const Exec& exec, const CopyArgs& a) {
-  check_defined("copy", "x", a.x);
-  check_shape("copy", "y", a.y, a.x.shape);
-  check_dtype("copy", "y", a.y, a.x.dtype);
+  check_args(a);
   if (a.x.numel() == 0) return;
   switch (dtype_size(a.x.dtype)) {
-    case 1:
-      return copy_typed<uint8_t>(exec, a);
-    case 2:
-      return copy_typed<uint16_t>(exec, a);
-    case 4:
-      return copy_typed<uint32_t>(exec, a);
-    default:
-      return copy_typed<uint64_t>(exec, a);
+    case 1: return copy_typed<uint8_t>(exec, a);
+    case 2: return copy_typed<uint16_t>(exec, a);
+    case 4: return copy_typed<uint32_t>(exec, a);
+    default: return copy_typed<uint64_t>(exec, a);
   }
 }
 
 void cpu::fill(const Exec& exec, const FillArgs& a) {
-  check_contiguous("fill", "y", a.y);
+  check_args(a);
   const double value = a.value;
   switch (a.y.dtype) {
-    case DType::kF32:
-      return fill_typed(exec, a.y, static_cast<float>(value));
-    case DType::kBF16:
-      return fill_typed(exec, a.y, bf16(static_cast<float>(value)));
-    case DType::kF16:
-      return fill_typed(exec, a.y, f16(static_cast<float>(value)));
-    case DType::kF64:
-      return fill_typed(exec, a.y, value);
-    case DType::kI32:
-      return fill_typed(exec, a.y, static_cast<int32_t>(value));
-    case DType::kI64:
-      return fill_typed(exec, a.y, static_cast<int64_t>(value));
-    case DType::kU8:
-      return fill_typed(exec, a.y, static_cast<uint8_t>(value));
-    case DType::kU16:
-      return fill_typed(exec, a.y, static_cast<uint16_t>(value));
-    case DType::kU32:
-      return fill_typed(exec, a.y, static_cast<uint32_t>(value));
+    case DType::kF32: return fill_typed(exec, a.y, static_cast<float>(value));
+    case DType::kBF16: return fill_typed(exec, a.y, bf16(static_cast<float>(value)));
+    case DType::kF16: return fill_typed(exec, a.y, f16(static_cast<float>(value)));
+    case DType::kF64: return fill_typed(exec, a.y, value);
+    case DType::kI32: return fill_typed(exec, a.y, static_cast<int32_t>(value));
+    case DType::kI64: return fill_typed(exec, a.y, static_cast<int64_t>(value));
+    case DType::kU8: return fill_typed(exec, a.y, static_cast<uint8_t>(value));
+    case DType::kU16: return fill_typed(exec, a.y, static_cast<uint16_t>(value));
+    case DType::kU32: return fill_typed(exec, a.y, static_cast<uint32_t>(value));
   }
 }
 

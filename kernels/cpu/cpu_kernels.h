@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/adafactor.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/loss.h"
@@ -13,6 +14,8 @@ namespace shale::kernels::cpu {
 
 void layer_norm_fwd(const Exec& exec, const LayerNormFwdArgs& a);
 void layer_norm_bwd(const Exec& exec, const LayerNormBwdArgs& a);
+void rms_norm_fwd(const Exec& exec, const RmsNormFwdArgs& a);
+void rms_norm_bwd(const Exec& exec, const RmsNormBwdArgs& a);
 void cross_entropy(const Exec& exec, const CrossEntropyArgs& a);
 void embedding_fwd(const Exec& exec, const EmbeddingFwdArgs& a);
 void embedding_bwd(const Exec& exec, const EmbeddingBwdArgs& a);
@@ -31,6 +34,12 @@ void sum_squares(const Exec& exec, const SumSquaresArgs& a);
 void clip_factor(const Exec& exec, const ClipFactorArgs& a);
 
 void adamw(const Exec& exec, const AdamWArgs& a);
+void adamw_8bit(const Exec& exec, const AdamW8bitArgs& a);
+void lion(const Exec& exec, const LionArgs& a);
+void adafactor_means(const Exec& exec, const AdafactorMeansArgs& a);
+void adafactor_average(const Exec& exec, const AdafactorAverageArgs& a);
+void adafactor_squares(const Exec& exec, const AdafactorSquaresArgs& a);
+void adafactor(const Exec& exec, const AdafactorArgs& a);
 void sgd(const Exec& exec, const SgdArgs& a);
 void random_normal(const Exec& exec, const RandomNormalArgs& a);
 

@@ -4,7 +4,8 @@
 //
 #include <algorithm>
 
-#include "kernels/cpu/check.h"
+#include "kernels/check.h"
+#include "kernels/check_args.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/loop-inl.h"
 #include "kernels/cpu/parallel.h"
@@ -79,21 +80,9 @@ namespace shale::kernels {
 HWY_EXPORT(dropout_target);
 
 void cpu::dropout(const Exec& exec, const DropoutArgs& a) {
-  constexpr const char* kOp = "dropout";
-  check_dtype(kOp, "x", a.x, kComputeDTypes);
-  check_contiguous(kOp, "x", a.x);
-  if (a.x.ndim() < 1) throw ShapeError(cat(kOp, ": x is ", a.x, ", want [samples, ...]"));
-  if (a.residual.defined()) check_dense(kOp, "residual", a.residual, a.x.shape, a.x.dtype);
-  check_dense(kOp, "y", a.y, a.x.shape, a.x.dtype);
-  if (!(a.p >= 0.f && a.p < 1.f)) {
-    throw InternalError(cat(kOp, ": p is ", a.p, ", want at least 0 and below 1"));
-  }
-  step_of(kOp, exec);
+  check_args(a);
+  step_of("dropout", exec);
   if (a.x.numel() == 0) return;
-  // A counter's first word counts groups of four elements.
-  if (a.x.numel() / a.x.size(0) > int64_t{1} << 34) {
-    throw ShapeError(cat(kOp, ": x is ", a.x, ", want at most 2^34 elements a sample"));
-  }
   HWY_DYNAMIC_DISPATCH(dropout_target)(exec, a);
 }
 

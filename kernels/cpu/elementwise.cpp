@@ -4,7 +4,8 @@
 //
 #include <algorithm>
 
-#include "kernels/cpu/check.h"
+#include "kernels/check.h"
+#include "kernels/check_args.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/loop-inl.h"
 #include "kernels/cpu/math-inl.h"
@@ -146,54 +147,30 @@ HWY_EXPORT(axpby_target);
 HWY_EXPORT(mul_target);
 HWY_EXPORT(gelu_fwd_target);
 HWY_EXPORT(gelu_bwd_target);
-namespace {
-
-// Contiguous and of `like`'s size, in any shape and compute dtype.
-void check_operand(const char* op, const char* arg, const View& view, const View& like) {
-  check_dtype(op, arg, view, kComputeDTypes);
-  check_contiguous(op, arg, view);
-  if (view.numel() == like.numel()) return;
-  throw ShapeError(cat(op, ": ", arg, " is ", view, ", want ", like.numel(), " elements"));
-}
-
-void check_like(const char* op, const char* arg, const View& view, const View& like) {
-  check_operand(op, arg, view, like);
-  check_dtype(op, arg, view, like.dtype);
-}
-
-}  // namespace
 
 void cpu::axpby(const Exec& exec, const AxpbyArgs& a) {
-  check_operand("axpby", "y", a.y, a.y);
-  check_operand("axpby", "a", a.a, a.y);
-  if (a.b.defined()) check_operand("axpby", "b", a.b, a.y);
+  check_args(a);
   HWY_DYNAMIC_DISPATCH(axpby_target)(exec, a);
 }
 
 void cpu::mul(const Exec& exec, const MulArgs& a) {
-  check_operand("mul", "y", a.y, a.y);
-  check_operand("mul", "a", a.a, a.y);
-  if (a.b.defined() && a.b.numel() == 1) {  // one factor for all
+  check_args(a);
+  if (a.b.numel() == 1) {  // one factor for all
     float factor = 0;
-    check_dtype("mul", "b", a.b, kComputeDTypes);
     dispatch_float(a.b.dtype, [&]<typename T>() { factor = to_f32(*a.b.as<T>()); });
     cpu::axpby(exec, {.a = a.a, .y = a.y, .alpha = factor});
     return;
   }
-  check_operand("mul", "b", a.b, a.y);
   HWY_DYNAMIC_DISPATCH(mul_target)(exec, a);
 }
 
 void cpu::gelu_fwd(const Exec& exec, const GeluFwdArgs& a) {
-  check_operand("gelu_fwd", "x", a.x, a.x);
-  check_like("gelu_fwd", "y", a.y, a.x);
+  check_args(a);
   HWY_DYNAMIC_DISPATCH(gelu_fwd_target)(exec, a);
 }
 
 void cpu::gelu_bwd(const Exec& exec, const GeluBwdArgs& a) {
-  check_operand("gelu_bwd", "x", a.x, a.x);
-  check_like("gelu_bwd", "dy", a.dy, a.x);
-  check_like("gelu_bwd", "dx", a.dx, a.x);
+  check_args(a);
   HWY_DYNAMIC_DISPATCH(gelu_bwd_target)(exec, a);
 }
 

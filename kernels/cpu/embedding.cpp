@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/check.h"
+#include "kernels/check.h"
+#include "kernels/check_args.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/embedding_internal.h"
 #include "kernels/cpu/loop-inl.h"
@@ -134,12 +135,8 @@ HWY_EXPORT(embedding_fwd_target);
 HWY_EXPORT(embedding_bwd_target);
 namespace {
 
-// [B, T] ids below the table's rows, and positions for all of them.
-void check_ids(const char* op, const View& ids, const View& table) {
-  check_dtype(op, "ids", ids, DType::kI32);
-  check_contiguous(op, "ids", ids);
-  if (ids.ndim() != 2) throw ShapeError(cat(op, ": ids is ", ids, ", want [B, T]"));
-  if (!table.defined()) return;
+// Ids below the table's rows.
+void check_values(const char* op, const View& ids, const View& table) {
   const int32_t* id = ids.as<int32_t>();
   const int64_t count = ids.numel(), V = table.size(0);
   for (int64_t i = 0; i < count; ++i) {
@@ -147,19 +144,6 @@ void check_ids(const char* op, const View& ids, const View& table) {
     throw DataError(cat(op, ": id [", i / ids.size(1), ", ", i % ids.size(1), "] is ", id[i],
                         ", want 0 to ", V - 1));
   }
-}
-
-void check_table(const char* op, const char* arg, const View& table, int64_t width) {
-  check_contiguous(op, arg, table);
-  if (table.ndim() == 2 && table.size(1) == width) return;
-  throw ShapeError(cat(op, ": ", arg, " is ", table, ", want [*,", width, "]"));
-}
-
-void check_positions(const char* op, const char* arg, const View& positions, const View& ids,
-                     int64_t first) {
-  if (first >= 0 && first + ids.size(1) <= positions.size(0)) return;
-  throw ShapeError(cat(op, ": ", arg, " is ", positions, ", ids use positions ", first, " to ",
-                       first + ids.size(1) - 1));
 }
 
 // A counting sort. Serial: it touches 8 bytes an id and 8 bytes a row of the table, where the
@@ -180,38 +164,16 @@ SortedIds sort_ids(const Exec& exec, const View& ids, int64_t V) {
 }  // namespace
 
 void cpu::embedding_fwd(const Exec& exec, const EmbeddingFwdArgs& a) {
-  constexpr const char* kOp = "embedding_fwd";
-  check_dtype(kOp, "table", a.table, kComputeDTypes);
-  if (a.table.ndim() != 2) throw ShapeError(cat(kOp, ": table is ", a.table, ", want [V, C]"));
-  check_contiguous(kOp, "table", a.table);
-  check_ids(kOp, a.ids, a.table);
-  const int64_t C = a.table.size(1);
-  if (a.positions.defined()) {
-    check_table(kOp, "positions", a.positions, C);
-    check_dtype(kOp, "positions", a.positions, a.table.dtype);
-    check_positions(kOp, "positions", a.positions, a.ids, a.first_position);
-  }
-  check_dense(kOp, "y", a.y, {a.ids.size(0), a.ids.size(1), C}, a.table.dtype);
+  check_args(a);
+  check_values("embedding_fwd", a.ids, a.table);
   HWY_DYNAMIC_DISPATCH(embedding_fwd_target)(exec, a);
 }
 
 void cpu::embedding_bwd(const Exec& exec, const EmbeddingBwdArgs& a) {
-  constexpr const char* kOp = "embedding_bwd";
-  check_ids(kOp, a.ids, a.d_table);
-  check_dtype(kOp, "dy", a.dy, kComputeDTypes);
-  check_contiguous(kOp, "dy", a.dy);
-  if (a.dy.ndim() != 3) throw ShapeError(cat(kOp, ": dy is ", a.dy, ", want [B, T, C]"));
-  const int64_t C = a.dy.size(2);
-  check_shape(kOp, "dy", a.dy, {a.ids.size(0), a.ids.size(1), C});
+  check_args(a);
   SortedIds sorted = {};
-  if (a.d_positions.defined()) {
-    check_dtype(kOp, "d_positions", a.d_positions, DType::kF32);
-    check_table(kOp, "d_positions", a.d_positions, C);
-    check_positions(kOp, "d_positions", a.d_positions, a.ids, a.first_position);
-  }
   if (a.d_table.defined()) {
-    check_dtype(kOp, "d_table", a.d_table, DType::kF32);
-    check_table(kOp, "d_table", a.d_table, C);
+    check_values("embedding_bwd", a.ids, a.d_table);
     sorted = sort_ids(exec, a.ids, a.d_table.size(0));
   }
   HWY_DYNAMIC_DISPATCH(embedding_bwd_target)(exec, a, sorted);

@@ -10,7 +10,7 @@
 
 #include "kernels/cpu/gemm_blocks.h"
 #include "kernels/cpu/gemm_epilogue.h"
-#include "kernels/cpu/gemm_problem.h"
+#include "kernels/gemm_problem.h"
 #include "kernels/cpu/onednn_matmul.h"
 #include "kernels/cpu/parallel.h"
 
@@ -87,7 +87,7 @@ Plan make_plan(const GemmProblem& p) {
   const bool wants_dense = p.b.transposed && !by_vector && p.m <= kFewRows;
   plan.direct = !plan.widen && p.k > 0 && p.epilogue == Epilogue::kNone && p.bias.data == nullptr &&
                 p.residual.data == nullptr && !wants_dense;
-  plan.blocks = gemm_blocks(p.m, p.n, p.k, kind_of(p, plan.direct));
+  plan.blocks = gemm_blocks(p.m, p.n, p.k, kind_of(p, plan.direct), OnednnMatmul::has_avx512());
   plan.pad = by_vector ? 16 : 0;
 
   const GemmBlocks& g = plan.blocks;

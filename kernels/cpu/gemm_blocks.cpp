@@ -26,8 +26,9 @@ struct Limits {
   double pack_rows;
 };
 
-Limits limits(int64_t m, int64_t n, int64_t k, GemmKind kind) {
+Limits limits(int64_t m, int64_t n, int64_t k, GemmKind kind, bool avx512) {
   if (m <= kFewRows) return {m, 4 * kColStep, 0};  // blocks enough for all threads to read at once
+  if (!avx512) return {1024, 16 * kColStep, 2};
   switch (kind) {
     case GemmKind::kDenseBlock: return {256, 8 * kColStep, 6};  // stays in the second-level cache
     case GemmKind::kDenseRows:
@@ -40,6 +41,14 @@ Limits limits(int64_t m, int64_t n, int64_t k, GemmKind kind) {
     case GemmKind::kWide: break;
   }
   return {1024, 8 * kColStep, 2};
+}
+
+// Without AVX-512 oneDNN 2.6 packs its operands only for blocks as large as this (its
+// nocopy_checker_avx2). Read in place they cost up to twice the time: rows that lie a multiple of
+// 4 KiB apart fight for the same cache lines.
+constexpr double kInPlace = 1.5;
+bool packs_without_avx512(int64_t rows, int64_t cols) {
+  return 1.0 / double(rows) + 1.0 / double(cols) < 0.0038;
 }
 
 // Time per row of c with blocks of `rows` rows: packing, calls, and the wait for the last block
@@ -75,8 +84,8 @@ GemmBlocks::Block GemmBlocks::block(int64_t index) const {
   return at(index / col_blocks, index % col_blocks);
 }
 
-GemmBlocks gemm_blocks(int64_t m, int64_t n, int64_t k, GemmKind kind) {
-  const Limits limit = limits(m, n, k, kind);
+GemmBlocks gemm_blocks(int64_t m, int64_t n, int64_t k, GemmKind kind, bool avx512) {
+  const Limits limit = limits(m, n, k, kind, avx512);
   GemmBlocks g{.m = m, .n = n, .rows = m, .cols = even(n, limit.cols, kColStep)};
   g.col_blocks = ceil_div(n, g.cols);
 
@@ -86,7 +95,8 @@ GemmBlocks gemm_blocks(int64_t m, int64_t n, int64_t k, GemmKind kind) {
   const int64_t most = std::max<int64_t>(1, m / kMinRows);
   for (int64_t count = std::min(ceil_div(m, limit.rows), most); count <= most; ++count) {
     const int64_t rows = count == 1 ? m : round_up(ceil_div(m, count), kRowStep);
-    const double c = cost(m, rows, g.col_blocks, overhead_rows);
+    const bool in_place = !avx512 && !packs_without_avx512(rows, g.cols);
+    const double c = cost(m, rows, g.col_blocks, overhead_rows) * (in_place ? kInPlace : 1);
     if (c < best) best = c, g.rows = rows;
   }
   g.row_blocks = ceil_div(m, g.rows);

@@ -37,7 +37,7 @@ enum class GemmKind : uint8_t {
   kInterleave,  // b's rows of bf16 are dense: pairs of rows are interleaved
 };
 
-// For c [m, n] = a·b over k. None is zero, but k may be.
-GemmBlocks gemm_blocks(int64_t m, int64_t n, int64_t k, GemmKind kind);
+// For c [m, n] = a·b over k. None is zero, but k may be. avx512: whether oneDNN uses it.
+GemmBlocks gemm_blocks(int64_t m, int64_t n, int64_t k, GemmKind kind, bool avx512);
 
 }  // namespace shale::kernels::cpu

@@ -105,16 +105,11 @@ void epilogue_rows(const EpilogueBlock& b) {
 template <typename TIn, typename TOut>
 void epilogue_kind(const EpilogueBlock& b) {
   switch (b.epilogue) {
-    case Epilogue::kNone:
-      return epilogue_rows<Epilogue::kNone, TIn, TOut>(b);
-    case Epilogue::kGeluTanh:
-      return epilogue_rows<Epilogue::kGeluTanh, TIn, TOut>(b);
-    case Epilogue::kGeluErf:
-      return epilogue_rows<Epilogue::kGeluErf, TIn, TOut>(b);
-    case Epilogue::kDGeluTanh:
-      return epilogue_rows<Epilogue::kDGeluTanh, TIn, TOut>(b);
-    case Epilogue::kDGeluErf:
-      return epilogue_rows<Epilogue::kDGeluErf, TIn, TOut>(b);
+    case Epilogue::kNone: return epilogue_rows<Epilogue::kNone, TIn, TOut>(b);
+    case Epilogue::kGeluTanh: return epilogue_rows<Epilogue::kGeluTanh, TIn, TOut>(b);
+    case Epilogue::kGeluErf: return epilogue_rows<Epilogue::kGeluErf, TIn, TOut>(b);
+    case Epilogue::kDGeluTanh: return epilogue_rows<Epilogue::kDGeluTanh, TIn, TOut>(b);
+    case Epilogue::kDGeluErf: return epilogue_rows<Epilogue::kDGeluErf, TIn, TOut>(b);
   }
 }
 

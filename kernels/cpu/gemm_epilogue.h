@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cpu/gemm_problem.h"
+#include "kernels/gemm_problem.h"
 
 namespace shale::kernels::cpu {
 

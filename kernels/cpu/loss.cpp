@@ -5,7 +5,8 @@
 #include <cfloat>
 #include <cmath>
 
-#include "kernels/cpu/check.h"
+#include "kernels/check.h"
+#include "kernels/check_args.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/loop-inl.h"
 #include "kernels/cpu/math-inl.h"
@@ -114,7 +115,7 @@ void cross_entropy_typed(const Exec& exec, const CrossEntropyArgs& a) {
   const int64_t stride = a.logits.stride(0);
   const int32_t* targets = a.targets.as<int32_t>();
   float* losses = a.losses.as<float>();
-  const float scale = a.write_grad ? exec.step->grad_scale : 0.f;
+  const float scale = a.write_grad ? exec.step->grad_scale * exec.step->loss_scale.value : 0.f;
   parallel_for(exec, a.logits.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       losses[r] = loss_of_row(logits + r * stride, targets[r], a, scale);
@@ -135,21 +136,10 @@ HWY_EXPORT(cross_entropy_target);
 
 void cpu::cross_entropy(const Exec& exec, const CrossEntropyArgs& a) {
   constexpr const char* kOp = "cross_entropy";
-  check_dtype(kOp, "logits", a.logits, kComputeDTypes);
-  if (a.logits.ndim() != 2 || (a.logits.cols() != 1 && a.logits.stride(1) != 1)) {
-    throw ShapeError(cat(kOp, ": logits is ", a.logits, " with strides ", a.logits.strides,
-                         ", want [rows, vocabulary] with contiguous rows"));
-  }
-  const int64_t rows = a.logits.size(0);
-  check_dense(kOp, "targets", a.targets, {rows}, DType::kI32);
-  check_dense(kOp, "losses", a.losses, {rows}, DType::kF32);
-  if (a.vocab < 1 || a.vocab > a.logits.cols()) {
-    throw ShapeError(
-        cat(kOp, ": vocab is ", a.vocab, ", logits have ", a.logits.cols(), " columns"));
-  }
+  check_args(a);
   if (a.write_grad) step_of(kOp, exec);
   const int32_t* targets = a.targets.as<int32_t>();
-  for (int64_t r = 0; r < rows; ++r) {
+  for (int64_t r = 0; r < a.logits.size(0); ++r) {
     if (targets[r] == kIgnoreTarget || (targets[r] >= 0 && targets[r] < a.vocab)) continue;
     throw DataError(cat(kOp, ": the target of row ", r, " is ", targets[r], ", want 0 to ",
                         a.vocab - 1, " or ", kIgnoreTarget));

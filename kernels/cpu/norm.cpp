@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/check.h"
+#include "kernels/check.h"
+#include "kernels/check_args.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/loop-inl.h"
 #include "kernels/cpu/parallel.h"
@@ -33,10 +34,14 @@ struct NormRow {
   int64_t cols;
 };
 
-// sum = x + residual, rounded; returns the sum's mean. Writing s before reading it again is what
-// makes y a function of the rounded s, which is all that backward sees.
-template <typename T>
-float add_and_mean(const NormRow<T>& row) {
+struct RowStats {
+  float mean, rstd;
+};
+
+// sum = x + residual, rounded; returns the sum's total, or that of its squares. Writing s before
+// reading it again is what makes y a function of the rounded s, which is all that backward sees.
+template <bool kSquares, typename T>
+float add_residual(const NormRow<T>& row) {
   TurnSum total;
   for_vectors_in_turns(row.cols, [&](int64_t i, auto part, auto turn) HWY_ATTR {
     auto s = load(row.x + i, part);
@@ -45,21 +50,24 @@ float add_and_mean(const NormRow<T>& row) {
       store(s, row.sum + i, part);
       if constexpr (sizeof(T) == 2) s = load(row.sum + i, part);
     }
-    total.add(s, turn);
+    if constexpr (kSquares) {
+      total.add_product(s, s, turn);
+    } else {
+      total.add(s, turn);
+    }
   });
-  return total.total() / static_cast<float>(row.cols);
+  return total.total();
 }
 
 // Two passes for the variance, as E[s^2] - E[s]^2 cancels. The deviations' own sum corrects the
 // rounding error of the mean.
 template <typename T>
-void norm_fwd_row(const NormRow<T>& row, float eps, float* mean_out, float* rstd_out) {
-  const F32Tag d;
+RowStats layer_norm_stats(const NormRow<T>& row, float eps) {
   const float inv_cols = 1.f / static_cast<float>(row.cols);
-  const float first_mean = add_and_mean(row);
+  const float first_mean = add_residual<false>(row) / static_cast<float>(row.cols);
   const T* s = row.sum != nullptr ? row.sum : row.x;
   TurnSum deviations, squares;
-  const auto center = hn::Set(d, first_mean);
+  const auto center = hn::Set(F32Tag(), first_mean);
   for_vectors_in_turns(row.cols, [&](int64_t i, auto part, auto turn) HWY_ATTR {
     const auto deviation = inside(hn::Sub(load(s + i, part), center), part);
     deviations.add(deviation, turn);
@@ -69,8 +77,20 @@ void norm_fwd_row(const NormRow<T>& row, float eps, float* mean_out, float* rstd
   const float mean = first_mean + shift;
   // NaN stays: std::max returns its first argument unless that is smaller.
   const float variance = std::max(squares.total() * inv_cols - shift * shift, 0.f);
-  const float rstd = 1.f / std::sqrt(variance + eps);
-  const auto mean_v = hn::Set(d, mean), rstd_v = hn::Set(d, rstd);
+  return {.mean = mean, .rstd = 1.f / std::sqrt(variance + eps)};
+}
+
+template <typename T>
+RowStats rms_norm_stats(const NormRow<T>& row, float eps) {
+  const float mean_square = add_residual<true>(row) / static_cast<float>(row.cols);
+  return {.mean = 0.f, .rstd = 1.f / std::sqrt(mean_square + eps)};
+}
+
+template <typename T>
+void write_normed(const NormRow<T>& row, const RowStats& stats) {
+  const F32Tag d;
+  const T* s = row.sum != nullptr ? row.sum : row.x;
+  const auto mean_v = hn::Set(d, stats.mean), rstd_v = hn::Set(d, stats.rstd);
   for_vectors(row.cols, [&](int64_t i, auto part) HWY_ATTR {
     const auto normed = hn::Mul(hn::Sub(load(s + i, part), mean_v), rstd_v);
     const auto gain = load(row.gain + i, part);
@@ -78,29 +98,36 @@ void norm_fwd_row(const NormRow<T>& row, float eps, float* mean_out, float* rstd
                                        : hn::Mul(normed, gain);
     store(y, row.y + i, part);
   });
-  *mean_out = mean;
-  *rstd_out = rstd;
 }
 
 template <typename T>
-void norm_fwd_typed(const Exec& exec, const LayerNormFwdArgs& a) {
+T* data_of(const View& view) {
+  return view.defined() ? view.as<T>() : nullptr;
+}
+
+// bias and mean are what RMSNorm does not have.
+template <typename T, class Args, class Stats>
+void norm_fwd_typed(const Exec& exec, const Args& a, const T* bias, float* mean,
+                    const Stats& stats_of) {
   const int64_t cols = a.x.cols();
-  const T* x = a.x.as<T>();
-  const T* residual = a.residual.defined() ? a.residual.as<T>() : nullptr;
-  T* sum = a.sum.defined() ? a.sum.as<T>() : nullptr;
-  const T* bias = a.bias.defined() ? a.bias.as<T>() : nullptr;
-  float *mean = a.mean.as<float>(), *rstd = a.rstd.as<float>();
+  const T *x = a.x.template as<T>(), *residual = data_of<T>(a.residual);
+  const T* gain = a.gain.template as<T>();
+  T *sum = data_of<T>(a.sum), *y = a.y.template as<T>();
+  float* rstd = a.rstd.template as<float>();
   parallel_for(exec, a.x.rows(), kNormGrain, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const int64_t at = r * cols;
-      norm_fwd_row<T>({.x = x + at,
-                       .residual = residual != nullptr ? residual + at : nullptr,
-                       .sum = sum != nullptr ? sum + at : nullptr,
-                       .gain = a.gain.as<T>(),
-                       .bias = bias,
-                       .y = a.y.as<T>() + at,
-                       .cols = cols},
-                      a.eps, mean + r, rstd + r);
+      const NormRow<T> row = {.x = x + at,
+                              .residual = residual != nullptr ? residual + at : nullptr,
+                              .sum = sum != nullptr ? sum + at : nullptr,
+                              .gain = gain,
+                              .bias = bias,
+                              .y = y + at,
+                              .cols = cols};
+      const RowStats stats = stats_of(row);
+      write_normed(row, stats);
+      if (mean != nullptr) mean[r] = stats.mean;
+      rstd[r] = stats.rstd;
     }
   });
 }
@@ -117,6 +144,7 @@ struct NormBwdRow {
   float* dgain;  // this block's sums, or null
   float* dbias;  // or null
   float mean, rstd;
+  bool centered;  // LayerNorm; RMSNorm has no mean, hence no term of it
   int64_t cols;
 };
 
@@ -141,7 +169,7 @@ void norm_bwd_row(const NormBwdRow<T>& row) {
     }
   });
   const float inv_cols = 1.f / static_cast<float>(row.cols);
-  const auto mean_g = hn::Set(d, sum_g.total() * inv_cols);
+  const auto mean_g = hn::Set(d, row.centered ? sum_g.total() * inv_cols : 0.f);
   const auto mean_gn = hn::Set(d, sum_gn.total() * inv_cols);
   for_vectors(row.cols, [&](int64_t i, auto part) HWY_ATTR {
     const auto normed = hn::Mul(hn::Sub(load(row.s + i, part), mean), rstd);
@@ -153,17 +181,26 @@ void norm_bwd_row(const NormBwdRow<T>& row) {
   });
 }
 
-template <typename T>
-void norm_bwd_typed(const Exec& exec, const LayerNormBwdArgs& a) {
+// A target of a sum over rows.
+struct ColumnSum {
+  float* out;  // or null
+  bool accumulate;
+};
+
+// mean and dbias are what RMSNorm does not have.
+template <typename T, class Args>
+void norm_bwd_typed(const Exec& exec, const Args& a, const float* mean, ColumnSum dgain,
+                    ColumnSum dbias) {
   const int64_t rows = a.dy.rows(), cols = a.dy.cols();
   const RowBlocks blocks(rows);
-  const bool want_gain = a.dgain.defined(), want_bias = a.dbias.defined();
+  const bool want_gain = dgain.out != nullptr, want_bias = dbias.out != nullptr;
   const int64_t sums = (want_gain ? 1 : 0) + (want_bias ? 1 : 0);  // vectors per block
-  float* partial = scratch<float>("layer_norm_bwd", exec, blocks.count * sums * cols);
-  const T *dy = a.dy.as<T>(), *s = a.s.as<T>(), *gain = a.gain.as<T>();
-  const T* d_sum = a.d_sum.defined() ? a.d_sum.as<T>() : nullptr;
-  T* dx = a.dx.as<T>();
-  const float *mean = a.mean.as<float>(), *rstd = a.rstd.as<float>();
+  const int64_t bias_at = want_gain ? cols : 0;
+  float* partial = scratch<float>("norm_bwd", exec, blocks.count * sums * cols);
+  const T *dy = a.dy.template as<T>(), *s = a.s.template as<T>(), *gain = a.gain.template as<T>();
+  const T* d_sum = data_of<T>(a.d_sum);
+  T* dx = a.dx.template as<T>();
+  const float* rstd = a.rstd.template as<float>();
   parallel_for(exec, rows, blocks.rows, [&](int64_t begin, int64_t end) {
     float* mine = partial + begin / blocks.rows * sums * cols;
     std::fill_n(mine, sums * cols, 0.f);
@@ -175,26 +212,47 @@ void norm_bwd_typed(const Exec& exec, const LayerNormBwdArgs& a) {
                        .d_sum = d_sum != nullptr ? d_sum + at : nullptr,
                        .dx = dx + at,
                        .dgain = want_gain ? mine : nullptr,
-                       .dbias = want_bias ? mine + (want_gain ? cols : 0) : nullptr,
-                       .mean = mean[r],
+                       .dbias = want_bias ? mine + bias_at : nullptr,
+                       .mean = mean != nullptr ? mean[r] : 0.f,
                        .rstd = rstd[r],
+                       .centered = mean != nullptr,
                        .cols = cols});
     }
   });
-  const auto combine = [&](const View& out, int64_t offset, bool accumulate) {
+  const auto combine = [&](const ColumnSum& sum, int64_t offset) {
     combine_blocks(exec, partial + offset, blocks.count, sums * cols,
-                   {.out = out.as<float>(), .cols = cols, .accumulate = accumulate});
+                   {.out = sum.out, .cols = cols, .accumulate = sum.accumulate});
   };
-  if (want_gain) combine(a.dgain, 0, a.accumulate_dgain);
-  if (want_bias) combine(a.dbias, want_gain ? cols : 0, a.accumulate_dbias);
+  if (want_gain) combine(dgain, 0);
+  if (want_bias) combine(dbias, bias_at);
 }
 
-void norm_fwd_target(const Exec& exec, const LayerNormFwdArgs& a) {
-  dispatch_float(a.x.dtype, [&]<typename T>() { norm_fwd_typed<T>(exec, a); });
+void layer_norm_fwd_target(const Exec& exec, const LayerNormFwdArgs& a) {
+  dispatch_float(a.x.dtype, [&]<typename T>() {
+    norm_fwd_typed<T>(exec, a, data_of<T>(a.bias), a.mean.as<float>(),
+                      [&](const NormRow<T>& row) { return layer_norm_stats(row, a.eps); });
+  });
 }
 
-void norm_bwd_target(const Exec& exec, const LayerNormBwdArgs& a) {
-  dispatch_float(a.dy.dtype, [&]<typename T>() { norm_bwd_typed<T>(exec, a); });
+void layer_norm_bwd_target(const Exec& exec, const LayerNormBwdArgs& a) {
+  dispatch_float(a.dy.dtype, [&]<typename T>() {
+    norm_bwd_typed<T>(exec, a, a.mean.as<float>(), {data_of<float>(a.dgain), a.accumulate_dgain},
+                      {data_of<float>(a.dbias), a.accumulate_dbias});
+  });
+}
+
+void rms_norm_fwd_target(const Exec& exec, const RmsNormFwdArgs& a) {
+  dispatch_float(a.x.dtype, [&]<typename T>() {
+    norm_fwd_typed<T>(exec, a, static_cast<const T*>(nullptr), nullptr,
+                      [&](const NormRow<T>& row) { return rms_norm_stats(row, a.eps); });
+  });
+}
+
+void rms_norm_bwd_target(const Exec& exec, const RmsNormBwdArgs& a) {
+  dispatch_float(a.dy.dtype, [&]<typename T>() {
+    norm_bwd_typed<T>(exec, a, nullptr, {data_of<float>(a.dgain), a.accumulate_dgain},
+                      {nullptr, false});
+  });
 }
 
 }  // namespace shale::kernels::HWY_NAMESPACE
@@ -202,61 +260,29 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace shale::kernels {
-HWY_EXPORT(norm_fwd_target);
-HWY_EXPORT(norm_bwd_target);
-namespace {
-
-// Every view is [rows, C] like `main`, whatever its leading dimensions are.
-void check_like(const char* op, const char* arg, const View& view, const View& main) {
-  check_dense(op, arg, view, main.shape, main.dtype);
-}
-
-void check_rows(const char* op, const char* arg, const View& view, const View& main) {
-  check_dtype(op, arg, view, DType::kF32);
-  check_contiguous(op, arg, view);
-  if (view.numel() == main.rows()) return;
-  throw ShapeError(cat(op, ": ", arg, " is ", view, ", want ", main.rows(), " rows"));
-}
-
-void check_main(const char* op, const char* arg, const View& main) {
-  check_dtype(op, arg, main, kComputeDTypes);
-  check_contiguous(op, arg, main);
-  if (main.ndim() >= 1 && main.cols() > 0) return;
-  throw ShapeError(cat(op, ": ", arg, " is ", main, ", want [rows, C] with C > 0"));
-}
-
-}  // namespace
+HWY_EXPORT(layer_norm_fwd_target);
+HWY_EXPORT(layer_norm_bwd_target);
+HWY_EXPORT(rms_norm_fwd_target);
+HWY_EXPORT(rms_norm_bwd_target);
 
 void cpu::layer_norm_fwd(const Exec& exec, const LayerNormFwdArgs& a) {
-  constexpr const char* kOp = "layer_norm_fwd";
-  check_main(kOp, "x", a.x);
-  const Shape row = {a.x.cols()};
-  if (a.residual.defined()) {
-    check_like(kOp, "residual", a.residual, a.x);
-    check_defined(kOp, "sum", a.sum);
-  }
-  if (a.sum.defined()) check_like(kOp, "sum", a.sum, a.x);
-  check_dense(kOp, "gain", a.gain, row, a.x.dtype);
-  if (a.bias.defined()) check_dense(kOp, "bias", a.bias, row, a.x.dtype);
-  check_like(kOp, "y", a.y, a.x);
-  check_rows(kOp, "mean", a.mean, a.x);
-  check_rows(kOp, "rstd", a.rstd, a.x);
-  HWY_DYNAMIC_DISPATCH(norm_fwd_target)(exec, a);
+  check_args(a);
+  HWY_DYNAMIC_DISPATCH(layer_norm_fwd_target)(exec, a);
 }
 
 void cpu::layer_norm_bwd(const Exec& exec, const LayerNormBwdArgs& a) {
-  constexpr const char* kOp = "layer_norm_bwd";
-  check_main(kOp, "dy", a.dy);
-  const Shape row = {a.dy.cols()};
-  check_like(kOp, "s", a.s, a.dy);
-  check_dense(kOp, "gain", a.gain, row, a.dy.dtype);
-  check_rows(kOp, "mean", a.mean, a.dy);
-  check_rows(kOp, "rstd", a.rstd, a.dy);
-  if (a.d_sum.defined()) check_like(kOp, "d_sum", a.d_sum, a.dy);
-  check_like(kOp, "dx", a.dx, a.dy);
-  if (a.dgain.defined()) check_dense(kOp, "dgain", a.dgain, row, DType::kF32);
-  if (a.dbias.defined()) check_dense(kOp, "dbias", a.dbias, row, DType::kF32);
-  HWY_DYNAMIC_DISPATCH(norm_bwd_target)(exec, a);
+  check_args(a);
+  HWY_DYNAMIC_DISPATCH(layer_norm_bwd_target)(exec, a);
+}
+
+void cpu::rms_norm_fwd(const Exec& exec, const RmsNormFwdArgs& a) {
+  check_args(a);
+  HWY_DYNAMIC_DISPATCH(rms_norm_fwd_target)(exec, a);
+}
+
+void cpu::rms_norm_bwd(const Exec& exec, const RmsNormBwdArgs& a) {
+  check_args(a);
+  HWY_DYNAMIC_DISPATCH(rms_norm_bwd_target)(exec, a);
 }
 
 }  // namespace shale::kernels

@@ -156,6 +156,13 @@ bool OnednnMatmul::supports_bf16() {
   return supported;
 }
 
+bool OnednnMatmul::has_avx512() {
+  // An instruction set's value has the bits of those that it includes.
+  constexpr auto kWanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
+  static const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  return (isa & kWanted) == kWanted;
+}
+
 void OnednnMatmul::run(const void* a, const void* b, void* c, void* scratch) const {
   const OneThread one_thread;
   try {

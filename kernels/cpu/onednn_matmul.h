@@ -28,6 +28,7 @@ class OnednnMatmul {
   static std::shared_ptr<const OnednnMatmul> get(const Spec& spec);
 
   static bool supports_bf16();  // on this CPU
+  static bool has_avx512();     // and uses it
 
   ~OnednnMatmul();
   OnednnMatmul(const OnednnMatmul&) = delete;

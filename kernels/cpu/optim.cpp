@@ -2,10 +2,13 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/optim.cpp"
 #include <hwy/foreach_target.h>
 //
-#include "kernels/cpu/check.h"
+#include "kernels/check.h"
+#include "kernels/check_args.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/loop-inl.h"
+#include "kernels/cpu/optim_internal.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/philox-inl.h"
 
 // Bound by memory: one pass, every state read and written once. An element's bits do not depend on
 // where its span begins, because the ragged end of a span runs the same vector instructions.
@@ -13,57 +16,165 @@
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-// Elements per chunk: some 0.5 MiB of states, so that chunks are many and none is tiny.
-inline constexpr int64_t kOptimGrain = 16384;
-
 // The values of a step, combined once so that every element sees the same numbers.
 struct AdamWFactors {
   float clip, beta1, one_minus_beta1, beta2, one_minus_beta2;
   float inv_correction1, inv_correction2, eps, lr, weight_decay;
 };
 
-template <typename Grad, typename Param>
-void adamw_span(const AdamWFactors& f, float* master, const Grad* grad, float* m, float* v,
-                Param* param, int64_t n) {
-  const F32Tag d;
-  const auto clip = hn::Set(d, f.clip), beta1 = hn::Set(d, f.beta1), beta2 = hn::Set(d, f.beta2);
-  const auto gamma1 = hn::Set(d, f.one_minus_beta1), gamma2 = hn::Set(d, f.one_minus_beta2);
-  const auto inv1 = hn::Set(d, f.inv_correction1), inv2 = hn::Set(d, f.inv_correction2);
-  const auto eps = hn::Set(d, f.eps), lr = hn::Set(d, f.lr), decay = hn::Set(d, f.weight_decay);
-  for_vectors(n, [&](int64_t i, auto part) HWY_ATTR {
-    const auto g = hn::Mul(clip, load(grad + i, part));
-    const auto new_m = hn::MulAdd(beta1, load(m + i, part), hn::Mul(gamma1, g));
-    const auto new_v = hn::MulAdd(beta2, load(v + i, part), hn::Mul(gamma2, hn::Mul(g, g)));
+AdamWFactors adamw_factors(const Exec& exec, const AdamWArgs& a) {
+  const StepState& step = *exec.step;
+  return {.clip = step.clip_factor,
+          .beta1 = a.beta1,
+          .one_minus_beta1 = 1.f - a.beta1,
+          .beta2 = a.beta2,
+          .one_minus_beta2 = 1.f - a.beta2,
+          .inv_correction1 = 1.f / step.bias_correction1,
+          .inv_correction2 = 1.f / step.bias_correction2,
+          .eps = a.eps,
+          .lr = step.lr * a.lr_factor,
+          .weight_decay = a.weight_decay};
+}
+
+// A vector's step: new moments are stored, the new weights returned.
+struct AdamWStep {
+  F32Vec clip, beta1, gamma1, beta2, gamma2, inv1, inv2, eps, lr, decay;
+
+  HWY_INLINE explicit AdamWStep(const AdamWFactors& f)
+      : clip(hn::Set(F32Tag(), f.clip)),
+        beta1(hn::Set(F32Tag(), f.beta1)),
+        gamma1(hn::Set(F32Tag(), f.one_minus_beta1)),
+        beta2(hn::Set(F32Tag(), f.beta2)),
+        gamma2(hn::Set(F32Tag(), f.one_minus_beta2)),
+        inv1(hn::Set(F32Tag(), f.inv_correction1)),
+        inv2(hn::Set(F32Tag(), f.inv_correction2)),
+        eps(hn::Set(F32Tag(), f.eps)),
+        lr(hn::Set(F32Tag(), f.lr)),
+        decay(hn::Set(F32Tag(), f.weight_decay)) {}
+
+  template <typename Moment, class Part>
+  HWY_INLINE F32Vec operator()(F32Vec w, F32Vec grad, Moment* m, Moment* v, Part part) const {
+    const auto g = hn::Mul(clip, grad);
+    const auto new_m = hn::MulAdd(beta1, load(m, part), hn::Mul(gamma1, g));
+    const auto new_v = hn::MulAdd(beta2, load(v, part), hn::Mul(gamma2, hn::Mul(g, g)));
     const auto denominator = hn::Add(hn::Sqrt(hn::Mul(new_v, inv2)), eps);
     const auto adam = hn::Div(hn::Mul(new_m, inv1), denominator);
-    const auto w = load(master + i, part);
-    const auto new_w = hn::NegMulAdd(lr, hn::MulAdd(decay, w, adam), w);
-    store(new_m, m + i, part);
-    store(new_v, v + i, part);
+    store(new_m, m, part);
+    store(new_v, v, part);
+    return hn::NegMulAdd(lr, hn::MulAdd(decay, w, adam), w);
+  }
+};
+
+template <typename Grad, typename Moment, typename Param>
+void adamw_span(const AdamWFactors& f, float* master, const Grad* grad, Moment* m, Moment* v,
+                Param* param, int64_t n) {
+  const AdamWStep step(f);
+  for_vectors(n, [&](int64_t i, auto part) HWY_ATTR {
+    const auto new_w = step(load(master + i, part), load(grad + i, part), m + i, v + i, part);
     store(new_w, master + i, part);
     if (param != nullptr) store(new_w, param + i, part);
   });
 }
 
-template <typename Grad, typename Param>
+template <typename Grad, typename Moment, typename Param>
 void adamw_typed(const Exec& exec, const AdamWArgs& a) {
-  const StepState& step = *exec.step;
-  const AdamWFactors f = {.clip = step.clip_factor,
-                          .beta1 = a.beta1,
-                          .one_minus_beta1 = 1.f - a.beta1,
-                          .beta2 = a.beta2,
-                          .one_minus_beta2 = 1.f - a.beta2,
-                          .inv_correction1 = 1.f / step.bias_correction1,
-                          .inv_correction2 = 1.f / step.bias_correction2,
-                          .eps = a.eps,
-                          .lr = step.lr * a.lr_factor,
-                          .weight_decay = a.weight_decay};
-  float *master = a.master.as<float>(), *m = a.m.as<float>(), *v = a.v.as<float>();
+  const AdamWFactors f = adamw_factors(exec, a);
+  float* master = a.master.as<float>();
+  Moment *m = a.m.as<Moment>(), *v = a.v.as<Moment>();
   const Grad* grad = a.grad.as<Grad>();
   Param* param = a.param.defined() ? a.param.as<Param>() : nullptr;
   parallel_for(exec, a.master.numel(), kOptimGrain, [&](int64_t begin, int64_t end) {
     adamw_span(f, master + begin, grad + begin, m + begin, v + begin,
                param != nullptr ? param + begin : nullptr, end - begin);
+  });
+}
+
+// ---- Without masters ----
+
+// To bf16, as an f32: the word's low half is added below the bits that stay, and carries into them
+// with the right probability. Infinities and NaN stay.
+HWY_INLINE F32Vec round_stochastically(F32Vec value, const uint32_t* words) {
+  const F32Tag d;
+  const hn::RebindToUnsigned<F32Tag> du;
+  const auto noise = hn::And(hn::LoadU(du, words), hn::Set(du, 0xffffu));
+  const auto carried = hn::Add(hn::BitCast(du, value), noise);
+  const auto rounded = hn::BitCast(d, hn::And(carried, hn::Set(du, 0xffff0000u)));
+  const auto exponent = hn::And(hn::BitCast(du, value), hn::Set(du, 0x7f800000u));
+  const auto finite = hn::RebindMask(d, hn::Ne(exponent, hn::Set(du, 0x7f800000u)));
+  return hn::IfThenElse(finite, rounded, value);
+}
+
+// Random words are made for some elements at a time, into a buffer that stays in the first-level
+// cache.
+template <typename Grad, typename Moment>
+void adamw_rounded_typed(const Exec& exec, const AdamWArgs& a) {
+  constexpr int64_t kBlock = 1024;
+  const AdamWFactors f = adamw_factors(exec, a);
+  const PhiloxKey key = rng_key(exec.step->seed, RngDomain::kRounding);
+  const uint64_t stream = a.rounding.stream;
+  bf16* w = a.master.as<bf16>();
+  Moment *m = a.m.as<Moment>(), *v = a.v.as<Moment>();
+  const Grad* grad = a.grad.as<Grad>();
+  parallel_for(exec, a.master.numel(), kOptimGrain, [&](int64_t begin, int64_t end) {
+    const AdamWStep step(f);
+    // The buffer is padded, so that whole vectors of words may be read.
+    HWY_ALIGN uint32_t words[kBlock + 8 + kF32Lanes];
+    for (int64_t at = begin; at < end; at += kBlock) {
+      const int64_t n = end - at < kBlock ? end - at : kBlock;
+      const int64_t element = a.rounding.first + at, group = element / 4, skip = element % 4;
+      philox_words({static_cast<uint32_t>(group), static_cast<uint32_t>(exec.step->step),
+                    static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)},
+                   key, (skip + n + 3) / 4, words);
+      for_vectors(n, [&](int64_t i, auto part) HWY_ATTR {
+        const auto new_w =
+            step(load(w + at + i, part), load(grad + at + i, part), m + at + i, v + at + i, part);
+        store(round_stochastically(new_w, words + skip + i), w + at + i, part);
+      });
+    }
+  });
+}
+
+struct LionFactors {
+  float clip, beta1, one_minus_beta1, beta2, one_minus_beta2, lr, weight_decay;
+};
+
+template <typename Grad, typename Moment, typename Param>
+void lion_span(const LionFactors& f, float* master, const Grad* grad, Moment* m, Param* param,
+               int64_t n) {
+  const F32Tag d;
+  const auto clip = hn::Set(d, f.clip), beta1 = hn::Set(d, f.beta1), beta2 = hn::Set(d, f.beta2);
+  const auto gamma1 = hn::Set(d, f.one_minus_beta1), gamma2 = hn::Set(d, f.one_minus_beta2);
+  const auto lr = hn::Set(d, f.lr), decay = hn::Set(d, f.weight_decay), one = hn::Set(d, 1.f);
+  for_vectors(n, [&](int64_t i, auto part) HWY_ATTR {
+    const auto g = hn::Mul(clip, load(grad + i, part));
+    const auto old_m = load(m + i, part);
+    const auto mixed = hn::MulAdd(beta1, old_m, hn::Mul(gamma1, g));
+    // sign(0) is 0: parameters without a gradient stay where they are.
+    const auto sign = hn::IfThenZeroElse(hn::Eq(mixed, hn::Zero(d)), hn::CopySign(one, mixed));
+    const auto w = load(master + i, part);
+    const auto new_w = hn::NegMulAdd(lr, hn::MulAdd(decay, w, sign), w);
+    store(hn::MulAdd(beta2, old_m, hn::Mul(gamma2, g)), m + i, part);
+    store(new_w, master + i, part);
+    if (param != nullptr) store(new_w, param + i, part);
+  });
+}
+
+template <typename Grad, typename Moment, typename Param>
+void lion_typed(const Exec& exec, const LionArgs& a) {
+  const LionFactors f = {.clip = exec.step->clip_factor,
+                         .beta1 = a.beta1,
+                         .one_minus_beta1 = 1.f - a.beta1,
+                         .beta2 = a.beta2,
+                         .one_minus_beta2 = 1.f - a.beta2,
+                         .lr = exec.step->lr * a.lr_factor,
+                         .weight_decay = a.weight_decay};
+  float* master = a.master.as<float>();
+  Moment* m = a.m.as<Moment>();
+  const Grad* grad = a.grad.as<Grad>();
+  Param* param = a.param.defined() ? a.param.as<Param>() : nullptr;
+  parallel_for(exec, a.master.numel(), kOptimGrain, [&](int64_t begin, int64_t end) {
+    lion_span(f, master + begin, grad + begin, m + begin,
+              param != nullptr ? param + begin : nullptr, end - begin);
   });
 }
 
@@ -106,26 +217,25 @@ void sgd_typed(const Exec& exec, const SgdArgs& a) {
   });
 }
 
-// fn.template operator()<Grad, Param>() for the dtypes of grad and param.
-template <typename Fn>
-void dispatch_optim(const View& grad, const View& param, const Fn& fn) {
-  const auto with_grad = [&]<typename Grad>() {
-    if (param.defined() && param.dtype == DType::kF16) {
-      fn.template operator()<Grad, f16>();
-    } else {
-      fn.template operator()<Grad, bf16>();
-    }
-  };
-  if (grad.dtype == DType::kBF16) {
-    with_grad.template operator()<bf16>();
-  } else {
-    with_grad.template operator()<float>();
+void adamw_target(const Exec& exec, const AdamWArgs& a) {
+  if (a.master.dtype == DType::kBF16) {
+    dispatch_optim(a.grad, {}, [&]<typename Grad, typename>() {
+      a.m.dtype == DType::kBF16 ? adamw_rounded_typed<Grad, bf16>(exec, a)
+                                : adamw_rounded_typed<Grad, float>(exec, a);
+    });
+    return;
   }
+  dispatch_optim(a.grad, a.param, [&]<typename Grad, typename Param>() {
+    a.m.dtype == DType::kBF16 ? adamw_typed<Grad, bf16, Param>(exec, a)
+                              : adamw_typed<Grad, float, Param>(exec, a);
+  });
 }
 
-void adamw_target(const Exec& exec, const AdamWArgs& a) {
-  dispatch_optim(a.grad, a.param,
-                 [&]<typename Grad, typename Param>() { adamw_typed<Grad, Param>(exec, a); });
+void lion_target(const Exec& exec, const LionArgs& a) {
+  dispatch_optim(a.grad, a.param, [&]<typename Grad, typename Param>() {
+    a.m.dtype == DType::kBF16 ? lion_typed<Grad, bf16, Param>(exec, a)
+                              : lion_typed<Grad, float, Param>(exec, a);
+  });
 }
 
 void sgd_target(const Exec& exec, const SgdArgs& a) {
@@ -139,34 +249,23 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace shale::kernels {
 HWY_EXPORT(adamw_target);
+HWY_EXPORT(lion_target);
 HWY_EXPORT(sgd_target);
-namespace {
-
-void check_span(const char* op, const View& master, const View& grad, const View& param) {
-  check_dtype(op, "master", master, DType::kF32);
-  check_contiguous(op, "master", master);
-  check_shape(op, "grad", grad, master.shape);
-  check_dtype(op, "grad", grad, {DType::kF32, DType::kBF16});
-  check_contiguous(op, "grad", grad);
-  if (!param.defined()) return;
-  check_shape(op, "param", param, master.shape);
-  check_dtype(op, "param", param, {DType::kBF16, DType::kF16});
-  check_contiguous(op, "param", param);
-}
-
-}  // namespace
 
 void cpu::adamw(const Exec& exec, const AdamWArgs& a) {
-  check_span("adamw", a.master, a.grad, a.param);
-  check_dense("adamw", "m", a.m, a.master.shape, DType::kF32);
-  check_dense("adamw", "v", a.v, a.master.shape, DType::kF32);
+  check_args(a);
   if (step_of("adamw", exec).non_finite != 0) return;
   HWY_DYNAMIC_DISPATCH(adamw_target)(exec, a);
 }
 
+void cpu::lion(const Exec& exec, const LionArgs& a) {
+  check_args(a);
+  if (step_of("lion", exec).non_finite != 0) return;
+  HWY_DYNAMIC_DISPATCH(lion_target)(exec, a);
+}
+
 void cpu::sgd(const Exec& exec, const SgdArgs& a) {
-  check_span("sgd", a.master, a.grad, a.param);
-  if (a.m.defined()) check_dense("sgd", "m", a.m, a.master.shape, DType::kF32);
+  check_args(a);
   if (step_of("sgd", exec).non_finite != 0) return;
   HWY_DYNAMIC_DISPATCH(sgd_target)(exec, a);
 }

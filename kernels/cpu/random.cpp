@@ -4,7 +4,8 @@
 //
 #include <algorithm>
 
-#include "kernels/cpu/check.h"
+#include "kernels/check.h"
+#include "kernels/check_args.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/loop-inl.h"
 #include "kernels/cpu/math-inl.h"
@@ -124,10 +125,7 @@ namespace shale::kernels {
 HWY_EXPORT(random_normal_target);
 
 void cpu::random_normal(const Exec& exec, const RandomNormalArgs& a) {
-  constexpr const char* kOp = "random_normal";
-  check_dtype(kOp, "y", a.y, kComputeDTypes);
-  check_contiguous(kOp, "y", a.y);
-  if (a.first < 0) throw ShapeError(cat(kOp, ": first is ", a.first, ", want 0 or more"));
+  check_args(a);
   if (a.y.numel() == 0) return;
   HWY_DYNAMIC_DISPATCH(random_normal_target)(exec, a);
 }

@@ -9,7 +9,8 @@
 #include <mutex>
 #include <vector>
 
-#include "kernels/cpu/check.h"
+#include "kernels/check.h"
+#include "kernels/check_args.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/loop-inl.h"
 #include "kernels/cpu/parallel.h"
@@ -179,22 +180,12 @@ void combine_blocks(const Exec& exec, const float* partial, int64_t blocks, int6
 }
 
 void cpu::column_sum(const Exec& exec, const ColumnSumArgs& a) {
-  constexpr const char* kOp = "column_sum";
-  check_dtype(kOp, "x", a.x, kComputeDTypes);
-  if (a.x.ndim() != 2 || (a.x.size(1) > 1 && a.x.stride(1) != 1)) {
-    throw ShapeError(cat(kOp, ": x is ", a.x, " with strides ", a.x.strides,
-                         ", want [rows, C] with contiguous rows"));
-  }
-  check_dense(kOp, "y", a.y, {a.x.size(1)}, DType::kF32);
+  check_args(a);
   HWY_DYNAMIC_DISPATCH(column_sum_target)(exec, a);
 }
 
 void cpu::sum(const Exec& exec, const SumArgs& a) {
-  constexpr const char* kOp = "sum";
-  check_dtype(kOp, "x", a.x, DType::kF32);
-  check_contiguous(kOp, "x", a.x);
-  check_dtype(kOp, "y", a.y, DType::kF32);
-  if (a.y.numel() != 1) throw ShapeError(cat(kOp, ": y is ", a.y, ", want one element"));
+  check_args(a);
   // Chunks of a power of two are whole subtrees: the tree does not show them.
   constexpr int64_t kGrain = 4096;
   const int64_t n = a.x.numel();
@@ -208,19 +199,17 @@ void cpu::sum(const Exec& exec, const SumArgs& a) {
 }
 
 void cpu::sum_squares(const Exec& exec, const SumSquaresArgs& a) {
-  constexpr const char* kOp = "sum_squares";
-  check_dtype(kOp, "x", a.x, {DType::kF32, DType::kBF16});
-  check_contiguous(kOp, "x", a.x);
-  if (a.sum == nullptr) throw InternalError(cat(kOp, ": sum is null"));
+  check_args(a);
   HWY_DYNAMIC_DISPATCH(sum_squares_target)(exec, a);
 }
 
 void cpu::clip_factor(const Exec& exec, const ClipFactorArgs& a) {
-  constexpr const char* kOp = "clip_factor";
-  if (a.sum == nullptr) throw InternalError(cat(kOp, ": sum is null"));
-  StepState& step = step_of(kOp, exec);
-  const double unscale = 1.0 / step.loss_scale;
-  const double norm = std::sqrt(a.sum->value()) * unscale;
+  check_args(a);
+  StepState& step = step_of("clip_factor", exec);
+  const double unscale = 1.0 / step.loss_scale.value;
+  FixedSum total;
+  for (int64_t part = 0; part < a.parts; ++part) total.add(a.sum[part]);
+  const double norm = std::sqrt(total.value()) * unscale;
   const bool finite = std::isfinite(norm);
   const double clip = a.max_norm > 0 ? std::min(1.0, a.max_norm / (norm + 1e-6)) : 1.0;
   step.grad_norm = static_cast<float>(norm);

@@ -6,6 +6,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/loss_scale.h"
 #include "kernels/cpu/tree_sum.h"
 #include "kernels/gemm.h"
 
@@ -19,6 +20,8 @@ void fill_slots() {
   attention_bwd.set(kCpu, cpu::attention_bwd);
   layer_norm_fwd.set(kCpu, cpu::layer_norm_fwd);
   layer_norm_bwd.set(kCpu, cpu::layer_norm_bwd);
+  rms_norm_fwd.set(kCpu, cpu::rms_norm_fwd);
+  rms_norm_bwd.set(kCpu, cpu::rms_norm_bwd);
   cross_entropy.set(kCpu, cpu::cross_entropy);
   embedding_fwd.set(kCpu, cpu::embedding_fwd);
   embedding_bwd.set(kCpu, cpu::embedding_bwd);
@@ -33,7 +36,14 @@ void fill_slots() {
   sum.set(kCpu, cpu::sum);
   sum_squares.set(kCpu, cpu::sum_squares);
   clip_factor.set(kCpu, cpu::clip_factor);
+  update_loss_scale.set(kCpu, cpu::update_loss_scale);
   adamw.set(kCpu, cpu::adamw);
+  adamw_8bit.set(kCpu, cpu::adamw_8bit);
+  lion.set(kCpu, cpu::lion);
+  adafactor_means.set(kCpu, cpu::adafactor_means);
+  adafactor_average.set(kCpu, cpu::adafactor_average);
+  adafactor_squares.set(kCpu, cpu::adafactor_squares);
+  adafactor.set(kCpu, cpu::adafactor);
   sgd.set(kCpu, cpu::sgd);
   random_normal.set(kCpu, cpu::random_normal);
   tree_sum.set(kCpu, cpu::tree_sum);

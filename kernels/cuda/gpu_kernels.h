@@ -1,11 +1,51 @@
 #pragma once
 
+#include "kernels/attention.h"
 #include "kernels/elementwise.h"
+#include "kernels/embedding.h"
+#include "kernels/gemm.h"
+#include "kernels/loss.h"
+#include "kernels/loss_scale.h"
+#include "kernels/norm.h"
+#include "kernels/optim.h"
+#include "kernels/random.h"
+#include "kernels/reduce.h"
 #include "kernels/simt/backend.h"
 
 // What the registry fills the slots with; each is documented at its slot.
 namespace shale::kernels::SHALE_BACKEND {
 
+void attention_fwd(const Exec& exec, const AttentionFwdArgs& args);
+void attention_bwd(const Exec& exec, const AttentionBwdArgs& args);
 void axpby(const Exec& exec, const AxpbyArgs& args);
+void mul(const Exec& exec, const MulArgs& args);
+void fill(const Exec& exec, const FillArgs& args);
+void copy(const Exec& exec, const CopyArgs& args);
+void gelu_fwd(const Exec& exec, const GeluFwdArgs& args);
+void gelu_bwd(const Exec& exec, const GeluBwdArgs& args);
+void dropout(const Exec& exec, const DropoutArgs& args);
+
+void gemm(const Exec& exec, const GemmArgs& args);
+void layer_norm_fwd(const Exec& exec, const LayerNormFwdArgs& args);
+void layer_norm_bwd(const Exec& exec, const LayerNormBwdArgs& args);
+void rms_norm_fwd(const Exec& exec, const RmsNormFwdArgs& args);
+void rms_norm_bwd(const Exec& exec, const RmsNormBwdArgs& args);
+
+void cross_entropy(const Exec& exec, const CrossEntropyArgs& args);
+
+void embedding_fwd(const Exec& exec, const EmbeddingFwdArgs& args);
+void embedding_bwd(const Exec& exec, const EmbeddingBwdArgs& args);
+
+void adamw(const Exec& exec, const AdamWArgs& args);
+void lion(const Exec& exec, const LionArgs& args);
+void sgd(const Exec& exec, const SgdArgs& args);
+
+void random_normal(const Exec& exec, const RandomNormalArgs& args);
+
+void column_sum(const Exec& exec, const ColumnSumArgs& args);
+void sum(const Exec& exec, const SumArgs& args);
+void sum_squares(const Exec& exec, const SumSquaresArgs& args);
+void clip_factor(const Exec& exec, const ClipFactorArgs& args);
+void update_loss_scale(const Exec& exec, const LossScaleArgs& args);
 
 }  // namespace shale::kernels::SHALE_BACKEND

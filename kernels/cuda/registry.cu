@@ -4,6 +4,10 @@
 
 #include "kernels/cuda/gpu_kernels.h"
 
+#ifdef SHALE_HAVE_CUBLASLT
+#include "kernels/cuda/cublaslt/gemm.h"
+#endif
+
 namespace shale::kernels {
 namespace {
 
@@ -15,7 +19,37 @@ constexpr DeviceType kDevice = DeviceType::kEmu;
 
 void fill_slots() {
   namespace gpu = SHALE_BACKEND;
+  // One line per slot, by file.
+  attention_fwd.set(kDevice, gpu::attention_fwd);
+  attention_bwd.set(kDevice, gpu::attention_bwd);
   axpby.set(kDevice, gpu::axpby);
+  mul.set(kDevice, gpu::mul);
+  fill.set(kDevice, gpu::fill);
+  copy.set(kDevice, gpu::copy);
+  gelu_fwd.set(kDevice, gpu::gelu_fwd);
+  gelu_bwd.set(kDevice, gpu::gelu_bwd);
+  dropout.set(kDevice, gpu::dropout);
+#ifdef SHALE_HAVE_CUBLASLT
+  gemm.set(kDevice, gpu::cublaslt::gemm);
+#else
+  gemm.set(kDevice, gpu::gemm);
+#endif
+  layer_norm_fwd.set(kDevice, gpu::layer_norm_fwd);
+  layer_norm_bwd.set(kDevice, gpu::layer_norm_bwd);
+  rms_norm_fwd.set(kDevice, gpu::rms_norm_fwd);
+  rms_norm_bwd.set(kDevice, gpu::rms_norm_bwd);
+  cross_entropy.set(kDevice, gpu::cross_entropy);
+  embedding_fwd.set(kDevice, gpu::embedding_fwd);
+  embedding_bwd.set(kDevice, gpu::embedding_bwd);
+  adamw.set(kDevice, gpu::adamw);
+  lion.set(kDevice, gpu::lion);
+  sgd.set(kDevice, gpu::sgd);
+  random_normal.set(kDevice, gpu::random_normal);
+  column_sum.set(kDevice, gpu::column_sum);
+  sum.set(kDevice, gpu::sum);
+  sum_squares.set(kDevice, gpu::sum_squares);
+  clip_factor.set(kDevice, gpu::clip_factor);
+  update_loss_scale.set(kDevice, gpu::update_loss_scale);
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 //   fast_exp2(x)        2^x within 2 ulp; subnormals count as zero
 //   fast_rcp(x)         1/x within 1 ulp
 //   fast_rsqrt(x)       1/sqrt(x) within 2 ulp
+//   opaque(x)           x, an int, of which the compiler knows nothing: what is computed from it in a
+//                       loop stays there, instead of taking registers from before the loop on
 
 #include "kernels/simt/backend.h"
 

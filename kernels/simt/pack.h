@@ -1,12 +1,16 @@
 #pragma once
 
-// 16 bytes at a time: what a thread should load and store of an array in global or shared memory.
+// Neighbours together, 16 bytes of them where possible: what a thread should load and store of an
+// array in global or shared memory.
 //
-//   kPackSize<T>                 elements of a pack: 4 of f32, 8 of bf16 or f16
-//   load_pack(p), store_pack(p)  Pack<T>; p is a multiple of 16
-//   load_floats(p)               Floats<T>: a pack, converted to f32
-//   store_floats(p, floats)      rounded to T
-//   is_packed(p)                 whether p is a multiple of 16
+//   kPackSize<T>             elements of 16 bytes: 4 of f32, 8 of bf16 or f16
+//   load_pack<n>(p)          Pack<T, n>: n elements, kPackSize<T> if left out, 2 to 16 bytes in all
+//   store_pack(p, pack)
+//   load_floats<n>(p)        Floats<n>: the same, converted to f32
+//   store_floats(p, floats)  rounded to T
+//   is_packed(p)             whether p is a multiple of 16
+//
+// All addresses are multiples of the pack's size.
 
 #include "kernels/simt/backend.h"
 
@@ -15,30 +19,55 @@
 #else
 #include "kernels/simt/emu/pack.h"
 #endif
+#include <bit>
+
 #include "kernels/simt/math.h"
 
 namespace shale::kernels::SHALE_BACKEND::simt {
 
-template <typename T>
+template <int kCount>
 struct Floats {
-  float at[kPackSize<T>];
+  float at[kCount];
 };
 
-template <typename T>
-__device__ __forceinline__ Floats<T> load_floats(const T* p) {
-  const Pack<T> pack = load_pack(p);
-  Floats<T> floats;
+template <typename T, int kCount>
+__device__ __forceinline__ Floats<kCount> to_floats(const Pack<T, kCount>& pack) {
+  Floats<kCount> floats;
 #pragma unroll
-  for (int i = 0; i < kPackSize<T>; ++i) floats.at[i] = to_float(pack.at[i]);
+  for (int i = 0; i < kCount; ++i) floats.at[i] = to_float(pack.at[i]);
   return floats;
 }
 
-template <typename T>
-__device__ __forceinline__ void store_floats(T* p, const Floats<T>& floats) {
-  Pack<T> pack;
+template <typename T, int kCount>
+__device__ __forceinline__ Pack<T, kCount> from_floats(const Floats<kCount>& floats) {
+  if constexpr (sizeof(T) == 2 && kCount % 2 == 0) {
+    // Two at a time, which is one instruction.
+    struct Pairs {
+      uint32_t at[kCount / 2];
+    } pairs;
 #pragma unroll
-  for (int i = 0; i < kPackSize<T>; ++i) pack.at[i] = from_float<T>(floats.at[i]);
-  store_pack(p, pack);
+    for (int i = 0; i < kCount / 2; ++i) {
+      pairs.at[i] = pack_pair<T>(floats.at[2 * i], floats.at[2 * i + 1]);
+    }
+    return std::bit_cast<Pack<T, kCount>>(pairs);
+  } else if constexpr (kCount == 1) {
+    return {{from_float<T>(floats.at[0])}};  // GCC 12 at -O1 fails on the loop below
+  } else {
+    Pack<T, kCount> pack;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) pack.at[i] = from_float<T>(floats.at[i]);
+    return pack;
+  }
+}
+
+template <int kCount = 0, typename T>
+__device__ __forceinline__ auto load_floats(const T* p) {
+  return to_floats(load_pack<kCount>(p));
+}
+
+template <typename T, int kCount>
+__device__ __forceinline__ void store_floats(T* p, const Floats<kCount>& floats) {
+  store_pack(p, from_floats<T>(floats));
 }
 
 }  // namespace shale::kernels::SHALE_BACKEND::simt

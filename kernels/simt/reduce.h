@@ -53,10 +53,9 @@ __device__ __forceinline__ T block_reduce(T value, const Op& op) {
   __syncthreads();  // nobody reads the slots of an earlier call any more
   if (lane == 0) slots.of_warp[warp] = value;
   __syncthreads();
-  // In order of the warps, the number of which need not be a power of two.
-  value = slots.of_warp[lane < warps ? lane : 0];
-  T total = shfl(value, 0);
-  for (int i = 1; i < warps; ++i) total = op(total, shfl(value, i));
+  // In order of the warps, the number of which need not be a power of two; broadcast reads.
+  T total = slots.of_warp[0];
+  for (int i = 1; i < warps; ++i) total = op(total, slots.of_warp[i]);
   return total;
 }
 template <typename T>

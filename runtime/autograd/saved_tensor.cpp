@@ -1,5 +1,7 @@
 #include "runtime/autograd/saved_tensor.h"
 
+#include <utility>
+
 #include "runtime/base/error.h"
 #include "runtime/tensor/tensor_impl.h"
 
@@ -11,7 +13,10 @@ SavedTensor::SavedTensor(const char* op, const Tensor& x) : op_(op) {
   version_ = *counter_;
   const bool is_leaf = x.impl().leaf != nullptr;
   const auto& hooks = x.context().autograd().saved_hooks;
-  if (is_leaf || hooks.empty()) {
+  const auto& recipe = x.impl().recipe;
+  if (recipe != nullptr && recipe->version == version_) {
+    recipe_ = recipe;
+  } else if (is_leaf || hooks.empty()) {
     tensor_ = is_leaf ? x : x.detach();
   } else {
     hooks_ = hooks.back();
@@ -26,7 +31,17 @@ Tensor SavedTensor::get() const {
                             "at version ",
                             version_, ", it is at version ", *counter_));
   }
+  if (recipe_ != nullptr) return recipe_->make();
   return packed_ != nullptr ? hooks_->unpack(packed_) : tensor_;
+}
+
+bool wants_recipes(Context& context) {
+  return context.autograd().selective;
+}
+
+void set_recipe(Tensor& y, std::function<Tensor()> make) {
+  y.impl().recipe =
+      std::make_shared<const Recipe>(Recipe{.make = std::move(make), .version = y.version()});
 }
 
 SavedTensorHooksScope::SavedTensorHooksScope(Context& context, SavedTensorHooks hooks)

@@ -2,8 +2,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
 #include <vector>
+
+#include "runtime/base/dtype.h"
 
 namespace shale {
 
@@ -16,10 +19,30 @@ struct SavedTensorHooks {
   std::function<Tensor(const std::shared_ptr<void>&)> unpack;
 };
 
+// What changes how ops behave; a segment that is computed again runs under those of its first run.
+struct AutogradModes {
+  bool enabled = true;           // false: ops record nothing
+  bool training = true;          // false: dropout does nothing
+  bool selective = false;        // recipes are kept instead of cheap tensors (SelectiveRecompute)
+  DType autocast = DType::kF32;  // of amp::Autocast; f32: off
+  bool recomputing = false;      // a segment runs again, inside a backward
+};
+
+// Thrown by a saved-tensor hook out of a segment that has computed again what was wanted. Passes
+// through ops and modules; nobody but autograd/checkpoint.cpp stops it.
+struct RecomputationDone {};
+
+// What wants to know about every backward of a context: called when the outermost backward()
+// begins, and when it has ended without an exception.
+struct BackwardHooks {
+  std::function<void()> begin;
+  std::function<void()> end;
+};
+
 // Autograd's part of a Context.
-struct AutogradState {
-  bool enabled = true;   // false: ops record nothing
-  bool training = true;  // false: dropout does nothing; not the same, as recompute runs unrecorded
+struct AutogradState : AutogradModes {
+  int backward_depth = 0;  // backward() calls that are running; they nest
+  std::list<BackwardHooks> backward_hooks;
   uint64_t next_node = 0;  // nodes are numbered in the order of their making
   std::vector<std::shared_ptr<const SavedTensorHooks>> saved_hooks;  // the innermost is last
 };

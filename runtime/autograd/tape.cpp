@@ -264,7 +264,29 @@ void record(const char* op, const std::vector<Tensor>& inputs, const std::vector
 
 void backward(const Tensor& root, const Tensor& dy) {
   check_defined("backward", "root", root);
+  AutogradState& state = root.context().autograd();
+  struct Depth {
+    int& value;
+    explicit Depth(int& depth) : value(depth) { ++value; }
+    ~Depth() { --value; }
+  };
+  const bool outermost = state.backward_depth == 0;
+  const Depth depth(state.backward_depth);
+  if (outermost) {
+    for (const BackwardHooks& hooks : state.backward_hooks) hooks.begin();
+  }
   Engine().run(root, dy);
+  if (outermost) {
+    for (const BackwardHooks& hooks : state.backward_hooks) hooks.end();
+  }
+}
+
+BackwardHooksScope::BackwardHooksScope(Context& context, BackwardHooks hooks)
+    : hooks_(context.autograd().backward_hooks),
+      place_(hooks_.insert(hooks_.end(), std::move(hooks))) {}
+
+BackwardHooksScope::~BackwardHooksScope() {
+  hooks_.erase(place_);
 }
 
 NoGrad::NoGrad(Context& context) : context_(context), before_(context.autograd().enabled) {

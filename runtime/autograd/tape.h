@@ -2,11 +2,13 @@
 
 #include <functional>
 #include <initializer_list>
+#include <list>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "runtime/autograd/saved_tensor.h"
+#include "runtime/autograd/state.h"
 #include "runtime/tensor/tensor.h"
 
 namespace shale {
@@ -67,6 +69,19 @@ bool needs_grad(Context& context, std::initializer_list<Tensor> inputs);
 // gradient of root, contiguous; by default root is a scalar and dy is 1. Iterative: depth costs no
 // stack. The graph is consumed: a second backward through it throws AutogradError.
 void backward(const Tensor& root, const Tensor& dy = {});
+
+// While it lives, every backward() of the context calls these hooks.
+class BackwardHooksScope {
+ public:
+  BackwardHooksScope(Context& context, BackwardHooks hooks);
+  ~BackwardHooksScope();
+  BackwardHooksScope(const BackwardHooksScope&) = delete;
+  BackwardHooksScope& operator=(const BackwardHooksScope&) = delete;
+
+ private:
+  std::list<BackwardHooks>& hooks_;
+  std::list<BackwardHooks>::iterator place_;
+};
 
 // While it lives, ops of the context record nothing.
 class NoGrad {

@@ -9,6 +9,14 @@ namespace shale {
 
 class Tracer;
 
+// The state of dynamic loss scaling (kernels/loss_scale.h), which only float16 needs.
+struct LossScale {
+  float value = 1;             // dlogits carry it
+  uint32_t good_steps = 0;     // since the value last changed
+  uint32_t tolerance = 1;      // overflows to come until the value falls, that one included
+  uint32_t skipped_steps = 0;  // in all
+};
+
 // Values that change from step to step. They live in device memory; kernels read them from there,
 // in stream order, so that a step never synchronises with the host and can be captured as a graph.
 struct StepState {
@@ -19,12 +27,13 @@ struct StepState {
   float lr = 0;                // learning rate, before a group's own factor
   float bias_correction1 = 1;  // 1 - beta1^t
   float bias_correction2 = 1;  // 1 - beta2^t
-  float loss_scale = 1;        // dlogits carry it (fp16)
-  float grad_scale = 1;        // loss_scale / tokens of the global batch: what dlogits carry
+  float grad_scale = 1;        // 1 / tokens of the global batch: dlogits carry it
+  // Written by kernels; lasts from step to step.
+  LossScale loss_scale;
   // Written by kernels (and once by the host, when a step begins).
   float grad_norm = 0;      // of the whole gradient, written by clip_factor
   float clip_factor = 1;    // what the optimizer multiplies gradients with (unscaling included)
-  uint32_t non_finite = 0;  // not 0: a gradient is Inf or NaN
+  uint32_t non_finite = 0;  // not 0: a gradient is Inf or NaN (2: see kernels/loss_scale.h)
 };
 
 // Scratch memory of a stream: valid until the next reserve() on the same stream.

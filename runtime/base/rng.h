@@ -26,7 +26,7 @@ constexpr PhiloxCounter philox(PhiloxCounter counter, PhiloxKey key) {
 }
 
 // What a stream of random numbers is for: streams of different purpose never share a key.
-enum class RngDomain : uint32_t { kInit = 1, kDropout = 2, kShuffle = 3, kSampling = 4, kTest = 5 };
+enum class RngDomain : uint32_t { kInit = 1, kDropout = 2, kShuffle = 3, kSampling = 4, kTest = 5, kRounding = 6 };
 
 constexpr PhiloxKey rng_key(uint64_t seed, RngDomain domain) {
   // One Philox call mixes seed and domain, so that no two (seed, domain) pairs are related.

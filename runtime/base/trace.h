@@ -14,6 +14,13 @@ namespace shale {
 // ("forward", "comm/wait"). Safe to use from several threads.
 class Tracer {
  public:
+  virtual ~Tracer() = default;
+
+  // Called on the thread that enters a TraceScope, and leaves it, for a profiler that shows scopes
+  // as they are nested.
+  virtual void enter(std::string_view) {}
+  virtual void leave() noexcept {}
+
   struct Total {
     int64_t calls = 0;
     double seconds = 0;
@@ -33,10 +40,13 @@ class Tracer {
 class TraceScope {
  public:
   TraceScope(Tracer* tracer, std::string_view name) : tracer_(tracer), name_(name) {
-    if (tracer_ != nullptr) start_ = std::chrono::steady_clock::now();
+    if (tracer_ == nullptr) return;
+    tracer_->enter(name_);
+    start_ = std::chrono::steady_clock::now();
   }
   ~TraceScope() {
     if (tracer_ == nullptr) return;
+    tracer_->leave();
     tracer_->add(name_,
                  std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
   }

@@ -62,7 +62,9 @@ std::string line_of(const StepMetrics& m) {
              ", \"comm_exposed_ms\": ", fixed_or_null(m.comm_exposed_ms, 3),
              ", \"mfu\": ", significant_or_null(m.mfu, 6),
              ", \"device_peak_bytes\": ", or_null(m.device_peak_bytes),
-             ", \"host_peak_bytes\": ", or_null(m.host_peak_bytes), "}\n");
+             ", \"host_peak_bytes\": ", or_null(m.host_peak_bytes),
+             m.loss_scale ? cat(", \"loss_scale\": ", significant(*m.loss_scale, 9)) : "",
+             m.skipped_steps ? cat(", \"skipped_steps\": ", *m.skipped_steps) : "", "}\n");
 }
 
 std::string line_of(const EvalMetrics& m) {

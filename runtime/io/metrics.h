@@ -22,6 +22,9 @@ struct StepMetrics {
   std::optional<double> mfu = {};              // of the device's dense peak, 0 to 1
   std::optional<int64_t> device_peak_bytes = {};
   std::optional<int64_t> host_peak_bytes = {};
+  // Only in the file when known: runs with loss scaling.
+  std::optional<double> loss_scale = {};      // of the next step
+  std::optional<int64_t> skipped_steps = {};  // so far, for a gradient that was not finite
 
   friend bool operator==(const StepMetrics&, const StepMetrics&) = default;
 };

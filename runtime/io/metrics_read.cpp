@@ -80,17 +80,21 @@ MetricsRow row_of(std::string_view line, const std::string& where) {
         .step = row.integer("step"),
         .val_loss = loss ? static_cast<float>(*loss) : std::numeric_limits<float>::quiet_NaN()};
   }
-  return StepMetrics{.step = row.integer("step"),
-                     .loss = row.bits("loss_bits"),
-                     .grad_norm = row.optional_number("grad_norm"),
-                     .lr = row.optional_number("lr"),
-                     .tokens = row.optional_integer("tokens"),
-                     .tokens_per_s = row.optional_number("tokens_per_s"),
-                     .step_ms = row.optional_number("step_ms"),
-                     .comm_exposed_ms = row.optional_number("comm_exposed_ms"),
-                     .mfu = row.optional_number("mfu"),
-                     .device_peak_bytes = row.optional_integer("device_peak_bytes"),
-                     .host_peak_bytes = row.optional_integer("host_peak_bytes")};
+  return StepMetrics{
+      .step = row.integer("step"),
+      .loss = row.bits("loss_bits"),
+      .grad_norm = row.optional_number("grad_norm"),
+      .lr = row.optional_number("lr"),
+      .tokens = row.optional_integer("tokens"),
+      .tokens_per_s = row.optional_number("tokens_per_s"),
+      .step_ms = row.optional_number("step_ms"),
+      .comm_exposed_ms = row.optional_number("comm_exposed_ms"),
+      .mfu = row.optional_number("mfu"),
+      .device_peak_bytes = row.optional_integer("device_peak_bytes"),
+      .host_peak_bytes = row.optional_integer("host_peak_bytes"),
+      .loss_scale = row.has("loss_scale") ? row.optional_number("loss_scale") : std::nullopt,
+      .skipped_steps =
+          row.has("skipped_steps") ? row.optional_integer("skipped_steps") : std::nullopt};
 }
 
 // Calls visit(line, row) for each line that ends; `line` includes its newline.

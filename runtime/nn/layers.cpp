@@ -12,7 +12,8 @@ Linear::Linear(Module* parent, std::string name, int64_t in, int64_t out, Init w
       bias(declare("bias", {out}, Init::zeros(), /*decay=*/false)) {}
 
 Tensor Linear::forward(const Tensor& x, const Tensor& residual) {
-  return linear(x, weight.value, bias.value, residual);
+  return run(
+      x, [&](const Tensor& in) { return linear(in, weight.value, bias.value, enter(residual)); });
 }
 
 LayerNorm::LayerNorm(Module* parent, std::string name, int64_t width, float eps)
@@ -22,11 +23,28 @@ LayerNorm::LayerNorm(Module* parent, std::string name, int64_t width, float eps)
       eps_(eps) {}
 
 Tensor LayerNorm::forward(const Tensor& x) {
-  return layer_norm(x, weight.value, bias.value, eps_);
+  return run(x,
+             [this](const Tensor& in) { return layer_norm(in, weight.value, bias.value, eps_); });
 }
 
 NormedStream LayerNorm::forward_stream(const Tensor& x, const Tensor& branch) {
-  return stream_layer_norm(x, branch, weight.value, bias.value, eps_);
+  const auto [y, stream] =
+      stream_layer_norm(enter(x), enter(branch), weight.value, bias.value, eps_);
+  return {leave(y), leave(stream)};
+}
+
+RmsNorm::RmsNorm(Module* parent, std::string name, int64_t width, float eps)
+    : Module(parent, std::move(name)),
+      weight(declare("weight", {width}, Init::ones(), /*decay=*/false)),
+      eps_(eps) {}
+
+Tensor RmsNorm::forward(const Tensor& x) {
+  return run(x, [this](const Tensor& in) { return rms_norm(in, weight.value, eps_); });
+}
+
+NormedStream RmsNorm::forward_stream(const Tensor& x, const Tensor& branch) {
+  const auto [y, stream] = stream_rms_norm(enter(x), enter(branch), weight.value, eps_);
+  return {leave(y), leave(stream)};
 }
 
 Embedding::Embedding(Module* parent, std::string name, int64_t rows, int64_t width, Init init)

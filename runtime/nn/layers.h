@@ -6,6 +6,7 @@
 #include "runtime/ops/attention.h"
 #include "runtime/ops/ffn.h"
 #include "runtime/ops/norm.h"
+#include "runtime/ops/rms_norm.h"
 
 namespace shale::nn {
 
@@ -27,10 +28,24 @@ class LayerNorm : public Module {
  public:
   LayerNorm(Module* parent, std::string name, int64_t width, float eps);
   Tensor forward(const Tensor& x);
+  // Runs no hooks of this module: there are two results.
   NormedStream forward_stream(const Tensor& x, const Tensor& branch = {});
 
   Parameter& weight;
   Parameter& bias;
+
+ private:
+  float eps_;
+};
+
+// weight (the gain): [width]; no weight decay.
+class RmsNorm : public Module {
+ public:
+  RmsNorm(Module* parent, std::string name, int64_t width, float eps);
+  Tensor forward(const Tensor& x);
+  NormedStream forward_stream(const Tensor& x, const Tensor& branch = {});
+
+  Parameter& weight;
 
  private:
   float eps_;

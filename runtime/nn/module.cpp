@@ -4,8 +4,10 @@
 
 #include "kernels/elementwise.h"
 #include "kernels/random.h"
+#include "runtime/autograd/state.h"
 #include "runtime/autograd/tape.h"
 #include "runtime/base/error.h"
+#include "runtime/ops/elementwise.h"
 #include "runtime/tensor/tensor_impl.h"
 
 namespace shale {
@@ -124,21 +126,57 @@ Parameter* Module::find_parameter(std::string_view wanted) const {
   return nullptr;
 }
 
-void Module::add_hook(HookPoint point, Hook hook) {
-  hooks_[static_cast<size_t>(point)].push_back(std::move(hook));
+uint64_t Module::add_hook(HookPoint point, Hook hook) {
+  hooks_[static_cast<size_t>(point)].emplace(next_hook_, std::move(hook));
+  return next_hook_++;
+}
+
+void Module::remove_hook(HookPoint point, uint64_t id) {
+  hooks_[static_cast<size_t>(point)].erase(id);
+}
+
+void Module::set_precision(const amp::Precision& precision) {
+  amp::check(precision);
+  precision_ = precision;
+}
+
+const amp::Precision* Module::precision() const {
+  for (const Module* module = this; module != nullptr; module = module->parent_) {
+    if (module->precision_.has_value()) return &*module->precision_;
+  }
+  return nullptr;
+}
+
+Tensor Module::enter(const Tensor& x) const {
+  if (!precision_.has_value() || !x.defined() || !is_float(x.dtype())) return x;
+  return cast(x, precision_->compute);
+}
+
+Tensor Module::leave(const Tensor& y) const {
+  if (!precision_.has_value() || !precision_->output.has_value() || !y.defined()) return y;
+  return cast(y, *precision_->output);
 }
 
 void Module::call_hooks(HookPoint point) const {
-  for (const Hook& hook : hooks(point)) hook();
+  for (const auto& [id, hook] : hooks(point)) hook();
 }
 
 Tensor Module::run(const Tensor& x, const std::function<Tensor(const Tensor&)>& body) {
   call_hooks(HookPoint::kBeforeForward);
   const bool after = !hooks(HookPoint::kAfterBackward).empty();
   const bool before = !hooks(HookPoint::kBeforeBackward).empty();
-  Tensor y = body(after ? with_backward_hook("after_backward", x,
-                                             [this] { call_hooks(HookPoint::kAfterBackward); })
-                        : x);
+  Tensor y;
+  try {
+    Tensor in = x;
+    if (after) {
+      in = with_backward_hook("after_backward", x,
+                              [this] { call_hooks(HookPoint::kAfterBackward); });
+    }
+    y = leave(body(enter(in)));
+  } catch (const RecomputationDone&) {
+    call_hooks(HookPoint::kAfterForward);
+    throw;
+  }
   if (before) {
     y = with_backward_hook("before_backward", y,
                            [this] { call_hooks(HookPoint::kBeforeBackward); });
@@ -147,8 +185,10 @@ Tensor Module::run(const Tensor& x, const std::function<Tensor(const Tensor&)>& 
   return y;
 }
 
-void materialize(Module& module, Context& context, DType dtype, uint64_t seed) {
+void materialize(Module& module, Context& context, DType default_dtype, uint64_t seed) {
   for (Parameter* parameter : module.parameters()) {
+    const amp::Precision* precision = parameter->owner->precision();
+    const DType dtype = precision != nullptr ? precision->compute : default_dtype;
     auto storage = context.allocate(parameter->numel() * dtype_size(dtype), MemoryTag::kParameter,
                                     parameter->full_name());
     parameter->bind(context, std::move(storage), 0, dtype);

@@ -1,11 +1,15 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "runtime/amp/precision.h"
 #include "runtime/nn/init.h"
 #include "runtime/tensor/tensor.h"
 
@@ -42,6 +46,10 @@ struct Buffer {
   bool persistent = true;  // part of checkpoints
 };
 
+// When a segment of the model is computed again (autograd/checkpoint.h), the forward hooks of the
+// modules in it run again too, always in pairs, while AutogradState::recomputing is set. This may
+// be between the backward hooks of the same module: then backward still needs the parameters after
+// the second kAfterForward.
 enum class HookPoint { kBeforeForward, kAfterForward, kBeforeBackward, kAfterBackward };
 
 // A node of the model tree. Subclasses hold their children as members, declare their parameters in
@@ -77,9 +85,32 @@ class Module {
   Parameter* find_parameter(std::string_view full_name) const;  // null when absent
 
   using Hook = std::function<void()>;
-  void add_hook(HookPoint point, Hook hook);
+  // Hooks of a point are called in the order in which they were added. Returns what removes it.
+  uint64_t add_hook(HookPoint point, Hook hook);
+  void remove_hook(HookPoint point, uint64_t id);
+
+  // What a layer above keeps with this module. It goes last: the modules and parameters below this
+  // one may be gone by then.
+  struct Attachment {
+    virtual ~Attachment() = default;
+  };
+  Attachment* attachment() const { return attachment_.get(); }
+  void attach(std::unique_ptr<Attachment> attachment) { attachment_ = std::move(attachment); }
+
+  // In which dtypes the subtree works, unless a module inside says otherwise: its parameters have
+  // the compute dtype, its input is cast to it, its result to the output dtype. Before the
+  // parameters have memory; overrides the dtype that materialize() or a unit of data parallelism
+  // gives. Throws ConfigError.
+  void set_precision(const amp::Precision& precision);
+  // Its own, or that of the nearest module around it; null: none was set.
+  const amp::Precision* precision() const;
 
  protected:
+  // Casts of a module with a precision of its own; others pass. For modules with several inputs or
+  // results: run() does this for one.
+  Tensor enter(const Tensor& x) const;
+  Tensor leave(const Tensor& y) const;
+
   // Throws InternalError for a name that is taken.
   Parameter& declare(std::string name, const Shape& shape, Init init, bool decay = true);
   Buffer& declare_buffer(std::string name, Tensor value, bool persistent = true);
@@ -93,21 +124,23 @@ class Module {
 
  private:
   void call_hooks(HookPoint point) const;
-  const std::vector<Hook>& hooks(HookPoint point) const {
-    return hooks_[static_cast<size_t>(point)];
-  }
+  using Hooks = std::map<uint64_t, Hook>;  // by id, hence in order
+  const Hooks& hooks(HookPoint point) const { return hooks_[static_cast<size_t>(point)]; }
 
+  std::unique_ptr<Attachment> attachment_;
   std::string name_;
   Module* parent_ = nullptr;
   std::vector<Module*> children_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<Parameter*> tied_;
-  std::array<std::vector<Hook>, 4> hooks_;
+  std::optional<amp::Precision> precision_;
+  std::array<Hooks, 4> hooks_;
+  uint64_t next_hook_ = 0;
 };
 
 // Gives every parameter of the tree memory of its own and its initial value: a model on one device
-// without data parallelism.
+// without data parallelism. dtype: of modules without a precision.
 void materialize(Module& module, Context& context, DType dtype, uint64_t seed);
 
 }  // namespace shale

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/attention.h"
+#include "runtime/amp/autocast.h"
 #include "runtime/autograd/tape.h"
 
 namespace shale {
@@ -56,6 +57,9 @@ Tensor make_lse(const Tensor& q) {
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                  const AttentionOptions& options) {
+  if (amp::wants_low({q, k, v})) {
+    return attention(amp::to_low(q), amp::to_low(k), amp::to_low(v), options);
+  }
   check_attention(q, k, v);
   const float scale = scale_or_default(options, q.size(3));
   const Tensor lse = make_lse(q);
@@ -85,6 +89,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
 }
 
 Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions& options) {
+  if (amp::wants_low({qkv})) return packed_attention(amp::to_low(qkv), heads, options);
   check_contiguous("packed_attention", "qkv", qkv);
   if (qkv.ndim() != 3 || heads < 1 || qkv.size(2) % (3 * heads) != 0) {
     throw ShapeError(

@@ -1,6 +1,7 @@
 #include "runtime/ops/elementwise.h"
 
 #include "kernels/elementwise.h"
+#include "runtime/amp/autocast.h"
 #include "runtime/autograd/tape.h"
 #include "runtime/ops/matrix.h"
 
@@ -41,7 +42,7 @@ BackwardFn scale_backward(float factor, DType dtype) {
 
 Tensor add(const Tensor& a, const Tensor& b) {
   check_alike("add", a, b);
-  Tensor y = empty_like(a);
+  Tensor y = empty(a.context(), a.shape(), amp::result_dtype(a, b));
   kernels::axpby(a.exec(), {.a = a, .b = b, .y = y});
   record("add", {a, b}, {&y}, add_backward(a, b));
   return y;
@@ -57,7 +58,7 @@ void add_(Tensor& a, const Tensor& b) {
 
 Tensor mul(const Tensor& a, const Tensor& b) {
   check_alike("mul", a, b);
-  Tensor y = empty_like(a);
+  Tensor y = empty(a.context(), a.shape(), amp::result_dtype(a, b));
   kernels::mul(a.exec(), {.a = a, .b = b, .y = y});
   if (!needs_grad(a.context(), {a, b})) return y;
   record("mul", {a, b}, {&y},
@@ -97,7 +98,16 @@ Tensor gelu(const Tensor& x, Gelu kind) {
   Tensor y = empty_like(x);
   kernels::gelu_fwd(x.exec(), {.x = x, .y = y, .exact = exact});
   if (!needs_grad(x.context(), {x})) return y;
-  record("gelu", {x}, {&y}, [x = SavedTensor("gelu", x), exact](BackwardArgs& args) {
+  const SavedTensor saved("gelu", x);
+  if (wants_recipes(x.context())) {
+    set_recipe(y, [x = saved, exact] {
+      const Tensor input = x.get();
+      Tensor again = empty_like(input);
+      kernels::gelu_fwd(input.exec(), {.x = input, .y = again, .exact = exact});
+      return again;
+    });
+  }
+  record("gelu", {x}, {&y}, [x = saved, exact](BackwardArgs& args) {
     const Tensor input = x.get();
     Tensor dx = empty_like(input);
     kernels::gelu_bwd(dx.exec(), {.x = input, .dy = args.dy(), .dx = dx, .exact = exact});
@@ -110,13 +120,17 @@ Tensor cast(const Tensor& x, DType dtype) {
   check_contiguous("cast", "x", x);
   if (x.dtype() == dtype) return x;
   Tensor y = scaled(x, 1, dtype);
-  record("cast", {x}, {&y}, scale_backward(1, x.dtype()));
+  record("cast", {x}, {&y},
+         [from = x.dtype()](BackwardArgs& args) { return Grads{like_input(args.dy(), from)}; });
   return y;
 }
 
 Tensor dropout(const Tensor& x, float p, uint32_t site, const Tensor& residual) {
   check_contiguous("dropout", "x", x);
   if (!(p >= 0 && p < 1)) throw ShapeError(cat("dropout: p is ", p, ", want 0 <= p < 1"));
+  if (residual.defined() && amp::result_dtype(x, residual) != x.dtype()) {
+    return add(dropout(x, p, site), residual);
+  }
   if (residual.defined()) {
     check_shape("dropout", "residual", residual, x.shape());
     check_contiguous("dropout", "residual", residual);

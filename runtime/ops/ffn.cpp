@@ -1,7 +1,9 @@
 #include "runtime/ops/ffn.h"
 
+#include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "kernels/reduce.h"
+#include "runtime/amp/autocast.h"
 #include "runtime/autograd/tape.h"
 #include "runtime/ops/matrix.h"
 
@@ -29,6 +31,21 @@ void check_ffn(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor
 struct Saved {
   SavedTensor x, w1, w2, pre, act;
 };
+
+Saved save(const char* op, const Tensor& x, const Tensor& w1, const Tensor& w2, const Tensor& pre,
+           Tensor& act, Gelu gelu) {
+  Saved saved{.x = {op, x}, .w1 = {op, w1}, .w2 = {op, w2}, .pre = {op, pre}, .act = {}};
+  if (wants_recipes(x.context())) {
+    set_recipe(act, [pre = saved.pre, gelu] {
+      const Tensor input = pre.get();
+      Tensor again = empty_like(input);
+      kernels::gelu_fwd(input.exec(), {.x = input, .y = again, .exact = gelu == Gelu::kErf});
+      return again;
+    });
+  }
+  saved.act = {op, act};
+  return saved;
+}
 
 // Inputs: x w1 b1 w2 b2 residual.
 Grads ffn_backward(BackwardArgs& args, const Saved& saved, const Tensor& b1, const Tensor& b2,
@@ -76,6 +93,14 @@ Grads ffn_backward(BackwardArgs& args, const Saved& saved, const Tensor& b1, con
 
 Tensor ffn(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2, const Tensor& b2,
            const Tensor& residual, Gelu gelu) {
+  if (amp::wants_low({x, w1, b1, w2, b2})) {
+    using amp::to_low;
+    return amp::add_residual(
+        ffn(to_low(x), to_low(w1), to_low(b1), to_low(w2), to_low(b2), {}, gelu), residual);
+  }
+  if (amp::wants_low({residual})) {
+    return amp::add_residual(ffn(x, w1, b1, w2, b2, {}, gelu), residual);
+  }
   check_ffn(x, w1, b1, w2, b2, residual);
   Context& context = x.context();
   Tensor pre = empty(context, with_last(x.shape(), w1.size(0)), x.dtype());
@@ -87,19 +112,21 @@ Tensor ffn(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2
                            .epilogue = gelu == Gelu::kTanh ? kernels::Epilogue::kGeluTanh
                                                            : kernels::Epilogue::kGeluErf,
                            .aux = as_matrix(pre)});
+  const char* op = "ffn";
+  const bool records = needs_grad(context, {x, w1, b1, w2, b2, residual});
+  // Saved before the second product: a segment that runs again for these ends here.
+  Saved saved;
+  if (records) saved = save(op, x, w1, w2, pre, act, gelu);
   Tensor y = empty(context, with_last(x.shape(), w2.size(0)), x.dtype());
   kernels::gemm(x.exec(), {.a = as_matrix(act),
                            .b = transposed(w2),
                            .c = as_matrix(y),
                            .bias = b2,
                            .residual = residual.defined() ? as_matrix(residual) : View{}});
-  if (!needs_grad(context, {x, w1, b1, w2, b2, residual})) return y;
-  const char* op = "ffn";
-  record(
-      op, {x, w1, b1, w2, b2, residual}, {&y},
-      [saved =
-           Saved{.x = {op, x}, .w1 = {op, w1}, .w2 = {op, w2}, .pre = {op, pre}, .act = {op, act}},
-       b1, b2, gelu](BackwardArgs& args) { return ffn_backward(args, saved, b1, b2, gelu); });
+  if (!records) return y;
+  record(op, {x, w1, b1, w2, b2, residual}, {&y}, [saved, b1, b2, gelu](BackwardArgs& args) {
+    return ffn_backward(args, saved, b1, b2, gelu);
+  });
   return y;
 }
 

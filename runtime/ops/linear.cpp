@@ -2,6 +2,7 @@
 
 #include "kernels/gemm.h"
 #include "kernels/reduce.h"
+#include "runtime/amp/autocast.h"
 #include "runtime/autograd/tape.h"
 #include "runtime/ops/matrix.h"
 
@@ -27,15 +28,24 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual) {
+  if (amp::wants_low({x, weight, bias})) {
+    return amp::add_residual(linear(amp::to_low(x), amp::to_low(weight), amp::to_low(bias)),
+                             residual);
+  }
+  if (amp::wants_low({residual})) return amp::add_residual(linear(x, weight, bias), residual);
   check_linear(x, weight, bias, residual);
+  const bool records = needs_grad(x.context(), {x, weight, bias, residual});
+  // Saved before the product: a segment that runs again for these ends here.
+  SavedTensor saved_x, saved_weight;
+  if (records) saved_x = {"linear", x}, saved_weight = {"linear", weight};
   Tensor y = empty(x.context(), with_last(x.shape(), weight.size(0)), x.dtype());
   kernels::gemm(x.exec(), {.a = as_matrix(x),
                            .b = transposed(weight),
                            .c = as_matrix(y),
                            .bias = bias.defined() ? bias.view() : View{},
                            .residual = residual.defined() ? as_matrix(residual) : View{}});
-  if (!needs_grad(x.context(), {x, weight, bias, residual})) return y;
-  const auto backward = [x = SavedTensor("linear", x), weight = SavedTensor("linear", weight), bias,
+  if (!records) return y;
+  const auto backward = [x = saved_x, weight = saved_weight, bias,
                          shape = x.shape()](BackwardArgs& args) {
     Grads grads(4);
     const Tensor dy = args.dy();

@@ -6,6 +6,7 @@
 #include "kernels/gemm.h"
 #include "kernels/loss.h"
 #include "kernels/reduce.h"
+#include "runtime/amp/autocast.h"
 #include "runtime/autograd/tape.h"
 #include "runtime/ops/linear.h"
 #include "runtime/ops/matrix.h"
@@ -134,6 +135,9 @@ Tensor cross_entropy_(Tensor& logits, const Tensor& targets, int64_t vocab) {
 
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             int64_t vocab, int64_t chunk_rows) {
+  if (amp::wants_low({x, weight})) {
+    return linear_cross_entropy(amp::to_low(x), amp::to_low(weight), targets, vocab, chunk_rows);
+  }
   if (chunk_rows <= 0) {
     Tensor logits = linear(x, weight);
     return cross_entropy_(logits, targets, vocab);

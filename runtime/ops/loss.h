@@ -8,7 +8,8 @@ namespace shale {
 // whose target is kernels::kIgnoreTarget do not. logits: [rows, padded vocabulary], contiguous;
 // targets: [rows] i32. When a gradient is wanted, logits are overwritten by it in the same pass
 // (their version counter moves). The gradient carries StepState::grad_scale, which a trainer sets
-// to 1 / tokens of the global batch: gradients of micro-batches and ranks then simply add up.
+// to 1 / tokens of the global batch (gradients of micro-batches and ranks then simply add up), and
+// the loss scale.
 Tensor cross_entropy_(Tensor& logits, const Tensor& targets, int64_t vocab);
 
 // cross_entropy_(x weightᵀ): x [rows, C], weight [padded vocabulary, C]. With chunk_rows > 0 the

@@ -1,6 +1,7 @@
 #include "runtime/ops/norm.h"
 
 #include "kernels/norm.h"
+#include "runtime/amp/autocast.h"
 #include "runtime/autograd/tape.h"
 #include "runtime/ops/matrix.h"
 
@@ -22,10 +23,28 @@ View optional_view(const Tensor& x) {
   return x.defined() ? x.view() : View{};
 }
 
+Tensor normalized(const Tensor& stream, const Tensor& gain, const Tensor& bias, float eps) {
+  const int64_t rows = as_matrix(stream).rows();
+  Tensor y = empty_like(stream);
+  kernels::layer_norm_fwd(stream.exec(), {.x = as_matrix(stream),
+                                          .gain = gain,
+                                          .bias = optional_view(bias),
+                                          .y = as_matrix(y),
+                                          .mean = empty(stream.context(), {rows}, DType::kF32),
+                                          .rstd = empty(stream.context(), {rows}, DType::kF32),
+                                          .eps = eps});
+  return y;
+}
+
 }  // namespace
 
 NormedStream stream_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& gain,
                                const Tensor& bias, float eps) {
+  if (amp::wants_f32({x, branch, gain, bias})) {
+    Tensor stream = amp::add_residual(x, branch);
+    const Tensor y = layer_norm(amp::to_f32(stream), amp::to_f32(gain), amp::to_f32(bias), eps);
+    return {y, stream};
+  }
   check_norm(x, branch, gain, bias);
   Context& context = x.context();
   const int64_t rows = as_matrix(x).rows();
@@ -44,9 +63,14 @@ NormedStream stream_layer_norm(const Tensor& x, const Tensor& branch, const Tens
                                      .eps = eps});
   if (!needs_grad(context, {x, branch, gain, bias})) return {y, stream};
   const char* op = "layer_norm";
-  const auto backward = [s = SavedTensor(op, stream), gain = SavedTensor(op, gain),
-                         mean = SavedTensor(op, mean), rstd = SavedTensor(op, rstd),
-                         bias](BackwardArgs& args) {
+  const SavedTensor saved_stream(op, stream), saved_gain(op, gain);
+  if (wants_recipes(context)) {
+    set_recipe(y, [s = saved_stream, gain = saved_gain, bias = SavedTensor(op, bias), eps] {
+      return normalized(s.get(), gain.get(), bias.get(), eps);
+    });
+  }
+  const auto backward = [s = saved_stream, gain = saved_gain, mean = SavedTensor(op, mean),
+                         rstd = SavedTensor(op, rstd), bias](BackwardArgs& args) {
     Grads grads(4);
     const Tensor& dy = args.dy(0);
     const Tensor& d_stream = args.dy(1);

@@ -1,17 +1,28 @@
 #include "runtime/optim/optimizer.h"
 
-#include <cmath>
-
-#include "kernels/optim.h"
+#include "kernels/elementwise.h"
+#include "runtime/base/error.h"
 
 namespace shale::optim {
-namespace {
 
-View part(const Tensor& vector, const OptimSpan& span) {
-  return vector.defined() ? vector_slice(vector, span.offset, span.count).view() : View{};
+std::vector<OptimRun> runs_of(const OptimShard& shard) {
+  std::vector<OptimRun> runs;
+  for (const OptimSpan& span : shard.spans) {
+    if (span.count == 0) continue;
+    const bool decay = span.parameter->decay;
+    if (runs.empty() || runs.back().decay != decay) {
+      runs.push_back({.offset = span.offset, .count = 0, .decay = decay});
+    }
+    OptimRun& run = runs.back();
+    if (span.offset < run.offset + run.count) {
+      throw InternalError(cat("optimizer: in ", shard.name, " ", span.parameter->full_name(),
+                              " begins at ", span.offset,
+                              ", before the end of the span before it"));
+    }
+    run.count = span.offset + span.count - run.offset;
+  }
+  return runs;
 }
-
-}  // namespace
 
 void Optimizer::prepare(Context& context, int64_t step, float lr) {
   context.update_step([&](StepState& state) {
@@ -19,71 +30,50 @@ void Optimizer::prepare(Context& context, int64_t step, float lr) {
     state.step = static_cast<uint64_t>(step);
   });
   context.reset_step_results();
+  set_updates(context, step);
 }
 
 void Optimizer::step() {
   complete_gradients(shards_);
+  begin_step();
   for (size_t i = 0; i < shards_.size(); ++i) {
-    for (const OptimSpan& span : shards_[i].spans) {
-      step_span(i, span);
-      span.parameter->value.bump_version();
-    }
+    update(i, shards_[i].compute);
+    for (const OptimSpan& span : shards_[i].spans) span.parameter->value.bump_version();
+    if (shards_[i].changed != nullptr) shards_[i].changed();
   }
 }
 
-void Optimizer::add_state(const std::string& name) {
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    const Tensor& grad = shards_[i].grad;
-    states_.push_back(
-        {.name = name,
-         .value = zeros(grad.context(), grad.shape(), DType::kF32, MemoryTag::kOptimizer),
-         .shard = i});
+Tensor Optimizer::add_state(OptimState state, int64_t count, DType dtype) {
+  const OptimShard& shard = shards_[state.shard];
+  state.value = empty(shard.grad.context(), {count}, dtype, MemoryTag::kOptimizer, shard.name);
+  kernels::fill(state.value.exec(), {.y = state.value, .value = 0});
+  states_.push_back(std::move(state));
+  return states_.back().value;
+}
+
+ElementwiseOptimizer::ElementwiseOptimizer(std::vector<OptimShard> shards)
+    : Optimizer(std::move(shards)) {
+  for (const OptimShard& shard : this->shards()) runs_.push_back(runs_of(shard));
+}
+
+void ElementwiseOptimizer::update(size_t shard, const Tensor& compute) {
+  for (const OptimRun& run : runs_[shard]) step_run(shard, run, part(compute, run));
+}
+
+void ElementwiseOptimizer::add_states(const std::string& name, DType dtype, int64_t block) {
+  for (size_t i = 0; i < shards().size(); ++i) {
+    const int64_t count = (shards()[i].grad.numel() + block - 1) / block;
+    add_state({.name = name, .value = {}, .shard = i, .block = block}, count, dtype);
   }
 }
 
-AdamW::AdamW(std::vector<OptimShard> shards, const AdamWOptions& options)
-    : Optimizer(std::move(shards)), options_(options) {
-  add_state("m");
-  add_state("v");
-}
-
-void AdamW::prepare(Context& context, int64_t step, float lr) {
-  Optimizer::prepare(context, step, lr);
-  context.update_step([&](StepState& state) {
-    const auto t = static_cast<double>(step + 1);
-    state.bias_correction1 = static_cast<float>(1 - std::pow(double(options_.beta1), t));
-    state.bias_correction2 = static_cast<float>(1 - std::pow(double(options_.beta2), t));
-  });
-}
-
-void AdamW::step_span(size_t index, const OptimSpan& span) {
-  const OptimShard& shard = shards()[index];
-  kernels::adamw(shard.grad.exec(),
-                 {.master = part(shard.master, span),
-                  .grad = part(shard.grad, span),
-                  .m = part(state(index, 0), span),
-                  .v = part(state(index, 1), span),
-                  .param = part(shard.compute, span),
-                  .beta1 = options_.beta1,
-                  .beta2 = options_.beta2,
-                  .eps = options_.eps,
-                  .weight_decay = span.parameter->decay ? options_.weight_decay : 0});
-}
-
-Sgd::Sgd(std::vector<OptimShard> shards, const SgdOptions& options)
-    : Optimizer(std::move(shards)), options_(options) {
-  if (options_.momentum != 0) add_state("momentum");
-}
-
-void Sgd::step_span(size_t index, const OptimSpan& span) {
-  const OptimShard& shard = shards()[index];
-  kernels::sgd(shard.grad.exec(),
-               {.master = part(shard.master, span),
-                .grad = part(shard.grad, span),
-                .m = options_.momentum != 0 ? part(state(index, 0), span) : View{},
-                .param = part(shard.compute, span),
-                .momentum = options_.momentum,
-                .weight_decay = span.parameter->decay ? options_.weight_decay : 0});
+View ElementwiseOptimizer::part(const Tensor& vector, const OptimRun& run, int64_t block) {
+  if (!vector.defined()) return {};
+  if (run.offset % block != 0) {
+    throw InternalError(cat("optimizer: a span begins at element ", run.offset,
+                            ", its state has a value per ", block, " elements"));
+  }
+  return vector_slice(vector, run.offset / block, (run.count + block - 1) / block).view();
 }
 
 }  // namespace shale::optim

@@ -16,7 +16,9 @@ std::vector<OptimShard> local_shards(Module& module, Context& context) {
     const int64_t count = parameter->numel();
     OptimShard shard;
     shard.name = parameter->full_name();
-    shard.grad = empty(context, {count}, DType::kF32, MemoryTag::kGradient, shard.name);
+    const amp::Precision* precision = parameter->owner->precision();
+    const DType reduce = precision != nullptr ? precision->reduce : DType::kF32;
+    shard.grad = empty(context, {count}, reduce, MemoryTag::kGradient, shard.name);
     LeafState& leaf = leaf_state(parameter->value);
     leaf.grad = shard.grad.alias(parameter->shape, contiguous_strides(parameter->shape));
     leaf.has_value = false;
@@ -36,6 +38,11 @@ std::vector<OptimShard> local_shards(Module& module, Context& context) {
 
 void complete_gradients(const std::vector<OptimShard>& shards) {
   for (const OptimShard& shard : shards) {
+    if (shard.has_grad != nullptr) {
+      if (!*shard.has_grad) kernels::fill(shard.grad.exec(), {.y = shard.grad, .value = 0});
+      *shard.has_grad = true;
+      continue;
+    }
     for (const OptimSpan& span : shard.spans) {
       LeafState& leaf = leaf_state(span.parameter->value);
       if (leaf.has_value) continue;
@@ -44,12 +51,14 @@ void complete_gradients(const std::vector<OptimShard>& shards) {
     }
   }
   for (const OptimShard& shard : shards) {
+    if (shard.has_grad != nullptr) continue;
     for (const OptimSpan& span : shard.spans) leaf_state(span.parameter->value).has_value = true;
   }
 }
 
 void zero_grad(const std::vector<OptimShard>& shards) {
   for (const OptimShard& shard : shards) {
+    if (shard.has_grad != nullptr) *shard.has_grad = false;
     for (const OptimSpan& span : shard.spans) leaf_state(span.parameter->value).has_value = false;
   }
 }

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -8,7 +10,8 @@
 
 namespace shale {
 
-// A run of elements of one parameter inside an OptimShard.
+// A run of elements of one parameter inside an OptimShard. It may be empty: the parameter is one of
+// the shard's unit, and this rank has no part of it.
 struct OptimSpan {
   Parameter* parameter = nullptr;
   int64_t first = 0;   // index of the first element in the parameter
@@ -16,9 +19,27 @@ struct OptimSpan {
   int64_t count = 0;
 };
 
+// Where readers of a unit's parameters wait for a step that is still under way. Whoever steps them
+// off the compute stream (runtime/offload) sets what waiting is; who owns the unit calls wait()
+// before parameters are read or gathered, and before gradients are written again.
+class StepFence {
+ public:
+  void wait() const {
+    if (wait_ != nullptr) wait_();
+  }
+  void set(std::function<void()> wait) { wait_ = std::move(wait); }
+
+ private:
+  std::function<void()> wait_;
+};
+
 // What a rank steps of one flat buffer: a whole buffer, or its part under sharding, in device or
 // host memory. All tensors are vectors of one length; elements between spans are padding and are
 // zero.
+//
+// A master in another context than the gradient asks to be stepped there (runtime/offload);
+// compute, f32 or less, then follows the master across, if it is defined: else readers fetch the
+// master.
 struct OptimShard {
   std::string name;  // for messages: "h.3"
   Tensor master;     // f32; the parameters themselves when they are f32
@@ -26,6 +47,13 @@ struct OptimShard {
   Tensor compute;    // bf16 or f16 parameters that follow the master; undefined when master is the
                      // parameter
   std::vector<OptimSpan> spans;
+  std::shared_ptr<StepFence> fence;  // null: steps are over when later work on the stream runs
+  // Whether `grad` holds a gradient; if not, the next one overwrites it. Null where backward writes
+  // into `grad` itself: then each parameter says so of its part (LeafState::has_value).
+  std::shared_ptr<bool> has_grad;
+  // Called when master and compute have been changed, so that they can be sent to other ranks;
+  // null: nobody wants to know.
+  std::function<void()> changed;
 };
 
 // Part of a vector.

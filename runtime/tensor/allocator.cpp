@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "runtime/base/error.h"
+#include "runtime/base/log.h"
 
 namespace shale {
 namespace {
@@ -69,16 +70,18 @@ bool CachingAllocator::BySize::operator()(const Block* block, int64_t size) cons
   return block->size < size;
 }
 
-CachingAllocator::CachingAllocator(DeviceBackend& backend, int64_t budget_bytes)
-    : backend_(backend) {
+CachingAllocator::CachingAllocator(DeviceBackend& backend, int64_t budget_bytes, std::string name)
+    : backend_(backend), name_(name.empty() ? to_string(backend.device()) : std::move(name)) {
   stats_.budget = budget_bytes;
 }
 
 CachingAllocator::~CachingAllocator() {
   const std::lock_guard lock(mutex_);
-  for (Block* block : pending_) {
-    for (void* event : block->events) backend_.destroy_event(event);
-    return_to_pool(block);
+  try {
+    wait_for_pending();
+  } catch (const std::exception& error) {
+    // The device is lost, so nobody uses the memory any more.
+    log_warning("memory: ", error.what());
   }
   release_cached_locked();
 }
@@ -124,19 +127,24 @@ CachingAllocator::Block* CachingAllocator::grow(const PoolKey& key, int64_t size
                                                 std::string_view what) {
   int64_t bytes = size <= kSmall ? kSmallSegment : round_up(size, kSegmentRounding);
   const auto fits = [&] { return stats_.budget == 0 || stats_.reserved + bytes <= stats_.budget; };
+  if (!fits() && !pending_.empty()) {
+    wait_for_pending();
+    if (Block* block = take_free(key, size); block != nullptr) return block;
+  }
   if (!fits()) release_cached_locked();
   if (!fits() && size > kSmall) bytes = size;  // the last bytes of a budget need no rounding
   if (!fits()) {
     throw OutOfMemoryError(
         cat("memory: ", what, " asks for ", format_bytes(double(asked)), ", ",
             format_bytes(double(std::max<int64_t>(0, stats_.budget - stats_.reserved))),
-            " are left of the budget of ", format_bytes(double(stats_.budget)), "\n",
+            " are left of the ", name_, "'s budget of ", format_bytes(double(stats_.budget)), "\n",
             summary_locked()));
   }
   void* memory = nullptr;
   try {
     memory = key.provider->allocate(static_cast<size_t>(bytes));
   } catch (const OutOfMemoryError&) {
+    wait_for_pending();
     release_cached_locked();
     try {
       memory = key.provider->allocate(static_cast<size_t>(bytes));
@@ -187,6 +195,14 @@ void CachingAllocator::record_stream(Block* block, void* stream) {
   if (stream != block->key.stream) block->other_streams.insert(stream);
 }
 
+void CachingAllocator::forget_stream(void* stream) {
+  const std::lock_guard lock(mutex_);
+  reclaim_pending();
+  for (auto& [key, segment] : segments_) {
+    for (Block& block : segment->blocks) block.other_streams.erase(stream);
+  }
+}
+
 void CachingAllocator::reclaim_pending() {
   std::erase_if(pending_, [this](Block* block) {
     std::erase_if(block->events, [this](void* event) {
@@ -198,6 +214,13 @@ void CachingAllocator::reclaim_pending() {
     return_to_pool(block);
     return true;
   });
+}
+
+void CachingAllocator::wait_for_pending() {
+  for (Block* block : pending_) {
+    for (void* event : block->events) backend_.synchronize_event(event);
+  }
+  reclaim_pending();
 }
 
 void CachingAllocator::return_to_pool(Block* block) {
@@ -227,7 +250,7 @@ void CachingAllocator::set_provider(MemoryTag tag, MemoryProvider* provider) {
 
 void CachingAllocator::release_cached() {
   const std::lock_guard lock(mutex_);
-  reclaim_pending();
+  wait_for_pending();
   release_cached_locked();
 }
 
@@ -268,7 +291,7 @@ std::string CachingAllocator::summary_locked() const {
                   format_bytes(double(now)).c_str(), format_bytes(double(peak)).c_str());
     return std::string(line);
   };
-  std::string text = cat("memory of ", backend_.device(), "          now      at peak\n");
+  std::string text = cat("memory of ", name_, "          now      at peak\n");
   for (int i = 0; i < kMemoryTags; ++i) {
     const auto tag = static_cast<size_t>(i);
     if (stats_.at_peak[tag] == 0 && stats_.current[tag] == 0) continue;

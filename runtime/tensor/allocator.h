@@ -45,26 +45,31 @@ class CachingAllocator {
  public:
   struct Block;
 
-  // budget_bytes bounds what is reserved, on every device, the CPU too; 0 means no bound.
-  CachingAllocator(DeviceBackend& backend, int64_t budget_bytes);
+  // budget_bytes bounds what is reserved, on every device, the CPU too; 0 means no bound. `name` is
+  // the memory's in tables and messages, by default the device's.
+  CachingAllocator(DeviceBackend& backend, int64_t budget_bytes, std::string name = {});
   ~CachingAllocator();
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
   // At least `bytes` bytes, aligned to 512, for work on `stream`. `what` names the asker in the
-  // error. Throws OutOfMemoryError with the summary when the budget or the device is exhausted.
+  // error. When the budget or the device is exhausted it waits for blocks that other streams still
+  // use, gives back what is cached, and then throws OutOfMemoryError with the summary.
   Block* allocate(int64_t bytes, MemoryTag tag, void* stream, std::string_view what);
   void free(Block* block) noexcept;
   static void* data(const Block* block);
 
   // `block` is also used by work already queued on `stream`.
   void record_stream(Block* block, void* stream);
+  // `stream` goes away; all its work is done.
+  void forget_stream(void* stream);
 
   // Blocks of this tag come from `provider` from now on; null: the device's own memory. The
   // provider must outlive the allocator or the next call of this function and its blocks.
   void set_provider(MemoryTag tag, MemoryProvider* provider);
 
-  void release_cached();  // gives segments without blocks in use back to their providers
+  // Gives segments without blocks in use back to their providers; waits for what is still used.
+  void release_cached();
   MemoryStats stats() const;
   void reset_peak();
   std::string memory_summary() const;  // a table, for people
@@ -89,11 +94,13 @@ class CachingAllocator {
   void split(Block* block, int64_t size);
   void return_to_pool(Block* block);
   Block* absorb_next(Block* block);
-  void reclaim_pending();
+  void reclaim_pending();   // of those whose work is done
+  void wait_for_pending();  // and reclaims them all
   void release_cached_locked();
   std::string summary_locked() const;
 
   DeviceBackend& backend_;
+  std::string name_;
   std::array<MemoryProvider*, kMemoryTags> providers_{};
   std::map<PoolKey, Pool> pools_;
   std::map<Segment*, std::unique_ptr<Segment>> segments_;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "kernels/registry.h"
 #include "runtime/autograd/state.h"
+#include "runtime/base/log.h"
 #include "runtime/tensor/storage.h"
 
 namespace shale {
@@ -26,9 +28,11 @@ class Context::StreamWorkspace final : public Workspace {
   std::shared_ptr<Storage> storage_;
 };
 
-Context::Context(const ContextOptions& options)
-    : backend_(make_backend(options.device)),
-      allocator_(*backend_, options.device_memory),
+Context::Context(const ContextOptions& options) : Context(options, make_backend(options.device)) {}
+
+Context::Context(const ContextOptions& options, std::unique_ptr<DeviceBackend> backend)
+    : backend_(std::move(backend)),
+      allocator_(*backend_, options.device_memory, options.name),
       autograd_(std::make_unique<AutogradState>()),
       workspace_(std::make_unique<StreamWorkspace>(*this)) {
   kernels::register_cpu_kernels();
@@ -37,13 +41,19 @@ Context::Context(const ContextOptions& options)
   exec_.workspace = workspace_.get();
   exec_.threads = std::max(1, options.threads);
   exec_.deterministic = options.deterministic;
-  step_storage_ = allocate(sizeof(StepState), MemoryTag::kData, "step state");
-  exec_.step = static_cast<StepState*>(step_storage_->data());
+  exec_.tracer = backend_->tracer();
+  use_step(allocate(sizeof(StepState), MemoryTag::kData, "step state"));
   update_step([&](StepState& step) { step.seed = options.seed; });
+  set_loss_scale({});
   reset_step_results();
 }
 
 Context::~Context() {
+  try {
+    synchronize();  // what is queued may use the memory that is freed now
+  } catch (const std::exception& error) {
+    log_warning("context: ", error.what());
+  }
   workspace_.reset();
   step_storage_.reset();
   backend_->destroy_stream(exec_.stream);
@@ -54,22 +64,39 @@ std::shared_ptr<Storage> Context::allocate(int64_t bytes, MemoryTag tag, std::st
                                    bytes);
 }
 
+void Context::use_step(std::shared_ptr<Storage> storage) {
+  step_storage_ = std::move(storage);
+  exec_.step = static_cast<StepState*>(step_storage_->data());
+}
+
+Context::StepScope::StepScope(Context& context, std::shared_ptr<const Storage> held)
+    : context_(context), before_(context.step_storage_) {
+  context.use_step(std::const_pointer_cast<Storage>(held));
+}
+
+Context::StepScope::~StepScope() {
+  context_.use_step(std::move(before_));
+}
+
 void Context::update_step(const std::function<void(StepState&)>& change) {
   change(host_step_);
   if (step_storage_.use_count() > 1) {
     const auto held = std::move(step_storage_);
-    step_storage_ = allocate(sizeof(StepState), MemoryTag::kData, "step state");
-    exec_.step = static_cast<StepState*>(step_storage_->data());
+    use_step(allocate(sizeof(StepState), MemoryTag::kData, "step state"));
     copy(exec_.step, held->data(), sizeof(StepState));
   }
-  copy(exec_.step, &host_step_, offsetof(StepState, grad_norm));
+  copy(exec_.step, &host_step_, offsetof(StepState, loss_scale));
 }
 
 void Context::reset_step_results() {
-  const StepState fresh{.clip_factor = 1 / host_step_.loss_scale};
+  const StepState fresh;
   constexpr size_t kFirst = offsetof(StepState, grad_norm);
   copy(reinterpret_cast<std::byte*>(exec_.step) + kFirst,
        reinterpret_cast<const std::byte*>(&fresh) + kFirst, sizeof(StepState) - kFirst);
+}
+
+void Context::set_loss_scale(const LossScale& state) {
+  copy(&exec_.step->loss_scale, &state, sizeof(LossScale));
 }
 
 StepState Context::read_step() {

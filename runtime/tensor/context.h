@@ -21,6 +21,7 @@ struct ContextOptions {
   int64_t device_memory = 0;  // budget in bytes; 0: none
   bool deterministic = false;
   uint64_t seed = 0;
+  std::string name;  // of its memory in tables and messages; empty: the device's
 };
 
 // One device as a rank uses it: memory, the compute stream, per-step values, and what autograd
@@ -28,6 +29,8 @@ struct ContextOptions {
 class Context {
  public:
   explicit Context(const ContextOptions& options);
+  // On a backend made by the caller, whatever options.device says.
+  Context(const ContextOptions& options, std::unique_ptr<DeviceBackend> backend);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -42,24 +45,44 @@ class Context {
   std::shared_ptr<Storage> allocate(int64_t bytes, MemoryTag tag, std::string_view what = "tensor");
 
   // Changes the host's part of the per-step values and queues its upload to the device. What
-  // kernels write there (grad_norm, clip_factor, non_finite) stays as it is.
+  // kernels write there (the loss scale, grad_norm, clip_factor, non_finite) stays as it is.
   void update_step(const std::function<void(StepState&)>& change);
-  // Sets what kernels write to its values at the beginning of a step: no clipping, nothing found.
+  // Sets grad_norm, clip_factor and non_finite to their values at the beginning of a step: no
+  // clipping, nothing found. With a loss scale other than 1, clip_factor is clip_grad_norm()'s.
   void reset_step_results();
+  // For the start of a run; from then on kernels change it.
+  void set_loss_scale(const LossScale& state);
   // The per-step values as they are now, for an op whose backward reads them: while somebody holds
   // them, update_step() writes to a new place. Put exec.step to hold.get()->data() to compute under
   // them.
   std::shared_ptr<const Storage> hold_step() const { return step_storage_; }
+  // While it lives, kernels and hold_step() see these per-step values. Nobody may call
+  // update_step().
+  class StepScope {
+   public:
+    StepScope(Context& context, std::shared_ptr<const Storage> held);
+    ~StepScope();
+    StepScope(const StepScope&) = delete;
+    StepScope& operator=(const StepScope&) = delete;
+
+   private:
+    Context& context_;
+    std::shared_ptr<Storage> before_;
+  };
   // The device's copy, which kernels write too. Waits for the compute stream.
   StepState read_step();
 
   // On the compute stream, as DeviceBackend::copy().
   void copy(void* to, const void* from, int64_t bytes);
   void synchronize();  // waits for the compute stream
-  void set_tracer(Tracer* tracer) { exec_.tracer = tracer; }
+  // Instead of the device's own; null: that again.
+  void set_tracer(Tracer* tracer) {
+    exec_.tracer = tracer != nullptr ? tracer : backend_->tracer();
+  }
 
  private:
   class StreamWorkspace;
+  void use_step(std::shared_ptr<Storage> storage);
 
   std::unique_ptr<DeviceBackend> backend_;
   CachingAllocator allocator_;

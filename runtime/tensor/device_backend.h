@@ -8,6 +8,7 @@
 
 namespace shale {
 
+class Tracer;
 namespace emulator {
 struct Options;
 }
@@ -22,6 +23,11 @@ class DeviceBackend {
   virtual MemoryProvider& memory() = 0;       // the device's own memory
   virtual MemoryProvider& host_memory() = 0;  // host memory that copies reach fastest (pinned)
 
+  // Copies reach this host memory as they reach host_memory()'s, until unpin() or the device's end.
+  // It comes from elsewhere and outlives that.
+  virtual void pin(void* memory, size_t bytes) = 0;
+  virtual void unpin(void* memory) noexcept = 0;
+
   virtual void* create_stream() = 0;
   virtual void destroy_stream(void* stream) noexcept = 0;
   virtual void synchronize(void* stream) = 0;
@@ -33,9 +39,12 @@ class DeviceBackend {
   virtual void destroy_event(void* event) noexcept = 0;
 
   // Copies between host and device memory in any direction, in stream order. Ordinary host memory
-  // is read, and written, before this returns; device memory and that of host_memory() when the
-  // stream gets there.
+  // is read, and written, before this returns; device memory and pinned memory when the stream gets
+  // there.
   virtual void copy(void* to, const void* from, size_t bytes, void* stream) = 0;
+
+  // Shows kernels and phases to the device's profiler, by name; null where there is none.
+  virtual Tracer* tracer() { return nullptr; }
 };
 
 std::unique_ptr<DeviceBackend> make_cpu_backend();

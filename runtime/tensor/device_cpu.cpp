@@ -32,6 +32,8 @@ class CpuBackend final : public DeviceBackend {
   Device device() const override { return {}; }
   MemoryProvider& memory() override { return memory_; }
   MemoryProvider& host_memory() override { return memory_; }
+  void pin(void*, size_t) override {}
+  void unpin(void*) noexcept override {}
 
   void* create_stream() override { return nullptr; }
   void destroy_stream(void*) noexcept override {}

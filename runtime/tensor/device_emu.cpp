@@ -28,30 +28,41 @@ class KnownMemory final : public MemoryProvider {
     std::memset(mapping.data(), 0xff, bytes);
     const std::lock_guard lock(mutex_);
     void* memory = mapping.data();
-    ranges_.emplace(mapping.data(), std::move(mapping));
+    owned_.emplace(memory, std::move(mapping));
+    ends_.emplace(static_cast<std::byte*>(memory), static_cast<std::byte*>(memory) + bytes);
     return memory;
   }
 
   // Like cudaFree: queued work that uses the memory runs first.
   void free(void* memory, size_t) noexcept override {
+    forget(memory);
+    const std::lock_guard lock(mutex_);
+    owned_.erase(memory);
+  }
+
+  // Memory that belongs to somebody else.
+  void know(void* memory, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    ends_.emplace(static_cast<std::byte*>(memory), static_cast<std::byte*>(memory) + bytes);
+  }
+  void forget(void* memory) noexcept {
     streams_.drain();
     const std::lock_guard lock(mutex_);
-    ranges_.erase(static_cast<const std::byte*>(memory));
+    ends_.erase(static_cast<std::byte*>(memory));
   }
 
   bool contains(const void* p) const {
     const auto* byte = static_cast<const std::byte*>(p);
     const std::lock_guard lock(mutex_);
-    const auto next = ranges_.upper_bound(byte);
-    if (next == ranges_.begin()) return false;
-    const emulator::Mapping& range = std::prev(next)->second;
-    return byte < range.data() + range.size();
+    const auto next = ends_.upper_bound(byte);
+    return next != ends_.begin() && byte < std::prev(next)->second;
   }
 
  private:
   StreamSet& streams_;
   mutable std::mutex mutex_;
-  std::map<const std::byte*, emulator::Mapping> ranges_;
+  std::map<const void*, emulator::Mapping> owned_;
+  std::map<const std::byte*, const std::byte*> ends_;  // by first byte
 };
 
 class EmuBackend final : public DeviceBackend {
@@ -62,6 +73,8 @@ class EmuBackend final : public DeviceBackend {
   Device device() const override { return device_; }
   MemoryProvider& memory() override { return memory_; }
   MemoryProvider& host_memory() override { return pinned_; }
+  void pin(void* memory, size_t bytes) override { pinned_.know(memory, bytes); }
+  void unpin(void* memory) noexcept override { pinned_.forget(memory); }
 
   void* create_stream() override { return streams_.create(); }
   void destroy_stream(void* stream) noexcept override {

@@ -10,6 +10,7 @@
 namespace shale {
 
 struct Node;
+struct Recipe;
 
 // The gradient of a leaf: where it lives and who wants to know when it is complete.
 struct LeafState {
@@ -39,6 +40,7 @@ struct TensorImpl {
   std::shared_ptr<Node> grad_fn;  // null: a leaf, or no history
   int output = 0;                 // which output of grad_fn this is
   std::unique_ptr<LeafState> leaf;
+  std::shared_ptr<const Recipe> recipe;  // null: none, or it is not cheap to compute again
 
   ~TensorImpl();
 };

@@ -3,6 +3,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/text.h"
 #include "test/support/catch.h"
 
 namespace shale {
@@ -49,6 +50,28 @@ TEST_CASE("threads may add at the same time", "[trace]") {
   for (std::thread& thread : threads) thread.join();
   CHECK(tracer.totals().at("x").calls == 4000);
   CHECK(tracer.seconds("x") == 4000);
+}
+
+namespace {
+
+class Nesting : public Tracer {
+ public:
+  void enter(std::string_view name) override { text += cat("(", name); }
+  void leave() noexcept override { text += ")"; }
+  std::string text;
+};
+
+}  // namespace
+
+TEST_CASE("a tracer sees scopes begin and end as they are nested", "[trace]") {
+  Nesting tracer;
+  {
+    const TraceScope step(&tracer, "step");
+    { const TraceScope forward(&tracer, "forward"); }
+    const TraceScope backward(&tracer, "backward");
+  }
+  CHECK(tracer.text == "(step(forward)(backward))");
+  CHECK(tracer.totals().size() == 3);
 }
 
 }  // namespace shale

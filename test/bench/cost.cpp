@@ -60,6 +60,13 @@ TEST_CASE("AdamW moves 28 bytes per f32 parameter and 30 with a bf16 copy", "[be
   CHECK(cost_of(args).bytes() == 30 * 10);
 }
 
+TEST_CASE("AdamW with 8-bit moments moves 16 bytes per parameter, and scales", "[bench]") {
+  const View codes = view_of(DType::kU8, {512}), scales = view_of(kF32, {2});
+  const kernels::AdamW8bitArgs args{.master = view_of(kF32, {512}), .grad = view_of(kF32, {512}),
+                                    .m = codes, .v = codes, .m_scale = scales, .v_scale = scales};
+  CHECK(cost_of(args).bytes() == 16 * 512 + 4 * 8);
+}
+
 TEST_CASE("an embedding's gradient counts touched rows when adding, else the table", "[bench]") {
   kernels::EmbeddingBwdArgs args{.ids = view_of(DType::kI32, {2, 3}),
                                  .dy = view_of(kBF16, {2, 3, 4}),

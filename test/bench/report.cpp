@@ -61,6 +61,24 @@ TEST_CASE("collectives show both kinds of memory and MPI in one line", "[bench]"
   CHECK(contains(page, "| all_reduce, 2 ranks, 1.0 KiB | 2.000 | 4.000 | 5.000 | 2.50 | 1.25 |"));
 }
 
+TEST_CASE("a GPU kernel stands beside its fastest rival of the same name", "[bench]") {
+  const auto row = [](const char* name, const char* impl, double us) {
+    return Json{{"name", name}, {"impl", impl}, {"time_us", us}, {"time_us_min", us},
+                {"speed", 1.5}, {"unit", "TB/s"}};
+  };
+  const Json ours = {{"program", "bench_kernels"},
+                     {"options", {{"device", "cuda:0"}, {"vendor", "CUDA"},
+                                  {"peaks", {{"copy_gb_s", 4000.0}}}}},
+                     {"rows", {row("norm/a", "shale", 10), row("norm/b", "shale", 20)}}};
+  const Json peers = {{"program", "peer_kernels"},
+                      {"rows", {row("norm/a", "slow", 30), row("norm/a", "fast", 8),
+                                {{"name", "norm/b"}, {"error", "cannot"}}}}};
+  const std::string page = results_page({ours, peers}, {});
+  CHECK(contains(page, "| norm/a | 10.00 | 10.00 | 1.500 TB/s |  |  |  | fast | 8.000 | 80.0% |"));
+  CHECK(contains(page, "| norm/b | 20.00 | 20.00 | 1.500 TB/s |  |  |  |  |  |  |"));
+  CHECK(contains(page, "On the GPU"));
+}
+
 TEST_CASE("no target is claimed without its measurement", "[bench]") {
   CHECK_FALSE(contains(results_page({}, {}), "Targets"));
 }

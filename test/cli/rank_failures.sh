@@ -50,6 +50,10 @@ check 3 alone-while-others-wait-async 65 1 "$bad_data 3)"
 check 3 alone-while-nodes-wait 65 1 "$bad_data 3)"
 check 2 alone-while-others-compute 65 1 "$bad_data 2)"
 check 2 alone-with-collectives-in-flight 65 1 "$bad_data 2)"
+check 2 training-forward 65 1 "$bad_data 2)"
+check 3 training-backward 65 1 "$bad_data 3)"
+check 2 training-step 65 1 "$bad_data 2)"
+check 2 training-memory 71 1 'memory: h.'
 check 2 out-of-memory 71 1 'error: out of memory (rank 1 of 2)'
 check 2 unknown-exception 70 1 'error: an exception of unknown type (rank 1 of 2)'
 check 3 disagree 76 1 "rank 1 calls all_reduce_sum 0 of fp32[7] for 'wte gradient'"

@@ -73,6 +73,7 @@ expect 64 "7" "multiple" -- --data "$text" --global-batch 7 --micro-batch 2
 expect 64 "width" "heads" -- --data "$text" --width 100 --heads 3
 expect 64 "--seq-len" "1024" -- --data "$text" --model gpt2-124m --seq-len 2048
 expect 64 "--lr" -- --data "$text" --lr fast
+expect 69 "NCCL" "cpu" -- --data "$text" --comm nccl
 expect 65 "empty.txt" -- --data "$work/empty.txt"
 expect 65 "truncated.bin" -- --data "$work/truncated.bin" --data-format llmc
 expect 65 "magic.bin" "12345678" -- --data "$work/magic.bin" --data-format llmc
@@ -86,6 +87,12 @@ expect 65 "vocabulary" "96" -- --data "$text" --init "$fixtures/hf_tiny" --seq-l
 expect 66 "nowhere.txt" -- --data "$work/nowhere.txt"
 expect 66 "nowhere" -- --data "$text" --init "$work/nowhere"
 expect 69 "cuda" -- --data "$text" --device cuda
+expect 64 "--zero" "4" -- --data "$text" --zero 4
+expect 64 "--shard-ranks" "--zero 0" -- --data "$text" --shard-ranks 1
+expect 64 "--reshard-ranks" "--zero 2" -- --data "$text" --zero 2 --reshard-ranks 1
+expect 64 "--persist-below" "--zero 3" -- --data "$text" --persist-below 9
+expect 64 "--reproducible" "power of two" -- --data "$text" --reproducible --micro-batch 1 --global-batch 18
+expect 64 "--reproducible" "fp32" -- --data "$text" --reproducible --grad-dtype bf16
 expect 71 "memory" "budget" -- --data "$text" --device-memory 4MiB
 expect 74 "read_only_parent/file" -- --data "$text" --out "$work/read_only_parent/file/below"
 

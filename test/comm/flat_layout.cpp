@@ -83,15 +83,6 @@ TEST_CASE("a tied parameter belongs to the lowest unit that encloses its owner a
         std::vector<std::string>{"first.a.weight", "first.b.weight"});
 }
 
-TEST_CASE("frozen parameters are kept apart") {
-  Net net;
-  net.first.a.weight.trainable = false;
-  const auto plans = comm::plan_units(net, {&net.first});
-  CHECK(names(plans[0]) == std::vector<std::string>{"first.b.weight"});
-  REQUIRE(plans[0].frozen.size() == 1);
-  CHECK(plans[0].frozen[0] == &net.first.a.weight);
-}
-
 TEST_CASE("units and tied parameters outside the tree are errors that name them") {
   Net net, other;
   CHECK(

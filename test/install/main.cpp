@@ -6,7 +6,6 @@
 #include <shale/runtime/nn/layers.h>
 #include <shale/runtime/ops/elementwise.h>
 #include <shale/runtime/ops/reduce.h>
-#include <shale/runtime/optim/clip.h>
 #include <shale/runtime/optim/optimizer.h>
 
 #include <cstdio>
@@ -41,10 +40,10 @@ int train(shale::comm::World& world) {
     optimizer.prepare(context, step, 0.02f);
     const Tensor error = add(model.forward(x), minus_y);
     const Tensor squared = mean(mul(error, error));
-    parallel.begin_backward(/*reduce=*/true);
+    parallel.begin_backward(/*last=*/true);
     backward(squared);
     parallel.finish_gradients();
-    shale::optim::clip_grad_norm(context, parallel.shards(), 1);
+    parallel.clip_grad_norm(1);
     optimizer.step();
     optimizer.zero_grad();
     loss = shale::to_host<float>(squared).front();

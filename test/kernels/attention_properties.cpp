@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -50,6 +51,47 @@ struct Packed {
   }
 };
 
+// Sequence b of an array of sequences, its first `rows` rows.
+template <typename T>
+std::vector<T> rows_of(const std::vector<T>& from, int64_t sequences, int64_t b, int64_t length,
+                       int64_t rows) {
+  const int64_t size = static_cast<int64_t>(from.size()) / sequences;
+  const int64_t row = length == 0 ? 0 : size / length;
+  return {from.begin() + b * size, from.begin() + b * size + rows * row};
+}
+
+template <typename T>
+AttentionInputs<T> sequence_of(const AttentionInputs<T>& all, int64_t b, int64_t queries,
+                               int64_t keys) {
+  AttentionInputs<T> one = all;
+  const AttentionShape& s = all.shape;
+  one.shape.batch = 1, one.shape.queries = queries, one.shape.keys = keys;
+  one.q = rows_of(all.q, s.batch, b, s.queries, queries);
+  one.dout = rows_of(all.dout, s.batch, b, s.queries, queries);
+  one.k = rows_of(all.k, s.batch, b, s.keys, keys);
+  one.v = rows_of(all.v, s.batch, b, s.keys, keys);
+  return one;
+}
+
+template <typename T>
+AttentionResults<T> sequence_of(const AttentionResults<T>& all, const AttentionShape& s,
+                                int64_t b) {
+  AttentionResults<T> one;
+  one.out = rows_of(all.out, s.batch, b, s.queries, s.queries);
+  one.dq = rows_of(all.dq, s.batch, b, s.queries, s.queries);
+  one.dk = rows_of(all.dk, s.batch, b, s.keys, s.keys);
+  one.dv = rows_of(all.dv, s.batch, b, s.keys, s.keys);
+  one.lse = rows_of(all.lse, s.batch, b, 1, 1);
+  return one;
+}
+
+// Values beyond the first `count` rows of each head's lse, or of a [length, heads, D] sequence.
+template <typename T>
+bool all_are(const std::vector<T>& values, size_t begin, float want) {
+  return std::all_of(values.begin() + static_cast<std::ptrdiff_t>(begin), values.end(),
+                     [&](const T& x) { return to_f32(x) == want; });
+}
+
 kernels::AttentionFwdArgs dense_args(const AttentionShape& s, const test::DeviceArray<float>& q,
                                      const test::DeviceArray<float>& kv,
                                      const test::DeviceArray<float>& lse) {
@@ -78,39 +120,106 @@ TEMPLATE_TEST_CASE("attention has the same bits for any number of threads", "[ke
 
 TEST_CASE("attention of a sequence does not depend on the rest of the batch",
           "[kernels][attention]") {
-  // On the CPU, one sequence alone takes the other scheme of backward: both must add in one order.
-  AttentionShape shape{4, 140, 170, 4, 2, 24, true, 0.3};
-  const AttentionInputs<float> all(shape, 6);
-  for (const Exec& exec : test::devices()) {
-    CAPTURE(to_string(exec.device));
+  for (const Exec& exec : test::reproducible_devices()) {
+    CAPTURE(test::describe(exec));
+    // On the CPU, one sequence alone takes the other scheme of backward: both must add in one
+    // order.
+    const AttentionShape shape = test::is_gpu(exec)
+                                     ? AttentionShape{2, 70, 70, 2, 1, 24, true, 0.3}
+                                     : AttentionShape{4, 140, 170, 4, 2, 24, true, 0.3};
+    const AttentionInputs<float> all(shape, 6);
     const AttentionResults<float> want = test::run_attention(exec, all);
-    AttentionInputs<float> one = all;
-    one.shape.batch = 1;
-    const auto cut = [](std::vector<float>& to, const std::vector<float>& from, int64_t part) {
-      const auto size = static_cast<int64_t>(from.size()) / 4;
-      to.assign(from.begin() + part * size, from.begin() + (part + 1) * size);
-    };
-    for (int64_t b = 0; b < 4; ++b) {
-      AttentionResults<float> part;
-      cut(part.out, want.out, b), cut(part.lse, want.lse, b), cut(part.dq, want.dq, b);
-      cut(part.dk, want.dk, b), cut(part.dv, want.dv, b);
-      cut(one.q, all.q, b), cut(one.k, all.k, b), cut(one.v, all.v, b), cut(one.dout, all.dout, b);
-      CHECK(test::same_bits(test::run_attention(exec, one).all(), part.all()));
+    for (int64_t b = 0; b < shape.batch; ++b) {
+      const AttentionInputs<float> one = sequence_of(all, b, shape.queries, shape.keys);
+      const AttentionResults<float> got = test::run_attention(exec, one);
+      CHECK(test::same_bits(got.all(), sequence_of(want, shape, b).all()));
     }
+  }
+}
+
+TEMPLATE_TEST_CASE("sequences of different lengths are as if each were alone",
+                   "[kernels][attention]", float, bf16) {
+  const bool causal = GENERATE(true, false);
+  const AttentionShape shape{4, 75, 140, 2, 1, 32, causal, 0.2};
+  const test::SequenceLengths lengths{{75, 33, 0, 1000}, {140, 64, 12, -1}};
+  AttentionInputs<TestType> in(shape, 12);
+  AttentionInputs<TestType> poisoned = in;
+  const auto queries_of = [&](int64_t b) {
+    return std::clamp<int64_t>(lengths.queries[size_t(b)], 0, shape.queries);
+  };
+  const auto keys_of = [&](int64_t b) {
+    return std::clamp<int64_t>(lengths.keys[size_t(b)], 0, shape.keys);
+  };
+  const TestType nan{std::numeric_limits<float>::quiet_NaN()};
+  for (int64_t b = 0; b < shape.batch; ++b) {
+    const auto poison = [&](std::vector<TestType>& values, int64_t used, int64_t length) {
+      const int64_t size = static_cast<int64_t>(values.size()) / shape.batch, row = size / length;
+      std::fill(values.begin() + b * size + used * row, values.begin() + (b + 1) * size, nan);
+    };
+    poison(poisoned.q, queries_of(b), shape.queries);
+    poison(poisoned.dout, queries_of(b), shape.queries);
+    poison(poisoned.k, keys_of(b), shape.keys);
+    poison(poisoned.v, keys_of(b), shape.keys);
+  }
+  for (const Exec& exec : test::reproducible_devices()) {
+    const AttentionResults<TestType> all = test::run_attention(exec, poisoned, lengths);
+    for (int64_t b = 0; b < shape.batch; ++b) {
+      CAPTURE(test::describe(exec), b);
+      const AttentionResults<TestType> got = sequence_of(all, shape, b);
+      const AttentionInputs<TestType> alone = sequence_of(in, b, queries_of(b), keys_of(b));
+      const AttentionResults<TestType> want = test::run_attention(exec, alone);
+      const auto starts_with = [](const auto& values, const auto& head) {
+        using Values = std::decay_t<decltype(values)>;
+        return test::same_bits(
+            Values(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(head.size())),
+            head);
+      };
+      CHECK(starts_with(got.out, want.out));
+      CHECK(starts_with(got.dq, want.dq));
+      CHECK(starts_with(got.dk, want.dk));
+      CHECK(starts_with(got.dv, want.dv));
+      CHECK(all_are(got.out, want.out.size(), 0));
+      CHECK(all_are(got.dq, want.dq.size(), 0));
+      CHECK(all_are(got.dk, want.dk.size(), 0));
+      CHECK(all_are(got.dv, want.dv.size(), 0));
+      for (int64_t h = 0; h < shape.heads; ++h) {
+        for (int64_t i = 0; i < shape.queries; ++i) {
+          const float lse = got.lse[size_t(h * shape.queries + i)];
+          REQUIRE(lse ==
+                  (i < queries_of(b) ? want.lse[size_t(h * queries_of(b) + i)] : -kInfinity));
+        }
+      }
+    }
+  }
+}
+
+TEMPLATE_TEST_CASE("deterministic attention has the same bits in every order of threads",
+                   "[kernels][attention]", float, bf16) {
+  // Several blocks of keys add to each query, several heads and tiles of queries to each key.
+  const AttentionInputs<TestType> in({1, 140, 140, 2, 1, 64, true, 0.125}, 13);
+  const std::vector<Exec> all = test::reproducible_devices();
+  std::vector<float> first;
+  for (const Exec& exec : all) {
+    if (exec.device.type != DeviceType::kEmu) continue;
+    const std::vector<float> got = test::run_attention(exec, in).all();
+    if (first.empty()) first = got;
+    CHECK(test::same_bits(got, first));
   }
 }
 
 TEMPLATE_TEST_CASE("attention on slices of [B,T,3,H,D] touches nothing else",
                    "[kernels][attention]", float, bf16) {
-  const int64_t length = GENERATE(3, 100);
-  const AttentionShape shape{2, length, length, 3, 3, 20, true, 0.25};
+  // Rows of 40 bytes are packed first on GPUs, those of 128 are not.
+  const auto [length, head_size] =
+      GENERATE(std::pair<int64_t, int64_t>{3, 20}, std::pair<int64_t, int64_t>{70, 64});
+  const AttentionShape shape{2, length, length, 3, 3, head_size, true, 0.25};
   const AttentionInputs<TestType> in(shape, 7);
   const Packed packed{shape.batch, length, shape.heads, shape.head_size};
   std::vector<TestType> qkv_values(size_t(packed.count()));
   packed.put(qkv_values, in.q, 0), packed.put(qkv_values, in.k, 1), packed.put(qkv_values, in.v, 2);
   const std::vector<TestType> marker(size_t(packed.count()), TestType(7.f));
-  for (const Exec& exec : test::devices()) {
-    CAPTURE(to_string(exec.device));
+  for (const Exec& exec : test::reproducible_devices()) {
+    CAPTURE(test::describe(exec));
     const AttentionResults<TestType> want = test::run_attention(exec, in);
     const test::DeviceArray<TestType> qkv(exec, qkv_values), dout(exec, in.dout);
     test::DeviceArray<TestType> grads(exec, marker), out(exec, marker);
@@ -154,12 +263,12 @@ TEMPLATE_TEST_CASE("attention on slices of [B,T,3,H,D] touches nothing else",
 TEST_CASE("attention with scores of 1e4 neither overflows nor loses the sum",
           "[kernels][attention]") {
   const bool causal = GENERATE(false, true);
-  const int64_t queries = GENERATE(2, 130);
+  const int64_t queries = GENERATE(2, 70);
   // q and k of standard deviation 40: scores have 40^2 sqrt(64) = 1e4.
-  const AttentionInputs<float> in({1, queries, 130, 2, 2, 64, causal, 1.}, 8, 40.);
+  const AttentionInputs<float> in({1, queries, 70, 2, 2, 64, causal, 1.}, 8, 40.);
   const RefAttention want = in.reference();
-  for (const Exec& exec : test::devices()) {
-    CAPTURE(to_string(exec.device));
+  for (const Exec& exec : test::attention_devices()) {
+    CAPTURE(test::describe(exec));
     const AttentionResults<float> got = test::run_attention(exec, in);
     CHECK(test::error_over_bound(test::to_f64(got.out), want.out) <= 1);
     CHECK(test::error_over_bound(test::to_f64(got.lse), want.lse) <= 1);
@@ -171,12 +280,12 @@ TEST_CASE("attention with scores of 1e4 neither overflows nor loses the sum",
 
 TEST_CASE("a query that sees no key gives zeros and takes no gradient", "[kernels][attention]") {
   // Tq > Tk: the first Tq - Tk queries come before all keys.
-  const auto [queries, keys] = GENERATE(std::pair{150, 70}, std::pair{70, 0}, std::pair{4, 2});
+  const auto [queries, keys] = GENERATE(std::pair{100, 30}, std::pair{70, 0}, std::pair{4, 2});
   const AttentionShape shape{1, queries, keys, 2, 2, 16, true, 0.25};
   AttentionInputs<float> in(shape, 9);
   const size_t row = 2 * 16, blind = size_t(queries - keys);
-  for (const Exec& exec : test::devices()) {
-    CAPTURE(to_string(exec.device), queries, keys);
+  for (const Exec& exec : test::attention_devices()) {
+    CAPTURE(test::describe(exec), queries, keys);
     const AttentionResults<float> got = test::run_attention(exec, in);
     for (size_t i = 0; i < blind * row; ++i) {
       REQUIRE(got.out[i] == 0);
@@ -196,13 +305,13 @@ TEST_CASE("a query that sees no key gives zeros and takes no gradient", "[kernel
 }
 
 TEST_CASE("later keys change nothing for a causal query", "[kernels][attention]") {
-  const AttentionShape shape{1, 140, 140, 2, 2, 24, true, 0.2};
+  const AttentionShape shape{1, 100, 100, 2, 2, 24, true, 0.2};
   const AttentionInputs<float> in(shape, 10);
   AttentionInputs<float> other = in;
   const size_t row = 2 * 24, cut = 77;
   for (size_t i = cut * row; i < in.k.size(); ++i) other.k[i] += 1, other.v[i] -= 1;
-  for (const Exec& exec : test::devices()) {
-    CAPTURE(to_string(exec.device));
+  for (const Exec& exec : test::attention_devices()) {
+    CAPTURE(test::describe(exec));
     AttentionResults<float> a = test::run_attention(exec, in), b = test::run_attention(exec, other);
     CHECK_FALSE(test::same_bits(a.out, b.out));
     a.out.resize(cut * row), b.out.resize(cut * row);
@@ -214,8 +323,8 @@ TEST_CASE("a NaN in attention's inputs reaches its results", "[kernels][attentio
   const int64_t queries = GENERATE(2, 70);
   const AttentionShape shape{1, queries, 70, 1, 1, 16, false, 0.25};
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  for (const Exec& exec : test::devices()) {
-    CAPTURE(to_string(exec.device), queries);
+  for (const Exec& exec : test::attention_devices()) {
+    CAPTURE(test::describe(exec), queries);
     AttentionInputs<float> in(shape, 11);
     in.k[5 * 16 + 3] = nan;
     const AttentionResults<float> got = test::run_attention(exec, in);
@@ -227,7 +336,9 @@ TEST_CASE("a NaN in attention's inputs reaches its results", "[kernels][attentio
 TEST_CASE("attention rejects wrong arguments", "[kernels][attention]") {
   using test::contains;
   using test::message_of;
-  const Exec& exec = test::devices().front();
+  const size_t device = GENERATE(range(size_t{0}, test::attention_devices().size()));
+  const Exec exec = test::attention_devices()[device];
+  CAPTURE(to_string(exec.device));
   const AttentionShape shape{2, 5, 7, 4, 2, 8, false, 1};
   const test::DeviceArray<float> q(exec, shape.q_count()), kv(exec, shape.kv_count());
   const test::DeviceArray<float> lse(exec, shape.lse_count());
@@ -256,6 +367,13 @@ TEST_CASE("attention rejects wrong arguments", "[kernels][attention]") {
   CHECK(contains(shape_error(), "attention_fwd: q is fp32[2,5,32], want shape [B,Tq,H,D]"));
   a = good, a.q = q.view({1, 1, 1, 320});
   CHECK(contains(shape_error(), "want a last dimension from 1 to 256"));
+  a = good, a.scale = 0;
+  CHECK(contains(shape_error(), "attention_fwd: scale is 0, want a positive number"));
+  a = good, a.q_lengths = lse.view({3});
+  CHECK(contains(shape_error(), "attention_fwd: q_lengths is fp32[3], want shape [2]"));
+  a = good, a.k_lengths = lse.view({2});
+  CHECK(contains(dtype_error(),
+                 cat("attention_fwd: k_lengths is fp32[2], want ", dtype_name(DType::kI32))));
   a = good, a.k.dtype = DType::kBF16;
   CHECK(contains(dtype_error(), "attention_fwd: k is bf16[2,7,2,8], want fp32"));
   a = good, a.q.dtype = DType::kF64;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -22,11 +23,17 @@ struct AttentionInputs {
         v(randn<T>(s.kv_count(), seed + 2)),
         dout(randn<T>(s.q_count(), seed + 3)) {}
 
-  RefAttention reference() const {
+  // With the bounds for `device`: GPUs multiply on tensor cores.
+  RefAttention reference(const Device& device = {}) const {
     // Half an ulp; f16 results may be subnormal.
-    const StorageRounding storage{ulp<T>() / 2,
-                                  sizeof(T) == 2 && ulp<T>() == 0x1p-10 ? 0x1p-25 : 0};
+    const StorageRounding storage{.relative = ulp<T>() / 2,
+                                  .absolute = std::is_same_v<T, f16> ? 0x1p-25 : 0,
+                                  .operands = sizeof(T) == 2 && device.type != DeviceType::kCpu};
     return ref_attention(shape, to_f64(q), to_f64(k), to_f64(v), to_f64(dout), storage);
+  }
+  RefAttention rounded() const {
+    return rounded_attention(shape, to_f64(q), to_f64(k), to_f64(v), to_f64(dout),
+                             [](double x) { return RoundTo<T>()(x); });
   }
 };
 
@@ -45,6 +52,29 @@ struct AttentionResults {
   }
 };
 
+inline std::vector<Exec> attention_devices() {
+  return devices_with({&kernels::attention_fwd, &kernels::attention_bwd});
+}
+// The same where results are bitwise the same each time: GPUs with backward without atomics.
+inline std::vector<Exec> reproducible_devices() {
+  std::vector<Exec> all = attention_devices();
+  for (Exec& exec : all) exec.deterministic = true;
+  return all;
+}
+// The same with both variants. The first one is the CPU, which has one.
+inline std::vector<Exec> attention_variants() {
+  std::vector<Exec> all = attention_devices();
+  const std::vector<Exec> reproducible = reproducible_devices();
+  all.insert(all.end(), reproducible.begin() + 1, reproducible.end());
+  return all;
+}
+inline bool is_gpu(const Exec& exec) {
+  return exec.device.type != DeviceType::kCpu;
+}
+inline std::string describe(const Exec& exec) {
+  return to_string(exec.device) + (exec.deterministic ? ", deterministic" : "");
+}
+
 inline Shape q_shape(const AttentionShape& s) {
   return {s.batch, s.queries, s.heads, s.head_size};
 }
@@ -52,14 +82,22 @@ inline Shape kv_shape(const AttentionShape& s) {
   return {s.batch, s.keys, s.kv_heads, s.head_size};
 }
 
+// Of each sequence; empty: all of the array.
+struct SequenceLengths {
+  std::vector<int32_t> queries{}, keys{};
+};
+
 // Forward and backward on dense arrays. What the kernels write is NaN before.
 template <typename T>
-AttentionResults<T> run_attention(const Exec& exec, const AttentionInputs<T>& in) {
+AttentionResults<T> run_attention(const Exec& exec, const AttentionInputs<T>& in,
+                                  const SequenceLengths& lengths = {}) {
   const AttentionShape& s = in.shape;
   const DeviceArray<T> q(exec, in.q), k(exec, in.k), v(exec, in.v), dout(exec, in.dout);
   const DeviceArray<T> out(exec, s.q_count()), dq(exec, s.q_count());
   const DeviceArray<T> dk(exec, s.kv_count()), dv(exec, s.kv_count());
   const DeviceArray<float> lse(exec, s.lse_count());
+  const DeviceArray<int32_t> q_lengths(exec, lengths.queries), k_lengths(exec, lengths.keys);
+  const auto optional = [](const DeviceArray<int32_t>& a) { return a.size() ? a.view() : View{}; };
   const Shape qs = q_shape(s), kvs = kv_shape(s);
   const kernels::AttentionFwdArgs fwd{.q = q.view(qs),
                                       .k = k.view(kvs),
@@ -67,7 +105,9 @@ AttentionResults<T> run_attention(const Exec& exec, const AttentionInputs<T>& in
                                       .out = out.view(qs),
                                       .lse = lse.view({s.batch, s.heads, s.queries}),
                                       .scale = static_cast<float>(s.scale),
-                                      .causal = s.causal};
+                                      .causal = s.causal,
+                                      .q_lengths = optional(q_lengths),
+                                      .k_lengths = optional(k_lengths)};
   kernels::attention_fwd(exec, fwd);
   kernels::attention_bwd(exec, {.q = fwd.q,
                                 .k = fwd.k,
@@ -79,7 +119,9 @@ AttentionResults<T> run_attention(const Exec& exec, const AttentionInputs<T>& in
                                 .dk = dk.view(kvs),
                                 .dv = dv.view(kvs),
                                 .scale = fwd.scale,
-                                .causal = fwd.causal});
+                                .causal = fwd.causal,
+                                .q_lengths = fwd.q_lengths,
+                                .k_lengths = fwd.k_lengths});
   for (const auto* array : {&out, &dq, &dk, &dv}) {
     if (!array->margins_intact()) throw InternalError("attention wrote outside its results");
   }

@@ -61,7 +61,7 @@ TEMPLATE_TEST_CASE("dropout has the mask that its header defines", "[kernels][dr
     want.push_back(TestType(value));
     want_added.push_back(TestType(value + to_f32(residual[size_t(i)])));
   }
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::dropout})) {
     CAPTURE(samples, elements, p);
     CHECK(test::same_bits(run<TestType>(exec, samples, x, {}, p, state), want));
     CHECK(test::same_bits(run(exec, samples, x, residual, p, state), want_added));
@@ -70,7 +70,7 @@ TEMPLATE_TEST_CASE("dropout has the mask that its header defines", "[kernels][dr
 
 TEST_CASE("dropout does not depend on how samples are batched", "[kernels][dropout]") {
   const std::vector<float> x(4 * 1001, 1.f);
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::dropout})) {
     const auto whole = run<float>(exec, 4, x, {}, 0.3f, step_state(8));
     for (uint64_t s = 0; s < 4; ++s) {
       const std::vector<float> one(x.begin(), x.begin() + 1001);
@@ -83,7 +83,7 @@ TEST_CASE("dropout does not depend on how samples are batched", "[kernels][dropo
 TEST_CASE("dropout keeps the share 1 - p, and other sites, steps and seeds have other masks",
           "[kernels][dropout]") {
   const std::vector<float> x(100000, 1.f);
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::dropout})) {
     const auto base = run<float>(exec, 1, x, {}, 0.25f, step_state());
     const auto zeros = double(std::count(base.begin(), base.end(), 0.f));
     // Five standard deviations of a binomial: sqrt(1e5 * 0.25 * 0.75) = 137.

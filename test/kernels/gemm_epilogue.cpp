@@ -53,7 +53,7 @@ TEMPLATE_LIST_TEST_CASE("gemm adds bias and residual with one rounding", "[gemm]
     g.pad = 3;
     g.b_transposed = true;
     const RefProduct ref = ref_product(to_f64(g.a), to_f64(g.b), s.m, s.n, s.k);
-    for (const Exec& exec : devices()) {
+    for (const Exec& exec : devices_with({&kernels::gemm})) {
       CAPTURE(s.m, s.n, s.k);
       const auto got = run_gemm(exec, g);
       const auto bias = [&](size_t i) { return to_f64(g.bias[i % size_t(s.n)]); };
@@ -83,7 +83,7 @@ TEMPLATE_LIST_TEST_CASE("gemm with GELU keeps its argument, and c is the GELU of
     g.pad = 1;
     g.b_transposed = true;
     const RefProduct ref = ref_product(to_f64(g.a), to_f64(g.b), s.m, s.n, s.k);
-    for (const Exec& exec : devices()) {
+    for (const Exec& exec : devices_with({&kernels::gemm})) {
       CAPTURE(s.m, s.n, s.k, int(form));
       const auto got = run_gemm(exec, g);
       const auto bias = [&](size_t i) { return to_f64(g.bias[i % size_t(s.n)]); };
@@ -117,7 +117,7 @@ TEMPLATE_LIST_TEST_CASE("gemm multiplies with GELU's derivative and sums c's col
     g.accumulate_bias_grad = s.m > 10;
     g.pad = 2;
     const RefProduct ref = ref_product(to_f64(g.a), to_f64(g.b), s.m, s.n, s.k);
-    for (const Exec& exec : devices()) {
+    for (const Exec& exec : devices_with({&kernels::gemm})) {
       CAPTURE(s.m, s.n, s.k, int(form));
       const auto got = run_gemm(exec, g);
       const auto slope = [&](size_t i) { return ref_dgelu(to_f64(g.aux[i]), form); };
@@ -148,7 +148,7 @@ TEMPLATE_LIST_TEST_CASE("gemm multiplies with GELU's derivative and sums c's col
 }
 
 TEST_CASE("gemm without rows has a bias gradient of zero", "[gemm]") {
-  for (const Exec& exec : devices()) {
+  for (const Exec& exec : devices_with({&kernels::gemm})) {
     const DeviceArray<float> none(exec, 0), b(exec, randn<float>(12, 1));
     const DeviceArray<float> grad(exec, std::vector<float>{1, 2, 3});
     kernels::GemmArgs args;
@@ -167,7 +167,7 @@ TEST_CASE("gemm without rows has a bias gradient of zero", "[gemm]") {
 
 TEMPLATE_TEST_CASE("gemm may write c over its residual, or over aux", "[gemm]", float, bf16) {
   const int64_t m = 70, n = 400, k = 24;
-  for (const Exec& exec : devices()) {
+  for (const Exec& exec : devices_with({&kernels::gemm})) {
     auto g = epilogue_case<TestType, TestType>({m, n, k});
     const DeviceArray<TestType> a(exec, g.a), b(exec, g.b);
     DeviceArray<TestType> c(exec, m * n);

@@ -10,12 +10,12 @@
 namespace shale::test {
 
 // One call of the gemm slot. Matrices are row-major here; how they lie in the kernel's memory is
-// chosen by a_transposed, b_transposed and pad.
+// chosen by a_transposed, b_transposed, pad and align.
 template <typename TIn, typename TOut>
 struct GemmCase {
   int64_t m = 0, n = 0, k = 0;
   bool a_transposed = false, b_transposed = false;
-  int64_t pad = 0;
+  int64_t pad = 0, align = 1;
   std::vector<TIn> a, b;
   std::vector<TOut> c;         // before the call; NaN if empty
   std::vector<TIn> bias, aux;  // left out if empty; of kGelu*, any aux of the right size
@@ -23,6 +23,7 @@ struct GemmCase {
   std::vector<float> bias_grad;  // before the call
   kernels::Epilogue epilogue = kernels::Epilogue::kNone;
   bool accumulate = false, accumulate_bias_grad = false;
+  const kernels::GemmPlan* plan = nullptr;
 };
 
 template <typename TIn, typename TOut>
@@ -44,8 +45,9 @@ GemmCase<TIn, TOut> random_case(int64_t m, int64_t n, int64_t k) {
 
 template <typename TIn, typename TOut>
 GemmResult<TIn, TOut> run_gemm(const Exec& exec, const GemmCase<TIn, TOut>& g) {
-  const Placement a_at{g.m, g.k, g.a_transposed, g.pad}, b_at{g.k, g.n, g.b_transposed, g.pad};
-  const Placement c_at{g.m, g.n, false, g.pad};
+  const Placement a_at{g.m, g.k, g.a_transposed, g.pad, g.align};
+  const Placement b_at{g.k, g.n, g.b_transposed, g.pad, g.align};
+  const Placement c_at{g.m, g.n, false, g.pad, g.align};
   const DeviceArray<TIn> a(exec, place(a_at, g.a)), b(exec, place(b_at, g.b)), bias(exec, g.bias);
   const DeviceArray<TIn> aux(exec, g.aux.empty() ? g.aux : place(c_at, g.aux));
   const DeviceArray<TOut> residual(exec, g.residual.empty() ? g.residual : place(c_at, g.residual));
@@ -64,6 +66,7 @@ GemmResult<TIn, TOut> run_gemm(const Exec& exec, const GemmCase<TIn, TOut>& g) {
   args.epilogue = g.epilogue;
   args.accumulate = g.accumulate;
   args.accumulate_bias_grad = g.accumulate_bias_grad;
+  args.plan = g.plan;
   kernels::gemm(exec, args);
 
   GemmResult<TIn, TOut> r;

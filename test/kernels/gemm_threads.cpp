@@ -122,6 +122,7 @@ TEST_CASE("gemm's blocks cover c once, whatever its size", "[gemm]") {
   using namespace kernels::cpu;
   const auto kind = GENERATE(GemmKind::kDenseBlock, GemmKind::kDenseRows, GemmKind::kStrided,
                              GemmKind::kWide, GemmKind::kInterleave);
+  const bool avx512 = GENERATE(true, false);
   for (const auto& [m, n] : {std::pair{1, 1},
                              {1, 50304},
                              {33, 47},
@@ -131,7 +132,7 @@ TEST_CASE("gemm's blocks cover c once, whatever its size", "[gemm]") {
                              {97, 5000},
                              {12345, 1600}}) {
     for (const int64_t k : {0, 1, 128, 100000}) {
-      const GemmBlocks blocks = gemm_blocks(m, n, k, kind);
+      const GemmBlocks blocks = gemm_blocks(m, n, k, kind, avx512);
       CAPTURE(m, n, k, blocks.rows, blocks.cols);
       int64_t area = 0;
       std::vector<bool> seen(size_t(blocks.count()));

@@ -162,9 +162,11 @@ BwdRun<T> run_bwd(const Exec& exec, const BwdCase<T>& c, float start) {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 using Sizes = std::pair<int64_t, int64_t>;
-// No rows, one element, less than a vector, ragged, exact vectors, many blocks of rows.
-const std::vector<Sizes> kSizes = {{0, 8},  {1, 1},    {2, 5},   {3, 31},
-                                   {4, 32}, {5, 1000}, {67, 64}, {1500, 37}};
+// No rows, one element, less than a vector, ragged, exact vectors, many blocks of rows; on a GPU a
+// row of one pack a lane, of several, of a block, and of more than a block holds.
+const std::vector<Sizes> kSizes = {{0, 8},    {1, 1},    {2, 5},    {3, 31},   {4, 32},
+                                   {5, 1000}, {67, 64},  {400, 37}, {40, 256}, {3, 768},
+                                   {3, 1600}, {1, 4104}, {1, 8208}};
 
 }  // namespace
 
@@ -186,7 +188,7 @@ TEMPLATE_TEST_CASE("layer_norm_fwd agrees with f64 on every device", "[kernels][
   const auto rounded = reference(test::RoundTo<float>(), test::RoundTo<TestType>());
   const auto exact = ref_fwd(rounded.sum, {}, test::to_f64(gain), test::to_f64(bias), size_t(cols),
                              double{1e-5f}, test::Exact(), test::Exact());
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::layer_norm_fwd})) {
     CAPTURE(exec.device.index, rows, cols, with_residual, with_bias);
     const auto got = run_fwd(exec, x, residual, gain, bias);
     CHECK(got.intact);
@@ -204,7 +206,7 @@ TEST_CASE("layer_norm_fwd stays accurate when the mean dwarfs the deviations", "
   const std::vector<float> gain(768, 1.f);
   const auto exact = ref_fwd(test::to_f64(x), {}, test::to_f64(gain), {}, 768, double{1e-5f},
                              test::Exact(), test::Exact());
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::layer_norm_fwd})) {
     // The f32 mean is off by half an ulp of 1000, 3e-5 of a standard deviation; so is y.
     CHECK(test::max_error(run_fwd<float>(exec, x, {}, gain, {}).y, exact.y) <= 4e-5);
   }
@@ -214,7 +216,7 @@ TEST_CASE("layer_norm_fwd may write the sum over x or over the residual", "[kern
   const int64_t rows = 5, cols = 37;
   const auto x = test::randn<float>(rows * cols, 1), residual = test::randn<float>(rows * cols, 2);
   const auto gain = test::randn<float>(cols, 3);
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::layer_norm_fwd})) {
     const auto want = run_fwd<float>(exec, x, residual, gain, {});
     for (const bool over_x : {false, true}) {
       const DeviceArray<float> a(exec, x), b(exec, residual), g(exec, gain);
@@ -239,7 +241,7 @@ TEST_CASE("a NaN in a row spoils that row and no other", "[kernels][norm]") {
   auto x = test::randn<float>(3 * 50, 1);
   x[50 + 49] = kNan;
   const std::vector<float> gain(50, 1.f);
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::layer_norm_fwd})) {
     const auto got = run_fwd<float>(exec, x, {}, gain, {});
     for (size_t i = 0; i < got.y.size(); ++i) CHECK(std::isnan(got.y[i]) == (i / 50 == 1));
     CHECK(std::isnan(got.rstd[1]));
@@ -258,7 +260,7 @@ TEMPLATE_TEST_CASE("layer_norm_bwd agrees with f64 on every device", "[kernels][
   };
   const auto exact = reference(test::Exact(), test::Exact());
   const auto rounded = reference(test::RoundTo<float>(), test::RoundTo<TestType>());
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::layer_norm_bwd})) {
     CAPTURE(rows, cols, with_d_sum);
     const auto got = run_bwd(exec, c, kNan);
     CHECK(test::error_ratio(got.dx, exact.dx, rounded.dx, 2) <= 1);
@@ -298,7 +300,7 @@ TEST_CASE("layer_norm_bwd agrees with finite differences", "[kernels][norm]") {
   for (size_t i = 0; i < gain.size(); ++i) {
     want_dgain.push_back(difference(gain, i, [&] { return loss(s, gain); }));
   }
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::layer_norm_bwd})) {
     const auto got = run_bwd(exec, c, kNan);
     // Differences are good to h^2; f32 to some ulps of numbers up to 3.
     CHECK(test::max_error(got.dx, want_dx) < 2e-6);
@@ -320,7 +322,7 @@ TEST_CASE("layer norm has the same bits for any number of threads", "[kernels][n
 }
 
 TEST_CASE("layer norm names the argument that is wrong", "[kernels][norm]") {
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::layer_norm_fwd})) {
     const DeviceArray<float> x(exec, 12), gain(exec, 4), rows(exec, 3);
     const DeviceArray<bf16> other(exec, 4);
     kernels::LayerNormFwdArgs good = {.x = x.view({3, 4}),

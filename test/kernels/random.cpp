@@ -45,7 +45,7 @@ TEST_CASE("random_normal makes the numbers that its header defines", "[kernels][
   const int64_t n = GENERATE(as<int64_t>{}, 0, 1, 7, 5000);
   std::vector<double> want;
   for (int64_t i = 0; i < n; ++i) want.push_back(0.5 + 2 * reference(first + i));
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::random_normal})) {
     CAPTURE(first, n);
     // log 2 ulp, halved by the root, sine 2 ulp, two roundings: 6 ulp of values below 12.
     CHECK(test::max_error(run<float>(exec, n, first, 0.5f, 2.f), want) <=
@@ -54,7 +54,7 @@ TEST_CASE("random_normal makes the numbers that its header defines", "[kernels][
 }
 
 TEST_CASE("an element of random_normal does not depend on the range", "[kernels][random]") {
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::random_normal})) {
     const auto whole = run<float>(exec, 6000, 100);
     for (const int64_t begin : {1, 2, 3, 5, 924, 925, 4000}) {
       for (const int64_t n : {1, 5, 16, 1999}) {
@@ -67,7 +67,7 @@ TEST_CASE("an element of random_normal does not depend on the range", "[kernels]
 
 TEMPLATE_TEST_CASE("random_normal rounds its f32 numbers to the dtype", "[kernels][random]", bf16,
                    f16) {
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::random_normal})) {
     const auto wide = run<float>(exec, 3001, 5);
     std::vector<TestType> want;
     for (const float value : wide) want.push_back(TestType(value));
@@ -78,7 +78,7 @@ TEMPLATE_TEST_CASE("random_normal rounds its f32 numbers to the dtype", "[kernel
 TEST_CASE("random_normal is normal, and other seeds and streams are independent",
           "[kernels][random]") {
   const int64_t n = 1 << 20;
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::random_normal})) {
     const auto x = run<float>(exec, n, 0);
     const auto moments = [&](const std::vector<float>& y) {
       double sum = 0, product = 0;
@@ -97,6 +97,17 @@ TEST_CASE("random_normal is normal, and other seeds and streams are independent"
     }
     const auto beyond = std::count_if(x.begin(), x.end(), [](float v) { return std::abs(v) > 2; });
     CHECK(std::abs(double(beyond) / double(n) - 0.0455) < 5 * 0.0455 / 218);  // sqrt(47710) = 218
+  }
+}
+
+TEST_CASE("random_normal has the CPU's bits on every device", "[kernels][random]") {
+  if (!__builtin_cpu_supports("fma")) {
+    WARN("skipped: this CPU rounds twice where a GPU has a fused multiply-add");
+    return;
+  }
+  const auto want = run<float>(test::devices()[0], 20001, 3, 0.25f, 0.02f);
+  for (const Exec& exec : test::devices_with({&kernels::random_normal})) {
+    CHECK(test::same_bits(run<float>(exec, 20001, 3, 0.25f, 0.02f), want));
   }
 }
 

@@ -1,5 +1,6 @@
 #include "kernels/reduce.h"
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -62,7 +63,7 @@ TEMPLATE_TEST_CASE("column_sum adds integers exactly on every device", "[kernels
   const auto x = test::rand_int<TestType>(rows * cols, 1, -8, 8);
   std::vector<float> want(size_t(cols), 0.f);
   for (size_t i = 0; i < x.size(); ++i) want[i % size_t(cols)] += to_f32(x[i]);
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::column_sum})) {
     CAPTURE(rows, cols);
     CHECK(test::same_bits(run_column_sum(exec, rows, cols, x, kNan), want));
     auto added = want;
@@ -77,7 +78,7 @@ TEST_CASE("column_sum agrees with f64, and its bits do not depend on threads",
   const auto x = test::randn<float>(rows * cols, 1, 1);
   Doubles want(size_t(cols), 0.0);
   for (size_t i = 0; i < x.size(); ++i) want[i % size_t(cols)] += double{x[i]};
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::column_sum})) {
     // Sums of 47 numbers, then of 64 sums: 111 roundings of half an ulp of up to 3000.
     CHECK(test::max_error(run_column_sum(exec, rows, cols, x, kNan), want) <=
           111 * 0.5 * 2048 * test::ulp<float>());
@@ -88,7 +89,7 @@ TEST_CASE("column_sum agrees with f64, and its bits do not depend on threads",
 
 TEST_CASE("column_sum takes rows with a stride", "[kernels][reduce]") {
   const auto x = test::rand_int<float>(4 * 10, 1, -8, 8);
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::column_sum})) {
     const DeviceArray<float> d_x(exec, x), y(exec, 3);
     kernels::column_sum(exec, {.x = d_x.view({4, 3}, {10, 1}, 2), .y = y.view()});
     const auto got = y.download();
@@ -100,7 +101,7 @@ TEST_CASE("sum is the f64 binary tree over the elements", "[kernels][reduce]") {
   // Three numbers: (big + small) + small loses both smalls, big + (small + small) would not.
   const std::vector<float> x = {0x1p60f, 32.f, 32.f, -0x1p60f, 0.f, 7.f};
   // f64 near 2^60 has steps of 256: neighbours are added first, ((2^60 + 32) + (32 - 2^60)) + 7.
-  for (const Exec& exec : test::devices()) CHECK(run_sum(exec, x) == 7.f);
+  for (const Exec& exec : test::devices_with({&kernels::sum})) CHECK(run_sum(exec, x) == 7.f);
 }
 
 TEST_CASE("sum of halves is the sum of the whole when the cut is a power of two",
@@ -111,7 +112,7 @@ TEST_CASE("sum of halves is the sum of the whole when the cut is a power of two"
   };
   double exact = 0;
   for (const float value : x) exact += double{value};
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::sum})) {
     const float sum = run_sum(exec, x);
     CHECK(sum == static_cast<float>(exact));  // f64 error is far below an f32 ulp
     CHECK(run_sum(exec, half(0)) + run_sum(exec, half(1)) == Approx(sum).epsilon(1e-6));
@@ -129,7 +130,7 @@ TEMPLATE_TEST_CASE("sum_squares agrees with f64 on every device", "[kernels][red
   const auto x = test::randn<TestType>(n, 1);
   double want = 0;
   for (const TestType value : x) want += test::to_f64(value) * test::to_f64(value);
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::sum_squares})) {
     CAPTURE(n);
     // f64 sums of at most 1024 squares, each cut off at 2^-80; `want` itself has n roundings.
     CHECK(run_sum_squares(exec, x, {{0, n}}).value() ==
@@ -141,7 +142,7 @@ TEMPLATE_TEST_CASE("sum_squares has the same bits however it is cut at blocks, i
                    "[kernels][reduce]", float, bf16) {
   const int64_t n = 70 * kNormBlock + 333;
   const auto x = test::randn<TestType>(n, 1);
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::sum_squares})) {
     const FixedSum whole = run_sum_squares(exec, x, {{0, n}});
     CHECK(same(run_sum_squares(exec, x, {{0, 1024}, {1024, n}}), whole));
     CHECK(same(run_sum_squares(exec, x, {{66 * 1024, n}, {3 * 1024, 66 * 1024}, {0, 3 * 1024}}),
@@ -163,7 +164,7 @@ TEST_CASE("sum_squares adds elements of a block in eight lanes", "[kernels][redu
   FixedSum want;
   want.add(((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
            ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7])));
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::sum_squares})) {
     CHECK(same(run_sum_squares(exec, x, {{0, kNormBlock}}), want));
   }
 }
@@ -174,7 +175,7 @@ TEST_CASE("one NaN or infinity in a gradient is found", "[kernels][reduce]") {
   auto x = test::randn<float>(10000, 1);
   x[at] = bad;
   CAPTURE(bad, at);
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::sum_squares})) {
     CHECK(run_sum_squares(exec, x, {{0, 10000}}).value() == INFINITY);
   }
 }
@@ -189,17 +190,19 @@ TEST_CASE("clip_factor writes norm, factor and flag of the step", "[kernels][red
   const Want want = GENERATE(Want{16, 0, 1, 4, 1, 0}, Want{16, 1, 1, 4, 1 / (4 + 1e-6), 0},
                              Want{16, 8, 1, 4, 1, 0}, Want{16, 1, 2, 2, 0.5 / (2 + 1e-6), 0},
                              Want{0, 1, 1, 0, 1, 0}, Want{INFINITY, 1, 1, INFINITY, 0, 1});
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::clip_factor})) {
     StepState state;
-    state.loss_scale = want.loss_scale;
+    state.loss_scale.value = want.loss_scale;
     state.non_finite = 1 - want.non_finite;  // must be written either way
     const test::DeviceStep step(exec, state);
-    test::DeviceBytes sum(exec, sizeof(FixedSum));
-    FixedSum host;
-    host.add(want.sum);
-    sum.upload(&host);
+    std::array<FixedSum, 3> parts;  // as of three ranks; the first has nothing
+    test::DeviceBytes sum(exec, sizeof parts);
+    parts[1].add(want.sum / 4);
+    parts[2].add(want.sum * 3 / 4);
+    sum.upload(parts.data());
     kernels::clip_factor(
-        step.exec(), {.sum = static_cast<const FixedSum*>(sum.data()), .max_norm = want.max_norm});
+        step.exec(),
+        {.sum = static_cast<const FixedSum*>(sum.data()), .parts = 3, .max_norm = want.max_norm});
     const StepState got = step.download();
     CHECK(got.grad_norm == static_cast<float>(want.norm));
     CHECK(got.clip_factor == Approx(want.factor));

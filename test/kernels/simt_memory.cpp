@@ -42,7 +42,7 @@ template <typename T>
 __global__ void pack_kernel(const T* in, T* out, float* widened, int n) {
   const int i = (blockIdx.x * blockDim.x + threadIdx.x) * kPackSize<T>;
   if (i + kPackSize < T >> n) return;
-  const Floats<T> values = load_floats(in + i);
+  const auto values = load_floats(in + i);
   for (int e = 0; e < kPackSize<T>; ++e) widened[i + e] = values.at[e];
   store_floats(out + i, values);
 }

@@ -1,6 +1,8 @@
 #include "models/gpt2.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +11,8 @@
 #include "models/generate.h"
 #include "models/hf_folder.h"
 #include "runtime/autograd/tape.h"
+#include "runtime/optim/clip.h"
+#include "runtime/optim/optimizer.h"
 #include "test/support/catch.h"
 #include "test/support/fixtures.h"
 #include "test/support/numbers.h"
@@ -123,6 +127,75 @@ TEST_CASE("text can grow beyond the context, and does not depend on who writes i
   CHECK_THROWS_AS(models::generate(*f.model, f.context, {}, {}), ShapeError);
 }
 
+TEST_CASE("training has the same bits whatever the number of threads") {
+  const DType dtype = GENERATE(DType::kF32, DType::kBF16);
+  LanguageModelConfig config = small();
+  config.width = 72;  // work enough for several threads
+  config.vocab = 300;
+  config.padded_vocab = 384;
+  config.context = 64;
+  config.dropout = 0.1f;
+  // The losses of three steps, then the parameters.
+  const auto train = [&](int threads) {
+    comm::World world(0, nullptr);
+    const auto group = world.group();
+    Context context({.threads = threads, .seed = 1});
+    const auto model = models::make_language_model(config);
+    comm::DataParallel parallel(*model, model->blocks(), context, *group,
+                                {.compute = dtype, .seed = 5});
+    optim::AdamW optimizer(parallel.shards(), {});
+    const Tensor ids = from_host<int32_t>(context, some_tokens(5 * 61, config.vocab), {5, 61});
+    std::vector<float> result;
+    for (int64_t step = 0; step < 3; ++step) {
+      optimizer.prepare(context, step, 1e-2f);
+      context.update_step([](StepState& state) { state.grad_scale = 1.0f / (5 * 61); });
+      const Tensor loss = model->loss(ids, ids);
+      parallel.begin_backward(/*reduce=*/true);
+      backward(loss);
+      parallel.finish_gradients();
+      optim::clip_grad_norm(context, parallel.shards(), 1);
+      optimizer.step();
+      optimizer.zero_grad();
+      result.push_back(to_host<float>(loss).front());
+    }
+    for (const Parameter* parameter : model->parameters()) {
+      std::vector<float> values(static_cast<size_t>(parameter->numel()));
+      parallel.read(*parameter, make_view(values.data(), parameter->shape));
+      result.insert(result.end(), values.begin(), values.end());
+    }
+    return result;
+  };
+  const std::vector<float> one = train(1);
+  REQUIRE(one[2] < one[0]);
+  for (const int threads : {2, 3, 8}) {
+    const std::vector<float> many = train(threads);
+    CAPTURE(dtype, threads);
+    CHECK(std::memcmp(many.data(), one.data(), one.size() * sizeof(float)) == 0);
+  }
+}
+
+TEST_CASE("beyond the context the model reads the latest half of it, and goes on from there") {
+  Fixture f(small());
+  const int64_t context = f.model->config().context;
+  std::vector<int32_t> text = some_tokens(3, 50);
+  const std::vector<int32_t> written =
+      models::generate(*f.model, f.context, text, {.tokens = 40, .temperature = 0});
+  int64_t begin = 0;  // of what the model should have read
+  for (size_t i = 0; i < written.size(); ++i) {
+    const auto length = static_cast<int64_t>(text.size());
+    if (length - begin > context) begin = length - context / 2;
+    models::KvCache cache;
+    std::vector<float> logits =
+        to_host<float>(f.model->next_logits(f.ids({text.begin() + begin, text.end()}), cache));
+    logits.resize(size_t(f.model->config().vocab));
+    const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
+    CAPTURE(i, begin);
+    REQUIRE(written[i] == static_cast<int32_t>(best));
+    text.push_back(written[i]);
+  }
+  CHECK(begin > context);
+}
+
 TEST_CASE("dropout is active in training only, and leaves the expectation alone") {
   LanguageModelConfig config = small();
   config.dropout = 0.3f;
@@ -134,6 +207,87 @@ TEST_CASE("dropout is active in training only, and leaves the expectation alone"
   CHECK(loss(f) != loss(plain));
   const Inference a(f.context), b(plain.context);
   CHECK(loss(f) == loss(plain));
+}
+
+TEST_CASE("hooks of the whole model run around its loss and around generation") {
+  Fixture f(small());
+  std::vector<std::string> log;
+  const auto watch = [&log](Module& module, const std::string& name) {
+    module.add_hook(HookPoint::kBeforeForward, [&log, name] { log.push_back(name + " forward"); });
+    module.add_hook(HookPoint::kAfterForward, [&log, name] { log.push_back(name + " forwarded"); });
+    module.add_hook(HookPoint::kBeforeBackward,
+                    [&log, name] { log.push_back(name + " backward"); });
+  };
+  watch(*f.model, "root");
+  watch(*f.model->blocks().front(), "block");
+  const std::vector<std::string> forward = {"root forward", "block forward", "block forwarded",
+                                            "root forwarded"};
+  const std::vector<int32_t> tokens = some_tokens(16, 50);
+  const Tensor loss = f.model->loss(f.ids(tokens), f.ids(tokens));
+  CHECK(log == forward);
+  log.clear();
+  f.parallel.begin_backward(true);
+  backward(loss);
+  CHECK(log == std::vector<std::string>{"root backward", "block backward"});
+  log.clear();
+  models::KvCache cache;
+  f.model->next_logits(f.ids(tokens), cache);
+  CHECK(log == forward);
+}
+
+namespace {
+
+struct Footprint {
+  int64_t kept = 0;  // activation bytes between forward and backward
+  int64_t peak = 0;  // of activations, over both
+  std::vector<std::vector<float>> gradients;
+};
+
+Footprint footprint(LanguageModelConfig config, Recompute level) {
+  config.recompute = level;
+  Fixture f(config);
+  const std::vector<int32_t> tokens = some_tokens(128, config.vocab);
+  const Tensor ids = f.ids(tokens, 2);
+  f.context.allocator().reset_peak();
+  const auto in_use = [&] {
+    return f.context.allocator().stats().current[size_t(MemoryTag::kActivation)];
+  };
+  const int64_t before = in_use();
+  const Tensor loss = f.model->loss(ids, ids);
+  Footprint result;
+  result.kept = in_use() - before;
+  f.parallel.begin_backward(true);
+  backward(loss);
+  result.peak = f.context.allocator().stats().at_peak[size_t(MemoryTag::kActivation)];
+  for (const Parameter* parameter : f.model->parameters()) {
+    result.gradients.push_back(to_host<float>(parameter->value.grad()));
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("recomputation keeps the documented bytes less per block, and changes no bit") {
+  LanguageModelConfig config = small();
+  config.layers = 4;
+  config.width = 48;
+  config.context = 64;
+  config.dropout = GENERATE(0.0f, 0.1f);
+  CAPTURE(config.dropout);
+  const Footprint none = footprint(config, Recompute::kNone);
+  const Footprint selective = footprint(config, Recompute::kSelective);
+  const Footprint full = footprint(config, Recompute::kFull);
+  CHECK(selective.gradients == none.gradients);
+  CHECK(full.gradients == none.gradients);
+
+  const int64_t tokens = 128, f32 = 4, C = config.width, blocks = config.layers;
+  const int64_t selective_saves = 6 * C * tokens * f32;
+  const int64_t full_saves = (15 * C + config.heads + 4) * tokens * f32;
+  CHECK(none.kept - selective.kept == blocks * selective_saves);
+  CHECK(none.kept - full.kept == blocks * full_saves);
+  // The peak is in the backward of the last block, which has its own tensors back by then.
+  CHECK(none.peak - selective.peak >= (blocks - 1) * selective_saves);
+  CHECK(none.peak - full.peak >= (blocks - 1) * full_saves);
 }
 
 TEST_CASE("a folder that transformers wrote gives the logits that transformers computed") {

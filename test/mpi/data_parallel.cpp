@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "comm/ordered_sum.h"
-#include "models/language_model.h"
 #include "runtime/autograd/tape.h"
 #include "runtime/nn/layers.h"
 #include "runtime/ops/elementwise.h"
@@ -13,6 +12,7 @@
 #include "runtime/optim/optimizer.h"
 #include "runtime/tensor/tensor_impl.h"
 #include "test/mpi/harness.h"
+#include "test/mpi/training.h"
 #include "test/support/numbers.h"
 #include "test/support/op_check.h"
 
@@ -22,103 +22,12 @@ namespace {
 using comm::DataParallel;
 using comm::ProcessGroup;
 
-// 12 sequences a step: 1, 2, 3 and 4 ranks divide it.
-constexpr int64_t kGlobalBatch = 12, kLength = 10, kSteps = 4;
-
-models::LanguageModelConfig tiny() {
-  models::LanguageModelConfig config;
-  config.layers = 3;
-  config.width = 32;
-  config.heads = 2;
-  config.vocab = 61;
-  config.padded_vocab = 64;
-  config.context = kLength;
-  return config;
-}
-
-struct TrainOptions {
-  int64_t micro_batch = 1;
-  bool overlap = true;
-  DType dtype = DType::kF32;
-  float dropout = 0;
-};
-
-struct Trained {
-  std::vector<float> losses;
-  std::vector<float> norms;
-  std::vector<float> first_gradient;  // of the first block's attention weight, at step 0
-  std::vector<float> parameters;      // all, after the last step
-};
-
-// What train_lm does, on the ranks of `group`.
-Trained train(ProcessGroup& group, const TrainOptions& options) {
-  Context context(small_context(1));
-  models::LanguageModelConfig config = tiny();
-  config.dropout = options.dropout;
-  const auto model = models::make_language_model(config);
-  DataParallel parallel(*model, model->blocks(), context, group,
-                        {.compute = options.dtype, .overlap = options.overlap, .seed = 3});
-  optim::AdamW optimizer(parallel.shards(), {});
-  const int64_t micros = kGlobalBatch / (options.micro_batch * group.size());
-  Trained result;
-  for (int64_t step = 0; step < kSteps; ++step) {
-    optimizer.prepare(context, step, 1e-2f);
-    std::vector<double> sums;
-    for (int64_t j = 0; j < micros; ++j) {
-      const int64_t first = (j * group.size() + group.rank()) * options.micro_batch;
-      context.update_step([&](StepState& state) {
-        state.grad_scale = 1.0f / (kGlobalBatch * kLength);
-        state.sample = uint64_t(first);
-      });
-      const std::vector<int32_t> all =
-          rand_int<int32_t>(kGlobalBatch * (kLength + 1), uint64_t(step), 0, 60);
-      std::vector<int32_t> ids, targets;
-      for (int64_t b = first; b < first + options.micro_batch; ++b) {
-        const auto row = all.begin() + b * (kLength + 1);
-        ids.insert(ids.end(), row, row + kLength);
-        targets.insert(targets.end(), row + 1, row + kLength + 1);
-      }
-      const Shape shape = {options.micro_batch, kLength};
-      const Tensor loss = model->loss(from_host<int32_t>(context, ids, shape),
-                                      from_host<int32_t>(context, targets, shape));
-      parallel.begin_backward(j + 1 == micros);
-      backward(loss);
-      sums.push_back(to_host<float>(loss)[0]);
-    }
-    parallel.finish_gradients();
-    if (step == 0) {
-      const Parameter* weight = model->find_parameter("h.0.attn.c_attn.weight");
-      result.first_gradient = to_host<float>(weight->value.grad());
-    }
-    optim::clip_grad_norm(context, parallel.shards(), 1);
-    optimizer.step();
-    optimizer.zero_grad();
-    result.losses.push_back(float(comm::ordered_sum(group, sums) / (kGlobalBatch * kLength)));
-    result.norms.push_back(context.read_step().grad_norm);
-  }
-  for (const Parameter* parameter : model->parameters()) {
-    std::vector<float> values(static_cast<size_t>(parameter->numel()));
-    parallel.read(*parameter, make_view(values.data(), parameter->shape));
-    result.parameters.insert(result.parameters.end(), values.begin(), values.end());
-  }
-  return result;
-}
-
-bool same(const Trained& a, const Trained& b) {
-  return same_bits(a.losses, b.losses) && same_bits(a.norms, b.norms) &&
-         same_bits(a.parameters, b.parameters);
-}
-
-// Each rank alone: what one rank would do with the whole batch.
-std::unique_ptr<ProcessGroup> alone() {
-  static const auto everyone = world().group();
-  return everyone->split(everyone->rank(), 0, "alone");
-}
+constexpr int64_t kGlobalBatch = 12;  // 1, 2, 3 and 4 ranks divide it
 
 // Sums in another order: a handful of f32 roundings of gradients and losses of order 1, carried
 // through four steps of AdamW, which divides by the gradient's size.
 void check_close(const Trained& got, const Trained& want) {
-  CHECK(max_error(to_f64(got.first_gradient), to_f64(want.first_gradient)) <= 1e-6);
+  CHECK(max_error(to_f64(got.gradients), to_f64(want.gradients)) <= 1e-6);
   CHECK(max_error(to_f64(got.losses), to_f64(want.losses)) <= 1e-5);
   CHECK(max_error(to_f64(got.norms), to_f64(want.norms)) <= 1e-4);
 }
@@ -127,7 +36,7 @@ void check_close(const Trained& got, const Trained& want) {
 
 TEST_CASE("N ranks give the losses of one rank at the same global batch, accumulating or not") {
   const auto group = world().group();
-  const Trained want = train(*alone(), {.micro_batch = kGlobalBatch});
+  const Trained want = train(alone(), {.micro_batch = kGlobalBatch});
   for (const int64_t micro_batch : {1, 3}) {
     if (kGlobalBatch % (micro_batch * group->size()) != 0) continue;
     CAPTURE(micro_batch);
@@ -138,17 +47,32 @@ TEST_CASE("N ranks give the losses of one rank at the same global batch, accumul
 
 TEST_CASE("dropout masks do not depend on the number of ranks or on the micro-batch") {
   const auto group = world().group();
-  const Trained want = train(*alone(), {.micro_batch = kGlobalBatch, .dropout = 0.2f});
+  const Trained want = train(alone(), {.micro_batch = kGlobalBatch, .dropout = 0.2f});
   check_close(train(*group, {.micro_batch = 1, .dropout = 0.2f}), want);
 }
 
-TEST_CASE("the same run twice gives the same bits, with overlap or without") {
+TEST_CASE("the same run twice gives the same bits") {
   const auto group = world().group();
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     CAPTURE(dtype_name(dtype));
-    const Trained first = train(*group, {.micro_batch = 1, .dtype = dtype});
-    CHECK(same(first, train(*group, {.micro_batch = 1, .dtype = dtype})));
-    CHECK(same(first, train(*group, {.micro_batch = 1, .overlap = false, .dtype = dtype})));
+    const TrainOptions options{.micro_batch = 1, .parallel = {.compute = dtype}};
+    CHECK(same(train(*group, options), train(*group, options)));
+  }
+}
+
+TEST_CASE("recomputation changes no bit, with dropout and accumulation") {
+  const auto group = world().group();
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    CAPTURE(dtype_name(dtype));
+    const Trained want =
+        train(*group, {.micro_batch = 1, .dropout = 0.2f, .parallel = {.compute = dtype}});
+    for (const Recompute level : {Recompute::kSelective, Recompute::kFull}) {
+      CAPTURE(int(level));
+      CHECK(same(want, train(*group, {.micro_batch = 1,
+                                      .dropout = 0.2f,
+                                      .recompute = level,
+                                      .parallel = {.compute = dtype}})));
+    }
   }
 }
 
@@ -238,8 +162,7 @@ TEST_CASE("a step whose last backward did not reduce is an error, not a silent d
   DataParallel parallel(net, {}, context, *group, {.seed = 1});
   parallel.begin_backward(false);
   backward(sum(net.left.forward(full(context, {1, 4}, DType::kF32, 1))));
-  CHECK(
-      contains(message_of<InternalError>([&] { parallel.finish_gradients(); }), "reduce = false"));
+  CHECK(contains(message_of<InternalError>([&] { parallel.finish_gradients(); }), "last = false"));
 }
 
 TEST_CASE("a model can be in data parallelism once at a time, and again afterwards") {
@@ -268,7 +191,7 @@ TEST_CASE("ordered_sum is one tree over micro-batches, whatever the number of ra
   for (int j = 0; j * group->size() + group->rank() < 12; ++j) {
     mine.push_back(leaves[size_t(j * group->size() + group->rank())]);
   }
-  CHECK(comm::ordered_sum(*group, mine) == comm::ordered_sum(*alone(), leaves));
+  CHECK(comm::ordered_sum(*group, mine) == comm::ordered_sum(alone(), leaves));
   CHECK(comm::ordered_sum(*group, {}) == 0);
 }
 

@@ -38,6 +38,8 @@ std::unique_ptr<comm::ProcessGroup> wait_for_rank_1(World& world, const comm::Gr
 int run_failure_mode(std::string_view mode, World& world) {
   const bool one = world.rank() == 1;
   if (mode == "none") return 0;
+  constexpr std::string_view kTraining = "training-";
+  if (mode.starts_with(kTraining)) return fail_while_training(mode.substr(kTraining.size()), world);
   if (mode == "alike") throw ConfigError("--lr: 'fast' is not a number");
   if (mode == "alone-while-others-wait") {
     const auto group = wait_for_rank_1(world, {}, /*async=*/false);

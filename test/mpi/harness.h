@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,6 +10,8 @@
 
 #include "comm/world.h"
 #include "runtime/base/dtype.h"
+#include "runtime/base/view.h"
+#include "runtime/tensor/device_backend.h"
 #include "test/support/catch.h"
 
 namespace shale::test {
@@ -17,6 +20,8 @@ comm::World& world();  // of this test program
 
 // Runs what a failure test asks for instead of the test cases: --fail=MODE.
 int run_failure_mode(std::string_view mode, comm::World& world);
+// Of these, in sharded training: where is "forward", "backward", "step" or "memory".
+int fail_while_training(std::string_view where, comm::World& world);
 
 // The ways in which a group may have to work; the last one pretends that nodes are small.
 std::vector<comm::GroupOptions> group_variants();
@@ -28,28 +33,60 @@ enum class Place {
   kAny,     // they do not
   kMixed,   // on every other rank
   kOffset,  // inside a segment, and not at a cache line's start
+  kDevice,  // in memory that the host must not touch
 };
-std::vector<Place> all_places();
+std::vector<Place> all_places();  // on the host
 std::string name_of(Place place);
+
+// One way to run collectives: a group, where the buffers lie, and what uses them there.
+struct Setup {
+  comm::ProcessGroup& group;
+  const comm::GroupOptions& options;
+  Place place = Place::kAny;
+  DeviceBackend* device = nullptr;  // null: the host
+  void* stream = nullptr;           // of the device
+};
+
+// Calls test(setup) for all variants and places on the host, and what follows.
+void for_all_setups(const std::function<void(const Setup&)>& test);
+// For groups over an emulated device whose streams run late and in several orders, and over a GPU
+// where there is one.
+void for_all_staged(const std::function<void(const Setup&)>& test);
+// Over NCCL, where it can be used. Returns false, after a warning, where it cannot.
+bool for_nccl(const comm::GroupOptions& options, const std::function<void(const Setup&)>& test);
 
 class Buffer {
  public:
   Buffer(comm::ProcessGroup& group, Place place, int64_t bytes);
+  Buffer(const Setup& setup, int64_t bytes);
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
+  // The values, on the host: the buffer itself, or on a device a pinned copy.
   template <typename T>
   T* as() const {
     return reinterpret_cast<T*>(data_);
   }
+  // What collectives are given: `count` elements.
+  template <typename T>
+  View view(int64_t count) const {
+    return make_view(static_cast<T*>(device_data_ != nullptr ? device_data_ : data_), {count});
+  }
+  // Queues the copy of the values to the device; they must not change before it has run.
+  void give() const;
+  // Copies the device's values back and waits for them.
+  void take() const;
 
  private:
-  comm::ProcessGroup& group_;
+  MemoryProvider* provider_ = nullptr;  // of memory_
   std::vector<std::byte> own_;
-  void* shared_ = nullptr;
-  size_t shared_bytes_ = 0;
-  std::byte* data_ = nullptr;
+  void* memory_ = nullptr;
+  size_t bytes_ = 0;
+  void* data_ = nullptr;
+  DeviceBackend* device_ = nullptr;
+  void* stream_ = nullptr;
+  void* device_data_ = nullptr;
 };
 
 // Values whose sum depends on the order of additions, different for every rank and element.

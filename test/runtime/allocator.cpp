@@ -39,6 +39,8 @@ class FakeBackend final : public DeviceBackend {
   Device device() const override { return {}; }
   MemoryProvider& memory() override { return device_memory; }
   MemoryProvider& host_memory() override { return device_memory; }
+  void pin(void*, size_t) override {}
+  void unpin(void*) noexcept override {}
   void* create_stream() override { return nullptr; }
   void destroy_stream(void*) noexcept override {}
   void synchronize(void*) override {}
@@ -48,7 +50,7 @@ class FakeBackend final : public DeviceBackend {
   }
   void wait_event(void*, void*) override {}
   bool event_done(void*) override { return events_done; }
-  void synchronize_event(void*) override {}
+  void synchronize_event(void*) override { events_done = true; }
   void destroy_event(void*) noexcept override { --events; }
   void copy(void*, const void*, size_t, void*) override {}
 
@@ -180,6 +182,32 @@ TEST_CASE("a block that another stream uses waits for that stream") {
   CHECK(f.backend.events == 0);
   f.allocator.free(other);
   f.allocator.free(again);
+}
+
+TEST_CASE("blocks that other streams use are waited for before memory runs out") {
+  const bool by_budget = GENERATE(true, false);
+  Fixture f(by_budget ? 16 * kMiB : 0);
+  f.backend.device_memory.limit = 16 * kMiB;
+  auto* block = f.take(12 * kMiB, MemoryTag::kActivation, &streams[0]);
+  f.allocator.record_stream(block, &streams[1]);
+  f.allocator.free(block);
+  auto* next = f.take(12 * kMiB, MemoryTag::kActivation, &streams[0]);
+  CHECK(f.backend.events_done);
+  CHECK(f.backend.events == 0);
+  f.allocator.free(next);
+}
+
+TEST_CASE("an allocator that goes away waits for the streams that still use its blocks") {
+  FakeBackend backend;
+  {
+    CachingAllocator allocator(backend, 0);
+    auto* block = allocator.allocate(kMiB, MemoryTag::kActivation, &streams[0], "test");
+    allocator.record_stream(block, &streams[1]);
+    allocator.free(block);
+  }
+  CHECK(backend.events_done);
+  CHECK(backend.events == 0);
+  CHECK(backend.device_memory.held == 0);
 }
 
 TEST_CASE("streams do not take each other's free blocks") {

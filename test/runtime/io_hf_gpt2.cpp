@@ -10,6 +10,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/rng.h"
 #include "test/support/catch.h"
+#include "test/support/fixtures.h"
 #include "test/support/temp_dir.h"
 
 namespace shale {
@@ -21,11 +22,6 @@ using test::TempDir;
 namespace {
 
 namespace fs = std::filesystem;
-
-// As transformers wrote it; test/fixtures/make_gpt2.py has the formula of the values.
-std::string fixture(const std::string& name) {
-  return fs::path(__FILE__).parent_path().parent_path() / "fixtures" / "gpt2" / name;
-}
 
 float formula(const std::string& name, int64_t element) {
   const uint64_t hash = hash_name(name);
@@ -113,7 +109,7 @@ void save_file(const std::string& folder, const std::vector<NamedTensor>& tensor
 }  // namespace
 
 TEST_CASE("config.json of transformers is read", "[io]") {
-  const HfGpt2Config config = load_gpt2_config(fixture("hf_tiny"));
+  const HfGpt2Config config = load_gpt2_config(test::fixture_path("gpt2/hf_tiny"));
   CHECK(config == HfGpt2Config{.layers = 2,
                                .width = 32,
                                .heads = 2,
@@ -129,9 +125,9 @@ TEST_CASE("config.json of transformers is read", "[io]") {
 }
 
 TEST_CASE("weights of transformers are read into Shale's layout", "[io]") {
-  const HfGpt2Config config = load_gpt2_config(fixture("hf_tiny"));
-  const Gpt2Weights weights(fixture("hf_tiny"), config);
-  const Gpt2Weights narrow(fixture("hf_tiny_bf16"), config);
+  const HfGpt2Config config = load_gpt2_config(test::fixture_path("gpt2/hf_tiny"));
+  const Gpt2Weights weights(test::fixture_path("gpt2/hf_tiny"), config);
+  const Gpt2Weights narrow(test::fixture_path("gpt2/hf_tiny_bf16"), config);
   REQUIRE(gpt2_tensors(config).size() == 2 + 2 * 12 + 2);
   for (const Gpt2Tensor& tensor : gpt2_tensors(config)) {
     CAPTURE(tensor.name);
@@ -144,8 +140,8 @@ TEST_CASE("weights of transformers are read into Shale's layout", "[io]") {
 
 TEST_CASE("an export of what transformers wrote is that very file again", "[io]") {
   const std::string name = GENERATE(as<std::string>{}, "hf_tiny", "hf_tiny_bf16");
-  const HfGpt2Config config = load_gpt2_config(fixture(name));
-  const Gpt2Weights weights(fixture(name), config);
+  const HfGpt2Config config = load_gpt2_config(test::fixture_path(cat("gpt2/", name)));
+  const Gpt2Weights weights(test::fixture_path(cat("gpt2/", name)), config);
   const DType dtype = name == "hf_tiny" ? DType::kF32 : DType::kBF16;
   const TempDir dir;
   Gpt2Export writer(dir.path(), config, {.dtype = dtype});
@@ -155,7 +151,7 @@ TEST_CASE("an export of what transformers wrote is that very file again", "[io]"
   }
   writer.commit();
   CHECK(test::read_file(dir.file("model.safetensors")) ==
-        test::read_file(fixture(name) + "/model.safetensors"));
+        test::read_file(test::fixture_path(cat("gpt2/", name)) + "/model.safetensors"));
 }
 
 TEST_CASE("an export is read back the same, one file or many", "[io]") {

@@ -1,12 +1,12 @@
 #include "runtime/io/safetensors.h"
 
 #include <cstring>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "runtime/base/error.h"
 #include "test/support/catch.h"
+#include "test/support/fixtures.h"
 #include "test/support/temp_dir.h"
 
 namespace shale {
@@ -16,10 +16,6 @@ using test::message_of;
 using test::TempDir;
 
 namespace {
-
-std::string fixture(const std::string& name) {
-  return std::filesystem::path(__FILE__).parent_path().parent_path() / "fixtures" / name;
-}
 
 // A file with this header, not padded, and so many bytes of data.
 std::string make_file(const std::string& header, size_t data_bytes = 0) {
@@ -67,7 +63,7 @@ void check_counting(const SafetensorsFile& file, const char* name, double first,
 }  // namespace
 
 TEST_CASE("a file of the reference implementation is read", "[io]") {
-  const SafetensorsFile file(fixture("official.safetensors"));
+  const SafetensorsFile file(test::fixture_path("official.safetensors"));
   CHECK(file.entries().size() == 13);
   CHECK(file.metadata() == std::map<std::string, std::string>{{"format", "pt"}});
   check_counting<float>(file, "matrix", 0, {2, 3});
@@ -87,7 +83,7 @@ TEST_CASE("a file of the reference implementation is read", "[io]") {
 }
 
 TEST_CASE("types that Shale does not have are listed, but not viewed", "[io]") {
-  const SafetensorsFile file(fixture("foreign.safetensors"));
+  const SafetensorsFile file(test::fixture_path("foreign.safetensors"));
   CHECK(file.entries().size() == 8);
   for (const char* name : {"bool", "i8", "i16", "u64", "c64", "e4m3", "e5m2"}) {
     CAPTURE(name);
@@ -101,7 +97,7 @@ TEST_CASE("types that Shale does not have are listed, but not viewed", "[io]") {
 }
 
 TEST_CASE("every shortened file is rejected", "[io]") {
-  const std::string good = test::read_file(fixture("official.safetensors"));
+  const std::string good = test::read_file(test::fixture_path("official.safetensors"));
   REQUIRE(parse(good).entries.size() == 13);
   for (size_t size = 0; size < good.size(); ++size) {
     REQUIRE_THROWS_AS(parse(good.substr(0, size)), DataError);
@@ -111,7 +107,7 @@ TEST_CASE("every shortened file is rejected", "[io]") {
 
 TEST_CASE("a flipped bit in the header gives an error or a header that is consistent", "[io]") {
   for (const char* name : {"official.safetensors", "foreign.safetensors"}) {
-    const std::string good = test::read_file(fixture(name));
+    const std::string good = test::read_file(test::fixture_path(name));
     const auto header_bytes = static_cast<size_t>(parse(good).data_begin);
     int rejected = 0;
     for (size_t bit = 0; bit < header_bytes * 8; ++bit) {

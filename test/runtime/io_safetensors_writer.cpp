@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/io/safetensors.h"
 #include "test/support/catch.h"
+#include "test/support/fixtures.h"
 #include "test/support/temp_dir.h"
 
 namespace shale {
@@ -23,10 +24,6 @@ using test::TempDir;
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string fixture(const std::string& name) {
-  return fs::path(__FILE__).parent_path().parent_path() / "fixtures" / name;
-}
 
 std::vector<std::string> names_in(const TempDir& dir) {
   std::vector<std::string> names;
@@ -62,7 +59,7 @@ class FileSizeLimit {
 }  // namespace
 
 TEST_CASE("the file is the reference implementation's, byte for byte", "[io]") {
-  const SafetensorsFile official(fixture("official.safetensors"));
+  const SafetensorsFile official(test::fixture_path("official.safetensors"));
   // Declared in an order of our own: the file's order must not depend on it.
   std::vector<SafetensorsSpec> specs;
   for (const SafetensorsEntry& entry : official.entries()) {
@@ -81,7 +78,7 @@ TEST_CASE("the file is the reference implementation's, byte for byte", "[io]") {
     }
   }
   writer.commit();
-  CHECK(test::read_file(path) == test::read_file(fixture("official.safetensors")));
+  CHECK(test::read_file(path) == test::read_file(test::fixture_path("official.safetensors")));
 }
 
 TEST_CASE("what is written is read back, metadata included", "[io]") {

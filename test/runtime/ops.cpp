@@ -10,6 +10,7 @@
 #include "runtime/ops/reduce.h"
 #include "runtime/ops/shape.h"
 #include "test/support/catch.h"
+#include "test/support/numbers.h"
 #include "test/support/op_check.h"
 
 namespace shale::test {
@@ -23,13 +24,23 @@ using Values = std::vector<Vec>;
 // functions between them.
 constexpr double kTolerance = 2e-5;
 
+// In 16 bits every tensor between two kernels is rounded, by half an ulp of its largest value at
+// most; a result or a gradient has up to four such roundings behind it, carried through sums that
+// make them grow by a factor of two.
+constexpr double kRoundings = 4;
+
 void expect_agrees(const OpCase& op_case) {
-  CAPTURE(op_case.name);
-  Context context(small_context());
-  const OpErrors errors = check_op(context, op_case);
-  CHECK(errors.complete);
-  CHECK(errors.forward <= kTolerance);
-  CHECK(errors.backward <= kTolerance);
+  const std::pair<DType, double> dtypes[] = {{DType::kF32, kTolerance},
+                                             {DType::kBF16, kRoundings * ulp<bf16>()},
+                                             {DType::kF16, kRoundings * ulp<f16>()}};
+  for (const auto& [dtype, tolerance] : dtypes) {
+    CAPTURE(op_case.name, dtype_name(dtype));
+    Context context(small_context());
+    const OpErrors errors = check_op(context, op_case, dtype);
+    CHECK(errors.complete);
+    CHECK(errors.forward <= tolerance);
+    CHECK(errors.backward <= tolerance);
+  }
 }
 
 double gelu_tanh(double x) {
@@ -124,6 +135,33 @@ TEST_CASE("linear agrees with f64, with bias and residual or without") {
                  .output = {1, 2},
                  .op = [](const In& x) { return linear(x[0], x[1]); },
                  .reference = [](const Values& x) { return matmul(x[0], x[1], {}, 1, 33, 2); }});
+}
+
+TEST_CASE("ops over no rows give empty results, and weight gradients of zero") {
+  const auto expect_empty = [](std::string name, std::vector<Shape> inputs, Shape output,
+                               std::function<Tensor(const In&)> op) {
+    expect_agrees({.name = std::move(name),
+                   .inputs = std::move(inputs),
+                   .output = output,
+                   .op = std::move(op),
+                   .reference = [output](const Values&) { return Vec(size_t(output.numel())); }});
+  };
+  expect_empty("linear", {{0, 7}, {4, 7}, {4}, {0, 4}}, {0, 4},
+               [](const In& x) { return linear(x[0], x[1], x[2], x[3]); });
+  expect_empty("layer_norm", {{0, 6}, {6}, {6}}, {0, 6},
+               [](const In& x) { return layer_norm(x[0], x[1], x[2]); });
+  expect_empty("stream_layer_norm", {{0, 6}, {0, 6}, {6}, {6}}, {0, 6}, [](const In& x) {
+    const auto [y, stream] = stream_layer_norm(x[0], x[1], x[2], x[3]);
+    return add(y, stream);
+  });
+  expect_empty("ffn", {{0, 5}, {7, 5}, {7}, {4, 7}, {4}}, {0, 4},
+               [](const In& x) { return ffn(x[0], x[1], x[2], x[3], x[4]); });
+  expect_empty("packed_attention", {{0, 3, 12}}, {0, 3, 4},
+               [](const In& x) { return packed_attention(x[0], 2); });
+  expect_empty("elementwise", {{0, 3}, {0, 3}}, {0, 3},
+               [](const In& x) { return gelu(mul(add(x[0], x[1]), scale(x[1], 2))); });
+  expect_empty("column_sum", {{0, 3}}, {3}, [](const In& x) { return column_sum(x[0]); });
+  expect_empty("sum", {{0, 3}}, {}, [](const In& x) { return sum(x[0]); });
 }
 
 TEST_CASE("layer_norm agrees with f64") {

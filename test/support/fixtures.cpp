@@ -1,12 +1,14 @@
 #include "test/support/fixtures.h"
 
+#include <cstdlib>
 #include <filesystem>
 
 namespace shale::test {
 
 std::string fixture_path(const std::string& name) {
-  // Next to this file's folder; __FILE__ is absolute in a CMake build.
-  return (std::filesystem::path(__FILE__).parent_path().parent_path() / "fixtures" / name).string();
+  const char* elsewhere = std::getenv("SHALE_TEST_FIXTURES");  // for a program that was copied
+  const std::filesystem::path folder = elsewhere != nullptr ? elsewhere : SHALE_TEST_FIXTURES;
+  return (folder / name).string();
 }
 
 }  // namespace shale::test

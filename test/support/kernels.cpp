@@ -1,10 +1,13 @@
 #include "test/support/kernels.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <new>
-#include <thread>
+#include <string_view>
 
 #include "kernels/registry.h"
+#include "runtime/base/error.h"
+#include "runtime/tensor/device_backend.h"
 #include "test/support/catch.h"
 #include "test/support/emulator.h"
 
@@ -15,29 +18,46 @@ constexpr size_t kMargin = 256;  // a few cache lines, and keeps data 64-byte al
 constexpr int kMarginByte = 0xa5;
 constexpr int kPoisonByte = 0xff;
 
+// The GPU, if there is one. Never destroyed: tests that end while it is at work leave it to the
+// driver.
+DeviceBackend& cuda() {
+  static DeviceBackend& backend = *make_backend({.type = DeviceType::kCuda}).release();
+  return backend;
+}
+
 // How to reach a device's memory. The CPU's and the emulator's is the host's, once the work that is
 // queued there has run.
 void finish(const Exec& exec) {
   if (exec.device.type == DeviceType::kEmu) {
     static_cast<emulator::Stream*>(exec.stream)->synchronize();
+  } else if (exec.device.type == DeviceType::kCuda) {
+    cuda().synchronize(exec.stream);
   }
 }
-std::byte* allocate(const Exec&, size_t bytes) {
+std::byte* allocate(const Exec& exec, size_t bytes) {
+  if (exec.device.type == DeviceType::kCuda) {
+    return static_cast<std::byte*>(cuda().memory().allocate(bytes));
+  }
   return static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64}));
 }
-void release(const Exec& exec, std::byte* block) {
+void release(const Exec& exec, std::byte* block, size_t bytes) {
+  if (exec.device.type == DeviceType::kCuda) return cuda().memory().free(block, bytes);
   if (exec.device.type == DeviceType::kEmu) {
     static_cast<emulator::Stream*>(exec.stream)->drain();
   }
   ::operator delete (block, std::align_val_t{64});
 }
-void copy_in(const Exec& exec, void* to, const void* from, size_t bytes) {
+// In either direction.
+void copy(const Exec& exec, void* to, const void* from, size_t bytes) {
+  if (exec.device.type == DeviceType::kCuda) cuda().copy(to, from, bytes, exec.stream);
   finish(exec);
-  if (bytes > 0) std::memcpy(to, from, bytes);
+  if (exec.device.type != DeviceType::kCuda && bytes > 0) std::memcpy(to, from, bytes);
 }
-void copy_out(const Exec& exec, void* to, const void* from, size_t bytes) {
-  finish(exec);
-  if (bytes > 0) std::memcpy(to, from, bytes);
+
+// Not for a tool that itself knows which memory has not been written.
+bool poisons() {
+  const char* wish = std::getenv("SHALE_TEST_POISON");
+  return wish == nullptr || std::string_view(wish) != "0";
 }
 
 // Every reservation is fresh memory of exactly the size asked for.
@@ -61,16 +81,32 @@ class TestWorkspace : public Workspace {
 struct TestDevices {
   std::vector<std::unique_ptr<TestWorkspace>> workspaces;
   std::vector<std::unique_ptr<Emulator>> emulators;
-  std::vector<Exec> always;    // what devices() returns
-  std::vector<Exec> emulated;  // for slots that have a kernel for it
+  std::vector<Exec> always;  // what devices() returns
+  std::vector<Exec> gpus;    // emulated or real, for slots that have a kernel for it
 
   TestDevices() {
+#ifdef SHALE_HAVE_CPU_KERNELS
     kernels::register_cpu_kernels();
-    kernels::emu::register_kernels();
     always.push_back(with_workspace({.device = {.type = DeviceType::kCpu}, .threads = 2}));
+#endif
+    const char* chosen = std::getenv("SHALE_TEST_GPU");
+    if (chosen == nullptr || std::string_view(chosen) == "emu") add_emulated();
+    if (chosen == nullptr || std::string_view(chosen) == "cuda") add_cuda(chosen != nullptr);
+    if (gpus.empty()) throw ConfigError(cat("SHALE_TEST_GPU: '", chosen, "', want emu or cuda"));
+  }
+  void add_emulated() {
+    kernels::emu::register_kernels();
     for (const emulator::Order order : {emulator::Order::kFifo, emulator::Order::kRandom}) {
       emulators.push_back(std::make_unique<Emulator>(emulator::Options{.order = order}));
-      emulated.push_back(with_workspace(emulators.back()->exec()));
+      gpus.push_back(with_workspace(emulators.back()->exec()));
+    }
+  }
+  void add_cuda(bool insist) {
+    try {
+      gpus.push_back(with_workspace({.device = cuda().device(), .stream = cuda().create_stream()}));
+    } catch (const UnavailableError& error) {
+      if (insist) throw;
+      std::printf("skipped: kernels are not run on a GPU: %s\n", error.what());
     }
   }
   Exec with_workspace(Exec exec) {
@@ -88,12 +124,15 @@ const TestDevices& all_devices() {
 }  // namespace
 
 const std::vector<Exec>& devices() {
+#ifndef SHALE_HAVE_CPU_KERNELS
+  SKIP("this build has no CPU kernels");
+#endif
   return all_devices().always;
 }
 
 std::vector<Exec> devices_with(std::initializer_list<const kernels::SlotBase*> slots) {
-  std::vector<Exec> execs = devices();
-  for (const Exec& exec : all_devices().emulated) {
+  std::vector<Exec> execs = all_devices().always;
+  for (const Exec& exec : all_devices().gpus) {
     const auto missing = std::find_if(slots.begin(), slots.end(), [&](const auto* slot) {
       return !slot->filled(exec.device.type);
     });
@@ -117,32 +156,35 @@ Exec with_step(Exec exec, StepState* step) {
 }
 
 DeviceBytes::DeviceBytes(const Exec& exec, size_t bytes) : exec_(exec), bytes_(bytes) {
-  const size_t total = bytes + 2 * kMargin;
-  std::vector<unsigned char> image(total, kMarginByte);
-  std::fill_n(image.begin() + kMargin, bytes, static_cast<unsigned char>(kPoisonByte));
-  block_ = allocate(exec_, total);
+  const std::vector<unsigned char> margin(kMargin, kMarginByte);
+  block_ = allocate(exec_, bytes + 2 * kMargin);
   data_ = block_ + kMargin;
-  copy_in(exec_, block_, image.data(), total);
+  copy(exec_, block_, margin.data(), kMargin);
+  copy(exec_, data_ + bytes, margin.data(), kMargin);
+  if (poisons()) {
+    const std::vector<unsigned char> poison(bytes, kPoisonByte);
+    copy(exec_, data_, poison.data(), bytes);
+  }
 }
 
 DeviceBytes::~DeviceBytes() {
-  release(exec_, block_);
+  release(exec_, block_, bytes_ + 2 * kMargin);
 }
 
 void DeviceBytes::upload(const void* from) {
-  copy_in(exec_, data_, from, bytes_);
+  copy(exec_, data_, from, bytes_);
 }
 
 void DeviceBytes::download(void* to) const {
-  copy_out(exec_, to, data_, bytes_);
+  copy(exec_, to, data_, bytes_);
 }
 
 bool DeviceBytes::margins_intact() const {
-  std::vector<unsigned char> image(bytes_ + 2 * kMargin);
-  copy_out(exec_, image.data(), block_, image.size());
-  const auto is_margin = [](unsigned char byte) { return byte == kMarginByte; };
-  return std::all_of(image.begin(), image.begin() + kMargin, is_margin) &&
-         std::all_of(image.end() - kMargin, image.end(), is_margin);
+  std::vector<unsigned char> margins(2 * kMargin);
+  copy(exec_, margins.data(), block_, kMargin);
+  copy(exec_, margins.data() + kMargin, data_ + bytes_, kMargin);
+  return std::all_of(margins.begin(), margins.end(),
+                     [](unsigned char byte) { return byte == kMarginByte; });
 }
 
 }  // namespace shale::test

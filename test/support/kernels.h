@@ -18,7 +18,9 @@ namespace shale::test {
 const std::vector<Exec>& devices();
 
 // Those of devices() that have a kernel for all of `slots`, and with them the emulator, under two
-// orders of threads. Devices left out are named in the test's output.
+// orders of threads, and the machine's first GPU. Devices left out are named in the test's output.
+// The environment's SHALE_TEST_GPU chooses between the two: emu, or cuda, and then there must be a
+// GPU.
 std::vector<Exec> devices_with(std::initializer_list<const kernels::SlotBase*> slots);
 
 // exec with another number of CPU threads, or other step values (device memory).
@@ -28,7 +30,8 @@ Exec with_step(Exec exec, StepState* step);
 // Raw memory of a device. Both sides carry a margin that is checked for stray writes at the end.
 class DeviceBytes {
  public:
-  DeviceBytes(const Exec& exec, size_t bytes);  // filled with 0xff: NaN in every float dtype
+  // Filled with 0xff, NaN in every float dtype; not if the environment has SHALE_TEST_POISON=0.
+  DeviceBytes(const Exec& exec, size_t bytes);
   ~DeviceBytes();
   DeviceBytes(const DeviceBytes&) = delete;
   DeviceBytes& operator=(const DeviceBytes&) = delete;

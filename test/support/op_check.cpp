@@ -38,8 +38,13 @@ Values differences(const OpCase& op_case, Values inputs, const std::vector<doubl
   return gradients;
 }
 
-double relative_error(const std::vector<float>& got, const std::vector<double>& want) {
-  return max_error(to_f64(got), want) / std::max(1.0, max_abs(want));
+std::vector<double> values_of(const Tensor& x) {
+  const NoGrad no_grad(x.context());
+  return to_f64(to_host<float>(cast(x, DType::kF32)));
+}
+
+double relative_error(const Tensor& got, const std::vector<double>& want) {
+  return max_error(values_of(got), want) / std::max(1.0, max_abs(want));
 }
 
 }  // namespace
@@ -56,29 +61,31 @@ Tensor random_leaf(Context& context, const Shape& shape, uint64_t seed, double s
   return leaf(context, shape, randn<float>(shape.numel(), seed, 0, std));
 }
 
-OpErrors check_op(Context& context, const OpCase& op_case) {
+OpErrors check_op(Context& context, const OpCase& op_case, DType dtype) {
   std::vector<Tensor> inputs;
   Values values;
   for (size_t i = 0; i < op_case.inputs.size(); ++i) {
-    inputs.push_back(random_leaf(context, op_case.inputs[i], 100 + i, op_case.input_std));
-    values.push_back(to_f64(to_host<float>(inputs.back())));
+    const Tensor exact = random_leaf(context, op_case.inputs[i], 100 + i, op_case.input_std);
+    inputs.push_back(cast(exact.detach(), dtype).set_requires_grad(true));
+    values.push_back(values_of(inputs.back()));
   }
   const int64_t outputs = op_case.output.numel();
-  const std::vector<float> weights = randn<float>(outputs, 99);
+  const auto random = randn<float>(outputs, 99);
+  const Tensor weights = cast(from_host<float>(context, random, op_case.output), dtype);
 
   const Tensor y = op_case.op(inputs);
   OpErrors errors;
   errors.complete = y.shape() == op_case.output;
-  errors.forward = relative_error(to_host<float>(y), op_case.reference(values));
-  backward(y, from_host<float>(context, weights, op_case.output));
-  const Values want = differences(op_case, values, to_f64(weights));
+  errors.forward = relative_error(y, op_case.reference(values));
+  backward(y, y.dtype() == dtype ? weights : cast(weights, y.dtype()));
+  const Values want = differences(op_case, values, values_of(weights));
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor grad = inputs[i].grad();
     if (!grad.defined() || !(grad.shape() == inputs[i].shape())) {
       errors.complete = false;
       continue;
     }
-    errors.backward = std::max(errors.backward, relative_error(to_host<float>(grad), want[i]));
+    errors.backward = std::max(errors.backward, relative_error(grad, want[i]));
   }
   return errors;
 }

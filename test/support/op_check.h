@@ -29,8 +29,8 @@ struct OpErrors {
   bool complete = true;  // every input got a gradient of its own shape, every value finite
 };
 
-// Runs the case with f32 tensors on `context`.
-OpErrors check_op(Context& context, const OpCase& op_case);
+// Runs the case on `context` with inputs, and the gradient of the output, rounded to `dtype`.
+OpErrors check_op(Context& context, const OpCase& op_case, DType dtype = DType::kF32);
 
 // A leaf that requires a gradient, with given or normal values.
 Tensor leaf(Context& context, const Shape& shape, std::vector<float> values);

@@ -19,6 +19,10 @@ constexpr double kFloor = 1e-30;
 // Keys between two rescalings of an online softmax: kernels use at least this many.
 constexpr double kSmallestTile = 16;
 
+double exact(double x) {
+  return x;
+}
+
 double chain(int64_t n) {
   const auto terms = static_cast<double>(n);
   return kUnit * (std::min(terms, 6 * std::sqrt(terms)) + 4);
@@ -50,8 +54,8 @@ Dot dot(const double* a, const double* b, int64_t n) {
 class Reference {
  public:
   Reference(const AttentionShape& shape, const StorageRounding& storage, const double* q,
-            const double* k, const double* v, const double* dout)
-      : s_(shape), storage_(storage), q_(q), k_(k), v_(v), dout_(dout) {}
+            const double* k, const double* v, const double* dout, Rounding round = exact)
+      : s_(shape), storage_(storage), round_(round), q_(q), k_(k), v_(v), dout_(dout) {}
 
   RefAttention run() {
     for (int64_t b = 0; b < s_.batch; ++b) {
@@ -62,6 +66,9 @@ class Reference {
     const int64_t terms = s_.queries * (s_.kv_heads ? s_.heads / s_.kv_heads : 0);
     finish(r_.dk, dk_magnitude_, terms);
     finish(r_.dv, dv_magnitude_, terms);
+    for (Bounded* result : {&r_.dq, &r_.dk, &r_.dv}) {
+      for (double& value : result->value) value = round_(value);
+    }
     return std::move(r_);
   }
 
@@ -109,7 +116,7 @@ class Reference {
 
     std::vector<double> magnitude(static_cast<size_t>(s_.head_size));
     for (int64_t j = 0; j < row.visible; ++j) {
-      const double prob = row.prob[size_t(j)];
+      const double prob = round_(row.prob[size_t(j)]);
       const double* v = v_ + kv_at(b, j, h);
       for (size_t c = 0; c < magnitude.size(); ++c) {
         r_.out.value[at + c] += prob * v[c];
@@ -118,8 +125,10 @@ class Reference {
     }
     double delta = 0, delta_error = 0;
     for (size_t c = 0; c < magnitude.size(); ++c) {
+      r_.out.value[at + c] = round_(r_.out.value[at + c]);
       const double out = r_.out.value[at + c], grad = dout_[at + c];
-      r_.out.bound[at + c] = (row.softmax_error + chain(row.visible)) * magnitude[c] + stored(out);
+      r_.out.bound[at + c] =
+          (row.softmax_error + chain(row.visible) + as_operand()) * magnitude[c] + stored(out);
       delta += grad * out;
       delta_error += std::abs(grad) * (chain(s_.head_size) * std::abs(out) + r_.out.bound[at + c]);
     }
@@ -141,12 +150,13 @@ class Reference {
       const double ds = prob * (dp.value - delta);
       const double ds_error = prob_error * std::abs(dp.value - delta) +
                               prob * (chain(D) * dp.magnitude + delta_error) +
-                              4 * kUnit * std::abs(ds);
+                              (4 * kUnit + as_operand()) * std::abs(ds) + storage_.absolute;
       for (size_t c = 0; c < size_t(D); ++c) {
         const double q = q_[at + c], k = k_[key_at + c], grad = dout_[at + c];
-        add(r_.dq, dq_magnitude, at + c, c, s_.scale * k, ds, ds_error);
-        add(r_.dk, dk_magnitude_, key_at + c, key_at + c, s_.scale * q, ds, ds_error);
-        add(r_.dv, dv_magnitude_, key_at + c, key_at + c, grad, prob, prob_error);
+        add(r_.dq, dq_magnitude, at + c, c, s_.scale * k, round_(ds), ds_error);
+        add(r_.dk, dk_magnitude_, key_at + c, key_at + c, s_.scale * q, round_(ds), ds_error);
+        add(r_.dv, dv_magnitude_, key_at + c, key_at + c, grad, round_(prob),
+            prob_error + as_operand() * prob + storage_.absolute);
       }
     }
     for (size_t c = 0; c < size_t(D); ++c) {
@@ -171,8 +181,12 @@ class Reference {
     return storage_.relative * std::abs(value) + storage_.absolute + kFloor;
   }
 
+  // Relative error that rounding a left operand adds.
+  double as_operand() const { return storage_.operands ? storage_.relative : 0; }
+
   AttentionShape s_;
   StorageRounding storage_;
+  Rounding round_;
   const double *q_, *k_, *v_, *dout_;
   std::vector<double> dk_magnitude_ = std::vector<double>(size_t(s_.kv_count()));
   std::vector<double> dv_magnitude_ = std::vector<double>(size_t(s_.kv_count()));
@@ -198,6 +212,12 @@ RefAttention ref_attention(const AttentionShape& shape, const std::vector<double
                            const std::vector<double>& k, const std::vector<double>& v,
                            const std::vector<double>& dout, const StorageRounding& storage) {
   return Reference(shape, storage, q.data(), k.data(), v.data(), dout.data()).run();
+}
+
+RefAttention rounded_attention(const AttentionShape& shape, const std::vector<double>& q,
+                               const std::vector<double>& k, const std::vector<double>& v,
+                               const std::vector<double>& dout, Rounding round) {
+  return Reference(shape, {}, q.data(), k.data(), v.data(), dout.data(), round).run();
 }
 
 }  // namespace shale::test

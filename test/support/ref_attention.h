@@ -19,6 +19,9 @@ struct AttentionShape {
 // How results are stored: rounding to nearest adds up to relative * |x| + absolute.
 struct StorageRounding {
   double relative = 0, absolute = 0;
+  // Whether probabilities and the gradients of scores are rounded like that too before they are
+  // multiplied, as for tensor cores.
+  bool operands = false;
 };
 
 // Values, and how far from them a kernel may be that computes in f32 from the same inputs.
@@ -39,5 +42,12 @@ struct RefAttention {
 RefAttention ref_attention(const AttentionShape& shape, const std::vector<double>& q,
                            const std::vector<double>& k, const std::vector<double>& v,
                            const std::vector<double>& dout, const StorageRounding& storage = {});
+
+// The same with `round` applied to everything that a kernel stores or multiplies on tensor cores:
+// what rounding costs. Without bounds.
+using Rounding = double (*)(double);
+RefAttention rounded_attention(const AttentionShape& shape, const std::vector<double>& q,
+                               const std::vector<double>& k, const std::vector<double>& v,
+                               const std::vector<double>& dout, Rounding round);
 
 }  // namespace shale::test

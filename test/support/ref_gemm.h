@@ -30,9 +30,13 @@ double ref_dgelu(double x, kernels::Epilogue form);
 struct Placement {
   int64_t rows = 0, cols = 0;
   bool transposed = false;
-  int64_t pad = 0;  // elements between lines; they hold NaN
+  int64_t pad = 0;    // elements between lines; they hold NaN
+  int64_t align = 1;  // a line and its padding are a multiple of so many elements
 
-  int64_t ld() const { return (transposed ? rows : cols) + pad; }
+  int64_t ld() const {
+    const int64_t line = (transposed ? rows : cols) + pad;
+    return (line + align - 1) / align * align;
+  }
   int64_t size() const { return ld() * (transposed ? cols : rows); }
   Shape shape() const { return {rows, cols}; }
   Shape strides() const { return transposed ? Shape{1, ld()} : Shape{ld(), 1}; }

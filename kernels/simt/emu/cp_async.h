@@ -9,6 +9,11 @@ void cp_async(void* to, const void* from, bool valid = true, Site site = Site::c
   static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
   emulator::cp_async(to, from, kBytes, valid ? kBytes : 0, site);
 }
+template <int kBytes>
+void cp_async_part(void* to, const void* from, int bytes, Site site = Site::current()) {
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
+  emulator::cp_async(to, from, kBytes, static_cast<uint32_t>(bytes), site);
+}
 inline void cp_async_commit(Site site = Site::current()) {
   emulator::cp_async_commit(site);
 }

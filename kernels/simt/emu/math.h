@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/simt/emu/builtins.h"
 #include "runtime/base/dtype.h"
 
@@ -15,25 +17,41 @@ inline float to_float(f16 x) {
   return static_cast<float>(x);
 }
 
+// The hardware has one NaN of 16 bits.
 template <typename T>
 T from_float(float x) {
-  return T(x);
+  if constexpr (std::is_same_v<T, float>) {
+    return x;
+  } else {
+    static_assert(sizeof(T) == 2);
+    T result(x);
+    if (x != x) result.bits = 0x7fff;
+    return result;
+  }
 }
 
 template <typename T>
 uint32_t pack_pair(float low, float high) {
   static_assert(sizeof(T) == 2);
-  return uint32_t{T(low).bits} | uint32_t{T(high).bits} << 16;
+  return uint32_t{from_float<T>(low).bits} | uint32_t{from_float<T>(high).bits} << 16;
 }
 
+// Subnormal numbers become zero (.ftz).
+inline float flushed(float x) {
+  return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x;
+}
 inline float fast_exp2(float x) {
-  return std::exp2(x);
+  return flushed(std::exp2(flushed(x)));
 }
 inline float fast_rcp(float x) {
-  return 1.0f / x;
+  return flushed(1.0f / flushed(x));
 }
 inline float fast_rsqrt(float x) {
-  return 1.0f / std::sqrt(x);
+  return 1.0f / std::sqrt(flushed(x));
+}
+
+inline int opaque(int x) {
+  return x;
 }
 
 }  // namespace shale::kernels::emu::simt

@@ -15,6 +15,9 @@ namespace {
 // Sanitizers need more for frames, and unoptimised code keeps every temporary.
 constexpr size_t kStackBytes = size_t{256} << 10;
 constexpr size_t kStackStride = kStackBytes + kPageBytes;  // a guard page below each stack
+// Stacks that all start at the same place of a page would fight for the same few cache lines.
+size_t colour(int id) { return static_cast<size_t>(id) * 320 % 4096; }
+
 // Threads that only poll for so long wait for something that never comes.
 constexpr int64_t kMaxIdleYields = 20'000'000;
 
@@ -72,7 +75,7 @@ void Block::start_fibers() {
     fiber.primitive = nullptr;
     fiber.copies.reset();
     std::byte* stack = stacks_.data() + static_cast<size_t>(id) * kStackStride + kPageBytes;
-    make_context(fiber.context, stack, kStackBytes, &Block::fiber_main);
+    make_context(fiber.context, stack, kStackBytes - colour(id), &Block::fiber_main);
     queue_.push(&fiber);
   }
   for (int warp = 0; warp * kWarp < threads_; ++warp) {
@@ -149,10 +152,10 @@ void Block::abandon(Fiber* self) {
   std::abort();
 }
 
-void check_pack(const char* name, const void* p, Site site) {
+void check_pack(const char* name, const void* p, size_t bytes, Site site) {
   Fiber& self = enter(name, site);
-  if (reinterpret_cast<uintptr_t>(p) % 16 == 0) return;
-  self.block->fail(Fault::kMisaligned, cat(name, ": the address is no multiple of 16"));
+  if (reinterpret_cast<uintptr_t>(p) % bytes == 0) return;
+  self.block->fail(Fault::kMisaligned, cat(name, ": the address is no multiple of ", bytes));
 }
 
 void Block::report_stuck() {

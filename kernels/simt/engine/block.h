@@ -55,8 +55,9 @@ class Block {
   void wait(Fiber& self);  // returns after somebody has woken it
   void wake(Fiber& fiber);
   void yield(Fiber& self);  // lets all others run first
-  // Ends the block with a KernelError. Takes the text away from the caller, whose frame is never
-  // left and whose destructors never run.
+  // Ends the block with a KernelError. The caller's frame is never left, so its destructors do not
+  // run: the text is taken from it, and it has no other strings (a temporary in the argument is
+  // one).
   [[noreturn]] void fail(Fault fault, std::string&& what);
 
  private:
@@ -92,8 +93,8 @@ inline Fiber& enter(const char* primitive, Site site) {
   return self;
 }
 
-// Fails unless p is a multiple of 16.
-void check_pack(const char* name, const void* p, Site site);
+// Fails unless p is a multiple of `bytes`.
+void check_pack(const char* name, const void* p, size_t bytes, Site site);
 
 // All lanes of `mask` in the current thread's warp do `operation` together.
 void warp_collective(uint32_t mask, const WarpOperation& operation, void* payload, Site site);

@@ -71,12 +71,14 @@ uint32_t SharedMemory::check(const void* p, size_t bytes, size_t alignment,
                              const char* what) const {
   const uint32_t offset = offset_of(p);
   if (offset % alignment != 0) {
-    block_.fail(Fault::kMisaligned, cat(what, " at ", describe(offset),
-                                        " wants an address that is ", "a multiple of ", alignment));
+    std::string text = cat(what, " at ", describe(offset), " wants an address that is ",
+                           "a multiple of ", alignment);
+    block_.fail(Fault::kMisaligned, std::move(text));
   }
   if (!allocated(offset, bytes)) {
-    block_.fail(Fault::kOutOfBounds, cat(what, " of ", bytes, " bytes at ", describe(offset),
-                                         " is outside the block's shared memory"));
+    std::string text = cat(what, " of ", bytes, " bytes at ", describe(offset),
+                           " is outside the block's shared memory");
+    block_.fail(Fault::kOutOfBounds, std::move(text));
   }
   return offset;
 }

@@ -17,7 +17,7 @@ struct Site {
     return {file, function, line};
   }
   friend constexpr bool operator==(const Site& a, const Site& b) {
-    return a.line == b.line && std::string_view(a.file) == b.file;
+    return a.line == b.line && (a.file == b.file || std::string_view(a.file) == b.file);
   }
 };
 

@@ -27,8 +27,9 @@ const char* verb(Access kind) {
 Tracker::Tracker(Block& block) : block_(block) {}
 
 void Tracker::begin_block(int threads, bool on) {
-  on_ = on;
-  if (!on) return;
+  // Without instrumentation only the primitives' reads would be seen, and take all for unwritten.
+  on_ = on && has_instrumented_kernels();
+  if (!on_) return;
   // Epochs go on from block to block, so that cells of the last block need no clearing; before they
   // run out, all cells start anew.
   if (shadow_.data() == nullptr || epoch_ > UINT32_MAX / 2) {
@@ -50,8 +51,9 @@ void Tracker::plain_access(const void* p, uint32_t bytes, Access kind, const voi
   instruction_ = instruction;
   const auto offset = static_cast<uint32_t>(static_cast<const std::byte*>(p) - t_tracked_arena);
   if (!block_.shared().allocated(offset, bytes)) {
-    report(Fault::kOutOfBounds, cat("this thread ", verb(kind), " ", bytes, " bytes at ",
-                                    location(offset), ", outside the block's shared memory"));
+    std::string text = cat("this thread ", verb(kind), " ", bytes, " bytes at ", location(offset),
+                           ", outside the block's shared memory");
+    report(Fault::kOutOfBounds, std::move(text));
   }
   access(t_fiber->id, offset, bytes, kind);
   instruction_ = nullptr;
@@ -86,14 +88,16 @@ void Tracker::access_byte(Cell& cell, int actor, uint32_t offset, Access kind) {
 void Tracker::check_after_write(const Cell& cell, int actor, uint32_t offset, Access kind) {
   if (cell.write_epoch < first_epoch_) {
     if (kind == Access::kWrite) return;
-    report(Fault::kUninitialised,
-           cat("this thread ", verb(kind), " ", location(offset), ", which nobody has written"));
+    std::string text =
+        cat("this thread ", verb(kind), " ", location(offset), ", which nobody has written");
+    report(Fault::kUninitialised, std::move(text));
   }
   const int writer = cell.writer;
   if ((cell.state & kInFlight) != 0) {
-    report(Fault::kAsyncCopy, cat("this thread ", verb(kind), " ", location(offset),
-                                  ", to which a cp.async of thread ", writer,
-                                  " is still on its way: it has not waited for it"));
+    std::string text =
+        cat("this thread ", verb(kind), " ", location(offset), ", to which a cp.async of thread ",
+            writer, " is still on its way: it has not waited for it");
+    report(Fault::kAsyncCopy, std::move(text));
   }
   if (cell.write_epoch < epoch_ || clocks_.seen(actor, writer) >= cell.write_time) return;
   const bool was_atomic = (cell.state & kAtomicWrite) != 0;
@@ -188,8 +192,9 @@ std::string Tracker::location(uint32_t offset) const {
 }
 
 void Tracker::report_race(int actor, Access kind, uint32_t offset, int other, const char* did) {
-  report(Fault::kRace, cat("race: thread ", actor, " ", verb(kind), " ", location(offset),
-                           ", which thread ", other, " ", did, " with nothing to order the two"));
+  std::string text = cat("race: thread ", actor, " ", verb(kind), " ", location(offset),
+                         ", which thread ", other, " ", did, " with nothing to order the two");
+  report(Fault::kRace, std::move(text));
 }
 
 void Tracker::report(Fault fault, std::string&& what) {

@@ -86,7 +86,7 @@ class Tracker {
 };
 
 // Whether this program has kernels that were compiled for the tracker: not if it was built with a
-// sanitizer. Without them only the accesses of primitives are seen.
+// sanitizer. Without them the tracker stays off.
 bool has_instrumented_kernels();
 
 // The arena of the block that this OS thread tracks; null if it tracks none. Separate from Tracker,

@@ -1,0 +1,55 @@
+// The CPU as a device to time kernels on, beside oneDNN.
+#include <omp.h>
+
+#include "bench/support/bench_device.h"
+#include "bench/support/buffer.h"
+#include "bench/support/cpu_peaks.h"
+#include "bench/support/timing.h"
+#include "bench/support/vendor_matmul.h"
+#include "kernels/registry.h"
+#include "runtime/base/error.h"
+
+namespace shale::bench {
+namespace {
+
+class CpuBench final : public BenchDevice {
+ public:
+  explicit CpuBench(int threads) : BenchDevice(make_cpu_backend(), threads) {
+    omp_set_num_threads(threads);  // for oneDNN's own use; kernels name theirs
+    kernels::register_cpu_kernels();
+  }
+
+  double seconds_per_call(int calls, const std::function<void()>& fn) override {
+    return time_once([&] {
+             for (int i = 0; i < calls; ++i) fn();
+           }) /
+           calls;
+  }
+  int64_t rotation_bytes() const override { return several_caches(last_level_cache_bytes()); }
+  Peaks measure_peaks(double seconds) override { return measure_cpu_peaks(seconds); }
+
+  std::string vendor_name() const override { return "oneDNN"; }
+  VendorProduct vendor_product(const MatmulSpec& spec) override {
+    struct State {
+      explicit State(const MatmulSpec& s) : matmul(s), scratch(matmul.scratch_bytes()) {}
+      VendorMatmul matmul;
+      Buffer scratch;
+    };
+    try {
+      return [state = std::make_shared<State>(spec)](const void* a, const void* b, void* c) {
+        state->matmul.run(a, b, c, state->scratch.data());
+      };
+    } catch (const UnavailableError&) {
+      return nullptr;  // a dtype that this CPU lacks
+    }
+  }
+  void describe(Machine& machine) const override { machine.onednn = onednn_version(); }
+};
+
+}  // namespace
+
+std::unique_ptr<BenchDevice> make_cpu_bench(int threads) {
+  return std::make_unique<CpuBench>(threads);
+}
+
+}  // namespace shale::bench

@@ -1,0 +1,163 @@
+// A GPU as a device to time kernels on. Compiled only in builds with CUDA.
+#include <cuda_runtime.h>
+
+#include "bench/support/bench_device.h"
+#include "bench/support/operands.h"
+#include "bench/support/timing.h"
+#ifdef SHALE_HAVE_CUBLASLT
+#include "kernels/cuda/cublaslt/library.h"
+#include "kernels/cuda/cublaslt/matmul.h"
+#endif
+#include "kernels/simt/cuda/check.h"
+#include "runtime/base/error.h"
+
+namespace shale::bench {
+namespace {
+
+using kernels::cuda::check;
+
+// An event that keeps the time.
+class TimedEvent {
+ public:
+  TimedEvent() { check(cudaEventCreate(&event_), "cudaEventCreate"); }
+  ~TimedEvent() { cudaEventDestroy(event_); }
+  TimedEvent(const TimedEvent&) = delete;
+  TimedEvent& operator=(const TimedEvent&) = delete;
+
+  void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
+  double seconds_since(const TimedEvent& start) const {
+    float ms = 0;
+    check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+    check(cudaEventElapsedTime(&ms, start.event_, event_), "cudaEventElapsedTime");
+    return double(ms) * 1e-3;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+class CudaBench final : public BenchDevice {
+ public:
+  explicit CudaBench(const Device& device) : BenchDevice(make_cuda_backend(device), 1) {
+    check(cudaGetDeviceProperties(&properties_, device.index), "cudaGetDeviceProperties");
+  }
+
+  double seconds_per_call(int calls, const std::function<void()>& fn) override {
+    const auto queue = static_cast<cudaStream_t>(stream());
+    start_.record(queue);
+    for (int i = 0; i < calls; ++i) fn();
+    end_.record(queue);
+    return end_.seconds_since(start_) / calls;
+  }
+  // Events have a resolution of about half a microsecond, and the first launch after an idle time
+  // waits for the host: over two milliseconds both are lost.
+  double shortest_sample_s() const override { return 2e-3; }
+
+  int64_t rotation_bytes() const override { return several_caches(properties_.l2CacheSize); }
+  Peaks measure_peaks(double seconds) override;
+  std::string vendor_name() const override { return "CUDA"; }
+  VendorProduct vendor_product(const MatmulSpec& spec) override;
+  void describe(Machine& machine) const override;
+
+ private:
+  double copy_speed(double seconds);
+  double gemm_speed(DType dtype, double seconds);  // 0 without the library
+  template <typename Fn>
+  Samples sample(double seconds, int calls, const Fn& fn);
+
+  cudaDeviceProp properties_{};
+  DeviceWorkspace workspace_{*this};
+  TimedEvent start_, end_;
+};
+
+template <typename Fn>
+Samples CudaBench::sample(double seconds, int calls, const Fn& fn) {
+  seconds_per_call(calls, fn);
+  Samples samples;
+  const Clock::time_point begin = Clock::now();
+  while (samples.seconds.size() < 5 || seconds_since(begin) < seconds) {
+    samples.add(seconds_per_call(calls, fn));
+  }
+  return samples;
+}
+
+// Bytes read and written by a copy within device memory, far beyond the cache.
+double CudaBench::copy_speed(double seconds) {
+  constexpr size_t kBytes = size_t{1} << 30;
+  const DeviceMemory from(*this, kBytes), to(*this, kBytes);
+  const auto copy = [&] { backend().copy(to.data(), from.data(), kBytes, stream()); };
+  return 2.0 * double(kBytes) / sample(seconds, 4, copy).median();
+}
+
+double CudaBench::gemm_speed(DType dtype, double seconds) {
+  const int64_t n = dtype == DType::kF32 ? 4096 : 8192;
+  const MatmulSpec spec{.m = n,
+                        .n = n,
+                        .k = n,
+                        .lda = n,
+                        .ldb = n,
+                        .ldc = n,
+                        .b_transposed = true,
+                        .in = dtype,
+                        .out = dtype};
+  const VendorProduct product = vendor_product(spec);
+  if (!product) return 0;
+  Operands operands(*this);  // zeros would draw less power, and run faster
+  const View a = operands.floats(dtype, {n, n}), b = operands.floats(dtype, {n, n});
+  const View c = operands.zeros(dtype, {n, n});
+  return spec.flops() / sample(seconds, 2, [&] { product(a.data, b.data, c.data); }).median();
+}
+
+Peaks CudaBench::measure_peaks(double seconds) {
+  Peaks peaks;
+  peaks.copy = copy_speed(seconds);
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const double flops = gemm_speed(dtype, seconds);
+    if (flops > 0) peaks.gemm[dtype] = flops;
+  }
+  return peaks;
+}
+
+VendorProduct CudaBench::vendor_product([[maybe_unused]] const MatmulSpec& spec) {
+#ifdef SHALE_HAVE_CUBLASLT
+  namespace lt = kernels::cuda::cublaslt;
+  if (lt::library() == nullptr) return nullptr;
+  kernels::GemmProblem problem{.m = spec.m, .n = spec.n, .k = spec.k};
+  problem.a = {.dtype = spec.in, .ld = spec.lda, .transposed = spec.a_transposed};
+  problem.b = {.dtype = spec.in, .ld = spec.ldb, .transposed = spec.b_transposed};
+  problem.c = {.dtype = spec.out, .ld = spec.ldc};
+  problem.accumulate = spec.accumulate;
+  const Exec exec{.device = device(), .stream = stream(), .workspace = &workspace_};
+  return [problem, exec](const void* a, const void* b, void* c) mutable {
+    problem.a.data = const_cast<void*>(a);
+    problem.b.data = const_cast<void*>(b);
+    problem.c.data = c;
+    if (!lt::matmul(exec, problem)) {
+      throw UnavailableError("cuBLASLt has no algorithm for this product");
+    }
+  };
+#else
+  return nullptr;
+#endif
+}
+
+void CudaBench::describe(Machine& machine) const {
+  int driver = 0, runtime = 0;
+  check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+  const auto version = [](int number) { return cat(number / 1000, ".", number % 1000 / 10); };
+  machine.gpu = cat(properties_.name, ", ", properties_.multiProcessorCount, " SMs, ",
+                    format_bytes(double(properties_.totalGlobalMem)));
+  machine.cuda = cat("runtime ", version(runtime), ", driver for ", version(driver));
+#ifdef SHALE_HAVE_CUBLASLT
+  machine.cuda += ", cuBLASLt " + kernels::cuda::cublaslt::version();
+#endif
+}
+
+}  // namespace
+
+std::unique_ptr<BenchDevice> make_cuda_bench(const Device& device) {
+  return std::make_unique<CudaBench>(device);
+}
+
+}  // namespace shale::bench

@@ -1,0 +1,31 @@
+// The emulator as a device to time kernels on: its times mean nothing, but the whole way from a
+// case to its row runs on every machine.
+#include "bench/support/bench_device.h"
+#include "bench/support/timing.h"
+
+namespace shale::bench {
+namespace {
+
+class EmuBench final : public BenchDevice {
+ public:
+  EmuBench(const Device& device, int threads) : BenchDevice(make_emu_backend(device), threads) {}
+
+  double seconds_per_call(int calls, const std::function<void()>& fn) override {
+    return time_once([&] {
+             for (int i = 0; i < calls; ++i) fn();
+             synchronize();
+           }) /
+           calls;
+  }
+  int64_t rotation_bytes() const override { return 1; }  // there are no caches
+  Peaks measure_peaks(double) override { return {}; }    // none to compare with
+  void describe(Machine&) const override {}
+};
+
+}  // namespace
+
+std::unique_ptr<BenchDevice> make_emu_bench(const Device& device, int threads) {
+  return std::make_unique<EmuBench>(device, threads);
+}
+
+}  // namespace shale::bench

@@ -1,0 +1,26 @@
+// The factory of devices to time kernels on: what is in this build.
+#include "bench/support/bench_device.h"
+#include "runtime/base/error.h"
+
+namespace shale::bench {
+
+std::unique_ptr<BenchDevice> make_bench_device(const Device& device, int threads) {
+  switch (device.type) {
+    case DeviceType::kCpu:
+#ifdef SHALE_HAVE_CPU_KERNELS
+      return make_cpu_bench(threads);
+#else
+      break;
+#endif
+    case DeviceType::kEmu: return make_emu_bench(device, threads);
+    case DeviceType::kCuda:
+#ifdef SHALE_HAVE_CUDA
+      return make_cuda_bench(device);
+#else
+      break;
+#endif
+  }
+  throw UnavailableError(cat("device: ", device, " is not part of this build"));
+}
+
+}  // namespace shale::bench

@@ -1,0 +1,155 @@
+#include "bench/support/gemm_tuner.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "bench/support/measure.h"
+#include "bench/support/operands.h"
+#include "kernels/gemm_problem.h"
+#include "runtime/base/error.h"
+
+namespace shale::bench {
+namespace {
+
+using kernels::Epilogue;
+using kernels::GemmArgs;
+using kernels::GemmClass;
+using kernels::GemmEngine;
+using kernels::GemmPlan;
+using kernels::GemmTile;
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// The middle of a class, 3 * 2^i: 768 for the ten digits of 512 to 1023.
+int64_t middle(int bits) {
+  return bits < 2 ? 1 : int64_t{3} << (bits - 2);
+}
+
+View stored(Operands& operands, DType dtype, int64_t rows, int64_t cols, bool transposed) {
+  if (!transposed) return operands.floats(dtype, {rows, cols});
+  View view = operands.floats(dtype, {cols, rows});
+  std::swap(view.shape[0], view.shape[1]);
+  std::swap(view.strides[0], view.strides[1]);
+  return view;
+}
+
+// A weight gradient is what has a transposed; it is added up in f32.
+GemmArgs make_args(Operands& operands, const GemmClass& c, bool gelu) {
+  const int64_t m = middle(c.m_bits), n = middle(c.n_bits), k = middle(c.k_bits);
+  GemmArgs args;
+  args.a = stored(operands, c.in, m, k, c.a_transposed);
+  args.b = stored(operands, c.in, k, n, c.b_transposed);
+  args.c = operands.zeros(c.a_transposed ? DType::kF32 : c.in, {m, n});
+  args.accumulate = c.a_transposed;
+  if (gelu) {
+    args.bias = operands.floats(c.in, {n});
+    args.aux = operands.zeros(c.in, {m, n});
+    args.epilogue = Epilogue::kGeluTanh;
+  }
+  return args;
+}
+
+// Seconds of a call; never, where the plan is not possible here.
+double time_of(const KernelBench& bench, const GemmClass& c, bool gelu, const GemmPlan& plan,
+               double seconds) {
+  const auto timed = make_case<GemmArgs>("tune", kernels::gemm, c.in, [&](Operands& operands) {
+    GemmArgs args = make_args(operands, c, gelu);
+    args.plan = &plan;
+    return args;
+  });
+  try {
+    return measure(bench.device(), timed.prepare(bench), seconds).ours.median();
+  } catch (const UnavailableError&) {
+    return kNever;
+  }
+}
+
+struct Timed {
+  GemmPlan plan;
+  double seconds = kNever;
+};
+
+Timed best_own(const KernelBench& bench, const GemmClass& c, double seconds) {
+  Timed best;
+  for (const GemmTile tile :
+       {GemmTile::k64x64, GemmTile::k128x64, GemmTile::k128x128, GemmTile::k128x256}) {
+    for (int splits = 1; splits <= 16; splits *= 2) {
+      const int64_t m = middle(c.m_bits), n = middle(c.n_bits), k = middle(c.k_bits);
+      // Parts below the depth that fills the pipeline, or partial products beyond the memory that
+      // gemm_plan() would take, are not worth a try.
+      if (splits > 1 && (k / splits < 256 || m * n * splits > int64_t{8} << 20)) break;
+      const GemmPlan plan{GemmEngine::kOwn, tile, splits};
+      const double time = time_of(bench, c, false, plan, seconds);
+      if (time < best.seconds) best = {plan, time};
+    }
+  }
+  return best;
+}
+
+const char* name_of(DType dtype) {
+  return dtype == DType::kF32    ? "DType::kF32"
+         : dtype == DType::kBF16 ? "DType::kBF16"
+                                 : "DType::kF16";
+}
+
+const char* yes_no(bool value) {
+  return value ? "true" : "false";
+}
+
+std::string microseconds(double seconds) {
+  return seconds == kNever ? "none" : cat(std::lround(seconds * 1e6), " us");
+}
+
+std::string row_of(const KernelBench& bench, const GemmClass& c, double seconds) {
+  const GemmPlan vendor{GemmEngine::kVendor, {}, 1};
+  const Timed own = best_own(bench, c, seconds);
+  const double plain = time_of(bench, c, false, vendor, seconds);
+  double own_gelu = kNever, vendor_gelu = kNever;
+  if (!c.a_transposed) {  // weight gradients have no activation
+    own_gelu = time_of(bench, c, true, own.plan, seconds);
+    vendor_gelu = time_of(bench, c, true, vendor, seconds);
+  }
+  return cat("{{", name_of(c.in), ", ", yes_no(c.a_transposed), ", ", yes_no(c.b_transposed), ", ",
+             c.m_bits, ", ", c.n_bits, ", ", c.k_bits, "}, GemmTile::k",
+             kernels::rows_of(own.plan.tile), "x", kernels::cols_of(own.plan.tile), ", ",
+             own.plan.splits, ", ", yes_no(plain < own.seconds), ", ",
+             yes_no(vendor_gelu < own_gelu), "},  // ", microseconds(own.seconds), ", library ",
+             microseconds(plain), "\n");
+}
+
+}  // namespace
+
+std::vector<GemmClass> tuned_classes() {
+  constexpr int kVocabularyBits = 16;
+  std::vector<GemmClass> classes;
+  for (const DType in : {DType::kBF16, DType::kF16, DType::kF32}) {
+    for (int tokens = 11; tokens <= 15; ++tokens) {
+      for (const int wide : {10, 11, 12, 13, kVocabularyBits}) {
+        for (int narrow = 10; narrow <= 13; ++narrow) {
+          classes.push_back({in, false, true, tokens, wide, narrow});   // forward
+          classes.push_back({in, false, false, tokens, narrow, wide});  // gradient of the input
+          classes.push_back({in, true, false, wide, narrow, tokens});   // gradient of the weight
+        }
+      }
+    }
+  }
+  return classes;
+}
+
+std::string tune_gemm(BenchDevice& device, const std::vector<GemmClass>& classes, double seconds,
+                      const std::function<void(const std::string&)>& progress) {
+  if (device.device().type == DeviceType::kCpu) {
+    throw ConfigError("--tune: the CPU has no plans to choose from, want --device cuda");
+  }
+  const KernelBench bench(device);
+  std::string rows;
+  for (const GemmClass& c : classes) {
+    const std::string row = row_of(bench, c, seconds);
+    progress(row);
+    rows += row;
+  }
+  return rows;
+}
+
+}  // namespace shale::bench

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "bench/support/machine.h"
+
+namespace shale::bench {
+
+using Json = nlohmann::ordered_json;
+
+// Writes {"program", "machine", "options", "rows"}, if path is not empty.
+void write_results(const std::string& path, const std::string& program, const Machine& machine,
+                   const Json& options, const Json& rows);
+
+}  // namespace shale::bench

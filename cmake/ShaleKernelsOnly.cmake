@@ -1,0 +1,76 @@
+# SHALE_KERNELS_ONLY: the GPU kernels, on CUDA and on the emulator, their tests and bench_kernels, with
+# a host compiler and nvcc alone: no MPI, oneDNN, Highway, spdlog, JSON library, Catch2. For bare GPU
+# machines. The layers keep their names, and hold what these need. The CPU kernels, which stand on
+# oneDNN and Highway, are not part of it: tests that need them are skipped by name.
+
+find_package(Threads REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+
+include(ShaleLayers)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+
+shale_add_layer(base
+  FOLDERS runtime/base runtime/base/bare
+  EXCLUDE runtime/base/log.cpp runtime/base/config_json.cpp runtime/base/json_limits.cpp
+  PUBLIC Threads::Threads)
+target_compile_definitions(shale_base PRIVATE SHALE_VERSION="${PROJECT_VERSION}")
+
+shale_add_layer(kernels FOLDERS kernels PUBLIC shale_base)
+
+include(ShaleEmulator)
+include(ShaleCuda)
+set(gpu_kernels shale_kernels_emu)
+set(definitions)
+if(SHALE_HAVE_CUDA)
+  list(APPEND gpu_kernels shale_kernels_cuda CUDA::cudart_static)
+  set(definitions SHALE_HAVE_CUDA)
+endif()
+
+# Of the runtime: devices, and files written whole.
+set(sources device_backend device_cpu device_emu)
+if(SHALE_HAVE_CUDA)
+  list(APPEND sources device_cuda)
+endif()
+list(TRANSFORM sources REPLACE "(.+)" "runtime/tensor/\\1.cpp")
+add_library(shale_runtime STATIC ${sources} runtime/io/atomic_file.cpp)
+target_link_libraries(shale_runtime PUBLIC shale_kernels PRIVATE ${gpu_kernels})
+target_compile_definitions(shale_runtime PRIVATE ${definitions})
+
+if(SHALE_BUILD_BENCH)
+  set(sources bench_device bench_device_emu bench_devices buffer cost json_text kernel_cases machine
+              matmul_spec measure operands peaks program table timing)
+  if(SHALE_HAVE_CUDA)
+    file(GLOB cuda_sources CONFIGURE_DEPENDS bench/support/*_cuda.cpp)
+  endif()
+  list(TRANSFORM sources REPLACE "(.+)" "bench/support/\\1.cpp")
+  add_executable(bench_kernels bench/kernels.cpp ${sources} ${cuda_sources})
+  target_link_libraries(bench_kernels PRIVATE shale_runtime ${gpu_kernels} OpenMP::OpenMP_CXX)
+  target_compile_definitions(bench_kernels PRIVATE ${definitions}
+    $<$<BOOL:${SHALE_CUBLASLT_INCLUDE_DIR}>:SHALE_HAVE_CUBLASLT>)
+endif()
+
+if(SHALE_BUILD_TESTS)
+  enable_testing()
+  # What includes CPU kernels' headers is a test of theirs.
+  file(GLOB files CONFIGURE_DEPENDS test/kernels/*.cpp)
+  set(sources)
+  foreach(file IN LISTS files)
+    file(STRINGS ${file} cpu_includes REGEX "#include [\"<](kernels/cpu/|hwy/)")
+    if(NOT cpu_includes)
+      list(APPEND sources ${file})
+    endif()
+  endforeach()
+  file(GLOB references CONFIGURE_DEPENDS test/support/ref_*.cpp)
+  add_executable(test_kernels
+    ${sources} ${references} test/support/bare/main.cpp test/support/emulator.cpp
+    test/support/fixtures.cpp test/support/kernels.cpp test/support/numbers.cpp)
+  target_include_directories(test_kernels SYSTEM PRIVATE test/support/bare)
+  target_link_libraries(test_kernels PRIVATE shale_runtime shale_kernels_emu)
+  target_compile_definitions(test_kernels PRIVATE
+    SHALE_TEST_FIXTURES="${PROJECT_SOURCE_DIR}/test/fixtures")
+  shale_add_test_kernels(test_kernels)
+  add_executable(test_runner EXCLUDE_FROM_ALL
+    test/support/bare/main.cpp test/support/bare/self_test.cpp)
+  target_include_directories(test_runner SYSTEM PRIVATE test/support/bare)
+  add_test(NAME kernels COMMAND test_kernels)
+endif()

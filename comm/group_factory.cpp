@@ -1,0 +1,56 @@
+#include "comm/group_factory_internal.h"
+#include "comm/group_mpi_internal.h"
+#include "comm/group_self.h"
+#include "comm/group_staged.h"
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+#include "runtime/tensor/device_backend.h"
+
+#ifdef SHALE_HAVE_NCCL
+#include "comm/group_nccl_internal.h"
+#endif
+
+namespace shale::comm {
+
+std::unique_ptr<HostGroup> make_host_group(std::shared_ptr<WorldContext> context, MpiComm comm,
+                                           const GroupOptions& options) {
+  if (comm.null() || comm.size() == 1) {
+    return std::make_unique<SelfGroup>(std::move(context), options);
+  }
+  // What decides how collectives proceed is rank 0's.
+  int64_t shared[] = {options.ranks_per_node, options.share_memory ? 1 : 0, options.staging_bytes};
+  check_mpi(MPI_Bcast(shared, sizeof shared, MPI_BYTE, 0, comm.get()), "MPI_Bcast");
+  GroupOptions agreed = options;
+  agreed.ranks_per_node = static_cast<int>(shared[0]);
+  agreed.share_memory = shared[1] != 0;
+  agreed.staging_bytes = shared[2];
+  return std::make_unique<MpiGroup>(std::move(context), std::move(comm), agreed);
+}
+
+std::unique_ptr<ProcessGroup> make_device_group(std::shared_ptr<WorldContext> context,
+                                                std::unique_ptr<HostGroup> host,
+                                                DeviceBackend& device) {
+  const Transport transport = host->options().transport;
+  const Device& place = device.device();
+  std::string obstacle = cat("its tensors are on GPUs, and these are on ", place);
+  if (place.type == DeviceType::kCuda && transport != Transport::kMpi) {
+    obstacle = "this build is without it: nccl.h was not found";
+#ifdef SHALE_HAVE_NCCL
+    obstacle = nccl_obstacle(*host, place);
+    if (obstacle.empty() && (host->size() > 1 || transport == Transport::kNccl)) {
+      return std::make_unique<NcclGroup>(std::move(context), std::move(host), device);
+    }
+#endif
+    if (transport == Transport::kAuto && host->size() > 1) {
+      log_info("GPUs exchange data through host memory and MPI; not by NCCL: ", obstacle);
+    }
+  }
+  if (transport == Transport::kNccl) {
+    throw UnavailableError(
+        cat("group '", host->options().name, "': NCCL cannot be used: ", obstacle));
+  }
+  if (place.type == DeviceType::kCpu) return host;
+  return std::make_unique<StagedGroup>(std::move(context), std::move(host), device);
+}
+
+}  // namespace shale::comm

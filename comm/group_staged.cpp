@@ -1,0 +1,229 @@
+#include "comm/group_staged.h"
+
+#include <algorithm>
+#include <array>
+#include <exception>
+
+#include "comm/device_resources.h"
+#include "comm/work_state.h"
+
+namespace shale::comm {
+namespace {
+
+// A staging buffer is so many times the chunk for memory that peers cannot reach: copies by a
+// device take long to start.
+constexpr int64_t kStagingFactor = 8;
+
+// A transfer in the queue. Whoever waits for it makes its stream wait for the copies at its end.
+class StagedWork final : public WorkState {
+ public:
+  // finished: set when the transfer has left the queue.
+  StagedWork(CommQueue& queue, Work queued, std::shared_ptr<const DeviceEvent> finished,
+             void* stream)
+      : queue_(queue),
+        queued_(std::move(queued)),
+        finished_(std::move(finished)),
+        stream_(stream) {}
+
+  bool done() const override { return queued_.done(); }
+  void wait() override {
+    queued_.wait();
+    finished_->hold(stream_);
+  }
+  void give_up() override { queue_.cancel(); }
+
+ private:
+  CommQueue& queue_;  // outlives what is queued in it
+  Work queued_;
+  std::shared_ptr<const DeviceEvent> finished_;
+  void* stream_;
+};
+
+}  // namespace
+
+// The two staging buffers and the streams that fill and empty them. Used by jobs of the queue, one
+// at a time.
+class StagedGroup::Staging {
+ public:
+  Staging(HostGroup& host, DeviceBackend& device)
+      : host_(host),
+        device_(device),
+        slot_bytes_(
+            std::max(kStagingFactor * host.options().staging_bytes, int64_t{64} * host.size())),
+        slots_{Slot(host, device, slot_bytes_), Slot(host, device, slot_bytes_)},
+        down_(device),
+        up_(device) {}
+  // Copies may be under way, above all after a failure.
+  ~Staging() { wait_for_copies(); }
+
+  // `ready`: the caller's stream has come to the call. Returns the end of the copies to `call.out`.
+  DeviceEvent transfer(const CollectiveCall& call, const DeviceEvent& ready, bool blocking);
+
+ private:
+  struct Slot {
+    Slot(HostGroup& host, DeviceBackend& device, int64_t bytes)
+        : buffer(host.memory(), device, static_cast<size_t>(bytes)) {}
+    PinnedBuffer buffer;
+    DeviceEvent fetched;
+    DeviceEvent delivered;
+  };
+  // Elements [offset, offset + count) of every slice. In a slot the slices lie one after another.
+  struct Chunk {
+    int64_t offset = 0;
+    int64_t count = 0;
+    Slot* slot = nullptr;
+  };
+
+  bool sliced(const CollectiveCall& call) const {
+    return call.op == CollectiveOp::kReduceScatterSum || call.op == CollectiveOp::kAllGather;
+  }
+  View staged(const Chunk& chunk, DType dtype, int slice, int slices) const;
+  void fetch(const CollectiveCall& call, const Chunk& chunk);
+  CollectiveCall on_host(const CollectiveCall& call, const Chunk& chunk) const;
+  void deliver(const CollectiveCall& call, const Chunk& chunk);
+  void copy(const View& from, const View& to, void* stream) {
+    device_.copy(to.data, from.data, static_cast<size_t>(from.bytes()), stream);
+  }
+  void wait_for_copies() noexcept;
+
+  HostGroup& host_;
+  DeviceBackend& device_;
+  int64_t slot_bytes_;
+  std::array<Slot, 2> slots_;
+  DeviceStream down_;  // to the host
+  DeviceStream up_;    // and back
+};
+
+void StagedGroup::Staging::wait_for_copies() noexcept {
+  try {
+    device_.synchronize(down_.get());
+    device_.synchronize(up_.get());
+  } catch (const std::exception&) {
+    // A device that has failed copies nothing any more; its error has been seen.
+  }
+}
+
+DeviceEvent StagedGroup::Staging::transfer(const CollectiveCall& call, const DeviceEvent& ready,
+                                           bool blocking) {
+  const int64_t total = std::min(call.in.numel(), call.out.numel());
+  const int64_t slices = sliced(call) ? host_.size() : 1;
+  const int64_t line = 64 / dtype_size(call.in.dtype);
+  const int64_t room = slot_bytes_ / dtype_size(call.in.dtype) / slices;
+  const int64_t step = std::max(line, room / line * line);
+
+  ready.hold(down_.get());
+  // What an earlier collective delivers may be what this one gives.
+  for (const Slot& slot : slots_) slot.delivered.hold(down_.get());
+  Chunk next{.offset = 0, .count = std::min(step, total), .slot = slots_.data()};
+  fetch(call, next);
+  for (bool last = false; !last;) {
+    const Chunk chunk = next;
+    last = chunk.offset + chunk.count == total;
+    if (!last) {
+      next.offset += step;
+      next.count = std::min(step, total - next.offset);
+      next.slot = chunk.slot == slots_.data() ? slots_.data() + 1 : slots_.data();
+      fetch(call, next);
+    }
+    chunk.slot->fetched.wait();
+    host_.execute(on_host(call, chunk), blocking);
+    deliver(call, chunk);
+  }
+  return DeviceEvent(device_, up_.get());
+}
+
+View StagedGroup::Staging::staged(const Chunk& chunk, DType dtype, int slice, int slices) const {
+  const int64_t first = slice * chunk.count * dtype_size(dtype);
+  return make_view(chunk.slot->buffer.data() + first, dtype, {slices * chunk.count});
+}
+
+void StagedGroup::Staging::fetch(const CollectiveCall& call, const Chunk& chunk) {
+  void* const stream = down_.get();
+  chunk.slot->delivered.hold(stream);
+  const DType dtype = call.in.dtype;
+  if (call.op == CollectiveOp::kReduceScatterSum) {
+    for (int slice = 0; slice < host_.size(); ++slice) {
+      copy(call.in.flat(slice * call.out.numel() + chunk.offset, chunk.count),
+           staged(chunk, dtype, slice, 1), stream);
+    }
+  } else if (call.op != CollectiveOp::kBroadcast || call.root == host_.rank()) {
+    const int slice = call.op == CollectiveOp::kAllGather ? host_.rank() : 0;
+    copy(call.in.flat(chunk.offset, chunk.count), staged(chunk, dtype, slice, 1), stream);
+  }
+  chunk.slot->fetched = DeviceEvent(device_, stream);
+}
+
+CollectiveCall StagedGroup::Staging::on_host(const CollectiveCall& call, const Chunk& chunk) const {
+  CollectiveCall result = call;
+  result.stream = nullptr;
+  const View whole = staged(chunk, call.in.dtype, 0, sliced(call) ? host_.size() : 1);
+  const View own = staged(chunk, call.in.dtype, sliced(call) ? host_.rank() : 0, 1);
+  result.in = call.op == CollectiveOp::kAllGather ? own : whole;
+  result.out = call.op == CollectiveOp::kReduceScatterSum ? own : whole;
+  return result;
+}
+
+void StagedGroup::Staging::deliver(const CollectiveCall& call, const Chunk& chunk) {
+  void* const stream = up_.get();
+  const DType dtype = call.out.dtype;
+  if (call.op == CollectiveOp::kAllGather) {
+    for (int slice = 0; slice < host_.size(); ++slice) {
+      copy(staged(chunk, dtype, slice, 1),
+           call.out.flat(slice * call.in.numel() + chunk.offset, chunk.count), stream);
+    }
+  } else if (call.op != CollectiveOp::kBroadcast || call.root != host_.rank()) {
+    const int slice = call.op == CollectiveOp::kReduceScatterSum ? host_.rank() : 0;
+    copy(staged(chunk, dtype, slice, 1), call.out.flat(chunk.offset, chunk.count), stream);
+  }
+  chunk.slot->delivered = DeviceEvent(device_, stream);
+}
+
+StagedGroup::StagedGroup(std::shared_ptr<WorldContext> context, std::unique_ptr<HostGroup> host,
+                         DeviceBackend& device)
+    : ProcessGroup(host->rank(), host->size(), host->options()),
+      context_(std::move(context)),
+      host_(std::move(host)),
+      device_(device) {
+  account_for(*host_);
+  if (size() > 1) staging_ = std::make_unique<Staging>(*host_, device_);
+}
+
+StagedGroup::~StagedGroup() {
+  if (std::uncaught_exceptions() > 0) {
+    context_->queue.cancel();
+  } else {
+    context_->queue.drain();
+  }
+}
+
+MemoryProvider& StagedGroup::memory() {
+  return device_.memory();
+}
+
+Work StagedGroup::submit(const CollectiveCall& call, bool async) {
+  if (size() == 1) {
+    if (call.out.data != call.in.data) {
+      device_.copy(call.out.data, call.in.data, static_cast<size_t>(call.out.bytes()), call.stream);
+    }
+    return Work();
+  }
+  const auto ready = std::make_shared<const DeviceEvent>(device_, call.stream);
+  const auto finished = std::make_shared<DeviceEvent>();
+  const auto job = [this, call, ready, finished](bool blocking) {
+    *finished = staging_->transfer(call, *ready, blocking);
+  };
+  CommQueue& queue = context_->queue;
+  if (!async) {
+    queue.run(job, options().tracer);
+    finished->hold(call.stream);
+    return Work();
+  }
+  Work queued = queue.enqueue(job, options().tracer);
+  return Work(std::make_shared<StagedWork>(queue, std::move(queued), finished, call.stream));
+}
+
+std::unique_ptr<ProcessGroup> StagedGroup::make_split(int color, int key, std::string_view name) {
+  return std::make_unique<StagedGroup>(context_, host_->split_host(color, key, name), device_);
+}
+
+}  // namespace shale::comm

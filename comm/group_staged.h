@@ -1,0 +1,47 @@
+#pragma once
+
+#include <memory>
+
+#include "comm/host_group.h"
+#include "comm/world_context.h"
+
+namespace shale {
+class DeviceBackend;
+}
+
+namespace shale::comm {
+
+// The backend "staged": tensors of a device travel through pinned host memory and a group there, so
+// that any number of ranks can share one GPU, and machines without a library for GPUs still train.
+//
+// A collective goes through two staging buffers in turn, chunk by chunk: while the ranks combine
+// one chunk, the device copies the next one to the host and the one before back. The staging
+// buffers are memory that peers reach, so the ranks combine right there. Sums have the bits of the
+// group on the host.
+//
+// With one rank it is the backend "self" of a device, and collectives copy on the caller's stream.
+class StagedGroup final : public ProcessGroup {
+ public:
+  // `device` outlives the group.
+  StagedGroup(std::shared_ptr<WorldContext> context, std::unique_ptr<HostGroup> host,
+              DeviceBackend& device);
+  ~StagedGroup() override;
+
+  std::string_view backend() const override { return size() == 1 ? "self" : "staged"; }
+  ProcessGroup& host() override { return *host_; }
+  MemoryProvider& memory() override;
+
+ protected:
+  Work submit(const CollectiveCall& call, bool async) override;
+  std::unique_ptr<ProcessGroup> make_split(int color, int key, std::string_view name) override;
+
+ private:
+  class Staging;
+
+  std::shared_ptr<WorldContext> context_;
+  std::unique_ptr<HostGroup> host_;
+  DeviceBackend& device_;
+  std::unique_ptr<Staging> staging_;  // null with one rank
+};
+
+}  // namespace shale::comm

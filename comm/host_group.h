@@ -1,0 +1,27 @@
+#pragma once
+
+#include "comm/process_group.h"
+
+namespace shale::comm {
+
+class Heartbeat;
+
+// A group for views in host memory, over which groups for devices are built.
+class HostGroup : public ProcessGroup {
+ public:
+  // Runs a call at once, without queueing and without accounts: for jobs of the queue, whose turn
+  // it is. blocking: nobody computes on this core meanwhile.
+  virtual void execute(const CollectiveCall& call, bool blocking) = 0;
+  // A heartbeat of its ranks, for groups built over it; null with one rank. Collective.
+  virtual std::unique_ptr<Heartbeat> make_heartbeat() = 0;
+  virtual std::unique_ptr<HostGroup> split_host(int color, int key, std::string_view name) = 0;
+
+ protected:
+  using ProcessGroup::ProcessGroup;
+
+  std::unique_ptr<ProcessGroup> make_split(int color, int key, std::string_view name) override {
+    return split_host(color, key, name);
+  }
+};
+
+}  // namespace shale::comm

@@ -1,0 +1,122 @@
+#include "comm/mesh.h"
+
+#include <algorithm>
+
+#include "runtime/base/error.h"
+
+namespace shale::comm {
+namespace {
+
+std::string to_text(const std::vector<MeshAxis>& axes) {
+  std::string text;
+  for (const MeshAxis& axis : axes)
+    text += cat(text.empty() ? "" : " x ", axis.name, "=", axis.size);
+  return text;
+}
+
+}  // namespace
+
+MeshLayout::MeshLayout(std::vector<MeshAxis> axes, int ranks)
+    : axes_(std::move(axes)), ranks_(ranks) {
+  if (axes_.empty()) throw ConfigError("mesh: no axes, want at least one");
+  MeshAxis* open = nullptr;
+  int64_t product = 1;
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    MeshAxis& axis = axes_[i];
+    const auto same_name = [&](const MeshAxis& other) { return other.name == axis.name; };
+    if (axis.name.empty() || axis.size < 0) {
+      throw ConfigError(cat("mesh: axis ", i, " of ", to_text(axes_), ", want a name and a size"));
+    }
+    if (std::count_if(axes_.begin(), axes_.end(), same_name) > 1) {
+      throw ConfigError(cat("mesh: two axes are called ", axis.name));
+    }
+    if (axis.size == 0 && open != nullptr) {
+      throw ConfigError(cat("mesh: ", open->name, " and ", axis.name, " have no size, want one"));
+    }
+    if (axis.size == 0) {
+      open = &axis;
+    } else {
+      product = std::min<int64_t>(product * axis.size, int64_t{1} << 31);
+    }
+  }
+  const std::string asked = to_text(axes_);
+  if (open != nullptr) {
+    open->size = static_cast<int>(ranks / product);
+    product *= open->size;
+  }
+  if (product != ranks) {
+    throw ConfigError(cat("mesh: ", asked, " does not fit ", ranks, ranks == 1 ? " rank" : " ranks",
+                          ": sizes must multiply to it"));
+  }
+}
+
+size_t MeshLayout::index_of(std::string_view axis) const {
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    if (axes_[i].name == axis) return i;
+  }
+  throw ConfigError(cat("mesh: no axis '", axis, "' in ", to_text(axes_)));
+}
+
+int MeshLayout::stride(size_t index) const {
+  int stride = 1;
+  for (size_t i = index + 1; i < axes_.size(); ++i) stride *= axes_[i].size;
+  return stride;
+}
+
+int MeshLayout::size(std::string_view axis) const {
+  return axes_[index_of(axis)].size;
+}
+
+int MeshLayout::coordinate(std::string_view axis, int rank) const {
+  const size_t index = index_of(axis);
+  return rank / stride(index) % axes_[index].size;
+}
+
+std::vector<int> MeshLayout::peers(const std::vector<std::string_view>& axes, int rank) const {
+  std::vector<bool> varies(axes_.size());
+  for (const std::string_view axis : axes) varies[index_of(axis)] = true;
+  std::vector<int> peers;
+  for (int other = 0; other < ranks_; ++other) {
+    bool same = true;
+    for (size_t i = 0; i < axes_.size(); ++i) {
+      const int at = stride(i), size = axes_[i].size;
+      same = same && (varies[i] || other / at % size == rank / at % size);
+    }
+    if (same) peers.push_back(other);
+  }
+  return peers;
+}
+
+std::vector<MeshAxis> hybrid_axes(ProcessGroup& group, int local_rank, int local_size) {
+  // A node's ranks are those that count from 0 up; all nodes must look alike.
+  const auto nodes = group.all_gather_bytes(cat(local_rank, " of ", local_size), "hybrid_axes");
+  for (size_t r = 0; r < nodes.size(); ++r) {
+    const std::string want = cat(r % static_cast<size_t>(local_size), " of ", local_size);
+    if (nodes[r] == want) continue;
+    throw ConfigError(cat("mesh: rank ", r, " is local rank ", nodes[r], ", want ", want,
+                          ": hybrid sharding needs nodes of equally many consecutive ranks"));
+  }
+  return {{.name = "replica", .size = group.size() / local_size},
+          {.name = "node", .size = local_size}};
+}
+
+Mesh::Mesh(ProcessGroup& group, std::vector<MeshAxis> axes)
+    : group_(group), layout_(std::move(axes), group.size()) {
+  for (const MeshAxis& axis : layout_.axes()) groups_.push_back(flatten({axis.name}));
+}
+
+ProcessGroup& Mesh::group(std::string_view axis) {
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    if (layout_.axes()[i].name == axis) return *groups_[i];
+  }
+  throw ConfigError(cat("mesh: no axis '", axis, "' in ", to_text(layout_.axes())));
+}
+
+std::unique_ptr<ProcessGroup> Mesh::flatten(const std::vector<std::string_view>& axes) {
+  std::string name;
+  for (const std::string_view axis : axes) name += cat(name.empty() ? "" : "+", axis);
+  // The lowest rank names its group; keys keep the order of ranks.
+  return group_.split(layout_.peers(axes, group_.rank()).front(), group_.rank(), name);
+}
+
+}  // namespace shale::comm

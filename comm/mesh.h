@@ -1,0 +1,68 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/process_group.h"
+
+namespace shale::comm {
+
+struct MeshAxis {
+  std::string name;  // "dp", "tp", "pp"; of hybrid sharding "replica" and "node"
+  int size = 0;      // 0: what the other axes leave
+};
+
+// Where the ranks of a group stand in a grid of named axes. The last axis is the fastest: with
+// {{"dp", 0}, {"tp", 4}} ranks 0 to 3 are one tp group, hence on one node where ranks fill nodes.
+class MeshLayout {
+ public:
+  // Throws ConfigError that names the axes if their sizes do not multiply to `ranks`, if more than
+  // one is left open, or if two have one name.
+  MeshLayout(std::vector<MeshAxis> axes, int ranks);
+
+  const std::vector<MeshAxis>& axes() const { return axes_; }
+  int ranks() const { return ranks_; }
+  int size(std::string_view axis) const;  // throws ConfigError for an axis that the mesh lacks
+  int coordinate(std::string_view axis, int rank) const;
+  // The ranks that differ from `rank` in these axes only, in the mesh's order.
+  std::vector<int> peers(const std::vector<std::string_view>& axes, int rank) const;
+
+ private:
+  size_t index_of(std::string_view axis) const;
+  int stride(size_t index) const;
+
+  std::vector<MeshAxis> axes_;
+  int ranks_;
+};
+
+// Hybrid sharding: parameters are sharded over the axis "node", the ranks of one node, and
+// replicated over the axis "replica", the nodes. Collective, as the nodes are compared. Throws
+// ConfigError if nodes have different numbers of ranks or a node's ranks are not consecutive.
+// local_rank and local_size: of this rank among those of its node.
+std::vector<MeshAxis> hybrid_axes(ProcessGroup& group, int local_rank, int local_size);
+
+// A MeshLayout with a process group per axis.
+class Mesh {
+ public:
+  // Collective over `group`, which must outlive the mesh.
+  Mesh(ProcessGroup& group, std::vector<MeshAxis> axes);
+
+  const MeshLayout& layout() const { return layout_; }
+  int size(std::string_view axis) const { return layout_.size(axis); }
+  int coordinate(std::string_view axis) const { return layout_.coordinate(axis, group_.rank()); }
+
+  // The ranks that differ from this one in that axis only; rank() is this one's coordinate.
+  ProcessGroup& group(std::string_view axis);
+  ProcessGroup& all() { return group_; }
+  // A new group of the ranks that differ from this one in these axes only. Collective.
+  std::unique_ptr<ProcessGroup> flatten(const std::vector<std::string_view>& axes);
+
+ private:
+  ProcessGroup& group_;
+  MeshLayout layout_;
+  std::vector<std::unique_ptr<ProcessGroup>> groups_;  // by axis
+};
+
+}  // namespace shale::comm

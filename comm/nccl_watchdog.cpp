@@ -1,0 +1,95 @@
+#include <cuda_runtime.h>
+
+#include "comm/nccl_watchdog_internal.h"
+#include "runtime/base/error.h"
+
+namespace shale::comm {
+namespace {
+
+constexpr std::chrono::milliseconds kInterval{20};
+
+}  // namespace
+
+NcclWatchdog::NcclWatchdog(NcclComm& comm, std::shared_ptr<Heartbeat> heartbeat)
+    : comm_(comm), heartbeat_(std::move(heartbeat)), thread_([this] { thread_main(); }) {}
+
+NcclWatchdog::~NcclWatchdog() {
+  stop(/*together=*/false);
+}
+
+void NcclWatchdog::add(const Fingerprint& call, std::shared_ptr<const DeviceEvent> finished) {
+  const std::lock_guard lock(mutex_);
+  if (in_flight_.empty()) since_ = Clock::now();
+  in_flight_.push_back({call, std::move(finished)});
+  if (heartbeat_ != nullptr) heartbeat_->issued(call);
+}
+
+void NcclWatchdog::check() const {
+  const std::lock_guard lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void NcclWatchdog::fail(std::exception_ptr error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_ || stop_) return;  // the communicator may be gone
+    failure_ = std::move(error);
+  }
+  comm_.abort();
+}
+
+void NcclWatchdog::thread_main() {
+  cudaSetDevice(comm_.options().device);  // an error comes again, from calls that can report it
+  while (!stop_.load(std::memory_order_relaxed)) {
+    try {
+      const std::lock_guard lock(mutex_);
+      if (failure_) return;
+      look();
+    } catch (const std::exception&) {
+      return fail(std::current_exception());
+    }
+    std::this_thread::sleep_for(kInterval);
+  }
+}
+
+void NcclWatchdog::look() {
+  while (!in_flight_.empty() && in_flight_.front().finished->done()) {
+    in_flight_.pop_front();
+    since_ = Clock::now();
+    if (heartbeat_ != nullptr) heartbeat_->finished();
+  }
+  comm_.check_async();
+  if (comm_.options().poll) comm_.options().poll();
+  if (heartbeat_ != nullptr) heartbeat_->beat();
+  const double limit_s = comm_.options().timeout_s;
+  const double seconds = std::chrono::duration<double>(Clock::now() - since_).count();
+  if (in_flight_.empty() || limit_s == 0 || seconds <= limit_s) return;
+  throw CommError(
+      cat("group '", comm_.options().group_name, "': waited ", limit_s, " s in ",
+          describe(in_flight_.front().call), ": ",
+          heartbeat_ != nullptr ? heartbeat_->late_ranks() : "the device does not finish it"));
+}
+
+std::shared_ptr<Heartbeat> NcclWatchdog::stop(bool together) {
+  stop_ = true;
+  if (thread_.joinable()) thread_.join();
+  if (heartbeat_ == nullptr) return nullptr;
+  if (together) wait_for_all();
+  std::shared_ptr<Heartbeat> heartbeat = std::move(heartbeat_);
+  return heartbeat->pending() ? heartbeat : nullptr;
+}
+
+void NcclWatchdog::wait_for_all() {
+  const Clock::time_point start = Clock::now();
+  while (!heartbeat_->leave()) {
+    if (comm_.options().poll) comm_.options().poll();
+    const double limit_s = comm_.options().timeout_s;
+    if (limit_s > 0 && Clock::now() > start + std::chrono::duration<double>(limit_s)) {
+      throw CommError(cat("group '", comm_.options().group_name,
+                          "': not all ranks have come to its end after ", limit_s, " s"));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace shale::comm

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "comm/device_resources.h"
+#include "comm/heartbeat_internal.h"
+#include "comm/nccl_comm_internal.h"
+
+namespace shale::comm {
+
+// Looks after the collectives that a communicator has in flight on the device, from a thread of its
+// own, since NCCL itself never gives up. If one fails or takes longer than the time-out, if ranks
+// issue different ones, or if a rank has failed elsewhere, it keeps the reason and aborts the
+// communicator: kernels that wait on the device end, and so does a host that waits for the device.
+class NcclWatchdog {
+ public:
+  // heartbeat: null in a group of one rank. `comm` outlives this.
+  NcclWatchdog(NcclComm& comm, std::shared_ptr<Heartbeat> heartbeat);
+  ~NcclWatchdog();
+
+  // A collective has been queued; `finished` is its end.
+  void add(const Fingerprint& call, std::shared_ptr<const DeviceEvent> finished);
+  void check() const;  // throws why the communicator was aborted
+  void fail(std::exception_ptr error);
+
+  // Ends the watch. together: all ranks come here, and it returns when they have. Returns a
+  // heartbeat that is still beating, which must live until MPI has ended, or null.
+  std::shared_ptr<Heartbeat> stop(bool together);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Entry {
+    Fingerprint call;
+    std::shared_ptr<const DeviceEvent> finished;
+  };
+  void thread_main();
+  void look();  // with the mutex held; throws
+  void wait_for_all();
+
+  NcclComm& comm_;
+  std::shared_ptr<Heartbeat> heartbeat_;
+  mutable std::mutex mutex_;
+  std::deque<Entry> in_flight_;
+  Clock::time_point since_;  // when the first of them came to be the first
+  std::exception_ptr failure_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;  // last: it uses the rest
+};
+
+}  // namespace shale::comm

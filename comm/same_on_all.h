@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string_view>
+
+#include "comm/process_group.h"
+
+namespace shale::comm {
+
+// Compares a description of something that must be the same on all ranks, such as the data that
+// they read. Throws CommError on every rank, naming `what` and the ranks that differ from rank 0.
+// Collective, blocking.
+void require_same_on_all(ProcessGroup& group, std::string_view what, std::string_view mine);
+
+}  // namespace shale::comm

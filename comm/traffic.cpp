@@ -1,0 +1,90 @@
+#include "comm/traffic.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "runtime/base/text.h"
+
+namespace shale::comm {
+
+std::string_view traffic_name(Traffic traffic) {
+  switch (traffic) {
+    case Traffic::kParameters: return "parameters";
+    case Traffic::kGradients: return "gradients";
+    case Traffic::kControl: return "control";
+  }
+  return "unknown";
+}
+
+double ring_bytes(const CollectiveCall& call, int ranks) {
+  const double others = static_cast<double>(ranks - 1) / ranks;
+  const auto whole = static_cast<double>(std::max(call.in.bytes(), call.out.bytes()));
+  switch (call.op) {
+    case CollectiveOp::kBarrier: return 0;
+    case CollectiveOp::kAllReduceSum:
+    case CollectiveOp::kAllReduceMax: return 2 * others * whole;
+    case CollectiveOp::kReduceScatterSum:
+    case CollectiveOp::kAllGather:
+    case CollectiveOp::kBroadcast: return others * whole;
+  }
+  return 0;
+}
+
+void TrafficMeter::add_call(Traffic traffic, double bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    TrafficTotals& totals = totals_[static_cast<size_t>(traffic)];
+    ++totals.calls;
+    totals.sent_bytes += bytes;
+  }
+  if (parent_ != nullptr) parent_->add_call(traffic, bytes);
+}
+
+void TrafficMeter::add_exposed(Traffic traffic, double seconds) {
+  {
+    const std::lock_guard lock(mutex_);
+    totals_[static_cast<size_t>(traffic)].exposed_seconds += seconds;
+  }
+  if (parent_ != nullptr) parent_->add_exposed(traffic, seconds);
+}
+
+TrafficTotals TrafficMeter::totals(Traffic traffic) const {
+  const std::lock_guard lock(mutex_);
+  return totals_[static_cast<size_t>(traffic)];
+}
+
+TrafficTotals TrafficMeter::totals() const {
+  const std::lock_guard lock(mutex_);
+  TrafficTotals sum;
+  for (const TrafficTotals& totals : totals_) {
+    sum.calls += totals.calls;
+    sum.sent_bytes += totals.sent_bytes;
+    sum.exposed_seconds += totals.exposed_seconds;
+  }
+  return sum;
+}
+
+std::string TrafficMeter::summary() const {
+  std::string text = "communication        calls   sent by a rank    exposed\n";
+  const auto row = [&](std::string_view name, const TrafficTotals& totals) {
+    char line[96];
+    std::snprintf(line, sizeof line, "  %-12s %11lld %16s %8.3f s\n", std::string(name).c_str(),
+                  static_cast<long long>(totals.calls), format_bytes(totals.sent_bytes).c_str(),
+                  totals.exposed_seconds);
+    text += line;
+  };
+  for (int i = 0; i < kTrafficClasses; ++i) {
+    const auto traffic = static_cast<Traffic>(i);
+    row(traffic_name(traffic), totals(traffic));
+  }
+  row("total", totals());
+  text.pop_back();
+  return text;
+}
+
+void TrafficMeter::reset() {
+  const std::lock_guard lock(mutex_);
+  totals_ = {};
+}
+
+}  // namespace shale::comm

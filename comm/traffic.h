@@ -1,0 +1,48 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "comm/collective.h"
+
+namespace shale::comm {
+
+inline constexpr int kTrafficClasses = 3;
+std::string_view traffic_name(Traffic traffic);  // "gradients"
+
+struct TrafficTotals {
+  int64_t calls = 0;
+  double sent_bytes = 0;       // by this rank, see ring_bytes()
+  double exposed_seconds = 0;  // in which the program was blocked: in wait() and blocking calls
+};
+
+// Bytes that one of `ranks` ranks sends when a collective runs around a ring, the way that sends
+// least: all-reduce 2 (N-1)/N of the buffer; reduce-scatter and all-gather (N-1)/N of the whole, a
+// broadcast the same as the mean over the ranks. What a backend really sends may differ (ranks of
+// one node send nothing, they share memory): these are the numbers by which plans are compared.
+double ring_bytes(const CollectiveCall& call, int ranks);
+
+// The accounts of a group and of the groups split from it. Safe for several threads.
+class TrafficMeter {
+ public:
+  void add_call(Traffic traffic, double bytes);
+  void add_exposed(Traffic traffic, double seconds);
+  // What is added here is added there too.
+  void set_parent(std::shared_ptr<TrafficMeter> parent) { parent_ = std::move(parent); }
+
+  TrafficTotals totals(Traffic traffic) const;
+  TrafficTotals totals() const;  // of all classes
+  std::string summary() const;   // a table, for people
+  void reset();
+
+ private:
+  mutable std::mutex mutex_;
+  std::array<TrafficTotals, kTrafficClasses> totals_{};
+  std::shared_ptr<TrafficMeter> parent_;
+};
+
+}  // namespace shale::comm

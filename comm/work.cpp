@@ -1,0 +1,28 @@
+#include "comm/work.h"
+
+#include <chrono>
+#include <exception>
+
+#include "comm/work_state.h"
+
+namespace shale::comm {
+
+using Clock = std::chrono::steady_clock;
+
+Work::~Work() {
+  if (std::uncaught_exceptions() > 0 && !done()) state_->give_up();
+}
+
+bool Work::done() const {
+  return state_ == nullptr || state_->done();
+}
+
+void Work::wait() const {
+  if (state_ == nullptr) return;
+  if (meter_ == nullptr || done()) return state_->wait();
+  const Clock::time_point start = Clock::now();
+  state_->wait();
+  meter_->add_exposed(traffic_, std::chrono::duration<double>(Clock::now() - start).count());
+}
+
+}  // namespace shale::comm

@@ -1,0 +1,15 @@
+#pragma once
+
+namespace shale::comm {
+
+// What a Work stands for: one implementation per way of running collectives.
+class WorkState {
+ public:
+  virtual ~WorkState() = default;
+  virtual bool done() const = 0;
+  virtual void wait() = 0;  // as Work::wait()
+  // An exception unwinds past the buffers: returns when nothing touches them any more.
+  virtual void give_up() = 0;
+};
+
+}  // namespace shale::comm

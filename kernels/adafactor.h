@@ -1,0 +1,72 @@
+#pragma once
+
+#include "kernels/slot.h"
+#include "runtime/base/view.h"
+
+namespace shale::kernels {
+
+// Adafactor (arXiv:1804.04235, algorithms 4 and 5) in steps between which ranks add what each found
+// in its part of a parameter. A matrix parameter [rows, cols] has means of its squared gradient by
+// row and by column in place of a second moment; r and c below. g = clip_factor * grad; gamma, the
+// weight of the newest gradient in the means, is step->bias_correction2. With non_finite set
+// nothing is written but sums, which are zero then.
+
+// A contiguous part of a parameter: elements [first, first + count) in row-major order.
+struct MatrixPart {
+  int64_t rows = 1;
+  int64_t cols = 1;
+  int64_t first = 0;
+};
+
+// row_mean[i] += sum over j of (g_ij² + eps) / cols;  col_mean[j] += sum over i / rows, over the
+// part. Added in an order that depends on the part alone.
+struct AdafactorMeansArgs {
+  View grad;      // [count] f32 or bf16
+  View row_mean;  // [rows] f32
+  View col_mean;  // [cols] f32
+  MatrixPart part{};
+  float eps = 1e-30f;
+};
+
+// mean = (1 - gamma) * mean + gamma * newest.
+struct AdafactorAverageArgs {
+  View newest;  // [n] f32
+  View mean;    // [n] f32
+};
+
+// The update before clipping is u_ij = g_ij / sqrt(r_i c_j / mean(r)). sum += the sum of its
+// squares over the part.
+//
+// Parameters that are no matrices have a second moment: instead of r and c, v = (1 - gamma) v +
+// gamma (g² + eps) is stored, and u = g / sqrt(v).
+struct AdafactorSquaresArgs {
+  View grad;   // [count] f32 or bf16
+  View row{};  // [rows] f32; undefined if no matrix
+  View col{};  // [cols] f32
+  View v{};    // [count] f32, if no matrix
+  View sum;    // scalar f32
+  MatrixPart part{};
+  float eps = 1e-30f;
+};
+
+// w -= lr * lr_factor * (u / max(1, rms / clip_rms) + weight_decay * w), rms² = square_sum / numel.
+struct AdafactorArgs {
+  View master;  // [count] f32
+  View grad;    // [count] f32 or bf16
+  View row{};   // as above
+  View col{};
+  View v{};
+  View square_sum;  // scalar f32: over the whole parameter
+  View param{};     // [count] bf16 or f16; optional
+  MatrixPart part{};
+  float lr_factor = 1;
+  float clip_rms = 1;
+  float weight_decay = 0;
+};
+
+inline Slot<AdafactorMeansArgs> adafactor_means{"adafactor_means"};
+inline Slot<AdafactorAverageArgs> adafactor_average{"adafactor_average"};
+inline Slot<AdafactorSquaresArgs> adafactor_squares{"adafactor_squares"};
+inline Slot<AdafactorArgs> adafactor{"adafactor"};
+
+}  // namespace shale::kernels

@@ -1,0 +1,86 @@
+#include "kernels/attention_problem.h"
+
+#include <cmath>
+
+#include "kernels/check.h"
+#include "runtime/base/error.h"
+
+namespace shale::kernels {
+namespace {
+
+// One of the [B, T, heads, D] arguments.
+HeadView head_view(const char* op, const char* arg, const View& view, const Shape& want,
+                   DType dtype) {
+  check_shape(op, arg, view, want);
+  check_dtype(op, arg, view, dtype);
+  if (view.size(3) > 1 && view.stride(3) != 1) {
+    throw ShapeError(cat(op, ": ", arg, " is ", view, " with strides ", view.strides,
+                         ", want stride 1 in the last dimension"));
+  }
+  return {view.data, view.stride(0), view.stride(1), view.stride(2)};
+}
+
+void check_sizes(const char* op, const View& q, const View& k) {
+  check_dtype(op, "q", q, kComputeDTypes);
+  check_defined(op, "k", k);
+  if (q.ndim() != 4) throw ShapeError(cat(op, ": q is ", q, ", want shape [B,Tq,H,D]"));
+  if (k.ndim() != 4) throw ShapeError(cat(op, ": k is ", k, ", want shape [B,Tk,Hkv,D]"));
+  if (q.size(3) < 1 || q.size(3) > kMaxHeadSize) {
+    throw ShapeError(cat(op, ": q is ", q, ", want a last dimension from 1 to ", kMaxHeadSize));
+  }
+  const int64_t heads = q.size(2), kv_heads = k.size(2);
+  if (kv_heads == 0 ? heads != 0 : heads % kv_heads != 0) {
+    throw ShapeError(cat(op, ": k is ", k, ", want a number of heads that divides q's ", heads));
+  }
+}
+
+const int32_t* lengths(const char* op, const char* arg, const View& view, int64_t batch) {
+  if (!view.defined()) return nullptr;
+  check_dense(op, arg, view, {batch}, DType::kI32);
+  return view.as<int32_t>();
+}
+
+// What forward and backward have in common.
+template <typename Args>
+AttentionProblem common_problem(const char* op, const Args& a) {
+  check_sizes(op, a.q, a.k);
+  if (!(a.scale > 0 && std::isfinite(a.scale))) {
+    throw ShapeError(cat(op, ": scale is ", a.scale, ", want a positive number"));
+  }
+  AttentionProblem p;
+  p.dtype = a.q.dtype;
+  p.batch = a.q.size(0), p.queries = a.q.size(1), p.heads = a.q.size(2), p.head_size = a.q.size(3);
+  p.keys = a.k.size(1), p.kv_heads = a.k.size(2);
+  p.scale = a.scale, p.causal = a.causal;
+  const Shape kv_shape{p.batch, p.keys, p.kv_heads, p.head_size};
+  p.q = head_view(op, "q", a.q, a.q.shape, p.dtype);
+  p.k = head_view(op, "k", a.k, kv_shape, p.dtype);
+  p.v = head_view(op, "v", a.v, kv_shape, p.dtype);
+  p.out = head_view(op, "out", a.out, a.q.shape, p.dtype);
+  check_shape(op, "lse", a.lse, {p.batch, p.heads, p.queries});
+  check_dtype(op, "lse", a.lse, DType::kF32);
+  p.lse = a.lse.template as<float>();
+  p.lse_batch_stride = a.lse.stride(0);
+  p.lse_head_stride = a.lse.stride(1);
+  p.lse_row_stride = a.lse.stride(2);
+  p.q_lengths = lengths(op, "q_lengths", a.q_lengths, p.batch);
+  p.k_lengths = lengths(op, "k_lengths", a.k_lengths, p.batch);
+  return p;
+}
+
+}  // namespace
+
+AttentionProblem attention_problem(const char* op, const AttentionFwdArgs& a) {
+  return common_problem(op, a);
+}
+
+AttentionProblem attention_problem(const char* op, const AttentionBwdArgs& a) {
+  AttentionProblem p = common_problem(op, a);
+  p.dout = head_view(op, "dout", a.dout, a.q.shape, p.dtype);
+  p.dq = head_view(op, "dq", a.dq, a.q.shape, p.dtype);
+  p.dk = head_view(op, "dk", a.dk, a.k.shape, p.dtype);
+  p.dv = head_view(op, "dv", a.dv, a.k.shape, p.dtype);
+  return p;
+}
+
+}  // namespace shale::kernels

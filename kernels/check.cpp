@@ -1,0 +1,55 @@
+#include "kernels/check.h"
+
+#include <algorithm>
+
+namespace shale::kernels {
+
+void check_defined(const char* op, const char* arg, const View& view) {
+  if (!view.defined()) throw ShapeError(cat(op, ": ", arg, " is missing"));
+}
+
+void check_shape(const char* op, const char* arg, const View& view, const Shape& want) {
+  check_defined(op, arg, view);
+  if (view.shape == want) return;
+  throw ShapeError(cat(op, ": ", arg, " is ", view, ", want shape ", want));
+}
+
+void check_contiguous(const char* op, const char* arg, const View& view) {
+  check_defined(op, arg, view);
+  if (view.contiguous()) return;
+  throw ShapeError(
+      cat(op, ": ", arg, " is ", view, " with strides ", view.strides, ", want it contiguous"));
+}
+
+void check_dtype(const char* op, const char* arg, const View& view, DType want) {
+  check_dtype(op, arg, view, {want});
+}
+
+void check_dtype(const char* op, const char* arg, const View& view,
+                 std::initializer_list<DType> any_of) {
+  check_defined(op, arg, view);
+  if (std::find(any_of.begin(), any_of.end(), view.dtype) != any_of.end()) return;
+  std::string wanted;
+  for (const DType dtype : any_of) wanted += cat(wanted.empty() ? "" : " or ", dtype_name(dtype));
+  throw DTypeError(cat(op, ": ", arg, " is ", view, ", want ", wanted));
+}
+
+void check_dense(const char* op, const char* arg, const View& view, const Shape& want,
+                 DType dtype) {
+  check_shape(op, arg, view, want);
+  check_dtype(op, arg, view, dtype);
+  check_contiguous(op, arg, view);
+}
+
+StepState& step_of(const char* op, const Exec& exec) {
+  if (exec.step == nullptr) throw InternalError(cat(op, ": exec.step is null"));
+  return *exec.step;
+}
+
+void* scratch_bytes(const char* op, const Exec& exec, int64_t bytes) {
+  if (bytes == 0) return nullptr;
+  if (exec.workspace == nullptr) throw InternalError(cat(op, ": exec.workspace is null"));
+  return exec.workspace->reserve(static_cast<size_t>(bytes));
+}
+
+}  // namespace shale::kernels

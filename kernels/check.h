@@ -1,0 +1,48 @@
+#pragma once
+
+#include <initializer_list>
+
+#include "runtime/base/exec.h"
+#include "runtime/base/view.h"
+
+namespace shale::kernels {
+
+// Argument checks shared by the kernels of all devices. They throw ShapeError or DTypeError with the op, the
+// argument, what was expected and what was got.
+void check_defined(const char* op, const char* arg, const View& view);
+void check_shape(const char* op, const char* arg, const View& view, const Shape& want);
+void check_contiguous(const char* op, const char* arg, const View& view);
+void check_dtype(const char* op, const char* arg, const View& view, DType want);
+void check_dtype(const char* op, const char* arg, const View& view,
+                 std::initializer_list<DType> any_of);
+// Contiguous, of this shape and dtype.
+void check_dense(const char* op, const char* arg, const View& view, const Shape& want, DType dtype);
+
+inline constexpr std::initializer_list<DType> kComputeDTypes = {DType::kF32, DType::kBF16,
+                                                                DType::kF16};
+
+// The step values, which the runtime must have set.
+StepState& step_of(const char* op, const Exec& exec);
+// Scratch memory, from the workspace; null if the size is 0. Not for use by several threads.
+void* scratch_bytes(const char* op, const Exec& exec, int64_t bytes);
+template <typename T>
+T* scratch(const char* op, const Exec& exec, int64_t count) {
+  return static_cast<T*>(scratch_bytes(op, exec, count * static_cast<int64_t>(sizeof(T))));
+}
+
+// fn.template operator()<T>() for the T of a compute dtype: f32, bf16 or f16.
+template <typename Fn>
+void dispatch_float(DType dtype, Fn&& fn) {
+  switch (dtype) {
+    case DType::kF32:
+      return fn.template operator()<float>();
+    case DType::kBF16:
+      return fn.template operator()<bf16>();
+    case DType::kF16:
+      return fn.template operator()<f16>();
+    default:
+      throw DTypeError(cat("a kernel wants fp32, bf16 or fp16, got ", dtype_name(dtype)));
+  }
+}
+
+}  // namespace shale::kernels

@@ -1,0 +1,47 @@
+#pragma once
+
+#include "kernels/elementwise.h"
+#include "kernels/embedding.h"
+#include "kernels/loss.h"
+#include "kernels/norm.h"
+#include "kernels/optim.h"
+#include "kernels/random.h"
+#include "kernels/reduce.h"
+
+namespace shale::kernels {
+
+// What a slot asks of its arguments, the same on every device: their shapes, strides and dtypes,
+// not the values in device memory. They throw ShapeError, DTypeError or InternalError with the op,
+// the argument, what was expected and what was got.
+void check_args(const AxpbyArgs& a);
+void check_args(const MulArgs& a);
+void check_args(const CopyArgs& a);
+void check_args(const FillArgs& a);
+void check_args(const GeluFwdArgs& a);
+void check_args(const GeluBwdArgs& a);
+void check_args(const DropoutArgs& a);
+
+void check_args(const LayerNormFwdArgs& a);
+void check_args(const LayerNormBwdArgs& a);
+void check_args(const RmsNormFwdArgs& a);
+void check_args(const RmsNormBwdArgs& a);
+
+void check_args(const CrossEntropyArgs& a);
+
+void check_args(const EmbeddingFwdArgs& a);
+void check_args(const EmbeddingBwdArgs& a);
+
+void check_args(const AdamWArgs& a);
+void check_args(const LionArgs& a);
+void check_args(const SgdArgs& a);
+// What every optimizer asks of its first arguments.
+void check_optim_span(const char* op, const View& master, const View& grad, const View& param);
+
+void check_args(const ColumnSumArgs& a);
+void check_args(const SumArgs& a);
+void check_args(const SumSquaresArgs& a);
+void check_args(const ClipFactorArgs& a);
+
+void check_args(const RandomNormalArgs& a);
+
+}  // namespace shale::kernels

@@ -1,0 +1,9 @@
+#pragma once
+
+#include "kernels/loss_scale.h"
+
+namespace shale::kernels::cpu {
+
+void update_loss_scale(const Exec& exec, const LossScaleArgs& args);
+
+}  // namespace shale::kernels::cpu

@@ -1,0 +1,68 @@
+#pragma once
+
+// Where a block of an attention kernel is, and what its queries see.
+
+#include <algorithm>
+
+#include "kernels/cuda/attention_launch.h"
+#include "kernels/simt/simt.h"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+inline constexpr float kInfinity = INFINITY;
+
+// `heads` of a sequence. Cheap enough to ask for again where a kernel is short of registers.
+struct BlockPlace {
+  int tile, batch, head;
+};
+__device__ __forceinline__ BlockPlace block_place(const BlockOrder& order, int64_t heads) {
+  const int block = opaque(static_cast<int>(blockIdx.x)),
+            heads_of_sequence = static_cast<int>(heads);
+  const int section = block / (order.tiles * order.heads_at_once);
+  const int first = section * order.heads_at_once;
+  const int width = std::min(order.heads_at_once, order.heads - first);
+  const int within = block - first * order.tiles;
+  const int tile = within / width, head = first + within % width;
+  return {order.last_first ? order.tiles - 1 - tile : tile, head / heads_of_sequence,
+          head % heads_of_sequence};
+}
+
+// One sequence of the batch: its own lengths, and the mask.
+struct Sequence {
+  int queries, keys;
+  bool causal;
+
+  __device__ __forceinline__ Sequence(const AttentionProblem& p, int batch)
+      : queries(length(p.q_lengths, batch, p.queries)),
+        keys(length(p.k_lengths, batch, p.keys)),
+        causal(p.causal) {}
+
+  // Query i sees keys j < visible_keys(i); below 1: none. Key j is seen by queries
+  // i >= first_query(j).
+  __device__ __forceinline__ int visible_keys(int query) const {
+    return causal ? std::min(keys, query + 1 + keys - queries) : keys;
+  }
+  __device__ __forceinline__ int first_query(int key) const {
+    if (key >= keys) return queries;
+    return causal ? key - (keys - queries) : 0;
+  }
+
+ private:
+  __device__ __forceinline__ static int length(const int32_t* lengths, int batch, int64_t longest) {
+    const int most = static_cast<int>(longest);
+    return lengths == nullptr ? most : std::max(0, std::min(lengths[batch], most));
+  }
+};
+
+// How many keys a tile of queries goes over.
+__device__ __forceinline__ int seen_keys(const Sequence& sequence, int first_query, int queries) {
+  const int last = std::min(first_query + queries, sequence.queries) - 1;
+  return last < first_query ? 0 : std::max(0, sequence.visible_keys(last));
+}
+
+template <typename T>
+__device__ __forceinline__ T* head_rows(const HeadView& view, int batch, int head) {
+  return static_cast<T*>(view.data) + batch * view.batch_stride + head * view.head_stride;
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

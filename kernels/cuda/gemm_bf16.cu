@@ -1,0 +1,14 @@
+#include "kernels/cuda/gemm_kernel.h"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+void launch_gemm_bf16(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
+  switch (work.tile) {
+    case GemmTile::k64x64: return launch_tile<bf16, GemmTile::k64x64>(exec, p, work);
+    case GemmTile::k128x64: return launch_tile<bf16, GemmTile::k128x64>(exec, p, work);
+    case GemmTile::k128x128: return launch_tile<bf16, GemmTile::k128x128>(exec, p, work);
+    case GemmTile::k128x256: return launch_tile<bf16, GemmTile::k128x256>(exec, p, work);
+  }
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

@@ -1,0 +1,155 @@
+#include "kernels/gemm_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <initializer_list>
+#include <limits>
+
+#include "kernels/gemm_problem.h"
+
+namespace shale::kernels {
+namespace {
+
+struct TileTraits {
+  GemmTile tile;
+  int64_t rows, cols;
+  // Multiply-adds per cycle of a multiprocessor that is full of such blocks, relative to the best:
+  // a smaller tile loads more for each product.
+  double speed_16, speed_f32;  // 0: there is no such kernel
+};
+constexpr std::array<TileTraits, kGemmTiles> kTiles = {{{GemmTile::k64x64, 64, 64, 0.55, 0.7},
+                                                        {GemmTile::k128x64, 128, 64, 0.75, 0},
+                                                        {GemmTile::k128x128, 128, 128, 0.95, 1},
+                                                        {GemmTile::k128x256, 128, 256, 1, 0}}};
+
+const TileTraits& traits(GemmTile tile) {
+  return kTiles[static_cast<size_t>(tile)];
+}
+
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+bool is_gelu(Epilogue epilogue) {
+  return epilogue == Epilogue::kGeluTanh || epilogue == Epilogue::kGeluErf;
+}
+
+// ---- What was measured ----
+
+struct Measured {
+  GemmClass products;
+  GemmTile tile;  // the best of the hand-written kernels
+  int splits;
+  bool plain_by_vendor;  // whether the library is faster: products without GELU,
+  bool gelu_by_vendor;   // and with it, for which the library needs a second pass over c
+};
+
+constexpr std::initializer_list<Measured> kMeasured = {
+#include "kernels/gemm_table.inc"
+};
+
+const Measured* measured(const GemmProblem& p) {
+  const auto* row = std::find_if(kMeasured.begin(), kMeasured.end(),
+                                 [&](const Measured& m) { return m.products == class_of(p); });
+  return row == kMeasured.end() ? nullptr : row;
+}
+
+// ---- What is assumed otherwise ----
+
+// Of a nominal GPU, an H100: multiprocessors, and what else takes time in units of the
+// multiply-adds that a multiprocessor could have done meanwhile.
+constexpr int64_t kProcessors = 132;
+struct Costs {
+  double per_byte;    // of the memory's bandwidth, shared by all processors
+  double per_launch;  // two microseconds
+};
+constexpr Costs kCosts16 = {.per_byte = 90, .per_launch = 4.5e6};
+constexpr Costs kCostsF32 = {.per_byte = 9, .per_launch = 4.5e5};
+constexpr double kFilling = 192;  // steps of k that a block's first loads and its epilogue cost
+
+constexpr int kMaxSplits = 16;
+constexpr int64_t kMinSplitK = 512;  // below it, a part is mostly filling and reduction
+constexpr int64_t kMaxPartialBytes = int64_t{32} << 20;
+
+double cost(const GemmProblem& p, const TileTraits& tile, int splits) {
+  const bool is_f32 = p.a.dtype == DType::kF32;
+  const Costs costs = is_f32 ? kCostsF32 : kCosts16;
+  const int64_t blocks = ceil_div(p.m, tile.rows) * ceil_div(p.n, tile.cols) * splits;
+  const double work = double(tile.rows * tile.cols) * (double(p.k) / splits + kFilling);
+  double total =
+      double(ceil_div(blocks, kProcessors)) * work / (is_f32 ? tile.speed_f32 : tile.speed_16);
+  if (splits > 1) {  // partial products are written and read once
+    const double bytes = 2.0 * sizeof(float) * double(p.m * p.n) * splits;
+    total += costs.per_launch + bytes * costs.per_byte / double(kProcessors);
+  }
+  return total;
+}
+
+bool may_split(const GemmProblem& p, int splits) {
+  return splits == 1 || (p.k / splits >= kMinSplitK &&
+                         p.m * p.n * splits * int64_t{sizeof(float)} <= kMaxPartialBytes);
+}
+
+GemmPlan modelled_own(const GemmProblem& p) {
+  GemmPlan best;
+  double least = std::numeric_limits<double>::infinity();
+  for (const TileTraits& tile : kTiles) {
+    if (!has_kernel(p, tile.tile)) continue;
+    for (int splits = 1; splits <= kMaxSplits; splits *= 2) {
+      if (!may_split(p, splits)) continue;
+      const double total = cost(p, tile, splits);
+      if (total >= least) continue;
+      least = total;
+      best = {GemmEngine::kOwn, tile.tile, splits};
+    }
+  }
+  return best;
+}
+
+// The library's kernels for Hopper are faster at the product itself. With GELU it pays for a pass
+// that reads and writes m n elements, 8 bytes of traffic in bf16 for k multiply-adds.
+bool modelled_vendor(const GemmProblem& p) {
+  constexpr int64_t kEvenK = 1024;
+  return !is_gelu(p.epilogue) || p.k >= kEvenK;
+}
+
+}  // namespace
+
+int64_t rows_of(GemmTile tile) {
+  return traits(tile).rows;
+}
+int64_t cols_of(GemmTile tile) {
+  return traits(tile).cols;
+}
+
+bool has_kernel(const GemmProblem& p, GemmTile tile) {
+  if (p.a.transposed && p.b.transposed) return tile == GemmTile::k64x64;
+  return (p.a.dtype == DType::kF32 ? traits(tile).speed_f32 : traits(tile).speed_16) > 0;
+}
+
+GemmClass class_of(const GemmProblem& p) {
+  const auto bits = [](int64_t size) { return std::bit_width(static_cast<uint64_t>(size)); };
+  return {.in = p.a.dtype,
+          .a_transposed = p.a.transposed,
+          .b_transposed = p.b.transposed,
+          .m_bits = static_cast<int>(bits(p.m)),
+          .n_bits = static_cast<int>(bits(p.n)),
+          .k_bits = static_cast<int>(bits(p.k))};
+}
+
+GemmPlan gemm_plan(const GemmProblem& p, bool vendor) {
+  const Measured* row = measured(p);
+  // The derivative needs the product in f32, which the library would have to write out.
+  const bool possible = vendor && (p.epilogue == Epilogue::kNone || is_gelu(p.epilogue));
+  const bool faster = row == nullptr        ? modelled_vendor(p)
+                      : is_gelu(p.epilogue) ? row->gelu_by_vendor
+                                            : row->plain_by_vendor;
+  GemmPlan plan = row != nullptr && has_kernel(p, row->tile)
+                      ? GemmPlan{GemmEngine::kOwn, row->tile, row->splits}
+                      : modelled_own(p);
+  if (possible && faster) plan.engine = GemmEngine::kVendor;
+  return plan;
+}
+
+}  // namespace shale::kernels

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/base/dtype.h"
+
+namespace shale::kernels {
+
+struct GemmProblem;
+
+// Rows and columns of c that one thread block of the hand-written GPU kernels computes.
+enum class GemmTile : uint8_t { k64x64, k128x64, k128x128, k128x256 };
+inline constexpr int kGemmTiles = 4;
+
+enum class GemmEngine : uint8_t {
+  kOwn,
+  kVendor,  // cuBLASLt
+};
+
+// How a GPU carries out a product. A plan decides the bits of the result, and nothing else does:
+// not the number of multiprocessors, nor the order in which blocks run.
+struct GemmPlan {
+  GemmEngine engine = GemmEngine::kOwn;
+  // ---- Of the hand-written kernels ----
+  GemmTile tile = GemmTile::k64x64;
+  // Parts that k is cut into. Each part's product goes to the workspace in f32; then they are added
+  // in order.
+  int splits = 1;
+
+  friend bool operator==(const GemmPlan&, const GemmPlan&) = default;
+};
+
+int64_t rows_of(GemmTile tile);
+int64_t cols_of(GemmTile tile);
+
+// Tiles that there are kernels for: all of them for 16-bit operands, k64x64 and k128x128 in f32; if
+// both operands are transposed, k64x64 only.
+bool has_kernel(const GemmProblem& problem, GemmTile tile);
+
+// The plan for a GPU: what gemm_table.inc says of products of that class, which was measured, else
+// a model of the times. A function of sizes, layouts and dtypes only, so that ranks on different
+// GPUs compute the same bits. `vendor`: whether cuBLASLt can be used.
+GemmPlan gemm_plan(const GemmProblem& problem, bool vendor);
+
+// Products are told apart by dtype, layout and the number of binary digits of each size.
+struct GemmClass {
+  DType in = DType::kF32;
+  bool a_transposed = false, b_transposed = false;
+  int m_bits = 0, n_bits = 0, k_bits = 0;
+
+  friend bool operator==(const GemmClass&, const GemmClass&) = default;
+};
+GemmClass class_of(const GemmProblem& problem);
+
+}  // namespace shale::kernels

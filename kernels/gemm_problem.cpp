@@ -1,0 +1,102 @@
+#include "kernels/gemm_problem.h"
+
+namespace shale::kernels {
+namespace {
+
+template <typename E, typename... Texts>
+void require(bool condition, const Texts&... texts) {
+  if (!condition) throw E(cat("gemm: ", texts...));
+}
+
+void check_shape(const char* name, const View& view, const Shape& want) {
+  require<ShapeError>(view.shape == want, name, " is ", view, ", want ", want);
+}
+
+void check_dtype(const char* name, const View& view, DType want) {
+  require<DTypeError>(view.dtype == want, name, " is ", view, ", want ", dtype_name(want));
+}
+
+// The stride of a dimension of size 1 may be anything, so that it is never looked at.
+bool rows_are_dense(const View& v) {
+  return v.size(1) <= 1 || v.stride(1) == 1;
+}
+bool cols_are_dense(const View& v) {
+  return v.size(0) <= 1 || v.stride(0) == 1;
+}
+
+Matrix matrix(const char* name, const View& v, bool may_be_transposed) {
+  const bool empty = v.numel() == 0;
+  const bool row_major = empty || rows_are_dense(v);
+  require<ShapeError>(row_major || (may_be_transposed && cols_are_dense(v)), name, " is ", v,
+                      " with strides ", v.strides, ", want ",
+                      may_be_transposed ? "one of them 1" : "the last 1");
+  const int64_t line = row_major ? v.size(1) : v.size(0);
+  const int64_t lines = row_major ? v.size(0) : v.size(1);
+  const int64_t ld = lines > 1 && !empty ? v.stride(row_major ? 0 : 1) : line;
+  require<ShapeError>(ld >= line, name, " is ", v, " with strides ", v.strides,
+                      ": its rows overlap");
+  return {.data = v.data, .dtype = v.dtype, .ld = ld, .transposed = !row_major};
+}
+
+bool is_gelu(Epilogue e) {
+  return e == Epilogue::kGeluTanh || e == Epilogue::kGeluErf;
+}
+bool is_dgelu(Epilogue e) {
+  return e == Epilogue::kDGeluTanh || e == Epilogue::kDGeluErf;
+}
+
+// Which arguments go together.
+void check_combination(const GemmArgs& args) {
+  const bool activation = is_gelu(args.epilogue) || is_dgelu(args.epilogue);
+  require<ShapeError>(
+      !args.accumulate || !(activation || args.bias.defined() || args.residual.defined()),
+      "accumulate goes with neither bias, epilogue nor residual");
+  require<ShapeError>(
+      args.aux.defined() == activation, "aux is ",
+      activation ? "missing: a GELU epilogue needs it" : "given, but there is no GELU epilogue");
+  require<ShapeError>(!args.bias_grad.defined() || is_dgelu(args.epilogue),
+                      "bias_grad is given without a kDGelu epilogue");
+}
+
+}  // namespace
+
+GemmProblem gemm_problem(const GemmArgs& args) {
+  check_combination(args);
+  for (const auto& [name, view] : {std::pair{"a", &args.a}, {"b", &args.b}, {"c", &args.c}}) {
+    require<ShapeError>(view->ndim() == 2, name, " is ", *view, ", want two dimensions");
+  }
+  const DType in = args.a.dtype;
+  require<DTypeError>(in == DType::kF32 || in == DType::kBF16 || in == DType::kF16, "a is ", args.a,
+                      ", want fp32, bf16 or fp16");
+  const int64_t m = args.a.size(0), k = args.a.size(1), n = args.b.size(1);
+  check_shape("b", args.b, {k, n});
+  check_dtype("b", args.b, in);
+  check_shape("c", args.c, {m, n});
+  if (args.c.dtype != DType::kF32) check_dtype("c", args.c, in);
+
+  GemmProblem p;
+  p.m = m, p.n = n, p.k = k;
+  p.a = matrix("a", args.a, true);
+  p.b = matrix("b", args.b, true);
+  p.c = matrix("c", args.c, false);
+  p.epilogue = args.epilogue;
+  p.accumulate = args.accumulate;
+  p.accumulate_bias_grad = args.accumulate_bias_grad;
+
+  const auto optional = [](const char* name, const View& view, const Shape& shape, DType dtype) {
+    if (!view.defined()) return Matrix{};
+    check_shape(name, view, shape);
+    check_dtype(name, view, dtype);
+    if (shape.ndim() == 2) return matrix(name, view, false);
+    require<ShapeError>(view.contiguous(), name, " is ", view, " with strides ", view.strides,
+                        ", want [1]");
+    return Matrix{.data = view.data, .dtype = dtype, .ld = shape[0]};
+  };
+  p.bias = optional("bias", args.bias, {n}, in);
+  p.aux = optional("aux", args.aux, {m, n}, in);
+  p.residual = optional("residual", args.residual, {m, n}, args.c.dtype);
+  p.bias_grad = static_cast<float*>(optional("bias_grad", args.bias_grad, {n}, DType::kF32).data);
+  return p;
+}
+
+}  // namespace shale::kernels

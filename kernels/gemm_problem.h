@@ -1,0 +1,34 @@
+#pragma once
+
+#include "kernels/gemm.h"
+
+namespace shale::kernels {
+
+// A matrix in memory: element (i, j) is data[i * ld + j], or data[j * ld + i] if transposed.
+struct Matrix {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t ld = 0;
+  bool transposed = false;
+
+  void* at(int64_t i, int64_t j) const {
+    const int64_t index = transposed ? j * ld + i : i * ld + j;
+    return static_cast<char*>(data) + index * dtype_size(dtype);
+  }
+};
+
+// GemmArgs, checked, with strides brought to one form. Arguments left out have null data.
+struct GemmProblem {
+  int64_t m = 0, n = 0, k = 0;
+  Matrix a, b, c, aux, residual;
+  Matrix bias;  // one row
+  float* bias_grad = nullptr;
+  Epilogue epilogue = Epilogue::kNone;
+  bool accumulate = false;
+  bool accumulate_bias_grad = false;
+};
+
+// Throws ShapeError or DTypeError, naming the argument, what it is and what was wanted.
+GemmProblem gemm_problem(const GemmArgs& args);
+
+}  // namespace shale::kernels

@@ -1,0 +1,72 @@
+#include "kernels/simt/cuda/check.h"
+
+#include "runtime/base/error.h"
+
+namespace shale::kernels::cuda {
+namespace {
+
+// What the user can do about it, where CUDA's own text does not say.
+const char* advice(cudaError_t result) {
+  switch (result) {
+    case cudaErrorInsufficientDriver:
+      return "; the driver is missing, or older than the CUDA version that this program was built "
+             "with";
+    case cudaErrorNoDevice: return "; is CUDA_VISIBLE_DEVICES empty?";
+    case cudaErrorNoKernelImageForDevice:
+      return "; this program was not compiled for this GPU (SHALE_CUDA_ARCHITECTURES)";
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorAssert:
+      return "; an earlier kernel did it, which CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer names";
+    default: return "";
+  }
+}
+
+[[noreturn]] void fail(cudaError_t result, const std::string& what) {
+  const std::string message = cat("cuda: ", what, ": ", cudaGetErrorName(result), ", ",
+                                  cudaGetErrorString(result), advice(result));
+  switch (result) {
+    case cudaErrorMemoryAllocation:
+      cudaGetLastError();  // this one is not final: later calls may succeed
+      throw OutOfMemoryError(message);
+    case cudaErrorNoDevice:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorInitializationError:
+    case cudaErrorInvalidDevice:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorStubLibrary: throw UnavailableError(message);
+    default: throw InternalError(message);
+  }
+}
+
+const char* name_of(const void* kernel) {
+#if CUDART_VERSION >= 12030
+  const char* name = nullptr;
+  if (cudaFuncGetName(&name, kernel) == cudaSuccess) return name;
+#else
+  static_cast<void>(kernel);
+#endif
+  return "a kernel";
+}
+
+std::string text_of(const dim3& size) {
+  return cat(size.x, "x", size.y, "x", size.z);
+}
+
+}  // namespace
+
+void check(cudaError_t result, const char* what) {
+  if (result != cudaSuccess) fail(result, what);
+}
+
+void check_launch(cudaError_t result, const void* kernel, const cudaLaunchConfig_t& config) {
+  if (result == cudaSuccess) return;
+  fail(result, cat("launch of ", name_of(kernel), " with ", text_of(config.gridDim), " blocks of ",
+                   text_of(config.blockDim), " threads and ", config.dynamicSmemBytes,
+                   " bytes of dynamic shared memory"));
+}
+
+}  // namespace shale::kernels::cuda

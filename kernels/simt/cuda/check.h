@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace shale::kernels::cuda {
+
+// Throws for any result but success: OutOfMemoryError, UnavailableError where the machine has no
+// usable GPU or driver, else InternalError. `what` is the call, as in "cudaMalloc".
+void check(cudaError_t result, const char* what);
+
+// The same for a launch of `kernel`, which the message names together with its configuration.
+void check_launch(cudaError_t result, const void* kernel, const cudaLaunchConfig_t& config);
+
+}  // namespace shale::kernels::cuda

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "kernels/simt/cuda/builtins.h"
+#include "kernels/simt/cuda/check.h"
+#include "runtime/base/exec.h"
+
+namespace shale::kernels::cuda::simt {
+
+struct LaunchConfig {
+  Dim3 grid{};
+  Dim3 block{};
+  size_t smem_bytes = 0;  // of dynamic shared memory
+};
+
+template <typename... Params, typename... Args>
+void launch(void (*kernel)(Params...), const LaunchConfig& config, const Exec& exec,
+            Args&&... args) {
+  cudaLaunchConfig_t launch_config{};
+  launch_config.gridDim = dim3(config.grid.x, config.grid.y, config.grid.z);
+  launch_config.blockDim = dim3(config.block.x, config.block.y, config.block.z);
+  launch_config.dynamicSmemBytes = config.smem_bytes;
+  launch_config.stream = static_cast<cudaStream_t>(exec.stream);
+  const auto* function = reinterpret_cast<const void*>(kernel);
+  constexpr size_t kWithoutAsking = size_t{48} << 10;
+  if (config.smem_bytes > kWithoutAsking) {
+    check_launch(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      static_cast<int>(config.smem_bytes)),
+                 function, launch_config);
+  }
+  check_launch(
+      cudaLaunchKernelEx(&launch_config, kernel, static_cast<Params>(std::forward<Args>(args))...),
+      function, launch_config);
+}
+
+}  // namespace shale::kernels::cuda::simt

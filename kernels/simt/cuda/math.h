@@ -1,0 +1,74 @@
+#pragma once
+
+#include <bit>
+#include <type_traits>
+
+#include "kernels/simt/cuda/builtins.h"
+#include "runtime/base/dtype.h"
+
+namespace shale::kernels::cuda::simt {
+
+__device__ __forceinline__ float to_float(float x) {
+  return x;
+}
+__device__ __forceinline__ float to_float(bf16 x) {
+  return __uint_as_float(static_cast<uint32_t>(x.bits) << 16);
+}
+__device__ __forceinline__ float to_float(f16 x) {
+  float result;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(x.bits));
+  return result;
+}
+
+// NaN becomes the hardware's own, 0x7fff.
+template <typename T>
+__device__ __forceinline__ T from_float(float x) {
+  if constexpr (std::is_same_v<T, float>) {
+    return x;
+  } else {
+    T result;
+    if constexpr (std::is_same_v<T, bf16>) {
+      asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
+    } else {
+      static_assert(std::is_same_v<T, f16>);
+      asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
+    }
+    return result;
+  }
+}
+
+template <typename T>
+__device__ __forceinline__ uint32_t pack_pair(float low, float high) {
+  uint32_t result;  // the instruction names the upper half first
+  if constexpr (std::is_same_v<T, bf16>) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
+  } else {
+    static_assert(std::is_same_v<T, f16>);
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
+  }
+  return result;
+}
+
+__device__ __forceinline__ float fast_exp2(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+__device__ __forceinline__ float fast_rcp(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+__device__ __forceinline__ float fast_rsqrt(float x) {
+  float result;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+// volatile, or the compiler would see that the same goes in each time round a loop.
+__device__ __forceinline__ int opaque(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
+}  // namespace shale::kernels::cuda::simt

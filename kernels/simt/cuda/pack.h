@@ -1,0 +1,52 @@
+#pragma once
+
+#include <bit>
+
+#include "kernels/simt/cuda/builtins.h"
+
+namespace shale::kernels::cuda::simt {
+
+template <typename T>
+inline constexpr int kPackSize = 16 / sizeof(T);
+
+template <typename T, int kCount = kPackSize<T>>
+struct alignas(kCount * sizeof(T)) Pack {
+  T at[kCount];
+};
+
+__device__ __forceinline__ bool is_packed(const void* p) {
+  return reinterpret_cast<uintptr_t>(p) % 16 == 0;
+}
+
+// What the compiler moves in one instruction; an array of smaller types not always.
+template <int kBytes>
+struct WordOf;
+template <>
+struct WordOf<2> {
+  using Type = uint16_t;
+};
+template <>
+struct WordOf<4> {
+  using Type = uint32_t;
+};
+template <>
+struct WordOf<8> {
+  using Type = uint2;
+};
+template <>
+struct WordOf<16> {
+  using Type = uint4;
+};
+
+template <int kCount = 0, typename T>
+__device__ __forceinline__ auto load_pack(const T* p) {
+  using Packed = Pack<T, kCount == 0 ? kPackSize<T> : kCount>;
+  return std::bit_cast<Packed>(*reinterpret_cast<const typename WordOf<sizeof(Packed)>::Type*>(p));
+}
+template <typename T, int kCount>
+__device__ __forceinline__ void store_pack(T* p, const Pack<T, kCount>& pack) {
+  using Word = typename WordOf<sizeof(pack)>::Type;
+  *reinterpret_cast<Word*>(p) = std::bit_cast<Word>(pack);
+}
+
+}  // namespace shale::kernels::cuda::simt

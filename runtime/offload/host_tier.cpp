@@ -1,0 +1,91 @@
+#include "runtime/offload/host_tier.h"
+
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+
+namespace shale::offload {
+
+HostTier::HostTier(Context& device, const HostTierOptions& options)
+    : device_(device),
+      context_({.threads = options.threads, .device_memory = options.host_memory, .name = "host"}),
+      down_(device.backend()),
+      up_(device.backend()) {
+  for (int tag = 0; tag < kMemoryTags; ++tag) {
+    context_.allocator().set_provider(MemoryTag(tag), &device.backend().host_memory());
+  }
+}
+
+HostTier::~HostTier() {
+  try {
+    down_.synchronize();
+    up_.synchronize();
+  } catch (const std::exception& error) {  // the device is lost: nothing uses the memory any more
+    log_warning("offload: ", error.what());
+  }
+  for (const Stream* stream : {&down_, &up_}) device_.allocator().forget_stream(stream->handle());
+}
+
+Tensor HostTier::allocate(int64_t count, DType dtype, MemoryTag tag, std::string_view what) {
+  reap(/*wait=*/false);
+  try {
+    return empty(context_, {count}, dtype, tag, what);
+  } catch (const OutOfMemoryError&) {
+    reap(/*wait=*/true);
+    return empty(context_, {count}, dtype, tag, what);
+  }
+}
+
+void HostTier::release_after(Tensor host, Event copied) {
+  if (copied.done()) return;
+  const std::lock_guard lock(mutex_);
+  leaving_.emplace_back(std::move(copied), std::move(host));
+}
+
+void HostTier::reap(bool wait) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(leaving_, [&](const auto& entry) {
+    if (wait) entry.first.synchronize();
+    return entry.first.done();
+  });
+}
+
+namespace {
+
+void check_sizes(const Tensor& from, const Tensor& to) {
+  check_contiguous("offload", "source", from);
+  check_contiguous("offload", "target", to);
+  if (from.bytes() == to.bytes()) return;
+  throw ShapeError(cat("offload: the source is ", to_string(from), ", the target ", to_string(to),
+                       ", want as many bytes"));
+}
+
+}  // namespace
+
+Event HostTier::download(const Tensor& from_device, const Tensor& to_host, Events after) {
+  check_sizes(from_device, to_host);
+  return queue({to_host.data(), from_device.data(), to_host.bytes(), *from_device.storage()}, down_,
+               after);
+}
+
+Event HostTier::upload(const Tensor& from_host, const Tensor& to_device, Events after) {
+  check_sizes(from_host, to_device);
+  return queue({to_device.data(), from_host.data(), to_device.bytes(), *to_device.storage()}, up_,
+               after);
+}
+
+Event HostTier::download(const Storage& from_device, const Tensor& to_host, Events after) {
+  if (to_host.bytes() != from_device.bytes()) {
+    throw ShapeError(cat("offload: the source has ", from_device.bytes(), " bytes, the target is ",
+                         to_string(to_host), ", want as many"));
+  }
+  return queue({to_host.data(), from_device.data(), to_host.bytes(), from_device}, down_, after);
+}
+
+Event HostTier::queue(const Copy& copy, const Stream& stream, Events after) {
+  for (const Event& event : after) event.hold_back(stream.handle());
+  copy.on_device.record_stream(stream.handle());
+  device_.backend().copy(copy.to, copy.from, static_cast<size_t>(copy.bytes), stream.handle());
+  return stream.mark();
+}
+
+}  // namespace shale::offload

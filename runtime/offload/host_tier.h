@@ -1,0 +1,70 @@
+#pragma once
+
+#include <initializer_list>
+#include <mutex>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/tensor/stream.h"
+#include "runtime/tensor/tensor.h"
+
+namespace shale::offload {
+
+struct HostTierOptions {
+  int threads = 1;          // CPU threads of a kernel on host tensors
+  int64_t host_memory = 0;  // budget in bytes; 0: none
+};
+
+// Host memory beside a device's: pinned if the device is a GPU, without a budget of its own unless
+// one is given. On the CPU both are the same kind of memory, but the device's is budgeted. Tensors
+// here belong to context(), so kernels on them run on the CPU.
+//
+// Copies go over two streams, one in each direction, beside the device's compute stream. Host
+// tensors are not ordered by streams: whoever reads or writes one on the CPU waits for the event of
+// its last copy first.
+class HostTier {
+ public:
+  // `device` must outlive this.
+  HostTier(Context& device, const HostTierOptions& options);
+  ~HostTier();  // waits for the copies
+  HostTier(const HostTier&) = delete;
+  HostTier& operator=(const HostTier&) = delete;
+
+  Context& device() { return device_; }
+  Context& context() { return context_; }
+
+  // A dense vector in host memory. Throws OutOfMemoryError naming `what`.
+  Tensor allocate(int64_t count, DType dtype, MemoryTag tag, std::string_view what);
+  // Lets go of a host tensor when a copy that uses it is over.
+  void release_after(Tensor host, Event copied);
+
+  // All work queued on the device's compute stream so far.
+  Event computed() const { return {device_.backend(), device_.exec().stream}; }
+  // Copies between contiguous tensors of the same size, once all of `after` has come to pass; the
+  // event is the copy's end. The device tensor may be dropped at once, the host tensor may not.
+  using Events = std::initializer_list<Event>;
+  Event download(const Tensor& from_device, const Tensor& to_host, Events after);
+  Event upload(const Tensor& from_host, const Tensor& to_device, Events after);
+  // The bytes of a storage.
+  Event download(const Storage& from_device, const Tensor& to_host, Events after);
+
+ private:
+  struct Copy {
+    void* to;
+    const void* from;
+    int64_t bytes;
+    const Storage& on_device;
+  };
+  Event queue(const Copy& copy, const Stream& stream, Events after);
+  void reap(bool wait);
+
+  Context& device_;
+  Context context_;
+  Stream down_;
+  Stream up_;
+  std::mutex mutex_;
+  std::vector<std::pair<Event, Tensor>> leaving_;  // host tensors that copies still use
+};
+
+}  // namespace shale::offload

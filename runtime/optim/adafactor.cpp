@@ -1,0 +1,122 @@
+#include "runtime/optim/adafactor.h"
+
+#include <cmath>
+
+#include "kernels/elementwise.h"
+#include "runtime/base/error.h"
+
+namespace shale::optim {
+
+Adafactor::Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& options,
+                     SumOverRanks sum_over_ranks)
+    : Optimizer(std::move(shards)), options_(options), sum_over_ranks_(std::move(sum_over_ranks)) {
+  int64_t means = 0;
+  for (size_t i = 0; i < this->shards().size(); ++i) {
+    const OptimShard& shard = this->shards()[i];
+    if (shard.fence != nullptr) {
+      throw ConfigError(cat("adafactor: ", shard.name,
+                            " is to be stepped while forward goes on, want all on the device: "
+                            "statistics over ranks come before"));
+    }
+    // Parts that are empty here have statistics too, which other ranks fill.
+    for (const OptimSpan& span : shard.spans) {
+      const Shape& shape = span.parameter->shape;
+      const int64_t cols = shape.ndim() > 0 ? shape.at(-1) : 1;
+      Part part{.shard = i, .span = span};
+      part.matrix = {.rows = shape.numel() / cols, .cols = cols, .first = span.first};
+      part.factored = part.matrix.rows > 1 && cols > 1;
+      part.means_offset = means;
+      if (part.factored) {
+        means += part.matrix.rows + cols;
+      } else {
+        part.v = add_state({.name = "v." + span.parameter->full_name(), .value = {}, .shard = i},
+                           span.count, DType::kF32);
+      }
+      parts_.push_back(std::move(part));
+    }
+  }
+  if (parts_.empty()) return;
+  means_ = add_state({.name = "means", .value = {}, .whole = true}, means, DType::kF32);
+  Context& context = means_.context();
+  newest_ = empty(context, {means}, DType::kF32, MemoryTag::kOptimizer, "adafactor");
+  squares_ =
+      empty(context, {int64_t(parts_.size())}, DType::kF32, MemoryTag::kOptimizer, "adafactor");
+}
+
+void Adafactor::set_updates(Context& context, int64_t done) {
+  context.update_step([&](StepState& state) {
+    const auto t = static_cast<double>(done + 1);
+    state.bias_correction2 = static_cast<float>(std::pow(t, -options_.decay_exponent));
+  });
+}
+
+View Adafactor::row(const Tensor& means, const Part& part) const {
+  if (!part.factored) return {};
+  return vector_slice(means, part.means_offset, part.matrix.rows).view();
+}
+
+View Adafactor::col(const Tensor& means, const Part& part) const {
+  if (!part.factored) return {};
+  return vector_slice(means, part.means_offset + part.matrix.rows, part.matrix.cols).view();
+}
+
+View Adafactor::square(size_t part) const {
+  return squares_.alias({}, {}, static_cast<int64_t>(part)).view();
+}
+
+View Adafactor::grad(const Part& part) const {
+  return vector_slice(shards()[part.shard].grad, part.span.offset, part.span.count).view();
+}
+
+void Adafactor::begin_step() {
+  if (parts_.empty()) return;
+  const Exec& exec = means_.exec();
+  kernels::fill(exec, {.y = newest_, .value = 0});
+  kernels::fill(exec, {.y = squares_, .value = 0});
+  for (const Part& part : parts_) {
+    if (!part.factored || part.span.count == 0) continue;
+    kernels::adafactor_means(exec, {.grad = grad(part),
+                                    .row_mean = row(newest_, part),
+                                    .col_mean = col(newest_, part),
+                                    .part = part.matrix,
+                                    .eps = options_.eps});
+  }
+  if (sum_over_ranks_ != nullptr) sum_over_ranks_(newest_);
+  kernels::adafactor_average(exec, {.newest = newest_, .mean = means_});
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const Part& part = parts_[i];
+    if (part.span.count == 0) continue;
+    kernels::adafactor_squares(exec, {.grad = grad(part),
+                                      .row = row(means_, part),
+                                      .col = col(means_, part),
+                                      .v = part.factored ? View{} : part.v.view(),
+                                      .sum = square(i),
+                                      .part = part.matrix,
+                                      .eps = options_.eps});
+  }
+  if (sum_over_ranks_ != nullptr) sum_over_ranks_(squares_);
+}
+
+void Adafactor::update(size_t shard, const Tensor& compute) {
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const Part& part = parts_[i];
+    if (part.shard != shard || part.span.count == 0) continue;
+    const auto piece = [&](const Tensor& vector) {
+      return vector.defined() ? vector_slice(vector, part.span.offset, part.span.count).view()
+                              : View{};
+    };
+    kernels::adafactor(means_.exec(),
+                       {.master = piece(shards()[shard].master),
+                        .grad = grad(part),
+                        .row = row(means_, part),
+                        .col = col(means_, part),
+                        .v = part.factored ? View{} : part.v.view(),
+                        .square_sum = square(i),
+                        .param = piece(compute),
+                        .part = part.matrix,
+                        .clip_rms = options_.clip_rms,
+                        .weight_decay = part.span.parameter->decay ? options_.weight_decay : 0});
+  }
+}
+
+}  // namespace shale::optim

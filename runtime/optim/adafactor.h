@@ -1,0 +1,59 @@
+#pragma once
+
+#include <functional>
+
+#include "kernels/adafactor.h"
+#include "runtime/optim/optimizer.h"
+
+namespace shale::optim {
+
+struct AdafactorOptions {
+  float eps = 1e-30f;           // added to squared gradients
+  float clip_rms = 1;           // of a parameter's update, at most
+  double decay_exponent = 0.8;  // the newest gradient has weight t^-decay_exponent in the means
+  float weight_decay = 0;       // decoupled; as AdamW's
+};
+
+// Adafactor (arXiv:1804.04235, algorithm 4) without momentum and with the schedule's learning rate:
+// of a matrix it keeps a mean squared gradient per row and per column (all dimensions but the last
+// are rows), of other parameters per element. Some bytes per thousand parameters.
+//
+// Its statistics are of whole parameters, so that shards must add what they find, in an order that
+// depends on how parameters are cut: results are the same only for the same number of ranks and
+// shards. Throws ConfigError for a shard with a fence (runtime/offload).
+class Adafactor : public Optimizer {
+ public:
+  // Adds a f32 vector over all ranks that hold the other parts of the parameters, in place; null
+  // when this rank's gradients are whole.
+  using SumOverRanks = std::function<void(const Tensor&)>;
+  Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& options,
+            SumOverRanks sum_over_ranks = {});
+
+  void set_updates(Context& context, int64_t done) override;
+  void begin_step() override;
+  void update(size_t shard, const Tensor& compute) override;
+
+ private:
+  // A parameter's part in a shard, and its statistics.
+  struct Part {
+    size_t shard = 0;
+    OptimSpan span{};
+    kernels::MatrixPart matrix{};
+    bool factored = false;
+    int64_t means_offset = 0;  // rows, then columns, in means_
+    Tensor v{};                // if not factored
+  };
+  View row(const Tensor& means, const Part& part) const;
+  View col(const Tensor& means, const Part& part) const;
+  View square(size_t part) const;
+  View grad(const Part& part) const;
+
+  AdafactorOptions options_;
+  SumOverRanks sum_over_ranks_;
+  std::vector<Part> parts_;
+  Tensor means_;    // of all matrices
+  Tensor newest_;   // the same, of this step's gradient
+  Tensor squares_;  // of each part's parameter: the sum of squares of its update
+};
+
+}  // namespace shale::optim

@@ -1,0 +1,21 @@
+#include "runtime/optim/moments.h"
+
+#include "runtime/base/error.h"
+
+namespace shale::optim {
+
+DType moment_dtype(const char* optimizer, const char* rate_name, float rate, Moments moments) {
+  if (moments == Moments::kF32) return DType::kF32;
+  if (moments == Moments::kInt8) {
+    throw ConfigError(cat(optimizer, ": moments are to have 8 bits, want fp32 or bf16"));
+  }
+  // Half the distance between neighbours is up to 2^-8 of a number with 8 significant bits.
+  constexpr float kLargestRate = 1 - 0x1p-8f;
+  if (rate >= kLargestRate) {
+    throw ConfigError(cat(optimizer, ": ", rate_name, " is ", rate,
+                          ", a bf16 moment decays only with less than ", kLargestRate));
+  }
+  return DType::kBF16;
+}
+
+}  // namespace shale::optim

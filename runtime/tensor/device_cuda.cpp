@@ -1,0 +1,173 @@
+// A GPU as a device. Compiled only in builds with CUDA; the driver is not needed until a backend is
+// made.
+#include <cuda_runtime.h>
+#include <nvtx3/nvToolsExt.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "kernels/registry.h"
+#include "kernels/simt/cuda/check.h"
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+#include "runtime/base/trace.h"
+#include "runtime/tensor/device_backend.h"
+
+namespace shale {
+namespace {
+
+using kernels::cuda::check;
+
+// For destructors and the like.
+void check_quietly(cudaError_t result, const char* what) noexcept {
+  // At the end of a program the driver may be gone before the last tensor: nothing is lost then.
+  if (result == cudaSuccess || result == cudaErrorCudartUnloading) return;
+  log_warning("cuda: ", what, ": ", cudaGetErrorString(result));
+}
+
+class DeviceMemory final : public MemoryProvider {
+ public:
+  explicit DeviceMemory(int index) : index_(index) {}
+  void* allocate(size_t bytes) override {
+    void* memory = nullptr;
+    check(cudaSetDevice(index_), "cudaSetDevice");
+    check(cudaMalloc(&memory, bytes), "cudaMalloc");
+    return memory;
+  }
+  void free(void* memory, size_t) noexcept override { check_quietly(cudaFree(memory), "cudaFree"); }
+
+ private:
+  int index_;
+};
+
+class PinnedMemory final : public MemoryProvider {
+ public:
+  explicit PinnedMemory(int index) : index_(index) {}
+  void* allocate(size_t bytes) override {
+    void* memory = nullptr;
+    check(cudaSetDevice(index_), "cudaSetDevice");
+    check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "cudaHostAlloc");
+    return memory;
+  }
+  void free(void* memory, size_t) noexcept override {
+    check_quietly(cudaFreeHost(memory), "cudaFreeHost");
+  }
+
+ private:
+  int index_;
+};
+
+// Scopes as NVTX ranges: Nsight shows the kernels and phases of a step by their names.
+class RangeTracer final : public Tracer {
+ public:
+  void enter(std::string_view name) override { nvtxRangePushA(std::string(name).c_str()); }
+  void leave() noexcept override { nvtxRangePop(); }
+};
+
+class CudaBackend final : public DeviceBackend {
+ public:
+  explicit CudaBackend(const Device& device)
+      : device_(device), memory_(device.index), pinned_(device.index) {}
+
+  Device device() const override { return device_; }
+  MemoryProvider& memory() override { return memory_; }
+  MemoryProvider& host_memory() override { return pinned_; }
+
+  void pin(void* memory, size_t bytes) override {
+    use();
+    check(cudaHostRegister(memory, bytes, cudaHostRegisterPortable), "cudaHostRegister");
+  }
+  void unpin(void* memory) noexcept override {
+    check_quietly(cudaHostUnregister(memory), "cudaHostUnregister");
+  }
+
+  void* create_stream() override {
+    use();
+    cudaStream_t stream = nullptr;
+    // Not ordered with the default stream, which libraries use behind our back.
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    return stream;
+  }
+  void destroy_stream(void* stream) noexcept override {
+    if (stream == nullptr) return;
+    check_quietly(cudaStreamDestroy(as_stream(stream)), "cudaStreamDestroy");
+  }
+  void synchronize(void* stream) override {
+    use();
+    check(cudaStreamSynchronize(as_stream(stream)), "cudaStreamSynchronize");
+  }
+
+  void* record_event(void* stream) override {
+    use();
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    check(cudaEventRecord(event, as_stream(stream)), "cudaEventRecord");
+    return event;
+  }
+  void wait_event(void* stream, void* event) override {
+    use();
+    check(cudaStreamWaitEvent(as_stream(stream), as_event(event), 0), "cudaStreamWaitEvent");
+  }
+  bool event_done(void* event) override {
+    const cudaError_t result = cudaEventQuery(as_event(event));
+    if (result == cudaErrorNotReady) return false;
+    check(result, "cudaEventQuery");
+    return true;
+  }
+  void synchronize_event(void* event) override {
+    check(cudaEventSynchronize(as_event(event)), "cudaEventSynchronize");
+  }
+  void destroy_event(void* event) noexcept override {
+    check_quietly(cudaEventDestroy(as_event(event)), "cudaEventDestroy");
+  }
+
+  void copy(void* to, const void* from, size_t bytes, void* stream) override {
+    if (bytes == 0) return;
+    use();
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, as_stream(stream)),
+          "cudaMemcpyAsync");
+  }
+
+  // Profilers that want ranges say so before the program starts.
+  Tracer* tracer() override {
+    return std::getenv("NVTX_INJECTION64_PATH") != nullptr ? &ranges_ : nullptr;
+  }
+
+ private:
+  static cudaStream_t as_stream(void* stream) { return static_cast<cudaStream_t>(stream); }
+  static cudaEvent_t as_event(void* event) { return static_cast<cudaEvent_t>(event); }
+  // The current device belongs to the calling thread.
+  void use() const { check(cudaSetDevice(device_.index), "cudaSetDevice"); }
+
+  RangeTracer ranges_;
+  Device device_;
+  DeviceMemory memory_;
+  PinnedMemory pinned_;
+};
+
+int attribute(cudaDeviceAttr which, int index) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, which, index), "cudaDeviceGetAttribute");
+  return value;
+}
+
+}  // namespace
+
+std::unique_ptr<DeviceBackend> make_cuda_backend(const Device& device) {
+  int count = 0;
+  check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  if (device.index < 0 || device.index >= count) {
+    throw UnavailableError(cat("device: ", device, ": this machine has ", count, " GPUs"));
+  }
+  Device found = device;
+  found.arch = 10 * attribute(cudaDevAttrComputeCapabilityMajor, device.index) +
+               attribute(cudaDevAttrComputeCapabilityMinor, device.index);
+  if (found.arch < 80) {
+    throw UnavailableError(cat("device: ", device, " has compute capability ", found.arch / 10, ".",
+                               found.arch % 10, ", want 8.0 or later"));
+  }
+  kernels::cuda::register_kernels();
+  return std::make_unique<CudaBackend>(found);
+}
+
+}  // namespace shale

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+
+#include "runtime/tensor/device_backend.h"
+
+namespace shale {
+
+// A point in the work of a stream; copies are the same point. Must not outlive its backend.
+class Event {
+ public:
+  Event() = default;  // has come to pass
+  // After all that is queued on `stream` now.
+  Event(DeviceBackend& backend, void* stream)
+      : handle_(std::make_shared<Handle>(backend, backend.record_event(stream))) {}
+
+  bool done() const { return handle_ == nullptr || handle_->backend.event_done(handle_->event); }
+  // The host waits.
+  void synchronize() const {
+    if (handle_ != nullptr) handle_->backend.synchronize_event(handle_->event);
+  }
+  // What is queued on `stream` from now on waits.
+  void hold_back(void* stream) const {
+    if (handle_ != nullptr) handle_->backend.wait_event(stream, handle_->event);
+  }
+
+ private:
+  struct Handle {
+    Handle(DeviceBackend& owner, void* recorded) : backend(owner), event(recorded) {}
+    ~Handle() { backend.destroy_event(event); }
+    Handle(const Handle&) = delete;
+    Handle& operator=(const Handle&) = delete;
+    DeviceBackend& backend;
+    void* event;
+  };
+  std::shared_ptr<const Handle> handle_;
+};
+
+// A stream beside the compute stream of a context. Must not outlive its backend.
+class Stream {
+ public:
+  explicit Stream(DeviceBackend& backend) : backend_(backend), stream_(backend.create_stream()) {}
+  ~Stream() { backend_.destroy_stream(stream_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  void* handle() const { return stream_; }
+  Event mark() const { return {backend_, stream_}; }
+  void synchronize() const { backend_.synchronize(stream_); }
+
+ private:
+  DeviceBackend& backend_;
+  void* stream_;
+};
+
+}  // namespace shale

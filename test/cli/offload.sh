@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# What does not fit the device's memory trains with offload, to the same bits as where it fits; what
+# cannot be offloaded is an error before training.
+set -uo pipefail
+
+train="$BIN_DIR/train_lm"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+failures=0
+text="$work/text.txt"
+for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$text"
+
+# run NAME FLAGS...: two ranks; leaves the exit code in `code`.
+run() {
+  local name=$1
+  shift
+  timeout 120 mpirun --oversubscribe --bind-to none -np 2 "$train" --data "$text" --seq-len 64 \
+    --micro-batch 2 --steps 4 --threads 1 --dtype bf16 --out "$work/$name" "$@" \
+    >"$work/$name.stdout" 2>"$work/$name.stderr"
+  code=$?
+}
+
+fail() {
+  failures=$((failures + 1))
+  echo "FAILED: $1"
+  tail -n 5 "$work/$2.stderr"
+}
+
+losses() { grep -o '"loss_bits": "[0-9a-f]*"' "$work/$1/metrics.jsonl"; }
+
+run plain
+[[ $code -eq 0 && $(losses plain | wc -l) -eq 4 ]] || fail "a plain run ended with $code" plain
+
+# same NAME FLAGS...: trains, with the losses of the plain run.
+same() {
+  run "$@"
+  [[ $code -eq 0 ]] || { fail "$*: exit code $code" "$1"; return; }
+  [[ $(losses "$1") == "$(losses plain)" ]] || fail "$*: other losses than without" "$1"
+  grep -q 'memory of host' "$work/$1.stdout" "$work/$1.stderr" || fail "$*: no table of host memory" "$1"
+}
+
+budget=9MiB
+run small --device-memory $budget
+[[ $code -eq 71 ]] || fail "a budget of $budget: exit code $code, want 71" small
+grep -q "memory of cpu" "$work/small.stderr" || fail "no table of what the memory went to" small
+same zero0 --device-memory $budget --offload optimizer --offload-activations
+same half --offload optimizer --offload-ratio 0.5
+same zero2 --zero 2 --offload optimizer
+same everything --device-memory 6MiB --zero 3 --offload params --offload-activations --recompute full
+
+# refused WORD FLAGS...
+refused() {
+  local word=$1
+  shift
+  run refused "$@"
+  [[ $code -eq 64 ]] || fail "$*: exit code $code, want 64" refused
+  grep 'error:' "$work/refused.stderr" | grep -qF -- "$word" || fail "$*: no word of $word" refused
+}
+
+refused "--zero 3" --zero 2 --offload params
+refused "--offload none" --offload-ratio 0.5
+refused "adafactor" --optimizer adafactor --offload optimizer
+
+[[ $failures -eq 0 ]] || { echo "$failures failed"; exit 1; }

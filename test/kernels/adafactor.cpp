@@ -1,0 +1,186 @@
+#include "kernels/adafactor.h"
+
+#include <cmath>
+
+#include "test/support/catch.h"
+#include "test/support/kernels.h"
+
+namespace shale {
+namespace {
+
+using kernels::MatrixPart;
+using test::DeviceArray;
+
+constexpr float kEps = 1e-30f, kClipRms = 0.5f, kDecay = 0.1f;
+
+StepState step_state() {
+  StepState state;
+  state.lr = 2e-3f;
+  state.bias_correction2 = 0.3f;
+  state.clip_factor = 0.7f;
+  return state;
+}
+
+struct Size {
+  int64_t rows, cols;
+};
+
+struct Case {
+  Size size;
+  std::vector<float> w, g, row, col;
+};
+
+Case make_case(Size size) {
+  const int64_t n = size.rows * size.cols;
+  Case c{size, test::randn<float>(n, 1), test::randn<float>(n, 2), test::randn<float>(size.rows, 3),
+         test::randn<float>(size.cols, 4)};
+  for (float& x : c.row) x = x * x + 0.01f;
+  for (float& x : c.col) x = x * x + 0.01f;
+  return c;
+}
+
+struct Result {
+  std::vector<float> row, col, master;
+  std::vector<bf16> param;
+};
+
+// A step, with the matrix in parts that end at `cuts`, as ranks would have them.
+Result run(const Exec& base, const Case& c, std::vector<int64_t> cuts = {}) {
+  const test::DeviceStep step(base, step_state());
+  const Exec& exec = step.exec();
+  const auto n = int64_t(c.w.size());
+  const DeviceArray<float> master(base, c.w), grad(base, c.g), row(base, c.row), col(base, c.col);
+  const DeviceArray<float> new_row(base, std::vector<float>(c.row.size()));
+  const DeviceArray<float> new_col(base, std::vector<float>(c.col.size()));
+  const DeviceArray<float> sum(base, std::vector<float>(1));
+  const DeviceArray<bf16> param(base, n);
+  cuts.push_back(n);
+  const auto for_parts = [&](const auto& fn) {
+    int64_t begin = 0;
+    for (const int64_t end : cuts) {
+      const MatrixPart part{.rows = c.size.rows, .cols = c.size.cols, .first = begin};
+      fn(part, [&](const auto& array) { return array.view().flat(begin, end - begin); });
+      begin = end;
+    }
+  };
+  for_parts([&](const MatrixPart& part, const auto& span) {
+    kernels::adafactor_means(exec, {.grad = span(grad),
+                                    .row_mean = new_row.view(),
+                                    .col_mean = new_col.view(),
+                                    .part = part,
+                                    .eps = kEps});
+  });
+  kernels::adafactor_average(exec, {.newest = new_row.view(), .mean = row.view()});
+  kernels::adafactor_average(exec, {.newest = new_col.view(), .mean = col.view()});
+  for_parts([&](const MatrixPart& part, const auto& span) {
+    kernels::adafactor_squares(exec, {.grad = span(grad),
+                                      .row = row.view(),
+                                      .col = col.view(),
+                                      .sum = sum.view({}),
+                                      .part = part,
+                                      .eps = kEps});
+  });
+  for_parts([&](const MatrixPart& part, const auto& span) {
+    kernels::adafactor(exec, {.master = span(master),
+                              .grad = span(grad),
+                              .row = row.view(),
+                              .col = col.view(),
+                              .square_sum = sum.view({}),
+                              .param = span(param),
+                              .part = part,
+                              .clip_rms = kClipRms,
+                              .weight_decay = kDecay});
+  });
+  CHECK((master.margins_intact() && param.margins_intact() && row.margins_intact() &&
+         col.margins_intact() && new_row.margins_intact() && new_col.margins_intact() &&
+         sum.margins_intact()));
+  return {row.download(), col.download(), master.download(), param.download()};
+}
+
+struct Reference {
+  std::vector<double> row, col, master;
+};
+
+// Algorithm 4 as it is printed.
+Reference reference(const Case& c) {
+  const auto [rows, cols] = c.size;
+  const StepState s = step_state();
+  const double gamma = double{s.bias_correction2};
+  Reference out{test::to_f64(c.row), test::to_f64(c.col), {}};
+  for (double& r : out.row) r *= 1 - gamma;
+  for (double& x : out.col) x *= 1 - gamma;
+  std::vector<double> g;
+  for (const float x : c.g) g.push_back(double{s.clip_factor} * double{x});
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < cols; ++j) {
+      const double square = g[size_t(i * cols + j)] * g[size_t(i * cols + j)] + double{kEps};
+      out.row[size_t(i)] += gamma * square / double(cols);
+      out.col[size_t(j)] += gamma * square / double(rows);
+    }
+  }
+  double mean_row = 0, squares = 0;
+  for (const double r : out.row) mean_row += r / double(rows);
+  std::vector<double> u;
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    const double v = out.row[size_t(i / cols)] * out.col[size_t(i % cols)] / mean_row;
+    u.push_back(g[size_t(i)] / std::sqrt(v));
+    squares += u.back() * u.back();
+  }
+  const double rms = std::sqrt(squares / double(rows * cols));
+  for (size_t i = 0; i < u.size(); ++i) {
+    const double w = double{c.w[i]};
+    const double update = u[i] / std::max(1.0, rms / double{kClipRms});
+    out.master.push_back(w - double{s.lr} * (update + double{kDecay} * w));
+  }
+  return out;
+}
+
+// Sums of up to n f32 terms in lanes and blocks: at most n / 16 + 20 roundings on a path; the step,
+// some ten roundings of numbers of order lr * u and one of order w.
+void check_close(const Result& got, const Reference& want, Size size) {
+  const double sums = double(std::max(size.rows, size.cols)) / 16 + 20;
+  const double ulp = test::ulp<float>();
+  CHECK(test::max_error(got.row, want.row) <= sums * ulp * test::max_abs(want.row));
+  CHECK(test::max_error(got.col, want.col) <= sums * ulp * test::max_abs(want.col));
+  CHECK(test::max_error(got.master, want.master) <= 2 * ulp * test::max_abs(want.master));
+  for (size_t i = 0; i < got.param.size(); ++i) {
+    REQUIRE(got.param[i].bits == bf16(got.master[i]).bits);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("an adafactor step agrees with f64, however the matrix is cut", "[kernels][optim]") {
+  const Size size = GENERATE(Size{2, 2}, Size{7, 3}, Size{40, 129}, Size{300, 17});
+  const Case c = make_case(size);
+  const Reference want = reference(c);
+  for (const Exec& exec : test::devices_with({&kernels::adafactor, &kernels::adafactor_means})) {
+    CAPTURE(size.rows, size.cols);
+    check_close(run(exec, c), want, size);
+    const int64_t n = size.rows * size.cols;
+    check_close(run(exec, c, {1, n / 3, n / 2, n / 2}), want, size);
+  }
+}
+
+TEST_CASE("an adafactor step has the same bits for any number of threads", "[kernels][optim]") {
+  const Case c = make_case({300, 70});
+  CHECK(test::same_bits_for_any_threads(test::devices()[0],
+                                        [&](const Exec& exec) { return run(exec, c).master; }));
+}
+
+TEST_CASE("adafactor names the argument that is wrong", "[kernels][optim]") {
+  const Exec& exec = test::devices()[0];
+  const DeviceArray<float> a(exec, 12), three(exec, 3), four(exec, 4);
+  const auto means = [&](const View& row, int64_t first) {
+    kernels::adafactor_means(exec, {.grad = a.view(),
+                                    .row_mean = row,
+                                    .col_mean = four.view(),
+                                    .part = {.rows = 3, .cols = 4, .first = first}});
+  };
+  CHECK(test::message_of<ShapeError>([&] { means(four.view(), 0); }) ==
+        "adafactor_means: row_mean is fp32[4], want shape [3]");
+  CHECK(test::message_of<ShapeError>([&] { means(three.view(), 1); }) ==
+        "adafactor_means: grad is elements 1 to 13, the parameter has 12");
+}
+
+}  // namespace shale

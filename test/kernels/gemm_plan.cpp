@@ -1,0 +1,65 @@
+#include "kernels/gemm_plan.h"
+
+#include "kernels/gemm_problem.h"
+#include "test/support/catch.h"
+
+namespace shale::test {
+namespace {
+
+using kernels::Epilogue;
+using kernels::gemm_plan;
+using kernels::GemmEngine;
+using kernels::GemmProblem;
+using kernels::GemmTile;
+
+GemmProblem problem(int64_t m, int64_t n, int64_t k, DType in = DType::kBF16) {
+  GemmProblem p;
+  p.m = m, p.n = n, p.k = k;
+  p.a.dtype = p.b.dtype = p.c.dtype = in;
+  return p;
+}
+
+TEST_CASE("large products take large tiles and small ones tiles enough to go round", "[gemm]") {
+  const auto large = gemm_plan(problem(8192, 8192, 8192), false);
+  CHECK(rows_of(large.tile) * cols_of(large.tile) >= 128 * 128);
+  CHECK(large.splits == 1);
+  CHECK(gemm_plan(problem(64, 512, 512), false).tile == GemmTile::k64x64);
+}
+
+TEST_CASE("few tiles over a long k are split", "[gemm]") {
+  CHECK(gemm_plan(problem(768, 768, 16384), false).splits > 1);
+  CHECK(gemm_plan(problem(16384, 768, 768), false).splits == 1);
+  // As much memory as the partial products may take.
+  const GemmProblem wide = problem(4096, 4096, 65536);
+  CHECK(gemm_plan(wide, false).splits * wide.m * wide.n * 4 <= int64_t{64} << 20);
+}
+
+TEST_CASE("a plan names a tile that has a kernel", "[gemm]") {
+  for (const DType in : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const int64_t size : {1, 60, 130, 1000, 5000}) {
+      for (int layout = 0; layout < 4; ++layout) {
+        GemmProblem p = problem(size, 2 * size, size, in);
+        p.a.transposed = layout & 1, p.b.transposed = layout & 2;
+        CAPTURE(dtype_name(in), size, layout);
+        CHECK(has_kernel(p, gemm_plan(p, false).tile));
+      }
+    }
+  }
+}
+
+TEST_CASE("the library is taken only for what it rounds as the slot does", "[gemm]") {
+  GemmProblem p = problem(4096, 4096, 4096);
+  CHECK(gemm_plan(p, true).engine == GemmEngine::kVendor);
+  CHECK(gemm_plan(p, false).engine == GemmEngine::kOwn);
+  p.epilogue = Epilogue::kDGeluTanh;
+  CHECK(gemm_plan(p, true).engine == GemmEngine::kOwn);
+}
+
+TEST_CASE("classes of products hold a factor of two", "[gemm]") {
+  CHECK(class_of(problem(1024, 768, 3072)) == class_of(problem(2047, 1000, 4095)));
+  CHECK_FALSE(class_of(problem(1024, 768, 3072)) == class_of(problem(1023, 768, 3072)));
+  CHECK_FALSE(class_of(problem(64, 64, 64)) == class_of(problem(64, 64, 64, DType::kF32)));
+}
+
+}  // namespace
+}  // namespace shale::test

@@ -1,0 +1,147 @@
+// The hand-written GPU kernels, plan by plan: every tile and split, whatever gemm_plan() would take
+// for a shape.
+#include <tuple>
+
+#include "kernels/gemm_plan.h"
+#include "kernels/gemm_problem.h"
+#include "test/kernels/gemm_run.h"
+#include "test/support/catch.h"
+
+namespace shale::test {
+namespace {
+
+using kernels::Epilogue;
+using kernels::GemmEngine;
+using kernels::GemmPlan;
+using kernels::GemmTile;
+
+constexpr GemmTile kTiles[] = {GemmTile::k64x64, GemmTile::k128x64, GemmTile::k128x128,
+                               GemmTile::k128x256};
+
+// devices_with() less the CPU, which has no plans.
+std::vector<Exec> gpus() {
+  std::vector<Exec> execs = devices_with({&kernels::gemm});
+  std::erase_if(execs, [](const Exec& exec) { return exec.device.type == DeviceType::kCpu; });
+  return execs;
+}
+
+template <typename T>
+bool has_kernel(GemmTile tile, bool a_transposed, bool b_transposed) {
+  kernels::GemmProblem problem;
+  problem.a = {.data = nullptr, .dtype = dtype_of<T>, .ld = 0, .transposed = a_transposed};
+  problem.b = {.data = nullptr, .dtype = dtype_of<T>, .ld = 0, .transposed = b_transposed};
+  return kernels::has_kernel(problem, tile);
+}
+
+// fn(plan) for the kernels of this layout: k in one part and, for the last layout, in three.
+template <typename T, typename Fn>
+void for_plans(int layout, Fn&& fn) {
+  for (const GemmTile tile : kTiles) {
+    if (!has_kernel<T>(tile, layout & 1, layout & 2)) continue;
+    fn(GemmPlan{GemmEngine::kOwn, tile, layout == 2 ? 3 : 1});
+  }
+}
+
+template <typename TIn, typename TOut>
+double product_ratio(const GemmResult<TIn, TOut>& got, const GemmCase<TIn, TOut>& g,
+                     const RefProduct& ref) {
+  const auto bias = [&](size_t i) { return to_f64(g.bias[i % size_t(g.n)]); };
+  return worst_ratio(
+      got.c, [&](size_t i) { return ref.value[i] + bias(i); },
+      [&](size_t i) { return sum_error(g.k, 1, ref.magnitude[i] + std::abs(bias(i))); });
+}
+
+// A tile and a bit in both directions; more stages than the ring has places, the last one ragged.
+TEMPLATE_TEST_CASE("every tile of the GPU's gemm agrees with f64 whether k is split or not",
+                   "[gemm]", float, bf16, f16) {
+  for (int layout = 0; layout < 4; ++layout) {
+    for_plans<TestType>(layout, [&](const GemmPlan& plan) {
+      auto g = random_case<TestType, TestType>(rows_of(plan.tile) + 7, cols_of(plan.tile) + 9, 169);
+      g.a_transposed = layout & 1, g.b_transposed = layout & 2;
+      g.bias = randn<TestType>(g.n, 3);
+      // Lines of 16 bytes' multiples, so that the operands are copied to shared memory as they lie,
+      // and packs of c are moved.
+      g.align = 8;
+      g.plan = &plan;
+      const RefProduct ref = ref_product(to_f64(g.a), to_f64(g.b), g.m, g.n, g.k);
+      std::vector<TestType> first;
+      for (const Exec& exec : gpus()) {
+        CAPTURE(to_string(exec.device), layout, rows_of(plan.tile), cols_of(plan.tile));
+        const auto got = run_gemm(exec, g);
+        CHECK(product_ratio(got, g, ref) <= 1);
+        CHECK(got.padding_intact);
+        if (exec.device.type != DeviceType::kEmu) continue;
+        if (first.empty()) first = got.c;
+        CHECK(same_bits(got.c, first));  // whatever order blocks and threads ran in
+      }
+    });
+  }
+}
+
+TEST_CASE("the GPU's gemm computes exact products in every part of a tile", "[gemm]") {
+  for (const GemmTile tile : kTiles) {
+    const GemmPlan plan{GemmEngine::kOwn, tile, 1};
+    // c[i][j] is 256 i + j: it tells which row and column it came from.
+    auto g = random_case<bf16, float>(rows_of(tile), cols_of(tile), 32);
+    for (int64_t i = 0; i < g.m; ++i) {
+      for (int64_t l = 0; l < g.k; ++l) {
+        g.a[size_t(i * g.k + l)] = make<bf16>(l == 0 ? double(i) : l == 31 ? 1. : 0.);
+      }
+    }
+    for (int64_t l = 0; l < g.k; ++l) {
+      for (int64_t j = 0; j < g.n; ++j) {
+        g.b[size_t(l * g.n + j)] = make<bf16>(l == 0 ? 256. : l == 31 ? double(j) : 7.);
+      }
+    }
+    g.plan = &plan;
+    for (const Exec& exec : gpus()) {
+      const auto got = run_gemm(exec, g).c;
+      for (size_t i = 0; i < got.size(); ++i) {
+        const auto row = float(int64_t(i) / g.n), col = float(int64_t(i) % g.n);
+        REQUIRE(got[i] == 256 * row + col);
+      }
+    }
+  }
+}
+
+TEMPLATE_TEST_CASE("the GPU's gemm adds its parts of k in one order", "[gemm]", float, bf16) {
+  auto g = random_case<TestType, float>(70, 73, 320);
+  g.epilogue = Epilogue::kDGeluErf;
+  g.aux = randn<TestType>(g.m * g.n, 3);
+  g.bias_grad = randn<float>(g.n, 4);
+  g.accumulate_bias_grad = true;
+  const auto run = [&](const Exec& exec, int splits) {
+    const GemmPlan plan{GemmEngine::kOwn, GemmTile::k64x64, splits};
+    g.plan = &plan;
+    return run_gemm(exec, g);
+  };
+  std::vector<std::vector<float>> results, sums;
+  for (const Exec& exec : gpus()) {
+    if (exec.device.type != DeviceType::kEmu) continue;
+    const auto split = run(exec, 4);
+    CHECK_FALSE(same_bits(split.c, run(exec, 1).c));  // or nothing was split
+    results.push_back(split.c);
+    sums.push_back(split.bias_grad);
+    CHECK(same_bits(results.front(), results.back()));
+    CHECK(same_bits(sums.front(), sums.back()));
+  }
+}
+
+TEST_CASE("a plan without a kernel is refused by name", "[gemm]") {
+  for (const Exec& exec : gpus()) {
+    auto g = random_case<float, float>(3, 5, 2);
+    const auto refused = [&](const GemmPlan& plan) {
+      g.plan = &plan;
+      return message_of<UnavailableError>([&] { run_gemm(exec, g); });
+    };
+    CHECK(refused({GemmEngine::kOwn, GemmTile::k128x256, 1}) ==
+          "gemm: no kernel for fp32 with tiles of 128x256 and 1 splits");
+    CHECK(contains(refused({GemmEngine::kOwn, GemmTile::k64x64, 0}), "0 splits"));
+    if (exec.device.type == DeviceType::kEmu) {
+      CHECK(contains(refused({GemmEngine::kVendor, {}, 1}), "cuBLASLt"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shale::test

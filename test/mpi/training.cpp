@@ -1,0 +1,167 @@
+#include "test/mpi/training.h"
+
+#include <cstring>
+#include <optional>
+
+#include "comm/ordered_sum.h"
+#include "runtime/autograd/tape.h"
+#include "runtime/offload/activations.h"
+#include "runtime/offload/optimizer_offload.h"
+#include "runtime/optim/optimizer.h"
+#include "test/mpi/harness.h"
+#include "test/support/numbers.h"
+#include "test/support/op_check.h"
+
+namespace shale::test {
+namespace {
+
+// The sequences [first, first + micro_batch) of a step.
+Tensor micro_batch_loss(models::LanguageModel& model, Context& context, const TrainOptions& options,
+                        int64_t step, int64_t first) {
+  context.update_step([&](StepState& state) {
+    state.grad_scale = 1.0f / float(options.global_batch * kLength);
+    state.sample = uint64_t(first);
+  });
+  const std::vector<int32_t> all =
+      rand_int<int32_t>(options.global_batch * (kLength + 1), uint64_t(step), 0, 60);
+  std::vector<int32_t> ids, targets;
+  for (int64_t b = first; b < first + options.micro_batch; ++b) {
+    const auto row = all.begin() + b * (kLength + 1);
+    ids.insert(ids.end(), row, row + kLength);
+    targets.insert(targets.end(), row + 1, row + kLength + 1);
+  }
+  const Shape shape = {options.micro_batch, kLength};
+  return model.loss(from_host<int32_t>(context, ids, shape),
+                    from_host<int32_t>(context, targets, shape));
+}
+
+}  // namespace
+
+models::LanguageModelConfig tiny_model() {
+  models::LanguageModelConfig config;
+  config.layers = 3;
+  config.width = 32;
+  config.heads = 2;
+  config.vocab = 61;
+  config.padded_vocab = 64;
+  config.context = kLength;
+  return config;
+}
+
+std::vector<float> full_gradient(const comm::DataParallel& parallel, comm::ProcessGroup& group,
+                                 const Parameter& parameter) {
+  const OptimSpan part = parallel.local_part(parameter);
+  std::vector<float> mine;
+  for (const OptimShard& shard : parallel.shards()) {
+    for (const OptimSpan& span : shard.spans) {
+      if (span.parameter != &parameter || span.count == 0) continue;
+      const Tensor grad = vector_slice(shard.grad, span.offset, span.count);
+      if (grad.dtype() == DType::kF32) {
+        mine = to_host<float>(grad);
+      } else {
+        for (const bf16 x : to_host<bf16>(grad)) mine.push_back(to_f32(x));
+      }
+    }
+  }
+  if (part.count == parameter.numel() && group.size() == 1) return mine;
+  std::vector<float> whole;
+  const std::string_view bytes(reinterpret_cast<const char*>(mine.data()), mine.size() * 4);
+  for (const std::string& piece : group.all_gather_bytes(bytes, "test gradient")) {
+    if (int64_t(whole.size()) == parameter.numel()) break;  // all ranks have all of it
+    const size_t at = whole.size();
+    whole.resize(at + piece.size() / 4);
+    std::memcpy(whole.data() + at, piece.data(), piece.size());
+  }
+  return whole;
+}
+
+Trained train(const comm::ShardGroups& groups, const TrainOptions& options) {
+  comm::ProcessGroup& group = *groups.shard;
+  const int ranks = group.size() * (groups.replicate != nullptr ? groups.replicate->size() : 1);
+  const int rank =
+      group.rank() + (groups.replicate != nullptr ? groups.replicate->rank() * group.size() : 0);
+  Context context(small_context(1));
+  models::LanguageModelConfig config = tiny_model();
+  config.dropout = options.dropout;
+  config.recompute = options.recompute;
+  const auto model = models::make_language_model(config);
+  if (options.f32_norms) {
+    for (Module* block : model->blocks()) {
+      block->children().front()->set_precision(
+          {.compute = DType::kF32, .output = options.parallel.compute});
+    }
+  }
+  comm::DataParallelOptions parallel_options = options.parallel;
+  parallel_options.seed = 3;
+  offload::HostTier tier(context, {});
+  offload::ActivationOffload activations(tier, {.min_bytes = 0});
+  if (options.offload.optimizer) {
+    parallel_options.offload = {.tier = &tier,
+                                .gradients = options.offload.gradients,
+                                .parameters = options.offload.parameters};
+    parallel_options.offload_share = options.offload.share;
+  }
+  comm::DataParallel parallel(*model, model->blocks(), context, groups, parallel_options);
+  offload::OptimizerOffload offload(tier, parallel.shards(), options.offload.background);
+  optim::AdamW optimizer(offload.shards(), {});
+  const int64_t micros = options.global_batch / (options.micro_batch * ranks);
+  // Over all ranks: the world's order is that of the micro-batches.
+  const auto everyone = groups.replicate != nullptr ? world().group() : nullptr;
+  comm::ProcessGroup& all = everyone != nullptr ? *everyone : group;
+  Trained result;
+  for (int64_t step = 0; step < options.steps; ++step) {
+    optimizer.prepare(context, step, 1e-2f);
+    std::vector<double> sums;
+    for (int64_t j = 0; j < micros; ++j) {
+      const int64_t first = (j * ranks + rank) * options.micro_batch;
+      std::optional<SavedTensorHooksScope> scope;
+      if (options.offload.activations) scope.emplace(context, activations.hooks());
+      const Tensor loss = micro_batch_loss(*model, context, options, step, first);
+      scope.reset();
+      parallel.begin_backward(/*last=*/j + 1 == micros);
+      backward(loss);
+      sums.push_back(to_host<float>(loss)[0]);
+    }
+    parallel.finish_gradients();
+    if (step == 0) {
+      for (const Parameter* parameter : model->parameters()) {
+        const std::vector<float> gradient = full_gradient(parallel, group, *parameter);
+        result.gradients.insert(result.gradients.end(), gradient.begin(), gradient.end());
+      }
+    }
+    parallel.clip_grad_norm(options.clip);
+    if (options.offload.any()) {
+      offload.step(optimizer);
+    } else {
+      optimizer.step();
+    }
+    optimizer.zero_grad();
+    result.losses.push_back(
+        float(comm::ordered_sum(all, sums) / double(options.global_batch * kLength)));
+    result.norms.push_back(context.read_step().grad_norm);
+  }
+  parallel.full_state([&](const Parameter&, const View& values) {
+    const auto* begin = values.as<float>();
+    result.parameters.insert(result.parameters.end(), begin, begin + values.numel());
+  });
+  result.memory = context.allocator().stats();
+  result.host_memory = tier.context().allocator().stats();
+  return result;
+}
+
+Trained train(comm::ProcessGroup& group, const TrainOptions& options) {
+  return train(comm::ShardGroups{.shard = &group}, options);
+}
+
+bool same(const Trained& a, const Trained& b) {
+  return same_bits(a.losses, b.losses) && same_bits(a.norms, b.norms) &&
+         same_bits(a.parameters, b.parameters);
+}
+
+comm::ProcessGroup& alone() {
+  static const auto everyone = world().group();
+  static const auto mine = everyone->split(everyone->rank(), 0, "alone");
+  return *mine;
+}
+
+}  // namespace shale::test

@@ -1,0 +1,145 @@
+// Runs the test cases of catch2/catch.hpp next to this file.
+#include <catch2/catch.hpp>
+
+#include <cstdio>
+#include <cstring>
+#include <exception>
+
+namespace Catch {
+namespace {
+
+// Of one run of a case.
+struct Generator {
+  size_t index = 0, count = 0;
+};
+
+struct State {
+  std::vector<std::string> messages;  // of the scopes that are open
+  std::vector<Generator> generators;  // in the order in which the case met them
+  size_t met = 0;                     // in this run
+  int64_t assertions = 0, failures = 0;
+};
+
+State& state() {
+  static State the_only;
+  return the_only;
+}
+
+// The next combination; false after the last.
+bool advance() {
+  auto& generators = state().generators;
+  while (!generators.empty()) {
+    if (++generators.back().index < generators.back().count) return true;
+    generators.pop_back();
+  }
+  return false;
+}
+
+void run_once(const TestCase& test) {
+  const Where where{test.file.c_str(), test.line};
+  state().met = 0;
+  try {
+    test.body();
+  } catch (const FailedRequirement&) {
+  } catch (const Skipped&) {
+    throw;
+  } catch (const std::exception& error) {
+    assertion(false, where, "TEST_CASE", "", std::string("unexpected exception: ") + error.what());
+  }
+}
+
+bool matches(const TestCase& test, const std::vector<std::string>& filters) {
+  for (const std::string& filter : filters) {
+    if (test.name.find(filter) != std::string::npos ||
+        test.file.find(filter) != std::string::npos) {
+      return true;
+    }
+  }
+  return filters.empty();
+}
+
+}  // namespace
+
+std::vector<TestCase>& test_cases() {
+  static std::vector<TestCase> all;
+  return all;
+}
+
+void assertion(bool passed, Where where, const char* macro, const char* expression,
+               const std::string& expansion) {
+  ++state().assertions;
+  if (passed) return;
+  ++state().failures;
+  std::printf("%s:%d: FAILED: %s(%s)\n", where.file, where.line, macro, expression);
+  if (!expansion.empty()) std::printf("  with: %s\n", expansion.c_str());
+  for (const std::string& message : state().messages) std::printf("  %s\n", message.c_str());
+  std::fflush(stdout);
+}
+
+void print_message(Where where, const std::string& text) {
+  std::printf("%s:%d: %s\n", where.file, where.line, text.c_str());
+}
+
+ScopedMessage::ScopedMessage(std::string text) {
+  state().messages.push_back(std::move(text));
+}
+ScopedMessage::~ScopedMessage() {
+  state().messages.pop_back();
+}
+
+size_t choose(size_t count) {
+  State& s = state();
+  if (s.met == s.generators.size()) s.generators.push_back({0, count});
+  return s.generators[s.met++].index;
+}
+
+int run(const std::vector<std::string>& filters, bool only_list) {
+  int passed = 0, failed = 0, skipped = 0;
+  for (const TestCase& test : test_cases()) {
+    if (!matches(test, filters)) continue;
+    if (only_list) {
+      std::printf("%s\n", test.name.c_str());
+      continue;
+    }
+    const int64_t failures = state().failures, assertions = state().assertions;
+    bool was_skipped = false;
+    try {
+      do {
+        run_once(test);
+      } while (advance());
+    } catch (const Skipped& skip) {
+      std::printf("skipped: %s: %s\n", test.name.c_str(), skip.why.c_str());
+      was_skipped = true;
+    }
+    state().generators.clear();
+    if (!was_skipped && state().assertions == assertions) {
+      assertion(false, {test.file.c_str(), test.line}, "TEST_CASE", "", "it checked nothing");
+    }
+    if (state().failures != failures) {
+      std::printf("failed: %s\n", test.name.c_str());
+      ++failed;
+    } else {
+      ++(was_skipped ? skipped : passed);
+    }
+  }
+  if (only_list) return 0;
+  std::printf("%d test cases passed, %d failed, %d skipped; %lld assertions\n", passed, failed,
+              skipped, static_cast<long long>(state().assertions));
+  return failed == 0 && passed + skipped > 0 ? 0 : 1;
+}
+
+}  // namespace Catch
+
+// Arguments: parts of names or files of cases to run; --list names them.
+int main(int argc, char** argv) {
+  std::vector<std::string> filters;
+  bool only_list = false;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--list") == 0) {
+      only_list = true;
+    } else {
+      filters.emplace_back(argv[i]);
+    }
+  }
+  return Catch::run(filters, only_list);
+}
