@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/io/checkpoint_layout.h"
+#include "runtime/io/checkpoint_manifest.h"
+#include "runtime/io/file.h"
+#include "runtime/io/safetensors_format.h"
+
+namespace shale {
+
+// A committed checkpoint, read by ranges of its tensors, whatever the number of ranks that wrote it.
+// No byte is handed out before the checksum of its chunk was found right. Memory: the manifest, the
+// headers of the files that were used, and a few chunks.
+//
+// Throws DataError for what is damaged or malformed, naming the file and the chunk;
+// MissingInputError for what is not there; DiskError where the disk fails. Not for several threads.
+class CheckpointReader {
+ public:
+  // Reads the manifest of the folder (".../step_00000100"), and checks that all its files are there
+  // in their sizes.
+  explicit CheckpointReader(const std::string& folder);
+
+  const std::string& path() const { return folder_.path(); }
+  const CheckpointManifest& manifest() const { return manifest_; }
+  const CheckpointTensor* find(std::string_view tensor) const;  // null if there is none
+
+  // Elements [first, ...) of the tensor in row-major order, as many as fit into `into`, which must be
+  // a whole number of the tensor's elements; in the tensor's own type. Throws DataError if there is
+  // no such tensor, InternalError if it has not so many elements.
+  void read(std::string_view tensor, int64_t first, std::span<std::byte> into);
+
+  // Reads all of one file of the manifest: every checksum, and that the file holds exactly the parts
+  // that it should. Ranks can share the files of a checkpoint among them.
+  void verify_file(size_t file);
+  void verify();  // all files
+
+ private:
+  struct OpenFile {
+    File file;
+    std::map<std::string, SafetensorsEntry, std::less<>> entries;  // by name; read once
+    int64_t last_use = 0;
+  };
+  struct CachedChunk {
+    size_t file = 0;
+    int64_t chunk = -1;
+    int64_t last_use = 0;
+    std::vector<std::byte> bytes;
+  };
+
+  OpenFile& open(size_t file);
+  int64_t chunk_size(size_t file, int64_t chunk) const;
+  void read_chunk(size_t file, int64_t chunk, std::span<std::byte> into);
+  std::span<const std::byte> cached_chunk(size_t file, int64_t chunk);
+  void read_bytes(size_t file, int64_t offset, std::span<std::byte> into);
+  SafetensorsHeader read_header(size_t file);
+  const SafetensorsEntry& entry_of(size_t file, const TensorPart& part);
+
+  Folder folder_;
+  CheckpointManifest manifest_;
+  std::vector<OpenFile> files_;
+  std::vector<CachedChunk> cache_;
+  int64_t uses_ = 0;
+};
+
+// Reads and parses the manifest of a checkpoint's folder; without looking at the other files.
+CheckpointManifest read_checkpoint_manifest(const Folder& folder);
+
+}  // namespace shale

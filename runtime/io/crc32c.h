@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace shale {
+
+// CRC32C (Castagnoli; RFC 3720, appendix B.4): finds every single flipped bit and every burst of up
+// to 32 bits. `before` is the checksum of what came before these bytes:
+// crc32c(ab) == crc32c(b, crc32c(a)). Uses the CPU's own instruction where it has one, at the speed
+// of memory.
+uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
+
+// The same by tables, several times slower: for CPUs without the instruction.
+uint32_t crc32c_by_tables(std::span<const std::byte> bytes, uint32_t before = 0);
+
+}  // namespace shale
