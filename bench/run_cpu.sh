@@ -4,7 +4,7 @@
 #   bench/run_cpu.sh [BUILD_DIR]      (default build/release; it must be built)
 #
 # The page is bench/results/<date>-<cpu>.md, the rows behind it stay in BUILD_DIR/bench_rows.
-# It takes about 15 minutes on two cores, and means something only on a machine that has nothing
+# It takes about 25 minutes on two cores, and means something only on a machine that has nothing
 # else to do. For a try: STEPS (measured steps of a training run, default 15), MIN_TIME (seconds
 # per kernel, default 0.3), MODEL (default gpt2-124m) and PAGE (the file to write) shorten it.
 # Rows that other programs left in PEERS_JSON, such as those of bench/peers/gpt2_cpu.py, go into
@@ -57,7 +57,9 @@ train bf16 1 $threads --dtype bf16
 for round in 1 2; do
   train "fp32_ranks1_$round" 1 $threads --global-batch 8 --micro-batch 8
   train "fp32_ranks1_accumulate_$round" 1 $threads --global-batch 8
-  train "fp32_ranks2_$round" 2 1 --global-batch 8
+  for zero in 0 1 2 3; do
+    train "fp32_ranks2_zero${zero}_$round" 2 1 --global-batch 8 --zero "$zero"
+  done
 done
 train nano 1 $threads --model nano --micro-batch 8
 
