@@ -6,7 +6,6 @@
 #include "runtime/base/error.h"
 
 namespace shale::models {
-namespace {
 
 HfGpt2Config to_hf(const LanguageModelConfig& config) {
   return {.layers = config.layers,
@@ -21,8 +20,6 @@ HfGpt2Config to_hf(const LanguageModelConfig& config) {
           .attn_dropout = 0,
           .end_token = config.vocab - 1};  // GPT-2 puts <|endoftext|> last
 }
-
-}  // namespace
 
 HfFolder::HfFolder(const std::string& folder)
     : config_(load_gpt2_config(folder)), weights_(folder, config_) {}
@@ -45,10 +42,11 @@ void HfFolder::load_into(comm::DataParallel& parallel) const {
 }
 
 void export_hf_folder(const std::string& folder, const LanguageModel& model,
-                      comm::DataParallel& parallel, bool is_main) {
+                      comm::DataParallel& parallel, bool is_main,
+                      const Gpt2ExportOptions& options) {
   const HfGpt2Config config = to_hf(model.config());
   std::optional<Gpt2Export> out;
-  if (is_main) out.emplace(folder, config);
+  if (is_main) out.emplace(folder, config, options);
   std::vector<float> values;
   for (const Gpt2Tensor& tensor : gpt2_tensors(config)) {
     const Parameter* parameter = model.find_parameter(tensor.name);

@@ -24,9 +24,14 @@ class HfFolder {
   Gpt2Weights weights_;
 };
 
-// Writes the model's f32 values to `folder`, where transformers reads them. Every rank calls it,
-// the one with is_main writes. Throws DiskError with path and reason.
+// What config.json says of a model of that configuration.
+HfGpt2Config to_hf(const LanguageModelConfig& config);
+
+// Writes the model's f32 values to `folder`, where transformers reads them; above the limit of the
+// options in several files. Holds one parameter at a time in host memory. Every rank calls it, the
+// one with is_main writes. Throws DiskError with path and reason.
 void export_hf_folder(const std::string& folder, const LanguageModel& model,
-                      comm::DataParallel& parallel, bool is_main);
+                      comm::DataParallel& parallel, bool is_main,
+                      const Gpt2ExportOptions& options = {});
 
 }  // namespace shale::models

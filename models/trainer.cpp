@@ -188,7 +188,8 @@ void Trainer::run() {
   if (host_tier_ != nullptr) log_info(host_tier_->context().allocator().memory_summary());
   if (group_->size() > 1) log_info(group_->traffic().summary());
   if (!config_.export_dir.empty()) {
-    export_hf_folder(config_.export_dir, *model_, *parallel_, is_main());
+    export_hf_folder(config_.export_dir, *model_, *parallel_, is_main(),
+                     {.max_shard_bytes = config_.export_shard_bytes});
     log_info("wrote ", config_.export_dir);
   }
   if (config_.sample_tokens > 0) sample();

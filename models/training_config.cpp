@@ -180,6 +180,9 @@ void describe_run(ConfigSpec& spec, TrainConfig& c) {
            {.min = 0});
   spec.add("export", c.export_dir, "write a Hugging Face folder at the end",
            {.help = {.metavar = "DIR"}});
+  spec.add_size("export-shard-size", c.export_shard_bytes,
+                "largest file of --export: a larger model is written as several and an index",
+                {.min = 1});
   spec.add("measure-peak", c.measure_peak,
            "time a large GEMM first, so that MFU can be shown on the CPU");
   spec.add("quiet", c.quiet, "print warnings and errors only");

@@ -90,6 +90,7 @@ struct TrainConfig {
   double temperature = 0.8;
   int64_t top_k = 50;
   std::string export_dir;
+  int64_t export_shard_bytes = 5'000'000'000;
   bool measure_peak = false;
   bool quiet = false;
 };

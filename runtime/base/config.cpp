@@ -71,7 +71,7 @@ class CommandLine {
     const std::string_view value = arguments_[next_];
     if (looks_like_flag(value)) {
       throw ConfigError(cat(mismatch(field.spelled(), field, cat("the flag ", value)), "; write ",
-                            field.spelled(), "=", value, " if that is the value"));
+                            field.spelled(), "=", excerpt(value), " if that is the value"));
     }
     ++next_;
     return value;
@@ -265,6 +265,10 @@ std::string ConfigSpec::to_json() const {
                field->is_open() ? "null" : field->to_json());
   }
   return out + "\n}\n";
+}
+
+void ConfigSpec::read_json(std::string_view text, const std::string& source) {
+  read_config_text(*state_, text, source);
 }
 
 ParseResult parse_config(ConfigSpec& spec, int argc, const char* const* argv) {

@@ -93,6 +93,9 @@ class ConfigSpec {
 
   std::string help(int columns = 80) const;
   std::string to_json() const;  // all fields; --config reads it back to the same values
+  // Fills fields from the text of a --config file; `source` is what messages call it. Throws as
+  // parse_config does for that file.
+  void read_json(std::string_view text, const std::string& source);
 
  private:
   friend ParseResult parse_config(ConfigSpec& spec, int argc, const char* const* argv);

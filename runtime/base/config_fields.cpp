@@ -207,8 +207,10 @@ class TextField : public ConfigField {
 
   bool assign_json(const JsonValue& json) override {
     const auto* value = std::get_if<std::string>(&json.value);
-    if (value != nullptr) field_ = *value;
-    return value != nullptr;
+    // The system would end a path at its first NUL.
+    if (value == nullptr || value->find('\0') != value->npos) return false;
+    field_ = *value;
+    return true;
   }
 
   std::string to_json() const override { return json_quote(field_); }

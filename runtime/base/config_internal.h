@@ -89,8 +89,9 @@ struct ConfigState {
   ConfigField* find(std::string_view name) const;  // null if there is none
 };
 
-// Sets fields from a file: "FILE: key: expected ..., found ...".
+// Sets fields from a file, or its text: "FILE: key: expected ..., found ...".
 void read_config_file(ConfigState& state, const std::string& path);
+void read_config_text(ConfigState& state, std::string_view text, const std::string& source);
 
 // "--steps: expected an integer of at least 1, found 'x'".
 std::string mismatch(std::string_view where, const ConfigField& field, std::string_view found);

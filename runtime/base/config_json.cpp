@@ -31,25 +31,24 @@ JsonValue scalar_of(const json& value) {
   }
 }
 
-ConfigField& field_of(const ConfigState& state, const std::string& path, const std::string& key) {
+ConfigField& field_of(const ConfigState& state, const std::string& source, const std::string& key) {
   std::vector<std::string> keys;
   for (const FieldPtr& field : state.fields) {
     if (field->key() == key) return *field;
     keys.push_back(field->key());
   }
   const auto nearest = nearest_name(key, keys);
-  throw ConfigError(cat(path, ": unknown key ", excerpt(quote(key)),
+  throw ConfigError(cat(source, ": unknown key ", excerpt(quote(key)),
                         nearest ? cat("; did you mean ", quote(*nearest), "?") : ""));
 }
 
-json parse_checked(const std::string& path) {
+// Calls fn; it is the config that is bad, not the data.
+template <typename Fn>
+auto as_config_error(Fn&& fn) {
   try {
-    const JsonLimits limits;
-    const std::string text = read_text_file(path, limits.max_bytes);
-    check_json(text, limits, path);
-    return json::parse(text);
+    return fn();
   } catch (const DataError& error) {
-    throw ConfigError(error.what());  // it is the config that is bad, not the data
+    throw ConfigError(error.what());
   }
 }
 
@@ -60,16 +59,24 @@ std::string json_quote(const std::string& text) {
 }
 
 void read_config_file(ConfigState& state, const std::string& path) {
-  const json file = parse_checked(path);
+  const std::string text =
+      as_config_error([&] { return read_text_file(path, JsonLimits{}.max_bytes); });
+  read_config_text(state, text, path);
+}
+
+void read_config_text(ConfigState& state, std::string_view text, const std::string& source) {
+  as_config_error([&] { check_json(text, {}, source); });
+  const json file = json::parse(text);
   if (!file.is_object()) {
-    throw ConfigError(cat(path, ": expected an object of options, found ", scalar_of(file).found));
+    throw ConfigError(
+        cat(source, ": expected an object of options, found ", excerpt(scalar_of(file).found)));
   }
   for (const auto& [key, value] : file.items()) {
-    ConfigField& field = field_of(state, path, key);
+    ConfigField& field = field_of(state, source, key);
     if (value.is_null() && field.is_open()) continue;
     const JsonValue scalar = scalar_of(value);
     if (!field.assign_json(scalar)) {
-      throw ConfigError(mismatch(cat(path, ": ", key), field, scalar.found));
+      throw ConfigError(mismatch(cat(source, ": ", key), field, scalar.found));
     }
     field.is_set = true;
   }

@@ -20,19 +20,20 @@ class LimitChecker : public nlohmann::json_sax<nlohmann::json> {
   LimitChecker(const JsonLimits& limits, std::string_view source)
       : limits_(limits), source_(source) {}
 
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
+  bool null() override { return count(); }
+  bool boolean(bool) override { return count(); }
+  bool number_integer(number_integer_t) override { return count(); }
+  bool number_unsigned(number_unsigned_t) override { return count(); }
+  bool number_float(number_float_t, const string_t&) override { return count(); }
+  bool string(string_t&) override { return count(); }
+  bool binary(binary_t&) override { return count(); }
   bool start_object(size_t) override { return open(); }
   bool start_array(size_t) override { return open(); }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
 
   bool key(string_t& name) override {
+    count();
     if (!keys_.back().insert(name).second) fail(cat("the key '", excerpt(name), "' appears twice"));
     return true;
   }
@@ -51,7 +52,13 @@ class LimitChecker : public nlohmann::json_sax<nlohmann::json> {
     throw DataError(cat(source_, ": ", problem));
   }
 
+  bool count() {
+    if (++values_ > limits_.max_values) fail(cat("more than ", limits_.max_values, " values"));
+    return true;
+  }
+
   bool open() {
+    count();
     if (static_cast<int>(keys_.size()) == limits_.max_depth) {
       fail(cat("JSON is nested deeper than ", limits_.max_depth, " levels"));
     }
@@ -66,6 +73,7 @@ class LimitChecker : public nlohmann::json_sax<nlohmann::json> {
 
   const JsonLimits limits_;
   const std::string_view source_;
+  int64_t values_ = 0;
   std::vector<std::set<std::string>> keys_;  // arrays have an entry too: the size is the depth
 };
 

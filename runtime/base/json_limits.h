@@ -10,6 +10,8 @@ namespace shale {
 struct JsonLimits {
   int64_t max_bytes = int64_t{1} << 20;
   int max_depth = 64;  // arrays and objects inside each other
+  // Keys, strings, numbers, lists, objects...: a tree of them is many times as large as the text.
+  int64_t max_values = int64_t{1} << 22;
 };
 
 // Throws DataError, starting with `source` (a path), unless `text` is one JSON document within the

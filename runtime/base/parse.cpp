@@ -31,7 +31,8 @@ bool read_exponent(std::string_view text, int64_t& exponent) {
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, exponent);
   // The bound leaves room for arithmetic on exponents; no sensible number comes near it.
-  return error == std::errc{} && stop == end && std::abs(exponent) < 1'000'000;
+  constexpr int64_t kBound = 1'000'000;
+  return error == std::errc{} && stop == end && -kBound < exponent && exponent < kBound;
 }
 
 std::optional<Decimal> read_decimal(std::string_view text) {
@@ -94,6 +95,27 @@ std::string shortest(T value) {
     }
   }
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
+// Bytes of the character that `text` begins with; 1 for what is not UTF-8.
+size_t character_bytes(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text[0]);
+  const size_t bytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc2 ? 2 : 1;
+  for (size_t i = 1; i < bytes; ++i) {
+    if (i == text.size() || (static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 1;
+  }
+  return bytes;
+}
+
+// One character, "\x1b" for a control character: below 32, 127, and U+0080 to U+009F.
+std::string spelled(std::string_view character) {
+  const auto first = static_cast<unsigned char>(character[0]);
+  const auto last = static_cast<unsigned char>(character.back());
+  const bool is_ascii_control = character.size() == 1 && (first < 0x20 || first == 0x7f);
+  const bool is_latin_control = character.size() == 2 && first == 0xc2 && last < 0xa0;
+  if (!is_ascii_control && !is_latin_control) return std::string(character);
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  return {'\\', 'x', kDigits[last / 16], kDigits[last % 16]};
 }
 
 // Edit distance with swaps of neighbours (optimal string alignment).
@@ -173,8 +195,16 @@ std::string format_real(double value) {
 }
 
 std::string excerpt(std::string_view text, size_t longest) {
-  if (text.size() <= longest) return std::string(text);
-  return std::string(text.substr(0, longest - 3)) + "...";
+  std::string out;
+  size_t cut = 0;  // how much of `out` stays if "..." must follow
+  while (!text.empty()) {
+    const size_t bytes = character_bytes(text);
+    out += spelled(text.substr(0, bytes));
+    if (out.size() > longest) return out.substr(0, cut) + "...";
+    if (out.size() + 3 <= longest) cut = out.size();
+    text.remove_prefix(bytes);
+  }
+  return out;
 }
 
 std::optional<std::string> nearest_name(std::string_view text, std::span<const std::string> names) {
@@ -182,6 +212,9 @@ std::optional<std::string> nearest_name(std::string_view text, std::span<const s
   size_t fewest = std::max<size_t>(2, text.size() / 2) + 1;  // beyond that, a guess misleads
   for (const std::string& name : names) {
     if (text.size() >= 2 && name.starts_with(text)) return name;
+    // At least so many slips; a text of a megabyte is not worth comparing.
+    const auto [shorter, longer] = std::minmax({name.size(), text.size()});
+    if (longer - shorter >= fewest) continue;
     const size_t slips = typing_slips(text, name);
     if (slips < fewest) {
       fewest = slips;

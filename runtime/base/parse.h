@@ -25,7 +25,9 @@ std::optional<int64_t> parse_size(std::string_view text);
 std::string format_real(float value);
 std::string format_real(double value);
 
-// `text`, or its start and "..." if it is long: what a message quotes of input.
+// `text`, or its start and "..." if it is long: what a message quotes of input. Control characters
+// are spelled "\x1b", so that input can neither break the line nor drive the terminal. The result
+// has at most `longest` bytes, which are 3 or more, and UTF-8 stays UTF-8.
 std::string excerpt(std::string_view text, size_t longest = 100);
 
 // The member of `names` that somebody who typed `text` most likely meant: it starts with `text`, or

@@ -13,8 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kHeaderBytes = 1024;
-
 // Token files of one format, before they are divided.
 struct BinData {
   std::vector<TokenPiece> train;
@@ -22,41 +20,6 @@ struct BinData {
   TokenWidth width = TokenWidth::k16;
   std::string note;  // for the summary
 };
-
-struct LlmcHeader {
-  TokenWidth width;
-  int64_t tokens;
-};
-
-LlmcHeader read_llmc_header(const MappedFile& file) {
-  const auto bytes = static_cast<int64_t>(file.bytes().size());
-  if (bytes < kHeaderBytes) {
-    throw DataError(cat(file.path(), ": ", bytes, " bytes, want a header of ", kHeaderBytes));
-  }
-  std::array<int32_t, 3> header;
-  std::memcpy(header.data(), file.bytes().data(), sizeof header);
-  const auto magic = static_cast<uint32_t>(header[0]);
-  if (magic == kLlmcEvalMagic) {
-    throw DataError(cat(file.path(), ": a multiple-choice evaluation file, want training tokens"));
-  }
-  if (!is_llmc_magic(magic)) {
-    throw DataError(cat(file.path(), ": magic number ", magic, ", want ", kLlmcGpt2Magic,
-                        " (16-bit tokens) or ", kLlmcLlama3Magic, " (32-bit tokens)"));
-  }
-  const bool is_gpt2 = magic == kLlmcGpt2Magic;
-  const int32_t version = is_gpt2 ? 1 : 7;
-  if (header[1] != version) {
-    throw DataError(cat(file.path(), ": version ", header[1], ", want ", version));
-  }
-  const LlmcHeader result{is_gpt2 ? TokenWidth::k16 : TokenWidth::k32, header[2]};
-  // 31 bits times at most 4: no overflow.
-  const int64_t want = kHeaderBytes + result.tokens * static_cast<int>(result.width);
-  if (result.tokens <= 0 || bytes != want) {
-    throw DataError(cat(file.path(), ": the header says ", result.tokens, " tokens, ", want,
-                        " bytes in all, but the file has ", bytes));
-  }
-  return result;
-}
 
 TokenPiece make_piece(std::shared_ptr<const MappedFile> file, int64_t offset, int64_t tokens) {
   const std::byte* data = file->bytes().data() + offset;
@@ -79,7 +42,7 @@ BinData collect_llmc(const std::vector<std::string>& files, bool will_scan) {
   std::string first;
   for (const std::string& path : files) {
     std::shared_ptr<const MappedFile> file = map(path, will_scan);
-    const LlmcHeader header = read_llmc_header(*file);
+    const LlmcHeader header = parse_llmc_header(file->bytes(), path);
     if (first.empty()) {
       first = path;
       data.width = header.width;
@@ -89,7 +52,7 @@ BinData collect_llmc(const std::vector<std::string>& files, bool will_scan) {
                           first, " has ", static_cast<int>(data.width)));
     }
     (use_names && is_val_shard(path) ? data.val : data.train)
-        .push_back(make_piece(std::move(file), kHeaderBytes, header.tokens));
+        .push_back(make_piece(std::move(file), kLlmcHeaderBytes, header.tokens));
   }
   return data;
 }
@@ -158,6 +121,36 @@ DatasetSplits make_splits(BinData data, DataFormat format, const DataOptions& op
 }
 
 }  // namespace
+
+LlmcHeader parse_llmc_header(std::span<const std::byte> shard, const std::string& source) {
+  const auto bytes = static_cast<int64_t>(shard.size());
+  if (bytes < kLlmcHeaderBytes) {
+    throw DataError(cat(source, ": ", bytes, " bytes, want a header of ", kLlmcHeaderBytes));
+  }
+  std::array<int32_t, 3> header;
+  std::memcpy(header.data(), shard.data(), sizeof header);
+  const auto magic = static_cast<uint32_t>(header[0]);
+  if (magic == kLlmcEvalMagic) {
+    throw DataError(cat(source, ": a multiple-choice evaluation file, want training tokens"));
+  }
+  if (!is_llmc_magic(magic)) {
+    throw DataError(cat(source, ": magic number ", magic, ", want ", kLlmcGpt2Magic,
+                        " (16-bit tokens) or ", kLlmcLlama3Magic, " (32-bit tokens)"));
+  }
+  const bool is_gpt2 = magic == kLlmcGpt2Magic;
+  const int32_t version = is_gpt2 ? 1 : 7;
+  if (header[1] != version) {
+    throw DataError(cat(source, ": version ", header[1], ", want ", version));
+  }
+  const LlmcHeader result{is_gpt2 ? TokenWidth::k16 : TokenWidth::k32, header[2]};
+  // 31 bits times at most 4: no overflow.
+  const int64_t want = kLlmcHeaderBytes + result.tokens * static_cast<int>(result.width);
+  if (result.tokens <= 0 || bytes != want) {
+    throw DataError(cat(source, ": the header says ", result.tokens, " tokens, ", want,
+                        " bytes in all, but the file has ", bytes));
+  }
+  return result;
+}
 
 DatasetSplits open_llmc(const DataSource& source, const DataOptions& options) {
   std::vector<std::string> files = source.is_folder ? bin_files(source.path) : source.files;

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +27,18 @@ inline constexpr uint32_t kLlmcEvalMagic = 20240522;  // multiple-choice tests: 
 bool is_llmc_magic(uint32_t magic);
 uint32_t file_magic(const std::string& path);  // first 4 bytes; 0 if it cannot be read
 std::vector<std::string> bin_files(const std::string& folder);  // *.bin in it, sorted by name
+
+// What the header of an llm.c shard says: int32[256], of which [0] is the magic number, [1] the
+// version and [2] the number of tokens.
+struct LlmcHeader {
+  TokenWidth width = TokenWidth::k16;
+  int64_t tokens = 0;  // at least 1, and as many as follow the header
+};
+inline constexpr int64_t kLlmcHeaderBytes = 1024;
+
+// `shard`: a whole file. Throws DataError, starting with `source`, unless the shard is well-formed;
+// the tokens are not looked at.
+LlmcHeader parse_llmc_header(std::span<const std::byte> shard, const std::string& source);
 
 DatasetSplits open_text(const DataSource& source, const DataOptions& options);
 DatasetSplits open_llmc(const DataSource& source, const DataOptions& options);

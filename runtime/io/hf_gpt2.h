@@ -35,6 +35,8 @@ struct HfGpt2Config {
 // Reads <folder>/config.json. Throws MissingInputError if it does not exist; DataError, naming the
 // key, if a key is missing, has the wrong type, or asks for a variant that Shale does not have.
 HfGpt2Config load_gpt2_config(const std::string& folder);
+// The same of the file's text; `source` is what messages call it.
+HfGpt2Config parse_gpt2_config(std::string_view text, const std::string& source);
 
 // Writes <folder>/config.json; `dtype` is that of the weights. Throws DiskError.
 void save_gpt2_config(const std::string& folder, const HfGpt2Config& config,

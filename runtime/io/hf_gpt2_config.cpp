@@ -60,10 +60,7 @@ int64_t end_token(const JsonObject& json, int64_t vocab) {
   }
 }
 
-}  // namespace
-
-HfGpt2Config load_gpt2_config(const std::string& folder) {
-  const JsonObject json = JsonObject::load(config_path(folder));
+HfGpt2Config config_of(const JsonObject& json) {
   if (json.text("model_type") != "gpt2") json.fail("model_type", "\"gpt2\"");
   HfGpt2Config config;
   config.layers = size_of(json, "n_layer");
@@ -77,14 +74,28 @@ HfGpt2Config load_gpt2_config(const std::string& folder) {
   }
   reject_variants(json, config.width);
   config.layer_norm_eps = json.real("layer_norm_epsilon", 1e-5);
-  if (!(config.layer_norm_eps > 0)) json.fail("layer_norm_epsilon", "a number above 0");
+  // It is used as a float, in which smaller numbers lose their digits.
+  if (!(config.layer_norm_eps >= 1e-30 && config.layer_norm_eps <= 1)) {
+    json.fail("layer_norm_epsilon", "1e-30 to 1");
+  }
   config.gelu_tanh = is_gelu_tanh(json);
   config.resid_dropout = probability(json, "resid_pdrop");
   config.embd_dropout = probability(json, "embd_pdrop");
   config.attn_dropout = probability(json, "attn_pdrop");
   config.initializer_range = json.real("initializer_range", 0.02);
+  if (!(config.initializer_range >= 0)) json.fail("initializer_range", "0 or more");
   config.end_token = end_token(json, config.vocab);
   return config;
+}
+
+}  // namespace
+
+HfGpt2Config load_gpt2_config(const std::string& folder) {
+  return config_of(JsonObject::load(config_path(folder)));
+}
+
+HfGpt2Config parse_gpt2_config(std::string_view text, const std::string& source) {
+  return config_of({text, source});
 }
 
 void save_gpt2_config(const std::string& folder, const HfGpt2Config& config, DType dtype) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/parse.h"
 #include "runtime/io/convert_internal.h"
 #include "runtime/io/hf_gpt2.h"
 
@@ -46,7 +47,8 @@ Source source_of(const SafetensorsFolder::Tensor& tensor) {
 // Empty if the entry is what the model wants.
 std::string mismatch(const Gpt2Tensor& want, const SafetensorsEntry& found) {
   if (found.shape == want.file_shape() && is_readable(found)) return "";
-  return cat(found.name, " is ", found, ", want F32, BF16 or F16 ", text_of(want.file_shape()));
+  return cat(excerpt(found.name), " is ", found, ", want F32, BF16 or F16 ",
+             text_of(want.file_shape()));
 }
 
 [[noreturn]] void fail_list(const std::string& folder, const std::vector<std::string>& problems) {
@@ -102,7 +104,7 @@ Gpt2Weights::Gpt2Weights(const std::string& folder, const HfGpt2Config& config) 
     if (name == kHead) {
       head = &file;
     } else if (const auto it = items_.find(name); it == items_.end()) {
-      problems.push_back(cat(full_name, " is ", *file.entry, ", unknown in this model"));
+      problems.push_back(cat(excerpt(full_name), " is ", *file.entry, ", unknown in this model"));
     } else if (it->second.file.entry != nullptr) {
       problems.push_back(cat(name, " is there with and without '", kPrefix, "'"));
     } else {

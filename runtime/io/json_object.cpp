@@ -6,6 +6,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/json_limits.h"
+#include "runtime/base/parse.h"
 
 namespace shale {
 
@@ -37,8 +38,7 @@ bool JsonObject::has(std::string_view key) const {
 
 void JsonObject::fail(std::string_view key, std::string_view want) const {
   const nlohmann::json* value = state_->find(key);
-  std::string found = value == nullptr ? "missing" : cat("is ", value->dump());
-  if (found.size() > 80) found = found.substr(0, 77) + "...";
+  const std::string found = value == nullptr ? "missing" : cat("is ", excerpt(value->dump(), 80));
   throw DataError(cat(state_->source, ": '", key, "' ", found, ", want ", want));
 }
 

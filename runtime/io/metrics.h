@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -62,6 +63,8 @@ class MetricsWriter {
 // any other line that is not a row is DataError with path and line. MissingInputError if there is
 // no such file.
 std::vector<MetricsRow> read_metrics(const std::filesystem::path& path);
+// The same of a file's text; `source` is what messages call it.
+std::vector<MetricsRow> parse_metrics(std::string_view text, const std::string& source);
 
 // Keeps the rows up to and including `last_step`, byte for byte, so that a resumed run has each
 // step once. Returns how many it dropped. The file is replaced as a whole and is on disk when this

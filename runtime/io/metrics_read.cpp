@@ -1,16 +1,15 @@
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <bit>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
 #include "runtime/base/json_limits.h"
+#include "runtime/base/parse.h"
+#include "runtime/io/atomic_file.h"
+#include "runtime/io/mapped_file.h"
 #include "runtime/io/metrics.h"
 
 namespace shale {
@@ -18,8 +17,6 @@ namespace {
 
 using nlohmann::json;
 
-// A million steps are some 250 MB; more than this is not a file of ours.
-constexpr int64_t kMaxFileBytes = int64_t{1} << 32;
 constexpr JsonLimits kLineLimits = {.max_bytes = 4096, .max_depth = 1};
 
 // One field of a row: complains with the key, the type wanted and what is there.
@@ -29,20 +26,32 @@ class RowReader {
 
   bool has(const char* key) const { return row_.contains(key); }
 
-  int64_t integer(const char* key) const {
+  int64_t count(const char* key) const {
     const json& value = at(key);
-    if (!value.is_number_integer()) fail(key, "an integer", value);
+    constexpr auto kMax = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+    if (!value.is_number_unsigned() || value.get<uint64_t>() > kMax) {
+      fail(key, "an integer of at least 0", value);
+    }
     return value.get<int64_t>();
   }
-  std::optional<int64_t> optional_integer(const char* key) const {
+  std::optional<int64_t> optional_count(const char* key) const {
     if (at(key).is_null()) return std::nullopt;
-    return integer(key);
+    return count(key);
   }
   std::optional<double> optional_number(const char* key) const {
     const json& value = at(key);
     if (value.is_null()) return std::nullopt;
     if (!value.is_number()) fail(key, "a number or null", value);
     return value.get<double>();
+  }
+  // A loss, which is null where it is not finite.
+  float loss(const char* key) const {
+    const auto value = optional_number(key);
+    if (!value) return std::numeric_limits<float>::quiet_NaN();
+    // 9 digits of the largest float are a little more than it is.
+    const auto narrow = static_cast<float>(*value);
+    if (!std::isfinite(narrow)) fail(key, "a number that fp32 can hold", at(key));
+    return narrow;
   }
   float bits(const char* key) const {
     const json& value = at(key);
@@ -62,7 +71,8 @@ class RowReader {
     return *it;
   }
   [[noreturn]] void fail(const char* key, std::string_view expected, const json& found) const {
-    throw DataError(cat(where_, ": ", key, ": expected ", expected, ", found ", found.dump()));
+    throw DataError(
+        cat(where_, ": ", key, ": expected ", expected, ", found ", excerpt(found.dump())));
   }
 
   const json& row_;
@@ -72,104 +82,69 @@ class RowReader {
 MetricsRow row_of(std::string_view line, const std::string& where) {
   check_json(line, kLineLimits, where);
   const json object = json::parse(line);
-  if (!object.is_object()) throw DataError(cat(where, ": expected an object, found ", line));
+  if (!object.is_object())
+    throw DataError(cat(where, ": expected an object, found ", excerpt(line)));
   const RowReader row(object, where);
   if (row.has("val_loss")) {
-    const auto loss = row.optional_number("val_loss");
-    return EvalMetrics{
-        .step = row.integer("step"),
-        .val_loss = loss ? static_cast<float>(*loss) : std::numeric_limits<float>::quiet_NaN()};
+    return EvalMetrics{.step = row.count("step"), .val_loss = row.loss("val_loss")};
   }
   return StepMetrics{
-      .step = row.integer("step"),
+      .step = row.count("step"),
       .loss = row.bits("loss_bits"),
       .grad_norm = row.optional_number("grad_norm"),
       .lr = row.optional_number("lr"),
-      .tokens = row.optional_integer("tokens"),
+      .tokens = row.optional_count("tokens"),
       .tokens_per_s = row.optional_number("tokens_per_s"),
       .step_ms = row.optional_number("step_ms"),
       .comm_exposed_ms = row.optional_number("comm_exposed_ms"),
       .mfu = row.optional_number("mfu"),
-      .device_peak_bytes = row.optional_integer("device_peak_bytes"),
-      .host_peak_bytes = row.optional_integer("host_peak_bytes"),
+      .device_peak_bytes = row.optional_count("device_peak_bytes"),
+      .host_peak_bytes = row.optional_count("host_peak_bytes"),
       .loss_scale = row.has("loss_scale") ? row.optional_number("loss_scale") : std::nullopt,
       .skipped_steps =
-          row.has("skipped_steps") ? row.optional_integer("skipped_steps") : std::nullopt};
+          row.has("skipped_steps") ? row.optional_count("skipped_steps") : std::nullopt};
 }
 
 // Calls visit(line, row) for each line that ends; `line` includes its newline.
-void for_each_row(const std::filesystem::path& path,
+void for_each_row(std::string_view text, const std::string& source,
                   const std::function<void(std::string_view, const MetricsRow&)>& visit) {
-  const std::string text = read_text_file(path.string(), kMaxFileBytes);
-  std::string_view rest = text;
   for (int64_t number = 1;; ++number) {
-    const size_t end = rest.find('\n');
-    if (end == rest.npos) return;
-    visit(rest.substr(0, end + 1), row_of(rest.substr(0, end), cat(path.string(), ":", number)));
-    rest.remove_prefix(end + 1);
+    const size_t end = text.find('\n');
+    if (end == text.npos) return;
+    visit(text.substr(0, end + 1), row_of(text.substr(0, end), cat(source, ":", number)));
+    text.remove_prefix(end + 1);
   }
 }
 
-// Every call checked: the rename must not put a file in place that is not whole on disk.
-class NewFile {
- public:
-  explicit NewFile(std::filesystem::path path) : path_(std::move(path)) {
-    fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    check(fd_ >= 0, "be opened for writing");
-  }
-  ~NewFile() {
-    if (fd_ >= 0) close(fd_);
-    if (!renamed_) unlink(path_.c_str());
-  }
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
+// Mapped, because the file of a long run is larger than what its rows take.
+MappedFile map(const std::filesystem::path& path) {
+  return MappedFile(path.string(), {.pattern = AccessPattern::kSequential, .allow_empty = true});
+}
 
-  void write(std::string_view text) {
-    while (!text.empty()) {
-      const ssize_t written = ::write(fd_, text.data(), text.size());
-      check(written >= 0 || errno == EINTR, "be written");
-      if (written > 0) text.remove_prefix(static_cast<size_t>(written));
-    }
-  }
-
-  void replace(const std::filesystem::path& target) {
-    check(fsync(fd_) == 0, "be written to disk");
-    const int fd = std::exchange(fd_, -1);
-    check(close(fd) == 0, "be closed");
-    check(rename(path_.c_str(), target.c_str()) == 0, "be renamed");
-    renamed_ = true;
-    sync_folder(target);
-  }
-
- private:
-  void check(bool ok, std::string_view what) const {
-    if (!ok) throw DiskError(cat(path_.string(), ": cannot ", what, ": ", std::strerror(errno)));
-  }
-  // The name itself is on disk only after the folder is.
-  void sync_folder(const std::filesystem::path& target) {
-    const auto folder = target.has_parent_path() ? target.parent_path() : ".";
-    fd_ = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    check(fd_ >= 0 && fsync(fd_) == 0, "have its folder written to disk");
-  }
-
-  const std::filesystem::path path_;
-  int fd_ = -1;
-  bool renamed_ = false;
-};
+std::string_view text_of(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
 
 }  // namespace
 
-std::vector<MetricsRow> read_metrics(const std::filesystem::path& path) {
+std::vector<MetricsRow> parse_metrics(std::string_view text, const std::string& source) {
   std::vector<MetricsRow> rows;
-  for_each_row(path, [&rows](std::string_view, const MetricsRow& row) { rows.push_back(row); });
+  for_each_row(text, source,
+               [&rows](std::string_view, const MetricsRow& row) { rows.push_back(row); });
   return rows;
+}
+
+std::vector<MetricsRow> read_metrics(const std::filesystem::path& path) {
+  const MappedFile file = map(path);
+  return parse_metrics(text_of(file), path.string());
 }
 
 int64_t drop_metrics_after(const std::filesystem::path& path, int64_t last_step) {
   if (!std::filesystem::exists(path)) return 0;
+  const MappedFile old = map(path);
   std::string kept;
   int64_t dropped = 0;
-  for_each_row(path, [&](std::string_view line, const MetricsRow& row) {
+  for_each_row(text_of(old), path.string(), [&](std::string_view line, const MetricsRow& row) {
     const int64_t step = std::visit([](const auto& metrics) { return metrics.step; }, row);
     if (step <= last_step) {
       kept += line;
@@ -177,9 +152,7 @@ int64_t drop_metrics_after(const std::filesystem::path& path, int64_t last_step)
       ++dropped;
     }
   });
-  NewFile file(path.string() + ".new");
-  file.write(kept);
-  file.replace(path);
+  write_file_atomically(path.string(), kept);
   return dropped;
 }
 

@@ -3,48 +3,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/json_limits.h"
+#include "runtime/base/parse.h"
+#include "runtime/io/safetensors_index.h"
 
 namespace shale {
-namespace {
-
-constexpr const char* kSingleFile = "model.safetensors";
-constexpr const char* kIndexFile = "model.safetensors.index.json";
-
-// A file name from an index: it must not lead out of the folder. Links are fine, because download
-// caches are made of them.
-bool is_plain_name(const std::string& name) {
-  const auto is_plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '.' || c == '-';
-  };
-  return !name.empty() && name.front() != '.' && std::all_of(name.begin(), name.end(), is_plain);
-}
-
-// Tensor name: file name.
-std::map<std::string, std::string> read_weight_map(const std::string& path) {
-  const std::string text = read_text_file(path, kMaxSafetensorsHeader);
-  check_json(text, {.max_bytes = kMaxSafetensorsHeader}, path);
-  const nlohmann::json index = nlohmann::json::parse(text);
-  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
-    throw DataError(cat(path, ": no object 'weight_map'"));
-  }
-  std::map<std::string, std::string> result;
-  for (const auto& [name, file] : index["weight_map"].items()) {
-    if (!file.is_string() || !is_plain_name(file.get<std::string>())) {
-      throw DataError(cat(path, ": tensor '", name, "': ", file.dump(),
-                          ", want a file name of letters, digits, '_', '.' and '-'"));
-    }
-    result[name] = file.get<std::string>();
-  }
-  return result;
-}
-
-}  // namespace
 
 SafetensorsFile::SafetensorsFile(const std::string& path)
     : file_(path), header_(parse_safetensors_header(file_.bytes(), path)) {
@@ -62,7 +28,7 @@ std::span<const std::byte> SafetensorsFile::bytes(const SafetensorsEntry& entry)
 
 View SafetensorsFile::view(const SafetensorsEntry& entry) const {
   const auto fail = [&](const std::string& problem) {
-    throw DataError(cat(path(), ": tensor '", entry.name, "' ", problem));
+    throw DataError(cat(path(), ": tensor '", excerpt(entry.name), "' ", problem));
   };
   if (!entry.type->dtype) fail(cat("has elements of type ", entry.type->name, ", not supported"));
   if (entry.shape.size() > static_cast<size_t>(kMaxDims)) {
@@ -78,20 +44,22 @@ View SafetensorsFile::view(const SafetensorsEntry& entry) const {
 
 SafetensorsFolder::SafetensorsFolder(const std::string& folder) {
   namespace fs = std::filesystem;
-  const std::string single = (fs::path(folder) / kSingleFile).string();
-  const std::string index = (fs::path(folder) / kIndexFile).string();
+  const std::string single = (fs::path(folder) / kSafetensorsSingleFile).string();
+  const std::string index = (fs::path(folder) / kSafetensorsIndexFile).string();
   std::error_code error;
   if (!fs::exists(single, error) && fs::exists(index, error)) {
     open_index(folder, index);
   } else if (fs::exists(single, error)) {
     add_file(single);
   } else {
-    throw MissingInputError(cat(folder, ": neither ", kSingleFile, " nor ", kIndexFile));
+    throw MissingInputError(
+        cat(folder, ": neither ", kSafetensorsSingleFile, " nor ", kSafetensorsIndexFile));
   }
 }
 
 void SafetensorsFolder::open_index(const std::string& folder, const std::string& index_path) {
-  const std::map<std::string, std::string> weight_map = read_weight_map(index_path);
+  const SafetensorsWeightMap weight_map =
+      parse_safetensors_index(read_text_file(index_path, kMaxSafetensorsHeader), index_path);
   std::vector<std::string> names;
   for (const auto& [tensor, file] : weight_map) names.push_back(file);
   std::sort(names.begin(), names.end());
@@ -103,16 +71,18 @@ void SafetensorsFolder::open_index(const std::string& folder, const std::string&
     const auto it = weight_map.find(name);
     const std::string file = std::filesystem::path(tensor.file->path()).filename().string();
     if (it == weight_map.end()) {
-      throw DataError(cat(index_path, ": tensor '", name, "' of ", file, " is not in the index"));
+      throw DataError(
+          cat(index_path, ": tensor '", excerpt(name), "' of ", file, " is not in the index"));
     }
     if (it->second != file) {
-      throw DataError(
-          cat(index_path, ": tensor '", name, "' should be in ", it->second, ", but is in ", file));
+      throw DataError(cat(index_path, ": tensor '", excerpt(name), "' should be in ", it->second,
+                          ", but is in ", file));
     }
   }
   for (const auto& [name, file] : weight_map) {
     if (!tensors_.contains(name)) {
-      throw DataError(cat(index_path, ": tensor '", name, "' should be in ", file, ", but is not"));
+      throw DataError(
+          cat(index_path, ": tensor '", excerpt(name), "' should be in ", file, ", but is not"));
     }
   }
 }
@@ -124,7 +94,7 @@ void SafetensorsFolder::add_file(const std::string& path) {
     const auto [it, is_new] = tensors_.try_emplace(entry.name, Tensor{&file, &entry});
     if (!is_new) {
       throw DataError(
-          cat(path, ": tensor '", entry.name, "' is also in ", it->second.file->path()));
+          cat(path, ": tensor '", excerpt(entry.name), "' is also in ", it->second.file->path()));
     }
   }
 }

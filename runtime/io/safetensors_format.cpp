@@ -8,6 +8,7 @@
 #include <set>
 
 #include "runtime/base/error.h"
+#include "runtime/base/parse.h"
 
 namespace shale {
 namespace {
@@ -71,10 +72,13 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
   bool string(string_t& text) override {
     if (state_ == State::kMetadataEntry) {
+      if (static_cast<int64_t>(metadata.size()) == kMaxSafetensorsMetadata) {
+        fail(cat("more than ", kMaxSafetensorsMetadata, " entries of metadata"));
+      }
       metadata[field_] = text;
     } else if (state_ == State::kEntry && field_ == "dtype") {
       entries.back().type = find_safetensors_dtype(text);
-      if (entries.back().type == nullptr) fail(cat("unknown dtype '", text, "'"));
+      if (entries.back().type == nullptr) fail(cat("unknown dtype '", excerpt(text), "'"));
     } else {
       return unexpected("a string");
     }
@@ -84,9 +88,9 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool key(string_t& name) override {
     field_ = name;
     if (state_ == State::kTop) return begin_tensor();
-    if (!fields_.insert(name).second) fail(cat("'", name, "' appears twice"));
+    if (!fields_.insert(name).second) fail(cat("'", excerpt(name), "' appears twice"));
     if (state_ == State::kEntry && name != "dtype" && name != "shape" && name != "data_offsets") {
-      fail(cat("unknown key '", name, "'"));
+      fail(cat("unknown key '", excerpt(name), "'"));
     }
     return true;
   }
@@ -127,23 +131,24 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     const std::string_view what = error.what();
     const size_t tag_end = what.find("] ");  // behind the library's own error number
     fail(cat("the header is not valid JSON at byte ", position, ": ",
-             what.substr(tag_end == what.npos ? 0 : tag_end + 2)));
+             excerpt(what.substr(tag_end == what.npos ? 0 : tag_end + 2), 300)));
   }
 
  private:
   enum class State { kBefore, kTop, kMetadataEntry, kEntry, kShape, kOffsets };
 
   [[noreturn]] void fail(const std::string& problem) const {
-    const std::string where = tensor_.empty() ? "" : cat("tensor '", tensor_, "': ");
+    const std::string where = tensor_.empty() ? "" : cat("tensor '", excerpt(tensor_), "': ");
     throw DataError(cat(source_, ": ", where, problem));
   }
   bool unexpected(const char* what) const {
     fail(cat("the header has ", what, " where it should not",
-             field_.empty() ? "" : cat(", at '", field_, "'")));
+             field_.empty() ? "" : cat(", at '", excerpt(field_), "'")));
   }
 
   bool begin_tensor() {
     in_metadata_ = field_ == kMetadata;
+    tensor_.clear();
     if (static_cast<int64_t>(field_.size()) > kMaxSafetensorsName) {
       fail(cat("a name of ", field_.size(), " bytes, want at most ", kMaxSafetensorsName));
     }
@@ -213,8 +218,8 @@ void place(SafetensorsHeader& header, int64_t file_bytes, std::string_view sourc
   int64_t expected = 0;
   for (SafetensorsEntry& entry : header.entries) {
     if (entry.begin != expected) {
-      throw DataError(cat(source, ": tensor '", entry.name, "': data begins at ", entry.begin,
-                          ", want ", expected, ", where the one before ends"));
+      throw DataError(cat(source, ": tensor '", excerpt(entry.name), "': data begins at ",
+                          entry.begin, ", want ", expected, ", where the one before ends"));
     }
     expected += entry.bytes;  // no overflow: begin + bytes was read as one number
   }

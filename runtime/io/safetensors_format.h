@@ -46,6 +46,7 @@ struct SafetensorsHeader {
 // Limits that no honest file reaches.
 inline constexpr int64_t kMaxSafetensorsHeader = 100'000'000;
 inline constexpr int64_t kMaxSafetensorsTensors = 100'000;
+inline constexpr int64_t kMaxSafetensorsMetadata = 10'000;
 inline constexpr int64_t kMaxSafetensorsRank = 8;
 inline constexpr int64_t kMaxSafetensorsName = 512;
 

@@ -1,7 +1,6 @@
 #include "runtime/io/safetensors_writer.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/io/safetensors_format.h"
+#include "runtime/io/safetensors_index.h"
 
 namespace shale {
 namespace {
@@ -192,25 +192,16 @@ std::vector<std::vector<SafetensorsSpec>> make_shards(std::vector<SafetensorsSpe
   return shards;
 }
 
-std::string shard_name(size_t index, size_t count) {
-  if (count == 1) return "model.safetensors";
-  char name[64];
-  std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", index + 1, count);
-  return name;
-}
-
 std::string make_index(const std::vector<std::vector<SafetensorsSpec>>& shards) {
-  nlohmann::json weight_map = nlohmann::json::object();
+  SafetensorsWeightMap weight_map;
   int64_t total = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
     for (const SafetensorsSpec& spec : shards[i]) {
-      weight_map[spec.name] = shard_name(i, shards.size());
+      weight_map[spec.name] = safetensors_file_name(i, shards.size());
       total += spec.bytes();
     }
   }
-  const nlohmann::json index = {{"metadata", {{"total_size", total}}},
-                                {"weight_map", std::move(weight_map)}};
-  return index.dump(2) + "\n";
+  return make_safetensors_index(weight_map, total);
 }
 
 void remove_stale(const fs::path& path) {
@@ -235,7 +226,7 @@ SafetensorsFolderWriter::SafetensorsFolderWriter(std::string folder,
   if (shards.size() > 1) index_ = make_index(shards);
   // All at once: if the disk has no room for all, it shows before anything is written.
   for (size_t i = 0; i < shards.size(); ++i) {
-    const std::string path = (fs::path(folder_) / shard_name(i, shards.size())).string();
+    const std::string path = (fs::path(folder_) / safetensors_file_name(i, shards.size())).string();
     writers_.emplace_back(path, std::move(shards[i]), options.metadata);
   }
 }
@@ -265,12 +256,12 @@ void SafetensorsFolderWriter::commit() {
     throw InternalError(cat(folder_, ": tensor '", current()->name, "' is not complete"));
   }
   for (SafetensorsWriter& writer : writers_) writer.commit();
-  const fs::path index = fs::path(folder_) / "model.safetensors.index.json";
+  const fs::path index = fs::path(folder_) / kSafetensorsIndexFile;
   if (index_.empty()) {
     remove_stale(index);
   } else {
     write_file_atomically(index.string(), index_);
-    remove_stale(fs::path(folder_) / shard_name(0, 1));
+    remove_stale(fs::path(folder_) / kSafetensorsSingleFile);
   }
 }
 

@@ -292,6 +292,7 @@ TEST_CASE("a config file with a wrong type names it", "[config]") {
       {R"({"deterministic": 1})", "deterministic: expected true or false, found 1"},
       {R"({"deterministic": "true"})", "found the text \"true\""},
       {R"({"data": 5})", "data: expected text, found 5"},
+      {R"({"data": "a\u0000b"})", R"(data: expected text, found the text "a\u0000b")"},
       {R"({"model": 1})", "model: expected one of nano, gpt2-124m, found 1"},
       {R"({"model": "gpt3"})", "found the text \"gpt3\""},
       {R"({"device_memory": 1.5e9})", "device_memory: expected a size of at least 1MiB"},

@@ -55,6 +55,12 @@ TEST_CASE("check_json refuses text above the size limit", "[base]") {
   CHECK(contains(complaint("[1, 2]", {.max_bytes = 5}), "6 bytes of JSON, want at most 5"));
 }
 
+TEST_CASE("check_json counts values, keys included", "[base]") {
+  const std::string text = R"({"a": [1, null, "x"], "b": {}})";  // 2 keys, 3 containers, 3 others
+  CHECK_NOTHROW(check_json(text, {.max_values = 8}, "a.json"));
+  CHECK(contains(complaint(text, {.max_values = 7}), "a.json: more than 7 values"));
+}
+
 TEST_CASE("read_text_file reads up to the limit and names what is wrong", "[base]") {
   const test::TempDir dir;
   const std::string path = dir.write("a.txt", "12345");

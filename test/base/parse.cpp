@@ -40,7 +40,8 @@ TEST_CASE("parse_int refuses what is not an integer, does not fit, or goes on", 
       as<std::string>{}, "", " ", "-", "+", ".", "e6", "1e", "1e+", "1e-", "abc", "1x", "1 ", " 1",
       "1,000", "0x10", "1.5", "1e-1", "1.05e1", "nan", "inf", "-inf", "infinity", "1e6.0", "1e++6",
       "1e+-6", "--1", "+-1", "1.2.3", "9223372036854775808", "-9223372036854775809", "1e19",
-      "1e999", "1e99999999999999999999", "99999999999999999999999999", "1_000", "one");
+      "1e999", "1e99999999999999999999", "99999999999999999999999999", "1_000", "one",
+      "1e-9223372036854775808", "1e9223372036854775807");
   CAPTURE(text);
   CHECK_FALSE(parse_int(text).has_value());
 }
@@ -116,6 +117,19 @@ TEST_CASE("excerpt keeps short text and cuts long text to its length", "[base]")
   CHECK(excerpt(std::string(100, 'x')) == std::string(100, 'x'));
   CHECK(excerpt(std::string(101, 'x')) == std::string(97, 'x') + "...");
   CHECK(excerpt("abcdefgh", 6) == "abc...");
+}
+
+TEST_CASE("excerpt spells control characters and keeps characters whole", "[base]") {
+  CHECK(excerpt("a\nb\x1b[2J\x7f") ==
+        "a\\x0a"
+        "b\\x1b[2J\\x7f");
+  CHECK(excerpt(std::string("a\0b", 3)) ==
+        "a\\x00"
+        "b");
+  CHECK(excerpt("\xc2\x9b\u00e9\u4e2d\U0001f600") == "\\x9b\u00e9\u4e2d\U0001f600");
+  CHECK(excerpt("ab\u4e2d\u4e2d", 7) == "ab...");  // not a part of the first one
+  CHECK(excerpt("abcd\n", 7) == "abcd...");
+  CHECK(excerpt("\xff\xe4\xb8") == "\xff\xe4\xb8");  // not UTF-8: as it is
 }
 
 TEST_CASE("nearest_name finds the name behind a slip of the fingers", "[base]") {

@@ -266,6 +266,33 @@ TEST_CASE("more tensors than the limit are rejected", "[io]") {
   CHECK_THROWS_AS(parse(with_tensors(kMaxSafetensorsTensors + 1)), DataError);
 }
 
+TEST_CASE("more metadata than the limit is rejected", "[io]") {
+  const auto with_metadata = [](int64_t count) {
+    std::string header = "{\"__metadata__\":{";
+    for (int64_t i = 0; i < count; ++i) {
+      header += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":\"\"";
+    }
+    return make_file(header + "}}");
+  };
+  CHECK(parse(with_metadata(kMaxSafetensorsMetadata)).metadata.size() == 10'000);
+  CHECK_THROWS_AS(parse(with_metadata(kMaxSafetensorsMetadata + 1)), DataError);
+}
+
+TEST_CASE("a message about a header is one short line, whatever is in it", "[io]") {
+  const std::string good = entry("U8", "[0]", "[0,0]");
+  const std::string wild = "\\n\\u001b[2J" + std::string(400, 'x');
+  for (const std::string& header :
+       {"{\"" + wild + "\":1}", "{\"a\":" + entry(wild, "[0]", "[0,0]") + "}",
+        "{\"" + wild + "\":" + entry("U8", "[1]", "[1,2]") + "}",
+        "{\"" + wild + "\":" + good + ",\"" + wild + "\":" + good + "}",
+        "{\"a\":{\"" + wild + "\":1}}"}) {
+    const std::string message = complaint(header, 1);
+    CAPTURE(message);
+    CHECK(message.size() < 400);
+    CHECK(message.find_first_of("\n\x1b") == message.npos);
+  }
+}
+
 TEST_CASE("ranks and alignments that a view cannot have are errors of the view only", "[io]") {
   const TempDir dir;
   const std::string deep = "{\"a\":" + entry("F32", "[1,1,1,1,1,1,1]", "[0,4]") + "}";

@@ -1,10 +1,8 @@
 #include "runtime/io/safetensors_writer.h"
 
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <csignal>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -12,12 +10,14 @@
 #include "runtime/base/error.h"
 #include "runtime/io/safetensors.h"
 #include "test/support/catch.h"
+#include "test/support/file_size_limit.h"
 #include "test/support/fixtures.h"
 #include "test/support/temp_dir.h"
 
 namespace shale {
 
 using test::contains;
+using test::FileSizeLimit;
 using test::message_of;
 using test::TempDir;
 
@@ -37,24 +37,6 @@ std::vector<std::string> names_in(const TempDir& dir) {
 std::vector<std::byte> filled(int64_t bytes, int value) {
   return std::vector<std::byte>(static_cast<size_t>(bytes), static_cast<std::byte>(value));
 }
-
-// Writes to any file beyond `bytes` fail while this lives.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &saved_);
-    const rlimit limit{bytes, saved_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &saved_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit saved_{};
-  void (*handler_)(int);
-};
 
 }  // namespace
 

@@ -21,8 +21,12 @@ std::string json_quote(const std::string& text) {
   return out + '"';
 }
 
-void read_config_file(ConfigState&, const std::string& path) {
-  throw ConfigError(cat("--config: ", path, " cannot be read: this build, which has the kernels ",
+void read_config_file(ConfigState& state, const std::string& path) {
+  read_config_text(state, {}, path);
+}
+
+void read_config_text(ConfigState&, std::string_view, const std::string& source) {
+  throw ConfigError(cat("--config: ", source, " cannot be read: this build, which has the kernels ",
                         "alone, has no JSON library"));
 }
 

@@ -1,0 +1,23 @@
+# SHALE_FUZZ: what reads files from outside, and the fuzz targets for it, instrumented for libFuzzer.
+# Needs Clang, and nothing of MPI, oneDNN or Highway.
+
+if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  message(FATAL_ERROR "SHALE_FUZZ needs Clang, whose libFuzzer it uses: -DCMAKE_CXX_COMPILER=clang++")
+endif()
+
+find_package(Threads REQUIRED)
+find_package(spdlog REQUIRED CONFIG)
+find_package(nlohmann_json 3.9 REQUIRED CONFIG)
+
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+
+file(GLOB sources CONFIGURE_DEPENDS runtime/base/*.cpp runtime/io/*.cpp runtime/data/*.cpp)
+add_library(shale_parsers STATIC ${sources})
+target_include_directories(shale_parsers PUBLIC ${PROJECT_SOURCE_DIR})
+target_link_libraries(
+  shale_parsers PUBLIC Threads::Threads nlohmann_json::nlohmann_json PRIVATE spdlog::spdlog)
+target_compile_definitions(
+  shale_parsers PRIVATE SHALE_VERSION="${PROJECT_VERSION}" PUBLIC _GLIBCXX_ASSERTIONS)
+target_compile_options(shale_parsers PUBLIC -g1 -fsanitize=fuzzer-no-link)
+
+add_subdirectory(test/fuzz)

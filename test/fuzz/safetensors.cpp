@@ -1,0 +1,51 @@
+#include <nlohmann/json.hpp>
+
+#include "runtime/io/safetensors_format.h"
+#include "test/fuzz/fuzz.h"
+
+namespace shale {
+namespace {
+
+// Everything lies inside the file, in order, without gap or overlap.
+void check_places(const SafetensorsHeader& header, size_t file_bytes) {
+  int64_t end = header.data_begin;
+  for (const SafetensorsEntry& entry : header.entries) {
+    fuzz::require(entry.begin == end, "tensors follow each other");
+    fuzz::require(safetensors_bytes(*entry.type, entry.shape) == entry.bytes,
+                  "a tensor has the bytes of its shape");
+    end += entry.bytes;
+  }
+  fuzz::require(end == static_cast<int64_t>(file_bytes), "tensors fill the file");
+}
+
+// The tree of another parser says the same.
+void check_tree(const SafetensorsHeader& header, std::string_view text) {
+  nlohmann::json tree = nlohmann::json::parse(text);
+  const auto metadata = tree.value("__metadata__", std::map<std::string, std::string>());
+  fuzz::require(metadata == header.metadata, "metadata is as in the tree");
+  tree.erase("__metadata__");
+  fuzz::require(tree.size() == header.entries.size(), "there are as many tensors as in the tree");
+  for (const SafetensorsEntry& entry : header.entries) {
+    const nlohmann::json& node = tree.at(entry.name);
+    fuzz::require(node.at("dtype") == std::string(entry.type->name), "a dtype is the tree's");
+    fuzz::require(node.at("shape") == entry.shape, "a shape is the tree's");
+    fuzz::require(node.at("data_offsets").at(0) == entry.begin - header.data_begin,
+                  "an offset is the tree's");
+  }
+}
+
+}  // namespace
+}  // namespace shale
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace shale;
+  SafetensorsHeader header;
+  const auto parse = [&] {
+    header = parse_safetensors_header(std::as_bytes(std::span(data, size)), "x.safetensors");
+  };
+  if (!fuzz::accepts<DataError>(parse)) return 0;
+  check_places(header, size);
+  check_tree(header,
+             fuzz::text_of(data, size).substr(8, static_cast<size_t>(header.data_begin - 8)));
+  return 0;
+}
