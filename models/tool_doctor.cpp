@@ -1,0 +1,121 @@
+// shale doctor: what this machine offers to training, on one page.
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "models/tool_doctor.h"
+#include "models/tools.h"
+#include "runtime/base/config.h"
+#include "runtime/base/error.h"
+
+namespace shale::models {
+namespace {
+
+using doctor::Finding;
+using doctor::Findings;
+using doctor::State;
+
+std::string_view name_of(State state) {
+  switch (state) {
+    case State::kOk: return "ok";
+    case State::kWarning: return "warning";
+    case State::kFailed: return "FAILED";
+  }
+  return "unknown";
+}
+
+std::string host_and_system() {
+  utsname name{};
+  if (uname(&name) != 0) return "this machine";
+  return cat(std::string_view(name.nodename), ", ", std::string_view(name.sysname), " ",
+             std::string_view(name.release));
+}
+
+std::string padded(std::string_view text, size_t width) {
+  return cat(text, std::string(width > text.size() ? width - text.size() : 1, ' '));
+}
+
+std::string counted(int64_t count, std::string_view what) {
+  return cat(count, " ", what, count == 1 ? "" : "s");
+}
+
+int64_t count(const Findings& findings, State state) {
+  return std::count_if(findings.begin(), findings.end(),
+                       [&](const Finding& finding) { return finding.state == state; });
+}
+
+std::string verdict(const Findings& findings) {
+  const int64_t failed = count(findings, State::kFailed);
+  const int64_t warnings = count(findings, State::kWarning);
+  std::string text = failed > 0 ? cat("Training cannot run here: ", counted(failed, "failure"))
+                                : std::string("Training can run here");
+  return text +
+         (warnings > 0 ? cat(failed > 0 ? " and " : ", with ", counted(warnings, "warning"))
+                       : std::string()) +
+         ".";
+}
+
+std::string page(const Findings& findings) {
+  constexpr size_t kStateWidth = 9, kNameWidth = 18;
+  std::string text = cat("Shale doctor: ", host_and_system(), "\n");
+  std::string_view section;
+  for (const Finding& finding : findings) {
+    if (finding.section != section) text += cat("\n", finding.section, "\n");
+    section = finding.section;
+    text += cat("  ", padded(name_of(finding.state), kStateWidth), padded(finding.name, kNameWidth),
+                finding.value, "\n");
+    if (!finding.fix.empty()) {
+      text += cat("  ", std::string(kStateWidth + kNameWidth, ' '), "fix: ", finding.fix, "\n");
+    }
+  }
+  return cat(text, "\n", verdict(findings), "\n");
+}
+
+std::string json(const Findings& findings) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const Finding& finding : findings) {
+    rows.push_back({{"section", finding.section},
+                    {"name", finding.name},
+                    {"state", finding.state == State::kFailed ? "failed" : name_of(finding.state)},
+                    {"value", finding.value},
+                    {"fix", finding.fix}});
+  }
+  nlohmann::ordered_json page = {{"host", host_and_system()},
+                                 {"can_train", count(findings, State::kFailed) == 0},
+                                 {"findings", std::move(rows)}};
+  return page.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+int run_doctor(int argc, const char* const* argv) {
+  if (argc == 2 && std::string_view(argv[1]) == doctor::kAsRank) return doctor::run_as_rank();
+  bool as_json = false, quick = false;
+  ConfigSpec spec("shale doctor",
+                  "says what this machine offers to training, what is missing, and the way out");
+  spec.example("shale doctor");
+  spec.example("shale doctor --json");
+  spec.section("Flags");
+  spec.add("json", as_json, "print an object with a list of findings");
+  spec.add("quick", quick, "do not try whether mpirun can start two ranks");
+  const ParseResult parsed = parse_config(spec, argc, argv);
+  if (parsed.should_exit) {
+    std::fputs(parsed.output.c_str(), stdout);
+    return 0;
+  }
+  Findings findings;
+  doctor::examine_cpu(findings);
+  doctor::examine_memory(findings);
+  doctor::examine_disks(findings);
+  doctor::examine_gpus(findings);
+  doctor::examine_mpi(findings, /*start_ranks=*/!quick);
+  doctor::examine_libraries(findings);
+  std::fputs((as_json ? json(findings) : page(findings)).c_str(), stdout);
+  const bool failed = count(findings, State::kFailed) > 0;
+  return static_cast<int>(failed ? ExitCode::kUnavailable : ExitCode::kOk);
+}
+
+}  // namespace shale::models

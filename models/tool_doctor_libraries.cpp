@@ -1,0 +1,260 @@
+// The doctor's look at GPUs, MPI and the libraries that are loaded when they are needed.
+#include <dlfcn.h>
+#include <dnnl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "comm/world.h"
+#include "models/child_process.h"
+#include "models/tool_doctor.h"
+#include "runtime/base/error.h"
+#include "runtime/tensor/device_backend.h"
+
+namespace shale::models::doctor {
+namespace {
+
+// A library that may be missing, opened by the first of its names that is there.
+class Library {
+ public:
+  explicit Library(std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+      handle_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+      if (handle_ != nullptr) return;
+      const char* const reason = dlerror();
+      if (error_.empty()) error_ = reason != nullptr ? reason : name;
+    }
+  }
+  bool found() const { return handle_ != nullptr; }
+  const std::string& error() const { return error_; }
+
+  // Null if it lacks the function.
+  template <typename Function>
+  Function* get(const char* name) const {
+    return handle_ == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(handle_, name));
+  }
+
+ private:
+  void* handle_ = nullptr;  // never closed: drivers have threads of their own
+  std::string error_;
+};
+
+// 12040: "12.4"
+std::string cuda_version(int version) {
+  return cat(version / 1000, ".", version % 1000 / 10);
+}
+
+std::string describe_gpu(const Library& driver, int index) {
+  int device = 0, major = 0, minor = 0;
+  size_t bytes = 0;
+  std::array<char, 256> name{};
+  const auto get = driver.get<int(int*, int)>("cuDeviceGet");
+  const auto get_name = driver.get<int(char*, int, int)>("cuDeviceGetName");
+  const auto get_memory = driver.get<int(size_t*, int)>("cuDeviceTotalMem_v2");
+  const auto get_attribute = driver.get<int(int*, int, int)>("cuDeviceGetAttribute");
+  if (get == nullptr || get_name == nullptr || get_memory == nullptr || get_attribute == nullptr) {
+    return "the driver library lacks functions";
+  }
+  if (get(&device, index) != 0) return "the driver does not open it";
+  get_name(name.data(), static_cast<int>(name.size()) - 1, device);
+  get_memory(&bytes, device);
+  constexpr int kComputeMajor = 75, kComputeMinor = 76;  // CUdevice_attribute
+  get_attribute(&major, kComputeMajor, device);
+  get_attribute(&minor, kComputeMinor, device);
+  return cat(std::string_view(name.data()), ", compute ", major, ".", minor, ", ",
+             format_bytes(static_cast<double>(bytes)));
+}
+
+// Whether this build can use the GPU: its runtime starts on it, which needs a driver that is new
+// enough.
+Finding try_gpu() {
+  Finding finding{.section = "GPU", .name = "this build"};
+  const ChildResult child = run_forked(
+      [] {
+        make_backend({.type = DeviceType::kCuda});
+        return 0;
+      },
+      /*timeout_s=*/60);
+  finding.value = child.code == 0 ? "can use it" : child.output.substr(0, child.output.find('\n'));
+  if (child.code != 0) {
+    finding.state = State::kWarning;
+    finding.fix =
+        "--device cpu; or build with -DSHALE_CUDA=ON and a CUDA toolkit no newer than "
+        "the driver";
+  }
+  return finding;
+}
+
+void examine_gpu_libraries(Findings& findings) {
+  const Library nccl{"libnccl.so.2"}, blas{"libcublasLt.so.13", "libcublasLt.so.12"};
+  Finding collectives{.section = "GPU", .name = "NCCL", .value = "found"};
+  if (const auto get_version = nccl.get<int(int*)>("ncclGetVersion")) {
+    int version = 0;
+    get_version(&version);
+    collectives.value = cat(version / 10000, ".", version % 10000 / 100, ".", version % 100);
+  } else {
+    collectives.state = State::kWarning;
+    collectives.value = "not found: " + nccl.error();
+    collectives.fix =
+        "apt-get install libnccl2, or its folder in LD_LIBRARY_PATH; else GPUs "
+        "exchange data through the host";
+  }
+  findings.push_back(collectives);
+  Finding products{.section = "GPU", .name = "cuBLASLt", .value = "found"};
+  if (const auto get_version = blas.get<size_t()>("cublasLtGetVersion")) {
+    const size_t version = get_version();
+    products.value = cat(version / 10000, ".", version % 10000 / 100, ".", version % 100);
+  } else {
+    products.state = State::kWarning;
+    products.value = "not found: " + blas.error();
+    products.fix = "its folder in LD_LIBRARY_PATH; else products run on Shale's own kernels";
+  }
+  findings.push_back(products);
+}
+
+// Whether a process may read another's memory directly, as Open MPI's shared memory transport
+// wants to. Containers often forbid it.
+bool can_read_peers() {
+  static volatile int word = 7;
+  const pid_t parent = getpid();
+  const ChildResult child = run_forked(
+      [&] {
+        int copy = 0;
+        const iovec to{.iov_base = &copy, .iov_len = sizeof copy};
+        const iovec from{.iov_base = const_cast<int*>(&word), .iov_len = sizeof copy};
+        const bool read = process_vm_readv(parent, &to, 1, &from, 1, 0) == sizeof copy && copy == 7;
+        return read ? 0 : 1;
+      },
+      /*timeout_s=*/10);
+  return child.code == 0;
+}
+
+bool is_set(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value != nullptr && *value != '\0';
+}
+
+constexpr const char* kRoot = "OMPI_ALLOW_RUN_AS_ROOT";
+constexpr const char* kRootConfirm = "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM";
+
+void examine_root(Findings& findings) {
+  if (geteuid() != 0) return;
+  const bool allowed = is_set(kRoot) && is_set(kRootConfirm);
+  findings.push_back({.section = "MPI",
+                      .name = "root",
+                      .state = allowed ? State::kOk : State::kWarning,
+                      .value = allowed ? "mpirun may start ranks as root"
+                                       : "mpirun refuses to start ranks as root",
+                      .fix = allowed ? "" : cat("export ", kRoot, "=1 ", kRootConfirm, "=1")});
+}
+
+void examine_single_copy(Findings& findings) {
+  const bool off = is_set("OMPI_MCA_btl_vader_single_copy_mechanism");
+  if (off || can_read_peers()) return;
+  findings.push_back({.section = "MPI",
+                      .name = "single copy",
+                      .state = State::kWarning,
+                      .value = "processes may not read each other's memory here",
+                      .fix = "export OMPI_MCA_btl_vader_single_copy_mechanism=none, if MPI says "
+                             "\"Read -1, expected\""});
+}
+
+void examine_start(Findings& findings) {
+  Finding finding{.section = "MPI", .name = "two ranks"};
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  const ChildResult started = run_command(
+      {"mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", self, "doctor", kAsRank},
+      /*timeout_s=*/30, {cat(kRoot, "=1"), cat(kRootConfirm, "=1")});
+  const std::string& output = started.output;
+  if (started.code == 0) {
+    finding.value = output.substr(0, output.find('\n'));
+  } else {
+    finding.state = State::kFailed;
+    const size_t text = output.find_first_not_of("-\n \t");
+    const std::string line =
+        text == output.npos ? "" : output.substr(text, output.find('\n', text) - text);
+    finding.value = cat("do not start: ", started.timed_out ? "nothing after 30 s" : line);
+    finding.fix = started.code == 127 ? "apt-get install openmpi-bin, or its folder in PATH"
+                                      : "mpirun -np 2 hostname shows what is wrong";
+  }
+  findings.push_back(finding);
+}
+
+}  // namespace
+
+void examine_gpus(Findings& findings) {
+  const Library driver{"libcuda.so.1"};
+  const bool visible = access("/dev/nvidia0", F_OK) == 0;
+  // Before this process starts the driver, which does not work in a copy of it then.
+  Finding build;
+  if (driver.found() && visible) build = try_gpu();
+  const auto start = driver.get<int(unsigned)>("cuInit");
+  const auto count_devices = driver.get<int(int*)>("cuDeviceGetCount");
+  const auto get_version = driver.get<int(int*)>("cuDriverGetVersion");
+  int count = 0, version = 0;
+  const bool usable = visible && start != nullptr && count_devices != nullptr &&
+                      get_version != nullptr && start(0) == 0 && count_devices(&count) == 0 &&
+                      count > 0;
+  if (!usable) {
+    const std::string problem = driver.found()
+                                    ? "/dev/nvidia0 is there, and the driver finds no GPU"
+                                    : "/dev/nvidia0 is there, its driver is not: " + driver.error();
+    findings.push_back({.section = "GPU",
+                        .name = "devices",
+                        .state = visible ? State::kWarning : State::kOk,
+                        .value = visible ? problem : "none: --device cpu, or emu for tests",
+                        .fix = visible ? "nvidia-smi shows what is wrong; in a container: docker "
+                                         "run --gpus all"
+                                       : ""});
+    return;
+  }
+  get_version(&version);
+  findings.push_back(
+      {.section = "GPU", .name = "driver", .value = cat("for CUDA ", cuda_version(version))});
+  for (int index = 0; index < count; ++index) {
+    findings.push_back(
+        {.section = "GPU", .name = cat("GPU ", index), .value = describe_gpu(driver, index)});
+  }
+  findings.push_back(build);
+  examine_gpu_libraries(findings);
+}
+
+void examine_mpi(Findings& findings, bool start_ranks) {
+  findings.push_back({.section = "MPI", .name = "library", .value = comm::mpi_version()});
+  examine_root(findings);
+  examine_single_copy(findings);
+  if (start_ranks) examine_start(findings);
+}
+
+void examine_libraries(Findings& findings) {
+  const dnnl_version_t* const dnnl = dnnl_version();
+  findings.push_back({.section = "Libraries",
+                      .name = "oneDNN",
+                      .value = cat(dnnl->major, ".", dnnl->minor, ".", dnnl->patch)});
+}
+
+int run_as_rank() {
+  std::string name = "shale";
+  std::array<char*, 2> arguments = {name.data(), nullptr};
+  return comm::run(1, arguments.data(), [](comm::World& world) {
+    const auto group = world.group({.timeout_s = 20});
+    float sum = 1;
+    group->all_reduce_sum(make_view(&sum, {1}));
+    if (sum != static_cast<float>(world.size())) {
+      throw CommError(cat("an all-reduce of ones gives ", sum, ", want ", world.size()));
+    }
+    // World has insisted on MPI_THREAD_MULTIPLE.
+    if (world.rank() == 0) {
+      std::printf("%d ranks start and exchange data, with MPI_THREAD_MULTIPLE\n", world.size());
+    }
+    return 0;
+  });
+}
+
+}  // namespace shale::models::doctor

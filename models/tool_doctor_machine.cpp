@@ -1,0 +1,257 @@
+// The doctor's look at processors, memory, limits and disks.
+#include <dirent.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <sstream>
+
+#include "models/tool_doctor.h"
+#include "runtime/base/cpu_affinity.h"
+#include "runtime/base/error.h"
+#include "runtime/base/parse.h"
+
+namespace shale::models::doctor {
+namespace {
+
+std::string size(int64_t bytes) {
+  return format_bytes(static_cast<double>(bytes));
+}
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// What follows "key", blanks and a colon in /proc/cpuinfo or /proc/meminfo.
+std::string proc_field(const char* path, std::string_view key) {
+  std::ifstream file(path);
+  std::string line;
+  while (std::getline(file, line)) {
+    if (!line.starts_with(key)) continue;
+    const size_t start = line.find_first_not_of(" \t:", key.size());
+    return start == line.npos ? "" : line.substr(start);
+  }
+  return "";
+}
+
+int64_t meminfo_bytes(std::string_view key) {
+  return std::strtoll(proc_field("/proc/meminfo", key).c_str(), nullptr, 10) * 1024;
+}
+
+// The folder of this process's control group for `controller` ("" for version 2), and its parents'
+// up to the root.
+std::vector<std::string> cgroup_folders(std::string_view controller) {
+  std::ifstream file("/proc/self/cgroup");
+  std::string line, path;
+  bool found = false;
+  while (!found && std::getline(file, line)) {
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == line.npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    found = controller.empty()
+                ? controllers.empty()
+                : cat(",", controllers, ",").find(cat(",", controller, ",")) != std::string::npos;
+    path = line.substr(second + 1);
+  }
+  if (!found) return {};
+  const std::string root =
+      controller.empty() ? "/sys/fs/cgroup" : cat("/sys/fs/cgroup/", controller);
+  std::vector<std::string> folders;
+  for (; path.size() > 1; path.erase(path.rfind('/'))) folders.push_back(root + path);
+  folders.push_back(root);
+  return folders;
+}
+
+// The smallest limit on the way to the root; nothing where there is none.
+std::optional<int64_t> cgroup_memory_limit() {
+  std::optional<int64_t> smallest;
+  const auto consider = [&](const std::string& file) {
+    const auto limit = parse_int(first_line(file));
+    constexpr int64_t kNoLimit = int64_t{1} << 60;  // version 1 says it with a number
+    if (limit && *limit < kNoLimit && (!smallest || *limit < *smallest)) smallest = limit;
+  };
+  for (const auto& folder : cgroup_folders("")) consider(folder + "/memory.max");
+  for (const auto& folder : cgroup_folders("memory")) consider(folder + "/memory.limit_in_bytes");
+  return smallest;
+}
+
+// CPUs' worth of time that the control group grants; nothing where it does not ration.
+std::optional<double> cgroup_cpus() {
+  std::optional<double> smallest;
+  const auto consider = [&](double quota, double period) {
+    if (quota <= 0 || period <= 0) return;
+    if (!smallest || quota / period < *smallest) smallest = quota / period;
+  };
+  for (const auto& folder : cgroup_folders("")) {
+    std::istringstream line(first_line(folder + "/cpu.max"));
+    double quota = 0, period = 0;
+    if (line >> quota >> period) consider(quota, period);
+  }
+  for (const auto& folder : cgroup_folders("cpu")) {
+    const auto quota = parse_real(first_line(folder + "/cpu.cfs_quota_us"));
+    const auto period = parse_real(first_line(folder + "/cpu.cfs_period_us"));
+    if (quota && period) consider(*quota, *period);
+  }
+  return smallest;
+}
+
+std::string limit_text(rlim_t limit, bool in_bytes) {
+  if (limit == RLIM_INFINITY) return "unlimited";
+  return in_bytes ? size(static_cast<int64_t>(limit)) : cat(static_cast<int64_t>(limit));
+}
+
+rlim_t soft_limit(int resource) {
+  rlimit limit{};
+  if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return RLIM_INFINITY;
+  return limit.rlim_cur;
+}
+
+bool has_entries(const char* folder) {
+  DIR* const listing = opendir(folder);
+  if (listing == nullptr) return false;
+  bool any = false;
+  while (const dirent* entry = readdir(listing)) any = any || entry->d_name[0] != '.';
+  closedir(listing);
+  return any;
+}
+
+void examine_instructions(Findings& findings) {
+  Finding finding{.section = "CPU", .name = "instructions"};
+#if defined(__x86_64__)
+  const std::string flags = cat(" ", proc_field("/proc/cpuinfo", "flags"), " ");
+  const auto has = [&](const char* flag) { return flags.find(cat(" ", flag, " ")) != flags.npos; };
+  if (has("avx512f") && has("avx512bw") && has("avx512vl")) {
+    finding.value = cat("AVX-512", has("avx512_bf16") ? " with bf16" : ", without bf16",
+                        has("amx_bf16") ? ", AMX" : "");
+  } else if (has("avx2")) {
+    finding.value = "AVX2: half the speed of AVX-512; bf16 is converted, which is slower than fp32";
+  } else if (has("sse4_1")) {
+    finding.value = "SSE4 only: a quarter of the speed of AVX2";
+    finding.state = State::kWarning;
+    finding.fix = "in a virtual machine, pass the host's CPU model through";
+  } else {
+    finding.value = "no SSE4, which the kernels need";
+    finding.state = State::kFailed;
+    finding.fix = "another machine, or pass the host's CPU model through";
+  }
+#else
+  finding.value = "not x86: portable kernels, untuned";
+  finding.state = State::kWarning;
+  finding.fix = "an x86-64 machine for speed";
+#endif
+  findings.push_back(finding);
+}
+
+void examine_limits(Findings& findings) {
+  const auto add = [&](const char* name, rlim_t limit, bool in_bytes, rlim_t wanted,
+                       const char* fix) {
+    const bool enough = limit >= wanted;  // RLIM_INFINITY is the largest
+    findings.push_back({.section = "Memory and limits",
+                        .name = name,
+                        .state = enough ? State::kOk : State::kWarning,
+                        .value = limit_text(limit, in_bytes),
+                        .fix = enough ? "" : fix});
+  };
+  // Every shared buffer is a descriptor in the rank that made it.
+  add("ulimit -n", soft_limit(RLIMIT_NOFILE), false, 1024,
+      "ulimit -n 65536: each buffer that ranks share is an open file");
+  add("ulimit -s", soft_limit(RLIMIT_STACK), true, 1 << 20,
+      "ulimit -s 8192: threads get stacks of this size");
+  // Only network cards that write to memory by themselves need locked pages.
+  const bool infiniband = has_entries("/sys/class/infiniband");
+  add("ulimit -l", soft_limit(RLIMIT_MEMLOCK), true, infiniband ? RLIM_INFINITY : 0,
+      "ulimit -l unlimited (/etc/security/limits.conf, memlock): InfiniBand locks its buffers");
+  add("ulimit -c", soft_limit(RLIMIT_CORE), true, 0, "");
+}
+
+// Room that mpirun and its ranks need before any training, with a margin.
+constexpr int64_t kRoomForMpi = 64 << 20;
+
+void examine_folder(Findings& findings, const char* name, const std::string& path,
+                    const char* smaller_fix, const char* unusable_fix) {
+  Finding finding{.section = "Disks", .name = name};
+  struct statvfs disk {};
+  if (statvfs(path.c_str(), &disk) != 0 || access(path.c_str(), W_OK | X_OK) != 0) {
+    finding.state = State::kFailed;
+    finding.value = cat(path, ": ", std::strerror(errno));
+    finding.fix = unusable_fix;
+  } else {
+    const auto block = static_cast<int64_t>(disk.f_frsize);
+    const int64_t free = static_cast<int64_t>(disk.f_bavail) * block;
+    finding.value =
+        cat(path, ": ", size(free), " free of ", size(static_cast<int64_t>(disk.f_blocks) * block));
+    if (free < kRoomForMpi || disk.f_favail == 0) {
+      finding.state = State::kWarning;
+      finding.fix = smaller_fix;
+    }
+  }
+  findings.push_back(finding);
+}
+
+}  // namespace
+
+void examine_cpu(Findings& findings) {
+  const CpuCounts cpus = cpu_counts();
+  const std::string model = proc_field("/proc/cpuinfo", "model name");
+  findings.push_back({.section = "CPU",
+                      .name = "model",
+                      .value = cat(model.empty() ? "unknown" : model, ", ",
+                                   sysconf(_SC_NPROCESSORS_ONLN), " CPUs")});
+  examine_instructions(findings);
+  Finding cores{.section = "CPU",
+                .name = "cores to use",
+                .value = cat(cpus.bound, " of ", cpus.node, " in the affinity mask")};
+  if (cpus.bound < cpus.node) {
+    cores.state = State::kWarning;
+    cores.fix = "mpirun --bind-to none; a rank by itself: taskset, or --threads";
+  }
+  findings.push_back(cores);
+  if (const auto granted = cgroup_cpus(); granted && *granted < cpus.bound) {
+    findings.push_back({.section = "CPU",
+                        .name = "CPU quota",
+                        .state = State::kWarning,
+                        .value = cat("the container gets ", *granted, " CPUs' worth of time"),
+                        .fix = "ranks x --threads at most that many, or ranks are halted in turn"});
+  }
+}
+
+void examine_memory(Findings& findings) {
+  const int64_t available = meminfo_bytes("MemAvailable");
+  Finding memory{.section = "Memory and limits",
+                 .name = "memory",
+                 .value = cat(size(available), " available of ", size(meminfo_bytes("MemTotal")))};
+  constexpr int64_t kLittle = int64_t{1} << 30, kTooLittle = 128 << 20;
+  int64_t usable = available;
+  if (const auto limit = cgroup_memory_limit()) {
+    memory.value += cat(", at most ", size(*limit), " for this control group");
+    usable = std::min(usable, *limit);
+  }
+  if (usable < kLittle) {
+    memory.state = usable < kTooLittle ? State::kFailed : State::kWarning;
+    memory.fix = "end other programs, or raise the container's memory limit";
+  }
+  findings.push_back(memory);
+  examine_limits(findings);
+}
+
+void examine_disks(Findings& findings) {
+  const char* const chosen = std::getenv("TMPDIR");
+  examine_folder(findings, "TMPDIR", chosen != nullptr && *chosen != '\0' ? chosen : "/tmp",
+                 "free some: mpirun can hang for minutes without room for its files; or TMPDIR "
+                 "elsewhere",
+                 "export TMPDIR=FOLDER that can be written to: mpirun keeps its files there");
+  examine_folder(findings, "/dev/shm", "/dev/shm",
+                 "docker run --shm-size=1g, or mpirun --mca btl_vader_backing_directory /tmp",
+                 "mount a tmpfs there, or mpirun --mca btl_vader_backing_directory /tmp");
+}
+
+}  // namespace shale::models::doctor

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# shale doctor: a page for people, the same as JSON, and an exit code that says whether one can train.
+set -uo pipefail
+
+shale=$BIN_DIR/shale
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+fail() {
+  echo "FAILED: $*"
+  sed 's/^/    /' "$work/out"
+  failures=$((failures + 1))
+}
+
+variables=()  # NAME=value, for the tool alone
+run() {  # CODE ARGUMENT...
+  local want=$1
+  shift
+  timeout 60 env "${variables[@]}" "$shale" "$@" >"$work/out" 2>&1
+  local code=$?
+  [[ $code -eq $want ]] || fail "$*: exit code $code, want $want"
+}
+has() { for text in "$@"; do grep -qF -- "$text" "$work/out" || fail "no '$text'"; done; }
+
+run 0 doctor
+has 'CPU' 'cores to use' 'memory' 'ulimit -n' '/dev/shm' 'TMPDIR' 'GPU' 'oneDNN' 'Training can run'
+has '2 ranks start and exchange data, with MPI_THREAD_MULTIPLE'
+
+run 0 doctor --json --quick
+has '"can_train": true' '"name": "memory"' '"state": "ok"'
+grep -q 'ranks start' "$work/out" && fail '--quick starts ranks'
+if command -v python3 >/dev/null; then
+  python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$work/out" || fail 'not JSON'
+fi
+
+# What is missing is named with the way out.
+variables=(TMPDIR="$work/nowhere")
+run 69 doctor --quick
+has "FAILED" "$work/nowhere: No such file" 'fix: export TMPDIR=' 'Training cannot run here: 1 failure'
+variables=(PATH=/nowhere)
+run 69 doctor
+has 'two ranks' 'mpirun: No such file' 'fix: apt-get install openmpi-bin'
+variables=()
+(
+  ulimit -n 512
+  run 0 doctor --quick
+  has 'fix: ulimit -n 65536' 'with'
+  exit "$failures"
+) || failures=$((failures + 1))
+
+run 64 docter
+has "unknown tool 'docter'; did you mean doctor?"
+run 64
+has 'Usage: shale TOOL' 'expected a tool'
+run 64 doctor --jsn
+has 'did you mean --json?'
+run 0 --version
+has 'shale (Shale)'
+run 0 doctor --help
+has '--quick'
+
+[[ $failures -eq 0 ]] && echo 'all passed'
+exit $((failures > 0))
