@@ -153,6 +153,9 @@ void MpiGroup::execute(const CollectiveCall& call, bool blocking) {
     context_->board.check();  // another rank's failure stays that, however often it is met
     throw CommError(cat("group '", options().name, "' cannot be used any more: ", failure_));
   }
+  const RecentCollectives::Scope record(context_->recent, options().name,
+                                        fingerprint(call, sequence_),
+                                        std::max(call.in.bytes(), call.out.bytes()));
   try {
     if (context_->queue.cancelled()) throw CommError(kCancelled);
     if (engine_->internode) {

@@ -1,7 +1,10 @@
 #include "comm/world.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +15,7 @@
 #include "comm/group_factory_internal.h"
 #include "comm/node_memory.h"
 #include "comm/shm_wait.h"
+#include "comm/watchdog_internal.h"
 #include "comm/world_context.h"
 
 namespace shale::comm {
@@ -24,6 +28,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kTogether{200};
 // Other ranks leave it that long to end the job to the one whose task that is.
 constexpr std::chrono::milliseconds kPatience{1500};
+// MPI_Abort asks a daemon on this host, which may ask one that cannot be reached any more.
+constexpr std::chrono::milliseconds kAbortPatience{2000};
 
 // Starting MPI takes a few hundred milliseconds, so a program without a launcher does without.
 bool started_by_launcher() {
@@ -46,6 +52,16 @@ void print_failure(std::string_view message, int rank, int size) {
   const std::string line = cat("error: ", message, " (rank ", rank, " of ", size, ")\n");
   std::fwrite(line.data(), 1, line.size(), stderr);  // one write: lines of ranks do not mix
   std::fflush(stderr);
+}
+
+// Ends the job, or at least this process.
+[[noreturn]] void abort_job(int code) {
+  std::thread([code] {
+    std::this_thread::sleep_for(kAbortPatience);
+    _exit(code);
+  }).detach();
+  MPI_Abort(MPI_COMM_WORLD, code);
+  _exit(code);
 }
 
 struct Failure {
@@ -78,11 +94,16 @@ struct World::Impl {
   std::unique_ptr<NodeMemory> board_memory;
   MPI_Request meeting = MPI_REQUEST_NULL;  // of all ranks, at the end or after a failure
   bool finished = false;                   // they have met
+  std::atomic<bool> failing{false};        // a thread is ending the run
+  std::unique_ptr<Watchdog> watchdog;
 
   void start_mpi();
   std::unique_ptr<HostGroup> host_group(const GroupOptions& options);
   // caused: by the failure of another rank, which tells the user itself.
   int fail(ExitCode code, std::string_view message, bool caused);
+  // On the watchdog's thread: does not return unless the main thread is ending the run already.
+  void fail_from_watchdog(const std::string& message, bool caused);
+  int end_run(ExitCode code, std::string_view message, bool caused);
   std::vector<FailureBoard::Report> wait_for_others();
   bool meet();  // joins the meeting; whether all ranks have
   bool meet_soon();
@@ -133,6 +154,7 @@ World::~World() {
   } catch (...) {
     fail(std::current_exception());
   }
+  impl_->watchdog.reset();
   impl_->board_memory.reset();
   impl_->node = MpiComm();
   MPI_Finalize();
@@ -155,6 +177,22 @@ bool World::uses_mpi() const {
 }
 MemoryProvider& World::memory() {
   return impl_->context->memory;
+}
+
+void World::watch(const WatchOptions& options) {
+  if (size() == 1 || options.timeout_s <= 0) return;
+  if (impl_->watchdog != nullptr) throw InternalError("World::watch: expected once, called again");
+  const MpiComm world = MpiComm::split(MPI_COMM_WORLD, 0, rank());
+  impl_->watchdog = std::make_unique<Watchdog>(
+      *impl_->context, world, impl_->node,
+      Watchdog::Options{.timeout_s = options.timeout_s,
+                        .fail = [impl = impl_.get()](const std::string& message, bool caused) {
+                          impl->fail_from_watchdog(message, caused);
+                        }});
+}
+
+void World::at_step(int64_t step) {
+  if (impl_->watchdog != nullptr) impl_->watchdog->at_step(step);
 }
 
 std::unique_ptr<ProcessGroup> World::group(const GroupOptions& options) {
@@ -209,6 +247,21 @@ std::vector<FailureBoard::Report> World::Impl::wait_for_others() {
 }
 
 int World::Impl::fail(ExitCode code, std::string_view message, bool caused) {
+  if (watchdog != nullptr) watchdog->main_is_failing();
+  if (failing.exchange(true)) {
+    // The watchdog ends this process; it needs no longer than that.
+    std::this_thread::sleep_for(kTogether + kPatience + 2 * kAbortPatience);
+    _exit(static_cast<int>(code));
+  }
+  return end_run(code, message, caused);
+}
+
+void World::Impl::fail_from_watchdog(const std::string& message, bool caused) {
+  if (failing.exchange(true)) return;
+  abort_job(end_run(ExitCode::kComm, message, caused));
+}
+
+int World::Impl::end_run(ExitCode code, std::string_view message, bool caused) {
   if (context->size == 1) {
     print_failure(message, 0, 1);
     return static_cast<int>(code);
@@ -231,8 +284,7 @@ int World::Impl::fail(ExitCode code, std::string_view message, bool caused) {
   const bool all_here = static_cast<int>(reports.size()) == context->local_size;
   if (all_here && !context->requests_pending && meet_soon()) return job_code;
   if (context->local_rank != lowest) std::this_thread::sleep_for(kPatience);
-  MPI_Abort(MPI_COMM_WORLD, job_code);
-  return job_code;
+  abort_job(job_code);
 }
 
 int World::fail(ExitCode code, std::string_view message) {
@@ -242,6 +294,14 @@ int World::fail(ExitCode code, std::string_view message) {
 int World::fail(std::exception_ptr error) {
   const Failure failure = classify(error);
   return impl_->fail(failure.code, failure.message, failure.caused);
+}
+
+std::string mpi_version() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  const std::string version(text.data(), static_cast<size_t>(length));
+  return version.substr(0, version.find_first_of(",\n"));
 }
 
 int run(int argc, char** argv, const std::function<int(World&)>& body) {

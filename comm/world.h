@@ -3,6 +3,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "comm/process_group.h"
@@ -13,6 +14,10 @@ class DeviceBackend;
 }
 
 namespace shale::comm {
+
+struct WatchOptions {
+  double timeout_s = 600;  // longest silence of a rank; 0: for ever
+};
 
 // The processes of this run: MPI_Init in the constructor, MPI_Finalize at scope exit. Without a
 // launcher (mpirun, srun) this is one rank, and MPI is not even started. One per process.
@@ -36,6 +41,16 @@ class World {
 
   MemoryProvider& memory();  // the memory() of all groups
 
+  // Starts a thread by which ranks give each other signs of life, whatever they are doing. A rank
+  // that gives none for the time-out (it is stopped, or its host is cut off or gone) ends the run
+  // with code 76 on all others, which name it; a rank that hangs while it computes is named when a
+  // collective that waits for it times out. Then, and when ranks disagree, every rank reports its
+  // step, its last collectives and the stack of the thread that called this. Collective; once.
+  // Between hosts heartbeats are UDP datagrams, on the addresses of all interfaces.
+  void watch(const WatchOptions& options = {});
+  // The step that training is in, for reports.
+  void at_step(int64_t step);
+
   // Waits until all ranks have come here, at the end of a run. Throws PeerFailure if one failed
   // instead. The destructor calls it; run() does so earlier.
   void finish();
@@ -50,6 +65,9 @@ class World {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// The MPI library that is in use: "Open MPI v4.1.4". Also before, and without, a World.
+std::string mpi_version();
 
 // What a program's main() returns: `int main(int c, char** v) { return comm::run(c, v, body); }`.
 // Makes the World and calls body, whose result becomes the exit code. An exception ends the job:

@@ -5,6 +5,7 @@
 
 #include "comm/comm_queue.h"
 #include "comm/failure_board.h"
+#include "comm/recent_collectives.h"
 #include "comm/shared_memory.h"
 
 namespace shale::comm {
@@ -21,6 +22,7 @@ struct WorldContext {
   bool crowded = false;           // more ranks on this node than cores
   SharedMemory memory;
   FailureBoard board;
+  RecentCollectives recent;
   // What a failed group leaves behind: peers and MPI may still write to it. Freed after MPI.
   std::vector<std::shared_ptr<void>> kept;
   CommQueue queue;  // last: its thread uses the rest

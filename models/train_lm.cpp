@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
     }
     set_process_log({.rank = world.rank(), .quiet = config.quiet});
     models::resolve(config, world.size());
+    world.watch({.timeout_s = config.timeout_s});
     models::Trainer(config, world).run();
     return 0;
   });

@@ -196,6 +196,7 @@ void Trainer::run() {
 }
 
 void Trainer::train_step(int64_t step) {
+  world_.at_step(step + 1);
   QueuedStep queued{.step = step, .lr = schedule_.at(step), .start = Clock::now()};
   const double exposed_before = parallel_->exposed_seconds();
   optimizer_->prepare(context_, step, static_cast<float>(queued.lr));

@@ -62,6 +62,23 @@ check 3 leaves-with-an-error 65 1 "$bad_data 3)"
 check 3 leaves 76 1 "rank 1 has left while all_reduce_sum 1"
 check 3 killed 137 0 'signal 9'
 
+# A rank that is stopped, or hangs, is named by all others, which say what they were doing.
+also() {  # MODE TEXT...
+  local mode=$1 text
+  shift
+  for text in "$@"; do grep -qF -- "$text" "$output" || fail "$mode: no '$text'"; done
+}
+check 3 stopped-while-others-compute 76 1 'error: no sign of life of rank 1 for 1 s, last seen in step 41'
+also stopped-while-others-compute '[rank 0] no sign of life of rank 1' \
+  '[rank 2] no sign of life of rank 1' '[rank 2] in step 41; last collectives' \
+  "all_reduce_sum 0 of fp32[100000] for 'blocks.7 gradient', 391 KiB, group 'world'" \
+  '[rank 0] main thread:' 'shale::test::run_failure_mode('
+check 3 stopped-in-collective 76 1 'error: no sign of life of rank 1 for 1 s, last seen in step 41'
+also stopped-in-collective '[rank 0] no sign of life of rank 1' '[rank 2] no sign of life of rank 1' \
+  "running for 1.0 s: all_reduce_sum 1 of fp32[100000] for 'blocks.8 gradient'"
+check 3 hung-in-compute 76 1 'error: group '"'world'"': no sign of rank 1 for 1 s in all_reduce_sum 1'
+also hung-in-compute '[rank 1]   shale::test::hang_in_computation()' '[rank 0] main thread:'
+
 # Without a launcher there is one rank, no MPI, and an answer at once.
 start=$(milliseconds)
 "$program" --fail=alike >"$output" 2>&1

@@ -9,6 +9,14 @@
 #include "test/mpi/harness.h"
 
 namespace shale::test {
+
+// The watchdog's report names it, as it is no secret of this file.
+__attribute__((noinline)) void hang_in_computation() {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (std::chrono::steady_clock::now() < end) {
+  }
+}
+
 namespace {
 
 using comm::World;
@@ -27,6 +35,23 @@ std::unique_ptr<comm::ProcessGroup> wait_for_rank_1(World& world, const comm::Gr
   const View view = make_view(values.data(), {100'000});
   group->all_reduce_sum(view, {.tag = "blocks.7 gradient", .async = async}).wait();
   return group;
+}
+
+// Rank 1 gives no sign of life any more, or one that is not what the others wait for.
+void run_watched_mode(std::string_view mode, World& world) {
+  const bool one = world.rank() == 1;
+  world.watch({.timeout_s = 1});
+  world.at_step(41);
+  const auto group = world.group({.timeout_s = mode == "hung-in-compute" ? 1. : 60.});
+  std::vector<float> values(100'000);
+  const View view = make_view(values.data(), {100'000});
+  group->all_reduce_sum(view, {.tag = "blocks.7 gradient"});
+  if (one) {
+    if (mode == "hung-in-compute") hang_in_computation();
+    std::raise(SIGSTOP);
+  }
+  if (mode == "stopped-while-others-compute") compute_for_a_minute();
+  group->all_reduce_sum(view, {.tag = "blocks.8 gradient", .async = true}).wait();
 }
 
 [[noreturn]] void throw_bad_data() {
@@ -89,6 +114,7 @@ int run_failure_mode(std::string_view mode, World& world) {
     wait_for_rank_1(world, {}, /*async=*/false);
     return 0;
   }
+  if (mode.starts_with("stopped-") || mode.starts_with("hung-")) run_watched_mode(mode, world);
   if (mode == "killed") {
     if (one) std::raise(SIGKILL);
     wait_for_rank_1(world, {}, /*async=*/false);
