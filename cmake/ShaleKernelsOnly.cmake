@@ -32,7 +32,8 @@ if(SHALE_HAVE_CUDA)
   list(APPEND sources device_cuda)
 endif()
 list(TRANSFORM sources REPLACE "(.+)" "runtime/tensor/\\1.cpp")
-add_library(shale_runtime STATIC ${sources} runtime/io/atomic_file.cpp)
+add_library(shale_runtime STATIC ${sources} runtime/io/atomic_file.cpp
+  runtime/io/file.cpp)
 target_link_libraries(shale_runtime PUBLIC shale_kernels PRIVATE ${gpu_kernels})
 target_compile_definitions(shale_runtime PRIVATE ${definitions})
 

@@ -7,6 +7,7 @@
 #include "runtime/base/config_internal.h"
 #include "runtime/base/error.h"
 #include "runtime/base/parse.h"
+#include "runtime/base/version.h"
 
 namespace shale {
 namespace {
@@ -287,7 +288,7 @@ ParseResult parse_config(ConfigSpec& spec, int argc, const char* const* argv) {
   }
   if (state.builtin.help) return {.should_exit = true, .output = spec.help()};
   if (state.builtin.version) {
-    return {.should_exit = true, .output = cat(state.program, " (Shale) ", SHALE_VERSION, "\n")};
+    return {.should_exit = true, .output = cat(state.program, " (Shale) ", shale_version(), "\n")};
   }
   if (!state.builtin.config.empty()) read_config_file(state, state.builtin.config);
   for (const FieldPtr& field : state.fields) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/io/file.h"
+
 namespace shale {
 
 // A file that appears under its name whole or not at all: it is written under a temporary name in
@@ -33,11 +35,10 @@ class AtomicFile {
 
  private:
   void discard() noexcept;
-  [[noreturn]] void fail(const char* what, int error) const;
 
   std::string path_;
   std::string temporary_;  // empty once committed
-  int fd_ = -1;
+  File file_;
 };
 
 // Writes a whole file as AtomicFile does.

@@ -15,7 +15,7 @@ namespace shale {
 // that a signal interrupted is made again; a short read or write is completed.
 
 // Whether a file that somebody else named may be looked up in a folder: letters, digits, '_', '.' and
-// '-', and no '.' first, so that it cannot lead elsewhere.
+// '-', no '.' first, so that it cannot lead elsewhere; at most 255 of them.
 bool is_plain_file_name(std::string_view name);
 
 // Owns a file descriptor.

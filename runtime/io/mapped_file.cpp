@@ -10,23 +10,10 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/io/file.h"
 
 namespace shale {
 namespace {
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 [[noreturn]] void fail_open(const std::string& path, int error) {
   if (error == ENOENT || error == ENOTDIR) {
@@ -48,7 +35,7 @@ size_t checked_size(const std::string& path, const struct stat& info, bool allow
 
 MappedFile::MappedFile(const std::string& path, const MapOptions& options) : path_(path) {
   // O_NONBLOCK: opening a named pipe would otherwise wait for its writer.
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const FileHandle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) fail_open(path, errno);
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) {

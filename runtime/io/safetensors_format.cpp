@@ -191,23 +191,6 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   std::vector<int64_t> offsets_;
 };
 
-int64_t header_length(std::span<const std::byte> file, std::string_view source) {
-  uint64_t length = 0;
-  if (file.size() < sizeof length) {
-    throw DataError(cat(source, ": ", file.size(), " bytes, want 8 for the header's length"));
-  }
-  std::memcpy(&length, file.data(), sizeof length);
-  if (length > static_cast<uint64_t>(kMaxSafetensorsHeader)) {
-    throw DataError(cat(source, ": the header claims ", length, " bytes, want at most ",
-                        kMaxSafetensorsHeader));
-  }
-  if (length > file.size() - sizeof length) {
-    throw DataError(cat(source, ": the header claims ", length, " bytes, but the file has ",
-                        file.size() - sizeof length, " after the first 8"));
-  }
-  return static_cast<int64_t>(length);
-}
-
 // Sorts by position, checks that the data is filled exactly, and makes positions absolute.
 void place(SafetensorsHeader& header, int64_t file_bytes, std::string_view source) {
   std::sort(header.entries.begin(), header.entries.end(),
@@ -262,17 +245,45 @@ std::string to_string(const SafetensorsEntry& entry) {
   return text + "]";
 }
 
-SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
+int64_t safetensors_data_begin(std::span<const std::byte> front, int64_t file_bytes,
+                               std::string_view source) {
+  uint64_t length = 0;
+  if (front.size() < sizeof length) {
+    throw DataError(cat(source, ": ", front.size(), " bytes, want 8 for the header's length"));
+  }
+  std::memcpy(&length, front.data(), sizeof length);
+  if (length > static_cast<uint64_t>(kMaxSafetensorsHeader)) {
+    throw DataError(cat(source, ": the header claims ", length, " bytes, want at most ",
+                        kMaxSafetensorsHeader));
+  }
+  const auto data_begin = static_cast<int64_t>(sizeof length + length);
+  if (data_begin > file_bytes) {
+    throw DataError(cat(source, ": the header claims ", length, " bytes, but the file has ",
+                        file_bytes - 8, " after the first 8"));
+  }
+  return data_begin;
+}
+
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> front, int64_t file_bytes,
                                            std::string_view source) {
-  const int64_t length = header_length(file, source);
-  const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8,
-                              static_cast<size_t>(length));
+  const int64_t data_begin = safetensors_data_begin(front, file_bytes, source);
+  if (static_cast<int64_t>(front.size()) < data_begin) {
+    throw InternalError(cat(source, ": ", front.size(), " bytes given, want the header's ",
+                            data_begin));
+  }
+  const std::string_view text(reinterpret_cast<const char*>(front.data()) + 8,
+                              static_cast<size_t>(data_begin - 8));
   if (!text.starts_with('{')) throw DataError(cat(source, ": the header does not begin with '{'"));
   HeaderReader reader(source);
   nlohmann::json::sax_parse(text, &reader);
-  SafetensorsHeader header{std::move(reader.entries), std::move(reader.metadata), 8 + length};
-  place(header, static_cast<int64_t>(file.size()), source);
+  SafetensorsHeader header{std::move(reader.entries), std::move(reader.metadata), data_begin};
+  place(header, file_bytes, source);
   return header;
+}
+
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
+                                           std::string_view source) {
+  return parse_safetensors_header(file, static_cast<int64_t>(file.size()), source);
 }
 
 }  // namespace shale

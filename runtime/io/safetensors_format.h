@@ -57,6 +57,16 @@ inline constexpr int64_t kMaxSafetensorsName = 512;
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
                                            std::string_view source);
 
+// The same for a file of `file_bytes` of which `front`, its beginning up to the data or more, is in
+// memory.
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> front, int64_t file_bytes,
+                                           std::string_view source);
+
+// Where the data begins, from the file's first 8 bytes or more. Throws DataError if the header would
+// be larger than its limit or the file.
+int64_t safetensors_data_begin(std::span<const std::byte> front, int64_t file_bytes,
+                               std::string_view source);
+
 // Bytes of a tensor; nothing if that overflows or is not a whole number.
 std::optional<int64_t> safetensors_bytes(const SafetensorsDType& type,
                                          std::span<const int64_t> shape);

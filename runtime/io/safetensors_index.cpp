@@ -1,29 +1,15 @@
 #include "runtime/io/safetensors_index.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/error.h"
 #include "runtime/base/json_limits.h"
 #include "runtime/base/parse.h"
+#include "runtime/io/file.h"
 #include "runtime/io/safetensors_format.h"
 
 namespace shale {
-namespace {
-
-// Links are fine, because download caches are made of them.
-bool is_plain_name(const std::string& name) {
-  const auto is_plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '.' || c == '-';
-  };
-  return !name.empty() && static_cast<int64_t>(name.size()) <= kMaxSafetensorsName &&
-         name.front() != '.' && std::all_of(name.begin(), name.end(), is_plain);
-}
-
-}  // namespace
-
 std::string safetensors_file_name(size_t index, size_t count) {
   if (count == 1) return kSafetensorsSingleFile;
   char name[64];
@@ -41,8 +27,9 @@ SafetensorsWeightMap parse_safetensors_index(std::string_view text, std::string_
     throw DataError(cat(source, ": no object 'weight_map'"));
   }
   SafetensorsWeightMap result;
+  // Files may be links, because download caches are made of them.
   for (const auto& [name, file] : index["weight_map"].items()) {
-    if (!file.is_string() || !is_plain_name(file.get_ref<const std::string&>())) {
+    if (!file.is_string() || !is_plain_file_name(file.get_ref<const std::string&>())) {
       throw DataError(cat(source, ": tensor '", excerpt(name), "': ", excerpt(file.dump()),
                           ", want a file name of letters, digits, '_', '.' and '-'"));
     }

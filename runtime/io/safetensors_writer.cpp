@@ -1,11 +1,8 @@
 #include "runtime/io/safetensors_writer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <numeric>
-#include <set>
 #include <utility>
 
 #include "runtime/base/error.h"
@@ -17,112 +14,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A JSON string. `is_strict`: InternalError for what is not UTF-8, else it is replaced.
-std::string quoted(const std::string& text, bool is_strict) {
-  const auto handler = is_strict ? nlohmann::json::error_handler_t::strict
-                                 : nlohmann::json::error_handler_t::replace;
-  try {
-    return nlohmann::json(text).dump(-1, ' ', false, handler);
-  } catch (const nlohmann::json::exception&) {
-    throw InternalError(cat("safetensors: a tensor's name is not UTF-8: '", text, "'"));
-  }
-}
-
-void check_specs(const std::vector<SafetensorsSpec>& tensors) {
-  std::set<std::string_view> names;
-  for (const SafetensorsSpec& spec : tensors) {
-    const auto fail = [&](const std::string& problem) {
-      throw InternalError(cat("safetensors: tensor '", spec.name, "' ", problem));
-    };
-    if (!names.insert(spec.name).second) fail("is declared twice");
-    if (spec.name == "__metadata__") fail("has the name of the metadata");
-    if (static_cast<int64_t>(spec.name.size()) > kMaxSafetensorsName) fail("has too long a name");
-    if (static_cast<int64_t>(spec.shape.size()) > kMaxSafetensorsRank) {
-      fail(cat("has ", spec.shape.size(), " dimensions, want at most ", kMaxSafetensorsRank));
-    }
-  }
-  if (static_cast<int64_t>(tensors.size()) > kMaxSafetensorsTensors) {
-    throw InternalError(
-        cat("safetensors: ", tensors.size(), " tensors, want at most ", kMaxSafetensorsTensors));
-  }
-}
-
-// Places in `tensors`, in the order of the file.
-std::vector<size_t> file_order(const std::vector<SafetensorsSpec>& tensors) {
-  std::vector<size_t> order(tensors.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(), [&tensors](size_t a, size_t b) {
-    const int order_a = safetensors_dtype(tensors[a].dtype).order;
-    const int order_b = safetensors_dtype(tensors[b].dtype).order;
-    return order_a != order_b ? order_a > order_b : tensors[a].name < tensors[b].name;
-  });
-  return order;
-}
-
-// One tensor's part of the header.
-std::string describe(const SafetensorsSpec& spec, int64_t begin) {
-  std::string text = cat(quoted(spec.name, /*is_strict=*/true), ":{\"dtype\":\"",
-                         safetensors_dtype(spec.dtype).name, "\",\"shape\":[");
-  for (size_t i = 0; i < spec.shape.size(); ++i) text += cat(i > 0 ? "," : "", spec.shape[i]);
-  return text + cat("],\"data_offsets\":[", begin, ",", begin + spec.bytes(), "]}");
-}
-
-std::string describe(const std::map<std::string, std::string>& metadata) {
-  std::string text = "\"__metadata__\":{";
-  for (const auto& [key, value] : metadata) {
-    if (!text.ends_with('{')) text += ',';
-    text += quoted(key, /*is_strict=*/false) + ":" + quoted(value, /*is_strict=*/false);
-  }
-  return text + "}";
-}
-
-// Header length and header. Fills `begins` relative to the data, and returns them with the file's
-// front part.
-std::string make_front(const std::vector<SafetensorsSpec>& tensors,
-                       const std::map<std::string, std::string>& metadata,
-                       std::vector<int64_t>& begins, int64_t& data_bytes) {
-  std::string header = "{" + describe(metadata);
-  begins.resize(tensors.size());
-  data_bytes = 0;
-  for (const size_t i : file_order(tensors)) {
-    begins[i] = data_bytes;
-    if (__builtin_add_overflow(data_bytes, tensors[i].bytes(), &data_bytes)) {
-      throw InternalError("safetensors: more than 2^63 bytes");
-    }
-    header += "," + describe(tensors[i], begins[i]);
-  }
-  header += '}';
-  header.resize((header.size() + 7) / 8 * 8, ' ');  // so that the data is aligned
-  if (static_cast<int64_t>(header.size()) > kMaxSafetensorsHeader) {
-    throw InternalError(cat("safetensors: the header has ", header.size(), " bytes, want at most ",
-                            kMaxSafetensorsHeader));
-  }
-  const uint64_t length = header.size();
-  std::string front(sizeof length, '\0');
-  std::memcpy(front.data(), &length, sizeof length);
-  return front + header;
-}
-
 }  // namespace
-
-int64_t SafetensorsSpec::bytes() const {
-  const std::optional<int64_t> size = safetensors_bytes(safetensors_dtype(dtype), shape);
-  if (!size) throw InternalError(cat("safetensors: tensor '", name, "' has no possible size"));
-  return *size;
-}
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<SafetensorsSpec> tensors,
                                      std::map<std::string, std::string> metadata)
     : tensors_(std::move(tensors)), file_(path) {
-  check_specs(tensors_);
   metadata.emplace("format", "pt");
-  int64_t data_bytes = 0;
-  const std::string front = make_front(tensors_, metadata, begins_, data_bytes);
-  const auto data_begin = static_cast<int64_t>(front.size());
-  for (int64_t& begin : begins_) begin += data_begin;
-  file_bytes_ = data_begin + data_bytes;
+  const SafetensorsLayout layout = lay_out_safetensors(tensors_, metadata);
+  begins_ = layout.begins;
+  file_bytes_ = layout.file_bytes;
   file_.reserve(file_bytes_);
-  file_.write_at(0, std::as_bytes(std::span(front)));
+  file_.write_at(0, std::as_bytes(std::span(layout.front)));
   skip_complete();
 }
 
@@ -218,7 +120,7 @@ SafetensorsFolderWriter::SafetensorsFolderWriter(std::string folder,
                                                  std::vector<SafetensorsSpec> tensors,
                                                  const SafetensorsFolderOptions& options)
     : folder_(std::move(folder)) {
-  check_specs(tensors);  // names must differ across files too
+  check_safetensors_specs(tensors);  // names must differ across files too
   std::error_code error;
   fs::create_directories(folder_, error);
   if (error) throw DiskError(cat(folder_, ": cannot be made: ", error.message()));

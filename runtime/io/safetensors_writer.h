@@ -9,17 +9,9 @@
 
 #include "runtime/base/view.h"
 #include "runtime/io/atomic_file.h"
+#include "runtime/io/safetensors_layout.h"
 
 namespace shale {
-
-// A tensor that is going to be written.
-struct SafetensorsSpec {
-  std::string name;
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape;
-
-  int64_t bytes() const;  // throws InternalError if the shape is no possible size
-};
 
 // Writes a safetensors file: first all tensors are declared, then their data comes in the order of
 // the declaration, in pieces of any size. The file has them in the order of the reference

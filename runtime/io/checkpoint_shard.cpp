@@ -1,0 +1,163 @@
+#include "runtime/io/checkpoint_shard.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/io/checkpoint_json_internal.h"
+#include "runtime/io/crc32c.h"
+
+namespace shale {
+namespace {
+
+// Large enough that a system call costs nothing beside its bytes, small enough that they are still
+// in the cache after the checksum was taken.
+constexpr size_t kPieceBytes = size_t{1} << 20;
+
+void check_part(const TensorPart& part) {
+  const auto fail = [&](const auto&... problem) {
+    throw InternalError(cat("checkpoint: tensor '", part.tensor, "': ", problem...));
+  };
+  const TensorBox box = part.box.size.empty() ? whole_box(part.shape) : part.box;
+  if (box.size.size() != part.shape.size() || box.begin.size() != part.shape.size()) {
+    fail("a box of ", box.size.size(), " dimensions, want ", part.shape.size());
+  }
+  int64_t numel = 1;
+  for (size_t i = 0; i < part.shape.size(); ++i) {
+    if (box.begin[i] < 0 || box.size[i] < 0 || box.size[i] > part.shape[i] - box.begin[i]) {
+      fail("a box from ", box.begin[i], " of ", box.size[i], " in dimension ", i, " of ",
+           part.shape[i]);
+    }
+    numel *= box.size[i];
+  }
+  if (part.first < 0 || part.count < 0 || part.count > numel - part.first) {
+    fail("a part from ", part.first, " of ", part.count, " elements, of ", numel);
+  }
+}
+
+std::vector<SafetensorsSpec> specs_of(const std::vector<TensorPart>& parts,
+                                      const std::vector<size_t>& stored) {
+  std::vector<SafetensorsSpec> specs;
+  for (const size_t i : stored) {
+    specs.push_back({stored_name(parts[i]), parts[i].dtype, stored_shape(parts[i])});
+  }
+  return specs;
+}
+
+void record_part(CheckpointManifest& record, const TensorPart& part) {
+  const auto [it, is_new] = record.tensors.try_emplace(
+      part.tensor, CheckpointTensor{.dtype = part.dtype, .shape = part.shape, .boxes = {}});
+  CheckpointTensor& tensor = it->second;
+  if (tensor.dtype != part.dtype || tensor.shape != part.shape) {
+    throw InternalError(cat("checkpoint: tensor '", part.tensor, "' has two types or shapes"));
+  }
+  const TensorBox box = part.box.size.empty() ? whole_box(part.shape) : part.box;
+  auto found = std::find_if(tensor.boxes.begin(), tensor.boxes.end(),
+                            [&](const CheckpointTensor::Box& b) { return b.box == box; });
+  if (found == tensor.boxes.end()) {
+    found = tensor.boxes.insert(found, CheckpointTensor::Box{.box = box, .parts = {}});
+  }
+  if (part.count > 0) found->parts.push_back({.file = 0, .first = part.first, .count = part.count});
+}
+
+}  // namespace
+
+std::string shard_file_name(int rank, int ranks) {
+  char name[64];
+  std::snprintf(name, sizeof name, "shard_%05d_of_%05d.safetensors", rank, ranks);
+  return name;
+}
+
+CheckpointShardWriter::CheckpointShardWriter(const std::string& folder, const std::string& name,
+                                             std::vector<TensorPart> parts, int64_t chunk_bytes)
+    : parts_(std::move(parts)) {
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    check_part(parts_[i]);
+    record_part(record_, parts_[i]);
+    if (parts_[i].count > 0) stored_.push_back(i);
+  }
+  layout_ = lay_out_safetensors(specs_of(parts_, stored_), {{"format", "pt"}});
+  if (chunk_bytes < kMinChunkBytes || chunk_bytes > kMaxChunkBytes) {
+    throw InternalError(cat("checkpoint: chunks of ", chunk_bytes, " bytes, want ", kMinChunkBytes,
+                            " to ", kMaxChunkBytes));
+  }
+  record_.chunk_bytes = chunk_bytes;
+  record_.files.push_back({.name = name, .bytes = layout_.file_bytes, .chunk_crcs = {}});
+  file_ = File::create(Folder::open(folder), name);
+  file_.reserve(layout_.file_bytes);
+  buffer_.reserve(kPieceBytes);
+  append(std::as_bytes(std::span(layout_.front)));
+  skip_complete();
+}
+
+int64_t CheckpointShardWriter::left() const {
+  return is_complete() ? 0 : parts_[next()].bytes() - written_;
+}
+
+void CheckpointShardWriter::skip_complete() {
+  while (!is_complete() && left() == 0) {
+    ++next_;
+    written_ = 0;
+  }
+}
+
+void CheckpointShardWriter::write(std::span<const std::byte> bytes) {
+  if (static_cast<int64_t>(bytes.size()) > left()) {
+    throw InternalError(cat(file_.path(), ": ", bytes.size(), " bytes for tensor '",
+                            is_complete() ? "(none)" : parts_[next()].tensor, "', which has ",
+                            left(), " left"));
+  }
+  append(bytes);
+  written_ += static_cast<int64_t>(bytes.size());
+  skip_complete();
+}
+
+// Pieces end at multiples of their size, so that they are whole pages of the file.
+void CheckpointShardWriter::append(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const size_t room = kPieceBytes - static_cast<size_t>(position_) % kPieceBytes;
+    const std::span<const std::byte> piece = bytes.first(std::min(bytes.size(), room));
+    if (piece.size() == kPieceBytes) {
+      put(position_, piece);  // without a copy; the buffer is empty at such a multiple
+    } else {
+      buffer_.insert(buffer_.end(), piece.begin(), piece.end());
+    }
+    position_ += static_cast<int64_t>(piece.size());
+    bytes = bytes.subspan(piece.size());
+    if (piece.size() == room) flush();
+  }
+}
+
+void CheckpointShardWriter::flush() {
+  put(position_ - static_cast<int64_t>(buffer_.size()), buffer_);
+  buffer_.clear();
+}
+
+void CheckpointShardWriter::put(int64_t offset, std::span<const std::byte> bytes) {
+  std::vector<uint32_t>& crcs = record_.files[0].chunk_crcs;
+  int64_t end = offset;
+  for (std::span<const std::byte> rest = bytes; !rest.empty();) {
+    const int64_t in_chunk = end % record_.chunk_bytes;
+    const auto room = static_cast<size_t>(record_.chunk_bytes - in_chunk);
+    const std::span<const std::byte> piece = rest.first(std::min(rest.size(), room));
+    if (in_chunk == 0) crcs.push_back(0);
+    crcs.back() = crc32c(piece, crcs.back());
+    end += static_cast<int64_t>(piece.size());
+    rest = rest.subspan(piece.size());
+  }
+  file_.write_at(offset, bytes);
+}
+
+std::string CheckpointShardWriter::finish() {
+  if (!is_complete()) {
+    throw InternalError(cat(file_.path(), ": ", left(), " bytes of tensor '",
+                            parts_[next()].tensor, "' are missing"));
+  }
+  flush();
+  file_.sync();
+  file_.close();
+  return encode_shard(record_);
+}
+
+}  // namespace shale

@@ -1,0 +1,144 @@
+#include "runtime/io/crc32c.h"
+
+#include <array>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#endif
+
+namespace shale {
+namespace {
+
+// The register of a CRC is a linear function of what it was and of the bytes it took in. So three
+// stretches can be taken in side by side, the second and third from an empty register, if the
+// register before each stretch is then moved over as many zero bytes as the stretch has.
+
+using ByteTable = std::array<uint32_t, 256>;
+
+constexpr uint32_t kPolynomial = 0x82f63b78;  // 0x1edc6f41, lowest bit first
+
+// tables[k][b]: the register after byte b and k zero bytes.
+constexpr std::array<ByteTable, 8> make_tables() {
+  std::array<ByteTable, 8> tables{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t state = byte;
+    for (int bit = 0; bit < 8; ++bit) state = (state >> 1) ^ ((state & 1) != 0 ? kPolynomial : 0);
+    tables[0][byte] = state;
+  }
+  for (size_t k = 1; k < tables.size(); ++k) {
+    for (size_t byte = 0; byte < 256; ++byte) {
+      const uint32_t state = tables[k - 1][byte];
+      tables[k][byte] = (state >> 8) ^ tables[0][state & 0xff];
+    }
+  }
+  return tables;
+}
+
+constexpr std::array<ByteTable, 8> kTables = make_tables();
+
+uint64_t load_u64(const std::byte* data) {
+  uint64_t word = 0;
+  std::memcpy(&word, data, sizeof word);
+  return word;
+}
+
+uint32_t update_by_tables(uint32_t state, const std::byte* data, size_t size) {
+  for (; size >= 8; data += 8, size -= 8) {
+    const uint64_t word = load_u64(data) ^ state;
+    state = 0;
+    for (size_t i = 0; i < 8; ++i) state ^= kTables[7 - i][(word >> (8 * i)) & 0xff];
+  }
+  for (; size > 0; ++data, --size) {
+    state = (state >> 8) ^ kTables[0][(state ^ std::to_integer<uint32_t>(*data)) & 0xff];
+  }
+  return state;
+}
+
+#if defined(__x86_64__)
+
+constexpr size_t kLaneBytes = 2048;
+constexpr int kLaneDoublings = 11;
+static_assert(size_t{1} << kLaneDoublings == kLaneBytes);
+
+// A linear map of the register: where each of its bits goes.
+using BitMap = std::array<uint32_t, 32>;
+
+constexpr uint32_t apply(const BitMap& map, uint32_t state) {
+  uint32_t result = 0;
+  for (size_t bit = 0; bit < 32; ++bit) {
+    if ((state >> bit & 1) != 0) result ^= map[bit];
+  }
+  return result;
+}
+
+// tables[k][b]: where kLaneBytes zero bytes move a register whose byte k is b, all else zero.
+constexpr std::array<ByteTable, 4> make_lane_tables() {
+  BitMap map{};  // one zero byte
+  for (size_t bit = 0; bit < 32; ++bit) {
+    const uint32_t state = uint32_t{1} << bit;
+    map[bit] = (state >> 8) ^ kTables[0][state & 0xff];
+  }
+  for (int doubling = 0; doubling < kLaneDoublings; ++doubling) {
+    BitMap twice{};
+    for (size_t bit = 0; bit < 32; ++bit) twice[bit] = apply(map, map[bit]);
+    map = twice;
+  }
+  std::array<ByteTable, 4> tables{};
+  for (size_t k = 0; k < 4; ++k) {
+    for (uint32_t byte = 0; byte < 256; ++byte) tables[k][byte] = apply(map, byte << (8 * k));
+  }
+  return tables;
+}
+
+constexpr std::array<ByteTable, 4> kLaneTables = make_lane_tables();
+
+uint32_t over_a_lane(uint64_t state) {
+  return kLaneTables[0][state & 0xff] ^ kLaneTables[1][state >> 8 & 0xff] ^
+         kLaneTables[2][state >> 16 & 0xff] ^ kLaneTables[3][state >> 24 & 0xff];
+}
+
+// The instruction takes three cycles and one can start in each, hence three lanes.
+__attribute__((target("sse4.2"))) uint32_t update_by_instruction(uint32_t state,
+                                                                 const std::byte* data,
+                                                                 size_t size) {
+  uint64_t first = state;
+  for (; size >= 3 * kLaneBytes; data += 3 * kLaneBytes, size -= 3 * kLaneBytes) {
+    uint64_t second = 0;
+    uint64_t third = 0;
+    for (size_t i = 0; i < kLaneBytes; i += 8) {
+      first = _mm_crc32_u64(first, load_u64(data + i));
+      second = _mm_crc32_u64(second, load_u64(data + kLaneBytes + i));
+      third = _mm_crc32_u64(third, load_u64(data + 2 * kLaneBytes + i));
+    }
+    first = over_a_lane(over_a_lane(first) ^ second) ^ third;
+  }
+  for (; size >= 8; data += 8, size -= 8) first = _mm_crc32_u64(first, load_u64(data));
+  auto last = static_cast<uint32_t>(first);
+  for (; size > 0; ++data, --size) last = _mm_crc32_u8(last, std::to_integer<uint8_t>(*data));
+  return last;
+}
+
+#endif
+
+using Update = uint32_t (*)(uint32_t state, const std::byte* data, size_t size);
+
+Update fastest_update() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("sse4.2")) return update_by_instruction;
+#endif
+  return update_by_tables;
+}
+
+}  // namespace
+
+uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before) {
+  static const Update update = fastest_update();
+  return ~update(~before, bytes.data(), bytes.size());
+}
+
+uint32_t crc32c_by_tables(std::span<const std::byte> bytes, uint32_t before) {
+  return ~update_by_tables(~before, bytes.data(), bytes.size());
+}
+
+}  // namespace shale

@@ -1,0 +1,295 @@
+#include "runtime/io/file.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "runtime/base/error.h"
+
+namespace shale {
+namespace {
+
+// Linux moves at most 2 GiB at a time; 1 GiB keeps pieces aligned.
+constexpr size_t kMaxPiece = size_t{1} << 30;
+
+template <typename Call>
+auto repeat_if_interrupted(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+[[noreturn]] void fail_at(const std::string& path, std::string_view operation, int error) {
+  throw DiskError(
+      cat(path, ": ", operation, " failed: ", std::strerror(error), " (errno ", error, ")"));
+}
+
+// For reading, without following a link unless it is on the way to the last name.
+FileHandle open_to_read(int folder, const std::string& name, const std::string& path, int flags) {
+  FileHandle handle(repeat_if_interrupted(
+      [&] { return ::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC | flags); }));
+  if (handle.is_open()) return handle;
+  const int error = errno;
+  if (error == ENOENT) throw MissingInputError(cat(path, ": there is no such file or folder"));
+  const char* want = (flags & O_DIRECTORY) != 0 ? "a folder" : "a file";
+  if (error == ENOTDIR || error == ELOOP) {
+    throw DataError(cat(path, ": a link, or a part of it is no folder; want ", want));
+  }
+  fail_at(path, "open", error);
+}
+
+FileHandle open_new(int folder, const std::string& name) {
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  return FileHandle(
+      repeat_if_interrupted([&] { return ::openat(folder, name.c_str(), flags, 0666); }));
+}
+
+int sync_folder(int fd) {
+  const int error = repeat_if_interrupted([&] { return ::fsync(fd); }) == 0 ? 0 : errno;
+  return error == EINVAL ? 0 : error;  // a file system that has nothing to sync
+}
+
+}  // namespace
+
+bool is_plain_file_name(std::string_view name) {
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '.' || c == '-';
+  };
+  return !name.empty() && name.size() <= NAME_MAX && name.front() != '.' &&
+         std::all_of(name.begin(), name.end(), is_plain);
+}
+
+FileHandle::~FileHandle() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+FileHandle::FileHandle(FileHandle&& other) noexcept : fd_(other.release()) {}
+
+FileHandle& FileHandle::operator=(FileHandle&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+int FileHandle::release() {
+  return std::exchange(fd_, -1);
+}
+
+// ---- File ----
+
+File::File(FileHandle handle, std::string path)
+    : handle_(std::move(handle)), path_(std::move(path)) {}
+
+void File::fail(std::string_view operation, int error) const {
+  fail_at(path_, operation, error);
+}
+
+File File::create(const Folder& folder, const std::string& name) {
+  std::string path = folder.path_of(name);
+  File file(open_new(folder.handle_.get(), name), std::move(path));
+  if (!file.is_open()) file.fail("creating the file", errno);
+  return file;
+}
+
+std::optional<File> File::try_create(const std::string& path, std::string called) {
+  File file(open_new(AT_FDCWD, path), std::move(called));
+  if (!file.is_open() && errno == EEXIST) return std::nullopt;
+  if (!file.is_open()) file.fail("creating the file", errno);
+  return file;
+}
+
+File File::open(const Folder& folder, const std::string& name) {
+  // O_NONBLOCK: opening a named pipe would otherwise wait for its writer.
+  const std::string path = folder.path_of(name);
+  File file(open_to_read(folder.handle_.get(), name, path, O_NOFOLLOW | O_NONBLOCK), path);
+  struct stat info {};
+  if (::fstat(file.handle_.get(), &info) != 0) file.fail("fstat", errno);
+  if (!S_ISREG(info.st_mode)) throw DataError(cat(path, ": not a regular file"));
+  return file;
+}
+
+int64_t File::bytes() const {
+  struct stat info {};
+  if (::fstat(handle_.get(), &info) != 0) fail("fstat", errno);
+  return info.st_size;
+}
+
+void File::reserve(int64_t bytes) {
+  if (bytes <= 0) return;
+  const int status =
+      repeat_if_interrupted([&] { return ::fallocate(handle_.get(), 0, 0, bytes); });
+  if (status != 0 && errno != EOPNOTSUPP && errno != ENOSYS) {
+    const int error = errno;
+    fail(cat("reserving ", bytes, " bytes"), error);
+  }
+}
+
+void File::write_at(int64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const size_t piece = std::min(bytes.size(), kMaxPiece);
+    const ssize_t written = repeat_if_interrupted(
+        [&] { return ::pwrite(handle_.get(), bytes.data(), piece, offset); });
+    if (written <= 0) {
+      const int error = written == 0 ? EIO : errno;  // no progress would be an endless loop
+      fail(cat("writing ", piece, " bytes at byte ", offset), error);
+    }
+    bytes = bytes.subspan(static_cast<size_t>(written));
+    offset += written;
+  }
+}
+
+void File::read_at(int64_t offset, std::span<std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const size_t piece = std::min(bytes.size(), kMaxPiece);
+    const ssize_t count = repeat_if_interrupted(
+        [&] { return ::pread(handle_.get(), bytes.data(), piece, offset); });
+    if (count < 0) {
+      const int error = errno;
+      fail(cat("reading ", piece, " bytes at byte ", offset), error);
+    }
+    if (count == 0) {
+      throw DataError(cat(path_, ": ends at byte ", offset, ", want ", bytes.size(), " more"));
+    }
+    bytes = bytes.subspan(static_cast<size_t>(count));
+    offset += count;
+  }
+}
+
+void File::resize(int64_t bytes) {
+  if (repeat_if_interrupted([&] { return ::ftruncate(handle_.get(), bytes); }) != 0) {
+    const int error = errno;
+    fail(cat("resizing to ", bytes, " bytes"), error);
+  }
+}
+
+void File::sync() {
+  if (repeat_if_interrupted([&] { return ::fsync(handle_.get()); }) != 0) fail("fsync", errno);
+}
+
+void File::close() {
+  // Some network file systems report a failed write only here. Interrupted, Linux has closed the
+  // file nevertheless, and its number may be another's by now: never close again.
+  if (::close(handle_.release()) != 0 && errno != EINTR) fail("close", errno);
+}
+
+void File::expect_sequential_reads() const {
+  ::posix_fadvise(handle_.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
+}
+
+// ---- Folder ----
+
+Folder::Folder(FileHandle handle, std::string path)
+    : handle_(std::move(handle)), path_(std::move(path)) {}
+
+void Folder::fail(std::string_view operation, int error) const {
+  fail_at(path_, operation, error);
+}
+
+std::string Folder::path_of(const std::string& name) const {
+  return (std::filesystem::path(path_) / name).string();
+}
+
+Folder Folder::open(const std::string& path) {
+  const std::string name = path.empty() ? "." : path;
+  return {open_to_read(AT_FDCWD, name, path, O_DIRECTORY), path};
+}
+
+Folder Folder::make(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!path.empty() && !fs::is_directory(path, error)) {
+    fs::path target(path);
+    if (!target.has_filename()) target = target.parent_path();  // "a/b/" is a/b
+    const Folder parent = make(target.parent_path().string());
+    // Somebody else may make it at the same time.
+    if (::mkdirat(parent.handle_.get(), target.filename().c_str(), 0777) == 0) {
+      parent.sync();
+    } else if (errno != EEXIST) {
+      fail_at(path, "making the folder", errno);
+    }
+  }
+  return open(path);
+}
+
+Folder Folder::open_folder(const std::string& name) const {
+  const std::string path = path_of(name);
+  return {open_to_read(handle_.get(), name, path, O_DIRECTORY | O_NOFOLLOW), path};
+}
+
+void Folder::make_folder(const std::string& name) const {
+  if (::mkdirat(handle_.get(), name.c_str(), 0777) != 0) {
+    const int error = errno;
+    fail_at(path_of(name), "making the folder", error);
+  }
+}
+
+std::vector<std::string> Folder::names() const {
+  // Its own descriptor: a listing moves the descriptor's position, and closes it.
+  FileHandle handle = open_to_read(handle_.get(), ".", path_, O_DIRECTORY);
+  const std::unique_ptr<DIR, int (*)(DIR*)> listing(::fdopendir(handle.get()), ::closedir);
+  if (!listing) fail("listing", errno);
+  handle.release();
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* entry = ::readdir(listing.get())) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+    errno = 0;
+  }
+  if (errno != 0) fail("listing", errno);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool Folder::has(const std::string& name) const {
+  struct stat info {};
+  if (::fstatat(handle_.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) return true;
+  const int error = errno;
+  if (error != ENOENT) fail_at(path_of(name), "fstatat", error);
+  return false;
+}
+
+void Folder::rename(const std::string& from, const std::string& to) const {
+  const int fd = handle_.get();
+  if (repeat_if_interrupted([&] { return ::renameat(fd, from.c_str(), fd, to.c_str()); }) != 0) {
+    const int error = errno;
+    fail_at(path_of(from), cat("renaming to ", to), error);
+  }
+}
+
+void Folder::remove_file(const std::string& name) const {
+  if (::unlinkat(handle_.get(), name.c_str(), 0) != 0) {
+    const int error = errno;
+    fail_at(path_of(name), "removing", error);
+  }
+}
+
+void Folder::remove_all(const std::string& name) const {
+  if (::unlinkat(handle_.get(), name.c_str(), 0) == 0) return;
+  if (errno != EISDIR) {
+    const int error = errno;
+    fail_at(path_of(name), "removing", error);
+  }
+  const Folder folder = open_folder(name);
+  for (const std::string& inside : folder.names()) folder.remove_all(inside);
+  if (::unlinkat(handle_.get(), name.c_str(), AT_REMOVEDIR) != 0) {
+    const int error = errno;
+    fail_at(path_of(name), "removing the folder", error);
+  }
+}
+
+void Folder::sync() const {
+  if (const int error = sync_folder(handle_.get()); error != 0) fail("fsync", error);
+}
+
+}  // namespace shale
