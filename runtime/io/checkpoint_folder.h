@@ -24,8 +24,9 @@ namespace shale {
 // what else is there can be thrown away. Saving takes several ranks:
 //
 //   one rank    begin(step, nonce)
-//   each rank   CheckpointShardWriter writer(temporary_path(step, nonce), shard_file_name(...), ...)
-//   one rank    once each rank's finish() returned: add_shard to a manifest, commit(manifest, nonce),
+//   each rank   CheckpointShardWriter writer(temporary_path(step, nonce), shard_file_name(...),
+//   ...) one rank    once each rank's finish() returned: add_shard to a manifest, commit(manifest,
+//   nonce),
 //               retire(keep, step); or, if any rank failed, discard(step, nonce)
 //
 // The folder is on a file system that all ranks see. No second run may use it at the same time.
@@ -37,12 +38,12 @@ class CheckpointFolder {
   const std::string& path() const { return path_; }
   std::string path_of(int64_t step) const;
 
-  // Of all checkpoints by their names, newest first; whether they are sound, nobody looked. Empty if
-  // there is no such folder.
+  // Of all checkpoints by their names, newest first; whether they are sound, nobody looked. Empty
+  // if there is no such folder.
   std::vector<int64_t> steps() const;
 
-  // Removes what killed runs left: at the start of a run, by one rank, before anybody saves. Returns
-  // how many such entries there were.
+  // Removes what killed runs left: at the start of a run, by one rank, before anybody saves.
+  // Returns how many such entries there were.
   int64_t clean() const;
 
   // ---- Saving ----
@@ -50,9 +51,9 @@ class CheckpointFolder {
   // Makes the temporary folder, and this one if it does not exist.
   void begin(int64_t step, std::string_view nonce) const;
   std::string temporary_path(int64_t step, std::string_view nonce) const;
-  // Writes the manifest, whose step is that of begin, syncs everything, and gives the checkpoint its
-  // name. One of the same step goes to the trash first. When this returns, the checkpoint survives
-  // any crash. If it throws, the checkpoint may or may not be there, but whole.
+  // Writes the manifest, whose step is that of begin, syncs everything, and gives the checkpoint
+  // its name. One of the same step goes to the trash first. When this returns, the checkpoint
+  // survives any crash. If it throws, the checkpoint may or may not be there, but whole.
   void commit(const CheckpointManifest& manifest, std::string_view nonce) const;
   // Removes the temporary folder, if it is there.
   void discard(int64_t step, std::string_view nonce) const;
@@ -75,7 +76,8 @@ std::string checkpoint_name(int64_t step);
 std::optional<int64_t> parse_checkpoint_name(std::string_view name);
 
 // The newest step whose checkpoint is valid to its last byte. `on_invalid` gets each newer one that
-// is not, and what is wrong with it. A disk that fails is no reason to take an older one: DiskError.
+// is not, and what is wrong with it. A disk that fails is no reason to take an older one:
+// DiskError.
 std::optional<int64_t> find_newest_valid(
     const CheckpointFolder& folder,
     const std::function<void(int64_t step, const std::string& problem)>& on_invalid);

@@ -196,8 +196,7 @@ void for_each_run(const TensorPart& part, int64_t first, int64_t count,
     if (run_begin >= first + count) return;
     // What the part has of the run, counted in the box; then what of it is wanted.
     const int64_t to_tensor = run_begin - run * length;
-    const int64_t begin =
-        std::max({part.first, run * length, first - to_tensor});
+    const int64_t begin = std::max({part.first, run * length, first - to_tensor});
     const int64_t end =
         std::min({part.first + part.count, (run + 1) * length, first + count - to_tensor});
     if (begin < end) {

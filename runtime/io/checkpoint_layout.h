@@ -13,8 +13,8 @@ namespace shale {
 // How the tensors of a checkpoint are cut into pieces that different ranks write.
 //
 // A *global tensor* has a name, an element type and the shape it has in a model that nobody
-// sharded. It is cut into *boxes* that form a grid: tensor parallelism gives each rank a box, without
-// it the only box is the whole tensor. A box is cut into *parts*: ranges of its elements in
+// sharded. It is cut into *boxes* that form a grid: tensor parallelism gives each rank a box,
+// without it the only box is the whole tensor. A box is cut into *parts*: ranges of its elements in
 // row-major order, which is what data parallelism makes. Each part lies in one file.
 
 // Per dimension, the first index and how many.

@@ -37,7 +37,7 @@ std::string last_line(std::string_view before) {
 
 // ---- Writing ----
 
-std::string quoted(const std::string& text) {
+std::string json_string(const std::string& text) {
   return Json(text).dump();
 }
 
@@ -59,8 +59,8 @@ std::string file_json(const CheckpointFile& file) {
     std::snprintf(digits, sizeof digits, "%08x", crc);
     crcs += digits;
   }
-  return cat("{\"name\":", quoted(file.name), ",\"bytes\":", file.bytes, ",\"crc32c\":\"", crcs,
-             "\"}");
+  return cat("{\"name\":", json_string(file.name), ",\"bytes\":", file.bytes, ",\"crc32c\":\"",
+             crcs, "\"}");
 }
 
 std::string tensor_json(const CheckpointTensor& tensor) {
@@ -84,7 +84,7 @@ std::string layout_json(const CheckpointManifest& manifest) {
   text += "],\n\"tensors\":{";
   const char* separator = "\n";
   for (const auto& [name, tensor] : manifest.tensors) {
-    text += cat(separator, quoted(name), ":", tensor_json(tensor));
+    text += cat(separator, json_string(name), ":", tensor_json(tensor));
     separator = ",\n";
   }
   return text + "}";
@@ -123,10 +123,10 @@ void check_keys(const Json& value, std::initializer_list<const char*> keys, cons
 }
 
 int64_t integer(const Json& value, int64_t low, int64_t high, const Place& place) {
-  const bool fits = value.is_number_integer() &&
-                    !(value.is_number_unsigned() &&
-                      value.get<uint64_t>() >
-                          static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
+  const bool fits =
+      value.is_number_integer() &&
+      !(value.is_number_unsigned() &&
+        value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
   const int64_t result = fits ? value.get<int64_t>() : 0;
   if (!fits || result < low || result > high) {
     place.fail(shown(value), ", want an integer from ", low, " to ", high);
@@ -190,7 +190,8 @@ CheckpointTensor read_tensor(const Json& value, const Place& place) {
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   check_keys(value, {"dtype", "shape", "boxes"}, place);
   CheckpointTensor tensor;
-  const SafetensorsDType* type = find_safetensors_dtype(string_in(value["dtype"], place.at("dtype")));
+  const SafetensorsDType* type =
+      find_safetensors_dtype(string_in(value["dtype"], place.at("dtype")));
   if (type == nullptr || !type->dtype) place.fail("unknown dtype ", shown(value["dtype"]));
   tensor.dtype = *type->dtype;
   tensor.shape = sizes(value["shape"], place.at("shape"));
@@ -211,8 +212,8 @@ CheckpointTensor read_tensor(const Json& value, const Place& place) {
 }
 
 void read_layout(const Json& object, std::string_view source, CheckpointManifest& manifest) {
-  manifest.chunk_bytes = integer(object["chunk_bytes"], kMinChunkBytes, kMaxChunkBytes,
-                                 {source, "'chunk_bytes'"});
+  manifest.chunk_bytes =
+      integer(object["chunk_bytes"], kMinChunkBytes, kMaxChunkBytes, {source, "'chunk_bytes'"});
   std::set<std::string> names;
   for (const Json& value : array(object["files"], kMaxCheckpointFiles, {source, "'files'"})) {
     const Place place{source, cat("file ", manifest.files.size())};
@@ -223,8 +224,8 @@ void read_layout(const Json& object, std::string_view source, CheckpointManifest
   const Json& tensors = object["tensors"];
   if (!tensors.is_object()) throw DataError(cat(source, ": 'tensors' is not an object"));
   if (static_cast<int64_t>(tensors.size()) > kMaxSafetensorsTensors) {
-    throw DataError(cat(source, ": ", tensors.size(), " tensors, want at most ",
-                        kMaxSafetensorsTensors));
+    throw DataError(
+        cat(source, ": ", tensors.size(), " tensors, want at most ", kMaxSafetensorsTensors));
   }
   for (const auto& [name, value] : tensors.items()) {
     const Place place{source, cat("tensor '", excerpt(name), "'")};
@@ -307,11 +308,11 @@ std::string to_json(CheckpointManifest manifest) {
     }
   }
   if (manifest.writer.empty()) manifest.writer = cat("shale ", shale_version());
-  const std::string body = cat("{\"format\":\"", kFormat, "\",\"format_version\":",
-                               kManifestVersion, ",\"writer\":", quoted(manifest.writer),
-                               ",\n\"step\":", manifest.step, ",\n\"state\":", manifest.state,
-                               ",\n\"config\":", manifest.config, ",\n", layout_json(manifest),
-                               "\n");
+  const std::string body =
+      cat("{\"format\":\"", kFormat, "\",\"format_version\":", kManifestVersion,
+          ",\"writer\":", json_string(manifest.writer), ",\n\"step\":", manifest.step,
+          ",\n\"state\":", manifest.state, ",\n\"config\":", manifest.config, ",\n",
+          layout_json(manifest), "\n");
   std::string result = body + last_line(body);
   try {  // what is not readable must not be written
     parse_checkpoint_manifest(result, "checkpoint");

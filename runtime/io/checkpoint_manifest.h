@@ -51,8 +51,8 @@ struct CheckpointManifest {
 // InternalError if another shard disagrees about a tensor's type or shape, or the chunk size.
 void add_shard(CheckpointManifest& manifest, std::string_view shard);
 
-// The text of manifest.json. Sorts boxes and parts first. Throws InternalError if the tensors' parts
-// do not fill them exactly, or the text would break a limit.
+// The text of manifest.json. Sorts boxes and parts first. Throws InternalError if the tensors'
+// parts do not fill them exactly, or the text would break a limit.
 std::string to_json(CheckpointManifest manifest);
 
 // The reverse, for a text that nobody vouches for. Throws DataError, starting with `source`, unless

@@ -41,8 +41,7 @@ CheckpointReader::CheckpointReader(const std::string& folder)
   for (const CheckpointFile& want : manifest_.files) {
     const int64_t bytes = File::open(folder_, want.name).bytes();
     if (bytes != want.bytes) {
-      throw DataError(
-          cat(folder_.path_of(want.name), ": ", bytes, " bytes, want ", want.bytes));
+      throw DataError(cat(folder_.path_of(want.name), ": ", bytes, " bytes, want ", want.bytes));
     }
   }
 }

@@ -16,9 +16,9 @@
 
 namespace shale {
 
-// A committed checkpoint, read by ranges of its tensors, whatever the number of ranks that wrote it.
-// No byte is handed out before the checksum of its chunk was found right. Memory: the manifest, the
-// headers of the files that were used, and a few chunks.
+// A committed checkpoint, read by ranges of its tensors, whatever the number of ranks that wrote
+// it. No byte is handed out before the checksum of its chunk was found right. Memory: the manifest,
+// the headers of the files that were used, and a few chunks.
 //
 // Throws DataError for what is damaged or malformed, naming the file and the chunk;
 // MissingInputError for what is not there; DiskError where the disk fails. Not for several threads.
@@ -32,13 +32,13 @@ class CheckpointReader {
   const CheckpointManifest& manifest() const { return manifest_; }
   const CheckpointTensor* find(std::string_view tensor) const;  // null if there is none
 
-  // Elements [first, ...) of the tensor in row-major order, as many as fit into `into`, which must be
-  // a whole number of the tensor's elements; in the tensor's own type. Throws DataError if there is
-  // no such tensor, InternalError if it has not so many elements.
+  // Elements [first, ...) of the tensor in row-major order, as many as fit into `into`, which must
+  // be a whole number of the tensor's elements; in the tensor's own type. Throws DataError if there
+  // is no such tensor, InternalError if it has not so many elements.
   void read(std::string_view tensor, int64_t first, std::span<std::byte> into);
 
-  // Reads all of one file of the manifest: every checksum, and that the file holds exactly the parts
-  // that it should. Ranks can share the files of a checkpoint among them.
+  // Reads all of one file of the manifest: every checksum, and that the file holds exactly the
+  // parts that it should. Ranks can share the files of a checkpoint among them.
   void verify_file(size_t file);
   void verify();  // all files
 

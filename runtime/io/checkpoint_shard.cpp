@@ -151,8 +151,8 @@ void CheckpointShardWriter::put(int64_t offset, std::span<const std::byte> bytes
 
 std::string CheckpointShardWriter::finish() {
   if (!is_complete()) {
-    throw InternalError(cat(file_.path(), ": ", left(), " bytes of tensor '",
-                            parts_[next()].tensor, "' are missing"));
+    throw InternalError(cat(file_.path(), ": ", left(), " bytes of tensor '", parts_[next()].tensor,
+                            "' are missing"));
   }
   flush();
   file_.sync();

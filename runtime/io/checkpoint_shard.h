@@ -17,8 +17,8 @@ namespace shale {
 std::string shard_file_name(int rank, int ranks);
 
 // Writes one rank's file of a checkpoint: a safetensors file of parts of tensors. First all parts
-// are declared; then their data comes in the order of the file, which next() tells, in pieces of any
-// size. Checksums are taken from the bytes on their way.
+// are declared; then their data comes in the order of the file, which next() tells, in pieces of
+// any size. Checksums are taken from the bytes on their way.
 //
 //   CheckpointShardWriter writer(folder, shard_file_name(rank, ranks), parts);
 //   while (!writer.is_complete()) writer.write(bytes of parts[writer.next()]);
@@ -56,9 +56,9 @@ class CheckpointShardWriter {
   SafetensorsLayout layout_;    // of these
   CheckpointManifest record_;
   File file_;
-  size_t next_ = 0;       // in layout_.order
-  int64_t written_ = 0;   // of the current part
-  int64_t position_ = 0;  // in the file, of what comes next
+  size_t next_ = 0;                // in layout_.order
+  int64_t written_ = 0;            // of the current part
+  int64_t position_ = 0;           // in the file, of what comes next
   std::vector<std::byte> buffer_;  // small pieces, not yet written
 };
 

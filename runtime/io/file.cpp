@@ -54,6 +54,12 @@ FileHandle open_new(int folder, const std::string& name) {
       repeat_if_interrupted([&] { return ::openat(folder, name.c_str(), flags, 0666); }));
 }
 
+int try_remove(int folder, const std::string& name, int flags) {
+  return repeat_if_interrupted([&] { return ::unlinkat(folder, name.c_str(), flags); }) == 0
+             ? 0
+             : errno;
+}
+
 int sync_folder(int fd) {
   const int error = repeat_if_interrupted([&] { return ::fsync(fd); }) == 0 ? 0 : errno;
   return error == EINVAL ? 0 : error;  // a file system that has nothing to sync
@@ -126,8 +132,7 @@ int64_t File::bytes() const {
 
 void File::reserve(int64_t bytes) {
   if (bytes <= 0) return;
-  const int status =
-      repeat_if_interrupted([&] { return ::fallocate(handle_.get(), 0, 0, bytes); });
+  const int status = repeat_if_interrupted([&] { return ::fallocate(handle_.get(), 0, 0, bytes); });
   if (status != 0 && errno != EOPNOTSUPP && errno != ENOSYS) {
     const int error = errno;
     fail(cat("reserving ", bytes, " bytes"), error);
@@ -137,8 +142,8 @@ void File::reserve(int64_t bytes) {
 void File::write_at(int64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const size_t piece = std::min(bytes.size(), kMaxPiece);
-    const ssize_t written = repeat_if_interrupted(
-        [&] { return ::pwrite(handle_.get(), bytes.data(), piece, offset); });
+    const ssize_t written =
+        repeat_if_interrupted([&] { return ::pwrite(handle_.get(), bytes.data(), piece, offset); });
     if (written <= 0) {
       const int error = written == 0 ? EIO : errno;  // no progress would be an endless loop
       fail(cat("writing ", piece, " bytes at byte ", offset), error);
@@ -151,8 +156,8 @@ void File::write_at(int64_t offset, std::span<const std::byte> bytes) {
 void File::read_at(int64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
     const size_t piece = std::min(bytes.size(), kMaxPiece);
-    const ssize_t count = repeat_if_interrupted(
-        [&] { return ::pread(handle_.get(), bytes.data(), piece, offset); });
+    const ssize_t count =
+        repeat_if_interrupted([&] { return ::pread(handle_.get(), bytes.data(), piece, offset); });
     if (count < 0) {
       const int error = errno;
       fail(cat("reading ", piece, " bytes at byte ", offset), error);
@@ -212,11 +217,13 @@ Folder Folder::make(const std::string& path) {
     if (!target.has_filename()) target = target.parent_path();  // "a/b/" is a/b
     const Folder parent = make(target.parent_path().string());
     // Somebody else may make it at the same time.
-    if (::mkdirat(parent.handle_.get(), target.filename().c_str(), 0777) == 0) {
-      parent.sync();
-    } else if (errno != EEXIST) {
-      fail_at(path, "making the folder", errno);
+    const int fd = parent.handle_.get();
+    if (repeat_if_interrupted([&] { return ::mkdirat(fd, target.filename().c_str(), 0777); }) !=
+        0) {
+      const int mkdir_error = errno;
+      if (mkdir_error != EEXIST) fail_at(path, "making the folder", mkdir_error);
     }
+    parent.sync();
   }
   return open(path);
 }
@@ -227,7 +234,7 @@ Folder Folder::open_folder(const std::string& name) const {
 }
 
 void Folder::make_folder(const std::string& name) const {
-  if (::mkdirat(handle_.get(), name.c_str(), 0777) != 0) {
+  if (repeat_if_interrupted([&] { return ::mkdirat(handle_.get(), name.c_str(), 0777); }) != 0) {
     const int error = errno;
     fail_at(path_of(name), "making the folder", error);
   }
@@ -268,22 +275,18 @@ void Folder::rename(const std::string& from, const std::string& to) const {
 }
 
 void Folder::remove_file(const std::string& name) const {
-  if (::unlinkat(handle_.get(), name.c_str(), 0) != 0) {
-    const int error = errno;
+  if (const int error = try_remove(handle_.get(), name, 0); error != 0) {
     fail_at(path_of(name), "removing", error);
   }
 }
 
 void Folder::remove_all(const std::string& name) const {
-  if (::unlinkat(handle_.get(), name.c_str(), 0) == 0) return;
-  if (errno != EISDIR) {
-    const int error = errno;
-    fail_at(path_of(name), "removing", error);
-  }
+  const int file_error = try_remove(handle_.get(), name, 0);
+  if (file_error == 0) return;
+  if (file_error != EISDIR) fail_at(path_of(name), "removing", file_error);
   const Folder folder = open_folder(name);
   for (const std::string& inside : folder.names()) folder.remove_all(inside);
-  if (::unlinkat(handle_.get(), name.c_str(), AT_REMOVEDIR) != 0) {
-    const int error = errno;
+  if (const int error = try_remove(handle_.get(), name, AT_REMOVEDIR); error != 0) {
     fail_at(path_of(name), "removing the folder", error);
   }
 }

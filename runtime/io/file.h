@@ -14,7 +14,8 @@ namespace shale {
 // failure is a DiskError with the path, the operation, its bytes and the system's reason. A call
 // that a signal interrupted is made again; a short read or write is completed.
 
-// Whether a file that somebody else named may be looked up in a folder: letters, digits, '_', '.' and
+// Whether a file that somebody else named may be looked up in a folder: letters, digits, '_', '.'
+// and
 // '-', no '.' first, so that it cannot lead elsewhere; at most 255 of them.
 bool is_plain_file_name(std::string_view name);
 

@@ -268,8 +268,8 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> front, int
                                            std::string_view source) {
   const int64_t data_begin = safetensors_data_begin(front, file_bytes, source);
   if (static_cast<int64_t>(front.size()) < data_begin) {
-    throw InternalError(cat(source, ": ", front.size(), " bytes given, want the header's ",
-                            data_begin));
+    throw InternalError(
+        cat(source, ": ", front.size(), " bytes given, want the header's ", data_begin));
   }
   const std::string_view text(reinterpret_cast<const char*>(front.data()) + 8,
                               static_cast<size_t>(data_begin - 8));

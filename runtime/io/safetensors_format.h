@@ -62,8 +62,8 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> front, int64_t file_bytes,
                                            std::string_view source);
 
-// Where the data begins, from the file's first 8 bytes or more. Throws DataError if the header would
-// be larger than its limit or the file.
+// Where the data begins, from the file's first 8 bytes or more. Throws DataError if the header
+// would be larger than its limit or the file.
 int64_t safetensors_data_begin(std::span<const std::byte> front, int64_t file_bytes,
                                std::string_view source);
 

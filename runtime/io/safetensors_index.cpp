@@ -10,6 +10,7 @@
 #include "runtime/io/safetensors_format.h"
 
 namespace shale {
+
 std::string safetensors_file_name(size_t index, size_t count) {
   if (count == 1) return kSafetensorsSingleFile;
   char name[64];

@@ -28,8 +28,8 @@ struct SafetensorsLayout {
 };
 
 // Places tensors as the reference implementation does: larger element types first, then by name.
-// Throws InternalError for a name that is declared twice, too long or not UTF-8, for a shape that is
-// no possible size, and for more than a file can hold.
+// Throws InternalError for a name that is declared twice, too long or not UTF-8, for a shape that
+// is no possible size, and for more than a file can hold.
 SafetensorsLayout lay_out_safetensors(const std::vector<SafetensorsSpec>& tensors,
                                       const std::map<std::string, std::string>& metadata);
 

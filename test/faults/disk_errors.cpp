@@ -1,0 +1,101 @@
+// Each call of the system that saving makes fails in turn, in each way that it can: the program
+// ends with exit code 74 and one line that names path and reason, no committed checkpoint is lost,
+// and the next run goes on.
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <string>
+
+#include "runtime/base/text.h"
+#include "test/faults/saver.h"
+#include "test/support/catch.h"
+#include "test/support/temp_dir.h"
+
+namespace shale::test {
+namespace {
+
+int64_t counted_calls(const SaverOutcome& outcome) {
+  return std::count_if(outcome.calls.begin(), outcome.calls.end(),
+                       [](const DiskCall& call) { return call.op != DiskOp::kPrint; });
+}
+
+// How many calls saving makes; the same in each run, for they do not depend on time.
+int64_t calls_of_a_run() {
+  const TempDir dir;
+  const SaverOutcome outcome = run_saver({.folder = dir.path(), .count = 3});
+  REQUIRE(outcome.code == 0);
+  REQUIRE(outcome.saved == 3);
+  const int64_t calls = counted_calls(outcome);
+  REQUIRE(calls > 60);
+  return calls;
+}
+
+// One run with a fault, and what must hold after it. Empty, or what is wrong.
+std::string problem_of(const std::string& kind, int64_t at, int want_code, int want_errno) {
+  const TempDir dir;
+  const SaverOutcome outcome =
+      run_saver({.folder = dir.path(), .count = 3, .fault_kind = kind, .fault_at = at});
+  const auto fail = [&](const auto&... what) {
+    return cat(kind, " at call ", at, ": ", what..., "; it printed: ", outcome.errors);
+  };
+  if (outcome.code != want_code) return fail("exit code ", outcome.code, ", want ", want_code);
+  if (want_errno != 0) {
+    const std::string reason = cat("(errno ", want_errno, ")");
+    if (std::count(outcome.errors.begin(), outcome.errors.end(), '\n') != 1) return fail("lines");
+    if (!contains(outcome.errors, dir.path().string())) return fail("no path");
+    if (!contains(outcome.errors, reason)) return fail("no ", reason);
+  }
+  const std::string problem = problem_after_fault(dir.path(), outcome.saved);
+  if (!problem.empty()) return fail(problem);
+  // The same program, the disk being well again.
+  const SaverOutcome next = run_saver({.folder = dir.path(), .first = outcome.saved + 1});
+  if (next.code != 0) return fail("the next run ends with ", next.code, ", ", next.errors);
+  const std::string later = problem_after_fault(dir.path(), outcome.saved + 2);
+  return later.empty() ? "" : fail("after the next run: ", later);
+}
+
+// Every `stride`-th call.
+std::string problems(const std::string& kind, int64_t stride, int want_code, int want_errno) {
+  std::string all;
+  const int64_t calls = calls_of_a_run();
+  for (int64_t at = 1; at <= calls; at += stride) {
+    const std::string problem = problem_of(kind, at, want_code, want_errno);
+    if (!problem.empty()) all += problem + "\n";
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a disk error at some calls ends the program cleanly and loses nothing", "[faults]") {
+  // Strides that have no common factor, so that the kinds meet different calls.
+  CHECK(problems("eio", 5, 74, EIO) == "");
+  CHECK(problems("enospc", 7, 74, ENOSPC) == "");
+}
+
+TEST_CASE("interrupted calls and short writes at some calls change nothing", "[faults]") {
+  CHECK(problems("eintr", 11, 0, 0) == "");
+  CHECK(problems("short", 13, 0, 0) == "");
+}
+
+TEST_CASE("a process that is killed at some calls loses nothing", "[faults]") {
+  CHECK(problems("kill", 9, 137, 0) == "");
+}
+
+TEST_CASE("a disk error at every call ends the program cleanly and loses nothing",
+          "[.][faults_long]") {
+  CHECK(problems("eio", 1, 74, EIO) == "");
+  CHECK(problems("enospc", 1, 74, ENOSPC) == "");
+}
+
+TEST_CASE("interrupted calls and short writes at every call change nothing", "[.][faults_long]") {
+  CHECK(problems("eintr", 1, 0, 0) == "");
+  CHECK(problems("short", 1, 0, 0) == "");
+}
+
+TEST_CASE("a process that is killed at every call loses nothing", "[.][faults_long]") {
+  CHECK(problems("kill", 1, 137, 0) == "");
+}
+
+}  // namespace shale::test

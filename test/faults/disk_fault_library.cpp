@@ -1,0 +1,294 @@
+// Stands between a program and the C library (LD_PRELOAD), and makes the disk fail. Counts the
+// calls that concern a folder, in all threads, from 1:
+//
+//   SHALE_FAULT_UNDER=FOLDER   the folder, an absolute path
+//   SHALE_FAULT_LOG=FILE       appends each of these calls, once it succeeded, and what the program
+//                              prints (disk_call.h)
+//   SHALE_FAULT_AT=N           the call that fails
+//   SHALE_FAULT_KIND=...       how: enospc, eio (with that error); eintr (nothing was done: try
+//                              again); short (a read or write moves half of its bytes); full (this
+//                              call and all later ones find no room for new data or names); kill
+//                              (the process dies instead)
+//
+// Only what Shale uses is here. Calls that other libraries make from inside (stdio) are not seen.
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "test/faults/disk_call.h"
+
+namespace {
+
+using shale::test::DiskCall;
+using shale::test::DiskOp;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+struct Settings {
+  std::string under = variable("SHALE_FAULT_UNDER");
+  std::string kind = variable("SHALE_FAULT_KIND");
+  long fault_at = std::atol(variable("SHALE_FAULT_AT").c_str());
+  int log = -1;
+  std::atomic<long> calls = 0;
+
+  Settings() {
+    const std::string path = variable("SHALE_FAULT_LOG");
+    if (path.empty()) return;
+    const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+    log = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path.c_str(), flags, 0666));
+  }
+};
+
+Settings& settings() {
+  static Settings instance;
+  return instance;
+}
+
+// The C library's own.
+template <typename Function>
+Function real(const char* name) {
+  return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
+}
+
+std::string path_of(int fd) {
+  char target[4096];
+  const std::string link = "/proc/self/fd/" + std::to_string(fd);
+  const ssize_t size = ::readlink(link.c_str(), target, sizeof target);
+  return size < 0 ? std::string() : std::string(target, static_cast<size_t>(size));
+}
+
+std::string path_of(int folder, const char* name) {
+  if (name[0] == '/') return name;
+  char current[4096];
+  const std::string base = folder != AT_FDCWD ? path_of(folder) : ::getcwd(current, sizeof current);
+  return base + "/" + name;
+}
+
+void record(const DiskCall& call) {
+  if (settings().log < 0) return;
+  const std::string text = encode(call);
+  ::syscall(SYS_write, settings().log, text.data(), text.size());
+}
+
+// One call that may fail, or may be none of ours.
+class Call {
+ public:
+  Call(DiskOp op, const char* name, std::string path) {
+    call_.op = op;
+    call_.name = name;
+    call_.path = std::move(path);
+    const std::string& under = settings().under;
+    if (under.empty() || call_.path.compare(0, under.size(), under) != 0) return;
+    is_counted_ = true;
+    const long number = ++settings().calls;
+    const std::string& kind = settings().kind;
+    const bool takes_room = op == DiskOp::kCreate || op == DiskOp::kWrite ||
+                            op == DiskOp::kReserve || op == DiskOp::kMakeFolder;
+    if (kind == "full" && settings().fault_at > 0 && number >= settings().fault_at && takes_room) {
+      error_ = ENOSPC;
+    }
+    if (number != settings().fault_at) return;
+    if (kind == "enospc") error_ = ENOSPC;
+    if (kind == "eio") error_ = EIO;
+    if (kind == "eintr") error_ = EINTR;
+    if (kind == "kill") ::raise(SIGKILL);
+    is_short_ = kind == "short";
+  }
+
+  DiskCall& details() { return call_; }
+  int error() const { return error_; }
+  // How many bytes a read or write of `size` shall move.
+  size_t limit(size_t size) const { return is_short_ && size > 1 ? size / 2 : size; }
+
+  // What the call returns: -1 and errno if it shall fail, else what `run` returns.
+  template <typename Run>
+  auto operator()(const Run& run) -> decltype(run()) {
+    if (error_ != 0) {
+      errno = error_;
+      return -1;
+    }
+    const auto result = run();
+    const int saved = errno;
+    if (is_counted_ && result >= 0) {
+      if (call_.op == DiskOp::kWrite) call_.data.resize(static_cast<size_t>(result));
+      record(call_);
+    }
+    errno = saved;
+    return result;
+  }
+
+ private:
+  DiskCall call_;
+  bool is_counted_ = false;
+  bool is_short_ = false;
+  int error_ = 0;
+};
+
+int open_call(const char* name, int folder, const char* path, int flags, mode_t mode) {
+  const bool is_new = (flags & O_CREAT) != 0;
+  Call call(is_new ? DiskOp::kCreate : DiskOp::kOther, name, path_of(folder, path));
+  return call([&] { return real<decltype(&::openat)>("openat")(folder, path, flags, mode); });
+}
+
+mode_t mode_argument(int flags, va_list arguments) {
+  return (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
+}
+
+bool is_folder(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+ssize_t write_call(const char* name, int fd, const void* data, size_t size, off_t offset) {
+  Call call(DiskOp::kWrite, name, path_of(fd));
+  call.details().offset = offset;
+  call.details().data.assign(static_cast<const char*>(data), size);
+  return call(
+      [&] { return real<decltype(&::pwrite)>("pwrite")(fd, data, call.limit(size), offset); });
+}
+
+}  // namespace
+
+extern "C" {
+
+int open(const char* path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = mode_argument(flags, arguments);
+  va_end(arguments);
+  return open_call("open", AT_FDCWD, path, flags, mode);
+}
+
+int open64(const char* path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = mode_argument(flags, arguments);
+  va_end(arguments);
+  return open_call("open64", AT_FDCWD, path, flags, mode);
+}
+
+int openat(int folder, const char* path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = mode_argument(flags, arguments);
+  va_end(arguments);
+  return open_call("openat", folder, path, flags, mode);
+}
+
+int openat64(int folder, const char* path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = mode_argument(flags, arguments);
+  va_end(arguments);
+  return open_call("openat64", folder, path, flags, mode);
+}
+
+int close(int fd) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  // Only of files that were written: closing others has nothing to report.
+  const bool is_written = flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
+  Call call(DiskOp::kOther, "close", is_written ? path_of(fd) : "");
+  const int result =
+      real<decltype(&::close)>("close")(fd);  // also if it fails: the descriptor is gone
+  return call([&] { return result; });
+}
+
+ssize_t pwrite(int fd, const void* data, size_t size, off_t offset) {
+  return write_call("pwrite", fd, data, size, offset);
+}
+
+ssize_t pwrite64(int fd, const void* data, size_t size, off64_t offset) {
+  return write_call("pwrite64", fd, data, size, offset);
+}
+
+ssize_t write(int fd, const void* data, size_t size) {
+  if (fd == STDOUT_FILENO) {
+    DiskCall printed{.op = DiskOp::kPrint, .name = "write"};
+    printed.data.assign(static_cast<const char*>(data), size);
+    record(printed);
+  }
+  Call call(DiskOp::kWrite, "write", path_of(fd));
+  call.details().data.assign(static_cast<const char*>(data), size);
+  const bool appends = (::fcntl(fd, F_GETFL) & O_APPEND) != 0;
+  call.details().offset = ::lseek(fd, 0, appends ? SEEK_END : SEEK_CUR);
+  return call([&] { return real<decltype(&::write)>("write")(fd, data, call.limit(size)); });
+}
+
+ssize_t pread(int fd, void* data, size_t size, off_t offset) {
+  Call call(DiskOp::kOther, "pread", path_of(fd));
+  return call(
+      [&] { return real<decltype(&::pread)>("pread")(fd, data, call.limit(size), offset); });
+}
+
+ssize_t pread64(int fd, void* data, size_t size, off64_t offset) {
+  Call call(DiskOp::kOther, "pread64", path_of(fd));
+  return call(
+      [&] { return real<decltype(&::pread64)>("pread64")(fd, data, call.limit(size), offset); });
+}
+
+int fallocate(int fd, int mode, off_t offset, off_t size) {
+  Call call(DiskOp::kReserve, "fallocate", path_of(fd));
+  call.details().offset = offset + size;
+  return call([&] { return real<decltype(&::fallocate)>("fallocate")(fd, mode, offset, size); });
+}
+
+int ftruncate(int fd, off_t size) noexcept {
+  Call call(DiskOp::kResize, "ftruncate", path_of(fd));
+  call.details().offset = size;
+  return call([&] { return real<decltype(&::ftruncate)>("ftruncate")(fd, size); });
+}
+
+int fsync(int fd) {
+  Call call(is_folder(fd) ? DiskOp::kSyncFolder : DiskOp::kSyncFile, "fsync", path_of(fd));
+  return call([&] { return real<decltype(&::fsync)>("fsync")(fd); });
+}
+
+int mkdirat(int folder, const char* path, mode_t mode) noexcept {
+  Call call(DiskOp::kMakeFolder, "mkdirat", path_of(folder, path));
+  return call([&] { return real<decltype(&::mkdirat)>("mkdirat")(folder, path, mode); });
+}
+
+int mkdir(const char* path, mode_t mode) noexcept {
+  Call call(DiskOp::kMakeFolder, "mkdir", path_of(AT_FDCWD, path));
+  return call([&] { return real<decltype(&::mkdir)>("mkdir")(path, mode); });
+}
+
+int renameat(int from_folder, const char* from, int to_folder, const char* to) noexcept {
+  Call call(DiskOp::kRename, "renameat", path_of(from_folder, from));
+  call.details().to = path_of(to_folder, to);
+  return call(
+      [&] { return real<decltype(&::renameat)>("renameat")(from_folder, from, to_folder, to); });
+}
+
+int rename(const char* from, const char* to) noexcept {
+  Call call(DiskOp::kRename, "rename", path_of(AT_FDCWD, from));
+  call.details().to = path_of(AT_FDCWD, to);
+  return call([&] { return real<decltype(&::rename)>("rename")(from, to); });
+}
+
+int unlinkat(int folder, const char* path, int flags) noexcept {
+  Call call(DiskOp::kRemove, "unlinkat", path_of(folder, path));
+  return call([&] { return real<decltype(&::unlinkat)>("unlinkat")(folder, path, flags); });
+}
+
+int unlink(const char* path) noexcept {
+  Call call(DiskOp::kRemove, "unlink", path_of(AT_FDCWD, path));
+  return call([&] { return real<decltype(&::unlink)>("unlink")(path); });
+}
+
+}  // extern "C"

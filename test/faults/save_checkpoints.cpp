@@ -1,0 +1,36 @@
+// save_checkpoints FOLDER FIRST COUNT RANKS: cleans the folder of checkpoints, as a run does when
+// it starts, then saves COUNT steps from FIRST on, prints "saved step N" for each, and keeps the
+// newest two. Ends as a training program does: an error is one line and its exit code.
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "runtime/base/error.h"
+#include "test/support/checkpoints.h"
+
+int main(int argc, char** argv) {
+  if (argc != 5) {
+    std::fprintf(stderr, "usage: save_checkpoints FOLDER FIRST COUNT RANKS\n");
+    return 64;
+  }
+  const shale::CheckpointFolder folder(argv[1]);
+  const int64_t first = std::atoll(argv[2]);
+  const int64_t count = std::atoll(argv[3]);
+  try {
+    folder.clean();
+    for (int64_t step = first; step < first + count; ++step) {
+      shale::test::save_sample(folder, step, {.ranks = std::atoi(argv[4]), .rows = 100});
+      const std::string line = shale::cat("saved step ", step, "\n");
+      // Straight to the system, so that a crash right after it cannot lose the line.
+      if (::write(STDOUT_FILENO, line.data(), line.size()) < 0) return 1;
+      folder.retire(2, step);
+    }
+  } catch (const shale::Error& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return static_cast<int>(error.code());
+  }
+  return 0;
+}
