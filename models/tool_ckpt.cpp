@@ -1,0 +1,123 @@
+// shale ckpt: looks at checkpoints, checks them, and turns them into something else.
+#include "models/tool_ckpt.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+
+#include "models/tool_table.h"
+#include "models/tools.h"
+#include "runtime/base/error.h"
+#include "runtime/io/checkpoint_folder.h"
+#include "runtime/io/checkpoint_reader.h"
+
+namespace shale::models {
+
+int run_ckpt(int argc, const char* const* argv) {
+  static constexpr std::array kActions = {
+      Tool{"inspect", "says what is in a checkpoint", ckpt::run_inspect},
+      Tool{"verify", "checks every byte of a checkpoint", ckpt::run_verify},
+      Tool{"reshard", "writes the same checkpoint as so many files", ckpt::run_reshard},
+      Tool{"export", "writes the model of a checkpoint as a Hugging Face folder", ckpt::run_export},
+      Tool{"diff", "lists the tensors in which two checkpoints differ", ckpt::run_diff},
+  };
+  return run_tool({.program = "shale ckpt",
+                   .summary = "looks at checkpoints, checks them, converts them",
+                   .what = "action",
+                   .closing = "A checkpoint is its folder,\nsuch as "
+                              "out/checkpoints/step_00000100, or that of a run, whose newest is "
+                              "taken.",
+                   .tools = kActions},
+                  argc, argv);
+}
+
+namespace ckpt {
+
+std::string find_checkpoint(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (fs::exists(fs::path(path) / kManifestName, error)) return path;
+  for (const fs::path& folder : {fs::path(path), fs::path(path) / "checkpoints"}) {
+    if (!fs::is_directory(folder, error)) continue;
+    const CheckpointFolder checkpoints(folder.string());
+    const std::vector<int64_t> steps = checkpoints.steps();
+    if (!steps.empty()) return checkpoints.path_of(steps.front());
+  }
+  throw MissingInputError(cat(path, ": no checkpoint: want a folder with ", kManifestName,
+                              ", or one of a run that has saved"));
+}
+
+bool parse_or_print(ConfigSpec& spec, int argc, const char* const* argv) {
+  const ParseResult parsed = parse_config(spec, argc, argv);
+  if (parsed.should_exit) std::fputs(parsed.output.c_str(), stdout);
+  return parsed.should_exit;
+}
+
+std::string make_table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string space(widths[i] - row[i].size(), ' ');
+      line += rows[0][i].ends_with(' ') ? cat("  ", space, row[i]) : cat("  ", row[i], space);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::string summary(const CheckpointManifest& manifest) {
+  double bytes = 0;
+  for (const auto& [name, tensor] : manifest.tensors) bytes += static_cast<double>(tensor.bytes());
+  return cat("step ", manifest.step, ", ",
+             counted(static_cast<int64_t>(manifest.tensors.size()), "tensor"), ", ",
+             format_bytes(bytes), " in ",
+             counted(static_cast<int64_t>(manifest.files.size()), "file"));
+}
+
+std::string counted(int64_t count, std::string_view what) {
+  return cat(count, " ", what, count == 1 ? "" : "s");
+}
+
+int run_verify(int argc, const char* const* argv) {
+  std::string path;
+  bool quiet = false;
+  ConfigSpec spec("shale ckpt verify",
+                  "checks every byte of a checkpoint: its manifest, sizes, checksums, and that its "
+                  "files hold what they should; 0: sound, 65: damaged, 66: something is missing");
+  spec.add_positional("checkpoint", path, "a checkpoint or a run", {.required = true});
+  spec.add("quiet", quiet, "print errors only");
+  spec.example("shale ckpt verify out/checkpoints/step_00000100");
+  if (parse_or_print(spec, argc, argv)) return 0;
+
+  CheckpointReader reader(find_checkpoint(path));
+  const std::vector<CheckpointFile>& files = reader.manifest().files;
+  std::string first_problem;
+  int64_t damaged = 0;
+  for (size_t i = 0; i < files.size(); ++i) {
+    try {
+      reader.verify_file(i);
+      if (!quiet) std::printf("ok       %s\n", files[i].name.c_str());
+    } catch (const DataError& error) {  // the others are worth knowing too
+      if (!quiet) std::printf("damaged  %s\n", files[i].name.c_str());
+      if (damaged++ == 0) first_problem = error.what();
+    }
+  }
+  if (damaged > 0) {
+    throw DataError(damaged == 1 ? first_problem
+                                 : cat(first_problem, "; and ", counted(damaged - 1, "other file"),
+                                       " damaged"));
+  }
+  if (!quiet) std::printf("%s: %s\n", reader.path().c_str(), summary(reader.manifest()).c_str());
+  return 0;
+}
+
+}  // namespace ckpt
+}  // namespace shale::models

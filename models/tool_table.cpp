@@ -1,0 +1,76 @@
+#include "models/tool_table.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "runtime/base/config.h"
+#include "runtime/base/error.h"
+#include "runtime/base/parse.h"
+
+namespace shale::models {
+namespace {
+
+// "TOOL", as usage lines call it.
+std::string placeholder(std::string_view what) {
+  std::string text(what);
+  for (char& c : text) c = static_cast<char>(c - 'a' + 'A');
+  return text;
+}
+
+std::string help(const ToolTable& table) {
+  const std::string any = placeholder(table.what);
+  size_t width = 0;
+  for (const Tool& tool : table.tools) width = std::max(width, tool.name.size());
+  std::string text = cat(table.program, ": ", table.summary, "\n\nUsage: ", table.program, " ", any,
+                         " [FLAGS]\n\n");
+  for (const Tool& tool : table.tools) {
+    text +=
+        cat("  ", tool.name, std::string(width + 2 - tool.name.size(), ' '), tool.summary, "\n");
+  }
+  return cat(text, "\n", table.program, " ", any, " --help lists its flags.",
+             table.closing.empty() ? "" : " ", table.closing, "\n");
+}
+
+std::string version(std::string_view program) {
+  ConfigSpec spec{std::string(program), ""};
+  const std::array arguments = {"", "--version"};
+  return parse_config(spec, static_cast<int>(arguments.size()), arguments.data()).output;
+}
+
+const Tool& find_tool(const ToolTable& table, std::string_view name) {
+  std::vector<std::string> names;
+  for (const Tool& tool : table.tools) {
+    if (tool.name == name) return tool;
+    names.emplace_back(tool.name);
+  }
+  const auto nearest = nearest_name(name, names);
+  throw ConfigError(cat(table.program, ": unknown ", table.what, " '", excerpt(name), "'",
+                        nearest ? cat("; did you mean ", *nearest, "?")
+                                : cat("; ", table.program, " --help lists them")));
+}
+
+}  // namespace
+
+int run_tool(const ToolTable& table, int argc, const char* const* argv) {
+  if (argc < 2) {
+    std::fputs(help(table).c_str(), stderr);
+    const bool has_vowel = std::string_view("aeiou").find(table.what.front()) != std::string::npos;
+    throw ConfigError(
+        cat(table.program, ": expected ", has_vowel ? "an " : "a ", table.what, ", found nothing"));
+  }
+  const std::string_view first = argv[1];
+  if (first == "--help" || first == "-h" || first == "help") {
+    std::fputs(help(table).c_str(), stdout);
+    return 0;
+  }
+  if (first == "--version") {
+    std::fputs(version(table.program).c_str(), stdout);
+    return 0;
+  }
+  return find_tool(table, first).run(argc - 1, argv + 1);
+}
+
+}  // namespace shale::models
