@@ -23,16 +23,22 @@ double tree(std::span<const double> leaves) {
 double ordered_sum(ProcessGroup& group, std::span<const double> values) {
   const std::string_view mine(reinterpret_cast<const char*>(values.data()), values.size_bytes());
   const std::vector<std::string> all = group.all_gather_bytes(mine, "ordered_sum");
-  std::vector<double> leaves(values.size() * all.size());
+  std::vector<double> rows(values.size() * all.size());
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].size() != values.size_bytes()) {
       throw CommError(cat("ordered_sum: rank ", rank, " gives ", all[rank].size() / sizeof(double),
                           " values, rank ", group.rank(), " gives ", values.size()));
     }
-    for (size_t j = 0; j < values.size(); ++j) {
-      std::memcpy(&leaves[j * all.size() + rank], all[rank].data() + j * sizeof(double),
-                  sizeof(double));
-    }
+    std::memcpy(rows.data() + rank * values.size(), all[rank].data(), values.size_bytes());
+  }
+  return ordered_sum(rows, all.size(), values.size());
+}
+
+double ordered_sum(std::span<const double> rows, size_t ranks, size_t count) {
+  const size_t width = rows.size() / ranks;
+  std::vector<double> leaves(count * ranks);
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    for (size_t j = 0; j < count; ++j) leaves[j * ranks + rank] = rows[rank * width + j];
   }
   return tree(leaves);
 }

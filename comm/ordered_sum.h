@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <span>
 
 #include "comm/process_group.h"
@@ -10,5 +11,9 @@ namespace shale::comm {
 // + r of one binary tree over the leaves, the order in which micro-batches follow each other
 // whatever the number of ranks. All ranks give equally many values. Blocking.
 double ordered_sum(ProcessGroup& group, std::span<const double> values);
+
+// The same of values that are here already: one row for each rank, of which the first `count`
+// values are summed.
+double ordered_sum(std::span<const double> rows, size_t ranks, size_t count);
 
 }  // namespace shale::comm

@@ -68,6 +68,10 @@ void check_parallel(const TrainConfig& config, int ranks) {
   want(config.offload == OffloadKind::kNone || config.optimizer != OptimizerKind::kAdafactor,
        "--optimizer adafactor has next to no states, and statistics over ranks, which --offload "
        "does not go with; want --offload none");
+  want(config.check_replicas == 0 || config.zero < 3 ||
+           (config.shard_ranks > 0 && config.shard_ranks < ranks),
+       "--check-replicas is ", config.check_replicas,
+       ", but --zero 3 leaves one copy of each parameter; want --shard-ranks, or --zero 0, 1 or 2");
   if (!config.reproducible) return;
   want(
       config.grad_dtype == DType::kF32,

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "comm/world.h"
+#include "models/health_check.h"
 #include "models/trainer.h"
 #include "models/training_config.h"
 #include "runtime/base/config.h"
@@ -22,6 +23,8 @@ int main(int argc, char** argv) {
     set_process_log({.rank = world.rank(), .quiet = config.quiet});
     models::resolve(config, world.size());
     world.watch({.timeout_s = config.timeout_s});
+    models::check_ranks(*world.group({.name = "start", .timeout_s = config.timeout_s}),
+                        spec.to_json());
     models::Trainer(config, world).run();
     return 0;
   });

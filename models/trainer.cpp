@@ -7,12 +7,14 @@
 #include <filesystem>
 
 #include "comm/ordered_sum.h"
+#include "comm/replica_check.h"
 #include "comm/same_on_all.h"
 #include "models/gemm_peak.h"
 #include "models/generate.h"
 #include "models/hf_folder.h"
 #include "models/make_optimizer.h"
 #include "models/output_folder.h"
+#include "models/step_exchange.h"
 #include "runtime/autograd/tape.h"
 #include "runtime/base/cpu_affinity.h"
 #include "runtime/base/error.h"
@@ -181,6 +183,10 @@ void Trainer::run() {
       finish_step();
       evaluate(step + 1);
     }
+    if (config_.check_replicas > 0 && (step + 1) % config_.check_replicas == 0) {
+      finish_step();
+      comm::check_replicas(*parallel_, *group_);
+    }
   }
   finish_step();
   if (progress_ != nullptr) progress_->finish();
@@ -242,8 +248,7 @@ void Trainer::finish_step() {
   const QueuedStep step = *queued_;
   queued_.reset();
   results_->wait();
-  const auto loss = static_cast<float>(comm::ordered_sum(*group_, results_->losses()) /
-                                       static_cast<double>(tokens_per_step()));
+  const auto loss = static_cast<float>(exchange_results() / static_cast<double>(tokens_per_step()));
   check_finite(step.step, loss);
   // A step that was queued before its predecessor was done began with that one's end.
   const double seconds = seconds_since(std::max(step.start, finished_));
@@ -271,6 +276,22 @@ void Trainer::finish_step() {
   metrics.device_peak_bytes = context_.allocator().stats().peak_reserved;
   metrics.host_peak_bytes = host_peak_bytes();
   report(metrics);
+}
+
+// Returns the sum of all ranks' losses. Where the time since the last exchange went tells a slow
+// rank from those that wait for it.
+double Trainer::exchange_results() {
+  const double waited_s = group_->traffic().totals().exposed_seconds;
+  const StepSummary all = exchange_step(
+      *group_,
+      {.losses = results_->losses(), .busy_s = seconds_since(exchanged_) - (waited_s - waited_s_)});
+  const bool first = waited_s_ < 0;  // it includes building the model
+  exchanged_ = Clock::now();
+  waited_s_ = group_->traffic().totals().exposed_seconds;
+  if (is_main() && !first) {
+    for (const std::string& warning : stragglers_.look(all.busy_s)) log_warning(warning);
+  }
+  return all.loss_sum;
 }
 
 Tensor Trainer::upload(const std::vector<int32_t>& tokens, const Batch& batch) {

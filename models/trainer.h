@@ -12,6 +12,7 @@
 #include "models/language_model.h"
 #include "models/parallel_setup.h"
 #include "models/step_results.h"
+#include "models/straggler_watch.h"
 #include "models/training_config.h"
 #include "runtime/amp/grad_scaler.h"
 #include "runtime/data/batches.h"
@@ -52,6 +53,7 @@ class Trainer {
   bool was_skipped() const;
   // Waits for the step that was queued last, checks and reports it. Does nothing if there is none.
   void finish_step();
+  double exchange_results();
   void check_finite(int64_t step, float loss);
 
   void prepare_evaluation();
@@ -96,7 +98,10 @@ class Trainer {
   std::unique_ptr<StepResults> results_;
   std::optional<QueuedStep> queued_;
   std::chrono::steady_clock::time_point finished_;  // the last step
-  double peak_flops_ = 0;                           // of one rank's device; 0: unknown
+  StragglerWatch stragglers_;
+  std::chrono::steady_clock::time_point exchanged_;  // the last results
+  double waited_s_ = -1;                             // for other ranks until then
+  double peak_flops_ = 0;                            // of one rank's device; 0: unknown
 };
 
 }  // namespace shale::models

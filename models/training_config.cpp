@@ -163,8 +163,13 @@ void describe_run(ConfigSpec& spec, TrainConfig& c) {
                    {"mpi", comm::Transport::kMpi},
                    {"nccl", comm::Transport::kNccl}},
                   "what carries tensors of GPUs: NCCL, or host memory and MPI");
-  spec.add("timeout", c.timeout_s, "longest wait for another rank; 0: for ever",
+  spec.add("timeout", c.timeout_s,
+           "longest wait for another rank, and for a sign of life of one; 0: for ever",
            {.min = 0, .help = {.metavar = "SECONDS", .unit = "s"}});
+  spec.add("check-replicas", c.check_replicas,
+           "steps between comparisons of the ranks' copies of parameters, which find memory and "
+           "links that change bits; 0: none",
+           {.min = 0});
 
   spec.section("Output");
   spec.add("out", c.out, "folder for metrics.jsonl", {.help = {.metavar = "DIR"}});

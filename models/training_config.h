@@ -63,6 +63,7 @@ struct TrainConfig {
   bool deterministic = false;
   comm::Transport transport = comm::Transport::kAuto;
   double timeout_s = 600;
+  int64_t check_replicas = 0;  // steps; 0: never
   int64_t seed = 1234;
 
   // data parallelism

@@ -91,6 +91,7 @@ expect 64 "--zero" "4" -- --data "$text" --zero 4
 expect 64 "--shard-ranks" "--zero 0" -- --data "$text" --shard-ranks 1
 expect 64 "--reshard-ranks" "--zero 2" -- --data "$text" --zero 2 --reshard-ranks 1
 expect 64 "--persist-below" "--zero 3" -- --data "$text" --persist-below 9
+expect 64 "--check-replicas" "--zero 3" -- --data "$text" --zero 3 --check-replicas 5
 expect 64 "--reproducible" "power of two" -- --data "$text" --reproducible --micro-batch 1 --global-batch 18
 expect 64 "--reproducible" "fp32" -- --data "$text" --reproducible --grad-dtype bf16
 expect 71 "memory" "budget" -- --data "$text" --device-memory 4MiB

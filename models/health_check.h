@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "comm/process_group.h"
+
+namespace shale::models {
+
+// Before training: what would otherwise show as wrong numbers or late failures. All are quick.
+
+// Whether ranks compute right together (an all-reduce of ones), run the same build of the same
+// program with the same libraries, and were given the same options. config: the options as
+// ConfigSpec::to_json() prints them; --threads may differ. Throws CommError, on all ranks, naming
+// what differs and the ranks. Collective.
+void check_ranks(comm::ProcessGroup& group, std::string_view config);
+
+// Whether the disk of `folder`, which exists, has room for a checkpoint of so many bytes. Throws
+// DiskError with folder, found and wanted.
+void check_room(const std::string& folder, int64_t checkpoint_bytes);
+
+// The build's own number, which the linker puts into the running program; its size where there is
+// none.
+std::string build_id();
+
+}  // namespace shale::models
