@@ -72,8 +72,9 @@ void Watchdog::look(double elapsed_s) {
   keep_stack_of_long_wait();
   report_failure();
   if (gave_up_) return;
-  const std::vector<int> silent = silence_.silent_for(options_.timeout_s);
-  if (!silent.empty() && !context_.board.any()) alarm(silent);
+  if (silence_.silent_for(options_.timeout_s).empty() || context_.board.any()) return;
+  // Ranks that were lost together are named together, though their last signs came one by one.
+  alarm(silence_.silent_for(std::max(options_.timeout_s / 2, options_.timeout_s - 1)));
 }
 
 // When a collective is about to time out its exception will leave nothing of the stack to look at.

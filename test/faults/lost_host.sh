@@ -1,0 +1,127 @@
+#!/usr/bin/env bash
+# Two hosts, which are network namespaces of this one: when the link between them goes down, ranks on
+# both sides say within seconds whom they miss, and end with 76; a link that loses and delays packets
+# only slows them down. Skips (code 4) where namespaces cannot be made.
+set -uo pipefail
+
+skip() { echo "skipped: $*"; exit 4; }
+[[ $(id -u) -eq 0 ]] || skip 'not root'
+command -v ip >/dev/null || skip 'there is no ip command'
+
+work=$(mktemp -d)
+id=$$
+left=shale-l-$id right=shale-r-$id
+cleanup() {
+  [[ -n ${launcher:-} ]] && kill -9 "$launcher" 2>/dev/null
+  for ns in $left $right; do
+    for process in $(ip netns pids $ns 2>/dev/null); do kill -9 "$process" 2>/dev/null; done
+    ip netns del $ns 2>/dev/null
+  done
+  rm -rf "$work"
+}
+trap cleanup EXIT
+
+subnet=10.213.77.0/24
+ip netns add $left 2>/dev/null || skip 'network namespaces cannot be made'
+ip netns add $right || skip 'network namespaces cannot be made'
+ip link add sl$id netns $left type veth peer name sr$id netns $right || skip 'no veth devices'
+ip -n $left addr add 10.213.77.1/24 dev sl$id
+ip -n $right addr add 10.213.77.2/24 dev sr$id
+for end in "$left sl$id" "$right sr$id"; do
+  read -r ns device <<<"$end"
+  ip -n "$ns" link set lo up
+  ip -n "$ns" link set "$device" up
+done
+
+# What mpirun takes for ssh.
+cat >"$work/remote_shell" <<END
+#!/bin/sh
+case \$1 in 10.213.77.1) ns=$left; name=left ;; *) ns=$right; name=right ;; esac
+shift
+exec ip netns exec \$ns unshare --uts sh -c "hostname \$name; \$*"
+END
+# A lost host's output does not arrive: ranks write to files.
+cat >"$work/rank" <<END
+#!/bin/sh
+"\$@" >"$work/out.\$OMPI_COMM_WORLD_RANK" 2>&1
+code=\$?
+echo \$code >"$work/code.\$OMPI_COMM_WORLD_RANK"
+exit \$code
+END
+chmod +x "$work/remote_shell" "$work/rank"
+printf '10.213.77.1 slots=2\n10.213.77.2 slots=2\n' >"$work/hosts"
+yes 'a line of text to learn from' | head -n 300 >"$work/text.txt"
+
+failures=0
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+
+start() {  # RANKS FLAG...: in the background
+  local ranks=$1
+  shift
+  rm -f "$work"/code.* "$work"/out.*
+  ip netns exec $left unshare --uts sh -c 'hostname left; exec "$@"' sh \
+    mpirun --bind-to none --mca plm_rsh_agent "$work/remote_shell" --mca btl tcp,self \
+    --mca btl_tcp_if_include $subnet --mca oob_tcp_if_include $subnet --map-by node \
+    --hostfile "$work/hosts" -np "$ranks" "$work/rank" "$BIN_DIR/train_lm" \
+    --data "$work/text.txt" --layers 1 --width 32 --heads 2 --seq-len 16 --micro-batch 1 \
+    --threads 1 --out "$work/out" "$@" >"$work/launcher" 2>&1 &
+  launcher=$!
+}
+rows() { cat "$work/out/metrics.jsonl" 2>/dev/null | wc -l; }
+milliseconds() { date +%s%3N; }
+
+# ---- The link goes down ----
+
+timeout_s=3
+start 4 --steps 1000000 --timeout $timeout_s
+for _ in $(seq 400); do [[ $(rows) -ge 20 ]] && break; sleep 0.05; done
+[[ $(rows) -ge 20 ]] || fail 'two hosts do not train'
+ip -n $left link set sl$id down
+cut=$(milliseconds)
+# Processes of ranks, which a command line shows by the program's name.
+ranks_left() { { ip netns pids $left; ip netns pids $right; } | xargs -r ps -o comm= -p | grep -c train_lm; }
+for _ in $(seq 200); do
+  [[ $(ranks_left) -eq 0 ]] && break
+  sleep 0.05
+done
+took=$(($(milliseconds) - cut))
+# Ranks are placed host by host in turn: 0 and 2 are on the left.
+for rank in 0 1 2 3; do
+  lost=$([[ $((rank % 2)) -eq 0 ]] && echo 1,3 || echo 0,2)
+  grep -qE "no sign of (life of ranks|the node of ranks) $lost for" "$work/out.$rank" ||
+    fail "rank $rank does not name ranks $lost"
+done
+# Of each host the first to end gives the code; mpirun may kill the other together with its shell.
+for host in '0 2' '1 3'; do
+  read -r a b <<<"$host"
+  codes=$(cat "$work/code.$a" "$work/code.$b" 2>/dev/null | sort -u | tr '\n' ' ')
+  [[ $codes == '76 ' ]] || fail "ranks $host end with '$codes', want 76"
+done
+[[ $(ranks_left) -eq 0 ]] || fail "$(ranks_left) ranks are still there"
+[[ $took -lt $((1000 * timeout_s + 5000)) ]] || fail "ranks ended after $took ms"
+echo "link down: all ranks ended after $took ms, with a time-out of $timeout_s s"
+[[ $failures -eq 0 ]] || head -n 30 "$work"/out.* "$work/launcher" | cut -c 1-160 | sed 's/^/    /'
+kill -9 "$launcher" 2>/dev/null
+wait "$launcher" 2>/dev/null
+ip -n $left link set sl$id up
+rm -rf "$work/out"
+sleep 1
+
+# ---- The link is bad ----
+
+if ip netns exec $left tc qdisc add dev sl$id root netem loss 30% delay 200ms 2>/dev/null; then
+  started=$(milliseconds)
+  start 2 --steps 2 --timeout 60
+  wait "$launcher"
+  code=$?
+  [[ $code -eq 0 ]] || fail "a bad link: exit code $code, want 0"
+  echo "30% loss and 200 ms delay: 2 steps after $(($(milliseconds) - started)) ms"
+else
+  echo 'skipped: packet loss, which this kernel cannot emulate'
+fi
+
+[[ $failures -eq 0 ]] && echo 'all passed'
+exit $((failures > 0))
