@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "runtime/autograd/state.h"
+#include "runtime/autograd/tape.h"
 #include "runtime/base/error.h"
 #include "runtime/ops/elementwise.h"
 #include "runtime/ops/shape.h"
+#include "runtime/tensor/tensor_impl.h"
 
 namespace shale::amp {
 namespace {
@@ -20,6 +22,37 @@ bool any_is_not(DType dtype, std::initializer_list<Tensor> x) {
   return std::any_of(x.begin(), x.end(), [dtype](const Tensor& t) {
     return t.defined() && is_float(t.dtype()) && t.dtype() != dtype;
   });
+}
+
+// The copy of a leaf that an earlier use has made, if somebody still holds it; else undefined.
+Tensor find_copy(const Tensor& leaf, DType dtype) {
+  const LowCopy& copy = leaf_state(leaf).low_copy;
+  auto storage = copy.storage.lock();
+  if (storage == nullptr || copy.version != leaf.version() || copy.dtype != dtype) return {};
+  auto impl = std::make_shared<TensorImpl>();
+  impl->context = &leaf.context();
+  impl->storage = std::move(storage);
+  impl->shape = leaf.shape();
+  impl->strides = contiguous_strides(leaf.shape());
+  impl->dtype = dtype;
+  impl->version = copy.counter;
+  return Tensor(std::move(impl));
+}
+
+// Each use has a history of its own, so that their backwards may come at different times.
+Tensor cast_weight(const Tensor& weight, DType dtype) {
+  Tensor y = find_copy(weight, dtype);
+  if (y.defined()) {
+    record("cast", {weight}, {&y},
+           [from = weight.dtype()](BackwardArgs& args) { return Grads{cast(args.dy(), from)}; });
+    return y;
+  }
+  y = cast(weight, dtype);
+  leaf_state(weight).low_copy = {.storage = y.storage(),
+                                 .counter = y.impl().version,
+                                 .version = weight.version(),
+                                 .dtype = dtype};
+  return y;
 }
 
 }  // namespace
@@ -47,7 +80,10 @@ bool wants_f32(std::initializer_list<Tensor> x) {
 }
 
 Tensor to_low(const Tensor& x) {
-  return x.defined() ? cast(contiguous(x), x.context().autograd().autocast) : x;
+  if (!x.defined()) return x;
+  const DType dtype = x.context().autograd().autocast;
+  const bool is_weight = x.impl().leaf != nullptr && x.contiguous() && x.dtype() != dtype;
+  return is_weight ? cast_weight(x, dtype) : cast(contiguous(x), dtype);
 }
 
 Tensor to_f32(const Tensor& x) {

@@ -18,8 +18,10 @@ namespace shale::amp {
 //   as they come                     everything else; in particular cross_entropy_, whose kernel
 //                                    computes in f32 from logits of any dtype
 //
-// Weights are cast at each use: a model that trains in low precision throughout does better with
-// low-precision parameters and f32 masters (Precision), and regions for what deviates.
+// A weight that is used several times is cast once, as long as an earlier use keeps the copy for
+// its backward; copies are kept for nothing else. A model that trains in low precision throughout
+// still does better with low-precision parameters and f32 masters (Precision), and regions for what
+// deviates.
 class Autocast {
  public:
   Autocast(Context& context, DType dtype);  // bf16, f16 or f32; else ConfigError

@@ -12,6 +12,14 @@ namespace shale {
 struct Node;
 struct Recipe;
 
+// A leaf's values in another dtype, which somebody may still hold (amp::Autocast).
+struct LowCopy {
+  std::weak_ptr<Storage> storage;
+  std::shared_ptr<uint64_t> counter;  // of the copy's versions
+  uint64_t version = 0;               // of the leaf
+  DType dtype = DType::kF32;
+};
+
 // The gradient of a leaf: where it lives and who wants to know when it is complete.
 struct LeafState {
   std::string name;        // for messages; the parameter's, if it is one
@@ -21,6 +29,7 @@ struct LeafState {
   std::function<Tensor()> allocate_grad;
   // Called once per backward, after the last gradient for this leaf was added.
   std::vector<std::function<void()>> ready_hooks;
+  LowCopy low_copy;
 };
 
 // What Tensor handles share.

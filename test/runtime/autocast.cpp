@@ -100,6 +100,47 @@ TEST_CASE("a region gives what casts by hand give, gradients included") {
   CHECK(gradients(true) == gradients(false));
 }
 
+TEST_CASE("a weight that is used several times is cast once, until it changes") {
+  Context context(small_context());
+  const Tensor x = full(context, {4, 64}, DType::kBF16, 1);
+  const Tensor w = random_leaf(context, {64, 64}, 2);
+  const auto held = [&] {
+    return context.allocator().stats().current[size_t(MemoryTag::kActivation)];
+  };
+  const Autocast region(context, DType::kBF16);
+  // What a product takes: its result, and a copy of the weight for backward.
+  constexpr int64_t kResult = 4 * 64 * 2, kCopy = 64 * 64 * 2;
+  std::vector<Tensor> kept;
+  const auto use = [&] {
+    const int64_t before = held();
+    kept.push_back(linear(x, w));
+    return held() - before;
+  };
+  CHECK(use() == kResult + kCopy);
+  CHECK(use() == kResult);
+  CHECK(use() == kResult);
+  w.bump_version();  // as an optimizer does
+  CHECK(use() == kResult + kCopy);
+  CHECK(values(kept[0]) == values(kept[3]));
+  {
+    const Autocast other(context, DType::kF16);
+    kept.push_back(linear(cast(x, DType::kF16), w));
+    CHECK(kept.back().dtype() == DType::kF16);
+  }
+  kept.clear();
+  {
+    const NoGrad no_grad(context);
+    CHECK(use() == kResult);  // nobody keeps the copy
+  }
+  // Uses of one copy go backward on their own.
+  const Tensor first = sum(linear(x, w)), second = sum(linear(x, w));
+  backward(first);
+  const std::vector<float> once = values(w.grad());
+  backward(second);
+  const std::vector<float> twice = values(w.grad());
+  for (size_t i = 0; i < once.size(); ++i) REQUIRE(twice[i] == 2 * once[i]);
+}
+
 TEST_CASE("the gradient of a weight is not rounded on its way to f32") {
   Context context(small_context());
   // 1 + 2^-9 needs more than bf16's 8 bits; as a sum of two products it is exact in f32.
