@@ -81,6 +81,21 @@ TEST_CASE("Adafactor keeps a number per row and column of a matrix") {
   CHECK(context.allocator().stats().current[size_t(MemoryTag::kOptimizer)] < 16384);
 }
 
+TEST_CASE("Adafactor refuses shards whose step goes on beside forward") {
+  struct Vector : Module {
+    Vector() { declare("gain", {8}, Init::ones()); }
+  };
+  Context context(small_context(1));
+  Vector net;
+  materialize(net, context, DType::kF32, 1);
+  std::vector<OptimShard> shards = local_shards(net, context);
+  shards.front().fence = std::make_shared<StepFence>();
+  const std::string message =
+      message_of<ConfigError>([&] { optim::Adafactor refused(shards, {}); });
+  CHECK(contains(message, shards.front().name));
+  CHECK(contains(message, "want all on the device"));
+}
+
 // Two halves of a model's shards, which add their statistics by hand, as two ranks would.
 TEST_CASE("Adafactor over parts of a matrix is Adafactor over the matrix, to rounding") {
   struct Matrix : Module {
