@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "runtime/base/view.h"
 
 namespace shale::comm {
+
+class WorkState;
 
 // What a collective moves, for the accounts.
 enum class Traffic : uint8_t { kParameters, kGradients, kControl };
@@ -29,7 +32,8 @@ struct CollectiveCall {
   View out;  // what it receives
   int root = 0;
   std::string tag;
-  void* stream = nullptr;  // see CollectiveOptions
+  void* stream = nullptr;            // see CollectiveOptions
+  std::shared_ptr<WorkState> after;  // see CollectiveOptions; null: nothing
   Traffic traffic = Traffic::kControl;
 };
 

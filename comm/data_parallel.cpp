@@ -53,7 +53,8 @@ std::vector<bool> choose_offloaded(const std::vector<UnitPlan>& plans,
 DataParallel::DataParallel(Context& context, const ShardGroups& groups,
                            const DataParallelOptions& options)
     : shared_{.context = context, .groups = groups, .options = options.sharding()},
-      options_(options) {
+      options_(options),
+      reductions_(options.overlap) {
   validate();
   // Peers reach these buffers directly; the provider is set before the first of them is allocated.
   if (!shared_.single()) {
@@ -63,7 +64,7 @@ DataParallel::DataParallel(Context& context, const ShardGroups& groups,
     }
   }
   // One reduction may be under way while the next unit's gradients are made.
-  if (options.stage >= 2) shared_.before_gradient = [this] { finish_reductions(/*leave=*/1); };
+  if (options.stage >= 2) shared_.before_gradient = [this] { reductions_.finish(/*leave=*/1); };
   backward_hooks_ = std::make_unique<BackwardHooksScope>(
       context,
       BackwardHooks{.begin = [this] { backward_begins(); }, .end = [this] { backward_ends(); }});
@@ -188,10 +189,13 @@ FlatUnit& DataParallel::add_unit(Module& module, const UnitOptions& options) {
 
 FlatUnit& DataParallel::install(const UnitPlan& plan, const UnitOptions& options) {
   validate(options);
+  if (options.offload.tier != nullptr && shared_.gathers == nullptr) {
+    shared_.gathers = std::make_unique<Stream>(shared_.context.backend());
+  }
   taken_.insert(plan.parameters.begin(), plan.parameters.end());
   units_.push_back(std::make_unique<FlatUnit>(shared_, plan, options));
   FlatUnit& unit = *units_.back();
-  unit.set_ready_hook([this] { reduce_ready(); });
+  unit.set_ready_hook([this, &unit] { gradients_ready(unit); });
   add_hook(unit, HookPoint::kBeforeForward, &DataParallel::before_forward);
   add_hook(unit, HookPoint::kAfterForward, &DataParallel::after_forward);
   if (options_.stage >= 3) {
@@ -228,13 +232,14 @@ void DataParallel::order_units() {
     order.insert(encloses ? order.begin() : order.end(), unit.get());
   }
   shards_.clear();
-  reduce_order_.clear();
+  std::vector<FlatUnit*> reversed;
   for (FlatUnit* unit : order) {
     for (const auto& buffer : unit->buffers()) {
       if (buffer->trainable()) shards_.push_back(buffer->shard());
     }
-    if (unit->trainable()) reduce_order_.insert(reduce_order_.begin(), unit);
+    if (unit->trainable()) reversed.insert(reversed.begin(), unit);
   }
+  reductions_.set_order(std::move(reversed));
   order_.set_guess(std::move(order));
 }
 
@@ -283,11 +288,13 @@ void DataParallel::before_backward(FlatUnit& unit) {
 void DataParallel::after_backward(FlatUnit& unit) {
   unit.reshard();
   // Another use of the module, earlier in forward, may still add to the gradients.
-  if (--unit.uses <= 0 && reduces() && unit.trainable() && !unit.reduced()) start_reduce(unit);
+  if (--unit.uses <= 0 && reduces() && unit.trainable() && !unit.reduced()) {
+    reductions_.start(unit);
+  }
 }
 
 void DataParallel::backward_begins() {
-  next_to_reduce_ = 0;
+  reductions_.begin_backward(last_);
   order_.begin_backward();
   for (const auto& unit : units_) unit->begin_backward();
 }
@@ -334,43 +341,25 @@ void DataParallel::begin_backward(bool last) {
   last_ = last;
 }
 
-// Same order on all ranks, whatever order the units became ready in.
-void DataParallel::reduce_ready() {
+void DataParallel::gradients_ready(FlatUnit& unit) {
+  if (!must_reduce()) {
+    if (last_ && !no_sync_) unit.finish_alone();
+    return;
+  }
+  // In stage 3 reductions begin where the backward of a unit's module ends.
   if (!reduces() || options_.stage >= 3 || (options_.stage < 2 && !options_.overlap)) return;
-  while (next_to_reduce_ < reduce_order_.size() && reduce_order_[next_to_reduce_]->ready()) {
-    start_reduce(*reduce_order_[next_to_reduce_++]);
-  }
-}
-
-void DataParallel::start_reduce(FlatUnit& unit) {
-  unit.start_reduce();
-  in_flight_.push_back(&unit);
-  if (!options_.overlap) finish_reductions(/*leave=*/0);
-}
-
-void DataParallel::finish_reductions(size_t leave) {
-  while (in_flight_.size() > leave) {
-    FlatUnit& unit = *in_flight_.front();
-    in_flight_.pop_front();
-    unit.finish_reduce();
-  }
+  reductions_.start_ready();
 }
 
 void DataParallel::flush() {
-  for (FlatUnit* unit : reduce_order_) {
-    if (!unit->reduced()) start_reduce(*unit);
-  }
-  finish_reductions(/*leave=*/0);
-  if (last_) {
-    for (FlatUnit* unit : reduce_order_) unit->finish_step();
-  }
+  reductions_.flush();
   has_local_ = false;
   reduced_ = true;
 }
 
 void DataParallel::finish_gradients() {
   if (!must_reduce()) {
-    for (FlatUnit* unit : reduce_order_) unit->complete();
+    for (FlatUnit* unit : reductions_.order()) unit->finish_alone();
     return;
   }
   if (has_local_) {
@@ -379,7 +368,8 @@ void DataParallel::finish_gradients() {
         "synchronisation, so the ranks' gradients would stay different; want last = true");
   }
   if (!reduced_) {  // this rank had no backward
-    for (FlatUnit* unit : reduce_order_) unit->begin_backward();
+    for (FlatUnit* unit : reductions_.order()) unit->begin_backward();
+    reductions_.begin_backward(/*last=*/true);
     flush();
   }
   reduced_ = false;

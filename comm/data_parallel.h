@@ -1,6 +1,5 @@
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <set>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "comm/flat_unit.h"
+#include "comm/reductions.h"
 #include "comm/unit_order.h"
 #include "runtime/autograd/tape.h"
 
@@ -162,9 +162,7 @@ class DataParallel {
 
   bool must_reduce() const;  // before a step
   bool reduces() const;      // in the backward that runs, or comes next
-  void reduce_ready();
-  void start_reduce(FlatUnit& unit);
-  void finish_reductions(size_t leave);
+  void gradients_ready(FlatUnit& unit);
   void flush();
   void report_unused();
 
@@ -178,9 +176,7 @@ class DataParallel {
   bool owned_by_model_ = false;
 
   UnitOrder order_;
-  std::vector<FlatUnit*> reduce_order_;
-  size_t next_to_reduce_ = 0;  // in reduce_order_
-  std::deque<FlatUnit*> in_flight_;
+  Reductions reductions_;
 
   // Of the backward that runs, or comes next.
   bool announced_ = false;  // by begin_backward()

@@ -47,6 +47,7 @@ FlatBuffer::FlatBuffer(ShardingContext& shared, std::string name, const BufferTr
 FlatBuffer::~FlatBuffer() {
   let_go(std::move(gather_));
   let_go(std::move(reduction_));
+  let_go(std::move(replicas_));
 }
 
 void FlatBuffer::detach() {
@@ -121,32 +122,6 @@ void FlatBuffer::make_values() {
   }
 }
 
-void FlatBuffer::make_gradients() {
-  if (!shards_gradients()) {
-    whole_grad_ = zeroed(shared_.context, layout_.numel, traits_.reduce, MemoryTag::kGradient);
-    shard_.grad = is_sharded() ? own_part(whole_grad_) : whole_grad_;
-  } else {
-    Context& memory = traits_.offload.gradients ? traits_.offload.tier->context() : shared_.context;
-    shard_.grad = zeroed(memory, layout_.shard_numel, traits_.reduce, MemoryTag::kGradient);
-  }
-  if (is_sharded()) shard_.has_grad = std::make_shared<bool>(false);
-  for (const FlatEntry& entry : layout_.entries) {
-    LeafState& leaf = leaf_state(entry.parameter->value);
-    leaf.has_value = false;
-    if (shards_gradients()) {
-      leaf.allocate_grad = [this, &entry] {
-        make_whole_gradient();
-        return leaf_state(entry.parameter->value).grad;
-      };
-    }
-  }
-  if (whole_grad_.defined()) {
-    for (const FlatEntry& entry : layout_.entries) {
-      leaf_state(entry.parameter->value).grad = entry.part_of(whole_grad_);
-    }
-  }
-}
-
 void FlatBuffer::write_initial_values() {
   for (const FlatEntry& entry : layout_.entries) {
     entry.parameter->bind(shared_.context, nullptr, entry.offset, traits_.compute);
@@ -160,7 +135,13 @@ void FlatBuffer::write_initial_values() {
 }
 
 void FlatBuffer::masters_changed() {
-  if (shard_.compute.defined()) round_masters_into(shard_.compute);
+  if (shard_.compute.defined()) {
+    if (offloaded()) {
+      upload_masters(shard_.compute).hold_back(shard_.compute.exec().stream);
+    } else {
+      kernels::axpby(shard_.compute.exec(), {.a = shard_.master, .y = shard_.compute});
+    }
+  }
   for (const FlatEntry& entry : layout_.entries) entry.parameter->value.bump_version();
   if (is_sharded()) {
     set_stale();
@@ -170,12 +151,8 @@ void FlatBuffer::masters_changed() {
   }
 }
 
-// `part` lies on the device, in the compute dtype.
-void FlatBuffer::round_masters_into(const Tensor& part) {
-  if (!offloaded()) {
-    kernels::axpby(part.exec(), {.a = shard_.master, .y = part});
-    return;
-  }
+// From the host to `part` on the device, in the compute dtype.
+Event FlatBuffer::upload_masters(const Tensor& part) {
   offload::HostTier& tier = *traits_.offload.tier;
   Tensor rounded = shard_.master;
   if (part.dtype() != DType::kF32) {
@@ -183,8 +160,8 @@ void FlatBuffer::round_masters_into(const Tensor& part) {
     kernels::axpby(rounded.exec(), {.a = shard_.master, .y = rounded});
   }
   const Event uploaded = tier.upload(rounded, part, {tier.computed()});
-  uploaded.hold_back(part.exec().stream);
   tier.release_after(std::move(rounded), uploaded);
+  return uploaded;
 }
 
 void FlatBuffer::set_stale() {
@@ -215,32 +192,53 @@ Tensor FlatBuffer::gather_input() {
     return shard_.master;
   }
   Tensor part = own_part(values_);
-  if (shards_values()) round_masters_into(part);
+  if (!shards_values()) return part;
+  if (offloaded()) {
+    upload_masters(part).hold_back(gather_stream());
+  } else {
+    kernels::axpby(part.exec(), {.a = shard_.master, .y = part});
+  }
   return part;
 }
 
 // A step that goes on beside this (runtime/offload) still writes the values, or the master.
 void FlatBuffer::wait_for_step() const {
-  if (shard_.fence != nullptr) shard_.fence->wait();
+  if (shard_.fence != nullptr) shard_.fence->wait(shared_.context.exec().stream);
+}
+
+// Of this buffer's gathers: what comes after them waits for it.
+void* FlatBuffer::gather_stream() const {
+  return offloaded() ? shared_.gathers->handle() : shared_.context.exec().stream;
 }
 
 void FlatBuffer::start_unshard() {
   if (values_ready_ || gathering_) return;
-  wait_for_step();
+  if (shard_.fence != nullptr) shard_.fence->wait(gather_stream());
   if (!values_.defined()) {
     values_ =
         empty(shared_.context, {layout_.numel}, traits_.compute, MemoryTag::kParameter, name_);
   }
+  CollectiveOptions options = shared_.collective(name_, Traffic::kParameters);
+  if (offloaded()) {
+    // What the memory was used for comes first.
+    traits_.offload.tier->computed().hold_back(gather_stream());
+    options.stream = gather_stream();
+  }
   ProcessGroup& group = small_shard_.defined() ? *shared_.groups.reshard : *shared_.groups.shard;
-  gather_ =
-      group.all_gather(gather_input(), values_, shared_.collective(name_, Traffic::kParameters));
+  gather_ = group.all_gather(gather_input(), values_, options);
+  if (offloaded()) gathered_ = shared_.gathers->mark();
   gathering_ = true;
 }
 
 void FlatBuffer::wait_for_gather() {
   if (!gathering_) return;
   gathering_ = false;
-  shared_.wait(std::exchange(gather_, Work()));
+  const Work gather = std::exchange(gather_, Work());
+  shared_.wait(gather);
+  if (!offloaded()) return;
+  // For this gather only: the others of that stream may be ahead of their use.
+  gather.hold(shared_.context.exec().stream);
+  gathered_.hold_back(shared_.context.exec().stream);
 }
 
 void FlatBuffer::unshard() {
@@ -265,143 +263,6 @@ void FlatBuffer::reshard(bool to_small_group) {
   values_ready_ = false;
   unbind_values();
   values_ = Tensor();
-}
-
-// ---- Gradients ----
-
-void FlatBuffer::add_ready_hook(const std::function<void(const Parameter&)>& ready) {
-  for (const FlatEntry& entry : layout_.entries) {
-    leaf_state(entry.parameter->value).ready_hooks.push_back([ready, parameter = entry.parameter] {
-      ready(*parameter);
-    });
-  }
-}
-
-void FlatBuffer::make_whole_gradient() {
-  shared_.before_gradient();
-  whole_grad_ =
-      empty(shared_.context, {layout_.numel}, traits_.reduce, MemoryTag::kGradient, name_);
-  int64_t end = 0;
-  const auto clear_padding = [&](int64_t next) {
-    if (next == end) return;
-    kernels::fill(whole_grad_.exec(),
-                  {.y = vector_slice(whole_grad_, end, next - end), .value = 0});
-  };
-  for (const FlatEntry& entry : layout_.entries) {
-    clear_padding(entry.offset);
-    end = entry.end();
-    LeafState& leaf = leaf_state(entry.parameter->value);
-    leaf.grad = entry.part_of(whole_grad_);
-    leaf.has_value = false;
-  }
-  clear_padding(layout_.numel);
-}
-
-void FlatBuffer::free_whole_gradient() {
-  for (const FlatEntry& entry : layout_.entries) {
-    LeafState& leaf = leaf_state(entry.parameter->value);
-    leaf.has_value = false;
-    if (shards_gradients()) leaf.grad = Tensor();
-  }
-  if (shards_gradients()) whole_grad_ = Tensor();
-}
-
-void FlatBuffer::complete() {
-  if (!whole_grad_.defined()) make_whole_gradient();
-  for (const FlatEntry& entry : layout_.entries) {
-    LeafState& leaf = leaf_state(entry.parameter->value);
-    if (!leaf.has_value) kernels::fill(leaf.grad.exec(), {.y = leaf.grad, .value = 0});
-    leaf.has_value = true;
-  }
-}
-
-// Whether the sum over ranks goes straight to where it stays.
-bool FlatBuffer::reduces_in_place() const {
-  if (shared_.options.reproducible || traits_.offload.gradients) return false;
-  return !shards_gradients() || !*shard_.has_grad;
-}
-
-void FlatBuffer::start_reduce() {
-  if (shared_.options.stage == 1 && !shared_.options.reproducible && *shard_.has_grad) {
-    throw InternalError(cat(name_,
-                            ": a second backward reduces gradients before zero_grad(), which stage "
-                            "1 cannot add to the first; want all but the last without reduction"));
-  }
-  complete();
-  const CollectiveOptions options = shared_.collective(name_, Traffic::kGradients);
-  ProcessGroup& group = *shared_.groups.shard;
-  if (!is_sharded() && !shared_.options.reproducible) {
-    reduction_ = group.all_reduce_sum(whole_grad_, options);
-  } else {
-    const Tensor to =
-        shards_gradients() && reduces_in_place() ? shard_.grad : own_part(whole_grad_);
-    reduction_ = group.reduce_scatter_sum(whole_grad_, to, options);
-  }
-  reducing_ = true;
-}
-
-void FlatBuffer::finish_reduce() {
-  if (!reducing_) return;
-  reducing_ = false;
-  shared_.wait(std::exchange(reduction_, Work()));
-  const bool whole = !is_sharded() && !shared_.options.reproducible;
-  if (shared_.groups.replicate != nullptr) {
-    const Tensor sum = whole                ? whole_grad_
-                       : reduces_in_place() ? shard_.grad
-                                            : own_part(whole_grad_);
-    shared_.wait(shared_.groups.replicate->all_reduce_sum(
-        sum, shared_.collective(name_, Traffic::kGradients)));
-  }
-  if (whole) return;
-  if (shared_.options.reproducible) {
-    counter_.add(own_part(whole_grad_));
-  } else if (traits_.offload.gradients) {
-    add_to_host_gradient(own_part(whole_grad_));
-  } else if (!reduces_in_place()) {
-    const Tensor part = own_part(whole_grad_);
-    kernels::axpby(part.exec(), {.a = shard_.grad, .b = part, .y = shard_.grad});
-  }
-  if (is_sharded()) *shard_.has_grad = true;
-  free_whole_gradient();
-}
-
-// `part` lies on the device and may be dropped. The copy runs beside backward.
-void FlatBuffer::add_to_host_gradient(const Tensor& part) {
-  offload::HostTier& tier = *traits_.offload.tier;
-  settle_host_gradient();
-  Tensor to = shard_.grad;
-  if (*shard_.has_grad) {
-    to = to_add_ = tier.allocate(part.numel(), part.dtype(), MemoryTag::kGradient, name_);
-  }
-  gradient_sent_ = tier.download(part, to, {tier.computed()});
-  *shard_.has_grad = true;
-}
-
-void FlatBuffer::settle_host_gradient() {
-  gradient_sent_.synchronize();
-  if (!to_add_.defined()) return;
-  kernels::axpby(to_add_.exec(), {.a = shard_.grad, .b = to_add_, .y = shard_.grad});
-  to_add_ = Tensor();
-}
-
-void FlatBuffer::finish_step() {
-  finish_reduce();
-  settle_host_gradient();
-  if (!shared_.options.reproducible) return;
-  const Tensor sum = counter_.take(name_);
-  if (traits_.offload.gradients) {
-    *shard_.has_grad = false;
-    add_to_host_gradient(sum);
-    settle_host_gradient();
-    return;
-  }
-  const Tensor part = is_sharded() ? shard_.grad : own_part(whole_grad_);
-  kernels::axpby(part.exec(), {.a = sum, .y = part});
-  if (is_sharded()) return;
-  shared_.wait(shared_.groups.shard->all_gather(part, whole_grad_,
-                                                shared_.collective(name_, Traffic::kGradients)));
-  for (const FlatEntry& entry : layout_.entries)
-    leaf_state(entry.parameter->value).has_value = true;
 }
 
 }  // namespace shale::comm

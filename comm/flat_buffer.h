@@ -7,6 +7,7 @@
 
 #include "comm/flat_layout.h"
 #include "comm/gradient_counter.h"
+#include "comm/host_gradient.h"
 #include "comm/sharding.h"
 #include "runtime/optim/shard.h"
 
@@ -58,21 +59,23 @@ class FlatBuffer {
   // After this rank's masters were changed by other means than the optimizer.
   void masters_changed();
 
-  // Waits for a step that is still under way off the device. Before values, masters or gradients
-  // are used other than by unshard().
+  // Waits for a step that is still under way off the device. Before values or masters are used
+  // other than by unshard().
   void wait_for_step() const;
 
   // ---- Gradients, of trainable parameters ----
   // For each parameter, when its gradient is complete in a backward.
   void add_ready_hook(const std::function<void(const Parameter&)>& ready);
+  void begin_backward();
   // Starts to add the gradients over the ranks; those that no backward reached count as zero. From
   // here to finish_reduce() nothing may be added.
   void start_reduce();
-  void finish_reduce();
+  bool reduction_done() const;
+  void finish_reduce(bool last);  // of the step
   // After the last reduction of a step: shard().grad holds the sum over micro-batches and ranks.
   void finish_step();
-  // Zeroes what no backward has reached, for ranks that do not reduce.
-  void complete();
+  // In place of reductions, for a rank that is alone: zeroes what no backward has reached.
+  void finish_alone();
 
   const OptimShard& shard() const { return shard_; }
 
@@ -91,9 +94,9 @@ class FlatBuffer {
   Tensor own_part(const Tensor& whole) const;
   Tensor zeroed(Context& memory, int64_t numel, DType dtype, MemoryTag tag) const;
   bool offloaded() const { return traits_.offload.tier != nullptr; }
-  void round_masters_into(const Tensor& part);
-  void add_to_host_gradient(const Tensor& part);
-  void settle_host_gradient();
+  Event upload_masters(const Tensor& part);
+  void take_reproducible_sum(const Tensor& sum);
+  void tell_complete(const Event& arrived);
   void make_values();
   void make_gradients();
   void write_initial_values();
@@ -102,7 +105,9 @@ class FlatBuffer {
   void set_stale();
   void wait_for_gather();
   Tensor gather_input();
+  void* gather_stream() const;
   void make_whole_gradient();
+  void complete();
   void free_whole_gradient();
   bool reduces_in_place() const;
 
@@ -117,12 +122,15 @@ class FlatBuffer {
   bool values_ready_ = false;
   bool gathering_ = false;
   Work gather_;
+  Event gathered_;  // where gather_stream() has come to then
 
   Tensor whole_grad_;
-  Work reduction_;
+  Work reduction_;  // over ShardGroups::shard
+  Work replicas_;   // then over ShardGroups::replicate
+  Tensor sum_;      // where both leave it
   bool reducing_ = false;
-  Event gradient_sent_;  // to the host
-  Tensor to_add_;        // to shard_.grad, which is in host memory, once sent
+  bool told_complete_ = false;                   // in this backward, to shard_.fence
+  std::unique_ptr<HostGradient> host_gradient_;  // null: shard_.grad is on the device
   GradientCounter counter_;
 };
 

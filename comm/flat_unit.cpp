@@ -95,7 +95,7 @@ void FlatUnit::begin_backward() {
   unreached_.clear();
   for (const auto& buffer : buffers_) {
     if (!buffer->trainable()) continue;
-    buffer->wait_for_step();  // its gradients may be on their way still
+    buffer->begin_backward();
     for (const FlatEntry& entry : buffer->layout().entries) unreached_.push_back(entry.parameter);
   }
 }
@@ -121,8 +121,13 @@ void FlatUnit::start_reduce() {
   }
 }
 
-void FlatUnit::finish_reduce() {
-  for (const auto& buffer : buffers_) buffer->finish_reduce();
+bool FlatUnit::reduction_done() const {
+  return std::all_of(buffers_.begin(), buffers_.end(),
+                     [](const auto& buffer) { return buffer->reduction_done(); });
+}
+
+void FlatUnit::finish_reduce(bool last) {
+  for (const auto& buffer : buffers_) buffer->finish_reduce(last);
 }
 
 void FlatUnit::finish_step() {
@@ -131,9 +136,9 @@ void FlatUnit::finish_step() {
   }
 }
 
-void FlatUnit::complete() {
+void FlatUnit::finish_alone() {
   for (const auto& buffer : buffers_) {
-    if (buffer->trainable()) buffer->complete();
+    if (buffer->trainable()) buffer->finish_alone();
   }
 }
 

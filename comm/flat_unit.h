@@ -42,9 +42,10 @@ class FlatUnit {
   // Of this backward: whether the gradients have been given to a reduction.
   bool reduced() const { return reduced_; }
   void start_reduce();
-  void finish_reduce();
+  bool reduction_done() const;
+  void finish_reduce(bool last);
   void finish_step();
-  void complete();
+  void finish_alone();
   // Parameters that the last backward did not reach.
   std::vector<std::string> unused() const;
 

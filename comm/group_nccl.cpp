@@ -131,6 +131,7 @@ class NcclGroup::NcclWork final : public WorkState {
     watchdog_->check();
     exposed_->wait(*finished_, stream_, traffic_);
   }
+  void hold(void* stream) override { finished_->hold(stream); }
   // Ends the kernels, which may wait for ranks that never come.
   void give_up() override {
     watchdog_->fail(
@@ -247,6 +248,7 @@ Work NcclGroup::submit(const CollectiveCall& call, bool async) {
   }
   watchdog_->check();
   DeviceEvent(device_, call.stream).hold(stream_->get());
+  if (call.after != nullptr) call.after->hold(stream_->get());
   comm_->issue(call, rank(), size(), stream_->get());
   const auto finished = std::make_shared<const DeviceEvent>(device_, stream_->get());
   watchdog_->add(fingerprint(call, sequence_++), finished);

@@ -30,6 +30,7 @@ class StagedWork final : public WorkState {
     queued_.wait();
     finished_->hold(stream_);
   }
+  void hold(void* stream) override { finished_->hold(stream); }
   void give_up() override { queue_.cancel(); }
 
  private:
@@ -112,6 +113,7 @@ DeviceEvent StagedGroup::Staging::transfer(const CollectiveCall& call, const Dev
   const int64_t step = std::max(line, room / line * line);
 
   ready.hold(down_.get());
+  if (call.after != nullptr) call.after->hold(down_.get());
   // What an earlier collective delivers may be what this one gives.
   for (const Slot& slot : slots_) slot.delivered.hold(down_.get());
   Chunk next{.offset = 0, .count = std::min(step, total), .slot = slots_.data()};

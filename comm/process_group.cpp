@@ -69,6 +69,7 @@ Work ProcessGroup::issue(CollectiveCall call, const CollectiveOptions& options) 
   call.tag = options.tag;
   call.stream = options.stream;
   call.traffic = options.traffic;
+  if (options.after != nullptr) call.after = options.after->state();
   meter_->add_call(options.traffic, ring_bytes(call, size()));
   if (options.async) {
     Work work = submit(call, /*async=*/true);

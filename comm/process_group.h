@@ -44,6 +44,9 @@ struct CollectiveOptions {
   // the CPU, where work is done when it has been called.
   void* stream = nullptr;
   Traffic traffic = Traffic::kControl;  // for the accounts
+  // An earlier collective of this process whose output is this one's input and which nobody has
+  // waited for yet; null: there is none. It may be of another group, for the same device.
+  const Work* after = nullptr;
 };
 
 // Ranks that compute together.

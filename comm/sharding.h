@@ -3,11 +3,13 @@
 #include <compare>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string_view>
 
 #include "comm/process_group.h"
 #include "runtime/offload/host_tier.h"
 #include "runtime/tensor/context.h"
+#include "runtime/tensor/stream.h"
 
 namespace shale::comm {
 
@@ -74,6 +76,10 @@ struct ShardingContext {
   ShardingOptions options;
   // Called before memory for a whole gradient is taken, so that few of them live at a time.
   std::function<void()> before_gradient;
+  // On which gathers take the place of the compute stream for units whose parameters come from the
+  // host or from a step that goes on: so that one that is ahead of its use does not hold up what
+  // the device computes meanwhile. Null: no unit is offloaded.
+  std::unique_ptr<Stream> gathers;
   double exposed_seconds = 0;  // spent waiting for collectives
 
   bool single() const { return groups.shard->size() == 1 && groups.replicate == nullptr; }

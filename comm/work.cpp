@@ -17,6 +17,10 @@ bool Work::done() const {
   return state_ == nullptr || state_->done();
 }
 
+void Work::hold(void* stream) const {
+  if (state_ != nullptr) state_->hold(stream);
+}
+
 void Work::wait() const {
   if (state_ == nullptr) return;
   if (meter_ == nullptr || done()) return state_->wait();

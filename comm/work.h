@@ -33,6 +33,12 @@ class Work {
   // what the collective threw, each time it is called.
   void wait() const;
 
+  // After wait(), for another stream than the collective's.
+  void hold(void* stream) const;
+
+  // For backends.
+  const std::shared_ptr<WorkState>& state() const { return state_; }
+
   // The time that wait() blocks is added to the meter from now on.
   void measure(std::shared_ptr<TrafficMeter> meter, Traffic traffic) {
     meter_ = std::move(meter);

@@ -210,7 +210,9 @@ void Trainer::train_step(int64_t step) {
   for (int64_t micro = 0; micro < layout_.micro_batches(); ++micro) {
     const Tensor loss = forward(step, *batches_->next());
     finish_step();  // the one before, while its gradients are still there
-    parallel_->begin_backward(/*last=*/micro + 1 == layout_.micro_batches());
+    const bool last = micro + 1 == layout_.micro_batches();
+    if (last && steps_during_backward()) optimizer_offload_->step_during_backward(*optimizer_);
+    parallel_->begin_backward(last);
     backward(loss);
     losses.push_back(loss.detach());
   }
@@ -231,6 +233,12 @@ void Trainer::train_step(int64_t step) {
   queued_ = queued;
   const bool ran_already = context_.exec().stream == nullptr;
   if (ran_already) finish_step();
+}
+
+// Nothing has to be known of the gradient as a whole before its parts are used.
+bool Trainer::steps_during_backward() const {
+  return optimizer_offload_ != nullptr && config_.clip == 0 && scaler_ == nullptr &&
+         !config_.no_overlap;
 }
 
 Tensor Trainer::forward(int64_t step, const Batch& batch) {

@@ -48,6 +48,7 @@ class Trainer {
   void train_step(int64_t step);
   // The sum of a micro-batch's losses, on the device.
   Tensor forward(int64_t step, const Batch& batch);
+  bool steps_during_backward() const;
   // Whether the step was skipped because its gradient overflowed, which loss scaling expects now
   // and then.
   bool was_skipped() const;

@@ -24,7 +24,9 @@ OptimizerOffload::OptimizerOffload(HostTier& tier, std::vector<OptimShard> shard
     const size_t place = places_.size();
     places_.push_back({.shard = i});
     order_.push_back(place);
-    shards_[i].fence->set([this, place] { wait_for(place); });
+    shards_[i].fence->set(
+        {.wait = [this, place](void* stream) { wait_for(place, stream); },
+         .gradient_complete = [this, place](const Event& e) { gradient_complete(place, e); }});
   }
   if (background) thread_ = std::thread([this] { work(); });
 }
@@ -46,88 +48,146 @@ OptimizerOffload::~OptimizerOffload() {
   thread_.join();
 }
 
-void OptimizerOffload::step(optim::Optimizer& optimizer) {
+// ---- The device's side ----
+
+void OptimizerOffload::step_during_backward(optim::Optimizer& optimizer) {
   finish();
+  during_backward_ = true;
+  send_state(optimizer);
+}
+
+void OptimizerOffload::step(optim::Optimizer& optimizer) {
+  if (!during_backward_) finish();
   complete_gradients(shards_);
-  optimizer.begin_step();
-  computed_ = tier_.computed();
-  // Held until it is queued: the next step's values then go to a new place.
-  state_held_ = tier_.device().hold_step();
-  state_downloaded_ = tier_.download(*state_held_, state_, {computed_});
+  if (!during_backward_) {
+    optimizer.begin_step();
+    send_state(optimizer);
+  }
   for (const size_t index : order_) {
-    Place& place = places_[index];
-    const Tensor& grad = shards_[place.shard].grad;
-    place.downloaded =
-        is_here(grad) ? Event() : tier_.download(grad, stepped_[place.shard].grad, {computed_});
-    place.stepped = place.awaited = false;
+    if (!places_[index].sent) gradient_complete(index, {});
   }
   for (size_t i = 0; i < shards_.size(); ++i) {
     if (!is_here(shards_[i].master)) optimizer.update(i, shards_[i].compute);
     for (const OptimSpan& span : shards_[i].spans) span.parameter->value.bump_version();
     if (shards_[i].changed != nullptr) shards_[i].changed();
   }
-  if (!thread_.joinable()) return run_step(optimizer);
+  for (const size_t index : order_) {
+    if (!places_[index].begun) begin(index);
+  }
+  for (Place& place : places_) place.sent = place.begun = false;
+  during_backward_ = false;
+}
+
+// The values of the step as they are now.
+void OptimizerOffload::send_state(optim::Optimizer& optimizer) {
+  optimizer_ = &optimizer;
+  // Held until it is queued: the next step's values then go to a new place.
+  state_held_ = tier_.device().hold_step();
+  state_downloaded_ = tier_.download(*state_held_, state_, {tier_.computed()});
+  state_loaded_ = false;
+}
+
+void OptimizerOffload::gradient_complete(size_t index, const Event& arrived) {
+  Place& place = places_[index];
+  const Tensor& grad = shards_[place.shard].grad;
+  if (place.begun) {
+    throw InternalError(cat("offload: ", shards_[place.shard].name,
+                            ": a gradient came after its step had begun; want "
+                            "step_during_backward() before the last backward of a step"));
+  }
+  place.downloaded = is_here(grad)
+                         ? arrived
+                         : tier_.download(grad, stepped_[place.shard].grad, {tier_.computed()});
+  place.sent = true;
+  if (during_backward_) begin(index);
+}
+
+void OptimizerOffload::begin(size_t index) {
+  Place& place = places_[index];
+  place.computed = tier_.computed();
+  place.begun = true;
+  place.stepped = place.reached = place.in_place = false;
+  if (!thread_.joinable()) {
+    run(index);
+    if (error_ != nullptr) std::rethrow_exception(error_);
+    return;
+  }
   {
     const std::lock_guard lock(mutex_);
-    optimizer_ = &optimizer;
+    queue_.push_back(index);
   }
   changed_.notify_all();
 }
 
-void OptimizerOffload::finish() {
-  for (size_t i = 0; i < places_.size(); ++i) wait_for(i);
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return optimizer_ == nullptr; });
-  }
-  if (next_order_.size() == places_.size()) order_ = std::move(next_order_);
-  next_order_.clear();
-  state_held_.reset();
-}
-
-void OptimizerOffload::wait_for(size_t index) {
+void OptimizerOffload::wait_for(size_t index, void* stream) {
   Place& place = places_[index];
-  if (place.awaited) return;
+  if (place.in_place) return;
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return place.stepped || error_ != nullptr; });
     if (error_ != nullptr) std::rethrow_exception(error_);
   }
-  place.uploaded.hold_back(tier_.device().exec().stream);
-  place.awaited = true;
-  next_order_.push_back(index);
+  place.uploaded.hold_back(stream);
+  if (!place.reached) next_order_.push_back(index);
+  place.reached = true;
+  place.in_place = stream == tier_.device().exec().stream;
 }
 
-void OptimizerOffload::run_step(optim::Optimizer& optimizer) {
-  state_downloaded_.synchronize();
-  StepState& state = *tier_.context().exec().step;
-  std::memcpy(&state, state_.data(), sizeof(StepState));
-  for (const size_t index : order_) {
-    Place& place = places_[index];
+void OptimizerOffload::finish() {
+  void* const stream = tier_.device().exec().stream;
+  for (size_t i = 0; i < places_.size(); ++i) wait_for(i, stream);
+  if (next_order_.size() == places_.size()) order_ = std::move(next_order_);
+  next_order_.clear();
+  state_held_.reset();
+}
+
+// ---- The CPU's side ----
+
+void OptimizerOffload::run(size_t index) {
+  Place& place = places_[index];
+  std::exception_ptr error;
+  Event uploaded;
+  try {
+    load_state();
     place.downloaded.synchronize();
     // Kernels would do nothing, and leave nothing to send.
-    const Event uploaded = state.non_finite != 0 ? Event() : step_shard(optimizer, place);
-    {
-      const std::lock_guard lock(mutex_);
+    const bool skipped = tier_.context().exec().step->non_finite != 0;
+    if (!skipped) uploaded = step_shard(place);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (error != nullptr) {
+      error_ = error;
+      queue_.clear();
+    } else {
       place.uploaded = uploaded;
       place.stepped = true;
     }
-    changed_.notify_all();
   }
+  changed_.notify_all();
 }
 
-Event OptimizerOffload::step_shard(optim::Optimizer& optimizer, const Place& place) {
+void OptimizerOffload::load_state() {
+  if (state_loaded_) return;
+  state_downloaded_.synchronize();
+  std::memcpy(tier_.context().exec().step, state_.data(), sizeof(StepState));
+  state_loaded_ = true;
+}
+
+Event OptimizerOffload::step_shard(const Place& place) {
   const OptimShard& shard = shards_[place.shard];
   if (!shard.compute.defined() || shard.compute.dtype() == DType::kF32) {
-    optimizer.update(place.shard, {});
+    optimizer_->update(place.shard, {});
     // Without: readers fetch the masters.
-    return shard.compute.defined() ? tier_.upload(shard.master, shard.compute, {computed_})
+    return shard.compute.defined() ? tier_.upload(shard.master, shard.compute, {place.computed})
                                    : Event();
   }
   Tensor rounded = tier_.allocate(shard.compute.numel(), shard.compute.dtype(),
                                   MemoryTag::kWorkspace, shard.name);
-  optimizer.update(place.shard, rounded);
-  const Event uploaded = tier_.upload(rounded, shard.compute, {computed_});
+  optimizer_->update(place.shard, rounded);
+  const Event uploaded = tier_.upload(rounded, shard.compute, {place.computed});
   tier_.release_after(std::move(rounded), uploaded);
   return uploaded;
 }
@@ -135,19 +195,13 @@ Event OptimizerOffload::step_shard(optim::Optimizer& optimizer, const Place& pla
 void OptimizerOffload::work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stop_ || optimizer_ != nullptr; });
-    if (optimizer_ == nullptr) return;
+    changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    const size_t index = queue_.front();
+    queue_.pop_front();
     lock.unlock();
-    std::exception_ptr error;
-    try {
-      run_step(*optimizer_);
-    } catch (...) {
-      error = std::current_exception();
-    }
+    run(index);
     lock.lock();
-    error_ = error;
-    optimizer_ = nullptr;
-    changed_.notify_all();
   }
 }
 

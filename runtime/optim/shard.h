@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/nn/module.h"
+#include "runtime/tensor/stream.h"
 
 namespace shale {
 
@@ -19,18 +20,29 @@ struct OptimSpan {
   int64_t count = 0;
 };
 
-// Where readers of a unit's parameters wait for a step that is still under way. Whoever steps them
-// off the compute stream (runtime/offload) sets what waiting is; who owns the unit calls wait()
-// before parameters are read or gathered, and before gradients are written again.
+// Where who owns a shard and who steps it off the compute stream (runtime/offload) meet.
 class StepFence {
  public:
-  void wait() const {
-    if (wait_ != nullptr) wait_();
+  // Of who steps it.
+  struct Stepper {
+    std::function<void(void* stream)> wait;
+    std::function<void(const Event& arrived)> gradient_complete;
+  };
+  void set(Stepper stepper) { stepper_ = std::move(stepper); }
+
+  // Before parameters are read or gathered on `stream`, and before gradients are written again:
+  // what is queued there from now on comes after a step that is still under way.
+  void wait(void* stream) const {
+    if (stepper_.wait != nullptr) stepper_.wait(stream);
   }
-  void set(std::function<void()> wait) { wait_ = std::move(wait); }
+  // Once a step: the shard's gradient is what the step will see, when `arrived` and what is queued
+  // on the compute stream have come to pass. Need not be called, but saves time.
+  void gradient_complete(const Event& arrived) const {
+    if (stepper_.gradient_complete != nullptr) stepper_.gradient_complete(arrived);
+  }
 
  private:
-  std::function<void()> wait_;
+  Stepper stepper_;
 };
 
 // What a rank steps of one flat buffer: a whole buffer, or its part under sharding, in device or

@@ -93,6 +93,58 @@ TEST_CASE("20 steps have the same bits in every stage, with recomputation and ov
   }
 }
 
+TEST_CASE("stepping on the host during backward changes no bit", "[gate]") {
+  const auto group = world().group();
+  if (12 % group->size() != 0) return;
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const int64_t micro_batch : {int64_t{12} / group->size(), int64_t{1}}) {
+        TrainOptions options{.micro_batch = micro_batch,
+                             .steps = 3,
+                             .clip = 0,
+                             .parallel = {.compute = compute, .stage = stage}};
+        const Trained want = train(*group, options);
+        options.offload = {.optimizer = true,
+                           .share = stage == 1 ? 0.5 : 1,
+                           .gradients = stage >= 2,
+                           .parameters = stage == 3,
+                           .early = true};
+        for (const bool background : {true, false}) {
+          CAPTURE(dtype_name(compute), stage, micro_batch, background);
+          options.offload.background = background;
+          CHECK(same(train(*group, options), want));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("float16 with loss scaling has the same bits with offload, skipped steps too", "[gate]") {
+  const auto group = world().group();
+  if (12 % group->size() != 0) return;
+  TrainOptions options{.micro_batch = 12 / group->size(),
+                       .steps = kSteps,
+                       .loss_scale = 0x1p24f,
+                       .parallel = {.compute = DType::kF16}};
+  const Trained want = train(*group, options);
+  CHECK(want.skipped_steps > 0);  // the first gradients overflow
+  CHECK(want.skipped_steps < kSteps / 2);
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const bool background : {true, false}) {
+      CAPTURE(stage, background);
+      options.parallel.stage = stage;
+      options.offload = {.optimizer = true,
+                         .gradients = stage >= 2,
+                         .parameters = stage == 3,
+                         .activations = true,
+                         .background = background};
+      const Trained got = train(*group, options);
+      CHECK(same(got, want));
+      CHECK(got.skipped_steps == want.skipped_steps);
+    }
+  }
+}
+
 TEST_CASE("modules with a precision of their own have the same bits in every stage", "[gate]") {
   const auto group = world().group();
   if (12 % group->size() != 0) return;
@@ -137,19 +189,23 @@ TEST_CASE("a reproducible run has the same bits on 1, 2, 4 and 8 ranks, in every
   const int ranks = group->size();
   if ((ranks & (ranks - 1)) != 0) return;
   const int64_t batch = std::max(8, ranks);
-  const TrainOptions plain{.global_batch = batch,
-                           .micro_batch = 1,
-                           .steps = ranks > 8 ? 2 : 6,
-                           .dropout = 0.1f,
-                           .parallel = {.reproducible = true}};
-  const Trained want = train(alone(), plain);
-  for (const int stage : {0, 1, 2, 3}) {
-    CAPTURE(stage, ranks);
-    TrainOptions options = plain;
-    options.parallel.stage = stage;
-    const Trained got = train(*group, options);
-    CHECK(same(got, want));
-    CHECK(same_bits(got.gradients, want.gradients));
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    const TrainOptions plain{.global_batch = batch,
+                             .micro_batch = 1,
+                             .steps = ranks > 8                ? 2
+                                      : compute == DType::kF32 ? 6
+                                                               : 3,
+                             .dropout = 0.1f,
+                             .parallel = {.compute = compute, .reproducible = true}};
+    const Trained want = train(alone(), plain);
+    for (const int stage : {0, 1, 2, 3}) {
+      CAPTURE(stage, ranks, dtype_name(compute));
+      TrainOptions options = plain;
+      options.parallel.stage = stage;
+      const Trained got = train(*group, options);
+      CHECK(same(got, want));
+      CHECK(same_bits(got.gradients, want.gradients));  // of each parameter
+    }
   }
 }
 

@@ -1,9 +1,14 @@
 // What offload takes from the device. That it changes no bit is in bitwise_gate.cpp.
 #include "runtime/offload/host_tier.h"
 
+#include <algorithm>
+
+#include "runtime/autograd/tape.h"
 #include "runtime/base/error.h"
+#include "runtime/tensor/tensor_impl.h"
 #include "test/mpi/harness.h"
 #include "test/mpi/training.h"
+#include "test/support/numbers.h"
 #include "test/support/op_check.h"
 
 namespace shale::test {
@@ -63,6 +68,79 @@ TEST_CASE("parameters that are offloaded leave nothing on the device between the
   // The bf16 shards are half the masters' size.
   CHECK(bytes(optimizer.memory, kTag) > 0);
   CHECK(bytes(parameters.memory, kTag) == 0);
+}
+
+namespace {
+
+// What is said about gradients in a step of `micro_batches` backwards.
+struct Told {
+  std::vector<size_t> shards;  // in this order
+  bool right = true;           // they held what the step found
+  int before_last = 0;         // how many came before the last gradient of the model
+};
+
+Told listen(comm::ProcessGroup& group, const comm::DataParallelOptions& options,
+            int micro_batches) {
+  Context context(small_context(1));
+  const auto model = models::make_language_model(tiny_model());
+  offload::HostTier tier(context, {});
+  comm::DataParallelOptions parallel_options = options;
+  parallel_options.offload = {.tier = &tier, .gradients = options.stage >= 2};
+  comm::DataParallel parallel(*model, model->blocks(), context, group, parallel_options);
+  Told told;
+  std::vector<std::vector<float>> values;
+  for (size_t i = 0; i < parallel.shards().size(); ++i) {
+    const OptimShard& shard = parallel.shards()[i];
+    shard.fence->set({.wait = {}, .gradient_complete = [&, i](const Event& arrived) {
+                        arrived.synchronize();
+                        told.shards.push_back(i);
+                        values.push_back(to_host<float>(parallel.shards()[i].grad));
+                      }});
+  }
+  // By the first block's backward, the last but one, the reductions of those behind it are over.
+  for (const Parameter* parameter : parallel.unit(*model->blocks().front()).parameters()) {
+    leaf_state(parameter->value).ready_hooks.push_back([&] { group.barrier("test"); });
+  }
+  for (const Parameter* parameter : parallel.unit(*model).parameters()) {
+    leaf_state(parameter->value).ready_hooks.push_back([&] {
+      told.before_last = int(told.shards.size());
+    });
+  }
+  for (int j = 0; j < micro_batches; ++j) {
+    const auto ids = rand_int<int32_t>(kLength, uint64_t(7 + group.rank()), 0, 60);
+    const Tensor batch = from_host<int32_t>(context, ids, {1, kLength});
+    parallel.begin_backward(/*last=*/j + 1 == micro_batches);
+    backward(model->loss(batch, batch));
+    told.right = told.right && (j + 1 == micro_batches || told.shards.empty());
+  }
+  parallel.finish_gradients();
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Tensor grad = parallel.shards()[told.shards[i]].grad;
+    told.right = told.right && same_bits(values[i], to_host<float>(grad));
+  }
+  std::sort(told.shards.begin(), told.shards.end());
+  return told;
+}
+
+}  // namespace
+
+TEST_CASE("a gradient is called complete once a step, as soon as its unit is reduced") {
+  const auto group = world().group();
+  const std::vector<size_t> each = {0, 1, 2, 3};  // the root and three blocks
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const int micro_batches : {1, 2}) {
+      for (const bool overlap : {true, false}) {
+        CAPTURE(stage, micro_batches, overlap);
+        const Told told = listen(*group, {.stage = stage, .overlap = overlap}, micro_batches);
+        CHECK(told.shards == each);
+        CHECK(told.right);
+        // Stage 3 leaves one reduction and one unit's gradients on their way; what is added to a
+        // sum on the host is complete when the CPU has added it.
+        const bool added = stage >= 2 && micro_batches > 1;
+        if (overlap && !added) CHECK(told.before_last >= (stage == 3 ? 1 : 2));
+      }
+    }
+  }
 }
 
 TEST_CASE("offload that cannot be is refused") {

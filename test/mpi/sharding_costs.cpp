@@ -1,5 +1,6 @@
 // What sharding saves and what it sends, against the formulas.
 #include "comm/data_parallel.h"
+#include "comm/mesh.h"
 #include "runtime/autograd/tape.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/tensor/tensor_impl.h"
@@ -184,6 +185,35 @@ TEST_CASE("a step sends 2, k + 1 or 3 k times the model, times (N - 1) / N", "[m
       CHECK(sent(Traffic::kGradients) - before[1] == Approx(reductions * gradients).margin(1));
       CHECK(sent(Traffic::kParameters) - before[0] == Approx(gathers * parameters).margin(1));
       CHECK(sent(Traffic::kControl) - before[2] < 1e-3 * parameters + 1);
+    }
+  }
+}
+
+TEST_CASE("sums over replicas begin during backward, as those over shards do") {
+  const auto group = world().group();
+  if (group->size() != 4) return;
+  comm::Mesh mesh(*group, {{"replica", 2}, {"node", 2}});
+  comm::ProcessGroup& replicas = mesh.group("replica");
+  for (const int stage : {1, 2, 3}) {
+    for (const bool overlap : {true, false}) {
+      CAPTURE(stage, overlap);
+      Context context(small_context(1));
+      const auto model = models::make_language_model(tiny_model());
+      DataParallel parallel(*model, model->blocks(), context,
+                            {.shard = &mesh.group("node"), .replicate = &replicas},
+                            {.stage = stage, .overlap = overlap});
+      const auto calls = [&] { return replicas.traffic().totals(Traffic::kGradients).calls; };
+      const auto before = calls();
+      auto during = before;
+      for (const Parameter* parameter : parallel.unit(*model).parameters()) {
+        leaf_state(parameter->value).ready_hooks.push_back([&] { during = calls(); });
+      }
+      const auto ids = rand_int<int32_t>(kLength, 7, 0, 60);
+      const Tensor batch = from_host<int32_t>(context, ids, {1, kLength});
+      backward(model->loss(batch, batch));
+      parallel.finish_gradients();
+      CHECK(calls() - before == 4);  // the root and three blocks
+      if (overlap) CHECK(during - before >= 3);
     }
   }
 }

@@ -1,37 +1,10 @@
 // What only groups for a device have: streams.
 #include "comm/device_resources.h"
-#include "kernels/simt/engine/options.h"
+#include "test/mpi/devices.h"
 #include "test/mpi/harness.h"
 
 namespace shale::test {
 namespace {
-
-// A device that forgets that streams wait for each other.
-class ForgetfulDevice final : public DeviceBackend {
- public:
-  explicit ForgetfulDevice(const emulator::Options& options)
-      : device_(make_emu_backend({.type = DeviceType::kEmu, .arch = 80}, options)) {}
-
-  Device device() const override { return device_->device(); }
-  MemoryProvider& memory() override { return device_->memory(); }
-  MemoryProvider& host_memory() override { return device_->host_memory(); }
-  void pin(void* memory, size_t bytes) override { device_->pin(memory, bytes); }
-  void unpin(void* memory) noexcept override { device_->unpin(memory); }
-  void* create_stream() override { return device_->create_stream(); }
-  void destroy_stream(void* stream) noexcept override { device_->destroy_stream(stream); }
-  void synchronize(void* stream) override { device_->synchronize(stream); }
-  void* record_event(void* stream) override { return device_->record_event(stream); }
-  void wait_event(void*, void*) override {}
-  bool event_done(void* event) override { return device_->event_done(event); }
-  void synchronize_event(void* event) override { device_->synchronize_event(event); }
-  void destroy_event(void* event) noexcept override { device_->destroy_event(event); }
-  void copy(void* to, const void* from, size_t bytes, void* stream) override {
-    device_->copy(to, from, bytes, stream);
-  }
-
- private:
-  std::unique_ptr<DeviceBackend> device_;
-};
 
 // Whether the sum over the ranks of what was copied to the device just before comes back.
 bool sum_is_right(DeviceBackend& device) {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "comm/ordered_sum.h"
+#include "runtime/amp/grad_scaler.h"
 #include "runtime/autograd/tape.h"
 #include "runtime/offload/activations.h"
 #include "runtime/offload/optimizer_offload.h"
@@ -75,12 +76,53 @@ std::vector<float> full_gradient(const comm::DataParallel& parallel, comm::Proce
   return whole;
 }
 
-Trained train(const comm::ShardGroups& groups, const TrainOptions& options) {
-  comm::ProcessGroup& group = *groups.shard;
-  const int ranks = group.size() * (groups.replicate != nullptr ? groups.replicate->size() : 1);
-  const int rank =
-      group.rank() + (groups.replicate != nullptr ? groups.replicate->rank() * group.size() : 0);
-  Context context(small_context(1));
+namespace {
+
+// The ranks of a run: all of them, in the order of micro-batches.
+struct Ranks {
+  explicit Ranks(const comm::ShardGroups& groups)
+      : count(groups.shard->size() * (groups.replicate != nullptr ? groups.replicate->size() : 1)),
+        mine(groups.shard->rank() +
+             (groups.replicate != nullptr ? groups.replicate->rank() * groups.shard->size() : 0)),
+        everyone(groups.replicate != nullptr ? world().group() : nullptr),
+        all(everyone != nullptr ? *everyone : groups.shard->host()) {}
+  int count, mine;
+  std::unique_ptr<comm::ProcessGroup> everyone;
+  comm::ProcessGroup& all;
+};
+
+// What a step leaves on the device.
+struct StepResult {
+  std::vector<Tensor> losses;
+  Tensor norm;
+};
+
+comm::DataParallelOptions parallel_options(const TrainOptions& options, offload::HostTier& tier) {
+  comm::DataParallelOptions parallel = options.parallel;
+  parallel.seed = 3;
+  if (options.offload.optimizer) {
+    parallel.offload = {.tier = &tier,
+                        .gradients = options.offload.gradients,
+                        .parameters = options.offload.parameters};
+    parallel.offload_share = options.offload.share;
+  }
+  return parallel;
+}
+
+std::vector<float> all_gradients(const Module& model, const comm::DataParallel& parallel,
+                                 comm::ProcessGroup& group) {
+  std::vector<float> all;
+  for (const Parameter* parameter : model.parameters()) {
+    const std::vector<float> gradient = full_gradient(parallel, group, *parameter);
+    all.insert(all.end(), gradient.begin(), gradient.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+Trained train(Context& context, const comm::ShardGroups& groups, const TrainOptions& options) {
+  const Ranks ranks(groups);
   models::LanguageModelConfig config = tiny_model();
   config.dropout = options.dropout;
   config.recompute = options.recompute;
@@ -91,62 +133,70 @@ Trained train(const comm::ShardGroups& groups, const TrainOptions& options) {
           {.compute = DType::kF32, .output = options.parallel.compute});
     }
   }
-  comm::DataParallelOptions parallel_options = options.parallel;
-  parallel_options.seed = 3;
   offload::HostTier tier(context, {});
   offload::ActivationOffload activations(tier, {.min_bytes = 0});
-  if (options.offload.optimizer) {
-    parallel_options.offload = {.tier = &tier,
-                                .gradients = options.offload.gradients,
-                                .parameters = options.offload.parameters};
-    parallel_options.offload_share = options.offload.share;
-  }
-  comm::DataParallel parallel(*model, model->blocks(), context, groups, parallel_options);
+  comm::DataParallel parallel(*model, model->blocks(), context, groups,
+                              parallel_options(options, tier));
   offload::OptimizerOffload offload(tier, parallel.shards(), options.offload.background);
   optim::AdamW optimizer(offload.shards(), {});
-  const int64_t micros = options.global_batch / (options.micro_batch * ranks);
-  // Over all ranks: the world's order is that of the micro-batches.
-  const auto everyone = groups.replicate != nullptr ? world().group() : nullptr;
-  comm::ProcessGroup& all = everyone != nullptr ? *everyone : group;
+  std::optional<amp::GradScaler> scaler;
+  if (options.loss_scale > 0) {
+    scaler.emplace(context, amp::GradScalerOptions{.initial_scale = options.loss_scale});
+  }
+  const int64_t micros = options.global_batch / (options.micro_batch * ranks.count);
   Trained result;
+  std::vector<StepResult> steps;
   for (int64_t step = 0; step < options.steps; ++step) {
     optimizer.prepare(context, step, 1e-2f);
-    std::vector<double> sums;
+    StepResult& now = steps.emplace_back();
     for (int64_t j = 0; j < micros; ++j) {
-      const int64_t first = (j * ranks + rank) * options.micro_batch;
+      const int64_t first = (j * ranks.count + ranks.mine) * options.micro_batch;
       std::optional<SavedTensorHooksScope> scope;
       if (options.offload.activations) scope.emplace(context, activations.hooks());
       const Tensor loss = micro_batch_loss(*model, context, options, step, first);
       scope.reset();
-      parallel.begin_backward(/*last=*/j + 1 == micros);
+      const bool last = j + 1 == micros;
+      if (last && options.offload.early) offload.step_during_backward(optimizer);
+      parallel.begin_backward(last);
       backward(loss);
-      sums.push_back(to_host<float>(loss)[0]);
+      now.losses.push_back(loss.detach());
     }
     parallel.finish_gradients();
-    if (step == 0) {
-      for (const Parameter* parameter : model->parameters()) {
-        const std::vector<float> gradient = full_gradient(parallel, group, *parameter);
-        result.gradients.insert(result.gradients.end(), gradient.begin(), gradient.end());
-      }
+    if (step == 0 && options.keep_gradients) {
+      result.gradients = all_gradients(*model, parallel, groups.shard->host());
     }
     parallel.clip_grad_norm(options.clip);
+    now.norm = empty(context, {1}, DType::kF32);
+    context.copy(now.norm.data(), &context.exec().step->grad_norm, sizeof(float));
+    if (scaler) optimizer.set_updates(context, step - scaler->state().skipped_steps);
     if (options.offload.any()) {
       offload.step(optimizer);
     } else {
       optimizer.step();
     }
     optimizer.zero_grad();
+    if (scaler) scaler->update();
+  }
+  for (const StepResult& step : steps) {
+    std::vector<double> sums;
+    for (const Tensor& loss : step.losses) sums.push_back(to_host<float>(loss)[0]);
     result.losses.push_back(
-        float(comm::ordered_sum(all, sums) / double(options.global_batch * kLength)));
-    result.norms.push_back(context.read_step().grad_norm);
+        float(comm::ordered_sum(ranks.all, sums) / double(options.global_batch * kLength)));
+    result.norms.push_back(to_host<float>(step.norm)[0]);
   }
   parallel.full_state([&](const Parameter&, const View& values) {
     const auto* begin = values.as<float>();
     result.parameters.insert(result.parameters.end(), begin, begin + values.numel());
   });
+  if (scaler) result.skipped_steps = int64_t(scaler->state().skipped_steps);
   result.memory = context.allocator().stats();
   result.host_memory = tier.context().allocator().stats();
   return result;
+}
+
+Trained train(const comm::ShardGroups& groups, const TrainOptions& options) {
+  Context context(small_context(1));
+  return train(context, groups, options);
 }
 
 Trained train(comm::ProcessGroup& group, const TrainOptions& options) {

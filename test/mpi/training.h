@@ -19,6 +19,7 @@ struct TrainOffload {
   bool parameters = false;
   bool activations = false;
   bool background = true;  // the CPU steps beside forward
+  bool early = false;      // and during backward
 
   bool any() const { return optimizer || activations; }
 };
@@ -29,6 +30,8 @@ struct TrainOptions {
   int64_t steps = 4;
   float dropout = 0;
   float clip = 1;
+  float loss_scale = 0;        // 0: none
+  bool keep_gradients = true;  // of the first step; waits for the device
   Recompute recompute = Recompute::kNone;
   bool f32_norms = false;  // the first norm of each block has f32 parameters, whatever the rest has
   comm::DataParallelOptions parallel = {};
@@ -40,6 +43,7 @@ struct Trained {
   std::vector<float> norms;
   std::vector<float> gradients;   // of all parameters, after the first step's reduction
   std::vector<float> parameters;  // all, after the last step
+  int64_t skipped_steps = 0;      // by loss scaling
   MemoryStats memory;             // after the last step
   MemoryStats host_memory;        // of what is offloaded
 };
@@ -50,6 +54,8 @@ models::LanguageModelConfig tiny_model();
 // What train_lm does, on the ranks of `groups`.
 Trained train(const comm::ShardGroups& groups, const TrainOptions& options);
 Trained train(comm::ProcessGroup& group, const TrainOptions& options);
+// On this device, whose groups these are; between steps nothing waits for it.
+Trained train(Context& context, const comm::ShardGroups& groups, const TrainOptions& options);
 
 // Whether losses, norms and parameters have the same bits.
 bool same(const Trained& a, const Trained& b);

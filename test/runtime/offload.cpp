@@ -194,7 +194,9 @@ struct OneParameter : Module {
 struct StepOptions {
   DType compute = DType::kF32;
   bool background = true;
-  int bad_step = -1;  // whose gradient is not finite
+  int bad_step = -1;       // whose gradient is not finite
+  bool announced = false;  // gradients are said to be complete before the step
+  bool early = false;      // and are stepped then
 };
 
 // Some steps whose gradients depend on the parameters of the step before, as forward's do. The
@@ -217,7 +219,8 @@ std::vector<float> masters_after_steps(Context& device, bool offloaded,
   const Tensor base = from_host<float>(device, randn<float>(kParameters, 3), {kParameters});
   for (int step = 0; step < 5; ++step) {
     optimizer.prepare(device, step, 0.05f);
-    one.shard.fence->wait();
+    one.shard.fence->wait(device.exec().stream);
+    if (options.early) offload.step_during_backward(optimizer);
     leaf_state(one.parameter.value).has_value = true;
     kernels::axpby(device.exec(), {.a = one.parameter.value.alias({kParameters}, {1}),
                                    .b = base,
@@ -227,6 +230,7 @@ std::vector<float> masters_after_steps(Context& device, bool offloaded,
       const StepState bad{.clip_factor = 0, .non_finite = 1};
       device.copy(&device.exec().step->non_finite, &bad.non_finite, sizeof(bad.non_finite));
     }
+    if (options.announced || options.early) one.shard.fence->gradient_complete({});
     offload.step(optimizer);
     optimizer.zero_grad();
   }
@@ -259,19 +263,73 @@ TEST_CASE("a step on the host gives the bits of a step on the device", "[offload
   }
 }
 
+TEST_CASE("a step on the host that begins with its gradient gives the same bits", "[offload]") {
+  Context cpu(small_context(1));
+  StepOptions options{.compute = DType::kBF16, .background = false};
+  const std::vector<float> want = masters_after_steps(cpu, false, options);
+  options.announced = true;
+  for (const bool early : {false, true}) {
+    options.early = early;
+    for (const bool background : {false, true}) {
+      options.background = background;
+      for (const auto& device : all_devices()) {
+        CAPTURE(to_string(device->device()), background, early);
+        CHECK(same_bits(masters_after_steps(*device, true, options), want));
+      }
+    }
+  }
+}
+
+TEST_CASE("a gradient leaves for the host when it is complete, and may be stepped there at once",
+          "[offload]") {
+  for (const bool early : {false, true}) {
+    CAPTURE(early);
+    Context device(small_context(1));
+    HostTier tier(device, {});
+    OneParameter one(device, tier.context(), DType::kF32);
+    OptimizerOffload offload(tier, {one.shard}, /*background=*/false);
+    optim::AdamW optimizer(offload.shards(), {});
+    optimizer.prepare(device, 0, 0.05f);
+    kernels::fill(device.exec(), {.y = one.shard.grad, .value = 3});
+    leaf_state(one.parameter.value).has_value = true;
+    const std::vector<float> before = to_host<float>(one.shard.master);
+    if (early) offload.step_during_backward(optimizer);
+    one.shard.fence->gradient_complete({});
+    CHECK(to_host<float>(offload.shards()[0].grad) == std::vector<float>(kParameters, 3));
+    const std::vector<float> between = to_host<float>(one.shard.master);
+    CHECK(same_bits(between, before) == !early);
+    if (early) {
+      CHECK(contains(message_of<InternalError>([&] { one.shard.fence->gradient_complete({}); }),
+                     "before the last backward"));
+    }
+    offload.step(optimizer);
+    const std::vector<float> after = to_host<float>(one.shard.master);
+    CHECK_FALSE(same_bits(after, before));
+    CHECK(same_bits(after, between) == early);
+  }
+}
+
 TEST_CASE("what a step on the host fails with reaches who waits for it", "[offload]") {
   Context device(small_context(1));
   HostTier tier(device, {});
   OneParameter one(device, tier.context(), DType::kBF16);
-  OptimizerOffload offload(tier, {one.shard}, true);
   struct Failing : optim::Optimizer {
     explicit Failing(std::vector<OptimShard> shards) : Optimizer(std::move(shards)) {}
     void update(size_t, const Tensor&) override { throw InternalError("no step today"); }
-  } optimizer(offload.shards());
-  leaf_state(one.parameter.value).has_value = true;
-  offload.step(optimizer);
-  for (int i = 0; i < 2; ++i) {
-    CHECK(message_of<InternalError>([&] { one.shard.fence->wait(); }) == "no step today");
+  };
+  for (const bool background : {true, false}) {
+    OptimizerOffload offload(tier, {one.shard}, background);
+    Failing optimizer(offload.shards());
+    leaf_state(one.parameter.value).has_value = true;
+    const auto step = [&] { offload.step(optimizer); };
+    if (background) {
+      step();
+    } else {
+      CHECK(message_of<InternalError>(step) == "no step today");
+    }
+    for (int i = 0; i < 2; ++i) {
+      CHECK(message_of<InternalError>([&] { one.shard.fence->wait(nullptr); }) == "no step today");
+    }
   }
 }
 
