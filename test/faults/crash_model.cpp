@@ -116,7 +116,13 @@ void CrashModel::apply(const DiskCall& call) {
       const std::shared_ptr<Node> node = folder.names_now.at(name);
       return change_names(folder, {name, to, node});
     }
-    case DiskOp::kRemove: return change_names(folder_of(call.path, name), {name, "", nullptr});
+    case DiskOp::kRemove: {
+      Node& folder = folder_of(call.path, name);
+      if (!folder.names_now.contains(name)) {
+        throw std::runtime_error("crash model: there is no " + call.path);
+      }
+      return change_names(folder, {name, "", nullptr});
+    }
   }
 }
 

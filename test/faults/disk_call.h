@@ -21,6 +21,12 @@ enum class DiskOp : uint8_t {
   kRemove,  // a file, or an empty folder
 };
 
+// Whether it needs room on the disk, for data or a name.
+constexpr bool takes_room(DiskOp op) {
+  return op == DiskOp::kCreate || op == DiskOp::kWrite || op == DiskOp::kReserve ||
+         op == DiskOp::kMakeFolder;
+}
+
 struct DiskCall {
   DiskOp op = DiskOp::kOther;
   std::string name;  // of the system's function

@@ -33,6 +33,7 @@ namespace {
 
 using shale::test::DiskCall;
 using shale::test::DiskOp;
+using shale::test::takes_room;
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -97,9 +98,8 @@ class Call {
     is_counted_ = true;
     const long number = ++settings().calls;
     const std::string& kind = settings().kind;
-    const bool takes_room = op == DiskOp::kCreate || op == DiskOp::kWrite ||
-                            op == DiskOp::kReserve || op == DiskOp::kMakeFolder;
-    if (kind == "full" && settings().fault_at > 0 && number >= settings().fault_at && takes_room) {
+    if (kind == "full" && settings().fault_at > 0 && number >= settings().fault_at &&
+        takes_room(op)) {
       error_ = ENOSPC;
     }
     if (number != settings().fault_at) return;
