@@ -152,15 +152,20 @@ TEST_CASE("a file cut at any 4 KiB, or longer by a byte, is noticed", "[io]") {
   for (int rank = 0; rank < kRanks; ++rank) {
     const std::string path = saved.path(rank);
     const std::string text = test::read_file(path);
-    for (size_t size = 0; size <= text.size() + 1; size += 4096) {
+    const std::string name = "step_00000010/" + shard_file_name(rank, kRanks);
+    saved.dir.write(name, text + 'x');
+    unnoticed += is_noticed(saved, path) ? 0 : 1;
+    // Ever shorter, so that what is left is right.
+    std::vector<size_t> sizes = {text.size() - 1};
+    for (size_t size = (text.size() - 2) / 4096 * 4096; size > 0; size -= 4096) {
+      sizes.push_back(size);
+    }
+    sizes.push_back(0);
+    for (const size_t size : sizes) {
       fs::resize_file(path, size);
       unnoticed += is_noticed(saved, path) ? 0 : 1;
     }
-    for (const size_t size : {text.size() - 1, text.size() + 1}) {
-      fs::resize_file(path, size);
-      unnoticed += is_noticed(saved, path) ? 0 : 1;
-    }
-    saved.dir.write("step_00000010/" + shard_file_name(rank, kRanks), text);
+    saved.dir.write(name, text);
   }
   CHECK(unnoticed == 0);
   CHECK_NOTHROW(CheckpointReader(saved.folder).verify());
@@ -261,8 +266,24 @@ TEST_CASE("a file that belongs to a manifest by its checksums but not by its par
   dir.write("step_00000001/manifest.json", to_json(manifest));
   CHECK(contains(message_of<DataError>([&] { CheckpointReader(folder.path_of(1)).verify(); }),
                  "no tensor 'h.1.bias'"));
-  // One fewer in the manifest than in the file.
+  // A type of the same size, and a shape of as many elements.
+  std::vector<std::byte> into(4);
+  const CheckpointTensor bias = manifest.tensors.at("h.1.bias");
+  CheckpointTensor changed = bias;
+  changed.dtype = DType::kI32;
+  CheckpointTensor reshaped = bias;
+  reshaped.shape = {7, 1};
+  reshaped.boxes[0].box = whole_box(reshaped.shape);
   manifest.tensors.erase("h.1.bias");
+  for (const CheckpointTensor& other : {changed, reshaped}) {
+    manifest.tensors["h.0.bias"] = other;
+    dir.write("step_00000001/manifest.json", to_json(manifest));
+    CheckpointReader reader(folder.path_of(1));
+    CHECK(contains(message_of<DataError>([&] { reader.verify(); }), "another type or shape"));
+    CHECK_THROWS_AS(reader.read("h.0.bias", 0, into), DataError);
+  }
+  // One fewer in the manifest than in the file.
+  manifest.tensors.erase("h.0.bias");
   dir.write("step_00000001/manifest.json", to_json(manifest));
   CHECK(contains(message_of<DataError>([&] { CheckpointReader(folder.path_of(1)).verify(); }),
                  "want the"));
