@@ -7,6 +7,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/json_limits.h"
 #include "runtime/base/parse.h"
+#include "runtime/io/mapped_file.h"
 
 namespace shale {
 
@@ -29,7 +30,7 @@ JsonObject::JsonObject(std::string_view text, std::string source) {
 }
 
 JsonObject JsonObject::load(const std::string& path) {
-  return {read_text_file(path, JsonLimits{}.max_bytes), path};
+  return {MappedFile(path, {.allow_empty = true}).text(), path};
 }
 
 bool JsonObject::has(std::string_view key) const {

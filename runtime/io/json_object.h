@@ -14,7 +14,8 @@ class JsonObject {
  public:
   // Throws DataError, starting with `source`, unless the text passes check_json and is an object.
   JsonObject(std::string_view text, std::string source);
-  // Throws MissingInputError if the file does not exist, DataError as above.
+  // Throws MissingInputError if the file does not exist, DataError as above, and if it is something
+  // else than a file: a named pipe in a folder from somewhere must not make a run wait.
   static JsonObject load(const std::string& path);
 
   bool has(std::string_view key) const;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace shale {
 
@@ -29,6 +30,9 @@ class MappedFile {
 
   // The bytes stay where they are when the MappedFile is moved. They start at a page.
   std::span<const std::byte> bytes() const { return bytes_; }
+  std::string_view text() const {
+    return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
+  }
   const std::string& path() const { return path_; }
 
   void advise(AccessPattern pattern) const;

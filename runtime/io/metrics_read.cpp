@@ -121,10 +121,6 @@ MappedFile map(const std::filesystem::path& path) {
   return MappedFile(path.string(), {.pattern = AccessPattern::kSequential, .allow_empty = true});
 }
 
-std::string_view text_of(const MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
-
 }  // namespace
 
 std::vector<MetricsRow> parse_metrics(std::string_view text, const std::string& source) {
@@ -136,7 +132,7 @@ std::vector<MetricsRow> parse_metrics(std::string_view text, const std::string& 
 
 std::vector<MetricsRow> read_metrics(const std::filesystem::path& path) {
   const MappedFile file = map(path);
-  return parse_metrics(text_of(file), path.string());
+  return parse_metrics(file.text(), path.string());
 }
 
 int64_t drop_metrics_after(const std::filesystem::path& path, int64_t last_step) {
@@ -144,7 +140,7 @@ int64_t drop_metrics_after(const std::filesystem::path& path, int64_t last_step)
   const MappedFile old = map(path);
   std::string kept;
   int64_t dropped = 0;
-  for_each_row(text_of(old), path.string(), [&](std::string_view line, const MetricsRow& row) {
+  for_each_row(old.text(), path.string(), [&](std::string_view line, const MetricsRow& row) {
     const int64_t step = std::visit([](const auto& metrics) { return metrics.step; }, row);
     if (step <= last_step) {
       kept += line;

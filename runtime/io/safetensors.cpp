@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "runtime/base/error.h"
-#include "runtime/base/json_limits.h"
 #include "runtime/base/parse.h"
 #include "runtime/io/safetensors_index.h"
 
@@ -59,7 +58,7 @@ SafetensorsFolder::SafetensorsFolder(const std::string& folder) {
 
 void SafetensorsFolder::open_index(const std::string& folder, const std::string& index_path) {
   const SafetensorsWeightMap weight_map =
-      parse_safetensors_index(read_text_file(index_path, kMaxSafetensorsHeader), index_path);
+      parse_safetensors_index(MappedFile(index_path, {.allow_empty = true}).text(), index_path);
   std::vector<std::string> names;
   for (const auto& [tensor, file] : weight_map) names.push_back(file);
   std::sort(names.begin(), names.end());

@@ -1,5 +1,7 @@
 // Rules that every reader of text from outside keeps, whatever its own grammar. What is special to
 // a format is tested with it.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <functional>
 #include <string>
@@ -10,8 +12,10 @@
 #include "runtime/io/hf_gpt2.h"
 #include "runtime/io/json_object.h"
 #include "runtime/io/metrics.h"
+#include "runtime/io/safetensors.h"
 #include "runtime/io/safetensors_index.h"
 #include "test/support/catch.h"
+#include "test/support/temp_dir.h"
 
 namespace shale {
 
@@ -127,6 +131,18 @@ TEST_CASE("an index of more values than tensors can be is not built up in memory
   for (int i = 0; i < 201'000; ++i) text += "[],";
   CHECK(contains(message_of<DataError>([&] { parse_safetensors_index(text + "0]}", "source"); }),
                  "more than 201000 values"));
+}
+
+TEST_CASE("a pipe in the place of a model's file is refused, not waited for", "[io]") {
+  const test::TempDir dir;
+  REQUIRE(::mkfifo(dir.file("config.json").c_str(), 0600) == 0);
+  CHECK(contains(message_of<DataError>([&] { load_gpt2_config(dir.path()); }), "config.json"));
+  REQUIRE(::mkfifo(dir.file(kSafetensorsIndexFile).c_str(), 0600) == 0);
+  CHECK(contains(message_of<DataError>([&] { SafetensorsFolder(dir.path()); }), "index.json"));
+  REQUIRE(::mkfifo(dir.file(kSafetensorsSingleFile).c_str(), 0600) == 0);
+  CHECK_THROWS_AS(SafetensorsFolder(dir.path()), DataError);
+  REQUIRE(::mkfifo(dir.file("metrics.jsonl").c_str(), 0600) == 0);
+  CHECK_THROWS_AS(read_metrics(dir.file("metrics.jsonl")), DataError);
 }
 
 TEST_CASE("names from a file cannot break the line or drive the terminal", "[io]") {
