@@ -38,10 +38,12 @@ TrainOptions train_options(const Row& row) {
 Trained train_on(std::unique_ptr<DeviceBackend> device, const TrainOptions& options,
                  int replicas = 1) {
   Context context({.deterministic = true}, std::move(device));
-  // Small chunks, so that staging takes several.
-  const auto group =
-      world().group({.timeout_s = 60, .staging_bytes = 1 << 10, .transport = comm::Transport::kMpi},
-                    context.backend());
+  // Small chunks, so that staging takes several; but one where a collective follows another, which
+  // may then begin before anything of the other has come back.
+  const auto group = world().group({.timeout_s = 60,
+                                    .staging_bytes = replicas == 1 ? 1 << 10 : 1 << 16,
+                                    .transport = comm::Transport::kMpi},
+                                   context.backend());
   if (replicas == 1) return train(context, {.shard = group.get()}, options);
   comm::Mesh mesh(*group, {{"replica", replicas}, {"node", 0}});
   return train(context, {.shard = &mesh.group("node"), .replicate = &mesh.group("replica")},
@@ -60,8 +62,8 @@ std::unique_ptr<DeviceBackend> gpu(const emulator::Options& order) {
 }
 
 // What they are compared with runs in the order of the calls.
-Trained in_order(const Row& row) {
-  return train_on(gpu({.order = Order::kFifo, .track = false}), train_options(row));
+Trained in_order(const Row& row, int replicas = 1) {
+  return train_on(gpu({.order = Order::kFifo, .track = false}), train_options(row), replicas);
 }
 
 constexpr TrainOffload kAllOfIt = {
@@ -110,7 +112,7 @@ TEST_CASE("training on a device that ignores waits between streams shows it", "[
 
 TEST_CASE("sums over replicas follow those over shards on a device too", "[staged]") {
   if (world().size() != 4) return;
-  const Trained want = in_order({"one group", {.stage = 1}});
+  const Trained want = in_order({"stage 1", {.stage = 1}}, /*replicas=*/2);
   for (const int stage : {1, 3}) {
     CAPTURE(stage);
     const Row row = {"hybrid", {.stage = stage}};
