@@ -78,18 +78,22 @@ Trainer::Trainer(const TrainConfig& config, comm::World& world)
               .ranks = world.size()} {
   check_same_data();
   open_output();
+  checkpoints_ = std::make_unique<RunCheckpoints>(config_, *group_);
   if (config_.measure_peak) {
     peak_flops_ = measure_gemm_peak(context_, dtype_of_flag(config_, context_.device()));
   }
   build_host_tier();
   build_model();
   build_optimizer();
+  resume();
+  open_metrics();
   results_ = std::make_unique<StepResults>(context_, layout_.micro_batches());
   batches_ = std::make_unique<Prefetcher>(train_batches(
       {.tokens = data_.train,
        .sampler = TrainSampler(data_.train->size(), config_.seq_len, uint64_t(config_.seed)),
        .layout = layout_,
-       .rank = world_.rank()}));
+       .rank = world_.rank(),
+       .first_step = first_step_}));
   if (config_.eval_every > 0) prepare_evaluation();
   if (config_.sample_tokens > 0) static_cast<void>(prompt());  // an error belongs before training
 }
@@ -125,7 +129,7 @@ void Trainer::build_model() {
   setup_ = parallel_setup(config_, dtype, *group_, host_tier_.get());
   parallel_ = std::make_unique<comm::DataParallel>(*model_, model_->blocks(), context_,
                                                    setup_.groups, setup_.options);
-  if (init != nullptr) init->load_into(*parallel_);
+  if (init != nullptr && !checkpoints_->resumes()) init->load_into(*parallel_);
   int64_t count = 0;
   for (const Parameter* parameter : model_->parameters()) count += parameter->numel();
   log_info(data_.summary);
@@ -168,27 +172,85 @@ void Trainer::build_optimizer() {
                .total_steps = config_.steps};
 }
 
+// What cannot be written shows before anything else is done.
 void Trainer::open_output() {
   if (!is_main()) return;
-  metrics_ = std::make_unique<MetricsWriter>(fresh_metrics_file(config_.out));
+  make_folder(config_.out);
   if (!config_.export_dir.empty()) make_folder(config_.export_dir);
   progress_ = std::make_unique<Progress>(process_log());
 }
 
+void Trainer::resume() {
+  const RunPosition start =
+      checkpoints_->load({.context = context_, .parallel = *parallel_, .optimizer = *optimizer_},
+                         describe_run(config_, model_->config(), data_));
+  first_step_ = done_steps_ = start.step;
+  skipped_steps_ = start.skipped_steps;
+  int64_t regular = 0;  // what so many steps of this batch would have used
+  if (__builtin_mul_overflow(start.step, config_.global_batch, &regular)) {
+    throw DataError(cat("resume: ", start.step, " steps were done, which cannot be"));
+  }
+  layout_.origin = start.samples - regular;
+  if (scaler_ == nullptr || !checkpoints_->resumes()) return;
+  LossScale scale = start.loss_scale.value_or(scaler_->state());
+  scale.skipped_steps = static_cast<uint32_t>(skipped_steps_);
+  scaler_->load(scale);
+}
+
+void Trainer::open_metrics() {
+  if (!is_main()) return;
+  const std::filesystem::path out = config_.out;
+  const bool goes_on = checkpoints_->resumes() && checkpoints_->same_folder();
+  if (goes_on) drop_metrics_after(out / "metrics.jsonl", first_step_);
+  metrics_ =
+      std::make_unique<MetricsWriter>(goes_on ? out / "metrics.jsonl" : fresh_metrics_file(out));
+  checkpoints_->tell(RunState::kRunning, first_step_);
+}
+
 void Trainer::run() {
-  for (int64_t step = 0; step < config_.steps; ++step) {
+  try {
+    train();
+  } catch (const Error& error) {
+    // Another rank may be the cause; its error is the job's.
+    checkpoints_->tell_failure(done_steps_, error);
+    throw;
+  }
+}
+
+RunPosition Trainer::position(int64_t step) const {
+  RunPosition position{
+      .step = step, .samples = layout_.begin(step), .skipped_steps = skipped_steps_};
+  if (scaler_ != nullptr) position.loss_scale = scaler_->state();
+  return position;
+}
+
+void Trainer::save(int64_t step) {
+  finish_step();
+  if (optimizer_offload_ != nullptr) optimizer_offload_->finish();
+  checkpoints_->save(position(step));
+}
+
+void Trainer::after_step(int64_t step) {
+  const bool last = step == config_.steps;
+  if (config_.eval_every > 0 && (step % config_.eval_every == 0 || last)) {
+    finish_step();
+    evaluate(step);
+  }
+  if (config_.check_replicas > 0 && step % config_.check_replicas == 0) {
+    finish_step();
+    comm::check_replicas(*parallel_, *group_);
+  }
+  checkpoints_->poll(step);
+  if (checkpoints_->due(step) || last) save(step);
+}
+
+void Trainer::train() {
+  for (int64_t step = first_step_; step < config_.steps; ++step) {
     train_step(step);
-    const bool last = step + 1 == config_.steps;
-    if (config_.eval_every > 0 && ((step + 1) % config_.eval_every == 0 || last)) {
-      finish_step();
-      evaluate(step + 1);
-    }
-    if (config_.check_replicas > 0 && (step + 1) % config_.check_replicas == 0) {
-      finish_step();
-      comm::check_replicas(*parallel_, *group_);
-    }
+    after_step(step + 1);
   }
   finish_step();
+  checkpoints_->finish(done_steps_);
   if (progress_ != nullptr) progress_->finish();
   log_info(context_.allocator().memory_summary());
   if (host_tier_ != nullptr) log_info(host_tier_->context().allocator().memory_summary());
@@ -199,6 +261,7 @@ void Trainer::run() {
     log_info("wrote ", config_.export_dir);
   }
   if (config_.sample_tokens > 0) sample();
+  checkpoints_->tell(RunState::kDone, done_steps_, 0);
 }
 
 void Trainer::train_step(int64_t step) {
@@ -218,7 +281,7 @@ void Trainer::train_step(int64_t step) {
   }
   parallel_->finish_gradients();
   parallel_->clip_grad_norm(static_cast<float>(config_.clip));
-  if (scaler_ != nullptr) {
+  if (skipped_steps_ > 0) {
     optimizer_->set_updates(context_, step - skipped_steps_);  // finish_step() was before backward
   }
   if (optimizer_offload_ != nullptr) {
@@ -244,7 +307,7 @@ bool Trainer::steps_during_backward() const {
 Tensor Trainer::forward(int64_t step, const Batch& batch) {
   context_.update_step([&](StepState& state) {
     state.grad_scale = 1 / static_cast<float>(tokens_per_step());
-    state.sample = static_cast<uint64_t>(batch.first_position - step * config_.global_batch);
+    state.sample = static_cast<uint64_t>(batch.first_position - layout_.begin(step));
   });
   std::optional<SavedTensorHooksScope> scope;
   if (activation_offload_ != nullptr) scope.emplace(context_, activation_offload_->hooks());
@@ -265,7 +328,7 @@ void Trainer::finish_step() {
   StepMetrics metrics{.step = step.step + 1, .loss = loss};
   metrics.grad_norm = results_->state().grad_norm;
   metrics.lr = step.lr;
-  metrics.tokens = (step.step + 1) * tokens_per_step();
+  metrics.tokens = layout_.begin(step.step + 1) * config_.seq_len;
   metrics.tokens_per_s = rate;
   metrics.step_ms = seconds * 1e3;
   metrics.comm_exposed_ms = step.exposed_s * 1e3;
@@ -284,6 +347,7 @@ void Trainer::finish_step() {
   metrics.device_peak_bytes = context_.allocator().stats().peak_reserved;
   metrics.host_peak_bytes = host_peak_bytes();
   report(metrics);
+  done_steps_ = step.step + 1;
 }
 
 // Returns the sum of all ranks' losses. Where the time since the last exchange went tells a slow

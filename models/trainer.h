@@ -11,6 +11,7 @@
 #include "comm/world.h"
 #include "models/language_model.h"
 #include "models/parallel_setup.h"
+#include "models/run_checkpoints.h"
 #include "models/step_results.h"
 #include "models/straggler_watch.h"
 #include "models/training_config.h"
@@ -33,7 +34,7 @@ class Trainer {
   Trainer(const TrainConfig& config, comm::World& world);
   ~Trainer();
 
-  // Trains, evaluates, samples, exports as the options say. Collective.
+  // Trains, saves, evaluates, samples, exports as the options say. Collective.
   void run();
 
  private:
@@ -42,7 +43,15 @@ class Trainer {
   void build_optimizer();
   optim::Adafactor::SumOverRanks sum_over_shards();
   void open_output();
+  // Goes on from a checkpoint if there is one to go on from.
+  void resume();
+  void open_metrics();
 
+  void train();
+  // Between two steps: what is due after `step` of them.
+  void after_step(int64_t step);
+  RunPosition position(int64_t step) const;
+  void save(int64_t step);
   // Queues a step. Its results are taken by finish_step(): on a device whose stream runs later not
   // before the forward of the next step is queued, so that the device never waits for the host.
   void train_step(int64_t step);
@@ -89,9 +98,12 @@ class Trainer {
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<amp::GradScaler> scaler_;  // null: no loss scaling
   int64_t skipped_steps_ = 0;
+  int64_t first_step_ = 0;  // not 0: where a resumed run goes on
+  int64_t done_steps_ = 0;  // whose results were taken
   std::unique_ptr<offload::OptimizerOffload> optimizer_offload_;
   optim::Schedule schedule_;
   BatchLayout layout_;
+  std::unique_ptr<RunCheckpoints> checkpoints_;
   std::unique_ptr<Prefetcher> batches_;
   std::optional<EvalSampler> eval_sampler_;
   std::unique_ptr<MetricsWriter> metrics_;

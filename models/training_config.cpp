@@ -172,7 +172,8 @@ void describe_run(ConfigSpec& spec, TrainConfig& c) {
            {.min = 0});
 
   spec.section("Output");
-  spec.add("out", c.out, "folder for metrics.jsonl", {.help = {.metavar = "DIR"}});
+  spec.add("out", c.out, "folder for metrics.jsonl, status.json and checkpoints/",
+           {.help = {.metavar = "DIR"}});
   spec.add("eval-every", c.eval_every, "steps between validations, and one at the end; 0: none",
            {.min = 0});
   spec.add("eval-samples", c.eval_samples, "sequences of a validation; 0: all", {.min = 0});
@@ -191,10 +192,30 @@ void describe_run(ConfigSpec& spec, TrainConfig& c) {
   spec.add("measure-peak", c.measure_peak,
            "time a large GEMM first, so that MFU can be shown on the CPU");
   spec.add("quiet", c.quiet, "print warnings and errors only");
+}
+
+void describe_checkpoints(ConfigSpec& spec, TrainConfig& c) {
+  spec.section("Checkpoints");
+  spec.add(
+      "save-every", c.save_every,
+      "steps between checkpoints, written while training goes on; there is one at the end too; "
+      "0: only that one",
+      {.min = 0});
+  spec.add("save-minutes", c.save_minutes, "also save when so many minutes have passed; 0: never",
+           {.min = 0});
+  spec.add("keep", c.keep, "the newest so many checkpoints stay; 0: all", {.min = 0});
+  spec.add("no-save", c.no_save, "write no checkpoint");
+  spec.add(
+      "resume", c.resume,
+      "auto: go on from the newest valid checkpoint in --out, afresh if it has none; DIR: from "
+      "that checkpoint, or the newest of that run; ranks, sharding, precision, offload, device "
+      "and batch may be others than before; none: begin, in an --out without checkpoints",
+      {.help = {.metavar = "auto|none|DIR"}});
 
   spec.example("train_lm --data notes.txt --sample-tokens 200");
   spec.example("mpirun -np 4 --bind-to none train_lm --data my_project/ --eval-every 100");
-  spec.example("train_lm --model gpt2-124m --data fineweb/ --dtype bf16 --seq-len 1024");
+  spec.example(
+      "train_lm --model gpt2-124m --data fineweb/ --dtype bf16 --save-every 500 --resume auto");
 }
 
 }  // namespace
@@ -205,6 +226,7 @@ void describe(ConfigSpec& spec, TrainConfig& config) {
   describe_parallelism(spec, config);
   describe_offload(spec, config);
   describe_run(spec, config);
+  describe_checkpoints(spec, config);
 }
 
 void resolve(TrainConfig& config, int ranks) {

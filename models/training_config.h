@@ -94,6 +94,13 @@ struct TrainConfig {
   int64_t export_shard_bytes = 5'000'000'000;
   bool measure_peak = false;
   bool quiet = false;
+
+  // checkpoints
+  int64_t save_every = 0;   // steps; 0: only at the end
+  double save_minutes = 0;  // 0: off
+  bool no_save = false;
+  int64_t keep = 2;             // newest ones; 0: all
+  std::string resume = "none";  // or "auto", or a folder
 };
 
 // Declares the flags of train_lm.

@@ -272,6 +272,12 @@ void ConfigSpec::read_json(std::string_view text, const std::string& source) {
   read_config_text(*state_, text, source);
 }
 
+std::vector<std::pair<std::string, std::string>> ConfigSpec::values() const {
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const FieldPtr& field : state_->fields) values.emplace_back(field->name, field->to_json());
+  return values;
+}
+
 ParseResult parse_config(ConfigSpec& spec, int argc, const char* const* argv) {
   ConfigState& state = *spec.state_;
   const auto arguments =

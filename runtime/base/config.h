@@ -96,6 +96,8 @@ class ConfigSpec {
   // Fills fields from the text of a --config file; `source` is what messages call it. Throws as
   // parse_config does for that file.
   void read_json(std::string_view text, const std::string& source);
+  // The flags' names and what their fields hold now, as JSON, in the order of declaration.
+  std::vector<std::pair<std::string, std::string>> values() const;
 
  private:
   friend ParseResult parse_config(ConfigSpec& spec, int argc, const char* const* argv);

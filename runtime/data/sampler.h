@@ -67,21 +67,25 @@ class TrainSampler {
   uint64_t seed_;
 };
 
-// Who takes which positions. Step s uses [s * G, (s + 1) * G), G = global_batch, in leaves of
-// micro_batch contiguous positions. Micro-batch j of rank r is leaf j * ranks + r: that is its
+// Who takes which positions. Step s uses [begin(s), begin(s + 1)), global_batch of them, in leaves
+// of micro_batch contiguous positions. Micro-batch j of rank r is leaf j * ranks + r: that is its
 // place in the tree by which losses and gradients are summed, so the sum has the same order
 // whatever the number of ranks.
 struct BatchLayout {
   int64_t global_batch = 1;  // sequences per step, all ranks
   int64_t micro_batch = 1;   // sequences per rank and forward
   int64_t ranks = 1;
+  // Where step 0 would begin. A run that goes on with another global batch after `step` steps that
+  // used `used` positions has used - step * global_batch, which may be negative.
+  int64_t origin = 0;
 
-  // Throws ConfigError unless all are at least 1 and global_batch is a multiple of
+  // Throws ConfigError unless sizes are at least 1 and global_batch is a multiple of
   // micro_batch * ranks.
   void validate() const;
   int64_t micro_batches() const { return global_batch / (micro_batch * ranks); }  // of one rank
+  int64_t begin(int64_t step) const { return origin + step * global_batch; }
   int64_t first_position(int64_t step, int64_t rank, int64_t micro) const {
-    return step * global_batch + (micro * ranks + rank) * micro_batch;
+    return begin(step) + (micro * ranks + rank) * micro_batch;
   }
 };
 

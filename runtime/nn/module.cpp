@@ -33,6 +33,10 @@ std::string Parameter::full_name() const {
   return join(owner->full_name(), name);
 }
 
+std::string Buffer::full_name() const {
+  return join(owner->full_name(), name);
+}
+
 void Parameter::bind(Context& context, std::shared_ptr<Storage> storage, int64_t offset,
                      DType dtype) {
   TensorImpl& impl = value.impl();
@@ -96,8 +100,10 @@ Parameter& Module::declare(std::string name, const Shape& shape, Init init, bool
 }
 
 Buffer& Module::declare_buffer(std::string name, Tensor value, bool persistent) {
-  buffers_.push_back(std::make_unique<Buffer>(
-      Buffer{.name = std::move(name), .value = std::move(value), .persistent = persistent}));
+  buffers_.push_back(std::make_unique<Buffer>(Buffer{.name = std::move(name),
+                                                     .value = std::move(value),
+                                                     .persistent = persistent,
+                                                     .owner = this}));
   return *buffers_.back();
 }
 

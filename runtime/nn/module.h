@@ -42,8 +42,11 @@ struct Parameter {
 // State that is saved with the model but not trained.
 struct Buffer {
   std::string name;
-  Tensor value;
+  Tensor value;            // the same on every rank
   bool persistent = true;  // part of checkpoints
+  const Module* owner = nullptr;
+
+  std::string full_name() const;
 };
 
 // When a segment of the model is computed again (autograd/checkpoint.h), the forward hooks of the

@@ -36,7 +36,7 @@ Adafactor::Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& opt
     }
   }
   if (parts_.empty()) return;
-  means_ = add_state({.name = "means", .value = {}, .whole = true}, means, DType::kF32);
+  means_ = add_state({.name = "means", .value = {}}, means, DType::kF32);
   Context& context = means_.context();
   newest_ = empty(context, {means}, DType::kF32, MemoryTag::kOptimizer, "adafactor");
   squares_ =
@@ -117,6 +117,32 @@ void Adafactor::update(size_t shard, const Tensor& compute) {
                         .clip_rms = options_.clip_rms,
                         .weight_decay = part.span.parameter->decay ? options_.weight_decay : 0});
   }
+}
+
+std::vector<OptimStatePart> Adafactor::state_parts() const {
+  std::vector<OptimStatePart> all;
+  for (const Part& part : parts_) {
+    const Parameter* parameter = part.span.parameter;
+    if (!part.factored) {
+      all.push_back({.parameter = parameter,
+                     .name = "v",
+                     .shape = parameter->shape,
+                     .first = part.span.first,
+                     .values = part.v});
+      continue;
+    }
+    const int64_t rows = part.matrix.rows, cols = part.matrix.cols;
+    const auto add_means = [&](const char* name, int64_t begin, int64_t count) {
+      all.push_back({.parameter = parameter,
+                     .name = name,
+                     .shape = {count},
+                     .values = vector_slice(means_, begin, count),
+                     .is_cut = false});
+    };
+    add_means("v_row", part.means_offset, rows);
+    add_means("v_col", part.means_offset + rows, cols);
+  }
+  return all;
 }
 
 }  // namespace shale::optim

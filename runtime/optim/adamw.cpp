@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "kernels/dynamic_map.h"
 #include "kernels/optim.h"
 #include "runtime/optim/moments.h"
 #include "runtime/optim/optimizer.h"
@@ -9,7 +10,9 @@ namespace shale::optim {
 AdamW::AdamW(std::vector<OptimShard> shards, const AdamWOptions& options)
     : ElementwiseOptimizer(std::move(shards)), options_(options) {
   if (options.moments == Moments::kInt8) {
-    add_states("m", DType::kU8);
+    // Codes of zero from the start: a resumed run writes those of elements, and the padding that
+    // shares a block with them must stay a moment of zero when the block has a scale.
+    add_states("m", DType::kU8, 1, kernels::kSignedMap.zero);
     add_states("v", DType::kU8);
     add_states("m_scale", DType::kF32, kernels::kMomentBlock);
     add_states("v_scale", DType::kF32, kernels::kMomentBlock);

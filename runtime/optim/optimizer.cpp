@@ -43,12 +43,37 @@ void Optimizer::step() {
   }
 }
 
-Tensor Optimizer::add_state(OptimState state, int64_t count, DType dtype) {
+Tensor Optimizer::add_state(OptimState state, int64_t count, DType dtype, double initial) {
   const OptimShard& shard = shards_[state.shard];
   state.value = empty(shard.grad.context(), {count}, dtype, MemoryTag::kOptimizer, shard.name);
-  kernels::fill(state.value.exec(), {.y = state.value, .value = 0});
+  kernels::fill(state.value.exec(), {.y = state.value, .value = initial});
   states_.push_back(std::move(state));
   return states_.back().value;
+}
+
+std::vector<OptimStatePart> Optimizer::state_parts() const {
+  std::vector<OptimStatePart> parts;
+  for (const OptimState& state : states_) {
+    const int64_t block = state.block;
+    for (const OptimSpan& span : shards_[state.shard].spans) {
+      const Shape& shape = span.parameter->shape;
+      const int64_t whole = span.parameter->numel();
+      // Spans begin at multiples of the alignment of flat buffers, which is one of every block.
+      const int64_t first = span.count > 0 ? span.first : 0;
+      if (first % block != 0 || span.offset % block != 0) {
+        throw InternalError(cat("optimizer: a part of ", span.parameter->full_name(),
+                                " begins at element ", first, ", its state ", state.name,
+                                " has a value per ", block, " elements"));
+      }
+      parts.push_back({.parameter = span.parameter,
+                       .name = state.name,
+                       .shape = block == 1 ? shape : Shape{(whole + block - 1) / block},
+                       .first = first / block,
+                       .values = vector_slice(state.value, span.offset / block,
+                                              (span.count + block - 1) / block)});
+    }
+  }
+  return parts;
 }
 
 ElementwiseOptimizer::ElementwiseOptimizer(std::vector<OptimShard> shards)
@@ -60,10 +85,11 @@ void ElementwiseOptimizer::update(size_t shard, const Tensor& compute) {
   for (const OptimRun& run : runs_[shard]) step_run(shard, run, part(compute, run));
 }
 
-void ElementwiseOptimizer::add_states(const std::string& name, DType dtype, int64_t block) {
+void ElementwiseOptimizer::add_states(const std::string& name, DType dtype, int64_t block,
+                                      double initial) {
   for (size_t i = 0; i < shards().size(); ++i) {
     const int64_t count = (shards()[i].grad.numel() + block - 1) / block;
-    add_state({.name = name, .value = {}, .shard = i, .block = block}, count, dtype);
+    add_state({.name = name, .value = {}, .shard = i, .block = block}, count, dtype, initial);
   }
 }
 

@@ -8,13 +8,23 @@
 
 namespace shale::optim {
 
-// A state tensor of an optimizer, for checkpoints and memory tables.
+// A state tensor of an optimizer, for memory tables.
 struct OptimState {
-  std::string name;    // "m", "v"
-  Tensor value;        // a vector
-  size_t shard = 0;    // index into shards()
-  int64_t block = 1;   // elements of the shard that one value is for, in order
-  bool whole = false;  // not cut like the shard, but the same on every rank
+  std::string name;   // "m", "v"
+  Tensor value;       // a vector
+  size_t shard = 0;   // index into shards()
+  int64_t block = 1;  // elements of the shard that one value is for, in order
+};
+
+// What this rank has of a state of one parameter, for checkpoints: it means the same however
+// parameters are cut over ranks.
+struct OptimStatePart {
+  const Parameter* parameter = nullptr;
+  std::string name;    // "m"; with the parameter's name it is the state's
+  Shape shape;         // of the whole state
+  int64_t first = 0;   // elements [first, first + values.numel()) of it, in row-major order
+  Tensor values;       // a vector, in the optimizer's memory; may be empty
+  bool is_cut = true;  // false: every rank has the whole state, and the same
 };
 
 // Steps shards from their gradients. Learning rate, bias corrections and the clip factor are read
@@ -40,11 +50,13 @@ class Optimizer {
 
   const std::vector<OptimShard>& shards() const { return shards_; }
   const std::vector<OptimState>& states() const { return states_; }
+  // All that a resumed run needs besides masters and the number of updates done.
+  virtual std::vector<OptimStatePart> state_parts() const;
 
  protected:
   explicit Optimizer(std::vector<OptimShard> shards) : shards_(std::move(shards)) {}
-  // A zeroed vector, the last of states(). Memory that runs out is asked for by the shard.
-  Tensor add_state(OptimState state, int64_t count, DType dtype);
+  // A vector of `initial`, the last of states(). Memory that runs out is asked for by the shard.
+  Tensor add_state(OptimState state, int64_t count, DType dtype, double initial = 0);
   // states()[index] of a class that adds states for all shards in turn.
   const Tensor& state(size_t shard, size_t index) const {
     return states_[index * shards_.size() + shard].value;
@@ -72,8 +84,9 @@ class ElementwiseOptimizer : public Optimizer {
  protected:
   explicit ElementwiseOptimizer(std::vector<OptimShard> shards);
   virtual void step_run(size_t shard, const OptimRun& run, const View& compute) = 0;
-  // A zeroed state per shard, of one value per `block` elements.
-  void add_states(const std::string& name, DType dtype = DType::kF32, int64_t block = 1);
+  // A state of `initial` per shard, of one value per `block` elements.
+  void add_states(const std::string& name, DType dtype = DType::kF32, int64_t block = 1,
+                  double initial = 0);
   // The run's part of a vector of the shard, or of one with a value per `block` elements; undefined
   // if the vector is.
   static View part(const Tensor& vector, const OptimRun& run, int64_t block = 1);

@@ -14,9 +14,7 @@
 #include "test/support/op_check.h"
 
 namespace shale::test {
-namespace {
 
-// The sequences [first, first + micro_batch) of a step.
 Tensor micro_batch_loss(models::LanguageModel& model, Context& context, const TrainOptions& options,
                         int64_t step, int64_t first) {
   context.update_step([&](StepState& state) {
@@ -35,8 +33,6 @@ Tensor micro_batch_loss(models::LanguageModel& model, Context& context, const Tr
   return model.loss(from_host<int32_t>(context, ids, shape),
                     from_host<int32_t>(context, targets, shape));
 }
-
-}  // namespace
 
 models::LanguageModelConfig tiny_model() {
   models::LanguageModelConfig config;

@@ -51,6 +51,11 @@ struct Trained {
 // A GPT-2 of 3 layers and 32 channels.
 models::LanguageModelConfig tiny_model();
 
+// Forward of the sequences [first, first + micro_batch) of a step: their losses' sum. Of `options`
+// the batch's sizes count.
+Tensor micro_batch_loss(models::LanguageModel& model, Context& context, const TrainOptions& options,
+                        int64_t step, int64_t first);
+
 // What train_lm does, on the ranks of `groups`.
 Trained train(const comm::ShardGroups& groups, const TrainOptions& options);
 Trained train(comm::ProcessGroup& group, const TrainOptions& options);

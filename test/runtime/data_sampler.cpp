@@ -192,6 +192,42 @@ TEST_CASE("a micro-batch is the leaf j * ranks + rank, whatever the number of ra
   }
 }
 
+TEST_CASE("a run that is killed, and resumed with other ranks and batches, uses each sample once",
+          "[data]") {
+  struct Stretch {
+    BatchLayout layout;
+    int64_t killed_after;  // steps done, of which some were not saved
+    int64_t saved_after;
+  };
+  // The batch grows and shrinks; origins become negative and positive.
+  const std::vector<Stretch> stretches = {
+      {{.global_batch = 8, .micro_batch = 2, .ranks = 2}, 9, 7},
+      {{.global_batch = 24, .micro_batch = 4, .ranks = 3}, 8, 8},
+      {{.global_batch = 24, .micro_batch = 1, .ranks = 4}, 15, 11},
+      {{.global_batch = 5, .micro_batch = 1, .ranks = 1}, 14, 14}};
+  std::vector<int64_t> used;
+  int64_t step = 0;
+  for (auto [layout, killed_after, saved_after] : stretches) {
+    layout.origin = int64_t(used.size()) - step * layout.global_batch;
+    size_t saved = 0;  // positions that the checkpoint knows of
+    for (; step < killed_after; ++step) {
+      CHECK(layout.begin(step) == int64_t(used.size()));
+      for (int64_t j = 0; j < layout.micro_batches(); ++j) {
+        for (int64_t rank = 0; rank < layout.ranks; ++rank) {
+          for (int64_t b = 0; b < layout.micro_batch; ++b) {
+            used.push_back(layout.first_position(step, rank, j) + b);
+          }
+        }
+      }
+      if (step + 1 == saved_after) saved = used.size();
+    }
+    used.resize(saved);  // what came after is lost, and done again
+    step = saved_after;
+  }
+  CHECK(used.size() == 7 * 8 + (8 - 7) * 24 + (11 - 8) * 24 + (14 - 11) * 5);
+  CHECK(sorted(used) == iota(int64_t(used.size())));
+}
+
 TEST_CASE("a global batch that ranks cannot share evenly is a configuration error", "[data]") {
   const auto validate = [](int64_t global_batch, int64_t micro_batch, int64_t ranks) {
     BatchLayout{global_batch, micro_batch, ranks}.validate();

@@ -1,0 +1,219 @@
+// Times what a checkpoint costs beside what the machine does with the same bytes, in one run: for
+// how long training stands still, next to a copy of the state in memory; how fast it is written and
+// read, next to plain sequential writing and reading of one file per rank on the same disk:
+// mpirun -np 2 --bind-to none bench_checkpoint --out /where/checkpoints/go
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bench/support/results.h"
+#include "bench/support/table.h"
+#include "bench/support/timing.h"
+#include "comm/checkpoint_saver.h"
+#include "comm/world.h"
+#include "models/language_model.h"
+#include "runtime/base/config.h"
+#include "runtime/base/error.h"
+#include "runtime/io/file.h"
+
+namespace shale::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct BenchConfig {
+  std::string model = "gpt2-124m";
+  int zero = 2;
+  int repeats = 3;
+  std::string out = "bench_checkpoint";
+  std::string json;
+};
+
+void describe(ConfigSpec& spec, BenchConfig& c) {
+  spec.add_choice("model", c.model, models::preset_names(), "whose state is saved, with AdamW's");
+  spec.add("zero", c.zero, "what ranks share of it", {.min = 0, .max = 3});
+  spec.add("repeats", c.repeats, "rounds; the median counts", {.min = 1});
+  spec.add("out", c.out, "new folder to write to, removed at the end; its disk is what is measured",
+           {.help = {.metavar = "DIR"}});
+  spec.add("json", c.json, "also write the rows to this file", {.help = {.metavar = "FILE"}});
+}
+
+constexpr size_t kPiece = size_t{8} << 20;
+
+// Asks the system to forget what it has of these files in memory, so that reading reads the disk.
+void drop_from_memory(const fs::path& folder) {
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const FileHandle file(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));
+    if (file.is_open()) ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
+  }
+}
+
+// The plain way: large pieces, synced at the end.
+void write_plainly(const Folder& folder, const std::string& name,
+                   std::span<const std::byte> bytes) {
+  File file = File::create(folder, name);
+  for (size_t done = 0; done < bytes.size(); done += kPiece) {
+    file.write_at(int64_t(done), bytes.subspan(done, std::min(kPiece, bytes.size() - done)));
+  }
+  file.sync();
+  file.close();
+}
+
+void read_plainly(const Folder& folder, const std::string& name, std::span<std::byte> into) {
+  const File file = File::open(folder, name);
+  file.expect_sequential_reads();
+  for (size_t done = 0; done < into.size(); done += kPiece) {
+    file.read_at(int64_t(done), into.subspan(done, std::min(kPiece, into.size() - done)));
+  }
+}
+
+// A model's training state on the ranks, and as many bytes of plain memory.
+class Bench {
+ public:
+  Bench(const BenchConfig& config, comm::World& world)
+      : group_(world.group()),
+        context_({.threads = 1}),
+        model_(models::make_language_model(models::preset(config.model, 256))),
+        parallel_(*model_, model_->blocks(), context_, *group_, {.stage = config.zero}),
+        optimizer_(parallel_.shards(), {}),
+        share_(
+            share_to_write(comm::training_state(parallel_, optimizer_), {.shard = group_.get()})),
+        checkpoints_(config.out + "/checkpoints"),
+        plain_(Folder::make(config.out + "/plain")),
+        saver_(*group_, context_, checkpoints_.path(), {.keep = 1}) {
+    for (const comm::StatePart& part : share_) bytes_ += part.values.bytes();
+    from_.assign(static_cast<size_t>(bytes_), std::byte{1});
+    to_.assign(static_cast<size_t>(bytes_), std::byte{2});
+  }
+
+  // Of all ranks.
+  int64_t total_bytes() {
+    int64_t sum = bytes_;
+    group_->all_reduce_sum(make_view(&sum, {1}));
+    return sum;
+  }
+
+  // Of the slowest rank, in seconds; one round of each, in turns, so that what slows the machine
+  // down slows all of them. The first round maps memory, and does not count.
+  struct Times {
+    Samples copy, stall, save, disk_write, load, disk_read;
+  };
+  void round(int64_t step, Times& out) {
+    const double copy = slowest([&] { std::memcpy(to_.data(), from_.data(), from_.size()); });
+    const double whole = slowest([&] {
+      saver_.save({.step = step}, share_);
+      saver_.finish();
+    });
+    const double stall = slowest_of(saver_.cost().copy_s);
+    const std::string name = cat("rank_", group_->rank());
+    const double disk_write = slowest([&] { write_plainly(plain_, name, from_); });
+    drop(checkpoints_.path_of(step));
+    const double load = slowest([&] {
+      CheckpointReader reader(checkpoints_.path_of(step));
+      comm::load_training_state(reader, parallel_, optimizer_);
+    });
+    drop(plain_.path());
+    const double disk_read = slowest([&] { read_plainly(plain_, name, to_); });
+    plain_.remove_file(name);
+    if (step == 0) return;
+    out.copy.add(copy);
+    out.stall.add(stall);
+    out.save.add(whole - stall);
+    out.disk_write.add(disk_write);
+    out.load.add(load);
+    out.disk_read.add(disk_read);
+  }
+
+ private:
+  double slowest_of(double seconds) {
+    group_->all_reduce_max(make_view(&seconds, {1}));
+    return seconds;
+  }
+  template <typename Fn>
+  double slowest(Fn&& fn) {
+    group_->barrier();
+    return slowest_of(time_once(fn));
+  }
+  void drop(const std::string& folder) {
+    if (group_->rank() == 0) drop_from_memory(folder);
+  }
+
+  std::unique_ptr<comm::ProcessGroup> group_;
+  Context context_;
+  std::unique_ptr<models::LanguageModel> model_;
+  comm::DataParallel parallel_;
+  optim::AdamW optimizer_;
+  std::vector<comm::StatePart> share_;
+  CheckpointFolder checkpoints_;
+  Folder plain_;
+  comm::CheckpointSaver saver_;
+  int64_t bytes_ = 0;
+  std::vector<std::byte> from_, to_;
+};
+
+struct Results {
+  Table table{{"what", "s", "GB/s", "beside", "s", "GB/s", "ratio"}};
+  Json rows = Json::array();
+
+  // ratio: seconds of `mine` over those of `plain`, round by round.
+  void add(const char* what, const Samples& mine, const char* beside, const Samples& plain,
+           double bytes) {
+    const auto rate = [&](const Samples& samples) { return bytes / samples.median() / 1e9; };
+    table.add({what, short_number(mine.median()), fixed(rate(mine), 2), beside,
+               short_number(plain.median()), fixed(rate(plain), 2),
+               fixed(paired_ratio(mine, plain), 2)});
+    rows.push_back({{"what", what},
+                    {"bytes", bytes},
+                    {"seconds", mine.median()},
+                    {"beside", beside},
+                    {"beside_seconds", plain.median()},
+                    {"ratio", paired_ratio(mine, plain)}});
+  }
+};
+
+int run(comm::World& world, int argc, char** argv) {
+  BenchConfig config;
+  ConfigSpec spec("bench_checkpoint", "times saving and loading beside memory and disk");
+  describe(spec, config);
+  const ParseResult parsed = parse_config(spec, argc, argv);
+  if (parsed.should_exit) {
+    if (world.rank() == 0) std::fputs(parsed.output.c_str(), stdout);
+    return 0;
+  }
+  if (world.rank() == 0 && fs::exists(config.out)) {
+    throw ConfigError(cat("--out ", config.out, " exists; want a new folder, it is removed later"));
+  }
+  world.group()->barrier("nobody has made the folder");
+  Bench bench(config, world);
+  Bench::Times times;
+  for (int64_t round = 0; round <= config.repeats; ++round) bench.round(round, times);
+  const auto bytes = static_cast<double>(bench.total_bytes());
+  if (world.rank() != 0) return 0;
+  fs::remove_all(config.out);
+  Results results;
+  results.add("stall of a save", times.stall, "memcpy", times.copy, bytes);
+  results.add("save", times.save, "plain write", times.disk_write, bytes);
+  results.add("load", times.load, "plain read", times.disk_read, bytes);
+  const Machine machine = describe_machine();
+  std::printf("state of %s, zero %d, %s on %d ranks; %s\n%s", config.model.c_str(), config.zero,
+              format_bytes(bytes).c_str(), world.size(), summary(machine).c_str(),
+              results.table.text().c_str());
+  const Json options = {{"model", config.model}, {"zero", config.zero}, {"ranks", world.size()}};
+  write_results(config.json, "bench_checkpoint", machine, options, results.rows);
+  return 0;
+}
+
+}  // namespace
+}  // namespace shale::bench
+
+int main(int argc, char** argv) {
+  return shale::comm::run(
+      argc, argv, [&](shale::comm::World& world) { return shale::bench::run(world, argc, argv); });
+}

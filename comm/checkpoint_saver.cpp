@@ -1,0 +1,244 @@
+#include "comm/checkpoint_saver.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "runtime/base/error.h"
+#include "runtime/base/log.h"
+#include "runtime/io/checkpoint_shard.h"
+
+namespace shale::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kWriteBytes = int64_t{8} << 20;  // between two looks at whether to give up
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+TensorPart stored(const StatePart& part) {
+  return {.tensor = part.name,
+          .dtype = part.values.dtype(),
+          .shape = {part.shape.begin(), part.shape.end()},
+          .first = part.first,
+          .count = part.count()};
+}
+
+// Messages between ranks: the exit code, a space, the text; empty: all is well.
+std::string packed(std::exception_ptr error, int64_t step, int rank) {
+  if (error == nullptr) return {};
+  const auto message = [&](ExitCode code, const char* what) {
+    return cat(static_cast<int>(code), " checkpoint of step ", step, ": ", what,
+               " (written by rank ", rank, ")");
+  };
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    return message(e.code(), e.what());
+  } catch (const std::bad_alloc&) {
+    return message(ExitCode::kOutOfMemory, "out of memory");
+  } catch (const std::exception& e) {
+    return message(ExitCode::kInternal, e.what());
+  }
+}
+
+// Throws the first of them; all ranks the same.
+void throw_first(const std::vector<std::string>& errors) {
+  for (const std::string& error : errors) {
+    if (error.empty()) continue;
+    const size_t space = error.find(' ');
+    throw Error(static_cast<ExitCode>(std::stoi(error.substr(0, space))), error.substr(space + 1));
+  }
+}
+
+}  // namespace
+
+// Host memory that copies from the device reach fastest. It grows to the largest save and stays.
+struct CheckpointSaver::Staged {
+  explicit Staged(MemoryProvider& memory) : provider(memory) {}
+  ~Staged() { reserve(0); }
+  Staged(const Staged&) = delete;
+  Staged& operator=(const Staged&) = delete;
+
+  void reserve(int64_t count) {
+    if (count > 0 && count <= bytes) return;
+    if (data != nullptr) provider.free(data, static_cast<size_t>(bytes));
+    data = nullptr;
+    bytes = 0;
+    if (count == 0) return;
+    data = static_cast<std::byte*>(provider.allocate(static_cast<size_t>(count)));
+    bytes = count;
+  }
+
+  MemoryProvider& provider;
+  std::byte* data = nullptr;
+  int64_t bytes = 0;
+  std::vector<TensorPart> parts;
+  std::vector<int64_t> offsets;  // of each part, in bytes
+};
+
+CheckpointSaver::CheckpointSaver(ProcessGroup& group, Context& context, std::string folder,
+                                 const CheckpointSaverOptions& options)
+    : group_(group),
+      context_(context),
+      folder_(std::move(folder)),
+      options_(options),
+      staged_(std::make_unique<Staged>(context.backend().host_memory())) {}
+
+CheckpointSaver::~CheckpointSaver() {
+  cancelled_ = true;
+  join();
+}
+
+void CheckpointSaver::start(std::function<void()> work) {
+  error_ = nullptr;
+  running_.store(true, std::memory_order_relaxed);
+  thread_ = std::thread([this, work = std::move(work)] {
+    try {
+      work();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    running_.store(false, std::memory_order_release);
+  });
+}
+
+void CheckpointSaver::join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+std::optional<int64_t> CheckpointSaver::save(const CheckpointInfo& info,
+                                             const std::vector<StatePart>& share) {
+  const std::optional<int64_t> before = finish();
+  info_ = info;
+  // Rank 0 makes the folder; the others learn its name, or why there is none.
+  std::string nonce, problem;
+  if (group_.rank() == 0) {
+    nonce = make_checkpoint_nonce();
+    try {
+      folder_.begin(info_.step, nonce);
+    } catch (...) {
+      problem = packed(std::current_exception(), info_.step, group_.rank());
+    }
+  }
+  throw_first(group_.all_gather_bytes(problem, "checkpoint begins"));
+  nonce_ = group_.all_gather_bytes(nonce, "checkpoint nonce").front();
+  const auto start_of_copy = Clock::now();
+  stage(share);
+  cost_.copy_s = seconds_since(start_of_copy);
+  start([this] { write(); });
+  phase_ = Phase::kWriting;
+  return before;
+}
+
+void CheckpointSaver::stage(const std::vector<StatePart>& share) {
+  Staged& staged = *staged_;
+  staged.parts.clear();
+  staged.offsets.clear();
+  int64_t bytes = 0;
+  for (const StatePart& part : share) {
+    staged.parts.push_back(stored(part));
+    staged.offsets.push_back(bytes);
+    bytes += part.values.bytes();
+  }
+  cost_ = {.bytes = bytes};
+  if (bytes > 0) staged.reserve(bytes);
+  std::set<Context*> contexts = {&context_};
+  for (size_t i = 0; i < share.size(); ++i) {
+    const Tensor& values = share[i].values;
+    values.context().copy(staged.data + staged.offsets[i], values.data(), values.bytes());
+    contexts.insert(&values.context());
+  }
+  for (Context* context : contexts) context->synchronize();
+}
+
+// On the thread.
+void CheckpointSaver::write() {
+  const auto begin = Clock::now();
+  const Staged& staged = *staged_;
+  const std::string name = shard_file_name(group_.rank(), group_.size());
+  CheckpointShardWriter writer(folder_.temporary_path(info_.step, nonce_), name, staged.parts);
+  while (!writer.is_complete()) {
+    const size_t i = writer.next();
+    const std::byte* data = staged.data + staged.offsets[i];
+    const int64_t bytes = staged.parts[i].bytes();
+    for (int64_t done = 0; done < bytes; done += kWriteBytes) {
+      if (cancelled_) throw InternalError("given up");
+      writer.write({data + done, static_cast<size_t>(std::min(kWriteBytes, bytes - done))});
+    }
+  }
+  report_ = writer.finish();
+  cost_.write_s = seconds_since(begin);
+}
+
+// On the thread of rank 0.
+void CheckpointSaver::commit(const std::vector<std::string>& shards) {
+  CheckpointManifest manifest;
+  manifest.step = info_.step;
+  manifest.state = info_.state;
+  manifest.config = info_.config;
+  for (const std::string& shard : shards) add_shard(manifest, shard);
+  folder_.commit(manifest, nonce_);
+  try {
+    if (options_.keep > 0) folder_.retire(options_.keep, info_.step);
+  } catch (const Error& error) {
+    // The new one is safe; what is left of old ones costs only room, and the next save tries again.
+    log_warning("checkpoint: an old one cannot be removed: ", error.what());
+  }
+}
+
+std::optional<int64_t> CheckpointSaver::poll() {
+  if (phase_ == Phase::kIdle) return {};
+  const bool running = running_.load(std::memory_order_acquire);
+  const bool failed = !running && error_ != nullptr;
+  std::array<int64_t, 2> status = {running ? 1 : 0, failed ? 1 : 0};
+  group_.host().all_reduce_max(make_view(status.data(), {2}), {.tag = "checkpoint"});
+  const auto [any_running, any_failed] = status;
+  if (any_failed != 0) give_up(failed);
+  if (any_running != 0) return {};
+  join();
+  if (phase_ == Phase::kCommitting) {
+    phase_ = Phase::kIdle;
+    return info_.step;
+  }
+  const std::vector<std::string> shards = group_.all_gather_bytes(report_, "checkpoint shards");
+  phase_ = Phase::kCommitting;
+  if (group_.rank() == 0) start([this, shards] { commit(shards); });
+  return {};
+}
+
+// Some rank failed: all stop writing before the folder goes.
+void CheckpointSaver::give_up(bool failed_here) {
+  cancelled_ = true;
+  join();
+  const std::vector<std::string> errors = group_.all_gather_bytes(
+      failed_here ? packed(error_, info_.step, group_.rank()) : std::string(), "checkpoint errors");
+  cancelled_ = false;
+  phase_ = Phase::kIdle;
+  if (group_.rank() == 0) {
+    try {
+      folder_.discard(info_.step, nonce_);
+    } catch (const Error& error) {
+      log_warning("checkpoint: what is left of it cannot be removed: ", error.what());
+    }
+  }
+  throw_first(errors);
+  throw InternalError("checkpoint: a rank failed without an error");
+}
+
+std::optional<int64_t> CheckpointSaver::finish() {
+  std::optional<int64_t> step;
+  while (in_flight()) {
+    step = poll();
+    if (in_flight()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return step;
+}
+
+}  // namespace shale::comm

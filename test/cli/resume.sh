@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# A run that goes on from a checkpoint has the losses and the final state of one that never stopped,
+# to the bit, whatever was changed in between that may be; what may not be is refused.
+set -uo pipefail
+
+train="$BIN_DIR/train_lm"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+failures=0
+for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
+
+common=(--data "$work/text.txt" --layers 1 --width 32 --heads 2 --seq-len 32 --global-batch 8
+  --micro-batch 1 --threads 1 --steps 12 --keep 0)
+
+fail() {
+  failures=$((failures + 1))
+  echo "FAILED: $*"
+  tail -n 5 "$work/stdout" "$work/stderr"
+}
+
+# run RANKS OUT FLAGS...: leaves the exit code in `code`.
+run() {
+  local ranks=$1 out=$2
+  shift 2
+  timeout 120 mpirun --oversubscribe --bind-to none -np "$ranks" "$train" "${common[@]}" \
+    --out "$work/$out" "$@" >"$work/stdout" 2>"$work/stderr"
+  code=$?
+}
+
+# rows OUT FROM: steps and bits of the losses of steps after FROM.
+rows() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' \
+  "$work/$1/metrics.jsonl" | awk -v from="$2" '$1 > from'; }
+
+# same_end A B: the last checkpoints hold the same bytes.
+same_end() {
+  local a="$work/$1/checkpoints/step_00000012" b="$work/$2/checkpoints/step_00000012" file
+  for file in "$a"/shard_*; do cmp -s "$file" "$b/$(basename "$file")" || return 1; done
+}
+
+# goes_on NAME FROM_OUT STEP RANKS FLAGS...: resumes from a checkpoint in a new folder.
+goes_on() {
+  local name=$1 from=$2 step=$3 ranks=$4
+  shift 4
+  run "$ranks" "$name" --resume "$work/$from/checkpoints/step_0000000$step" "$@"
+  [[ $code -eq 0 ]] || { fail "$name: exit code $code"; return; }
+  [[ -n $(rows "$name" "$step") && $(rows "$name" "$step") == $(rows "$from" "$step") ]] ||
+    fail "$name: other losses than without a stop"
+}
+
+# ---- Layouts: one rank count, bitwise without --reproducible ----
+run 2 plain --micro-batch 4 --save-every 4
+[[ $code -eq 0 && $(ls "$work/plain/checkpoints" | grep -c '^step_') -eq 3 ]] || fail "plain: exit code $code"
+grep -q 'saved step 8' "$work/stdout" || fail "plain: no word of the checkpoint"
+grep -q '"state": "done"' "$work/plain/status.json" || fail "plain: status.json"
+grep -q '"checkpoint_step": 12' "$work/plain/status.json" || fail "plain: status.json"
+goes_on same plain 4 2 --micro-batch 4
+same_end same plain || fail "same: another state at the end"
+goes_on sharded plain 8 2 --micro-batch 4 --zero 3
+goes_on offloaded plain 4 2 --micro-batch 4 --zero 2 --offload optimizer
+
+# ---- Ranks and micro-batches ----
+run 2 tree --reproducible --save-every 4
+goes_on tree1 tree 4 1 --reproducible
+goes_on tree4 tree 8 4 --reproducible --zero 2
+
+# ---- fp16: the loss scale, and the number of skipped steps ----
+run 2 half --micro-batch 4 --save-every 4 --dtype fp16 --loss-scale 16777216 --loss-scale-window 3
+goes_on half4 half 4 2 --micro-batch 4 --dtype fp16 --loss-scale 16777216 --loss-scale-window 3
+[[ $(grep -o '"loss_scale.*' "$work/half4/metrics.jsonl") == \
+  $(tail -n 8 "$work/half/metrics.jsonl" | grep -o '"loss_scale.*') ]] || fail "half4: other loss scales"
+same_end half4 half || fail "half4: another state at the end"
+
+# ---- A batch of another size goes on where the data was ----
+run 2 batch --micro-batch 4 --global-batch 16 --resume "$work/plain/checkpoints/step_00000004"
+[[ $(tail -n 1 "$work/batch/metrics.jsonl" | grep -o '"tokens": [0-9]*') == '"tokens": 5120' ]] ||
+  fail "batch: want 4 steps of 8 and 8 of 16 sequences of 32 tokens"
+
+# ---- A damaged newest checkpoint: named, and the one before is taken ----
+cp -r "$work/plain" "$work/damaged"
+file="$work/damaged/checkpoints/step_00000012/shard_00001_of_00002.safetensors"
+printf 'x' | dd of="$file" bs=1 seek=9000 conv=notrunc status=none
+run 2 damaged --micro-batch 4 --save-every 4 --resume auto
+[[ $code -eq 0 ]] || fail "damaged: exit code $code"
+grep -q 'step_00000012.*shard_00001_of_00002' "$work/stderr" || fail "damaged: no warning"
+grep -q 'resumed from .*step_00000008' "$work/stdout" || fail "damaged: not from step 8"
+[[ $(rows damaged 0) == $(rows plain 0) ]] || fail "damaged: other losses, or a step twice"
+same_end damaged plain || fail "damaged: another state at the end"
+
+# ---- What is refused ----
+refused() {  # CODE WORD FLAGS...
+  local want=$1 word=$2
+  shift 2
+  run 2 plain --micro-batch 4 "$@"
+  [[ $code -eq $want ]] || fail "$*: exit code $code, want $want"
+  [[ $(grep -c 'error:' "$work/stderr") -eq 1 ]] || fail "$*: want one error line"
+  grep 'error:' "$work/stderr" | grep -qF -- "$word" || fail "$*: no word of '$word'"
+}
+refused 64 '--resume auto'
+refused 64 '--seed was 1234' --resume auto --seed 7
+refused 64 '--lr was' --resume auto --lr 1
+refused 64 '--steps was 12' --resume auto --steps 13
+refused 64 '--optimizer was "adamw"' --resume auto --optimizer lion
+refused 64 'the model shape' --resume auto --layers 2
+refused 64 'a checkpoint of step 12' --resume "$work/plain/checkpoints/step_00000004"
+refused 66 'nowhere' --resume "$work/nowhere"
+for checkpoint in "$work"/plain/checkpoints/step_*; do echo x >>"$checkpoint/manifest.json"; done
+refused 65 'manifest.json' --resume auto
+
+[[ $failures -eq 0 ]] || { echo "$failures failed"; exit 1; }
+echo 'all passed'

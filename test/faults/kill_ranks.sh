@@ -1,0 +1,144 @@
+#!/usr/bin/env bash
+# Kills training runs with SIGKILL, one rank or the whole job with mpirun, at random instants and in
+# the middle of saves, and starts them again with --resume auto:
+#
+#   BIN_DIR=build/release/bin test/faults/kill_ranks.sh [KILLS] [SEED]     default: 6 kills
+#
+# After every kill the job is gone in 3 seconds, and the next start goes on from the last checkpoint
+# that was reported, or a later one, and clears away what the killed run left. A run that gets to
+# its end has the losses and the state of one that was never killed, to the bit, and each step once.
+set -uo pipefail
+
+kills=${1:-6}
+seed=${2:-$$}
+RANDOM=$seed
+train="$BIN_DIR/train_lm"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# Open MPI's own segments survive a kill of mpirun; in here they go with the folder.
+export OMPI_MCA_btl_vader_backing_directory="$work"
+failures=0
+ranks=3
+steps=90
+for i in $(seq 4000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
+
+fail() {
+  failures=$((failures + 1))
+  echo "FAILED (kill $killed of seed $seed): $*"
+  tail -n 5 "$work/log" | sed 's/^/    /'
+}
+
+# command OUT: sets `command`.
+set_command() {
+  command=(mpirun --oversubscribe --bind-to none -np "$ranks" "$train" --data "$work/text.txt"
+    --layers 2 --width 64 --heads 4 --seq-len 64 --micro-batch 2 --threads 1 --steps "$steps"
+    --save-every 7 --zero 2 --resume auto --out "$work/$1")
+}
+
+rows() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' \
+  "$work/$1/metrics.jsonl"; }
+
+check_end() {
+  local file
+  [[ $(rows run) == $(rows whole) ]] || fail "other losses, or a step twice or never"
+  for file in "$work"/whole/checkpoints/step_000000$steps/shard_*; do
+    cmp -s "$file" "$work/run/checkpoints/step_000000$steps/$(basename "$file")" ||
+      fail "another state at the end: $(basename "$file")"
+  done
+}
+
+leftovers() { ls -A "$work/run/checkpoints" 2>/dev/null | grep -E '\.tmp-|^\.trash' ; }
+# Named shared memory that these processes use now.
+shared_by() {
+  local pid
+  for pid in "$@"; do grep -o '/dev/shm/.*' "/proc/$pid/maps" 2>/dev/null; done | grep -v ' (deleted)$' | sort -u
+}
+ranks_of() { pgrep -P "$1" -x train_lm; }
+
+# wait_gone PID...: whether all are gone within 3 seconds. A zombie is.
+wait_gone() {
+  local deadline=$((SECONDS + 4)) pid alive
+  while [[ $SECONDS -lt $deadline ]]; do
+    alive=0
+    for pid in "$@"; do
+      [[ -r /proc/$pid/stat && $(awk '{print $3}' "/proc/$pid/stat" 2>/dev/null) != Z ]] && alive=1
+    done
+    [[ $alive -eq 0 ]] && return 0
+    sleep 0.05
+  done
+  return 1
+}
+
+# Waits for what the next kill wants: a moment of the run, or of a save. Returns when it is there, or
+# the run has ended.
+wait_for_moment() {
+  local job=$1
+  if [[ $((RANDOM % 2)) -eq 0 ]]; then
+    local folders=$((1 + RANDOM % 3)) seen=0 last="" now
+    while kill -0 "$job" 2>/dev/null && [[ $seen -lt $folders ]]; do
+      now=$(ls "$work/run/checkpoints" 2>/dev/null | grep '\.tmp-')
+      [[ -n $now && $now != "$last" ]] && { seen=$((seen + 1)); last=$now; }
+    done
+  else
+    sleep "$(printf '0.%03d' $((200 + RANDOM % 800)))"
+  fi
+}
+
+killed=0
+set_command whole
+timeout 120 "${command[@]}" >"$work/log" 2>&1 || { fail "the run that is not killed"; exit 1; }
+
+saved=0
+finished=0
+during_saves=0
+set_command run
+while [[ $killed -lt $kills || $finished -eq 0 ]]; do
+  left=$(leftovers)
+  "${command[@]}" >"$work/log" 2>&1 &
+  job=$!
+  if [[ $killed -lt $kills ]]; then wait_for_moment "$job"; fi
+  if [[ $killed -lt $kills ]] && kill -0 "$job" 2>/dev/null; then
+    mapfile -t pids < <(ranks_of "$job")
+    shared=$(shared_by "${pids[@]}")
+    killed=$((killed + 1))
+    if [[ $((RANDOM % 3)) -eq 0 || ${#pids[@]} -eq 0 ]]; then
+      kill -9 "$job" "${pids[@]}" 2>/dev/null
+    else
+      kill -9 "${pids[RANDOM % ${#pids[@]}]}" 2>/dev/null
+    fi
+    wait_gone "$job" "${pids[@]}" || fail "the job is not gone after 3 s"
+    wait "$job" 2>/dev/null
+    for name in $shared; do
+      [[ ! -e $name ]] || fail "$name is still there"
+    done
+    if [[ -n $(leftovers) ]]; then during_saves=$((during_saves + 1)); fi
+  else
+    wait "$job"
+    code=$?
+    [[ $code -eq 0 ]] || fail "the run ended with $code"
+  fi
+  # A run that was killed before it had resumed says nothing.
+  resumed=$(sed -nE 's/^resumed from .* after ([0-9]+) steps$/\1/p' "$work/log")
+  if [[ -n $resumed ]]; then
+    [[ $resumed -ge $saved ]] || fail "resumed after step $resumed, step $saved was saved"
+    for name in $left; do
+      [[ ! -e $work/run/checkpoints/$name ]] || fail "$name is still there after the next start"
+    done
+  elif [[ $saved -gt 0 ]] && grep -q '^step ' "$work/log"; then
+    fail "trained from the start, step $saved was saved"
+  fi
+  now=$(sed -nE 's/^saved step ([0-9]+)$/\1/p' "$work/log" | tail -n 1)
+  if [[ -n $now ]]; then saved=$now; fi
+  if grep -q "^saved step $steps$" "$work/log"; then
+    # Ended, or killed after its last checkpoint: then the last row is there too.
+    check_end
+    finished=$((finished + 1))
+    saved=0
+    rm -rf "$work/run"
+  fi
+done
+
+echo "$killed kills, $during_saves of them during a save, $finished runs to the end, $failures failures" \
+  "(seed $seed)"
+[[ $failures -eq 0 ]]
