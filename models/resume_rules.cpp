@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "models/model_shape.h"
 #include "runtime/base/error.h"
+#include "runtime/base/parse.h"
 #include "runtime/base/text.h"
 
 namespace shale::models {
@@ -66,6 +68,7 @@ constexpr auto kFree = std::to_array<std::string_view>({
     "temperature",
     "top-k",
     "export",
+    "export-shard-size",
     "measure-peak",
     "quiet",
 });
@@ -87,10 +90,7 @@ RunDescription describe_run(const TrainConfig& config, const LanguageModelConfig
   describe(spec, copy);
   RunDescription run;
   for (const auto& [name, value] : spec.values()) run[name] = value;
-  run["model shape"] = cat("\"", model.layers, " layers, width ", model.width, ", ", model.heads,
-                           " heads, vocabulary ", model.vocab, " of ", model.padded_vocab,
-                           ", context ", model.context, ", norm epsilon ", model.norm_eps, ", ",
-                           model.gelu == Gelu::kTanh ? "tanh" : "erf", " GELU\"");
+  run["model shape"] = model_shape_json(model);
   run["training data"] = cat("\"", data.train->size(), " tokens as ", to_string(data.format),
                              " (fingerprint ", data.fingerprint, ")\"");
   // In the form that values have when they come back from a checkpoint.
@@ -110,8 +110,9 @@ std::vector<std::string> options_free_to_change() {
 void check_same_run(const RunDescription& stored, const RunDescription& now,
                     const TrainConfig& config, const std::string& source) {
   const auto fail = [&](const std::string& name, const std::string& was, const std::string& is) {
-    throw ConfigError(cat("resume: ", spelled(name), " was ", was, " in ", source, ", is ", is,
-                          " now", name == "steps" ? ", and the schedule depends on it" : "",
+    throw ConfigError(cat("resume: ", spelled(excerpt(name)), " was ", excerpt(was, 300), " in ",
+                          source, ", is ", is, " now",
+                          name == "steps" ? ", and the schedule depends on it" : "",
                           "; want the same, or another --out for another run"));
   };
   // Facts come after the options that may be their reason.

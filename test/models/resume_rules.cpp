@@ -69,6 +69,7 @@ TEST_CASE("what would make it another run is refused, with its name and both val
   CHECK(
       contains(refused([](models::TrainConfig& c) { c.optimizer = models::OptimizerKind::kLion; }),
                "--optimizer was \"adamw\""));
+  CHECK(contains(refused([](models::TrainConfig& c) { c.layers = 3; }), "\"layers\":4,"));
   CHECK(contains(refused([](models::TrainConfig& c) { c.layers = 3; }), "the model shape was"));
   CHECK(contains(refused([](models::TrainConfig& c) { c.val_fraction = 0.2; }),
                  "--val-fraction was 0.1"));
