@@ -22,9 +22,9 @@ struct Recorded {
 
   Recorded() {
     const SaverOutcome outcome = run_saver({.folder = dir.path(), .count = kSteps});
-    REQUIRE(outcome.code == 0);
+    REQUIRE(outcome.run.code == 0);
     REQUIRE(outcome.saved == kSteps);
-    calls = outcome.calls;
+    calls = outcome.run.calls;
   }
 };
 

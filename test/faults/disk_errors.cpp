@@ -15,20 +15,14 @@
 namespace shale::test {
 namespace {
 
-// How many calls a run without faults makes, up to the last of which a fault of this kind makes a
-// difference. The same in each run, for they do not depend on time.
+// How many calls a run without faults makes, as far as the fault can hit them. The same in each
+// run, for they do not depend on time.
 int64_t calls_of_a_run(const std::string& kind) {
   const TempDir dir;
   const SaverOutcome outcome = run_saver({.folder = dir.path(), .count = 3});
-  REQUIRE(outcome.code == 0);
+  REQUIRE(outcome.run.code == 0);
   REQUIRE(outcome.saved == 3);
-  int64_t calls = 0;
-  int64_t last = 0;
-  for (const DiskCall& call : outcome.calls) {
-    if (call.op == DiskOp::kPrint) continue;
-    ++calls;
-    if (kind != "full" || takes_room(call.op)) last = calls;
-  }
+  const int64_t last = last_call(outcome.run, kind);
   REQUIRE(last > 60);
   return last;
 }
@@ -39,20 +33,23 @@ std::string problem_of(const std::string& kind, int64_t at, int want_code, int w
   const SaverOutcome outcome =
       run_saver({.folder = dir.path(), .count = 3, .fault_kind = kind, .fault_at = at});
   const auto fail = [&](const auto&... what) {
-    return cat(kind, " at call ", at, ": ", what..., "; it printed: ", outcome.errors);
+    return cat(kind, " at call ", at, ": ", what..., "; it printed: ", outcome.run.errors);
   };
-  if (outcome.code != want_code) return fail("exit code ", outcome.code, ", want ", want_code);
+  if (outcome.run.code != want_code)
+    return fail("exit code ", outcome.run.code, ", want ", want_code);
   if (want_errno != 0) {
     const std::string reason = cat("(errno ", want_errno, ")");
-    if (std::count(outcome.errors.begin(), outcome.errors.end(), '\n') != 1) return fail("lines");
-    if (!contains(outcome.errors, dir.path().string())) return fail("no path");
-    if (!contains(outcome.errors, reason)) return fail("no ", reason);
+    if (std::count(outcome.run.errors.begin(), outcome.run.errors.end(), '\n') != 1)
+      return fail("lines");
+    if (!contains(outcome.run.errors, dir.path().string())) return fail("no path");
+    if (!contains(outcome.run.errors, reason)) return fail("no ", reason);
   }
   const std::string problem = problem_after_fault(dir.path(), outcome.saved);
   if (!problem.empty()) return fail(problem);
   // The same program, the disk being well again.
   const SaverOutcome next = run_saver({.folder = dir.path(), .first = outcome.saved + 1});
-  if (next.code != 0) return fail("the next run ends with ", next.code, ", ", next.errors);
+  if (next.run.code != 0)
+    return fail("the next run ends with ", next.run.code, ", ", next.run.errors);
   const std::string later = problem_after_fault(dir.path(), outcome.saved + 2);
   return later.empty() ? "" : fail("after the next run: ", later);
 }

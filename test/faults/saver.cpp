@@ -1,33 +1,22 @@
 #include "test/faults/saver.h"
 
-#include <sys/wait.h>
-
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <stdexcept>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/io/file.h"
-#include "test/support/temp_dir.h"
+#include "test/faults/faulty_run.h"
 
 namespace shale::test {
 
 SaverOutcome run_saver(const SaverRun& run) {
-  const TempDir logs;
-  std::string command =
-      cat("SHALE_FAULT_UNDER='", run.folder, "' SHALE_FAULT_LOG='", logs.file("calls"),
-          "' SHALE_FAULT_KIND=", run.fault_kind, " SHALE_FAULT_AT=", run.fault_at,
-          " LD_PRELOAD=" SHALE_FAULT_LIBRARY " timeout 60 " SHALE_SAVER " '", run.folder,
-          "/checkpoints' ", run.first, " ", run.count, " ", kSaverRanks, " >", logs.file("out"),
-          " 2>", logs.file("err"));
-  const int status = std::system(command.c_str());
+  const DiskFault fault{.under = run.folder, .kind = run.fault_kind, .at = run.fault_at};
   SaverOutcome outcome;
-  // `timeout` passes on how its child ended as the shell would say it.
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  outcome.errors = read_file(logs.file("err"));
-  outcome.calls = decode_disk_log(read_file(logs.file("calls")));
-  outcome.saved = last_saved(outcome.calls, outcome.calls.size());
+  outcome.run = run_with_fault(fault, "timeout 60",
+                               cat(SHALE_SAVER " '", run.folder, "/checkpoints' ", run.first, " ",
+                                   run.count, " ", kSaverRanks));
+  outcome.saved = last_saved(outcome.run.calls, outcome.run.calls.size());
   return outcome;
 }
 
@@ -41,29 +30,40 @@ int64_t last_saved(const std::vector<DiskCall>& calls, size_t count) {
   return step;
 }
 
-std::string problem_after_fault(const std::string& folder, int64_t at_least) {
-  const CheckpointFolder checkpoints(folder + "/checkpoints");
+std::string problem_with_checkpoints(const CheckpointFolder& checkpoints, int64_t at_least) {
   const std::vector<int64_t> steps = checkpoints.steps();
   if ((steps.empty() ? 0 : steps.front()) < at_least) {
     return cat("the newest step is ", steps.empty() ? 0 : steps.front(), ", want ", at_least);
   }
-  // What has a checkpoint's name was committed: nothing under such a name may be broken.
   for (const int64_t step : steps) {
     try {
-      CheckpointReader reader(checkpoints.path_of(step));
-      reader.verify();
-      const std::string difference = sample_difference(reader, {.ranks = kSaverRanks, .rows = 100});
-      if (!difference.empty()) return cat("step ", step, ": ", difference);
+      CheckpointReader(checkpoints.path_of(step)).verify();
     } catch (const Error& error) {
       return cat("step ", step, " is broken: ", error.what());
     }
   }
-  checkpoints.clean();
+  return {};
+}
+
+std::string leftover(const CheckpointFolder& checkpoints) {
   if (!std::filesystem::exists(checkpoints.path())) return {};
   for (const std::string& name : Folder::open(checkpoints.path()).names()) {
     if (!parse_checkpoint_name(name) && name != "latest") return cat(name, " is left over");
   }
   return {};
+}
+
+std::string problem_after_fault(const std::string& folder, int64_t at_least) {
+  const CheckpointFolder checkpoints(folder + "/checkpoints");
+  const std::string problem = problem_with_checkpoints(checkpoints, at_least);
+  if (!problem.empty()) return problem;
+  for (const int64_t step : checkpoints.steps()) {
+    CheckpointReader reader(checkpoints.path_of(step));
+    const std::string difference = sample_difference(reader, {.ranks = kSaverRanks, .rows = 100});
+    if (!difference.empty()) return cat("step ", step, ": ", difference);
+  }
+  checkpoints.clean();
+  return leftover(checkpoints);
 }
 
 }  // namespace shale::test

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "test/faults/disk_call.h"
+#include "test/faults/faulty_run.h"
 #include "test/support/checkpoints.h"
 
 namespace shale::test {
@@ -22,10 +22,8 @@ struct SaverRun {
 };
 
 struct SaverOutcome {
-  int code = 0;  // the exit code, or 128 + signal
-  std::string errors;
+  FaultyRun run;
   int64_t saved = 0;  // the last step that it said was saved; 0: none
-  std::vector<DiskCall> calls;
 };
 
 SaverOutcome run_saver(const SaverRun& run);
@@ -33,9 +31,15 @@ SaverOutcome run_saver(const SaverRun& run);
 // The step that the last of the printed lines says was saved; 0: none.
 int64_t last_saved(const std::vector<DiskCall>& calls, size_t count);
 
-// Checks, after any fault, the folder "checkpoints" in `folder`: the newest valid checkpoint is of
-// step `at_least` or later, all its bytes are right, and cleaning leaves only checkpoints. Empty,
-// or what is wrong.
+// Whether the newest checkpoint is of step `at_least` or later, and each one that has a name, and
+// so was committed, is valid to its last byte. Empty, or what is wrong.
+std::string problem_with_checkpoints(const CheckpointFolder& checkpoints, int64_t at_least);
+
+// What is in the folder besides checkpoints. Empty if nothing is.
+std::string leftover(const CheckpointFolder& checkpoints);
+
+// The same for the folder "checkpoints" in `folder`, after any fault; and that all bytes are what
+// the saver saved, and cleaning leaves only checkpoints.
 std::string problem_after_fault(const std::string& folder, int64_t at_least);
 
 }  // namespace shale::test
