@@ -4,6 +4,7 @@
 
 #include "comm/world.h"
 #include "models/health_check.h"
+#include "models/stop_signals.h"
 #include "models/trainer.h"
 #include "models/training_config.h"
 #include "runtime/base/config.h"
@@ -11,6 +12,7 @@
 
 int main(int argc, char** argv) {
   using namespace shale;
+  const models::StopSignals stop_signals;  // from here on they end no step halfway
   return comm::run(argc, argv, [&](comm::World& world) {
     models::TrainConfig config;
     ConfigSpec spec("train_lm", "trains a GPT-2 language model on one or more ranks");
@@ -25,7 +27,6 @@ int main(int argc, char** argv) {
     world.watch({.timeout_s = config.timeout_s});
     models::check_ranks(*world.group({.name = "start", .timeout_s = config.timeout_s}),
                         spec.to_json());
-    models::Trainer(config, world).run();
-    return 0;
+    return static_cast<int>(models::Trainer(config, world).run());
   });
 }

@@ -11,10 +11,12 @@
 #include "comm/same_on_all.h"
 #include "models/gemm_peak.h"
 #include "models/generate.h"
+#include "models/health_check.h"
 #include "models/hf_folder.h"
 #include "models/make_optimizer.h"
 #include "models/output_folder.h"
 #include "models/step_exchange.h"
+#include "models/stop_signals.h"
 #include "runtime/autograd/tape.h"
 #include "runtime/base/cpu_affinity.h"
 #include "runtime/base/error.h"
@@ -85,6 +87,7 @@ Trainer::Trainer(const TrainConfig& config, comm::World& world)
   build_host_tier();
   build_model();
   build_optimizer();
+  if (!config_.no_save && is_main()) check_room(config_.out, smallest_checkpoint_bytes());
   resume();
   open_metrics();
   results_ = std::make_unique<StepResults>(context_, layout_.micro_batches());
@@ -99,6 +102,13 @@ Trainer::Trainer(const TrainConfig& config, comm::World& world)
 }
 
 Trainer::~Trainer() = default;
+
+// The f32 parameters; what else there is depends on the optimizer.
+int64_t Trainer::smallest_checkpoint_bytes() const {
+  int64_t bytes = 0;
+  for (const Parameter* parameter : model_->parameters()) bytes += parameter->numel() * 4;
+  return bytes;
+}
 
 void Trainer::check_same_data() {
   comm::require_same_on_all(
@@ -207,9 +217,9 @@ void Trainer::open_metrics() {
   checkpoints_->tell(RunState::kRunning, first_step_);
 }
 
-void Trainer::run() {
+ExitCode Trainer::run() {
   try {
-    train();
+    return train();
   } catch (const Error& error) {
     // Another rank may be the cause; its error is the job's.
     checkpoints_->tell_failure(done_steps_, error);
@@ -244,10 +254,26 @@ void Trainer::after_step(int64_t step) {
   if (checkpoints_->due(step) || last) save(step);
 }
 
-void Trainer::train() {
+// What all ranks have agreed on: they come here after the same step.
+ExitCode Trainer::stop(int64_t step) {
+  save(step);
+  checkpoints_->finish(done_steps_);
+  if (progress_ != nullptr) progress_->finish();
+  const std::string what =
+      cat("stopped after step ", done_steps_, " of ", config_.steps, ", as a signal asked for; ",
+          config_.no_save ? "nothing was saved, because of --no-save"
+                          : "saved, to go on with --resume auto");
+  log_info(what);
+  checkpoints_->tell(config_.no_save ? RunState::kFailed : RunState::kSaved, done_steps_,
+                     static_cast<int>(ExitCode::kInterrupted), what);
+  return ExitCode::kInterrupted;
+}
+
+ExitCode Trainer::train() {
   for (int64_t step = first_step_; step < config_.steps; ++step) {
     train_step(step);
     after_step(step + 1);
+    if (stop_agreed_ && step + 1 < config_.steps) return stop(step + 1);
   }
   finish_step();
   checkpoints_->finish(done_steps_);
@@ -262,6 +288,7 @@ void Trainer::train() {
   }
   if (config_.sample_tokens > 0) sample();
   checkpoints_->tell(RunState::kDone, done_steps_, 0);
+  return ExitCode::kOk;
 }
 
 void Trainer::train_step(int64_t step) {
@@ -354,9 +381,11 @@ void Trainer::finish_step() {
 // rank from those that wait for it.
 double Trainer::exchange_results() {
   const double waited_s = group_->traffic().totals().exposed_seconds;
-  const StepSummary all = exchange_step(
-      *group_,
-      {.losses = results_->losses(), .busy_s = seconds_since(exchanged_) - (waited_s - waited_s_)});
+  const StepSummary all =
+      exchange_step(*group_, {.losses = results_->losses(),
+                              .busy_s = seconds_since(exchanged_) - (waited_s - waited_s_),
+                              .stop = StopSignals::received() != 0});
+  if (!all.ranks_to_stop.empty()) stop_agreed_ = true;
   const bool first = waited_s_ < 0;  // it includes building the model
   exchanged_ = Clock::now();
   waited_s_ = group_->traffic().totals().exposed_seconds;

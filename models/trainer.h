@@ -34,20 +34,24 @@ class Trainer {
   Trainer(const TrainConfig& config, comm::World& world);
   ~Trainer();
 
-  // Trains, saves, evaluates, samples, exports as the options say. Collective.
-  void run();
+  // Trains, saves, evaluates, samples, exports as the options say. When a rank is asked to stop
+  // (models/stop_signals.h), all ranks save after the same step and it returns kInterrupted.
+  // Collective.
+  ExitCode run();
 
  private:
   void build_host_tier();
   void build_model();
   void build_optimizer();
+  int64_t smallest_checkpoint_bytes() const;
   optim::Adafactor::SumOverRanks sum_over_shards();
   void open_output();
   // Goes on from a checkpoint if there is one to go on from.
   void resume();
   void open_metrics();
 
-  void train();
+  ExitCode train();
+  ExitCode stop(int64_t step);
   // Between two steps: what is due after `step` of them.
   void after_step(int64_t step);
   RunPosition position(int64_t step) const;
@@ -112,6 +116,7 @@ class Trainer {
   std::optional<QueuedStep> queued_;
   std::chrono::steady_clock::time_point finished_;  // the last step
   StragglerWatch stragglers_;
+  bool stop_agreed_ = false;                         // by all ranks
   std::chrono::steady_clock::time_point exchanged_;  // the last results
   double waited_s_ = -1;                             // for other ranks until then
   double peak_flops_ = 0;                            // of one rank's device; 0: unknown
