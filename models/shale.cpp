@@ -15,6 +15,7 @@ constexpr std::array kTools = {
     Tool{"ckpt", "looks at checkpoints, checks them, converts them", run_ckpt},
     Tool{"doctor", "says what this machine offers to training, what is missing, and the way out",
          run_doctor},
+    Tool{"run", "starts a training command, and starts it again when it fails", run_run},
 };
 
 constexpr ToolTable kTable = {

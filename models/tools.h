@@ -7,5 +7,6 @@ namespace shale::models {
 
 int run_ckpt(int argc, const char* const* argv);
 int run_doctor(int argc, const char* const* argv);
+int run_run(int argc, const char* const* argv);
 
 }  // namespace shale::models

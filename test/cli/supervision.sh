@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# shale run: what it starts again and what not, how it hands on requests to stop, and that a run whose
+# ranks are killed comes to its end with every step once.
+set -uo pipefail
+
+shale=$BIN_DIR/shale
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+yes 'a line of text to learn from' | head -n 300 >"$work/text.txt"
+
+fail() {
+  echo "FAILED: $*"
+  sed 's/^/    /' "$work/output"
+  failures=$((failures + 1))
+}
+code_is() { [[ $code -eq $1 ]] || fail "exit code $code, want $1"; }
+has() { for text in "$@"; do grep -qF -- "$text" "$work/output" || fail "no '$text'"; done; }
+
+run() {
+  timeout -k 5 120 "$shale" run "$@" >"$work/output" 2>&1
+  code=$?
+}
+
+# ---- What is started again ----
+
+starts() { wc -l <"$work/starts"; }
+script() { echo "echo start >>$work/starts; $1"; }
+
+# check CODE STARTS SCRIPT
+check() {
+  : >"$work/starts"
+  run --max-restarts 2 --delay 0.05 -- sh -c "$(script "$3")"
+  code_is "$1"
+  [[ $(starts) -eq $2 ]] || fail "'$3' was started $(starts) times, want $2"
+}
+check 0 1 'exit 0'
+check 76 3 'exit 76'
+has 'exit code 76 (ranks disagree, or one was lost)' '2 restarts brought no progress; giving up'
+check 137 3 'kill -9 $$'
+check 74 1 'exit 74'
+check 75 1 'exit 75'
+check 143 1 'kill -15 $$'
+
+run -- "$work/no_such_program"
+code_is 127
+run --elastic -- mpirun -np 2 train_lm
+code_is 64
+has 'expected mpirun with --host or --hostfile'
+run -- mpirun --host 'a,-oProxyCommand=x' train_lm
+code_is 64
+has "begin with '-'"
+run mpirun
+code_is 64
+
+# A host that does not answer is left out, and its ranks with it. The launcher stands for mpirun: it
+# prints what it is asked to do.
+cat >"$work/mpirun" <<'END'
+#!/bin/sh
+echo "launched: $*"
+END
+cat >"$work/remote_shell" <<'END'
+#!/bin/sh
+[ "$1" = there ]
+END
+chmod +x "$work/mpirun" "$work/remote_shell"
+run --elastic -- "$work/mpirun" --mca plm_rsh_agent "$work/remote_shell" -np 4 \
+  --host there:2,gone:2 train_lm --data x
+code_is 0
+has 'host gone does not answer' "launched: --mca plm_rsh_agent $work/remote_shell -np 2 --host there:2 train_lm"
+run --elastic -- "$work/mpirun" --mca plm_rsh_agent "$work/remote_shell" --host gone train_lm
+code_is 69
+has 'no host answers'
+
+# ---- Training ----
+
+train=(mpirun --oversubscribe --bind-to none -np 2 "$BIN_DIR/train_lm" --data "$work/text.txt"
+  --layers 1 --width 32 --heads 2 --seq-len 16 --micro-batch 1 --threads 1 --save-every 20)
+rows() { cat "$1/metrics.jsonl" 2>/dev/null | wc -l; }
+wait_for_rows() {  # FOLDER COUNT
+  for _ in $(seq 600); do
+    [[ $(rows "$1") -ge $2 ]] && return
+    sleep 0.05
+  done
+  fail "$1 never had $2 rows"
+}
+# Ranks write their process numbers nowhere; they are the children of the launcher.
+ranks_of() { pgrep -P "$(pgrep -P "$1" -x mpirun)" -x train_lm; }
+
+# Every step once, in order, and the losses of a run that nobody disturbed.
+steps=3000
+"${train[@]}" --steps $steps --out "$work/plain" >"$work/output" 2>&1 || fail 'the plain run failed'
+"$shale" run --delay 0.1 -- "${train[@]}" --steps $steps --out "$work/killed" >"$work/output" 2>&1 &
+supervisor=$!
+for target in 200 900; do
+  wait_for_rows "$work/killed" $target
+  kill -9 "$(ranks_of $supervisor | shuf -n 1)"
+  sleep 1.5
+done
+wait $supervisor
+code=$?
+code_is 0
+has 'restart 1' 'restart 2' 'killed by signal 9'
+losses() { grep -o '"step": [0-9]*, "loss": [^,]*, "loss_bits": "[^"]*"' "$1/metrics.jsonl"; }
+cmp -s <(losses "$work/plain") <(losses "$work/killed") || fail 'the rows differ from the plain run'
+[[ $(losses "$work/killed" | wc -l) -eq $steps ]] || fail "not $steps rows"
+
+# A request to stop reaches the ranks, which save; nothing is started again.
+"$shale" run -- "${train[@]}" --steps 1000000 --out "$work/stopped" >"$work/output" 2>&1 &
+supervisor=$!
+wait_for_rows "$work/stopped" 50
+kill -TERM $supervisor
+wait $supervisor
+code=$?
+code_is 75
+has 'exit code 75 (stopped after saving)'
+grep -q '"state": "saved"' "$work/stopped/status.json" || fail 'status.json does not say saved'
+
+[[ $failures -eq 0 ]] && echo 'all passed'
+exit $((failures > 0))
