@@ -115,6 +115,10 @@ void LaunchCommand::replace(const Option& option, const std::string& value) {
   argument = argument.substr(0, option.prefix) + value;
 }
 
+std::string LaunchCommand::program_name() const {
+  return has_program() ? file_name(arguments_[program_]) : "";
+}
+
 std::string LaunchCommand::out_folder() const {
   if (const auto out = program_option("--out")) return out->value;
   std::string folder = TrainConfig().out;

@@ -26,6 +26,7 @@ class LaunchCommand {
 
   const std::vector<std::string>& arguments() const { return arguments_; }
   bool has_program() const { return program_ < arguments_.size(); }
+  std::string program_name() const;  // without its folder; empty if there is none
 
   // Where training writes to: its --out. Throws like reading its --config does.
   std::string out_folder() const;

@@ -6,11 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "models/child_process.h"
@@ -19,9 +21,13 @@
 namespace shale::models {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr int kCannotStart = 127;  // the shell's code for it
 // Ranks whose mpirun was killed are gone within a second.
 constexpr double kLeftoverPatience_s = 3;
+// mpirun itself ends a second or two after its ranks.
+constexpr std::chrono::seconds kIdleLauncher{15};
 
 sigset_t supervised_signals() {
   sigset_t set;
@@ -48,12 +54,26 @@ sigset_t supervised_signals() {
   _exit(kCannotStart);
 }
 
-// Of this process, those that became its children included.
-std::vector<pid_t> children() {
+// Of all threads of a process; of this one those too that became its children.
+std::vector<pid_t> children(pid_t parent) {
+  namespace fs = std::filesystem;
   std::vector<pid_t> list;
-  std::ifstream file(cat("/proc/self/task/", getpid(), "/children"));
-  for (pid_t child = 0; file >> child;) list.push_back(child);
+  std::error_code gone;
+  for (const auto& thread : fs::directory_iterator(cat("/proc/", parent, "/task"), gone)) {
+    std::ifstream file(thread.path() / "children");
+    for (pid_t child = 0; file >> child;) list.push_back(child);
+  }
   return list;
+}
+
+bool is_running(const std::string& program, pid_t root) {
+  constexpr size_t kNameLength = 15;  // that the kernel keeps
+  std::string name;
+  std::getline(std::ifstream(cat("/proc/", root, "/comm")), name);
+  if (name == program.substr(0, kNameLength)) return true;
+  const std::vector<pid_t> below = children(root);
+  return std::any_of(below.begin(), below.end(),
+                     [&](pid_t child) { return is_running(program, child); });
 }
 
 }  // namespace
@@ -76,12 +96,15 @@ int SupervisedProcess::wait_for_signal(double seconds) {
   return signal > 0 ? signal : 0;
 }
 
-int SupervisedProcess::run(const std::vector<std::string>& command) {
+int SupervisedProcess::run(const std::vector<std::string>& command,
+                           const std::string& rank_program) {
   std::fflush(nullptr);  // or the child prints it again
   const pid_t child = fork();
   if (child < 0) throw UnavailableError(cat("fork: ", std::strerror(errno)));
   if (child == 0) become(command);
   int passed_on = requests_;
+  bool had_ranks = false;
+  auto last_seen = Clock::now();
   for (;;) {
     int status = 0;
     if (waitpid(child, &status, WNOHANG) == child) {
@@ -90,11 +113,17 @@ int SupervisedProcess::run(const std::vector<std::string>& command) {
     }
     wait_for_signal(/*seconds=*/1);
     for (; passed_on < requests_; ++passed_on) kill(child, passed_on == 0 ? SIGUSR1 : SIGTERM);
+    const bool has_ranks = !rank_program.empty() && is_running(rank_program, child);
+    if (has_ranks) last_seen = Clock::now();
+    had_ranks = had_ranks || has_ranks;
+    if (!had_ranks || Clock::now() < last_seen + kIdleLauncher) continue;
+    kill(child, SIGKILL);  // it is ending its ranks already, and deaf to anything else
+    end_leftovers();
+    return static_cast<int>(ExitCode::kComm);
   }
 }
 
 void SupervisedProcess::end_leftovers() {
-  using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   for (bool killed = false;;) {
     pid_t ended = 0;
@@ -103,7 +132,7 @@ void SupervisedProcess::end_leftovers() {
     if (ended < 0) return;  // there are no children
     const std::chrono::duration<double> waited = Clock::now() - start;
     if (waited.count() > kLeftoverPatience_s && !killed) {
-      for (const pid_t child : children()) kill(child, SIGKILL);
+      for (const pid_t child : children(getpid())) kill(child, SIGKILL);
       killed = true;
     }
     if (waited.count() > 2 * kLeftoverPatience_s) return;  // in the kernel's hands
@@ -112,7 +141,6 @@ void SupervisedProcess::end_leftovers() {
 }
 
 void SupervisedProcess::sleep(double seconds) {
-  using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
   while (!stop_requested()) {
     const double left = std::chrono::duration<double>(end - Clock::now()).count();

@@ -16,7 +16,12 @@ class SupervisedProcess {
   // shell has it; 127 if it cannot be started. The first request to stop is passed on as SIGUSR1,
   // which mpirun hands to the ranks at once, and training takes as a request to save and end;
   // later ones as SIGTERM. When the command has ended, what it left running is ended too.
-  int run(const std::vector<std::string>& command);
+  //
+  // rank_program: the file name of the program whose ranks the command launches on this host and
+  // maybe others; empty: unknown. When a host is cut off, its ranks end, but mpirun can wait for
+  // ever for the daemon there: a launcher that has been without ranks for a while is ended, and the
+  // code is 76.
+  int run(const std::vector<std::string>& command, const std::string& rank_program = {});
 
   // Waits, or less long when asked to stop.
   void sleep(double seconds);

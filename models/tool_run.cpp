@@ -121,7 +121,7 @@ int supervise(const LaunchCommand& given, const RunOptions& options) {
     if (options.elastic) drop_dead_hosts(command, options);
     check_room_for_mpi();
     if (restarts > 0) say(cat("starting again (restart ", restarts, "): ", text_of(command)));
-    const int code = code_of_run(process.run(command.arguments()), command);
+    const int code = code_of_run(process.run(command.arguments(), command.program_name()), command);
     const Ending ending = ending_of(code);
     if (ending == Ending::kDone) return code;
     if (process.stop_requested() || ending != Ending::kRestart) {
@@ -173,7 +173,12 @@ int run_run(int argc, const char* const* argv) {
   describe(spec, options);
   const ParseResult parsed = parse_config(spec, static_cast<int>(dashes - argv), argv);
   if (parsed.should_exit) {
-    std::fputs(parsed.output.c_str(), stdout);
+    std::string output = parsed.output;
+    const std::string_view flags = "run [FLAGS]";
+    if (const size_t usage = output.find(flags); usage != output.npos) {
+      output.insert(usage + flags.size(), " -- COMMAND");
+    }
+    std::fputs(output.c_str(), stdout);
     return 0;
   }
   if (dashes == end) {

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# lost_host.sh [all]
 # Two hosts, which are network namespaces of this one: when the link between them goes down, ranks on
 # both sides say within seconds whom they miss, and end with 76; a link that loses and delays packets
 # only slows them down. Skips (code 4) where namespaces cannot be made.
@@ -36,6 +37,7 @@ done
 # What mpirun takes for ssh.
 cat >"$work/remote_shell" <<END
 #!/bin/sh
+[ -e $work/right_is_gone ] && [ "\$1" = 10.213.77.2 ] && exit 255
 case \$1 in 10.213.77.1) ns=$left; name=left ;; *) ns=$right; name=right ;; esac
 shift
 exec ip netns exec \$ns unshare --uts sh -c "hostname \$name; \$*"
@@ -58,14 +60,16 @@ fail() {
   failures=$((failures + 1))
 }
 
+supervisor=()                # before mpirun
+rank_wrapper=("$work/rank")  # around what it starts
 start() {  # RANKS FLAG...: in the background
   local ranks=$1
   shift
   rm -f "$work"/code.* "$work"/out.*
   ip netns exec $left unshare --uts sh -c 'hostname left; exec "$@"' sh \
-    mpirun --bind-to none --mca plm_rsh_agent "$work/remote_shell" --mca btl tcp,self \
+    "${supervisor[@]}" mpirun --bind-to none --mca plm_rsh_agent "$work/remote_shell" --mca btl tcp,self \
     --mca btl_tcp_if_include $subnet --mca oob_tcp_if_include $subnet --map-by node \
-    --hostfile "$work/hosts" -np "$ranks" "$work/rank" "$BIN_DIR/train_lm" \
+    --hostfile "$work/hosts" -np "$ranks" "${rank_wrapper[@]}" "$BIN_DIR/train_lm" \
     --data "$work/text.txt" --layers 1 --width 32 --heads 2 --seq-len 16 --micro-batch 1 \
     --threads 1 --out "$work/out" "$@" >"$work/launcher" 2>&1 &
   launcher=$!
@@ -109,6 +113,31 @@ wait "$launcher" 2>/dev/null
 ip -n $left link set sl$id up
 rm -rf "$work/out"
 sleep 1
+
+# ---- Supervised, the run goes on with the host that is left ----
+
+if [[ ${1:-} == all ]]; then
+  supervisor=("$BIN_DIR/shale" run --elastic --)
+  rank_wrapper=()  # a shell would not hand on signals
+  start 4 --steps 200000 --save-every 20 --timeout $timeout_s --global-batch 4
+  for _ in $(seq 400); do [[ $(rows) -ge 60 ]] && break; sleep 0.05; done
+  touch "$work/right_is_gone"
+  ip -n $right link set sr$id down
+  for _ in $(seq 60); do grep -q 'starting again (restart 1)' "$work/launcher" && break; sleep 1; done
+  before=$(rows)
+  sleep 5
+  [[ $(rows) -gt $before && $before -ge 20 ]] || fail "no steps after $before on the host that is left"
+  grep -q 'host 10.213.77.2 does not answer' "$work/launcher" || fail 'the lost host is not named'
+  kill -TERM "$launcher"
+  wait "$launcher"
+  code=$?
+  [[ $code -eq 75 ]] || fail "supervised: exit code $code, want 75"
+  grep -E 'shale run' "$work/launcher" | cut -c 1-160
+  supervisor=()
+  rank_wrapper=("$work/rank")
+  rm -rf "$work/right_is_gone" "$work/out"
+  ip -n $right link set sr$id up
+fi
 
 # ---- The link is bad ----
 
