@@ -3,12 +3,16 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/base/config.h"
 #include "runtime/base/error.h"
+#include "runtime/io/checkpoint_manifest.h"
+#include "runtime/io/crc32c.h"
 #include "runtime/io/hf_gpt2.h"
 #include "runtime/io/json_object.h"
 #include "runtime/io/metrics.h"
@@ -32,6 +36,17 @@ struct JsonReader {
   std::string with_fraction;  // `good`, but 2.0 where an integer belongs
 };
 
+// A manifest in which this is the training state, with the checksum that belongs to it.
+void parse_manifest_with(const std::string& state) {
+  const std::string body =
+      R"({"format":"shale-checkpoint","format_version":1,"writer":"x","step":1,"state":)" + state +
+      R"(,"config":{},"chunk_bytes":4096,"files":[],"tensors":{})" + "\n";
+  char last[32];
+  std::snprintf(last, sizeof last, ",\"crc32c\":\"%08x\"}\n",
+                crc32c(std::as_bytes(std::span(body))));
+  parse_checkpoint_manifest(body + last, "source");
+}
+
 const std::vector<JsonReader>& readers() {
   static const std::vector<JsonReader> all = {
       {"object", R"({"n":2})",
@@ -48,6 +63,8 @@ const std::vector<JsonReader>& readers() {
       {"metrics", R"({"step":2,"val_loss":1})",
        [](const std::string& text) { parse_metrics(text + "\n", "source"); }, 4096,
        R"({"step":2.0,"val_loss":1})"},
+      {"manifest", R"({"n":2})", [](const std::string& text) { parse_manifest_with(text); },
+       kMaxManifestBytes, ""},
       {"options", R"({"n":2})",
        [](const std::string& text) {
          int64_t n = 1, k = 0;
@@ -118,7 +135,7 @@ TEST_CASE("no reader of JSON takes a fraction where an integer belongs", "[io]")
 
 TEST_CASE("every reader of JSON stops at its size limit, not behind it", "[io]") {
   for (const JsonReader& reader : readers()) {
-    if (reader.max_bytes > 1 << 20) continue;  // the index: no need to make 100 MB here
+    if (reader.max_bytes > 1 << 20) continue;  // no need to make 100 MB here
     CAPTURE(reader.name);
     const std::string full = reader.good + std::string(reader.max_bytes - reader.good.size(), ' ');
     CHECK_NOTHROW(reader.read(full));
