@@ -126,7 +126,8 @@ void describe_offload(ConfigSpec& spec, TrainConfig& c) {
        {"optimizer", OffloadKind::kOptimizer},
        {"params", OffloadKind::kParameters}},
       "optimizer: masters and optimizer states, whose step the CPU does beside the next "
-      "forward; params: with zero 3 parameters too");
+      "forward, with --clip 0 and no loss scaling beside backward too; params: with zero 3 "
+      "parameters too");
   spec.add("offload-ratio", c.offload_ratio,
            "share of the parameters that --offload is for, in whole blocks, the last ones first",
            {.min = 0, .max = 1, .exclude_min = true});

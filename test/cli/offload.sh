@@ -32,11 +32,12 @@ losses() { grep -o '"loss_bits": "[0-9a-f]*"' "$work/$1/metrics.jsonl"; }
 run plain
 [[ $code -eq 0 && $(losses plain | wc -l) -eq 4 ]] || fail "a plain run ended with $code" plain
 
-# same NAME FLAGS...: trains, with the losses of the plain run.
+# same NAME FLAGS...: trains, with the losses of the run `reference`.
+reference=plain
 same() {
   run "$@"
   [[ $code -eq 0 ]] || { fail "$*: exit code $code" "$1"; return; }
-  [[ $(losses "$1") == "$(losses plain)" ]] || fail "$*: other losses than without" "$1"
+  [[ $(losses "$1") == "$(losses "$reference")" ]] || fail "$*: other losses than without" "$1"
   grep -q 'memory of host' "$work/$1.stdout" "$work/$1.stderr" || fail "$*: no table of host memory" "$1"
 }
 
@@ -48,6 +49,13 @@ same zero0 --device-memory $budget --offload optimizer --offload-activations
 same half --offload optimizer --offload-ratio 0.5
 same zero2 --zero 2 --offload optimizer
 same everything --device-memory 6MiB --zero 3 --offload params --offload-activations --recompute full
+
+# Without clipping shards are stepped during backward.
+reference=unclipped
+run unclipped --clip 0
+[[ $code -eq 0 && $(losses unclipped) != $(losses plain) ]] || fail "clipping changes nothing" unclipped
+same early0 --clip 0 --offload optimizer
+same early2 --clip 0 --zero 2 --offload optimizer
 
 # refused WORD FLAGS...
 refused() {
