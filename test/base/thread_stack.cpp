@@ -25,18 +25,19 @@ TEST_CASE("another thread's stack names the functions that it is in") {
   });
   while (!made) std::this_thread::yield();
   std::vector<std::string> names;
-  // The thread may still be on its way into the function.
-  for (int tries = 0; tries < 1000; ++tries) {
+  // The thread may still be on its way into the function. A sanitizer's frames may lie above it.
+  const auto is_function = [](const std::string& name) {
+    return name.find("shale::wait_for_flag_in_the_test(") == 0;
+  };
+  bool found = false;
+  for (int tries = 0; tries < 1000 && !found; ++tries) {
     names = stack->sample();
-    if (!names.empty() && names.front().find("wait_for_flag_in_the_test") != names.front().npos) {
-      break;
-    }
+    found = std::any_of(names.begin(), names.end(), is_function);
   }
   CAPTURE(names.size(), names.empty() ? "" : names.front());
   leave = true;
   busy.join();
-  REQUIRE_FALSE(names.empty());
-  CHECK(names.front().find("shale::wait_for_flag_in_the_test(") == 0);
+  CHECK(found);
   CHECK(names.size() > 1);
 }
 

@@ -88,11 +88,11 @@ wait_for_rows() {  # FOLDER COUNT
 ranks_of() { pgrep -P "$(pgrep -P "$1" -x mpirun)" -x train_lm; }
 
 # Every step once, in order, and the losses of a run that nobody disturbed.
-steps=3000
+steps=1200
 "${train[@]}" --steps $steps --out "$work/plain" >"$work/output" 2>&1 || fail 'the plain run failed'
 "$shale" run --delay 0.1 -- "${train[@]}" --steps $steps --out "$work/killed" >"$work/output" 2>&1 &
 supervisor=$!
-for target in 200 900; do
+for target in 150 600; do
   wait_for_rows "$work/killed" $target
   kill -9 "$(ranks_of $supervisor | shuf -n 1)"
   sleep 1.5

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# stop_ranks.sh [TIMES]: SIGTERM to ranks, or SIGUSR1 to mpirun, at random instants of a run, 6 times
+# stop_ranks.sh [TIMES]: SIGTERM to ranks, or SIGUSR1 to mpirun, at random instants of a run, 4 times
 # or as often as asked. Each time all ranks save together and mpirun returns 75; the run goes on from
 # there; at the end every step is there once and the losses are those of a run that nobody stopped.
 set -uo pipefail
 
-times=${1:-6}
+times=${1:-4}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
