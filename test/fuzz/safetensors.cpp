@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "runtime/io/safetensors_format.h"
@@ -39,11 +40,25 @@ void check_tree(const SafetensorsHeader& header, std::string_view text) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace shale;
+  const std::span<const std::byte> file = std::as_bytes(std::span(data, size));
+  const auto file_bytes = static_cast<int64_t>(size);
   SafetensorsHeader header;
-  const auto parse = [&] {
-    header = parse_safetensors_header(std::as_bytes(std::span(data, size)), "x.safetensors");
-  };
-  if (!fuzz::accepts<DataError>(parse)) return 0;
+  int64_t data_begin = 0;
+  const bool is_read =
+      fuzz::accepts<DataError>([&] { header = parse_safetensors_header(file, "x.safetensors"); });
+  // As a reader does that has not the whole file in memory.
+  const bool has_front = fuzz::accepts<DataError>([&] {
+    data_begin = safetensors_data_begin(file.first(std::min<size_t>(size, 8)), file_bytes, "x");
+  });
+  if (has_front) {
+    const auto front = file.first(static_cast<size_t>(data_begin));
+    const bool is_same = fuzz::accepts<DataError>(
+        [&] { parse_safetensors_header(front, file_bytes, "x.safetensors"); });
+    fuzz::require(is_same == is_read, "the header alone says as much as the file");
+  } else {
+    fuzz::require(!is_read, "a header that is read has a place");
+  }
+  if (!is_read) return 0;
   check_places(header, size);
   check_tree(header,
              fuzz::text_of(data, size).substr(8, static_cast<size_t>(header.data_begin - 8)));
