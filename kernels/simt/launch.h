@@ -29,6 +29,9 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) {
 
 // launch(kernel, {.grid = blocks, .block = threads, .smem_bytes = n}, exec, arguments...) queues
 // kernel<<<...>>>(arguments...) on exec.stream. It copies the arguments and does not wait.
+//
+// kEmulated: whether this is the emulator, where a grid that fills a GPU is much too large for a
+// test. Results may not depend on it.
 #ifdef __CUDACC__
 #include "kernels/simt/cuda/launch.h"
 #else

@@ -9,6 +9,8 @@
 
 namespace shale::kernels::cuda::simt {
 
+inline constexpr bool kEmulated = false;
+
 struct LaunchConfig {
   Dim3 grid{};
   Dim3 block{};

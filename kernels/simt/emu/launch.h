@@ -8,6 +8,8 @@
 
 namespace shale::kernels::emu::simt {
 
+inline constexpr bool kEmulated = true;
+
 struct LaunchConfig {
   Dim3 grid{};
   Dim3 block{};

@@ -16,14 +16,23 @@ namespace {
 constexpr size_t kStackBytes = size_t{256} << 10;
 constexpr size_t kStackStride = kStackBytes + kPageBytes;  // a guard page below each stack
 // Stacks that all start at the same place of a page would fight for the same few cache lines.
-size_t colour(int id) { return static_cast<size_t>(id) * 320 % 4096; }
+size_t colour(int id) {
+  return static_cast<size_t>(id) * 320 % 4096;
+}
 
 // Threads that only poll for so long wait for something that never comes.
 constexpr int64_t kMaxIdleYields = 20'000'000;
 
 }  // namespace
 
-Block::Block() : shared_(*this), tracker_(*this), barriers_(*this), warps_(kMaxThreads / kWarp) {}
+Block::Block()
+    : shared_(*this),
+      tracker_(*this),
+      barriers_(*this),
+      mbarriers_(*this),
+      loads_(*this),
+      warpgroups_(*this),
+      warps_(kMaxThreads / kWarp) {}
 
 void Block::run(const Grid& grid, Index3 index) {
   grid_ = &grid;
@@ -33,10 +42,14 @@ void Block::run(const Grid& grid, Index3 index) {
   idle_yields_ = 0;
   const uint64_t number =
       index.x + uint64_t{grid.blocks.x} * (index.y + uint64_t{grid.blocks.y} * index.z);
-  queue_.reset(grid.options.order, grid.options.seed * 0x2545f4914f6cdd1du + number);
+  const uint64_t seed = grid.options.seed * 0x2545f4914f6cdd1du + number;
+  queue_.reset(grid.options.order, seed);
+  loads_.reset(grid.options.order, seed);
   shared_.reset(grid.dynamic_bytes, grid.shared_limit);
   tracker_.begin_block(threads_, grid.options.track);
   barriers_.reset();
+  mbarriers_.reset();
+  warpgroups_.reset();
   start_fibers();
 
   t_fiber = queue_.pop();
@@ -46,6 +59,9 @@ void Block::run(const Grid& grid, Index3 index) {
   tracker_.end_block();
   address_sanitizer::unpoison(stacks_.data(), stacks_.size());
   if (!error_ && live_ > 0) report_stuck();
+  if (!error_ && loads_.outstanding()) {
+    fill_error(Fault::kAsyncCopy, "the block ends with bulk copies on their way", nullptr);
+  }
   if (std::string damage = shared_.damage(); !error_ && !damage.empty()) {
     fill_error(Fault::kOutOfBounds, std::move(damage), nullptr);
   }
@@ -74,6 +90,8 @@ void Block::start_fibers() {
     fiber.state = Fiber::State::kReady;
     fiber.primitive = nullptr;
     fiber.copies.reset();
+    fiber.stores.reset();
+    fiber.wgmma.reset();
     std::byte* stack = stacks_.data() + static_cast<size_t>(id) * kStackStride + kPageBytes;
     make_context(fiber.context, stack, kStackBytes - colour(id), &Block::fiber_main);
     queue_.push(&fiber);
@@ -92,6 +110,8 @@ void Block::fiber_main() {
     if (self.copies.outstanding()) {
       block.fail(Fault::kAsyncCopy, "the thread ends with a cp.async that it has not waited for");
     }
+    self.stores.finish(self);
+    block.warpgroups().finish(self);
     block.warp(self.warp).leave(self);
   } catch (...) {  // of the emulator itself, such as out of memory
     block.error_ = std::current_exception();
@@ -104,9 +124,11 @@ void Block::fiber_main() {
 }
 
 // Leaves `self`, which waits or has ended, for the next thread that can run. When there is none,
-// the block has ended or is stuck; copies that land by themselves (TMA) would land here first.
+// bulk copies land, until one can; then the block has ended or is stuck.
 void Block::go_on(Fiber& self) {
   const bool last = self.state == Fiber::State::kExited;
+  while (queue_.empty() && live_ > 0 && loads_.land_one()) {
+  }
   if (queue_.empty()) {
     switch_context(self.context, scheduler_, last);
   } else {
@@ -132,6 +154,9 @@ void Block::yield(Fiber& self) {
   if (++idle_yields_ > kMaxIdleYields) {
     fail(Fault::kDeadlock, "deadlock: threads poll memory that nobody changes");
   }
+  // Who polls may wait for a thread that waits for a copy.
+  constexpr int64_t kPatience = 1024;
+  if (idle_yields_ % kPatience == 0) loads_.land_one();
   queue_.push_last(&self);
   go_on(self);
 }

@@ -7,14 +7,17 @@
 #include <vector>
 
 #include "kernels/simt/engine/barriers.h"
+#include "kernels/simt/engine/bulk_copies.h"
 #include "kernels/simt/engine/fault.h"
 #include "kernels/simt/engine/fiber.h"
 #include "kernels/simt/engine/mapping.h"
+#include "kernels/simt/engine/mbarriers.h"
 #include "kernels/simt/engine/options.h"
 #include "kernels/simt/engine/run_queue.h"
 #include "kernels/simt/engine/shared_memory.h"
 #include "kernels/simt/engine/tracker.h"
 #include "kernels/simt/engine/warp.h"
+#include "kernels/simt/engine/warpgroup.h"
 
 namespace shale::emulator {
 
@@ -49,6 +52,10 @@ class Block {
   SharedMemory& shared() { return shared_; }
   Tracker& tracker() { return tracker_; }
   Barriers& barriers() { return barriers_; }
+  MBarriers& mbarriers() { return mbarriers_; }
+  const MBarriers& mbarriers() const { return mbarriers_; }
+  BulkLoads& loads() { return loads_; }
+  Warpgroups& warpgroups() { return warpgroups_; }
   WarpCollectives& warp(int index) { return warps_[static_cast<size_t>(index)]; }
 
   // ---- For primitives, called on the fiber `self` ----
@@ -82,6 +89,9 @@ class Block {
   SharedMemory shared_;
   Tracker tracker_;
   Barriers barriers_;
+  MBarriers mbarriers_;
+  BulkLoads loads_;
+  Warpgroups warpgroups_;
   std::vector<WarpCollectives> warps_;
 };
 

@@ -22,15 +22,15 @@ using ClockVector = std::vector<uint32_t>;
 // What has been handed over at a barrier: the knowledge of all who released into it.
 class SyncClock {
  public:
-  void clear() {
-    latest_.clear();
-    merged_.clear();
-  }
+  void clear() { *this = {}; }
 
  private:
   friend class Clocks;
   ClockVector latest_{};
   std::vector<std::shared_ptr<const ClockVector>> merged_{};  // already in latest_
+  // What the last one who learned from this knew before and after: whoever knew the same knows the
+  // same now.
+  std::shared_ptr<const ClockVector> before_{}, after_{};
 };
 
 class Clocks {
@@ -42,9 +42,23 @@ class Clocks {
   uint32_t now(int actor) const { return clocks_[static_cast<size_t>(actor)].own; }
   uint32_t seen(int actor, int other) const {
     const Clock& clock = clocks_[static_cast<size_t>(actor)];
-    if (actor == other) return clock.own;
-    return clock.known ? (*clock.known)[static_cast<size_t>(other)] : 0;
+    return actor == other ? clock.own : known(actor, other);
   }
+  // The same by what the actor was told, of itself too: what those know who met it last.
+  uint32_t known(int actor, int other) const {
+    const Clock& clock = clocks_[static_cast<size_t>(actor)];
+    const auto index = static_cast<size_t>(other);  // an actor may have come since
+    return clock.known && index < clock.known->size() ? (*clock.known)[index] : 0;
+  }
+  bool know_the_same(int actor, int other) const {
+    return clocks_[static_cast<size_t>(actor)].known == clocks_[static_cast<size_t>(other)].known;
+  }
+  int add_actor() {
+    clocks_.emplace_back();
+    return static_cast<int>(clocks_.size()) - 1;
+  }
+  // Ends the actor's present time, and gives its number.
+  uint32_t tick(int actor) { return clocks_[static_cast<size_t>(actor)].own++; }
 
   // What `actor` has done and seen until now becomes part of `sync`; what it does next does not.
   void release(int actor, SyncClock& sync) {
@@ -53,6 +67,14 @@ class Clocks {
     merge(clock.known, sync);
     uint32_t& own = sync.latest_[static_cast<size_t>(actor)];
     own = std::max(own, clock.own++);
+    sync.after_.reset();
+  }
+  // The same for one time of an actor that has passed.
+  void release_time(int actor, uint32_t time, SyncClock& sync) const {
+    sync.latest_.resize(clocks_.size());
+    uint32_t& latest = sync.latest_[static_cast<size_t>(actor)];
+    latest = std::max(latest, time);
+    sync.after_.reset();
   }
 
   // `actors`, each of which has released into `sync`, have now seen all of it.
@@ -61,6 +83,21 @@ class Clocks {
     uint32_t latest = 0;
     for (const int actor : actors) latest = std::max(latest, now(actor));
     for (const int actor : actors) clocks_[static_cast<size_t>(actor)] = {latest, known};
+  }
+
+  // `actor` has seen all of `sync`, whether it released into it or not.
+  void learn(int actor, SyncClock& sync) {
+    Clock& clock = clocks_[static_cast<size_t>(actor)];
+    if (!sync.after_ || sync.before_ != clock.known) {
+      auto knows = std::make_shared<ClockVector>(sync.latest_);
+      knows->resize(clocks_.size());
+      for (size_t i = 0; clock.known && i < clock.known->size(); ++i) {
+        (*knows)[i] = std::max((*knows)[i], (*clock.known)[i]);
+      }
+      sync.before_ = clock.known;
+      sync.after_ = std::move(knows);
+    }
+    clock.known = sync.after_;
   }
 
  private:

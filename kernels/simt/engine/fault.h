@@ -15,7 +15,9 @@ enum class Fault : uint8_t {
   kMisaligned,
   kUninitialised,  // read of shared memory that nobody wrote
   kRace,           // two accesses to shared memory that nothing orders
-  kAsyncCopy,      // cp.async: its memory used before the wait, or never waited for
+  kAsyncCopy,      // a copy: its memory used before it has landed, or never waited for
+  kProxyFence,     // copy engine or wgmma on what a thread wrote, without a fence between
+  kWgmma,          // wgmma: its registers or operands misused
 };
 
 // Thrown by a launch, or for a deferred one by the next synchronisation. The message names the

@@ -3,8 +3,10 @@
 #include <cstdint>
 
 #include "kernels/simt/engine/async_copies.h"
+#include "kernels/simt/engine/bulk_copies.h"
 #include "kernels/simt/engine/machine_context.h"
 #include "kernels/simt/engine/site.h"
+#include "kernels/simt/engine/warpgroup.h"
 
 namespace shale::emulator {
 
@@ -28,8 +30,10 @@ struct Fiber {
   // The primitive that the thread is in, or was in last: reports name it.
   const char* primitive = nullptr;
   Site site{};
-  int barrier = 0;  // the number of a named one
+  int barrier = 0;  // the number of a named one, or of an mbarrier
   AsyncCopies copies{};
+  BulkStores stores{};
+  WgmmaThread wgmma{};
   MachineContext context{};
 };
 

@@ -66,7 +66,11 @@ std::string describe_threads(std::span<const Fiber> fibers) {
   std::map<std::string, std::vector<int>> groups;
   for (const Fiber& fiber : fibers) {
     const bool ended = fiber.state == Fiber::State::kExited;
-    groups[ended ? "have ended" : cat("wait at ", place(fiber))].push_back(fiber.id);
+    std::string what = ended ? "have ended" : cat("wait at ", place(fiber));
+    if (!ended && fiber.primitive == std::string_view("mbarrier_wait")) {
+      what += cat(" for ", fiber.block->mbarriers().describe(fiber.barrier));
+    }
+    groups[what].push_back(fiber.id);
   }
   std::string text;
   for (const auto& [what, ids] : groups) {

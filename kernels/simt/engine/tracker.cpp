@@ -1,7 +1,9 @@
 #include "kernels/simt/engine/tracker.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 
 #include "kernels/simt/engine/block.h"
 #include "kernels/simt/engine/report.h"
@@ -37,6 +39,9 @@ void Tracker::begin_block(int threads, bool on) {
     epoch_ = 0;
   }
   first_epoch_ = ++epoch_;
+  has_epochs_ = true;
+  engines_.clear();
+  fences_.clear();
   threads_ = threads;
   clocks_.reset(threads);
   t_tracked_arena = block_.shared().data();
@@ -59,69 +64,96 @@ void Tracker::plain_access(const void* p, uint32_t bytes, Access kind, const voi
   instruction_ = nullptr;
 }
 
-void Tracker::access(int actor, uint32_t offset, uint32_t bytes, Access kind) {
-  if (!on_) return;
-  Cell* cells = reinterpret_cast<Cell*>(shadow_.data()) + offset;
+void Tracker::access(int thread, uint32_t offset, uint32_t bytes, Access kind) {
+  if (on_) access({.actor = thread, .thread = thread}, offset, bytes, kind);
+}
+
+void Tracker::access(const Accessor& by, uint32_t offset, uint32_t bytes, Access kind) {
+  Cell* const all = cells(offset);
   // The bytes of an element mostly share their history: look at the first, copy the outcome.
-  const Cell before = cells[0];
-  access_byte(cells[0], actor, offset, kind);
+  const Cell before = all[0];
+  access_byte(all[0], by, offset, kind);
   for (uint32_t i = 1; i < bytes; ++i) {
-    if (std::memcmp(&cells[i], &before, sizeof(Cell)) == 0) {
-      cells[i] = cells[0];
+    if (std::memcmp(&all[i], &before, sizeof(Cell)) == 0) {
+      all[i] = all[0];
     } else {
-      access_byte(cells[i], actor, offset + i, kind);
+      access_byte(all[i], by, offset + i, kind);
     }
   }
 }
 
-void Tracker::access_byte(Cell& cell, int actor, uint32_t offset, Access kind) {
-  check_after_write(cell, actor, offset, kind);
-  if (kind == Access::kRead) return add_reader(cell, actor);
-  check_after_reads(cell, actor, offset, kind);
+void Tracker::access_byte(Cell& cell, const Accessor& by, uint32_t offset, Access kind) {
+  check_after_write(cell, by, offset, kind);
+  if (by.is_engine()) check_proxy(cell, by, offset, kind);
+  if (kind == Access::kRead) return add_reader(cell, by.actor);
+  check_after_reads(cell, by, offset, kind);
   cell.write_epoch = epoch_;
-  cell.write_time = clocks_.now(actor);
-  cell.writer = static_cast<uint16_t>(actor);
-  cell.state = kind == Access::kAtomic ? kAtomicWrite : 0;
+  cell.write_time = clocks_.now(by.actor);
+  cell.writer = static_cast<uint16_t>(by.actor);
+  cell.state = kind == Access::kAtomic ? kAtomicWrite : by.is_engine() ? kAsyncWrite : 0;
   cell.read_epoch = 0;  // who is ordered after this write is ordered after what came before it
 }
 
-void Tracker::check_after_write(const Cell& cell, int actor, uint32_t offset, Access kind) {
+void Tracker::check_after_write(const Cell& cell, const Accessor& by, uint32_t offset,
+                                Access kind) {
   if (cell.write_epoch < first_epoch_) {
     if (kind == Access::kWrite) return;
-    std::string text =
-        cat("this thread ", verb(kind), " ", location(offset), ", which nobody has written");
+    std::string text = cat(name_of(by.actor), " ", verb(kind), " ", location(offset),
+                           ", which nobody has written");
     report(Fault::kUninitialised, std::move(text));
   }
   const int writer = cell.writer;
   if ((cell.state & kInFlight) != 0) {
-    std::string text =
-        cat("this thread ", verb(kind), " ", location(offset), ", to which a cp.async of thread ",
-            writer, " is still on its way: it has not waited for it");
+    std::string text = cat(name_of(by.actor), " ", verb(kind), " ", location(offset), ", to which ",
+                           writer < threads_ ? "a cp.async of " : "", name_of(writer),
+                           " is still on its way: nobody has waited for it");
     report(Fault::kAsyncCopy, std::move(text));
   }
-  if (cell.write_epoch < epoch_ || clocks_.seen(actor, writer) >= cell.write_time) return;
+  if (cell.write_epoch < epoch_ || seen(by, writer) >= cell.write_time) return;
   const bool was_atomic = (cell.state & kAtomicWrite) != 0;
   if (was_atomic && kind == Access::kAtomic) return;
-  report_race(actor, kind, offset, writer, was_atomic ? "changed atomically" : "wrote");
+  report_race(by, kind, offset, writer, was_atomic ? "changed atomically" : "wrote");
 }
 
-void Tracker::check_after_reads(const Cell& cell, int actor, uint32_t offset, Access kind) {
+void Tracker::check_after_reads(const Cell& cell, const Accessor& by, uint32_t offset,
+                                Access kind) {
   if (cell.read_epoch < epoch_) return;
   for (int slot = 0; slot < 2; ++slot) {
     for (uint32_t rest = cell.readers[slot].lanes; rest != 0; rest &= rest - 1) {
-      const int reader = cell.reader_warp[slot] * kWarp + __builtin_ctz(rest);
-      if (clocks_.seen(actor, reader) < cell.readers[slot].time) {
-        report_race(actor, kind, offset, reader, "read");
+      const int warp = cell.reader_warp[slot];
+      const int reader = warp < kMaxThreads / kWarp ? warp * kWarp + __builtin_ctz(rest)
+                                                    : threads_ + warp - kMaxThreads / kWarp;
+      if (seen(by, reader) < cell.readers[slot].time) {
+        report_race(by, kind, offset, reader, "read");
       }
     }
   }
 }
 
+// What a thread wrote reaches the async proxy only by a fence of that thread, after the write and
+// before what the engine's thread has seen of it.
+void Tracker::check_proxy(const Cell& cell, const Accessor& by, uint32_t offset, Access kind) {
+  if (cell.write_epoch < first_epoch_ || (cell.state & kAsyncWrite) != 0) return;
+  const size_t writer = cell.writer;
+  const uint32_t since = cell.write_epoch < epoch_ ? 0 : cell.write_time;
+  if (writer < fences_.size()) {
+    const auto fence = std::lower_bound(fences_[writer].begin(), fences_[writer].end(), since);
+    if (fence != fences_[writer].end() && *fence <= seen(by, cell.writer)) return;
+  }
+  std::string text = cat(name_of(by.actor), " ", verb(kind), " ", location(offset), ", which ",
+                         name_of(cell.writer), " wrote without a fence_proxy_async() after it");
+  report(Fault::kProxyFence, std::move(text));
+}
+
+int Tracker::reader_warp(int actor) const {
+  return actor < threads_ ? actor / kWarp : kMaxThreads / kWarp + actor - threads_;
+}
+
 // Two slots for readers of two warps: a write that is not ordered after all readers is then found
 // unless it is ordered after both warps that were kept.
 void Tracker::add_reader(Cell& cell, int actor) const {
-  const auto warp = static_cast<uint8_t>(actor / kWarp);
-  const uint32_t lane = 1u << (actor % kWarp);
+  const auto warp = static_cast<uint16_t>(reader_warp(actor));
+  const uint32_t lane = actor < threads_ ? 1u << (actor % kWarp) : 1u;
   const uint32_t now = clocks_.now(actor);
   if (cell.read_epoch != epoch_) {
     cell.read_epoch = epoch_;
@@ -143,38 +175,105 @@ void Tracker::add_reader(Cell& cell, int actor) const {
 void Tracker::copy_issued(int thread, uint32_t offset, uint32_t bytes) {
   if (!on_) return;
   access(thread, offset, bytes, Access::kWrite);
-  Cell* cells = reinterpret_cast<Cell*>(shadow_.data()) + offset;
-  for (uint32_t i = 0; i < bytes; ++i) cells[i].state = kInFlight;
+  for (uint32_t i = 0; i < bytes; ++i) cells(offset)[i].state = kInFlight;
 }
 
 void Tracker::copy_landed(int thread, uint32_t offset, uint32_t bytes) {
   if (!on_) return;
-  Cell* cells = reinterpret_cast<Cell*>(shadow_.data()) + offset;
-  for (uint32_t i = 0; i < bytes; ++i) cells[i].state = 0;
+  for (uint32_t i = 0; i < bytes; ++i) cells(offset)[i].state = 0;
   access(thread, offset, bytes, Access::kWrite);
 }
 
+// ---- Engines ----
+
+int Tracker::add_engine(EngineKind kind, int number) {
+  if (!on_) return 0;
+  has_epochs_ = false;
+  engines_.push_back({kind, number});
+  return clocks_.add_actor();
+}
+
+void Tracker::load_issued(int engine, int thread, uint32_t offset, uint32_t bytes) {
+  if (!on_) return;
+  access({.actor = engine, .thread = thread}, offset, bytes, Access::kWrite);
+  for (uint32_t i = 0; i < bytes; ++i) cells(offset)[i].state = kInFlight | kAsyncWrite;
+}
+
+void Tracker::load_landed(int engine, uint32_t offset, uint32_t bytes) {
+  if (!on_) return;
+  for (uint32_t i = 0; i < bytes; ++i) {
+    cells(offset)[i].state = kAsyncWrite;
+    cells(offset)[i].write_time = clocks_.now(engine);
+  }
+}
+
+void Tracker::store_issued(int engine, int thread, uint32_t offset, uint32_t bytes) {
+  if (on_) access({.actor = engine, .thread = thread}, offset, bytes, Access::kRead);
+}
+
+void Tracker::product_reads(int engine, std::span<const int> threads, uint32_t offset,
+                            uint32_t bytes) {
+  if (!on_) return;
+  for (const int thread : threads) {
+    access({.actor = engine, .thread = thread, .collective = true}, offset, bytes, Access::kRead);
+  }
+}
+
+std::vector<int> Tracker::different_knowledge(int first_thread, int count) const {
+  std::vector<int> threads;
+  if (!on_) return threads;
+  for (int thread = first_thread; thread < first_thread + count; ++thread) {
+    const bool is_new = std::none_of(threads.begin(), threads.end(), [&](int other) {
+      return clocks_.know_the_same(thread, other);
+    });
+    if (is_new) threads.push_back(thread);
+  }
+  return threads;
+}
+
+void Tracker::proxy_fence(int thread) {
+  if (!on_) return;
+  has_epochs_ = false;
+  fences_.resize(static_cast<size_t>(threads_));
+  fences_[static_cast<size_t>(thread)].push_back(clocks_.tick(thread));
+}
+
+// ---- What orders accesses ----
+
 void Tracker::barrier_of_all() {
   if (!on_) return;
-  ++epoch_;
-  clocks_.reset(threads_);
+  if (has_epochs_) {
+    ++epoch_;
+    clocks_.reset(threads_);
+    return;
+  }
+  std::vector<int> all(static_cast<size_t>(threads_));
+  std::iota(all.begin(), all.end(), 0);
+  join(all);
 }
 
 void Tracker::join_lanes(int warp, uint32_t lanes) {
   if (!on_) return;
-  SyncClock clock;
   std::array<int, kWarp> actors{};
   size_t count = 0;
   for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) {
     actors[count++] = warp * kWarp + __builtin_ctz(rest);
   }
-  const std::span<const int> all(actors.data(), count);
-  for (const int actor : all) clocks_.release(actor, clock);
-  clocks_.acquire(all, clock);
+  join(std::span<const int>(actors.data(), count));
 }
 
-void Tracker::release(int thread, SyncClock& clock) {
-  if (on_) clocks_.release(thread, clock);
+void Tracker::join(std::span<const int> threads) {
+  SyncClock clock;
+  for (const int thread : threads) clocks_.release(thread, clock);
+  clocks_.acquire(threads, clock);
+}
+
+void Tracker::release(int actor, SyncClock& clock) {
+  if (on_) clocks_.release(actor, clock);
+}
+
+void Tracker::learn(int thread, SyncClock& clock) {
+  if (on_) clocks_.learn(thread, clock);
 }
 
 void Tracker::acquire(std::span<Fiber* const> fibers, const std::vector<bool>& waits,
@@ -191,9 +290,25 @@ std::string Tracker::location(uint32_t offset) const {
   return block_.shared().describe(offset);
 }
 
-void Tracker::report_race(int actor, Access kind, uint32_t offset, int other, const char* did) {
-  std::string text = cat("race: thread ", actor, " ", verb(kind), " ", location(offset),
-                         ", which thread ", other, " ", did, " with nothing to order the two");
+std::string Tracker::name_of(int actor) const {
+  if (actor < threads_) {
+    return t_fiber != nullptr && actor == t_fiber->id ? "this thread" : cat("thread ", actor);
+  }
+  const Engine& engine = engines_[static_cast<size_t>(actor - threads_)];
+  switch (engine.kind) {
+    case EngineKind::kBulkLoads: return cat("a bulk copy for mbarrier ", engine.number);
+    case EngineKind::kBulkStores: return cat("a bulk store of thread ", engine.number);
+    case EngineKind::kWgmma: break;
+  }
+  return cat("a wgmma of warpgroup ", engine.number);
+}
+
+void Tracker::report_race(const Accessor& by, Access kind, uint32_t offset, int other,
+                          const char* did) {
+  std::string text = cat("race: ", by.is_engine() ? name_of(by.actor) : cat("thread ", by.actor),
+                         " ", verb(kind), " ", location(offset), ", which ",
+                         other < threads_ ? cat("thread ", other) : name_of(other), " ", did,
+                         " with nothing to order the two");
   report(Fault::kRace, std::move(text));
 }
 

@@ -16,6 +16,14 @@ struct Fiber;
 
 enum class Access : uint8_t { kRead, kWrite, kAtomic };
 
+// What accesses shared memory besides the threads. Each is an actor of its own, and reaches memory
+// through the async proxy (kernels/simt/hopper.h).
+enum class EngineKind : uint8_t {
+  kBulkLoads,   // the copies that one mbarrier counts
+  kBulkStores,  // those of one thread to device memory
+  kWgmma,       // the products of one warpgroup
+};
+
 // Looks at every access to a block's shared memory and fails the block when two of them are not
 // ordered by barriers and one writes, when memory is read that nobody wrote or that a copy is still
 // on its way to, and when an access is outside what the block has.
@@ -30,8 +38,8 @@ class Tracker {
   void end_block();
   bool on() const { return on_; }
 
-  // Bytes [offset, offset + bytes) of the arena, by the current thread or `actor`.
-  void access(int actor, uint32_t offset, uint32_t bytes, Access kind);
+  // Bytes [offset, offset + bytes) of the arena, by a thread.
+  void access(int thread, uint32_t offset, uint32_t bytes, Access kind);
   // A plain access of the current thread, from instrumented code.
   void plain_access(const void* p, uint32_t bytes, Access kind, const void* instruction);
 
@@ -39,10 +47,27 @@ class Tracker {
   void copy_issued(int thread, uint32_t offset, uint32_t bytes);
   void copy_landed(int thread, uint32_t offset, uint32_t bytes);
 
+  // ---- Engines, which a thread sets to work: what it has seen orders their accesses ----
+  int add_engine(EngineKind kind, int number);  // of the mbarrier, thread or warpgroup
+  void load_issued(int engine, int thread, uint32_t offset, uint32_t bytes);
+  void load_landed(int engine, uint32_t offset, uint32_t bytes);
+  void store_issued(int engine, int thread, uint32_t offset, uint32_t bytes);
+  // A product reads for all threads of its warpgroup. `threads`: one for each different knowledge,
+  // from different_knowledge().
+  void product_reads(int engine, std::span<const int> threads, uint32_t offset, uint32_t bytes);
+  std::vector<int> different_knowledge(int first_thread, int count) const;
+  // The engine's accesses until now are one time, those that follow another.
+  uint32_t tick(int engine) { return on_ ? clocks_.tick(engine) : 0; }
+  void release_time(int engine, uint32_t time, SyncClock& clock) const {
+    if (on_) clocks_.release_time(engine, time, clock);
+  }
+  void proxy_fence(int thread);
+
   // ---- What orders accesses ----
   void barrier_of_all();
   void join_lanes(int warp, uint32_t lanes);
-  void release(int thread, SyncClock& clock);
+  void release(int actor, SyncClock& clock);
+  void learn(int thread, SyncClock& clock);
   // The fibers whose `waits` is set have seen all that was released into `clock`.
   void acquire(std::span<Fiber* const> fibers, const std::vector<bool>& waits,
                const SyncClock& clock);
@@ -58,18 +83,34 @@ class Tracker {
     uint32_t read_epoch;
     Readers readers[2];
     uint16_t writer;
-    uint8_t reader_warp[2];
-    uint8_t state;  // kAtomicWrite, kInFlight
-    uint8_t unused[3];
+    uint16_t reader_warp[2];  // an engine is a warp of one lane
+    uint8_t state;            // kAtomicWrite, kInFlight, kAsyncWrite
+    uint8_t unused;
   };
-  static constexpr uint8_t kAtomicWrite = 1, kInFlight = 2;
+  static constexpr uint8_t kAtomicWrite = 1, kInFlight = 2, kAsyncWrite = 4;
 
-  void access_byte(Cell& cell, int actor, uint32_t offset, Access kind);
-  void check_after_write(const Cell& cell, int actor, uint32_t offset, Access kind);
-  void check_after_reads(const Cell& cell, int actor, uint32_t offset, Access kind);
+  // Who accesses memory, and the thread whose knowledge orders that: for a thread the same.
+  struct Accessor {
+    int actor, thread;
+    bool collective = false;  // what a thread did itself its warpgroup has to have seen too
+    bool is_engine() const { return actor != thread; }
+  };
+
+  Cell* cells(uint32_t offset) { return reinterpret_cast<Cell*>(shadow_.data()) + offset; }
+  uint32_t seen(const Accessor& by, int other) const {
+    return by.collective ? clocks_.known(by.thread, other) : clocks_.seen(by.thread, other);
+  }
+  void access(const Accessor& by, uint32_t offset, uint32_t bytes, Access kind);
+  void access_byte(Cell& cell, const Accessor& by, uint32_t offset, Access kind);
+  void check_after_write(const Cell& cell, const Accessor& by, uint32_t offset, Access kind);
+  void check_after_reads(const Cell& cell, const Accessor& by, uint32_t offset, Access kind);
+  void check_proxy(const Cell& cell, const Accessor& by, uint32_t offset, Access kind);
   void add_reader(Cell& cell, int actor) const;
+  void join(std::span<const int> threads);
+  int reader_warp(int actor) const;
+  std::string name_of(int actor) const;
   [[noreturn]] void report(Fault fault, std::string&& what);
-  [[noreturn]] void report_race(int actor, Access kind, uint32_t offset, int other,
+  [[noreturn]] void report_race(const Accessor& by, Access kind, uint32_t offset, int other,
                                 const char* did);
   std::string location(uint32_t offset) const;
 
@@ -79,9 +120,17 @@ class Tracker {
   Mapping shadow_{};  // a Cell for each byte of the arena
   Clocks clocks_;
   // A barrier of all threads orders everything before it with everything after: it starts an epoch,
-  // and accesses of earlier epochs need no look at the clocks.
+  // and accesses of earlier epochs need no look at the clocks. Not so for engines, which meet at no
+  // barrier: with the first of them, or the first fence for one, epochs end.
   uint32_t epoch_ = 0;
   uint32_t first_epoch_ = 0;  // of this block
+  bool has_epochs_ = true;
+  struct Engine {
+    EngineKind kind;
+    int number;
+  };
+  std::vector<Engine> engines_{};                // actors threads_ and up
+  std::vector<std::vector<uint32_t>> fences_{};  // of each thread: times that ended with one
   const void* instruction_ = nullptr;
 };
 

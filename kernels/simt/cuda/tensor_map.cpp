@@ -1,0 +1,70 @@
+#include "kernels/simt/cuda/tensor_map.h"
+
+#include <cuda_runtime.h>
+
+#include "kernels/simt/cuda/check.h"
+#include "runtime/base/error.h"
+
+namespace shale::kernels::cuda::simt {
+namespace {
+
+using Encode = decltype(&cuTensorMapEncodeTiled);
+
+// The driver's function, found when it is first needed: programs start on machines without a
+// driver.
+Encode find_encode() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+#if CUDART_VERSION >= 12050
+  constexpr unsigned kVersion = 12000;  // of CUDA, that brought the function
+  check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, kVersion,
+                                         cudaEnableDefault, &found),
+        "cudaGetDriverEntryPointByVersion");
+#else
+  check(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found),
+        "cudaGetDriverEntryPoint");
+#endif
+  if (found != cudaDriverEntryPointSuccess || function == nullptr) {
+    throw UnavailableError("cuda: the driver has no cuTensorMapEncodeTiled, want one for CUDA 12");
+  }
+  return reinterpret_cast<Encode>(function);
+}
+
+CUtensorMapDataType type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16: return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    case DType::kF16: return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    default: return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  }
+}
+
+}  // namespace
+
+TensorMap make_tensor_map(const TensorMapSpec& spec) {
+  static const Encode encode = find_encode();
+  check_tensor_map(spec);
+  cuuint64_t sizes[kMaxTensorMapDims], stride_bytes[kMaxTensorMapDims];
+  cuuint32_t box[kMaxTensorMapDims], steps[kMaxTensorMapDims];
+  for (int d = 0; d < spec.dims; ++d) {
+    sizes[d] = static_cast<cuuint64_t>(spec.sizes[d]);
+    box[d] = static_cast<cuuint32_t>(spec.box[d]);
+    steps[d] = 1;
+    // The innermost stride is not asked for.
+    if (d > 0) {
+      stride_bytes[d - 1] = static_cast<cuuint64_t>(spec.strides[d] * dtype_size(spec.dtype));
+    }
+  }
+  TensorMap map;
+  const CUresult result = encode(
+      &map, type_of(spec.dtype), static_cast<cuuint32_t>(spec.dims), const_cast<void*>(spec.data),
+      sizes, stride_bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      spec.swizzle ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    throw InternalError(cat("cuda: cuTensorMapEncodeTiled fails with ", static_cast<int>(result),
+                            " for ", spec.dims, " dimensions"));
+  }
+  return map;
+}
+
+}  // namespace shale::kernels::cuda::simt

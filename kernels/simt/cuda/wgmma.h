@@ -1,0 +1,54 @@
+#pragma once
+
+#include "kernels/simt/cuda/shared.h"
+#include "kernels/simt/cuda/wgmma_instructions.h"
+#include "kernels/simt/wgmma_tile.h"
+
+namespace shale::kernels::cuda::simt {
+
+template <typename T, int kColumns, bool kAMnMajor, bool kBMnMajor>
+__device__ __forceinline__ void wgmma(float (&d)[kColumns / 2], WgmmaTile<kAMnMajor> a,
+                                      WgmmaTile<kBMnMajor> b, bool accumulate) {
+  WgmmaInstruction<kColumns>::template shared<T, kAMnMajor, kBMnMajor>(d, a.descriptor,
+                                                                       b.descriptor, accumulate);
+}
+template <typename T, int kColumns, bool kBMnMajor>
+__device__ __forceinline__ void wgmma(float (&d)[kColumns / 2], const uint32_t (&a)[4],
+                                      WgmmaTile<kBMnMajor> b, bool accumulate) {
+  WgmmaInstruction<kColumns>::template registers<T, kBMnMajor>(d, a, b.descriptor, accumulate);
+}
+
+// Says to the compiler that d changes here, so that it moves neither writes nor reads across: an
+// asm statement that does not name a register says nothing of it.
+template <int kCount>
+__device__ __forceinline__ void change(float (&d)[kCount]) {
+#pragma unroll
+  for (float& value : d) asm volatile("" : "+f"(value)::"memory");
+}
+
+template <typename... Accumulators>
+__device__ __forceinline__ void wgmma_fence(Accumulators&... d) {
+  (change(d), ...);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int kNewest, typename... Accumulators>
+__device__ __forceinline__ void wgmma_wait(Accumulators&... d) {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kNewest) : "memory");
+  (change(d), ...);
+}
+
+template <int kRegisters>
+__device__ __forceinline__ void shrink_registers() {
+  static_assert(kRegisters >= 24 && kRegisters <= 240 && kRegisters % 8 == 0);
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void grow_registers() {
+  static_assert(kRegisters >= 24 && kRegisters <= 240 && kRegisters % 8 == 0);
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+}  // namespace shale::kernels::cuda::simt

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "kernels/simt/engine/tensor_map.h"
+
+namespace shale::kernels::emu::simt {
+
+using emulator::make_tensor_map;
+using emulator::TensorMap;
+
+}  // namespace shale::kernels::emu::simt

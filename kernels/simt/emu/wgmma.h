@@ -1,0 +1,68 @@
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/simt/emu/builtins.h"
+#include "kernels/simt/engine/warpgroup.h"
+#include "kernels/simt/wgmma_tile.h"
+#include "runtime/base/dtype.h"
+
+namespace shale::kernels::emu::simt {
+
+template <typename T>
+inline constexpr auto kMmaTypeOf =
+    std::is_same_v<T, bf16> ? emulator::MmaType::kBF16 : emulator::MmaType::kF16;
+
+template <typename T, int kColumns, bool kAMnMajor, bool kBMnMajor>
+void wgmma(float (&d)[kColumns / 2], WgmmaTile<kAMnMajor> a, WgmmaTile<kBMnMajor> b,
+           bool accumulate, Site site = Site::current()) {
+  static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>);
+  static_assert(kColumns % 8 == 0 && kColumns >= 8 && kColumns <= 256);
+  emulator::wgmma({.type = kMmaTypeOf<T>,
+                   .columns = kColumns,
+                   .a_mn_major = kAMnMajor,
+                   .b_mn_major = kBMnMajor,
+                   .accumulate = accumulate,
+                   .a = a.descriptor,
+                   .b = b.descriptor},
+                  d, nullptr, site);
+}
+template <typename T, int kColumns, bool kBMnMajor>
+void wgmma(float (&d)[kColumns / 2], const uint32_t (&a)[4], WgmmaTile<kBMnMajor> b,
+           bool accumulate, Site site = Site::current()) {
+  static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>);
+  static_assert(kColumns % 8 == 0 && kColumns >= 8 && kColumns <= 256);
+  emulator::wgmma({.type = kMmaTypeOf<T>,
+                   .columns = kColumns,
+                   .a_in_registers = true,
+                   .b_mn_major = kBMnMajor,
+                   .accumulate = accumulate,
+                   .b = b.descriptor},
+                  d, a, site);
+}
+
+// What the d are for, the compiler's optimisations, is no matter here.
+template <typename... Accumulators>
+void wgmma_fence(Accumulators&...) {
+  emulator::wgmma_fence();
+}
+inline void wgmma_commit(Site site = Site::current()) {
+  emulator::wgmma_commit(site);
+}
+template <int kNewest, typename... Accumulators>
+void wgmma_wait(Accumulators&...) {
+  emulator::wgmma_wait(kNewest);
+}
+
+template <int kRegisters>
+void shrink_registers(Site site = Site::current()) {
+  static_assert(kRegisters >= 24 && kRegisters <= 240 && kRegisters % 8 == 0);
+  emulator::set_registers(kRegisters, site);
+}
+template <int kRegisters>
+void grow_registers(Site site = Site::current()) {
+  static_assert(kRegisters >= 24 && kRegisters <= 240 && kRegisters % 8 == 0);
+  emulator::set_registers(kRegisters, site);
+}
+
+}  // namespace shale::kernels::emu::simt

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "kernels/simt/engine/clocks.h"
+#include "kernels/simt/engine/run_queue.h"
+#include "kernels/simt/engine/site.h"
+#include "kernels/simt/engine/tensor_map.h"
+
+namespace shale::emulator {
+
+class Block;
+struct Fiber;
+
+// What the bulk copy engine moves: a box of an array, or a run of bytes.
+struct BulkCopy {
+  enum class Kind : uint8_t { kBox, kRun, kAdd };
+  Kind kind = Kind::kBox;
+  uint32_t offset = 0, bytes = 0;  // in shared memory
+  TensorMap map{};                 // of a box
+  Coordinates at{};
+  std::byte* device = nullptr;  // the other end of a run
+};
+
+// Copies to shared memory. Their target is poisoned when they are issued and filled when no thread
+// of the block can run any more: as late as the hardware may. Which of several lands first, the
+// order of threads decides.
+class BulkLoads {
+ public:
+  explicit BulkLoads(Block& block) : block_(block) {}
+  void reset(Order order, uint64_t seed);
+  void issue(Fiber& self, const BulkCopy& copy, void* mbarrier);
+  bool land_one();  // false: none is on its way
+  bool outstanding() const { return !loads_.empty(); }
+
+ private:
+  struct Load {
+    BulkCopy copy;
+    int mbarrier;
+  };
+  Block& block_;
+  std::vector<Load> loads_{};  // oldest first
+  Order order_ = Order::kFifo;
+  SeededRandom random_{};
+};
+
+// Copies of one thread to device memory. Shared memory is read when the thread waits for that, and
+// device memory written when it waits for that or ends.
+class BulkStores {
+ public:
+  void issue(Fiber& self, const BulkCopy& copy);
+  void commit(Fiber& self);
+  void wait(Fiber& self, size_t newest, bool written);
+  void finish(Fiber& self);  // the thread ends; fails for copies that were not waited for
+  void reset();
+
+ private:
+  struct Store {
+    BulkCopy copy;
+    std::vector<std::byte> data{};  // as read
+  };
+  struct Group {
+    std::vector<Store> stores{};
+    SyncClock clock{};  // its reads
+  };
+  void read(Fiber& self, Group& group);
+
+  std::vector<Store> open_{};   // of no group yet
+  std::deque<Group> groups_{};  // oldest first; the first read_ of them have been read
+  size_t read_ = 0;
+  int engine_ = -1;  // the actor that stands for them
+};
+
+// What kernels call, on the current thread.
+void tma_load(void* to, const TensorMap& map, void* mbarrier, const Coordinates& at, int dims,
+              Site site);
+void tma_store(const TensorMap& map, const void* from, const Coordinates& at, int dims, Site site);
+void bulk_load(void* to, const void* from, int bytes, void* mbarrier, Site site);
+void bulk_store(void* to, const void* from, int bytes, Site site);
+void bulk_add(float* to, const float* from, int bytes, Site site);
+void bulk_commit(Site site);
+void bulk_wait(int newest, bool written, Site site);
+
+}  // namespace shale::emulator

@@ -1,0 +1,326 @@
+#include "kernels/simt/engine/warpgroup.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "kernels/simt/engine/block.h"
+#include "kernels/simt/engine/tensor_map.h"
+#include "runtime/base/dtype.h"
+#include "runtime/base/text.h"
+
+namespace shale::emulator {
+namespace {
+
+constexpr int kRows = 64, kDepth = 16;  // of a product
+constexpr int kChunk = 8;  // 16-bit elements of 16 bytes, which the swizzle keeps together
+
+// Which element of d a thread's i-th register holds.
+int row_of(int thread, int i) {
+  return thread / kWarp * 16 + thread % kWarp / 4 + i / 2 % 2 * 8;
+}
+int column_of(int thread, int i) {
+  return i / 4 * 8 + thread % 4 * 2 + i % 2;
+}
+
+// ---- Operands in shared memory ----
+
+struct Descriptor {
+  uint32_t start, tile_bytes, group_bytes;
+  explicit Descriptor(uint64_t bits)
+      : start(field(bits)), tile_bytes(field(bits >> 16)), group_bytes(field(bits >> 32)) {}
+
+ private:
+  static uint32_t field(uint64_t bits) { return static_cast<uint32_t>(bits & 0x3fff) << 4; }
+};
+
+// Where the chunk lies that begins with row `mn` of a (column of b) and this k.
+uint32_t chunk_offset(const Descriptor& d, bool mn_major, int mn, int k) {
+  const auto u = [](int n) { return static_cast<uint32_t>(n); };
+  if (mn_major) {
+    return swizzled(d.start + u(mn / 64) * d.tile_bytes + u(mn % 64) * 2 +
+                    u(k / 8) * d.group_bytes + u(k % 8) * 128);
+  }
+  return swizzled(d.start + u(mn / 8) * d.group_bytes + u(mn % 8) * 128 + u(k) * 2);
+}
+
+// fn(mn, k, offset) for each chunk: along k, or with mn_major along mn.
+template <typename Fn>
+void for_chunks(uint64_t bits, bool mn_major, int rows, Fn&& fn) {
+  const Descriptor descriptor(bits);
+  const int mn_step = mn_major ? kChunk : 1, k_step = mn_major ? 1 : kChunk;
+  for (int mn = 0; mn < rows; mn += mn_step) {
+    for (int k = 0; k < kDepth; k += k_step) {
+      fn(mn, k, chunk_offset(descriptor, mn_major, mn, k));
+    }
+  }
+}
+
+float widen(MmaType type, uint16_t bits) {
+  if (type == MmaType::kBF16) return std::bit_cast<float>(uint32_t{bits} << 16);
+  f16 value;
+  value.bits = bits;
+  return static_cast<float>(value);
+}
+
+// to(mn, k) is where an element goes.
+template <typename To>
+void load_operand(const std::byte* arena, MmaType type, uint64_t bits, bool mn_major, int rows,
+                  To&& to) {
+  for_chunks(bits, mn_major, rows, [&](int mn, int k, uint32_t offset) {
+    uint16_t chunk[kChunk];
+    std::memcpy(chunk, arena + offset, sizeof(chunk));
+    for (int i = 0; i < kChunk; ++i) {
+      to(mn_major ? mn + i : mn, mn_major ? k : k + i) = widen(type, chunk[i]);
+    }
+  });
+}
+
+}  // namespace
+
+void Warpgroups::reset() {
+  const auto count = static_cast<size_t>(block_.threads() / kWarpgroup);
+  groups_.clear();
+  groups_.resize(count);
+  registers_.assign(static_cast<size_t>((block_.threads() + kWarp - 1) / kWarp), 0);
+}
+
+Warpgroups::Warpgroup& Warpgroups::of(const Fiber& self) {
+  const auto index = static_cast<size_t>(self.id / kWarpgroup);
+  if (index >= groups_.size()) {
+    block_.fail(Fault::kWgmma, "wgmma: the warpgroup has fewer than 128 threads");
+  }
+  return groups_[index];
+}
+
+void Warpgroups::issue(Fiber& self, const WgmmaCall& call, float* d, const uint32_t* a) {
+  Warpgroup& group = of(self);
+  if (!self.wgmma.fenced) {
+    block_.fail(Fault::kWgmma, "wgmma: no wgmma_fence() since the last commit");
+  }
+  group.arrivals[static_cast<size_t>(self.id % kWarpgroup)] = {&self, call, d, a};
+  if (++group.arrived < kWarpgroup) return block_.wait(self);
+  group.arrived = 0;
+  start(group, self.id / kWarpgroup * kWarpgroup);
+  for (const Arrival& arrival : group.arrivals) {
+    if (arrival.fiber != &self) block_.wake(*arrival.fiber);
+  }
+}
+
+void Warpgroups::check_arrivals(const Warpgroup& group) {
+  const WgmmaCall& call = group.arrivals[0].call;
+  for (const Arrival& arrival : group.arrivals) {
+    if (arrival.call == call) continue;
+    block_.fail(Fault::kWgmma, cat("wgmma: threads ", group.arrivals[0].fiber->id, " and ",
+                                   arrival.fiber->id, " disagree on its operands"));
+  }
+  const auto check = [&](const char* name, uint64_t bits, bool mn_major) {
+    // Bits 4 to 6 of a k_major operand's start say which 16 of its k.
+    const uint32_t start = Descriptor(bits).start, tile = mn_major ? start : start & ~0x70u;
+    if (bits >> 62 == 1 && tile % 1024 == 0) return;
+    std::string text = cat("wgmma: ", name, " at ", block_.shared().describe(start),
+                           " is no tile with 128-byte swizzle at a multiple of 1024");
+    block_.fail(Fault::kWgmma, std::move(text));
+  };
+  if (!call.a_in_registers) check("a", call.a, call.a_mn_major);
+  check("b", call.b, call.b_mn_major);
+}
+
+// Registers of a d that no product under way has: their values, and then NaN.
+std::shared_ptr<Warpgroups::Accumulator> Warpgroups::take_accumulator(Warpgroup& group) {
+  const WgmmaCall& call = group.arrivals[0].call;
+  for (const auto& d : group.accumulators) {
+    const bool same = std::equal(group.arrivals.begin(), group.arrivals.end(), d->registers.begin(),
+                                 [](const Arrival& a, const float* own) { return a.d == own; });
+    const bool some_gave_back =
+        std::any_of(d->given_back.begin(), d->given_back.end(), [](bool yes) { return yes; });
+    if (same && d->columns == call.columns && !some_gave_back) return d;
+    if (d->registers[0] != group.arrivals[0].d) continue;
+    block_.fail(Fault::kWgmma,
+                "wgmma: these accumulators are in use by a product of another shape, or some "
+                "threads have waited for it and others have not");
+  }
+  auto d = std::make_shared<Accumulator>();
+  d->columns = call.columns;
+  d->sums.resize(static_cast<size_t>(kRows * call.columns));
+  const int count = call.columns / 2;
+  for (int thread = 0; thread < kWarpgroup; ++thread) {
+    float* own = d->registers[static_cast<size_t>(thread)] =
+        group.arrivals[static_cast<size_t>(thread)].d;
+    for (int i = 0; call.accumulate && i < count; ++i) {
+      d->sums[static_cast<size_t>(row_of(thread, i) * call.columns + column_of(thread, i))] =
+          own[i];
+    }
+    std::memset(own, 0xff, static_cast<size_t>(count) * sizeof(float));
+  }
+  group.accumulators.push_back(d);
+  return d;
+}
+
+void Warpgroups::track_operand(Warpgroup& group, const std::vector<int>& threads,
+                               uint64_t descriptor, bool mn_major, int rows) {
+  for_chunks(descriptor, mn_major, rows, [&](int, int, uint32_t offset) {
+    if (!block_.shared().allocated(offset, kChunk * 2)) {
+      std::string text = cat("wgmma: an operand reaches ", block_.shared().describe(offset),
+                             ", outside the block's shared memory");
+      block_.fail(Fault::kOutOfBounds, std::move(text));
+    }
+    block_.tracker().product_reads(group.engine, threads, offset, kChunk * 2);
+  });
+}
+
+void Warpgroups::start(Warpgroup& group, int first_thread) {
+  check_arrivals(group);
+  Tracker& tracker = block_.tracker();
+  if (group.engine < 0) {
+    group.engine = tracker.add_engine(EngineKind::kWgmma, first_thread / kWarpgroup);
+  }
+  Product product;
+  product.call = group.arrivals[0].call;
+  product.d = take_accumulator(group);
+  product.d->last = ++group.issued;
+  for (size_t i = 0; product.call.a_in_registers && i < kWarpgroup; ++i) {
+    const Arrival& arrival = group.arrivals[i];
+    std::copy_n(arrival.a, 4, product.a[i].begin());
+    arrival.fiber->wgmma.a.push_back({group.issued, arrival.a, product.a[i]});
+  }
+  const std::vector<int> threads = tracker.different_knowledge(first_thread, kWarpgroup);
+  if (!product.call.a_in_registers) {
+    track_operand(group, threads, product.call.a, product.call.a_mn_major, kRows);
+  }
+  track_operand(group, threads, product.call.b, product.call.b_mn_major, product.call.columns);
+  tracker.tick(group.engine);  // so that product n, from 1 on, has read at time n
+  group.under_way.push_back(std::move(product));
+}
+
+void Warpgroups::carry_out(const Product& product) {
+  const WgmmaCall& call = product.call;
+  const std::byte* arena = block_.shared().data();
+  float a[kRows][kDepth], b[kDepth][256];
+  if (call.a_in_registers) {
+    for (size_t thread = 0; thread < kWarpgroup; ++thread) {
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t pair = product.a[thread][static_cast<size_t>(i)];
+        const int t = static_cast<int>(thread);
+        float* to = &a[row_of(t, 2 * (i % 2))][t % 4 * 2 + i / 2 * 8];
+        to[0] = widen(call.type, static_cast<uint16_t>(pair));
+        to[1] = widen(call.type, static_cast<uint16_t>(pair >> 16));
+      }
+    }
+  } else {
+    load_operand(arena, call.type, call.a, call.a_mn_major, kRows,
+                 [&](int row, int k) -> float& { return a[row][k]; });
+  }
+  load_operand(arena, call.type, call.b, call.b_mn_major, call.columns,
+               [&](int column, int k) -> float& { return b[k][column]; });
+  // Exact products, added in order of k, as mma does here.
+  if (!call.accumulate) std::fill(product.d->sums.begin(), product.d->sums.end(), 0.0f);
+  for (int row = 0; row < kRows; ++row) {
+    float* sums = product.d->sums.data() + row * call.columns;
+    for (int k = 0; k < kDepth; ++k) {
+      for (int column = 0; column < call.columns; ++column)
+        sums[column] += a[row][k] * b[k][column];
+    }
+  }
+}
+
+// By each thread at its own wait: until then it may change them.
+void Warpgroups::check_a(Fiber& self, uint64_t until) {
+  std::erase_if(self.wgmma.a, [&](const WgmmaThread::A& a) {
+    if (a.number > until) return false;
+    if (!std::equal(a.was.begin(), a.was.end(), a.registers)) {
+      block_.fail(Fault::kWgmma, "wgmma: registers of a were changed before wgmma_wait()");
+    }
+    return true;
+  });
+}
+
+void Warpgroups::commit(Fiber& self) {
+  self.wgmma.fenced = false;
+  self.wgmma.committed = of(self).issued;
+  self.wgmma.groups.push_back(self.wgmma.committed);
+}
+
+void Warpgroups::wait(Fiber& self, size_t newest) {
+  std::vector<uint64_t>& mine = self.wgmma.groups;
+  if (mine.size() <= newest) return;
+  Warpgroup& group = of(self);
+  const uint64_t until = mine[mine.size() - newest - 1];
+  mine.erase(mine.begin(), mine.end() - static_cast<ptrdiff_t>(newest));
+  for (; group.done < until; ++group.done) {
+    carry_out(group.under_way.front());
+    group.under_way.pop_front();
+  }
+  check_a(self, until);
+  give_back(self, group, until);
+  if (group.engine < 0) return;
+  if (group.clock_until != until) {
+    group.clock.clear();
+    block_.tracker().release_time(group.engine, static_cast<uint32_t>(until), group.clock);
+    group.clock_until = until;
+  }
+  block_.tracker().learn(self.id, group.clock);
+}
+
+void Warpgroups::give_back(Fiber& self, Warpgroup& group, uint64_t until) {
+  const int thread = self.id % kWarpgroup;
+  const auto index = static_cast<size_t>(thread);
+  for (const auto& d : group.accumulators) {
+    if (d->last > until || d->given_back[index]) continue;
+    float* own = d->registers[index];
+    for (int i = 0; i < d->columns / 2; ++i) {
+      if (std::bit_cast<uint32_t>(own[i]) != UINT32_MAX) {
+        block_.fail(Fault::kWgmma, "wgmma: accumulators were written before wgmma_wait()");
+      }
+      own[i] = d->sums[static_cast<size_t>(row_of(thread, i) * d->columns + column_of(thread, i))];
+    }
+    d->given_back[index] = true;
+  }
+  std::erase_if(group.accumulators, [](const auto& d) {
+    return std::all_of(d->given_back.begin(), d->given_back.end(), [](bool yes) { return yes; });
+  });
+}
+
+void Warpgroups::set_registers(Fiber& self, int registers) {
+  registers_[static_cast<size_t>(self.warp)] = registers;
+  // What a block of this size gets at its start if each thread may have as many as possible: whole
+  // groups of eight of the multiprocessor's 65536.
+  const int pool = 65536 / block_.threads() / 8 * 8 * block_.threads();
+  int total = 0;
+  for (const int of_warp : registers_) total += of_warp * kWarp;
+  if (total <= pool) return;
+  block_.fail(Fault::kWgmma, cat("grow_registers: the warps want ", total,
+                                 " registers together, the block has ", pool));
+}
+
+void Warpgroups::finish(Fiber& self) {
+  const bool has_group = static_cast<size_t>(self.id / kWarpgroup) < groups_.size();
+  if (self.wgmma.groups.empty() && (!has_group || of(self).issued == self.wgmma.committed)) return;
+  block_.fail(Fault::kWgmma, "the thread ends with wgmma that it has not waited for");
+}
+
+void wgmma(const WgmmaCall& call, float* d, const uint32_t* a, Site site) {
+  Fiber& self = enter("wgmma", site);
+  self.block->warpgroups().issue(self, call, d, a);
+}
+
+void wgmma_fence() {
+  t_fiber->wgmma.fenced = true;
+}
+
+void wgmma_commit(Site site) {
+  Fiber& self = enter("wgmma_commit", site);
+  self.block->warpgroups().commit(self);
+}
+
+void wgmma_wait(int newest) {
+  Fiber& self = enter("wgmma_wait", t_fiber->site);
+  self.block->warpgroups().wait(self, static_cast<size_t>(newest));
+}
+
+void set_registers(int registers, Site site) {
+  Fiber& self = enter("set_registers", site);
+  self.block->warpgroups().set_registers(self, registers);
+}
+
+}  // namespace shale::emulator

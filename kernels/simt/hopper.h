@@ -1,0 +1,24 @@
+#pragma once
+
+// What a kernel for Hopper (compute capability 9.0 alone: sm_90a) includes besides simt.h. Such
+// kernels have a folder of their own, kernels/cuda/sm90: no other target has these instructions.
+//
+//   mbarrier.h     barriers in shared memory that count threads and bytes
+//   tensor_map.h   how an array in device memory is divided into boxes
+//   tma.h          the bulk copy engine: boxes and runs of bytes, in both directions
+//   wgmma.h        products by a warpgroup, asynchronous, out of shared memory; its registers
+//
+// Shared memory has two ways in here. Threads go the ordinary one; the copy engine and wgmma go the
+// "async proxy". What a thread wrote may be read by those only after the thread's own
+// fence_proxy_async() and then a barrier; what the copy engine wrote and an mbarrier reported needs
+// no fence.
+
+#include "kernels/simt/mbarrier.h"
+#include "kernels/simt/simt.h"
+#include "kernels/simt/tensor_map.h"
+#include "kernels/simt/tma.h"
+#include "kernels/simt/wgmma.h"
+
+namespace shale::kernels::SHALE_BACKEND {
+using namespace simt;
+}

@@ -1,0 +1,16 @@
+#pragma once
+
+// A TensorMap is what the bulk copy engine is told of an array in device memory and of its boxes.
+// It is made on the host, by make_tensor_map(TensorMapSpec), and given to a kernel by value, as
+// `const __grid_constant__ TensorMap`: the engine reads it where the arguments lie. Throws
+// ShapeError for what a map cannot describe (kernels/tensor_map_spec.h), UnavailableError where the
+// driver has no such function.
+
+#include "kernels/simt/backend.h"
+#include "kernels/tensor_map_spec.h"
+
+#ifdef __CUDACC__
+#include "kernels/simt/cuda/tensor_map.h"
+#else
+#include "kernels/simt/emu/tensor_map.h"
+#endif

@@ -1,0 +1,296 @@
+#include "kernels/simt/hopper.h"
+
+#include "test/kernels/hopper_primitives.h"
+
+// One warpgroup each. What a kernel reads and writes is said where the words are made, in
+// test/kernels/hopper_primitives.cpp.
+namespace shale::kernels::SHALE_BACKEND {
+namespace {
+
+constexpr int kThreads = 128;
+
+__device__ __forceinline__ int thread_id() {
+  return static_cast<int>(threadIdx.x);
+}
+
+struct OneBarrier {
+  MBarrier full;
+};
+
+// After this every thread may wait for the barrier.
+__device__ __forceinline__ MBarrier& make_barrier() {
+  MBarrier& full = shared<OneBarrier>().full;
+  if (thread_id() == 0) {
+    mbarrier_init(full, 1);
+    fence_mbarrier_init();
+  }
+  __syncthreads();
+  return full;
+}
+
+// ---- Copies ----
+
+struct Place {
+  int x, y, z, w;
+};
+
+// out: shared memory after the box at each place has been loaded, one behind the other.
+template <int kDims>
+__global__ void load_boxes_kernel(const __grid_constant__ TensorMap map, const Place first,
+                                  const Place second, const Place third, int bytes, uint32_t* out) {
+  MBarrier& full = make_barrier();
+  auto* const words = dynamic_shared<uint32_t>();
+  const int count = bytes / 4;
+  for (int turn = 0; turn < 3; ++turn) {
+    const Place at = turn == 0 ? first : turn == 1 ? second : third;
+    if (thread_id() == 0) {
+      prefetch_tensor_map(map);
+      mbarrier_arrive_expect(full, bytes);
+      if constexpr (kDims == 2) {
+        tma_load(words, map, full, at.x, at.y);
+      } else if constexpr (kDims == 3) {
+        tma_load(words, map, full, at.x, at.y, at.z);
+      } else {
+        tma_load(words, map, full, at.x, at.y, at.z, at.w);
+      }
+    }
+    mbarrier_wait(full, turn % 2);
+    for (int i = thread_id(); i < count; i += kThreads) out[turn * count + i] = words[i];
+    __syncthreads();  // all have read before the next box comes
+  }
+}
+
+// in: shared memory. Stores it as the box at each place.
+template <int kDims>
+__global__ void store_boxes_kernel(const uint32_t* in, const __grid_constant__ TensorMap map,
+                                   const Place first, const Place second, int bytes) {
+  auto* const words = dynamic_shared<uint32_t>();
+  for (int i = thread_id(); i < bytes / 4; i += kThreads) words[i] = in[i];
+  fence_proxy_async();
+  __syncthreads();
+  if (thread_id() > 0) return;
+  for (int turn = 0; turn < 2; ++turn) {
+    const Place at = turn == 0 ? first : second;
+    if constexpr (kDims == 2) {
+      tma_store(map, words, at.x, at.y);
+    } else if constexpr (kDims == 3) {
+      tma_store(map, words, at.x, at.y, at.z);
+    } else {
+      tma_store(map, words, at.x, at.y, at.z, at.w);
+    }
+    bulk_commit();
+  }
+  bulk_wait<1>();
+  bulk_wait_read<0>();
+}
+
+__global__ void fill_words_kernel(uint32_t* out, int count, uint32_t value) {
+  for (int i = thread_id(); i < count; i += kThreads) out[i] = value;
+}
+
+// in to shared memory in two runs, and from there to out; added to what is there if kAdd.
+template <bool kAdd>
+__global__ void copy_runs_kernel(const uint32_t* in, uint32_t* out, int bytes) {
+  MBarrier& full = make_barrier();
+  auto* const words = dynamic_shared<uint32_t>();
+  if (thread_id() > 0) return;
+  const int half = bytes / 8;  // words
+  mbarrier_arrive_expect(full, bytes);
+  bulk_load(words, in, bytes / 2, full);
+  bulk_load(words + half, in + half, bytes / 2, full);
+  mbarrier_wait(full, 0);
+  if constexpr (kAdd) {
+    bulk_add(reinterpret_cast<float*>(out), reinterpret_cast<const float*>(words), bytes);
+  } else {
+    bulk_store(out, words, bytes);
+  }
+  bulk_commit();
+  bulk_wait<0>();
+}
+
+TensorMapSpec map_spec(const test::HopperBoxes& boxes, const void* data) {
+  TensorMapSpec spec = {
+      .data = data, .dtype = boxes.dtype, .dims = boxes.dims, .swizzle = boxes.swizzle};
+  for (int d = 0; d < boxes.dims; ++d) {
+    spec.sizes[d] = boxes.sizes[d];
+    spec.strides[d] = boxes.strides[d];
+    spec.box[d] = boxes.box[d];
+  }
+  return spec;
+}
+
+Place place_of(const test::HopperBoxes& boxes, int turn) {
+  const auto& at = boxes.places[turn];
+  return {at[0], at[1], at[2], at[3]};
+}
+
+template <int kDims>
+void load_boxes(const Exec& exec, const test::HopperBoxes& boxes, const uint32_t* in,
+                uint32_t* out) {
+  const TensorMapSpec spec = map_spec(boxes, in);
+  const auto bytes = static_cast<int>(box_bytes(spec));
+  simt::launch(load_boxes_kernel<kDims>,
+               {.grid = 1, .block = kThreads, .smem_bytes = static_cast<size_t>(bytes)}, exec,
+               make_tensor_map(spec), place_of(boxes, 0), place_of(boxes, 1), place_of(boxes, 2),
+               bytes, out);
+}
+
+template <int kDims>
+void store_boxes(const Exec& exec, const test::HopperBoxes& boxes, const uint32_t* in,
+                 uint32_t* out, int out_words) {
+  const TensorMapSpec spec = map_spec(boxes, out);
+  const auto bytes = static_cast<int>(box_bytes(spec));
+  simt::launch(fill_words_kernel, {.grid = 1, .block = kThreads}, exec, out, out_words,
+               test::kNotStored);
+  simt::launch(store_boxes_kernel<kDims>,
+               {.grid = 1, .block = kThreads, .smem_bytes = static_cast<size_t>(bytes)}, exec, in,
+               make_tensor_map(spec), place_of(boxes, 0), place_of(boxes, 1), bytes);
+}
+
+// ---- Products ----
+
+constexpr int kDepth = 64;      // of the operands: four products
+constexpr int kBox = 64 * 128;  // bytes of 64 lines
+
+// d [64, kColumns] = a [64, 64] b [64, kColumns], twice: in one group, and then added once more in
+// a second. Both operands come by TMA, along k or across; or a in registers.
+template <typename T, int kColumns, bool kARegisters, bool kAMnMajor, bool kBMnMajor>
+__global__ void wgmma_kernel(const uint32_t* a_words, const __grid_constant__ TensorMap a_map,
+                             const __grid_constant__ TensorMap b_map, float* out) {
+  constexpr int kBoxes = (kColumns + 63) / 64;
+  MBarrier& full = make_barrier();
+  unsigned char* const a = dynamic_shared();
+  unsigned char* const b = a + kBox;
+  if (thread_id() == 0) {
+    constexpr int kBBytes = kBMnMajor ? kBoxes * kBox : kColumns * 128;
+    mbarrier_arrive_expect(full, (kARegisters ? 0 : kBox) + kBBytes);
+    if constexpr (!kARegisters) tma_load(a, a_map, full, 0, 0);
+    if constexpr (kBMnMajor) {
+      for (int i = 0; i < kBoxes; ++i) tma_load(b + i * kBox, b_map, full, 64 * i, 0);
+    } else {
+      tma_load(b, b_map, full, 0, 0);
+    }
+  }
+  const int warp = thread_id() / 32, group = thread_id() % 32 / 4, quad = thread_id() % 4;
+  uint32_t a_registers[4][4] = {};
+  if constexpr (kARegisters) {  // a_words: [64, 64], two elements a word
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = 16 * warp + group + 8 * (i % 2), k = 16 * step + 2 * quad + 8 * (i / 2);
+        a_registers[step][i] = a_words[row * kDepth / 2 + k / 2];
+      }
+    }
+  }
+  mbarrier_wait(full, 0);
+
+  float d[kColumns / 2];
+  const auto multiply = [&](bool onto) {
+    wgmma_fence(d);
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      const int k = 16 * step;
+      const bool accumulate = onto || step > 0;
+      const auto with_b = [&](auto b_tile) {
+        if constexpr (kARegisters) {
+          wgmma<T, kColumns>(d, a_registers[step], b_tile, accumulate);
+        } else if constexpr (kAMnMajor) {
+          wgmma<T, kColumns>(d, mn_major(a, k, kBox), b_tile, accumulate);
+        } else {
+          wgmma<T, kColumns>(d, k_major(a, k), b_tile, accumulate);
+        }
+      };
+      if constexpr (kBMnMajor) {
+        with_b(mn_major(b, k, kBox));
+      } else {
+        with_b(k_major(b, k));
+      }
+    }
+    wgmma_commit();
+  };
+  multiply(false);
+  multiply(true);
+  wgmma_wait<0>(d);
+#pragma unroll
+  for (int i = 0; i < kColumns / 2; ++i) {
+    const int row = 16 * warp + group + 8 * (i / 2 % 2), column = 8 * (i / 4) + 2 * quad + i % 2;
+    out[row * kColumns + column] = d[i];
+  }
+}
+
+TensorMap operand_map(DType dtype, const uint32_t* words, int lines, int length, int box_lines) {
+  return make_tensor_map({.data = words,
+                          .dtype = dtype,
+                          .dims = 2,
+                          .sizes = {length, lines},
+                          .strides = {1, length},
+                          .box = {64, box_lines}});
+}
+
+// in: a, then b, as [64, 64] and [columns, 64], transposed if mn-major.
+template <typename T, int kColumns, bool kARegisters, bool kAMnMajor, bool kBMnMajor>
+void multiply(const Exec& exec, const uint32_t* in, uint32_t* out) {
+  constexpr DType kType = std::is_same_v<T, bf16> ? DType::kBF16 : DType::kF16;
+  const uint32_t* const b = in + 64 * kDepth / 2;
+  const TensorMap b_map = kBMnMajor ? operand_map(kType, b, kDepth, kColumns, kDepth)
+                                    : operand_map(kType, b, kColumns, kDepth, kColumns);
+  simt::launch(wgmma_kernel<T, kColumns, kARegisters, kAMnMajor, kBMnMajor>,
+               {.grid = 1, .block = kThreads, .smem_bytes = 5 * kBox}, exec, in,
+               operand_map(kType, in, 64, 64, 64), b_map, reinterpret_cast<float*>(out));
+}
+
+template <typename T, bool kARegisters, bool kAMnMajor, bool kBMnMajor>
+test::RunPrimitive product_of(int columns) {
+  switch (columns) {
+    case 8: return multiply<T, 8, kARegisters, kAMnMajor, kBMnMajor>;
+    case 64: return multiply<T, 64, kARegisters, kAMnMajor, kBMnMajor>;
+    case 72: return multiply<T, 72, kARegisters, kAMnMajor, kBMnMajor>;
+    case 128: return multiply<T, 128, kARegisters, kAMnMajor, kBMnMajor>;
+    case 256: return multiply<T, 256, kARegisters, kAMnMajor, kBMnMajor>;
+    default: return nullptr;
+  }
+}
+
+}  // namespace
+
+void run_hopper_boxes(const Exec& exec, const test::HopperBoxes& boxes, bool store,
+                      const uint32_t* in, uint32_t* out, int out_words) {
+  const auto run = [&]<int kDims>() {
+    if (store) return store_boxes<kDims>(exec, boxes, in, out, out_words);
+    load_boxes<kDims>(exec, boxes, in, out);
+  };
+  switch (boxes.dims) {
+    case 2: return run.template operator()<2>();
+    case 3: return run.template operator()<3>();
+    default: return run.template operator()<4>();
+  }
+}
+
+void run_hopper_runs(const Exec& exec, bool add, const uint32_t* in, uint32_t* out, int bytes) {
+  const simt::LaunchConfig config = {
+      .grid = 1, .block = kThreads, .smem_bytes = static_cast<size_t>(bytes)};
+  simt::launch(fill_words_kernel, {.grid = 1, .block = kThreads}, exec, out, bytes / 4,
+               test::kNotStored);
+  simt::launch(add ? copy_runs_kernel<true> : copy_runs_kernel<false>, config, exec, in, out,
+               bytes);
+}
+
+test::RunPrimitive find_wgmma(const test::HopperProduct& p) {
+  const auto of_type = [&]<typename T>() -> test::RunPrimitive {
+    if (p.a_registers) {
+      return p.b_mn_major ? product_of<T, true, false, true>(p.columns)
+                          : product_of<T, true, false, false>(p.columns);
+    }
+    if (p.a_mn_major) {
+      return p.b_mn_major ? product_of<T, false, true, true>(p.columns)
+                          : product_of<T, false, true, false>(p.columns);
+    }
+    return p.b_mn_major ? product_of<T, false, false, true>(p.columns)
+                        : product_of<T, false, false, false>(p.columns);
+  };
+  return p.dtype == DType::kBF16 ? of_type.template operator()<bf16>()
+                                 : of_type.template operator()<f16>();
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND
