@@ -13,15 +13,21 @@ namespace {
 
 struct TileTraits {
   GemmTile tile;
+  const char* name;
   int64_t rows, cols;
   // Multiply-adds per cycle of a multiprocessor that is full of such blocks, relative to the best:
   // a smaller tile loads more for each product.
   double speed_16, speed_f32;  // 0: there is no such kernel
 };
-constexpr std::array<TileTraits, kGemmTiles> kTiles = {{{GemmTile::k64x64, 64, 64, 0.55, 0.7},
-                                                        {GemmTile::k128x64, 128, 64, 0.75, 0},
-                                                        {GemmTile::k128x128, 128, 128, 0.95, 1},
-                                                        {GemmTile::k128x256, 128, 256, 1, 0}}};
+// Those of Hopper are a guess until they are measured.
+constexpr std::array<TileTraits, kGemmTiles> kTiles = {
+    {{GemmTile::k64x64, "k64x64", 64, 64, 0.55, 0.7},
+     {GemmTile::k128x64, "k128x64", 128, 64, 0.75, 0},
+     {GemmTile::k128x128, "k128x128", 128, 128, 0.95, 1},
+     {GemmTile::k128x256, "k128x256", 128, 256, 1, 0},
+     {GemmTile::kHopper128x64, "kHopper128x64", 128, 64, 1, 0},
+     {GemmTile::kHopper128x128, "kHopper128x128", 128, 128, 1.4, 0},
+     {GemmTile::kHopper128x256, "kHopper128x256", 128, 256, 1.7, 0}}};
 
 const TileTraits& traits(GemmTile tile) {
   return kTiles[static_cast<size_t>(tile)];
@@ -91,11 +97,11 @@ bool may_split(const GemmProblem& p, int splits) {
                          p.m * p.n * splits * int64_t{sizeof(float)} <= kMaxPartialBytes);
 }
 
-GemmPlan modelled_own(const GemmProblem& p) {
+GemmPlan modelled_own(const GemmProblem& p, bool hopper) {
   GemmPlan best;
   double least = std::numeric_limits<double>::infinity();
   for (const TileTraits& tile : kTiles) {
-    if (!has_kernel(p, tile.tile)) continue;
+    if (!has_kernel(p, tile.tile) || (is_hopper(tile.tile) && !hopper)) continue;
     for (int splits = 1; splits <= kMaxSplits; splits *= 2) {
       if (!may_split(p, splits)) continue;
       const double total = cost(p, tile, splits);
@@ -123,7 +129,15 @@ int64_t cols_of(GemmTile tile) {
   return traits(tile).cols;
 }
 
+bool is_hopper(GemmTile tile) {
+  return tile >= GemmTile::kHopper128x64;
+}
+const char* name_of(GemmTile tile) {
+  return traits(tile).name;
+}
+
 bool has_kernel(const GemmProblem& p, GemmTile tile) {
+  if (is_hopper(tile) && p.k == 0) return false;  // no box of nothing
   if (p.a.transposed && p.b.transposed) return tile == GemmTile::k64x64;
   return (p.a.dtype == DType::kF32 ? traits(tile).speed_f32 : traits(tile).speed_16) > 0;
 }
@@ -138,16 +152,17 @@ GemmClass class_of(const GemmProblem& p) {
           .k_bits = static_cast<int>(bits(p.k))};
 }
 
-GemmPlan gemm_plan(const GemmProblem& p, bool vendor) {
+GemmPlan gemm_plan(const GemmProblem& p, const GemmMeans& means) {
   const Measured* row = measured(p);
   // The derivative needs the product in f32, which the library would have to write out.
-  const bool possible = vendor && (p.epilogue == Epilogue::kNone || is_gelu(p.epilogue));
+  const bool possible = means.vendor && (p.epilogue == Epilogue::kNone || is_gelu(p.epilogue));
   const bool faster = row == nullptr        ? modelled_vendor(p)
                       : is_gelu(p.epilogue) ? row->gelu_by_vendor
                                             : row->plain_by_vendor;
-  GemmPlan plan = row != nullptr && has_kernel(p, row->tile)
-                      ? GemmPlan{GemmEngine::kOwn, row->tile, row->splits}
-                      : modelled_own(p);
+  const bool usable =
+      row != nullptr && has_kernel(p, row->tile) && (means.hopper || !is_hopper(row->tile));
+  GemmPlan plan =
+      usable ? GemmPlan{GemmEngine::kOwn, row->tile, row->splits} : modelled_own(p, means.hopper);
   if (possible && faster) plan.engine = GemmEngine::kVendor;
   return plan;
 }

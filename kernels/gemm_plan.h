@@ -8,9 +8,18 @@ namespace shale::kernels {
 
 struct GemmProblem;
 
-// Rows and columns of c that one thread block of the hand-written GPU kernels computes.
-enum class GemmTile : uint8_t { k64x64, k128x64, k128x128, k128x256 };
-inline constexpr int kGemmTiles = 4;
+// Rows and columns of c that one thread block of the hand-written GPU kernels computes. Those of
+// Hopper are kernels of their own, for compute capability 9.0 and nothing else.
+enum class GemmTile : uint8_t {
+  k64x64,
+  k128x64,
+  k128x128,
+  k128x256,
+  kHopper128x64,
+  kHopper128x128,
+  kHopper128x256,
+};
+inline constexpr int kGemmTiles = 7;
 
 enum class GemmEngine : uint8_t {
   kOwn,
@@ -32,15 +41,23 @@ struct GemmPlan {
 
 int64_t rows_of(GemmTile tile);
 int64_t cols_of(GemmTile tile);
+bool is_hopper(GemmTile tile);
+const char* name_of(GemmTile tile);  // as in the source: "k64x64"
 
 // Tiles that there are kernels for: all of them for 16-bit operands, k64x64 and k128x128 in f32; if
-// both operands are transposed, k64x64 only.
+// both operands are transposed, k64x64 only. Those of Hopper need a k above 0.
 bool has_kernel(const GemmProblem& problem, GemmTile tile);
 
+// What there is besides the kernels that run on every GPU.
+struct GemmMeans {
+  bool vendor = false;  // cuBLASLt can be used
+  bool hopper = false;  // the device has compute capability 9.0
+};
+
 // The plan for a GPU: what gemm_table.inc says of products of that class, which was measured, else
-// a model of the times. A function of sizes, layouts and dtypes only, so that ranks on different
-// GPUs compute the same bits. `vendor`: whether cuBLASLt can be used.
-GemmPlan gemm_plan(const GemmProblem& problem, bool vendor);
+// a model of the times. A function of sizes, layouts, dtypes and means only, so that ranks on
+// different GPUs of one generation compute the same bits.
+GemmPlan gemm_plan(const GemmProblem& problem, const GemmMeans& means);
 
 // Products are told apart by dtype, layout and the number of binary digits of each size.
 struct GemmClass {

@@ -137,7 +137,9 @@ void describe_offload(ConfigSpec& spec, TrainConfig& c) {
 
 void describe_run(ConfigSpec& spec, TrainConfig& c) {
   spec.section("Device and ranks");
-  spec.add_choice("device", c.device, {"auto", "cpu", "cuda", "emu"}, "where to compute");
+  spec.add_choice("device", c.device, {"auto", "cpu", "cuda", "emu", "emu:80", "emu:90"},
+                  "where to compute; emu runs the GPU's kernels on the CPU: those of an A100 (80, "
+                  "or no number) or of an H100 (90)");
   spec.add("threads", c.threads, "CPU threads per rank",
            {.min = 1, .max = 4096, .help = {.default_text = "the rank's share of the CPUs"}});
   spec.add_choice("dtype", c.dtype, {"auto", "fp32", "bf16", "fp16"},
@@ -276,7 +278,10 @@ LanguageModelConfig model_config(const TrainConfig& config, bool is_text, const 
 
 Device device_of(const TrainConfig& config) {
   if (config.device == "cuda") return {.type = DeviceType::kCuda};
-  if (config.device == "emu") return {.type = DeviceType::kEmu, .arch = 80};
+  if (config.device == "emu" || config.device == "emu:80") {
+    return {.type = DeviceType::kEmu, .arch = 80};
+  }
+  if (config.device == "emu:90") return {.type = DeviceType::kEmu, .arch = 90};
   return {};
 }
 

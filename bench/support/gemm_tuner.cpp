@@ -73,7 +73,8 @@ struct Timed {
 Timed best_own(const KernelBench& bench, const GemmClass& c, double seconds) {
   Timed best;
   for (const GemmTile tile :
-       {GemmTile::k64x64, GemmTile::k128x64, GemmTile::k128x128, GemmTile::k128x256}) {
+       {GemmTile::k64x64, GemmTile::k128x64, GemmTile::k128x128, GemmTile::k128x256,
+        GemmTile::kHopper128x64, GemmTile::kHopper128x128, GemmTile::kHopper128x256}) {
     for (int splits = 1; splits <= 16; splits *= 2) {
       const int64_t m = middle(c.m_bits), n = middle(c.n_bits), k = middle(c.k_bits);
       // Parts below the depth that fills the pipeline, or partial products beyond the memory that
@@ -111,11 +112,10 @@ std::string row_of(const KernelBench& bench, const GemmClass& c, double seconds)
     vendor_gelu = time_of(bench, c, true, vendor, seconds);
   }
   return cat("{{", name_of(c.in), ", ", yes_no(c.a_transposed), ", ", yes_no(c.b_transposed), ", ",
-             c.m_bits, ", ", c.n_bits, ", ", c.k_bits, "}, GemmTile::k",
-             kernels::rows_of(own.plan.tile), "x", kernels::cols_of(own.plan.tile), ", ",
-             own.plan.splits, ", ", yes_no(plain < own.seconds), ", ",
-             yes_no(vendor_gelu < own_gelu), "},  // ", microseconds(own.seconds), ", library ",
-             microseconds(plain), "\n");
+             c.m_bits, ", ", c.n_bits, ", ", c.k_bits,
+             "}, GemmTile::", kernels::name_of(own.plan.tile), ", ", own.plan.splits, ", ",
+             yes_no(plain < own.seconds), ", ", yes_no(vendor_gelu < own_gelu), "},  // ",
+             microseconds(own.seconds), ", library ", microseconds(plain), "\n");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "kernels/check.h"
 #include "kernels/cuda/gemm_kernel.h"
 #include "kernels/cuda/gpu_kernels.h"
+#include "kernels/cuda/sm90/gemm90.h"
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -136,6 +137,10 @@ Matrix align_lines(const Exec& exec, const Lines& from, void* to) {
 }
 
 void launch_product(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
+  if (is_hopper(work.tile)) {
+    return p.a.dtype == DType::kBF16 ? launch_gemm90_bf16(exec, p, work)
+                                     : launch_gemm90_f16(exec, p, work);
+  }
   switch (p.a.dtype) {
     case DType::kBF16: return launch_gemm_bf16(exec, p, work);
     case DType::kF16: return launch_gemm_f16(exec, p, work);
@@ -166,11 +171,11 @@ void launch_bias_grad(const Exec& exec, const GemmProblem& p, const float* colum
 
 // The whole stages of a part, so that parts start at aligned addresses.
 int64_t k_of_part(int64_t k, int splits) {
-  constexpr int64_t kStage = 32;  // a multiple of every tile's depth
+  constexpr int64_t kStage = 64;  // a multiple of every tile's depth
   return std::max(round_up(ceil_div(k, splits), kStage), kStage);
 }
 
-void check_plan(const GemmProblem& p, const GemmPlan& plan) {
+void check_plan(const Exec& exec, const GemmProblem& p, const GemmPlan& plan) {
   constexpr int64_t kMost = std::numeric_limits<int>::max();
   if (std::max({p.m, p.n, p.k}) > kMost) {
     throw ShapeError(cat("gemm: [", p.m, ",", p.k, "] times [", p.k, ",", p.n,
@@ -181,12 +186,17 @@ void check_plan(const GemmProblem& p, const GemmPlan& plan) {
                                rows_of(plan.tile), "x", cols_of(plan.tile), " and ", plan.splits,
                                " splits"));
   }
+  if (is_hopper(plan.tile) && !is_hopper(exec.device)) {
+    throw UnavailableError(cat("gemm: ", name_of(plan.tile), " is for compute capability 9.0, ",
+                               exec.device, " has ", exec.device.arch / 10, ".",
+                               exec.device.arch % 10));
+  }
 }
 
 }  // namespace
 
 void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& plan) {
-  check_plan(problem, plan);
+  check_plan(exec, problem, plan);
   GemmProblem p = problem;
   if (p.m == 0 || p.n == 0) {
     if (p.bias_grad != nullptr && p.n > 0) launch_bias_grad(exec, p, nullptr, 0);
@@ -202,8 +212,10 @@ void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& 
   };
   work.packs = packs(p.c, p.m) && packs(p.aux, p.m) && packs(p.residual, p.m) && packs(p.bias, 1);
   const bool whole = work.splits == 1;
-  const int64_t sum_rows =
-      p.bias_grad == nullptr ? 0 : ceil_div(p.m, whole ? rows_of(plan.tile) : kReduceTile);
+  const int64_t slab = !whole                 ? kReduceTile
+                       : is_hopper(plan.tile) ? kGemm90SlabRows
+                                              : rows_of(plan.tile);
+  const int64_t sum_rows = p.bias_grad == nullptr ? 0 : ceil_div(p.m, slab);
 
   // One reservation for everything: a second one would end the first.
   Matrix parts = {.dtype = DType::kF32, .ld = round_up(p.n, kRun)};
@@ -236,7 +248,8 @@ void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& 
 
 void gemm(const Exec& exec, const GemmArgs& args) {
   const GemmProblem problem = gemm_problem(args);
-  const GemmPlan plan = args.plan != nullptr ? *args.plan : gemm_plan(problem, false);
+  const GemmPlan plan =
+      args.plan != nullptr ? *args.plan : gemm_plan(problem, {.hopper = is_hopper(exec.device)});
   if (plan.engine == GemmEngine::kVendor) {
     throw UnavailableError("gemm: cuBLASLt is asked for, which this build or device does not have");
   }

@@ -11,12 +11,18 @@ namespace shale::kernels {
 // Workspace: partial products of a plan with splits, [splits, m, n] in f32; column sums of every
 // row of tiles where a bias gradient is wanted; and a copy of an operand that is not 16-byte
 // aligned, or whose lines are not.
-// Throws ShapeError for sizes above 2^31 - 1, UnavailableError for a tile that has no kernel.
+// Throws ShapeError for sizes above 2^31 - 1, UnavailableError for a tile that has no kernel, or
+// none for this device.
 namespace cuda {
 void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& plan);
 }
 namespace emu {
 void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& plan);
+}
+
+// Whether Hopper's kernels run there: their code is for compute capability 9.0 alone.
+inline bool is_hopper(const Device& device) {
+  return device.arch == 90;
 }
 
 }  // namespace shale::kernels

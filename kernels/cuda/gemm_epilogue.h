@@ -76,11 +76,20 @@ class RunEpilogue {
 
   // Stores c at `c_row`, of which the other operands are at `row`; returns it as stored.
   __device__ __forceinline__ Run operator()(Run run, int64_t row, int64_t c_row) const {
+    run = result(run, row);
+    store(run, c_row);
+    return rounded_to<TOut>(run);
+  }
+
+  // The two halves of that: c before it is rounded, and its way to memory.
+  __device__ __forceinline__ Run result(Run run, int64_t row) const {
     if (p_.bias.data != nullptr) add(run, bias_);
     activate(run, row);
     if (p_.residual.data != nullptr) add(run, load(element<const TOut>(p_.residual, row, 0)));
+    return run;
+  }
+  __device__ __forceinline__ void store(const Run& run, int64_t c_row) const {
     store_run(element<TOut>(p_.c, c_row, col_), run, count_, whole_);
-    return rounded_to<TOut>(run);
   }
 
  private:

@@ -20,18 +20,18 @@ GemmProblem problem(int64_t m, int64_t n, int64_t k, DType in = DType::kBF16) {
 }
 
 TEST_CASE("large products take large tiles and small ones tiles enough to go round", "[gemm]") {
-  const auto large = gemm_plan(problem(8192, 8192, 8192), false);
+  const auto large = gemm_plan(problem(8192, 8192, 8192), {});
   CHECK(rows_of(large.tile) * cols_of(large.tile) >= 128 * 128);
   CHECK(large.splits == 1);
-  CHECK(gemm_plan(problem(64, 512, 512), false).tile == GemmTile::k64x64);
+  CHECK(gemm_plan(problem(64, 512, 512), {}).tile == GemmTile::k64x64);
 }
 
 TEST_CASE("few tiles over a long k are split", "[gemm]") {
-  CHECK(gemm_plan(problem(768, 768, 16384), false).splits > 1);
-  CHECK(gemm_plan(problem(16384, 768, 768), false).splits == 1);
+  CHECK(gemm_plan(problem(768, 768, 16384), {}).splits > 1);
+  CHECK(gemm_plan(problem(16384, 768, 768), {}).splits == 1);
   // As much memory as the partial products may take.
   const GemmProblem wide = problem(4096, 4096, 65536);
-  CHECK(gemm_plan(wide, false).splits * wide.m * wide.n * 4 <= int64_t{64} << 20);
+  CHECK(gemm_plan(wide, {}).splits * wide.m * wide.n * 4 <= int64_t{64} << 20);
 }
 
 TEST_CASE("a plan names a tile that has a kernel", "[gemm]") {
@@ -41,7 +41,7 @@ TEST_CASE("a plan names a tile that has a kernel", "[gemm]") {
         GemmProblem p = problem(size, 2 * size, size, in);
         p.a.transposed = layout & 1, p.b.transposed = layout & 2;
         CAPTURE(dtype_name(in), size, layout);
-        CHECK(has_kernel(p, gemm_plan(p, false).tile));
+        CHECK(has_kernel(p, gemm_plan(p, {}).tile));
       }
     }
   }
@@ -49,10 +49,23 @@ TEST_CASE("a plan names a tile that has a kernel", "[gemm]") {
 
 TEST_CASE("the library is taken only for what it rounds as the slot does", "[gemm]") {
   GemmProblem p = problem(4096, 4096, 4096);
-  CHECK(gemm_plan(p, true).engine == GemmEngine::kVendor);
-  CHECK(gemm_plan(p, false).engine == GemmEngine::kOwn);
+  CHECK(gemm_plan(p, {.vendor = true}).engine == GemmEngine::kVendor);
+  CHECK(gemm_plan(p, {}).engine == GemmEngine::kOwn);
   p.epilogue = Epilogue::kDGeluTanh;
-  CHECK(gemm_plan(p, true).engine == GemmEngine::kOwn);
+  CHECK(gemm_plan(p, {.vendor = true}).engine == GemmEngine::kOwn);
+}
+
+TEST_CASE("Hopper's tiles are planned on Hopper, for 16-bit operands that have a kernel", "[gemm]") {
+  const auto planned = [](const GemmProblem& p, bool hopper) {
+    return is_hopper(gemm_plan(p, {.hopper = hopper}).tile);
+  };
+  CHECK(planned(problem(4096, 4096, 4096), true));
+  CHECK_FALSE(planned(problem(4096, 4096, 4096), false));
+  CHECK_FALSE(planned(problem(4096, 4096, 4096, DType::kF32), true));
+  CHECK_FALSE(planned(problem(4096, 4096, 0), true));
+  GemmProblem both_transposed = problem(4096, 4096, 4096);
+  both_transposed.a.transposed = both_transposed.b.transposed = true;
+  CHECK_FALSE(planned(both_transposed, true));
 }
 
 TEST_CASE("classes of products hold a factor of two", "[gemm]") {

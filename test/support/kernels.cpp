@@ -96,9 +96,12 @@ struct TestDevices {
   }
   void add_emulated() {
     kernels::emu::register_kernels();
-    for (const emulator::Order order : {emulator::Order::kFifo, emulator::Order::kRandom}) {
+    // The kernels of both families, where there are two.
+    for (const auto& [order, arch] :
+         {std::pair{emulator::Order::kFifo, 80}, {emulator::Order::kRandom, 90}}) {
       emulators.push_back(std::make_unique<Emulator>(emulator::Options{.order = order}));
       gpus.push_back(with_workspace(emulators.back()->exec()));
+      gpus.back().device.arch = arch;
     }
   }
   void add_cuda(bool insist) {

@@ -17,8 +17,8 @@ namespace shale::test {
 // Each has a workspace that poisons what it hands out and finds writes past its end.
 const std::vector<Exec>& devices();
 
-// Those of devices() that have a kernel for all of `slots`, and with them the emulator, under two
-// orders of threads, and the machine's first GPU. Devices left out are named in the test's output.
+// Those of devices() that have a kernel for all of `slots`, and with them the emulator, as an A100
+// and, under another order of threads, as an H100, and the machine's first GPU. Devices left out are named in the test's output.
 // The environment's SHALE_TEST_GPU chooses between the two: emu, or cuda, and then there must be a
 // GPU.
 std::vector<Exec> devices_with(std::initializer_list<const kernels::SlotBase*> slots);

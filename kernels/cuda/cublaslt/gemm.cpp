@@ -35,8 +35,8 @@ void gemm(const Exec& exec, const GemmArgs& args) {
   const GemmProblem p = gemm_problem(args);
   const bool asked = args.plan != nullptr && args.plan->engine == GemmEngine::kVendor;
   if (asked) required_library();
-  const GemmPlan plan =
-      args.plan != nullptr ? *args.plan : gemm_plan(p, /*vendor=*/library() != nullptr);
+  const GemmMeans means = {.vendor = library() != nullptr, .hopper = is_hopper(exec.device)};
+  const GemmPlan plan = args.plan != nullptr ? *args.plan : gemm_plan(p, means);
   if (plan.engine == GemmEngine::kVendor && by_library(exec, args, p)) return;
   if (asked) {
     throw UnavailableError(cat("gemm: cuBLASLt ", version(), " has no kernel for ", args.a,

@@ -1,0 +1,192 @@
+// Hopper's GEMM kernels, whatever gemm_plan() would take for a shape, on the emulator and on a GPU
+// of compute capability 9.0 where there is one.
+#include "kernels/gemm_plan.h"
+#include "test/kernels/gemm_run.h"
+#include "test/support/catch.h"
+#include "test/support/emulator.h"
+
+namespace shale::test {
+namespace {
+
+using kernels::Epilogue;
+using kernels::GemmEngine;
+using kernels::GemmPlan;
+using kernels::GemmTile;
+
+constexpr GemmTile kTiles[] = {GemmTile::kHopper128x64, GemmTile::kHopper128x128,
+                               GemmTile::kHopper128x256};
+
+std::vector<Exec> hopper_devices() {
+  std::vector<Exec> execs = devices_with({&kernels::gemm});
+  std::erase_if(execs, [](const Exec& exec) { return exec.device.arch != 90; });
+  REQUIRE_FALSE(execs.empty());
+  return execs;
+}
+
+template <typename TIn, typename TOut>
+double product_ratio(const GemmResult<TIn, TOut>& got, const GemmCase<TIn, TOut>& g,
+                     const RefProduct& ref) {
+  const auto c0 = [&](size_t i) { return g.accumulate ? to_f64(g.c[i]) : 0.; };
+  const auto bias = [&](size_t i) { return g.bias.empty() ? 0. : to_f64(g.bias[i % size_t(g.n)]); };
+  const auto residual = [&](size_t i) { return g.residual.empty() ? 0. : to_f64(g.residual[i]); };
+  return worst_ratio(
+      got.c, [&](size_t i) { return c0(i) + ref.value[i] + bias(i) + residual(i); },
+      [&](size_t i) {
+        return sum_error(
+            g.k, 3, ref.magnitude[i] + std::abs(c0(i)) + std::abs(bias(i)) + std::abs(residual(i)));
+      });
+}
+
+struct Size {
+  int64_t m, n, k;
+};
+
+}  // namespace
+
+// Three blocks do all tiles on the emulator. Stages: one, an odd number, more than the ring has
+// places; the last tile is ragged in both directions, and so is the last stage.
+TEMPLATE_TEST_CASE("Hopper's tiles agree with f64 in every layout and number of stages", "[gemm]",
+                   bf16, f16) {
+  for (const GemmTile tile : kTiles) {
+    const GemmPlan plan{GemmEngine::kOwn, tile, 1};
+    const int64_t cols = cols_of(tile);
+    for (const auto& [m, n, k] :
+         {Size{1, 1, 1}, {128, cols, 64}, {300, cols + 72, 200}, {140, 2 * cols + 8, 488}}) {
+      auto g = random_case<TestType, TestType>(m, n, k);
+      g.align = 8;
+      g.plan = &plan;
+      const RefProduct ref = ref_product(to_f64(g.a), to_f64(g.b), m, n, k);
+      for (int layout = 0; layout < 3; ++layout) {  // not both transposed
+        g.a_transposed = layout & 1, g.b_transposed = layout & 2;
+        for (const Exec& exec : hopper_devices()) {
+          CAPTURE(to_string(exec.device), layout, name_of(tile), m, n, k);
+          const auto got = run_gemm(exec, g);
+          CHECK(product_ratio(got, g, ref) <= 1);
+          CHECK(got.padding_intact);
+        }
+      }
+    }
+  }
+}
+
+// bf16 and f32 results go by different boxes; lines that are not aligned go without.
+TEST_CASE("Hopper's tiles add to f32, and add bias and residual, aligned or not", "[gemm]") {
+  for (const GemmTile tile : kTiles) {
+    const GemmPlan plan{GemmEngine::kOwn, tile, 1};
+    auto sums = random_case<bf16, float>(200, cols_of(tile) + 40, 136);
+    sums.a_transposed = true;
+    sums.c = randn<float>(sums.m * sums.n, 3);
+    sums.accumulate = true;
+    auto both = random_case<bf16, bf16>(sums.m, sums.n, sums.k);
+    both.b_transposed = true;
+    both.bias = randn<bf16>(both.n, 4);
+    both.residual = randn<bf16>(both.m * both.n, 5);
+    sums.plan = both.plan = &plan;
+    const RefProduct ref = ref_product(to_f64(sums.a), to_f64(sums.b), sums.m, sums.n, sums.k);
+    for (const Exec& exec : hopper_devices()) {
+      for (const bool aligned : {true, false}) {
+        sums.align = both.align = aligned ? 8 : 1;
+        sums.pad = both.pad = aligned ? 0 : 3;
+        CAPTURE(to_string(exec.device), name_of(tile), aligned);
+        const auto got_sums = run_gemm(exec, sums), again = run_gemm(exec, sums);
+        CHECK(product_ratio(got_sums, sums, ref) <= 1);
+        CHECK(got_sums.padding_intact);
+        CHECK(same_bits(got_sums.c, again.c));
+        const auto got = run_gemm(exec, both);
+        CHECK(product_ratio(got, both, ref) <= 1);
+        CHECK(got.padding_intact);
+      }
+    }
+  }
+}
+
+// What the portable kernels compute is tested against f64 (gemm_epilogue.cpp). The epilogue is the
+// same code on sums that differ in their last bits, so each activation may differ by what that and
+// one rounding to bf16 make of it.
+TEST_CASE("Hopper's tiles keep GELU's argument and give its gradient and the bias's", "[gemm]") {
+  const GemmPlan portable{GemmEngine::kOwn, GemmTile::k128x128, 1};
+  for (const GemmTile tile : kTiles) {
+    const GemmPlan plan{GemmEngine::kOwn, tile, 1};
+    // Small integers: sums are exact, so that both kernels see the same ones.
+    auto g = random_case<bf16, bf16>(150, cols_of(tile) + 8, 72);
+    g.a = rand_int<bf16>(g.m * g.k, 1, -2, 2);
+    g.b = rand_int<bf16>(g.k * g.n, 2, -1, 1);
+    g.align = 8;
+    g.b_transposed = true;
+    for (const Epilogue epilogue :
+         {Epilogue::kGeluTanh, Epilogue::kGeluErf, Epilogue::kDGeluTanh, Epilogue::kDGeluErf}) {
+      const bool forward = epilogue == Epilogue::kGeluTanh || epilogue == Epilogue::kGeluErf;
+      g.epilogue = epilogue;
+      g.aux = randn<bf16>(g.m * g.n, 3);
+      g.bias = forward ? randn<bf16>(g.n, 4) : std::vector<bf16>{};
+      g.bias_grad = forward ? std::vector<float>{} : randn<float>(g.n, 5);
+      g.accumulate_bias_grad = !forward;
+      for (const Exec& exec : hopper_devices()) {
+        CAPTURE(to_string(exec.device), name_of(tile), int(epilogue));
+        g.plan = &portable;
+        const auto want = run_gemm(exec, g);
+        g.plan = &plan;
+        const auto got = run_gemm(exec, g);
+        CHECK(same_bits(got.c, want.c));
+        CHECK(same_bits(got.aux, want.aux));
+        CHECK(got.padding_intact);
+        // Up to 152 terms of magnitude below 500, added in f32 in another order.
+        for (size_t j = 0; j < got.bias_grad.size(); ++j) {
+          CHECK(std::abs(got.bias_grad[j] - want.bias_grad[j]) <= 152 * 152 * 500 * 0x1p-24);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("Hopper's tiles add parts of k in one order", "[gemm]") {
+  for (const GemmTile tile : kTiles) {
+    const GemmPlan whole{GemmEngine::kOwn, tile, 1}, split{GemmEngine::kOwn, tile, 3};
+    auto g = random_case<bf16, float>(130, cols_of(tile) + 8, 456);
+    g.align = 8;
+    const RefProduct ref = ref_product(to_f64(g.a), to_f64(g.b), g.m, g.n, g.k);
+    for (const Exec& exec : hopper_devices()) {
+      CAPTURE(to_string(exec.device), name_of(tile));
+      g.plan = &split;
+      const auto got = run_gemm(exec, g), again = run_gemm(exec, g);
+      CHECK(product_ratio(got, g, ref) <= 1);
+      CHECK(got.padding_intact);
+      CHECK(same_bits(got.c, again.c));
+      g.plan = &whole;
+      CHECK_FALSE(same_bits(got.c, run_gemm(exec, g).c));  // or nothing was split
+    }
+  }
+}
+
+TEST_CASE("Hopper's tiles give the same bits under every order of threads", "[gemm]") {
+  for (const GemmTile tile : kTiles) {
+    const GemmPlan plan{GemmEngine::kOwn, tile, 1};
+    auto g = random_case<bf16, bf16>(200, cols_of(tile) + 8, 328);
+    g.align = 8;
+    g.b_transposed = true;
+    g.plan = &plan;
+    std::vector<bf16> first;
+    for (const auto& options : {emulator_orders()[0], emulator_orders()[1], emulator_orders()[4]}) {
+      Emulator emulator(options);
+      CAPTURE(describe(options), name_of(tile));
+      const auto got = run_gemm(emulator.exec(), g);
+      if (first.empty()) first = got.c;
+      CHECK(same_bits(got.c, first));
+    }
+  }
+}
+
+TEST_CASE("Hopper's tiles are refused elsewhere, and never planned there", "[gemm]") {
+  const GemmPlan plan{GemmEngine::kOwn, GemmTile::kHopper128x256, 1};
+  auto g = random_case<bf16, bf16>(130, 72, 64);
+  for (const Exec& exec : devices_with({&kernels::gemm})) {
+    if (exec.device.arch == 90 || exec.device.type == DeviceType::kCpu) continue;
+    g.plan = &plan;
+    CHECK(contains(message_of<UnavailableError>([&] { run_gemm(exec, g); }),
+                   "gemm: kHopper128x256 is for compute capability 9.0"));
+    g.plan = nullptr;
+    CHECK(run_gemm(exec, g).padding_intact);
+  }
+}
+
+}  // namespace shale::test
