@@ -43,8 +43,8 @@ CUtensorMapDataType type_of(DType dtype) {
 TensorMap make_tensor_map(const TensorMapSpec& spec) {
   static const Encode encode = find_encode();
   check_tensor_map(spec);
-  cuuint64_t sizes[kMaxTensorMapDims], stride_bytes[kMaxTensorMapDims];
-  cuuint32_t box[kMaxTensorMapDims], steps[kMaxTensorMapDims];
+  cuuint64_t sizes[kMaxTensorMapDims] = {}, stride_bytes[kMaxTensorMapDims] = {};
+  cuuint32_t box[kMaxTensorMapDims] = {}, steps[kMaxTensorMapDims] = {};
   for (int d = 0; d < spec.dims; ++d) {
     sizes[d] = static_cast<cuuint64_t>(spec.sizes[d]);
     box[d] = static_cast<cuuint32_t>(spec.box[d]);
@@ -54,7 +54,7 @@ TensorMap make_tensor_map(const TensorMapSpec& spec) {
       stride_bytes[d - 1] = static_cast<cuuint64_t>(spec.strides[d] * dtype_size(spec.dtype));
     }
   }
-  TensorMap map;
+  TensorMap map{};
   const CUresult result = encode(
       &map, type_of(spec.dtype), static_cast<cuuint32_t>(spec.dims), const_cast<void*>(spec.data),
       sizes, stride_bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
