@@ -121,7 +121,13 @@ TEST_CASE("a full disk under one rank of two ends both cleanly and loses nothing
 
 TEST_CASE("a disk error at every call of train_lm ends it cleanly", "[.][faults_long]") {
   CHECK(problems("eio", EIO, 1, 0, 1, 1) == "");
+}
+
+TEST_CASE("a disk error at every call of the first of two ranks ends both", "[.][faults_long]") {
   CHECK(problems("eio", EIO, 2, 0, 1, 1) == "");
+}
+
+TEST_CASE("a disk error at every call of the last of two ranks ends both", "[.][faults_long]") {
   CHECK(problems("eio", EIO, 2, 1, 1, 1) == "");
 }
 
