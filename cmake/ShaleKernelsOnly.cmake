@@ -15,7 +15,9 @@ shale_add_layer(base
   PUBLIC Threads::Threads)
 target_compile_definitions(shale_base PRIVATE SHALE_VERSION="${PROJECT_VERSION}")
 
-shale_add_layer(kernels FOLDERS kernels PUBLIC shale_base)
+shale_add_layer(kernels FOLDERS kernels PUBLIC shale_base PRIVATE OpenMP::OpenMP_CXX)
+# The emulator runs its blocks by it.
+target_sources(shale_kernels PRIVATE kernels/cpu/parallel.cpp)
 
 include(ShaleEmulator)
 include(ShaleCuda)
