@@ -453,7 +453,7 @@ void add_single_cases(int64_t flat, std::vector<KernelCase>& out) {
   add_cast("cast/flat/bf16_to_fp32", DType::kBF16, kF32);
 }
 
-// Products by the hand-written kernels, where the slot itself would take the vendor's: one case per
+// Products by the portable kernels, where the slot itself would take the vendor's or Hopper's: one case per
 // order in memory, a's and b's.
 void add_own_gemms(DType dtype, std::vector<KernelCase>& out) {
   for (const auto& [name, a_transposed, b_transposed] :
@@ -465,7 +465,7 @@ void add_own_gemms(DType dtype, std::vector<KernelCase>& out) {
         kernels::GemmArgs args{.a = a ? transposed(left) : left,
                                .b = b ? transposed(right) : right,
                                .c = o.zeros(dtype, {n, n})};
-        *plan = kernels::gemm_plan(kernels::gemm_problem(args), /*vendor=*/false);
+        *plan = kernels::gemm_plan(kernels::gemm_problem(args), {});
         args.plan = plan.get();
         return args;
       };
