@@ -129,7 +129,7 @@ train_lm=$(program train_lm)
 if [[ -n $train_lm ]]; then
   cat /usr/include/*.h >"$out/text.txt"
   step train "$train_lm" --device "$device" --model gpt2-124m --data "$out/text.txt" --steps 30 \
-    --seq-len 1024 --micro-batch 16 --out "$out/train_$$"
+    --seq-len 1024 --micro-batch 16 --no-save --out "$out/train_$$"
 else
   skip train "there is no train_lm"
 fi
