@@ -185,11 +185,13 @@ void CheckpointSaver::commit(const std::vector<std::string>& shards) {
   manifest.config = info_.config;
   for (const std::string& shard : shards) add_shard(manifest, shard);
   folder_.commit(manifest, nonce_);
+  // The checkpoint is safe: what goes wrong from here on is no reason to end the run. What is left
+  // of old ones costs only room, and the next save tries again.
   try {
+    if (options_.committed) options_.committed(info_.step);
     if (options_.keep > 0) folder_.retire(options_.keep, info_.step);
   } catch (const Error& error) {
-    // The new one is safe; what is left of old ones costs only room, and the next save tries again.
-    log_warning("checkpoint: an old one cannot be removed: ", error.what());
+    log_warning("after the checkpoint of step ", info_.step, ": ", error.what());
   }
 }
 

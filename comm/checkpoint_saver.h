@@ -26,6 +26,9 @@ struct CheckpointInfo {
 
 struct CheckpointSaverOptions {
   int64_t keep = 0;  // newest checkpoints that stay; 0: all
+  // Called on rank 0 once a checkpoint is safe, with its step: on the thread that writes, so that
+  // it may wait for the disk. What it throws is logged.
+  std::function<void(int64_t step)> committed = {};
 };
 
 // What a save cost this rank, for reports.

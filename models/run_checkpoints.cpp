@@ -155,7 +155,9 @@ RunPosition RunCheckpoints::load(const RunTensors& tensors, RunDescription run) 
   tensors_.emplace(tensors);
   if (!config_.no_save) {
     saver_ = std::make_unique<comm::CheckpointSaver>(
-        group_, tensors.context, folder_, comm::CheckpointSaverOptions{.keep = config_.keep});
+        group_, tensors.context, folder_,
+        comm::CheckpointSaverOptions{.keep = config_.keep,
+                                     .committed = [this](int64_t step) { committed(step); }});
   }
   if (candidates_.empty()) return {};
   std::string first;
@@ -198,30 +200,35 @@ void RunCheckpoints::save(const RunPosition& position) {
   const comm::CheckpointInfo info{
       .step = position.step, .state = to_json(position), .config = to_json(run_)};
   const auto parts = comm::training_state(tensors_->parallel, tensors_->optimizer);
-  committed(saver_->save(info, share_to_write(parts, tensors_->parallel.shared().groups)),
-            position.step);
+  saver_->save(info, share_to_write(parts, tensors_->parallel.shared().groups));
   saved_step_ = position.step;
   saved_at_ = Clock::now();
 }
 
-void RunCheckpoints::poll(int64_t step) {
-  if (saver_ != nullptr) committed(saver_->poll(), step);
+void RunCheckpoints::poll() {
+  if (saver_ != nullptr) saver_->poll();
 }
 
-void RunCheckpoints::finish(int64_t step) {
-  if (saver_ != nullptr) committed(saver_->finish(), step);
+void RunCheckpoints::finish() {
+  if (saver_ != nullptr) saver_->finish();
 }
 
-void RunCheckpoints::committed(std::optional<int64_t> saved, int64_t step) {
-  if (!saved) return;
-  newest_ = saved;
-  log_info("saved step ", *saved);
+// On rank 0's writing thread: the disk is busy with the checkpoint, and may take a while.
+void RunCheckpoints::committed(int64_t step) {
+  log_info("saved step ", step);
+  {
+    const std::lock_guard lock(telling_);
+    newest_ = step;
+  }
   tell(RunState::kRunning, step);
 }
 
 void RunCheckpoints::tell(RunState state, int64_t step, std::optional<int> exit_code,
                           const std::string& message) {
   if (group_.rank() != 0) return;
+  const std::lock_guard lock(telling_);
+  if (ended_) return;
+  ended_ = state != RunState::kRunning;
   RunStatus status{.state = state,
                    .step = step,
                    .checkpoint_step = newest_,

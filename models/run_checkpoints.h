@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,16 +53,17 @@ class RunCheckpoints {
   // checkpoint is whole, or if its tensors are not those of this model and optimizer.
   RunPosition load(const RunTensors& tensors, RunDescription run);
 
-  // After `step` steps, before due(): tells about a checkpoint that was committed meanwhile.
-  void poll(int64_t step);
+  // Between steps, before due(): what the ranks have to agree on for a save that is under way.
+  void poll();
   // Whether it is time to save after `step` steps.
   bool due(int64_t step);
   // Copies the state, unless the last checkpoint is of this step, and writes it beside training.
   void save(const RunPosition& position);
-  // Waits until nothing is being written. `step`: done, for status.json.
-  void finish(int64_t step);
+  // Waits until nothing is being written.
+  void finish();
 
-  // Replaces status.json; does nothing on other ranks than 0. Not collective.
+  // Replaces status.json; does nothing on other ranks than 0. Not collective. What is told of the
+  // end of the run stays.
   void tell(RunState state, int64_t step, std::optional<int> exit_code = {},
             const std::string& message = {});
   // The same for an error that is on its way: what goes wrong is only logged.
@@ -71,7 +73,7 @@ class RunCheckpoints {
   void find_candidates();
   void read(const std::string& checkpoint, const RunTensors& tensors, RunPosition& position);
   std::string first_problem(const std::string& mine);
-  void committed(std::optional<int64_t> saved, int64_t step);
+  void committed(int64_t step);
 
   const TrainConfig& config_;
   comm::ProcessGroup& group_;
@@ -80,10 +82,15 @@ class RunCheckpoints {
   bool same_folder_ = false;
   RunDescription run_;
   std::optional<RunTensors> tensors_;
-  std::unique_ptr<comm::CheckpointSaver> saver_;  // null: --no-save
-  std::optional<int64_t> newest_;                 // committed
-  int64_t saved_step_ = 0;                        // the last save, or the step loaded
+  int64_t saved_step_ = 0;  // the last save, or the step loaded
   std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();
+
+  std::mutex telling_;             // the thread that writes checkpoints tells too
+  std::optional<int64_t> newest_;  // committed
+  bool ended_ = false;             // and told so
+
+  // The last member: its thread uses the others.
+  std::unique_ptr<comm::CheckpointSaver> saver_;  // null: --no-save
 };
 
 }  // namespace shale::models

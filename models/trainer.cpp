@@ -250,14 +250,14 @@ void Trainer::after_step(int64_t step) {
     finish_step();
     comm::check_replicas(*parallel_, *group_);
   }
-  checkpoints_->poll(step);
+  checkpoints_->poll();
   if (checkpoints_->due(step) || last) save(step);
 }
 
 // What all ranks have agreed on: they come here after the same step.
 ExitCode Trainer::stop(int64_t step) {
   save(step);
-  checkpoints_->finish(done_steps_);
+  checkpoints_->finish();
   if (progress_ != nullptr) progress_->finish();
   const std::string what =
       cat("stopped after step ", done_steps_, " of ", config_.steps, ", as a signal asked for; ",
@@ -276,7 +276,7 @@ ExitCode Trainer::train() {
     if (stop_agreed_ && step + 1 < config_.steps) return stop(step + 1);
   }
   finish_step();
-  checkpoints_->finish(done_steps_);
+  checkpoints_->finish();
   if (progress_ != nullptr) progress_->finish();
   log_info(context_.allocator().memory_summary());
   if (host_tier_ != nullptr) log_info(host_tier_->context().allocator().memory_summary());
