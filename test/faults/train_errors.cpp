@@ -6,8 +6,11 @@
 #include <cerrno>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "runtime/base/text.h"
+#include "runtime/io/file.h"
+#include "test/faults/crash_model.h"
 #include "test/faults/faulty_run.h"
 #include "test/faults/saver.h"
 #include "test/support/catch.h"
@@ -18,10 +21,12 @@ namespace {
 
 constexpr int64_t kSteps = 6;
 
+constexpr int kAllRanks = -1;
+
 struct Training {
   const TempDir& dir;
   int ranks = 1;
-  int faulty_rank = 0;
+  int faulty_rank = 0;  // or kAllRanks
   DiskFault fault = {};
 };
 
@@ -36,6 +41,9 @@ FaultyRun train(const Training& training) {
   fault.under = training.dir.file("out/checkpoints");
   if (training.ranks == 1) return run_with_fault(fault, "timeout 60", program);
   const std::string launcher = "timeout 100 " SHALE_MPIRUN " --oversubscribe --bind-to none ";
+  if (training.faulty_rank == kAllRanks) {
+    return run_with_fault(fault, cat(launcher, "-np ", training.ranks), program);
+  }
   const std::string others = cat("-np ", training.ranks - 1, " ", program);
   if (training.faulty_rank == 0) {
     return run_with_fault(fault, launcher + "-np 1", program, ": " + others);
@@ -48,6 +56,22 @@ int64_t last_saved(const std::string& output) {
   const std::string words = "saved step ";
   const size_t place = output.rfind(words);
   return place == std::string::npos ? 0 : std::atoll(output.c_str() + place + words.size());
+}
+
+// The step that the file "latest" named after these calls; 0: none. It is written once a checkpoint
+// is committed, so from then on that step must survive.
+int64_t last_committed(const std::vector<DiskCall>& calls, size_t count) {
+  int64_t written = 0;
+  int64_t committed = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const DiskCall& call = calls[i];
+    if (!contains(call.path, "/.latest.tmp-")) continue;
+    if (call.op == DiskOp::kWrite) {
+      written = parse_checkpoint_name(call.data.substr(0, call.data.find('\n'))).value();
+    }
+    if (call.op == DiskOp::kRename) committed = written;
+  }
+  return committed;
 }
 
 // The line that begins with or contains `word`; empty if there is none.
@@ -117,6 +141,30 @@ TEST_CASE("a disk error at some calls of train_lm ends it cleanly and loses noth
 TEST_CASE("a full disk under one rank of two ends both cleanly and loses nothing", "[faults]") {
   CHECK(problems("full", ENOSPC, 2, 0, 9, 40) == "");
   CHECK(problems("full", ENOSPC, 2, 1, 3, 13) == "");
+}
+
+// The calls of all ranks, in the order in which they returned.
+TEST_CASE("a power failure while two ranks train loses no committed checkpoint", "[faults]") {
+  const TempDir dir;
+  dir.write("text.txt", std::string(5000, 'x'));
+  Folder::make(dir.file("out/checkpoints"));
+  const FaultyRun run = train({.dir = dir, .ranks = 2, .faulty_rank = kAllRanks});
+  CAPTURE(run.errors);
+  REQUIRE(run.code == 0);
+  REQUIRE(last_committed(run.calls, run.calls.size()) == kSteps);
+  CrashModel model(dir.file("out/checkpoints"));
+  std::string problems;
+  for (size_t count = 0; count <= run.calls.size(); ++count) {
+    if (count > 0) model.apply(run.calls[count - 1]);
+    for (const Unsynced unsynced : {Unsynced::kLost, Unsynced::kAny}) {
+      const TempDir scratch;
+      model.lay_out(scratch.file("disk"), unsynced, count);
+      const std::string problem = problem_with_checkpoints(CheckpointFolder(scratch.file("disk")),
+                                                           last_committed(run.calls, count));
+      if (!problem.empty()) problems += cat("after ", count, " calls: ", problem, "\n");
+    }
+  }
+  CHECK(problems == "");
 }
 
 TEST_CASE("a disk error at every call of train_lm ends it cleanly", "[.][faults_long]") {
