@@ -42,6 +42,10 @@ void PulseTable::put(int rank, const Pulse& pulse) {
   if (before < pulse.beats) to.step_plus_one.store(pulse.step + 1, std::memory_order_relaxed);
 }
 
+void PulseTable::set_step(int rank, int64_t step) {
+  slot(rank).step_plus_one.store(step + 1, std::memory_order_relaxed);
+}
+
 int PulseTable::failure_elsewhere() const {
   return header().failure_elsewhere.load(std::memory_order_relaxed);
 }

@@ -27,6 +27,9 @@ class PulseTable {
   // Keeps the newer of the two: news may come out of order.
   void put(int rank, const Pulse& pulse);
 
+  // Between two pulses of a rank of this node.
+  void set_step(int rank, int64_t step);
+
   // The exit code with which ranks of other nodes are failing; 0: none is.
   int failure_elsewhere() const;
   void set_failure_elsewhere(int code);

@@ -35,11 +35,18 @@ Watchdog::Watchdog(WorldContext& context, const MpiComm& world, const MpiComm& n
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &one_node, 1, MPI_INT, MPI_MIN, world.get()),
             "MPI_Allreduce");
   if (one_node == 0) link_ = std::make_unique<PulseLink>(world, node);
+  // From here on this rank is missed, whenever its thread gets to run.
+  table_.put(context_.rank, {.beats = ++beats_});
   thread_ = std::thread([this] { thread_main(); });
 }
 
 Watchdog::~Watchdog() {
   stop();
+}
+
+void Watchdog::at_step(int64_t step) {
+  step_.store(step, std::memory_order_relaxed);
+  table_.set_step(context_.rank, step);  // now, as this rank may be stopped before its next pulse
 }
 
 void Watchdog::stop() {

@@ -37,7 +37,7 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  void at_step(int64_t step) { step_.store(step, std::memory_order_relaxed); }
+  void at_step(int64_t step);
   // The main thread is about to end the run itself: its stack says nothing any more.
   void main_is_failing() { main_failing_.store(true, std::memory_order_relaxed); }
   // Ends the thread; after that nobody hears of this rank. Reports a failure of this node that

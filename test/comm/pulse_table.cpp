@@ -31,6 +31,8 @@ TEST_CASE("a pulse table keeps the newest pulse, whatever the order of arrival")
   CHECK(table.get(2).beats == 7);
   CHECK(table.get(2).step == 100);
   CHECK(table.get(1).beats == 0);
+  table.set_step(2, 101);
+  CHECK(table.get(2).step == 101);
   CHECK(table.failure_elsewhere() == 0);
   table.set_failure_elsewhere(76);
   CHECK(table.failure_elsewhere() == 76);
