@@ -2,25 +2,16 @@
 # Shows that the check of kernel resources finds what it should, and that ptxas still writes what it
 # looks for: a kernel with a stack frame, one that spills.
 
+include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
+
 # check(<what> <expected output, a regex, or OK> <report>)
 function(check what expected report)
   file(REMOVE_RECURSE ${SCRATCH})
   if(NOT report STREQUAL "")
     file(WRITE ${SCRATCH}/kernel.ptxas "${report}")
   endif()
-  execute_process(
-    COMMAND ${CMAKE_COMMAND} -DREPORTS=${SCRATCH}
-            -P ${CMAKE_CURRENT_LIST_DIR}/kernel_resources.cmake
-    RESULT_VARIABLE result
-    OUTPUT_VARIABLE output
-    ERROR_VARIABLE output)
-  if(expected STREQUAL "OK")
-    if(NOT result EQUAL 0)
-      message(SEND_ERROR "${what}: expected to pass, got:\n${output}")
-    endif()
-  elseif(result EQUAL 0 OR NOT output MATCHES "${expected}")
-    message(SEND_ERROR "${what}: expected to fail with '${expected}', got ${result}:\n${output}")
-  endif()
+  expect("${what}" "${expected}" -DREPORTS=${SCRATCH}
+         -P ${CMAKE_CURRENT_LIST_DIR}/kernel_resources.cmake)
   file(REMOVE_RECURSE ${SCRATCH})
 endfunction()
 

@@ -1,6 +1,8 @@
 # cmake -DSCRATCH=<folder> -P layering_can_fail.cmake: shows on small trees that the layering check
 # finds what it should, at the right line, and accepts what it should.
 
+include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
+
 # check(<what> <expected output, a regex, or OK> FILE <path> <content> [FILE <path> <content> ...])
 function(check what expected)
   file(REMOVE_RECURSE ${SCRATCH})
@@ -15,18 +17,7 @@ function(check what expected)
     math(EXPR i "${i} + 3")
   endwhile()
 
-  execute_process(
-    COMMAND ${CMAKE_COMMAND} -DROOT=${SCRATCH} -P ${CMAKE_CURRENT_LIST_DIR}/layering.cmake
-    RESULT_VARIABLE result
-    OUTPUT_VARIABLE output
-    ERROR_VARIABLE output)
-  if(expected STREQUAL "OK")
-    if(NOT result EQUAL 0)
-      message(SEND_ERROR "${what}: expected to pass, got:\n${output}")
-    endif()
-  elseif(result EQUAL 0 OR NOT output MATCHES "${expected}")
-    message(SEND_ERROR "${what}: expected to fail with '${expected}', got ${result}:\n${output}")
-  endif()
+  expect("${what}" "${expected}" -DROOT=${SCRATCH} -P ${CMAKE_CURRENT_LIST_DIR}/layering.cmake)
   file(REMOVE_RECURSE ${SCRATCH})
 endfunction()
 
