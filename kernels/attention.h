@@ -5,6 +5,9 @@
 
 namespace shale::kernels {
 
+// Queries that a block of forward owns, and keys that it goes over at a time.
+enum class AttentionTile : uint8_t { kOfHeadSize, k64x64, k128x32, k128x64 };
+
 // Scaled dot-product attention, computed tile by tile with an online softmax (arXiv:2205.14135,
 // arXiv:2307.08691): the T×T matrix never exists.
 //   out = softmax(scale * q k^T + mask) v
@@ -18,6 +21,8 @@ namespace shale::kernels {
 // sequence b only the first q_lengths[b] queries and k_lengths[b] keys count, and the mask aligns
 // at their corner. Lengths are taken as between 0 and Tq or Tk. Queries beyond see no key, keys
 // beyond are seen by none, whatever the inputs hold there.
+//
+// Throws UnavailableError for a tile that has no kernel for the head size.
 struct AttentionFwdArgs {
   View q;    // [B, Tq, H, D]
   View k;    // [B, Tk, Hkv, D]
@@ -27,6 +32,8 @@ struct AttentionFwdArgs {
   float scale = 0;
   bool causal = false;
   View q_lengths{}, k_lengths{};  // [B] i32; optional
+  // GPUs, 16-bit inputs: the tile, instead of the one for the head size; for tests and benchmarks.
+  AttentionTile tile = AttentionTile::kOfHeadSize;
 };
 
 // dq, dk, dv are written, every element, not added to; they may be slices of one tensor too.

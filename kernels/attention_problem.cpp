@@ -71,7 +71,9 @@ AttentionProblem common_problem(const char* op, const Args& a) {
 }  // namespace
 
 AttentionProblem attention_problem(const char* op, const AttentionFwdArgs& a) {
-  return common_problem(op, a);
+  AttentionProblem p = common_problem(op, a);
+  p.tile = a.tile;
+  return p;
 }
 
 AttentionProblem attention_problem(const char* op, const AttentionBwdArgs& a) {

@@ -27,6 +27,7 @@ struct AttentionProblem {
   int64_t batch = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, head_size = 0;
   float scale = 0;
   bool causal = false;
+  AttentionTile tile = AttentionTile::kOfHeadSize;  // of forward
   HeadView q, k, v, out;
   HeadView dout, dq, dk, dv;  // of backward
   float* lse = nullptr;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/attention.h"
 #include "kernels/simt/backend.h"
 
 // Tiles of the attention kernels, by the head size that they are compiled for. Other head sizes are
@@ -15,16 +16,26 @@ namespace shale::kernels::SHALE_BACKEND {
 // (three, at 64), and one's products run beside another's exponentials. Warps have 32 queries,
 // where registers allow it: a fragment of K or V that comes from shared memory then serves two
 // products, or that memory would be the limit. Shared memory: 32, 48, 48 and 96 KiB.
+//
+// Heads of 128 have another tile to choose from: 64x64, with 96 values in a thread's accumulators,
+// so that three blocks share an SM, and twice the keys between barriers; but a fragment from shared
+// memory serves one product. With 128 queries, 48 or 64 keys (as FlashAttention-2 has on an A100)
+// do not fit the registers.
 struct FwdConfig {
   int queries, keys, warps;
 };
-constexpr FwdConfig fwd_config(int head_size) {
+constexpr AttentionTile fwd_tile(int head_size) {
   switch (head_size) {
     case 64:
-    case 96: return {.queries = 128, .keys = 64, .warps = 4};
-    case 128: return {.queries = 128, .keys = 32, .warps = 4};
-    default: return {.queries = 64, .keys = 64, .warps = 4};
+    case 96: return AttentionTile::k128x64;
+    case 128: return AttentionTile::k128x32;
+    default: return AttentionTile::k64x64;
   }
+}
+constexpr FwdConfig fwd_config(AttentionTile tile) {
+  return {.queries = tile == AttentionTile::k64x64 ? 64 : 128,
+          .keys = tile == AttentionTile::k128x32 ? 32 : 64,
+          .warps = 4};
 }
 
 // Backward by keys: a block owns `keys` rows of dK and dV and goes over tiles of `queries`. It has

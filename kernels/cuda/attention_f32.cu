@@ -365,41 +365,39 @@ void dispatch_f32(int64_t head_size, Fn&& fn) {
   fn.template operator()<256>();
 }
 
-template <class Tiles, class Kernel>
-void launch_f32(const Exec& exec, const AttentionParams& params, const BlockOrder& order,
-                Kernel kernel) {
-  if (order.blocks() == 0) return;
-  simt::launch(kernel, {.grid = order.blocks(), .block = kThreads, .smem_bytes = sizeof(Tiles)},
-               exec, params, order);
+// kernel.operator()<n>() is the kernel for heads of n. A block owns a tile of queries or keys, as
+// order_by counts them.
+template <template <int> class Tiles, class Kernel>
+void launch_f32(const Exec& exec, const AttentionParams& params,
+                BlockOrder (*order_by)(const AttentionProblem&, int), const Kernel& kernel) {
+  dispatch_f32(params.head_size, [&]<int kHeadSize>() {
+    const BlockOrder order = order_by(params, Tiles<kHeadSize>::kTile);
+    if (order.blocks() == 0) return;
+    simt::launch(
+        kernel.template operator()<kHeadSize>(),
+        {.grid = order.blocks(), .block = kThreads, .smem_bytes = sizeof(Tiles<kHeadSize>)}, exec,
+        params, order);
+  });
 }
 
 }  // namespace
 
 template <>
 void launch_attention_fwd<float>(const Exec& exec, const AttentionParams& params) {
-  dispatch_f32(params.head_size, [&]<int kHeadSize>() {
-    using Tiles = F32FwdTiles<kHeadSize>;
-    launch_f32<Tiles>(exec, params, order_by_queries(params, Tiles::kTile),
-                      attention_fwd_f32_kernel<kHeadSize>);
-  });
+  launch_f32<F32FwdTiles>(exec, params, order_by_queries,
+                          [&]<int n>() { return attention_fwd_f32_kernel<n>; });
 }
 
 template <>
 void launch_attention_bwd_keys<float>(const Exec& exec, const AttentionParams& params) {
-  dispatch_f32(params.head_size, [&]<int kHeadSize>() {
-    using Tiles = F32BwdTiles<kHeadSize>;
-    launch_f32<Tiles>(exec, params, order_by_keys(params, Tiles::kTile),
-                      attention_bwd_keys_f32_kernel<kHeadSize>);
-  });
+  launch_f32<F32BwdTiles>(exec, params, order_by_keys,
+                          [&]<int n>() { return attention_bwd_keys_f32_kernel<n>; });
 }
 
 template <>
 void launch_attention_bwd_queries<float>(const Exec& exec, const AttentionParams& params) {
-  dispatch_f32(params.head_size, [&]<int kHeadSize>() {
-    using Tiles = F32BwdTiles<kHeadSize>;
-    launch_f32<Tiles>(exec, params, order_by_queries(params, Tiles::kTile),
-                      attention_bwd_queries_f32_kernel<kHeadSize>);
-  });
+  launch_f32<F32BwdTiles>(exec, params, order_by_queries,
+                          [&]<int n>() { return attention_bwd_queries_f32_kernel<n>; });
 }
 
 }  // namespace shale::kernels::SHALE_BACKEND

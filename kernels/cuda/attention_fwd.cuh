@@ -11,12 +11,13 @@
 #include "kernels/cuda/attention_config.h"
 #include "kernels/cuda/attention_mma.cuh"
 #include "kernels/cuda/attention_sequence.cuh"
+#include "runtime/base/error.h"
 
 namespace shale::kernels::SHALE_BACKEND {
 
-template <typename T, int kHeadSize>
+template <typename T, int kHeadSize, AttentionTile kTile>
 struct FwdTiles {
-  static constexpr FwdConfig kConfig = fwd_config(kHeadSize);
+  static constexpr FwdConfig kConfig = fwd_config(kTile);
   static constexpr int kThreads = kConfig.warps * 32;
   static constexpr int kRowTiles = kConfig.queries / (16 * kConfig.warps);  // of a warp
 
@@ -132,11 +133,11 @@ __device__ __forceinline__ void finish_rows(const AttentionParams& p, const Bloc
   }
 }
 
-template <typename T, int kHeadSize>
-__global__ void __launch_bounds__(FwdTiles<T, kHeadSize>::kThreads)
+template <typename T, int kHeadSize, AttentionTile kTile>
+__global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
     attention_fwd_kernel(const __grid_constant__ AttentionParams p,
                          const __grid_constant__ BlockOrder order) {
-  using Tiles = FwdTiles<T, kHeadSize>;
+  using Tiles = FwdTiles<T, kHeadSize, kTile>;
   constexpr int kQueries = Tiles::kConfig.queries, kKeys = Tiles::kConfig.keys;
   constexpr int kRowTiles = Tiles::kRowTiles, kThreads = Tiles::kThreads;
   Tiles& tiles = *dynamic_shared<Tiles>();
@@ -193,15 +194,31 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize>::kThreads)
                        end.tile * kQueries, static_cast<int>(p.queries), head_size);
 }
 
+template <typename T, int kHeadSize, AttentionTile kTile>
+void launch_fwd_tile(const Exec& exec, const AttentionParams& params) {
+  using Tiles = FwdTiles<T, kHeadSize, kTile>;
+  const BlockOrder order = order_by_queries(params, Tiles::kConfig.queries);
+  if (order.blocks() == 0) return;
+  simt::launch(attention_fwd_kernel<T, kHeadSize, kTile>,
+               {.grid = order.blocks(), .block = Tiles::kThreads, .smem_bytes = sizeof(Tiles)},
+               exec, params, order);
+}
+
 template <typename T>
 void launch_attention_fwd(const Exec& exec, const AttentionParams& params) {
   dispatch_head_size(params.head_size, [&]<int kHeadSize>() {
-    using Tiles = FwdTiles<T, kHeadSize>;
-    const BlockOrder order = order_by_queries(params, Tiles::kConfig.queries);
-    if (order.blocks() == 0) return;
-    simt::launch(attention_fwd_kernel<T, kHeadSize>,
-                 {.grid = order.blocks(), .block = Tiles::kThreads, .smem_bytes = sizeof(Tiles)},
-                 exec, params, order);
+    constexpr AttentionTile kUsual = fwd_tile(kHeadSize);
+    const bool usual = params.tile == AttentionTile::kOfHeadSize;
+    const AttentionTile tile = usual ? kUsual : params.tile;
+    if (tile == kUsual) return launch_fwd_tile<T, kHeadSize, kUsual>(exec, params);
+    if constexpr (kHeadSize == 128) {
+      if (tile == AttentionTile::k64x64) {
+        return launch_fwd_tile<T, kHeadSize, AttentionTile::k64x64>(exec, params);
+      }
+    }
+    const FwdConfig config = fwd_config(tile);
+    throw UnavailableError(cat("attention_fwd: no kernel for heads of ", params.head_size,
+                               " with tiles of ", config.queries, "x", config.keys));
   });
 }
 

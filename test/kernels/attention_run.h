@@ -61,15 +61,16 @@ inline std::vector<Exec> reproducible_devices() {
   for (Exec& exec : all) exec.deterministic = true;
   return all;
 }
-// The same with both variants. The first one is the CPU, which has one.
-inline std::vector<Exec> attention_variants() {
-  std::vector<Exec> all = attention_devices();
-  const std::vector<Exec> reproducible = reproducible_devices();
-  all.insert(all.end(), reproducible.begin() + 1, reproducible.end());
-  return all;
-}
 inline bool is_gpu(const Exec& exec) {
   return exec.device.type != DeviceType::kCpu;
+}
+// The same with both variants. The CPU has one.
+inline std::vector<Exec> attention_variants() {
+  std::vector<Exec> all = attention_devices();
+  for (const Exec& exec : reproducible_devices()) {
+    if (is_gpu(exec)) all.push_back(exec);
+  }
+  return all;
 }
 inline std::string describe(const Exec& exec) {
   return to_string(exec.device) + (exec.deterministic ? ", deterministic" : "");
@@ -89,8 +90,9 @@ struct SequenceLengths {
 
 // Forward and backward on dense arrays. What the kernels write is NaN before.
 template <typename T>
-AttentionResults<T> run_attention(const Exec& exec, const AttentionInputs<T>& in,
-                                  const SequenceLengths& lengths = {}) {
+AttentionResults<T> run_attention(
+    const Exec& exec, const AttentionInputs<T>& in, const SequenceLengths& lengths = {},
+    kernels::AttentionTile tile = kernels::AttentionTile::kOfHeadSize) {
   const AttentionShape& s = in.shape;
   const DeviceArray<T> q(exec, in.q), k(exec, in.k), v(exec, in.v), dout(exec, in.dout);
   const DeviceArray<T> out(exec, s.q_count()), dq(exec, s.q_count());
@@ -107,7 +109,8 @@ AttentionResults<T> run_attention(const Exec& exec, const AttentionInputs<T>& in
                                       .scale = static_cast<float>(s.scale),
                                       .causal = s.causal,
                                       .q_lengths = optional(q_lengths),
-                                      .k_lengths = optional(k_lengths)};
+                                      .k_lengths = optional(k_lengths),
+                                      .tile = tile};
   kernels::attention_fwd(exec, fwd);
   kernels::attention_bwd(exec, {.q = fwd.q,
                                 .k = fwd.k,
