@@ -64,23 +64,6 @@ void check_norm_bwd(const char* op, const Args& a) {
   if (a.dgain.defined()) check_dense(op, "dgain", a.dgain, {a.dy.cols()}, DType::kF32);
 }
 
-// ---- Optimizers ----
-
-// A parameter that has no master.
-void check_rounded_span(const char* op, const AdamWArgs& a) {
-  check_contiguous(op, "master", a.master);
-  check_shape(op, "grad", a.grad, a.master.shape);
-  check_dtype(op, "grad", a.grad, {DType::kF32, DType::kBF16});
-  check_contiguous(op, "grad", a.grad);
-  if (a.param.defined()) {
-    throw DTypeError(cat(op, ": master is ", a.master, " beside a param, want fp32"));
-  }
-  const int64_t first = a.rounding.first, end = first + a.master.numel();
-  if (first >= 0 && end <= int64_t{1} << 34) return;
-  throw ShapeError(cat(op, ": master is elements ", first, " to ", end - 1,
-                       " of its parameter, want them in 0 to 2^34"));
-}
-
 // ---- Embedding ----
 
 void check_ids(const char* op, const View& ids) {
@@ -225,40 +208,6 @@ void check_args(const EmbeddingBwdArgs& a) {
   }
 }
 
-void check_optim_span(const char* op, const View& master, const View& grad, const View& param) {
-  check_dtype(op, "master", master, DType::kF32);
-  check_contiguous(op, "master", master);
-  check_shape(op, "grad", grad, master.shape);
-  check_dtype(op, "grad", grad, {DType::kF32, DType::kBF16});
-  check_contiguous(op, "grad", grad);
-  if (!param.defined()) return;
-  check_shape(op, "param", param, master.shape);
-  check_dtype(op, "param", param, {DType::kBF16, DType::kF16});
-  check_contiguous(op, "param", param);
-}
-
-void check_args(const AdamWArgs& a) {
-  if (a.master.dtype == DType::kBF16) {
-    check_rounded_span("adamw", a);
-  } else {
-    check_optim_span("adamw", a.master, a.grad, a.param);
-  }
-  check_dtype("adamw", "m", a.m, {DType::kF32, DType::kBF16});
-  check_dense("adamw", "m", a.m, a.master.shape, a.m.dtype);
-  check_dense("adamw", "v", a.v, a.master.shape, a.m.dtype);
-}
-
-void check_args(const LionArgs& a) {
-  check_optim_span("lion", a.master, a.grad, a.param);
-  check_dtype("lion", "m", a.m, {DType::kF32, DType::kBF16});
-  check_dense("lion", "m", a.m, a.master.shape, a.m.dtype);
-}
-
-void check_args(const SgdArgs& a) {
-  check_optim_span("sgd", a.master, a.grad, a.param);
-  if (a.m.defined()) check_dense("sgd", "m", a.m, a.master.shape, DType::kF32);
-}
-
 void check_args(const ColumnSumArgs& a) {
   constexpr const char* kOp = "column_sum";
   check_dtype(kOp, "x", a.x, kComputeDTypes);
@@ -286,6 +235,18 @@ void check_args(const SumSquaresArgs& a) {
 
 void check_args(const ClipFactorArgs& a) {
   if (a.sum == nullptr) throw InternalError("clip_factor: sum is null");
+}
+
+void check_args(const TreeSumArgs& a) {
+  if (a.inputs.empty()) throw ShapeError("tree_sum: no inputs, want one or more");
+  if (a.inputs.size() == 1 && a.in_dtype == a.out_dtype) return;
+  const auto is_narrow = [](DType dtype) { return is_float(dtype) && dtype != DType::kF64; };
+  const bool wide =
+      a.in_dtype == a.out_dtype &&
+      (a.in_dtype == DType::kF64 || a.in_dtype == DType::kI32 || a.in_dtype == DType::kI64);
+  if (wide || (is_narrow(a.in_dtype) && is_narrow(a.out_dtype))) return;
+  throw DTypeError(
+      cat("tree_sum: cannot add ", dtype_name(a.in_dtype), " into ", dtype_name(a.out_dtype)));
 }
 
 void check_args(const RandomNormalArgs& a) {

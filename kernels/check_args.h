@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/adafactor.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/loss.h"
@@ -7,6 +8,7 @@
 #include "kernels/optim.h"
 #include "kernels/random.h"
 #include "kernels/reduce.h"
+#include "kernels/tree_sum.h"
 
 namespace shale::kernels {
 
@@ -32,15 +34,19 @@ void check_args(const EmbeddingFwdArgs& a);
 void check_args(const EmbeddingBwdArgs& a);
 
 void check_args(const AdamWArgs& a);
+void check_args(const AdamW8bitArgs& a);
 void check_args(const LionArgs& a);
 void check_args(const SgdArgs& a);
-// What every optimizer asks of its first arguments.
-void check_optim_span(const char* op, const View& master, const View& grad, const View& param);
+void check_args(const AdafactorMeansArgs& a);
+void check_args(const AdafactorAverageArgs& a);
+void check_args(const AdafactorSquaresArgs& a);
+void check_args(const AdafactorArgs& a);
 
 void check_args(const ColumnSumArgs& a);
 void check_args(const SumArgs& a);
 void check_args(const SumSquaresArgs& a);
 void check_args(const ClipFactorArgs& a);
+void check_args(const TreeSumArgs& a);
 
 void check_args(const RandomNormalArgs& a);
 

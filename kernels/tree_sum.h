@@ -16,14 +16,15 @@ namespace shale::kernels {
 // Inputs of f32, bf16, f16 (each alike) are added in f32 and rounded once into outputs of f32, bf16
 // or f16; f64, i32 and i64 stay what they are, and integers wrap. One input is copied, or cast;
 // with equal dtypes any dtype. An output may be an input; otherwise nothing may overlap. The bits
-// of an element depend on nothing but the inputs at that element.
+// of an element depend on nothing but the inputs at that element. A GPU takes at most 128 inputs
+// and outputs.
 struct TreeSumArgs {
   std::span<const void* const> inputs;
   std::span<void* const> outputs;
   int64_t count = 0;  // elements
   DType in_dtype = DType::kF32;
   DType out_dtype = DType::kF32;
-  bool stream = false;  // writes past the caches: for more than they hold
+  bool stream = false;  // on the CPU, writes past the caches: for more than they hold
 };
 
 inline Slot<TreeSumArgs> tree_sum{"tree_sum"};

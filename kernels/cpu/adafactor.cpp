@@ -8,9 +8,8 @@
 
 #include "kernels/check.h"
 #include "kernels/check_args.h"
+#include "kernels/cpu/adamw-inl.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/loop-inl.h"
-#include "kernels/cpu/optim_internal.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/row_blocks.h"
 
@@ -165,17 +164,15 @@ struct StepFactors {
   float lr, over_rms, decay;
 };
 
-template <typename Param, class Update>
-HWY_INLINE void step_piece(const StepFactors& f, float* master, Param* param, int64_t n,
+template <typename Grad, typename Param, class Update>
+HWY_INLINE void step_piece(const StepFactors& f, const OptimSpanView<Grad, Param>& span, int64_t n,
                            const Update& update) {
   const F32Tag d;
   const auto lr = hn::Set(d, f.lr), over = hn::Set(d, f.over_rms), decay = hn::Set(d, f.decay);
   for_vectors(n, [&](int64_t i, auto part) HWY_ATTR {
-    const auto w = load(master + i, part);
+    const auto w = load(span.master + i, part);
     const auto direction = hn::MulAdd(decay, w, hn::Mul(update(i, part), over));
-    const auto new_w = hn::NegMulAdd(lr, direction, w);
-    store(new_w, master + i, part);
-    if (param != nullptr) store(new_w, param + i, part);
+    store_weights(hn::NegMulAdd(lr, direction, w), span, i, part);
   });
 }
 
@@ -187,33 +184,30 @@ void adafactor_typed(const Exec& exec, const AdafactorArgs& a) {
   const StepFactors f = {.lr = exec.step->lr * a.lr_factor,
                          .over_rms = 1.f / std::max(1.f, rms / a.clip_rms),
                          .decay = a.weight_decay};
-  float* master = a.master.as<float>();
-  Param* param = a.param.defined() ? a.param.as<Param>() : nullptr;
-  const Grad* grad = a.grad.as<Grad>();
-  const auto param_at = [&](int64_t i) { return param != nullptr ? param + i : nullptr; };
+  const OptimSpanView<Grad, Param> span(a);
+  const Grad* grad = span.grad;
   if (a.v.defined()) {
     const float step_clip = exec.step->clip_factor;
     parallel_for(exec, count, kOptimGrain, [&](int64_t begin, int64_t end) {
       const auto clip = hn::Set(F32Tag(), step_clip);
-      step_piece(f, master + begin, param_at(begin), end - begin,
-                 [&](int64_t i, auto part) HWY_ATTR {
-                   const auto g = hn::Mul(clip, load(grad + begin + i, part));
-                   return hn::Div(g, hn::Sqrt(load(a.v.as<float>() + begin + i, part)));
-                 });
+      step_piece(f, span.from(begin), end - begin, [&](int64_t i, auto part) HWY_ATTR {
+        const auto g = hn::Mul(clip, load(grad + begin + i, part));
+        return hn::Div(g, hn::Sqrt(load(a.v.as<float>() + begin + i, part)));
+      });
     });
     return;
   }
   const UpdateFactors u =
       update_factors(exec, a.row, a.col, scratch<float>("adafactor", exec, cols));
   parallel_for(exec, rows, RowBlocks(rows).rows, [&](int64_t begin, int64_t end) {
-    for_row_pieces(
-        a.part, count, begin, end, [&](int64_t row, int64_t column, int64_t element, int64_t n) {
-          const auto of_row = hn::Set(F32Tag(), u.of_row(row));
-          step_piece(f, master + element, param_at(element), n, [&](int64_t i, auto part) HWY_ATTR {
-            const auto g = hn::Mul(of_row, load(grad + element + i, part));
-            return hn::Mul(g, load(u.by_column + column + i, part));
-          });
-        });
+    for_row_pieces(a.part, count, begin, end,
+                   [&](int64_t row, int64_t column, int64_t element, int64_t n) {
+                     const auto of_row = hn::Set(F32Tag(), u.of_row(row));
+                     step_piece(f, span.from(element), n, [&](int64_t i, auto part) HWY_ATTR {
+                       const auto g = hn::Mul(of_row, load(grad + element + i, part));
+                       return hn::Mul(g, load(u.by_column + column + i, part));
+                     });
+                   });
   });
 }
 
@@ -244,61 +238,27 @@ HWY_EXPORT(means_target);
 HWY_EXPORT(average_target);
 HWY_EXPORT(squares_target);
 HWY_EXPORT(adafactor_target);
-namespace {
-
-void check_part(const char* op, const MatrixPart& part, const View& grad) {
-  check_dtype(op, "grad", grad, {DType::kF32, DType::kBF16});
-  check_contiguous(op, "grad", grad);
-  const int64_t numel = part.rows * part.cols;
-  if (part.first < 0 || part.first + grad.numel() > numel) {
-    throw ShapeError(cat(op, ": grad is elements ", part.first, " to ", part.first + grad.numel(),
-                         ", the parameter has ", numel));
-  }
-}
-
-// r and c, or v.
-void check_moments(const char* op, const MatrixPart& part, const View& grad, const View& row,
-                   const View& col, const View& v) {
-  if (v.defined()) return check_dense(op, "v", v, grad.shape, DType::kF32);
-  check_dense(op, "row", row, {part.rows}, DType::kF32);
-  check_dense(op, "col", col, {part.cols}, DType::kF32);
-}
-
-}  // namespace
-
 void cpu::adafactor_means(const Exec& exec, const AdafactorMeansArgs& a) {
-  constexpr const char* kOp = "adafactor_means";
-  check_part(kOp, a.part, a.grad);
-  check_dense(kOp, "row_mean", a.row_mean, {a.part.rows}, DType::kF32);
-  check_dense(kOp, "col_mean", a.col_mean, {a.part.cols}, DType::kF32);
-  if (step_of(kOp, exec).non_finite != 0 || a.grad.numel() == 0) return;
+  check_args(a);
+  if (step_of("adafactor_means", exec).non_finite != 0 || a.grad.numel() == 0) return;
   HWY_DYNAMIC_DISPATCH(means_target)(exec, a);
 }
 
 void cpu::adafactor_average(const Exec& exec, const AdafactorAverageArgs& a) {
-  constexpr const char* kOp = "adafactor_average";
-  check_dense(kOp, "mean", a.mean, a.newest.shape, DType::kF32);
-  check_dense(kOp, "newest", a.newest, a.newest.shape, DType::kF32);
-  if (step_of(kOp, exec).non_finite != 0) return;
+  check_args(a);
+  if (step_of("adafactor_average", exec).non_finite != 0) return;
   HWY_DYNAMIC_DISPATCH(average_target)(exec, a);
 }
 
 void cpu::adafactor_squares(const Exec& exec, const AdafactorSquaresArgs& a) {
-  constexpr const char* kOp = "adafactor_squares";
-  check_part(kOp, a.part, a.grad);
-  check_moments(kOp, a.part, a.grad, a.row, a.col, a.v);
-  check_dense(kOp, "sum", a.sum, {}, DType::kF32);
-  if (step_of(kOp, exec).non_finite != 0 || a.grad.numel() == 0) return;
+  check_args(a);
+  if (step_of("adafactor_squares", exec).non_finite != 0 || a.grad.numel() == 0) return;
   HWY_DYNAMIC_DISPATCH(squares_target)(exec, a);
 }
 
 void cpu::adafactor(const Exec& exec, const AdafactorArgs& a) {
-  constexpr const char* kOp = "adafactor";
-  check_optim_span(kOp, a.master, a.grad, a.param);
-  check_part(kOp, a.part, a.grad);
-  check_moments(kOp, a.part, a.grad, a.row, a.col, a.v);
-  check_dense(kOp, "square_sum", a.square_sum, {}, DType::kF32);
-  if (step_of(kOp, exec).non_finite != 0 || a.grad.numel() == 0) return;
+  check_args(a);
+  if (step_of("adafactor", exec).non_finite != 0 || a.grad.numel() == 0) return;
   HWY_DYNAMIC_DISPATCH(adafactor_target)(exec, a);
 }
 

@@ -4,9 +4,8 @@
 //
 #include "kernels/check.h"
 #include "kernels/check_args.h"
+#include "kernels/cpu/adamw-inl.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/loop-inl.h"
-#include "kernels/cpu/optim_internal.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/philox-inl.h"
 
@@ -16,76 +15,23 @@
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-// The values of a step, combined once so that every element sees the same numbers.
-struct AdamWFactors {
-  float clip, beta1, one_minus_beta1, beta2, one_minus_beta2;
-  float inv_correction1, inv_correction2, eps, lr, weight_decay;
-};
-
-AdamWFactors adamw_factors(const Exec& exec, const AdamWArgs& a) {
-  const StepState& step = *exec.step;
-  return {.clip = step.clip_factor,
-          .beta1 = a.beta1,
-          .one_minus_beta1 = 1.f - a.beta1,
-          .beta2 = a.beta2,
-          .one_minus_beta2 = 1.f - a.beta2,
-          .inv_correction1 = 1.f / step.bias_correction1,
-          .inv_correction2 = 1.f / step.bias_correction2,
-          .eps = a.eps,
-          .lr = step.lr * a.lr_factor,
-          .weight_decay = a.weight_decay};
-}
-
-// A vector's step: new moments are stored, the new weights returned.
-struct AdamWStep {
-  F32Vec clip, beta1, gamma1, beta2, gamma2, inv1, inv2, eps, lr, decay;
-
-  HWY_INLINE explicit AdamWStep(const AdamWFactors& f)
-      : clip(hn::Set(F32Tag(), f.clip)),
-        beta1(hn::Set(F32Tag(), f.beta1)),
-        gamma1(hn::Set(F32Tag(), f.one_minus_beta1)),
-        beta2(hn::Set(F32Tag(), f.beta2)),
-        gamma2(hn::Set(F32Tag(), f.one_minus_beta2)),
-        inv1(hn::Set(F32Tag(), f.inv_correction1)),
-        inv2(hn::Set(F32Tag(), f.inv_correction2)),
-        eps(hn::Set(F32Tag(), f.eps)),
-        lr(hn::Set(F32Tag(), f.lr)),
-        decay(hn::Set(F32Tag(), f.weight_decay)) {}
-
-  template <typename Moment, class Part>
-  HWY_INLINE F32Vec operator()(F32Vec w, F32Vec grad, Moment* m, Moment* v, Part part) const {
-    const auto g = hn::Mul(clip, grad);
-    const auto new_m = hn::MulAdd(beta1, load(m, part), hn::Mul(gamma1, g));
-    const auto new_v = hn::MulAdd(beta2, load(v, part), hn::Mul(gamma2, hn::Mul(g, g)));
-    const auto denominator = hn::Add(hn::Sqrt(hn::Mul(new_v, inv2)), eps);
-    const auto adam = hn::Div(hn::Mul(new_m, inv1), denominator);
-    store(new_m, m, part);
-    store(new_v, v, part);
-    return hn::NegMulAdd(lr, hn::MulAdd(decay, w, adam), w);
-  }
-};
-
 template <typename Grad, typename Moment, typename Param>
-void adamw_span(const AdamWFactors& f, float* master, const Grad* grad, Moment* m, Moment* v,
-                Param* param, int64_t n) {
+void adamw_span(const AdamWFactors& f, const OptimSpanView<Grad, Param>& span, Moment* m, Moment* v,
+                int64_t n) {
   const AdamWStep step(f);
   for_vectors(n, [&](int64_t i, auto part) HWY_ATTR {
-    const auto new_w = step(load(master + i, part), load(grad + i, part), m + i, v + i, part);
-    store(new_w, master + i, part);
-    if (param != nullptr) store(new_w, param + i, part);
+    const auto w = load(span.master + i, part), grad = load(span.grad + i, part);
+    store_weights(step(w, grad, m + i, v + i, part), span, i, part);
   });
 }
 
 template <typename Grad, typename Moment, typename Param>
 void adamw_typed(const Exec& exec, const AdamWArgs& a) {
-  const AdamWFactors f = adamw_factors(exec, a);
-  float* master = a.master.as<float>();
+  const AdamWFactors f(*exec.step, a);
+  const OptimSpanView<Grad, Param> span(a);
   Moment *m = a.m.as<Moment>(), *v = a.v.as<Moment>();
-  const Grad* grad = a.grad.as<Grad>();
-  Param* param = a.param.defined() ? a.param.as<Param>() : nullptr;
   parallel_for(exec, a.master.numel(), kOptimGrain, [&](int64_t begin, int64_t end) {
-    adamw_span(f, master + begin, grad + begin, m + begin, v + begin,
-               param != nullptr ? param + begin : nullptr, end - begin);
+    adamw_span(f, span.from(begin), m + begin, v + begin, end - begin);
   });
 }
 
@@ -109,7 +55,7 @@ HWY_INLINE F32Vec round_stochastically(F32Vec value, const uint32_t* words) {
 template <typename Grad, typename Moment>
 void adamw_rounded_typed(const Exec& exec, const AdamWArgs& a) {
   constexpr int64_t kBlock = 1024;
-  const AdamWFactors f = adamw_factors(exec, a);
+  const AdamWFactors f(*exec.step, a);
   const PhiloxKey key = rng_key(exec.step->seed, RngDomain::kRounding);
   const uint64_t stream = a.rounding.stream;
   bf16* w = a.master.as<bf16>();
@@ -139,23 +85,20 @@ struct LionFactors {
 };
 
 template <typename Grad, typename Moment, typename Param>
-void lion_span(const LionFactors& f, float* master, const Grad* grad, Moment* m, Param* param,
-               int64_t n) {
+void lion_span(const LionFactors& f, const OptimSpanView<Grad, Param>& span, Moment* m, int64_t n) {
   const F32Tag d;
   const auto clip = hn::Set(d, f.clip), beta1 = hn::Set(d, f.beta1), beta2 = hn::Set(d, f.beta2);
   const auto gamma1 = hn::Set(d, f.one_minus_beta1), gamma2 = hn::Set(d, f.one_minus_beta2);
   const auto lr = hn::Set(d, f.lr), decay = hn::Set(d, f.weight_decay), one = hn::Set(d, 1.f);
   for_vectors(n, [&](int64_t i, auto part) HWY_ATTR {
-    const auto g = hn::Mul(clip, load(grad + i, part));
+    const auto g = hn::Mul(clip, load(span.grad + i, part));
     const auto old_m = load(m + i, part);
     const auto mixed = hn::MulAdd(beta1, old_m, hn::Mul(gamma1, g));
     // sign(0) is 0: parameters without a gradient stay where they are.
     const auto sign = hn::IfThenZeroElse(hn::Eq(mixed, hn::Zero(d)), hn::CopySign(one, mixed));
-    const auto w = load(master + i, part);
-    const auto new_w = hn::NegMulAdd(lr, hn::MulAdd(decay, w, sign), w);
+    const auto w = load(span.master + i, part);
     store(hn::MulAdd(beta2, old_m, hn::Mul(gamma2, g)), m + i, part);
-    store(new_w, master + i, part);
-    if (param != nullptr) store(new_w, param + i, part);
+    store_weights(hn::NegMulAdd(lr, hn::MulAdd(decay, w, sign), w), span, i, part);
   });
 }
 
@@ -168,13 +111,10 @@ void lion_typed(const Exec& exec, const LionArgs& a) {
                          .one_minus_beta2 = 1.f - a.beta2,
                          .lr = exec.step->lr * a.lr_factor,
                          .weight_decay = a.weight_decay};
-  float* master = a.master.as<float>();
+  const OptimSpanView<Grad, Param> span(a);
   Moment* m = a.m.as<Moment>();
-  const Grad* grad = a.grad.as<Grad>();
-  Param* param = a.param.defined() ? a.param.as<Param>() : nullptr;
   parallel_for(exec, a.master.numel(), kOptimGrain, [&](int64_t begin, int64_t end) {
-    lion_span(f, master + begin, grad + begin, m + begin,
-              param != nullptr ? param + begin : nullptr, end - begin);
+    lion_span(f, span.from(begin), m + begin, end - begin);
   });
 }
 
@@ -183,21 +123,18 @@ struct SgdFactors {
 };
 
 template <typename Grad, typename Param>
-void sgd_span(const SgdFactors& f, float* master, const Grad* grad, float* m, Param* param,
-              int64_t n) {
+void sgd_span(const SgdFactors& f, const OptimSpanView<Grad, Param>& span, float* m, int64_t n) {
   const F32Tag d;
   const auto clip = hn::Set(d, f.clip), momentum = hn::Set(d, f.momentum);
   const auto lr = hn::Set(d, f.lr), decay = hn::Set(d, f.weight_decay);
   for_vectors(n, [&](int64_t i, auto part) HWY_ATTR {
-    const auto w = load(master + i, part);
-    auto update = hn::MulAdd(decay, w, hn::Mul(clip, load(grad + i, part)));
+    const auto w = load(span.master + i, part);
+    auto update = hn::MulAdd(decay, w, hn::Mul(clip, load(span.grad + i, part)));
     if (m != nullptr) {
       update = hn::MulAdd(momentum, load(m + i, part), update);
       store(update, m + i, part);
     }
-    const auto new_w = hn::NegMulAdd(lr, update, w);
-    store(new_w, master + i, part);
-    if (param != nullptr) store(new_w, param + i, part);
+    store_weights(hn::NegMulAdd(lr, update, w), span, i, part);
   });
 }
 
@@ -207,13 +144,10 @@ void sgd_typed(const Exec& exec, const SgdArgs& a) {
                         .lr = exec.step->lr * a.lr_factor,
                         .momentum = a.momentum,
                         .weight_decay = a.weight_decay};
-  float* master = a.master.as<float>();
+  const OptimSpanView<Grad, Param> span(a);
   float* m = a.m.defined() ? a.m.as<float>() : nullptr;
-  const Grad* grad = a.grad.as<Grad>();
-  Param* param = a.param.defined() ? a.param.as<Param>() : nullptr;
   parallel_for(exec, a.master.numel(), kOptimGrain, [&](int64_t begin, int64_t end) {
-    sgd_span(f, master + begin, grad + begin, m != nullptr ? m + begin : nullptr,
-             param != nullptr ? param + begin : nullptr, end - begin);
+    sgd_span(f, span.from(begin), m != nullptr ? m + begin : nullptr, end - begin);
   });
 }
 

@@ -6,11 +6,10 @@
 
 #include "kernels/check.h"
 #include "kernels/check_args.h"
+#include "kernels/cpu/adamw-inl.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/dynamic_lookup.h"
-#include "kernels/cpu/loop-inl.h"
-#include "kernels/cpu/optim_internal.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/dynamic_lookup.h"
 
 // A block of kMomentBlock elements at a time: its moments are made in f32 on the stack, which gives
 // their scales, and are rounded from there. Memory is read and written once.
@@ -22,9 +21,6 @@ using CodeTag = hn::Rebind<uint8_t, F32Tag>;
 using IndexTag = hn::RebindToSigned<F32Tag>;
 
 static_assert(kMomentBlock % kF32Lanes == 0 && kOptimGrain % kMomentBlock == 0);
-
-// A block's scale below this counts as zero: its inverse must be finite.
-inline constexpr float kSmallestScale = 0x1p-124f;
 
 // The moments of one block, as codes and as numbers.
 struct BlockMoments {
@@ -84,80 +80,51 @@ HWY_INLINE void BlockMoments::write(const DynamicLookup& lookup, uint8_t* to, fl
   std::memcpy(to, codes, static_cast<size_t>(count));
 }
 
-// The values of a step, combined once so that every element sees the same numbers.
-struct AdamWFactors8 {
-  float clip, beta1, one_minus_beta1, beta2, one_minus_beta2;
-  float inv_correction1, inv_correction2, eps, lr, weight_decay;
-};
-
 template <typename Grad, typename Param>
 struct Block8 {
-  float* master;
-  const Grad* grad;
+  OptimSpanView<Grad, Param> span;
   uint8_t *m, *v;
   float *m_scale, *v_scale;
-  Param* param;
   int64_t count;
 };
 
 template <typename Grad, typename Param>
-void adamw_8bit_block(const AdamWFactors8& f, const Block8<Grad, Param>& b) {
+void adamw_8bit_block(const AdamWFactors& f, const Block8<Grad, Param>& b) {
   const F32Tag d;
+  const AdamWStep step(f);
   BlockMoments m, v;
   m.read(b.m, b.count);
   v.read(b.v, b.count);
-  const auto clip = hn::Set(d, f.clip), beta1 = hn::Set(d, f.beta1), beta2 = hn::Set(d, f.beta2);
-  const auto gamma1 = hn::Set(d, f.one_minus_beta1), gamma2 = hn::Set(d, f.one_minus_beta2);
-  const auto inv1 = hn::Set(d, f.inv_correction1), inv2 = hn::Set(d, f.inv_correction2);
-  const auto eps = hn::Set(d, f.eps), lr = hn::Set(d, f.lr), decay = hn::Set(d, f.weight_decay);
   const auto m_scale = hn::Set(d, *b.m_scale), v_scale = hn::Set(d, *b.v_scale);
   auto m_largest = hn::Zero(d), v_largest = hn::Zero(d);
   for_vectors(b.count, [&](int64_t i, auto part) HWY_ATTR {
-    const auto g = hn::Mul(clip, load(b.grad + i, part));
-    const auto old_m = hn::Mul(m_scale, m.level(kSignedMap, i));
-    const auto old_v = hn::Mul(v_scale, v.level(kUnsignedMap, i));
-    const auto new_m = inside(hn::MulAdd(beta1, old_m, hn::Mul(gamma1, g)), part);
-    const auto new_v = inside(hn::MulAdd(beta2, old_v, hn::Mul(gamma2, hn::Mul(g, g))), part);
-    const auto denominator = hn::Add(hn::Sqrt(hn::Mul(new_v, inv2)), eps);
-    const auto adam = hn::Div(hn::Mul(new_m, inv1), denominator);
-    const auto w = load(b.master + i, part);
-    const auto new_w = hn::NegMulAdd(lr, hn::MulAdd(decay, w, adam), w);
+    auto new_m = hn::Mul(m_scale, m.level(kSignedMap, i));
+    auto new_v = hn::Mul(v_scale, v.level(kUnsignedMap, i));
+    const auto w = load(b.span.master + i, part), grad = load(b.span.grad + i, part);
+    store_weights(step(w, grad, new_m, new_v), b.span, i, part);
+    new_m = inside(new_m, part), new_v = inside(new_v, part);
     hn::Store(new_m, d, m.values + i);
     hn::Store(new_v, d, v.values + i);
     m_largest = hn::Max(m_largest, hn::Abs(new_m));
     v_largest = hn::Max(v_largest, new_v);
-    store(new_w, b.master + i, part);
-    if (b.param != nullptr) store(new_w, b.param + i, part);
   });
   m.largest = max_lanes(d, m_largest);
   v.largest = max_lanes(d, v_largest);
-  m.write<true>(signed_lookup(), b.m, b.m_scale, b.count);
-  v.write<false>(unsigned_lookup(), b.v, b.v_scale, b.count);
+  m.write<true>(kSignedLookup, b.m, b.m_scale, b.count);
+  v.write<false>(kUnsignedLookup, b.v, b.v_scale, b.count);
 }
 
 template <typename Grad, typename Param>
 void adamw_8bit_typed(const Exec& exec, const AdamW8bitArgs& a) {
-  const StepState& step = *exec.step;
-  const AdamWFactors8 f = {.clip = step.clip_factor,
-                           .beta1 = a.beta1,
-                           .one_minus_beta1 = 1.f - a.beta1,
-                           .beta2 = a.beta2,
-                           .one_minus_beta2 = 1.f - a.beta2,
-                           .inv_correction1 = 1.f / step.bias_correction1,
-                           .inv_correction2 = 1.f / step.bias_correction2,
-                           .eps = a.eps,
-                           .lr = step.lr * a.lr_factor,
-                           .weight_decay = a.weight_decay};
-  Param* param = a.param.defined() ? a.param.as<Param>() : nullptr;
+  const AdamWFactors f(*exec.step, a);
+  const OptimSpanView<Grad, Param> span(a);
   parallel_for(exec, a.master.numel(), kOptimGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i += kMomentBlock) {
-      adamw_8bit_block<Grad, Param>(f, {.master = a.master.as<float>() + i,
-                                        .grad = a.grad.as<Grad>() + i,
+      adamw_8bit_block<Grad, Param>(f, {.span = span.from(i),
                                         .m = a.m.as<uint8_t>() + i,
                                         .v = a.v.as<uint8_t>() + i,
                                         .m_scale = a.m_scale.as<float>() + i / kMomentBlock,
                                         .v_scale = a.v_scale.as<float>() + i / kMomentBlock,
-                                        .param = param != nullptr ? param + i : nullptr,
                                         .count = std::min(kMomentBlock, end - i)});
     }
   });
@@ -176,14 +143,8 @@ namespace shale::kernels {
 HWY_EXPORT(adamw_8bit_target);
 
 void cpu::adamw_8bit(const Exec& exec, const AdamW8bitArgs& a) {
-  constexpr const char* kOp = "adamw_8bit";
-  check_optim_span(kOp, a.master, a.grad, a.param);
-  check_dense(kOp, "m", a.m, a.master.shape, DType::kU8);
-  check_dense(kOp, "v", a.v, a.master.shape, DType::kU8);
-  const Shape scales = {(a.master.numel() + kMomentBlock - 1) / kMomentBlock};
-  check_dense(kOp, "m_scale", a.m_scale, scales, DType::kF32);
-  check_dense(kOp, "v_scale", a.v_scale, scales, DType::kF32);
-  if (step_of(kOp, exec).non_finite != 0) return;
+  check_args(a);
+  if (step_of("adamw_8bit", exec).non_finite != 0) return;
   HWY_DYNAMIC_DISPATCH(adamw_8bit_target)(exec, a);
 }
 

@@ -3,12 +3,54 @@
 #include <cstdint>
 
 #include "runtime/base/dtype.h"
+#include "runtime/base/exec.h"
 #include "runtime/base/view.h"
 
 namespace shale::kernels {
 
 // Elements per chunk: some 0.5 MiB of states, so that chunks are many and none is tiny.
 inline constexpr int64_t kOptimGrain = 16384;
+
+// The values of a step, combined once so that every element sees the same numbers.
+struct AdamWFactors {
+  float clip, beta1, one_minus_beta1, beta2, one_minus_beta2;
+  float inv_correction1, inv_correction2, eps, lr, weight_decay;
+
+  template <class Args>
+  AdamWFactors(const StepState& step, const Args& a)
+      : clip(step.clip_factor),
+        beta1(a.beta1),
+        one_minus_beta1(1.f - a.beta1),
+        beta2(a.beta2),
+        one_minus_beta2(1.f - a.beta2),
+        inv_correction1(1.f / step.bias_correction1),
+        inv_correction2(1.f / step.bias_correction2),
+        eps(a.eps),
+        lr(step.lr * a.lr_factor),
+        weight_decay(a.weight_decay) {}
+};
+
+// What every optimizer with masters steps.
+template <typename Grad, typename Param>
+struct OptimSpanView {
+  float* master;
+  const Grad* grad;
+  Param* param;  // or null
+
+  template <class Args>
+  explicit OptimSpanView(const Args& a)
+      : master(a.master.template as<float>()),
+        grad(a.grad.template as<Grad>()),
+        param(a.param.defined() ? a.param.template as<Param>() : nullptr) {}
+
+  // From element `begin` on.
+  OptimSpanView from(int64_t begin) const {
+    OptimSpanView rest = *this;
+    rest.master += begin, rest.grad += begin;
+    if (param != nullptr) rest.param += begin;
+    return rest;
+  }
+};
 
 // fn.template operator()<Grad, Param>() for the dtypes of grad and param.
 template <typename Fn>

@@ -163,7 +163,7 @@ namespace {
 
 // The binary tree over [0, n): neighbours are added, then neighbouring pairs, and so on; a number
 // without a neighbour moves up as it is. Works in place.
-double tree_sum(std::vector<double>& values) {
+double sum_of_tree(std::vector<double>& values) {
   if (values.empty()) return 0;
   for (size_t n = values.size(); n > 1; n = (n + 1) / 2) {
     for (size_t i = 0; i < n / 2; ++i) values[i] = values[2 * i] + values[2 * i + 1];
@@ -193,9 +193,9 @@ void cpu::sum(const Exec& exec, const SumArgs& a) {
   std::vector<double> subtrees(static_cast<size_t>((n + kGrain - 1) / kGrain));
   parallel_for(exec, n, kGrain, [&](int64_t begin, int64_t end) {
     std::vector<double> leaves(x + begin, x + end);
-    subtrees[static_cast<size_t>(begin / kGrain)] = tree_sum(leaves);
+    subtrees[static_cast<size_t>(begin / kGrain)] = sum_of_tree(leaves);
   });
-  *a.y.as<float>() = static_cast<float>(a.scale * tree_sum(subtrees));
+  *a.y.as<float>() = static_cast<float>(a.scale * sum_of_tree(subtrees));
 }
 
 void cpu::sum_squares(const Exec& exec, const SumSquaresArgs& a) {

@@ -9,10 +9,10 @@
 #include <cstring>
 #include <type_traits>
 
+#include "kernels/check_args.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/tree_sum.h"
-#include "runtime/base/error.h"
 
 // Elements are taken in blocks that stay in the first-level cache: the partial sums of a block lie
 // on a small stack, one entry per level of the tree, so that every input is read once and every
@@ -267,23 +267,8 @@ namespace shale::kernels {
 HWY_EXPORT(tree_sum_range);
 HWY_EXPORT(copy_range);
 
-namespace {
-
-void check_dtypes(const TreeSumArgs& args) {
-  const auto halves = [](DType dtype) { return dtype_size(dtype) == 2 && is_float(dtype); };
-  const auto narrow = [&](DType dtype) { return dtype == DType::kF32 || halves(dtype); };
-  const bool wide = args.in_dtype == args.out_dtype &&
-                    (args.in_dtype == DType::kF64 || args.in_dtype == DType::kI32 ||
-                     args.in_dtype == DType::kI64);
-  if (wide || (narrow(args.in_dtype) && narrow(args.out_dtype))) return;
-  throw DTypeError(cat("tree_sum: cannot add ", dtype_name(args.in_dtype), " into ",
-                       dtype_name(args.out_dtype)));
-}
-
-}  // namespace
-
 void cpu::tree_sum(const Exec& exec, const TreeSumArgs& args) {
-  if (args.inputs.empty()) throw ShapeError("tree_sum: no inputs, want one or more");
+  check_args(args);
   if (args.inputs.size() == 1 && args.in_dtype == args.out_dtype) {
     parallel_for(exec, args.count * dtype_size(args.in_dtype), 256 << 10,
                  [&](int64_t begin, int64_t end) {
@@ -291,7 +276,6 @@ void cpu::tree_sum(const Exec& exec, const TreeSumArgs& args) {
                  });
     return;
   }
-  check_dtypes(args);
   parallel_for(exec, args.count, 64 << 10, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(tree_sum_range)(args, begin, end);
   });

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/adafactor.h"
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
@@ -11,6 +12,7 @@
 #include "kernels/random.h"
 #include "kernels/reduce.h"
 #include "kernels/simt/backend.h"
+#include "kernels/tree_sum.h"
 
 // What the registry fills the slots with; each is documented at its slot.
 namespace shale::kernels::SHALE_BACKEND {
@@ -37,8 +39,14 @@ void embedding_fwd(const Exec& exec, const EmbeddingFwdArgs& args);
 void embedding_bwd(const Exec& exec, const EmbeddingBwdArgs& args);
 
 void adamw(const Exec& exec, const AdamWArgs& args);
+void adamw_8bit(const Exec& exec, const AdamW8bitArgs& args);
 void lion(const Exec& exec, const LionArgs& args);
 void sgd(const Exec& exec, const SgdArgs& args);
+
+void adafactor_means(const Exec& exec, const AdafactorMeansArgs& args);
+void adafactor_average(const Exec& exec, const AdafactorAverageArgs& args);
+void adafactor_squares(const Exec& exec, const AdafactorSquaresArgs& args);
+void adafactor(const Exec& exec, const AdafactorArgs& args);
 
 void random_normal(const Exec& exec, const RandomNormalArgs& args);
 
@@ -46,6 +54,8 @@ void column_sum(const Exec& exec, const ColumnSumArgs& args);
 void sum(const Exec& exec, const SumArgs& args);
 void sum_squares(const Exec& exec, const SumSquaresArgs& args);
 void clip_factor(const Exec& exec, const ClipFactorArgs& args);
+void tree_sum(const Exec& exec, const TreeSumArgs& args);
+
 void update_loss_scale(const Exec& exec, const LossScaleArgs& args);
 
 }  // namespace shale::kernels::SHALE_BACKEND

@@ -6,6 +6,7 @@
 #include "kernels/check_args.h"
 #include "kernels/cuda/gpu_kernels.h"
 #include "kernels/cuda/map.h"
+#include "kernels/cuda/optim_parts.h"
 #include "runtime/base/rng.h"
 
 // Bound by memory: every state is read and written once. With f32 moments and gradients and a
@@ -14,31 +15,6 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
-
-// The master weights, and the parameter that is their rounded copy, if there is one.
-template <typename Param>
-struct Weights {
-  float* master;
-  Param* param;  // or null
-
-  Weights(const View& master_view, const View& param_view)
-      : master(master_view.as<float>()),
-        param(param_view.defined() ? param_view.as<Param>() : nullptr) {}
-
-  bool packed(int count) const {
-    return reinterpret_cast<uintptr_t>(master) % (count * sizeof(float)) == 0 &&
-           reinterpret_cast<uintptr_t>(param) % (count * sizeof(Param)) == 0;
-  }
-  template <int n>
-  __device__ __forceinline__ Floats<n> load(int64_t i) const {
-    return load_floats<n>(master + i);
-  }
-  template <int n>
-  __device__ __forceinline__ void store(int64_t i, const Floats<n>& w, const StepState&) const {
-    store_floats(master + i, w);
-    if (param != nullptr) store_floats(param + i, w);
-  }
-};
 
 // The bf16 parameter alone, rounded stochastically.
 struct RoundedWeights {
@@ -94,21 +70,10 @@ struct AdamW {
   Typed<Grad> grad;
   Typed<Moment> m, v;
   const StepState* step;
-  float lr_factor, beta1, one_minus_beta1, beta2, one_minus_beta2, eps, weight_decay;
+  AdamWNumbers numbers;
 
   AdamW(const Exec& exec, const AdamWArgs& a, const Weights& own)
-      : weights(own),
-        grad(a.grad),
-        m(a.m),
-        v(a.v),
-        step(exec.step),
-        lr_factor(a.lr_factor),
-        beta1(a.beta1),
-        one_minus_beta1(1.f - a.beta1),
-        beta2(a.beta2),
-        one_minus_beta2(1.f - a.beta2),
-        eps(a.eps),
-        weight_decay(a.weight_decay) {}
+      : weights(own), grad(a.grad), m(a.m), v(a.v), step(exec.step), numbers(a) {}
 
   bool packed() const {
     return weights.packed(kCount) && allows_packs(grad, kCount) && allows_packs(m, kCount) &&
@@ -126,17 +91,10 @@ struct AdamW {
   template <int n>
   __device__ __forceinline__ void store(int64_t i, Inputs<n> x) const {
     if (step->non_finite != 0) return;
-    const float inv_correction1 = 1.f / step->bias_correction1;
-    const float inv_correction2 = 1.f / step->bias_correction2;
-    const float clip = step->clip_factor, lr = step->lr * lr_factor;
+    const AdamWStep element(numbers, *step);
 #pragma unroll
     for (int k = 0; k < n; ++k) {
-      const float g = clip * x.grad.at[k];
-      x.m.at[k] = fmaf(beta1, x.m.at[k], one_minus_beta1 * g);
-      x.v.at[k] = fmaf(beta2, x.v.at[k], one_minus_beta2 * (g * g));
-      const float denominator = sqrtf(x.v.at[k] * inv_correction2) + eps;
-      const float adam = x.m.at[k] * inv_correction1 / denominator;
-      x.w.at[k] = fmaf(-lr, fmaf(weight_decay, x.w.at[k], adam), x.w.at[k]);
+      x.w.at[k] = element(x.w.at[k], x.grad.at[k], x.m.at[k], x.v.at[k]);
     }
     m.template store<n>(i, x.m);
     v.template store<n>(i, x.v);
@@ -240,20 +198,6 @@ struct Sgd {
     weights.store(i, x.w, *step);
   }
 };
-
-// fn.template operator()<T>() for f32 or bf16, which gradients and moments may be.
-template <class Fn>
-void dispatch_wide(DType dtype, const Fn& fn) {
-  if (dtype == DType::kBF16) return fn.template operator()<bf16>();
-  fn.template operator()<float>();
-}
-
-// For bf16 or f16, or no parameter at all.
-template <class Fn>
-void dispatch_param(const View& param, const Fn& fn) {
-  if (param.defined() && param.dtype == DType::kF16) return fn.template operator()<f16>();
-  fn.template operator()<bf16>();
-}
 
 }  // namespace
 

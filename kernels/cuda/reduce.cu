@@ -1,11 +1,11 @@
 #include "kernels/reduce.h"
 
-#include <algorithm>
 #include <limits>
 
 #include "kernels/check.h"
 #include "kernels/check_args.h"
 #include "kernels/cuda/column_blocks.h"
+#include "kernels/cuda/column_tile.h"
 #include "kernels/cuda/gpu_kernels.h"
 #include "kernels/simt/simt.h"
 
@@ -19,19 +19,15 @@ constexpr int kThreads = 256;
 
 // ---- column_sum: a block owns a pack of columns a lane, and a range of rows ----
 
-constexpr int kLines = kThreads / kWarpSize;  // rows that a block reads at a time
-
-template <int kCount>
-struct ColumnTile {
-  float at[kLines][kWarpSize * kCount];
-};
+constexpr int kLines = kTileLines;
+static_assert(kThreads == kTileThreads);
 
 template <typename T, int kCount>
 __global__ void __launch_bounds__(kThreads)
     column_sum_kernel(const T* x, float* partial, int64_t rows, int64_t cols, int64_t stride,
                       int64_t rows_of_block) {
   const int lane = threadIdx.x % kWarpSize, line = threadIdx.x / kWarpSize;
-  const int64_t c = int64_t{blockIdx.x} * kWarpSize * kCount + lane * kCount;
+  const int64_t first = int64_t{blockIdx.x} * kTileColumns<kCount>, c = first + lane * kCount;
   const int64_t begin = blockIdx.y * rows_of_block;
   const int64_t end = begin + rows_of_block < rows ? begin + rows_of_block : rows;
   Floats<kCount> sum{};
@@ -43,19 +39,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = 0; i < kCount; ++i) sum.at[i] += values.at[i];
     }
   }
-  auto& tile = shared<ColumnTile<kCount>>();
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) tile.at[line][i * kWarpSize + lane] = sum.at[i];
-  __syncthreads();
-  // Column c + i of lane `from` is at i * kWarpSize + from.
-  for (int at = threadIdx.x; at < kWarpSize * kCount; at += kThreads) {
-    const int from = at % kWarpSize, i = at / kWarpSize;
-    const int64_t column = int64_t{blockIdx.x} * kWarpSize * kCount + from * kCount + i;
-    if (column >= cols) continue;
-    float total = tile.at[0][at];
-    for (int k = 1; k < kLines; ++k) total += tile.at[k][at];
-    partial[blockIdx.y * cols + column] = total;
-  }
+  store_column_sums(sum, first, cols, partial + blockIdx.y * cols);
 }
 
 struct CombineTile {
@@ -85,16 +69,13 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(CombineArgs a) {
 template <typename T, int kCount>
 void column_sum_packs(const Exec& exec, const ColumnSumArgs& a) {
   const int64_t rows = a.x.size(0), cols = a.x.size(1);
-  // A function of the shape alone: enough blocks for any GPU, of enough rows to be worth one.
-  constexpr int64_t kFewest = 64, kMostBlocks = 128;
-  const int64_t rows_of_block =
-      std::max(kFewest, ceil_div(ceil_div(rows, kMostBlocks), kLines) * kLines);
+  const int64_t rows_of_block = rows_of_tile(rows);
   const int64_t blocks = ceil_div(rows, rows_of_block);
   float* partial = scratch<float>("column_sum", exec, blocks * cols);
   if (blocks > 0) {
     simt::launch(column_sum_kernel<T, kCount>,
-                 {.grid = {ceil_div(cols, int64_t{kWarpSize} * kCount), blocks}, .block = kThreads},
-                 exec, a.x.as<T>(), partial, rows, cols, a.x.stride(0), rows_of_block);
+                 {.grid = {ceil_div(cols, kTileColumns<kCount>), blocks}, .block = kThreads}, exec,
+                 a.x.as<T>(), partial, rows, cols, a.x.stride(0), rows_of_block);
   }
   combine_blocks(exec, {.partial = partial,
                         .blocks = blocks,

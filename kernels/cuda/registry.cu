@@ -42,14 +42,20 @@ void fill_slots() {
   embedding_fwd.set(kDevice, gpu::embedding_fwd);
   embedding_bwd.set(kDevice, gpu::embedding_bwd);
   adamw.set(kDevice, gpu::adamw);
+  adamw_8bit.set(kDevice, gpu::adamw_8bit);
   lion.set(kDevice, gpu::lion);
   sgd.set(kDevice, gpu::sgd);
+  adafactor_means.set(kDevice, gpu::adafactor_means);
+  adafactor_average.set(kDevice, gpu::adafactor_average);
+  adafactor_squares.set(kDevice, gpu::adafactor_squares);
+  adafactor.set(kDevice, gpu::adafactor);
   random_normal.set(kDevice, gpu::random_normal);
   column_sum.set(kDevice, gpu::column_sum);
   sum.set(kDevice, gpu::sum);
   sum_squares.set(kDevice, gpu::sum_squares);
   clip_factor.set(kDevice, gpu::clip_factor);
   update_loss_scale.set(kDevice, gpu::update_loss_scale);
+  tree_sum.set(kDevice, gpu::tree_sum);
 }
 
 }  // namespace

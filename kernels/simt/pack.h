@@ -4,7 +4,7 @@
 // array in global or shared memory.
 //
 //   kPackSize<T>             elements of 16 bytes: 4 of f32, 8 of bf16 or f16
-//   load_pack<n>(p)          Pack<T, n>: n elements, kPackSize<T> if left out, 2 to 16 bytes in all
+//   load_pack<n>(p)          Pack<T, n>: n elements, kPackSize<T> if left out, 1 to 16 bytes in all
 //   store_pack(p, pack)
 //   load_floats<n>(p)        Floats<n>: the same, converted to f32
 //   store_floats(p, floats)  rounded to T

@@ -25,15 +25,19 @@ struct Size {
   int64_t rows, cols;
 };
 
+template <typename Grad>
 struct Case {
   Size size;
-  std::vector<float> w, g, row, col;
+  std::vector<float> w;
+  std::vector<Grad> g;
+  std::vector<float> row, col;
 };
 
-Case make_case(Size size) {
+template <typename Grad>
+Case<Grad> make_case(Size size) {
   const int64_t n = size.rows * size.cols;
-  Case c{size, test::randn<float>(n, 1), test::randn<float>(n, 2), test::randn<float>(size.rows, 3),
-         test::randn<float>(size.cols, 4)};
+  Case<Grad> c{size, test::randn<float>(n, 1), test::randn<Grad>(n, 2),
+               test::randn<float>(size.rows, 3), test::randn<float>(size.cols, 4)};
   for (float& x : c.row) x = x * x + 0.01f;
   for (float& x : c.col) x = x * x + 0.01f;
   return c;
@@ -45,11 +49,14 @@ struct Result {
 };
 
 // A step, with the matrix in parts that end at `cuts`, as ranks would have them.
-Result run(const Exec& base, const Case& c, std::vector<int64_t> cuts = {}) {
-  const test::DeviceStep step(base, step_state());
+template <typename Grad>
+Result run(const Exec& base, const Case<Grad>& c, std::vector<int64_t> cuts = {},
+           const StepState& state = step_state()) {
+  const test::DeviceStep step(base, state);
   const Exec& exec = step.exec();
   const auto n = int64_t(c.w.size());
-  const DeviceArray<float> master(base, c.w), grad(base, c.g), row(base, c.row), col(base, c.col);
+  const DeviceArray<float> master(base, c.w), row(base, c.row), col(base, c.col);
+  const DeviceArray<Grad> grad(base, c.g);
   const DeviceArray<float> new_row(base, std::vector<float>(c.row.size()));
   const DeviceArray<float> new_col(base, std::vector<float>(c.col.size()));
   const DeviceArray<float> sum(base, std::vector<float>(1));
@@ -102,7 +109,8 @@ struct Reference {
 };
 
 // Algorithm 4 as it is printed.
-Reference reference(const Case& c) {
+template <typename Grad>
+Reference reference(const Case<Grad>& c) {
   const auto [rows, cols] = c.size;
   const StepState s = step_state();
   const double gamma = double{s.bias_correction2};
@@ -110,7 +118,7 @@ Reference reference(const Case& c) {
   for (double& r : out.row) r *= 1 - gamma;
   for (double& x : out.col) x *= 1 - gamma;
   std::vector<double> g;
-  for (const float x : c.g) g.push_back(double{s.clip_factor} * double{x});
+  for (const Grad x : c.g) g.push_back(double{s.clip_factor} * test::to_f64(x));
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < cols; ++j) {
       const double square = g[size_t(i * cols + j)] * g[size_t(i * cols + j)] + double{kEps};
@@ -135,6 +143,32 @@ Reference reference(const Case& c) {
   return out;
 }
 
+// A step of a parameter that is no matrix, and its new second moment.
+struct VectorResult {
+  std::vector<float> v, master;
+};
+
+template <typename Grad>
+VectorResult run_vector(const Exec& base, const std::vector<float>& w, const std::vector<Grad>& g,
+                        const std::vector<float>& old_v, const StepState& state = step_state()) {
+  const test::DeviceStep step(base, state);
+  const DeviceArray<float> master(base, w), v(base, old_v), sum(base, std::vector<float>(1));
+  const DeviceArray<Grad> grad(base, g);
+  const MatrixPart part{.rows = 1, .cols = int64_t(w.size())};
+  kernels::adafactor_squares(
+      step.exec(),
+      {.grad = grad.view(), .v = v.view(), .sum = sum.view({}), .part = part, .eps = kEps});
+  kernels::adafactor(step.exec(), {.master = master.view(),
+                                   .grad = grad.view(),
+                                   .v = v.view(),
+                                   .square_sum = sum.view({}),
+                                   .part = part,
+                                   .clip_rms = kClipRms,
+                                   .weight_decay = kDecay});
+  CHECK((master.margins_intact() && v.margins_intact() && sum.margins_intact()));
+  return {v.download(), master.download()};
+}
+
 // Sums of up to n f32 terms in lanes and blocks: at most n / 16 + 20 roundings on a path; the step,
 // some ten roundings of numbers of order lr * u and one of order w.
 void check_close(const Result& got, const Reference& want, Size size) {
@@ -150,20 +184,76 @@ void check_close(const Result& got, const Reference& want, Size size) {
 
 }  // namespace
 
-TEST_CASE("an adafactor step agrees with f64, however the matrix is cut", "[kernels][optim]") {
-  const Size size = GENERATE(Size{2, 2}, Size{7, 3}, Size{40, 129}, Size{300, 17});
-  const Case c = make_case(size);
+TEMPLATE_TEST_CASE("an adafactor step agrees with f64, however the matrix is cut",
+                   "[kernels][optim]", float, bf16) {
+  const Size size =
+      GENERATE(Size{2, 2}, Size{7, 3}, Size{40, 129}, Size{40, 132}, Size{300, 17}, Size{130, 64});
+  const auto c = make_case<TestType>(size);
   const Reference want = reference(c);
   for (const Exec& exec : test::devices_with({&kernels::adafactor, &kernels::adafactor_means})) {
     CAPTURE(size.rows, size.cols);
     check_close(run(exec, c), want, size);
     const int64_t n = size.rows * size.cols;
     check_close(run(exec, c, {1, n / 3, n / 2, n / 2}), want, size);
+    check_close(run(exec, c, {n / 8 * 4}), want, size);
+  }
+}
+
+TEMPLATE_TEST_CASE("an adafactor step of a vector agrees with f64", "[kernels][optim]", float,
+                   bf16) {
+  const int64_t n = GENERATE(1, 3, 64, 1001, 9000);
+  const auto w = test::randn<float>(n, 1);
+  const auto g = test::randn<TestType>(n, 2);
+  auto v = test::randn<float>(n, 3);
+  for (float& x : v) x = x * x + 0.01f;
+  const StepState s = step_state();
+  const double gamma = double{s.bias_correction2};
+  std::vector<double> want_v, u, want;
+  double squares = 0;
+  for (size_t i = 0; i < w.size(); ++i) {
+    const double grad = double{s.clip_factor} * test::to_f64(g[i]);
+    want_v.push_back((1 - gamma) * double{v[i]} + gamma * (grad * grad + double{kEps}));
+    u.push_back(grad / std::sqrt(want_v.back()));
+    squares += u.back() * u.back();
+  }
+  const double over = 1 / std::max(1.0, std::sqrt(squares / double(n)) / double{kClipRms});
+  for (size_t i = 0; i < w.size(); ++i) {
+    want.push_back(double{w[i]} - double{s.lr} * (u[i] * over + double{kDecay} * double{w[i]}));
+  }
+  for (const Exec& exec : test::devices_with({&kernels::adafactor, &kernels::adafactor_squares})) {
+    CAPTURE(n);
+    const VectorResult got = run_vector(exec, w, g, v);
+    // A product, a square, and the two terms of v; the step as for matrices.
+    CHECK(test::max_error(got.v, want_v) <= 4 * test::ulp<float>() * test::max_abs(want_v));
+    CHECK(test::max_error(got.master, want) <= 2 * test::ulp<float>() * test::max_abs(want));
+  }
+}
+
+TEST_CASE("an adafactor step has the same bits in any order of a GPU's threads",
+          "[kernels][optim]") {
+  const auto c = make_case<float>({300, 132});
+  std::vector<std::vector<float>> masters;
+  for (const Exec& exec : test::devices_with({&kernels::adafactor, &kernels::adafactor_means})) {
+    if (exec.device.type == DeviceType::kEmu) masters.push_back(run(exec, c).master);
+  }
+  for (const auto& master : masters) CHECK(test::same_bits(master, masters.front()));
+}
+
+TEST_CASE("an adafactor step writes nothing when gradients are not finite", "[kernels][optim]") {
+  const auto c = make_case<float>({20, 12});
+  StepState state = step_state();
+  state.non_finite = 1;
+  for (const Exec& exec : test::devices_with({&kernels::adafactor, &kernels::adafactor_means})) {
+    const Result got = run(exec, c, {}, state);
+    CHECK((got.row == c.row && got.col == c.col && got.master == c.w));
+    CHECK(got.param[0].bits == 0xffff);  // as it was made
+    const VectorResult vector = run_vector(exec, c.w, c.g, c.w, state);
+    CHECK((vector.v == c.w && vector.master == c.w));
   }
 }
 
 TEST_CASE("an adafactor step has the same bits for any number of threads", "[kernels][optim]") {
-  const Case c = make_case({300, 70});
+  const auto c = make_case<float>({300, 70});
   CHECK(test::same_bits_for_any_threads(test::devices()[0],
                                         [&](const Exec& exec) { return run(exec, c).master; }));
 }

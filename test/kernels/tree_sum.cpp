@@ -1,9 +1,11 @@
 #include "kernels/tree_sum.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <span>
 #include <vector>
 
-#include "kernels/registry.h"
 #include "runtime/base/error.h"
 #include "test/support/catch.h"
 #include "test/support/kernels.h"
@@ -21,13 +23,22 @@ Acc tree(const Acc* values, int64_t count) {
   return static_cast<Acc>(tree(values, left) + tree(values + left, count - left));
 }
 
+struct Sizes {
+  int inputs;
+  int64_t count;
+  int outputs;
+  bool stream = false;
+  int64_t shift = 0;  // of all addresses, in elements
+};
+
 template <typename In, typename Out>
-void check_sum(int inputs, int64_t count, int outputs, bool stream, int64_t shift, int threads) {
+void check_sum(const Exec& exec, const Sizes& size) {
   using Acc = std::conditional_t<sizeof(In) == 2, float, In>;
-  CAPTURE(inputs, count, outputs, stream, shift, threads);
+  const auto [inputs, count, outputs, stream, shift] = size;
+  CAPTURE(to_string(exec.device), exec.threads, inputs, count, outputs, stream, shift);
   std::vector<std::vector<In>> in;
-  std::vector<std::vector<Out>> out(static_cast<size_t>(outputs),
-                                    std::vector<Out>(static_cast<size_t>(count + shift + 1)));
+  std::vector<DeviceArray<In>> from;
+  std::vector<DeviceArray<Out>> to;
   std::vector<const void*> in_data;
   std::vector<void*> out_data;
   for (int i = 0; i < inputs; ++i) {
@@ -39,97 +50,114 @@ void check_sum(int inputs, int64_t count, int outputs, bool stream, int64_t shif
         in.back()[k] = make<In>(value);
       }
     }
+    in_data.push_back(from.emplace_back(exec, in.back()).data() + shift);
   }
-  for (auto& values : in) in_data.push_back(values.data() + shift);
-  for (auto& values : out) out_data.push_back(values.data() + shift);
-
-  const Exec exec{.device = {}, .threads = threads};
+  for (int i = 0; i < outputs; ++i) {
+    out_data.push_back(to.emplace_back(exec, count + shift).data() + shift);
+  }
   kernels::tree_sum(exec, {.inputs = in_data,
                            .outputs = out_data,
                            .count = count,
                            .in_dtype = dtype_of<In>,
                            .out_dtype = dtype_of<Out>,
                            .stream = stream});
+  std::vector<Out> want;
   std::vector<Acc> column(static_cast<size_t>(inputs));
-  int64_t wrong = 0;
   for (int64_t i = 0; i < count; ++i) {
     for (int k = 0; k < inputs; ++k) {
       column[size_t(k)] = static_cast<Acc>(in[size_t(k)][size_t(i + shift)]);
     }
-    const Out want = static_cast<Out>(tree(column.data(), inputs));
-    for (const auto& values : out) {
-      wrong += std::memcmp(&values[size_t(i + shift)], &want, sizeof want) != 0;
-    }
+    want.push_back(static_cast<Out>(tree(column.data(), inputs)));
   }
-  CHECK(wrong == 0);
-  for (const auto& values : out) CHECK(to_f64(values.back()) == 0);  // nothing past the end
+  for (const DeviceArray<Out>& values : to) {
+    const std::vector<Out> got = values.download();
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const Out sum = got[size_t(i + shift)];
+      // Of infinities: a device has its own NaN.
+      const bool both_nan = std::isnan(to_f64(sum)) && std::isnan(to_f64(want[size_t(i)]));
+      wrong += !both_nan && std::memcmp(&sum, &want[size_t(i)], sizeof sum) != 0;
+    }
+    CHECK(wrong == 0);
+    CHECK(values.margins_intact());
+  }
 }
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("tree_sum adds in the documented tree", "[kernels]", float, bf16, f16, double,
-                   int32_t, int64_t) {
-  kernels::register_cpu_kernels();
-  for (const int inputs : {1, 2, 3, 4, 5, 6, 7, 8, 13, 64, 100}) {
-    for (const int64_t count : {0, 1, 15, 511, 512, 1300}) {
-      check_sum<TestType, TestType>(inputs, count, inputs, /*stream=*/false, 0, 1);
-    }
-  }
-}
-
-TEST_CASE("tree_sum widens, narrows and streams", "[kernels]") {
-  kernels::register_cpu_kernels();
-  for (const int inputs : {1, 2, 3, 8}) {
-    for (const bool stream : {false, true}) {
-      for (const int64_t shift : {0, 3}) {
-        check_sum<bf16, float>(inputs, 3001, 1, stream, shift, 1);
-        check_sum<float, bf16>(inputs, 3001, 3, stream, shift, 1);
-        check_sum<f16, f16>(inputs, 3001, 6, stream, shift, 1);
-        check_sum<float, float>(inputs, 3001, 5, stream, shift, 1);
-        check_sum<float, float>(inputs, 3001, 2, stream, shift, 1);
+TEMPLATE_TEST_CASE("tree_sum adds in the documented tree on every device", "[kernels]", float, bf16,
+                   f16, double, int32_t, int64_t) {
+  for (const Exec& exec : devices_with({&kernels::tree_sum})) {
+    for (const int inputs : {1, 2, 3, 4, 5, 6, 7, 8, 13, 64, 100}) {
+      for (const int64_t count : {0, 1, 15, 511, 512, 1300}) {
+        // Many outputs of many inputs are slow to make, and show no more.
+        check_sum<TestType, TestType>(exec, {inputs, count, std::min(inputs, 8)});
       }
     }
   }
 }
 
+TEST_CASE("tree_sum widens, narrows, streams, and copies any bytes", "[kernels]") {
+  for (const Exec& exec : devices_with({&kernels::tree_sum})) {
+    for (const int inputs : {1, 2, 3, 8}) {
+      for (const bool stream : {false, true}) {
+        for (const int64_t shift : {0, 3}) {
+          check_sum<bf16, float>(exec, {inputs, 3001, 1, stream, shift});
+          check_sum<float, bf16>(exec, {inputs, 3001, 3, stream, shift});
+          check_sum<f16, f16>(exec, {inputs, 3001, 6, stream, shift});
+          check_sum<float, float>(exec, {inputs, 3001, 5, stream, shift});
+          check_sum<float, float>(exec, {inputs, 3001, 2, stream, shift});
+        }
+      }
+    }
+    for (const int64_t shift : {0, 1, 2})
+      check_sum<uint8_t, uint8_t>(exec, {1, 3002, 2, false, shift});
+  }
+}
+
 TEST_CASE("tree_sum gives the same bits on any number of threads", "[kernels]") {
-  kernels::register_cpu_kernels();
-  check_sum<float, float>(3, 300'000, 2, /*stream=*/true, 1, 3);
-  check_sum<float, float>(1, 300'000, 2, /*stream=*/true, 1, 3);
+  const Exec exec = with_threads(devices()[0], 3);
+  check_sum<float, float>(exec, {3, 300'000, 2, /*stream=*/true, 1});
+  check_sum<float, float>(exec, {1, 300'000, 2, /*stream=*/true, 1});
 }
 
 TEST_CASE("tree_sum works in place", "[kernels]") {
-  kernels::register_cpu_kernels();
-  for (const size_t inputs : {2u, 3u, 5u}) {
-    std::vector<std::vector<float>> values;
-    std::vector<void*> data;
-    float sum = 0;
-    for (size_t i = 0; i < inputs; ++i) {
-      values.push_back(std::vector<float>(2000, static_cast<float>(i + 1)));
-      sum += static_cast<float>(i + 1);
+  for (const Exec& exec : devices_with({&kernels::tree_sum})) {
+    for (const size_t inputs : {2u, 3u, 5u}) {
+      std::vector<DeviceArray<float>> values;
+      std::vector<void*> data;
+      float sum = 0;
+      for (size_t i = 0; i < inputs; ++i) {
+        const auto value = static_cast<float>(i + 1);
+        data.push_back(values.emplace_back(exec, std::vector<float>(2000, value)).data());
+        sum += value;
+      }
+      const std::vector<const void*> in(data.begin(), data.end());
+      kernels::tree_sum(exec, {.inputs = in, .outputs = data, .count = 2000});
+      for (const auto& v : values) CHECK(v.download() == std::vector<float>(2000, sum));
     }
-    for (auto& v : values) data.push_back(v.data());
-    const std::vector<const void*> in(data.begin(), data.end());
-    kernels::tree_sum({.device = {}}, {.inputs = in, .outputs = data, .count = 2000});
-    for (const auto& v : values) CHECK(v == std::vector<float>(2000, sum));
   }
 }
 
 TEST_CASE("tree_sum refuses what it cannot add", "[kernels]") {
-  kernels::register_cpu_kernels();
-  float value = 0;
-  const void* in[] = {&value, &value};
-  void* out[] = {&value};
-  const auto sum = [&](DType from, DType to, size_t inputs) {
-    kernels::tree_sum({.device = {}}, {.inputs = std::span(in, inputs),
-                                       .outputs = out,
-                                       .count = 1,
-                                       .in_dtype = from,
-                                       .out_dtype = to});
-  };
-  CHECK_THROWS_AS(sum(DType::kF32, DType::kF64, 2), DTypeError);
-  CHECK_THROWS_AS(sum(DType::kU8, DType::kU8, 2), DTypeError);
-  CHECK_THROWS_AS(sum(DType::kF32, DType::kF32, 0), ShapeError);
+  for (const Exec& exec : devices_with({&kernels::tree_sum})) {
+    float value = 0;
+    const std::vector<const void*> in(129, &value);
+    void* out[] = {&value};
+    const auto sum = [&](DType from, DType to, size_t inputs) {
+      kernels::tree_sum(exec, {.inputs = std::span(in).first(inputs),
+                               .outputs = out,
+                               .count = 0,
+                               .in_dtype = from,
+                               .out_dtype = to});
+    };
+    CHECK_THROWS_AS(sum(DType::kF32, DType::kF64, 2), DTypeError);
+    CHECK_THROWS_AS(sum(DType::kU8, DType::kU8, 2), DTypeError);
+    CHECK_THROWS_AS(sum(DType::kF32, DType::kF32, 0), ShapeError);
+    if (exec.device.type == DeviceType::kCpu) continue;
+    CHECK(message_of<ShapeError>([&] { sum(DType::kF32, DType::kF32, 129); }) ==
+          "tree_sum: 129 inputs and 1 outputs, want at most 128 of each on a GPU");
+  }
 }
 
 }  // namespace shale::test

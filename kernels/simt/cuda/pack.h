@@ -22,6 +22,10 @@ __device__ __forceinline__ bool is_packed(const void* p) {
 template <int kBytes>
 struct WordOf;
 template <>
+struct WordOf<1> {
+  using Type = uint8_t;
+};
+template <>
 struct WordOf<2> {
   using Type = uint16_t;
 };
