@@ -54,6 +54,12 @@ View Operands::integers(const Shape& shape, int64_t bound) {
   return filled(DType::kI32, shape, [&](const View& view) { fill_integers(view, bound, ++seed_); });
 }
 
+View Operands::integers(const Shape& shape, const std::function<int32_t(int64_t)>& value) {
+  return filled(DType::kI32, shape, [&](const View& view) {
+    for (int64_t i = 0; i < view.numel(); ++i) view.as<int32_t>()[i] = value(i);
+  });
+}
+
 View Operands::values(const Shape& shape, const std::function<float(int64_t)>& value) {
   return filled(DType::kF32, shape, [&](const View& view) {
     for (int64_t i = 0; i < view.numel(); ++i) view.as<float>()[i] = value(i);

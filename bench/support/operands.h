@@ -21,6 +21,7 @@ class Operands {
 
   View floats(DType dtype, const Shape& shape, double scale = 1);  // evenly over [-scale, scale]
   View integers(const Shape& shape, int64_t bound);                // i32 in [0, bound)
+  View integers(const Shape& shape, const std::function<int32_t(int64_t)>& value);  // by index
   View zeros(DType dtype, const Shape& shape);
   View values(const Shape& shape, const std::function<float(int64_t)>& value);  // f32, by index
   void* raw(size_t bytes);                                                      // zeroed
@@ -72,6 +73,12 @@ struct PreparedCase {
   std::function<void()> vendor;  // the same work by the vendor's library, on the same; optional
 };
 
+// What cost_of() and the slot's arguments do not say of a case.
+struct CaseOptions {
+  bool deterministic = false;  // as in Exec
+  double flops_share = 1;      // of the FLOP that the shapes count, those that are needed
+};
+
 // One line of bench_kernels.
 struct KernelCase {
   std::string name;  // "slot/variant/size/dtype"
@@ -89,8 +96,9 @@ using MakeVendorCall = std::function<VendorCall<Args>(BenchDevice&, const Args&)
 // Of a slot and a function that makes its arguments; called once per copy.
 template <typename Args>
 KernelCase make_case(std::string name, const kernels::Slot<Args>& slot, DType dtype,
-                     std::function<Args(Operands&)> make, MakeVendorCall<Args> vendor = nullptr) {
-  const auto prepare = [&slot, make = std::move(make), vendor](const KernelBench& bench) {
+                     std::function<Args(Operands&)> make, MakeVendorCall<Args> vendor = nullptr,
+                     const CaseOptions& options = {}) {
+  const auto prepare = [&slot, make = std::move(make), vendor, options](const KernelBench& bench) {
     struct State {
       explicit State(BenchDevice& device) : operands(device) {}
       const Args& next(size_t& count) { return args[count++ % args.size()]; }
@@ -104,10 +112,12 @@ KernelCase make_case(std::string name, const kernels::Slot<Args>& slot, DType dt
     const int64_t copies = bench.copies(state->operands.bytes());
     while (int64_t(state->args.size()) < copies) state->args.push_back(make(state->operands));
     if (vendor) state->vendor = vendor(bench.device(), state->args.front());
-    PreparedCase prepared{
-        .cost = cost_of(state->args.front()),
-        .run = [state, &slot, exec = bench.exec()] { slot(exec, state->next(state->turn)); },
-        .vendor = {}};
+    Exec exec = bench.exec();
+    exec.deterministic = options.deterministic;
+    PreparedCase prepared{.cost = cost_of(state->args.front()),
+                          .run = [state, &slot, exec] { slot(exec, state->next(state->turn)); },
+                          .vendor = {}};
+    prepared.cost.flops *= options.flops_share;
     if (state->vendor) {
       prepared.vendor = [state] { state->vendor(state->next(state->vendor_turn)); };
     }

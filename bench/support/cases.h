@@ -1,0 +1,97 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/support/operands.h"
+#include "kernels/attention.h"
+#include "kernels/slot.h"
+
+// The cases of bench_kernels by family: each cases_*.cpp adds those of some slots.
+// T tokens of a batch (B sequences of S), C width, H heads, D = C / H, V vocabulary.
+namespace shale::bench {
+
+// What a model and its batch make of the slots.
+struct Size {
+  std::string label;
+  int64_t batch, seq, width, heads, vocab, padded_vocab;
+  int64_t tokens() const { return batch * seq; }
+};
+
+// How a case of attention differs from a plain causal one.
+struct AttentionVariant {
+  std::string name;
+  bool causal = true;
+  int64_t queries_of_key = 1;  // heads of q that share one of k and v
+  bool ragged = false;         // sequences of S / 2 to S tokens
+  bool backward_only = false;
+  bool deterministic = false;
+  kernels::AttentionTile tile = kernels::AttentionTile::kOfHeadSize;  // of forward
+  bool forward_only = false;
+};
+
+// Collects cases of one size and dtype.
+class Cases {
+ public:
+  Cases(const Size& size, DType dtype, std::vector<KernelCase>& out)
+      : s_(size), dtype_(dtype), out_(out) {}
+
+  void add_gemms();
+  void add_attention();        // as in the model: causal
+  void add_attention_tiles();  // each tile of forward that heads of 128 have
+  // Without mask, grouped queries, ragged lengths, no atomics.
+  void add_attention_variants(DeviceType device);
+  void add_norms();
+  void add_tokens();
+  void add_elementwise();
+
+ private:
+  template <typename Args>
+  void add(const std::string& variant, const kernels::Slot<Args>& slot,
+           std::function<Args(Operands&)> make, const CaseOptions& options = {}) {
+    out_.push_back(
+        make_case<Args>(named(variant), slot, dtype_, std::move(make), nullptr, options));
+  }
+  std::string named(const std::string& variant) const {
+    return (variant.empty() ? "" : variant + "/") + s_.label + "/" +
+           std::string(dtype_name(dtype_));
+  }
+  void add_linear(const std::string& name, int64_t in, int64_t out, bool bias, bool residual,
+                  bool gelu);
+  void add_attention_case(const AttentionVariant& variant);
+
+  Size s_;
+  DType dtype_;
+  std::vector<KernelCase>& out_;
+};
+
+// What works on flat buffers of parameters: one block's worth.
+class FlatCases {
+ public:
+  FlatCases(int64_t elements, DType dtype, std::vector<KernelCase>& out)
+      : elements_(elements), dtype_(dtype), out_(out) {}
+  void add_optimizers();
+  void add_adafactor();
+  void add_reductions();
+  void add_rest();
+
+ private:
+  template <typename Args>
+  void add(const std::string& variant, const kernels::Slot<Args>& slot,
+           std::function<Args(Operands&)> make, MakeVendorCall<Args> vendor = nullptr) {
+    const std::string prefix = variant.empty() ? "" : variant + "/";
+    out_.push_back(make_case<Args>(prefix + "flat/" + std::string(dtype_name(dtype_)), slot, dtype_,
+                                   std::move(make), std::move(vendor)));
+  }
+  int64_t elements_;
+  DType dtype_;
+  std::vector<KernelCase>& out_;
+};
+
+// Products by the hand-written kernels, where the slot itself would take the vendor's: one case per
+// order in memory, a's and b's; and square products by the slot.
+void add_large_gemms(DType dtype, std::vector<KernelCase>& out);
+
+}  // namespace shale::bench

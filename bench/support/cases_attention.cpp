@@ -1,0 +1,122 @@
+#include <algorithm>
+#include <cmath>
+
+#include "bench/support/cases.h"
+
+namespace shale::bench {
+namespace {
+
+// q, k and v as slices of one [B, S, (H + 2 Hkv) D] tensor, as in the model.
+struct PackedHeads {
+  int64_t B, S, H, Hkv, D;
+  DType dtype;
+
+  Shape shape() const { return {B, S, (H + 2 * Hkv) * D}; }
+  View q(const View& whole) const { return slice(whole, 0, H); }
+  View k(const View& whole) const { return slice(whole, H, Hkv); }
+  View v(const View& whole) const { return slice(whole, H + Hkv, Hkv); }
+
+ private:
+  View slice(const View& whole, int64_t first, int64_t heads) const {
+    View view = whole;
+    view.data = static_cast<char*>(whole.data) + first * D * dtype_size(dtype);
+    view.shape = {B, S, heads, D};
+    view.strides = {S * whole.size(2), whole.size(2), D, 1};
+    return view;
+  }
+};
+
+// The length of sequence b of B: from S down to a little above S / 2.
+int64_t length_of(int64_t b, int64_t B, int64_t S) {
+  return S - b * S / (2 * B);
+}
+
+// Pairs (query, key) of all sequences, by those of full length.
+double share_of_pairs(int64_t B, int64_t S, bool causal) {
+  double pairs = 0;
+  for (int64_t b = 0; b < B; ++b) {
+    const auto n = double(length_of(b, B, S));
+    pairs += causal ? n * (n + 1) / 2 : n * n;
+  }
+  const auto full = double(S);
+  return pairs / (double(B) * (causal ? full * (full + 1) / 2 : full * full));
+}
+
+View lengths(Operands& o, int64_t B, int64_t S) {
+  return o.integers({B}, [=](int64_t b) { return int32_t(length_of(b, B, S)); });
+}
+
+}  // namespace
+
+void Cases::add_attention_case(const AttentionVariant& variant) {
+  const int64_t B = s_.batch, S = s_.seq, H = s_.heads, D = s_.width / s_.heads;
+  const int64_t share = std::min(variant.queries_of_key, H);
+  const DType dtype = dtype_;
+  const PackedHeads heads{.B = B, .S = S, .H = H, .Hkv = H / share, .D = D, .dtype = dtype};
+  const float scale = 1.0f / std::sqrt(float(D));
+  const bool causal = variant.causal, ragged = variant.ragged;
+  const kernels::AttentionTile tile = variant.tile;
+  const CaseOptions options{.deterministic = variant.deterministic,
+                            .flops_share = ragged ? share_of_pairs(B, S, causal) : 1};
+  const auto forward = [=](Operands& o) {
+    const View qkv = o.floats(dtype, heads.shape(), 2);
+    kernels::AttentionFwdArgs args{.q = heads.q(qkv),
+                                   .k = heads.k(qkv),
+                                   .v = heads.v(qkv),
+                                   .out = o.zeros(dtype, {B, S, H, D}),
+                                   .lse = o.zeros(DType::kF32, {B, H, S}),
+                                   .scale = scale,
+                                   .causal = causal};
+    if (ragged) args.q_lengths = args.k_lengths = lengths(o, B, S);
+    args.tile = tile;
+    return args;
+  };
+  const auto backward = [=](Operands& o) {
+    const View qkv = o.floats(dtype, heads.shape(), 2), grad = o.zeros(dtype, heads.shape());
+    // A row of the softmax sums to about one, as it would after forward.
+    const View lse =
+        o.values({B, H, S}, [=](int64_t i) { return std::log(float(causal ? i % S + 1 : S)); });
+    kernels::AttentionBwdArgs args{.q = heads.q(qkv),
+                                   .k = heads.k(qkv),
+                                   .v = heads.v(qkv),
+                                   .out = o.floats(dtype, {B, S, H, D}),
+                                   .lse = lse,
+                                   .dout = o.floats(dtype, {B, S, H, D}),
+                                   .dq = heads.q(grad),
+                                   .dk = heads.k(grad),
+                                   .dv = heads.v(grad),
+                                   .scale = scale,
+                                   .causal = causal};
+    if (ragged) args.q_lengths = args.k_lengths = lengths(o, B, S);
+    return args;
+  };
+  if (!variant.backward_only) {
+    add<kernels::AttentionFwdArgs>(variant.name, kernels::attention_fwd, forward, options);
+  }
+  if (variant.forward_only) return;
+  add<kernels::AttentionBwdArgs>(variant.name, kernels::attention_bwd, backward, options);
+}
+
+void Cases::add_attention() {
+  add_attention_case({.name = "causal"});
+}
+
+void Cases::add_attention_tiles() {
+  using kernels::AttentionTile;
+  for (const auto& [name, tile] :
+       {std::pair{"64x64", AttentionTile::k64x64}, {"128x32", AttentionTile::k128x32}}) {
+    add_attention_case({.name = cat("tile_", name), .tile = tile, .forward_only = true});
+    add_attention_case(
+        {.name = cat("tile_", name, "_full"), .causal = false, .tile = tile, .forward_only = true});
+  }
+}
+
+void Cases::add_attention_variants(DeviceType device) {
+  add_attention_case({.name = "full", .causal = false});
+  add_attention_case({.name = "grouped", .queries_of_key = 4});
+  add_attention_case({.name = "ragged", .ragged = true});
+  if (device == DeviceType::kCpu) return;  // it has no other way; GPUs add to dQ atomically
+  add_attention_case({.name = "deterministic", .backward_only = true, .deterministic = true});
+}
+
+}  // namespace shale::bench

@@ -1,0 +1,124 @@
+#include "bench/support/cases.h"
+
+namespace shale::bench {
+
+void FlatCases::add_optimizers() {
+  const DType dtype = dtype_;
+  const Shape n = {elements_};
+  constexpr DType kF32 = DType::kF32;
+  const auto compute = [=](Operands& o) { return dtype == kF32 ? View{} : o.zeros(dtype, n); };
+  for (const DType moments : {kF32, DType::kBF16}) {
+    const std::string variant = moments == kF32 ? "" : "bf16_moments";
+    add<kernels::AdamWArgs>(variant, kernels::adamw, [=](Operands& o) {
+      return kernels::AdamWArgs{.master = o.floats(kF32, n),
+                                .grad = o.floats(kF32, n),
+                                .m = o.zeros(moments, n),
+                                .v = o.zeros(moments, n),
+                                .param = compute(o),
+                                .weight_decay = 0.1f};
+    });
+    add<kernels::LionArgs>(variant, kernels::lion, [=](Operands& o) {
+      return kernels::LionArgs{.master = o.floats(kF32, n),
+                               .grad = o.floats(kF32, n),
+                               .m = o.zeros(moments, n),
+                               .param = compute(o),
+                               .weight_decay = 0.1f};
+    });
+  }
+  const Shape scales = {(elements_ + kernels::kMomentBlock - 1) / kernels::kMomentBlock};
+  add<kernels::AdamW8bitArgs>("", kernels::adamw_8bit, [=](Operands& o) {
+    return kernels::AdamW8bitArgs{.master = o.floats(kF32, n),
+                                  .grad = o.floats(kF32, n),
+                                  .m = o.zeros(DType::kU8, n),
+                                  .v = o.zeros(DType::kU8, n),
+                                  .m_scale = o.zeros(kF32, scales),
+                                  .v_scale = o.zeros(kF32, scales),
+                                  .param = compute(o),
+                                  .weight_decay = 0.1f};
+  });
+  add<kernels::SgdArgs>("momentum", kernels::sgd, [=](Operands& o) {
+    return kernels::SgdArgs{.master = o.floats(kF32, n),
+                            .grad = o.floats(kF32, n),
+                            .m = o.zeros(kF32, n),
+                            .param = compute(o),
+                            .momentum = 0.9f};
+  });
+}
+
+// The largest matrix of a block, or a smaller one where buffers are small.
+void FlatCases::add_adafactor() {
+  const DType dtype = dtype_;
+  constexpr DType kF32 = DType::kF32;
+  kernels::MatrixPart part{.rows = 3072, .cols = 768};
+  if (part.rows * part.cols > elements_) part = {.rows = 50, .cols = elements_ / 50};
+  const Shape n = {part.rows * part.cols}, rows = {part.rows}, cols = {part.cols};
+  add<kernels::AdafactorMeansArgs>("", kernels::adafactor_means, [=](Operands& o) {
+    return kernels::AdafactorMeansArgs{.grad = o.floats(kF32, n),
+                                       .row_mean = o.zeros(kF32, rows),
+                                       .col_mean = o.zeros(kF32, cols),
+                                       .part = part};
+  });
+  add<kernels::AdafactorAverageArgs>("", kernels::adafactor_average, [=](Operands& o) {
+    return kernels::AdafactorAverageArgs{.newest = o.zeros(kF32, rows),
+                                         .mean = o.zeros(kF32, rows)};
+  });
+  // Means of zero would make every element a division by zero, which takes no longer.
+  add<kernels::AdafactorSquaresArgs>("", kernels::adafactor_squares, [=](Operands& o) {
+    return kernels::AdafactorSquaresArgs{.grad = o.floats(kF32, n),
+                                         .row = o.zeros(kF32, rows),
+                                         .col = o.zeros(kF32, cols),
+                                         .sum = o.zeros(kF32, {}),
+                                         .part = part};
+  });
+  add<kernels::AdafactorArgs>("", kernels::adafactor, [=](Operands& o) {
+    return kernels::AdafactorArgs{.master = o.floats(kF32, n),
+                                  .grad = o.floats(kF32, n),
+                                  .row = o.zeros(kF32, rows),
+                                  .col = o.zeros(kF32, cols),
+                                  .square_sum = o.zeros(kF32, {}),
+                                  .param = dtype == kF32 ? View{} : o.zeros(dtype, n),
+                                  .part = part};
+  });
+}
+
+void FlatCases::add_reductions() {
+  const DType dtype = dtype_;
+  const Shape n = {elements_};
+  add<kernels::SumSquaresArgs>("", kernels::sum_squares, [=](Operands& o) {
+    return kernels::SumSquaresArgs{
+        .x = o.floats(dtype, n),
+        .sum = static_cast<kernels::FixedSum*>(o.raw(sizeof(kernels::FixedSum)))};
+  });
+  add<kernels::TreeSumArgs>("2_ranks", kernels::tree_sum, [=](Operands& o) {
+    const std::span<void*> pointers = o.host_pointers(2);
+    for (void*& pointer : pointers) pointer = o.floats(dtype, n).data;
+    return kernels::TreeSumArgs{.inputs = pointers,
+                                .outputs = pointers,
+                                .count = n.numel(),
+                                .in_dtype = dtype,
+                                .out_dtype = dtype};
+  });
+}
+
+void FlatCases::add_rest() {
+  const DType dtype = dtype_;
+  const Shape n = {elements_};
+  add<kernels::CopyArgs>(
+      "", kernels::copy,
+      [=](Operands& o) {
+        return kernels::CopyArgs{.x = o.floats(dtype, n), .y = o.zeros(dtype, n)};
+      },
+      [](BenchDevice& device, const kernels::CopyArgs&) -> VendorCall<kernels::CopyArgs> {
+        if (device.device().type != DeviceType::kCuda) return nullptr;
+        return [&device](const kernels::CopyArgs& args) {  // cudaMemcpyAsync
+          device.backend().copy(args.y.data, args.x.data, size_t(args.x.bytes()), device.stream());
+        };
+      });
+  add<kernels::FillArgs>("", kernels::fill,
+                         [=](Operands& o) { return kernels::FillArgs{.y = o.zeros(dtype, n)}; });
+  add<kernels::RandomNormalArgs>("", kernels::random_normal, [=](Operands& o) {
+    return kernels::RandomNormalArgs{.y = o.zeros(dtype, n), .seed = 1, .stream = 2};
+  });
+}
+
+}  // namespace shale::bench

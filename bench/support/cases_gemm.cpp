@@ -1,0 +1,90 @@
+#include <memory>
+
+#include "bench/support/cases.h"
+#include "kernels/gemm_plan.h"
+#include "kernels/gemm_problem.h"
+
+namespace shale::bench {
+namespace {
+
+using kernels::Epilogue;
+
+View transposed(View view) {
+  std::swap(view.shape[0], view.shape[1]);
+  std::swap(view.strides[0], view.strides[1]);
+  return view;
+}
+
+}  // namespace
+
+// The three products of a layer with weights [out, in], with the epilogues that GPT-2 gives them.
+void Cases::add_linear(const std::string& name, int64_t in, int64_t out, bool bias, bool residual,
+                       bool gelu) {
+  const int64_t T = s_.tokens();
+  const DType dtype = dtype_;
+  out_.push_back(make_gemm_case("forward_" + name + "/" + named(""), dtype, [=](Operands& o) {
+    kernels::GemmArgs args{.a = o.floats(dtype, {T, in}),
+                           .b = transposed(o.floats(dtype, {out, in}, 0.03)),
+                           .c = o.zeros(dtype, {T, out})};
+    if (bias) args.bias = o.floats(dtype, {out});
+    if (residual) args.residual = o.floats(dtype, {T, out});
+    if (gelu) args.epilogue = Epilogue::kGeluTanh;
+    if (gelu) args.aux = o.zeros(dtype, {T, out});
+    return args;
+  }));
+  out_.push_back(make_gemm_case("dx_" + name + "/" + named(""), dtype, [=](Operands& o) {
+    return kernels::GemmArgs{.a = o.floats(dtype, {T, out}),
+                             .b = o.floats(dtype, {out, in}, 0.03),
+                             .c = o.zeros(dtype, {T, in})};
+  }));
+  out_.push_back(make_gemm_case("dw_" + name + "/" + named(""), dtype, [=](Operands& o) {
+    return kernels::GemmArgs{.a = transposed(o.floats(dtype, {T, out})),
+                             .b = o.floats(dtype, {T, in}),
+                             .c = o.zeros(DType::kF32, {out, in}),
+                             .accumulate = true};
+  }));
+}
+
+void Cases::add_gemms() {
+  const int64_t T = s_.tokens(), C = s_.width;
+  add_linear("qkv", C, 3 * C, true, false, false);
+  add_linear("attn_proj", C, C, true, true, false);
+  add_linear("fc_gelu", C, 4 * C, true, false, true);
+  add_linear("mlp_proj", 4 * C, C, true, true, false);
+  add_linear("logits", C, s_.padded_vocab, false, false, false);
+  // Backward of the layer behind the GELU, with the GELU's own and its bias gradient.
+  out_.push_back(
+      make_gemm_case("dx_dgelu/" + named(""), dtype_, [T, C, dtype = dtype_](Operands& o) {
+        return kernels::GemmArgs{.a = o.floats(dtype, {T, C}),
+                                 .b = o.floats(dtype, {C, 4 * C}, 0.03),
+                                 .c = o.zeros(dtype, {T, 4 * C}),
+                                 .epilogue = Epilogue::kDGeluTanh,
+                                 .aux = o.floats(dtype, {T, 4 * C}),
+                                 .bias_grad = o.zeros(DType::kF32, {4 * C})};
+      }));
+}
+
+void add_large_gemms(DType dtype, std::vector<KernelCase>& out) {
+  const auto add = [&](const std::string& name, int64_t n, bool a, bool b, bool own) {
+    const auto plan = std::make_shared<kernels::GemmPlan>();
+    const auto make = [=](Operands& o) {
+      const View left = o.floats(dtype, {n, n}), right = o.floats(dtype, {n, n});
+      kernels::GemmArgs args{.a = a ? transposed(left) : left,
+                             .b = b ? transposed(right) : right,
+                             .c = o.zeros(dtype, {n, n})};
+      if (!own) return args;
+      *plan = kernels::gemm_plan(kernels::gemm_problem(args), /*vendor=*/false);
+      args.plan = plan.get();
+      return args;
+    };
+    out.push_back(make_gemm_case(cat(name, "/", n, "/", dtype_name(dtype)), dtype, make));
+  };
+  for (const int64_t n : {4096, 8192}) {
+    add("own_nn", n, false, false, true);
+    add("own_nt", n, false, true, true);
+    add("own_tn", n, true, false, true);
+    add("square", n, false, true, false);
+  }
+}
+
+}  // namespace shale::bench

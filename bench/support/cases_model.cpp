@@ -1,0 +1,125 @@
+#include "bench/support/cases.h"
+
+namespace shale::bench {
+
+void Cases::add_norms() {
+  const int64_t T = s_.tokens(), C = s_.width;
+  const DType dtype = dtype_;
+  const auto forward = [=](Operands& o, bool residual) {
+    kernels::LayerNormFwdArgs args{.x = o.floats(dtype, {T, C}),
+                                   .gain = o.floats(dtype, {C}),
+                                   .bias = o.floats(dtype, {C}),
+                                   .y = o.zeros(dtype, {T, C}),
+                                   .mean = o.zeros(DType::kF32, {T}),
+                                   .rstd = o.zeros(DType::kF32, {T})};
+    if (residual) args.residual = o.floats(dtype, {T, C});
+    if (residual) args.sum = o.zeros(dtype, {T, C});
+    return args;
+  };
+  add<kernels::LayerNormFwdArgs>("", kernels::layer_norm_fwd,
+                                 [=](Operands& o) { return forward(o, false); });
+  add<kernels::LayerNormFwdArgs>("residual", kernels::layer_norm_fwd,
+                                 [=](Operands& o) { return forward(o, true); });
+  add<kernels::LayerNormBwdArgs>("residual", kernels::layer_norm_bwd, [=](Operands& o) {
+    return kernels::LayerNormBwdArgs{.dy = o.floats(dtype, {T, C}),
+                                     .s = o.floats(dtype, {T, C}),
+                                     .gain = o.floats(dtype, {C}),
+                                     .mean = o.zeros(DType::kF32, {T}),
+                                     .rstd = o.floats(DType::kF32, {T}),
+                                     .d_sum = o.floats(dtype, {T, C}),
+                                     .dx = o.zeros(dtype, {T, C}),
+                                     .dgain = o.zeros(DType::kF32, {C}),
+                                     .dbias = o.zeros(DType::kF32, {C}),
+                                     .accumulate_dgain = true,
+                                     .accumulate_dbias = true};
+  });
+  add<kernels::RmsNormFwdArgs>("residual", kernels::rms_norm_fwd, [=](Operands& o) {
+    return kernels::RmsNormFwdArgs{.x = o.floats(dtype, {T, C}),
+                                   .residual = o.floats(dtype, {T, C}),
+                                   .sum = o.zeros(dtype, {T, C}),
+                                   .gain = o.floats(dtype, {C}),
+                                   .y = o.zeros(dtype, {T, C}),
+                                   .rstd = o.zeros(DType::kF32, {T})};
+  });
+  add<kernels::RmsNormBwdArgs>("residual", kernels::rms_norm_bwd, [=](Operands& o) {
+    return kernels::RmsNormBwdArgs{.dy = o.floats(dtype, {T, C}),
+                                   .s = o.floats(dtype, {T, C}),
+                                   .gain = o.floats(dtype, {C}),
+                                   .rstd = o.floats(DType::kF32, {T}),
+                                   .d_sum = o.floats(dtype, {T, C}),
+                                   .dx = o.zeros(dtype, {T, C}),
+                                   .dgain = o.zeros(DType::kF32, {C}),
+                                   .accumulate_dgain = true};
+  });
+}
+
+void Cases::add_tokens() {
+  const int64_t T = s_.tokens(), C = s_.width, B = s_.batch, S = s_.seq;
+  const int64_t V = s_.vocab, padded = s_.padded_vocab;
+  const DType dtype = dtype_;
+  for (const bool write_grad : {true, false}) {
+    add<kernels::CrossEntropyArgs>(
+        write_grad ? "grad" : "loss_only", kernels::cross_entropy, [=](Operands& o) {
+          return kernels::CrossEntropyArgs{.logits = o.floats(dtype, {T, padded}, 4),
+                                           .targets = o.integers({T}, V),
+                                           .losses = o.zeros(DType::kF32, {T}),
+                                           .vocab = V,
+                                           .write_grad = write_grad};
+        });
+  }
+  add<kernels::EmbeddingFwdArgs>("", kernels::embedding_fwd, [=](Operands& o) {
+    return kernels::EmbeddingFwdArgs{.ids = o.integers({B, S}, V),
+                                     .table = o.shared("table", dtype, {padded, C}),
+                                     .positions = o.floats(dtype, {S, C}),
+                                     .y = o.zeros(dtype, {B, S, C})};
+  });
+  add<kernels::EmbeddingBwdArgs>("accumulate", kernels::embedding_bwd, [=](Operands& o) {
+    return kernels::EmbeddingBwdArgs{.ids = o.integers({B, S}, V),
+                                     .dy = o.floats(dtype, {B, S, C}),
+                                     .d_table = o.shared("d_table", DType::kF32, {padded, C}),
+                                     .d_positions = o.zeros(DType::kF32, {S, C}),
+                                     .accumulate_table = true,
+                                     .accumulate_positions = true};
+  });
+}
+
+void Cases::add_elementwise() {
+  const int64_t B = s_.batch, S = s_.seq, T = s_.tokens(), C = s_.width;
+  const DType dtype = dtype_;
+  add<kernels::GeluFwdArgs>("tanh", kernels::gelu_fwd, [=](Operands& o) {
+    return kernels::GeluFwdArgs{.x = o.floats(dtype, {T, 4 * C}, 3),
+                                .y = o.zeros(dtype, {T, 4 * C})};
+  });
+  add<kernels::GeluBwdArgs>("tanh", kernels::gelu_bwd, [=](Operands& o) {
+    return kernels::GeluBwdArgs{.x = o.floats(dtype, {T, 4 * C}, 3),
+                                .dy = o.floats(dtype, {T, 4 * C}),
+                                .dx = o.zeros(dtype, {T, 4 * C})};
+  });
+  add<kernels::DropoutArgs>("residual", kernels::dropout, [=](Operands& o) {
+    return kernels::DropoutArgs{.x = o.floats(dtype, {B, S, C}),
+                                .residual = o.floats(dtype, {B, S, C}),
+                                .y = o.zeros(dtype, {B, S, C}),
+                                .p = 0.1f,
+                                .site = 1};
+  });
+  add<kernels::AxpbyArgs>("add", kernels::axpby, [=](Operands& o) {
+    return kernels::AxpbyArgs{
+        .a = o.floats(dtype, {T, C}), .b = o.floats(dtype, {T, C}), .y = o.zeros(dtype, {T, C})};
+  });
+  add<kernels::MulArgs>("", kernels::mul, [=](Operands& o) {
+    return kernels::MulArgs{
+        .a = o.floats(dtype, {T, C}), .b = o.floats(dtype, {T, C}), .y = o.zeros(dtype, {T, C})};
+  });
+  add<kernels::ColumnSumArgs>("accumulate", kernels::column_sum, [=](Operands& o) {
+    return kernels::ColumnSumArgs{
+        .x = o.floats(dtype, {T, 3 * C}), .y = o.zeros(DType::kF32, {3 * C}), .accumulate = true};
+  });
+  // Out of the middle of a packed tensor, as a sliced key is copied into a cache.
+  add<kernels::CopyArgs>("strided", kernels::copy, [=](Operands& o) {
+    View x = o.floats(dtype, {T, 3 * C});
+    x.shape[1] = C;
+    return kernels::CopyArgs{.x = x, .y = o.zeros(dtype, {T, C})};
+  });
+}
+
+}  // namespace shale::bench
