@@ -10,21 +10,35 @@
 #             scripts) are used where they are found. Default: build/gpu, else build/release.
 #   OUT_DIR   for the page (gpu.md), the rows and the logs; default BIN_DIR/gpu_results
 #
-# What it does: the kernel tests on the GPU; the same under compute-sanitizer's memcheck, initcheck
-# and synccheck, where that is installed; bench_kernels; PyTorch's kernels and its GPT-2 step, where
-# python3 has it; a short training run. Each has a time limit of LIMIT seconds (default 900), and
-# the next goes on if one fails. Ends with 0 if all that could run succeeded, 69 without a GPU.
-# MIN_TIME (seconds per kernel, default 0.3) shortens it. DEVICE=emu tries the script where there is
-# no GPU.
+# What it does, a step after the other: `tests`, the kernel tests on the GPU; `memcheck`, `initcheck`
+# and `synccheck`, the same under compute-sanitizer, where that is installed; `bench_kernels`;
+# `peer_kernels` and `peer_gpt2`, PyTorch's kernels and its GPT-2 step, where python3 has it; `train`,
+# a short training run. Each has a time limit of LIMIT seconds (default 900), and the next goes on if
+# one fails. Ends with 0 if all that could run succeeded, 1 if a step failed, 69 without a GPU.
+#
+# In the environment: ONLY, names of the steps to run, and no others; MIN_TIME, seconds per kernel
+# (default 0.3); TRAIN_FLAGS, of train_lm; PYTHON, another python3. DEVICE=emu tries the whole script
+# at small sizes where there is no GPU; its times mean nothing.
 set -uo pipefail
 
 script_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$script_dir/.." && pwd)
 limit=${LIMIT:-900}
-min_time=${MIN_TIME:-0.3}
 device=${DEVICE:-cuda}
+python=${PYTHON:-python3}
+if [[ $device == cuda ]]; then
+  min_time=${MIN_TIME:-0.3}
+  read -ra train_flags <<<"${TRAIN_FLAGS:---model gpt2-124m --steps 30 --seq-len 1024 --micro-batch 16}"
+  peer_flags=() gpt2_flags=()
+else
+  min_time=${MIN_TIME:-0.001}
+  tiny="--layers 1 --width 32 --heads 2"
+  read -ra train_flags <<<"${TRAIN_FLAGS:---model nano $tiny --steps 2 --seq-len 16 --micro-batch 2}"
+  peer_flags=(--device cpu --tiny)
+  read -ra gpt2_flags <<<"--device cpu $tiny --vocab 64 --seq-len 16 --micro-batch 2 --steps 2 --warmup 1"
+fi
 
-usage() { sed -n '2,20s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,/^set /p' "${BASH_SOURCE[0]}" | sed -n 's/^# \{0,1\}//p'; }
 
 with_build=false
 places=()
@@ -38,7 +52,14 @@ for argument in "$@"; do
 done
 
 if $with_build; then
-  cmake -S "$root" -B "$root/build/gpu" -DSHALE_KERNELS_ONLY=ON -DSHALE_CUDA=ON &&
+  # For this machine's GPU alone, if it can be asked: half the time of a build for all.
+  capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1)
+  architectures=()
+  if [[ $capability =~ ^[0-9]+[.][0-9]+$ ]]; then
+    architectures=("-DSHALE_CUDA_ARCHITECTURES=${capability/./}-real")
+  fi
+  cmake -S "$root" -B "$root/build/gpu" -DSHALE_KERNELS_ONLY=ON -DSHALE_CUDA=ON \
+    "${architectures[@]}" &&
     cmake --build "$root/build/gpu" --parallel "$(nproc)" || exit 70
 fi
 bin_dir=${places[0]:-}
@@ -74,15 +95,20 @@ if [[ $status -ne 0 ]]; then
 fi
 
 out=${places[1]:-$bin_dir/gpu_results}
+if [[ -z ${ONLY:-} ]]; then rm -rf "$out/rows" "$out/logs"; fi  # else rows of other steps stay
 mkdir -p "$out/rows" "$out/logs" || exit 74
 page=$out/gpu.md
 results=()
 failed=0
 
+# wanted NAME: whether this step is one of ONLY.
+wanted() { [[ -z ${ONLY:-} || " $ONLY " == *" $1 "* ]]; }
+
 # step NAME COMMAND...: runs it into logs/NAME.log and notes how it ended.
 step() {
   local name=$1 start=$SECONDS status verdict
   shift
+  if ! wanted "$name"; then return; fi
   echo "==== $name"
   timeout "$limit" "$@" >"$out/logs/$name.log" 2>&1
   status=$?
@@ -95,18 +121,28 @@ step() {
     failed=$((failed + 1))
     tail -n 20 "$out/logs/$name.log"
   fi
-  results+=("| $name | $verdict | $((SECONDS - start)) s | $(tail -n 1 "$out/logs/$name.log" |
-    tr -d '|' | cut -c1-100) |")
+  results+=("| $name | $verdict | $((SECONDS - start)) s | $(grep -v '^[[:space:]]*$' \
+    "$out/logs/$name.log" | tail -n 1 | tr -d '|' | cut -c1-100) |")
 }
 skip() {
+  if ! wanted "$1"; then return; fi
   echo "==== $1: not run, $2"
   results+=("| $1 | not run | | $2 |")
 }
 
+for name in ${ONLY:-}; do
+  case $name in
+    tests | memcheck | initcheck | synccheck | bench_kernels | peer_kernels | peer_gpt2 | train) ;;
+    *) echo "run_gpu.sh: ONLY: there is no step '$name'" >&2; exit 64 ;;
+  esac
+done
+
 export SHALE_TEST_GPU=$device
 step tests "$test_kernels"
 for tool in memcheck initcheck synccheck; do
-  if ! command -v compute-sanitizer >/dev/null; then
+  if [[ $device != cuda ]]; then
+    skip "$tool" "it checks what runs on a GPU"
+  elif ! command -v compute-sanitizer >/dev/null; then
     skip "$tool" "there is no compute-sanitizer"
   else
     # New memory stays as it is, or nothing would be uninitialised.
@@ -117,38 +153,56 @@ done
 
 step bench_kernels "$bench_kernels" --device "$device" --min-time "$min_time" \
   --json "$out/rows/kernels.json"
-if [[ -d $peers ]] && python3 -c 'import torch' 2>/dev/null; then
-  step peer_kernels python3 "$peers/kernels_gpu.py" --min-time "$min_time" \
-    --json "$out/rows/peer_kernels.json"
-  step peer_gpt2 python3 "$peers/gpt2_gpu.py" --json "$out/rows/peer_gpt2.json"
+if [[ ! -d $peers ]]; then
+  no_peers="there is no folder peers"
+elif ! "$python" -c 'import torch' 2>/dev/null; then
+  no_peers="$python has no torch"
 else
-  skip peers "python3 has no torch, or there is no folder peers"
+  no_peers=""
+fi
+if [[ -z $no_peers ]]; then
+  step peer_kernels "$python" "$peers/kernels_gpu.py" --min-time "$min_time" "${peer_flags[@]}" \
+    --json "$out/rows/peer_kernels.json"
+  step peer_gpt2 "$python" "$peers/gpt2_gpu.py" "${gpt2_flags[@]}" --json "$out/rows/peer_gpt2.json"
+else
+  skip peer_kernels "$no_peers"
+  skip peer_gpt2 "$no_peers"
 fi
 
 train_lm=$(program train_lm)
-if [[ -n $train_lm ]]; then
-  cat /usr/include/*.h >"$out/text.txt"
-  step train "$train_lm" --device "$device" --model gpt2-124m --data "$out/text.txt" --steps 30 \
-    --seq-len 1024 --micro-batch 16 --no-save --out "$out/train_$$"
-else
+if [[ -z $train_lm ]]; then
   skip train "there is no train_lm"
+elif wanted train; then
+  # Any few megabytes of text: headers, or what comes with Python.
+  find /usr/include /usr/lib/python3* /usr/local/cuda/include -type f \
+    \( -name '*.h' -o -name '*.py' \) -print0 2>/dev/null | sort -z | head -z -n 1000 |
+    xargs -0 cat >"$out/text.txt"
+  step train "$train_lm" --device "$device" "${train_flags[@]}" --data "$out/text.txt" \
+    --out "$out/train_$$"
+  rm -f "$out/text.txt"
 fi
 
 {
   echo "# GPU results"
   echo
-  echo "$(date -u +%Y-%m-%dT%H:%M:%SZ), $(nvidia-smi --query-gpu=name,driver_version \
-    --format=csv,noheader 2>/dev/null | head -n 1), commit $(git -C "$root" rev-parse --short HEAD \
-    2>/dev/null || echo unknown)"
+  if [[ $device == cuda ]]; then
+    gpu=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1)
+  else
+    gpu="the emulated GPU: its times mean nothing"
+  fi
+  echo "$(date -u +%Y-%m-%dT%H:%M:%SZ), ${gpu:-unknown GPU}, commit $(git -C "$root" rev-parse \
+    --short HEAD 2>/dev/null || echo unknown)"
   echo
   echo "| run | result | time | last line |"
   echo "|---|---|---|---|"
   printf '%s\n' "${results[@]}"
   bench_report=$(program bench_report)
-  if [[ -n $bench_report ]]; then
+  if [[ -n $bench_report ]] && compgen -G "$out/rows/*.json" >/dev/null &&
+    "$bench_report" --rows "$out/rows" >"$out/logs/report.md" 2>"$out/logs/report.log"; then
     echo
-    "$bench_report" --rows "$out/rows"
+    cat "$out/logs/report.md"
   else
+    if [[ -s $out/logs/report.log ]]; then printf '\nbench_report: %s\n' "$(cat "$out/logs/report.log")"; fi
     for log in bench_kernels peer_kernels peer_gpt2; do
       if [[ -f $out/logs/$log.log ]]; then
         printf '\n## %s\n\n```\n' "$log"

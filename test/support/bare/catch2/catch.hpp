@@ -180,6 +180,13 @@ auto from_range(const Range& range) {
   using T = std::decay_t<decltype(*std::begin(range))>;
   return Values<T>{std::vector<T>(std::begin(range), std::end(range))};
 }
+// Numbers from begin up to, but without, end.
+template <typename T>
+Values<T> range(T begin, T end) {
+  Values<T> numbers;
+  for (; begin < end; ++begin) numbers.list.push_back(begin);
+  return numbers;
+}
 template <typename T>
 Values<T> values(std::initializer_list<T> list) {
   return {list};
@@ -327,5 +334,5 @@ using Catch::Approx;
 #define GENERATE(...)                    \
   ::Catch::generate([&] {                \
     using namespace ::Catch::Generators; \
-    return catch_values(__VA_ARGS__);          \
+    return catch_values(__VA_ARGS__);    \
   })
