@@ -178,7 +178,7 @@ elif wanted train; then
     \( -name '*.h' -o -name '*.py' \) -print0 2>/dev/null | sort -z | head -z -n 1000 |
     xargs -0 cat >"$out/text.txt"
   step train "$train_lm" --device "$device" "${train_flags[@]}" --data "$out/text.txt" \
-    --out "$out/train_$$"
+    --no-save --out "$out/train_$$"
   rm -f "$out/text.txt"
 fi
 

@@ -90,8 +90,8 @@ class FlatCases {
   std::vector<KernelCase>& out_;
 };
 
-// Products by the hand-written kernels, where the slot itself would take the vendor's: one case per
-// order in memory, a's and b's; and square products by the slot.
+// Products by the portable kernels, where the slot itself would take the vendor's or Hopper's: one
+// case per order in memory, a's and b's; and square products by the slot.
 void add_large_gemms(DType dtype, std::vector<KernelCase>& out);
 
 }  // namespace shale::bench

@@ -73,7 +73,7 @@ void add_large_gemms(DType dtype, std::vector<KernelCase>& out) {
                              .b = b ? transposed(right) : right,
                              .c = o.zeros(dtype, {n, n})};
       if (!own) return args;
-      *plan = kernels::gemm_plan(kernels::gemm_problem(args), /*vendor=*/false);
+      *plan = kernels::gemm_plan(kernels::gemm_problem(args), {});
       args.plan = plan.get();
       return args;
     };
