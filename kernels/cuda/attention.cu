@@ -9,7 +9,9 @@
 #include "kernels/check.h"
 #include "kernels/cuda/attention_config.h"
 #include "kernels/cuda/attention_sequence.cuh"
+#include "kernels/cuda/gemm.h"
 #include "kernels/cuda/gpu_kernels.h"
+#include "kernels/cuda/sm90/attention90.h"
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -196,6 +198,33 @@ int compiled_head_size(int64_t head_size) {
 }
 
 template <typename T>
+void launch_fwd(const Exec& exec, const AttentionParams& p) {
+  if constexpr (sizeof(T) == 2) {
+    // Another tile than the usual is one of the portable kernel's.
+    if (p.tile == AttentionTile::kOfHeadSize && has_attention90(exec, p)) {
+      return launch_attention90_fwd<T>(exec, p);
+    }
+  }
+  launch_attention_fwd<T>(exec, p);
+}
+
+template <typename T>
+void launch_bwd_keys(const Exec& exec, const AttentionParams& p) {
+  if constexpr (sizeof(T) == 2) {
+    if (has_attention90(exec, p)) return launch_attention90_bwd_keys<T>(exec, p);
+  }
+  launch_attention_bwd_keys<T>(exec, p);
+}
+
+template <typename T>
+void launch_bwd_queries(const Exec& exec, const AttentionParams& p) {
+  if constexpr (sizeof(T) == 2) {
+    if (has_attention90(exec, p)) return launch_attention90_bwd_queries<T>(exec, p);
+  }
+  launch_attention_bwd_queries<T>(exec, p);
+}
+
+template <typename T>
 void backward(const Exec& exec, const AttentionParams& p) {
   const int row_size = compiled_head_size(p.head_size);
   const int64_t padded_rows = p.batch * p.heads * p.padded_queries;
@@ -204,8 +233,8 @@ void backward(const Exec& exec, const AttentionParams& p) {
                  {.grid = ceil_div(padded_rows * 16, kThreads), .block = kThreads}, exec, p,
                  padded_rows, row_size);
   }
-  launch_attention_bwd_keys<T>(exec, p);
-  if (p.dq_sums == nullptr) return launch_attention_bwd_queries<T>(exec, p);
+  launch_bwd_keys<T>(exec, p);
+  if (p.dq_sums == nullptr) return launch_bwd_queries<T>(exec, p);
   if constexpr (sizeof(T) == 2) {
     const int64_t fragments = padded_rows / 16 * (row_size / 8);
     if (fragments == 0) return;
@@ -250,6 +279,12 @@ BlockOrder order_by_keys(const AttentionProblem& p, int tile) {
   return order;
 }
 
+bool has_attention90(const Exec& exec, const AttentionProblem& p) {
+  return is_hopper(exec.device) && p.dtype != DType::kF32 &&
+         (p.head_size == 64 || p.head_size == 128) && p.batch > 0 && p.heads > 0 && p.queries > 0 &&
+         p.keys > 0;
+}
+
 void attention_fwd(const Exec& exec, const AttentionFwdArgs& args) {
   constexpr const char* kOp = "attention_fwd";
   AttentionParams p = make_params(kOp, args);
@@ -259,7 +294,7 @@ void attention_fwd(const Exec& exec, const AttentionFwdArgs& args) {
   for (Input& input : inputs) plan_packing(p, input, pieces);
   pieces.reserve(kOp, exec);
   for (const Input& input : inputs) pack(exec, p, input, pieces);
-  dispatch_float(p.dtype, [&]<typename T>() { launch_attention_fwd<T>(exec, p); });
+  dispatch_float(p.dtype, [&]<typename T>() { launch_fwd<T>(exec, p); });
 }
 
 void attention_bwd(const Exec& exec, const AttentionBwdArgs& args) {

@@ -35,26 +35,6 @@ struct BwdKeysTiles {
   Tile<T, kConfig.keys, kConfig.queries> ds;
 };
 
-// A step of a block: a tile of queries of one head. They go through all tiles that see its keys,
-// head by head.
-struct QueryStep {
-  int first_tile, tiles, tile, head;
-
-  __device__ __forceinline__ QueryStep(const Sequence& sequence, int key, int queries_of_tile,
-                                       int first_head)
-      : head(first_head) {
-    first_tile = std::max(0, sequence.first_query(key)) / queries_of_tile;
-    tiles = (sequence.queries + queries_of_tile - 1) / queries_of_tile;
-    tile = first_tile;
-  }
-  __device__ __forceinline__ int count(int heads) const {
-    return std::max(0, tiles - first_tile) * heads;
-  }
-  __device__ __forceinline__ void advance() {
-    if (++tile == tiles) tile = first_tile, ++head;
-  }
-};
-
 // scores become P^T = 2^(scale * scores - lse2), dp becomes dS^T = P^T (dP^T - delta); both 0 where
 // masked. Rows are keys from `key` on, columns queries from `query` on, of which lse2 and delta
 // are.

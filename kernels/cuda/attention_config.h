@@ -81,8 +81,9 @@ constexpr BwdQueriesConfig bwd_queries_config(int head_size) {
   return {.queries = 64, .keys = head_size > 128 ? 32 : 64, .warps = 4};
 }
 
-// Queries are padded to this in the arrays that backward makes of them: a multiple of every tile.
-inline constexpr int kQueryPadding = 64;
+// Queries are padded to this in the arrays that backward makes of them: a multiple of every tile,
+// Hopper's too.
+inline constexpr int kQueryPadding = 128;
 
 // ---- f32, by FMA: 16 × 16 threads, each with a square of the tile's scores ----
 

@@ -3,6 +3,7 @@
 // Tiles of 16-bit elements in shared memory, and products of them by one warp. Which lane holds
 // what of a fragment: see kernels/simt/matrix.h.
 
+#include "kernels/cuda/attention_sequence.cuh"
 #include "kernels/simt/simt.h"
 
 namespace shale::kernels::SHALE_BACKEND {
@@ -98,9 +99,6 @@ __device__ __forceinline__ void store_tile(TileT& tile, T* head, int64_t stride,
 
 // ---- Fragments ----
 
-__device__ __forceinline__ int lane_id() {
-  return static_cast<int>(threadIdx.x % kWarpSize);
-}
 // Of an accumulator fragment [16, 8]: value i is in this row and column.
 __device__ __forceinline__ int fragment_row(int i) {
   return lane_id() / 4 + i / 2 * 8;

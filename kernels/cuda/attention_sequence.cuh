@@ -11,13 +11,17 @@ namespace shale::kernels::SHALE_BACKEND {
 
 inline constexpr float kInfinity = INFINITY;
 
+__device__ __forceinline__ int lane_id() {
+  return static_cast<int>(threadIdx.x % kWarpSize);
+}
+
 // `heads` of a sequence. Cheap enough to ask for again where a kernel is short of registers.
 struct BlockPlace {
   int tile, batch, head;
 };
-__device__ __forceinline__ BlockPlace block_place(const BlockOrder& order, int64_t heads) {
-  const int block = opaque(static_cast<int>(blockIdx.x)),
-            heads_of_sequence = static_cast<int>(heads);
+__device__ __forceinline__ BlockPlace place_in_order(const BlockOrder& order, int64_t heads,
+                                                     int block) {
+  const int heads_of_sequence = static_cast<int>(heads);
   const int section = block / (order.tiles * order.heads_at_once);
   const int first = section * order.heads_at_once;
   const int width = std::min(order.heads_at_once, order.heads - first);
@@ -25,6 +29,9 @@ __device__ __forceinline__ BlockPlace block_place(const BlockOrder& order, int64
   const int tile = within / width, head = first + within % width;
   return {order.last_first ? order.tiles - 1 - tile : tile, head / heads_of_sequence,
           head % heads_of_sequence};
+}
+__device__ __forceinline__ BlockPlace block_place(const BlockOrder& order, int64_t heads) {
+  return place_in_order(order, heads, opaque(static_cast<int>(blockIdx.x)));
 }
 
 // One sequence of the batch: its own lengths, and the mask.
@@ -59,6 +66,26 @@ __device__ __forceinline__ int seen_keys(const Sequence& sequence, int first_que
   const int last = std::min(first_query + queries, sequence.queries) - 1;
   return last < first_query ? 0 : std::max(0, sequence.visible_keys(last));
 }
+
+// A step of a block that owns keys: a tile of queries of one head. They go through all tiles that
+// see its keys, head by head.
+struct QueryStep {
+  int first_tile, tiles, tile, head;
+
+  __device__ __forceinline__ QueryStep(const Sequence& sequence, int key, int queries_of_tile,
+                                       int first_head)
+      : head(first_head) {
+    first_tile = std::max(0, sequence.first_query(key)) / queries_of_tile;
+    tiles = (sequence.queries + queries_of_tile - 1) / queries_of_tile;
+    tile = first_tile;
+  }
+  __device__ __forceinline__ int count(int heads) const {
+    return std::max(0, tiles - first_tile) * heads;
+  }
+  __device__ __forceinline__ void advance() {
+    if (++tile == tiles) tile = first_tile, ++head;
+  }
+};
 
 template <typename T>
 __device__ __forceinline__ T* head_rows(const HeadView& view, int batch, int head) {

@@ -51,40 +51,6 @@ struct Packed {
   }
 };
 
-// Sequence b of an array of sequences, its first `rows` rows.
-template <typename T>
-std::vector<T> rows_of(const std::vector<T>& from, int64_t sequences, int64_t b, int64_t length,
-                       int64_t rows) {
-  const int64_t size = static_cast<int64_t>(from.size()) / sequences;
-  const int64_t row = length == 0 ? 0 : size / length;
-  return {from.begin() + b * size, from.begin() + b * size + rows * row};
-}
-
-template <typename T>
-AttentionInputs<T> sequence_of(const AttentionInputs<T>& all, int64_t b, int64_t queries,
-                               int64_t keys) {
-  AttentionInputs<T> one = all;
-  const AttentionShape& s = all.shape;
-  one.shape.batch = 1, one.shape.queries = queries, one.shape.keys = keys;
-  one.q = rows_of(all.q, s.batch, b, s.queries, queries);
-  one.dout = rows_of(all.dout, s.batch, b, s.queries, queries);
-  one.k = rows_of(all.k, s.batch, b, s.keys, keys);
-  one.v = rows_of(all.v, s.batch, b, s.keys, keys);
-  return one;
-}
-
-template <typename T>
-AttentionResults<T> sequence_of(const AttentionResults<T>& all, const AttentionShape& s,
-                                int64_t b) {
-  AttentionResults<T> one;
-  one.out = rows_of(all.out, s.batch, b, s.queries, s.queries);
-  one.dq = rows_of(all.dq, s.batch, b, s.queries, s.queries);
-  one.dk = rows_of(all.dk, s.batch, b, s.keys, s.keys);
-  one.dv = rows_of(all.dv, s.batch, b, s.keys, s.keys);
-  one.lse = rows_of(all.lse, s.batch, b, 1, 1);
-  return one;
-}
-
 // Values beyond the first `count` rows of each head's lse, or of a [length, heads, D] sequence.
 template <typename T>
 bool all_are(const std::vector<T>& values, size_t begin, float want) {
@@ -130,9 +96,9 @@ TEST_CASE("attention of a sequence does not depend on the rest of the batch",
     const AttentionInputs<float> all(shape, 6);
     const AttentionResults<float> want = test::run_attention(exec, all);
     for (int64_t b = 0; b < shape.batch; ++b) {
-      const AttentionInputs<float> one = sequence_of(all, b, shape.queries, shape.keys);
+      const AttentionInputs<float> one = test::sequence_of(all, b, shape.queries, shape.keys);
       const AttentionResults<float> got = test::run_attention(exec, one);
-      CHECK(test::same_bits(got.all(), sequence_of(want, shape, b).all()));
+      CHECK(test::same_bits(got.all(), test::sequence_of(want, shape, b).all()));
     }
   }
 }
@@ -165,8 +131,8 @@ TEMPLATE_TEST_CASE("sequences of different lengths are as if each were alone",
     const AttentionResults<TestType> all = test::run_attention(exec, poisoned, lengths);
     for (int64_t b = 0; b < shape.batch; ++b) {
       CAPTURE(test::describe(exec), b);
-      const AttentionResults<TestType> got = sequence_of(all, shape, b);
-      const AttentionInputs<TestType> alone = sequence_of(in, b, queries_of(b), keys_of(b));
+      const AttentionResults<TestType> got = test::sequence_of(all, shape, b);
+      const AttentionInputs<TestType> alone = test::sequence_of(in, b, queries_of(b), keys_of(b));
       const AttentionResults<TestType> want = test::run_attention(exec, alone);
       const auto starts_with = [](const auto& values, const auto& head) {
         using Values = std::decay_t<decltype(values)>;

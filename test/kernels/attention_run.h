@@ -131,6 +131,40 @@ AttentionResults<T> run_attention(
   return {out.download(), dq.download(), dk.download(), dv.download(), lse.download()};
 }
 
+// Sequence b of an array of sequences, its first `rows` rows.
+template <typename T>
+std::vector<T> rows_of(const std::vector<T>& from, int64_t sequences, int64_t b, int64_t length,
+                       int64_t rows) {
+  const int64_t size = static_cast<int64_t>(from.size()) / sequences;
+  const int64_t row = length == 0 ? 0 : size / length;
+  return {from.begin() + b * size, from.begin() + b * size + rows * row};
+}
+
+template <typename T>
+AttentionInputs<T> sequence_of(const AttentionInputs<T>& all, int64_t b, int64_t queries,
+                               int64_t keys) {
+  AttentionInputs<T> one = all;
+  const AttentionShape& s = all.shape;
+  one.shape.batch = 1, one.shape.queries = queries, one.shape.keys = keys;
+  one.q = rows_of(all.q, s.batch, b, s.queries, queries);
+  one.dout = rows_of(all.dout, s.batch, b, s.queries, queries);
+  one.k = rows_of(all.k, s.batch, b, s.keys, keys);
+  one.v = rows_of(all.v, s.batch, b, s.keys, keys);
+  return one;
+}
+
+template <typename T>
+AttentionResults<T> sequence_of(const AttentionResults<T>& all, const AttentionShape& s,
+                                int64_t b) {
+  AttentionResults<T> one;
+  one.out = rows_of(all.out, s.batch, b, s.queries, s.queries);
+  one.dq = rows_of(all.dq, s.batch, b, s.queries, s.queries);
+  one.dk = rows_of(all.dk, s.batch, b, s.keys, s.keys);
+  one.dv = rows_of(all.dv, s.batch, b, s.keys, s.keys);
+  one.lse = rows_of(all.lse, s.batch, b, 1, 1);
+  return one;
+}
+
 inline std::string describe(const AttentionShape& s) {
   return cat("B ", s.batch, ", Tq ", s.queries, ", Tk ", s.keys, ", H ", s.heads, "/", s.kv_heads,
              ", D ", s.head_size, s.causal ? ", causal" : ", full");

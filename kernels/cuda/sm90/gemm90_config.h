@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/sm90/gemm90.h"
+#include "kernels/cuda/sm90/ring.h"
 #include "kernels/simt/hopper.h"
 
 namespace shale::kernels::SHALE_BACKEND {
@@ -64,16 +65,5 @@ __device__ __forceinline__ Gemm90Item gemm90_item(const Gemm90Params& params, in
           .k_begin = static_cast<int>(begin),
           .k_end = static_cast<int>(end < params.problem.k ? end : params.problem.k)};
 }
-
-// The stages go round in a ring, on from one tile to the next.
-template <int kStages>
-struct RingPlace {
-  int stage = 0, parity = 0;  // of the number of times round
-  __device__ __forceinline__ void next() {
-    if (++stage < kStages) return;
-    stage = 0;
-    parity ^= 1;
-  }
-};
 
 }  // namespace shale::kernels::SHALE_BACKEND
