@@ -17,8 +17,9 @@ function(shale_emulated_sources)
     set(options -fsanitize=thread -g1
         -include ${PROJECT_SOURCE_DIR}/kernels/simt/engine/tracker_names.h)
   endif()
-  # "#pragma unroll" is for nvcc.
-  list(APPEND options -Wno-unknown-pragmas)
+  # "#pragma unroll" is for nvcc. GCC notes that it passes tensor maps, with their alignment of 64
+  # bytes, in another way than very old versions did.
+  list(APPEND options -Wno-unknown-pragmas -Wno-psabi)
   set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS ${options})
 endfunction()
 
