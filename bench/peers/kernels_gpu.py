@@ -25,6 +25,7 @@ import re
 import sys
 
 import torch
+import torch._functorch.config
 import torch.nn.functional as F
 from gpu_timing import Clock, require_gpu, row, write
 from torch.nn.attention import SDPBackend, sdpa_kernel
