@@ -9,8 +9,8 @@
 #include "kernels/check.h"
 #include "kernels/cuda/attention_config.h"
 #include "kernels/cuda/attention_sequence.cuh"
-#include "kernels/cuda/gemm.h"
 #include "kernels/cuda/gpu_kernels.h"
+#include "kernels/cuda/hopper.h"
 #include "kernels/cuda/sm90/attention90.h"
 
 namespace shale::kernels::SHALE_BACKEND {

@@ -6,6 +6,7 @@
 #include "kernels/check.h"
 #include "kernels/cuda/gemm_kernel.h"
 #include "kernels/cuda/gpu_kernels.h"
+#include "kernels/cuda/hopper.h"
 #include "kernels/cuda/sm90/gemm90.h"
 
 namespace shale::kernels::SHALE_BACKEND {

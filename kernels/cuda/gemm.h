@@ -20,9 +20,4 @@ namespace emu {
 void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& plan);
 }
 
-// Whether Hopper's kernels run there: their code is for compute capability 9.0 alone.
-inline bool is_hopper(const Device& device) {
-  return device.arch == 90;
-}
-
 }  // namespace shale::kernels

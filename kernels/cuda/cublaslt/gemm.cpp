@@ -3,6 +3,7 @@
 #include "kernels/cuda/cublaslt/library.h"
 #include "kernels/cuda/cublaslt/matmul.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/hopper.h"
 #include "kernels/elementwise.h"
 #include "runtime/base/error.h"
 
