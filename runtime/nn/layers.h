@@ -6,7 +6,6 @@
 #include "runtime/ops/attention.h"
 #include "runtime/ops/ffn.h"
 #include "runtime/ops/norm.h"
-#include "runtime/ops/rms_norm.h"
 
 namespace shale::nn {
 

@@ -8,69 +8,114 @@
 namespace shale {
 namespace {
 
-void check_norm(const Tensor& x, const Tensor& branch, const Tensor& gain, const Tensor& bias) {
-  check_contiguous("layer_norm", "x", x);
-  check_shape("layer_norm", "gain", gain, {x.size(-1)});
-  check_dtype("layer_norm", "gain", gain, x.dtype());
-  if (bias.defined()) check_shape("layer_norm", "bias", bias, {x.size(-1)});
-  if (branch.defined()) {
-    check_shape("layer_norm", "branch", branch, x.shape());
-    check_contiguous("layer_norm", "branch", branch);
-  }
-}
-
 View optional_view(const Tensor& x) {
   return x.defined() ? x.view() : View{};
 }
 
-Tensor normalized(const Tensor& stream, const Tensor& gain, const Tensor& bias, float eps) {
-  const int64_t rows = as_matrix(stream).rows();
-  Tensor y = empty_like(stream);
-  kernels::layer_norm_fwd(stream.exec(), {.x = as_matrix(stream),
-                                          .gain = gain,
-                                          .bias = optional_view(bias),
-                                          .y = as_matrix(y),
-                                          .mean = empty(stream.context(), {rows}, DType::kF32),
-                                          .rstd = empty(stream.context(), {rows}, DType::kF32),
-                                          .eps = eps});
-  return y;
+// The two norms are one op with other kernels: RMSNorm's arguments are LayerNorm's without mean and
+// bias, which stay undefined.
+struct NormKind {
+  const char* op;
+  bool has_mean;
+  void (*forward)(const Exec& exec, const kernels::LayerNormFwdArgs& args);
+  void (*backward)(const Exec& exec, const kernels::LayerNormBwdArgs& args);
+};
+
+void rms_norm_fwd(const Exec& exec, const kernels::LayerNormFwdArgs& a) {
+  kernels::rms_norm_fwd(exec, {.x = a.x,
+                               .residual = a.residual,
+                               .sum = a.sum,
+                               .gain = a.gain,
+                               .y = a.y,
+                               .rstd = a.rstd,
+                               .eps = a.eps});
 }
 
-}  // namespace
+void rms_norm_bwd(const Exec& exec, const kernels::LayerNormBwdArgs& a) {
+  kernels::rms_norm_bwd(exec, {.dy = a.dy,
+                               .s = a.s,
+                               .gain = a.gain,
+                               .rstd = a.rstd,
+                               .d_sum = a.d_sum,
+                               .dx = a.dx,
+                               .dgain = a.dgain,
+                               .accumulate_dgain = a.accumulate_dgain});
+}
 
-NormedStream stream_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& gain,
-                               const Tensor& bias, float eps) {
+constexpr NormKind kLayerNorm = {
+    .op = "layer_norm",
+    .has_mean = true,
+    .forward = [](const Exec& exec,
+                  const kernels::LayerNormFwdArgs& args) { kernels::layer_norm_fwd(exec, args); },
+    .backward = [](const Exec& exec,
+                   const kernels::LayerNormBwdArgs& args) { kernels::layer_norm_bwd(exec, args); }};
+constexpr NormKind kRmsNorm = {
+    .op = "rms_norm", .has_mean = false, .forward = rms_norm_fwd, .backward = rms_norm_bwd};
+
+void check_norm(const char* op, const Tensor& x, const Tensor& branch, const Tensor& gain,
+                const Tensor& bias) {
+  check_contiguous(op, "x", x);
+  check_shape(op, "gain", gain, {x.size(-1)});
+  check_dtype(op, "gain", gain, x.dtype());
+  if (bias.defined()) check_shape(op, "bias", bias, {x.size(-1)});
+  if (branch.defined()) {
+    check_shape(op, "branch", branch, x.shape());
+    check_contiguous(op, "branch", branch);
+  }
+}
+
+// f32 values, one a row.
+struct RowStatistics {
+  Tensor mean;  // undefined for RMSNorm
+  Tensor rstd;
+};
+
+// y = norm(x + branch); stream receives the sum where there is a branch.
+RowStatistics normalize(const NormKind& kind, const Tensor& x, const Tensor& branch,
+                        const Tensor& stream, const Tensor& gain, const Tensor& bias,
+                        const Tensor& y, float eps) {
+  const int64_t rows = as_matrix(x).rows();
+  const auto per_row = [&] { return empty(x.context(), {rows}, DType::kF32); };
+  const RowStatistics statistics{.mean = kind.has_mean ? per_row() : Tensor(), .rstd = per_row()};
+  kind.forward(x.exec(), {.x = as_matrix(x),
+                          .residual = branch.defined() ? as_matrix(branch) : View{},
+                          .sum = branch.defined() ? as_matrix(stream) : View{},
+                          .gain = gain,
+                          .bias = optional_view(bias),
+                          .y = as_matrix(y),
+                          .mean = optional_view(statistics.mean),
+                          .rstd = statistics.rstd,
+                          .eps = eps});
+  return statistics;
+}
+
+NormedStream stream_norm(const NormKind& kind, const Tensor& x, const Tensor& branch,
+                         const Tensor& gain, const Tensor& bias, float eps) {
   if (amp::wants_f32({x, branch, gain, bias})) {
     Tensor stream = amp::add_residual(x, branch);
-    const Tensor y = layer_norm(amp::to_f32(stream), amp::to_f32(gain), amp::to_f32(bias), eps);
-    return {y, stream};
+    const auto norm =
+        stream_norm(kind, amp::to_f32(stream), {}, amp::to_f32(gain), amp::to_f32(bias), eps);
+    return {norm.y, stream};
   }
-  check_norm(x, branch, gain, bias);
+  check_norm(kind.op, x, branch, gain, bias);
   Context& context = x.context();
-  const int64_t rows = as_matrix(x).rows();
   Tensor y = empty_like(x);
   Tensor stream = branch.defined() ? empty_like(x) : x.recorded_alias(x.shape(), x.strides());
-  Tensor mean = empty(context, {rows}, DType::kF32);
-  Tensor rstd = empty(context, {rows}, DType::kF32);
-  kernels::layer_norm_fwd(x.exec(), {.x = as_matrix(x),
-                                     .residual = branch.defined() ? as_matrix(branch) : View{},
-                                     .sum = branch.defined() ? as_matrix(stream) : View{},
-                                     .gain = gain,
-                                     .bias = optional_view(bias),
-                                     .y = as_matrix(y),
-                                     .mean = mean,
-                                     .rstd = rstd,
-                                     .eps = eps});
+  const RowStatistics statistics = normalize(kind, x, branch, stream, gain, bias, y, eps);
   if (!needs_grad(context, {x, branch, gain, bias})) return {y, stream};
-  const char* op = "layer_norm";
-  const SavedTensor saved_stream(op, stream), saved_gain(op, gain);
+  const SavedTensor saved_stream(kind.op, stream), saved_gain(kind.op, gain);
   if (wants_recipes(context)) {
-    set_recipe(y, [s = saved_stream, gain = saved_gain, bias = SavedTensor(op, bias), eps] {
-      return normalized(s.get(), gain.get(), bias.get(), eps);
-    });
+    set_recipe(y,
+               [kind, s = saved_stream, gain = saved_gain, bias = SavedTensor(kind.op, bias), eps] {
+                 const Tensor sum = s.get();
+                 Tensor again = empty_like(sum);
+                 normalize(kind, sum, {}, {}, gain.get(), bias.get(), again, eps);
+                 return again;
+               });
   }
-  const auto backward = [s = saved_stream, gain = saved_gain, mean = SavedTensor(op, mean),
-                         rstd = SavedTensor(op, rstd), bias](BackwardArgs& args) {
+  const auto backward = [kind, s = saved_stream, gain = saved_gain,
+                         mean = SavedTensor(kind.op, statistics.mean),
+                         rstd = SavedTensor(kind.op, statistics.rstd), bias](BackwardArgs& args) {
     Grads grads(4);
     const Tensor& dy = args.dy(0);
     const Tensor& d_stream = args.dy(1);
@@ -83,7 +128,7 @@ NormedStream stream_layer_norm(const Tensor& x, const Tensor& branch, const Tens
     kernels::LayerNormBwdArgs kernel{.dy = as_matrix(dy),
                                      .s = as_matrix(sum),
                                      .gain = gain.get(),
-                                     .mean = mean.get(),
+                                     .mean = optional_view(mean.get()),
                                      .rstd = rstd.get(),
                                      .d_sum = d_stream.defined() ? as_matrix(d_stream) : View{},
                                      .dx = as_matrix(dx),
@@ -97,16 +142,31 @@ NormedStream stream_layer_norm(const Tensor& x, const Tensor& branch, const Tens
       kernel.dbias = dbias;
       kernel.accumulate_dbias = accumulate;
     });
-    kernels::layer_norm_bwd(dy.exec(), kernel);
+    kind.backward(dy.exec(), kernel);
     grads[0] = grads[1] = dx;
     return grads;
   };
-  record(op, {x, branch, gain, bias}, {&y, &stream}, backward);
+  record(kind.op, {x, branch, gain, bias}, {&y, &stream}, backward);
   return {y, stream};
+}
+
+}  // namespace
+
+NormedStream stream_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& gain,
+                               const Tensor& bias, float eps) {
+  return stream_norm(kLayerNorm, x, branch, gain, bias, eps);
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& gain, const Tensor& bias, float eps) {
   return stream_layer_norm(x, {}, gain, bias, eps).y;
+}
+
+NormedStream stream_rms_norm(const Tensor& x, const Tensor& branch, const Tensor& gain, float eps) {
+  return stream_norm(kRmsNorm, x, branch, gain, {}, eps);
+}
+
+Tensor rms_norm(const Tensor& x, const Tensor& gain, float eps) {
+  return stream_rms_norm(x, {}, gain, eps).y;
 }
 
 }  // namespace shale

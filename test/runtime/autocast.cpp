@@ -9,7 +9,6 @@
 #include "runtime/ops/loss.h"
 #include "runtime/ops/norm.h"
 #include "runtime/ops/reduce.h"
-#include "runtime/ops/rms_norm.h"
 #include "runtime/ops/shape.h"
 #include "test/support/catch.h"
 #include "test/support/numbers.h"

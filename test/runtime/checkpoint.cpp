@@ -12,7 +12,6 @@
 #include "runtime/ops/linear.h"
 #include "runtime/ops/norm.h"
 #include "runtime/ops/reduce.h"
-#include "runtime/ops/rms_norm.h"
 #include "runtime/tensor/tensor_impl.h"
 #include "test/support/catch.h"
 #include "test/support/numbers.h"

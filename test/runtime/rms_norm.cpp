@@ -1,4 +1,4 @@
-#include "runtime/ops/rms_norm.h"
+#include "runtime/ops/norm.h"
 
 #include <cmath>
 
