@@ -13,6 +13,21 @@
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
+// How many elements ahead an optimizer asks for its streams. The division and the square root fill
+// the core's window, so that its own loads do not reach far enough ahead to hide the memory's
+// latency: AdamW runs a tenth slower without this, a fifth with bf16 moments. A prefetch past a
+// buffer's end does nothing.
+inline constexpr int64_t kPrefetchAhead = 512;
+
+template <typename Grad, typename Param, typename... State>
+HWY_INLINE void prefetch_ahead(const OptimSpanView<Grad, Param>& span, int64_t i,
+                               const State*... states) {
+  __builtin_prefetch(span.master + i + kPrefetchAhead);
+  __builtin_prefetch(span.grad + i + kPrefetchAhead);
+  (__builtin_prefetch(states + i + kPrefetchAhead), ...);
+  if (span.param != nullptr) __builtin_prefetch(span.param + i + kPrefetchAhead, 1);
+}
+
 // Element i of the span, and its rounded copy if there is one.
 template <typename Grad, typename Param, class Part>
 HWY_INLINE void store_weights(F32Vec w, const OptimSpanView<Grad, Param>& span, int64_t i,

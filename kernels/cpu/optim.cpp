@@ -20,6 +20,7 @@ void adamw_span(const AdamWFactors& f, const OptimSpanView<Grad, Param>& span, M
                 int64_t n) {
   const AdamWStep step(f);
   for_vectors(n, [&](int64_t i, auto part) HWY_ATTR {
+    prefetch_ahead(span, i, m, v);
     const auto w = load(span.master + i, part), grad = load(span.grad + i, part);
     store_weights(step(w, grad, m + i, v + i, part), span, i, part);
   });
