@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -35,6 +36,8 @@ struct CollectiveCall {
   void* stream = nullptr;            // see CollectiveOptions
   std::shared_ptr<WorkState> after;  // see CollectiveOptions; null: nothing
   Traffic traffic = Traffic::kControl;
+
+  int64_t larger_bytes() const { return std::max(in.bytes(), out.bytes()); }  // of the two views
 };
 
 }  // namespace shale::comm

@@ -154,8 +154,7 @@ void MpiGroup::execute(const CollectiveCall& call, bool blocking) {
     throw CommError(cat("group '", options().name, "' cannot be used any more: ", failure_));
   }
   const RecentCollectives::Scope record(context_->recent, options().name,
-                                        fingerprint(call, sequence_),
-                                        std::max(call.in.bytes(), call.out.bytes()));
+                                        fingerprint(call, sequence_), call.larger_bytes());
   try {
     if (context_->queue.cancelled()) throw CommError(kCancelled);
     if (engine_->internode) {

@@ -205,7 +205,7 @@ NcclOptions NcclGroup::nccl_options() const {
 
 void NcclGroup::start() {
   account_for(*host_);
-  watchdog_ = std::make_shared<NcclWatchdog>(*comm_, host_->make_heartbeat());
+  watchdog_ = std::make_shared<NcclWatchdog>(*comm_, host_->make_heartbeat(), context_->recent);
   exposed_ = std::make_shared<ExposedTime>(meter());
 }
 
@@ -251,7 +251,7 @@ Work NcclGroup::submit(const CollectiveCall& call, bool async) {
   if (call.after != nullptr) call.after->hold(stream_->get());
   comm_->issue(call, rank(), size(), stream_->get());
   const auto finished = std::make_shared<const DeviceEvent>(device_, stream_->get());
-  watchdog_->add(fingerprint(call, sequence_++), finished);
+  watchdog_->add(fingerprint(call, sequence_++), call.larger_bytes(), finished);
   if (async) return Work(std::make_shared<NcclWork>(*this, finished, call));
   exposed_->wait(*finished, call.stream, call.traffic);
   return Work();

@@ -10,17 +10,21 @@ constexpr std::chrono::milliseconds kInterval{20};
 
 }  // namespace
 
-NcclWatchdog::NcclWatchdog(NcclComm& comm, std::shared_ptr<Heartbeat> heartbeat)
-    : comm_(comm), heartbeat_(std::move(heartbeat)), thread_([this] { thread_main(); }) {}
+NcclWatchdog::NcclWatchdog(NcclComm& comm, std::shared_ptr<Heartbeat> heartbeat,
+                           RecentCollectives& recent)
+    : comm_(comm),
+      heartbeat_(std::move(heartbeat)),
+      in_flight_(std::in_place, recent, comm.options().group_name),
+      thread_([this] { thread_main(); }) {}
 
 NcclWatchdog::~NcclWatchdog() {
   stop(/*together=*/false);
 }
 
-void NcclWatchdog::add(const Fingerprint& call, std::shared_ptr<const DeviceEvent> finished) {
+void NcclWatchdog::add(const Fingerprint& call, int64_t bytes,
+                       std::shared_ptr<const DeviceEvent> finished) {
   const std::lock_guard lock(mutex_);
-  if (in_flight_.empty()) since_ = Clock::now();
-  in_flight_.push_back({call, std::move(finished)});
+  in_flight_->add(call, bytes, [finished = std::move(finished)] { return finished->done(); });
   if (heartbeat_ != nullptr) heartbeat_->issued(call);
 }
 
@@ -53,26 +57,23 @@ void NcclWatchdog::thread_main() {
 }
 
 void NcclWatchdog::look() {
-  while (!in_flight_.empty() && in_flight_.front().finished->done()) {
-    in_flight_.pop_front();
-    since_ = Clock::now();
-    if (heartbeat_ != nullptr) heartbeat_->finished();
-  }
+  const int64_t ended = in_flight_->drop_finished();
+  for (int64_t i = 0; i < ended && heartbeat_ != nullptr; ++i) heartbeat_->finished();
   comm_.check_async();
   if (comm_.options().poll) comm_.options().poll();
   if (heartbeat_ != nullptr) heartbeat_->beat();
   const double limit_s = comm_.options().timeout_s;
-  const double seconds = std::chrono::duration<double>(Clock::now() - since_).count();
-  if (in_flight_.empty() || limit_s == 0 || seconds <= limit_s) return;
+  if (in_flight_->empty() || limit_s == 0 || in_flight_->seconds() <= limit_s) return;
   throw CommError(
       cat("group '", comm_.options().group_name, "': waited ", limit_s, " s in ",
-          describe(in_flight_.front().call), ": ",
+          describe(in_flight_->first()), ": ",
           heartbeat_ != nullptr ? heartbeat_->late_ranks() : "the device does not finish it"));
 }
 
 std::shared_ptr<Heartbeat> NcclWatchdog::stop(bool together) {
   stop_ = true;
   if (thread_.joinable()) thread_.join();
+  in_flight_.reset();
   if (heartbeat_ == nullptr) return nullptr;
   if (together) wait_for_all();
   std::shared_ptr<Heartbeat> heartbeat = std::move(heartbeat_);

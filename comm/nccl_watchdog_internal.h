@@ -2,14 +2,15 @@
 
 #include <atomic>
 #include <chrono>
-#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "comm/device_resources.h"
 #include "comm/heartbeat_internal.h"
+#include "comm/in_flight.h"
 #include "comm/nccl_comm_internal.h"
 
 namespace shale::comm {
@@ -20,12 +21,12 @@ namespace shale::comm {
 // communicator: kernels that wait on the device end, and so does a host that waits for the device.
 class NcclWatchdog {
  public:
-  // heartbeat: null in a group of one rank. `comm` outlives this.
-  NcclWatchdog(NcclComm& comm, std::shared_ptr<Heartbeat> heartbeat);
+  // heartbeat: null in a group of one rank. `comm` and `recent` outlive its use.
+  NcclWatchdog(NcclComm& comm, std::shared_ptr<Heartbeat> heartbeat, RecentCollectives& recent);
   ~NcclWatchdog();
 
-  // A collective has been queued; `finished` is its end.
-  void add(const Fingerprint& call, std::shared_ptr<const DeviceEvent> finished);
+  // A collective has been queued; bytes: of its larger buffer; `finished` is its end.
+  void add(const Fingerprint& call, int64_t bytes, std::shared_ptr<const DeviceEvent> finished);
   void check() const;  // throws why the communicator was aborted
   void fail(std::exception_ptr error);
 
@@ -35,10 +36,6 @@ class NcclWatchdog {
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Entry {
-    Fingerprint call;
-    std::shared_ptr<const DeviceEvent> finished;
-  };
   void thread_main();
   void look();  // with the mutex held; throws
   void wait_for_all();
@@ -46,8 +43,7 @@ class NcclWatchdog {
   NcclComm& comm_;
   std::shared_ptr<Heartbeat> heartbeat_;
   mutable std::mutex mutex_;
-  std::deque<Entry> in_flight_;
-  Clock::time_point since_;  // when the first of them came to be the first
+  std::optional<InFlight> in_flight_;  // until stop()
   std::exception_ptr failure_;
   std::atomic<bool> stop_{false};
   std::thread thread_;  // last: it uses the rest

@@ -18,7 +18,7 @@ std::string_view traffic_name(Traffic traffic) {
 
 double ring_bytes(const CollectiveCall& call, int ranks) {
   const double others = static_cast<double>(ranks - 1) / ranks;
-  const auto whole = static_cast<double>(std::max(call.in.bytes(), call.out.bytes()));
+  const auto whole = static_cast<double>(call.larger_bytes());
   switch (call.op) {
     case CollectiveOp::kBarrier: return 0;
     case CollectiveOp::kAllReduceSum:
