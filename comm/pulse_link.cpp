@@ -1,10 +1,7 @@
-#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/random.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -21,16 +18,8 @@ namespace {
 constexpr uint32_t kMagic = 0x53484c50;  // "SHLP"
 constexpr int kPulsesAtOnce = 64;        // of a datagram, which then fits an Ethernet frame
 
-UnavailableError socket_error(const char* what) {
+UnavailableError system_error(const char* what) {
   return UnavailableError(cat("heartbeats between hosts: ", what, ": ", std::strerror(errno)));
-}
-
-sockaddr_in address_of(uint32_t ip, uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = port;
-  address.sin_addr.s_addr = ip;
-  return address;
 }
 
 }  // namespace
@@ -55,81 +44,86 @@ struct PulseLink::Datagram {
 };
 
 PulseLink::PulseLink(const MpiComm& world, const MpiComm& node) : rank_(world.rank()) {
-  Home mine{.leader = world.rank(), .port = open_socket(), .places = own_places()};
+  Home mine{.leader = rank_};
   check_mpi(MPI_Bcast(&mine.leader, 1, MPI_INT32_T, 0, node.get()), "MPI_Bcast");
   if (rank_ == 0 && getrandom(&nonce_, sizeof nonce_, 0) != sizeof nonce_) {
-    throw socket_error("getrandom");
+    throw system_error("getrandom");
   }
   check_mpi(MPI_Bcast(&nonce_, 1, MPI_UINT64_T, 0, world.get()), "MPI_Bcast");
-  std::vector<Home> homes(static_cast<size_t>(world.size()));
-  check_mpi(
-      MPI_Allgather(&mine, sizeof mine, MPI_BYTE, homes.data(), sizeof mine, MPI_BYTE, world.get()),
-      "MPI_Allgather");
-  choose_peers(homes, rank_);
+  const auto exchange = [&] {
+    std::vector<Home> homes(static_cast<size_t>(world.size()));
+    check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, homes.data(), sizeof mine, MPI_BYTE,
+                            world.get()),
+              "MPI_Allgather");
+    return homes;
+  };
+  mine.places = own_addresses();
+  mine.places = open_sockets(mine, exchange());
+  choose_peers(exchange());
 }
 
-PulseLink::~PulseLink() {
-  close(socket_);
-}
-
-uint16_t PulseLink::open_socket() {
-  socket_ = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (socket_ < 0) throw socket_error("socket");
-  const sockaddr_in any = address_of(htonl(INADDR_ANY), 0);
-  sockaddr_in bound{};
-  socklen_t length = sizeof bound;
-  if (bind(socket_, reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0 ||
-      getsockname(socket_, reinterpret_cast<sockaddr*>(&bound), &length) != 0) {
-    const UnavailableError error = socket_error("bind");
-    close(socket_);
-    throw error;
-  }
-  return bound.sin_port;
-}
-
-// Not the loopback's, and those that come up with a host's containers last, as far as one can tell:
-// interfaces are listed in the order in which they were made.
-std::array<PulseLink::Place, PulseLink::kAddresses> PulseLink::own_places() {
-  std::array<Place, kAddresses> places{};
+// Without ports. Not the loopback's, and those that come up with a host's containers last, as far
+// as one can tell: interfaces are listed in the order in which they were made.
+PulseLink::Places PulseLink::own_addresses() {
+  Places places{};
   ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) throw socket_error("getifaddrs");
+  if (getifaddrs(&list) != 0) throw system_error("getifaddrs");
   size_t count = 0;
   for (const ifaddrs* i = list; i != nullptr && count < places.size(); i = i->ifa_next) {
-    if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET || i->ifa_netmask == nullptr) {
-      continue;
-    }
+    if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET) continue;
     if ((i->ifa_flags & IFF_LOOPBACK) != 0 || (i->ifa_flags & IFF_UP) == 0) continue;
-    places[count++] = {
-        .ip = reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr.s_addr,
-        .mask = reinterpret_cast<const sockaddr_in*>(i->ifa_netmask)->sin_addr.s_addr};
+    places[count++].ip = reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr.s_addr;
   }
   freeifaddrs(list);
   return places;
 }
 
-void PulseLink::choose_peers(const std::vector<Home>& homes, int rank) {
+// On the addresses by which the other hosts know this one, most often a single one; nothing listens
+// on its other interfaces. An address that is this host's too, as those of containers' bridges are
+// on every host, leads to no other one.
+PulseLink::Places PulseLink::open_sockets(const Home& mine, const std::vector<Home>& homes) {
+  const auto is_own = [&](uint32_t ip) {
+    return std::any_of(mine.places.begin(), mine.places.end(),
+                       [&](const UdpAddress& own) { return own.ip == ip; });
+  };
+  std::vector<uint32_t> known_as;
+  for (const Home& home : homes) {
+    if (home.leader == mine.leader) continue;
+    for (const UdpAddress& place : home.places) {
+      if (place.ip != 0 && !is_own(place.ip)) known_as.push_back(source_for(place.ip));
+    }
+  }
+  Places places{};
+  for (size_t i = 0; i < places.size(); ++i) {
+    const uint32_t ip = mine.places[i].ip;
+    if (ip == 0 || std::find(known_as.begin(), known_as.end(), ip) == known_as.end()) continue;
+    sockets_.emplace_back(ip);
+    places[i] = sockets_.back().address();
+  }
+  return places;
+}
+
+void PulseLink::choose_peers(const std::vector<Home>& homes) {
   std::map<int32_t, std::vector<int>> ranks_of;  // by the node's leader
   for (size_t r = 0; r < homes.size(); ++r)
     ranks_of[homes[r].leader].push_back(static_cast<int>(r));
-  const Home& mine = homes[static_cast<size_t>(rank)];
-  own_ranks_ = ranks_of[mine.leader];
-  const auto local = static_cast<size_t>(std::find(own_ranks_.begin(), own_ranks_.end(), rank) -
+  const int32_t own_leader = homes[static_cast<size_t>(rank_)].leader;
+  own_ranks_ = ranks_of[own_leader];
+  const auto local = static_cast<size_t>(std::find(own_ranks_.begin(), own_ranks_.end(), rank_) -
                                          own_ranks_.begin());
-  const auto is_near = [&](const Place& place) {
-    return std::any_of(mine.places.begin(), mine.places.end(), [&](const Place& own) {
-      return own.ip != 0 && ((own.ip ^ place.ip) & own.mask) == 0;
-    });
-  };
   for (const auto& [leader, ranks] : ranks_of) {
-    if (leader == mine.leader) continue;
+    if (leader == own_leader) continue;
     for (size_t i = local; i < std::max(own_ranks_.size(), ranks.size()); i += own_ranks_.size()) {
-      const int theirs = ranks[i % ranks.size()];
-      const Home& home = homes[static_cast<size_t>(theirs)];
-      Peer peer{.rank = theirs, .port = home.port};
-      for (const bool near : {true, false}) {
-        for (const Place& place : home.places) {
-          if (place.ip != 0 && is_near(place) == near) peer.ips.push_back(place.ip);
-        }
+      Peer peer{.rank = ranks[i % ranks.size()]};
+      for (const UdpAddress& place : homes[static_cast<size_t>(peer.rank)].places) {
+        if (place.port == 0) continue;
+        const uint32_t source = source_for(place.ip);
+        const auto socket =
+            std::find_if(sockets_.begin(), sockets_.end(),
+                         [&](const UdpSocket& own) { return own.address().ip == source; });
+        if (socket == sockets_.end()) continue;
+        peer.ways.push_back(
+            {.socket = static_cast<size_t>(socket - sockets_.begin()), .to = place});
       }
       peers_.push_back(std::move(peer));
     }
@@ -143,50 +137,43 @@ void PulseLink::send(const PulseTable& table, int failure) const {
       datagram.entries[static_cast<size_t>(datagram.count++)] = {.rank = own_ranks_[i],
                                                                  .pulse = table.get(own_ranks_[i])};
     }
-    const auto send_to = [&](uint32_t ip, uint16_t port) {
-      const sockaddr_in to = address_of(ip, port);
-      // What does not get out is what does not arrive.
-      static_cast<void>(sendto(socket_, &datagram, Datagram::bytes(datagram.count), 0,
-                               reinterpret_cast<const sockaddr*>(&to), sizeof to));
-    };
     for (const Peer& peer : peers_) {
-      if (peer.heard_from != 0) {
-        send_to(peer.heard_from, peer.port);
-        continue;
+      for (const Way& way : peer.ways) {
+        sockets_[way.socket].send(&datagram, Datagram::bytes(datagram.count), way.to);
       }
-      for (const uint32_t ip : peer.ips) send_to(ip, peer.port);
     }
   }
 }
 
 void PulseLink::receive(PulseTable& table) {
-  for (;;) {
+  for (const UdpSocket& socket : sockets_) {
     Datagram datagram;
-    sockaddr_in from{};
-    socklen_t length = sizeof from;
-    const ssize_t got = recvfrom(socket_, &datagram, sizeof datagram, 0,
-                                 reinterpret_cast<sockaddr*>(&from), &length);
-    if (got < 0) {
-      if (errno == ECONNREFUSED || errno == EINTR) continue;  // an earlier send's answer; a signal
-      return;
+    while (const auto got = socket.receive(&datagram, sizeof datagram)) {
+      if (is_ours(datagram, got->bytes)) take(datagram, got->from, table);
     }
-    const auto bytes = static_cast<size_t>(got);
-    if (bytes < Datagram::bytes(0) || datagram.magic != kMagic || datagram.nonce != nonce_)
-      continue;
-    if (datagram.count < 0 || datagram.count > kPulsesAtOnce ||
-        bytes != Datagram::bytes(datagram.count)) {
-      continue;
-    }
-    for (Peer& peer : peers_) {
-      if (peer.rank == datagram.sender) peer.heard_from = from.sin_addr.s_addr;
-    }
-    for (int i = 0; i < datagram.count; ++i) {
-      const Datagram::Entry& entry = datagram.entries[static_cast<size_t>(i)];
-      if (entry.rank < 0 || entry.rank >= table.ranks()) continue;
-      table.put(entry.rank, entry.pulse);
-    }
-    if (datagram.failure != 0) table.set_failure_elsewhere(datagram.failure);
   }
+}
+
+bool PulseLink::is_ours(const Datagram& datagram, size_t bytes) const {
+  return bytes >= Datagram::bytes(0) && datagram.magic == kMagic && datagram.nonce == nonce_ &&
+         datagram.count >= 0 && datagram.count <= kPulsesAtOnce &&
+         bytes == Datagram::bytes(datagram.count);
+}
+
+void PulseLink::take(const Datagram& datagram, uint32_t from, PulseTable& table) {
+  for (Peer& peer : peers_) {
+    if (peer.rank != datagram.sender) continue;
+    // The way that works is enough.
+    const auto way = std::find_if(peer.ways.begin(), peer.ways.end(),
+                                  [&](const Way& w) { return w.to.ip == from; });
+    if (way != peer.ways.end()) peer.ways = {Way(*way)};
+  }
+  for (int i = 0; i < datagram.count; ++i) {
+    const Datagram::Entry& entry = datagram.entries[static_cast<size_t>(i)];
+    if (entry.rank < 0 || entry.rank >= table.ranks()) continue;
+    table.put(entry.rank, entry.pulse);
+  }
+  if (datagram.failure != 0) table.set_failure_elsewhere(datagram.failure);
 }
 
 }  // namespace shale::comm

@@ -46,7 +46,7 @@ class World {
   // with code 76 on all others, which name it; a rank that hangs while it computes is named when a
   // collective that waits for it times out. Then, and when ranks disagree, every rank reports its
   // step, its last collectives and the stack of the thread that called this. Collective; once.
-  // Between hosts heartbeats are UDP datagrams, on the addresses of all interfaces.
+  // Between hosts heartbeats are UDP datagrams, to the address by which one host knows the other.
   void watch(const WatchOptions& options = {});
   // The step that training is in, for reports.
   void at_step(int64_t step);

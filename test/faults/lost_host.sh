@@ -83,6 +83,12 @@ timeout_s=3
 start 4 --steps 1000000 --timeout $timeout_s
 for _ in $(seq 400); do [[ $(rows) -ge 20 ]] && break; sleep 0.05; done
 [[ $(rows) -ge 20 ]] || fail 'two hosts do not train'
+# Heartbeats are listened for on the addresses of the link and on no others: by two ranks on each side.
+for end in "$left 014DD50A" "$right 024DD50A"; do
+  read -r ns address <<<"$end"  # as /proc has it
+  listening=$(ip netns exec "$ns" awk 'NR > 1 { print substr($2, 1, 8) }' /proc/net/udp | xargs)
+  [[ $listening == "$address $address" ]] || fail "$ns listens on '$listening', want $address twice"
+done
 ip -n $left link set sl$id down
 cut=$(milliseconds)
 # Processes of ranks, which a command line shows by the program's name.
