@@ -9,6 +9,7 @@
 #include "models/training_config.h"
 #include "runtime/base/error.h"
 #include "runtime/base/parse.h"
+#include "runtime/io/atomic_file.h"
 #include "runtime/io/json_object.h"
 
 namespace shale::models {
@@ -38,7 +39,7 @@ LaunchHost checked(LaunchHost host) {
                         "take it for an option"));
 }
 
-// "a:2,b": a host without a number has one slot.
+// "a:2,b,c:*": a host without a number has one slot.
 std::vector<LaunchHost> parse_host_list(const std::string& text) {
   std::vector<LaunchHost> hosts;
   std::istringstream list(text);
@@ -46,25 +47,30 @@ std::vector<LaunchHost> parse_host_list(const std::string& text) {
   while (std::getline(list, item, ',')) {
     const size_t colon = item.find(':');
     const std::string slots = colon == item.npos ? "1" : item.substr(colon + 1);
-    hosts.push_back(checked({.name = item.substr(0, colon), .slots = number("--host", slots)}));
+    LaunchHost host{.name = item.substr(0, colon), .text = item};
+    if (slots != "*") host.slots = number("--host", slots);
+    hosts.push_back(checked(std::move(host)));
   }
   return hosts;
 }
 
-// Lines of "name slots=4", and comments after '#'.
+// Lines of "name", then pairs such as "slots=4" or "max_slots = 8", and comments after '#'.
 std::vector<LaunchHost> read_host_file(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw MissingInputError(cat("--hostfile: ", path, " cannot be read"));
   std::vector<LaunchHost> hosts;
   std::string line;
   while (std::getline(file, line)) {
+    LaunchHost host{.text = line};
+    std::replace(line.begin(), line.end(), '=', ' ');
     std::istringstream words(line.substr(0, line.find('#')));
-    LaunchHost host;
     if (!(words >> host.name)) continue;
-    constexpr std::string_view kSlots = "slots=";
-    for (std::string word; words >> word;) {
-      if (word.starts_with(kSlots)) host.slots = number(path, word.substr(kSlots.size()));
+    std::optional<int64_t> most;
+    for (std::string key, value; words >> key >> value;) {
+      if (key == "slots" || key == "count" || key == "cpu") host.slots = number(path, value);
+      if (key == "max_slots" || key == "max-slots") most = number(path, value);
     }
+    if (!host.slots) host.slots = most;  // as Open MPI has it
     hosts.push_back(checked(std::move(host)));
   }
   return hosts;
@@ -155,18 +161,14 @@ int64_t LaunchCommand::program_number(const std::string& name, int64_t fallback)
   return option ? number(name, option->value) : fallback;
 }
 
-void LaunchCommand::keep_hosts(const std::vector<LaunchHost>& kept) {
-  std::string list;
+void LaunchCommand::keep_hosts(const std::vector<LaunchHost>& kept, const std::string& host_file) {
+  std::string list, lines;
   int64_t slots = 0;
   for (const LaunchHost& host : kept) {
-    if (!host.slots) {
-      throw ConfigError(
-          cat("--elastic: expected 'slots=' for every host in the host file, found "
-              "none for ",
-              host.name));
-    }
+    if (!host.slots) throw InternalError(cat("keep_hosts: expected slots for ", host.name));
     slots += *host.slots;
-    list += cat(list.empty() ? "" : ",", host.name, ":", *host.slots);
+    list += cat(list.empty() ? "" : ",", host.text);
+    lines += cat(host.text, "\n");
   }
   const auto wanted = launcher_option(kRanks);
   int64_t ranks = wanted ? std::min(slots, number("-np", wanted->value)) : slots;
@@ -179,22 +181,15 @@ void LaunchCommand::keep_hosts(const std::vector<LaunchHost>& kept) {
     throw UnavailableError(cat("no ranks can run on the ", kept.size(), " hosts that answer (",
                                list, ") with this --global-batch and --micro-batch"));
   }
-  // The last of equal options wins, and what is not there yet goes behind the launcher's name.
-  const auto set = [&](const std::vector<std::string>& names, const std::string& value) {
-    if (const auto option = launcher_option(names)) return replace(*option, value);
-    arguments_.insert(arguments_.begin() + 1, {names.front(), value});
-    program_ += 2;
-  };
-  if (const auto file = launcher_option(kHostFiles); file && file->prefix == 0) {
-    const auto first = arguments_.begin() + static_cast<int64_t>(file->index) - 1;
-    arguments_.erase(first, first + 2);
-    program_ -= 2;
-  } else if (file) {
-    arguments_.erase(arguments_.begin() + static_cast<int64_t>(file->index));
-    program_ -= 1;
+  if (const auto given = launcher_option(kHosts)) {
+    replace(*given, list);
+  } else if (const auto file = launcher_option(kHostFiles)) {
+    write_file_atomically(host_file, lines);
+    replace(*file, host_file);
   }
-  set(kHosts, list);
-  set(kRanks, cat(ranks));
+  if (wanted) return replace(*wanted, cat(ranks));
+  arguments_.insert(arguments_.begin() + 1, {kRanks.front(), cat(ranks)});
+  program_ += 2;
 }
 
 }  // namespace shale::models

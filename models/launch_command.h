@@ -11,7 +11,9 @@ namespace shale::models {
 // A host that a launcher may start ranks on.
 struct LaunchHost {
   std::string name;
-  std::optional<int64_t> slots;  // ranks that it takes; nothing: the launcher decides
+  // Ranks that it takes; nothing: as many as it has cores, which Open MPI finds out.
+  std::optional<int64_t> slots = {};
+  std::string text = {};  // as the command has it: an item of --host, a line of the host file
 };
 
 // A command that starts training, as a user typed it: "mpirun -np 4 --host a:2,b:2 train_lm --data
@@ -38,10 +40,11 @@ class LaunchCommand {
   std::vector<LaunchHost> hosts() const;
   // What starts programs on other hosts: mpirun's plm_rsh_agent, else ssh.
   std::string remote_shell() const;
-  // Leaves only these hosts, of those of hosts(), and no more ranks than they take: at most the
-  // given number, and so that --global-batch can still be shared out. Throws UnavailableError if
-  // no number of ranks will do.
-  void keep_hosts(const std::vector<LaunchHost>& kept);
+  // Leaves only these hosts, of those of hosts() and with slots, and no more ranks than they take:
+  // at most the given number, and so that --global-batch can still be shared out. Where the command
+  // has a host file it gets `host_file` in its place, which is written: the lines of these hosts.
+  // Throws UnavailableError if no number of ranks will do, DiskError.
+  void keep_hosts(const std::vector<LaunchHost>& kept, const std::string& host_file);
 
  private:
   // The value of the last of these options in [begin, end), and where it is.

@@ -1,7 +1,6 @@
 // The doctor's look at processors, memory, limits and disks.
 #include <dirent.h>
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +11,7 @@
 #include <optional>
 #include <sstream>
 
+#include "models/disk_room.h"
 #include "models/tool_doctor.h"
 #include "runtime/base/cpu_affinity.h"
 #include "runtime/base/error.h"
@@ -173,25 +173,19 @@ void examine_limits(Findings& findings) {
   add("ulimit -c", soft_limit(RLIMIT_CORE), true, 0, "");
 }
 
-// Room that mpirun and its ranks need before any training, with a margin.
-constexpr int64_t kRoomForMpi = 64 << 20;
-
-void examine_folder(Findings& findings, const char* name, const std::string& path,
-                    const char* smaller_fix, const char* unusable_fix) {
-  Finding finding{.section = "Disks", .name = name};
-  struct statvfs disk {};
-  if (statvfs(path.c_str(), &disk) != 0 || access(path.c_str(), W_OK | X_OK) != 0) {
+void examine_folder(Findings& findings, const MpiFolder& folder, int64_t wanted_bytes) {
+  Finding finding{.section = "Disks", .name = folder.name};
+  const auto room = disk_room(folder.path);
+  if (!room || access(folder.path.c_str(), W_OK | X_OK) != 0) {
     finding.state = State::kFailed;
-    finding.value = cat(path, ": ", std::strerror(errno));
-    finding.fix = unusable_fix;
+    finding.value = cat(folder.path, ": ", std::strerror(errno));
+    finding.fix = folder.if_unusable;
   } else {
-    const auto block = static_cast<int64_t>(disk.f_frsize);
-    const int64_t free = static_cast<int64_t>(disk.f_bavail) * block;
     finding.value =
-        cat(path, ": ", size(free), " free of ", size(static_cast<int64_t>(disk.f_blocks) * block));
-    if (free < kRoomForMpi || disk.f_favail == 0) {
+        cat(folder.path, ": ", size(room->free_bytes), " free of ", size(room->total_bytes));
+    if (room->free_bytes < wanted_bytes || !room->can_add_files) {
       finding.state = State::kWarning;
-      finding.fix = smaller_fix;
+      finding.fix = folder.if_full;
     }
   }
   findings.push_back(finding);
@@ -244,14 +238,8 @@ void examine_memory(Findings& findings) {
 }
 
 void examine_disks(Findings& findings) {
-  const char* const chosen = std::getenv("TMPDIR");
-  examine_folder(findings, "TMPDIR", chosen != nullptr && *chosen != '\0' ? chosen : "/tmp",
-                 "free some: mpirun can hang for minutes without room for its files; or TMPDIR "
-                 "elsewhere",
-                 "export TMPDIR=FOLDER that can be written to: mpirun keeps its files there");
-  examine_folder(findings, "/dev/shm", "/dev/shm",
-                 "docker run --shm-size=1g, or mpirun --mca btl_vader_backing_directory /tmp",
-                 "mount a tmpfs there, or mpirun --mca btl_vader_backing_directory /tmp");
+  const int64_t wanted_bytes = room_for_mpi(cpu_counts().node);
+  for (const MpiFolder& folder : mpi_folders()) examine_folder(findings, folder, wanted_bytes);
 }
 
 }  // namespace shale::models::doctor

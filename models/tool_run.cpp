@@ -1,22 +1,25 @@
 // shale run: starts a training command and starts it again when it fails.
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
+#include <set>
+#include <sstream>
 
 #include "models/child_process.h"
+#include "models/disk_room.h"
 #include "models/launch_command.h"
 #include "models/restart_policy.h"
 #include "models/run_status.h"
 #include "models/supervised_process.h"
 #include "models/tools.h"
 #include "runtime/base/config.h"
+#include "runtime/base/cpu_affinity.h"
 #include "runtime/base/error.h"
+#include "runtime/base/parse.h"
 
 namespace shale::models {
 namespace {
@@ -52,20 +55,15 @@ int code_of_run(int code, const LaunchCommand& command) {
   }
 }
 
-// Without room for its files mpirun can hang for minutes, and ranks die of SIGBUS.
 void check_room_for_mpi() {
-  constexpr uint64_t kNeeded = 16 << 20;
-  const char* const chosen = std::getenv("TMPDIR");
-  for (const std::string& folder :
-       {std::string(chosen != nullptr && *chosen != '\0' ? chosen : "/tmp"),
-        std::string("/dev/shm")}) {
-    struct statvfs disk {};
-    if (statvfs(folder.c_str(), &disk) != 0) continue;  // shale doctor says what that means
-    const uint64_t free = disk.f_bavail * disk.f_frsize;
-    if (free >= kNeeded) continue;
-    throw DiskError(cat("shale run: ", folder, " has ", format_bytes(static_cast<double>(free)),
-                        " free, want ", format_bytes(static_cast<double>(kNeeded)),
-                        " for mpirun's files"));
+  const int64_t wanted_bytes = room_for_mpi(cpu_counts().node);
+  for (const MpiFolder& folder : mpi_folders()) {
+    const auto room = disk_room(folder.path);  // shale doctor says what it means if there is none
+    if (!room || room->free_bytes >= wanted_bytes) continue;
+    throw DiskError(cat("shale run: ", folder.path, " has ",
+                        format_bytes(static_cast<double>(room->free_bytes)), " free, want ",
+                        format_bytes(static_cast<double>(wanted_bytes)), " for mpirun's files; ",
+                        folder.if_full));
   }
 }
 
@@ -77,31 +75,82 @@ bool is_this_host(const std::string& name) {
          name == own.substr(0, own.find('.'));
 }
 
-bool answers(const LaunchCommand& command, const std::string& host, double timeout_s) {
-  if (is_this_host(host)) return true;
-  const std::string shell = command.remote_shell();
-  std::vector<std::string> probe = {shell};
-  if (std::filesystem::path(shell).filename() == "ssh") {
-    probe.insert(probe.end(),
-                 {"-o", "BatchMode=yes", "-o", cat("ConnectTimeout=", std::ceil(timeout_s / 2))});
+// What is asked of a host: a line for each processor with its core, and how many a program may use.
+constexpr const char* kAskForCores = "lscpu -p=Core,Socket; nproc";
+
+// The cores that a program may use, by the answer; 0: it is none.
+int64_t cores_in(const std::string& answer) {
+  std::set<std::string> cores;
+  int64_t usable = 0;
+  std::istringstream lines(answer);
+  for (std::string line; std::getline(lines, line);) {
+    if (const auto count = parse_int(line)) {
+      usable = *count;
+    } else if (line.find_first_not_of("0123456789,") == line.npos && !line.empty()) {
+      cores.insert(line);
+    }
   }
-  probe.insert(probe.end(), {host, "true"});
-  return run_command(probe, timeout_s).code == 0;
+  return cores.empty() ? usable : std::min(usable, static_cast<int64_t>(cores.size()));
 }
 
+// Whether the host gives a sign of life. One whose slots are not given is asked for its cores,
+// which is what mpirun does with it.
+bool answers(const LaunchCommand& command, LaunchHost& host, double timeout_s) {
+  const bool here = is_this_host(host.name);
+  if (here && host.slots) return true;
+  std::vector<std::string> probe = {"sh", "-c", kAskForCores};
+  if (!here) {
+    const std::string shell = command.remote_shell();
+    probe = {shell};
+    if (std::filesystem::path(shell).filename() == "ssh") {
+      probe.insert(probe.end(),
+                   {"-o", "BatchMode=yes", "-o", cat("ConnectTimeout=", std::ceil(timeout_s / 2))});
+    }
+    probe.insert(probe.end(), {host.name, host.slots ? "true" : kAskForCores});
+  }
+  const ChildResult result = run_command(probe, timeout_s);
+  if (result.code != 0) return false;
+  const int64_t cores = host.slots ? 0 : cores_in(result.output);
+  if (cores > 0) host.slots = cores;
+  return true;
+}
+
+// A host file in place of the command's, for as long as this is there.
+class HostFile {
+ public:
+  HostFile() : path_(cat(temporary_folder(), "/shale-hosts.", getpid())) {}
+  ~HostFile() {
+    std::error_code error;
+    std::filesystem::remove(path_, error);
+  }
+  HostFile(const HostFile&) = delete;
+  HostFile& operator=(const HostFile&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 // Leaves the hosts that answer.
-void drop_dead_hosts(LaunchCommand& command, const RunOptions& options) {
+void drop_dead_hosts(LaunchCommand& command, const HostFile& host_file, const RunOptions& options) {
   const std::vector<LaunchHost> hosts = command.hosts();
   std::vector<LaunchHost> alive;
-  for (const LaunchHost& host : hosts) {
-    if (answers(command, host.name, options.probe_timeout_s)) {
+  for (LaunchHost host : hosts) {
+    if (answers(command, host, options.probe_timeout_s)) {
       alive.push_back(host);
     } else {
       say(cat("host ", host.name, " does not answer; going on without it"));
     }
   }
   if (alive.empty()) throw UnavailableError("shale run: no host answers");
-  if (alive.size() < hosts.size()) command.keep_hosts(alive);
+  if (alive.size() == hosts.size()) return;
+  for (const LaunchHost& host : alive) {
+    if (host.slots) continue;
+    throw ConfigError(cat("--elastic: expected 'slots=' for host ", host.name,
+                          ", or its cores in answer to '", kAskForCores, "', found neither"));
+  }
+  command.keep_hosts(alive, host_file.path());
 }
 
 std::string text_of(const LaunchCommand& command) {
@@ -115,10 +164,11 @@ std::string text_of(const LaunchCommand& command) {
 int supervise(const LaunchCommand& given, const RunOptions& options) {
   SupervisedProcess process;
   RestartPolicy policy(options.policy);
+  const HostFile host_file;
   for (int64_t restarts = 0;; ++restarts) {
     LaunchCommand command = given;
     if (restarts > 0) command.resume();
-    if (options.elastic) drop_dead_hosts(command, options);
+    if (options.elastic) drop_dead_hosts(command, host_file, options);
     check_room_for_mpi();
     if (restarts > 0) say(cat("starting again (restart ", restarts, "): ", text_of(command)));
     const int code = code_of_run(process.run(command.arguments(), command.program_name()), command);

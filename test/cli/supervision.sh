@@ -68,6 +68,36 @@ run --elastic -- "$work/mpirun" --mca plm_rsh_agent "$work/remote_shell" -np 4 \
   --host there:2,gone:2 train_lm --data x
 code_is 0
 has 'host gone does not answer' "launched: --mca plm_rsh_agent $work/remote_shell -np 2 --host there:2 train_lm"
+# One whose slots nobody has counted is asked for its cores: two of them, with two threads each. The
+# rest of its line stays.
+cat >"$work/mpirun" <<'END'
+#!/bin/sh
+echo "launched: $*"
+while [ "$1" != --hostfile ]; do shift; done
+sed 's/^/line: /' "$2"
+END
+cat >"$work/remote_shell" <<'END'
+#!/bin/sh
+[ "$1" = there ] || exit 1
+shift
+lscpu() { printf '# Core,Socket\n0,0\n0,0\n1,0\n1,0\n'; }
+nproc() { echo 4; }
+eval "$*"
+END
+printf 'there port = 22  # ours\ngone\n' >"$work/hosts"
+run --elastic -- "$work/mpirun" --mca plm_rsh_agent "$work/remote_shell" -np 9 \
+  --hostfile "$work/hosts" train_lm --data x
+code_is 0
+has 'host gone does not answer' '-np 2 --hostfile' 'line: there port = 22  # ours'
+grep -q 'line: gone' "$work/output" && fail 'the lost host is still in the host file'
+kept=$(sed -n 's/.*--hostfile \([^ ]*\).*/\1/p' "$work/output")
+[[ -n $kept && ! -e $kept ]] || fail "the host file '$kept' is left behind"
+sed -i 's/lscpu() .*/lscpu() { echo command not found; }/; s/nproc() .*/nproc() { :; }/' \
+  "$work/remote_shell"
+run --elastic -- "$work/mpirun" --mca plm_rsh_agent "$work/remote_shell" --hostfile "$work/hosts" \
+  train_lm --data x
+code_is 64
+has "expected 'slots=' for host there, or its cores"
 run --elastic -- "$work/mpirun" --mca plm_rsh_agent "$work/remote_shell" --host gone train_lm
 code_is 69
 has 'no host answers'
