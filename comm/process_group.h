@@ -105,6 +105,7 @@ class ProcessGroup {
 
   // What this rank has sent and waited for, in this group and in those split from it.
   const TrafficMeter& traffic() const { return *meter_; }
+  void reset_traffic() { meter_->reset(); }  // counts from now on
 
  protected:
   ProcessGroup(int rank, int size, GroupOptions options)

@@ -4,7 +4,6 @@
 #include <gnu/libc-version.h>
 #include <link.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <array>
@@ -14,8 +13,9 @@
 
 #include "comm/fingerprint.h"
 #include "comm/same_on_all.h"
-#include "comm/world.h"
+#include "models/disk_room.h"
 #include "runtime/base/error.h"
+#include "runtime/base/log.h"
 
 namespace shale::models {
 namespace {
@@ -122,16 +122,32 @@ void check_ranks(comm::ProcessGroup& device_group, std::string_view config) {
   check_sum_of_ones(group);
 }
 
-void check_room(const std::string& folder, int64_t checkpoint_bytes) {
-  struct statvfs disk {};
-  if (statvfs(folder.c_str(), &disk) != 0) {
-    throw DiskError(cat("output: ", folder, ": ", std::strerror(errno)));
+void check_room(const std::string& folder, int64_t checkpoint_bytes, int64_t count) {
+  const auto room = disk_room(folder);
+  if (!room) throw DiskError(cat("output: ", folder, ": ", std::strerror(errno)));
+  const auto text = [](int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  const std::string found =
+      cat("output: the disk of ", folder, " has ", text(room->free_bytes), " free, want ");
+  if (room->free_bytes < checkpoint_bytes) {
+    throw DiskError(
+        cat(found, text(checkpoint_bytes), " for a checkpoint; --out elsewhere, or --no-save"));
   }
-  const double free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
-  const auto wanted = static_cast<double>(checkpoint_bytes);
-  if (free >= wanted) return;
-  throw DiskError(cat("output: the disk of ", folder, " has ", format_bytes(free), " free, want ",
-                      format_bytes(wanted), " for a checkpoint; --out elsewhere, or --no-save"));
+  if (room->free_bytes / count >= checkpoint_bytes) return;
+  log_warning(
+      found, text(checkpoint_bytes * count), " for ", count,
+      " checkpoints, those that --keep keeps and the next; --keep less, or --out elsewhere");
+}
+
+void check_room_for_mpi(const comm::World& world) {
+  if (!world.uses_mpi() || world.local_rank() != 0) return;
+  const int64_t wanted_bytes = room_for_mpi(world.local_size());
+  for (const MpiFolder& folder : mpi_folders()) {
+    const auto room = disk_room(folder.path);
+    if (!room || room->free_bytes >= wanted_bytes) continue;
+    log_warning(folder.path, " has ", format_bytes(static_cast<double>(room->free_bytes)),
+                " free, want ", format_bytes(static_cast<double>(wanted_bytes)),
+                " for MPI's files, or ranks may hang or die of SIGBUS; ", folder.if_full);
+  }
 }
 
 }  // namespace shale::models

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "comm/process_group.h"
+#include "comm/world.h"
 
 namespace shale::models {
 
@@ -16,9 +17,13 @@ namespace shale::models {
 // what differs and the ranks. Collective.
 void check_ranks(comm::ProcessGroup& group, std::string_view config);
 
-// Whether the disk of `folder`, which exists, has room for a checkpoint of so many bytes. Throws
-// DiskError with folder, found and wanted.
-void check_room(const std::string& folder, int64_t checkpoint_bytes);
+// Whether the disk of `folder`, which exists, has room for `count` more checkpoints of so many
+// bytes. Throws DiskError with folder, found and wanted if there is none for one; for less than all
+// of them it warns.
+void check_room(const std::string& folder, int64_t checkpoint_bytes, int64_t count);
+
+// Warns, on one rank of each node, of folders where Open MPI needs more room than there is left.
+void check_room_for_mpi(const comm::World& world);
 
 // The build's own number, which the linker puts into the running program; its size where there is
 // none.

@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "models/health_check.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/io/checkpoint_folder.h"
@@ -150,10 +151,30 @@ void RunCheckpoints::read(const std::string& checkpoint, const RunTensors& tenso
   comm::load_training_state(reader, tensors.parallel, tensors.optimizer);
 }
 
+// Whether there is room for what will be there at once: what --keep keeps, and the one being
+// written.
+void RunCheckpoints::check_disk() {
+  int64_t bytes = 0;
+  const auto parts = comm::training_state(tensors_->parallel, tensors_->optimizer);
+  for (const auto& part : share_to_write(parts, tensors_->parallel.shared().groups)) {
+    bytes += part.values.bytes();
+  }
+  group_.host().all_reduce_sum(make_view(&bytes, {1}), {.tag = "checkpoint bytes"});
+  if (group_.rank() != 0) return;
+  const bool only_at_end = config_.save_every == 0 && config_.save_minutes == 0;
+  int64_t at_once = only_at_end ? 1 : config_.keep + 1;
+  if (config_.save_minutes == 0 && config_.save_every > 0) {
+    at_once = std::min(at_once, (config_.steps - 1) / config_.save_every + 1);
+  }
+  const auto there = static_cast<int64_t>(CheckpointFolder(folder_).steps().size());
+  check_room(config_.out, bytes, std::max<int64_t>(at_once - there, 1));
+}
+
 RunPosition RunCheckpoints::load(const RunTensors& tensors, RunDescription run) {
   run_ = std::move(run);
   tensors_.emplace(tensors);
   if (!config_.no_save) {
+    check_disk();
     saver_ = std::make_unique<comm::CheckpointSaver>(
         group_, tensors.context, folder_,
         comm::CheckpointSaverOptions{.keep = config_.keep,

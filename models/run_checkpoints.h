@@ -50,7 +50,8 @@ class RunCheckpoints {
   // Loads the newest checkpoint that is whole; those before it that are not are named in warnings,
   // and set aside. Without any, the position of a new run. `run`: what checkpoints will say of this
   // one. Throws ConfigError if the checkpoint's run was another (check_same_run), DataError if no
-  // checkpoint is whole, or if its tensors are not those of this model and optimizer.
+  // checkpoint is whole, or if its tensors are not those of this model and optimizer, DiskError if
+  // there is no room for one more.
   RunPosition load(const RunTensors& tensors, RunDescription run);
 
   // Between steps, before due(): what the ranks have to agree on for a save that is under way.
@@ -71,6 +72,7 @@ class RunCheckpoints {
 
  private:
   void find_candidates();
+  void check_disk();
   void read(const std::string& checkpoint, const RunTensors& tensors, RunPosition& position);
   std::string first_problem(const std::string& mine);
   void committed(int64_t step);

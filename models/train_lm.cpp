@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
     world.watch({.timeout_s = config.timeout_s});
     models::check_ranks(*world.group({.name = "start", .timeout_s = config.timeout_s}),
                         spec.to_json());
+    models::check_room_for_mpi(world);
     return static_cast<int>(models::Trainer(config, world).run());
   });
 }

@@ -9,9 +9,9 @@
 #include "comm/ordered_sum.h"
 #include "comm/replica_check.h"
 #include "comm/same_on_all.h"
+#include "models/bandwidth_check.h"
 #include "models/gemm_peak.h"
 #include "models/generate.h"
-#include "models/health_check.h"
 #include "models/hf_folder.h"
 #include "models/make_optimizer.h"
 #include "models/output_folder.h"
@@ -79,6 +79,7 @@ Trainer::Trainer(const TrainConfig& config, comm::World& world)
               .micro_batch = config.micro_batch,
               .ranks = world.size()} {
   check_same_data();
+  check_bandwidth(*group_, context_, world, static_cast<double>(config.expect_bandwidth));
   open_output();
   checkpoints_ = std::make_unique<RunCheckpoints>(config_, *group_);
   if (config_.measure_peak) {
@@ -87,7 +88,6 @@ Trainer::Trainer(const TrainConfig& config, comm::World& world)
   build_host_tier();
   build_model();
   build_optimizer();
-  if (!config_.no_save && is_main()) check_room(config_.out, smallest_checkpoint_bytes());
   resume();
   open_metrics();
   results_ = std::make_unique<StepResults>(context_, layout_.micro_batches());
@@ -102,13 +102,6 @@ Trainer::Trainer(const TrainConfig& config, comm::World& world)
 }
 
 Trainer::~Trainer() = default;
-
-// The f32 parameters; what else there is depends on the optimizer.
-int64_t Trainer::smallest_checkpoint_bytes() const {
-  int64_t bytes = 0;
-  for (const Parameter* parameter : model_->parameters()) bytes += parameter->numel() * 4;
-  return bytes;
-}
 
 void Trainer::check_same_data() {
   comm::require_same_on_all(

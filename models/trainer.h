@@ -43,7 +43,6 @@ class Trainer {
   void build_host_tier();
   void build_model();
   void build_optimizer();
-  int64_t smallest_checkpoint_bytes() const;
   optim::Adafactor::SumOverRanks sum_over_shards();
   void open_output();
   // Goes on from a checkpoint if there is one to go on from.

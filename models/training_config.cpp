@@ -169,6 +169,12 @@ void describe_run(ConfigSpec& spec, TrainConfig& c) {
   spec.add("timeout", c.timeout_s,
            "longest wait for another rank, and for a sign of life of one; 0: for ever",
            {.min = 0, .help = {.metavar = "SECONDS", .unit = "s"}});
+  spec.add_size("expect-bandwidth", c.expect_bandwidth,
+                "bytes per second that a rank sends in an all-reduce; a warning before training "
+                "names ranks that are slower",
+                {.min = 0,
+                 .help = {.metavar = "SIZE",
+                          .default_text = "1/16 of a memory copy within a host, else none"}});
   spec.add("check-replicas", c.check_replicas,
            "steps between comparisons of the ranks' copies of parameters, which find memory and "
            "links that change bits; 0: none",

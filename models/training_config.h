@@ -63,7 +63,8 @@ struct TrainConfig {
   bool deterministic = false;
   comm::Transport transport = comm::Transport::kAuto;
   double timeout_s = 600;
-  int64_t check_replicas = 0;  // steps; 0: never
+  int64_t expect_bandwidth = 0;  // bytes per second; 0: derived, see check_bandwidth()
+  int64_t check_replicas = 0;    // steps; 0: never
   int64_t seed = 1234;
 
   // data parallelism

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What ranks find out about each other before training: other options, another build. And that
-# comparing their copies of parameters while they train finds nothing wrong.
+# What ranks find out before training: about each other (other options, another build, a slow
+# connection) and about the room that there is for checkpoints and for MPI's files. And that comparing
+# their copies of parameters while they train finds nothing wrong.
 set -uo pipefail
 
 work=$(mktemp -d)
@@ -10,6 +11,7 @@ yes 'a line of text to learn from' | head -n 200 >"$work/text.txt"
 train=$BIN_DIR/train_lm
 flags=(--data "$work/text.txt" --layers 1 --width 32 --heads 2 --seq-len 16 --micro-batch 1
   --steps 6 --out "$work/out")
+launcher=(mpirun)
 
 expect() {  # CODE TEXT... -- ARGUMENT OF MPIRUN...
   local want=$1 texts=()
@@ -17,13 +19,19 @@ expect() {  # CODE TEXT... -- ARGUMENT OF MPIRUN...
   while [[ $1 != -- ]]; do texts+=("$1"); shift; done
   shift
   rm -rf "$work/out"
-  timeout -k 5 60 mpirun --oversubscribe --bind-to none "$@" >"$work/output" 2>&1
+  timeout -k 5 60 "${launcher[@]}" --oversubscribe --bind-to none "$@" >"$work/output" 2>&1
   local code=$? bad=''
   [[ $code -eq $want ]] || bad+=" exit code $code, want $want;"
   for text in "${texts[@]}"; do grep -qF -- "$text" "$work/output" || bad+=" no '$text';"; done
   [[ $want -eq 0 || $(grep -c '^error: ' "$work/output") -eq 1 ]] || bad+=' not one error line;'
   [[ -z $bad ]] && return
   echo "FAILED: $*:$bad"
+  sed 's/^/    /' "$work/output"
+  failures=$((failures + 1))
+}
+lacks() {  # TEXT
+  grep -qF -- "$1" "$work/output" || return
+  echo "FAILED: there is '$1'"
   sed 's/^/    /' "$work/output"
   failures=$((failures + 1))
 }
@@ -38,6 +46,51 @@ if command -v objcopy >/dev/null; then
   expect 76 "the program's build: rank 0 has" 'rank 1 has' -- \
     -np 1 "$train" "${flags[@]}" : -np 1 "$work/train_other" "${flags[@]}"
 fi
+
+# ---- Bandwidth ----
+
+# What no machine reaches is missed, by a warning; what every machine reaches is not.
+expect 0 'all-reduce of' 'over 2 ranks:' ', want at least' 'as --expect-bandwidth has it' \
+  'slowest to receive: rank' "on $(hostname)" 'step 6/6' -- \
+  -np 2 "$train" "${flags[@]}" --threads 1 --expect-bandwidth 1000TB
+[[ $(grep -c 'slowest to receive' "$work/output") -eq 1 ]] || { echo 'FAILED: not one warning'; failures=1; }
+expect 0 'step 6/6' -- -np 2 "$train" "${flags[@]}" --threads 1 --expect-bandwidth 1kB
+lacks 'all-reduce of'
+# Ranks that share cores wait for each other's turns, which says nothing about how they are connected.
+expect 0 'step 6/6' -- -np $((2 * $(nproc) + 1)) "$train" "${flags[@]}" --threads 1
+lacks 'all-reduce of'
+# A rank alone has nothing to measure.
+expect 0 'step 6/6' -- -np 1 "$train" "${flags[@]}" --threads 1 --expect-bandwidth 1000TB
+lacks 'all-reduce of'
+
+# ---- Room ----
+
+# on_disk SIZE: from here on there is a disk of this size at $work/disk.
+on_disk() {
+  launcher=(unshare -m sh -c "mount -t tmpfs -o size=$1 tmpfs $work/disk && exec \"\$@\"" sh mpirun)
+}
+mkdir "$work/disk"
+if unshare -m mount -t tmpfs tmpfs "$work/disk" 2>/dev/null; then
+  # A million bytes of parameters, which AdamW's moments make three millions of a checkpoint.
+  wide=("${flags[@]}" --width 128 --threads 1 --out "$work/disk/out")
+  on_disk 2m
+  expect 74 'disk/out has 2.0 MiB free, want 2.' 'MiB for a checkpoint' -- -np 2 "$train" "${wide[@]}"
+  expect 0 'step 6/6' -- -np 2 "$train" "${wide[@]}" --no-save
+  expect 0 'step 6/6' -- -np 2 "$train" "${wide[@]}" --optimizer sgd --momentum 0
+  # Room for one, and two will be there at once: training begins, and was told.
+  on_disk 4m
+  expect 74 'want 5.' 'for 2 checkpoints' 'saved step 3' 'checkpoint of step 6' -- \
+    -np 2 "$train" "${wide[@]}" --save-every 3 --keep 1
+  # mpirun itself takes 8 MiB.
+  on_disk 12m
+  expect 0 "$work/disk has" 'MiB free, want 16.3 MiB for MPI' 'TMPDIR elsewhere' 'step 6/6' -- \
+    -x TMPDIR="$work/disk" -np 2 env TMPDIR="$work/disk" "$train" "${flags[@]}" --threads 1
+else
+  echo 'skipped: disks of a given size, which take the right to mount'
+fi
+launcher=(mpirun)
+
+# ---- Replicas ----
 
 for stage in 0 1 2; do
   expect 0 'step 6/6' -- -np 2 "$train" "${flags[@]}" --zero $stage --check-replicas 2 --threads 1
