@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Kills training runs with SIGKILL, one rank or the whole job with mpirun, at random instants and in
-# the middle of saves, and starts them again with --resume auto:
+# Kills training runs with SIGKILL, one rank and the whole job with mpirun in turn, at random instants
+# and in the middle of saves, and starts them again with --resume auto:
 #
 #   BIN_DIR=build/release/bin test/faults/kill_ranks.sh [KILLS] [SEED]     default: 6 kills
 #
@@ -111,7 +111,7 @@ while [[ $killed -lt $kills || $finished -eq 0 ]]; do
     mapfile -t pids < <(ranks_of "$job")
     shared=$(shared_by "${pids[@]}")
     killed=$((killed + 1))
-    if [[ $((RANDOM % 3)) -eq 0 || ${#pids[@]} -eq 0 ]]; then
+    if [[ $((killed % 2)) -eq 0 || ${#pids[@]} -eq 0 ]]; then
       kill -9 "$job" "${pids[@]}" 2>/dev/null
     else
       kill -9 "${pids[RANDOM % ${#pids[@]}]}" 2>/dev/null
