@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Kills training runs with SIGKILL, one rank and the whole job with mpirun in turn, at random instants
-# and in the middle of saves, and starts them again with --resume auto:
+# Kills training runs with SIGKILL, one rank or the whole job with mpirun, at random instants and,
+# half the times, in the middle of saves, and starts them again with --resume auto:
 #
 #   BIN_DIR=build/release/bin test/faults/kill_ranks.sh [KILLS] [SEED]     default: 6 kills
 #
@@ -33,7 +33,7 @@ fail() {
 # command OUT: sets `command`.
 set_command() {
   command=(mpirun --oversubscribe --bind-to none -np "$ranks" "$train" --data "$work/text.txt"
-    --layers 2 --width 64 --heads 4 --seq-len 64 --micro-batch 2 --threads 1 --steps "$steps"
+    --layers 2 --width 256 --heads 4 --seq-len 64 --micro-batch 2 --threads 1 --steps "$steps"
     --save-every 7 --zero 2 --resume auto --out "$work/$1")
 }
 
@@ -77,19 +77,25 @@ wait_gone() {
   return 1
 }
 
-# Waits for what the next kill wants: a moment of the run, or of a save. Returns when it is there, or
-# the run has ended.
+at_work() { grep -qE '^(step|saved step) ' "$work/log"; }
+# Prints the folders of saves that are not complete, without starting a process.
+open_saves() { compgen -G "$work/run/checkpoints/*.tmp-*"; }
+
+# Waits for what the next kill wants: in turn a moment from the launcher's start on, one at work, and
+# twice one of a save. Returns when it is there, or the run has ended.
 wait_for_moment() {
-  local job=$1
-  if [[ $((RANDOM % 2)) -eq 0 ]]; then
-    local folders=$((1 + RANDOM % 3)) seen=0 last="" now
-    while kill -0 "$job" 2>/dev/null && [[ $seen -lt $folders ]]; do
-      now=$(ls "$work/run/checkpoints" 2>/dev/null | grep '\.tmp-')
-      [[ -n $now && $now != "$last" ]] && { seen=$((seen + 1)); last=$now; }
-    done
-  else
-    sleep "$(printf '0.%03d' $((200 + RANDOM % 800)))"
+  local job=$1 saves=$((1 + RANDOM % 3)) last="" now
+  if [[ $((killed % 4)) -gt 0 ]]; then
+    while kill -0 "$job" 2>/dev/null && ! at_work; do sleep 0.02; done
   fi
+  if [[ $((killed % 4)) -lt 2 ]]; then
+    sleep "$(printf '0.%03d' $((RANDOM % 1000)))"
+    return
+  fi
+  while kill -0 "$job" 2>/dev/null && [[ $saves -gt 0 ]]; do
+    now=$(open_saves)
+    if [[ -n $now && $now != "$last" ]]; then saves=$((saves - 1)) last=$now; fi
+  done
 }
 
 killed=0
@@ -111,7 +117,7 @@ while [[ $killed -lt $kills || $finished -eq 0 ]]; do
     mapfile -t pids < <(ranks_of "$job")
     shared=$(shared_by "${pids[@]}")
     killed=$((killed + 1))
-    if [[ $((killed % 2)) -eq 0 || ${#pids[@]} -eq 0 ]]; then
+    if [[ $((killed / 4 % 2)) -eq 0 || ${#pids[@]} -eq 0 ]]; then
       kill -9 "$job" "${pids[@]}" 2>/dev/null
     else
       kill -9 "${pids[RANDOM % ${#pids[@]}]}" 2>/dev/null
