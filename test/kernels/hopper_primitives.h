@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 
 #include "runtime/base/dtype.h"
 #include "runtime/base/exec.h"
@@ -28,6 +29,9 @@ struct HopperProduct {
 // What `out` holds before anything is stored; as f32 it is 1.
 inline constexpr uint32_t kNotStored = 0x3f800000u;
 
+// Of the kernels "mbarrier phases" and "roles" in sm90/hopper_primitives.cu.
+inline constexpr int kPhases = 12, kRounds = 12;
+
 }  // namespace shale::test
 
 // What test/kernels/sm90/hopper_primitives.cu has for each backend.
@@ -39,10 +43,13 @@ void run_hopper_boxes(const Exec& exec, const test::HopperBoxes& boxes, bool sto
 // Copies, or adds as f32, so many bytes.
 void run_hopper_runs(const Exec& exec, bool add, const uint32_t* in, uint32_t* out, int bytes);
 test::RunPrimitive find_wgmma(const test::HopperProduct& product);  // null: not one of the tests'
+// "mbarrier phases", "roles", and "wgmma k-major bf16" and its like; null for another name.
+test::RunPrimitive find_hopper_primitive(std::string_view name);
 }  // namespace shale::kernels::emu
 namespace shale::kernels::cuda {
 void run_hopper_boxes(const Exec& exec, const test::HopperBoxes& boxes, bool store,
                       const uint32_t* in, uint32_t* out, int out_words);
 void run_hopper_runs(const Exec& exec, bool add, const uint32_t* in, uint32_t* out, int bytes);
 test::RunPrimitive find_wgmma(const test::HopperProduct& product);
+test::RunPrimitive find_hopper_primitive(std::string_view name);
 }  // namespace shale::kernels::cuda

@@ -1,30 +1,22 @@
 // What each primitive of kernels/simt gives, from the PTX ISA's definitions by element index and in
 // integer or f64 arithmetic, on the emulator and on a GPU where there is one: what emulated tests
 // say of a kernel is worth as much as this agreement. The values stand in test/fixtures/
-// primitives.txt too, for programs that are not this one; SHALE_WRITE_GOLDEN=FILE writes them.
+// primitives.txt too, for programs that are not this one; SHALE_WRITE_GOLDEN=DIR writes them.
 #include "test/kernels/primitives.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
 
 #include "runtime/base/text.h"
+#include "test/kernels/golden.h"
 #include "test/support/catch.h"
-#include "test/support/fixtures.h"
 #include "test/support/kernels.h"
 
 namespace shale {
 namespace {
 
+using test::Golden;
 using Words = std::vector<uint32_t>;
-
-struct Golden {
-  std::string name;
-  Words in, want;
-};
 
 constexpr int kLanes = 32;
 
@@ -303,26 +295,9 @@ std::vector<Golden> all_golden() {
   return out;
 }
 
-std::string as_text(const std::vector<Golden>& all) {
-  std::string text =
-      "# What a warp reads and writes around each primitive, as test/kernels/primitives.cu says:\n"
-      "# the name, then its words in, then those out; hexadecimal.\n";
-  const auto add = [&text](const char* what, const Words& list) {
-    text += what;
-    char digits[16];
-    for (size_t i = 0; i < list.size(); ++i) {
-      std::snprintf(digits, sizeof digits, "%s%08x", i % 8 == 0 ? "\n " : " ", list[i]);
-      text += digits;
-    }
-    text += "\n";
-  };
-  for (const Golden& golden : all) {
-    text += "\n" + golden.name + "\n";
-    add("in", golden.in);
-    add("out", golden.want);
-  }
-  return text;
-}
+constexpr const char* kHead =
+    "# What a warp reads and writes around each primitive, as test/kernels/primitives.cu says:\n"
+    "# the name, then its words in, then those out; hexadecimal.\n";
 
 // The GPUs, emulated or real; there is always one.
 std::vector<Exec> gpus() {
@@ -372,15 +347,8 @@ TEST_CASE("primitives give what PTX defines", "[kernels][simt]") {
 }
 
 TEST_CASE("the table of primitives is what the definitions give", "[kernels][simt]") {
-  const std::string text = as_text(all_golden());
-  if (const char* path = std::getenv("SHALE_WRITE_GOLDEN"); path != nullptr) {
-    std::ofstream(path) << text;
-  }
-  std::ifstream file(test::fixture_path("primitives.txt"));
-  REQUIRE(file.good());
-  std::ostringstream table;
-  table << file.rdbuf();
-  CHECK(table.str() == text);
+  const std::string text = test::table_text(kHead, all_golden());
+  CHECK(test::table_on_disk("primitives.txt", text) == text);
 }
 
 TEST_CASE("fast functions stay within their bounds", "[kernels][simt]") {

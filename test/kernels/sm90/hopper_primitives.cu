@@ -152,8 +152,46 @@ void store_boxes(const Exec& exec, const test::HopperBoxes& boxes, const uint32_
 constexpr int kDepth = 64;      // of the operands: four products
 constexpr int kBox = 64 * 128;  // bytes of 64 lines
 
-// d [64, kColumns] = a [64, 64] b [64, kColumns], twice: in one group, and then added once more in
-// a second. Both operands come by TMA, along k or across; or a in registers.
+// A group of products: d (+)= a [64, 64] b [64, kColumns], of tiles that lie along k or across, or
+// with a in registers.
+template <typename T, int kColumns, bool kARegisters, bool kAMnMajor, bool kBMnMajor>
+__device__ __forceinline__ void multiply_tiles(float (&d)[kColumns / 2],
+                                               const uint32_t (&a_registers)[4][4],
+                                               const unsigned char* a, const unsigned char* b,
+                                               bool onto) {
+  wgmma_fence(d);
+#pragma unroll
+  for (int step = 0; step < 4; ++step) {
+    const int k = 16 * step;
+    const bool accumulate = onto || step > 0;
+    const auto with_b = [&](auto b_tile) {
+      if constexpr (kARegisters) {
+        wgmma<T, kColumns>(d, a_registers[step], b_tile, accumulate);
+      } else if constexpr (kAMnMajor) {
+        wgmma<T, kColumns>(d, mn_major(a, k, kBox), b_tile, accumulate);
+      } else {
+        wgmma<T, kColumns>(d, k_major(a, k), b_tile, accumulate);
+      }
+    };
+    if constexpr (kBMnMajor) {
+      with_b(mn_major(b, k, kBox));
+    } else {
+      with_b(k_major(b, k));
+    }
+  }
+  wgmma_commit();
+}
+
+// out: register i of thread t of the warpgroup at i * 128 + t.
+template <int kColumns>
+__device__ __forceinline__ void write_registers(const float (&d)[kColumns / 2], float* out) {
+#pragma unroll
+  for (int i = 0; i < kColumns / 2; ++i) out[i * kThreads + thread_id()] = d[i];
+}
+
+// d = 2 a b: in one group, and then added once more in a second. Both operands come by TMA; or a
+// from a_words, as the registers of each step of 16: register i of thread t at (4 step + i) 128 +
+// t.
 template <typename T, int kColumns, bool kARegisters, bool kAMnMajor, bool kBMnMajor>
 __global__ void wgmma_kernel(const uint32_t* a_words, const __grid_constant__ TensorMap a_map,
                              const __grid_constant__ TensorMap b_map, float* out) {
@@ -171,52 +209,45 @@ __global__ void wgmma_kernel(const uint32_t* a_words, const __grid_constant__ Te
       tma_load(b, b_map, full, 0, 0);
     }
   }
-  const int warp = thread_id() / 32, group = thread_id() % 32 / 4, quad = thread_id() % 4;
   uint32_t a_registers[4][4] = {};
-  if constexpr (kARegisters) {  // a_words: [64, 64], two elements a word
+  if constexpr (kARegisters) {
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int row = 16 * warp + group + 8 * (i % 2), k = 16 * step + 2 * quad + 8 * (i / 2);
-        a_registers[step][i] = a_words[row * kDepth / 2 + k / 2];
+        a_registers[step][i] = a_words[(4 * step + i) * kThreads + thread_id()];
       }
     }
   }
   mbarrier_wait(full, 0);
-
   float d[kColumns / 2];
-  const auto multiply = [&](bool onto) {
-    wgmma_fence(d);
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      const int k = 16 * step;
-      const bool accumulate = onto || step > 0;
-      const auto with_b = [&](auto b_tile) {
-        if constexpr (kARegisters) {
-          wgmma<T, kColumns>(d, a_registers[step], b_tile, accumulate);
-        } else if constexpr (kAMnMajor) {
-          wgmma<T, kColumns>(d, mn_major(a, k, kBox), b_tile, accumulate);
-        } else {
-          wgmma<T, kColumns>(d, k_major(a, k), b_tile, accumulate);
-        }
-      };
-      if constexpr (kBMnMajor) {
-        with_b(mn_major(b, k, kBox));
-      } else {
-        with_b(k_major(b, k));
-      }
-    }
-    wgmma_commit();
-  };
-  multiply(false);
-  multiply(true);
+  multiply_tiles<T, kColumns, kARegisters, kAMnMajor, kBMnMajor>(d, a_registers, a, b, false);
+  multiply_tiles<T, kColumns, kARegisters, kAMnMajor, kBMnMajor>(d, a_registers, a, b, true);
   wgmma_wait<0>(d);
-#pragma unroll
-  for (int i = 0; i < kColumns / 2; ++i) {
-    const int row = 16 * warp + group + 8 * (i / 2 % 2), column = 8 * (i / 4) + 2 * quad + i % 2;
-    out[row * kColumns + column] = d[i];
-  }
+  write_registers<kColumns>(d, out);
+}
+
+// in: two tiles of [64, 64], byte for byte as they lie in shared memory, where threads write them.
+// out: the registers of d = a b.
+template <typename T, bool kMnMajor>
+__global__ void wgmma_written_kernel(const uint32_t* in, float* out) {
+  auto* const words = dynamic_shared<uint32_t>();
+  for (int i = thread_id(); i < 2 * kBox / 4; i += kThreads) words[i] = in[i];
+  fence_proxy_async();
+  __syncthreads();
+  const unsigned char* const a = dynamic_shared();
+  const uint32_t none[4][4] = {};
+  float d[32];
+  multiply_tiles<T, 64, false, kMnMajor, kMnMajor>(d, none, a, a + kBox, false);
+  wgmma_wait<0>(d);
+  write_registers<64>(d, out);
+}
+
+template <typename T, bool kMnMajor>
+void multiply_written(const Exec& exec, const uint32_t* in, uint32_t* out) {
+  simt::launch(wgmma_written_kernel<T, kMnMajor>,
+               {.grid = 1, .block = kThreads, .smem_bytes = 2 * kBox}, exec, in,
+               reinterpret_cast<float*>(out));
 }
 
 TensorMap operand_map(DType dtype, const uint32_t* words, int lines, int length, int box_lines) {
@@ -228,7 +259,8 @@ TensorMap operand_map(DType dtype, const uint32_t* words, int lines, int length,
                           .box = {64, box_lines}});
 }
 
-// in: a, then b, as [64, 64] and [columns, 64], transposed if mn-major.
+// in: a, then b, as [64, 64] and [columns, 64], transposed if mn-major; a as its registers if it
+// comes in registers.
 template <typename T, int kColumns, bool kARegisters, bool kAMnMajor, bool kBMnMajor>
 void multiply(const Exec& exec, const uint32_t* in, uint32_t* out) {
   constexpr DType kType = std::is_same_v<T, bf16> ? DType::kBF16 : DType::kF16;
@@ -252,7 +284,111 @@ test::RunPrimitive product_of(int columns) {
   }
 }
 
+// ---- Barriers ----
+
+struct PhaseData {
+  MBarrier turn;
+  alignas(16) uint32_t words[4 * test::kPhases];
+};
+
+// Phases of one mbarrier of 32 arrivals. In phase p warp p % 4 makes four words: those of `in`, by
+// a bulk copy that the phase has to wait for, if p % 3 is 2; else the sums of those and the words
+// of the phase before. out: the words, as every thread sees them after the phase.
+__global__ void phases_kernel(const uint32_t* in, uint32_t* out) {
+  PhaseData& data = shared<PhaseData>();
+  const int lane = thread_id() % kWarpSize, warp = thread_id() / kWarpSize;
+  if (thread_id() == 0) {
+    mbarrier_init(data.turn, kWarpSize);
+    fence_mbarrier_init();
+  }
+  __syncthreads();
+  mbarrier_wait(data.turn, 1);  // the phase before the first is complete
+  __syncthreads();              // nobody is two phases behind, here and below
+  for (int p = 0; p < test::kPhases; ++p) {
+    if (warp == p % 4) {
+      uint32_t* const words = data.words + 4 * p;
+      const bool copies = p % 3 == 2;
+      if (copies && lane == 0) {
+        mbarrier_arrive_expect(data.turn, 16);
+        bulk_load(words, in + 4 * p, 16, data.turn);
+      } else {
+        if (!copies && lane < 4) words[lane] = in[4 * p + lane] + (p > 0 ? words[lane - 4] : 0);
+        mbarrier_arrive(data.turn);
+      }
+    }
+    mbarrier_wait(data.turn, p % 2);
+    out[p * kThreads + thread_id()] = data.words[4 * p + lane % 4];
+    __syncthreads();
+  }
+}
+
+void run_phases(const Exec& exec, const uint32_t* in, uint32_t* out) {
+  simt::launch(phases_kernel, {.grid = 1, .block = kThreads}, exec, in, out);
+}
+
+constexpr int kStages = 3;
+
+struct RoleData {
+  MBarrier full[kStages], empty[kStages];
+  alignas(16) uint32_t stages[kStages][kThreads];
+  uint32_t sums[kThreads];
+};
+
+// Warpgroup 0 shrinks and loads rounds of 128 words of `in` into a ring of three stages; warpgroups
+// 1 and 2 grow and take turns at them, by named barriers. out: sums = 3 sums + words, after each
+// round.
+__global__ void __launch_bounds__(3 * kThreads, 1) roles_kernel(const uint32_t* in, uint32_t* out) {
+  RoleData& data = shared<RoleData>();
+  const int thread = thread_id() % kThreads, group = thread_id() / kThreads;
+  if (thread_id() == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      mbarrier_init(data.full[i], 1);
+      mbarrier_init(data.empty[i], kThreads);
+    }
+    fence_mbarrier_init();
+  }
+  if (group == 0) data.sums[thread] = 0;
+  __syncthreads();
+  if (group == 0) {
+    shrink_registers<40>();
+    for (int round = 0; thread == 0 && round < test::kRounds; ++round) {
+      const int stage = round % kStages, turn = round / kStages;
+      mbarrier_wait(data.empty[stage], turn % 2 ^ 1);
+      mbarrier_arrive_expect(data.full[stage], kThreads * 4);
+      bulk_load(data.stages[stage], in + round * kThreads, kThreads * 4, data.full[stage]);
+    }
+  } else {
+    grow_registers<232>();
+    const int mine = group, other = 3 - group;            // barriers
+    if (group == 2) barrier_arrive(other, 2 * kThreads);  // the first turn is warpgroup 1's
+    for (int round = group - 1; round < test::kRounds; round += 2) {
+      const int stage = round % kStages, turn = round / kStages;
+      mbarrier_wait(data.full[stage], turn % 2);
+      const uint32_t word = data.stages[stage][thread];
+      mbarrier_arrive(data.empty[stage]);
+      barrier_sync(mine, 2 * kThreads);
+      data.sums[thread] = 3 * data.sums[thread] + word;
+      out[round * kThreads + thread] = data.sums[thread];
+      if (round + 1 < test::kRounds) barrier_arrive(other, 2 * kThreads);
+    }
+  }
+}
+
+void run_roles(const Exec& exec, const uint32_t* in, uint32_t* out) {
+  simt::launch(roles_kernel, {.grid = 1, .block = 3 * kThreads}, exec, in, out);
+}
+
 }  // namespace
+
+test::RunPrimitive find_hopper_primitive(std::string_view name) {
+  if (name == "mbarrier phases") return run_phases;
+  if (name == "roles") return run_roles;
+  if (name == "wgmma k-major bf16") return multiply_written<bf16, false>;
+  if (name == "wgmma mn-major bf16") return multiply_written<bf16, true>;
+  if (name == "wgmma k-major fp16") return multiply_written<f16, false>;
+  if (name == "wgmma mn-major fp16") return multiply_written<f16, true>;
+  return nullptr;
+}
 
 void run_hopper_boxes(const Exec& exec, const test::HopperBoxes& boxes, bool store,
                       const uint32_t* in, uint32_t* out, int out_words) {
