@@ -1,15 +1,18 @@
 // Times whole training steps, and what they consist of, against the matrix products alone:
 // bench_train --model gpt2-124m --dtype bf16 --threads 2
+// or where each millisecond of a step goes: bench_train --breakdown
 #include <omp.h>
 
 #include <cstdio>
 #include <memory>
 #include <optional>
 
+#include "bench/support/bench_device.h"
 #include "bench/support/gemm_floor.h"
 #include "bench/support/kernel_recorder.h"
 #include "bench/support/memory_sweep.h"
 #include "bench/support/results.h"
+#include "bench/support/step_breakdown.h"
 #include "bench/support/step_report.h"
 #include "bench/support/table.h"
 #include "bench/support/timing.h"
@@ -17,20 +20,25 @@
 #include "bench/support/vendor_matmul.h"
 #include "comm/world.h"
 #include "runtime/base/config.h"
+#include "runtime/base/cpu_affinity.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 
 namespace shale::bench {
 namespace {
 
+constexpr double kPeakSeconds = 0.3;  // spent on each of the machine's peaks
+
 struct BenchConfig {
   TrainOptions train;
+  std::string device = "cpu";
   int64_t steps = 10;
   int64_t warmup = 3;
   bool no_floor = false;
   int64_t seed = 1234;
   bool no_overlap = false;
   bool memory = false;
+  bool breakdown = false;
   std::string json;
 };
 
@@ -53,16 +61,22 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add("seed", c.seed, "of initial values and tokens", {.min = 0});
 
   spec.section("Measurement");
+  spec.add_choice("device", c.device, device_names(),
+                  "where the steps run; emu runs a GPU's kernels on the CPU, for a try");
   spec.add("threads", c.train.threads, "CPU threads per rank",
            {.min = 1, .max = 4096, .help = {.default_text = "the rank's share of the CPUs"}});
   spec.add("steps", c.steps, "measured steps", {.min = 1});
   spec.add("warmup", c.warmup, "steps before them", {.min = 1});
-  spec.add("no-floor", c.no_floor, "do not time the matrix products alone");
+  spec.add("no-floor", c.no_floor,
+           "do not time the matrix products alone, through oneDNN; other devices never do");
+  spec.add("breakdown", c.breakdown,
+           "instead: every part of a step in it, alone, and at the machine's measured peak");
   spec.add("memory", c.memory,
            "instead: the memory of every combination of stage, precision, recompute and offload");
   spec.add("json", c.json, "write the rows there", {.help = {.metavar = "FILE"}});
 
   spec.example("bench_train --threads 2 --dtype bf16");
+  spec.example("bench_train --breakdown --device cuda --dtype bf16 --seq-len 1024");
   spec.example("mpirun -np 2 --bind-to none bench_train --threads 1 --global-batch 8");
   spec.example("mpirun -np 4 --bind-to none bench_train --memory --model nano --threads 1");
   spec.example("bench_train --model nano --micro-batch 8 --no-floor --json nano.json");
@@ -86,8 +100,8 @@ std::unique_ptr<GemmFloor> make_floor(const KernelRecorder& recorder, Measured& 
 }
 
 // Steps and floor take turns, so that what disturbs the machine disturbs both.
-void measure(const BenchConfig& config, TrainLoop& loop, KernelRecorder& recorder,
-             GemmFloor* floor, Measured& measured) {
+void measure(const BenchConfig& config, TrainLoop& loop, KernelRecorder& recorder, GemmFloor* floor,
+             Measured& measured) {
   if (floor != nullptr) floor->run();  // warm-up
   recorder.reset();
   loop.reset_times();
@@ -113,31 +127,37 @@ double flops_of(const std::vector<StepPart>& parts, std::string_view slot_prefix
   return sum;
 }
 
+// What was trained, and how: the beginning of a row.
+Json setup_row(const char* kind, const BenchConfig& config, int ranks, const TrainLoop& loop) {
+  return {{"kind", kind},
+          {"model", config.train.model},
+          {"params", loop.parameter_count()},
+          {"device", to_string(loop.device())},
+          {"dtype", std::string(dtype_name(config.train.dtype))},
+          {"ranks", ranks},
+          {"zero", config.train.zero},
+          {"threads", config.train.threads},
+          {"seq_len", config.train.seq_len},
+          {"micro_batch", config.train.micro_batch},
+          {"global_batch", config.train.global_batch},
+          {"steps", config.steps}};
+}
+
 Json step_row(const BenchConfig& config, int ranks, const TrainLoop& loop, const Measured& m,
               const std::vector<StepPart>& parts) {
   const double median = m.step.median();
-  Json row = {{"kind", "step"},
-              {"model", config.train.model},
-              {"params", loop.parameter_count()},
-              {"dtype", std::string(dtype_name(config.train.dtype))},
-              {"ranks", ranks},
-              {"zero", config.train.zero},
-              {"threads", config.train.threads},
-              {"seq_len", config.train.seq_len},
-              {"micro_batch", config.train.micro_batch},
-              {"global_batch", config.train.global_batch},
-              {"steps", config.steps},
-              {"step_ms", median * 1e3},
-              {"step_ms_min", m.step.min() * 1e3},
-              {"tokens_per_s", double(loop.tokens_per_step()) / median},
-              {"exposed_comm_ms", m.exposed.median() * 1e3},
-              {"cpu_share", m.cpu_seconds / m.step.sum() / config.train.threads},
-              {"gemm_gflop", flops_of(parts, "gemm") / 1e9},
-              {"attention_gflop", flops_of(parts, "attention") / 1e9},
-              {"model_gflop", loop.model().flops_per_token(config.train.seq_len) *
-                                  double(loop.tokens_per_step()) / 1e9},
-              {"loss", m.loss},
-              {"memory", memory_json(loop.memory())}};
+  Json row = setup_row("step", config, ranks, loop);
+  row["step_ms"] = median * 1e3;
+  row["step_ms_min"] = m.step.min() * 1e3;
+  row["tokens_per_s"] = double(loop.tokens_per_step()) / median;
+  row["exposed_comm_ms"] = m.exposed.median() * 1e3;
+  row["cpu_share"] = m.cpu_seconds / m.step.sum() / config.train.threads;
+  row["gemm_gflop"] = flops_of(parts, "gemm") / 1e9;
+  row["attention_gflop"] = flops_of(parts, "attention") / 1e9;
+  row["model_gflop"] =
+      loop.model().flops_per_token(config.train.seq_len) * double(loop.tokens_per_step()) / 1e9;
+  row["loss"] = m.loss;
+  row["memory"] = memory_json(loop.memory());
   if (!m.floor.empty()) {
     row["floor_ms"] = m.floor.median() * 1e3;
     row["floor_ms_min"] = m.floor.min() * 1e3;
@@ -162,15 +182,13 @@ void print_summary(const Json& row, const Measured& m) {
     std::printf("GEMM floor  %s ms median, %s ms min: the products alone through oneDNN\n",
                 fixed(number("floor_ms"), 1).c_str(), fixed(number("floor_ms_min"), 1).c_str());
     std::printf("share       %s of the floor's speed (median of pairs), %s (of the minima)\n",
-                percent(number("floor_share")).c_str(),
-                percent(number("floor_share_min")).c_str());
+                percent(number("floor_share")).c_str(), percent(number("floor_share_min")).c_str());
   } else {
     std::printf("GEMM floor  not measured%s%s\n", m.floor_missing.empty() ? "" : ": ",
                 m.floor_missing.c_str());
   }
   std::printf("work        %s GFLOP in products, %s GFLOP in attention, per rank and step\n",
-              fixed(number("gemm_gflop"), 1).c_str(),
-              fixed(number("attention_gflop"), 1).c_str());
+              fixed(number("gemm_gflop"), 1).c_str(), fixed(number("attention_gflop"), 1).c_str());
   std::printf("exposed communication %s ms a step; processor time / (threads x time) %s%s\n\n",
               fixed(number("exposed_comm_ms"), 2).c_str(), fixed(number("cpu_share"), 2).c_str(),
               number("cpu_share") < 0.9 ? " (below 0.9: idle, waiting, or a busy machine)" : "");
@@ -178,24 +196,56 @@ void print_summary(const Json& row, const Measured& m) {
 
 void report(const BenchConfig& config, int ranks, const Machine& machine, const TrainLoop& loop,
             const KernelRecorder& recorder, const GemmFloor* floor, const Measured& m) {
+  // Elsewhere the host's clock says when a kernel is queued, not how long it takes; --breakdown
+  // knows.
+  const bool on_cpu = loop.device().type == DeviceType::kCpu;
   const double mean = m.step.sum() / double(config.steps);
   const auto parts = step_parts(loop, recorder, config.steps);
   const auto gemms = gemm_parts(recorder, config.steps, floor, config.steps);
   const Json row = step_row(config, ranks, loop, m, parts);
   print_summary(row, m);
-  std::printf("Parts of a step, means of %lld steps\n%s\n", static_cast<long long>(config.steps),
-              parts_table(parts, mean).c_str());
-  std::printf("Matrix products\n%s\n", gemm_table(gemms, mean).c_str());
+  if (on_cpu) {
+    std::printf("Parts of a step, means of %lld steps\n%s\n", static_cast<long long>(config.steps),
+                parts_table(parts, mean).c_str());
+    std::printf("Matrix products\n%s\n", gemm_table(gemms, mean).c_str());
+  }
   const MemoryParts memory = loop.memory();
   std::printf("%speak reserved / sum of the parts: %s\n", memory_table(memory).c_str(),
               fixed(double(memory.peak_reserved) / double(memory.sum()), 3).c_str());
 
   Json rows = Json::array({row});
-  for (const Json& part : part_rows(parts, mean)) rows.push_back(part);
-  for (const Json& part : gemm_rows(gemms)) rows.push_back(part);
-  write_results(config.json, "bench_train", machine, {{"steps", config.steps},
-                                                       {"warmup", config.warmup},
-                                                       {"overlap", config.train.overlap}}, rows);
+  if (on_cpu) {
+    for (const Json& part : part_rows(parts, mean)) rows.push_back(part);
+    for (const Json& part : gemm_rows(gemms)) rows.push_back(part);
+  }
+  write_results(
+      config.json, "bench_train", machine,
+      {{"steps", config.steps}, {"warmup", config.warmup}, {"overlap", config.train.overlap}},
+      rows);
+}
+
+// The most that a step may take of what its parts take alone.
+constexpr double kMostOverParts = 1.08;
+
+void report_breakdown(const BenchConfig& config, int ranks, const Machine& machine,
+                      const TrainLoop& loop, const StepBreakdown& breakdown) {
+  std::printf("Where a step goes; medians of %lld steps of each kind\n%s\n",
+              static_cast<long long>(config.steps), breakdown_table(breakdown).c_str());
+  std::printf(
+      "step / sum of its parts alone: %s (wanted: at most %s)\n"
+      "in step: timed where it is; alone: every call again, several in a row, on the same "
+      "operands;\nfloor: its products at the library's best rate, or its bytes at the "
+      "memory's\n",
+      fixed(breakdown.ratio(), 3).c_str(), fixed(kMostOverParts, 2).c_str());
+  Json row = setup_row("breakdown_step", config, ranks, loop);
+  row["step_ms"] = breakdown.step_seconds * 1e3;
+  row["alone_ms"] = breakdown.all_parts().alone_seconds * 1e3;
+  row["floor_ms"] = breakdown.all_parts().floor_seconds * 1e3;
+  row["step_over_alone"] = breakdown.ratio();
+  Json rows = Json::array({row});
+  for (const Json& part : breakdown_rows(breakdown)) rows.push_back(part);
+  write_results(config.json, "bench_train", machine,
+                {{"steps", config.steps}, {"warmup", config.warmup}, {"breakdown", true}}, rows);
 }
 
 int run_memory(const BenchConfig& config, const Machine& machine, comm::World& world) {
@@ -212,6 +262,20 @@ int run_memory(const BenchConfig& config, const Machine& machine, comm::World& w
   return 0;
 }
 
+void print_heading(const BenchConfig& config, const Machine& machine, const TrainLoop& loop,
+                   int ranks) {
+  std::printf(
+      "%s\n%s %s on %s, %lld parameters, T = %lld, micro-batch %lld, global batch %lld, "
+      "%d rank%s x %d thread%s\n\n",
+      summary(machine).c_str(), config.train.model.c_str(),
+      std::string(dtype_name(config.train.dtype)).c_str(), to_string(loop.device()).c_str(),
+      static_cast<long long>(loop.parameter_count()), static_cast<long long>(config.train.seq_len),
+      static_cast<long long>(config.train.micro_batch),
+      static_cast<long long>(config.train.global_batch), ranks, ranks == 1 ? "" : "s",
+      config.train.threads, config.train.threads == 1 ? "" : "s");
+  std::fflush(stdout);
+}
+
 int run(comm::World& world, int argc, char** argv) {
   BenchConfig config;
   ConfigSpec spec("bench_train", "times training steps and their parts on random tokens");
@@ -223,36 +287,41 @@ int run(comm::World& world, int argc, char** argv) {
     return 0;
   }
   set_process_log({.rank = world.rank()});
+  config.train.device = device_named(config.device);
   config.train.overlap = !config.no_overlap;
   config.train.seed = uint64_t(config.seed);
+  if (config.memory && config.train.device.type != DeviceType::kCpu) {
+    throw ConfigError("--memory counts what steps on the CPU hold; want --device cpu");
+  }
+  const bool with_floor =
+      !config.no_floor && !config.breakdown && config.train.device.type == DeviceType::kCpu;
   Machine machine = describe_machine();  // its load is that of others: we have none yet
   machine.onednn = onednn_version();
   if (config.memory) return run_memory(config, machine, world);
 
-  KernelRecorder recorder;
+  KernelRecorder recorder(config.train.device.type);
+  config.train.threads = resolve_threads(config.train.threads, world.local_size());
+  const auto device = make_bench_device(config.train.device, config.train.threads);
+  device->describe(machine);
+  Peaks peaks;  // all ranks at a time, as in a step; before the model takes memory
+  if (config.breakdown) peaks = device->measure_peaks(kPeakSeconds);
   TrainLoop loop(config.train, world);
   omp_set_num_threads(config.train.threads);  // for oneDNN's own use; kernels name theirs
-  if (is_main) {
-    std::printf("%s\n%s %s, %lld parameters, T = %lld, micro-batch %lld, global batch %lld, "
-                "%d rank%s x %d thread%s\n\n",
-                summary(machine).c_str(), config.train.model.c_str(),
-                std::string(dtype_name(config.train.dtype)).c_str(),
-                static_cast<long long>(loop.parameter_count()),
-                static_cast<long long>(config.train.seq_len),
-                static_cast<long long>(config.train.micro_batch),
-                static_cast<long long>(config.train.global_batch), world.size(),
-                world.size() == 1 ? "" : "s", config.train.threads,
-                config.train.threads == 1 ? "" : "s");
-    std::fflush(stdout);
-  }
+  if (is_main) print_heading(config, machine, loop, world.size());
   for (int64_t i = 0; i < config.warmup; ++i) {
-    recorder.keep_gemm_calls(!config.no_floor && i + 1 == config.warmup);
+    recorder.keep_gemm_calls(with_floor && i + 1 == config.warmup);
     loop.step(recorder);
   }
   recorder.keep_gemm_calls(false);
+  if (config.breakdown) {
+    const auto clock = make_stream_clock(loop.device());
+    const StepBreakdown breakdown = measure_breakdown(loop, recorder, peaks, *clock, config.steps);
+    if (is_main) report_breakdown(config, world.size(), machine, loop, breakdown);
+    return 0;
+  }
   Measured measured;
   std::unique_ptr<GemmFloor> floor;
-  if (!config.no_floor) floor = make_floor(recorder, measured);
+  if (with_floor) floor = make_floor(recorder, measured);
   measure(config, loop, recorder, floor.get(), measured);
   if (is_main) report(config, world.size(), machine, loop, recorder, floor.get(), measured);
   return 0;

@@ -21,7 +21,7 @@ const std::vector<SlotBase*>& SlotBase::all() {
 }
 
 SlotBase::Erased SlotBase::lookup(const Exec& exec) const {
-  const Erased fn = table_[static_cast<size_t>(exec.device.type)];
+  const Erased fn = erased(exec.device.type);
   if (fn == nullptr) {
     throw UnavailableError(
         cat(name_, ": there is no kernel for device ", exec.device, " in this build"));

@@ -17,13 +17,14 @@ class SlotBase {
   SlotBase& operator=(const SlotBase&) = delete;
 
   const char* name() const { return name_; }
-  bool filled(DeviceType device) const { return table_[static_cast<size_t>(device)] != nullptr; }
+  bool filled(DeviceType device) const { return erased(device) != nullptr; }
 
   static const std::vector<SlotBase*>& all();  // every slot of the program
 
  protected:
   using Erased = void (*)();
   void set_erased(DeviceType device, Erased fn) { table_[static_cast<size_t>(device)] = fn; }
+  Erased erased(DeviceType device) const { return table_[static_cast<size_t>(device)]; }
   Erased lookup(const Exec& exec) const;  // throws UnavailableError naming op and device
 
  private:
@@ -40,6 +41,7 @@ class Slot : public SlotBase {
   using SlotBase::SlotBase;
 
   void set(DeviceType device, Fn fn) { set_erased(device, reinterpret_cast<Erased>(fn)); }
+  Fn get(DeviceType device) const { return reinterpret_cast<Fn>(erased(device)); }  // or null
 
   void operator()(const Exec& exec, const Args& args) const {
     const auto fn = reinterpret_cast<Fn>(lookup(exec));

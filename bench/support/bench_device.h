@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "bench/support/machine.h"
 #include "bench/support/matmul_spec.h"
@@ -58,6 +59,10 @@ class BenchDevice {
   void* stream_;
   int threads_;
 };
+
+// What --device takes: "cpu", "cuda", "emu", which is emu:90, and "emu:80".
+std::vector<std::string> device_names();
+Device device_named(const std::string& name);  // one of them
 
 // `threads`: CPU threads of a kernel, or of the emulator. Throws UnavailableError where this build
 // or machine lacks the device.

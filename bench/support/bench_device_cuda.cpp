@@ -3,6 +3,7 @@
 
 #include "bench/support/bench_device.h"
 #include "bench/support/operands.h"
+#include "bench/support/timed_event_cuda.h"
 #include "bench/support/timing.h"
 #ifdef SHALE_HAVE_CUBLASLT
 #include "kernels/cuda/cublaslt/library.h"
@@ -15,26 +16,6 @@ namespace shale::bench {
 namespace {
 
 using kernels::cuda::check;
-
-// An event that keeps the time.
-class TimedEvent {
- public:
-  TimedEvent() { check(cudaEventCreate(&event_), "cudaEventCreate"); }
-  ~TimedEvent() { cudaEventDestroy(event_); }
-  TimedEvent(const TimedEvent&) = delete;
-  TimedEvent& operator=(const TimedEvent&) = delete;
-
-  void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
-  double seconds_since(const TimedEvent& start) const {
-    float ms = 0;
-    check(cudaEventSynchronize(event_), "cudaEventSynchronize");
-    check(cudaEventElapsedTime(&ms, start.event_, event_), "cudaEventElapsedTime");
-    return double(ms) * 1e-3;
-  }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
 
 class CudaBench final : public BenchDevice {
  public:

@@ -4,6 +4,17 @@
 
 namespace shale::bench {
 
+std::vector<std::string> device_names() {
+  return {"cpu", "cuda", "emu", "emu:80", "emu:90"};
+}
+
+Device device_named(const std::string& name) {
+  if (name == "cuda") return {.type = DeviceType::kCuda};
+  if (name == "emu:80") return {.type = DeviceType::kEmu, .arch = 80};
+  if (name == "emu" || name == "emu:90") return {.type = DeviceType::kEmu, .arch = 90};
+  return {};
+}
+
 std::unique_ptr<BenchDevice> make_bench_device(const Device& device, int threads) {
   switch (device.type) {
     case DeviceType::kCpu:

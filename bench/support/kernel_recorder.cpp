@@ -1,9 +1,6 @@
 #include "bench/support/kernel_recorder.h"
 
 #include "bench/support/timing.h"
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/gemm.h"
 #include "kernels/registry.h"
 #include "runtime/base/error.h"
 
@@ -13,56 +10,72 @@ namespace {
 // Slots hold plain functions, which cannot carry a pointer to the recorder.
 KernelRecorder* active = nullptr;
 
-// Stands in for a kernel: notes the call, then makes it.
-template <auto& kSlot, auto kKernel, typename Args>
+// What the slot held before.
+template <auto& kSlot>
+decltype(kSlot.get(DeviceType::kCpu)) replaced = nullptr;
+
+DType operand_dtype(const kernels::GemmArgs& args) {
+  return args.a.dtype;
+}
+DType operand_dtype(const kernels::AttentionFwdArgs& args) {
+  return args.q.dtype;
+}
+DType operand_dtype(const kernels::AttentionBwdArgs& args) {
+  return args.q.dtype;
+}
+template <typename Args>
+DType operand_dtype(const Args&) {
+  return DType::kF32;  // it has no FLOP
+}
+
+// Stands in for a kernel.
+template <auto& kSlot, typename Args>
 void recorded(const Exec& exec, const Args& args) {
-  if constexpr (std::is_same_v<Args, kernels::GemmArgs>) {
-    const double seconds = time_once([&] { kKernel(exec, args); });
-    active->add_gemm(args, seconds);
-  } else {
-    kKernel(exec, args);
-  }
-  active->add(kSlot.name(), cost_of(args));
+  KernelCall call = {.slot = kSlot.name(), .cost = cost_of(args), .dtype = operand_dtype(args)};
+  if constexpr (std::is_same_v<Args, kernels::GemmArgs>) call.gemm = &args;
+  active->make(exec, call, [&] { replaced<kSlot>(exec, args); });
 }
 
-template <auto& kSlot, auto kKernel, typename Args>
-void swap_entry(const kernels::Slot<Args>&, bool record) {
-  kSlot.set(DeviceType::kCpu, record ? &recorded<kSlot, kKernel, Args> : kKernel);
+template <auto& kSlot, typename Args>
+void swap_entry(const kernels::Slot<Args>&, DeviceType device, bool record) {
+  if (!kSlot.filled(device)) return;
+  if (record) replaced<kSlot> = kSlot.get(device);
+  kSlot.set(device, record ? &recorded<kSlot, Args> : replaced<kSlot>);
 }
 
-template <auto& kSlot, auto kKernel>
-void swap(bool record) {
-  swap_entry<kSlot, kKernel>(kSlot, record);
+template <auto&... kSlots>
+void swap(DeviceType device, bool record) {
+  (swap_entry<kSlots>(kSlots, device, record), ...);
 }
 
 // tree_sum is left out: the communication thread calls it.
-void swap_entries(bool record) {
-  namespace cpu = kernels::cpu;
-  swap<kernels::gemm, cpu::gemm>(record);
-  swap<kernels::attention_fwd, cpu::attention_fwd>(record);
-  swap<kernels::attention_bwd, cpu::attention_bwd>(record);
-  swap<kernels::layer_norm_fwd, cpu::layer_norm_fwd>(record);
-  swap<kernels::layer_norm_bwd, cpu::layer_norm_bwd>(record);
-  swap<kernels::rms_norm_fwd, cpu::rms_norm_fwd>(record);
-  swap<kernels::rms_norm_bwd, cpu::rms_norm_bwd>(record);
-  swap<kernels::cross_entropy, cpu::cross_entropy>(record);
-  swap<kernels::embedding_fwd, cpu::embedding_fwd>(record);
-  swap<kernels::embedding_bwd, cpu::embedding_bwd>(record);
-  swap<kernels::axpby, cpu::axpby>(record);
-  swap<kernels::mul, cpu::mul>(record);
-  swap<kernels::fill, cpu::fill>(record);
-  swap<kernels::copy, cpu::copy>(record);
-  swap<kernels::gelu_fwd, cpu::gelu_fwd>(record);
-  swap<kernels::gelu_bwd, cpu::gelu_bwd>(record);
-  swap<kernels::dropout, cpu::dropout>(record);
-  swap<kernels::column_sum, cpu::column_sum>(record);
-  swap<kernels::sum, cpu::sum>(record);
-  swap<kernels::sum_squares, cpu::sum_squares>(record);
-  swap<kernels::adamw, cpu::adamw>(record);
-  swap<kernels::sgd, cpu::sgd>(record);
+void swap_entries(DeviceType device, bool record) {
+  using namespace kernels;
+  swap<gemm, attention_fwd, attention_bwd, layer_norm_fwd, layer_norm_bwd, rms_norm_fwd,
+       rms_norm_bwd, cross_entropy, embedding_fwd, embedding_bwd>(device, record);
+  swap<axpby, mul, fill, copy, gelu_fwd, gelu_bwd, dropout, column_sum, sum, sum_squares,
+       clip_factor, update_loss_scale, random_normal>(device, record);
+  swap<adamw, adamw_8bit, lion, sgd, adafactor_means, adafactor_average, adafactor_squares,
+       adafactor>(device, record);
 }
 
-const char* epilogue_name(kernels::Epilogue epilogue) {
+// Now, or it would undo what follows.
+void register_kernels(DeviceType device) {
+  switch (device) {
+    case DeviceType::kCpu: return kernels::register_cpu_kernels();
+    case DeviceType::kEmu: return kernels::emu::register_kernels();
+    case DeviceType::kCuda:
+#ifdef SHALE_HAVE_CUDA
+      return kernels::cuda::register_kernels();
+#else
+      break;
+#endif
+  }
+  throw UnavailableError(
+      cat("kernel recorder: device ", to_string(device), " is not part of this build"));
+}
+
+const char* gelu_name(kernels::Epilogue epilogue) {
   switch (epilogue) {
     case kernels::Epilogue::kNone: return "";
     case kernels::Epilogue::kGeluTanh:
@@ -77,25 +90,31 @@ const char* epilogue_name(kernels::Epilogue epilogue) {
 
 std::string gemm_name(const kernels::GemmArgs& args) {
   const MatmulSpec s = matmul_spec(args);
-  std::string name = cat(s.a_transposed ? 'T' : 'N', s.b_transposed ? 'T' : 'N', ' ', s.m, 'x', s.n,
-                         'x', s.k);
-  if (args.bias.defined()) name += " bias";
-  name += epilogue_name(args.epilogue);
-  if (args.residual.defined()) name += " residual";
-  if (args.bias_grad.defined()) name += " bias_grad";
+  std::string name =
+      cat(s.a_transposed ? 'T' : 'N', s.b_transposed ? 'T' : 'N', ' ', s.m, 'x', s.n, 'x', s.k);
+  name += epilogue_name(args);
   if (args.accumulate) name += " accumulate";
   return name;
 }
 
-KernelRecorder::KernelRecorder() {
+std::string epilogue_name(const kernels::GemmArgs& args) {
+  std::string name;
+  if (args.bias.defined()) name += " bias";
+  name += gelu_name(args.epilogue);
+  if (args.residual.defined()) name += " residual";
+  if (args.bias_grad.defined()) name += " bias_grad";
+  return name;
+}
+
+KernelRecorder::KernelRecorder(DeviceType device) : device_(device) {
   if (active != nullptr) throw InternalError("kernel recorder: there is one already");
-  kernels::register_cpu_kernels();  // now, or it would undo what follows
+  register_kernels(device);
   active = this;
-  swap_entries(true);
+  swap_entries(device, true);
 }
 
 KernelRecorder::~KernelRecorder() {
-  swap_entries(false);
+  swap_entries(device_, false);
   active = nullptr;
 }
 
@@ -103,6 +122,18 @@ void KernelRecorder::reset() {
   totals_.clear();
   gemms_.clear();
   gemm_calls_.clear();
+}
+
+void KernelRecorder::make(const Exec& exec, const KernelCall& call,
+                          const std::function<void()>& run) {
+  if (observer_ != nullptr) {
+    observer_->around(exec, call, run);
+  } else if (call.gemm != nullptr) {
+    add_gemm(*call.gemm, time_once(run));
+  } else {
+    run();
+  }
+  add(call.slot, call.cost);
 }
 
 void KernelRecorder::add(const char* slot, const Cost& cost) {

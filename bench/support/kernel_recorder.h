@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -13,7 +14,7 @@ namespace shale::bench {
 struct CallTotal {
   int64_t calls = 0;
   double seconds = 0;
-  Cost cost;
+  Cost cost{};
 };
 
 // One matrix product of a step, with the addresses it worked on.
@@ -29,11 +30,33 @@ struct GemmCall {
 // epilogue does. Forward products are NT, those of dX NN, those of dW TN.
 std::string gemm_name(const kernels::GemmArgs& args);
 
-// While it lives, it sees every call of a CPU kernel: how much work it was, and, for matrix
-// products, how long each shape took. One at a time, and kernels are called from one thread.
+// What of a product's arguments happens in its epilogue: " bias gelu", or nothing.
+std::string epilogue_name(const kernels::GemmArgs& args);
+
+// A call of a kernel, as it is made.
+struct KernelCall {
+  const char* slot = nullptr;
+  Cost cost{};
+  DType dtype = DType::kF32;                // of the operands of what has FLOP
+  const kernels::GemmArgs* gemm = nullptr;  // of a matrix product
+};
+
+// Stands around every call that a recorder sees, for one that wants to time it.
+class CallObserver {
+ public:
+  virtual ~CallObserver() = default;
+  // Has to call `run`, which makes the call, once at least.
+  virtual void around(const Exec& exec, const KernelCall& call,
+                      const std::function<void()>& run) = 0;
+};
+
+// While it lives, it sees every call of a kernel of one device type: how much work it was, and, on
+// the CPU, how long each shape of matrix products took. One at a time, and kernels are called from
+// one thread.
 class KernelRecorder {
  public:
-  KernelRecorder();  // throws InternalError if there is one
+  // Throws InternalError if there is one, UnavailableError where this build lacks the device.
+  explicit KernelRecorder(DeviceType device = DeviceType::kCpu);
   ~KernelRecorder();
   KernelRecorder(const KernelRecorder&) = delete;
   KernelRecorder& operator=(const KernelRecorder&) = delete;
@@ -41,6 +64,7 @@ class KernelRecorder {
   // Calls from now on count as part of this phase.
   void set_phase(std::string phase) { phase_ = std::move(phase); }
   void keep_gemm_calls(bool keep) { keep_gemm_calls_ = keep; }
+  void set_observer(CallObserver* observer) { observer_ = observer; }  // null: none
   void reset();
 
   // Work by (phase, slot). Seconds are left at 0: the runtime's Tracer has them.
@@ -49,10 +73,15 @@ class KernelRecorder {
   const std::map<std::string, CallTotal>& gemms() const { return gemms_; }  // by gemm_name()
   const std::vector<GemmCall>& gemm_calls() const { return gemm_calls_; }
 
+  // Makes a call by `run`, and counts it.
+  void make(const Exec& exec, const KernelCall& call, const std::function<void()>& run);
+
+ private:
   void add(const char* slot, const Cost& cost);
   void add_gemm(const kernels::GemmArgs& args, double seconds);
 
- private:
+  DeviceType device_;
+  CallObserver* observer_ = nullptr;
   std::string phase_;
   bool keep_gemm_calls_ = false;
   std::map<PhaseAndSlot, CallTotal> totals_;

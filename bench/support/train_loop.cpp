@@ -48,9 +48,9 @@ TrainLoop::TrainLoop(TrainOptions& options, comm::World& world) : world_(world) 
   // Before anything starts threads: they inherit the mask that they are born with.
   options.threads = resolve_threads(options.threads, world.local_size());
   options_ = options;
-  group_ = world.group();
-  context_ =
-      std::make_unique<Context>(ContextOptions{.threads = options.threads, .seed = options.seed});
+  context_ = std::make_unique<Context>(
+      ContextOptions{.device = options.device, .threads = options.threads, .seed = options.seed});
+  group_ = world.group({}, context_->backend());
   model_ = models::make_language_model(model_config(options));
   host_tier_ = std::make_unique<offload::HostTier>(
       *context_, offload::HostTierOptions{.threads = options.threads});
@@ -67,9 +67,10 @@ TrainLoop::TrainLoop(TrainOptions& options, comm::World& world) : world_(world) 
                         .gradients = options.zero >= 2,
                         .parameters = options.offload == OffloadKind::kParameters};
   }
-  parallel_ = std::make_unique<comm::DataParallel>(*model_, model_->blocks(), *context_, *group_,
-                                                   parallel);
-  optimizer_offload_ = std::make_unique<offload::OptimizerOffload>(*host_tier_, parallel_->shards());
+  parallel_ =
+      std::make_unique<comm::DataParallel>(*model_, model_->blocks(), *context_, *group_, parallel);
+  optimizer_offload_ =
+      std::make_unique<offload::OptimizerOffload>(*host_tier_, parallel_->shards());
   optimizer_ = std::make_unique<optim::AdamW>(optimizer_offload_->shards(), optim::AdamWOptions{});
 }
 

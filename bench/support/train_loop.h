@@ -19,6 +19,7 @@
 namespace shale::bench {
 
 struct TrainOptions {
+  Device device = {};
   std::string model = "gpt2-124m";
   int64_t layers = 0;  // 0: the preset's
   int64_t seq_len = 256;
@@ -82,6 +83,7 @@ class TrainLoop {
   int64_t parameter_count() const;
   int64_t tokens_per_step() const { return options_.global_batch * options_.seq_len; }
   const models::LanguageModel& model() const { return *model_; }
+  const Device& device() const { return context_->device(); }
 
  private:
   struct Tokens {
@@ -94,9 +96,9 @@ class TrainLoop {
 
   TrainOptions options_;
   comm::World& world_;
-  std::unique_ptr<comm::ProcessGroup> group_;
   BatchLayout layout_;
   std::unique_ptr<Context> context_;
+  std::unique_ptr<comm::ProcessGroup> group_;  // of the context's device
   std::unique_ptr<offload::HostTier> host_tier_;
   std::unique_ptr<offload::ActivationOffload> activation_offload_;
   std::unique_ptr<models::LanguageModel> model_;

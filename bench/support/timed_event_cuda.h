@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/simt/cuda/check.h"
+
+namespace shale::bench {
+
+// An event that keeps the time. Compiled only in builds with CUDA.
+class TimedEvent {
+ public:
+  TimedEvent() { kernels::cuda::check(cudaEventCreate(&event_), "cudaEventCreate"); }
+  ~TimedEvent() { cudaEventDestroy(event_); }
+  TimedEvent(const TimedEvent&) = delete;
+  TimedEvent& operator=(const TimedEvent&) = delete;
+
+  void record(cudaStream_t stream) {
+    kernels::cuda::check(cudaEventRecord(event_, stream), "cudaEventRecord");
+  }
+  // Waits until this event has happened.
+  double seconds_since(const TimedEvent& start) const {
+    float ms = 0;
+    kernels::cuda::check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+    kernels::cuda::check(cudaEventElapsedTime(&ms, start.event_, event_), "cudaEventElapsedTime");
+    return double(ms) * 1e-3;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace shale::bench

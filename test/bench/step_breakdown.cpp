@@ -1,0 +1,165 @@
+#include "bench/support/step_breakdown.h"
+
+#include <algorithm>
+
+#include "bench/support/bench_device.h"
+#include "test/support/catch.h"
+
+namespace shale::bench {
+namespace {
+
+using test::contains;
+
+// Every mark comes a second after the one before.
+class SteadyClock final : public StreamClock {
+ public:
+  size_t mark(void*) override { return marks_++; }
+  double seconds(size_t from, size_t to) const override { return double(to - from); }
+  void forget_marks() override { marks_ = 0; }
+
+ private:
+  size_t marks_ = 0;
+};
+
+const PartTime& part_named(const std::vector<PartTime>& parts, std::string_view name) {
+  const auto found =
+      std::ranges::find_if(parts, [&](const PartTime& part) { return part.name == name; });
+  CAPTURE(name);
+  REQUIRE(found != parts.end());
+  return *found;
+}
+
+// One block of width 128 and 256 tokens to tell apart, over 2 x 32 tokens.
+StepBreakdown breakdown_of(const Device& device, const Peaks& peaks) {
+  comm::World world(0, nullptr);
+  TrainOptions options{.device = device,
+                       .model = "nano",
+                       .layers = 1,
+                       .seq_len = 32,
+                       .micro_batch = 2,
+                       .threads = 1};
+  KernelRecorder recorder(device.type);
+  TrainLoop loop(options, world);
+  const auto clock = make_stream_clock(loop.device());
+  return measure_breakdown(loop, recorder, peaks, *clock, /*rounds=*/1);
+}
+
+}  // namespace
+
+TEST_CASE("a part's time is that of its calls; repeated calls count as their mean", "[bench]") {
+  const PartNames names({.width = 64, .padded_vocab = 384});
+  Peaks peaks;
+  peaks.copy = 10;  // bytes/s
+  SteadyClock clock;
+  CallTimer timer(names, peaks, clock);
+  int runs = 0;
+  const auto call = [&](const char* slot) {
+    timer.around({}, {.slot = slot, .cost = {.read_bytes = 30, .written_bytes = 20}},
+                 [&runs] { ++runs; });
+  };
+  call("copy"), call("copy"), call("fill");
+  timer.end_step();
+  CHECK(runs == 3);
+  timer.repeat_calls(true);
+  call("copy");
+  timer.end_step();
+  CHECK(runs > 5);
+
+  const auto parts = timer.parts();
+  REQUIRE(parts.size() == 2);
+  const PartTime& copies = part_named(parts, "copies");
+  CHECK(copies.calls == 2);
+  CHECK(copies.in_step_seconds == 2);
+  CHECK(copies.alone_seconds == Approx(1.0 / (runs - 4)));  // one second for so many in a row
+  CHECK(copies.floor_seconds == 2 * 5);
+  CHECK(copies.cost.bytes() == 2 * 50);
+}
+
+TEST_CASE("parts, communication and gaps are the whole step", "[bench]") {
+  const StepBreakdown breakdown = breakdown_of({}, {});
+  const PartTime all = breakdown.all_parts();
+  CHECK(all.in_step_seconds > 0);
+  CHECK(all.in_step_seconds + breakdown.exposed_comm_seconds + breakdown.gap_seconds() ==
+        Approx(breakdown.step_seconds));
+  double share = 0;
+  for (const Json& row : breakdown_rows(breakdown)) share += row["share"].get<double>();
+  CHECK(share == Approx(1));
+  CHECK(breakdown.ratio() == Approx(breakdown.step_seconds / all.alone_seconds));
+  const std::string table = breakdown_table(breakdown);
+  CHECK(contains(table, "communication, exposed"));
+  CHECK(contains(table, "gaps between kernels"));
+}
+
+TEST_CASE("a step of GPT-2 consists of these parts, on every kind of device", "[bench]") {
+  const Device device = GENERATE(Device{}, Device{.type = DeviceType::kEmu, .arch = 80},
+                                 Device{.type = DeviceType::kEmu, .arch = 90});
+  CAPTURE(to_string(device));
+  const StepBreakdown breakdown = breakdown_of(device, {});
+  for (const char* name : {"embedding, forward",
+                           "norm, forward",
+                           "QKV, forward (bias)",
+                           "attention, forward",
+                           "attention output, forward (bias residual)",
+                           "FFN up, forward (bias gelu)",
+                           "FFN down, forward (bias residual)",
+                           "classifier, forward",
+                           "loss and gradient of logits",
+                           "classifier, input gradient",
+                           "classifier, weight gradient",
+                           "FFN down, input gradient (dgelu bias_grad)",
+                           "FFN down, weight gradient",
+                           "FFN up, input gradient",
+                           "FFN up, weight gradient",
+                           "attention output, input gradient",
+                           "attention output, weight gradient",
+                           "attention, backward",
+                           "QKV, input gradient",
+                           "QKV, weight gradient",
+                           "norm, backward",
+                           "gradients of biases",
+                           "embedding, backward",
+                           "norm of the gradient",
+                           "optimizer"}) {
+    const PartTime& part = part_named(breakdown.parts, name);
+    CHECK(part.calls >= 1);
+    CHECK(part.in_step_seconds > 0);
+    CHECK(part.alone_seconds > 0);
+  }
+}
+
+TEST_CASE("work and floors of parts are those of their sizes", "[bench]") {
+  Peaks peaks;
+  peaks.gemm[DType::kF32] = 1e9;  // FLOP/s
+  peaks.copy = 1e15;              // bytes/s: no bound
+  const StepBreakdown breakdown = breakdown_of({}, peaks);
+  const double T = 64, C = 128, V = 256;
+  const PartTime& up = part_named(breakdown.parts, "FFN up, forward (bias gelu)");
+  CHECK(up.calls == 1);
+  CHECK(up.cost.flops == 2 * T * C * 4 * C);
+  // x, weight and bias are read; the result, and what GELU was taken of, are written.
+  CHECK(up.cost.bytes() == 4 * (T * C + 4 * C * C + 4 * C + 2 * T * 4 * C));
+  CHECK(up.floor_seconds == Approx(up.cost.flops / 1e9));
+  CHECK(part_named(breakdown.parts, "classifier, weight gradient").cost.flops == 2 * T * C * V);
+  // Two products of 2 FLOP over the pairs that a causal mask leaves of 2 sequences of 32.
+  CHECK(part_named(breakdown.parts, "attention, forward").cost.flops == 4 * C * 2 * 32 * 33 / 2);
+  // Two norms of the block and the last one.
+  CHECK(part_named(breakdown.parts, "norm, forward").calls == 3);
+}
+
+TEST_CASE("marks tell when a stream came by, not when they were set", "[bench]") {
+  const auto clock = make_stream_clock({.type = DeviceType::kEmu});
+  const auto device = make_bench_device({.type = DeviceType::kEmu}, 1);
+  const size_t from = clock->mark(device->stream());
+  const Clock::time_point queued = Clock::now();
+  const size_t to = clock->mark(device->stream());
+  while (seconds_since(queued) < 50e-3) {
+  }
+  device->synchronize();
+  CHECK(clock->seconds(from, to) >= 0);
+  CHECK(clock->seconds(from, to) < 50e-3);  // the wait was before both
+  clock->forget_marks();
+  CHECK(clock->mark(device->stream()) == 0);
+  device->synchronize();
+}
+
+}  // namespace shale::bench
