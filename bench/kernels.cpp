@@ -20,8 +20,9 @@ namespace shale::bench {
 namespace {
 
 struct BenchConfig {
-  DeviceType device = DeviceType::kCpu;
+  std::string device = "cpu";
   std::string filter;
+  KernelFamily family = KernelFamily::kOfDevice;
   std::string dtype = "all";
   int threads = 0;
   double min_time_s = 0.3;
@@ -31,13 +32,18 @@ struct BenchConfig {
 };
 
 void describe(ConfigSpec& spec, BenchConfig& c) {
-  spec.add_choice(
-      "device", c.device,
-      {{"cpu", DeviceType::kCpu}, {"cuda", DeviceType::kCuda}, {"emu", DeviceType::kEmu}},
-      "where the kernels run; emu runs those of the GPU on the CPU, for a try");
+  spec.add_choice("device", c.device, device_names(),
+                  "where the kernels run; emu runs those of the GPU on the CPU, for a try");
   spec.add("filter", c.filter, "only cases whose name matches", {.help = {.metavar = "REGEX"}});
   spec.add_choice("dtype", c.dtype, {"all", "fp32", "bf16", "fp16"},
                   "only cases of this dtype; all: fp32 and bf16");
+  spec.add_choice("family", c.family,
+                  {{"all", KernelFamily::kOfDevice},
+                   {"portable", KernelFamily::kPortable},
+                   {"hopper", KernelFamily::kHopper},
+                   {"vendor", KernelFamily::kVendor}},
+                  "only cases that name these kernels of a GPU's: those that every GPU runs, those "
+                  "for compute capability 9.0, or cuBLASLt's; an error where the GPU lacks them");
   spec.add("threads", c.threads, "CPU threads",
            {.min = 1, .max = 4096, .help = {.default_text = "all CPUs that may be used"}});
   spec.add("min-time", c.min_time_s, "time spent on a case at least",
@@ -48,6 +54,7 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
            {.help = {.metavar = "FILE"}});
   spec.example("bench_kernels --threads 2 --json kernels.json");
   spec.example("bench_kernels --device cuda --filter 'attention.*/t8192' --dtype bf16");
+  spec.example("bench_kernels --device cuda --family hopper --filter ffn");
   spec.example("bench_kernels --filter '^(adamw|sum_squares)/' --min-time 2");
 }
 
@@ -75,6 +82,7 @@ class Report {
     const char* unit = tera_ ? (compute ? "TFLOP/s" : "TB/s") : (compute ? "GFLOP/s" : "GB/s");
     JsonText row;
     row.add("name", kernel.name).add("slot", kernel.slot).add("dtype", dtype_name(kernel.dtype));
+    row.add("family", family_name(kernel.family));
     row.add("runs", int64_t(measured.ours.seconds.size()));
     row.add("time_us", median * 1e6).add("time_us_min", measured.ours.min() * 1e6);
     row.add("gflop", cost.flops / 1e9).add("gbytes", cost.bytes() / 1e9);
@@ -122,7 +130,10 @@ std::vector<DType> dtypes_of(const std::string& name) {
 
 std::vector<KernelCase> chosen_cases(const BenchConfig& config) {
   const std::vector<DType> dtypes = dtypes_of(config.dtype);
-  std::vector<KernelCase> cases = kernel_cases(config.device, dtypes);
+  std::vector<KernelCase> cases = kernel_cases(device_named(config.device).type, dtypes);
+  if (config.family != KernelFamily::kOfDevice) {
+    std::erase_if(cases, [&](const KernelCase& c) { return c.family != config.family; });
+  }
   try {
     const std::regex filter(config.filter);
     std::erase_if(cases, [&](const KernelCase& c) {
@@ -134,7 +145,9 @@ std::vector<KernelCase> chosen_cases(const BenchConfig& config) {
   }
   if (cases.empty()) {
     throw ConfigError(
-        cat("--filter: no case matches ", config.filter, "; --list prints the names"));
+        cat("--filter: no case of family ",
+            config.family == KernelFamily::kOfDevice ? "all" : family_name(config.family),
+            " matches '", config.filter, "'; --list prints the names"));
   }
   return cases;
 }
@@ -199,6 +212,17 @@ void tune(BenchDevice& device, const Machine& machine, const BenchConfig& config
   write_file_atomically(config.tune, head + rows);
 }
 
+// Takes out what the device cannot run, and says so.
+void drop_missing(std::vector<KernelCase>& cases, BenchDevice& device) {
+  std::string missing;
+  for (const std::string& slot : drop_unfilled(cases, device.device().type)) missing += " " + slot;
+  if (!missing.empty()) std::printf("left out, no kernel for this device:%s\n", missing.c_str());
+  for (const std::string& family : drop_missing_families(cases, device)) {
+    std::printf("left out, %s\n", family.c_str());
+  }
+  std::fflush(stdout);
+}
+
 int run(int argc, char** argv) {
   BenchConfig config;
   ConfigSpec spec("bench_kernels", "times the kernels against what the machine can do");
@@ -214,7 +238,7 @@ int run(int argc, char** argv) {
     return 0;
   }
   Machine machine = describe_machine();
-  const auto device = make_bench_device({.type = config.device},
+  const auto device = make_bench_device(device_named(config.device),
                                         resolve_threads(config.threads, /*local_ranks=*/1));
   device->describe(machine);
   std::printf("%s, %d threads\n", summary(machine).c_str(), device->threads());
@@ -222,10 +246,10 @@ int run(int argc, char** argv) {
     tune(*device, machine, config);
     return 0;
   }
-  std::string missing;
-  for (const std::string& slot : drop_unfilled(cases, config.device)) missing += " " + slot;
-  if (!missing.empty()) std::printf("left out, no kernel for this device:%s\n", missing.c_str());
-  std::fflush(stdout);
+  if (const std::string why = missing_family(config.family, *device); !why.empty()) {
+    throw UnavailableError(cat("--family ", family_name(config.family), ": ", why));
+  }
+  drop_missing(cases, *device);
   const Peaks peaks = device->measure_peaks(config.min_time_s);
   print_peaks(peaks);
 

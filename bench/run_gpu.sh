@@ -6,14 +6,17 @@
 #   --build   builds the kernels, their tests and bench_kernels into build/gpu first, which takes
 #             nvcc, CMake and a compiler, and no other library (SHALE_KERNELS_ONLY)
 #   BIN_DIR   where the programs are: a build folder, or a flat folder of copied programs. Needed
-#             are test_kernels and bench_kernels; bench_report, train_lm and peers/ (the Python
-#             scripts) are used where they are found. Default: build/gpu, else build/release.
+#             are test_kernels and bench_kernels; bench_report, bench_train, train_lm and peers/
+#             (the Python scripts) are used where they are found. Default: build/gpu, else
+#             build/release.
 #   OUT_DIR   for the page (gpu.md), the rows and the logs; default BIN_DIR/gpu_results
 #
 # What it does, a step after the other: `tests`, the kernel tests on the GPU; `memcheck`, `initcheck`
 # and `synccheck`, the same under compute-sanitizer, where that is installed; `bench_kernels`;
-# `peer_kernels` and `peer_gpt2`, PyTorch's kernels and its GPT-2 step, where python3 has it; `train`,
-# a short training run. Each has a time limit of LIMIT seconds (default 900), and the next goes on if
+# `step_124m` and `step_1558m`, training steps of 131072 tokens; `breakdown`, where their time goes;
+# `peer_kernels`, `peer_124m` and `peer_1558m`, PyTorch's kernels and steps, where python3 has it;
+# `train`, a short training run. The page begins with the figures that matter, ours beside the fastest
+# rival's. Each has a time limit of LIMIT seconds (default 900), and the next goes on if
 # one fails. Ends with 0 if all that could run succeeded, 1 if a step failed, 69 without a GPU.
 #
 # In the environment: ONLY, names of the steps to run, and no others; MIN_TIME, seconds per kernel
@@ -29,13 +32,25 @@ python=${PYTHON:-python3}
 if [[ $device == cuda ]]; then
   min_time=${MIN_TIME:-0.3}
   read -ra train_flags <<<"${TRAIN_FLAGS:---model gpt2-124m --steps 30 --seq-len 1024 --micro-batch 16}"
-  peer_flags=() gpt2_flags=()
+  peer_flags=()
+  step_flags=(--dtype bf16 --seq-len 1024 --global-batch 128 --steps 10)
+  step_124m=("${step_flags[@]}" --model gpt2-124m --micro-batch 32)
+  step_1558m=("${step_flags[@]}" --model gpt2-1558m --micro-batch 16)
+  breakdown=(--dtype bf16 --seq-len 1024 --model gpt2-124m --micro-batch 32 --steps 3)
+  gpt2_flags=(--seq-len 1024 --global-batch 128)
+  gpt2_124m=("${gpt2_flags[@]}" --model gpt2-124m --micro-batch 32)
+  gpt2_1558m=("${gpt2_flags[@]}" --model gpt2-1558m --micro-batch 16 --modes compile --steps 10)
 else
   min_time=${MIN_TIME:-0.001}
   tiny="--layers 1 --width 32 --heads 2"
   read -ra train_flags <<<"${TRAIN_FLAGS:---model nano $tiny --steps 2 --seq-len 16 --micro-batch 2}"
   peer_flags=(--device cpu --tiny)
+  step_flags=(--model nano --layers 1 --seq-len 16 --micro-batch 1 --steps 1 --warmup 1)
+  step_124m=("${step_flags[@]}" --global-batch 2)
+  step_1558m=("${step_flags[@]}" --dtype bf16) breakdown=("${step_flags[@]}")
   read -ra gpt2_flags <<<"--device cpu $tiny --vocab 64 --seq-len 16 --micro-batch 2 --steps 2 --warmup 1"
+  gpt2_124m=("${gpt2_flags[@]}" --global-batch 4)
+  gpt2_1558m=("${gpt2_flags[@]}" --modes eager)
 fi
 
 usage() { sed -n '2,/^set /p' "${BASH_SOURCE[0]}" | sed -n 's/^# \{0,1\}//p'; }
@@ -132,7 +147,8 @@ skip() {
 
 for name in ${ONLY:-}; do
   case $name in
-    tests | memcheck | initcheck | synccheck | bench_kernels | peer_kernels | peer_gpt2 | train) ;;
+    tests | memcheck | initcheck | synccheck | bench_kernels | peer_kernels | train) ;;
+    step_124m | step_1558m | breakdown | peer_124m | peer_1558m) ;;
     *) echo "run_gpu.sh: ONLY: there is no step '$name'" >&2; exit 64 ;;
   esac
 done
@@ -153,6 +169,19 @@ done
 
 step bench_kernels "$bench_kernels" --device "$device" --min-time "$min_time" \
   --json "$out/rows/kernels.json"
+bench_train=$(program bench_train)
+# train_steps NAME FLAGS...: bench_train as the step NAME.
+train_steps() {
+  if [[ -z $bench_train ]]; then
+    skip "$1" "there is no bench_train"
+  else
+    step "$1" "$bench_train" --device "$device" "${@:2}" --json "$out/rows/$1.json"
+  fi
+}
+train_steps step_124m "${step_124m[@]}"
+train_steps step_1558m "${step_1558m[@]}"
+train_steps breakdown --breakdown "${breakdown[@]}"
+
 if [[ ! -d $peers ]]; then
   no_peers="there is no folder peers"
 elif ! "$python" -c 'import torch' 2>/dev/null; then
@@ -163,10 +192,11 @@ fi
 if [[ -z $no_peers ]]; then
   step peer_kernels "$python" "$peers/kernels_gpu.py" --min-time "$min_time" "${peer_flags[@]}" \
     --json "$out/rows/peer_kernels.json"
-  step peer_gpt2 "$python" "$peers/gpt2_gpu.py" "${gpt2_flags[@]}" --json "$out/rows/peer_gpt2.json"
+  step peer_124m "$python" "$peers/gpt2_gpu.py" "${gpt2_124m[@]}" --json "$out/rows/peer_124m.json"
+  step peer_1558m "$python" "$peers/gpt2_gpu.py" "${gpt2_1558m[@]}" \
+    --json "$out/rows/peer_1558m.json"
 else
-  skip peer_kernels "$no_peers"
-  skip peer_gpt2 "$no_peers"
+  for name in peer_kernels peer_124m peer_1558m; do skip "$name" "$no_peers"; done
 fi
 
 train_lm=$(program train_lm)
@@ -203,7 +233,7 @@ fi
     cat "$out/logs/report.md"
   else
     if [[ -s $out/logs/report.log ]]; then printf '\nbench_report: %s\n' "$(cat "$out/logs/report.log")"; fi
-    for log in bench_kernels peer_kernels peer_gpt2; do
+    for log in bench_kernels step_124m step_1558m breakdown peer_kernels peer_124m peer_1558m; do
       if [[ -f $out/logs/$log.log ]]; then
         printf '\n## %s\n\n```\n' "$log"
         cat "$out/logs/$log.log"

@@ -40,9 +40,9 @@ target_link_libraries(shale_runtime PUBLIC shale_kernels PRIVATE ${gpu_kernels})
 target_compile_definitions(shale_runtime PRIVATE ${definitions})
 
 if(SHALE_BUILD_BENCH)
-  set(sources bench_device bench_device_emu bench_devices buffer cases_attention cases_flat
-              cases_gemm cases_model cost gemm_tuner json_text kernel_cases machine matmul_spec
-              measure operands peaks program table timing)
+  set(sources bench_device bench_device_emu bench_devices buffer cases_attention cases_ffn
+              cases_flat cases_gemm cases_model cost gemm_tuner json_text kernel_cases machine
+              matmul_spec measure operands peaks program table timing)
   if(SHALE_HAVE_CUDA)
     file(GLOB cuda_sources CONFIGURE_DEPENDS bench/support/*_cuda.cpp)
   endif()

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """PyTorch's speed at a GPT-2 training step on one GPU, to set beside Shale's.
 
-    python3 gpt2_gpu.py [--seq-len 1024] [--micro-batch 16] [--modes eager,compile] [--json FILE]
+    python3 gpt2_gpu.py [--model gpt2-124m] [--seq-len 1024] [--micro-batch 16]
+                        [--global-batch 128] [--modes eager,compile] [--json FILE]
 
-PyTorch is all it needs: the model is written out here, as GPT-2 124M is (learned positions, norms
-before, GELU in its tanh form, tied embedding, no dropout), with the vocabulary padded to 50304. A
-step is forward, backward, clipping at 1.0, fused AdamW and clearing the gradients, under bf16
-autocast with f32 parameters; attention is scaled_dot_product_attention, which picks its backend
-itself. Each row is measured in a process of its own. Rows go to standard output, one a line:
+PyTorch is all it needs: the model is written out here, as GPT-2 is (learned positions, norms before,
+GELU in its tanh form, tied embedding, no dropout), with the vocabulary padded to 50304. A step is
+forward and backward of as many micro-batches as the global batch has, clipping at 1.0, fused AdamW
+and clearing the gradients, under bf16 autocast with f32 parameters; attention is
+scaled_dot_product_attention, which picks its backend itself. Each row is measured in a process of its
+own. Rows go to standard output, one a line:
 
-  impl, mode, dtype, seq_len, micro_batch, params
+  impl, mode, model, dtype, seq_len, micro_batch, global_batch, params
   step_ms         median over the steps, by device events; step_ms_min the fastest
   tokens_per_s    from the median
   tflops          6 N + 6 L C T FLOP per token (causal attention counted once), from the median
@@ -34,6 +36,7 @@ from gpu_timing import require_gpu, write
 from torch import nn
 
 MODES = ("eager", "compile")
+MODELS = {"gpt2-124m": (12, 768, 12), "gpt2-1558m": (48, 1600, 25)}  # layers, width, heads
 
 
 class Block(nn.Module):
@@ -86,10 +89,13 @@ def measure(args, mode):
     inputs, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
     compiled = torch.compile(model) if mode == "compile" else model
 
+    micro_batches = args.global_batch // args.micro_batch
+
     def step():
-        with torch.autocast(args.device, dtype=torch.bfloat16):
-            loss = compiled(inputs, targets)
-        loss.backward()
+        for _ in range(micro_batches):
+            with torch.autocast(args.device, dtype=torch.bfloat16):
+                loss = compiled(inputs, targets)
+            (loss / micro_batches).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -112,12 +118,14 @@ def measure(args, mode):
         step()
     times, losses = zip(*(timed() for _ in range(args.steps)))
     median = statistics.median(times)
-    count = args.micro_batch * args.seq_len
+    count = args.global_batch * args.seq_len
     flop = 6 * params + 6 * args.layers * args.width * args.seq_len
     return {
         "impl": f"pytorch-{torch.__version__.split('+')[0]}", "mode": mode, "dtype": "bf16",
+        "model": args.model if (args.layers, args.width, args.heads) == MODELS[args.model] else "",
         "device": torch.cuda.get_device_name() if on_gpu else "cpu", "threads": 1,
-        "seq_len": args.seq_len, "micro_batch": args.micro_batch, "params": params,
+        "seq_len": args.seq_len, "micro_batch": args.micro_batch,
+        "global_batch": args.global_batch, "params": params,
         "step_ms": round(median, 3), "step_ms_min": round(min(times), 3),
         "tokens_per_s": round(count / median * 1e3, 1),
         "tflops": round(flop * count / median / 1e9, 2), "first_step_ms": round(first_ms, 1),
@@ -137,19 +145,27 @@ def in_child(argv, mode):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", choices=MODELS, default="gpt2-124m")
     parser.add_argument("--seq-len", type=int, default=1024)
     parser.add_argument("--micro-batch", type=int, default=16)
+    parser.add_argument("--global-batch", type=int, help="sequences a step; default: micro-batch")
     parser.add_argument("--steps", type=int, default=30, help="measured")
     parser.add_argument("--warmup", type=int, default=5, help="not measured")
     parser.add_argument("--modes", default=",".join(MODES))
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--width", type=int, default=768)
-    parser.add_argument("--heads", type=int, default=12)
+    parser.add_argument("--layers", type=int, help="instead of the model's")
+    parser.add_argument("--width", type=int)
+    parser.add_argument("--heads", type=int)
     parser.add_argument("--vocab", type=int, default=50304)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--json", type=pathlib.Path, help='also write {"rows": [...]}')
     parser.add_argument("--row", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    args.global_batch = args.global_batch or args.micro_batch
+    if args.global_batch % args.micro_batch:
+        parser.error("--global-batch is a multiple of --micro-batch")
+    layers, width, heads = MODELS[args.model]
+    args.layers, args.width = args.layers or layers, args.width or width
+    args.heads = args.heads or heads
     require_gpu(args.device)
     if args.row:
         print(json.dumps(measure(args, args.row)))

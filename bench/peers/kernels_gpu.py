@@ -12,6 +12,7 @@ by side; both sides must be measured in one sitting. Rivals, by operation:
   loss        F.cross_entropy with its backward, eager and compiled
   optimizer   torch.optim.AdamW(fused=True), f32 parameters
   matmul      torch.matmul, which is cuBLAS; a linear layer with bias and GELU, eager and compiled
+  ffn         two linear layers with GELU between, forward and backward, eager and compiled
   copy        Tensor.copy_
 
 A rival that fails (a backend without such a head size, say) leaves a row with its error. --device
@@ -205,6 +206,31 @@ class Cases:
 
             self.add(name, f"pytorch {mode}", gflop, gbytes, make_layer)
 
+    # y = gelu(x w1^T + b1) w2^T + b2, forward and all gradients: six products.
+    def ffn(self, label, tokens, d):
+        if self.name == "fp32":
+            return
+        gflop = 48e-9 * tokens * d * d
+        gbytes = (38 * tokens * d + 24 * d * d) * self.size * 1e-9
+
+        def layer(x, w1, b1, w2, b2):
+            return F.linear(F.gelu(F.linear(x, w1, b1), approximate="tanh"), w2, b2)
+
+        for mode in ("eager", "compiled"):
+            def make(fn=layer if mode == "eager" else torch.compile(layer)):
+                inputs = [self.randn(tokens, d), self.randn(4 * d, d), self.randn(4 * d),
+                          self.randn(d, 4 * d), self.randn(d)]
+                for tensor in inputs:
+                    tensor.requires_grad_()
+                dy = self.randn(tokens, d)
+
+                def run():
+                    torch.autograd.grad(fn(*inputs), inputs, dy)
+
+                return (2 * tokens * d + 8 * d * d) * self.size, run
+
+            self.add(f"gemm/ffn/{label}", f"pytorch {mode}", gflop, gbytes, make)
+
     def copy(self, elements):
         def make():
             x, y = self.randn(elements), self.randn(elements)
@@ -219,6 +245,7 @@ class Cases:
             self.loss("16384", 8, 100, 128)
             self.adamw(1000)
             self.matmul("gemm/forward_fc_gelu/16384", 16, 32, 8, gelu=True)
+            self.ffn("d768/t8192", 16, 8)
             self.copy(1000)
             return self.list
         tokens, C, parameters = 16384, 768, 124475904
@@ -233,6 +260,8 @@ class Cases:
         self.copy(parameters)
         for n in (4096, 8192):
             self.matmul(f"gemm/square/{n}", n, n, n)
+        for d in (768, 1600, 4096):
+            self.ffn(f"d{d}/t8192", 8192, d)
         self.matmul("gemm/forward_qkv/16384", tokens, 3 * C, C)
         self.matmul("gemm/forward_attn_proj/16384", tokens, C, C)
         self.matmul("gemm/forward_fc_gelu/16384", tokens, 4 * C, C, gelu=True)

@@ -47,6 +47,11 @@ class BenchDevice {
   // Null where the library has no such product.
   virtual VendorProduct vendor_product(const MatmulSpec&) { return nullptr; }
 
+  // A product with bias, GELU or the gradient of GELU by the library's own epilogues, which round
+  // otherwise than kernels::gemm: GELU is taken of the f32 pre-activation, a bias gradient has a's
+  // dtype. Null where there is no such library.
+  virtual std::function<void(const kernels::GemmArgs&)> vendor_gemm() { return nullptr; }
+
   // Adds what is known of the device to the description of the machine.
   virtual void describe(Machine& machine) const = 0;
 

@@ -38,6 +38,7 @@ class CudaBench final : public BenchDevice {
   Peaks measure_peaks(double seconds) override;
   std::string vendor_name() const override { return "CUDA"; }
   VendorProduct vendor_product(const MatmulSpec& spec) override;
+  std::function<void(const kernels::GemmArgs&)> vendor_gemm() override;
   void describe(Machine& machine) const override;
 
  private:
@@ -115,6 +116,21 @@ VendorProduct CudaBench::vendor_product([[maybe_unused]] const MatmulSpec& spec)
     problem.c.data = c;
     if (!lt::matmul(exec, problem)) {
       throw UnavailableError("cuBLASLt has no algorithm for this product");
+    }
+  };
+#else
+  return nullptr;
+#endif
+}
+
+std::function<void(const kernels::GemmArgs&)> CudaBench::vendor_gemm() {
+#ifdef SHALE_HAVE_CUBLASLT
+  namespace lt = kernels::cuda::cublaslt;
+  if (lt::library() == nullptr) return nullptr;
+  const Exec exec{.device = device(), .stream = stream(), .workspace = &workspace_};
+  return [exec](const kernels::GemmArgs& args) {
+    if (!lt::matmul(exec, kernels::gemm_problem(args))) {
+      throw UnavailableError("cuBLASLt has no algorithm for this product with this epilogue");
     }
   };
 #else

@@ -30,6 +30,7 @@ struct AttentionVariant {
   bool deterministic = false;
   kernels::AttentionTile tile = kernels::AttentionTile::kOfHeadSize;  // of forward
   bool forward_only = false;
+  KernelFamily family = KernelFamily::kOfDevice;
 };
 
 // Collects cases of one size and dtype.
@@ -39,8 +40,9 @@ class Cases {
       : s_(size), dtype_(dtype), out_(out) {}
 
   void add_gemms();
-  void add_attention();        // as in the model: causal
-  void add_attention_tiles();  // each tile of forward that heads of 128 have
+  void add_attention();           // as in the model: causal
+  void add_attention_families();  // causal, by the portable kernels and by Hopper's
+  void add_attention_tiles();     // each tile of forward that heads of 128 have
   // Without mask, grouped queries, ragged lengths, no atomics.
   void add_attention_variants(DeviceType device);
   void add_norms();
@@ -90,8 +92,15 @@ class FlatCases {
   std::vector<KernelCase>& out_;
 };
 
-// Products by the portable kernels, where the slot itself would take the vendor's or Hopper's: one
-// case per order in memory, a's and b's; and square products by the slot.
-void add_large_gemms(DType dtype, std::vector<KernelCase>& out);
+// Products of [n, n] by each family of kernels, where the slot itself would take the best: one case
+// per order in memory, a's and b's; and the product by the slot.
+void add_square_gemms(int64_t n, DType dtype, std::vector<KernelCase>& out);
+
+// Feed-forward layers of width d, forward and backward in one: six products and the sums of a bias
+// gradient, by each family of kernels, beside the vendor's with its own epilogues. dtype: 16 bits.
+struct FfnSize {
+  int64_t tokens = 0, width = 0;
+};
+void add_ffn(const FfnSize& size, DType dtype, DeviceType device, std::vector<KernelCase>& out);
 
 }  // namespace shale::bench

@@ -57,7 +57,8 @@ void Cases::add_attention_case(const AttentionVariant& variant) {
   const bool causal = variant.causal, ragged = variant.ragged;
   const kernels::AttentionTile tile = variant.tile;
   const CaseOptions options{.deterministic = variant.deterministic,
-                            .flops_share = ragged ? share_of_pairs(B, S, causal) : 1};
+                            .flops_share = ragged ? share_of_pairs(B, S, causal) : 1,
+                            .family = variant.family};
   const auto forward = [=](Operands& o) {
     const View qkv = o.floats(dtype, heads.shape(), 2);
     kernels::AttentionFwdArgs args{.q = heads.q(qkv),
@@ -99,6 +100,12 @@ void Cases::add_attention_case(const AttentionVariant& variant) {
 
 void Cases::add_attention() {
   add_attention_case({.name = "causal"});
+}
+
+void Cases::add_attention_families() {
+  for (const KernelFamily family : {KernelFamily::kPortable, KernelFamily::kHopper}) {
+    add_attention_case({.name = cat(family_name(family), "_causal"), .family = family});
+  }
 }
 
 void Cases::add_attention_tiles() {

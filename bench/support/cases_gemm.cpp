@@ -1,8 +1,6 @@
 #include <memory>
 
 #include "bench/support/cases.h"
-#include "kernels/gemm_plan.h"
-#include "kernels/gemm_problem.h"
 
 namespace shale::bench {
 namespace {
@@ -64,27 +62,30 @@ void Cases::add_gemms() {
       }));
 }
 
-void add_large_gemms(DType dtype, std::vector<KernelCase>& out) {
-  const auto add = [&](const std::string& name, int64_t n, bool a, bool b, bool own) {
+void add_square_gemms(int64_t n, DType dtype, std::vector<KernelCase>& out) {
+  const auto add = [&](const std::string& name, bool a, bool b, KernelFamily family) {
     const auto plan = std::make_shared<kernels::GemmPlan>();
     const auto make = [=](Operands& o) {
       const View left = o.floats(dtype, {n, n}), right = o.floats(dtype, {n, n});
       kernels::GemmArgs args{.a = a ? transposed(left) : left,
                              .b = b ? transposed(right) : right,
                              .c = o.zeros(dtype, {n, n})};
-      if (!own) return args;
-      *plan = kernels::gemm_plan(kernels::gemm_problem(args), {});
+      if (family == KernelFamily::kOfDevice) return args;
+      *plan = plan_of_family(family, args);
       args.plan = plan.get();
       return args;
     };
-    out.push_back(make_gemm_case(cat(name, "/", n, "/", dtype_name(dtype)), dtype, make));
+    out.push_back(
+        make_gemm_case(cat(name, "/", n, "/", dtype_name(dtype)), dtype, make, {.family = family}));
   };
-  for (const int64_t n : {4096, 8192}) {
-    add("own_nn", n, false, false, true);
-    add("own_nt", n, false, true, true);
-    add("own_tn", n, true, false, true);
-    add("square", n, false, true, false);
+  for (const KernelFamily family : {KernelFamily::kPortable, KernelFamily::kHopper}) {
+    if (family == KernelFamily::kHopper && dtype == DType::kF32) continue;
+    const std::string name = family_name(family);
+    add(name + "_nn", false, false, family);
+    add(name + "_nt", false, true, family);
+    add(name + "_tn", true, false, family);
   }
+  add("square", false, true, KernelFamily::kOfDevice);
 }
 
 }  // namespace shale::bench

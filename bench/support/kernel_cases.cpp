@@ -62,13 +62,29 @@ void add_gpu_cases(DType dtype, std::vector<KernelCase>& out) {
       const Size size{cat("d", head_dim, "/t", seq), 16384 / seq, seq, 2048, 2048 / head_dim, 0, 0};
       Cases cases(size, dtype, out);
       cases.add_attention();
+      if (dtype != DType::kF32) cases.add_attention_families();
       if (seq == 4096) cases.add_attention_variants(DeviceType::kCuda);
       // `--filter tile_` tells which tile fwd_tile() should name for heads of 128.
       const bool compares_tiles = head_dim == 128 && seq >= 4096 && dtype != DType::kF32;
       if (compares_tiles) cases.add_attention_tiles();
     }
   }
-  add_large_gemms(dtype, out);
+  for (const int64_t n : {4096, 8192}) add_square_gemms(n, dtype, out);
+  if (dtype == DType::kF32) return;
+  for (const int64_t width : {768, 1600, 4096}) {
+    add_ffn({.tokens = 8192, .width = width}, dtype, DeviceType::kCuda, out);
+  }
+}
+
+// The same kinds of cases where they take seconds on the emulator.
+void add_emulated_cases(DType dtype, std::vector<KernelCase>& out) {
+  add_square_gemms(72, dtype, out);
+  if (dtype == DType::kF32) return;
+  add_ffn({.tokens = 40, .width = 24}, dtype, DeviceType::kEmu, out);
+  for (const int64_t head_dim : {64, 128}) {
+    Cases({cat("d", head_dim, "/t40"), 1, 40, head_dim, 1, 0, 0}, dtype, out)
+        .add_attention_families();
+  }
 }
 
 }  // namespace
@@ -89,9 +105,34 @@ std::vector<KernelCase> kernel_cases(DeviceType type, const std::vector<DType>& 
     flat.add_reductions();
     flat.add_rest();
     if (type == DeviceType::kCuda) add_gpu_cases(dtype, out);
+    if (type == DeviceType::kEmu) add_emulated_cases(dtype, out);
   }
   add_single_cases(sizes.flat, out);
   return out;
+}
+
+std::string missing_family(KernelFamily family, BenchDevice& device) {
+  if (family == KernelFamily::kHopper && device.device().arch != 90) {
+    const int arch = device.device().arch;
+    return cat("kernels for compute capability 9.0, ", to_string(device.device()),
+               arch > 0 ? cat(" has ", arch / 10, ".", arch % 10) : " has none");
+  }
+  if (family == KernelFamily::kVendor && !device.vendor_gemm()) return "cuBLASLt is not there";
+  return "";
+}
+
+std::vector<std::string> drop_missing_families(std::vector<KernelCase>& cases,
+                                               BenchDevice& device) {
+  std::vector<std::string> dropped;
+  for (int i = 0; i < kKernelFamilies; ++i) {
+    const auto family = KernelFamily(i);
+    const std::string why = missing_family(family, device);
+    if (why.empty()) continue;
+    const size_t count =
+        std::erase_if(cases, [&](const KernelCase& one) { return one.family == family; });
+    if (count > 0) dropped.push_back(cat(count, " of family ", family_name(family), ": ", why));
+  }
+  return dropped;
 }
 
 std::vector<std::string> drop_unfilled(std::vector<KernelCase>& cases, DeviceType type) {

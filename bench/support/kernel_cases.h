@@ -12,6 +12,12 @@ namespace shale::bench {
 // ones on the emulator), for each dtype. A test holds this to have a case for every slot.
 std::vector<KernelCase> kernel_cases(DeviceType type, const std::vector<DType>& dtypes);
 
+// Why the device has no kernels of that family; empty if it has.
+std::string missing_family(KernelFamily family, BenchDevice& device);
+
+// Takes out the cases of families that the device lacks. Returns a line on each such family.
+std::vector<std::string> drop_missing_families(std::vector<KernelCase>& cases, BenchDevice& device);
+
 // Takes out the cases of slots that have no kernel for the device. Returns those slots' names.
 std::vector<std::string> drop_unfilled(std::vector<KernelCase>& cases, DeviceType type);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bench/support/buffer.h"
+#include "kernels/gemm_problem.h"
 
 namespace shale::bench {
 namespace {
@@ -98,7 +99,8 @@ int64_t KernelBench::copies(int64_t bytes) const {
 }
 
 KernelCase make_gemm_case(std::string name, DType dtype,
-                          std::function<kernels::GemmArgs(Operands&)> make) {
+                          std::function<kernels::GemmArgs(Operands&)> make,
+                          const CaseOptions& options) {
   const auto vendor = [](BenchDevice& device,
                          const kernels::GemmArgs& first) -> VendorCall<kernels::GemmArgs> {
     const VendorProduct product = device.vendor_product(matmul_spec(first));
@@ -108,7 +110,23 @@ KernelCase make_gemm_case(std::string name, DType dtype,
     };
   };
   return make_case<kernels::GemmArgs>(std::move(name), kernels::gemm, dtype, std::move(make),
-                                      vendor);
+                                      vendor, options);
+}
+
+kernels::GemmPlan plan_of_family(KernelFamily family, const kernels::GemmArgs& args) {
+  using kernels::GemmEngine;
+  using kernels::GemmTile;
+  if (family == KernelFamily::kVendor) return {.engine = GemmEngine::kVendor};
+  const bool hopper = family == KernelFamily::kHopper;
+  const kernels::GemmPlan plan =
+      kernels::gemm_plan(kernels::gemm_problem(args), {.hopper = hopper});
+  return !hopper || is_hopper(plan.tile) ? plan
+                                         : kernels::GemmPlan{.tile = GemmTile::kHopper128x128};
+}
+
+const char* family_name(KernelFamily family) {
+  constexpr const char* kNames[kKernelFamilies] = {"device", "portable", "hopper", "vendor"};
+  return kNames[size_t(family)];
 }
 
 }  // namespace shale::bench

@@ -10,7 +10,9 @@
 
 #include "bench/support/bench_device.h"
 #include "bench/support/cost.h"
+#include "kernels/gemm_plan.h"
 #include "kernels/slot.h"
+#include "runtime/base/error.h"
 
 namespace shale::bench {
 
@@ -73,10 +75,20 @@ struct PreparedCase {
   std::function<void()> vendor;  // the same work by the vendor's library, on the same; optional
 };
 
+// Which of a GPU's kernels a case is of.
+enum class KernelFamily : uint8_t {
+  kOfDevice,  // those that a program gets there
+  kPortable,  // those that every GPU runs
+  kHopper,    // those for compute capability 9.0
+  kVendor,    // cuBLASLt's products, where the epilogues are kernels of their own
+};
+inline constexpr int kKernelFamilies = 4;
+
 // What cost_of() and the slot's arguments do not say of a case.
 struct CaseOptions {
   bool deterministic = false;  // as in Exec
   double flops_share = 1;      // of the FLOP that the shapes count, those that are needed
+  KernelFamily family = KernelFamily::kOfDevice;
 };
 
 // One line of bench_kernels.
@@ -84,6 +96,7 @@ struct KernelCase {
   std::string name;  // "slot/variant/size/dtype"
   std::string slot;
   DType dtype = DType::kF32;
+  KernelFamily family = KernelFamily::kOfDevice;
   std::function<PreparedCase(const KernelBench&)> prepare;
 };
 
@@ -93,12 +106,18 @@ using VendorCall = std::function<void(const Args&)>;
 template <typename Args>
 using MakeVendorCall = std::function<VendorCall<Args>(BenchDevice&, const Args&)>;
 
-// Of a slot and a function that makes its arguments; called once per copy.
+// What a case runs.
 template <typename Args>
-KernelCase make_case(std::string name, const kernels::Slot<Args>& slot, DType dtype,
+using RunCase = std::function<void(const Exec&, const Args&)>;
+
+// Of what calls kernels and a function that makes its arguments; that is called once per copy.
+// `slot` is the name of the kernels' slot, and begins the case's name.
+template <typename Args>
+KernelCase make_case(std::string name, const char* slot, RunCase<Args> run, DType dtype,
                      std::function<Args(Operands&)> make, MakeVendorCall<Args> vendor = nullptr,
                      const CaseOptions& options = {}) {
-  const auto prepare = [&slot, make = std::move(make), vendor, options](const KernelBench& bench) {
+  const auto prepare = [run = std::move(run), make = std::move(make), vendor,
+                        options](const KernelBench& bench) {
     struct State {
       explicit State(BenchDevice& device) : operands(device) {}
       const Args& next(size_t& count) { return args[count++ % args.size()]; }
@@ -114,8 +133,10 @@ KernelCase make_case(std::string name, const kernels::Slot<Args>& slot, DType dt
     if (vendor) state->vendor = vendor(bench.device(), state->args.front());
     Exec exec = bench.exec();
     exec.deterministic = options.deterministic;
+    // Kernels that go by the device, not by a plan: an A100 has none of its own.
+    if (options.family == KernelFamily::kPortable && exec.device.arch > 80) exec.device.arch = 80;
     PreparedCase prepared{.cost = cost_of(state->args.front()),
-                          .run = [state, &slot, exec] { slot(exec, state->next(state->turn)); },
+                          .run = [state, run, exec] { run(exec, state->next(state->turn)); },
                           .vendor = {}};
     prepared.cost.flops *= options.flops_share;
     if (state->vendor) {
@@ -123,14 +144,32 @@ KernelCase make_case(std::string name, const kernels::Slot<Args>& slot, DType dt
     }
     return prepared;
   };
-  return {.name = std::string(slot.name()) + "/" + std::move(name),
-          .slot = slot.name(),
+  return {.name = cat(slot, "/", name),
+          .slot = slot,
           .dtype = dtype,
+          .family = options.family,
           .prepare = prepare};
+}
+
+// Of one slot.
+template <typename Args>
+KernelCase make_case(std::string name, const kernels::Slot<Args>& slot, DType dtype,
+                     std::function<Args(Operands&)> make, MakeVendorCall<Args> vendor = nullptr,
+                     const CaseOptions& options = {}) {
+  return make_case<Args>(
+      std::move(name), slot.name(),
+      [&slot](const Exec& exec, const Args& args) { slot(exec, args); }, dtype, std::move(make),
+      std::move(vendor), options);
 }
 
 // A matrix product, beside the vendor's product of the same operands without the epilogue.
 KernelCase make_gemm_case(std::string name, DType dtype,
-                          std::function<kernels::GemmArgs(Operands&)> make);
+                          std::function<kernels::GemmArgs(Operands&)> make,
+                          const CaseOptions& options = {});
+
+// How the kernels of a family go about a product. Of Hopper's, some tile, whatever is fastest.
+kernels::GemmPlan plan_of_family(KernelFamily family, const kernels::GemmArgs& args);
+
+const char* family_name(KernelFamily family);  // "hopper"
 
 }  // namespace shale::bench

@@ -4,27 +4,20 @@
 #include <map>
 #include <optional>
 
+#include "bench/support/report_rows.h"
 #include "bench/support/table.h"
 #include "runtime/base/text.h"
 
 namespace shale::bench {
 namespace {
 
-double number(const Json& row, const char* key) {
-  return row.contains(key) && row[key].is_number() ? row[key].get<double>() : 0;
-}
-
-std::string word(const Json& row, const char* key) {
-  if (!row.contains(key)) return "";
-  return row[key].is_string() ? row[key].get<std::string>() : row[key].dump();
-}
-
-bool is_program(const Json& document, const char* name) {
-  return word(document, "program") == name;
-}
-
 int stage(const Json& step) {
   return static_cast<int>(number(step, "zero"));
+}
+
+// Rows from before there was a choice do not name the CPU.
+bool on_other_device(const Json& step) {
+  return step.contains("device") && word(step, "device") != "cpu";
 }
 
 // A training run: its document and the row of the whole step.
@@ -33,17 +26,19 @@ struct TrainRun {
   Json step;
 
   bool is(const char* dtype, int ranks, int threads, int64_t global_batch, int zero) const {
-    return word(step, "model") == "gpt2-124m" && word(step, "dtype") == dtype &&
-           number(step, "ranks") == ranks && number(step, "threads") == threads &&
-           number(step, "global_batch") == global_batch && stage(step) == zero;
+    return !on_other_device(step) && word(step, "model") == "gpt2-124m" &&
+           word(step, "dtype") == dtype && number(step, "ranks") == ranks &&
+           number(step, "threads") == threads && number(step, "global_batch") == global_batch &&
+           stage(step) == zero;
   }
   double tokens_per_s() const { return number(step, "tokens_per_s"); }
 };
 
 std::string configuration(const Json& step) {
-  return cat(word(step, "model"), ' ', word(step, "dtype"), ", T ", word(step, "seq_len"),
-             ", micro-batch ", word(step, "micro_batch"), ", batch ", word(step, "global_batch"),
-             ", ", word(step, "ranks"), " x ", word(step, "threads"),
+  return cat(word(step, "model"), ' ', word(step, "dtype"),
+             on_other_device(step) ? " on " + word(step, "device") : "", ", T ",
+             word(step, "seq_len"), ", micro-batch ", word(step, "micro_batch"), ", batch ",
+             word(step, "global_batch"), ", ", word(step, "ranks"), " x ", word(step, "threads"),
              stage(step) > 0 ? cat(", zero ", stage(step)) : "");
 }
 
@@ -201,23 +196,39 @@ std::string breakdown(const TrainRun& run) {
                     vendor > 0 ? percent(vendor / ms) : ""});
     }
   }
+  if (parts.empty()) return "";
   return "\n### " + configuration(run.step) + "\n\n" + parts.markdown() + "\n" +
          products.markdown();
 }
 
-// What other programs made of the same work, from the rows of peers/kernels_gpu.py: the fastest of
-// each case, by the case's name.
-std::map<std::string, Json> fastest_rivals(const std::vector<Json>& documents) {
-  std::map<std::string, Json> fastest;
+// The tables of bench_train --breakdown.
+std::string part_breakdowns(const std::vector<Json>& documents) {
+  std::string out;
   for (const Json& document : documents) {
-    if (!is_program(document, "peer_kernels")) continue;
+    if (!is_program(document, "bench_train")) continue;
+    Table table({"part", "calls", "ms in step", "ms alone", "step / alone", "floor ms",
+                 "floor / step", "of the step"});
+    Json step;
     for (const Json& row : document["rows"]) {
-      if (!row.contains("time_us")) continue;
-      const auto [at, is_new] = fastest.try_emplace(word(row, "name"), row);
-      if (!is_new && number(row, "time_us") < number(at->second, "time_us")) at->second = row;
+      if (word(row, "kind") == "breakdown_step") step = row;
+      if (word(row, "kind") != "breakdown") continue;
+      const double in_step = number(row, "ms"), alone = number(row, "alone_ms");
+      const double floor = number(row, "floor_ms");
+      table.add({word(row, "name"), alone > 0 ? fixed(number(row, "calls"), 0) : "",
+                 fixed(in_step, 2), alone > 0 ? fixed(alone, 2) : "",
+                 alone > 0 ? fixed(in_step / alone, 2) : "", floor > 0 ? fixed(floor, 2) : "",
+                 floor > 0 ? percent(floor / in_step) : "", percent(number(row, "share"))});
     }
+    if (step.is_null()) continue;
+    out +=
+        cat("\n### Parts, ", configuration(step), "\n\nA step of ",
+            fixed(number(step, "step_ms"), 1), " ms is ", fixed(number(step, "step_over_alone"), 3),
+            " times the sum of its parts alone (wanted: at most 1.08). Alone: every call again, "
+            "several in a row, on the same operands. Floor: products at the library's best "
+            "rate, or bytes at the memory's.\n\n",
+            table.markdown());
   }
-  return fastest;
+  return out;
 }
 
 std::string kernels_table(const Json& document, const std::map<std::string, Json>& rivals) {
@@ -239,7 +250,7 @@ std::string kernels_table(const Json& document, const std::map<std::string, Json
         has_vendor ? short_number(number(row, "vendor_us")) : "",
         has_vendor ? percent(number(row, "vendor_over_ours")) : ""};
     if (!rivals.empty()) {
-      const auto rival = rivals.find(word(row, "name"));
+      const auto rival = rivals.find(name_for_rivals(word(row, "name")));
       const bool found = rival != rivals.end();
       const double rival_us = found ? number(rival->second, "time_us") : 0;
       cells.insert(cells.end(),
@@ -312,9 +323,11 @@ std::string collectives_section(const std::vector<Json>& documents) {
 std::string results_page(const std::vector<Json>& documents, const ReportFacts& facts) {
   const std::vector<TrainRun> runs = train_runs(documents);
   std::string page = "# Benchmark results\n\n" + machine_section(documents, facts);
-  page += targets_section(runs) + training_section(runs) + peers_section(documents);
-  if (!runs.empty()) page += "\n## Where the time of a step goes\n";
-  for (const TrainRun& run : runs) page += breakdown(run);
+  page += figures_section(documents) + targets_section(runs) + training_section(runs);
+  page += peers_section(documents);
+  std::string times = part_breakdowns(documents);
+  for (const TrainRun& run : runs) times += breakdown(run);
+  if (!times.empty()) page += "\n## Where the time of a step goes\n" + times;
   return page + collectives_section(documents) + kernels_section(documents);
 }
 

@@ -1,5 +1,6 @@
 #include "bench/support/report.h"
 
+#include "bench/support/report_rows.h"
 #include "test/support/catch.h"
 
 namespace shale::bench {
@@ -111,6 +112,100 @@ TEST_CASE("a GPU kernel stands beside its fastest rival of the same name", "[ben
   CHECK(contains(page, "| norm/a | 10.00 | 10.00 | 1.500 TB/s |  |  |  | fast | 8.000 | 80.0% |"));
   CHECK(contains(page, "| norm/b | 20.00 | 20.00 | 1.500 TB/s |  |  |  |  |  |  |"));
   CHECK(contains(page, "On the GPU"));
+}
+
+namespace {
+
+Json gpu_kernels(const Json& rows) {
+  return {{"program", "bench_kernels"},
+          {"options", {{"device", "cuda:0"}, {"vendor", "CUDA"}, {"peaks", Json::object()}}},
+          {"rows", rows}};
+}
+
+Json timed(const char* name, double us, double gflop, const char* family = "device") {
+  return {{"name", name}, {"time_us", us},     {"time_us_min", us}, {"gflop", gflop},
+          {"speed", 1.0}, {"unit", "TFLOP/s"}, {"family", family}};
+}
+
+Json gpu_step(const char* program, const char* model, double ms) {
+  return {{"program", program},
+          {"rows",
+           {{{"kind", "step"},
+             {"impl", "pytorch-2"},
+             {"mode", "compile"},
+             {"model", model},
+             {"device", "cuda:0"},
+             {"dtype", "bf16"},
+             {"seq_len", 1024},
+             {"global_batch", 128},
+             {"step_ms", ms},
+             {"tokens_per_s", 131072 / ms * 1e3},
+             {"memory", {{"sum", 100}, {"peak_reserved", 105}}}}}}};
+}
+
+}  // namespace
+
+TEST_CASE("figures set Hopper's kernels beside the fastest rival", "[bench]") {
+  Json product = timed("gemm/hopper_nt/8192/bf16", 1500, 1099.5);
+  product["vendor_us"] = 1400;
+  Json ffn = timed("gemm/hopper_ffn/d768/t8192/bf16", 400, 232);
+  ffn["vendor_us"] = 500;
+  const Json ours =
+      gpu_kernels({timed("attention_fwd/hopper_causal/d128/t8192/bf16", 900, 549.8),
+                   timed("attention_fwd/causal/d128/t8192/bf16", 800, 549.8), product, ffn,
+                   timed("gemm/vendor_ffn/d768/t8192/bf16", 450, 232, "vendor")});
+  const Json peers = {{"program", "peer_kernels"},
+                      {"rows",
+                       {{{"name", "attention_fwd/causal/d128/t8192/bf16"},
+                         {"impl", "cudnn"},
+                         {"time_us", 990},
+                         {"gflop", 549.8}},
+                        {{"name", "gemm/ffn/d768/t8192/bf16"},
+                         {"impl", "eager"},
+                         {"time_us", 600},
+                         {"gflop", 232}}}}};
+  const std::string page = results_page({ours, peers, gpu_step("bench_train", "gpt2-124m", 300),
+                                         gpu_step("peer_gpt2", "gpt2-124m", 330)},
+                                        {});
+  CHECK(contains(page, "## Beside the rivals"));
+  CHECK(contains(page,
+                 "heads of 128, T 8192, B 2, H 16, causal | "
+                 "attention_fwd/hopper_causal/d128/t8192/bf16 | 900.0 us | 610.9 TFLOP/s | "
+                 "cudnn | 990.0 us | 555.4 TFLOP/s | 110.0% |"));
+  CHECK(contains(page,
+                 "| product of 8192 x 8192 x 8192 | gemm/hopper_nt/8192/bf16 | 1500 us | "
+                 "733.0 TFLOP/s | cuBLASLt | 1400 us | 785.4 TFLOP/s | 93.3% |"));
+  CHECK(contains(page, "| cuBLASLt, epilogues apart | 450.0 us | 515.6 TFLOP/s | 112.5% |"));
+  CHECK(contains(page,
+                 "| training step, gpt2-124m, T 1024, 131072 tokens | bench_train bf16 | "
+                 "300.0 ms | 436907 tokens/s | pytorch-2 compile | 330.0 ms | "
+                 "397188 tokens/s | 110.0% |"));
+  // What is asked for and was not measured has its row.
+  CHECK(contains(page, "| training step, gpt2-1558m, T 1024, 131072 tokens |  | not measured |"));
+  CHECK_FALSE(contains(results_page({peers}, {}), "Beside the rivals"));
+}
+
+TEST_CASE("rivals are looked up without the family of our kernels", "[bench]") {
+  CHECK(name_for_rivals("gemm/hopper_ffn/d768/t8192/bf16") == "gemm/ffn/d768/t8192/bf16");
+  CHECK(name_for_rivals("attention_fwd/portable_causal/d64/t1024/bf16") ==
+        "attention_fwd/causal/d64/t1024/bf16");
+  CHECK(name_for_rivals("attention_fwd/causal/16384/bf16") == "attention_fwd/causal/16384/bf16");
+}
+
+TEST_CASE("a breakdown shows each part in the step, alone and at its floor", "[bench]") {
+  Json step = gpu_step("bench_train", "gpt2-124m", 100)["rows"][0];
+  step["kind"] = "breakdown_step";
+  step["step_over_alone"] = 1.05;
+  const Json part = {{"kind", "breakdown"}, {"name", "FFN up, forward"}, {"calls", 12},
+                     {"ms", 10.0},          {"alone_ms", 8.0},           {"floor_ms", 5.0},
+                     {"share", 0.1}};
+  const Json gaps = {{"kind", "breakdown"}, {"name", "gaps"}, {"ms", 2.0}, {"share", 0.02}};
+  const std::string page =
+      results_page({{{"program", "bench_train"}, {"rows", {step, part, gaps}}}}, {});
+  CHECK(contains(page, "is 1.050 times the sum of its parts alone"));
+  CHECK(contains(page, "gpt2-124m bf16 on cuda:0"));
+  CHECK(contains(page, "| FFN up, forward | 12 | 10.00 | 8.00 | 1.25 | 5.00 | 50.0% | 10.0% |"));
+  CHECK(contains(page, "| gaps |  | 2.00 |  |  |  |  | 2.0% |"));
 }
 
 TEST_CASE("no target is claimed without its measurement", "[bench]") {

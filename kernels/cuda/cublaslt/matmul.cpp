@@ -32,6 +32,9 @@ struct Key {
   int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldc = 0, ld_residual = 0;
   DType in = DType::kF32, out = DType::kF32;
   bool a_transposed = false, b_transposed = false, bias = false, residual = false;
+  Epilogue epilogue = Epilogue::kNone;
+  bool aux = false, bias_grad = false;
+  int64_t ld_aux = 0;
   uint32_t a_alignment = 0, b_alignment = 0, c_alignment = 0, residual_alignment = 0;  // bytes
 
   friend auto operator<=>(const Key&, const Key&) = default;
@@ -66,6 +69,9 @@ Key key_of(int device, const GemmProblem& p) {
   key.c_alignment = key.residual_alignment = alignment(p.c);
   key.ld_residual = key.ldc;
   key.bias = p.bias.data != nullptr;
+  key.epilogue = p.epilogue;
+  key.bias_grad = p.bias_grad != nullptr;
+  if (p.aux.data != nullptr) key.aux = true, key.ld_aux = valid_ld(p.aux);
   if (p.residual.data != nullptr) {
     key.residual = true;
     key.ld_residual = valid_ld(p.residual);
@@ -124,15 +130,28 @@ struct Product {
   std::optional<cublasLtMatmulAlgo_t> algorithm;  // nothing: the library has none
 };
 
+cublasLtEpilogue_t epilogue_of(const Key& key) {
+  if (key.epilogue == Epilogue::kDGeluTanh) {
+    return key.bias_grad ? CUBLASLT_EPILOGUE_DGELU_BGRAD : CUBLASLT_EPILOGUE_DGELU;
+  }
+  if (key.epilogue == Epilogue::kNone) {
+    return key.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  }
+  if (key.aux) return key.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+  return key.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+}
+
 Desc describe(const Key& key) {
   Desc desc = make_desc();
   const auto operation = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
   set(desc, CUBLASLT_MATMUL_DESC_TRANSA, operation(key.b_transposed));
   set(desc, CUBLASLT_MATMUL_DESC_TRANSB, operation(key.a_transposed));
-  if (key.bias) {
-    set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+  const cublasLtEpilogue_t epilogue = epilogue_of(key);
+  if (epilogue != CUBLASLT_EPILOGUE_DEFAULT) set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+  if (key.bias || key.bias_grad) {
     set(desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(key.in));
   }
+  if (key.aux) set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.ld_aux);
   return desc;
 }
 
@@ -205,14 +224,19 @@ bool is_plain(const GemmProblem& p) {
 }
 
 bool matmul(const Exec& exec, const GemmProblem& p) {
+  if (p.epilogue == Epilogue::kGeluErf || p.epilogue == Epilogue::kDGeluErf) return false;
   const Key key = key_of(exec.device.index, p);
   Cache& known = cache();
   const std::lock_guard lock(known.mutex);
   Product& product = known.product(key);
   if (!product.algorithm) return false;
-  if (key.bias) {
-    const void* bias = p.bias.data;
+  if (key.bias || key.bias_grad) {  // one or the other: forward, or backward
+    const void* bias = key.bias ? p.bias.data : p.bias_grad;
     set(product.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  }
+  if (key.aux) {
+    const void* aux = p.aux.data;
+    set(product.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
   }
   const void* added = p.residual.data != nullptr ? p.residual.data : p.c.data;
   const float one = 1, factor = p.residual.data != nullptr || p.accumulate ? 1.0f : 0.0f;

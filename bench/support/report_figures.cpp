@@ -1,0 +1,188 @@
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "bench/support/report_rows.h"
+#include "bench/support/table.h"
+#include "kernels/attention.h"
+#include "runtime/base/error.h"
+
+namespace shale::bench {
+
+double number(const Json& row, const char* key) {
+  return row.contains(key) && row[key].is_number() ? row[key].get<double>() : 0;
+}
+
+std::string word(const Json& row, const char* key) {
+  if (!row.contains(key)) return "";
+  return row[key].is_string() ? row[key].get<std::string>() : row[key].dump();
+}
+
+bool is_program(const Json& document, const char* name) {
+  return word(document, "program") == name;
+}
+
+std::map<std::string, Json> fastest_rivals(const std::vector<Json>& documents) {
+  std::map<std::string, Json> fastest;
+  for (const Json& document : documents) {
+    if (!is_program(document, "peer_kernels")) continue;
+    for (const Json& row : document["rows"]) {
+      if (!row.contains("time_us")) continue;
+      const auto [at, is_new] = fastest.try_emplace(word(row, "name"), row);
+      if (!is_new && number(row, "time_us") < number(at->second, "time_us")) at->second = row;
+    }
+  }
+  return fastest;
+}
+
+std::string name_for_rivals(const std::string& name) {
+  for (const char* family : {"/hopper_", "/portable_", "/vendor_"}) {
+    const size_t at = name.find(family);
+    if (at != std::string::npos) {
+      return name.substr(0, at + 1) + name.substr(at + std::string_view(family).size());
+    }
+  }
+  return name;
+}
+
+namespace {
+
+// What was measured of one side: a kernel's microseconds, or a step's milliseconds.
+struct Side {
+  std::string who;
+  double time = 0;
+  std::string speed{};
+};
+
+// The shorter time; nothing is longer than anything.
+void take_faster(std::optional<Side>& best, const Side& other) {
+  if (other.time > 0 && (!best || other.time < best->time)) best = other;
+}
+
+// A kernel's figure: the first of our cases that was measured, and what rivals stand beside it.
+struct KernelFigure {
+  std::string what;
+  std::vector<std::string> ours;
+  std::vector<std::string> rivals;  // names in other programs' rows, or of our cases
+};
+
+std::vector<KernelFigure> kernel_figures() {
+  std::vector<KernelFigure> figures;
+  struct Heads {
+    int size, tokens;
+  };
+  for (const auto& [size, tokens] : {Heads{128, 8192}, Heads{64, 1024}, Heads{64, 8192}}) {
+    for (const char* slot : {"attention_fwd", "attention_bwd"}) {
+      const std::string shape = cat("/d", size, "/t", tokens, "/bf16");
+      const bool forward = slot == kernels::attention_fwd.name();
+      figures.push_back(
+          {cat("attention, ", forward ? "forward" : "backward", ", heads of ", size, ", T ", tokens,
+               ", B ", 16384 / tokens, ", H ", 2048 / size, ", causal"),
+           {cat(slot, "/hopper_causal", shape), cat(slot, "/causal", shape)},
+           {cat(slot, "/causal", shape)}});
+    }
+  }
+  figures.push_back({"product of 8192 x 8192 x 8192",
+                     {"gemm/hopper_nt/8192/bf16", "gemm/square/8192/bf16"},
+                     {"gemm/square/8192/bf16"}});
+  for (const int width : {768, 1600, 4096}) {
+    const std::string shape = cat("ffn/d", width, "/t8192/bf16");
+    figures.push_back({cat("FFN, forward and backward, d ", width, ", 8192 tokens"),
+                       {"gemm/hopper_" + shape, "gemm/" + shape},
+                       {"gemm/" + shape, "gemm/vendor_" + shape}});
+  }
+  return figures;
+}
+
+std::string tera(const Json& row) {
+  const double us = number(row, "time_us");
+  return us > 0 ? fixed(number(row, "gflop") / us * 1e3, 1) + " TFLOP/s" : "";
+}
+
+void add_row(Table& table, const std::string& what, const char* unit,
+             const std::optional<Side>& ours, const std::optional<Side>& rival) {
+  const auto time = [&](const std::optional<Side>& side) {
+    return side ? short_number(side->time) + " " + unit : std::string("not measured");
+  };
+  table.add({what, ours ? ours->who : "", time(ours), ours ? ours->speed : "",
+             rival ? rival->who : "", time(rival), rival ? rival->speed : "",
+             ours && rival ? percent(rival->time / ours->time) : ""});
+}
+
+void add_kernels(Table& table, const std::map<std::string, Json>& cases,
+                 const std::map<std::string, Json>& rivals) {
+  for (const KernelFigure& figure : kernel_figures()) {
+    std::optional<Side> ours, rival;
+    for (const std::string& name : figure.ours) {
+      const auto found = cases.find(name);
+      if (found == cases.end()) continue;
+      const Json& row = found->second;
+      ours = Side{name, number(row, "time_us"), tera(row)};
+      const double vendor_us = number(row, "vendor_us");
+      take_faster(
+          rival,
+          {"cuBLASLt", vendor_us,
+           vendor_us > 0 ? fixed(number(row, "gflop") / vendor_us * 1e3, 1) + " TFLOP/s" : ""});
+      break;
+    }
+    for (const std::string& name : figure.rivals) {
+      if (const auto found = rivals.find(name); found != rivals.end()) {
+        take_faster(rival, {word(found->second, "impl"), number(found->second, "time_us"),
+                            tera(found->second)});
+      }
+      const auto separate = cases.find(name);
+      if (separate != cases.end() && word(separate->second, "family") == "vendor") {
+        take_faster(rival, {"cuBLASLt, epilogues apart", number(separate->second, "time_us"),
+                            tera(separate->second)});
+      }
+    }
+    add_row(table, figure.what, "us", ours, rival);
+  }
+}
+
+// Steps of as many tokens, ours on a GPU and PyTorch's fastest.
+void add_steps(Table& table, const std::vector<Json>& documents) {
+  constexpr double kTokens = 128 * 1024;
+  for (const char* model : {"gpt2-124m", "gpt2-1558m"}) {
+    std::optional<Side> ours, rival;
+    for (const Json& document : documents) {
+      for (const Json& row : document["rows"]) {
+        if (word(row, "model") != model || number(row, "seq_len") != 1024 ||
+            number(row, "seq_len") * number(row, "global_batch") != kTokens) {
+          continue;
+        }
+        const std::string speed = fixed(number(row, "tokens_per_s"), 0) + " tokens/s";
+        if (is_program(document, "peer_gpt2")) {
+          take_faster(rival,
+                      {word(row, "impl") + " " + word(row, "mode"), number(row, "step_ms"), speed});
+        } else if (word(row, "kind") == "step" && word(row, "device").starts_with("cuda")) {
+          take_faster(ours, {"bench_train " + word(row, "dtype"), number(row, "step_ms"), speed});
+        }
+      }
+    }
+    add_row(table, cat("training step, ", model, ", T 1024, 131072 tokens"), "ms", ours, rival);
+  }
+}
+
+}  // namespace
+
+std::string figures_section(const std::vector<Json>& documents) {
+  std::map<std::string, Json> cases;
+  for (const Json& document : documents) {
+    if (!is_program(document, "bench_kernels") ||
+        !word(document["options"], "device").starts_with("cuda")) {
+      continue;
+    }
+    for (const Json& row : document["rows"]) cases[word(row, "name")] = row;
+  }
+  if (cases.empty()) return "";
+  Table table(
+      {"figure", "ours", "time", "speed", "fastest rival", "time", "speed", "rival / ours"});
+  add_kernels(table, cases, fastest_rivals(documents));
+  add_steps(table, documents);
+  return "\n## Beside the rivals\n\nAbove 100%: ours is faster. cuBLASLt's FFN has its own "
+         "epilogues, or kernels for them apart, whichever is faster.\n\n" +
+         table.markdown();
+}
+
+}  // namespace shale::bench

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bench/support/results.h"
+
+// Reading the rows of benchmark documents, whoever wrote them.
+namespace shale::bench {
+
+double number(const Json& row, const char* key);     // 0 if there is none
+std::string word(const Json& row, const char* key);  // empty if there is none; JSON if no string
+bool is_program(const Json& document, const char* name);
+
+// What other programs made of the same work, from the rows of peers/kernels_gpu.py: the fastest of
+// each case, by the case's name.
+std::map<std::string, Json> fastest_rivals(const std::vector<Json>& documents);
+
+// The name under which rivals measured a case of bench_kernels: without the family of kernels,
+// "attention_fwd/causal/..." for "attention_fwd/hopper_causal/...".
+std::string name_for_rivals(const std::string& name);
+
+// A section that sets what a GPU is judged by beside the fastest that other programs made of it: a
+// row each, also for what was not measured. Empty without rows of bench_kernels on a GPU.
+std::string figures_section(const std::vector<Json>& documents);
+
+}  // namespace shale::bench
