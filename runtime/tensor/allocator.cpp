@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <list>
 #include <tuple>
+#include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
@@ -96,7 +97,7 @@ CachingAllocator::Block* CachingAllocator::allocate(int64_t bytes, MemoryTag tag
   const std::lock_guard lock(mutex_);
   reclaim_pending();
   MemoryProvider* provider = providers_[static_cast<size_t>(tag)];
-  const PoolKey key{stream, provider != nullptr ? provider : &backend_.memory()};
+  const PoolKey key{stream, provider != nullptr ? provider : &backend_.memory(), pool_};
   Block* block = take_free(key, size);
   if (block == nullptr) block = grow(key, size, bytes, what);
   split(block, size);
@@ -183,8 +184,14 @@ void CachingAllocator::free(Block* block) noexcept {
   stats_.allocated -= block->size;
   if (block->other_streams.empty()) {
     return_to_pool(block);
-    return;
+  } else if (capturing_) {
+    captured_.push_back(block);  // an event would be of the capture, and never come to pass
+  } else {
+    wait_for_streams(block);
   }
+}
+
+void CachingAllocator::wait_for_streams(Block* block) {
   for (void* stream : block->other_streams) block->events.push_back(backend_.record_event(stream));
   block->other_streams.clear();
   pending_.push_back(block);
@@ -204,6 +211,7 @@ void CachingAllocator::forget_stream(void* stream) {
 }
 
 void CachingAllocator::reclaim_pending() {
+  if (capturing_) return;  // no event may be asked for
   std::erase_if(pending_, [this](Block* block) {
     std::erase_if(block->events, [this](void* event) {
       const bool done = backend_.event_done(event);
@@ -255,7 +263,9 @@ void CachingAllocator::release_cached() {
 }
 
 void CachingAllocator::release_cached_locked() {
+  if (capturing_) return;  // to give memory back waits for the device
   for (auto& [key, pool] : pools_) {
+    if (kept_pools_.contains(key.pool)) continue;
     std::erase_if(pool, [this](Block* block) {
       Segment* segment = block->segment;
       if (block->size != segment->bytes) return false;
@@ -265,6 +275,31 @@ void CachingAllocator::release_cached_locked() {
       return true;
     });
   }
+}
+
+uint64_t CachingAllocator::use_pool(uint64_t pool) {
+  const std::lock_guard lock(mutex_);
+  if (pool != 0) kept_pools_.insert(pool);
+  return std::exchange(pool_, pool);
+}
+
+void CachingAllocator::release_pool(uint64_t pool) {
+  const std::lock_guard lock(mutex_);
+  kept_pools_.erase(pool);
+  wait_for_pending();
+  release_cached_locked();
+}
+
+void CachingAllocator::begin_capture() {
+  const std::lock_guard lock(mutex_);
+  wait_for_pending();
+  capturing_ = true;
+}
+
+void CachingAllocator::end_capture() {
+  const std::lock_guard lock(mutex_);
+  capturing_ = false;
+  for (Block* block : std::exchange(captured_, {})) wait_for_streams(block);
 }
 
 MemoryStats CachingAllocator::stats() const {

@@ -70,6 +70,20 @@ class CachingAllocator {
 
   // Gives segments without blocks in use back to their providers; waits for what is still used.
   void release_cached();
+
+  // ---- For captured work (runtime/tensor/graph.h), whose addresses stay what they were ----
+
+  // A pool of its own, whose segments serve nobody else and are kept, also while they are free, up
+  // to release_pool().
+  uint64_t make_pool() { return ++pools_made_; }
+  // Blocks come from that pool from now on; 0: from the common one. Returns the one before.
+  uint64_t use_pool(uint64_t pool);
+  void release_pool(uint64_t pool);
+  // Before the capture: waits for blocks that other streams still use. Up to end_capture() nothing
+  // is given back, and blocks that other streams use come back no earlier than then.
+  void begin_capture();
+  void end_capture();
+
   MemoryStats stats() const;
   void reset_peak();
   std::string memory_summary() const;  // a table, for people
@@ -85,6 +99,7 @@ class CachingAllocator {
   struct PoolKey {
     void* stream;
     MemoryProvider* provider;
+    uint64_t pool;  // of make_pool(); 0: the common one
     auto operator<=>(const PoolKey&) const = default;
   };
   using Pool = std::set<Block*, BySize>;
@@ -92,6 +107,7 @@ class CachingAllocator {
   Block* take_free(const PoolKey& key, int64_t size);
   Block* grow(const PoolKey& key, int64_t size, int64_t asked, std::string_view what);
   void split(Block* block, int64_t size);
+  void wait_for_streams(Block* block);
   void return_to_pool(Block* block);
   Block* absorb_next(Block* block);
   void reclaim_pending();   // of those whose work is done
@@ -104,7 +120,12 @@ class CachingAllocator {
   std::array<MemoryProvider*, kMemoryTags> providers_{};
   std::map<PoolKey, Pool> pools_;
   std::map<Segment*, std::unique_ptr<Segment>> segments_;
-  std::vector<Block*> pending_;  // freed, but other streams may still use them
+  std::vector<Block*> pending_;   // freed, but other streams may still use them
+  std::vector<Block*> captured_;  // such blocks, freed during the capture
+  bool capturing_ = false;
+  uint64_t pools_made_ = 0;
+  uint64_t pool_ = 0;              // where blocks come from
+  std::set<uint64_t> kept_pools_;  // whose segments are not given back
   MemoryStats stats_;
   mutable std::mutex mutex_;
 };

@@ -106,6 +106,10 @@ StepState Context::read_step() {
   return step;
 }
 
+void Context::set_workspace(Workspace* workspace) {
+  exec_.workspace = workspace != nullptr ? workspace : workspace_.get();
+}
+
 void Context::copy(void* to, const void* from, int64_t bytes) {
   backend_->copy(to, from, static_cast<size_t>(bytes), exec_.stream);
 }

@@ -75,6 +75,8 @@ class Context {
   // On the compute stream, as DeviceBackend::copy().
   void copy(void* to, const void* from, int64_t bytes);
   void synchronize();  // waits for the compute stream
+  // Scratch memory of kernels from now on; null: the compute stream's own again.
+  void set_workspace(Workspace* workspace);
   // Instead of the device's own; null: that again.
   void set_tracer(Tracer* tracer) {
     exec_.tracer = tracer != nullptr ? tracer : backend_->tracer();

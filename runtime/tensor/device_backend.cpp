@@ -4,6 +4,19 @@
 
 namespace shale {
 
+void DeviceBackend::begin_capture(void*) {
+  throw UnavailableError(
+      cat("capture: ", device(), " has no streams whose work could be captured, want cuda or emu"));
+}
+
+std::unique_ptr<DeviceGraph> DeviceBackend::end_capture(void*) {
+  throw InternalError(cat("capture: none began on ", device()));
+}
+
+bool DeviceBackend::captures(void*) const {
+  return false;
+}
+
 std::unique_ptr<DeviceBackend> make_backend(const Device& device) {
   switch (device.type) {
     case DeviceType::kCpu: return make_cpu_backend();

@@ -13,6 +13,14 @@ namespace emulator {
 struct Options;
 }
 
+// Work of a stream, captured once, that can be queued as a whole any number of times. Must not
+// outlive its backend.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+  virtual void launch(void* stream) = 0;
+};
+
 // What the runtime needs from a device besides kernels: memory, streams, events, copies. Handles
 // are opaque; stream null is the device's default stream. One implementation per device type.
 class DeviceBackend {
@@ -42,6 +50,15 @@ class DeviceBackend {
   // is read, and written, before this returns; device memory and pinned memory when the stream gets
   // there.
   virtual void copy(void* to, const void* from, size_t bytes, void* stream) = 0;
+
+  // From here to end_capture() what `stream` is given is kept for a graph instead of run; so is
+  // what other streams are given that wait for one of its events. `stream` waits for those before
+  // the end. The host may neither wait for captured work nor ask for its events, nor copy from or
+  // to ordinary host memory: those are errors. Throws UnavailableError on a device without streams.
+  virtual void begin_capture(void* stream);
+  virtual std::unique_ptr<DeviceGraph> end_capture(void* stream);
+  // Whether what `stream` is given now is captured.
+  virtual bool captures(void* stream) const;
 
   // Shows kernels and phases to the device's profiler, by name; null where there is none.
   virtual Tracer* tracer() { return nullptr; }

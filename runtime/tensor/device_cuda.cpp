@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 #include <nvtx3/nvToolsExt.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <string>
 
@@ -25,12 +26,31 @@ void check_quietly(cudaError_t result, const char* what) noexcept {
   log_warning("cuda: ", what, ": ", cudaGetErrorString(result));
 }
 
+// While it lives, this thread may call what CUDA holds to be unsafe during a capture, above all
+// cudaMalloc: what is captured does not depend on it.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() {
+    check(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
+  }
+  ~RelaxedCapture() {
+    check_quietly(cudaThreadExchangeStreamCaptureMode(&mode_),
+                  "cudaThreadExchangeStreamCaptureMode");
+  }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 class DeviceMemory final : public MemoryProvider {
  public:
   explicit DeviceMemory(int index) : index_(index) {}
   void* allocate(size_t bytes) override {
     void* memory = nullptr;
     check(cudaSetDevice(index_), "cudaSetDevice");
+    const RelaxedCapture relaxed;
     check(cudaMalloc(&memory, bytes), "cudaMalloc");
     return memory;
   }
@@ -55,6 +75,20 @@ class PinnedMemory final : public MemoryProvider {
 
  private:
   int index_;
+};
+
+class CudaGraph final : public DeviceGraph {
+ public:
+  explicit CudaGraph(cudaGraphExec_t graph) : graph_(graph) {}
+  ~CudaGraph() override { check_quietly(cudaGraphExecDestroy(graph_), "cudaGraphExecDestroy"); }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+  void launch(void* stream) override {
+    check(cudaGraphLaunch(graph_, static_cast<cudaStream_t>(stream)), "cudaGraphLaunch");
+  }
+
+ private:
+  cudaGraphExec_t graph_;
 };
 
 // Scopes as NVTX ranges: Nsight shows the kernels and phases of a step by their names.
@@ -124,8 +158,34 @@ class CudaBackend final : public DeviceBackend {
   void copy(void* to, const void* from, size_t bytes, void* stream) override {
     if (bytes == 0) return;
     use();
+    if (captures(stream)) refuse_ordinary_memory(to, from);
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, as_stream(stream)),
           "cudaMemcpyAsync");
+  }
+
+  // Other threads go on as if nothing were captured: a watchdog asks for its own events.
+  void begin_capture(void* stream) override {
+    use();
+    check(cudaStreamBeginCapture(as_stream(stream), cudaStreamCaptureModeThreadLocal),
+          "cudaStreamBeginCapture");
+    capturing_ = true;
+  }
+  std::unique_ptr<DeviceGraph> end_capture(void* stream) override {
+    use();
+    capturing_ = false;
+    cudaGraph_t graph = nullptr;
+    check(cudaStreamEndCapture(as_stream(stream), &graph), "cudaStreamEndCapture");
+    cudaGraphExec_t executable = nullptr;
+    const cudaError_t result = cudaGraphInstantiateWithFlags(&executable, graph, 0);
+    check_quietly(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    check(result, "cudaGraphInstantiateWithFlags");
+    return std::make_unique<CudaGraph>(executable);
+  }
+  bool captures(void* stream) const override {
+    if (!capturing_ || stream == nullptr) return false;
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(as_stream(stream), &status), "cudaStreamIsCapturing");
+    return status != cudaStreamCaptureStatusNone;
   }
 
   // Profilers that want ranges say so before the program starts.
@@ -136,6 +196,16 @@ class CudaBackend final : public DeviceBackend {
  private:
   static cudaStream_t as_stream(void* stream) { return static_cast<cudaStream_t>(stream); }
   static cudaEvent_t as_event(void* event) { return static_cast<cudaEvent_t>(event); }
+  static void refuse_ordinary_memory(const void* to, const void* from) {
+    for (const void* memory : {to, from}) {
+      cudaPointerAttributes attributes{};
+      check(cudaPointerGetAttributes(&attributes, memory), "cudaPointerGetAttributes");
+      if (attributes.type != cudaMemoryTypeUnregistered) continue;
+      throw InternalError(
+          "capture: a copy from or to ordinary host memory, want pinned or device memory, which is "
+          "still there when the graph runs");
+    }
+  }
   // The current device belongs to the calling thread.
   void use() const { check(cudaSetDevice(device_.index), "cudaSetDevice"); }
 
@@ -143,6 +213,7 @@ class CudaBackend final : public DeviceBackend {
   Device device_;
   DeviceMemory memory_;
   PinnedMemory pinned_;
+  std::atomic<bool> capturing_ = false;
 };
 
 int attribute(cudaDeviceAttr which, int index) {

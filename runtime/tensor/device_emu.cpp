@@ -15,6 +15,7 @@ namespace shale {
 namespace {
 
 using emulator::Event;
+using emulator::Recording;
 using emulator::Stream;
 using emulator::StreamSet;
 
@@ -65,6 +66,15 @@ class KnownMemory final : public MemoryProvider {
   std::map<const std::byte*, const std::byte*> ends_;  // by first byte
 };
 
+class EmuGraph final : public DeviceGraph {
+ public:
+  explicit EmuGraph(std::unique_ptr<Recording> recording) : recording_(std::move(recording)) {}
+  void launch(void* stream) override { recording_->replay(*static_cast<Stream*>(stream)); }
+
+ private:
+  std::unique_ptr<Recording> recording_;
+};
+
 class EmuBackend final : public DeviceBackend {
  public:
   EmuBackend(const Device& device, const emulator::Options& options)
@@ -103,6 +113,10 @@ class EmuBackend final : public DeviceBackend {
     if (bytes == 0) return;
     if (stream == nullptr) {
       std::memmove(to, from, bytes);
+    } else if (captures(stream) && !(is_ours(from) && is_ours(to))) {
+      throw InternalError(
+          "capture: a copy from or to ordinary host memory, want pinned or device memory, which is "
+          "still there when the graph runs");
     } else if (!is_ours(from)) {
       const auto* begin = static_cast<const std::byte*>(from);
       as_stream(stream)->enqueue([to, kept = std::vector<std::byte>(begin, begin + bytes)] {
@@ -112,6 +126,14 @@ class EmuBackend final : public DeviceBackend {
       as_stream(stream)->enqueue([to, from, bytes] { std::memmove(to, from, bytes); });
       if (!is_ours(to)) synchronize(stream);
     }
+  }
+
+  void begin_capture(void* stream) override { streams_.begin_capture(as_stream(stream)); }
+  std::unique_ptr<DeviceGraph> end_capture(void* stream) override {
+    return std::make_unique<EmuGraph>(streams_.end_capture(as_stream(stream)));
+  }
+  bool captures(void* stream) const override {
+    return stream != nullptr && streams_.captures(as_stream(stream));
   }
 
  private:

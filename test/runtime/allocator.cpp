@@ -184,6 +184,58 @@ TEST_CASE("a block that another stream uses waits for that stream") {
   f.allocator.free(again);
 }
 
+TEST_CASE("a pool's free memory serves nobody else and is kept up to its release") {
+  Fixture f;
+  const uint64_t pool = f.allocator.make_pool();
+  CHECK(f.allocator.use_pool(pool) == 0);
+  auto* block = f.take(4 * kMiB);
+  void* where = CachingAllocator::data(block);
+  f.allocator.free(block);
+  CHECK(f.allocator.use_pool(0) == pool);
+  auto* common = f.take(4 * kMiB);
+  CHECK(CachingAllocator::data(common) != where);
+  f.allocator.free(common);
+  f.allocator.release_cached();
+  CHECK(f.backend.device_memory.held == 4 * kMiB);
+  f.allocator.use_pool(pool);
+  block = f.take(4 * kMiB);
+  CHECK(CachingAllocator::data(block) == where);
+  f.allocator.use_pool(0);
+  f.allocator.free(block);
+  f.allocator.release_pool(pool);
+  CHECK(f.backend.device_memory.held == 0);
+}
+
+TEST_CASE("a capture asks for no events and gives nothing back") {
+  Fixture f(12 * kMiB);
+  const auto used_by_two = [&] {
+    auto* block = f.take(4 * kMiB, MemoryTag::kActivation, &streams[0]);
+    f.allocator.record_stream(block, &streams[1]);
+    return block;
+  };
+  auto *before = used_by_two(), *within = used_by_two();
+  f.allocator.free(before);
+  CHECK(f.backend.events == 1);
+  f.allocator.begin_capture();
+  CHECK(f.backend.events == 0);  // it was waited for
+  f.backend.events_done = false;
+  void* where = CachingAllocator::data(within);
+  f.allocator.free(within);
+  CHECK(f.backend.events == 0);
+  // Neither the block nor the free one goes to another stream, though memory runs out.
+  CHECK_THROWS_AS(f.take(8 * kMiB, MemoryTag::kActivation, &streams[1]), OutOfMemoryError);
+  CHECK(f.backend.events == 0);
+  CHECK(f.backend.device_memory.held == 8 * kMiB);
+  f.allocator.end_capture();
+  CHECK(f.backend.events == 1);
+  f.backend.events_done = true;
+  auto* first = f.take(4 * kMiB, MemoryTag::kActivation, &streams[0]);
+  auto* second = f.take(4 * kMiB, MemoryTag::kActivation, &streams[0]);
+  CHECK((CachingAllocator::data(first) == where || CachingAllocator::data(second) == where));
+  f.allocator.free(first);
+  f.allocator.free(second);
+}
+
 TEST_CASE("blocks that other streams use are waited for before memory runs out") {
   const bool by_budget = GENERATE(true, false);
   Fixture f(by_budget ? 16 * kMiB : 0);

@@ -9,6 +9,10 @@
 namespace shale::emulator {
 
 void Stream::enqueue(std::function<void()> work) {
+  {
+    const std::lock_guard lock(set_.mutex_);
+    if (set_.captures_locked(this)) return set_.capture_->add_work(*this, std::move(work));
+  }
   set_.push(*this, {.work = std::move(work)});
 }
 
@@ -42,16 +46,31 @@ void StreamSet::push(Stream& stream, Stream::Item item) {
 }
 
 std::shared_ptr<Event> StreamSet::record(Stream* stream) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (captures_locked(stream)) return capture_->add_record(*stream);
+  }
   auto event = std::make_shared<Event>();
   push(*stream, {.event = event});
   return event;
 }
 
 void StreamSet::wait(Stream* stream, const std::shared_ptr<Event>& event) {
+  {
+    const std::lock_guard lock(mutex_);
+    const bool joins = capture_ != nullptr && event->recording == capture_->id();
+    if (joins || captures_locked(stream)) return capture_->add_wait(*stream, *event);
+    refuse_in_capture(event->recording != 0, "a stream waits for an event of a capture that ended");
+  }
   push(*stream, {.event = event, .waits = true});
 }
 
 void StreamSet::synchronize(Stream* stream) {
+  {
+    const std::lock_guard lock(mutex_);
+    refuse_in_capture(stream == nullptr ? capture_ != nullptr : captures_locked(stream),
+                      "the host waits for a captured stream");
+  }
   run_until(stream, [&] {
     if (stream != nullptr) return stream->items_.empty();
     return std::all_of(streams_.begin(), streams_.end(),
@@ -65,15 +84,56 @@ void StreamSet::drain() noexcept {
 }
 
 void StreamSet::synchronize(const Event& event) {
+  refuse_in_capture(event.recording != 0, "the host waits for a captured event");
   run_until(nullptr, [&] { return event.done; });
 }
 
 bool StreamSet::done(const Event& event) {
+  refuse_in_capture(event.recording != 0, "the host asks for a captured event");
   const std::lock_guard lock(mutex_);
   if (!event.done) {
     if (Stream* stream = pick(nullptr)) run_front(*stream);
   }
   return event.done;
+}
+
+void StreamSet::begin_capture(Stream* stream) {
+  const std::lock_guard lock(mutex_);
+  if (stream == nullptr || capture_ != nullptr) {
+    throw InternalError(
+        cat("capture: ",
+            stream == nullptr ? "the default stream cannot be captured" : "another one is going on",
+            ", want one capture at a time, of a stream that was created"));
+  }
+  capture_ = std::make_unique<Recording>(*this, *stream, ++recordings_);
+}
+
+std::unique_ptr<Recording> StreamSet::end_capture(Stream* stream) {
+  std::unique_ptr<Recording> recording;
+  {
+    const std::lock_guard lock(mutex_);
+    if (capture_ == nullptr || capture_->origin() != stream) {
+      throw InternalError("capture: it ends on a stream on which none began");
+    }
+    recording = std::move(capture_);
+  }
+  recording->finish();
+  return recording;
+}
+
+bool StreamSet::captures(const Stream* stream) const {
+  const std::lock_guard lock(mutex_);
+  return captures_locked(stream);
+}
+
+bool StreamSet::captures_locked(const Stream* stream) const {
+  return capture_ != nullptr && capture_->has(*stream);
+}
+
+void StreamSet::refuse_in_capture(bool captured, const char* what) const {
+  if (!captured) return;
+  throw InternalError(
+      cat("capture: ", what, ", want no waiting by the host in work that is captured"));
 }
 
 template <typename Finished>

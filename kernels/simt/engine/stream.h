@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/simt/engine/options.h"
+#include "kernels/simt/engine/recording.h"
 #include "kernels/simt/engine/run_queue.h"
 
 namespace shale::emulator {
@@ -18,6 +19,8 @@ class StreamSet;
 // Something in a stream that others can wait for. Recorded once.
 struct Event {
   bool done = false;
+  uint64_t recording = 0;  // not 0: a place in that recording, which comes to pass with no replay
+  size_t number = 0;       // there
 };
 
 // A queue of work that runs later. Made and owned by a StreamSet.
@@ -55,6 +58,9 @@ class Stream {
 //
 // An error stops the device as it stops a GPU: what is queued is dropped, and the next wait throws
 // it.
+//
+// While a stream is captured, what it is given is recorded instead of queued. As on a GPU the host
+// can then not wait for it, nor ask for its events: those are InternalErrors.
 class StreamSet {
  public:
   explicit StreamSet(const Options& options) : options_(options), random_(options.seed) {}
@@ -69,9 +75,17 @@ class StreamSet {
   bool done(const Event& event);
   void synchronize(const Event& event);
 
+  // One capture at a time. Throws InternalError if there is one, or for null.
+  void begin_capture(Stream* stream);
+  // Throws InternalError unless `stream` began it, and as Recording::finish(); it has ended then.
+  std::unique_ptr<Recording> end_capture(Stream* stream);
+  bool captures(const Stream* stream) const;
+
  private:
   friend class Stream;
   void push(Stream& stream, Stream::Item item);
+  bool captures_locked(const Stream* stream) const;
+  void refuse_in_capture(bool captured, const char* what) const;
   template <typename Finished>
   void run_until(Stream* wanted, Finished&& finished);
   Stream* pick(Stream* wanted);
@@ -80,9 +94,11 @@ class StreamSet {
   void throw_error();
 
   const Options options_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   SeededRandom random_;
   uint64_t next_number_ = 0;
+  uint64_t recordings_ = 0;
+  std::unique_ptr<Recording> capture_{};  // null: none is going on
   std::vector<std::unique_ptr<Stream>> streams_{};
   std::exception_ptr error_{};
 };
