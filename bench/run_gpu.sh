@@ -15,9 +15,10 @@
 # and `synccheck`, the same under compute-sanitizer, where that is installed; `bench_kernels`;
 # `step_124m` and `step_1558m`, training steps of 131072 tokens; `breakdown`, where their time goes;
 # `peer_kernels`, `peer_124m` and `peer_1558m`, PyTorch's kernels and steps, where python3 has it;
-# `train`, a short training run. The page begins with the figures that matter, ours beside the fastest
-# rival's. Each has a time limit of LIMIT seconds (default 900), and the next goes on if
-# one fails. Ends with 0 if all that could run succeeded, 1 if a step failed, 69 without a GPU.
+# `train` and `train_graph`, a short training run, without and with --cuda-graph. The page begins with
+# the figures that matter, ours beside the fastest rival's. Each has a time limit of LIMIT seconds
+# (default 900), and the next goes on if one fails. Ends with 0 if all that could run succeeded, 1 if
+# a step failed, 69 without a GPU.
 #
 # In the environment: ONLY, names of the steps to run, and no others; MIN_TIME, seconds per kernel
 # (default 0.3); TRAIN_FLAGS, of train_lm; PYTHON, another python3. DEVICE=emu tries the whole script
@@ -147,8 +148,8 @@ skip() {
 
 for name in ${ONLY:-}; do
   case $name in
-    tests | memcheck | initcheck | synccheck | bench_kernels | peer_kernels | train) ;;
-    step_124m | step_1558m | breakdown | peer_124m | peer_1558m) ;;
+    tests | memcheck | initcheck | synccheck | bench_kernels | peer_kernels) ;;
+    step_124m | step_1558m | breakdown | peer_124m | peer_1558m | train | train_graph) ;;
     *) echo "run_gpu.sh: ONLY: there is no step '$name'" >&2; exit 64 ;;
   esac
 done
@@ -202,13 +203,15 @@ fi
 train_lm=$(program train_lm)
 if [[ -z $train_lm ]]; then
   skip train "there is no train_lm"
-elif wanted train; then
+  skip train_graph "there is no train_lm"
+elif wanted train || wanted train_graph; then
   # Any few megabytes of text: headers, or what comes with Python.
   find /usr/include /usr/lib/python3* /usr/local/cuda/include -type f \
     \( -name '*.h' -o -name '*.py' \) -print0 2>/dev/null | sort -z | head -z -n 1000 |
     xargs -0 cat >"$out/text.txt"
-  step train "$train_lm" --device "$device" "${train_flags[@]}" --data "$out/text.txt" \
-    --no-save --out "$out/train_$$"
+  train_flags+=(--device "$device" --data "$out/text.txt" --no-save)
+  step train "$train_lm" "${train_flags[@]}" --out "$out/train_$$"
+  step train_graph "$train_lm" "${train_flags[@]}" --cuda-graph --out "$out/train_graph_$$"
   rm -f "$out/text.txt"
 fi
 

@@ -375,6 +375,31 @@ void DataParallel::finish_gradients() {
   reduced_ = false;
 }
 
+void DataParallel::finish_gathers() {
+  for (const auto& unit : units_) {
+    for (const auto& buffer : unit->buffers()) buffer->finish_gather();
+  }
+}
+
+void DataParallel::for_each_flag(const std::function<void(bool&)>& visit) {
+  visit(reduced_);
+  visit(has_local_);
+  for (const auto& unit : units_) {
+    for (const auto& buffer : unit->buffers()) buffer->for_each_gradient_flag(visit);
+  }
+}
+
+std::vector<bool> DataParallel::gradient_flags() {
+  std::vector<bool> flags;
+  for_each_flag([&](const bool& flag) { flags.push_back(flag); });
+  return flags;
+}
+
+void DataParallel::set_gradient_flags(const std::vector<bool>& flags) {
+  size_t next = 0;
+  for_each_flag([&](bool& flag) { flag = flags.at(next++); });
+}
+
 void DataParallel::clip_grad_norm(float max_norm) {
   optim::GatherSums gather;
   ProcessGroup& group = *shared_.groups.shard;

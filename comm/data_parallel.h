@@ -91,6 +91,17 @@ class DataParallel {
   // Throws ConfigError in a reproducible run.
   void set_no_sync(bool no_sync);
 
+  // ---- For passes that are captured and replayed (runtime/tensor/graph.h) ----
+
+  // Makes the compute stream wait for what the step before left on its way: parameters that stages
+  // 1 and 2 gather. Before a forward is captured or replayed; in stage 3 it gathers itself.
+  void finish_gathers();
+  // What the host knows of the gradients: which have a value, whether they were reduced. Backward
+  // decides by it what to queue, and changes it, but a replay does not: it wants the flags that the
+  // capture began with, and the caller sets those that the capture ended with.
+  std::vector<bool> gradient_flags();
+  void set_gradient_flags(const std::vector<bool>& flags);
+
   // optim::clip_grad_norm over the gradients of all ranks.
   void clip_grad_norm(float max_norm);
   // The first parameter with a gradient that is not finite, on any rank; empty if there is none.
@@ -160,6 +171,7 @@ class DataParallel {
   bool recording() const;
   void gather_ahead(const std::vector<FlatUnit*>& chosen, const std::vector<FlatUnit*>& recorded);
 
+  void for_each_flag(const std::function<void(bool&)>& visit);
   bool must_reduce() const;  // before a step
   bool reduces() const;      // in the backward that runs, or comes next
   void gradients_ready(FlatUnit& unit);

@@ -250,6 +250,10 @@ void FlatBuffer::unshard() {
   bind_values();
 }
 
+void FlatBuffer::finish_gather() {
+  if (!shards_values()) unshard();
+}
+
 void FlatBuffer::reshard(bool to_small_group) {
   if (!shards_values() || !values_.defined()) return;
   wait_for_gather();

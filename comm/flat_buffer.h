@@ -54,6 +54,7 @@ class FlatBuffer {
   // ---- Values ----
   void start_unshard();  // starts the gather, unless values are up to date or on their way
   void unshard();        // the same, and waits: the parameters can be used
+  void finish_gather();  // unshard(), of values that are whole between two steps
   // Frees what stage 3 gathered; to_small_group: but keeps a shard of ShardGroups::reshard.
   void reshard(bool to_small_group);
   // After this rank's masters were changed by other means than the optimizer.
@@ -76,6 +77,9 @@ class FlatBuffer {
   void finish_step();
   // In place of reductions, for a rank that is alone: zeroes what no backward has reached.
   void finish_alone();
+
+  // Which gradients have a value: of the shard, of each parameter.
+  void for_each_gradient_flag(const std::function<void(bool&)>& visit);
 
   const OptimShard& shard() const { return shard_; }
 

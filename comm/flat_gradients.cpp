@@ -171,6 +171,13 @@ void FlatBuffer::take_reproducible_sum(const Tensor& sum) {
   }
 }
 
+void FlatBuffer::for_each_gradient_flag(const std::function<void(bool&)>& visit) {
+  if (!traits_.trainable) return;
+  if (shard_.has_grad != nullptr) visit(*shard_.has_grad);
+  for (const FlatEntry& entry : layout_.entries)
+    visit(leaf_state(entry.parameter->value).has_value);
+}
+
 void FlatBuffer::finish_alone() {
   complete();
   tell_complete({});

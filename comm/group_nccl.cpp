@@ -124,11 +124,14 @@ class NcclGroup::NcclWork final : public WorkState {
         exposed_(group.exposed_),
         finished_(std::move(finished)),
         stream_(call.stream),
-        traffic_(call.traffic) {}
+        traffic_(call.traffic),
+        captured_(group.captures(call.stream)) {}
 
-  bool done() const override { return finished_->done(); }
+  // A captured one is a place in a graph, and nobody may ask for its event.
+  bool done() const override { return !captured_ && finished_->done(); }
   void wait() override {
     watchdog_->check();
+    if (captured_) return finished_->hold(stream_);
     exposed_->wait(*finished_, stream_, traffic_);
   }
   void hold(void* stream) override { finished_->hold(stream); }
@@ -144,6 +147,7 @@ class NcclGroup::NcclWork final : public WorkState {
   std::shared_ptr<const DeviceEvent> finished_;
   void* stream_;
   Traffic traffic_;
+  bool captured_;
 };
 
 void* NcclGroup::RegisteredMemory::allocate(size_t bytes) {
@@ -251,10 +255,24 @@ Work NcclGroup::submit(const CollectiveCall& call, bool async) {
   if (call.after != nullptr) call.after->hold(stream_->get());
   comm_->issue(call, rank(), size(), stream_->get());
   const auto finished = std::make_shared<const DeviceEvent>(device_, stream_->get());
-  watchdog_->add(fingerprint(call, sequence_++), call.larger_bytes(), finished);
+  const bool captured = captures(call.stream);
+  if (!captured) watchdog_->add(fingerprint(call, sequence_++), call.larger_bytes(), finished);
   if (async) return Work(std::make_shared<NcclWork>(*this, finished, call));
-  exposed_->wait(*finished, call.stream, call.traffic);
+  if (captured) {
+    finished->hold(call.stream);
+  } else {
+    exposed_->wait(*finished, call.stream, call.traffic);
+  }
   return Work();
+}
+
+// The device says only when all of the graph is done.
+void NcclGroup::watch_replay(const std::vector<CollectiveCall>& calls, void* stream) {
+  watchdog_->check();
+  const auto finished = std::make_shared<const DeviceEvent>(device_, stream);
+  for (const CollectiveCall& call : calls) {
+    watchdog_->add(fingerprint(call, sequence_++), call.larger_bytes(), finished);
+  }
 }
 
 std::unique_ptr<ProcessGroup> NcclGroup::make_split(int color, int key, std::string_view name) {

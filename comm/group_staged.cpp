@@ -209,6 +209,10 @@ Work StagedGroup::submit(const CollectiveCall& call, bool async) {
     }
     return Work();
   }
+  if (captures(call.stream)) {
+    throw CommError(cat("group '", options().name,
+                        "': collectives through host memory cannot be captured, want NCCL"));
+  }
   const auto ready = std::make_shared<const DeviceEvent>(device_, call.stream);
   const auto finished = std::make_shared<DeviceEvent>();
   const auto job = [this, call, ready, finished](bool blocking) {

@@ -4,10 +4,7 @@
 
 #include "comm/host_group.h"
 #include "comm/world_context.h"
-
-namespace shale {
-class DeviceBackend;
-}
+#include "runtime/tensor/device_backend.h"
 
 namespace shale::comm {
 
@@ -34,6 +31,7 @@ class StagedGroup final : public ProcessGroup {
  protected:
   Work submit(const CollectiveCall& call, bool async) override;
   std::unique_ptr<ProcessGroup> make_split(int color, int key, std::string_view name) override;
+  bool captures(void* stream) const override { return device_.captures(stream); }
 
  private:
   class Staging;

@@ -69,8 +69,12 @@ Work ProcessGroup::issue(CollectiveCall call, const CollectiveOptions& options) 
   call.tag = options.tag;
   call.stream = options.stream;
   call.traffic = options.traffic;
+  if (captures(call.stream)) {
+    captured_.push_back(call);
+  } else {
+    meter_->add_call(options.traffic, ring_bytes(call, size()));
+  }
   if (options.after != nullptr) call.after = options.after->state();
-  meter_->add_call(options.traffic, ring_bytes(call, size()));
   if (options.async) {
     Work work = submit(call, /*async=*/true);
     work.measure(meter_, options.traffic);
@@ -80,6 +84,13 @@ Work ProcessGroup::issue(CollectiveCall call, const CollectiveOptions& options) 
   Work work = submit(call, /*async=*/false);
   meter_->add_exposed(options.traffic, std::chrono::duration<double>(Clock::now() - start).count());
   return work;
+}
+
+void ProcessGroup::replayed(const std::vector<CollectiveCall>& calls, void* stream) {
+  for (const CollectiveCall& call : calls) {
+    meter_->add_call(call.traffic, ring_bytes(call, size()));
+  }
+  watch_replay(calls, stream);
 }
 
 Work ProcessGroup::all_reduce_sum(const View& buffer, const CollectiveOptions& options) {

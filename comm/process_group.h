@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "comm/collective.h"
@@ -103,6 +104,13 @@ class ProcessGroup {
   // Groups of the ranks that give the same color, ordered by key, then rank. Collective.
   std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name);
 
+  // Collectives whose stream is captured (runtime/tensor/graph.h) run when the graph is replayed,
+  // if the backend can do that without the host: "nccl", and all of one rank. Others throw
+  // CommError. take_captured(): those captured since the last call. replayed(): a graph with these
+  // has been queued on `stream`, which is when they count and are watched.
+  std::vector<CollectiveCall> take_captured() { return std::exchange(captured_, {}); }
+  void replayed(const std::vector<CollectiveCall>& calls, void* stream);
+
   // What this rank has sent and waited for, in this group and in those split from it.
   const TrafficMeter& traffic() const { return *meter_; }
   void reset_traffic() { meter_->reset(); }  // counts from now on
@@ -114,6 +122,9 @@ class ProcessGroup {
   // Runs or queues a call whose arguments have been checked.
   virtual Work submit(const CollectiveCall& call, bool async) = 0;
   virtual std::unique_ptr<ProcessGroup> make_split(int color, int key, std::string_view name) = 0;
+  // Whether what this stream of a device is given is captured.
+  virtual bool captures(void* /*stream*/) const { return false; }
+  virtual void watch_replay(const std::vector<CollectiveCall>& /*calls*/, void* /*stream*/) {}
   // What `part` counts counts here too.
   void account_for(ProcessGroup& part) { part.meter_->set_parent(meter_); }
   // For times that are known only later.
@@ -123,6 +134,7 @@ class ProcessGroup {
   Work issue(CollectiveCall call, const CollectiveOptions& options);
 
   std::shared_ptr<TrafficMeter> meter_ = std::make_shared<TrafficMeter>();
+  std::vector<CollectiveCall> captured_;
   int rank_;
   int size_;
   GroupOptions options_;

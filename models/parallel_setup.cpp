@@ -84,4 +84,26 @@ void check_parallel(const TrainConfig& config, int ranks) {
        " micro-batches per rank, want a power of two");
 }
 
+void check_graphs(const TrainConfig& config, const comm::ProcessGroup& all) {
+  if (!config.cuda_graph) return;
+  const auto want = [](bool holds, const auto&... what) {
+    if (!holds) throw ConfigError(cat("--cuda-graph captures ", what...));
+  };
+  want(device_of(config).type != DeviceType::kCpu,
+       "what is queued on a GPU's stream, and --device ", config.device,
+       " has none; want --device cuda or emu");
+  want(config.offload == OffloadKind::kNone && !config.offload_activations,
+       "work that does not need the host, and ",
+       config.offload != OffloadKind::kNone ? "--offload" : "--offload-activations",
+       " exchanges data with it; want no offload");
+  want(all.size() == 1 || all.backend() == "nccl", "collectives of NCCL, and these ", all.size(),
+       " ranks exchange data through host memory and MPI; want one rank, or NCCL and a GPU for "
+       "each");
+  const int64_t micro_batches = config.global_batch / (config.micro_batch * all.size());
+  want(!config.reproducible || micro_batches == 1,
+       "one way of adding a micro-batch to those before, and with --reproducible the ",
+       micro_batches, " of a step are each added in another; want --global-batch ",
+       config.micro_batch * all.size());
+}
+
 }  // namespace shale::models

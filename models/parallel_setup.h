@@ -25,4 +25,8 @@ ParallelSetup parallel_setup(const TrainConfig& config, DType compute, comm::Pro
 // Throws ConfigError for combinations of sharding options that cannot be.
 void check_parallel(const TrainConfig& config, int ranks);
 
+// Throws ConfigError for what --cuda-graph cannot capture: work that needs the host, or that is not
+// the same at each replay. `all`: the ranks.
+void check_graphs(const TrainConfig& config, const comm::ProcessGroup& all);
+
 }  // namespace shale::models

@@ -38,6 +38,7 @@ constexpr auto kFree = std::to_array<std::string_view>({
     "device-memory",
     "recompute",
     "deterministic",
+    "cuda-graph",
     "comm",
     "timeout",
     // data parallelism: checkpoints know no layout

@@ -79,6 +79,7 @@ Trainer::Trainer(const TrainConfig& config, comm::World& world)
               .micro_batch = config.micro_batch,
               .ranks = world.size()} {
   check_same_data();
+  check_graphs(config_, *group_);
   check_bandwidth(*group_, context_, world, static_cast<double>(config.expect_bandwidth));
   open_output();
   checkpoints_ = std::make_unique<RunCheckpoints>(config_, *group_);
@@ -91,6 +92,10 @@ Trainer::Trainer(const TrainConfig& config, comm::World& world)
   resume();
   open_metrics();
   results_ = std::make_unique<StepResults>(context_, layout_.micro_batches());
+  micro_batches_ = std::make_unique<MicroBatches>(
+      context_, *model_, *parallel_, activation_offload_.get(),
+      MicroBatches::Options{
+          .rows = config_.micro_batch, .seq_len = config_.seq_len, .graphs = config_.cuda_graph});
   batches_ = std::make_unique<Prefetcher>(train_batches(
       {.tokens = data_.train,
        .sampler = TrainSampler(data_.train->size(), config_.seq_len, uint64_t(config_.seed)),
@@ -272,6 +277,7 @@ ExitCode Trainer::train() {
   checkpoints_->finish();
   if (progress_ != nullptr) progress_->finish();
   log_info(context_.allocator().memory_summary());
+  micro_batches_.reset();  // and what its graphs keep of the memory
   if (host_tier_ != nullptr) log_info(host_tier_->context().allocator().memory_summary());
   if (group_->size() > 1) log_info(group_->traffic().summary());
   if (!config_.export_dir.empty()) {
@@ -291,14 +297,13 @@ void Trainer::train_step(int64_t step) {
   optimizer_->prepare(context_, step, static_cast<float>(queued.lr));
   std::vector<Tensor> losses;
   for (int64_t micro = 0; micro < layout_.micro_batches(); ++micro) {
-    const Tensor loss = forward(step, *batches_->next());
-    finish_step();  // the one before, while its gradients are still there
     const bool last = micro + 1 == layout_.micro_batches();
+    forward(step, {.first = micro == 0, .last = last});
+    finish_step();  // the one before, while its gradients are still there
     if (last && steps_during_backward()) optimizer_offload_->step_during_backward(*optimizer_);
-    parallel_->begin_backward(last);
-    backward(loss);
-    losses.push_back(loss.detach());
+    losses.push_back(micro_batches_->backward());
   }
+  micro_batches_->end_step();
   parallel_->finish_gradients();
   parallel_->clip_grad_norm(static_cast<float>(config_.clip));
   if (skipped_steps_ > 0) {
@@ -324,14 +329,13 @@ bool Trainer::steps_during_backward() const {
          !config_.no_overlap;
 }
 
-Tensor Trainer::forward(int64_t step, const Batch& batch) {
+void Trainer::forward(int64_t step, MicroBatches::Place place) {
+  const Batch& batch = *batches_->next();
   context_.update_step([&](StepState& state) {
     state.grad_scale = 1 / static_cast<float>(tokens_per_step());
     state.sample = static_cast<uint64_t>(batch.first_position - layout_.begin(step));
   });
-  std::optional<SavedTensorHooksScope> scope;
-  if (activation_offload_ != nullptr) scope.emplace(context_, activation_offload_->hooks());
-  return model_->loss(upload(batch.inputs, batch), upload(batch.targets, batch));
+  micro_batches_->forward(batch, place);
 }
 
 void Trainer::finish_step() {

@@ -10,6 +10,7 @@
 #include "comm/process_group.h"
 #include "comm/world.h"
 #include "models/language_model.h"
+#include "models/micro_batches.h"
 #include "models/parallel_setup.h"
 #include "models/run_checkpoints.h"
 #include "models/step_results.h"
@@ -19,7 +20,6 @@
 #include "runtime/data/batches.h"
 #include "runtime/io/metrics.h"
 #include "runtime/io/progress.h"
-#include "runtime/offload/activations.h"
 #include "runtime/offload/optimizer_offload.h"
 #include "runtime/optim/adafactor.h"
 
@@ -58,8 +58,7 @@ class Trainer {
   // Queues a step. Its results are taken by finish_step(): on a device whose stream runs later not
   // before the forward of the next step is queued, so that the device never waits for the host.
   void train_step(int64_t step);
-  // The sum of a micro-batch's losses, on the device.
-  Tensor forward(int64_t step, const Batch& batch);
+  void forward(int64_t step, MicroBatches::Place place);
   bool steps_during_backward() const;
   // Whether the step was skipped because its gradient overflowed, which loss scaling expects now
   // and then.
@@ -108,6 +107,7 @@ class Trainer {
   BatchLayout layout_;
   std::unique_ptr<RunCheckpoints> checkpoints_;
   std::unique_ptr<Prefetcher> batches_;
+  std::unique_ptr<MicroBatches> micro_batches_;
   std::optional<EvalSampler> eval_sampler_;
   std::unique_ptr<MetricsWriter> metrics_;
   std::unique_ptr<Progress> progress_;

@@ -161,6 +161,10 @@ void describe_run(ConfigSpec& spec, TrainConfig& c) {
                   "full, each block from its input");
   spec.add_size("device-memory", c.device_memory, "budget of device memory; 0: none", {.min = 0});
   spec.add("deterministic", c.deterministic, "only kernels that give the same bits on every run");
+  spec.add(
+      "cuda-graph", c.cuda_graph,
+      "capture the forward and backward of a micro-batch in the second step and replay them as "
+      "CUDA graphs, which spares the CPU the launches; not with --offload, nor over MPI");
   spec.add_choice("comm", c.transport,
                   {{"auto", comm::Transport::kAuto},
                    {"mpi", comm::Transport::kMpi},

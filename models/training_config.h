@@ -61,6 +61,7 @@ struct TrainConfig {
   int64_t device_memory = 0;          // bytes; 0: no bound
   Recompute recompute = Recompute::kNone;
   bool deterministic = false;
+  bool cuda_graph = false;
   comm::Transport transport = comm::Transport::kAuto;
   double timeout_s = 600;
   int64_t expect_bandwidth = 0;  // bytes per second; 0: derived, see check_bandwidth()

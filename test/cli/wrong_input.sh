@@ -94,6 +94,8 @@ expect 64 "--persist-below" "--zero 3" -- --data "$text" --persist-below 9
 expect 64 "--check-replicas" "--zero 3" -- --data "$text" --zero 3 --check-replicas 5
 expect 64 "--reproducible" "power of two" -- --data "$text" --reproducible --micro-batch 1 --global-batch 18
 expect 64 "--reproducible" "fp32" -- --data "$text" --reproducible --grad-dtype bf16
+expect 64 "--cuda-graph" "--device cpu" -- --data "$text" --cuda-graph --device cpu
+expect 64 "--cuda-graph" "--offload" -- --data "$text" --cuda-graph --device emu --offload optimizer
 expect 71 "memory" "budget" -- --data "$text" --device-memory 4MiB
 expect 74 "read_only_parent/file" -- --data "$text" --out "$work/read_only_parent/file/below"
 

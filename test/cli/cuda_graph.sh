@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# A run whose steps are replayed graphs has the losses of one without, to the bit: also when it
+# evaluates, saves, goes on from a checkpoint, scales the loss. What cannot be captured is an error.
+set -uo pipefail
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+text="$work/text.txt"
+for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$text"
+
+# run NAME FLAGS...: leaves the exit code in `code`. LAUNCH is what starts it.
+run() {
+  local name=$1
+  shift
+  timeout 120 ${LAUNCH:-} "$BIN_DIR/train_lm" --device emu --data "$text" --layers 1 --width 32 \
+    --heads 2 --seq-len 16 --micro-batch 1 --global-batch 3 --steps 6 --threads 1 \
+    --eval-samples 2 --out "$work/$name" "$@" >"$work/$name.output" 2>&1
+  code=$?
+}
+
+fail() {
+  failures=$((failures + 1))
+  echo "FAILED: $1"
+  tail -n 5 "$work/$2.output"
+}
+
+# Losses of steps, and of validations.
+losses() { grep -oE '"(loss_bits|val_loss)": [^,}]*' "$work/$1/metrics.jsonl"; }
+
+# same NAME FLAGS...: without and with graphs; there are 6 losses and 3 of validations.
+same() {
+  local name=$1
+  shift
+  run "$name" "$@" --eval-every 2
+  [[ $code -eq 0 && $(losses "$name" | wc -l) -eq 9 ]] || fail "$*: ended with $code" "$name"
+  run "$name.graph" "$@" --eval-every 2 --cuda-graph
+  [[ $code -eq 0 ]] || fail "$* --cuda-graph: exit code $code" "$name.graph"
+  [[ $(losses "$name.graph") == "$(losses "$name")" ]] || fail "$*: other losses" "$name.graph"
+}
+
+same plain --dropout 0.1 --save-every 4
+same zero3 --zero 3 --dtype bf16 --recompute full --device emu:90
+# Steps whose gradient overflows are skipped.
+same scaled --dtype fp16 --loss-scale 16777216
+grep -q 'the step was skipped' "$work/scaled.graph.output" || fail "no step was skipped" scaled.graph
+
+# From a checkpoint of a run with graphs, without and with them.
+for flags in "" "--cuda-graph"; do
+  name="resumed$flags"
+  run "$name" --dropout 0.1 --eval-every 2 --resume "$work/plain.graph/checkpoints/step_00000004" $flags
+  [[ $code -eq 0 && $(losses "$name") == "$(losses plain | tail -n 3)" ]] ||
+    fail "resumed with '$flags': exit code $code, or other losses" "$name"
+done
+
+# refused WORD FLAGS...
+refused() {
+  local word=$1
+  shift
+  run refused --cuda-graph "$@"
+  [[ $code -eq 64 ]] || fail "$*: exit code $code, want 64" refused
+  [[ $(grep -c 'error:' "$work/refused.output") -eq 1 ]] || fail "$*: not one error line" refused
+  grep 'error:' "$work/refused.output" | grep -- "--cuda-graph" | grep -qF -- "$word" ||
+    fail "$*: the error does not name --cuda-graph and '$word'" refused
+}
+refused "--device cpu" --device cpu
+refused "--device auto" --device auto
+refused "--offload " --offload optimizer
+refused "--offload-activations" --offload-activations
+refused "--reproducible" --reproducible --global-batch 2
+LAUNCH="mpirun --oversubscribe --bind-to none -np 2" refused "2" --global-batch 2
+
+[[ $failures -eq 0 ]] && echo 'all passed'
+exit $((failures > 0))
