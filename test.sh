@@ -5,23 +5,28 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 usage() {
   cat <<'USAGE'
-Usage: ./test.sh [--asan] [--no-bootstrap] [--help] [-- CTEST_ARGUMENT...]
+Usage: ./test.sh [--asan] [--tsan] [--no-bootstrap] [--help] [-- CTEST_ARGUMENT...]
 
 Installs the packages that are missing, builds the preset "release" with tests and benchmarks,
 runs the tests, and ends with the line "N passed, N failed". Exits non-zero unless all passed.
 
   --asan          also run the unit tests of base, kernels and runtime under the address and
                   undefined-behaviour sanitizers (another build, some minutes)
+  --tsan          also run the tests of what has threads of its own (collectives, prefetching,
+                  watchdog, checkpoints, offload) under the thread sanitizer; wants clang and
+                  libomp-dev (another build, some minutes)
   --no-bootstrap  do not look for missing packages
   --              what follows goes to ctest, such as -R mpi
 USAGE
 }
 
 with_asan=false
+with_tsan=false
 with_bootstrap=true
 while [[ $# -gt 0 ]]; do
   case "$1" in
     --asan) with_asan=true ;;
+    --tsan) with_tsan=true ;;
     --no-bootstrap) with_bootstrap=false ;;
     -h | --help) usage; exit 0 ;;
     --) shift; break ;;
@@ -73,6 +78,10 @@ run_tests() {
   passed=$((passed + ${counts#* } - ${counts% *}))
 }
 
+if $with_tsan && ! command -v clang++ >/dev/null; then
+  echo "test.sh: --tsan: expected clang++, found none; apt-get install clang libomp-dev" >&2
+  exit 69
+fi
 if $with_bootstrap; then third_party/bootstrap.sh; fi
 
 build release
@@ -82,6 +91,11 @@ if $with_asan; then
   build asan test_base test_kernels test_runtime
   run_tests asan --tests-regex '^(base|kernels|runtime)\.' \
     ${ctest_arguments[@]+"${ctest_arguments[@]}"}
+fi
+
+if $with_tsan; then
+  build tsan
+  run_tests tsan ${ctest_arguments[@]+"${ctest_arguments[@]}"}
 fi
 
 if [[ $failed -ne 0 ]]; then exit 1; fi

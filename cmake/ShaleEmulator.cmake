@@ -1,19 +1,22 @@
 # The CUDA kernels on the CPU. Each kernels/cuda/x.cu is compiled again by the host compiler, through
 # a generated source of one line, since a file has one language per folder.
 
+if(SHALE_SANITIZE MATCHES "thread")
+  message(FATAL_ERROR "SHALE_EMULATOR is ON and SHALE_SANITIZE is thread: the emulator runs the "
+    "threads of a block as fibers, whose changes of stack ThreadSanitizer is not told of, and its "
+    "race tracker takes the place of ThreadSanitizer's functions; want SHALE_EMULATOR=OFF")
+endif()
+
 # shale_emulated_sources(<source>...)
 #
 # Compiles these sources as kernels of the emulator. -fsanitize=thread makes the compiler call a
 # function at every load and store; those functions are the race tracker's (see
 # kernels/simt/engine/tracker_hooks.cpp), so nothing is linked for it. Builds with a sanitizer of
-# their own go without the tracker: address excludes thread, and with the real ThreadSanitizer our
-# functions are not wanted. -g1: reports name instructions, addr2line then knows their lines.
+# their own go without the tracker, as address excludes thread. -g1: reports name instructions,
+# addr2line then knows their lines.
 function(shale_emulated_sources)
-  if(SHALE_SANITIZE MATCHES "thread")
-    set(options -fno-sanitize=thread)
-  elseif(SHALE_SANITIZE)
-    set(options)
-  else()
+  set(options)
+  if(NOT SHALE_SANITIZE)
     set(options -fsanitize=thread -g1
         -include ${PROJECT_SOURCE_DIR}/kernels/simt/engine/tracker_names.h)
   endif()
@@ -44,7 +47,3 @@ file(GLOB kernel_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
 shale_add_emulated_kernels(shale_kernels_emu ${kernel_files})
 # A kernel that is run for hours in tests is worth optimising, checks included.
 target_compile_options(shale_kernels_emu PRIVATE $<$<CONFIG:Release>:-O3>)
-if(SHALE_SANITIZE MATCHES "thread")
-  # The engine switches stacks, which the real ThreadSanitizer is not told of.
-  target_compile_options(shale_kernels_emu PRIVATE -fno-sanitize=thread)
-endif()

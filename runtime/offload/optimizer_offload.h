@@ -22,6 +22,7 @@ namespace shale::offload {
 //   OptimizerOffload offload(tier, parallel.shards());
 //   optim::AdamW optimizer(offload.shards(), {...});
 //   each step: ... optim::clip_grad_norm(context, parallel.shards(), 1); offload.step(optimizer);
+//   in the end: offload.finish();  // the optimizer is in use until then
 //
 // Results are, to the bit, those of optimizer.step() without offload. A gradient that is changed
 // after its completion (StepFence::gradient_complete) is stepped as it was then.

@@ -110,8 +110,8 @@ Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions
     Tensor dqkv = empty_like(in);
     const auto [qs, ks, vs] = split_qkv(in, heads);
     const auto [dq, dk, dv] = split_qkv(dqkv, heads);
-    const auto as_heads = [&qs](const Tensor& x) {
-      return x.alias(qs.shape(), contiguous_strides(qs.shape()));
+    const auto as_heads = [shape = qs.shape()](const Tensor& x) {
+      return x.alias(shape, contiguous_strides(shape));
     };
     kernels::attention_bwd(in.exec(), {.q = qs,
                                        .k = ks,

@@ -147,8 +147,8 @@ class Run {
   std::unique_ptr<models::LanguageModel> model_;
   offload::HostTier tier_;
   std::optional<comm::DataParallel> parallel_;
-  std::optional<offload::OptimizerOffload> offload_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::optional<offload::OptimizerOffload> offload_;  // goes before the optimizer, which it uses
   int64_t step_ = 0;
 };
 

@@ -1,7 +1,7 @@
 #include "test/mpi/harness.h"
 
 #include "comm/device_resources.h"
-#include "kernels/simt/engine/options.h"
+#include "test/support/emulator.h"
 
 namespace shale::test {
 
@@ -83,12 +83,11 @@ void for_all_staged(const std::function<void(const Setup&)>& test) {
                                       .timeout_s = 60,
                                       .staging_bytes = 1 << 10,
                                       .transport = comm::Transport::kMpi};
-  const emulator::Options orders[] = {{.order = Order::kFifo},
-                                      {.order = Order::kLifo},
-                                      {.order = Order::kRandom, .seed = 1},
-                                      {.order = Order::kRandom, .seed = 2}};
-  for (const emulator::Options& order : orders) {
-    run_on(*make_emu_backend({.type = DeviceType::kEmu, .arch = 80}, order), options, test);
+  for (const auto& gpu : emulated_gpus({{.order = Order::kFifo},
+                                        {.order = Order::kLifo},
+                                        {.order = Order::kRandom, .seed = 1},
+                                        {.order = Order::kRandom, .seed = 2}})) {
+    run_on(*gpu, options, test);
   }
   if (const auto gpu = make_gpu()) run_on(*gpu, options, test);
 }

@@ -26,9 +26,8 @@ using offload::OptimizerOffload;
 std::vector<std::unique_ptr<Context>> all_devices() {
   std::vector<std::unique_ptr<Context>> contexts;
   contexts.push_back(std::make_unique<Context>(small_context(1)));
-  for (const auto& options : emulator_orders()) {
-    contexts.push_back(std::make_unique<Context>(
-        ContextOptions{}, make_emu_backend({.type = DeviceType::kEmu, .arch = 80}, options)));
+  for (auto& gpu : emulated_gpus(emulator_orders())) {
+    contexts.push_back(std::make_unique<Context>(ContextOptions{}, std::move(gpu)));
   }
   return contexts;
 }

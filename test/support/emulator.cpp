@@ -1,5 +1,6 @@
 #include "test/support/emulator.h"
 
+#include "kernels/registry.h"
 #include "runtime/base/text.h"
 
 namespace shale::test {
@@ -25,6 +26,29 @@ std::string describe(const Options& options) {
     case Order::kRandom: break;
   }
   return cat("random ", options.seed);
+}
+
+std::vector<std::unique_ptr<DeviceBackend>> emulated_gpus(const std::vector<Options>& orders) {
+  std::vector<std::unique_ptr<DeviceBackend>> gpus;
+  for (const Options& order : orders) {
+    gpus.push_back(make_emu_backend({.type = DeviceType::kEmu, .arch = 80}, order));
+  }
+  return gpus;
+}
+
+std::vector<std::unique_ptr<Emulator>> emulators_with_kernels(const std::vector<Options>& orders) {
+  kernels::emu::register_kernels();
+  std::vector<std::unique_ptr<Emulator>> emulators;
+  for (const Options& order : orders) emulators.push_back(std::make_unique<Emulator>(order));
+  return emulators;
+}
+
+void synchronize_emulated(const Exec& exec) {
+  static_cast<emulator::Stream*>(exec.stream)->synchronize();
+}
+
+void drain_emulated(const Exec& exec) {
+  static_cast<emulator::Stream*>(exec.stream)->drain();
 }
 
 }  // namespace shale::test

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -7,6 +8,7 @@
 #include "kernels/simt/engine/options.h"
 #include "kernels/simt/engine/stream.h"
 #include "runtime/base/exec.h"
+#include "runtime/tensor/device_backend.h"
 
 namespace shale::test {
 
@@ -32,6 +34,19 @@ class Emulator {
 // First in, first out; last in, first out; ten random orders.
 const std::vector<emulator::Options>& emulator_orders();
 std::string describe(const emulator::Options& options);
+
+// ---- For tests that run on emulated GPUs beside other devices. In a build without the emulator
+// ---- (without_emulator.cpp) there are none, and nothing waits for them.
+
+// An A100 for each of these orders.
+std::vector<std::unique_ptr<DeviceBackend>> emulated_gpus(
+    const std::vector<emulator::Options>& orders);
+// Emulated GPUs with these options, for which the kernels are registered.
+std::vector<std::unique_ptr<Emulator>> emulators_with_kernels(
+    const std::vector<emulator::Options>& orders);
+// Of an emulated exec's stream: throws what kernels failed with; leaves that to others.
+void synchronize_emulated(const Exec& exec);
+void drain_emulated(const Exec& exec);
 
 struct FoundFault {
   bool found = false;

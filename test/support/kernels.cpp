@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <new>
 #include <string_view>
+#include <utility>
 
 #include "kernels/registry.h"
 #include "runtime/base/error.h"
@@ -29,7 +30,7 @@ DeviceBackend& cuda() {
 // queued there has run.
 void finish(const Exec& exec) {
   if (exec.device.type == DeviceType::kEmu) {
-    static_cast<emulator::Stream*>(exec.stream)->synchronize();
+    synchronize_emulated(exec);
   } else if (exec.device.type == DeviceType::kCuda) {
     cuda().synchronize(exec.stream);
   }
@@ -42,9 +43,7 @@ std::byte* allocate(const Exec& exec, size_t bytes) {
 }
 void release(const Exec& exec, std::byte* block, size_t bytes) {
   if (exec.device.type == DeviceType::kCuda) return cuda().memory().free(block, bytes);
-  if (exec.device.type == DeviceType::kEmu) {
-    static_cast<emulator::Stream*>(exec.stream)->drain();
-  }
+  if (exec.device.type == DeviceType::kEmu) drain_emulated(exec);
   ::operator delete (block, std::align_val_t{64});
 }
 // In either direction.
@@ -92,16 +91,18 @@ struct TestDevices {
     const char* chosen = std::getenv("SHALE_TEST_GPU");
     if (chosen == nullptr || std::string_view(chosen) == "emu") add_emulated();
     if (chosen == nullptr || std::string_view(chosen) == "cuda") add_cuda(chosen != nullptr);
-    if (gpus.empty()) throw ConfigError(cat("SHALE_TEST_GPU: '", chosen, "', want emu or cuda"));
+    if (chosen != nullptr && gpus.empty()) {
+      throw ConfigError(cat("SHALE_TEST_GPU: '", chosen, "', want emu or cuda"));
+    }
   }
   void add_emulated() {
-    kernels::emu::register_kernels();
     // The kernels of both families, where there are two.
-    for (const auto& [order, arch] :
-         {std::pair{emulator::Order::kFifo, 80}, {emulator::Order::kRandom, 90}}) {
-      emulators.push_back(std::make_unique<Emulator>(emulator::Options{.order = order}));
-      gpus.push_back(with_workspace(emulators.back()->exec()));
-      gpus.back().device.arch = arch;
+    int arch = 80;
+    emulators = emulators_with_kernels(
+        {{.order = emulator::Order::kFifo}, {.order = emulator::Order::kRandom}});
+    for (const auto& emulator : emulators) {
+      gpus.push_back(with_workspace(emulator->exec()));
+      gpus.back().device.arch = std::exchange(arch, 90);
     }
   }
   void add_cuda(bool insist) {
