@@ -137,6 +137,68 @@ TEST_CASE("a rank that does not call a collective over NCCL is named after the t
   });
 }
 
+TEST_CASE("captured collectives over NCCL run and count at each replay", "[nccl]") {
+  for_nccl(kOptions, [](const Setup& setup) {
+    comm::ProcessGroup& group = setup.group;
+    const int64_t count = 300'001;
+    const Buffer chain(setup, count * 4);
+    std::fill_n(chain.as<int32_t>(), count, 1);
+    chain.give();
+    const auto add_up = [&] {
+      group
+          .all_reduce_sum(chain.view<int32_t>(count),
+                          {.tag = "captured", .async = true, .stream = setup.stream})
+          .wait();
+    };
+    add_up();  // NCCL connects the ranks
+    const int64_t counted = group.traffic().totals().calls;
+    setup.device->begin_capture(setup.stream);
+    add_up();
+    add_up();
+    const auto graph = setup.device->end_capture(setup.stream);
+    const std::vector<comm::CollectiveCall> calls = group.take_captured();
+    CHECK(calls.size() == 2);
+    CHECK(group.traffic().totals().calls == counted);
+    for (int replay = 0; replay < 2; ++replay) {
+      graph->launch(setup.stream);
+      group.replayed(calls, setup.stream);
+    }
+    chain.take();
+    int32_t power = 1;
+    for (int k = 0; k < 5; ++k) power *= group.size();
+    CHECK(first_difference(chain.as<int32_t>(), count, [&](int64_t) { return power; }) == -1);
+    CHECK(group.traffic().totals().calls == counted + 4);
+  });
+}
+
+TEST_CASE("a rank that does not replay its graph over NCCL is named after the time-out", "[nccl]") {
+  if (world().size() == 1) return;
+  comm::GroupOptions options = kOptions;
+  options.timeout_s = 3;
+  for_nccl(options, [](const Setup& setup) {
+    const int last = setup.group.size() - 1;
+    const Buffer buffer(setup, 400);
+    buffer.give();
+    const auto add_up = [&] {
+      setup.group.all_reduce_sum(buffer.view<float>(100),
+                                 {.tag = "the captured one", .stream = setup.stream});
+    };
+    add_up();
+    setup.device->begin_capture(setup.stream);
+    add_up();
+    const auto graph = setup.device->end_capture(setup.stream);
+    const std::vector<comm::CollectiveCall> calls = setup.group.take_captured();
+    if (setup.group.rank() != last) {
+      graph->launch(setup.stream);
+      setup.group.replayed(calls, setup.stream);
+      const std::string message = wait_for_failure(setup.group);
+      CHECK(contains(message, "the captured one"));
+      CHECK(contains(message, cat("rank ", last, " has not called it")));
+    }
+    world().group({.timeout_s = 60})->barrier("all have seen it");
+  });
+}
+
 TEST_CASE("ranks that call different collectives over NCCL are told so", "[nccl]") {
   if (world().size() == 1) return;
   for_nccl(kOptions, [](const Setup& setup) {

@@ -38,6 +38,40 @@ TEST_CASE("a device that ignores waits between streams gives wrong sums", "[stag
   CHECK((wrong > 0) == (world().size() > 1));
 }
 
+TEST_CASE("collectives through host memory refuse to be captured, those of one rank run at replays",
+          "[staged]") {
+  const auto device = make_emu_backend({.type = DeviceType::kEmu, .arch = 80});
+  const comm::DeviceStream stream(*device);
+  const comm::GroupOptions options{.timeout_s = 60};
+  const auto group = world().group(options, *device);
+  const Setup setup{*group, options, Place::kDevice, device.get(), stream.get()};
+  const int n = group->size();
+  const Buffer in(setup, 400), out(setup, 400 * n);
+  const auto gather = [&] {
+    group->all_gather(in.view<int32_t>(100), out.view<int32_t>(100 * n), {.stream = stream.get()});
+  };
+  device->begin_capture(stream.get());
+  if (n > 1) {
+    CHECK(contains(message_of<CommError>(gather), "want NCCL"));
+  } else {
+    gather();
+  }
+  const auto graph = device->end_capture(stream.get());
+  const std::vector<comm::CollectiveCall> calls = group->take_captured();
+  CHECK(group->traffic().totals().calls == 0);
+  std::fill_n(in.as<int32_t>(), 100, group->rank() + 1);
+  in.give();
+  if (n > 1) {
+    gather();
+  } else {
+    graph->launch(stream.get());
+    group->replayed(calls, stream.get());
+  }
+  out.take();
+  for (int r = 0; r < n; ++r) CHECK(out.as<int32_t>()[100 * r + 99] == r + 1);
+  CHECK(group->traffic().totals().calls == 1);
+}
+
 TEST_CASE("collectives of a device follow each other and the caller's stream", "[staged]") {
   for_all_staged([](const Setup& setup) {
     comm::ProcessGroup& group = setup.group;
