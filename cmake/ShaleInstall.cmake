@@ -30,6 +30,7 @@ install(
   PATTERN "kernels/cpu" EXCLUDE
   PATTERN "kernels/cuda" EXCLUDE
   PATTERN "kernels/simt" EXCLUDE
+  PATTERN "models/tools" EXCLUDE
   PATTERN "*_internal.h" EXCLUDE
   PATTERN "*-inl.h" EXCLUDE)
 

@@ -13,7 +13,7 @@ set(pattern_bench "^bench/")
 set(pattern_test "^test/")
 
 # Not installed; cmake/ShaleInstall.cmake has the same list.
-set(internal_headers "^kernels/(cpu|cuda|simt)/|_internal[.]h$|-inl[.]h$")
+set(internal_headers "^kernels/(cpu|cuda|simt)/|^models/tools/|_internal[.]h$|-inl[.]h$")
 set(third_party "^(mpi|omp|nccl|cudnn|cuda[a-z_0-9]*|dnnl[a-z_]*)[.]h|^dnnl|^(oneapi|hwy|spdlog|fmt|CLI|nlohmann)/")
 
 function(layer_of path out)

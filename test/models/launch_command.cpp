@@ -1,4 +1,4 @@
-#include "models/launch_command.h"
+#include "models/supervision/launch_command.h"
 
 #include "runtime/base/error.h"
 #include "test/support/catch.h"

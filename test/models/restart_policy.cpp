@@ -1,4 +1,4 @@
-#include "models/restart_policy.h"
+#include "models/supervision/restart_policy.h"
 
 #include "test/support/catch.h"
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "models/tool_ckpt.h"
+#include "models/tools/ckpt.h"
 #include "runtime/base/error.h"
 #include "runtime/base/parse.h"
 #include "runtime/io/checkpoint_diff.h"

@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "models/tool_doctor.h"
-#include "models/tools.h"
+#include "models/tools/doctor.h"
+#include "models/tools/tools.h"
 #include "runtime/base/config.h"
 #include "runtime/base/error.h"
 

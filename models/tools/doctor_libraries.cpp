@@ -12,8 +12,8 @@
 #include <filesystem>
 
 #include "comm/world.h"
-#include "models/child_process.h"
-#include "models/tool_doctor.h"
+#include "models/supervision/child_process.h"
+#include "models/tools/doctor.h"
 #include "runtime/base/error.h"
 #include "runtime/tensor/device_backend.h"
 

@@ -1,4 +1,4 @@
-#include "models/supervised_process.h"
+#include "models/supervision/supervised_process.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -15,7 +15,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "models/child_process.h"
+#include "models/supervision/child_process.h"
 #include "runtime/base/error.h"
 
 namespace shale::models {

@@ -5,7 +5,7 @@
 
 #include "models/hf_folder.h"
 #include "models/model_shape.h"
-#include "models/tool_ckpt.h"
+#include "models/tools/ckpt.h"
 #include "runtime/base/error.h"
 #include "runtime/io/checkpoint_folder.h"
 #include "runtime/io/checkpoint_reader.h"

@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "models/disk_room.h"
-#include "models/tool_doctor.h"
+#include "models/tools/doctor.h"
 #include "runtime/base/cpu_affinity.h"
 #include "runtime/base/error.h"
 #include "runtime/base/parse.h"

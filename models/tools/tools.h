@@ -2,8 +2,8 @@
 
 namespace shale::models {
 
-// The tools of the program `shale`. To add one: models/tool_x.cpp, a function below, a line in the
-// table in models/shale.cpp. Each takes what follows "shale" (models/tool_table.h).
+// The tools of the program `shale`. To add one: models/tools/x.cpp, a function below, a line in the
+// table in models/tools/shale.cpp. Each takes what follows "shale" (models/tools/tool_table.h).
 
 int run_ckpt(int argc, const char* const* argv);
 int run_doctor(int argc, const char* const* argv);

@@ -1,13 +1,13 @@
 // shale ckpt: looks at checkpoints, checks them, and turns them into something else.
-#include "models/tool_ckpt.h"
+#include "models/tools/ckpt.h"
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
 
-#include "models/tool_table.h"
-#include "models/tools.h"
+#include "models/tools/tool_table.h"
+#include "models/tools/tools.h"
 #include "runtime/base/error.h"
 #include "runtime/io/checkpoint_folder.h"
 #include "runtime/io/checkpoint_reader.h"

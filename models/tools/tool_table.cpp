@@ -1,4 +1,4 @@
-#include "models/tool_table.h"
+#include "models/tools/tool_table.h"
 
 #include <algorithm>
 #include <array>

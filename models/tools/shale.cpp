@@ -4,8 +4,8 @@
 #include <exception>
 #include <new>
 
-#include "models/tool_table.h"
-#include "models/tools.h"
+#include "models/tools/tool_table.h"
+#include "models/tools/tools.h"
 #include "runtime/base/error.h"
 
 namespace shale::models {

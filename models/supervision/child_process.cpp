@@ -1,4 +1,4 @@
-#include "models/child_process.h"
+#include "models/supervision/child_process.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "models/launch_command.h"
+#include "models/supervision/launch_command.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -9,13 +9,13 @@
 #include <set>
 #include <sstream>
 
-#include "models/child_process.h"
 #include "models/disk_room.h"
-#include "models/launch_command.h"
-#include "models/restart_policy.h"
 #include "models/run_status.h"
-#include "models/supervised_process.h"
-#include "models/tools.h"
+#include "models/supervision/child_process.h"
+#include "models/supervision/launch_command.h"
+#include "models/supervision/restart_policy.h"
+#include "models/supervision/supervised_process.h"
+#include "models/tools/tools.h"
 #include "runtime/base/config.h"
 #include "runtime/base/cpu_affinity.h"
 #include "runtime/base/error.h"
