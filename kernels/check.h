@@ -7,8 +7,8 @@
 
 namespace shale::kernels {
 
-// Argument checks shared by the kernels of all devices. They throw ShapeError or DTypeError with the op, the
-// argument, what was expected and what was got.
+// Argument checks shared by the kernels of all devices. They throw ShapeError or DTypeError with
+// the op, the argument, what was expected and what was got.
 void check_defined(const char* op, const char* arg, const View& view);
 void check_shape(const char* op, const char* arg, const View& view, const Shape& want);
 void check_contiguous(const char* op, const char* arg, const View& view);
@@ -20,6 +20,8 @@ void check_dense(const char* op, const char* arg, const View& view, const Shape&
 
 inline constexpr std::initializer_list<DType> kComputeDTypes = {DType::kF32, DType::kBF16,
                                                                 DType::kF16};
+// Of gradients that are added up: computed in f32, rounded once when they are stored.
+inline constexpr std::initializer_list<DType> kGradientDTypes = {DType::kF32, DType::kBF16};
 
 // The step values, which the runtime must have set.
 StepState& step_of(const char* op, const Exec& exec);
@@ -34,14 +36,20 @@ T* scratch(const char* op, const Exec& exec, int64_t count) {
 template <typename Fn>
 void dispatch_float(DType dtype, Fn&& fn) {
   switch (dtype) {
-    case DType::kF32:
-      return fn.template operator()<float>();
-    case DType::kBF16:
-      return fn.template operator()<bf16>();
-    case DType::kF16:
-      return fn.template operator()<f16>();
-    default:
-      throw DTypeError(cat("a kernel wants fp32, bf16 or fp16, got ", dtype_name(dtype)));
+    case DType::kF32: return fn.template operator()<float>();
+    case DType::kBF16: return fn.template operator()<bf16>();
+    case DType::kF16: return fn.template operator()<f16>();
+    default: throw DTypeError(cat("a kernel wants fp32, bf16 or fp16, got ", dtype_name(dtype)));
+  }
+}
+
+// The same for a gradient's dtype: f32 or bf16.
+template <typename Fn>
+void dispatch_gradient(DType dtype, Fn&& fn) {
+  switch (dtype) {
+    case DType::kF32: return fn.template operator()<float>();
+    case DType::kBF16: return fn.template operator()<bf16>();
+    default: throw DTypeError(cat("a gradient is fp32 or bf16, got ", dtype_name(dtype)));
   }
 }
 

@@ -53,6 +53,10 @@ void check_norm_fwd(const char* op, const Args& a) {
   check_like(op, "y", a.y, a.x);
   check_rows(op, "rstd", a.rstd, a.x);
 }
+void check_gradient(const char* op, const char* arg, const View& view, int64_t cols) {
+  check_dtype(op, arg, view, kGradientDTypes);
+  check_dense(op, arg, view, {cols}, view.dtype);
+}
 template <class Args>
 void check_norm_bwd(const char* op, const Args& a) {
   check_main(op, "dy", a.dy);
@@ -61,7 +65,7 @@ void check_norm_bwd(const char* op, const Args& a) {
   check_rows(op, "rstd", a.rstd, a.dy);
   if (a.d_sum.defined()) check_like(op, "d_sum", a.d_sum, a.dy);
   check_like(op, "dx", a.dx, a.dy);
-  if (a.dgain.defined()) check_dense(op, "dgain", a.dgain, {a.dy.cols()}, DType::kF32);
+  if (a.dgain.defined()) check_gradient(op, "dgain", a.dgain, a.dy.cols());
 }
 
 // ---- Embedding ----
@@ -147,7 +151,7 @@ void check_args(const LayerNormBwdArgs& a) {
   constexpr const char* kOp = "layer_norm_bwd";
   check_norm_bwd(kOp, a);
   check_rows(kOp, "mean", a.mean, a.dy);
-  if (a.dbias.defined()) check_dense(kOp, "dbias", a.dbias, {a.dy.cols()}, DType::kF32);
+  if (a.dbias.defined()) check_gradient(kOp, "dbias", a.dbias, a.dy.cols());
 }
 
 void check_args(const RmsNormFwdArgs& a) {
@@ -198,12 +202,12 @@ void check_args(const EmbeddingBwdArgs& a) {
   const int64_t C = a.dy.size(2);
   check_shape(kOp, "dy", a.dy, {a.ids.size(0), a.ids.size(1), C});
   if (a.d_positions.defined()) {
-    check_dtype(kOp, "d_positions", a.d_positions, DType::kF32);
+    check_dtype(kOp, "d_positions", a.d_positions, kGradientDTypes);
     check_table(kOp, "d_positions", a.d_positions, C);
     check_positions(kOp, "d_positions", a.d_positions, a.ids, a.first_position);
   }
   if (a.d_table.defined()) {
-    check_dtype(kOp, "d_table", a.d_table, DType::kF32);
+    check_dtype(kOp, "d_table", a.d_table, kGradientDTypes);
     check_table(kOp, "d_table", a.d_table, C);
   }
 }
@@ -215,7 +219,7 @@ void check_args(const ColumnSumArgs& a) {
     throw ShapeError(cat(kOp, ": x is ", a.x, " with strides ", a.x.strides,
                          ", want [rows, C] with contiguous rows"));
   }
-  check_dense(kOp, "y", a.y, {a.x.size(1)}, DType::kF32);
+  check_gradient(kOp, "y", a.y, a.x.size(1));
 }
 
 void check_args(const SumArgs& a) {

@@ -16,13 +16,14 @@ struct EmbeddingFwdArgs {
   int64_t first_position = 0;
 };
 
-// Adds dy into f32 gradients, each row in order of (b, t): the same bits on every run.
+// Adds dy into gradients of f32 or bf16, each row in order of (b, t): the same bits on every run. A
+// row is added up in f32, from what the gradient holds on with accumulate, and rounded once.
 // Without accumulate the whole gradient is set, rows that no id names to zero.
 struct EmbeddingBwdArgs {
   View ids;            // [B, T] i32
   View dy;             // [B, T, C]
-  View d_table{};      // [V, C] f32; optional
-  View d_positions{};  // [max T, C] f32; optional
+  View d_table{};      // [V, C]; optional
+  View d_positions{};  // [max T, C]; optional
   int64_t first_position = 0;
   bool accumulate_table = false;
   bool accumulate_positions = false;

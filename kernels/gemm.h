@@ -17,7 +17,8 @@ enum class Epilogue : uint8_t {
   kDGeluErf,
 };
 
-// c = epilogue(a·b + bias) + residual, or c += a·b with `accumulate`.
+// c = epilogue(a·b + bias) + residual, or c += a·b with `accumulate`; rounded once, accumulated or
+// not.
 // One of a's two strides is 1, one of b's too (a transposed operand is a view with its strides
 // swapped); c, aux and residual are row-major with any row stride.
 // dtypes: a and b alike, f32 or bf16 (f16); c like a or f32. Products are accumulated in f32.
@@ -31,10 +32,10 @@ struct GemmArgs {
   Epilogue epilogue = Epilogue::kNone;
   View aux{};        // [M, N], like a: the pre-activation, written by kGelu*, read by kDGelu*
   View residual{};   // [M, N], like c: added last; optional
-  View bias_grad{};  // [N] f32: column sums of the final c, with kDGelu* only; optional
+  View bias_grad{};  // [N] f32 or bf16: column sums of the final c, with kDGelu* only; optional
   bool accumulate_bias_grad = false;
-  // GPUs: how to go about it, instead of what gemm_plan() says; for tests and the tuner. Lives until
-  // the call returns.
+  // GPUs: how to go about it, instead of what gemm_plan() says; for tests and the tuner. Lives
+  // until the call returns.
   const GemmPlan* plan = nullptr;
 };
 

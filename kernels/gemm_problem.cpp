@@ -92,10 +92,12 @@ GemmProblem gemm_problem(const GemmArgs& args) {
                         ", want [1]");
     return Matrix{.data = view.data, .dtype = dtype, .ld = shape[0]};
   };
+  const View& sums = args.bias_grad;
+  const DType of_sums = sums.defined() && sums.dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
   p.bias = optional("bias", args.bias, {n}, in);
   p.aux = optional("aux", args.aux, {m, n}, in);
   p.residual = optional("residual", args.residual, {m, n}, args.c.dtype);
-  p.bias_grad = static_cast<float*>(optional("bias_grad", args.bias_grad, {n}, DType::kF32).data);
+  p.bias_grad = optional("bias_grad", sums, {n}, of_sums);
   return p;
 }
 

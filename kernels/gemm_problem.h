@@ -21,8 +21,7 @@ struct Matrix {
 struct GemmProblem {
   int64_t m = 0, n = 0, k = 0;
   Matrix a, b, c, aux, residual;
-  Matrix bias;  // one row
-  float* bias_grad = nullptr;
+  Matrix bias, bias_grad;  // one row
   Epilogue epilogue = Epilogue::kNone;
   bool accumulate = false;
   bool accumulate_bias_grad = false;

@@ -35,7 +35,8 @@ struct RmsNormFwdArgs {
   float eps = 1e-5f;
 };
 
-// dx = gradient of s (+ d_sum, what reached s from elsewhere); dgain and dbias are f32.
+// dx = gradient of s (+ d_sum, what reached s from elsewhere). dgain and dbias are f32 or bf16:
+// sums in f32, added to what is there with accumulate, rounded once.
 struct LayerNormBwdArgs {
   View dy;       // [rows, C]
   View s;        // [rows, C]
@@ -44,8 +45,8 @@ struct LayerNormBwdArgs {
   View rstd;     // [rows] f32
   View d_sum{};  // [rows, C]; optional; may be dx itself
   View dx;       // [rows, C]
-  View dgain{};  // [C] f32; optional
-  View dbias{};  // [C] f32; optional
+  View dgain{};  // [C]; optional
+  View dbias{};  // [C]; optional
   bool accumulate_dgain = false;
   bool accumulate_dbias = false;
 };
@@ -57,7 +58,7 @@ struct RmsNormBwdArgs {
   View rstd;     // [rows] f32
   View d_sum{};  // [rows, C]; optional; may be dx itself
   View dx;       // [rows, C]
-  View dgain{};  // [C] f32; optional
+  View dgain{};  // [C]; optional
   bool accumulate_dgain = false;
 };
 

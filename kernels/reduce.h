@@ -6,10 +6,10 @@
 
 namespace shale::kernels {
 
-// y[c] = sum over rows of x[r, c], in f32 (bias gradients).
+// y[c] = sum over rows of x[r, c], in f32, rounded once (bias gradients).
 struct ColumnSumArgs {
   View x;  // [rows, C] f32, bf16 or f16; rows contiguous, any row stride
-  View y;  // [C] f32
+  View y;  // [C] f32 or bf16
   bool accumulate = false;
 };
 

@@ -93,7 +93,9 @@ void describe_parallelism(ConfigSpec& spec, TrainConfig& c) {
            "too, 3: parameters too; losses are the same to the bit",
            {.min = 0, .max = 3});
   spec.add_choice("grad-dtype", c.grad_dtype, {{"fp32", DType::kF32}, {"bf16", DType::kBF16}},
-                  "of gradients, in memory and when ranks add them");
+                  "of gradients, in memory and when ranks add them; bf16: each contribution (a "
+                  "micro-batch, a use of tied weights, a loss chunk) is computed and added in "
+                  "f32, then rounded");
   spec.add("reproducible", c.reproducible,
            "losses do not depend on the number of ranks, nor on micro-batches being accumulated; "
            "both are powers of two");

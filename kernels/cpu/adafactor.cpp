@@ -67,8 +67,7 @@ void means_typed(const Exec& exec, const AdafactorMeansArgs& a) {
       store(scaled, by_column + i, part);
     });
   });
-  combine_blocks(exec, partial, blocks.count, cols,
-                 {.out = a.col_mean.as<float>(), .cols = cols, .accumulate = true});
+  combine_blocks(exec, partial, blocks.count, cols, {.out = a.col_mean, .accumulate = true});
 }
 
 // The factors of an update: u_ij = g_ij * row_factor(i) * by_column[j].

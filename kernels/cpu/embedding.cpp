@@ -14,7 +14,8 @@
 
 // Forward: a thread owns rows of y. Backward: the positions are sorted by id first (a counting
 // sort, which keeps their order), then a thread owns rows of the gradient: it reads the rows of dy
-// that belong to them, in order, so that nothing is added by two threads.
+// that belong to them, in order, so that nothing is added by two threads. It adds in f32, in a
+// strip of columns at a time that stays in the first-level cache.
 //
 // B, T, C: batch, positions of a sample, width; V: rows of the table.
 
@@ -45,71 +46,85 @@ void embedding_fwd_typed(const Exec& exec, const EmbeddingFwdArgs& a) {
 }
 
 // Rows of dy, added up in rows of a gradient.
-template <typename T>
+template <typename T, typename TGrad>
 struct RowSum {
   const T* dy;
+  TGrad* grad;  // [rows, C]
   int64_t C;
   bool accumulate;
 };
 
-template <typename T>
-void add_row(const RowSum<T>& sum, const T* row, bool start, float* out) {
-  for_vectors(sum.C, [&](int64_t i, auto part) HWY_ATTR {
-    const auto value = load(row + i, part);
-    store(start ? value : hn::Add(load(out + i, part), value), out + i, part);
+// n elements of y, +x or =x.
+template <typename T, typename TSum>
+void add_strip(const T* x, bool start, TSum* y, int64_t n) {
+  for_vectors(n, [&](int64_t i, auto part) HWY_ATTR {
+    const auto value = load(x + i, part);
+    store(start ? value : hn::Add(load(y + i, part), value), y + i, part);
   });
 }
 
+// grad[row] (+)= dy[row_of(0)] + dy[row_of(1)] + ..., `count` of them, at least one.
+template <typename T, typename TGrad, class RowOf>
+void sum_rows(const RowSum<T, TGrad>& sum, int64_t row, int64_t count, const RowOf& row_of) {
+  constexpr int64_t kStrip = 1024;
+  float strip[kStrip];
+  for (int64_t c = 0; c < sum.C; c += kStrip) {
+    const int64_t n = std::min(kStrip, sum.C - c);
+    TGrad* grad = sum.grad + row * sum.C + c;
+    if (sum.accumulate) add_strip(grad, /*start=*/true, strip, n);
+    for (int64_t k = 0; k < count; ++k) {
+      add_strip(sum.dy + row_of(k) * sum.C + c, k == 0 && !sum.accumulate, strip, n);
+    }
+    add_strip(strip, /*start=*/true, grad, n);
+  }
+}
+
 // Rows [begin, end) of the table's gradient.
-template <typename T>
-void d_table_rows(const RowSum<T>& sum, const SortedIds& sorted, float* d_table, int64_t begin,
+template <typename T, typename TGrad>
+void d_table_rows(const RowSum<T, TGrad>& sum, const SortedIds& sorted, int64_t begin,
                   int64_t end) {
   int64_t v = begin;
   while (v < end) {
-    int64_t k = sorted.offsets[v];
-    if (k == sorted.offsets[v + 1]) {  // a run of rows that no id names
+    const int64_t first = sorted.offsets[v];
+    if (first == sorted.offsets[v + 1]) {  // a run of rows that no id names
       const int64_t run = v;
-      while (v < end && sorted.offsets[v + 1] == k) ++v;
-      if (!sum.accumulate) std::fill_n(d_table + run * sum.C, (v - run) * sum.C, 0.f);
+      while (v < end && sorted.offsets[v + 1] == first) ++v;
+      if (!sum.accumulate) std::fill_n(sum.grad + run * sum.C, (v - run) * sum.C, TGrad{});
       continue;
     }
-    float* out = d_table + v * sum.C;
-    bool start = !sum.accumulate;
-    for (; k < sorted.offsets[v + 1]; ++k, start = false) {
-      add_row(sum, sum.dy + sorted.order[k] * sum.C, start, out);
-    }
+    const int64_t* order = sorted.order + first;
+    sum_rows(sum, v, sorted.offsets[v + 1] - first, [&](int64_t k) { return order[k]; });
     ++v;
   }
 }
 
-template <typename T>
+template <typename T, typename TGrad>
 void d_table_typed(const Exec& exec, const EmbeddingBwdArgs& a, const SortedIds& sorted) {
-  const int64_t V = a.d_table.size(0), C = a.d_table.size(1);
-  const RowSum<T> sum = {.dy = a.dy.as<T>(), .C = C, .accumulate = a.accumulate_table};
-  float* d_table = a.d_table.as<float>();
-  const auto rows = [&](int64_t begin, int64_t end) {
-    d_table_rows(sum, sorted, d_table, begin, end);
-  };
+  const int64_t V = a.d_table.size(0);
+  const RowSum<T, TGrad> sum = {.dy = a.dy.as<T>(),
+                                .grad = a.d_table.as<TGrad>(),
+                                .C = a.d_table.size(1),
+                                .accumulate = a.accumulate_table};
+  const auto rows = [&](int64_t begin, int64_t end) { d_table_rows(sum, sorted, begin, end); };
   // Dynamic: frequent ids lie together in real vocabularies.
   parallel_for(exec, V, std::clamp<int64_t>(V / 64, 1, 32), rows, Schedule::kDynamic);
 }
 
-template <typename T>
+template <typename T, typename TGrad>
 void d_positions_typed(const Exec& exec, const EmbeddingBwdArgs& a) {
-  const int64_t B = a.ids.size(0), length = a.ids.size(1), C = a.d_positions.size(1);
-  const RowSum<T> sum = {.dy = a.dy.as<T>(), .C = C, .accumulate = a.accumulate_positions};
-  float* d_positions = a.d_positions.as<float>();
+  const int64_t B = a.ids.size(0), length = a.ids.size(1);
+  const RowSum<T, TGrad> sum = {.dy = a.dy.as<T>(),
+                                .grad = a.d_positions.as<TGrad>(),
+                                .C = a.d_positions.size(1),
+                                .accumulate = a.accumulate_positions};
   parallel_for(exec, a.d_positions.size(0), 8, [&](int64_t begin, int64_t end) {
     for (int64_t position = begin; position < end; ++position) {
-      float* out = d_positions + position * C;
       const int64_t t = position - a.first_position;
       const bool used = t >= 0 && t < length && B > 0;
-      if (!used) {
-        if (!sum.accumulate) std::fill_n(out, C, 0.f);
-        continue;
-      }
-      for (int64_t b = 0; b < B; ++b) {
-        add_row(sum, sum.dy + (b * length + t) * C, b == 0 && !sum.accumulate, out);
+      if (used) {
+        sum_rows(sum, position, B, [&](int64_t b) { return b * length + t; });
+      } else if (!sum.accumulate) {
+        std::fill_n(sum.grad + position * sum.C, sum.C, TGrad{});
       }
     }
   });
@@ -121,8 +136,14 @@ void embedding_fwd_target(const Exec& exec, const EmbeddingFwdArgs& a) {
 
 void embedding_bwd_target(const Exec& exec, const EmbeddingBwdArgs& a, const SortedIds& sorted) {
   dispatch_float(a.dy.dtype, [&]<typename T>() {
-    if (a.d_table.defined()) d_table_typed<T>(exec, a, sorted);
-    if (a.d_positions.defined()) d_positions_typed<T>(exec, a);
+    if (a.d_table.defined()) {
+      dispatch_gradient(a.d_table.dtype,
+                        [&]<typename TGrad>() { d_table_typed<T, TGrad>(exec, a, sorted); });
+    }
+    if (a.d_positions.defined()) {
+      dispatch_gradient(a.d_positions.dtype,
+                        [&]<typename TGrad>() { d_positions_typed<T, TGrad>(exec, a); });
+    }
   });
 }
 

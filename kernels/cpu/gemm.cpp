@@ -8,11 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/check.h"
 #include "kernels/cpu/gemm_blocks.h"
 #include "kernels/cpu/gemm_epilogue.h"
-#include "kernels/gemm_problem.h"
 #include "kernels/cpu/onednn_matmul.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/gemm_problem.h"
 
 namespace shale::kernels::cpu {
 namespace {
@@ -159,11 +160,14 @@ void run_epilogue(const GemmProblem& p, const Plan& plan, const GemmBlocks::Bloc
 
 // Adds the row blocks' column sums [row_blocks, n] in order.
 void finish_bias_grad(const GemmProblem& p, const float* column_sums, int64_t row_blocks) {
-  for (int64_t j = 0; j < p.n; ++j) {
-    float sum = 0;
-    for (int64_t i = 0; i < row_blocks; ++i) sum += column_sums[i * p.n + j];
-    p.bias_grad[j] = p.accumulate_bias_grad ? p.bias_grad[j] + sum : sum;
-  }
+  dispatch_gradient(p.bias_grad.dtype, [&]<typename T>() {
+    T* const bias_grad = static_cast<T*>(p.bias_grad.data);
+    for (int64_t j = 0; j < p.n; ++j) {
+      float sum = 0;
+      for (int64_t i = 0; i < row_blocks; ++i) sum += column_sums[i * p.n + j];
+      bias_grad[j] = static_cast<T>(p.accumulate_bias_grad ? to_f32(bias_grad[j]) + sum : sum);
+    }
+  });
 }
 
 }  // namespace
@@ -172,7 +176,7 @@ void gemm(const Exec& exec, const GemmArgs& args) {
   const GemmProblem p = gemm_problem(args);
   const bool nothing_to_add = p.k == 0 && p.accumulate;
   if (p.m == 0 || p.n == 0 || nothing_to_add) {
-    if (p.bias_grad != nullptr) finish_bias_grad(p, nullptr, 0);
+    if (p.bias_grad.data != nullptr) finish_bias_grad(p, nullptr, 0);
     return;
   }
   const Plan plan = make_plan(p);
@@ -183,7 +187,7 @@ void gemm(const Exec& exec, const GemmArgs& args) {
   team.threads =
       serial ? 1 : static_cast<int>(std::min<int64_t>(std::max(exec.threads, 1), blocks));
 
-  const int64_t sums = p.bias_grad == nullptr ? 0 : plan.blocks.row_blocks * p.n;
+  const int64_t sums = p.bias_grad.data == nullptr ? 0 : plan.blocks.row_blocks * p.n;
   const size_t sums_bytes = aligned(size_t(sums) * sizeof(float));
   const size_t bytes = sums_bytes + size_t(team.threads) * plan.thread_bytes();
   char* const memory = bytes == 0 ? nullptr : static_cast<char*>(exec.workspace->reserve(bytes));
@@ -206,7 +210,7 @@ void gemm(const Exec& exec, const GemmArgs& args) {
                  sums == 0 ? nullptr : column_sums + block.row_block * p.n + block.col);
   };
   parallel_for(team, blocks, 1, run_block, Schedule::kDynamic);
-  if (p.bias_grad != nullptr) finish_bias_grad(p, column_sums, plan.blocks.row_blocks);
+  if (p.bias_grad.data != nullptr) finish_bias_grad(p, column_sums, plan.blocks.row_blocks);
 }
 
 }  // namespace shale::kernels::cpu

@@ -181,19 +181,13 @@ void norm_bwd_row(const NormBwdRow<T>& row) {
   });
 }
 
-// A target of a sum over rows.
-struct ColumnSum {
-  float* out;  // or null
-  bool accumulate;
-};
-
 // mean and dbias are what RMSNorm does not have.
 template <typename T, class Args>
-void norm_bwd_typed(const Exec& exec, const Args& a, const float* mean, ColumnSum dgain,
-                    ColumnSum dbias) {
+void norm_bwd_typed(const Exec& exec, const Args& a, const float* mean, const ColumnSums& dgain,
+                    const ColumnSums& dbias) {
   const int64_t rows = a.dy.rows(), cols = a.dy.cols();
   const RowBlocks blocks(rows);
-  const bool want_gain = dgain.out != nullptr, want_bias = dbias.out != nullptr;
+  const bool want_gain = dgain.out.defined(), want_bias = dbias.out.defined();
   const int64_t sums = (want_gain ? 1 : 0) + (want_bias ? 1 : 0);  // vectors per block
   const int64_t bias_at = want_gain ? cols : 0;
   float* partial = scratch<float>("norm_bwd", exec, blocks.count * sums * cols);
@@ -219,12 +213,8 @@ void norm_bwd_typed(const Exec& exec, const Args& a, const float* mean, ColumnSu
                        .cols = cols});
     }
   });
-  const auto combine = [&](const ColumnSum& sum, int64_t offset) {
-    combine_blocks(exec, partial + offset, blocks.count, sums * cols,
-                   {.out = sum.out, .cols = cols, .accumulate = sum.accumulate});
-  };
-  if (want_gain) combine(dgain, 0);
-  if (want_bias) combine(dbias, bias_at);
+  if (want_gain) combine_blocks(exec, partial, blocks.count, sums * cols, dgain);
+  if (want_bias) combine_blocks(exec, partial + bias_at, blocks.count, sums * cols, dbias);
 }
 
 void layer_norm_fwd_target(const Exec& exec, const LayerNormFwdArgs& a) {
@@ -236,8 +226,8 @@ void layer_norm_fwd_target(const Exec& exec, const LayerNormFwdArgs& a) {
 
 void layer_norm_bwd_target(const Exec& exec, const LayerNormBwdArgs& a) {
   dispatch_float(a.dy.dtype, [&]<typename T>() {
-    norm_bwd_typed<T>(exec, a, a.mean.as<float>(), {data_of<float>(a.dgain), a.accumulate_dgain},
-                      {data_of<float>(a.dbias), a.accumulate_dbias});
+    norm_bwd_typed<T>(exec, a, a.mean.as<float>(), {a.dgain, a.accumulate_dgain},
+                      {a.dbias, a.accumulate_dbias});
   });
 }
 
@@ -250,8 +240,7 @@ void rms_norm_fwd_target(const Exec& exec, const RmsNormFwdArgs& a) {
 
 void rms_norm_bwd_target(const Exec& exec, const RmsNormBwdArgs& a) {
   dispatch_float(a.dy.dtype, [&]<typename T>() {
-    norm_bwd_typed<T>(exec, a, nullptr, {data_of<float>(a.dgain), a.accumulate_dgain},
-                      {nullptr, false});
+    norm_bwd_typed<T>(exec, a, nullptr, {a.dgain, a.accumulate_dgain}, {});
   });
 }
 

@@ -37,8 +37,7 @@ void column_sum_typed(const Exec& exec, const ColumnSumArgs& a) {
       });
     }
   });
-  combine_blocks(exec, partial, blocks.count, cols,
-                 {.out = a.y.as<float>(), .cols = cols, .accumulate = a.accumulate});
+  combine_blocks(exec, partial, blocks.count, cols, {.out = a.y, .accumulate = a.accumulate});
 }
 
 void column_sum_target(const Exec& exec, const ColumnSumArgs& a) {
@@ -46,19 +45,27 @@ void column_sum_target(const Exec& exec, const ColumnSumArgs& a) {
 }
 
 // Columns are the threads' share here; the order over blocks is the same for each column.
-void combine_target(const Exec& exec, const float* partial, int64_t blocks, int64_t stride,
-                    const CombineArgs& a) {
+template <typename T>
+void combine_typed(const Exec& exec, const float* partial, int64_t blocks, int64_t stride,
+                   const ColumnSums& sums) {
   constexpr int64_t kColumnGrain = 256;
-  parallel_for(exec, a.cols, kColumnGrain, [&](int64_t begin, int64_t end) {
+  T* const all = sums.out.as<T>();
+  parallel_for(exec, sums.out.numel(), kColumnGrain, [&](int64_t begin, int64_t end) {
     for_vectors(end - begin, [&](int64_t i, auto part) HWY_ATTR {
       auto total = hn::Zero(F32Tag());
       for (int64_t block = 0; block < blocks; ++block) {
         total = hn::Add(total, load(partial + block * stride + begin + i, part));
       }
-      float* out = a.out + begin + i;
-      store(a.accumulate ? hn::Add(load(out, part), total) : total, out, part);
+      T* out = all + begin + i;
+      store(sums.accumulate ? hn::Add(load(out, part), total) : total, out, part);
     });
   });
+}
+
+void combine_target(const Exec& exec, const float* partial, int64_t blocks, int64_t stride,
+                    const ColumnSums& sums) {
+  dispatch_gradient(sums.out.dtype,
+                    [&]<typename T>() { combine_typed<T>(exec, partial, blocks, stride, sums); });
 }
 
 // ---- sum_squares: eight f64 lanes whatever the vector width, so that bits agree everywhere ----
@@ -175,8 +182,8 @@ double sum_of_tree(std::vector<double>& values) {
 }  // namespace
 
 void combine_blocks(const Exec& exec, const float* partial, int64_t blocks, int64_t stride,
-                    const CombineArgs& args) {
-  HWY_DYNAMIC_DISPATCH(combine_target)(exec, partial, blocks, stride, args);
+                    const ColumnSums& sums) {
+  HWY_DYNAMIC_DISPATCH(combine_target)(exec, partial, blocks, stride, sums);
 }
 
 void cpu::column_sum(const Exec& exec, const ColumnSumArgs& a) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "runtime/base/exec.h"
+#include "runtime/base/view.h"
 
 namespace shale::kernels {
 
@@ -17,14 +18,15 @@ struct RowBlocks {
   int64_t count;
 };
 
-struct CombineArgs {
-  float* out = nullptr;  // [cols]
-  int64_t cols = 0;
+// A vector that sums over rows go to.
+struct ColumnSums {
+  View out;                 // [cols] f32 or bf16
   bool accumulate = false;  // out += instead of out =
 };
 
-// out[c] = partial[0, c] + partial[1, c] + ..., where a row of `partial` is `stride` elements.
+// out[c] = partial[0, c] + partial[1, c] + ..., rounded once, where a row of `partial` is `stride`
+// elements.
 void combine_blocks(const Exec& exec, const float* partial, int64_t blocks, int64_t stride,
-                    const CombineArgs& args);
+                    const ColumnSums& sums);
 
 }  // namespace shale::kernels

@@ -108,14 +108,16 @@ void means(const Exec& exec, const AdafactorMeansArgs& a, const Tiles& tiles) {
                          .inverse_cols = 1.f / static_cast<float>(a.part.cols),
                          .by_row = by_row,
                          .by_col = by_col});
-  combine_blocks(exec, {.partial = by_row,
-                        .blocks = across,
-                        .cols = tiles.rows,
-                        .targets = {{a.row_mean.as<float>() + tiles.first_row, true}, {}}});
+  combine_blocks(
+      exec,
+      {.partial = by_row,
+       .blocks = across,
+       .cols = tiles.rows,
+       .targets = {{.out = a.row_mean.as<float>() + tiles.first_row, .accumulate = true}, {}}});
   combine_blocks(exec, {.partial = by_col,
                         .blocks = blocks,
                         .cols = tiles.cols,
-                        .targets = {{a.col_mean.as<float>(), true}, {}}});
+                        .targets = {column_sum_target(a.col_mean, true), {}}});
 }
 
 struct Average {

@@ -1,16 +1,34 @@
 #pragma once
 
-#include "kernels/simt/backend.h"
+#include "kernels/simt/simt.h"
 #include "runtime/base/exec.h"
+#include "runtime/base/view.h"
 
 namespace shale::kernels::SHALE_BACKEND {
 
 // Sums over rows are made per block of rows, then over the blocks in a fixed order: no atomics, the
 // same bits on every run.
 struct ColumnSumTarget {
-  float* out = nullptr;     // [cols]; null: not wanted
-  bool accumulate = false;  // out += instead of out =
+  void* out = nullptr;        // [cols]; null: not wanted
+  DType dtype = DType::kF32;  // of out: f32 or bf16
+  bool accumulate = false;    // out += instead of out =
 };
+
+inline ColumnSumTarget column_sum_target(const View& out, bool accumulate) {
+  return {.out = out.data, .dtype = out.dtype, .accumulate = accumulate};
+}
+
+// out[c] (+)= sum, rounded once.
+__device__ __forceinline__ void store_column_sum(const ColumnSumTarget& target, int64_t c,
+                                                 float sum) {
+  if (target.dtype == DType::kBF16) {
+    auto* out = static_cast<bf16*>(target.out) + c;
+    *out = from_float<bf16>(target.accumulate ? to_float(*out) + sum : sum);
+  } else {
+    auto* out = static_cast<float*>(target.out) + c;
+    *out = target.accumulate ? *out + sum : sum;
+  }
+}
 
 struct CombineArgs {
   const float* partial = nullptr;  // [blocks, vectors, cols]

@@ -58,11 +58,14 @@ __global__ void __launch_bounds__(kThreads, 8) embedding_fwd_kernel(EmbeddingFwd
 
 // ---- Backward ----
 
-// f32 in words of 16 bytes, whatever the pack of the other operand is.
-template <int kCount>
-__device__ __forceinline__ Floats<kCount> load_f32(const float* p) {
+// kCount floats of a gradient, in words of at most 16 bytes, whatever the pack of dy is.
+template <int kCount, typename TGrad>
+constexpr int kGradWord = kCount < kPackSize<TGrad> ? kCount : kPackSize<TGrad>;
+
+template <int kCount, typename TGrad>
+__device__ __forceinline__ Floats<kCount> load_grad(const TGrad* p) {
+  constexpr int kWord = kGradWord<kCount, TGrad>;
   Floats<kCount> values;
-  constexpr int kWord = kCount < 4 ? kCount : 4;
 #pragma unroll
   for (int i = 0; i < kCount; i += kWord) {
     const Floats<kWord> word = load_floats<kWord>(p + i);
@@ -71,9 +74,9 @@ __device__ __forceinline__ Floats<kCount> load_f32(const float* p) {
   }
   return values;
 }
-template <int kCount>
-__device__ __forceinline__ void store_f32(float* p, const Floats<kCount>& values) {
-  constexpr int kWord = kCount < 4 ? kCount : 4;
+template <int kCount, typename TGrad>
+__device__ __forceinline__ void store_grad(TGrad* p, const Floats<kCount>& values) {
+  constexpr int kWord = kGradWord<kCount, TGrad>;
 #pragma unroll
   for (int i = 0; i < kCount; i += kWord) {
     Floats<kWord> word;
@@ -84,10 +87,10 @@ __device__ __forceinline__ void store_f32(float* p, const Floats<kCount>& values
 }
 
 // Rows of dy, added up in rows of a gradient.
-template <typename T>
+template <typename T, typename TGrad>
 struct RowSum {
   const T* dy;
-  float* out;  // [rows, C]
+  TGrad* out;  // [rows, C]
   int64_t rows, C;
   bool accumulate;
 };
@@ -110,25 +113,26 @@ int64_t blocks_for(int64_t rows, int64_t C) {
   return ceil_div(rows * ceil_div(C, kWarpSize * kCount), kWarps);
 }
 
-// out[row] (+)= dy[row_of(0)] + dy[row_of(1)] + ..., `count` of them.
-template <int kCount, typename T, class RowOf>
-__device__ __forceinline__ void sum_rows(const RowSum<T>& a, const OwnColumns& own, int64_t count,
-                                         const RowOf& row_of) {
+// out[row] (+)= dy[row_of(0)] + dy[row_of(1)] + ..., `count` of them, rounded once.
+template <int kCount, typename T, typename TGrad, class RowOf>
+__device__ __forceinline__ void sum_rows(const RowSum<T, TGrad>& a, const OwnColumns& own,
+                                         int64_t count, const RowOf& row_of) {
   if (count == 0 && a.accumulate) return;
-  float* out = a.out + own.row * a.C + own.c;
+  TGrad* out = a.out + own.row * a.C + own.c;
   Floats<kCount> sum{};
-  if (a.accumulate) sum = load_f32<kCount>(out);
+  if (a.accumulate) sum = load_grad<kCount>(out);
 #pragma unroll 4
   for (int64_t k = 0; k < count; ++k) {
     const Floats<kCount> values = load_floats<kCount>(a.dy + row_of(k) * a.C + own.c);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) sum.at[i] += values.at[i];
   }
-  store_f32(out, sum);
+  store_grad(out, sum);
 }
 
-template <typename T, int kCount>
-__global__ void __launch_bounds__(kThreads, 8) d_table_kernel(RowSum<T> a, SortedIds sorted) {
+template <typename T, typename TGrad, int kCount>
+__global__ void __launch_bounds__(kThreads, 8)
+    d_table_kernel(RowSum<T, TGrad> a, SortedIds sorted) {
   const OwnColumns own = own_columns<kCount>(a.C);
   if (own.row >= a.rows || own.c >= a.C) return;
   const int32_t begin = sorted.offsets[own.row], end = sorted.offsets[own.row + 1];
@@ -136,9 +140,9 @@ __global__ void __launch_bounds__(kThreads, 8) d_table_kernel(RowSum<T> a, Sorte
                    [&](int64_t k) { return int64_t{sorted.order[begin + k]}; });
 }
 
-template <typename T, int kCount>
+template <typename T, typename TGrad, int kCount>
 __global__ void __launch_bounds__(kThreads, 8)
-    d_positions_kernel(RowSum<T> a, int64_t first_position, int64_t B, int64_t length) {
+    d_positions_kernel(RowSum<T, TGrad> a, int64_t first_position, int64_t B, int64_t length) {
   const OwnColumns own = own_columns<kCount>(a.C);
   if (own.row >= a.rows || own.c >= a.C) return;
   const int64_t t = own.row - first_position;
@@ -179,33 +183,43 @@ void fwd_typed(const Exec& exec, const EmbeddingFwdArgs& args) {
   });
 }
 
+template <typename T, typename TGrad>
+void d_table_typed(const Exec& exec, const EmbeddingBwdArgs& args) {
+  const RowSum<T, TGrad> a = {.dy = args.dy.as<T>(),
+                              .out = args.d_table.as<TGrad>(),
+                              .rows = args.d_table.size(0),
+                              .C = args.dy.size(2),
+                              .accumulate = args.accumulate_table};
+  const SortedIds sorted = sort_ids(exec, args.ids, a.rows);
+  dispatch_columns<T>(a.C, {a.dy, a.out}, [&]<int kCount>() {
+    simt::launch(d_table_kernel<T, TGrad, kCount>,
+                 {.grid = blocks_for<kCount>(a.rows, a.C), .block = kThreads}, exec, a, sorted);
+  });
+}
+
+template <typename T, typename TGrad>
+void d_positions_typed(const Exec& exec, const EmbeddingBwdArgs& args) {
+  const RowSum<T, TGrad> a = {.dy = args.dy.as<T>(),
+                              .out = args.d_positions.as<TGrad>(),
+                              .rows = args.d_positions.size(0),
+                              .C = args.dy.size(2),
+                              .accumulate = args.accumulate_positions};
+  dispatch_columns<T>(a.C, {a.dy, a.out}, [&]<int kCount>() {
+    simt::launch(d_positions_kernel<T, TGrad, kCount>,
+                 {.grid = blocks_for<kCount>(a.rows, a.C), .block = kThreads}, exec, a,
+                 args.first_position, args.ids.size(0), args.ids.size(1));
+  });
+}
+
 template <typename T>
 void bwd_typed(const Exec& exec, const EmbeddingBwdArgs& args) {
-  const T* dy = args.dy.as<T>();
-  const int64_t C = args.dy.size(2);
   if (args.d_table.defined() && args.d_table.numel() > 0) {
-    const RowSum<T> a = {.dy = dy,
-                         .out = args.d_table.as<float>(),
-                         .rows = args.d_table.size(0),
-                         .C = C,
-                         .accumulate = args.accumulate_table};
-    const SortedIds sorted = sort_ids(exec, args.ids, a.rows);
-    dispatch_columns<T>(C, {a.dy, a.out}, [&]<int kCount>() {
-      simt::launch(d_table_kernel<T, kCount>,
-                   {.grid = blocks_for<kCount>(a.rows, C), .block = kThreads}, exec, a, sorted);
-    });
+    dispatch_gradient(args.d_table.dtype,
+                      [&]<typename TGrad>() { d_table_typed<T, TGrad>(exec, args); });
   }
   if (args.d_positions.defined() && args.d_positions.numel() > 0) {
-    const RowSum<T> a = {.dy = dy,
-                         .out = args.d_positions.as<float>(),
-                         .rows = args.d_positions.size(0),
-                         .C = C,
-                         .accumulate = args.accumulate_positions};
-    dispatch_columns<T>(C, {a.dy, a.out}, [&]<int kCount>() {
-      simt::launch(d_positions_kernel<T, kCount>,
-                   {.grid = blocks_for<kCount>(a.rows, C), .block = kThreads}, exec, a,
-                   args.first_position, args.ids.size(0), args.ids.size(1));
-    });
+    dispatch_gradient(args.d_positions.dtype,
+                      [&]<typename TGrad>() { d_positions_typed<T, TGrad>(exec, args); });
   }
 }
 

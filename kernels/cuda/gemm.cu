@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/check.h"
+#include "kernels/cuda/column_blocks.h"
 #include "kernels/cuda/gemm_kernel.h"
 #include "kernels/cuda/gpu_kernels.h"
 #include "kernels/cuda/hopper.h"
@@ -75,8 +76,7 @@ constexpr int kSumColumns = 32, kSumSlices = 8;
 // bias_grad from the column sums of `rows` rows of tiles, [rows, n]: every 8th of them in order,
 // then the 8 slices in order. A block has 32 columns.
 __global__ void __launch_bounds__(kSumColumns* kSumSlices)
-    bias_grad_kernel(const float* column_sums, int64_t rows, int64_t n, float* bias_grad,
-                     bool accumulate) {
+    bias_grad_kernel(const float* column_sums, int64_t rows, int64_t n, ColumnSumTarget bias_grad) {
   struct Slices {
     float at[kSumSlices][kSumColumns];
   };
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kSumColumns* kSumSlices)
   __syncthreads();
   if (slice > 0 || j >= n) return;
   for (int i = 1; i < kSumSlices; ++i) sum += slices.at[i][column];
-  bias_grad[j] = accumulate ? bias_grad[j] + sum : sum;
+  store_column_sum(bias_grad, j, sum);
 }
 
 // ---- Host side ----
@@ -167,7 +167,10 @@ void launch_bias_grad(const Exec& exec, const GemmProblem& p, const float* colum
                       int64_t rows) {
   simt::launch(bias_grad_kernel,
                {.grid = ceil_div(p.n, kSumColumns), .block = kSumColumns * kSumSlices}, exec,
-               column_sums, rows, p.n, p.bias_grad, p.accumulate_bias_grad);
+               column_sums, rows, p.n,
+               ColumnSumTarget{.out = p.bias_grad.data,
+                               .dtype = p.bias_grad.dtype,
+                               .accumulate = p.accumulate_bias_grad});
 }
 
 // The whole stages of a part, so that parts start at aligned addresses.
@@ -200,7 +203,7 @@ void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& 
   check_plan(exec, problem, plan);
   GemmProblem p = problem;
   if (p.m == 0 || p.n == 0) {
-    if (p.bias_grad != nullptr && p.n > 0) launch_bias_grad(exec, p, nullptr, 0);
+    if (p.bias_grad.data != nullptr && p.n > 0) launch_bias_grad(exec, p, nullptr, 0);
     return;
   }
   if (p.accumulate) p.residual = p.c;  // the epilogue adds it
@@ -216,7 +219,7 @@ void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& 
   const int64_t slab = !whole                 ? kReduceTile
                        : is_hopper(plan.tile) ? kGemm90SlabRows
                                               : rows_of(plan.tile);
-  const int64_t sum_rows = p.bias_grad == nullptr ? 0 : ceil_div(p.m, slab);
+  const int64_t sum_rows = p.bias_grad.data == nullptr ? 0 : ceil_div(p.m, slab);
 
   // One reservation for everything: a second one would end the first.
   Matrix parts = {.dtype = DType::kF32, .ld = round_up(p.n, kRun)};
@@ -244,7 +247,7 @@ void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& 
     launch_product(exec, product, part_work);
     launch_add_parts(exec, p, work, parts, static_cast<int>(work.splits));
   }
-  if (p.bias_grad != nullptr) launch_bias_grad(exec, p, work.column_sums, sum_rows);
+  if (p.bias_grad.data != nullptr) launch_bias_grad(exec, p, work.column_sums, sum_rows);
 }
 
 void gemm(const Exec& exec, const GemmArgs& args) {

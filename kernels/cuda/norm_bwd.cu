@@ -276,8 +276,8 @@ void layer_norm_bwd(const Exec& exec, const LayerNormBwdArgs& args) {
                          .rstd = args.rstd.as<float>(),
                          .dx = args.dx.as<T>(),
                          .partial = nullptr},
-                        {data_of<float>(args.dgain), args.accumulate_dgain},
-                        {data_of<float>(args.dbias), args.accumulate_dbias});
+                        column_sum_target(args.dgain, args.accumulate_dgain),
+                        column_sum_target(args.dbias, args.accumulate_dbias));
   });
 }
 
@@ -293,7 +293,7 @@ void rms_norm_bwd(const Exec& exec, const RmsNormBwdArgs& args) {
                           .rstd = args.rstd.as<float>(),
                           .dx = args.dx.as<T>(),
                           .partial = nullptr},
-                         {data_of<float>(args.dgain), args.accumulate_dgain}, {});
+                         column_sum_target(args.dgain, args.accumulate_dgain), {});
   });
 }
 

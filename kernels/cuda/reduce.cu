@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(CombineArgs a) {
   __syncthreads();
   if (line != 0 || c >= a.cols || target.out == nullptr) return;
   for (int k = 1; k < kLines; ++k) sum += tile.at[k][lane];
-  target.out[c] = target.accumulate ? target.out[c] + sum : sum;
+  store_column_sum(target, c, sum);
 }
 
 template <typename T, int kCount>
@@ -80,7 +80,7 @@ void column_sum_packs(const Exec& exec, const ColumnSumArgs& a) {
   combine_blocks(exec, {.partial = partial,
                         .blocks = blocks,
                         .cols = cols,
-                        .targets = {{a.y.as<float>(), a.accumulate}, {}}});
+                        .targets = {column_sum_target(a.y, a.accumulate), {}}});
 }
 
 // ---- sum: the binary tree over the elements, kLeaves of them to a block ----

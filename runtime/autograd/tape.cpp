@@ -54,9 +54,11 @@ void add_into(const Tensor& to, const Tensor& x, bool accumulate) {
 
 }  // namespace
 
-std::optional<LeafGrad> BackwardArgs::leaf_grad(int input) const {
+std::optional<LeafGrad> BackwardArgs::leaf_grad(int input, DType also) const {
   const Edge& edge = node_.inputs[static_cast<size_t>(input)];
-  if (!edge.leaf.defined() || grad_storage(edge.leaf).dtype() != DType::kF32) return std::nullopt;
+  if (!edge.leaf.defined()) return std::nullopt;
+  const DType dtype = grad_storage(edge.leaf).dtype();
+  if (dtype != DType::kF32 && dtype != also) return std::nullopt;
   LeafState& state = leaf_state(edge.leaf);
   const LeafGrad result{.grad = state.grad, .accumulate = state.has_value};
   state.has_value = true;

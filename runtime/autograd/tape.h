@@ -36,9 +36,9 @@ class BackwardArgs {
   // Gradient of output i. Undefined when none reached it, though never for all outputs.
   const Tensor& dy(int i = 0) const { return grads_[static_cast<size_t>(i)]; }
   bool needs(int input) const;  // whether anybody wants the gradient of this input
-  // For an f32 leaf gradient: where to write it. Null when the input is no leaf or its gradient
-  // is not f32: then return the gradient. Calling it is a promise to write.
-  std::optional<LeafGrad> leaf_grad(int input) const;
+  // Where to write the gradient of a leaf, which is f32 or `also`. Null when the input is no leaf
+  // or its gradient has another dtype: then return the gradient. Calling it is a promise to write.
+  std::optional<LeafGrad> leaf_grad(int input, DType also = DType::kF32) const;
   // Whether dy() is the seed of backward(loss), the number 1: a loss can then skip multiplying.
   bool dy_is_one() const;
 

@@ -32,11 +32,11 @@ Tensor embedding(const Tensor& ids, const Tensor& table, const Tensor& positions
            Grads grads(2);
            kernels::EmbeddingBwdArgs kernel{.ids = ids.get(), .dy = args.dy()};
            kernel.first_position = first_position;
-           emit_grad(args, 0, table, grads, [&](const Tensor& to, bool accumulate) {
+           emit_grad(args, {0, table}, grads, [&](const Tensor& to, bool accumulate) {
              kernel.d_table = to;
              kernel.accumulate_table = accumulate;
            });
-           emit_grad(args, 1, positions, grads, [&](const Tensor& to, bool accumulate) {
+           emit_grad(args, {1, positions}, grads, [&](const Tensor& to, bool accumulate) {
              kernel.d_positions = to;
              kernel.accumulate_positions = accumulate;
            });

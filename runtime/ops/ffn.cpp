@@ -55,12 +55,12 @@ Grads ffn_backward(BackwardArgs& args, const Saved& saved, const Tensor& b1, con
   const View dy2 = as_matrix(dy);
   const Exec& exec = dy.exec();
   const Tensor w2 = saved.w2.get();
-  emit_grad(args, 3, w2, grads, [&](const Tensor& dw, bool accumulate) {
+  emit_grad(args, {3, w2, dy.dtype()}, grads, [&](const Tensor& dw, bool accumulate) {
     kernels::gemm(
         exec,
         {.a = transposed(dy2), .b = as_matrix(saved.act.get()), .c = dw, .accumulate = accumulate});
   });
-  emit_grad(args, 4, b2, grads, [&](const Tensor& db, bool accumulate) {
+  emit_grad(args, {4, b2}, grads, [&](const Tensor& db, bool accumulate) {
     kernels::column_sum(exec, {.x = dy2, .y = db, .accumulate = accumulate});
   });
   const Tensor pre = saved.pre.get();
@@ -69,14 +69,14 @@ Grads ffn_backward(BackwardArgs& args, const Saved& saved, const Tensor& b1, con
   hidden.epilogue =
       gelu == Gelu::kTanh ? kernels::Epilogue::kDGeluTanh : kernels::Epilogue::kDGeluErf;
   hidden.aux = as_matrix(pre);
-  emit_grad(args, 2, b1, grads, [&](const Tensor& db, bool accumulate) {
+  emit_grad(args, {2, b1}, grads, [&](const Tensor& db, bool accumulate) {
     hidden.bias_grad = db;
     hidden.accumulate_bias_grad = accumulate;
   });
   kernels::gemm(exec, hidden);
   const Tensor x = saved.x.get();
   const Tensor w1 = saved.w1.get();
-  emit_grad(args, 1, w1, grads, [&](const Tensor& dw, bool accumulate) {
+  emit_grad(args, {1, w1, dy.dtype()}, grads, [&](const Tensor& dw, bool accumulate) {
     kernels::gemm(
         exec,
         {.a = transposed(as_matrix(d_pre)), .b = as_matrix(x), .c = dw, .accumulate = accumulate});

@@ -78,7 +78,7 @@ struct ChunkedLoss {
     if (args.needs(0)) grads[0] = empty_like(x);
     Tensor d_weight;
     bool accumulate = false;
-    emit_grad(args, 1, weight, grads, [&](const Tensor& to, bool add) {
+    emit_grad(args, {1, weight, x.dtype()}, grads, [&](const Tensor& to, bool add) {
       d_weight = to;
       accumulate = add;
     });

@@ -14,7 +14,7 @@ Tensor cross_entropy_(Tensor& logits, const Tensor& targets, int64_t vocab);
 
 // cross_entropy_(x weightᵀ): x [rows, C], weight [padded vocabulary, C]. With chunk_rows > 0 the
 // logits of at most so many rows exist at a time: forward keeps only x, and backward computes each
-// chunk again (one more GEMM).
+// chunk again (one more GEMM). A gradient of weight in bf16 is rounded after each chunk.
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             int64_t vocab, int64_t chunk_rows = 0);
 

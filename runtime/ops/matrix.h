@@ -23,12 +23,21 @@ class StepHold {
 // Shape of x with the last size replaced.
 Shape with_last(const Shape& shape, int64_t last);
 
-// Writes the gradient of an input either straight into its leaf or into a new tensor that is put
-// into grads[input]: calls `write(destination, accumulate)`.
+// An input whose gradient an op makes.
+struct GradOf {
+  int input;
+  const Tensor& like;
+  DType also = DType::kBF16;  // dtype of a destination that `write` takes besides f32
+};
+
+// Writes a gradient either straight into its leaf or into a new f32 tensor that is put into
+// grads[input]: calls `write(destination, accumulate)`. A kernel adds in f32 to what a leaf holds,
+// and rounds once.
 template <typename Write>
-void emit_grad(BackwardArgs& args, int input, const Tensor& like, Grads& grads, Write write) {
+void emit_grad(BackwardArgs& args, const GradOf& of, Grads& grads, Write write) {
+  const auto [input, like, also] = of;
   if (!args.needs(input)) return;
-  if (const auto leaf = args.leaf_grad(input)) {
+  if (const auto leaf = args.leaf_grad(input, also)) {
     write(leaf->grad, leaf->accumulate);
   } else {
     Tensor grad = empty(like.context(), like.shape(), DType::kF32, MemoryTag::kGradient);

@@ -134,11 +134,11 @@ NormedStream stream_norm(const NormKind& kind, const Tensor& x, const Tensor& br
                                      .dx = as_matrix(dx),
                                      .dgain = {},
                                      .dbias = {}};
-    emit_grad(args, 2, gain.get(), grads, [&](const Tensor& dgain, bool accumulate) {
+    emit_grad(args, {2, gain.get()}, grads, [&](const Tensor& dgain, bool accumulate) {
       kernel.dgain = dgain;
       kernel.accumulate_dgain = accumulate;
     });
-    emit_grad(args, 3, bias, grads, [&](const Tensor& dbias, bool accumulate) {
+    emit_grad(args, {3, bias}, grads, [&](const Tensor& dbias, bool accumulate) {
       kernel.dbias = dbias;
       kernel.accumulate_dbias = accumulate;
     });
