@@ -4,7 +4,7 @@
 #   bench/run_cpu.sh [BUILD_DIR]      (default build/release; it must be built)
 #
 # The page is bench/results/<date>-<cpu>.md, the rows behind it stay in BUILD_DIR/bench_rows.
-# It takes about 25 minutes on two cores, and means something only on a machine that has nothing
+# It takes about 28 minutes on two cores, and means something only on a machine that has nothing
 # else to do. For a try: STEPS (measured steps of a training run, default 15), MIN_TIME (seconds
 # per kernel, default 0.3), MODEL (default gpt2-124m) and PAGE (the file to write) shorten it.
 # Rows that other programs left in PEERS_JSON, such as those of bench/peers/gpt2_cpu.py, go into
@@ -62,6 +62,11 @@ for round in 1 2; do
   done
 done
 train nano 1 $threads --model nano --micro-batch 8
+for dtype in fp32 bf16; do # a round is seven steps' time
+  echo "== bench_train --breakdown --dtype $dtype"
+  "$bin/bench_train" --breakdown --model "$model" --dtype "$dtype" --threads $threads \
+    --steps $(((steps + 2) / 3)) --json "$rows/breakdown_$dtype.json"
+done
 
 if [ -x "$bin/bench_collectives" ]; then
   echo "== bench_collectives"

@@ -224,9 +224,6 @@ void report(const BenchConfig& config, int ranks, const Machine& machine, const 
       rows);
 }
 
-// The most that a step may take of what its parts take alone.
-constexpr double kMostOverParts = 1.08;
-
 void report_breakdown(const BenchConfig& config, int ranks, const Machine& machine,
                       const TrainLoop& loop, const StepBreakdown& breakdown) {
   std::printf("Where a step goes; medians of %lld steps of each kind\n%s\n",

@@ -11,12 +11,6 @@ namespace {
 using kernels::Epilogue;
 using kernels::GemmArgs;
 
-View transposed(View view) {
-  std::swap(view.shape[0], view.shape[1]);
-  std::swap(view.strides[0], view.strides[1]);
-  return view;
-}
-
 // y = gelu(x w1^T + b1) w2^T + b2 and its backward, given dy. T tokens, d columns, 4 d hidden ones.
 // Gradients of weights have their dtype, as in the frameworks that this is set beside.
 struct FfnArgs {

@@ -7,12 +7,6 @@ namespace {
 
 using kernels::Epilogue;
 
-View transposed(View view) {
-  std::swap(view.shape[0], view.shape[1]);
-  std::swap(view.strides[0], view.strides[1]);
-  return view;
-}
-
 }  // namespace
 
 // The three products of a layer with weights [out, in], with the epilogues that GPT-2 gives them.

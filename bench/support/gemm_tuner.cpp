@@ -26,12 +26,9 @@ int64_t middle(int bits) {
   return bits < 2 ? 1 : int64_t{3} << (bits - 2);
 }
 
-View stored(Operands& operands, DType dtype, int64_t rows, int64_t cols, bool transposed) {
-  if (!transposed) return operands.floats(dtype, {rows, cols});
-  View view = operands.floats(dtype, {cols, rows});
-  std::swap(view.shape[0], view.shape[1]);
-  std::swap(view.strides[0], view.strides[1]);
-  return view;
+View stored(Operands& operands, DType dtype, int64_t rows, int64_t cols, bool is_transposed) {
+  return is_transposed ? transposed(operands.floats(dtype, {cols, rows}))
+                       : operands.floats(dtype, {rows, cols});
 }
 
 // A weight gradient is what has a transposed; it is added up in f32.

@@ -126,6 +126,13 @@ void KernelRecorder::reset() {
 
 void KernelRecorder::make(const Exec& exec, const KernelCall& call,
                           const std::function<void()>& run) {
+  if (in_call_) return run();
+  in_call_ = true;
+  struct CallEnd {
+    bool& in_call;
+    ~CallEnd() { in_call = false; }
+  };
+  const CallEnd end{in_call_};
   if (observer_ != nullptr) {
     observer_->around(exec, call, run);
   } else if (call.gemm != nullptr) {

@@ -73,7 +73,7 @@ class KernelRecorder {
   const std::map<std::string, CallTotal>& gemms() const { return gemms_; }  // by gemm_name()
   const std::vector<GemmCall>& gemm_calls() const { return gemm_calls_; }
 
-  // Makes a call by `run`, and counts it.
+  // Makes a call by `run`, and counts it; what a kernel calls itself is part of its own call.
   void make(const Exec& exec, const KernelCall& call, const std::function<void()>& run);
 
  private:
@@ -82,6 +82,7 @@ class KernelRecorder {
 
   DeviceType device_;
   CallObserver* observer_ = nullptr;
+  bool in_call_ = false;
   std::string phase_;
   bool keep_gemm_calls_ = false;
   std::map<PhaseAndSlot, CallTotal> totals_;

@@ -13,6 +13,12 @@ constexpr size_t kStagedBytes = size_t{16} << 20;
 
 }  // namespace
 
+View transposed(View matrix) {
+  std::swap(matrix.shape[0], matrix.shape[1]);
+  std::swap(matrix.strides[0], matrix.strides[1]);
+  return matrix;
+}
+
 void* Operands::raw(size_t bytes) {
   memory_.emplace_back(device_, bytes);
   bytes_ += int64_t(bytes);

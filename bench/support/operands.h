@@ -16,6 +16,8 @@
 
 namespace shale::bench {
 
+View transposed(View matrix);  // the same memory, [n, m] for [m, n]
+
 // Memory for the arguments of one kernel case, on the device.
 class Operands {
  public:

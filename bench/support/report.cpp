@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "bench/support/report_rows.h"
+#include "bench/support/step_breakdown.h"
 #include "bench/support/table.h"
 #include "runtime/base/text.h"
 
@@ -106,8 +107,19 @@ double memory_ratio(const Json& step) {
   return number(step["memory"], "peak_reserved") / number(step["memory"], "sum");
 }
 
+// The rows of whole steps that bench_train --breakdown took apart.
+std::vector<Json> broken_down_steps(const std::vector<Json>& documents) {
+  std::vector<Json> steps;
+  for (const Json& document : documents) {
+    for (const Json& row : document["rows"]) {
+      if (word(row, "kind") == "breakdown_step") steps.push_back(row);
+    }
+  }
+  return steps;
+}
+
 // The numbers that the project holds itself to, GPT-2 124M.
-std::string targets_section(const std::vector<TrainRun>& runs) {
+std::string targets_section(const std::vector<TrainRun>& runs, const std::vector<Json>& documents) {
   Table table({"target", "wanted", "measured", ""});
   const auto add = [&](const std::string& what, double wanted, double measured,
                        bool at_most = false) {
@@ -138,6 +150,13 @@ std::string targets_section(const std::vector<TrainRun>& runs) {
         number(sharded->step, "step_ms") / number(two->step, "step_ms"), true);
     add(cat("2 ranks, zero ", zero, ": exposed communication / step"), 0.05,
         number(sharded->step, "exposed_comm_ms") / number(sharded->step, "step_ms"), true);
+  }
+  for (const Json& step : broken_down_steps(documents)) {
+    if (word(step, "model") != "gpt2-124m") continue;
+    add(cat(word(step, "dtype"), " step",
+            on_other_device(step) ? " on " + word(step, "device") : "",
+            ": time / sum of its parts alone"),
+        kMostOverParts, number(step, "step_over_alone"), true);
   }
   return table.empty() ? "" : "\n## Targets\n\n" + table.markdown();
 }
@@ -323,7 +342,7 @@ std::string collectives_section(const std::vector<Json>& documents) {
 std::string results_page(const std::vector<Json>& documents, const ReportFacts& facts) {
   const std::vector<TrainRun> runs = train_runs(documents);
   std::string page = "# Benchmark results\n\n" + machine_section(documents, facts);
-  page += figures_section(documents) + targets_section(runs) + training_section(runs);
+  page += figures_section(documents) + targets_section(runs, documents) + training_section(runs);
   page += peers_section(documents);
   std::string times = part_breakdowns(documents);
   for (const TrainRun& run : runs) times += breakdown(run);

@@ -13,6 +13,9 @@
 
 namespace shale::bench {
 
+// A step is to take at most so many times what its parts take alone.
+inline constexpr double kMostOverParts = 1.08;
+
 // One line of a breakdown; all numbers are per step.
 struct PartTime {
   std::string name;

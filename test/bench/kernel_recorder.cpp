@@ -44,6 +44,20 @@ TEST_CASE("a recorder counts calls and work by phase and slot", "[bench]") {
   CHECK(product.y.download() == std::vector<float>(20, 1.f));  // the kernel itself ran
 }
 
+// As cuBLASLt's products call a kernel for GELU.
+TEST_CASE("what a kernel calls itself is not counted again", "[bench]") {
+  const Product product;
+  KernelRecorder recorder;
+  recorder.set_phase("forward");
+  recorder.make(product.exec, {.slot = "outer", .cost = {.flops = 7}},
+                [&] { kernels::fill(product.exec, {.y = product.y.view(), .value = 2}); });
+  REQUIRE(recorder.totals().size() == 1);
+  CHECK(recorder.totals().at({"forward", "outer"}).cost.flops == 7);
+  CHECK(product.y.download() == std::vector<float>(20, 2.f));
+  product.run();  // what comes after is
+  CHECK(recorder.totals().at({"forward", "gemm"}).calls == 1);
+}
+
 TEST_CASE("a recorder keeps the products that it is asked to keep", "[bench]") {
   const Product product;
   KernelRecorder recorder;

@@ -203,6 +203,9 @@ TEST_CASE("a breakdown shows each part in the step, alone and at its floor", "[b
   const std::string page =
       results_page({{{"program", "bench_train"}, {"rows", {step, part, gaps}}}}, {});
   CHECK(contains(page, "is 1.050 times the sum of its parts alone"));
+  CHECK(contains(page,
+                 "| bf16 step on cuda:0: time / sum of its parts alone | at most 1.08 | "
+                 "1.050 | met |"));
   CHECK(contains(page, "gpt2-124m bf16 on cuda:0"));
   CHECK(contains(page, "| FFN up, forward | 12 | 10.00 | 8.00 | 1.25 | 5.00 | 50.0% | 10.0% |"));
   CHECK(contains(page, "| gaps |  | 2.00 |  |  |  |  | 2.0% |"));
