@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 constexpr double kPartOfCopies = 1.0 / 16;
 
 constexpr int64_t kSmall = 64 << 10, kLarge = 4 << 20;  // bytes of an all-reduce
-constexpr double kBudget_s = 0.02;                      // of all timed runs together
+constexpr double kBudget_s = 0.02;                      // of the timed runs
 constexpr int kMostRuns = 6;
 constexpr int kMostRoots = 16;
 
@@ -71,22 +71,39 @@ int64_t coreless_ns() {
 // connected, so one without that is better, however slow.
 class Timing {
  public:
+  explicit Timing(comm::ProcessGroup& host) : host_(host) {}
+
+  // At least once, at most `runs` times, and until that much time is over.
   template <typename Run>
-  void add(comm::ProcessGroup& host, Run&& run) {
-    host.barrier("bandwidth");
-    const int64_t before = coreless_ns();
-    int64_t slowest[] = {nanoseconds(run), 0};
-    slowest[1] = coreless_ns() - before;
-    host.all_reduce_max(make_view(slowest, {2}), {.tag = "bandwidth"});
-    const auto [ns, without_core_ns] = slowest;
-    const bool undisturbed = without_core_ns * 20 < ns;
-    if (undisturbed == undisturbed_ ? ns < ns_ : undisturbed) ns_ = std::max<int64_t>(ns, 1);
-    undisturbed_ = undisturbed_ || undisturbed;
+  void repeat(int runs, double budget_s, Run&& run) {
+    const auto start = Clock::now();
+    const auto budget_ns = static_cast<int64_t>(budget_s * 1e9);
+    int64_t passed_ns = 0;
+    for (int i = 0; i < runs && (i == 0 || passed_ns < budget_ns); ++i) {
+      passed_ns = time(start, run);
+    }
   }
   double seconds() const { return static_cast<double>(ns_) * 1e-9; }
   bool undisturbed() const { return undisturbed_; }
 
  private:
+  // Returns the time since the start, which is the same on all ranks.
+  template <typename Run>
+  int64_t time(Clock::time_point start, Run&& run) {
+    host_.barrier("bandwidth");
+    const int64_t before = coreless_ns();
+    int64_t slowest[] = {nanoseconds(run), 0, 0};
+    slowest[1] = coreless_ns() - before;
+    slowest[2] = std::chrono::nanoseconds(Clock::now() - start).count();
+    host_.all_reduce_max(make_view(slowest, {3}), {.tag = "bandwidth"});
+    const auto [ns, without_core_ns, passed_ns] = slowest;
+    const bool undisturbed = without_core_ns * 20 < ns;
+    if (undisturbed == undisturbed_ ? ns < ns_ : undisturbed) ns_ = std::max<int64_t>(ns, 1);
+    undisturbed_ = undisturbed_ || undisturbed;
+    return passed_ns;
+  }
+
+  comm::ProcessGroup& host_;
   int64_t ns_ = std::numeric_limits<int64_t>::max();
   bool undisturbed_ = false;
 };
@@ -100,21 +117,20 @@ struct Measured {
 
 Measured measure(comm::ProcessGroup& group, Context& context, const GroupBuffer& buffer) {
   comm::ProcessGroup& host = group.host();
-  const auto all_reduce = [&](Timing& timing, int64_t bytes) {
-    timing.add(host, [&] {
+  const auto all_reduce = [&](int64_t bytes) {
+    return [&, bytes] {
       group.all_reduce_sum(buffer.view(bytes),
                            {.tag = "bandwidth", .stream = context.exec().stream});
       context.synchronize();
-    });
+    };
   };
-  Timing first, small, large, copies;
-  all_reduce(first, kSmall);  // ranks find each other's memory, libraries connect
-  all_reduce(small, kSmall);
+  Timing first(host), small(host), large(host), copies(host);
+  first.repeat(1, 0, all_reduce(kSmall));  // ranks find each other's memory, libraries connect
+  small.repeat(1, 0, all_reduce(kSmall));
   // A larger buffer takes at most proportionally longer.
   const auto times = static_cast<int64_t>(kBudget_s / kMostRuns / small.seconds());
   Measured measured{.bytes = kSmall * std::clamp<int64_t>(times, 1, kLarge / kSmall)};
-  const int runs = static_cast<int>(std::clamp(kBudget_s / small.seconds(), 1.0, 1.0 * kMostRuns));
-  for (int run = 0; run < runs; ++run) all_reduce(large, measured.bytes);
+  large.repeat(kMostRuns, kBudget_s, all_reduce(measured.bytes));
   const View view = buffer.view(measured.bytes);
   const double ring_bytes = comm::ring_bytes(
       {.op = comm::CollectiveOp::kAllReduceSum, .in = view, .out = view}, group.size());
@@ -122,9 +138,8 @@ Measured measure(comm::ProcessGroup& group, Context& context, const GroupBuffer&
 
   std::vector<std::byte> from(kLarge), to(kLarge);
   std::memcpy(to.data(), from.data(), from.size());  // pages come with their first use
-  for (int run = 0; run < kMostRuns; ++run) {
-    copies.add(host, [&] { std::memcpy(to.data(), from.data(), from.size()); });
-  }
+  copies.repeat(kMostRuns, kBudget_s / 2,
+                [&] { std::memcpy(to.data(), from.data(), from.size()); });
   measured.copy_bytes_per_s = static_cast<double>(kLarge) / copies.seconds();
   measured.undisturbed = large.undisturbed() && copies.undisturbed();
   return measured;
