@@ -1,13 +1,17 @@
 // Times what a checkpoint costs beside what the machine does with the same bytes, in one run: for
 // how long training stands still, next to a copy of the state in memory; how fast it is written and
-// read, next to plain sequential writing and reading of one file per rank on the same disk:
+// read, next to plain sequential writing and reading of one file per rank on the same disk, through
+// the system's cache and past it:
 // mpirun -np 2 --bind-to none bench_checkpoint --out /where/checkpoints/go
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,6 +25,7 @@
 #include "models/language_model.h"
 #include "runtime/base/config.h"
 #include "runtime/base/error.h"
+#include "runtime/io/direct_memory.h"
 #include "runtime/io/file.h"
 
 namespace shale::bench {
@@ -31,7 +36,7 @@ namespace fs = std::filesystem;
 struct BenchConfig {
   std::string model = "gpt2-124m";
   int zero = 2;
-  int repeats = 3;
+  int repeats = 5;
   std::string out = "bench_checkpoint";
   std::string json;
 };
@@ -55,22 +60,42 @@ void drop_from_memory(const fs::path& folder) {
   }
 }
 
-// The plain way: large pieces, synced at the end.
-void write_plainly(const Folder& folder, const std::string& name,
-                   std::span<const std::byte> bytes) {
+// How plain programs use a disk: dd's default, or its oflag=direct.
+enum class Way { kThroughCache, kPastCache };
+
+// Large pieces, synced at the end.
+void write_plainly(const Folder& folder, const std::string& name, std::span<const std::byte> bytes,
+                   Way way) {
   File file = File::create(folder, name);
-  for (size_t done = 0; done < bytes.size(); done += kPiece) {
-    file.write_at(int64_t(done), bytes.subspan(done, std::min(kPiece, bytes.size() - done)));
+  const auto write = [&](size_t begin, size_t end) {
+    for (; begin < end; begin += kPiece) {
+      file.write_at(int64_t(begin), bytes.subspan(begin, std::min(kPiece, end - begin)));
+    }
+  };
+  const size_t direct = way == Way::kPastCache ? align_down(bytes.size()) : 0;
+  if (direct > 0) {
+    file.reserve(int64_t(bytes.size()));
+    file.bypass_cache(true);
+    write(0, direct);
+    file.bypass_cache(false);
   }
+  write(direct, bytes.size());
   file.sync();
   file.close();
 }
 
-void read_plainly(const Folder& folder, const std::string& name, std::span<std::byte> into) {
-  const File file = File::open(folder, name);
-  file.expect_sequential_reads();
+// `into` has room up to a multiple of kDirectAlignment.
+void read_plainly(const Folder& folder, const std::string& name, std::span<std::byte> into,
+                  Way way) {
+  File file = File::open(folder, name);
+  if (way == Way::kPastCache) {
+    file.bypass_cache(true);
+  } else {
+    file.expect_sequential_reads();
+  }
   for (size_t done = 0; done < into.size(); done += kPiece) {
-    file.read_at(int64_t(done), into.subspan(done, std::min(kPiece, into.size() - done)));
+    const size_t count = std::min(kPiece, into.size() - done);
+    file.read_at(int64_t(done), {into.data() + done, align_up(count)}, count);
   }
 }
 
@@ -87,10 +112,13 @@ class Bench {
             share_to_write(comm::training_state(parallel_, optimizer_), {.shard = group_.get()})),
         checkpoints_(config.out + "/checkpoints"),
         plain_(Folder::make(config.out + "/plain")),
-        saver_(*group_, context_, checkpoints_.path(), {.keep = 1}) {
+        saver_(*group_, context_, checkpoints_.path(), {}) {
     for (const comm::StatePart& part : share_) bytes_ += part.values.bytes();
-    from_.assign(static_cast<size_t>(bytes_), std::byte{1});
-    to_.assign(static_cast<size_t>(bytes_), std::byte{2});
+    const auto size = static_cast<size_t>(bytes_);
+    from_ = allocate_direct_memory(align_up(size));
+    to_ = allocate_direct_memory(align_up(size));
+    std::memset(from_.get(), 1, size);
+    std::memset(to_.get(), 2, size);
   }
 
   // Of all ranks.
@@ -101,34 +129,41 @@ class Bench {
   }
 
   // Of the slowest rank, in seconds; one round of each, in turns, so that what slows the machine
-  // down slows all of them. The first round maps memory, and does not count.
+  // down slows all of them. Who comes first changes from round to round: what one leaves for the
+  // disk to do meets all. The first round maps memory, and does not count.
   struct Times {
-    Samples copy, stall, save, disk_write, load, disk_read;
+    Samples copy, stall, save, cached_write, direct_write, load, cached_read, direct_read;
   };
   void round(int64_t step, Times& out) {
-    const double copy = slowest([&] { std::memcpy(to_.data(), from_.data(), from_.size()); });
-    const double whole = slowest([&] {
-      saver_.save({.step = step}, share_);
-      saver_.finish();
-    });
+    const auto size = static_cast<size_t>(bytes_);
+    const auto write = [&](Way way) {
+      return slowest([&] { write_plainly(plain_, plain_name(way), {from_.get(), size}, way); });
+    };
+    const auto read = [&](Way way) {
+      drop(plain_.path());
+      return slowest([&] { read_plainly(plain_, plain_name(way), {to_.get(), size}, way); });
+    };
+    const double copy = slowest([&] { std::memcpy(to_.get(), from_.get(), size); });
+    const std::array<double, 3> writes =
+        in_turns(step, {[&] { return save(step); }, [&] { return write(Way::kThroughCache); },
+                        [&] { return write(Way::kPastCache); }});
+    const std::array<double, 3> reads =
+        in_turns(step, {[&] { return load(step); }, [&] { return read(Way::kThroughCache); },
+                        [&] { return read(Way::kPastCache); }});
+    for (const Way way : {Way::kThroughCache, Way::kPastCache}) {
+      plain_.remove_file(plain_name(way));
+    }
+    if (group_->rank() == 0) fs::remove_all(checkpoints_.path_of(step));
     const double stall = slowest_of(saver_.cost().copy_s);
-    const std::string name = cat("rank_", group_->rank());
-    const double disk_write = slowest([&] { write_plainly(plain_, name, from_); });
-    drop(checkpoints_.path_of(step));
-    const double load = slowest([&] {
-      CheckpointReader reader(checkpoints_.path_of(step));
-      comm::load_training_state(reader, parallel_, optimizer_);
-    });
-    drop(plain_.path());
-    const double disk_read = slowest([&] { read_plainly(plain_, name, to_); });
-    plain_.remove_file(name);
     if (step == 0) return;
     out.copy.add(copy);
     out.stall.add(stall);
-    out.save.add(whole - stall);
-    out.disk_write.add(disk_write);
-    out.load.add(load);
-    out.disk_read.add(disk_read);
+    out.save.add(writes[0] - stall);
+    out.cached_write.add(writes[1]);
+    out.direct_write.add(writes[2]);
+    out.load.add(reads[0]);
+    out.cached_read.add(reads[1]);
+    out.direct_read.add(reads[2]);
   }
 
  private:
@@ -144,6 +179,35 @@ class Bench {
   void drop(const std::string& folder) {
     if (group_->rank() == 0) drop_from_memory(folder);
   }
+  double save(int64_t step) {
+    return slowest([&] {
+      saver_.save({.step = step}, share_);
+      saver_.finish();
+    });
+  }
+  double load(int64_t step) {
+    drop(checkpoints_.path_of(step));
+    return slowest([&] {
+      CheckpointReader reader(checkpoints_.path_of(step));
+      comm::load_training_state(reader, parallel_, optimizer_);
+    });
+  }
+  std::string plain_name(Way way) const {
+    return cat(way == Way::kPastCache ? "direct_" : "cached_", group_->rank());
+  }
+  // The times of these, begun with the one whose turn it is. The disk is at rest before each: what
+  // was removed is forgotten there too.
+  std::array<double, 3> in_turns(int64_t step,
+                                 const std::array<std::function<double()>, 3>& tasks) {
+    std::array<double, 3> seconds{};
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      if (group_->rank() == 0) ::sync();
+      group_->barrier();
+      const size_t turn = (i + static_cast<size_t>(step)) % tasks.size();
+      seconds[turn] = tasks[turn]();
+    }
+    return seconds;
+  }
 
   std::unique_ptr<comm::ProcessGroup> group_;
   Context context_;
@@ -155,7 +219,7 @@ class Bench {
   Folder plain_;
   comm::CheckpointSaver saver_;
   int64_t bytes_ = 0;
-  std::vector<std::byte> from_, to_;
+  DirectMemory from_, to_;
 };
 
 struct Results {
@@ -199,8 +263,10 @@ int run(comm::World& world, int argc, char** argv) {
   fs::remove_all(config.out);
   Results results;
   results.add("stall of a save", times.stall, "memcpy", times.copy, bytes);
-  results.add("save", times.save, "plain write", times.disk_write, bytes);
-  results.add("load", times.load, "plain read", times.disk_read, bytes);
+  results.add("save", times.save, "plain write", times.cached_write, bytes);
+  results.add("save", times.save, "direct write", times.direct_write, bytes);
+  results.add("load", times.load, "plain read", times.cached_read, bytes);
+  results.add("load", times.load, "direct read", times.direct_read, bytes);
   const Machine machine = describe_machine();
   std::printf("state of %s, zero %d, %s on %d ranks; %s\n%s", config.model.c_str(), config.zero,
               format_bytes(bytes).c_str(), world.size(), summary(machine).c_str(),

@@ -11,7 +11,9 @@
 namespace shale::comm {
 namespace {
 
+// Of a part on a device, at once through host memory; and how much of that there is.
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
+constexpr int64_t kStagedBytes = int64_t{64} << 20;
 
 // A slice boundary inside a part, in elements: the first multiple of kFlatAlignment at which at
 // least `bytes` of the part's bytes come before.
@@ -67,6 +69,70 @@ void check_inventory(const CheckpointReader& checkpoint, const std::vector<State
   add("different:", different);
   if (problem.empty()) return;
   throw DataError(cat(checkpoint.path(), ": not the state of this model and optimizer:", problem));
+}
+
+// Elements of a part: all, or on a device a piece.
+struct Target {
+  CheckpointReader::Place place;
+  const StatePart* part = nullptr;
+  int64_t begin = 0;  // in the part
+  Tensor to;
+
+  // Then it is read straight into; else through memory of the host.
+  bool is_host() const { return to.context().device().type == DeviceType::kCpu; }
+};
+
+// All elements of the parts, in the order in which they lie on the disk.
+std::vector<Target> targets_of(CheckpointReader& checkpoint, const std::vector<StatePart>& parts) {
+  std::vector<Target> targets;
+  for (const StatePart& part : parts) {
+    const bool is_host = part.values.context().device().type == DeviceType::kCpu;
+    const int64_t step = is_host ? part.count() : kPieceBytes / dtype_size(part.values.dtype());
+    for (int64_t begin = 0; begin < part.count(); begin += step) {
+      targets.push_back(
+          {.place = checkpoint.place_of(part.name, part.first + begin),
+           .part = &part,
+           .begin = begin,
+           .to = vector_slice(part.values, begin, std::min(step, part.count() - begin))});
+    }
+  }
+  std::sort(targets.begin(), targets.end(),
+            [](const Target& a, const Target& b) { return a.place < b.place; });
+  return targets;
+}
+
+void read_targets(CheckpointReader& checkpoint, std::span<const Target> targets, bool shared,
+                  std::vector<std::byte>& staged) {
+  size_t staged_bytes = 0;
+  for (const Target& target : targets) {
+    if (!target.is_host()) staged_bytes += static_cast<size_t>(target.to.bytes());
+  }
+  staged.resize(staged_bytes);
+  std::byte* next = staged.data();
+  std::vector<CheckpointRead> reads;
+  for (const Target& target : targets) {
+    const auto bytes = static_cast<size_t>(target.to.bytes());
+    std::byte* memory = target.is_host() ? static_cast<std::byte*>(target.to.data()) : next;
+    if (!target.is_host()) next += bytes;
+    reads.push_back({target.part->name, target.part->first + target.begin, {memory, bytes}});
+  }
+  checkpoint.read_all(reads, shared);
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const Tensor& to = targets[i].to;
+    if (!targets[i].is_host()) to.context().copy(to.data(), reads[i].into.data(), to.bytes());
+  }
+}
+
+// As much at a time as there is host memory for what goes to a device.
+void read_parts(CheckpointReader& checkpoint, const std::vector<StatePart>& parts, bool shared) {
+  const std::vector<Target> targets = targets_of(checkpoint, parts);
+  std::vector<std::byte> staged;
+  for (size_t begin = 0, end = 0; begin < targets.size(); begin = end) {
+    for (int64_t bytes = 0; end < targets.size() && bytes < kStagedBytes; ++end) {
+      if (!targets[end].is_host()) bytes += targets[end].to.bytes();
+    }
+    read_targets(checkpoint, std::span(targets).subspan(begin, end - begin), shared, staged);
+  }
 }
 
 Tensor as_vector(const Tensor& x) {
@@ -151,23 +217,11 @@ void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
                          const optim::Optimizer& optimizer) {
   const std::vector<StatePart> parts = training_state(parallel, optimizer);
   check_inventory(checkpoint, parts);
-  std::vector<std::byte> piece;
-  for (const StatePart& part : parts) {
-    const Tensor& values = part.values;
-    Context& context = values.context();
-    const int64_t size = dtype_size(values.dtype());
-    // On the CPU straight to where it belongs.
-    const bool direct = context.device().type == DeviceType::kCpu;
-    const int64_t step = direct ? std::max<int64_t>(part.count(), 1) : kPieceBytes / size;
-    for (int64_t begin = 0; begin < part.count(); begin += step) {
-      const Tensor to = vector_slice(values, begin, std::min(step, part.count() - begin));
-      const auto bytes = static_cast<size_t>(to.bytes());
-      if (!direct) piece.resize(bytes);
-      std::byte* memory = direct ? static_cast<std::byte*>(to.data()) : piece.data();
-      checkpoint.read(part.name, part.first + begin, {memory, bytes});
-      if (!direct) context.copy(to.data(), memory, to.bytes());
-    }
-  }
+  const int ranks = parallel.shared().groups.shard->size();
+  std::vector<StatePart> whole, cut;
+  for (const StatePart& part : parts) (part.is_whole && ranks > 1 ? whole : cut).push_back(part);
+  read_parts(checkpoint, whole, /*shared=*/true);
+  read_parts(checkpoint, cut, /*shared=*/false);
   for (const auto& unit : parallel.units()) {
     for (const auto& buffer : unit->buffers()) buffer->masters_changed();
   }

@@ -1,12 +1,12 @@
 #include "runtime/io/checkpoint_reader.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <array>
 #include <cstring>
 #include <utility>
 
 #include "runtime/base/error.h"
-#include "runtime/io/crc32c.h"
+#include "runtime/io/checkpoint_chunks.h"
 
 namespace shale {
 namespace {
@@ -15,16 +15,10 @@ constexpr size_t kCachedChunks = 8;
 // Descriptors are few: a process has 1024 by default.
 constexpr int64_t kOpenFiles = 128;
 
-std::string hex(uint32_t value) {
-  char digits[9];
-  std::snprintf(digits, sizeof digits, "%08x", value);
-  return digits;
-}
-
 }  // namespace
 
 CheckpointManifest read_checkpoint_manifest(const Folder& folder) {
-  const File file = File::open(folder, kManifestName);
+  File file = File::open(folder, kManifestName);
   const int64_t bytes = file.bytes();
   if (bytes > kMaxManifestBytes) {
     throw DataError(cat(file.path(), ": ", bytes, " bytes, want at most ", kMaxManifestBytes));
@@ -70,55 +64,41 @@ CheckpointReader::OpenFile& CheckpointReader::open(size_t file) {
   return wanted;
 }
 
-int64_t CheckpointReader::chunk_size(size_t file, int64_t chunk) const {
-  const int64_t begin = chunk * manifest_.chunk_bytes;
-  return std::min(manifest_.chunk_bytes, manifest_.files[file].bytes - begin);
-}
-
-// A whole chunk.
-void CheckpointReader::read_chunk(size_t file, int64_t chunk, std::span<std::byte> into) {
-  const File& from = open(file).file;
-  const int64_t begin = chunk * manifest_.chunk_bytes;
-  from.read_at(begin, into);
-  const uint32_t found = crc32c(into);
-  const uint32_t want = manifest_.files[file].chunk_crcs[static_cast<size_t>(chunk)];
-  if (found != want) {
-    throw DataError(cat(from.path(), ": chunk ", chunk, " (bytes ", begin, " to ",
-                        begin + static_cast<int64_t>(into.size()) - 1, ") has CRC32C ", hex(found),
-                        ", want ", hex(want), "; it is damaged, or was changed"));
-  }
-}
-
-std::span<const std::byte> CheckpointReader::cached_chunk(size_t file, int64_t chunk) {
+std::span<const std::byte> CheckpointReader::cached_chunk(ChunkId id) {
   CachedChunk* oldest = nullptr;
   for (CachedChunk& cached : cache_) {
-    if (cached.file == file && cached.chunk == chunk) {
+    if (cached.id == id) {
       cached.last_use = ++uses_;
       return cached.bytes;
     }
     if (oldest == nullptr || cached.last_use < oldest->last_use) oldest = &cached;
   }
   if (cache_.size() < kCachedChunks) oldest = &cache_.emplace_back();
-  oldest->chunk = -1;  // nothing, if the read fails
-  oldest->bytes.resize(static_cast<size_t>(chunk_size(file, chunk)));
-  read_chunk(file, chunk, oldest->bytes);
-  oldest->file = file;
-  oldest->chunk = chunk;
+  oldest->id = CachedChunk().id;  // nothing, if the read fails
+  oldest->bytes.resize(static_cast<size_t>(chunk_bytes(manifest_, id)));
+  read_chunk(id, oldest->bytes);
+  oldest->id = id;
   oldest->last_use = ++uses_;
   return oldest->bytes;
 }
 
+// A whole chunk.
+void CheckpointReader::read_chunk(ChunkId id, std::span<std::byte> into) {
+  File& from = open(id.file).file;
+  from.read_at(chunk_begin(manifest_, id), into);
+  check_chunk(manifest_, id, from.path(), into);
+}
+
 void CheckpointReader::read_bytes(size_t file, int64_t offset, std::span<std::byte> into) {
   while (!into.empty()) {
-    const int64_t chunk = offset / manifest_.chunk_bytes;
+    const ChunkId id{file, offset / manifest_.chunk_bytes};
     const int64_t in_chunk = offset % manifest_.chunk_bytes;
-    const int64_t size = chunk_size(file, chunk);
+    const int64_t size = chunk_bytes(manifest_, id);
     const size_t count = std::min(into.size(), static_cast<size_t>(size - in_chunk));
     if (static_cast<int64_t>(count) == size) {
-      read_chunk(file, chunk, into.first(count));
+      read_chunk(id, into.first(count));
     } else {
-      const auto bytes = cached_chunk(file, chunk);
-      std::memcpy(into.data(), bytes.data() + in_chunk, count);
+      std::memcpy(into.data(), cached_chunk(id).data() + in_chunk, count);
     }
     into = into.subspan(count);
     offset += static_cast<int64_t>(count);
@@ -155,40 +135,94 @@ const SafetensorsEntry& CheckpointReader::entry_of(size_t file, const TensorPart
   return it->second;
 }
 
-void CheckpointReader::read(std::string_view tensor, int64_t first, std::span<std::byte> into) {
-  const CheckpointTensor* found = find(tensor);
-  if (found == nullptr) throw DataError(cat(path(), ": no tensor '", tensor, "'"));
+void CheckpointReader::for_each_run_of(const CheckpointRead& wanted,
+                                       const std::function<void(const Run&)>& visit) {
+  const CheckpointTensor* found = find(wanted.tensor);
+  if (found == nullptr) throw DataError(cat(path(), ": no tensor '", wanted.tensor, "'"));
   const int64_t size = dtype_size(found->dtype);
-  const int64_t count = static_cast<int64_t>(into.size()) / size;
-  if (static_cast<int64_t>(into.size()) % size != 0 || first < 0 ||
-      count > found->numel() - first) {
-    throw InternalError(cat("checkpoint: ", into.size(), " bytes of tensor '", tensor,
+  const auto bytes = static_cast<int64_t>(wanted.into.size());
+  const int64_t first = wanted.first;
+  const int64_t count = bytes / size;
+  if (bytes % size != 0 || first < 0 || count > found->numel() - first) {
+    throw InternalError(cat("checkpoint: ", bytes, " bytes of tensor '", wanted.tensor,
                             "' from element ", first, ", which has ", found->numel(), " of ", size,
                             " bytes"));
   }
   for (const CheckpointTensor::Box& box : found->boxes) {
     for (const CheckpointTensor::Part& stored : box.parts) {
-      const TensorPart part = part_of(tensor, *found, box, stored);
+      const TensorPart part = part_of(wanted.tensor, *found, box, stored);
       for_each_run(part, first, count, [&](const TensorRun& run) {
         const auto file = static_cast<size_t>(stored.file);
-        read_bytes(file, entry_of(file, part).begin + run.in_part * size,
-                   into.subspan(static_cast<size_t>((run.in_tensor - first) * size),
-                                static_cast<size_t>(run.count * size)));
+        const auto begin = static_cast<size_t>((run.in_tensor - first) * size);
+        visit({.place = {file, entry_of(file, part).begin + run.in_part * size},
+               .into = wanted.into.subspan(begin, static_cast<size_t>(run.count * size))});
       });
     }
   }
+}
+
+void CheckpointReader::read(std::string_view tensor, int64_t first, std::span<std::byte> into) {
+  for_each_run_of({tensor, first, into},
+                  [&](const Run& run) { read_bytes(run.place.file, run.place.offset, run.into); });
+}
+
+void CheckpointReader::read_all(std::span<const CheckpointRead> wanted, bool shared) {
+  const auto chunk_of = [&](const Place& place) {
+    return ChunkId{place.file, place.offset / manifest_.chunk_bytes};
+  };
+  std::vector<Run> runs;  // each within a chunk
+  for (const CheckpointRead& one : wanted) {
+    for_each_run_of(one, [&](Run run) {
+      while (!run.into.empty()) {
+        const int64_t room = manifest_.chunk_bytes - run.place.offset % manifest_.chunk_bytes;
+        const size_t count = std::min(run.into.size(), static_cast<size_t>(room));
+        runs.push_back({run.place, run.into.first(count)});
+        run = {{run.place.file, run.place.offset + room}, run.into.subspan(count)};
+      }
+    });
+  }
+  std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.place < b.place; });
+  std::vector<ChunkId> order;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const Place& place = runs[i].place;
+    if (i > 0 && runs[i - 1].place.file == place.file &&
+        runs[i - 1].place.offset + static_cast<int64_t>(runs[i - 1].into.size()) > place.offset) {
+      throw InternalError(cat("checkpoint: byte ", place.offset, " of ",
+                              manifest_.files[place.file].name, " is wanted twice"));
+    }
+    if (order.empty() || order.back() != chunk_of(place)) order.push_back(chunk_of(place));
+  }
+  CheckpointChunks chunks(folder_, manifest_, order, shared);
+  auto run = runs.begin();
+  for (const ChunkId& id : order) {
+    const std::span<const std::byte> bytes = chunks.next();
+    for (; run != runs.end() && chunk_of(run->place) == id; ++run) {
+      const auto begin = static_cast<size_t>(run->place.offset - chunk_begin(manifest_, id));
+      std::memcpy(run->into.data(), bytes.data() + begin, run->into.size());
+    }
+  }
+}
+
+CheckpointReader::Place CheckpointReader::place_of(std::string_view tensor, int64_t element) {
+  std::optional<Place> place;
+  std::array<std::byte, 16> one{};  // no element is larger
+  const CheckpointTensor* found = find(tensor);
+  const auto size = static_cast<size_t>(found == nullptr ? 1 : dtype_size(found->dtype));
+  for_each_run_of({tensor, element, std::span(one).first(size)},
+                  [&](const Run& run) { place = run.place; });
+  return place.value();
 }
 
 // ---- Verifying ----
 
 void CheckpointReader::verify_file(size_t file) {
   const CheckpointFile& want = manifest_.files[file];
-  std::vector<std::byte> buffer;
+  std::vector<ChunkId> order;
   for (size_t chunk = 0; chunk < want.chunk_crcs.size(); ++chunk) {
-    const auto number = static_cast<int64_t>(chunk);
-    buffer.resize(static_cast<size_t>(chunk_size(file, number)));
-    read_chunk(file, number, buffer);
+    order.push_back({file, static_cast<int64_t>(chunk)});
   }
+  CheckpointChunks chunks(folder_, manifest_, order, /*shared=*/false);
+  for (size_t chunk = 0; chunk < order.size(); ++chunk) chunks.next();
   size_t parts = 0;
   for (const auto& [name, tensor] : manifest_.tensors) {
     for (const CheckpointTensor::Box& box : tensor.boxes) {

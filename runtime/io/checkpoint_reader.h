@@ -1,7 +1,9 @@
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -9,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/io/checkpoint_chunks.h"
 #include "runtime/io/checkpoint_layout.h"
 #include "runtime/io/checkpoint_manifest.h"
 #include "runtime/io/file.h"
@@ -16,9 +19,17 @@
 
 namespace shale {
 
+// Elements [first, ...) of a tensor in row-major order, as many as fit into `into`, which must be a
+// whole number of the tensor's elements; in the tensor's own type.
+struct CheckpointRead {
+  std::string_view tensor;
+  int64_t first = 0;
+  std::span<std::byte> into;
+};
+
 // A committed checkpoint, read by ranges of its tensors, whatever the number of ranks that wrote
-// it. No byte is handed out before the checksum of its chunk was found right. Memory: the manifest,
-// the headers of the files that were used, and a few chunks.
+// it. What a call that returns has read is what the checksums of its chunks say. Memory: the
+// manifest, the headers of the files that were used, and a few chunks.
 //
 // Throws DataError for what is damaged or malformed, naming the file and the chunk;
 // MissingInputError for what is not there; DiskError where the disk fails. Not for several threads.
@@ -32,10 +43,21 @@ class CheckpointReader {
   const CheckpointManifest& manifest() const { return manifest_; }
   const CheckpointTensor* find(std::string_view tensor) const;  // null if there is none
 
-  // Elements [first, ...) of the tensor in row-major order, as many as fit into `into`, which must
-  // be a whole number of the tensor's elements; in the tensor's own type. Throws DataError if there
-  // is no such tensor, InternalError if it has not so many elements.
+  // Throws DataError if there is no such tensor, InternalError if it has not so many elements.
   void read(std::string_view tensor, int64_t first, std::span<std::byte> into);
+  // All of these, in the order in which they lie in the files, each chunk once, at the disk's speed
+  // (CheckpointChunks). `shared`: other processes of this machine read the same. Throws
+  // InternalError for an element that is wanted twice.
+  void read_all(std::span<const CheckpointRead> wanted, bool shared = false);
+
+  // Where an element lies: the file's index in the manifest, and the byte. Reads that come in this
+  // order follow the disk.
+  struct Place {
+    size_t file = 0;
+    int64_t offset = 0;
+    auto operator<=>(const Place&) const = default;
+  };
+  Place place_of(std::string_view tensor, int64_t element);
 
   // Reads all of one file of the manifest: every checksum, and that the file holds exactly the
   // parts that it should. Ranks can share the files of a checkpoint among them.
@@ -48,18 +70,22 @@ class CheckpointReader {
     std::map<std::string, SafetensorsEntry, std::less<>> entries;  // by name; read once
     int64_t last_use = 0;
   };
+  // Bytes of a file, and where they go.
+  struct Run {
+    Place place;
+    std::span<std::byte> into;
+  };
   struct CachedChunk {
-    size_t file = 0;
-    int64_t chunk = -1;
+    ChunkId id{.file = 0, .chunk = -1};
     int64_t last_use = 0;
     std::vector<std::byte> bytes;
   };
 
   OpenFile& open(size_t file);
-  int64_t chunk_size(size_t file, int64_t chunk) const;
-  void read_chunk(size_t file, int64_t chunk, std::span<std::byte> into);
-  std::span<const std::byte> cached_chunk(size_t file, int64_t chunk);
+  void read_chunk(ChunkId id, std::span<std::byte> into);
+  std::span<const std::byte> cached_chunk(ChunkId id);
   void read_bytes(size_t file, int64_t offset, std::span<std::byte> into);
+  void for_each_run_of(const CheckpointRead& wanted, const std::function<void(const Run&)>& visit);
   SafetensorsHeader read_header(size_t file);
   const SafetensorsEntry& entry_of(size_t file, const TensorPart& part);
 

@@ -11,9 +11,8 @@
 namespace shale {
 namespace {
 
-// Large enough that a system call costs nothing beside its bytes, small enough that they are still
-// in the cache after the checksum was taken.
-constexpr size_t kPieceBytes = size_t{1} << 20;
+// Small enough that the bytes are still in the cache when they are copied after the checksum.
+constexpr size_t kPieceBytes = size_t{128} << 10;
 
 void check_part(const TensorPart& part) {
   const auto fail = [&](const auto&... problem) {
@@ -84,9 +83,7 @@ CheckpointShardWriter::CheckpointShardWriter(const std::string& folder, const st
   }
   record_.chunk_bytes = chunk_bytes;
   record_.files.push_back({.name = name, .bytes = layout_.file_bytes, .chunk_crcs = {}});
-  file_ = File::create(Folder::open(folder), name);
-  file_.reserve(layout_.file_bytes);
-  buffer_.reserve(kPieceBytes);
+  file_.emplace(Folder::open(folder), name, layout_.file_bytes);
   append(std::as_bytes(std::span(layout_.front)));
   skip_complete();
 }
@@ -104,7 +101,7 @@ void CheckpointShardWriter::skip_complete() {
 
 void CheckpointShardWriter::write(std::span<const std::byte> bytes) {
   if (static_cast<int64_t>(bytes.size()) > left()) {
-    throw InternalError(cat(file_.path(), ": ", bytes.size(), " bytes for tensor '",
+    throw InternalError(cat(file_->path(), ": ", bytes.size(), " bytes for tensor '",
                             is_complete() ? "(none)" : parts_[next()].tensor, "', which has ",
                             left(), " left"));
   }
@@ -113,50 +110,27 @@ void CheckpointShardWriter::write(std::span<const std::byte> bytes) {
   skip_complete();
 }
 
-// Pieces end at multiples of their size, so that they are whole pages of the file.
 void CheckpointShardWriter::append(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const size_t room = kPieceBytes - static_cast<size_t>(position_) % kPieceBytes;
-    const std::span<const std::byte> piece = bytes.first(std::min(bytes.size(), room));
-    if (piece.size() == kPieceBytes) {
-      put(position_, piece);  // without a copy; the buffer is empty at such a multiple
-    } else {
-      buffer_.insert(buffer_.end(), piece.begin(), piece.end());
-    }
-    position_ += static_cast<int64_t>(piece.size());
-    bytes = bytes.subspan(piece.size());
-    if (piece.size() == room) flush();
-  }
-}
-
-void CheckpointShardWriter::flush() {
-  put(position_ - static_cast<int64_t>(buffer_.size()), buffer_);
-  buffer_.clear();
-}
-
-void CheckpointShardWriter::put(int64_t offset, std::span<const std::byte> bytes) {
   std::vector<uint32_t>& crcs = record_.files[0].chunk_crcs;
-  int64_t end = offset;
-  for (std::span<const std::byte> rest = bytes; !rest.empty();) {
-    const int64_t in_chunk = end % record_.chunk_bytes;
+  while (!bytes.empty()) {
+    const int64_t in_chunk = position_ % record_.chunk_bytes;
     const auto room = static_cast<size_t>(record_.chunk_bytes - in_chunk);
-    const std::span<const std::byte> piece = rest.first(std::min(rest.size(), room));
+    const std::span<const std::byte> piece =
+        bytes.first(std::min({bytes.size(), room, kPieceBytes}));
     if (in_chunk == 0) crcs.push_back(0);
     crcs.back() = crc32c(piece, crcs.back());
-    end += static_cast<int64_t>(piece.size());
-    rest = rest.subspan(piece.size());
+    file_->append(piece);
+    position_ += static_cast<int64_t>(piece.size());
+    bytes = bytes.subspan(piece.size());
   }
-  file_.write_at(offset, bytes);
 }
 
 std::string CheckpointShardWriter::finish() {
   if (!is_complete()) {
-    throw InternalError(cat(file_.path(), ": ", left(), " bytes of tensor '", parts_[next()].tensor,
-                            "' are missing"));
+    throw InternalError(cat(file_->path(), ": ", left(), " bytes of tensor '",
+                            parts_[next()].tensor, "' are missing"));
   }
-  flush();
-  file_.sync();
-  file_.close();
+  file_->finish();
   return encode_shard(record_);
 }
 

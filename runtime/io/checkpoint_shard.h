@@ -2,14 +2,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/io/checkpoint_layout.h"
 #include "runtime/io/checkpoint_manifest.h"
-#include "runtime/io/file.h"
 #include "runtime/io/safetensors_layout.h"
+#include "runtime/io/streamed_file.h"
 
 namespace shale {
 
@@ -48,18 +49,15 @@ class CheckpointShardWriter {
   int64_t left() const;  // bytes of the current part
   void skip_complete();
   void append(std::span<const std::byte> bytes);
-  void flush();
-  void put(int64_t offset, std::span<const std::byte> bytes);
 
   std::vector<TensorPart> parts_;
   std::vector<size_t> stored_;  // places in parts_ of those that have elements
   SafetensorsLayout layout_;    // of these
   CheckpointManifest record_;
-  File file_;
-  size_t next_ = 0;                // in layout_.order
-  int64_t written_ = 0;            // of the current part
-  int64_t position_ = 0;           // in the file, of what comes next
-  std::vector<std::byte> buffer_;  // small pieces, not yet written
+  std::optional<StreamedFile> file_;
+  size_t next_ = 0;       // in layout_.order
+  int64_t written_ = 0;   // of the current part
+  int64_t position_ = 0;  // in the file, of what comes next
 };
 
 }  // namespace shale

@@ -139,11 +139,24 @@ void File::reserve(int64_t bytes) {
   }
 }
 
+void File::bypass_cache(bool bypass) {
+  const int flags = ::fcntl(handle_.get(), F_GETFL);
+  if (flags < 0) fail("fcntl", errno);
+  const int wanted = bypass ? flags | O_DIRECT : flags & ~O_DIRECT;
+  if (::fcntl(handle_.get(), F_SETFL, wanted) != 0 && errno != EINVAL) fail("fcntl", errno);
+}
+
 void File::write_at(int64_t offset, std::span<const std::byte> bytes) {
+  bool tried_cache = false;
   while (!bytes.empty()) {
     const size_t piece = std::min(bytes.size(), kMaxPiece);
     const ssize_t written =
         repeat_if_interrupted([&] { return ::pwrite(handle_.get(), bytes.data(), piece, offset); });
+    if (written < 0 && errno == EINVAL && !std::exchange(tried_cache, true)) {
+      // A file system that takes the flag and then cannot, or what a short write left to do.
+      bypass_cache(false);
+      continue;
+    }
     if (written <= 0) {
       const int error = written == 0 ? EIO : errno;  // no progress would be an endless loop
       fail(cat("writing ", piece, " bytes at byte ", offset), error);
@@ -153,17 +166,23 @@ void File::write_at(int64_t offset, std::span<const std::byte> bytes) {
   }
 }
 
-void File::read_at(int64_t offset, std::span<std::byte> bytes) const {
-  while (!bytes.empty()) {
+void File::read_at(int64_t offset, std::span<std::byte> bytes, std::optional<size_t> want) {
+  const int64_t end = offset + static_cast<int64_t>(want.value_or(bytes.size()));
+  bool tried_cache = false;
+  while (offset < end) {
     const size_t piece = std::min(bytes.size(), kMaxPiece);
     const ssize_t count =
         repeat_if_interrupted([&] { return ::pread(handle_.get(), bytes.data(), piece, offset); });
+    if (count < 0 && errno == EINVAL && !std::exchange(tried_cache, true)) {
+      bypass_cache(false);  // as in write_at
+      continue;
+    }
     if (count < 0) {
       const int error = errno;
       fail(cat("reading ", piece, " bytes at byte ", offset), error);
     }
     if (count == 0) {
-      throw DataError(cat(path_, ": ends at byte ", offset, ", want ", bytes.size(), " more"));
+      throw DataError(cat(path_, ": ends at byte ", offset, ", want ", end - offset, " more"));
     }
     bytes = bytes.subspan(static_cast<size_t>(count));
     offset += count;
@@ -221,7 +240,9 @@ Folder Folder::make(const std::string& path) {
     if (repeat_if_interrupted([&] { return ::mkdirat(fd, target.filename().c_str(), 0777); }) !=
         0) {
       const int mkdir_error = errno;
-      if (mkdir_error != EEXIST) fail_at(path, "making the folder", mkdir_error);
+      if (mkdir_error != EEXIST || !fs::is_directory(path, error)) {
+        fail_at(path, "making the folder", mkdir_error);
+      }
     }
     parent.sync();
   }

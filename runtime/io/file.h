@@ -57,9 +57,14 @@ class File {
   // Reserves disk space up to this size, so that a full disk shows now and not after hours of
   // writing. Without effect where the file system cannot do it.
   void reserve(int64_t bytes);
+  // From now on reads and writes go between memory and the disk, and not through the system's
+  // cache: that takes a fraction of the processor's time, and no memory that somebody else could
+  // use. Addresses, offsets and sizes must be multiples of kDirectAlignment. Without effect where
+  // the file system cannot do it.
+  void bypass_cache(bool bypass);
   void write_at(int64_t offset, std::span<const std::byte> bytes);
-  // Throws DataError if the file ends before.
-  void read_at(int64_t offset, std::span<std::byte> bytes) const;
+  // Throws DataError if the file ends before. Where `want` is given, that many are enough.
+  void read_at(int64_t offset, std::span<std::byte> bytes, std::optional<size_t> want = {});
   void resize(int64_t bytes);
   // What was written is on the disk when this returns. After an error nobody knows what is: the
   // file must be written again from the start.
@@ -82,7 +87,7 @@ class Folder {
   // through links; names inside may not.
   static Folder open(const std::string& path);
   // The same after making it, and the folders above it, where they do not exist. New names are on
-  // the disk when this returns.
+  // the disk when this returns. Throws DiskError where one cannot be made.
   static Folder make(const std::string& path);
 
   const std::string& path() const { return path_; }

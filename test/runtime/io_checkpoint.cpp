@@ -134,6 +134,90 @@ TEST_CASE("reading what a tensor does not have is an error", "[io]") {
   CHECK(contains(message_of<DataError>([&] { reader.read("absent", 0, into); }), "'absent'"));
 }
 
+TEST_CASE("many ranges that are read at once are what each is alone", "[io]") {
+  const TempDir dir;
+  const CheckpointFolder folder(dir.path());
+  const SampleOptions options{.ranks = GENERATE(1, 3, 8), .chunk_bytes = 5000, .rows = 1000};
+  save_sample(folder, 1, options);
+  CheckpointReader reader(folder.path_of(1));
+  // Pieces from the last tensor to the first, with a gap behind every third one.
+  const int64_t piece = GENERATE(7, 100, 1'000'000);
+  CAPTURE(options.ranks, piece);
+  std::vector<TensorPart> wanted;
+  std::vector<TensorPart> tensors = sample_tensors(options);
+  std::reverse(tensors.begin(), tensors.end());
+  for (TensorPart part : tensors) {
+    const int64_t numel = part.count;
+    for (int64_t first = 0, i = 0; first < numel; first += part.count, ++i) {
+      part.first = first;
+      part.count = std::min(piece, numel - first);
+      if (i % 3 != 2) wanted.push_back(part);
+    }
+  }
+  std::vector<std::vector<std::byte>> found;
+  std::vector<CheckpointRead> reads;
+  for (const TensorPart& part : wanted) {
+    std::vector<std::byte>& into = found.emplace_back(static_cast<size_t>(part.bytes()));
+    reads.push_back({part.tensor, part.first, into});
+  }
+  const bool shared = GENERATE(false, true);
+  reader.read_all(reads, shared);
+  int64_t different = 0;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    different += found[i] == test::sample_bytes(wanted[i], 1) ? 0 : 1;
+  }
+  CHECK(different == 0);
+}
+
+TEST_CASE("what is read at once is read from the disk once, in the order of the files", "[io]") {
+  const TempDir dir;
+  const CheckpointFolder folder(dir.path());
+  const SampleOptions options{.ranks = 2, .chunk_bytes = 1 << 16, .rows = 10'000};
+  save_sample(folder, 1, options);
+  CheckpointReader reader(folder.path_of(1));
+  int64_t bytes = 0;
+  for (const CheckpointFile& file : reader.manifest().files) bytes += file.bytes;
+  std::vector<std::vector<std::byte>> found;
+  std::vector<CheckpointRead> reads;
+  std::vector<CheckpointReader::Place> places;
+  for (const auto& [name, tensor] : reader.manifest().tensors) {
+    reads.push_back({name, 0, found.emplace_back(static_cast<size_t>(tensor.bytes()))});
+    if (tensor.numel() > 0) places.push_back(reader.place_of(name, 0));  // reads the headers
+  }
+  // All that this process was given by read calls.
+  const auto bytes_read = [] {
+    const std::string text = test::read_file("/proc/self/io");
+    return std::stoll(text.substr(text.find("rchar: ") + 7));
+  };
+  const int64_t before = bytes_read();
+  reader.read_all(reads);
+  // Once, and the few bytes of /proc.
+  CHECK(bytes_read() - before <= bytes + 4096);
+  std::sort(places.begin(), places.end());
+  CHECK(places.front().file == 0);
+  CHECK(places.front().offset > 8);
+  CHECK(places.back().offset < reader.manifest().files[places.back().file].bytes);
+  CHECK(std::adjacent_find(places.begin(), places.end()) == places.end());
+}
+
+TEST_CASE("reading many ranges refuses what reading one refuses, and what is wanted twice",
+          "[io]") {
+  const TempDir dir;
+  const CheckpointFolder folder(dir.path());
+  save_sample(folder, 1, {});
+  CheckpointReader reader(folder.path_of(1));
+  std::vector<std::byte> a(8), b(8);
+  const auto read = [&](std::vector<CheckpointRead> reads) { reader.read_all(reads); };
+  CHECK_NOTHROW(read({}));
+  CHECK_NOTHROW(read({{"h.0.bias", 0, a}, {"h.0.bias", 2, b}}));
+  CHECK_THROWS_AS(read({{"h.0.bias", 0, a}, {"h.0.bias", 1, b}}), InternalError);
+  CHECK_THROWS_AS(read({{"h.0.bias", 0, a}, {"h.0.bias", 0, b}}), InternalError);
+  CHECK_THROWS_AS(read({{"h.0.bias", 6, a}}), InternalError);
+  CHECK_THROWS_AS(read({{"absent", 0, a}}), DataError);
+  CHECK_THROWS_AS(reader.place_of("h.0.bias", 7), InternalError);
+  CHECK_THROWS_AS(reader.place_of("absent", 0), DataError);
+}
+
 TEST_CASE("a checkpoint has its name only when it is committed", "[io]") {
   const TempDir dir;
   const CheckpointFolder folder(dir.file("checkpoints"));

@@ -146,6 +146,30 @@ TEST_CASE("a flipped bit under what is read is noticed, one elsewhere does no ha
   CHECK_NOTHROW(reader.read("wte.weight", 0, into));  // all of it in the first file
 }
 
+TEST_CASE("a flipped bit in any chunk of which bytes are wanted at once is noticed", "[io]") {
+  const Saved saved;
+  const std::string path = saved.path(1);
+  const Flipper file(path);
+  CheckpointReader reader(saved.folder);
+  std::vector<std::vector<std::byte>> found;
+  std::vector<CheckpointRead> reads;
+  for (const auto& [name, tensor] : reader.manifest().tensors) {
+    reads.push_back({name, 0, found.emplace_back(static_cast<size_t>(tensor.bytes()))});
+  }
+  CHECK_NOTHROW(reader.read_all(reads));
+  const auto bytes = static_cast<int64_t>(fs::file_size(path));
+  const int64_t chunk = reader.manifest().chunk_bytes;
+  // Also in the header, whose chunk holds data too.
+  for (int64_t begin = 0; begin < bytes; begin += chunk) {
+    const int64_t bit = 8 * std::min(begin + begin % 997, bytes - 1);
+    file.flip(bit);
+    const std::string message = message_of<DataError>([&] { reader.read_all(reads); });
+    CHECK(contains(message, cat(path, ": chunk ", begin / chunk, " ")));
+    file.flip(bit);
+  }
+  CHECK_NOTHROW(reader.read_all(reads));
+}
+
 TEST_CASE("a file cut at any 4 KiB, or longer by a byte, is noticed", "[io]") {
   const Saved saved;
   int64_t unnoticed = 0;
