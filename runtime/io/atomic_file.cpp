@@ -62,10 +62,15 @@ void AtomicFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
   file_.write_at(offset, bytes);
 }
 
-void AtomicFile::commit(int64_t bytes) {
+void AtomicFile::finish(int64_t bytes) {
+  if (!file_.is_open()) return;
   file_.resize(bytes);
   file_.sync();
   file_.close();
+}
+
+void AtomicFile::commit(int64_t bytes) {
+  finish(bytes);
   const std::filesystem::path temporary = temporary_;
   const Folder folder = Folder::open(temporary.parent_path().string());
   folder.rename(temporary.filename().string(), std::filesystem::path(path_).filename().string());

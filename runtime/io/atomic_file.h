@@ -29,8 +29,10 @@ class AtomicFile {
 
   void write_at(int64_t offset, std::span<const std::byte> bytes);
 
-  // Cuts or extends the file to `bytes`, syncs it to the disk, gives it its name (replacing what
-  // had it) and syncs the folder. Nothing may be written after it.
+  // Cuts or extends the file to `bytes`, and syncs it to the disk, still under its temporary name.
+  // Nothing may be written after it; a second call does nothing.
+  void finish(int64_t bytes);
+  // The same, then gives the file its name (replacing what had it), and syncs the folder.
   void commit(int64_t bytes);
 
  private:

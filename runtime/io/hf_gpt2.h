@@ -41,6 +41,8 @@ HfGpt2Config parse_gpt2_config(std::string_view text, const std::string& source)
 // Writes <folder>/config.json; `dtype` is that of the weights. Throws DiskError.
 void save_gpt2_config(const std::string& folder, const HfGpt2Config& config,
                       DType dtype = DType::kF32);
+// Removes it, if it is there: on the disk when this returns. Throws DiskError.
+void remove_gpt2_config(const std::string& folder);
 
 // A parameter under Shale's name, which is Hugging Face's without "transformer.":
 //   wte.weight [vocab, C]                  wpe.weight [context, C]

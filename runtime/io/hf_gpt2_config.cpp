@@ -4,6 +4,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/io/atomic_file.h"
+#include "runtime/io/file.h"
 #include "runtime/io/hf_gpt2.h"
 #include "runtime/io/json_object.h"
 
@@ -13,8 +14,10 @@ namespace {
 // Far above any model; below, no product of two overflows.
 constexpr int64_t kMaxSize = int64_t{1} << 30;
 
+constexpr const char* kConfigFile = "config.json";
+
 std::string config_path(const std::string& folder) {
-  return (std::filesystem::path(folder) / "config.json").string();
+  return (std::filesystem::path(folder) / kConfigFile).string();
 }
 
 int64_t size_of(const JsonObject& json, std::string_view key) {
@@ -127,6 +130,13 @@ void save_gpt2_config(const std::string& folder, const HfGpt2Config& config, DTy
       {"torch_dtype", torch_dtype},
   };
   write_file_atomically(config_path(folder), json.dump(2) + "\n");
+}
+
+void remove_gpt2_config(const std::string& folder) {
+  const Folder opened = Folder::open(folder);
+  if (!opened.has(kConfigFile)) return;
+  opened.remove_file(kConfigFile);
+  opened.sync();
 }
 
 }  // namespace shale

@@ -85,6 +85,10 @@ void Gpt2Export::commit() {
   if (next_ != tensors_.size()) {
     throw InternalError(cat("export: '", tensors_[next_].name, "' has not been written"));
   }
+  writer_.finish();  // it may take long: before anything changes
+  // No reader takes a folder without a configuration for a model: so a crash never leaves these
+  // weights beside that of another model.
+  remove_gpt2_config(folder_);
   writer_.commit();
   save_gpt2_config(folder_, config_, dtype_);
 }

@@ -18,6 +18,20 @@ std::string safetensors_file_name(size_t index, size_t count) {
   return name;
 }
 
+bool is_safetensors_part_name(std::string_view name) {
+  // "model-", the digits of both numbers, "-of-" and ".safetensors" of any widths.
+  const size_t middle = name.find("-of-");
+  const size_t end = name.find('.');
+  if (!name.starts_with("model-") || middle == name.npos || end == name.npos || end < middle) {
+    return false;
+  }
+  const auto index = parse_int(name.substr(6, middle - 6));
+  const auto count = parse_int(name.substr(middle + 4, end - middle - 4));
+  return index && count && *index >= 1 && *count >= 2 && *index <= *count &&
+         name ==
+             safetensors_file_name(static_cast<size_t>(*index - 1), static_cast<size_t>(*count));
+}
+
 SafetensorsWeightMap parse_safetensors_index(std::string_view text, std::string_view source) {
   // Two values for a tensor, and some for what else an index may say.
   check_json(text,

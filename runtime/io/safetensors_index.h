@@ -17,6 +17,8 @@ inline constexpr const char* kSafetensorsIndexFile = "model.safetensors.index.js
 
 // The file `index` (from 0) of `count`.
 std::string safetensors_file_name(size_t index, size_t count);
+// Whether it is such a name of one of several files.
+bool is_safetensors_part_name(std::string_view name);
 
 using SafetensorsWeightMap = std::map<std::string, std::string>;  // tensor: file
 

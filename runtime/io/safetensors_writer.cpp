@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/io/file.h"
 #include "runtime/io/safetensors_format.h"
 #include "runtime/io/safetensors_index.h"
 
@@ -68,11 +69,16 @@ void SafetensorsWriter::write(const View& tensor) {
   write(std::span(static_cast<const std::byte*>(tensor.data), static_cast<size_t>(tensor.bytes())));
 }
 
-void SafetensorsWriter::commit() {
+void SafetensorsWriter::finish() {
   if (current() != nullptr) {
     throw InternalError(cat(file_.path(), ": tensor '", current()->name, "' has ", written_,
                             " of its ", current()->bytes(), " bytes"));
   }
+  file_.finish(file_bytes_);
+}
+
+void SafetensorsWriter::commit() {
+  finish();
   file_.commit(file_bytes_);
 }
 
@@ -106,12 +112,15 @@ std::string make_index(const std::vector<std::vector<SafetensorsSpec>>& shards) 
   return make_safetensors_index(weight_map, total);
 }
 
-void remove_stale(const fs::path& path) {
-  std::error_code error;
-  fs::remove(path, error);
-  if (error) {
-    throw DiskError(cat(path.string(), ": out of date, but cannot be removed: ", error.message()));
+// Removes those of the names that are in the folder, and syncs it.
+void remove_names(const Folder& folder, const std::vector<std::string>& names) {
+  bool removed = false;
+  for (const std::string& name : names) {
+    if (!folder.has(name)) continue;
+    folder.remove_file(name);
+    removed = true;
   }
+  if (removed) folder.sync();
 }
 
 }  // namespace
@@ -121,9 +130,7 @@ SafetensorsFolderWriter::SafetensorsFolderWriter(std::string folder,
                                                  const SafetensorsFolderOptions& options)
     : folder_(std::move(folder)) {
   check_safetensors_specs(tensors);  // names must differ across files too
-  std::error_code error;
-  fs::create_directories(folder_, error);
-  if (error) throw DiskError(cat(folder_, ": cannot be made: ", error.message()));
+  Folder::make(folder_);
   auto shards = make_shards(std::move(tensors), options.max_shard_bytes);
   if (shards.size() > 1) index_ = make_index(shards);
   // All at once: if the disk has no room for all, it shows before anything is written.
@@ -153,18 +160,37 @@ const SafetensorsSpec* SafetensorsFolderWriter::current() const {
   return nullptr;
 }
 
-void SafetensorsFolderWriter::commit() {
+void SafetensorsFolderWriter::finish() {
   if (current() != nullptr) {
     throw InternalError(cat(folder_, ": tensor '", current()->name, "' is not complete"));
   }
-  for (SafetensorsWriter& writer : writers_) writer.commit();
-  const fs::path index = fs::path(folder_) / kSafetensorsIndexFile;
-  if (index_.empty()) {
-    remove_stale(index);
-  } else {
-    write_file_atomically(index.string(), index_);
-    remove_stale(fs::path(folder_) / kSafetensorsSingleFile);
+  for (SafetensorsWriter& writer : writers_) writer.finish();
+}
+
+void SafetensorsFolderWriter::commit() {
+  finish();  // all of them, before the first name
+  const Folder folder = Folder::open(folder_);
+  std::set<std::string> parts;  // none: a single file
+  for (size_t i = 0; i < writers_.size() && !index_.empty(); ++i) {
+    parts.insert(safetensors_file_name(i, writers_.size()));
   }
+  // Readers prefer a single file to an index. So a single file takes over with its name; several do
+  // when the single one is gone, or else with the index. Only where some replace files of the same
+  // names, there can be no model in between.
+  const auto is_there = [&](const std::string& name) { return folder.has(name); };
+  if (std::any_of(parts.begin(), parts.end(), is_there)) {
+    remove_names(folder, {kSafetensorsIndexFile});
+  }
+  for (SafetensorsWriter& writer : writers_) writer.commit();
+  if (!index_.empty()) {
+    write_file_atomically((fs::path(folder_) / kSafetensorsIndexFile).string(), index_);
+  }
+  remove_names(folder, {index_.empty() ? kSafetensorsIndexFile : kSafetensorsSingleFile});
+  std::vector<std::string> stale;
+  for (const std::string& name : folder.names()) {
+    if (is_safetensors_part_name(name) && !parts.contains(name)) stale.push_back(name);
+  }
+  remove_names(folder, stale);
 }
 
 }  // namespace shale

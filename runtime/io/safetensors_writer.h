@@ -35,7 +35,9 @@ class SafetensorsWriter {
   // The tensor that the next write goes to; null when all are complete.
   const SafetensorsSpec* current() const;
 
-  // Gives the file its name. Throws InternalError if data is missing.
+  // Syncs the data to the disk, under another name still. Throws InternalError if some is missing.
+  void finish();
+  // The same, then gives the file its name.
   void commit();
 
  private:
@@ -67,8 +69,12 @@ class SafetensorsFolderWriter {
   void write(const View& tensor);
   const SafetensorsSpec* current() const;
 
-  // Gives all files their names, the index last. A single file or an index that was in the folder
-  // before, and would now be read instead of what was written, is removed.
+  // Syncs the data to the disk, under other names still. Throws InternalError if some is missing.
+  void finish();
+  // The same, then gives the files their names, and removes what an earlier model of this naming
+  // left: afterwards the folder has the files of this one, and what has other names is as it was.
+  // Whenever a crash comes, readers find the old model, the new one, or no file to
+  // begin with: never some tensors of each.
   void commit();
 
  private:

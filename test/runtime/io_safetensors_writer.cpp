@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "runtime/base/error.h"
+#include "runtime/base/text.h"
 #include "runtime/io/safetensors.h"
+#include "runtime/io/safetensors_index.h"
 #include "test/support/catch.h"
 #include "test/support/file_size_limit.h"
 #include "test/support/fixtures.h"
@@ -236,6 +238,59 @@ TEST_CASE("a model written again in another number of files is read as written l
   CHECK(write(5, 2) == 2);
   CHECK(write(100, 3) == 3);
   CHECK_FALSE(fs::exists(dir.file("model.safetensors.index.json")));
+}
+
+TEST_CASE(
+    "after a model is written again its folder has what the index names, and what is not ours",
+    "[io]") {
+  const TempDir dir;
+  const std::vector<std::string> others = {
+      "config.json",          "model-00001-of-00002.safetensors.bak", "model-1-of-2.safetensors",
+      "model-0001-of-02.bin", "other-00003-of-00005.safetensors",     "tokenizer.json"};
+  for (const std::string& name : others) dir.write(name, name);
+  const auto write = [&](int64_t files, int value) {
+    std::vector<SafetensorsSpec> specs;
+    for (int i = 0; i < 6; ++i) specs.push_back({cat("w", i), DType::kU8, {60}});
+    SafetensorsFolderWriter writer(dir.path(), specs,
+                                   {.metadata = {}, .max_shard_bytes = 60 * (6 / files)});
+    for (int i = 0; i < 6; ++i) writer.write(filled(60, value));
+    writer.commit();
+  };
+  int value = 0;
+  // Fewer, more, the same number, one, and several again.
+  for (const int64_t files : {6, 2, 3, 3, 1, 1, 6}) {
+    CAPTURE(files, value);
+    write(files, ++value);
+    std::vector<std::string> want = others;
+    for (int64_t i = 0; i < files; ++i) {
+      want.push_back(safetensors_file_name(static_cast<size_t>(i), static_cast<size_t>(files)));
+    }
+    if (files > 1) want.push_back(kSafetensorsIndexFile);
+    std::sort(want.begin(), want.end());
+    CHECK(names_in(dir) == want);
+    for (const std::string& name : others) CHECK(test::read_file(dir.file(name)) == name);
+    const SafetensorsFolder folder(dir.path());
+    CHECK(folder.tensors().size() == 6);
+    for (const auto& [name, tensor] : folder.tensors()) {
+      CHECK(tensor.bytes()[0] == static_cast<std::byte>(value));
+    }
+  }
+}
+
+TEST_CASE("names of one of several files are those that the writer gives", "[io]") {
+  for (const size_t count : {2, 5, 99'999, 123'456}) {
+    CHECK(is_safetensors_part_name(safetensors_file_name(0, count)));
+    CHECK(is_safetensors_part_name(safetensors_file_name(count - 1, count)));
+  }
+  for (const char* name :
+       {"model.safetensors", "model.safetensors.index.json", "model-00001-of-00001.safetensors",
+        "model-00000-of-00002.safetensors", "model-00003-of-00002.safetensors",
+        "model-1-of-2.safetensors", "model-00001-of-00002.bin", "model-00001-of-.safetensors",
+        "model--of-00002.safetensors", "model-00001-of-00002.safetensors.index.json",
+        "model-1e0-of-00002.safetensors", ".model-00001-of-00002.safetensors.tmp-1-0", ""}) {
+    CAPTURE(name);
+    CHECK_FALSE(is_safetensors_part_name(name));
+  }
 }
 
 TEST_CASE("a file written atomically appears whole", "[io]") {
