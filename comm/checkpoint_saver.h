@@ -26,6 +26,10 @@ struct CheckpointInfo {
 
 struct CheckpointSaverOptions {
   int64_t keep = 0;  // newest checkpoints that stay; 0: all
+  // Called on rank 0 before a checkpoint is committed, on the thread that writes: what must be on
+  // the disk when the checkpoint is, and is not in it, is synced here. If it throws, the save
+  // fails.
+  std::function<void()> before_commit = {};
   // Called on rank 0 once a checkpoint is safe, with its step: on the thread that writes, so that
   // it may wait for the disk. What it throws is logged.
   std::function<void(int64_t step)> committed = {};

@@ -7,17 +7,14 @@
 #include <system_error>
 
 #include "runtime/base/error.h"
+#include "runtime/io/file.h"
 
 namespace shale::models {
 
 namespace fs = std::filesystem;
 
 void make_folder(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) {
-    throw DiskError(cat("output: cannot make the folder ", folder.string(), ": ", error.message()));
-  }
+  Folder::make(folder.string());
   if (access(folder.c_str(), W_OK | X_OK) != 0) {
     throw DiskError(cat("output: cannot write to ", folder.string(), ": ", std::strerror(errno)));
   }

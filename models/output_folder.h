@@ -4,7 +4,8 @@
 
 namespace shale::models {
 
-// Makes the folder and its parents. Throws DiskError with path and reason unless it is there and
+// Makes the folder and its parents, which are on the disk when this returns: nothing that is kept
+// in it can be lost with its name. Throws DiskError with path and reason unless it is there and
 // files can be made in it.
 void make_folder(const std::filesystem::path& folder);
 

@@ -74,7 +74,10 @@ bool is_checkpoint(const fs::path& folder) {
 }  // namespace
 
 RunCheckpoints::RunCheckpoints(const TrainConfig& config, comm::ProcessGroup& group)
-    : config_(config), group_(group), folder_((fs::path(config.out) / "checkpoints").string()) {
+    : config_(config),
+      group_(group),
+      folder_((fs::path(config.out) / "checkpoints").string()),
+      schedule_(config.save_every, config.save_minutes, Clock::now()) {
   std::string found;
   if (group_.rank() == 0) {
     find_candidates();
@@ -178,6 +181,7 @@ RunPosition RunCheckpoints::load(const RunTensors& tensors, RunDescription run) 
     saver_ = std::make_unique<comm::CheckpointSaver>(
         group_, tensors.context, folder_,
         comm::CheckpointSaverOptions{.keep = config_.keep,
+                                     .before_commit = [this] { sync_metrics(); },
                                      .committed = [this](int64_t step) { committed(step); }});
   }
   if (candidates_.empty()) return {};
@@ -207,11 +211,10 @@ RunPosition RunCheckpoints::load(const RunTensors& tensors, RunDescription run) 
 
 bool RunCheckpoints::due(int64_t step) {
   if (saver_ == nullptr) return false;
-  if (config_.save_every > 0 && step % config_.save_every == 0) return true;
-  if (config_.save_minutes == 0) return false;
+  if (schedule_.due_by_steps(step)) return true;
+  if (!schedule_.has_minutes()) return false;
   // Rank 0's clock counts.
-  const auto passed = std::chrono::duration<double>(Clock::now() - saved_at_).count();
-  int64_t now = group_.rank() == 0 && passed >= config_.save_minutes * 60 ? 1 : 0;
+  int64_t now = group_.rank() == 0 && schedule_.due_by_time(Clock::now()) ? 1 : 0;
   group_.host().all_reduce_max(make_view(&now, {1}), {.tag = "time to save"});
   return now != 0;
 }
@@ -223,7 +226,7 @@ void RunCheckpoints::save(const RunPosition& position) {
   const auto parts = comm::training_state(tensors_->parallel, tensors_->optimizer);
   saver_->save(info, share_to_write(parts, tensors_->parallel.shared().groups));
   saved_step_ = position.step;
-  saved_at_ = Clock::now();
+  schedule_.saved(Clock::now());
 }
 
 void RunCheckpoints::poll() {
@@ -232,6 +235,12 @@ void RunCheckpoints::poll() {
 
 void RunCheckpoints::finish() {
   if (saver_ != nullptr) saver_->finish();
+}
+
+// On rank 0's writing thread: a checkpoint without the losses that led to it would leave a gap that
+// the resumed run does not fill.
+void RunCheckpoints::sync_metrics() {
+  if (metrics_ != nullptr) metrics_->sync();
 }
 
 // On rank 0's writing thread: the disk is busy with the checkpoint, and may take a while.

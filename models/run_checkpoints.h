@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -11,8 +10,10 @@
 #include "comm/checkpoint_saver.h"
 #include "models/resume_rules.h"
 #include "models/run_status.h"
+#include "models/save_schedule.h"
 #include "models/training_config.h"
 #include "runtime/base/error.h"
+#include "runtime/io/metrics.h"
 
 namespace shale::models {
 
@@ -54,6 +55,10 @@ class RunCheckpoints {
   // there is no room for one more.
   RunPosition load(const RunTensors& tensors, RunDescription run);
 
+  // Rows that were written to these metrics before a save are on the disk when its checkpoint is.
+  // On the rank that has them, which keeps them as long as this object. Not collective.
+  void keep_with(MetricsWriter& metrics) { metrics_ = &metrics; }
+
   // Between steps, before due(): what the ranks have to agree on for a save that is under way.
   void poll();
   // Whether it is time to save after `step` steps.
@@ -75,6 +80,7 @@ class RunCheckpoints {
   void check_disk();
   void read(const std::string& checkpoint, const RunTensors& tensors, RunPosition& position);
   std::string first_problem(const std::string& mine);
+  void sync_metrics();
   void committed(int64_t step);
 
   const TrainConfig& config_;
@@ -84,8 +90,9 @@ class RunCheckpoints {
   bool same_folder_ = false;
   RunDescription run_;
   std::optional<RunTensors> tensors_;
-  int64_t saved_step_ = 0;  // the last save, or the step loaded
-  std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();
+  MetricsWriter* metrics_ = nullptr;  // null: this rank writes none
+  int64_t saved_step_ = 0;            // the last save, or the step loaded
+  SaveSchedule schedule_;
 
   std::mutex telling_;             // the thread that writes checkpoints tells too
   std::optional<int64_t> newest_;  // committed

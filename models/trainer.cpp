@@ -212,6 +212,7 @@ void Trainer::open_metrics() {
   if (goes_on) drop_metrics_after(out / "metrics.jsonl", first_step_);
   metrics_ =
       std::make_unique<MetricsWriter>(goes_on ? out / "metrics.jsonl" : fresh_metrics_file(out));
+  checkpoints_->keep_with(*metrics_);
   checkpoints_->tell(RunState::kRunning, first_step_);
 }
 

@@ -105,11 +105,11 @@ class Trainer {
   std::unique_ptr<offload::OptimizerOffload> optimizer_offload_;
   optim::Schedule schedule_;
   BatchLayout layout_;
-  std::unique_ptr<RunCheckpoints> checkpoints_;
+  std::unique_ptr<MetricsWriter> metrics_;
+  std::unique_ptr<RunCheckpoints> checkpoints_;  // uses the metrics
   std::unique_ptr<Prefetcher> batches_;
   std::unique_ptr<MicroBatches> micro_batches_;
   std::optional<EvalSampler> eval_sampler_;
-  std::unique_ptr<MetricsWriter> metrics_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<StepResults> results_;
   std::optional<QueuedStep> queued_;

@@ -216,8 +216,8 @@ void describe_checkpoints(ConfigSpec& spec, TrainConfig& c) {
       "steps between checkpoints, written while training goes on; there is one at the end too; "
       "0: only that one",
       {.min = 0});
-  spec.add("save-minutes", c.save_minutes, "also save when so many minutes have passed; 0: never",
-           {.min = 0});
+  spec.add("save-minutes", c.save_minutes,
+           "also save when so many minutes have passed since the last save; 0: never", {.min = 0});
   spec.add("keep", c.keep, "the newest so many checkpoints stay; 0: all", {.min = 0});
   spec.add("no-save", c.no_save, "write no checkpoint");
   spec.add(

@@ -13,12 +13,14 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
+#include "runtime/io/file.h"
 
 namespace shale {
 namespace {
 
 DiskError disk_error(const std::filesystem::path& path, std::string_view what, int error) {
-  return DiskError(cat(path.string(), ": cannot ", what, ": ", std::strerror(error)));
+  return DiskError(
+      cat(path.string(), ": cannot ", what, ": ", std::strerror(error), " (errno ", error, ")"));
 }
 
 // The locale never gets in between, unlike with printf.
@@ -80,6 +82,7 @@ std::string to_json_line(const MetricsRow& row) {
 MetricsWriter::MetricsWriter(std::filesystem::path path) : path_(std::move(path)) {
   fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (fd_ < 0) throw disk_error(path_, "be opened for writing", errno);
+  Folder::open(path_.parent_path().string()).sync();
 }
 
 MetricsWriter::~MetricsWriter() {
@@ -94,6 +97,12 @@ void MetricsWriter::write(const MetricsRow& row) {
     const ssize_t written = ::write(fd_, rest.data(), rest.size());
     if (written < 0 && errno != EINTR) throw disk_error(path_, "be written", errno);
     if (written > 0) rest.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+void MetricsWriter::sync() {
+  while (::fsync(fd_) != 0) {
+    if (errno != EINTR) throw disk_error(path_, "be synced", errno);
   }
 }
 

@@ -47,12 +47,16 @@ std::string to_json_line(const MetricsRow& row);
 // dies leaves what it did. Errors are DiskError with the path and the system's reason.
 class MetricsWriter {
  public:
+  // The file's name is on the disk when this returns.
   explicit MetricsWriter(std::filesystem::path path);
   ~MetricsWriter();
   MetricsWriter(const MetricsWriter&) = delete;
   MetricsWriter& operator=(const MetricsWriter&) = delete;
 
   void write(const MetricsRow& row);
+  // The rows that were written before are on the disk when this returns: a machine that stops loses
+  // none of them. May be called on another thread than write().
+  void sync();
 
  private:
   const std::filesystem::path path_;
@@ -68,7 +72,9 @@ std::vector<MetricsRow> parse_metrics(std::string_view text, const std::string& 
 
 // Keeps the rows up to and including `last_step`, byte for byte, so that a resumed run has each
 // step once. Returns how many it dropped. The file is replaced as a whole and is on disk when this
-// returns; a file that does not exist stays so. Throws like read_metrics and DiskError.
+// returns; a file that does not exist stays so. Throws like read_metrics and DiskError; but behind
+// the row of `last_step`, where nothing was synced, a machine that stopped may leave anything: a
+// line there that is not a row is dropped with all that follows.
 int64_t drop_metrics_after(const std::filesystem::path& path, int64_t last_step);
 
 }  // namespace shale

@@ -7,6 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/json_limits.h"
+#include "runtime/base/log.h"
 #include "runtime/base/parse.h"
 #include "runtime/io/atomic_file.h"
 #include "runtime/io/mapped_file.h"
@@ -140,14 +141,21 @@ int64_t drop_metrics_after(const std::filesystem::path& path, int64_t last_step)
   const MappedFile old = map(path);
   std::string kept;
   int64_t dropped = 0;
-  for_each_row(old.text(), path.string(), [&](std::string_view line, const MetricsRow& row) {
-    const int64_t step = std::visit([](const auto& metrics) { return metrics.step; }, row);
-    if (step <= last_step) {
-      kept += line;
-    } else {
-      ++dropped;
-    }
-  });
+  bool has_last = false;
+  try {
+    for_each_row(old.text(), path.string(), [&](std::string_view line, const MetricsRow& row) {
+      const int64_t step = std::visit([](const auto& metrics) { return metrics.step; }, row);
+      has_last = has_last || step == last_step;
+      if (step <= last_step) {
+        kept += line;
+      } else {
+        ++dropped;
+      }
+    });
+  } catch (const DataError& error) {
+    if (!has_last) throw;
+    log_warning(error.what(), "; dropped, as all rows after step ", last_step);
+  }
   write_file_atomically(path.string(), kept);
   return dropped;
 }

@@ -6,10 +6,13 @@
 #include <cerrno>
 #include <cstdlib>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "runtime/base/error.h"
 #include "runtime/base/text.h"
 #include "runtime/io/file.h"
+#include "runtime/io/metrics.h"
 #include "test/faults/crash_model.h"
 #include "test/faults/faulty_run.h"
 #include "test/faults/saver.h"
@@ -38,7 +41,7 @@ FaultyRun train(const Training& training) {
           " --threads 1 --device cpu --steps ",
           kSteps, " --save-every 2 --keep 2 --resume auto");
   DiskFault fault = training.fault;
-  fault.under = training.dir.file("out/checkpoints");
+  if (fault.under.empty()) fault.under = training.dir.file("out/checkpoints");
   if (training.ranks == 1) return run_with_fault(fault, "timeout 60", program);
   const std::string launcher = "timeout 100 " SHALE_MPIRUN " --oversubscribe --bind-to none ";
   if (training.faulty_rank == kAllRanks) {
@@ -72,6 +75,23 @@ int64_t last_committed(const std::vector<DiskCall>& calls, size_t count) {
     if (call.op == DiskOp::kRename) committed = written;
   }
   return committed;
+}
+
+// Whether the run that goes on from this step finds the losses of all steps before. Empty, or what
+// is wrong.
+std::string problem_with_metrics(const std::string& path, int64_t step) {
+  if (step == 0) return {};  // it begins anew
+  try {
+    drop_metrics_after(path, step);
+    int64_t next = 1;
+    for (const MetricsRow& row : read_metrics(path)) {
+      const auto* metrics = std::get_if<StepMetrics>(&row);
+      if (metrics != nullptr && metrics->step == next) ++next;
+    }
+    return next == step + 1 ? "" : cat("no row of step ", next, " before the checkpoint's");
+  } catch (const Error& error) {
+    return error.what();
+  }
 }
 
 // The line that begins with or contains `word`; empty if there is none.
@@ -144,23 +164,28 @@ TEST_CASE("a full disk under one rank of two ends both cleanly and loses nothing
 }
 
 // The calls of all ranks, in the order in which they returned.
-TEST_CASE("a power failure while two ranks train loses no committed checkpoint", "[faults]") {
+TEST_CASE("a power failure while two ranks train loses no committed checkpoint, and no loss before",
+          "[faults]") {
   const TempDir dir;
   dir.write("text.txt", std::string(5000, 'x'));
-  Folder::make(dir.file("out/checkpoints"));
-  const FaultyRun run = train({.dir = dir, .ranks = 2, .faulty_rank = kAllRanks});
+  Folder::make(dir.file("out"));
+  const FaultyRun run = train(
+      {.dir = dir, .ranks = 2, .faulty_rank = kAllRanks, .fault = {.under = dir.file("out")}});
   CAPTURE(run.errors);
   REQUIRE(run.code == 0);
   REQUIRE(last_committed(run.calls, run.calls.size()) == kSteps);
-  CrashModel model(dir.file("out/checkpoints"));
+  CrashModel model(dir.file("out"));
   std::string problems;
   for (size_t count = 0; count <= run.calls.size(); ++count) {
     if (count > 0) model.apply(run.calls[count - 1]);
     for (const Unsynced unsynced : {Unsynced::kLost, Unsynced::kAny}) {
       const TempDir scratch;
-      model.lay_out(scratch.file("disk"), unsynced, count);
-      const std::string problem = problem_with_checkpoints(CheckpointFolder(scratch.file("disk")),
-                                                           last_committed(run.calls, count));
+      const std::string disk = scratch.file("disk");
+      model.lay_out(disk, unsynced, count);
+      const int64_t committed = last_committed(run.calls, count);
+      const std::string problem =
+          problem_with_checkpoints(CheckpointFolder(disk + "/checkpoints"), committed) +
+          problem_with_metrics(disk + "/metrics.jsonl", committed);
       if (!problem.empty()) problems += cat("after ", count, " calls: ", problem, "\n");
     }
   }

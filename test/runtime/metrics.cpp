@@ -200,6 +200,19 @@ TEST_CASE("a file with a bad line is not touched by dropping", "[metrics]") {
   CHECK(test::read_file(path) == text);
 }
 
+TEST_CASE("behind the last step dropping takes anything that a stopped machine may leave",
+          "[metrics]") {
+  const TempDir dir;
+  const std::string good =
+      to_json_line(full_row(1)) + to_json_line(full_row(2)) + to_json_line(EvalMetrics{2, 2.f});
+  // Zeros where a block was not written, and a row that was.
+  const std::string path =
+      dir.write("m", good + std::string(50, '\0') + "7}\n" + to_json_line(full_row(4)));
+  CHECK_THROWS_AS(drop_metrics_after(path, 3), DataError);  // row 3 may be what was damaged
+  CHECK(drop_metrics_after(path, 2) == 0);
+  CHECK(test::read_file(path) == good);
+}
+
 TEST_CASE("dropping that cannot write its new file is a DiskError and keeps the old", "[metrics]") {
   const TempDir dir;
   const std::string path = dir.file("m");

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace shale::models {
+
+// When a run saves: every so many steps, and whenever so many minutes have passed since the last
+// save, or since the run began if there was none. Knows no clock: callers say what time it is.
+class SaveSchedule {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  // 0 steps, 0 minutes: not for that reason. Neither is negative.
+  SaveSchedule(int64_t every_steps, double minutes, Time now)
+      : every_steps_(every_steps), minutes_(minutes), saved_at_(now) {}
+
+  bool due_by_steps(int64_t step) const { return every_steps_ > 0 && step % every_steps_ == 0; }
+  bool has_minutes() const { return minutes_ > 0; }
+  bool due_by_time(Time now) const {
+    return has_minutes() &&
+           std::chrono::duration<double, std::ratio<60>>(now - saved_at_).count() >= minutes_;
+  }
+  // The state was copied now, whatever was the reason: the minutes begin again.
+  void saved(Time now) { saved_at_ = now; }
+
+ private:
+  int64_t every_steps_;
+  double minutes_;
+  Time saved_at_;
+};
+
+}  // namespace shale::models
