@@ -124,6 +124,12 @@ void check_args(const GeluBwdArgs& a) {
   check_same("gelu_bwd", "dx", a.dx, a.x);
 }
 
+void check_args(const SwiGluFwdArgs& a) {
+  check_operand("swiglu_fwd", "gate", a.gate, a.gate.numel());
+  check_same("swiglu_fwd", "up", a.up, a.gate);
+  check_same("swiglu_fwd", "y", a.y, a.gate);
+}
+
 void check_args(const DropoutArgs& a) {
   constexpr const char* kOp = "dropout";
   check_dtype(kOp, "x", a.x, kComputeDTypes);

@@ -21,6 +21,7 @@ void check_args(const CopyArgs& a);
 void check_args(const FillArgs& a);
 void check_args(const GeluFwdArgs& a);
 void check_args(const GeluBwdArgs& a);
+void check_args(const SwiGluFwdArgs& a);
 void check_args(const DropoutArgs& a);
 
 void check_args(const LayerNormFwdArgs& a);

@@ -41,6 +41,11 @@ struct GeluBwdArgs {
   bool exact = false;
 };
 
+// y = silu(gate) * up, as the gemm slot's kSwiGlu has it: the same bits. One dtype.
+struct SwiGluFwdArgs {
+  View gate, up, y;
+};
+
 // y = x * keep / (1 - p) (+ residual). The mask is a function of (seed, step, site, global sample,
 // element of the sample), so it does not depend on ranks or micro-batches and backward makes it
 // again: Philox with key rng_key(seed, kDropout) and counter (element / 4, site, sample, step),
@@ -60,6 +65,7 @@ inline Slot<FillArgs> fill{"fill"};
 inline Slot<CopyArgs> copy{"copy"};
 inline Slot<GeluFwdArgs> gelu_fwd{"gelu_fwd"};
 inline Slot<GeluBwdArgs> gelu_bwd{"gelu_bwd"};
+inline Slot<SwiGluFwdArgs> swiglu_fwd{"swiglu_fwd"};
 inline Slot<DropoutArgs> dropout{"dropout"};
 
 }  // namespace shale::kernels

@@ -41,6 +41,11 @@ bool is_gelu(Epilogue epilogue) {
   return epilogue == Epilogue::kGeluTanh || epilogue == Epilogue::kGeluErf;
 }
 
+// Columns that tiles have to cover: those of both products, where there are two.
+int64_t product_cols(const GemmProblem& p) {
+  return p.epilogue == Epilogue::kSwiGlu ? 2 * p.n : p.n;
+}
+
 // ---- What was measured ----
 
 struct Measured {
@@ -81,7 +86,7 @@ constexpr int64_t kMaxPartialBytes = int64_t{32} << 20;
 double cost(const GemmProblem& p, const TileTraits& tile, int splits) {
   const bool is_f32 = p.a.dtype == DType::kF32;
   const Costs costs = is_f32 ? kCostsF32 : kCosts16;
-  const int64_t blocks = ceil_div(p.m, tile.rows) * ceil_div(p.n, tile.cols) * splits;
+  const int64_t blocks = ceil_div(p.m, tile.rows) * ceil_div(product_cols(p), tile.cols) * splits;
   const double work = double(tile.rows * tile.cols) * (double(p.k) / splits + kFilling);
   double total =
       double(ceil_div(blocks, kProcessors)) * work / (is_f32 ? tile.speed_f32 : tile.speed_16);
@@ -101,9 +106,9 @@ GemmPlan modelled_own(const GemmProblem& p, bool hopper) {
   GemmPlan best;
   double least = std::numeric_limits<double>::infinity();
   for (const TileTraits& tile : kTiles) {
-    if (!has_kernel(p, tile.tile) || (is_hopper(tile.tile) && !hopper)) continue;
+    if (is_hopper(tile.tile) && !hopper) continue;
     for (int splits = 1; splits <= kMaxSplits; splits *= 2) {
-      if (!may_split(p, splits)) continue;
+      if (!has_kernel(p, tile.tile, splits) || !may_split(p, splits)) continue;
       const double total = cost(p, tile, splits);
       if (total >= least) continue;
       least = total;
@@ -136,7 +141,11 @@ const char* name_of(GemmTile tile) {
   return traits(tile).name;
 }
 
-bool has_kernel(const GemmProblem& p, GemmTile tile) {
+bool has_kernel(const GemmProblem& p, GemmTile tile, int splits) {
+  if (splits < 1) return false;
+  if (p.epilogue == Epilogue::kSwiGlu && (splits > 1 || tile == GemmTile::kHopper128x64)) {
+    return false;
+  }
   if (is_hopper(tile) && p.k == 0) return false;  // no box of nothing
   if (p.a.transposed && p.b.transposed) return tile == GemmTile::k64x64;
   return (p.a.dtype == DType::kF32 ? traits(tile).speed_f32 : traits(tile).speed_16) > 0;
@@ -148,19 +157,20 @@ GemmClass class_of(const GemmProblem& p) {
           .a_transposed = p.a.transposed,
           .b_transposed = p.b.transposed,
           .m_bits = static_cast<int>(bits(p.m)),
-          .n_bits = static_cast<int>(bits(p.n)),
+          .n_bits = static_cast<int>(bits(product_cols(p))),
           .k_bits = static_cast<int>(bits(p.k))};
 }
 
 GemmPlan gemm_plan(const GemmProblem& p, const GemmMeans& means) {
   const Measured* row = measured(p);
-  // The derivative needs the product in f32, which the library would have to write out.
+  // The derivatives need the product in f32, which the library would have to write out; of SwiGLU's
+  // two products it would need two calls and a pass over three matrices.
   const bool possible = means.vendor && (p.epilogue == Epilogue::kNone || is_gelu(p.epilogue));
   const bool faster = row == nullptr        ? modelled_vendor(p)
                       : is_gelu(p.epilogue) ? row->gelu_by_vendor
                                             : row->plain_by_vendor;
-  const bool usable =
-      row != nullptr && has_kernel(p, row->tile) && (means.hopper || !is_hopper(row->tile));
+  const bool usable = row != nullptr && has_kernel(p, row->tile, row->splits) &&
+                      (means.hopper || !is_hopper(row->tile));
   GemmPlan plan =
       usable ? GemmPlan{GemmEngine::kOwn, row->tile, row->splits} : modelled_own(p, means.hopper);
   if (possible && faster) plan.engine = GemmEngine::kVendor;

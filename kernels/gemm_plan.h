@@ -45,8 +45,10 @@ bool is_hopper(GemmTile tile);
 const char* name_of(GemmTile tile);  // as in the source: "k64x64"
 
 // Tiles that there are kernels for: all of them for 16-bit operands, k64x64 and k128x128 in f32; if
-// both operands are transposed, k64x64 only. Those of Hopper need a k above 0.
-bool has_kernel(const GemmProblem& problem, GemmTile tile);
+// both operands are transposed, k64x64 only. Those of Hopper need a k above 0. With kSwiGlu half of
+// a tile's columns are b's and half b_up's, which kHopper128x64 is too narrow for; and k is in one
+// part.
+bool has_kernel(const GemmProblem& problem, GemmTile tile, int splits = 1);
 
 // What there is besides the kernels that run on every GPU.
 struct GemmMeans {

@@ -38,24 +38,56 @@ Matrix matrix(const char* name, const View& v, bool may_be_transposed) {
   return {.data = v.data, .dtype = v.dtype, .ld = ld, .transposed = !row_major};
 }
 
-bool is_gelu(Epilogue e) {
-  return e == Epilogue::kGeluTanh || e == Epilogue::kGeluErf;
+// The transpose of a row-major weight, also where one of its sizes is 1.
+Matrix weight(const char* name, const View& v, DType dtype, const Shape& shape) {
+  check_shape(name, v, shape);
+  check_dtype(name, v, dtype);
+  const bool lies_so = v.numel() == 0 || cols_are_dense(v);
+  require<ShapeError>(lies_so, name, " is ", v, " with strides ", v.strides,
+                      ", want the first 1 with a SwiGLU epilogue");
+  const View stored = {.data = v.data,
+                       .dtype = v.dtype,
+                       .shape = {v.size(1), v.size(0)},
+                       .strides = {v.stride(1), v.stride(0)}};
+  Matrix result = matrix(name, stored, false);
+  result.transposed = true;
+  return result;
 }
+
 bool is_dgelu(Epilogue e) {
   return e == Epilogue::kDGeluTanh || e == Epilogue::kDGeluErf;
+}
+bool is_swiglu(Epilogue e) {
+  return e == Epilogue::kSwiGlu || e == Epilogue::kDSwiGlu;
+}
+
+// SwiGLU has arguments of its own, and some that it does not take.
+void check_swiglu(const GemmArgs& args) {
+  const bool either = is_swiglu(args.epilogue);
+  for (const auto& [name, view, wanted] :
+       {std::tuple{"b_up", &args.b_up, args.epilogue == Epilogue::kSwiGlu},
+        {"aux_up", &args.aux_up, either},
+        {"c_up", &args.c_up, args.epilogue == Epilogue::kDSwiGlu}}) {
+    require<ShapeError>(view->defined() == wanted, name, " is ",
+                        wanted ? "missing: this SwiGLU epilogue needs it"
+                               : "given, but the epilogue has no use for it");
+  }
+  require<ShapeError>(!either || !(args.bias.defined() || args.residual.defined()),
+                      "a SwiGLU epilogue goes with neither bias nor residual");
 }
 
 // Which arguments go together.
 void check_combination(const GemmArgs& args) {
-  const bool activation = is_gelu(args.epilogue) || is_dgelu(args.epilogue);
+  const bool activation = args.epilogue != Epilogue::kNone;
   require<ShapeError>(
       !args.accumulate || !(activation || args.bias.defined() || args.residual.defined()),
       "accumulate goes with neither bias, epilogue nor residual");
   require<ShapeError>(
       args.aux.defined() == activation, "aux is ",
-      activation ? "missing: a GELU epilogue needs it" : "given, but there is no GELU epilogue");
+      activation ? "missing: the epilogue needs it" : "given, but there is no epilogue");
   require<ShapeError>(!args.bias_grad.defined() || is_dgelu(args.epilogue),
                       "bias_grad is given without a kDGelu epilogue");
+  check_swiglu(args);
 }
 
 }  // namespace
@@ -78,6 +110,11 @@ GemmProblem gemm_problem(const GemmArgs& args) {
   p.m = m, p.n = n, p.k = k;
   p.a = matrix("a", args.a, true);
   p.b = matrix("b", args.b, true);
+  if (args.epilogue == Epilogue::kSwiGlu) {
+    p.a = matrix("a", args.a, false);
+    p.b = weight("b", args.b, in, {k, n});
+    p.b_up = weight("b_up", args.b_up, in, {k, n});
+  }
   p.c = matrix("c", args.c, false);
   p.epilogue = args.epilogue;
   p.accumulate = args.accumulate;
@@ -96,6 +133,8 @@ GemmProblem gemm_problem(const GemmArgs& args) {
   const DType of_sums = sums.defined() && sums.dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
   p.bias = optional("bias", args.bias, {n}, in);
   p.aux = optional("aux", args.aux, {m, n}, in);
+  p.aux_up = optional("aux_up", args.aux_up, {m, n}, in);
+  p.c_up = optional("c_up", args.c_up, {m, n}, args.c.dtype);
   p.residual = optional("residual", args.residual, {m, n}, args.c.dtype);
   p.bias_grad = optional("bias_grad", sums, {n}, of_sums);
   return p;

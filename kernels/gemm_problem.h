@@ -22,6 +22,7 @@ struct GemmProblem {
   int64_t m = 0, n = 0, k = 0;
   Matrix a, b, c, aux, residual;
   Matrix bias, bias_grad;  // one row
+  Matrix b_up, aux_up, c_up;
   Epilogue epilogue = Epilogue::kNone;
   bool accumulate = false;
   bool accumulate_bias_grad = false;

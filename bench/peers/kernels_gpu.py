@@ -11,7 +11,8 @@ by side; both sides must be measured in one sitting. Rivals, by operation:
               fuses it
   loss        F.cross_entropy with its backward, eager and compiled
   optimizer   torch.optim.AdamW(fused=True), f32 parameters
-  matmul      torch.matmul, which is cuBLAS; a linear layer with bias and GELU, eager and compiled
+  matmul      torch.matmul, which is cuBLAS; a linear layer with bias and GELU, and the two of
+              SwiGLU with its activation, eager and compiled
   ffn         two linear layers with GELU between, forward and backward, eager and compiled
   copy        Tensor.copy_
 
@@ -231,6 +232,36 @@ class Cases:
 
             self.add(f"gemm/ffn/{label}", f"pytorch {mode}", gflop, gbytes, make)
 
+    # Both products, of `hidden` columns each, which backward needs too, and their SwiGLU.
+    def swiglu(self, label, tokens, C, hidden):
+        name = f"gemm/forward_swiglu/{label}"
+        gflop = 4e-9 * tokens * hidden * C
+        gbytes = (tokens * C + 2 * hidden * C + 3 * tokens * hidden) * self.size * 1e-9
+        operands = (tokens * C + 2 * hidden * C) * self.size
+
+        def make():
+            x, w = self.randn(tokens, C), self.randn(2 * hidden, C)
+            return operands, lambda: torch.matmul(x, w.T)
+
+        self.add(name, "pytorch matmul", gflop, gbytes, make)
+
+        def layer(x, w_gate, w_up):
+            gate, up = F.linear(x, w_gate), F.linear(x, w_up)
+            return gate, up, F.silu(gate) * up
+
+        for mode in ("eager", "compiled"):
+            def make_layer(fn=layer if mode == "eager" else torch.compile(layer)):
+                x = self.randn(tokens, C)
+                w_gate, w_up = self.randn(hidden, C), self.randn(hidden, C)
+
+                def run():
+                    with torch.no_grad():
+                        fn(x, w_gate, w_up)
+
+                return operands, run
+
+            self.add(name, f"pytorch {mode}", gflop, gbytes, make_layer)
+
     def copy(self, elements):
         def make():
             x, y = self.randn(elements), self.randn(elements)
@@ -246,6 +277,7 @@ class Cases:
             self.adamw(1000)
             self.matmul("gemm/forward_fc_gelu/16384", 16, 32, 8, gelu=True)
             self.ffn("d768/t8192", 16, 8)
+            self.swiglu("16384", 16, 8, 24)
             self.copy(1000)
             return self.list
         tokens, C, parameters = 16384, 768, 124475904
@@ -267,6 +299,8 @@ class Cases:
         self.matmul("gemm/forward_fc_gelu/16384", tokens, 4 * C, C, gelu=True)
         self.matmul("gemm/forward_mlp_proj/16384", tokens, C, 4 * C)
         self.matmul("gemm/forward_logits/16384", tokens, 50304, C)
+        self.swiglu("16384", tokens, C, 2048)
+        self.swiglu("16384x4096", tokens, 4096, 11008)
         return self.list
 
 

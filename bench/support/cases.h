@@ -40,6 +40,7 @@ class Cases {
       : s_(size), dtype_(dtype), out_(out) {}
 
   void add_gemms();
+  void add_swiglu();              // a Llama's feed-forward block of that width
   void add_attention();           // as in the model: causal
   void add_attention_families();  // causal, by the portable kernels and by Hopper's
   void add_attention_tiles();     // each tile of forward that heads of 128 have

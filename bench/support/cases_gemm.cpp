@@ -56,6 +56,37 @@ void Cases::add_gemms() {
       }));
 }
 
+void Cases::add_swiglu() {
+  // As large as a GELU block of 4 C, rounded up as Llama's are: 11008 for 4096.
+  constexpr int64_t kMultiple = 256;
+  const int64_t F = (8 * s_.width / 3 + kMultiple - 1) / kMultiple * kMultiple;
+  const int64_t T = s_.tokens(), C = s_.width;
+  const DType dtype = dtype_;
+  out_.push_back(make_gemm_case("forward_swiglu/" + named(""), dtype, [=](Operands& o) {
+    return kernels::GemmArgs{.a = o.floats(dtype, {T, C}),
+                             .b = transposed(o.floats(dtype, {F, C}, 0.03)),
+                             .c = o.zeros(dtype, {T, F}),
+                             .epilogue = Epilogue::kSwiGlu,
+                             .aux = o.zeros(dtype, {T, F}),
+                             .b_up = transposed(o.floats(dtype, {F, C}, 0.03)),
+                             .aux_up = o.zeros(dtype, {T, F})};
+  }));
+  out_.push_back(make_gemm_case("dx_dswiglu/" + named(""), dtype, [=](Operands& o) {
+    return kernels::GemmArgs{.a = o.floats(dtype, {T, C}),
+                             .b = o.floats(dtype, {C, F}, 0.03),
+                             .c = o.zeros(dtype, {T, F}),
+                             .epilogue = Epilogue::kDSwiGlu,
+                             .aux = o.floats(dtype, {T, F}, 3),
+                             .aux_up = o.floats(dtype, {T, F}),
+                             .c_up = o.zeros(dtype, {T, F})};
+  }));
+  add<kernels::SwiGluFwdArgs>("", kernels::swiglu_fwd, [=](Operands& o) {
+    return kernels::SwiGluFwdArgs{.gate = o.floats(dtype, {T, F}, 3),
+                                  .up = o.floats(dtype, {T, F}),
+                                  .y = o.zeros(dtype, {T, F})};
+  });
+}
+
 void add_square_gemms(int64_t n, DType dtype, std::vector<KernelCase>& out) {
   const auto add = [&](const std::string& name, bool a, bool b, KernelFamily family) {
     const auto plan = std::make_shared<kernels::GemmPlan>();

@@ -50,12 +50,14 @@ Cost& Cost::operator+=(const Cost& other) {
 
 Cost cost_of(const kernels::GemmArgs& a) {
   using kernels::Epilogue;
-  Cost cost = traffic({a.a, a.b, a.bias, a.residual}, {});
+  Cost cost = traffic({a.a, a.b, a.b_up, a.bias, a.residual}, {a.c_up});
   cost.flops = 2.0 * double(a.c.size(0)) * double(a.c.size(1)) * double(a.a.size(1));
+  if (a.b_up.defined()) cost.flops *= 2;
   add_result(cost, a.c, a.accumulate);
   add_result(cost, a.bias_grad, a.accumulate_bias_grad);
-  const bool reads_aux = a.epilogue == Epilogue::kDGeluTanh || a.epilogue == Epilogue::kDGeluErf;
-  (reads_aux ? cost.read_bytes : cost.written_bytes) += bytes_of(a.aux);
+  const bool reads_aux = a.epilogue == Epilogue::kDGeluTanh || a.epilogue == Epilogue::kDGeluErf ||
+                         a.epilogue == Epilogue::kDSwiGlu;
+  (reads_aux ? cost.read_bytes : cost.written_bytes) += bytes_of({a.aux, a.aux_up});
   return cost;
 }
 
@@ -171,6 +173,9 @@ Cost cost_of(const kernels::GeluFwdArgs& a) {
 }
 Cost cost_of(const kernels::GeluBwdArgs& a) {
   return traffic({a.x, a.dy}, {a.dx});
+}
+Cost cost_of(const kernels::SwiGluFwdArgs& a) {
+  return traffic({a.gate, a.up}, {a.y});
 }
 Cost cost_of(const kernels::DropoutArgs& a) {
   return traffic({a.x, a.residual}, {a.y});

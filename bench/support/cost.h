@@ -53,6 +53,7 @@ Cost cost_of(const kernels::FillArgs& a);
 Cost cost_of(const kernels::CopyArgs& a);
 Cost cost_of(const kernels::GeluFwdArgs& a);
 Cost cost_of(const kernels::GeluBwdArgs& a);
+Cost cost_of(const kernels::SwiGluFwdArgs& a);
 Cost cost_of(const kernels::DropoutArgs& a);
 Cost cost_of(const kernels::ColumnSumArgs& a);
 Cost cost_of(const kernels::SumArgs& a);

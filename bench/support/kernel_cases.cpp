@@ -53,10 +53,12 @@ void add_single_cases(int64_t flat, std::vector<KernelCase>& out) {
   add_cast("cast/flat/bf16_to_fp32", DType::kBF16, kF32);
 }
 
-// Where GPU libraries are usually compared: norms of wide rows, large square products, attention
-// with 16384 tokens and 2048 columns in heads of 64 and 128.
+// Where GPU libraries are usually compared: norms of wide rows, Llama's feed-forward block, large
+// square products, attention with 16384 tokens and 2048 columns in heads of 64 and 128.
 void add_gpu_cases(DType dtype, std::vector<KernelCase>& out) {
-  Cases({"16384x4096", 1, 16384, 4096, 32, 50257, 50304}, dtype, out).add_norms();
+  Cases wide({"16384x4096", 1, 16384, 4096, 32, 50257, 50304}, dtype, out);
+  wide.add_norms();
+  wide.add_swiglu();
   for (const int64_t head_dim : {64, 128}) {
     for (const int64_t seq : {1024, 2048, 4096, 8192}) {
       const Size size{cat("d", head_dim, "/t", seq), 16384 / seq, seq, 2048, 2048 / head_dim, 0, 0};
@@ -94,6 +96,7 @@ std::vector<KernelCase> kernel_cases(DeviceType type, const std::vector<DType>& 
   std::vector<KernelCase> out;
   for (const DType dtype : dtypes) {
     for (const Size& size : sizes.models) Cases(size, dtype, out).add_gemms();
+    for (const Size& size : sizes.models) Cases(size, dtype, out).add_swiglu();
     for (const Size& size : sizes.models) Cases(size, dtype, out).add_attention();
     for (const Size& size : sizes.models) Cases(size, dtype, out).add_attention_variants(type);
     for (const Size& size : sizes.models) Cases(size, dtype, out).add_norms();

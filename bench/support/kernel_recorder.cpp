@@ -53,8 +53,8 @@ void swap_entries(DeviceType device, bool record) {
   using namespace kernels;
   swap<gemm, attention_fwd, attention_bwd, layer_norm_fwd, layer_norm_bwd, rms_norm_fwd,
        rms_norm_bwd, cross_entropy, embedding_fwd, embedding_bwd>(device, record);
-  swap<axpby, mul, fill, copy, gelu_fwd, gelu_bwd, dropout, column_sum, sum, sum_squares,
-       clip_factor, update_loss_scale, random_normal>(device, record);
+  swap<axpby, mul, fill, copy, gelu_fwd, gelu_bwd, swiglu_fwd, dropout, column_sum, sum,
+       sum_squares, clip_factor, update_loss_scale, random_normal>(device, record);
   swap<adamw, adamw_8bit, lion, sgd, adafactor_means, adafactor_average, adafactor_squares,
        adafactor>(device, record);
 }
@@ -75,13 +75,15 @@ void register_kernels(DeviceType device) {
       cat("kernel recorder: device ", to_string(device), " is not part of this build"));
 }
 
-const char* gelu_name(kernels::Epilogue epilogue) {
+const char* activation_name(kernels::Epilogue epilogue) {
   switch (epilogue) {
     case kernels::Epilogue::kNone: return "";
     case kernels::Epilogue::kGeluTanh:
     case kernels::Epilogue::kGeluErf: return " gelu";
     case kernels::Epilogue::kDGeluTanh:
     case kernels::Epilogue::kDGeluErf: return " dgelu";
+    case kernels::Epilogue::kSwiGlu: return " swiglu";
+    case kernels::Epilogue::kDSwiGlu: return " dswiglu";
   }
   return "";
 }
@@ -100,7 +102,7 @@ std::string gemm_name(const kernels::GemmArgs& args) {
 std::string epilogue_name(const kernels::GemmArgs& args) {
   std::string name;
   if (args.bias.defined()) name += " bias";
-  name += gelu_name(args.epilogue);
+  name += activation_name(args.epilogue);
   if (args.residual.defined()) name += " residual";
   if (args.bias_grad.defined()) name += " bias_grad";
   return name;
@@ -156,11 +158,12 @@ void KernelRecorder::add_gemm(const kernels::GemmArgs& args, double seconds) {
   total.seconds += seconds;
   total.cost += cost_of(args);
   if (!keep_gemm_calls_) return;
-  gemm_calls_.push_back({.name = name,
-                         .spec = matmul_spec(args),
-                         .a = args.a.data,
-                         .b = args.b.data,
-                         .c = args.c.data});
+  const auto keep = [&](const View& b, const View& c) {
+    gemm_calls_.push_back(
+        {.name = name, .spec = matmul_spec(args), .a = args.a.data, .b = b.data, .c = c.data});
+  };
+  keep(args.b, args.c);
+  if (args.b_up.defined()) keep(args.b_up, args.aux_up);
 }
 
 }  // namespace shale::bench

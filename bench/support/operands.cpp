@@ -113,6 +113,7 @@ KernelCase make_gemm_case(std::string name, DType dtype,
     if (!product) return nullptr;
     return [product](const kernels::GemmArgs& args) {
       product(args.a.data, args.b.data, args.c.data);
+      if (args.b_up.defined()) product(args.a.data, args.b_up.data, args.aux_up.data);
     };
   };
   return make_case<kernels::GemmArgs>(std::move(name), kernels::gemm, dtype, std::move(make),

@@ -26,6 +26,7 @@ void fill(const Exec& exec, const FillArgs& a);
 void copy(const Exec& exec, const CopyArgs& a);
 void gelu_fwd(const Exec& exec, const GeluFwdArgs& a);
 void gelu_bwd(const Exec& exec, const GeluBwdArgs& a);
+void swiglu_fwd(const Exec& exec, const SwiGluFwdArgs& a);
 void dropout(const Exec& exec, const DropoutArgs& a);
 
 void column_sum(const Exec& exec, const ColumnSumArgs& a);

@@ -138,6 +138,11 @@ void gelu_bwd_target(const Exec& exec, const GeluBwdArgs& a) {
   });
 }
 
+void swiglu_fwd_target(const Exec& exec, const SwiGluFwdArgs& a) {
+  map2_views(exec, a.gate, a.up, a.y,
+             [](F32Vec gate, F32Vec up) HWY_ATTR { return hn::Mul(silu(F32Tag(), gate), up); });
+}
+
 }  // namespace shale::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -147,6 +152,7 @@ HWY_EXPORT(axpby_target);
 HWY_EXPORT(mul_target);
 HWY_EXPORT(gelu_fwd_target);
 HWY_EXPORT(gelu_bwd_target);
+HWY_EXPORT(swiglu_fwd_target);
 
 void cpu::axpby(const Exec& exec, const AxpbyArgs& a) {
   check_args(a);
@@ -172,6 +178,11 @@ void cpu::gelu_fwd(const Exec& exec, const GeluFwdArgs& a) {
 void cpu::gelu_bwd(const Exec& exec, const GeluBwdArgs& a) {
   check_args(a);
   HWY_DYNAMIC_DISPATCH(gelu_bwd_target)(exec, a);
+}
+
+void cpu::swiglu_fwd(const Exec& exec, const SwiGluFwdArgs& a) {
+  check_args(a);
+  HWY_DYNAMIC_DISPATCH(swiglu_fwd_target)(exec, a);
 }
 
 }  // namespace shale::kernels

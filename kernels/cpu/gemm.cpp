@@ -154,6 +154,8 @@ void run_epilogue(const GemmProblem& p, const Plan& plan, const GemmBlocks::Bloc
                  // Where oneDNN does not write c, c += a·b is a residual that is c itself.
                  .residual = sub(p.accumulate ? p.c : p.residual, block.row, block.col),
                  .c = sub(p.c, block.row, block.col),
+                 .aux_up = sub(p.aux_up, block.row, block.col),
+                 .c_up = sub(p.c_up, block.row, block.col),
                  .epilogue = p.epilogue,
                  .column_sums = column_sums});
 }
@@ -170,10 +172,8 @@ void finish_bias_grad(const GemmProblem& p, const float* column_sums, int64_t ro
   });
 }
 
-}  // namespace
-
-void gemm(const Exec& exec, const GemmArgs& args) {
-  const GemmProblem p = gemm_problem(args);
+// A product and its epilogue; of kSwiGlu the one with b_up, whose aux is there already.
+void run_problem(const Exec& exec, const GemmProblem& p) {
   const bool nothing_to_add = p.k == 0 && p.accumulate;
   if (p.m == 0 || p.n == 0 || nothing_to_add) {
     if (p.bias_grad.data != nullptr) finish_bias_grad(p, nullptr, 0);
@@ -211,6 +211,20 @@ void gemm(const Exec& exec, const GemmArgs& args) {
   };
   parallel_for(team, blocks, 1, run_block, Schedule::kDynamic);
   if (p.bias_grad.data != nullptr) finish_bias_grad(p, column_sums, plan.blocks.row_blocks);
+}
+
+}  // namespace
+
+void gemm(const Exec& exec, const GemmArgs& args) {
+  GemmProblem p = gemm_problem(args);
+  if (p.epilogue == Epilogue::kSwiGlu) {
+    GemmProblem gate = p;
+    gate.c = p.aux;
+    gate.epilogue = Epilogue::kNone;
+    run_problem(exec, gate);
+    p.b = p.b_up;
+  }
+  run_problem(exec, p);
 }
 
 }  // namespace shale::kernels::cpu

@@ -32,14 +32,16 @@ HWY_INLINE F32Vec rounded_to(F32Vec v) {
   }
 }
 
-// One row's pointers. TIn: of bias and aux, TOut: of residual and c.
+// One row's pointers. TIn: of bias and aux*, TOut: of residual and c*.
 template <typename TIn, typename TOut>
 struct Row {
   const float* product;
   const TIn* bias;
   TIn* aux;
+  TIn* aux_up;
   const TOut* residual;
   TOut* c;
+  TOut* c_up;
   float* column_sums;
 };
 
@@ -73,6 +75,15 @@ HWY_INLINE void epilogue_lanes(const Row<TIn, TOut>& row, int64_t j, int64_t cou
   if constexpr (kEpilogue == Epilogue::kDGeluErf) {
     v = hn::Mul(v, simd::dgelu_erf(d, get(row.aux)));
   }
+  if constexpr (kEpilogue == Epilogue::kSwiGlu) {
+    put(v, row.aux_up);
+    v = hn::Mul(simd::silu(d, get(row.aux)), rounded_to<TIn>(v));
+  }
+  if constexpr (kEpilogue == Epilogue::kDSwiGlu) {
+    const F32Vec gate = get(row.aux), up = get(row.aux_up);
+    put(hn::Mul(v, simd::silu(d, gate)), row.c_up);
+    v = hn::Mul(hn::Mul(v, up), simd::dsilu(d, gate));
+  }
   if (row.residual != nullptr) v = hn::Add(v, get(row.residual));
   put(v, row.c);
   if (row.column_sums != nullptr) {
@@ -91,8 +102,10 @@ void epilogue_rows(const EpilogueBlock& b) {
         .product = b.product + i * b.product_ld,
         .bias = static_cast<const TIn*>(b.bias.data),
         .aux = line(static_cast<TIn*>(b.aux.data), b.aux.ld, i),
+        .aux_up = line(static_cast<TIn*>(b.aux_up.data), b.aux_up.ld, i),
         .residual = line(static_cast<const TOut*>(b.residual.data), b.residual.ld, i),
         .c = line(static_cast<TOut*>(b.c.data), b.c.ld, i),
+        .c_up = line(static_cast<TOut*>(b.c_up.data), b.c_up.ld, i),
         .column_sums = b.column_sums};
     int64_t j = 0;
     for (; j + kF32Lanes <= b.cols; j += kF32Lanes) {
@@ -110,6 +123,8 @@ void epilogue_kind(const EpilogueBlock& b) {
     case Epilogue::kGeluErf: return epilogue_rows<Epilogue::kGeluErf, TIn, TOut>(b);
     case Epilogue::kDGeluTanh: return epilogue_rows<Epilogue::kDGeluTanh, TIn, TOut>(b);
     case Epilogue::kDGeluErf: return epilogue_rows<Epilogue::kDGeluErf, TIn, TOut>(b);
+    case Epilogue::kSwiGlu: return epilogue_rows<Epilogue::kSwiGlu, TIn, TOut>(b);
+    case Epilogue::kDSwiGlu: return epilogue_rows<Epilogue::kDSwiGlu, TIn, TOut>(b);
   }
 }
 

@@ -18,6 +18,21 @@ HWY_INLINE hn::Vec<D> sigmoid(D d, hn::Vec<D> x) {
   return hn::Div(one, hn::Add(one, exp_clamped(d, hn::Neg(x))));
 }
 
+// x sigmoid(x), which SwiGLU's paper calls Swish1.
+template <class D>
+HWY_INLINE hn::Vec<D> silu(D d, hn::Vec<D> x) {
+  return hn::Mul(x, sigmoid(d, x));
+}
+
+// s + x s (1 - s) with s = sigmoid(x). With e = exp(-x), 1 - s is e s, which does not cancel.
+template <class D>
+HWY_INLINE hn::Vec<D> dsilu(D d, hn::Vec<D> x) {
+  const auto one = hn::Set(d, 1.f);
+  const auto e = exp_clamped(d, hn::Neg(x));
+  const auto s = hn::Div(one, hn::Add(one, e));
+  return hn::MulAdd(hn::Mul(x, s), hn::Mul(e, s), s);
+}
+
 // 4 ulp. Below 0.625 an odd polynomial, as 1 - 2 / (e^2x + 1) would cancel.
 template <class D>
 HWY_INLINE hn::Vec<D> tanh_f32(D d, hn::Vec<D> x) {

@@ -31,6 +31,7 @@ void fill_slots() {
   copy.set(kCpu, cpu::copy);
   gelu_fwd.set(kCpu, cpu::gelu_fwd);
   gelu_bwd.set(kCpu, cpu::gelu_bwd);
+  swiglu_fwd.set(kCpu, cpu::swiglu_fwd);
   dropout.set(kCpu, cpu::dropout);
   column_sum.set(kCpu, cpu::column_sum);
   sum.set(kCpu, cpu::sum);

@@ -5,9 +5,11 @@
 #include "kernels/cuda/gelu.h"
 #include "kernels/cuda/gpu_kernels.h"
 #include "kernels/cuda/map.h"
+#include "kernels/cuda/swiglu.h"
 
 // Every operand is read or written once: axpby and mul move the bytes of a, b and y, a cast those
-// of a and y, gelu_fwd those of x and y, gelu_bwd those of x, dy and dx.
+// of a and y, gelu_fwd those of x and y, gelu_bwd those of x, dy and dx, swiglu_fwd those of gate,
+// up and y.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -114,6 +116,12 @@ struct GeluBwd {
   }
 };
 
+struct SwiGlu {
+  __device__ __forceinline__ float operator()(float gate, float up) const {
+    return silu(gate) * up;
+  }
+};
+
 struct Tanh {
   static __device__ __forceinline__ float value(float x) { return gelu_tanh(x); }
   static __device__ __forceinline__ float slope(float x) { return dgelu_tanh(x); }
@@ -182,6 +190,11 @@ void gelu_bwd(const Exec& exec, const GeluBwdArgs& args) {
   } else {
     launch_typed(exec, args.x, args.dy, args.dx, GeluBwd<Tanh>());
   }
+}
+
+void swiglu_fwd(const Exec& exec, const SwiGluFwdArgs& args) {
+  check_args(args);
+  launch_typed(exec, args.gate, args.up, args.y, SwiGlu());
 }
 
 }  // namespace shale::kernels::SHALE_BACKEND

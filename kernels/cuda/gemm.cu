@@ -185,7 +185,7 @@ void check_plan(const Exec& exec, const GemmProblem& p, const GemmPlan& plan) {
     throw ShapeError(cat("gemm: [", p.m, ",", p.k, "] times [", p.k, ",", p.n,
                          "], want no size above ", kMost, " on a GPU"));
   }
-  if (plan.splits < 1 || !has_kernel(p, plan.tile)) {
+  if (!has_kernel(p, plan.tile, plan.splits)) {
     throw UnavailableError(cat("gemm: no kernel for ", dtype_name(p.a.dtype), " with tiles of ",
                                rows_of(plan.tile), "x", cols_of(plan.tile), " and ", plan.splits,
                                " splits"));
@@ -209,12 +209,14 @@ void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& 
   if (p.accumulate) p.residual = p.c;  // the epilogue adds it
 
   const Lines a = lines_of(p.a, p.m, p.k), b = lines_of(p.b, p.k, p.n);
+  const Lines b_up = lines_of(p.b_up, p.k, p.n);
   GemmWork work = {.tile = plan.tile, .split_k = k_of_part(p.k, plan.splits)};
   work.splits = std::max<int64_t>(ceil_div(p.k, work.split_k), 1);
   const auto packs = [&](const Matrix& m, int64_t rows) {
     return m.data == nullptr || lines_of(m, rows, p.n).aligned();
   };
-  work.packs = packs(p.c, p.m) && packs(p.aux, p.m) && packs(p.residual, p.m) && packs(p.bias, 1);
+  work.packs = packs(p.c, p.m) && packs(p.aux, p.m) && packs(p.residual, p.m) && packs(p.bias, 1) &&
+               packs(p.aux_up, p.m) && packs(p.c_up, p.m);
   const bool whole = work.splits == 1;
   const int64_t slab = !whole                 ? kReduceTile
                        : is_hopper(plan.tile) ? kGemm90SlabRows
@@ -225,13 +227,16 @@ void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& 
   Matrix parts = {.dtype = DType::kF32, .ld = round_up(p.n, kRun)};
   const int64_t a_bytes = a.aligned() ? 0 : a.aligned_bytes();
   const int64_t b_bytes = b.aligned() ? 0 : b.aligned_bytes();
+  const bool copies_up = p.b_up.data != nullptr && !b_up.aligned();
+  const int64_t up_bytes = copies_up ? b_up.aligned_bytes() : 0;
   const int64_t part_bytes = whole ? 0 : work.splits * p.m * parts.ld * int64_t{sizeof(float)};
   const int64_t sum_bytes = round_up(sum_rows * p.n * int64_t{sizeof(float)}, kAlignment);
-  char* memory =
-      static_cast<char*>(scratch_bytes("gemm", exec, a_bytes + b_bytes + part_bytes + sum_bytes));
+  char* memory = static_cast<char*>(
+      scratch_bytes("gemm", exec, a_bytes + b_bytes + up_bytes + part_bytes + sum_bytes));
   const auto take = [&memory](int64_t bytes) { return std::exchange(memory, memory + bytes); };
   if (a_bytes > 0) p.a = align_lines(exec, a, take(a_bytes));
   if (b_bytes > 0) p.b = align_lines(exec, b, take(b_bytes));
+  if (up_bytes > 0) p.b_up = align_lines(exec, b_up, take(up_bytes));
   parts.data = take(part_bytes);
   if (sum_rows > 0) work.column_sums = reinterpret_cast<float*>(take(sum_bytes));
 

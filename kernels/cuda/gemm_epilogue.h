@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/gelu.h"
+#include "kernels/cuda/swiglu.h"
 #include "kernels/gemm_problem.h"
 #include "kernels/simt/simt.h"
 
@@ -10,6 +11,11 @@ namespace shale::kernels::SHALE_BACKEND {
 inline constexpr int kRun = 8;
 
 using Run = Floats<kRun>;
+
+// The same run of SwiGLU's two products.
+struct RunPair {
+  Run gate, up;
+};
 
 // `whole`: all of the run lies inside the matrix and packs may be moved; else its first `count`
 // elements are, one by one.
@@ -74,9 +80,12 @@ class RunEpilogue {
     if (p.bias.data != nullptr && count_ > 0) bias_ = load(static_cast<const TIn*>(p.bias.data));
   }
 
-  // Stores c at `c_row`, of which the other operands are at `row`; returns it as stored.
-  __device__ __forceinline__ Run operator()(Run run, int64_t row, int64_t c_row) const {
-    run = result(run, row);
+  // Stores c at `c_row`, of which the other operands are at `row`; returns it as stored. Products
+  // are a Run or a RunPair.
+  template <class Products>
+  __device__ __forceinline__ Run operator()(const Products& products, int64_t row,
+                                            int64_t c_row) const {
+    const Run run = result(products, row);
     store(run, c_row);
     return rounded_to<TOut>(run);
   }
@@ -86,6 +95,15 @@ class RunEpilogue {
     if (p_.bias.data != nullptr) add(run, bias_);
     activate(run, row);
     if (p_.residual.data != nullptr) add(run, load(element<const TOut>(p_.residual, row, 0)));
+    return run;
+  }
+  // As with GELU, of what is stored.
+  __device__ __forceinline__ Run result(const RunPair& products, int64_t row) const {
+    store_run(element<TIn>(p_.aux, row, col_), products.gate, count_, whole_);
+    store_run(element<TIn>(p_.aux_up, row, col_), products.up, count_, whole_);
+    Run run = rounded_to<TIn>(products.up);
+    const Run gate = rounded_to<TIn>(products.gate);
+    map(run, [&](float up, int i) { return silu(gate.at[i]) * up; });
     return run;
   }
   __device__ __forceinline__ void store(const Run& run, int64_t c_row) const {
@@ -119,6 +137,8 @@ class RunEpilogue {
       } else {
         map(run, [](float x, int) { return gelu_erf(x); });
       }
+    } else if (p_.epilogue == Epilogue::kDSwiGlu) {
+      differentiate_swiglu(run, row);
     } else {
       const Run saved = load(static_cast<const TIn*>(aux));
       if (p_.epilogue == Epilogue::kDGeluTanh) {
@@ -127,6 +147,20 @@ class RunEpilogue {
         map(run, [&](float x, int i) { return x * dgelu_erf(saved.at[i]); });
       }
     }
+  }
+
+  // Stores the gradient of up; the gate's is left in the run.
+  __device__ __forceinline__ void differentiate_swiglu(Run& run, int64_t row) const {
+    const Run gate = load(element<const TIn>(p_.aux, row, 0));
+    const Run up = load(element<const TIn>(p_.aux_up, row, 0));
+    Run d_up;
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      const SwiGluGrads grads = dswiglu(gate.at[i], up.at[i], run.at[i]);
+      run.at[i] = grads.gate;
+      d_up.at[i] = grads.up;
+    }
+    store_run(element<TOut>(p_.c_up, row, col_), d_up, count_, whole_);
   }
 
   const GemmProblem& p_;

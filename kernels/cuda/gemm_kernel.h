@@ -12,11 +12,11 @@ struct GemmWork {
   GemmTile tile = GemmTile::k64x64;
   int64_t split_k = 0;  // k of a part, whole stages; part i writes to rows i m and up of c
   int64_t splits = 1;
-  bool packs = false;            // c, aux, residual and bias are 16-byte aligned, their lines too
+  bool packs = false;            // what the epilogue moves is 16-byte aligned, its lines too
   float* column_sums = nullptr;  // [rows of tiles, n], or null: of c as stored
 };
 
-// Launches the kernel for `in`'s type. a and b are 16-byte aligned, their lines too.
+// Launches the kernel for `in`'s type. a, b and b_up are 16-byte aligned, their lines too.
 void launch_gemm_bf16(const Exec& exec, const GemmProblem& p, const GemmWork& work);
 void launch_gemm_f16(const Exec& exec, const GemmProblem& p, const GemmWork& work);
 void launch_gemm_f32(const Exec& exec, const GemmProblem& p, const GemmWork& work);
@@ -48,12 +48,18 @@ constexpr int sums_ld() {
   return Config::kCols + 8;
 }
 
+// Blocks to reside on a multiprocessor at least. A thread that copies from one of two operands
+// keeps more addresses: of three blocks' registers it would be a few short.
+template <class Config, bool kPaired>
+inline constexpr int kResident = !kPaired || Config::kBlocks < 2 ? Config::kBlocks : 2;
+
 // One block per tile of c and part of k. Stages of kDepth of k go round in a ring of kStages: while
 // one is multiplied, the next kStages - 1 are on their way. With two sets of fragments those of the
 // next step are loaded while this one is multiplied, across the border between stages too. Shared
 // memory holds the ring, then the tile of sums, from which c is written in lines.
-template <typename T, class Config, bool kATransposed, bool kBTransposed>
-__global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
+// With kPaired, c is SwiGLU of two products, and has half as many columns as the tile.
+template <typename T, class Config, bool kATransposed, bool kBTransposed, bool kPaired>
+__global__ void __launch_bounds__(Config::kThreads, (kResident<Config, kPaired>))
     gemm_kernel(const GemmProblem p, const GemmWork work, int row_tiles, int col_tiles) {
   using ATile = OperandTile<T, Config::kRows, Config::kDepth, !kATransposed>;
   using BTile = OperandTile<T, Config::kCols, Config::kDepth, kBTransposed>;
@@ -64,7 +70,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
   static_assert(kSteps % kSets == 0, "the fragments of a stage's first step are the first set");
 
   const TileIndex index = tile_of_block(static_cast<int>(blockIdx.x), row_tiles, col_tiles);
-  const int64_t row = int64_t{index.row} * Config::kRows, col = int64_t{index.col} * Config::kCols;
+  constexpr int kOutCols = kPaired ? Config::kCols / 2 : Config::kCols;
+  const int64_t row = int64_t{index.row} * Config::kRows, col = int64_t{index.col} * kOutCols;
   const int part = static_cast<int>(blockIdx.z);
   const int k_begin = static_cast<int>(part * work.split_k);
   const int64_t k_rest = p.k - k_begin;
@@ -72,8 +79,11 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
   const int stages = (k_left + Config::kDepth - 1) / Config::kDepth;
 
   T* const ring = dynamic_shared<T>();
+  using BLoader = TileLoader<BTile, Config::kThreads, kPaired>;
   TileLoader<ATile, Config::kThreads> a_loader(p.a, row, p.m, k_begin);
-  TileLoader<BTile, Config::kThreads> b_loader(p.b, col, p.n, k_begin);
+  Matrix b = p.b;
+  if (BLoader::loads_up()) b.data = p.b_up.data, b.ld = p.b_up.ld;
+  BLoader b_loader(b, col, p.n, k_begin);
   int loaded = 0;
   const auto load_stage = [&] {
     if (loaded < stages) {
@@ -133,22 +143,29 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
       .c_row = part * p.m + row,
       .packs = work.packs,
       .column_sums = work.column_sums == nullptr ? nullptr : work.column_sums + index.row * p.n};
-  const auto sums_run = [&](int r, int c) { return load_run(sums + r * kLd + c, kRun, true); };
+  const auto sums_run = [&](int r, int c) {
+    const auto run = [&](int at) { return load_run(sums + r * kLd + at, kRun, true); };
+    if constexpr (kPaired) {
+      return RunPair{run(paired_line(c, false)), run(paired_line(c, true))};
+    } else {
+      return run(c);
+    }
+  };
   if (p.c.dtype == DType::kF32) {
-    epilogue_tile<T, float, Config::kRows, Config::kCols, Config::kThreads>(p, tile, sums,
-                                                                            sums_run);
+    epilogue_tile<T, float, Config::kRows, kOutCols, Config::kThreads>(p, tile, sums, sums_run);
   } else {
-    epilogue_tile<T, T, Config::kRows, Config::kCols, Config::kThreads>(p, tile, sums, sums_run);
+    epilogue_tile<T, T, Config::kRows, kOutCols, Config::kThreads>(p, tile, sums, sums_run);
   }
 }
 
-template <typename T, class Config, bool kATransposed, bool kBTransposed>
+template <typename T, class Config, bool kATransposed, bool kBTransposed, bool kPaired = false>
 void launch_gemm_kernel(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
   constexpr size_t kRing =
       size_t{Config::kStages} * Config::kDepth * (Config::kRows + Config::kCols) * sizeof(T);
   constexpr size_t kSums = size_t{Config::kRows} * sums_ld<Config>() * sizeof(float);
-  const int64_t row_tiles = ceil_div(p.m, Config::kRows), col_tiles = ceil_div(p.n, Config::kCols);
-  simt::launch(gemm_kernel<T, Config, kATransposed, kBTransposed>,
+  constexpr int kOutCols = kPaired ? Config::kCols / 2 : Config::kCols;
+  const int64_t row_tiles = ceil_div(p.m, Config::kRows), col_tiles = ceil_div(p.n, kOutCols);
+  simt::launch(gemm_kernel<T, Config, kATransposed, kBTransposed, kPaired>,
                {.grid = {row_tiles * col_tiles, 1, work.splits},
                 .block = Config::kThreads,
                 .smem_bytes = kRing > kSums ? kRing : kSums},
@@ -158,6 +175,9 @@ void launch_gemm_kernel(const Exec& exec, const GemmProblem& p, const GemmWork& 
 template <typename T, GemmTile kTile>
 void launch_tile(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
   using Config = GemmConfig<T, kTile>;
+  if (p.epilogue == Epilogue::kSwiGlu) {  // of weights as they lie, see GemmArgs
+    return launch_gemm_kernel<T, Config, false, true, true>(exec, p, work);
+  }
   if (p.a.transposed && p.b.transposed) {
     if constexpr (kTile == GemmTile::k64x64) {  // see has_kernel()
       return launch_gemm_kernel<T, Config, true, true>(exec, p, work);

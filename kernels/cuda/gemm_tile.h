@@ -67,24 +67,49 @@ struct OperandTile {
   }
 };
 
+// A tile of two operands, SwiGLU's b and b_up: 16 columns of b, then those of b_up with the same
+// numbers, then the next 16 of b. So the two products that an element of c is made of are computed
+// by one block, close to each other, and the product itself is of one tile like any other.
+inline constexpr int kPairCols = 16;
+
+__device__ __forceinline__ bool is_up_line(int line) {
+  return line / kPairCols % 2 == 1;
+}
+// Its number among those of its operand, and back.
+__device__ __forceinline__ int line_of_operand(int line) {
+  return line / (2 * kPairCols) * kPairCols + line % kPairCols;
+}
+__device__ __forceinline__ int paired_line(int line, bool up) {
+  return (2 * (line / kPairCols) + (up ? 1 : 0)) * kPairCols + line % kPairCols;
+}
+
 // Copies an operand's tiles to shared memory, one stage after the other. A thread owns the same
-// chunks of every stage. What lies outside the matrix becomes zero, and is not read.
-template <class Tile, int kThreads>
+// chunks of every stage. What lies outside the matrix becomes zero, and is not read. With kPaired
+// the tile is one of two operands, and a thread copies lines of one of them.
+template <class Tile, int kThreads, bool kPaired = false>
 class TileLoader {
   using T = typename Tile::Element;
   static constexpr int kChunk = Tile::kChunk, kLineChunks = Tile::kLineChunks;
   static constexpr int kLineStep = kThreads / kLineChunks;  // between chunks of a thread
+  static constexpr int kOwnStep = kPaired ? kLineStep / 2 : kLineStep;  // the same, in its operand
   static constexpr int kCopies = Tile::kLines / kLineStep;
   static_assert(kThreads % kLineChunks == 0 && Tile::kLines % kLineStep == 0);
   static_assert(kLineStep % 8 == 0, "the chunks of a thread have one permutation");
+  static_assert(!kPaired || (Tile::kAlongK && kLineStep % (2 * kPairCols) == 0));
 
  public:
-  // `outer` is the first row of a (column of b) of `outers`; `k` the first to be loaded.
+  static __device__ __forceinline__ bool loads_up() {
+    return kPaired && is_up_line(static_cast<int>(threadIdx.x) / kLineChunks);
+  }
+
+  // `matrix` is the thread's, b_up if loads_up(). `outer` is the first row of a (column of b) of
+  // `outers`; `k` the first to be loaded.
   __device__ __forceinline__ TileLoader(const Matrix& matrix, int64_t outer, int64_t outers, int k)
       : ld_(matrix.ld) {
-    line_ = static_cast<int>(threadIdx.x) / kLineChunks;
+    const int line_of_tile = static_cast<int>(threadIdx.x) / kLineChunks;
     const int chunk = static_cast<int>(threadIdx.x) % kLineChunks;
-    to_ = Tile::offset(line_, chunk);
+    to_ = Tile::offset(line_of_tile, chunk);
+    line_ = kPaired ? line_of_operand(line_of_tile) : line_of_tile;
     along_ = chunk * kChunk;
     const int64_t left = outers - outer;
     outers_left_ = left < Tile::kOuter ? static_cast<int>(left) : Tile::kOuter;
@@ -99,14 +124,14 @@ class TileLoader {
     const T* from = from_;
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
-      const int line = line_ + i * kLineStep;
+      const int line = line_ + i * kOwnStep;
       const bool inside = line < (Tile::kAlongK ? outers_left_ : k_left);
       const int left = inside ? (Tile::kAlongK ? k_left : outers_left_) - along_ : 0;
       const int count = left < 0 ? 0 : left > kChunk ? kChunk : left;
       // Without anything to read the address still has to be one of the matrix.
       cp_async_part<16>(tile + to_ + i * kLineStep * kLineChunks * kChunk,
                         count > 0 ? from : start_, count * static_cast<int>(sizeof(T)));
-      from += kLineStep * ld_;
+      from += kOwnStep * ld_;
     }
     from_ += Tile::kAlongK ? Tile::kDepth : Tile::kDepth * ld_;
   }

@@ -25,6 +25,7 @@ void fill(const Exec& exec, const FillArgs& args);
 void copy(const Exec& exec, const CopyArgs& args);
 void gelu_fwd(const Exec& exec, const GeluFwdArgs& args);
 void gelu_bwd(const Exec& exec, const GeluBwdArgs& args);
+void swiglu_fwd(const Exec& exec, const SwiGluFwdArgs& args);
 void dropout(const Exec& exec, const DropoutArgs& args);
 
 void gemm(const Exec& exec, const GemmArgs& args);

@@ -28,6 +28,7 @@ void fill_slots() {
   copy.set(kDevice, gpu::copy);
   gelu_fwd.set(kDevice, gpu::gelu_fwd);
   gelu_bwd.set(kDevice, gpu::gelu_bwd);
+  swiglu_fwd.set(kDevice, gpu::swiglu_fwd);
   dropout.set(kDevice, gpu::dropout);
 #ifdef SHALE_HAVE_CUBLASLT
   gemm.set(kDevice, gpu::cublaslt::gemm);

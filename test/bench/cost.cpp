@@ -38,6 +38,22 @@ TEST_CASE("the pre-activation is written forward and read backward", "[bench]") 
   CHECK(cost_of(args).written_bytes == 16);
 }
 
+TEST_CASE("SwiGLU has two products forward, and two results of one backward", "[bench]") {
+  const View square = view_of(kF32, {2, 2});  // 16 bytes
+  const kernels::GemmArgs forward{.a = square, .b = square, .c = square,
+                                  .epilogue = kernels::Epilogue::kSwiGlu, .aux = square,
+                                  .b_up = square, .aux_up = square};
+  CHECK(cost_of(forward).flops == 2 * 2 * 2 * 2 * 2);
+  CHECK(cost_of(forward).read_bytes == 3 * 16);
+  CHECK(cost_of(forward).written_bytes == 3 * 16);
+  const kernels::GemmArgs backward{.a = square, .b = square, .c = square,
+                                   .epilogue = kernels::Epilogue::kDSwiGlu, .aux = square,
+                                   .aux_up = square, .c_up = square};
+  CHECK(cost_of(backward).flops == 2 * 2 * 2 * 2);
+  CHECK(cost_of(backward).read_bytes == 4 * 16);
+  CHECK(cost_of(backward).written_bytes == 2 * 16);
+}
+
 TEST_CASE("causal attention counts the pairs that the mask leaves", "[bench]") {
   const auto fwd = [](int64_t queries, int64_t keys, bool causal) {
     return cost_of(kernels::AttentionFwdArgs{

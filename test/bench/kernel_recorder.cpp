@@ -73,6 +73,21 @@ TEST_CASE("a recorder keeps the products that it is asked to keep", "[bench]") {
   CHECK(recorder.gemms().empty());
 }
 
+TEST_CASE("a recorder keeps both products of SwiGLU", "[bench]") {
+  const Product product;
+  const DeviceArray<float> gate(product.exec, 20), up(product.exec, 20);
+  KernelRecorder recorder;
+  recorder.keep_gemm_calls(true);
+  const View w = product.w.view({6, 5}, {1, 6});
+  kernels::gemm(product.exec, {.a = product.x.view({4, 6}), .b = w, .c = product.y.view({4, 5}),
+                               .epilogue = kernels::Epilogue::kSwiGlu, .aux = gate.view({4, 5}),
+                               .b_up = w, .aux_up = up.view({4, 5})});
+  REQUIRE(recorder.gemm_calls().size() == 2);
+  CHECK(recorder.gemm_calls()[0].name == "NT 4x5x6 swiglu");
+  CHECK(recorder.gemm_calls()[0].c == product.y.data());
+  CHECK(recorder.gemm_calls()[1].c == up.data());
+}
+
 TEST_CASE("kernels are as before when the recorder is gone, and there is one at a time",
           "[bench]") {
   const Product product;

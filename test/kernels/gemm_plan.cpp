@@ -55,7 +55,8 @@ TEST_CASE("the library is taken only for what it rounds as the slot does", "[gem
   CHECK(gemm_plan(p, {.vendor = true}).engine == GemmEngine::kOwn);
 }
 
-TEST_CASE("Hopper's tiles are planned on Hopper, for 16-bit operands that have a kernel", "[gemm]") {
+TEST_CASE("Hopper's tiles are planned on Hopper, for 16-bit operands that have a kernel",
+          "[gemm]") {
   const auto planned = [](const GemmProblem& p, bool hopper) {
     return is_hopper(gemm_plan(p, {.hopper = hopper}).tile);
   };
@@ -66,6 +67,30 @@ TEST_CASE("Hopper's tiles are planned on Hopper, for 16-bit operands that have a
   GemmProblem both_transposed = problem(4096, 4096, 4096);
   both_transposed.a.transposed = both_transposed.b.transposed = true;
   CHECK_FALSE(planned(both_transposed, true));
+}
+
+TEST_CASE("SwiGLU's products are planned as one of both widths, in one part, never by the library",
+          "[gemm]") {
+  for (const DType in : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const bool hopper : {false, true}) {
+      for (const int64_t size : {60, 768, 8192}) {
+        GemmProblem p = problem(size, size, 16384, in);  // few tiles over a long k
+        p.b.transposed = p.b_up.transposed = true;
+        p.epilogue = Epilogue::kSwiGlu;
+        CAPTURE(dtype_name(in), hopper, size);
+        const auto plan = gemm_plan(p, {.vendor = true, .hopper = hopper});
+        CHECK(plan.engine == GemmEngine::kOwn);
+        CHECK(plan.splits == 1);
+        CHECK(has_kernel(p, plan.tile, plan.splits));
+        CHECK_FALSE(has_kernel(p, plan.tile, 2));
+        CHECK_FALSE(has_kernel(p, GemmTile::kHopper128x64));
+        GemmProblem both = p;
+        both.epilogue = Epilogue::kNone;
+        both.n = 2 * p.n;
+        CHECK(class_of(p) == class_of(both));
+      }
+    }
+  }
 }
 
 TEST_CASE("classes of products hold a factor of two", "[gemm]") {

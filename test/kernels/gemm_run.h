@@ -17,8 +17,10 @@ struct GemmCase {
   bool a_transposed = false, b_transposed = false;
   int64_t pad = 0, align = 1;
   std::vector<TIn> a, b;
-  std::vector<TOut> c;         // before the call; NaN if empty
-  std::vector<TIn> bias, aux;  // left out if empty; of kGelu*, any aux of the right size
+  std::vector<TOut> c;            // before the call; NaN if empty
+  std::vector<TIn> bias;          // left out if empty
+  std::vector<TIn> aux;           // of an epilogue; where it is written, any of the right size
+  std::vector<TIn> b_up, aux_up;  // of SwiGLU
   std::vector<TOut> residual;
   std::vector<float> bias_grad;  // before the call
   kernels::Epilogue epilogue = kernels::Epilogue::kNone;
@@ -29,7 +31,8 @@ struct GemmCase {
 template <typename TIn, typename TOut>
 struct GemmResult {
   std::vector<TOut> c;
-  std::vector<TIn> aux;
+  std::vector<TIn> aux, aux_up;
+  std::vector<TOut> c_up;  // of kDSwiGlu
   std::vector<float> bias_grad;
   bool padding_intact = false;  // nothing was written between rows or outside
 };
@@ -49,10 +52,17 @@ GemmResult<TIn, TOut> run_gemm(const Exec& exec, const GemmCase<TIn, TOut>& g) {
   const Placement b_at{g.k, g.n, g.b_transposed, g.pad, g.align};
   const Placement c_at{g.m, g.n, false, g.pad, g.align};
   const DeviceArray<TIn> a(exec, place(a_at, g.a)), b(exec, place(b_at, g.b)), bias(exec, g.bias);
-  const DeviceArray<TIn> aux(exec, g.aux.empty() ? g.aux : place(c_at, g.aux));
+  using kernels::Epilogue;
+  const bool has_aux = g.epilogue != Epilogue::kNone;
+  const bool has_b_up = g.epilogue == Epilogue::kSwiGlu;
+  const bool has_c_up = g.epilogue == Epilogue::kDSwiGlu, has_aux_up = has_b_up || has_c_up;
+  const DeviceArray<TIn> aux(exec, has_aux ? place(c_at, g.aux) : g.aux);
+  const DeviceArray<TIn> aux_up(exec, has_aux_up ? place(c_at, g.aux_up) : g.aux_up);
+  const DeviceArray<TIn> b_up(exec, has_b_up ? place(b_at, g.b_up) : g.b_up);
   const DeviceArray<TOut> residual(exec, g.residual.empty() ? g.residual : place(c_at, g.residual));
   const std::vector<TOut> blank(size_t(g.m * g.n), make<TOut>(std::nan("")));
   const DeviceArray<TOut> c(exec, place(c_at, g.c.empty() ? blank : g.c));
+  const DeviceArray<TOut> c_up(exec, has_c_up ? place(c_at, blank) : std::vector<TOut>{});
   const DeviceArray<float> bias_grad(exec, g.bias_grad);
 
   kernels::GemmArgs args;
@@ -60,9 +70,12 @@ GemmResult<TIn, TOut> run_gemm(const Exec& exec, const GemmCase<TIn, TOut>& g) {
   args.b = b.view(b_at.shape(), b_at.strides());
   args.c = c.view(c_at.shape(), c_at.strides());
   if (!g.bias.empty()) args.bias = bias.view();
-  if (!g.aux.empty()) args.aux = aux.view(c_at.shape(), c_at.strides());
+  if (has_aux) args.aux = aux.view(c_at.shape(), c_at.strides());
   if (!g.residual.empty()) args.residual = residual.view(c_at.shape(), c_at.strides());
   if (!g.bias_grad.empty()) args.bias_grad = bias_grad.view();
+  if (has_b_up) args.b_up = b_up.view(b_at.shape(), b_at.strides());
+  if (has_aux_up) args.aux_up = aux_up.view(c_at.shape(), c_at.strides());
+  if (has_c_up) args.c_up = c_up.view(c_at.shape(), c_at.strides());
   args.epilogue = g.epilogue;
   args.accumulate = g.accumulate;
   args.accumulate_bias_grad = g.accumulate_bias_grad;
@@ -73,13 +86,17 @@ GemmResult<TIn, TOut> run_gemm(const Exec& exec, const GemmCase<TIn, TOut>& g) {
   const std::vector<TOut> c_memory = c.download();
   r.c = gather(c_at, c_memory);
   r.bias_grad = bias_grad.download();
-  r.padding_intact = same_bits(place(c_at, r.c), c_memory) && c.margins_intact() &&
-                     aux.margins_intact() && bias_grad.margins_intact();
-  if (!g.aux.empty()) {
-    const std::vector<TIn> aux_memory = aux.download();
-    r.aux = gather(c_at, aux_memory);
-    r.padding_intact = r.padding_intact && same_bits(place(c_at, r.aux), aux_memory);
-  }
+  r.padding_intact =
+      same_bits(place(c_at, r.c), c_memory) && c.margins_intact() && bias_grad.margins_intact();
+  const auto fetch = [&](const auto& array, auto& to) {
+    const auto memory = array.download();
+    to = gather(c_at, memory);
+    r.padding_intact =
+        r.padding_intact && array.margins_intact() && same_bits(place(c_at, to), memory);
+  };
+  if (has_aux) fetch(aux, r.aux);
+  if (has_aux_up) fetch(aux_up, r.aux_up);
+  if (has_c_up) fetch(c_up, r.c_up);
   return r;
 }
 

@@ -9,7 +9,8 @@ namespace shale::kernels::SHALE_BACKEND {
 // places where wgmma leaves them to runs of 8 columns, on which the epilogue of all GEMM kernels
 // works. A thread has the same run of two rows. 16-bit results go on to a box, 8 KiB too, and the
 // copy engine takes it to c while the next 64 columns are computed; f32 results, and those whose
-// lines are not aligned, go straight to memory.
+// lines are not aligned, go straight to memory. Where a tile's columns are SwiGLU's in turns, the
+// 32 are 16 of either product, of which a thread has the same run in one row.
 
 struct Slab {
   int index;           // of the warpgroup in the block
@@ -63,34 +64,55 @@ __device__ __forceinline__ void add_columns(const Run& sums, float* scratch, flo
   }
 }
 
+// What of c comes of the 32 columns from kFirstCol of a tile on: its columns from kCol on.
+template <class Config, int kFirstCol>
+struct PartOf {
+  static constexpr int kCols = Config::kPaired ? kPartCols / 2 : kPartCols, kRuns = kCols / kRun;
+  static constexpr int kCol = Config::kPaired ? kFirstCol / 2 : kFirstCol;
+  static constexpr int kInBox = kCol % kBoxCols;
+  static constexpr bool kStartsBox = kInBox == 0, kEndsBox = kInBox + kCols == kBoxCols;
+  static constexpr int kRowsAtOnce = kWarpgroupSize / kRuns;
+};
+
+template <class Config>
+__device__ __forceinline__ auto load_sums(const float* sums, int row, int run) {
+  const auto load = [&](int at) { return load_run(sums + sums_run(row, at), kRun, true); };
+  if constexpr (Config::kPaired) {
+    return RunPair{load(run), load(run + kPartRuns / 2)};
+  } else {
+    return load(run);
+  }
+}
+
 // The columns from kFirstCol of the tile on.
-template <typename T, typename TOut, bool kByBoxes, int kFirstCol, int kCount>
+template <typename T, typename TOut, class Config, bool kByBoxes, int kFirstCol>
 __device__ __forceinline__ void store_part(const Gemm90Params& params, const Gemm90Item& item,
-                                           const Slab& slab, const float (&sums)[kCount]) {
+                                           const Slab& slab,
+                                           const float (&sums)[Config::kCols / 2]) {
+  using Part = PartOf<Config, kFirstCol>;
   const GemmProblem& p = params.problem;
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize, barrier = 1 + slab.index;
   // Sizes fit 32 bits, see gemm_by_plan(): registers are scarce here.
-  const int col = item.col + kFirstCol, cols_left = static_cast<int>(p.n) - col;
+  const int col = item.col + Part::kCol, cols_left = static_cast<int>(p.n) - col;
   const int row = item.row + slab.index * kGemm90SlabRows;
   const int rows_left = static_cast<int>(p.m) - row;
-  constexpr bool kStartsBox = kByBoxes && kFirstCol % kBoxCols == 0;
-  constexpr bool kEndsBox = kByBoxes && !kStartsBox;
 
-  if (kStartsBox && thread == 0) bulk_wait_read<0>();  // the box before
-  barrier_sync(barrier, kWarpgroupSize);               // and the sums before have been read
+  if (kByBoxes && Part::kStartsBox && thread == 0) bulk_wait_read<0>();  // the box before
+  barrier_sync(barrier, kWarpgroupSize);  // and the sums before have been read
   store_sums<kFirstCol / 2>(slab.sums, sums);
   barrier_sync(barrier, kWarpgroupSize);
 
-  const int run = thread % kPartRuns;
+  const int run = thread % Part::kRuns;
   const RunEpilogue<T, TOut> epilogue(p, col + run * kRun, params.work.packs);
   Run column_sums{};
 #pragma unroll 1  // the registers are needed for what is still to come of the sums
-  for (int r = thread / kPartRuns; r < kGemm90SlabRows; r += kRowsAtOnce) {
+  for (int r = thread / Part::kRuns; r < kGemm90SlabRows; r += Part::kRowsAtOnce) {
     const bool inside = r < rows_left && run * kRun < cols_left;
-    Run result = load_run(slab.sums + sums_run(r, run), kRun, true);
-    if (inside) result = epilogue.result(result, row + r);
+    const auto products = load_sums<Config>(slab.sums, r, run);
+    Run result{};
+    if (inside) result = epilogue.result(products, row + r);
     if constexpr (kByBoxes) {
-      const int in_box = kFirstCol % kBoxCols / kRun + run;
+      const int in_box = Part::kInBox / kRun + run;
       store_floats(reinterpret_cast<TOut*>(slab.box + box_run(r, in_box)), result);
     }
     if (!inside) continue;
@@ -99,15 +121,15 @@ __device__ __forceinline__ void store_part(const Gemm90Params& params, const Gem
 #pragma unroll
     for (int e = 0; e < kRun; ++e) column_sums.at[e] += result.at[e];
   }
-  if (params.work.column_sums != nullptr && rows_left > 0) {
+  if (!Config::kPaired && params.work.column_sums != nullptr && rows_left > 0) {
     add_columns(column_sums, slab.sums, params.work.column_sums + row / kGemm90SlabRows * p.n + col,
                 cols_left, barrier);
   }
-  if constexpr (kEndsBox) {
+  if constexpr (kByBoxes && Part::kEndsBox) {
     fence_proxy_async();
     barrier_sync(barrier, kWarpgroupSize);
     if (thread > 0 || rows_left <= 0) return;
-    tma_store(params.c, slab.box, col + kPartCols - kBoxCols, row);
+    tma_store(params.c, slab.box, col - Part::kInBox, row);
     bulk_commit();
   }
 }
@@ -117,9 +139,10 @@ __device__ __forceinline__ void store_slab(const Gemm90Params& params, const Gem
                                            const Slab& slab,
                                            const float (&sums)[Config::kCols / 2]) {
   if constexpr (kFirstCol < Config::kCols) {
-    // The same for all threads. A box that has a column has both halves.
-    if (item.col + kFirstCol / kBoxCols * kBoxCols >= params.problem.n) return;
-    store_part<T, TOut, kByBoxes, kFirstCol>(params, item, slab, sums);
+    // The same for all threads. A box that has a column has all its parts.
+    using Part = PartOf<Config, kFirstCol>;
+    if (item.col + Part::kCol - Part::kInBox >= params.problem.n) return;
+    store_part<T, TOut, Config, kByBoxes, kFirstCol>(params, item, slab, sums);
     store_slab<T, TOut, Config, kByBoxes, kFirstCol + kPartCols>(params, item, slab, sums);
   }
 }

@@ -30,6 +30,18 @@ __device__ __forceinline__ void load_operand(unsigned char* to, const TensorMap&
   }
 }
 
+// A tile of two operands, whose columns take turns.
+template <class Config>
+__device__ __forceinline__ void load_pairs(unsigned char* to, const TensorMap& b,
+                                           const TensorMap& b_up, MBarrier& full, int col, int k) {
+  constexpr int kBytes = kPairCols * 128;
+#pragma unroll
+  for (int i = 0; i < Config::kOutCols / kPairCols; ++i) {
+    tma_load(to + 2 * i * kBytes, b, full, k, col + i * kPairCols);
+    tma_load(to + (2 * i + 1) * kBytes, b_up, full, k, col + i * kPairCols);
+  }
+}
+
 template <class Config, bool kATransposed, bool kBTransposed>
 __device__ __forceinline__ void load_stages(const Gemm90Params& params, unsigned char* ring,
                                             Gemm90Barriers<Config::kStages>& barriers) {
@@ -42,8 +54,12 @@ __device__ __forceinline__ void load_stages(const Gemm90Params& params, unsigned
       mbarrier_wait(barriers.empty[place.stage], place.parity ^ 1);
       mbarrier_arrive_expect(full, Config::kStage);
       load_operand<Config, Config::kRows, !kATransposed>(stage, params.a, full, item.row, k);
-      load_operand<Config, Config::kCols, kBTransposed>(stage + Config::kA, params.b, full,
-                                                        item.col, k);
+      if constexpr (Config::kPaired) {
+        load_pairs<Config>(stage + Config::kA, params.b, params.b_up, full, item.col, k);
+      } else {
+        load_operand<Config, Config::kCols, kBTransposed>(stage + Config::kA, params.b, full,
+                                                          item.col, k);
+      }
     }
   }
 }
@@ -168,12 +184,14 @@ void launch_gemm90_kernel(const Exec& exec, const GemmProblem& p, const GemmWork
   params.work = work;
   params.a = kATransposed ? operand_map(p.a, p.k, p.m, Config::kDepth)
                           : operand_map(p.a, p.m, p.k, Config::kRows);
-  params.b = kBTransposed ? operand_map(p.b, p.n, p.k, Config::kCols)
+  constexpr int kBoxLines = Config::kPaired ? kPairCols : Config::kCols;
+  params.b = kBTransposed ? operand_map(p.b, p.n, p.k, kBoxLines)
                           : operand_map(p.b, p.k, p.n, Config::kDepth);
+  if (Config::kPaired) params.b_up = operand_map(p.b_up, p.n, p.k, kBoxLines);
   params.by_boxes = work.packs && p.c.dtype != DType::kF32;  // parts of k are in f32
   if (params.by_boxes) params.c = operand_map(p.c, p.m, p.n, kGemm90SlabRows);
   params.row_tiles = static_cast<int>(ceil_div(p.m, Config::kRows));
-  params.col_tiles = static_cast<int>(ceil_div(p.n, Config::kCols));
+  params.col_tiles = static_cast<int>(ceil_div(p.n, Config::kOutCols));
   params.items = params.row_tiles * params.col_tiles * static_cast<int>(work.splits);
   // Three blocks on the emulator, so that in small problems too a block does several tiles.
   const int64_t at_once = kEmulated ? 3 : multiprocessors(exec);
@@ -194,8 +212,21 @@ void launch_gemm90_tile(const Exec& exec, const GemmProblem& p, const GemmWork& 
   launch_gemm90_kernel<T, Config, false, false>(exec, p, work);
 }
 
+// SwiGLU, of weights as they lie (see GemmArgs).
+template <typename T>
+void launch_gemm90_pairs(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
+  switch (work.tile) {
+    case GemmTile::kHopper128x128:
+      return launch_gemm90_kernel<T, Gemm90Config<128, 6, true>, false, true>(exec, p, work);
+    case GemmTile::kHopper128x256:
+      return launch_gemm90_kernel<T, Gemm90Config<256, 4, true>, false, true>(exec, p, work);
+    default: throw InternalError("gemm: no tile of Hopper's kernels for SwiGLU");
+  }
+}
+
 template <typename T>
 void launch_gemm90(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
+  if (p.epilogue == Epilogue::kSwiGlu) return launch_gemm90_pairs<T>(exec, p, work);
   switch (work.tile) {
     case GemmTile::kHopper128x64: return launch_gemm90_tile<T, Gemm90Config<64, 6>>(exec, p, work);
     case GemmTile::kHopper128x128:
