@@ -10,7 +10,7 @@ namespace shale::amp {
 // have, as in torch.autocast. Casts are recorded, so gradients arrive in the inputs' dtypes; the
 // gradient of a weight stays f32 all the way. Regions nest; DType::kF32 switches one off.
 //
-//   computed in the region's dtype   linear, ffn, attention, packed_attention,
+//   computed in the region's dtype   linear, ffn, swiglu, attention, packed_attention,
 //                                    linear_cross_entropy's product
 //   computed in f32                  layer_norm, rms_norm and their stream_ forms, sum, mean,
 //                                    column_sum

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/ops/linear.h"
+#include "runtime/ops/swiglu.h"
 
 namespace shale::nn {
 
@@ -14,6 +15,26 @@ Linear::Linear(Module* parent, std::string name, int64_t in, int64_t out, Init w
 Tensor Linear::forward(const Tensor& x, const Tensor& residual) {
   return run(
       x, [&](const Tensor& in) { return linear(in, weight.value, bias.value, enter(residual)); });
+}
+
+Projection::Projection(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init)
+    : Module(parent, std::move(name)), weight(declare("weight", {out, in}, weight_init)) {}
+
+Tensor Projection::forward(const Tensor& x, const Tensor& residual) {
+  return run(x, [&](const Tensor& in) { return linear(in, weight.value, {}, enter(residual)); });
+}
+
+SwiGlu::SwiGlu(Module* parent, std::string name, const Config& config)
+    : Module(parent, std::move(name)),
+      gate_proj(this, "gate_proj", config.width, config.hidden, config.init),
+      up_proj(this, "up_proj", config.width, config.hidden, config.init),
+      down_proj(this, "down_proj", config.hidden, config.width, config.down_init) {}
+
+Tensor SwiGlu::forward(const Tensor& x, const Tensor& residual) {
+  return run(x, [&](const Tensor& in) {
+    return swiglu(in, gate_proj.weight.value, up_proj.weight.value, down_proj.weight.value,
+                  enter(residual));
+  });
 }
 
 LayerNorm::LayerNorm(Module* parent, std::string name, int64_t width, float eps)

@@ -22,6 +22,36 @@ class Linear : public Module {
   Parameter& bias;
 };
 
+// A linear layer without bias. weight: [out, in].
+class Projection : public Module {
+ public:
+  Projection(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init);
+  // x: [..., in]; residual: [..., out], optional, added to the result.
+  Tensor forward(const Tensor& x, const Tensor& residual = {});
+
+  Parameter& weight;
+};
+
+// Llama's feed-forward block (runtime/ops/swiglu.h). Its parameters have the names and layouts of
+// published checkpoints: gate_proj.weight and up_proj.weight [hidden, width], down_proj.weight
+// [width, hidden]. The paper's hidden size for the parameters of a GELU block of 4 width is 8/3
+// width, which models round up to a multiple of 256.
+class SwiGlu : public Module {
+ public:
+  struct Config {
+    int64_t width = 0, hidden = 0;
+    Init init;       // of gate_proj and up_proj
+    Init down_init;  // of down_proj, which writes to the residual stream
+  };
+  SwiGlu(Module* parent, std::string name, const Config& config);
+  // x, residual (optional, added to the result) and the result: [..., width].
+  Tensor forward(const Tensor& x, const Tensor& residual = {});
+
+  Projection gate_proj;
+  Projection up_proj;
+  Projection down_proj;
+};
+
 // weight (the gain) and bias: [width]; no weight decay.
 class LayerNorm : public Module {
  public:

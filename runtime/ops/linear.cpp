@@ -56,12 +56,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const T
       grads[0] = dx;
     }
     if (args.needs(1)) {
-      const Tensor input = x.get();
-      emit_grad(args, {1, weight.get(), dy.dtype()}, grads, [&](const Tensor& dw, bool accumulate) {
-        kernels::gemm(
-            dy.exec(),
-            {.a = transposed(dy2), .b = as_matrix(input), .c = dw, .accumulate = accumulate});
-      });
+      emit_weight_grad(args, 1, weight.get(), grads, dy2, as_matrix(x.get()));
     }
     emit_grad(args, {2, bias}, grads, [&](const Tensor& db, bool accumulate) {
       kernels::column_sum(dy.exec(), {.x = dy2, .y = db, .accumulate = accumulate});

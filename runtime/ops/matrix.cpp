@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "kernels/gemm.h"
+
 namespace shale {
 
 View as_matrix(const Tensor& x) {
@@ -26,6 +28,13 @@ Shape with_last(const Shape& shape, int64_t last) {
   Shape result = shape;
   result[result.ndim() - 1] = last;
   return result;
+}
+
+void emit_weight_grad(BackwardArgs& args, int input, const Tensor& weight, Grads& grads,
+                      const View& dy, const View& x) {
+  emit_grad(args, {input, weight, dy.dtype}, grads, [&](const Tensor& dw, bool accumulate) {
+    kernels::gemm(dw.exec(), {.a = transposed(dy), .b = x, .c = dw, .accumulate = accumulate});
+  });
 }
 
 }  // namespace shale

@@ -46,4 +46,9 @@ void emit_grad(BackwardArgs& args, const GradOf& of, Grads& grads, Write write) 
   }
 }
 
+// The gradient of a weight [N, K], input number `input`: dyᵀ x, if anybody needs it. dy: [rows, N],
+// x: [rows, K].
+void emit_weight_grad(BackwardArgs& args, int input, const Tensor& weight, Grads& grads,
+                      const View& dy, const View& x);
+
 }  // namespace shale

@@ -10,6 +10,7 @@
 #include "runtime/ops/norm.h"
 #include "runtime/ops/reduce.h"
 #include "runtime/ops/shape.h"
+#include "runtime/ops/swiglu.h"
 #include "test/support/catch.h"
 #include "test/support/numbers.h"
 #include "test/support/op_check.h"
@@ -35,6 +36,8 @@ TEST_CASE("in a region ops compute in the dtype of their list") {
   const Autocast region(context, low);
   CHECK(linear(x, w).dtype() == low);
   CHECK(ffn(x, w, gain, w, gain).dtype() == low);
+  CHECK(swiglu(x, w, w, w).dtype() == low);
+  CHECK(swiglu(x, w, w, w, x).dtype() == DType::kF32);
   CHECK(packed_attention(x, 2).dtype() == low);
   const Tensor heads = reshape(x, {2, 3, 3, 4});
   CHECK(attention(slice(heads, 2, 0, 1), slice(heads, 2, 1, 2), slice(heads, 2, 2, 3)).dtype() ==
