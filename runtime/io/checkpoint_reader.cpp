@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/base/error.h"
+#include "runtime/base/parse.h"
 #include "runtime/io/checkpoint_chunks.h"
 
 namespace shale {
@@ -130,7 +131,7 @@ const SafetensorsEntry& CheckpointReader::entry_of(size_t file, const TensorPart
       it->second.shape != stored_shape(part)) {
     throw DataError(cat(folder_.path_of(manifest_.files[file].name), ": ",
                         it == entries.end() ? "no tensor" : "another type or shape of", " '",
-                        stored_name(part), "', which the manifest places there"));
+                        excerpt(stored_name(part)), "', which the manifest places there"));
   }
   return it->second;
 }
@@ -138,13 +139,13 @@ const SafetensorsEntry& CheckpointReader::entry_of(size_t file, const TensorPart
 void CheckpointReader::for_each_run_of(const CheckpointRead& wanted,
                                        const std::function<void(const Run&)>& visit) {
   const CheckpointTensor* found = find(wanted.tensor);
-  if (found == nullptr) throw DataError(cat(path(), ": no tensor '", wanted.tensor, "'"));
+  if (found == nullptr) throw DataError(cat(path(), ": no tensor '", excerpt(wanted.tensor), "'"));
   const int64_t size = dtype_size(found->dtype);
   const auto bytes = static_cast<int64_t>(wanted.into.size());
   const int64_t first = wanted.first;
   const int64_t count = bytes / size;
   if (bytes % size != 0 || first < 0 || count > found->numel() - first) {
-    throw InternalError(cat("checkpoint: ", bytes, " bytes of tensor '", wanted.tensor,
+    throw InternalError(cat("checkpoint: ", bytes, " bytes of tensor '", excerpt(wanted.tensor),
                             "' from element ", first, ", which has ", found->numel(), " of ", size,
                             " bytes"));
   }
