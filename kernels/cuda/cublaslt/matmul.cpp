@@ -70,7 +70,7 @@ Key key_of(int device, const GemmProblem& p) {
   key.ld_residual = key.ldc;
   key.bias = p.bias.data != nullptr;
   key.epilogue = p.epilogue;
-  key.bias_grad = p.bias_grad != nullptr;
+  key.bias_grad = p.bias_grad.data != nullptr;
   if (p.aux.data != nullptr) key.aux = true, key.ld_aux = valid_ld(p.aux);
   if (p.residual.data != nullptr) {
     key.residual = true;
@@ -224,14 +224,16 @@ bool is_plain(const GemmProblem& p) {
 }
 
 bool matmul(const Exec& exec, const GemmProblem& p) {
-  if (p.epilogue == Epilogue::kGeluErf || p.epilogue == Epilogue::kDGeluErf) return false;
+  const bool known_epilogue = p.epilogue == Epilogue::kNone || p.epilogue == Epilogue::kGeluTanh ||
+                              p.epilogue == Epilogue::kDGeluTanh;
+  if (!known_epilogue) return false;
   const Key key = key_of(exec.device.index, p);
   Cache& known = cache();
   const std::lock_guard lock(known.mutex);
   Product& product = known.product(key);
   if (!product.algorithm) return false;
   if (key.bias || key.bias_grad) {  // one or the other: forward, or backward
-    const void* bias = key.bias ? p.bias.data : p.bias_grad;
+    const void* bias = key.bias ? p.bias.data : p.bias_grad.data;
     set(product.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   }
   if (key.aux) {
