@@ -22,6 +22,12 @@ constexpr double kLauncherPatience_s = 4;
 
 constexpr int kCommCode = static_cast<int>(ExitCode::kComm);
 
+// In one write, so that what ranks print does not mix.
+void print(const std::string& lines) {
+  std::fwrite(lines.data(), 1, lines.size(), stderr);
+  std::fflush(stderr);
+}
+
 }  // namespace
 
 Watchdog::Watchdog(WorldContext& context, const MpiComm& world, const MpiComm& node,
@@ -163,11 +169,13 @@ void Watchdog::report(const std::string& reason) {
   const auto collectives = context_.recent.describe_all();
   if (collectives.empty()) text += cat(prefix, "  none\n");
   for (const std::string& line : collectives) text += cat(prefix, "  ", line, "\n");
+  print(text);
+  // Looking up functions' names may take longer than a rank that has done so waits for this one.
   if (kept_stack_.empty() && !main_failing_.load()) kept_stack_ = main_thread_.sample();
-  if (!kept_stack_.empty()) text += cat(prefix, "main thread:\n");
+  if (kept_stack_.empty()) return;
+  text = cat(prefix, "main thread:\n");
   for (const std::string& function : kept_stack_) text += cat(prefix, "  ", function, "\n");
-  std::fwrite(text.data(), 1, text.size(), stderr);  // one write: reports do not mix
-  std::fflush(stderr);
+  print(text);
 }
 
 }  // namespace shale::comm

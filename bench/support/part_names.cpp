@@ -28,6 +28,7 @@ constexpr SlotPart kSlotParts[] = {
     {"attention_fwd", kForward + 5, "attention, forward"},
     {"dropout", kForward + 15, "dropout"},
     {"gelu_fwd", kForward + 25, "GELU, forward"},
+    {"swiglu_fwd", kForward + 25, "SwiGLU, forward"},
     {"cross_entropy", kForward + 45, "loss and gradient of logits"},
     {"sum", kForward + 46, "sum of losses"},
     {"gelu_bwd", kBackward + 15, "GELU, backward"},
