@@ -26,6 +26,9 @@ using Clock = std::chrono::steady_clock;
 // How long a rank that failed waits for others to fail too, before it ends the job. Bad flags and
 // missing files hit all ranks within milliseconds.
 constexpr std::chrono::milliseconds kTogether{200};
+// When ranks have lost each other, those that fail because of the first one say where they were.
+// This is what looking at a stack may take, and some; the launcher kills them afterwards.
+constexpr std::chrono::milliseconds kReports{700};
 // Other ranks leave it that long to end the job to the one whose task that is.
 constexpr std::chrono::milliseconds kPatience{1500};
 // MPI_Abort asks a daemon on this host, which may ask one that cannot be reached any more.
@@ -283,7 +286,11 @@ int World::Impl::end_run(ExitCode code, std::string_view message, bool caused) {
   const int job_code = first != nullptr ? first->code : static_cast<int>(code);
   const bool all_here = static_cast<int>(reports.size()) == context->local_size;
   if (all_here && !context->requests_pending && meet_soon()) return job_code;
-  if (context->local_rank != lowest) std::this_thread::sleep_for(kPatience);
+  if (context->local_rank != lowest) {
+    std::this_thread::sleep_for(kPatience);
+  } else if (job_code == static_cast<int>(ExitCode::kComm)) {
+    std::this_thread::sleep_for(kReports);
+  }
   abort_job(job_code);
 }
 
