@@ -1,11 +1,15 @@
 #include "runtime/io/checkpoint_chunks.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
-#include <utility>
+#include <memory>
+#include <mutex>
 
 #include "runtime/base/error.h"
 #include "runtime/io/crc32c.h"
+#include "runtime/io/direct_memory.h"
+#include "runtime/io/in_parallel.h"
 
 namespace shale {
 namespace {
@@ -14,6 +18,49 @@ std::string hex(uint32_t value) {
   char digits[9];
   std::snprintf(digits, sizeof digits, "%08x", value);
   return digits;
+}
+
+// Enough that the disk has work while some of them take checksums.
+constexpr size_t kReaders = 4;
+
+// The files of chunks that come in order, give or take what other threads have taken meanwhile.
+class FileInTurn {
+ public:
+  FileInTurn(const Folder& folder, const CheckpointManifest& manifest, bool shared)
+      : folder_(folder), manifest_(manifest), shared_(shared) {}
+
+  std::shared_ptr<File> get(size_t file) {
+    const std::lock_guard lock(mutex_);
+    if (open_ != nullptr && number_ == file) return open_;
+    open_ = std::make_shared<File>(File::open(folder_, manifest_.files[file].name));
+    number_ = file;
+    if (shared_) {
+      open_->expect_sequential_reads();
+    } else {
+      open_->bypass_cache(true);
+    }
+    return open_;
+  }
+
+ private:
+  const Folder& folder_;
+  const CheckpointManifest& manifest_;
+  const bool shared_;
+  std::mutex mutex_;
+  std::shared_ptr<File> open_;
+  size_t number_ = 0;
+};
+
+// Into `memory`, of which the chunk is a part.
+std::span<const std::byte> read_chunk(const CheckpointManifest& manifest, ChunkId id, File& file,
+                                      std::byte* memory) {
+  const auto begin = static_cast<size_t>(chunk_begin(manifest, id));
+  const size_t end = begin + static_cast<size_t>(chunk_bytes(manifest, id));
+  const size_t from = align_down(begin);
+  file.read_at(static_cast<int64_t>(from), {memory, align_up(end) - from}, end - from);
+  const std::span<const std::byte> bytes(memory + (begin - from), end - begin);
+  check_chunk(manifest, id, file.path(), bytes);
+  return bytes;
 }
 
 }  // namespace
@@ -37,53 +84,20 @@ void check_chunk(const CheckpointManifest& manifest, ChunkId id, const std::stri
                       ", want ", hex(want), "; it is damaged, or was changed"));
 }
 
-CheckpointChunks::CheckpointChunks(const Folder& folder, const CheckpointManifest& manifest,
-                                   std::vector<ChunkId> order, bool shared)
-    : folder_(folder), manifest_(manifest), order_(std::move(order)), shared_(shared) {}
-
-CheckpointChunks::~CheckpointChunks() {
-  for (Slot& slot : slots_) {
-    if (slot.chunk.valid()) slot.chunk.wait();
-  }
-}
-
-std::span<const std::byte> CheckpointChunks::next() {
-  // The slot of the chunk before is free now.
-  for (; started_ < std::min(order_.size(), taken_ + kSlots); ++started_) start(started_);
-  return slots_[taken_++ % kSlots].chunk.get();
-}
-
-void CheckpointChunks::start(size_t index) {
-  const ChunkId id = order_[index];
-  if (index == 0 || order_[index - 1].file != id.file) {
-    file_ = std::make_shared<File>(File::open(folder_, manifest_.files[id.file].name));
-    if (shared_) {
-      file_->expect_sequential_reads();
-    } else {
-      file_->bypass_cache(true);
+void read_chunks(const Folder& folder, const CheckpointManifest& manifest,
+                 std::span<const ChunkId> order, bool shared, const UseChunk& use) {
+  FileInTurn files(folder, manifest, shared);
+  std::array<DirectMemory, kReaders> memory;
+  in_parallel(order.size(), kReaders, [&](size_t i, size_t reader) {
+    const ChunkId id = order[i];
+    const std::shared_ptr<File> file = files.get(id.file);
+    if (memory[reader] == nullptr) {
+      // Where chunks begin and end between multiples, from the one before to the one behind.
+      memory[reader] =
+          allocate_direct_memory(align_up(size_t(manifest.chunk_bytes)) + 2 * kDirectAlignment);
     }
-  }
-  Slot& slot = slots_[index % kSlots];
-  if (slot.memory == nullptr) {
-    // Where chunks begin and end between multiples, from the one before to the one behind.
-    slot.memory = allocate_direct_memory(align_up(static_cast<size_t>(manifest_.chunk_bytes)) +
-                                         2 * kDirectAlignment);
-  }
-  // A thread costs more than a checkpoint that is so small.
-  const auto policy = order_.size() > 1 ? std::launch::async : std::launch::deferred;
-  slot.chunk = std::async(policy, [this, file = file_, id, memory = slot.memory.get()] {
-    return read(*file, id, memory);
+    use(i, read_chunk(manifest, id, *file, memory[reader].get()));
   });
-}
-
-std::span<const std::byte> CheckpointChunks::read(File& file, ChunkId id, std::byte* memory) const {
-  const auto begin = static_cast<size_t>(chunk_begin(manifest_, id));
-  const size_t end = begin + static_cast<size_t>(chunk_bytes(manifest_, id));
-  const size_t from = align_down(begin);
-  file.read_at(static_cast<int64_t>(from), {memory, align_up(end) - from}, end - from);
-  const std::span<const std::byte> bytes(memory + (begin - from), end - begin);
-  check_chunk(manifest_, id, file.path(), bytes);
-  return bytes;
 }
 
 }  // namespace shale

@@ -7,6 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "runtime/base/parse.h"
+#include "runtime/base/stream_copy.h"
 #include "runtime/io/checkpoint_chunks.h"
 
 namespace shale {
@@ -184,6 +185,7 @@ void CheckpointReader::read_all(std::span<const CheckpointRead> wanted, bool sha
   }
   std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.place < b.place; });
   std::vector<ChunkId> order;
+  std::vector<size_t> first_run;  // of each chunk of the order, and where the last one's end
   for (size_t i = 0; i < runs.size(); ++i) {
     const Place& place = runs[i].place;
     if (i > 0 && runs[i - 1].place.file == place.file &&
@@ -191,17 +193,19 @@ void CheckpointReader::read_all(std::span<const CheckpointRead> wanted, bool sha
       throw InternalError(cat("checkpoint: byte ", place.offset, " of ",
                               manifest_.files[place.file].name, " is wanted twice"));
     }
-    if (order.empty() || order.back() != chunk_of(place)) order.push_back(chunk_of(place));
+    if (!order.empty() && order.back() == chunk_of(place)) continue;
+    order.push_back(chunk_of(place));
+    first_run.push_back(i);
   }
-  CheckpointChunks chunks(folder_, manifest_, order, shared);
-  auto run = runs.begin();
-  for (const ChunkId& id : order) {
-    const std::span<const std::byte> bytes = chunks.next();
-    for (; run != runs.end() && chunk_of(run->place) == id; ++run) {
-      const auto begin = static_cast<size_t>(run->place.offset - chunk_begin(manifest_, id));
-      std::memcpy(run->into.data(), bytes.data() + begin, run->into.size());
+  first_run.push_back(runs.size());
+  // No two runs go to the same memory, so the threads that read need not know of each other.
+  read_chunks(folder_, manifest_, order, shared, [&](size_t i, std::span<const std::byte> bytes) {
+    const int64_t begin = chunk_begin(manifest_, order[i]);
+    for (size_t r = first_run[i]; r < first_run[i + 1]; ++r) {
+      const Run& run = runs[r];
+      stream_copy(run.into.data(), bytes.data() + (run.place.offset - begin), run.into.size());
     }
-  }
+  });
 }
 
 CheckpointReader::Place CheckpointReader::place_of(std::string_view tensor, int64_t element) {
@@ -222,8 +226,7 @@ void CheckpointReader::verify_file(size_t file) {
   for (size_t chunk = 0; chunk < want.chunk_crcs.size(); ++chunk) {
     order.push_back({file, static_cast<int64_t>(chunk)});
   }
-  CheckpointChunks chunks(folder_, manifest_, order, /*shared=*/false);
-  for (size_t chunk = 0; chunk < order.size(); ++chunk) chunks.next();
+  read_chunks(folder_, manifest_, order, /*shared=*/false, [](size_t, auto) {});
   size_t parts = 0;
   for (const auto& [name, tensor] : manifest_.tensors) {
     for (const CheckpointTensor::Box& box : tensor.boxes) {

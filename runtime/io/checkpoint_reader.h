@@ -46,7 +46,7 @@ class CheckpointReader {
   // Throws DataError if there is no such tensor, InternalError if it has not so many elements.
   void read(std::string_view tensor, int64_t first, std::span<std::byte> into);
   // All of these, in the order in which they lie in the files, each chunk once, at the disk's speed
-  // (CheckpointChunks). `shared`: other processes of this machine read the same. Throws
+  // (read_chunks). `shared`: other processes of this machine read the same. Throws
   // InternalError for an element that is wanted twice.
   void read_all(std::span<const CheckpointRead> wanted, bool shared = false);
 

@@ -1,0 +1,42 @@
+#include "runtime/io/direct_memory.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+#include "runtime/base/error.h"
+
+namespace shale {
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+}  // namespace
+
+void FreeDirectMemory::operator()(std::byte* memory) const {
+  munmap(memory, bytes);
+}
+
+DirectMemory allocate_direct_memory(size_t bytes) {
+  const bool is_large = bytes >= kHugePage;
+  const size_t size = align_up(std::max<size_t>(bytes, 1));
+  const size_t slack = is_large ? kHugePage : 0;  // huge pages begin only at their multiples
+  void* mapped = mmap(nullptr, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                      /*fd=*/-1, 0);
+  if (mapped == MAP_FAILED) {
+    throw OutOfMemoryError(cat("memory for a disk: the system refused ",
+                               format_bytes(double(bytes)), ": ", std::strerror(errno)));
+  }
+  auto* begin = static_cast<std::byte*>(mapped);
+  const size_t before = slack == 0 ? 0 : (kHugePage - uintptr_t(begin) % kHugePage) % kHugePage;
+  if (before > 0) munmap(begin, before);
+  if (slack > before) munmap(begin + before + size, slack - before);
+  // A refusal only costs time, so the result is not checked.
+  if (is_large) madvise(begin + before, size, MADV_HUGEPAGE);
+  return DirectMemory(begin + before, {size});
+}
+
+}  // namespace shale
