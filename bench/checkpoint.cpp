@@ -1,7 +1,7 @@
 // Times what a checkpoint costs beside what the machine does with the same bytes, in one run: for
-// how long training stands still, next to a copy of the state in memory; how fast it is written and
-// read, next to plain sequential writing and reading of one file per rank on the same disk, through
-// the system's cache and past it:
+// how long training stands still, next to a copy of the state in memory; how long saving, if one
+// waits for it, and loading take, next to plain sequential writing and reading of one file per rank
+// on the same disk, through the system's cache and past it:
 // mpirun -np 2 --bind-to none bench_checkpoint --out /where/checkpoints/go
 #include <fcntl.h>
 #include <unistd.h>
@@ -158,7 +158,7 @@ class Bench {
     if (step == 0) return;
     out.copy.add(copy);
     out.stall.add(stall);
-    out.save.add(writes[0] - stall);
+    out.save.add(writes[0]);
     out.cached_write.add(writes[1]);
     out.direct_write.add(writes[2]);
     out.load.add(reads[0]);
@@ -263,8 +263,8 @@ int run(comm::World& world, int argc, char** argv) {
   fs::remove_all(config.out);
   Results results;
   results.add("stall of a save", times.stall, "memcpy", times.copy, bytes);
-  results.add("save", times.save, "plain write", times.cached_write, bytes);
-  results.add("save", times.save, "direct write", times.direct_write, bytes);
+  results.add("save, blocking", times.save, "plain write", times.cached_write, bytes);
+  results.add("save, blocking", times.save, "direct write", times.direct_write, bytes);
   results.add("load", times.load, "plain read", times.cached_read, bytes);
   results.add("load", times.load, "direct read", times.direct_read, bytes);
   const Machine machine = describe_machine();

@@ -4,19 +4,22 @@
 #include <array>
 #include <chrono>
 #include <set>
-#include <span>
 #include <utility>
 
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
+#include "runtime/base/stream_copy.h"
 #include "runtime/io/checkpoint_shard.h"
+#include "runtime/io/shard_image.h"
 
 namespace shale::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kWriteBytes = int64_t{8} << 20;  // between two looks at whether to give up
+// What is copied before it is handed to the disk: little enough that the disk is not kept waiting,
+// and that waiting for a device so often costs nothing.
+constexpr int64_t kCopyBytes = int64_t{32} << 20;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -28,6 +31,16 @@ TensorPart stored(const StatePart& part) {
           .shape = {part.shape.begin(), part.shape.end()},
           .first = part.first,
           .count = part.count()};
+}
+
+// Bytes of a vector; there when its context is synchronised.
+void copy_to_host(const Tensor& values, int64_t begin, int64_t count, std::byte* to) {
+  const std::byte* from = static_cast<const std::byte*>(values.data()) + begin;
+  if (values.context().device().type == DeviceType::kCpu) {
+    stream_copy(to, from, static_cast<size_t>(count));
+  } else {
+    values.context().copy(to, from, count);
+  }
 }
 
 // Messages between ranks: the exit code, a space, the text; empty: all is well.
@@ -79,8 +92,8 @@ struct CheckpointSaver::Staged {
   MemoryProvider& provider;
   std::byte* data = nullptr;
   int64_t bytes = 0;
-  std::vector<TensorPart> parts;
-  std::vector<int64_t> offsets;  // of each part, in bytes
+  std::optional<ShardPlan> plan;
+  std::optional<ShardImage> image;  // in this memory
 };
 
 CheckpointSaver::CheckpointSaver(ProcessGroup& group, Context& context, std::string folder,
@@ -92,7 +105,7 @@ CheckpointSaver::CheckpointSaver(ProcessGroup& group, Context& context, std::str
       staged_(std::make_unique<Staged>(context.backend().host_memory())) {}
 
 CheckpointSaver::~CheckpointSaver() {
-  cancelled_ = true;
+  if (staged_->image) staged_->image->cancel();
   join();
 }
 
@@ -129,51 +142,60 @@ std::optional<int64_t> CheckpointSaver::save(const CheckpointInfo& info,
   }
   throw_first(group_.all_gather_bytes(problem, "checkpoint begins"));
   nonce_ = group_.all_gather_bytes(nonce, "checkpoint nonce").front();
-  const auto start_of_copy = Clock::now();
-  stage(share);
-  cost_.copy_s = seconds_since(start_of_copy);
-  start([this] { write(); });
   phase_ = Phase::kWriting;
+  const auto start_of_copy = Clock::now();
+  try {
+    stage(share);
+  } catch (...) {
+    // The other ranks do not know it yet: all of them meet it in poll().
+    if (staged_->image) staged_->image->cancel();
+    join();
+    running_ = false;
+    error_ = std::current_exception();
+  }
+  cost_.copy_s = seconds_since(start_of_copy);
   return before;
 }
 
+// In the order of the file; the disk gets what is copied while the rest is being copied.
 void CheckpointSaver::stage(const std::vector<StatePart>& share) {
   Staged& staged = *staged_;
-  staged.parts.clear();
-  staged.offsets.clear();
-  int64_t bytes = 0;
+  staged.image.reset();
+  std::vector<TensorPart> parts;
+  cost_ = {};
   for (const StatePart& part : share) {
-    staged.parts.push_back(stored(part));
-    staged.offsets.push_back(bytes);
-    bytes += part.values.bytes();
+    parts.push_back(stored(part));
+    cost_.bytes += part.values.bytes();
   }
-  cost_ = {.bytes = bytes};
-  if (bytes > 0) staged.reserve(bytes);
+  const ShardPlan& plan =
+      staged.plan.emplace(shard_file_name(group_.rank(), group_.size()), std::move(parts));
+  staged.reserve(ShardImage::bytes_for(plan));
+  ShardImage& image = staged.image.emplace(plan, staged.data);
+  start([this] { write(); });
+
+  int64_t copied = 0;  // bytes for which nobody has waited
   std::set<Context*> contexts = {&context_};
-  for (size_t i = 0; i < share.size(); ++i) {
-    const Tensor& values = share[i].values;
-    values.context().copy(staged.data + staged.offsets[i], values.data(), values.bytes());
+  for (size_t i = 0; i < plan.order.size(); ++i) {
+    const Tensor& values = share[plan.order[i]].values;
     contexts.insert(&values.context());
+    for (int64_t done = 0, count = 0; done < values.bytes(); done += count) {
+      count = std::min(kCopyBytes - copied, values.bytes() - done);
+      copy_to_host(values, done, count, image.data(i) + done);
+      copied += count;
+      if (copied < kCopyBytes) continue;
+      for (Context* context : contexts) context->synchronize();
+      image.filled(plan.begins[i] + done + count);
+      copied = 0;
+    }
   }
   for (Context* context : contexts) context->synchronize();
+  image.filled(plan.file().bytes);
 }
 
 // On the thread.
 void CheckpointSaver::write() {
   const auto begin = Clock::now();
-  const Staged& staged = *staged_;
-  const std::string name = shard_file_name(group_.rank(), group_.size());
-  CheckpointShardWriter writer(folder_.temporary_path(info_.step, nonce_), name, staged.parts);
-  while (!writer.is_complete()) {
-    const size_t i = writer.next();
-    const std::byte* data = staged.data + staged.offsets[i];
-    const int64_t bytes = staged.parts[i].bytes();
-    for (int64_t done = 0; done < bytes; done += kWriteBytes) {
-      if (cancelled_) throw InternalError("given up");
-      writer.write({data + done, static_cast<size_t>(std::min(kWriteBytes, bytes - done))});
-    }
-  }
-  report_ = writer.finish();
+  report_ = staged_->image->write(folder_.temporary_path(info_.step, nonce_));
   cost_.write_s = seconds_since(begin);
 }
 
@@ -218,11 +240,10 @@ std::optional<int64_t> CheckpointSaver::poll() {
 
 // Some rank failed: all stop writing before the folder goes.
 void CheckpointSaver::give_up(bool failed_here) {
-  cancelled_ = true;
+  if (staged_->image) staged_->image->cancel();
   join();
   const std::vector<std::string> errors = group_.all_gather_bytes(
       failed_here ? packed(error_, info_.step, group_.rank()) : std::string(), "checkpoint errors");
-  cancelled_ = false;
   phase_ = Phase::kIdle;
   if (group_.rank() == 0) {
     try {

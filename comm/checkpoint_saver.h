@@ -39,13 +39,14 @@ struct CheckpointSaverOptions {
 struct CheckpointCost {
   int64_t bytes = 0;   // that this rank wrote
   double copy_s = 0;   // for which training stood still
-  double write_s = 0;  // beside training, to the disk's confirmation
+  double write_s = 0;  // from the first byte copied to the disk's confirmation
 };
 
 // Saves the training state of the ranks of a group while they train on. save() copies this rank's
-// share to host memory and returns; a thread writes it, and syncs it to the disk; rank 0 commits
-// (runtime/io/checkpoint_folder.h) once all ranks have written theirs. The ranks agree on that in
-// poll(), between steps, so that nothing here communicates beside training.
+// share to host memory and returns; threads write it, beginning with what has been copied, and sync
+// it to the disk; rank 0 commits (runtime/io/checkpoint_folder.h) once all ranks have written
+// theirs. The ranks agree on that in poll(), between steps, so that nothing here communicates
+// beside training.
 //
 // A checkpoint exists when poll() or finish() has returned its step. What fails before, on any
 // rank, is thrown on all of them by the same call, and leaves the checkpoints before it as they
@@ -96,7 +97,6 @@ class CheckpointSaver {
   std::string report_;              // what this rank wrote, for rank 0
   std::thread thread_;
   std::atomic<bool> running_{false};
-  std::atomic<bool> cancelled_{false};
   std::exception_ptr error_;  // of the thread
 };
 

@@ -7,6 +7,7 @@
 #include "runtime/base/error.h"
 #include "runtime/io/checkpoint_json_internal.h"
 #include "runtime/io/crc32c.h"
+#include "runtime/io/safetensors_layout.h"
 
 namespace shale {
 namespace {
@@ -68,28 +69,37 @@ std::string shard_file_name(int rank, int ranks) {
   return name;
 }
 
-CheckpointShardWriter::CheckpointShardWriter(const std::string& folder, const std::string& name,
-                                             std::vector<TensorPart> parts, int64_t chunk_bytes)
-    : parts_(std::move(parts)) {
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    check_part(parts_[i]);
-    record_part(record_, parts_[i]);
-    if (parts_[i].count > 0) stored_.push_back(i);
-  }
-  layout_ = lay_out_safetensors(specs_of(parts_, stored_), {{"format", "pt"}});
+ShardPlan::ShardPlan(const std::string& name, std::vector<TensorPart> all, int64_t chunk_bytes)
+    : parts(std::move(all)) {
   if (chunk_bytes < kMinChunkBytes || chunk_bytes > kMaxChunkBytes) {
     throw InternalError(cat("checkpoint: chunks of ", chunk_bytes, " bytes, want ", kMinChunkBytes,
                             " to ", kMaxChunkBytes));
   }
-  record_.chunk_bytes = chunk_bytes;
-  record_.files.push_back({.name = name, .bytes = layout_.file_bytes, .chunk_crcs = {}});
-  file_.emplace(Folder::open(folder), name, layout_.file_bytes);
-  append(std::as_bytes(std::span(layout_.front)));
-  skip_complete();
+  std::vector<size_t> stored;  // places of those that have elements
+  for (size_t i = 0; i < parts.size(); ++i) {
+    check_part(parts[i]);
+    record_part(record, parts[i]);
+    if (parts[i].count > 0) stored.push_back(i);
+  }
+  SafetensorsLayout layout = lay_out_safetensors(specs_of(parts, stored), {{"format", "pt"}});
+  for (const size_t i : layout.order) {
+    order.push_back(stored[i]);
+    begins.push_back(layout.begins[i]);
+  }
+  front = std::move(layout.front);
+  record.chunk_bytes = chunk_bytes;
+  record.files.push_back({.name = name, .bytes = layout.file_bytes, .chunk_crcs = {}});
+}
+
+CheckpointShardWriter::CheckpointShardWriter(const std::string& folder, const std::string& name,
+                                             std::vector<TensorPart> parts, int64_t chunk_bytes)
+    : plan_(name, std::move(parts), chunk_bytes),
+      file_(Folder::open(folder), name, plan_.file().bytes) {
+  append(std::as_bytes(std::span(plan_.front)));
 }
 
 int64_t CheckpointShardWriter::left() const {
-  return is_complete() ? 0 : parts_[next()].bytes() - written_;
+  return is_complete() ? 0 : plan_.parts[next()].bytes() - written_;
 }
 
 void CheckpointShardWriter::skip_complete() {
@@ -101,8 +111,8 @@ void CheckpointShardWriter::skip_complete() {
 
 void CheckpointShardWriter::write(std::span<const std::byte> bytes) {
   if (static_cast<int64_t>(bytes.size()) > left()) {
-    throw InternalError(cat(file_->path(), ": ", bytes.size(), " bytes for tensor '",
-                            is_complete() ? "(none)" : parts_[next()].tensor, "', which has ",
+    throw InternalError(cat(file_.path(), ": ", bytes.size(), " bytes for tensor '",
+                            is_complete() ? "(none)" : plan_.parts[next()].tensor, "', which has ",
                             left(), " left"));
   }
   append(bytes);
@@ -111,15 +121,15 @@ void CheckpointShardWriter::write(std::span<const std::byte> bytes) {
 }
 
 void CheckpointShardWriter::append(std::span<const std::byte> bytes) {
-  std::vector<uint32_t>& crcs = record_.files[0].chunk_crcs;
+  std::vector<uint32_t>& crcs = plan_.record.files[0].chunk_crcs;
   while (!bytes.empty()) {
-    const int64_t in_chunk = position_ % record_.chunk_bytes;
-    const auto room = static_cast<size_t>(record_.chunk_bytes - in_chunk);
+    const int64_t in_chunk = position_ % plan_.record.chunk_bytes;
+    const auto room = static_cast<size_t>(plan_.record.chunk_bytes - in_chunk);
     const std::span<const std::byte> piece =
         bytes.first(std::min({bytes.size(), room, kPieceBytes}));
     if (in_chunk == 0) crcs.push_back(0);
     crcs.back() = crc32c(piece, crcs.back());
-    file_->append(piece);
+    file_.append(piece);
     position_ += static_cast<int64_t>(piece.size());
     bytes = bytes.subspan(piece.size());
   }
@@ -127,11 +137,11 @@ void CheckpointShardWriter::append(std::span<const std::byte> bytes) {
 
 std::string CheckpointShardWriter::finish() {
   if (!is_complete()) {
-    throw InternalError(cat(file_->path(), ": ", left(), " bytes of tensor '",
-                            parts_[next()].tensor, "' are missing"));
+    throw InternalError(cat(file_.path(), ": ", left(), " bytes of tensor '",
+                            plan_.parts[next()].tensor, "' are missing"));
   }
-  file_->finish();
-  return encode_shard(record_);
+  file_.finish();
+  return encode_shard(plan_.record);
 }
 
 }  // namespace shale

@@ -152,8 +152,9 @@ void File::write_at(int64_t offset, std::span<const std::byte> bytes) {
     const size_t piece = std::min(bytes.size(), kMaxPiece);
     const ssize_t written =
         repeat_if_interrupted([&] { return ::pwrite(handle_.get(), bytes.data(), piece, offset); });
-    if (written < 0 && errno == EINVAL && !std::exchange(tried_cache, true)) {
-      // A file system that takes the flag and then cannot, or what a short write left to do.
+    if (written < 0 && (errno == EINVAL || errno == EFAULT) && !std::exchange(tried_cache, true)) {
+      // A file system that takes the flag and then cannot, what a short write left to do, or memory
+      // of a device's driver that the disk cannot reach.
       bypass_cache(false);
       continue;
     }

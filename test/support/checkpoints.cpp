@@ -4,7 +4,8 @@
 #include <string_view>
 
 #include "runtime/base/text.h"
-#include "runtime/io/checkpoint_shard.h"
+#include "runtime/io/direct_memory.h"
+#include "runtime/io/shard_image.h"
 
 namespace shale::test {
 namespace {
@@ -94,11 +95,16 @@ void save_sample(const CheckpointFolder& folder, int64_t step, const SampleOptio
   manifest.state = cat("{\"step\":", step, ",\"scale\":0.1}");
   manifest.config = R"({"lr":0.0003,"model":"nano"})";
   for (int rank = 0; rank < options.ranks; ++rank) {
-    const std::vector<TensorPart> parts = sample_parts(options, rank);
-    CheckpointShardWriter writer(folder.temporary_path(step, nonce),
-                                 shard_file_name(rank, options.ranks), parts, options.chunk_bytes);
-    while (!writer.is_complete()) writer.write(sample_bytes(parts[writer.next()], step));
-    add_shard(manifest, writer.finish());
+    const ShardPlan plan(shard_file_name(rank, options.ranks), sample_parts(options, rank),
+                         options.chunk_bytes);
+    const auto memory = allocate_direct_memory(size_t(ShardImage::bytes_for(plan)));
+    ShardImage image(plan, memory.get());
+    for (size_t i = 0; i < plan.order.size(); ++i) {
+      const std::vector<std::byte> bytes = sample_bytes(plan.parts[plan.order[i]], step);
+      std::copy(bytes.begin(), bytes.end(), image.data(i));
+    }
+    image.filled(plan.file().bytes);
+    add_shard(manifest, image.write(folder.temporary_path(step, nonce)));
   }
   folder.commit(manifest, nonce);
 }
