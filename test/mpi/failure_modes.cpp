@@ -40,9 +40,9 @@ std::unique_ptr<comm::ProcessGroup> wait_for_rank_1(World& world, const comm::Gr
 // Rank 1 gives no sign of life any more, or one that is not what the others wait for.
 void run_watched_mode(std::string_view mode, World& world) {
   const bool one = world.rank() == 1;
-  world.watch({.timeout_s = 1});
+  world.watch({.timeout_s = 2});
   world.at_step(41);
-  const auto group = world.group({.timeout_s = mode == "hung-in-compute" ? 1. : 60.});
+  const auto group = world.group({.timeout_s = mode == "hung-in-compute" ? 2. : 60.});
   std::vector<float> values(100'000);
   const View view = make_view(values.data(), {100'000});
   group->all_reduce_sum(view, {.tag = "blocks.7 gradient"});
