@@ -112,6 +112,7 @@ while [[ $killed -lt $kills || $finished -eq 0 ]]; do
   left=$(leftovers)
   "${command[@]}" >"$work/log" 2>&1 &
   job=$!
+  ended=false
   if [[ $killed -lt $kills ]]; then wait_for_moment "$job"; fi
   if [[ $killed -lt $kills ]] && kill -0 "$job" 2>/dev/null; then
     mapfile -t pids < <(ranks_of "$job")
@@ -141,6 +142,7 @@ while [[ $killed -lt $kills || $finished -eq 0 ]]; do
     wait "$job"
     code=$?
     [[ $code -eq 0 ]] || fail "the run ended with $code"
+    ended=true
   fi
   # A run that was killed before it had resumed says nothing.
   resumed=$(sed -nE 's/^resumed from .* after ([0-9]+) steps$/\1/p' "$work/log")
@@ -154,8 +156,9 @@ while [[ $killed -lt $kills || $finished -eq 0 ]]; do
   fi
   now=$(sed -nE 's/^saved step ([0-9]+)$/\1/p' "$work/log" | tail -n 1)
   if [[ -n $now ]]; then saved=$now; fi
-  if grep -q "^saved step $steps$" "$work/log"; then
-    # Ended, or killed after its last checkpoint: then the last row is there too.
+  # Ended, though nothing may have been left to do, or killed after its last checkpoint: then the
+  # last row is there too.
+  if $ended || grep -q "^saved step $steps$" "$work/log"; then
     check_end
     finished=$((finished + 1))
     saved=0
