@@ -285,4 +285,23 @@ TEST_CASE("a rank whose disk fails stops the save on all ranks; the checkpoint b
   CHECK(saver.finish() == 1);
 }
 
+TEST_CASE("a rank that cannot copy its share stops the save on all ranks, and the next one works",
+          "[checkpoint]") {
+  const auto all = world().group();
+  const SharedDir dir(*all);
+  TinyRun run({.shard = all.get()}, *all, {});
+  comm::CheckpointSaver saver(*all, run.context(), dir.path(), {});
+  std::vector<comm::StatePart> share = run.share();
+  const bool is_last = all->rank() == all->size() - 1;
+  if (is_last) share.back().first = -1;  // no range of its tensor
+  saver.save({.step = 1}, share);
+  const std::string message = message_of<Error>([&] { saver.finish(); });
+  all->barrier("rank 0 has cleared away");
+  CHECK(contains(message, "a part from -1"));
+  CHECK(contains(message, cat("rank ", all->size() - 1)));
+  CHECK(CheckpointFolder(dir.path()).steps().empty());
+  saver.save({.step = 1}, run.share());
+  CHECK(saver.finish() == 1);
+}
+
 }  // namespace shale::test
