@@ -57,6 +57,16 @@ __device__ __forceinline__ void for_rows(const Tiles& tiles, const Fn& fn) {
   }
 }
 
+// Hints for this thread's first pack of an array that is as long as the part.
+template <int kCount, typename T>
+__device__ __forceinline__ void prefetch_first(const Tiles& tiles, const T* data) {
+  const int64_t row = blockIdx.y * tiles.rows_of_block + threadIdx.x / kWarpSize;
+  const int64_t column = own_column<kCount>();
+  const int64_t element = (tiles.first_row + row) * tiles.cols + column - tiles.first;
+  const bool inside = row < tiles.rows && column < tiles.cols;
+  if (inside && element >= 0 && element < tiles.count) prefetch_l2(data + element);
+}
+
 // ---- Means ----
 
 struct MeansArgs {
@@ -69,6 +79,7 @@ struct MeansArgs {
 template <typename Grad, int kCount>
 __global__ void __launch_bounds__(kThreads)
     adafactor_means_kernel(const Grad* grad, Tiles tiles, MeansArgs a) {
+  await_previous_grid();
   const float clip = a.step->clip_factor;
   const bool counts = a.step->non_finite == 0;  // else the sums are zero
   Floats<kCount> of_column{};
@@ -151,6 +162,7 @@ struct Average {
 // The mean of r over all rows.
 __global__ void __launch_bounds__(kWideThreads)
     mean_row_kernel(const float* row, int64_t rows, float* mean) {
+  await_previous_grid();
   double sum = 0;
 #pragma unroll 4
   for (int64_t i = threadIdx.x; i < rows; i += kWideThreads) sum += double{row[i]};
@@ -189,6 +201,7 @@ struct Factors {
 template <typename Grad, int kCount>
 __global__ void __launch_bounds__(kThreads)
     matrix_squares_kernel(const Grad* grad, Tiles tiles, Factors factors, double* partial) {
+  await_previous_grid();
   const Floats<kCount> of_column = factors.of_columns<kCount>(tiles.cols);
   float sum = 0;
   for_rows<kCount>(tiles, [&](int64_t row, int64_t element, bool inside) {
@@ -212,6 +225,7 @@ template <typename Grad, int kCount>
 __global__ void __launch_bounds__(kThreads)
     vector_squares_kernel(const Grad* grad, float* v, int64_t count, const StepState* step,
                           float eps, double* partial) {
+  await_previous_grid();
   if (step->non_finite != 0) return;
   const float clip = step->clip_factor, gamma = step->bias_correction2;
   const int64_t begin = int64_t{blockIdx.x} * kThreads * kPacksOfThread;
@@ -237,6 +251,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kWideThreads)
     add_partial_kernel(const double* partial, int64_t count, const StepState* step, float* sum) {
+  await_previous_grid();
   if (step->non_finite != 0) return;
   double total = 0;
   for (int64_t i = threadIdx.x; i < count; i += kWideThreads) total += partial[i];
@@ -297,6 +312,9 @@ template <typename Grad, typename Param, int kCount>
 __global__ void __launch_bounds__(kThreads)
     matrix_step_kernel(Weights<Param> weights, const Grad* grad, Tiles tiles, Factors factors,
                        StepNumbers numbers) {
+  prefetch_first<kCount>(tiles, weights.master);
+  prefetch_first<kCount>(tiles, grad);
+  await_previous_grid();
   if (numbers.step->non_finite != 0) return;
   const Floats<kCount> of_column = factors.of_columns<kCount>(tiles.cols);
   const float over = numbers.over_rms();
@@ -323,6 +341,12 @@ struct VectorStep {
 
   bool packed() const {
     return weights.packed(kCount) && allows_packs(grad, kCount) && allows_packs(v, kCount);
+  }
+  __device__ __forceinline__ void prefetch(int64_t begin, int64_t end) const {
+    const int thread = static_cast<int>(threadIdx.x);
+    weights.prefetch(begin, end, thread);
+    prefetch_run(grad.data, begin, end, thread);
+    prefetch_run(v.data, begin, end, thread);
   }
   template <int n>
   struct Inputs {

@@ -25,6 +25,7 @@ constexpr int kThreads = 256;
 __global__ void __launch_bounds__(kThreads)
     attention_pack_rows_kernel(HeadView from, uint16_t* to, int64_t packs, int64_t rows, int heads,
                                int head_size) {
+  await_previous_grid();
   const int64_t pack = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (pack >= packs) return;
   const int packs_of_row = (head_size + 7) / 8;
@@ -55,6 +56,7 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads)
     attention_bwd_rows_kernel(const __grid_constant__ AttentionParams p, int64_t padded_rows,
                               int row_size) {
+  await_previous_grid();
   constexpr int kLanes = 16;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int64_t row = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kLanes;
@@ -104,6 +106,7 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads)
     attention_bwd_round_kernel(const __grid_constant__ AttentionParams p, int64_t fragments,
                                int row_size) {
+  await_previous_grid();
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
   const int64_t fragment = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarpSize;
   if (fragment >= fragments) return;

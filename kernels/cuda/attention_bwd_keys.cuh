@@ -156,6 +156,7 @@ template <typename T, int kHeadSize, bool kWithDq>
 __global__ void __launch_bounds__(BwdKeysTiles<T, kHeadSize>::kThreads)
     attention_bwd_keys_kernel(const __grid_constant__ AttentionParams p,
                               const __grid_constant__ BlockOrder order) {
+  await_previous_grid();
   using Tiles = BwdKeysTiles<T, kHeadSize>;
   constexpr BwdKeysConfig kConfig = Tiles::kConfig;
   constexpr int kQueries = kConfig.queries, kKeys = kConfig.keys, kThreads = Tiles::kThreads;

@@ -47,6 +47,7 @@ template <typename T, int kHeadSize>
 __global__ void __launch_bounds__(BwdQueriesTiles<T, kHeadSize>::kThreads)
     attention_bwd_queries_kernel(const __grid_constant__ AttentionParams p,
                                  const __grid_constant__ BlockOrder order) {
+  await_previous_grid();
   using Tiles = BwdQueriesTiles<T, kHeadSize>;
   constexpr int kQueries = Tiles::kConfig.queries, kKeys = Tiles::kConfig.keys;
   constexpr int kThreads = Tiles::kThreads;

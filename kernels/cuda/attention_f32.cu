@@ -161,6 +161,7 @@ template <int kHeadSize>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_fwd_f32_kernel(const __grid_constant__ AttentionParams p,
                              const __grid_constant__ BlockOrder order) {
+  await_previous_grid();
   using Tiles = F32FwdTiles<kHeadSize>;
   constexpr int kTile = Tiles::kTile, kCount = kTile / kSide;
   Tiles& tiles = *dynamic_shared<Tiles>();
@@ -279,6 +280,7 @@ template <int kHeadSize>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_bwd_keys_f32_kernel(const __grid_constant__ AttentionParams p,
                                   const __grid_constant__ BlockOrder order) {
+  await_previous_grid();
   using Tiles = F32BwdTiles<kHeadSize>;
   constexpr int kTile = Tiles::kTile, kCount = kTile / kSide;
   Tiles& tiles = *dynamic_shared<Tiles>();
@@ -325,6 +327,7 @@ template <int kHeadSize>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_bwd_queries_f32_kernel(const __grid_constant__ AttentionParams p,
                                      const __grid_constant__ BlockOrder order) {
+  await_previous_grid();
   using Tiles = F32BwdTiles<kHeadSize>;
   constexpr int kTile = Tiles::kTile, kCount = kTile / kSide;
   Tiles& tiles = *dynamic_shared<Tiles>();

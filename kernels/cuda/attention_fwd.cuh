@@ -137,6 +137,7 @@ template <typename T, int kHeadSize, AttentionTile kTile>
 __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
     attention_fwd_kernel(const __grid_constant__ AttentionParams p,
                          const __grid_constant__ BlockOrder order) {
+  await_previous_grid();
   using Tiles = FwdTiles<T, kHeadSize, kTile>;
   constexpr int kQueries = Tiles::kConfig.queries, kKeys = Tiles::kConfig.keys;
   constexpr int kRowTiles = Tiles::kRowTiles, kThreads = Tiles::kThreads;

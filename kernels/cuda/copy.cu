@@ -65,6 +65,7 @@ __device__ __forceinline__ Offsets offsets_of(const OuterDims& dims, int64_t num
 template <typename Word>
 __global__ void __launch_bounds__(kThreads)
     copy_kernel(const Word* x, Word* y, OuterDims dims, int64_t words) {
+  await_previous_grid();
   const int64_t first = int64_t{blockIdx.x} * kThreads * kWords + threadIdx.x;
   Word values[kWords];
   int64_t to[kWords];
@@ -92,6 +93,7 @@ struct Tile {
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     transpose_kernel(const T* x, T* y, CopyDim down, CopyDim across, OuterDims outer) {
+  await_previous_grid();
   Tile<T>& tile = shared<Tile<T>>();
   const int64_t tiles_down = ceil_div(down.size, kTile),
                 tiles_across = ceil_div(across.size, kTile);
@@ -192,6 +194,7 @@ struct FillPattern {
 
 template <typename Word>
 __global__ void __launch_bounds__(kThreads) fill_kernel(Word* y, Word value, int64_t words) {
+  await_previous_grid();
   const int64_t first = int64_t{blockIdx.x} * kThreads * kWords + threadIdx.x;
 #pragma unroll
   for (int k = 0; k < kWords; ++k) {

@@ -68,6 +68,7 @@ __device__ __forceinline__ void drop(const DropoutOperands<T>& o, const PhiloxCo
 // of loads under way: ten rounds of Philox for four elements.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) dropout_kernel(DropoutOperands<T> o, bool packed) {
+  await_previous_grid();
   constexpr int kCount = kPackSize<T>;
   constexpr int64_t kBlock = int64_t{kThreads} * kPacks * kCount;
   const uint32_t sample = blockIdx.x / o.blocks;

@@ -34,6 +34,7 @@ struct EmbeddingFwd {
 
 template <typename T, int kCount>
 __global__ void __launch_bounds__(kThreads, 8) embedding_fwd_kernel(EmbeddingFwd<T> a) {
+  await_previous_grid();
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
   if (row >= a.rows) return;
   const int64_t id = a.ids[row];
@@ -133,6 +134,7 @@ __device__ __forceinline__ void sum_rows(const RowSum<T, TGrad>& a, const OwnCol
 template <typename T, typename TGrad, int kCount>
 __global__ void __launch_bounds__(kThreads, 8)
     d_table_kernel(RowSum<T, TGrad> a, SortedIds sorted) {
+  await_previous_grid();
   const OwnColumns own = own_columns<kCount>(a.C);
   if (own.row >= a.rows || own.c >= a.C) return;
   const int32_t begin = sorted.offsets[own.row], end = sorted.offsets[own.row + 1];
@@ -143,6 +145,7 @@ __global__ void __launch_bounds__(kThreads, 8)
 template <typename T, typename TGrad, int kCount>
 __global__ void __launch_bounds__(kThreads, 8)
     d_positions_kernel(RowSum<T, TGrad> a, int64_t first_position, int64_t B, int64_t length) {
+  await_previous_grid();
   const OwnColumns own = own_columns<kCount>(a.C);
   if (own.row >= a.rows || own.c >= a.C) return;
   const int64_t t = own.row - first_position;

@@ -22,6 +22,7 @@ template <typename T>
 __global__ void __launch_bounds__(kCopyThreads)
     align_lines_kernel(const T* from, int64_t from_ld, T* to, int64_t to_ld, int64_t lines,
                        int64_t length) {
+  await_previous_grid();
   const int64_t column = (int64_t{blockIdx.x} * kCopyThreads + threadIdx.x) * kPackSize<T>;
   if (column >= to_ld) return;
   for (int64_t line = blockIdx.y; line < lines; line += gridDim.y) {
@@ -42,6 +43,7 @@ template <typename TIn, typename TOut>
 __global__ void __launch_bounds__(kReduceThreads)
     add_parts_kernel(const GemmProblem p, const GemmWork work, const float* parts, int64_t ld,
                      int64_t splits) {
+  await_previous_grid();
   struct Scratch {
     float sums[kReduceThreads * kRun];
   };
@@ -77,6 +79,7 @@ constexpr int kSumColumns = 32, kSumSlices = 8;
 // then the 8 slices in order. A block has 32 columns.
 __global__ void __launch_bounds__(kSumColumns* kSumSlices)
     bias_grad_kernel(const float* column_sums, int64_t rows, int64_t n, ColumnSumTarget bias_grad) {
+  await_previous_grid();
   struct Slices {
     float at[kSumSlices][kSumColumns];
   };

@@ -61,6 +61,7 @@ inline constexpr int kResident = !kPaired || Config::kBlocks < 2 ? Config::kBloc
 template <typename T, class Config, bool kATransposed, bool kBTransposed, bool kPaired>
 __global__ void __launch_bounds__(Config::kThreads, (kResident<Config, kPaired>))
     gemm_kernel(const GemmProblem p, const GemmWork work, int row_tiles, int col_tiles) {
+  await_previous_grid();
   using ATile = OperandTile<T, Config::kRows, Config::kDepth, !kATransposed>;
   using BTile = OperandTile<T, Config::kCols, Config::kDepth, kBTransposed>;
   using Product = ProductOf<T, Config, ATile, BTile>;

@@ -134,6 +134,7 @@ __device__ __forceinline__ void write_constant(const CrossEntropy<T>& a, int64_t
 template <typename T>
 __global__ void __launch_bounds__(1024)
     cross_entropy_shared_kernel(CrossEntropy<T> a, int buffers) {
+  await_previous_grid();
   constexpr int kCount = kPackSize<T>;
   T* const shared_rows = dynamic_shared<T>();
   const int first = static_cast<int>(threadIdx.x) * kCount;
@@ -190,6 +191,7 @@ constexpr int kTwiceThreads = 512;
 
 template <typename T, int kCount>
 __global__ void __launch_bounds__(kTwiceThreads) cross_entropy_twice_kernel(CrossEntropy<T> a) {
+  await_previous_grid();
   const int64_t r = blockIdx.x;
   const int target = a.targets[r];
   const RowKind kind = kind_of(target, a.vocab);

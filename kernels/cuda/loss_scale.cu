@@ -8,6 +8,7 @@ namespace {
 
 // One thread: a launch, so that the host need not know whether the step was skipped.
 __global__ void update_loss_scale_kernel(StepState* step, LossScaleArgs args) {
+  await_previous_grid();
   advance_loss_scale(args, step->loss_scale, step->non_finite);
 }
 

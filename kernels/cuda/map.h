@@ -10,10 +10,14 @@ namespace shale::kernels::SHALE_BACKEND {
 //   packed()           whether all operands allow that (host)
 //   load<n>(i)         reads elements [i, i + n) of the inputs into registers
 //   store<n>(i, in)    computes from them, and writes elements [i, i + n) of the outputs
+//   prefetch(b, e)     if there is one: hints that elements [b, e) of the inputs will be wanted, by
+//                      prefetch_run(); blocks that are there before the grid before has ended do it
 //
 // All of a thread's loads are issued before the first store, which may alias them.
 inline constexpr int kMapThreads = 256;
 inline constexpr int kMapPacks = 2;  // of a thread: with one alone, too few bytes are under way
+// About as many as come up together; those that follow them have nothing to wait for.
+inline constexpr unsigned kEarlyBlocks = 512;
 
 // A block owns kMapThreads * kMapPacks neighbouring packs, a thread those kMapThreads apart. What
 // is ragged or not aligned goes element by element, by the same instructions.
@@ -23,6 +27,10 @@ __global__ void __launch_bounds__(kMapThreads, 4)
   constexpr int kCount = Operation::kCount;
   constexpr int64_t kBlock = int64_t{kMapThreads} * kMapPacks * kCount;
   const int64_t begin = blockIdx.x * kBlock, end = begin + kBlock < n ? begin + kBlock : n;
+  if constexpr (requires { operation.prefetch(begin, end); }) {
+    if (blockIdx.x < kEarlyBlocks) operation.prefetch(begin, end);
+  }
+  await_previous_grid();
   if (packed && end == begin + kBlock) {
     const int64_t first = begin + int64_t{threadIdx.x} * kCount;
     constexpr int64_t kStride = int64_t{kMapThreads} * kCount;

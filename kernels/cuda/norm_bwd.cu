@@ -129,6 +129,7 @@ template <typename T, int kPacks, bool kWarpPerRow, bool kCentered>
 __global__ void __launch_bounds__(kWarpPerRow ? kWarpThreads : kMaxRowThreads,
                                   kWarpPerRow ? kThreadsOfProcessor<true> / kWarpThreads : 1)
     norm_bwd_kernel(NormBwd<T> a) {
+  await_previous_grid();
   const RowThreads<kWarpPerRow> threads;
   const int cols = a.in.cols;
   Pack<T> gain[kPacks] = {};
@@ -181,6 +182,7 @@ __global__ void __launch_bounds__(kWarpPerRow ? kWarpThreads : kMaxRowThreads,
 // memory, each touched by one thread.
 template <typename T, bool kCentered>
 __global__ void __launch_bounds__(kGeneralThreads) norm_bwd_general_kernel(NormBwd<T> a) {
+  await_previous_grid();
   const T *dy = a.in.at[0], *s = a.in.at[1], *d_sum = a.in.at[2];
   const int cols = a.in.cols;
   float* dgain = a.partial;  // of this block; then dbias

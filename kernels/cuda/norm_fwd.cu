@@ -74,6 +74,7 @@ __device__ __forceinline__ void write_stats(const NormFwd<T>& a, int64_t row,
 template <typename T, int kPacks, bool kWarpPerRow, bool kCentered>
 __global__ void __launch_bounds__(kWarpPerRow ? kWarpThreads : kMaxRowThreads)
     norm_fwd_kernel(NormFwd<T> a) {
+  await_previous_grid();
   constexpr int kCount = kPackSize<T>;
   const RowThreads<kWarpPerRow> threads;
   const int cols = a.in.cols;
@@ -134,6 +135,7 @@ __global__ void __launch_bounds__(kWarpPerRow ? kWarpThreads : kMaxRowThreads)
 // A block per row of any width and alignment. A thread reads what it wrote itself.
 template <typename T, bool kCentered>
 __global__ void __launch_bounds__(kGeneralThreads) norm_fwd_general_kernel(NormFwd<T> a) {
+  await_previous_grid();
   const int cols = a.in.cols;
   const int64_t row = blockIdx.x, at = row * cols;
   const T* s = (a.sum != nullptr ? a.sum : a.in.at[0]) + at;

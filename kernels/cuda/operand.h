@@ -6,6 +6,15 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
+// Elements [begin, end) of an array will be wanted: hints, a line for each of the threads 0, 1, ...
+template <typename T>
+__device__ __forceinline__ void prefetch_run(const T* data, int64_t begin, int64_t end,
+                                             int thread) {
+  constexpr int kLine = 128 / sizeof(T);
+  const int64_t i = begin + int64_t{thread} * kLine;
+  if (i < end) prefetch_l2(data + i);
+}
+
 // An array of a type that is known when compiling.
 template <typename T>
 struct Typed {

@@ -28,6 +28,9 @@ struct RoundedWeights {
     return reinterpret_cast<uintptr_t>(data) % (count * sizeof(bf16)) == 0 &&
            rounding.first % 4 == 0;
   }
+  __device__ __forceinline__ void prefetch(int64_t begin, int64_t end, int thread) const {
+    prefetch_run(data, begin, end, thread);
+  }
   template <int n>
   __device__ __forceinline__ Floats<n> load(int64_t i) const {
     return load_floats<n>(data + i);
@@ -79,6 +82,13 @@ struct AdamW {
     return weights.packed(kCount) && allows_packs(grad, kCount) && allows_packs(m, kCount) &&
            allows_packs(v, kCount);
   }
+  __device__ __forceinline__ void prefetch(int64_t begin, int64_t end) const {
+    const int thread = static_cast<int>(threadIdx.x);
+    weights.prefetch(begin, end, thread);
+    prefetch_run(grad.data, begin, end, thread);
+    prefetch_run(m.data, begin, end, thread);
+    prefetch_run(v.data, begin, end, thread);
+  }
   template <int n>
   struct Inputs {
     Floats<n> w, grad, m, v;
@@ -125,6 +135,12 @@ struct Lion {
 
   bool packed() const {
     return weights.packed(kCount) && allows_packs(grad, kCount) && allows_packs(m, kCount);
+  }
+  __device__ __forceinline__ void prefetch(int64_t begin, int64_t end) const {
+    const int thread = static_cast<int>(threadIdx.x);
+    weights.prefetch(begin, end, thread);
+    prefetch_run(grad.data, begin, end, thread);
+    prefetch_run(m.data, begin, end, thread);
   }
   template <int n>
   struct Inputs {
@@ -173,6 +189,12 @@ struct Sgd {
   bool packed() const {
     return weights.packed(kCount) && allows_packs(grad, kCount) &&
            reinterpret_cast<uintptr_t>(m) % (kCount * sizeof(float)) == 0;
+  }
+  __device__ __forceinline__ void prefetch(int64_t begin, int64_t end) const {
+    const int thread = static_cast<int>(threadIdx.x);
+    weights.prefetch(begin, end, thread);
+    prefetch_run(grad.data, begin, end, thread);
+    if constexpr (kMomentum) prefetch_run(m, begin, end, thread);
   }
   template <int n>
   struct Inputs {

@@ -102,6 +102,16 @@ struct Step8 {
            allows_packs(v, kCount);
   }
 
+  // By a warp, for a block of moments.
+  __device__ __forceinline__ void prefetch(int64_t block) const {
+    const int lane = threadIdx.x % kWarpSize;
+    const int64_t begin = block * kMomentBlock, last = begin + kMomentBlock;
+    const int64_t end = last < count ? last : count;
+    weights.prefetch(begin, end, lane);
+    prefetch_run(grad.data, begin, end, lane);
+    prefetch_run(m.data, begin, end, lane);
+    prefetch_run(v.data, begin, end, lane);
+  }
   // n elements are moved together; of `size` elements of this block of moments.
   template <int n>
   __device__ __forceinline__ void run(const MomentTables& tables, int64_t block, int size) const;
@@ -167,13 +177,15 @@ __device__ __forceinline__ void Step8<Grad, Param>::run(const MomentTables& tabl
 template <typename Grad, typename Param>
 __global__ void __launch_bounds__(kThreads)
     adamw_8bit_kernel(Step8<Grad, Param> step8, bool packed) {
+  const int64_t blocks = ceil_div(step8.count, kMomentBlock);
+  const int64_t first = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
+  step8.prefetch(first);
+  await_previous_grid();
   if (step8.step->non_finite != 0) return;
   auto& tables = shared<MomentTables>();
   tables.m.fill(kSigned);
   tables.v.fill(kUnsigned);
   __syncthreads();
-  const int64_t blocks = ceil_div(step8.count, kMomentBlock);
-  const int64_t first = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
   for (int64_t block = first; block < blocks; block += int64_t{gridDim.x} * kWarps) {
     const int64_t left = step8.count - block * kMomentBlock;
     if (packed && left >= kMomentBlock) {

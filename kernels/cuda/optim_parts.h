@@ -20,6 +20,9 @@ struct Weights {
     return reinterpret_cast<uintptr_t>(master) % (count * sizeof(float)) == 0 &&
            reinterpret_cast<uintptr_t>(param) % (count * sizeof(Param)) == 0;
   }
+  __device__ __forceinline__ void prefetch(int64_t begin, int64_t end, int thread) const {
+    prefetch_run(master, begin, end, thread);
+  }
   template <int n>
   __device__ __forceinline__ Floats<n> load(int64_t i) const {
     return load_floats<n>(master + i);

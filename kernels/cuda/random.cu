@@ -89,6 +89,7 @@ __device__ __forceinline__ Floats<4> normals(const Distribution& d, uint64_t gro
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     random_normal_kernel(T* y, Distribution d, int64_t first, int64_t count, bool packed) {
+  await_previous_grid();
   const int64_t group = first / 4 + int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int64_t begin = group * 4 - first;  // in y
   if (begin >= count) return;

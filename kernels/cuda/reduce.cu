@@ -26,6 +26,7 @@ template <typename T, int kCount>
 __global__ void __launch_bounds__(kThreads)
     column_sum_kernel(const T* x, float* partial, int64_t rows, int64_t cols, int64_t stride,
                       int64_t rows_of_block) {
+  await_previous_grid();
   const int lane = threadIdx.x % kWarpSize, line = threadIdx.x / kWarpSize;
   const int64_t first = int64_t{blockIdx.x} * kTileColumns<kCount>, c = first + lane * kCount;
   const int64_t begin = blockIdx.y * rows_of_block;
@@ -49,6 +50,7 @@ struct CombineTile {
 // Line l of a block adds the partial sums l, l + kLines, ... of its lane's column, then line 0 the
 // lines'.
 __global__ void __launch_bounds__(kThreads) combine_kernel(CombineArgs a) {
+  await_previous_grid();
   const int lane = threadIdx.x % kWarpSize, line = threadIdx.x / kWarpSize;
   const int64_t c = int64_t{blockIdx.x} * kWarpSize + lane;
   const ColumnSumTarget target = blockIdx.y == 0 ? a.targets[0] : a.targets[1];
@@ -95,6 +97,7 @@ struct TreeSlots {
 // Neighbours first, then neighbouring pairs, and so on. What is missing is -0: it changes no sum.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) sum_kernel(const T* x, int64_t n, double* subtrees) {
+  await_previous_grid();
   const int64_t first = int64_t{blockIdx.x} * kLeaves + threadIdx.x * kLeavesOfThread;
   double leaves[kLeavesOfThread];
 #pragma unroll
@@ -113,6 +116,7 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(const T* x, int64_t n, do
 }
 
 __global__ void scale_kernel(const double* sum, double scale, float* y) {
+  await_previous_grid();
   *y = static_cast<float>(sum == nullptr ? 0. : scale * *sum);
 }
 
@@ -165,6 +169,7 @@ struct FixedSumSlots {
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     sum_squares_kernel(const T* x, int64_t n, FixedSum* sum, bool packed) {
+  await_previous_grid();
   const int64_t begin = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / 2 * kNormBlock;
   const int64_t left = n - begin;
   const int count = left > kNormBlock ? kNormBlock : left > 0 ? static_cast<int>(left) : 0;
@@ -193,6 +198,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void clip_factor_kernel(const FixedSum* sum, int64_t parts, float max_norm,
                                    StepState* step) {
+  await_previous_grid();
   const double unscale = 1.0 / double{step->loss_scale.value};
   FixedSum total;
   for (int64_t part = 0; part < parts; ++part) total.add(sum[part]);

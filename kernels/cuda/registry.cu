@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "kernels/cuda/gpu_kernels.h"
+#include "kernels/simt/simt.h"
 
 #ifdef SHALE_HAVE_CUBLASLT
 #include "kernels/cuda/cublaslt/gemm.h"
@@ -59,7 +60,19 @@ void fill_slots() {
   tree_sum.set(kDevice, gpu::tree_sum);
 }
 
+#ifdef __CUDACC__
+__global__ void probe_kernel() {}  // compiled as all are; never launched
+#endif
+
 }  // namespace
+
+#ifdef __CUDACC__
+int cuda::kernel_arch() {
+  cudaFuncAttributes attributes{};
+  cuda::check(cudaFuncGetAttributes(&attributes, probe_kernel), "cudaFuncGetAttributes");
+  return attributes.ptxVersion;
+}
+#endif
 
 void SHALE_BACKEND::register_kernels() {
   static std::once_flag once;

@@ -29,6 +29,7 @@ struct Pairs {
 
 __global__ void __launch_bounds__(kThreads)
     make_pairs_kernel(const int32_t* ids, Pairs pairs, int32_t count, int32_t V) {
+  await_previous_grid();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= count) return;
   const int32_t id = ids[i];
@@ -48,6 +49,7 @@ __device__ __forceinline__ int digit_of(int32_t id, int shift) {
 __global__ void __launch_bounds__(kThreads)
     count_digits_kernel(const int32_t* id, int32_t count, int shift, int32_t* counts,
                         int segments) {
+  await_previous_grid();
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
   const int segment = static_cast<int>(blockIdx.x) * kWarps + warp;
   if (segment >= segments) return;
@@ -68,6 +70,7 @@ struct ScanSlots {
 
 // counts[i] = the sum of those before it; one block.
 __global__ void __launch_bounds__(kScanThreads) scan_kernel(int32_t* counts, int64_t n) {
+  await_previous_grid();
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
   const int64_t share = ceil_div(n, kScanThreads), begin = threadIdx.x * share;
   const int64_t end = begin + share < n ? begin + share : n;
@@ -105,6 +108,7 @@ __device__ __forceinline__ uint32_t lanes_with(int digit, uint32_t active) {
 __global__ void __launch_bounds__(kThreads)
     move_pairs_kernel(Pairs from, Pairs to, int32_t count, int shift, const int32_t* starts,
                       int segments) {
+  await_previous_grid();
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
   const int segment = static_cast<int>(blockIdx.x) * kWarps + warp;
   if (segment >= segments) return;
@@ -131,6 +135,7 @@ __global__ void __launch_bounds__(kThreads)
 // offsets[v] = the first place of an id of v or more, for v in [0, V].
 __global__ void __launch_bounds__(kThreads)
     offsets_kernel(const int32_t* id, int32_t count, int32_t* offsets, int32_t V) {
+  await_previous_grid();
   const int64_t v = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (v > V) return;
   int32_t low = 0, high = count;

@@ -30,6 +30,17 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) {
 // launch(kernel, {.grid = blocks, .block = threads, .smem_bytes = n}, exec, arguments...) queues
 // kernel<<<...>>>(arguments...) on exec.stream. It copies the arguments and does not wait.
 //
+// await_previous_grid() is what every thread of every kernel calls first: before it reads or writes
+// global memory, and before it ends. With exec.dependent_launch the blocks of a grid come up while
+// the grid before it in the stream still runs; this waits until that one has ended and what it
+// wrote is there. Then it lets the next grid's blocks come up, once all blocks of its own have.
+// Without dependent_launch it does nothing. What may stand before it: shared memory, barriers,
+// arguments, prefetches, which are mere hints. The emulator holds kernels to that.
+//
+// Why the next grid is let up after the wait and not sooner: then, when a kernel begins, every grid
+// but the one just before it has ended. So two at most share the GPU, and a kernel's wait for that
+// one is a wait for all.
+//
 // kEmulated: whether this is the emulator, where a grid that fills a GPU is much too large for a
 // test. Results may not depend on it.
 #ifdef __CUDACC__

@@ -9,6 +9,8 @@
 //   load_floats<n>(p)        Floats<n>: the same, converted to f32
 //   store_floats(p, floats)  rounded to T
 //   is_packed(p)             whether p is a multiple of 16
+//   prefetch_l2(p)           a hint that the line at p, in global memory, will be wanted: it reads
+//                            nothing, so that it may come before await_previous_grid()
 //
 // All addresses are multiples of the pack's size.
 

@@ -11,11 +11,12 @@
 //
 // and finds everything else in these headers:
 //
-//   launch.h         launch(kernel, {.grid, .block, .smem_bytes}, exec, arguments...)
+//   launch.h         launch(kernel, {.grid, .block, .smem_bytes}, exec, arguments...), and
+//                    await_previous_grid(), with which every kernel begins
 //   shared.h         shared<T>(), dynamic_shared(), shared_address(p), named barriers
 //   warp.h           shuffles, votes
 //   reduce.h         warp_sum, warp_max, block_sum, block_max
-//   pack.h           16-byte loads and stores, converted to f32 and back
+//   pack.h           16-byte loads and stores, converted to f32 and back; prefetch_l2(p)
 //   cp_async.h       copies from global to shared memory that run on their own
 //   matrix.h         ldmatrix, stmatrix, mma
 //   atomics.h        atomic_add, atomic_max, atomic_cas, atomic_exchange

@@ -51,7 +51,11 @@ struct Exec {
   StepState* step = nullptr;       // device memory
   int threads = 1;                 // CPU threads
   bool deterministic = false;      // asks for the variant without atomics
-  Tracer* tracer = nullptr;        // where kernel times go, or null
+  // Blocks of a kernel come up while the kernel before it in the stream still runs, and wait for
+  // its end (programmatic dependent launch). Only on a device whose kernels are compiled for
+  // compute capability 9.0 or later; a launch elsewhere is an error.
+  bool dependent_launch = false;
+  Tracer* tracer = nullptr;  // where kernel times go, or null
 };
 
 }  // namespace shale

@@ -42,7 +42,7 @@ std::vector<Row> schedule(const Exec& exec, const LossScaleArgs& args, float sta
 
 // The rows are written by hand from the documentation of torch.amp.GradScaler.
 TEST_CASE("without hysteresis the scale follows PyTorch's GradScaler", "[kernels][loss_scale]") {
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::update_loss_scale})) {
     const LossScaleArgs args{.growth_interval = 3};
     CHECK(schedule(exec, args, 64, "...x..x....") ==
           std::vector<Row>{{64, 1, 1, 0},
@@ -62,7 +62,7 @@ TEST_CASE("without hysteresis the scale follows PyTorch's GradScaler", "[kernels
 // By hand from Megatron-LM's DynamicGradScaler: growth_tracker, hysteresis_tracker.
 TEST_CASE("hysteresis tolerates overflows until the scale has grown again",
           "[kernels][loss_scale]") {
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::update_loss_scale})) {
     const LossScaleArgs args{.growth_interval = 2, .hysteresis = 2};
     CHECK(schedule(exec, args, 64, "x.xx..x") ==
           std::vector<Row>{{64, 0, 1, 1},  // tolerated
@@ -77,7 +77,7 @@ TEST_CASE("hysteresis tolerates overflows until the scale has grown again",
 
 TEST_CASE("the scale stays within its bounds, and says when it cannot fall",
           "[kernels][loss_scale]") {
-  for (const Exec& exec : test::devices()) {
+  for (const Exec& exec : test::devices_with({&kernels::update_loss_scale})) {
     const LossScaleArgs args{.growth_interval = 1, .min_value = 1, .max_value = 8};
     CHECK(schedule(exec, args, 4, "...").back() == Row{8, 0, 1, 0});
     StepState state;

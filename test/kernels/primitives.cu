@@ -24,6 +24,7 @@ struct MatrixTile {
 // in: the tile. out word m: register m.
 template <int kCount, bool kTransposed>
 __global__ void ldmatrix_kernel(const uint32_t* in, uint32_t* out) {
+  await_previous_grid();
   MatrixTile& tile = shared<MatrixTile>();
   for (int i = 0; i < kCount; ++i) tile.words[32 * i + lane_id()] = in[32 * i + lane_id()];
   __syncwarp();
@@ -35,6 +36,7 @@ __global__ void ldmatrix_kernel(const uint32_t* in, uint32_t* out) {
 // in word m: register m. out: the tile.
 template <int kCount, bool kTransposed>
 __global__ void stmatrix_kernel(const uint32_t* in, uint32_t* out) {
+  await_previous_grid();
   MatrixTile& tile = shared<MatrixTile>();
   uint32_t registers[kCount];
   for (int m = 0; m < kCount; ++m) registers[m] = in[32 * m + lane_id()];
@@ -46,6 +48,7 @@ __global__ void stmatrix_kernel(const uint32_t* in, uint32_t* out) {
 // in words 0 to 3: d; 4 to 7: a; 8 and 9: b. out: d.
 template <typename T>
 __global__ void mma_16_kernel(const uint32_t* in, uint32_t* out) {
+  await_previous_grid();
   float d[4];
   uint32_t a[4], b[2];
   for (int i = 0; i < 4; ++i) d[i] = as_float(in[32 * i + lane_id()]);
@@ -57,6 +60,7 @@ __global__ void mma_16_kernel(const uint32_t* in, uint32_t* out) {
 
 template <bool kTF32>
 __global__ void mma_8_kernel(const uint32_t* in, uint32_t* out) {
+  await_previous_grid();
   float d[4];
   for (int i = 0; i < 4; ++i) d[i] = as_float(in[32 * i + lane_id()]);
   if constexpr (kTF32) {
@@ -77,6 +81,7 @@ __global__ void mma_8_kernel(const uint32_t* in, uint32_t* out) {
 // the lane next to it has copied.
 template <int kBytes>
 __global__ void cp_async_kernel(const uint32_t* in, uint32_t* out) {
+  await_previous_grid();
   constexpr int kWords = kBytes / 4;
   struct Tile {
     alignas(16) uint32_t words[32 * kWords];
@@ -92,6 +97,7 @@ __global__ void cp_async_kernel(const uint32_t* in, uint32_t* out) {
 
 // in word 0: f32. out words: bf16, f16, tf32, and (x, next lane's x) packed as bf16 and as f16.
 __global__ void narrow_kernel(const uint32_t* in, uint32_t* out) {
+  await_previous_grid();
   const float x = as_float(in[lane_id()]), next = as_float(in[(lane_id() + 1) % 32]);
   out[lane_id()] = from_float<bf16>(x).bits;
   out[32 + lane_id()] = from_float<f16>(x).bits;
@@ -102,6 +108,7 @@ __global__ void narrow_kernel(const uint32_t* in, uint32_t* out) {
 
 // in word 0: two halves. out words: the lower one as bf16, then as f16, the upper one likewise.
 __global__ void widen_kernel(const uint32_t* in, uint32_t* out) {
+  await_previous_grid();
   for (int half = 0; half < 2; ++half) {
     const auto bits = static_cast<uint16_t>(in[lane_id()] >> (16 * half));
     bf16 brain;
@@ -114,6 +121,7 @@ __global__ void widen_kernel(const uint32_t* in, uint32_t* out) {
 
 // in words a, b, c. out words: a b + c in two roundings, and in one.
 __global__ void multiply_add_kernel(const uint32_t* in, uint32_t* out) {
+  await_previous_grid();
   const float a = as_float(in[lane_id()]), b = as_float(in[32 + lane_id()]);
   const float c = as_float(in[64 + lane_id()]);
   out[lane_id()] = as_word(a * b + c);
@@ -123,6 +131,7 @@ __global__ void multiply_add_kernel(const uint32_t* in, uint32_t* out) {
 // in word 0: any. out words: from lane 5, lane ^ 9, lane + 3, lane - 3; 64 bits from lane ^ 16; and
 // lane ^ 2 among the lower 16 lanes alone.
 __global__ void shuffle_kernel(const uint32_t* in, uint32_t* out) {
+  await_previous_grid();
   const uint32_t x = in[lane_id()];
   out[lane_id()] = shfl(x, 5);
   out[32 + lane_id()] = shfl_xor(x, 9);
@@ -137,6 +146,7 @@ __global__ void shuffle_kernel(const uint32_t* in, uint32_t* out) {
 // in word 0: any. out words: votes on its lowest bit: ballot, any, all, and ballot of lanes 16
 // to 31.
 __global__ void vote_kernel(const uint32_t* in, uint32_t* out) {
+  await_previous_grid();
   const bool odd = in[lane_id()] % 2 == 1;
   out[lane_id()] = ballot(odd);
   out[32 + lane_id()] = any(odd);
@@ -148,6 +158,7 @@ __global__ void vote_kernel(const uint32_t* in, uint32_t* out) {
 // as i32; 2: of n as u32; 4 and 5: of n << 20 as u64; 6: largest n as i32; 7: as u32; 8: 0 again,
 // after each lane has tried to swap its number for the 0 in it; 9: whether exactly one lane could.
 __global__ void atomic_kernel(const uint32_t* in, uint32_t* out) {
+  await_previous_grid();
   const uint32_t n = in[lane_id()];
   if (lane_id() < 10) out[lane_id()] = 0;
   __syncwarp();
@@ -166,6 +177,7 @@ __global__ void atomic_kernel(const uint32_t* in, uint32_t* out) {
 
 // in word 0: f32. out words: 2^x, 1/x, 1/sqrt(x), each to within a few ulp.
 __global__ void approximate_kernel(const uint32_t* in, uint32_t* out) {
+  await_previous_grid();
   const float x = as_float(in[lane_id()]);
   out[lane_id()] = as_word(fast_exp2(x));
   out[32 + lane_id()] = as_word(fast_rcp(x));

@@ -103,11 +103,15 @@ struct TestDevices {
     for (const auto& emulator : emulators) {
       gpus.push_back(with_workspace(emulator->exec()));
       gpus.back().device.arch = std::exchange(arch, 90);
+      // So that every kernel is held to what it may do before its wait.
+      gpus.back().dependent_launch = gpus.back().device.arch == 90;
     }
   }
   void add_cuda(bool insist) {
     try {
       gpus.push_back(with_workspace({.device = cuda().device(), .stream = cuda().create_stream()}));
+      const char* dependent = std::getenv("SHALE_TEST_DEPENDENT_LAUNCH");
+      gpus.back().dependent_launch = dependent != nullptr && std::string_view(dependent) == "1";
     } catch (const UnavailableError& error) {
       if (insist) throw;
       std::printf("skipped: kernels are not run on a GPU: %s\n", error.what());

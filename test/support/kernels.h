@@ -18,9 +18,10 @@ namespace shale::test {
 const std::vector<Exec>& devices();
 
 // Those of devices() that have a kernel for all of `slots`, and with them the emulator, as an A100
-// and, under another order of threads, as an H100, and the machine's first GPU. Devices left out are named in the test's output.
-// The environment's SHALE_TEST_GPU chooses between the two: emu, or cuda, and then there must be a
-// GPU.
+// and, under another order of threads, as an H100, and the machine's first GPU. Devices left out
+// are named in the test's output. The environment's SHALE_TEST_GPU chooses between the two: emu, or
+// cuda, and then there must be a GPU. Kernels are launched as dependent (see Exec) on the emulated
+// H100, and with SHALE_TEST_DEPENDENT_LAUNCH=1 on a GPU.
 std::vector<Exec> devices_with(std::initializer_list<const kernels::SlotBase*> slots);
 
 // exec with another number of CPU threads, or other step values (device memory).

@@ -310,6 +310,7 @@ __global__ void __launch_bounds__(kBwd90Threads, 1)
     fence_mbarrier_init();
   }
   __syncthreads();
+  await_previous_grid();
 
   const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroupSize;
   if (warpgroup == kBwd90Consumers) {

@@ -314,6 +314,7 @@ __global__ void __launch_bounds__(Fwd90Shared<kHeadSize>::kConfig.threads(), 1)
     fence_mbarrier_init();
   }
   __syncthreads();
+  await_previous_grid();
 
   const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroupSize;
   if (warpgroup == kConfig.consumers) {

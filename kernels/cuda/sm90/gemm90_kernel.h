@@ -129,6 +129,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     fence_mbarrier_init();
   }
   __syncthreads();
+  await_previous_grid();
 
   // 504 registers are there for the three threads at one place of their warpgroups.
   const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroupSize;

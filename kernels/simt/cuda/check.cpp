@@ -69,4 +69,11 @@ void check_launch(cudaError_t result, const void* kernel, const cudaLaunchConfig
                    " bytes of dynamic shared memory"));
 }
 
+void check_dependent_launch(const void* kernel, const Device& device) {
+  if (device.arch >= 90) return;
+  throw UnavailableError(cat("dependent launch of ", name_of(kernel), ": ", device,
+                             " has compute capability ", device.arch / 10, ".", device.arch % 10,
+                             ", want 9.0 or later"));
+}
+
 }  // namespace shale::kernels::cuda

@@ -2,6 +2,8 @@
 
 #include <cuda_runtime.h>
 
+#include "runtime/base/device.h"
+
 namespace shale::kernels::cuda {
 
 // Throws for any result but success: OutOfMemoryError, UnavailableError where the machine has no
@@ -10,5 +12,8 @@ void check(cudaError_t result, const char* what);
 
 // The same for a launch of `kernel`, which the message names together with its configuration.
 void check_launch(cudaError_t result, const void* kernel, const cudaLaunchConfig_t& config);
+
+// Throws UnavailableError where a dependent launch of `kernel` cannot be: its code has no wait.
+void check_dependent_launch(const void* kernel, const Device& device);
 
 }  // namespace shale::kernels::cuda

@@ -17,6 +17,13 @@ struct LaunchConfig {
   size_t smem_bytes = 0;  // of dynamic shared memory
 };
 
+__device__ __forceinline__ void await_previous_grid() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 template <typename... Params, typename... Args>
 void launch(void (*kernel)(Params...), const LaunchConfig& config, const Exec& exec,
             Args&&... args) {
@@ -26,6 +33,14 @@ void launch(void (*kernel)(Params...), const LaunchConfig& config, const Exec& e
   launch_config.dynamicSmemBytes = config.smem_bytes;
   launch_config.stream = static_cast<cudaStream_t>(exec.stream);
   const auto* function = reinterpret_cast<const void*>(kernel);
+  cudaLaunchAttribute dependent{};
+  if (exec.dependent_launch) {
+    check_dependent_launch(function, exec.device);
+    dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    dependent.val.programmaticStreamSerializationAllowed = 1;
+    launch_config.attrs = &dependent;
+    launch_config.numAttrs = 1;
+  }
   constexpr size_t kWithoutAsking = size_t{48} << 10;
   if (config.smem_bytes > kWithoutAsking) {
     check_launch(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,

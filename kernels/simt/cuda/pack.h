@@ -53,4 +53,8 @@ __device__ __forceinline__ void store_pack(T* p, const Pack<T, kCount>& pack) {
   *reinterpret_cast<Word*>(p) = std::bit_cast<Word>(pack);
 }
 
+__device__ __forceinline__ void prefetch_l2(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
 }  // namespace shale::kernels::cuda::simt

@@ -17,6 +17,22 @@ struct LaunchConfig {
   Site site = Site::current();  // names the kernel in reports
 };
 
+inline void await_previous_grid(Site site = Site::current()) {
+  emulator::await_previous_grid(site);
+}
+
+// A kernel and its arguments, by value: it runs later, when the caller's variables may be gone.
+template <typename... Params>
+struct KernelCall {
+  void (*kernel)(Params...);
+  std::tuple<std::remove_cv_t<Params>...> arguments;
+
+  void operator()() const {
+    emulator::begin_kernel(this, sizeof(*this));
+    std::apply(kernel, arguments);
+  }
+};
+
 template <typename... Params, typename... Args>
 void launch(void (*kernel)(Params...), const LaunchConfig& config, const Exec& exec,
             Args&&... args) {
@@ -24,9 +40,7 @@ void launch(void (*kernel)(Params...), const LaunchConfig& config, const Exec& e
                          .threads = {config.block.x, config.block.y, config.block.z},
                          .dynamic_bytes = config.smem_bytes,
                          .site = config.site};
-  // By value: the kernel runs later, when the caller's variables may be gone.
-  grid.body = [kernel, params = std::tuple<std::remove_cv_t<Params>...>(static_cast<Params>(
-                           std::forward<Args>(args))...)] { std::apply(kernel, params); };
+  grid.body = KernelCall<Params...>{kernel, {static_cast<Params>(std::forward<Args>(args))...}};
   emulator::launch(exec, std::move(grid));
 }
 

@@ -28,4 +28,6 @@ void store_pack(T* p, const Pack<T, kCount>& pack, Site site = Site::current()) 
   *reinterpret_cast<Pack<T, kCount>*>(p) = pack;
 }
 
+inline void prefetch_l2(const void*) {}
+
 }  // namespace shale::kernels::emu::simt

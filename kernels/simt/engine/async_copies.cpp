@@ -10,6 +10,7 @@ namespace shale::emulator {
 void AsyncCopies::issue(Fiber& self, const Copy& copy) {
   const uint32_t bytes = copy.copied + copy.zeroed;
   const uint32_t offset = self.block->shared().check(copy.to, bytes, bytes, "cp.async");
+  if (copy.copied > 0) check_waited(self, "starts a cp.async from");
   if (copy.copied > 0 && reinterpret_cast<uintptr_t>(copy.from) % bytes != 0) {
     self.block->fail(Fault::kMisaligned,
                      cat("cp.async of ", bytes, " bytes from an address in global memory that is ",

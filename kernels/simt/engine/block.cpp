@@ -89,6 +89,7 @@ void Block::start_fibers() {
     fiber.block = this;
     fiber.state = Fiber::State::kReady;
     fiber.primitive = nullptr;
+    fiber.before_wait = grid_->dependent;
     fiber.copies.reset();
     fiber.stores.reset();
     fiber.wgmma.reset();
@@ -107,6 +108,11 @@ void Block::fiber_main() {
   Block& block = *self.block;
   try {
     block.grid_->body();
+    if (self.before_wait) {
+      block.fail(Fault::kGridOrder,
+                 "the thread ends without await_previous_grid(), and the grid was launched as "
+                 "dependent: its end has to mean the end of all grids before it");
+    }
     if (self.copies.outstanding()) {
       block.fail(Fault::kAsyncCopy, "the thread ends with a cp.async that it has not waited for");
     }
@@ -137,6 +143,16 @@ void Block::go_on(Fiber& self) {
     t_fiber = next;
     switch_context(self.context, next->context, last);
   }
+}
+
+bool Block::holds(const void* p) const {
+  const auto in = [p](const void* begin, size_t bytes) {
+    return static_cast<size_t>(static_cast<const std::byte*>(p) -
+                               static_cast<const std::byte*>(begin)) < bytes;
+  };
+  return in(stacks_.data(), stacks_.size()) || in(call_, call_bytes_) ||
+         in(fibers_.data(), fibers_.size() * sizeof(Fiber)) || in(&t_fiber, sizeof(t_fiber)) ||
+         in(this, sizeof(*this)) || in(grid_, sizeof(*grid_));
 }
 
 void Block::wait(Fiber& self) {

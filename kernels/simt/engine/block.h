@@ -10,6 +10,7 @@
 #include "kernels/simt/engine/bulk_copies.h"
 #include "kernels/simt/engine/fault.h"
 #include "kernels/simt/engine/fiber.h"
+#include "kernels/simt/engine/grid_order.h"
 #include "kernels/simt/engine/mapping.h"
 #include "kernels/simt/engine/mbarriers.h"
 #include "kernels/simt/engine/options.h"
@@ -28,6 +29,7 @@ struct Grid {
   Index3 blocks{}, threads{};
   size_t dynamic_bytes = 0;
   size_t shared_limit = 0;
+  bool dependent = false;  // see Exec::dependent_launch
   Options options{};
   Site site{};                   // of the launch; its function names the kernel in reports
   std::function<void()> body{};  // the kernel with its arguments
@@ -57,6 +59,10 @@ class Block {
   BulkLoads& loads() { return loads_; }
   Warpgroups& warpgroups() { return warpgroups_; }
   WarpCollectives& warp(int index) { return warps_[static_cast<size_t>(index)]; }
+  void hold_call(const void* call, size_t bytes) { call_ = call, call_bytes_ = bytes; }
+  // Whether p points to what a GPU has elsewhere than in global memory: a thread's own variables,
+  // the index variables, the kernel's arguments.
+  bool holds(const void* p) const;
 
   // ---- For primitives, called on the fiber `self` ----
   void wait(Fiber& self);  // returns after somebody has woken it
@@ -76,6 +82,8 @@ class Block {
   void report_stuck();
 
   const Grid* grid_ = nullptr;
+  const void* call_ = nullptr;  // the kernel and its arguments
+  size_t call_bytes_ = 0;
   Index3 index_{};
   int threads_ = 0;
   int live_ = 0;

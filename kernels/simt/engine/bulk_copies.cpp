@@ -48,6 +48,7 @@ void to_device(const BulkCopy& copy, const std::byte* data) {
 
 BulkCopy box_copy(Fiber& self, const void* shared, const TensorMap& map, const Coordinates& at,
                   int dims) {
+  check_waited(self, "starts a copy between shared and");
   Block& block = *self.block;
   if (dims != map.dims) {
     block.fail(Fault::kAsyncCopy,
@@ -60,6 +61,7 @@ BulkCopy box_copy(Fiber& self, const void* shared, const TensorMap& map, const C
 
 BulkCopy run_copy(Fiber& self, const void* shared, const void* device, int bytes,
                   BulkCopy::Kind kind) {
+  check_waited(self, "starts a copy between shared and");
   Block& block = *self.block;
   if (bytes < 16 || bytes % 16 != 0 || reinterpret_cast<uintptr_t>(device) % 16 != 0) {
     block.fail(Fault::kMisaligned,

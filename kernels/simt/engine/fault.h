@@ -18,6 +18,7 @@ enum class Fault : uint8_t {
   kAsyncCopy,      // a copy: its memory used before it has landed, or never waited for
   kProxyFence,     // copy engine or wgmma on what a thread wrote, without a fence between
   kWgmma,          // wgmma: its registers or operands misused
+  kGridOrder,      // a dependent grid at global memory, or at its end, before await_previous_grid()
 };
 
 // Thrown by a launch, or for a deferred one by the next synchronisation. The message names the

@@ -30,7 +30,8 @@ struct Fiber {
   // The primitive that the thread is in, or was in last: reports name it.
   const char* primitive = nullptr;
   Site site{};
-  int barrier = 0;  // the number of a named one, or of an mbarrier
+  int barrier = 0;           // the number of a named one, or of an mbarrier
+  bool before_wait = false;  // in a dependent grid, and await_previous_grid() is yet to come
   AsyncCopies copies{};
   BulkStores stores{};
   WgmmaThread wgmma{};

@@ -18,7 +18,7 @@ int64_t count(const Index3& size) {
   return int64_t{size.x} * size.y * size.z;
 }
 
-void check(const Grid& grid) {
+void check(const Grid& grid, int arch) {
   const auto refuse = [&](const std::string& what) {
     throw KernelError(Fault::kLaunch,
                       cat(grid.site.function, " (", grid.site, "): launch: ", what));
@@ -34,6 +34,10 @@ void check(const Grid& grid) {
   }
   if (grid.dynamic_bytes > grid.shared_limit) {
     refuse(cat(grid.dynamic_bytes, " bytes of shared memory, a block has ", grid.shared_limit));
+  }
+  if (grid.dependent && arch < 90) {
+    refuse(cat("dependent launch on compute capability ", arch / 10, ".", arch % 10,
+               ", want 9.0 or later"));
   }
 }
 
@@ -92,7 +96,8 @@ void launch(const Exec& exec, Grid grid) {
   auto* stream = static_cast<Stream*>(exec.stream);
   grid.options = stream != nullptr ? stream->options() : default_options();
   grid.shared_limit = shared_limit(exec.device.arch);
-  check(grid);
+  grid.dependent = exec.dependent_launch;
+  check(grid, exec.device.arch);
   if (stream == nullptr) return run(exec, grid);
   stream->enqueue([exec, grid = std::move(grid)] { run(exec, grid); });
 }

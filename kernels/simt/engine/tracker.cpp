@@ -64,6 +64,13 @@ void Tracker::plain_access(const void* p, uint32_t bytes, Access kind, const voi
   instruction_ = nullptr;
 }
 
+void Tracker::early_access(const void* p, uint32_t bytes, Access kind, const void* instruction) {
+  if (block_.holds(p)) return;
+  instruction_ = instruction;
+  std::string text = cat("the thread ", verb(kind), " ", bytes, " bytes of", kBeforeWait);
+  report(Fault::kGridOrder, std::move(text));
+}
+
 void Tracker::access(int thread, uint32_t offset, uint32_t bytes, Access kind) {
   if (on_) access({.actor = thread, .thread = thread}, offset, bytes, kind);
 }

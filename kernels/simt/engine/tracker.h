@@ -42,6 +42,9 @@ class Tracker {
   void access(int thread, uint32_t offset, uint32_t bytes, Access kind);
   // A plain access of the current thread, from instrumented code.
   void plain_access(const void* p, uint32_t bytes, Access kind, const void* instruction);
+  // The same outside the arena, before the thread has waited for the grid before its own: fails
+  // where that may still be at work, in global memory.
+  void early_access(const void* p, uint32_t bytes, Access kind, const void* instruction);
 
   // A cp.async of `thread`: nobody may touch the memory from issue to landing.
   void copy_issued(int thread, uint32_t offset, uint32_t bytes);

@@ -38,6 +38,7 @@ struct Place {
 template <int kDims>
 __global__ void load_boxes_kernel(const __grid_constant__ TensorMap map, const Place first,
                                   const Place second, const Place third, int bytes, uint32_t* out) {
+  await_previous_grid();
   MBarrier& full = make_barrier();
   auto* const words = dynamic_shared<uint32_t>();
   const int count = bytes / 4;
@@ -64,6 +65,7 @@ __global__ void load_boxes_kernel(const __grid_constant__ TensorMap map, const P
 template <int kDims>
 __global__ void store_boxes_kernel(const uint32_t* in, const __grid_constant__ TensorMap map,
                                    const Place first, const Place second, int bytes) {
+  await_previous_grid();
   auto* const words = dynamic_shared<uint32_t>();
   for (int i = thread_id(); i < bytes / 4; i += kThreads) words[i] = in[i];
   fence_proxy_async();
@@ -85,12 +87,14 @@ __global__ void store_boxes_kernel(const uint32_t* in, const __grid_constant__ T
 }
 
 __global__ void fill_words_kernel(uint32_t* out, int count, uint32_t value) {
+  await_previous_grid();
   for (int i = thread_id(); i < count; i += kThreads) out[i] = value;
 }
 
 // in to shared memory in two runs, and from there to out; added to what is there if kAdd.
 template <bool kAdd>
 __global__ void copy_runs_kernel(const uint32_t* in, uint32_t* out, int bytes) {
+  await_previous_grid();
   MBarrier& full = make_barrier();
   auto* const words = dynamic_shared<uint32_t>();
   if (thread_id() > 0) return;
@@ -195,6 +199,7 @@ __device__ __forceinline__ void write_registers(const float (&d)[kColumns / 2], 
 template <typename T, int kColumns, bool kARegisters, bool kAMnMajor, bool kBMnMajor>
 __global__ void wgmma_kernel(const uint32_t* a_words, const __grid_constant__ TensorMap a_map,
                              const __grid_constant__ TensorMap b_map, float* out) {
+  await_previous_grid();
   constexpr int kBoxes = (kColumns + 63) / 64;
   MBarrier& full = make_barrier();
   unsigned char* const a = dynamic_shared();
@@ -231,6 +236,7 @@ __global__ void wgmma_kernel(const uint32_t* a_words, const __grid_constant__ Te
 // out: the registers of d = a b.
 template <typename T, bool kMnMajor>
 __global__ void wgmma_written_kernel(const uint32_t* in, float* out) {
+  await_previous_grid();
   auto* const words = dynamic_shared<uint32_t>();
   for (int i = thread_id(); i < 2 * kBox / 4; i += kThreads) words[i] = in[i];
   fence_proxy_async();
@@ -295,6 +301,7 @@ struct PhaseData {
 // a bulk copy that the phase has to wait for, if p % 3 is 2; else the sums of those and the words
 // of the phase before. out: the words, as every thread sees them after the phase.
 __global__ void phases_kernel(const uint32_t* in, uint32_t* out) {
+  await_previous_grid();
   PhaseData& data = shared<PhaseData>();
   const int lane = thread_id() % kWarpSize, warp = thread_id() / kWarpSize;
   if (thread_id() == 0) {
@@ -338,6 +345,7 @@ struct RoleData {
 // 1 and 2 grow and take turns at them, by named barriers. out: sums = 3 sums + words, after each
 // round.
 __global__ void __launch_bounds__(3 * kThreads, 1) roles_kernel(const uint32_t* in, uint32_t* out) {
+  await_previous_grid();
   RoleData& data = shared<RoleData>();
   const int thread = thread_id() % kThreads, group = thread_id() / kThreads;
   if (thread_id() == 0) {
