@@ -11,9 +11,12 @@
 #             build/release.
 #   OUT_DIR   for the page (gpu.md), the rows and the logs; default BIN_DIR/gpu_results
 #
-# What it does, a step after the other: `tests`, the kernel tests on the GPU; `memcheck`, `initcheck`
-# and `synccheck`, the same under compute-sanitizer, where that is installed; `bench_kernels`;
-# `step_124m` and `step_1558m`, training steps of 131072 tokens; `breakdown`, where their time goes;
+# What it does, a step after the other: `tests`, the kernel tests on the GPU; `tests_dependent`, the
+# same with dependent launches (docs/dependent_launch.md), which want compute capability 9.0;
+# `memcheck`, `initcheck` and `synccheck`, the same under compute-sanitizer, where that is installed;
+# `bench_kernels`; `step_124m` and `step_1558m`, training steps of 131072 tokens; `step_124m_graph`,
+# `step_124m_dependent` and `step_124m_both`, the first of them with --cuda-graph, with
+# --dependent-launch and with both; `breakdown`, where their time goes;
 # `peer_kernels`, `peer_124m` and `peer_1558m`, PyTorch's kernels and steps, where python3 has it;
 # `train` and `train_graph`, a short training run, without and with --cuda-graph. The page begins with
 # the figures that matter, ours beside the fastest rival's. Each has a time limit of LIMIT seconds
@@ -46,7 +49,7 @@ else
   tiny="--layers 1 --width 32 --heads 2"
   read -ra train_flags <<<"${TRAIN_FLAGS:---model nano $tiny --steps 2 --seq-len 16 --micro-batch 2}"
   peer_flags=(--device cpu --tiny)
-  step_flags=(--model nano --layers 1 --seq-len 16 --micro-batch 1 --steps 1 --warmup 1)
+  step_flags=(--model nano --layers 1 --seq-len 16 --micro-batch 1 --steps 1 --warmup 2)
   step_124m=("${step_flags[@]}" --global-batch 2)
   step_1558m=("${step_flags[@]}" --dtype bf16) breakdown=("${step_flags[@]}")
   read -ra gpt2_flags <<<"--device cpu $tiny --vocab 64 --seq-len 16 --micro-batch 2 --steps 2 --warmup 1"
@@ -67,9 +70,9 @@ for argument in "$@"; do
   esac
 done
 
+capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1)
 if $with_build; then
   # For this machine's GPU alone, if it can be asked: half the time of a build for all.
-  capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1)
   architectures=()
   if [[ $capability =~ ^[0-9]+[.][0-9]+$ ]]; then
     architectures=("-DSHALE_CUDA_ARCHITECTURES=${capability/./}-real")
@@ -148,14 +151,26 @@ skip() {
 
 for name in ${ONLY:-}; do
   case $name in
-    tests | memcheck | initcheck | synccheck | bench_kernels | peer_kernels) ;;
-    step_124m | step_1558m | breakdown | peer_124m | peer_1558m | train | train_graph) ;;
+    tests | tests_dependent | memcheck | initcheck | synccheck | bench_kernels | peer_kernels) ;;
+    step_124m | step_124m_graph | step_124m_dependent | step_124m_both) ;;
+    step_1558m | breakdown | peer_124m | peer_1558m | train | train_graph) ;;
     *) echo "run_gpu.sh: ONLY: there is no step '$name'" >&2; exit 64 ;;
   esac
 done
 
 export SHALE_TEST_GPU=$device
 step tests "$test_kernels"
+no_dependent=""
+if [[ $device == cuda && $capability != 9.0 ]]; then
+  no_dependent="dependent launches want compute capability 9.0, this is ${capability:-unknown}"
+fi
+if [[ $device != cuda ]]; then
+  skip tests_dependent "on the emulator tests has them"
+elif [[ -n $no_dependent ]]; then
+  skip tests_dependent "$no_dependent"
+else
+  SHALE_TEST_DEPENDENT_LAUNCH=1 step tests_dependent "$test_kernels"
+fi
 for tool in memcheck initcheck synccheck; do
   if [[ $device != cuda ]]; then
     skip "$tool" "it checks what runs on a GPU"
@@ -180,6 +195,13 @@ train_steps() {
   fi
 }
 train_steps step_124m "${step_124m[@]}"
+train_steps step_124m_graph "${step_124m[@]}" --cuda-graph
+if [[ -n $no_dependent ]]; then
+  for name in step_124m_dependent step_124m_both; do skip "$name" "$no_dependent"; done
+else
+  train_steps step_124m_dependent "${step_124m[@]}" --dependent-launch
+  train_steps step_124m_both "${step_124m[@]}" --cuda-graph --dependent-launch
+fi
 train_steps step_1558m "${step_1558m[@]}"
 train_steps breakdown --breakdown "${breakdown[@]}"
 
@@ -236,7 +258,8 @@ fi
     cat "$out/logs/report.md"
   else
     if [[ -s $out/logs/report.log ]]; then printf '\nbench_report: %s\n' "$(cat "$out/logs/report.log")"; fi
-    for log in bench_kernels step_124m step_1558m breakdown peer_kernels peer_124m peer_1558m; do
+    for log in bench_kernels step_124m step_124m_graph step_124m_dependent step_124m_both \
+      step_1558m breakdown peer_kernels peer_124m peer_1558m; do
       if [[ -f $out/logs/$log.log ]]; then
         printf '\n## %s\n\n```\n' "$log"
         cat "$out/logs/$log.log"

@@ -57,6 +57,12 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add_choice("dtype", c.train.dtype, {{"fp32", DType::kF32}, {"bf16", DType::kBF16}},
                   "of parameters and activations");
   spec.add("zero", c.train.zero, "stage of sharded data parallelism", {.min = 0, .max = 3});
+  spec.add("cuda-graph", c.train.cuda_graph,
+           "replay forward and backward as CUDA graphs, which the second step captures");
+  spec.add(
+      "dependent-launch", c.train.dependent_launch,
+      "start a kernel's blocks while the kernel before it still runs; wants compute capability "
+      "9.0 or emu:90");
   spec.add("no-overlap", c.no_overlap, "reduce gradients after backward, not during it");
   spec.add("seed", c.seed, "of initial values and tokens", {.min = 0});
 
@@ -140,6 +146,8 @@ Json setup_row(const char* kind, const BenchConfig& config, int ranks, const Tra
           {"seq_len", config.train.seq_len},
           {"micro_batch", config.train.micro_batch},
           {"global_batch", config.train.global_batch},
+          {"cuda_graph", config.train.cuda_graph},
+          {"dependent_launch", config.train.dependent_launch},
           {"steps", config.steps}};
 }
 
@@ -152,8 +160,10 @@ Json step_row(const BenchConfig& config, int ranks, const TrainLoop& loop, const
   row["tokens_per_s"] = double(loop.tokens_per_step()) / median;
   row["exposed_comm_ms"] = m.exposed.median() * 1e3;
   row["cpu_share"] = m.cpu_seconds / m.step.sum() / config.train.threads;
-  row["gemm_gflop"] = flops_of(parts, "gemm") / 1e9;
-  row["attention_gflop"] = flops_of(parts, "attention") / 1e9;
+  if (!config.train.cuda_graph) {  // its kernels were seen when it was captured, not since
+    row["gemm_gflop"] = flops_of(parts, "gemm") / 1e9;
+    row["attention_gflop"] = flops_of(parts, "attention") / 1e9;
+  }
   row["model_gflop"] =
       loop.model().flops_per_token(config.train.seq_len) * double(loop.tokens_per_step()) / 1e9;
   row["loss"] = m.loss;
@@ -187,8 +197,11 @@ void print_summary(const Json& row, const Measured& m) {
     std::printf("GEMM floor  not measured%s%s\n", m.floor_missing.empty() ? "" : ": ",
                 m.floor_missing.c_str());
   }
-  std::printf("work        %s GFLOP in products, %s GFLOP in attention, per rank and step\n",
-              fixed(number("gemm_gflop"), 1).c_str(), fixed(number("attention_gflop"), 1).c_str());
+  if (row.contains("gemm_gflop")) {
+    std::printf("work        %s GFLOP in products, %s GFLOP in attention, per rank and step\n",
+                fixed(number("gemm_gflop"), 1).c_str(),
+                fixed(number("attention_gflop"), 1).c_str());
+  }
   std::printf("exposed communication %s ms a step; processor time / (threads x time) %s%s\n\n",
               fixed(number("exposed_comm_ms"), 2).c_str(), fixed(number("cpu_share"), 2).c_str(),
               number("cpu_share") < 0.9 ? " (below 0.9: idle, waiting, or a busy machine)" : "");
@@ -263,14 +276,32 @@ void print_heading(const BenchConfig& config, const Machine& machine, const Trai
                    int ranks) {
   std::printf(
       "%s\n%s %s on %s, %lld parameters, T = %lld, micro-batch %lld, global batch %lld, "
-      "%d rank%s x %d thread%s\n\n",
+      "%d rank%s x %d thread%s%s%s\n\n",
       summary(machine).c_str(), config.train.model.c_str(),
       std::string(dtype_name(config.train.dtype)).c_str(), to_string(loop.device()).c_str(),
       static_cast<long long>(loop.parameter_count()), static_cast<long long>(config.train.seq_len),
       static_cast<long long>(config.train.micro_batch),
       static_cast<long long>(config.train.global_batch), ranks, ranks == 1 ? "" : "s",
-      config.train.threads, config.train.threads == 1 ? "" : "s");
+      config.train.threads, config.train.threads == 1 ? "" : "s",
+      config.train.cuda_graph ? ", CUDA graphs" : "",
+      config.train.dependent_launch ? ", dependent launch" : "");
   std::fflush(stdout);
+}
+
+// Throws ConfigError for options that cannot be together.
+void check(const BenchConfig& config) {
+  if (config.memory && config.train.device.type != DeviceType::kCpu) {
+    throw ConfigError("--memory counts what steps on the CPU hold; want --device cpu");
+  }
+  if (config.train.cuda_graph && (config.breakdown || config.memory)) {
+    throw ConfigError(cat("--cuda-graph replays kernels that ",
+                          config.breakdown ? "--breakdown" : "--memory",
+                          " has to see; want one of the two"));
+  }
+  if (config.train.cuda_graph && config.warmup < 2) {
+    throw ConfigError(cat("--cuda-graph captures in the second step, which is not one to measure: ",
+                          "--warmup is ", config.warmup, ", want 2 or more"));
+  }
 }
 
 int run(comm::World& world, int argc, char** argv) {
@@ -287,9 +318,7 @@ int run(comm::World& world, int argc, char** argv) {
   config.train.device = device_named(config.device);
   config.train.overlap = !config.no_overlap;
   config.train.seed = uint64_t(config.seed);
-  if (config.memory && config.train.device.type != DeviceType::kCpu) {
-    throw ConfigError("--memory counts what steps on the CPU hold; want --device cpu");
-  }
+  check(config);
   const bool with_floor =
       !config.no_floor && !config.breakdown && config.train.device.type == DeviceType::kCpu;
   Machine machine = describe_machine();  // its load is that of others: we have none yet

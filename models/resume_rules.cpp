@@ -39,6 +39,7 @@ constexpr auto kFree = std::to_array<std::string_view>({
     "recompute",
     "deterministic",
     "cuda-graph",
+    "dependent-launch",
     "comm",
     "timeout",
     // data parallelism: checkpoints know no layout

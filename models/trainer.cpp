@@ -49,6 +49,7 @@ ContextOptions context_options(const TrainConfig& config, const comm::World& wor
           .threads = resolve_threads(config.threads, world.local_size()),
           .device_memory = config.device_memory,
           .deterministic = config.deterministic,
+          .dependent_launch = config.dependent_launch,
           .seed = static_cast<uint64_t>(config.seed)};
 }
 

@@ -167,6 +167,9 @@ void describe_run(ConfigSpec& spec, TrainConfig& c) {
       "cuda-graph", c.cuda_graph,
       "capture the forward and backward of a micro-batch in the second step and replay them as "
       "CUDA graphs, which spares the CPU the launches; not with --offload, nor over MPI");
+  spec.add("dependent-launch", c.dependent_launch,
+           "start a kernel's blocks while the kernel before it still runs, and let them wait there "
+           "for its end; wants compute capability 9.0 or emu:90; its gain is not measured yet");
   spec.add_choice("comm", c.transport,
                   {{"auto", comm::Transport::kAuto},
                    {"mpi", comm::Transport::kMpi},

@@ -62,6 +62,7 @@ struct TrainConfig {
   Recompute recompute = Recompute::kNone;
   bool deterministic = false;
   bool cuda_graph = false;
+  bool dependent_launch = false;
   comm::Transport transport = comm::Transport::kAuto;
   double timeout_s = 600;
   int64_t expect_bandwidth = 0;  // bytes per second; 0: derived, see check_bandwidth()

@@ -40,7 +40,7 @@ std::string configuration(const Json& step) {
              on_other_device(step) ? " on " + word(step, "device") : "", ", T ",
              word(step, "seq_len"), ", micro-batch ", word(step, "micro_batch"), ", batch ",
              word(step, "global_batch"), ", ", word(step, "ranks"), " x ", word(step, "threads"),
-             stage(step) > 0 ? cat(", zero ", stage(step)) : "");
+             stage(step) > 0 ? cat(", zero ", stage(step)) : "", launches(step));
 }
 
 // The fastest run of every configuration, in the order of the documents.

@@ -18,6 +18,13 @@ std::string word(const Json& row, const char* key) {
   return row[key].is_string() ? row[key].get<std::string>() : row[key].dump();
 }
 
+std::string launches(const Json& row) {
+  const auto with = [&](const char* key, const char* text) {
+    return row.contains(key) && row[key] == true ? text : "";
+  };
+  return cat(with("cuda_graph", ", CUDA graphs"), with("dependent_launch", ", dependent launch"));
+}
+
 bool is_program(const Json& document, const char* name) {
   return word(document, "program") == name;
 }
@@ -156,7 +163,8 @@ void add_steps(Table& table, const std::vector<Json>& documents) {
           take_faster(rival,
                       {word(row, "impl") + " " + word(row, "mode"), number(row, "step_ms"), speed});
         } else if (word(row, "kind") == "step" && word(row, "device").starts_with("cuda")) {
-          take_faster(ours, {"bench_train " + word(row, "dtype"), number(row, "step_ms"), speed});
+          take_faster(ours, {cat("bench_train ", word(row, "dtype"), launches(row)),
+                             number(row, "step_ms"), speed});
         }
       }
     }

@@ -11,6 +11,9 @@ namespace shale::bench {
 
 double number(const Json& row, const char* key);     // 0 if there is none
 std::string word(const Json& row, const char* key);  // empty if there is none; JSON if no string
+// ", CUDA graphs, dependent launch": how a row of bench_train had kernels launched; empty if
+// plainly.
+std::string launches(const Json& row);
 bool is_program(const Json& document, const char* name);
 
 // What other programs made of the same work, from the rows of peers/kernels_gpu.py: the fastest of

@@ -1,11 +1,10 @@
 #include "bench/support/train_loop.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "bench/support/timing.h"
 #include "comm/ordered_sum.h"
-#include "runtime/autograd/tape.h"
+#include "models/parallel_setup.h"
 #include "runtime/base/cpu_affinity.h"
 #include "runtime/base/rng.h"
 
@@ -48,9 +47,18 @@ TrainLoop::TrainLoop(TrainOptions& options, comm::World& world) : world_(world) 
   // Before anything starts threads: they inherit the mask that they are born with.
   options.threads = resolve_threads(options.threads, world.local_size());
   options_ = options;
-  context_ = std::make_unique<Context>(
-      ContextOptions{.device = options.device, .threads = options.threads, .seed = options.seed});
+  context_ = std::make_unique<Context>(ContextOptions{.device = options.device,
+                                                      .threads = options.threads,
+                                                      .dependent_launch = options.dependent_launch,
+                                                      .seed = options.seed});
   group_ = world.group({}, context_->backend());
+  models::check_graphs({.micro_batch = options.micro_batch,
+                        .global_batch = options.global_batch,
+                        .device = to_string(options.device.type),
+                        .cuda_graph = options.cuda_graph,
+                        .offload = options.offload,
+                        .offload_activations = options.offload_activations},
+                       *group_);
   model_ = models::make_language_model(model_config(options));
   host_tier_ = std::make_unique<offload::HostTier>(
       *context_, offload::HostTierOptions{.threads = options.threads});
@@ -69,27 +77,38 @@ TrainLoop::TrainLoop(TrainOptions& options, comm::World& world) : world_(world) 
   }
   parallel_ =
       std::make_unique<comm::DataParallel>(*model_, model_->blocks(), *context_, *group_, parallel);
-  optimizer_offload_ =
-      std::make_unique<offload::OptimizerOffload>(*host_tier_, parallel_->shards());
-  optimizer_ = std::make_unique<optim::AdamW>(optimizer_offload_->shards(), optim::AdamWOptions{});
+  if (options.offload != OffloadKind::kNone) {
+    optimizer_offload_ =
+        std::make_unique<offload::OptimizerOffload>(*host_tier_, parallel_->shards());
+  }
+  optimizer_ = std::make_unique<optim::AdamW>(
+      optimizer_offload_ != nullptr ? optimizer_offload_->shards() : parallel_->shards(),
+      optim::AdamWOptions{});
+  micro_batches_ = std::make_unique<models::MicroBatches>(
+      *context_, *model_, *parallel_, activation_offload_.get(),
+      models::MicroBatches::Options{
+          .rows = options.micro_batch, .seq_len = options.seq_len, .graphs = options.cuda_graph});
 }
 
 TrainLoop::~TrainLoop() = default;
 
-TrainLoop::Tokens TrainLoop::random_tokens(int64_t micro) const {
+Batch TrainLoop::random_tokens(int64_t micro) const {
   const auto vocab = uint32_t(model_->config().vocab);
   const int64_t first = layout_.first_position(steps_, world_.rank(), micro);
   const PhiloxKey key = rng_key(options_.seed, RngDomain::kTest);
-  Tokens tokens;
+  Batch batch{.rows = options_.micro_batch,
+              .seq_len = options_.seq_len,
+              .first_position = first,
+              .count = options_.micro_batch};
   for (int64_t row = 0; row < options_.micro_batch; ++row) {
     for (int64_t t = 0; t <= options_.seq_len; ++t) {
       const auto word = philox({uint32_t(t), uint32_t(first + row), 0, 0}, key)[0];
       const auto token = int32_t(uint64_t{word} * vocab >> 32);
-      if (t < options_.seq_len) tokens.inputs.push_back(token);
-      if (t > 0) tokens.targets.push_back(token);
+      if (t < options_.seq_len) batch.inputs.push_back(token);
+      if (t > 0) batch.targets.push_back(token);
     }
   }
-  return tokens;
+  return batch;
 }
 
 template <typename Body>
@@ -100,33 +119,26 @@ void TrainLoop::in_phase(Phase phase, KernelRecorder& recorder, Body body) {
   context_->set_tracer(nullptr);
 }
 
-Tensor TrainLoop::micro_step(const Tokens& tokens, int64_t micro, KernelRecorder& recorder) {
-  const Shape shape = {options_.micro_batch, options_.seq_len};
-  Tensor ids, targets, loss;
+Tensor TrainLoop::micro_step(const Batch& batch, int64_t micro, KernelRecorder& recorder) {
   in_phase(Phase::kPrepare, recorder, [&] {
     context_->update_step([&](StepState& state) {
       state.grad_scale = 1 / float(tokens_per_step());
       state.sample = uint64_t(layout_.first_position(0, world_.rank(), micro));
     });
-    ids = from_host<int32_t>(*context_, tokens.inputs, shape);
-    targets = from_host<int32_t>(*context_, tokens.targets, shape);
   });
   in_phase(Phase::kForward, recorder, [&] {
-    std::optional<SavedTensorHooksScope> scope;
-    if (activation_offload_ != nullptr) scope.emplace(*context_, activation_offload_->hooks());
-    loss = model_->loss(ids, targets);
+    const bool last = micro + 1 == layout_.micro_batches();
+    micro_batches_->forward(batch, {.first = micro == 0, .last = last});
   });
   const auto live = context_->allocator().stats().current;
   saved_activation_bytes_ = std::max(saved_activation_bytes_, live[size_t(MemoryTag::kActivation)]);
-  in_phase(Phase::kBackward, recorder, [&] {
-    parallel_->begin_backward(/*last=*/micro + 1 == layout_.micro_batches());
-    backward(loss);
-  });
-  return loss.detach();
+  Tensor loss;
+  in_phase(Phase::kBackward, recorder, [&] { loss = micro_batches_->backward(); });
+  return loss;
 }
 
 StepTime TrainLoop::step(KernelRecorder& recorder) {
-  std::vector<Tokens> batches;  // made beforehand: the trainer has a thread for it
+  std::vector<Batch> batches;  // made beforehand: the trainer has a thread for it
   for (int64_t micro = 0; micro < layout_.micro_batches(); ++micro) {
     batches.push_back(random_tokens(micro));
   }
@@ -141,10 +153,15 @@ StepTime TrainLoop::step(KernelRecorder& recorder) {
   for (int64_t micro = 0; micro < layout_.micro_batches(); ++micro) {
     losses.push_back(micro_step(batches[size_t(micro)], micro, recorder));
   }
+  micro_batches_->end_step();
   in_phase(Phase::kReduce, recorder, [&] { parallel_->finish_gradients(); });
   in_phase(Phase::kOptimizer, recorder, [&] {
     parallel_->clip_grad_norm(kClip);
-    optimizer_offload_->step(*optimizer_);
+    if (optimizer_offload_ != nullptr) {
+      optimizer_offload_->step(*optimizer_);
+    } else {
+      optimizer_->step();
+    }
     optimizer_->zero_grad();
   });
   in_phase(Phase::kLoss, recorder, [&] {

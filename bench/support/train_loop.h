@@ -9,6 +9,7 @@
 #include "comm/data_parallel.h"
 #include "comm/world.h"
 #include "models/language_model.h"
+#include "models/micro_batches.h"
 #include "models/training_config.h"
 #include "runtime/base/trace.h"
 #include "runtime/data/sampler.h"
@@ -33,6 +34,8 @@ struct TrainOptions {
   Recompute recompute = Recompute::kNone;
   models::OffloadKind offload = models::OffloadKind::kNone;
   bool offload_activations = false;
+  bool cuda_graph = false;        // from the second step on
+  bool dependent_launch = false;  // see Exec
   uint64_t seed = 1234;
 };
 
@@ -86,11 +89,8 @@ class TrainLoop {
   const Device& device() const { return context_->device(); }
 
  private:
-  struct Tokens {
-    std::vector<int32_t> inputs, targets;
-  };
-  Tokens random_tokens(int64_t micro) const;
-  Tensor micro_step(const Tokens& tokens, int64_t micro, KernelRecorder& recorder);
+  Batch random_tokens(int64_t micro) const;
+  Tensor micro_step(const Batch& batch, int64_t micro, KernelRecorder& recorder);
   template <typename Body>
   void in_phase(Phase phase, KernelRecorder& recorder, Body body);
 
@@ -105,6 +105,7 @@ class TrainLoop {
   std::unique_ptr<comm::DataParallel> parallel_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<offload::OptimizerOffload> optimizer_offload_;
+  std::unique_ptr<models::MicroBatches> micro_batches_;
   int64_t steps_ = 0;
   int64_t saved_activation_bytes_ = 0;
   std::array<Tracer, kPhases> tracers_;

@@ -6,10 +6,25 @@
 
 #include "kernels/registry.h"
 #include "runtime/autograd/state.h"
+#include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/tensor/storage.h"
 
 namespace shale {
+
+namespace {
+
+// Code for earlier GPUs does not wait for the grid before its own.
+void check_dependent_launch(const DeviceBackend& backend) {
+  const int arch = backend.kernel_arch();
+  if (arch >= 90) return;
+  throw UnavailableError(
+      cat("dependent launch: want a GPU with kernels compiled for compute ",
+          "capability 9.0 or later, or emu:90; got ", backend.device(),
+          arch == 0 ? "" : cat(", with kernels for ", arch / 10, ".", arch % 10)));
+}
+
+}  // namespace
 
 // Grows to the largest request and stays: kernels on one stream run one after another.
 class Context::StreamWorkspace final : public Workspace {
@@ -35,12 +50,14 @@ Context::Context(const ContextOptions& options, std::unique_ptr<DeviceBackend> b
       allocator_(*backend_, options.device_memory, options.name),
       autograd_(std::make_unique<AutogradState>()),
       workspace_(std::make_unique<StreamWorkspace>(*this)) {
+  if (options.dependent_launch) check_dependent_launch(*backend_);
   kernels::register_cpu_kernels();
   exec_.device = backend_->device();
   exec_.stream = backend_->create_stream();
   exec_.workspace = workspace_.get();
   exec_.threads = std::max(1, options.threads);
   exec_.deterministic = options.deterministic;
+  exec_.dependent_launch = options.dependent_launch;
   exec_.tracer = backend_->tracer();
   use_step(allocate(sizeof(StepState), MemoryTag::kData, "step state"));
   update_step([&](StepState& step) { step.seed = options.seed; });

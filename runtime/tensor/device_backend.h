@@ -28,6 +28,9 @@ class DeviceBackend {
   virtual ~DeviceBackend() = default;
 
   virtual Device device() const = 0;
+  // Compute capability times ten that its kernels are compiled for; 0 on the CPU. Less than the
+  // device's where the driver compiles kernels for a GPU that is newer than this build's.
+  virtual int kernel_arch() const { return device().arch; }
   virtual MemoryProvider& memory() = 0;       // the device's own memory
   virtual MemoryProvider& host_memory() = 0;  // host memory that copies reach fastest (pinned)
 

@@ -104,6 +104,10 @@ class CudaBackend final : public DeviceBackend {
       : device_(device), memory_(device.index), pinned_(device.index) {}
 
   Device device() const override { return device_; }
+  int kernel_arch() const override {
+    use();
+    return kernels::cuda::kernel_arch();
+  }
   MemoryProvider& memory() override { return memory_; }
   MemoryProvider& host_memory() override { return pinned_; }
 

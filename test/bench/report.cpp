@@ -180,6 +180,10 @@ TEST_CASE("figures set Hopper's kernels beside the fastest rival", "[bench]") {
                  "| training step, gpt2-124m, T 1024, 131072 tokens | bench_train bf16 | "
                  "300.0 ms | 436907 tokens/s | pytorch-2 compile | 330.0 ms | "
                  "397188 tokens/s | 110.0% |"));
+  Json dependent = gpu_step("bench_train", "gpt2-124m", 200);
+  dependent["rows"][0]["dependent_launch"] = true;
+  CHECK(
+      contains(results_page({ours, dependent}, {}), "bench_train bf16, dependent launch | 200.0"));
   // What is asked for and was not measured has its row.
   CHECK(contains(page, "| training step, gpt2-1558m, T 1024, 131072 tokens |  | not measured |"));
   CHECK_FALSE(contains(results_page({peers}, {}), "Beside the rivals"));

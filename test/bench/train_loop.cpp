@@ -37,9 +37,8 @@ TEST_CASE("steps train, and their parts add up to the whole", "[bench]") {
   double phases = 0;
   for (int i = 0; i < kPhases; ++i) phases += loop.phase_seconds(Phase(i));
   CHECK(sum * kSteps == Approx(phases));
-  CHECK(std::is_sorted(parts.begin(), parts.end(), [](const StepPart& a, const StepPart& b) {
-    return a.seconds > b.seconds;
-  }));
+  CHECK(std::is_sorted(parts.begin(), parts.end(),
+                       [](const StepPart& a, const StepPart& b) { return a.seconds > b.seconds; }));
 }
 
 TEST_CASE("products of a step are counted as 6 FLOP per weight and token", "[bench]") {
@@ -84,6 +83,34 @@ TEST_CASE("memory is parameters, gradients, two states and what forward kept", "
   CHECK(memory.peak_reserved >= memory.peak_allocated);
   CHECK(memory.sum() == memory.parameters + memory.gradients + memory.optimizer +
                             memory.saved_activations + memory.workspace + memory.other);
+}
+
+TEST_CASE("graphs and dependent launches give the losses of plain steps", "[bench]") {
+  comm::World world(0, nullptr);
+  const auto losses = [&](bool cuda_graph, bool dependent_launch) {
+    TrainOptions options = small();
+    options.device = {.type = DeviceType::kEmu, .arch = 90};
+    options.layers = 1;
+    options.micro_batch = 1;
+    options.cuda_graph = cuda_graph;
+    options.dependent_launch = dependent_launch;
+    KernelRecorder recorder(DeviceType::kEmu);
+    TrainLoop loop(options, world);
+    std::vector<float> all;
+    for (int step = 0; step < 3; ++step) all.push_back(loop.step(recorder).loss);
+    return all;
+  };
+  const std::vector<float> plain = losses(false, false);
+  CHECK(losses(true, false) == plain);
+  CHECK(losses(false, true) == plain);
+  CHECK(losses(true, true) == plain);
+}
+
+TEST_CASE("graphs need a device with streams", "[bench]") {
+  comm::World world(0, nullptr);
+  TrainOptions options = small();
+  options.cuda_graph = true;
+  CHECK_THROWS_AS(TrainLoop(options, world), ConfigError);
 }
 
 }  // namespace shale::bench

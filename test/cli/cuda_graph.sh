@@ -41,6 +41,7 @@ same() {
 
 same plain --dropout 0.1 --save-every 4
 same zero3 --zero 3 --dtype bf16 --recompute full --device emu:90
+same dependent --dtype bf16 --dependent-launch --device emu:90
 # Steps whose gradient overflows are skipped.
 same scaled --dtype fp16 --loss-scale 16777216
 grep -q 'the step was skipped' "$work/scaled.graph.output" || fail "no step was skipped" scaled.graph

@@ -96,6 +96,8 @@ expect 64 "--reproducible" "power of two" -- --data "$text" --reproducible --mic
 expect 64 "--reproducible" "fp32" -- --data "$text" --reproducible --grad-dtype bf16
 expect 64 "--cuda-graph" "--device cpu" -- --data "$text" --cuda-graph --device cpu
 expect 64 "--cuda-graph" "--offload" -- --data "$text" --cuda-graph --device emu --offload optimizer
+expect 69 "dependent launch" "emu:80" "9.0" -- --data "$text" --dependent-launch --device emu:80
+expect 69 "dependent launch" "cpu" -- --data "$text" --dependent-launch --device cpu
 expect 71 "memory" "budget" -- --data "$text" --device-memory 4MiB
 expect 74 "read_only_parent/file" -- --data "$text" --out "$work/read_only_parent/file/below"
 

@@ -24,6 +24,7 @@ struct Case {
   DType dtype = DType::kF32;
   Device device = {.type = DeviceType::kEmu, .arch = 80};
   comm::DataParallelOptions parallel = {};
+  bool dependent_launch = false;
 };
 
 models::LanguageModelConfig small(const Case& c) {
@@ -58,7 +59,11 @@ class Training {
  public:
   Training(const Case& c, bool graphs, const emulator::Options& options = kUntracked)
       : case_(c),
-        context_({.threads = 2, .deterministic = true, .seed = 1}, backend_of(c.device, options)),
+        context_({.threads = 2,
+                  .deterministic = true,
+                  .dependent_launch = c.dependent_launch,
+                  .seed = 1},
+                 backend_of(c.device, options)),
         group_(world_.group({}, context_.backend())),
         model_(models::make_language_model(small(c))),
         parallel_(*model_, model_->blocks(), context_, *group_, parallel_options(c)),
@@ -205,6 +210,36 @@ TEST_CASE("replayed steps on this machine's GPU give the bits of eager ones") {
                      .device = gpu,
                      .parallel = {.stage = stage}});
   }
+}
+
+TEST_CASE("dependent launches give the bits of plain ones, replayed or not") {
+  const Case plain{.name = "plain",
+                   .micro_batches = 2,
+                   .dropout = 0.1f,
+                   .dtype = DType::kBF16,
+                   .device = {.type = DeviceType::kEmu, .arch = 90}};
+  Case dependent = plain;
+  dependent.dependent_launch = true;
+  constexpr int kSteps = 3;
+  const emulator::Options tracked;
+  Training want(plain, false), eager(dependent, false, tracked), graphs(dependent, true, tracked);
+  const std::vector<float> losses = want.steps(kSteps);
+  REQUIRE(losses.front() != losses.back());
+  CHECK(same_bits(eager.steps(kSteps), losses));
+  CHECK(same_bits(graphs.steps(kSteps), losses));
+  CHECK(same_bits(eager.parameters(), want.parameters()));
+  CHECK(same_bits(graphs.parameters(), want.parameters()));
+}
+
+TEST_CASE("dependent launches are refused where kernels do not wait") {
+  const auto refused = [](const Device& device) {
+    return message_of<UnavailableError>(
+        [&] { Context({.device = device, .dependent_launch = true}); });
+  };
+  CHECK(contains(refused({.type = DeviceType::kEmu, .arch = 80}),
+                 "want a GPU with kernels compiled for compute capability 9.0 or later, or emu:90; "
+                 "got emu:80, with kernels for 8.0"));
+  CHECK(contains(refused({}), "got cpu"));
 }
 
 TEST_CASE("a model can be used otherwise between two replays") {
