@@ -9,7 +9,8 @@
 //   tma_load(to, map, full, x, y...)           a box; `to` is a multiple of 128, of 1024 with
 //                                              swizzle
 //   bulk_load(to, from, bytes, full)           a run of bytes; all three are multiples of 16
-//   prefetch_tensor_map(map)                   so that the first copy need not wait for it
+//   prefetch_tensor_map(map)                   so that the first copy need not wait for it; of maps
+//                                              that were made only
 //
 // To device memory: copies form groups, of the thread that issues them. What is copied was written
 // by threads that executed fence_proxy_async() before the barrier which this thread came from.

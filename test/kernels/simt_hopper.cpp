@@ -158,6 +158,10 @@ __global__ void end_before_landing_kernel(const float* in) {
   bulk_load(dynamic_shared(), in, 512, barriers.full);
 }
 
+__global__ void prefetch_kernel(const __grid_constant__ TensorMap map) {
+  if (threadIdx.x == 0) prefetch_tensor_map(map);
+}
+
 // Two products under way; the first one's operand is free when it is done, the second's not.
 __global__ void two_groups_kernel(float* out, bool frees_second) {
   auto* const tiles = dynamic_shared<uint32_t>();
@@ -267,6 +271,18 @@ TEST_CASE("shared memory is used only between a bulk copy and the next", "[kerne
 TEST_CASE("a block may not end before its bulk copies have landed", "[kernels][simt]") {
   const std::vector<float> in = counted(128);
   expect({Fault::kAsyncCopy}, "bulk copies on their way", end_before_landing_kernel, 32, in.data());
+}
+
+TEST_CASE("only tensor maps that were made are prefetched", "[kernels][simt]") {
+  const std::vector<float> in = counted(64);
+  const TensorMap made = make_tensor_map({.data = in.data(),
+                                          .dtype = DType::kF32,
+                                          .sizes = {64, 1},
+                                          .strides = {1, 64},
+                                          .box = {32, 1}});
+  expect_none(prefetch_kernel, 32, made);
+  expect({Fault::kAsyncCopy}, "prefetch_tensor_map: the tensor map was never made", prefetch_kernel,
+         32, TensorMap());
 }
 
 TEST_CASE("bulk stores read what was written and fenced, until they are waited for",

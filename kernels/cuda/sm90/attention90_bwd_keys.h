@@ -300,6 +300,10 @@ __global__ void __launch_bounds__(kBwd90Threads, 1)
   using Shared = Bwd90KeysShared<kHeadSize>;
   Shared& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) {
+    prefetch_tensor_map(params.k);
+    prefetch_tensor_map(params.v);
+    prefetch_tensor_map(params.q);
+    prefetch_tensor_map(params.dout);
     mbarrier_init(shared.kv_full, 2);  // K and V
     mbarrier_init(shared.patch, 1);
     for (int i = 0; i < kBwd90Stages; ++i) {

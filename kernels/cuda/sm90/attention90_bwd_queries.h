@@ -181,6 +181,10 @@ __global__ void __launch_bounds__(kBwd90Threads, 1)
   using Shared = Bwd90QueriesShared<kHeadSize>;
   Shared& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) {
+    prefetch_tensor_map(params.q);
+    prefetch_tensor_map(params.dout);
+    prefetch_tensor_map(params.k);
+    prefetch_tensor_map(params.v);
     mbarrier_init(shared.q_full, 2);  // Q and dO
     mbarrier_init(shared.patch, 1);
     for (int i = 0; i < kBwd90Stages; ++i) {

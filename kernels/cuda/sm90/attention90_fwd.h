@@ -302,6 +302,9 @@ __global__ void __launch_bounds__(Fwd90Shared<kHeadSize>::kConfig.threads(), 1)
   constexpr int kConsumerWarps = kConfig.consumers * kWarpgroupSize / kWarpSize;
   Shared& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) {
+    prefetch_tensor_map(params.q);
+    prefetch_tensor_map(params.k);
+    prefetch_tensor_map(params.v);
     mbarrier_init(shared.q_full, 1);
     mbarrier_init(shared.q_empty, kConsumerWarps);
     mbarrier_init(shared.patch, 1);

@@ -122,6 +122,10 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   auto& barriers = *reinterpret_cast<Gemm90Barriers<Config::kStages>*>(
       staging + Config::kSlabs * Config::kStaging);
   if (threadIdx.x == 0) {
+    prefetch_tensor_map(params.a);
+    prefetch_tensor_map(params.b);
+    if (Config::kPaired) prefetch_tensor_map(params.b_up);
+    if (params.by_boxes) prefetch_tensor_map(params.c);
     for (int i = 0; i < Config::kStages; ++i) {
       mbarrier_init(barriers.full[i], 1);
       mbarrier_init(barriers.empty[i], Config::kSlabs * kWarpgroupSize / kWarpSize);

@@ -58,6 +58,8 @@ void bulk_wait(Site site = Site::current()) {
   emulator::bulk_wait(kNewest, /*written=*/true, site);
 }
 
-inline void prefetch_tensor_map(const TensorMap&) {}
+inline void prefetch_tensor_map(const TensorMap& map, Site site = Site::current()) {
+  emulator::prefetch_tensor_map(map, site);
+}
 
 }  // namespace shale::kernels::emu::simt

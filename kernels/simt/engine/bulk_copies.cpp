@@ -191,4 +191,10 @@ void bulk_wait(int newest, bool written, Site site) {
   self.stores.wait(self, static_cast<size_t>(newest), written);
 }
 
+void prefetch_tensor_map(const TensorMap& map, Site site) {
+  const Fiber& self = enter("prefetch_tensor_map", site);
+  if (map.dims > 0) return;
+  self.block->fail(Fault::kAsyncCopy, cat(self.primitive, ": the tensor map was never made"));
+}
+
 }  // namespace shale::emulator

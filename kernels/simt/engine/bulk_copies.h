@@ -81,5 +81,6 @@ void bulk_store(void* to, const void* from, int bytes, Site site);
 void bulk_add(float* to, const float* from, int bytes, Site site);
 void bulk_commit(Site site);
 void bulk_wait(int newest, bool written, Site site);
+void prefetch_tensor_map(const TensorMap& map, Site site);  // fails for one that was never made
 
 }  // namespace shale::emulator
