@@ -1,9 +1,8 @@
 #include "kernels/norm.h"
 
 #include <cmath>
-#include <functional>
-#include <limits>
 
+#include "test/kernels/norm_case.h"
 #include "test/support/catch.h"
 #include "test/support/kernels.h"
 
@@ -11,71 +10,9 @@ namespace shale {
 namespace {
 
 using test::DeviceArray;
-using Doubles = std::vector<double>;
+using test::kNan;
 
-// ---- References in f64; `round` is applied where the kernel rounds, `round_out` at its outputs
-// ----
-
-struct FwdResult {
-  Doubles sum, y, mean, rstd;
-};
-
-template <typename Round, typename RoundOut>
-FwdResult ref_fwd(const Doubles& x, const Doubles& residual, const Doubles& gain,
-                  const Doubles& bias, size_t cols, double eps, Round round, RoundOut round_out) {
-  FwdResult out;
-  for (size_t begin = 0; begin < x.size(); begin += cols) {
-    double total = 0, squares = 0;
-    Doubles s(cols);
-    for (size_t c = 0; c < cols; ++c) {
-      s[c] = residual.empty() ? x[begin + c] : round_out(x[begin + c] + residual[begin + c]);
-      total += s[c];
-    }
-    const double mean = round(total / double(cols));
-    for (const double v : s) squares += round(v - mean) * round(v - mean);
-    const double rstd = round(1 / std::sqrt(round(round(squares / double(cols)) + eps)));
-    for (size_t c = 0; c < cols; ++c) {
-      const double normed = round(round(s[c] - mean) * rstd);
-      out.y.push_back(round_out(normed * gain[c] + (bias.empty() ? 0 : bias[c])));
-    }
-    out.sum.insert(out.sum.end(), s.begin(), s.end());
-    out.mean.push_back(mean);
-    out.rstd.push_back(rstd);
-  }
-  return out;
-}
-
-struct BwdResult {
-  Doubles dx, dgain, dbias;
-};
-
-template <typename Round, typename RoundOut>
-BwdResult ref_bwd(const Doubles& dy, const Doubles& s, const Doubles& gain, const Doubles& mean,
-                  const Doubles& rstd, const Doubles& d_sum, Round round, RoundOut round_out) {
-  const size_t cols = gain.size();
-  BwdResult out = {.dx = {}, .dgain = Doubles(cols), .dbias = Doubles(cols)};
-  for (size_t r = 0; r < mean.size(); ++r) {
-    const size_t at = r * cols;
-    const auto normed = [&](size_t c) { return round(round(s[at + c] - mean[r]) * rstd[r]); };
-    double sum_g = 0, sum_gn = 0;
-    for (size_t c = 0; c < cols; ++c) {
-      const double g = round(dy[at + c] * gain[c]);
-      sum_g += g;
-      sum_gn += g * normed(c);
-      out.dgain[c] = round(out.dgain[c] + dy[at + c] * normed(c));
-      out.dbias[c] = round(out.dbias[c] + dy[at + c]);
-    }
-    const double mean_g = round(sum_g / double(cols)), mean_gn = round(sum_gn / double(cols));
-    for (size_t c = 0; c < cols; ++c) {
-      const double g = round(dy[at + c] * gain[c]);
-      const double inner = round(round(g - mean_g) - normed(c) * mean_gn);
-      out.dx.push_back(round_out(rstd[r] * inner + (d_sum.empty() ? 0 : d_sum[at + c])));
-    }
-  }
-  return out;
-}
-
-// ---- Running the kernels ----
+constexpr auto kLayer = test::Norm::kLayer;
 
 template <typename T>
 struct FwdRun {
@@ -86,7 +23,7 @@ struct FwdRun {
 
 template <typename T>
 FwdRun<T> run_fwd(const Exec& exec, const std::vector<T>& x, const std::vector<T>& residual,
-                  const std::vector<T>& gain, const std::vector<T>& bias, float eps = 1e-5f) {
+                  const std::vector<T>& gain, const std::vector<T>& bias) {
   const auto cols = int64_t(gain.size()), rows = int64_t(x.size()) / cols;
   const DeviceArray<T> dx(exec, x), dr(exec, residual), dg(exec, gain), db(exec, bias);
   const DeviceArray<T> sum(exec, rows * cols), y(exec, rows * cols);
@@ -101,17 +38,10 @@ FwdRun<T> run_fwd(const Exec& exec, const std::vector<T>& x, const std::vector<T
                                  .y = y.view(shape),
                                  .mean = mean.view(),
                                  .rstd = rstd.view(),
-                                 .eps = eps});
+                                 .eps = test::kNormEps});
   return {sum.download(), y.download(), mean.download(), rstd.download(),
           sum.margins_intact() && y.margins_intact() && mean.margins_intact()};
 }
-
-template <typename T>
-struct BwdCase {
-  std::vector<T> dy, s, gain;
-  std::vector<float> mean, rstd;
-  std::vector<T> d_sum;
-};
 
 template <typename T>
 struct BwdRun {
@@ -119,24 +49,9 @@ struct BwdRun {
   std::vector<float> dgain, dbias;
 };
 
-template <typename T>
-BwdCase<T> make_bwd_case(int64_t rows, int64_t cols, bool with_d_sum) {
-  BwdCase<T> c = {.dy = test::randn<T>(rows * cols, 1),
-                  .s = test::randn<T>(rows * cols, 2, 0.5, 2),
-                  .gain = test::randn<T>(cols, 3, 1, 0.2),
-                  .mean = {},
-                  .rstd = {},
-                  .d_sum = with_d_sum ? test::randn<T>(rows * cols, 4) : std::vector<T>()};
-  const FwdResult fwd = ref_fwd(test::to_f64(c.s), {}, test::to_f64(c.gain), {}, size_t(cols), 1e-5,
-                                test::Exact(), test::Exact());
-  c.mean.assign(fwd.mean.begin(), fwd.mean.end());
-  c.rstd.assign(fwd.rstd.begin(), fwd.rstd.end());
-  return c;
-}
-
 // `start`: dgain and dbias begin with this value and are accumulated into; NaN: they are set.
 template <typename T>
-BwdRun<T> run_bwd(const Exec& exec, const BwdCase<T>& c, float start) {
+BwdRun<T> run_bwd(const Exec& exec, const test::NormBwdCase<T>& c, float start) {
   const auto cols = int64_t(c.gain.size()), rows = int64_t(c.mean.size());
   const DeviceArray<T> dy(exec, c.dy), s(exec, c.s), gain(exec, c.gain), d_sum(exec, c.d_sum);
   const DeviceArray<T> dx(exec, rows * cols);
@@ -159,20 +74,11 @@ BwdRun<T> run_bwd(const Exec& exec, const BwdCase<T>& c, float start) {
   return {dx.download(), dgain.download(), dbias.download()};
 }
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-using Sizes = std::pair<int64_t, int64_t>;
-// No rows, one element, less than a vector, ragged, exact vectors, many blocks of rows; on a GPU a
-// row of one pack a lane, of several, of a block, and of more than a block holds.
-const std::vector<Sizes> kSizes = {{0, 8},    {1, 1},    {2, 5},    {3, 31},   {4, 32},
-                                   {5, 1000}, {67, 64},  {400, 37}, {40, 256}, {3, 768},
-                                   {3, 1600}, {1, 4104}, {1, 8208}};
-
 }  // namespace
 
 TEMPLATE_TEST_CASE("layer_norm_fwd agrees with f64 on every device", "[kernels][norm]", float, bf16,
                    f16) {
-  const auto [rows, cols] = GENERATE(from_range(kSizes));
+  const auto [rows, cols] = GENERATE(from_range(test::kNormSizes));
   const bool with_residual = GENERATE(false, true);
   const bool with_bias = GENERATE(false, true);
   const auto x = test::randn<TestType>(rows * cols, 1, 3, 2);
@@ -180,14 +86,16 @@ TEMPLATE_TEST_CASE("layer_norm_fwd agrees with f64 on every device", "[kernels][
   const auto residual =
       with_residual ? test::randn<TestType>(rows * cols, 2) : std::vector<TestType>();
   const auto bias = with_bias ? test::randn<TestType>(cols, 4) : std::vector<TestType>();
-  const auto reference = [&](auto round, auto round_out) {
-    return ref_fwd(test::to_f64(x), test::to_f64(residual), test::to_f64(gain), test::to_f64(bias),
-                   size_t(cols), double{1e-5f}, round, round_out);
-  };
+  test::NormInputs in = {.x = test::to_f64(x),
+                         .residual = test::to_f64(residual),
+                         .gain = test::to_f64(gain),
+                         .bias = test::to_f64(bias)};
+  const auto rounded =
+      test::ref_norm_fwd(kLayer, in, test::RoundTo<float>(), test::RoundTo<TestType>());
   // y is a function of the rounded sum, which the exact reference has to see too.
-  const auto rounded = reference(test::RoundTo<float>(), test::RoundTo<TestType>());
-  const auto exact = ref_fwd(rounded.sum, {}, test::to_f64(gain), test::to_f64(bias), size_t(cols),
-                             double{1e-5f}, test::Exact(), test::Exact());
+  in.x = rounded.sum;
+  in.residual = {};
+  const auto exact = test::ref_norm_fwd(kLayer, in, test::Exact(), test::Exact());
   for (const Exec& exec : test::devices_with({&kernels::layer_norm_fwd})) {
     CAPTURE(exec.device.index, rows, cols, with_residual, with_bias);
     const auto got = run_fwd(exec, x, residual, gain, bias);
@@ -204,8 +112,9 @@ TEMPLATE_TEST_CASE("layer_norm_fwd agrees with f64 on every device", "[kernels][
 TEST_CASE("layer_norm_fwd stays accurate when the mean dwarfs the deviations", "[kernels][norm]") {
   const auto x = test::randn<float>(4 * 768, 1, 1000, 1);
   const std::vector<float> gain(768, 1.f);
-  const auto exact = ref_fwd(test::to_f64(x), {}, test::to_f64(gain), {}, 768, double{1e-5f},
-                             test::Exact(), test::Exact());
+  const auto exact = test::ref_norm_fwd(
+      kLayer, {.x = test::to_f64(x), .residual = {}, .gain = test::to_f64(gain), .bias = {}},
+      test::Exact(), test::Exact());
   for (const Exec& exec : test::devices_with({&kernels::layer_norm_fwd})) {
     // The f32 mean is off by half an ulp of 1000, 3e-5 of a standard deviation; so is y.
     CHECK(test::max_error(run_fwd<float>(exec, x, {}, gain, {}).y, exact.y) <= 4e-5);
@@ -250,16 +159,12 @@ TEST_CASE("a NaN in a row spoils that row and no other", "[kernels][norm]") {
 
 TEMPLATE_TEST_CASE("layer_norm_bwd agrees with f64 on every device", "[kernels][norm]", float, bf16,
                    f16) {
-  const auto [rows, cols] = GENERATE(from_range(kSizes));
+  const auto [rows, cols] = GENERATE(from_range(test::kNormSizes));
   const bool with_d_sum = GENERATE(false, true);
-  const auto c = make_bwd_case<TestType>(rows, cols, with_d_sum);
-  const auto reference = [&](auto round, auto round_out) {
-    return ref_bwd(test::to_f64(c.dy), test::to_f64(c.s), test::to_f64(c.gain),
-                   test::to_f64(c.mean), test::to_f64(c.rstd), test::to_f64(c.d_sum), round,
-                   round_out);
-  };
-  const auto exact = reference(test::Exact(), test::Exact());
-  const auto rounded = reference(test::RoundTo<float>(), test::RoundTo<TestType>());
+  const auto c = test::make_norm_bwd_case<TestType>(kLayer, rows, cols, with_d_sum);
+  const auto exact = test::ref_norm_bwd(kLayer, c, test::Exact(), test::Exact());
+  const auto rounded =
+      test::ref_norm_bwd(kLayer, c, test::RoundTo<float>(), test::RoundTo<TestType>());
   for (const Exec& exec : test::devices_with({&kernels::layer_norm_bwd})) {
     CAPTURE(rows, cols, with_d_sum);
     const auto got = run_bwd(exec, c, kNan);
@@ -275,41 +180,18 @@ TEMPLATE_TEST_CASE("layer_norm_bwd agrees with f64 on every device", "[kernels][
 }
 
 TEST_CASE("layer_norm_bwd agrees with finite differences", "[kernels][norm]") {
-  const int64_t rows = 3, cols = 7;
-  const auto c = make_bwd_case<float>(rows, cols, false);
-  // The loss is sum(dy * y); the bias enters linearly, so its gradient needs no differences.
-  const auto loss = [&](const Doubles& s, const Doubles& gain) {
-    const auto out = ref_fwd(s, {}, gain, {}, size_t(cols), 1e-5, test::Exact(), test::Exact());
-    double total = 0;
-    for (size_t i = 0; i < out.y.size(); ++i) total += double(c.dy[i]) * out.y[i];
-    return total;
-  };
-  const auto difference = [](Doubles& values, size_t i, const std::function<double()>& f) {
-    const double h = 1e-5, start = values[i];
-    values[i] = start + h;
-    const double up = f();
-    values[i] = start - h;
-    const double down = f();
-    values[i] = start;
-    return (up - down) / (2 * h);
-  };
-  Doubles s = test::to_f64(c.s), gain = test::to_f64(c.gain), want_dx, want_dgain;
-  for (size_t i = 0; i < s.size(); ++i) {
-    want_dx.push_back(difference(s, i, [&] { return loss(s, gain); }));
-  }
-  for (size_t i = 0; i < gain.size(); ++i) {
-    want_dgain.push_back(difference(gain, i, [&] { return loss(s, gain); }));
-  }
+  const auto c = test::make_norm_bwd_case<float>(kLayer, 3, 7, false);
+  const auto want = test::norm_differences(kLayer, c);
   for (const Exec& exec : test::devices_with({&kernels::layer_norm_bwd})) {
     const auto got = run_bwd(exec, c, kNan);
     // Differences are good to h^2; f32 to some ulps of numbers up to 3.
-    CHECK(test::max_error(got.dx, want_dx) < 2e-6);
-    CHECK(test::max_error(got.dgain, want_dgain) < 2e-6);
+    CHECK(test::max_error(got.dx, want.dx) < 2e-6);
+    CHECK(test::max_error(got.dgain, want.dgain) < 2e-6);
   }
 }
 
 TEST_CASE("layer norm has the same bits for any number of threads", "[kernels][norm]") {
-  const auto c = make_bwd_case<float>(300, 65, true);
+  const auto c = test::make_norm_bwd_case<float>(kLayer, 300, 65, true);
   const Exec& exec = test::devices()[0];
   CHECK(test::same_bits_for_any_threads(
       exec, [&](const Exec& e) { return run_fwd<float>(e, c.dy, c.s, c.gain, c.gain).y; }));

@@ -1,7 +1,7 @@
 #include <cmath>
-#include <limits>
 
 #include "kernels/norm.h"
+#include "test/kernels/norm_case.h"
 #include "test/support/catch.h"
 #include "test/support/kernels.h"
 
@@ -9,65 +9,9 @@ namespace shale {
 namespace {
 
 using test::DeviceArray;
-using Doubles = std::vector<double>;
+using test::kNan;
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kEps = 1e-5f;
-
-// ---- References in f64; `round` is applied where the kernel rounds, `round_out` at its outputs
-// ----
-
-struct FwdResult {
-  Doubles sum, y, rstd;
-};
-
-template <typename Round, typename RoundOut>
-FwdResult ref_fwd(const Doubles& x, const Doubles& residual, const Doubles& gain, Round round,
-                  RoundOut round_out) {
-  const size_t cols = gain.size();
-  FwdResult out;
-  for (size_t begin = 0; begin < x.size(); begin += cols) {
-    double squares = 0;
-    Doubles s(cols);
-    for (size_t c = 0; c < cols; ++c) {
-      s[c] = residual.empty() ? x[begin + c] : round_out(x[begin + c] + residual[begin + c]);
-      squares += round(s[c] * s[c]);
-    }
-    const double rstd = round(1 / std::sqrt(round(round(squares / double(cols)) + double{kEps})));
-    for (size_t c = 0; c < cols; ++c) out.y.push_back(round_out(round(s[c] * rstd) * gain[c]));
-    out.sum.insert(out.sum.end(), s.begin(), s.end());
-    out.rstd.push_back(rstd);
-  }
-  return out;
-}
-
-struct BwdResult {
-  Doubles dx, dgain;
-};
-
-template <typename Round, typename RoundOut>
-BwdResult ref_bwd(const Doubles& dy, const Doubles& s, const Doubles& gain, const Doubles& rstd,
-                  const Doubles& d_sum, Round round, RoundOut round_out) {
-  const size_t cols = gain.size();
-  BwdResult out = {.dx = {}, .dgain = Doubles(cols)};
-  for (size_t r = 0; r < rstd.size(); ++r) {
-    const size_t at = r * cols;
-    double sum = 0;
-    for (size_t c = 0; c < cols; ++c) {
-      const double normed = round(s[at + c] * rstd[r]);
-      sum += round(dy[at + c] * gain[c]) * normed;
-      out.dgain[c] = round(out.dgain[c] + dy[at + c] * normed);
-    }
-    const double mean = round(sum / double(cols));
-    for (size_t c = 0; c < cols; ++c) {
-      const double inner = round(round(dy[at + c] * gain[c]) - round(s[at + c] * rstd[r]) * mean);
-      out.dx.push_back(round_out(rstd[r] * inner + (d_sum.empty() ? 0 : d_sum[at + c])));
-    }
-  }
-  return out;
-}
-
-// ---- Running the kernels ----
+constexpr auto kRms = test::Norm::kRms;
 
 template <typename T>
 struct FwdRun {
@@ -89,29 +33,9 @@ FwdRun<T> run_fwd(const Exec& exec, const std::vector<T>& x, const std::vector<T
                                .gain = d_gain.view(),
                                .y = y.view(shape),
                                .rstd = rstd.view(),
-                               .eps = kEps});
+                               .eps = test::kNormEps});
   CHECK((sum.margins_intact() && y.margins_intact() && rstd.margins_intact()));
   return {sum.download(), y.download(), rstd.download()};
-}
-
-template <typename T>
-struct BwdCase {
-  std::vector<T> dy, s, gain;
-  std::vector<float> rstd;
-  std::vector<T> d_sum;
-};
-
-template <typename T>
-BwdCase<T> make_bwd_case(int64_t rows, int64_t cols, bool with_d_sum) {
-  BwdCase<T> c = {.dy = test::randn<T>(rows * cols, 1),
-                  .s = test::randn<T>(rows * cols, 2, 0.5, 2),
-                  .gain = test::randn<T>(cols, 3, 1, 0.2),
-                  .rstd = {},
-                  .d_sum = with_d_sum ? test::randn<T>(rows * cols, 4) : std::vector<T>()};
-  const FwdResult fwd =
-      ref_fwd(test::to_f64(c.s), {}, test::to_f64(c.gain), test::Exact(), test::Exact());
-  c.rstd.assign(fwd.rstd.begin(), fwd.rstd.end());
-  return c;
 }
 
 template <typename T>
@@ -122,7 +46,7 @@ struct BwdRun {
 
 // `start`: dgain begins with this value and is accumulated into; NaN: it is set.
 template <typename T>
-BwdRun<T> run_bwd(const Exec& exec, const BwdCase<T>& c, float start) {
+BwdRun<T> run_bwd(const Exec& exec, const test::NormBwdCase<T>& c, float start) {
   const auto cols = int64_t(c.gain.size()), rows = int64_t(c.rstd.size());
   const DeviceArray<T> dy(exec, c.dy), s(exec, c.s), gain(exec, c.gain), d_sum(exec, c.d_sum);
   const DeviceArray<T> dx(exec, rows * cols);
@@ -141,25 +65,26 @@ BwdRun<T> run_bwd(const Exec& exec, const BwdCase<T>& c, float start) {
   return {dx.download(), dgain.download()};
 }
 
-using Sizes = std::pair<int64_t, int64_t>;
-// As for layer norm: no rows, one element, ragged, exact vectors, each way a GPU holds a row.
-const std::vector<Sizes> kSizes = {{0, 8},    {1, 1},   {3, 31},   {4, 32},   {300, 37},
-                                   {40, 256}, {3, 768}, {3, 1600}, {1, 4104}, {1, 8208}};
-
 }  // namespace
 
 TEMPLATE_TEST_CASE("rms_norm_fwd agrees with f64 on every device", "[kernels][norm]", float, bf16,
                    f16) {
-  const auto [rows, cols] = GENERATE(from_range(kSizes));
+  const auto [rows, cols] = GENERATE(from_range(test::kNormSizes));
   const bool with_residual = GENERATE(false, true);
   const auto x = test::randn<TestType>(rows * cols, 1, 0.5, 2);
   const auto gain = test::randn<TestType>(cols, 3, 1, 0.2);
   const auto residual =
       with_residual ? test::randn<TestType>(rows * cols, 2) : std::vector<TestType>();
-  const auto rounded = ref_fwd(test::to_f64(x), test::to_f64(residual), test::to_f64(gain),
-                               test::RoundTo<float>(), test::RoundTo<TestType>());
+  test::NormInputs in = {.x = test::to_f64(x),
+                         .residual = test::to_f64(residual),
+                         .gain = test::to_f64(gain),
+                         .bias = {}};
+  const auto rounded =
+      test::ref_norm_fwd(kRms, in, test::RoundTo<float>(), test::RoundTo<TestType>());
   // y is a function of the rounded sum, which the exact reference has to see too.
-  const auto exact = ref_fwd(rounded.sum, {}, test::to_f64(gain), test::Exact(), test::Exact());
+  in.x = rounded.sum;
+  in.residual = {};
+  const auto exact = test::ref_norm_fwd(kRms, in, test::Exact(), test::Exact());
   for (const Exec& exec : test::devices_with({&kernels::rms_norm_fwd})) {
     CAPTURE(rows, cols, with_residual);
     const auto got = run_fwd(exec, x, residual, gain);
@@ -173,15 +98,12 @@ TEMPLATE_TEST_CASE("rms_norm_fwd agrees with f64 on every device", "[kernels][no
 
 TEMPLATE_TEST_CASE("rms_norm_bwd agrees with f64 on every device", "[kernels][norm]", float, bf16,
                    f16) {
-  const auto [rows, cols] = GENERATE(from_range(kSizes));
+  const auto [rows, cols] = GENERATE(from_range(test::kNormSizes));
   const bool with_d_sum = GENERATE(false, true);
-  const auto c = make_bwd_case<TestType>(rows, cols, with_d_sum);
-  const auto reference = [&](auto round, auto round_out) {
-    return ref_bwd(test::to_f64(c.dy), test::to_f64(c.s), test::to_f64(c.gain),
-                   test::to_f64(c.rstd), test::to_f64(c.d_sum), round, round_out);
-  };
-  const auto exact = reference(test::Exact(), test::Exact());
-  const auto rounded = reference(test::RoundTo<float>(), test::RoundTo<TestType>());
+  const auto c = test::make_norm_bwd_case<TestType>(kRms, rows, cols, with_d_sum);
+  const auto exact = test::ref_norm_bwd(kRms, c, test::Exact(), test::Exact());
+  const auto rounded =
+      test::ref_norm_bwd(kRms, c, test::RoundTo<float>(), test::RoundTo<TestType>());
   for (const Exec& exec : test::devices_with({&kernels::rms_norm_bwd})) {
     CAPTURE(rows, cols, with_d_sum);
     const auto got = run_bwd(exec, c, kNan);
@@ -193,25 +115,13 @@ TEMPLATE_TEST_CASE("rms_norm_bwd agrees with f64 on every device", "[kernels][no
 }
 
 TEST_CASE("rms_norm_bwd agrees with finite differences", "[kernels][norm]") {
-  const auto c = make_bwd_case<float>(3, 7, false);
-  const auto loss = [&](const Doubles& s) {
-    const auto out = ref_fwd(s, {}, test::to_f64(c.gain), test::Exact(), test::Exact());
-    double total = 0;
-    for (size_t i = 0; i < out.y.size(); ++i) total += double(c.dy[i]) * out.y[i];
-    return total;
-  };
-  Doubles s = test::to_f64(c.s), want;
-  for (double& value : s) {
-    const double h = 1e-5, start = value;
-    value = start + h;
-    const double up = loss(s);
-    value = start - h;
-    want.push_back((up - loss(s)) / (2 * h));
-    value = start;
-  }
+  const auto c = test::make_norm_bwd_case<float>(kRms, 3, 7, false);
+  const auto want = test::norm_differences(kRms, c);
   for (const Exec& exec : test::devices_with({&kernels::rms_norm_bwd})) {
     // Differences are good to h^2; f32 to some ulps of numbers up to 3.
-    CHECK(test::max_error(run_bwd(exec, c, kNan).dx, want) < 2e-6);
+    const auto got = run_bwd(exec, c, kNan);
+    CHECK(test::max_error(got.dx, want.dx) < 2e-6);
+    CHECK(test::max_error(got.dgain, want.dgain) < 2e-6);
   }
 }
 
