@@ -67,6 +67,23 @@ __device__ __forceinline__ int seen_keys(const Sequence& sequence, int first_que
   return last < first_query ? 0 : std::max(0, sequence.visible_keys(last));
 }
 
+// A tile of queries of one head, and the keys that it sees. Cheap enough to ask for again, too.
+struct QueryTile {
+  BlockPlace place;
+  Sequence sequence;
+  int kv_head, query, seen;  // the first query; how many keys
+
+  __device__ __forceinline__ QueryTile(const AttentionParams& p, const BlockPlace& at, int queries)
+      : place(at),
+        sequence(p, at.batch),
+        kv_head(at.head / static_cast<int>(p.heads / p.kv_heads)),
+        query(at.tile * queries),
+        seen(seen_keys(sequence, query, queries)) {}
+
+  // Tiles of keys.
+  __device__ __forceinline__ int steps(int keys) const { return (seen + keys - 1) / keys; }
+};
+
 // A step of a block that owns keys: a tile of queries of one head. They go through all tiles that
 // see its keys, head by head.
 struct QueryStep {

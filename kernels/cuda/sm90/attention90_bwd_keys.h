@@ -8,16 +8,9 @@
 // registers as left operands of dV += P^T dO and dK += dS^T Q, and only dS passes through shared
 // memory, for dQ = dS K. What a block has of dQ, the copy engine adds to the sums in memory.
 
-#include "kernels/cuda/sm90/attention90_config.h"
-#include "kernels/cuda/sm90/attention90_tile.h"
+#include "kernels/cuda/sm90/attention90_bwd.h"
 
 namespace shale::kernels::SHALE_BACKEND {
-
-struct Bwd90KeysParams {
-  TensorMap q, k, v, dout;
-  AttentionParams problem;
-  BlockOrder order;
-};
 
 template <int kHeadSize>
 struct Bwd90KeysShared {
@@ -44,7 +37,7 @@ struct Bwd90KeysBlock {
   Sequence sequence;
   int key, group;
 
-  __device__ __forceinline__ explicit Bwd90KeysBlock(const Bwd90KeysParams& params)
+  __device__ __forceinline__ explicit Bwd90KeysBlock(const Bwd90Params& params)
       : place(block_place(params.order, params.problem.kv_heads)),
         sequence(params.problem, place.batch),
         key(place.tile * kBwd90Keys),
@@ -54,7 +47,7 @@ struct Bwd90KeysBlock {
 // ---- The warp that loads ----
 
 template <int kHeadSize>
-__device__ __forceinline__ void load_bwd90_keys(const Bwd90KeysParams& params,
+__device__ __forceinline__ void load_bwd90_keys(const Bwd90Params& params,
                                                 Bwd90KeysShared<kHeadSize>& shared) {
   constexpr int kQueries = bwd90_queries(kHeadSize);
   const AttentionParams& p = params.problem;
@@ -100,7 +93,7 @@ class Bwd90KeysConsumer {
   static constexpr int kConsumerThreads = kBwd90Consumers * kWarpgroupSize;
 
  public:
-  __device__ __forceinline__ Bwd90KeysConsumer(const Bwd90KeysParams& params, Shared& shared,
+  __device__ __forceinline__ Bwd90KeysConsumer(const Bwd90Params& params, Shared& shared,
                                                int warpgroup)
       : params_(params), shared_(shared), warpgroup_(warpgroup) {}
 
@@ -122,40 +115,16 @@ class Bwd90KeysConsumer {
   }
 
  private:
-  // The warpgroup's first row of tiles of keys. What is computed from it stays in the loop: the
-  // operands' addresses would take a hundred registers.
-  __device__ __forceinline__ int first_row() const { return opaque(64 * warpgroup_); }
-
   // S^T, then dP^T, under way.
   __device__ __forceinline__ void issue_scores() {
     const auto& stage = shared_.stages[place_.stage];
-    const int row = first_row();
+    // What is computed from it stays in the loop: the operands' addresses would take a hundred
+    // registers.
+    const int row = opaque(64 * warpgroup_);
     mbarrier_wait(shared_.q_full[place_.stage], place_.parity);
-    wgmma_fence(scores_);
-#pragma unroll
-    for (int c = 0; c < kHeadSize; c += 16) {
-      wgmma<T, kQueries>(scores_, shared_.k.by_rows(row, c), stage.q.by_rows(0, c), c > 0);
-    }
-    wgmma_commit();
+    issue_product<T>(scores_, shared_.k, row, stage.q);
     mbarrier_wait(shared_.dout_full[place_.stage], place_.parity);
-    wgmma_fence(dp_);
-#pragma unroll
-    for (int c = 0; c < kHeadSize; c += 16) {
-      wgmma<T, kQueries>(dp_, shared_.v.by_rows(row, c), stage.dout.by_rows(0, c), c > 0);
-    }
-    wgmma_commit();
-  }
-
-  // sums += a b, under way; a has keys as rows, b is a tile of queries.
-  __device__ __forceinline__ void issue_sum(float (&sums)[kHeadSize / 2],
-                                            const uint32_t (&a)[kQueries / 16][4],
-                                            const BoxedTile<kQueries, kHeadSize>& b) {
-    wgmma_fence(sums);
-#pragma unroll
-    for (int k = 0; k < kQueries / 16; ++k) {
-      wgmma<T, kHeadSize>(sums, a[k], b.by_columns(0, 16 * k), true);
-    }
-    wgmma_commit();
+    issue_product<T>(dp_, shared_.v, row, stage.dout);
   }
 
   // S^T becomes P^T.
@@ -250,17 +219,17 @@ class Bwd90KeysConsumer {
     round_to_operands<T>(dp_, ds_);
     if constexpr (kWithDq) {
       put_ds(shared_.ds[turn]);
-      issue_sum(dv_, probabilities_, stage.dout);
+      issue_sum<T>(dv_, probabilities_, stage.dout);
       // dS is complete; and everybody has read that of the step before, whose place is the next's.
       barrier_sync(1, kConsumerThreads);
       float dq[32];
       issue_dq(dq, shared_.ds[turn]);
-      issue_sum(dk_, ds_, stage.q);
+      issue_sum<T>(dk_, ds_, stage.q);
       wgmma_wait<1>(dv_, dq);
       add_dq(dq, stage.row);
     } else {
-      issue_sum(dv_, probabilities_, stage.dout);
-      issue_sum(dk_, ds_, stage.q);
+      issue_sum<T>(dv_, probabilities_, stage.dout);
+      issue_sum<T>(dk_, ds_, stage.q);
     }
     wgmma_wait<0>(dv_, dk_);
     __syncwarp();  // all lanes have read the stage's numbers
@@ -283,7 +252,7 @@ class Bwd90KeysConsumer {
                keys);
   }
 
-  const Bwd90KeysParams& params_;
+  const Bwd90Params& params_;
   Shared& shared_;
   int warpgroup_;
   RingPlace<kBwd90Stages> place_;
@@ -296,14 +265,11 @@ class Bwd90KeysConsumer {
 
 template <typename T, int kHeadSize, bool kWithDq>
 __global__ void __launch_bounds__(kBwd90Threads, 1)
-    attention90_bwd_keys_kernel(const __grid_constant__ Bwd90KeysParams params) {
+    attention90_bwd_keys_kernel(const __grid_constant__ Bwd90Params params) {
   using Shared = Bwd90KeysShared<kHeadSize>;
   Shared& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) {
-    prefetch_tensor_map(params.k);
-    prefetch_tensor_map(params.v);
-    prefetch_tensor_map(params.q);
-    prefetch_tensor_map(params.dout);
+    params.prefetch_maps();
     mbarrier_init(shared.kv_full, 2);  // K and V
     mbarrier_init(shared.patch, 1);
     for (int i = 0; i < kBwd90Stages; ++i) {
@@ -329,14 +295,7 @@ __global__ void __launch_bounds__(kBwd90Threads, 1)
 template <typename T, int kHeadSize>
 void launch_attention90_bwd_keys_kernel(const Exec& exec, const AttentionParams& p) {
   using Shared = Bwd90KeysShared<kHeadSize>;
-  constexpr int kQueries = Shared::kQueries;
-  Bwd90KeysParams params{};
-  params.problem = p;
-  params.order = order_by_keys(p, kBwd90Keys);
-  params.q = rows_map<kQueries>(p.q, p.dtype, p.batch, p.queries, p.heads, kHeadSize);
-  params.dout = rows_map<kQueries>(p.dout, p.dtype, p.batch, p.queries, p.heads, kHeadSize);
-  params.k = rows_map<kBwd90Keys>(p.k, p.dtype, p.batch, p.keys, p.kv_heads, kHeadSize);
-  params.v = rows_map<kBwd90Keys>(p.v, p.dtype, p.batch, p.keys, p.kv_heads, kHeadSize);
+  const auto params = bwd90_params<Shared::kQueries, kBwd90Keys>(p, order_by_keys(p, kBwd90Keys));
   const auto kernel = p.dq_sums != nullptr ? attention90_bwd_keys_kernel<T, kHeadSize, true>
                                            : attention90_bwd_keys_kernel<T, kHeadSize, false>;
   simt::launch(

@@ -7,16 +7,9 @@
 //
 // all of it in registers but the operands from memory.
 
-#include "kernels/cuda/sm90/attention90_config.h"
-#include "kernels/cuda/sm90/attention90_tile.h"
+#include "kernels/cuda/sm90/attention90_bwd.h"
 
 namespace shale::kernels::SHALE_BACKEND {
-
-struct Bwd90QueriesParams {
-  TensorMap q, k, v, dout;
-  AttentionParams problem;
-  BlockOrder order;
-};
 
 template <int kHeadSize>
 struct Bwd90QueriesShared {
@@ -28,39 +21,29 @@ struct Bwd90QueriesShared {
 };
 
 // What a block owns. Asked for again where it is needed: registers are short.
-template <int kHeadSize>
-struct Bwd90QueriesBlock {
-  BlockPlace place;
-  Sequence sequence;
-  int query, steps;
-
-  __device__ __forceinline__ explicit Bwd90QueriesBlock(const Bwd90QueriesParams& params)
-      : place(block_place(params.order, params.problem.heads)),
-        sequence(params.problem, place.batch),
-        query(place.tile * kBwd90TileQueries),
-        steps(static_cast<int>(ceil_div(seen_keys(sequence, query, kBwd90TileQueries),
-                                        bwd90_keys_of_queries(kHeadSize)))) {}
-};
+__device__ __forceinline__ QueryTile bwd90_queries_block(const Bwd90Params& params) {
+  const AttentionParams& p = params.problem;
+  return QueryTile(p, block_place(params.order, p.heads), kBwd90TileQueries);
+}
 
 template <int kHeadSize>
-__device__ __forceinline__ void load_bwd90_queries(const Bwd90QueriesParams& params,
+__device__ __forceinline__ void load_bwd90_queries(const Bwd90Params& params,
                                                    Bwd90QueriesShared<kHeadSize>& shared) {
   constexpr int kKeys = bwd90_keys_of_queries(kHeadSize);
   const AttentionParams& p = params.problem;
-  const Bwd90QueriesBlock<kHeadSize> block(params);
-  if (block.steps == 0) return;
-  const int head = block.place.head, batch = block.place.batch;
-  const int kv_head = head / static_cast<int>(p.heads / p.kv_heads);
+  const QueryTile block = bwd90_queries_block(params);
+  const int steps = block.steps(kKeys), batch = block.place.batch;
+  if (steps == 0) return;
   // Rows beyond the sequence's end reach nothing but their own, which become zeros.
   const RowRange queries = {block.query, static_cast<int>(p.queries), static_cast<int>(p.queries),
-                            head, batch};
+                            block.place.head, batch};
   TileLoader loader(shared.patch);
   loader.load(shared.q, params.q, shared.q_full, queries);
   loader.load(shared.dout, params.dout, shared.q_full, queries);
   RingPlace<kBwd90Stages> place;
-  for (int step = block.steps - 1; step >= 0; --step, place.next()) {
-    const RowRange keys = {step * kKeys, block.sequence.keys, static_cast<int>(p.keys), kv_head,
-                           batch};
+  for (int step = steps - 1; step >= 0; --step, place.next()) {
+    const RowRange keys = {step * kKeys, block.sequence.keys, static_cast<int>(p.keys),
+                           block.kv_head, batch};
     if (lane_id() == 0) mbarrier_wait(shared.empty[place.stage], place.parity ^ 1);
     loader.load(shared.k[place.stage], params.k, shared.k_full[place.stage], keys);
     loader.load(shared.v[place.stage], params.v, shared.v_full[place.stage], keys);
@@ -72,20 +55,20 @@ __device__ __forceinline__ void load_bwd90_queries(const Bwd90QueriesParams& par
 template <typename T, int kHeadSize>
 class Bwd90QueriesConsumer {
   using Shared = Bwd90QueriesShared<kHeadSize>;
-  using Block = Bwd90QueriesBlock<kHeadSize>;
   static constexpr int kKeys = Shared::kKeys;
 
  public:
-  __device__ __forceinline__ Bwd90QueriesConsumer(const Bwd90QueriesParams& params, Shared& shared,
+  __device__ __forceinline__ Bwd90QueriesConsumer(const Bwd90Params& params, Shared& shared,
                                                   int warpgroup)
       : params_(params), shared_(shared), warpgroup_(warpgroup) {}
 
   __device__ __forceinline__ void run() {
     const AttentionParams& p = params_.problem;
-    const Block block(params_);
+    const QueryTile block = bwd90_queries_block(params_);
+    const int steps = block.steps(kKeys);
     const int first_query = block.query + 64 * warpgroup_, query = first_query + thread_row();
     set_zero(dq_);
-    if (block.steps > 0) {
+    if (steps > 0) {
       const int64_t row =
           (int64_t{block.place.batch} * p.heads + block.place.head) * p.padded_queries + query;
 #pragma unroll
@@ -96,7 +79,7 @@ class Bwd90QueriesConsumer {
       // All see the keys that the first one sees.
       const int unmasked = std::max(block.sequence.visible_keys(first_query), 0);
       mbarrier_wait(shared_.q_full, 0);
-      for (int step = block.steps - 1; step >= 0; --step) {
+      for (int step = steps - 1; step >= 0; --step) {
         const bool masked = (step + 1) * kKeys > unmasked;
         advance(block.sequence, masked, query, step * kKeys);
       }
@@ -119,24 +102,13 @@ class Bwd90QueriesConsumer {
  private:
   // S, then dP, under way.
   __device__ __forceinline__ void issue_scores() {
-    const auto &k = shared_.k[place_.stage], &v = shared_.v[place_.stage];
     // What is computed from it stays in the loop: the operands' addresses would take many
     // registers.
     const int row = opaque(64 * warpgroup_);
     mbarrier_wait(shared_.k_full[place_.stage], place_.parity);
-    wgmma_fence(scores_);
-#pragma unroll
-    for (int c = 0; c < kHeadSize; c += 16) {
-      wgmma<T, kKeys>(scores_, shared_.q.by_rows(row, c), k.by_rows(0, c), c > 0);
-    }
-    wgmma_commit();
+    issue_product<T>(scores_, shared_.q, row, shared_.k[place_.stage]);
     mbarrier_wait(shared_.v_full[place_.stage], place_.parity);
-    wgmma_fence(dp_);
-#pragma unroll
-    for (int c = 0; c < kHeadSize; c += 16) {
-      wgmma<T, kKeys>(dp_, shared_.dout.by_rows(row, c), v.by_rows(0, c), c > 0);
-    }
-    wgmma_commit();
+    issue_product<T>(dp_, shared_.dout, row, shared_.v[place_.stage]);
   }
 
   // One tile of keys, from `key` on.
@@ -153,18 +125,13 @@ class Bwd90QueriesConsumer {
     for (int i = 0; i < kKeys / 2; ++i) dp_[i] = scores_[i] * (dp_[i] - delta_[i / 2 % 2]);
     if (masked) mask_keys(dp_, sequence, query, key, 0.f);
     round_to_operands<T>(dp_, ds_);
-    wgmma_fence(dq_);
-#pragma unroll
-    for (int k = 0; k < kKeys / 16; ++k) {
-      wgmma<T, kHeadSize>(dq_, ds_[k], shared_.k[place_.stage].by_columns(0, 16 * k), true);
-    }
-    wgmma_commit();
+    issue_sum<T>(dq_, ds_, shared_.k[place_.stage]);
     wgmma_wait<0>(dq_);
     if (lane_id() == 0) mbarrier_arrive(shared_.empty[place_.stage]);
     place_.next();
   }
 
-  const Bwd90QueriesParams& params_;
+  const Bwd90Params& params_;
   Shared& shared_;
   int warpgroup_;
   RingPlace<kBwd90Stages> place_;
@@ -177,14 +144,11 @@ class Bwd90QueriesConsumer {
 
 template <typename T, int kHeadSize>
 __global__ void __launch_bounds__(kBwd90Threads, 1)
-    attention90_bwd_queries_kernel(const __grid_constant__ Bwd90QueriesParams params) {
+    attention90_bwd_queries_kernel(const __grid_constant__ Bwd90Params params) {
   using Shared = Bwd90QueriesShared<kHeadSize>;
   Shared& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) {
-    prefetch_tensor_map(params.q);
-    prefetch_tensor_map(params.dout);
-    prefetch_tensor_map(params.k);
-    prefetch_tensor_map(params.v);
+    params.prefetch_maps();
     mbarrier_init(shared.q_full, 2);  // Q and dO
     mbarrier_init(shared.patch, 1);
     for (int i = 0; i < kBwd90Stages; ++i) {
@@ -210,15 +174,8 @@ __global__ void __launch_bounds__(kBwd90Threads, 1)
 template <typename T, int kHeadSize>
 void launch_attention90_bwd_queries_kernel(const Exec& exec, const AttentionParams& p) {
   using Shared = Bwd90QueriesShared<kHeadSize>;
-  constexpr int kKeys = Shared::kKeys;
-  Bwd90QueriesParams params{};
-  params.problem = p;
-  params.order = order_by_queries(p, kBwd90TileQueries);
-  params.q = rows_map<kBwd90TileQueries>(p.q, p.dtype, p.batch, p.queries, p.heads, kHeadSize);
-  params.dout =
-      rows_map<kBwd90TileQueries>(p.dout, p.dtype, p.batch, p.queries, p.heads, kHeadSize);
-  params.k = rows_map<kKeys>(p.k, p.dtype, p.batch, p.keys, p.kv_heads, kHeadSize);
-  params.v = rows_map<kKeys>(p.v, p.dtype, p.batch, p.keys, p.kv_heads, kHeadSize);
+  const auto params =
+      bwd90_params<kBwd90TileQueries, Shared::kKeys>(p, order_by_queries(p, kBwd90TileQueries));
   simt::launch(
       attention90_bwd_queries_kernel<T, kHeadSize>,
       {.grid = params.order.blocks(), .block = kBwd90Threads, .smem_bytes = sizeof(Shared)}, exec,

@@ -37,22 +37,13 @@ struct Fwd90Shared {
   MBarrier v_full[kConfig.stages], v_empty[kConfig.stages];
 };
 
-// A tile of queries of one head. Asked for again where it is needed: registers are short.
+// Asked for again where it is needed: registers are short.
 template <int kHeadSize>
-struct Fwd90Item {
-  static constexpr int kQueries = fwd90_config(kHeadSize).queries();
-  static constexpr int kKeys = fwd90_config(kHeadSize).keys;
-
-  BlockPlace place;
-  Sequence sequence;
-  int query, steps;  // its first one; tiles of keys that it sees
-
-  __device__ __forceinline__ Fwd90Item(const Fwd90Params& params, int number)
-      : place(place_in_order(params.order, params.problem.heads, opaque(number))),
-        sequence(params.problem, place.batch),
-        query(place.tile * kQueries),
-        steps((seen_keys(sequence, query, kQueries) + kKeys - 1) / kKeys) {}
-};
+__device__ __forceinline__ QueryTile fwd90_item(const Fwd90Params& params, int number) {
+  const AttentionParams& p = params.problem;
+  return QueryTile(p, place_in_order(params.order, p.heads, opaque(number)),
+                   fwd90_config(kHeadSize).queries());
+}
 
 // fn(number) for the items of this block. Blocks take items in turns, which go back and forth: who
 // has the longest of one round has the shortest of the next.
@@ -81,24 +72,25 @@ __device__ __forceinline__ void load_fwd90(const Fwd90Params& params,
   int q_parity = 1;
   TileLoader loader(shared.patch);
   for_items(params, [&](int number) {
-    const Fwd90Item<kHeadSize> item(params, number);
-    if (item.steps == 0) return;
-    const int kv_head = item.place.head / static_cast<int>(p.heads / p.kv_heads);
+    const QueryTile item = fwd90_item<kHeadSize>(params, number);
+    const int steps = item.steps(kConfig.keys);
+    if (steps == 0) return;
     const auto keys_of = [&](int step) {
-      return RowRange{step * kConfig.keys, item.sequence.keys, keys, kv_head, item.place.batch};
+      return RowRange{step * kConfig.keys, item.sequence.keys, keys, item.kv_head,
+                      item.place.batch};
     };
     // Rows of Q beyond the sequence's end reach nothing but their own, which nobody stores.
     if (lane_id() == 0) mbarrier_wait(shared.q_empty, q_parity);
     q_parity ^= 1;
     loader.load(shared.q, params.q, shared.q_full,
                 {item.query, queries, queries, item.place.head, item.place.batch});
-    for (int step = item.steps - 1; step >= -1; --step) {
+    for (int step = steps - 1; step >= -1; --step) {
       if (step >= 0) {
         if (lane_id() == 0) mbarrier_wait(shared.k_empty[k_place.stage], k_place.parity ^ 1);
         loader.load(shared.k[k_place.stage], params.k, shared.k_full[k_place.stage], keys_of(step));
         k_place.next();
       }
-      if (step < item.steps - 1) {
+      if (step < steps - 1) {
         if (lane_id() == 0) mbarrier_wait(shared.v_empty[v_place.stage], v_place.parity ^ 1);
         loader.load(shared.v[v_place.stage], params.v, shared.v_full[v_place.stage],
                     keys_of(step + 1));
@@ -176,24 +168,12 @@ class Fwd90Consumer {
   }
 
   __device__ __forceinline__ void issue_scores() {
-    const auto& k = shared_.k[k_place_.stage];
     mbarrier_wait(shared_.k_full[k_place_.stage], k_place_.parity);
-    wgmma_fence(scores_);
-#pragma unroll
-    for (int c = 0; c < kHeadSize; c += 16) {
-      wgmma<T, kKeys>(scores_, shared_.q.by_rows(64 * warpgroup_, c), k.by_rows(0, c), c > 0);
-    }
-    wgmma_commit();
+    issue_product<T>(scores_, shared_.q, 64 * warpgroup_, shared_.k[k_place_.stage]);
   }
   __device__ __forceinline__ void issue_values() {
-    const auto& v = shared_.v[v_place_.stage];
     mbarrier_wait(shared_.v_full[v_place_.stage], v_place_.parity);
-    wgmma_fence(out_);
-#pragma unroll
-    for (int k = 0; k < kKeys / 16; ++k) {
-      wgmma<T, kHeadSize>(out_, probabilities_[k], v.by_columns(0, 16 * k), true);
-    }
-    wgmma_commit();
+    issue_sum<T>(out_, probabilities_, shared_.v[v_place_.stage]);
   }
   __device__ __forceinline__ void release_k() {
     release(shared_.k_empty[k_place_.stage]);
@@ -230,12 +210,13 @@ class Fwd90Consumer {
   }
 
   __device__ __forceinline__ void compute(int number) {
-    const Fwd90Item<kHeadSize> item(params_, number);
-    if (item.steps == 0) return;
+    const QueryTile item = fwd90_item<kHeadSize>(params_, number);
+    const int steps = item.steps(kKeys);
+    if (steps == 0) return;
     const int first_query = item.query + 64 * warpgroup_, query = first_query + thread_row();
     mbarrier_wait(shared_.q_full, q_parity_);
     q_parity_ ^= 1;
-    int step = item.steps - 1;
+    int step = steps - 1;
     issue_scores();
     wgmma_wait<0>(scores_);
     release_k();
@@ -256,7 +237,7 @@ class Fwd90Consumer {
   // out = sums / softmax sum, lse = ln of it; for rows without keys 0 and -inf.
   __device__ __forceinline__ void store(int number) {
     constexpr float kLn2 = 0.693147181f;
-    const Fwd90Item<kHeadSize> item(params_, number);
+    const QueryTile item = fwd90_item<kHeadSize>(params_, number);
     const AttentionParams& p = params_.problem;
     const int first_query = item.query + 64 * warpgroup_;
     float* const lse =

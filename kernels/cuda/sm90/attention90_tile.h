@@ -101,6 +101,33 @@ class TileLoader {
   int parity_ = 0;
 };
 
+// ---- Products by a warpgroup, under way when these return ----
+
+// d = a b^T, of a's 64 rows from `row` on and all rows of b.
+template <typename T, class A, class B>
+__device__ __forceinline__ void issue_product(float (&d)[B::kRows / 2], const A& a, int row,
+                                              const B& b) {
+  static_assert(A::kColumns == B::kColumns);
+  wgmma_fence(d);
+#pragma unroll
+  for (int c = 0; c < A::kColumns; c += 16) {
+    wgmma<T, B::kRows>(d, a.by_rows(row, c), b.by_rows(0, c), c > 0);
+  }
+  wgmma_commit();
+}
+
+// d += a b, of a in registers.
+template <typename T, class B>
+__device__ __forceinline__ void issue_sum(float (&d)[B::kColumns / 2],
+                                          const uint32_t (&a)[B::kRows / 16][4], const B& b) {
+  wgmma_fence(d);
+#pragma unroll
+  for (int k = 0; k < B::kRows / 16; ++k) {
+    wgmma<T, B::kColumns>(d, a[k], b.by_columns(0, 16 * k), true);
+  }
+  wgmma_commit();
+}
+
 // ---- Accumulators of a warpgroup: d[4 j + e] is in row thread_row() + e / 2 * 8, column 8 j +
 // thread_column() + e % 2. ----
 
