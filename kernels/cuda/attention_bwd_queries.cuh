@@ -52,17 +52,15 @@ __global__ void __launch_bounds__(BwdQueriesTiles<T, kHeadSize>::kThreads)
   constexpr int kQueries = Tiles::kConfig.queries, kKeys = Tiles::kConfig.keys;
   constexpr int kThreads = Tiles::kThreads;
   Tiles& tiles = *dynamic_shared<Tiles>();
-  const BlockPlace place = block_place(order, p.heads);
-  const int kv_head = place.head / static_cast<int>(p.heads / p.kv_heads);
+  const QueryTile block(p, block_place(order, p.heads), kQueries);
+  const BlockPlace& place = block.place;
+  const Sequence& sequence = block.sequence;
   const int head_size = static_cast<int>(p.head_size);
-  const Sequence sequence(p, place.batch);
-  const T* k = head_rows<const T>(p.k, place.batch, kv_head);
-  const T* v = head_rows<const T>(p.v, place.batch, kv_head);
+  const T* k = head_rows<const T>(p.k, place.batch, block.kv_head);
+  const T* v = head_rows<const T>(p.v, place.batch, block.kv_head);
 
-  const int block_query = place.tile * kQueries;
   const int warp_row = static_cast<int>(threadIdx.x) / kWarpSize * 16;
-  const int query = block_query + warp_row;
-  const int steps = (seen_keys(sequence, block_query, kQueries) + kKeys - 1) / kKeys;
+  const int query = block.query + warp_row, steps = block.steps(kKeys);
 
   const auto copy_keys = [&](int step) {
     auto& stage = tiles.stages[step % 2];
@@ -73,9 +71,9 @@ __global__ void __launch_bounds__(BwdQueriesTiles<T, kHeadSize>::kThreads)
   };
   if (steps > 0) {
     copy_tile_async<kThreads>(tiles.q, head_rows<const T>(p.q, place.batch, place.head),
-                              p.q.row_stride, block_query, sequence.queries, head_size);
+                              p.q.row_stride, block.query, sequence.queries, head_size);
     copy_tile_async<kThreads>(tiles.dout, head_rows<const T>(p.dout, place.batch, place.head),
-                              p.dout.row_stride, block_query, sequence.queries, head_size);
+                              p.dout.row_stride, block.query, sequence.queries, head_size);
     copy_keys(0);
   }
   float lse2[2], delta[2];
@@ -110,7 +108,7 @@ __global__ void __launch_bounds__(BwdQueriesTiles<T, kHeadSize>::kThreads)
   put<T>(dq, tiles.q, warp_row, 0);
   __syncthreads();
   store_tile<kThreads>(tiles.q, head_rows<T>(p.dq, place.batch, place.head), p.dq.row_stride,
-                       block_query, static_cast<int>(p.queries), head_size);
+                       block.query, static_cast<int>(p.queries), head_size);
 }
 
 template <typename T>

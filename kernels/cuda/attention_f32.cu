@@ -41,14 +41,27 @@ __device__ __forceinline__ int thread_y() {
   return static_cast<int>(threadIdx.x) / kSide;
 }
 
-// Rows [begin, begin + kRows) of a head; rows from `end` and columns from `columns` on are zeros.
+// A head's rows in memory.
+struct HeadRows {
+  float* first;
+  int64_t stride;
+  int columns;
+
+  __device__ __forceinline__ HeadRows(const AttentionParams& p, const HeadView& view, int batch,
+                                      int head)
+      : first(head_rows<float>(view, batch, head)),
+        stride(view.row_stride),
+        columns(static_cast<int>(p.head_size)) {}
+};
+
+// Rows [begin, begin + kRows) of a head; rows from `end` on and columns that it has not are zeros.
 template <int kHeadSize, int kRows>
-__device__ __forceinline__ void load_rows(Rows<kHeadSize, kRows>& tile, const float* head,
-                                          int64_t stride, int begin, int end, int columns) {
+__device__ __forceinline__ void load_rows(Rows<kHeadSize, kRows>& tile, const HeadRows& from,
+                                          int begin, int end) {
   for (int i = threadIdx.x; i < kRows * kHeadSize; i += kThreads) {
     const int row = i / kHeadSize, column = i % kHeadSize;
-    const bool valid = begin + row < end && column < columns;
-    tile.row(row)[column] = valid ? head[(begin + row) * stride + column] : 0.f;
+    const bool valid = begin + row < end && column < from.columns;
+    tile.row(row)[column] = valid ? from.first[(begin + row) * from.stride + column] : 0.f;
   }
 }
 
@@ -122,8 +135,8 @@ struct Sums {
   }
 
   // Times factor[i], to rows below `end` of a head.
-  __device__ __forceinline__ void store(const float (&factor)[kCount], float* head, int64_t stride,
-                                        int begin, int end, int columns) const {
+  __device__ __forceinline__ void store(const float (&factor)[kCount], const HeadRows& to,
+                                        int begin, int end) const {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const int row = begin + thread_y() + kSide * i;
@@ -132,19 +145,19 @@ struct Sums {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int column = 4 * (thread_x() + kSide * j) + e;
-          if (row < end && column < columns) {
-            head[row * stride + column] = at[i][j].at[e] * factor[i];
+          if (row < end && column < to.columns) {
+            to.first[row * to.stride + column] = at[i][j].at[e] * factor[i];
           }
         }
       }
     }
   }
-  __device__ __forceinline__ void store(float factor, float* head, int64_t stride, int begin,
-                                        int end, int columns) const {
+  __device__ __forceinline__ void store(float factor, const HeadRows& to, int begin,
+                                        int end) const {
     float factors[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) factors[i] = factor;
-    store(factors, head, stride, begin, end, columns);
+    store(factors, to, begin, end);
   }
 };
 
@@ -165,23 +178,20 @@ __global__ void __launch_bounds__(kThreads, 1)
   using Tiles = F32FwdTiles<kHeadSize>;
   constexpr int kTile = Tiles::kTile, kCount = kTile / kSide;
   Tiles& tiles = *dynamic_shared<Tiles>();
-  const BlockPlace place = block_place(order, p.heads);
-  const int kv_head = place.head / static_cast<int>(p.heads / p.kv_heads);
-  const int head_size = static_cast<int>(p.head_size);
-  const Sequence sequence(p, place.batch);
-  const int query = place.tile * kTile, seen = seen_keys(sequence, query, kTile);
-  load_rows(tiles.q, head_rows<const float>(p.q, place.batch, place.head), p.q.row_stride, query,
-            sequence.queries, head_size);
+  const QueryTile block(p, block_place(order, p.heads), kTile);
+  const BlockPlace& place = block.place;
+  const Sequence& sequence = block.sequence;
+  const int query = block.query;
+  const HeadRows k(p, p.k, place.batch, block.kv_head), v(p, p.v, place.batch, block.kv_head);
+  load_rows(tiles.q, HeadRows(p, p.q, place.batch, place.head), query, sequence.queries);
 
   Sums<kHeadSize, kTile> out;
   float maximum[kCount], sum[kCount];
 #pragma unroll
   for (int i = 0; i < kCount; ++i) maximum[i] = -kInfinity, sum[i] = 0.f;
-  for (int key = 0; key < seen; key += kTile) {
-    load_rows(tiles.k, head_rows<const float>(p.k, place.batch, kv_head), p.k.row_stride, key,
-              sequence.keys, head_size);
-    load_rows(tiles.v, head_rows<const float>(p.v, place.batch, kv_head), p.v.row_stride, key,
-              sequence.keys, head_size);
+  for (int key = 0; key < block.seen; key += kTile) {
+    load_rows(tiles.k, k, key, sequence.keys);
+    load_rows(tiles.v, v, key, sequence.keys);
     __syncthreads();
     float scores[kCount][kCount];
     dot_rows(scores, tiles.q, tiles.k);
@@ -229,8 +239,8 @@ __global__ void __launch_bounds__(kThreads, 1)
           saw_keys ? (maximum[i] + log2f(total)) * 0.693147181f : -kInfinity;
     }
   }
-  out.store(factor, head_rows<float>(p.out, place.batch, place.head), p.out.row_stride, query,
-            static_cast<int>(p.queries), head_size);
+  out.store(factor, HeadRows(p, p.out, place.batch, place.head), query,
+            static_cast<int>(p.queries));
 }
 
 // ---- Backward: a block owns a tile of keys, and then one of queries ----
@@ -286,22 +296,18 @@ __global__ void __launch_bounds__(kThreads, 1)
   Tiles& tiles = *dynamic_shared<Tiles>();
   const BlockPlace place = block_place(order, p.kv_heads);
   const int group = static_cast<int>(p.heads / p.kv_heads);
-  const int head_size = static_cast<int>(p.head_size);
   const Sequence sequence(p, place.batch);
   const int key = place.tile * kTile;
-  load_rows(tiles.k, head_rows<const float>(p.k, place.batch, place.head), p.k.row_stride, key,
-            sequence.keys, head_size);
-  load_rows(tiles.v, head_rows<const float>(p.v, place.batch, place.head), p.v.row_stride, key,
-            sequence.keys, head_size);
+  load_rows(tiles.k, HeadRows(p, p.k, place.batch, place.head), key, sequence.keys);
+  load_rows(tiles.v, HeadRows(p, p.v, place.batch, place.head), key, sequence.keys);
 
   Sums<kHeadSize, kTile> dk, dv;
   const int first = std::max(0, sequence.first_query(key)) / kTile * kTile;
   for (int head = place.head * group; head < (place.head + 1) * group; ++head) {
-    const float* q = head_rows<const float>(p.q, place.batch, head);
-    const float* dout = head_rows<const float>(p.dout, place.batch, head);
+    const HeadRows q(p, p.q, place.batch, head), dout(p, p.dout, place.batch, head);
     for (int query = first; query < sequence.queries; query += kTile) {
-      load_rows(tiles.q, q, p.q.row_stride, query, sequence.queries, head_size);
-      load_rows(tiles.dout, dout, p.dout.row_stride, query, sequence.queries, head_size);
+      load_rows(tiles.q, q, query, sequence.queries);
+      load_rows(tiles.dout, dout, query, sequence.queries);
       __syncthreads();
       float probability[kCount][kCount], ds[kCount][kCount];
       const int64_t row = (place.batch * p.heads + head) * p.padded_queries + query;
@@ -317,10 +323,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   }
   const int keys = static_cast<int>(p.keys);
-  dk.store(p.scale, head_rows<float>(p.dk, place.batch, place.head), p.dk.row_stride, key, keys,
-           head_size);
-  dv.store(1.f, head_rows<float>(p.dv, place.batch, place.head), p.dv.row_stride, key, keys,
-           head_size);
+  dk.store(p.scale, HeadRows(p, p.dk, place.batch, place.head), key, keys);
+  dv.store(1.f, HeadRows(p, p.dv, place.batch, place.head), key, keys);
 }
 
 template <int kHeadSize>
@@ -331,23 +335,19 @@ __global__ void __launch_bounds__(kThreads, 1)
   using Tiles = F32BwdTiles<kHeadSize>;
   constexpr int kTile = Tiles::kTile, kCount = kTile / kSide;
   Tiles& tiles = *dynamic_shared<Tiles>();
-  const BlockPlace place = block_place(order, p.heads);
-  const int kv_head = place.head / static_cast<int>(p.heads / p.kv_heads);
-  const int head_size = static_cast<int>(p.head_size);
-  const Sequence sequence(p, place.batch);
-  const int query = place.tile * kTile, seen = seen_keys(sequence, query, kTile);
+  const QueryTile block(p, block_place(order, p.heads), kTile);
+  const BlockPlace& place = block.place;
+  const Sequence& sequence = block.sequence;
+  const int query = block.query;
+  const HeadRows k(p, p.k, place.batch, block.kv_head), v(p, p.v, place.batch, block.kv_head);
   const int64_t row = (place.batch * p.heads + place.head) * p.padded_queries + query;
-  load_rows(tiles.q, head_rows<const float>(p.q, place.batch, place.head), p.q.row_stride, query,
-            sequence.queries, head_size);
-  load_rows(tiles.dout, head_rows<const float>(p.dout, place.batch, place.head), p.dout.row_stride,
-            query, sequence.queries, head_size);
+  load_rows(tiles.q, HeadRows(p, p.q, place.batch, place.head), query, sequence.queries);
+  load_rows(tiles.dout, HeadRows(p, p.dout, place.batch, place.head), query, sequence.queries);
 
   Sums<kHeadSize, kTile> dq;
-  for (int key = 0; key < seen; key += kTile) {
-    load_rows(tiles.k, head_rows<const float>(p.k, place.batch, kv_head), p.k.row_stride, key,
-              sequence.keys, head_size);
-    load_rows(tiles.v, head_rows<const float>(p.v, place.batch, kv_head), p.v.row_stride, key,
-              sequence.keys, head_size);
+  for (int key = 0; key < block.seen; key += kTile) {
+    load_rows(tiles.k, k, key, sequence.keys);
+    load_rows(tiles.v, v, key, sequence.keys);
     __syncthreads();
     float probability[kCount][kCount], ds[kCount][kCount];
     f32_gradients<kHeadSize, kTile>(p, sequence, tiles, row, query, key, probability, ds);
@@ -356,8 +356,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     dq.template add<false>(tiles.p, tiles.k);
     __syncthreads();
   }
-  dq.store(p.scale, head_rows<float>(p.dq, place.batch, place.head), p.dq.row_stride, query,
-           static_cast<int>(p.queries), head_size);
+  dq.store(p.scale, HeadRows(p, p.dq, place.batch, place.head), query, static_cast<int>(p.queries));
 }
 
 // fn.template operator()<n>(): a multiple of 64.

@@ -142,17 +142,15 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
   constexpr int kQueries = Tiles::kConfig.queries, kKeys = Tiles::kConfig.keys;
   constexpr int kRowTiles = Tiles::kRowTiles, kThreads = Tiles::kThreads;
   Tiles& tiles = *dynamic_shared<Tiles>();
-  const BlockPlace place = block_place(order, p.heads);
-  const int kv_head = place.head / static_cast<int>(p.heads / p.kv_heads);
+  const QueryTile block(p, block_place(order, p.heads), kQueries);
+  const BlockPlace& place = block.place;
+  const Sequence& sequence = block.sequence;
   const int head_size = static_cast<int>(p.head_size);
-  const Sequence sequence(p, place.batch);
-  const T* k = head_rows<const T>(p.k, place.batch, kv_head);
-  const T* v = head_rows<const T>(p.v, place.batch, kv_head);
+  const T* k = head_rows<const T>(p.k, place.batch, block.kv_head);
+  const T* v = head_rows<const T>(p.v, place.batch, block.kv_head);
 
-  const int block_query = place.tile * kQueries;
   const int warp_row = static_cast<int>(threadIdx.x) / kWarpSize * 16 * kRowTiles;
-  const int query = block_query + warp_row;
-  const int steps = (seen_keys(sequence, block_query, kQueries) + kKeys - 1) / kKeys;
+  const int query = block.query + warp_row, steps = block.steps(kKeys);
 
   const auto copy_keys = [&](auto& tile, const T* rows, int64_t stride, int step) {
     copy_tile_async<kThreads>(tile, rows, stride, step * kKeys, sequence.keys, head_size);
@@ -160,7 +158,7 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
   };
   if (steps > 0) {
     copy_tile_async<kThreads>(tiles.q, head_rows<const T>(p.q, place.batch, place.head),
-                              p.q.row_stride, block_query, sequence.queries, head_size);
+                              p.q.row_stride, block.query, sequence.queries, head_size);
     copy_keys(tiles.k, k, p.k.row_stride, steps - 1);
   }
 
