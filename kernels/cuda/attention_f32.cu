@@ -294,10 +294,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   using Tiles = F32BwdTiles<kHeadSize>;
   constexpr int kTile = Tiles::kTile, kCount = kTile / kSide;
   Tiles& tiles = *dynamic_shared<Tiles>();
-  const BlockPlace place = block_place(order, p.kv_heads);
-  const int group = static_cast<int>(p.heads / p.kv_heads);
-  const Sequence sequence(p, place.batch);
-  const int key = place.tile * kTile;
+  const KeyTile block(p, block_place(order, p.kv_heads), kTile);
+  const BlockPlace& place = block.place;
+  const Sequence& sequence = block.sequence;
+  const int key = block.key, group = block.group;
   load_rows(tiles.k, HeadRows(p, p.k, place.batch, place.head), key, sequence.keys);
   load_rows(tiles.v, HeadRows(p, p.v, place.batch, place.head), key, sequence.keys);
 

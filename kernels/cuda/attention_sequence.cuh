@@ -84,6 +84,19 @@ struct QueryTile {
   __device__ __forceinline__ int steps(int keys) const { return (seen + keys - 1) / keys; }
 };
 
+// A tile of keys of one kv head, which `group` heads of queries share.
+struct KeyTile {
+  BlockPlace place;
+  Sequence sequence;
+  int group, key;  // the first key
+
+  __device__ __forceinline__ KeyTile(const AttentionParams& p, const BlockPlace& at, int keys)
+      : place(at),
+        sequence(p, at.batch),
+        group(static_cast<int>(p.heads / p.kv_heads)),
+        key(at.tile * keys) {}
+};
+
 // A step of a block that owns keys: a tile of queries of one head. They go through all tiles that
 // see its keys, head by head.
 struct QueryStep {

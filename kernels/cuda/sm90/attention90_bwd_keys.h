@@ -32,17 +32,10 @@ struct Bwd90KeysShared {
 };
 
 // What a block owns. Asked for again where it is needed: registers are short.
-struct Bwd90KeysBlock {
-  BlockPlace place;
-  Sequence sequence;
-  int key, group;
-
-  __device__ __forceinline__ explicit Bwd90KeysBlock(const Bwd90Params& params)
-      : place(block_place(params.order, params.problem.kv_heads)),
-        sequence(params.problem, place.batch),
-        key(place.tile * kBwd90Keys),
-        group(static_cast<int>(params.problem.heads / params.problem.kv_heads)) {}
-};
+__device__ __forceinline__ KeyTile bwd90_keys_block(const Bwd90Params& params) {
+  const AttentionParams& p = params.problem;
+  return KeyTile(p, block_place(params.order, p.kv_heads), kBwd90Keys);
+}
 
 // ---- The warp that loads ----
 
@@ -51,7 +44,7 @@ __device__ __forceinline__ void load_bwd90_keys(const Bwd90Params& params,
                                                 Bwd90KeysShared<kHeadSize>& shared) {
   constexpr int kQueries = bwd90_queries(kHeadSize);
   const AttentionParams& p = params.problem;
-  const Bwd90KeysBlock block(params);
+  const KeyTile block = bwd90_keys_block(params);
   const int batch = block.place.batch;
   TileLoader loader(shared.patch);
   QueryStep next(block.sequence, block.key, kQueries, block.place.head * block.group);
@@ -101,7 +94,7 @@ class Bwd90KeysConsumer {
     set_zero(dk_);
     set_zero(dv_);
     {
-      const Bwd90KeysBlock block(params_);
+      const KeyTile block = bwd90_keys_block(params_);
       QueryStep next(block.sequence, block.key, kQueries, block.place.head * block.group);
       const int steps = next.count(block.group);
       // The last of the warpgroup's keys is seen by the fewest.
@@ -155,7 +148,7 @@ class Bwd90KeysConsumer {
   }
 
   __device__ __forceinline__ void mask(float (&values)[kQueries / 2], int query) {
-    const Bwd90KeysBlock block(params_);
+    const KeyTile block = bwd90_keys_block(params_);
     mask_queries(values, block.sequence, query, block.key + 64 * warpgroup_ + thread_row());
   }
 
@@ -239,7 +232,7 @@ class Bwd90KeysConsumer {
 
   __device__ __forceinline__ void store() {
     const AttentionParams& p = params_.problem;
-    const Bwd90KeysBlock block(params_);
+    const KeyTile block = bwd90_keys_block(params_);
     const int first = block.key + 64 * warpgroup_, keys = static_cast<int>(p.keys);
     barrier_sync(1, kConsumerThreads);  // nobody reads K and V any more
 #pragma unroll
