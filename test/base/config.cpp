@@ -1,5 +1,7 @@
 #include "runtime/base/config.h"
 
+#include <cmath>
+
 #include "runtime/base/error.h"
 #include "test/support/catch.h"
 #include "test/support/temp_dir.h"
@@ -355,6 +357,17 @@ TEST_CASE("--print-config prints what --config reads back to the same values", "
   const test::TempDir dir;
   const std::string path = dir.write("run.json", result.output);
   CHECK(parse(third_spec, {"--config", path.c_str(), "--print-config"}).output == result.output);
+}
+
+TEST_CASE("minus zero is zero, whose text reads back the same", "[config]") {
+  for (const char* text : {"-0", "-0.0", "-13e-400"}) {
+    Options options;
+    ConfigSpec spec = describe(options);
+    spec.read_json(cat("{\"any_float\": ", text, "}"), "minus");
+    CAPTURE(text);
+    CHECK_FALSE(std::signbit(options.any_float));
+    CHECK(contains(spec.to_json(), "\"any_float\": 0,"));
+  }
 }
 
 TEST_CASE("a default found at run time is null in JSON until it is set", "[config]") {
