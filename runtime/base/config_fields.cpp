@@ -58,7 +58,7 @@ class IntField : public ConfigField {
   }
   bool assign(std::optional<int64_t> value) {
     if (!accepts(value)) return false;
-    field_ = static_cast<T>(*value) + T{0};  // JSON's -0 is an integer: minus zero becomes zero
+    field_ = static_cast<T>(*value);
     return true;
   }
   bool has_min() const { return min_ != std::numeric_limits<T>::min(); }
