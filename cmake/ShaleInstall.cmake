@@ -41,6 +41,7 @@ write_basic_package_version_file(
   ${PROJECT_BINARY_DIR}/ShaleConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(
   FILES ${PROJECT_BINARY_DIR}/ShaleConfig.cmake ${PROJECT_BINARY_DIR}/ShaleConfigVersion.cmake
+        ${PROJECT_SOURCE_DIR}/third_party/FindCUDAToolkit.cmake
         ${PROJECT_SOURCE_DIR}/third_party/FindoneDNN.cmake
         ${PROJECT_SOURCE_DIR}/third_party/FindHighway.cmake
   DESTINATION ${package_dir})
