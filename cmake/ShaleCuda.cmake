@@ -80,8 +80,8 @@ function(shale_add_cuda_kernels target)
     add_custom_command(
       OUTPUT ${object} ${report}
       COMMAND ${CMAKE_COMMAND} -DREPORT=${report} -P ${PROJECT_SOURCE_DIR}/cmake/RunNvcc.cmake --
-              ${SHALE_CCACHE_PROGRAM} ${CUDAToolkit_NVCC_EXECUTABLE} ${shale_nvcc_flags} ${gencode}
-              -I${PROJECT_SOURCE_DIR} -MD -MF ${object}.d
+              ${CMAKE_CUDA_COMPILER_LAUNCHER} ${CUDAToolkit_NVCC_EXECUTABLE}
+              ${shale_nvcc_flags} ${gencode} -I${PROJECT_SOURCE_DIR} -MD -MF ${object}.d
               -c ${PROJECT_SOURCE_DIR}/${file} -o ${object}
       DEPENDS ${PROJECT_SOURCE_DIR}/${file} ${PROJECT_SOURCE_DIR}/cmake/RunNvcc.cmake
       DEPFILE ${object}.d
