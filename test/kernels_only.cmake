@@ -1,6 +1,6 @@
-# cmake -DROOT=<tree> -DSCRATCH=<folder> -DCOMPILER=<c++> -P kernels_only.cmake
-# Shows that SHALE_KERNELS_ONLY configures where CMake finds no library, with the generator that every
-# machine has; that the lowest layer builds so; and that its own test runner fails when it should.
+# cmake -DROOT=<tree> -DSCRATCH=<folder> -DCOMPILER=<c++> -DGENERATOR=<name> -P kernels_only.cmake
+# Shows that SHALE_KERNELS_ONLY configures where CMake finds no library; that the lowest layer builds
+# so; and that its own test runner fails when it should.
 
 set(hidden)
 foreach(package IN ITEMS MPI spdlog nlohmann_json CLI11 oneDNN Highway Catch2 benchmark)
@@ -16,7 +16,7 @@ function(must_run)
 endfunction()
 
 file(REMOVE_RECURSE ${SCRATCH})
-must_run(${CMAKE_COMMAND} -S ${ROOT} -B ${SCRATCH} -G "Unix Makefiles" -DSHALE_KERNELS_ONLY=ON
+must_run(${CMAKE_COMMAND} -S ${ROOT} -B ${SCRATCH} -G ${GENERATOR} -DSHALE_KERNELS_ONLY=ON
          -DSHALE_CUDA=OFF -DCMAKE_CXX_COMPILER=${COMPILER} ${hidden})
 must_run(${CMAKE_COMMAND} --build ${SCRATCH} --parallel 2 --target shale_base test_runner)
 
