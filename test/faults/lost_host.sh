@@ -2,7 +2,8 @@
 # lost_host.sh [all]      BAD_LINK: the program of that name
 # Two hosts, which are network namespaces of this one: when the link between them goes down, ranks on
 # both sides say within seconds whom they miss, and end with 76; a link that loses and delays packets
-# only slows them down. Skips (code 4) where namespaces cannot be made.
+# only slows them down. Enters them by nsenter, as `ip netns exec` wants to mount /sys anew, which a
+# chroot forbids. Skips (code 4) where namespaces cannot be made.
 set -uo pipefail
 
 skip() { echo "skipped: $*"; exit 4; }
@@ -40,7 +41,7 @@ cat >"$work/remote_shell" <<END
 [ -e $work/right_is_gone ] && [ "\$1" = 10.213.77.2 ] && exit 255
 case \$1 in 10.213.77.1) ns=$left; name=left ;; *) ns=$right; name=right ;; esac
 shift
-exec ip netns exec \$ns unshare --uts sh -c "hostname \$name; \$*"
+exec nsenter --net=/run/netns/\$ns unshare --uts sh -c "hostname \$name; \$*"
 END
 # A lost host's output does not arrive: ranks write to files.
 cat >"$work/rank" <<END
@@ -66,7 +67,7 @@ start() {  # RANKS FLAG...: in the background
   local ranks=$1
   shift
   rm -f "$work"/code.* "$work"/out.*
-  ip netns exec $left unshare --uts sh -c 'hostname left; exec "$@"' sh \
+  nsenter --net=/run/netns/$left unshare --uts sh -c 'hostname left; exec "$@"' sh \
     "${supervisor[@]}" mpirun --bind-to none --mca plm_rsh_agent "$work/remote_shell" --mca btl tcp,self \
     --mca btl_tcp_if_include $subnet --mca oob_tcp_if_include $subnet --map-by node \
     --hostfile "$work/hosts" -np "$ranks" "${rank_wrapper[@]}" "$BIN_DIR/train_lm" \
@@ -86,7 +87,7 @@ for _ in $(seq 400); do [[ $(rows) -ge 20 ]] && break; sleep 0.05; done
 # Heartbeats are listened for on the addresses of the link and on no others: by two ranks on each side.
 for end in "$left 014DD50A" "$right 024DD50A"; do
   read -r ns address <<<"$end"  # as /proc has it
-  listening=$(ip netns exec "$ns" awk 'NR > 1 { print substr($2, 1, 8) }' /proc/net/udp | xargs)
+  listening=$(nsenter --net="/run/netns/$ns" awk 'NR > 1 { print substr($2, 1, 8) }' /proc/net/udp | xargs)
   [[ $listening == "$address $address" ]] || fail "$ns listens on '$listening', want $address twice"
 done
 ip -n $left link set sl$id down
