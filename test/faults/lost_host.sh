@@ -2,8 +2,7 @@
 # lost_host.sh [all]      BAD_LINK: the program of that name
 # Two hosts, which are network namespaces of this one: when the link between them goes down, ranks on
 # both sides say within seconds whom they miss, and end with 76; a link that loses and delays packets
-# only slows them down. Enters them by nsenter, as `ip netns exec` wants to mount /sys anew, which a
-# chroot forbids. Skips (code 4) where namespaces cannot be made.
+# only slows them down. Skips (code 4) where namespaces cannot be made.
 set -uo pipefail
 
 skip() { echo "skipped: $*"; exit 4; }
@@ -23,16 +22,20 @@ cleanup() {
 }
 trap cleanup EXIT
 
+# in_namespace NAME COMMAND...: as `ip netns exec` and `ip -n` do, but without mounting /sys anew, which
+# cannot be in a chroot.
+in_namespace() { nsenter --net="/run/netns/$1" "${@:2}"; }
+
 subnet=10.213.77.0/24
 ip netns add $left 2>/dev/null || skip 'network namespaces cannot be made'
 ip netns add $right || skip 'network namespaces cannot be made'
 ip link add sl$id netns $left type veth peer name sr$id netns $right || skip 'no veth devices'
-ip -n $left addr add 10.213.77.1/24 dev sl$id
-ip -n $right addr add 10.213.77.2/24 dev sr$id
+in_namespace $left ip addr add 10.213.77.1/24 dev sl$id
+in_namespace $right ip addr add 10.213.77.2/24 dev sr$id
 for end in "$left sl$id" "$right sr$id"; do
   read -r ns device <<<"$end"
-  ip -n "$ns" link set lo up
-  ip -n "$ns" link set "$device" up
+  in_namespace "$ns" ip link set lo up
+  in_namespace "$ns" ip link set "$device" up
 done
 
 # What mpirun takes for ssh.
@@ -67,7 +70,7 @@ start() {  # RANKS FLAG...: in the background
   local ranks=$1
   shift
   rm -f "$work"/code.* "$work"/out.*
-  nsenter --net=/run/netns/$left unshare --uts sh -c 'hostname left; exec "$@"' sh \
+  in_namespace $left unshare --uts sh -c 'hostname left; exec "$@"' sh \
     "${supervisor[@]}" mpirun --bind-to none --mca plm_rsh_agent "$work/remote_shell" --mca btl tcp,self \
     --mca btl_tcp_if_include $subnet --mca oob_tcp_if_include $subnet --map-by node \
     --hostfile "$work/hosts" -np "$ranks" "${rank_wrapper[@]}" "$BIN_DIR/train_lm" \
@@ -87,10 +90,10 @@ for _ in $(seq 400); do [[ $(rows) -ge 20 ]] && break; sleep 0.05; done
 # Heartbeats are listened for on the addresses of the link and on no others: by two ranks on each side.
 for end in "$left 014DD50A" "$right 024DD50A"; do
   read -r ns address <<<"$end"  # as /proc has it
-  listening=$(nsenter --net="/run/netns/$ns" awk 'NR > 1 { print substr($2, 1, 8) }' /proc/net/udp | xargs)
+  listening=$(in_namespace "$ns" awk 'NR > 1 { print substr($2, 1, 8) }' /proc/net/udp | xargs)
   [[ $listening == "$address $address" ]] || fail "$ns listens on '$listening', want $address twice"
 done
-ip -n $left link set sl$id down
+in_namespace $left ip link set sl$id down
 cut=$(milliseconds)
 # Processes of ranks, which a command line shows by the program's name.
 ranks_left() { { ip netns pids $left; ip netns pids $right; } | xargs -r ps -o comm= -p | grep -c train_lm; }
@@ -117,7 +120,7 @@ echo "link down: all ranks ended after $took ms, with a time-out of $timeout_s s
 [[ $failures -eq 0 ]] || head -n 30 "$work"/out.* "$work/launcher" | cut -c 1-160 | sed 's/^/    /'
 kill -9 "$launcher" 2>/dev/null
 wait "$launcher" 2>/dev/null
-ip -n $left link set sl$id up
+in_namespace $left ip link set sl$id up
 rm -rf "$work/out"
 sleep 1
 
@@ -129,7 +132,7 @@ if [[ ${1:-} == all ]]; then
   start 4 --steps 200000 --save-every 20 --timeout $timeout_s --global-batch 4
   for _ in $(seq 400); do [[ $(rows) -ge 60 ]] && break; sleep 0.05; done
   touch "$work/right_is_gone"
-  ip -n $right link set sr$id down
+  in_namespace $right ip link set sr$id down
   for _ in $(seq 60); do grep -q 'starting again (restart 1)' "$work/launcher" && break; sleep 1; done
   before=$(rows)
   sleep 5
@@ -143,7 +146,7 @@ if [[ ${1:-} == all ]]; then
   supervisor=()
   rank_wrapper=("$work/rank")
   rm -rf "$work/right_is_gone" "$work/out"
-  ip -n $right link set sr$id up
+  in_namespace $right ip link set sr$id up
 fi
 
 # ---- The link is bad ----
@@ -151,7 +154,7 @@ fi
 # In place of the first, so that nothing has another way. TCP needs minutes for the worse one.
 loss=0.05 delay_ms=20
 [[ ${1:-} != all ]] || { loss=0.3 delay_ms=200; }
-ip -n $left link del sl$id
+in_namespace $left ip link del sl$id
 : >"$work/bad_link"
 "$BAD_LINK" tl$id tr$id $loss $delay_ms >"$work/bad_link" 2>&1 &
 carrier=$!
@@ -160,8 +163,8 @@ if grep -q ready "$work/bad_link"; then
   for end in "$left tl$id 1 2" "$right tr$id 2 1"; do
     read -r ns device own other <<<"$end"
     ip link set "$device" netns "$ns"
-    ip -n "$ns" addr add 10.213.77.$own peer 10.213.77.$other/24 dev "$device"
-    ip -n "$ns" link set "$device" up
+    in_namespace "$ns" ip addr add 10.213.77.$own peer 10.213.77.$other/24 dev "$device"
+    in_namespace "$ns" ip link set "$device" up
   done
   started=$(milliseconds)
   start 2 --steps 3 --timeout 60
