@@ -8,8 +8,8 @@ usage() {
 Usage: ./test.sh [--asan] [--tsan] [--no-bootstrap] [--help] [-- CTEST_ARGUMENT...]
 
 Installs the packages that are missing, builds the preset "release" with tests and benchmarks,
-runs the tests, says what was skipped and why, and ends with the line "N passed, N failed, N skipped".
-Exits non-zero when one failed.
+runs the tests, says what was skipped and why, and ends with the line
+"N passed, N failed, N skipped". Exits non-zero when one failed.
 
   --asan          also run the unit tests of base, kernels and runtime under the address and
                   undefined-behaviour sanitizers (another build, some minutes)
@@ -63,8 +63,8 @@ build() {
   cmake --build --preset "$preset" --parallel "$jobs" ${@:+--target "$@"}
 }
 
-# skip_reasons FILE: from ctest's log, a line for each reason that tests gave in a line of their output
-# that begins with "skipped: ", whether it is the whole of a test that they leave out or a part.
+# skip_reasons FILE: from ctest's log, a line for each reason that tests gave, in a line of their
+# output that begins with "skipped: ", for leaving out the whole of a test or a part.
 skip_reasons() {
   awk '
     /^[0-9]+\/[0-9]+ Test: / { test = $3 }

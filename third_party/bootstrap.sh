@@ -20,8 +20,8 @@ packages=(
   libopenmpi-dev openmpi-bin
   libdnnl-dev libhwy-dev libspdlog-dev nlohmann-json3-dev
 )
-# For tests, benchmarks and development: the tests look at processes (ps, pgrep) and make two hosts of
-# one machine (ip).
+# For tests, benchmarks and development: the tests look at processes (ps, pgrep) and make two hosts
+# of one machine (ip).
 development_packages=(git catch2 procps iproute2)
 
 minimal=false

@@ -22,8 +22,8 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# in_namespace NAME COMMAND...: as `ip netns exec` and `ip -n` do, but without mounting /sys anew, which
-# cannot be in a chroot.
+# in_namespace NAME COMMAND...: as `ip netns exec` and `ip -n` do, but without mounting /sys anew,
+# which cannot be in a chroot.
 in_namespace() { nsenter --net="/run/netns/$1" "${@:2}"; }
 
 subnet=10.213.77.0/24
