@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/simt/backend.h"
@@ -25,6 +26,13 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
+// Whether launch() asks for the dynamic shared memory that a kernel gets. A block that nobody asked
+// for has 48 KiB, its static objects and the gap before the dynamic part included; how large those
+// are the compiler decides, so any dynamic part is asked for.
+constexpr bool asks_for_shared_memory(size_t dynamic_bytes) {
+  return dynamic_bytes > 0;
+}
+
 }  // namespace shale::kernels::SHALE_BACKEND::simt
 
 // launch(kernel, {.grid = blocks, .block = threads, .smem_bytes = n}, exec, arguments...) queues
@@ -40,9 +48,6 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) {
 // Why the next grid is let up after the wait and not sooner: then, when a kernel begins, every grid
 // but the one just before it has ended. So two at most share the GPU, and a kernel's wait for that
 // one is a wait for all.
-//
-// kEmulated: whether this is the emulator, where a grid that fills a GPU is much too large for a
-// test. Results may not depend on it.
 #ifdef __CUDACC__
 #include "kernels/simt/cuda/launch.h"
 #else

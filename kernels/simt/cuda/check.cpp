@@ -1,9 +1,16 @@
 #include "kernels/simt/cuda/check.h"
 
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
+
 #include "runtime/base/error.h"
 
 namespace shale::kernels::cuda {
 namespace {
+
+constexpr size_t kUnaskedSharedBytes = size_t{48} << 10;
 
 // What the user can do about it, where CUDA's own text does not say.
 const char* advice(cudaError_t result) {
@@ -74,6 +81,25 @@ void check_dependent_launch(const void* kernel, const Device& device) {
   throw UnavailableError(cat("dependent launch of ", name_of(kernel), ": ", device,
                              " has compute capability ", device.arch / 10, ".", device.arch % 10,
                              ", want 9.0 or later"));
+}
+
+void allow_shared_memory(const void* kernel, const Device& device, size_t bytes) {
+  static std::mutex mutex;
+  static auto& allowed = *new std::map<std::pair<const void*, int>, size_t>;
+  // Never as little as a kernel has unasked, so that nobody takes it for that.
+  bytes = std::max(bytes, kUnaskedSharedBytes + 1024);
+  const std::lock_guard lock(mutex);
+  size_t& most = allowed[{kernel, device.index}];
+  if (bytes <= most) return;
+  const cudaError_t result = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  if (result != cudaSuccess) {
+    cudaFuncAttributes attributes{};
+    cudaFuncGetAttributes(&attributes, kernel);
+    fail(result, cat(name_of(kernel), ": ", bytes, " bytes of dynamic shared memory beside ",
+                     attributes.sharedSizeBytes, " static ones"));
+  }
+  most = bytes;
 }
 
 }  // namespace shale::kernels::cuda

@@ -9,8 +9,6 @@
 
 namespace shale::kernels::cuda::simt {
 
-inline constexpr bool kEmulated = false;
-
 struct LaunchConfig {
   Dim3 grid{};
   Dim3 block{};
@@ -41,11 +39,8 @@ void launch(void (*kernel)(Params...), const LaunchConfig& config, const Exec& e
     launch_config.attrs = &dependent;
     launch_config.numAttrs = 1;
   }
-  constexpr size_t kWithoutAsking = size_t{48} << 10;
-  if (config.smem_bytes > kWithoutAsking) {
-    check_launch(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      static_cast<int>(config.smem_bytes)),
-                 function, launch_config);
+  if (asks_for_shared_memory(config.smem_bytes)) {
+    allow_shared_memory(function, exec.device, config.smem_bytes);
   }
   check_launch(
       cudaLaunchKernelEx(&launch_config, kernel, static_cast<Params>(std::forward<Args>(args))...),

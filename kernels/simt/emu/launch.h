@@ -8,8 +8,6 @@
 
 namespace shale::kernels::emu::simt {
 
-inline constexpr bool kEmulated = true;
-
 struct LaunchConfig {
   Dim3 grid{};
   Dim3 block{};
@@ -38,7 +36,9 @@ void launch(void (*kernel)(Params...), const LaunchConfig& config, const Exec& e
             Args&&... args) {
   emulator::Grid grid = {.blocks = {config.grid.x, config.grid.y, config.grid.z},
                          .threads = {config.block.x, config.block.y, config.block.z},
+                         .function = reinterpret_cast<const void*>(kernel),
                          .dynamic_bytes = config.smem_bytes,
+                         .asked_for_shared = asks_for_shared_memory(config.smem_bytes),
                          .site = config.site};
   grid.body = KernelCall<Params...>{kernel, {static_cast<Params>(std::forward<Args>(args))...}};
   emulator::launch(exec, std::move(grid));

@@ -199,6 +199,15 @@ void check_pack(const char* name, const void* p, size_t bytes, Site site) {
   self.block->fail(Fault::kMisaligned, cat(name, ": the address is no multiple of ", bytes));
 }
 
+void check_space(const char* name, const void* p, Space space, Site site) {
+  Fiber& self = enter(name, site);
+  Block& block = *self.block;
+  const bool shared = block.shared().contains(p);
+  if (space == Space::kShared ? shared : !shared && !block.holds(p)) return;
+  block.fail(Fault::kOutOfBounds, cat(name, ": the address is not one of ",
+                                      space == Space::kShared ? "shared" : "global", " memory"));
+}
+
 void Block::report_stuck() {
   bool only_syncthreads = true, some_ended = false;
   for (int id = 0; id < threads_; ++id) {

@@ -27,8 +27,10 @@ inline constexpr int kMaxThreads = 1024;  // of a block
 // A launch: what all its blocks have in common.
 struct Grid {
   Index3 blocks{}, threads{};
-  size_t dynamic_bytes = 0;
-  size_t shared_limit = 0;
+  const void* function = nullptr;  // the kernel
+  size_t dynamic_bytes = 0;       // of shared memory
+  bool asked_for_shared = false;  // a block may have more than SharedMemory::kUnasked
+  size_t shared_limit = 0;        // set by launch()
   bool dependent = false;  // see Exec::dependent_launch
   Options options{};
   Site site{};                   // of the launch; its function names the kernel in reports
@@ -113,6 +115,10 @@ inline Fiber& enter(const char* primitive, Site site) {
 
 // Fails unless p is a multiple of `bytes`.
 void check_pack(const char* name, const void* p, size_t bytes, Site site);
+
+// Fails unless p lies in memory of that kind.
+enum class Space : uint8_t { kGlobal, kShared };
+void check_space(const char* name, const void* p, Space space, Site site);
 
 // All lanes of `mask` in the current thread's warp do `operation` together.
 void warp_collective(uint32_t mask, const WarpOperation& operation, void* payload, Site site);

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/cpu/parallel.h"
+#include "kernels/simt/engine/launch_log.h"
 #include "kernels/simt/engine/stream.h"
 #include "runtime/base/text.h"
 
@@ -33,7 +34,8 @@ void check(const Grid& grid, int arch) {
                ") threads, want 1 to 1024, at most 64 in z"));
   }
   if (grid.dynamic_bytes > grid.shared_limit) {
-    refuse(cat(grid.dynamic_bytes, " bytes of shared memory, a block has ", grid.shared_limit));
+    refuse(cat(grid.dynamic_bytes, " bytes of shared memory, a block has ", grid.shared_limit,
+               grid.asked_for_shared ? "" : " unless more is asked for"));
   }
   if (grid.dependent && arch < 90) {
     refuse(cat("dependent launch on compute capability ", arch / 10, ".", arch % 10,
@@ -95,9 +97,11 @@ size_t shared_limit(int arch) {
 void launch(const Exec& exec, Grid grid) {
   auto* stream = static_cast<Stream*>(exec.stream);
   grid.options = stream != nullptr ? stream->options() : default_options();
-  grid.shared_limit = shared_limit(exec.device.arch);
+  grid.shared_limit =
+      grid.asked_for_shared ? shared_limit(exec.device.arch) : SharedMemory::kUnasked;
   grid.dependent = exec.dependent_launch;
   check(grid, exec.device.arch);
+  log_launch(grid, exec.device.arch);
   if (stream == nullptr) return run(exec, grid);
   stream->enqueue([exec, grid = std::move(grid)] { run(exec, grid); });
 }

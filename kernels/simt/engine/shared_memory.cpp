@@ -13,6 +13,7 @@ namespace {
 constexpr size_t kRedZone = 128;
 constexpr int kRedByte = 0xcb;
 constexpr int kPoison = 0xff;
+constexpr size_t kDynamicAlignment = 1024;  // as dynamic_shared() has it
 
 size_t round_up(size_t value, size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -38,13 +39,23 @@ std::byte* SharedMemory::static_object(const void* key, size_t bytes, size_t ali
   for (const Part& part : parts_) {
     if (part.key == key) return arena_ + part.begin;
   }
-  size_t used = bytes;
-  for (const Part& part : parts_) used += part.bytes;
-  if (used > limit_) {
-    block_.fail(Fault::kOutOfBounds, cat("static and dynamic shared memory need ", used,
-                                         " bytes, a block has ", limit_));
+  const size_t needed = needed_with(bytes, alignment);
+  if (needed > limit_) {
+    block_.fail(Fault::kLaunch,
+                cat("static and dynamic shared memory need ", needed, " bytes, a block has ",
+                    limit_, limit_ == kUnasked ? " unless more is asked for" : ""));
   }
   return add_part(key, bytes, alignment);
+}
+
+size_t SharedMemory::needed_with(size_t bytes, size_t alignment) const {
+  size_t all = 0;
+  for (const Part& part : parts_) {
+    if (part.key != nullptr) all = round_up(all, part.alignment) + part.bytes;
+  }
+  all = round_up(all, alignment) + bytes;
+  const size_t dynamic = parts_.front().bytes;
+  return dynamic == 0 ? all : round_up(all, kDynamicAlignment) + dynamic;
 }
 
 std::byte* SharedMemory::add_part(const void* key, size_t bytes, size_t alignment) {
@@ -52,7 +63,7 @@ std::byte* SharedMemory::add_part(const void* key, size_t bytes, size_t alignmen
   if (begin + bytes + kRedZone > kBytes) {
     block_.fail(Fault::kOutOfBounds, "too many static objects in shared memory");
   }
-  parts_.push_back({key, begin, bytes});
+  parts_.push_back({key, begin, bytes, alignment});
   end_ = begin + bytes + kRedZone;
   address_sanitizer::unpoison(arena_ + begin, bytes);
   std::memset(arena_ + begin, kPoison, bytes);

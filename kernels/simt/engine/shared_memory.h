@@ -17,6 +17,8 @@ class Block;
 class SharedMemory {
  public:
   static constexpr size_t kBytes = size_t{256} << 10;  // more than any GPU has
+  // What a block has that has not asked for more (cudaFuncAttributeMaxDynamicSharedMemorySize).
+  static constexpr size_t kUnasked = size_t{48} << 10;
 
   explicit SharedMemory(Block& block);
 
@@ -41,9 +43,12 @@ class SharedMemory {
  private:
   struct Part {
     const void* key;  // null: the dynamic part
-    size_t begin, bytes;
+    size_t begin, bytes, alignment;
   };
   std::byte* add_part(const void* key, size_t bytes, size_t alignment);
+  // What a GPU's block would need with one more static object: those, then the dynamic part at a
+  // multiple of its alignment.
+  size_t needed_with(size_t bytes, size_t alignment) const;
 
   Block& block_;
   Mapping mapping_;  // the arena between two pages that nobody may touch
