@@ -108,6 +108,10 @@ class Report {
 
   void add_error(const KernelCase& kernel, const std::string& what) {
     ++errors_;
+    JsonText row;
+    row.add("name", kernel.name).add("slot", kernel.slot).add("dtype", dtype_name(kernel.dtype));
+    row.add("family", family_name(kernel.family)).add("error", what);
+    rows_.push_back(std::move(row));
     std::printf("%-*s  error: %s\n", width_, kernel.name.c_str(), what.c_str());
     std::fflush(stdout);
   }
@@ -197,6 +201,19 @@ void write_rows(const BenchConfig& config, const Machine& machine, const BenchDe
   write_file_atomically(config.json, document.text() + "\n");
 }
 
+// Whether kernels still run there. After some faults, such as an illegal address, none does until the
+// program ends; others are told of once.
+bool still_works(const BenchDevice& device) {
+  for (int tries = 2; tries > 0; --tries) {
+    try {
+      device.synchronize();
+      return true;
+    } catch (const Error&) {
+    }
+  }
+  return false;
+}
+
 void tune(BenchDevice& device, const Machine& machine, const BenchConfig& config) {
   const std::string rows =
       tune_gemm(device, tuned_classes(), config.min_time_s, [](const std::string& row) {
@@ -261,13 +278,15 @@ int run(int argc, char** argv) {
     try {
       const PreparedCase prepared = one.prepare(bench);
       report.add(one, prepared.cost, measure(*device, prepared, config.min_time_s));
-    } catch (const OutOfMemoryError& error) {  // the others may still fit
-      report.add_error(one, error.what());
-    } catch (const UnavailableError& error) {  // a dtype, say
+    } catch (const Error& error) {
       report.add_error(one, error.what());
     }
+    write_rows(config, machine, *device, peaks, report.rows());
+    if (report.errors() > 0 && !still_works(*device)) {
+      throw InternalError(cat("after ", one.name, " no kernel runs any more; ",
+                              report.rows().size(), " of ", cases.size(), " cases were tried"));
+    }
   }
-  write_rows(config, machine, *device, peaks, report.rows());
   if (report.errors() > 0) {
     throw InternalError(cat(report.errors(), " of ", cases.size(), " cases failed"));
   }
