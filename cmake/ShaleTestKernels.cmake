@@ -11,8 +11,23 @@ function(shale_add_test_kernels target)
   shale_add_emulated_kernels(${target} ${files} ${hopper_files})
   if(SHALE_HAVE_CUDA)
     shale_add_cuda_kernels(${target} ARCHITECTURES ${SHALE_CUDA_ARCHITECTURES} FILES ${files})
-    shale_add_cuda_kernels(${target} ARCHITECTURES 90a-real FILES ${hopper_files})
+    shale_add_cuda_kernels(${target} ARCHITECTURES ${shale_hopper_architectures}
+                           FILES ${hopper_files})
     target_compile_definitions(${target} PRIVATE SHALE_HAVE_CUDA)
-    target_link_libraries(${target} PRIVATE shale_kernels_cuda CUDA::cudart_static)
+    target_link_libraries(${target} PRIVATE shale_kernels_cuda ${shale_cudart})
   endif()
+endfunction()
+
+# shale_add_gpu_tests(<target> <stem>...): an entry gpu.<stem> for the cases of each of these files
+# that are about kernels on any device, on this machine's GPU. They want one, and so are run by
+# `ctest -C gpu -R "^gpu[.]"` alone.
+function(shale_add_gpu_tests target)
+  foreach(stem IN LISTS ARGN)
+    if(SHALE_HAVE_CUDA AND NOT stem MATCHES "^simt_")
+      add_test(NAME gpu.${stem} CONFIGURATIONS gpu
+        COMMAND ${target} --filenames-as-tags "[#${stem}]~[emulator]")
+      set_tests_properties(gpu.${stem} PROPERTIES
+        TIMEOUT 1800 ENVIRONMENT SHALE_TEST_GPU=cuda)
+    endif()
+  endforeach()
 endfunction()

@@ -99,7 +99,7 @@ Run<Param> run(const Exec& base, Kind kind, const Case<Grad>& c, std::vector<int
   const auto n = int64_t(c.master.size());
   const DeviceArray<float> master(base, c.master), m(base, c.m), v(base, c.v);
   const DeviceArray<Grad> grad(base, c.grad);
-  const DeviceArray<Param> param(base, n);
+  const DeviceArray<Param> param(base, test::poison<Param>(n));
   cuts.push_back(n);
   const Factors f;
   int64_t begin = 0;

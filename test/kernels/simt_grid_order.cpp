@@ -162,7 +162,7 @@ void expect(const emulator::Options& options, Early early, const char* text) {
 
 }  // namespace
 
-TEST_CASE("a dependent grid may prepare itself before its wait", "[kernels][simt]") {
+TEST_CASE("a dependent grid may prepare itself before its wait", "[kernels][emulator]") {
   for (const auto& options : test::emulator_orders()) {
     Arrays arrays;
     const auto found = run(options, arrays, Early::kNothing);
@@ -172,7 +172,7 @@ TEST_CASE("a dependent grid may prepare itself before its wait", "[kernels][simt
   }
 }
 
-TEST_CASE("a plain access to global memory before the wait is a fault", "[kernels][simt]") {
+TEST_CASE("a plain access to global memory before the wait is a fault", "[kernels][emulator]") {
   if (!emulator::has_instrumented_kernels()) {
     WARN("skipped: kernels are not instrumented in this build");
     return;
@@ -184,7 +184,7 @@ TEST_CASE("a plain access to global memory before the wait is a fault", "[kernel
   }
 }
 
-TEST_CASE("a primitive at global memory before the wait is a fault", "[kernels][simt]") {
+TEST_CASE("a primitive at global memory before the wait is a fault", "[kernels][emulator]") {
   for (const bool track : {true, false}) {
     for (emulator::Options options : test::emulator_orders()) {
       options.track = track;
@@ -198,7 +198,7 @@ TEST_CASE("a primitive at global memory before the wait is a fault", "[kernels][
   }
 }
 
-TEST_CASE("a dependent grid of which a thread does not wait is a fault", "[kernels][simt]") {
+TEST_CASE("a dependent grid of which a thread does not wait is a fault", "[kernels][emulator]") {
   for (const bool track : {true, false}) {
     for (emulator::Options options : test::emulator_orders()) {
       options.track = track;
@@ -207,7 +207,7 @@ TEST_CASE("a dependent grid of which a thread does not wait is a fault", "[kerne
   }
 }
 
-TEST_CASE("a recorded launch stays dependent", "[kernels][simt]") {
+TEST_CASE("a recorded launch stays dependent", "[kernels][emulator]") {
   emulator::StreamSet streams{emulator::Options{}};
   emulator::Stream* const stream = streams.create();
   Exec exec{.device = {.type = DeviceType::kEmu, .arch = 90}, .stream = stream};
@@ -222,7 +222,7 @@ TEST_CASE("a recorded launch stays dependent", "[kernels][simt]") {
                      "the thread ends without await_previous_grid()"));
 }
 
-TEST_CASE("an A100 takes no dependent launch", "[kernels][simt]") {
+TEST_CASE("an A100 takes no dependent launch", "[kernels][emulator]") {
   const test::Emulator emulator;
   Exec exec = dependent(emulator.exec());
   exec.device.arch = 80;

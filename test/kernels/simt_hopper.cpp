@@ -230,7 +230,7 @@ std::vector<float> counted(size_t count) {
 
 }  // namespace
 
-TEST_CASE("a ring of one stage passes its rounds on under every order", "[kernels][simt]") {
+TEST_CASE("a ring of one stage passes its rounds on under every order", "[kernels][emulator]") {
   const std::vector<float> in = counted(384);
   std::vector<float> out(384);
   expect_none(ring_kernel, 128, in.data(), out.data(), unsigned{kNone});
@@ -239,7 +239,7 @@ TEST_CASE("a ring of one stage passes its rounds on under every order", "[kernel
   }
 }
 
-TEST_CASE("misused mbarriers are found", "[kernels][simt]") {
+TEST_CASE("misused mbarriers are found", "[kernels][emulator]") {
   const std::vector<float> in = counted(384);
   std::vector<float> out(384);
   const auto ring = [&](std::initializer_list<Fault> faults, const char* text, Mistake mistake) {
@@ -256,7 +256,7 @@ TEST_CASE("misused mbarriers are found", "[kernels][simt]") {
   ring({Fault::kRace, Fault::kBarrierMisuse}, "static shared object", kNoBarrierAfterInit);
 }
 
-TEST_CASE("shared memory is used only between a bulk copy and the next", "[kernels][simt]") {
+TEST_CASE("shared memory is used only between a bulk copy and the next", "[kernels][emulator]") {
   const std::vector<float> in = counted(384);
   std::vector<float> out(384);
   if (!tracked()) return;
@@ -268,12 +268,12 @@ TEST_CASE("shared memory is used only between a bulk copy and the next", "[kerne
          in.data(), out.data(), unsigned{kArrivesEarly});
 }
 
-TEST_CASE("a block may not end before its bulk copies have landed", "[kernels][simt]") {
+TEST_CASE("a block may not end before its bulk copies have landed", "[kernels][emulator]") {
   const std::vector<float> in = counted(128);
   expect({Fault::kAsyncCopy}, "bulk copies on their way", end_before_landing_kernel, 32, in.data());
 }
 
-TEST_CASE("only tensor maps that were made are prefetched", "[kernels][simt]") {
+TEST_CASE("only tensor maps that were made are prefetched", "[kernels][emulator]") {
   const std::vector<float> in = counted(64);
   const TensorMap made = make_tensor_map({.data = in.data(),
                                           .dtype = DType::kF32,
@@ -286,7 +286,7 @@ TEST_CASE("only tensor maps that were made are prefetched", "[kernels][simt]") {
 }
 
 TEST_CASE("bulk stores read what was written and fenced, until they are waited for",
-          "[kernels][simt]") {
+          "[kernels][emulator]") {
   std::vector<float> out(256);
   expect_none(store_kernel, 128, out.data(), unsigned{kNone});
   CHECK(out == counted(256));
@@ -299,7 +299,7 @@ TEST_CASE("bulk stores read what was written and fenced, until they are waited f
          unsigned{kEarlyOverwrite});
 }
 
-TEST_CASE("wgmma's registers are left alone until the wait", "[kernels][simt]") {
+TEST_CASE("wgmma's registers are left alone until the wait", "[kernels][emulator]") {
   std::vector<float> out(128);
   expect_none(product_kernel, 128, out.data(), unsigned{kNone});
   for (const float x : out) REQUIRE(x == 64);  // 32 of k, each 1 * 2
@@ -314,7 +314,7 @@ TEST_CASE("wgmma's registers are left alone until the wait", "[kernels][simt]") 
   for (const float x : out) REQUIRE(std::isnan(x));
 }
 
-TEST_CASE("wgmma's operands are fenced, and left alone until the wait", "[kernels][simt]") {
+TEST_CASE("wgmma's operands are fenced, and left alone until the wait", "[kernels][emulator]") {
   std::vector<float> out(128);
   expect({Fault::kWgmma}, "fewer than 128 threads", half_a_warpgroup_kernel, 64);
   expect({Fault::kWgmma}, "a at dynamic shared memory (16384 bytes) + 512 is no tile",
@@ -330,7 +330,7 @@ TEST_CASE("wgmma's operands are fenced, and left alone until the wait", "[kernel
          true);
 }
 
-TEST_CASE("warpgroups may not grow beyond the block's registers", "[kernels][simt]") {
+TEST_CASE("warpgroups may not grow beyond the block's registers", "[kernels][emulator]") {
   expect_none(registers_kernel, 384, false);
   expect({Fault::kWgmma}, "the block has 64512", registers_kernel, 384, true);
 }

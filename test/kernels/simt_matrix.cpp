@@ -140,7 +140,7 @@ void check_matrix_copies() {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("ldmatrix and mma multiply matrices", "[kernels][simt]", bf16, f16) {
+TEMPLATE_TEST_CASE("ldmatrix and mma multiply matrices", "[kernels][emulator]", bf16, f16) {
   const Product<TestType> p{16};
   for (const auto& options : test::emulator_orders()) {
     CAPTURE(test::describe(options));
@@ -149,7 +149,7 @@ TEMPLATE_TEST_CASE("ldmatrix and mma multiply matrices", "[kernels][simt]", bf16
   }
 }
 
-TEST_CASE("mma in tf32 and in f32 multiplies matrices", "[kernels][simt]") {
+TEST_CASE("mma in tf32 and in f32 multiplies matrices", "[kernels][emulator]") {
   Product<float> p{8};
   CHECK(run_mma({}, mma_8_kernel<true>, p, p.b) == p.reference());
   CHECK(run_mma({}, mma_8_kernel<false>, p, p.b) == p.reference());
@@ -161,7 +161,7 @@ TEST_CASE("mma in tf32 and in f32 multiplies matrices", "[kernels][simt]") {
   CHECK(run_mma({}, mma_8_kernel<false>, p, p.b)[0] == 8 + 0x1p-17f);
 }
 
-TEST_CASE("ldmatrix and stmatrix are each other's inverse, transposed or not", "[kernels][simt]") {
+TEST_CASE("ldmatrix and stmatrix are each other's inverse, transposed or not", "[kernels][emulator]") {
   check_matrix_copies<1>();
   check_matrix_copies<2>();
   check_matrix_copies<4>();

@@ -127,14 +127,14 @@ void check_pipeline(int n) {
 
 }  // namespace
 
-TEST_CASE("cp.async feeds a pipeline of stages", "[kernels][simt]") {
+TEST_CASE("cp.async feeds a pipeline of stages", "[kernels][emulator]") {
   check_pipeline<4, 2>(1000);
   check_pipeline<8, 3>(1000);
   check_pipeline<16, 4>(1024);
   check_pipeline<16, 3>(4);
 }
 
-TEMPLATE_TEST_CASE("packs are loaded, converted and stored", "[kernels][simt]", float, bf16, f16) {
+TEMPLATE_TEST_CASE("packs are loaded, converted and stored", "[kernels][emulator]", float, bf16, f16) {
   constexpr int kCount = 1024;
   const auto in = test::randn<TestType>(kCount, 1);
   std::vector<TestType> out(kCount);
@@ -147,7 +147,7 @@ TEMPLATE_TEST_CASE("packs are loaded, converted and stored", "[kernels][simt]", 
   for (size_t i = 0; i < kCount; ++i) REQUIRE(widened[i] == to_f32(in[i]));
 }
 
-TEST_CASE("atomic operations lose nothing between threads and blocks", "[kernels][simt]") {
+TEST_CASE("atomic operations lose nothing between threads and blocks", "[kernels][emulator]") {
   for (const auto& options : test::emulator_orders()) {
     Atomics result{};
     result.signed_largest = -1000000;
@@ -166,7 +166,7 @@ TEST_CASE("atomic operations lose nothing between threads and blocks", "[kernels
   }
 }
 
-TEST_CASE("a lock in global memory is handed on", "[kernels][simt]") {
+TEST_CASE("a lock in global memory is handed on", "[kernels][emulator]") {
   for (const auto& options : test::emulator_orders()) {
     uint32_t lock = 0;
     int value = 0;
@@ -177,7 +177,7 @@ TEST_CASE("a lock in global memory is handed on", "[kernels][simt]") {
   }
 }
 
-TEST_CASE("each type has a shared object of its own", "[kernels][simt]") {
+TEST_CASE("each type has a shared object of its own", "[kernels][emulator]") {
   std::vector<int> out(128);
   Emulator emulator;
   simt::launch(shared_objects_kernel, {.grid = 1, .block = 32, .smem_bytes = 128}, emulator.exec(),
@@ -191,7 +191,7 @@ TEST_CASE("each type has a shared object of its own", "[kernels][simt]") {
   }
 }
 
-TEST_CASE("every thread of every block runs once", "[kernels][simt]") {
+TEST_CASE("every thread of every block runs once", "[kernels][emulator]") {
   const int threads = GENERATE(1, 3);
   for (const auto& options : test::emulator_orders()) {
     std::vector<int> out(3 * 4 * 5 * 2 * 3 * 4);
@@ -203,7 +203,7 @@ TEST_CASE("every thread of every block runs once", "[kernels][simt]") {
   }
 }
 
-TEST_CASE("shared memory starts as NaN", "[kernels][simt]") {
+TEST_CASE("shared memory starts as NaN", "[kernels][emulator]") {
   // Without the tracker, which would not let the kernel read it.
   constexpr auto kernel = +[](float* out) { *out = dynamic_shared<float>()[0]; };
   float out = 0;

@@ -182,7 +182,7 @@ std::vector<float> g_in(256, 1.f), g_out(256);
 
 }  // namespace
 
-TEST_CASE("kernels of a release build are instrumented", "[kernels][simt]") {
+TEST_CASE("kernels of a release build are instrumented", "[kernels][emulator]") {
 #if defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
   CHECK(emulator::has_instrumented_kernels());
 #else
@@ -190,7 +190,7 @@ TEST_CASE("kernels of a release build are instrumented", "[kernels][simt]") {
 #endif
 }
 
-TEST_CASE("a missing __syncthreads is a race", "[kernels][simt]") {
+TEST_CASE("a missing __syncthreads is a race", "[kernels][emulator]") {
   float* out = g_out.data();
   expect_none(exchange, 128, out, 1, true, true);
   expect_none(exchange, 128, out, 33, true, true);
@@ -202,25 +202,25 @@ TEST_CASE("a missing __syncthreads is a race", "[kernels][simt]") {
          write_after_broadcast, 128, out, false);
 }
 
-TEST_CASE("a missing __syncwarp is a race", "[kernels][simt]") {
+TEST_CASE("a missing __syncwarp is a race", "[kernels][emulator]") {
   float* out = g_out.data();
   expect_none(exchange_in_warp, 128, out, true, true);
   expect_early_read(exchange_in_warp, 128, out, false, true);
   expect(Fault::kRace, "race: thread", exchange_in_warp, 128, out, true, false);
 }
 
-TEST_CASE("named barriers order those who meet there", "[kernels][simt]") {
+TEST_CASE("named barriers order those who meet there", "[kernels][emulator]") {
   float* out = g_out.data();
   expect_none(named_barrier_handover, 96, out, true, true);
   expect_early_read(named_barrier_handover, 96, out, false, true);
   expect(Fault::kRace, "race: thread", named_barrier_handover, 96, out, true, false);
 }
 
-TEST_CASE("a read of shared memory that nobody wrote is a fault", "[kernels][simt]") {
+TEST_CASE("a read of shared memory that nobody wrote is a fault", "[kernels][emulator]") {
   expect(Fault::kUninitialised, "which nobody has written", read_without_write, 64, g_out.data());
 }
 
-TEST_CASE("atomic operations race with plain ones only", "[kernels][simt]") {
+TEST_CASE("atomic operations race with plain ones only", "[kernels][emulator]") {
   uint32_t count = 0;
   expect_none(count_with, 128, &count, true, true);
   CHECK(count == 128);
@@ -228,7 +228,7 @@ TEST_CASE("atomic operations race with plain ones only", "[kernels][simt]") {
   expect(Fault::kRace, "race: thread", count_with, 128, &count, true, false);
 }
 
-TEST_CASE("shared memory may be read after cp_async_wait and a barrier", "[kernels][simt]") {
+TEST_CASE("shared memory may be read after cp_async_wait and a barrier", "[kernels][emulator]") {
   const float* in = g_in.data();
   float* out = g_out.data();
   expect_none(copy_in, 128, in, out, true, true);
@@ -237,7 +237,7 @@ TEST_CASE("shared memory may be read after cp_async_wait and a barrier", "[kerne
   expect(Fault::kAsyncCopy, "still on its way", copy_two_stages<2>, 128, in, out);
 }
 
-TEST_CASE("a wait for a cp.async and then a barrier precede the read", "[kernels][simt]") {
+TEST_CASE("a wait for a cp.async and then a barrier precede the read", "[kernels][emulator]") {
   const bool wait = GENERATE(false, true);
   if (!emulator::has_instrumented_kernels()) {
     WARN("skipped: this build's kernels are not instrumented");
@@ -251,7 +251,7 @@ TEST_CASE("a wait for a cp.async and then a barrier precede the read", "[kernels
   }
 }
 
-TEST_CASE("primitives and copies of structs are tracked too", "[kernels][simt]") {
+TEST_CASE("primitives and copies of structs are tracked too", "[kernels][emulator]") {
   std::vector<uint32_t> words(64);
   expect_none(load_matrix_after, 64, words.data(), true);
   expect_early_read(load_matrix_after, 64, words.data(), false);

@@ -66,7 +66,7 @@ int forked_and_joined(const Options& options, bool join) {
 
 }  // namespace
 
-TEST_CASE("captured work runs at each replay and not before", "[kernels][simt]") {
+TEST_CASE("captured work runs at each replay and not before", "[kernels][emulator]") {
   TwoStreams s;
   int a[32] = {};
   s.streams.begin_capture(s.origin);
@@ -82,7 +82,7 @@ TEST_CASE("captured work runs at each replay and not before", "[kernels][simt]")
   CHECK(a[31] == 2);
 }
 
-TEST_CASE("streams that join a capture are ordered by its events alone", "[kernels][simt]") {
+TEST_CASE("streams that join a capture are ordered by its events alone", "[kernels][emulator]") {
   int wrong = 0;
   for (const Options& options : test::emulator_orders()) {
     CAPTURE(test::describe(options));
@@ -93,7 +93,7 @@ TEST_CASE("streams that join a capture are ordered by its events alone", "[kerne
   CHECK(wrong > 0);
 }
 
-TEST_CASE("queued work outlives its recording", "[kernels][simt]") {
+TEST_CASE("queued work outlives its recording", "[kernels][emulator]") {
   TwoStreams s;
   int a[32] = {};
   s.streams.begin_capture(s.origin);
@@ -105,7 +105,7 @@ TEST_CASE("queued work outlives its recording", "[kernels][simt]") {
   CHECK(a[31] == 1);
 }
 
-TEST_CASE("the host cannot wait for captured work", "[kernels][simt]") {
+TEST_CASE("the host cannot wait for captured work", "[kernels][emulator]") {
   TwoStreams s;
   int a[32] = {};
   s.streams.begin_capture(s.origin);
@@ -122,7 +122,7 @@ TEST_CASE("the host cannot wait for captured work", "[kernels][simt]") {
   CHECK(contains(s.refused([&] { s.streams.done(*event); }), want));
 }
 
-TEST_CASE("a capture takes no events from outside and leaves none behind", "[kernels][simt]") {
+TEST_CASE("a capture takes no events from outside and leaves none behind", "[kernels][emulator]") {
   TwoStreams s;
   int a[32] = {};
   add(s.other, a, 1);
@@ -134,7 +134,7 @@ TEST_CASE("a capture takes no events from outside and leaves none behind", "[ker
   CHECK(contains(s.refused([&] { s.streams.wait(s.other, within); }), "a capture that ended"));
 }
 
-TEST_CASE("a capture that ends before its streams have joined is an error", "[kernels][simt]") {
+TEST_CASE("a capture that ends before its streams have joined is an error", "[kernels][emulator]") {
   TwoStreams s;
   int a[32] = {};
   s.streams.begin_capture(s.origin);
@@ -148,7 +148,7 @@ TEST_CASE("a capture that ends before its streams have joined is an error", "[ke
   CHECK(a[31] == 1);
 }
 
-TEST_CASE("captures do not nest, and end where they began", "[kernels][simt]") {
+TEST_CASE("captures do not nest, and end where they began", "[kernels][emulator]") {
   TwoStreams s;
   CHECK(contains(s.refused([&] { s.streams.end_capture(s.origin); }), "none began"));
   CHECK(contains(s.refused([&] { s.streams.begin_capture(nullptr); }), "default stream"));

@@ -49,16 +49,16 @@ int visible(bool full, bool empty) {
 
 }  // namespace
 
-TEST_CASE("events order the work of two streams", "[kernels][simt]") {
+TEST_CASE("events order the work of two streams", "[kernels][emulator]") {
   CHECK(visible(true, true) == 0);
 }
 
-TEST_CASE("a missing event shows under some order", "[kernels][simt]") {
+TEST_CASE("a missing event shows under some order", "[kernels][emulator]") {
   CHECK(visible(false, true) > 0);
   CHECK(visible(true, false) > 0);
 }
 
-TEST_CASE("arguments are taken by value when a kernel is launched", "[kernels][simt]") {
+TEST_CASE("arguments are taken by value when a kernel is launched", "[kernels][emulator]") {
   test::Emulator emulator;
   int out[32] = {};
   int value = 7;
@@ -69,13 +69,13 @@ TEST_CASE("arguments are taken by value when a kernel is launched", "[kernels][s
   CHECK(out[0] == 7);
 }
 
-TEST_CASE("without a stream a kernel runs at once", "[kernels][simt]") {
+TEST_CASE("without a stream a kernel runs at once", "[kernels][emulator]") {
   int out[32] = {};
   simt::launch(set_kernel, kWarp, exec_on(nullptr), out, 7);
   CHECK(out[31] == 7);
 }
 
-TEST_CASE("asking for an event makes progress", "[kernels][simt]") {
+TEST_CASE("asking for an event makes progress", "[kernels][emulator]") {
   for (const Options& options : test::emulator_orders()) {
     StreamSet streams(options);
     Stream *one = streams.create(), *other = streams.create();
@@ -91,7 +91,7 @@ TEST_CASE("asking for an event makes progress", "[kernels][simt]") {
   }
 }
 
-TEST_CASE("an error stops the streams and is thrown by the next wait", "[kernels][simt]") {
+TEST_CASE("an error stops the streams and is thrown by the next wait", "[kernels][emulator]") {
   test::Emulator emulator;
   int out[32] = {};
   constexpr auto kernel = +[](int* p) {

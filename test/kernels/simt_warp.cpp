@@ -75,7 +75,7 @@ std::vector<T> counted(size_t n) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("shuffles move values between lanes", "[kernels][simt]", int, float, double,
+TEMPLATE_TEST_CASE("shuffles move values between lanes", "[kernels][emulator]", int, float, double,
                    int64_t) {
   constexpr int kBlocks = 2, kThreads = 96, kCount = kBlocks * kThreads;
   const auto in = counted<TestType>(kCount);
@@ -99,7 +99,7 @@ TEMPLATE_TEST_CASE("shuffles move values between lanes", "[kernels][simt]", int,
   }
 }
 
-TEST_CASE("votes count the lanes of their mask", "[kernels][simt]") {
+TEST_CASE("votes count the lanes of their mask", "[kernels][emulator]") {
   for (const auto& options : test::emulator_orders()) {
     std::vector<uint32_t> ballots(64);
     std::vector<int> anys(64), alls(64);
@@ -116,7 +116,7 @@ TEST_CASE("votes count the lanes of their mask", "[kernels][simt]") {
   }
 }
 
-TEMPLATE_TEST_CASE("reductions give every thread the result", "[kernels][simt]", int, float,
+TEMPLATE_TEST_CASE("reductions give every thread the result", "[kernels][emulator]", int, float,
                    double) {
   const int threads = GENERATE(32, 96, 256, 1024);
   constexpr int kBlocks = 2;
@@ -146,7 +146,7 @@ TEMPLATE_TEST_CASE("reductions give every thread the result", "[kernels][simt]",
   }
 }
 
-TEST_CASE("__syncwarp orders what lanes write to shared memory", "[kernels][simt]") {
+TEST_CASE("__syncwarp orders what lanes write to shared memory", "[kernels][emulator]") {
   for (const auto& options : test::emulator_orders()) {
     std::vector<int> out(64);
     Emulator emulator(options);

@@ -36,10 +36,14 @@ std::vector<std::unique_ptr<DeviceBackend>> emulated_gpus(const std::vector<Opti
   return gpus;
 }
 
-std::vector<std::unique_ptr<Emulator>> emulators_with_kernels(const std::vector<Options>& orders) {
+std::unique_ptr<Emulator> emulator_with_kernels(const Options& options) {
   kernels::emu::register_kernels();
+  return std::make_unique<Emulator>(options);
+}
+
+std::vector<std::unique_ptr<Emulator>> emulators_with_kernels(const std::vector<Options>& orders) {
   std::vector<std::unique_ptr<Emulator>> emulators;
-  for (const Options& order : orders) emulators.push_back(std::make_unique<Emulator>(order));
+  for (const Options& order : orders) emulators.push_back(emulator_with_kernels(order));
   return emulators;
 }
 

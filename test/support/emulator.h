@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,7 +15,7 @@
 namespace shale::test {
 
 // An emulated GPU with these options, for kernels that a test writes itself. One stream, on which
-// launches queue until finish().
+// launches queue until finish(). Its workspace is fresh memory each time, poisoned, kept to the end.
 class Emulator {
  public:
   explicit Emulator(const emulator::Options& options = {}, int threads = 2)
@@ -21,11 +23,30 @@ class Emulator {
     exec_.device = {.type = DeviceType::kEmu, .arch = 90};
     exec_.stream = stream_;
     exec_.threads = threads;
+    exec_.workspace = &workspace_;
+    exec_.persistent_blocks = 2;  // so that in small problems too a block does several tiles
   }
+  Emulator(const Emulator&) = delete;
+  Emulator& operator=(const Emulator&) = delete;
   const Exec& exec() const { return exec_; }
   void finish() { streams_.synchronize(stream_); }  // throws what the kernels failed with
 
  private:
+  class FreshMemory : public Workspace {
+   public:
+    void* reserve(size_t bytes) override {
+      constexpr size_t kAlignment = 64;
+      std::vector<std::byte>& block = blocks_.emplace_back(bytes + kAlignment, std::byte{0xff});
+      size_t room = block.size();
+      void* start = block.data();
+      return std::align(kAlignment, bytes, start, room);
+    }
+
+   private:
+    std::list<std::vector<std::byte>> blocks_;
+  };
+
+  FreshMemory workspace_;  // outlives what is queued
   emulator::StreamSet streams_;
   emulator::Stream* stream_;
   Exec exec_;
@@ -41,7 +62,8 @@ std::string describe(const emulator::Options& options);
 // An A100 for each of these orders.
 std::vector<std::unique_ptr<DeviceBackend>> emulated_gpus(
     const std::vector<emulator::Options>& orders);
-// Emulated GPUs with these options, for which the kernels are registered.
+// An emulated GPU with these options, for which the kernels are registered.
+std::unique_ptr<Emulator> emulator_with_kernels(const emulator::Options& options);
 std::vector<std::unique_ptr<Emulator>> emulators_with_kernels(
     const std::vector<emulator::Options>& orders);
 // Of an emulated exec's stream: throws what kernels failed with; leaves that to others.

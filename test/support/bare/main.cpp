@@ -2,8 +2,9 @@
 #include <catch2/catch.hpp>
 
 #include <cstdio>
-#include <cstring>
 #include <exception>
+#include <filesystem>
+#include <string_view>
 
 namespace Catch {
 namespace {
@@ -48,14 +49,27 @@ void run_once(const TestCase& test) {
   }
 }
 
-bool matches(const TestCase& test, const std::vector<std::string>& filters) {
-  for (const std::string& filter : filters) {
-    if (test.name.find(filter) != std::string::npos ||
-        test.file.find(filter) != std::string::npos) {
-      return true;
-    }
+// One of `terms`' alternatives: "[gemm]~[#gemm_plan]" or part of a name, "~" for what must not be.
+bool matches_all(const TestCase& test, std::string_view terms) {
+  while (!terms.empty()) {
+    const bool wanted = terms.front() != '~';
+    if (!wanted) terms.remove_prefix(1);
+    const size_t end = terms.starts_with('[') ? terms.find(']') : std::string_view::npos;
+    const std::string_view term = terms.substr(0, end == terms.npos ? end : end + 1);
+    const std::string& where = end == terms.npos ? test.name : test.tags;
+    if ((where.find(term) != std::string::npos) != wanted) return false;
+    terms.remove_prefix(term.size());
   }
-  return filters.empty();
+  return true;
+}
+
+bool matches(const TestCase& test, std::string_view filter) {
+  while (true) {
+    const size_t comma = filter.find(',');
+    if (matches_all(test, filter.substr(0, comma))) return true;
+    if (comma == filter.npos) return false;
+    filter.remove_prefix(comma + 1);
+  }
 }
 
 }  // namespace
@@ -63,6 +77,14 @@ bool matches(const TestCase& test, const std::vector<std::string>& filters) {
 std::vector<TestCase>& test_cases() {
   static std::vector<TestCase> all;
   return all;
+}
+
+bool add_case(std::string name, const char* tags, const char* file, int line,
+              std::function<void()> body) {
+  const std::string stem = std::filesystem::path(file).stem().string();
+  test_cases().push_back(
+      {std::move(name), std::string(tags) + "[#" + stem + "]", file, line, std::move(body)});
+  return true;
 }
 
 void assertion(bool passed, Where where, const char* macro, const char* expression,
@@ -93,10 +115,10 @@ size_t choose(size_t count) {
   return s.generators[s.met++].index;
 }
 
-int run(const std::vector<std::string>& filters, bool only_list) {
+int run(const std::string& filter, bool only_list) {
   int passed = 0, failed = 0, skipped = 0;
   for (const TestCase& test : test_cases()) {
-    if (!matches(test, filters)) continue;
+    if (!matches(test, filter)) continue;
     if (only_list) {
       std::printf("%s\n", test.name.c_str());
       continue;
@@ -130,16 +152,18 @@ int run(const std::vector<std::string>& filters, bool only_list) {
 
 }  // namespace Catch
 
-// Arguments: parts of names or files of cases to run; --list names them.
+// Of Catch2's arguments: one filter, "[gemm]~[#gemm_plan],part of a name"; --list-test-names-only.
+// Tags of files are always there (--filenames-as-tags).
 int main(int argc, char** argv) {
-  std::vector<std::string> filters;
+  std::string filter;
   bool only_list = false;
   for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--list") == 0) {
+    const std::string_view argument = argv[i];
+    if (argument == "--list-test-names-only") {
       only_list = true;
-    } else {
-      filters.emplace_back(argv[i]);
+    } else if (argument != "--filenames-as-tags") {
+      filter = argument;
     }
   }
-  return Catch::run(filters, only_list);
+  return Catch::run(filter, only_list);
 }

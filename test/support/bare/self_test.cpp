@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <stdexcept>
 
-TEST_CASE("passes", "") {
+TEST_CASE("passes", "[tagged]") {
   CHECK(1 + 1 == 2);
   CHECK_FALSE(2 < 1);
   CHECK(0.1 + 0.2 == Approx(0.3));
@@ -13,7 +13,7 @@ TEST_CASE("passes", "") {
   CHECK_NOTHROW(1 + 1);
 }
 
-TEST_CASE("compares", "") {
+TEST_CASE("compares", "[tagged][twice]") {
   const int value = 2;
   CAPTURE(value);
   CHECK(value == 3);

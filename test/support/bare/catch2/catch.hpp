@@ -18,6 +18,7 @@ namespace Catch {
 
 struct TestCase {
   std::string name;
+  std::string tags;  // "[gemm][#gemm_plan]": as in its source, and the file's name
   std::string file;
   int line = 0;
   std::function<void()> body;
@@ -25,10 +26,8 @@ struct TestCase {
 
 std::vector<TestCase>& test_cases();
 
-inline bool add_case(std::string name, const char* file, int line, std::function<void()> body) {
-  test_cases().push_back({std::move(name), file, line, std::move(body)});
-  return true;
-}
+bool add_case(std::string name, const char* tags, const char* file, int line,
+              std::function<void()> body);
 
 template <typename List>
 struct Types;
@@ -36,9 +35,10 @@ template <typename... T>
 struct Types<std::tuple<T...>> {
   // body.operator()<T>() becomes a case of its own for each T.
   template <typename Body>
-  static bool add(const std::string& name, const char* file, int line, Body body) {
+  static bool add(const std::string& name, const char* tags, const char* file, int line,
+                  Body body) {
     int number = 0;
-    (add_case(name + " - type " + std::to_string(++number), file, line,
+    (add_case(name + " - type " + std::to_string(++number), tags, file, line,
               [body] { body.template operator()<T>(); }),
      ...);
     return true;
@@ -259,17 +259,17 @@ using Catch::Approx;
 #define CATCH_TEXT(...) \
   (static_cast<std::ostringstream&&>(std::ostringstream() << __VA_ARGS__).str())
 
-#define TEST_CASE(name, tags)                                                \
-  static void CATCH_NAME(catch_case_)();                                     \
-  [[maybe_unused]] static const bool CATCH_NAME(catch_added_) =              \
-      ::Catch::add_case(name, __FILE__, __LINE__, &CATCH_NAME(catch_case_)); \
+#define TEST_CASE(name, tags)                                                      \
+  static void CATCH_NAME(catch_case_)();                                           \
+  [[maybe_unused]] static const bool CATCH_NAME(catch_added_) =                    \
+      ::Catch::add_case(name, tags, __FILE__, __LINE__, &CATCH_NAME(catch_case_)); \
   static void CATCH_NAME(catch_case_)()
 
 #define TEMPLATE_LIST_TEST_CASE(name, tags, ...)                                                  \
   template <typename TestType>                                                                    \
   static void CATCH_NAME(catch_case_)();                                                          \
   [[maybe_unused]] static const bool CATCH_NAME(catch_added_) = ::Catch::Types<__VA_ARGS__>::add( \
-      name, __FILE__, __LINE__, []<typename T>() { CATCH_NAME(catch_case_)<T>(); });              \
+      name, tags, __FILE__, __LINE__, []<typename T>() { CATCH_NAME(catch_case_)<T>(); });        \
   template <typename TestType>                                                                    \
   static void CATCH_NAME(catch_case_)()
 #define TEMPLATE_TEST_CASE(name, tags, ...) \
