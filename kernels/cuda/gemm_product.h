@@ -81,8 +81,8 @@ class TensorProduct {
 #pragma unroll
       for (int j = 0; j < kColTiles; ++j) {
         float* top = to + (warp_row_ + 16 * i + group) * ld + warp_col_ + 8 * j + 2 * t;
-        store_floats(top, Floats<2>{sums_[i][j][0], sums_[i][j][1]});
-        store_floats(top + 8 * ld, Floats<2>{sums_[i][j][2], sums_[i][j][3]});
+        store_shared_floats(top, Floats<2>{sums_[i][j][0], sums_[i][j][1]});
+        store_shared_floats(top + 8 * ld, Floats<2>{sums_[i][j][2], sums_[i][j][3]});
       }
     }
   }

@@ -11,4 +11,10 @@ inline int64_t multiprocessors(const Exec& exec) {
   return exec.device.arch >= 90 ? 132 : 108;
 }
 
+// Blocks of a kernel that do `tiles` tiles, each block one after the other.
+inline int64_t persistent_blocks(const Exec& exec, int64_t tiles) {
+  const int64_t most = exec.persistent_blocks > 0 ? exec.persistent_blocks : multiprocessors(exec);
+  return tiles < most ? tiles : most;
+}
+
 }  // namespace shale::kernels

@@ -51,6 +51,9 @@ struct Exec {
   StepState* step = nullptr;       // device memory
   int threads = 1;                 // CPU threads
   bool deterministic = false;      // asks for the variant without atomics
+  // Most blocks of a kernel whose blocks take one tile after the other; 0: as many as the GPU has
+  // multiprocessors. Results do not depend on it.
+  int persistent_blocks = 0;
   // Blocks of a kernel come up while the kernel before it in the stream still runs, and wait for
   // its end (programmatic dependent launch). Only on a device whose kernels are compiled for
   // compute capability 9.0 or later; a launch elsewhere is an error.

@@ -1,6 +1,6 @@
 // Hopper's attention kernels, on the emulator and on a GPU of compute capability 9.0 where there is
 // one. Tiles have 128 or 192 queries and 96 or 128 keys in forward, 128 keys and 64 or 128 queries
-// in backward; two blocks of forward do all tiles on the emulator.
+// in backward; two blocks of forward do all tiles.
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -39,20 +39,6 @@ void poison_rows(std::vector<T>& values, int64_t batch, int64_t length,
     std::fill(values.begin() + begin, values.begin() + (b + 1) * size, nan);
   }
 }
-
-// Fresh memory each time; what was handed out before goes when the stream has done with it.
-class FreshWorkspace : public Workspace {
- public:
-  explicit FreshWorkspace(const Exec& exec) : exec_(exec) {}
-  void* reserve(size_t bytes) override {
-    current_ = std::make_unique<DeviceBytes>(exec_, bytes);
-    return current_->data();
-  }
-
- private:
-  Exec exec_;
-  std::unique_ptr<DeviceBytes> current_;
-};
 
 }  // namespace
 
@@ -170,15 +156,12 @@ TEST_CASE("Hopper's attention reads slices of one tensor and writes rows of any 
 TEST_CASE("Hopper's attention has the same bits in every order of threads", "[attention]") {
   const int64_t head_size = GENERATE(64, 128);
   const AttentionInputs<bf16> in(shape_of(1, 200, 300, 2, 1, head_size), 24);
-  REQUIRE_FALSE(hopper_devices().empty());  // which has kernels registered
   const auto& orders = emulator_orders();
   std::vector<float> first;
   for (const auto& options : {orders[0], orders[1], orders[4]}) {
     CAPTURE(describe(options), head_size);
-    Emulator emulator(options);
-    FreshWorkspace workspace(emulator.exec());
-    Exec exec = emulator.exec();
-    exec.workspace = &workspace;
+    const auto emulator = emulator_with_kernels(options);
+    Exec exec = emulator->exec();
     AttentionResults<bf16> fast = run_attention(exec, in);
     exec.deterministic = true;
     const AttentionResults<bf16> got = run_attention(exec, in);

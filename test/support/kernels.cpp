@@ -109,9 +109,14 @@ struct TestDevices {
   }
   void add_cuda(bool insist) {
     try {
-      gpus.push_back(with_workspace({.device = cuda().device(), .stream = cuda().create_stream()}));
       const char* dependent = std::getenv("SHALE_TEST_DEPENDENT_LAUNCH");
-      gpus.back().dependent_launch = dependent != nullptr && std::string_view(dependent) == "1";
+      Exec exec{.device = cuda().device(), .stream = cuda().create_stream()};
+      exec.dependent_launch = dependent != nullptr && std::string_view(dependent) == "1";
+      gpus.push_back(with_workspace(exec));
+      if (exec.device.arch == 90) {  // as on the emulator, several tiles to a block
+        exec.persistent_blocks = 2;
+        gpus.push_back(with_workspace(exec));
+      }
     } catch (const UnavailableError& error) {
       if (insist) throw;
       std::printf("skipped: kernels are not run on a GPU: %s\n", error.what());

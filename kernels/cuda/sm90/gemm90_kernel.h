@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   await_previous_grid();
 
   // 504 registers are there for the three threads at one place of their warpgroups.
-  const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroupSize;
+  const int warpgroup = uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize);
   if (warpgroup == Config::kSlabs) {
     shrink_registers<40>();
     if (threadIdx.x % kWarpgroupSize == 0) {
@@ -198,10 +198,8 @@ void launch_gemm90_kernel(const Exec& exec, const GemmProblem& p, const GemmWork
   params.row_tiles = static_cast<int>(ceil_div(p.m, Config::kRows));
   params.col_tiles = static_cast<int>(ceil_div(p.n, Config::kOutCols));
   params.items = params.row_tiles * params.col_tiles * static_cast<int>(work.splits);
-  // Three blocks on the emulator, so that in small problems too a block does several tiles.
-  const int64_t at_once = kEmulated ? 3 : multiprocessors(exec);
   simt::launch(gemm90_kernel<T, Config, kATransposed, kBTransposed>,
-               {.grid = params.items < at_once ? params.items : at_once,
+               {.grid = persistent_blocks(exec, params.items),
                 .block = Config::kThreads,
                 .smem_bytes = gemm90_shared_bytes<Config>()},
                exec, params);
