@@ -316,6 +316,9 @@ int run(comm::World& world, int argc, char** argv) {
   }
   set_process_log({.rank = world.rank()});
   config.train.device = device_named(config.device);
+  if (config.train.device.type == DeviceType::kCuda) {
+    config.train.device = world.device({.gpu = true});
+  }
   config.train.overlap = !config.no_overlap;
   config.train.seed = uint64_t(config.seed);
   check(config);

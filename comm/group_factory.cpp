@@ -3,7 +3,6 @@
 #include "comm/group_self.h"
 #include "comm/group_staged.h"
 #include "runtime/base/error.h"
-#include "runtime/base/log.h"
 #include "runtime/tensor/device_backend.h"
 
 #ifdef SHALE_HAVE_NCCL
@@ -42,7 +41,9 @@ std::unique_ptr<ProcessGroup> make_device_group(std::shared_ptr<WorldContext> co
     }
 #endif
     if (transport == Transport::kAuto && host->size() > 1) {
-      log_info("GPUs exchange data through host memory and MPI; not by NCCL: ", obstacle);
+      throw UnavailableError(cat("group '", host->options().name, "': NCCL cannot be used: ",
+                                 obstacle, "; --comm mpi exchanges data through host memory, which "
+                                 "is many times slower"));
     }
   }
   if (transport == Transport::kNccl) {

@@ -17,7 +17,7 @@ namespace shale::comm {
 
 // What carries collectives on tensors of a GPU.
 enum class Transport : uint8_t {
-  kAuto,  // NCCL where it can be used, else MPI
+  kAuto,  // NCCL; an error where it cannot be used
   kMpi,   // pinned host memory
   kNccl,
 };

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <exception>
 #include <new>
+#include <sstream>
 #include <thread>
 
 #include "comm/group_factory_internal.h"
@@ -33,6 +34,16 @@ constexpr std::chrono::milliseconds kReports{700};
 constexpr std::chrono::milliseconds kPatience{1500};
 // MPI_Abort asks a daemon on this host, which may ask one that cannot be reached any more.
 constexpr std::chrono::milliseconds kAbortPatience{2000};
+
+// torchrun and its like start processes and tell them their numbers, but no MPI: each would be the
+// only rank of a run of its own, and all would write to the same files.
+void refuse_other_launchers() {
+  const char *rank = std::getenv("RANK"), *size = std::getenv("WORLD_SIZE");
+  if (rank == nullptr || size == nullptr || std::string_view(size) == "1") return;
+  throw ConfigError(cat("found RANK=", rank, " and WORLD_SIZE=", size,
+                        ", as torchrun sets them, and no sign of an MPI launcher: want mpirun -np ",
+                        size, " PROGRAM, or srun; or unset WORLD_SIZE for a run of one rank"));
+}
 
 // Starting MPI takes a few hundred milliseconds, so a program without a launcher does without.
 bool started_by_launcher() {
@@ -142,7 +153,11 @@ std::unique_ptr<HostGroup> World::Impl::host_group(const GroupOptions& options) 
 }
 
 World::World(int, char**) : impl_(std::make_unique<Impl>()) {
-  if (started_by_launcher()) impl_->start_mpi();
+  if (started_by_launcher()) {
+    impl_->start_mpi();
+  } else {
+    refuse_other_launchers();
+  }
 }
 
 World::~World() {
@@ -196,6 +211,27 @@ void World::watch(const WatchOptions& options) {
 
 void World::at_step(int64_t step) {
   if (impl_->watchdog != nullptr) impl_->watchdog->at_step(step);
+}
+
+Device World::device(const DeviceWish& wish) {
+  return device(wish, visible_gpus());
+}
+
+Device World::device(const DeviceWish& wish, const GpuList& gpus) {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  // Lines: the host, why there is no GPU, then the GPUs.
+  std::string mine = cat(host.data(), '\n', gpus.why_none, '\n');
+  for (const std::string& id : gpus.ids) mine += id + '\n';
+  std::vector<RankGpus> ranks;
+  for (const std::string& text : group()->all_gather_bytes(mine, "GPUs")) {
+    std::istringstream lines(text);
+    RankGpus& rank = ranks.emplace_back();
+    std::getline(lines, rank.host);
+    std::getline(lines, rank.gpus.why_none);
+    for (std::string id; std::getline(lines, id);) rank.gpus.ids.push_back(id);
+  }
+  return choose_device(ranks, this->rank(), wish);
 }
 
 std::unique_ptr<ProcessGroup> World::group(const GroupOptions& options) {

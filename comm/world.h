@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "comm/device_choice.h"
 #include "comm/process_group.h"
 #include "runtime/base/error.h"
 
@@ -33,6 +34,12 @@ class World {
   int local_rank() const;  // among the ranks of this node
   int local_size() const;
   bool uses_mpi() const;  // false: MPI was not started and must not be called
+
+  // The device of this rank: a GPU of its own where there are GPUs, else the CPU; see DeviceWish.
+  // Collective. Throws UnavailableError, on all ranks.
+  Device device(const DeviceWish& wish = {});
+  // The same with what a driver would show this rank.
+  Device device(const DeviceWish& wish, const GpuList& gpus);
 
   // A group of all ranks for views in host memory. Collective: same order on all ranks.
   std::unique_ptr<ProcessGroup> group(const GroupOptions& options = {});

@@ -84,13 +84,13 @@ void check_parallel(const TrainConfig& config, int ranks) {
        " micro-batches per rank, want a power of two");
 }
 
-void check_graphs(const TrainConfig& config, const comm::ProcessGroup& all) {
+void check_graphs(const TrainConfig& config, const Device& device, const comm::ProcessGroup& all) {
   if (!config.cuda_graph) return;
   const auto want = [](bool holds, const auto&... what) {
     if (!holds) throw ConfigError(cat("--cuda-graph captures ", what...));
   };
-  want(device_of(config).type != DeviceType::kCpu,
-       "what is queued on a GPU's stream, and --device ", config.device,
+  want(device.type != DeviceType::kCpu, "what is queued on a GPU's stream, and --device ",
+       config.device,
        " has none; want --device cuda or emu");
   want(config.offload == OffloadKind::kNone && !config.offload_activations,
        "work that does not need the host, and ",

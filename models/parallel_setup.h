@@ -27,6 +27,6 @@ void check_parallel(const TrainConfig& config, int ranks);
 
 // Throws ConfigError for what --cuda-graph cannot capture: work that needs the host, or that is not
 // the same at each replay. `all`: the ranks.
-void check_graphs(const TrainConfig& config, const comm::ProcessGroup& all);
+void check_graphs(const TrainConfig& config, const Device& device, const comm::ProcessGroup& all);
 
 }  // namespace shale::models

@@ -44,8 +44,8 @@ DatasetSplits open_data(const TrainConfig& config) {
                        .vocab_size = config.vocab});
 }
 
-ContextOptions context_options(const TrainConfig& config, const comm::World& world) {
-  return {.device = device_of(config),
+ContextOptions context_options(const TrainConfig& config, comm::World& world) {
+  return {.device = device_of(config, world),
           .threads = resolve_threads(config.threads, world.local_size()),
           .device_memory = config.device_memory,
           .deterministic = config.deterministic,
@@ -80,7 +80,7 @@ Trainer::Trainer(const TrainConfig& config, comm::World& world)
               .micro_batch = config.micro_batch,
               .ranks = world.size()} {
   check_same_data();
-  check_graphs(config_, *group_);
+  check_graphs(config_, context_.device(), *group_);
   check_bandwidth(*group_, context_, world, static_cast<double>(config.expect_bandwidth));
   open_output();
   checkpoints_ = std::make_unique<RunCheckpoints>(config_, *group_);

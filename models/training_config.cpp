@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "comm/world.h"
 #include "models/parallel_setup.h"
 #include "runtime/base/error.h"
 #include "runtime/data/sampler.h"
@@ -140,8 +141,9 @@ void describe_offload(ConfigSpec& spec, TrainConfig& c) {
 void describe_run(ConfigSpec& spec, TrainConfig& c) {
   spec.section("Device and ranks");
   spec.add_choice("device", c.device, {"auto", "cpu", "cuda", "emu", "emu:80", "emu:90"},
-                  "where to compute; emu runs the GPU's kernels on the CPU: those of an A100 (80, "
-                  "or no number) or of an H100 (90)");
+                  "where to compute; auto is a GPU for every rank where there are GPUs, else the CPU; "
+                  "emu runs the GPU's kernels on the CPU: those of an A100 (80, or no number) or of "
+                  "an H100 (90)");
   spec.add("threads", c.threads, "CPU threads per rank",
            {.min = 1, .max = 4096, .help = {.default_text = "the rank's share of the CPUs"}});
   spec.add_choice("dtype", c.dtype, {"auto", "fp32", "bf16", "fp16"},
@@ -174,7 +176,7 @@ void describe_run(ConfigSpec& spec, TrainConfig& c) {
                   {{"auto", comm::Transport::kAuto},
                    {"mpi", comm::Transport::kMpi},
                    {"nccl", comm::Transport::kNccl}},
-                  "what carries tensors of GPUs: NCCL, or host memory and MPI");
+                  "what carries tensors of GPUs: NCCL, which auto is, or host memory and MPI");
   spec.add("timeout", c.timeout_s,
            "longest wait for another rank, and for a sign of life of one; 0: for ever",
            {.min = 0, .help = {.metavar = "SECONDS", .unit = "s"}});
@@ -291,8 +293,11 @@ LanguageModelConfig model_config(const TrainConfig& config, bool is_text, const 
   return model;
 }
 
-Device device_of(const TrainConfig& config) {
-  if (config.device == "cuda") return {.type = DeviceType::kCuda};
+Device device_of(const TrainConfig& config, comm::World& world) {
+  if (config.device == "cuda" || config.device == "auto") {
+    return world.device({.gpu = config.device == "cuda",
+                         .may_share = config.transport == comm::Transport::kMpi});
+  }
   if (config.device == "emu" || config.device == "emu:80") {
     return {.type = DeviceType::kEmu, .arch = 80};
   }

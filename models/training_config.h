@@ -11,6 +11,10 @@
 #include "runtime/data/token_dataset.h"
 #include "runtime/optim/schedule.h"
 
+namespace shale::comm {
+class World;
+}
+
 namespace shale::models {
 
 enum class OptimizerKind { kAdamW, kAdamWBF16, kAdamW8bit, kLion, kAdafactor, kSgd };
@@ -121,7 +125,8 @@ LanguageModelConfig model_config(const TrainConfig& config, bool is_text,
                                  const HfFolder* stored = nullptr);
 
 // The device of --device. Throws UnavailableError when this build or machine lacks it.
-Device device_of(const TrainConfig& config);
+// Of this rank. Collective.
+Device device_of(const TrainConfig& config, comm::World& world);
 DType dtype_of_flag(const TrainConfig& config, const Device& device);
 
 }  // namespace shale::models

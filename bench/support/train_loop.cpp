@@ -58,7 +58,7 @@ TrainLoop::TrainLoop(TrainOptions& options, comm::World& world) : world_(world) 
                         .cuda_graph = options.cuda_graph,
                         .offload = options.offload,
                         .offload_activations = options.offload_activations},
-                       *group_);
+                       context_->device(), *group_);
   model_ = models::make_language_model(model_config(options));
   host_tier_ = std::make_unique<offload::HostTier>(
       *context_, offload::HostTierOptions{.threads = options.threads});

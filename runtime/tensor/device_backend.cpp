@@ -17,6 +17,14 @@ bool DeviceBackend::captures(void*) const {
   return false;
 }
 
+GpuList visible_gpus() {
+#ifdef SHALE_HAVE_CUDA
+  return visible_cuda_gpus();
+#else
+  return {.why_none = "this build is without CUDA"};
+#endif
+}
+
 std::unique_ptr<DeviceBackend> make_backend(const Device& device) {
   switch (device.type) {
     case DeviceType::kCpu: return make_cpu_backend();

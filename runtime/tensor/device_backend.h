@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "runtime/base/device.h"
 #include "runtime/tensor/memory_provider.h"
@@ -66,6 +68,15 @@ class DeviceBackend {
   // Shows kernels and phases to the device's profiler, by name; null where there is none.
   virtual Tracer* tracer() { return nullptr; }
 };
+
+// The GPUs that this process may use, by index: what tells each from the others of its machine, such
+// as "0000:17:00.0". Where there are none, why.
+struct GpuList {
+  std::vector<std::string> ids{};
+  std::string why_none{};
+};
+GpuList visible_gpus();
+GpuList visible_cuda_gpus();  // only in builds with CUDA
 
 std::unique_ptr<DeviceBackend> make_cpu_backend();
 

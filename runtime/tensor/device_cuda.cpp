@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 #include <nvtx3/nvToolsExt.h>
 
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <string>
@@ -227,6 +228,23 @@ int attribute(cudaDeviceAttr which, int index) {
 }
 
 }  // namespace
+
+GpuList visible_cuda_gpus() {
+  GpuList list;
+  try {
+    int count = 0;
+    check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+    for (int index = 0; index < count; ++index) {
+      std::array<char, 32> bus{};
+      check(cudaDeviceGetPCIBusId(bus.data(), bus.size(), index), "cudaDeviceGetPCIBusId");
+      list.ids.emplace_back(bus.data());
+    }
+    if (count == 0) list.why_none = "the driver shows none; is CUDA_VISIBLE_DEVICES empty?";
+  } catch (const UnavailableError& error) {
+    list.why_none = error.what();
+  }
+  return list;
+}
 
 std::unique_ptr<DeviceBackend> make_cuda_backend(const Device& device) {
   int count = 0;

@@ -1,0 +1,66 @@
+#include "comm/device_choice.h"
+
+#include <algorithm>
+#include <map>
+
+#include "runtime/base/error.h"
+
+namespace shale::comm {
+namespace {
+
+std::string list_of(const std::vector<int>& ranks) {
+  constexpr size_t kMost = 8;
+  std::string text;
+  for (size_t i = 0; i < std::min(ranks.size(), kMost); ++i) {
+    text += cat(i == 0 ? "" : ", ", ranks[i]);
+  }
+  return ranks.size() > kMost ? cat(text, " and ", ranks.size() - kMost, " more") : text;
+}
+
+// Ranks without a GPU.
+std::vector<int> without_gpu(const std::vector<RankGpus>& ranks) {
+  std::vector<int> without;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].gpus.ids.empty()) without.push_back(static_cast<int>(rank));
+  }
+  return without;
+}
+
+}  // namespace
+
+Device choose_device(const std::vector<RankGpus>& ranks, int rank, const DeviceWish& wish) {
+  const std::vector<int> without = without_gpu(ranks);
+  if (without.size() == ranks.size() && !wish.gpu) return {};
+  if (!without.empty()) {
+    const RankGpus& first = ranks[static_cast<size_t>(without.front())];
+    const std::string why = cat("rank ", list_of(without), " on host ", first.host,
+                                " sees no GPU: ", first.gpus.why_none);
+    if (without.size() == ranks.size()) throw UnavailableError("device: " + why);
+    throw UnavailableError(cat("device: ", why, "; other ranks see GPUs, want one for every rank"));
+  }
+  // All ranks are gone through on all ranks, so that all fail if one does.
+  std::map<std::pair<std::string, std::string>, std::vector<int>> users;  // by host and GPU
+  Device device{.type = DeviceType::kCuda};
+  for (size_t other = 0; other < ranks.size(); ++other) {
+    const auto& [host, gpus] = ranks[other];
+    const auto users_of = [&](const std::string& id) -> auto& { return users[{host, id}]; };
+    const auto least = std::min_element(
+        gpus.ids.begin(), gpus.ids.end(), [&](const std::string& a, const std::string& b) {
+          return users_of(a).size() < users_of(b).size();
+        });
+    if (!users_of(*least).empty() && !wish.may_share) {
+      throw UnavailableError(cat("device: on host ", host, " rank ", other, " finds all of its ",
+                                 gpus.ids.size(), " GPUs taken: ", *least, " by rank ",
+                                 list_of(users_of(*least)),
+                                 "; want as many GPUs as ranks on a host, or --comm mpi, by which "
+                                 "ranks share GPUs and exchange data through host memory"));
+    }
+    users_of(*least).push_back(static_cast<int>(other));
+    if (static_cast<int>(other) == rank) {
+      device.index = static_cast<int>(least - gpus.ids.begin());
+    }
+  }
+  return device;
+}
+
+}  // namespace shale::comm

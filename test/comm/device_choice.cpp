@@ -1,0 +1,71 @@
+// Which GPU a rank takes, from what simulated drivers show the ranks of one host and of two.
+#include "comm/device_choice.h"
+
+#include "runtime/base/error.h"
+#include "test/support/catch.h"
+
+namespace shale::comm {
+namespace {
+
+using Ids = std::vector<std::string>;
+
+GpuList sees(const Ids& ids) {
+  return {.ids = ids, .why_none = ids.empty() ? "CUDA_VISIBLE_DEVICES is empty" : ""};
+}
+
+// Every rank's index; -1: the CPU.
+std::vector<int> chosen(const std::vector<RankGpus>& ranks, const DeviceWish& wish = {}) {
+  std::vector<int> indices;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const Device device = choose_device(ranks, static_cast<int>(rank), wish);
+    indices.push_back(device.type == DeviceType::kCpu ? -1 : device.index);
+  }
+  return indices;
+}
+
+std::string refusal(const std::vector<RankGpus>& ranks, int rank, const DeviceWish& wish = {}) {
+  return test::message_of<UnavailableError>([&] { choose_device(ranks, rank, wish); });
+}
+
+const Ids kFour = {"17:00", "3d:00", "60:00", "70:00"};
+
+}  // namespace
+
+TEST_CASE("ranks of a host take one GPU each, on every host from the first", "[comm]") {
+  CHECK(chosen({{"a", sees(kFour)}, {"a", sees(kFour)}, {"a", sees(kFour)}, {"a", sees(kFour)}}) ==
+        std::vector<int>{0, 1, 2, 3});
+  CHECK(chosen({{"a", sees(kFour)}, {"a", sees(kFour)}, {"b", sees(kFour)}, {"b", sees(kFour)}}) ==
+        std::vector<int>{0, 1, 0, 1});
+  CHECK(chosen({{"a", sees(kFour)}, {"b", sees(kFour)}, {"a", sees(kFour)}, {"b", sees(kFour)}}) ==
+        std::vector<int>{0, 0, 1, 1});
+}
+
+TEST_CASE("a launcher that shows every rank its own GPU is followed", "[comm]") {
+  CHECK(chosen({{"a", sees({"17:00"})}, {"a", sees({"3d:00"})}}) == std::vector<int>{0, 0});
+  // Two ranks, two GPUs each, in another order.
+  CHECK(chosen({{"a", sees({"17:00", "3d:00"})}, {"a", sees({"17:00", "60:00"})}}) ==
+        std::vector<int>{0, 1});
+}
+
+TEST_CASE("without a GPU ranks are on the CPU, unless they want one", "[comm]") {
+  const std::vector<RankGpus> none = {{"a", sees({})}, {"b", sees({})}};
+  CHECK(chosen(none) == std::vector<int>{-1, -1});
+  CHECK(refusal(none, 0, {.gpu = true}) ==
+        "device: rank 0, 1 on host a sees no GPU: CUDA_VISIBLE_DEVICES is empty");
+  const std::vector<RankGpus> mixed = {{"a", sees(kFour)}, {"b", sees({})}};
+  CHECK(test::contains(refusal(mixed, 0), "rank 1 on host b sees no GPU"));
+  CHECK(refusal(mixed, 1) == refusal(mixed, 0));
+}
+
+TEST_CASE("several ranks on one GPU are an error unless it is asked for", "[comm]") {
+  const std::vector<RankGpus> bound = {{"a", sees({"17:00"})}, {"a", sees({"17:00"})}};
+  CHECK(chosen({bound[0]}) == std::vector<int>{0});
+  CHECK(test::contains(refusal(bound, 1), "rank 1 finds all of its 1 GPUs taken: 17:00 by rank 0"));
+  CHECK(refusal(bound, 0) == refusal(bound, 1));  // on all ranks
+  CHECK(chosen(bound, {.may_share = true}) == std::vector<int>{0, 0});
+  const RankGpus two = {"a", sees({"17:00", "3d:00"})};
+  CHECK(chosen({two, two, two, two, two}, {.may_share = true}) == std::vector<int>{0, 1, 0, 1, 0});
+  CHECK(test::contains(refusal({two, two, two}, 2), "want as many GPUs as ranks on a host"));
+}
+
+}  // namespace shale::comm
