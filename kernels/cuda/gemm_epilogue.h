@@ -58,10 +58,12 @@ __device__ __forceinline__ void store_run(T* to, const Run& run, int count, bool
 
 // As it reads back from memory of type T.
 template <typename T>
-__device__ __forceinline__ Run rounded_to(Run run) {
-#pragma unroll
-  for (float& value : run.at) value = to_float(from_float<T>(value));
-  return run;
+__device__ __forceinline__ Run rounded_to(const Run& run) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return run;
+  } else {
+    return to_floats(from_floats<T>(run));
+  }
 }
 
 template <typename T>
@@ -80,17 +82,7 @@ class RunEpilogue {
     if (p.bias.data != nullptr && count_ > 0) bias_ = load(static_cast<const TIn*>(p.bias.data));
   }
 
-  // Stores c at `c_row`, of which the other operands are at `row`; returns it as stored. Products
-  // are a Run or a RunPair.
-  template <class Products>
-  __device__ __forceinline__ Run operator()(const Products& products, int64_t row,
-                                            int64_t c_row) const {
-    const Run run = result(products, row);
-    store(run, c_row);
-    return rounded_to<TOut>(run);
-  }
-
-  // The two halves of that: c before it is rounded, and its way to memory.
+  // c before it is rounded, of products whose other operands are at `row`.
   __device__ __forceinline__ Run result(Run run, int64_t row) const {
     if (p_.bias.data != nullptr) add(run, bias_);
     activate(run, row);
@@ -192,9 +184,12 @@ __device__ __forceinline__ void epilogue_tile(const GemmProblem& p, const Epilog
   Run sums{};
   if (tile.col + col < p.n) {
     for (int row = first_row; row < kRows && tile.row + row < p.m; row += kRowsAtOnce) {
-      const Run c = epilogue(product(row, col), tile.row + row, tile.c_row + row);
+      const Run c = epilogue.result(product(row, col), tile.row + row);
+      epilogue.store(c, tile.c_row + row);
+      if (tile.column_sums == nullptr) continue;
+      const Run stored = rounded_to<TOut>(c);
 #pragma unroll
-      for (int i = 0; i < kRun; ++i) sums.at[i] += c.at[i];
+      for (int i = 0; i < kRun; ++i) sums.at[i] += stored.at[i];
     }
   }
   if (tile.column_sums == nullptr) return;

@@ -104,6 +104,11 @@ __device__ __forceinline__ void write_sums_of_warps(
   for (int c = threadIdx.x; c < 2 * cols; c += static_cast<int>(blockDim.x)) partial[c] = sums[c];
 }
 
+template <int kCount>
+__device__ __forceinline__ Pack<float> pack_at(const Floats<kCount>& floats, int first) {
+  return {{floats.at[first], floats.at[first + 1], floats.at[first + 2], floats.at[first + 3]}};
+}
+
 template <typename T, int kPacks>
 __device__ __forceinline__ void write_sums_of_block(
     const NormBwd<T>& a, const ColumnSums<kPackSize<T>> (&columns)[kPacks]) {
@@ -114,9 +119,9 @@ __device__ __forceinline__ void write_sums_of_block(
     const int c = threads.template column<T>(k);
     if (c >= a.in.cols) continue;
 #pragma unroll
-    for (int i = 0; i < kPackSize<T>; ++i) {
-      partial[c + i] = columns[k].dgain.at[i];
-      partial[a.in.cols + c + i] = columns[k].dbias.at[i];
+    for (int i = 0; i < kPackSize<T>; i += kPackSize<float>) {
+      store_pack(partial + c + i, pack_at(columns[k].dgain, i));
+      store_pack(partial + a.in.cols + c + i, pack_at(columns[k].dbias, i));
     }
   }
 }

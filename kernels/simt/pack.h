@@ -5,9 +5,11 @@
 //
 //   kPackSize<T>             elements of 16 bytes: 4 of f32, 8 of bf16 or f16
 //   load_pack<n>(p)          Pack<T, n>: n elements, kPackSize<T> if left out, 1 to 16 bytes in all
-//   store_pack(p, pack)
+//   store_pack(p, pack)      to global memory
+//   store_shared_pack(p, pack)
 //   load_floats<n>(p)        Floats<n>: the same, converted to f32
-//   store_floats(p, floats)  rounded to T
+//   store_floats(p, floats)  rounded to T, to global memory
+//   store_shared_floats(p, floats)
 //   is_packed(p)             whether p is a multiple of 16
 //   prefetch_l2(p)           a hint that the line at p, in global memory, will be wanted: it reads
 //                            nothing, so that it may come before await_previous_grid()
@@ -70,6 +72,10 @@ __device__ __forceinline__ auto load_floats(const T* p) {
 template <typename T, int kCount>
 __device__ __forceinline__ void store_floats(T* p, const Floats<kCount>& floats) {
   store_pack(p, from_floats<T>(floats));
+}
+template <typename T, int kCount>
+__device__ __forceinline__ void store_shared_floats(T* p, const Floats<kCount>& floats) {
+  store_shared_pack(p, from_floats<T>(floats));
 }
 
 }  // namespace shale::kernels::SHALE_BACKEND::simt

@@ -9,6 +9,8 @@
 //   shfl_up(value, n)          of lane - n; the lane's own where that is below 0
 //   ballot(predicate)          a bit for each lane that said true
 //   any(predicate), all(predicate)
+//   uniform(x)                 x, an int that all lanes of the warp have the same: what follows from it,
+//                              such as wgmma's descriptors, is computed once for the warp
 //
 // Shuffles and votes do not order memory: __syncwarp does.
 

@@ -36,6 +36,13 @@
 //                          16 lines, from k on, a multiple of 16. The next 64 rows (columns) are a
 //                          tile of their own, s bytes on: the bytes of a box
 //
+// What should be computed beside a product has to be settled before the wait: ptxas moves a wait,
+// which names no registers, above all that touches no memory.
+//
+//   settle(words, bits)    stores bits to the thread's own word of an array in shared memory that has
+//                          one for every thread, and is never read; so that what they depend on is
+//                          computed before the next wgmma_wait
+//
 // A warpgroup may change how many registers its threads have, where the kernel was compiled for
 // fewer: __launch_bounds__(threads, 1), and each role one branch of a single if. All of its threads
 // call it once; 512 are there for the four threads at the same place of four warpgroups, 504 for

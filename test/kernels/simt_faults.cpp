@@ -83,7 +83,19 @@ __global__ void shuffle_from_outside_the_mask(float* out) {
   if (threadIdx.x < 16) out[threadIdx.x] = shfl(1.f, 20, 0x0000ffffu);
 }
 
+__global__ void uniform_that_is_not(int32_t* out) {
+  out[threadIdx.x] = uniform(int(threadIdx.x) / 24);
+}
+
 // ---- Shared memory ----
+
+__global__ void store_to_the_other_memory(float* out, bool shared) {
+  if (shared) {
+    store_shared_floats(out, Floats<4>{});
+  } else {
+    store_floats(dynamic_shared<float>(), Floats<4>{});
+  }
+}
 
 __global__ void write_behind_a_static_object(int index) {
   if (threadIdx.x == 0) shared<Row>().of[index] = 1;
@@ -151,7 +163,7 @@ void expect(const Expected& expected, void (*kernel)(Params...), const simt::Lau
 
 }  // namespace
 
-TEST_CASE("threads at different barriers are a fault", "[kernels][simt]") {
+TEST_CASE("threads at different barriers are a fault", "[kernels][emulator]") {
   expect({Fault::kDivergentBarrier, "threads 0-31 wait at __syncthreads"}, barrier_in_a_branch,
          {.grid = 1, .block = 64});
   expect({Fault::kDivergentBarrier, "divergent barrier"}, two_barriers_in_branches,
@@ -160,7 +172,7 @@ TEST_CASE("threads at different barriers are a fault", "[kernels][simt]") {
          {.grid = 1, .block = 64}, 40);
 }
 
-TEST_CASE("misuse of a named barrier is a fault", "[kernels][simt]") {
+TEST_CASE("misuse of a named barrier is a fault", "[kernels][emulator]") {
   expect({Fault::kBarrierMisuse, "numbers are 1 to 15"}, named_barrier, {.grid = 1, .block = 64},
          16, 64);
   expect({Fault::kBarrierMisuse, "want whole warps"}, named_barrier, {.grid = 1, .block = 64}, 1,
@@ -173,7 +185,7 @@ TEST_CASE("misuse of a named barrier is a fault", "[kernels][simt]") {
   expect({Fault::kBarrierMisuse, "has arrived already"}, arrive_twice, {.grid = 1, .block = 64});
 }
 
-TEST_CASE("a deadlock is reported with who waits where", "[kernels][simt]") {
+TEST_CASE("a deadlock is reported with who waits where", "[kernels][emulator]") {
   expect({Fault::kDeadlock, "threads 0-31 wait at barrier_sync 1"}, barriers_in_opposite_order,
          {.grid = 1, .block = 64});
   uint32_t flag = 0;
@@ -183,7 +195,7 @@ TEST_CASE("a deadlock is reported with who waits where", "[kernels][simt]") {
   CHECK((found.found && found.fault == Fault::kDeadlock));
 }
 
-TEST_CASE("a divergent warp collective is a fault", "[kernels][simt]") {
+TEST_CASE("a divergent warp collective is a fault", "[kernels][emulator]") {
   std::vector<float> out(32);
   const simt::LaunchConfig warp = {.grid = 1, .block = 32};
   expect({Fault::kDivergentCollective, "different operations"}, shuffle_against_vote, warp,
@@ -194,16 +206,28 @@ TEST_CASE("a divergent warp collective is a fault", "[kernels][simt]") {
          out.data());
   expect({Fault::kDivergentCollective, "lane 20, which is not in mask 0x0000ffff"},
          shuffle_from_outside_the_mask, warp, out.data());
+  std::vector<int32_t> integers(32);
+  expect({Fault::kDivergentCollective, "uniform: the value is"}, uniform_that_is_not, warp,
+         integers.data());
 }
 
-TEST_CASE("a primitive outside shared memory is a fault", "[kernels][simt]") {
+TEST_CASE("a primitive outside shared memory is a fault", "[kernels][emulator]") {
   expect({Fault::kOutOfBounds, "ldmatrix.x4 of 16 bytes"}, ldmatrix_outside,
          {.grid = 1, .block = 32, .smem_bytes = 256});
-  expect({Fault::kOutOfBounds, "static and dynamic shared memory need"}, too_much_static_memory,
+  expect({Fault::kLaunch, "static and dynamic shared memory need"}, too_much_static_memory,
          {.grid = 1, .block = 32, .smem_bytes = 100 << 10});
 }
 
-TEST_CASE("a store outside shared memory is a fault", "[kernels][simt]") {
+TEST_CASE("a pack that is stored to the other kind of memory is a fault", "[kernels][emulator]") {
+  alignas(16) float out[4] = {};
+  const simt::LaunchConfig thread = {.grid = 1, .block = 1, .smem_bytes = 16};
+  expect({Fault::kOutOfBounds, "store_pack: the address is not one of global memory"},
+         store_to_the_other_memory, thread, out, false);
+  expect({Fault::kOutOfBounds, "store_shared_pack: the address is not one of shared memory"},
+         store_to_the_other_memory, thread, out, true);
+}
+
+TEST_CASE("a store outside shared memory is a fault", "[kernels][emulator]") {
   if (!emulator::has_instrumented_kernels()) {
     WARN("skipped: a sanitizer finds it in this build, and ends the program");
     return;
@@ -222,7 +246,7 @@ TEST_CASE("a store outside shared memory is a fault", "[kernels][simt]") {
   CHECK(test::contains(found.message, "dynamic shared memory (512 bytes) + 516"));
 }
 
-TEST_CASE("a misaligned access is a fault", "[kernels][simt]") {
+TEST_CASE("a misaligned access is a fault", "[kernels][emulator]") {
   alignas(16) float out[4] = {};
   uint32_t word[2] = {};
   const simt::LaunchConfig warp = {.grid = 1, .block = 32, .smem_bytes = 512};
@@ -231,14 +255,14 @@ TEST_CASE("a misaligned access is a fault", "[kernels][simt]") {
   expect({Fault::kMisaligned, "cp.async of 16 bytes"}, misaligned_copy, warp, out);
 }
 
-TEST_CASE("a cp.async that is never waited for is a fault", "[kernels][simt]") {
+TEST_CASE("a cp.async that is never waited for is a fault", "[kernels][emulator]") {
   std::vector<float> in(32);
   const simt::LaunchConfig warp = {.grid = 1, .block = 32, .smem_bytes = 128};
   expect({Fault::kAsyncCopy, "has not waited"}, end_without_wait, warp, in.data());
   expect({Fault::kAsyncCopy, "has not waited"}, wait_without_commit, warp, in.data());
 }
 
-TEST_CASE("a launch that the hardware would refuse throws at once", "[kernels][simt]") {
+TEST_CASE("a launch that the hardware would refuse throws at once", "[kernels][emulator]") {
   const auto refused = [](const simt::LaunchConfig& config) {
     const test::Emulator emulator;
     return test::message_of<emulator::KernelError>(
@@ -252,8 +276,37 @@ TEST_CASE("a launch that the hardware would refuse throws at once", "[kernels][s
                        "a block has 232448"));
 }
 
+// As a runtime refuses it: with what the kernel's static objects need, in whole kilobytes since the
+// dynamic part begins at one.
+TEST_CASE("shared memory above 48 KiB has to be asked for", "[kernels][emulator]") {
+  const auto refused = [](size_t dynamic_bytes, bool asked) {
+    return test::fault_of({}, [&](const Exec& exec) {
+      emulator::launch(exec, {.blocks = {1, 1, 1},
+                              .threads = {32, 1, 1},
+                              .dynamic_bytes = dynamic_bytes,
+                              .asked_for_shared = asked,
+                              .site = simt::Site::current(),
+                              .body = simt::KernelCall<int>{write_behind_a_static_object, {0}}});
+    });
+  };
+  constexpr size_t kKilobyte = 1024;
+  CHECK_FALSE(refused(47 * kKilobyte, false).found);
+  CHECK_FALSE(refused(47 * kKilobyte + 1, true).found);
+  CHECK_FALSE(refused(226 * kKilobyte, true).found);
+  const auto check = [&](size_t bytes, bool asked, const char* text) {
+    const auto found = refused(bytes, asked);
+    CAPTURE(bytes, asked, found.message);
+    CHECK((found.found && found.fault == Fault::kLaunch));
+    CHECK(test::contains(found.message, text));
+  };
+  check(47 * kKilobyte + 1, false, "need 49153 bytes, a block has 49152 unless more is asked for");
+  check(48 * kKilobyte, false, "need 50176 bytes");
+  check(49 * kKilobyte, false, "50176 bytes of shared memory, a block has 49152 unless");
+  check(227 * kKilobyte, true, "need 233472 bytes, a block has 232448");
+}
+
 TEST_CASE("the first failing block is reported, whatever the number of threads",
-          "[kernels][simt]") {
+          "[kernels][emulator]") {
   const auto message = [](int threads) {
     test::Emulator emulator({}, threads);
     simt::launch(return_before_a_barrier, {.grid = 20, .block = 64}, emulator.exec(), 40);

@@ -29,6 +29,7 @@ struct Bwd90KeysShared {
   alignas(16) float dq[kBwd90Consumers * kWarpgroupSize / kWarpSize][16 * 64];
   MBarrier kv_full, patch;
   MBarrier q_full[kBwd90Stages], dout_full[kBwd90Stages], empty[kBwd90Stages];
+  uint32_t settled[kBwd90Consumers * kWarpgroupSize];
 };
 
 // What a block owns. Asked for again where it is needed: registers are short.
@@ -96,10 +97,15 @@ class Bwd90KeysConsumer {
     {
       const KeyTile block = bwd90_keys_block(params_);
       QueryStep next(block.sequence, block.key, kQueries, block.place.head * block.group);
-      const int steps = next.count(block.group);
+      const int steps = uniform(next.count(block.group));
       // The last of the warpgroup's keys is seen by the fewest.
       const int unmasked =
           block.sequence.first_query(block.key + 64 * warpgroup_ + kWarpgroupSize / 2 - 1);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        first_query_[half] =
+            block.sequence.first_query(block.key + 64 * warpgroup_ + thread_row() + 8 * half);
+      }
       if (steps > 0) mbarrier_wait(shared_.kv_full, 0);
       for (int left = steps; left > 0; --left) advance(left % 2, unmasked);
     }
@@ -111,9 +117,7 @@ class Bwd90KeysConsumer {
   // S^T, then dP^T, under way.
   __device__ __forceinline__ void issue_scores() {
     const auto& stage = shared_.stages[place_.stage];
-    // What is computed from it stays in the loop: the operands' addresses would take a hundred
-    // registers.
-    const int row = opaque(64 * warpgroup_);
+    const int row = 64 * warpgroup_;
     mbarrier_wait(shared_.q_full[place_.stage], place_.parity);
     issue_product<T>(scores_, shared_.k, row, stage.q);
     mbarrier_wait(shared_.dout_full[place_.stage], place_.parity);
@@ -147,11 +151,6 @@ class Bwd90KeysConsumer {
     }
   }
 
-  __device__ __forceinline__ void mask(float (&values)[kQueries / 2], int query) {
-    const KeyTile block = bwd90_keys_block(params_);
-    mask_queries(values, block.sequence, query, block.key + 64 * warpgroup_ + thread_row());
-  }
-
   // dS^T to rows of shared memory: two queries of a key at a time.
   __device__ __forceinline__ void put_ds(BoxedTile<kBwd90Keys, kQueries>& to) {
     const int row = opaque(64 * warpgroup_ + thread_row());
@@ -169,7 +168,7 @@ class Bwd90KeysConsumer {
   // The warpgroup's [64, 64] of dQ = dS K, under way.
   __device__ __forceinline__ void issue_dq(float (&dq)[32],
                                            const BoxedTile<kBwd90Keys, kQueries>& ds) {
-    const int part = opaque(warpgroup_);
+    const int part = warpgroup_;
     wgmma_fence(dq);
 #pragma unroll
     for (int k = 0; k < kBwd90Keys; k += 16) {
@@ -202,11 +201,12 @@ class Bwd90KeysConsumer {
     issue_scores();
     wgmma_wait<1>(scores_);
     exponentiate(stage.lse2);
+    settle(shared_.settled, all_bits(scores_));
     wgmma_wait<0>(dp_);
     differentiate(stage.delta);
     if (stage.query < unmasked) {  // no product is under way
-      mask(scores_, stage.query);
-      mask(dp_, stage.query);  // 0 times infinity is no 0
+      mask_queries(scores_, first_query_, stage.query);
+      mask_queries(dp_, first_query_, stage.query);  // 0 times infinity is no 0
     }
     round_to_operands<T>(scores_, probabilities_);
     round_to_operands<T>(dp_, ds_);
@@ -248,6 +248,7 @@ class Bwd90KeysConsumer {
   const Bwd90Params& params_;
   Shared& shared_;
   int warpgroup_;
+  int first_query_[2];  // that sees the thread's keys
   RingPlace<kBwd90Stages> place_;
   float dk_[kHeadSize / 2], dv_[kHeadSize / 2];
   float scores_[kQueries / 2], dp_[kQueries / 2];
@@ -275,7 +276,7 @@ __global__ void __launch_bounds__(kBwd90Threads, 1)
   __syncthreads();
   await_previous_grid();
 
-  const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroupSize;
+  const int warpgroup = uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize);
   if (warpgroup == kBwd90Consumers) {
     shrink_registers<kBwd90ProducerRegisters>();
     if (warp_in_group() == 0) load_bwd90_keys<kHeadSize>(params, shared);

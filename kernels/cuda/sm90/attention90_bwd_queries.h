@@ -18,6 +18,7 @@ struct Bwd90QueriesShared {
   BoxedTile<kBwd90TileQueries, kHeadSize> q, dout;  // q at the end: dQ
   BoxedTile<kKeys, kHeadSize> k[kBwd90Stages], v[kBwd90Stages];
   MBarrier q_full, patch, k_full[kBwd90Stages], v_full[kBwd90Stages], empty[kBwd90Stages];
+  uint32_t settled[kBwd90Consumers * kWarpgroupSize];
 };
 
 // What a block owns. Asked for again where it is needed: registers are short.
@@ -65,7 +66,7 @@ class Bwd90QueriesConsumer {
   __device__ __forceinline__ void run() {
     const AttentionParams& p = params_.problem;
     const QueryTile block = bwd90_queries_block(params_);
-    const int steps = block.steps(kKeys);
+    const int steps = uniform(block.steps(kKeys));
     const int first_query = block.query + 64 * warpgroup_, query = first_query + thread_row();
     set_zero(dq_);
     if (steps > 0) {
@@ -102,9 +103,7 @@ class Bwd90QueriesConsumer {
  private:
   // S, then dP, under way.
   __device__ __forceinline__ void issue_scores() {
-    // What is computed from it stays in the loop: the operands' addresses would take many
-    // registers.
-    const int row = opaque(64 * warpgroup_);
+    const int row = 64 * warpgroup_;
     mbarrier_wait(shared_.k_full[place_.stage], place_.parity);
     issue_product<T>(scores_, shared_.q, row, shared_.k[place_.stage]);
     mbarrier_wait(shared_.v_full[place_.stage], place_.parity);
@@ -120,6 +119,7 @@ class Bwd90QueriesConsumer {
     for (int i = 0; i < kKeys / 2; ++i) {
       scores_[i] = fast_exp2(fmaf(scores_[i], params_.problem.scale_log2, -lse2_[i / 2 % 2]));
     }
+    settle(shared_.settled, all_bits(scores_));
     wgmma_wait<0>(dp_);
 #pragma unroll
     for (int i = 0; i < kKeys / 2; ++i) dp_[i] = scores_[i] * (dp_[i] - delta_[i / 2 % 2]);
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(kBwd90Threads, 1)
   __syncthreads();
   await_previous_grid();
 
-  const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroupSize;
+  const int warpgroup = uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize);
   if (warpgroup == kBwd90Consumers) {
     shrink_registers<kBwd90ProducerRegisters>();
     if (warp_in_group() == 0) load_bwd90_queries<kHeadSize>(params, shared);

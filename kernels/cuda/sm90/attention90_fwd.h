@@ -35,6 +35,7 @@ struct Fwd90Shared {
   MBarrier q_full, q_empty, patch;
   MBarrier k_full[kConfig.stages], k_empty[kConfig.stages];
   MBarrier v_full[kConfig.stages], v_empty[kConfig.stages];
+  uint32_t settled[kConfig.consumers * kWarpgroupSize];
 };
 
 // Asked for again where it is needed: registers are short.
@@ -203,6 +204,7 @@ class Fwd90Consumer {
     if constexpr (kMasked) mask_keys(scores_, sequence, query, step * kKeys, -kInfinity);
     float rescale[2];
     softmax_.add(scores_, params_.problem.scale_log2, rescale);
+    settle(shared_.settled, std::bit_cast<uint32_t>(softmax_.sum[0] + softmax_.sum[1]));
     wgmma_wait<0>(out_);
     release_v();
     rescale_out(rescale);
@@ -211,7 +213,7 @@ class Fwd90Consumer {
 
   __device__ __forceinline__ void compute(int number) {
     const QueryTile item = fwd90_item<kHeadSize>(params_, number);
-    const int steps = item.steps(kKeys);
+    const int steps = uniform(item.steps(kKeys));
     if (steps == 0) return;
     const int first_query = item.query + 64 * warpgroup_, query = first_query + thread_row();
     mbarrier_wait(shared_.q_full, q_parity_);
@@ -225,7 +227,7 @@ class Fwd90Consumer {
     softmax_.add(scores_, params_.problem.scale_log2, rescale);
     round_to_operands<T>(scores_, probabilities_);
     // All see the keys that the first one sees.
-    const int unmasked = std::max(item.sequence.visible_keys(first_query), 0) / kKeys;
+    const int unmasked = uniform(std::max(item.sequence.visible_keys(first_query), 0) / kKeys);
     for (--step; step >= unmasked; --step) advance<true>(item.sequence, query, step);
     for (; step >= 0; --step) advance<false>(item.sequence, query, step);
     release(shared_.q_empty);
@@ -300,7 +302,7 @@ __global__ void __launch_bounds__(Fwd90Shared<kHeadSize>::kConfig.threads(), 1)
   __syncthreads();
   await_previous_grid();
 
-  const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroupSize;
+  const int warpgroup = uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize);
   if (warpgroup == kConfig.consumers) {
     shrink_registers<kConfig.producer_registers>();
     if (warp_in_group() == 0) load_fwd90<kHeadSize>(params, shared);
@@ -320,10 +322,8 @@ void launch_attention90_fwd_kernel(const Exec& exec, const AttentionParams& p) {
   params.q = rows_map<kConfig.queries()>(p.q, p.dtype, p.batch, p.queries, p.heads, kHeadSize);
   params.k = rows_map<kConfig.keys>(p.k, p.dtype, p.batch, p.keys, p.kv_heads, kHeadSize);
   params.v = rows_map<kConfig.keys>(p.v, p.dtype, p.batch, p.keys, p.kv_heads, kHeadSize);
-  // Two blocks on the emulator, so that in small problems too a block does several items.
-  const int64_t blocks = kEmulated ? 2 : multiprocessors(exec);
   simt::launch(attention90_fwd_kernel<T, kHeadSize>,
-               {.grid = std::min(params.order.blocks(), blocks),
+               {.grid = persistent_blocks(exec, params.order.blocks()),
                 .block = kConfig.threads(),
                 .smem_bytes = sizeof(Shared)},
                exec, params);

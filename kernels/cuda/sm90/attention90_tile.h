@@ -88,7 +88,7 @@ class TileLoader {
     parity_ ^= 1;
     for (int row = clear_begin - rows.first; row < clear_end - rows.first; ++row) {
       for (int chunk = lane_id(); chunk < TileT::kColumns / 8; chunk += kWarpSize) {
-        store_pack(reinterpret_cast<uint32_t*>(tile.chunk(row, chunk)), Pack<uint32_t>{});
+        store_shared_pack(reinterpret_cast<uint32_t*>(tile.chunk(row, chunk)), Pack<uint32_t>{});
       }
     }
     fence_proxy_async();
@@ -147,6 +147,15 @@ __device__ __forceinline__ void set_zero(float (&d)[kCount]) {
   for (float& value : d) value = 0.f;
 }
 
+// Depends on every element: for settle().
+template <int kCount>
+__device__ __forceinline__ uint32_t all_bits(const float (&d)[kCount]) {
+  uint32_t bits = 0;
+#pragma unroll
+  for (const float value : d) bits ^= std::bit_cast<uint32_t>(value);
+  return bits;
+}
+
 // With queries as rows, of which the thread's first one is `query`, and keys from `key` on as
 // columns: what belongs to keys that are not seen becomes `value`.
 template <int kCount>
@@ -162,14 +171,14 @@ __device__ __forceinline__ void mask_keys(float (&d)[kCount], const Sequence& se
     }
   }
 }
-// With keys as rows and queries as columns: what belongs to queries that do not see the key becomes
-// 0.
+// With keys as rows and queries, from `query` on, as columns: what belongs to queries before the
+// first that sees the key becomes 0.
 template <int kCount>
-__device__ __forceinline__ void mask_queries(float (&d)[kCount], const Sequence& sequence,
-                                             int query, int key) {
+__device__ __forceinline__ void mask_queries(float (&d)[kCount], const int (&first_query)[2],
+                                             int query) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int first = sequence.first_query(key + 8 * half) - query - thread_column();
+    const int first = first_query[half] - query - thread_column();
 #pragma unroll
     for (int i = 2 * half; i < kCount; i += 4) {
       if (2 * i - 4 * half < first) d[i] = 0.f;

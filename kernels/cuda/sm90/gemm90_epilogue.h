@@ -42,8 +42,8 @@ __device__ __forceinline__ void store_sums(float* to, const float (&sums)[kCount
 #pragma unroll
   for (int j = 0; j < kPartRuns; ++j) {
     const int i = kFirst + 4 * j;
-    store_floats(to + sums_run(row, j) + pair, Floats<2>{sums[i], sums[i + 1]});
-    store_floats(to + sums_run(row + 8, j) + pair, Floats<2>{sums[i + 2], sums[i + 3]});
+    store_shared_floats(to + sums_run(row, j) + pair, Floats<2>{sums[i], sums[i + 1]});
+    store_shared_floats(to + sums_run(row + 8, j) + pair, Floats<2>{sums[i + 2], sums[i + 3]});
   }
 }
 
@@ -104,6 +104,7 @@ __device__ __forceinline__ void store_part(const Gemm90Params& params, const Gem
 
   const int run = thread % Part::kRuns;
   const RunEpilogue<T, TOut> epilogue(p, col + run * kRun, params.work.packs);
+  const bool sums_columns = !Config::kPaired && params.work.column_sums != nullptr;
   Run column_sums{};
 #pragma unroll 1  // the registers are needed for what is still to come of the sums
   for (int r = thread / Part::kRuns; r < kGemm90SlabRows; r += Part::kRowsAtOnce) {
@@ -113,15 +114,16 @@ __device__ __forceinline__ void store_part(const Gemm90Params& params, const Gem
     if (inside) result = epilogue.result(products, row + r);
     if constexpr (kByBoxes) {
       const int in_box = Part::kInBox / kRun + run;
-      store_floats(reinterpret_cast<TOut*>(slab.box + box_run(r, in_box)), result);
+      store_shared_floats(reinterpret_cast<TOut*>(slab.box + box_run(r, in_box)), result);
     }
     if (!inside) continue;
     if constexpr (!kByBoxes) epilogue.store(result, item.part * p.m + row + r);
+    if (!sums_columns) continue;
     result = rounded_to<TOut>(result);
 #pragma unroll
     for (int e = 0; e < kRun; ++e) column_sums.at[e] += result.at[e];
   }
-  if (!Config::kPaired && params.work.column_sums != nullptr && rows_left > 0) {
+  if (sums_columns && rows_left > 0) {
     add_columns(column_sums, slab.sums, params.work.column_sums + row / kGemm90SlabRows * p.n + col,
                 cols_left, barrier);
   }

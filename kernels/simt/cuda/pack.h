@@ -47,8 +47,26 @@ __device__ __forceinline__ auto load_pack(const T* p) {
   using Packed = Pack<T, kCount == 0 ? kPackSize<T> : kCount>;
   return std::bit_cast<Packed>(*reinterpret_cast<const typename WordOf<sizeof(Packed)>::Type*>(p));
 }
+// By hand where it can be more than one word: of an ordinary store of a uint4 the compiler may make
+// four.
 template <typename T, int kCount>
 __device__ __forceinline__ void store_pack(T* p, const Pack<T, kCount>& pack) {
+  using Word = typename WordOf<sizeof(pack)>::Type;
+  const Word word = std::bit_cast<Word>(pack);
+  if constexpr (sizeof(pack) == 16) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)),
+                 "r"(word.x), "r"(word.y), "r"(word.z), "r"(word.w)
+                 : "memory");
+  } else if constexpr (sizeof(pack) == 8) {
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(p)), "r"(word.x),
+                 "r"(word.y)
+                 : "memory");
+  } else {
+    *reinterpret_cast<Word*>(p) = word;
+  }
+}
+template <typename T, int kCount>
+__device__ __forceinline__ void store_shared_pack(T* p, const Pack<T, kCount>& pack) {
   using Word = typename WordOf<sizeof(pack)>::Type;
   *reinterpret_cast<Word*>(p) = std::bit_cast<Word>(pack);
 }

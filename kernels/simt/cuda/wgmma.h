@@ -41,6 +41,20 @@ __device__ __forceinline__ void wgmma_wait(Accumulators&... d) {
   (change(d), ...);
 }
 
+// The address is made on the spot: it would cost a register.
+template <int kThreads>
+__device__ __forceinline__ void settle(uint32_t (&words)[kThreads], uint32_t bits) {
+  asm volatile(
+      "{\n"
+      ".reg .u32 word;\n"
+      "mov.u32 word, %%tid.x;\n"
+      "mad.lo.u32 word, word, 4, %0;\n"
+      "st.shared.u32 [word], %1;\n"
+      "}" ::"r"(shared_address(words)),
+      "r"(bits)
+      : "memory");
+}
+
 template <int kRegisters>
 __device__ __forceinline__ void shrink_registers() {
   static_assert(kRegisters >= 24 && kRegisters <= 240 && kRegisters % 8 == 0);

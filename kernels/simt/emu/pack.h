@@ -25,6 +25,13 @@ auto load_pack(const T* p, Site site = Site::current()) {
 template <typename T, int kCount>
 void store_pack(T* p, const Pack<T, kCount>& pack, Site site = Site::current()) {
   emulator::check_pack("store_pack", p, sizeof(pack), site);
+  emulator::check_space("store_pack", p, emulator::Space::kGlobal, site);
+  *reinterpret_cast<Pack<T, kCount>*>(p) = pack;
+}
+template <typename T, int kCount>
+void store_shared_pack(T* p, const Pack<T, kCount>& pack, Site site = Site::current()) {
+  emulator::check_pack("store_shared_pack", p, sizeof(pack), site);
+  emulator::check_space("store_shared_pack", p, emulator::Space::kShared, site);
   *reinterpret_cast<Pack<T, kCount>*>(p) = pack;
 }
 

@@ -40,4 +40,9 @@ inline bool all(bool predicate, uint32_t mask = kAllLanes, Site site = Site::cur
   return emulator::ballot(mask, predicate, site) == mask;
 }
 
+inline int uniform(int x, Site site = Site::current()) {
+  emulator::check_uniform(x, shfl(x, 0, kAllLanes, site), site);
+  return x;
+}
+
 }  // namespace shale::kernels::emu::simt

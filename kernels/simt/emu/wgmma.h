@@ -54,6 +54,11 @@ void wgmma_wait(Accumulators&...) {
   emulator::wgmma_wait(kNewest);
 }
 
+template <int kThreads>
+void settle(uint32_t (&words)[kThreads], uint32_t bits) {
+  words[threadIdx.x] = bits;
+}
+
 template <int kRegisters>
 void shrink_registers(Site site = Site::current()) {
   static_assert(kRegisters >= 24 && kRegisters <= 240 && kRegisters % 8 == 0);

@@ -134,6 +134,13 @@ uint64_t shuffle(uint32_t mask, uint64_t bits, int source, Site site) {
   return payload.result;
 }
 
+void check_uniform(int own, int of_lane_0, Site site) {
+  Fiber& self = enter("uniform", site);
+  if (own == of_lane_0) return;
+  self.block->fail(Fault::kDivergentCollective,
+                   cat("uniform: the value is ", own, " here and ", of_lane_0, " in lane 0"));
+}
+
 uint32_t ballot(uint32_t mask, bool predicate, Site site) {
   static constexpr WarpOperation kOperation = {"a warp vote", combine_ballot};
   Vote payload = {predicate, 0};

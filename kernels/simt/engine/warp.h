@@ -48,5 +48,7 @@ void sync_warp(uint32_t mask, Site site);  // __syncwarp: also orders memory
 // The bits that lane `source` brought; a lane's own if source is not in 0..31.
 uint64_t shuffle(uint32_t mask, uint64_t bits, int source, Site site);
 uint32_t ballot(uint32_t mask, bool predicate, Site site);
+// Fails unless `own`, of the current thread, is what lane 0 has.
+void check_uniform(int own, int of_lane_0, Site site);
 
 }  // namespace shale::emulator
