@@ -6,7 +6,9 @@ usage() {
   cat <<'USAGE'
 Usage: third_party/bootstrap.sh [--minimal] [--list] [--help]
 
-Installs, with apt-get, the packages that are missing. Needs root, or sudo, only if some are.
+Installs, with apt-get, the packages that are missing. Needs root, or sudo, only if some are. Where
+there is nvcc without cuobjdump and nvdisasm, with which a test reads what nvcc makes, these come
+from NVIDIA's wheels, by pip, into third_party/cuda_tools.
 
   --minimal   only what building and running the training programs needs
   --list      print the packages, one a line, and change nothing
@@ -35,6 +37,21 @@ for argument in "$@"; do
   esac
 done
 if ! $minimal; then packages+=("${development_packages[@]}"); fi
+
+cuda_tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/cuda_tools
+# lacks_disassembler: whether there is nvcc, and no disassembler beside it or in cuda_tools.
+lacks_disassembler() {
+  local nvcc folder
+  nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc) || return 1
+  for folder in "$(dirname "$nvcc")" "$cuda_tools/nvidia/cu13/bin"; do
+    if [[ -x $folder/cuobjdump && -x $folder/nvdisasm ]]; then return 1; fi
+  done
+}
+with_cuda_tools=false
+if ! $minimal && lacks_disassembler; then
+  with_cuda_tools=true
+  if ! python3 -m pip --version >/dev/null 2>&1; then packages+=(python3-pip); fi
+fi
 if $list; then printf '%s\n' "${packages[@]}"; exit 0; fi
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
@@ -50,19 +67,30 @@ missing=()
 for package in "${packages[@]}"; do
   if ! grep -qxF -- "$package" <<<"$installed"; then missing+=("$package"); fi
 done
-if [[ ${#missing[@]} -eq 0 ]]; then exit 0; fi
 
-echo "bootstrap.sh: installing ${missing[*]}"
-as_root=()
-if [[ $(id -u) -ne 0 ]]; then
-  if ! command -v sudo >/dev/null; then
-    echo "bootstrap.sh: not root, and there is no sudo; run as root: apt-get install" \
-      "${missing[*]}" >&2
-    exit 69
+if [[ ${#missing[@]} -gt 0 ]]; then
+  echo "bootstrap.sh: installing ${missing[*]}"
+  as_root=()
+  if [[ $(id -u) -ne 0 ]]; then
+    if ! command -v sudo >/dev/null; then
+      echo "bootstrap.sh: not root, and there is no sudo; run as root: apt-get install" \
+        "${missing[*]}" >&2
+      exit 69
+    fi
+    as_root=(sudo)
   fi
-  as_root=(sudo)
+  # sudo drops the environment, hence env.
+  apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0)
+  "${apt[@]}" update </dev/null
+  "${apt[@]}" install --no-install-recommends -o DPkg::Lock::Timeout=120 "${missing[@]}" </dev/null
 fi
-# sudo drops the environment, hence env.
-apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0)
-"${apt[@]}" update </dev/null
-"${apt[@]}" install --no-install-recommends -o DPkg::Lock::Timeout=120 "${missing[@]}" </dev/null
+
+if $with_cuda_tools; then
+  echo "bootstrap.sh: installing cuobjdump and nvdisasm into $cuda_tools"
+  # The system's certificates count, among them those of a company's proxy; pip has its own.
+  certificates=()
+  if [[ -d /etc/ssl/certs ]]; then certificates=(--cert /etc/ssl/certs); fi
+  python3 -m pip install --quiet --root-user-action=ignore "${certificates[@]}" \
+    --no-deps --require-hashes --only-binary=:all: \
+    --target "$cuda_tools" --requirement "$(dirname "$cuda_tools")/cuda_tools.txt"
+fi

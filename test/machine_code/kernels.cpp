@@ -1,0 +1,220 @@
+// The machine code of this build's CUDA kernels, held to what their sources intend.
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <sstream>
+
+#include "runtime/base/error.h"
+#include "test/machine_code/rules.h"
+#include "test/support/catch.h"
+
+namespace shale::machine_code {
+namespace {
+
+// Kernels of one object of the library. bf16's stand for f16's, which are the same source.
+const std::vector<Kernel>& kernels_of(const std::string& file) {
+  static std::map<std::string, std::vector<Kernel>> all;
+  std::vector<Kernel>& kernels = all[file];
+  if (kernels.empty()) {
+    const bool hopper = file.find("90") != std::string::npos;
+    kernels = disassemble(cat(SHALE_CUDA_OBJECTS "/", file, ".o"), hopper ? "sm_90a" : "sm_90");
+  }
+  REQUIRE_FALSE(kernels.empty());
+  return kernels;
+}
+
+// Every file's kernels obey the rule.
+template <class Rule>
+void hold(const std::vector<std::string>& files, const Rule& rule) {
+  for (const std::string& file : files) {
+    for (const Kernel& kernel : kernels_of(file)) {
+      CAPTURE(file, kernel.name);
+      for (const std::string& finding : rule(kernel)) FAIL_CHECK(finding);
+    }
+  }
+}
+
+const std::vector<std::string> kAttention = {"attention90_fwd_bf16", "attention90_bwd_bf16"};
+const std::vector<std::string> kHopper = {"attention90_fwd_bf16", "attention90_bwd_bf16",
+                                          "gemm90_bf16"};
+const std::vector<std::string> kStreaming = {"loss",     "dropout",     "embedding", "norm_fwd",
+                                             "norm_bwd", "elementwise", "optim"};
+
+// Loops around products in which there are such instructions too.
+size_t product_loops_with(const std::vector<std::string>& files, std::string_view opcode) {
+  size_t found = 0;
+  for (const std::string& file : files) {
+    for (const Kernel& kernel : kernels_of(file)) {
+      for (const Loop& loop : kernel.inner_loops("HGMMA")) found += kernel.count(opcode, loop) > 0;
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("exponentials of Hopper's attention run beside products", "[machine_code]") {
+  hold(kAttention, exponentials_beside_products);
+  // A masked and an unmasked loop of forward, two of dQ, four of dK and dV: what the rule is about.
+  CHECK(product_loops_with(kAttention, "MUFU.EX2") == 2 * 2 + 2 + 4);
+}
+
+TEST_CASE("packs are stored whole", "[machine_code]") {
+  hold(kStreaming, whole_stores);
+}
+
+TEST_CASE("descriptors of Hopper's products are computed once for a warp", "[machine_code]") {
+  hold(kHopper, uniform_descriptors);
+  CHECK(product_loops_with({"gemm90_bf16"}, "WARPGROUP.DEPBAR") >= 11);
+}
+
+TEST_CASE("no inner loop divides integers", "[machine_code]") {
+  hold(kHopper, no_division);
+  hold(kStreaming, no_division);
+}
+
+TEST_CASE("Hopper's kernels round by the ALU", "[machine_code]") {
+  hold(kHopper, fast_rounding);
+}
+
+// Sizes with CUDA 13.0, and a quarter more for other compilers. What grows beyond that has unrolled
+// or specialised something that it did not before.
+TEST_CASE("kernels keep within their budgets of instructions", "[machine_code]") {
+  std::ifstream file(SHALE_BUDGETS);
+  std::map<std::string, size_t> sizes;
+  std::string line;
+  while (std::getline(file, line)) {
+    if (line.empty() || line.starts_with('#')) continue;
+    std::istringstream words(line);
+    size_t size = 0;
+    std::string name;
+    words >> size;
+    std::getline(words >> std::ws, name);
+    sizes[name] = size;
+  }
+  REQUIRE_FALSE(sizes.empty());
+  std::vector<std::string> files = kStreaming;
+  files.insert(files.end(), kHopper.begin(), kHopper.end());
+  size_t found = 0;
+  for (const std::string& of : files) {
+    for (const Kernel& kernel : kernels_of(of)) {
+      const auto size = sizes.find(kernel.name);
+      if (size == sizes.end()) {
+        FAIL_CHECK(kernel.code.size() << ' ' << kernel.name << ": not in " SHALE_BUDGETS);
+        continue;
+      }
+      ++found;
+      for (const std::string& finding : within_budget(kernel, size->second * 5 / 4)) {
+        FAIL_CHECK(finding);
+      }
+    }
+  }
+  CHECK(found == sizes.size());  // or the file names what is there no more
+}
+
+// ---- Each rule finds what it is for, in this build's kernels, as the compiler once made them ----
+
+namespace {
+
+const Kernel& kernel_named(const std::string& file, const std::string& name) {
+  for (const Kernel& kernel : kernels_of(file)) {
+    if (kernel.name == name) return kernel;
+  }
+  FAIL(file << " has no " << name);
+  throw 0;
+}
+
+}  // namespace
+
+TEST_CASE("a wait that moved above the exponentials is found", "[machine_code]") {
+  Kernel kernel = kernel_named("attention90_fwd_bf16", "attention90_fwd_kernel<bf16, 128>");
+  REQUIRE(exponentials_beside_products(kernel).empty());
+  for (size_t i = 0; i < kernel.code.size(); ++i) {
+    if (!kernel.code[i].opcode.starts_with("WARPGROUP.DEPBAR") ||
+        !kernel.code[i].operands.ends_with("0x1")) {
+      continue;
+    }
+    const auto later = std::find_if(kernel.code.begin() + int64_t(i), kernel.code.end(),
+                                    [](const Instruction& instruction) {
+                                      return instruction.opcode.starts_with("WARPGROUP.DEPBAR") &&
+                                             instruction.operands.ends_with("0x0");
+                                    });
+    REQUIRE(later != kernel.code.end());
+    std::swap(*later, kernel.code[i + 1]);
+    break;
+  }
+  const Findings findings = exponentials_beside_products(kernel);
+  REQUIRE(findings.size() == 1);
+  CHECK(test::contains(findings[0], "0 of 66 exponentials stand before the wait"));
+}
+
+TEST_CASE("a store in four pieces is found", "[machine_code]") {
+  Kernel kernel = kernel_named("dropout", "dropout_kernel<bf16>");
+  REQUIRE(whole_stores(kernel).empty());
+  const auto whole = std::find_if(kernel.code.begin(), kernel.code.end(),
+                                  [](const Instruction& i) { return i.opcode == "STG.E.128"; });
+  REQUIRE(whole != kernel.code.end());
+  const std::string base = whole->operands.substr(0, whole->operands.find(".64") + 3);
+  const size_t at = size_t(whole - kernel.code.begin());
+  kernel.code.erase(whole);
+  for (const char* offset : {"", "+0x4", "+0x8", "+0xc"}) {
+    kernel.code.insert(
+        kernel.code.begin() + int64_t(at),
+        {.address = 0x1230, .opcode = "STG.E", .operands = cat(base, offset, "], R9")});
+  }
+  REQUIRE(whole_stores(kernel).size() == 1);
+  CHECK(test::contains(whole_stores(kernel)[0], "dropout_kernel<bf16> at 1230: four stores"));
+}
+
+TEST_CASE("descriptors through registers and divisions in loops are found", "[machine_code]") {
+  Kernel kernel = kernel_named("attention90_fwd_bf16", "attention90_fwd_kernel<bf16, 64>");
+  REQUIRE(uniform_descriptors(kernel).empty());
+  REQUIRE(no_division(kernel).empty());
+  const Loop loop = kernel.inner_loops("HGMMA").at(0);
+  std::vector<Instruction*> sums;
+  for (size_t i = loop.first; i < loop.last; ++i) {
+    if (kernel.code[i].opcode.starts_with("FADD")) sums.push_back(&kernel.code[i]);
+  }
+  REQUIRE(sums.size() > 3);
+  sums[0]->opcode = sums[1]->opcode = "R2UR";
+  sums[2]->opcode = "I2F.U32.RP";
+  CHECK(uniform_descriptors(kernel).size() == 1);
+  CHECK(no_division(kernel).size() == 1);
+}
+
+TEST_CASE("slow conversions and kernels that grow are found", "[machine_code]") {
+  Kernel kernel = kernel_named("attention90_fwd_bf16", "attention90_fwd_kernel<bf16, 64>");
+  const size_t size = kernel.code.size();
+  CHECK(within_budget(kernel, size).empty());
+  CHECK(within_budget(kernel, size - 1).size() == 1);
+  kernel.code.front().opcode = "F2F.BF16.F32";
+  CHECK(fast_rounding(kernel).size() == 1);
+}
+
+TEST_CASE("machine code is read as it is printed", "[machine_code]") {
+  const std::vector<Kernel> kernels = read_sass(R"(
+	code for sm_90
+		Function : _ZN5shale7kernels4cuda39_GLOBAL__N__74e730d7_7_loss_cu_161326060addIfLi2EEEvPT_
+	.headerflags	@"EF_CUDA_SM90"
+        /*0000*/                   LDC R1, c[0x0][0x28] ;      /* 0x00000a00ff017b82 */
+                                                               /* 0x000fe20000000800 */
+        /*0010*/              @!P0 BRA P1, 0x40 ;              /* 0x00000000006c8947 */
+        /*0020*/                   NOP ;                       /* 0x000000000000782d */
+        /*0030*/               @P0 BRA 0x10 ;                  /* 0x00000000006c8947 */
+        /*0040*/                   EXIT ;                      /* 0x000000000000794d */
+        /*0050*/                   BRA 0x50 ;                  /* 0x0000000000007947 */
+)");
+  REQUIRE(kernels.size() == 1);
+  CHECK(kernels[0].architecture == "sm_90");
+  REQUIRE(kernels[0].code.size() == 6);
+  CHECK(kernels[0].code[1].opcode == "BRA");
+  CHECK(kernels[0].code[1].operands == "P1, 0x40");
+  const std::vector<Loop> loops = kernels[0].inner_loops();
+  REQUIRE(loops.size() == 1);
+  CHECK((loops[0].first == 1 && loops[0].last == 3));
+  CHECK(short_name("_ZN5shale7kernels3emu12_GLOBAL__N_111fill_kernelIjEEvPT_S3_l") ==
+        "fill_kernel<unsigned int>");
+}
+
+}  // namespace shale::machine_code

@@ -1,0 +1,120 @@
+#include "test/machine_code/rules.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <regex>
+
+#include "runtime/base/error.h"
+
+namespace shale::machine_code {
+namespace {
+
+std::string place(const Kernel& kernel, size_t index) {
+  char address[24];
+  std::snprintf(address, sizeof address, " at %04llx",
+                static_cast<unsigned long long>(kernel.code[index].address));
+  return cat(kernel.name, address, ": ");
+}
+
+// The wait for all but `left` groups of products: "gsb0, 0x1".
+bool waits_for_all_but(const Instruction& instruction, int left) {
+  return instruction.opcode.starts_with("WARPGROUP.DEPBAR") &&
+         instruction.operands.ends_with(cat("0x", left));
+}
+
+}  // namespace
+
+Findings exponentials_beside_products(const Kernel& kernel) {
+  Findings findings;
+  for (const Loop& loop : kernel.inner_loops("HGMMA")) {
+    const size_t all = kernel.count("MUFU.EX2", loop);
+    if (all == 0) continue;
+    size_t one_left = loop.first, none_left;
+    while (one_left <= loop.last && !waits_for_all_but(kernel.code[one_left], 1)) ++one_left;
+    none_left = one_left;
+    while (none_left <= loop.last && !waits_for_all_but(kernel.code[none_left], 0)) ++none_left;
+    if (none_left > loop.last) {
+      findings.push_back(cat(place(kernel, loop.first), "the loop has not both waits"));
+      continue;
+    }
+    const size_t between = kernel.count("MUFU.EX2", {one_left, none_left});
+    if (between == all) continue;
+    findings.push_back(cat(place(kernel, none_left), between, " of ", all,
+                           " exponentials stand before the wait for the second product"));
+  }
+  return findings;
+}
+
+Findings whole_stores(const Kernel& kernel) {
+  // "desc[UR4][R2.64+0x8], R5"
+  static const std::regex address(R"((.*\[\w+\.64)(?:\+(-?0x[0-9a-f]+))?\], .*)");
+  Findings findings;
+  std::map<std::string, std::vector<int64_t>> offsets;  // of stores without a jump between
+  for (size_t i = 0; i < kernel.code.size(); ++i) {
+    const Instruction& instruction = kernel.code[i];
+    if (instruction.opcode.starts_with("BRA") || instruction.opcode.starts_with("EXIT")) {
+      offsets.clear();
+    }
+    std::smatch match;
+    if (instruction.opcode != "STG.E" || !std::regex_match(instruction.operands, match, address)) {
+      continue;
+    }
+    auto& of_base = offsets[match[1]];
+    of_base.push_back(match[2].matched ? std::strtoll(match[2].str().c_str(), nullptr, 16) : 0);
+    const auto has = [&](int64_t offset) {
+      return std::find(of_base.begin(), of_base.end(), offset) != of_base.end();
+    };
+    for (const int64_t first : of_base) {
+      if (has(first + 4) && has(first + 8) && has(first + 12)) {
+        findings.push_back(cat(place(kernel, i), "four stores of 4 bytes where 16 were meant"));
+        offsets.clear();
+        break;
+      }
+    }
+  }
+  return findings;
+}
+
+Findings uniform_descriptors(const Kernel& kernel) {
+  Findings findings;
+  for (const Loop& loop : kernel.inner_loops("HGMMA")) {
+    const size_t products = kernel.count("HGMMA", loop), moves = kernel.count("R2UR", loop);
+    if (8 * moves <= products) continue;
+    findings.push_back(
+        cat(place(kernel, loop.first), moves, " registers are moved for ", products, " products"));
+  }
+  return findings;
+}
+
+Findings no_division(const Kernel& kernel) {
+  Findings findings;
+  for (const Loop& loop : kernel.inner_loops()) {
+    for (size_t i = loop.first; i <= loop.last; ++i) {
+      // The estimate of a reciprocal that division starts with rounds up; nothing else does.
+      const std::string& opcode = kernel.code[i].opcode;
+      if (opcode.starts_with("I2F") && opcode.ends_with(".RP")) {
+        findings.push_back(cat(place(kernel, i), "an integer division in a loop"));
+      }
+    }
+  }
+  return findings;
+}
+
+Findings fast_rounding(const Kernel& kernel) {
+  Findings findings;
+  for (size_t i = 0; i < kernel.code.size(); ++i) {
+    if (kernel.code[i].opcode.starts_with("F2F.")) {
+      findings.push_back(cat(place(kernel, i), kernel.code[i].opcode));
+    }
+  }
+  return findings;
+}
+
+Findings within_budget(const Kernel& kernel, size_t most) {
+  if (kernel.code.size() <= most) return {};
+  return {cat(kernel.name, ": ", kernel.code.size(), " instructions, want at most ", most)};
+}
+
+}  // namespace shale::machine_code

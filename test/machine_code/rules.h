@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "test/machine_code/sass.h"
+
+// What the sources of kernels intend and a compiler may undo. Each rule gives a line for everything
+// that it finds wrong with a kernel.
+namespace shale::machine_code {
+
+using Findings = std::vector<std::string>;
+
+// In loops with products and exponentials: between the wait that leaves one group of products under
+// way and the wait for that one stand all exponentials of the loop, so that they run beside it.
+Findings exponentials_beside_products(const Kernel& kernel);
+
+// No four stores of 4 bytes to neighbouring words of one address: they were one of 16 bytes.
+Findings whole_stores(const Kernel& kernel);
+
+// In loops with a warpgroup's products: at most one register in eight products is moved to a
+// uniform one, so descriptors are computed there.
+Findings uniform_descriptors(const Kernel& kernel);
+
+// In inner loops: no integer is divided by another that is not a constant.
+Findings no_division(const Kernel& kernel);
+
+// No conversion by the pipe of the special functions, which takes four times as long as the ALU's.
+Findings fast_rounding(const Kernel& kernel);
+
+// At most so many instructions.
+Findings within_budget(const Kernel& kernel, size_t most);
+
+}  // namespace shale::machine_code

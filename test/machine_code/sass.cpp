@@ -1,0 +1,182 @@
+#include "test/machine_code/sass.h"
+
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <regex>
+
+#include "runtime/base/error.h"
+
+namespace shale::machine_code {
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+// "        /*00e0*/              @!P0 BRA P1, 0x2a0 ;           /* 0x... */"
+bool read_instruction(std::string_view line, Instruction& out) {
+  const size_t open = line.find("/*"), close = line.find("*/"), end = line.find(';');
+  if (open == std::string_view::npos || close < open || end == std::string_view::npos ||
+      trimmed(line.substr(0, open)) != "") {
+    return false;
+  }
+  out.address = std::strtoull(std::string(line.substr(open + 2)).c_str(), nullptr, 16);
+  std::string_view rest = trimmed(line.substr(close + 2, end - close - 2));
+  out.predicated = rest.starts_with('@');
+  if (out.predicated) rest = trimmed(rest.substr(std::min(rest.find(' '), rest.size())));
+  const size_t space = std::min(rest.find(' '), rest.size());
+  out.opcode = rest.substr(0, space);
+  out.operands = trimmed(rest.substr(space));
+  return !out.opcode.empty();
+}
+
+std::string_view after(std::string_view line, std::string_view word) {
+  const size_t at = line.find(word);
+  return at == std::string_view::npos ? std::string_view() : trimmed(line.substr(at + word.size()));
+}
+
+// Where each instruction can be come to from.
+class Flow {
+ public:
+  explicit Flow(const std::vector<Instruction>& code) : before_(code.size()) {
+    std::map<uint64_t, size_t> places;
+    for (size_t i = 0; i < code.size(); ++i) places[code[i].address] = i;
+    for (size_t i = 0; i < code.size(); ++i) {
+      const auto& [address, opcode, operands, predicated] = code[i];
+      bool goes_on = predicated;
+      if (const size_t at = operands.rfind("0x"); opcode.starts_with("BRA")) {
+        goes_on = goes_on || operands.find(',') != std::string::npos;  // "P1, 0x40"
+        if (at == std::string::npos) continue;
+        const auto target = places.find(std::strtoull(operands.c_str() + at, nullptr, 16));
+        if (target == places.end()) continue;
+        before_[target->second].push_back(i);
+        if (target->second < i) back_jumps_.push_back({target->second, i});
+      } else {
+        goes_on = goes_on || !(opcode.starts_with("EXIT") || opcode.starts_with("RET"));
+      }
+      if (goes_on && i + 1 < code.size()) before_[i + 1].push_back(i);
+    }
+  }
+
+  const std::vector<Loop>& back_jumps() const { return back_jumps_; }
+
+  // Whether the last instruction can be come to from the kernel's first by way of the loop's first
+  // alone. What waits again behind a kernel's end jumps back too, to where others come from.
+  bool is_loop(const Loop& jump) const {
+    std::vector<bool> seen(before_.size());
+    std::vector<size_t> open = {jump.last};
+    seen[jump.first] = seen[jump.last] = true;
+    while (!open.empty()) {
+      const size_t at = open.back();
+      open.pop_back();
+      if (at == 0) return false;
+      for (const size_t from : before_[at]) {
+        if (!seen[from]) open.push_back(from);
+        seen[from] = true;
+      }
+    }
+    return true;
+  }
+
+ private:
+  std::vector<std::vector<size_t>> before_;
+  std::vector<Loop> back_jumps_;
+};
+
+std::vector<Loop> natural_loops(const std::vector<Instruction>& code) {
+  const Flow flow(code);
+  std::vector<Loop> loops;
+  for (const Loop& jump : flow.back_jumps()) {
+    if (flow.is_loop(jump)) loops.push_back(jump);
+  }
+  return loops;
+}
+
+}  // namespace
+
+size_t Kernel::count(std::string_view opcode, const Loop& within) const {
+  size_t found = 0;
+  for (size_t i = within.first; i <= within.last; ++i) found += code[i].opcode.starts_with(opcode);
+  return found;
+}
+
+std::vector<Loop> Kernel::inner_loops(std::string_view opcode) const {
+  std::vector<Loop> loops;
+  for (const Loop& loop : natural_loops(code)) {
+    if (opcode.empty() || count(opcode, loop) > 0) loops.push_back(loop);
+  }
+  std::vector<Loop> inner;
+  for (const Loop& loop : loops) {
+    const bool has_other = std::any_of(loops.begin(), loops.end(), [&](const Loop& other) {
+      return other.first >= loop.first && other.last <= loop.last &&
+             (other.first > loop.first || other.last < loop.last);
+    });
+    if (!has_other) inner.push_back(loop);
+  }
+  return inner;
+}
+
+std::vector<Kernel> read_sass(std::string_view text) {
+  std::vector<Kernel> kernels;
+  std::string architecture;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    Instruction instruction;
+    if (const auto name = after(line, "Function : "); !name.empty()) {
+      kernels.push_back({.name = short_name(std::string(name)), .architecture = architecture});
+    } else if (const auto target = after(line, "code for "); !target.empty()) {
+      architecture = target;
+    } else if (!kernels.empty() && read_instruction(line, instruction)) {
+      kernels.back().code.push_back(std::move(instruction));
+    }
+  }
+  std::erase_if(kernels, [](const Kernel& kernel) { return kernel.code.empty(); });
+  return kernels;
+}
+
+std::string short_name(const std::string& symbol) {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> demangled(
+      abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), std::free);
+  std::string name = demangled ? demangled.get() : symbol;
+  static const std::regex scopes(
+      R"(\(anonymous namespace\)::|_GLOBAL__N_\w+::|shale::kernels::(cuda|emu)::|shale::|^void )");
+  name = std::regex_replace(name, scopes, "");
+  int depth = 0;
+  for (size_t i = 0; i < name.size(); ++i) {
+    if (name[i] == '<') ++depth;
+    if (name[i] == '>') --depth;
+    if (name[i] == '(' && depth == 0) return name.substr(0, i);
+  }
+  return name;
+}
+
+std::string output_of(const std::string& command) {
+  FILE* const pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) throw InternalError(cat("cannot run ", command));
+  std::string text;
+  std::array<char, 1 << 16> buffer;
+  for (size_t got; (got = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
+    text.append(buffer.data(), got);
+  }
+  if (const int status = pclose(pipe); status != 0) {
+    throw InternalError(cat(command, " ended with ", status));
+  }
+  return text;
+}
+
+std::vector<Kernel> disassemble(const std::string& object, const std::string& architecture) {
+  return read_sass(output_of(cat(SHALE_CUOBJDUMP " -sass -arch ", architecture, " ", object)));
+}
+
+}  // namespace shale::machine_code

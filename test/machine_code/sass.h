@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// The machine code that nvcc made of kernels, as cuobjdump and nvdisasm print it.
+namespace shale::machine_code {
+
+struct Instruction {
+  uint64_t address = 0;
+  std::string opcode;       // with its modifiers: "MUFU.EX2"
+  std::string operands;     // "R3, R4"
+  bool predicated = false;  // "@!P0" stands before it
+};
+
+// Instructions first to last, of which the last jumps back to the first, through which all ways
+// lead to it.
+struct Loop {
+  size_t first = 0, last = 0;
+};
+
+struct Kernel {
+  std::string name;          // "norm_fwd_kernel<float, 2, false>"
+  std::string architecture;  // "sm_90a"
+  std::vector<Instruction> code{};
+
+  size_t count(std::string_view opcode) const { return count(opcode, {0, code.size() - 1}); }
+  // Of instructions whose opcode begins so.
+  size_t count(std::string_view opcode, const Loop& within) const;
+  // The innermost of those that have such an instruction; of all if it is empty.
+  std::vector<Loop> inner_loops(std::string_view opcode = "") const;
+};
+
+// The kernels in what `cuobjdump -sass` printed.
+std::vector<Kernel> read_sass(std::string_view text);
+
+// Those of an object file, by running cuobjdump. Throws InternalError where it fails.
+std::vector<Kernel> disassemble(const std::string& object, const std::string& architecture);
+
+// "shale::kernels::cuda::_GLOBAL__N__0123::axpby_kernel<float>(float const*, long)", demangled or
+// not, as "axpby_kernel<float>"; the emulator's name of a kernel gives the same.
+std::string short_name(const std::string& symbol);
+
+// What a command prints. Throws InternalError where it does not end with 0.
+std::string output_of(const std::string& command);
+
+}  // namespace shale::machine_code
