@@ -5,7 +5,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 usage() {
   cat <<'USAGE'
-Usage: ./test.sh [--asan] [--tsan] [--no-bootstrap] [--help] [-- CTEST_ARGUMENT...]
+Usage: ./test.sh [--asan] [--tsan] [--gpu] [--no-bootstrap] [--help] [-- CTEST_ARGUMENT...]
 
 Installs the packages that are missing, builds the preset "release" with tests and benchmarks,
 runs the tests, says what was skipped and why, and ends with the line
@@ -16,6 +16,8 @@ runs the tests, says what was skipped and why, and ends with the line
   --tsan          also run the tests of what has threads of its own (collectives, prefetching,
                   watchdog, checkpoints, offload) under the thread sanitizer; wants clang and
                   libomp-dev (another build, some minutes)
+  --gpu           also run the kernels' tests on this machine's GPU, and fail without one; the others
+                  run them on the emulator, and on a GPU too if there is one
   --no-bootstrap  do not look for missing packages
   --              what follows goes to ctest, such as -R mpi
 USAGE
@@ -23,11 +25,13 @@ USAGE
 
 with_asan=false
 with_tsan=false
+with_gpu=false
 with_bootstrap=true
 while [[ $# -gt 0 ]]; do
   case "$1" in
     --asan) with_asan=true ;;
     --tsan) with_tsan=true ;;
+    --gpu) with_gpu=true ;;
     --no-bootstrap) with_bootstrap=false ;;
     -h | --help) usage; exit 0 ;;
     --) shift; break ;;
@@ -109,6 +113,11 @@ if $with_bootstrap; then third_party/bootstrap.sh; fi
 
 build release
 run_tests release ${ctest_arguments[@]+"${ctest_arguments[@]}"}
+
+if $with_gpu; then
+  run_tests release --build-config gpu --tests-regex '^gpu\.' \
+    ${ctest_arguments[@]+"${ctest_arguments[@]}"}
+fi
 
 if $with_asan; then
   build asan test_base test_kernels test_runtime

@@ -8,9 +8,12 @@
 # in cuda/<library>/<file>.ptxas; a test reads it.
 
 # Machine code for A100 and H100; for later GPUs the driver compiles the PTX. Names as for
-# CMAKE_CUDA_ARCHITECTURES.
+# CMAKE_CUDA_ARCHITECTURES. With none but -virtual ones (90-virtual) there is only PTX, and that is
+# not compressed: for tools that read or run it.
 set(SHALE_CUDA_ARCHITECTURES 80-real 90-real 80-virtual
     CACHE STRING "GPUs to compile the CUDA kernels for")
+set(SHALE_CUDART_LIBRARY "" CACHE FILEPATH
+    "A library that takes the place of CUDA's static runtime library, such as one that records calls")
 
 set(SHALE_HAVE_CUDA FALSE)
 if(SHALE_CUDA STREQUAL "AUTO" AND SHALE_SANITIZE)
@@ -34,6 +37,20 @@ message(STATUS "Building the CUDA kernels with ${CUDAToolkit_NVCC_EXECUTABLE} ${
                " for ${SHALE_CUDA_ARCHITECTURES}")
 set(SHALE_HAVE_CUDA TRUE)
 
+set(shale_cudart CUDA::cudart_static)
+if(SHALE_CUDART_LIBRARY)
+  set(shale_cudart ${SHALE_CUDART_LIBRARY})
+endif()
+# Hopper's own instructions exist for 90a alone, and code for 90a runs on nothing else.
+set(shale_hopper_architectures 90a-real)
+set(SHALE_HAVE_MACHINE_CODE TRUE)
+set(architectures ${SHALE_CUDA_ARCHITECTURES})
+list(FILTER architectures EXCLUDE REGEX "-virtual$")
+if(NOT architectures)
+  set(shale_hopper_architectures 90a-virtual)
+  set(SHALE_HAVE_MACHINE_CODE FALSE)
+endif()
+
 set(shale_nvcc_flags
   -std=c++20 -O3
   -lineinfo                 # profilers and compute-sanitizer name source lines; costs no speed
@@ -42,6 +59,9 @@ set(shale_nvcc_flags
   -Xptxas=-v
   -ccbin=${CMAKE_CXX_COMPILER}
   -Xcompiler=-fPIC,-Wall,-Wextra,-ffp-contract=off)
+if(NOT SHALE_HAVE_MACHINE_CODE)
+  list(APPEND shale_nvcc_flags --no-compress)
+endif()
 if(SHALE_WERROR)
   list(APPEND shale_nvcc_flags -Werror=all-warnings -Xcompiler=-Werror)
 endif()
@@ -105,12 +125,12 @@ endif()
 shale_add_layer(kernels_cuda
   FOLDERS ${folders}
   PUBLIC shale_kernels
-  PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS})
+  PRIVATE ${shale_cudart} ${CMAKE_DL_LIBS})
 
 file(GLOB kernel_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} kernels/cuda/*.cu)
 shale_add_cuda_kernels(shale_kernels_cuda
   ARCHITECTURES ${SHALE_CUDA_ARCHITECTURES} FILES ${kernel_files})
 
-# Hopper's own instructions exist for 90a alone, and code for 90a runs on nothing else.
 file(GLOB kernel_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} kernels/cuda/sm90/*.cu)
-shale_add_cuda_kernels(shale_kernels_cuda ARCHITECTURES 90a-real FILES ${kernel_files})
+shale_add_cuda_kernels(shale_kernels_cuda
+  ARCHITECTURES ${shale_hopper_architectures} FILES ${kernel_files})
