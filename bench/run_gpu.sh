@@ -11,44 +11,59 @@
 #             build/release.
 #   OUT_DIR   for the page (gpu.md), the rows and the logs; default BIN_DIR/gpu_results
 #
-# What it does, a step after the other: `tests`, the kernel tests on the GPU; `tests_dependent`, the
-# same with dependent launches (docs/dependent_launch.md), which want compute capability 9.0;
-# `memcheck`, `initcheck` and `synccheck`, the same under compute-sanitizer, where that is installed;
-# `bench_kernels`; `step_124m` and `step_1558m`, training steps of 131072 tokens; `step_124m_graph`,
-# `step_124m_dependent` and `step_124m_both`, the first of them with --cuda-graph, with
-# --dependent-launch and with both; `breakdown`, where their time goes;
-# `peer_kernels`, `peer_124m` and `peer_1558m`, PyTorch's kernels and steps, where python3 has it;
-# `train` and `train_graph`, a short training run, without and with --cuda-graph. The page begins with
-# the figures that matter, ours beside the fastest rival's. Each has a time limit of LIMIT seconds
-# (default 900), and the next goes on if one fails. Ends with 0 if all that could run succeeded, 1 if
-# a step failed, 69 without a GPU.
+# What it does, a step after the other, what matters most first:
 #
-# In the environment: ONLY, names of the steps to run, and no others; MIN_TIME, seconds per kernel
-# (default 0.3); TRAIN_FLAGS, of train_lm; PYTHON, another python3. DEVICE=emu tries the whole script
-# at small sizes where there is no GPU; its times mean nothing.
+#   correctness  `tests`, the kernel tests on the GPU; `train` and `train_graph`, a short run, whose
+#                losses must fall; `tests_dependent`, the tests with dependent launches
+#                (docs/dependent_launch.md), which want compute capability 9.0
+#   figures      `figures`, the kernels that a GPU is judged by; `peer_figures`, the same by others,
+#                where python3 has PyTorch (and FlashAttention, Liger-Kernel and more, if they are
+#                there; the page says which are not);
+#                `step_124m`, a training step of 131072 tokens, and `peer_124m`, PyTorch's
+#   the rest     `step_124m_graph`, `step_124m_dependent`, `step_124m_both` (with --cuda-graph, with
+#                --dependent-launch, with both), `step_1558m`, `peer_1558m`, `breakdown` of a step,
+#                `bench_kernels`, `peer_kernels`; `memcheck`, `initcheck` and `synccheck`, small cases
+#                under compute-sanitizer, where that is installed
+#
+# The page begins with the figures, ours beside the fastest rival's and beside what was predicted
+# (bench/predictions.json). Rows and the page are written as steps end. BUDGET seconds (default 540)
+# after its start the script begins no further step and cuts the one that runs; the next call goes on
+# with what is left, and keeps what passed and failed. Ends with 0 if all that could run succeeded,
+# 1 if a step failed, 75 if some are left, 69 without a GPU.
+#
+# In the environment: ONLY, names of the steps to run, again if need be, and no others; RETRY=1, run
+# those that failed again; MIN_TIME, seconds per kernel (default 0.3; a third of it in `figures`);
+# TRAIN_FLAGS, of train_lm; PYTHON, another python3. DEVICE=emu tries the whole script at small sizes
+# where there is no GPU; its times mean nothing.
 set -uo pipefail
 
 script_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$script_dir/.." && pwd)
-limit=${LIMIT:-900}
+budget=${BUDGET:-540}
 device=${DEVICE:-cuda}
 python=${PYTHON:-python3}
+
+# ---- Sizes ----
+
+# The kernels of bench_kernels that a GPU is judged by; bench_report has the same list.
+figures='^(attention_(fwd|bwd)/(hopper_)?causal/d(128/t8192|64/t1024|64/t8192)|gemm/(hopper_nt|square)/8192|gemm/((hopper|vendor)_)?ffn/.*/t8192)/bf16$'
 if [[ $device == cuda ]]; then
-  min_time=${MIN_TIME:-0.3}
+  min_time=${MIN_TIME:-0.3} figures_min_time=${MIN_TIME:-0.1}
   read -ra train_flags <<<"${TRAIN_FLAGS:---model gpt2-124m --steps 30 --seq-len 1024 --micro-batch 16}"
-  peer_flags=()
+  peer_flags=() peer_filter=""
   step_flags=(--dtype bf16 --seq-len 1024 --global-batch 128 --steps 10)
   step_124m=("${step_flags[@]}" --model gpt2-124m --micro-batch 32)
   step_1558m=("${step_flags[@]}" --model gpt2-1558m --micro-batch 16)
   breakdown=(--dtype bf16 --seq-len 1024 --model gpt2-124m --micro-batch 32 --steps 3)
   gpt2_flags=(--seq-len 1024 --global-batch 128)
   gpt2_124m=("${gpt2_flags[@]}" --model gpt2-124m --micro-batch 32)
-  gpt2_1558m=("${gpt2_flags[@]}" --model gpt2-1558m --micro-batch 16 --modes compile --steps 10)
+  gpt2_1558m=("${gpt2_flags[@]}" --model gpt2-1558m --micro-batch 16 --modes compile,compile-cudnn --steps 10)
 else
-  min_time=${MIN_TIME:-0.001}
+  figures='^(fill|attention_fwd/.*/t1024)/'
+  min_time=${MIN_TIME:-0.001} figures_min_time=$min_time
   tiny="--layers 1 --width 32 --heads 2"
   read -ra train_flags <<<"${TRAIN_FLAGS:---model nano $tiny --steps 2 --seq-len 16 --micro-batch 2}"
-  peer_flags=(--device cpu --tiny)
+  peer_flags=(--device cpu --tiny) peer_filter='^(copy|adamw|layer_norm_fwd|swiglu_fwd)/'
   step_flags=(--model nano --layers 1 --seq-len 16 --micro-batch 1 --steps 1 --warmup 2)
   step_124m=("${step_flags[@]}" --global-batch 2)
   step_1558m=("${step_flags[@]}" --dtype bf16) breakdown=("${step_flags[@]}")
@@ -56,6 +71,17 @@ else
   gpt2_124m=("${gpt2_flags[@]}" --global-batch 4)
   gpt2_1558m=("${gpt2_flags[@]}" --modes eager)
 fi
+
+steps=(tests train train_graph tests_dependent
+       figures peer_figures step_124m peer_124m
+       step_124m_graph step_124m_dependent step_124m_both step_1558m peer_1558m breakdown
+       bench_kernels peer_kernels memcheck initcheck synccheck)
+# What is about kernels on any device, not about the emulator.
+device_cases='~[emulator]'
+# Small cases of every kind of kernel, for tools that make them a hundred times slower.
+small_cases='[#copy],[#dropout],[#elementwise],[#embedding],[#loss_scale],[#reduce],[#rms_norm],[#tree_sum]'
+
+# ---- Arguments ----
 
 usage() { sed -n '2,/^set /p' "${BASH_SOURCE[0]}" | sed -n 's/^# \{0,1\}//p'; }
 
@@ -68,6 +94,12 @@ for argument in "$@"; do
     -*) echo "run_gpu.sh: unknown argument '$argument'" >&2; usage >&2; exit 64 ;;
     *) places+=("$argument") ;;
   esac
+done
+for name in ${ONLY:-}; do
+  if [[ " ${steps[*]} " != *" $name "* ]]; then
+    echo "run_gpu.sh: ONLY: there is no step '$name'" >&2
+    exit 64
+  fi
 done
 
 capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1)
@@ -94,8 +126,8 @@ program() {
     if [[ -f $folder/$1 && -x $folder/$1 ]]; then echo "$folder/$1"; return; fi
   done
 }
-test_kernels=$(program test_kernels)
-bench_kernels=$(program bench_kernels)
+test_kernels=$(program test_kernels) bench_kernels=$(program bench_kernels)
+bench_train=$(program bench_train) train_lm=$(program train_lm) bench_report=$(program bench_report)
 if [[ -z $test_kernels || -z $bench_kernels ]]; then
   echo "run_gpu.sh: want test_kernels and bench_kernels in $bin_dir, its bin/ or its test/;" \
     "build first, or give --build" >&2
@@ -103,6 +135,8 @@ if [[ -z $test_kernels || -z $bench_kernels ]]; then
 fi
 peers=$bin_dir/peers
 if [[ ! -d $peers ]]; then peers=$script_dir/peers; fi
+predictions=$bin_dir/predictions.json
+if [[ ! -f $predictions ]]; then predictions=$script_dir/predictions.json; fi
 if [[ -f $bin_dir/primitives.txt ]]; then export SHALE_TEST_FIXTURES=$bin_dir; fi
 
 # One small kernel tells whether there is a GPU that these programs run on: 69 if not.
@@ -114,159 +148,181 @@ if [[ $status -ne 0 ]]; then
 fi
 
 out=${places[1]:-$bin_dir/gpu_results}
-if [[ -z ${ONLY:-} ]]; then rm -rf "$out/rows" "$out/logs"; fi  # else rows of other steps stay
-mkdir -p "$out/rows" "$out/logs" || exit 74
+mkdir -p "$out/rows" "$out/logs" "$out/steps" || exit 74
+if [[ $device == cuda ]]; then cp "$predictions" "$out/rows/predictions.json"; fi
 page=$out/gpu.md
-results=()
-failed=0
 
-# wanted NAME: whether this step is one of ONLY.
-wanted() { [[ -z ${ONLY:-} || " $ONLY " == *" $1 "* ]]; }
+# ---- Steps ----
+
+# Each leaves its line of the page's table in steps/NAME, so that the next call knows of it.
+left() { echo $((budget - SECONDS)); }
+
+# due NAME: whether it is to run now.
+due() {
+  local verdict=$out/steps/$1
+  if [[ -n ${ONLY:-} ]]; then
+    if [[ " $ONLY " != *" $1 "* ]]; then return 1; fi
+  elif [[ -e $verdict ]]; then
+    if [[ ${RETRY:-} != 1 ]] || ! grep -q FAILED "$verdict"; then return 1; fi
+  fi
+  rm -f "$verdict"
+  [[ $(left) -ge 10 ]]
+}
 
 # step NAME COMMAND...: runs it into logs/NAME.log and notes how it ended.
 step() {
   local name=$1 start=$SECONDS status verdict
   shift
-  if ! wanted "$name"; then return; fi
   echo "==== $name"
-  timeout "$limit" "$@" >"$out/logs/$name.log" 2>&1
+  timeout "$(left)" "$@" >"$out/logs/$name.log" 2>&1
   status=$?
   case $status in
     0) verdict="passed" ;;
-    124) verdict="FAILED: more than $limit s" ;;
-    *) verdict="FAILED: exit code $status" ;;
+    124) echo "cut after $((SECONDS - start)) s; the next call begins it anew"; return ;;
+    *) verdict="FAILED: exit code $status"; tail -n 20 "$out/logs/$name.log" ;;
   esac
-  if [[ $status -ne 0 ]]; then
-    failed=$((failed + 1))
-    tail -n 20 "$out/logs/$name.log"
-  fi
-  results+=("| $name | $verdict | $((SECONDS - start)) s | $(grep -v '^[[:space:]]*$' \
-    "$out/logs/$name.log" | tail -n 1 | tr -d '|' | cut -c1-100) |")
+  echo "| $name | $verdict | $((SECONDS - start)) s | $(grep -v '^[[:space:]]*$' \
+    "$out/logs/$name.log" | tail -n 1 | tr -d '|' | cut -c1-100) |" >"$out/steps/$name"
 }
 skip() {
-  if ! wanted "$1"; then return; fi
   echo "==== $1: not run, $2"
-  results+=("| $1 | not run | | $2 |")
+  echo "| $1 | not run | | $2 |" >"$out/steps/$1"
 }
 
-for name in ${ONLY:-}; do
-  case $name in
-    tests | tests_dependent | memcheck | initcheck | synccheck | bench_kernels | peer_kernels) ;;
-    step_124m | step_124m_graph | step_124m_dependent | step_124m_both) ;;
-    step_1558m | breakdown | peer_124m | peer_1558m | train | train_graph) ;;
-    *) echo "run_gpu.sh: ONLY: there is no step '$name'" >&2; exit 64 ;;
-  esac
-done
-
-export SHALE_TEST_GPU=$device
-step tests "$test_kernels"
 no_dependent=""
 if [[ $device == cuda && $capability != 9.0 ]]; then
   no_dependent="dependent launches want compute capability 9.0, this is ${capability:-unknown}"
 fi
-if [[ $device != cuda ]]; then
-  skip tests_dependent "on the emulator tests has them"
-elif [[ -n $no_dependent ]]; then
-  skip tests_dependent "$no_dependent"
-else
-  SHALE_TEST_DEPENDENT_LAUNCH=1 step tests_dependent "$test_kernels"
-fi
-for tool in memcheck initcheck synccheck; do
-  if [[ $device != cuda ]]; then
-    skip "$tool" "it checks what runs on a GPU"
-  elif ! command -v compute-sanitizer >/dev/null; then
-    skip "$tool" "there is no compute-sanitizer"
-  else
-    # New memory stays as it is, or nothing would be uninitialised.
-    SHALE_TEST_POISON=0 step "$tool" \
-      compute-sanitizer --tool "$tool" --error-exitcode 1 "$test_kernels"
-  fi
-done
-
-step bench_kernels "$bench_kernels" --device "$device" --min-time "$min_time" \
-  --json "$out/rows/kernels.json"
-bench_train=$(program bench_train)
-# train_steps NAME FLAGS...: bench_train as the step NAME.
-train_steps() {
-  if [[ -z $bench_train ]]; then
-    skip "$1" "there is no bench_train"
-  else
-    step "$1" "$bench_train" --device "$device" "${@:2}" --json "$out/rows/$1.json"
-  fi
-}
-train_steps step_124m "${step_124m[@]}"
-train_steps step_124m_graph "${step_124m[@]}" --cuda-graph
-if [[ -n $no_dependent ]]; then
-  for name in step_124m_dependent step_124m_both; do skip "$name" "$no_dependent"; done
-else
-  train_steps step_124m_dependent "${step_124m[@]}" --dependent-launch
-  train_steps step_124m_both "${step_124m[@]}" --cuda-graph --dependent-launch
-fi
-train_steps step_1558m "${step_1558m[@]}"
-train_steps breakdown --breakdown "${breakdown[@]}"
-
+no_peers=""
 if [[ ! -d $peers ]]; then
   no_peers="there is no folder peers"
 elif ! "$python" -c 'import torch' 2>/dev/null; then
   no_peers="$python has no torch"
-else
-  no_peers=""
-fi
-if [[ -z $no_peers ]]; then
-  step peer_kernels "$python" "$peers/kernels_gpu.py" --min-time "$min_time" "${peer_flags[@]}" \
-    --json "$out/rows/peer_kernels.json"
-  step peer_124m "$python" "$peers/gpt2_gpu.py" "${gpt2_124m[@]}" --json "$out/rows/peer_124m.json"
-  step peer_1558m "$python" "$peers/gpt2_gpu.py" "${gpt2_1558m[@]}" \
-    --json "$out/rows/peer_1558m.json"
-else
-  for name in peer_kernels peer_124m peer_1558m; do skip "$name" "$no_peers"; done
 fi
 
-train_lm=$(program train_lm)
-if [[ -z $train_lm ]]; then
-  skip train "there is no train_lm"
-  skip train_graph "there is no train_lm"
-elif wanted train || wanted train_graph; then
+train() {  # NAME FLAG...
+  if [[ -z $train_lm ]]; then skip "$1" "there is no train_lm"; return; fi
   # Any few megabytes of text: headers, or what comes with Python.
-  find /usr/include /usr/lib/python3* /usr/local/cuda/include -type f \
-    \( -name '*.h' -o -name '*.py' \) -print0 2>/dev/null | sort -z | head -z -n 1000 |
-    xargs -0 cat >"$out/text.txt"
-  train_flags+=(--device "$device" --data "$out/text.txt" --no-save)
-  step train "$train_lm" "${train_flags[@]}" --out "$out/train_$$"
-  step train_graph "$train_lm" "${train_flags[@]}" --cuda-graph --out "$out/train_graph_$$"
-  rm -f "$out/text.txt"
-fi
+  if [[ ! -s $out/text.txt ]]; then
+    find /usr/include /usr/lib/python3* /usr/local/cuda/include -type f \
+      \( -name '*.h' -o -name '*.py' \) -print0 2>/dev/null | sort -z | head -z -n 1000 |
+      xargs -0 cat >"$out/text.txt"
+  fi
+  rm -rf "$out/$1"
+  step "$1" "$train_lm" "${train_flags[@]}" --device "$device" --data "$out/text.txt" --no-save \
+    --out "$out/$1" "${@:2}"
+}
+train_steps() {  # NAME FLAG...
+  if [[ -z $bench_train ]]; then skip "$1" "there is no bench_train"; return; fi
+  step "$1" "$bench_train" --device "$device" "${@:2}" --json "$out/rows/$1.json"
+}
+dependent_steps() {  # NAME FLAG...
+  if [[ -n $no_dependent ]]; then skip "$1" "$no_dependent"; return; fi
+  train_steps "$@"
+}
+peer() {  # NAME SCRIPT FLAG...
+  if [[ -n $no_peers ]]; then skip "$1" "$no_peers"; return; fi
+  # Rows that a cut step left count: the script goes on behind them.
+  step "$1" "$python" "$peers/$2" "${@:3}" --json "$out/rows/$1.json" --resume
+}
+sanitizer() {  # NAME
+  if [[ $device != cuda ]]; then
+    skip "$1" "it checks what runs on a GPU"
+  elif ! command -v compute-sanitizer >/dev/null; then
+    skip "$1" "there is no compute-sanitizer"
+  else
+    # New memory stays as it is, or nothing would be uninitialised.
+    SHALE_TEST_POISON=0 step "$1" \
+      compute-sanitizer --tool "$1" --error-exitcode 1 \
+      "$test_kernels" --filenames-as-tags "$small_cases"
+  fi
+}
+kernels() {  # NAME MIN_TIME FLAG...
+  step "$1" "$bench_kernels" --device "$device" --min-time "$2" --json "$out/rows/$1.json" "${@:3}"
+}
 
-{
-  echo "# GPU results"
-  echo
+run() {
+  case $1 in
+    tests) step tests "$test_kernels" "$device_cases" ;;
+    tests_dependent)
+      if [[ $device != cuda ]]; then
+        skip tests_dependent "on the emulator tests has them"
+      elif [[ -n $no_dependent ]]; then
+        skip tests_dependent "$no_dependent"
+      else
+        SHALE_TEST_DEPENDENT_LAUNCH=1 step tests_dependent "$test_kernels" "$device_cases"
+      fi ;;
+    train) train train ;;
+    train_graph) train train_graph --cuda-graph ;;
+    figures) kernels figures "$figures_min_time" --filter "$figures" ;;
+    bench_kernels) kernels bench_kernels "$min_time" ;;
+    peer_figures)
+      peer peer_figures kernels_gpu.py --min-time "$figures_min_time" --filter "$figures" \
+        "${peer_flags[@]}" ;;
+    peer_kernels)
+      peer peer_kernels kernels_gpu.py --min-time "$min_time" --filter "$peer_filter" \
+        "${peer_flags[@]}" ;;
+    peer_124m) peer peer_124m gpt2_gpu.py "${gpt2_124m[@]}" ;;
+    peer_1558m) peer peer_1558m gpt2_gpu.py "${gpt2_1558m[@]}" ;;
+    step_124m) train_steps step_124m "${step_124m[@]}" ;;
+    step_124m_graph) train_steps step_124m_graph "${step_124m[@]}" --cuda-graph ;;
+    step_124m_dependent) dependent_steps "$1" "${step_124m[@]}" --dependent-launch ;;
+    step_124m_both) dependent_steps "$1" "${step_124m[@]}" --cuda-graph --dependent-launch ;;
+    step_1558m) train_steps step_1558m "${step_1558m[@]}" ;;
+    breakdown) train_steps breakdown --breakdown "${breakdown[@]}" ;;
+    *) sanitizer "$1" ;;
+  esac
+}
+
+# ---- The page ----
+
+write_page() {
+  local gpu="the emulated GPU: its times mean nothing" name log
   if [[ $device == cuda ]]; then
     gpu=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -n 1)
-  else
-    gpu="the emulated GPU: its times mean nothing"
   fi
-  echo "$(date -u +%Y-%m-%dT%H:%M:%SZ), ${gpu:-unknown GPU}, commit $(git -C "$root" rev-parse \
-    --short HEAD 2>/dev/null || echo unknown)"
-  echo
-  echo "| run | result | time | last line |"
-  echo "|---|---|---|---|"
-  printf '%s\n' "${results[@]}"
-  bench_report=$(program bench_report)
-  if [[ -n $bench_report ]] && compgen -G "$out/rows/*.json" >/dev/null &&
-    "$bench_report" --rows "$out/rows" >"$out/logs/report.md" 2>"$out/logs/report.log"; then
-    echo
-    cat "$out/logs/report.md"
-  else
-    if [[ -s $out/logs/report.log ]]; then printf '\nbench_report: %s\n' "$(cat "$out/logs/report.log")"; fi
-    for log in bench_kernels step_124m step_124m_graph step_124m_dependent step_124m_both \
-      step_1558m breakdown peer_kernels peer_124m peer_1558m; do
-      if [[ -f $out/logs/$log.log ]]; then
-        printf '\n## %s\n\n```\n' "$log"
-        cat "$out/logs/$log.log"
-        echo '```'
+  {
+    printf '# GPU results\n\n'
+    echo "$(date -u +%Y-%m-%dT%H:%M:%SZ), ${gpu:-unknown GPU}, commit $(git -C "$root" rev-parse \
+      --short HEAD 2>/dev/null || echo unknown)"
+    printf '\n| run | result | time | last line |\n|---|---|---|---|\n'
+    for name in "${steps[@]}"; do cat "$out/steps/$name" 2>/dev/null; done
+    if [[ -n $bench_report ]] && compgen -G "$out/rows/*.json" >/dev/null &&
+      "$bench_report" --rows "$out/rows" >"$out/logs/report.md" \
+        2>"$out/logs/report.log"; then
+      echo
+      cat "$out/logs/report.md"
+    else
+      if [[ -s $out/logs/report.log ]]; then
+        printf '\nbench_report: %s\n' "$(cat "$out/logs/report.log")"
       fi
-    done
+      for name in "${steps[@]}"; do
+        log=$out/logs/$name.log
+        if [[ ! -f $log || $name == tests* || $name == *check ]]; then continue; fi
+        printf '\n## %s\n\n```\n' "$name"
+        cat "$log"
+        echo '```'
+      done
+    fi
+  } >"$page.new"
+  mv "$page.new" "$page"
+}
+
+export SHALE_TEST_GPU=$device
+for name in "${steps[@]}"; do
+  if ! due "$name"; then continue; fi
+  run "$name"
+  write_page
+done
+write_page
+
+waiting=()
+for name in "${steps[@]}"; do
+  if [[ ! -e $out/steps/$name ]] && [[ -z ${ONLY:-} || " $ONLY " == *" $name "* ]]; then
+    waiting+=("$name")
   fi
-} >"$page"
-echo "wrote $page; $failed failed"
+done
+failed=$(grep -l FAILED "$out"/steps/* 2>/dev/null | wc -l)
+echo "wrote $page; $failed failed, ${#waiting[@]} left${waiting:+: ${waiting[*]}}"
+if [[ ${#waiting[@]} -gt 0 ]]; then exit 75; fi
 [[ $failed -eq 0 ]]

@@ -1,7 +1,9 @@
-"""Times work as bench_kernels does: device events around batches, operands that take turns, medians."""
+"""Times work as bench_kernels does: device events around batches, operands that take turns,
+medians."""
 
+import contextlib
+import dataclasses
 import itertools
-import json
 import math
 import statistics
 import sys
@@ -9,15 +11,31 @@ import time
 
 import torch
 
+BATCH_S = 2e-3
+MAX_CALLS = 1000
+
+
+@dataclasses.dataclass
+class Times:
+    """What one measurement gave."""
+
+    seconds: list  # per call, sorted
+    launch: str = "stream"  # or "graph": calls were captured and replayed
+    host_bound: bool = False  # Python took about as long to launch a call as the device to run it
+    graph_error: str = ""  # why calls could not be captured though they are host-bound
+
 
 class Clock:
-    """Of one device. On a GPU: events on the current stream, over batches of at least two
-    milliseconds, so that neither their resolution nor the host's time to launch counts."""
+    """Of one device. On a GPU: events on a stream, over batches of at least two milliseconds, so
+    that the events' resolution does not count. Where Python cannot launch as fast as the GPU runs,
+    calls are also captured into a CUDA graph and replayed, and the shorter time counts: what is
+    compared is kernels."""
 
     def __init__(self, device, min_time_s):
         self.device = torch.device(device)
         self.min_time_s = min_time_s
         self.on_gpu = self.device.type == "cuda"
+        self.stream = torch.cuda.Stream(self.device) if self.on_gpu else None
 
     def rotation_bytes(self):
         """Operands take turns until so many bytes have gone by: four times the cache."""
@@ -27,21 +45,34 @@ class Clock:
         return min(max(4 * cache, 128 << 20), 1 << 30)
 
     def seconds_per_call(self, calls, fn):
+        """Returns (seconds per call, seconds that launching one took)."""
+        start = time.perf_counter()
         if not self.on_gpu:
-            start = time.perf_counter()
             for _ in range(calls):
                 fn()
-            return (time.perf_counter() - start) / calls
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
+            return (time.perf_counter() - start) / calls, 0
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
         for _ in range(calls):
             fn()
         end.record()
+        launched = time.perf_counter() - start
         end.synchronize()
-        return start.elapsed_time(end) * 1e-3 / calls
+        return begin.elapsed_time(end) * 1e-3 / calls, launched / calls
+
+    def samples(self, calls, fn):
+        """Pairs as seconds_per_call returns, until min_time_s has gone by."""
+        taken, start = [], time.perf_counter()
+        while len(taken) < 3 or time.perf_counter() - start < self.min_time_s:
+            taken.append(self.seconds_per_call(calls, fn))
+        return taken
 
     def measure(self, make):
-        """make() gives operands and a function of them: (bytes, fn). Returns seconds, sorted."""
+        """make() gives operands and a function of them: (bytes, fn). Returns Times."""
+        with torch.cuda.stream(self.stream) if self.on_gpu else contextlib.nullcontext():
+            return self.measure_here(make)
+
+    def measure_here(self, make):
         bytes_of_one, first = make()
         copies = min(max(self.rotation_bytes() // max(bytes_of_one, 1), 1), 64)
         turns = itertools.cycle([first] + [make()[1] for _ in range(copies - 1)])
@@ -50,24 +81,54 @@ class Clock:
             next(turns)()
 
         for _ in range(max(3, copies)):  # every copy is compiled, allocated and touched
-            warm = self.seconds_per_call(1, fn)
+            warm, _ = self.seconds_per_call(1, fn)
         calls = 1
         if self.on_gpu:
-            calls = min(max(math.ceil(2e-3 / max(warm, 1e-9)), 1), 1000)
-        samples, begin = [], time.perf_counter()
-        while len(samples) < 3 or time.perf_counter() - begin < self.min_time_s:
-            samples.append(self.seconds_per_call(calls, fn))
-        return sorted(samples)
+            calls = min(max(math.ceil(BATCH_S / max(warm, 1e-9)), 1), MAX_CALLS)
+        taken = self.samples(calls, fn)
+        times = Times(sorted(seconds for seconds, _ in taken))
+        launch = statistics.median(launched for _, launched in taken)
+        times.host_bound = launch > 0.9 * statistics.median(times.seconds)
+        if times.host_bound:
+            self.replay(fn, copies, times)
+        return times
+
+    def replay(self, fn, copies, times):
+        """Measures a graph of all copies' calls; `times` becomes that where it is shorter."""
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, stream=self.stream):
+                for _ in range(copies):
+                    fn()
+            once = self.seconds_per_call(1, graph.replay)[0]
+            replays = min(max(math.ceil(BATCH_S / max(once, 1e-9)), 1), MAX_CALLS)
+            taken = self.samples(replays, graph.replay)
+        except Exception as error:  # whatever of it must not be captured
+            times.graph_error = summary(error)
+            return
+        seconds = sorted(per_graph / copies for per_graph, _ in taken)
+        if statistics.median(seconds) < statistics.median(times.seconds):
+            times.seconds, times.launch = seconds, "graph"
 
 
-def row(name, impl, dtype, seconds, gflop, gbytes):
-    """A row as those of bench_kernels --json, with `impl` for what was measured."""
-    median = statistics.median(seconds)
+def summary(error):
+    """One line on an exception."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+def result(times, gflop, gbytes):
+    """What a row of bench_kernels --json has of a measurement."""
+    median = statistics.median(times.seconds)
     compute = gflop > 0
-    return {"name": name, "impl": impl, "dtype": dtype, "runs": len(seconds),
-            "time_us": median * 1e6, "time_us_min": seconds[0] * 1e6, "gflop": gflop,
-            "gbytes": gbytes, "speed": (gflop if compute else gbytes) / median / 1e3,
-            "unit": "TFLOP/s" if compute else "TB/s"}
+    row = {"runs": len(times.seconds), "time_us": median * 1e6,
+           "time_us_min": times.seconds[0] * 1e6, "gflop": gflop, "gbytes": gbytes,
+           "speed": (gflop if compute else gbytes) / median / 1e3,
+           "unit": "TFLOP/s" if compute else "TB/s", "launch": times.launch}
+    if times.host_bound:
+        row["host_bound"] = True
+    if times.graph_error:
+        row["graph_error"] = times.graph_error
+    return row
 
 
 def machine(device):
@@ -84,9 +145,3 @@ def require_gpu(device):
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
         print("error: PyTorch finds no GPU", file=sys.stderr)
         sys.exit(69)
-
-
-def write(path, program, device, rows):
-    if path:
-        document = {"program": program, "machine": machine(device), "rows": rows}
-        path.write_text(json.dumps(document, indent=1) + "\n")

@@ -181,15 +181,23 @@ std::string training_section(const std::vector<TrainRun>& runs) {
 
 std::string peers_section(const std::vector<Json>& documents) {
   Table table({"program", "mode", "dtype", "threads", "T", "micro-batch", "step ms", "tokens/s"});
+  std::string errors;
   for (const Json& document : documents) {
     for (const Json& row : document["rows"]) {
-      if (!row.contains("mode") || !row.contains("step_ms")) continue;
+      if (!row.contains("mode")) continue;
+      if (row.contains("error")) {
+        errors +=
+            cat("* ", word(row, "impl"), " ", word(row, "mode"), ": ", word(row, "error"), "\n");
+      }
+      if (!row.contains("step_ms")) continue;
       table.add({word(row, "impl"), word(row, "mode"), word(row, "dtype"), word(row, "threads"),
                  word(row, "seq_len"), word(row, "micro_batch"), fixed(number(row, "step_ms"), 1),
                  fixed(number(row, "tokens_per_s"), 1)});
     }
   }
-  return table.empty() ? "" : "\n## The same step in other programs\n\n" + table.markdown();
+  if (table.empty() && errors.empty()) return "";
+  return "\n## The same step in other programs\n" + (table.empty() ? "" : "\n" + table.markdown()) +
+         (errors.empty() ? "" : "\nFailed:\n\n" + errors);
 }
 
 std::string rate(double giga, double ms) {
@@ -257,7 +265,12 @@ std::string kernels_table(const Json& document, const std::map<std::string, Json
                                      "of peak", vendor + " us", vendor + " / ours"};
   if (!rivals.empty()) titles.insert(titles.end(), {"fastest rival", "us", "rival / ours"});
   Table table(titles);
+  std::string errors;
   for (const Json& row : document["rows"]) {
+    if (row.contains("error")) {
+      errors += cat("* ", word(row, "name"), ": ", word(row, "error"), "\n");
+      continue;
+    }
     const bool has_vendor = row.contains("vendor_us");
     const double time_us = number(row, "time_us");
     std::vector<std::string> cells = {
@@ -278,7 +291,7 @@ std::string kernels_table(const Json& document, const std::map<std::string, Json
     }
     table.add(std::move(cells));
   }
-  return table.markdown();
+  return table.markdown() + (errors.empty() ? "" : "\nFailed:\n\n" + errors);
 }
 
 std::string kernels_section(const std::vector<Json>& documents) {
@@ -342,7 +355,9 @@ std::string collectives_section(const std::vector<Json>& documents) {
 std::string results_page(const std::vector<Json>& documents, const ReportFacts& facts) {
   const std::vector<TrainRun> runs = train_runs(documents);
   std::string page = "# Benchmark results\n\n" + machine_section(documents, facts);
-  page += figures_section(documents) + targets_section(runs, documents) + training_section(runs);
+  page += figures_section(documents) + rivals_section(documents);
+  page += predictions_section(documents);
+  page += targets_section(runs, documents) + training_section(runs);
   page += peers_section(documents);
   std::string times = part_breakdowns(documents);
   for (const TrainRun& run : runs) times += breakdown(run);

@@ -45,9 +45,10 @@ std::map<std::string, Json> fastest_rivals(const std::vector<Json>& documents) {
 std::string name_for_rivals(const std::string& name) {
   for (const char* family : {"/hopper_", "/portable_", "/vendor_"}) {
     const size_t at = name.find(family);
-    if (at != std::string::npos) {
-      return name.substr(0, at + 1) + name.substr(at + std::string_view(family).size());
-    }
+    if (at == std::string::npos) continue;
+    const std::string rest = name.substr(at + std::string_view(family).size());
+    // The square product by the device's kernels has its second operand transposed.
+    return name.substr(0, at + 1) + (rest.starts_with("nt/") ? "square" + rest.substr(2) : rest);
   }
   return name;
 }
@@ -181,7 +182,9 @@ std::string figures_section(const std::vector<Json>& documents) {
         !word(document["options"], "device").starts_with("cuda")) {
       continue;
     }
-    for (const Json& row : document["rows"]) cases[word(row, "name")] = row;
+    for (const Json& row : document["rows"]) {
+      if (row.contains("time_us")) cases[word(row, "name")] = row;
+    }
   }
   if (cases.empty()) return "";
   Table table(

@@ -21,11 +21,21 @@ bool is_program(const Json& document, const char* name);
 std::map<std::string, Json> fastest_rivals(const std::vector<Json>& documents);
 
 // The name under which rivals measured a case of bench_kernels: without the family of kernels,
-// "attention_fwd/causal/..." for "attention_fwd/hopper_causal/...".
+// "attention_fwd/causal/..." for "attention_fwd/hopper_causal/...", and "gemm/square/..." for
+// "gemm/hopper_nt/...".
 std::string name_for_rivals(const std::string& name);
 
 // A section that sets what a GPU is judged by beside the fastest that other programs made of it: a
 // row each, also for what was not measured. Empty without rows of bench_kernels on a GPU.
 std::string figures_section(const std::vector<Json>& documents);
+
+// A row for each rival, by the rows of peers/kernels_gpu.py: in how many cases it was measured, was
+// the fastest, or failed, and why. A library that could not be imported is among them. Empty
+// without such rows.
+std::string rivals_section(const std::vector<Json>& documents);
+
+// What was predicted of kernels (bench/predictions.json, a document among the others) beside what
+// was measured. Empty without predictions.
+std::string predictions_section(const std::vector<Json>& documents);
 
 }  // namespace shale::bench

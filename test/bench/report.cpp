@@ -102,7 +102,10 @@ TEST_CASE("a GPU kernel stands beside its fastest rival of the same name", "[ben
   const Json ours = {
       {"program", "bench_kernels"},
       {"options", {{"device", "cuda:0"}, {"vendor", "CUDA"}, {"peaks", {{"copy_gb_s", 4000.0}}}}},
-      {"rows", {row("norm/a", "shale", 10), row("norm/b", "shale", 20)}}};
+      {"rows",
+       {row("norm/a", "shale", 10),
+        row("norm/b", "shale", 20),
+        {{"name", "norm/c"}, {"error", "refused"}}}}};
   const Json peers = {{"program", "peer_kernels"},
                       {"rows",
                        {row("norm/a", "slow", 30),
@@ -112,6 +115,8 @@ TEST_CASE("a GPU kernel stands beside its fastest rival of the same name", "[ben
   CHECK(contains(page, "| norm/a | 10.00 | 10.00 | 1.500 TB/s |  |  |  | fast | 8.000 | 80.0% |"));
   CHECK(contains(page, "| norm/b | 20.00 | 20.00 | 1.500 TB/s |  |  |  |  |  |  |"));
   CHECK(contains(page, "On the GPU"));
+  CHECK(contains(page, "\nFailed:\n\n* norm/c: refused\n"));
+  CHECK_FALSE(contains(page, "| norm/c"));
 }
 
 namespace {
@@ -187,6 +192,62 @@ TEST_CASE("figures set Hopper's kernels beside the fastest rival", "[bench]") {
   // What is asked for and was not measured has its row.
   CHECK(contains(page, "| training step, gpt2-1558m, T 1024, 131072 tokens |  | not measured |"));
   CHECK_FALSE(contains(results_page({peers}, {}), "Beside the rivals"));
+}
+
+TEST_CASE("a product by a family of kernels stands beside the square product", "[bench]") {
+  CHECK(name_for_rivals("gemm/hopper_nt/8192/bf16") == "gemm/square/8192/bf16");
+  CHECK(name_for_rivals("gemm/portable_tn/4096/fp32") == "gemm/tn/4096/fp32");
+  CHECK(name_for_rivals("gemm/vendor_ffn/d768/t8192/bf16") == "gemm/ffn/d768/t8192/bf16");
+  CHECK(name_for_rivals("attention_fwd/hopper_causal/d64/t40/bf16") ==
+        "attention_fwd/causal/d64/t40/bf16");
+  CHECK(name_for_rivals("copy/flat/bf16") == "copy/flat/bf16");
+}
+
+TEST_CASE("each rival has a row, measured, failed or missing", "[bench]") {
+  const auto timed = [](const char* name, const char* impl, double us) {
+    return Json{{"name", name}, {"impl", impl}, {"version", "2.1"}, {"time_us", us}};
+  };
+  const auto failed = [](const char* name, const char* impl, const char* error) {
+    return Json{{"name", name}, {"impl", impl}, {"error", error}};
+  };
+  const Json first = {
+      {"program", "peer_kernels"},
+      {"rows",
+       {failed("some_library", "missing", "cannot be imported: no module"), timed("a", "fast", 8),
+        timed("a", "slow", 30), timed("b", "slow", 30), failed("b", "fast", "out of memory")}}};
+  // What failed once and was measured later did not fail.
+  const Json second = {
+      {"program", "peer_kernels"},
+      {"rows", {timed("b", "fast", 50), failed("c", "fast", "no such head size | 96")}}};
+  const std::string page = results_page({first, second}, {});
+  CHECK(contains(page, "## Rivals"));
+  CHECK(contains(page, "| missing |  | 0 | 0 | 1 | some_library: cannot be imported: no module |"));
+  CHECK(contains(page, "| fast | 2.1 | 2 | 1 | 1 | c: no such head size \\| 96 |"));
+  CHECK(contains(page, "| slow | 2.1 | 2 | 1 | 0 |  |"));
+  CHECK_FALSE(contains(results_page({}, {}), "## Rivals"));
+}
+
+TEST_CASE("a step that another program could not take says why", "[bench]") {
+  const Json peers = {
+      {"program", "peer_gpt2"},
+      {"rows", {{{"impl", "pytorch-2"}, {"mode", "compile"}, {"error", "out of memory"}}}}};
+  CHECK(contains(results_page({peers}, {}),
+                 "## The same step in other programs\n\nFailed:\n\n"
+                 "* pytorch-2 compile: out of memory\n"));
+}
+
+TEST_CASE("what was predicted stands beside what was measured", "[bench]") {
+  const Json ours = gpu_kernels({timed("a", 1000, 600), timed("b", 1000, 700)});
+  const auto predicted = [](const char* name) {
+    return Json{{"name", name}, {"tflops_low", 550.0}, {"tflops_high", 650.0}, {"why", "cycles"}};
+  };
+  const Json predictions = {{"program", "predictions"},
+                            {"rows", {predicted("a"), predicted("b"), predicted("c")}}};
+  const std::string page = results_page({ours, predictions}, {});
+  CHECK(contains(page, "| a | 550 to 650 TFLOP/s | 600.0 | 100.0% | cycles |"));
+  CHECK(contains(page, "| b | 550 to 650 TFLOP/s | 700.0 | 116.7%, above | cycles |"));
+  CHECK(contains(page, "| c | 550 to 650 TFLOP/s | not measured |  | cycles |"));
+  CHECK_FALSE(contains(results_page({ours}, {}), "Predicted"));
 }
 
 TEST_CASE("rivals are looked up without the family of our kernels", "[bench]") {

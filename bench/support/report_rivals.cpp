@@ -1,0 +1,60 @@
+#include <algorithm>
+
+#include "bench/support/report_rows.h"
+#include "bench/support/table.h"
+#include "runtime/base/text.h"
+
+namespace shale::bench {
+namespace {
+
+// What became of one rival's cases, however often each was tried.
+struct Rival {
+  std::string impl, version;
+  std::map<std::string, double> times_us;     // by case
+  std::map<std::string, std::string> errors;  // likewise, of what no try measured
+};
+
+// In the order of the rows, which is that of what matters.
+std::vector<Rival> rivals_of(const std::vector<Json>& documents) {
+  std::vector<Rival> rivals;
+  for (const Json& document : documents) {
+    if (!is_program(document, "peer_kernels")) continue;
+    for (const Json& row : document["rows"]) {
+      const std::string impl = word(row, "impl"), name = word(row, "name");
+      auto rival = std::find_if(rivals.begin(), rivals.end(),
+                                [&](const Rival& one) { return one.impl == impl; });
+      if (rival == rivals.end()) rival = rivals.insert(rival, {.impl = impl});
+      if (row.contains("version")) rival->version = word(row, "version");
+      if (const double us = number(row, "time_us"); us > 0) {
+        rival->times_us[name] = us;
+      } else {
+        rival->errors[name] = word(row, "error");
+      }
+    }
+  }
+  for (Rival& rival : rivals) {
+    std::erase_if(rival.errors,
+                  [&](const auto& entry) { return rival.times_us.contains(entry.first); });
+  }
+  return rivals;
+}
+
+}  // namespace
+
+std::string rivals_section(const std::vector<Json>& documents) {
+  const std::map<std::string, Json> fastest = fastest_rivals(documents);
+  Table table({"rival", "version", "cases measured", "fastest rival in", "failed", "first error"});
+  for (const Rival& rival : rivals_of(documents)) {
+    const auto wins = std::count_if(fastest.begin(), fastest.end(), [&](const auto& entry) {
+      return word(entry.second, "impl") == rival.impl;
+    });
+    table.add({rival.impl, rival.version, cat(rival.times_us.size()), cat(wins),
+               cat(rival.errors.size()),
+               rival.errors.empty()
+                   ? ""
+                   : cat(rival.errors.begin()->first, ": ", rival.errors.begin()->second)});
+  }
+  return table.empty() ? "" : "\n## Rivals\n\n" + table.markdown();
+}
+
+}  // namespace shale::bench
