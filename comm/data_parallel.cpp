@@ -4,11 +4,11 @@
 #include <bit>
 
 #include "comm/same_on_all.h"
-#include "runtime/autograd/state.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/base/rng.h"
 #include "runtime/optim/clip.h"
+#include "runtime/tensor/autograd_state.h"
 
 namespace shale::comm {
 

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "runtime/autograd/state.h"
 #include "runtime/autograd/tape.h"
 #include "runtime/base/error.h"
 #include "runtime/ops/elementwise.h"
 #include "runtime/ops/shape.h"
+#include "runtime/tensor/autograd_state.h"
 #include "runtime/tensor/tensor_impl.h"
 
 namespace shale::amp {

@@ -5,8 +5,8 @@
 
 #include "runtime/autograd/node.h"
 #include "runtime/autograd/saved_tensor.h"
-#include "runtime/autograd/state.h"
 #include "runtime/base/error.h"
+#include "runtime/tensor/autograd_state.h"
 #include "runtime/tensor/tensor_impl.h"
 
 namespace shale {

@@ -27,6 +27,10 @@ using CheckpointFn = std::function<std::vector<Tensor>(const std::vector<Tensor>
 std::vector<Tensor> checkpoint(const CheckpointFn& fn, const std::vector<Tensor>& inputs);
 Tensor checkpoint(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x);
 
+// Thrown by a saved-tensor hook out of a segment that has computed again what was wanted. Passes
+// through ops and modules; nobody but autograd/checkpoint.cpp stops it.
+struct RecomputationDone {};
+
 // While it lives, saved tensors that are cheap to compute from other saved tensors are not kept,
 // but computed again when backward needs them (set_recipe() in saved_tensor.h): outputs of norms
 // and of GELU. Outputs of GEMMs and of attention are kept, so that backward does hardly more work

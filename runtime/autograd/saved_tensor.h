@@ -3,7 +3,7 @@
 #include <functional>
 #include <memory>
 
-#include "runtime/autograd/state.h"
+#include "runtime/tensor/autograd_state.h"
 #include "runtime/tensor/tensor.h"
 
 namespace shale {

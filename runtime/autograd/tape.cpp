@@ -6,8 +6,8 @@
 
 #include "kernels/elementwise.h"
 #include "runtime/autograd/node.h"
-#include "runtime/autograd/state.h"
 #include "runtime/base/error.h"
+#include "runtime/tensor/autograd_state.h"
 #include "runtime/tensor/tensor_impl.h"
 
 namespace shale {

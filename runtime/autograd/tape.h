@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/autograd/saved_tensor.h"
-#include "runtime/autograd/state.h"
+#include "runtime/tensor/autograd_state.h"
 #include "runtime/tensor/tensor.h"
 
 namespace shale {

@@ -4,7 +4,7 @@
 
 #include "kernels/elementwise.h"
 #include "kernels/random.h"
-#include "runtime/autograd/state.h"
+#include "runtime/autograd/checkpoint.h"
 #include "runtime/autograd/tape.h"
 #include "runtime/base/error.h"
 #include "runtime/ops/elementwise.h"

@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/autograd/state.h"
 #include "runtime/offload/host_tier.h"
+#include "runtime/tensor/autograd_state.h"
 
 namespace shale::offload {
 

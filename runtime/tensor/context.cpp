@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "kernels/registry.h"
-#include "runtime/autograd/state.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
+#include "runtime/tensor/autograd_state.h"
 #include "runtime/tensor/storage.h"
 
 namespace shale {

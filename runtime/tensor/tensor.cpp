@@ -1,7 +1,7 @@
 #include "runtime/tensor/tensor.h"
 
 #include "kernels/elementwise.h"
-#include "runtime/autograd/tape.h"
+#include "runtime/base/error.h"
 #include "runtime/tensor/tensor_impl.h"
 
 namespace shale {

@@ -28,10 +28,6 @@ struct AutogradModes {
   bool recomputing = false;      // a segment runs again, inside a backward
 };
 
-// Thrown by a saved-tensor hook out of a segment that has computed again what was wanted. Passes
-// through ops and modules; nobody but autograd/checkpoint.cpp stops it.
-struct RecomputationDone {};
-
 // What wants to know about every backward of a context: called when the outermost backward()
 // begins, and when it has ended without an exception.
 struct BackwardHooks {
