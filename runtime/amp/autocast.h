@@ -1,8 +1,7 @@
 #pragma once
 
-#include <initializer_list>
-
-#include "runtime/tensor/tensor.h"
+#include "runtime/base/dtype.h"
+#include "runtime/tensor/context.h"
 
 namespace shale::amp {
 
@@ -33,18 +32,5 @@ class Autocast {
   Context& context_;
   DType before_;
 };
-
-// ---- For ops ----
-
-// Whether the op has to cast before it computes: a region is on, and one of the defined float
-// tensors among x is not of its dtype (of f32).
-bool wants_low(std::initializer_list<Tensor> x);
-bool wants_f32(std::initializer_list<Tensor> x);
-Tensor to_low(const Tensor& x);  // undefined ones pass
-Tensor to_f32(const Tensor& x);
-// The dtype of a result of a and b: a's, or in a region the wider of the two.
-DType result_dtype(const Tensor& a, const Tensor& b);
-// y + residual, in the wider dtype; y if there is no residual.
-Tensor add_residual(const Tensor& y, const Tensor& residual);
 
 }  // namespace shale::amp

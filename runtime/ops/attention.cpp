@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "kernels/attention.h"
-#include "runtime/amp/autocast.h"
 #include "runtime/autograd/tape.h"
+#include "runtime/ops/cast_inputs.h"
 
 namespace shale {
 namespace {

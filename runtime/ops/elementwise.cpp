@@ -1,8 +1,8 @@
 #include "runtime/ops/elementwise.h"
 
 #include "kernels/elementwise.h"
-#include "runtime/amp/autocast.h"
 #include "runtime/autograd/tape.h"
+#include "runtime/ops/cast_inputs.h"
 #include "runtime/ops/matrix.h"
 
 namespace shale {

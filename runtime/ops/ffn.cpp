@@ -3,8 +3,8 @@
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "kernels/reduce.h"
-#include "runtime/amp/autocast.h"
 #include "runtime/autograd/tape.h"
+#include "runtime/ops/cast_inputs.h"
 #include "runtime/ops/matrix.h"
 
 namespace shale {

@@ -6,8 +6,8 @@
 #include "kernels/gemm.h"
 #include "kernels/loss.h"
 #include "kernels/reduce.h"
-#include "runtime/amp/autocast.h"
 #include "runtime/autograd/tape.h"
+#include "runtime/ops/cast_inputs.h"
 #include "runtime/ops/linear.h"
 #include "runtime/ops/matrix.h"
 

@@ -1,0 +1,90 @@
+#include "runtime/ops/cast_inputs.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "runtime/autograd/tape.h"
+#include "runtime/ops/elementwise.h"
+#include "runtime/ops/shape.h"
+#include "runtime/tensor/autograd_state.h"
+#include "runtime/tensor/tensor_impl.h"
+
+namespace shale::amp {
+namespace {
+
+// The region's dtype; f32 outside of all.
+DType region(std::initializer_list<Tensor> x) {
+  const auto* first = std::find_if(x.begin(), x.end(), [](const Tensor& t) { return t.defined(); });
+  return first == x.end() ? DType::kF32 : first->context().autograd().autocast;
+}
+
+bool any_is_not(DType dtype, std::initializer_list<Tensor> x) {
+  return std::any_of(x.begin(), x.end(), [dtype](const Tensor& t) {
+    return t.defined() && is_float(t.dtype()) && t.dtype() != dtype;
+  });
+}
+
+// The copy of a leaf that an earlier use has made, if somebody still holds it; else undefined.
+Tensor find_copy(const Tensor& leaf, DType dtype) {
+  const LowCopy& copy = leaf_state(leaf).low_copy;
+  auto storage = copy.storage.lock();
+  if (storage == nullptr || copy.version != leaf.version() || copy.dtype != dtype) return {};
+  auto impl = std::make_shared<TensorImpl>();
+  impl->context = &leaf.context();
+  impl->storage = std::move(storage);
+  impl->shape = leaf.shape();
+  impl->strides = contiguous_strides(leaf.shape());
+  impl->dtype = dtype;
+  impl->version = copy.counter;
+  return Tensor(std::move(impl));
+}
+
+// Each use has a history of its own, so that their backwards may come at different times.
+Tensor cast_weight(const Tensor& weight, DType dtype) {
+  Tensor y = find_copy(weight, dtype);
+  if (y.defined()) {
+    record("cast", {weight}, {&y},
+           [from = weight.dtype()](BackwardArgs& args) { return Grads{cast(args.dy(), from)}; });
+    return y;
+  }
+  y = cast(weight, dtype);
+  leaf_state(weight).low_copy = {.storage = y.storage(),
+                                 .counter = y.impl().version,
+                                 .version = weight.version(),
+                                 .dtype = dtype};
+  return y;
+}
+
+}  // namespace
+
+bool wants_low(std::initializer_list<Tensor> x) {
+  const DType dtype = region(x);
+  return dtype != DType::kF32 && any_is_not(dtype, x);
+}
+
+bool wants_f32(std::initializer_list<Tensor> x) {
+  return region(x) != DType::kF32 && any_is_not(DType::kF32, x);
+}
+
+Tensor to_low(const Tensor& x) {
+  if (!x.defined()) return x;
+  const DType dtype = x.context().autograd().autocast;
+  const bool is_weight = x.impl().leaf != nullptr && x.contiguous() && x.dtype() != dtype;
+  return is_weight ? cast_weight(x, dtype) : cast(contiguous(x), dtype);
+}
+
+Tensor to_f32(const Tensor& x) {
+  return x.defined() ? cast(contiguous(x), DType::kF32) : x;
+}
+
+DType result_dtype(const Tensor& a, const Tensor& b) {
+  if (region({a}) == DType::kF32 || a.dtype() == b.dtype()) return a.dtype();
+  return DType::kF32;  // of bf16, f16 and f32 no two have another common dtype
+}
+
+Tensor add_residual(const Tensor& y, const Tensor& residual) {
+  return residual.defined() ? add(y, residual) : y;
+}
+
+}  // namespace shale::amp
