@@ -91,7 +91,7 @@ struct MpiGroup::Engine {
              {.device = {}, .threads = options.threads}) {
     if (topology.nodes() == 1) return;
     const bool in_lane = topology.local < topology.lanes();
-    internode.emplace(
+    inter_node.emplace(
         topology,
         MpiComm::split(comm.get(), in_lane ? topology.local : MPI_UNDEFINED, topology.node),
         channel, node, Exec{.device = {}, .threads = options.threads});
@@ -102,7 +102,7 @@ struct MpiGroup::Engine {
   std::unique_ptr<NodeMemory> memory;
   NodeChannel channel;
   NodeCollectives node;
-  std::optional<InterNode> internode;
+  std::optional<InterNode> inter_node;
 };
 
 MpiGroup::MpiGroup(std::shared_ptr<WorldContext> context, MpiComm comm, const GroupOptions& options)
@@ -125,7 +125,7 @@ MpiGroup::~MpiGroup() {
   // The others look for the reason of an exception elsewhere, where it is still to be posted.
   if (!unwinding) engine_->channel.leave();
   if (unwinding || !failure_.empty()) {
-    if (engine_->internode && engine_->internode->requests_pending()) {
+    if (engine_->inter_node && engine_->inter_node->requests_pending()) {
       context_->requests_pending = true;
     }
     context_->kept.push_back(engine_);
@@ -157,8 +157,8 @@ void MpiGroup::execute(const CollectiveCall& call, bool blocking) {
                                         fingerprint(call, sequence_), call.larger_bytes());
   try {
     if (context_->queue.cancelled()) throw CommError(kCancelled);
-    if (engine_->internode) {
-      engine_->internode->run(call, sequence_, blocking);
+    if (engine_->inter_node) {
+      engine_->inter_node->run(call, sequence_, blocking);
     } else {
       engine_->node.run(call, sequence_, blocking);
     }
@@ -171,9 +171,9 @@ void MpiGroup::execute(const CollectiveCall& call, bool blocking) {
   ++sequence_;
 }
 
-std::unique_ptr<Heartbeat> MpiGroup::make_heartbeat() {
-  return std::make_unique<Heartbeat>(MpiComm::split(comm_.get(), 0, rank()),
-                                     engine_->topology.world_ranks);
+std::unique_ptr<GroupProgress> MpiGroup::make_progress() {
+  return std::make_unique<GroupProgress>(MpiComm::split(comm_.get(), 0, rank()),
+                                         engine_->topology.world_ranks);
 }
 
 std::unique_ptr<HostGroup> MpiGroup::split_host(int color, int key, std::string_view name) {

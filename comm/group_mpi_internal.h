@@ -21,7 +21,7 @@ class MpiGroup final : public HostGroup {
   std::string_view backend() const override { return "mpi"; }
   MemoryProvider& memory() override { return context_->memory; }
   void execute(const CollectiveCall& call, bool blocking) override;
-  std::unique_ptr<Heartbeat> make_heartbeat() override;
+  std::unique_ptr<GroupProgress> make_progress() override;
   std::unique_ptr<HostGroup> split_host(int color, int key, std::string_view name) override;
 
  protected:

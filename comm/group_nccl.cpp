@@ -209,7 +209,7 @@ NcclOptions NcclGroup::nccl_options() const {
 
 void NcclGroup::start() {
   account_for(*host_);
-  watchdog_ = std::make_shared<NcclWatchdog>(*comm_, host_->make_heartbeat(), context_->recent);
+  watchdog_ = std::make_shared<NcclWatchdog>(*comm_, host_->make_progress(), context_->recent);
   exposed_ = std::make_shared<ExposedTime>(meter());
 }
 
@@ -227,7 +227,7 @@ NcclGroup::~NcclGroup() {
     watchdog_->fail(std::current_exception());
     together = false;
   }
-  std::shared_ptr<Heartbeat> pending;
+  std::shared_ptr<GroupProgress> pending;
   try {
     pending = watchdog_->stop(together);
   } catch (const std::exception& error) {

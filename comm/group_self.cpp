@@ -17,7 +17,7 @@ Work SelfGroup::submit(const CollectiveCall& call, bool) {
   return Work();
 }
 
-std::unique_ptr<Heartbeat> SelfGroup::make_heartbeat() {
+std::unique_ptr<GroupProgress> SelfGroup::make_progress() {
   return nullptr;
 }
 

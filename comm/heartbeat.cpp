@@ -16,20 +16,20 @@ uint64_t extend(uint64_t history, const Fingerprint& call) {
 
 }  // namespace
 
-Heartbeat::Heartbeat(MpiComm comm, std::vector<int> world_ranks)
+GroupProgress::GroupProgress(MpiComm comm, std::vector<int> world_ranks)
     : comm_(std::move(comm)),
       world_ranks_(std::move(world_ranks)),
       arriving_(world_ranks_.size()),
       seen_(world_ranks_.size()) {}
 
-void Heartbeat::issued(const Fingerprint& call) {
+void GroupProgress::issued(const Fingerprint& call) {
   ++mine_.issued;
   mine_.history = extend(mine_.history, call);
   recent_.push_back({mine_.issued, mine_.history, call});
   if (recent_.size() > kRecent) recent_.pop_front();
 }
 
-void Heartbeat::beat() {
+void GroupProgress::exchange() {
   if (request_ != MPI_REQUEST_NULL) {
     int done = 0;
     check_mpi(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), "MPI_Test");
@@ -43,7 +43,7 @@ void Heartbeat::beat() {
             "MPI_Iallgather");
 }
 
-void Heartbeat::compare() const {
+void GroupProgress::compare() const {
   for (size_t r = 0; r < seen_.size(); ++r) {
     const auto same_number = [&](const Step& step) { return step.number == seen_[r].issued; };
     const auto step = std::find_if(recent_.begin(), recent_.end(), same_number);
@@ -54,7 +54,7 @@ void Heartbeat::compare() const {
   }
 }
 
-std::string Heartbeat::late_ranks() const {
+std::string GroupProgress::late_ranks() const {
   const uint64_t wanted = mine_.finished + 1;
   std::vector<int> not_called, not_finished;
   for (size_t r = 0; r < seen_.size(); ++r) {
@@ -68,10 +68,10 @@ std::string Heartbeat::late_ranks() const {
              not_finished.size() == 1 ? " has" : " have", " not finished it");
 }
 
-bool Heartbeat::leave() {
+bool GroupProgress::leave() {
   mine_.leaving = 1;
   if (request_ == MPI_REQUEST_NULL) {
-    beat();
+    exchange();
     return false;
   }
   int done = 0;
@@ -80,7 +80,7 @@ bool Heartbeat::leave() {
   const auto left = [](const Progress& rank) { return rank.leaving != 0; };
   // The same answer on all ranks, as all see the same.
   if (std::all_of(arriving_.begin(), arriving_.end(), left)) return true;
-  beat();
+  exchange();
   return false;
 }
 

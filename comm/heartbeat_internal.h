@@ -20,12 +20,12 @@ struct Progress {
 
 // Lets ranks know of each other's progress where collectives run on devices, which neither compare
 // what they are asked for nor end when a peer stays away: over MPI, by one non-blocking all-gather
-// after another, which somebody has to drive by calling beat(). One thread at a time.
-class Heartbeat {
+// after another, which somebody has to drive by calling exchange(). One thread at a time.
+class GroupProgress {
  public:
-  Heartbeat(MpiComm comm, std::vector<int> world_ranks);
-  Heartbeat(const Heartbeat&) = delete;  // MPI knows its address
-  Heartbeat& operator=(const Heartbeat&) = delete;
+  GroupProgress(MpiComm comm, std::vector<int> world_ranks);
+  GroupProgress(const GroupProgress&) = delete;  // MPI knows its address
+  GroupProgress& operator=(const GroupProgress&) = delete;
 
   // This rank has issued a collective.
   void issued(const Fingerprint& call);
@@ -35,7 +35,7 @@ class Heartbeat {
   // Takes what has arrived and sends what is new. Never waits. Throws CommError if a rank has
   // issued other collectives than this one, naming it and the last call of this rank that both
   // agree on.
-  void beat();
+  void exchange();
 
   // Who has not issued the collective that this rank waits for: "rank 3 has not called it (11 of
   // 12)"; if all have, who has not finished it.

@@ -4,7 +4,7 @@
 
 namespace shale::comm {
 
-class Heartbeat;
+class GroupProgress;
 
 // A group for views in host memory, over which groups for devices are built.
 class HostGroup : public ProcessGroup {
@@ -12,8 +12,8 @@ class HostGroup : public ProcessGroup {
   // Runs a call at once, without queueing and without accounts: for jobs of the queue, whose turn
   // it is. blocking: nobody computes on this core meanwhile.
   virtual void execute(const CollectiveCall& call, bool blocking) = 0;
-  // A heartbeat of its ranks, for groups built over it; null with one rank. Collective.
-  virtual std::unique_ptr<Heartbeat> make_heartbeat() = 0;
+  // The progress of its ranks, for groups built over it; null with one rank. Collective.
+  virtual std::unique_ptr<GroupProgress> make_progress() = 0;
   virtual std::unique_ptr<HostGroup> split_host(int color, int key, std::string_view name) = 0;
 
  protected:

@@ -10,10 +10,10 @@ constexpr std::chrono::milliseconds kInterval{20};
 
 }  // namespace
 
-NcclWatchdog::NcclWatchdog(NcclComm& comm, std::shared_ptr<Heartbeat> heartbeat,
+NcclWatchdog::NcclWatchdog(NcclComm& comm, std::shared_ptr<GroupProgress> progress,
                            RecentCollectives& recent)
     : comm_(comm),
-      heartbeat_(std::move(heartbeat)),
+      progress_(std::move(progress)),
       in_flight_(std::in_place, recent, comm.options().group_name),
       thread_([this] { thread_main(); }) {}
 
@@ -25,7 +25,7 @@ void NcclWatchdog::add(const Fingerprint& call, int64_t bytes,
                        std::shared_ptr<const DeviceEvent> finished) {
   const std::lock_guard lock(mutex_);
   in_flight_->add(call, bytes, [finished = std::move(finished)] { return finished->done(); });
-  if (heartbeat_ != nullptr) heartbeat_->issued(call);
+  if (progress_ != nullptr) progress_->issued(call);
 }
 
 void NcclWatchdog::check() const {
@@ -58,31 +58,31 @@ void NcclWatchdog::thread_main() {
 
 void NcclWatchdog::look() {
   const int64_t ended = in_flight_->drop_finished();
-  for (int64_t i = 0; i < ended && heartbeat_ != nullptr; ++i) heartbeat_->finished();
+  for (int64_t i = 0; i < ended && progress_ != nullptr; ++i) progress_->finished();
   comm_.check_async();
   if (comm_.options().poll) comm_.options().poll();
-  if (heartbeat_ != nullptr) heartbeat_->beat();
+  if (progress_ != nullptr) progress_->exchange();
   const double limit_s = comm_.options().timeout_s;
   if (in_flight_->empty() || limit_s == 0 || in_flight_->seconds() <= limit_s) return;
   throw CommError(
       cat("group '", comm_.options().group_name, "': waited ", limit_s, " s in ",
           describe(in_flight_->first()), ": ",
-          heartbeat_ != nullptr ? heartbeat_->late_ranks() : "the device does not finish it"));
+          progress_ != nullptr ? progress_->late_ranks() : "the device does not finish it"));
 }
 
-std::shared_ptr<Heartbeat> NcclWatchdog::stop(bool together) {
+std::shared_ptr<GroupProgress> NcclWatchdog::stop(bool together) {
   stop_ = true;
   if (thread_.joinable()) thread_.join();
   in_flight_.reset();
-  if (heartbeat_ == nullptr) return nullptr;
+  if (progress_ == nullptr) return nullptr;
   if (together) wait_for_all();
-  std::shared_ptr<Heartbeat> heartbeat = std::move(heartbeat_);
-  return heartbeat->pending() ? heartbeat : nullptr;
+  std::shared_ptr<GroupProgress> progress = std::move(progress_);
+  return progress->pending() ? progress : nullptr;
 }
 
 void NcclWatchdog::wait_for_all() {
   const Clock::time_point start = Clock::now();
-  while (!heartbeat_->leave()) {
+  while (!progress_->leave()) {
     if (comm_.options().poll) comm_.options().poll();
     const double limit_s = comm_.options().timeout_s;
     if (limit_s > 0 && Clock::now() > start + std::chrono::duration<double>(limit_s)) {

@@ -21,8 +21,8 @@ namespace shale::comm {
 // communicator: kernels that wait on the device end, and so does a host that waits for the device.
 class NcclWatchdog {
  public:
-  // heartbeat: null in a group of one rank. `comm` and `recent` outlive its use.
-  NcclWatchdog(NcclComm& comm, std::shared_ptr<Heartbeat> heartbeat, RecentCollectives& recent);
+  // progress: null in a group of one rank. `comm` and `recent` outlive its use.
+  NcclWatchdog(NcclComm& comm, std::shared_ptr<GroupProgress> progress, RecentCollectives& recent);
   ~NcclWatchdog();
 
   // A collective has been queued; bytes: of its larger buffer; `finished` is its end.
@@ -31,8 +31,8 @@ class NcclWatchdog {
   void fail(std::exception_ptr error);
 
   // Ends the watch. together: all ranks come here, and it returns when they have. Returns a
-  // heartbeat that is still beating, which must live until MPI has ended, or null.
-  std::shared_ptr<Heartbeat> stop(bool together);
+  // progress whose last exchange goes on, which must live until MPI has ended, or null.
+  std::shared_ptr<GroupProgress> stop(bool together);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -41,7 +41,7 @@ class NcclWatchdog {
   void wait_for_all();
 
   NcclComm& comm_;
-  std::shared_ptr<Heartbeat> heartbeat_;
+  std::shared_ptr<GroupProgress> progress_;
   mutable std::mutex mutex_;
   std::optional<InFlight> in_flight_;  // until stop()
   std::exception_ptr failure_;

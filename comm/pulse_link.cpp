@@ -16,7 +16,7 @@ namespace shale::comm {
 namespace {
 
 constexpr uint32_t kMagic = 0x53484c50;  // "SHLP"
-constexpr int kPulsesAtOnce = 64;        // of a datagram, which then fits an Ethernet frame
+constexpr int kHeartbeatsAtOnce = 64;    // of a datagram, which then fits an Ethernet frame
 
 UnavailableError system_error(const char* what) {
   return UnavailableError(cat("heartbeats between hosts: ", what, ": ", std::strerror(errno)));
@@ -25,25 +25,25 @@ UnavailableError system_error(const char* what) {
 }  // namespace
 
 // What travels: plain data between machines of one kind, as MPI_BYTE does elsewhere.
-struct PulseLink::Datagram {
+struct HeartbeatLink::Datagram {
   struct Entry {
     int32_t rank = 0;
     uint32_t reserved = 0;
-    Pulse pulse;
+    Heartbeat heartbeat;
   };
   uint32_t magic = kMagic;
   int32_t sender = 0;
   uint64_t nonce = 0;
   int32_t failure = 0;
   int32_t count = 0;
-  std::array<Entry, kPulsesAtOnce> entries{};
+  std::array<Entry, kHeartbeatsAtOnce> entries{};
 
   static size_t bytes(int count) {
     return offsetof(Datagram, entries) + sizeof(Entry) * static_cast<size_t>(count);
   }
 };
 
-PulseLink::PulseLink(const MpiComm& world, const MpiComm& node) : rank_(world.rank()) {
+HeartbeatLink::HeartbeatLink(const MpiComm& world, const MpiComm& node) : rank_(world.rank()) {
   Home mine{.leader = rank_};
   check_mpi(MPI_Bcast(&mine.leader, 1, MPI_INT32_T, 0, node.get()), "MPI_Bcast");
   if (rank_ == 0 && getrandom(&nonce_, sizeof nonce_, 0) != sizeof nonce_) {
@@ -64,7 +64,7 @@ PulseLink::PulseLink(const MpiComm& world, const MpiComm& node) : rank_(world.ra
 
 // Without ports. Not the loopback's, and those that come up with a host's containers last, as far
 // as one can tell: interfaces are listed in the order in which they were made.
-PulseLink::Places PulseLink::own_addresses() {
+HeartbeatLink::Places HeartbeatLink::own_addresses() {
   Places places{};
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) throw system_error("getifaddrs");
@@ -81,7 +81,8 @@ PulseLink::Places PulseLink::own_addresses() {
 // On the addresses by which the other hosts know this one, most often a single one; nothing listens
 // on its other interfaces. An address that is this host's too, as those of containers' bridges are
 // on every host, leads to no other one.
-PulseLink::Places PulseLink::open_sockets(const Home& mine, const std::vector<Home>& homes) {
+HeartbeatLink::Places HeartbeatLink::open_sockets(const Home& mine,
+                                                  const std::vector<Home>& homes) {
   const auto is_own = [&](uint32_t ip) {
     return std::any_of(mine.places.begin(), mine.places.end(),
                        [&](const UdpAddress& own) { return own.ip == ip; });
@@ -103,7 +104,7 @@ PulseLink::Places PulseLink::open_sockets(const Home& mine, const std::vector<Ho
   return places;
 }
 
-void PulseLink::choose_peers(const std::vector<Home>& homes) {
+void HeartbeatLink::choose_peers(const std::vector<Home>& homes) {
   std::map<int32_t, std::vector<int>> ranks_of;  // by the node's leader
   for (size_t r = 0; r < homes.size(); ++r)
     ranks_of[homes[r].leader].push_back(static_cast<int>(r));
@@ -130,12 +131,12 @@ void PulseLink::choose_peers(const std::vector<Home>& homes) {
   }
 }
 
-void PulseLink::send(const PulseTable& table, int failure) const {
-  for (size_t first = 0; first < own_ranks_.size(); first += kPulsesAtOnce) {
+void HeartbeatLink::send(const HeartbeatTable& table, int failure) const {
+  for (size_t first = 0; first < own_ranks_.size(); first += kHeartbeatsAtOnce) {
     Datagram datagram{.sender = rank_, .nonce = nonce_, .failure = failure};
-    for (size_t i = first; i < own_ranks_.size() && datagram.count < kPulsesAtOnce; ++i) {
-      datagram.entries[static_cast<size_t>(datagram.count++)] = {.rank = own_ranks_[i],
-                                                                 .pulse = table.get(own_ranks_[i])};
+    for (size_t i = first; i < own_ranks_.size() && datagram.count < kHeartbeatsAtOnce; ++i) {
+      datagram.entries[static_cast<size_t>(datagram.count++)] = {
+          .rank = own_ranks_[i], .heartbeat = table.get(own_ranks_[i])};
     }
     for (const Peer& peer : peers_) {
       for (const Way& way : peer.ways) {
@@ -145,7 +146,7 @@ void PulseLink::send(const PulseTable& table, int failure) const {
   }
 }
 
-void PulseLink::receive(PulseTable& table) {
+void HeartbeatLink::receive(HeartbeatTable& table) {
   for (const UdpSocket& socket : sockets_) {
     Datagram datagram;
     while (const auto got = socket.receive(&datagram, sizeof datagram)) {
@@ -154,13 +155,13 @@ void PulseLink::receive(PulseTable& table) {
   }
 }
 
-bool PulseLink::is_ours(const Datagram& datagram, size_t bytes) const {
+bool HeartbeatLink::is_ours(const Datagram& datagram, size_t bytes) const {
   return bytes >= Datagram::bytes(0) && datagram.magic == kMagic && datagram.nonce == nonce_ &&
-         datagram.count >= 0 && datagram.count <= kPulsesAtOnce &&
+         datagram.count >= 0 && datagram.count <= kHeartbeatsAtOnce &&
          bytes == Datagram::bytes(datagram.count);
 }
 
-void PulseLink::take(const Datagram& datagram, uint32_t from, PulseTable& table) {
+void HeartbeatLink::take(const Datagram& datagram, uint32_t from, HeartbeatTable& table) {
   for (Peer& peer : peers_) {
     if (peer.rank != datagram.sender) continue;
     // The way that works is enough.
@@ -171,7 +172,7 @@ void PulseLink::take(const Datagram& datagram, uint32_t from, PulseTable& table)
   for (int i = 0; i < datagram.count; ++i) {
     const Datagram::Entry& entry = datagram.entries[static_cast<size_t>(i)];
     if (entry.rank < 0 || entry.rank >= table.ranks()) continue;
-    table.put(entry.rank, entry.pulse);
+    table.put(entry.rank, entry.heartbeat);
   }
   if (datagram.failure != 0) table.set_failure_elsewhere(datagram.failure);
 }

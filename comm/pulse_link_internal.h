@@ -10,9 +10,9 @@
 
 namespace shale::comm {
 
-// Carries the pulses of this node's ranks to other nodes, and theirs here, as datagrams of their
-// own: MPI's connections say nothing when a link is down, and stall when packets are lost, and its
-// calls may block a thread that must not be blocked.
+// Carries the heartbeats of this node's ranks to other nodes, and theirs here, as datagrams of
+// their own: MPI's connections say nothing when a link is down, and stall when packets are lost,
+// and its calls may block a thread that must not be blocked.
 //
 // Rank l of a node sends to rank l of each other node what it knows of all ranks of its own node
 // (where one node has fewer ranks, its ranks stand for several). So every process of a node sends
@@ -20,14 +20,14 @@ namespace shale::comm {
 // on the addresses by which the other hosts know this one, and on no others. Datagrams carry a
 // number drawn at the start, which strangers do not know; they are neither encrypted nor signed, as
 // MPI's own messages are not.
-class PulseLink {
+class HeartbeatLink {
  public:
   // Collective over `world`. Throws UnavailableError if there can be no socket.
-  PulseLink(const MpiComm& world, const MpiComm& node);
+  HeartbeatLink(const MpiComm& world, const MpiComm& node);
 
   // Neither waits. failure: the exit code with which this node's ranks are ending; 0: they are not.
-  void send(const PulseTable& table, int failure) const;
-  void receive(PulseTable& table);
+  void send(const HeartbeatTable& table, int failure) const;
+  void receive(HeartbeatTable& table);
 
  private:
   static constexpr size_t kAddresses = 4;
@@ -52,7 +52,7 @@ class PulseLink {
   Places open_sockets(const Home& mine, const std::vector<Home>& homes);
   void choose_peers(const std::vector<Home>& homes);
   bool is_ours(const Datagram& datagram, size_t bytes) const;
-  void take(const Datagram& datagram, uint32_t from, PulseTable& table);
+  void take(const Datagram& datagram, uint32_t from, HeartbeatTable& table);
 
   std::vector<UdpSocket> sockets_;
   uint64_t nonce_ = 0;

@@ -6,55 +6,57 @@ namespace shale::comm {
 
 // A line each, as every rank writes its own all the time. The step starts at zero, like all of the
 // memory, hence the offset by one.
-struct alignas(64) PulseTable::Slot {
+struct alignas(64) HeartbeatTable::Slot {
   std::atomic<uint64_t> beats;
   std::atomic<int64_t> step_plus_one;
 };
 
-struct alignas(64) PulseTable::Header {
+struct alignas(64) HeartbeatTable::Header {
   std::atomic<int32_t> failure_elsewhere;
 };
 
-size_t PulseTable::bytes(int ranks) {
+size_t HeartbeatTable::bytes(int ranks) {
   return sizeof(Header) + sizeof(Slot) * static_cast<size_t>(ranks);
 }
 
-PulseTable::Header& PulseTable::header() const {
+HeartbeatTable::Header& HeartbeatTable::header() const {
   return *static_cast<Header*>(memory_);
 }
 
-PulseTable::Slot& PulseTable::slot(int rank) const {
+HeartbeatTable::Slot& HeartbeatTable::slot(int rank) const {
   return reinterpret_cast<Slot*>(static_cast<std::byte*>(memory_) + sizeof(Header))[rank];
 }
 
-Pulse PulseTable::get(int rank) const {
+Heartbeat HeartbeatTable::get(int rank) const {
   const Slot& from = slot(rank);
   return {.beats = from.beats.load(std::memory_order_acquire),
           .step = from.step_plus_one.load(std::memory_order_relaxed) - 1};
 }
 
-void PulseTable::put(int rank, const Pulse& pulse) {
+void HeartbeatTable::put(int rank, const Heartbeat& heartbeat) {
   Slot& to = slot(rank);
   uint64_t before = to.beats.load(std::memory_order_relaxed);
-  while (before < pulse.beats &&
-         !to.beats.compare_exchange_weak(before, pulse.beats, std::memory_order_release)) {
+  while (before < heartbeat.beats &&
+         !to.beats.compare_exchange_weak(before, heartbeat.beats, std::memory_order_release)) {
   }
-  if (before < pulse.beats) to.step_plus_one.store(pulse.step + 1, std::memory_order_relaxed);
+  if (before < heartbeat.beats) {
+    to.step_plus_one.store(heartbeat.step + 1, std::memory_order_relaxed);
+  }
 }
 
-void PulseTable::set_step(int rank, int64_t step) {
+void HeartbeatTable::set_step(int rank, int64_t step) {
   slot(rank).step_plus_one.store(step + 1, std::memory_order_relaxed);
 }
 
-int PulseTable::failure_elsewhere() const {
+int HeartbeatTable::failure_elsewhere() const {
   return header().failure_elsewhere.load(std::memory_order_relaxed);
 }
 
-void PulseTable::set_failure_elsewhere(int code) {
+void HeartbeatTable::set_failure_elsewhere(int code) {
   header().failure_elsewhere.store(code, std::memory_order_relaxed);
 }
 
-void Silence::look(const PulseTable& table, double elapsed_s, double longest_s) {
+void Silence::look(const HeartbeatTable& table, double elapsed_s, double longest_s) {
   for (size_t r = 0; r < ranks_.size(); ++r) {
     Rank& rank = ranks_[r];
     const uint64_t beats = table.get(static_cast<int>(r)).beats;

@@ -8,26 +8,26 @@
 namespace shale::comm {
 
 // A sign of life of one rank.
-struct Pulse {
+struct Heartbeat {
   uint64_t beats = 0;  // 0: none yet
   int64_t step = -1;   // of training; -1: unknown
 };
 
-// The newest pulses of all ranks of a World, in memory that the ranks of a node share: those of the
-// node write their own, those of other nodes come over the network.
-class PulseTable {
+// The newest heartbeats of all ranks of a World, in memory that the ranks of a node share: those of
+// the node write their own, those of other nodes come over the network.
+class HeartbeatTable {
  public:
   static size_t bytes(int ranks);
 
   // memory: bytes(ranks), zeros at first, shared by the ranks of the node.
-  PulseTable(void* memory, int ranks) : memory_(memory), ranks_(ranks) {}
+  HeartbeatTable(void* memory, int ranks) : memory_(memory), ranks_(ranks) {}
 
   int ranks() const { return ranks_; }
-  Pulse get(int rank) const;
+  Heartbeat get(int rank) const;
   // Keeps the newer of the two: news may come out of order.
-  void put(int rank, const Pulse& pulse);
+  void put(int rank, const Heartbeat& heartbeat);
 
-  // Between two pulses of a rank of this node.
+  // Between two heartbeats of a rank of this node.
   void set_step(int rank, int64_t step);
 
   // The exit code with which ranks of other nodes are failing; 0: none is.
@@ -52,7 +52,7 @@ class Silence {
 
   // A look at the table, `elapsed_s` after the one before. Time beyond `longest_s` was not time of
   // being awake.
-  void look(const PulseTable& table, double elapsed_s, double longest_s);
+  void look(const HeartbeatTable& table, double elapsed_s, double longest_s);
 
   // Ranks that have been heard of and then silent for longer than this.
   std::vector<int> silent_for(double seconds) const;

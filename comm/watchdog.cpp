@@ -34,13 +34,13 @@ Watchdog::Watchdog(WorldContext& context, const MpiComm& world, const MpiComm& n
                    const Options& options)
     : context_(context),
       options_(options),
-      memory_(NodeMemory::create(node, PulseTable::bytes(world.size()), context.peers_can_map)),
+      memory_(NodeMemory::create(node, HeartbeatTable::bytes(world.size()), context.peers_can_map)),
       table_(memory_->data(), world.size()),
       silence_(world.size()) {
   int one_node = node.size() == world.size() ? 1 : 0;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &one_node, 1, MPI_INT, MPI_MIN, world.get()),
             "MPI_Allreduce");
-  if (one_node == 0) link_ = std::make_unique<PulseLink>(world, node);
+  if (one_node == 0) link_ = std::make_unique<HeartbeatLink>(world, node);
   // From here on this rank is missed, whenever its thread gets to run.
   table_.put(context_.rank, {.beats = ++beats_});
   thread_ = std::thread([this] { thread_main(); });
@@ -52,7 +52,8 @@ Watchdog::~Watchdog() {
 
 void Watchdog::at_step(int64_t step) {
   step_.store(step, std::memory_order_relaxed);
-  table_.set_step(context_.rank, step);  // now, as this rank may be stopped before its next pulse
+  // Now, as this rank may be stopped before its next heartbeat.
+  table_.set_step(context_.rank, step);
 }
 
 void Watchdog::stop() {
@@ -74,7 +75,7 @@ void Watchdog::thread_main() {
 
 void Watchdog::look(double elapsed_s) {
   awake_s_ += std::min(elapsed_s, kLongestTick_s);
-  const Pulse mine{.beats = ++beats_, .step = step_.load(std::memory_order_relaxed)};
+  const Heartbeat mine{.beats = ++beats_, .step = step_.load(std::memory_order_relaxed)};
   table_.put(context_.rank, mine);
   if (link_ != nullptr) {
     link_->receive(table_);

@@ -58,8 +58,8 @@ class Watchdog {
   WorldContext& context_;
   Options options_;
   std::unique_ptr<NodeMemory> memory_;
-  std::unique_ptr<PulseLink> link_;  // null: all ranks are on this node
-  PulseTable table_;
+  std::unique_ptr<HeartbeatLink> link_;  // null: all ranks are on this node
+  HeartbeatTable table_;
   Silence silence_;
   ThreadStack main_thread_;
   std::atomic<int64_t> step_{-1};

@@ -10,8 +10,8 @@ namespace {
 
 struct Memory {
   explicit Memory(int ranks)
-      : bytes(static_cast<std::byte*>(std::aligned_alloc(64, PulseTable::bytes(ranks)))) {
-    std::memset(bytes.get(), 0, PulseTable::bytes(ranks));
+      : bytes(static_cast<std::byte*>(std::aligned_alloc(64, HeartbeatTable::bytes(ranks)))) {
+    std::memset(bytes.get(), 0, HeartbeatTable::bytes(ranks));
   }
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
@@ -21,9 +21,9 @@ struct Memory {
 
 }  // namespace
 
-TEST_CASE("a pulse table keeps the newest pulse, whatever the order of arrival") {
+TEST_CASE("a heartbeat table keeps the newest heartbeat, whatever the order of arrival") {
   const Memory memory(3);
-  PulseTable table(memory.bytes.get(), 3);
+  HeartbeatTable table(memory.bytes.get(), 3);
   CHECK(table.get(2).beats == 0);
   CHECK(table.get(2).step == -1);
   table.put(2, {.beats = 7, .step = 100});
@@ -40,7 +40,7 @@ TEST_CASE("a pulse table keeps the newest pulse, whatever the order of arrival")
 
 TEST_CASE("a rank that was heard of and beats no more becomes silent, others do not") {
   const Memory memory(4);
-  PulseTable table(memory.bytes.get(), 4);
+  HeartbeatTable table(memory.bytes.get(), 4);
   Silence silence(4);
   table.put(0, {.beats = 1});
   table.put(1, {.beats = 1});
@@ -60,7 +60,7 @@ TEST_CASE("a rank that was heard of and beats no more becomes silent, others do 
 
 TEST_CASE("time in which this process did not run counts against nobody") {
   const Memory memory(2);
-  PulseTable table(memory.bytes.get(), 2);
+  HeartbeatTable table(memory.bytes.get(), 2);
   Silence silence(2);
   table.put(1, {.beats = 1});
   silence.look(table, 0.05, 1);

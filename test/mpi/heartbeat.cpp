@@ -8,12 +8,12 @@
 namespace shale::test {
 namespace {
 
-using comm::Heartbeat;
+using comm::GroupProgress;
 
-Heartbeat start() {
+GroupProgress start() {
   std::vector<int> ranks(static_cast<size_t>(world().size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  return Heartbeat(comm::MpiComm::split(MPI_COMM_WORLD, 0, world().rank()), ranks);
+  return GroupProgress(comm::MpiComm::split(MPI_COMM_WORLD, 0, world().rank()), ranks);
 }
 
 comm::Fingerprint call(uint64_t sequence, const char* tag) {
@@ -31,51 +31,51 @@ void wait_until(Enough&& enough) {
   }
 }
 
-void leave(Heartbeat& heart) {
-  while (!heart.leave()) std::this_thread::yield();
-  CHECK_FALSE(heart.pending());
+void leave(GroupProgress& progress) {
+  while (!progress.leave()) std::this_thread::yield();
+  CHECK_FALSE(progress.pending());
 }
 
 }  // namespace
 
-TEST_CASE("a heartbeat names the ranks that have not called, then those that have not finished") {
+TEST_CASE("the progress of a group names ranks that have not called, then those not finished") {
   if (!world().uses_mpi()) return;
-  Heartbeat heart = start();
+  GroupProgress progress = start();
   const int last = world().size() - 1;
   if (world().rank() == last && last > 0) {
-    heart.beat();  // tells that it has issued nothing
+    progress.exchange();  // tells that it has issued nothing
   } else {
-    heart.issued(call(0, "a"));
+    progress.issued(call(0, "a"));
     wait_until([&] {
-      heart.beat();
-      return last == 0 || heart.late_ranks() == cat("rank ", last, " has not called it");
+      progress.exchange();
+      return last == 0 || progress.late_ranks() == cat("rank ", last, " has not called it");
     });
   }
-  if (world().rank() == last && last > 0) heart.issued(call(0, "a"));
-  if (world().rank() == 0) heart.finished();
-  CHECK(heart.in_flight() == (world().rank() == 0 ? 0u : 1u));
+  if (world().rank() == last && last > 0) progress.issued(call(0, "a"));
+  if (world().rank() == 0) progress.finished();
+  CHECK(progress.in_flight() == (world().rank() == 0 ? 0u : 1u));
   if (world().rank() != 0) {
     // Rank 0 has come to its end, so that its news have all ranks' calls in them.
     wait_until([&] {
-      heart.beat();
-      return contains(heart.late_ranks(), "all ranks have called it; ") &&
-             !contains(heart.late_ranks(), "0");
+      progress.exchange();
+      return contains(progress.late_ranks(), "all ranks have called it; ") &&
+             !contains(progress.late_ranks(), "0");
     });
-    heart.finished();
+    progress.finished();
   }
-  leave(heart);
+  leave(progress);
 }
 
-TEST_CASE("a heartbeat finds ranks that call something else") {
+TEST_CASE("the progress of a group finds ranks that call something else") {
   if (!world().uses_mpi() || world().size() == 1) return;
-  Heartbeat heart = start();
+  GroupProgress progress = start();
   const bool odd_one = world().rank() == world().size() - 1;
-  heart.issued(call(0, "same"));
-  heart.issued(call(1, odd_one ? "mine" : "yours"));
+  progress.issued(call(0, "same"));
+  progress.issued(call(1, odd_one ? "mine" : "yours"));
   std::string message;
   wait_until([&] {
     try {
-      heart.beat();
+      progress.exchange();
     } catch (const CommError& error) {
       message = error.what();
     }
@@ -83,17 +83,17 @@ TEST_CASE("a heartbeat finds ranks that call something else") {
   });
   CHECK(contains(message, "the first 2 collectives of rank "));
   CHECK(contains(message, odd_one ? "for 'mine'" : "for 'yours'"));
-  leave(heart);
+  leave(progress);
 }
 
-TEST_CASE("a heartbeat does not mind ranks that are ahead") {
+TEST_CASE("the progress of a group does not mind ranks that are ahead") {
   if (!world().uses_mpi()) return;
-  Heartbeat heart = start();
+  GroupProgress progress = start();
   for (uint64_t k = 0; k < 200; ++k) {
-    heart.issued(call(k, "step"));
-    if (world().rank() % 2 == 0 || k % 7 == 0) heart.beat();
+    progress.issued(call(k, "step"));
+    if (world().rank() % 2 == 0 || k % 7 == 0) progress.exchange();
   }
-  leave(heart);
+  leave(progress);
 }
 
 }  // namespace shale::test
