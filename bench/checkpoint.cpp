@@ -17,16 +17,16 @@
 #include <string>
 #include <vector>
 
-#include "bench/support/results.h"
-#include "bench/support/table.h"
-#include "bench/support/timing.h"
-#include "comm/checkpoint_saver.h"
-#include "comm/world.h"
-#include "models/language_model.h"
-#include "runtime/base/config.h"
-#include "runtime/base/error.h"
-#include "runtime/io/direct_memory.h"
-#include "runtime/io/file.h"
+#include "shale/base/config.h"
+#include "shale/base/error.h"
+#include "shale/bench/support/results.h"
+#include "shale/bench/support/table.h"
+#include "shale/bench/support/timing.h"
+#include "shale/comm/checkpoint/saver.h"
+#include "shale/comm/world.h"
+#include "shale/models/language_model.h"
+#include "shale/runtime/io/direct_memory.h"
+#include "shale/runtime/io/file.h"
 
 namespace shale::bench {
 namespace {

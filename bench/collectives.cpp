@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "bench/support/buffer.h"
-#include "bench/support/results.h"
-#include "bench/support/table.h"
-#include "bench/support/timing.h"
-#include "comm/world.h"
-#include "runtime/base/config.h"
-#include "runtime/base/error.h"
-#include "runtime/base/view.h"
+#include "shale/base/config.h"
+#include "shale/base/error.h"
+#include "shale/base/view.h"
+#include "shale/bench/support/buffer.h"
+#include "shale/bench/support/results.h"
+#include "shale/bench/support/table.h"
+#include "shale/bench/support/timing.h"
+#include "shale/comm/world.h"
 
 namespace shale::bench {
 namespace {

@@ -4,17 +4,17 @@
 #include <cstdio>
 #include <regex>
 
-#include "bench/support/gemm_tuner.h"
-#include "bench/support/kernel_cases.h"
-#include "bench/support/machine.h"
-#include "bench/support/measure.h"
-#include "bench/support/peaks.h"
-#include "bench/support/program.h"
-#include "bench/support/table.h"
-#include "runtime/base/config.h"
-#include "runtime/base/cpu_affinity.h"
-#include "runtime/base/error.h"
-#include "runtime/io/atomic_file.h"
+#include "shale/base/config.h"
+#include "shale/base/cpu_affinity.h"
+#include "shale/base/error.h"
+#include "shale/bench/support/gemm_tuner.h"
+#include "shale/bench/support/kernel_cases.h"
+#include "shale/bench/support/machine.h"
+#include "shale/bench/support/measure.h"
+#include "shale/bench/support/peaks.h"
+#include "shale/bench/support/program.h"
+#include "shale/bench/support/table.h"
+#include "shale/runtime/io/atomic_file.h"
 
 namespace shale::bench {
 namespace {

@@ -5,11 +5,11 @@
 #include <fstream>
 #include <sstream>
 
-#include "bench/support/report.h"
-#include "comm/world.h"
-#include "runtime/base/config.h"
-#include "runtime/base/error.h"
-#include "runtime/io/atomic_file.h"
+#include "shale/base/config.h"
+#include "shale/base/error.h"
+#include "shale/bench/support/report.h"
+#include "shale/comm/world.h"
+#include "shale/runtime/io/atomic_file.h"
 
 namespace shale::bench {
 namespace {

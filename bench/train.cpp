@@ -7,22 +7,22 @@
 #include <memory>
 #include <optional>
 
-#include "bench/support/bench_device.h"
-#include "bench/support/gemm_floor.h"
-#include "bench/support/kernel_recorder.h"
-#include "bench/support/memory_sweep.h"
-#include "bench/support/results.h"
-#include "bench/support/step_breakdown.h"
-#include "bench/support/step_report.h"
-#include "bench/support/table.h"
-#include "bench/support/timing.h"
-#include "bench/support/train_loop.h"
-#include "bench/support/vendor_matmul.h"
-#include "comm/world.h"
-#include "runtime/base/config.h"
-#include "runtime/base/cpu_affinity.h"
-#include "runtime/base/error.h"
-#include "runtime/base/log.h"
+#include "shale/base/config.h"
+#include "shale/base/cpu_affinity.h"
+#include "shale/base/error.h"
+#include "shale/base/log.h"
+#include "shale/bench/support/bench_device.h"
+#include "shale/bench/support/gemm_floor.h"
+#include "shale/bench/support/kernel_recorder.h"
+#include "shale/bench/support/memory_sweep.h"
+#include "shale/bench/support/results.h"
+#include "shale/bench/support/step_breakdown.h"
+#include "shale/bench/support/step_report.h"
+#include "shale/bench/support/table.h"
+#include "shale/bench/support/timing.h"
+#include "shale/bench/support/train_loop.h"
+#include "shale/bench/support/vendor_matmul.h"
+#include "shale/comm/world.h"
 
 namespace shale::bench {
 namespace {

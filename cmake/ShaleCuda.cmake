@@ -101,7 +101,7 @@ function(shale_add_cuda_kernels target)
       OUTPUT ${object} ${report}
       COMMAND ${CMAKE_COMMAND} -DREPORT=${report} -P ${PROJECT_SOURCE_DIR}/cmake/RunNvcc.cmake --
               ${CMAKE_CUDA_COMPILER_LAUNCHER} ${CUDAToolkit_NVCC_EXECUTABLE}
-              ${shale_nvcc_flags} ${gencode} -I${PROJECT_SOURCE_DIR} -MD -MF ${object}.d
+              ${shale_nvcc_flags} ${gencode} -I${shale_include_dir} -MD -MF ${object}.d
               -c ${PROJECT_SOURCE_DIR}/${file} -o ${object}
       DEPENDS ${PROJECT_SOURCE_DIR}/${file} ${PROJECT_SOURCE_DIR}/cmake/RunNvcc.cmake
       DEPFILE ${object}.d
@@ -113,10 +113,10 @@ function(shale_add_cuda_kernels target)
 endfunction()
 
 # Only its header is needed here: the library itself is loaded when it is first asked for.
-set(folders kernels/simt/cuda)
+set(folders ${SHALE_cuda_FOLDERS})
 find_path(SHALE_CUBLASLT_INCLUDE_DIR cublasLt.h HINTS ${CUDAToolkit_INCLUDE_DIRS} NO_DEFAULT_PATH)
 if(SHALE_CUBLASLT_INCLUDE_DIR)
-  list(APPEND folders kernels/cuda/cublaslt)
+  list(APPEND folders ${SHALE_cublaslt_FOLDERS})
   list(APPEND shale_nvcc_flags -DSHALE_HAVE_CUBLASLT)
 else()
   message(STATUS "Building without cuBLASLt: the CUDA toolkit has no cublasLt.h")
@@ -127,10 +127,8 @@ shale_add_layer(kernels_cuda
   PUBLIC shale_kernels
   PRIVATE ${shale_cudart} ${CMAKE_DL_LIBS})
 
-file(GLOB kernel_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} kernels/cuda/*.cu)
+shale_kernel_files(kernel_files hopper_files ${SHALE_cuda_kernel_FOLDERS})
 shale_add_cuda_kernels(shale_kernels_cuda
   ARCHITECTURES ${SHALE_CUDA_ARCHITECTURES} FILES ${kernel_files})
-
-file(GLOB kernel_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} kernels/cuda/sm90/*.cu)
 shale_add_cuda_kernels(shale_kernels_cuda
-  ARCHITECTURES ${shale_hopper_architectures} FILES ${kernel_files})
+  ARCHITECTURES ${shale_hopper_architectures} FILES ${hopper_files})

@@ -1,5 +1,5 @@
-# The CUDA kernels on the CPU. Each kernels/cuda/x.cu is compiled again by the host compiler, through
-# a generated source of one line, since a file has one language per folder.
+# The CUDA kernels on the CPU. Each .cu file is compiled again by the host compiler, through a
+# generated source of one line, since a file has one language per folder.
 
 if(SHALE_SANITIZE MATCHES "thread")
   message(FATAL_ERROR "SHALE_EMULATOR is ON and SHALE_SANITIZE is thread: the emulator runs the "
@@ -32,18 +32,17 @@ function(shale_add_emulated_kernels target)
   foreach(file IN LISTS ARGN)
     cmake_path(GET file STEM stem)
     set(wrapper ${PROJECT_BINARY_DIR}/emulated/${target}/${stem}.cpp)
-    file(CONFIGURE OUTPUT ${wrapper} CONTENT "#include \"${file}\"\n")
+    file(CONFIGURE OUTPUT ${wrapper} CONTENT "#include \"shale/${file}\"\n")
     target_sources(${target} PRIVATE ${wrapper})
     shale_emulated_sources(${wrapper})
   endforeach()
 endfunction()
 
 shale_add_layer(kernels_emu
-  FOLDERS kernels/simt/engine
+  FOLDERS ${SHALE_emulator_FOLDERS}
   PUBLIC shale_kernels
   PRIVATE ${CMAKE_DL_LIBS})
-file(GLOB kernel_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
-     kernels/cuda/*.cu kernels/cuda/sm90/*.cu)
-shale_add_emulated_kernels(shale_kernels_emu ${kernel_files})
+shale_kernel_files(kernel_files hopper_files ${SHALE_cuda_kernel_FOLDERS})
+shale_add_emulated_kernels(shale_kernels_emu ${kernel_files} ${hopper_files})
 # A kernel that is run for hours in tests is worth optimising, checks included.
 target_compile_options(shale_kernels_emu PRIVATE $<$<CONFIG:Release>:-O3>)

@@ -11,9 +11,16 @@ find_package(nlohmann_json 3.9 REQUIRED CONFIG)
 
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 
-file(GLOB sources CONFIGURE_DEPENDS runtime/base/*.cpp runtime/io/*.cpp runtime/data/*.cpp)
+include(ShaleLayers)
+# Checkpoints are read here, and saved by ranks that take what this build goes without.
+set(folders ${SHALE_base_FOLDERS} runtime/data runtime/data/text runtime/data/tokens runtime/io
+            comm/checkpoint models/gpt2 models/training/report)
+list(TRANSFORM folders APPEND "/*.cpp")
+file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${folders})
+list(REMOVE_ITEM sources comm/checkpoint/saver.cpp comm/checkpoint/training_state.cpp
+                         models/gpt2/gpt2.cpp models/training/report/run_status.cpp)
 add_library(shale_parsers STATIC ${sources})
-target_include_directories(shale_parsers PUBLIC ${PROJECT_SOURCE_DIR})
+target_include_directories(shale_parsers PUBLIC ${shale_include_dir})
 target_link_libraries(
   shale_parsers PUBLIC Threads::Threads nlohmann_json::nlohmann_json PRIVATE spdlog::spdlog)
 target_compile_definitions(

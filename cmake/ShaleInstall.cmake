@@ -5,8 +5,7 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Shale)
 
-# Users write <shale/runtime/...>; our headers write "runtime/...". Hence two roots.
-set(layers shale_base shale_kernels shale_runtime shale_comm shale_models)
+list(TRANSFORM SHALE_LAYERS PREPEND shale_ OUTPUT_VARIABLE layers)
 if(SHALE_EMULATOR)
   list(APPEND layers shale_kernels_emu)
 endif()
@@ -14,25 +13,18 @@ if(SHALE_HAVE_CUDA)
   list(APPEND layers shale_kernels_cuda)
 endif()
 target_include_directories(shale_base INTERFACE
-  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
-  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/shale>)
+  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 
 install(TARGETS shale ${layers} EXPORT ShaleTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT ShaleTargets NAMESPACE shale:: DESTINATION ${package_dir})
 
-# Internal headers stay out: they may include third-party headers, which no user should need.
-# test/layering.cmake has the same list.
-install(
-  DIRECTORY runtime kernels comm models
-  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shale
-  FILES_MATCHING
-  PATTERN "*.h"
-  PATTERN "kernels/cpu" EXCLUDE
-  PATTERN "kernels/cuda" EXCLUDE
-  PATTERN "kernels/simt" EXCLUDE
-  PATTERN "models/tools" EXCLUDE
-  PATTERN "*_internal.h" EXCLUDE
-  PATTERN "*-inl.h" EXCLUDE)
+list(TRANSFORM SHALE_LAYERS APPEND "/*.h" OUTPUT_VARIABLE headers)
+file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${headers})
+list(FILTER headers EXCLUDE REGEX "${SHALE_INTERNAL_HEADERS}")
+foreach(header IN LISTS headers)
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shale/${folder})
+endforeach()
 
 configure_package_config_file(
   ${CMAKE_CURRENT_LIST_DIR}/ShaleConfig.cmake.in ${PROJECT_BINARY_DIR}/ShaleConfig.cmake

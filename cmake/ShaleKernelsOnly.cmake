@@ -10,8 +10,8 @@ include(ShaleLayers)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 
 shale_add_layer(base
-  FOLDERS runtime/base runtime/base/bare
-  EXCLUDE runtime/base/log.cpp runtime/base/config_json.cpp runtime/base/json_limits.cpp
+  FOLDERS ${SHALE_base_FOLDERS} ${SHALE_bare_FOLDERS}
+  EXCLUDE base/log.cpp base/config_json.cpp base/json_limits.cpp
   PUBLIC Threads::Threads)
 target_compile_definitions(shale_base PRIVATE SHALE_VERSION="${PROJECT_VERSION}")
 
@@ -55,15 +55,9 @@ endif()
 
 if(SHALE_BUILD_TESTS)
   enable_testing()
-  # What includes CPU kernels' headers is a test of theirs.
-  file(GLOB files CONFIGURE_DEPENDS test/kernels/*.cpp)
-  set(sources)
-  foreach(file IN LISTS files)
-    file(STRINGS ${file} cpu_includes REGEX "#include [\"<](kernels/cpu/|hwy/)")
-    if(NOT cpu_includes)
-      list(APPEND sources ${file})
-    endif()
-  endforeach()
+  # Those in test/kernels/cpu are tests of the CPU's kernels.
+  file(GLOB sources CONFIGURE_DEPENDS
+       test/kernels/*.cpp test/kernels/simt/*.cpp test/kernels/simt/engine/*.cpp)
   file(GLOB references CONFIGURE_DEPENDS test/support/ref_*.cpp)
   add_executable(test_kernels
     ${sources} ${references} test/support/bare/main.cpp test/support/emulator.cpp

@@ -1,13 +1,9 @@
-# shale_add_test_kernels(<target>): compiles the kernels that tests bring along. Those in
-# test/kernels/simt_*.cpp are for the emulator, those in .cu files for a GPU too, in sm90/ for Hopper
-# alone.
+# shale_add_test_kernels(<target>): compiles the kernels that tests bring along. Those in the sources
+# of test/kernels/simt/engine are for the emulator, those in .cu files for a GPU too.
 function(shale_add_test_kernels target)
-  file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/kernels/simt_*.cpp)
+  file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/kernels/simt/engine/*.cpp)
   shale_emulated_sources(${files})
-  file(GLOB files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
-       ${PROJECT_SOURCE_DIR}/test/kernels/*.cu)
-  file(GLOB hopper_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
-       ${PROJECT_SOURCE_DIR}/test/kernels/sm90/*.cu)
+  shale_kernel_files(files hopper_files ${PROJECT_SOURCE_DIR}/test/kernels/simt)
   shale_add_emulated_kernels(${target} ${files} ${hopper_files})
   if(SHALE_HAVE_CUDA)
     shale_add_cuda_kernels(${target} ARCHITECTURES ${SHALE_CUDA_ARCHITECTURES} FILES ${files})

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/base/view.h"
+#include "shale/base/view.h"
 
 namespace shale::comm {
 

@@ -1,9 +1,9 @@
-#include "comm/combine.h"
+#include "shale/comm/combine.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/tree_sum.h"
+#include "shale/kernels/tree_sum.h"
 
 namespace shale::comm {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <span>
 
-#include "comm/collective.h"
-#include "runtime/base/exec.h"
+#include "shale/base/exec.h"
+#include "shale/comm/collective.h"
 
 namespace shale::comm {
 

@@ -1,8 +1,8 @@
-#include "comm/comm_queue.h"
+#include "shale/comm/comm_queue.h"
 
 #include <exception>
 
-#include "comm/work_state.h"
+#include "shale/comm/work_state.h"
 
 namespace shale::comm {
 

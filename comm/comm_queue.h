@@ -8,8 +8,8 @@
 #include <mutex>
 #include <thread>
 
-#include "comm/work.h"
-#include "runtime/base/trace.h"
+#include "shale/base/trace.h"
+#include "shale/comm/work.h"
 
 namespace shale::comm {
 

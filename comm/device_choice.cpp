@@ -1,9 +1,9 @@
-#include "comm/device_choice.h"
+#include "shale/comm/device_choice.h"
 
 #include <algorithm>
 #include <map>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::comm {
 namespace {

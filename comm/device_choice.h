@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/device.h"
-#include "runtime/tensor/device_backend.h"
+#include "shale/base/device.h"
+#include "shale/runtime/tensor/device_backend.h"
 
 namespace shale::comm {
 

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "runtime/tensor/device_backend.h"
+#include "shale/runtime/tensor/device_backend.h"
 
 namespace shale::comm {
 

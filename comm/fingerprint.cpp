@@ -1,10 +1,10 @@
-#include "comm/fingerprint.h"
+#include "shale/comm/fingerprint.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "runtime/base/error.h"
-#include "runtime/base/rng.h"
+#include "shale/base/error.h"
+#include "shale/base/rng.h"
 
 namespace shale::comm {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/collective.h"
+#include "shale/comm/collective.h"
 
 namespace shale::comm {
 

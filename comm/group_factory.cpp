@@ -1,12 +1,12 @@
-#include "comm/group_factory_internal.h"
-#include "comm/group_mpi_internal.h"
-#include "comm/group_self.h"
-#include "comm/group_staged.h"
-#include "runtime/base/error.h"
-#include "runtime/tensor/device_backend.h"
+#include "shale/base/error.h"
+#include "shale/comm/group_factory_internal.h"
+#include "shale/comm/group_self.h"
+#include "shale/comm/group_staged.h"
+#include "shale/comm/mpi/group_mpi_internal.h"
+#include "shale/runtime/tensor/device_backend.h"
 
 #ifdef SHALE_HAVE_NCCL
-#include "comm/group_nccl_internal.h"
+#include "shale/comm/nccl/group_nccl_internal.h"
 #endif
 
 namespace shale::comm {

@@ -2,9 +2,9 @@
 
 #include <memory>
 
-#include "comm/host_group.h"
-#include "comm/mpi_internal.h"
-#include "comm/world_context.h"
+#include "shale/comm/host_group.h"
+#include "shale/comm/mpi_internal.h"
+#include "shale/comm/world_context.h"
 
 namespace shale {
 class DeviceBackend;

@@ -1,8 +1,8 @@
-#include "comm/group_self.h"
+#include "shale/comm/group_self.h"
 
 #include <cstring>
 
-#include "comm/heartbeat_internal.h"
+#include "shale/comm/watch/group_progress_internal.h"
 
 namespace shale::comm {
 

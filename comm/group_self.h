@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include "comm/host_group.h"
-#include "comm/world_context.h"
+#include "shale/comm/host_group.h"
+#include "shale/comm/world_context.h"
 
 namespace shale::comm {
 

@@ -1,11 +1,11 @@
-#include "comm/group_staged.h"
+#include "shale/comm/group_staged.h"
 
 #include <algorithm>
 #include <array>
 #include <exception>
 
-#include "comm/device_resources.h"
-#include "comm/work_state.h"
+#include "shale/comm/device_resources.h"
+#include "shale/comm/work_state.h"
 
 namespace shale::comm {
 namespace {

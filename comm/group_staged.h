@@ -2,9 +2,9 @@
 
 #include <memory>
 
-#include "comm/host_group.h"
-#include "comm/world_context.h"
-#include "runtime/tensor/device_backend.h"
+#include "shale/comm/host_group.h"
+#include "shale/comm/world_context.h"
+#include "shale/runtime/tensor/device_backend.h"
 
 namespace shale::comm {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "comm/process_group.h"
+#include "shale/comm/process_group.h"
 
 namespace shale::comm {
 

@@ -1,8 +1,8 @@
-#include "comm/mesh.h"
+#include "shale/comm/mesh.h"
 
 #include <algorithm>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::comm {
 namespace {

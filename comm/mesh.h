@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/process_group.h"
+#include "shale/comm/process_group.h"
 
 namespace shale::comm {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::comm {
 

@@ -1,11 +1,11 @@
-#include "comm/ordered_sum.h"
+#include "shale/comm/ordered_sum.h"
 
 #include <bit>
 #include <cstring>
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::comm {
 namespace {

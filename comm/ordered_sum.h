@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <span>
 
-#include "comm/process_group.h"
+#include "shale/comm/process_group.h"
 
 namespace shale::comm {
 

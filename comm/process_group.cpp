@@ -1,10 +1,10 @@
-#include "comm/process_group.h"
+#include "shale/comm/process_group.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::comm {
 namespace {

@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "comm/collective.h"
-#include "comm/traffic.h"
-#include "comm/work.h"
-#include "runtime/base/trace.h"
-#include "runtime/base/view.h"
-#include "runtime/tensor/memory_provider.h"
+#include "shale/base/trace.h"
+#include "shale/base/view.h"
+#include "shale/comm/collective.h"
+#include "shale/comm/traffic.h"
+#include "shale/comm/work.h"
+#include "shale/runtime/tensor/memory_provider.h"
 
 namespace shale::comm {
 

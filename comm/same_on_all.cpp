@@ -1,7 +1,7 @@
-#include "comm/same_on_all.h"
+#include "shale/comm/same_on_all.h"
 
-#include "comm/fingerprint.h"
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
+#include "shale/comm/fingerprint.h"
 
 namespace shale::comm {
 

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "comm/process_group.h"
+#include "shale/comm/process_group.h"
 
 namespace shale::comm {
 

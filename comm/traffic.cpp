@@ -1,9 +1,9 @@
-#include "comm/traffic.h"
+#include "shale/comm/traffic.h"
 
 #include <algorithm>
 #include <cstdio>
 
-#include "runtime/base/text.h"
+#include "shale/base/text.h"
 
 namespace shale::comm {
 

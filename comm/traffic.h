@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "comm/collective.h"
+#include "shale/comm/collective.h"
 
 namespace shale::comm {
 

@@ -1,9 +1,9 @@
-#include "comm/work.h"
+#include "shale/comm/work.h"
 
 #include <chrono>
 #include <exception>
 
-#include "comm/work_state.h"
+#include "shale/comm/work_state.h"
 
 namespace shale::comm {
 

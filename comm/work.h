@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "comm/traffic.h"
+#include "shale/comm/traffic.h"
 
 namespace shale::comm {
 

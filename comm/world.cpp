@@ -1,4 +1,4 @@
-#include "comm/world.h"
+#include "shale/comm/world.h"
 
 #include <unistd.h>
 
@@ -13,11 +13,11 @@
 #include <sstream>
 #include <thread>
 
-#include "comm/group_factory_internal.h"
-#include "comm/node_memory.h"
-#include "comm/shm_wait.h"
-#include "comm/watchdog_internal.h"
-#include "comm/world_context.h"
+#include "shale/comm/group_factory_internal.h"
+#include "shale/comm/node/node_memory.h"
+#include "shale/comm/node/shm_wait.h"
+#include "shale/comm/watch/watchdog_internal.h"
+#include "shale/comm/world_context.h"
 
 namespace shale::comm {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
-#include "comm/device_choice.h"
-#include "comm/process_group.h"
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
+#include "shale/comm/device_choice.h"
+#include "shale/comm/process_group.h"
 
 namespace shale {
 class DeviceBackend;

@@ -3,10 +3,10 @@
 #include <memory>
 #include <vector>
 
-#include "comm/comm_queue.h"
-#include "comm/failure_board.h"
-#include "comm/recent_collectives.h"
-#include "comm/shared_memory.h"
+#include "shale/comm/comm_queue.h"
+#include "shale/comm/node/shared_memory.h"
+#include "shale/comm/watch/failure_board.h"
+#include "shale/comm/watch/recent_collectives.h"
 
 namespace shale::comm {
 

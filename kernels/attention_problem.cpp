@@ -1,9 +1,9 @@
-#include "kernels/attention_problem.h"
+#include "shale/kernels/attention_problem.h"
 
 #include <cmath>
 
-#include "kernels/check.h"
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
+#include "shale/kernels/check.h"
 
 namespace shale::kernels {
 namespace {

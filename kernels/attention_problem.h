@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/attention.h"
+#include "shale/kernels/attention.h"
 
 // Attention's arguments, checked: what its implementations start from.
 namespace shale::kernels {

@@ -1,4 +1,4 @@
-#include "kernels/check.h"
+#include "shale/kernels/check.h"
 
 #include <algorithm>
 

@@ -2,8 +2,8 @@
 
 #include <initializer_list>
 
-#include "runtime/base/exec.h"
-#include "runtime/base/view.h"
+#include "shale/base/exec.h"
+#include "shale/base/view.h"
 
 namespace shale::kernels {
 

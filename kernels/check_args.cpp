@@ -1,6 +1,6 @@
-#include "kernels/check_args.h"
+#include "shale/kernels/check_args.h"
 
-#include "kernels/check.h"
+#include "shale/kernels/check.h"
 
 namespace shale::kernels {
 namespace {

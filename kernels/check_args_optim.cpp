@@ -1,5 +1,5 @@
-#include "kernels/check.h"
-#include "kernels/check_args.h"
+#include "shale/kernels/check.h"
+#include "shale/kernels/check_args.h"
 
 namespace shale::kernels {
 namespace {

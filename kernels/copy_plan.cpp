@@ -1,4 +1,4 @@
-#include "kernels/copy_plan.h"
+#include "shale/kernels/copy_plan.h"
 
 #include <algorithm>
 

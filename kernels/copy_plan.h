@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "runtime/base/view.h"
+#include "shale/base/view.h"
 
 namespace shale::kernels {
 

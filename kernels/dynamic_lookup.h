@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "kernels/dynamic_map.h"
+#include "shale/kernels/dynamic_map.h"
 
 namespace shale::kernels {
 

@@ -1,4 +1,4 @@
-#include "kernels/gemm_plan.h"
+#include "shale/kernels/gemm_plan.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <limits>
 
-#include "kernels/gemm_problem.h"
+#include "shale/kernels/gemm_problem.h"
 
 namespace shale::kernels {
 namespace {
@@ -57,7 +57,7 @@ struct Measured {
 };
 
 constexpr std::initializer_list<Measured> kMeasured = {
-#include "kernels/gemm_table.inc"
+#include "shale/kernels/gemm_table.inc"
 };
 
 const Measured* measured(const GemmProblem& p) {

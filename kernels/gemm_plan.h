@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "runtime/base/dtype.h"
+#include "shale/base/dtype.h"
 
 namespace shale::kernels {
 

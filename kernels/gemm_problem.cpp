@@ -1,4 +1,4 @@
-#include "kernels/gemm_problem.h"
+#include "shale/kernels/gemm_problem.h"
 
 namespace shale::kernels {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/slot.h"
-#include "runtime/base/view.h"
+#include "shale/base/view.h"
+#include "shale/kernels/slot.h"
 
 namespace shale::kernels {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/slot.h"
-#include "runtime/base/exec.h"
+#include "shale/base/exec.h"
+#include "shale/kernels/slot.h"
 
 namespace shale::kernels {
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "kernels/slot.h"
-#include "runtime/base/rng.h"
-#include "runtime/base/view.h"
+#include "shale/base/rng.h"
+#include "shale/base/view.h"
+#include "shale/kernels/slot.h"
 
 namespace shale::kernels {
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "kernels/fixed_sum.h"
-#include "kernels/slot.h"
-#include "runtime/base/view.h"
+#include "shale/base/view.h"
+#include "shale/kernels/fixed_sum.h"
+#include "shale/kernels/slot.h"
 
 namespace shale::kernels {
 

@@ -1,6 +1,6 @@
-#include "kernels/slot.h"
+#include "shale/kernels/slot.h"
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::kernels {
 namespace {

@@ -3,9 +3,9 @@
 #include <array>
 #include <vector>
 
-#include "runtime/base/device.h"
-#include "runtime/base/exec.h"
-#include "runtime/base/trace.h"
+#include "shale/base/device.h"
+#include "shale/base/exec.h"
+#include "shale/base/trace.h"
 
 namespace shale::kernels {
 

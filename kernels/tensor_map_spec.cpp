@@ -1,6 +1,6 @@
-#include "kernels/tensor_map_spec.h"
+#include "shale/kernels/tensor_map_spec.h"
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::kernels {
 namespace {

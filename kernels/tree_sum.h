@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/slot.h"
-#include "runtime/base/dtype.h"
+#include "shale/base/dtype.h"
+#include "shale/kernels/slot.h"
 
 namespace shale::kernels {
 

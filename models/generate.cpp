@@ -1,13 +1,13 @@
-#include "models/generate.h"
+#include "shale/models/generate.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <span>
 
-#include "runtime/base/error.h"
-#include "runtime/base/rng.h"
-#include "runtime/ops/elementwise.h"
+#include "shale/base/error.h"
+#include "shale/base/rng.h"
+#include "shale/runtime/ops/elementwise.h"
 
 namespace shale::models {
 namespace {

@@ -1,9 +1,9 @@
-#include "models/hf_folder.h"
+#include "shale/models/hf_folder.h"
 
 #include <optional>
 #include <vector>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::models {
 

@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "comm/data_parallel.h"
-#include "models/language_model.h"
-#include "runtime/io/hf_gpt2.h"
+#include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/models/gpt2/hf.h"
+#include "shale/models/language_model.h"
 
 namespace shale::models {
 

@@ -1,9 +1,9 @@
-#include "models/language_model.h"
+#include "shale/models/language_model.h"
 
 #include <algorithm>
 
-#include "models/gpt2.h"
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
+#include "shale/models/gpt2/gpt2.h"
 
 namespace shale::models {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/autograd/checkpoint.h"
-#include "runtime/nn/module.h"
-#include "runtime/ops/ffn.h"
+#include "shale/runtime/autograd/recompute.h"
+#include "shale/runtime/nn/module.h"
+#include "shale/runtime/ops/ffn.h"
 
 namespace shale::models {
 

@@ -1,9 +1,9 @@
-#include "models/model_shape.h"
+#include "shale/models/model_shape.h"
 
 #include <nlohmann/json.hpp>
 
-#include "runtime/base/parse.h"
-#include "runtime/io/json_object.h"
+#include "shale/base/parse.h"
+#include "shale/runtime/io/json_object.h"
 
 namespace shale::models {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "models/language_model.h"
+#include "shale/models/language_model.h"
 
 namespace shale::models {
 

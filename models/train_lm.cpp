@@ -2,13 +2,13 @@
 // my.txt
 #include <cstdio>
 
-#include "comm/world.h"
-#include "models/health_check.h"
-#include "models/stop_signals.h"
-#include "models/trainer.h"
-#include "models/training_config.h"
-#include "runtime/base/config.h"
-#include "runtime/base/log.h"
+#include "shale/base/config.h"
+#include "shale/base/log.h"
+#include "shale/comm/world.h"
+#include "shale/models/training/checks/health_check.h"
+#include "shale/models/training/config.h"
+#include "shale/models/training/stop_signals.h"
+#include "shale/models/training/trainer.h"
 
 int main(int argc, char** argv) {
   using namespace shale;

@@ -4,7 +4,7 @@
 
 # Lowest first. A folder belongs to the first layer whose pattern it matches.
 set(layers base kernels runtime comm models bench test)
-set(pattern_base "^runtime/base/")
+set(pattern_base "^base/")
 set(pattern_kernels "^kernels/")
 set(pattern_runtime "^runtime/")
 set(pattern_comm "^comm/")
@@ -12,8 +12,7 @@ set(pattern_models "^models/")
 set(pattern_bench "^bench/")
 set(pattern_test "^test/")
 
-# Not installed; cmake/ShaleInstall.cmake has the same list.
-set(internal_headers "^kernels/(cpu|cuda|simt)/|^models/tools/|_internal[.]h$|-inl[.]h$")
+include(${CMAKE_CURRENT_LIST_DIR}/../cmake/ShaleFolders.cmake)
 set(third_party "^(mpi|omp|nccl|cudnn|cuda[a-z_0-9]*|dnnl[a-z_]*)[.]h|^dnnl|^(oneapi|hwy|spdlog|fmt|CLI|nlohmann)/")
 
 function(layer_of path out)
@@ -30,7 +29,7 @@ endfunction()
 set(violations)
 set(includes_seen 0)
 file(GLOB_RECURSE sources RELATIVE ${ROOT}
-  ${ROOT}/runtime/* ${ROOT}/kernels/* ${ROOT}/comm/* ${ROOT}/models/*)
+  ${ROOT}/base/* ${ROOT}/runtime/* ${ROOT}/kernels/* ${ROOT}/comm/* ${ROOT}/models/*)
 list(FILTER sources INCLUDE REGEX "[.](h|cpp|cu|cuh|inc)$")
 
 foreach(source IN LISTS sources)
@@ -57,7 +56,7 @@ foreach(source IN LISTS sources)
       list(GET layers ${source_layer} lower)
       list(GET layers ${target_layer} higher)
       set(problem "${lower} includes ${target} of the higher layer ${higher}")
-    elseif(source MATCHES "[.]h$" AND NOT source MATCHES "${internal_headers}"
+    elseif(source MATCHES "[.]h$" AND NOT source MATCHES "${SHALE_INTERNAL_HEADERS}"
            AND included MATCHES "${third_party}")
       set(problem "an installed header includes the third-party ${included}; include it in the "
                   ".cpp, or name the header *_internal.h")

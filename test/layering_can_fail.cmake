@@ -22,21 +22,21 @@ function(check what expected)
 endfunction()
 
 check("downward includes" OK
-  FILE kernels/norm.h "#include \"runtime/base/view.h\"\n#include <vector>\n"
-  FILE models/gpt2.cpp "#include \"comm/world.h\"\n#include \"gpt2.h\"\n")
+  FILE kernels/norm.h "#include \"base/view.h\"\n#include <vector>\n"
+  FILE models/gpt2/gpt2.cpp "#include \"comm/world.h\"\n#include \"gpt2.h\"\n")
 check("kernels include a Tensor" "kernels/cpu/norm.cpp:3: kernels includes runtime/tensor/tensor.h"
   FILE kernels/cpu/norm.cpp "// A norm\n\n#include \"runtime/tensor/tensor.h\"\n")
-check("base includes kernels" "runtime/base/exec.h:1: base includes kernels/norm.h"
-  FILE runtime/base/exec.h "#include \"kernels/norm.h\"\n")
+check("base includes kernels" "base/exec.h:1: base includes kernels/norm.h"
+  FILE base/exec.h "#include \"kernels/norm.h\"\n")
 check("runtime includes comm" "runtime/nn/linear.cpp:2: runtime includes comm/world.h"
   FILE runtime/nn/linear.cpp "#include <vector>\n  #  include \"comm/world.h\"  // why\n")
-check("installed spelling" "comm/world.h:1: comm includes models/gpt2.h"
-  FILE comm/world.h "#include <shale/models/gpt2.h>\n")
+check("installed spelling" "comm/world.h:1: comm includes models/gpt2/gpt2.h"
+  FILE comm/world.h "#include <shale/models/gpt2/gpt2.h>\n")
 check("relative path" "kernels/norm.h:1: kernels includes comm/world.h"
   FILE kernels/norm.h "#include \"../comm/world.h\"\n"
   FILE comm/world.h "#include <vector>\n")
-check("models include a test" "models/gpt2.cpp:1: models includes test/support/ref.h"
-  FILE models/gpt2.cpp "#include \"test/support/ref.h\"\n")
+check("models include a test" "models/gpt2/gpt2.cpp:1: models includes test/support/ref.h"
+  FILE models/gpt2/gpt2.cpp "#include \"test/support/ref.h\"\n")
 check("third-party header in an installed one" "comm/world.h:1: an installed header includes"
   FILE comm/world.h "#include <mpi.h>\n")
 check("third-party header in internal ones" OK

@@ -1,5 +1,5 @@
 // A race that the preset tsan has to report: what a queued job writes is read before its end.
-#include "comm/comm_queue.h"
+#include "shale/comm/comm_queue.h"
 
 int main() {
   shale::comm::CommQueue queue;

@@ -1,9 +1,9 @@
-#include "bench/support/bench_device.h"
+#include "shale/bench/support/bench_device.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::bench {
 

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "bench/support/machine.h"
-#include "bench/support/matmul_spec.h"
-#include "bench/support/peaks.h"
-#include "runtime/tensor/device_backend.h"
+#include "shale/bench/support/machine.h"
+#include "shale/bench/support/matmul_spec.h"
+#include "shale/bench/support/peaks.h"
+#include "shale/runtime/tensor/device_backend.h"
 
 namespace shale::bench {
 

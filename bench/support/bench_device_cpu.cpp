@@ -1,13 +1,13 @@
 // The CPU as a device to time kernels on, beside oneDNN.
 #include <omp.h>
 
-#include "bench/support/bench_device.h"
-#include "bench/support/buffer.h"
-#include "bench/support/cpu_peaks.h"
-#include "bench/support/timing.h"
-#include "bench/support/vendor_matmul.h"
-#include "kernels/registry.h"
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
+#include "shale/bench/support/bench_device.h"
+#include "shale/bench/support/buffer.h"
+#include "shale/bench/support/cpu_peaks.h"
+#include "shale/bench/support/timing.h"
+#include "shale/bench/support/vendor_matmul.h"
+#include "shale/kernels/registry.h"
 
 namespace shale::bench {
 namespace {

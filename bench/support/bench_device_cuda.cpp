@@ -1,16 +1,16 @@
 // A GPU as a device to time kernels on. Compiled only in builds with CUDA.
 #include <cuda_runtime.h>
 
-#include "bench/support/bench_device.h"
-#include "bench/support/operands.h"
-#include "bench/support/timed_event_cuda.h"
-#include "bench/support/timing.h"
+#include "shale/bench/support/bench_device.h"
+#include "shale/bench/support/operands.h"
+#include "shale/bench/support/timed_event_cuda.h"
+#include "shale/bench/support/timing.h"
 #ifdef SHALE_HAVE_CUBLASLT
-#include "kernels/cuda/cublaslt/library.h"
-#include "kernels/cuda/cublaslt/matmul.h"
+#include "shale/kernels/cuda/gemm/cublaslt/library.h"
+#include "shale/kernels/cuda/gemm/cublaslt/matmul.h"
 #endif
-#include "kernels/simt/cuda/check.h"
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
+#include "shale/kernels/simt/cuda/cuda_error.h"
 
 namespace shale::bench {
 namespace {

@@ -1,7 +1,7 @@
 // The emulator as a device to time kernels on: its times mean nothing, but the whole way from a
 // case to its row runs on every machine.
-#include "bench/support/bench_device.h"
-#include "bench/support/timing.h"
+#include "shale/bench/support/bench_device.h"
+#include "shale/bench/support/timing.h"
 
 namespace shale::bench {
 namespace {

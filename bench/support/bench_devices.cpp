@@ -1,6 +1,6 @@
 // The factory of devices to time kernels on: what is in this build.
-#include "bench/support/bench_device.h"
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
+#include "shale/bench/support/bench_device.h"
 
 namespace shale::bench {
 

@@ -1,4 +1,4 @@
-#include "bench/support/buffer.h"
+#include "shale/bench/support/buffer.h"
 
 #include <sys/mman.h>
 
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::bench {
 namespace {

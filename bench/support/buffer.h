@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/base/view.h"
+#include "shale/base/view.h"
 
 namespace shale::bench {
 

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "bench/support/operands.h"
-#include "kernels/attention.h"
-#include "kernels/slot.h"
+#include "shale/bench/support/operands.h"
+#include "shale/kernels/attention.h"
+#include "shale/kernels/slot.h"
 
 // The cases of bench_kernels by family: each cases_*.cpp adds those of some slots.
 // T tokens of a batch (B sequences of S), C width, H heads, D = C / H, V vocabulary.

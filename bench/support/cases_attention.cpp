@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bench/support/cases.h"
+#include "shale/bench/support/cases.h"
 
 namespace shale::bench {
 namespace {

@@ -1,9 +1,9 @@
 #include <array>
 #include <memory>
 
-#include "bench/support/cases.h"
-#include "kernels/elementwise.h"
-#include "kernels/reduce.h"
+#include "shale/bench/support/cases.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/kernels/reduce.h"
 
 namespace shale::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "bench/support/cases.h"
+#include "shale/bench/support/cases.h"
 
 namespace shale::bench {
 

@@ -1,6 +1,6 @@
 #include <memory>
 
-#include "bench/support/cases.h"
+#include "shale/bench/support/cases.h"
 
 namespace shale::bench {
 namespace {

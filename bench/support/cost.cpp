@@ -1,4 +1,4 @@
-#include "bench/support/cost.h"
+#include "shale/bench/support/cost.h"
 
 #include <algorithm>
 #include <initializer_list>

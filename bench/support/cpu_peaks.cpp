@@ -1,4 +1,4 @@
-#include "bench/support/cpu_peaks.h"
+#include "shale/bench/support/cpu_peaks.h"
 
 #include <omp.h>
 
@@ -7,10 +7,10 @@
 #include <cstring>
 #include <vector>
 
-#include "bench/support/buffer.h"
-#include "bench/support/timing.h"
-#include "bench/support/vendor_matmul.h"
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
+#include "shale/bench/support/buffer.h"
+#include "shale/bench/support/timing.h"
+#include "shale/bench/support/vendor_matmul.h"
 
 namespace shale::bench {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "bench/support/peaks.h"
+#include "shale/bench/support/peaks.h"
 
 namespace shale::bench {
 

@@ -1,11 +1,11 @@
-#include "bench/support/gemm_floor.h"
+#include "shale/bench/support/gemm_floor.h"
 
 #include <algorithm>
 #include <set>
 #include <utility>
 
-#include "bench/support/timing.h"
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
+#include "shale/bench/support/timing.h"
 
 namespace shale::bench {
 namespace {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/support/buffer.h"
-#include "bench/support/kernel_recorder.h"
-#include "bench/support/vendor_matmul.h"
+#include "shale/bench/support/buffer.h"
+#include "shale/bench/support/kernel_recorder.h"
+#include "shale/bench/support/vendor_matmul.h"
 
 namespace shale::bench {
 

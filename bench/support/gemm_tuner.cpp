@@ -1,13 +1,13 @@
-#include "bench/support/gemm_tuner.h"
+#include "shale/bench/support/gemm_tuner.h"
 
 #include <cmath>
 #include <limits>
 #include <utility>
 
-#include "bench/support/measure.h"
-#include "bench/support/operands.h"
-#include "kernels/gemm_problem.h"
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
+#include "shale/bench/support/measure.h"
+#include "shale/bench/support/operands.h"
+#include "shale/kernels/gemm_problem.h"
 
 namespace shale::bench {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/support/bench_device.h"
-#include "kernels/gemm_plan.h"
+#include "shale/bench/support/bench_device.h"
+#include "shale/kernels/gemm_plan.h"
 
 namespace shale::bench {
 

@@ -1,9 +1,9 @@
-#include "bench/support/json_text.h"
+#include "shale/bench/support/json_text.h"
 
 #include <cmath>
 #include <cstdio>
 
-#include "runtime/base/text.h"
+#include "shale/base/text.h"
 
 namespace shale::bench {
 namespace {

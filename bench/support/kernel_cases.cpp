@@ -1,7 +1,7 @@
-#include "bench/support/kernel_cases.h"
+#include "shale/bench/support/kernel_cases.h"
 
-#include "bench/support/cases.h"
-#include "kernels/slot.h"
+#include "shale/bench/support/cases.h"
+#include "shale/kernels/slot.h"
 
 namespace shale::bench {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/support/operands.h"
+#include "shale/bench/support/operands.h"
 
 namespace shale::bench {
 

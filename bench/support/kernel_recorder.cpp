@@ -1,8 +1,8 @@
-#include "bench/support/kernel_recorder.h"
+#include "shale/bench/support/kernel_recorder.h"
 
-#include "bench/support/timing.h"
-#include "kernels/registry.h"
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
+#include "shale/bench/support/timing.h"
+#include "shale/kernels/registry.h"
 
 namespace shale::bench {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "bench/support/cost.h"
-#include "bench/support/vendor_matmul.h"
+#include "shale/bench/support/cost.h"
+#include "shale/bench/support/vendor_matmul.h"
 
 namespace shale::bench {
 

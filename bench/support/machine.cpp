@@ -1,4 +1,4 @@
-#include "bench/support/machine.h"
+#include "shale/bench/support/machine.h"
 
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -7,9 +7,9 @@
 #include <ctime>
 #include <fstream>
 
-#include "bench/support/peaks.h"
-#include "bench/support/table.h"
-#include "runtime/base/text.h"
+#include "shale/base/text.h"
+#include "shale/bench/support/peaks.h"
+#include "shale/bench/support/table.h"
 
 namespace shale::bench {
 namespace {

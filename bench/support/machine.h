@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "bench/support/json_text.h"
+#include "shale/bench/support/json_text.h"
 
 namespace shale::bench {
 

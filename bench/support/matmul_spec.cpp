@@ -1,4 +1,4 @@
-#include "bench/support/matmul_spec.h"
+#include "shale/bench/support/matmul_spec.h"
 
 namespace shale::bench {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <compare>
 
-#include "kernels/gemm.h"
+#include "shale/kernels/gemm.h"
 
 namespace shale::bench {
 

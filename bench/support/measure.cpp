@@ -1,4 +1,4 @@
-#include "bench/support/measure.h"
+#include "shale/bench/support/measure.h"
 
 #include <algorithm>
 #include <cmath>

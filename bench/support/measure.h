@@ -1,7 +1,7 @@
 #pragma once
 
-#include "bench/support/operands.h"
-#include "bench/support/timing.h"
+#include "shale/bench/support/operands.h"
+#include "shale/bench/support/timing.h"
 
 namespace shale::bench {
 

@@ -1,9 +1,9 @@
-#include "bench/support/memory_sweep.h"
+#include "shale/bench/support/memory_sweep.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "bench/support/table.h"
+#include "shale/bench/support/table.h"
 
 namespace shale::bench {
 namespace {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/support/results.h"
-#include "bench/support/train_loop.h"
+#include "shale/bench/support/results.h"
+#include "shale/bench/support/train_loop.h"
 
 namespace shale::bench {
 

@@ -1,9 +1,9 @@
-#include "bench/support/operands.h"
+#include "shale/bench/support/operands.h"
 
 #include <algorithm>
 
-#include "bench/support/buffer.h"
-#include "kernels/gemm_problem.h"
+#include "shale/bench/support/buffer.h"
+#include "shale/kernels/gemm_problem.h"
 
 namespace shale::bench {
 namespace {

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "bench/support/bench_device.h"
-#include "bench/support/cost.h"
-#include "kernels/gemm_plan.h"
-#include "kernels/slot.h"
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
+#include "shale/bench/support/bench_device.h"
+#include "shale/bench/support/cost.h"
+#include "shale/kernels/gemm_plan.h"
+#include "shale/kernels/slot.h"
 
 namespace shale::bench {
 

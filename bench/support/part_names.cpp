@@ -1,9 +1,9 @@
-#include "bench/support/part_names.h"
+#include "shale/bench/support/part_names.h"
 
 #include <algorithm>
 #include <string_view>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::bench {
 namespace {

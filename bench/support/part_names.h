@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/support/kernel_recorder.h"
-#include "models/language_model.h"
+#include "shale/bench/support/kernel_recorder.h"
+#include "shale/models/language_model.h"
 
 namespace shale::bench {
 

@@ -1,9 +1,9 @@
-#include "bench/support/peaks.h"
+#include "shale/bench/support/peaks.h"
 
 #include <fstream>
 #include <string>
 
-#include "runtime/base/parse.h"
+#include "shale/base/parse.h"
 
 namespace shale::bench {
 

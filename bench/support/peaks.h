@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "bench/support/cost.h"
-#include "runtime/base/dtype.h"
+#include "shale/base/dtype.h"
+#include "shale/bench/support/cost.h"
 
 namespace shale::bench {
 

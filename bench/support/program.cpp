@@ -1,9 +1,9 @@
-#include "bench/support/program.h"
+#include "shale/bench/support/program.h"
 
 #include <cstdio>
 #include <new>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::bench {
 namespace {

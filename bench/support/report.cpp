@@ -1,13 +1,13 @@
-#include "bench/support/report.h"
+#include "shale/bench/support/report.h"
 
 #include <algorithm>
 #include <map>
 #include <optional>
 
-#include "bench/support/report_rows.h"
-#include "bench/support/step_breakdown.h"
-#include "bench/support/table.h"
-#include "runtime/base/text.h"
+#include "shale/base/text.h"
+#include "shale/bench/support/report_rows.h"
+#include "shale/bench/support/step_breakdown.h"
+#include "shale/bench/support/table.h"
 
 namespace shale::bench {
 namespace {

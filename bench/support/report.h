@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/support/results.h"
+#include "shale/bench/support/results.h"
 
 namespace shale::bench {
 

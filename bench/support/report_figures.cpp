@@ -2,10 +2,10 @@
 #include <array>
 #include <optional>
 
-#include "bench/support/report_rows.h"
-#include "bench/support/table.h"
-#include "kernels/attention.h"
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
+#include "shale/bench/support/report_rows.h"
+#include "shale/bench/support/table.h"
+#include "shale/kernels/attention.h"
 
 namespace shale::bench {
 

@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "bench/support/report_rows.h"
-#include "bench/support/table.h"
-#include "runtime/base/text.h"
+#include "shale/base/text.h"
+#include "shale/bench/support/report_rows.h"
+#include "shale/bench/support/table.h"
 
 namespace shale::bench {
 namespace {

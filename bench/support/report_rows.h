@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/support/results.h"
+#include "shale/bench/support/results.h"
 
 // Reading the rows of benchmark documents, whoever wrote them.
 namespace shale::bench {

@@ -1,6 +1,6 @@
-#include "bench/support/results.h"
+#include "shale/bench/support/results.h"
 
-#include "runtime/io/atomic_file.h"
+#include "shale/runtime/io/atomic_file.h"
 
 namespace shale::bench {
 

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "bench/support/machine.h"
+#include "shale/bench/support/machine.h"
 
 namespace shale::bench {
 

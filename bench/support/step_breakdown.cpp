@@ -1,6 +1,6 @@
-#include "bench/support/step_breakdown.h"
+#include "shale/bench/support/step_breakdown.h"
 
-#include "bench/support/table.h"
+#include "shale/bench/support/table.h"
 
 namespace shale::bench {
 namespace {

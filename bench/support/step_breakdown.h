@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "bench/support/part_names.h"
-#include "bench/support/peaks.h"
-#include "bench/support/results.h"
-#include "bench/support/stream_clock.h"
-#include "bench/support/timing.h"
-#include "bench/support/train_loop.h"
+#include "shale/bench/support/part_names.h"
+#include "shale/bench/support/peaks.h"
+#include "shale/bench/support/results.h"
+#include "shale/bench/support/stream_clock.h"
+#include "shale/bench/support/timing.h"
+#include "shale/bench/support/train_loop.h"
 
 namespace shale::bench {
 

@@ -1,9 +1,9 @@
-#include "bench/support/step_report.h"
+#include "shale/bench/support/step_report.h"
 
 #include <algorithm>
 
-#include "bench/support/table.h"
-#include "runtime/base/text.h"
+#include "shale/base/text.h"
+#include "shale/bench/support/table.h"
 
 namespace shale::bench {
 namespace {

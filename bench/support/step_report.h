@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "bench/support/gemm_floor.h"
-#include "bench/support/kernel_recorder.h"
-#include "bench/support/results.h"
-#include "bench/support/train_loop.h"
+#include "shale/bench/support/gemm_floor.h"
+#include "shale/bench/support/kernel_recorder.h"
+#include "shale/bench/support/results.h"
+#include "shale/bench/support/train_loop.h"
 
 namespace shale::bench {
 

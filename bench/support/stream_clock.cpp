@@ -1,11 +1,11 @@
-#include "bench/support/stream_clock.h"
+#include "shale/bench/support/stream_clock.h"
 
 #include <deque>
 #include <vector>
 
-#include "bench/support/timing.h"
-#include "kernels/simt/engine/stream.h"
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
+#include "shale/bench/support/timing.h"
+#include "shale/kernels/simt/engine/stream.h"
 
 namespace shale::bench {
 namespace {

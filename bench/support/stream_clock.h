@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "runtime/base/device.h"
+#include "shale/base/device.h"
 
 namespace shale::bench {
 

@@ -1,8 +1,8 @@
 // Marks on a GPU's streams. Compiled only in builds with CUDA.
 #include <deque>
 
-#include "bench/support/stream_clock.h"
-#include "bench/support/timed_event_cuda.h"
+#include "shale/bench/support/stream_clock.h"
+#include "shale/bench/support/timed_event_cuda.h"
 
 namespace shale::bench {
 namespace {

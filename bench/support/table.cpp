@@ -1,10 +1,10 @@
-#include "bench/support/table.h"
+#include "shale/bench/support/table.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::bench {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/simt/cuda/check.h"
+#include "shale/kernels/simt/cuda/cuda_error.h"
 
 namespace shale::bench {
 

@@ -1,10 +1,10 @@
-#include "bench/support/timing.h"
+#include "shale/bench/support/timing.h"
 
 #include <algorithm>
 #include <ctime>
 #include <numeric>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::bench {
 namespace {

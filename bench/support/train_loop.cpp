@@ -1,12 +1,12 @@
-#include "bench/support/train_loop.h"
+#include "shale/bench/support/train_loop.h"
 
 #include <algorithm>
 
-#include "bench/support/timing.h"
-#include "comm/ordered_sum.h"
-#include "models/parallel_setup.h"
-#include "runtime/base/cpu_affinity.h"
-#include "runtime/base/rng.h"
+#include "shale/base/cpu_affinity.h"
+#include "shale/base/rng.h"
+#include "shale/bench/support/timing.h"
+#include "shale/comm/ordered_sum.h"
+#include "shale/models/training/parallel_setup.h"
 
 namespace shale::bench {
 namespace {

@@ -5,17 +5,17 @@
 #include <string>
 #include <vector>
 
-#include "bench/support/kernel_recorder.h"
-#include "comm/data_parallel.h"
-#include "comm/world.h"
-#include "models/language_model.h"
-#include "models/micro_batches.h"
-#include "models/training_config.h"
-#include "runtime/base/trace.h"
-#include "runtime/data/sampler.h"
-#include "runtime/offload/activations.h"
-#include "runtime/offload/optimizer_offload.h"
-#include "runtime/optim/optimizer.h"
+#include "shale/base/trace.h"
+#include "shale/bench/support/kernel_recorder.h"
+#include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/comm/world.h"
+#include "shale/models/language_model.h"
+#include "shale/models/training/config.h"
+#include "shale/models/training/micro_batches.h"
+#include "shale/runtime/data/sampler.h"
+#include "shale/runtime/offload/activations.h"
+#include "shale/runtime/offload/optimizer_offload.h"
+#include "shale/runtime/optim/optimizer.h"
 
 namespace shale::bench {
 

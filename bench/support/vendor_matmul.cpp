@@ -1,8 +1,8 @@
-#include "bench/support/vendor_matmul.h"
+#include "shale/bench/support/vendor_matmul.h"
 
 #include <dnnl.hpp>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::bench {
 namespace {

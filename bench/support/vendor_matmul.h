@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "bench/support/matmul_spec.h"
+#include "shale/bench/support/matmul_spec.h"
 
 namespace shale::bench {
 

@@ -1,17 +1,17 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/adafactor.cpp"
+#define HWY_TARGET_INCLUDE "shale/kernels/cpu/adafactor.cpp"
 #include <hwy/foreach_target.h>
 //
-#include "kernels/adafactor.h"
+#include "shale/kernels/adafactor.h"
 
 #include <cmath>
 
-#include "kernels/check.h"
-#include "kernels/check_args.h"
-#include "kernels/cpu/adamw-inl.h"
-#include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/row_blocks.h"
+#include "shale/kernels/check.h"
+#include "shale/kernels/check_args.h"
+#include "shale/kernels/cpu/adamw-inl.h"
+#include "shale/kernels/cpu/cpu_kernels.h"
+#include "shale/kernels/cpu/parallel.h"
+#include "shale/kernels/cpu/row_blocks.h"
 
 // A part of a matrix is cut into blocks of rows, which threads take; what blocks find is added in
 // their order. The first and the last row of a part may be cut.

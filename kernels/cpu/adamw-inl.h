@@ -7,8 +7,8 @@
 #define SHALE_KERNELS_CPU_ADAMW_INL_H_
 #endif
 
-#include "kernels/cpu/loop-inl.h"
-#include "kernels/cpu/optim_internal.h"
+#include "shale/kernels/cpu/loop-inl.h"
+#include "shale/kernels/cpu/optim_internal.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {

@@ -1,16 +1,16 @@
 // The loop over tasks. The arithmetic is in attention_fwd.cpp and
 // attention_bwd.cpp, compiled once per instruction set.
 
-#include "kernels/cpu/attention.h"
+#include "shale/kernels/cpu/attention.h"
 
 #include <atomic>
 #include <cstring>
 #include <limits>
 
-#include "kernels/check.h"
-#include "kernels/cpu/attention_internal.h"
-#include "kernels/cpu/parallel.h"
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
+#include "shale/kernels/check.h"
+#include "shale/kernels/cpu/attention_internal.h"
+#include "shale/kernels/cpu/parallel.h"
 
 namespace shale::kernels::cpu {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/attention.h"
+#include "shale/kernels/attention.h"
 
 namespace shale::kernels::cpu {
 

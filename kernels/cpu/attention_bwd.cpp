@@ -9,10 +9,10 @@
 // same.
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/attention_bwd.cpp"
+#define HWY_TARGET_INCLUDE "shale/kernels/cpu/attention_bwd.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
-#include "kernels/cpu/attention_tile-inl.h"
+#include "shale/kernels/cpu/attention_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::attention::HWY_NAMESPACE {

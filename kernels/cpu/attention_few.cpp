@@ -2,10 +2,10 @@
 // is read once per task, straight from where it lies, and vectors run along the head.
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/attention_few.cpp"
+#define HWY_TARGET_INCLUDE "shale/kernels/cpu/attention_few.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
-#include "kernels/cpu/attention_tile-inl.h"
+#include "shale/kernels/cpu/attention_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::attention::HWY_NAMESPACE {

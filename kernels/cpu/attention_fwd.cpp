@@ -3,10 +3,10 @@
 // times scale * log2(e).
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/attention_fwd.cpp"
+#define HWY_TARGET_INCLUDE "shale/kernels/cpu/attention_fwd.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
-#include "kernels/cpu/attention_tile-inl.h"
+#include "shale/kernels/cpu/attention_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::attention::HWY_NAMESPACE {

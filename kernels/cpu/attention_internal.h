@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/attention_problem.h"
+#include "shale/kernels/attention_problem.h"
 
 // What the driver (attention.cpp) and the per-instruction-set kernels (attention_fwd.cpp,
 // attention_bwd.cpp) share.

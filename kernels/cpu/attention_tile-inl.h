@@ -14,8 +14,8 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/cpu/attention_internal.h"
-#include "kernels/cpu/simd-inl.h"
+#include "shale/kernels/cpu/attention_internal.h"
+#include "shale/kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::attention::HWY_NAMESPACE {

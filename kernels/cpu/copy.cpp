@@ -2,11 +2,11 @@
 #include <array>
 #include <cstring>
 
-#include "kernels/check.h"
-#include "kernels/check_args.h"
-#include "kernels/copy_plan.h"
-#include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/parallel.h"
+#include "shale/kernels/check.h"
+#include "shale/kernels/check_args.h"
+#include "shale/kernels/copy_plan.h"
+#include "shale/kernels/cpu/cpu_kernels.h"
+#include "shale/kernels/cpu/parallel.h"
 
 // copy: what is left of the dimensions (copy_plan.h) is a two-dimensional tile (copied by rows, or
 // in squares that suit the cache when x runs across) inside outer dimensions, which are the

@@ -1,13 +1,13 @@
 #pragma once
 
-#include "kernels/adafactor.h"
-#include "kernels/elementwise.h"
-#include "kernels/embedding.h"
-#include "kernels/loss.h"
-#include "kernels/norm.h"
-#include "kernels/optim.h"
-#include "kernels/random.h"
-#include "kernels/reduce.h"
+#include "shale/kernels/adafactor.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/kernels/embedding.h"
+#include "shale/kernels/loss.h"
+#include "shale/kernels/norm.h"
+#include "shale/kernels/optim.h"
+#include "shale/kernels/random.h"
+#include "shale/kernels/reduce.h"
 
 // CPU entries of the slots, under the slots' names. Each checks its arguments first.
 namespace shale::kernels::cpu {

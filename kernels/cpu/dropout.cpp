@@ -1,15 +1,15 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/dropout.cpp"
+#define HWY_TARGET_INCLUDE "shale/kernels/cpu/dropout.cpp"
 #include <hwy/foreach_target.h>
 //
 #include <algorithm>
 
-#include "kernels/check.h"
-#include "kernels/check_args.h"
-#include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/loop-inl.h"
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/philox-inl.h"
+#include "shale/kernels/check.h"
+#include "shale/kernels/check_args.h"
+#include "shale/kernels/cpu/cpu_kernels.h"
+#include "shale/kernels/cpu/loop-inl.h"
+#include "shale/kernels/cpu/parallel.h"
+#include "shale/kernels/cpu/philox-inl.h"
 
 // A thread owns blocks of elements of one sample: a block's random words are made into a buffer
 // that stays in the first-level cache, then used. A block begins at a multiple of four, a counter's

@@ -1,15 +1,15 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/elementwise.cpp"
+#define HWY_TARGET_INCLUDE "shale/kernels/cpu/elementwise.cpp"
 #include <hwy/foreach_target.h>
 //
 #include <algorithm>
 
-#include "kernels/check.h"
-#include "kernels/check_args.h"
-#include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/loop-inl.h"
-#include "kernels/cpu/math-inl.h"
-#include "kernels/cpu/parallel.h"
+#include "shale/kernels/check.h"
+#include "shale/kernels/check_args.h"
+#include "shale/kernels/cpu/cpu_kernels.h"
+#include "shale/kernels/cpu/loop-inl.h"
+#include "shale/kernels/cpu/math-inl.h"
+#include "shale/kernels/cpu/parallel.h"
 
 // A thread owns a range of elements. Operands of one dtype go straight through; mixed ones go by
 // way of a block of f32 that stays in the first-level cache, which saves a loop for every

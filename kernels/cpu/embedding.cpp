@@ -1,16 +1,16 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/embedding.cpp"
+#define HWY_TARGET_INCLUDE "shale/kernels/cpu/embedding.cpp"
 #include <hwy/foreach_target.h>
 //
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/check.h"
-#include "kernels/check_args.h"
-#include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/embedding_internal.h"
-#include "kernels/cpu/loop-inl.h"
-#include "kernels/cpu/parallel.h"
+#include "shale/kernels/check.h"
+#include "shale/kernels/check_args.h"
+#include "shale/kernels/cpu/cpu_kernels.h"
+#include "shale/kernels/cpu/embedding_internal.h"
+#include "shale/kernels/cpu/loop-inl.h"
+#include "shale/kernels/cpu/parallel.h"
 
 // Forward: a thread owns rows of y. Backward: the positions are sorted by id first (a counting
 // sort, which keeps their order), then a thread owns rows of the gradient: it reads the rows of dy

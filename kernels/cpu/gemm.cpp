@@ -1,4 +1,4 @@
-#include "kernels/cpu/gemm.h"
+#include "shale/kernels/cpu/gemm.h"
 
 #include <omp.h>
 
@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/check.h"
-#include "kernels/cpu/gemm_blocks.h"
-#include "kernels/cpu/gemm_epilogue.h"
-#include "kernels/cpu/onednn_matmul.h"
-#include "kernels/cpu/parallel.h"
-#include "kernels/gemm_problem.h"
+#include "shale/kernels/check.h"
+#include "shale/kernels/cpu/gemm_blocks.h"
+#include "shale/kernels/cpu/gemm_epilogue.h"
+#include "shale/kernels/cpu/onednn_matmul.h"
+#include "shale/kernels/cpu/parallel.h"
+#include "shale/kernels/gemm_problem.h"
 
 namespace shale::kernels::cpu {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/gemm.h"
+#include "shale/kernels/gemm.h"
 
 namespace shale::kernels::cpu {
 

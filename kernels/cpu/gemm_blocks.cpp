@@ -1,4 +1,4 @@
-#include "kernels/cpu/gemm_blocks.h"
+#include "shale/kernels/cpu/gemm_blocks.h"
 
 #include <algorithm>
 #include <limits>

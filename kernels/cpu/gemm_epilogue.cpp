@@ -1,13 +1,13 @@
-#include "kernels/cpu/gemm_epilogue.h"
+#include "shale/kernels/cpu/gemm_epilogue.h"
 
 #include <algorithm>
 #include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/gemm_epilogue.cpp"
+#define HWY_TARGET_INCLUDE "shale/kernels/cpu/gemm_epilogue.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 
-#include "kernels/cpu/math-inl.h"
+#include "shale/kernels/cpu/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::cpu::HWY_NAMESPACE {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/gemm_problem.h"
+#include "shale/kernels/gemm_problem.h"
 
 namespace shale::kernels::cpu {
 

@@ -7,7 +7,7 @@
 #define SHALE_KERNELS_CPU_LOOP_INL_H_
 #endif
 
-#include "kernels/cpu/simd-inl.h"
+#include "shale/kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {

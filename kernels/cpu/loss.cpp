@@ -1,16 +1,16 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/loss.cpp"
+#define HWY_TARGET_INCLUDE "shale/kernels/cpu/loss.cpp"
 #include <hwy/foreach_target.h>
 //
 #include <cfloat>
 #include <cmath>
 
-#include "kernels/check.h"
-#include "kernels/check_args.h"
-#include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/loop-inl.h"
-#include "kernels/cpu/math-inl.h"
-#include "kernels/cpu/parallel.h"
+#include "shale/kernels/check.h"
+#include "shale/kernels/check_args.h"
+#include "shale/kernels/cpu/cpu_kernels.h"
+#include "shale/kernels/cpu/loop-inl.h"
+#include "shale/kernels/cpu/math-inl.h"
+#include "shale/kernels/cpu/parallel.h"
 
 // A thread owns whole rows. The first pass over a row keeps a maximum and a sum of exponentials per
 // lane (arXiv:1805.02867), the second writes the gradient; a row of a large vocabulary is still in

@@ -1,4 +1,4 @@
-#include "kernels/cpu/loss_scale.h"
+#include "shale/kernels/cpu/loss_scale.h"
 
 namespace shale::kernels::cpu {
 

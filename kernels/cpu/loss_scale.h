@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/loss_scale.h"
+#include "shale/kernels/loss_scale.h"
 
 namespace shale::kernels::cpu {
 

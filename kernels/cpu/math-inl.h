@@ -6,7 +6,7 @@
 #define SHALE_KERNELS_CPU_MATH_INL_H_
 #endif
 
-#include "kernels/cpu/exp-inl.h"
+#include "shale/kernels/cpu/exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {

@@ -1,16 +1,16 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/norm.cpp"
+#define HWY_TARGET_INCLUDE "shale/kernels/cpu/norm.cpp"
 #include <hwy/foreach_target.h>
 //
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/check.h"
-#include "kernels/check_args.h"
-#include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/loop-inl.h"
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/row_blocks.h"
+#include "shale/kernels/check.h"
+#include "shale/kernels/check_args.h"
+#include "shale/kernels/cpu/cpu_kernels.h"
+#include "shale/kernels/cpu/loop-inl.h"
+#include "shale/kernels/cpu/parallel.h"
+#include "shale/kernels/cpu/row_blocks.h"
 
 // A thread owns whole rows; a row is passed over several times and stays in the first-level cache.
 // Sums over rows (dgain, dbias) are made per block of rows and then over the blocks, in order; the

@@ -1,4 +1,4 @@
-#include "kernels/cpu/onednn_matmul.h"
+#include "shale/kernels/cpu/onednn_matmul.h"
 
 #include <omp.h>
 #include <dnnl.hpp>
@@ -6,7 +6,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 // A library on another thread pool would ignore what OneThread asks for, and give results that
 // depend on the number of threads.

@@ -1,13 +1,13 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/optim.cpp"
+#define HWY_TARGET_INCLUDE "shale/kernels/cpu/optim.cpp"
 #include <hwy/foreach_target.h>
 //
-#include "kernels/check.h"
-#include "kernels/check_args.h"
-#include "kernels/cpu/adamw-inl.h"
-#include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/philox-inl.h"
+#include "shale/kernels/check.h"
+#include "shale/kernels/check_args.h"
+#include "shale/kernels/cpu/adamw-inl.h"
+#include "shale/kernels/cpu/cpu_kernels.h"
+#include "shale/kernels/cpu/parallel.h"
+#include "shale/kernels/cpu/philox-inl.h"
 
 // Bound by memory: one pass, every state read and written once. An element's bits do not depend on
 // where its span begins, because the ragged end of a span runs the same vector instructions.

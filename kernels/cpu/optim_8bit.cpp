@@ -1,15 +1,15 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/optim_8bit.cpp"
+#define HWY_TARGET_INCLUDE "shale/kernels/cpu/optim_8bit.cpp"
 #include <hwy/foreach_target.h>
 //
 #include <cstring>
 
-#include "kernels/check.h"
-#include "kernels/check_args.h"
-#include "kernels/cpu/adamw-inl.h"
-#include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/parallel.h"
-#include "kernels/dynamic_lookup.h"
+#include "shale/kernels/check.h"
+#include "shale/kernels/check_args.h"
+#include "shale/kernels/cpu/adamw-inl.h"
+#include "shale/kernels/cpu/cpu_kernels.h"
+#include "shale/kernels/cpu/parallel.h"
+#include "shale/kernels/dynamic_lookup.h"
 
 // A block of kMomentBlock elements at a time: its moments are made in f32 on the stack, which gives
 // their scales, and are rounded from there. Memory is read and written once.

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-#include "runtime/base/dtype.h"
-#include "runtime/base/exec.h"
-#include "runtime/base/view.h"
+#include "shale/base/dtype.h"
+#include "shale/base/exec.h"
+#include "shale/base/view.h"
 
 namespace shale::kernels {
 

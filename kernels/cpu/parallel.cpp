@@ -1,4 +1,4 @@
-#include "kernels/cpu/parallel.h"
+#include "shale/kernels/cpu/parallel.h"
 
 #include <algorithm>
 #include <exception>

@@ -4,7 +4,7 @@
 #include <memory>
 #include <type_traits>
 
-#include "runtime/base/exec.h"
+#include "shale/base/exec.h"
 
 namespace shale::kernels {
 

@@ -1,4 +1,4 @@
-// Philox4x32-10 for many counters at once; the words of runtime/base/rng.h.
+// Philox4x32-10 for many counters at once; the words of base/rng.h.
 #if defined(SHALE_KERNELS_CPU_PHILOX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHALE_KERNELS_CPU_PHILOX_INL_H_
 #undef SHALE_KERNELS_CPU_PHILOX_INL_H_
@@ -6,8 +6,8 @@
 #define SHALE_KERNELS_CPU_PHILOX_INL_H_
 #endif
 
-#include "kernels/cpu/simd-inl.h"
-#include "runtime/base/rng.h"
+#include "shale/base/rng.h"
+#include "shale/kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {

@@ -1,16 +1,16 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/random.cpp"
+#define HWY_TARGET_INCLUDE "shale/kernels/cpu/random.cpp"
 #include <hwy/foreach_target.h>
 //
 #include <algorithm>
 
-#include "kernels/check.h"
-#include "kernels/check_args.h"
-#include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/loop-inl.h"
-#include "kernels/cpu/math-inl.h"
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/philox-inl.h"
+#include "shale/kernels/check.h"
+#include "shale/kernels/check_args.h"
+#include "shale/kernels/cpu/cpu_kernels.h"
+#include "shale/kernels/cpu/loop-inl.h"
+#include "shale/kernels/cpu/math-inl.h"
+#include "shale/kernels/cpu/parallel.h"
+#include "shale/kernels/cpu/philox-inl.h"
 
 // Box-Muller: of a pair of words (a, b), r = sqrt(-2 ln(1 - uniform(a))) and t = 2 pi uniform(b)
 // give r cos t and r sin t. A thread owns blocks that begin at multiples of kBlock in the whole

@@ -1,5 +1,5 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/reduce.cpp"
+#define HWY_TARGET_INCLUDE "shale/kernels/cpu/reduce.cpp"
 #include <hwy/foreach_target.h>
 //
 #include <hwy/cache_control.h>
@@ -9,12 +9,12 @@
 #include <mutex>
 #include <vector>
 
-#include "kernels/check.h"
-#include "kernels/check_args.h"
-#include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/loop-inl.h"
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/row_blocks.h"
+#include "shale/kernels/check.h"
+#include "shale/kernels/check_args.h"
+#include "shale/kernels/cpu/cpu_kernels.h"
+#include "shale/kernels/cpu/loop-inl.h"
+#include "shale/kernels/cpu/parallel.h"
+#include "shale/kernels/cpu/row_blocks.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {

@@ -1,14 +1,14 @@
-#include "kernels/registry.h"
+#include "shale/kernels/registry.h"
 
 #include <mutex>
 
-#include "kernels/attention.h"
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/gemm.h"
-#include "kernels/cpu/loss_scale.h"
-#include "kernels/cpu/tree_sum.h"
-#include "kernels/gemm.h"
+#include "shale/kernels/attention.h"
+#include "shale/kernels/cpu/attention.h"
+#include "shale/kernels/cpu/cpu_kernels.h"
+#include "shale/kernels/cpu/gemm.h"
+#include "shale/kernels/cpu/loss_scale.h"
+#include "shale/kernels/cpu/tree_sum.h"
+#include "shale/kernels/gemm.h"
 
 namespace shale::kernels {
 namespace {

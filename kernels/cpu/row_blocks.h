@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "runtime/base/exec.h"
-#include "runtime/base/view.h"
+#include "shale/base/exec.h"
+#include "shale/base/view.h"
 
 namespace shale::kernels {
 

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "runtime/base/dtype.h"
+#include "shale/base/dtype.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {

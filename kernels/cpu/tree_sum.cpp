@@ -1,5 +1,5 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/tree_sum.cpp"
+#define HWY_TARGET_INCLUDE "shale/kernels/cpu/tree_sum.cpp"
 #include <hwy/foreach_target.h>
 //
 #include <hwy/cache_control.h>
@@ -9,10 +9,10 @@
 #include <cstring>
 #include <type_traits>
 
-#include "kernels/check_args.h"
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/simd-inl.h"
-#include "kernels/cpu/tree_sum.h"
+#include "shale/kernels/check_args.h"
+#include "shale/kernels/cpu/parallel.h"
+#include "shale/kernels/cpu/simd-inl.h"
+#include "shale/kernels/cpu/tree_sum.h"
 
 // Elements are taken in blocks that stay in the first-level cache: the partial sums of a block lie
 // on a small stack, one entry per level of the tree, so that every input is read once and every

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/tree_sum.h"
+#include "shale/kernels/tree_sum.h"
 
 namespace shale::kernels::cpu {
 

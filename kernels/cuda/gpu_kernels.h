@@ -1,18 +1,18 @@
 #pragma once
 
-#include "kernels/adafactor.h"
-#include "kernels/attention.h"
-#include "kernels/elementwise.h"
-#include "kernels/embedding.h"
-#include "kernels/gemm.h"
-#include "kernels/loss.h"
-#include "kernels/loss_scale.h"
-#include "kernels/norm.h"
-#include "kernels/optim.h"
-#include "kernels/random.h"
-#include "kernels/reduce.h"
-#include "kernels/simt/backend.h"
-#include "kernels/tree_sum.h"
+#include "shale/kernels/adafactor.h"
+#include "shale/kernels/attention.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/kernels/embedding.h"
+#include "shale/kernels/gemm.h"
+#include "shale/kernels/loss.h"
+#include "shale/kernels/loss_scale.h"
+#include "shale/kernels/norm.h"
+#include "shale/kernels/optim.h"
+#include "shale/kernels/random.h"
+#include "shale/kernels/reduce.h"
+#include "shale/kernels/simt/backend.h"
+#include "shale/kernels/tree_sum.h"
 
 // What the registry fills the slots with; each is documented at its slot.
 namespace shale::kernels::SHALE_BACKEND {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/base/exec.h"
+#include "shale/base/exec.h"
 
 namespace shale::kernels {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/base/device.h"
+#include "shale/base/device.h"
 
 namespace shale::kernels {
 

@@ -1,12 +1,12 @@
-#include "kernels/registry.h"
+#include "shale/kernels/registry.h"
 
 #include <mutex>
 
-#include "kernels/cuda/gpu_kernels.h"
-#include "kernels/simt/simt.h"
+#include "shale/kernels/cuda/gpu_kernels.h"
+#include "shale/kernels/simt/simt.h"
 
 #ifdef SHALE_HAVE_CUBLASLT
-#include "kernels/cuda/cublaslt/gemm.h"
+#include "shale/kernels/cuda/gemm/cublaslt/gemm.h"
 #endif
 
 namespace shale::kernels {

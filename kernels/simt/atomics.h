@@ -8,10 +8,10 @@
 //   atomic_cas(p, expected, value)  uint32_t, uint64_t: writes value if *p is expected
 //   atomic_exchange(p, value)       uint32_t
 
-#include "kernels/simt/backend.h"
+#include "shale/kernels/simt/backend.h"
 
 #ifdef __CUDACC__
-#include "kernels/simt/cuda/atomics.h"
+#include "shale/kernels/simt/cuda/atomics.h"
 #else
-#include "kernels/simt/emu/atomics.h"
+#include "shale/kernels/simt/emu/atomics.h"
 #endif

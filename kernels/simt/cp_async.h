@@ -11,10 +11,10 @@
 //
 // After the wait the thread itself may read; the others after a barrier.
 
-#include "kernels/simt/backend.h"
+#include "shale/kernels/simt/backend.h"
 
 #ifdef __CUDACC__
-#include "kernels/simt/cuda/cp_async.h"
+#include "shale/kernels/simt/cuda/cp_async.h"
 #else
-#include "kernels/simt/emu/cp_async.h"
+#include "shale/kernels/simt/emu/cp_async.h"
 #endif

@@ -1,7 +1,7 @@
 #pragma once
 
 // What a kernel for Hopper (compute capability 9.0 alone: sm_90a) includes besides simt.h. Such
-// kernels have a folder of their own, kernels/cuda/sm90: no other target has these instructions.
+// kernels have 90 in their files' names, as gemm90_bf16.cu: no other GPU has these instructions.
 //
 //   mbarrier.h     barriers in shared memory that count threads and bytes
 //   tensor_map.h   how an array in device memory is divided into boxes
@@ -13,11 +13,11 @@
 // fence_proxy_async() and then a barrier; what the copy engine wrote and an mbarrier reported needs
 // no fence.
 
-#include "kernels/simt/mbarrier.h"
-#include "kernels/simt/simt.h"
-#include "kernels/simt/tensor_map.h"
-#include "kernels/simt/tma.h"
-#include "kernels/simt/wgmma.h"
+#include "shale/kernels/simt/mbarrier.h"
+#include "shale/kernels/simt/simt.h"
+#include "shale/kernels/simt/tensor_map.h"
+#include "shale/kernels/simt/tma.h"
+#include "shale/kernels/simt/wgmma.h"
 
 namespace shale::kernels::SHALE_BACKEND {
 using namespace simt;

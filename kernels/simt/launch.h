@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/simt/backend.h"
+#include "shale/kernels/simt/backend.h"
 
 namespace shale::kernels::SHALE_BACKEND::simt {
 
@@ -49,7 +49,7 @@ constexpr bool asks_for_shared_memory(size_t dynamic_bytes) {
 // but the one just before it has ended. So two at most share the GPU, and a kernel's wait for that
 // one is a wait for all.
 #ifdef __CUDACC__
-#include "kernels/simt/cuda/launch.h"
+#include "shale/kernels/simt/cuda/launch.h"
 #else
-#include "kernels/simt/emu/launch.h"
+#include "shale/kernels/simt/emu/launch.h"
 #endif

@@ -11,10 +11,10 @@
 //   opaque(x)           x, an int, of which the compiler knows nothing: what is computed from it in a
 //                       loop stays there, instead of taking registers from before the loop on
 
-#include "kernels/simt/backend.h"
+#include "shale/kernels/simt/backend.h"
 
 #ifdef __CUDACC__
-#include "kernels/simt/cuda/math.h"
+#include "shale/kernels/simt/cuda/math.h"
 #else
-#include "kernels/simt/emu/math.h"
+#include "shale/kernels/simt/emu/math.h"
 #endif

@@ -22,14 +22,14 @@
 // So a row-major a is loaded by ldmatrix<4>, a row-major b by ldmatrix<2, true>, a column-major b
 // by ldmatrix<2>.
 
-#include "kernels/simt/backend.h"
+#include "shale/kernels/simt/backend.h"
 
 #ifdef __CUDACC__
-#include "kernels/simt/cuda/matrix.h"
+#include "shale/kernels/simt/cuda/matrix.h"
 #else
-#include "kernels/simt/emu/matrix.h"
+#include "shale/kernels/simt/emu/matrix.h"
 #endif
-#include "kernels/simt/warp.h"
+#include "shale/kernels/simt/warp.h"
 
 namespace shale::kernels::SHALE_BACKEND::simt {
 

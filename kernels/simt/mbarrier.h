@@ -20,10 +20,10 @@
 //   producer   wait(empty, n % 2 ^ 1)  arrive_expect(full, bytes)  copy into the stage
 //   consumer   wait(full, n % 2)       use the stage               arrive(empty)
 
-#include "kernels/simt/backend.h"
+#include "shale/kernels/simt/backend.h"
 
 #ifdef __CUDACC__
-#include "kernels/simt/cuda/mbarrier.h"
+#include "shale/kernels/simt/cuda/mbarrier.h"
 #else
-#include "kernels/simt/emu/mbarrier.h"
+#include "shale/kernels/simt/emu/mbarrier.h"
 #endif

@@ -16,16 +16,16 @@
 //
 // All addresses are multiples of the pack's size.
 
-#include "kernels/simt/backend.h"
+#include "shale/kernels/simt/backend.h"
 
 #ifdef __CUDACC__
-#include "kernels/simt/cuda/pack.h"
+#include "shale/kernels/simt/cuda/pack.h"
 #else
-#include "kernels/simt/emu/pack.h"
+#include "shale/kernels/simt/emu/pack.h"
 #endif
 #include <bit>
 
-#include "kernels/simt/math.h"
+#include "shale/kernels/simt/math.h"
 
 namespace shale::kernels::SHALE_BACKEND::simt {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/simt/shared.h"
-#include "kernels/simt/warp.h"
+#include "shale/kernels/simt/shared.h"
+#include "shale/kernels/simt/warp.h"
 
 namespace shale::kernels::SHALE_BACKEND::simt {
 

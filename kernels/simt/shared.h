@@ -11,10 +11,10 @@
 //   barrier_sync(id, n)    Waits until n threads, whole warps, have come to barrier id (1 to 15)
 //   ... barrier_arrive(id, n)  ... of which this one does not wait.
 
-#include "kernels/simt/backend.h"
+#include "shale/kernels/simt/backend.h"
 
 #ifdef __CUDACC__
-#include "kernels/simt/cuda/shared.h"
+#include "shale/kernels/simt/cuda/shared.h"
 #else
-#include "kernels/simt/emu/shared.h"
+#include "shale/kernels/simt/emu/shared.h"
 #endif

@@ -26,23 +26,23 @@
 // block reach the same __syncthreads() in the source, none has ended before; a warp collective
 // names no lane that has ended.
 
-#include "kernels/simt/backend.h"
+#include "shale/kernels/simt/backend.h"
 
 #ifdef __CUDACC__
-#include "kernels/simt/cuda/builtins.h"
+#include "shale/kernels/simt/cuda/builtins.h"
 #else
-#include "kernels/simt/emu/builtins.h"
+#include "shale/kernels/simt/emu/builtins.h"
 #endif
 
-#include "kernels/simt/atomics.h"
-#include "kernels/simt/cp_async.h"
-#include "kernels/simt/launch.h"
-#include "kernels/simt/math.h"
-#include "kernels/simt/matrix.h"
-#include "kernels/simt/pack.h"
-#include "kernels/simt/reduce.h"
-#include "kernels/simt/shared.h"
-#include "kernels/simt/warp.h"
+#include "shale/kernels/simt/atomics.h"
+#include "shale/kernels/simt/cp_async.h"
+#include "shale/kernels/simt/launch.h"
+#include "shale/kernels/simt/math.h"
+#include "shale/kernels/simt/matrix.h"
+#include "shale/kernels/simt/pack.h"
+#include "shale/kernels/simt/reduce.h"
+#include "shale/kernels/simt/shared.h"
+#include "shale/kernels/simt/warp.h"
 
 namespace shale::kernels::SHALE_BACKEND {
 using namespace simt;

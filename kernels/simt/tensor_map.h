@@ -6,11 +6,11 @@
 // ShapeError for what a map cannot describe (kernels/tensor_map_spec.h), UnavailableError where the
 // driver has no such function.
 
-#include "kernels/simt/backend.h"
-#include "kernels/tensor_map_spec.h"
+#include "shale/kernels/simt/backend.h"
+#include "shale/kernels/tensor_map_spec.h"
 
 #ifdef __CUDACC__
-#include "kernels/simt/cuda/tensor_map.h"
+#include "shale/kernels/simt/cuda/tensor_map.h"
 #else
-#include "kernels/simt/emu/tensor_map.h"
+#include "shale/kernels/simt/emu/tensor_map.h"
 #endif

@@ -25,10 +25,10 @@
 //
 // A thread that ends has waited for its groups to be read at least.
 
-#include "kernels/simt/backend.h"
+#include "shale/kernels/simt/backend.h"
 
 #ifdef __CUDACC__
-#include "kernels/simt/cuda/tma.h"
+#include "shale/kernels/simt/cuda/tma.h"
 #else
-#include "kernels/simt/emu/tma.h"
+#include "shale/kernels/simt/emu/tma.h"
 #endif

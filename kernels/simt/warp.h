@@ -14,10 +14,10 @@
 //
 // Shuffles and votes do not order memory: __syncwarp does.
 
-#include "kernels/simt/backend.h"
+#include "shale/kernels/simt/backend.h"
 
 #ifdef __CUDACC__
-#include "kernels/simt/cuda/warp.h"
+#include "shale/kernels/simt/cuda/warp.h"
 #else
-#include "kernels/simt/emu/warp.h"
+#include "shale/kernels/simt/emu/warp.h"
 #endif

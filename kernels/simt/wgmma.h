@@ -51,12 +51,12 @@
 //   shrink_registers<n>()  n is 24 to 240, a multiple of 8
 //   grow_registers<n>()    waits until others have shrunk
 
-#include "kernels/simt/backend.h"
+#include "shale/kernels/simt/backend.h"
 
 #ifdef __CUDACC__
-#include "kernels/simt/cuda/wgmma.h"
+#include "shale/kernels/simt/cuda/wgmma.h"
 #else
-#include "kernels/simt/emu/wgmma.h"
+#include "shale/kernels/simt/emu/wgmma.h"
 #endif
 
 namespace shale::kernels::SHALE_BACKEND::simt {

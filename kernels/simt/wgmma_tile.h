@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/simt/shared.h"
+#include "shale/kernels/simt/shared.h"
 
 namespace shale::kernels::SHALE_BACKEND::simt {
 

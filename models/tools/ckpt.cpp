@@ -1,16 +1,16 @@
 // shale ckpt: looks at checkpoints, checks them, and turns them into something else.
-#include "models/tools/ckpt.h"
+#include "shale/models/tools/ckpt.h"
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
 
-#include "models/tools/tool_table.h"
-#include "models/tools/tools.h"
-#include "runtime/base/error.h"
-#include "runtime/io/checkpoint_folder.h"
-#include "runtime/io/checkpoint_reader.h"
+#include "shale/base/error.h"
+#include "shale/comm/checkpoint/folder.h"
+#include "shale/comm/checkpoint/reader.h"
+#include "shale/models/tools/tool_table.h"
+#include "shale/models/tools/tools.h"
 
 namespace shale::models {
 

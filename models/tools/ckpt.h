@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/config.h"
-#include "runtime/io/checkpoint_manifest.h"
+#include "shale/base/config.h"
+#include "shale/comm/checkpoint/manifest.h"
 
 namespace shale::models::ckpt {
 

@@ -3,13 +3,13 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "models/hf_folder.h"
-#include "models/model_shape.h"
-#include "models/tools/ckpt.h"
-#include "runtime/base/error.h"
-#include "runtime/io/checkpoint_folder.h"
-#include "runtime/io/checkpoint_reader.h"
-#include "runtime/io/checkpoint_reshard.h"
+#include "shale/base/error.h"
+#include "shale/comm/checkpoint/folder.h"
+#include "shale/comm/checkpoint/reader.h"
+#include "shale/comm/checkpoint/reshard.h"
+#include "shale/models/hf_folder.h"
+#include "shale/models/model_shape.h"
+#include "shale/models/tools/ckpt.h"
 
 namespace shale::models::ckpt {
 namespace {

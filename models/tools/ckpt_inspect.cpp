@@ -4,11 +4,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "models/tools/ckpt.h"
-#include "runtime/base/error.h"
-#include "runtime/base/parse.h"
-#include "runtime/io/checkpoint_diff.h"
-#include "runtime/io/checkpoint_reader.h"
+#include "shale/base/error.h"
+#include "shale/base/parse.h"
+#include "shale/comm/checkpoint/diff.h"
+#include "shale/comm/checkpoint/reader.h"
+#include "shale/models/tools/ckpt.h"
 
 namespace shale::models::ckpt {
 namespace {

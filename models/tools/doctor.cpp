@@ -6,10 +6,10 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "models/tools/doctor.h"
-#include "models/tools/tools.h"
-#include "runtime/base/config.h"
-#include "runtime/base/error.h"
+#include "shale/base/config.h"
+#include "shale/base/error.h"
+#include "shale/models/tools/doctor.h"
+#include "shale/models/tools/tools.h"
 
 namespace shale::models {
 namespace {

@@ -11,11 +11,11 @@
 #include <cstring>
 #include <filesystem>
 
-#include "comm/world.h"
-#include "models/supervision/child_process.h"
-#include "models/tools/doctor.h"
-#include "runtime/base/error.h"
-#include "runtime/tensor/device_backend.h"
+#include "shale/base/error.h"
+#include "shale/comm/world.h"
+#include "shale/models/tools/doctor.h"
+#include "shale/models/tools/supervision/child_process.h"
+#include "shale/runtime/tensor/device_backend.h"
 
 namespace shale::models::doctor {
 namespace {

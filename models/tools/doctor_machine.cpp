@@ -11,11 +11,11 @@
 #include <optional>
 #include <sstream>
 
-#include "models/disk_room.h"
-#include "models/tools/doctor.h"
-#include "runtime/base/cpu_affinity.h"
-#include "runtime/base/error.h"
-#include "runtime/base/parse.h"
+#include "shale/base/cpu_affinity.h"
+#include "shale/base/error.h"
+#include "shale/base/parse.h"
+#include "shale/models/tools/doctor.h"
+#include "shale/models/training/checks/disk_room.h"
 
 namespace shale::models::doctor {
 namespace {

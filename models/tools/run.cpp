@@ -9,17 +9,17 @@
 #include <set>
 #include <sstream>
 
-#include "models/disk_room.h"
-#include "models/run_status.h"
-#include "models/supervision/child_process.h"
-#include "models/supervision/launch_command.h"
-#include "models/supervision/restart_policy.h"
-#include "models/supervision/supervised_process.h"
-#include "models/tools/tools.h"
-#include "runtime/base/config.h"
-#include "runtime/base/cpu_affinity.h"
-#include "runtime/base/error.h"
-#include "runtime/base/parse.h"
+#include "shale/base/config.h"
+#include "shale/base/cpu_affinity.h"
+#include "shale/base/error.h"
+#include "shale/base/parse.h"
+#include "shale/models/tools/supervision/child_process.h"
+#include "shale/models/tools/supervision/launch_command.h"
+#include "shale/models/tools/supervision/restart_policy.h"
+#include "shale/models/tools/supervision/supervised_process.h"
+#include "shale/models/tools/tools.h"
+#include "shale/models/training/checks/disk_room.h"
+#include "shale/models/training/report/run_status.h"
 
 namespace shale::models {
 namespace {

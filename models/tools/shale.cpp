@@ -4,9 +4,9 @@
 #include <exception>
 #include <new>
 
-#include "models/tools/tool_table.h"
-#include "models/tools/tools.h"
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
+#include "shale/models/tools/tool_table.h"
+#include "shale/models/tools/tools.h"
 
 namespace shale::models {
 namespace {

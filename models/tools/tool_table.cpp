@@ -1,4 +1,4 @@
-#include "models/tools/tool_table.h"
+#include "shale/models/tools/tool_table.h"
 
 #include <algorithm>
 #include <array>
@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/config.h"
-#include "runtime/base/error.h"
-#include "runtime/base/parse.h"
+#include "shale/base/config.h"
+#include "shale/base/error.h"
+#include "shale/base/parse.h"
 
 namespace shale::models {
 namespace {

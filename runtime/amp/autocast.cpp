@@ -1,7 +1,7 @@
-#include "runtime/amp/autocast.h"
+#include "shale/runtime/amp/autocast.h"
 
-#include "runtime/base/error.h"
-#include "runtime/tensor/autograd_state.h"
+#include "shale/base/error.h"
+#include "shale/runtime/tensor/autograd_state.h"
 
 namespace shale::amp {
 

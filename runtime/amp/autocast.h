@@ -1,7 +1,7 @@
 #pragma once
 
-#include "runtime/base/dtype.h"
-#include "runtime/tensor/context.h"
+#include "shale/base/dtype.h"
+#include "shale/runtime/tensor/context.h"
 
 namespace shale::amp {
 

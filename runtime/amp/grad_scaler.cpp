@@ -1,8 +1,8 @@
-#include "runtime/amp/grad_scaler.h"
+#include "shale/runtime/amp/grad_scaler.h"
 
 #include <string_view>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::amp {
 namespace {

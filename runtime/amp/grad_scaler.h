@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/loss_scale.h"
-#include "runtime/tensor/context.h"
+#include "shale/kernels/loss_scale.h"
+#include "shale/runtime/tensor/context.h"
 
 namespace shale::amp {
 

@@ -1,8 +1,8 @@
-#include "runtime/amp/precision.h"
+#include "shale/runtime/amp/precision.h"
 
 #include <string_view>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::amp {
 namespace {

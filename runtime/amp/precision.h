@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "runtime/base/dtype.h"
+#include "shale/base/dtype.h"
 
 namespace shale::amp {
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/autograd/tape.h"
+#include "shale/runtime/autograd/tape.h"
 
 namespace shale {
 

@@ -1,9 +1,9 @@
-#include "runtime/autograd/saved_tensor.h"
+#include "shale/runtime/autograd/saved_tensor.h"
 
 #include <utility>
 
-#include "runtime/base/error.h"
-#include "runtime/tensor/tensor_impl.h"
+#include "shale/base/error.h"
+#include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale {
 

@@ -3,8 +3,8 @@
 #include <functional>
 #include <memory>
 
-#include "runtime/tensor/autograd_state.h"
-#include "runtime/tensor/tensor.h"
+#include "shale/runtime/tensor/autograd_state.h"
+#include "shale/runtime/tensor/tensor.h"
 
 namespace shale {
 

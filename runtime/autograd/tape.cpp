@@ -1,14 +1,14 @@
-#include "runtime/autograd/tape.h"
+#include "shale/runtime/autograd/tape.h"
 
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
-#include "kernels/elementwise.h"
-#include "runtime/autograd/node.h"
-#include "runtime/base/error.h"
-#include "runtime/tensor/autograd_state.h"
-#include "runtime/tensor/tensor_impl.h"
+#include "shale/base/error.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/runtime/autograd/node.h"
+#include "shale/runtime/tensor/autograd_state.h"
+#include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale {
 

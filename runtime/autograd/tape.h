@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/autograd/saved_tensor.h"
-#include "runtime/tensor/autograd_state.h"
-#include "runtime/tensor/tensor.h"
+#include "shale/runtime/autograd/saved_tensor.h"
+#include "shale/runtime/tensor/autograd_state.h"
+#include "shale/runtime/tensor/tensor.h"
 
 namespace shale {
 

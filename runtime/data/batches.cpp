@@ -1,10 +1,10 @@
-#include "runtime/data/batches.h"
+#include "shale/runtime/data/batches.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "kernels/loss.h"
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
+#include "shale/kernels/loss.h"
 
 namespace shale {
 namespace {

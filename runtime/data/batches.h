@@ -4,9 +4,9 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/data/prefetch.h"
-#include "runtime/data/sampler.h"
-#include "runtime/data/token_dataset.h"
+#include "shale/runtime/data/prefetch.h"
+#include "shale/runtime/data/sampler.h"
+#include "shale/runtime/data/tokens/token_dataset.h"
 
 namespace shale {
 

@@ -1,8 +1,8 @@
-#include "runtime/data/prefetch.h"
+#include "shale/runtime/data/prefetch.h"
 
 #include <utility>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale {
 

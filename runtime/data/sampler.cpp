@@ -1,10 +1,10 @@
-#include "runtime/data/sampler.h"
+#include "shale/runtime/data/sampler.h"
 
 #include <algorithm>
 #include <bit>
 #include <utility>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale {
 namespace {

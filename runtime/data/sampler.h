@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "runtime/base/rng.h"
+#include "shale/base/rng.h"
 
 namespace shale {
 

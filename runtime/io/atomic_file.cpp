@@ -1,4 +1,4 @@
-#include "runtime/io/atomic_file.h"
+#include "shale/runtime/io/atomic_file.h"
 
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/io/file.h"
+#include "shale/runtime/io/file.h"
 
 namespace shale {
 

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "runtime/base/error.h"
-#include "runtime/io/convert_internal.h"
+#include "shale/base/error.h"
+#include "shale/runtime/io/convert_internal.h"
 
 namespace shale::io_internal {
 namespace {

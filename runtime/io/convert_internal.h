@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/base/dtype.h"
+#include "shale/base/dtype.h"
 
 namespace shale::io_internal {
 

@@ -1,4 +1,4 @@
-#include "runtime/io/crc32c.h"
+#include "shale/runtime/io/crc32c.h"
 
 #include <array>
 #include <cstring>

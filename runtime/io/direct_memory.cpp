@@ -1,4 +1,4 @@
-#include "runtime/io/direct_memory.h"
+#include "shale/runtime/io/direct_memory.h"
 
 #include <sys/mman.h>
 
@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale {
 namespace {

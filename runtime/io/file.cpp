@@ -1,4 +1,4 @@
-#include "runtime/io/file.h"
+#include "shale/runtime/io/file.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <string_view>
 #include <utility>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/io/in_parallel.h"
+#include "shale/runtime/io/in_parallel.h"
 
 #include <algorithm>
 #include <exception>

@@ -1,13 +1,13 @@
-#include "runtime/io/json_object.h"
+#include "shale/runtime/io/json_object.h"
 
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "runtime/base/error.h"
-#include "runtime/base/json_limits.h"
-#include "runtime/base/parse.h"
-#include "runtime/io/mapped_file.h"
+#include "shale/base/error.h"
+#include "shale/base/json_limits.h"
+#include "shale/base/parse.h"
+#include "shale/runtime/io/mapped_file.h"
 
 namespace shale {
 

@@ -1,4 +1,4 @@
-#include "runtime/io/mapped_file.h"
+#include "shale/runtime/io/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -9,8 +9,8 @@
 #include <cstring>
 #include <utility>
 
-#include "runtime/base/error.h"
-#include "runtime/io/file.h"
+#include "shale/base/error.h"
+#include "shale/runtime/io/file.h"
 
 namespace shale {
 namespace {

@@ -1,13 +1,13 @@
-#include "runtime/io/safetensors.h"
+#include "shale/runtime/io/safetensors.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <utility>
 
-#include "runtime/base/error.h"
-#include "runtime/base/parse.h"
-#include "runtime/io/safetensors_index.h"
+#include "shale/base/error.h"
+#include "shale/base/parse.h"
+#include "shale/runtime/io/safetensors_index.h"
 
 namespace shale {
 

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/view.h"
-#include "runtime/io/mapped_file.h"
-#include "runtime/io/safetensors_format.h"
+#include "shale/base/view.h"
+#include "shale/runtime/io/mapped_file.h"
+#include "shale/runtime/io/safetensors_format.h"
 
 namespace shale {
 

@@ -1,4 +1,4 @@
-#include "runtime/io/safetensors_format.h"
+#include "shale/runtime/io/safetensors_format.h"
 
 #include <algorithm>
 #include <array>
@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "runtime/base/error.h"
-#include "runtime/base/parse.h"
+#include "shale/base/error.h"
+#include "shale/base/parse.h"
 
 namespace shale {
 namespace {

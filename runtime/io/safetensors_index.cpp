@@ -1,13 +1,13 @@
-#include "runtime/io/safetensors_index.h"
+#include "shale/runtime/io/safetensors_index.h"
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "runtime/base/error.h"
-#include "runtime/base/json_limits.h"
-#include "runtime/base/parse.h"
-#include "runtime/io/file.h"
-#include "runtime/io/safetensors_format.h"
+#include "shale/base/error.h"
+#include "shale/base/json_limits.h"
+#include "shale/base/parse.h"
+#include "shale/runtime/io/file.h"
+#include "shale/runtime/io/safetensors_format.h"
 
 namespace shale {
 

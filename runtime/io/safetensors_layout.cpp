@@ -1,4 +1,4 @@
-#include "runtime/io/safetensors_layout.h"
+#include "shale/runtime/io/safetensors_layout.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,8 +8,8 @@
 #include <set>
 #include <string_view>
 
-#include "runtime/base/error.h"
-#include "runtime/io/safetensors_format.h"
+#include "shale/base/error.h"
+#include "shale/runtime/io/safetensors_format.h"
 
 namespace shale {
 namespace {

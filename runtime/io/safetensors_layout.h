@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/dtype.h"
+#include "shale/base/dtype.h"
 
 namespace shale {
 

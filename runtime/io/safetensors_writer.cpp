@@ -1,14 +1,14 @@
-#include "runtime/io/safetensors_writer.h"
+#include "shale/runtime/io/safetensors_writer.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <set>
 #include <utility>
 
-#include "runtime/base/error.h"
-#include "runtime/io/file.h"
-#include "runtime/io/safetensors_format.h"
-#include "runtime/io/safetensors_index.h"
+#include "shale/base/error.h"
+#include "shale/runtime/io/file.h"
+#include "shale/runtime/io/safetensors_format.h"
+#include "shale/runtime/io/safetensors_index.h"
 
 namespace shale {
 namespace {

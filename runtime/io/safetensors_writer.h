@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/view.h"
-#include "runtime/io/atomic_file.h"
-#include "runtime/io/safetensors_layout.h"
+#include "shale/base/view.h"
+#include "shale/runtime/io/atomic_file.h"
+#include "shale/runtime/io/safetensors_layout.h"
 
 namespace shale {
 

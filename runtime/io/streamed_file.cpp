@@ -1,10 +1,10 @@
-#include "runtime/io/streamed_file.h"
+#include "shale/runtime/io/streamed_file.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale {
 

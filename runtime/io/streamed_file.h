@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 
-#include "runtime/io/direct_memory.h"
-#include "runtime/io/file.h"
+#include "shale/runtime/io/direct_memory.h"
+#include "shale/runtime/io/file.h"
 
 namespace shale {
 

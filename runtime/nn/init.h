@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "runtime/base/view.h"
+#include "shale/base/view.h"
 
 namespace shale {
 

@@ -1,9 +1,9 @@
-#include "runtime/nn/layers.h"
+#include "shale/runtime/nn/layers.h"
 
 #include <utility>
 
-#include "runtime/ops/linear.h"
-#include "runtime/ops/swiglu.h"
+#include "shale/runtime/ops/linear.h"
+#include "shale/runtime/ops/swiglu.h"
 
 namespace shale::nn {
 

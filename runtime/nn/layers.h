@@ -2,10 +2,10 @@
 
 #include <string>
 
-#include "runtime/nn/module.h"
-#include "runtime/ops/attention.h"
-#include "runtime/ops/ffn.h"
-#include "runtime/ops/norm.h"
+#include "shale/runtime/nn/module.h"
+#include "shale/runtime/ops/attention.h"
+#include "shale/runtime/ops/ffn.h"
+#include "shale/runtime/ops/norm.h"
 
 namespace shale::nn {
 

@@ -1,14 +1,14 @@
-#include "runtime/nn/module.h"
+#include "shale/runtime/nn/module.h"
 
 #include <algorithm>
 
-#include "kernels/elementwise.h"
-#include "kernels/random.h"
-#include "runtime/autograd/checkpoint.h"
-#include "runtime/autograd/tape.h"
-#include "runtime/base/error.h"
-#include "runtime/ops/elementwise.h"
-#include "runtime/tensor/tensor_impl.h"
+#include "shale/base/error.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/kernels/random.h"
+#include "shale/runtime/autograd/recompute.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale {
 namespace {

@@ -9,16 +9,16 @@
 #include <string>
 #include <vector>
 
-#include "runtime/amp/precision.h"
-#include "runtime/nn/init.h"
-#include "runtime/tensor/tensor.h"
+#include "shale/runtime/amp/precision.h"
+#include "shale/runtime/nn/init.h"
+#include "shale/runtime/tensor/tensor.h"
 
 namespace shale {
 
 class Module;
 
 // A parameter as its module declares it. It has no memory until its module is materialised (below)
-// or sharded (comm/data_parallel.h); `value` is a leaf that exists from the start.
+// or sharded (comm/parallel/data/data_parallel.h); `value` is a leaf that exists from the start.
 struct Parameter {
   std::string name;  // in its module: "weight"
   Shape shape;
@@ -49,7 +49,7 @@ struct Buffer {
   std::string full_name() const;
 };
 
-// When a segment of the model is computed again (autograd/checkpoint.h), the forward hooks of the
+// When a segment of the model is computed again (autograd/recompute.h), the forward hooks of the
 // modules in it run again too, always in pairs, while AutogradState::recomputing is set. This may
 // be between the backward hooks of the same module: then backward still needs the parameters after
 // the second kAfterForward.

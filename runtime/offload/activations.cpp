@@ -1,6 +1,6 @@
-#include "runtime/offload/activations.h"
+#include "shale/runtime/offload/activations.h"
 
-#include "runtime/tensor/tensor_impl.h"
+#include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale::offload {
 // A storage that is kept in host memory.

@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/offload/host_tier.h"
-#include "runtime/tensor/autograd_state.h"
+#include "shale/runtime/offload/host_tier.h"
+#include "shale/runtime/tensor/autograd_state.h"
 
 namespace shale::offload {
 

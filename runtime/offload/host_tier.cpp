@@ -1,7 +1,7 @@
-#include "runtime/offload/host_tier.h"
+#include "shale/runtime/offload/host_tier.h"
 
-#include "runtime/base/error.h"
-#include "runtime/base/log.h"
+#include "shale/base/error.h"
+#include "shale/base/log.h"
 
 namespace shale::offload {
 

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/tensor/stream.h"
-#include "runtime/tensor/tensor.h"
+#include "shale/runtime/tensor/stream.h"
+#include "shale/runtime/tensor/tensor.h"
 
 namespace shale::offload {
 

@@ -1,10 +1,10 @@
-#include "runtime/offload/optimizer_offload.h"
+#include "shale/runtime/offload/optimizer_offload.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "runtime/base/error.h"
-#include "runtime/base/log.h"
+#include "shale/base/error.h"
+#include "shale/base/log.h"
 
 namespace shale::offload {
 

@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/offload/host_tier.h"
-#include "runtime/optim/optimizer.h"
+#include "shale/runtime/offload/host_tier.h"
+#include "shale/runtime/optim/optimizer.h"
 
 namespace shale::offload {
 

@@ -1,11 +1,11 @@
-#include "runtime/ops/attention.h"
+#include "shale/runtime/ops/attention.h"
 
 #include <array>
 #include <cmath>
 
-#include "kernels/attention.h"
-#include "runtime/autograd/tape.h"
-#include "runtime/ops/cast_inputs.h"
+#include "shale/kernels/attention.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/cast_inputs.h"
 
 namespace shale {
 namespace {

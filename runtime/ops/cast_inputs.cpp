@@ -1,14 +1,14 @@
-#include "runtime/ops/cast_inputs.h"
+#include "shale/runtime/ops/cast_inputs.h"
 
 #include <algorithm>
 #include <memory>
 #include <utility>
 
-#include "runtime/autograd/tape.h"
-#include "runtime/ops/elementwise.h"
-#include "runtime/ops/shape.h"
-#include "runtime/tensor/autograd_state.h"
-#include "runtime/tensor/tensor_impl.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/shape.h"
+#include "shale/runtime/tensor/autograd_state.h"
+#include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale::amp {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <initializer_list>
 
-#include "runtime/tensor/tensor.h"
+#include "shale/runtime/tensor/tensor.h"
 
 // Casts of what ops are given inside a region of amp::Autocast.
 namespace shale::amp {

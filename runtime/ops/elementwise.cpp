@@ -1,9 +1,9 @@
-#include "runtime/ops/elementwise.h"
+#include "shale/runtime/ops/elementwise.h"
 
-#include "kernels/elementwise.h"
-#include "runtime/autograd/tape.h"
-#include "runtime/ops/cast_inputs.h"
-#include "runtime/ops/matrix.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/cast_inputs.h"
+#include "shale/runtime/ops/matrix.h"
 
 namespace shale {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "runtime/ops/ffn.h"
-#include "runtime/tensor/tensor.h"
+#include "shale/runtime/ops/ffn.h"
+#include "shale/runtime/tensor/tensor.h"
 
 namespace shale {
 

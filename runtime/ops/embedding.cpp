@@ -1,8 +1,8 @@
-#include "runtime/ops/embedding.h"
+#include "shale/runtime/ops/embedding.h"
 
-#include "kernels/embedding.h"
-#include "runtime/autograd/tape.h"
-#include "runtime/ops/matrix.h"
+#include "shale/kernels/embedding.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/matrix.h"
 
 namespace shale {
 

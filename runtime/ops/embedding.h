@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/tensor/tensor.h"
+#include "shale/runtime/tensor/tensor.h"
 
 namespace shale {
 

@@ -1,11 +1,11 @@
-#include "runtime/ops/ffn.h"
+#include "shale/runtime/ops/ffn.h"
 
-#include "kernels/elementwise.h"
-#include "kernels/gemm.h"
-#include "kernels/reduce.h"
-#include "runtime/autograd/tape.h"
-#include "runtime/ops/cast_inputs.h"
-#include "runtime/ops/matrix.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/kernels/gemm.h"
+#include "shale/kernels/reduce.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/cast_inputs.h"
+#include "shale/runtime/ops/matrix.h"
 
 namespace shale {
 namespace {

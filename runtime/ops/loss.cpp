@@ -1,15 +1,15 @@
-#include "runtime/ops/loss.h"
+#include "shale/runtime/ops/loss.h"
 
 #include <algorithm>
 
-#include "kernels/elementwise.h"
-#include "kernels/gemm.h"
-#include "kernels/loss.h"
-#include "kernels/reduce.h"
-#include "runtime/autograd/tape.h"
-#include "runtime/ops/cast_inputs.h"
-#include "runtime/ops/linear.h"
-#include "runtime/ops/matrix.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/kernels/gemm.h"
+#include "shale/kernels/loss.h"
+#include "shale/kernels/reduce.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/cast_inputs.h"
+#include "shale/runtime/ops/linear.h"
+#include "shale/runtime/ops/matrix.h"
 
 namespace shale {
 namespace {

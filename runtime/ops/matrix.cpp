@@ -1,8 +1,8 @@
-#include "runtime/ops/matrix.h"
+#include "shale/runtime/ops/matrix.h"
 
 #include <utility>
 
-#include "kernels/gemm.h"
+#include "shale/kernels/gemm.h"
 
 namespace shale {
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "runtime/autograd/tape.h"
-#include "runtime/base/view.h"
-#include "runtime/tensor/tensor.h"
+#include "shale/base/view.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/tensor/tensor.h"
 
 namespace shale {
 

@@ -1,9 +1,9 @@
-#include "runtime/ops/norm.h"
+#include "shale/runtime/ops/norm.h"
 
-#include "kernels/norm.h"
-#include "runtime/autograd/tape.h"
-#include "runtime/ops/cast_inputs.h"
-#include "runtime/ops/matrix.h"
+#include "shale/kernels/norm.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/cast_inputs.h"
+#include "shale/runtime/ops/matrix.h"
 
 namespace shale {
 namespace {

@@ -1,10 +1,10 @@
-#include "runtime/ops/reduce.h"
+#include "shale/runtime/ops/reduce.h"
 
-#include "kernels/elementwise.h"
-#include "kernels/reduce.h"
-#include "runtime/autograd/tape.h"
-#include "runtime/ops/elementwise.h"
-#include "runtime/ops/matrix.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/kernels/reduce.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/matrix.h"
 
 namespace shale {
 namespace {

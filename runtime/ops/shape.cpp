@@ -1,9 +1,9 @@
-#include "runtime/ops/shape.h"
+#include "shale/runtime/ops/shape.h"
 
 #include <utility>
 
-#include "kernels/elementwise.h"
-#include "runtime/autograd/tape.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/runtime/autograd/tape.h"
 
 namespace shale {
 namespace {

@@ -1,10 +1,10 @@
-#include "runtime/ops/swiglu.h"
+#include "shale/runtime/ops/swiglu.h"
 
-#include "kernels/elementwise.h"
-#include "kernels/gemm.h"
-#include "runtime/autograd/tape.h"
-#include "runtime/ops/cast_inputs.h"
-#include "runtime/ops/matrix.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/kernels/gemm.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/cast_inputs.h"
+#include "shale/runtime/ops/matrix.h"
 
 namespace shale {
 namespace {

@@ -1,9 +1,9 @@
-#include "runtime/optim/adafactor.h"
+#include "shale/runtime/optim/adafactor.h"
 
 #include <cmath>
 
-#include "kernels/elementwise.h"
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
+#include "shale/kernels/elementwise.h"
 
 namespace shale::optim {
 

@@ -2,8 +2,8 @@
 
 #include <functional>
 
-#include "kernels/adafactor.h"
-#include "runtime/optim/optimizer.h"
+#include "shale/kernels/adafactor.h"
+#include "shale/runtime/optim/optimizer.h"
 
 namespace shale::optim {
 

@@ -1,9 +1,9 @@
 #include <cmath>
 
-#include "kernels/dynamic_map.h"
-#include "kernels/optim.h"
-#include "runtime/optim/moments.h"
-#include "runtime/optim/optimizer.h"
+#include "shale/kernels/dynamic_map.h"
+#include "shale/kernels/optim.h"
+#include "shale/runtime/optim/moments.h"
+#include "shale/runtime/optim/optimizer.h"
 
 namespace shale::optim {
 

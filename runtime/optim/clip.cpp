@@ -1,7 +1,7 @@
-#include "runtime/optim/clip.h"
+#include "shale/runtime/optim/clip.h"
 
-#include "kernels/fixed_sum.h"
-#include "kernels/reduce.h"
+#include "shale/kernels/fixed_sum.h"
+#include "shale/kernels/reduce.h"
 
 namespace shale::optim {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/optim/shard.h"
+#include "shale/runtime/optim/shard.h"
 
 namespace shale::optim {
 

@@ -1,6 +1,6 @@
-#include "kernels/optim.h"
-#include "runtime/optim/moments.h"
-#include "runtime/optim/optimizer.h"
+#include "shale/kernels/optim.h"
+#include "shale/runtime/optim/moments.h"
+#include "shale/runtime/optim/optimizer.h"
 
 namespace shale::optim {
 

@@ -1,6 +1,6 @@
-#include "runtime/optim/moments.h"
+#include "shale/runtime/optim/moments.h"
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::optim {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "runtime/base/dtype.h"
-#include "runtime/optim/optimizer.h"
+#include "shale/base/dtype.h"
+#include "shale/runtime/optim/optimizer.h"
 
 namespace shale::optim {
 

@@ -1,7 +1,7 @@
-#include "runtime/optim/optimizer.h"
+#include "shale/runtime/optim/optimizer.h"
 
-#include "kernels/elementwise.h"
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
+#include "shale/kernels/elementwise.h"
 
 namespace shale::optim {
 

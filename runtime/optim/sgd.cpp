@@ -1,5 +1,5 @@
-#include "kernels/optim.h"
-#include "runtime/optim/optimizer.h"
+#include "shale/kernels/optim.h"
+#include "shale/runtime/optim/optimizer.h"
 
 namespace shale::optim {
 

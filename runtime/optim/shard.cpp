@@ -1,7 +1,7 @@
-#include "runtime/optim/shard.h"
+#include "shale/runtime/optim/shard.h"
 
-#include "kernels/elementwise.h"
-#include "runtime/tensor/tensor_impl.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale {
 

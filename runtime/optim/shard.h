@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/nn/module.h"
-#include "runtime/tensor/stream.h"
+#include "shale/runtime/nn/module.h"
+#include "shale/runtime/tensor/stream.h"
 
 namespace shale {
 

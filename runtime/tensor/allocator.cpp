@@ -1,4 +1,4 @@
-#include "runtime/tensor/allocator.h"
+#include "shale/runtime/tensor/allocator.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -6,8 +6,8 @@
 #include <tuple>
 #include <utility>
 
-#include "runtime/base/error.h"
-#include "runtime/base/log.h"
+#include "shale/base/error.h"
+#include "shale/base/log.h"
 
 namespace shale {
 namespace {

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/tensor/device_backend.h"
+#include "shale/runtime/tensor/device_backend.h"
 
 namespace shale {
 

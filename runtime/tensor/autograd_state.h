@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/base/dtype.h"
+#include "shale/base/dtype.h"
 
 namespace shale {
 

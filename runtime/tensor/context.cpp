@@ -1,14 +1,14 @@
-#include "runtime/tensor/context.h"
+#include "shale/runtime/tensor/context.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <utility>
 
-#include "kernels/registry.h"
-#include "runtime/base/error.h"
-#include "runtime/base/log.h"
-#include "runtime/tensor/autograd_state.h"
-#include "runtime/tensor/storage.h"
+#include "shale/base/error.h"
+#include "shale/base/log.h"
+#include "shale/kernels/registry.h"
+#include "shale/runtime/tensor/autograd_state.h"
+#include "shale/runtime/tensor/storage.h"
 
 namespace shale {
 

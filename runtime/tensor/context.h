@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
-#include "runtime/base/exec.h"
-#include "runtime/base/trace.h"
-#include "runtime/tensor/allocator.h"
-#include "runtime/tensor/device_backend.h"
+#include "shale/base/exec.h"
+#include "shale/base/trace.h"
+#include "shale/runtime/tensor/allocator.h"
+#include "shale/runtime/tensor/device_backend.h"
 
 namespace shale {
 

@@ -1,6 +1,6 @@
-#include "runtime/tensor/device_backend.h"
+#include "shale/runtime/tensor/device_backend.h"
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/device.h"
-#include "runtime/tensor/memory_provider.h"
+#include "shale/base/device.h"
+#include "shale/runtime/tensor/memory_provider.h"
 
 namespace shale {
 

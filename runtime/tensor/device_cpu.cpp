@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "runtime/base/error.h"
-#include "runtime/tensor/device_backend.h"
+#include "shale/base/error.h"
+#include "shale/runtime/tensor/device_backend.h"
 
 namespace shale {
 namespace {

@@ -8,12 +8,12 @@
 #include <cstdlib>
 #include <string>
 
-#include "kernels/registry.h"
-#include "kernels/simt/cuda/check.h"
-#include "runtime/base/error.h"
-#include "runtime/base/log.h"
-#include "runtime/base/trace.h"
-#include "runtime/tensor/device_backend.h"
+#include "shale/base/error.h"
+#include "shale/base/log.h"
+#include "shale/base/trace.h"
+#include "shale/kernels/registry.h"
+#include "shale/kernels/simt/cuda/cuda_error.h"
+#include "shale/runtime/tensor/device_backend.h"
 
 namespace shale {
 namespace {

@@ -5,11 +5,11 @@
 #include <map>
 #include <mutex>
 
-#include "kernels/registry.h"
-#include "kernels/simt/engine/mapping.h"
-#include "kernels/simt/engine/stream.h"
-#include "runtime/base/error.h"
-#include "runtime/tensor/device_backend.h"
+#include "shale/base/error.h"
+#include "shale/kernels/registry.h"
+#include "shale/kernels/simt/engine/mapping.h"
+#include "shale/kernels/simt/engine/stream.h"
+#include "shale/runtime/tensor/device_backend.h"
 
 namespace shale {
 namespace {

@@ -1,12 +1,12 @@
-#include "runtime/tensor/graph.h"
+#include "shale/runtime/tensor/graph.h"
 
 #include <exception>
 #include <utility>
 #include <vector>
 
-#include "runtime/base/error.h"
-#include "runtime/base/log.h"
-#include "runtime/tensor/storage.h"
+#include "shale/base/error.h"
+#include "shale/base/log.h"
+#include "shale/runtime/tensor/storage.h"
 
 namespace shale {
 

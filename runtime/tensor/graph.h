@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "runtime/tensor/context.h"
+#include "shale/runtime/tensor/context.h"
 
 namespace shale {
 

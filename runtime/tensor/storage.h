@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "runtime/tensor/allocator.h"
+#include "shale/runtime/tensor/allocator.h"
 
 namespace shale {
 

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "runtime/tensor/device_backend.h"
+#include "shale/runtime/tensor/device_backend.h"
 
 namespace shale {
 

@@ -1,8 +1,8 @@
-#include "runtime/tensor/tensor.h"
+#include "shale/runtime/tensor/tensor.h"
 
-#include "kernels/elementwise.h"
-#include "runtime/base/error.h"
-#include "runtime/tensor/tensor_impl.h"
+#include "shale/base/error.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/view.h"
-#include "runtime/tensor/context.h"
-#include "runtime/tensor/storage.h"
+#include "shale/base/view.h"
+#include "shale/runtime/tensor/context.h"
+#include "shale/runtime/tensor/storage.h"
 
 namespace shale {
 

@@ -1,10 +1,10 @@
-#include "runtime/base/config.h"
+#include "shale/base/config.h"
 
 #include <cmath>
 
-#include "runtime/base/error.h"
-#include "test/support/catch.h"
-#include "test/support/temp_dir.h"
+#include "shale/base/error.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/temp_dir.h"
 
 namespace shale {
 

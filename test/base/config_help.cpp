@@ -1,7 +1,7 @@
 #include <sstream>
 
-#include "runtime/base/config.h"
-#include "test/support/catch.h"
+#include "shale/base/config.h"
+#include "shale/test/support/catch.h"
 
 namespace shale {
 

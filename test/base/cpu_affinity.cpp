@@ -1,11 +1,11 @@
-#include "runtime/base/cpu_affinity.h"
+#include "shale/base/cpu_affinity.h"
 
 #include <sched.h>
 
 #include <thread>
 
-#include "runtime/base/error.h"
-#include "test/support/catch.h"
+#include "shale/base/error.h"
+#include "shale/test/support/catch.h"
 
 namespace shale {
 

@@ -1,9 +1,9 @@
-#include "runtime/base/dtype.h"
+#include "shale/base/dtype.h"
 
 #include <cmath>
 #include <limits>
 
-#include "test/support/catch.h"
+#include "shale/test/support/catch.h"
 
 namespace shale {
 namespace {

@@ -1,8 +1,8 @@
-#include "runtime/base/json_limits.h"
+#include "shale/base/json_limits.h"
 
-#include "runtime/base/error.h"
-#include "test/support/catch.h"
-#include "test/support/temp_dir.h"
+#include "shale/base/error.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/temp_dir.h"
 
 namespace shale {
 

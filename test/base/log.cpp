@@ -1,10 +1,10 @@
-#include "runtime/base/log.h"
+#include "shale/base/log.h"
 
 #include <memory>
 #include <thread>
 #include <vector>
 
-#include "test/support/catch.h"
+#include "shale/test/support/catch.h"
 
 namespace shale {
 namespace {

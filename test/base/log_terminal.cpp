@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <memory>
 
-#include "runtime/base/log.h"
-#include "test/support/catch.h"
+#include "shale/base/log.h"
+#include "shale/test/support/catch.h"
 
 namespace shale {
 namespace {

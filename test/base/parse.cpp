@@ -1,9 +1,9 @@
-#include "runtime/base/parse.h"
+#include "shale/base/parse.h"
 
 #include <limits>
 #include <vector>
 
-#include "test/support/catch.h"
+#include "shale/test/support/catch.h"
 
 namespace shale {
 

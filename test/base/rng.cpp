@@ -1,8 +1,8 @@
-#include "runtime/base/rng.h"
+#include "shale/base/rng.h"
 
 #include <set>
 
-#include "test/support/catch.h"
+#include "shale/test/support/catch.h"
 
 namespace shale {
 

@@ -1,10 +1,10 @@
-#include "runtime/base/shape.h"
+#include "shale/base/shape.h"
 
 #include <limits>
 #include <vector>
 
-#include "runtime/base/error.h"
-#include "test/support/catch.h"
+#include "shale/base/error.h"
+#include "shale/test/support/catch.h"
 
 namespace shale {
 

@@ -1,9 +1,9 @@
-#include "runtime/base/stream_copy.h"
+#include "shale/base/stream_copy.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "test/support/catch.h"
+#include "shale/test/support/catch.h"
 
 namespace shale {
 

@@ -1,8 +1,8 @@
-#include "runtime/base/text.h"
+#include "shale/base/text.h"
 
-#include "runtime/base/device.h"
-#include "runtime/base/shape.h"
-#include "test/support/catch.h"
+#include "shale/base/device.h"
+#include "shale/base/shape.h"
+#include "shale/test/support/catch.h"
 
 namespace shale {
 

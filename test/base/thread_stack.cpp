@@ -1,11 +1,11 @@
-#include "runtime/base/thread_stack.h"
+#include "shale/base/thread_stack.h"
 
 #include <algorithm>
 #include <atomic>
 #include <memory>
 #include <thread>
 
-#include "test/support/catch.h"
+#include "shale/test/support/catch.h"
 
 namespace shale {
 

@@ -1,10 +1,10 @@
-#include "runtime/base/trace.h"
+#include "shale/base/trace.h"
 
 #include <thread>
 #include <vector>
 
-#include "runtime/base/text.h"
-#include "test/support/catch.h"
+#include "shale/base/text.h"
+#include "shale/test/support/catch.h"
 
 namespace shale {
 

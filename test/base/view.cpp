@@ -1,8 +1,8 @@
-#include "runtime/base/view.h"
+#include "shale/base/view.h"
 
 #include <array>
 
-#include "test/support/catch.h"
+#include "shale/test/support/catch.h"
 
 namespace shale {
 

@@ -1,8 +1,8 @@
-#include "bench/support/cost.h"
+#include "shale/bench/support/cost.h"
 
 #include <vector>
 
-#include "test/support/catch.h"
+#include "shale/test/support/catch.h"
 
 namespace shale::bench {
 namespace {

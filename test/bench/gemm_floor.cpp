@@ -1,9 +1,9 @@
-#include "bench/support/gemm_floor.h"
+#include "shale/bench/support/gemm_floor.h"
 
 #include <vector>
 
-#include "runtime/base/error.h"
-#include "test/support/catch.h"
+#include "shale/base/error.h"
+#include "shale/test/support/catch.h"
 
 namespace shale::bench {
 namespace {

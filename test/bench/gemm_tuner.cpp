@@ -1,8 +1,8 @@
-#include "bench/support/gemm_tuner.h"
+#include "shale/bench/support/gemm_tuner.h"
 
 #include <algorithm>
 
-#include "test/support/catch.h"
+#include "shale/test/support/catch.h"
 
 namespace shale::test {
 namespace {

@@ -1,10 +1,10 @@
-#include "bench/support/kernel_cases.h"
+#include "shale/bench/support/kernel_cases.h"
 
 #include <algorithm>
 #include <set>
 
-#include "bench/support/measure.h"
-#include "test/support/catch.h"
+#include "shale/bench/support/measure.h"
+#include "shale/test/support/catch.h"
 
 namespace shale::bench {
 namespace {

@@ -1,11 +1,11 @@
-#include "bench/support/kernel_recorder.h"
+#include "shale/bench/support/kernel_recorder.h"
 
 #include <memory>
 #include <vector>
 
-#include "runtime/base/error.h"
-#include "test/support/catch.h"
-#include "test/support/kernels.h"
+#include "shale/base/error.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/kernels.h"
 
 namespace shale::bench {
 namespace {

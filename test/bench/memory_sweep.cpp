@@ -1,10 +1,10 @@
-#include "bench/support/memory_sweep.h"
+#include "shale/bench/support/memory_sweep.h"
 
 #include <algorithm>
 #include <map>
 #include <set>
 
-#include "test/support/catch.h"
+#include "shale/test/support/catch.h"
 
 namespace shale::bench {
 

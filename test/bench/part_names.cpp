@@ -1,7 +1,7 @@
-#include "bench/support/part_names.h"
+#include "shale/bench/support/part_names.h"
 
-#include "runtime/base/error.h"
-#include "test/support/catch.h"
+#include "shale/base/error.h"
+#include "shale/test/support/catch.h"
 
 namespace shale::bench {
 namespace {

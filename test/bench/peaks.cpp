@@ -1,6 +1,6 @@
-#include "bench/support/peaks.h"
+#include "shale/bench/support/peaks.h"
 
-#include "test/support/catch.h"
+#include "shale/test/support/catch.h"
 
 namespace shale::bench {
 namespace {

@@ -1,7 +1,7 @@
-#include "bench/support/report.h"
+#include "shale/bench/support/report.h"
 
-#include "bench/support/report_rows.h"
-#include "test/support/catch.h"
+#include "shale/bench/support/report_rows.h"
+#include "shale/test/support/catch.h"
 
 namespace shale::bench {
 namespace {

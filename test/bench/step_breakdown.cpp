@@ -1,9 +1,9 @@
-#include "bench/support/step_breakdown.h"
+#include "shale/bench/support/step_breakdown.h"
 
 #include <algorithm>
 
-#include "bench/support/bench_device.h"
-#include "test/support/catch.h"
+#include "shale/bench/support/bench_device.h"
+#include "shale/test/support/catch.h"
 
 namespace shale::bench {
 namespace {

@@ -1,11 +1,11 @@
-#include "bench/support/train_loop.h"
+#include "shale/bench/support/train_loop.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "bench/support/gemm_floor.h"
-#include "bench/support/step_report.h"
-#include "test/support/catch.h"
+#include "shale/bench/support/gemm_floor.h"
+#include "shale/bench/support/step_report.h"
+#include "shale/test/support/catch.h"
 
 namespace shale::bench {
 namespace {

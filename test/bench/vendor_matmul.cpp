@@ -1,10 +1,10 @@
-#include "bench/support/vendor_matmul.h"
+#include "shale/bench/support/vendor_matmul.h"
 
 #include <vector>
 
-#include "bench/support/buffer.h"
-#include "test/support/catch.h"
-#include "test/support/numbers.h"
+#include "shale/bench/support/buffer.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/numbers.h"
 
 namespace shale::bench {
 namespace {

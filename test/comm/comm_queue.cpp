@@ -1,11 +1,11 @@
-#include "comm/comm_queue.h"
+#include "shale/comm/comm_queue.h"
 
 #include <atomic>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
-#include "test/support/catch.h"
+#include "shale/test/support/catch.h"
 
 namespace shale::test {
 

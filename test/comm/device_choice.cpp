@@ -1,8 +1,8 @@
 // Which GPU a rank takes, from what simulated drivers show the ranks of one host and of two.
-#include "comm/device_choice.h"
+#include "shale/comm/device_choice.h"
 
-#include "runtime/base/error.h"
-#include "test/support/catch.h"
+#include "shale/base/error.h"
+#include "shale/test/support/catch.h"
 
 namespace shale::comm {
 namespace {

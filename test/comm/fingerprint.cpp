@@ -1,6 +1,6 @@
-#include "comm/fingerprint.h"
+#include "shale/comm/fingerprint.h"
 
-#include "test/support/catch.h"
+#include "shale/test/support/catch.h"
 
 namespace shale::test {
 namespace {

@@ -1,7 +1,7 @@
-#include "comm/mesh.h"
+#include "shale/comm/mesh.h"
 
-#include "test/support/catch.h"
-#include "test/support/op_check.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/op_check.h"
 
 namespace shale::test {
 

@@ -1,4 +1,4 @@
-#include "test/faults/crash_model.h"
+#include "shale/test/faults/crash_model.h"
 
 #include <algorithm>
 #include <filesystem>

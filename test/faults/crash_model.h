@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "test/faults/disk_call.h"
+#include "shale/test/faults/disk_call.h"
 
 namespace shale::test {
 

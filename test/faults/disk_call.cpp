@@ -1,4 +1,4 @@
-#include "test/faults/disk_call.h"
+#include "shale/test/faults/disk_call.h"
 
 #include <cstring>
 #include <stdexcept>

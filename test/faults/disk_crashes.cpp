@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/text.h"
-#include "test/faults/crash_model.h"
-#include "test/faults/saver.h"
-#include "test/support/catch.h"
-#include "test/support/temp_dir.h"
+#include "shale/base/text.h"
+#include "shale/test/faults/crash_model.h"
+#include "shale/test/faults/saver.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/temp_dir.h"
 
 namespace shale::test {
 namespace {

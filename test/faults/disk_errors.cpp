@@ -7,10 +7,10 @@
 #include <filesystem>
 #include <string>
 
-#include "runtime/base/text.h"
-#include "test/faults/saver.h"
-#include "test/support/catch.h"
-#include "test/support/temp_dir.h"
+#include "shale/base/text.h"
+#include "shale/test/faults/saver.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/temp_dir.h"
 
 namespace shale::test {
 namespace {

@@ -27,7 +27,7 @@
 #include <cstring>
 #include <string>
 
-#include "test/faults/disk_call.h"
+#include "shale/test/faults/disk_call.h"
 
 namespace {
 

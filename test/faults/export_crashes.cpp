@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/error.h"
-#include "runtime/base/text.h"
-#include "runtime/io/file.h"
-#include "runtime/io/hf_gpt2.h"
-#include "runtime/io/safetensors.h"
-#include "test/faults/crash_model.h"
-#include "test/faults/faulty_run.h"
-#include "test/support/catch.h"
-#include "test/support/temp_dir.h"
+#include "shale/base/error.h"
+#include "shale/base/text.h"
+#include "shale/models/gpt2/hf.h"
+#include "shale/runtime/io/file.h"
+#include "shale/runtime/io/safetensors.h"
+#include "shale/test/faults/crash_model.h"
+#include "shale/test/faults/faulty_run.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/temp_dir.h"
 
 namespace shale::test {
 namespace {

@@ -1,11 +1,11 @@
-#include "test/faults/faulty_run.h"
+#include "shale/test/faults/faulty_run.h"
 
 #include <sys/wait.h>
 
 #include <cstdlib>
 
-#include "runtime/base/text.h"
-#include "test/support/temp_dir.h"
+#include "shale/base/text.h"
+#include "shale/test/support/temp_dir.h"
 
 namespace shale::test {
 

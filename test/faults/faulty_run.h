@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "test/faults/disk_call.h"
+#include "shale/test/faults/disk_call.h"
 
 namespace shale::test {
 

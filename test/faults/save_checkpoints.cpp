@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "runtime/base/error.h"
-#include "test/support/checkpoints.h"
+#include "shale/base/error.h"
+#include "shale/test/support/checkpoints.h"
 
 int main(int argc, char** argv) {
   if (argc != 5) {

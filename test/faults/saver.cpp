@@ -1,12 +1,12 @@
-#include "test/faults/saver.h"
+#include "shale/test/faults/saver.h"
 
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
 
-#include "runtime/base/error.h"
-#include "runtime/io/file.h"
-#include "test/faults/faulty_run.h"
+#include "shale/base/error.h"
+#include "shale/runtime/io/file.h"
+#include "shale/test/faults/faulty_run.h"
 
 namespace shale::test {
 

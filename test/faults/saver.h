@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "test/faults/faulty_run.h"
-#include "test/support/checkpoints.h"
+#include "shale/test/faults/faulty_run.h"
+#include "shale/test/support/checkpoints.h"
 
 namespace shale::test {
 

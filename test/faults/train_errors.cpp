@@ -9,15 +9,15 @@
 #include <variant>
 #include <vector>
 
-#include "runtime/base/error.h"
-#include "runtime/base/text.h"
-#include "runtime/io/file.h"
-#include "runtime/io/metrics.h"
-#include "test/faults/crash_model.h"
-#include "test/faults/faulty_run.h"
-#include "test/faults/saver.h"
-#include "test/support/catch.h"
-#include "test/support/temp_dir.h"
+#include "shale/base/error.h"
+#include "shale/base/text.h"
+#include "shale/models/training/report/metrics.h"
+#include "shale/runtime/io/file.h"
+#include "shale/test/faults/crash_model.h"
+#include "shale/test/faults/faulty_run.h"
+#include "shale/test/faults/saver.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/temp_dir.h"
 
 namespace shale::test {
 namespace {

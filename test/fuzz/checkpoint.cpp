@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "runtime/io/checkpoint_reader.h"
-#include "runtime/io/crc32c.h"
-#include "runtime/io/file.h"
-#include "test/fuzz/fuzz.h"
+#include "shale/comm/checkpoint/reader.h"
+#include "shale/runtime/io/crc32c.h"
+#include "shale/runtime/io/file.h"
+#include "shale/test/fuzz/fuzz.h"
 
 namespace shale {
 namespace {

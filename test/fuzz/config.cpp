@@ -1,8 +1,8 @@
 // Input that begins with '{' is the text of a --config file, other input a command line, one
 // argument a line.
-#include "runtime/base/config.h"
+#include "shale/base/config.h"
 
-#include "test/fuzz/fuzz.h"
+#include "shale/test/fuzz/fuzz.h"
 
 namespace shale {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 // A fuzz target is one file here that defines the entry that libFuzzer calls. It may be given any
 // bytes. What counts as a finding: a report of a sanitizer, an exception that the parser does not

@@ -1,5 +1,5 @@
-#include "runtime/io/hf_gpt2.h"
-#include "test/fuzz/fuzz.h"
+#include "shale/models/gpt2/hf.h"
+#include "shale/test/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace shale;

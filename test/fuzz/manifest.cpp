@@ -2,10 +2,10 @@
 // no change would get past it. The input itself is parsed too.
 #include <cstdio>
 
-#include "runtime/io/checkpoint_manifest.h"
-#include "runtime/io/checkpoint_reshard.h"
-#include "runtime/io/crc32c.h"
-#include "test/fuzz/fuzz.h"
+#include "shale/comm/checkpoint/manifest.h"
+#include "shale/comm/checkpoint/reshard.h"
+#include "shale/runtime/io/crc32c.h"
+#include "shale/test/fuzz/fuzz.h"
 
 namespace shale {
 namespace {

@@ -1,6 +1,6 @@
-#include "runtime/io/metrics.h"
+#include "shale/models/training/report/metrics.h"
 
-#include "test/fuzz/fuzz.h"
+#include "shale/test/fuzz/fuzz.h"
 
 namespace {
 

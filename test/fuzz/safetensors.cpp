@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "runtime/io/safetensors_format.h"
-#include "test/fuzz/fuzz.h"
+#include "shale/runtime/io/safetensors_format.h"
+#include "shale/test/fuzz/fuzz.h"
 
 namespace shale {
 namespace {

@@ -1,6 +1,6 @@
-#include "runtime/io/safetensors_index.h"
+#include "shale/runtime/io/safetensors_index.h"
 
-#include "test/fuzz/fuzz.h"
+#include "shale/test/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace shale;

@@ -4,8 +4,8 @@
 
 #include <array>
 
-#include "runtime/data/token_dataset.h"
-#include "test/fuzz/fuzz.h"
+#include "shale/runtime/data/tokens/token_dataset.h"
+#include "shale/test/fuzz/fuzz.h"
 
 namespace shale {
 namespace {

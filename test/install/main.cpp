@@ -1,6 +1,6 @@
 // A research code that embeds the runtime through its installed package: a model of its own,
 // trained by a loop of its own. Works alone and under mpirun.
-#include <shale/comm/data_parallel.h>
+#include <shale/comm/parallel/data/data_parallel.h>
 #include <shale/comm/world.h>
 #include <shale/runtime/autograd/tape.h>
 #include <shale/runtime/nn/layers.h>

@@ -1,9 +1,9 @@
-#include "kernels/adafactor.h"
+#include "shale/kernels/adafactor.h"
 
 #include <cmath>
 
-#include "test/support/catch.h"
-#include "test/support/kernels.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/kernels.h"
 
 namespace shale {
 namespace {

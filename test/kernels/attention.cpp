@@ -1,10 +1,10 @@
-#include "kernels/attention.h"
+#include "shale/kernels/attention.h"
 
 #include <cmath>
 #include <tuple>
 
-#include "test/kernels/attention_check.h"
-#include "test/support/catch.h"
+#include "shale/test/kernels/attention_check.h"
+#include "shale/test/support/catch.h"
 
 namespace shale {
 namespace {

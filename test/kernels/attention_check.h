@@ -3,8 +3,8 @@
 #include <cmath>
 #include <vector>
 
-#include "test/kernels/attention_run.h"
-#include "test/support/catch.h"
+#include "shale/test/kernels/attention_run.h"
+#include "shale/test/support/catch.h"
 
 namespace shale::test {
 

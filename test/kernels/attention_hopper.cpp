@@ -6,8 +6,8 @@
 #include <memory>
 #include <type_traits>
 
-#include "test/kernels/attention_check.h"
-#include "test/support/emulator.h"
+#include "shale/test/kernels/attention_check.h"
+#include "shale/test/support/emulator.h"
 
 namespace shale::test {
 namespace {

@@ -5,9 +5,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/attention.h"
-#include "test/support/kernels.h"
-#include "test/support/ref_attention.h"
+#include "shale/kernels/attention.h"
+#include "shale/test/support/kernels.h"
+#include "shale/test/support/ref_attention.h"
 
 namespace shale::test {
 

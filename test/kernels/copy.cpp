@@ -1,8 +1,8 @@
 #include <numeric>
 
-#include "kernels/elementwise.h"
-#include "test/support/catch.h"
-#include "test/support/kernels.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/kernels.h"
 
 namespace shale {
 namespace {

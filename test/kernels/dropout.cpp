@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/elementwise.h"
-#include "runtime/base/rng.h"
-#include "test/support/catch.h"
-#include "test/support/kernels.h"
+#include "shale/base/rng.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/kernels.h"
 
 namespace shale {
 namespace {

@@ -1,11 +1,11 @@
-#include "kernels/elementwise.h"
+#include "shale/kernels/elementwise.h"
 
 #include <cmath>
 #include <limits>
 #include <numbers>
 
-#include "test/support/catch.h"
-#include "test/support/kernels.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/kernels.h"
 
 namespace shale {
 namespace {

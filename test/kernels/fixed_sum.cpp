@@ -1,12 +1,12 @@
-#include "kernels/fixed_sum.h"
+#include "shale/kernels/fixed_sum.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
-#include "test/support/catch.h"
-#include "test/support/numbers.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/numbers.h"
 
 namespace shale {
 namespace {

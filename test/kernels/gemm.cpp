@@ -1,9 +1,9 @@
-#include "kernels/gemm.h"
+#include "shale/kernels/gemm.h"
 
 #include <tuple>
 
-#include "test/kernels/gemm_run.h"
-#include "test/support/catch.h"
+#include "shale/test/kernels/gemm_run.h"
+#include "shale/test/support/catch.h"
 
 namespace shale::test {
 namespace {

@@ -1,9 +1,9 @@
 // Hopper's GEMM kernels, whatever gemm_plan() would take for a shape, on the emulator and on a GPU
 // of compute capability 9.0 where there is one.
-#include "kernels/gemm_plan.h"
-#include "test/kernels/gemm_run.h"
-#include "test/support/catch.h"
-#include "test/support/emulator.h"
+#include "shale/kernels/gemm_plan.h"
+#include "shale/test/kernels/gemm_run.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/emulator.h"
 
 namespace shale::test {
 namespace {

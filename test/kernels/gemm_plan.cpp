@@ -1,7 +1,7 @@
-#include "kernels/gemm_plan.h"
+#include "shale/kernels/gemm_plan.h"
 
-#include "kernels/gemm_problem.h"
-#include "test/support/catch.h"
+#include "shale/kernels/gemm_problem.h"
+#include "shale/test/support/catch.h"
 
 namespace shale::test {
 namespace {

@@ -2,10 +2,10 @@
 // for a shape.
 #include <tuple>
 
-#include "kernels/gemm_plan.h"
-#include "kernels/gemm_problem.h"
-#include "test/kernels/gemm_run.h"
-#include "test/support/catch.h"
+#include "shale/kernels/gemm_plan.h"
+#include "shale/kernels/gemm_problem.h"
+#include "shale/test/kernels/gemm_run.h"
+#include "shale/test/support/catch.h"
 
 namespace shale::test {
 namespace {

@@ -4,8 +4,8 @@
 #include <limits>
 #include <vector>
 
-#include "test/support/kernels.h"
-#include "test/support/ref_gemm.h"
+#include "shale/test/support/kernels.h"
+#include "shale/test/support/ref_gemm.h"
 
 namespace shale::test {
 

@@ -2,11 +2,11 @@
 #include <cmath>
 #include <tuple>
 
-#include "kernels/elementwise.h"
-#include "kernels/gemm_plan.h"
-#include "test/kernels/gemm_run.h"
-#include "test/support/catch.h"
-#include "test/support/emulator.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/kernels/gemm_plan.h"
+#include "shale/test/kernels/gemm_run.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/emulator.h"
 
 namespace shale::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "test/support/fixtures.h"
+#include "shale/test/support/fixtures.h"
 
 namespace shale::test {
 

@@ -1,12 +1,12 @@
 // A gradient in bf16 is what it is in f32, rounded once when it is stored.
 #include <optional>
 
-#include "kernels/embedding.h"
-#include "kernels/gemm.h"
-#include "kernels/norm.h"
-#include "kernels/reduce.h"
-#include "test/support/catch.h"
-#include "test/support/kernels.h"
+#include "shale/kernels/embedding.h"
+#include "shale/kernels/gemm.h"
+#include "shale/kernels/norm.h"
+#include "shale/kernels/reduce.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/kernels.h"
 
 namespace shale::test {
 namespace {

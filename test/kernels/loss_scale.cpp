@@ -1,10 +1,10 @@
-#include "kernels/loss_scale.h"
+#include "shale/kernels/loss_scale.h"
 
 #include <string>
 #include <string_view>
 
-#include "test/support/catch.h"
-#include "test/support/kernels.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/kernels.h"
 
 namespace shale {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "test/support/kernels.h"
+#include "shale/test/support/kernels.h"
 
 namespace shale::test {
 

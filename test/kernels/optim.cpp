@@ -1,10 +1,10 @@
-#include "kernels/optim.h"
+#include "shale/kernels/optim.h"
 
 #include <cmath>
 #include <limits>
 
-#include "test/support/catch.h"
-#include "test/support/kernels.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/kernels.h"
 
 namespace shale {
 namespace {

@@ -1,10 +1,10 @@
 // Optimizers with small states, against the same step with states in f32 and against f64.
 #include <cmath>
 
-#include "kernels/dynamic_map.h"
-#include "kernels/optim.h"
-#include "test/support/catch.h"
-#include "test/support/kernels.h"
+#include "shale/kernels/dynamic_map.h"
+#include "shale/kernels/optim.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/kernels.h"
 
 namespace shale {
 namespace {

@@ -1,10 +1,10 @@
 // AdamW without masters: bf16 parameters, rounded stochastically.
 #include <cmath>
 
-#include "kernels/optim.h"
-#include "runtime/base/rng.h"
-#include "test/support/catch.h"
-#include "test/support/kernels.h"
+#include "shale/base/rng.h"
+#include "shale/kernels/optim.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/kernels.h"
 
 namespace shale {
 namespace {

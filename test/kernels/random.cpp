@@ -1,11 +1,11 @@
-#include "kernels/random.h"
+#include "shale/kernels/random.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
-#include "test/support/catch.h"
-#include "test/support/kernels.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/kernels.h"
 
 namespace shale {
 namespace {

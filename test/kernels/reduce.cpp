@@ -1,11 +1,11 @@
-#include "kernels/reduce.h"
+#include "shale/kernels/reduce.h"
 
 #include <array>
 #include <cmath>
 #include <limits>
 
-#include "test/support/catch.h"
-#include "test/support/kernels.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/kernels.h"
 
 namespace shale {
 namespace {

@@ -1,11 +1,11 @@
-#include "kernels/registry.h"
+#include "shale/kernels/registry.h"
 
-#include "kernels/elementwise.h"
-#include "kernels/gemm.h"
-#include "kernels/slot.h"
-#include "runtime/base/error.h"
-#include "test/support/catch.h"
-#include "test/support/kernels.h"
+#include "shale/base/error.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/kernels/gemm.h"
+#include "shale/kernels/slot.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/kernels.h"
 
 namespace shale {
 

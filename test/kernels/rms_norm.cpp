@@ -1,9 +1,9 @@
 #include <cmath>
 
-#include "kernels/norm.h"
-#include "test/kernels/norm_case.h"
-#include "test/support/catch.h"
-#include "test/support/kernels.h"
+#include "shale/kernels/norm.h"
+#include "shale/test/kernels/norm_case.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/kernels.h"
 
 namespace shale {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/tree_sum.h"
+#include "shale/kernels/tree_sum.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "runtime/base/error.h"
-#include "test/support/catch.h"
-#include "test/support/kernels.h"
-#include "test/support/numbers.h"
+#include "shale/base/error.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/kernels.h"
+#include "shale/test/support/numbers.h"
 
 namespace shale::test {
 namespace {

@@ -6,9 +6,9 @@
 #include <regex>
 #include <sstream>
 
-#include "runtime/base/error.h"
-#include "test/machine_code/sass.h"
-#include "test/support/catch.h"
+#include "shale/base/error.h"
+#include "shale/test/machine_code/sass.h"
+#include "shale/test/support/catch.h"
 
 namespace shale::machine_code {
 namespace {

@@ -1,4 +1,4 @@
-#include "test/machine_code/rules.h"
+#include "shale/test/machine_code/rules.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -6,7 +6,7 @@
 #include <map>
 #include <regex>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::machine_code {
 namespace {

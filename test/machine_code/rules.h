@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "test/machine_code/sass.h"
+#include "shale/test/machine_code/sass.h"
 
 // What the sources of kernels intend and a compiler may undo. Each rule gives a line for everything
 // that it finds wrong with a kernel.

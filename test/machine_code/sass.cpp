@@ -1,4 +1,4 @@
-#include "test/machine_code/sass.h"
+#include "shale/test/machine_code/sass.h"
 
 #include <cxxabi.h>
 
@@ -10,7 +10,7 @@
 #include <memory>
 #include <regex>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::machine_code {
 namespace {

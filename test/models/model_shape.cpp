@@ -1,11 +1,11 @@
-#include "models/model_shape.h"
+#include "shale/models/model_shape.h"
 
 #include <array>
 #include <string>
 #include <vector>
 
-#include "runtime/base/error.h"
-#include "test/support/catch.h"
+#include "shale/base/error.h"
+#include "shale/test/support/catch.h"
 
 namespace shale::models {
 

@@ -1,11 +1,11 @@
-#include "test/support/checkpoints.h"
+#include "shale/test/support/checkpoints.h"
 
 #include <algorithm>
 #include <string_view>
 
-#include "runtime/base/text.h"
-#include "runtime/io/direct_memory.h"
-#include "runtime/io/shard_image.h"
+#include "shale/base/text.h"
+#include "shale/comm/checkpoint/shard_image.h"
+#include "shale/runtime/io/direct_memory.h"
 
 namespace shale::test {
 namespace {

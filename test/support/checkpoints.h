@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/io/checkpoint_folder.h"
-#include "runtime/io/checkpoint_layout.h"
-#include "runtime/io/checkpoint_reader.h"
+#include "shale/comm/checkpoint/folder.h"
+#include "shale/comm/checkpoint/layout.h"
+#include "shale/comm/checkpoint/reader.h"
 
 namespace shale::test {
 

@@ -1,7 +1,7 @@
-#include "test/support/emulator.h"
+#include "shale/test/support/emulator.h"
 
-#include "kernels/registry.h"
-#include "runtime/base/text.h"
+#include "shale/base/text.h"
+#include "shale/kernels/registry.h"
 
 namespace shale::test {
 

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "kernels/simt/engine/fault.h"
-#include "kernels/simt/engine/options.h"
-#include "kernels/simt/engine/stream.h"
-#include "runtime/base/exec.h"
-#include "runtime/tensor/device_backend.h"
+#include "shale/base/exec.h"
+#include "shale/kernels/simt/engine/fault.h"
+#include "shale/kernels/simt/engine/options.h"
+#include "shale/kernels/simt/engine/stream.h"
+#include "shale/runtime/tensor/device_backend.h"
 
 namespace shale::test {
 

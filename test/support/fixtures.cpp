@@ -1,4 +1,4 @@
-#include "test/support/fixtures.h"
+#include "shale/test/support/fixtures.h"
 
 #include <cstdlib>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "test/support/kernels.h"
+#include "shale/test/support/kernels.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -6,11 +6,11 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/registry.h"
-#include "runtime/base/error.h"
-#include "runtime/tensor/device_backend.h"
-#include "test/support/catch.h"
-#include "test/support/emulator.h"
+#include "shale/base/error.h"
+#include "shale/kernels/registry.h"
+#include "shale/runtime/tensor/device_backend.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/emulator.h"
 
 namespace shale::test {
 namespace {

@@ -6,10 +6,10 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/slot.h"
-#include "runtime/base/exec.h"
-#include "runtime/base/view.h"
-#include "test/support/numbers.h"
+#include "shale/base/exec.h"
+#include "shale/base/view.h"
+#include "shale/kernels/slot.h"
+#include "shale/test/support/numbers.h"
 
 namespace shale::test {
 

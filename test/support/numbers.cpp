@@ -1,10 +1,10 @@
-#include "test/support/numbers.h"
+#include "shale/test/support/numbers.h"
 
 #include <algorithm>
 #include <limits>
 #include <numbers>
 
-#include "runtime/base/rng.h"
+#include "shale/base/rng.h"
 
 namespace shale::test {
 namespace {

@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "runtime/base/dtype.h"
+#include "shale/base/dtype.h"
 
 namespace shale::test {
 

@@ -1,12 +1,12 @@
-#include "test/support/op_check.h"
+#include "shale/test/support/op_check.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/autograd/tape.h"
-#include "runtime/ops/elementwise.h"
-#include "runtime/ops/reduce.h"
-#include "test/support/numbers.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/reduce.h"
+#include "shale/test/support/numbers.h"
 
 namespace shale::test {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/tensor/tensor.h"
+#include "shale/runtime/tensor/tensor.h"
 
 namespace shale::test {
 

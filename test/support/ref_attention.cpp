@@ -4,7 +4,7 @@
 // probability 3e-8 (Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019, theorem 2.4), plus a few for
 // factors applied before or after.
 
-#include "test/support/ref_attention.h"
+#include "shale/test/support/ref_attention.h"
 
 #include <algorithm>
 #include <cmath>

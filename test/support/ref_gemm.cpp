@@ -1,4 +1,4 @@
-#include "test/support/ref_gemm.h"
+#include "shale/test/support/ref_gemm.h"
 
 #include <cmath>
 #include <numbers>

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/gemm.h"
-#include "test/support/numbers.h"
+#include "shale/kernels/gemm.h"
+#include "shale/test/support/numbers.h"
 
 namespace shale::test {
 

@@ -1,4 +1,4 @@
-#include "test/support/temp_dir.h"
+#include "shale/test/support/temp_dir.h"
 
 #include <cstdlib>
 #include <fstream>

@@ -1,7 +1,7 @@
 // What test/support/emulator.cpp is in a build without the emulator.
-#include "runtime/base/error.h"
-#include "test/support/catch.h"
-#include "test/support/emulator.h"
+#include "shale/base/error.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/emulator.h"
 
 namespace shale::test {
 namespace {

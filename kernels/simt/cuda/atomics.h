@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/simt/cuda/builtins.h"
+#include "shale/kernels/simt/cuda/builtins.h"
 
 namespace shale::kernels::cuda::simt {
 

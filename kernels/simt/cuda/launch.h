@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <utility>
 
-#include "kernels/simt/cuda/builtins.h"
-#include "kernels/simt/cuda/check.h"
-#include "runtime/base/exec.h"
+#include "shale/base/exec.h"
+#include "shale/kernels/simt/cuda/builtins.h"
+#include "shale/kernels/simt/cuda/cuda_error.h"
 
 namespace shale::kernels::cuda::simt {
 

@@ -3,8 +3,8 @@
 #include <bit>
 #include <type_traits>
 
-#include "kernels/simt/cuda/builtins.h"
-#include "runtime/base/dtype.h"
+#include "shale/base/dtype.h"
+#include "shale/kernels/simt/cuda/builtins.h"
 
 namespace shale::kernels::cuda::simt {
 

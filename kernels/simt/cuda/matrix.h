@@ -2,9 +2,9 @@
 
 #include <type_traits>
 
-#include "kernels/simt/cuda/shared.h"
-#include "kernels/simt/cuda/warp.h"
-#include "runtime/base/dtype.h"
+#include "shale/base/dtype.h"
+#include "shale/kernels/simt/cuda/shared.h"
+#include "shale/kernels/simt/cuda/warp.h"
 
 namespace shale::kernels::cuda::simt {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/simt/cuda/shared.h"
+#include "shale/kernels/simt/cuda/shared.h"
 
 namespace shale::kernels::cuda::simt {
 

@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "kernels/simt/cuda/builtins.h"
+#include "shale/kernels/simt/cuda/builtins.h"
 
 namespace shale::kernels::cuda::simt {
 

@@ -1,9 +1,9 @@
-#include "kernels/simt/cuda/tensor_map.h"
+#include "shale/kernels/simt/cuda/tensor_map.h"
 
 #include <cuda_runtime.h>
 
-#include "kernels/simt/cuda/check.h"
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
+#include "shale/kernels/simt/cuda/cuda_error.h"
 
 namespace shale::kernels::cuda::simt {
 namespace {

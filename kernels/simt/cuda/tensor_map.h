@@ -2,7 +2,7 @@
 
 #include <cuda.h>
 
-#include "kernels/tensor_map_spec.h"
+#include "shale/kernels/tensor_map_spec.h"
 
 namespace shale::kernels::cuda::simt {
 

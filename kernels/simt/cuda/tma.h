@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/simt/cuda/mbarrier.h"
-#include "kernels/simt/cuda/tensor_map.h"
+#include "shale/kernels/simt/cuda/mbarrier.h"
+#include "shale/kernels/simt/cuda/tensor_map.h"
 
 namespace shale::kernels::cuda::simt {
 

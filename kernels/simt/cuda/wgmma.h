@@ -1,8 +1,8 @@
 #pragma once
 
-#include "kernels/simt/cuda/shared.h"
-#include "kernels/simt/cuda/wgmma_instructions.h"
-#include "kernels/simt/wgmma_tile.h"
+#include "shale/kernels/simt/cuda/shared.h"
+#include "shale/kernels/simt/cuda/wgmma_instructions.h"
+#include "shale/kernels/simt/wgmma_tile.h"
 
 namespace shale::kernels::cuda::simt {
 

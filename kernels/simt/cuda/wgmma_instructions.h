@@ -5,8 +5,8 @@
 
 #include <type_traits>
 
-#include "kernels/simt/cuda/builtins.h"
-#include "runtime/base/dtype.h"
+#include "shale/base/dtype.h"
+#include "shale/kernels/simt/cuda/builtins.h"
 
 namespace shale::kernels::cuda::simt {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/simt/emu/builtins.h"
-#include "kernels/simt/engine/atomics.h"
+#include "shale/kernels/simt/emu/builtins.h"
+#include "shale/kernels/simt/engine/atomics.h"
 
 namespace shale::kernels::emu::simt {
 

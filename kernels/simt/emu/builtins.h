@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/simt/engine/atomics.h"
-#include "kernels/simt/engine/block.h"
+#include "shale/kernels/simt/engine/atomics.h"
+#include "shale/kernels/simt/engine/block.h"
 
 #define __global__
 #define __device__

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/simt/emu/builtins.h"
+#include "shale/kernels/simt/emu/builtins.h"
 
 namespace shale::kernels::emu::simt {
 

@@ -3,8 +3,8 @@
 #include <tuple>
 #include <utility>
 
-#include "kernels/simt/emu/builtins.h"
-#include "kernels/simt/engine/launch.h"
+#include "shale/kernels/simt/emu/builtins.h"
+#include "shale/kernels/simt/engine/launch.h"
 
 namespace shale::kernels::emu::simt {
 

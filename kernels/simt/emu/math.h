@@ -2,8 +2,8 @@
 
 #include <type_traits>
 
-#include "kernels/simt/emu/builtins.h"
-#include "runtime/base/dtype.h"
+#include "shale/base/dtype.h"
+#include "shale/kernels/simt/emu/builtins.h"
 
 namespace shale::kernels::emu::simt {
 

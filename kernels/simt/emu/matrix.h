@@ -3,9 +3,9 @@
 #include <bit>
 #include <type_traits>
 
-#include "kernels/simt/emu/builtins.h"
-#include "kernels/simt/engine/matrix.h"
-#include "runtime/base/dtype.h"
+#include "shale/base/dtype.h"
+#include "shale/kernels/simt/emu/builtins.h"
+#include "shale/kernels/simt/engine/matrix.h"
 
 namespace shale::kernels::emu::simt {
 

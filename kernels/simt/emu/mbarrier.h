@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/simt/emu/builtins.h"
-#include "kernels/simt/engine/mbarriers.h"
+#include "shale/kernels/simt/emu/builtins.h"
+#include "shale/kernels/simt/engine/mbarriers.h"
 
 namespace shale::kernels::emu::simt {
 

@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "kernels/simt/emu/builtins.h"
+#include "shale/kernels/simt/emu/builtins.h"
 
 namespace shale::kernels::emu::simt {
 

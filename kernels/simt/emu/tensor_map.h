@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/simt/engine/tensor_map.h"
+#include "shale/kernels/simt/engine/tensor_map.h"
 
 namespace shale::kernels::emu::simt {
 

@@ -2,9 +2,9 @@
 
 #include <type_traits>
 
-#include "kernels/simt/emu/mbarrier.h"
-#include "kernels/simt/emu/tensor_map.h"
-#include "kernels/simt/engine/bulk_copies.h"
+#include "shale/kernels/simt/emu/mbarrier.h"
+#include "shale/kernels/simt/emu/tensor_map.h"
+#include "shale/kernels/simt/engine/bulk_copies.h"
 
 namespace shale::kernels::emu::simt {
 

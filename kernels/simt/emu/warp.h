@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "kernels/simt/emu/builtins.h"
-#include "kernels/simt/engine/warp.h"
+#include "shale/kernels/simt/emu/builtins.h"
+#include "shale/kernels/simt/engine/warp.h"
 
 namespace shale::kernels::emu::simt {
 

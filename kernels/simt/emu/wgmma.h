@@ -2,10 +2,10 @@
 
 #include <type_traits>
 
-#include "kernels/simt/emu/builtins.h"
-#include "kernels/simt/engine/warpgroup.h"
-#include "kernels/simt/wgmma_tile.h"
-#include "runtime/base/dtype.h"
+#include "shale/base/dtype.h"
+#include "shale/kernels/simt/emu/builtins.h"
+#include "shale/kernels/simt/engine/warpgroup.h"
+#include "shale/kernels/simt/wgmma_tile.h"
 
 namespace shale::kernels::emu::simt {
 

@@ -1,9 +1,9 @@
-#include "kernels/simt/engine/async_copies.h"
+#include "shale/kernels/simt/engine/async_copies.h"
 
 #include <cstring>
 
-#include "kernels/simt/engine/block.h"
-#include "runtime/base/text.h"
+#include "shale/base/text.h"
+#include "shale/kernels/simt/engine/block.h"
 
 namespace shale::emulator {
 

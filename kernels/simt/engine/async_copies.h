@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/simt/engine/site.h"
+#include "shale/kernels/simt/engine/site.h"
 
 namespace shale::emulator {
 

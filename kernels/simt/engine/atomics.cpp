@@ -1,10 +1,10 @@
-#include "kernels/simt/engine/atomics.h"
+#include "shale/kernels/simt/engine/atomics.h"
 
 #include <algorithm>
 #include <atomic>
 
-#include "kernels/simt/engine/block.h"
-#include "runtime/base/text.h"
+#include "shale/base/text.h"
+#include "shale/kernels/simt/engine/block.h"
 
 namespace shale::emulator {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/simt/engine/site.h"
+#include "shale/kernels/simt/engine/site.h"
 
 namespace shale::emulator {
 

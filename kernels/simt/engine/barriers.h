@@ -3,8 +3,8 @@
 #include <array>
 #include <vector>
 
-#include "kernels/simt/engine/fiber.h"
-#include "kernels/simt/engine/tracker.h"
+#include "shale/kernels/simt/engine/fiber.h"
+#include "shale/kernels/simt/engine/tracker.h"
 
 namespace shale::emulator {
 

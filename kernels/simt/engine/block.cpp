@@ -1,10 +1,10 @@
-#include "kernels/simt/engine/block.h"
+#include "shale/kernels/simt/engine/block.h"
 
 #include <cstdlib>
 
-#include "kernels/simt/engine/address_sanitizer.h"
-#include "kernels/simt/engine/report.h"
-#include "runtime/base/text.h"
+#include "shale/base/text.h"
+#include "shale/kernels/simt/engine/address_sanitizer.h"
+#include "shale/kernels/simt/engine/report.h"
 
 namespace shale::emulator {
 

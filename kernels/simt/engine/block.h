@@ -6,19 +6,19 @@
 #include <string>
 #include <vector>
 
-#include "kernels/simt/engine/barriers.h"
-#include "kernels/simt/engine/bulk_copies.h"
-#include "kernels/simt/engine/fault.h"
-#include "kernels/simt/engine/fiber.h"
-#include "kernels/simt/engine/grid_order.h"
-#include "kernels/simt/engine/mapping.h"
-#include "kernels/simt/engine/mbarriers.h"
-#include "kernels/simt/engine/options.h"
-#include "kernels/simt/engine/run_queue.h"
-#include "kernels/simt/engine/shared_memory.h"
-#include "kernels/simt/engine/tracker.h"
-#include "kernels/simt/engine/warp.h"
-#include "kernels/simt/engine/warpgroup.h"
+#include "shale/kernels/simt/engine/barriers.h"
+#include "shale/kernels/simt/engine/bulk_copies.h"
+#include "shale/kernels/simt/engine/fault.h"
+#include "shale/kernels/simt/engine/fiber.h"
+#include "shale/kernels/simt/engine/grid_order.h"
+#include "shale/kernels/simt/engine/mapping.h"
+#include "shale/kernels/simt/engine/mbarriers.h"
+#include "shale/kernels/simt/engine/options.h"
+#include "shale/kernels/simt/engine/run_queue.h"
+#include "shale/kernels/simt/engine/shared_memory.h"
+#include "shale/kernels/simt/engine/tracker.h"
+#include "shale/kernels/simt/engine/warp.h"
+#include "shale/kernels/simt/engine/warpgroup.h"
 
 namespace shale::emulator {
 

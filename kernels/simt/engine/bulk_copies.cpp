@@ -1,10 +1,10 @@
-#include "kernels/simt/engine/bulk_copies.h"
+#include "shale/kernels/simt/engine/bulk_copies.h"
 
 #include <atomic>
 #include <cstring>
 
-#include "kernels/simt/engine/block.h"
-#include "runtime/base/text.h"
+#include "shale/base/text.h"
+#include "shale/kernels/simt/engine/block.h"
 
 namespace shale::emulator {
 namespace {

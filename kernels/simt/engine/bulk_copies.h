@@ -3,10 +3,10 @@
 #include <deque>
 #include <vector>
 
-#include "kernels/simt/engine/clocks.h"
-#include "kernels/simt/engine/run_queue.h"
-#include "kernels/simt/engine/site.h"
-#include "kernels/simt/engine/tensor_map.h"
+#include "shale/kernels/simt/engine/clocks.h"
+#include "shale/kernels/simt/engine/run_queue.h"
+#include "shale/kernels/simt/engine/site.h"
+#include "shale/kernels/simt/engine/tensor_map.h"
 
 namespace shale::emulator {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::emulator {
 

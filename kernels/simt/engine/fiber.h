@@ -2,11 +2,11 @@
 
 #include <cstdint>
 
-#include "kernels/simt/engine/async_copies.h"
-#include "kernels/simt/engine/bulk_copies.h"
-#include "kernels/simt/engine/machine_context.h"
-#include "kernels/simt/engine/site.h"
-#include "kernels/simt/engine/warpgroup.h"
+#include "shale/kernels/simt/engine/async_copies.h"
+#include "shale/kernels/simt/engine/bulk_copies.h"
+#include "shale/kernels/simt/engine/machine_context.h"
+#include "shale/kernels/simt/engine/site.h"
+#include "shale/kernels/simt/engine/warpgroup.h"
 
 namespace shale::emulator {
 

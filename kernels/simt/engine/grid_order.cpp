@@ -1,7 +1,7 @@
-#include "kernels/simt/engine/grid_order.h"
+#include "shale/kernels/simt/engine/grid_order.h"
 
-#include "kernels/simt/engine/block.h"
-#include "runtime/base/text.h"
+#include "shale/base/text.h"
+#include "shale/kernels/simt/engine/block.h"
 
 namespace shale::emulator {
 

@@ -1,13 +1,13 @@
-#include "kernels/simt/engine/launch.h"
+#include "shale/kernels/simt/engine/launch.h"
 
 #include <algorithm>
 #include <atomic>
 #include <limits>
 
-#include "kernels/cpu/parallel.h"
-#include "kernels/simt/engine/launch_log.h"
-#include "kernels/simt/engine/stream.h"
-#include "runtime/base/text.h"
+#include "shale/base/text.h"
+#include "shale/kernels/cpu/parallel.h"
+#include "shale/kernels/simt/engine/launch_log.h"
+#include "shale/kernels/simt/engine/stream.h"
 
 namespace shale::emulator {
 namespace {

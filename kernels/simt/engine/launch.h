@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/simt/engine/block.h"
-#include "runtime/base/exec.h"
+#include "shale/base/exec.h"
+#include "shale/kernels/simt/engine/block.h"
 
 namespace shale::emulator {
 

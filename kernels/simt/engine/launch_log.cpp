@@ -1,4 +1,4 @@
-#include "kernels/simt/engine/launch_log.h"
+#include "shale/kernels/simt/engine/launch_log.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -12,7 +12,7 @@
 #include <mutex>
 #include <set>
 
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
 
 namespace shale::emulator {
 namespace {

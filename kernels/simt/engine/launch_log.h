@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/simt/engine/block.h"
+#include "shale/kernels/simt/engine/block.h"
 
 namespace shale::emulator {
 

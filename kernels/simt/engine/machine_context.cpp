@@ -1,9 +1,9 @@
-#include "kernels/simt/engine/machine_context.h"
+#include "shale/kernels/simt/engine/machine_context.h"
 
 #include <cstdint>
 #include <cstdlib>
 
-#include "kernels/simt/engine/address_sanitizer.h"
+#include "shale/kernels/simt/engine/address_sanitizer.h"
 
 #ifdef SHALE_HAVE_ASAN
 #include <sanitizer/common_interface_defs.h>

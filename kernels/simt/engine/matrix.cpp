@@ -1,10 +1,10 @@
-#include "kernels/simt/engine/matrix.h"
+#include "shale/kernels/simt/engine/matrix.h"
 
 #include <bit>
 #include <cstring>
 
-#include "kernels/simt/engine/block.h"
-#include "runtime/base/dtype.h"
+#include "shale/base/dtype.h"
+#include "shale/kernels/simt/engine/block.h"
 
 namespace shale::emulator {
 namespace {

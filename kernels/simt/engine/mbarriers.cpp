@@ -1,11 +1,11 @@
-#include "kernels/simt/engine/mbarriers.h"
+#include "shale/kernels/simt/engine/mbarriers.h"
 
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
-#include "kernels/simt/engine/block.h"
-#include "runtime/base/text.h"
+#include "shale/base/text.h"
+#include "shale/kernels/simt/engine/block.h"
 
 namespace shale::emulator {
 namespace {

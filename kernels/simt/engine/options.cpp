@@ -1,10 +1,10 @@
-#include "kernels/simt/engine/options.h"
+#include "shale/kernels/simt/engine/options.h"
 
 #include <cstdlib>
 #include <string_view>
 
-#include "runtime/base/error.h"
-#include "runtime/base/parse.h"
+#include "shale/base/error.h"
+#include "shale/base/parse.h"
 
 namespace shale::emulator {
 namespace {

@@ -1,10 +1,10 @@
-#include "kernels/simt/engine/recording.h"
+#include "shale/kernels/simt/engine/recording.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "kernels/simt/engine/stream.h"
-#include "runtime/base/error.h"
+#include "shale/base/error.h"
+#include "shale/kernels/simt/engine/stream.h"
 
 namespace shale::emulator {
 

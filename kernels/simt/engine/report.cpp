@@ -1,4 +1,4 @@
-#include "kernels/simt/engine/report.h"
+#include "shale/kernels/simt/engine/report.h"
 
 #include <dlfcn.h>
 
@@ -6,8 +6,8 @@
 #include <map>
 #include <vector>
 
-#include "kernels/simt/engine/block.h"
-#include "runtime/base/text.h"
+#include "shale/base/text.h"
+#include "shale/kernels/simt/engine/block.h"
 
 namespace shale::emulator {
 namespace {
@@ -16,7 +16,7 @@ std::string index_text(const Index3& index) {
   return cat("(", index.x, ",", index.y, ",", index.z, ")");
 }
 
-// "barrier_sync 1 (cuda/gemm.cu:31)"
+// "barrier_sync 1 (gemm/gemm.cu:31)"
 std::string place(const Fiber& fiber) {
   const std::string_view primitive = fiber.primitive;
   const std::string number = primitive.starts_with("barrier_") ? cat(" ", fiber.barrier) : "";

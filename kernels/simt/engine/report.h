@@ -8,8 +8,8 @@ namespace shale::emulator {
 class Block;
 struct Fiber;
 
-// "axpby (cuda/elementwise.cu:40): <what> [block (0,0,0), thread (33,0,0), at __syncthreads,
-// cuda/elementwise.cu:31]"; self null: no thread is named.
+// "axpby (elementwise/elementwise.cu:40): <what> [block (0,0,0), thread (33,0,0), at __syncthreads,
+// elementwise/elementwise.cu:31]"; self null: no thread is named.
 std::string describe_failure(const Block& block, std::string what, const Fiber* self);
 
 // Who waits where: "threads 0-31, 40 wait at __syncthreads (x.cu:12); threads 32-39 have ended".

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "kernels/simt/engine/options.h"
+#include "shale/kernels/simt/engine/options.h"
 
 namespace shale::emulator {
 

@@ -1,11 +1,11 @@
-#include "kernels/simt/engine/shared_memory.h"
+#include "shale/kernels/simt/engine/shared_memory.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/simt/engine/address_sanitizer.h"
-#include "kernels/simt/engine/block.h"
-#include "runtime/base/text.h"
+#include "shale/base/text.h"
+#include "shale/kernels/simt/engine/address_sanitizer.h"
+#include "shale/kernels/simt/engine/block.h"
 
 namespace shale::emulator {
 namespace {

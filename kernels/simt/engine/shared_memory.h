@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/simt/engine/mapping.h"
+#include "shale/kernels/simt/engine/mapping.h"
 
 namespace shale::emulator {
 

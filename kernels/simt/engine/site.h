@@ -21,6 +21,6 @@ struct Site {
   }
 };
 
-std::string to_string(const Site& site);  // "cuda/elementwise.cu:31"
+std::string to_string(const Site& site);  // "elementwise/elementwise.cu:31"
 
 }  // namespace shale::emulator

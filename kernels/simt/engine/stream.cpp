@@ -1,10 +1,10 @@
-#include "kernels/simt/engine/stream.h"
+#include "shale/kernels/simt/engine/stream.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "runtime/base/error.h"
-#include "runtime/base/log.h"
+#include "shale/base/error.h"
+#include "shale/base/log.h"
 
 namespace shale::emulator {
 

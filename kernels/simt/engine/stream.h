@@ -8,9 +8,9 @@
 #include <mutex>
 #include <vector>
 
-#include "kernels/simt/engine/options.h"
-#include "kernels/simt/engine/recording.h"
-#include "kernels/simt/engine/run_queue.h"
+#include "shale/kernels/simt/engine/options.h"
+#include "shale/kernels/simt/engine/recording.h"
+#include "shale/kernels/simt/engine/run_queue.h"
 
 namespace shale::emulator {
 

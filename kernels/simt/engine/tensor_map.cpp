@@ -1,4 +1,4 @@
-#include "kernels/simt/engine/tensor_map.h"
+#include "shale/kernels/simt/engine/tensor_map.h"
 
 namespace shale::emulator {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/tensor_map_spec.h"
+#include "shale/kernels/tensor_map_spec.h"
 
 namespace shale::emulator {
 

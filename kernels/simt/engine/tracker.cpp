@@ -1,13 +1,13 @@
-#include "kernels/simt/engine/tracker.h"
+#include "shale/kernels/simt/engine/tracker.h"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <numeric>
 
-#include "kernels/simt/engine/block.h"
-#include "kernels/simt/engine/report.h"
-#include "runtime/base/text.h"
+#include "shale/base/text.h"
+#include "shale/kernels/simt/engine/block.h"
+#include "shale/kernels/simt/engine/report.h"
 
 namespace shale::emulator {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/simt/engine/clocks.h"
-#include "kernels/simt/engine/fault.h"
-#include "kernels/simt/engine/mapping.h"
+#include "shale/kernels/simt/engine/clocks.h"
+#include "shale/kernels/simt/engine/fault.h"
+#include "shale/kernels/simt/engine/mapping.h"
 
 namespace shale::emulator {
 

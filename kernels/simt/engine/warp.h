@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/simt/engine/fiber.h"
+#include "shale/kernels/simt/engine/fiber.h"
 
 namespace shale::emulator {
 

@@ -1,13 +1,13 @@
-#include "kernels/simt/engine/warpgroup.h"
+#include "shale/kernels/simt/engine/warpgroup.h"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
-#include "kernels/simt/engine/block.h"
-#include "kernels/simt/engine/tensor_map.h"
-#include "runtime/base/dtype.h"
-#include "runtime/base/text.h"
+#include "shale/base/dtype.h"
+#include "shale/base/text.h"
+#include "shale/kernels/simt/engine/block.h"
+#include "shale/kernels/simt/engine/tensor_map.h"
 
 namespace shale::emulator {
 namespace {

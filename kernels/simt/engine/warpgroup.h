@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/simt/engine/clocks.h"
-#include "kernels/simt/engine/matrix.h"
-#include "kernels/simt/engine/site.h"
+#include "shale/kernels/simt/engine/clocks.h"
+#include "shale/kernels/simt/engine/matrix.h"
+#include "shale/kernels/simt/engine/site.h"
 
 namespace shale::emulator {
 

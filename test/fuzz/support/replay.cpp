@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "test/fuzz/fuzz.h"
+#include "shale/test/fuzz/fuzz.h"
 
 namespace {
 

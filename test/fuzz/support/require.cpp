@@ -1,7 +1,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "test/fuzz/fuzz.h"
+#include "shale/test/fuzz/fuzz.h"
 
 namespace shale::fuzz {
 

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "shale/base/config.h"
+
+namespace shale {
+
+// A value of the JSON file. `found` describes it in messages: the string "12", an array.
+struct JsonValue {
+  // monostate: null, an array or an object, which no field accepts
+  std::variant<std::monostate, bool, int64_t, double, std::string> value;
+  std::string found;
+};
+
+// One option: knows its texts and how to read and print its value.
+class ConfigField {
+ public:
+  ConfigField(std::string field_name, std::string field_help, HelpText help_text);
+  virtual ~ConfigField() = default;
+
+  // False, and no change, if the value is not expected().
+  virtual bool assign_text(std::string_view text) = 0;
+  virtual bool assign_json(const JsonValue& json) = 0;
+  virtual std::string to_json() const = 0;
+  virtual std::string expected() const = 0;    // "an integer of at least 1"
+  virtual std::string value_text() const = 0;  // for people; empty: not worth showing
+  virtual std::string range_text() const { return ""; }
+  virtual std::string default_metavar() const = 0;
+  virtual bool is_bool() const { return false; }
+  virtual bool in_limits() const { return true; }  // the value now
+
+  // A default found at run time has no value yet: null in JSON stands for it.
+  bool is_open() const { return !is_set && !text.default_text.empty(); }
+  std::string metavar() const { return text.metavar.empty() ? default_metavar() : text.metavar; }
+  std::string key() const;      // name with '_' for '-'
+  std::string spelled() const;  // as users type it: --name, or the metavar of a positional
+
+  const std::string name;
+  const std::string help;
+  const HelpText text;
+  std::string default_value;  // value_text() before parsing
+  bool positional = false;
+  bool required = false;
+  bool is_set = false;
+};
+
+using FieldPtr = std::unique_ptr<ConfigField>;
+
+FieldPtr make_int_field(std::string name, int& field, std::string help, IntLimits limits);
+FieldPtr make_int_field(std::string name, int64_t& field, std::string help, IntLimits limits);
+FieldPtr make_size_field(std::string name, int64_t& field, std::string help, IntLimits limits);
+FieldPtr make_real_field(std::string name, float& field, std::string help, RealLimits limits);
+FieldPtr make_real_field(std::string name, double& field, std::string help, RealLimits limits);
+FieldPtr make_bool_field(std::string name, bool& field, std::string help);
+FieldPtr make_text_field(std::string name, std::string& field, std::string help, TextLimits limits);
+FieldPtr make_choice_field(std::string name, std::vector<std::string> names, size_t initial,
+                           std::function<void(size_t)> assign, std::string help, HelpText text);
+
+struct ConfigState {
+  struct Section {
+    std::string title;
+    std::vector<ConfigField*> fields;
+  };
+  // What every program has; not part of the JSON file.
+  struct Builtin {
+    std::string config;
+    bool print_config = false;
+    bool help = false;
+    bool version = false;
+  };
+
+  std::string program;
+  std::string summary;
+  std::vector<std::string> examples;
+  std::vector<Section> sections;
+  std::vector<FieldPtr> fields;
+  Builtin builtin;
+  std::vector<FieldPtr> builtin_fields;  // point into `builtin`
+
+  ConfigField& add(FieldPtr field);
+  ConfigField* find(std::string_view name) const;  // null if there is none
+};
+
+// Sets fields from a file, or its text: "FILE: key: expected ..., found ...".
+void read_config_file(ConfigState& state, const std::string& path);
+void read_config_text(ConfigState& state, std::string_view text, const std::string& source);
+
+// "--steps: expected an integer of at least 1, found 'x'".
+std::string mismatch(std::string_view where, const ConfigField& field, std::string_view found);
+
+// `text` as a JSON string, quotes included.
+std::string json_quote(const std::string& text);
+
+}  // namespace shale

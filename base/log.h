@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "shale/base/text.h"
+
+namespace shale {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
+
+struct LogOptions {
+  int rank = 0;
+  LogLevel level = LogLevel::kInfo;  // what is below is dropped
+  bool quiet = false;                // warnings and errors only
+  FILE* out = stdout;                // debug, info and the status line
+  FILE* err = stderr;                // warnings and errors
+};
+
+// Lines for people. Rank 0 prints all levels; other ranks print warnings and errors only, after
+// "[rank 2] ". What a program says in a normal run goes to standard output, so that `train > log`
+// keeps it; warnings and errors go to standard error. A line is written in one piece, so lines of
+// several ranks do not mix. Safe to use from several threads.
+class Logger {
+ public:
+  explicit Logger(const LogOptions& options);
+  ~Logger();
+  Logger(Logger&&) noexcept;
+  Logger& operator=(Logger&&) noexcept;
+
+  // `text` without a newline at its end. Never throw: a log that cannot be written is lost.
+  void debug(std::string_view text) noexcept;
+  void info(std::string_view text) noexcept;
+  void warning(std::string_view text) noexcept;
+  void error(std::string_view text) noexcept;
+
+  bool enabled(LogLevel level) const;
+
+  // Whether the status line is drawn: `out` is a terminal, and info is enabled.
+  bool has_status_line() const;
+  // Replaces the line that stays below all others, cut to the terminal's width; empty removes it.
+  // Does nothing without has_status_line().
+  void status(std::string_view text) noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// The process's logger, for all code that is not handed one. Set once, in main() and before other
+// threads start; until then it prints like rank 0.
+Logger& process_log();
+void set_process_log(const LogOptions& options);
+
+template <typename... Args>
+void log_info(const Args&... args) {
+  process_log().info(cat(args...));
+}
+template <typename... Args>
+void log_warning(const Args&... args) {
+  process_log().warning(cat(args...));
+}
+template <typename... Args>
+void log_error(const Args&... args) {
+  process_log().error(cat(args...));
+}
+
+}  // namespace shale

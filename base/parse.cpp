@@ -1,0 +1,227 @@
+#include "shale/base/parse.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace shale {
+namespace {
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+// digits * 10^exponent, in that form: a double would lose integers above 2^53.
+struct Decimal {
+  bool negative = false;
+  std::string digits;
+  int64_t exponent = 0;
+};
+
+bool read_exponent(std::string_view text, int64_t& exponent) {
+  if (!text.empty() && text[0] == '+') text.remove_prefix(1);
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, exponent);
+  // The bound leaves room for arithmetic on exponents; no sensible number comes near it.
+  constexpr int64_t kBound = 1'000'000;
+  return error == std::errc{} && stop == end && -kBound < exponent && exponent < kBound;
+}
+
+std::optional<Decimal> read_decimal(std::string_view text) {
+  Decimal number;
+  if (!text.empty() && (text[0] == '+' || text[0] == '-')) {
+    number.negative = text[0] == '-';
+    text.remove_prefix(1);
+  }
+  bool fraction = false;
+  size_t i = 0;
+  for (; i < text.size(); ++i) {
+    if (is_digit(text[i])) {
+      number.digits += text[i];
+      number.exponent -= fraction ? 1 : 0;
+    } else if (text[i] == '.' && !fraction) {
+      fraction = true;
+    } else {
+      break;
+    }
+  }
+  if (number.digits.empty()) return std::nullopt;
+  if (i == text.size()) return number;
+  int64_t exponent = 0;
+  if (lower(text[i]) != 'e' || !read_exponent(text.substr(i + 1), exponent)) return std::nullopt;
+  number.exponent += exponent;
+  return number;
+}
+
+// 1 for an empty unit; nothing for an unknown one.
+std::optional<double> unit_bytes(std::string_view unit) {
+  static constexpr std::array<std::pair<std::string_view, double>, 10> kUnits = {{{"", 1},
+                                                                                  {"b", 1},
+                                                                                  {"kib", 0x1p10},
+                                                                                  {"mib", 0x1p20},
+                                                                                  {"gib", 0x1p30},
+                                                                                  {"tib", 0x1p40},
+                                                                                  {"kb", 1e3},
+                                                                                  {"mb", 1e6},
+                                                                                  {"gb", 1e9},
+                                                                                  {"tb", 1e12}}};
+  std::string name(unit);
+  std::transform(name.begin(), name.end(), name.begin(), lower);
+  for (const auto& [known, bytes] : kUnits) {
+    if (name == known) return bytes;
+  }
+  return std::nullopt;
+}
+
+template <typename T>
+std::string shortest(T value) {
+  std::array<char, 48> buffer{};
+  // std::to_chars without a precision is shortest too, but prefers 3e-04 to 0.0003.
+  for (int precision = 6; precision <= std::numeric_limits<T>::max_digits10; ++precision) {
+    const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
+                                            std::chars_format::general, precision);
+    T back = 0;
+    const auto read = std::from_chars(buffer.data(), end, back);
+    if (error == std::errc{} && read.ec == std::errc{} && back == value) {
+      return {buffer.data(), end};
+    }
+  }
+  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
+// Bytes of the character that `text` begins with; 1 for what is not UTF-8.
+size_t character_bytes(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text[0]);
+  const size_t bytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc2 ? 2 : 1;
+  for (size_t i = 1; i < bytes; ++i) {
+    if (i == text.size() || (static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 1;
+  }
+  return bytes;
+}
+
+// One character, "\x1b" for a control character: below 32, 127, and U+0080 to U+009F.
+std::string spelled(std::string_view character) {
+  const auto first = static_cast<unsigned char>(character[0]);
+  const auto last = static_cast<unsigned char>(character.back());
+  const bool is_ascii_control = character.size() == 1 && (first < 0x20 || first == 0x7f);
+  const bool is_latin_control = character.size() == 2 && first == 0xc2 && last < 0xa0;
+  if (!is_ascii_control && !is_latin_control) return std::string(character);
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  return {'\\', 'x', kDigits[last / 16], kDigits[last % 16]};
+}
+
+// Edit distance with swaps of neighbours (optimal string alignment).
+size_t typing_slips(std::string_view a, std::string_view b) {
+  std::vector<size_t> before, above(b.size() + 1), row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) above[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t wrong = a[i - 1] == b[j - 1] ? 0 : 1;
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + wrong});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        row[j] = std::min(row[j], before[j - 2] + 1);
+      }
+    }
+    before = std::exchange(above, row);
+  }
+  return above[b.size()];
+}
+
+}  // namespace
+
+std::optional<int64_t> parse_int(std::string_view text) {
+  auto number = read_decimal(text);
+  if (!number) return std::nullopt;
+  std::string& digits = number->digits;
+  for (; number->exponent < 0; ++number->exponent) {
+    if (digits.empty()) break;                      // was all zeros
+    if (digits.back() != '0') return std::nullopt;  // a fraction is left
+    digits.pop_back();
+  }
+  digits.erase(0, std::min(digits.find_first_not_of('0'), digits.size()));
+  if (digits.empty()) return 0;
+  // 19 digits are enough for every int64_t, so a larger exponent cannot fit.
+  if (number->exponent > 19) return std::nullopt;
+  digits.append(static_cast<size_t>(number->exponent), '0');
+  if (number->negative) digits.insert(digits.begin(), '-');
+  int64_t value = 0;
+  const char* end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, value);
+  if (error != std::errc{} || stop != end) return std::nullopt;
+  return value;
+}
+
+std::optional<double> parse_real(std::string_view text) {
+  if (!read_decimal(text)) return std::nullopt;  // from_chars also takes "inf" and "nan"
+  if (text[0] == '+') text.remove_prefix(1);
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc{} || stop != end || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+std::optional<int64_t> parse_size(std::string_view text) {
+  const size_t last = text.find_last_of("0123456789.");
+  if (last == std::string_view::npos) return std::nullopt;
+  const std::string_view amount = text.substr(0, last + 1);
+  const std::string_view unit = text.substr(last + 1);
+  if (unit.empty()) {
+    const auto bytes = parse_int(amount);
+    return bytes && *bytes >= 0 ? bytes : std::nullopt;
+  }
+  const auto number = parse_real(amount);
+  const auto factor = unit_bytes(unit);
+  if (!number || !factor || *number < 0) return std::nullopt;
+  const double bytes = std::round(*number * *factor);
+  if (bytes >= 0x1p63) return std::nullopt;
+  return static_cast<int64_t>(bytes);
+}
+
+std::string format_real(float value) {
+  return shortest(value);
+}
+std::string format_real(double value) {
+  return shortest(value);
+}
+
+std::string excerpt(std::string_view text, size_t longest) {
+  std::string out;
+  size_t cut = 0;  // how much of `out` stays if "..." must follow
+  while (!text.empty()) {
+    const size_t bytes = character_bytes(text);
+    out += spelled(text.substr(0, bytes));
+    if (out.size() > longest) return out.substr(0, cut) + "...";
+    if (out.size() + 3 <= longest) cut = out.size();
+    text.remove_prefix(bytes);
+  }
+  return out;
+}
+
+std::optional<std::string> nearest_name(std::string_view text, std::span<const std::string> names) {
+  const std::string* nearest = nullptr;
+  size_t fewest = std::max<size_t>(2, text.size() / 2) + 1;  // beyond that, a guess misleads
+  for (const std::string& name : names) {
+    if (text.size() >= 2 && name.starts_with(text)) return name;
+    // At least so many slips; a text of a megabyte is not worth comparing.
+    const auto [shorter, longer] = std::minmax({name.size(), text.size()});
+    if (longer - shorter >= fewest) continue;
+    const size_t slips = typing_slips(text, name);
+    if (slips < fewest) {
+      fewest = slips;
+      nearest = &name;
+    }
+  }
+  return nearest == nullptr ? std::nullopt : std::optional(*nearest);
+}
+
+}  // namespace shale

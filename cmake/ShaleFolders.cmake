@@ -1,0 +1,36 @@
+# The folders of the tree, for the build, the install rules and test/layering.cmake alike.
+
+# Layers, lowest first, each a folder of that name. A source includes from its own layer and lower
+# ones. Benchmarks and tests stand above all.
+set(SHALE_LAYERS base kernels runtime comm models)
+
+# The folders whose sources make up each layer's library.
+set(SHALE_base_FOLDERS base)
+set(SHALE_kernels_FOLDERS kernels kernels/cpu)
+set(SHALE_runtime_FOLDERS
+  runtime/amp runtime/autograd runtime/data runtime/data/text runtime/data/tokens runtime/io
+  runtime/nn runtime/offload runtime/ops runtime/optim runtime/tensor)
+set(SHALE_comm_FOLDERS
+  comm comm/checkpoint comm/mpi comm/nccl comm/node comm/parallel/data comm/watch)
+set(SHALE_models_FOLDERS
+  models models/gpt2 models/tools/supervision models/training models/training/checks
+  models/training/report)
+
+# Folders whose sources are for some builds alone, or for programs: what stands in for libraries that
+# SHALE_KERNELS_ONLY goes without; the emulator; CUDA's kernels, and what they stand on; the tools of
+# the program `shale`.
+set(SHALE_bare_FOLDERS base/bare)
+set(SHALE_emulator_FOLDERS kernels/simt/engine)
+set(SHALE_cublaslt_FOLDERS kernels/cuda/gemm/cublaslt)
+set(SHALE_cuda_FOLDERS kernels/simt/cuda)
+set(SHALE_cuda_kernel_FOLDERS
+  kernels/cuda kernels/cuda/attention kernels/cuda/elementwise kernels/cuda/embedding
+  kernels/cuda/gemm kernels/cuda/loss kernels/cuda/norm kernels/cuda/optim kernels/cuda/reduce)
+set(SHALE_simt_FOLDERS kernels/simt kernels/simt/emu)  # headers alone
+set(SHALE_tool_FOLDERS models/tools)
+
+# Sources of programs, in folders of libraries.
+set(SHALE_PROGRAMS models/train_lm.cpp)
+
+# Headers that are not installed, since they may include third-party ones, which no user should need.
+set(SHALE_INTERNAL_HEADERS "^kernels/(cpu|cuda|simt)/|^models/tools/[^/]+$|_internal[.]h$|-inl[.]h$")

@@ -1,0 +1,193 @@
+#include "shale/comm/checkpoint/folder.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <span>
+
+#include "shale/base/error.h"
+#include "shale/base/parse.h"
+#include "shale/comm/checkpoint/reader.h"
+#include "shale/runtime/io/atomic_file.h"
+#include "shale/runtime/io/file.h"
+
+namespace shale {
+namespace {
+
+constexpr std::string_view kTrash = ".trash-";
+constexpr std::string_view kTemporary = ".tmp-";
+constexpr std::string_view kStep = "step_";
+
+std::string temporary_name(int64_t step, std::string_view nonce) {
+  return cat(checkpoint_name(step), kTemporary, nonce);
+}
+
+bool is_leftover(std::string_view name) {
+  if (name.starts_with(kTrash)) return true;
+  const size_t end = name.find(kTemporary);
+  // ".latest.tmp-1-0" too: AtomicFile's.
+  return end != name.npos &&
+         (parse_checkpoint_name(name.substr(0, end)) || name.starts_with(".latest"));
+}
+
+// Renamed first: a checkpoint must never be there with a part of its files. Returns the new name.
+std::string move_to_trash(const Folder& folder, const std::string& name) {
+  const std::string trash = cat(kTrash, make_checkpoint_nonce(), "-", name);
+  folder.rename(name, trash);
+  return trash;
+}
+
+// Whether its manifest is valid and its files have their sizes.
+bool is_sound(const std::string& path) {
+  try {
+    CheckpointReader reader(path);
+    return true;
+  } catch (const DataError&) {
+    return false;
+  } catch (const MissingInputError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+std::string make_checkpoint_nonce() {
+  uint64_t value = 0;
+  if (::getrandom(&value, sizeof value, 0) != sizeof value) {
+    throw InternalError(cat("getrandom failed: ", std::strerror(errno)));
+  }
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value));
+  return digits;
+}
+
+std::string checkpoint_name(int64_t step) {
+  char name[32];
+  std::snprintf(name, sizeof name, "step_%08lld", static_cast<long long>(step));
+  return name;
+}
+
+std::optional<int64_t> parse_checkpoint_name(std::string_view name) {
+  if (!name.starts_with(kStep)) return std::nullopt;
+  const std::optional<int64_t> step = parse_int(name.substr(kStep.size()));
+  if (!step || *step < 0 || checkpoint_name(*step) != name) return std::nullopt;
+  return step;
+}
+
+std::string CheckpointFolder::path_of(int64_t step) const {
+  return cat(path_, "/", checkpoint_name(step));
+}
+
+std::string CheckpointFolder::temporary_path(int64_t step, std::string_view nonce) const {
+  return cat(path_, "/", temporary_name(step, nonce));
+}
+
+std::vector<int64_t> CheckpointFolder::steps() const {
+  std::vector<int64_t> steps;
+  try {
+    for (const std::string& name : Folder::open(path_).names()) {
+      if (const auto step = parse_checkpoint_name(name)) steps.push_back(*step);
+    }
+  } catch (const MissingInputError&) {
+    return {};
+  }
+  std::sort(steps.begin(), steps.end(), std::greater<>());
+  return steps;
+}
+
+int64_t CheckpointFolder::clean() const {
+  int64_t count = 0;
+  try {
+    const Folder folder = Folder::open(path_);
+    for (const std::string& name : folder.names()) {
+      if (!is_leftover(name)) continue;
+      folder.remove_all(name);
+      ++count;
+    }
+    if (count > 0) folder.sync();
+  } catch (const MissingInputError&) {
+    return 0;
+  }
+  return count;
+}
+
+void CheckpointFolder::begin(int64_t step, std::string_view nonce) const {
+  Folder::make(path_).make_folder(temporary_name(step, nonce));
+}
+
+void CheckpointFolder::commit(const CheckpointManifest& manifest, std::string_view nonce) const {
+  const Folder folder = Folder::open(path_);
+  const std::string temporary_folder = temporary_name(manifest.step, nonce);
+  const std::string text = to_json(manifest);
+  {
+    const Folder temporary = folder.open_folder(temporary_folder);
+    File file = File::create(temporary, kManifestName);
+    file.write_at(0, std::as_bytes(std::span(text)));
+    file.sync();
+    file.close();
+    temporary.sync();
+  }
+  const std::string name = checkpoint_name(manifest.step);
+  std::string trash;
+  if (folder.has(name)) trash = move_to_trash(folder, name);
+  try {
+    folder.rename(temporary_folder, name);
+  } catch (const DiskError&) {
+    if (!trash.empty()) folder.rename(trash, name);
+    throw;
+  }
+  folder.sync();
+  write_file_atomically(cat(path_, "/latest"), name + "\n");
+  if (!trash.empty()) folder.remove_all(trash);
+}
+
+void CheckpointFolder::discard(int64_t step, std::string_view nonce) const {
+  const Folder folder = Folder::open(path_);
+  const std::string name = temporary_name(step, nonce);
+  if (!folder.has(name)) return;
+  folder.remove_all(name);
+  folder.sync();
+}
+
+void CheckpointFolder::retire(int64_t keep, int64_t committed) const {
+  if (keep < 1) throw InternalError(cat("checkpoint: keep ", keep, ", want at least 1"));
+  const Folder folder = Folder::open(path_);
+  std::vector<std::string> trash;
+  for (const int64_t step : steps()) {
+    if (keep > 0) {
+      if (is_sound(path_of(step))) --keep;
+    } else if (step != committed) {
+      trash.push_back(move_to_trash(folder, checkpoint_name(step)));
+    }
+  }
+  if (trash.empty()) return;
+  // The new names first: else a crash could bring back an old name with a part of its files.
+  folder.sync();
+  for (const std::string& name : trash) folder.remove_all(name);
+}
+
+std::optional<int64_t> find_newest_valid(
+    const CheckpointFolder& folder,
+    const std::function<void(int64_t step, const std::string& problem)>& on_invalid) {
+  for (const int64_t step : folder.steps()) {
+    try {
+      CheckpointReader reader(folder.path_of(step));
+      if (reader.manifest().step != step) {
+        throw DataError(cat(reader.path(), ": the manifest is of step ", reader.manifest().step));
+      }
+      reader.verify();
+      return step;
+    } catch (const DataError& error) {
+      on_invalid(step, error.what());
+    } catch (const MissingInputError& error) {
+      on_invalid(step, error.what());
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace shale

@@ -1,0 +1,105 @@
+#include "shale/comm/checkpoint/reshard.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/comm/checkpoint/shard.h"
+
+namespace shale {
+namespace {
+
+constexpr int64_t kPieceBytes = int64_t{4} << 20;
+
+// Where rank `rank` begins among `total` bytes; total * rank may be beyond 64 bits.
+int64_t begin_of(int64_t total, int64_t rank, int64_t ranks) {
+  return total / ranks * rank + total % ranks * rank / ranks;
+}
+
+// The first element of a tensor at `begin` that does not start before byte `place` of all.
+int64_t element_at(int64_t place, int64_t begin, int64_t numel, int64_t size) {
+  return std::clamp((place - begin + size - 1) / size, int64_t{0}, numel);
+}
+
+void write_parts(CheckpointReader& from, CheckpointShardWriter& writer,
+                 const std::vector<TensorPart>& parts) {
+  std::vector<std::byte> buffer;
+  while (!writer.is_complete()) {
+    const TensorPart& part = parts[writer.next()];
+    const int64_t size = dtype_size(part.dtype);
+    for (int64_t done = 0; done < part.count;) {
+      const int64_t count = std::min(kPieceBytes / size, part.count - done);
+      buffer.resize(static_cast<size_t>(count * size));
+      from.read(part.tensor, part.first + done, buffer);
+      writer.write(buffer);
+      done += count;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::vector<TensorPart>> even_parts(const CheckpointManifest& manifest, int ranks) {
+  int64_t total = 0;
+  for (const auto& [name, tensor] : manifest.tensors) {
+    if (__builtin_add_overflow(total, tensor.bytes(), &total)) {
+      throw DataError("checkpoint: more than 2^63 bytes");
+    }
+  }
+  std::vector<std::vector<TensorPart>> parts(static_cast<size_t>(ranks));
+  int64_t begin = 0;  // of the tensor, among all bytes
+  for (const auto& [name, tensor] : manifest.tensors) {
+    const TensorPart whole{
+        .tensor = name, .dtype = tensor.dtype, .shape = tensor.shape, .count = tensor.numel()};
+    if (whole.count == 0) parts[0].push_back(whole);  // recorded, so that it is known
+    const int64_t size = dtype_size(tensor.dtype);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto cut = [&](int at) {
+        return element_at(begin_of(total, at, ranks), begin, whole.count, size);
+      };
+      TensorPart part = whole;
+      part.first = cut(rank);
+      part.count = cut(rank + 1) - part.first;
+      if (part.count > 0) parts[static_cast<size_t>(rank)].push_back(std::move(part));
+    }
+    begin += tensor.bytes();
+  }
+  return parts;
+}
+
+void reshard_checkpoint(CheckpointReader& from, const CheckpointFolder& to, int ranks) {
+  constexpr int kMaxRanks = 99'999;  // file names have five digits
+  if (ranks < 1 || ranks > kMaxRanks) {
+    throw ConfigError(cat("reshard: ", ranks, " ranks, want 1 to ", kMaxRanks));
+  }
+  CheckpointManifest manifest;
+  manifest.step = from.manifest().step;
+  manifest.state = from.manifest().state;
+  manifest.config = from.manifest().config;
+  const std::vector<int64_t> steps = to.steps();
+  if (std::find(steps.begin(), steps.end(), manifest.step) != steps.end()) {
+    throw ConfigError(cat("reshard: ", to.path_of(manifest.step), " is there already"));
+  }
+  const std::vector<std::vector<TensorPart>> parts = even_parts(from.manifest(), ranks);
+  const std::string nonce = make_checkpoint_nonce();
+  to.begin(manifest.step, nonce);
+  try {
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::vector<TensorPart>& own = parts[static_cast<size_t>(rank)];
+      CheckpointShardWriter writer(to.temporary_path(manifest.step, nonce),
+                                   shard_file_name(rank, ranks), own);
+      write_parts(from, writer, own);
+      add_shard(manifest, writer.finish());
+    }
+    to.commit(manifest, nonce);
+  } catch (const Error&) {
+    try {
+      to.discard(manifest.step, nonce);
+    } catch (const Error&) {
+      // The disk that fails twice is reported once; the next run clears the rest away.
+    }
+    throw;
+  }
+}
+
+}  // namespace shale

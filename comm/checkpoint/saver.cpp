@@ -1,0 +1,268 @@
+#include "shale/comm/checkpoint/saver.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <set>
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/base/log.h"
+#include "shale/base/stream_copy.h"
+#include "shale/comm/checkpoint/shard.h"
+#include "shale/comm/checkpoint/shard_image.h"
+
+namespace shale::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What is copied before it is handed to the disk: little enough that the disk is not kept waiting,
+// and that waiting for a device so often costs nothing.
+constexpr int64_t kCopyBytes = int64_t{32} << 20;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+TensorPart stored(const StatePart& part) {
+  return {.tensor = part.name,
+          .dtype = part.values.dtype(),
+          .shape = {part.shape.begin(), part.shape.end()},
+          .first = part.first,
+          .count = part.count()};
+}
+
+// Bytes of a vector; there when its context is synchronised.
+void copy_to_host(const Tensor& values, int64_t begin, int64_t count, std::byte* to) {
+  const std::byte* from = static_cast<const std::byte*>(values.data()) + begin;
+  if (values.context().device().type == DeviceType::kCpu) {
+    stream_copy(to, from, static_cast<size_t>(count));
+  } else {
+    values.context().copy(to, from, count);
+  }
+}
+
+// Messages between ranks: the exit code, a space, the text; empty: all is well.
+std::string packed(std::exception_ptr error, int64_t step, int rank) {
+  if (error == nullptr) return {};
+  const auto message = [&](ExitCode code, const char* what) {
+    return cat(static_cast<int>(code), " checkpoint of step ", step, ": ", what,
+               " (written by rank ", rank, ")");
+  };
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    return message(e.code(), e.what());
+  } catch (const std::bad_alloc&) {
+    return message(ExitCode::kOutOfMemory, "out of memory");
+  } catch (const std::exception& e) {
+    return message(ExitCode::kInternal, e.what());
+  }
+}
+
+// Throws the first of them; all ranks the same.
+void throw_first(const std::vector<std::string>& errors) {
+  for (const std::string& error : errors) {
+    if (error.empty()) continue;
+    const size_t space = error.find(' ');
+    throw Error(static_cast<ExitCode>(std::stoi(error.substr(0, space))), error.substr(space + 1));
+  }
+}
+
+}  // namespace
+
+// Host memory that copies from the device reach fastest. It grows to the largest save and stays.
+struct CheckpointSaver::Staged {
+  explicit Staged(MemoryProvider& memory) : provider(memory) {}
+  ~Staged() { reserve(0); }
+  Staged(const Staged&) = delete;
+  Staged& operator=(const Staged&) = delete;
+
+  void reserve(int64_t count) {
+    if (count > 0 && count <= bytes) return;
+    if (data != nullptr) provider.free(data, static_cast<size_t>(bytes));
+    data = nullptr;
+    bytes = 0;
+    if (count == 0) return;
+    data = static_cast<std::byte*>(provider.allocate(static_cast<size_t>(count)));
+    bytes = count;
+  }
+
+  MemoryProvider& provider;
+  std::byte* data = nullptr;
+  int64_t bytes = 0;
+  std::optional<ShardPlan> plan;
+  std::optional<ShardImage> image;  // in this memory
+};
+
+CheckpointSaver::CheckpointSaver(ProcessGroup& group, Context& context, std::string folder,
+                                 const CheckpointSaverOptions& options)
+    : group_(group),
+      context_(context),
+      folder_(std::move(folder)),
+      options_(options),
+      staged_(std::make_unique<Staged>(context.backend().host_memory())) {}
+
+CheckpointSaver::~CheckpointSaver() {
+  if (staged_->image) staged_->image->cancel();
+  join();
+}
+
+void CheckpointSaver::start(std::function<void()> work) {
+  error_ = nullptr;
+  running_.store(true, std::memory_order_relaxed);
+  thread_ = std::thread([this, work = std::move(work)] {
+    try {
+      work();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    running_.store(false, std::memory_order_release);
+  });
+}
+
+void CheckpointSaver::join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+std::optional<int64_t> CheckpointSaver::save(const CheckpointInfo& info,
+                                             const std::vector<StatePart>& share) {
+  const std::optional<int64_t> before = finish();
+  info_ = info;
+  // Rank 0 makes the folder; the others learn its name, or why there is none.
+  std::string nonce, problem;
+  if (group_.rank() == 0) {
+    nonce = make_checkpoint_nonce();
+    try {
+      folder_.begin(info_.step, nonce);
+    } catch (...) {
+      problem = packed(std::current_exception(), info_.step, group_.rank());
+    }
+  }
+  throw_first(group_.all_gather_bytes(problem, "checkpoint begins"));
+  nonce_ = group_.all_gather_bytes(nonce, "checkpoint nonce").front();
+  phase_ = Phase::kWriting;
+  const auto start_of_copy = Clock::now();
+  try {
+    stage(share);
+  } catch (...) {
+    // The other ranks do not know it yet: all of them meet it in poll().
+    if (staged_->image) staged_->image->cancel();
+    join();
+    running_ = false;
+    error_ = std::current_exception();
+  }
+  cost_.copy_s = seconds_since(start_of_copy);
+  return before;
+}
+
+// In the order of the file; the disk gets what is copied while the rest is being copied.
+void CheckpointSaver::stage(const std::vector<StatePart>& share) {
+  Staged& staged = *staged_;
+  staged.image.reset();
+  std::vector<TensorPart> parts;
+  cost_ = {};
+  for (const StatePart& part : share) {
+    parts.push_back(stored(part));
+    cost_.bytes += part.values.bytes();
+  }
+  const ShardPlan& plan =
+      staged.plan.emplace(shard_file_name(group_.rank(), group_.size()), std::move(parts));
+  staged.reserve(ShardImage::bytes_for(plan));
+  ShardImage& image = staged.image.emplace(plan, staged.data);
+  start([this] { write(); });
+
+  int64_t copied = 0;  // bytes for which nobody has waited
+  std::set<Context*> contexts = {&context_};
+  for (size_t i = 0; i < plan.order.size(); ++i) {
+    const Tensor& values = share[plan.order[i]].values;
+    contexts.insert(&values.context());
+    for (int64_t done = 0, count = 0; done < values.bytes(); done += count) {
+      count = std::min(kCopyBytes - copied, values.bytes() - done);
+      copy_to_host(values, done, count, image.data(i) + done);
+      copied += count;
+      if (copied < kCopyBytes) continue;
+      for (Context* context : contexts) context->synchronize();
+      image.filled(plan.begins[i] + done + count);
+      copied = 0;
+    }
+  }
+  for (Context* context : contexts) context->synchronize();
+  image.filled(plan.file().bytes);
+}
+
+// On the thread.
+void CheckpointSaver::write() {
+  const auto begin = Clock::now();
+  report_ = staged_->image->write(folder_.temporary_path(info_.step, nonce_));
+  cost_.write_s = seconds_since(begin);
+}
+
+// On the thread of rank 0.
+void CheckpointSaver::commit(const std::vector<std::string>& shards) {
+  CheckpointManifest manifest;
+  manifest.step = info_.step;
+  manifest.state = info_.state;
+  manifest.config = info_.config;
+  for (const std::string& shard : shards) add_shard(manifest, shard);
+  if (options_.before_commit) options_.before_commit();
+  folder_.commit(manifest, nonce_);
+  // The checkpoint is safe: what goes wrong from here on is no reason to end the run. What is left
+  // of old ones costs only room, and the next save tries again.
+  try {
+    if (options_.committed) options_.committed(info_.step);
+    if (options_.keep > 0) folder_.retire(options_.keep, info_.step);
+  } catch (const Error& error) {
+    log_warning("after the checkpoint of step ", info_.step, ": ", error.what());
+  }
+}
+
+std::optional<int64_t> CheckpointSaver::poll() {
+  if (phase_ == Phase::kIdle) return {};
+  const bool running = running_.load(std::memory_order_acquire);
+  const bool failed = !running && error_ != nullptr;
+  std::array<int64_t, 2> status = {running ? 1 : 0, failed ? 1 : 0};
+  group_.host().all_reduce_max(make_view(status.data(), {2}), {.tag = "checkpoint"});
+  const auto [any_running, any_failed] = status;
+  if (any_failed != 0) give_up(failed);
+  if (any_running != 0) return {};
+  join();
+  if (phase_ == Phase::kCommitting) {
+    phase_ = Phase::kIdle;
+    return info_.step;
+  }
+  const std::vector<std::string> shards = group_.all_gather_bytes(report_, "checkpoint shards");
+  phase_ = Phase::kCommitting;
+  if (group_.rank() == 0) start([this, shards] { commit(shards); });
+  return {};
+}
+
+// Some rank failed: all stop writing before the folder goes.
+void CheckpointSaver::give_up(bool failed_here) {
+  if (staged_->image) staged_->image->cancel();
+  join();
+  const std::vector<std::string> errors = group_.all_gather_bytes(
+      failed_here ? packed(error_, info_.step, group_.rank()) : std::string(), "checkpoint errors");
+  phase_ = Phase::kIdle;
+  if (group_.rank() == 0) {
+    try {
+      folder_.discard(info_.step, nonce_);
+    } catch (const Error& error) {
+      log_warning("checkpoint: what is left of it cannot be removed: ", error.what());
+    }
+  }
+  throw_first(errors);
+  throw InternalError("checkpoint: a rank failed without an error");
+}
+
+std::optional<int64_t> CheckpointSaver::finish() {
+  std::optional<int64_t> step;
+  while (in_flight()) {
+    step = poll();
+    if (in_flight()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return step;
+}
+
+}  // namespace shale::comm

@@ -1,0 +1,230 @@
+#include "shale/comm/checkpoint/training_state.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <span>
+
+#include "shale/base/error.h"
+#include "shale/comm/parallel/data/flat_layout.h"
+
+namespace shale::comm {
+namespace {
+
+// Of a part on a device, at once through host memory; and how much of that there is.
+constexpr int64_t kPieceBytes = int64_t{4} << 20;
+constexpr int64_t kStagedBytes = int64_t{64} << 20;
+
+// A slice boundary inside a part, in elements: the first multiple of kFlatAlignment at which at
+// least `bytes` of the part's bytes come before.
+int64_t boundary(const StatePart& part, int64_t bytes) {
+  const int64_t size = dtype_size(part.values.dtype());
+  const int64_t unit = size * kFlatAlignment;
+  const int64_t units = (std::max<int64_t>(bytes, 0) + unit - 1) / unit;
+  return std::min(units * kFlatAlignment, part.count());
+}
+
+// "[2,3], want [3,3]", or empty.
+std::string difference(const CheckpointTensor& stored, const StatePart& part) {
+  if (!std::equal(stored.shape.begin(), stored.shape.end(), part.shape.begin(), part.shape.end())) {
+    std::string found;  // it may have more dimensions than a Shape
+    for (const int64_t size : stored.shape) found += cat(found.empty() ? "" : ",", size);
+    return cat("[", found, "], want ", part.shape);
+  }
+  if (stored.dtype != part.values.dtype()) {
+    return cat(dtype_name(stored.dtype), ", want ", dtype_name(part.values.dtype()));
+  }
+  return {};
+}
+
+// The names, the first few in full.
+std::string listed(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 8;
+  std::string list;
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) list += cat(" ", names[i]);
+  return names.size() > kShown ? cat(list, " and ", names.size() - kShown, " more") : list;
+}
+
+void check_inventory(const CheckpointReader& checkpoint, const std::vector<StatePart>& parts) {
+  std::vector<std::string> missing, extra, different;
+  std::set<std::string_view> wanted;
+  for (const StatePart& part : parts) {
+    wanted.insert(part.name);
+    const CheckpointTensor* stored = checkpoint.find(part.name);
+    if (stored == nullptr) {
+      missing.push_back(part.name);
+    } else if (const std::string what = difference(*stored, part); !what.empty()) {
+      different.push_back(cat(part.name, " (", what, ")"));
+    }
+  }
+  for (const auto& [name, stored] : checkpoint.manifest().tensors) {
+    if (!wanted.contains(name)) extra.push_back(name);
+  }
+  std::string problem;
+  const auto add = [&](const char* what, const std::vector<std::string>& names) {
+    if (!names.empty()) problem += cat(problem.empty() ? "" : ";", " ", what, listed(names));
+  };
+  add("without", missing);
+  add("with also", extra);
+  add("different:", different);
+  if (problem.empty()) return;
+  throw DataError(cat(checkpoint.path(), ": not the state of this model and optimizer:", problem));
+}
+
+// Elements of a part: all, or on a device a piece.
+struct Target {
+  CheckpointReader::Place place;
+  const StatePart* part = nullptr;
+  int64_t begin = 0;  // in the part
+  Tensor to;
+
+  // Then it is read straight into; else through memory of the host.
+  bool is_host() const { return to.context().device().type == DeviceType::kCpu; }
+};
+
+// All elements of the parts, in the order in which they lie on the disk.
+std::vector<Target> targets_of(CheckpointReader& checkpoint, const std::vector<StatePart>& parts) {
+  std::vector<Target> targets;
+  for (const StatePart& part : parts) {
+    const bool is_host = part.values.context().device().type == DeviceType::kCpu;
+    const int64_t step = is_host ? part.count() : kPieceBytes / dtype_size(part.values.dtype());
+    for (int64_t begin = 0; begin < part.count(); begin += step) {
+      targets.push_back(
+          {.place = checkpoint.place_of(part.name, part.first + begin),
+           .part = &part,
+           .begin = begin,
+           .to = vector_slice(part.values, begin, std::min(step, part.count() - begin))});
+    }
+  }
+  std::sort(targets.begin(), targets.end(),
+            [](const Target& a, const Target& b) { return a.place < b.place; });
+  return targets;
+}
+
+void read_targets(CheckpointReader& checkpoint, std::span<const Target> targets, bool shared,
+                  std::vector<std::byte>& staged) {
+  size_t staged_bytes = 0;
+  for (const Target& target : targets) {
+    if (!target.is_host()) staged_bytes += static_cast<size_t>(target.to.bytes());
+  }
+  staged.resize(staged_bytes);
+  std::byte* next = staged.data();
+  std::vector<CheckpointRead> reads;
+  for (const Target& target : targets) {
+    const auto bytes = static_cast<size_t>(target.to.bytes());
+    std::byte* memory = target.is_host() ? static_cast<std::byte*>(target.to.data()) : next;
+    if (!target.is_host()) next += bytes;
+    reads.push_back({target.part->name, target.part->first + target.begin, {memory, bytes}});
+  }
+  checkpoint.read_all(reads, shared);
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const Tensor& to = targets[i].to;
+    if (!targets[i].is_host()) to.context().copy(to.data(), reads[i].into.data(), to.bytes());
+  }
+}
+
+// As much at a time as there is host memory for what goes to a device.
+void read_parts(CheckpointReader& checkpoint, const std::vector<StatePart>& parts, bool shared) {
+  const std::vector<Target> targets = targets_of(checkpoint, parts);
+  std::vector<std::byte> staged;
+  for (size_t begin = 0, end = 0; begin < targets.size(); begin = end) {
+    for (int64_t bytes = 0; end < targets.size() && bytes < kStagedBytes; ++end) {
+      if (!targets[end].is_host()) bytes += targets[end].to.bytes();
+    }
+    read_targets(checkpoint, std::span(targets).subspan(begin, end - begin), shared, staged);
+  }
+}
+
+Tensor as_vector(const Tensor& x) {
+  return x.alias({x.numel()}, {1});
+}
+
+}  // namespace
+
+std::vector<StatePart> training_state(const DataParallel& parallel,
+                                      const optim::Optimizer& optimizer) {
+  std::vector<StatePart> parts;
+  std::map<const Parameter*, bool> is_sharded;
+  for (const auto& unit : parallel.units()) {
+    for (const auto& buffer : unit->buffers()) {
+      for (const OptimSpan& span : buffer->spans()) {
+        if (span.parameter->numel() == 0) continue;
+        is_sharded[span.parameter] = buffer->is_sharded();
+        parts.push_back({.name = span.parameter->full_name(),
+                         .shape = span.parameter->shape,
+                         .first = span.first,
+                         .values = vector_slice(buffer->master(), span.offset, span.count),
+                         .is_whole = !buffer->is_sharded()});
+      }
+    }
+  }
+  for (const optim::OptimStatePart& part : optimizer.state_parts()) {
+    if (part.shape.numel() == 0) continue;
+    parts.push_back({.name = cat(part.parameter->full_name(), "/", part.name),
+                     .shape = part.shape,
+                     .first = part.first,
+                     .values = part.values,
+                     .is_whole = !part.is_cut || !is_sharded.at(part.parameter)});
+  }
+  // Those of the whole tree, once.
+  for (const auto& unit : parallel.units()) {
+    if (unit->module().parent() != nullptr) continue;
+    for (const Buffer* buffer : unit->module().buffers()) {
+      if (!buffer->persistent || buffer->value.numel() == 0) continue;
+      parts.push_back({.name = buffer->full_name(),
+                       .shape = buffer->value.shape(),
+                       .values = as_vector(buffer->value),
+                       .is_whole = true});
+    }
+  }
+  return parts;
+}
+
+std::vector<StatePart> even_share(const std::vector<StatePart>& parts, int rank, int ranks) {
+  int64_t total = 0;
+  for (const StatePart& part : parts) total += part.values.bytes();
+  const auto cut_at = [&](int64_t r) { return total / ranks * r + total % ranks * r / ranks; };
+  const int64_t begin = cut_at(rank), end = cut_at(rank + 1);
+  std::vector<StatePart> share;
+  int64_t before = 0;  // bytes
+  for (const StatePart& part : parts) {
+    const int64_t from = boundary(part, begin - before);
+    const int64_t to = rank + 1 == ranks ? part.count() : boundary(part, end - before);
+    before += part.values.bytes();
+    if (from >= to) continue;
+    StatePart slice = part;
+    slice.first += from;
+    slice.values = vector_slice(part.values, from, to - from);
+    share.push_back(std::move(slice));
+  }
+  return share;
+}
+
+std::vector<StatePart> share_to_write(const std::vector<StatePart>& parts,
+                                      const ShardGroups& groups) {
+  std::vector<StatePart> whole, cut;
+  for (const StatePart& part : parts) (part.is_whole ? whole : cut).push_back(part);
+  const int replicas = groups.replicate != nullptr ? groups.replicate->size() : 1;
+  const int replica = groups.replicate != nullptr ? groups.replicate->rank() : 0;
+  const ProcessGroup& shard = *groups.shard;
+  std::vector<StatePart> share =
+      even_share(whole, replica * shard.size() + shard.rank(), replicas * shard.size());
+  for (StatePart& part : even_share(cut, replica, replicas)) share.push_back(std::move(part));
+  return share;
+}
+
+void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
+                         const optim::Optimizer& optimizer) {
+  const std::vector<StatePart> parts = training_state(parallel, optimizer);
+  check_inventory(checkpoint, parts);
+  const int ranks = parallel.shared().groups.shard->size();
+  std::vector<StatePart> whole, cut;
+  for (const StatePart& part : parts) (part.is_whole && ranks > 1 ? whole : cut).push_back(part);
+  read_parts(checkpoint, whole, /*shared=*/true);
+  read_parts(checkpoint, cut, /*shared=*/false);
+  for (const auto& unit : parallel.units()) {
+    for (const auto& buffer : unit->buffers()) buffer->masters_changed();
+  }
+}
+
+}  // namespace shale::comm

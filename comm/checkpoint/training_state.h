@@ -1,0 +1,49 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "shale/comm/checkpoint/reader.h"
+#include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/runtime/optim/optimizer.h"
+
+namespace shale::comm {
+
+// What this rank holds of one tensor of the training state. Names and shapes are those of the whole
+// tensor, the same for every number of ranks, stage, compute dtype and place in memory, so that a
+// state that was saved on one layout can be loaded on any other:
+//   "wte.weight"      a parameter: its f32 master, or its values if it is frozen
+//   "wte.weight/m"    a state of the optimizer
+//   "rope.table"      a persistent buffer of a module
+struct StatePart {
+  std::string name;
+  Shape shape;
+  int64_t first = 0;      // this part is elements [first, first + count()), in row-major order
+  Tensor values;          // a vector, in device or host memory; may be empty
+  bool is_whole = false;  // every rank of the shard group has all of it, and the same
+
+  int64_t count() const { return values.numel(); }
+};
+
+// All tensors that a resumed run needs, in the same order on all ranks, except those without
+// elements; padding is in none of them.
+// Host memory may be behind until the optimizer's step there is over (offload::OptimizerOffload).
+std::vector<StatePart> training_state(const DataParallel& parallel,
+                                      const optim::Optimizer& optimizer);
+
+// Of these parts, what this rank writes, so that all ranks together write every element once: ranks
+// with the same parts share them out evenly by bytes. A tensor has at most one part in the result.
+std::vector<StatePart> share_to_write(const std::vector<StatePart>& parts,
+                                      const ShardGroups& groups);
+
+// Slice `rank` of `ranks` of the parts one after another: about as many bytes for each rank.
+std::vector<StatePart> even_share(const std::vector<StatePart>& parts, int rank, int ranks);
+
+// Fills this rank's parts from a checkpoint, whatever layout it was written on. Not collective, but
+// every rank of the group must do it. Throws DataError, listing names, unless the checkpoint has
+// exactly these tensors, in these shapes and dtypes; and what CheckpointReader throws, after which
+// the state is neither the old nor the stored one.
+void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
+                         const optim::Optimizer& optimizer);
+
+}  // namespace shale::comm

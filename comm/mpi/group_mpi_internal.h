@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "shale/comm/host_group.h"
+#include "shale/comm/mpi/inter_node_internal.h"
+#include "shale/comm/mpi_internal.h"
+#include "shale/comm/node/node_memory.h"
+#include "shale/comm/world_context.h"
+
+namespace shale::comm {
+
+// The backend "mpi": host memory; shared memory inside a node, MPI between nodes and to set up.
+class MpiGroup final : public HostGroup {
+ public:
+  // Collective over `comm`.
+  MpiGroup(std::shared_ptr<WorldContext> context, MpiComm comm, const GroupOptions& options);
+  ~MpiGroup() override;
+
+  std::string_view backend() const override { return "mpi"; }
+  MemoryProvider& memory() override { return context_->memory; }
+  void execute(const CollectiveCall& call, bool blocking) override;
+  std::unique_ptr<GroupProgress> make_progress() override;
+  std::unique_ptr<HostGroup> split_host(int color, int key, std::string_view name) override;
+
+ protected:
+  Work submit(const CollectiveCall& call, bool async) override;
+
+ private:
+  // What collectives use. It outlives the group if they ended badly.
+  struct Engine;
+
+  std::shared_ptr<WorldContext> context_;
+  MpiComm comm_;
+  std::shared_ptr<Engine> engine_;
+  uint64_t sequence_ = 0;
+  std::string failure_;  // of the collective that ended the group's use
+};
+
+}  // namespace shale::comm

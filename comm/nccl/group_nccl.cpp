@@ -1,0 +1,283 @@
+#include <cuda_runtime.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <exception>
+
+#include "shale/base/error.h"
+#include "shale/base/log.h"
+#include "shale/comm/nccl/group_nccl_internal.h"
+#include "shale/comm/nccl/nccl_library_internal.h"
+#include "shale/comm/work_state.h"
+#include "shale/kernels/simt/cuda/cuda_error.h"
+
+namespace shale::comm {
+namespace {
+
+using kernels::cuda::check;
+
+// One GPU of one host, as NCCL tells them apart: it refuses two ranks on one.
+std::string place_of(int device) {
+  std::array<char, 256> host{};
+  const char* const host_id = std::getenv("NCCL_HOSTID");
+  if (host_id == nullptr) gethostname(host.data(), host.size() - 1);
+  std::array<char, 32> bus{};
+  check(cudaDeviceGetPCIBusId(bus.data(), bus.size(), device), "cudaDeviceGetPCIBusId");
+  return cat("GPU ", bus.data(), " of ", host_id != nullptr ? host_id : host.data());
+}
+
+// One rank's id for all of them; its failure reaches the others as an error too.
+ncclUniqueId share_id(HostGroup& host) {
+  std::string mine, problem;
+  if (host.rank() == 0) {
+    try {
+      const ncclUniqueId id = NcclComm::make_id();
+      mine.assign(id.internal, sizeof id.internal);
+    } catch (const CommError& error) {
+      problem = error.what();
+    }
+  }
+  const std::string theirs = host.all_gather_bytes(mine, "nccl id").front();
+  if (!problem.empty()) throw CommError(problem);
+  if (theirs.size() != sizeof(ncclUniqueId)) throw CommError("nccl: rank 0 has no id to share");
+  ncclUniqueId id;
+  std::memcpy(id.internal, theirs.data(), theirs.size());
+  return id;
+}
+
+}  // namespace
+
+std::string nccl_obstacle(HostGroup& host, const Device& device) {
+  std::string mine;
+  try {
+    NcclLibrary::get();
+    mine = place_of(device.index);
+  } catch (const UnavailableError& error) {
+    mine = cat("!", error.what());
+  }
+  std::map<std::string, int> ranks;  // by place
+  const std::vector<std::string> all = host.all_gather_bytes(mine, "nccl");
+  for (int rank = 0; rank < host.size(); ++rank) {
+    const std::string& place = all[static_cast<size_t>(rank)];
+    if (place.starts_with("!")) return cat("rank ", rank, ": ", place.substr(1));
+    const auto [first, fresh] = ranks.emplace(place, rank);
+    if (!fresh) return cat("ranks ", first->second, " and ", rank, " share ", place);
+  }
+  return {};
+}
+
+// Time in which the caller's stream waited, measured by the device. Used by the caller's thread.
+class NcclGroup::ExposedTime {
+ public:
+  explicit ExposedTime(std::shared_ptr<TrafficMeter> meter) : meter_(std::move(meter)) {}
+  ~ExposedTime() {
+    for (const Wait& wait : waits_) release(wait);
+  }
+
+  // Makes `stream` wait for `finished`, and measures how long.
+  void wait(const DeviceEvent& finished, void* stream, Traffic traffic) {
+    collect();
+    Wait wait{.traffic = traffic};
+    check(cudaEventCreate(&wait.before), "cudaEventCreate");
+    check(cudaEventCreate(&wait.after), "cudaEventCreate");
+    waits_.push_back(wait);
+    check(cudaEventRecord(wait.before, static_cast<cudaStream_t>(stream)), "cudaEventRecord");
+    finished.hold(stream);
+    check(cudaEventRecord(wait.after, static_cast<cudaStream_t>(stream)), "cudaEventRecord");
+  }
+
+  // Adds what is known by now to the accounts.
+  void collect() {
+    while (!waits_.empty() && cudaEventQuery(waits_.front().after) == cudaSuccess) {
+      const Wait wait = waits_.front();
+      float milliseconds = 0;
+      check(cudaEventElapsedTime(&milliseconds, wait.before, wait.after), "cudaEventElapsedTime");
+      meter_->add_exposed(wait.traffic, milliseconds * 1e-3);
+      waits_.pop_front();
+      release(wait);
+    }
+  }
+
+ private:
+  struct Wait {
+    cudaEvent_t before = nullptr;
+    cudaEvent_t after = nullptr;
+    Traffic traffic = Traffic::kControl;
+  };
+  static void release(const Wait& wait) {
+    cudaEventDestroy(wait.before);
+    cudaEventDestroy(wait.after);
+  }
+
+  std::shared_ptr<TrafficMeter> meter_;
+  std::deque<Wait> waits_;
+};
+
+class NcclGroup::NcclWork final : public WorkState {
+ public:
+  NcclWork(NcclGroup& group, std::shared_ptr<const DeviceEvent> finished,
+           const CollectiveCall& call)
+      : watchdog_(group.watchdog_),
+        exposed_(group.exposed_),
+        finished_(std::move(finished)),
+        stream_(call.stream),
+        traffic_(call.traffic),
+        captured_(group.captures(call.stream)) {}
+
+  // A captured one is a place in a graph, and nobody may ask for its event.
+  bool done() const override { return !captured_ && finished_->done(); }
+  void wait() override {
+    watchdog_->check();
+    if (captured_) return finished_->hold(stream_);
+    exposed_->wait(*finished_, stream_, traffic_);
+  }
+  void hold(void* stream) override { finished_->hold(stream); }
+  // Ends the kernels, which may wait for ranks that never come.
+  void give_up() override {
+    watchdog_->fail(
+        std::make_exception_ptr(CommError("given up, because an exception ended what it was for")));
+  }
+
+ private:
+  std::shared_ptr<NcclWatchdog> watchdog_;
+  std::shared_ptr<ExposedTime> exposed_;
+  std::shared_ptr<const DeviceEvent> finished_;
+  void* stream_;
+  Traffic traffic_;
+  bool captured_;
+};
+
+void* NcclGroup::RegisteredMemory::allocate(size_t bytes) {
+  check(cudaSetDevice(group_.device_.device().index), "cudaSetDevice");
+  const NcclLibrary& nccl = NcclLibrary::get();
+  void* memory = nullptr;
+  const ncclResult_t result = nccl.mem_alloc(&memory, bytes);
+  if (result != ncclSuccess) {
+    cudaGetLastError();  // the allocator tries again when it has given memory back
+    throw OutOfMemoryError(cat("nccl: ncclMemAlloc of ", format_bytes(static_cast<double>(bytes)),
+                               ": ", nccl.get_error_string(result)));
+  }
+  try {
+    handles_[memory] = group_.comm_->register_memory(memory, bytes);
+  } catch (...) {
+    nccl.mem_free(memory);
+    throw;
+  }
+  return memory;
+}
+
+void NcclGroup::RegisteredMemory::free(void* memory, size_t) noexcept {
+  group_.comm_->deregister_memory(handles_[memory]);
+  handles_.erase(memory);
+  const NcclLibrary& nccl = NcclLibrary::get();
+  const ncclResult_t result = nccl.mem_free(memory);
+  if (result != ncclSuccess) log_warning("nccl: ncclMemFree: ", nccl.get_error_string(result));
+}
+
+NcclGroup::NcclGroup(std::shared_ptr<WorldContext> context, std::unique_ptr<HostGroup> host,
+                     DeviceBackend& device)
+    : ProcessGroup(host->rank(), host->size(), host->options()),
+      context_(std::move(context)),
+      host_(std::move(host)),
+      device_(device),
+      stream_(std::make_shared<DeviceStream>(device)) {
+  const ncclUniqueId id = share_id(*host_);
+  comm_ = std::make_unique<NcclComm>(id, rank(), size(), nccl_options());
+  start();
+}
+
+NcclGroup::NcclGroup(NcclGroup& parent, std::unique_ptr<HostGroup> host, int color, int key)
+    : ProcessGroup(host->rank(), host->size(), host->options()),
+      context_(parent.context_),
+      host_(std::move(host)),
+      device_(parent.device_),
+      stream_(parent.stream_) {
+  comm_ = std::make_unique<NcclComm>(*parent.comm_, color, key, nccl_options());
+  start();
+}
+
+NcclOptions NcclGroup::nccl_options() const {
+  return {.group_name = options().name,
+          .device = device_.device().index,
+          .timeout_s = options().timeout_s,
+          .deterministic = options().deterministic,
+          .poll = [context = context_] { context->board.check(); }};
+}
+
+void NcclGroup::start() {
+  account_for(*host_);
+  watchdog_ = std::make_shared<NcclWatchdog>(*comm_, host_->make_progress(), context_->recent);
+  exposed_ = std::make_shared<ExposedTime>(meter());
+}
+
+NcclGroup::~NcclGroup() {
+  bool together = std::uncaught_exceptions() == 0;
+  try {
+    if (together) {
+      device_.synchronize(stream_->get());  // the watchdog ends what would take for ever
+      watchdog_->check();
+    } else {
+      watchdog_->fail(std::make_exception_ptr(CommError("given up")));
+    }
+  } catch (const std::exception& error) {
+    log_warning("nccl: group '", options().name, "' ends badly: ", error.what());
+    watchdog_->fail(std::current_exception());
+    together = false;
+  }
+  std::shared_ptr<GroupProgress> pending;
+  try {
+    pending = watchdog_->stop(together);
+  } catch (const std::exception& error) {
+    log_warning(error.what());
+    pending = watchdog_->stop(/*together=*/false);
+  }
+  if (pending == nullptr) return;
+  context_->requests_pending = true;
+  context_->kept.push_back(std::move(pending));
+}
+
+ProcessGroup& NcclGroup::host() {
+  watchdog_->check();
+  exposed_->collect();
+  return *host_;
+}
+
+Work NcclGroup::submit(const CollectiveCall& call, bool async) {
+  if (call.op == CollectiveOp::kAllReduceMax && is_float(call.in.dtype)) {
+    throw DTypeError(cat("all_reduce_max: buffer is ", call.in,
+                         ", want integers: NCCL's largest value loses NaN"));
+  }
+  watchdog_->check();
+  DeviceEvent(device_, call.stream).hold(stream_->get());
+  if (call.after != nullptr) call.after->hold(stream_->get());
+  comm_->issue(call, rank(), size(), stream_->get());
+  const auto finished = std::make_shared<const DeviceEvent>(device_, stream_->get());
+  const bool captured = captures(call.stream);
+  if (!captured) watchdog_->add(fingerprint(call, sequence_++), call.larger_bytes(), finished);
+  if (async) return Work(std::make_shared<NcclWork>(*this, finished, call));
+  if (captured) {
+    finished->hold(call.stream);
+  } else {
+    exposed_->wait(*finished, call.stream, call.traffic);
+  }
+  return Work();
+}
+
+// The device says only when all of the graph is done.
+void NcclGroup::watch_replay(const std::vector<CollectiveCall>& calls, void* stream) {
+  watchdog_->check();
+  const auto finished = std::make_shared<const DeviceEvent>(device_, stream);
+  for (const CollectiveCall& call : calls) {
+    watchdog_->add(fingerprint(call, sequence_++), call.larger_bytes(), finished);
+  }
+}
+
+std::unique_ptr<ProcessGroup> NcclGroup::make_split(int color, int key, std::string_view name) {
+  auto child = host_->split_host(color, key, name);
+  return std::make_unique<NcclGroup>(*this, std::move(child), color, key);
+}
+
+}  // namespace shale::comm

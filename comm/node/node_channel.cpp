@@ -1,0 +1,150 @@
+#include "shale/comm/node/node_channel.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "shale/base/error.h"
+
+namespace shale::comm {
+
+struct NodeChannel::Header {
+  std::atomic<uint32_t> claimed;  // by the first rank that reports a failure
+  std::atomic<uint32_t> broken;   // its report is complete
+  char report[4088];
+};
+
+struct NodeChannel::Slot {
+  SharedCounter step;
+  alignas(64) std::atomic<int64_t> closed_ns;  // when the rank left; 0: it has not
+  std::atomic<uint64_t> called;                // announcements made
+  alignas(64) std::array<Announcement, 2> announcements;
+};
+
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr int64_t kGraceNs = 300'000'000;
+
+int64_t now_ns() {
+  return std::chrono::steady_clock::now().time_since_epoch().count();
+}
+
+size_t round_up(size_t bytes) {
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
+}  // namespace
+
+// Header, slots, and then, from a page's start, the staging areas.
+size_t NodeChannel::bytes(int ranks, int64_t staging_bytes) {
+  const auto n = static_cast<size_t>(ranks);
+  return round_up(sizeof(Header) + n * sizeof(Slot)) +
+         n * 2 * round_up(static_cast<size_t>(staging_bytes));
+}
+
+NodeChannel::NodeChannel(void* memory, int rank, int ranks, ChannelOptions options)
+    : memory_(static_cast<std::byte*>(memory)),
+      rank_(rank),
+      ranks_(ranks),
+      options_(std::move(options)) {}
+
+void NodeChannel::leave() {
+  slot(rank_).closed_ns.store(now_ns(), std::memory_order_release);
+}
+
+NodeChannel::Header& NodeChannel::header() const {
+  return *reinterpret_cast<Header*>(memory_);
+}
+
+NodeChannel::Slot& NodeChannel::slot(int rank) const {
+  return reinterpret_cast<Slot*>(memory_ + sizeof(Header))[rank];
+}
+
+Announcement& NodeChannel::mine(uint64_t sequence) {
+  slot(rank_).called.store(sequence + 1, std::memory_order_relaxed);
+  return slot(rank_).announcements[sequence % 2];
+}
+
+const Announcement& NodeChannel::of(int rank, uint64_t sequence) const {
+  return slot(rank).announcements[sequence % 2];
+}
+
+std::byte* NodeChannel::staging(int rank, int half) const {
+  const size_t size = round_up(static_cast<size_t>(options_.staging_bytes));
+  const size_t start = round_up(sizeof(Header) + static_cast<size_t>(ranks_) * sizeof(Slot));
+  return memory_ + start + size * static_cast<size_t>(2 * rank + half);
+}
+
+bool NodeChannel::past_deadline(std::chrono::steady_clock::time_point start) const {
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+  return options_.timeout_s > 0 && waited.count() > options_.timeout_s;
+}
+
+void NodeChannel::sync(const Fingerprint& call, bool blocking, bool finishing) {
+  slot(rank_).step.advance_to(++step_);
+  const WaitPolicy policy = wait_policy(blocking, options_.crowded);
+  for (int i = 1; i < ranks_; ++i) {
+    // Everyone starts at another peer, so that the counters' cache lines are not all asked for at
+    // once.
+    const int peer = (rank_ + i) % ranks_;
+    if (slot(peer).step.reached(step_)) continue;
+    const auto poll = [&] { poll_peer(peer, call, finishing); };
+    if (!slot(peer).step.wait(step_, policy, options_.timeout_s, poll)) fail_missing(step_, call);
+  }
+  check();  // a rank that comes after the others have given up finds their counters advanced
+}
+
+void NodeChannel::poll_peer(int peer, const Fingerprint& call, bool finishing) const {
+  check();
+  if (options_.poll) options_.poll(finishing);
+  const Slot& other = slot(peer);
+  const int64_t closed_ns = other.closed_ns.load(std::memory_order_acquire);
+  if (closed_ns == 0 || other.step.reached(step_)) return;
+  // It may have left because of an error of which it tells in a moment.
+  if (now_ns() < closed_ns + kGraceNs) return;
+  throw CommError(cat("group '", options_.group_name, "': rank ",
+                      options_.world_ranks[static_cast<size_t>(peer)], " has left while ",
+                      describe(call), " waits for it"));
+}
+
+std::string NodeChannel::last_call_of(int peer) const {
+  const uint64_t called = slot(peer).called.load(std::memory_order_relaxed);
+  if (called == 0) return "nothing";
+  return describe(of(peer, called - 1).call);
+}
+
+void NodeChannel::fail_missing(uint32_t target, const Fingerprint& call) {
+  std::vector<int> missing;
+  std::string last;
+  for (int peer = 0; peer < ranks_; ++peer) {
+    if (slot(peer).step.reached(target)) continue;
+    missing.push_back(options_.world_ranks[static_cast<size_t>(peer)]);
+    if (last.empty()) last = last_call_of(peer);
+  }
+  fail(cat("group '", options_.group_name, "': no sign of ", rank_list(missing), " for ",
+           options_.timeout_s, " s in ", describe(call), "; last seen there: ", last));
+}
+
+void NodeChannel::fail(const std::string& report) {
+  Header& shared = header();
+  if (shared.claimed.exchange(1) == 0) {
+    const size_t length = std::min(report.size(), sizeof shared.report - 1);
+    std::memcpy(shared.report, report.data(), length);
+    shared.report[length] = '\0';
+    shared.broken.store(1, std::memory_order_release);
+    throw CommError(report);
+  }
+  // Someone else was first; all ranks give the same account. It needs microseconds to write.
+  const auto start = std::chrono::steady_clock::now();
+  while (shared.broken.load(std::memory_order_acquire) == 0 &&
+         std::chrono::steady_clock::now() - start < std::chrono::seconds(1)) {
+  }
+  check();
+  throw CommError(report);
+}
+
+void NodeChannel::check() const {
+  if (header().broken.load(std::memory_order_acquire) != 0) throw CommError(header().report);
+}
+
+}  // namespace shale::comm

@@ -1,0 +1,90 @@
+#include "shale/comm/node/shm_wait.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <climits>
+#include <ctime>
+
+namespace shale::comm {
+namespace {
+
+constexpr long kSleepNs = 10'000'000;  // between two looks at whether a peer has failed
+
+void pause_core() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+#endif
+}
+
+// Not FUTEX_PRIVATE: the word is shared between processes.
+void futex_wait(std::atomic<uint32_t>& word, uint32_t expected) {
+  const timespec timeout{.tv_sec = 0, .tv_nsec = kSleepNs};
+  // Every reason to return early is one to look again, so the result says nothing new.
+  syscall(SYS_futex, &word, FUTEX_WAIT, expected, &timeout, nullptr, 0);
+}
+
+void futex_wake_all(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+WaitPolicy wait_policy(bool blocking, bool crowded) {
+  if (crowded) return {.spins = 0, .yields = 4};
+  if (blocking) return {.spins = 4000, .yields = 200};
+  return {.spins = 100, .yields = 4};
+}
+
+bool node_is_crowded(int ranks_on_node) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return true;
+  // A rank that a launcher has bound to fewer cores than there are has them to itself; the others
+  // have theirs.
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  if (CPU_COUNT(&cores) < online) return false;
+  return ranks_on_node > online;
+}
+
+void SharedCounter::advance_to(uint32_t target) {
+  // Sequentially consistent, as are the waiter's two steps (count itself, look again): at least one
+  // of the two sides sees the other, so that no wake-up is lost.
+  value.store(target, std::memory_order_seq_cst);
+  if (sleepers.load(std::memory_order_seq_cst) > 0) futex_wake_all(value);
+}
+
+bool SharedCounter::wait(uint32_t target, const WaitPolicy& policy, double timeout_s,
+                         const std::function<void()>& poll) {
+  for (int i = 0; i < policy.spins; ++i) {
+    if (reached(target)) return true;
+    pause_core();
+  }
+  for (int i = 0; i < policy.yields; ++i) {
+    if (reached(target)) return true;
+    sched_yield();
+  }
+  const auto start = std::chrono::steady_clock::now();
+  struct Sleeping {
+    std::atomic<uint32_t>& count;
+    explicit Sleeping(std::atomic<uint32_t>& c) : count(c) { count.fetch_add(1); }
+    ~Sleeping() { count.fetch_sub(1); }
+  };
+  while (!reached(target)) {
+    poll();
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+    if (timeout_s > 0 && waited.count() > timeout_s) return false;
+    const Sleeping sleeping(sleepers);
+    const uint32_t seen = value.load(std::memory_order_seq_cst);
+    if (static_cast<int32_t>(seen - target) >= 0) return true;
+    futex_wait(value, seen);
+  }
+  return true;
+}
+
+}  // namespace shale::comm

@@ -1,0 +1,15 @@
+#include "shale/comm/parallel/data/captured_collectives.h"
+
+namespace shale::comm {
+
+CapturedCollectives::CapturedCollectives(const ShardGroups& groups) {
+  for (ProcessGroup* group : {groups.shard, groups.replicate, groups.reshard}) {
+    if (group != nullptr) calls_.emplace_back(group, group->take_captured());
+  }
+}
+
+void CapturedCollectives::replayed(void* stream) const {
+  for (const auto& [group, calls] : calls_) group->replayed(calls, stream);
+}
+
+}  // namespace shale::comm

@@ -1,0 +1,457 @@
+#include "shale/comm/parallel/data/data_parallel.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "shale/base/error.h"
+#include "shale/base/log.h"
+#include "shale/base/rng.h"
+#include "shale/comm/same_on_all.h"
+#include "shale/runtime/optim/clip.h"
+#include "shale/runtime/tensor/autograd_state.h"
+
+namespace shale::comm {
+
+UnitOptions DataParallelOptions::unit() const {
+  return {.compute = compute,
+          .reduce = reduce,
+          .reshard_after_forward = reshard_after_forward,
+          .persist_below = persist_below,
+          .offload = offload};
+}
+
+ShardingOptions DataParallelOptions::sharding() const {
+  return {.stage = stage, .overlap = overlap, .reproducible = reproducible, .seed = seed};
+}
+
+namespace {
+
+// The units that DataParallelOptions::offload is for. The root, which comes last here, is what
+// forward reaches first.
+std::vector<bool> choose_offloaded(const std::vector<UnitPlan>& plans,
+                                   const DataParallelOptions& options) {
+  const auto elements = [](const UnitPlan& plan) {
+    double sum = 0;
+    for (const Parameter* parameter : plan.parameters) {
+      if (parameter->trainable) sum += static_cast<double>(parameter->numel());
+    }
+    return sum;
+  };
+  double wanted = 0;
+  for (const UnitPlan& plan : plans) wanted += options.offload_share * elements(plan);
+  std::vector<bool> chosen(plans.size());
+  for (size_t k = 1; k <= plans.size() && wanted > 0; ++k) {
+    const size_t i = k < plans.size() ? plans.size() - 1 - k : plans.size() - 1;
+    chosen[i] = true;
+    wanted -= elements(plans[i]);
+  }
+  return chosen;
+}
+
+}  // namespace
+
+DataParallel::DataParallel(Context& context, const ShardGroups& groups,
+                           const DataParallelOptions& options)
+    : shared_{.context = context, .groups = groups, .options = options.sharding()},
+      options_(options),
+      reductions_(options.overlap) {
+  validate();
+  // Peers reach these buffers directly; the provider is set before the first of them is allocated.
+  if (!shared_.single()) {
+    context.allocator().set_provider(MemoryTag::kGradient, &groups.shard->memory());
+    if (options.stage > 0) {
+      context.allocator().set_provider(MemoryTag::kParameter, &groups.shard->memory());
+    }
+  }
+  // One reduction may be under way while the next unit's gradients are made.
+  if (options.stage >= 2) shared_.before_gradient = [this] { reductions_.finish(/*leave=*/1); };
+  backward_hooks_ = std::make_unique<BackwardHooksScope>(
+      context,
+      BackwardHooks{.begin = [this] { backward_begins(); }, .end = [this] { backward_ends(); }});
+}
+
+DataParallel::DataParallel(Module& model, const std::vector<Module*>& units, Context& context,
+                           const ShardGroups& groups, const DataParallelOptions& options)
+    : DataParallel(context, groups, options) {
+  const std::vector<UnitPlan> plans = plan_units(model, units);
+  compare_ranks(plans, options.unit());
+  const std::vector<bool> offloaded = choose_offloaded(plans, options);
+  for (size_t i = 0; i < plans.size(); ++i) {
+    UnitOptions unit = options.unit();
+    if (!offloaded[i]) unit.offload = {};
+    install(plans[i], unit);
+  }
+}
+
+DataParallel::~DataParallel() {
+  shards_.clear();
+  if (!owned_by_model_) {
+    for (const InstalledHook& hook : hooks_) hook.module->remove_hook(hook.point, hook.id);
+    for (const auto& unit : units_) unit->detach();
+  }
+  units_.clear();  // after the collectives in flight
+  if (shared_.single() || owned_by_model_) return;
+  shared_.context.allocator().set_provider(MemoryTag::kGradient, nullptr);
+  shared_.context.allocator().set_provider(MemoryTag::kParameter, nullptr);
+}
+
+void DataParallel::validate() const {
+  const ShardGroups& groups = shared_.groups;
+  const int replicas = groups.replicate != nullptr ? groups.replicate->size() : 1;
+  const auto ranks = static_cast<uint64_t>(groups.shard->size() * replicas);
+  if (options_.stage < 0 || options_.stage > 3) {
+    throw ConfigError(cat("data parallel: stage is ", options_.stage, ", want 0 to 3"));
+  }
+  if (options_.prefetch < 0) {
+    throw ConfigError(cat("data parallel: prefetch is ", options_.prefetch, ", want 0 or more"));
+  }
+  if (options_.offload_share <= 0 || options_.offload_share > 1) {
+    throw ConfigError(cat("data parallel: the share to offload is ", options_.offload_share,
+                          ", want more than 0, at most 1"));
+  }
+  if (options_.reproducible && !std::has_single_bit(ranks)) {
+    throw ConfigError(cat("data parallel: a reproducible run has a power of two of ranks, not ",
+                          ranks, ": its sums are binary trees"));
+  }
+  if (groups.replicate != nullptr && options_.stage == 0) {
+    throw ConfigError(
+        "data parallel: hybrid sharding shards inside a group and replicates over groups, and "
+        "stage 0 shards nothing; want stage 1 to 3, or one group of all ranks");
+  }
+}
+
+void DataParallel::validate(const UnitOptions& options) const {
+  if (options.offload.tier != nullptr && &options.offload.tier->device() != &shared_.context) {
+    throw InternalError("data parallel: the host tier is that of another device");
+  }
+  const auto check_offload = [&](bool wanted, const char* what, int stage) {
+    if (!wanted || (options.offload.tier != nullptr && options_.stage >= stage)) return;
+    throw ConfigError(cat("data parallel: ", what,
+                          " are offloaded with a host tier and from stage ", stage,
+                          " on, not in stage ", options_.stage,
+                          options.offload.tier == nullptr ? " without a tier" : ""));
+  };
+  check_offload(options.offload.gradients, "gradients", 2);
+  check_offload(options.offload.parameters, "parameters", 3);
+  const ProcessGroup* small = shared_.groups.reshard;
+  if (options.reduce != DType::kF32 && options.reduce != DType::kBF16) {
+    throw ConfigError(
+        cat("data parallel: gradients are ", dtype_name(options.reduce), ", want fp32 or bf16"));
+  }
+  if (options_.reproducible && options.reduce != DType::kF32) {
+    throw ConfigError(cat("data parallel: a reproducible run has fp32 gradients, not ",
+                          dtype_name(options.reduce),
+                          ": rounding between sums would show the number of ranks"));
+  }
+  if (options.reshard_after_forward != ReshardAfterForward::kSmallGroup) return;
+  if (small == nullptr || shared_.groups.shard->size() % small->size() != 0 ||
+      shared_.groups.shard->rank() % small->size() != small->rank()) {
+    throw ConfigError(
+        cat("data parallel: to reshard to a smaller group takes one whose size "
+            "divides that of the shard group, ",
+            shared_.groups.shard->size(), ", of consecutive ranks; there is ",
+            small == nullptr ? "none" : cat("one of ", small->size())));
+  }
+}
+
+// Ranks whose models differ would add up what does not belong together.
+void DataParallel::compare_ranks(const std::vector<UnitPlan>& plans,
+                                 const UnitOptions& options) const {
+  std::string text;
+  int64_t count = 0;
+  for (const UnitPlan& plan : plans) {
+    text += cat("|", plan.module->full_name());
+    for (const Parameter* parameter : plan.parameters) {
+      count += parameter->numel();
+      text += cat(" ", parameter->full_name(), parameter->shape, parameter->trainable,
+                  parameter->decay, " ", parameter->init.mean, " ", parameter->init.std);
+    }
+  }
+  const std::string description =
+      cat(count, " parameters (names, shapes and initial values: ", hash_name(text), "), ",
+          dtype_name(options.compute), ", gradients ", dtype_name(options.reduce), ", stage ",
+          options_.stage, ", seed ", options_.seed, ", reproducible ", options_.reproducible,
+          ", persist below ", options.persist_below, ", reshard ",
+          static_cast<int>(options.reshard_after_forward), ", prefetch ", options_.prefetch);
+  const std::string what =
+      plans.size() == 1 ? cat("unit ", plans.front().module->full_name()) : std::string("model");
+  require_same_on_all(*shared_.groups.shard, what, description);
+  if (shared_.groups.replicate != nullptr) {
+    require_same_on_all(*shared_.groups.replicate, what, description);
+  }
+}
+
+FlatUnit& DataParallel::add_unit(Module& module, const UnitOptions& options) {
+  const UnitPlan plan = plan_unit(module, taken_);
+  compare_ranks({plan}, options);
+  return install(plan, options);
+}
+
+FlatUnit& DataParallel::install(const UnitPlan& plan, const UnitOptions& options) {
+  validate(options);
+  if (options.offload.tier != nullptr && shared_.gathers == nullptr) {
+    shared_.gathers = std::make_unique<Stream>(shared_.context.backend());
+  }
+  taken_.insert(plan.parameters.begin(), plan.parameters.end());
+  units_.push_back(std::make_unique<FlatUnit>(shared_, plan, options));
+  FlatUnit& unit = *units_.back();
+  unit.set_ready_hook([this, &unit] { gradients_ready(unit); });
+  add_hook(unit, HookPoint::kBeforeForward, &DataParallel::before_forward);
+  add_hook(unit, HookPoint::kAfterForward, &DataParallel::after_forward);
+  if (options_.stage >= 3) {
+    add_hook(unit, HookPoint::kBeforeBackward, &DataParallel::before_backward);
+    add_hook(unit, HookPoint::kAfterBackward, &DataParallel::after_backward);
+  }
+  order_units();
+  return unit;
+}
+
+FlatUnit& DataParallel::unit(const Module& module) const {
+  for (const auto& unit : units_) {
+    if (&unit->module() == &module) return *unit;
+  }
+  throw InternalError(cat("data parallel: ", module.full_name(), " is not a unit"));
+}
+
+void DataParallel::add_hook(FlatUnit& unit, HookPoint point,
+                            void (DataParallel::*hook)(FlatUnit&)) {
+  Module& module = unit.module();
+  const uint64_t id = module.add_hook(point, [this, &unit, hook] { (this->*hook)(unit); });
+  hooks_.push_back({.module = &module, .point = point, .id = id});
+}
+
+// Forward reaches units that enclose others first, then the others as they were given.
+void DataParallel::order_units() {
+  std::vector<FlatUnit*> order;
+  for (const auto& unit : units_) {
+    bool encloses = false;
+    for (const auto& other : units_) {
+      encloses = encloses || (other != unit && is_inside(&other->module(), &unit->module()));
+    }
+    unit->set_encloses_units(encloses);
+    order.insert(encloses ? order.begin() : order.end(), unit.get());
+  }
+  shards_.clear();
+  std::vector<FlatUnit*> reversed;
+  for (FlatUnit* unit : order) {
+    for (const auto& buffer : unit->buffers()) {
+      if (buffer->trainable()) shards_.push_back(buffer->shard());
+    }
+    if (unit->trainable()) reversed.insert(reversed.begin(), unit);
+  }
+  reductions_.set_order(std::move(reversed));
+  order_.set_guess(std::move(order));
+}
+
+// ---- Hooks ----
+
+bool DataParallel::in_backward() const {
+  return shared_.context.autograd().backward_depth > 0;
+}
+
+// Whether a backward follows the forward that runs.
+bool DataParallel::recording() const {
+  const AutogradState& state = shared_.context.autograd();
+  return state.enabled && state.training;
+}
+
+void DataParallel::gather_ahead(const std::vector<FlatUnit*>& chosen,
+                                const std::vector<FlatUnit*>& recorded) {
+  if (!options_.overlap) return;  // nothing would run meanwhile
+  for (FlatUnit* next : chosen.empty() ? recorded : chosen) next->start_unshard();
+}
+
+void DataParallel::before_forward(FlatUnit& unit) {
+  if (in_backward()) return before_backward(unit);  // recompute
+  if (recording()) ++unit.uses;
+  unit.start_unshard();
+  gather_ahead(unit.forward_prefetch, order_.forward(unit, options_.prefetch));
+  unit.unshard();
+}
+
+void DataParallel::after_forward(FlatUnit& unit) {
+  if (in_backward()) return;  // which goes on to use the parameters
+  if (recording()) {
+    unit.reshard_after_forward();
+  } else {
+    unit.reshard();
+  }
+}
+
+void DataParallel::before_backward(FlatUnit& unit) {
+  unit.start_unshard();
+  gather_ahead(unit.backward_prefetch,
+               order_.backward(unit, unit.encloses_units(), options_.prefetch));
+  unit.unshard();
+}
+
+void DataParallel::after_backward(FlatUnit& unit) {
+  unit.reshard();
+  // Another use of the module, earlier in forward, may still add to the gradients.
+  if (--unit.uses <= 0 && reduces() && unit.trainable() && !unit.reduced()) {
+    reductions_.start(unit);
+  }
+}
+
+void DataParallel::backward_begins() {
+  reductions_.begin_backward(last_);
+  order_.begin_backward();
+  for (const auto& unit : units_) unit->begin_backward();
+}
+
+void DataParallel::backward_ends() {
+  // Another model of the same context may have had its backward.
+  const bool reached =
+      std::any_of(units_.begin(), units_.end(), [](const auto& unit) { return unit->reached(); });
+  if (!announced_ && !reached) return;
+  if (reduces()) {
+    flush();
+  } else if (must_reduce()) {
+    has_local_ = true;
+  }
+  for (const auto& unit : units_) {
+    unit->uses = 0;
+    unit->reshard();
+  }
+  announced_ = false;
+  last_ = true;
+  report_unused();
+}
+
+// ---- Gradients ----
+
+bool DataParallel::must_reduce() const {
+  return !shared_.single() || options_.stage > 0 || options_.reproducible;
+}
+
+bool DataParallel::reduces() const {
+  return must_reduce() && !no_sync_ && (last_ || options_.stage >= 2 || options_.reproducible);
+}
+
+void DataParallel::set_no_sync(bool no_sync) {
+  if (no_sync && options_.reproducible) {
+    throw ConfigError(
+        "data parallel: a reproducible run reduces every micro-batch; want no no_sync");
+  }
+  no_sync_ = no_sync;
+}
+
+void DataParallel::begin_backward(bool last) {
+  announced_ = true;
+  last_ = last;
+}
+
+void DataParallel::gradients_ready(FlatUnit& unit) {
+  if (!must_reduce()) {
+    if (last_ && !no_sync_) unit.finish_alone();
+    return;
+  }
+  // In stage 3 reductions begin where the backward of a unit's module ends.
+  if (!reduces() || options_.stage >= 3 || (options_.stage < 2 && !options_.overlap)) return;
+  reductions_.start_ready();
+}
+
+void DataParallel::flush() {
+  reductions_.flush();
+  has_local_ = false;
+  reduced_ = true;
+}
+
+void DataParallel::finish_gradients() {
+  if (!must_reduce()) {
+    for (FlatUnit* unit : reductions_.order()) unit->finish_alone();
+    return;
+  }
+  if (has_local_) {
+    throw InternalError(
+        "finish_gradients: the last begin_backward() was called with last = false, or without "
+        "synchronisation, so the ranks' gradients would stay different; want last = true");
+  }
+  if (!reduced_) {  // this rank had no backward
+    for (FlatUnit* unit : reductions_.order()) unit->begin_backward();
+    reductions_.begin_backward(/*last=*/true);
+    flush();
+  }
+  reduced_ = false;
+}
+
+void DataParallel::finish_gathers() {
+  for (const auto& unit : units_) {
+    for (const auto& buffer : unit->buffers()) buffer->finish_gather();
+  }
+}
+
+void DataParallel::for_each_flag(const std::function<void(bool&)>& visit) {
+  visit(reduced_);
+  visit(has_local_);
+  for (const auto& unit : units_) {
+    for (const auto& buffer : unit->buffers()) buffer->for_each_gradient_flag(visit);
+  }
+}
+
+std::vector<bool> DataParallel::gradient_flags() {
+  std::vector<bool> flags;
+  for_each_flag([&](const bool& flag) { flags.push_back(flag); });
+  return flags;
+}
+
+void DataParallel::set_gradient_flags(const std::vector<bool>& flags) {
+  size_t next = 0;
+  for_each_flag([&](bool& flag) { flag = flags.at(next++); });
+}
+
+void DataParallel::clip_grad_norm(float max_norm) {
+  optim::GatherSums gather;
+  ProcessGroup& group = *shared_.groups.shard;
+  if (options_.stage > 0 && group.size() > 1) {
+    gather = [&](const Tensor& sum) {
+      Tensor all = empty(shared_.context, {sum.numel() * group.size()}, sum.dtype(),
+                         MemoryTag::kComm, "gradient norm");
+      group.all_gather(sum, all, {.tag = "gradient norm", .stream = shared_.context.exec().stream});
+      return all;
+    };
+  }
+  optim::clip_grad_norm(shared_.context, shards_, max_norm, gather);
+}
+
+std::string DataParallel::first_non_finite() {
+  const std::string mine = optim::first_non_finite(shards_);
+  if (options_.stage == 0) return mine;  // all ranks have the same gradients
+  for (const std::string& name :
+       shared_.groups.shard->all_gather_bytes(mine, "gradients that are not finite")) {
+    if (!name.empty()) return name;
+  }
+  return {};
+}
+
+std::vector<std::string> DataParallel::unused_parameters() const {
+  std::vector<std::string> names;
+  for (const auto& unit : units_) {
+    for (std::string& name : unit->unused()) names.push_back(std::move(name));
+  }
+  return names;
+}
+
+void DataParallel::report_unused() {
+  if (warned_unused_) return;
+  const std::vector<std::string> names = unused_parameters();
+  if (names.empty()) return;
+  warned_unused_ = true;
+  constexpr size_t kShown = 8;
+  std::string list;
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) list += cat(" ", names[i]);
+  log_warning("backward did not reach ", names.size(),
+              " parameters, whose gradients count as zero:", list,
+              names.size() > kShown ? " ..." : "");
+}
+
+void DataParallel::unshard() {
+  for (const auto& unit : units_) unit->start_unshard();
+  for (const auto& unit : units_) unit->unshard();
+}
+
+void DataParallel::reshard() {
+  for (const auto& unit : units_) unit->reshard();
+}
+
+}  // namespace shale::comm

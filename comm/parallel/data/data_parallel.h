@@ -1,0 +1,203 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "shale/comm/parallel/data/flat_unit.h"
+#include "shale/comm/parallel/data/reductions.h"
+#include "shale/comm/parallel/data/unit_order.h"
+#include "shale/runtime/autograd/tape.h"
+
+namespace shale::comm {
+
+struct DataParallelOptions {
+  // Of a unit, unless add_unit() says otherwise.
+  DType compute = DType::kF32;
+  DType reduce = DType::kF32;
+  ReshardAfterForward reshard_after_forward = ReshardAfterForward::kAuto;
+  int64_t persist_below = 0;  // elements
+  UnitOffload offload = {};
+  // Of the whole model.
+  int stage = 0;              // 0 to 3, see ShardingOptions
+  bool overlap = true;        // collectives run while this rank computes
+  bool reproducible = false;  // losses do not depend on the number of ranks
+  int prefetch = 1;           // stage 3: units gathered ahead of the one in use
+  uint64_t seed = 0;          // of the initial values
+  // Share of the elements that `offload` is for, rounded up to whole units: first those that
+  // forward reaches last, as their step has the most time. For models whose units are made
+  // together.
+  double offload_share = 1;
+
+  UnitOptions unit() const;
+  ShardingOptions sharding() const;
+};
+
+// Data parallelism over the ranks of a group, with as much of the training state sharded as the
+// stage says (see FlatBuffer). It enters a model through its hooks alone: a unit's parameters are
+// gathered before its forward and its backward and freed after them, and as soon as a unit's
+// gradients are complete they are added over the ranks while backward goes on.
+//
+// The collectives of all ranks must come in one order. In stages 0 to 2 reductions are issued in
+// that of the units, from the last to the first, then the root, which is how backward usually gets
+// to them; a unit that is ready early waits. In stage 3 gathers order the ranks already, and
+// reductions come where a unit's backward ends. What is left (parameters that a step did not use)
+// is reduced as zeros when backward ends, so that ranks may use different parameters, though in
+// stage 3 not different units.
+//
+// From stage 1 on the forward of a unit's module must go through Module::run, so that hooks fire.
+//
+//   DataParallel parallel(model, model.blocks(), context, group, {.stage = 2});
+//   optim::AdamW optimizer(parallel.shards(), {...});
+//   for each step:
+//     for each micro-batch: parallel.begin_backward(is_last); backward(loss);
+//     parallel.finish_gradients();  // the sum over ranks and micro-batches
+//     parallel.clip_grad_norm(1);
+//     optimizer.step(); optimizer.zero_grad();
+class DataParallel {
+ public:
+  // Gives all parameters of `model` memory and their initial values. `units`: see plan_units().
+  // Model, context and groups must outlive this. Collective; throws CommError, naming the ranks, if
+  // their models or options differ, and ConfigError for options that do not go together.
+  DataParallel(Module& model, const std::vector<Module*>& units, Context& context,
+               const ShardGroups& groups, const DataParallelOptions& options);
+  DataParallel(Module& model, const std::vector<Module*>& units, Context& context,
+               ProcessGroup& group, const DataParallelOptions& options)
+      : DataParallel(model, units, context, ShardGroups{.shard = &group}, options) {}
+  // One to which units are added; inner ones first.
+  DataParallel(Context& context, const ShardGroups& groups, const DataParallelOptions& options);
+  ~DataParallel();
+  DataParallel(const DataParallel&) = delete;
+  DataParallel& operator=(const DataParallel&) = delete;
+
+  // Makes a unit of what is left of a module's subtree. Collective.
+  FlatUnit& add_unit(Module& module, const UnitOptions& options);
+  // The unit around this module. Throws InternalError if it is none.
+  FlatUnit& unit(const Module& module) const;
+  const std::vector<std::unique_ptr<FlatUnit>>& units() const { return units_; }
+
+  // What this rank's optimizer steps.
+  const std::vector<OptimShard>& shards() const { return shards_; }
+
+  // Before every backward, if there are several in a step. Stages 0 and 1 add the gradients of all
+  // but the last locally; stages 2 and 3, and reproducible runs, reduce all of them.
+  void begin_backward(bool last);
+  // After the last backward of a step: the gradients in shards() are complete when it returns.
+  // Throws what a reduction threw. Needs no call when backward is called once in a step.
+  void finish_gradients();
+  // While true, backward adds to local gradients, which are whole, in every stage.
+  // Throws ConfigError in a reproducible run.
+  void set_no_sync(bool no_sync);
+
+  // ---- For passes that are captured and replayed (runtime/tensor/graph.h) ----
+
+  // Makes the compute stream wait for what the step before left on its way: parameters that stages
+  // 1 and 2 gather. Before a forward is captured or replayed; in stage 3 it gathers itself.
+  void finish_gathers();
+  // What the host knows of the gradients: which have a value, whether they were reduced. Backward
+  // decides by it what to queue, and changes it, but a replay does not: it wants the flags that the
+  // capture began with, and the caller sets those that the capture ended with.
+  std::vector<bool> gradient_flags();
+  void set_gradient_flags(const std::vector<bool>& flags);
+
+  // optim::clip_grad_norm over the gradients of all ranks.
+  void clip_grad_norm(float max_norm);
+  // The first parameter with a gradient that is not finite, on any rank; empty if there is none.
+  // For reports: collective, and waits for the device.
+  std::string first_non_finite();
+  // Parameters that the last backward did not reach on this rank.
+  std::vector<std::string> unused_parameters() const;
+
+  // Gathers all parameters, for a use outside of forward and backward; frees them again.
+  void unshard();
+  void reshard();
+
+  // ---- The whole state, one parameter at a time (data_parallel_state.cpp) ----
+  // Values are f32 masters, or what frozen parameters have. Collective unless said otherwise; from
+  // stage 1 on the ranks send each other their parts in pieces of a few MiB.
+
+  // Sets every parameter from full-size f32 host values: fill(parameter, view) writes them.
+  void load(const std::function<void(const Parameter&, const View&)>& fill);
+  // Calls visit(parameter, values) for every parameter, with dense f32 host values that live as
+  // long as the call.
+  void full_state(const std::function<void(const Parameter&, const View&)>& visit);
+  // Copies the value of a parameter, whole, to dense f32 host memory.
+  void read(const Parameter& parameter, const View& to);
+  // The same as a tensor on the device.
+  Tensor full_tensor(const Parameter& parameter);
+  // Sets this rank's part of a parameter from its whole f32 value in host memory. Not collective,
+  // but every rank must do it before the parameter is used.
+  void distribute(const Parameter& parameter, const View& whole);
+  // This rank's part: elements [first, first + count) of the parameter.
+  OptimSpan local_part(const Parameter& parameter) const;
+
+  const ShardingContext& shared() const { return shared_; }
+  ShardingContext& shared() { return shared_; }
+  double exposed_seconds() const { return shared_.exposed_seconds; }  // waiting, in all
+
+  // The model that owns this is going away: nothing of it may be touched any more.
+  void release() { owned_by_model_ = true; }
+
+ private:
+  struct InstalledHook {
+    Module* module;
+    HookPoint point;
+    uint64_t id;
+  };
+  struct Place {
+    FlatBuffer* buffer;
+    const FlatEntry* entry;
+  };
+  Place place_of(const Parameter& parameter) const;
+  // Calls visit(first, piece) with the pieces of a parameter, f32 on the device, in order.
+  void for_each_piece(const Place& place, const std::function<void(int64_t, const Tensor&)>& visit);
+
+  void validate() const;
+  void validate(const UnitOptions& options) const;
+  void compare_ranks(const std::vector<UnitPlan>& plans, const UnitOptions& options) const;
+  FlatUnit& install(const UnitPlan& plan, const UnitOptions& options);
+  void add_hook(FlatUnit& unit, HookPoint point, void (DataParallel::*hook)(FlatUnit&));
+  void order_units();
+
+  void before_forward(FlatUnit& unit);
+  void after_forward(FlatUnit& unit);
+  void before_backward(FlatUnit& unit);
+  void after_backward(FlatUnit& unit);
+  void backward_begins();
+  void backward_ends();
+  bool in_backward() const;
+  bool recording() const;
+  void gather_ahead(const std::vector<FlatUnit*>& chosen, const std::vector<FlatUnit*>& recorded);
+
+  void for_each_flag(const std::function<void(bool&)>& visit);
+  bool must_reduce() const;  // before a step
+  bool reduces() const;      // in the backward that runs, or comes next
+  void gradients_ready(FlatUnit& unit);
+  void flush();
+  void report_unused();
+
+  ShardingContext shared_;
+  DataParallelOptions options_;
+  std::vector<std::unique_ptr<FlatUnit>> units_;
+  std::set<const Parameter*> taken_;
+  std::vector<OptimShard> shards_;
+  std::vector<InstalledHook> hooks_;
+  std::unique_ptr<BackwardHooksScope> backward_hooks_;
+  bool owned_by_model_ = false;
+
+  UnitOrder order_;
+  Reductions reductions_;
+
+  // Of the backward that runs, or comes next.
+  bool announced_ = false;  // by begin_backward()
+  bool last_ = true;        // of its step
+  bool no_sync_ = false;
+  // Of the backwards since the last step.
+  bool reduced_ = false;
+  bool has_local_ = false;  // gradients that were not reduced
+  bool warned_unused_ = false;
+};
+
+}  // namespace shale::comm

@@ -1,0 +1,141 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shale/comm/parallel/data/flat_layout.h"
+#include "shale/comm/parallel/data/gradient_counter.h"
+#include "shale/comm/parallel/data/host_gradient.h"
+#include "shale/comm/parallel/data/sharding.h"
+#include "shale/runtime/optim/shard.h"
+
+namespace shale::comm {
+
+// Of the parameters of a unit, those that are kept alike lie in one buffer.
+struct BufferTraits {
+  DType compute = DType::kF32;
+  DType reduce = DType::kF32;
+  bool trainable = true;
+  bool persistent = false;   // stage 3 keeps them whole
+  UnitOffload offload = {};  // of trainable parameters
+  friend auto operator<=>(const BufferTraits&, const BufferTraits&) = default;
+};
+
+// Parameters one after another in flat buffers: their values, f32 masters and gradients, each whole
+// or this rank's shard of it, as the stage says.
+//
+//   stage 0     values, masters and gradients are whole
+//   stages 1, 2 values are whole, but after an optimizer step only this rank's part is up to date
+//               until it is gathered; masters are shards. f32 values are their own masters.
+//   stage 3     the masters' shard is all there is; the values are gathered from it, cast to the
+//               compute dtype first, into a buffer that lives while the parameters are in use.
+// Masters may live in another context than the rest: then they are stepped there, and `compute` of
+// the shard, on the device, follows them.
+// Whole gradients live throughout in stages 0 and 1, from the first gradient of a backward to the
+// end of their reduction in stages 2 and 3. Frozen parameters have values only.
+//
+// While the values are not up to date, the parameters have no memory: using one is an error.
+class FlatBuffer {
+ public:
+  // Allocates, and writes initial values. Throws InternalError for a parameter that is in another
+  // buffer already.
+  FlatBuffer(ShardingContext& shared, std::string name, const BufferTraits& traits,
+             const std::vector<Parameter*>& parameters);
+  ~FlatBuffer();  // collectives in flight come first
+  FlatBuffer(const FlatBuffer&) = delete;
+  FlatBuffer& operator=(const FlatBuffer&) = delete;
+  void detach();  // the parameters know nothing of this any more
+
+  const FlatLayout& layout() const { return layout_; }
+  bool trainable() const { return traits_.trainable; }
+
+  // ---- Values ----
+  void start_unshard();  // starts the gather, unless values are up to date or on their way
+  void unshard();        // the same, and waits: the parameters can be used
+  void finish_gather();  // unshard(), of values that are whole between two steps
+  // Frees what stage 3 gathered; to_small_group: but keeps a shard of ShardGroups::reshard.
+  void reshard(bool to_small_group);
+  // After this rank's masters were changed by other means than the optimizer.
+  void masters_changed();
+
+  // Waits for a step that is still under way off the device. Before values or masters are used
+  // other than by unshard().
+  void wait_for_step() const;
+
+  // ---- Gradients, of trainable parameters ----
+  // For each parameter, when its gradient is complete in a backward.
+  void add_ready_hook(const std::function<void(const Parameter&)>& ready);
+  void begin_backward();
+  // Starts to add the gradients over the ranks; those that no backward reached count as zero. From
+  // here to finish_reduce() nothing may be added.
+  void start_reduce();
+  bool reduction_done() const;
+  void finish_reduce(bool last);  // of the step
+  // After the last reduction of a step: shard().grad holds the sum over micro-batches and ranks.
+  void finish_step();
+  // In place of reductions, for a rank that is alone: zeroes what no backward has reached.
+  void finish_alone();
+
+  // Which gradients have a value: of the shard, of each parameter.
+  void for_each_gradient_flag(const std::function<void(bool&)>& visit);
+
+  const OptimShard& shard() const { return shard_; }
+
+  // ---- One parameter ----
+  // This rank's part: `first` and `count` in the parameter, `offset` in what master() returns.
+  const std::vector<OptimSpan>& spans() const { return shard_.spans; }
+  // The parameter's elements [first, first + count), as rank `rank` of the shard group holds them.
+  OptimSpan span_of(const FlatEntry& entry, int rank) const;
+  // f32 masters, or the values of frozen parameters: a shard if is_sharded(), else whole.
+  const Tensor& master() const { return shard_.master; }
+  bool is_sharded() const;
+
+ private:
+  bool shards_values() const;
+  bool shards_gradients() const;
+  Tensor own_part(const Tensor& whole) const;
+  Tensor zeroed(Context& memory, int64_t numel, DType dtype, MemoryTag tag) const;
+  bool offloaded() const { return traits_.offload.tier != nullptr; }
+  Event upload_masters(const Tensor& part);
+  void take_reproducible_sum(const Tensor& sum);
+  void tell_complete(const Event& arrived);
+  void make_values();
+  void make_gradients();
+  void write_initial_values();
+  void bind_values();
+  void unbind_values();
+  void set_stale();
+  void wait_for_gather();
+  Tensor gather_input();
+  void* gather_stream() const;
+  void make_whole_gradient();
+  void complete();
+  void free_whole_gradient();
+  bool reduces_in_place() const;
+
+  ShardingContext& shared_;
+  std::string name_;
+  BufferTraits traits_;
+  FlatLayout layout_;
+  OptimShard shard_;
+
+  Tensor values_;       // whole, in the compute dtype
+  Tensor small_shard_;  // of ShardGroups::reshard; in the compute dtype
+  bool values_ready_ = false;
+  bool gathering_ = false;
+  Work gather_;
+  Event gathered_;  // where gather_stream() has come to then
+
+  Tensor whole_grad_;
+  Work reduction_;  // over ShardGroups::shard
+  Work replicas_;   // then over ShardGroups::replicate
+  Tensor sum_;      // where both leave it
+  bool reducing_ = false;
+  bool told_complete_ = false;                   // in this backward, to shard_.fence
+  std::unique_ptr<HostGradient> host_gradient_;  // null: shard_.grad is on the device
+  GradientCounter counter_;
+};
+
+}  // namespace shale::comm

@@ -1,0 +1,98 @@
+#include "shale/comm/parallel/data/flat_layout.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "shale/base/error.h"
+
+namespace shale::comm {
+namespace {
+
+int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+const Module& root_of(const Module& module) {
+  const Module* root = &module;
+  while (root->parent() != nullptr) root = root->parent();
+  return *root;
+}
+
+// Calls use(module, parameter) for every module that uses a parameter declared elsewhere.
+void for_each_tie(const Module& module,
+                  const std::function<void(const Module&, const Parameter&)>& use) {
+  for (const Parameter* parameter : module.tied_parameters()) use(module, *parameter);
+  for (const Module* child : module.children()) for_each_tie(*child, use);
+}
+
+int depth_of(const Module* module) {
+  int depth = 0;
+  while ((module = module->parent()) != nullptr) ++depth;
+  return depth;
+}
+
+}  // namespace
+
+bool is_inside(const Module* module, const Module* ancestor) {
+  while (module != nullptr && module != ancestor) module = module->parent();
+  return module == ancestor;
+}
+
+Tensor FlatEntry::part_of(const Tensor& buffer) const {
+  return buffer.alias(parameter->shape, contiguous_strides(parameter->shape), offset);
+}
+
+FlatLayout flat_layout(const std::vector<Parameter*>& parameters, int ranks) {
+  FlatLayout layout;
+  for (Parameter* parameter : parameters) {
+    layout.entries.push_back({.parameter = parameter, .offset = layout.numel});
+    layout.numel += round_up(parameter->numel(), kFlatAlignment);
+  }
+  layout.shard_numel = round_up((layout.numel + ranks - 1) / ranks, kFlatAlignment);
+  layout.numel = layout.shard_numel * ranks;
+  return layout;
+}
+
+UnitPlan plan_unit(Module& module, const std::set<const Parameter*>& taken) {
+  std::set<const Parameter*> used_outside;
+  for_each_tie(root_of(module), [&](const Module& user, const Parameter& parameter) {
+    if (!is_inside(&user, &module)) used_outside.insert(&parameter);
+  });
+  UnitPlan plan{.module = &module, .parameters = {}};
+  for (Parameter* parameter : module.parameters()) {
+    if (taken.contains(parameter) || used_outside.contains(parameter)) continue;
+    plan.parameters.push_back(parameter);
+  }
+  return plan;
+}
+
+std::vector<UnitPlan> plan_units(Module& root, const std::vector<Module*>& modules) {
+  std::vector<UnitPlan> plans;
+  std::set<const Module*> seen = {&root};
+  for (Module* module : modules) {
+    if (!is_inside(module, &root)) {
+      throw InternalError(cat("unit: ", module->full_name(), " lies outside the tree"));
+    }
+    if (seen.insert(module).second) plans.push_back({.module = module, .parameters = {}});
+  }
+  plans.push_back({.module = &root, .parameters = {}});
+  for_each_tie(root, [&](const Module& user, const Parameter& parameter) {
+    if (is_inside(parameter.owner, &root)) return;
+    throw InternalError(cat("unit: ", user.full_name(), " uses the parameter ",
+                            parameter.full_name(), ", which lies outside the tree"));
+  });
+
+  std::vector<UnitPlan*> inner_first;
+  for (UnitPlan& plan : plans) inner_first.push_back(&plan);
+  std::stable_sort(inner_first.begin(), inner_first.end(), [](const auto* a, const auto* b) {
+    return depth_of(a->module) > depth_of(b->module);
+  });
+  std::set<const Parameter*> taken;
+  for (UnitPlan* plan : inner_first) {
+    *plan = plan_unit(*plan->module, taken);
+    taken.insert(plan->parameters.begin(), plan->parameters.end());
+  }
+  return plans;
+}
+
+}  // namespace shale::comm

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "shale/runtime/nn/module.h"
+
+namespace shale::comm {
+
+// Where the parameters of a unit lie in its flat buffer. Every parameter starts at a multiple of
+// kFlatAlignment elements and every rank's shard is one contiguous range of whole multiples, so
+// that gradient norms (sums over aligned blocks) have the same bits however the buffer is divided.
+inline constexpr int64_t kFlatAlignment = 1024;
+
+struct FlatEntry {
+  Parameter* parameter = nullptr;
+  int64_t offset = 0;
+
+  int64_t numel() const { return parameter->numel(); }
+  int64_t end() const { return offset + numel(); }
+  Tensor part_of(const Tensor& buffer) const;  // in the parameter's shape
+};
+
+struct FlatLayout {
+  std::vector<FlatEntry> entries;
+  int64_t numel = 0;        // of the whole buffer: ranks * shard_numel
+  int64_t shard_numel = 0;  // of one rank's range, [rank * shard_numel, (rank + 1) * shard_numel)
+};
+
+FlatLayout flat_layout(const std::vector<Parameter*>& parameters, int ranks);
+
+// A unit is a module's subtree without the subtrees of units inside it. A parameter used by several
+// modules (tied weights) belongs to the lowest unit that encloses its owner and all its users.
+struct UnitPlan {
+  Module* module = nullptr;
+  std::vector<Parameter*> parameters;  // in the order of declaration
+};
+
+// The parameters of a new unit around `module`: those of its subtree that are not `taken` and that
+// nothing outside it uses. Inner units are planned first.
+UnitPlan plan_unit(Module& module, const std::set<const Parameter*>& taken);
+
+// The units of a whole tree, in the order of `modules`, which may enclose each other. The root of
+// the tree is always a unit and comes last. Throws InternalError for what lies outside the tree.
+std::vector<UnitPlan> plan_units(Module& root, const std::vector<Module*>& modules);
+
+bool is_inside(const Module* module, const Module* ancestor);  // or is it itself
+
+}  // namespace shale::comm

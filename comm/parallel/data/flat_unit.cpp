@@ -1,0 +1,145 @@
+#include "shale/comm/parallel/data/flat_unit.h"
+
+#include <algorithm>
+#include <map>
+
+#include "shale/base/error.h"
+
+namespace shale::comm {
+namespace {
+
+std::string unit_name(const Module& module) {
+  const std::string name = module.full_name();
+  return name.empty() ? "root" : name;
+}
+
+}  // namespace
+
+FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOptions& options)
+    : name_(unit_name(*plan.module)),
+      module_(*plan.module),
+      options_(options),
+      parameters_(plan.parameters) {
+  std::map<BufferTraits, std::vector<Parameter*>> alike;
+  for (Parameter* parameter : plan.parameters) {
+    const bool persistent = shared.options.stage >= 3 && parameter->numel() < options.persist_below;
+    const amp::Precision* own = parameter->owner->precision();
+    alike[{.compute = own != nullptr ? own->compute : options.compute,
+           .reduce = own != nullptr ? own->reduce : options.reduce,
+           .trainable = parameter->trainable,
+           .persistent = persistent,
+           .offload = parameter->trainable ? options.offload : UnitOffload{}}]
+        .push_back(parameter);
+  }
+  for (const auto& [traits, parameters] : alike) {
+    std::string name = name_;
+    if (!traits.trainable) name += " frozen";
+    if (traits.persistent) name += " persistent";
+    buffers_.push_back(std::make_unique<FlatBuffer>(shared, std::move(name), traits, parameters));
+  }
+}
+
+void FlatUnit::detach() {
+  for (const auto& buffer : buffers_) buffer->detach();
+}
+
+bool FlatUnit::trainable() const {
+  return std::any_of(buffers_.begin(), buffers_.end(),
+                     [](const auto& buffer) { return buffer->trainable(); });
+}
+
+void FlatUnit::start_unshard() {
+  for (const auto& buffer : buffers_) buffer->start_unshard();
+}
+
+void FlatUnit::unshard() {
+  start_unshard();  // all are on their way before the first is waited for
+  for (const auto& buffer : buffers_) buffer->unshard();
+}
+
+void FlatUnit::reshard() {
+  for (const auto& buffer : buffers_) buffer->reshard(/*to_small_group=*/false);
+}
+
+void FlatUnit::reshard_after_forward() {
+  ReshardAfterForward what = options_.reshard_after_forward;
+  if (what == ReshardAfterForward::kAuto) {
+    what = encloses_units_ ? ReshardAfterForward::kNo : ReshardAfterForward::kYes;
+  }
+  if (what == ReshardAfterForward::kNo) return;
+  for (const auto& buffer : buffers_) {
+    buffer->reshard(what == ReshardAfterForward::kSmallGroup);
+  }
+}
+
+void FlatUnit::set_ready_hook(std::function<void()> ready) {
+  ready_ = std::move(ready);
+  for (const auto& buffer : buffers_) {
+    if (!buffer->trainable()) continue;
+    buffer->add_ready_hook([this](const Parameter& parameter) { gradient_ready(parameter); });
+  }
+}
+
+void FlatUnit::gradient_ready(const Parameter& parameter) {
+  if (reduced_) {
+    throw InternalError(cat("unit ", name_, ": a gradient of ", parameter.full_name(),
+                            " came after the unit's gradients had been reduced; want all uses of a "
+                            "parameter in one backward graph"));
+  }
+  const bool first_time = std::erase(unreached_, &parameter) == 1;
+  if (first_time && ready()) ready_();
+}
+
+void FlatUnit::begin_backward() {
+  reduced_ = false;
+  unreached_.clear();
+  for (const auto& buffer : buffers_) {
+    if (!buffer->trainable()) continue;
+    buffer->begin_backward();
+    for (const FlatEntry& entry : buffer->layout().entries) unreached_.push_back(entry.parameter);
+  }
+}
+
+bool FlatUnit::reached() const {
+  size_t parameters = 0;
+  for (const auto& buffer : buffers_) {
+    if (buffer->trainable()) parameters += buffer->layout().entries.size();
+  }
+  return unreached_.size() < parameters;
+}
+
+std::vector<std::string> FlatUnit::unused() const {
+  std::vector<std::string> names;
+  for (const Parameter* parameter : unreached_) names.push_back(parameter->full_name());
+  return names;
+}
+
+void FlatUnit::start_reduce() {
+  reduced_ = true;
+  for (const auto& buffer : buffers_) {
+    if (buffer->trainable()) buffer->start_reduce();
+  }
+}
+
+bool FlatUnit::reduction_done() const {
+  return std::all_of(buffers_.begin(), buffers_.end(),
+                     [](const auto& buffer) { return buffer->reduction_done(); });
+}
+
+void FlatUnit::finish_reduce(bool last) {
+  for (const auto& buffer : buffers_) buffer->finish_reduce(last);
+}
+
+void FlatUnit::finish_step() {
+  for (const auto& buffer : buffers_) {
+    if (buffer->trainable()) buffer->finish_step();
+  }
+}
+
+void FlatUnit::finish_alone() {
+  for (const auto& buffer : buffers_) {
+    if (buffer->trainable()) buffer->finish_alone();
+  }
+}
+
+}  // namespace shale::comm

@@ -1,0 +1,76 @@
+#include "shale/comm/parallel/data/fully_shard.h"
+
+#include "shale/base/error.h"
+
+namespace shale::comm {
+namespace {
+
+struct Sharded : Module::Attachment {
+  Sharded(Context& context, const ShardGroups& groups, const DataParallelOptions& options)
+      : parallel(context, groups, options) {}
+  ~Sharded() override { parallel.release(); }
+  DataParallel parallel;
+};
+
+const Module& root_of(const Module& module) {
+  const Module* root = &module;
+  while (root->parent() != nullptr) root = root->parent();
+  return *root;
+}
+
+Sharded* find(const Module& root) {
+  return dynamic_cast<Sharded*>(root.attachment());
+}
+
+void check_same(const DataParallel& parallel, const Module& module, const Context& context,
+                const ShardGroups& groups, const DataParallelOptions& options) {
+  const ShardingContext& shared = parallel.shared();
+  const ShardGroups& before = shared.groups;
+  if (&shared.context == &context && before.shard == groups.shard &&
+      before.replicate == groups.replicate && before.reshard == groups.reshard &&
+      shared.options == options.sharding()) {
+    return;
+  }
+  throw ConfigError(cat("fully_shard: ", module.full_name(),
+                        " has another context, group, stage, overlap, reproducible or seed than "
+                        "the units before it, want the same in all units of a model"));
+}
+
+}  // namespace
+
+FlatUnit& fully_shard(Module& module, Context& context, const ShardGroups& groups,
+                      const DataParallelOptions& options) {
+  auto& root = const_cast<Module&>(root_of(module));
+  if (find(root) == nullptr) {
+    if (root.attachment() != nullptr) {
+      throw InternalError(cat("fully_shard: another layer keeps state with ", root.full_name()));
+    }
+    root.attach(std::make_unique<Sharded>(context, groups, options));
+  }
+  DataParallel& parallel = find(root)->parallel;
+  check_same(parallel, module, context, groups, options);
+  return parallel.add_unit(module, options.unit());
+}
+
+FlatUnit& fully_shard(Module& module, Context& context, ProcessGroup& group,
+                      const DataParallelOptions& options) {
+  return fully_shard(module, context, ShardGroups{.shard = &group}, options);
+}
+
+DataParallel& data_parallel_of(const Module& module) {
+  Sharded* sharded = find(root_of(module));
+  if (sharded == nullptr) {
+    throw InternalError(cat("the model of ", module.full_name(), " is not sharded"));
+  }
+  return sharded->parallel;
+}
+
+std::vector<OptimShard> optim_shards(const Module& model) {
+  return data_parallel_of(model).shards();
+}
+
+void clip_grad_norm(const Module& model, float max_norm) {
+  data_parallel_of(model).clip_grad_norm(max_norm);
+}
+
+}  // namespace shale::comm

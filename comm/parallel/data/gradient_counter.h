@@ -1,0 +1,25 @@
+#pragma once
+
+#include <vector>
+
+#include "shale/runtime/tensor/tensor.h"
+
+namespace shale::comm {
+
+// Adds gradients one after another in the order of a binary tree, holding one partial sum per level
+// as a binary counter holds its bits: after 2^n gradients there is one, the root.
+class GradientCounter {
+ public:
+  // Copies what it has to keep. All gradients are vectors of one length and dtype.
+  void add(const Tensor& gradient);
+  // The root, and an empty counter. Throws InternalError, naming `what`, unless 2^n gradients were
+  // added.
+  Tensor take(std::string_view what);
+  void clear();
+
+ private:
+  std::vector<Tensor> levels_;
+  int64_t added_ = 0;
+};
+
+}  // namespace shale::comm

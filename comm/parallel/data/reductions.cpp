@@ -1,0 +1,41 @@
+#include "shale/comm/parallel/data/reductions.h"
+
+namespace shale::comm {
+
+void Reductions::begin_backward(bool last) {
+  next_ = 0;
+  last_ = last;
+}
+
+void Reductions::start_ready() {
+  while (next_ < order_.size() && order_[next_]->ready()) start(*order_[next_++]);
+  // To end one needs no other rank, so that each does it in its own time.
+  while (!in_flight_.empty() && in_flight_.front()->reduction_done()) finish_first();
+}
+
+void Reductions::start(FlatUnit& unit) {
+  unit.start_reduce();
+  in_flight_.push_back(&unit);
+  if (!overlap_) finish(/*leave=*/0);
+}
+
+void Reductions::finish_first() {
+  FlatUnit& unit = *in_flight_.front();
+  in_flight_.pop_front();
+  unit.finish_reduce(last_);
+}
+
+void Reductions::finish(size_t leave) {
+  while (in_flight_.size() > leave) finish_first();
+}
+
+void Reductions::flush() {
+  for (FlatUnit* unit : order_) {
+    if (!unit->reduced()) start(*unit);
+  }
+  finish(/*leave=*/0);
+  if (!last_) return;
+  for (FlatUnit* unit : order_) unit->finish_step();
+}
+
+}  // namespace shale::comm

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "shale/comm/process_group.h"
+#include "shale/runtime/offload/host_tier.h"
+#include "shale/runtime/tensor/context.h"
+#include "shale/runtime/tensor/stream.h"
+
+namespace shale::comm {
+
+// The ranks over which a model is trained. All groups outlive what uses them.
+struct ShardGroups {
+  // Each rank holds one shard, in rank order.
+  ProcessGroup* shard = nullptr;
+  // Hybrid sharding: the ranks with this rank's shard in other shard groups; null: there are none.
+  // Gradients are added over `shard` first, then over `replicate`; bf16 sums are rounded after
+  // each, so that only f32 gradients have the bits of one group of all ranks.
+  ProcessGroup* replicate = nullptr;
+  // For ReshardAfterForward::kSmallGroup: ranks [k n, (k + 1) n) of `shard`, inside a node.
+  ProcessGroup* reshard = nullptr;
+};
+
+// What stage 3 does with the parameters of a unit between its forward and its backward.
+enum class ReshardAfterForward {
+  kAuto,        // kYes, but kNo for a unit that encloses others: it is needed before and after them
+  kYes,         // frees them; backward gathers them again
+  kNo,          // keeps them: more memory, a third less communication
+  kSmallGroup,  // keeps a shard of ShardGroups::reshard, so that backward gathers inside a node
+};
+
+// What of a unit lies in host memory, beside the device's (runtime/offload). Masters are stepped
+// there, by an offload::OptimizerOffload.
+struct UnitOffload {
+  offload::HostTier* tier = nullptr;  // masters and optimizer states; null: nothing is offloaded
+  // From stage 2 on also this rank's shard of the gradients, which each reduction then sends there.
+  bool gradients = false;
+  // In stage 3 also this rank's shard of the parameters, which each gather then fetches.
+  bool parameters = false;
+  friend auto operator<=>(const UnitOffload&, const UnitOffload&) = default;
+};
+
+// How a unit keeps its parameters.
+struct UnitOptions {
+  DType compute = DType::kF32;  // of parameters as ops see them; below f32 there are f32 masters
+  DType reduce = DType::kF32;   // of gradients, in memory and when they are added over ranks
+  ReshardAfterForward reshard_after_forward = ReshardAfterForward::kAuto;
+  // Stage 3 keeps parameters of fewer elements whole on every rank: gathering them takes longer
+  // than they are worth.
+  int64_t persist_below = 0;
+  UnitOffload offload = {};
+};
+
+// Which parts of the training state are sharded (arXiv:1910.02054, section 5): optimizer states
+// from stage 1, gradients from stage 2, parameters in stage 3.
+struct ShardingOptions {
+  int stage = 0;
+  // Collectives run while this rank computes; false: the rank waits for each of them.
+  bool overlap = true;
+  // Adds micro-batches in an order that does not depend on the number of ranks: micro-batch j of
+  // rank r is leaf j * ranks + r of one binary tree.
+  bool reproducible = false;
+  uint64_t seed = 0;  // of the initial values
+
+  friend bool operator==(const ShardingOptions&, const ShardingOptions&) = default;
+};
+
+// What the units of a model share.
+struct ShardingContext {
+  Context& context;
+  ShardGroups groups;
+  ShardingOptions options;
+  // Called before memory for a whole gradient is taken, so that few of them live at a time.
+  std::function<void()> before_gradient;
+  // On which gathers take the place of the compute stream for units whose parameters come from the
+  // host or from a step that goes on: so that one that is ahead of its use does not hold up what
+  // the device computes meanwhile. Null: no unit is offloaded.
+  std::unique_ptr<Stream> gathers;
+  double exposed_seconds = 0;  // spent waiting for collectives
+
+  bool single() const { return groups.shard->size() == 1 && groups.replicate == nullptr; }
+  void wait(const Work& work);
+  CollectiveOptions collective(std::string_view tag, Traffic traffic) const {
+    return {
+        .tag = tag, .async = options.overlap, .stream = context.exec().stream, .traffic = traffic};
+  }
+};
+
+}  // namespace shale::comm

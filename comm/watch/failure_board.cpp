@@ -1,0 +1,68 @@
+#include "shale/comm/watch/failure_board.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+namespace shale::comm {
+
+struct FailureBoard::Entry {
+  std::atomic<uint32_t> posted;
+  int32_t code;
+  int64_t time_ns;
+  uint32_t caused;
+  char message[2028];
+};
+
+struct FailureBoard::Table {
+  alignas(64) std::atomic<uint32_t> failures;
+  alignas(64) Entry entries[1];  // one per rank
+};
+
+size_t FailureBoard::bytes(int ranks) {
+  return sizeof(Table) + sizeof(Entry) * static_cast<size_t>(ranks);
+}
+
+bool FailureBoard::any() const {
+  return memory_ != nullptr && table()->failures.load(std::memory_order_acquire) > 0;
+}
+
+void FailureBoard::post(int code, std::string_view message, bool caused) {
+  if (memory_ == nullptr) return;
+  Entry& entry = table()->entries[rank_];
+  if (entry.posted.load() != 0) return;
+  entry.code = code;
+  entry.caused = caused ? 1 : 0;
+  entry.time_ns = std::chrono::steady_clock::now().time_since_epoch().count();
+  const size_t length = std::min(message.size(), sizeof entry.message - 1);
+  std::memcpy(entry.message, message.data(), length);
+  entry.message[length] = '\0';
+  entry.posted.store(1, std::memory_order_release);
+  table()->failures.fetch_add(1, std::memory_order_acq_rel);
+}
+
+std::vector<FailureBoard::Report> FailureBoard::reports() const {
+  std::vector<Report> list;
+  if (memory_ == nullptr) return list;
+  for (int r = 0; r < ranks_; ++r) {
+    const Entry& entry = table()->entries[r];
+    if (entry.posted.load(std::memory_order_acquire) == 0) continue;
+    list.push_back({.rank = r,
+                    .code = entry.code,
+                    .time_ns = entry.time_ns,
+                    .caused = entry.caused != 0,
+                    .message = entry.message});
+  }
+  return list;
+}
+
+void FailureBoard::check() const {
+  if (!any()) return;
+  std::string text = "stopped, because another rank failed";
+  for (const Report& report : reports()) {
+    if (!report.caused) text += cat(": ", report.message);
+  }
+  throw PeerFailure(text);
+}
+
+}  // namespace shale::comm

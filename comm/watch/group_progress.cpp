@@ -1,0 +1,87 @@
+#include <algorithm>
+
+#include "shale/base/rng.h"
+#include "shale/comm/watch/group_progress_internal.h"
+
+namespace shale::comm {
+namespace {
+
+// Collectives that ranks may be apart when they are compared: more than a step has.
+constexpr size_t kRecent = 4096;
+
+uint64_t extend(uint64_t history, const Fingerprint& call) {
+  const std::string text = cat(describe(call), " ", call.tag_hash);
+  return (history ^ hash_name(text)) * 0x9E3779B97F4A7C15u;
+}
+
+}  // namespace
+
+GroupProgress::GroupProgress(MpiComm comm, std::vector<int> world_ranks)
+    : comm_(std::move(comm)),
+      world_ranks_(std::move(world_ranks)),
+      arriving_(world_ranks_.size()),
+      seen_(world_ranks_.size()) {}
+
+void GroupProgress::issued(const Fingerprint& call) {
+  ++mine_.issued;
+  mine_.history = extend(mine_.history, call);
+  recent_.push_back({mine_.issued, mine_.history, call});
+  if (recent_.size() > kRecent) recent_.pop_front();
+}
+
+void GroupProgress::exchange() {
+  if (request_ != MPI_REQUEST_NULL) {
+    int done = 0;
+    check_mpi(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done == 0) return;
+    seen_ = arriving_;
+    compare();
+  }
+  sent_ = mine_;
+  check_mpi(MPI_Iallgather(&sent_, sizeof sent_, MPI_BYTE, arriving_.data(), sizeof sent_, MPI_BYTE,
+                           comm_.get(), &request_),
+            "MPI_Iallgather");
+}
+
+void GroupProgress::compare() const {
+  for (size_t r = 0; r < seen_.size(); ++r) {
+    const auto same_number = [&](const Step& step) { return step.number == seen_[r].issued; };
+    const auto step = std::find_if(recent_.begin(), recent_.end(), same_number);
+    if (step == recent_.end() || step->history == seen_[r].history) continue;
+    throw CommError(cat("ranks disagree: the first ", step->number, " collectives of ",
+                        rank_list({world_ranks_[r]}),
+                        " are not those of this rank, which ends with ", describe(step->call)));
+  }
+}
+
+std::string GroupProgress::late_ranks() const {
+  const uint64_t wanted = mine_.finished + 1;
+  std::vector<int> not_called, not_finished;
+  for (size_t r = 0; r < seen_.size(); ++r) {
+    if (seen_[r].issued < wanted) not_called.push_back(world_ranks_[r]);
+    if (seen_[r].finished < wanted) not_finished.push_back(world_ranks_[r]);
+  }
+  if (!not_called.empty()) {
+    return cat(rank_list(not_called), not_called.size() == 1 ? " has" : " have", " not called it");
+  }
+  return cat("all ranks have called it; ", rank_list(not_finished),
+             not_finished.size() == 1 ? " has" : " have", " not finished it");
+}
+
+bool GroupProgress::leave() {
+  mine_.leaving = 1;
+  if (request_ == MPI_REQUEST_NULL) {
+    exchange();
+    return false;
+  }
+  int done = 0;
+  check_mpi(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), "MPI_Test");
+  if (done == 0) return false;
+  const auto left = [](const Progress& rank) { return rank.leaving != 0; };
+  // The same answer on all ranks, as all see the same.
+  if (std::all_of(arriving_.begin(), arriving_.end(), left)) return true;
+  exchange();
+  return false;
+}
+
+}  // namespace shale::comm

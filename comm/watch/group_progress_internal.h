@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "shale/comm/fingerprint.h"
+#include "shale/comm/mpi_internal.h"
+
+namespace shale::comm {
+
+// What a rank has given its device to do in a group. Plain data: it is sent.
+struct Progress {
+  uint64_t issued = 0;    // collectives
+  uint64_t finished = 0;  // by the device
+  uint64_t history = 0;   // hash over the fingerprints of those issued
+  uint64_t leaving = 0;   // not 0: this rank is done with the group
+};
+
+// Lets ranks know of each other's progress where collectives run on devices, which neither compare
+// what they are asked for nor end when a peer stays away: over MPI, by one non-blocking all-gather
+// after another, which somebody has to drive by calling exchange(). One thread at a time.
+class GroupProgress {
+ public:
+  GroupProgress(MpiComm comm, std::vector<int> world_ranks);
+  GroupProgress(const GroupProgress&) = delete;  // MPI knows its address
+  GroupProgress& operator=(const GroupProgress&) = delete;
+
+  // This rank has issued a collective.
+  void issued(const Fingerprint& call);
+  void finished() { ++mine_.finished; }
+  uint64_t in_flight() const { return mine_.issued - mine_.finished; }
+
+  // Takes what has arrived and sends what is new. Never waits. Throws CommError if a rank has
+  // issued other collectives than this one, naming it and the last call of this rank that both
+  // agree on.
+  void exchange();
+
+  // Who has not issued the collective that this rank waits for: "rank 3 has not called it (11 of
+  // 12)"; if all have, who has not finished it.
+  std::string late_ranks() const;
+
+  // At the end of a group, until it returns true: all ranks have come here. After an exchange that
+  // will never end there must not be an MPI_Finalize: pending().
+  bool leave();
+  bool pending() const { return request_ != MPI_REQUEST_NULL; }
+
+ private:
+  void compare() const;
+
+  struct Step {
+    uint64_t number = 0;
+    uint64_t history = 0;
+    Fingerprint call;
+  };
+  MpiComm comm_;
+  std::vector<int> world_ranks_;
+  Progress mine_;
+  std::deque<Step> recent_;
+  Progress sent_;
+  std::vector<Progress> arriving_;
+  std::vector<Progress> seen_;
+  MPI_Request request_ = MPI_REQUEST_NULL;
+};
+
+}  // namespace shale::comm

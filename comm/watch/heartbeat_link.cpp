@@ -1,0 +1,180 @@
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <map>
+
+#include "shale/base/error.h"
+#include "shale/comm/watch/heartbeat_link_internal.h"
+
+namespace shale::comm {
+namespace {
+
+constexpr uint32_t kMagic = 0x53484c50;  // "SHLP"
+constexpr int kHeartbeatsAtOnce = 64;    // of a datagram, which then fits an Ethernet frame
+
+UnavailableError system_error(const char* what) {
+  return UnavailableError(cat("heartbeats between hosts: ", what, ": ", std::strerror(errno)));
+}
+
+}  // namespace
+
+// What travels: plain data between machines of one kind, as MPI_BYTE does elsewhere.
+struct HeartbeatLink::Datagram {
+  struct Entry {
+    int32_t rank = 0;
+    uint32_t reserved = 0;
+    Heartbeat heartbeat;
+  };
+  uint32_t magic = kMagic;
+  int32_t sender = 0;
+  uint64_t nonce = 0;
+  int32_t failure = 0;
+  int32_t count = 0;
+  std::array<Entry, kHeartbeatsAtOnce> entries{};
+
+  static size_t bytes(int count) {
+    return offsetof(Datagram, entries) + sizeof(Entry) * static_cast<size_t>(count);
+  }
+};
+
+HeartbeatLink::HeartbeatLink(const MpiComm& world, const MpiComm& node) : rank_(world.rank()) {
+  Home mine{.leader = rank_};
+  check_mpi(MPI_Bcast(&mine.leader, 1, MPI_INT32_T, 0, node.get()), "MPI_Bcast");
+  if (rank_ == 0 && getrandom(&nonce_, sizeof nonce_, 0) != sizeof nonce_) {
+    throw system_error("getrandom");
+  }
+  check_mpi(MPI_Bcast(&nonce_, 1, MPI_UINT64_T, 0, world.get()), "MPI_Bcast");
+  const auto exchange = [&] {
+    std::vector<Home> homes(static_cast<size_t>(world.size()));
+    check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, homes.data(), sizeof mine, MPI_BYTE,
+                            world.get()),
+              "MPI_Allgather");
+    return homes;
+  };
+  mine.places = own_addresses();
+  mine.places = open_sockets(mine, exchange());
+  choose_peers(exchange());
+}
+
+// Without ports. Not the loopback's, and those that come up with a host's containers last, as far
+// as one can tell: interfaces are listed in the order in which they were made.
+HeartbeatLink::Places HeartbeatLink::own_addresses() {
+  Places places{};
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) throw system_error("getifaddrs");
+  size_t count = 0;
+  for (const ifaddrs* i = list; i != nullptr && count < places.size(); i = i->ifa_next) {
+    if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET) continue;
+    if ((i->ifa_flags & IFF_LOOPBACK) != 0 || (i->ifa_flags & IFF_UP) == 0) continue;
+    places[count++].ip = reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr.s_addr;
+  }
+  freeifaddrs(list);
+  return places;
+}
+
+// On the addresses by which the other hosts know this one, most often a single one; nothing listens
+// on its other interfaces. An address that is this host's too, as those of containers' bridges are
+// on every host, leads to no other one.
+HeartbeatLink::Places HeartbeatLink::open_sockets(const Home& mine,
+                                                  const std::vector<Home>& homes) {
+  const auto is_own = [&](uint32_t ip) {
+    return std::any_of(mine.places.begin(), mine.places.end(),
+                       [&](const UdpAddress& own) { return own.ip == ip; });
+  };
+  std::vector<uint32_t> known_as;
+  for (const Home& home : homes) {
+    if (home.leader == mine.leader) continue;
+    for (const UdpAddress& place : home.places) {
+      if (place.ip != 0 && !is_own(place.ip)) known_as.push_back(source_for(place.ip));
+    }
+  }
+  Places places{};
+  for (size_t i = 0; i < places.size(); ++i) {
+    const uint32_t ip = mine.places[i].ip;
+    if (ip == 0 || std::find(known_as.begin(), known_as.end(), ip) == known_as.end()) continue;
+    sockets_.emplace_back(ip);
+    places[i] = sockets_.back().address();
+  }
+  return places;
+}
+
+void HeartbeatLink::choose_peers(const std::vector<Home>& homes) {
+  std::map<int32_t, std::vector<int>> ranks_of;  // by the node's leader
+  for (size_t r = 0; r < homes.size(); ++r)
+    ranks_of[homes[r].leader].push_back(static_cast<int>(r));
+  const int32_t own_leader = homes[static_cast<size_t>(rank_)].leader;
+  own_ranks_ = ranks_of[own_leader];
+  const auto local = static_cast<size_t>(std::find(own_ranks_.begin(), own_ranks_.end(), rank_) -
+                                         own_ranks_.begin());
+  for (const auto& [leader, ranks] : ranks_of) {
+    if (leader == own_leader) continue;
+    for (size_t i = local; i < std::max(own_ranks_.size(), ranks.size()); i += own_ranks_.size()) {
+      Peer peer{.rank = ranks[i % ranks.size()]};
+      for (const UdpAddress& place : homes[static_cast<size_t>(peer.rank)].places) {
+        if (place.port == 0) continue;
+        const uint32_t source = source_for(place.ip);
+        const auto socket =
+            std::find_if(sockets_.begin(), sockets_.end(),
+                         [&](const UdpSocket& own) { return own.address().ip == source; });
+        if (socket == sockets_.end()) continue;
+        peer.ways.push_back(
+            {.socket = static_cast<size_t>(socket - sockets_.begin()), .to = place});
+      }
+      peers_.push_back(std::move(peer));
+    }
+  }
+}
+
+void HeartbeatLink::send(const HeartbeatTable& table, int failure) const {
+  for (size_t first = 0; first < own_ranks_.size(); first += kHeartbeatsAtOnce) {
+    Datagram datagram{.sender = rank_, .nonce = nonce_, .failure = failure};
+    for (size_t i = first; i < own_ranks_.size() && datagram.count < kHeartbeatsAtOnce; ++i) {
+      datagram.entries[static_cast<size_t>(datagram.count++)] = {
+          .rank = own_ranks_[i], .heartbeat = table.get(own_ranks_[i])};
+    }
+    for (const Peer& peer : peers_) {
+      for (const Way& way : peer.ways) {
+        sockets_[way.socket].send(&datagram, Datagram::bytes(datagram.count), way.to);
+      }
+    }
+  }
+}
+
+void HeartbeatLink::receive(HeartbeatTable& table) {
+  for (const UdpSocket& socket : sockets_) {
+    Datagram datagram;
+    while (const auto got = socket.receive(&datagram, sizeof datagram)) {
+      if (is_ours(datagram, got->bytes)) take(datagram, got->from, table);
+    }
+  }
+}
+
+bool HeartbeatLink::is_ours(const Datagram& datagram, size_t bytes) const {
+  return bytes >= Datagram::bytes(0) && datagram.magic == kMagic && datagram.nonce == nonce_ &&
+         datagram.count >= 0 && datagram.count <= kHeartbeatsAtOnce &&
+         bytes == Datagram::bytes(datagram.count);
+}
+
+void HeartbeatLink::take(const Datagram& datagram, uint32_t from, HeartbeatTable& table) {
+  for (Peer& peer : peers_) {
+    if (peer.rank != datagram.sender) continue;
+    // The way that works is enough.
+    const auto way = std::find_if(peer.ways.begin(), peer.ways.end(),
+                                  [&](const Way& w) { return w.to.ip == from; });
+    if (way != peer.ways.end()) peer.ways = {Way(*way)};
+  }
+  for (int i = 0; i < datagram.count; ++i) {
+    const Datagram::Entry& entry = datagram.entries[static_cast<size_t>(i)];
+    if (entry.rank < 0 || entry.rank >= table.ranks()) continue;
+    table.put(entry.rank, entry.heartbeat);
+  }
+  if (datagram.failure != 0) table.set_failure_elsewhere(datagram.failure);
+}
+
+}  // namespace shale::comm

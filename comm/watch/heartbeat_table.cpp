@@ -1,0 +1,84 @@
+#include "shale/comm/watch/heartbeat_table.h"
+
+#include <algorithm>
+
+namespace shale::comm {
+
+// A line each, as every rank writes its own all the time. The step starts at zero, like all of the
+// memory, hence the offset by one.
+struct alignas(64) HeartbeatTable::Slot {
+  std::atomic<uint64_t> beats;
+  std::atomic<int64_t> step_plus_one;
+};
+
+struct alignas(64) HeartbeatTable::Header {
+  std::atomic<int32_t> failure_elsewhere;
+};
+
+size_t HeartbeatTable::bytes(int ranks) {
+  return sizeof(Header) + sizeof(Slot) * static_cast<size_t>(ranks);
+}
+
+HeartbeatTable::Header& HeartbeatTable::header() const {
+  return *static_cast<Header*>(memory_);
+}
+
+HeartbeatTable::Slot& HeartbeatTable::slot(int rank) const {
+  return reinterpret_cast<Slot*>(static_cast<std::byte*>(memory_) + sizeof(Header))[rank];
+}
+
+Heartbeat HeartbeatTable::get(int rank) const {
+  const Slot& from = slot(rank);
+  return {.beats = from.beats.load(std::memory_order_acquire),
+          .step = from.step_plus_one.load(std::memory_order_relaxed) - 1};
+}
+
+void HeartbeatTable::put(int rank, const Heartbeat& heartbeat) {
+  Slot& to = slot(rank);
+  uint64_t before = to.beats.load(std::memory_order_relaxed);
+  while (before < heartbeat.beats &&
+         !to.beats.compare_exchange_weak(before, heartbeat.beats, std::memory_order_release)) {
+  }
+  if (before < heartbeat.beats) {
+    to.step_plus_one.store(heartbeat.step + 1, std::memory_order_relaxed);
+  }
+}
+
+void HeartbeatTable::set_step(int rank, int64_t step) {
+  slot(rank).step_plus_one.store(step + 1, std::memory_order_relaxed);
+}
+
+int HeartbeatTable::failure_elsewhere() const {
+  return header().failure_elsewhere.load(std::memory_order_relaxed);
+}
+
+void HeartbeatTable::set_failure_elsewhere(int code) {
+  header().failure_elsewhere.store(code, std::memory_order_relaxed);
+}
+
+void Silence::look(const HeartbeatTable& table, double elapsed_s, double longest_s) {
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    Rank& rank = ranks_[r];
+    const uint64_t beats = table.get(static_cast<int>(r)).beats;
+    rank.silent_s = beats != rank.beats ? 0 : rank.silent_s + std::min(elapsed_s, longest_s);
+    rank.beats = beats;
+  }
+}
+
+std::vector<int> Silence::silent_for(double seconds) const {
+  std::vector<int> silent;
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    if (ranks_[r].beats > 0 && ranks_[r].silent_s > seconds) silent.push_back(static_cast<int>(r));
+  }
+  return silent;
+}
+
+std::vector<int> Silence::never_heard() const {
+  std::vector<int> ranks;
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    if (ranks_[r].beats == 0) ranks.push_back(static_cast<int>(r));
+  }
+  return ranks;
+}
+
+}  // namespace shale::comm

@@ -1,0 +1,182 @@
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/base/log.h"
+#include "shale/comm/fingerprint.h"
+#include "shale/comm/watch/watchdog_internal.h"
+
+namespace shale::comm {
+namespace {
+
+// Short enough to report between a failure's first sign and the end of the job.
+constexpr std::chrono::milliseconds kInterval{50};
+constexpr uint64_t kBeatsPerDatagram = 4;
+// A look that comes later than this was held up with everything else on this host.
+constexpr double kLongestTick_s = 1;
+// Ranks of other hosts should be heard of by then.
+constexpr double kFirstNews_s = 10;
+// The launcher ends ranks by then when others have failed, if it can.
+constexpr double kLauncherPatience_s = 4;
+
+constexpr int kCommCode = static_cast<int>(ExitCode::kComm);
+
+// In one write, so that what ranks print does not mix.
+void print(const std::string& lines) {
+  std::fwrite(lines.data(), 1, lines.size(), stderr);
+  std::fflush(stderr);
+}
+
+}  // namespace
+
+Watchdog::Watchdog(WorldContext& context, const MpiComm& world, const MpiComm& node,
+                   const Options& options)
+    : context_(context),
+      options_(options),
+      memory_(NodeMemory::create(node, HeartbeatTable::bytes(world.size()), context.peers_can_map)),
+      table_(memory_->data(), world.size()),
+      silence_(world.size()) {
+  int one_node = node.size() == world.size() ? 1 : 0;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &one_node, 1, MPI_INT, MPI_MIN, world.get()),
+            "MPI_Allreduce");
+  if (one_node == 0) link_ = std::make_unique<HeartbeatLink>(world, node);
+  // From here on this rank is missed, whenever its thread gets to run.
+  table_.put(context_.rank, {.beats = ++beats_});
+  thread_ = std::thread([this] { thread_main(); });
+}
+
+Watchdog::~Watchdog() {
+  stop();
+}
+
+void Watchdog::at_step(int64_t step) {
+  step_.store(step, std::memory_order_relaxed);
+  // Now, as this rank may be stopped before its next heartbeat.
+  table_.set_step(context_.rank, step);
+}
+
+void Watchdog::stop() {
+  stop_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+void Watchdog::thread_main() {
+  Clock::time_point before = Clock::now();
+  for (;;) {
+    const bool last = stop_.load();
+    const Clock::time_point now = Clock::now();
+    look(std::chrono::duration<double>(now - before).count());
+    before = now;
+    if (last || gave_up_) return;
+    std::this_thread::sleep_for(kInterval);
+  }
+}
+
+void Watchdog::look(double elapsed_s) {
+  awake_s_ += std::min(elapsed_s, kLongestTick_s);
+  const Heartbeat mine{.beats = ++beats_, .step = step_.load(std::memory_order_relaxed)};
+  table_.put(context_.rank, mine);
+  if (link_ != nullptr) {
+    link_->receive(table_);
+    if (beats_ % kBeatsPerDatagram == 1) link_->send(table_, failure_on_node());
+    warn_of_unheard();
+  }
+  silence_.look(table_, elapsed_s, kLongestTick_s);
+  keep_stack_of_long_wait();
+  report_failure();
+  if (gave_up_) return;
+  if (silence_.silent_for(options_.timeout_s).empty() || context_.board.any()) return;
+  // Ranks that were lost together are named together, though their last signs came one by one.
+  alarm(silence_.silent_for(std::max(options_.timeout_s / 2, options_.timeout_s - 1)));
+}
+
+// When a collective is about to time out its exception will leave nothing of the stack to look at.
+void Watchdog::keep_stack_of_long_wait() {
+  constexpr double kBefore_s = 0.25;
+  const auto entries = context_.recent.newest_first();
+  const auto waits = [&](const RecentCollectives::Entry& entry) {
+    const std::chrono::duration<double> time = Clock::now() - entry.begun;
+    return entry.running && time.count() > options_.timeout_s - kBefore_s;
+  };
+  const auto longest = std::find_if(entries.begin(), entries.end(), waits);
+  if (longest == entries.end() || longest->id == kept_id_ || main_failing_.load()) return;
+  kept_id_ = longest->id;
+  kept_stack_ = main_thread_.sample();
+}
+
+// A firewall, most likely. Ranks that were never heard of are not missed either.
+void Watchdog::warn_of_unheard() {
+  if (warned_ || awake_s_ < kFirstNews_s) return;
+  warned_ = true;
+  const std::vector<int> unheard = silence_.never_heard();
+  if (unheard.empty() || context_.local_rank != 0) return;
+  log_warning("no heartbeats arrive here from ", rank_list(unheard),
+              ", though MPI reaches them: does a firewall keep UDP out? If they stop or are cut "
+              "off, that shows only when a collective times out");
+}
+
+// What ranks of this node have failed with; of several, what is not the consequence of another.
+int Watchdog::failure_on_node() const {
+  if (!context_.board.any()) return 0;
+  int code = kCommCode;
+  for (const FailureBoard::Report& report : context_.board.reports()) {
+    if (!report.caused) code = report.code;
+  }
+  return code;
+}
+
+// Ranks that fail by themselves say why; when they fail each other, where each one was is the news.
+void Watchdog::report_failure() {
+  const int here = failure_on_node(), elsewhere = table_.failure_elsewhere();
+  if (here == kCommCode) {
+    std::string reason;
+    for (const FailureBoard::Report& failed : context_.board.reports()) {
+      if (!failed.caused) reason = failed.message;
+    }
+    report(reason);
+  } else if (elsewhere == kCommCode) {
+    report("ranks of another host failed");
+  }
+  if (elsewhere == 0) return;
+  if (elsewhere_since_s_ < 0) elsewhere_since_s_ = awake_s_;
+  if (awake_s_ < elsewhere_since_s_ + kLauncherPatience_s) return;
+  gave_up_ = true;
+  options_.fail("stopped, because ranks of another host failed", /*caused=*/true);
+}
+
+void Watchdog::alarm(const std::vector<int>& silent) {
+  std::string steps;
+  for (const int rank : silent) {
+    const int64_t step = table_.get(rank).step;
+    if (step >= 0) steps = cat(", last seen in step ", step);
+  }
+  const std::string message =
+      cat("no sign of life of ", rank_list(silent), " for ", options_.timeout_s, " s",
+          silent.size() == 1 ? steps : "",
+          silent.size() == 1 ? ": it is stopped, or cut off" : ": they are stopped, or cut off");
+  report(message);
+  gave_up_ = true;
+  options_.fail(message, /*caused=*/false);
+}
+
+void Watchdog::report(const std::string& reason) {
+  if (std::exchange(reported_, true)) return;
+  const std::string prefix = cat("[rank ", context_.rank, "] ");
+  const int64_t step = step_.load(std::memory_order_relaxed);
+  std::string text = reason.empty() ? "" : cat(prefix, reason, "\n");
+  text += cat(prefix, step >= 0 ? cat("in step ", step) : std::string("before a step"),
+              "; last collectives, newest first:\n");
+  const auto collectives = context_.recent.describe_all();
+  if (collectives.empty()) text += cat(prefix, "  none\n");
+  for (const std::string& line : collectives) text += cat(prefix, "  ", line, "\n");
+  print(text);
+  // Looking up functions' names may take longer than a rank that has done so waits for this one.
+  if (kept_stack_.empty() && !main_failing_.load()) kept_stack_ = main_thread_.sample();
+  if (kept_stack_.empty()) return;
+  text = cat(prefix, "main thread:\n");
+  for (const std::string& function : kept_stack_) text += cat(prefix, "  ", function, "\n");
+  print(text);
+}
+
+}  // namespace shale::comm

@@ -1,0 +1,39 @@
+#pragma once
+
+#include "shale/kernels/cuda/attention/attention90_config.h"
+#include "shale/kernels/cuda/attention/attention90_tile.cuh"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+// Arguments of the launch of a backward kernel, by keys or by queries.
+struct Bwd90Params {
+  TensorMap q, k, v, dout;
+  AttentionParams problem;
+  BlockOrder order;
+
+  __device__ __forceinline__ void prefetch_maps() const {
+    prefetch_tensor_map(q);
+    prefetch_tensor_map(k);
+    prefetch_tensor_map(v);
+    prefetch_tensor_map(dout);
+  }
+};
+
+// With tiles of kQueries rows of Q and dO, and of kKeys rows of K and V.
+template <int kQueries, int kKeys>
+Bwd90Params bwd90_params(const AttentionParams& p, const BlockOrder& order) {
+  const auto query_map = [&](const HeadView& view) {
+    return rows_map<kQueries>(view, p.dtype, p.batch, p.queries, p.heads, p.head_size);
+  };
+  const auto key_map = [&](const HeadView& view) {
+    return rows_map<kKeys>(view, p.dtype, p.batch, p.keys, p.kv_heads, p.head_size);
+  };
+  return {.q = query_map(p.q),
+          .k = key_map(p.k),
+          .v = key_map(p.v),
+          .dout = query_map(p.dout),
+          .problem = p,
+          .order = order};
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

@@ -1,0 +1,191 @@
+#pragma once
+
+// dQ without atomics: as forward, with a third product. A block owns 128 queries, 64 to each of two
+// warpgroups, and goes over the tiles of keys that they see, which one warp loads. Per tile
+//
+//   S = Q K^T    P = exp(S - lse)    dP = dO V^T    dS = P (dP - delta)    dQ += dS K
+//
+// all of it in registers but the operands from memory.
+
+#include "shale/kernels/cuda/attention/attention90_bwd.cuh"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+template <int kHeadSize>
+struct Bwd90QueriesShared {
+  static constexpr int kKeys = bwd90_keys_of_queries(kHeadSize);
+
+  BoxedTile<kBwd90TileQueries, kHeadSize> q, dout;  // q at the end: dQ
+  BoxedTile<kKeys, kHeadSize> k[kBwd90Stages], v[kBwd90Stages];
+  MBarrier q_full, patch, k_full[kBwd90Stages], v_full[kBwd90Stages], empty[kBwd90Stages];
+  uint32_t settled[kBwd90Consumers * kWarpgroupSize];
+};
+
+// What a block owns. Asked for again where it is needed: registers are short.
+__device__ __forceinline__ QueryTile bwd90_queries_block(const Bwd90Params& params) {
+  const AttentionParams& p = params.problem;
+  return QueryTile(p, block_place(params.order, p.heads), kBwd90TileQueries);
+}
+
+template <int kHeadSize>
+__device__ __forceinline__ void load_bwd90_queries(const Bwd90Params& params,
+                                                   Bwd90QueriesShared<kHeadSize>& shared) {
+  constexpr int kKeys = bwd90_keys_of_queries(kHeadSize);
+  const AttentionParams& p = params.problem;
+  const QueryTile block = bwd90_queries_block(params);
+  const int steps = block.steps(kKeys), batch = block.place.batch;
+  if (steps == 0) return;
+  // Rows beyond the sequence's end reach nothing but their own, which become zeros.
+  const RowRange queries = {block.query, static_cast<int>(p.queries), static_cast<int>(p.queries),
+                            block.place.head, batch};
+  TileLoader loader(shared.patch);
+  loader.load(shared.q, params.q, shared.q_full, queries);
+  loader.load(shared.dout, params.dout, shared.q_full, queries);
+  RingPlace<kBwd90Stages> place;
+  for (int step = steps - 1; step >= 0; --step, place.next()) {
+    const RowRange keys = {step * kKeys, block.sequence.keys, static_cast<int>(p.keys),
+                           block.kv_head, batch};
+    if (lane_id() == 0) mbarrier_wait(shared.empty[place.stage], place.parity ^ 1);
+    loader.load(shared.k[place.stage], params.k, shared.k_full[place.stage], keys);
+    loader.load(shared.v[place.stage], params.v, shared.v_full[place.stage], keys);
+  }
+}
+
+// ---- The warpgroups that compute ----
+
+template <typename T, int kHeadSize>
+class Bwd90QueriesConsumer {
+  using Shared = Bwd90QueriesShared<kHeadSize>;
+  static constexpr int kKeys = Shared::kKeys;
+
+ public:
+  __device__ __forceinline__ Bwd90QueriesConsumer(const Bwd90Params& params, Shared& shared,
+                                                  int warpgroup)
+      : params_(params), shared_(shared), warpgroup_(warpgroup) {}
+
+  __device__ __forceinline__ void run() {
+    const AttentionParams& p = params_.problem;
+    const QueryTile block = bwd90_queries_block(params_);
+    const int steps = uniform(block.steps(kKeys));
+    const int first_query = block.query + 64 * warpgroup_, query = first_query + thread_row();
+    set_zero(dq_);
+    if (steps > 0) {
+      const int64_t row =
+          (int64_t{block.place.batch} * p.heads + block.place.head) * p.padded_queries + query;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        lse2_[half] = p.lse2[row + 8 * half];
+        delta_[half] = p.delta[row + 8 * half];
+      }
+      // All see the keys that the first one sees.
+      const int unmasked = std::max(block.sequence.visible_keys(first_query), 0);
+      mbarrier_wait(shared_.q_full, 0);
+      for (int step = steps - 1; step >= 0; --step) {
+        const bool masked = (step + 1) * kKeys > unmasked;
+        advance(block.sequence, masked, query, step * kKeys);
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      // Such rows may have any inputs.
+      const bool valid = query + 8 * half < block.sequence.queries;
+#pragma unroll
+      for (int i = 2 * half; i < kHeadSize / 2; i += 4) {
+        dq_[i] = valid ? dq_[i] * p.scale : 0.f;
+        dq_[i + 1] = valid ? dq_[i + 1] * p.scale : 0.f;
+      }
+    }
+    store_rows(dq_, shared_.q, 64 * warpgroup_,
+               head_rows<T>(p.dq, block.place.batch, block.place.head), p.dq.row_stride,
+               first_query, static_cast<int>(p.queries));
+  }
+
+ private:
+  // S, then dP, under way.
+  __device__ __forceinline__ void issue_scores() {
+    const int row = 64 * warpgroup_;
+    mbarrier_wait(shared_.k_full[place_.stage], place_.parity);
+    issue_product<T>(scores_, shared_.q, row, shared_.k[place_.stage]);
+    mbarrier_wait(shared_.v_full[place_.stage], place_.parity);
+    issue_product<T>(dp_, shared_.dout, row, shared_.v[place_.stage]);
+  }
+
+  // One tile of keys, from `key` on.
+  __device__ __forceinline__ void advance(const Sequence& sequence, bool masked, int query,
+                                          int key) {
+    issue_scores();
+    wgmma_wait<1>(scores_);
+#pragma unroll
+    for (int i = 0; i < kKeys / 2; ++i) {
+      scores_[i] = fast_exp2(fmaf(scores_[i], params_.problem.scale_log2, -lse2_[i / 2 % 2]));
+    }
+    settle(shared_.settled, all_bits(scores_));
+    wgmma_wait<0>(dp_);
+#pragma unroll
+    for (int i = 0; i < kKeys / 2; ++i) dp_[i] = scores_[i] * (dp_[i] - delta_[i / 2 % 2]);
+    if (masked) mask_keys(dp_, sequence, query, key, 0.f);
+    round_to_operands<T>(dp_, ds_);
+    issue_sum<T>(dq_, ds_, shared_.k[place_.stage]);
+    wgmma_wait<0>(dq_);
+    if (lane_id() == 0) mbarrier_arrive(shared_.empty[place_.stage]);
+    place_.next();
+  }
+
+  const Bwd90Params& params_;
+  Shared& shared_;
+  int warpgroup_;
+  RingPlace<kBwd90Stages> place_;
+  float lse2_[2], delta_[2];
+  float dq_[kHeadSize / 2], scores_[kKeys / 2], dp_[kKeys / 2];
+  uint32_t ds_[kKeys / 16][4];
+};
+
+// ---- The kernel ----
+
+template <typename T, int kHeadSize>
+__global__ void __launch_bounds__(kBwd90Threads, 1)
+    attention90_bwd_queries_kernel(const __grid_constant__ Bwd90Params params) {
+  using Shared = Bwd90QueriesShared<kHeadSize>;
+  Shared& shared = *dynamic_shared<Shared>();
+  if (threadIdx.x == 0) {
+    params.prefetch_maps();
+    mbarrier_init(shared.q_full, 2);  // Q and dO
+    mbarrier_init(shared.patch, 1);
+    for (int i = 0; i < kBwd90Stages; ++i) {
+      mbarrier_init(shared.k_full[i], 1);
+      mbarrier_init(shared.v_full[i], 1);
+      mbarrier_init(shared.empty[i], kBwd90Consumers * kWarpgroupSize / kWarpSize);
+    }
+    fence_mbarrier_init();
+  }
+  __syncthreads();
+  await_previous_grid();
+
+  const int warpgroup = uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize);
+  if (warpgroup == kBwd90Consumers) {
+    shrink_registers<kBwd90ProducerRegisters>();
+    if (warp_in_group() == 0) load_bwd90_queries<kHeadSize>(params, shared);
+  } else {
+    grow_registers<kBwd90ConsumerRegisters>();
+    Bwd90QueriesConsumer<T, kHeadSize>(params, shared, warpgroup).run();
+  }
+}
+
+template <typename T, int kHeadSize>
+void launch_attention90_bwd_queries_kernel(const Exec& exec, const AttentionParams& p) {
+  using Shared = Bwd90QueriesShared<kHeadSize>;
+  const auto params =
+      bwd90_params<kBwd90TileQueries, Shared::kKeys>(p, order_by_queries(p, kBwd90TileQueries));
+  simt::launch(
+      attention90_bwd_queries_kernel<T, kHeadSize>,
+      {.grid = params.order.blocks(), .block = kBwd90Threads, .smem_bytes = sizeof(Shared)}, exec,
+      params);
+}
+
+template <typename T>
+void launch_attention90_bwd_queries(const Exec& exec, const AttentionParams& p) {
+  if (p.head_size == 64) return launch_attention90_bwd_queries_kernel<T, 64>(exec, p);
+  launch_attention90_bwd_queries_kernel<T, 128>(exec, p);
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

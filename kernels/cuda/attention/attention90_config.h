@@ -1,0 +1,75 @@
+#pragma once
+
+#include "shale/kernels/cuda/attention/attention90.h"
+
+// Tiles of Hopper's attention kernels, by head size. What limits them: a block fills the
+// multiprocessor, with 227 KiB of shared memory and 64K registers, of which the warpgroup that
+// loads leaves most to those that compute. These sizes are reasoned from that, and to be measured.
+namespace shale::kernels::SHALE_BACKEND {
+
+// Forward: each of `consumers` warpgroups owns 64 queries and goes over tiles of `keys`, of which
+// `stages` are in shared memory or on their way. A thread holds keys / 2 scores in f32 and, from
+// the tile before, as many probabilities in half as many registers, besides head_size / 2 values of
+// out:
+//
+//   head size   queries   values of a thread   registers        shared memory
+//   64          192       48 + 24 + 32         160 and 32       24 + 4 * 24 + 24 KiB
+//   128         128       64 + 32 + 64         232 and 40       32 + 2 * 64 + 32 KiB
+//
+// (of a thread that computes, and of one that loads). At 64 a product takes half the time, and K
+// and V come twice as fast: three warpgroups share each byte of them, which two could not draw from
+// the second-level cache (128 queries: 32 KiB in some 1024 cycles of exponentials, which is more
+// than the 24 bytes a cycle that a multiprocessor has there). The 504 registers of a place in three
+// warpgroups, or the 512 in four, are all given out.
+struct Fwd90Config {
+  int consumers, keys, stages, producer_registers, consumer_registers;
+  constexpr int queries() const { return 64 * consumers; }
+  constexpr int threads() const { return 128 * (consumers + 1); }
+};
+constexpr Fwd90Config fwd90_config(int head_size) {
+  if (head_size == 64) {
+    return {.consumers = 3,
+            .keys = 96,
+            .stages = 4,
+            .producer_registers = 32,
+            .consumer_registers = 160};
+  }
+  return {.consumers = 2,
+          .keys = 128,
+          .stages = 2,
+          .producer_registers = 40,
+          .consumer_registers = 232};
+}
+
+// Backward by keys: each of two warpgroups owns 64 keys, and both go over tiles of `queries` of all
+// heads of the group. A thread holds head_size values of dK and dV and queries / 2 scores and as
+// many of their gradients, which become operands in half as many registers, and then 32 values of
+// dQ:
+//
+//   head size   queries   values of a thread        shared memory
+//   64          128       64 + (128 or 64 + 32)     32 + 2 * 33 + 2 * 32 + 32 KiB
+//   128         64        128 + (64 or 32 + 32)     64 + 2 * 32.5 + 2 * 16 + 32 KiB
+//
+// (K and V; stages of Q, dO and their sums; dS twice, so that one barrier a step is enough; dQ on
+// its way to memory). The warpgroups share a tile of dQ by rows at 64, by columns at 128: 64 by 64
+// each.
+inline constexpr int kBwd90Consumers = 2, kBwd90Keys = 128;
+inline constexpr int kBwd90Stages = 2;
+inline constexpr int kBwd90Threads = 128 * (kBwd90Consumers + 1);
+inline constexpr int kBwd90ProducerRegisters = 40, kBwd90ConsumerRegisters = 232;
+constexpr int bwd90_queries(int head_size) {
+  return head_size == 64 ? 128 : 64;
+}
+
+// Backward by queries, for dQ without atomics: a warpgroup owns 64 queries. A thread holds
+// head_size / 2 values of dQ and keys / 2 scores and gradients each, and operands in a quarter:
+//
+//   head size   keys   values of a thread   shared memory
+//   64          128    32 + 128 + 32        32 + 2 * 32 KiB
+//   128         64     64 + 64 + 16         64 + 2 * 32 KiB
+inline constexpr int kBwd90TileQueries = 64 * kBwd90Consumers;
+constexpr int bwd90_keys_of_queries(int head_size) {
+  return head_size == 64 ? 128 : 64;
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

@@ -1,0 +1,338 @@
+#pragma once
+
+// Forward, after FlashAttention-3 (arXiv:2407.08608, algorithm 2).
+//
+// A block is one warpgroup that loads, by one of its warps, and two or three that compute, 64
+// queries each; it takes one tile of queries after another, and the loads run ahead of the products
+// across tiles. Of a warpgroup's tile, O, the scores S and the probabilities P are in registers:
+//
+//   S(n) = Q K(n)^T       issued first, then at once
+//   O += P(n-1) V(n-1)    which runs while the softmax of S(n) is computed
+//
+// and warpgroups take turns at issuing, so that one's products run beside another's exponentials
+// too. Tiles of keys come from the last to the first: only the first few, at the diagonal and the
+// ragged end, are masked.
+
+#include "shale/kernels/cuda/attention/attention90_config.h"
+#include "shale/kernels/cuda/attention/attention90_tile.cuh"
+#include "shale/kernels/cuda/grid.h"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+struct Fwd90Params {
+  TensorMap q, k, v;
+  AttentionParams problem;
+  BlockOrder order;
+};
+
+template <int kHeadSize>
+struct Fwd90Shared {
+  static constexpr Fwd90Config kConfig = fwd90_config(kHeadSize);
+
+  BoxedTile<kConfig.queries(), kHeadSize> q;
+  BoxedTile<kConfig.keys, kHeadSize> k[kConfig.stages], v[kConfig.stages];
+  BoxedTile<kConfig.queries(), kHeadSize> out;
+  MBarrier q_full, q_empty, patch;
+  MBarrier k_full[kConfig.stages], k_empty[kConfig.stages];
+  MBarrier v_full[kConfig.stages], v_empty[kConfig.stages];
+  uint32_t settled[kConfig.consumers * kWarpgroupSize];
+};
+
+// Asked for again where it is needed: registers are short.
+template <int kHeadSize>
+__device__ __forceinline__ QueryTile fwd90_item(const Fwd90Params& params, int number) {
+  const AttentionParams& p = params.problem;
+  return QueryTile(p, place_in_order(params.order, p.heads, opaque(number)),
+                   fwd90_config(kHeadSize).queries());
+}
+
+// fn(number) for the items of this block. Blocks take items in turns, which go back and forth: who
+// has the longest of one round has the shortest of the next.
+template <typename Fn>
+__device__ __forceinline__ void for_items(const Fwd90Params& params, Fn&& fn) {
+  const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+  const int items = params.order.tiles * params.order.heads;
+  bool forth = true;
+  for (int begin = 0; begin < items; begin += blocks, forth = !forth) {
+    const int number = begin + (forth ? block : blocks - 1 - block);
+    if (number < items) fn(number);
+  }
+}
+
+// ---- The warp that loads ----
+
+// In the order in which the tiles are used: K of a step before V of the step before it.
+template <int kHeadSize>
+__device__ __forceinline__ void load_fwd90(const Fwd90Params& params,
+                                           Fwd90Shared<kHeadSize>& shared) {
+  using Shared = Fwd90Shared<kHeadSize>;
+  constexpr Fwd90Config kConfig = Shared::kConfig;
+  const AttentionParams& p = params.problem;
+  const int queries = static_cast<int>(p.queries), keys = static_cast<int>(p.keys);
+  RingPlace<kConfig.stages> k_place, v_place;
+  int q_parity = 1;
+  TileLoader loader(shared.patch);
+  for_items(params, [&](int number) {
+    const QueryTile item = fwd90_item<kHeadSize>(params, number);
+    const int steps = item.steps(kConfig.keys);
+    if (steps == 0) return;
+    const auto keys_of = [&](int step) {
+      return RowRange{step * kConfig.keys, item.sequence.keys, keys, item.kv_head,
+                      item.place.batch};
+    };
+    // Rows of Q beyond the sequence's end reach nothing but their own, which nobody stores.
+    if (lane_id() == 0) mbarrier_wait(shared.q_empty, q_parity);
+    q_parity ^= 1;
+    loader.load(shared.q, params.q, shared.q_full,
+                {item.query, queries, queries, item.place.head, item.place.batch});
+    for (int step = steps - 1; step >= -1; --step) {
+      if (step >= 0) {
+        if (lane_id() == 0) mbarrier_wait(shared.k_empty[k_place.stage], k_place.parity ^ 1);
+        loader.load(shared.k[k_place.stage], params.k, shared.k_full[k_place.stage], keys_of(step));
+        k_place.next();
+      }
+      if (step < steps - 1) {
+        if (lane_id() == 0) mbarrier_wait(shared.v_empty[v_place.stage], v_place.parity ^ 1);
+        loader.load(shared.v[v_place.stage], params.v, shared.v_full[v_place.stage],
+                    keys_of(step + 1));
+        v_place.next();
+      }
+    }
+  });
+}
+
+// ---- Softmax ----
+
+// Of rows that come piece by piece, in units of log2. A thread has two rows, 8 apart, of which its
+// three neighbours have the other columns; their sums stay apart until the end.
+struct RowSoftmax {
+  float maximum[2] = {-kInfinity, -kInfinity}, sum[2] = {0.f, 0.f};
+
+  // scores become 2^(scale * scores - maximum); what came before has to be multiplied by `rescale`.
+  template <int kCount>
+  __device__ __forceinline__ void add(float (&scores)[kCount], float scale, float (&rescale)[2]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float largest = -kInfinity;
+#pragma unroll
+      for (int i = 2 * half; i < kCount; i += 4) {
+        largest = fmaxf(largest, fmaxf(scores[i], scores[i + 1]));
+      }
+      largest = fmaxf(maximum[half], warp_max<4>(largest) * scale);
+      // A row that has seen no key keeps -inf; subtracting that would give NaN.
+      const float shift = largest == -kInfinity ? 0.f : largest;
+      rescale[half] = fast_exp2(maximum[half] - shift);
+      maximum[half] = largest;
+      float added = 0.f;
+#pragma unroll
+      for (int i = 2 * half; i < kCount; i += 4) {
+        scores[i] = fast_exp2(fmaf(scores[i], scale, -shift));
+        scores[i + 1] = fast_exp2(fmaf(scores[i + 1], scale, -shift));
+        added += scores[i] + scores[i + 1];
+      }
+      sum[half] = fmaf(sum[half], rescale[half], added);
+    }
+  }
+};
+
+// ---- The warpgroups that compute ----
+
+template <typename T, int kHeadSize>
+class Fwd90Consumer {
+  using Shared = Fwd90Shared<kHeadSize>;
+  static constexpr Fwd90Config kConfig = Shared::kConfig;
+  static constexpr int kKeys = kConfig.keys;
+
+ public:
+  __device__ __forceinline__ Fwd90Consumer(const Fwd90Params& params, Shared& shared, int warpgroup)
+      : params_(params), shared_(shared), warpgroup_(warpgroup) {}
+
+  __device__ __forceinline__ void run() {
+    if (warpgroup_ == kConfig.consumers - 1) pass_turn();
+    for_items(params_, [&](int number) {
+      set_zero(out_);
+      softmax_ = RowSoftmax();
+      compute(number);
+      store(number);
+    });
+    if (warpgroup_ == 0) take_turn();  // the last one that was passed on
+  }
+
+ private:
+  // The turn goes round by named barriers, one for each warpgroup to wait at.
+  __device__ __forceinline__ void take_turn() { barrier_sync(1 + warpgroup_, 2 * kWarpgroupSize); }
+  __device__ __forceinline__ void pass_turn() {
+    barrier_arrive(1 + (warpgroup_ + 1) % kConfig.consumers, 2 * kWarpgroupSize);
+  }
+  __device__ __forceinline__ void release(MBarrier& empty) {
+    if (lane_id() == 0) mbarrier_arrive(empty);
+  }
+
+  __device__ __forceinline__ void issue_scores() {
+    mbarrier_wait(shared_.k_full[k_place_.stage], k_place_.parity);
+    issue_product<T>(scores_, shared_.q, 64 * warpgroup_, shared_.k[k_place_.stage]);
+  }
+  __device__ __forceinline__ void issue_values() {
+    mbarrier_wait(shared_.v_full[v_place_.stage], v_place_.parity);
+    issue_sum<T>(out_, probabilities_, shared_.v[v_place_.stage]);
+  }
+  __device__ __forceinline__ void release_k() {
+    release(shared_.k_empty[k_place_.stage]);
+    k_place_.next();
+  }
+  __device__ __forceinline__ void release_v() {
+    release(shared_.v_empty[v_place_.stage]);
+    v_place_.next();
+  }
+
+  __device__ __forceinline__ void rescale_out(const float (&factor)[2]) {
+    // Mostly the maximum stays what it was.
+    if (!any(factor[0] != 1.f || factor[1] != 1.f)) return;
+#pragma unroll
+    for (int i = 0; i < kHeadSize / 2; ++i) out_[i] *= factor[i / 2 % 2];
+  }
+
+  // One tile of keys, with the values of the one before.
+  template <bool kMasked>
+  __device__ __forceinline__ void advance(const Sequence& sequence, int query, int step) {
+    take_turn();
+    issue_scores();
+    issue_values();
+    pass_turn();
+    wgmma_wait<1>(scores_);
+    release_k();
+    if constexpr (kMasked) mask_keys(scores_, sequence, query, step * kKeys, -kInfinity);
+    float rescale[2];
+    softmax_.add(scores_, params_.problem.scale_log2, rescale);
+    settle(shared_.settled, std::bit_cast<uint32_t>(softmax_.sum[0] + softmax_.sum[1]));
+    wgmma_wait<0>(out_);
+    release_v();
+    rescale_out(rescale);
+    round_to_operands<T>(scores_, probabilities_);
+  }
+
+  __device__ __forceinline__ void compute(int number) {
+    const QueryTile item = fwd90_item<kHeadSize>(params_, number);
+    const int steps = uniform(item.steps(kKeys));
+    if (steps == 0) return;
+    const int first_query = item.query + 64 * warpgroup_, query = first_query + thread_row();
+    mbarrier_wait(shared_.q_full, q_parity_);
+    q_parity_ ^= 1;
+    int step = steps - 1;
+    issue_scores();
+    wgmma_wait<0>(scores_);
+    release_k();
+    mask_keys(scores_, item.sequence, query, step * kKeys, -kInfinity);
+    float rescale[2];
+    softmax_.add(scores_, params_.problem.scale_log2, rescale);
+    round_to_operands<T>(scores_, probabilities_);
+    // All see the keys that the first one sees.
+    const int unmasked = uniform(std::max(item.sequence.visible_keys(first_query), 0) / kKeys);
+    for (--step; step >= unmasked; --step) advance<true>(item.sequence, query, step);
+    for (; step >= 0; --step) advance<false>(item.sequence, query, step);
+    release(shared_.q_empty);
+    issue_values();
+    wgmma_wait<0>(out_);
+    release_v();
+  }
+
+  // out = sums / softmax sum, lse = ln of it; for rows without keys 0 and -inf.
+  __device__ __forceinline__ void store(int number) {
+    constexpr float kLn2 = 0.693147181f;
+    const QueryTile item = fwd90_item<kHeadSize>(params_, number);
+    const AttentionParams& p = params_.problem;
+    const int first_query = item.query + 64 * warpgroup_;
+    float* const lse =
+        p.lse + item.place.batch * p.lse_batch_stride + item.place.head * p.lse_head_stride;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = first_query + thread_row() + 8 * half;
+      const float sum = warp_sum<4>(softmax_.sum[half]);
+      const bool saw_keys = row < item.sequence.queries && sum != 0.f;  // true for NaN
+      const float factor = saw_keys ? fast_rcp(sum) : 0.f;
+#pragma unroll
+      for (int i = 2 * half; i < kHeadSize / 2; i += 4) {
+        // Rows beyond the sequence may have any inputs.
+        out_[i] = saw_keys ? out_[i] * factor : 0.f;
+        out_[i + 1] = saw_keys ? out_[i + 1] * factor : 0.f;
+      }
+      if (row < p.queries && lane_id() % 4 == 0) {
+        lse[row * p.lse_row_stride] =
+            saw_keys ? (softmax_.maximum[half] + log2f(sum)) * kLn2 : -kInfinity;
+      }
+    }
+    store_rows(out_, shared_.out, 64 * warpgroup_,
+               head_rows<T>(p.out, item.place.batch, item.place.head), p.out.row_stride,
+               first_query, static_cast<int>(p.queries));
+  }
+
+  const Fwd90Params& params_;
+  Shared& shared_;
+  int warpgroup_, q_parity_ = 0;
+  RingPlace<kConfig.stages> k_place_, v_place_;
+  RowSoftmax softmax_;
+  float out_[kHeadSize / 2], scores_[kKeys / 2];
+  uint32_t probabilities_[kKeys / 16][4];
+};
+
+// ---- The kernel ----
+
+template <typename T, int kHeadSize>
+__global__ void __launch_bounds__(Fwd90Shared<kHeadSize>::kConfig.threads(), 1)
+    attention90_fwd_kernel(const __grid_constant__ Fwd90Params params) {
+  using Shared = Fwd90Shared<kHeadSize>;
+  constexpr Fwd90Config kConfig = Shared::kConfig;
+  constexpr int kConsumerWarps = kConfig.consumers * kWarpgroupSize / kWarpSize;
+  Shared& shared = *dynamic_shared<Shared>();
+  if (threadIdx.x == 0) {
+    prefetch_tensor_map(params.q);
+    prefetch_tensor_map(params.k);
+    prefetch_tensor_map(params.v);
+    mbarrier_init(shared.q_full, 1);
+    mbarrier_init(shared.q_empty, kConsumerWarps);
+    mbarrier_init(shared.patch, 1);
+    for (int i = 0; i < kConfig.stages; ++i) {
+      mbarrier_init(shared.k_full[i], 1);
+      mbarrier_init(shared.k_empty[i], kConsumerWarps);
+      mbarrier_init(shared.v_full[i], 1);
+      mbarrier_init(shared.v_empty[i], kConsumerWarps);
+    }
+    fence_mbarrier_init();
+  }
+  __syncthreads();
+  await_previous_grid();
+
+  const int warpgroup = uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize);
+  if (warpgroup == kConfig.consumers) {
+    shrink_registers<kConfig.producer_registers>();
+    if (warp_in_group() == 0) load_fwd90<kHeadSize>(params, shared);
+  } else {
+    grow_registers<kConfig.consumer_registers>();
+    Fwd90Consumer<T, kHeadSize>(params, shared, warpgroup).run();
+  }
+}
+
+template <typename T, int kHeadSize>
+void launch_attention90_fwd_kernel(const Exec& exec, const AttentionParams& p) {
+  using Shared = Fwd90Shared<kHeadSize>;
+  constexpr Fwd90Config kConfig = Shared::kConfig;
+  Fwd90Params params{};
+  params.problem = p;
+  params.order = order_by_queries(p, kConfig.queries());
+  params.q = rows_map<kConfig.queries()>(p.q, p.dtype, p.batch, p.queries, p.heads, kHeadSize);
+  params.k = rows_map<kConfig.keys>(p.k, p.dtype, p.batch, p.keys, p.kv_heads, kHeadSize);
+  params.v = rows_map<kConfig.keys>(p.v, p.dtype, p.batch, p.keys, p.kv_heads, kHeadSize);
+  simt::launch(attention90_fwd_kernel<T, kHeadSize>,
+               {.grid = persistent_blocks(exec, params.order.blocks()),
+                .block = kConfig.threads(),
+                .smem_bytes = sizeof(Shared)},
+               exec, params);
+}
+
+template <typename T>
+void launch_attention90_fwd(const Exec& exec, const AttentionParams& p) {
+  if (p.head_size == 64) return launch_attention90_fwd_kernel<T, 64>(exec, p);
+  launch_attention90_fwd_kernel<T, 128>(exec, p);
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

@@ -1,0 +1,7 @@
+#include "shale/kernels/cuda/attention/attention90_fwd.cuh"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+template void launch_attention90_fwd<f16>(const Exec& exec, const AttentionParams& params);
+
+}  // namespace shale::kernels::SHALE_BACKEND

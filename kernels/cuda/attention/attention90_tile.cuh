@@ -1,0 +1,238 @@
+#pragma once
+
+#include "shale/kernels/cuda/attention/attention_sequence.cuh"
+#include "shale/kernels/cuda/ring.cuh"
+#include "shale/kernels/simt/hopper.h"
+
+// What Hopper's attention kernels share: tiles of rows in shared memory, how the loading warp fills
+// them, and what is done with accumulators that lie as kernels/simt/wgmma.h tells.
+namespace shale::kernels::SHALE_BACKEND {
+
+// ---- Tiles ----
+
+// Rows of a head in shared memory, as boxes of 64 columns that stand beside each other: lines of
+// 128 bytes with the copy engine's swizzle.
+template <int kRowCount, int kColumnCount>
+struct alignas(1024) BoxedTile {
+  static constexpr int kRows = kRowCount, kColumns = kColumnCount;
+  static constexpr int kBoxes = kColumns / 64, kBoxBytes = kRows * 128;
+  static constexpr int kBytes = kBoxes * kBoxBytes;
+
+  unsigned char bytes[kBytes];
+
+  // As an operand of wgmma whose rows (or, of b, columns) are rows of the tile from `row` on, a
+  // multiple of 8; the product takes 16 columns.
+  __device__ __forceinline__ WgmmaTile<false> by_rows(int row, int column) const {
+    return k_major(bytes + column / 64 * kBoxBytes + row * 128, column % 64);
+  }
+  // As one whose rows (or columns) are columns of the tile, from box `box` on; the product takes 16
+  // rows.
+  __device__ __forceinline__ WgmmaTile<true> by_columns(int box, int row) const {
+    return mn_major(bytes + box * kBoxBytes, row, kBoxBytes);
+  }
+  // 16 bytes: columns from 8 * chunk on.
+  __device__ __forceinline__ unsigned char* chunk(int row, int chunk) {
+    return bytes + chunk / 8 * kBoxBytes + row * 128 + (chunk % 8 ^ row % 8) * 16;
+  }
+};
+
+// ---- Loading, by one warp ----
+
+// [batch, rows, heads, D] in boxes of kRows rows and 64 columns of one head.
+template <int kRows>
+TensorMap rows_map(const HeadView& view, DType dtype, int64_t batch, int64_t rows, int64_t heads,
+                   int64_t head_size) {
+  // A stride that is never used has to be possible too.
+  const auto stride = [&](int64_t value, int64_t count) { return count > 1 ? value : head_size; };
+  return make_tensor_map(
+      {.data = view.data,
+       .dtype = dtype,
+       .dims = 4,
+       .sizes = {head_size, rows, heads, batch},
+       .strides = {1, stride(view.row_stride, rows), stride(view.head_stride, heads),
+                   stride(view.batch_stride, batch)},
+       .box = {64, kRows, 1, 1}});
+}
+
+// Rows from `first` on of one head of one sequence. The sequence ends at row `end`, its place in
+// the array at row `capacity`.
+struct RowRange {
+  int first, end, capacity, head, batch;
+};
+
+// The warp that loads. Beyond an array's end the engine fills tiles with zeros; between a
+// sequence's own end and that of its place in the array there may be anything, NaN too, which no
+// probability of 0 would keep out of a sum. So a tile in which a sequence ends early lands at a
+// barrier of its own, and is passed on when the warp has cleared those rows.
+class TileLoader {
+ public:
+  __device__ __forceinline__ explicit TileLoader(MBarrier& patch) : patch_(patch) {}
+
+  template <class TileT>
+  __device__ __forceinline__ void load(TileT& tile, const TensorMap& map, MBarrier& full,
+                                       const RowRange& rows) {
+    const int clear_end = std::min(rows.first + TileT::kRows, rows.capacity);
+    const int clear_begin = std::max(rows.first, rows.end);
+    const bool clears = clear_begin < clear_end;
+    MBarrier& landing = clears ? patch_ : full;
+    if (lane_id() == 0) {
+      mbarrier_arrive_expect(landing, TileT::kBytes);
+#pragma unroll
+      for (int box = 0; box < TileT::kBoxes; ++box) {
+        tma_load(tile.bytes + box * TileT::kBoxBytes, map, landing, 64 * box, rows.first, rows.head,
+                 rows.batch);
+      }
+    }
+    if (!clears) return;
+    mbarrier_wait(patch_, parity_);
+    parity_ ^= 1;
+    for (int row = clear_begin - rows.first; row < clear_end - rows.first; ++row) {
+      for (int chunk = lane_id(); chunk < TileT::kColumns / 8; chunk += kWarpSize) {
+        store_shared_pack(reinterpret_cast<uint32_t*>(tile.chunk(row, chunk)), Pack<uint32_t>{});
+      }
+    }
+    fence_proxy_async();
+    __syncwarp();
+    if (lane_id() == 0) mbarrier_arrive(full);
+  }
+
+ private:
+  MBarrier& patch_;
+  int parity_ = 0;
+};
+
+// ---- Products by a warpgroup, under way when these return ----
+
+// d = a b^T, of a's 64 rows from `row` on and all rows of b.
+template <typename T, class A, class B>
+__device__ __forceinline__ void issue_product(float (&d)[B::kRows / 2], const A& a, int row,
+                                              const B& b) {
+  static_assert(A::kColumns == B::kColumns);
+  wgmma_fence(d);
+#pragma unroll
+  for (int c = 0; c < A::kColumns; c += 16) {
+    wgmma<T, B::kRows>(d, a.by_rows(row, c), b.by_rows(0, c), c > 0);
+  }
+  wgmma_commit();
+}
+
+// d += a b, of a in registers.
+template <typename T, class B>
+__device__ __forceinline__ void issue_sum(float (&d)[B::kColumns / 2],
+                                          const uint32_t (&a)[B::kRows / 16][4], const B& b) {
+  wgmma_fence(d);
+#pragma unroll
+  for (int k = 0; k < B::kRows / 16; ++k) {
+    wgmma<T, B::kColumns>(d, a[k], b.by_columns(0, 16 * k), true);
+  }
+  wgmma_commit();
+}
+
+// ---- Accumulators of a warpgroup: d[4 j + e] is in row thread_row() + e / 2 * 8, column 8 j +
+// thread_column() + e % 2. ----
+
+__device__ __forceinline__ int warp_in_group() {
+  return static_cast<int>(threadIdx.x) % kWarpgroupSize / kWarpSize;
+}
+__device__ __forceinline__ int thread_row() {
+  return 16 * warp_in_group() + lane_id() / 4;
+}
+__device__ __forceinline__ int thread_column() {
+  return lane_id() % 4 * 2;
+}
+
+template <int kCount>
+__device__ __forceinline__ void set_zero(float (&d)[kCount]) {
+#pragma unroll
+  for (float& value : d) value = 0.f;
+}
+
+// Depends on every element: for settle().
+template <int kCount>
+__device__ __forceinline__ uint32_t all_bits(const float (&d)[kCount]) {
+  uint32_t bits = 0;
+#pragma unroll
+  for (const float value : d) bits ^= std::bit_cast<uint32_t>(value);
+  return bits;
+}
+
+// With queries as rows, of which the thread's first one is `query`, and keys from `key` on as
+// columns: what belongs to keys that are not seen becomes `value`.
+template <int kCount>
+__device__ __forceinline__ void mask_keys(float (&d)[kCount], const Sequence& sequence, int query,
+                                          int key, float value) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int visible = sequence.visible_keys(query + 8 * half) - key - thread_column();
+#pragma unroll
+    for (int i = 2 * half; i < kCount; i += 4) {
+      if (2 * i - 4 * half >= visible) d[i] = value;
+      if (2 * i - 4 * half + 1 >= visible) d[i + 1] = value;
+    }
+  }
+}
+// With keys as rows and queries, from `query` on, as columns: what belongs to queries before the
+// first that sees the key becomes 0.
+template <int kCount>
+__device__ __forceinline__ void mask_queries(float (&d)[kCount], const int (&first_query)[2],
+                                             int query) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int first = first_query[half] - query - thread_column();
+#pragma unroll
+    for (int i = 2 * half; i < kCount; i += 4) {
+      if (2 * i - 4 * half < first) d[i] = 0.f;
+      if (2 * i - 4 * half + 1 < first) d[i + 1] = 0.f;
+    }
+  }
+}
+
+// Rounded, two blocks of 8 columns side by side are a left operand of 16.
+template <typename T, int kCount>
+__device__ __forceinline__ void round_to_operands(const float (&d)[kCount],
+                                                  uint32_t (&a)[kCount / 8][4]) {
+#pragma unroll
+  for (int k = 0; k < kCount / 8; ++k) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) a[k][e] = pack_pair<T>(d[8 * k + 2 * e], d[8 * k + 2 * e + 1]);
+  }
+}
+
+// A warp's 16 rows, rounded, to rows from `first` + 16 times its number on of a head, of which
+// there are `end`; by way of its rows of `staging`, where the warpgroup's begin at `staging_row`,
+// so that whole rows are written. Any alignment.
+template <typename T, int kCount, class TileT>
+__device__ __forceinline__ void store_rows(const float (&d)[kCount], TileT& staging,
+                                           int staging_row, T* head, int64_t stride, int first,
+                                           int end) {
+  static_assert(TileT::kColumns == 2 * kCount);
+  constexpr int kChunks = 2 * kCount / 8, kRowsAtOnce = kWarpSize / kChunks;
+  __syncwarp();  // what was stored before has been read
+#pragma unroll
+  for (int j = 0; j < kChunks; ++j) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      unsigned char* const chunk = staging.chunk(staging_row + thread_row() + 8 * half, j);
+      *reinterpret_cast<uint32_t*>(chunk + 2 * thread_column()) =
+          pack_pair<T>(d[4 * j + 2 * half], d[4 * j + 2 * half + 1]);
+    }
+  }
+  __syncwarp();
+  const bool packed = is_packed(head) && stride % 8 == 0;
+  const int chunk = lane_id() % kChunks;
+#pragma unroll 2
+  for (int pass = 0; pass < 16; pass += kRowsAtOnce) {
+    const int row = 16 * warp_in_group() + pass + lane_id() / kChunks;
+    if (first + row >= end) return;
+    T* const target = head + (first + row) * stride + 8 * chunk;
+    const Pack<T> pack =
+        load_pack(reinterpret_cast<const T*>(staging.chunk(staging_row + row, chunk)));
+    if (packed) {
+      store_pack(target, pack);
+    } else {
+      for (int i = 0; i < 8; ++i) target[i] = pack.at[i];
+    }
+  }
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

@@ -1,0 +1,126 @@
+#pragma once
+
+// dQ for 16-bit inputs without atomics. A block owns a tile of queries of one head, a warp 16 of
+// them, and goes over the keys that they see, of which the next tile is on its way. P and dS stay
+// in registers (arXiv:2307.08691, algorithm 2, with the loops exchanged).
+
+#include "shale/kernels/cuda/attention/attention_config.h"
+#include "shale/kernels/cuda/attention/attention_mma.cuh"
+#include "shale/kernels/cuda/attention/attention_sequence.cuh"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+template <typename T, int kHeadSize>
+struct BwdQueriesTiles {
+  static constexpr BwdQueriesConfig kConfig = bwd_queries_config(kHeadSize);
+  static constexpr int kThreads = kConfig.warps * 32;
+  static_assert(kConfig.queries == 16 * kConfig.warps);
+
+  Tile<T, kConfig.queries, kHeadSize> q, dout;  // q at the end: dQ
+  struct Keys {
+    Tile<T, kConfig.keys, kHeadSize> k, v;
+  } stages[2];
+};
+
+// scores become dS = P (dO V^T - delta), with P = 2^(scale * scores - lse2); 0 where masked. The
+// rows are queries from `query` on, the columns keys from `key` on.
+template <int kColumnTiles>
+__device__ __forceinline__ void score_gradients(float (&scores)[1][kColumnTiles][4],
+                                                const float (&dp)[1][kColumnTiles][4],
+                                                const float (&lse2)[2], const float (&delta)[2],
+                                                float scale, const Sequence& sequence, int query,
+                                                int key) {
+  const bool masked = key + 8 * kColumnTiles > sequence.visible_keys(query);
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    const int visible = sequence.visible_keys(query + fragment_row(e)) - key;
+#pragma unroll
+    for (int j = 0; j < kColumnTiles; ++j) {
+      const float p = fast_exp2(fmaf(scores[0][j][e], scale, -lse2[e / 2]));
+      scores[0][j][e] = p * (dp[0][j][e] - delta[e / 2]);
+      if (masked && 8 * j + fragment_column(e) >= visible) scores[0][j][e] = 0.f;
+    }
+  }
+}
+
+template <typename T, int kHeadSize>
+__global__ void __launch_bounds__(BwdQueriesTiles<T, kHeadSize>::kThreads)
+    attention_bwd_queries_kernel(const __grid_constant__ AttentionParams p,
+                                 const __grid_constant__ BlockOrder order) {
+  await_previous_grid();
+  using Tiles = BwdQueriesTiles<T, kHeadSize>;
+  constexpr int kQueries = Tiles::kConfig.queries, kKeys = Tiles::kConfig.keys;
+  constexpr int kThreads = Tiles::kThreads;
+  Tiles& tiles = *dynamic_shared<Tiles>();
+  const QueryTile block(p, block_place(order, p.heads), kQueries);
+  const BlockPlace& place = block.place;
+  const Sequence& sequence = block.sequence;
+  const int head_size = static_cast<int>(p.head_size);
+  const T* k = head_rows<const T>(p.k, place.batch, block.kv_head);
+  const T* v = head_rows<const T>(p.v, place.batch, block.kv_head);
+
+  const int warp_row = static_cast<int>(threadIdx.x) / kWarpSize * 16;
+  const int query = block.query + warp_row, steps = block.steps(kKeys);
+
+  const auto copy_keys = [&](int step) {
+    auto& stage = tiles.stages[step % 2];
+    const int key = step * kKeys;
+    copy_tile_async<kThreads>(stage.k, k, p.k.row_stride, key, sequence.keys, head_size);
+    copy_tile_async<kThreads>(stage.v, v, p.v.row_stride, key, sequence.keys, head_size);
+    cp_async_commit();
+  };
+  if (steps > 0) {
+    copy_tile_async<kThreads>(tiles.q, head_rows<const T>(p.q, place.batch, place.head),
+                              p.q.row_stride, block.query, sequence.queries, head_size);
+    copy_tile_async<kThreads>(tiles.dout, head_rows<const T>(p.dout, place.batch, place.head),
+                              p.dout.row_stride, block.query, sequence.queries, head_size);
+    copy_keys(0);
+  }
+  float lse2[2], delta[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int64_t row = (int64_t{place.batch} * p.heads + place.head) * p.padded_queries + query +
+                        fragment_row(2 * half);
+    lse2[half] = p.lse2[row];
+    delta[half] = p.delta[row];
+  }
+
+  Accumulators<1, kHeadSize / 8> dq;
+  set_zero(dq);
+  for (int step = 0; step < steps; ++step) {
+    cp_async_wait<0>();
+    __syncthreads();  // this step's keys have landed, and nobody reads those of the one before
+    if (step + 1 < steps) copy_keys(step + 1);
+    auto& stage = tiles.stages[step % 2];
+    Accumulators<1, kKeys / 8> scores, dp;
+    set_zero(scores);
+    multiply_rows<T>(scores, tiles.q, warp_row, stage.k, 0);
+    set_zero(dp);
+    multiply_rows<T>(dp, tiles.dout, warp_row, stage.v, 0);
+    score_gradients(scores, dp, lse2, delta, p.scale_log2, sequence, query, step * kKeys);
+    Fragments<1, kKeys / 16> ds;
+    round_to_fragments<T>(scores, ds);
+    multiply_fragments<T>(dq, ds, stage.k, 0, 0);
+  }
+
+  scale_by(dq, p.scale);
+  __syncthreads();  // Q is not needed any more
+  put<T>(dq, tiles.q, warp_row, 0);
+  __syncthreads();
+  store_tile<kThreads>(tiles.q, head_rows<T>(p.dq, place.batch, place.head), p.dq.row_stride,
+                       block.query, static_cast<int>(p.queries), head_size);
+}
+
+template <typename T>
+void launch_attention_bwd_queries(const Exec& exec, const AttentionParams& params) {
+  dispatch_head_size(params.head_size, [&]<int kHeadSize>() {
+    using Tiles = BwdQueriesTiles<T, kHeadSize>;
+    const BlockOrder order = order_by_queries(params, Tiles::kConfig.queries);
+    if (order.blocks() == 0) return;
+    simt::launch(attention_bwd_queries_kernel<T, kHeadSize>,
+                 {.grid = order.blocks(), .block = Tiles::kThreads, .smem_bytes = sizeof(Tiles)},
+                 exec, params, order);
+  });
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

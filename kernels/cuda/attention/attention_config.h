@@ -1,0 +1,95 @@
+#pragma once
+
+#include "shale/kernels/attention.h"
+#include "shale/kernels/simt/backend.h"
+
+// Tiles of the attention kernels, by the head size that they are compiled for. Other head sizes are
+// padded to the next of 64, 96, 128 and 256, with zeros, in shared memory. What limits them: a
+// thread has 255 registers, an SM 64K registers and 163 KiB (sm_80) or 227 KiB (sm_90) of shared
+// memory, from which it reads 128 bytes a cycle.
+namespace shale::kernels::SHALE_BACKEND {
+
+// ---- 16-bit inputs, on tensor cores ----
+
+// Forward: a block owns `queries`, the same number to each warp, and goes over tiles of `keys`. A
+// thread accumulates 128, 160, 160 or 160 values of out and scores, so that two blocks share an SM
+// (three, at 64), and one's products run beside another's exponentials. Warps have 32 queries,
+// where registers allow it: a fragment of K or V that comes from shared memory then serves two
+// products, or that memory would be the limit. Shared memory: 32, 48, 48 and 96 KiB.
+//
+// Heads of 128 have another tile to choose from: 64x64, with 96 values in a thread's accumulators,
+// so that three blocks share an SM, and twice the keys between barriers; but a fragment from shared
+// memory serves one product. With 128 queries, 48 or 64 keys (as FlashAttention-2 has on an A100)
+// do not fit the registers.
+struct FwdConfig {
+  int queries, keys, warps;
+};
+constexpr AttentionTile fwd_tile(int head_size) {
+  switch (head_size) {
+    case 64:
+    case 96: return AttentionTile::k128x64;
+    case 128: return AttentionTile::k128x32;
+    default: return AttentionTile::k64x64;
+  }
+}
+constexpr FwdConfig fwd_config(AttentionTile tile) {
+  return {.queries = tile == AttentionTile::k64x64 ? 64 : 128,
+          .keys = tile == AttentionTile::k128x32 ? 32 : 64,
+          .warps = 4};
+}
+
+// Backward by keys: a block owns `keys` rows of dK and dV and goes over tiles of `queries`. It has
+// key_warps × query_warps × head_warps warps:
+//   key_warps    own keys / key_warps rows each;
+//   query_warps  share the queries of a tile; their dK and dV are added up at the end. A small head
+//                leaves the registers for it, and gives a warp 32 keys instead of 16;
+//   head_warps   share the columns of dK and dV, which for a large head would not fit otherwise;
+//                each computes all scores, so that there are seven products instead of five.
+// A warp takes its queries of a tile in `passes`, so that fewer scores are in registers at a time.
+// dQ of a tile is computed by dq_row_warps × the others. A thread accumulates 128, 96, 128 or 128
+// values of dK and dV next to 32, 32, 32 or 16 scores and their gradients: one block of 8 warps to
+// an SM. Shared memory: 81, 113, 145 and 133 KiB.
+struct BwdKeysConfig {
+  int queries, keys, key_warps, query_warps, head_warps, dq_row_warps, passes;
+  constexpr int warps() const { return key_warps * query_warps * head_warps; }
+};
+constexpr BwdKeysConfig bwd_keys_config(int head_size) {
+  BwdKeysConfig config{.queries = 64,
+                       .keys = 128,
+                       .key_warps = 8,
+                       .query_warps = 1,
+                       .head_warps = 1,
+                       .dq_row_warps = 4,
+                       .passes = 2};
+  if (head_size == 64) {
+    config.key_warps = 4, config.query_warps = 2;
+  } else if (head_size == 128) {
+    config.dq_row_warps = 2;
+  } else if (head_size == 256) {
+    config.queries = 32, config.keys = 64;
+    config.key_warps = 4, config.head_warps = 2, config.dq_row_warps = 2;
+  }
+  return config;
+}
+
+// Backward by queries, for dQ without atomics: as forward, with a third product. Accumulators: 96,
+// 112, 128 and 160. Shared memory: 48, 72, 96 and 128 KiB.
+struct BwdQueriesConfig {
+  int queries, keys, warps;
+};
+constexpr BwdQueriesConfig bwd_queries_config(int head_size) {
+  return {.queries = 64, .keys = head_size > 128 ? 32 : 64, .warps = 4};
+}
+
+// Queries are padded to this in the arrays that backward makes of them: a multiple of every tile,
+// Hopper's too.
+inline constexpr int kQueryPadding = 128;
+
+// ---- f32, by FMA: 16 × 16 threads, each with a square of the tile's scores ----
+
+// Queries and keys of a tile.
+constexpr int f32_tile(int head_size) {
+  return head_size > 64 ? 32 : 64;
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

@@ -1,0 +1,125 @@
+#pragma once
+
+// Where a block of an attention kernel is, and what its queries see.
+
+#include <algorithm>
+
+#include "shale/kernels/cuda/attention/attention_launch.h"
+#include "shale/kernels/simt/simt.h"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+inline constexpr float kInfinity = INFINITY;
+
+__device__ __forceinline__ int lane_id() {
+  return static_cast<int>(threadIdx.x % kWarpSize);
+}
+
+// `heads` of a sequence. Cheap enough to ask for again where a kernel is short of registers.
+struct BlockPlace {
+  int tile, batch, head;
+};
+__device__ __forceinline__ BlockPlace place_in_order(const BlockOrder& order, int64_t heads,
+                                                     int block) {
+  const int heads_of_sequence = static_cast<int>(heads);
+  const int section = block / (order.tiles * order.heads_at_once);
+  const int first = section * order.heads_at_once;
+  const int width = std::min(order.heads_at_once, order.heads - first);
+  const int within = block - first * order.tiles;
+  const int tile = within / width, head = first + within % width;
+  return {order.last_first ? order.tiles - 1 - tile : tile, head / heads_of_sequence,
+          head % heads_of_sequence};
+}
+__device__ __forceinline__ BlockPlace block_place(const BlockOrder& order, int64_t heads) {
+  return place_in_order(order, heads, opaque(static_cast<int>(blockIdx.x)));
+}
+
+// One sequence of the batch: its own lengths, and the mask.
+struct Sequence {
+  int queries, keys;
+  bool causal;
+
+  __device__ __forceinline__ Sequence(const AttentionProblem& p, int batch)
+      : queries(length(p.q_lengths, batch, p.queries)),
+        keys(length(p.k_lengths, batch, p.keys)),
+        causal(p.causal) {}
+
+  // Query i sees keys j < visible_keys(i); below 1: none. Key j is seen by queries
+  // i >= first_query(j).
+  __device__ __forceinline__ int visible_keys(int query) const {
+    return causal ? std::min(keys, query + 1 + keys - queries) : keys;
+  }
+  __device__ __forceinline__ int first_query(int key) const {
+    if (key >= keys) return queries;
+    return causal ? key - (keys - queries) : 0;
+  }
+
+ private:
+  __device__ __forceinline__ static int length(const int32_t* lengths, int batch, int64_t longest) {
+    const int most = static_cast<int>(longest);
+    return lengths == nullptr ? most : std::max(0, std::min(lengths[batch], most));
+  }
+};
+
+// How many keys a tile of queries goes over.
+__device__ __forceinline__ int seen_keys(const Sequence& sequence, int first_query, int queries) {
+  const int last = std::min(first_query + queries, sequence.queries) - 1;
+  return last < first_query ? 0 : std::max(0, sequence.visible_keys(last));
+}
+
+// A tile of queries of one head, and the keys that it sees. Cheap enough to ask for again, too.
+struct QueryTile {
+  BlockPlace place;
+  Sequence sequence;
+  int kv_head, query, seen;  // the first query; how many keys
+
+  __device__ __forceinline__ QueryTile(const AttentionParams& p, const BlockPlace& at, int queries)
+      : place(at),
+        sequence(p, at.batch),
+        kv_head(at.head / static_cast<int>(p.heads / p.kv_heads)),
+        query(at.tile * queries),
+        seen(seen_keys(sequence, query, queries)) {}
+
+  // Tiles of keys.
+  __device__ __forceinline__ int steps(int keys) const { return (seen + keys - 1) / keys; }
+};
+
+// A tile of keys of one kv head, which `group` heads of queries share.
+struct KeyTile {
+  BlockPlace place;
+  Sequence sequence;
+  int group, key;  // the first key
+
+  __device__ __forceinline__ KeyTile(const AttentionParams& p, const BlockPlace& at, int keys)
+      : place(at),
+        sequence(p, at.batch),
+        group(static_cast<int>(p.heads / p.kv_heads)),
+        key(at.tile * keys) {}
+};
+
+// A step of a block that owns keys: a tile of queries of one head. They go through all tiles that
+// see its keys, head by head.
+struct QueryStep {
+  int first_tile, tiles, tile, head;
+
+  __device__ __forceinline__ QueryStep(const Sequence& sequence, int key, int queries_of_tile,
+                                       int first_head)
+      : head(first_head) {
+    first_tile = std::max(0, sequence.first_query(key)) / queries_of_tile;
+    tiles = (sequence.queries + queries_of_tile - 1) / queries_of_tile;
+    tile = first_tile;
+  }
+  __device__ __forceinline__ int count(int heads) const {
+    return std::max(0, tiles - first_tile) * heads;
+  }
+  __device__ __forceinline__ void advance() {
+    if (++tile == tiles) tile = first_tile, ++head;
+  }
+};
+
+template <typename T>
+__device__ __forceinline__ T* head_rows(const HeadView& view, int batch, int head) {
+  return static_cast<T*>(view.data) + batch * view.batch_stride + head * view.head_stride;
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

@@ -1,7 +1,0 @@
-#include "kernels/cuda/attention_fwd.cuh"
-
-namespace shale::kernels::SHALE_BACKEND {
-
-template void launch_attention_fwd<bf16>(const Exec& exec, const AttentionParams& params);
-
-}  // namespace shale::kernels::SHALE_BACKEND

@@ -1,0 +1,122 @@
+#include "shale/base/rng.h"
+#include "shale/kernels/check.h"
+#include "shale/kernels/check_args.h"
+#include "shale/kernels/cuda/elementwise/operand.cuh"
+#include "shale/kernels/cuda/gpu_kernels.h"
+
+// x, residual and y are moved once; the mask is made, never stored.
+
+namespace shale::kernels::SHALE_BACKEND {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kPacks = 2;  // of a thread
+
+// [samples, elements]
+template <typename T>
+struct DropoutOperands {
+  const T* x;
+  const T* residual;  // or null
+  T* y;
+  const StepState* step;
+  int64_t elements;
+  uint32_t blocks;  // of a sample
+  uint32_t site;
+  float p, scale;
+};
+
+// The random words of elements [element, element + kCount) of a sample.
+template <int kCount>
+__device__ __forceinline__ void dropout_words(PhiloxCounter counter, PhiloxKey key, int64_t element,
+                                              uint32_t (&words)[kCount]) {
+  if constexpr (kCount == 1) {
+    counter[0] = static_cast<uint32_t>(element / 4);
+    const PhiloxCounter four = philox(counter, key);
+    // Not indexed: an index that is only known at run time would put the array into memory.
+    const int word = static_cast<int>(element % 4);
+    words[0] = word == 0 ? four[0] : word == 1 ? four[1] : word == 2 ? four[2] : four[3];
+  } else {
+#pragma unroll
+    for (int k = 0; k < kCount; k += 4) {
+      counter[0] = static_cast<uint32_t>((element + k) / 4);
+      const PhiloxCounter four = philox(counter, key);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) words[k + j] = four[static_cast<size_t>(j)];
+    }
+  }
+}
+
+template <int kCount, typename T>
+__device__ __forceinline__ void drop(const DropoutOperands<T>& o, const PhiloxCounter& counter,
+                                     const PhiloxKey& key, int64_t at, int64_t element) {
+  Floats<kCount> values = load_floats<kCount>(o.x + at);
+  uint32_t words[kCount];
+  dropout_words<kCount>(counter, key, element, words);
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) {
+    values.at[k] = uniform_f32(words[k]) >= o.p ? values.at[k] * o.scale : 0.f;
+  }
+  if (o.residual != nullptr) {
+    const Floats<kCount> residual = load_floats<kCount>(o.residual + at);
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) values.at[k] += residual.at[k];
+  }
+  store_floats(o.y + at, values);
+}
+
+// A block owns kThreads * kPacks packs of one sample. The arithmetic is the limit, not the number
+// of loads under way: ten rounds of Philox for four elements.
+template <typename T>
+__global__ void __launch_bounds__(kThreads) dropout_kernel(DropoutOperands<T> o, bool packed) {
+  await_previous_grid();
+  constexpr int kCount = kPackSize<T>;
+  constexpr int64_t kBlock = int64_t{kThreads} * kPacks * kCount;
+  const uint32_t sample = blockIdx.x / o.blocks;
+  const int64_t begin = (blockIdx.x % o.blocks) * kBlock;
+  const int64_t end = begin + kBlock < o.elements ? begin + kBlock : o.elements;
+  const int64_t base = sample * o.elements;
+  const PhiloxKey key = rng_key(o.step->seed, RngDomain::kDropout);
+  const PhiloxCounter counter = {0, o.site, static_cast<uint32_t>(o.step->sample + sample),
+                                 static_cast<uint32_t>(o.step->step)};
+  int64_t first = begin;
+  if (packed) {
+    for (int64_t i = begin + threadIdx.x * kCount; i + kCount <= end; i += kThreads * kCount) {
+      drop<kCount>(o, counter, key, base + i, i);
+    }
+    first = begin + (end - begin) / kCount * kCount;
+  }
+  for (int64_t i = first + threadIdx.x; i < end; i += kThreads) {
+    drop<1>(o, counter, key, base + i, i);
+  }
+}
+
+template <typename T>
+void dropout_typed(const Exec& exec, const DropoutArgs& a) {
+  const int64_t samples = a.x.size(0), elements = a.x.numel() / samples;
+  const int64_t blocks = ceil_div(elements, int64_t{kThreads} * kPacks * kPackSize<T>);
+  const DropoutOperands<T> o = {.x = a.x.as<T>(),
+                                .residual = a.residual.defined() ? a.residual.as<T>() : nullptr,
+                                .y = a.y.as<T>(),
+                                .step = exec.step,
+                                .elements = elements,
+                                .blocks = static_cast<uint32_t>(blocks),
+                                .site = a.site,
+                                .p = a.p,
+                                .scale = 1.f / (1.f - a.p)};
+  constexpr int kCount = kPackSize<T>;
+  const bool packed = elements % kCount == 0 && allows_packs(Typed<T>(a.x), kCount) &&
+                      allows_packs(Typed<T>(a.y), kCount) &&
+                      (!a.residual.defined() || allows_packs(Typed<T>(a.residual), kCount));
+  simt::launch(dropout_kernel<T>, {.grid = samples * blocks, .block = kThreads}, exec, o, packed);
+}
+
+}  // namespace
+
+void dropout(const Exec& exec, const DropoutArgs& a) {
+  check_args(a);
+  step_of("dropout", exec);
+  if (a.x.numel() == 0) return;
+  dispatch_float(a.x.dtype, [&]<typename T>() { dropout_typed<T>(exec, a); });
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

@@ -1,0 +1,62 @@
+#pragma once
+
+#include "shale/kernels/cuda/elementwise/operand.cuh"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+// Elementwise kernels. An operation is a struct of operands (see operand.cuh) and numbers with
+//
+//   kCount             elements that are moved together: 16 bytes of the widest operand
+//   packed()           whether all operands allow that (host)
+//   load<n>(i)         reads elements [i, i + n) of the inputs into registers
+//   store<n>(i, in)    computes from them, and writes elements [i, i + n) of the outputs
+//   prefetch(b, e)     if there is one: hints that elements [b, e) of the inputs will be wanted, by
+//                      prefetch_run(); blocks that are there before the grid before has ended do it
+//
+// All of a thread's loads are issued before the first store, which may alias them.
+inline constexpr int kMapThreads = 256;
+inline constexpr int kMapPacks = 2;  // of a thread: with one alone, too few bytes are under way
+// About as many as come up together; those that follow them have nothing to wait for.
+inline constexpr unsigned kEarlyBlocks = 512;
+
+// A block owns kMapThreads * kMapPacks neighbouring packs, a thread those kMapThreads apart. What
+// is ragged or not aligned goes element by element, by the same instructions.
+template <class Operation>
+__global__ void __launch_bounds__(kMapThreads, 4)
+    map_kernel(Operation operation, int64_t n, bool packed) {
+  constexpr int kCount = Operation::kCount;
+  constexpr int64_t kBlock = int64_t{kMapThreads} * kMapPacks * kCount;
+  const int64_t begin = blockIdx.x * kBlock, end = begin + kBlock < n ? begin + kBlock : n;
+  if constexpr (requires { operation.prefetch(begin, end); }) {
+    if (blockIdx.x < kEarlyBlocks) operation.prefetch(begin, end);
+  }
+  await_previous_grid();
+  if (packed && end == begin + kBlock) {
+    const int64_t first = begin + int64_t{threadIdx.x} * kCount;
+    constexpr int64_t kStride = int64_t{kMapThreads} * kCount;
+    using Inputs = decltype(operation.template load<kCount>(first));
+    Inputs inputs[kMapPacks];
+#pragma unroll
+    for (int k = 0; k < kMapPacks; ++k) {
+      inputs[k] = operation.template load<kCount>(first + k * kStride);
+    }
+#pragma unroll
+    for (int k = 0; k < kMapPacks; ++k) {
+      operation.template store<kCount>(first + k * kStride, inputs[k]);
+    }
+    return;
+  }
+  for (int64_t i = begin + threadIdx.x; i < end; i += kMapThreads) {
+    operation.template store<1>(i, operation.template load<1>(i));
+  }
+}
+
+template <class Operation>
+void map(const Exec& exec, const Operation& operation, int64_t n) {
+  if (n == 0) return;  // CUDA refuses an empty grid
+  constexpr int64_t kBlock = int64_t{kMapThreads} * kMapPacks * Operation::kCount;
+  simt::launch(map_kernel<Operation>, {.grid = ceil_div(n, kBlock), .block = kMapThreads}, exec,
+               operation, n, operation.packed());
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

@@ -1,0 +1,74 @@
+#pragma once
+
+#include "shale/base/view.h"
+#include "shale/kernels/check.h"
+#include "shale/kernels/simt/simt.h"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+// Elements [begin, end) of an array will be wanted: hints, a line for each of the threads 0, 1, ...
+template <typename T>
+__device__ __forceinline__ void prefetch_run(const T* data, int64_t begin, int64_t end,
+                                             int thread) {
+  constexpr int kLine = 128 / sizeof(T);
+  const int64_t i = begin + int64_t{thread} * kLine;
+  if (i < end) prefetch_l2(data + i);
+}
+
+// An array of a type that is known when compiling.
+template <typename T>
+struct Typed {
+  using Element = T;
+  static constexpr int kWidest = sizeof(T);  // bytes of an element, at most
+  T* data;
+
+  explicit Typed(const View& view) : data(view.as<T>()) {}
+  int element_bytes() const { return sizeof(T); }
+
+  template <int kCount>
+  __device__ __forceinline__ Floats<kCount> load(int64_t i) const {
+    return load_floats<kCount>(data + i);
+  }
+  template <int kCount>
+  __device__ __forceinline__ void store(int64_t i, const Floats<kCount>& values) const {
+    store_floats(data + i, values);
+  }
+};
+
+// An array of f32, bf16 or f16, told apart at run time: all threads take the same branch, which
+// costs nothing beside the memory, and saves a kernel for every combination of dtypes.
+struct Mixed {
+  static constexpr int kWidest = sizeof(float);
+  void* data;
+  DType dtype;
+
+  explicit Mixed(const View& view) : data(view.data), dtype(view.dtype) {}
+  int element_bytes() const { return static_cast<int>(dtype_size(dtype)); }
+
+  template <int kCount>
+  __device__ __forceinline__ Floats<kCount> load(int64_t i) const {
+    switch (dtype) {
+      case DType::kBF16: return load_floats<kCount>(static_cast<const bf16*>(data) + i);
+      case DType::kF16: return load_floats<kCount>(static_cast<const f16*>(data) + i);
+      default: return load_floats<kCount>(static_cast<const float*>(data) + i);
+    }
+  }
+  template <int kCount>
+  __device__ __forceinline__ void store(int64_t i, const Floats<kCount>& values) const {
+    switch (dtype) {
+      case DType::kBF16: return store_floats(static_cast<bf16*>(data) + i, values);
+      case DType::kF16: return store_floats(static_cast<f16*>(data) + i, values);
+      default: return store_floats(static_cast<float*>(data) + i, values);
+    }
+  }
+};
+
+// Whether packs of `count` elements from the array's start are aligned. An array left out is.
+template <class Operand>
+bool allows_packs(const Operand& operand, int count) {
+  return reinterpret_cast<uintptr_t>(operand.data) %
+             static_cast<uintptr_t>(count * operand.element_bytes()) ==
+         0;
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

@@ -1,0 +1,127 @@
+#include "shale/kernels/random.h"
+
+#include <bit>
+
+#include "shale/kernels/check.h"
+#include "shale/kernels/check_args.h"
+#include "shale/kernels/cuda/gpu_kernels.h"
+#include "shale/kernels/simt/simt.h"
+
+// Box-Muller by the CPU's instructions, with its polynomials (kernels/cpu/random.cpp), hence with
+// its bits: a model's initial values do not depend on the device that makes them. y is written
+// once.
+
+namespace shale::kernels::SHALE_BACKEND {
+namespace {
+
+constexpr int kThreads = 256;
+
+__device__ __forceinline__ float horner(float, float c0) {
+  return c0;
+}
+template <typename... Rest>
+__device__ __forceinline__ float horner(float x, float c0, Rest... rest) {
+  return fmaf(x, horner(x, rest...), c0);
+}
+
+// ln x for x in [2^-24, 1].
+__device__ __forceinline__ float log_of(float x) {
+  // x = 2^k m, m in [sqrt(1/2), sqrt(2)): subtracting sqrt(1/2)'s bits carries into the exponent.
+  constexpr int32_t kSqrtHalf = 0x3f3504f3;
+  const int32_t bits = std::bit_cast<int32_t>(x) - kSqrtHalf;
+  const auto k = static_cast<float>(bits >> 23);
+  const float f = std::bit_cast<float>((bits & 0x007fffff) + kSqrtHalf) - 1.f;  // exact
+  const float p = horner(f, 0.333333312f, -0.24999997f, 0.200007157f, -0.166678023f, 0.142490576f,
+                         -0.124256873f, 0.116854199f, -0.11479734f, 0.0697161171f);
+  const float f2 = f * f;
+  // ln(1 + f) = f - f^2 / 2 + f^3 p
+  const float tail = fmaf(f2 * f, p, -0.5f * f2);
+  const float low = fmaf(k, 0x1.7f7d1cp-20f, tail);
+  return fmaf(k, 0x1.62e4p-1f, f) + low;
+}
+
+struct SinCos {
+  float sin, cos;
+};
+
+// Of 2 pi u, u a multiple of 2^-24 in [0, 1). The quarter turns come off exactly.
+__device__ __forceinline__ SinCos sincos_turns(float u) {
+  const float quarters = u * 4.f, shifted = quarters + 0x1.8p23f;
+  const auto q = std::bit_cast<uint32_t>(shifted);  // its low two bits count quarter turns
+  const float f = quarters - (shifted - 0x1.8p23f);
+  const float t = f * f;
+  const float s =
+      f * horner(t, 1.57079633f, -0.645964096f, 0.0796925827f, -0.00468126625f, 0.000158206299f);
+  const float c = horner(t, 1.f, -1.23370054f, 0.253669204f, -0.0208600695f, 0.000903628067f);
+  // An odd number of quarters swaps sine and cosine; signs go by the second bit.
+  const bool swap = (q & 1) != 0;
+  const uint32_t sin_sign = (q & 2) << 30, cos_sign = ((q + 1) & 2) << 30;
+  return {std::bit_cast<float>(std::bit_cast<uint32_t>(swap ? c : s) ^ sin_sign),
+          std::bit_cast<float>(std::bit_cast<uint32_t>(swap ? s : c) ^ cos_sign)};
+}
+
+struct Distribution {
+  PhiloxKey key;
+  uint32_t stream_low, stream_high;
+  float mean, std;
+};
+
+// Elements 4 group to 4 group + 3 of the whole parameter.
+__device__ __forceinline__ Floats<4> normals(const Distribution& d, uint64_t group) {
+  const PhiloxCounter words =
+      philox({static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32), d.stream_low,
+              d.stream_high},
+             d.key);
+  Floats<4> values;
+#pragma unroll
+  for (int pair = 0; pair < 2; ++pair) {
+    const float u = uniform_f32(words[static_cast<size_t>(2 * pair)]);
+    // 1 - u is never 0, and exact.
+    const float radius = sqrtf(-2.f * log_of(1.f - u)) * d.std;
+    const SinCos angle = sincos_turns(uniform_f32(words[static_cast<size_t>(2 * pair + 1)]));
+    values.at[2 * pair] = fmaf(radius, angle.cos, d.mean);
+    values.at[2 * pair + 1] = fmaf(radius, angle.sin, d.mean);
+  }
+  return values;
+}
+
+// A thread makes one group of four; at the ends of the range only a part of it is wanted.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    random_normal_kernel(T* y, Distribution d, int64_t first, int64_t count, bool packed) {
+  await_previous_grid();
+  const int64_t group = first / 4 + int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t begin = group * 4 - first;  // in y
+  if (begin >= count) return;
+  const Floats<4> values = normals(d, static_cast<uint64_t>(group));
+  if (packed && begin + 4 <= count) {
+    store_floats(y + begin, values);
+    return;
+  }
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    if (begin + k >= 0 && begin + k < count) y[begin + k] = from_float<T>(values.at[k]);
+  }
+}
+
+}  // namespace
+
+void random_normal(const Exec& exec, const RandomNormalArgs& a) {
+  check_args(a);
+  const int64_t count = a.y.numel();
+  if (count == 0) return;
+  const Distribution d = {.key = rng_key(a.seed, RngDomain::kInit),
+                          .stream_low = static_cast<uint32_t>(a.stream),
+                          .stream_high = static_cast<uint32_t>(a.stream >> 32),
+                          .mean = a.mean,
+                          .std = a.std};
+  const int64_t groups = (a.first + count + 3) / 4 - a.first / 4;
+  dispatch_float(a.y.dtype, [&]<typename T>() {
+    const bool packed =
+        a.first % 4 == 0 && reinterpret_cast<uintptr_t>(a.y.data) % (4 * sizeof(T)) == 0;
+    simt::launch(random_normal_kernel<T>, {.grid = ceil_div(groups, kThreads), .block = kThreads},
+                 exec, a.y.as<T>(), d, a.first, count, packed);
+  });
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

@@ -1,0 +1,116 @@
+#include "shale/kernels/cuda/gemm/cublaslt/library.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <cstdlib>
+#include <optional>
+#include <vector>
+
+#include "shale/base/error.h"
+#include "shale/base/log.h"
+#include "shale/kernels/cuda/gemm/cublaslt/matmul.h"
+
+namespace shale::kernels::cuda::cublaslt {
+namespace {
+
+// The versions that have what is used here, with the same numbers for the same names. The one that
+// this build's header is of comes first.
+std::vector<std::string> names() {
+  constexpr int kBuiltWith = CUBLAS_VER_MAJOR, kOther = CUBLAS_VER_MAJOR == 13 ? 12 : 13;
+  return {cat("libcublasLt.so.", kBuiltWith), cat("libcublasLt.so.", kOther), "libcublasLt.so"};
+}
+
+struct Loaded {
+  std::optional<Library> library;
+  std::string error;  // where there is no library
+};
+
+bool find_functions(void* handle, Library& library, std::string& error) {
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
+    if (function == nullptr && error.empty()) error = cat("it has no function ", name);
+  };
+  find(library.create, "cublasLtCreate");
+  find(library.get_version, "cublasLtGetVersion");
+  find(library.get_status_string, "cublasLtGetStatusString");
+  find(library.matmul, "cublasLtMatmul");
+  find(library.desc_create, "cublasLtMatmulDescCreate");
+  find(library.desc_destroy, "cublasLtMatmulDescDestroy");
+  find(library.desc_set, "cublasLtMatmulDescSetAttribute");
+  find(library.layout_create, "cublasLtMatrixLayoutCreate");
+  find(library.layout_destroy, "cublasLtMatrixLayoutDestroy");
+  find(library.preference_create, "cublasLtMatmulPreferenceCreate");
+  find(library.preference_destroy, "cublasLtMatmulPreferenceDestroy");
+  find(library.preference_set, "cublasLtMatmulPreferenceSetAttribute");
+  find(library.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  return error.empty();
+}
+
+// Never unloaded: its handles live to the end of the process.
+Loaded load() {
+  Loaded loaded;
+  std::vector<std::string> tried = names();
+  if (const char* chosen = std::getenv("SHALE_CUBLASLT"); chosen != nullptr && *chosen != '\0') {
+    if (std::string(chosen) == "off") return {std::nullopt, "SHALE_CUBLASLT is off"};
+    tried = {chosen};
+  }
+  for (const std::string& name : tried) {
+    loaded.error += loaded.error.empty() ? "" : "; ";
+    void* const handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) {
+      const char* reason = dlerror();
+      loaded.error += reason != nullptr ? reason : name;
+      continue;
+    }
+    Library library{};
+    std::string missing;
+    if (find_functions(handle, library, missing)) return {library, ""};
+    loaded.error += cat(name, ": ", missing);
+    dlclose(handle);
+  }
+  return loaded;
+}
+
+const Loaded& loaded() {
+  static const Loaded once = [] {
+    Loaded result = load();
+    if (!result.library) {
+      log_info("cuBLASLt is not used, products run on Shale's own kernels: ", result.error);
+    }
+    return result;
+  }();
+  return once;
+}
+
+}  // namespace
+
+const Library* library() {
+  return loaded().library ? &*loaded().library : nullptr;
+}
+
+const Library& required_library() {
+  if (const Library* found = library()) return *found;
+  throw UnavailableError(cat("gemm: cuBLASLt cannot be loaded: ", loaded().error));
+}
+
+std::string version() {
+  const Library* found = library();
+  if (found == nullptr) return "";
+  const size_t number = found->get_version();  // 130100, of old 120304
+  return cat(number / 10000, ".", number / 100 % 100, ".", number % 100);
+}
+
+void check(cublasStatus_t result, const char* what) {
+  if (result == CUBLAS_STATUS_SUCCESS) return;
+  const std::string message =
+      cat("cublaslt: ", what, ": ", required_library().get_status_string(result));
+  switch (result) {
+    case CUBLAS_STATUS_ALLOC_FAILED: throw OutOfMemoryError(message);
+    case CUBLAS_STATUS_NOT_INITIALIZED:
+    case CUBLAS_STATUS_ARCH_MISMATCH: throw UnavailableError(message);
+    default: throw InternalError(message);
+  }
+}
+
+}  // namespace shale::kernels::cuda::cublaslt

@@ -1,0 +1,255 @@
+#include "shale/kernels/cuda/gemm/cublaslt/matmul.h"
+
+#include <array>
+#include <compare>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "shale/base/error.h"
+#include "shale/kernels/check.h"
+#include "shale/kernels/cuda/gemm/cublaslt/library.h"
+
+// The library's matrices are column-major. A row-major c [m, n] is a column-major [n, m]: what it
+// computes is c^T = b^T a^T, so its first operand is our b, and its bias goes along our columns.
+namespace shale::kernels::cuda::cublaslt {
+namespace {
+
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+
+cudaDataType_t data_type(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16: return CUDA_R_16BF;
+    case DType::kF16: return CUDA_R_16F;
+    default: return CUDA_R_32F;
+  }
+}
+
+// All that the choice of an algorithm may depend on, besides the device.
+struct Key {
+  int device = 0;
+  int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldc = 0, ld_residual = 0;
+  DType in = DType::kF32, out = DType::kF32;
+  bool a_transposed = false, b_transposed = false, bias = false, residual = false;
+  Epilogue epilogue = Epilogue::kNone;
+  bool aux = false, bias_grad = false;
+  int64_t ld_aux = 0;
+  uint32_t a_alignment = 0, b_alignment = 0, c_alignment = 0, residual_alignment = 0;  // bytes
+
+  friend auto operator<=>(const Key&, const Key&) = default;
+};
+
+// 16 or less: what the kernels' loads can make use of.
+uint32_t alignment(const Matrix& matrix) {
+  const auto address = reinterpret_cast<uintptr_t>(matrix.data);
+  for (uint32_t bytes = 16; bytes > 1; bytes /= 2) {
+    if (address % bytes == 0) return bytes;
+  }
+  return 1;
+}
+
+// Lines of one element more than none: the library wants ld to be at least their length.
+int64_t valid_ld(const Matrix& matrix) {
+  return std::max<int64_t>(matrix.ld, 1);
+}
+
+Key key_of(int device, const GemmProblem& p) {
+  Key key = {.device = device,
+             .m = p.m,
+             .n = p.n,
+             .k = p.k,
+             .lda = valid_ld(p.a),
+             .ldb = valid_ld(p.b),
+             .ldc = valid_ld(p.c),
+             .in = p.a.dtype,
+             .out = p.c.dtype};
+  key.a_transposed = p.a.transposed, key.b_transposed = p.b.transposed;
+  key.a_alignment = alignment(p.a), key.b_alignment = alignment(p.b);
+  key.c_alignment = key.residual_alignment = alignment(p.c);
+  key.ld_residual = key.ldc;
+  key.bias = p.bias.data != nullptr;
+  key.epilogue = p.epilogue;
+  key.bias_grad = p.bias_grad.data != nullptr;
+  if (p.aux.data != nullptr) key.aux = true, key.ld_aux = valid_ld(p.aux);
+  if (p.residual.data != nullptr) {
+    key.residual = true;
+    key.ld_residual = valid_ld(p.residual);
+    key.residual_alignment = alignment(p.residual);
+  }
+  return key;
+}
+
+// ---- Owners of the library's objects ----
+
+template <typename Object>
+using Owner = std::unique_ptr<Object, void (*)(Object*)>;
+using Desc = Owner<cublasLtMatmulDescOpaque_t>;
+using Layout = Owner<cublasLtMatrixLayoutOpaque_t>;
+using Preference = Owner<cublasLtMatmulPreferenceOpaque_t>;
+
+Desc make_desc() {
+  cublasLtMatmulDesc_t desc = nullptr;
+  check(required_library().desc_create(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        "cublasLtMatmulDescCreate");
+  return {desc, [](cublasLtMatmulDesc_t d) { required_library().desc_destroy(d); }};
+}
+
+Layout make_layout(DType dtype, int64_t rows, int64_t cols, int64_t ld) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  check(required_library().layout_create(&layout, data_type(dtype), static_cast<uint64_t>(rows),
+                                         static_cast<uint64_t>(cols), ld),
+        "cublasLtMatrixLayoutCreate");
+  return {layout, [](cublasLtMatrixLayout_t l) { required_library().layout_destroy(l); }};
+}
+
+Preference make_preference() {
+  cublasLtMatmulPreference_t preference = nullptr;
+  check(required_library().preference_create(&preference), "cublasLtMatmulPreferenceCreate");
+  return {preference,
+          [](cublasLtMatmulPreference_t p) { required_library().preference_destroy(p); }};
+}
+
+template <typename T>
+void set(const Desc& desc, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  check(required_library().desc_set(desc.get(), attribute, &value, sizeof(value)),
+        "cublasLtMatmulDescSetAttribute");
+}
+template <typename T>
+void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute,
+         const T& value) {
+  check(required_library().preference_set(preference.get(), attribute, &value, sizeof(value)),
+        "cublasLtMatmulPreferenceSetAttribute");
+}
+
+// ---- A product, prepared ----
+
+struct Product {
+  Desc desc;
+  Layout a, b, residual, c;
+  std::optional<cublasLtMatmulAlgo_t> algorithm;  // nothing: the library has none
+};
+
+cublasLtEpilogue_t epilogue_of(const Key& key) {
+  if (key.epilogue == Epilogue::kDGeluTanh) {
+    return key.bias_grad ? CUBLASLT_EPILOGUE_DGELU_BGRAD : CUBLASLT_EPILOGUE_DGELU;
+  }
+  if (key.epilogue == Epilogue::kNone) {
+    return key.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  }
+  if (key.aux) return key.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+  return key.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+}
+
+Desc describe(const Key& key) {
+  Desc desc = make_desc();
+  const auto operation = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  set(desc, CUBLASLT_MATMUL_DESC_TRANSA, operation(key.b_transposed));
+  set(desc, CUBLASLT_MATMUL_DESC_TRANSB, operation(key.a_transposed));
+  const cublasLtEpilogue_t epilogue = epilogue_of(key);
+  if (epilogue != CUBLASLT_EPILOGUE_DEFAULT) set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+  if (key.bias || key.bias_grad) {
+    set(desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(key.in));
+  }
+  if (key.aux) set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.ld_aux);
+  return desc;
+}
+
+Preference preference_of(const Key& key) {
+  Preference preference = make_preference();
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.b_alignment);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.a_alignment);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.residual_alignment);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.c_alignment);
+  // Partial sums stay f32, and are added in order by a pass of their own.
+  const uint32_t reductions =
+      CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
+  return preference;
+}
+
+Product prepare(cublasLtHandle_t handle, const Key& key) {
+  const auto layout = [](DType dtype, int64_t rows, int64_t cols, int64_t ld, bool transposed) {
+    return transposed ? make_layout(dtype, rows, cols, ld) : make_layout(dtype, cols, rows, ld);
+  };
+  Product product = {.desc = describe(key),
+                     .a = layout(key.in, key.m, key.k, key.lda, key.a_transposed),
+                     .b = layout(key.in, key.k, key.n, key.ldb, key.b_transposed),
+                     .residual = layout(key.out, key.m, key.n, key.ld_residual, false),
+                     .c = layout(key.out, key.m, key.n, key.ldc, false),
+                     .algorithm = std::nullopt};
+  const Preference preference = preference_of(key);
+  cublasLtMatmulHeuristicResult_t result{};
+  int found = 0;
+  const cublasStatus_t status = required_library().heuristic(
+      handle, product.desc.get(), product.b.get(), product.a.get(), product.residual.get(),
+      product.c.get(), preference.get(), 1, &result, &found);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
+    return product;
+  }
+  check(status, "cublasLtMatmulAlgoGetHeuristic");
+  if (found > 0 && result.state == CUBLAS_STATUS_SUCCESS) product.algorithm = result.algo;
+  return product;
+}
+
+// Handles and products of the process, each made when first needed. Never destroyed: at the end of
+// a program the driver may be gone before.
+struct Cache {
+  std::mutex mutex;
+  std::map<int, cublasLtHandle_t> handles;
+  std::map<Key, Product> products;
+
+  cublasLtHandle_t handle(int device) {
+    cublasLtHandle_t& made = handles[device];
+    if (made == nullptr) check(required_library().create(&made), "cublasLtCreate");
+    return made;
+  }
+  Product& product(const Key& key) {
+    const auto known = products.find(key);
+    if (known != products.end()) return known->second;
+    return products.emplace(key, prepare(handle(key.device), key)).first->second;
+  }
+};
+
+Cache& cache() {
+  static auto& the_one = *new Cache;
+  return the_one;
+}
+
+}  // namespace
+
+bool is_plain(const GemmProblem& p) {
+  return p.epilogue == Epilogue::kNone && p.m > 0 && p.n > 0 && p.k > 0;
+}
+
+bool matmul(const Exec& exec, const GemmProblem& p) {
+  const bool known_epilogue = p.epilogue == Epilogue::kNone || p.epilogue == Epilogue::kGeluTanh ||
+                              p.epilogue == Epilogue::kDGeluTanh;
+  if (!known_epilogue) return false;
+  const Key key = key_of(exec.device.index, p);
+  Cache& known = cache();
+  const std::lock_guard lock(known.mutex);
+  Product& product = known.product(key);
+  if (!product.algorithm) return false;
+  if (key.bias || key.bias_grad) {  // one or the other: forward, or backward
+    const void* bias = key.bias ? p.bias.data : p.bias_grad.data;
+    set(product.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  }
+  if (key.aux) {
+    const void* aux = p.aux.data;
+    set(product.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
+  }
+  const void* added = p.residual.data != nullptr ? p.residual.data : p.c.data;
+  const float one = 1, factor = p.residual.data != nullptr || p.accumulate ? 1.0f : 0.0f;
+  void* workspace = scratch_bytes("gemm", exec, kWorkspaceBytes);
+  check(required_library().matmul(known.handle(key.device), product.desc.get(), &one, p.b.data,
+                                  product.b.get(), p.a.data, product.a.get(), &factor, added,
+                                  product.residual.get(), p.c.data, product.c.get(),
+                                  &*product.algorithm, workspace, kWorkspaceBytes,
+                                  static_cast<cudaStream_t>(exec.stream)),
+        "cublasLtMatmul");
+  return true;
+}
+
+}  // namespace shale::kernels::cuda::cublaslt

@@ -1,0 +1,271 @@
+#include "shale/kernels/cuda/gemm/gemm.h"
+
+#include <limits>
+#include <utility>
+
+#include "shale/kernels/check.h"
+#include "shale/kernels/cuda/gemm/gemm90.cuh"
+#include "shale/kernels/cuda/gemm/gemm_kernel.cuh"
+#include "shale/kernels/cuda/gpu_kernels.h"
+#include "shale/kernels/cuda/hopper.h"
+#include "shale/kernels/cuda/reduce/column_blocks.cuh"
+
+namespace shale::kernels::SHALE_BACKEND {
+namespace {
+
+// ---- Around the product: operands that cp.async cannot copy, parts of k, bias gradients ----
+
+constexpr int kCopyThreads = 128;
+
+// Lines of any alignment to lines of packs. A thread writes one pack of every gridDim.y-th line.
+template <typename T>
+__global__ void __launch_bounds__(kCopyThreads)
+    align_lines_kernel(const T* from, int64_t from_ld, T* to, int64_t to_ld, int64_t lines,
+                       int64_t length) {
+  await_previous_grid();
+  const int64_t column = (int64_t{blockIdx.x} * kCopyThreads + threadIdx.x) * kPackSize<T>;
+  if (column >= to_ld) return;
+  for (int64_t line = blockIdx.y; line < lines; line += gridDim.y) {
+    Pack<T> pack;
+#pragma unroll
+    for (int i = 0; i < kPackSize<T>; ++i) {
+      pack.at[i] = column + i < length ? from[line * from_ld + column + i] : from_float<T>(0.0f);
+    }
+    store_pack(to + line * to_ld + column, pack);
+  }
+}
+
+constexpr int kReduceTile = 64, kReduceThreads = 128;
+
+// Adds the parts' products in order, and goes on as the epilogue of a whole product does.
+// parts: [splits * m, ld].
+template <typename TIn, typename TOut>
+__global__ void __launch_bounds__(kReduceThreads)
+    add_parts_kernel(const GemmProblem p, const GemmWork work, const float* parts, int64_t ld,
+                     int64_t splits) {
+  await_previous_grid();
+  struct Scratch {
+    float sums[kReduceThreads * kRun];
+  };
+  const int64_t row = int64_t{blockIdx.y} * kReduceTile, col = int64_t{blockIdx.x} * kReduceTile;
+  const auto sum_of_parts = [&](int r, int c) {
+    const int64_t left = p.n - col - c;
+    const bool whole = left >= kRun;
+    const int count = whole ? kRun : static_cast<int>(left);
+    const float* part = parts + (row + r) * ld + col + c;
+    Run sum = load_run(part, count, whole);
+    for (int64_t i = 1; i < splits; ++i) {
+      part += p.m * ld;
+      const Run next = load_run(part, count, whole);
+#pragma unroll
+      for (int e = 0; e < kRun; ++e) sum.at[e] += next.at[e];
+    }
+    return sum;
+  };
+  const EpilogueTile tile = {.row = row,
+                             .col = col,
+                             .c_row = row,
+                             .packs = work.packs,
+                             .column_sums = work.column_sums == nullptr
+                                                ? nullptr
+                                                : work.column_sums + int64_t{blockIdx.y} * p.n};
+  epilogue_tile<TIn, TOut, kReduceTile, kReduceTile, kReduceThreads>(
+      p, tile, shared<Scratch>().sums, sum_of_parts);
+}
+
+constexpr int kSumColumns = 32, kSumSlices = 8;
+
+// bias_grad from the column sums of `rows` rows of tiles, [rows, n]: every 8th of them in order,
+// then the 8 slices in order. A block has 32 columns.
+__global__ void __launch_bounds__(kSumColumns* kSumSlices)
+    bias_grad_kernel(const float* column_sums, int64_t rows, int64_t n, ColumnSumTarget bias_grad) {
+  await_previous_grid();
+  struct Slices {
+    float at[kSumSlices][kSumColumns];
+  };
+  Slices& slices = shared<Slices>();
+  const int column = threadIdx.x % kSumColumns, slice = threadIdx.x / kSumColumns;
+  const int64_t j = int64_t{blockIdx.x} * kSumColumns + column;
+  float sum = 0;
+  if (j < n) {
+    for (int64_t i = slice; i < rows; i += kSumSlices) sum += column_sums[i * n + j];
+  }
+  slices.at[slice][column] = sum;
+  __syncthreads();
+  if (slice > 0 || j >= n) return;
+  for (int i = 1; i < kSumSlices; ++i) sum += slices.at[i][column];
+  store_column_sum(bias_grad, j, sum);
+}
+
+// ---- Host side ----
+
+constexpr int64_t kAlignment = 16;
+
+int64_t round_up(int64_t n, int64_t to) {
+  return ceil_div(n, to) * to;
+}
+
+// A matrix with the sizes that its lines have in memory.
+struct Lines {
+  const Matrix& matrix;
+  int64_t count, length;
+
+  int64_t element_bytes() const { return dtype_size(matrix.dtype); }
+  bool aligned() const {
+    return reinterpret_cast<uintptr_t>(matrix.data) % kAlignment == 0 &&
+           (count <= 1 || matrix.ld * element_bytes() % kAlignment == 0);
+  }
+  int64_t aligned_ld() const { return round_up(length, kAlignment / element_bytes()); }
+  int64_t aligned_bytes() const { return count * aligned_ld() * element_bytes(); }
+};
+
+Lines lines_of(const Matrix& matrix, int64_t rows, int64_t cols) {
+  return matrix.transposed ? Lines{matrix, cols, rows} : Lines{matrix, rows, cols};
+}
+
+Matrix align_lines(const Exec& exec, const Lines& from, void* to) {
+  const Matrix aligned = {.data = to,
+                          .dtype = from.matrix.dtype,
+                          .ld = from.aligned_ld(),
+                          .transposed = from.matrix.transposed};
+  dispatch_float(from.matrix.dtype, [&]<typename T>() {
+    constexpr int64_t kMaxGrid = 65535;
+    const int64_t columns = ceil_div(aligned.ld, int64_t{kCopyThreads} * kPackSize<T>);
+    simt::launch(
+        align_lines_kernel<T>,
+        {.grid = {columns, from.count < kMaxGrid ? from.count : kMaxGrid}, .block = kCopyThreads},
+        exec, static_cast<const T*>(from.matrix.data), from.matrix.ld, static_cast<T*>(to),
+        aligned.ld, from.count, from.length);
+  });
+  return aligned;
+}
+
+void launch_product(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
+  if (is_hopper(work.tile)) {
+    return p.a.dtype == DType::kBF16 ? launch_gemm90_bf16(exec, p, work)
+                                     : launch_gemm90_f16(exec, p, work);
+  }
+  switch (p.a.dtype) {
+    case DType::kBF16: return launch_gemm_bf16(exec, p, work);
+    case DType::kF16: return launch_gemm_f16(exec, p, work);
+    default: return launch_gemm_f32(exec, p, work);
+  }
+}
+
+void launch_add_parts(const Exec& exec, const GemmProblem& p, const GemmWork& work,
+                      const Matrix& parts, int splits) {
+  dispatch_float(p.a.dtype, [&]<typename TIn>() {
+    const auto launch = [&](auto kernel) {
+      simt::launch(kernel,
+                   {.grid = {ceil_div(p.n, kReduceTile), ceil_div(p.m, kReduceTile)},
+                    .block = kReduceThreads},
+                   exec, p, work, static_cast<const float*>(parts.data), parts.ld, splits);
+    };
+    if (p.c.dtype == DType::kF32) return launch(add_parts_kernel<TIn, float>);
+    launch(add_parts_kernel<TIn, TIn>);
+  });
+}
+
+void launch_bias_grad(const Exec& exec, const GemmProblem& p, const float* column_sums,
+                      int64_t rows) {
+  simt::launch(bias_grad_kernel,
+               {.grid = ceil_div(p.n, kSumColumns), .block = kSumColumns * kSumSlices}, exec,
+               column_sums, rows, p.n,
+               ColumnSumTarget{.out = p.bias_grad.data,
+                               .dtype = p.bias_grad.dtype,
+                               .accumulate = p.accumulate_bias_grad});
+}
+
+// The whole stages of a part, so that parts start at aligned addresses.
+int64_t k_of_part(int64_t k, int splits) {
+  constexpr int64_t kStage = 64;  // a multiple of every tile's depth
+  return std::max(round_up(ceil_div(k, splits), kStage), kStage);
+}
+
+void check_plan(const Exec& exec, const GemmProblem& p, const GemmPlan& plan) {
+  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  if (std::max({p.m, p.n, p.k}) > kMost) {
+    throw ShapeError(cat("gemm: [", p.m, ",", p.k, "] times [", p.k, ",", p.n,
+                         "], want no size above ", kMost, " on a GPU"));
+  }
+  if (!has_kernel(p, plan.tile, plan.splits)) {
+    throw UnavailableError(cat("gemm: no kernel for ", dtype_name(p.a.dtype), " with tiles of ",
+                               rows_of(plan.tile), "x", cols_of(plan.tile), " and ", plan.splits,
+                               " splits"));
+  }
+  if (is_hopper(plan.tile) && !is_hopper(exec.device)) {
+    throw UnavailableError(cat("gemm: ", name_of(plan.tile), " is for compute capability 9.0, ",
+                               exec.device, " has ", exec.device.arch / 10, ".",
+                               exec.device.arch % 10));
+  }
+}
+
+}  // namespace
+
+void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& plan) {
+  check_plan(exec, problem, plan);
+  GemmProblem p = problem;
+  if (p.m == 0 || p.n == 0) {
+    if (p.bias_grad.data != nullptr && p.n > 0) launch_bias_grad(exec, p, nullptr, 0);
+    return;
+  }
+  if (p.accumulate) p.residual = p.c;  // the epilogue adds it
+
+  const Lines a = lines_of(p.a, p.m, p.k), b = lines_of(p.b, p.k, p.n);
+  const Lines b_up = lines_of(p.b_up, p.k, p.n);
+  GemmWork work = {.tile = plan.tile, .split_k = k_of_part(p.k, plan.splits)};
+  work.splits = std::max<int64_t>(ceil_div(p.k, work.split_k), 1);
+  const auto packs = [&](const Matrix& m, int64_t rows) {
+    return m.data == nullptr || lines_of(m, rows, p.n).aligned();
+  };
+  work.packs = packs(p.c, p.m) && packs(p.aux, p.m) && packs(p.residual, p.m) && packs(p.bias, 1) &&
+               packs(p.aux_up, p.m) && packs(p.c_up, p.m);
+  const bool whole = work.splits == 1;
+  const int64_t slab = !whole                 ? kReduceTile
+                       : is_hopper(plan.tile) ? kGemm90SlabRows
+                                              : rows_of(plan.tile);
+  const int64_t sum_rows = p.bias_grad.data == nullptr ? 0 : ceil_div(p.m, slab);
+
+  // One reservation for everything: a second one would end the first.
+  Matrix parts = {.dtype = DType::kF32, .ld = round_up(p.n, kRun)};
+  const int64_t a_bytes = a.aligned() ? 0 : a.aligned_bytes();
+  const int64_t b_bytes = b.aligned() ? 0 : b.aligned_bytes();
+  const bool copies_up = p.b_up.data != nullptr && !b_up.aligned();
+  const int64_t up_bytes = copies_up ? b_up.aligned_bytes() : 0;
+  const int64_t part_bytes = whole ? 0 : work.splits * p.m * parts.ld * int64_t{sizeof(float)};
+  const int64_t sum_bytes = round_up(sum_rows * p.n * int64_t{sizeof(float)}, kAlignment);
+  char* memory = static_cast<char*>(
+      scratch_bytes("gemm", exec, a_bytes + b_bytes + up_bytes + part_bytes + sum_bytes));
+  const auto take = [&memory](int64_t bytes) { return std::exchange(memory, memory + bytes); };
+  if (a_bytes > 0) p.a = align_lines(exec, a, take(a_bytes));
+  if (b_bytes > 0) p.b = align_lines(exec, b, take(b_bytes));
+  if (up_bytes > 0) p.b_up = align_lines(exec, b_up, take(up_bytes));
+  parts.data = take(part_bytes);
+  if (sum_rows > 0) work.column_sums = reinterpret_cast<float*>(take(sum_bytes));
+
+  if (whole) {
+    launch_product(exec, p, work);
+  } else {
+    GemmProblem product;
+    product.m = p.m, product.n = p.n, product.k = p.k;
+    product.a = p.a, product.b = p.b, product.c = parts;
+    GemmWork part_work = work;
+    part_work.packs = true;
+    part_work.column_sums = nullptr;
+    launch_product(exec, product, part_work);
+    launch_add_parts(exec, p, work, parts, static_cast<int>(work.splits));
+  }
+  if (p.bias_grad.data != nullptr) launch_bias_grad(exec, p, work.column_sums, sum_rows);
+}
+
+void gemm(const Exec& exec, const GemmArgs& args) {
+  const GemmProblem problem = gemm_problem(args);
+  const GemmPlan plan =
+      args.plan != nullptr ? *args.plan : gemm_plan(problem, {.hopper = is_hopper(exec.device)});
+  if (plan.engine == GemmEngine::kVendor) {
+    throw UnavailableError("gemm: cuBLASLt is asked for, which this build or device does not have");
+  }
+  gemm_by_plan(exec, problem, plan);
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

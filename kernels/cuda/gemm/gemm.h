@@ -1,0 +1,23 @@
+#pragma once
+
+#include "shale/base/exec.h"
+#include "shale/kernels/gemm_plan.h"
+#include "shale/kernels/gemm_problem.h"
+
+namespace shale::kernels {
+
+// The product by the hand-written kernels, with the tile and the splits of `plan`.
+//
+// Workspace: partial products of a plan with splits, [splits, m, n] in f32; column sums of every
+// row of tiles where a bias gradient is wanted; and a copy of an operand that is not 16-byte
+// aligned, or whose lines are not.
+// Throws ShapeError for sizes above 2^31 - 1, UnavailableError for a tile that has no kernel, or
+// none for this device.
+namespace cuda {
+void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& plan);
+}
+namespace emu {
+void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& plan);
+}
+
+}  // namespace shale::kernels

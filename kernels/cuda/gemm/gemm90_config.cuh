@@ -1,0 +1,73 @@
+#pragma once
+
+#include "shale/kernels/cuda/gemm/gemm90.cuh"
+#include "shale/kernels/cuda/ring.cuh"
+#include "shale/kernels/simt/hopper.h"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+// The sizes of a block's work. Two warpgroups multiply, each 64 rows of a tile; a third one loads.
+// With 256 columns a thread has 128 sums, which with 8 warps on the multiprocessor leaves a hundred
+// registers for all else; a stage is 48 KiB, and four of them with what the epilogue needs fill
+// shared memory. The narrower tiles are for products with few tiles. With kPaired a tile's columns
+// are those of SwiGLU's two products in turns, see kPairCols, of which c has half as many.
+template <int kCols_, int kStages_, bool kPaired_ = false>
+struct Gemm90Config {
+  static constexpr int kRows = 128, kCols = kCols_, kDepth = 64, kStages = kStages_;
+  static constexpr bool kPaired = kPaired_;
+  static constexpr int kOutCols = kPaired ? kCols / 2 : kCols;  // of c
+  static constexpr int kSlabs = kRows / kGemm90SlabRows;        // warpgroups that multiply
+  static constexpr int kThreads = (kSlabs + 1) * kWarpgroupSize;
+
+  // ---- Bytes of shared memory. A box has lines of 128 bytes: 64 elements. ----
+  static constexpr int kBox = kDepth * 128;  // of 64 lines
+  static constexpr int kA = kRows * 128, kB = kCols * 128, kStage = kA + kB;
+  static constexpr int kRing = kStages * kStage;
+  static constexpr int kStaging = kBox + kGemm90SlabRows * 32 * 4;  // of a warpgroup's epilogue
+};
+
+// What the block's threads meet at, behind the rest of shared memory.
+template <int kStages>
+struct Gemm90Barriers {
+  MBarrier full[kStages], empty[kStages];
+};
+
+template <class Config>
+constexpr size_t gemm90_shared_bytes() {
+  return Config::kRing + Config::kSlabs * Config::kStaging +
+         sizeof(Gemm90Barriers<Config::kStages>);
+}
+
+// Arguments of a launch.
+struct Gemm90Params {
+  TensorMap a,
+      b;  // boxes of a stage: 64 of k, and rows or columns 64 at a time where k is the line
+  TensorMap b_up;  // like b, which has boxes of 16 columns then; only where tiles are paired
+  TensorMap c;     // [splits, m, n], boxes of 64 rows and 128 bytes; only with by_boxes
+  GemmProblem problem;
+  GemmWork work;
+  int row_tiles = 0, col_tiles = 0;
+  int items = 0;          // tiles, times parts of k
+  bool by_boxes = false;  // c, of 16 bits, goes to memory by the copy engine
+};
+
+// A tile of c and a part of k, of those that blocks take in turns.
+struct Gemm90Item {
+  int row, col;  // of the tile's first element
+  int part, k_begin, k_end;
+};
+
+template <class Config>
+__device__ __forceinline__ Gemm90Item gemm90_item(const Gemm90Params& params, int number) {
+  const int tiles = params.row_tiles * params.col_tiles;
+  const int part = number / tiles;
+  const TileIndex tile = tile_of_block(number % tiles, params.row_tiles, params.col_tiles);
+  const int64_t begin = part * params.work.split_k, end = begin + params.work.split_k;
+  return {.row = tile.row * Config::kRows,
+          .col = tile.col * Config::kOutCols,
+          .part = part,
+          .k_begin = static_cast<int>(begin),
+          .k_end = static_cast<int>(end < params.problem.k ? end : params.problem.k)};
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

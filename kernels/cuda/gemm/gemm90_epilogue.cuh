@@ -1,0 +1,152 @@
+#pragma once
+
+#include "shale/kernels/cuda/gemm/gemm90_config.cuh"
+#include "shale/kernels/cuda/gemm/gemm_epilogue.cuh"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+// How a warpgroup's sums become c: 32 columns at a time go through 8 KiB of shared memory, from the
+// places where wgmma leaves them to runs of 8 columns, on which the epilogue of all GEMM kernels
+// works. A thread has the same run of two rows. 16-bit results go on to a box, 8 KiB too, and the
+// copy engine takes it to c while the next 64 columns are computed; f32 results, and those whose
+// lines are not aligned, go straight to memory. Where a tile's columns are SwiGLU's in turns, the
+// 32 are 16 of either product, of which a thread has the same run in one row.
+
+struct Slab {
+  int index;           // of the warpgroup in the block
+  unsigned char* box;  // its shared memory, a multiple of 1024,
+  float* sums;         // and behind it
+};
+
+inline constexpr int kPartCols = 32, kPartRuns = kPartCols / kRun;  // columns at a time
+inline constexpr int kBoxCols = 64;
+inline constexpr int kRowsAtOnce = kWarpgroupSize / kPartRuns;
+
+// Where a run of sums lies: those of a row are permuted by the row, so that neither the 4 rows that
+// half a warp writes at a time nor the runs that it reads meet in the same banks.
+__device__ __forceinline__ int sums_run(int row, int run) {
+  return row * kPartCols + (run ^ row % kPartRuns) * kRun;
+}
+
+// Where a run of 16-bit results lies in the box: lines of 128 bytes, whose chunks of 16 are
+// swizzled.
+__device__ __forceinline__ int box_run(int row, int run) {
+  return row * 128 + (run ^ row % 8) * 16;
+}
+
+// Every thread's two columns of 4 neighbouring blocks of 8, as kernels/simt/wgmma.h tells.
+template <int kFirst, int kCount>
+__device__ __forceinline__ void store_sums(float* to, const float (&sums)[kCount]) {
+  const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize, lane = thread % kWarpSize;
+  const int row = thread / kWarpSize * 16 + lane / 4, pair = lane % 4 * 2;
+#pragma unroll
+  for (int j = 0; j < kPartRuns; ++j) {
+    const int i = kFirst + 4 * j;
+    store_shared_floats(to + sums_run(row, j) + pair, Floats<2>{sums[i], sums[i + 1]});
+    store_shared_floats(to + sums_run(row + 8, j) + pair, Floats<2>{sums[i + 2], sums[i + 3]});
+  }
+}
+
+// Column sums of the slab's 64 rows: a thread's rows, then the threads by row. `cols` are left.
+__device__ __forceinline__ void add_columns(const Run& sums, float* scratch, float* column_sums,
+                                            int cols, int barrier) {
+  const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize;
+  barrier_sync(barrier, kWarpgroupSize);  // the products in this memory have been read
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) {
+    scratch[thread / kPartRuns * kPartCols + thread % kPartRuns * kRun + i] = sums.at[i];
+  }
+  barrier_sync(barrier, kWarpgroupSize);
+  if (thread < kPartCols && thread < cols) {
+    float sum = 0;
+    for (int row = 0; row < kRowsAtOnce; ++row) sum += scratch[row * kPartCols + thread];
+    column_sums[thread] = sum;
+  }
+}
+
+// What of c comes of the 32 columns from kFirstCol of a tile on: its columns from kCol on.
+template <class Config, int kFirstCol>
+struct PartOf {
+  static constexpr int kCols = Config::kPaired ? kPartCols / 2 : kPartCols, kRuns = kCols / kRun;
+  static constexpr int kCol = Config::kPaired ? kFirstCol / 2 : kFirstCol;
+  static constexpr int kInBox = kCol % kBoxCols;
+  static constexpr bool kStartsBox = kInBox == 0, kEndsBox = kInBox + kCols == kBoxCols;
+  static constexpr int kRowsAtOnce = kWarpgroupSize / kRuns;
+};
+
+template <class Config>
+__device__ __forceinline__ auto load_sums(const float* sums, int row, int run) {
+  const auto load = [&](int at) { return load_run(sums + sums_run(row, at), kRun, true); };
+  if constexpr (Config::kPaired) {
+    return RunPair{load(run), load(run + kPartRuns / 2)};
+  } else {
+    return load(run);
+  }
+}
+
+// The columns from kFirstCol of the tile on.
+template <typename T, typename TOut, class Config, bool kByBoxes, int kFirstCol>
+__device__ __forceinline__ void store_part(const Gemm90Params& params, const Gemm90Item& item,
+                                           const Slab& slab,
+                                           const float (&sums)[Config::kCols / 2]) {
+  using Part = PartOf<Config, kFirstCol>;
+  const GemmProblem& p = params.problem;
+  const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize, barrier = 1 + slab.index;
+  // Sizes fit 32 bits, see gemm_by_plan(): registers are scarce here.
+  const int col = item.col + Part::kCol, cols_left = static_cast<int>(p.n) - col;
+  const int row = item.row + slab.index * kGemm90SlabRows;
+  const int rows_left = static_cast<int>(p.m) - row;
+
+  if (kByBoxes && Part::kStartsBox && thread == 0) bulk_wait_read<0>();  // the box before
+  barrier_sync(barrier, kWarpgroupSize);  // and the sums before have been read
+  store_sums<kFirstCol / 2>(slab.sums, sums);
+  barrier_sync(barrier, kWarpgroupSize);
+
+  const int run = thread % Part::kRuns;
+  const RunEpilogue<T, TOut> epilogue(p, col + run * kRun, params.work.packs);
+  const bool sums_columns = !Config::kPaired && params.work.column_sums != nullptr;
+  Run column_sums{};
+#pragma unroll 1  // the registers are needed for what is still to come of the sums
+  for (int r = thread / Part::kRuns; r < kGemm90SlabRows; r += Part::kRowsAtOnce) {
+    const bool inside = r < rows_left && run * kRun < cols_left;
+    const auto products = load_sums<Config>(slab.sums, r, run);
+    Run result{};
+    if (inside) result = epilogue.result(products, row + r);
+    if constexpr (kByBoxes) {
+      const int in_box = Part::kInBox / kRun + run;
+      store_shared_floats(reinterpret_cast<TOut*>(slab.box + box_run(r, in_box)), result);
+    }
+    if (!inside) continue;
+    if constexpr (!kByBoxes) epilogue.store(result, item.part * p.m + row + r);
+    if (!sums_columns) continue;
+    result = rounded_to<TOut>(result);
+#pragma unroll
+    for (int e = 0; e < kRun; ++e) column_sums.at[e] += result.at[e];
+  }
+  if (sums_columns && rows_left > 0) {
+    add_columns(column_sums, slab.sums, params.work.column_sums + row / kGemm90SlabRows * p.n + col,
+                cols_left, barrier);
+  }
+  if constexpr (kByBoxes && Part::kEndsBox) {
+    fence_proxy_async();
+    barrier_sync(barrier, kWarpgroupSize);
+    if (thread > 0 || rows_left <= 0) return;
+    tma_store(params.c, slab.box, col - Part::kInBox, row);
+    bulk_commit();
+  }
+}
+
+template <typename T, typename TOut, class Config, bool kByBoxes, int kFirstCol = 0>
+__device__ __forceinline__ void store_slab(const Gemm90Params& params, const Gemm90Item& item,
+                                           const Slab& slab,
+                                           const float (&sums)[Config::kCols / 2]) {
+  if constexpr (kFirstCol < Config::kCols) {
+    // The same for all threads. A box that has a column has all its parts.
+    using Part = PartOf<Config, kFirstCol>;
+    if (item.col + Part::kCol - Part::kInBox >= params.problem.n) return;
+    store_part<T, TOut, Config, kByBoxes, kFirstCol>(params, item, slab, sums);
+    store_slab<T, TOut, Config, kByBoxes, kFirstCol + kPartCols>(params, item, slab, sums);
+  }
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

@@ -1,0 +1,196 @@
+#pragma once
+
+#include <type_traits>
+
+#include "shale/kernels/cuda/gemm/gemm_epilogue.cuh"
+#include "shale/kernels/cuda/gemm/gemm_product.cuh"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+// How a launch does its part of a problem.
+struct GemmWork {
+  GemmTile tile = GemmTile::k64x64;
+  int64_t split_k = 0;  // k of a part, whole stages; part i writes to rows i m and up of c
+  int64_t splits = 1;
+  bool packs = false;            // what the epilogue moves is 16-byte aligned, its lines too
+  float* column_sums = nullptr;  // [rows of tiles, n], or null: of c as stored
+};
+
+// Launches the kernel for `in`'s type. a, b and b_up are 16-byte aligned, their lines too.
+void launch_gemm_bf16(const Exec& exec, const GemmProblem& p, const GemmWork& work);
+void launch_gemm_f16(const Exec& exec, const GemmProblem& p, const GemmWork& work);
+void launch_gemm_f32(const Exec& exec, const GemmProblem& p, const GemmWork& work);
+
+// ---- The kernel, which these instantiate in files of their own ----
+
+struct TileIndex {
+  int row, col;
+};
+
+// Blocks that run at the same time should find their operands in the second-level cache: they form
+// bands of 8 rows of tiles, so that about 250 blocks read 8 row strips of a and some 30 of b.
+__device__ __forceinline__ TileIndex tile_of_block(int block, int rows, int cols) {
+  constexpr int kBand = 8;
+  const int band = block / (kBand * cols), in_band = block % (kBand * cols);
+  const int first = band * kBand;
+  const int height = rows - first < kBand ? rows - first : kBand;
+  return {first + in_band % height, in_band / height};
+}
+
+template <typename T, class Config, class ATile, class BTile>
+using ProductOf = std::conditional_t<std::is_same_v<T, float>, FmaProduct<Config, ATile, BTile>,
+                                     TensorProduct<Config, ATile, BTile>>;
+
+// Floats between rows of the tile of sums: 8 more than a row, so that the 8 rows which a warp
+// writes at a time start in different banks.
+template <class Config>
+constexpr int sums_ld() {
+  return Config::kCols + 8;
+}
+
+// Blocks to reside on a multiprocessor at least. A thread that copies from one of two operands
+// keeps more addresses: of three blocks' registers it would be a few short.
+template <class Config, bool kPaired>
+inline constexpr int kResident = !kPaired || Config::kBlocks < 2 ? Config::kBlocks : 2;
+
+// One block per tile of c and part of k. Stages of kDepth of k go round in a ring of kStages: while
+// one is multiplied, the next kStages - 1 are on their way. With two sets of fragments those of the
+// next step are loaded while this one is multiplied, across the border between stages too. Shared
+// memory holds the ring, then the tile of sums, from which c is written in lines.
+// With kPaired, c is SwiGLU of two products, and has half as many columns as the tile.
+template <typename T, class Config, bool kATransposed, bool kBTransposed, bool kPaired>
+__global__ void __launch_bounds__(Config::kThreads, (kResident<Config, kPaired>))
+    gemm_kernel(const GemmProblem p, const GemmWork work, int row_tiles, int col_tiles) {
+  await_previous_grid();
+  using ATile = OperandTile<T, Config::kRows, Config::kDepth, !kATransposed>;
+  using BTile = OperandTile<T, Config::kCols, Config::kDepth, kBTransposed>;
+  using Product = ProductOf<T, Config, ATile, BTile>;
+  constexpr int kStageElements = ATile::kElements + BTile::kElements;
+  constexpr int kStages = Config::kStages, kSteps = Config::kDepth / Product::kStep;
+  constexpr int kSets = Product::kSets;
+  static_assert(kSteps % kSets == 0, "the fragments of a stage's first step are the first set");
+
+  const TileIndex index = tile_of_block(static_cast<int>(blockIdx.x), row_tiles, col_tiles);
+  constexpr int kOutCols = kPaired ? Config::kCols / 2 : Config::kCols;
+  const int64_t row = int64_t{index.row} * Config::kRows, col = int64_t{index.col} * kOutCols;
+  const int part = static_cast<int>(blockIdx.z);
+  const int k_begin = static_cast<int>(part * work.split_k);
+  const int64_t k_rest = p.k - k_begin;
+  int k_left = static_cast<int>(k_rest < work.split_k ? k_rest : work.split_k);
+  const int stages = (k_left + Config::kDepth - 1) / Config::kDepth;
+
+  T* const ring = dynamic_shared<T>();
+  using BLoader = TileLoader<BTile, Config::kThreads, kPaired>;
+  TileLoader<ATile, Config::kThreads> a_loader(p.a, row, p.m, k_begin);
+  Matrix b = p.b;
+  if (BLoader::loads_up()) b.data = p.b_up.data, b.ld = p.b_up.ld;
+  BLoader b_loader(b, col, p.n, k_begin);
+  int loaded = 0;
+  const auto load_stage = [&] {
+    if (loaded < stages) {
+      T* const stage = ring + loaded % kStages * kStageElements;
+      a_loader.load(stage, k_left);
+      b_loader.load(stage + ATile::kElements, k_left);
+      k_left -= Config::kDepth;
+    }
+    ++loaded;
+    cp_async_commit();  // also an empty group, so that the number of groups tells what has landed
+  };
+
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  Product product(warp / Config::kWarpsAcross * Config::kWarpRows,
+                  warp % Config::kWarpsAcross * Config::kWarpCols);
+  typename Product::Fragments fragments[kSets];
+  const auto load_fragments = [&](int set, int stage, int step) {
+    const T* const a = ring + stage % kStages * kStageElements;
+    product.load(fragments[set], a, a + ATile::kElements, step);
+  };
+  // Makes the next stage readable, and the place of the one before free: all have read it.
+  const auto next_stage = [&] {
+    cp_async_wait<kStages - 2>();
+    __syncthreads();
+  };
+
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) load_stage();
+  next_stage();
+  if (kSets == 2 && stages > 0) load_fragments(0, 0, 0);
+  for (int stage = 0; stage < stages; ++stage) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      if (kSets == 1) {
+        load_fragments(0, stage, step);
+      } else if (step < kSteps - 1) {
+        load_fragments((step + 1) % kSets, stage, step + 1);
+      } else {
+        next_stage();
+        if (stage + 1 < stages) load_fragments(0, stage + 1, 0);
+      }
+      if (step == 0) load_stage();
+      product.multiply(fragments[step % kSets]);
+    }
+    if (kSets == 1) next_stage();
+  }
+
+  float* const sums = dynamic_shared<float>();
+  cp_async_wait<0>();
+  __syncthreads();
+  constexpr int kLd = sums_ld<Config>();
+  product.store(sums, kLd);
+  __syncthreads();
+  const EpilogueTile tile = {
+      .row = row,
+      .col = col,
+      .c_row = part * p.m + row,
+      .packs = work.packs,
+      .column_sums = work.column_sums == nullptr ? nullptr : work.column_sums + index.row * p.n};
+  const auto sums_run = [&](int r, int c) {
+    const auto run = [&](int at) { return load_run(sums + r * kLd + at, kRun, true); };
+    if constexpr (kPaired) {
+      return RunPair{run(paired_line(c, false)), run(paired_line(c, true))};
+    } else {
+      return run(c);
+    }
+  };
+  if (p.c.dtype == DType::kF32) {
+    epilogue_tile<T, float, Config::kRows, kOutCols, Config::kThreads>(p, tile, sums, sums_run);
+  } else {
+    epilogue_tile<T, T, Config::kRows, kOutCols, Config::kThreads>(p, tile, sums, sums_run);
+  }
+}
+
+template <typename T, class Config, bool kATransposed, bool kBTransposed, bool kPaired = false>
+void launch_gemm_kernel(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
+  constexpr size_t kRing =
+      size_t{Config::kStages} * Config::kDepth * (Config::kRows + Config::kCols) * sizeof(T);
+  constexpr size_t kSums = size_t{Config::kRows} * sums_ld<Config>() * sizeof(float);
+  constexpr int kOutCols = kPaired ? Config::kCols / 2 : Config::kCols;
+  const int64_t row_tiles = ceil_div(p.m, Config::kRows), col_tiles = ceil_div(p.n, kOutCols);
+  simt::launch(gemm_kernel<T, Config, kATransposed, kBTransposed, kPaired>,
+               {.grid = {row_tiles * col_tiles, 1, work.splits},
+                .block = Config::kThreads,
+                .smem_bytes = kRing > kSums ? kRing : kSums},
+               exec, p, work, static_cast<int>(row_tiles), static_cast<int>(col_tiles));
+}
+
+template <typename T, GemmTile kTile>
+void launch_tile(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
+  using Config = GemmConfig<T, kTile>;
+  if (p.epilogue == Epilogue::kSwiGlu) {  // of weights as they lie, see GemmArgs
+    return launch_gemm_kernel<T, Config, false, true, true>(exec, p, work);
+  }
+  if (p.a.transposed && p.b.transposed) {
+    if constexpr (kTile == GemmTile::k64x64) {  // see has_kernel()
+      return launch_gemm_kernel<T, Config, true, true>(exec, p, work);
+    }
+  } else if (p.a.transposed) {
+    return launch_gemm_kernel<T, Config, true, false>(exec, p, work);
+  } else if (p.b.transposed) {
+    return launch_gemm_kernel<T, Config, false, true>(exec, p, work);
+  } else {
+    return launch_gemm_kernel<T, Config, false, false>(exec, p, work);
+  }
+  throw InternalError("gemm: a tile without a kernel for both operands transposed");
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

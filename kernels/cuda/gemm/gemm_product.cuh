@@ -1,0 +1,187 @@
+#pragma once
+
+#include "shale/kernels/cuda/gemm/gemm_tile.cuh"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+// The product of a warp: c [kWarpRows, kWarpCols] += a b over tiles in shared memory, kStep of k at
+// a time. Fragments are what the warp's threads hold of a and b for one step; they are loaded apart
+// from being multiplied, so that with two sets (kSets) the loads of one step run under the products
+// of the one before.
+//
+//   load(fragments, a, b, step)   step `step` of the tiles of a stage
+//   multiply(fragments)
+//   store(to, ld)                 the sums, row-major, to the warp's part of a matrix in f32
+
+// By the tensor cores: T is bf16 or f16. What thread has what is told in kernels/simt/matrix.h.
+template <class Config, class ATile, class BTile>
+class TensorProduct {
+  using T = typename ATile::Element;
+  static constexpr int kRowTiles = Config::kWarpRows / 16, kColTiles = Config::kWarpCols / 8;
+  static_assert(kColTiles % 2 == 0, "ldmatrix.x4 loads two column tiles of b");
+
+ public:
+  static constexpr int kStep = 16, kSets = 2;
+  struct Fragments {
+    uint32_t a[kRowTiles][4];
+    uint32_t b[kColTiles][2];
+  };
+
+  __device__ __forceinline__ TensorProduct(int warp_row, int warp_col)
+      : warp_row_(warp_row), warp_col_(warp_col), lane_(static_cast<int>(threadIdx.x) % kWarpSize) {
+#pragma unroll
+    for (auto& row : sums_) {
+#pragma unroll
+      for (auto& tile : row) {
+#pragma unroll
+        for (float& sum : tile) sum = 0;
+      }
+    }
+  }
+
+  __device__ __forceinline__ void load(Fragments& f, const T* a, const T* b, int step) const {
+    // Lanes 8 i to 8 i + 7 bring the rows of the i-th of four 8x8 matrices.
+    const int in_matrix = lane_ % 8, odd = lane_ / 8 % 2, high = lane_ / 16;
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+      const int row = warp_row_ + 16 * i;
+      if constexpr (ATile::kAlongK) {
+        ldmatrix<4>(f.a[i], a + ATile::offset(row + in_matrix + 8 * odd, 2 * step + high));
+      } else {
+        ldmatrix<4, true>(f.a[i],
+                          a + ATile::offset(16 * step + in_matrix + 8 * high, row / 8 + odd));
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kColTiles; j += 2) {
+      const int col = warp_col_ + 8 * j;
+      uint32_t pair[4];
+      if constexpr (BTile::kAlongK) {
+        ldmatrix<4>(pair, b + BTile::offset(col + in_matrix + 8 * high, 2 * step + odd));
+      } else {
+        ldmatrix<4, true>(pair, b + BTile::offset(16 * step + in_matrix + 8 * odd, col / 8 + high));
+      }
+      f.b[j][0] = pair[0], f.b[j][1] = pair[1];
+      f.b[j + 1][0] = pair[2], f.b[j + 1][1] = pair[3];
+    }
+  }
+
+  __device__ __forceinline__ void multiply(const Fragments& f) {
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+      for (int j = 0; j < kColTiles; ++j) mma_m16n8k16<T>(sums_[i][j], f.a[i], f.b[j]);
+    }
+  }
+
+  __device__ __forceinline__ void store(float* to, int ld) const {
+    const int group = lane_ / 4, t = lane_ % 4;
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+      for (int j = 0; j < kColTiles; ++j) {
+        float* top = to + (warp_row_ + 16 * i + group) * ld + warp_col_ + 8 * j + 2 * t;
+        store_shared_floats(top, Floats<2>{sums_[i][j][0], sums_[i][j][1]});
+        store_shared_floats(top + 8 * ld, Floats<2>{sums_[i][j][2], sums_[i][j][3]});
+      }
+    }
+  }
+
+ private:
+  int warp_row_, warp_col_, lane_;
+  float sums_[kRowTiles][kColTiles][4];
+};
+
+// In f32, by FMA in order of k: what f32 means unless a caller asks for less. Lanes form a grid of
+// 4 rows and 8 columns; a step is 4 of k, which a 16-byte load brings at once where the operand
+// lies along k. Otherwise a load brings 4 rows of a (columns of b), and a lane's are neighbours by
+// fours. One set of fragments: two would not fit the registers, and a step has 128 or 256 FMA to
+// hide its loads under, those of other warps included.
+template <class Config, class ATile, class BTile>
+class FmaProduct {
+  static constexpr int kLaneRows = 4, kLaneCols = 8;
+  static constexpr int kRows = Config::kWarpRows / kLaneRows;  // of a lane
+  static constexpr int kCols = Config::kWarpCols / kLaneCols;
+
+ public:
+  static constexpr int kStep = 4, kSets = 1;
+  struct Fragments {
+    float a[kRows][kStep];
+    float b[kCols][kStep];
+  };
+
+  __device__ __forceinline__ FmaProduct(int warp_row, int warp_col)
+      : warp_row_(warp_row), warp_col_(warp_col) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    lane_row_ = lane / kLaneCols, lane_col_ = lane % kLaneCols;
+#pragma unroll
+    for (auto& row : sums_) {
+#pragma unroll
+      for (float& sum : row) sum = 0;
+    }
+  }
+
+  __device__ __forceinline__ void load(Fragments& f, const float* a, const float* b,
+                                       int step) const {
+    load_operand<ATile, kLaneRows>(f.a, a, warp_row_, lane_row_, step);
+    load_operand<BTile, kLaneCols>(f.b, b, warp_col_, lane_col_, step);
+  }
+
+  __device__ __forceinline__ void multiply(const Fragments& f) {
+#pragma unroll
+    for (int k = 0; k < kStep; ++k) {
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+        for (int j = 0; j < kCols; ++j) sums_[i][j] = fmaf(f.a[i][k], f.b[j][k], sums_[i][j]);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void store(float* to, int ld) const {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+      for (int j = 0; j < kCols; ++j) {
+        to[(warp_row_ + place<ATile, kLaneRows>(lane_row_, i)) * ld + warp_col_ +
+           place<BTile, kLaneCols>(lane_col_, j)] = sums_[i][j];
+      }
+    }
+  }
+
+ private:
+  // Which row of the warp's (column) is a lane's i-th.
+  template <class Tile, int kLanes>
+  static __device__ __forceinline__ int place(int lane, int i) {
+    return Tile::kAlongK ? lane + kLanes * i : 4 * (lane + kLanes * (i / 4)) + i % 4;
+  }
+
+  template <class Tile, int kLanes, int kCount>
+  static __device__ __forceinline__ void load_operand(float (&f)[kCount][kStep], const float* tile,
+                                                      int first, int lane, int step) {
+    if constexpr (Tile::kAlongK) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        const Pack<float> pack = load_pack(tile + Tile::offset(first + lane + kLanes * i, step));
+#pragma unroll
+        for (int k = 0; k < kStep; ++k) f[i][k] = pack.at[k];
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < kStep; ++k) {
+#pragma unroll
+        for (int i = 0; i < kCount; i += 4) {
+          const Pack<float> pack =
+              load_pack(tile + Tile::offset(kStep * step + k, first / 4 + lane + kLanes * (i / 4)));
+#pragma unroll
+          for (int e = 0; e < 4; ++e) f[i + e][k] = pack.at[e];
+        }
+      }
+    }
+  }
+
+  int warp_row_, warp_col_, lane_row_, lane_col_;
+  float sums_[kRows][kCols];
+};
+
+}  // namespace shale::kernels::SHALE_BACKEND

@@ -1,0 +1,307 @@
+#include "shale/kernels/check.h"
+#include "shale/kernels/check_args.h"
+#include "shale/kernels/cuda/gpu_kernels.h"
+#include "shale/kernels/cuda/norm/norm_rows.cuh"
+#include "shale/kernels/cuda/reduce/column_blocks.cuh"
+#include "shale/kernels/norm.h"
+
+// Every large tensor is read or written once: dy, s, d_sum and dx. The sums over rows (dgain,
+// dbias) stay in registers while a warp or block goes through its rows; a second kernel adds up the
+// blocks'. Rows that are not aligned to packs, or too wide, are read again for each pass, from the
+// caches.
+
+namespace shale::kernels::SHALE_BACKEND {
+namespace {
+
+template <typename T>
+struct NormBwd {
+  RowOperands<T, 3> in;  // dy; s; d_sum
+  const T* gain;
+  const float* mean;  // null for RMSNorm
+  const float* rstd;
+  T* dx;
+  float* partial;  // [blocks, 2, cols]: dgain and dbias of each block; or null
+};
+
+template <typename T>
+__device__ __forceinline__ RowStats stats_of(const NormBwd<T>& a, int64_t row) {
+  if (row >= a.in.rows) return {};
+  return {a.mean != nullptr ? a.mean[row] : 0.f, a.rstd[row]};
+}
+
+// Of a row: the means over its columns of g = dy gain and of g n, n = (s - mean) rstd.
+struct RowMeans {
+  float g, gn;
+};
+
+// RMSNorm does not subtract the mean, and so has no term of it.
+template <bool kCentered>
+__device__ __forceinline__ RowMeans row_means(const float (&sums)[2], int cols) {
+  const auto count = static_cast<float>(cols);
+  return {kCentered ? sums[0] / count : 0.f, sums[1] / count};
+}
+
+// dx = rstd (g - mean(g) - n mean(g n)) + d_sum
+template <int kCount>
+__device__ __forceinline__ Floats<kCount> dx_of(const Floats<kCount>& dy, const Floats<kCount>& s,
+                                                const Floats<kCount>& gain,
+                                                const Floats<kCount>& d_sum, const RowStats& stats,
+                                                const RowMeans& means) {
+  Floats<kCount> dx;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const float normed = (s.at[i] - stats.mean) * stats.rstd;
+    const float inner = fmaf(-normed, means.gn, dy.at[i] * gain.at[i] - means.g);
+    dx.at[i] = fmaf(stats.rstd, inner, d_sum.at[i]);
+  }
+  return dx;
+}
+
+template <int kCount>
+struct ColumnSums {
+  Floats<kCount> dgain, dbias;
+};
+
+// Adds dy, s of some columns to the row's sums of g and g n, and to the columns' own.
+template <int kCount>
+__device__ __forceinline__ void add_columns(const Floats<kCount>& dy, const Floats<kCount>& s,
+                                            const Floats<kCount>& gain, const RowStats& stats,
+                                            float (&sums)[2], ColumnSums<kCount>& columns) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const float normed = (s.at[i] - stats.mean) * stats.rstd, g = dy.at[i] * gain.at[i];
+    sums[0] += g;
+    sums[1] = fmaf(g, normed, sums[1]);
+    columns.dgain.at[i] = fmaf(dy.at[i], normed, columns.dgain.at[i]);
+    columns.dbias.at[i] += dy.at[i];
+  }
+}
+
+// The sums of a block's warps, which each had rows of their own, in order of the warps.
+template <typename T, int kPacks>
+__device__ __forceinline__ void write_sums_of_warps(
+    const NormBwd<T>& a, const ColumnSums<kPackSize<T>> (&columns)[kPacks]) {
+  auto* sums = dynamic_shared<float>();  // [2, cols], where the rows were: all have been taken
+  const RowThreads<true> threads;
+  const int cols = a.in.cols, warps = static_cast<int>(blockDim.x) / kWarpSize;
+  for (int warp = 0; warp < warps; ++warp) {
+    __syncthreads();
+    if (static_cast<int>(threadIdx.x) / kWarpSize != warp) continue;
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      const int c = threads.template column<T>(k);
+      if (c >= cols) continue;
+#pragma unroll
+      for (int i = 0; i < kPackSize<T>; ++i) {
+        float &dgain = sums[c + i], &dbias = sums[cols + c + i];
+        dgain = warp == 0 ? columns[k].dgain.at[i] : dgain + columns[k].dgain.at[i];
+        dbias = warp == 0 ? columns[k].dbias.at[i] : dbias + columns[k].dbias.at[i];
+      }
+    }
+  }
+  __syncthreads();
+  float* partial = a.partial + int64_t{blockIdx.x} * 2 * cols;
+  for (int c = threadIdx.x; c < 2 * cols; c += static_cast<int>(blockDim.x)) partial[c] = sums[c];
+}
+
+template <int kCount>
+__device__ __forceinline__ Pack<float> pack_at(const Floats<kCount>& floats, int first) {
+  return {{floats.at[first], floats.at[first + 1], floats.at[first + 2], floats.at[first + 3]}};
+}
+
+template <typename T, int kPacks>
+__device__ __forceinline__ void write_sums_of_block(
+    const NormBwd<T>& a, const ColumnSums<kPackSize<T>> (&columns)[kPacks]) {
+  const RowThreads<false> threads;
+  float* partial = a.partial + int64_t{blockIdx.x} * 2 * a.in.cols;
+#pragma unroll
+  for (int k = 0; k < kPacks; ++k) {
+    const int c = threads.template column<T>(k);
+    if (c >= a.in.cols) continue;
+#pragma unroll
+    for (int i = 0; i < kPackSize<T>; i += kPackSize<float>) {
+      store_pack(partial + c + i, pack_at(columns[k].dgain, i));
+      store_pack(partial + a.in.cols + c + i, pack_at(columns[k].dbias, i));
+    }
+  }
+}
+
+// Threads of a multiprocessor that the grid is made for: their registers hold the sums of columns.
+template <bool kWarpPerRow>
+constexpr int kThreadsOfProcessor = kWarpPerRow ? 3 * kWarpThreads : kMaxRowThreads;
+
+template <typename T, int kPacks, bool kWarpPerRow, bool kCentered>
+__global__ void __launch_bounds__(kWarpPerRow ? kWarpThreads : kMaxRowThreads,
+                                  kWarpPerRow ? kThreadsOfProcessor<true> / kWarpThreads : 1)
+    norm_bwd_kernel(NormBwd<T> a) {
+  await_previous_grid();
+  const RowThreads<kWarpPerRow> threads;
+  const int cols = a.in.cols;
+  Pack<T> gain[kPacks] = {};
+  ColumnSums<kPackSize<T>> columns[kPacks] = {};
+#pragma unroll
+  for (int k = 0; k < kPacks; ++k) {
+    const int c = threads.template column<T>(k);
+    if (c < cols) gain[k] = load_pack(a.gain + c);
+  }
+  RowQueue<T, kPacks, kWarpPerRow, 3> queue(a.in, threads);
+  RowStats stats = stats_of(a, threads.first);
+  int turn = 0;
+  for (int64_t row = threads.first; row < a.in.rows; row += threads.stride) {
+    queue.wait(row);
+    const RowStats next = stats_of(a, row + threads.stride);
+    Pack<T> dy[kPacks] = {}, s[kPacks] = {};
+    float sums[2] = {0.f, 0.f};
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      if (threads.template column<T>(k) >= cols) continue;
+      dy[k] = queue.pack(0, k);
+      s[k] = queue.pack(1, k);
+      add_columns(to_floats(dy[k]), to_floats(s[k]), to_floats(gain[k]), stats, sums, columns[k]);
+    }
+    row_sums<kWarpPerRow>(sums, turn);
+    turn ^= 1;
+    const RowMeans means = row_means<kCentered>(sums, cols);
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      const int c = threads.template column<T>(k);
+      if (c >= cols) continue;
+      Floats<kPackSize<T>> d_sum{};
+      if (a.in.at[2] != nullptr) d_sum = to_floats(queue.pack(2, k));
+      store_floats(a.dx + row * cols + c, dx_of(to_floats(dy[k]), to_floats(s[k]),
+                                                to_floats(gain[k]), d_sum, stats, means));
+    }
+    queue.taken();
+    stats = next;
+  }
+  cp_async_wait<0>();
+  if (a.partial == nullptr) return;
+  if constexpr (kWarpPerRow) {
+    write_sums_of_warps(a, columns);
+  } else {
+    write_sums_of_block(a, columns);
+  }
+}
+
+// Rows of any width and alignment; row r belongs to block r mod gridDim.x. The columns' sums are in
+// memory, each touched by one thread.
+template <typename T, bool kCentered>
+__global__ void __launch_bounds__(kGeneralThreads) norm_bwd_general_kernel(NormBwd<T> a) {
+  await_previous_grid();
+  const T *dy = a.in.at[0], *s = a.in.at[1], *d_sum = a.in.at[2];
+  const int cols = a.in.cols;
+  float* dgain = a.partial;  // of this block; then dbias
+  if (dgain != nullptr) dgain += int64_t{blockIdx.x} * 2 * cols;
+  int turn = 0;
+  for (int64_t row = blockIdx.x; row < a.in.rows; row += gridDim.x) {
+    const int64_t at = row * cols;
+    const RowStats stats = stats_of(a, row);
+    float sums[2] = {0.f, 0.f};
+    for (int c = threadIdx.x; c < cols; c += kGeneralThreads) {
+      ColumnSums<1> columns{};
+      if (dgain != nullptr && row >= gridDim.x) columns = {{dgain[c]}, {dgain[cols + c]}};
+      add_columns(load_floats<1>(dy + at + c), load_floats<1>(s + at + c),
+                  load_floats<1>(a.gain + c), stats, sums, columns);
+      if (dgain != nullptr) {
+        dgain[c] = columns.dgain.at[0];
+        dgain[cols + c] = columns.dbias.at[0];
+      }
+    }
+    row_sums<false>(sums, turn);
+    turn ^= 1;
+    const RowMeans means = row_means<kCentered>(sums, cols);
+    for (int c = threadIdx.x; c < cols; c += kGeneralThreads) {
+      Floats<1> added{};
+      if (d_sum != nullptr) added = load_floats<1>(d_sum + at + c);
+      store_floats(a.dx + at + c, dx_of(load_floats<1>(dy + at + c), load_floats<1>(s + at + c),
+                                        load_floats<1>(a.gain + c), added, stats, means));
+    }
+  }
+}
+
+// Blocks that go through all rows: as many as run at once, but none for less than four rows, since
+// each leaves two rows of sums behind.
+template <bool kWarpPerRow>
+int64_t blocks_for(const Exec& exec, int64_t rows, int64_t threads) {
+  const int64_t rows_of_block = kWarpPerRow ? threads / kWarpSize : 1;
+  const int64_t resident =
+      multiprocessors(exec) * std::clamp<int64_t>(kThreadsOfProcessor<kWarpPerRow> / threads, 1, 4);
+  return std::min(resident, ceil_div(rows, 4 * rows_of_block));
+}
+
+// Returns the number of blocks. Sets a.partial, if the sums are wanted.
+template <typename T, bool kCentered>
+int64_t launch_rows(const Exec& exec, NormBwd<T>& a, bool want_sums) {
+  constexpr const char* kOp = kCentered ? "layer_norm_bwd" : "rms_norm_bwd";
+  int64_t blocks = 0;
+  const auto reserve = [&](int64_t count) {
+    blocks = count;
+    if (want_sums) a.partial = scratch<float>(kOp, exec, blocks * 2 * a.in.cols);
+  };
+  const auto launch = [&]<int kPacks, bool kWarpPerRow>(int64_t threads) {
+    reserve(blocks_for<kWarpPerRow>(exec, a.in.rows, threads));
+    int64_t bytes = row_queue_bytes<kPacks, 3>(threads);
+    if (kWarpPerRow) bytes = std::max<int64_t>(bytes, 2 * a.in.cols * int64_t{sizeof(float)});
+    simt::launch(norm_bwd_kernel<T, kPacks, kWarpPerRow, kCentered>,
+                 {.grid = blocks, .block = threads, .smem_bytes = static_cast<size_t>(bytes)}, exec,
+                 a);
+  };
+  if (rows_are_packed<T>(a.in.cols, {a.in.at[0], a.in.at[1], a.in.at[2], a.gain, a.dx}) &&
+      with_row_mapping<2>(a.in.cols / kPackSize<T>, launch)) {
+    return blocks;
+  }
+  reserve(blocks_for<false>(exec, a.in.rows, kGeneralThreads));
+  simt::launch(norm_bwd_general_kernel<T, kCentered>, {.grid = blocks, .block = kGeneralThreads},
+               exec, a);
+  return blocks;
+}
+
+template <typename T, bool kCentered>
+void launch_bwd(const Exec& exec, NormBwd<T> a, const ColumnSumTarget& dgain,
+                const ColumnSumTarget& dbias) {
+  const bool want_sums = dgain.out != nullptr || dbias.out != nullptr;
+  const int64_t blocks = a.in.rows > 0 ? launch_rows<T, kCentered>(exec, a, want_sums) : 0;
+  if (!want_sums) return;
+  combine_blocks(exec, {.partial = a.partial,
+                        .blocks = blocks,
+                        .vectors = 2,
+                        .cols = a.in.cols,
+                        .targets = {dgain, dbias}});
+}
+
+}  // namespace
+
+void layer_norm_bwd(const Exec& exec, const LayerNormBwdArgs& args) {
+  check_args(args);
+  dispatch_float(args.dy.dtype, [&]<typename T>() {
+    launch_bwd<T, true>(exec,
+                        {.in = {{args.dy.as<T>(), args.s.as<T>(), data_of<T>(args.d_sum)},
+                                args.dy.rows(),
+                                static_cast<int>(args.dy.cols())},
+                         .gain = args.gain.as<T>(),
+                         .mean = args.mean.as<float>(),
+                         .rstd = args.rstd.as<float>(),
+                         .dx = args.dx.as<T>(),
+                         .partial = nullptr},
+                        column_sum_target(args.dgain, args.accumulate_dgain),
+                        column_sum_target(args.dbias, args.accumulate_dbias));
+  });
+}
+
+void rms_norm_bwd(const Exec& exec, const RmsNormBwdArgs& args) {
+  check_args(args);
+  dispatch_float(args.dy.dtype, [&]<typename T>() {
+    launch_bwd<T, false>(exec,
+                         {.in = {{args.dy.as<T>(), args.s.as<T>(), data_of<T>(args.d_sum)},
+                                 args.dy.rows(),
+                                 static_cast<int>(args.dy.cols())},
+                          .gain = args.gain.as<T>(),
+                          .mean = nullptr,
+                          .rstd = args.rstd.as<float>(),
+                          .dx = args.dx.as<T>(),
+                          .partial = nullptr},
+                         column_sum_target(args.dgain, args.accumulate_dgain), {});
+  });
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

@@ -1,0 +1,229 @@
+#include "shale/kernels/check.h"
+#include "shale/kernels/check_args.h"
+#include "shale/kernels/cuda/gpu_kernels.h"
+#include "shale/kernels/cuda/norm/norm_rows.cuh"
+#include "shale/kernels/norm.h"
+
+// Every large tensor is read or written once: x, residual, sum and y. Rows that are not aligned to
+// packs, or too wide, are read again for each pass, from the caches.
+
+namespace shale::kernels::SHALE_BACKEND {
+namespace {
+
+template <typename T>
+struct NormFwd {
+  RowOperands<T, 2> in;  // x; residual
+  T* sum;                // or null
+  const T* gain;
+  const T* bias;  // or null
+  T* y;
+  float* mean;  // null for RMSNorm
+  float* rstd;
+  float eps;
+};
+
+// Adds deviations from `mean` and their squares.
+template <int kCount>
+__device__ __forceinline__ void add_deviations(const Floats<kCount>& s, float mean,
+                                               float (&sums)[2]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const float deviation = s.at[i] - mean;
+    sums[0] += deviation;
+    sums[1] = fmaf(deviation, deviation, sums[1]);
+  }
+}
+
+// From those sums over the row. LayerNorm's deviations are from a first mean, whose rounding error
+// their own sum corrects; RMSNorm's are from 0. The comparison lets a NaN through.
+template <bool kCentered>
+__device__ __forceinline__ RowStats row_stats(float first_mean, const float (&sums)[2], int cols,
+                                              float eps) {
+  const float count = static_cast<float>(cols), mean_square = sums[1] / count;
+  if constexpr (!kCentered) return {0.f, 1.f / sqrtf(mean_square + eps)};
+  const float shift = sums[0] / count, variance = mean_square - shift * shift;
+  return {first_mean + shift, 1.f / sqrtf((variance < 0.f ? 0.f : variance) + eps)};
+}
+
+template <int kCount>
+__device__ __forceinline__ Floats<kCount> added(Floats<kCount> a, const Floats<kCount>& b) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) a.at[i] += b.at[i];
+  return a;
+}
+
+template <int kCount>
+__device__ __forceinline__ Floats<kCount> normed(Floats<kCount> s, const RowStats& stats,
+                                                 const Floats<kCount>& gain,
+                                                 const Floats<kCount>& bias) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    s.at[i] = fmaf((s.at[i] - stats.mean) * stats.rstd, gain.at[i], bias.at[i]);
+  }
+  return s;
+}
+
+template <typename T>
+__device__ __forceinline__ void write_stats(const NormFwd<T>& a, int64_t row,
+                                            const RowStats& stats) {
+  if (a.mean != nullptr) a.mean[row] = stats.mean;
+  a.rstd[row] = stats.rstd;
+}
+
+// s = x + residual, rounded, in registers between the passes.
+template <typename T, int kPacks, bool kWarpPerRow, bool kCentered>
+__global__ void __launch_bounds__(kWarpPerRow ? kWarpThreads : kMaxRowThreads)
+    norm_fwd_kernel(NormFwd<T> a) {
+  await_previous_grid();
+  constexpr int kCount = kPackSize<T>;
+  const RowThreads<kWarpPerRow> threads;
+  const int cols = a.in.cols;
+  Pack<T> gain[kPacks] = {}, bias[kPacks] = {};
+#pragma unroll
+  for (int k = 0; k < kPacks; ++k) {
+    const int c = threads.template column<T>(k);
+    if (c >= cols) continue;
+    gain[k] = load_pack(a.gain + c);
+    if (a.bias != nullptr) bias[k] = load_pack(a.bias + c);
+  }
+  RowQueue<T, kPacks, kWarpPerRow, 2> queue(a.in, threads);
+  int turn = 0;
+  for (int64_t row = threads.first; row < a.in.rows; row += threads.stride) {
+    queue.wait(row);
+    Pack<T> s[kPacks] = {};
+    float total[1] = {0.f};
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      const int c = threads.template column<T>(k);
+      if (c >= cols) continue;
+      s[k] = queue.pack(0, k);
+      if (a.in.at[1] != nullptr) {
+        s[k] = from_floats<T>(added(to_floats(s[k]), to_floats(queue.pack(1, k))));
+      }
+      if (a.sum != nullptr) store_pack(a.sum + row * cols + c, s[k]);
+      const Floats<kCount> values = to_floats(s[k]);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) total[0] += values.at[i];
+    }
+    queue.taken();
+    float first_mean = 0;
+    if constexpr (kCentered) {
+      row_sums<kWarpPerRow>(total, turn);
+      turn ^= 1;
+      first_mean = total[0] / static_cast<float>(cols);
+    }
+    float sums[2] = {0.f, 0.f};
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      if (threads.template column<T>(k) < cols) add_deviations(to_floats(s[k]), first_mean, sums);
+    }
+    row_sums<kWarpPerRow>(sums, turn);
+    turn ^= 1;
+    const RowStats stats = row_stats<kCentered>(first_mean, sums, cols, a.eps);
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      const int c = threads.template column<T>(k);
+      if (c >= cols) continue;
+      store_floats(a.y + row * cols + c,
+                   normed(to_floats(s[k]), stats, to_floats(gain[k]), to_floats(bias[k])));
+    }
+    if (threads.lane == 0) write_stats(a, row, stats);
+  }
+  cp_async_wait<0>();
+}
+
+// A block per row of any width and alignment. A thread reads what it wrote itself.
+template <typename T, bool kCentered>
+__global__ void __launch_bounds__(kGeneralThreads) norm_fwd_general_kernel(NormFwd<T> a) {
+  await_previous_grid();
+  const int cols = a.in.cols;
+  const int64_t row = blockIdx.x, at = row * cols;
+  const T* s = (a.sum != nullptr ? a.sum : a.in.at[0]) + at;
+  float total[1] = {0.f};
+  for (int c = threadIdx.x; c < cols; c += kGeneralThreads) {
+    Floats<1> value = load_floats<1>(a.in.at[0] + at + c);
+    if (a.in.at[1] != nullptr) value = added(value, load_floats<1>(a.in.at[1] + at + c));
+    const Pack<T, 1> rounded = from_floats<T>(value);
+    if (a.sum != nullptr) store_pack(a.sum + at + c, rounded);
+    total[0] += to_floats(rounded).at[0];
+  }
+  float first_mean = 0;
+  if constexpr (kCentered) {
+    row_sums<false>(total, 0);
+    first_mean = total[0] / static_cast<float>(cols);
+  }
+  float sums[2] = {0.f, 0.f};
+  for (int c = threadIdx.x; c < cols; c += kGeneralThreads) {
+    add_deviations(load_floats<1>(s + c), first_mean, sums);
+  }
+  row_sums<false>(sums, 1);
+  const RowStats stats = row_stats<kCentered>(first_mean, sums, cols, a.eps);
+  for (int c = threadIdx.x; c < cols; c += kGeneralThreads) {
+    Floats<1> bias{};
+    if (a.bias != nullptr) bias = load_floats<1>(a.bias + c);
+    store_floats(a.y + at + c,
+                 normed(load_floats<1>(s + c), stats, load_floats<1>(a.gain + c), bias));
+  }
+  if (threadIdx.x == 0) write_stats(a, row, stats);
+}
+
+template <typename T, bool kCentered>
+void launch_fwd(const Exec& exec, const NormFwd<T>& a) {
+  if (a.in.rows == 0) return;
+  const auto launch = [&]<int kPacks, bool kWarpPerRow>(int64_t threads) {
+    const int64_t rows_of_block = kWarpPerRow ? threads / kWarpSize : 1;
+    // As many as run at once, with up to 128 registers a thread: a block stays until there are no
+    // rows left.
+    const int64_t resident = multiprocessors(exec) * std::clamp<int64_t>(512 / threads, 1, 8);
+    simt::launch(norm_fwd_kernel<T, kPacks, kWarpPerRow, kCentered>,
+                 {.grid = std::min(resident, ceil_div(a.in.rows, rows_of_block)),
+                  .block = threads,
+                  .smem_bytes = static_cast<size_t>(row_queue_bytes<kPacks, 2>(threads))},
+                 exec, a);
+  };
+  if (rows_are_packed<T>(a.in.cols, {a.in.at[0], a.in.at[1], a.sum, a.gain, a.bias, a.y}) &&
+              // More packs of 16-bit columns would need more registers than 512 threads have.
+              with_row_mapping < sizeof(T) == 4
+          ? 4
+          : 2 > (a.in.cols / kPackSize<T>, launch)) {
+    return;
+  }
+  simt::launch(norm_fwd_general_kernel<T, kCentered>, {.grid = a.in.rows, .block = kGeneralThreads},
+               exec, a);
+}
+
+}  // namespace
+
+void layer_norm_fwd(const Exec& exec, const LayerNormFwdArgs& args) {
+  check_args(args);
+  dispatch_float(args.x.dtype, [&]<typename T>() {
+    launch_fwd<T, true>(exec, {.in = {{args.x.as<T>(), data_of<T>(args.residual)},
+                                      args.x.rows(),
+                                      static_cast<int>(args.x.cols())},
+                               .sum = data_of<T>(args.sum),
+                               .gain = args.gain.as<T>(),
+                               .bias = data_of<T>(args.bias),
+                               .y = args.y.as<T>(),
+                               .mean = args.mean.as<float>(),
+                               .rstd = args.rstd.as<float>(),
+                               .eps = args.eps});
+  });
+}
+
+void rms_norm_fwd(const Exec& exec, const RmsNormFwdArgs& args) {
+  check_args(args);
+  dispatch_float(args.x.dtype, [&]<typename T>() {
+    launch_fwd<T, false>(exec, {.in = {{args.x.as<T>(), data_of<T>(args.residual)},
+                                       args.x.rows(),
+                                       static_cast<int>(args.x.cols())},
+                                .sum = data_of<T>(args.sum),
+                                .gain = args.gain.as<T>(),
+                                .bias = nullptr,
+                                .y = args.y.as<T>(),
+                                .mean = nullptr,
+                                .rstd = args.rstd.as<float>(),
+                                .eps = args.eps});
+  });
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

@@ -1,0 +1,43 @@
+#pragma once
+
+#include "shale/base/exec.h"
+#include "shale/base/view.h"
+#include "shale/kernels/simt/simt.h"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+// Sums over rows are made per block of rows, then over the blocks in a fixed order: no atomics, the
+// same bits on every run.
+struct ColumnSumTarget {
+  void* out = nullptr;        // [cols]; null: not wanted
+  DType dtype = DType::kF32;  // of out: f32 or bf16
+  bool accumulate = false;    // out += instead of out =
+};
+
+inline ColumnSumTarget column_sum_target(const View& out, bool accumulate) {
+  return {.out = out.data, .dtype = out.dtype, .accumulate = accumulate};
+}
+
+// out[c] (+)= sum, rounded once.
+__device__ __forceinline__ void store_column_sum(const ColumnSumTarget& target, int64_t c,
+                                                 float sum) {
+  if (target.dtype == DType::kBF16) {
+    auto* out = static_cast<bf16*>(target.out) + c;
+    *out = from_float<bf16>(target.accumulate ? to_float(*out) + sum : sum);
+  } else {
+    auto* out = static_cast<float*>(target.out) + c;
+    *out = target.accumulate ? *out + sum : sum;
+  }
+}
+
+struct CombineArgs {
+  const float* partial = nullptr;  // [blocks, vectors, cols]
+  int64_t blocks = 0;
+  int vectors = 1;  // sums that a block has of each column, 1 or 2
+  int64_t cols = 0;
+  ColumnSumTarget targets[2] = {};
+};
+
+void combine_blocks(const Exec& exec, const CombineArgs& args);
+
+}  // namespace shale::kernels::SHALE_BACKEND

@@ -1,0 +1,49 @@
+#pragma once
+
+#include "shale/kernels/simt/simt.h"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+// How a block of threads sums columns: a warp is a line, which takes every kTileLines-th row, and a
+// lane owns kCount neighbouring columns.
+inline constexpr int kTileLines = 8;
+inline constexpr int kTileThreads = kTileLines * kWarpSize;
+
+template <int kCount>
+inline constexpr int kTileColumns = kWarpSize* kCount;
+
+// Rows of a block of threads: a function of the shape alone, enough blocks for any GPU, of enough
+// rows to be worth one.
+inline int64_t rows_of_tile(int64_t rows) {
+  constexpr int64_t kFewest = 64, kMostBlocks = 128;
+  const int64_t wanted = ceil_div(ceil_div(rows, kMostBlocks), kTileLines) * kTileLines;
+  return wanted > kFewest ? wanted : kFewest;
+}
+
+template <int kCount>
+struct ColumnTile {
+  float at[kTileLines][kTileColumns<kCount>];
+};
+
+// Adds what the lines found in each column, in their order, and writes it: out[column] for the
+// columns from `first` on that are below `cols`. All threads of the block call it, once.
+template <int kCount>
+__device__ __forceinline__ void store_column_sums(const Floats<kCount>& sum, int64_t first,
+                                                  int64_t cols, float* out) {
+  const int lane = threadIdx.x % kWarpSize, line = threadIdx.x / kWarpSize;
+  auto& tile = shared<ColumnTile<kCount>>();
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) tile.at[line][i * kWarpSize + lane] = sum.at[i];
+  __syncthreads();
+  // Column c + i of lane `from` is at i * kWarpSize + from.
+  for (int at = threadIdx.x; at < kTileColumns<kCount>; at += kTileThreads) {
+    const int from = at % kWarpSize, i = at / kWarpSize;
+    const int64_t column = first + from * kCount + i;
+    if (column >= cols) continue;
+    float total = tile.at[0][at];
+    for (int k = 1; k < kTileLines; ++k) total += tile.at[k][at];
+    out[column] = total;
+  }
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

@@ -1,0 +1,36 @@
+#pragma once
+
+#include "shale/kernels/simt/simt.h"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+// Sums over the threads that own a row together: a warp, or a one-dimensional block of whole warps.
+// Every thread gets them, the same bits each: a butterfly over the lanes, then warp by warp.
+inline constexpr int kMaxRowSums = 2;
+
+struct RowSumSlots {
+  float of_warp[2][kMaxRowSums][kWarpSize];
+};
+
+// Replaces each of `sums` by its total. A block synchronises once: calls take the two halves of the
+// slots in turns, so nobody can still be reading what is written. Hence `turn`: 0, 1, 0, 1, ...
+template <bool kWarpPerRow, int kCount>
+__device__ __forceinline__ void row_sums(float (&sums)[kCount], int turn) {
+  static_assert(kCount <= kMaxRowSums);
+#pragma unroll
+  for (float& sum : sums) sum = warp_sum(sum);
+  if constexpr (!kWarpPerRow) {
+    auto& slots = shared<RowSumSlots>().of_warp[turn];
+    const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
+    const int warps = blockDim.x / kWarpSize;
+    if (lane < kCount) slots[lane][warp] = lane == 0 ? sums[0] : sums[kCount - 1];
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      sums[k] = slots[k][0];
+      for (int i = 1; i < warps; ++i) sums[k] += slots[k][i];
+    }
+  }
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

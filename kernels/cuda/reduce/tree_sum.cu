@@ -1,0 +1,164 @@
+#include "shale/kernels/tree_sum.h"
+
+#include <algorithm>
+#include <bit>
+#include <type_traits>
+
+#include "shale/kernels/check.h"
+#include "shale/kernels/check_args.h"
+#include "shale/kernels/cuda/elementwise/map.cuh"
+#include "shale/kernels/cuda/gpu_kernels.h"
+
+// Every input is read once and every output written once. A thread's partial sums lie in registers,
+// one for each level of the tree, as the digits of a binary counter.
+
+namespace shale::kernels::SHALE_BACKEND {
+namespace {
+
+constexpr size_t kMostPointers = 128;  // of inputs, and of outputs: more would fit no launch
+constexpr int kLevels = 8;             // 2^7 inputs fill one digit more than they have pairs
+static_assert(kMostPointers == size_t{1} << (kLevels - 1));
+
+template <typename T, int kCount>
+struct Sums {
+  T at[kCount];
+};
+
+template <typename In, typename Out>
+struct TreeSum {
+  using Acc = std::conditional_t<std::is_same_v<In, bf16> || std::is_same_v<In, f16>, float, In>;
+  static constexpr int kCount = sizeof(Acc) == 8 ? 2 : 4;
+  const void* inputs[kMostPointers];
+  void* outputs[kMostPointers];
+  int input_count, output_count;
+
+  explicit TreeSum(const TreeSumArgs& a)
+      : inputs(),
+        outputs(),
+        input_count(static_cast<int>(a.inputs.size())),
+        output_count(static_cast<int>(a.outputs.size())) {
+    std::copy(a.inputs.begin(), a.inputs.end(), inputs);
+    std::copy(a.outputs.begin(), a.outputs.end(), outputs);
+  }
+
+  bool packed() const {
+    const auto aligned = [](const void* p, size_t element) {
+      return reinterpret_cast<uintptr_t>(p) % (kCount * element) == 0;
+    };
+    return std::all_of(inputs, inputs + input_count,
+                       [&](const void* p) { return aligned(p, sizeof(In)); }) &&
+           std::all_of(outputs, outputs + output_count,
+                       [&](const void* p) { return aligned(p, sizeof(Out)); });
+  }
+
+  template <int n>
+  __device__ __forceinline__ Sums<Acc, n> input(int k, int64_t i) const {
+    const Pack<In, n> pack = load_pack<n>(static_cast<const In*>(inputs[k]) + i);
+    Sums<Acc, n> wide;
+#pragma unroll
+    for (int j = 0; j < n; ++j) {
+      if constexpr (std::is_same_v<Acc, In>) {
+        wide.at[j] = pack.at[j];
+      } else {
+        wide.at[j] = to_float(pack.at[j]);
+      }
+    }
+    return wide;
+  }
+
+  template <int n>
+  static __device__ __forceinline__ void add(const Sums<Acc, n>& left, Sums<Acc, n>& right) {
+#pragma unroll
+    for (int j = 0; j < n; ++j) right.at[j] = static_cast<Acc>(left.at[j] + right.at[j]);
+  }
+
+  template <int n>
+  __device__ __forceinline__ Sums<Acc, n> load(int64_t i) const {
+    // Digit d is the sum of 2^d inputs if bit d of the number of inputs seen is set.
+    Sums<Acc, n> digits[kLevels] = {};
+    for (int k = 0; k < input_count; ++k) {
+      Sums<Acc, n> sum = input<n>(k, i);
+      bool carried = true;
+#pragma unroll
+      for (int d = 0; d < kLevels; ++d) {
+        const bool set = (k >> d) % 2 != 0;
+        if (carried && set) add(digits[d], sum);
+        if (carried && !set) digits[d] = sum;
+        carried = carried && set;
+      }
+    }
+    // What is left merges from the right.
+    Sums<Acc, n> total{};
+    bool any = false;
+#pragma unroll
+    for (int d = 0; d < kLevels; ++d) {
+      if ((input_count >> d) % 2 == 0) continue;
+      if (any) {
+        add(digits[d], total);
+      } else {
+        total = digits[d];
+      }
+      any = true;
+    }
+    return total;
+  }
+
+  template <int n>
+  __device__ __forceinline__ void store(int64_t i, const Sums<Acc, n>& sum) const {
+    Pack<Out, n> pack;
+    if constexpr (std::is_same_v<Acc, float>) {
+      pack = from_floats<Out>(std::bit_cast<Floats<n>>(sum));
+    } else {
+#pragma unroll
+      for (int j = 0; j < n; ++j) pack.at[j] = sum.at[j];
+    }
+    for (int k = 0; k < output_count; ++k) store_pack(static_cast<Out*>(outputs[k]) + i, pack);
+  }
+};
+
+template <typename In, typename Out = In>
+void run(const Exec& exec, const TreeSumArgs& a, int64_t count) {
+  map(exec, TreeSum<In, Out>(a), count);
+}
+
+// One input as it is, in the largest units that all addresses allow. An unsigned number of the
+// unit's size stands for the bytes.
+void copy_to_all(const Exec& exec, const TreeSumArgs& a) {
+  const int64_t bytes = a.count * dtype_size(a.in_dtype);
+  const auto fits = [&](uint64_t unit) {
+    const auto aligned = [&](const void* p) { return reinterpret_cast<uintptr_t>(p) % unit == 0; };
+    return static_cast<uint64_t>(bytes) % unit == 0 && aligned(a.inputs[0]) &&
+           std::all_of(a.outputs.begin(), a.outputs.end(), aligned);
+  };
+  if (fits(8)) return run<uint64_t>(exec, a, bytes / 8);
+  if (fits(4)) return run<uint32_t>(exec, a, bytes / 4);
+  if (fits(2)) return run<uint16_t>(exec, a, bytes / 2);
+  run<uint8_t>(exec, a, bytes);
+}
+
+template <typename In>
+void run_to_float(const Exec& exec, const TreeSumArgs& a) {
+  dispatch_float(a.out_dtype, [&]<typename Out>() { run<In, Out>(exec, a, a.count); });
+}
+
+}  // namespace
+
+void tree_sum(const Exec& exec, const TreeSumArgs& a) {
+  check_args(a);
+  if (std::max(a.inputs.size(), a.outputs.size()) > kMostPointers) {
+    throw ShapeError(cat("tree_sum: ", a.inputs.size(), " inputs and ", a.outputs.size(),
+                         " outputs, want at most ", kMostPointers, " of each on a GPU"));
+  }
+  if (a.inputs.size() == 1 && a.in_dtype == a.out_dtype) return copy_to_all(exec, a);
+  switch (a.in_dtype) {
+    case DType::kF64: return run<double>(exec, a, a.count);
+    // Unsigned numbers wrap.
+    case DType::kI32: return run<uint32_t>(exec, a, a.count);
+    case DType::kI64: return run<uint64_t>(exec, a, a.count);
+    case DType::kBF16: return run_to_float<bf16>(exec, a);
+    case DType::kF16: return run_to_float<f16>(exec, a);
+    default: return run_to_float<float>(exec, a);
+  }
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

@@ -1,7 +1,0 @@
-#include "kernels/cuda/sm90/attention90_fwd.h"
-
-namespace shale::kernels::SHALE_BACKEND {
-
-template void launch_attention90_fwd<f16>(const Exec& exec, const AttentionParams& params);
-
-}  // namespace shale::kernels::SHALE_BACKEND

@@ -1,9 +1,0 @@
-#include "kernels/cuda/sm90/gemm90_kernel.h"
-
-namespace shale::kernels::SHALE_BACKEND {
-
-void launch_gemm90_bf16(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
-  launch_gemm90<bf16>(exec, p, work);
-}
-
-}  // namespace shale::kernels::SHALE_BACKEND

@@ -1,9 +1,0 @@
-#include "kernels/cuda/sm90/gemm90_kernel.h"
-
-namespace shale::kernels::SHALE_BACKEND {
-
-void launch_gemm90_f16(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
-  launch_gemm90<f16>(exec, p, work);
-}
-
-}  // namespace shale::kernels::SHALE_BACKEND

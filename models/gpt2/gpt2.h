@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shale/models/language_model.h"
+#include "shale/runtime/nn/layers.h"
+
+namespace shale::models {
+
+// GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019): pre-norm
+// transformer blocks, learned positions, the output layer tied to the token embedding. Parameter
+// names are those of the published weights; all weights are [out, in].
+//
+// What a block keeps for backward with B sequences of T tokens, width C and H heads, in elements of
+// the compute dtype per token (and f32 values):
+//   none       16 C (+ H + 4): its input, both norms' outputs, q, k and v, attention's output, the
+//              stream between the halves, 4 C before and 4 C after GELU; per head the log-sum-exp,
+//              per norm mean and 1 / deviation
+//   selective  10 C (+ H + 4): not the norms' outputs and GELU's
+//   full          C: its input
+class Gpt2 : public LanguageModel {
+ public:
+  explicit Gpt2(const LanguageModelConfig& config);
+  ~Gpt2() override;
+  std::vector<Module*> blocks() override;
+  Tensor loss(const Tensor& ids, const Tensor& targets) override;
+  Tensor next_logits(const Tensor& ids, KvCache& cache) override;
+
+ private:
+  class Block;
+
+  nn::Embedding wte_;
+  nn::Embedding wpe_;
+  std::vector<std::unique_ptr<Block>> h_;
+  nn::LayerNorm ln_f_;
+};
+
+}  // namespace shale::models

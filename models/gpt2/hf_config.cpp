@@ -1,0 +1,142 @@
+#include <array>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "shale/base/error.h"
+#include "shale/models/gpt2/hf.h"
+#include "shale/runtime/io/atomic_file.h"
+#include "shale/runtime/io/file.h"
+#include "shale/runtime/io/json_object.h"
+
+namespace shale {
+namespace {
+
+// Far above any model; below, no product of two overflows.
+constexpr int64_t kMaxSize = int64_t{1} << 30;
+
+constexpr const char* kConfigFile = "config.json";
+
+std::string config_path(const std::string& folder) {
+  return (std::filesystem::path(folder) / kConfigFile).string();
+}
+
+int64_t size_of(const JsonObject& json, std::string_view key) {
+  const int64_t value = json.integer(key);
+  if (value < 1 || value > kMaxSize) json.fail(key, cat("1 to ", kMaxSize));
+  return value;
+}
+
+double probability(const JsonObject& json, std::string_view key) {
+  const double value = json.real(key, 0.1);
+  if (!(value >= 0 && value < 1)) json.fail(key, "a probability, below 1");
+  return value;
+}
+
+// Variants that would load, and then compute something else.
+void reject_variants(const JsonObject& json, int64_t width) {
+  const auto require = [&json](std::string_view key, bool want) {
+    if (json.flag(key, want) != want) json.fail(key, want ? "true" : "false");
+  };
+  require("scale_attn_weights", true);
+  require("scale_attn_by_inverse_layer_idx", false);
+  require("add_cross_attention", false);
+  require("tie_word_embeddings", true);
+  if (json.integer("n_inner", 4 * width) != 4 * width) {
+    json.fail("n_inner", cat("null or ", 4 * width, ", four times n_embd"));
+  }
+}
+
+bool is_gelu_tanh(const JsonObject& json) {
+  const std::string name = json.text("activation_function", "gelu_new");
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return true;
+  if (name == "gelu") return false;
+  json.fail("activation_function", "gelu_new, gelu_pytorch_tanh or gelu");
+}
+
+// The bos and eos of other tokenizers may be null or lists; they do not matter to the weights.
+int64_t end_token(const JsonObject& json, int64_t vocab) {
+  try {
+    const int64_t token = json.integer("eos_token_id", vocab - 1);
+    return token >= 0 && token < vocab ? token : vocab - 1;
+  } catch (const DataError&) {
+    return vocab - 1;
+  }
+}
+
+HfGpt2Config config_of(const JsonObject& json) {
+  if (json.text("model_type") != "gpt2") json.fail("model_type", "\"gpt2\"");
+  HfGpt2Config config;
+  config.layers = size_of(json, "n_layer");
+  config.width = size_of(json, "n_embd");
+  config.heads = size_of(json, "n_head");
+  config.vocab = size_of(json, "vocab_size");
+  config.context = size_of(json, "n_positions");
+  if (config.layers > 10'000) json.fail("n_layer", "at most 10000");
+  if (config.width % config.heads != 0) {
+    json.fail("n_embd", cat("a multiple of n_head, which is ", config.heads));
+  }
+  reject_variants(json, config.width);
+  config.layer_norm_eps = json.real("layer_norm_epsilon", 1e-5);
+  // It is used as a float, in which smaller numbers lose their digits.
+  if (!(config.layer_norm_eps >= 1e-30 && config.layer_norm_eps <= 1)) {
+    json.fail("layer_norm_epsilon", "1e-30 to 1");
+  }
+  config.gelu_tanh = is_gelu_tanh(json);
+  config.resid_dropout = probability(json, "resid_pdrop");
+  config.embd_dropout = probability(json, "embd_pdrop");
+  config.attn_dropout = probability(json, "attn_pdrop");
+  config.initializer_range = json.real("initializer_range", 0.02);
+  if (!(config.initializer_range >= 0)) json.fail("initializer_range", "0 or more");
+  config.end_token = end_token(json, config.vocab);
+  return config;
+}
+
+}  // namespace
+
+HfGpt2Config load_gpt2_config(const std::string& folder) {
+  return config_of(JsonObject::load(config_path(folder)));
+}
+
+HfGpt2Config parse_gpt2_config(std::string_view text, const std::string& source) {
+  return config_of({text, source});
+}
+
+void save_gpt2_config(const std::string& folder, const HfGpt2Config& config, DType dtype) {
+  const char* torch_dtype = dtype == DType::kBF16  ? "bfloat16"
+                            : dtype == DType::kF16 ? "float16"
+                                                   : "float32";
+  const nlohmann::ordered_json json = {
+      {"architectures", nlohmann::ordered_json::array({"GPT2LMHeadModel"})},
+      {"model_type", "gpt2"},
+      {"vocab_size", config.vocab},
+      {"n_positions", config.context},
+      {"n_embd", config.width},
+      {"n_layer", config.layers},
+      {"n_head", config.heads},
+      {"n_inner", nullptr},
+      {"activation_function", config.gelu_tanh ? "gelu_new" : "gelu"},
+      {"resid_pdrop", config.resid_dropout},
+      {"embd_pdrop", config.embd_dropout},
+      {"attn_pdrop", config.attn_dropout},
+      {"layer_norm_epsilon", config.layer_norm_eps},
+      {"initializer_range", config.initializer_range},
+      {"scale_attn_weights", true},
+      {"scale_attn_by_inverse_layer_idx", false},
+      {"reorder_and_upcast_attn", false},
+      {"tie_word_embeddings", true},
+      {"use_cache", true},
+      {"bos_token_id", config.end_token},
+      {"eos_token_id", config.end_token},
+      {"torch_dtype", torch_dtype},
+  };
+  write_file_atomically(config_path(folder), json.dump(2) + "\n");
+}
+
+void remove_gpt2_config(const std::string& folder) {
+  const Folder opened = Folder::open(folder);
+  if (!opened.has(kConfigFile)) return;
+  opened.remove_file(kConfigFile);
+  opened.sync();
+}
+
+}  // namespace shale

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "shale/base/dtype.h"
+#include "shale/runtime/tensor/context.h"
+
+namespace shale::models {
+
+// FLOP/s of a large square GEMM on the context's device and threads: what MFU is measured against
+// where the device has no published peak. Takes about a second.
+double measure_gemm_peak(Context& context, DType dtype);
+
+}  // namespace shale::models

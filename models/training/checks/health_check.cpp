@@ -1,0 +1,153 @@
+#include "shale/models/training/checks/health_check.h"
+
+#include <elf.h>
+#include <gnu/libc-version.h>
+#include <link.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "shale/base/error.h"
+#include "shale/base/log.h"
+#include "shale/comm/fingerprint.h"
+#include "shale/comm/same_on_all.h"
+#include "shale/models/training/checks/disk_room.h"
+
+namespace shale::models {
+namespace {
+
+constexpr size_t round_up_4(size_t bytes) {
+  return (bytes + 3) / 4 * 4;
+}
+
+// Notes lie one after another: a header, the owner's name, the contents.
+std::string find_build_id(const std::byte* notes, size_t bytes) {
+  constexpr std::string_view kOwner("GNU\0", 4);
+  size_t at = 0;
+  while (at + sizeof(ElfW(Nhdr)) <= bytes) {
+    ElfW(Nhdr) header;
+    std::memcpy(&header, notes + at, sizeof header);
+    const std::byte* const name = notes + at + sizeof header;
+    const std::byte* const contents = name + round_up_4(header.n_namesz);
+    at += sizeof header + round_up_4(header.n_namesz) + round_up_4(header.n_descsz);
+    if (at > bytes || header.n_type != NT_GNU_BUILD_ID || header.n_namesz != kOwner.size())
+      continue;
+    if (std::memcmp(name, kOwner.data(), kOwner.size()) != 0) continue;
+    std::string text;
+    for (size_t i = 0; i < header.n_descsz; ++i) {
+      constexpr std::string_view kDigits = "0123456789abcdef";
+      const auto value = std::to_integer<unsigned>(contents[i]);
+      text += {kDigits[value / 16], kDigits[value % 16]};
+    }
+    return text;
+  }
+  return "";
+}
+
+// Called for each loaded object; the first is the program itself.
+int look_at_object(dl_phdr_info* object, size_t, void* result) {
+  for (int i = 0; i < object->dlpi_phnum; ++i) {
+    const auto& segment = object->dlpi_phdr[i];
+    if (segment.p_type != PT_NOTE) continue;
+    const auto* notes = reinterpret_cast<const std::byte*>(object->dlpi_addr + segment.p_vaddr);
+    auto& id = *static_cast<std::string*>(result);
+    id = find_build_id(notes, segment.p_memsz);
+    if (!id.empty()) break;
+  }
+  return 1;
+}
+
+void check_sum_of_ones(comm::ProcessGroup& group) {
+  std::array<float, 1000> ones;
+  ones.fill(1);
+  group.all_reduce_sum(make_view(ones.data(), {int64_t{ones.size()}}), {.tag = "health check"});
+  const auto want = static_cast<float>(group.size());
+  const auto wrong = std::find_if(ones.begin(), ones.end(), [&](float x) { return x != want; });
+  if (wrong == ones.end()) return;
+  throw CommError(cat("health check: an all-reduce of ones gives ", *wrong, " at element ",
+                      wrong - ones.begin(), ", want ", want, " from ", group.size(), " ranks"));
+}
+
+std::vector<std::string> lines_of(std::string_view text) {
+  std::vector<std::string> lines;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size() - 1);
+    std::string line(text.substr(0, end + 1));
+    text.remove_prefix(end + 1);
+    while (!line.empty() && (line.back() == '\n' || line.back() == ',')) line.pop_back();
+    line.erase(0, line.find_first_not_of(' '));
+    if (!line.starts_with("\"threads\":")) lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+// Line by line, as the whole is too long to be read in a message.
+void check_same_options(comm::ProcessGroup& group, std::string_view config) {
+  const std::vector<std::string> all = group.all_gather_bytes(config, "options");
+  const std::vector<std::string> first = lines_of(all.front());
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    const std::vector<std::string> other = lines_of(all[rank]);
+    const auto [a, b] = std::mismatch(first.begin(), first.end(), other.begin(), other.end());
+    if (a == first.end() && b == other.end()) continue;
+    const auto text = [](const auto& line, const auto& lines) {
+      return line == lines.end() ? std::string("nothing") : *line;
+    };
+    throw CommError(cat("options differ between ranks: rank 0 has ", text(a, first), ", rank ",
+                        rank, " has ", text(b, other), "; want the same on all ranks"));
+  }
+}
+
+}  // namespace
+
+std::string build_id() {
+  std::string id;
+  dl_iterate_phdr(look_at_object, &id);
+  if (!id.empty()) return id;
+  struct stat file {};
+  if (stat("/proc/self/exe", &file) != 0) return "unknown";
+  return cat(file.st_size, " bytes");
+}
+
+void check_ranks(comm::ProcessGroup& device_group, std::string_view config) {
+  comm::ProcessGroup& group = device_group.host();
+  if (group.size() == 1) return;
+  comm::require_same_on_all(group, "the program's build", build_id());
+  comm::require_same_on_all(group, "libraries",
+                            cat(comm::mpi_version(), ", glibc ", gnu_get_libc_version()));
+  check_same_options(group, config);
+  check_sum_of_ones(group);
+}
+
+void check_room(const std::string& folder, int64_t checkpoint_bytes, int64_t count) {
+  const auto room = disk_room(folder);
+  if (!room) throw DiskError(cat("output: ", folder, ": ", std::strerror(errno)));
+  const auto text = [](int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  const std::string found =
+      cat("output: the disk of ", folder, " has ", text(room->free_bytes), " free, want ");
+  if (room->free_bytes < checkpoint_bytes) {
+    throw DiskError(
+        cat(found, text(checkpoint_bytes), " for a checkpoint; --out elsewhere, or --no-save"));
+  }
+  if (room->free_bytes / count >= checkpoint_bytes) return;
+  log_warning(
+      found, text(checkpoint_bytes * count), " for ", count,
+      " checkpoints, those that --keep keeps and the next; --keep less, or --out elsewhere");
+}
+
+void check_room_for_mpi(const comm::World& world) {
+  if (!world.uses_mpi() || world.local_rank() != 0) return;
+  const int64_t wanted_bytes = room_for_mpi(world.local_size());
+  for (const MpiFolder& folder : mpi_folders()) {
+    const auto room = disk_room(folder.path);
+    if (!room || room->free_bytes >= wanted_bytes) continue;
+    log_warning(folder.path, " has ", format_bytes(static_cast<double>(room->free_bytes)),
+                " free, want ", format_bytes(static_cast<double>(wanted_bytes)),
+                " for MPI's files, or ranks may hang or die of SIGBUS; ", folder.if_full);
+  }
+}
+
+}  // namespace shale::models

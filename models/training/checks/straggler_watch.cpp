@@ -1,0 +1,56 @@
+#include "shale/models/training/checks/straggler_watch.h"
+
+#include <algorithm>
+
+#include "shale/base/text.h"
+
+namespace shale::models {
+namespace {
+
+// Of an even number the lower one: of two ranks the slower one must not be the measure of itself.
+double lower_median(std::span<const double> values) {
+  std::vector<double> sorted(values.begin(), values.end());
+  const auto middle = sorted.begin() + static_cast<int64_t>((sorted.size() - 1) / 2);
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  return *middle;
+}
+
+int64_t milliseconds(double seconds) {
+  return static_cast<int64_t>(seconds * 1e3 + 0.5);
+}
+
+}  // namespace
+
+std::vector<std::string> StragglerWatch::look(std::span<const double> busy_s) {
+  ranks_.resize(busy_s.size());
+  if (busy_s.size() < 2) return {};
+  for (size_t r = 0; r < busy_s.size(); ++r) ranks_[r].busy_s += busy_s[r];
+  if (++steps_ < options_.steps) return {};
+  std::vector<std::string> warnings = report();
+  for (Rank& rank : ranks_) rank.busy_s = 0;
+  steps_ = 0;
+  return warnings;
+}
+
+std::vector<std::string> StragglerWatch::report() {
+  std::vector<std::string> warnings;
+  std::vector<double> times;
+  for (const Rank& rank : ranks_) times.push_back(rank.busy_s / static_cast<double>(steps_));
+  const double median_s = lower_median(times);
+  const double limit_s = std::max(median_s * options_.factor, median_s + options_.least_s);
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    Rank& rank = ranks_[r];
+    rank.slow_reports = times[r] > limit_s ? rank.slow_reports + 1 : 0;
+    rank.name_at = std::max(rank.name_at, options_.reports);
+    if (rank.slow_reports < rank.name_at) continue;
+    warnings.push_back(cat("rank ", r, " holds up the others, for ", rank.slow_reports * steps_,
+                           " steps now: in the last ", steps_, " it worked ",
+                           milliseconds(times[r]), " ms a step, the median rank ",
+                           milliseconds(median_s),
+                           " ms; look at what else runs on its host, and at its clocks"));
+    rank.name_at *= 10;
+  }
+  return warnings;
+}
+
+}  // namespace shale::models

@@ -1,0 +1,111 @@
+#include "shale/models/training/micro_batches.h"
+
+#include <optional>
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/runtime/autograd/saved_tensor.h"
+#include "shale/runtime/autograd/tape.h"
+
+namespace shale::models {
+
+MicroBatches::MicroBatches(Context& context, LanguageModel& model, comm::DataParallel& parallel,
+                           offload::ActivationOffload* activations, const Options& options)
+    : context_(context),
+      model_(model),
+      parallel_(parallel),
+      activations_(activations),
+      options_(options) {
+  if (!options_.graphs) return;
+  memory_ = std::make_unique<GraphMemory>(context);
+  const auto tokens = [&] {
+    return empty(context, {options_.rows, options_.seq_len}, DType::kI32, MemoryTag::kData);
+  };
+  inputs_ = tokens();
+  targets_ = tokens();
+}
+
+MicroBatches::~MicroBatches() = default;
+
+void MicroBatches::upload(const Batch& batch) {
+  const Shape shape = {batch.rows, batch.seq_len};
+  if (!(shape == Shape{options_.rows, options_.seq_len})) {
+    throw ShapeError(cat("micro-batch: tokens are ", shape, ", want ",
+                         Shape{options_.rows, options_.seq_len}, " in all"));
+  }
+  if (memory_ == nullptr) {
+    inputs_ = from_host<int32_t>(context_, batch.inputs, shape);
+    targets_ = from_host<int32_t>(context_, batch.targets, shape);
+  } else {
+    context_.copy(inputs_.data(), batch.inputs.data(), inputs_.bytes());
+    context_.copy(targets_.data(), batch.targets.data(), targets_.bytes());
+  }
+}
+
+void MicroBatches::queue_forward() {
+  std::optional<SavedTensorHooksScope> scope;
+  if (activations_ != nullptr) scope.emplace(context_, activations_->hooks());
+  loss_ = model_.loss(inputs_, targets_);
+}
+
+void MicroBatches::queue_backward() {
+  parallel_.begin_backward(place_.last);
+  shale::backward(loss_);
+  loss_ = loss_.detach();
+}
+
+void MicroBatches::forward(const Batch& batch, Place place) {
+  place_ = place;
+  upload(batch);
+  if (memory_ == nullptr) return queue_forward();
+  parallel_.finish_gathers();
+  if (warm_) return graph_forward();
+  const GraphMemory::Scope scope(*memory_);
+  queue_forward();
+}
+
+Tensor MicroBatches::backward() {
+  if (memory_ != nullptr && warm_) return graph_backward();
+  std::optional<GraphMemory::Scope> scope;
+  if (memory_ != nullptr) scope.emplace(*memory_);
+  queue_backward();
+  return std::exchange(loss_, Tensor());
+}
+
+void MicroBatches::capture(Pass& pass, void (MicroBatches::*queue)()) {
+  pass.graph = std::make_unique<Graph>(*memory_, [this, queue] { (this->*queue)(); });
+  pass.collectives = comm::CapturedCollectives(parallel_.shared().groups);
+}
+
+void MicroBatches::replay(const Pass& pass) {
+  pass.graph->replay();
+  pass.collectives.replayed(context_.exec().stream);
+}
+
+void MicroBatches::graph_forward() {
+  Captured& graphs = captured();
+  if (graphs.forward.graph == nullptr) capture(graphs.forward, &MicroBatches::queue_forward);
+  replay(graphs.forward);
+}
+
+Tensor MicroBatches::graph_backward() {
+  Captured& graphs = captured();
+  if (graphs.backward.graph == nullptr) {
+    graphs.flags_before = parallel_.gradient_flags();
+    capture(graphs.backward, &MicroBatches::queue_backward);
+    graphs.flags_after = parallel_.gradient_flags();
+    graphs.loss = std::exchange(loss_, Tensor());
+  } else if (parallel_.gradient_flags() != graphs.flags_before) {
+    throw InternalError(
+        "micro-batch: other gradients have values than when its graph was captured, want the same "
+        "at the same place of every step");
+  }
+  replay(graphs.backward);
+  parallel_.set_gradient_flags(graphs.flags_after);
+  // The next replay writes the same place.
+  Tensor loss = empty(context_, graphs.loss.shape(), graphs.loss.dtype(), MemoryTag::kData);
+  context_.copy(loss.data(), graphs.loss.data(), loss.bytes());
+  return loss;
+}
+
+}  // namespace shale::models

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "shale/comm/parallel/data/captured_collectives.h"
+#include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/models/language_model.h"
+#include "shale/runtime/data/prefetch.h"
+#include "shale/runtime/offload/activations.h"
+#include "shale/runtime/tensor/graph.h"
+
+namespace shale::models {
+
+// Forward and backward of the micro-batches of training steps: queued kernel by kernel, or captured
+// once and replayed as graphs.
+//
+// With graphs the first step is queued kernel by kernel, in the memory that graphs will use. Then
+// the first micro-batch of a step, the last one and those between are captured when they first
+// come, each as two graphs, as they differ in what they do with gradients: the first overwrites
+// them, the last completes them. Losses are the same to the bit. All micro-batches have one shape.
+class MicroBatches {
+ public:
+  struct Options {
+    int64_t rows = 0;  // of a micro-batch
+    int64_t seq_len = 0;
+    bool graphs = false;
+  };
+  // Where a micro-batch is in its step.
+  struct Place {
+    bool first = false;
+    bool last = false;
+  };
+
+  // All outlive this. activations: null, or what moves them to the host, which takes no graphs.
+  MicroBatches(Context& context, LanguageModel& model, comm::DataParallel& parallel,
+               offload::ActivationOffload* activations, const Options& options);
+  ~MicroBatches();
+
+  // Queues the forward of a micro-batch. StepState is its already. Throws ShapeError for a batch of
+  // another shape.
+  void forward(const Batch& batch, Place place);
+  // Queues its backward. Returns the sum of its losses, f32 scalar, a tensor of its own.
+  Tensor backward();
+  // After the last micro-batch of a step.
+  void end_step() { warm_ = true; }
+
+ private:
+  struct Pass {
+    std::unique_ptr<Graph> graph;  // null: not captured yet
+    comm::CapturedCollectives collectives;
+  };
+  // Of the micro-batches at one place of their steps.
+  struct Captured {
+    Pass forward, backward;
+    Tensor loss;
+    std::vector<bool> flags_before, flags_after;  // of backward, see DataParallel
+  };
+
+  void upload(const Batch& batch);
+  void queue_forward();
+  void queue_backward();
+  void capture(Pass& pass, void (MicroBatches::*queue)());
+  void replay(const Pass& pass);
+  void graph_forward();
+  Tensor graph_backward();
+  Captured& captured() { return captured_.at((place_.first ? 1u : 0u) + (place_.last ? 2u : 0u)); }
+
+  Context& context_;
+  LanguageModel& model_;
+  comm::DataParallel& parallel_;
+  offload::ActivationOffload* activations_;
+  Options options_;
+  std::unique_ptr<GraphMemory> memory_;  // null: no graphs
+  Tensor inputs_, targets_;              // [rows, seq_len] i32; with graphs always the same memory
+  Place place_;                          // of the micro-batch whose forward was queued last
+  Tensor loss_;                          // its loss, unless that was a replay
+  bool warm_ = false;                    // a whole step has run
+  std::array<Captured, 4> captured_;     // by place; they go before the memory
+};
+
+}  // namespace shale::models

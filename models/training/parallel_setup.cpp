@@ -1,0 +1,109 @@
+#include "shale/models/training/parallel_setup.h"
+
+#include <bit>
+
+#include "shale/base/error.h"
+
+namespace shale::models {
+
+ParallelSetup parallel_setup(const TrainConfig& config, DType compute, comm::ProcessGroup& all,
+                             offload::HostTier* tier) {
+  check_parallel(config, all.size());
+  ParallelSetup setup;
+  setup.groups.shard = &all;
+  if (config.shard_ranks > 0 && config.shard_ranks < all.size()) {
+    setup.replicas = std::make_unique<comm::Mesh>(
+        all, std::vector<comm::MeshAxis>{{"replica", 0}, {"shard", config.shard_ranks}});
+    setup.groups.shard = &setup.replicas->group("shard");
+    setup.groups.replicate = &setup.replicas->group("replica");
+  }
+  if (config.reshard_ranks > 0) {
+    setup.reshard = std::make_unique<comm::Mesh>(
+        *setup.groups.shard,
+        std::vector<comm::MeshAxis>{{"outer", 0}, {"inner", config.reshard_ranks}});
+    setup.groups.reshard = &setup.reshard->group("inner");
+  }
+  setup.options = {.compute = compute,
+                   .reduce = config.grad_dtype,
+                   .reshard_after_forward = config.reshard_ranks > 0
+                                                ? comm::ReshardAfterForward::kSmallGroup
+                                                : config.reshard,
+                   .persist_below = config.persist_below,
+                   .stage = config.zero,
+                   .overlap = !config.no_overlap,
+                   .reproducible = config.reproducible,
+                   .prefetch = config.prefetch,
+                   .seed = static_cast<uint64_t>(config.seed)};
+  if (config.offload != OffloadKind::kNone) {
+    // With the step there, a gradient shard that stayed on the device would only wait for it.
+    setup.options.offload = {.tier = tier,
+                             .gradients = config.zero >= 2,
+                             .parameters = config.offload == OffloadKind::kParameters};
+    setup.options.offload_share = config.offload_ratio;
+  }
+  return setup;
+}
+
+void check_parallel(const TrainConfig& config, int ranks) {
+  const auto want = [](bool holds, const auto&... what) {
+    if (!holds) throw ConfigError(cat(what...));
+  };
+  const int shard_ranks = config.shard_ranks > 0 ? config.shard_ranks : ranks;
+  want(ranks % shard_ranks == 0, "--shard-ranks is ", shard_ranks, ", want a divisor of the ",
+       ranks, " ranks");
+  want(config.shard_ranks == 0 || config.zero > 0, "--shard-ranks is ", config.shard_ranks,
+       ", but --zero 0 shards nothing; want --zero 1, 2 or 3");
+  want(config.reshard_ranks == 0 || config.zero == 3, "--reshard-ranks is ", config.reshard_ranks,
+       ", but --zero ", config.zero, " keeps parameters whole; want --zero 3");
+  want(config.reshard_ranks == 0 || shard_ranks % config.reshard_ranks == 0, "--reshard-ranks is ",
+       config.reshard_ranks, ", want a divisor of the ", shard_ranks,
+       " ranks that share the parameters");
+  want(config.persist_below == 0 || config.zero == 3, "--persist-below is ", config.persist_below,
+       ", but --zero ", config.zero, " keeps parameters whole; want --zero 3");
+  want(config.offload_ratio == 1 || config.offload != OffloadKind::kNone, "--offload-ratio is ",
+       config.offload_ratio, ", but --offload none leaves nothing to it");
+  want(config.offload != OffloadKind::kParameters || config.zero == 3,
+       "--offload params, but --zero ", config.zero,
+       " keeps parameters whole on the device; want --zero 3");
+  want(config.offload == OffloadKind::kNone || config.optimizer != OptimizerKind::kAdafactor,
+       "--optimizer adafactor has next to no states, and statistics over ranks, which --offload "
+       "does not go with; want --offload none");
+  want(config.check_replicas == 0 || config.zero < 3 ||
+           (config.shard_ranks > 0 && config.shard_ranks < ranks),
+       "--check-replicas is ", config.check_replicas,
+       ", but --zero 3 leaves one copy of each parameter; want --shard-ranks, or --zero 0, 1 or 2");
+  if (!config.reproducible) return;
+  want(
+      config.grad_dtype == DType::kF32,
+      "--reproducible has --grad-dtype fp32: rounding between sums would show the number of ranks");
+  const int64_t micro_batches = config.global_batch / (config.micro_batch * ranks);
+  want(std::has_single_bit(static_cast<uint64_t>(ranks)),
+       "--reproducible adds in binary trees: ", ranks, " ranks, want a power of two");
+  want(std::has_single_bit(static_cast<uint64_t>(micro_batches)),
+       "--reproducible adds in binary trees: --global-batch makes ", micro_batches,
+       " micro-batches per rank, want a power of two");
+}
+
+void check_graphs(const TrainConfig& config, const Device& device, const comm::ProcessGroup& all) {
+  if (!config.cuda_graph) return;
+  const auto want = [](bool holds, const auto&... what) {
+    if (!holds) throw ConfigError(cat("--cuda-graph captures ", what...));
+  };
+  want(device.type != DeviceType::kCpu, "what is queued on a GPU's stream, and --device ",
+       config.device,
+       " has none; want --device cuda or emu");
+  want(config.offload == OffloadKind::kNone && !config.offload_activations,
+       "work that does not need the host, and ",
+       config.offload != OffloadKind::kNone ? "--offload" : "--offload-activations",
+       " exchanges data with it; want no offload");
+  want(all.size() == 1 || all.backend() == "nccl", "collectives of NCCL, and these ", all.size(),
+       " ranks exchange data through host memory and MPI; want one rank, or NCCL and a GPU for "
+       "each");
+  const int64_t micro_batches = config.global_batch / (config.micro_batch * all.size());
+  want(!config.reproducible || micro_batches == 1,
+       "one way of adding a micro-batch to those before, and with --reproducible the ",
+       micro_batches, " of a step are each added in another; want --global-batch ",
+       config.micro_batch * all.size());
+}
+
+}  // namespace shale::models

@@ -1,0 +1,163 @@
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "shale/base/error.h"
+#include "shale/base/json_limits.h"
+#include "shale/base/log.h"
+#include "shale/base/parse.h"
+#include "shale/models/training/report/metrics.h"
+#include "shale/runtime/io/atomic_file.h"
+#include "shale/runtime/io/mapped_file.h"
+
+namespace shale {
+namespace {
+
+using nlohmann::json;
+
+constexpr JsonLimits kLineLimits = {.max_bytes = 4096, .max_depth = 1};
+
+// One field of a row: complains with the key, the type wanted and what is there.
+class RowReader {
+ public:
+  RowReader(const json& row, std::string where) : row_(row), where_(std::move(where)) {}
+
+  bool has(const char* key) const { return row_.contains(key); }
+
+  int64_t count(const char* key) const {
+    const json& value = at(key);
+    constexpr auto kMax = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+    if (!value.is_number_unsigned() || value.get<uint64_t>() > kMax) {
+      fail(key, "an integer of at least 0", value);
+    }
+    return value.get<int64_t>();
+  }
+  std::optional<int64_t> optional_count(const char* key) const {
+    if (at(key).is_null()) return std::nullopt;
+    return count(key);
+  }
+  std::optional<double> optional_number(const char* key) const {
+    const json& value = at(key);
+    if (value.is_null()) return std::nullopt;
+    if (!value.is_number()) fail(key, "a number or null", value);
+    return value.get<double>();
+  }
+  // A loss, which is null where it is not finite.
+  float loss(const char* key) const {
+    const auto value = optional_number(key);
+    if (!value) return std::numeric_limits<float>::quiet_NaN();
+    // 9 digits of the largest float are a little more than it is.
+    const auto narrow = static_cast<float>(*value);
+    if (!std::isfinite(narrow)) fail(key, "a number that fp32 can hold", at(key));
+    return narrow;
+  }
+  float bits(const char* key) const {
+    const json& value = at(key);
+    const std::string text = value.is_string() ? value.get<std::string>() : "";
+    uint32_t bits = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bits, 16);
+    if (text.size() != 8 || error != std::errc{} || end != text.data() + text.size()) {
+      fail(key, "8 hex digits", value);
+    }
+    return std::bit_cast<float>(bits);
+  }
+
+ private:
+  const json& at(const char* key) const {
+    const auto it = row_.find(key);
+    if (it == row_.end()) throw DataError(cat(where_, ": the key \"", key, "\" is missing"));
+    return *it;
+  }
+  [[noreturn]] void fail(const char* key, std::string_view expected, const json& found) const {
+    throw DataError(
+        cat(where_, ": ", key, ": expected ", expected, ", found ", excerpt(found.dump())));
+  }
+
+  const json& row_;
+  const std::string where_;
+};
+
+MetricsRow row_of(std::string_view line, const std::string& where) {
+  check_json(line, kLineLimits, where);
+  const json object = json::parse(line);
+  if (!object.is_object())
+    throw DataError(cat(where, ": expected an object, found ", excerpt(line)));
+  const RowReader row(object, where);
+  if (row.has("val_loss")) {
+    return EvalMetrics{.step = row.count("step"), .val_loss = row.loss("val_loss")};
+  }
+  return StepMetrics{
+      .step = row.count("step"),
+      .loss = row.bits("loss_bits"),
+      .grad_norm = row.optional_number("grad_norm"),
+      .lr = row.optional_number("lr"),
+      .tokens = row.optional_count("tokens"),
+      .tokens_per_s = row.optional_number("tokens_per_s"),
+      .step_ms = row.optional_number("step_ms"),
+      .comm_exposed_ms = row.optional_number("comm_exposed_ms"),
+      .mfu = row.optional_number("mfu"),
+      .device_peak_bytes = row.optional_count("device_peak_bytes"),
+      .host_peak_bytes = row.optional_count("host_peak_bytes"),
+      .loss_scale = row.has("loss_scale") ? row.optional_number("loss_scale") : std::nullopt,
+      .skipped_steps =
+          row.has("skipped_steps") ? row.optional_count("skipped_steps") : std::nullopt};
+}
+
+// Calls visit(line, row) for each line that ends; `line` includes its newline.
+void for_each_row(std::string_view text, const std::string& source,
+                  const std::function<void(std::string_view, const MetricsRow&)>& visit) {
+  for (int64_t number = 1;; ++number) {
+    const size_t end = text.find('\n');
+    if (end == text.npos) return;
+    visit(text.substr(0, end + 1), row_of(text.substr(0, end), cat(source, ":", number)));
+    text.remove_prefix(end + 1);
+  }
+}
+
+// Mapped, because the file of a long run is larger than what its rows take.
+MappedFile map(const std::filesystem::path& path) {
+  return MappedFile(path.string(), {.pattern = AccessPattern::kSequential, .allow_empty = true});
+}
+
+}  // namespace
+
+std::vector<MetricsRow> parse_metrics(std::string_view text, const std::string& source) {
+  std::vector<MetricsRow> rows;
+  for_each_row(text, source,
+               [&rows](std::string_view, const MetricsRow& row) { rows.push_back(row); });
+  return rows;
+}
+
+std::vector<MetricsRow> read_metrics(const std::filesystem::path& path) {
+  const MappedFile file = map(path);
+  return parse_metrics(file.text(), path.string());
+}
+
+int64_t drop_metrics_after(const std::filesystem::path& path, int64_t last_step) {
+  if (!std::filesystem::exists(path)) return 0;
+  const MappedFile old = map(path);
+  std::string kept;
+  int64_t dropped = 0;
+  bool has_last = false;
+  try {
+    for_each_row(old.text(), path.string(), [&](std::string_view line, const MetricsRow& row) {
+      const int64_t step = std::visit([](const auto& metrics) { return metrics.step; }, row);
+      has_last = has_last || step == last_step;
+      if (step <= last_step) {
+        kept += line;
+      } else {
+        ++dropped;
+      }
+    });
+  } catch (const DataError& error) {
+    if (!has_last) throw;
+    log_warning(error.what(), "; dropped, as all rows after step ", last_step);
+  }
+  write_file_atomically(path.string(), kept);
+  return dropped;
+}
+
+}  // namespace shale

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "shale/base/log.h"
+
+namespace shale {
+
+// What a person watching a run wants to know.
+struct ProgressState {
+  int64_t step = 0;  // steps done
+  int64_t total_steps = 0;
+  float loss = 0;
+  std::optional<double> tokens_per_s = {};
+  std::optional<double> mfu = {};  // 0 to 1
+  std::optional<int64_t> memory_bytes = {};
+};
+
+// "step  120/1000  12% | loss 3.4123 | 45.2k tok/s | mfu 41.3% | mem 1.2 GiB | 3m 12s left".
+// `seconds_left` is left out if it is not known.
+std::string format_progress(const ProgressState& state, std::optional<double> seconds_left);
+
+std::string format_duration(double seconds);  // "42s", "3m 12s", "5h 02m", "2d 07h"
+
+// Shows a run: one line that changes if the log has a status line, else a line now and then: for
+// the first step seen and the last one, and when 2% of the steps or 10 seconds have passed.
+class Progress {
+ public:
+  // Seconds from some point in time; tests set their own.
+  using Clock = std::function<double()>;
+
+  // The log must outlive it. Without a clock: the system's steady one.
+  explicit Progress(Logger& log, Clock clock = {});
+
+  void update(const ProgressState& state);
+  void
+  finish();  // leaves the last state as a plain line; call it when the run ends, or stops early
+
+ private:
+  bool is_due(const ProgressState& state, double now) const;
+  std::optional<double> seconds_left(const ProgressState& state, double now) const;
+
+  Logger& log_;
+  const Clock clock_;
+  // The time left counts from the end of the first step seen: that step warms caches up.
+  std::optional<double> counted_from_s_;
+  int64_t counted_from_step_ = 0;
+  std::optional<ProgressState> last_;
+  std::optional<double> last_left_s_;
+  int64_t shown_step_ = -1;
+  double shown_at_s_ = 0;
+  bool last_is_plain_ = false;  // the last state stands on the screen as a plain line
+};
+
+}  // namespace shale

@@ -1,0 +1,52 @@
+#include "shale/models/training/report/run_status.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "shale/base/error.h"
+#include "shale/runtime/io/atomic_file.h"
+#include "shale/runtime/io/json_object.h"
+
+namespace shale::models {
+namespace {
+
+constexpr std::array kNames = {"running", "saved", "done", "failed"};
+
+std::filesystem::path status_file(const std::filesystem::path& out) {
+  return out / "status.json";
+}
+
+}  // namespace
+
+void write_run_status(const std::filesystem::path& out, const RunStatus& status) {
+  nlohmann::ordered_json json;
+  json["state"] = kNames[static_cast<size_t>(status.state)];
+  json["step"] = status.step;
+  json["checkpoint_step"] = nullptr;
+  if (status.checkpoint_step) json["checkpoint_step"] = *status.checkpoint_step;
+  json["checkpoint"] = status.checkpoint;
+  json["exit_code"] = nullptr;
+  if (status.exit_code) json["exit_code"] = *status.exit_code;
+  json["message"] = status.message;
+  // Paths, and what messages quote of files, need not be UTF-8; JSON must be.
+  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+  write_file_atomically(status_file(out).string(), json.dump(2, ' ', false, kReplace) + "\n");
+}
+
+RunStatus read_run_status(const std::filesystem::path& out) {
+  const JsonObject json = JsonObject::load(status_file(out).string());
+  RunStatus status;
+  const std::string state = json.text("state");
+  size_t index = 0;
+  while (index < kNames.size() && state != kNames[index]) ++index;
+  if (index == kNames.size()) json.fail("state", "running, saved, done or failed");
+  status.state = static_cast<RunState>(index);
+  status.step = json.integer("step");
+  if (json.has("checkpoint_step")) status.checkpoint_step = json.integer("checkpoint_step");
+  status.checkpoint = json.text("checkpoint");
+  if (json.has("exit_code")) status.exit_code = static_cast<int>(json.integer("exit_code"));
+  status.message = json.text("message", "");
+  return status;
+}
+
+}  // namespace shale::models

@@ -1,0 +1,279 @@
+#include "shale/models/training/run_checkpoints.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "shale/base/error.h"
+#include "shale/base/log.h"
+#include "shale/comm/checkpoint/folder.h"
+#include "shale/comm/checkpoint/reader.h"
+#include "shale/models/training/checks/health_check.h"
+#include "shale/runtime/io/json_object.h"
+
+namespace shale::models {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+std::string to_json(const RunPosition& position) {
+  nlohmann::ordered_json json;
+  json["samples"] = position.samples;
+  json["skipped_steps"] = position.skipped_steps;
+  if (position.loss_scale) {
+    json["loss_scale"] = position.loss_scale->value;
+    json["loss_scale_good_steps"] = position.loss_scale->good_steps;
+    json["loss_scale_tolerance"] = position.loss_scale->tolerance;
+  }
+  return json.dump();
+}
+
+RunPosition position_of(const CheckpointManifest& manifest, const std::string& source) {
+  const JsonObject json(manifest.state, cat(source, ": state"));
+  const auto count = [&](const char* key, int64_t max) {
+    const int64_t value = json.integer(key);
+    if (value < 0 || value > max) json.fail(key, cat("0 to ", max));
+    return value;
+  };
+  constexpr int64_t kMaxCount = int64_t{1} << 53;  // so that later sums cannot overflow
+  constexpr int64_t kMaxSmall = std::numeric_limits<uint32_t>::max();
+  RunPosition position{.step = manifest.step,
+                       .samples = count("samples", kMaxCount),
+                       .skipped_steps = count("skipped_steps", manifest.step)};
+  if (!json.has("loss_scale")) return position;
+  LossScale scale{.value = static_cast<float>(json.real("loss_scale")),
+                  .good_steps = static_cast<uint32_t>(count("loss_scale_good_steps", kMaxSmall)),
+                  .tolerance = static_cast<uint32_t>(count("loss_scale_tolerance", kMaxSmall)),
+                  .skipped_steps = static_cast<uint32_t>(position.skipped_steps)};
+  if (!(scale.value > 0)) json.fail("loss_scale", "more than 0");
+  position.loss_scale = scale;
+  return position;
+}
+
+std::string to_json(const RunDescription& run) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : run) json[name] = nlohmann::ordered_json::parse(value);
+  return json.dump();
+}
+
+RunDescription description_of(const CheckpointManifest& manifest) {
+  RunDescription run;
+  // The manifest's reader has seen that this is an object.
+  const nlohmann::json json = nlohmann::json::parse(manifest.config);
+  for (const auto& [name, value] : json.items()) run[name] = value.dump();
+  return run;
+}
+
+bool is_checkpoint(const fs::path& folder) {
+  std::error_code error;
+  return fs::exists(folder / kManifestName, error);
+}
+
+}  // namespace
+
+RunCheckpoints::RunCheckpoints(const TrainConfig& config, comm::ProcessGroup& group)
+    : config_(config),
+      group_(group),
+      folder_((fs::path(config.out) / "checkpoints").string()),
+      schedule_(config.save_every, config.save_minutes, Clock::now()) {
+  std::string found;
+  if (group_.rank() == 0) {
+    find_candidates();
+    for (const std::string& candidate : candidates_) found += candidate + "\n";
+    found += same_folder_ ? "same" : "other";
+  }
+  // All ranks try the same ones, whatever each would see.
+  found = group_.all_gather_bytes(found, "checkpoints to resume from").front();
+  candidates_.clear();
+  size_t end = 0;
+  for (size_t begin = 0; (end = found.find('\n', begin)) != found.npos; begin = end + 1) {
+    candidates_.push_back(found.substr(begin, end - begin));
+  }
+  same_folder_ = found.ends_with("same");
+}
+
+void RunCheckpoints::find_candidates() {
+  const CheckpointFolder own(folder_);
+  own.clean();
+  const std::vector<int64_t> steps = own.steps();
+  if (!steps.empty()) newest_ = steps.front();
+  if (config_.resume == "auto") {
+    for (const int64_t step : steps) candidates_.push_back(own.path_of(step));
+    same_folder_ = true;
+    return;
+  }
+  if (config_.resume == "none") {
+    if (steps.empty() || config_.no_save) return;
+    throw ConfigError(cat("--out ", config_.out, " has checkpoints, the newest of step ",
+                          steps.front(),
+                          "; want --resume auto to go on from there, or another "
+                          "--out"));
+  }
+  fs::path given = fs::path(config_.resume).lexically_normal();
+  if (!given.has_filename()) given = given.parent_path();
+  if (is_checkpoint(given)) {
+    candidates_.push_back(given.string());
+  } else {
+    CheckpointFolder folder((given / "checkpoints").string());
+    if (folder.steps().empty()) folder = CheckpointFolder(given.string());
+    for (const int64_t step : folder.steps()) candidates_.push_back(folder.path_of(step));
+  }
+  if (candidates_.empty()) {
+    throw MissingInputError(cat("--resume ", config_.resume,
+                                ": neither a checkpoint (a folder "
+                                "with ",
+                                kManifestName, ") nor the folder of a run that has some"));
+  }
+  const fs::path newest = candidates_.front();
+  std::error_code error;
+  same_folder_ = fs::equivalent(newest.parent_path(), folder_, error);
+  if (steps.empty() || (same_folder_ && newest.filename() == checkpoint_name(steps.front()))) {
+    return;
+  }
+  throw ConfigError(cat("--out ", config_.out, " has a checkpoint of step ", steps.front(),
+                        ", and --resume ", config_.resume,
+                        " would begin another run beside it; "
+                        "want another --out, or newer checkpoints moved away"));
+}
+
+// Of all ranks' the first; empty if none has one.
+std::string RunCheckpoints::first_problem(const std::string& mine) {
+  for (const std::string& problem : group_.all_gather_bytes(mine, "checkpoint is valid")) {
+    if (!problem.empty()) return problem;
+  }
+  return {};
+}
+
+void RunCheckpoints::read(const std::string& checkpoint, const RunTensors& tensors,
+                          RunPosition& position) {
+  CheckpointReader reader(checkpoint);
+  check_same_run(description_of(reader.manifest()), run_, config_, checkpoint);
+  position = position_of(reader.manifest(), checkpoint);
+  comm::load_training_state(reader, tensors.parallel, tensors.optimizer);
+}
+
+// Whether there is room for what will be there at once: what --keep keeps, and the one being
+// written.
+void RunCheckpoints::check_disk() {
+  int64_t bytes = 0;
+  const auto parts = comm::training_state(tensors_->parallel, tensors_->optimizer);
+  for (const auto& part : share_to_write(parts, tensors_->parallel.shared().groups)) {
+    bytes += part.values.bytes();
+  }
+  group_.host().all_reduce_sum(make_view(&bytes, {1}), {.tag = "checkpoint bytes"});
+  if (group_.rank() != 0) return;
+  const bool only_at_end = config_.save_every == 0 && config_.save_minutes == 0;
+  int64_t at_once = only_at_end ? 1 : config_.keep + 1;
+  if (config_.save_minutes == 0 && config_.save_every > 0) {
+    at_once = std::min(at_once, (config_.steps - 1) / config_.save_every + 1);
+  }
+  const auto there = static_cast<int64_t>(CheckpointFolder(folder_).steps().size());
+  check_room(config_.out, bytes, std::max<int64_t>(at_once - there, 1));
+}
+
+RunPosition RunCheckpoints::load(const RunTensors& tensors, RunDescription run) {
+  run_ = std::move(run);
+  tensors_.emplace(tensors);
+  if (!config_.no_save) {
+    check_disk();
+    saver_ = std::make_unique<comm::CheckpointSaver>(
+        group_, tensors.context, folder_,
+        comm::CheckpointSaverOptions{.keep = config_.keep,
+                                     .before_commit = [this] { sync_metrics(); },
+                                     .committed = [this](int64_t step) { committed(step); }});
+  }
+  if (candidates_.empty()) return {};
+  std::string first;
+  for (const std::string& candidate : candidates_) {
+    RunPosition position;
+    std::string problem;
+    try {
+      read(candidate, tensors, position);
+    } catch (const DataError& error) {
+      problem = error.what();
+    } catch (const MissingInputError& error) {
+      problem = error.what();
+    }
+    problem = first_problem(problem);
+    if (problem.empty()) {
+      newest_ = saved_step_ = position.step;
+      log_info("resumed from ", candidate, ", after ", position.step, " steps");
+      return position;
+    }
+    if (first.empty()) first = problem;
+    if (group_.rank() == 0) log_warning("checkpoint ", candidate, " cannot be used: ", problem);
+  }
+  throw DataError(
+      cat("resume: of ", candidates_.size(), " checkpoints none can be used; the newest: ", first));
+}
+
+bool RunCheckpoints::due(int64_t step) {
+  if (saver_ == nullptr) return false;
+  if (schedule_.due_by_steps(step)) return true;
+  if (!schedule_.has_minutes()) return false;
+  // Rank 0's clock counts.
+  int64_t now = group_.rank() == 0 && schedule_.due_by_time(Clock::now()) ? 1 : 0;
+  group_.host().all_reduce_max(make_view(&now, {1}), {.tag = "time to save"});
+  return now != 0;
+}
+
+void RunCheckpoints::save(const RunPosition& position) {
+  if (saver_ == nullptr || saved_step_ == position.step) return;
+  const comm::CheckpointInfo info{
+      .step = position.step, .state = to_json(position), .config = to_json(run_)};
+  const auto parts = comm::training_state(tensors_->parallel, tensors_->optimizer);
+  saver_->save(info, share_to_write(parts, tensors_->parallel.shared().groups));
+  saved_step_ = position.step;
+  schedule_.saved(Clock::now());
+}
+
+void RunCheckpoints::poll() {
+  if (saver_ != nullptr) saver_->poll();
+}
+
+void RunCheckpoints::finish() {
+  if (saver_ != nullptr) saver_->finish();
+}
+
+// On rank 0's writing thread: a checkpoint without the losses that led to it would leave a gap that
+// the resumed run does not fill.
+void RunCheckpoints::sync_metrics() {
+  if (metrics_ != nullptr) metrics_->sync();
+}
+
+// On rank 0's writing thread: the disk is busy with the checkpoint, and may take a while.
+void RunCheckpoints::committed(int64_t step) {
+  log_info("saved step ", step);
+  {
+    const std::lock_guard lock(telling_);
+    newest_ = step;
+  }
+  tell(RunState::kRunning, step);
+}
+
+void RunCheckpoints::tell(RunState state, int64_t step, std::optional<int> exit_code,
+                          const std::string& message) {
+  if (group_.rank() != 0) return;
+  const std::lock_guard lock(telling_);
+  if (ended_) return;
+  ended_ = state != RunState::kRunning;
+  RunStatus status{.state = state,
+                   .step = step,
+                   .checkpoint_step = newest_,
+                   .exit_code = exit_code,
+                   .message = message};
+  if (newest_) status.checkpoint = CheckpointFolder(folder_).path_of(*newest_);
+  write_run_status(config_.out, status);
+}
+
+void RunCheckpoints::tell_failure(int64_t step, const Error& failure) noexcept {
+  try {
+    tell(RunState::kFailed, step, static_cast<int>(failure.code()), failure.what());
+  } catch (const std::exception& error) {
+    log_warning("status.json: ", error.what());
+  }
+}
+
+}  // namespace shale::models

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shale/base/error.h"
+#include "shale/comm/checkpoint/saver.h"
+#include "shale/models/training/config.h"
+#include "shale/models/training/report/metrics.h"
+#include "shale/models/training/report/run_status.h"
+#include "shale/models/training/resume_rules.h"
+#include "shale/models/training/save_schedule.h"
+
+namespace shale::models {
+
+// Where a run is, besides its tensors. Everything else that a step needs follows from this and the
+// options: randomness is counted, not kept.
+struct RunPosition {
+  int64_t step = 0;                          // optimizer steps done
+  int64_t samples = 0;                       // sequences used, by all ranks: where the data goes on
+  int64_t skipped_steps = 0;                 // of those steps, for a gradient that overflowed
+  std::optional<LossScale> loss_scale = {};  // of runs with loss scaling
+};
+
+// What is saved and loaded.
+struct RunTensors {
+  Context& context;
+  comm::DataParallel& parallel;
+  const optim::Optimizer& optimizer;
+};
+
+// The checkpoints of a training run, as --save-every, --keep, --resume and their like say: which
+// one it goes on from, when it saves, what is told about it (log, status.json). Methods are
+// collective unless said otherwise.
+class RunCheckpoints {
+ public:
+  // Finds what --resume asks for, and clears away what killed runs left in --out. Throws
+  // ConfigError if --out has checkpoints and --resume is none, MissingInputError if there is
+  // nothing in the folder of --resume.
+  RunCheckpoints(const TrainConfig& config, comm::ProcessGroup& group);
+
+  // Whether load() will find tensors; false: the run begins. Not collective.
+  bool resumes() const { return !candidates_.empty(); }
+  // Whether the run goes on in the folder in which it was. Not collective.
+  bool same_folder() const { return same_folder_; }
+
+  // Loads the newest checkpoint that is whole; those before it that are not are named in warnings,
+  // and set aside. Without any, the position of a new run. `run`: what checkpoints will say of this
+  // one. Throws ConfigError if the checkpoint's run was another (check_same_run), DataError if no
+  // checkpoint is whole, or if its tensors are not those of this model and optimizer, DiskError if
+  // there is no room for one more.
+  RunPosition load(const RunTensors& tensors, RunDescription run);
+
+  // Rows that were written to these metrics before a save are on the disk when its checkpoint is.
+  // On the rank that has them, which keeps them as long as this object. Not collective.
+  void keep_with(MetricsWriter& metrics) { metrics_ = &metrics; }
+
+  // Between steps, before due(): what the ranks have to agree on for a save that is under way.
+  void poll();
+  // Whether it is time to save after `step` steps.
+  bool due(int64_t step);
+  // Copies the state, unless the last checkpoint is of this step, and writes it beside training.
+  void save(const RunPosition& position);
+  // Waits until nothing is being written.
+  void finish();
+
+  // Replaces status.json; does nothing on other ranks than 0. Not collective. What is told of the
+  // end of the run stays.
+  void tell(RunState state, int64_t step, std::optional<int> exit_code = {},
+            const std::string& message = {});
+  // The same for an error that is on its way: what goes wrong is only logged.
+  void tell_failure(int64_t step, const Error& error) noexcept;
+
+ private:
+  void find_candidates();
+  void check_disk();
+  void read(const std::string& checkpoint, const RunTensors& tensors, RunPosition& position);
+  std::string first_problem(const std::string& mine);
+  void sync_metrics();
+  void committed(int64_t step);
+
+  const TrainConfig& config_;
+  comm::ProcessGroup& group_;
+  const std::string folder_;             // --out's checkpoints/
+  std::vector<std::string> candidates_;  // newest first
+  bool same_folder_ = false;
+  RunDescription run_;
+  std::optional<RunTensors> tensors_;
+  MetricsWriter* metrics_ = nullptr;  // null: this rank writes none
+  int64_t saved_step_ = 0;            // the last save, or the step loaded
+  SaveSchedule schedule_;
+
+  std::mutex telling_;             // the thread that writes checkpoints tells too
+  std::optional<int64_t> newest_;  // committed
+  bool ended_ = false;             // and told so
+
+  // The last member: its thread uses the others.
+  std::unique_ptr<comm::CheckpointSaver> saver_;  // null: --no-save
+};
+
+}  // namespace shale::models

@@ -1,0 +1,47 @@
+#include "shale/models/training/step_results.h"
+
+#include "shale/base/error.h"
+
+namespace shale::models {
+
+StepResults::StepResults(Context& context, int64_t micro_batches)
+    : context_(context),
+      micro_batches_(micro_batches),
+      bytes_(sizeof(StepState) + static_cast<size_t>(micro_batches) * sizeof(float)),
+      state_(static_cast<StepState*>(context.backend().host_memory().allocate(bytes_))),
+      losses_(reinterpret_cast<float*>(state_ + 1)) {}
+
+StepResults::~StepResults() {
+  drop_event();
+  context_.backend().host_memory().free(state_, bytes_);
+}
+
+void StepResults::drop_event() {
+  if (queued_) context_.backend().destroy_event(event_);
+  queued_ = false;
+}
+
+void StepResults::queue(const std::vector<Tensor>& losses) {
+  if (static_cast<int64_t>(losses.size()) != micro_batches_) {
+    throw InternalError(cat("step_results: ", losses.size(), " losses, want ", micro_batches_));
+  }
+  drop_event();
+  for (size_t i = 0; i < losses.size(); ++i) {
+    context_.copy(losses_ + i, losses[i].data(), sizeof(float));
+  }
+  context_.copy(state_, context_.exec().step, sizeof(StepState));
+  event_ = context_.backend().record_event(context_.exec().stream);
+  queued_ = true;
+}
+
+void StepResults::wait() {
+  if (!queued_) throw InternalError("step_results: nothing is queued, want queue() first");
+  context_.backend().synchronize_event(event_);
+  drop_event();
+}
+
+std::vector<double> StepResults::losses() const {
+  return {losses_, losses_ + micro_batches_};
+}
+
+}  // namespace shale::models

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <vector>
+
+#include "shale/runtime/tensor/tensor.h"
+
+namespace shale::models {
+
+// What a training step leaves on the device for the host: the losses of its micro-batches and what
+// kernels wrote to StepState. The copies follow the step's work on its stream, into pinned memory,
+// so that the host can queue the next step before it looks at the results of this one.
+class StepResults {
+ public:
+  StepResults(Context& context, int64_t micro_batches);
+  ~StepResults();
+  StepResults(const StepResults&) = delete;
+  StepResults& operator=(const StepResults&) = delete;
+
+  // At the end of a step. losses: one f32 scalar per micro-batch. Results that were not waited for
+  // are lost.
+  void queue(const std::vector<Tensor>& losses);
+  // Returns when the results of the last queue() are here. What the device's work threw is thrown.
+  void wait();
+
+  std::vector<double> losses() const;
+  StepState state() const { return *state_; }
+
+ private:
+  void drop_event();
+
+  Context& context_;
+  int64_t micro_batches_;
+  size_t bytes_;
+  StepState* state_;  // pinned; the losses follow
+  float* losses_;
+  void* event_ = nullptr;
+  bool queued_ = false;
+};
+
+}  // namespace shale::models

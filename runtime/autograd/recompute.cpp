@@ -1,0 +1,182 @@
+#include "shale/runtime/autograd/recompute.h"
+
+#include <memory>
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/runtime/autograd/node.h"
+#include "shale/runtime/autograd/saved_tensor.h"
+#include "shale/runtime/tensor/autograd_state.h"
+#include "shale/runtime/tensor/tensor_impl.h"
+
+namespace shale {
+namespace {
+
+// What changes how ops behave, put back at the end.
+class ModesScope {
+ public:
+  ModesScope(Context& context, const AutogradModes& modes)
+      : modes_(context.autograd()), before_(modes_) {
+    modes_ = modes;
+  }
+  ~ModesScope() { modes_ = before_; }
+  ModesScope(const ModesScope&) = delete;
+  ModesScope& operator=(const ModesScope&) = delete;
+
+ private:
+  AutogradModes& modes_;
+  AutogradModes before_;
+};
+
+class Segment;
+
+// The place of one saved tensor of a segment: empty until the segment has run again. It goes with
+// the op that saved the tensor, and the tensor with it.
+struct Slot {
+  std::shared_ptr<Segment> segment;
+  Shape shape;
+  DType dtype = DType::kF32;
+  Tensor tensor;
+};
+
+// An input that looks to fn as it did in the first run: with a history if it had one, though here
+// nothing is behind it, and a leaf if it was one.
+Tensor replayed_input(const SavedTensor& saved, bool requires_grad) {
+  if (!saved.defined()) return {};
+  Tensor x = saved.get();
+  if (!requires_grad || x.impl().leaf != nullptr) return x;
+  x = x.detach();
+  x.impl().requires_grad = true;
+  x.impl().grad_fn = std::make_shared<Node>();
+  return x;
+}
+
+class Segment : public std::enable_shared_from_this<Segment> {
+ public:
+  Segment(Context& context, CheckpointFn fn, const std::vector<Tensor>& inputs)
+      : context_(context),
+        fn_(std::move(fn)),
+        modes_(context.autograd()),
+        step_(context.hold_step()) {
+    for (const Tensor& input : inputs) {
+      inputs_.emplace_back("checkpoint", input);
+      requires_grad_.push_back(input.requires_grad());
+    }
+  }
+
+  std::vector<Tensor> run_first(const std::vector<Tensor>& inputs) {
+    const SavedTensorHooksScope hooks(
+        context_, {.pack = [this](const Tensor& x) { return make_slot(x); },
+                   .unpack =
+                       [](const std::shared_ptr<void>& slot) {
+                         return Segment::fill(*std::static_pointer_cast<Slot>(slot));
+                       }});
+    return fn_(inputs);
+  }
+
+ private:
+  std::shared_ptr<void> make_slot(const Tensor& x) {
+    auto slot = std::make_shared<Slot>(
+        Slot{.segment = shared_from_this(), .shape = x.shape(), .dtype = x.dtype(), .tensor = {}});
+    slots_.push_back(slot);
+    return slot;
+  }
+
+  static Tensor fill(const Slot& slot) {
+    if (!slot.tensor.defined()) slot.segment->run_again();
+    if (!slot.tensor.defined()) {
+      throw AutogradError(cat("checkpoint: the recomputation ended without a tensor ",
+                              dtype_name(slot.dtype), slot.shape,
+                              " that the first run saved: fn must compute the same again"));
+    }
+    return slot.tensor;
+  }
+
+  void run_again() {
+    size_t wanted = slots_.size();  // tensors up to the last one that somebody still needs
+    while (wanted > 0 && slots_[wanted - 1].expired()) --wanted;
+    std::vector<Tensor> inputs;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      inputs.push_back(replayed_input(inputs_[i], requires_grad_[i]));
+    }
+    AutogradModes modes = modes_;
+    modes.recomputing = true;
+    const ModesScope modes_scope(context_, modes);
+    const Context::StepScope step_scope(context_, step_);
+    size_t saved = 0;
+    const SavedTensorHooksScope hooks(context_, {.pack =
+                                                     [&](const Tensor& x) {
+                                                       take(saved++, x);
+                                                       if (saved == wanted)
+                                                         throw RecomputationDone();
+                                                       return std::make_shared<int>();
+                                                     },
+                                                 .unpack = nullptr});  // nobody goes back there
+    try {
+      fn_(inputs);
+    } catch (const RecomputationDone&) {  // NOLINT: the usual way out
+    }
+  }
+
+  void take(size_t index, const Tensor& x) {
+    const std::shared_ptr<Slot> slot = slots_[index].lock();
+    if (slot == nullptr) return;
+    if (!(x.shape() == slot->shape) || x.dtype() != slot->dtype) {
+      throw AutogradError(cat("checkpoint: tensor ", index + 1, " of ", slots_.size(),
+                              " that the recomputation saves is ", x, ", the first run's was ",
+                              dtype_name(slot->dtype), slot->shape,
+                              ": fn must compute the same again"));
+    }
+    slot->tensor = x;
+  }
+
+  Context& context_;
+  CheckpointFn fn_;
+  std::vector<SavedTensor> inputs_;
+  std::vector<bool> requires_grad_;
+  AutogradModes modes_;
+  std::shared_ptr<const Storage> step_;
+  std::vector<std::weak_ptr<Slot>> slots_;  // in the order of saving
+};
+
+}  // namespace
+
+std::vector<Tensor> checkpoint(const CheckpointFn& fn, const std::vector<Tensor>& inputs) {
+  if (inputs.empty()) throw ShapeError("checkpoint: there are no inputs, want at least one");
+  check_defined("checkpoint", "the first input", inputs.front());
+  Context& context = inputs.front().context();
+  if (!context.autograd().enabled) return fn(inputs);  // nothing is saved
+  return std::make_shared<Segment>(context, fn, inputs)->run_first(inputs);
+}
+
+Tensor checkpoint(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x) {
+  return checkpoint(
+             [fn](const std::vector<Tensor>& inputs) {
+               return std::vector<Tensor>{fn(inputs.front())};
+             },
+             std::vector<Tensor>{x})
+      .front();
+}
+
+SelectiveRecompute::SelectiveRecompute(Context& context)
+    : context_(context), before_(context.autograd().selective) {
+  context_.autograd().selective = true;
+}
+
+SelectiveRecompute::~SelectiveRecompute() {
+  context_.autograd().selective = before_;
+}
+
+Tensor recompute(Recompute level, const std::function<Tensor(const Tensor&)>& fn, const Tensor& x) {
+  switch (level) {
+    case Recompute::kNone: break;
+    case Recompute::kFull: return checkpoint(fn, x);
+    case Recompute::kSelective: {
+      const SelectiveRecompute scope(x.context());
+      return fn(x);
+    }
+  }
+  return fn(x);
+}
+
+}  // namespace shale

@@ -1,0 +1,191 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/runtime/data/tokens/dataset_internal.h"
+#include "shale/runtime/io/mapped_file.h"
+
+namespace shale::data_internal {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Token files of one format, before they are divided.
+struct BinData {
+  std::vector<TokenPiece> train;
+  std::vector<TokenPiece> val;  // by name
+  TokenWidth width = TokenWidth::k16;
+  std::string note;  // for the summary
+};
+
+TokenPiece make_piece(std::shared_ptr<const MappedFile> file, int64_t offset, int64_t tokens) {
+  const std::byte* data = file->bytes().data() + offset;
+  std::string name = file->path();
+  return {std::move(file), data, tokens, std::move(name), 0};
+}
+
+std::shared_ptr<const MappedFile> map(const std::string& path, bool will_scan) {
+  const AccessPattern pattern = will_scan ? AccessPattern::kSequential : AccessPattern::kRandom;
+  return std::make_shared<const MappedFile>(path, MapOptions{.pattern = pattern});
+}
+
+bool is_val_shard(const std::string& path) {
+  return fs::path(path).filename().string().find("val") != std::string::npos;
+}
+
+BinData collect_llmc(const std::vector<std::string>& files, bool will_scan) {
+  BinData data;
+  const bool use_names = files.size() > 1;
+  std::string first;
+  for (const std::string& path : files) {
+    std::shared_ptr<const MappedFile> file = map(path, will_scan);
+    const LlmcHeader header = parse_llmc_header(file->bytes(), path);
+    if (first.empty()) {
+      first = path;
+      data.width = header.width;
+    }
+    if (header.width != data.width) {
+      throw DataError(cat(path, ": tokens of ", static_cast<int>(header.width), " bytes, but ",
+                          first, " has ", static_cast<int>(data.width)));
+    }
+    (use_names && is_val_shard(path) ? data.val : data.train)
+        .push_back(make_piece(std::move(file), kLlmcHeaderBytes, header.tokens));
+  }
+  return data;
+}
+
+TokenPiece open_headerless(const std::string& path, bool will_scan) {
+  std::shared_ptr<const MappedFile> file = map(path, will_scan);
+  const auto bytes = static_cast<int64_t>(file->bytes().size());
+  if (bytes % 2 != 0) {
+    throw DataError(cat(path, ": ", bytes, " bytes, want an even number: tokens of 16 bits"));
+  }
+  uint32_t magic = 0;
+  if (bytes >= 4) std::memcpy(&magic, file->bytes().data(), sizeof magic);
+  if (is_llmc_magic(magic)) {
+    throw DataError(cat(path, ": begins with llm.c's magic number, want tokens without a header"));
+  }
+  return make_piece(std::move(file), 0, bytes / 2);
+}
+
+// The bound that the tokens keep: the vocabulary if it is known, else one more than the largest.
+int64_t check_all(const BinData& data, const DataOptions& options) {
+  const int64_t widest = data.width == TokenWidth::k16 ? 1 << 16 : int64_t{1} << 31;
+  const int64_t wanted = options.vocab_size > 0 ? options.vocab_size : widest;
+  if (!options.validate) return wanted;
+  int64_t largest = 0;
+  for (const auto* pieces : {&data.train, &data.val}) {
+    for (const TokenPiece& piece : *pieces) {
+      largest = std::max(largest, int64_t{check_tokens(piece, data.width, wanted)});
+      static_cast<const MappedFile*>(piece.owner.get())->advise(AccessPattern::kRandom);
+    }
+  }
+  return options.vocab_size > 0 ? wanted : largest + 1;
+}
+
+std::shared_ptr<const TokenStream> make_stream(std::vector<TokenPiece> pieces, TokenWidth width,
+                                               int64_t bound) {
+  if (pieces.empty()) return nullptr;
+  return std::make_shared<const PieceStream>(
+      std::move(pieces),
+      PieceStream::Options{.width = width, .vocab_bound = bound, .separator = std::nullopt});
+}
+
+DatasetSplits make_splits(BinData data, DataFormat format, const DataOptions& options) {
+  DatasetSplits splits;
+  splits.format = format;
+  const size_t files = data.train.size() + data.val.size();
+  for (const auto* pieces : {&data.train, &data.val}) {
+    for (const TokenPiece& piece : *pieces) {
+      splits.fingerprint = mix_fingerprint(splits.fingerprint,
+                                           fs::path(piece.name).filename().string(), piece.tokens);
+    }
+  }
+  const int64_t bound = check_all(data, options);
+  if (data.val.empty()) {
+    const int64_t total = count_tokens(data.train);
+    const auto held_out = static_cast<int64_t>(static_cast<double>(total) * options.val_fraction);
+    std::tie(data.train, data.val) =
+        split_pieces(std::move(data.train), data.width, total - held_out);
+  }
+  splits.summary =
+      cat(to_string(format), ": ", count_tokens(data.train), " training and ",
+          count_tokens(data.val), " validation tokens of ", 8 * static_cast<int>(data.width),
+          " bits in ", files, files == 1 ? " file" : " files", data.note);
+  splits.train = make_stream(std::move(data.train), data.width, bound);
+  splits.val = make_stream(std::move(data.val), data.width, bound);
+  return splits;
+}
+
+}  // namespace
+
+LlmcHeader parse_llmc_header(std::span<const std::byte> shard, const std::string& source) {
+  const auto bytes = static_cast<int64_t>(shard.size());
+  if (bytes < kLlmcHeaderBytes) {
+    throw DataError(cat(source, ": ", bytes, " bytes, want a header of ", kLlmcHeaderBytes));
+  }
+  std::array<int32_t, 3> header;
+  std::memcpy(header.data(), shard.data(), sizeof header);
+  const auto magic = static_cast<uint32_t>(header[0]);
+  if (magic == kLlmcEvalMagic) {
+    throw DataError(cat(source, ": a multiple-choice evaluation file, want training tokens"));
+  }
+  if (!is_llmc_magic(magic)) {
+    throw DataError(cat(source, ": magic number ", magic, ", want ", kLlmcGpt2Magic,
+                        " (16-bit tokens) or ", kLlmcLlama3Magic, " (32-bit tokens)"));
+  }
+  const bool is_gpt2 = magic == kLlmcGpt2Magic;
+  const int32_t version = is_gpt2 ? 1 : 7;
+  if (header[1] != version) {
+    throw DataError(cat(source, ": version ", header[1], ", want ", version));
+  }
+  const LlmcHeader result{is_gpt2 ? TokenWidth::k16 : TokenWidth::k32, header[2]};
+  // 31 bits times at most 4: no overflow.
+  const int64_t want = kLlmcHeaderBytes + result.tokens * static_cast<int>(result.width);
+  if (result.tokens <= 0 || bytes != want) {
+    throw DataError(cat(source, ": the header says ", result.tokens, " tokens, ", want,
+                        " bytes in all, but the file has ", bytes));
+  }
+  return result;
+}
+
+DatasetSplits open_llmc(const DataSource& source, const DataOptions& options) {
+  std::vector<std::string> files = source.is_folder ? bin_files(source.path) : source.files;
+  size_t skipped = 0;
+  if (source.is_folder) {
+    // Named files are meant; a folder may have the evaluation files too.
+    skipped = std::erase_if(
+        files, [](const std::string& file) { return file_magic(file) == kLlmcEvalMagic; });
+  }
+  if (files.empty()) {
+    throw MissingInputError(cat(source.path, ": no shard *.bin in this folder"));
+  }
+  BinData data = collect_llmc(files, options.validate);
+  if (data.train.empty()) {
+    throw DataError(cat(source.path, ": all ", files.size(),
+                        " shards have 'val' in their names, want at least one for training"));
+  }
+  if (skipped > 0) data.note = cat("; skipped ", skipped, " evaluation files");
+  return make_splits(std::move(data), DataFormat::kLlmc, options);
+}
+
+DatasetSplits open_nanogpt(const DataSource& source, const DataOptions& options) {
+  BinData data;
+  if (source.is_folder) {
+    const fs::path folder = source.path;
+    data.train.push_back(open_headerless((folder / "train.bin").string(), options.validate));
+    if (fs::exists(folder / "val.bin")) {
+      data.val.push_back(open_headerless((folder / "val.bin").string(), options.validate));
+    }
+  } else {
+    for (const std::string& file : source.files) {
+      data.train.push_back(open_headerless(file, options.validate));
+    }
+  }
+  return make_splits(std::move(data), DataFormat::kNanogpt, options);
+}
+
+}  // namespace shale::data_internal

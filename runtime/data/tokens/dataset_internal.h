@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shale/runtime/data/tokens/piece_stream.h"
+#include "shale/runtime/data/tokens/token_dataset.h"
+
+namespace shale::data_internal {
+
+// What DataOptions::path stands for.
+struct DataSource {
+  std::string path;
+  bool is_folder = false;
+  std::vector<std::string> files;  // the file, or a pattern's matches by name; empty for a folder
+};
+
+// Magic numbers at the start of llm.c's .bin files.
+inline constexpr uint32_t kLlmcGpt2Magic = 20240520;
+inline constexpr uint32_t kLlmcLlama3Magic = 20240801;
+inline constexpr uint32_t kLlmcEvalMagic = 20240522;  // multiple-choice tests: not for training
+
+bool is_llmc_magic(uint32_t magic);
+uint32_t file_magic(const std::string& path);  // first 4 bytes; 0 if it cannot be read
+std::vector<std::string> bin_files(const std::string& folder);  // *.bin in it, sorted by name
+
+// What the header of an llm.c shard says: int32[256], of which [0] is the magic number, [1] the
+// version and [2] the number of tokens.
+struct LlmcHeader {
+  TokenWidth width = TokenWidth::k16;
+  int64_t tokens = 0;  // at least 1, and as many as follow the header
+};
+inline constexpr int64_t kLlmcHeaderBytes = 1024;
+
+// `shard`: a whole file. Throws DataError, starting with `source`, unless the shard is well-formed;
+// the tokens are not looked at.
+LlmcHeader parse_llmc_header(std::span<const std::byte> shard, const std::string& source);
+
+DatasetSplits open_text(const DataSource& source, const DataOptions& options);
+DatasetSplits open_llmc(const DataSource& source, const DataOptions& options);
+DatasetSplits open_nanogpt(const DataSource& source, const DataOptions& options);
+
+// The first `head` tokens of the pieces, and the rest.
+std::pair<std::vector<TokenPiece>, std::vector<TokenPiece>> split_pieces(
+    std::vector<TokenPiece> pieces, TokenWidth width, int64_t head);
+
+int64_t count_tokens(const std::vector<TokenPiece>& pieces);
+
+// Joins a file's name and size to a fingerprint.
+uint64_t mix_fingerprint(uint64_t fingerprint, const std::string& name, int64_t size);
+
+}  // namespace shale::data_internal

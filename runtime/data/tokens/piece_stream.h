@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shale/runtime/data/tokens/token_dataset.h"
+
+namespace shale {
+
+// Tokens that lie one after another in memory, a part of a file.
+struct TokenPiece {
+  std::shared_ptr<const void> owner;  // keeps the memory alive
+  const std::byte* data = nullptr;    // aligned to the token's width
+  int64_t tokens = 0;
+  std::string name;         // of the file, for messages
+  int64_t first_token = 0;  // where the piece begins in that file, for messages
+};
+
+// Bytes of a token, unsigned and little-endian.
+enum class TokenWidth : int { k8 = 1, k16 = 2, k32 = 4 };
+
+// Pieces joined to one stream without copying them.
+class PieceStream final : public TokenStream {
+ public:
+  struct Options {
+    TokenWidth width = TokenWidth::k8;
+    int64_t vocab_bound = 256;
+    std::optional<int32_t> separator;  // one such token between two pieces
+  };
+
+  // Pieces without tokens are left out. Throws InternalError if the sum of the sizes overflows.
+  PieceStream(std::vector<TokenPiece> pieces, const Options& options);
+
+  int64_t size() const override { return size_; }
+  int64_t vocab_bound() const override { return options_.vocab_bound; }
+  void read(int64_t begin, std::span<int32_t> out) const override;
+
+ private:
+  void copy_tokens(const TokenPiece& piece, int64_t first, std::span<int32_t> out) const;
+
+  std::vector<TokenPiece> pieces_;
+  std::vector<int64_t> starts_;  // position of each piece's first token, ascending
+  Options options_;
+  int64_t size_ = 0;
+};
+
+// The largest of `count` tokens, 0 if there are none. As fast as memory.
+uint32_t max_token(const std::byte* data, TokenWidth width, int64_t count);
+
+// Looks at all tokens. Throws DataError naming file, position and token unless all are below
+// `vocab_bound`. Returns the largest.
+uint32_t check_tokens(const TokenPiece& piece, TokenWidth width, int64_t vocab_bound);
+
+}  // namespace shale

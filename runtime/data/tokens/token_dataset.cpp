@@ -1,0 +1,178 @@
+#include "shale/runtime/data/tokens/token_dataset.h"
+
+#include <glob.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "shale/base/error.h"
+#include "shale/base/rng.h"
+#include "shale/runtime/data/tokens/dataset_internal.h"
+
+namespace shale {
+
+namespace fs = std::filesystem;
+using namespace data_internal;
+
+std::string to_string(DataFormat format) {
+  switch (format) {
+    case DataFormat::kAuto:
+      return "auto";
+    case DataFormat::kText:
+      return "text";
+    case DataFormat::kLlmc:
+      return "llmc";
+    case DataFormat::kNanogpt:
+      return "nanogpt";
+  }
+  return "?";
+}
+
+namespace data_internal {
+
+bool is_llmc_magic(uint32_t magic) {
+  return magic == kLlmcGpt2Magic || magic == kLlmcLlama3Magic;
+}
+
+uint32_t file_magic(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return 0;  // opening a pipe would wait for its writer
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
+  uint32_t magic = 0;
+  if (!file || std::fread(&magic, sizeof magic, 1, file.get()) != 1) return 0;
+  return magic;
+}
+
+std::vector<std::string> bin_files(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    if (it->path().extension() == ".bin" && it->is_regular_file(ignored)) {
+      files.push_back(it->path().string());
+    }
+  }
+  if (error) throw DataError(cat(folder, ": the folder cannot be read: ", error.message()));
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::pair<std::vector<TokenPiece>, std::vector<TokenPiece>> split_pieces(
+    std::vector<TokenPiece> pieces, TokenWidth width, int64_t head) {
+  std::vector<TokenPiece> tail;
+  std::vector<TokenPiece> first;
+  for (TokenPiece& piece : pieces) {
+    const int64_t here = std::clamp(head, int64_t{0}, piece.tokens);
+    head -= here;
+    if (here < piece.tokens) {
+      TokenPiece rest = piece;
+      rest.data += here * static_cast<int>(width);
+      rest.tokens -= here;
+      rest.first_token += here;
+      tail.push_back(std::move(rest));
+    }
+    piece.tokens = here;
+    if (here > 0) first.push_back(std::move(piece));
+  }
+  return {std::move(first), std::move(tail)};
+}
+
+int64_t count_tokens(const std::vector<TokenPiece>& pieces) {
+  int64_t total = 0;
+  for (const TokenPiece& piece : pieces) total += piece.tokens;
+  return total;
+}
+
+uint64_t mix_fingerprint(uint64_t fingerprint, const std::string& name, int64_t size) {
+  const uint64_t entry = hash_name(cat(name, '\n', size));
+  const PhiloxCounter mixed =
+      philox({static_cast<uint32_t>(fingerprint), static_cast<uint32_t>(fingerprint >> 32),
+              static_cast<uint32_t>(entry), static_cast<uint32_t>(entry >> 32)},
+             {0, 0});
+  return uint64_t{mixed[1]} << 32 | mixed[0];
+}
+
+}  // namespace data_internal
+
+namespace {
+
+std::vector<std::string> match_pattern(const std::string& pattern) {
+  glob_t found{};
+  const int status = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
+  std::vector<std::string> files;
+  for (size_t i = 0; status == 0 && i < found.gl_pathc; ++i) files.emplace_back(found.gl_pathv[i]);
+  ::globfree(&found);
+  std::erase_if(files, [](const std::string& file) {
+    std::error_code error;
+    return fs::is_directory(file, error);
+  });
+  std::sort(files.begin(), files.end());  // glob() sorts by locale
+  return files;
+}
+
+DataSource resolve(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::is_directory(status)) return {path, true, {}};
+  if (fs::exists(status)) return {path, false, {path}};
+  if (path.find_first_of("*?[") != std::string::npos) {
+    std::vector<std::string> files = match_pattern(path);
+    if (!files.empty()) return {path, false, std::move(files)};
+    throw MissingInputError(cat(path, ": no file has such a name"));
+  }
+  throw MissingInputError(cat(path, ": no such file or folder, want token data or text"));
+}
+
+[[noreturn]] void fail_ambiguous(const std::string& path, const std::string& why) {
+  throw ConfigError(cat(path, ": ", why, "; say which it is: --data-format text, llmc or nanogpt"));
+}
+
+DataFormat detect(const DataSource& source) {
+  std::vector<std::string> bins = source.is_folder ? bin_files(source.path) : source.files;
+  // Evaluation files next to shards do not make a folder ambiguous; one that is asked for by name
+  // goes to the reader that explains what it is.
+  const auto is_eval = [](const std::string& file) { return file_magic(file) == kLlmcEvalMagic; };
+  if (source.is_folder) std::erase_if(bins, is_eval);
+  const auto has_magic = [&is_eval](const std::string& file) {
+    return is_llmc_magic(file_magic(file)) || is_eval(file);
+  };
+  const auto shards = std::count_if(bins.begin(), bins.end(), has_magic);
+  if (shards > 0 && static_cast<size_t>(shards) == bins.size()) return DataFormat::kLlmc;
+  if (shards > 0) {
+    fail_ambiguous(source.path, "some of the files begin with llm.c's magic number, others do not");
+  }
+  if (source.is_folder && fs::exists(fs::path(source.path) / "train.bin")) {
+    return DataFormat::kNanogpt;
+  }
+  for (const std::string& file : bins) {
+    if (fs::path(file).extension() == ".bin") {
+      fail_ambiguous(source.path, cat(fs::path(file).filename().string(),
+                                      " may hold tokens, but has no header that says so"));
+    }
+  }
+  return DataFormat::kText;
+}
+
+}  // namespace
+
+DatasetSplits open_dataset(const DataOptions& options) {
+  if (!(options.val_fraction >= 0 && options.val_fraction < 1)) {
+    throw ConfigError(cat("val-fraction is ", options.val_fraction, ", want a number in [0, 1)"));
+  }
+  if (options.vocab_size < 0) {
+    throw ConfigError(cat("vocab is ", options.vocab_size, ", want 0 or more"));
+  }
+  const DataSource source = resolve(options.path);
+  const DataFormat format = options.format == DataFormat::kAuto ? detect(source) : options.format;
+  DatasetSplits splits = format == DataFormat::kText   ? open_text(source, options)
+                         : format == DataFormat::kLlmc ? open_llmc(source, options)
+                                                       : open_nanogpt(source, options);
+  if (splits.train == nullptr || splits.train->size() == 0) {
+    throw DataError(cat(options.path, ": nothing is left for training (", splits.summary, ")"));
+  }
+  return splits;
+}
+
+}  // namespace shale

@@ -1,0 +1,307 @@
+// A training state that was saved on some layout and loaded on another is the same, to the bit.
+#include "shale/comm/checkpoint/saver.h"
+
+#include <sys/resource.h>
+
+#include <csignal>
+#include <map>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "shale/base/error.h"
+#include "shale/comm/mesh.h"
+#include "shale/test/support/ranks/tiny_run.h"
+
+namespace shale::test {
+namespace {
+
+// Each stage, precision and tier at least once: saving waits for the disk.
+std::vector<RunLayout> few_layouts() {
+  return {{{.stage = 0}},
+          {{.compute = DType::kBF16, .stage = 1}, {.optimizer = true}},
+          {{.compute = DType::kBF16, .stage = 2}},
+          {{.stage = 3}, {.optimizer = true, .gradients = true, .parameters = true}}};
+}
+
+std::vector<RunLayout> layouts() {
+  std::vector<RunLayout> all;
+  for (const int stage : {0, 1, 2, 3}) {
+    all.push_back({{.stage = stage}});
+    all.push_back({{.compute = DType::kBF16, .stage = stage}});
+    all.push_back({{.compute = DType::kBF16, .stage = stage}, {.optimizer = true}});
+  }
+  all.push_back({{.persist_below = 100, .stage = 3}});
+  all.push_back({{.stage = 3}, {.optimizer = true, .gradients = true, .parameters = true}});
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a state saved by N ranks is the same on M ranks, in every stage, precision and tier",
+          "[checkpoint]") {
+  const auto all = world().group();
+  const SharedDir dir(*all);
+  const auto groups = groups_of_first_ranks(*all);
+  const std::vector<RunLayout> table = all->size() == 4 ? layouts() : few_layouts();
+  for (int n = 1; n <= all->size(); ++n) {
+    comm::ProcessGroup* const group = groups[size_t(n)].get();
+    for (size_t i = 0; i < table.size(); ++i) {
+      if (n < all->size() && i % 3 != size_t(n) % 3) continue;
+      const std::string folder = dir / cat("from_", n, "_", i);
+      std::map<std::string, std::string> want;
+      if (group != nullptr) {
+        TinyRun run({.shard = group}, *group, table[i]);
+        run.train(2);
+        run.save(folder);
+        want = run.state();
+        CHECK_FALSE(TinyRun({.shard = group}, *group, table[i]).state() == want);
+      }
+      all->barrier("saved");
+      // Of the many pairs: every layout to every number of ranks, on another layout.
+      for (int m = 1; m <= all->size(); ++m) {
+        comm::ProcessGroup* const target = groups[size_t(m)].get();
+        if (target == nullptr) continue;
+        const size_t j = (i + size_t(m)) % table.size();
+        CAPTURE(n, m, i, j);
+        TinyRun run({.shard = target}, *target, table[j]);
+        run.poison();
+        run.load(CheckpointFolder(folder).path_of(2));
+        const auto got = run.state();
+        if (group != nullptr) CHECK(got == want);  // the others do not know it
+      }
+      all->barrier("loaded");
+    }
+  }
+}
+
+TEST_CASE("a run that goes on from a checkpoint has the losses of one that was not interrupted",
+          "[checkpoint]") {
+  const auto all = world().group();
+  if (12 % all->size() != 0) return;
+  const SharedDir dir(*all);
+  struct Row {
+    OptimizerKind kind;
+    RunLayout layout;
+  };
+  std::vector<Row> rows;
+  for (const RunLayout& layout : layouts()) rows.push_back({OptimizerKind::kAdamW, layout});
+  for (const OptimizerKind kind :
+       {OptimizerKind::kAdamWBF16, OptimizerKind::kAdamW8bit, OptimizerKind::kLion,
+        OptimizerKind::kAdafactor, OptimizerKind::kSgd}) {
+    for (const int stage : {0, 3}) {
+      rows.push_back({kind, {{.compute = DType::kBF16, .stage = stage}}});
+    }
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto [kind, layout] = rows[i];
+    CAPTURE(i, int(kind), layout.parallel.stage);
+    const std::string folder = dir / std::to_string(i);
+    TinyRun run({.shard = all.get()}, *all, layout, kind);
+    run.train(2);
+    run.save(folder);
+    const std::vector<float> want = run.train(3);
+    TinyRun again({.shard = all.get()}, *all, layout, kind);
+    again.poison();
+    again.load(CheckpointFolder(folder).path_of(2));
+    CHECK(again.train(3) == want);
+    CHECK(again.state() == run.state());
+  }
+}
+
+TEST_CASE("a reproducible run goes on with the same losses on another number of ranks",
+          "[checkpoint]") {
+  const auto all = world().group();
+  if (all->size() == 3) return;
+  const SharedDir dir(*all);
+  const auto groups = groups_of_first_ranks(*all);
+  comm::ProcessGroup* const alone = groups[1].get();
+  std::vector<float> want;
+  if (alone != nullptr) {
+    TinyRun run({.shard = alone}, *alone, {{.reproducible = true}});
+    run.train(2);
+    want = run.train(3);
+  }
+  for (int n = 1; n <= all->size(); n *= 2) {
+    for (int m = 1; m <= all->size(); m *= 2) {
+      comm::ProcessGroup* const from = groups[size_t(n)].get();
+      comm::ProcessGroup* const to = groups[size_t(m)].get();
+      const std::string folder = dir / cat(n, "_", m);
+      if (from != nullptr) {
+        TinyRun run({.shard = from}, *from, {{.stage = m % 4, .reproducible = true}});
+        run.train(2);
+        run.save(folder);
+      }
+      all->barrier("saved");
+      if (to != nullptr) {
+        CAPTURE(n, m);
+        TinyRun run({.shard = to}, *to, {{.stage = n % 4, .reproducible = true}});
+        run.load(CheckpointFolder(folder).path_of(2));
+        const std::vector<float> got = run.train(3);
+        if (alone != nullptr) CHECK(got == want);
+      }
+      all->barrier("loaded");
+    }
+  }
+}
+
+TEST_CASE("saving beside training changes no bit, and keeps the state of its step",
+          "[checkpoint]") {
+  const auto all = world().group();
+  if (12 % all->size() != 0) return;
+  const SharedDir dir(*all);
+  const std::vector<RunLayout> table = few_layouts();
+  for (size_t i = 0; i < table.size(); ++i) {
+    const RunLayout& layout = table[i];
+    CAPTURE(i);
+    const std::string folder = dir / std::to_string(i);
+    TinyRun plain({.shard = all.get()}, *all, layout);
+    std::vector<float> want;
+    std::vector<std::map<std::string, std::string>> states;
+    for (int step = 0; step < 4; ++step) {
+      want.push_back(plain.train(1)[0]);
+      states.push_back(plain.state());
+    }
+    TinyRun run({.shard = all.get()}, *all, layout);
+    std::vector<float> got;
+    std::set<int64_t> committed;
+    {
+      comm::CheckpointSaver saver(*all, run.context(), folder, {.keep = 2});
+      const auto note = [&](std::optional<int64_t> step) {
+        if (step) committed.insert(*step);
+      };
+      for (int step = 1; step <= 4; ++step) {
+        got.push_back(run.train(1)[0]);
+        note(saver.poll());
+        note(saver.save({.step = step}, run.share()));
+      }
+      run.train(1);
+      note(saver.finish());
+    }
+    CHECK(got == want);
+    CHECK(committed == std::set<int64_t>{1, 2, 3, 4});
+    CHECK(CheckpointFolder(folder).steps() == std::vector<int64_t>{4, 3});
+    for (const int64_t step : {3, 4}) {
+      TinyRun loaded({.shard = all.get()}, *all, layout);
+      loaded.load(CheckpointFolder(folder).path_of(step));
+      CHECK(loaded.state() == states[size_t(step - 1)]);
+    }
+    all->barrier("looked at");
+  }
+}
+
+TEST_CASE("all ranks together write every element once, and about as much each", "[checkpoint]") {
+  const auto all = world().group();
+  std::optional<comm::Mesh> mesh;
+  if (all->size() == 4)
+    mesh.emplace(*all, std::vector<comm::MeshAxis>{{"replica", 2}, {"node", 2}});
+  for (const bool hybrid : {false, true}) {
+    if (hybrid && !mesh) continue;
+    for (const int stage : {0, 1, 2, 3}) {
+      if (hybrid && stage == 0) continue;
+      CAPTURE(hybrid, stage);
+      comm::ShardGroups groups{.shard = all.get()};
+      if (hybrid) groups = {.shard = &mesh->group("node"), .replicate = &mesh->group("replica")};
+      TinyRun run(groups, *all, {{.stage = stage}});
+      std::string mine;
+      int64_t my_bytes = 0;
+      for (const comm::StatePart& part : run.share()) {
+        mine += cat(part.name, " ", part.first, " ", part.count(), "\n");
+        my_bytes += part.values.bytes();
+      }
+      std::map<std::string, std::map<int64_t, int64_t>> written;
+      for (const std::string& list : all->all_gather_bytes(mine)) {
+        std::istringstream lines(list);
+        std::string name;
+        int64_t first = 0, count = 0;
+        while (lines >> name >> first >> count) {
+          CHECK(written[name].emplace(first, count).second);
+        }
+      }
+      int64_t total = 0;
+      for (const comm::StatePart& part : run.parts()) {
+        CAPTURE(part.name);
+        int64_t end = 0;
+        for (const auto& [first, count] : written[part.name]) {
+          CHECK(first == end);
+          end = first + count;
+        }
+        CHECK(end == part.shape.numel());
+        total += end * dtype_size(part.values.dtype());
+      }
+      // Whole states are cut evenly, to a block of 1024 elements; shards are as even as their
+      // units.
+      if (stage == 0) CHECK(std::abs(my_bytes - total / all->size()) <= 4096);
+    }
+  }
+}
+
+TEST_CASE("a checkpoint of other tensors is refused by their names", "[checkpoint]") {
+  const auto all = world().group();
+  const SharedDir dir(*all);
+  TinyRun run({.shard = all.get()}, *all, {{.stage = 1}});
+  run.save(dir.path());
+  const auto refused = [&](OptimizerKind kind) {
+    TinyRun other({.shard = all.get()}, *all, {{.stage = 1}}, kind);
+    return message_of<DataError>([&] { other.load(CheckpointFolder(dir.path()).path_of(0)); });
+  };
+  const std::string lion = refused(OptimizerKind::kLion);
+  CHECK(contains(lion, "with also"));
+  CHECK(contains(lion, "h.0.attn.c_attn.bias/v"));
+  CHECK(contains(lion, "more"));
+  const std::string sgd = refused(OptimizerKind::kSgd);
+  CHECK(contains(sgd, "without"));
+  CHECK(contains(sgd, "/momentum"));
+  CHECK(contains(refused(OptimizerKind::kAdamWBF16), "wte.weight/m (fp32, want bf16)"));
+}
+
+TEST_CASE("a rank whose disk fails stops the save on all ranks; the checkpoint before it stays",
+          "[checkpoint]") {
+  const auto all = world().group();
+  const SharedDir dir(*all);
+  TinyRun run({.shard = all.get()}, *all, {});
+  comm::CheckpointSaver saver(*all, run.context(), dir.path(), {});
+  run.start_save(saver);
+  REQUIRE(saver.finish() == 0);
+  run.train(1);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  // Files of this rank may have 4 KiB: the system refuses to write more.
+  std::signal(SIGXFSZ, SIG_IGN);
+  if (all->rank() == all->size() - 1) {
+    const rlimit tiny{.rlim_cur = 4096, .rlim_max = before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &tiny);
+  }
+  run.start_save(saver);
+  const std::string message = message_of<Error>([&] { saver.finish(); });
+  setrlimit(RLIMIT_FSIZE, &before);
+  all->barrier("rank 0 has cleared away");
+  CHECK(contains(message, "step 1"));
+  CHECK(contains(message, "File too large"));
+  CHECK(contains(message, cat("rank ", all->size() - 1)));
+  CHECK(CheckpointFolder(dir.path()).steps() == std::vector<int64_t>{0});
+  if (all->rank() == 0) CHECK(CheckpointFolder(dir.path()).clean() == 0);  // nothing is left of it
+  run.start_save(saver);
+  CHECK(saver.finish() == 1);
+}
+
+TEST_CASE("a rank that cannot copy its share stops the save on all ranks, and the next one works",
+          "[checkpoint]") {
+  const auto all = world().group();
+  const SharedDir dir(*all);
+  TinyRun run({.shard = all.get()}, *all, {});
+  comm::CheckpointSaver saver(*all, run.context(), dir.path(), {});
+  std::vector<comm::StatePart> share = run.share();
+  const bool is_last = all->rank() == all->size() - 1;
+  if (is_last) share.back().first = -1;  // no range of its tensor
+  saver.save({.step = 1}, share);
+  const std::string message = message_of<Error>([&] { saver.finish(); });
+  all->barrier("rank 0 has cleared away");
+  CHECK(contains(message, "a part from -1"));
+  CHECK(contains(message, cat("rank ", all->size() - 1)));
+  CHECK(CheckpointFolder(dir.path()).steps().empty());
+  saver.save({.step = 1}, run.share());
+  CHECK(saver.finish() == 1);
+}
+
+}  // namespace shale::test

@@ -1,0 +1,98 @@
+// Every way in which one rank's collective may not be the others': all ranks find out at once.
+#include <chrono>
+
+#include "shale/test/support/ranks/harness.h"
+
+namespace shale::test {
+namespace {
+
+using comm::CollectiveOptions;
+using comm::ProcessGroup;
+
+// What the odd rank does differently from the others.
+enum class Mistake { kKind, kCount, kDtype, kOp, kRoot, kOrder, kMissing };
+
+constexpr Mistake kMistakes[] = {Mistake::kKind, Mistake::kCount, Mistake::kDtype,  Mistake::kOp,
+                                 Mistake::kRoot, Mistake::kOrder, Mistake::kMissing};
+
+struct Buffers {
+  static constexpr int64_t kCount = 64;
+  std::vector<float> a = std::vector<float>(kCount, 1.f), b = a;
+  std::vector<double> wide = std::vector<double>(kCount, 1.0);
+  std::vector<float> gathered;
+  explicit Buffers(int ranks) : gathered(static_cast<size_t>(kCount * ranks)) {}
+};
+
+void call(ProcessGroup& group, Buffers& buffers, Mistake mistake, bool odd) {
+  const auto view = [](auto& values, int64_t count) { return make_view(values.data(), {count}); };
+  const View a = view(buffers.a, Buffers::kCount), b = view(buffers.b, Buffers::kCount);
+  const CollectiveOptions first{.tag = "first"}, second{.tag = "second"};
+  switch (mistake) {
+    case Mistake::kKind:
+      if (odd) {
+        group.all_gather(a, view(buffers.gathered, Buffers::kCount * group.size()), first);
+      } else {
+        group.all_reduce_sum(a, first);
+      }
+      return;
+    case Mistake::kCount:
+      group.all_reduce_sum(view(buffers.a, Buffers::kCount - (odd ? 1 : 0)), first);
+      return;
+    case Mistake::kDtype:
+      group.all_reduce_sum(odd ? view(buffers.wide, Buffers::kCount) : a, first);
+      return;
+    case Mistake::kOp:
+      if (odd) {
+        group.all_reduce_max(a, first);
+      } else {
+        group.all_reduce_sum(a, first);
+      }
+      return;
+    case Mistake::kRoot: group.broadcast(a, odd ? 1 : 0, first); return;
+    case Mistake::kOrder:
+      group.all_reduce_sum(odd ? b : a, odd ? second : first);
+      group.all_reduce_sum(odd ? a : b, odd ? first : second);
+      return;
+    case Mistake::kMissing:
+      if (!odd) group.all_reduce_sum(a, first);
+      group.all_reduce_sum(b, second);
+      return;
+  }
+}
+
+void check_all_mistakes(const comm::GroupOptions& options) {
+  const auto meet = world().group({.timeout_s = 60});
+  for (const Mistake mistake : kMistakes) {
+    for (const int odd : {0, 1, world().size() - 1}) {
+      CAPTURE(name_of(options), static_cast<int>(mistake), odd);
+      const auto group = world().group(options);
+      Buffers buffers(group->size());
+      meet->barrier();
+      const auto start = std::chrono::steady_clock::now();
+      const std::string message =
+          message_of<CommError>([&] { call(*group, buffers, mistake, group->rank() == odd); });
+      CAPTURE(message);
+      CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(5));
+      CHECK(contains(message, "ranks disagree: "));
+      CHECK(contains(message, cat("rank ", odd, " calls ")));
+      meet->barrier();
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("whatever a rank calls differently, all ranks report it within seconds",
+          "[many_ranks][mismatch]") {
+  if (world().size() < 2) {
+    SUCCEED("needs two ranks");
+    return;
+  }
+  check_all_mistakes({.name = "node", .timeout_s = 30});
+  check_all_mistakes({.name = "nodes of 1", .timeout_s = 30, .ranks_per_node = 1});
+  if (world().size() > 2) {
+    check_all_mistakes({.name = "nodes of 2", .timeout_s = 30, .ranks_per_node = 2});
+  }
+}
+
+}  // namespace shale::test

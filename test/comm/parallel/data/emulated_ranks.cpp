@@ -1,0 +1,159 @@
+// Sharded training on an emulated GPU, whose streams run late and in an order that a seed picks, so
+// that a missing wait shows as other bits.
+#include "shale/comm/mesh.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/test/support/numbers.h"
+#include "shale/test/support/op_check.h"
+#include "shale/test/support/ranks/devices.h"
+#include "shale/test/support/ranks/harness.h"
+#include "shale/test/support/ranks/training.h"
+
+namespace shale::test {
+namespace {
+
+using emulator::Order;
+
+struct Row {
+  std::string name;
+  comm::DataParallelOptions parallel;
+  TrainOffload offload = {};
+  Recompute recompute = Recompute::kNone;
+};
+
+TrainOptions train_options(const Row& row) {
+  const int64_t ranks = world().size();
+  TrainOptions options{.global_batch = ranks,
+                       .micro_batch = 1,
+                       .steps = 3,
+                       .clip = 0,
+                       .keep_gradients = false,
+                       .recompute = row.recompute,
+                       .parallel = row.parallel,
+                       .offload = row.offload};
+  options.parallel.compute = DType::kBF16;
+  return options;
+}
+
+// replicas: the groups in which ranks shard are this many.
+Trained train_on(std::unique_ptr<DeviceBackend> device, const TrainOptions& options,
+                 int replicas = 1) {
+  Context context({.deterministic = true}, std::move(device));
+  // Small chunks, so that staging takes several; but one where a collective follows another, which
+  // may then begin before anything of the other has come back.
+  const auto group = world().group({.timeout_s = 60,
+                                    .staging_bytes = replicas == 1 ? 1 << 10 : 1 << 16,
+                                    .transport = comm::Transport::kMpi},
+                                   context.backend());
+  if (replicas == 1) return train(context, {.shard = group.get()}, options);
+  comm::Mesh mesh(*group, {{"replica", replicas}, {"node", 0}});
+  return train(context, {.shard = &mesh.group("node"), .replicate = &mesh.group("replica")},
+               options);
+}
+
+// Each rank takes its own turns. No race is looked for: that takes as long again.
+std::vector<emulator::Options> orders() {
+  const auto rank = static_cast<uint64_t>(world().rank());
+  return {{.order = Order::kLifo, .track = false},
+          {.order = Order::kRandom, .seed = 100 + rank, .track = false}};
+}
+
+std::unique_ptr<DeviceBackend> gpu(const emulator::Options& order) {
+  return make_emu_backend({.type = DeviceType::kEmu, .arch = 80}, order);
+}
+
+// What they are compared with runs in the order of the calls.
+Trained in_order(const Row& row, int replicas = 1) {
+  return train_on(gpu({.order = Order::kFifo, .track = false}), train_options(row), replicas);
+}
+
+constexpr TrainOffload kAllOfIt = {
+    .optimizer = true, .gradients = true, .parameters = true, .activations = true};
+
+}  // namespace
+
+TEST_CASE("every stage has the same bits on a device whose streams run in any order", "[staged]") {
+  if (world().size() > 2) return;  // more ranks take longer and find no more
+  TrainOffload early = kAllOfIt;
+  early.early = true;
+  const std::vector<Row> rows = {
+      {"stage 1", {.stage = 1}},
+      {"stage 2", {.stage = 2}},
+      {"stage 3", {.stage = 3}},
+      {"stage 3, prefetch 3, recompute", {.stage = 3, .prefetch = 3}, {}, Recompute::kFull},
+      {"stage 0, optimizer", {.stage = 0}, {.optimizer = true}},
+      {"stage 1, optimizer, early", {.stage = 1}, {.optimizer = true, .early = true}},
+      {"stage 2, gradients", {.stage = 2}, {.optimizer = true, .gradients = true}},
+      {"stage 3, all of it", {.stage = 3}, kAllOfIt},
+      {"stage 3, all of it, early", {.stage = 3}, early},
+  };
+  const Trained want = in_order({"stage 0", {}});
+  CHECK(std::isfinite(want.losses.back()));
+  for (const emulator::Options& order : orders()) {
+    for (const Row& row : rows) {
+      // One rank has no other streams than those of offload.
+      if (world().size() == 1 && !row.offload.any()) continue;
+      CAPTURE(row.name, static_cast<int>(order.order));
+      CHECK(same(train_on(gpu(order), train_options(row)), want));
+    }
+  }
+}
+
+TEST_CASE("training on a device that ignores waits between streams shows it", "[staged]") {
+  if (world().size() > 2) return;
+  const Row row = {"all of it", {.stage = 3}, kAllOfIt};
+  const Trained want = in_order(row);
+  int wrong = 0;
+  for (const emulator::Options& order : orders()) {
+    const Trained got = train_on(std::make_unique<ForgetfulDevice>(order), train_options(row));
+    wrong += same(got, want) ? 0 : 1;
+  }
+  CHECK(wrong > 0);
+}
+
+TEST_CASE("sums over replicas follow those over shards on a device too", "[staged]") {
+  if (world().size() != 4) return;
+  const Trained want = in_order({"stage 1", {.stage = 1}}, /*replicas=*/2);
+  for (const int stage : {1, 3}) {
+    CAPTURE(stage);
+    const Row row = {"hybrid", {.stage = stage}};
+    CHECK(same(train_on(gpu(orders().back()), train_options(row), /*replicas=*/2), want));
+  }
+}
+
+TEST_CASE("parameters that come ahead from the host do not hold up what the device computes",
+          "[staged]") {
+  if (world().size() > 1) return;
+  auto device = std::make_unique<CountingDevice>(
+      emulator::Options{.order = Order::kLifo, .track = false});  // runs only what is waited for
+  const CountingDevice& counting = *device;
+  Context context({}, std::move(device));
+  const auto group = world().group({}, context.backend());
+  const auto model = models::make_language_model(tiny_model());
+  offload::HostTier tier(context, {});
+  comm::DataParallel parallel(*model, model->blocks(), context, *group,
+                              {.compute = DType::kBF16,
+                               .offload = {.tier = &tier, .gradients = true, .parameters = true},
+                               .stage = 3});
+  void* const stream = context.exec().stream;
+  const CountingDevice::Copies before = counting.copies_beside(stream);
+  std::vector<CountingDevice::Copies> seen;
+  for (Module* block : model->blocks()) {
+    block->add_hook(HookPoint::kBeforeForward, [&] {
+      context.synchronize();
+      seen.push_back(counting.copies_beside(stream));
+    });
+  }
+  const auto ids = rand_int<int32_t>(kLength, 7, 0, 60);
+  const Tensor batch = from_host<int32_t>(context, ids, {1, kLength});
+  const Inference inference(context);
+  model->loss(batch, batch);
+  REQUIRE(seen.size() == 3);
+  for (int i = 0; i < 3; ++i) {
+    CAPTURE(i);
+    // The root's parameters, those of blocks up to this one, and the next block's.
+    CHECK(seen[size_t(i)].queued - before.queued == std::min(i + 3, 4));
+    CHECK(seen[size_t(i)].done - before.done == i + 2);
+  }
+}
+
+}  // namespace shale::test

@@ -1,0 +1,123 @@
+// N ranks against one in low precision, with numbers whose sums are exact: gradients and trained
+// parameters then have the same bits in any order of additions.
+#include <cmath>
+#include <map>
+
+#include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/nn/layers.h"
+#include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/optim/optimizer.h"
+#include "shale/test/support/numbers.h"
+#include "shale/test/support/op_check.h"
+#include "shale/test/support/ranks/harness.h"
+#include "shale/test/support/ranks/training.h"
+
+namespace shale::test {
+namespace {
+
+using comm::DataParallelOptions;
+
+// A rank's shard begins inside a weight.
+constexpr int64_t kWidth = 40, kRows = 12;
+
+struct TwoLayers : Module {
+  TwoLayers()
+      : first(this, "first", kWidth, kWidth, Init::normal(1)),
+        second(this, "second", kWidth, kWidth, Init::normal(1)) {}
+  nn::Linear first, second;
+};
+
+// -1, 0 or 1; in each row and column of a weight at most 5 are not zero. With inputs and output
+// gradients of -1, 0 and 1 the hidden values are at most 5 + 1, a gradient of a weight is at most
+// 12 (5 + 1) = 72: integers that bf16's 8 bits and f16's 11 hold, as they hold every partial sum.
+float small_integer(int64_t i, int64_t j) {
+  if ((7 * i + 2 * j) % 9 != 0) return 0;
+  return (i + j) % 2 == 0 ? 1.f : -1.f;
+}
+
+Tensor rows_of(Context& context, DType dtype, int64_t first, int64_t rows, uint64_t seed) {
+  std::vector<float> values;
+  for (int64_t i = first; i < first + rows; ++i) {
+    const auto row = rand_int<float>(kWidth, 100 * seed + uint64_t(i), -1, 1);
+    values.insert(values.end(), row.begin(), row.end());
+  }
+  return cast(from_host<float>(context, values, {rows, kWidth}), dtype);
+}
+
+struct Result {
+  std::map<std::string, std::vector<float>> gradients, parameters;  // by name
+};
+
+// One step of gradient descent over kRows rows, `micro_batch` at a time.
+Result one_step(comm::ProcessGroup& group, const DataParallelOptions& options,
+                int64_t micro_batch) {
+  Context context(small_context(1));
+  TwoLayers net;
+  comm::DataParallel parallel(net, {&net.first, &net.second}, context, group, options);
+  parallel.load([](const Parameter& parameter, const View& to) {
+    for (int64_t i = 0; i < to.numel(); ++i) {
+      to.as<float>()[i] =
+          parameter.shape.ndim() == 1 ? float(i % 3 - 1) : small_integer(i / kWidth, i % kWidth);
+    }
+  });
+  optim::Sgd optimizer(parallel.shards(), {.momentum = 0});
+  optimizer.prepare(context, 0, 1.f / 64);
+  const int64_t micros = kRows / (micro_batch * group.size());
+  for (int64_t j = 0; j < micros; ++j) {
+    const int64_t first = (j * group.size() + group.rank()) * micro_batch;
+    const Tensor x = rows_of(context, options.compute, first, micro_batch, 0);
+    const Tensor dy = rows_of(context, options.compute, first, micro_batch, 1);
+    const Tensor y = net.second.forward(net.first.forward(x));
+    parallel.begin_backward(/*last=*/j + 1 == micros);
+    backward(y, dy);
+  }
+  parallel.finish_gradients();
+  Result result;
+  for (const Parameter* parameter : net.parameters()) {
+    result.gradients[parameter->full_name()] = full_gradient(parallel, group, *parameter);
+  }
+  parallel.clip_grad_norm(0);
+  optimizer.step();
+  parallel.full_state([&](const Parameter& parameter, const View& values) {
+    result.parameters[parameter.full_name()].assign(values.as<float>(),
+                                                    values.as<float>() + values.numel());
+  });
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("N ranks give the gradients of one, parameter by parameter, in low precision too") {
+  const auto group = world().group();
+  struct Precision {
+    DType compute, reduce;
+  };
+  for (const Precision precision :
+       {Precision{DType::kF32, DType::kF32}, Precision{DType::kBF16, DType::kF32},
+        Precision{DType::kBF16, DType::kBF16}, Precision{DType::kF16, DType::kF32}}) {
+    DataParallelOptions options{.compute = precision.compute, .reduce = precision.reduce};
+    const Result want = one_step(alone(), options, kRows);
+    for (const auto& [name, gradient] : want.gradients) {
+      const double largest = max_abs(to_f64(gradient));
+      CHECK(largest >= 4);
+      CHECK(largest <= 72);
+      for (const float g : gradient) REQUIRE(g == std::round(g));
+    }
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const int64_t micro_batch : {kRows / group->size(), int64_t{1}}) {
+        options.stage = stage;
+        const Result got = one_step(*group, options, micro_batch);
+        REQUIRE(got.gradients.size() == want.gradients.size());
+        for (const auto& [name, gradient] : want.gradients) {
+          CAPTURE(name, stage, micro_batch, dtype_name(precision.compute),
+                  dtype_name(precision.reduce));
+          CHECK(same_bits(got.gradients.at(name), gradient));
+          CHECK(same_bits(got.parameters.at(name), want.parameters.at(name)));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace shale::test

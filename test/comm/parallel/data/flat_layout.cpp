@@ -1,0 +1,95 @@
+#include "shale/comm/parallel/data/flat_layout.h"
+
+#include "shale/base/error.h"
+#include "shale/test/support/catch.h"
+
+namespace shale::test {
+namespace {
+
+struct Leaf : Module {
+  Leaf(Module* parent, std::string child_name, const Shape& shape)
+      : Module(parent, std::move(child_name)), weight(declare("weight", shape, Init::zeros())) {}
+  void use(Parameter& other) { tie(other); }
+  Parameter& weight;
+};
+
+struct Block : Module {
+  Block(Module* parent, std::string child_name)
+      : Module(parent, std::move(child_name)), a(this, "a", {3, 5}), b(this, "b", {1024}) {}
+  Leaf a, b;
+};
+
+struct Net : Module {
+  Net() : embedding(this, "embedding", {7, 3}), first(this, "first"), second(this, "second") {}
+  Leaf embedding;
+  Block first, second;
+};
+
+std::vector<std::string> names(const comm::UnitPlan& plan) {
+  std::vector<std::string> all;
+  for (const Parameter* parameter : plan.parameters) all.push_back(parameter->full_name());
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("parameters and shards start and end at multiples of 1024 elements") {
+  Module root;
+  std::vector<std::unique_ptr<Leaf>> leaves;
+  std::vector<Parameter*> parameters;
+  for (const int64_t size : {1, 1023, 1024, 1025, 5000, 7}) {
+    leaves.push_back(std::make_unique<Leaf>(&root, cat("p", size), Shape{size}));
+    parameters.push_back(&leaves.back()->weight);
+  }
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    const comm::FlatLayout layout = comm::flat_layout(parameters, ranks);
+    CAPTURE(ranks);
+    CHECK(layout.shard_numel % comm::kFlatAlignment == 0);
+    CHECK(layout.numel == layout.shard_numel * ranks);
+    int64_t end = 0;
+    for (const comm::FlatEntry& entry : layout.entries) {
+      CHECK(entry.offset % comm::kFlatAlignment == 0);
+      CHECK(entry.offset >= end);
+      end = entry.offset + entry.parameter->numel();
+    }
+    CHECK(end <= layout.numel);
+    CHECK(layout.numel - end < comm::kFlatAlignment * (ranks + 1));  // no waste beyond rounding
+  }
+  CHECK(comm::flat_layout({}, 4).numel == 0);
+}
+
+TEST_CASE("a unit has its subtree without inner units, and the root has the rest") {
+  Net net;
+  const auto plans = comm::plan_units(net, {&net.first, &net.second.b});
+  REQUIRE(plans.size() == 3);
+  CHECK(names(plans[0]) == std::vector<std::string>{"first.a.weight", "first.b.weight"});
+  CHECK(names(plans[1]) == std::vector<std::string>{"second.b.weight"});
+  CHECK(names(plans[2]) == std::vector<std::string>{"embedding.weight", "second.a.weight"});
+  CHECK(plans[2].module == &net);
+}
+
+TEST_CASE("a tied parameter belongs to the lowest unit that encloses its owner and its users") {
+  Net net;
+  net.second.a.use(net.embedding.weight);
+  net.first.b.use(net.first.a.weight);
+  net.second.b.use(net.first.a.weight);
+  const auto plans = comm::plan_units(net, {&net.first, &net.second});
+  CHECK(names(plans[0]) == std::vector<std::string>{"first.b.weight"});
+  CHECK(names(plans[2]) == std::vector<std::string>{"embedding.weight", "first.a.weight"});
+
+  Net local;  // both users inside one unit: the unit keeps it
+  local.first.b.use(local.first.a.weight);
+  CHECK(names(comm::plan_units(local, {&local.first})[0]) ==
+        std::vector<std::string>{"first.a.weight", "first.b.weight"});
+}
+
+TEST_CASE("units and tied parameters outside the tree are errors that name them") {
+  Net net, other;
+  CHECK(
+      contains(message_of<InternalError>([&] { comm::plan_units(net, {&other.first}); }), "first"));
+  net.first.a.use(other.embedding.weight);
+  CHECK(
+      contains(message_of<InternalError>([&] { comm::plan_units(net, {}); }), "embedding.weight"));
+}
+
+}  // namespace shale::test

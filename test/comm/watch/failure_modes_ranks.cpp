@@ -1,0 +1,125 @@
+// What test/cli/rank_failures.sh runs: ranks that fail in all the ways that end a job.
+
+#include <chrono>
+#include <csignal>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "shale/test/support/ranks/harness.h"
+
+namespace shale::test {
+
+// The watchdog's report names it, as it is no secret of this file.
+__attribute__((noinline)) void hang_in_computation() {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (std::chrono::steady_clock::now() < end) {
+  }
+}
+
+namespace {
+
+using comm::World;
+
+void compute_for_a_minute() {
+  std::this_thread::sleep_for(std::chrono::minutes(1));
+}
+
+// Waits for rank 1, which does not come.
+std::unique_ptr<comm::ProcessGroup> wait_for_rank_1(World& world, const comm::GroupOptions& options,
+                                                    bool async) {
+  auto group = world.group(options);
+  group->barrier();
+  if (world.rank() == 1) return group;
+  std::vector<float> values(100'000);
+  const View view = make_view(values.data(), {100'000});
+  group->all_reduce_sum(view, {.tag = "blocks.7 gradient", .async = async}).wait();
+  return group;
+}
+
+// Rank 1 gives no sign of life any more, or one that is not what the others wait for.
+void run_watched_mode(std::string_view mode, World& world) {
+  const bool one = world.rank() == 1;
+  world.watch({.timeout_s = 2});
+  world.at_step(41);
+  const auto group = world.group({.timeout_s = mode == "hung-in-compute" ? 2. : 60.});
+  std::vector<float> values(100'000);
+  const View view = make_view(values.data(), {100'000});
+  group->all_reduce_sum(view, {.tag = "blocks.7 gradient"});
+  if (one) {
+    if (mode == "hung-in-compute") hang_in_computation();
+    std::raise(SIGSTOP);
+  }
+  if (mode == "stopped-while-others-compute") compute_for_a_minute();
+  group->all_reduce_sum(view, {.tag = "blocks.8 gradient", .async = true}).wait();
+}
+
+[[noreturn]] void throw_bad_data() {
+  throw DataError("tokens.bin: magic is 7, want 20240520");
+}
+
+}  // namespace
+
+int run_failure_mode(std::string_view mode, World& world) {
+  const bool one = world.rank() == 1;
+  if (mode == "none") return 0;
+  constexpr std::string_view kTraining = "training-";
+  if (mode.starts_with(kTraining)) return fail_while_training(mode.substr(kTraining.size()), world);
+  if (mode == "alike") throw ConfigError("--lr: 'fast' is not a number");
+  if (mode == "alone-while-others-wait") {
+    const auto group = wait_for_rank_1(world, {}, /*async=*/false);
+    throw_bad_data();
+  }
+  if (mode == "alone-while-others-wait-async") {
+    const auto group = wait_for_rank_1(world, {}, /*async=*/true);
+    throw_bad_data();
+  }
+  if (mode == "alone-while-nodes-wait") {
+    const auto group = wait_for_rank_1(world, {.ranks_per_node = 1}, /*async=*/false);
+    throw_bad_data();
+  }
+  if (mode == "alone-with-collectives-in-flight") {
+    const auto group = world.group();
+    if (!one) compute_for_a_minute();
+    std::vector<float> values(100'000);
+    const auto work = group->all_reduce_sum(make_view(values.data(), {100'000}), {.async = true});
+    throw_bad_data();
+  }
+  if (mode == "alone-while-others-compute") {
+    if (!one) compute_for_a_minute();
+    throw_bad_data();
+  }
+  if (mode == "out-of-memory") {
+    if (!one) compute_for_a_minute();
+    throw std::bad_alloc();
+  }
+  if (mode == "unknown-exception") {
+    if (!one) compute_for_a_minute();
+    throw 42;
+  }
+  if (mode == "disagree") {
+    const auto group = world.group();
+    std::vector<float> values(8);
+    group->all_reduce_sum(make_view(values.data(), {one ? 7 : 8}), {.tag = "wte gradient"});
+  }
+  if (mode == "missing") {
+    const auto group = wait_for_rank_1(world, {.timeout_s = 0.5}, /*async=*/true);
+    compute_for_a_minute();
+  }
+  if (mode == "leaves-with-an-error") {
+    wait_for_rank_1(world, {}, /*async=*/false);  // the group goes before the error comes
+    throw_bad_data();
+  }
+  if (mode == "leaves") {
+    wait_for_rank_1(world, {}, /*async=*/false);
+    return 0;
+  }
+  if (mode.starts_with("stopped-") || mode.starts_with("hung-")) run_watched_mode(mode, world);
+  if (mode == "killed") {
+    if (one) std::raise(SIGKILL);
+    wait_for_rank_1(world, {}, /*async=*/false);
+  }
+  throw ConfigError(cat("--fail: unknown mode '", mode, "'"));
+}
+
+}  // namespace shale::test

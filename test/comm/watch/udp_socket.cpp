@@ -1,0 +1,68 @@
+#include "shale/comm/watch/udp_socket.h"
+
+#include <arpa/inet.h>
+
+#include <array>
+#include <chrono>
+#include <thread>
+
+#include "shale/base/error.h"
+#include "shale/test/support/catch.h"
+
+namespace shale::comm {
+namespace {
+
+uint32_t loopback(int last) {
+  return htonl(0x7f000000u + static_cast<uint32_t>(last));  // 127.0.0.x, all of them this host
+}
+
+// What arrives within a second.
+std::optional<UdpSocket::Received> wait_for(const UdpSocket& socket, std::array<char, 8>& data) {
+  for (int i = 0; i < 1000; ++i) {
+    if (const auto got = socket.receive(data.data(), data.size())) return got;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a socket hears what is sent to its address, and nothing sent to another of the host") {
+  const UdpSocket here(loopback(1)), sender(loopback(3));
+  CHECK(here.address().port != 0);
+  std::array<char, 8> data{};
+  CHECK_FALSE(here.receive(data.data(), data.size()));
+  sender.send("other", 5, {.ip = loopback(2), .port = here.address().port});
+  sender.send("own", 3, here.address());
+  const auto got = wait_for(here, data);
+  REQUIRE(got);
+  CHECK(std::string(data.data(), got->bytes) == "own");  // it would have come second
+  CHECK(got->from == loopback(3));
+  CHECK_FALSE(here.receive(data.data(), data.size()));
+}
+
+TEST_CASE("a datagram to nobody does not end a socket's use") {
+  const UdpSocket here(loopback(1)), sender(loopback(1));
+  uint16_t unused = 0;
+  {
+    const UdpSocket gone(loopback(1));
+    unused = gone.address().port;
+  }
+  sender.send("x", 1, {.ip = loopback(1), .port = unused});
+  std::array<char, 8> data{};
+  CHECK_FALSE(sender.receive(data.data(), data.size()));
+  sender.send("y", 1, here.address());
+  CHECK(wait_for(here, data));
+}
+
+TEST_CASE("an address that is not this host's cannot be listened on") {
+  const uint32_t documentation = htonl(0xc0000201);  // 192.0.2.1 (RFC 5737)
+  CHECK(test::contains(test::message_of<UnavailableError>([&] { UdpSocket socket(documentation); }),
+                       "192.0.2.1"));
+}
+
+TEST_CASE("datagrams to this host leave from it") {
+  CHECK(source_for(loopback(1)) == loopback(1));
+}
+
+}  // namespace shale::comm

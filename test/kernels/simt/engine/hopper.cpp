@@ -1,0 +1,338 @@
+// Kernels that misuse Hopper's primitives, each next to the kernel that does not, which has to
+// pass. The emulator has to find every mistake under every order of threads.
+#include <cmath>
+
+#include "shale/kernels/simt/hopper.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/emulator.h"
+
+namespace shale::kernels::emu {
+namespace {
+
+using emulator::Fault;
+
+constexpr int kTileBytes = 64 * 128;  // 64 lines of 64 16-bit elements
+
+struct Barriers {
+  MBarrier full, empty;
+};
+
+// The mistakes that a kernel makes, as bits; 0: none.
+enum Mistake : unsigned {
+  kNone = 0,
+  kNoInit = 1,
+  kNoBarrierAfterInit = 2,
+  kTooManyArrivals = 4,
+  kExpectsMore = 8,
+  kNoWait = 16,
+  kOverwritesBarrier = 32,
+  kArrivesEarly = 64,
+  kNoProxyFence = 128,
+  kNoReadWait = 256,
+  kEarlyOverwrite = 512,
+  kNoWgmmaFence = 1024,
+  kWritesAccumulators = 2048,
+  kChangesA = 4096,
+  kReadsEarly = 8192,
+  kFreesEarly = 16384,
+  kNoFinalWait = 32768,
+  kNoInitFence = 65536,
+};
+
+// ---- mbarriers and bulk loads: thread 0 loads rounds of 512 bytes, warps 1 to 3 read them ----
+
+__global__ void ring_kernel(const float* in, float* out, unsigned mistakes) {
+  Barriers& barriers = shared<Barriers>();
+  float* const row = dynamic_shared<float>();
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0 && (mistakes & kNoInit) == 0) {
+    mbarrier_init(barriers.full, 1);
+    mbarrier_init(barriers.empty, 96);
+    if ((mistakes & kNoInitFence) == 0) fence_mbarrier_init();
+  }
+  if ((mistakes & kNoBarrierAfterInit) == 0) __syncthreads();
+  for (int round = 0; round < 3; ++round) {
+    if (thread == 0) {
+      mbarrier_wait(barriers.empty, round % 2 ^ 1);
+      mbarrier_arrive_expect(barriers.full, (mistakes & kExpectsMore) != 0 ? 528 : 512);
+      if ((mistakes & kTooManyArrivals) != 0) mbarrier_arrive(barriers.full);
+      bulk_load(row, in + round * 128, 512, barriers.full);
+      if ((mistakes & kOverwritesBarrier) != 0 && round == 0) barriers.full.state = 0;
+    } else if (thread >= 32) {
+      if ((mistakes & kNoWait) == 0) mbarrier_wait(barriers.full, round % 2);
+      if ((mistakes & kArrivesEarly) != 0) mbarrier_arrive(barriers.empty);
+      out[round * 128 + thread] = row[thread];
+      if ((mistakes & kArrivesEarly) == 0) mbarrier_arrive(barriers.empty);
+    }
+  }
+}
+
+// ---- Stores ----
+
+__global__ void store_kernel(float* out, unsigned mistakes) {
+  float* const row = dynamic_shared<float>();
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int round = 0; round < 2; ++round) {
+    row[thread] = float(round * 128 + thread);
+    if ((mistakes & kNoProxyFence) == 0) fence_proxy_async();
+    __syncthreads();
+    if (thread == 0) {
+      bulk_store(out + round * 128, row, 512);
+      bulk_commit();
+      if ((mistakes & kEarlyOverwrite) == 0 && (mistakes & kNoReadWait) == 0) bulk_wait_read<0>();
+    }
+    __syncthreads();
+    if ((mistakes & kNoReadWait) != 0) return;
+  }
+  if (thread == 0) bulk_wait<0>();
+}
+
+// ---- Products: a tile of ones times one of twos, both written by threads ----
+
+__global__ void product_kernel(float* out, unsigned mistakes) {
+  auto* const a = dynamic_shared<uint32_t>();
+  auto* const b = a + kTileBytes / 4;
+  const int thread = static_cast<int>(threadIdx.x);
+  const uint32_t one = pack_pair<bf16>(1, 1), two = pack_pair<bf16>(2, 2);
+  for (int i = thread; i < kTileBytes / 4; i += 128) {
+    a[i] = one;
+    b[i] = two;
+  }
+  if ((mistakes & kNoProxyFence) == 0) fence_proxy_async();
+  __syncthreads();
+  float d[32];
+  uint32_t registers[4] = {one, one, one, one};
+  if ((mistakes & kNoWgmmaFence) == 0) wgmma_fence(d);
+  wgmma<bf16, 64>(d, k_major(a, 0), k_major(b, 0), false);
+  wgmma<bf16, 64>(d, registers, k_major(b, 16), true);
+  wgmma_commit();
+  if ((mistakes & kWritesAccumulators) != 0) d[3] = 1;
+  if ((mistakes & kChangesA) != 0 && thread == 77) registers[1] = two;
+  if ((mistakes & kFreesEarly) != 0) b[thread] = one;
+  const float early = d[5];
+  if ((mistakes & kNoFinalWait) == 0) wgmma_wait<0>(d);
+  if ((mistakes & (kFreesEarly | kNoFinalWait)) == 0) b[thread] = one;
+  out[thread] = (mistakes & kReadsEarly) != 0 ? early : d[5];
+}
+
+__global__ void half_a_warpgroup_kernel() {
+  float d[4];
+  if (threadIdx.x >= 64) return;
+  wgmma_fence(d);
+  wgmma<bf16, 8>(d, k_major(dynamic_shared(), 0), k_major(dynamic_shared(), 0), false);
+  wgmma_commit();
+  wgmma_wait<0>(d);
+}
+
+__global__ void tile_between_multiples_kernel() {
+  float d[4];
+  wgmma_fence(d);
+  wgmma<bf16, 8>(d, k_major(dynamic_shared() + 512, 0), k_major(dynamic_shared(), 0), false);
+}
+
+__global__ void operand_outside_kernel() {
+  float d[4];
+  for (int i = static_cast<int>(threadIdx.x); i < 256; i += 128) dynamic_shared<float>()[i] = 1;
+  fence_proxy_async();
+  __syncthreads();
+  wgmma_fence(d);
+  wgmma<bf16, 8>(d, k_major(dynamic_shared() + 1024, 0), k_major(dynamic_shared(), 0), false);
+}
+
+__global__ void registers_kernel(bool too_many) {
+  if (threadIdx.x < 128) {
+    shrink_registers<40>();
+  } else if (too_many) {
+    grow_registers<240>();
+  } else {
+    grow_registers<232>();
+  }
+}
+
+__global__ void end_before_landing_kernel(const float* in) {
+  Barriers& barriers = shared<Barriers>();
+  if (threadIdx.x > 0) return;
+  mbarrier_init(barriers.full, 1);
+  fence_mbarrier_init();
+  mbarrier_arrive_expect(barriers.full, 512);
+  bulk_load(dynamic_shared(), in, 512, barriers.full);
+}
+
+__global__ void prefetch_kernel(const __grid_constant__ TensorMap map) {
+  if (threadIdx.x == 0) prefetch_tensor_map(map);
+}
+
+// Two products under way; the first one's operand is free when it is done, the second's not.
+__global__ void two_groups_kernel(float* out, bool frees_second) {
+  auto* const tiles = dynamic_shared<uint32_t>();
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int i = thread; i < 2 * kTileBytes / 4; i += 128) tiles[i] = pack_pair<bf16>(1, 2);
+  fence_proxy_async();
+  __syncthreads();
+  auto* const second = tiles + kTileBytes / 4;
+  float d[32], e[32];
+  wgmma_fence(d, e);
+  wgmma<bf16, 64>(d, mn_major(tiles, 0, kTileBytes), k_major(tiles, 0), false);
+  wgmma_commit();
+  wgmma_fence(d, e);
+  wgmma<bf16, 64>(e, k_major(second, 0), k_major(second, 16), false);
+  wgmma_commit();
+  wgmma_wait<1>(d);
+  (frees_second ? second : tiles)[thread] = 0;
+  out[thread] = d[0];
+  wgmma_wait<0>(e);
+  out[thread] += e[0];
+}
+
+// ---- Running them ----
+
+template <typename... Params, typename... Args>
+test::FoundFault run(const emulator::Options& options, void (*kernel)(Params...), int threads,
+                     Args... args) {
+  return test::fault_of(options, [&](const Exec& exec) {
+    simt::launch(kernel, {.grid = 1, .block = threads, .smem_bytes = 2 * kTileBytes}, exec,
+                 args...);
+  });
+}
+
+template <typename... Params, typename... Args>
+void expect(std::initializer_list<Fault> faults, const char* text, void (*kernel)(Params...),
+            int threads, Args... args) {
+  for (const auto& options : test::emulator_orders()) {
+    const auto found = run(options, kernel, threads, args...);
+    CAPTURE(text, test::describe(options), found.message);
+    CHECK((found.found && std::ranges::count(faults, found.fault) == 1));
+    CHECK(test::contains(found.message, text));
+  }
+}
+
+template <typename... Params, typename... Args>
+void expect_none(void (*kernel)(Params...), int threads, Args... args) {
+  for (const auto& options : test::emulator_orders()) {
+    const auto found = run(options, kernel, threads, args...);
+    CAPTURE(test::describe(options), found.message);
+    CHECK_FALSE(found.found);
+  }
+}
+
+// What only the tracker sees.
+bool tracked() {
+  if (emulator::has_instrumented_kernels()) return true;
+  WARN("skipped: this build's kernels are not instrumented");
+  return false;
+}
+
+std::vector<float> counted(size_t count) {
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = float(i);
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("a ring of one stage passes its rounds on under every order", "[kernels][emulator]") {
+  const std::vector<float> in = counted(384);
+  std::vector<float> out(384);
+  expect_none(ring_kernel, 128, in.data(), out.data(), unsigned{kNone});
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (i % 128 >= 32) REQUIRE(out[i] == in[i]);
+  }
+}
+
+TEST_CASE("misused mbarriers are found", "[kernels][emulator]") {
+  const std::vector<float> in = counted(384);
+  std::vector<float> out(384);
+  const auto ring = [&](std::initializer_list<Fault> faults, const char* text, Mistake mistake) {
+    expect(faults, text, ring_kernel, 128, in.data(), out.data(), unsigned{mistake});
+  };
+  ring({Fault::kBarrierMisuse}, "was not initialised", kNoInit);
+  ring({Fault::kBarrierMisuse}, "more arrivals than the phase expects: the mbarrier at static",
+       kTooManyArrivals);
+  ring({Fault::kDeadlock}, "lacks 0 of 1 arrivals and 16 bytes", kExpectsMore);
+  ring({Fault::kBarrierMisuse, Fault::kRace}, "static shared object 1 (16 bytes) + 0",
+       kOverwritesBarrier);
+  ring({Fault::kProxyFence}, "no fence_mbarrier_init() has followed", kNoInitFence);
+  if (!tracked()) return;
+  ring({Fault::kRace, Fault::kBarrierMisuse}, "static shared object", kNoBarrierAfterInit);
+}
+
+TEST_CASE("shared memory is used only between a bulk copy and the next", "[kernels][emulator]") {
+  const std::vector<float> in = counted(384);
+  std::vector<float> out(384);
+  if (!tracked()) return;
+  // Who does not wait finds nothing there yet, a copy on its way, or one that just landed.
+  expect({Fault::kUninitialised, Fault::kAsyncCopy, Fault::kRace}, "thread", ring_kernel, 128,
+         in.data(), out.data(), unsigned{kNoWait});
+  // Who says too early that he has read finds the next copy, or is found reading by it.
+  expect({Fault::kAsyncCopy, Fault::kRace}, "a bulk copy for mbarrier 0", ring_kernel, 128,
+         in.data(), out.data(), unsigned{kArrivesEarly});
+}
+
+TEST_CASE("a block may not end before its bulk copies have landed", "[kernels][emulator]") {
+  const std::vector<float> in = counted(128);
+  expect({Fault::kAsyncCopy}, "bulk copies on their way", end_before_landing_kernel, 32, in.data());
+}
+
+TEST_CASE("only tensor maps that were made are prefetched", "[kernels][emulator]") {
+  const std::vector<float> in = counted(64);
+  const TensorMap made = make_tensor_map({.data = in.data(),
+                                          .dtype = DType::kF32,
+                                          .sizes = {64, 1},
+                                          .strides = {1, 64},
+                                          .box = {32, 1}});
+  expect_none(prefetch_kernel, 32, made);
+  expect({Fault::kAsyncCopy}, "prefetch_tensor_map: the tensor map was never made", prefetch_kernel,
+         32, TensorMap());
+}
+
+TEST_CASE("bulk stores read what was written and fenced, until they are waited for",
+          "[kernels][emulator]") {
+  std::vector<float> out(256);
+  expect_none(store_kernel, 128, out.data(), unsigned{kNone});
+  CHECK(out == counted(256));
+  expect({Fault::kAsyncCopy}, "ends with bulk stores", store_kernel, 128, out.data(),
+         unsigned{kNoReadWait});
+  if (!tracked()) return;
+  expect({Fault::kProxyFence}, "without a fence_proxy_async()", store_kernel, 128, out.data(),
+         unsigned{kNoProxyFence});
+  expect({Fault::kRace}, "which a bulk store of thread 0 read", store_kernel, 128, out.data(),
+         unsigned{kEarlyOverwrite});
+}
+
+TEST_CASE("wgmma's registers are left alone until the wait", "[kernels][emulator]") {
+  std::vector<float> out(128);
+  expect_none(product_kernel, 128, out.data(), unsigned{kNone});
+  for (const float x : out) REQUIRE(x == 64);  // 32 of k, each 1 * 2
+  const auto product = [&](Fault fault, const char* text, Mistake mistake) {
+    expect({fault}, text, product_kernel, 128, out.data(), unsigned{mistake});
+  };
+  product(Fault::kWgmma, "no wgmma_fence()", kNoWgmmaFence);
+  product(Fault::kWgmma, "accumulators were written before", kWritesAccumulators);
+  product(Fault::kWgmma, "registers of a were changed before", kChangesA);
+  product(Fault::kWgmma, "ends with wgmma", kNoFinalWait);
+  expect_none(product_kernel, 128, out.data(), unsigned{kReadsEarly});
+  for (const float x : out) REQUIRE(std::isnan(x));
+}
+
+TEST_CASE("wgmma's operands are fenced, and left alone until the wait", "[kernels][emulator]") {
+  std::vector<float> out(128);
+  expect({Fault::kWgmma}, "fewer than 128 threads", half_a_warpgroup_kernel, 64);
+  expect({Fault::kWgmma}, "a at dynamic shared memory (16384 bytes) + 512 is no tile",
+         tile_between_multiples_kernel, 128);
+  if (!tracked()) return;
+  expect({Fault::kUninitialised}, "a wgmma of warpgroup 0 reads", operand_outside_kernel, 128);
+  expect({Fault::kProxyFence}, "wrote without a fence_proxy_async()", product_kernel, 128,
+         out.data(), unsigned{kNoProxyFence});
+  expect({Fault::kRace}, "which a wgmma of warpgroup 0 read", product_kernel, 128, out.data(),
+         unsigned{kFreesEarly});
+  expect_none(two_groups_kernel, 128, out.data(), false);
+  expect({Fault::kRace}, "which a wgmma of warpgroup 0 read", two_groups_kernel, 128, out.data(),
+         true);
+}
+
+TEST_CASE("warpgroups may not grow beyond the block's registers", "[kernels][emulator]") {
+  expect_none(registers_kernel, 384, false);
+  expect({Fault::kWgmma}, "the block has 64512", registers_kernel, 384, true);
+}
+
+}  // namespace shale::kernels::emu

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "shale/base/dtype.h"
+#include "shale/base/exec.h"
+#include "shale/test/kernels/simt/primitives.h"
+
+namespace shale::test {
+
+// An array, its boxes, and where they are copied: elements, innermost first.
+struct HopperBoxes {
+  DType dtype = DType::kBF16;
+  int dims = 2;
+  bool swizzle = true;
+  std::array<int, 4> sizes{}, strides{}, box{};
+  std::array<std::array<int, 4>, 3> places{};
+};
+
+// A product of [64, 64] by [64, columns], by wgmma.
+struct HopperProduct {
+  DType dtype = DType::kBF16;
+  int columns = 8;
+  bool a_registers = false, a_mn_major = false, b_mn_major = false;
+};
+
+// What `out` holds before anything is stored; as f32 it is 1.
+inline constexpr uint32_t kNotStored = 0x3f800000u;
+
+// Of the kernels "mbarrier phases" and "roles" in primitives90.cu.
+inline constexpr int kPhases = 12, kRounds = 12;
+
+}  // namespace shale::test
+
+// What test/kernels/simt/primitives90.cu has for each backend.
+namespace shale::kernels::emu {
+// Loads the boxes at all three places and writes shared memory to `out`, after each; or (`store`)
+// stores `in` as the boxes at the first two places of the array `out`.
+void run_hopper_boxes(const Exec& exec, const test::HopperBoxes& boxes, bool store,
+                      const uint32_t* in, uint32_t* out, int out_words);
+// Copies, or adds as f32, so many bytes.
+void run_hopper_runs(const Exec& exec, bool add, const uint32_t* in, uint32_t* out, int bytes);
+test::RunPrimitive find_wgmma(const test::HopperProduct& product);  // null: not one of the tests'
+// "mbarrier phases", "roles", and "wgmma k-major bf16" and its like; null for another name.
+test::RunPrimitive find_hopper_primitive(std::string_view name);
+}  // namespace shale::kernels::emu
+namespace shale::kernels::cuda {
+void run_hopper_boxes(const Exec& exec, const test::HopperBoxes& boxes, bool store,
+                      const uint32_t* in, uint32_t* out, int out_words);
+void run_hopper_runs(const Exec& exec, bool add, const uint32_t* in, uint32_t* out, int bytes);
+test::RunPrimitive find_wgmma(const test::HopperProduct& product);
+test::RunPrimitive find_hopper_primitive(std::string_view name);
+}  // namespace shale::kernels::cuda

@@ -1,0 +1,172 @@
+// Rules that every reader of text from outside keeps, whatever its own grammar. What is special to
+// a format is tested with it.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shale/base/config.h"
+#include "shale/base/error.h"
+#include "shale/comm/checkpoint/manifest.h"
+#include "shale/models/gpt2/hf.h"
+#include "shale/models/training/report/metrics.h"
+#include "shale/runtime/io/crc32c.h"
+#include "shale/runtime/io/json_object.h"
+#include "shale/runtime/io/safetensors.h"
+#include "shale/runtime/io/safetensors_index.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/temp_dir.h"
+
+namespace shale {
+
+using test::contains;
+using test::message_of;
+
+namespace {
+
+struct JsonReader {
+  std::string name;
+  std::string good;  // an object; `read` takes it, and other keys beside its own
+  std::function<void(const std::string&)> read;
+  size_t max_bytes;
+  std::string with_fraction;  // `good`, but 2.0 where an integer belongs
+};
+
+// A manifest in which this is the training state, with the checksum that belongs to it.
+void parse_manifest_with(const std::string& state) {
+  const std::string body =
+      R"({"format":"shale-checkpoint","format_version":1,"writer":"x","step":1,"state":)" + state +
+      R"(,"config":{},"chunk_bytes":4096,"files":[],"tensors":{})" + "\n";
+  char last[32];
+  std::snprintf(last, sizeof last, ",\"crc32c\":\"%08x\"}\n",
+                crc32c(std::as_bytes(std::span(body))));
+  parse_checkpoint_manifest(body + last, "source");
+}
+
+const std::vector<JsonReader>& readers() {
+  static const std::vector<JsonReader> all = {
+      {"object", R"({"n":2})",
+       [](const std::string& text) { JsonObject(text, "source").integer("n"); }, 1 << 20,
+       R"({"n":2.0})"},
+      {"index", R"({"weight_map":{"a":"b"}})",
+       [](const std::string& text) { parse_safetensors_index(text, "source"); }, 100'000'000, ""},
+      {"model",
+       R"({"model_type":"gpt2","n_layer":2,"n_embd":6,"n_head":2,"vocab_size":5,)"
+       R"("n_positions":7})",
+       [](const std::string& text) { parse_gpt2_config(text, "source"); }, 1 << 20,
+       R"({"model_type":"gpt2","n_layer":2.0,"n_embd":6,"n_head":2,"vocab_size":5,)"
+       R"("n_positions":7})"},
+      {"metrics", R"({"step":2,"val_loss":1})",
+       [](const std::string& text) { parse_metrics(text + "\n", "source"); }, 4096,
+       R"({"step":2.0,"val_loss":1})"},
+      {"manifest", R"({"n":2})", [](const std::string& text) { parse_manifest_with(text); },
+       kMaxManifestBytes, ""},
+      {"options", R"({"n":2})",
+       [](const std::string& text) {
+         int64_t n = 1, k = 0;
+         ConfigSpec spec("x", "x");
+         spec.add("n", n, "n");
+         spec.add("k", k, "k");
+         try {
+           spec.read_json(text, "source");
+         } catch (const ConfigError& error) {  // what the others call DataError
+           throw DataError(error.what());
+         }
+       },
+       1 << 20, R"({"n":2.0})"}};
+  return all;
+}
+
+// The message; it must be one clear line that names the source.
+std::string complaint(const JsonReader& reader, const std::string& text) {
+  const std::string message = message_of<DataError>([&] { reader.read(text); });
+  CHECK(message.starts_with("source:"));
+  CHECK(message.size() < 1000);
+  CHECK(std::none_of(message.begin(), message.end(),
+                     [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }));
+  return message;
+}
+
+}  // namespace
+
+TEST_CASE("every reader of JSON takes its good text, and no text that breaks a rule", "[io]") {
+  const std::string deep = std::string(65, '[') + std::string(65, ']');
+  // What comes before the members of the good text.
+  const std::vector<std::pair<std::string, std::string>> rules = {
+      {"a key twice", R"("k":1,"k":1,)"},
+      {"a key twice, once escaped", R"("k":1,"\u006b":1,)"},
+      {"too deep", "\"k\":" + deep + ","},
+      {"bytes that are not UTF-8", "\"\xff\":1,"},
+      {"an overlong form of a character", "\"\xc0\xaf\":1,"},
+      {"half of a surrogate pair", R"("\ud800":1,)"},
+      {"a control character that is not escaped", "\"a\tb\":1,"},
+      {"a number beyond double", R"("k":1e999,)"},
+      {"a word that is no value", R"("k":NaN,)"},
+      {"no value", R"("k":,)"},
+  };
+  for (const JsonReader& reader : readers()) {
+    CAPTURE(reader.name);
+    CHECK_NOTHROW(reader.read(reader.good));
+    CHECK_NOTHROW(reader.read("{\"k\":1," + reader.good.substr(1)));  // or no rule below is tested
+    for (const auto& [rule, members] : rules) {
+      CAPTURE(rule);
+      complaint(reader, "{" + members + reader.good.substr(1));
+    }
+    complaint(reader, reader.good + "x");
+    complaint(reader, reader.good + reader.good);
+    complaint(reader, "[" + reader.good + "]");
+    complaint(reader, reader.good.substr(0, reader.good.size() - 1));
+    complaint(reader, "");
+    complaint(reader, "null");
+  }
+}
+
+TEST_CASE("no reader of JSON takes a fraction where an integer belongs", "[io]") {
+  for (const JsonReader& reader : readers()) {
+    CAPTURE(reader.name);
+    if (!reader.with_fraction.empty())
+      CHECK(contains(complaint(reader, reader.with_fraction), "2.0"));
+  }
+}
+
+TEST_CASE("every reader of JSON stops at its size limit, not behind it", "[io]") {
+  for (const JsonReader& reader : readers()) {
+    if (reader.max_bytes > 1 << 20) continue;  // no need to make 100 MB here
+    CAPTURE(reader.name);
+    const std::string full = reader.good + std::string(reader.max_bytes - reader.good.size(), ' ');
+    CHECK_NOTHROW(reader.read(full));
+    CHECK(contains(complaint(reader, full + ' '), cat("at most ", reader.max_bytes)));
+  }
+}
+
+TEST_CASE("an index of more values than tensors can be is not built up in memory", "[io]") {
+  std::string text = "{\"weight_map\":{},\"x\":[";
+  for (int i = 0; i < 201'000; ++i) text += "[],";
+  CHECK(contains(message_of<DataError>([&] { parse_safetensors_index(text + "0]}", "source"); }),
+                 "more than 201000 values"));
+}
+
+TEST_CASE("a pipe in the place of a model's file is refused, not waited for", "[io]") {
+  const test::TempDir dir;
+  REQUIRE(::mkfifo(dir.file("config.json").c_str(), 0600) == 0);
+  CHECK(contains(message_of<DataError>([&] { load_gpt2_config(dir.path()); }), "config.json"));
+  REQUIRE(::mkfifo(dir.file(kSafetensorsIndexFile).c_str(), 0600) == 0);
+  CHECK(contains(message_of<DataError>([&] { SafetensorsFolder(dir.path()); }), "index.json"));
+  REQUIRE(::mkfifo(dir.file(kSafetensorsSingleFile).c_str(), 0600) == 0);
+  CHECK_THROWS_AS(SafetensorsFolder(dir.path()), DataError);
+  REQUIRE(::mkfifo(dir.file("metrics.jsonl").c_str(), 0600) == 0);
+  CHECK_THROWS_AS(read_metrics(dir.file("metrics.jsonl")), DataError);
+}
+
+TEST_CASE("names from a file cannot break the line or drive the terminal", "[io]") {
+  const std::string message = message_of<DataError>([] {
+    parse_safetensors_index("{\"weight_map\":{\"a\\n\\u001b[2J\\u009b\":\"../b\"}}", "source");
+  });
+  CHECK(contains(message, "tensor 'a\\x0a\\x1b[2J\\x9b'"));
+}
+
+}  // namespace shale

@@ -1,0 +1,293 @@
+// Training steps whose forward and backward are replayed graphs, on the emulator.
+#include "shale/models/training/micro_batches.h"
+
+#include <memory>
+#include <vector>
+
+#include "shale/base/error.h"
+#include "shale/comm/world.h"
+#include "shale/runtime/optim/optimizer.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/emulator.h"
+#include "shale/test/support/numbers.h"
+
+namespace shale::test {
+namespace {
+
+constexpr int64_t kRows = 2, kTokens = 11;  // no multiple of any tile
+
+struct Case {
+  const char* name = "";
+  int64_t micro_batches = 1;
+  float dropout = 0;
+  Recompute recompute = Recompute::kNone;
+  DType dtype = DType::kF32;
+  Device device = {.type = DeviceType::kEmu, .arch = 80};
+  comm::DataParallelOptions parallel = {};
+  bool dependent_launch = false;
+};
+
+models::LanguageModelConfig small(const Case& c) {
+  models::LanguageModelConfig config;
+  config.layers = 2;
+  config.width = 24;
+  config.heads = 3;
+  config.vocab = 50;
+  config.padded_vocab = 64;
+  config.context = 16;
+  config.dropout = c.dropout;
+  config.recompute = c.recompute;
+  return config;
+}
+
+Batch batch_at(int64_t index) {
+  const auto tokens = rand_int<int32_t>(kRows * (kTokens + 1), uint64_t(index), 0, 49);
+  Batch batch{.rows = kRows, .seq_len = kTokens, .first_position = 0, .count = kRows};
+  for (int64_t i = 0; i < kRows * kTokens; ++i) {
+    const int64_t at = i / kTokens * (kTokens + 1) + i % kTokens;
+    batch.inputs.push_back(tokens[size_t(at)]);
+    batch.targets.push_back(tokens[size_t(at + 1)]);
+  }
+  return batch;
+}
+
+// Races are the business of the kernels' own tests.
+constexpr emulator::Options kUntracked = {.track = false};
+
+// A run, step by step.
+class Training {
+ public:
+  Training(const Case& c, bool graphs, const emulator::Options& options = kUntracked)
+      : case_(c),
+        context_({.threads = 2,
+                  .deterministic = true,
+                  .dependent_launch = c.dependent_launch,
+                  .seed = 1},
+                 backend_of(c.device, options)),
+        group_(world_.group({}, context_.backend())),
+        model_(models::make_language_model(small(c))),
+        parallel_(*model_, model_->blocks(), context_, *group_, parallel_options(c)),
+        optimizer_(parallel_.shards(), {}),
+        micro_batches_(context_, *model_, parallel_, nullptr,
+                       {.rows = kRows, .seq_len = kTokens, .graphs = graphs}) {}
+
+  // Returns the losses of its micro-batches.
+  std::vector<float> step() {
+    optimizer_.prepare(context_, steps_, 3e-3f);
+    std::vector<Tensor> losses;
+    for (int64_t micro = 0; micro < case_.micro_batches; ++micro) {
+      context_.update_step([&](StepState& state) {
+        state.grad_scale = 1.0f / float(kRows * kTokens * case_.micro_batches);
+        state.sample = uint64_t(micro * kRows);
+      });
+      micro_batches_.forward(batch_at(steps_ * case_.micro_batches + micro),
+                             {.first = micro == 0, .last = micro + 1 == case_.micro_batches});
+      losses.push_back(micro_batches_.backward());
+    }
+    micro_batches_.end_step();
+    parallel_.finish_gradients();
+    parallel_.clip_grad_norm(1);
+    optimizer_.step();
+    optimizer_.zero_grad();
+    ++steps_;
+    std::vector<float> values;
+    for (const Tensor& loss : losses) values.push_back(to_host<float>(loss).front());
+    return values;
+  }
+
+  std::vector<float> steps(int count) {
+    std::vector<float> losses;
+    for (int i = 0; i < count; ++i) {
+      for (const float loss : step()) losses.push_back(loss);
+    }
+    return losses;
+  }
+
+  std::vector<float> parameters() {
+    std::vector<float> values;
+    parallel_.full_state([&](const Parameter&, const View& value) {
+      const auto* first = static_cast<const float*>(value.data);
+      values.insert(values.end(), first, first + value.numel());
+    });
+    return values;
+  }
+
+  // As in the middle of a run: the model is used otherwise, and so is memory.
+  float evaluate() {
+    const Inference inference(context_);
+    const Batch batch = batch_at(1000);
+    const auto tokens = [&](const std::vector<int32_t>& values) {
+      return from_host<int32_t>(context_, values, {kRows, kTokens});
+    };
+    return to_host<float>(model_->loss(tokens(batch.inputs), tokens(batch.targets))).front();
+  }
+
+  int64_t collectives() const { return group_->traffic().totals().calls; }
+  Context& context() { return context_; }
+  models::MicroBatches& micro_batches() { return micro_batches_; }
+  comm::DataParallel& parallel() { return parallel_; }
+
+ private:
+  static std::unique_ptr<DeviceBackend> backend_of(const Device& device,
+                                                   const emulator::Options& options) {
+    return device.type == DeviceType::kEmu ? make_emu_backend(device, options)
+                                           : make_backend(device);
+  }
+  static comm::DataParallelOptions parallel_options(const Case& c) {
+    comm::DataParallelOptions options = c.parallel;
+    options.compute = c.dtype;
+    options.seed = 5;
+    return options;
+  }
+
+  Case case_;
+  comm::World world_{0, nullptr};
+  Context context_;
+  std::unique_ptr<comm::ProcessGroup> group_;
+  std::unique_ptr<models::LanguageModel> model_;
+  comm::DataParallel parallel_;
+  optim::AdamW optimizer_;
+  models::MicroBatches micro_batches_;
+  int64_t steps_ = 0;
+};
+
+void check_same_bits(const Case& c, const emulator::Options& options = kUntracked) {
+  CAPTURE(c.name, describe(options));
+  constexpr int kSteps = 3;  // one eager, one captured, one replayed
+  Training eager(c, false, options), graphs(c, true, options);
+  const std::vector<float> want = eager.steps(kSteps);
+  REQUIRE(want.front() != want.back());
+  CHECK(same_bits(graphs.steps(kSteps), want));
+  CHECK(graphs.collectives() == eager.collectives());
+  CHECK(same_bits(graphs.parameters(), eager.parameters()));
+}
+
+}  // namespace
+
+TEST_CASE("replayed steps give the losses and parameters of eager ones, to the bit") {
+  const Case cases[] = {
+      {.name = "accumulation", .micro_batches = 3, .dropout = 0.1f, .dtype = DType::kBF16},
+      {.name = "recompute", .dropout = 0.1f, .recompute = Recompute::kFull},
+      {.name = "selective recompute",
+       .recompute = Recompute::kSelective,
+       .parallel = {.reproducible = true}},
+      {.name = "Hopper", .dtype = DType::kBF16, .device = {.type = DeviceType::kEmu, .arch = 90}},
+  };
+  for (const Case& c : cases) check_same_bits(c);
+}
+
+TEST_CASE("every stage of sharding replays to the bits of its eager steps") {
+  const Case cases[] = {
+      {.name = "stage 1", .micro_batches = 2, .parallel = {.stage = 1}},
+      {.name = "without overlap", .parallel = {.stage = 1, .overlap = false}},
+      {.name = "stage 2", .micro_batches = 2, .parallel = {.stage = 2}},
+      {.name = "stage 3, a part of it kept whole",
+       .micro_batches = 2,
+       .dtype = DType::kBF16,
+       .parallel = {.persist_below = 100, .stage = 3}},
+  };
+  for (const Case& c : cases) check_same_bits(c);
+}
+
+TEST_CASE("replayed steps do not depend on the order of what runs at once") {
+  check_same_bits({.name = "stage 3", .micro_batches = 2, .parallel = {.stage = 3}},
+                  {.order = emulator::Order::kRandom, .seed = 1, .track = false});
+}
+
+TEST_CASE("replayed steps on this machine's GPU give the bits of eager ones") {
+  const Device gpu = {.type = DeviceType::kCuda};
+  try {
+    make_backend(gpu);
+  } catch (const UnavailableError& error) {
+    WARN("not run: " << error.what());
+    return;
+  }
+  for (const int stage : {0, 3}) {
+    check_same_bits({.name = "GPU",
+                     .micro_batches = 3,
+                     .dropout = 0.1f,
+                     .dtype = DType::kBF16,
+                     .device = gpu,
+                     .parallel = {.stage = stage}});
+  }
+}
+
+TEST_CASE("dependent launches give the bits of plain ones, replayed or not") {
+  const Case plain{.name = "plain",
+                   .micro_batches = 2,
+                   .dropout = 0.1f,
+                   .dtype = DType::kBF16,
+                   .device = {.type = DeviceType::kEmu, .arch = 90}};
+  Case dependent = plain;
+  dependent.dependent_launch = true;
+  constexpr int kSteps = 3;
+  const emulator::Options tracked;
+  Training want(plain, false), eager(dependent, false, tracked), graphs(dependent, true, tracked);
+  const std::vector<float> losses = want.steps(kSteps);
+  REQUIRE(losses.front() != losses.back());
+  CHECK(same_bits(eager.steps(kSteps), losses));
+  CHECK(same_bits(graphs.steps(kSteps), losses));
+  CHECK(same_bits(eager.parameters(), want.parameters()));
+  CHECK(same_bits(graphs.parameters(), want.parameters()));
+}
+
+TEST_CASE("dependent launches are refused where kernels do not wait") {
+  const auto refused = [](const Device& device) {
+    return message_of<UnavailableError>(
+        [&] { Context({.device = device, .dependent_launch = true}); });
+  };
+  CHECK(contains(refused({.type = DeviceType::kEmu, .arch = 80}),
+                 "want a GPU with kernels compiled for compute capability 9.0 or later, or emu:90; "
+                 "got emu:80, with kernels for 8.0"));
+  CHECK(contains(refused({}), "got cpu"));
+}
+
+TEST_CASE("a model can be used otherwise between two replays") {
+  for (const int stage : {1, 3}) {
+    CAPTURE(stage);
+    const Case c{.name = "evaluation", .dropout = 0.1f, .parallel = {.stage = stage}};
+    Training eager(c, false), graphs(c, true);
+    for (int step = 0; step < 3; ++step) {
+      CHECK(same_bits(graphs.step(), eager.step()));
+      CHECK(same_bits(std::vector{graphs.evaluate()}, std::vector{eager.evaluate()}));
+      graphs.context().allocator().release_cached();
+    }
+  }
+}
+
+TEST_CASE("replays need no more memory than the step before the capture") {
+  for (const int64_t micro_batches : {1, 3}) {
+    CAPTURE(micro_batches);
+    Training graphs({.micro_batches = micro_batches}, true);
+    graphs.step();
+    const MemoryStats eager = graphs.context().allocator().stats();
+    graphs.steps(2);
+    const MemoryStats after = graphs.context().allocator().stats();
+    CHECK(after.peak_reserved == eager.peak_reserved);
+    // One loss per graph stays, in a block of 512 bytes.
+    CHECK(after.allocated <= eager.allocated + micro_batches * 512);
+  }
+}
+
+TEST_CASE("a micro-batch of another shape is an error") {
+  Training graphs({}, true);
+  Batch batch = batch_at(0);
+  batch.resize(kRows, kTokens - 1);
+  CHECK(contains(message_of<ShapeError>(
+                     [&] { graphs.micro_batches().forward(batch, {.first = true, .last = true}); }),
+                 "[2,10], want [2,11]"));
+}
+
+TEST_CASE("a replay whose gradients are not those of its capture is an error") {
+  Training graphs({}, true);
+  graphs.steps(2);
+  graphs.context().update_step([](StepState&) {});
+  std::vector<bool> flags = graphs.parallel().gradient_flags();
+  flags.flip();
+  graphs.parallel().set_gradient_flags(flags);
+  graphs.micro_batches().forward(batch_at(0), {.first = true, .last = true});
+  CHECK(contains(message_of<InternalError>([&] { graphs.micro_batches().backward(); }),
+                 "other gradients have values"));
+}
+
+}  // namespace shale::test

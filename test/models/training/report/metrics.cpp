@@ -1,0 +1,227 @@
+#include "shale/models/training/report/metrics.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "shale/base/error.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/file_size_limit.h"
+#include "shale/test/support/temp_dir.h"
+
+namespace shale {
+
+using test::contains;
+using test::message_of;
+using test::TempDir;
+
+namespace {
+
+StepMetrics full_row(int64_t step) {
+  return {.step = step,
+          .loss = 3.14159274f,
+          .grad_norm = 1.25,
+          .lr = 0.0003,
+          .tokens = 16384,
+          .tokens_per_s = 1234567.5,
+          .step_ms = 12.125,
+          .comm_exposed_ms = 0.5,
+          .mfu = 0.413,
+          .device_peak_bytes = 1 << 20,
+          .host_peak_bytes = int64_t{3} << 32};
+}
+
+void write_rows(const std::string& path, const std::vector<MetricsRow>& rows) {
+  MetricsWriter writer(path);
+  for (const MetricsRow& row : rows) writer.write(row);
+}
+
+}  // namespace
+
+TEST_CASE("a step is one JSON object with the documented keys in order", "[metrics]") {
+  CHECK(to_json_line(full_row(7)) ==
+        "{\"step\": 7, \"loss\": 3.14159274, \"loss_bits\": \"40490fdb\", \"grad_norm\": 1.25, "
+        "\"lr\": 0.0003, \"tokens\": 16384, \"tokens_per_s\": 1234567.5, \"step_ms\": 12.125, "
+        "\"comm_exposed_ms\": 0.500, \"mfu\": 0.413, \"device_peak_bytes\": 1048576, "
+        "\"host_peak_bytes\": 12884901888}\n");
+  CHECK(to_json_line(EvalMetrics{.step = 7, .val_loss = 2.5f}) ==
+        "{\"step\": 7, \"val_loss\": 2.5}\n");
+}
+
+TEST_CASE("what is not known or not finite is null", "[metrics]") {
+  CHECK(
+      to_json_line(StepMetrics{}) ==
+      "{\"step\": 0, \"loss\": 0, \"loss_bits\": \"00000000\", \"grad_norm\": null, \"lr\": null, "
+      "\"tokens\": null, \"tokens_per_s\": null, \"step_ms\": null, \"comm_exposed_ms\": null, "
+      "\"mfu\": null, \"device_peak_bytes\": null, \"host_peak_bytes\": null}\n");
+  StepMetrics bad = {.loss = std::numeric_limits<float>::infinity(), .grad_norm = NAN};
+  CHECK(contains(to_json_line(bad),
+                 "\"loss\": null, \"loss_bits\": \"7f800000\", "
+                 "\"grad_norm\": null"));
+}
+
+TEST_CASE("nine digits identify a float", "[metrics]") {
+  const uint32_t bits = GENERATE(0x3f800001u, 0x00000001u, 0x7f7fffffu, 0xbf800001u, 0x40490fdbu,
+                                 0x33d6bf95u, 0x3dcccccdu);
+  const auto loss = std::bit_cast<float>(bits);
+  const std::string line = to_json_line(EvalMetrics{.step = 1, .val_loss = loss});
+  const TempDir dir;
+  const auto rows = read_metrics(dir.write("m", line));
+  REQUIRE(rows.size() == 1);
+  CHECK(std::bit_cast<uint32_t>(std::get<EvalMetrics>(rows[0]).val_loss) == bits);
+}
+
+TEST_CASE("rows written come back equal", "[metrics]") {
+  const TempDir dir;
+  const std::vector<MetricsRow> rows = {full_row(1), StepMetrics{.step = 2, .loss = -0.f},
+                                        EvalMetrics{.step = 2, .val_loss = 1.5f}, full_row(3)};
+  write_rows(dir.file("m"), rows);
+  CHECK(read_metrics(dir.file("m")) == rows);
+}
+
+TEST_CASE("a loss that is NaN comes back with its bits", "[metrics]") {
+  const TempDir dir;
+  const auto nan = std::bit_cast<float>(0xffc01234u);
+  write_rows(dir.file("m"), {StepMetrics{.step = 1, .loss = nan}, EvalMetrics{1, nan}});
+  const auto rows = read_metrics(dir.file("m"));
+  REQUIRE(rows.size() == 2);
+  CHECK(std::bit_cast<uint32_t>(std::get<StepMetrics>(rows[0]).loss) == 0xffc01234u);
+  CHECK(std::isnan(std::get<EvalMetrics>(rows[1]).val_loss));
+}
+
+TEST_CASE("a row is in the file as soon as it is written, and rows are appended", "[metrics]") {
+  const TempDir dir;
+  {
+    MetricsWriter writer(dir.file("m"));
+    writer.write(full_row(1));
+    CHECK(read_metrics(dir.file("m")).size() == 1);
+  }
+  write_rows(dir.file("m"), {full_row(2)});
+  CHECK(read_metrics(dir.file("m")).size() == 2);
+}
+
+TEST_CASE("a full disk is a DiskError with path and reason", "[metrics]") {
+  MetricsWriter writer("/dev/full");
+  const std::string message = message_of<DiskError>([&] { writer.write(full_row(1)); });
+  CHECK(contains(message, "/dev/full"));
+  CHECK(contains(message, "No space left on device"));
+}
+
+TEST_CASE("a file that cannot be opened is a DiskError with path and reason", "[metrics]") {
+  const TempDir dir;
+  const std::string path = dir.file("absent/metrics.jsonl");
+  const std::string message = message_of<DiskError>([&] { MetricsWriter writer(path); });
+  CHECK(contains(message, path));
+  CHECK(contains(message, "No such file or directory"));
+}
+
+TEST_CASE("a last line without a newline is left out, any other bad line is named", "[metrics]") {
+  const TempDir dir;
+  const std::string good = to_json_line(full_row(1));
+  CHECK(read_metrics(dir.write("torn", good + good.substr(0, 40))).size() == 1);
+  CHECK(read_metrics(dir.write("torn", good.substr(0, 40))).empty());
+  CHECK(read_metrics(dir.write("empty", "")).empty());
+
+  const auto complaint = [&](const std::string& line) {
+    const std::string path = dir.write("bad", good + line + "\n" + good);
+    const std::string message = message_of<DataError>([&] { read_metrics(path); });
+    CHECK(contains(message, path + ":2: "));
+    return message;
+  };
+  CHECK(contains(complaint(""), "not valid JSON"));
+  CHECK(contains(complaint("{\"step\": 1"), "not valid JSON"));
+  CHECK(contains(complaint("[1]"), "expected an object"));
+  CHECK(contains(complaint("{}"), "the key \"step\" is missing"));
+  CHECK(contains(complaint("{\"step\": 1}"), "the key \"loss_bits\" is missing"));
+  CHECK(contains(complaint("{\"step\": 1.5, \"val_loss\": 1}"), "step: expected an integer"));
+  CHECK(contains(complaint("{\"step\": -1, \"val_loss\": 1}"), "step: expected an integer of at"));
+  CHECK(contains(complaint("{\"step\": 18446744073709551615, \"val_loss\": 1}"),
+                 "step: expected an integer of at least 0, found 18446744073709551615"));
+  CHECK(contains(complaint("{\"step\": 1, \"val_loss\": 1e300}"), "that fp32 can hold"));
+  CHECK(contains(complaint("{\"step\": 1, \"val_loss\": \"x\"}"), "val_loss: expected a number"));
+  CHECK(contains(complaint("{\"step\": 1, \"loss_bits\": \"xyz\"}"), "expected 8 hex digits"));
+  CHECK(contains(complaint("{\"step\": 1, \"loss_bits\": \"4049 fdb\"}"), "expected 8 hex digits"));
+  CHECK(contains(complaint("{\"step\": 1, \"step\": 2}"), "appears twice"));
+  CHECK_THROWS_AS(read_metrics(dir.file("absent")), MissingInputError);
+}
+
+TEST_CASE("rows past a step are dropped, the others stay byte for byte", "[metrics]") {
+  const TempDir dir;
+  const std::string path = dir.file("m");
+  write_rows(path, {full_row(1), EvalMetrics{1, 2.f}, full_row(2), EvalMetrics{2, 2.f}, full_row(3),
+                    EvalMetrics{3, 2.f}});
+  const std::string whole = test::read_file(path);
+  CHECK(drop_metrics_after(path, 3) == 0);
+  CHECK(test::read_file(path) == whole);
+  CHECK(drop_metrics_after(path, 2) == 2);
+  const std::string kept = test::read_file(path);
+  CHECK(kept == whole.substr(0, kept.size()));
+  CHECK(read_metrics(path).size() == 4);
+  CHECK(drop_metrics_after(path, 0) == 4);
+  CHECK(test::read_file(path).empty());
+  CHECK(drop_metrics_after(path, 0) == 0);
+}
+
+TEST_CASE("dropping removes what a killed run left half written", "[metrics]") {
+  const TempDir dir;
+  const std::string good = to_json_line(full_row(1));
+  const std::string path = dir.write("m", good + good.substr(0, 30));
+  CHECK(drop_metrics_after(path, 5) == 0);
+  CHECK(test::read_file(path) == good);
+  write_rows(path, {full_row(2)});
+  CHECK(read_metrics(path).size() == 2);
+}
+
+TEST_CASE("dropping leaves no other file behind and makes none", "[metrics]") {
+  const TempDir dir;
+  CHECK(drop_metrics_after(dir.file("absent"), 1) == 0);
+  CHECK(std::filesystem::is_empty(dir.path()));
+  write_rows(dir.file("m"), {full_row(1), full_row(2)});
+  CHECK(drop_metrics_after(dir.file("m"), 1) == 1);
+  const std::filesystem::directory_iterator files(dir.path());
+  CHECK(std::distance(begin(files), end(files)) == 1);
+}
+
+TEST_CASE("dropping replaces a link and leaves alone what it points to", "[metrics]") {
+  const TempDir dir;
+  const std::string text = to_json_line(full_row(1)) + to_json_line(full_row(2));
+  const std::string target = dir.write("elsewhere", text);
+  std::filesystem::create_symlink(target, dir.file("m"));
+  CHECK(drop_metrics_after(dir.file("m"), 1) == 1);
+  CHECK(read_metrics(dir.file("m")).size() == 1);
+  CHECK(test::read_file(target) == text);
+}
+
+TEST_CASE("a file with a bad line is not touched by dropping", "[metrics]") {
+  const TempDir dir;
+  const std::string text = to_json_line(full_row(1)) + "oops\n";
+  const std::string path = dir.write("m", text);
+  CHECK_THROWS_AS(drop_metrics_after(path, 0), DataError);
+  CHECK(test::read_file(path) == text);
+}
+
+TEST_CASE("behind the last step dropping takes anything that a stopped machine may leave",
+          "[metrics]") {
+  const TempDir dir;
+  const std::string good =
+      to_json_line(full_row(1)) + to_json_line(full_row(2)) + to_json_line(EvalMetrics{2, 2.f});
+  // Zeros where a block was not written, and a row that was.
+  const std::string path =
+      dir.write("m", good + std::string(50, '\0') + "7}\n" + to_json_line(full_row(4)));
+  CHECK_THROWS_AS(drop_metrics_after(path, 3), DataError);  // row 3 may be what was damaged
+  CHECK(drop_metrics_after(path, 2) == 0);
+  CHECK(test::read_file(path) == good);
+}
+
+TEST_CASE("dropping that cannot write its new file is a DiskError and keeps the old", "[metrics]") {
+  const TempDir dir;
+  const std::string path = dir.file("m");
+  write_rows(path, {full_row(1), full_row(2)});
+  {
+    const test::FileSizeLimit limit(100);  // holds for root too
+    CHECK(contains(message_of<DiskError>([&] { drop_metrics_after(path, 1); }), path));
+  }
+  CHECK(read_metrics(path).size() == 2);
+}
+
+}  // namespace shale

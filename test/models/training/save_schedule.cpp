@@ -1,0 +1,73 @@
+#include "shale/models/training/save_schedule.h"
+
+#include "shale/base/text.h"
+#include "shale/models/training/config.h"
+#include "shale/test/support/catch.h"
+
+namespace shale::models {
+
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+namespace {
+
+const SaveSchedule::Time kStart{std::chrono::hours(1000)};
+
+}  // namespace
+
+TEST_CASE("minutes count from the start of the run, then from the last save", "[save_schedule]") {
+  SaveSchedule schedule(/*every_steps=*/0, /*minutes=*/10, kStart);
+  REQUIRE(schedule.has_minutes());
+  CHECK_FALSE(schedule.due_by_time(kStart));
+  CHECK_FALSE(schedule.due_by_time(kStart + seconds(599)));
+  CHECK(schedule.due_by_time(kStart + seconds(600)));
+  CHECK(schedule.due_by_time(kStart + minutes(60)));  // until somebody saves
+  schedule.saved(kStart + minutes(12));
+  CHECK_FALSE(schedule.due_by_time(kStart + minutes(12)));
+  CHECK_FALSE(schedule.due_by_time(kStart + minutes(20)));
+  CHECK(schedule.due_by_time(kStart + minutes(22)));
+}
+
+TEST_CASE("minutes may be a fraction", "[save_schedule]") {
+  const SaveSchedule schedule(0, 0.5, kStart);
+  CHECK_FALSE(schedule.due_by_time(kStart + seconds(29)));
+  CHECK(schedule.due_by_time(kStart + seconds(30)));
+}
+
+TEST_CASE("without minutes no time is too long", "[save_schedule]") {
+  const SaveSchedule schedule(5, 0, kStart);
+  CHECK_FALSE(schedule.has_minutes());
+  CHECK_FALSE(schedule.due_by_time(kStart + std::chrono::hours(24 * 365)));
+}
+
+TEST_CASE("steps count from the first step of training, whatever the clock says",
+          "[save_schedule]") {
+  SaveSchedule schedule(5, 10, kStart);
+  CHECK(schedule.due_by_steps(5));
+  CHECK_FALSE(schedule.due_by_steps(6));
+  schedule.saved(kStart + minutes(9));  // for another reason: the steps stay where they are
+  CHECK(schedule.due_by_steps(10));
+  CHECK_FALSE(SaveSchedule(0, 10, kStart).due_by_steps(5));
+}
+
+TEST_CASE("--save-minutes takes fractions, refuses less than nothing, and is in the help",
+          "[save_schedule]") {
+  const auto parse = [](TrainConfig& config, std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), {"train_lm", "--data", "text.txt"});
+    ConfigSpec spec("train_lm", "trains");
+    describe(spec, config);
+    return parse_config(spec, static_cast<int>(arguments.size()), arguments.data());
+  };
+  TrainConfig config;
+  CHECK(config.save_minutes == 0);  // never, unless it is asked for
+  parse(config, {"--save-minutes", "2.5"});
+  CHECK(config.save_minutes == 2.5);
+  CHECK_THROWS_AS(parse(config, {"--save-minutes", "-1"}), ConfigError);
+  const ParseResult help = parse(config, {"--help"});
+  const size_t place = help.output.find("--save-minutes");
+  REQUIRE(place != std::string::npos);
+  CHECK(test::contains(help.output.substr(place, 200), "minutes have passed"));
+  CHECK(test::contains(help.output.substr(place, 200), "0: never"));
+}
+
+}  // namespace shale::models

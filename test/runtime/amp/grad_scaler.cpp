@@ -1,0 +1,155 @@
+#include "shale/runtime/amp/grad_scaler.h"
+
+#include <cmath>
+
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/nn/layers.h"
+#include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/loss.h"
+#include "shale/runtime/optim/clip.h"
+#include "shale/runtime/optim/optimizer.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/numbers.h"
+#include "shale/test/support/op_check.h"
+
+namespace shale::test {
+namespace {
+
+constexpr int64_t kRows = 8, kWidth = 16, kVocab = 12;
+
+// A classifier in float16 and its training loop.
+struct Classifier : Module {
+  Classifier() : linear(this, "linear", kWidth, kVocab, Init::normal(0.5f)) {}
+  Tensor loss(const Tensor& x, const Tensor& targets) {
+    return linear_cross_entropy(x, linear.weight.value, targets, kVocab);
+  }
+  nn::Linear linear;
+};
+
+class Training {
+ public:
+  explicit Training(const amp::GradScalerOptions& options, DType dtype = DType::kF16)
+      : dtype_(dtype), scaler_(context_, options) {
+    model_.linear.bias.trainable = false;
+    materialize(model_, context_, dtype, 5);
+    optimizer_ =
+        std::make_unique<optim::AdamW>(local_shards(model_, context_), optim::AdamWOptions{});
+  }
+
+  // Returns what the step left in the step values.
+  StepState step(float input_std = 1) {
+    optimizer_->prepare(context_, number_, 0.01f);
+    optimizer_->set_updates(context_, number_ - int64_t(skipped()));
+    context_.update_step([](StepState& state) { state.grad_scale = 1.0f / kRows; });
+    const auto values = randn<float>(kRows * kWidth, uint64_t(100 + number_), 0, input_std);
+    const Tensor x = cast(from_host<float>(context_, values, {kRows, kWidth}), dtype_);
+    const auto ids = rand_int<int32_t>(kRows, uint64_t(number_), 0, kVocab - 1);
+    backward(model_.loss(x, from_host<int32_t>(context_, ids, {kRows})));
+    optim::clip_grad_norm(context_, optimizer_->shards(), 1);
+    optimizer_->step();
+    optimizer_->zero_grad();
+    scaler_.update();
+    ++number_;
+    return context_.read_step();
+  }
+
+  uint32_t skipped() { return scaler_.state().skipped_steps; }
+  std::vector<float> master() { return to_host<float>(optimizer_->shards().front().master); }
+  std::vector<float> moments() {
+    std::vector<float> all;
+    for (const optim::OptimState& state : optimizer_->states()) {
+      for (const float value : to_host<float>(state.value)) all.push_back(value);
+    }
+    return all;
+  }
+  amp::GradScaler& scaler() { return scaler_; }
+
+ private:
+  Context context_{small_context()};
+  DType dtype_;
+  Classifier model_;
+  amp::GradScaler scaler_;
+  std::unique_ptr<optim::AdamW> optimizer_;
+  int64_t number_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("an overflow skips the step, lowers the scale, and training recovers") {
+  Training training({.initial_scale = 0x1p22f, .growth_interval = 1000});
+  const std::vector<float> before = training.master();
+  // dlogits are up to 2^22 / 8: far beyond 65504, the largest float16.
+  int64_t skipped = 0;
+  float scale = 0x1p22f;
+  while (training.step().non_finite != 0) {
+    ++skipped;
+    scale /= 2;
+    CHECK(training.master() == before);
+    CHECK(training.moments() == std::vector<float>(training.moments().size(), 0.0f));
+    CHECK(training.scaler().state().value == scale);
+    REQUIRE(skipped < 20);
+  }
+  // The first scale at which the largest of them, below 1/8 each, fits for sure is 2^18.
+  CHECK(skipped >= 3);
+  CHECK(skipped <= 5);
+  CHECK(training.skipped() == skipped);
+  CHECK(training.master() != before);
+}
+
+TEST_CASE("a power of two as scale changes no bit where nothing underflows or overflows") {
+  const auto run = [](float scale) {
+    Training training({.initial_scale = scale}, DType::kF32);
+    std::vector<float> norms;
+    for (int i = 0; i < 3; ++i) norms.push_back(training.step().grad_norm);
+    return std::pair(norms, training.master());
+  };
+  CHECK(run(1) == run(1024));
+}
+
+TEST_CASE("bias corrections count the steps that were done") {
+  // Skipping the first batches by overflow gives what never seeing them gives: the moments, and
+  // the first update's full size, which is lr only if the correction is that of the first step.
+  Training skipping({.initial_scale = 0x1p24f, .growth_interval = 1000});
+  int64_t skipped = 0;
+  while (skipping.step().non_finite != 0) ++skipped;
+  REQUIRE(skipped > 0);
+  Training fresh({.initial_scale = 65536, .growth_interval = 1000});
+  const std::vector<float> before = fresh.master();
+  fresh.step();
+  const auto largest_change = [&](const std::vector<float>& after) {
+    double largest = 0;
+    for (size_t i = 0; i < after.size(); ++i) {
+      largest = std::max(largest, std::abs(double(after[i]) - before[i]));
+    }
+    return largest;
+  };
+  // Weight decay adds at most 0.1 * |w| * lr, with |w| below 2.
+  CHECK(largest_change(fresh.master()) == Approx(0.01).epsilon(0.2));
+  CHECK(largest_change(skipping.master()) == Approx(0.01).epsilon(0.2));
+}
+
+TEST_CASE("the scaler's state goes on in another run") {
+  Training first({.initial_scale = 0x1p20f, .growth_interval = 3, .hysteresis = 2});
+  for (int i = 0; i < 5; ++i) first.step();
+  const LossScale state = first.scaler().state();
+  CHECK(state.skipped_steps > 0);
+  Training second({.initial_scale = 8, .growth_interval = 3, .hysteresis = 2});
+  second.scaler().load(state);
+  CHECK(second.scaler().state().value == state.value);
+  CHECK(second.scaler().state().good_steps == state.good_steps);
+  CHECK(second.scaler().state().tolerance == state.tolerance);
+  CHECK(second.skipped() == state.skipped_steps);
+}
+
+TEST_CASE("options of the scaler that make no sense are errors") {
+  Context context(small_context());
+  const auto message = [&](const amp::GradScalerOptions& options) {
+    return message_of<ConfigError>([&] { amp::GradScaler(context, options); });
+  };
+  CHECK(contains(message({.initial_scale = 0.5f}), "initial_scale is 0.5, want 1 to"));
+  CHECK(contains(message({.backoff_factor = 1}), "backoff_factor"));
+  CHECK(contains(message({.growth_interval = 0}), "growth_interval is 0, want at least 1"));
+  CHECK(contains(message({.hysteresis = 0}), "hysteresis"));
+}
+
+}  // namespace shale::test

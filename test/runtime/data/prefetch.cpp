@@ -1,0 +1,187 @@
+#include "shale/runtime/data/prefetch.h"
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <set>
+#include <vector>
+
+#include "shale/base/error.h"
+#include "shale/kernels/loss.h"
+#include "shale/runtime/data/batches.h"
+#include "shale/test/support/catch.h"
+
+using namespace shale;
+
+namespace {
+
+// Tokens 0, 1, 2, ...: what a window holds says where it lies.
+class CountingStream final : public TokenStream {
+ public:
+  explicit CountingStream(int64_t size) : size_(size) {}
+  int64_t size() const override { return size_; }
+  int64_t vocab_bound() const override { return size_; }
+  void read(int64_t begin, std::span<int32_t> out) const override {
+    if (begin < 0 || begin + static_cast<int64_t>(out.size()) > size_) {
+      throw InternalError("read outside");
+    }
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i] = static_cast<int32_t>(begin + static_cast<int64_t>(i));
+    }
+  }
+
+ private:
+  int64_t size_;
+};
+
+bool fill_with_index(int64_t index, Batch& batch) {
+  batch.resize(2, 3);
+  batch.first_position = index;
+  batch.inputs.assign(6, static_cast<int32_t>(index));
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("batches come in order and stay as they are until the next call", "[data]") {
+  const int depth = GENERATE(1, 2, 5);
+  Prefetcher prefetcher(fill_with_index, depth);
+  for (int64_t i = 0; i < 200; ++i) {
+    const Batch* batch = prefetcher.next();
+    REQUIRE(batch != nullptr);
+    if (i % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // let it run ahead
+    REQUIRE(batch->first_position == i);
+    REQUIRE(batch->inputs == std::vector<int32_t>(6, static_cast<int32_t>(i)));
+  }
+}
+
+TEST_CASE("no more than depth batches are made ahead", "[data]") {
+  const int depth = GENERATE(1, 3);
+  std::atomic<int64_t> made = 0;
+  Prefetcher prefetcher(
+      [&made](int64_t index, Batch& batch) {
+        ++made;
+        return fill_with_index(index, batch);
+      },
+      depth);
+  for (int64_t taken = 0; taken < 5; ++taken) {
+    // It gets that far, and then no further.
+    while (made < taken + depth) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    REQUIRE(made == taken + depth);
+    REQUIRE(prefetcher.next() != nullptr);
+  }
+}
+
+TEST_CASE("batches use the same memory again", "[data]") {
+  Prefetcher prefetcher(fill_with_index, 2);
+  std::set<const int32_t*> seen;
+  for (int i = 0; i < 50; ++i) seen.insert(prefetcher.next()->inputs.data());
+  CHECK(seen.size() <= 3);
+}
+
+TEST_CASE("the end of the source is a null batch, again and again", "[data]") {
+  Prefetcher prefetcher(
+      [](int64_t index, Batch& batch) { return index < 3 && fill_with_index(index, batch); }, 2);
+  for (int i = 0; i < 3; ++i) REQUIRE(prefetcher.next() != nullptr);
+  CHECK(prefetcher.next() == nullptr);
+  CHECK(prefetcher.next() == nullptr);
+}
+
+TEST_CASE("an exception comes out after the batches made before it, in every later call",
+          "[data]") {
+  Prefetcher prefetcher(
+      [](int64_t index, Batch& batch) {
+        if (index == 2) throw DataError("bad token");
+        return fill_with_index(index, batch);
+      },
+      4);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  CHECK(prefetcher.next()->first_position == 0);
+  CHECK(prefetcher.next()->first_position == 1);
+  CHECK_THROWS_AS(prefetcher.next(), DataError);
+  CHECK_THROWS_AS(prefetcher.next(), DataError);
+}
+
+TEST_CASE("a prefetcher can be destroyed at any moment", "[data]") {
+  // 0: at once; 1: after the first batch; 2: with a full queue; 3: at the end; 4: after a failure.
+  for (int moment = 0; moment < 5; ++moment) {
+    auto done = std::async(std::launch::async, [moment] {
+      for (int repeat = 0; repeat < 20; ++repeat) {
+        Prefetcher prefetcher(
+            [moment](int64_t index, Batch& batch) {
+              if (moment == 4) throw DataError("bad token");
+              return (moment != 3 || index < 1) && fill_with_index(index, batch);
+            },
+            2);
+        if (moment == 1) prefetcher.next();
+        if (moment >= 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+    // A hang must fail here, but the thread that hangs cannot be stopped: end the program.
+    if (done.wait_for(std::chrono::seconds(60)) != std::future_status::ready) std::abort();
+    done.get();
+  }
+  SUCCEED();
+}
+
+TEST_CASE("a prefetcher without room is an error", "[data]") {
+  CHECK_THROWS_AS(Prefetcher(fill_with_index, 0), InternalError);
+}
+
+TEST_CASE("training batches are the samples of their positions, targets one token on", "[data]") {
+  const auto tokens = std::make_shared<CountingStream>(1000);
+  const int64_t seq_len = 8;
+  const TrainSampler sampler(1000, seq_len, 3);
+  const BatchLayout layout{.global_batch = 8, .micro_batch = 2, .ranks = 2};
+  for (const int64_t rank : {0, 1}) {
+    const BatchSource source = train_batches({tokens, sampler, layout, rank, /*first_step=*/100});
+    Batch batch;
+    for (int64_t i = 0; i < 6; ++i) {  // three steps of two micro-batches
+      REQUIRE(source(i, batch));
+      REQUIRE(batch.first_position == layout.first_position(100 + i / 2, rank, i % 2));
+      REQUIRE(batch.count == 2);
+      for (int64_t b = 0; b < 2; ++b) {
+        const int64_t begin = sampler.window(batch.first_position + b).begin;
+        for (int64_t t = 0; t < seq_len; ++t) {
+          const auto at = static_cast<size_t>(b * seq_len + t);
+          REQUIRE(batch.inputs[at] == begin + t);
+          REQUIRE(batch.targets[at] == begin + t + 1);
+        }
+      }
+    }
+  }
+  CHECK_THROWS_AS(train_batches({tokens, sampler, layout, 2, 0}), InternalError);
+  CHECK_THROWS_AS(train_batches({tokens, sampler, {7, 2, 2}, 0, 0}), ConfigError);
+}
+
+TEST_CASE("validation batches are padded with targets that the loss ignores", "[data]") {
+  const auto tokens = std::make_shared<CountingStream>(5 * 4 + 1);
+  const EvalSampler sampler(tokens->size(), 4, /*batch=*/2);
+  std::vector<int32_t> inputs;
+  int64_t ignored = 0;
+  for (const int64_t rank : {0, 1, 2, 3}) {
+    const BatchSource source = eval_batches({tokens, sampler, rank, 4});
+    Batch batch;
+    // What an earlier batch left behind must not shine through.
+    batch.inputs.assign(8, 77);
+    batch.targets.assign(8, 77);
+    REQUIRE(source(0, batch));
+    const auto filled = static_cast<size_t>(batch.count * 4);
+    for (size_t i = 0; i < 8; ++i) {
+      if (i < filled) {
+        REQUIRE(batch.targets[i] == batch.inputs[i] + 1);
+        inputs.push_back(batch.inputs[i]);
+      } else {
+        REQUIRE(batch.targets[i] == kernels::kIgnoreTarget);
+        REQUIRE(batch.inputs[i] == 0);
+        ++ignored;
+      }
+    }
+    CHECK_FALSE(source(1, batch));
+  }
+  std::vector<int32_t> want;
+  for (int32_t i = 0; i < 20; ++i) want.push_back(i);
+  CHECK(inputs == want);
+  CHECK(ignored == 3 * 4);
+}

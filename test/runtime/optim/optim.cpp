@@ -1,0 +1,197 @@
+#include <cmath>
+
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/nn/layers.h"
+#include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/reduce.h"
+#include "shale/runtime/optim/clip.h"
+#include "shale/runtime/optim/optimizer.h"
+#include "shale/runtime/optim/schedule.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/numbers.h"
+#include "shale/test/support/op_check.h"
+
+namespace shale::test {
+namespace {
+
+struct Net : Module {
+  Net()
+      : linear(this, "linear", 5, 3, Init::normal(0.5f)),
+        unused(this, "unused", 2, 2, Init::ones()) {}
+  nn::Linear linear;
+  nn::Linear unused;
+};
+
+// One AdamW trajectory in f64.
+struct AdamWReference {
+  double w, m = 0, v = 0;
+  void step(double g, int t, double lr, double decay) {
+    m = 0.9 * m + 0.1 * g;
+    v = 0.95 * v + 0.05 * g * g;
+    const double mh = m / (1 - std::pow(0.9, t)), vh = v / (1 - std::pow(0.95, t));
+    w -= lr * (mh / (std::sqrt(vh) + 1e-8) + decay * w);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("AdamW follows its f64 definition, with weight decay on matrices only") {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Context context(small_context());
+    Net net;
+    materialize(net, context, dtype, 3);
+    optim::AdamW optimizer(local_shards(net, context), {.weight_decay = 0.1f});
+    const Tensor x = cast(full(context, {4, 5}, DType::kF32, 0.5), dtype);
+    const OptimShard& weights = optimizer.shards()[0];
+    const OptimShard& biases = optimizer.shards()[1];
+    AdamWReference weight{to_host<float>(weights.master)[0]};
+    AdamWReference bias{to_host<float>(biases.master)[0]};
+    for (int t = 1; t <= 5; ++t) {
+      optimizer.prepare(context, t - 1, 0.01f);
+      backward(sum(cast(net.linear.forward(x), DType::kF32)));
+      // d sum / d weight = sum over rows of x = 2; d sum / d bias = rows = 4
+      optimizer.step();
+      optimizer.zero_grad();
+      weight.step(2, t, 0.01, 0.1);
+      bias.step(4, t, 0.01, 0);
+    }
+    CAPTURE(dtype_name(dtype));
+    // Per step about ten f32 roundings of values below 1.
+    CHECK(to_host<float>(weights.master)[0] == Approx(weight.w).margin(5e-6));
+    CHECK(to_host<float>(biases.master)[0] == Approx(bias.w).margin(5e-6));
+    if (dtype == DType::kBF16) {
+      const float master = to_host<float>(weights.master)[7];
+      CHECK(to_f32(to_host<bf16>(weights.compute)[7]) == to_f32(bf16(master)));
+    }
+  }
+}
+
+TEST_CASE("SGD follows its definition, and keeps no state without momentum") {
+  Context context(small_context());
+  Net net;
+  materialize(net, context, DType::kF32, 3);
+  optim::Sgd plain(local_shards(net, context), {.momentum = 0});
+  CHECK(plain.states().empty());
+  optim::Sgd heavy(local_shards(net, context), {.momentum = 0.5f});
+  const Tensor x = full(context, {4, 5}, DType::kF32, 0.5);
+  const float start = to_host<float>(net.linear.bias.value)[0];
+  for (int t = 0; t < 2; ++t) {
+    heavy.prepare(context, t, 0.125f);
+    backward(sum(net.linear.forward(x)));
+    heavy.step();
+    heavy.zero_grad();
+  }
+  // g = 4: m is 4, then 6; the steps are 0.5 and 0.75, exact in f32 from 0
+  CHECK(start == 0);
+  CHECK(to_host<float>(net.linear.bias.value)[0] == -1.25f);
+}
+
+TEST_CASE("a parameter without a gradient is stepped with gradient zero, not with an old one") {
+  Context context(small_context());
+  Net net;
+  materialize(net, context, DType::kF32, 3);
+  optim::Sgd optimizer(local_shards(net, context), {.momentum = 0});
+  const Tensor x = full(context, {1, 2}, DType::kF32, 1);
+  optimizer.prepare(context, 0, 1);
+  backward(sum(net.unused.forward(x)));
+  optimizer.step();
+  optimizer.zero_grad();
+  const std::vector<float> after = to_host<float>(net.unused.weight.value);
+  CHECK(after[0] == 0);
+  optimizer.prepare(context, 1, 1);
+  backward(sum(net.linear.forward(full(context, {1, 5}, DType::kF32, 1))));
+  optimizer.step();
+  CHECK(to_host<float>(net.unused.weight.value) == after);
+}
+
+TEST_CASE("a step moves the version of the parameters it changes") {
+  Context context(small_context());
+  Net net;
+  materialize(net, context, DType::kF32, 3);
+  optim::Sgd optimizer(local_shards(net, context), {.momentum = 0});
+  const Tensor loss = sum(mul(net.linear.forward(random_leaf(context, {2, 5}, 1)),
+                              net.linear.forward(random_leaf(context, {2, 5}, 2))));
+  optimizer.prepare(context, 0, 0.1f);
+  optimizer.step();
+  CHECK(contains(message_of<AutogradError>([&] { backward(loss); }), "changed in place"));
+}
+
+TEST_CASE("clipping measures the norm over all parameters and scales the step, not the gradient") {
+  Context context(small_context());
+  Net net;
+  materialize(net, context, DType::kF32, 3);
+  optim::Sgd optimizer(local_shards(net, context), {.momentum = 0});
+  const Tensor x = full(context, {4, 5}, DType::kF32, 0.5);
+  for (const float max_norm : {0.0f, 1.0f, 1000.0f}) {
+    const float before = to_host<float>(net.linear.bias.value)[0];
+    optimizer.prepare(context, 0, 0.125f);
+    backward(sum(net.linear.forward(x)));
+    optim::clip_grad_norm(context, optimizer.shards(), max_norm);
+    const double norm = std::sqrt(15 * 4.0 + 3 * 16.0);  // weights have gradient 2, biases 4
+    const StepState state = context.read_step();
+    CHECK(state.grad_norm == Approx(norm).epsilon(1e-6));
+    const double factor = max_norm == 1 ? 1 / norm : 1;
+    CHECK(state.clip_factor == Approx(factor).epsilon(1e-5));
+    CHECK(to_host<float>(net.linear.bias.value.grad())[0] == 4);
+    optimizer.step();
+    optimizer.zero_grad();
+    CHECK(to_host<float>(net.linear.bias.value)[0] ==
+          Approx(before - 0.125 * 4 * factor).margin(1e-6));
+  }
+}
+
+TEST_CASE("what clipping found survives a later change of the host's step values") {
+  Context context(small_context());
+  Net net;
+  materialize(net, context, DType::kF32, 3);
+  optim::Sgd optimizer(local_shards(net, context), {.momentum = 0});
+  optimizer.prepare(context, 0, 0.1f);
+  backward(sum(net.linear.forward(full(context, {4, 5}, DType::kF32, 0.5))));
+  optim::clip_grad_norm(context, optimizer.shards(), 1);
+  const StepState before = context.read_step();
+  context.update_step([](StepState& state) { state.sample = 17; });
+  const StepState after = context.read_step();
+  CHECK(before.clip_factor < 1);
+  CHECK(after.clip_factor == before.clip_factor);
+  CHECK(after.grad_norm == before.grad_norm);
+  CHECK(after.sample == 17);
+  optimizer.prepare(context, 1, 0.1f);  // a new step begins without clipping
+  CHECK(context.read_step().clip_factor == 1);
+}
+
+TEST_CASE("a gradient that is not finite stops the step and is named") {
+  Context context(small_context());
+  Net net;
+  materialize(net, context, DType::kF32, 3);
+  optim::AdamW optimizer(local_shards(net, context), {});
+  const std::vector<float> before = to_host<float>(net.linear.weight.value);
+  optimizer.prepare(context, 0, 0.1f);
+  backward(sum(net.linear.forward(full(context, {1, 5}, DType::kF32, INFINITY))));
+  optim::clip_grad_norm(context, optimizer.shards(), 1);
+  optimizer.step();
+  CHECK(context.read_step().non_finite != 0);
+  CHECK(same_bits(to_host<float>(net.linear.weight.value), before));
+  CHECK(optim::first_non_finite(optimizer.shards()) == "linear.weight");
+  optimizer.zero_grad();
+  backward(sum(net.linear.forward(full(context, {1, 5}, DType::kF32, 1))));
+  complete_gradients(optimizer.shards());
+  CHECK(optim::first_non_finite(optimizer.shards()).empty());
+}
+
+TEST_CASE("schedules warm up, decay and end where they say") {
+  optim::Schedule s{.lr = 1, .min_lr = 0.1, .warmup_steps = 10, .total_steps = 110};
+  CHECK(s.at(0) == Approx(0.1));
+  CHECK(s.at(9) == Approx(1));
+  CHECK(s.at(10) == Approx(1));
+  CHECK(s.at(60) == Approx(0.55));
+  CHECK(s.at(110) == Approx(0.1));
+  CHECK(s.at(1000) == Approx(0.1));
+  s.decay = optim::Decay::kLinear;
+  CHECK(s.at(35) == Approx(0.775));
+  s.decay = optim::Decay::kConstant;
+  CHECK(s.at(100) == 1);
+  CHECK(optim::Schedule{.lr = 2, .min_lr = 1, .warmup_steps = 0, .total_steps = 0}.at(0) ==
+        Approx(2));
+}
+
+}  // namespace shale::test

@@ -1,0 +1,114 @@
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "shale/base/error.h"
+#include "shale/kernels/simt/engine/options.h"
+#include "shale/runtime/tensor/device_backend.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/emulator.h"
+
+namespace shale {
+namespace {
+
+constexpr size_t kBytes = 4096;
+
+// Memory of a provider that goes back to it.
+class Memory {
+ public:
+  explicit Memory(MemoryProvider& provider)
+      : provider_(provider), data_(static_cast<unsigned char*>(provider.allocate(kBytes))) {}
+  ~Memory() { provider_.free(data_, kBytes); }
+  unsigned char* data() const { return data_; }
+  void fill(int byte) const { std::memset(data_, byte, kBytes); }
+
+ private:
+  MemoryProvider& provider_;
+  unsigned char* data_;
+};
+
+std::unique_ptr<DeviceBackend> emulated(const emulator::Options& options) {
+  return make_emu_backend({.type = DeviceType::kEmu, .arch = 80}, options);
+}
+
+// Host to device on one stream, device to host on another. Returns what arrives.
+int round_trip(const emulator::Options& options, bool wait) {
+  const auto backend = emulated(options);
+  const Memory device(backend->memory()), from(backend->host_memory()), to(backend->host_memory());
+  void *up = backend->create_stream(), *down = backend->create_stream();
+  from.fill(1);
+  backend->copy(device.data(), from.data(), kBytes, up);
+  void* uploaded = backend->record_event(up);
+  if (wait) backend->wait_event(down, uploaded);
+  backend->copy(to.data(), device.data(), kBytes, down);
+  backend->synchronize(down);
+  const int result = to.data()[kBytes - 1];
+  backend->destroy_event(uploaded);
+  backend->destroy_stream(up);
+  backend->destroy_stream(down);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("copies on emulated streams are ordered by events only", "[runtime][device]") {
+  int wrong = 0;
+  for (const auto& options : test::emulator_orders()) {
+    CHECK(round_trip(options, true) == 1);
+    wrong += round_trip(options, false) != 1;
+  }
+  CHECK(wrong > 0);
+}
+
+TEST_CASE("an emulated copy reads pinned memory late and other host memory at once",
+          "[runtime][device]") {
+  const auto backend = emulated({});
+  const Memory device(backend->memory()), pinned(backend->host_memory());
+  std::vector<unsigned char> ordinary(kBytes, 1), result(kBytes);
+  void* stream = backend->create_stream();
+  backend->copy(device.data(), ordinary.data(), kBytes, stream);
+  ordinary.assign(kBytes, 2);
+  backend->copy(result.data(), device.data(), kBytes, stream);
+  CHECK(result[0] == 1);  // and there when the call returns
+  pinned.fill(3);
+  backend->copy(device.data(), pinned.data(), kBytes, stream);
+  pinned.fill(4);  // too early
+  backend->copy(result.data(), device.data(), kBytes, stream);
+  CHECK(result[0] == 4);
+  backend->destroy_stream(stream);
+}
+
+TEST_CASE("new emulated device memory holds NaN", "[runtime][device]") {
+  const auto backend = emulated({});
+  const Memory device(backend->memory());
+  CHECK(device.data()[0] == 0xff);
+  CHECK(device.data()[kBytes - 1] == 0xff);
+}
+
+TEST_CASE("an emulated event is done when its work has run", "[runtime][device]") {
+  const auto backend = emulated({});
+  const Memory device(backend->memory()), pinned(backend->host_memory());
+  void* stream = backend->create_stream();
+  backend->copy(device.data(), pinned.data(), kBytes, stream);
+  void* event = backend->record_event(stream);
+  CHECK_FALSE(backend->event_done(event));
+  backend->synchronize_event(event);
+  CHECK(backend->event_done(event));
+  backend->destroy_event(event);
+  backend->destroy_stream(stream);
+}
+
+TEST_CASE("the emulator has two kernel families", "[runtime][device]") {
+  CHECK(make_backend({.type = DeviceType::kEmu})->device().arch == 90);
+  CHECK(make_backend({.type = DeviceType::kEmu, .arch = 80})->device().arch == 80);
+  CHECK(test::contains(test::message_of<UnavailableError>(
+                           [] { make_backend({.type = DeviceType::kEmu, .arch = 70}); }),
+                       "emu:70"));
+}
+
+TEST_CASE("a GPU that is not there is an error, not a crash", "[runtime][device]") {
+  const Device none = {.type = DeviceType::kCuda, .index = 1000};
+  CHECK_THROWS_AS(make_backend(none), UnavailableError);
+}
+
+}  // namespace shale

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shale/comm/checkpoint/saver.h"
+#include "shale/runtime/offload/optimizer_offload.h"
+#include "shale/test/support/ranks/harness.h"
+#include "shale/test/support/ranks/training.h"
+#include "shale/test/support/temp_dir.h"
+
+namespace shale::test {
+
+enum class OptimizerKind { kAdamW, kAdamWBF16, kAdamW8bit, kLion, kAdafactor, kSgd };
+
+// How a run lies on its ranks.
+struct RunLayout {
+  comm::DataParallelOptions parallel = {};
+  TrainOffload offload = {};
+};
+
+// A run of the tiny model that can be saved and loaded.
+class TinyRun {
+ public:
+  TinyRun(const comm::ShardGroups& groups, comm::ProcessGroup& all, const RunLayout& layout,
+          OptimizerKind kind = OptimizerKind::kAdamW);
+
+  // Trains steps [step(), step() + count), and returns their losses.
+  std::vector<float> train(int64_t count);
+
+  std::vector<comm::StatePart> parts();
+  std::vector<comm::StatePart> share() { return share_to_write(parts(), groups_); }
+
+  void start_save(comm::CheckpointSaver& saver) { saver.save({.step = step_}, share()); }
+  void save(const std::string& folder);
+  void load(const std::string& checkpoint);
+
+  // The bytes of all tensors, whole, by name. Collective.
+  std::map<std::string, std::string> state();
+  // Overwrites all of the state with what no run has.
+  void poison();
+
+  Context& context() { return context_; }
+  comm::DataParallel& parallel() { return *parallel_; }
+  optim::Optimizer& optimizer() { return *optimizer_; }
+
+ private:
+  void make_optimizer(OptimizerKind kind, std::vector<OptimShard> shards, int stage);
+
+  // Reproducible sums are of powers of two.
+  TrainOptions batch_{.global_batch = 12, .micro_batch = 1};
+  comm::ShardGroups groups_;
+  comm::ProcessGroup& all_;
+  Context context_;
+  std::unique_ptr<models::LanguageModel> model_;
+  offload::HostTier tier_;
+  std::optional<comm::DataParallel> parallel_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::optional<offload::OptimizerOffload> offload_;  // goes before the optimizer, which it uses
+  int64_t step_ = 0;
+};
+
+// The bytes of a part, from wherever they are.
+std::string bytes_of(const comm::StatePart& part);
+
+// A folder that all ranks see, removed at the end. Collective.
+class SharedDir {
+ public:
+  explicit SharedDir(comm::ProcessGroup& all);
+  ~SharedDir();
+  SharedDir(const SharedDir&) = delete;
+  SharedDir& operator=(const SharedDir&) = delete;
+
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+
+ private:
+  comm::ProcessGroup& all_;
+  std::optional<TempDir> dir_;
+  std::string path_;
+};
+
+// Element n: a group of the first n ranks, null on the others. Collective over the world.
+std::vector<std::unique_ptr<comm::ProcessGroup>> groups_of_first_ranks(comm::ProcessGroup& all);
+
+}  // namespace shale::test

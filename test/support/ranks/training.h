@@ -1,0 +1,75 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/models/language_model.h"
+
+namespace shale::test {
+
+constexpr int64_t kLength = 10;  // tokens of a sequence
+
+// What lies in host memory, and is done there.
+struct TrainOffload {
+  bool optimizer = false;
+  double share = 1;  // of the parameters whose optimizer it is
+  bool gradients = false;
+  bool parameters = false;
+  bool activations = false;
+  bool background = true;  // the CPU steps beside forward
+  bool early = false;      // and during backward
+
+  bool any() const { return optimizer || activations; }
+};
+
+struct TrainOptions {
+  int64_t global_batch = 12;
+  int64_t micro_batch = 1;
+  int64_t steps = 4;
+  float dropout = 0;
+  float clip = 1;
+  float loss_scale = 0;        // 0: none
+  bool keep_gradients = true;  // of the first step; waits for the device
+  Recompute recompute = Recompute::kNone;
+  bool f32_norms = false;  // the first norm of each block has f32 parameters, whatever the rest has
+  comm::DataParallelOptions parallel = {};
+  TrainOffload offload = {};
+};
+
+struct Trained {
+  std::vector<float> losses;
+  std::vector<float> norms;
+  std::vector<float> gradients;   // of all parameters, after the first step's reduction
+  std::vector<float> parameters;  // all, after the last step
+  int64_t skipped_steps = 0;      // by loss scaling
+  MemoryStats memory;             // after the last step
+  MemoryStats host_memory;        // of what is offloaded
+};
+
+// A GPT-2 of 3 layers and 32 channels.
+models::LanguageModelConfig tiny_model();
+
+// Forward of the sequences [first, first + micro_batch) of a step: their losses' sum. Of `options`
+// the batch's sizes count.
+Tensor micro_batch_loss(models::LanguageModel& model, Context& context, const TrainOptions& options,
+                        int64_t step, int64_t first);
+
+// What train_lm does, on the ranks of `groups`.
+Trained train(const comm::ShardGroups& groups, const TrainOptions& options);
+Trained train(comm::ProcessGroup& group, const TrainOptions& options);
+// On this device, whose groups these are; between steps nothing waits for it.
+Trained train(Context& context, const comm::ShardGroups& groups, const TrainOptions& options);
+
+// Whether losses, norms and parameters have the same bits.
+bool same(const Trained& a, const Trained& b);
+
+// A group of this rank alone: what one rank would do with the whole batch.
+comm::ProcessGroup& alone();
+
+// The f32 gradient of a parameter, whole. Collective.
+std::vector<float> full_gradient(const comm::DataParallel& parallel, comm::ProcessGroup& group,
+                                 const Parameter& parameter);
+
+}  // namespace shale::test
