@@ -1,0 +1,20 @@
+// A project may have folders with the names of Shale's, and headers in them with the names of
+// Shale's: each of the two includes its own.
+#include <shale/base/error.h>
+#include <shale/comm/world.h>
+#include <shale/kernels/gemm.h>
+#include <shale/models/gpt2/gpt2.h>
+#include <shale/runtime/tensor/tensor.h>
+
+#include <tuple>
+
+#include "base/error.h"
+#include "comm/world.h"
+#include "kernels/gemm.h"
+#include "models/gpt2/gpt2.h"
+#include "runtime/tensor/tensor.h"
+
+using Own = std::tuple<OwnError, OwnWorld, OwnGemm, OwnGpt2, OwnTensor>;
+using Shales = std::tuple<shale::Error*, shale::comm::World*, shale::kernels::GemmArgs*,
+                          shale::models::Gpt2*, shale::Tensor*>;
+static_assert(std::tuple_size_v<Own> == std::tuple_size_v<Shales>);
