@@ -1,33 +1,71 @@
 # cmake -DROOT=<tree> -P layering.cmake: fails, naming file and line, when
 #  - a source includes a header of a layer above its own;
-#  - an installed header includes a third-party one, which its users would then need.
+#  - folders beside each other include from each other, straight or by way of others;
+#  - an installed header includes a third-party one, which its users would then need;
+#  - a source lies in a folder that cmake/ShaleFolders.cmake does not have.
+# A folder and those inside it may include from each other: a concept, and the ways it is done.
 
-# Lowest first. A folder belongs to the first layer whose pattern it matches.
-set(layers base kernels runtime comm models bench test)
-set(pattern_base "^base/")
-set(pattern_kernels "^kernels/")
-set(pattern_runtime "^runtime/")
-set(pattern_comm "^comm/")
-set(pattern_models "^models/")
-set(pattern_bench "^bench/")
-set(pattern_test "^test/")
-
+cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/../cmake/ShaleFolders.cmake)
+set(layers ${SHALE_LAYERS} bench test)
 set(third_party "^(mpi|omp|nccl|cudnn|cuda[a-z_0-9]*|dnnl[a-z_]*)[.]h|^dnnl|^(oneapi|hwy|spdlog|fmt|CLI|nlohmann)/")
 
-function(layer_of path out)
-  foreach(layer IN LISTS layers)
-    if(path MATCHES "${pattern_${layer}}")
-      list(FIND layers ${layer} index)
-      set(${out} ${index} PARENT_SCOPE)
-      return()
-    endif()
-  endforeach()
-  set(${out} -1 PARENT_SCOPE)
-endfunction()
+set(listed_folders)
+get_cmake_property(variables VARIABLES)
+list(FILTER variables INCLUDE REGEX "^SHALE_[a-z_]+_FOLDERS$")
+foreach(variable IN LISTS variables)
+  list(APPEND listed_folders ${${variable}})
+endforeach()
 
 set(violations)
 set(includes_seen 0)
+set(edges)  # "<folder>|<its sibling>", each once; why_<edge> is the first include that makes it
+
+# The layer of a path; -1: none.
+function(layer_of path out)
+  string(REGEX REPLACE "/.*" "" folder "${path}")
+  list(FIND layers "${folder}" index)
+  set(${out} ${index} PARENT_SCOPE)
+endfunction()
+
+# report(<source> <line's text> <problem>); line numbers are looked up only for what is reported.
+function(report source text problem)
+  file(READ ${ROOT}/${source} content)
+  string(FIND "${content}" "${text}" offset)
+  string(SUBSTRING "${content}" 0 ${offset} before)
+  string(REGEX MATCHALL "\n" newlines "${before}")
+  list(LENGTH newlines line)
+  math(EXPR line "${line} + 1")
+  set(violations ${violations} "${source}:${line}: ${problem}" PARENT_SCOPE)
+endfunction()
+
+# add_edge(<source> <target> <why>): where the folders of the two part, one branch needs the other.
+function(add_edge source target)
+  set(common "")
+  while(TRUE)
+    if(NOT source MATCHES "^([^/]+)/(.*)$")
+      return()  # the source is of the folder where they part
+    endif()
+    set(from ${CMAKE_MATCH_1})
+    set(source_rest ${CMAKE_MATCH_2})
+    if(NOT target MATCHES "^([^/]+)/(.*)$")
+      return()
+    endif()
+    set(to ${CMAKE_MATCH_1})
+    if(NOT from STREQUAL to)
+      break()
+    endif()
+    set(source ${source_rest})
+    set(target ${CMAKE_MATCH_2})
+    string(APPEND common "${from}/")
+  endwhile()
+  set(edge "${common}${from}|${common}${to}")
+  if(NOT DEFINED why_${edge})
+    set(edges ${edges} ${edge} PARENT_SCOPE)
+    set(why_${edge} "${ARGN}" PARENT_SCOPE)
+  endif()
+endfunction()
+
 file(GLOB_RECURSE sources RELATIVE ${ROOT}
   ${ROOT}/base/* ${ROOT}/runtime/* ${ROOT}/kernels/* ${ROOT}/comm/* ${ROOT}/models/*)
 list(FILTER sources INCLUDE REGEX "[.](h|cpp|cu|cuh|inc)$")
@@ -35,6 +73,9 @@ list(FILTER sources INCLUDE REGEX "[.](h|cpp|cu|cuh|inc)$")
 foreach(source IN LISTS sources)
   layer_of(${source} source_layer)
   cmake_path(GET source PARENT_PATH folder)
+  if(NOT folder IN_LIST listed_folders)
+    list(APPEND violations "${source}: cmake/ShaleFolders.cmake has no folder ${folder}")
+  endif()
   # The semicolons of other lines never get here, so a CMake list holds the lines safely.
   file(STRINGS ${ROOT}/${source} include_lines REGEX "^[ \t]*#[ \t]*include[ \t]*[\"<]")
   foreach(include_line IN LISTS include_lines)
@@ -42,38 +83,43 @@ foreach(source IN LISTS sources)
            "${include_line}")
     math(EXPR includes_seen "${includes_seen} + 1")
 
-    set(problem)
-    # What a path names, seen from the tree's root: "x.h" and "../x.h" start from the folder.
-    string(REGEX REPLACE "^shale/" "" target "${included}")
-    if(NOT EXISTS ${ROOT}/${target})
-      cmake_path(SET beside NORMALIZE "${folder}/${included}")
-      if(EXISTS ${ROOT}/${beside})
-        set(target ${beside})
+    if(included MATCHES "^shale/(.*)$")
+      set(target ${CMAKE_MATCH_1})
+      layer_of(${target} target_layer)
+      if(target_layer GREATER source_layer)
+        list(GET layers ${source_layer} lower)
+        list(GET layers ${target_layer} higher)
+        report(${source} "${include_line}"
+               "${lower} includes ${target} of the higher layer ${higher}")
+      elseif(target_layer EQUAL source_layer)
+        add_edge(${source} ${target} "${source} includes ${target}")
       endif()
-    endif()
-    layer_of(${target} target_layer)
-    if(target_layer GREATER source_layer)
-      list(GET layers ${source_layer} lower)
-      list(GET layers ${target_layer} higher)
-      set(problem "${lower} includes ${target} of the higher layer ${higher}")
+    elseif(include_line MATCHES "\"" OR EXISTS ${ROOT}/${included})
+      report(${source} "${include_line}" "want the header's whole name, shale/...; got ${included}")
     elseif(source MATCHES "[.]h$" AND NOT source MATCHES "${SHALE_INTERNAL_HEADERS}"
            AND included MATCHES "${third_party}")
-      set(problem "an installed header includes the third-party ${included}; include it in the "
-                  ".cpp, or name the header *_internal.h")
-      string(CONCAT problem ${problem})
-    endif()
-
-    if(problem)
-      # Line numbers are looked up only for what is reported.
-      file(READ ${ROOT}/${source} text)
-      string(FIND "${text}" "${include_line}" offset)
-      string(SUBSTRING "${text}" 0 ${offset} before)
-      string(REGEX MATCHALL "\n" newlines "${before}")
-      list(LENGTH newlines line)
-      math(EXPR line "${line} + 1")
-      list(APPEND violations "${source}:${line}: ${problem}")
+      report(${source} "${include_line}" "an installed header includes the third-party ${included}; \
+include it in the .cpp, or name the header *_internal.h")
     endif()
   endforeach()
+endforeach()
+
+# Takes away edges to folders that need no sibling and from those that none needs, until only cycles,
+# and what joins them, are left.
+set(changed TRUE)
+while(changed)
+  set(changed FALSE)
+  list(TRANSFORM edges REPLACE "[|].*" "" OUTPUT_VARIABLE needing)
+  list(TRANSFORM edges REPLACE ".*[|]" "" OUTPUT_VARIABLE needed)
+  foreach(edge from to IN ZIP_LISTS edges needing needed)
+    if(NOT to IN_LIST needing OR NOT from IN_LIST needed)
+      list(REMOVE_ITEM edges ${edge})
+      set(changed TRUE)
+    endif()
+  endforeach()
+endwhile()
+foreach(edge IN LISTS edges)
+  list(APPEND violations "folders include from each other: ${why_${edge}}")
 endforeach()
 
 if(includes_seen EQUAL 0)

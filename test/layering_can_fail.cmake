@@ -22,24 +22,42 @@ function(check what expected)
 endfunction()
 
 check("downward includes" OK
-  FILE kernels/norm.h "#include \"base/view.h\"\n#include <vector>\n"
-  FILE models/gpt2/gpt2.cpp "#include \"comm/world.h\"\n#include \"gpt2.h\"\n")
+  FILE kernels/norm.h "#include \"shale/base/view.h\"\n#include <vector>\n"
+  FILE models/gpt2/gpt2.cpp "#include \"shale/comm/world.h\"\n#include <shale/models/gpt2/gpt2.h>\n")
 check("kernels include a Tensor" "kernels/cpu/norm.cpp:3: kernels includes runtime/tensor/tensor.h"
-  FILE kernels/cpu/norm.cpp "// A norm\n\n#include \"runtime/tensor/tensor.h\"\n")
+  FILE kernels/cpu/norm.cpp "// A norm\n\n#include \"shale/runtime/tensor/tensor.h\"\n")
 check("base includes kernels" "base/exec.h:1: base includes kernels/norm.h"
-  FILE base/exec.h "#include \"kernels/norm.h\"\n")
+  FILE base/exec.h "#include \"shale/kernels/norm.h\"\n")
 check("runtime includes comm" "runtime/nn/linear.cpp:2: runtime includes comm/world.h"
-  FILE runtime/nn/linear.cpp "#include <vector>\n  #  include \"comm/world.h\"  // why\n")
+  FILE runtime/nn/linear.cpp "#include <vector>\n  #  include \"shale/comm/world.h\"  // why\n")
 check("installed spelling" "comm/world.h:1: comm includes models/gpt2/gpt2.h"
   FILE comm/world.h "#include <shale/models/gpt2/gpt2.h>\n")
-check("relative path" "kernels/norm.h:1: kernels includes comm/world.h"
-  FILE kernels/norm.h "#include \"../comm/world.h\"\n"
-  FILE comm/world.h "#include <vector>\n")
 check("models include a test" "models/gpt2/gpt2.cpp:1: models includes test/support/ref.h"
-  FILE models/gpt2/gpt2.cpp "#include \"test/support/ref.h\"\n")
+  FILE models/gpt2/gpt2.cpp "#include \"shale/test/support/ref.h\"\n")
+check("relative path" "kernels/norm.h:1: want the header's whole name, .* got ../base/view.h"
+  FILE kernels/norm.h "#include \"../base/view.h\"\n")
+check("short name" "kernels/norm.h:1: want the header's whole name, .* got kernels/gemm.h"
+  FILE kernels/norm.h "#include <kernels/gemm.h>\n"
+  FILE kernels/gemm.h "#include <vector>\n")
 check("third-party header in an installed one" "comm/world.h:1: an installed header includes"
   FILE comm/world.h "#include <mpi.h>\n")
 check("third-party header in internal ones" OK
   FILE comm/mpi_internal.h "#include <mpi.h>\n"
   FILE kernels/cpu/simd.h "#include <hwy/highway.h>\n")
+check("a folder and what is inside it" OK
+  FILE comm/factory.cpp "#include \"shale/comm/mpi/group.h\"\n"
+  FILE comm/mpi/group.h "#include \"shale/comm/process_group.h\"\n"
+  FILE comm/parallel/data/unit.h "#include \"shale/comm/process_group.h\"\n")
+check("two folders around each other"
+  "include from each other: runtime/ops/add.cpp includes runtime/amp/autocast.h"
+  FILE runtime/ops/add.cpp "#include \"shale/runtime/amp/autocast.h\"\n"
+  FILE runtime/amp/autocast.cpp "#include \"shale/runtime/ops/cast.h\"\n"
+  FILE runtime/nn/module.cpp "#include \"shale/runtime/ops/cast.h\"\n")
+check("three folders around each other, one by a folder inside"
+  "include from each other: comm/parallel/data/unit.cpp includes comm/mpi/group.h"
+  FILE comm/parallel/data/unit.cpp "#include \"shale/comm/mpi/group.h\"\n"
+  FILE comm/mpi/group.cpp "#include \"shale/comm/node/memory.h\"\n"
+  FILE comm/node/memory.cpp "#include \"shale/comm/parallel/data/unit.h\"\n")
+check("an unlisted folder" "ShaleFolders.cmake has no folder runtime/misc"
+  FILE runtime/misc/things.h "#include <vector>\n")
 check("empty tree" "nothing was checked" FILE README.md "Shale\n")
