@@ -11,8 +11,8 @@ Installs the packages that are missing, builds the preset "release" with tests a
 runs the tests, says what was skipped and why, and ends with the line
 "N passed, N failed, N skipped". Exits non-zero when one failed.
 
-  --asan          also run the unit tests of base, kernels and runtime under the address and
-                  undefined-behaviour sanitizers (another build, some minutes)
+  --asan          also run the unit tests of base, kernels and runtime, and of what reads files,
+                  under the address and undefined-behaviour sanitizers (another build, some minutes)
   --tsan          also run the tests of what has threads of its own (collectives, prefetching,
                   watchdog, checkpoints, offload) under the thread sanitizer; wants clang and
                   libomp-dev (another build, some minutes)
@@ -120,8 +120,9 @@ if $with_gpu; then
 fi
 
 if $with_asan; then
-  build asan test_base test_kernels test_runtime
-  run_tests asan --tests-regex '^(base|kernels|runtime)\.' \
+  build asan test_base test_comm test_kernels test_models test_runtime
+  run_tests asan --tests-regex \
+    '^(base|kernels|runtime|comm\.checkpoint|models\.training\.report)\.|\.(hf|hostile_files)$' \
     ${ctest_arguments[@]+"${ctest_arguments[@]}"}
 fi
 
