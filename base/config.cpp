@@ -182,6 +182,10 @@ ConfigField& ConfigState::add(FieldPtr field) {
   return *fields.back();
 }
 
+void ConfigOption::may_change() {
+  field_.may_change = true;
+}
+
 ConfigSpec::ConfigSpec(std::string program, std::string summary)
     : state_(std::make_unique<ConfigState>()) {
   state_->program = std::move(program);
@@ -210,41 +214,45 @@ void ConfigSpec::example(std::string command) {
   state_->examples.push_back(std::move(command));
 }
 
-void ConfigSpec::add(std::string name, int& field, std::string help, IntLimits limits) {
-  state_->add(make_int_field(std::move(name), field, std::move(help), std::move(limits)));
+ConfigOption ConfigSpec::add(std::string name, int& field, std::string help, IntLimits limits) {
+  return state_->add(make_int_field(std::move(name), field, std::move(help), std::move(limits)));
 }
-void ConfigSpec::add(std::string name, int64_t& field, std::string help, IntLimits limits) {
-  state_->add(make_int_field(std::move(name), field, std::move(help), std::move(limits)));
+ConfigOption ConfigSpec::add(std::string name, int64_t& field, std::string help, IntLimits limits) {
+  return state_->add(make_int_field(std::move(name), field, std::move(help), std::move(limits)));
 }
-void ConfigSpec::add(std::string name, float& field, std::string help, RealLimits limits) {
-  state_->add(make_real_field(std::move(name), field, std::move(help), std::move(limits)));
+ConfigOption ConfigSpec::add(std::string name, float& field, std::string help, RealLimits limits) {
+  return state_->add(make_real_field(std::move(name), field, std::move(help), std::move(limits)));
 }
-void ConfigSpec::add(std::string name, double& field, std::string help, RealLimits limits) {
-  state_->add(make_real_field(std::move(name), field, std::move(help), std::move(limits)));
+ConfigOption ConfigSpec::add(std::string name, double& field, std::string help, RealLimits limits) {
+  return state_->add(make_real_field(std::move(name), field, std::move(help), std::move(limits)));
 }
-void ConfigSpec::add(std::string name, bool& field, std::string help) {
-  state_->add(make_bool_field(std::move(name), field, std::move(help)));
+ConfigOption ConfigSpec::add(std::string name, bool& field, std::string help) {
+  return state_->add(make_bool_field(std::move(name), field, std::move(help)));
 }
-void ConfigSpec::add(std::string name, std::string& field, std::string help, TextLimits limits) {
-  state_->add(make_text_field(std::move(name), field, std::move(help), std::move(limits)));
+ConfigOption ConfigSpec::add(std::string name, std::string& field, std::string help,
+                             TextLimits limits) {
+  return state_->add(make_text_field(std::move(name), field, std::move(help), std::move(limits)));
 }
-void ConfigSpec::add_size(std::string name, int64_t& bytes, std::string help, IntLimits limits) {
-  state_->add(make_size_field(std::move(name), bytes, std::move(help), std::move(limits)));
+ConfigOption ConfigSpec::add_size(std::string name, int64_t& bytes, std::string help,
+                                  IntLimits limits) {
+  return state_->add(make_size_field(std::move(name), bytes, std::move(help), std::move(limits)));
 }
 
-void ConfigSpec::add_choice(std::string name, std::string& field, std::vector<std::string> names,
-                            std::string help, HelpText text) {
+ConfigOption ConfigSpec::add_choice(std::string name, std::string& field,
+                                    std::vector<std::string> names, std::string help,
+                                    HelpText text) {
   const size_t initial =
       static_cast<size_t>(std::find(names.begin(), names.end(), field) - names.begin());
   const auto assign_name = [&field, names](size_t i) { field = names[i]; };
-  add_indexed(std::move(name), names, initial, assign_name, std::move(help), std::move(text));
+  return add_indexed(std::move(name), names, initial, assign_name, std::move(help),
+                     std::move(text));
 }
 
-void ConfigSpec::add_indexed(std::string name, std::vector<std::string> names, size_t initial,
-                             std::function<void(size_t)> assign_index, std::string help,
-                             HelpText text) {
-  state_->add(make_choice_field(std::move(name), std::move(names), initial, std::move(assign_index),
-                                std::move(help), std::move(text)));
+ConfigOption ConfigSpec::add_indexed(std::string name, std::vector<std::string> names,
+                                     size_t initial, std::function<void(size_t)> assign_index,
+                                     std::string help, HelpText text) {
+  return state_->add(make_choice_field(std::move(name), std::move(names), initial,
+                                       std::move(assign_index), std::move(help), std::move(text)));
 }
 
 void ConfigSpec::add_positional(std::string name, std::string& field, std::string help,
@@ -276,6 +284,14 @@ std::vector<std::pair<std::string, std::string>> ConfigSpec::values() const {
   std::vector<std::pair<std::string, std::string>> values;
   for (const FieldPtr& field : state_->fields) values.emplace_back(field->name, field->to_json());
   return values;
+}
+
+std::vector<std::string> ConfigSpec::changeable() const {
+  std::vector<std::string> names;
+  for (const FieldPtr& field : state_->fields) {
+    if (field->may_change) names.push_back(field->name);
+  }
+  return names;
 }
 
 ParseResult parse_config(ConfigSpec& spec, int argc, const char* const* argv) {

@@ -52,8 +52,20 @@ struct TextLimits {
   HelpText help = {};
 };
 
+struct ConfigField;
 struct ConfigState;
 struct ParseResult;
+
+// An option that was declared, to say more of it.
+class ConfigOption {
+ public:
+  ConfigOption(ConfigField& field) : field_(field) {}
+  // A run that goes on after a stop may have another value than before.
+  void may_change();
+
+ private:
+  ConfigField& field_;
+};
 
 class ConfigSpec {
  public:
@@ -68,22 +80,22 @@ class ConfigSpec {
 
   // `name` is the flag without dashes. The field must outlive parsing. Throws InternalError if the
   // name is taken, is not made of a-z, 0-9 and '-', or if the default breaks the limits.
-  void add(std::string name, int& field, std::string help, IntLimits limits = {});
-  void add(std::string name, int64_t& field, std::string help, IntLimits limits = {});
-  void add(std::string name, float& field, std::string help, RealLimits limits = {});
-  void add(std::string name, double& field, std::string help, RealLimits limits = {});
-  void add(std::string name, bool& field, std::string help);  // --name or --name=true|false
-  void add(std::string name, std::string& field, std::string help, TextLimits limits = {});
+  ConfigOption add(std::string name, int& field, std::string help, IntLimits limits = {});
+  ConfigOption add(std::string name, int64_t& field, std::string help, IntLimits limits = {});
+  ConfigOption add(std::string name, float& field, std::string help, RealLimits limits = {});
+  ConfigOption add(std::string name, double& field, std::string help, RealLimits limits = {});
+  ConfigOption add(std::string name, bool& field, std::string help);  // --name or --name=true|false
+  ConfigOption add(std::string name, std::string& field, std::string help, TextLimits limits = {});
   // Bytes: "512MiB", "2GiB", "1e6".
-  void add_size(std::string name, int64_t& bytes, std::string help, IntLimits limits = {});
+  ConfigOption add_size(std::string name, int64_t& bytes, std::string help, IntLimits limits = {});
   // One of `names`.
-  void add_choice(std::string name, std::string& field, std::vector<std::string> names,
-                  std::string help, HelpText text = {});
+  ConfigOption add_choice(std::string name, std::string& field, std::vector<std::string> names,
+                          std::string help, HelpText text = {});
   // One of an enum's values: {{"cosine", Schedule::kCosine}, ...}.
   template <typename Enum>
-  requires std::is_enum_v<Enum>
-  void add_choice(std::string name, Enum& field, std::vector<std::pair<std::string, Enum>> choices,
-                  std::string help, HelpText text = {});
+  requires std::is_enum_v<Enum> ConfigOption
+  add_choice(std::string name, Enum& field, std::vector<std::pair<std::string, Enum>> choices,
+             std::string help, HelpText text = {});
   // An argument without a flag, in the order of these calls. The JSON file knows it by its name.
   void add_positional(std::string name, std::string& field, std::string help,
                       TextLimits limits = {});
@@ -98,11 +110,13 @@ class ConfigSpec {
   void read_json(std::string_view text, const std::string& source);
   // The flags' names and what their fields hold now, as JSON, in the order of declaration.
   std::vector<std::pair<std::string, std::string>> values() const;
+  // Those of ConfigOption::may_change().
+  std::vector<std::string> changeable() const;
 
  private:
   friend ParseResult parse_config(ConfigSpec& spec, int argc, const char* const* argv);
-  void add_indexed(std::string name, std::vector<std::string> names, size_t initial,
-                   std::function<void(size_t)> assign, std::string help, HelpText text);
+  ConfigOption add_indexed(std::string name, std::vector<std::string> names, size_t initial,
+                           std::function<void(size_t)> assign, std::string help, HelpText text);
   std::unique_ptr<ConfigState> state_;
 };
 
@@ -117,10 +131,9 @@ struct ParseResult {
 ParseResult parse_config(ConfigSpec& spec, int argc, const char* const* argv);
 
 template <typename Enum>
-requires std::is_enum_v<Enum>
-void ConfigSpec::add_choice(std::string name, Enum& field,
-                            std::vector<std::pair<std::string, Enum>> choices, std::string help,
-                            HelpText text) {
+requires std::is_enum_v<Enum> ConfigOption ConfigSpec::add_choice(
+    std::string name, Enum& field, std::vector<std::pair<std::string, Enum>> choices,
+    std::string help, HelpText text) {
   std::vector<std::string> names;
   size_t initial = choices.size();
   for (size_t i = 0; i < choices.size(); ++i) {
@@ -130,7 +143,8 @@ void ConfigSpec::add_choice(std::string name, Enum& field,
   const auto assign = [&field, choices = std::move(choices)](size_t i) {
     field = choices[i].second;
   };
-  add_indexed(std::move(name), std::move(names), initial, assign, std::move(help), std::move(text));
+  return add_indexed(std::move(name), std::move(names), initial, assign, std::move(help),
+                     std::move(text));
 }
 
 }  // namespace shale

@@ -50,6 +50,7 @@ class ConfigField {
   bool positional = false;
   bool required = false;
   bool is_set = false;
+  bool may_change = false;  // see ConfigOption
 };
 
 using FieldPtr = std::unique_ptr<ConfigField>;

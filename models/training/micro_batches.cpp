@@ -9,43 +9,20 @@
 
 namespace shale::models {
 
-MicroBatches::MicroBatches(Context& context, LanguageModel& model, comm::DataParallel& parallel,
-                           offload::ActivationOffload* activations, const Options& options)
+MicroBatches::MicroBatches(Context& context, Loss loss, comm::DataParallel& parallel,
+                           offload::ActivationOffload* activations, bool graphs)
     : context_(context),
-      model_(model),
+      loss_of_(std::move(loss)),
       parallel_(parallel),
       activations_(activations),
-      options_(options) {
-  if (!options_.graphs) return;
-  memory_ = std::make_unique<GraphMemory>(context);
-  const auto tokens = [&] {
-    return empty(context, {options_.rows, options_.seq_len}, DType::kI32, MemoryTag::kData);
-  };
-  inputs_ = tokens();
-  targets_ = tokens();
-}
+      memory_(graphs ? std::make_unique<GraphMemory>(context) : nullptr) {}
 
 MicroBatches::~MicroBatches() = default;
-
-void MicroBatches::upload(const Batch& batch) {
-  const Shape shape = {batch.rows, batch.seq_len};
-  if (!(shape == Shape{options_.rows, options_.seq_len})) {
-    throw ShapeError(cat("micro-batch: tokens are ", shape, ", want ",
-                         Shape{options_.rows, options_.seq_len}, " in all"));
-  }
-  if (memory_ == nullptr) {
-    inputs_ = from_host<int32_t>(context_, batch.inputs, shape);
-    targets_ = from_host<int32_t>(context_, batch.targets, shape);
-  } else {
-    context_.copy(inputs_.data(), batch.inputs.data(), inputs_.bytes());
-    context_.copy(targets_.data(), batch.targets.data(), targets_.bytes());
-  }
-}
 
 void MicroBatches::queue_forward() {
   std::optional<SavedTensorHooksScope> scope;
   if (activations_ != nullptr) scope.emplace(context_, activations_->hooks());
-  loss_ = model_.loss(inputs_, targets_);
+  loss_ = loss_of_(batch_);
 }
 
 void MicroBatches::queue_backward() {
@@ -56,7 +33,8 @@ void MicroBatches::queue_backward() {
 
 void MicroBatches::forward(const Batch& batch, Place place) {
   place_ = place;
-  upload(batch);
+  using enum DeviceBatch::Memory;
+  batch_.upload(context_, batch, memory_ == nullptr ? kFresh : kSame);
   if (memory_ == nullptr) return queue_forward();
   parallel_.finish_gathers();
   if (warm_) return graph_forward();

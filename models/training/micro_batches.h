@@ -1,14 +1,13 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "shale/comm/parallel/data/captured_collectives.h"
 #include "shale/comm/parallel/data/data_parallel.h"
-#include "shale/models/language_model.h"
-#include "shale/runtime/data/prefetch.h"
+#include "shale/runtime/data/device_batch.h"
 #include "shale/runtime/offload/activations.h"
 #include "shale/runtime/tensor/graph.h"
 
@@ -23,11 +22,8 @@ namespace shale::models {
 // them, the last completes them. Losses are the same to the bit. All micro-batches have one shape.
 class MicroBatches {
  public:
-  struct Options {
-    int64_t rows = 0;  // of a micro-batch
-    int64_t seq_len = 0;
-    bool graphs = false;
-  };
+  // The sum of a micro-batch's losses, an f32 scalar.
+  using Loss = std::function<Tensor(const DeviceBatch&)>;
   // Where a micro-batch is in its step.
   struct Place {
     bool first = false;
@@ -35,14 +31,14 @@ class MicroBatches {
   };
 
   // All outlive this. activations: null, or what moves them to the host, which takes no graphs.
-  MicroBatches(Context& context, LanguageModel& model, comm::DataParallel& parallel,
-               offload::ActivationOffload* activations, const Options& options);
+  MicroBatches(Context& context, Loss loss, comm::DataParallel& parallel,
+               offload::ActivationOffload* activations, bool graphs);
   ~MicroBatches();
 
-  // Queues the forward of a micro-batch. StepState is its already. Throws ShapeError for a batch of
-  // another shape.
+  // Queues the forward of a micro-batch. StepState is its already. With graphs, throws ShapeError
+  // for a batch of another shape than the first.
   void forward(const Batch& batch, Place place);
-  // Queues its backward. Returns the sum of its losses, f32 scalar, a tensor of its own.
+  // Queues its backward. Returns its loss, a tensor of its own.
   Tensor backward();
   // After the last micro-batch of a step.
   void end_step() { warm_ = true; }
@@ -59,7 +55,6 @@ class MicroBatches {
     std::vector<bool> flags_before, flags_after;  // of backward, see DataParallel
   };
 
-  void upload(const Batch& batch);
   void queue_forward();
   void queue_backward();
   void capture(Pass& pass, void (MicroBatches::*queue)());
@@ -69,12 +64,11 @@ class MicroBatches {
   Captured& captured() { return captured_.at((place_.first ? 1u : 0u) + (place_.last ? 2u : 0u)); }
 
   Context& context_;
-  LanguageModel& model_;
+  Loss loss_of_;
   comm::DataParallel& parallel_;
   offload::ActivationOffload* activations_;
-  Options options_;
   std::unique_ptr<GraphMemory> memory_;  // null: no graphs
-  Tensor inputs_, targets_;              // [rows, seq_len] i32; with graphs always the same memory
+  DeviceBatch batch_;                    // with graphs always in the same memory
   Place place_;                          // of the micro-batch whose forward was queued last
   Tensor loss_;                          // its loss, unless that was a replay
   bool warm_ = false;                    // a whole step has run

@@ -19,7 +19,7 @@
 #include "shale/models/training/run_checkpoints.h"
 #include "shale/models/training/step_results.h"
 #include "shale/runtime/amp/grad_scaler.h"
-#include "shale/runtime/data/batches.h"
+#include "shale/runtime/data/tokens/batches.h"
 #include "shale/runtime/offload/optimizer_offload.h"
 #include "shale/runtime/optim/adafactor.h"
 

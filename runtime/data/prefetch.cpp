@@ -6,14 +6,6 @@
 
 namespace shale {
 
-void Batch::resize(int64_t new_rows, int64_t new_seq_len) {
-  rows = new_rows;
-  seq_len = new_seq_len;
-  const auto size = static_cast<size_t>(rows * seq_len);
-  inputs.resize(size);
-  targets.resize(size);
-}
-
 Prefetcher::Prefetcher(BatchSource source, int depth) : source_(std::move(source)) {
   if (depth < 1) throw InternalError(cat("prefetcher: depth ", depth, ", want at least 1"));
   ring_.resize(static_cast<size_t>(depth) + 1);  // one is the caller's

@@ -3,27 +3,13 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "shale/runtime/data/batch.h"
+
 namespace shale {
-
-// A micro-batch of token sequences in host memory. [rows, seq_len], row-major.
-struct Batch {
-  int64_t rows = 0;
-  int64_t seq_len = 0;
-  int64_t first_position = 0;  // of row 0 among the samples of all ranks
-  int64_t count = 0;           // rows that hold a sample; the rest is padding
-  std::vector<int32_t> inputs;
-  std::vector<int32_t> targets;
-
-  void resize(int64_t new_rows, int64_t new_seq_len);
-};
-
-// Makes batch `index` = 0, 1, 2, ... in memory that is used again. Returns false at the end.
-using BatchSource = std::function<bool(int64_t index, Batch& batch)>;
 
 // A thread that makes batches ahead of their use.
 class Prefetcher {

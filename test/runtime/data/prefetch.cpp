@@ -34,10 +34,16 @@ class CountingStream final : public TokenStream {
   int64_t size_;
 };
 
+std::span<const int32_t> inputs_of(const Batch& batch) {
+  return batch.field("inputs").values<int32_t>();
+}
+std::span<const int32_t> targets_of(const Batch& batch) {
+  return batch.field("targets").values<int32_t>();
+}
+
 bool fill_with_index(int64_t index, Batch& batch) {
-  batch.resize(2, 3);
   batch.first_position = index;
-  batch.inputs.assign(6, static_cast<int32_t>(index));
+  std::ranges::fill(TokenBatch(batch, 2, 3).inputs, static_cast<int32_t>(index));
   return true;
 }
 
@@ -51,7 +57,7 @@ TEST_CASE("batches come in order and stay as they are until the next call", "[da
     REQUIRE(batch != nullptr);
     if (i % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // let it run ahead
     REQUIRE(batch->first_position == i);
-    REQUIRE(batch->inputs == std::vector<int32_t>(6, static_cast<int32_t>(i)));
+    REQUIRE(std::ranges::equal(inputs_of(*batch), std::vector(6, static_cast<int32_t>(i))));
   }
 }
 
@@ -76,7 +82,7 @@ TEST_CASE("no more than depth batches are made ahead", "[data]") {
 TEST_CASE("batches use the same memory again", "[data]") {
   Prefetcher prefetcher(fill_with_index, 2);
   std::set<const int32_t*> seen;
-  for (int i = 0; i < 50; ++i) seen.insert(prefetcher.next()->inputs.data());
+  for (int i = 0; i < 50; ++i) seen.insert(inputs_of(*prefetcher.next()).data());
   CHECK(seen.size() <= 3);
 }
 
@@ -145,8 +151,8 @@ TEST_CASE("training batches are the samples of their positions, targets one toke
         const int64_t begin = sampler.window(batch.first_position + b).begin;
         for (int64_t t = 0; t < seq_len; ++t) {
           const auto at = static_cast<size_t>(b * seq_len + t);
-          REQUIRE(batch.inputs[at] == begin + t);
-          REQUIRE(batch.targets[at] == begin + t + 1);
+          REQUIRE(inputs_of(batch)[at] == begin + t);
+          REQUIRE(targets_of(batch)[at] == begin + t + 1);
         }
       }
     }
@@ -164,17 +170,18 @@ TEST_CASE("validation batches are padded with targets that the loss ignores", "[
     const BatchSource source = eval_batches({tokens, sampler, rank, 4});
     Batch batch;
     // What an earlier batch left behind must not shine through.
-    batch.inputs.assign(8, 77);
-    batch.targets.assign(8, 77);
+    const TokenBatch left(batch, 2, 4);
+    std::ranges::fill(left.inputs, 77);
+    std::ranges::fill(left.targets, 77);
     REQUIRE(source(0, batch));
     const auto filled = static_cast<size_t>(batch.count * 4);
     for (size_t i = 0; i < 8; ++i) {
       if (i < filled) {
-        REQUIRE(batch.targets[i] == batch.inputs[i] + 1);
-        inputs.push_back(batch.inputs[i]);
+        REQUIRE(targets_of(batch)[i] == inputs_of(batch)[i] + 1);
+        inputs.push_back(inputs_of(batch)[i]);
       } else {
-        REQUIRE(batch.targets[i] == kernels::kIgnoreTarget);
-        REQUIRE(batch.inputs[i] == 0);
+        REQUIRE(targets_of(batch)[i] == kernels::kIgnoreTarget);
+        REQUIRE(inputs_of(batch)[i] == 0);
         ++ignored;
       }
     }

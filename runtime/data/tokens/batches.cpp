@@ -1,4 +1,4 @@
-#include "shale/runtime/data/batches.h"
+#include "shale/runtime/data/tokens/batches.h"
 
 #include <algorithm>
 #include <utility>
@@ -16,11 +16,11 @@ void check_rank(int64_t rank, int64_t ranks) {
 }
 
 // Row b: the seq_len tokens from `begin`, and the same shifted by one as targets.
-void read_row(const TokenStream& tokens, int64_t begin, int64_t b, Batch& batch) {
+void read_row(const TokenStream& tokens, int64_t begin, int64_t b, const TokenBatch& batch) {
   const auto row = static_cast<size_t>(batch.seq_len);
   const size_t at = static_cast<size_t>(b) * row;
-  const std::span<int32_t> inputs(batch.inputs.data() + at, row);
-  const std::span<int32_t> targets(batch.targets.data() + at, row);
+  const std::span<int32_t> inputs = batch.inputs.subspan(at, row);
+  const std::span<int32_t> targets = batch.targets.subspan(at, row);
   tokens.read(begin, inputs);
   std::copy(inputs.begin() + 1, inputs.end(), targets.begin());
   tokens.read(begin + batch.seq_len, targets.last(1));
@@ -28,17 +28,25 @@ void read_row(const TokenStream& tokens, int64_t begin, int64_t b, Batch& batch)
 
 }  // namespace
 
+TokenBatch::TokenBatch(Batch& batch, int64_t n, int64_t length) : rows(n), seq_len(length) {
+  // Both before either is looked at: adding a field moves the others.
+  batch.set("inputs", DType::kI32, {rows, seq_len});
+  HostTensor& last = batch.set("targets", DType::kI32, {rows, seq_len});
+  targets = last.values<int32_t>();
+  inputs = batch.set("inputs", DType::kI32, {rows, seq_len}).values<int32_t>();
+}
+
 BatchSource train_batches(TrainBatches spec) {
   spec.layout.validate();
   check_rank(spec.rank, spec.layout.ranks);
   return [spec = std::move(spec)](int64_t i, Batch& batch) {
     const int64_t per_step = spec.layout.micro_batches();
-    batch.resize(spec.layout.micro_batch, spec.sampler.seq_len());
+    const TokenBatch tokens(batch, spec.layout.micro_batch, spec.sampler.seq_len());
     batch.first_position =
         spec.layout.first_position(spec.first_step + i / per_step, spec.rank, i % per_step);
-    batch.count = batch.rows;
-    for (int64_t b = 0; b < batch.rows; ++b) {
-      read_row(*spec.tokens, spec.sampler.window(batch.first_position + b).begin, b, batch);
+    batch.count = tokens.rows;
+    for (int64_t b = 0; b < tokens.rows; ++b) {
+      read_row(*spec.tokens, spec.sampler.window(batch.first_position + b).begin, b, tokens);
     }
     return true;
   };
@@ -49,15 +57,15 @@ BatchSource eval_batches(EvalBatches spec) {
   return [spec = std::move(spec)](int64_t i, Batch& batch) {
     if (i >= spec.sampler.rounds(spec.ranks)) return false;
     const EvalSampler::Range range = spec.sampler.range(i, spec.rank, spec.ranks);
-    batch.resize(spec.sampler.batch(), spec.sampler.seq_len());
+    const TokenBatch tokens(batch, spec.sampler.batch(), spec.sampler.seq_len());
     batch.first_position = range.first;
     batch.count = range.count;
     for (int64_t b = 0; b < range.count; ++b) {
-      read_row(*spec.tokens, spec.sampler.begin(range.first + b), b, batch);
+      read_row(*spec.tokens, spec.sampler.begin(range.first + b), b, tokens);
     }
-    const auto filled = static_cast<std::ptrdiff_t>(range.count * batch.seq_len);
-    std::fill(batch.inputs.begin() + filled, batch.inputs.end(), 0);
-    std::fill(batch.targets.begin() + filled, batch.targets.end(), kernels::kIgnoreTarget);
+    const auto filled = static_cast<size_t>(range.count * tokens.seq_len);
+    std::ranges::fill(tokens.inputs.subspan(filled), 0);
+    std::ranges::fill(tokens.targets.subspan(filled), kernels::kIgnoreTarget);
     return true;
   };
 }

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
+#include <span>
 
 #include "shale/runtime/data/prefetch.h"
 #include "shale/runtime/data/sampler.h"
@@ -10,7 +10,15 @@
 
 namespace shale {
 
-// Token streams as sources of batches for a Prefetcher.
+// Token streams as sources of batches for a Prefetcher, with the fields of a TokenBatch.
+
+// "inputs" and "targets" of sequences, both [rows, seq_len] i32.
+struct TokenBatch {
+  TokenBatch(Batch& batch, int64_t rows, int64_t seq_len);
+
+  int64_t rows, seq_len;
+  std::span<int32_t> inputs, targets;  // in `batch`
+};
 
 struct TrainBatches {
   std::shared_ptr<const TokenStream> tokens;

@@ -1,0 +1,150 @@
+#include "shale/models/training/step.h"
+
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/kernels/loss_scale.h"
+
+namespace shale::models {
+namespace {
+
+comm::DataParallelOptions parallel_options(const StepOptions& options, offload::HostTier* tier) {
+  comm::DataParallelOptions parallel = options.parallel;
+  if (options.offload.optimizer) {
+    parallel.offload = {.tier = tier,
+                        .gradients = options.offload.gradients,
+                        .parameters = options.offload.parameters};
+    parallel.offload_share = options.offload.share;
+  }
+  return parallel;
+}
+
+}  // namespace
+
+TrainStep::TrainStep(Context& context, const comm::ShardGroups& groups, StepModel model,
+                     const StepOptions& options, const MakeOptimizer& make_optimizer,
+                     StepObserver* observer)
+    : context_(context),
+      options_(options),
+      observer_(observer),
+      results_(context, options.micro_batches) {
+  const StepOffload& offload = options_.offload;
+  if (offload.optimizer || offload.activations) {
+    tier_.emplace(context_, offload::HostTierOptions{.threads = context_.exec().threads});
+  }
+  if (offload.activations) activations_.emplace(*tier_);
+  parallel_.emplace(model.module, std::move(model.units), context_, groups,
+                    parallel_options(options_, tier_ ? &*tier_ : nullptr));
+  std::vector<OptimShard> shards = parallel_->shards();
+  if (offload.optimizer) {
+    const bool runs_later = context_.exec().stream != nullptr;
+    offload_.emplace(*tier_, std::move(shards), offload.background.value_or(runs_later));
+    shards = offload_->shards();
+  }
+  optimizer_ = make_optimizer(std::move(shards), sum_over_shards());
+  if (options_.loss_scale) scaler_.emplace(context_, *options_.loss_scale);
+  micro_batches_.emplace(context_, std::move(model.loss), *parallel_,
+                         activations_ ? &*activations_ : nullptr, options_.graphs);
+}
+
+TrainStep::~TrainStep() = default;
+
+// Statistics over the ranks that hold the other parts of this rank's parameters.
+optim::Adafactor::SumOverRanks TrainStep::sum_over_shards() {
+  if (options_.parallel.stage == 0) return {};
+  return [this](const Tensor& x) {
+    comm::ShardingContext& shared = parallel_->shared();
+    shared.wait(shared.groups.shard->all_reduce_sum(
+        x, {.tag = "adafactor", .stream = context_.exec().stream}));
+  };
+}
+
+template <typename Body>
+void TrainStep::phase(StepPhase phase, const Body& body) {
+  if (observer_ != nullptr) observer_->begins(phase);
+  body();
+  if (observer_ != nullptr) observer_->ends(phase);
+}
+
+void TrainStep::run(const StepInput& input) {
+  const double exposed_before = parallel_->exposed_seconds();
+  phase(StepPhase::kPrepare, [&] { optimizer_->prepare(context_, input.step, input.lr); });
+  std::vector<Tensor> losses;
+  for (int64_t micro = 0; micro < options_.micro_batches; ++micro) {
+    const bool last = micro + 1 == options_.micro_batches;
+    forward(input, {.first = micro == 0, .last = last});
+    finish();  // the step before, while its gradients are still there
+    if (last && steps_during_backward()) offload_->step_during_backward(*optimizer_);
+    phase(StepPhase::kBackward, [&] { losses.push_back(micro_batches_->backward()); });
+  }
+  micro_batches_->end_step();
+  phase(StepPhase::kReduce, [&] { parallel_->finish_gradients(); });
+  phase(StepPhase::kUpdate, [&] { update(input.step); });
+  results_.queue(losses);
+  queued_ = Queued{input.step, parallel_->exposed_seconds() - exposed_before};
+  const bool ran_already = context_.exec().stream == nullptr;
+  if (ran_already) finish();
+}
+
+void TrainStep::forward(const StepInput& input, MicroBatches::Place place) {
+  const Batch& batch = input.next_batch();
+  phase(StepPhase::kPrepare, [&] {
+    context_.update_step([&](StepState& state) {
+      state.grad_scale = 1 / static_cast<float>(input.weight);
+      state.sample = static_cast<uint64_t>(batch.first_position - input.first_position);
+    });
+  });
+  phase(StepPhase::kForward, [&] { micro_batches_->forward(batch, place); });
+}
+
+// Nothing has to be known of the gradient as a whole before its parts are used.
+bool TrainStep::steps_during_backward() const {
+  return offload_ && options_.clip == 0 && !scaler_ && options_.parallel.overlap;
+}
+
+void TrainStep::update(int64_t step) {
+  parallel_->clip_grad_norm(options_.clip);
+  if (skipped_steps_ > 0) optimizer_->set_updates(context_, step - skipped_steps_);
+  if (offload_) {
+    offload_->step(*optimizer_);
+  } else {
+    optimizer_->step();
+  }
+  optimizer_->zero_grad();
+  if (scaler_) scaler_->update();
+}
+
+void TrainStep::finish() {
+  if (!queued_) return;
+  const Queued queued = *std::exchange(queued_, std::nullopt);
+  results_.wait();
+  const StepState state = results_.state();
+  const bool overflowed =
+      state.non_finite != 0 && state.non_finite != kernels::kOverflowAtMinScale;
+  if (scaler_) skipped_steps_ = state.loss_scale.skipped_steps;
+  if (observer_ == nullptr) return;
+  observer_->done({.step = queued.step,
+                   .losses = results_.losses(),
+                   .state = state,
+                   .exposed_s = queued.exposed_s,
+                   .was_skipped = scaler_ && overflowed});
+}
+
+void TrainStep::finish_update() {
+  finish();
+  if (offload_) offload_->finish();
+}
+
+void TrainStep::resume(int64_t skipped_steps, const std::optional<LossScale>& scale) {
+  skipped_steps_ = skipped_steps;
+  if (!scaler_) return;
+  LossScale now = scale.value_or(scaler_->state());
+  now.skipped_steps = static_cast<uint32_t>(skipped_steps);
+  scaler_->load(now);
+}
+
+std::optional<LossScale> TrainStep::loss_scale() const {
+  return scaler_ ? std::optional(scaler_->state()) : std::nullopt;
+}
+
+}  // namespace shale::models

@@ -1,0 +1,156 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/models/training/micro_batches.h"
+#include "shale/models/training/step_results.h"
+#include "shale/runtime/amp/grad_scaler.h"
+#include "shale/runtime/offload/activations.h"
+#include "shale/runtime/offload/optimizer_offload.h"
+#include "shale/runtime/optim/adafactor.h"
+
+namespace shale::models {
+
+// What is trained.
+struct StepModel {
+  Module& module;
+  std::vector<Module*> units;  // of data parallelism
+  MicroBatches::Loss loss;
+};
+
+// What lies in host memory, and is done there.
+struct StepOffload {
+  bool optimizer = false;    // masters and optimizer states, and their step
+  bool gradients = false;    // from stage 2 on
+  bool parameters = false;   // in stage 3
+  bool activations = false;  // that forward saves for backward
+  double share = 1;          // of the parameters that this is for, in whole units
+  // Whether the CPU steps on a thread of its own; without a value, where the device runs beside it.
+  std::optional<bool> background = {};
+};
+
+struct StepOptions {
+  comm::DataParallelOptions parallel = {};  // where `offload` says what lies in host memory
+  StepOffload offload = {};
+  int64_t micro_batches = 1;  // of a rank
+  float clip = 0;             // largest norm of the gradient; 0: any
+  std::optional<amp::GradScalerOptions> loss_scale = {};
+  bool graphs = false;  // forward and backward are captured once and replayed
+};
+
+// Makes the optimizer of these shards. sum_over_ranks: see optim::Adafactor; empty where the ranks
+// share nothing.
+using MakeOptimizer = std::function<std::unique_ptr<optim::Optimizer>(
+    std::vector<OptimShard>, optim::Adafactor::SumOverRanks sum_over_ranks)>;
+
+// One step's own values.
+struct StepInput {
+  int64_t step = 0;            // counts from 0
+  float lr = 0;                // of the optimizer
+  double weight = 1;           // of all ranks' losses: what is minimised is their sum over this
+  int64_t first_position = 0;  // of the step's first sample among those of all ranks
+  // The rank's micro-batches, one after the other; each stays until the next call.
+  std::function<const Batch&()> next_batch = {};
+};
+
+struct StepOutcome {
+  int64_t step = 0;
+  std::vector<double> losses;  // of the rank's micro-batches
+  StepState state;             // with the gradient's norm, and the loss scale of the next step
+  double exposed_s = 0;        // that the step waited for communication
+  // Its gradient overflowed, which loss scaling expects now and then: nothing was changed.
+  bool was_skipped = false;
+};
+
+// The parts of a step, in order; forward and backward come once for each micro-batch.
+enum class StepPhase : uint8_t { kPrepare, kForward, kBackward, kReduce, kUpdate };
+
+// Looks on. Methods are called on the thread that calls TrainStep's.
+class StepObserver {
+ public:
+  virtual ~StepObserver() = default;
+  // Work of a phase is queued between the two; kPrepare comes before every forward again.
+  virtual void begins(StepPhase) {}
+  virtual void ends(StepPhase) {}
+  // The results of a step are here: when it ran at once, before run() returns; else when the first
+  // forward of the next step is queued, whose backward is not, or in finish().
+  virtual void done(const StepOutcome&) {}
+};
+
+// Training steps of a model on the ranks of a group: the one place that knows in which order
+// forward, backward, collectives, clipping, the optimizer and loss scaling come. All ranks call the
+// same methods in the same order.
+//
+//   TrainStep step(context, {.shard = &group}, {model, model.blocks(), loss}, {.clip = 1},
+//                  [](std::vector<OptimShard> shards, auto) {
+//                    return std::make_unique<optim::AdamW>(std::move(shards), optim::AdamWOptions{});
+//                  });
+//   for (...) step.run({.step = i, .lr = lr, .weight = samples, .next_batch = batches});
+//   step.finish();
+class TrainStep {
+ public:
+  // All that is referred to outlives this. Parameters get their memory and initial values. Throws
+  // ConfigError, as the parts do, for options that do not go together. Collective.
+  TrainStep(Context& context, const comm::ShardGroups& groups, StepModel model,
+            const StepOptions& options, const MakeOptimizer& make_optimizer,
+            StepObserver* observer = nullptr);
+  ~TrainStep();
+  TrainStep(const TrainStep&) = delete;
+  TrainStep& operator=(const TrainStep&) = delete;
+
+  // Queues a step: on a device whose stream runs later the host is ahead of it by one step at most.
+  void run(const StepInput& input);
+  // Returns when the steps that were queued have been done, and their outcome told.
+  void finish();
+  // Also when an optimizer in host memory is done with them: parameters and states are those after
+  // the last step.
+  void finish_update();
+
+  // As if so many of the steps before had been skipped, and with this loss scale, which counts only
+  // if there is loss scaling.
+  void resume(int64_t skipped_steps, const std::optional<LossScale>& scale);
+  int64_t skipped_steps() const { return skipped_steps_; }  // of those whose outcome was told
+  bool scales_loss() const { return scaler_.has_value(); }
+  // Without loss scaling there is none. Waits for the device.
+  std::optional<LossScale> loss_scale() const;
+
+  comm::DataParallel& parallel() { return *parallel_; }
+  const comm::DataParallel& parallel() const { return *parallel_; }
+  const optim::Optimizer& optimizer() const { return *optimizer_; }
+  // Where what is offloaded goes; null: nothing is.
+  Context* host_context() { return tier_ ? &tier_->context() : nullptr; }
+
+ private:
+  struct Queued {
+    int64_t step = 0;
+    double exposed_s = 0;
+  };
+
+  template <typename Body>
+  void phase(StepPhase phase, const Body& body);
+  void forward(const StepInput& input, MicroBatches::Place place);
+  void update(int64_t step);
+  bool steps_during_backward() const;
+  optim::Adafactor::SumOverRanks sum_over_shards();
+
+  Context& context_;
+  StepOptions options_;
+  StepObserver* observer_;
+  std::optional<offload::HostTier> tier_;
+  std::optional<offload::ActivationOffload> activations_;
+  std::optional<comm::DataParallel> parallel_;
+  std::optional<offload::OptimizerOffload> offload_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::optional<amp::GradScaler> scaler_;
+  std::optional<MicroBatches> micro_batches_;
+  StepResults results_;
+  std::optional<Queued> queued_;  // whose outcome has not been told
+  int64_t skipped_steps_ = 0;
+};
+
+}  // namespace shale::models

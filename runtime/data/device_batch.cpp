@@ -1,0 +1,48 @@
+#include "shale/runtime/data/device_batch.h"
+
+#include "shale/base/error.h"
+
+namespace shale {
+namespace {
+
+std::string describe(std::string_view name, DType dtype, const Shape& shape) {
+  return cat(name, " ", dtype_name(dtype), " ", shape);
+}
+
+}  // namespace
+
+void DeviceBatch::upload(Context& context, const Batch& batch, Memory memory) {
+  const bool is_first = fields_.empty();
+  if (memory == Memory::kFresh || is_first) {
+    fields_.clear();
+    for (const HostTensor& field : batch.fields) {
+      fields_.push_back(
+          {field.name, empty(context, field.shape, field.dtype, MemoryTag::kData)});
+    }
+  }
+  if (fields_.size() != batch.fields.size()) {
+    throw ShapeError(cat("batch: ", batch.fields.size(), " fields, want ", fields_.size(),
+                         " as in the first one"));
+  }
+  for (size_t i = 0; i < fields_.size(); ++i) {
+    const HostTensor& from = batch.fields[i];
+    Tensor& to = fields_[i].value;
+    if (from.name != fields_[i].name || from.dtype != to.dtype() || !(from.shape == to.shape())) {
+      throw ShapeError(cat("batch: ", describe(from.name, from.dtype, from.shape), ", want ",
+                           describe(fields_[i].name, to.dtype(), to.shape()),
+                           " as in the first one"));
+    }
+    context.copy(to.data(), from.bytes.data(), to.bytes());
+  }
+}
+
+const Tensor& DeviceBatch::operator[](std::string_view name) const {
+  std::string names;
+  for (const Field& field : fields_) {
+    if (field.name == name) return field.value;
+    names += cat(" ", field.name);
+  }
+  throw InternalError(cat("batch: no field '", name, "', there are:", names));
+}
+
+}  // namespace shale
