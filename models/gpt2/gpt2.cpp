@@ -67,7 +67,7 @@ struct Mlp : Module {
         gelu(config.gelu) {}
 
   Tensor forward(const Tensor& x, const Tensor& residual) {
-    return run(x, [&](const Tensor& in) {
+    return run(x, [this, residual](const Tensor& in) {
       return ffn(in, c_fc.weight.value, c_fc.bias.value, c_proj.weight.value, c_proj.bias.value,
                  enter(residual), gelu);
     });
@@ -82,14 +82,14 @@ struct Mlp : Module {
 
 class Gpt2::Block : public Module {
  public:
-  Block(Module* parent, int64_t layer, const LanguageModelConfig& config)
+  Block(Module* parent, int64_t layer, const LanguageModelConfig& config, float dropout)
       : Module(parent, cat("h.", layer)),
         ln_1_(this, "ln_1", config.width, config.norm_eps),
         attn_(this, config),
         ln_2_(this, "ln_2", config.width, config.norm_eps),
         mlp_(this, config),
         layer_(layer),
-        dropout_(config.dropout) {}
+        dropout_(dropout) {}
 
   Tensor forward(const Tensor& input) {
     return run(input, [this](const Tensor& in) {
@@ -127,14 +127,14 @@ class Gpt2::Block : public Module {
   float dropout_;
 };
 
-Gpt2::Gpt2(const LanguageModelConfig& config)
-    : LanguageModel(config),
+Gpt2::Gpt2(const LanguageModelConfig& config, const LanguageModelPolicy& policy)
+    : LanguageModel(config, policy),
       wte_(this, "wte", config.padded_vocab, config.width, Init::normal(kInitStd)),
       wpe_(this, "wpe", config.context, config.width, Init::normal(kInitStd)),
       h_(),
       ln_f_(this, "ln_f", config.width, config.norm_eps) {
   for (int64_t layer = 0; layer < config.layers; ++layer) {
-    h_.push_back(std::make_unique<Block>(this, layer, config));
+    h_.push_back(std::make_unique<Block>(this, layer, config, policy.dropout));
   }
 }
 
@@ -149,18 +149,14 @@ std::vector<Module*> Gpt2::blocks() {
 Tensor Gpt2::loss(const Tensor& input, const Tensor& targets) {
   return run(input, [&](const Tensor& ids) {
     Tensor x = embedding(ids, wte_.weight.value, wpe_.weight.value);
-    if (config().dropout > 0 && x.context().autograd().training) {
-      x = dropout(x, config().dropout, /*site=*/0);
+    if (policy().dropout > 0 && x.context().autograd().training) {
+      x = dropout(x, policy().dropout, /*site=*/0);
     }
-    for (const auto& owned : h_) {
-      Block* block = owned.get();
-      x = recompute(
-          config().recompute, [block](const Tensor& in) { return block->forward(in); }, x);
-    }
+    for (const auto& block : h_) x = block->forward(x);
     x = ln_f_.forward(x);
     const Tensor rows = reshape(x, {-1, config().width});
     return linear_cross_entropy(rows, wte_.weight.value, reshape(targets, {-1}), config().vocab,
-                                config().loss_chunk_rows);
+                                policy().loss_chunk_rows);
   });
 }
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "shale/models/language_model.h"
+#include "shale/models/language/model.h"
 #include "shale/runtime/nn/layers.h"
 
 namespace shale::models {
@@ -22,7 +22,7 @@ namespace shale::models {
 //   full          C: its input
 class Gpt2 : public LanguageModel {
  public:
-  explicit Gpt2(const LanguageModelConfig& config);
+  Gpt2(const LanguageModelConfig& config, const LanguageModelPolicy& policy);
   ~Gpt2() override;
   std::vector<Module*> blocks() override;
   Tensor loss(const Tensor& ids, const Tensor& targets) override;

@@ -167,16 +167,17 @@ SelectiveRecompute::~SelectiveRecompute() {
   context_.autograd().selective = before_;
 }
 
-Tensor recompute(Recompute level, const std::function<Tensor(const Tensor&)>& fn, const Tensor& x) {
+std::vector<Tensor> recompute(Recompute level, const CheckpointFn& fn,
+                              const std::vector<Tensor>& inputs) {
   switch (level) {
     case Recompute::kNone: break;
-    case Recompute::kFull: return checkpoint(fn, x);
+    case Recompute::kFull: return checkpoint(fn, inputs);
     case Recompute::kSelective: {
-      const SelectiveRecompute scope(x.context());
-      return fn(x);
+      const SelectiveRecompute scope(inputs.front().context());
+      return fn(inputs);
     }
   }
-  return fn(x);
+  return fn(inputs);
 }
 
 }  // namespace shale

@@ -50,7 +50,8 @@ class SelectiveRecompute {
 // How much of a repeated part of a model, such as a transformer block, is computed again.
 enum class Recompute { kNone, kSelective, kFull };
 
-// fn(x) under SelectiveRecompute (selective), as a checkpoint (full), or as it is (none).
-Tensor recompute(Recompute level, const std::function<Tensor(const Tensor&)>& fn, const Tensor& x);
+// fn(inputs) under SelectiveRecompute (selective), as a checkpoint (full), or as it is (none).
+std::vector<Tensor> recompute(Recompute level, const CheckpointFn& fn,
+                              const std::vector<Tensor>& inputs);
 
 }  // namespace shale

@@ -13,15 +13,18 @@ Linear::Linear(Module* parent, std::string name, int64_t in, int64_t out, Init w
       bias(declare("bias", {out}, Init::zeros(), /*decay=*/false)) {}
 
 Tensor Linear::forward(const Tensor& x, const Tensor& residual) {
-  return run(
-      x, [&](const Tensor& in) { return linear(in, weight.value, bias.value, enter(residual)); });
+  return run(x, [this, residual](const Tensor& in) {
+    return linear(in, weight.value, bias.value, enter(residual));
+  });
 }
 
 Projection::Projection(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init)
     : Module(parent, std::move(name)), weight(declare("weight", {out, in}, weight_init)) {}
 
 Tensor Projection::forward(const Tensor& x, const Tensor& residual) {
-  return run(x, [&](const Tensor& in) { return linear(in, weight.value, {}, enter(residual)); });
+  return run(x, [this, residual](const Tensor& in) {
+    return linear(in, weight.value, {}, enter(residual));
+  });
 }
 
 SwiGlu::SwiGlu(Module* parent, std::string name, const Config& config)
@@ -31,7 +34,7 @@ SwiGlu::SwiGlu(Module* parent, std::string name, const Config& config)
       down_proj(this, "down_proj", config.hidden, config.width, config.down_init) {}
 
 Tensor SwiGlu::forward(const Tensor& x, const Tensor& residual) {
-  return run(x, [&](const Tensor& in) {
+  return run(x, [this, residual](const Tensor& in) {
     return swiglu(in, gate_proj.weight.value, up_proj.weight.value, down_proj.weight.value,
                   enter(residual));
   });
@@ -49,9 +52,11 @@ Tensor LayerNorm::forward(const Tensor& x) {
 }
 
 NormedStream LayerNorm::forward_stream(const Tensor& x, const Tensor& branch) {
-  const auto [y, stream] =
-      stream_layer_norm(enter(x), enter(branch), weight.value, bias.value, eps_);
-  return {leave(y), leave(stream)};
+  const Tensors results = run({x, branch}, [this](const Tensors& in) {
+    const auto [y, stream] = stream_layer_norm(in[0], in[1], weight.value, bias.value, eps_);
+    return Tensors{y, stream};
+  });
+  return {results[0], results[1]};
 }
 
 RmsNorm::RmsNorm(Module* parent, std::string name, int64_t width, float eps)
@@ -64,8 +69,11 @@ Tensor RmsNorm::forward(const Tensor& x) {
 }
 
 NormedStream RmsNorm::forward_stream(const Tensor& x, const Tensor& branch) {
-  const auto [y, stream] = stream_rms_norm(enter(x), enter(branch), weight.value, eps_);
-  return {leave(y), leave(stream)};
+  const Tensors results = run({x, branch}, [this](const Tensors& in) {
+    const auto [y, stream] = stream_rms_norm(in[0], in[1], weight.value, eps_);
+    return Tensors{y, stream};
+  });
+  return {results[0], results[1]};
 }
 
 Embedding::Embedding(Module* parent, std::string name, int64_t rows, int64_t width, Init init)

@@ -57,7 +57,6 @@ class LayerNorm : public Module {
  public:
   LayerNorm(Module* parent, std::string name, int64_t width, float eps);
   Tensor forward(const Tensor& x);
-  // Runs no hooks of this module: there are two results.
   NormedStream forward_stream(const Tensor& x, const Tensor& branch = {});
 
   Parameter& weight;

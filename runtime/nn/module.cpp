@@ -17,14 +17,25 @@ std::string join(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : cat(prefix, ".", name);
 }
 
-// A view of x whose backward calls `hook` before the gradient goes on.
-Tensor with_backward_hook(const char* op, const Tensor& x, std::function<void()> hook) {
-  Tensor y = x.recorded_alias(x.shape(), x.strides());
-  record(op, {x}, {&y}, [hook = std::move(hook)](BackwardArgs& args) {
+// Views of the tensors, where they are defined, whose backward calls `hook` before the gradients go
+// on.
+std::vector<Tensor> with_backward_hook(const char* op, std::vector<Tensor> tensors,
+                                       std::function<void()> hook) {
+  std::vector<Tensor> from;
+  std::vector<Tensor*> views;
+  for (Tensor& x : tensors) {
+    if (!x.defined()) continue;
+    from.push_back(x);
+    x = x.recorded_alias(x.shape(), x.strides());
+    views.push_back(&x);
+  }
+  record(op, from, views, [hook = std::move(hook), count = from.size()](BackwardArgs& args) {
     hook();
-    return Grads{args.dy()};
+    Grads grads;
+    for (size_t i = 0; i < count; ++i) grads.push_back(args.dy(static_cast<int>(i)));
+    return grads;
   });
-  return y;
+  return tensors;
 }
 
 }  // namespace
@@ -168,27 +179,41 @@ void Module::call_hooks(HookPoint point) const {
 }
 
 Tensor Module::run(const Tensor& x, const std::function<Tensor(const Tensor&)>& body) {
+  return run(Tensors{x}, [body](const Tensors& in) { return Tensors{body(in.front())}; }).front();
+}
+
+Module::Tensors Module::run(const Tensors& inputs,
+                            const std::function<Tensors(const Tensors&)>& body) {
+  if (recompute_ == Recompute::kNone) return run_once(inputs, body);
+  return recompute(
+      recompute_, [this, body](const Tensors& in) { return run_once(in, body); }, inputs);
+}
+
+Module::Tensors Module::run_once(const Tensors& inputs,
+                                 const std::function<Tensors(const Tensors&)>& body) {
   call_hooks(HookPoint::kBeforeForward);
   const bool after = !hooks(HookPoint::kAfterBackward).empty();
   const bool before = !hooks(HookPoint::kBeforeBackward).empty();
-  Tensor y;
+  Tensors results;
   try {
-    Tensor in = x;
+    Tensors in = inputs;
     if (after) {
-      in = with_backward_hook("after_backward", x,
+      in = with_backward_hook("after_backward", inputs,
                               [this] { call_hooks(HookPoint::kAfterBackward); });
     }
-    y = leave(body(enter(in)));
+    for (Tensor& x : in) x = enter(x);
+    results = body(in);
+    for (Tensor& y : results) y = leave(y);
   } catch (const RecomputationDone&) {
     call_hooks(HookPoint::kAfterForward);
     throw;
   }
   if (before) {
-    y = with_backward_hook("before_backward", y,
-                           [this] { call_hooks(HookPoint::kBeforeBackward); });
+    results = with_backward_hook("before_backward", results,
+                                 [this] { call_hooks(HookPoint::kBeforeBackward); });
   }
   call_hooks(HookPoint::kAfterForward);
-  return y;
+  return results;
 }
 
 void materialize(Module& module, Context& context, DType default_dtype, uint64_t seed) {

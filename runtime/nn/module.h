@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "shale/runtime/amp/precision.h"
+#include "shale/runtime/autograd/recompute.h"
 #include "shale/runtime/nn/init.h"
 #include "shale/runtime/tensor/tensor.h"
 
@@ -108,6 +109,9 @@ class Module {
   // Its own, or that of the nearest module around it; null: none was set.
   const amp::Precision* precision() const;
 
+  // How much of this module's forward backward computes again, instead of keeping what it needs.
+  void set_recompute(Recompute level) { recompute_ = level; }
+
  protected:
   // Casts of a module with a precision of its own; others pass. For modules with several inputs or
   // results: run() does this for one.
@@ -121,11 +125,17 @@ class Module {
   void tie(Parameter& parameter) { tied_.push_back(&parameter); }
 
   // Calls body between the forward hooks and places the backward hooks into the graph:
-  // before-backward when the gradient of the result is complete, after-backward when that of x is
-  // (never, if x has none). Without hooks this is body(x).
+  // before-backward when the gradients of the results are complete, after-backward when those of
+  // the inputs are (never, if no input has one). Without hooks this is body(inputs). Inputs and
+  // results may be undefined, but for the first input. Backward may call body again, where
+  // set_recompute() says so: it keeps by value what it uses.
+  using Tensors = std::vector<Tensor>;
+  Tensors run(const Tensors& inputs, const std::function<Tensors(const Tensors&)>& body);
+  // The same of one input and one result.
   Tensor run(const Tensor& x, const std::function<Tensor(const Tensor&)>& body);
 
  private:
+  Tensors run_once(const Tensors& inputs, const std::function<Tensors(const Tensors&)>& body);
   void call_hooks(HookPoint point) const;
   using Hooks = std::map<uint64_t, Hook>;  // by id, hence in order
   const Hooks& hooks(HookPoint point) const { return hooks_[static_cast<size_t>(point)]; }
@@ -138,6 +148,7 @@ class Module {
   std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<Parameter*> tied_;
   std::optional<amp::Precision> precision_;
+  Recompute recompute_ = Recompute::kNone;
   std::array<Hooks, 4> hooks_;
   uint64_t next_hook_ = 0;
 };

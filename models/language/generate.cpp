@@ -1,4 +1,4 @@
-#include "shale/models/generate.h"
+#include "shale/models/language/generate.h"
 
 #include <algorithm>
 #include <cmath>

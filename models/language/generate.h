@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "shale/models/language_model.h"
+#include "shale/models/language/model.h"
 
 namespace shale::models {
 

@@ -1,0 +1,182 @@
+#include "shale/models/gpt2/family.h"
+
+#include "shale/base/error.h"
+#include "shale/base/parse.h"
+#include "shale/models/gpt2/gpt2.h"
+#include "shale/models/gpt2/hf.h"
+
+namespace shale::models {
+namespace {
+
+constexpr int64_t kVocab = 50257;
+constexpr int64_t kContext = 1024;
+
+// In shapes: far above any model, and no product of two overflows, as in config.json.
+constexpr int64_t kMaxSize = int64_t{1} << 30;
+constexpr int64_t kMaxLayers = 10'000;
+
+struct Size {
+  const char* name;
+  int64_t layers, width, heads, vocab, context;
+  double lr;
+};
+
+// Sizes of "Language Models are Unsupervised Multitask Learners" (2019), table 2, with the
+// parameter counts of the published weights; rates of "Language Models are Few-Shot Learners"
+// (arXiv:2005.14165), table 2.1, where it has them.
+constexpr Size kSizes[] = {
+    {"nano", 4, 128, 4, 256, 0, 3e-3},
+    {"gpt2-124m", 12, 768, 12, kVocab, kContext, 6e-4},
+    {"gpt2-355m", 24, 1024, 16, kVocab, kContext, 3e-4},
+    {"gpt2-774m", 36, 1280, 20, kVocab, kContext, 2.5e-4},
+    {"gpt2-1558m", 48, 1600, 25, kVocab, kContext, 2e-4},
+};
+
+void require(bool ok, std::string_view what, int64_t found, std::string_view want) {
+  if (!ok) throw ConfigError(cat("model: ", what, " is ", found, ", want ", want));
+}
+
+// What config.json says of a model.
+HfGpt2Config to_hf(const LanguageModelConfig& config, const LanguageModelPolicy& policy) {
+  return {.layers = config.layers,
+          .width = config.width,
+          .heads = config.heads,
+          .vocab = config.vocab,
+          .context = config.context,
+          .layer_norm_eps = config.norm_eps,
+          .gelu_tanh = config.gelu == Gelu::kTanh,
+          .resid_dropout = policy.dropout,
+          .embd_dropout = policy.dropout,
+          .attn_dropout = 0,
+          .end_token = config.vocab - 1};  // GPT-2 puts <|endoftext|> last
+}
+
+class StoredGpt2 final : public StoredModel {
+ public:
+  explicit StoredGpt2(const std::string& folder)
+      : stored_(load_gpt2_config(folder)), weights_(folder, stored_) {
+    config_.layers = stored_.layers;
+    config_.width = stored_.width;
+    config_.heads = stored_.heads;
+    config_.vocab = stored_.vocab;
+    config_.padded_vocab = pad_vocab(stored_.vocab);
+    config_.context = stored_.context;
+    config_.norm_eps = static_cast<float>(stored_.layer_norm_eps);
+    config_.gelu = stored_.gelu_tanh ? Gelu::kTanh : Gelu::kErf;
+  }
+  const LanguageModelConfig& config() const override { return config_; }
+  void read(std::string_view parameter, const View& to) const override {
+    weights_.read(parameter, to);
+  }
+
+ private:
+  HfGpt2Config stored_;
+  Gpt2Weights weights_;
+  LanguageModelConfig config_;
+};
+
+class Gpt2Writer final : public StoredModelWriter {
+ public:
+  Gpt2Writer(const std::string& folder, const HfGpt2Config& config, const ExportOptions& options)
+      : export_(folder, config,
+                {.dtype = options.dtype, .max_shard_bytes = options.max_shard_bytes}) {}
+  void write(std::string_view parameter, const View& values) override {
+    export_.write(parameter, values);
+  }
+  void commit() override { export_.commit(); }
+
+ private:
+  Gpt2Export export_;
+};
+
+class Gpt2Family final : public ModelFamily {
+ public:
+  std::string name() const override { return "gpt2"; }
+  std::string hf_model_type() const override { return "gpt2"; }
+
+  std::vector<ModelPreset> presets() const override {
+    std::vector<ModelPreset> presets;
+    for (const Size& size : kSizes) {
+      presets.push_back({.name = size.name,
+                         .config = {.layers = size.layers,
+                                    .width = size.width,
+                                    .heads = size.heads,
+                                    .vocab = size.vocab,
+                                    .padded_vocab = pad_vocab(size.vocab),
+                                    .context = size.context},
+                         .lr = size.lr,
+                         .byte_vocab = size.vocab == 256});
+    }
+    return presets;
+  }
+
+  std::unique_ptr<LanguageModel> make(const LanguageModelConfig& config,
+                                      const LanguageModelPolicy& policy) const override {
+    require(config.layers >= 1, "layers", config.layers, "at least 1");
+    require(config.heads >= 1, "heads", config.heads, "at least 1");
+    require(config.vocab >= 1 && config.vocab <= config.padded_vocab, "vocab", config.vocab,
+            cat("1 to ", config.padded_vocab));
+    require(config.context >= 1, "context", config.context, "at least 1");
+    require(config.width >= 1 && config.width % config.heads == 0, "width", config.width,
+            cat("a multiple of heads = ", config.heads));
+    return std::make_unique<Gpt2>(config, policy);
+  }
+
+  std::map<std::string, std::string> shape(const LanguageModelConfig& config) const override {
+    return {{"layers", cat(config.layers)},
+            {"width", cat(config.width)},
+            {"heads", cat(config.heads)},
+            {"vocab", cat(config.vocab)},
+            {"padded_vocab", cat(config.padded_vocab)},
+            {"context", cat(config.context)},
+            {"norm_eps", format_real(config.norm_eps)},
+            {"gelu", config.gelu == Gelu::kTanh ? "\"tanh\"" : "\"erf\""}};
+  }
+
+  LanguageModelConfig parse_shape(const JsonObject& json) const override {
+    const auto size = [&](const char* key, int64_t max) {
+      const int64_t value = json.integer(key);
+      if (value < 1 || value > max) json.fail(key, cat("1 to ", max));
+      return value;
+    };
+    LanguageModelConfig model;
+    model.layers = size("layers", kMaxLayers);
+    model.width = size("width", kMaxSize);
+    model.heads = size("heads", model.width);
+    model.vocab = size("vocab", kMaxSize);
+    model.padded_vocab = size("padded_vocab", kMaxSize);
+    model.context = size("context", kMaxSize);
+    if (model.width % model.heads != 0) json.fail("width", "a multiple of 'heads'");
+    if (model.padded_vocab < model.vocab) json.fail("padded_vocab", "at least 'vocab'");
+    model.norm_eps = static_cast<float>(json.real("norm_eps"));
+    if (!(model.norm_eps > 0 && model.norm_eps <= 1)) json.fail("norm_eps", "above 0, at most 1");
+    const std::string gelu = json.text("gelu");
+    if (gelu != "tanh" && gelu != "erf") json.fail("gelu", "\"tanh\" or \"erf\"");
+    model.gelu = gelu == "tanh" ? Gelu::kTanh : Gelu::kErf;
+    return model;
+  }
+
+  std::unique_ptr<StoredModel> open(const std::string& folder) const override {
+    return std::make_unique<StoredGpt2>(folder);
+  }
+  std::unique_ptr<StoredModelWriter> create(const std::string& folder,
+                                            const LanguageModelConfig& config,
+                                            const LanguageModelPolicy& policy,
+                                            const ExportOptions& options) const override {
+    return std::make_unique<Gpt2Writer>(folder, to_hf(config, policy), options);
+  }
+  std::vector<std::string> stored_parameters(const LanguageModelConfig& config) const override {
+    std::vector<std::string> names;
+    for (const Gpt2Tensor& tensor : gpt2_tensors(to_hf(config, {}))) names.push_back(tensor.name);
+    return names;
+  }
+};
+
+}  // namespace
+
+const ModelFamily& gpt2_family() {
+  static const Gpt2Family family;
+  return family;
+}
+
+}  // namespace shale::models

@@ -1,0 +1,116 @@
+#include "shale/models/language/family.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "shale/base/error.h"
+#include "shale/models/gpt2/family.h"
+
+namespace shale::models {
+namespace {
+
+std::vector<const ModelFamily*>& families() {
+  static std::vector<const ModelFamily*> all = {
+      &gpt2_family(),
+  };
+  return all;
+}
+
+// GPT-2's is not said: the first checkpoints had no other.
+constexpr std::string_view kUnsaid = "gpt2";
+
+}  // namespace
+
+std::vector<const ModelFamily*> model_families() {
+  return families();
+}
+
+void add_model_family(const ModelFamily& family) {
+  for (const ModelFamily* other : families()) {
+    if (other->name() == family.name()) {
+      throw ConfigError(cat("model: there is a family ", family.name(), " already"));
+    }
+  }
+  const std::vector<std::string> taken = preset_names();
+  for (const ModelPreset& preset : family.presets()) {
+    if (std::find(taken.begin(), taken.end(), preset.name) != taken.end()) {
+      throw ConfigError(cat("model: there is a preset ", preset.name, " already"));
+    }
+  }
+  families().push_back(&family);
+}
+
+const ModelFamily& model_family(std::string_view name) {
+  std::string known;
+  for (const ModelFamily* family : families()) {
+    if (family->name() == name) return *family;
+    known += cat(" ", family->name());
+  }
+  throw ConfigError(cat("model: unknown family ", name, ", want one of:", known));
+}
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const ModelFamily* family : families()) {
+    for (const ModelPreset& preset : family->presets()) names.push_back(preset.name);
+  }
+  return names;
+}
+
+ModelPreset find_preset(std::string_view name) {
+  std::string known;
+  for (const ModelFamily* family : families()) {
+    for (const ModelPreset& preset : family->presets()) {
+      if (preset.name == name) return preset;
+      known += cat(" ", preset.name);
+    }
+  }
+  throw ConfigError(cat("model: unknown model ", name, ", want one of:", known));
+}
+
+LanguageModelConfig preset(const std::string& name, int64_t seq_len) {
+  LanguageModelConfig config = find_preset(name).config;
+  if (config.context == 0) config.context = seq_len;
+  return config;
+}
+
+std::unique_ptr<LanguageModel> make_language_model(const LanguageModelConfig& config,
+                                                   const LanguageModelPolicy& policy) {
+  return model_family(config.family).make(config, policy);
+}
+
+std::string model_shape_json(const LanguageModelConfig& config) {
+  std::map<std::string, std::string> shape = model_family(config.family).shape(config);
+  if (config.family != kUnsaid) shape["family"] = cat("\"", config.family, "\"");
+  nlohmann::json json;
+  for (const auto& [name, value] : shape) json[name] = nlohmann::json::parse(value);
+  return json.dump();
+}
+
+LanguageModelConfig parse_model_shape(std::string_view json, const std::string& source) {
+  const JsonObject shape(json, source);
+  const std::string name = shape.text("family", std::string(kUnsaid));
+  std::string known;
+  for (const ModelFamily* family : families()) {
+    if (family->name() == name) return family->parse_shape(shape);
+    known += cat(known.empty() ? "" : ", ", family->name());
+  }
+  shape.fail("family", cat("one of ", known));
+}
+
+std::unique_ptr<StoredModel> open_stored_model(const std::string& folder) {
+  const std::string path = (std::filesystem::path(folder) / "config.json").string();
+  const JsonObject config = JsonObject::load(path);
+  const std::string type = config.text("model_type");
+  std::string known;
+  for (const ModelFamily* family : families()) {
+    const std::string theirs = family->hf_model_type();
+    if (theirs.empty()) continue;
+    if (theirs == type) return family->open(folder);
+    known += cat(known.empty() ? "\"" : ", \"", theirs, "\"");
+  }
+  config.fail("model_type", known);
+}
+
+}  // namespace shale::models
