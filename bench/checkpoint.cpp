@@ -24,7 +24,7 @@
 #include "shale/bench/support/timing.h"
 #include "shale/comm/checkpoint/saver.h"
 #include "shale/comm/world.h"
-#include "shale/models/language_model.h"
+#include "shale/models/language/family.h"
 #include "shale/runtime/io/direct_memory.h"
 #include "shale/runtime/io/file.h"
 

@@ -13,7 +13,7 @@ set(SHALE_runtime_FOLDERS
 set(SHALE_comm_FOLDERS
   comm comm/checkpoint comm/mpi comm/nccl comm/node comm/parallel/data comm/watch)
 set(SHALE_models_FOLDERS
-  models models/gpt2 models/tools/supervision models/training models/training/checks
+  models models/gpt2 models/language models/tools/supervision models/training models/training/checks
   models/training/report)
 
 # Folders whose sources are for some builds alone, or for programs: what stands in for libraries that

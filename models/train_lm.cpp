@@ -5,8 +5,9 @@
 #include "shale/base/config.h"
 #include "shale/base/log.h"
 #include "shale/comm/world.h"
+#include "shale/models/language/config.h"
+#include "shale/models/language/task.h"
 #include "shale/models/training/checks/health_check.h"
-#include "shale/models/training/config.h"
 #include "shale/models/training/stop_signals.h"
 #include "shale/models/training/trainer.h"
 
@@ -15,19 +16,20 @@ int main(int argc, char** argv) {
   const models::StopSignals stop_signals;  // from here on they end no step halfway
   return comm::run(argc, argv, [&](comm::World& world) {
     models::TrainConfig config;
-    ConfigSpec spec("train_lm", "trains a GPT-2 language model on one or more ranks");
+    ConfigSpec spec("train_lm", "trains a language model on one or more ranks");
     models::describe(spec, config);
     const ParseResult parsed = parse_config(spec, argc, argv);
     if (parsed.should_exit) {
       if (world.rank() == 0) std::fputs(parsed.output.c_str(), stdout);
       return 0;
     }
-    set_process_log({.rank = world.rank(), .quiet = config.quiet});
+    set_process_log({.rank = world.rank(), .quiet = config.run.quiet});
     models::resolve(config, world.size());
-    world.watch({.timeout_s = config.timeout_s});
-    models::check_ranks(*world.group({.name = "start", .timeout_s = config.timeout_s}),
+    world.watch({.timeout_s = config.run.timeout_s});
+    models::check_ranks(*world.group({.name = "start", .timeout_s = config.run.timeout_s}),
                         spec.to_json());
     models::check_room_for_mpi(world);
-    return static_cast<int>(models::Trainer(config, world).run());
+    models::LanguageTask task(config);
+    return static_cast<int>(models::Trainer(config.run, spec, task, world).run());
   });
 }

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "shale/bench/support/kernel_recorder.h"
-#include "shale/models/language_model.h"
+#include "shale/models/language/family.h"
 
 namespace shale::bench {
 

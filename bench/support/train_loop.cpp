@@ -7,6 +7,7 @@
 #include "shale/bench/support/timing.h"
 #include "shale/comm/ordered_sum.h"
 #include "shale/models/training/parallel_setup.h"
+#include "shale/runtime/data/tokens/batches.h"
 
 namespace shale::bench {
 namespace {
@@ -17,13 +18,27 @@ constexpr float kClip = 1;
 models::LanguageModelConfig model_config(const TrainOptions& options) {
   models::LanguageModelConfig config = models::preset(options.model, options.seq_len);
   if (options.layers > 0) config.layers = options.layers;
-  config.loss_chunk_rows = options.loss_chunk;
-  config.recompute = options.recompute;
   if (options.seq_len > config.context) {
     throw ConfigError(cat("--seq-len is ", options.seq_len, ", ", options.model,
                           " has a context of ", config.context));
   }
   return config;
+}
+
+models::RunConfig run_config(const TrainOptions& options) {
+  models::RunConfig run;
+  run.micro_batch = options.micro_batch;
+  run.global_batch = options.global_batch;
+  run.clip = kClip;
+  run.device = to_string(options.device.type);
+  run.loss_scale = 0;
+  run.cuda_graph = options.cuda_graph;
+  run.seed = static_cast<int64_t>(options.seed);
+  run.zero = options.zero;
+  run.no_overlap = !options.overlap;
+  run.offload = options.offload;
+  run.offload_activations = options.offload_activations;
+  return run;
 }
 
 }  // namespace
@@ -52,42 +67,23 @@ TrainLoop::TrainLoop(TrainOptions& options, comm::World& world) : world_(world) 
                                                       .dependent_launch = options.dependent_launch,
                                                       .seed = options.seed});
   group_ = world.group({}, context_->backend());
-  models::check_graphs({.micro_batch = options.micro_batch,
-                        .global_batch = options.global_batch,
-                        .device = to_string(options.device.type),
-                        .cuda_graph = options.cuda_graph,
-                        .offload = options.offload,
-                        .offload_activations = options.offload_activations},
-                       context_->device(), *group_);
-  model_ = models::make_language_model(model_config(options));
-  host_tier_ = std::make_unique<offload::HostTier>(
-      *context_, offload::HostTierOptions{.threads = options.threads});
-  if (options.offload_activations) {
-    activation_offload_ = std::make_unique<offload::ActivationOffload>(*host_tier_);
-  }
-  comm::DataParallelOptions parallel{.compute = options.dtype,
-                                     .stage = options.zero,
-                                     .overlap = options.overlap,
-                                     .seed = options.seed};
-  using models::OffloadKind;
-  if (options.offload != OffloadKind::kNone) {
-    parallel.offload = {.tier = host_tier_.get(),
-                        .gradients = options.zero >= 2,
-                        .parameters = options.offload == OffloadKind::kParameters};
-  }
-  parallel_ =
-      std::make_unique<comm::DataParallel>(*model_, model_->blocks(), *context_, *group_, parallel);
-  if (options.offload != OffloadKind::kNone) {
-    optimizer_offload_ =
-        std::make_unique<offload::OptimizerOffload>(*host_tier_, parallel_->shards());
-  }
-  optimizer_ = std::make_unique<optim::AdamW>(
-      optimizer_offload_ != nullptr ? optimizer_offload_->shards() : parallel_->shards(),
-      optim::AdamWOptions{});
-  micro_batches_ = std::make_unique<models::MicroBatches>(
-      *context_, *model_, *parallel_, activation_offload_.get(),
-      models::MicroBatches::Options{
-          .rows = options.micro_batch, .seq_len = options.seq_len, .graphs = options.cuda_graph});
+  const models::RunConfig run = run_config(options);
+  models::check_graphs(run, context_->device(), *group_);
+  model_ =
+      models::make_language_model(model_config(options), {.loss_chunk_rows = options.loss_chunk});
+  const std::vector<Module*> blocks = model_->blocks();
+  for (Module* block : blocks) block->set_recompute(options.recompute);
+  step_ = std::make_unique<models::TrainStep>(
+      *context_, comm::ShardGroups{.shard = group_.get()},
+      models::StepModel{*model_, blocks,
+                        [this](const DeviceBatch& batch) {
+                          return model_->loss(batch["inputs"], batch["targets"]);
+                        }},
+      models::step_options(run, options.dtype, layout_.micro_batches()),
+      [](std::vector<OptimShard> shards, auto) {
+        return std::make_unique<optim::AdamW>(std::move(shards), optim::AdamWOptions{});
+      },
+      static_cast<models::StepObserver*>(this));
 }
 
 TrainLoop::~TrainLoop() = default;
@@ -96,81 +92,61 @@ Batch TrainLoop::random_tokens(int64_t micro) const {
   const auto vocab = uint32_t(model_->config().vocab);
   const int64_t first = layout_.first_position(steps_, world_.rank(), micro);
   const PhiloxKey key = rng_key(options_.seed, RngDomain::kTest);
-  Batch batch{.rows = options_.micro_batch,
-              .seq_len = options_.seq_len,
-              .first_position = first,
-              .count = options_.micro_batch};
+  Batch batch{.first_position = first, .count = options_.micro_batch};
+  const TokenBatch tokens(batch, options_.micro_batch, options_.seq_len);
   for (int64_t row = 0; row < options_.micro_batch; ++row) {
     for (int64_t t = 0; t <= options_.seq_len; ++t) {
       const auto word = philox({uint32_t(t), uint32_t(first + row), 0, 0}, key)[0];
       const auto token = int32_t(uint64_t{word} * vocab >> 32);
-      if (t < options_.seq_len) batch.inputs.push_back(token);
-      if (t > 0) batch.targets.push_back(token);
+      const auto at = size_t(row * options_.seq_len + t);
+      if (t < options_.seq_len) tokens.inputs[at] = token;
+      if (t > 0) tokens.targets[at - 1] = token;
     }
   }
   return batch;
 }
 
-template <typename Body>
-void TrainLoop::in_phase(Phase phase, KernelRecorder& recorder, Body body) {
+void TrainLoop::begin(Phase phase) {
   context_->set_tracer(&tracers_[size_t(phase)]);
-  recorder.set_phase(phase_name(phase));
-  phase_seconds_[size_t(phase)] += time_once(body);
+  recorder_->set_phase(phase_name(phase));
+  phase_start_ = Clock::now();
+}
+
+void TrainLoop::end(Phase phase) {
+  phase_seconds_[size_t(phase)] += seconds_since(phase_start_);
   context_->set_tracer(nullptr);
 }
 
-Tensor TrainLoop::micro_step(const Batch& batch, int64_t micro, KernelRecorder& recorder) {
-  in_phase(Phase::kPrepare, recorder, [&] {
-    context_->update_step([&](StepState& state) {
-      state.grad_scale = 1 / float(tokens_per_step());
-      state.sample = uint64_t(layout_.first_position(0, world_.rank(), micro));
-    });
-  });
-  in_phase(Phase::kForward, recorder, [&] {
-    const bool last = micro + 1 == layout_.micro_batches();
-    micro_batches_->forward(batch, {.first = micro == 0, .last = last});
-  });
+void TrainLoop::ends(models::StepPhase phase) {
+  end(Phase(phase));
+  if (phase != models::StepPhase::kForward) return;
   const auto live = context_->allocator().stats().current;
   saved_activation_bytes_ = std::max(saved_activation_bytes_, live[size_t(MemoryTag::kActivation)]);
-  Tensor loss;
-  in_phase(Phase::kBackward, recorder, [&] { loss = micro_batches_->backward(); });
-  return loss;
 }
 
 StepTime TrainLoop::step(KernelRecorder& recorder) {
+  recorder_ = &recorder;
   std::vector<Batch> batches;  // made beforehand: the trainer has a thread for it
   for (int64_t micro = 0; micro < layout_.micro_batches(); ++micro) {
     batches.push_back(random_tokens(micro));
   }
   group_->barrier("bench step");
 
+  const auto tokens = double(tokens_per_step());
   StepTime result;
-  const double exposed_before = parallel_->exposed_seconds();
   const Clock::time_point start = Clock::now();
-  in_phase(Phase::kPrepare, recorder,
-           [&] { optimizer_->prepare(*context_, steps_, kLearningRate); });
-  std::vector<Tensor> losses;
-  for (int64_t micro = 0; micro < layout_.micro_batches(); ++micro) {
-    losses.push_back(micro_step(batches[size_t(micro)], micro, recorder));
-  }
-  micro_batches_->end_step();
-  in_phase(Phase::kReduce, recorder, [&] { parallel_->finish_gradients(); });
-  in_phase(Phase::kOptimizer, recorder, [&] {
-    parallel_->clip_grad_norm(kClip);
-    if (optimizer_offload_ != nullptr) {
-      optimizer_offload_->step(*optimizer_);
-    } else {
-      optimizer_->step();
-    }
-    optimizer_->zero_grad();
-  });
-  in_phase(Phase::kLoss, recorder, [&] {
-    std::vector<double> sums;
-    for (const Tensor& loss : losses) sums.push_back(to_host<float>(loss).front());
-    result.loss = float(comm::ordered_sum(*group_, sums) / double(tokens_per_step()));
-  });
+  step_->run(
+      {.step = steps_,
+       .lr = kLearningRate,
+       .weight = tokens,
+       .first_position = layout_.begin(steps_),
+       .next_batch = [&, next = size_t{0}]() mutable -> const Batch& { return batches[next++]; }});
+  begin(Phase::kLoss);
+  step_->finish();
+  result.loss = float(comm::ordered_sum(*group_, outcome_.losses) / tokens);
+  end(Phase::kLoss);
   result.seconds = seconds_since(start);
-  result.exposed_comm_seconds = parallel_->exposed_seconds() - exposed_before;
+  result.exposed_comm_seconds = outcome_.exposed_s;
   ++steps_;
   return result;
 }
@@ -188,22 +164,23 @@ int64_t TrainLoop::parameter_count() const {
 
 MemoryParts TrainLoop::memory() const {
   const MemoryStats stats = context_->allocator().stats();
+  Context* const host = step_->host_context();
   const auto current = [&](MemoryTag tag) { return stats.current[size_t(tag)]; };
   MemoryParts parts{.saved_activations = saved_activation_bytes_,
                     .workspace = current(MemoryTag::kWorkspace),
                     .other = current(MemoryTag::kComm) + current(MemoryTag::kData),
                     .peak_reserved = stats.peak_reserved,
                     .peak_allocated = stats.peak_allocated,
-                    .host_peak = host_tier_->context().allocator().stats().peak_allocated};
+                    .host_peak = host == nullptr ? 0 : host->allocator().stats().peak_allocated};
   parts.parameters = current(MemoryTag::kParameter);
   const auto on_device = [&](const Tensor& x) {
     return x.defined() && &x.context() == context_.get() ? x.bytes() : 0;
   };
-  for (const OptimShard& shard : parallel_->shards()) {
+  for (const OptimShard& shard : step_->parallel().shards()) {
     parts.gradients += on_device(shard.grad);
     if (shard.compute.defined()) parts.optimizer += on_device(shard.master);
   }
-  for (const optim::OptimState& state : optimizer_->states()) {
+  for (const optim::OptimState& state : step_->optimizer().states()) {
     parts.optimizer += on_device(state.value);
   }
   return parts;

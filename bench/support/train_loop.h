@@ -7,15 +7,13 @@
 
 #include "shale/base/trace.h"
 #include "shale/bench/support/kernel_recorder.h"
+#include "shale/bench/support/timing.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"
-#include "shale/models/language_model.h"
-#include "shale/models/training/config.h"
-#include "shale/models/training/micro_batches.h"
+#include "shale/models/language/family.h"
+#include "shale/models/training/run_config.h"
+#include "shale/models/training/step.h"
 #include "shale/runtime/data/sampler.h"
-#include "shale/runtime/offload/activations.h"
-#include "shale/runtime/offload/optimizer_offload.h"
-#include "shale/runtime/optim/optimizer.h"
 
 namespace shale::bench {
 
@@ -39,7 +37,7 @@ struct TrainOptions {
   uint64_t seed = 1234;
 };
 
-// What a step consists of, in order.
+// What a step consists of, in order: models::StepPhase, and what is done with the losses.
 enum class Phase { kPrepare, kForward, kBackward, kReduce, kOptimizer, kLoss };
 inline constexpr int kPhases = 6;
 const char* phase_name(Phase phase);
@@ -65,13 +63,13 @@ struct MemoryParts {
   int64_t sum() const;
 };
 
-// One rank's training steps on random tokens. A step does what models::Trainer does, but for
-// reading data, writing metrics and talking.
-class TrainLoop {
+// One rank's training steps on random tokens: those of models::Trainer, without reading data,
+// writing metrics and talking.
+class TrainLoop : private models::StepObserver {
  public:
   // Collective. `options` is completed: global_batch and threads are set.
   TrainLoop(TrainOptions& options, comm::World& world);
-  ~TrainLoop();
+  ~TrainLoop() override;
 
   // One optimizer step; ranks start it together. Collective.
   StepTime step(KernelRecorder& recorder);
@@ -90,22 +88,22 @@ class TrainLoop {
 
  private:
   Batch random_tokens(int64_t micro) const;
-  Tensor micro_step(const Batch& batch, int64_t micro, KernelRecorder& recorder);
-  template <typename Body>
-  void in_phase(Phase phase, KernelRecorder& recorder, Body body);
+  void begins(models::StepPhase phase) override { begin(Phase(phase)); }
+  void ends(models::StepPhase phase) override;
+  void done(const models::StepOutcome& outcome) override { outcome_ = outcome; }
+  void begin(Phase phase);
+  void end(Phase phase);
 
   TrainOptions options_;
   comm::World& world_;
   BatchLayout layout_;
   std::unique_ptr<Context> context_;
   std::unique_ptr<comm::ProcessGroup> group_;  // of the context's device
-  std::unique_ptr<offload::HostTier> host_tier_;
-  std::unique_ptr<offload::ActivationOffload> activation_offload_;
   std::unique_ptr<models::LanguageModel> model_;
-  std::unique_ptr<comm::DataParallel> parallel_;
-  std::unique_ptr<optim::Optimizer> optimizer_;
-  std::unique_ptr<offload::OptimizerOffload> optimizer_offload_;
-  std::unique_ptr<models::MicroBatches> micro_batches_;
+  std::unique_ptr<models::TrainStep> step_;
+  models::StepOutcome outcome_;         // of the last step
+  KernelRecorder* recorder_ = nullptr;  // of the step that runs
+  Clock::time_point phase_start_;
   int64_t steps_ = 0;
   int64_t saved_activation_bytes_ = 0;
   std::array<Tracer, kPhases> tracers_;

@@ -5,15 +5,12 @@
 #include <nlohmann/json.hpp>
 
 #include "shale/base/error.h"
-#include "shale/models/gpt2/family.h"
 
 namespace shale::models {
 namespace {
 
 std::vector<const ModelFamily*>& families() {
-  static std::vector<const ModelFamily*> all = {
-      &gpt2_family(),
-  };
+  static std::vector<const ModelFamily*> all = own_model_families();
   return all;
 }
 
@@ -21,6 +18,22 @@ std::vector<const ModelFamily*>& families() {
 constexpr std::string_view kUnsaid = "gpt2";
 
 }  // namespace
+
+std::unique_ptr<StoredModel> ModelFamily::open(const std::string&) const {
+  have_none();
+}
+std::unique_ptr<StoredModelWriter> ModelFamily::create(const std::string&,
+                                                       const LanguageModelConfig&,
+                                                       const LanguageModelPolicy&,
+                                                       const ExportOptions&) const {
+  have_none();
+}
+std::vector<std::string> ModelFamily::stored_parameters(const LanguageModelConfig&) const {
+  have_none();
+}
+void ModelFamily::have_none() const {
+  throw ConfigError(cat("model: ", name(), " models have no published form to read or write"));
+}
 
 std::vector<const ModelFamily*> model_families() {
   return families();

@@ -17,7 +17,7 @@ struct ModelPreset {
   std::string name;            // of --model: "gpt2-124m"
   LanguageModelConfig config;  // context 0: the sequence length
   double lr = 0;               // a peak rate that suits it
-  bool byte_vocab = false;  // for bytes; for tokens it takes another
+  bool byte_vocab = false;     // for bytes; for tokens it takes another
 };
 
 // Published weights of a model in a folder, as Hugging Face tools store them: config.json and
@@ -62,23 +62,30 @@ class ModelFamily {
   virtual std::map<std::string, std::string> shape(const LanguageModelConfig& config) const = 0;
   virtual LanguageModelConfig parse_shape(const JsonObject& shape) const = 0;
 
-  // "model_type" in the config.json of published weights; empty: there are none.
+  // ---- Published weights, which a family need not have ----
+
+  // "model_type" in their config.json; empty: there are none, and what follows throws ConfigError.
   virtual std::string hf_model_type() const { return {}; }
   // Throws MissingInputError or DataError that names file and tensor, what was expected and found.
-  virtual std::unique_ptr<StoredModel> open(const std::string& folder) const = 0;
+  virtual std::unique_ptr<StoredModel> open(const std::string& folder) const;
   // Throws ConfigError for a dtype that is none of the three, DiskError if the folder cannot be
   // made or the disk has no room.
   virtual std::unique_ptr<StoredModelWriter> create(const std::string& folder,
                                                     const LanguageModelConfig& config,
                                                     const LanguageModelPolicy& policy,
-                                                    const ExportOptions& options) const = 0;
+                                                    const ExportOptions& options) const;
   // The parameters of a model in the order in which a writer wants them.
-  virtual std::vector<std::string> stored_parameters(const LanguageModelConfig& config) const = 0;
+  virtual std::vector<std::string> stored_parameters(const LanguageModelConfig& config) const;
+
+ private:
+  [[noreturn]] void have_none() const;
 };
 
 // ---- All families ----
 
-// Those of Shale, then those that were added.
+// Shale's own: models/families.cpp.
+std::vector<const ModelFamily*> own_model_families();
+// Those, then those that were added.
 std::vector<const ModelFamily*> model_families();
 // `family` outlives all uses. Throws ConfigError if a family or a preset of that name is there.
 void add_model_family(const ModelFamily& family);

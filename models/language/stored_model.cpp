@@ -7,9 +7,8 @@
 namespace shale::models {
 
 void load_stored_model(const StoredModel& stored, comm::DataParallel& parallel) {
-  parallel.load([&](const Parameter& parameter, const View& to) {
-    stored.read(parameter.full_name(), to);
-  });
+  parallel.load(
+      [&](const Parameter& parameter, const View& to) { stored.read(parameter.full_name(), to); });
 }
 
 void export_model(const std::string& folder, const LanguageModel& model,

@@ -7,8 +7,7 @@
 #include "shale/comm/checkpoint/folder.h"
 #include "shale/comm/checkpoint/reader.h"
 #include "shale/comm/checkpoint/reshard.h"
-#include "shale/models/hf_folder.h"
-#include "shale/models/model_shape.h"
+#include "shale/models/language/family.h"
 #include "shale/models/tools/ckpt.h"
 
 namespace shale::models::ckpt {
@@ -26,23 +25,24 @@ LanguageModelConfig model_of(const CheckpointReader& reader) {
 
 // One parameter after another, as f32.
 void export_model(CheckpointReader& reader, const std::string& folder,
-                  const Gpt2ExportOptions& options) {
-  const LanguageModelConfig model = model_of(reader);
-  Gpt2Export out(folder, to_hf(model), options);
+                  const ExportOptions& options) {
+  const LanguageModelConfig config = model_of(reader);
+  const ModelFamily& family = model_family(config.family);
+  const auto model = make_language_model(config);  // for names and shapes: it has no memory
+  const auto out = family.create(folder, config, {}, options);
   std::vector<float> values;
-  for (const Gpt2Tensor& tensor : out.tensors()) {
-    std::vector<int64_t> shape = tensor.shape;
-    if (tensor.name == "wte.weight") shape[0] = model.padded_vocab;
-    const CheckpointTensor* stored = reader.find(tensor.name);
-    if (stored == nullptr || stored->dtype != DType::kF32 || stored->shape != shape) {
+  for (const std::string& name : family.stored_parameters(config)) {
+    const Shape& shape = model->find_parameter(name)->shape;
+    const CheckpointTensor* stored = reader.find(name);
+    if (stored == nullptr || stored->dtype != DType::kF32 || !(Shape(stored->shape) == shape)) {
       throw DataError(cat(reader.path(), ": ", stored == nullptr ? "no" : "another form of",
-                          " tensor '", tensor.name, "', want fp32", to_string(Shape(shape))));
+                          " tensor '", name, "', want fp32", to_string(shape)));
     }
     values.resize(static_cast<size_t>(stored->numel()));
-    reader.read(tensor.name, 0, std::as_writable_bytes(std::span(values)));
-    out.write(tensor.name, make_view(values.data(), Shape(shape)));
+    reader.read(name, 0, std::as_writable_bytes(std::span(values)));
+    out->write(name, make_view(values.data(), shape));
   }
-  out.commit();
+  out->commit();
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ int run_reshard(int argc, const char* const* argv) {
 
 int run_export(int argc, const char* const* argv) {
   std::string path, out;
-  Gpt2ExportOptions options;
+  ExportOptions options;
   ConfigSpec spec("shale ckpt export",
                   "writes the model of a checkpoint as a Hugging Face folder (config.json, "
                   "safetensors)");

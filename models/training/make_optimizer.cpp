@@ -5,7 +5,7 @@
 namespace shale::models {
 namespace {
 
-std::unique_ptr<optim::Optimizer> make_adamw(const TrainConfig& config,
+std::unique_ptr<optim::Optimizer> make_adamw(const RunConfig& config,
                                              std::vector<OptimShard> shards,
                                              optim::Moments moments) {
   return std::make_unique<optim::AdamW>(
@@ -15,7 +15,7 @@ std::unique_ptr<optim::Optimizer> make_adamw(const TrainConfig& config,
 
 }  // namespace
 
-std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& config,
+std::unique_ptr<optim::Optimizer> make_optimizer(const RunConfig& config,
                                                  std::vector<OptimShard> shards,
                                                  optim::Adafactor::SumOverRanks sum_over_ranks) {
   const auto decay = static_cast<float>(config.weight_decay);

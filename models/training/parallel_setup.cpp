@@ -6,8 +6,7 @@
 
 namespace shale::models {
 
-ParallelSetup parallel_setup(const TrainConfig& config, DType compute, comm::ProcessGroup& all,
-                             offload::HostTier* tier) {
+ParallelSetup parallel_setup(const RunConfig& config, comm::ProcessGroup& all) {
   check_parallel(config, all.size());
   ParallelSetup setup;
   setup.groups.shard = &all;
@@ -23,28 +22,39 @@ ParallelSetup parallel_setup(const TrainConfig& config, DType compute, comm::Pro
         std::vector<comm::MeshAxis>{{"outer", 0}, {"inner", config.reshard_ranks}});
     setup.groups.reshard = &setup.reshard->group("inner");
   }
-  setup.options = {.compute = compute,
-                   .reduce = config.grad_dtype,
-                   .reshard_after_forward = config.reshard_ranks > 0
-                                                ? comm::ReshardAfterForward::kSmallGroup
-                                                : config.reshard,
-                   .persist_below = config.persist_below,
-                   .stage = config.zero,
-                   .overlap = !config.no_overlap,
-                   .reproducible = config.reproducible,
-                   .prefetch = config.prefetch,
-                   .seed = static_cast<uint64_t>(config.seed)};
-  if (config.offload != OffloadKind::kNone) {
-    // With the step there, a gradient shard that stayed on the device would only wait for it.
-    setup.options.offload = {.tier = tier,
-                             .gradients = config.zero >= 2,
-                             .parameters = config.offload == OffloadKind::kParameters};
-    setup.options.offload_share = config.offload_ratio;
-  }
   return setup;
 }
 
-void check_parallel(const TrainConfig& config, int ranks) {
+StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_batches) {
+  StepOptions options{.micro_batches = micro_batches,
+                      .clip = static_cast<float>(config.clip),
+                      .graphs = config.cuda_graph};
+  options.parallel = {.compute = compute,
+                      .reduce = config.grad_dtype,
+                      .reshard_after_forward = config.reshard_ranks > 0
+                                                   ? comm::ReshardAfterForward::kSmallGroup
+                                                   : config.reshard,
+                      .persist_below = config.persist_below,
+                      .stage = config.zero,
+                      .overlap = !config.no_overlap,
+                      .reproducible = config.reproducible,
+                      .prefetch = config.prefetch,
+                      .seed = static_cast<uint64_t>(config.seed)};
+  // With the step there, a gradient shard that stayed on the device would only wait for it.
+  options.offload = {.optimizer = config.offload != OffloadKind::kNone,
+                     .gradients = config.zero >= 2,
+                     .parameters = config.offload == OffloadKind::kParameters,
+                     .activations = config.offload_activations,
+                     .share = config.offload_ratio};
+  if (config.loss_scale > 0) {
+    options.loss_scale = {.initial_scale = static_cast<float>(config.loss_scale),
+                          .growth_interval = config.loss_scale_window,
+                          .hysteresis = config.loss_scale_hysteresis};
+  }
+  return options;
+}
+
+void check_parallel(const RunConfig& config, int ranks) {
   const auto want = [](bool holds, const auto&... what) {
     if (!holds) throw ConfigError(cat(what...));
   };
@@ -84,14 +94,13 @@ void check_parallel(const TrainConfig& config, int ranks) {
        " micro-batches per rank, want a power of two");
 }
 
-void check_graphs(const TrainConfig& config, const Device& device, const comm::ProcessGroup& all) {
+void check_graphs(const RunConfig& config, const Device& device, const comm::ProcessGroup& all) {
   if (!config.cuda_graph) return;
   const auto want = [](bool holds, const auto&... what) {
     if (!holds) throw ConfigError(cat("--cuda-graph captures ", what...));
   };
   want(device.type != DeviceType::kCpu, "what is queued on a GPU's stream, and --device ",
-       config.device,
-       " has none; want --device cuda or emu");
+       config.device, " has none; want --device cuda or emu");
   want(config.offload == OffloadKind::kNone && !config.offload_activations,
        "work that does not need the host, and ",
        config.offload != OffloadKind::kNone ? "--offload" : "--offload-activations",

@@ -4,7 +4,8 @@
 
 #include "shale/comm/mesh.h"
 #include "shale/comm/parallel/data/data_parallel.h"
-#include "shale/models/training/config.h"
+#include "shale/models/training/run_config.h"
+#include "shale/models/training/step.h"
 
 namespace shale::models {
 
@@ -13,20 +14,20 @@ struct ParallelSetup {
   std::unique_ptr<comm::Mesh> replicas;  // axes "replica" and "shard"; null: one shard group
   std::unique_ptr<comm::Mesh> reshard;   // axes "outer" and "inner"; null: no smaller group
   comm::ShardGroups groups;
-  comm::DataParallelOptions options;
 };
 
 // Throws ConfigError for options that do not fit the number of ranks; resolve() has done so before
-// there were groups. Collective. `all` and `tier`, where what is offloaded goes, outlive the
-// result.
-ParallelSetup parallel_setup(const TrainConfig& config, DType compute, comm::ProcessGroup& all,
-                             offload::HostTier* tier);
+// there were groups. Collective. `all` outlives the result.
+ParallelSetup parallel_setup(const RunConfig& config, comm::ProcessGroup& all);
+
+// The steps that the options ask for.
+StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_batches);
 
 // Throws ConfigError for combinations of sharding options that cannot be.
-void check_parallel(const TrainConfig& config, int ranks);
+void check_parallel(const RunConfig& config, int ranks);
 
 // Throws ConfigError for what --cuda-graph cannot capture: work that needs the host, or that is not
 // the same at each replay. `all`: the ranks.
-void check_graphs(const TrainConfig& config, const Device& device, const comm::ProcessGroup& all);
+void check_graphs(const RunConfig& config, const Device& device, const comm::ProcessGroup& all);
 
 }  // namespace shale::models

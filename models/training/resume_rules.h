@@ -1,34 +1,33 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
-#include <vector>
 
-#include "shale/models/language_model.h"
-#include "shale/models/training/config.h"
+#include "shale/models/training/run_config.h"
 
 namespace shale::models {
 
-// What a checkpoint says about the run that wrote it: names of options, and of a few facts ("model
-// shape", "training data"), with their values as JSON.
-using RunDescription = std::map<std::string, std::string>;
+// What a checkpoint says about the run that wrote it.
+struct RunDescription {
+  // Names of options, and of a few facts ("model shape", "training data"), with their values as
+  // JSON. Facts have a space in their names.
+  std::map<std::string, std::string> values;
+  // Options that a resumed run may change (ConfigOption::may_change): those that say where and how
+  // fast it runs, how much of it and what it prints. Some of them change losses by rounding
+  // (--dtype, --grad-dtype, ranks without --reproducible), or what comes next by intent
+  // (--global-batch: no sample is skipped or repeated; --steps, with a constant schedule). All
+  // others would continue another run. Not stored.
+  std::set<std::string> may_change;
+};
 
-// Of a run whose options are resolved.
-RunDescription describe_run(const TrainConfig& config, const LanguageModelConfig& model,
-                            const DatasetSplits& data);
-
-// Which options a resumed run may change: those that say where and how fast it runs, how much of it
-// and what it prints. Some of them change losses by rounding (--dtype, --grad-dtype, ranks without
-// --reproducible), or what comes next by intent (--global-batch: no sample is skipped or repeated;
-// --steps, with a constant schedule). All others would continue another run; an option that is not
-// known here counts to these.
-bool may_change_on_resume(const std::string& option, const TrainConfig& config);
-// Those that always may.
-std::vector<std::string> options_free_to_change();
+// Of a run with these options, resolved. `config` is among those that `spec` describes.
+RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config,
+                            const std::map<std::string, std::string>& facts);
 
 // Throws ConfigError that names the option, the stored value and the one given, for the first that
 // differs and may not. `source` is the checkpoint, for the message.
 void check_same_run(const RunDescription& stored, const RunDescription& now,
-                    const TrainConfig& config, const std::string& source);
+                    const std::string& source);
 
 }  // namespace shale::models

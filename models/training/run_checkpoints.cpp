@@ -54,7 +54,7 @@ RunPosition position_of(const CheckpointManifest& manifest, const std::string& s
 
 std::string to_json(const RunDescription& run) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
-  for (const auto& [name, value] : run) json[name] = nlohmann::ordered_json::parse(value);
+  for (const auto& [name, value] : run.values) json[name] = nlohmann::ordered_json::parse(value);
   return json.dump();
 }
 
@@ -62,7 +62,7 @@ RunDescription description_of(const CheckpointManifest& manifest) {
   RunDescription run;
   // The manifest's reader has seen that this is an object.
   const nlohmann::json json = nlohmann::json::parse(manifest.config);
-  for (const auto& [name, value] : json.items()) run[name] = value.dump();
+  for (const auto& [name, value] : json.items()) run.values[name] = value.dump();
   return run;
 }
 
@@ -73,7 +73,7 @@ bool is_checkpoint(const fs::path& folder) {
 
 }  // namespace
 
-RunCheckpoints::RunCheckpoints(const TrainConfig& config, comm::ProcessGroup& group)
+RunCheckpoints::RunCheckpoints(const RunConfig& config, comm::ProcessGroup& group)
     : config_(config),
       group_(group),
       folder_((fs::path(config.out) / "checkpoints").string()),
@@ -149,7 +149,7 @@ std::string RunCheckpoints::first_problem(const std::string& mine) {
 void RunCheckpoints::read(const std::string& checkpoint, const RunTensors& tensors,
                           RunPosition& position) {
   CheckpointReader reader(checkpoint);
-  check_same_run(description_of(reader.manifest()), run_, config_, checkpoint);
+  check_same_run(description_of(reader.manifest()), run_, checkpoint);
   position = position_of(reader.manifest(), checkpoint);
   comm::load_training_state(reader, tensors.parallel, tensors.optimizer);
 }

@@ -9,10 +9,10 @@
 
 #include "shale/base/error.h"
 #include "shale/comm/checkpoint/saver.h"
-#include "shale/models/training/config.h"
 #include "shale/models/training/report/metrics.h"
 #include "shale/models/training/report/run_status.h"
 #include "shale/models/training/resume_rules.h"
+#include "shale/models/training/run_config.h"
 #include "shale/models/training/save_schedule.h"
 
 namespace shale::models {
@@ -41,7 +41,7 @@ class RunCheckpoints {
   // Finds what --resume asks for, and clears away what killed runs left in --out. Throws
   // ConfigError if --out has checkpoints and --resume is none, MissingInputError if there is
   // nothing in the folder of --resume.
-  RunCheckpoints(const TrainConfig& config, comm::ProcessGroup& group);
+  RunCheckpoints(const RunConfig& config, comm::ProcessGroup& group);
 
   // Whether load() will find tensors; false: the run begins. Not collective.
   bool resumes() const { return !candidates_.empty(); }
@@ -83,7 +83,7 @@ class RunCheckpoints {
   void sync_metrics();
   void committed(int64_t step);
 
-  const TrainConfig& config_;
+  const RunConfig& config_;
   comm::ProcessGroup& group_;
   const std::string folder_;             // --out's checkpoints/
   std::vector<std::string> candidates_;  // newest first

@@ -27,12 +27,13 @@ TrainStep::TrainStep(Context& context, const comm::ShardGroups& groups, StepMode
     : context_(context),
       options_(options),
       observer_(observer),
+      unbind_{model.module},
       results_(context, options.micro_batches) {
   const StepOffload& offload = options_.offload;
   if (offload.optimizer || offload.activations) {
     tier_.emplace(context_, offload::HostTierOptions{.threads = context_.exec().threads});
   }
-  if (offload.activations) activations_.emplace(*tier_);
+  if (offload.activations) activations_.emplace(*tier_, offload.activation);
   parallel_.emplace(model.module, std::move(model.units), context_, groups,
                     parallel_options(options_, tier_ ? &*tier_ : nullptr));
   std::vector<OptimShard> shards = parallel_->shards();
@@ -48,6 +49,10 @@ TrainStep::TrainStep(Context& context, const comm::ShardGroups& groups, StepMode
 }
 
 TrainStep::~TrainStep() = default;
+
+TrainStep::Unbind::~Unbind() {
+  for (Parameter* parameter : module.parameters()) parameter->unbind();
+}
 
 // Statistics over the ranks that hold the other parts of this rank's parameters.
 optim::Adafactor::SumOverRanks TrainStep::sum_over_shards() {
@@ -67,6 +72,7 @@ void TrainStep::phase(StepPhase phase, const Body& body) {
 }
 
 void TrainStep::run(const StepInput& input) {
+  const auto started = std::chrono::steady_clock::now();
   const double exposed_before = parallel_->exposed_seconds();
   phase(StepPhase::kPrepare, [&] { optimizer_->prepare(context_, input.step, input.lr); });
   std::vector<Tensor> losses;
@@ -81,7 +87,7 @@ void TrainStep::run(const StepInput& input) {
   phase(StepPhase::kReduce, [&] { parallel_->finish_gradients(); });
   phase(StepPhase::kUpdate, [&] { update(input.step); });
   results_.queue(losses);
-  queued_ = Queued{input.step, parallel_->exposed_seconds() - exposed_before};
+  queued_ = Queued{input.step, started, parallel_->exposed_seconds() - exposed_before};
   const bool ran_already = context_.exec().stream == nullptr;
   if (ran_already) finish();
 }
@@ -99,7 +105,8 @@ void TrainStep::forward(const StepInput& input, MicroBatches::Place place) {
 
 // Nothing has to be known of the gradient as a whole before its parts are used.
 bool TrainStep::steps_during_backward() const {
-  return offload_ && options_.clip == 0 && !scaler_ && options_.parallel.overlap;
+  return offload_ && options_.offload.during_backward && options_.clip == 0 && !scaler_ &&
+         options_.parallel.overlap;
 }
 
 void TrainStep::update(int64_t step) {
@@ -119,11 +126,11 @@ void TrainStep::finish() {
   const Queued queued = *std::exchange(queued_, std::nullopt);
   results_.wait();
   const StepState state = results_.state();
-  const bool overflowed =
-      state.non_finite != 0 && state.non_finite != kernels::kOverflowAtMinScale;
+  const bool overflowed = state.non_finite != 0 && state.non_finite != kernels::kOverflowAtMinScale;
   if (scaler_) skipped_steps_ = state.loss_scale.skipped_steps;
   if (observer_ == nullptr) return;
   observer_->done({.step = queued.step,
+                   .started = queued.started,
                    .losses = results_.losses(),
                    .state = state,
                    .exposed_s = queued.exposed_s,

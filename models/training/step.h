@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -30,8 +31,12 @@ struct StepOffload {
   bool parameters = false;   // in stage 3
   bool activations = false;  // that forward saves for backward
   double share = 1;          // of the parameters that this is for, in whole units
+  // Whether a shard is stepped as soon as its gradient is complete, beside the rest of backward:
+  // in steps without clipping and loss scaling, which look at the gradient as a whole first.
+  bool during_backward = true;
   // Whether the CPU steps on a thread of its own; without a value, where the device runs beside it.
   std::optional<bool> background = {};
+  offload::ActivationOptions activation = {};
 };
 
 struct StepOptions {
@@ -60,9 +65,10 @@ struct StepInput {
 
 struct StepOutcome {
   int64_t step = 0;
-  std::vector<double> losses;  // of the rank's micro-batches
-  StepState state;             // with the gradient's norm, and the loss scale of the next step
-  double exposed_s = 0;        // that the step waited for communication
+  std::chrono::steady_clock::time_point started = {};  // when it began to be queued
+  std::vector<double> losses;                          // of the rank's micro-batches
+  StepState state;       // with the gradient's norm, and the loss scale of the next step
+  double exposed_s = 0;  // that the step waited for communication
   // Its gradient overflowed, which loss scaling expects now and then: nothing was changed.
   bool was_skipped = false;
 };
@@ -88,14 +94,16 @@ class StepObserver {
 //
 //   TrainStep step(context, {.shard = &group}, {model, model.blocks(), loss}, {.clip = 1},
 //                  [](std::vector<OptimShard> shards, auto) {
-//                    return std::make_unique<optim::AdamW>(std::move(shards), optim::AdamWOptions{});
+//                    return std::make_unique<optim::AdamW>(std::move(shards),
+//                    optim::AdamWOptions{});
 //                  });
 //   for (...) step.run({.step = i, .lr = lr, .weight = samples, .next_batch = batches});
 //   step.finish();
 class TrainStep {
  public:
-  // All that is referred to outlives this. Parameters get their memory and initial values. Throws
-  // ConfigError, as the parts do, for options that do not go together. Collective.
+  // All that is referred to outlives this. Parameters get their memory, which they have as long as
+  // this lives, and initial values. Throws ConfigError, as the parts do, for options that do not go
+  // together. Collective.
   TrainStep(Context& context, const comm::ShardGroups& groups, StepModel model,
             const StepOptions& options, const MakeOptimizer& make_optimizer,
             StepObserver* observer = nullptr);
@@ -110,6 +118,9 @@ class TrainStep {
   // Also when an optimizer in host memory is done with them: parameters and states are those after
   // the last step.
   void finish_update();
+
+  // Frees the memory of captured graphs; run() is not called any more.
+  void drop_graphs() { micro_batches_.reset(); }
 
   // As if so many of the steps before had been skipped, and with this loss scale, which counts only
   // if there is loss scaling.
@@ -128,6 +139,7 @@ class TrainStep {
  private:
   struct Queued {
     int64_t step = 0;
+    std::chrono::steady_clock::time_point started;
     double exposed_s = 0;
   };
 
@@ -138,14 +150,21 @@ class TrainStep {
   bool steps_during_backward() const;
   optim::Adafactor::SumOverRanks sum_over_shards();
 
+  // Takes the parameters' memory away in the end: the model may outlive the context.
+  struct Unbind {
+    Module& module;
+    ~Unbind();
+  };
+
   Context& context_;
   StepOptions options_;
   StepObserver* observer_;
+  Unbind unbind_;
   std::optional<offload::HostTier> tier_;
   std::optional<offload::ActivationOffload> activations_;
   std::optional<comm::DataParallel> parallel_;
-  std::optional<offload::OptimizerOffload> offload_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::optional<offload::OptimizerOffload> offload_;  // goes before the optimizer, which it uses
   std::optional<amp::GradScaler> scaler_;
   std::optional<MicroBatches> micro_batches_;
   StepResults results_;

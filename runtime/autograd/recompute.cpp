@@ -139,6 +139,12 @@ class Segment : public std::enable_shared_from_this<Segment> {
   std::vector<std::weak_ptr<Slot>> slots_;  // in the order of saving
 };
 
+CheckpointFn of_one(const std::function<Tensor(const Tensor&)>& fn) {
+  return [fn](const std::vector<Tensor>& inputs) {
+    return std::vector<Tensor>{fn(inputs.front())};
+  };
+}
+
 }  // namespace
 
 std::vector<Tensor> checkpoint(const CheckpointFn& fn, const std::vector<Tensor>& inputs) {
@@ -150,12 +156,7 @@ std::vector<Tensor> checkpoint(const CheckpointFn& fn, const std::vector<Tensor>
 }
 
 Tensor checkpoint(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x) {
-  return checkpoint(
-             [fn](const std::vector<Tensor>& inputs) {
-               return std::vector<Tensor>{fn(inputs.front())};
-             },
-             std::vector<Tensor>{x})
-      .front();
+  return checkpoint(of_one(fn), std::vector<Tensor>{x}).front();
 }
 
 SelectiveRecompute::SelectiveRecompute(Context& context)
@@ -178,6 +179,10 @@ std::vector<Tensor> recompute(Recompute level, const CheckpointFn& fn,
     }
   }
   return fn(inputs);
+}
+
+Tensor recompute(Recompute level, const std::function<Tensor(const Tensor&)>& fn, const Tensor& x) {
+  return recompute(level, of_one(fn), std::vector<Tensor>{x}).front();
 }
 
 }  // namespace shale

@@ -53,5 +53,6 @@ enum class Recompute { kNone, kSelective, kFull };
 // fn(inputs) under SelectiveRecompute (selective), as a checkpoint (full), or as it is (none).
 std::vector<Tensor> recompute(Recompute level, const CheckpointFn& fn,
                               const std::vector<Tensor>& inputs);
+Tensor recompute(Recompute level, const std::function<Tensor(const Tensor&)>& fn, const Tensor& x);
 
 }  // namespace shale

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "shale/comm/parallel/data/data_parallel.h"
-#include "shale/models/language_model.h"
+#include "shale/models/language/family.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 #include "shale/test/support/op_check.h"

@@ -8,7 +8,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
-#include "shale/models/training/config.h"
+#include "shale/models/training/run_config.h"
 #include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/io/json_object.h"
 
@@ -127,7 +127,7 @@ std::string LaunchCommand::program_name() const {
 
 std::string LaunchCommand::out_folder() const {
   if (const auto out = program_option("--out")) return out->value;
-  std::string folder = TrainConfig().out;
+  std::string folder = RunConfig().out;
   const auto config = program_option("--config");
   return config ? JsonObject::load(config->value).text("out", folder) : folder;
 }
@@ -174,7 +174,7 @@ void LaunchCommand::keep_hosts(const std::vector<LaunchHost>& kept, const std::s
   int64_t ranks = wanted ? std::min(slots, number("-np", wanted->value)) : slots;
   if (program_option("--global-batch")) {
     const int64_t batch = program_number("--global-batch", 0);
-    const int64_t micro = program_number("--micro-batch", TrainConfig().micro_batch);
+    const int64_t micro = program_number("--micro-batch", RunConfig().micro_batch);
     while (ranks > 0 && batch % (micro * ranks) != 0) --ranks;
   }
   if (ranks == 0) {

@@ -13,11 +13,12 @@ namespace shale {
 // One optimizer step. What is not known, or not finite, is null in the file.
 struct StepMetrics {
   int64_t step = 0;
-  float loss = 0;  // mean over the tokens of the global batch
+  float loss = 0;  // mean over the global batch
   std::optional<double> grad_norm = {};
   std::optional<double> lr = {};
-  std::optional<int64_t> tokens = {};  // seen so far by all ranks, this step's included
-  std::optional<double> tokens_per_s = {};
+  std::string item = "tokens";         // what is counted; a key of the file, as "tokens_per_s" is
+  std::optional<int64_t> items = {};   // seen so far by all ranks, this step's included
+  std::optional<double> items_per_s = {};
   std::optional<double> step_ms = {};
   std::optional<double> comm_exposed_ms = {};  // waiting for other ranks with nothing to compute
   std::optional<double> mfu = {};              // of the device's dense peak, 0 to 1

@@ -25,9 +25,18 @@ class RowReader {
  public:
   RowReader(const json& row, std::string where) : row_(row), where_(std::move(where)) {}
 
-  bool has(const char* key) const { return row_.contains(key); }
+  bool has(const std::string& key) const { return row_.contains(key); }
 
-  int64_t count(const char* key) const {
+  // What is counted: the key before "_per_s", "tokens" if there is none.
+  std::string item() const {
+    for (const auto& [key, value] : row_.items()) {
+      const size_t end = key.rfind("_per_s");
+      if (end != key.npos && end > 0 && end + 6 == key.size()) return key.substr(0, end);
+    }
+    return "tokens";
+  }
+
+  int64_t count(const std::string& key) const {
     const json& value = at(key);
     constexpr auto kMax = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
     if (!value.is_number_unsigned() || value.get<uint64_t>() > kMax) {
@@ -35,18 +44,18 @@ class RowReader {
     }
     return value.get<int64_t>();
   }
-  std::optional<int64_t> optional_count(const char* key) const {
+  std::optional<int64_t> optional_count(const std::string& key) const {
     if (at(key).is_null()) return std::nullopt;
     return count(key);
   }
-  std::optional<double> optional_number(const char* key) const {
+  std::optional<double> optional_number(const std::string& key) const {
     const json& value = at(key);
     if (value.is_null()) return std::nullopt;
     if (!value.is_number()) fail(key, "a number or null", value);
     return value.get<double>();
   }
   // A loss, which is null where it is not finite.
-  float loss(const char* key) const {
+  float loss(const std::string& key) const {
     const auto value = optional_number(key);
     if (!value) return std::numeric_limits<float>::quiet_NaN();
     // 9 digits of the largest float are a little more than it is.
@@ -54,7 +63,7 @@ class RowReader {
     if (!std::isfinite(narrow)) fail(key, "a number that fp32 can hold", at(key));
     return narrow;
   }
-  float bits(const char* key) const {
+  float bits(const std::string& key) const {
     const json& value = at(key);
     const std::string text = value.is_string() ? value.get<std::string>() : "";
     uint32_t bits = 0;
@@ -66,12 +75,12 @@ class RowReader {
   }
 
  private:
-  const json& at(const char* key) const {
+  const json& at(const std::string& key) const {
     const auto it = row_.find(key);
     if (it == row_.end()) throw DataError(cat(where_, ": the key \"", key, "\" is missing"));
     return *it;
   }
-  [[noreturn]] void fail(const char* key, std::string_view expected, const json& found) const {
+  [[noreturn]] void fail(const std::string& key, std::string_view expected, const json& found) const {
     throw DataError(
         cat(where_, ": ", key, ": expected ", expected, ", found ", excerpt(found.dump())));
   }
@@ -89,13 +98,15 @@ MetricsRow row_of(std::string_view line, const std::string& where) {
   if (row.has("val_loss")) {
     return EvalMetrics{.step = row.count("step"), .val_loss = row.loss("val_loss")};
   }
+  const std::string item = row.item();
   return StepMetrics{
       .step = row.count("step"),
       .loss = row.bits("loss_bits"),
       .grad_norm = row.optional_number("grad_norm"),
       .lr = row.optional_number("lr"),
-      .tokens = row.optional_count("tokens"),
-      .tokens_per_s = row.optional_number("tokens_per_s"),
+      .item = item,
+      .items = row.optional_count(item),
+      .items_per_s = row.optional_number(item + "_per_s"),
       .step_ms = row.optional_number("step_ms"),
       .comm_exposed_ms = row.optional_number("comm_exposed_ms"),
       .mfu = row.optional_number("mfu"),

@@ -61,7 +61,7 @@ std::string format_duration(double seconds) {
 
 std::string format_progress(const ProgressState& state, std::optional<double> seconds_left) {
   std::string line = cat(step_text(state), " | loss ", print("%.4f", double{state.loss}));
-  if (state.tokens_per_s) line += cat(" | ", compact(*state.tokens_per_s), " tok/s");
+  if (state.items_per_s) line += cat(" | ", compact(*state.items_per_s), " ", state.item, "/s");
   if (state.mfu) line += print(" | mfu %.1f%%", 100 * *state.mfu);
   if (state.memory_bytes) {
     line += cat(" | mem ", format_bytes(static_cast<double>(*state.memory_bytes)));

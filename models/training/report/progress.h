@@ -14,7 +14,8 @@ struct ProgressState {
   int64_t step = 0;  // steps done
   int64_t total_steps = 0;
   float loss = 0;
-  std::optional<double> tokens_per_s = {};
+  std::string item = "tok";  // what is counted, in short
+  std::optional<double> items_per_s = {};
   std::optional<double> mfu = {};  // 0 to 1
   std::optional<int64_t> memory_bytes = {};
 };

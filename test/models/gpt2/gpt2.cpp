@@ -8,8 +8,8 @@
 
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"
-#include "shale/models/generate.h"
-#include "shale/models/hf_folder.h"
+#include "shale/models/language/generate.h"
+#include "shale/models/language/stored_model.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/optim/clip.h"
 #include "shale/runtime/optim/optimizer.h"
@@ -36,8 +36,9 @@ LanguageModelConfig small() {
 }
 
 struct Fixture {
-  explicit Fixture(const LanguageModelConfig& config)
-      : model(models::make_language_model(config)),
+  explicit Fixture(const LanguageModelConfig& config,
+                   const models::LanguageModelPolicy& policy = {})
+      : model(models::make_language_model(config, policy)),
         parallel(*model, model->blocks(), context, *group, {.seed = 5}) {}
 
   Tensor ids(const std::vector<int32_t>& tokens, int64_t rows = 1) {
@@ -134,13 +135,12 @@ TEST_CASE("training has the same bits whatever the number of threads") {
   config.vocab = 300;
   config.padded_vocab = 384;
   config.context = 64;
-  config.dropout = 0.1f;
   // The losses of three steps, then the parameters.
   const auto train = [&](int threads) {
     comm::World world(0, nullptr);
     const auto group = world.group();
     Context context({.threads = threads, .seed = 1});
-    const auto model = models::make_language_model(config);
+    const auto model = models::make_language_model(config, {.dropout = 0.1f});
     comm::DataParallel parallel(*model, model->blocks(), context, *group,
                                 {.compute = dtype, .seed = 5});
     optim::AdamW optimizer(parallel.shards(), {});
@@ -197,9 +197,7 @@ TEST_CASE("beyond the context the model reads the latest half of it, and goes on
 }
 
 TEST_CASE("dropout is active in training only, and leaves the expectation alone") {
-  LanguageModelConfig config = small();
-  config.dropout = 0.3f;
-  Fixture f(config), plain(small());
+  Fixture f(small(), {.dropout = 0.3f}), plain(small());
   const std::vector<int32_t> tokens = some_tokens(32, 50);
   const auto loss = [&](Fixture& x) {
     return to_host<float>(x.model->loss(x.ids(tokens, 2), x.ids(tokens, 2)))[0];
@@ -243,9 +241,9 @@ struct Footprint {
   std::vector<std::vector<float>> gradients;
 };
 
-Footprint footprint(LanguageModelConfig config, Recompute level) {
-  config.recompute = level;
-  Fixture f(config);
+Footprint footprint(const LanguageModelConfig& config, float dropout, Recompute level) {
+  Fixture f(config, {.dropout = dropout});
+  for (Module* block : f.model->blocks()) block->set_recompute(level);
   const std::vector<int32_t> tokens = some_tokens(128, config.vocab);
   const Tensor ids = f.ids(tokens, 2);
   f.context.allocator().reset_peak();
@@ -272,11 +270,11 @@ TEST_CASE("recomputation keeps the documented bytes less per block, and changes 
   config.layers = 4;
   config.width = 48;
   config.context = 64;
-  config.dropout = GENERATE(0.0f, 0.1f);
-  CAPTURE(config.dropout);
-  const Footprint none = footprint(config, Recompute::kNone);
-  const Footprint selective = footprint(config, Recompute::kSelective);
-  const Footprint full = footprint(config, Recompute::kFull);
+  const float dropout = GENERATE(0.0f, 0.1f);
+  CAPTURE(dropout);
+  const Footprint none = footprint(config, dropout, Recompute::kNone);
+  const Footprint selective = footprint(config, dropout, Recompute::kSelective);
+  const Footprint full = footprint(config, dropout, Recompute::kFull);
   CHECK(selective.gradients == none.gradients);
   CHECK(full.gradients == none.gradients);
 
@@ -296,11 +294,10 @@ TEST_CASE("a folder that transformers wrote gives the logits that transformers c
     const std::string folder = fixture_path(cat("gpt2/", name));
     std::ifstream file(folder + "_logits.json");
     const auto want = nlohmann::json::parse(file);
-    const models::HfFolder stored(folder);
-    LanguageModelConfig config;
-    stored.apply_to(config);
+    const auto stored = models::open_stored_model(folder);
+    const LanguageModelConfig& config = stored->config();
     Fixture f(config);
-    stored.load_into(f.parallel);
+    models::load_stored_model(*stored, f.parallel);
 
     std::vector<int32_t> tokens;
     for (const auto& row : want["ids"]) {
@@ -322,14 +319,13 @@ TEST_CASE("an exported folder is read back bit for bit") {
   const TempDir dir;
   const std::string folder = (dir.path() / "export").string();
   Fixture f(small());
-  models::export_hf_folder(folder, *f.model, f.parallel, true);
-  const models::HfFolder stored(folder);
-  LanguageModelConfig config;
-  stored.apply_to(config);
+  models::export_model(folder, *f.model, f.parallel, true);
+  const auto stored = models::open_stored_model(folder);
+  LanguageModelConfig config = stored->config();
   CHECK(config.vocab == 50);
   config.padded_vocab = 64;
   Fixture other(config);
-  stored.load_into(other.parallel);
+  models::load_stored_model(*stored, other.parallel);
   for (const Parameter* parameter : f.model->parameters()) {
     const std::string name = parameter->full_name();
     CAPTURE(name);

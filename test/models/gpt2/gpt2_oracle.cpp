@@ -8,7 +8,7 @@
 #include "shale/base/rng.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"
-#include "shale/models/language_model.h"
+#include "shale/models/language/family.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/optim/clip.h"
 #include "shale/runtime/optim/optimizer.h"
@@ -65,7 +65,7 @@ class Run {
   explicit Run(const json& fixture, int64_t loss_chunk_rows = 0)
       : sizes_(fixture["config"]),
         context_(small_context()),
-        model_(models::make_language_model(config(loss_chunk_rows))),
+        model_(models::make_language_model(config(), {.loss_chunk_rows = loss_chunk_rows})),
         parallel_(*model_, model_->blocks(), context_, *group_, {}),
         optimizer_(parallel_.shards(), {.weight_decay = sizes_["adamw"]["weight_decay"]}) {
     parallel_.load([&](const Parameter& parameter, const View& to) {
@@ -107,7 +107,7 @@ class Run {
   comm::DataParallel& parallel() { return parallel_; }
 
  private:
-  models::LanguageModelConfig config(int64_t loss_chunk_rows) const {
+  models::LanguageModelConfig config() const {
     models::LanguageModelConfig c;
     c.layers = sizes_["layers"];
     c.width = sizes_["width"];
@@ -115,7 +115,6 @@ class Run {
     c.vocab = sizes_["vocab"];
     c.padded_vocab = models::pad_vocab(c.vocab);
     c.context = sizes_["context"];
-    c.loss_chunk_rows = loss_chunk_rows;
     return c;
   }
 

@@ -4,7 +4,7 @@
 
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"
-#include "shale/models/language_model.h"
+#include "shale/models/language/family.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/optim/clip.h"
 #include "shale/runtime/optim/optimizer.h"
@@ -26,7 +26,6 @@ models::LanguageModelConfig two_layers() {
   config.vocab = 50;
   config.padded_vocab = 64;
   config.context = 16;
-  config.dropout = 0.1f;
   return config;
 }
 
@@ -35,7 +34,7 @@ std::vector<double> losses_on(DeviceType device, DType dtype) {
   comm::World world(0, nullptr);
   const auto group = world.group();
   Context context({.device = {.type = device}, .threads = 2, .deterministic = true, .seed = 1});
-  const auto model = models::make_language_model(two_layers());
+  const auto model = models::make_language_model(two_layers(), {.dropout = 0.1f});
   comm::DataParallel parallel(*model, model->blocks(), context, *group,
                               {.compute = dtype, .seed = 5});
   optim::AdamW optimizer(parallel.shards(), {});

@@ -2,10 +2,14 @@
 #include "shale/models/training/micro_batches.h"
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "shale/base/error.h"
 #include "shale/comm/world.h"
+#include "shale/models/language/family.h"
+#include "shale/models/training/step.h"
+#include "shale/runtime/data/tokens/batches.h"
 #include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/emulator.h"
@@ -27,7 +31,7 @@ struct Case {
   bool dependent_launch = false;
 };
 
-models::LanguageModelConfig small(const Case& c) {
+models::LanguageModelConfig small() {
   models::LanguageModelConfig config;
   config.layers = 2;
   config.width = 24;
@@ -35,18 +39,17 @@ models::LanguageModelConfig small(const Case& c) {
   config.vocab = 50;
   config.padded_vocab = 64;
   config.context = 16;
-  config.dropout = c.dropout;
-  config.recompute = c.recompute;
   return config;
 }
 
-Batch batch_at(int64_t index) {
-  const auto tokens = rand_int<int32_t>(kRows * (kTokens + 1), uint64_t(index), 0, 49);
-  Batch batch{.rows = kRows, .seq_len = kTokens, .first_position = 0, .count = kRows};
-  for (int64_t i = 0; i < kRows * kTokens; ++i) {
-    const int64_t at = i / kTokens * (kTokens + 1) + i % kTokens;
-    batch.inputs.push_back(tokens[size_t(at)]);
-    batch.targets.push_back(tokens[size_t(at + 1)]);
+Batch batch_at(int64_t index, int64_t length = kTokens) {
+  const auto stream = rand_int<int32_t>(kRows * (length + 1), uint64_t(index), 0, 49);
+  Batch batch{.first_position = index * kRows, .count = kRows};
+  const TokenBatch tokens(batch, kRows, length);
+  for (int64_t i = 0; i < kRows * length; ++i) {
+    const int64_t at = i / length * (length + 1) + i % length;
+    tokens.inputs[size_t(i)] = stream[size_t(at)];
+    tokens.targets[size_t(i)] = stream[size_t(at + 1)];
   }
   return batch;
 }
@@ -55,7 +58,7 @@ Batch batch_at(int64_t index) {
 constexpr emulator::Options kUntracked = {.track = false};
 
 // A run, step by step.
-class Training {
+class Training : models::StepObserver {
  public:
   Training(const Case& c, bool graphs, const emulator::Options& options = kUntracked)
       : case_(c),
@@ -65,34 +68,33 @@ class Training {
                   .seed = 1},
                  backend_of(c.device, options)),
         group_(world_.group({}, context_.backend())),
-        model_(models::make_language_model(small(c))),
-        parallel_(*model_, model_->blocks(), context_, *group_, parallel_options(c)),
-        optimizer_(parallel_.shards(), {}),
-        micro_batches_(context_, *model_, parallel_, nullptr,
-                       {.rows = kRows, .seq_len = kTokens, .graphs = graphs}) {}
+        model_(models::make_language_model(small(), {.dropout = c.dropout})) {
+    for (Module* block : model_->blocks()) block->set_recompute(c.recompute);
+    models::StepOptions step{
+        .parallel = c.parallel, .micro_batches = c.micro_batches, .clip = 1, .graphs = graphs};
+    step.parallel.compute = c.dtype;
+    step.parallel.seed = 5;
+    step_.emplace(
+        context_, comm::ShardGroups{.shard = group_.get()},
+        models::StepModel{*model_, model_->blocks(), loss()}, step,
+        [](std::vector<OptimShard> shards, auto) {
+          return std::make_unique<optim::AdamW>(std::move(shards), optim::AdamWOptions{});
+        },
+        static_cast<models::StepObserver*>(this));
+  }
 
   // Returns the losses of its micro-batches.
-  std::vector<float> step() {
-    optimizer_.prepare(context_, steps_, 3e-3f);
-    std::vector<Tensor> losses;
-    for (int64_t micro = 0; micro < case_.micro_batches; ++micro) {
-      context_.update_step([&](StepState& state) {
-        state.grad_scale = 1.0f / float(kRows * kTokens * case_.micro_batches);
-        state.sample = uint64_t(micro * kRows);
-      });
-      micro_batches_.forward(batch_at(steps_ * case_.micro_batches + micro),
-                             {.first = micro == 0, .last = micro + 1 == case_.micro_batches});
-      losses.push_back(micro_batches_.backward());
-    }
-    micro_batches_.end_step();
-    parallel_.finish_gradients();
-    parallel_.clip_grad_norm(1);
-    optimizer_.step();
-    optimizer_.zero_grad();
+  std::vector<float> step(int64_t length = kTokens) {
+    int64_t index = steps_ * case_.micro_batches;
+    Batch batch;
+    step_->run({.step = steps_,
+                .lr = 3e-3f,
+                .weight = double(kRows * kTokens * case_.micro_batches),
+                .first_position = index * kRows,
+                .next_batch = [&]() -> const Batch& { return batch = batch_at(index++, length); }});
+    step_->finish();
     ++steps_;
-    std::vector<float> values;
-    for (const Tensor& loss : losses) values.push_back(to_host<float>(loss).front());
-    return values;
+    return {losses_.begin(), losses_.end()};
   }
 
   std::vector<float> steps(int count) {
@@ -105,7 +107,7 @@ class Training {
 
   std::vector<float> parameters() {
     std::vector<float> values;
-    parallel_.full_state([&](const Parameter&, const View& value) {
+    step_->parallel().full_state([&](const Parameter&, const View& value) {
       const auto* first = static_cast<const float*>(value.data);
       values.insert(values.end(), first, first + value.numel());
     });
@@ -115,17 +117,13 @@ class Training {
   // As in the middle of a run: the model is used otherwise, and so is memory.
   float evaluate() {
     const Inference inference(context_);
-    const Batch batch = batch_at(1000);
-    const auto tokens = [&](const std::vector<int32_t>& values) {
-      return from_host<int32_t>(context_, values, {kRows, kTokens});
-    };
-    return to_host<float>(model_->loss(tokens(batch.inputs), tokens(batch.targets))).front();
+    const DeviceBatch batch(context_, batch_at(1000));
+    return to_host<float>(loss()(batch)).front();
   }
 
   int64_t collectives() const { return group_->traffic().totals().calls; }
   Context& context() { return context_; }
-  models::MicroBatches& micro_batches() { return micro_batches_; }
-  comm::DataParallel& parallel() { return parallel_; }
+  comm::DataParallel& parallel() { return step_->parallel(); }
 
  private:
   static std::unique_ptr<DeviceBackend> backend_of(const Device& device,
@@ -133,11 +131,11 @@ class Training {
     return device.type == DeviceType::kEmu ? make_emu_backend(device, options)
                                            : make_backend(device);
   }
-  static comm::DataParallelOptions parallel_options(const Case& c) {
-    comm::DataParallelOptions options = c.parallel;
-    options.compute = c.dtype;
-    options.seed = 5;
-    return options;
+  void done(const models::StepOutcome& outcome) override { losses_ = outcome.losses; }
+  models::MicroBatches::Loss loss() {
+    return [this](const DeviceBatch& batch) {
+      return model_->loss(batch["inputs"], batch["targets"]);
+    };
   }
 
   Case case_;
@@ -145,9 +143,8 @@ class Training {
   Context context_;
   std::unique_ptr<comm::ProcessGroup> group_;
   std::unique_ptr<models::LanguageModel> model_;
-  comm::DataParallel parallel_;
-  optim::AdamW optimizer_;
-  models::MicroBatches micro_batches_;
+  std::optional<models::TrainStep> step_;
+  std::vector<double> losses_;  // of the last step
   int64_t steps_ = 0;
 };
 
@@ -271,23 +268,18 @@ TEST_CASE("replays need no more memory than the step before the capture") {
 
 TEST_CASE("a micro-batch of another shape is an error") {
   Training graphs({}, true);
-  Batch batch = batch_at(0);
-  batch.resize(kRows, kTokens - 1);
-  CHECK(contains(message_of<ShapeError>(
-                     [&] { graphs.micro_batches().forward(batch, {.first = true, .last = true}); }),
-                 "[2,10], want [2,11]"));
+  graphs.step();
+  CHECK(contains(message_of<ShapeError>([&] { graphs.step(kTokens - 1); }),
+                 "inputs i32 [2,10], want inputs i32 [2,11]"));
 }
 
 TEST_CASE("a replay whose gradients are not those of its capture is an error") {
   Training graphs({}, true);
   graphs.steps(2);
-  graphs.context().update_step([](StepState&) {});
   std::vector<bool> flags = graphs.parallel().gradient_flags();
   flags.flip();
   graphs.parallel().set_gradient_flags(flags);
-  graphs.micro_batches().forward(batch_at(0), {.first = true, .last = true});
-  CHECK(contains(message_of<InternalError>([&] { graphs.micro_batches().backward(); }),
-                 "other gradients have values"));
+  CHECK(contains(message_of<InternalError>([&] { graphs.step(); }), "other gradients have values"));
 }
 
 }  // namespace shale::test

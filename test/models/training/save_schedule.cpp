@@ -1,7 +1,7 @@
 #include "shale/models/training/save_schedule.h"
 
 #include "shale/base/text.h"
-#include "shale/models/training/config.h"
+#include "shale/models/language/config.h"
 #include "shale/test/support/catch.h"
 
 namespace shale::models {
@@ -59,9 +59,9 @@ TEST_CASE("--save-minutes takes fractions, refuses less than nothing, and is in 
     return parse_config(spec, static_cast<int>(arguments.size()), arguments.data());
   };
   TrainConfig config;
-  CHECK(config.save_minutes == 0);  // never, unless it is asked for
+  CHECK(config.run.save_minutes == 0);  // never, unless it is asked for
   parse(config, {"--save-minutes", "2.5"});
-  CHECK(config.save_minutes == 2.5);
+  CHECK(config.run.save_minutes == 2.5);
   CHECK_THROWS_AS(parse(config, {"--save-minutes", "-1"}), ConfigError);
   const ParseResult help = parse(config, {"--help"});
   const size_t place = help.output.find("--save-minutes");

@@ -8,7 +8,7 @@
 
 #include "shale/base/error.h"
 #include "shale/kernels/loss.h"
-#include "shale/runtime/data/batches.h"
+#include "shale/runtime/data/tokens/batches.h"
 #include "shale/test/support/catch.h"
 
 using namespace shale;

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "shale/comm/ordered_sum.h"
-#include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/optim/adafactor.h"
 #include "shale/test/support/op_check.h"
 
@@ -16,71 +15,92 @@ std::string bytes_of(const comm::StatePart& part) {
   return bytes;
 }
 
+namespace {
+
+models::MakeOptimizer make_optimizer(OptimizerKind kind) {
+  return [kind](std::vector<OptimShard> shards,
+                const optim::Adafactor::SumOverRanks& sum) -> std::unique_ptr<optim::Optimizer> {
+    const auto adamw = [&](optim::Moments moments) {
+      return std::make_unique<optim::AdamW>(std::move(shards),
+                                            optim::AdamWOptions{.moments = moments});
+    };
+    switch (kind) {
+      case OptimizerKind::kAdamW: break;
+      case OptimizerKind::kAdamWBF16: return adamw(optim::Moments::kBF16);
+      case OptimizerKind::kAdamW8bit: return adamw(optim::Moments::kInt8);
+      case OptimizerKind::kLion:
+        return std::make_unique<optim::Lion>(std::move(shards), optim::LionOptions{});
+      case OptimizerKind::kAdafactor:
+        return std::make_unique<optim::Adafactor>(std::move(shards), optim::AdafactorOptions{},
+                                                  sum);
+      case OptimizerKind::kSgd:
+        return std::make_unique<optim::Sgd>(std::move(shards), optim::SgdOptions{});
+    }
+    return adamw(optim::Moments::kF32);
+  };
+}
+
+TrainOptions batch_of(const RunLayout& layout) {
+  return {.global_batch = layout.parallel.reproducible ? 8 : 12, .micro_batch = 1};
+}
+
+models::StepOptions step_options(const RunLayout& layout, int64_t micro_batches) {
+  models::StepOptions options{.parallel = layout.parallel,
+                              .offload = layout.offload,
+                              .micro_batches = micro_batches,
+                              .clip = 1};
+  options.parallel.seed = 3;
+  return options;
+}
+
+}  // namespace
+
 TinyRun::TinyRun(const comm::ShardGroups& groups, comm::ProcessGroup& all, const RunLayout& layout,
                  OptimizerKind kind)
-    : groups_(groups),
+    : batch_(batch_of(layout)),
+      groups_(groups),
       all_(all),
       context_(small_context(1)),
       model_(models::make_language_model(tiny_model())),
-      tier_(context_, {}) {
-  comm::DataParallelOptions options = layout.parallel;
-  options.seed = 3;
-  if (options.reproducible) batch_.global_batch = 8;
-  if (layout.offload.optimizer) {
-    options.offload = {.tier = &tier_,
-                       .gradients = layout.offload.gradients,
-                       .parameters = layout.offload.parameters};
-  }
-  parallel_.emplace(*model_, model_->blocks(), context_, groups, options);
-  std::vector<OptimShard> shards = parallel_->shards();
-  if (layout.offload.optimizer) {
-    offload_.emplace(tier_, shards, layout.offload.background);
-    shards = offload_->shards();
-  }
-  make_optimizer(kind, std::move(shards), options.stage);
-}
+      step_(context_, groups, step_model(*model_),
+            step_options(layout, batch_.global_batch / all.size()), make_optimizer(kind),
+            &losses_) {}
 
 std::vector<float> TinyRun::train(int64_t count) {
   std::vector<float> losses;
-  for (const int64_t end = step_ + count; step_ < end; ++step_) {
-    optimizer_->prepare(context_, step_, 1e-2f);
-    std::vector<double> sums;
-    const int64_t micros = batch_.global_batch / all_.size();
-    for (int64_t j = 0; j < micros; ++j) {
-      const int64_t first = j * all_.size() + all_.rank();
-      const Tensor loss = micro_batch_loss(*model_, context_, batch_, step_, first);
-      parallel_->begin_backward(/*last=*/j + 1 == micros);
-      backward(loss);
-      sums.push_back(to_host<float>(loss)[0]);
-    }
-    parallel_->finish_gradients();
-    parallel_->clip_grad_norm(1);
-    if (offload_) {
-      offload_->step(*optimizer_);
-    } else {
-      optimizer_->step();
-    }
-    optimizer_->zero_grad();
-    losses.push_back(float(comm::ordered_sum(all_, sums)));
+  for (const int64_t end = steps_ + count; steps_ < end; ++steps_) {
+    Batch batch;
+    int64_t first = all_.rank();
+    step_.run({.step = steps_,
+               .lr = 1e-2f,
+               .weight = double(batch_.global_batch * kLength),
+               .first_position = steps_ * batch_.global_batch,
+               .next_batch = [&]() -> const Batch& {
+                 batch = micro_batch(batch_, steps_, first);
+                 first += all_.size();
+                 return batch;
+               }});
+    step_.finish();
+    losses.push_back(float(comm::ordered_sum(all_, losses_.last)));
   }
   return losses;
 }
 
 std::vector<comm::StatePart> TinyRun::parts() {
-  if (offload_) offload_->finish();
-  return comm::training_state(*parallel_, *optimizer_);
+  step_.finish_update();
+  return comm::training_state(step_.parallel(), step_.optimizer());
 }
 
 void TinyRun::save(const std::string& folder) {
   comm::CheckpointSaver saver(all_, context_, folder, {});
   start_save(saver);
-  REQUIRE(saver.finish() == step_);
+  REQUIRE(saver.finish() == steps_);
 }
 
 void TinyRun::load(const std::string& checkpoint) {
   CheckpointReader reader(checkpoint);
-  comm::load_training_state(reader, *parallel_, *optimizer_);
-  step_ = reader.manifest().step;
+  comm::load_training_state(reader, step_.parallel(), step_.optimizer());
+  steps_ = reader.manifest().step;
 }
 
 std::map<std::string, std::string> TinyRun::state() {
@@ -104,34 +124,6 @@ void TinyRun::poison() {
   for (const comm::StatePart& part : parts()) {
     const std::string junk(static_cast<size_t>(part.values.bytes()), '\x5a');
     part.values.context().copy(part.values.data(), junk.data(), part.values.bytes());
-  }
-}
-
-void TinyRun::make_optimizer(OptimizerKind kind, std::vector<OptimShard> shards, int stage) {
-  const auto adamw = [&](optim::Moments moments) {
-    optimizer_ =
-        std::make_unique<optim::AdamW>(std::move(shards), optim::AdamWOptions{.moments = moments});
-  };
-  optim::Adafactor::SumOverRanks sum;
-  if (stage > 0) {
-    sum = [this](const Tensor& x) {
-      parallel_->shared().wait(groups_.shard->all_reduce_sum(x, {.tag = "adafactor"}));
-    };
-  }
-  switch (kind) {
-    case OptimizerKind::kAdamW: return adamw(optim::Moments::kF32);
-    case OptimizerKind::kAdamWBF16: return adamw(optim::Moments::kBF16);
-    case OptimizerKind::kAdamW8bit: return adamw(optim::Moments::kInt8);
-    case OptimizerKind::kLion:
-      optimizer_ = std::make_unique<optim::Lion>(std::move(shards), optim::LionOptions{});
-      return;
-    case OptimizerKind::kAdafactor:
-      optimizer_ = std::make_unique<optim::Adafactor>(std::move(shards), optim::AdafactorOptions{},
-                                                      std::move(sum));
-      return;
-    case OptimizerKind::kSgd:
-      optimizer_ = std::make_unique<optim::Sgd>(std::move(shards), optim::SgdOptions{});
-      return;
   }
 }
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "shale/comm/checkpoint/saver.h"
-#include "shale/runtime/offload/optimizer_offload.h"
 #include "shale/test/support/ranks/harness.h"
 #include "shale/test/support/ranks/training.h"
 #include "shale/test/support/temp_dir.h"
@@ -20,7 +19,13 @@ enum class OptimizerKind { kAdamW, kAdamWBF16, kAdamW8bit, kLion, kAdafactor, kS
 // How a run lies on its ranks.
 struct RunLayout {
   comm::DataParallelOptions parallel = {};
-  TrainOffload offload = {};
+  models::StepOffload offload = {};
+};
+
+// What the losses of a rank's micro-batches were in the step that was done last.
+struct StepLosses : models::StepObserver {
+  void done(const models::StepOutcome& outcome) override { last = outcome.losses; }
+  std::vector<double> last;
 };
 
 // A run of the tiny model that can be saved and loaded.
@@ -35,7 +40,7 @@ class TinyRun {
   std::vector<comm::StatePart> parts();
   std::vector<comm::StatePart> share() { return share_to_write(parts(), groups_); }
 
-  void start_save(comm::CheckpointSaver& saver) { saver.save({.step = step_}, share()); }
+  void start_save(comm::CheckpointSaver& saver) { saver.save({.step = steps_}, share()); }
   void save(const std::string& folder);
   void load(const std::string& checkpoint);
 
@@ -45,23 +50,18 @@ class TinyRun {
   void poison();
 
   Context& context() { return context_; }
-  comm::DataParallel& parallel() { return *parallel_; }
-  optim::Optimizer& optimizer() { return *optimizer_; }
+  comm::DataParallel& parallel() { return step_.parallel(); }
+  const optim::Optimizer& optimizer() { return step_.optimizer(); }
 
  private:
-  void make_optimizer(OptimizerKind kind, std::vector<OptimShard> shards, int stage);
-
-  // Reproducible sums are of powers of two.
-  TrainOptions batch_{.global_batch = 12, .micro_batch = 1};
+  const TrainOptions batch_;  // reproducible sums are of powers of two
   comm::ShardGroups groups_;
   comm::ProcessGroup& all_;
   Context context_;
   std::unique_ptr<models::LanguageModel> model_;
-  offload::HostTier tier_;
-  std::optional<comm::DataParallel> parallel_;
-  std::unique_ptr<optim::Optimizer> optimizer_;
-  std::optional<offload::OptimizerOffload> offload_;  // goes before the optimizer, which it uses
-  int64_t step_ = 0;
+  StepLosses losses_;
+  models::TrainStep step_;
+  int64_t steps_ = 0;
 };
 
 // The bytes of a part, from wherever they are.

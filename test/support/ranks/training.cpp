@@ -1,13 +1,11 @@
 #include "shale/test/support/ranks/training.h"
 
+#include <algorithm>
 #include <cstring>
-#include <optional>
+#include <utility>
 
 #include "shale/comm/ordered_sum.h"
-#include "shale/runtime/amp/grad_scaler.h"
-#include "shale/runtime/autograd/tape.h"
-#include "shale/runtime/offload/activations.h"
-#include "shale/runtime/offload/optimizer_offload.h"
+#include "shale/runtime/data/tokens/batches.h"
 #include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
@@ -15,23 +13,29 @@
 
 namespace shale::test {
 
-Tensor micro_batch_loss(models::LanguageModel& model, Context& context, const TrainOptions& options,
-                        int64_t step, int64_t first) {
-  context.update_step([&](StepState& state) {
-    state.grad_scale = 1.0f / float(options.global_batch * kLength);
-    state.sample = uint64_t(first);
-  });
+Batch micro_batch(const TrainOptions& options, int64_t step, int64_t first) {
   const std::vector<int32_t> all =
       rand_int<int32_t>(options.global_batch * (kLength + 1), uint64_t(step), 0, 60);
-  std::vector<int32_t> ids, targets;
-  for (int64_t b = first; b < first + options.micro_batch; ++b) {
-    const auto row = all.begin() + b * (kLength + 1);
-    ids.insert(ids.end(), row, row + kLength);
-    targets.insert(targets.end(), row + 1, row + kLength + 1);
+  Batch batch{.first_position = step * options.global_batch + first, .count = options.micro_batch};
+  const TokenBatch tokens(batch, options.micro_batch, kLength);
+  for (int64_t b = 0; b < options.micro_batch; ++b) {
+    const auto row = all.begin() + (first + b) * (kLength + 1);
+    std::copy(row, row + kLength, tokens.inputs.begin() + b * kLength);
+    std::copy(row + 1, row + kLength + 1, tokens.targets.begin() + b * kLength);
   }
-  const Shape shape = {options.micro_batch, kLength};
-  return model.loss(from_host<int32_t>(context, ids, shape),
-                    from_host<int32_t>(context, targets, shape));
+  return batch;
+}
+
+models::StepModel step_model(models::LanguageModel& model) {
+  return {model, model.blocks(), [&model](const DeviceBatch& batch) {
+            return model.loss(batch["inputs"], batch["targets"]);
+          }};
+}
+
+models::MakeOptimizer make_adamw() {
+  return [](std::vector<OptimShard> shards, auto) {
+    return std::make_unique<optim::AdamW>(std::move(shards), optim::AdamWOptions{});
+  };
 }
 
 models::LanguageModelConfig tiny_model() {
@@ -87,24 +91,6 @@ struct Ranks {
   comm::ProcessGroup& all;
 };
 
-// What a step leaves on the device.
-struct StepResult {
-  std::vector<Tensor> losses;
-  Tensor norm;
-};
-
-comm::DataParallelOptions parallel_options(const TrainOptions& options, offload::HostTier& tier) {
-  comm::DataParallelOptions parallel = options.parallel;
-  parallel.seed = 3;
-  if (options.offload.optimizer) {
-    parallel.offload = {.tier = &tier,
-                        .gradients = options.offload.gradients,
-                        .parameters = options.offload.parameters};
-    parallel.offload_share = options.offload.share;
-  }
-  return parallel;
-}
-
 std::vector<float> all_gradients(const Module& model, const comm::DataParallel& parallel,
                                  comm::ProcessGroup& group) {
   std::vector<float> all;
@@ -115,79 +101,81 @@ std::vector<float> all_gradients(const Module& model, const comm::DataParallel& 
   return all;
 }
 
+models::StepOptions step_options(const TrainOptions& options, int64_t micro_batches) {
+  models::StepOptions step{.parallel = options.parallel,
+                           .offload = options.offload,
+                           .micro_batches = micro_batches,
+                           .clip = options.clip};
+  step.parallel.seed = 3;
+  step.offload.activation.min_bytes = 0;
+  if (options.loss_scale > 0) {
+    step.loss_scale = amp::GradScalerOptions{.initial_scale = options.loss_scale};
+  }
+  return step;
+}
+
+// Notes what becomes of the steps.
+struct Notes : models::StepObserver {
+  Notes(comm::ProcessGroup& everyone, double step_tokens) : all(everyone), tokens(step_tokens) {}
+  void ends(models::StepPhase phase) override {
+    if (phase == models::StepPhase::kReduce && first_gradients) first_gradients();
+  }
+  void done(const models::StepOutcome& outcome) override {
+    trained.losses.push_back(float(comm::ordered_sum(all, outcome.losses) / tokens));
+    trained.norms.push_back(outcome.state.grad_norm);
+  }
+
+  comm::ProcessGroup& all;
+  double tokens;
+  std::function<void()> first_gradients;
+  Trained trained;
+};
+
 }  // namespace
 
 Trained train(Context& context, const comm::ShardGroups& groups, const TrainOptions& options) {
   const Ranks ranks(groups);
-  models::LanguageModelConfig config = tiny_model();
-  config.dropout = options.dropout;
-  config.recompute = options.recompute;
-  const auto model = models::make_language_model(config);
-  if (options.f32_norms) {
-    for (Module* block : model->blocks()) {
+  const auto model = models::make_language_model(tiny_model(), {.dropout = options.dropout});
+  for (Module* block : model->blocks()) {
+    block->set_recompute(options.recompute);
+    if (options.f32_norms) {
       block->children().front()->set_precision(
           {.compute = DType::kF32, .output = options.parallel.compute});
     }
   }
-  offload::HostTier tier(context, {});
-  offload::ActivationOffload activations(tier, {.min_bytes = 0});
-  comm::DataParallel parallel(*model, model->blocks(), context, groups,
-                              parallel_options(options, tier));
-  offload::OptimizerOffload offload(tier, parallel.shards(), options.offload.background);
-  optim::AdamW optimizer(offload.shards(), {});
-  std::optional<amp::GradScaler> scaler;
-  if (options.loss_scale > 0) {
-    scaler.emplace(context, amp::GradScalerOptions{.initial_scale = options.loss_scale});
-  }
   const int64_t micros = options.global_batch / (options.micro_batch * ranks.count);
-  Trained result;
-  std::vector<StepResult> steps;
-  for (int64_t step = 0; step < options.steps; ++step) {
-    optimizer.prepare(context, step, 1e-2f);
-    StepResult& now = steps.emplace_back();
-    for (int64_t j = 0; j < micros; ++j) {
-      const int64_t first = (j * ranks.count + ranks.mine) * options.micro_batch;
-      std::optional<SavedTensorHooksScope> scope;
-      if (options.offload.activations) scope.emplace(context, activations.hooks());
-      const Tensor loss = micro_batch_loss(*model, context, options, step, first);
-      scope.reset();
-      const bool last = j + 1 == micros;
-      if (last && options.offload.early) offload.step_during_backward(optimizer);
-      parallel.begin_backward(last);
-      backward(loss);
-      now.losses.push_back(loss.detach());
-    }
-    parallel.finish_gradients();
-    if (step == 0 && options.keep_gradients) {
-      result.gradients = all_gradients(*model, parallel, groups.shard->host());
-    }
-    parallel.clip_grad_norm(options.clip);
-    now.norm = empty(context, {1}, DType::kF32);
-    context.copy(now.norm.data(), &context.exec().step->grad_norm, sizeof(float));
-    if (scaler) optimizer.set_updates(context, step - scaler->state().skipped_steps);
-    if (options.offload.any()) {
-      offload.step(optimizer);
-    } else {
-      optimizer.step();
-    }
-    optimizer.zero_grad();
-    if (scaler) scaler->update();
+  const auto tokens = double(options.global_batch * kLength);
+  Notes notes(ranks.all, tokens);
+  models::TrainStep step(context, groups, step_model(*model), step_options(options, micros),
+                         make_adamw(), &notes);
+  if (options.keep_gradients) {
+    notes.first_gradients = [&] {
+      notes.trained.gradients = all_gradients(*model, step.parallel(), groups.shard->host());
+      notes.first_gradients = nullptr;
+    };
   }
-  for (const StepResult& step : steps) {
-    std::vector<double> sums;
-    for (const Tensor& loss : step.losses) sums.push_back(to_host<float>(loss)[0]);
-    result.losses.push_back(
-        float(comm::ordered_sum(ranks.all, sums) / double(options.global_batch * kLength)));
-    result.norms.push_back(to_host<float>(step.norm)[0]);
+  for (int64_t i = 0; i < options.steps; ++i) {
+    Batch batch;
+    int64_t micro = 0;
+    step.run({.step = i,
+              .lr = 1e-2f,
+              .weight = tokens,
+              .first_position = i * options.global_batch,
+              .next_batch = [&]() -> const Batch& {
+                const int64_t leaf = micro++ * ranks.count + ranks.mine;
+                return batch = micro_batch(options, i, leaf * options.micro_batch);
+              }});
   }
-  parallel.full_state([&](const Parameter&, const View& values) {
+  step.finish_update();
+  Trained& result = notes.trained;
+  step.parallel().full_state([&](const Parameter&, const View& values) {
     const auto* begin = values.as<float>();
     result.parameters.insert(result.parameters.end(), begin, begin + values.numel());
   });
-  if (scaler) result.skipped_steps = int64_t(scaler->state().skipped_steps);
+  result.skipped_steps = step.skipped_steps();
   result.memory = context.allocator().stats();
-  result.host_memory = tier.context().allocator().stats();
-  return result;
+  if (Context* host = step.host_context()) result.host_memory = host->allocator().stats();
+  return std::move(result);
 }
 
 Trained train(const comm::ShardGroups& groups, const TrainOptions& options) {

@@ -5,24 +5,12 @@
 #include <vector>
 
 #include "shale/comm/parallel/data/data_parallel.h"
-#include "shale/models/language_model.h"
+#include "shale/models/language/family.h"
+#include "shale/models/training/step.h"
 
 namespace shale::test {
 
 constexpr int64_t kLength = 10;  // tokens of a sequence
-
-// What lies in host memory, and is done there.
-struct TrainOffload {
-  bool optimizer = false;
-  double share = 1;  // of the parameters whose optimizer it is
-  bool gradients = false;
-  bool parameters = false;
-  bool activations = false;
-  bool background = true;  // the CPU steps beside forward
-  bool early = false;      // and during backward
-
-  bool any() const { return optimizer || activations; }
-};
 
 struct TrainOptions {
   int64_t global_batch = 12;
@@ -35,7 +23,7 @@ struct TrainOptions {
   Recompute recompute = Recompute::kNone;
   bool f32_norms = false;  // the first norm of each block has f32 parameters, whatever the rest has
   comm::DataParallelOptions parallel = {};
-  TrainOffload offload = {};
+  models::StepOffload offload = {};
 };
 
 struct Trained {
@@ -51,12 +39,12 @@ struct Trained {
 // A GPT-2 of 3 layers and 32 channels.
 models::LanguageModelConfig tiny_model();
 
-// Forward of the sequences [first, first + micro_batch) of a step: their losses' sum. Of `options`
-// the batch's sizes count.
-Tensor micro_batch_loss(models::LanguageModel& model, Context& context, const TrainOptions& options,
-                        int64_t step, int64_t first);
+// The sequences [first, first + micro_batch) of a step. Of `options` the batch's sizes count.
+Batch micro_batch(const TrainOptions& options, int64_t step, int64_t first);
+models::StepModel step_model(models::LanguageModel& model);
+models::MakeOptimizer make_adamw();
 
-// What train_lm does, on the ranks of `groups`.
+// Steps of a model on the ranks of `groups`, as train_lm makes them.
 Trained train(const comm::ShardGroups& groups, const TrainOptions& options);
 Trained train(comm::ProcessGroup& group, const TrainOptions& options);
 // On this device, whose groups these are; between steps nothing waits for it.

@@ -15,7 +15,7 @@ using comm::ReshardAfterForward;
 struct Row {
   std::string name;
   DataParallelOptions parallel;
-  TrainOffload offload = {};
+  models::StepOffload offload = {};
   Recompute recompute = Recompute::kNone;
 };
 
@@ -105,10 +105,9 @@ TEST_CASE("stepping on the host during backward changes no bit", "[gate]") {
                              .parallel = {.compute = compute, .stage = stage}};
         const Trained want = train(*group, options);
         options.offload = {.optimizer = true,
-                           .share = stage == 1 ? 0.5 : 1,
                            .gradients = stage >= 2,
                            .parameters = stage == 3,
-                           .early = true};
+                           .share = stage == 1 ? 0.5 : 1};
         for (const bool background : {true, false}) {
           CAPTURE(dtype_name(compute), stage, micro_batch, background);
           options.offload.background = background;

@@ -16,7 +16,7 @@ using emulator::Order;
 struct Row {
   std::string name;
   comm::DataParallelOptions parallel;
-  TrainOffload offload = {};
+  models::StepOffload offload = {};
   Recompute recompute = Recompute::kNone;
 };
 
@@ -66,23 +66,28 @@ Trained in_order(const Row& row, int replicas = 1) {
   return train_on(gpu({.order = Order::kFifo, .track = false}), train_options(row), replicas);
 }
 
-constexpr TrainOffload kAllOfIt = {
-    .optimizer = true, .gradients = true, .parameters = true, .activations = true};
+const models::StepOffload kAllOfIt = {.optimizer = true,
+                                      .gradients = true,
+                                      .parameters = true,
+                                      .activations = true,
+                                      .during_backward = false};
 
 }  // namespace
 
 TEST_CASE("every stage has the same bits on a device whose streams run in any order", "[staged]") {
   if (world().size() > 2) return;  // more ranks take longer and find no more
-  TrainOffload early = kAllOfIt;
-  early.early = true;
+  models::StepOffload early = kAllOfIt;
+  early.during_backward = true;
   const std::vector<Row> rows = {
       {"stage 1", {.stage = 1}},
       {"stage 2", {.stage = 2}},
       {"stage 3", {.stage = 3}},
       {"stage 3, prefetch 3, recompute", {.stage = 3, .prefetch = 3}, {}, Recompute::kFull},
-      {"stage 0, optimizer", {.stage = 0}, {.optimizer = true}},
-      {"stage 1, optimizer, early", {.stage = 1}, {.optimizer = true, .early = true}},
-      {"stage 2, gradients", {.stage = 2}, {.optimizer = true, .gradients = true}},
+      {"stage 0, optimizer", {.stage = 0}, {.optimizer = true, .during_backward = false}},
+      {"stage 1, optimizer, early", {.stage = 1}, {.optimizer = true}},
+      {"stage 2, gradients",
+       {.stage = 2},
+       {.optimizer = true, .gradients = true, .during_backward = false}},
       {"stage 3, all of it", {.stage = 3}, kAllOfIt},
       {"stage 3, all of it, early", {.stage = 3}, early},
   };
@@ -91,7 +96,7 @@ TEST_CASE("every stage has the same bits on a device whose streams run in any or
   for (const emulator::Options& order : orders()) {
     for (const Row& row : rows) {
       // One rank has no other streams than those of offload.
-      if (world().size() == 1 && !row.offload.any()) continue;
+      if (world().size() == 1 && !row.offload.optimizer) continue;
       CAPTURE(row.name, static_cast<int>(order.order));
       CHECK(same(train_on(gpu(order), train_options(row)), want));
     }

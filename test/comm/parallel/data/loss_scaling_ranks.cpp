@@ -3,7 +3,7 @@
 
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/kernels/loss.h"
-#include "shale/models/language_model.h"
+#include "shale/models/language/family.h"
 #include "shale/runtime/amp/grad_scaler.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/optim/optimizer.h"

@@ -18,7 +18,7 @@ int64_t bytes(const MemoryStats& stats, MemoryTag tag) {
   return stats.current[size_t(tag)];
 }
 
-Trained run(comm::ProcessGroup& group, int stage, const TrainOffload& offload) {
+Trained run(comm::ProcessGroup& group, int stage, const models::StepOffload& offload) {
   TrainOptions options{.micro_batch = 1, .steps = 2};
   options.global_batch = group.size();
   options.parallel = {.compute = DType::kBF16, .stage = stage};
@@ -145,7 +145,7 @@ TEST_CASE("a gradient is called complete once a step, as soon as its unit is red
 
 TEST_CASE("offload that cannot be is refused") {
   const auto group = world().group();
-  const auto refused = [&](int stage, const TrainOffload& offload) {
+  const auto refused = [&](int stage, const models::StepOffload& offload) {
     return message_of<ConfigError>([&] { run(*group, stage, offload); });
   };
   CHECK(contains(refused(2, {.optimizer = true, .parameters = true}), "not in stage 2"));

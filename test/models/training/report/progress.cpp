@@ -41,7 +41,7 @@ TEST_CASE("a progress line has what is known and leaves out the rest", "[progres
   ProgressState state = {.step = 120,
                          .total_steps = 1000,
                          .loss = 3.41234f,
-                         .tokens_per_s = 45210,
+                         .items_per_s = 45210,
                          .mfu = 0.413,
                          .memory_bytes = 1288490189};
   CHECK(format_progress(state, 192) ==
@@ -69,7 +69,7 @@ TEST_CASE("speeds keep three digits", "[progress]") {
                                                                   {999600, "1.00M tok/s"},
                                                                   {1.31e6, "1.31M tok/s"},
                                                                   {5e12, "5000G tok/s"}}));
-  const ProgressState state = {.tokens_per_s = speed};
+  const ProgressState state = {.items_per_s = speed};
   CHECK(format_progress(state, std::nullopt) == "step 0 | loss 0.0000 | " + text);
 }
 

@@ -1,4 +1,4 @@
-#include "shale/models/model_shape.h"
+#include "shale/models/language/family.h"
 
 #include <array>
 #include <string>

@@ -6,9 +6,7 @@
 #include "shale/base/config.h"
 #include "shale/comm/parallel/data/sharding.h"
 #include "shale/comm/process_group.h"
-#include "shale/models/hf_folder.h"
-#include "shale/models/language_model.h"
-#include "shale/runtime/data/tokens/token_dataset.h"
+#include "shale/runtime/autograd/recompute.h"
 #include "shale/runtime/optim/schedule.h"
 
 namespace shale::comm {
@@ -22,28 +20,12 @@ enum class OptimizerKind { kAdamW, kAdamWBF16, kAdamW8bit, kLion, kAdafactor, kS
 // What lies in host memory: the optimizer's states and its step, and in stage 3 parameters.
 enum class OffloadKind { kNone, kOptimizer, kParameters };
 
-// The options of train_lm; defaults make `train_lm --data PATH` useful by itself.
-struct TrainConfig {
-  // data
-  std::string data;
-  DataFormat data_format = DataFormat::kAuto;
-  double val_fraction = 0.1;
-
-  // model; 0 means "as the preset has it"
-  std::string model = "nano";
-  int64_t layers = 0;
-  int64_t width = 0;
-  int64_t heads = 0;
-  int64_t vocab = 0;
-  std::string init;  // a Hugging Face folder
-  double dropout = 0;
-  int64_t loss_chunk = 0;  // tokens
-
+// How a run trains, whatever it trains. What is trained has options of its own (models/language).
+struct RunConfig {
   // batch
   int64_t steps = 1000;
-  int64_t seq_len = 256;
-  int64_t micro_batch = 8;   // sequences per rank and forward
-  int64_t global_batch = 0;  // sequences per step; 0: micro_batch * ranks
+  int64_t micro_batch = 8;   // samples per rank and forward
+  int64_t global_batch = 0;  // samples per step; 0: micro_batch * ranks
 
   // optimizer; negative: derived, see describe()
   OptimizerKind optimizer = OptimizerKind::kAdamW;
@@ -92,13 +74,6 @@ struct TrainConfig {
   // output
   std::string out = "out";
   int64_t eval_every = 0;
-  int64_t eval_samples = 256;
-  int64_t sample_tokens = 0;
-  std::string sample_prompt;
-  double temperature = 0.8;
-  int64_t top_k = 50;
-  std::string export_dir;
-  int64_t export_shard_bytes = 5'000'000'000;
   bool measure_peak = false;
   bool quiet = false;
 
@@ -110,23 +85,22 @@ struct TrainConfig {
   std::string resume = "none";  // or "auto", or a folder
 };
 
-// Declares the flags of train_lm.
-void describe(ConfigSpec& spec, TrainConfig& config);
+// How --help speaks of what is trained.
+struct RunWords {
+  std::string sample = "sample";      // "sequence"
+  std::string default_lr = "needed";  // where --lr comes from if it is not given
+};
 
-// Fills in what is derived from other options and the number of ranks. Throws ConfigError for
-// combinations that cannot be.
-void resolve(TrainConfig& config, int ranks);
+// Declares the flags of all these.
+void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words);
 
-// The model that the options ask for: the preset, or `stored` when --init names a folder, then the
-// sizes given by flags. The preset nano has a byte vocabulary when the data is text, else GPT-2's.
-// Throws ConfigError for sizes that differ from the stored ones, and for a sequence beyond the
-// context.
-LanguageModelConfig model_config(const TrainConfig& config, bool is_text,
-                                 const HfFolder* stored = nullptr);
+// Fills in what is derived from other options and the number of ranks; lr is not negative any more.
+// Throws ConfigError for combinations that cannot be.
+void resolve(RunConfig& config, int ranks);
 
-// The device of --device. Throws UnavailableError when this build or machine lacks it.
-// Of this rank. Collective.
-Device device_of(const TrainConfig& config, comm::World& world);
-DType dtype_of_flag(const TrainConfig& config, const Device& device);
+// The device of --device, of this rank. Throws UnavailableError, on all ranks, when a build or
+// machine lacks it. Collective.
+Device device_of(const RunConfig& config, comm::World& world);
+DType dtype_of_flag(const RunConfig& config, const Device& device);
 
 }  // namespace shale::models

@@ -1,0 +1,123 @@
+#include "shale/models/language/config.h"
+
+#include "shale/base/error.h"
+
+namespace shale::models {
+namespace {
+
+void describe_data_and_model(ConfigSpec& spec, LanguageConfig& c) {
+  spec.section("Data");
+  spec.add("data", c.data,
+           "text file or folder, llm.c shards (.bin) or a nanoGPT folder; a pattern of names is "
+           "fine",
+           {.required = true, .help = {.metavar = "PATH"}})
+      .may_change();
+  spec.add_choice("data-format", c.data_format,
+                  {{"auto", DataFormat::kAuto},
+                   {"text", DataFormat::kText},
+                   {"llmc", DataFormat::kLlmc},
+                   {"nanogpt", DataFormat::kNanogpt}},
+                  "how to read it")
+      .may_change();
+  spec.add("val-fraction", c.val_fraction,
+           "part held out for validation, unless the data says by its names what is",
+           {.min = 0, .max = 1, .exclude_max = true});
+
+  spec.section("Model");
+  spec.add_choice("model", c.model, preset_names(), "preset").may_change();
+  const auto size = [&](const char* name, int64_t& field, const char* help) {
+    return spec.add(name, field, help, {.min = 1, .help = {.default_text = "the preset's"}});
+  };
+  size("layers", c.layers, "transformer blocks").may_change();
+  size("width", c.width, "channels of the residual stream").may_change();
+  size("heads", c.heads, "attention heads").may_change();
+  size("vocab", c.vocab, "tokens; the embedding is padded to a multiple of 128").may_change();
+  spec.add("seq-len", c.seq_len, "tokens of a sequence", {.min = 1, .max = 1 << 20});
+  spec.add("init", c.init, "start from a Hugging Face GPT-2 folder (config.json, safetensors)",
+           {.help = {.metavar = "DIR"}})
+      .may_change();
+  spec.add("dropout", c.dropout, "after the embedding and on each residual branch",
+           {.min = 0, .max = 1, .exclude_max = true});
+  spec.add(
+          "loss-chunk", c.loss_chunk,
+          "make the logits of at most so many tokens at a time, for less memory and one more GEMM; "
+          "0: of all",
+          {.min = 0})
+      .may_change();
+}
+
+void describe_output(ConfigSpec& spec, LanguageConfig& c) {
+  spec.section("Evaluation, samples and export");
+  spec.add("eval-samples", c.eval_samples, "sequences of a validation; 0: all", {.min = 0})
+      .may_change();
+  spec.add("sample-tokens", c.sample_tokens, "tokens to generate at the end", {.min = 0})
+      .may_change();
+  spec.add("sample-prompt", c.sample_prompt, "text that the sample continues (byte models)",
+           {.help = {.metavar = "TEXT"}})
+      .may_change();
+  spec.add("temperature", c.temperature, "of the sample; 0: always the likeliest token",
+           {.min = 0, .max = 100})
+      .may_change();
+  spec.add("top-k", c.top_k, "sample among so many of the likeliest tokens; 0: among all",
+           {.min = 0})
+      .may_change();
+  spec.add("export", c.export_dir, "write a Hugging Face folder at the end",
+           {.help = {.metavar = "DIR"}})
+      .may_change();
+  spec.add_size("export-shard-size", c.export_shard_bytes,
+                "largest file of --export: a larger model is written as several and an index",
+                {.min = 1})
+      .may_change();
+}
+
+}  // namespace
+
+void describe(ConfigSpec& spec, TrainConfig& config) {
+  describe_data_and_model(spec, config.language);
+  describe(spec, config.run, {.sample = "sequence", .default_lr = "by preset, 3e-5 with --init"});
+  describe_output(spec, config.language);
+
+  spec.example("train_lm --data notes.txt --sample-tokens 200");
+  spec.example("mpirun -np 4 --bind-to none train_lm --data my_project/ --eval-every 100");
+  spec.example(
+      "train_lm --model gpt2-124m --data fineweb/ --dtype bf16 --save-every 500 --resume auto");
+}
+
+void resolve(TrainConfig& config, int ranks) {
+  // A rate for training from scratch would undo what a stored model has learned.
+  constexpr double kFineTuningLr = 3e-5;
+  const LanguageConfig& language = config.language;
+  double& lr = config.run.lr;
+  if (lr < 0) lr = language.init.empty() ? find_preset(language.model).lr : kFineTuningLr;
+  resolve(config.run, ranks);
+}
+
+LanguageModelConfig model_config(const LanguageConfig& config, bool is_text,
+                                 const StoredModel* stored) {
+  LanguageModelConfig model = preset(config.model, config.seq_len);
+  if (find_preset(config.model).byte_vocab && !is_text) {
+    model.vocab = preset("gpt2-124m", config.seq_len).vocab;
+    model.padded_vocab = pad_vocab(model.vocab);
+  }
+  if (stored != nullptr) model = stored->config();
+  const auto take = [&](const char* flag, int64_t wanted, int64_t& size) {
+    if (wanted == 0) return;
+    if (stored != nullptr && wanted != size) {
+      throw ConfigError(
+          cat("--", flag, " is ", wanted, ", the model in ", config.init, " has ", size));
+    }
+    size = wanted;
+  };
+  take("layers", config.layers, model.layers);
+  take("width", config.width, model.width);
+  take("heads", config.heads, model.heads);
+  take("vocab", config.vocab, model.vocab);
+  if (config.vocab > 0) model.padded_vocab = pad_vocab(config.vocab);
+  if (config.seq_len > model.context) {
+    throw ConfigError(
+        cat("--seq-len is ", config.seq_len, ", the model has a context of ", model.context));
+  }
+  return model;
+}
+
+}  // namespace shale::models

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "shale/base/config.h"
+#include "shale/models/language/family.h"
+#include "shale/models/training/run_config.h"
+#include "shale/runtime/data/tokens/token_dataset.h"
+
+namespace shale::models {
+
+// What language-model training asks for besides RunConfig; defaults make `train_lm --data PATH`
+// useful by itself.
+struct LanguageConfig {
+  // data
+  std::string data;
+  DataFormat data_format = DataFormat::kAuto;
+  double val_fraction = 0.1;
+  int64_t seq_len = 256;
+
+  // model; 0 means "as the preset has it"
+  std::string model = "nano";
+  int64_t layers = 0;
+  int64_t width = 0;
+  int64_t heads = 0;
+  int64_t vocab = 0;
+  std::string init;  // a Hugging Face folder
+  double dropout = 0;
+  int64_t loss_chunk = 0;  // tokens
+
+  // output
+  int64_t eval_samples = 256;
+  int64_t sample_tokens = 0;
+  std::string sample_prompt;
+  double temperature = 0.8;
+  int64_t top_k = 50;
+  std::string export_dir;
+  int64_t export_shard_bytes = 5'000'000'000;
+
+  LanguageModelPolicy policy() const {
+    return {.dropout = static_cast<float>(dropout), .loss_chunk_rows = loss_chunk};
+  }
+};
+
+// The options of train_lm.
+struct TrainConfig {
+  LanguageConfig language;
+  RunConfig run;
+};
+
+// Declares the flags of train_lm.
+void describe(ConfigSpec& spec, TrainConfig& config);
+
+// Fills in what is derived from other options and the number of ranks. Throws ConfigError for
+// combinations that cannot be.
+void resolve(TrainConfig& config, int ranks);
+
+// The model that the options ask for: the preset, or `stored` when --init names a folder, then the
+// sizes given by flags. A preset for bytes has a byte vocabulary when the data is text, else
+// GPT-2's. Throws ConfigError for sizes that differ from the stored ones, and for a sequence beyond
+// the context.
+LanguageModelConfig model_config(const LanguageConfig& config, bool is_text,
+                                 const StoredModel* stored = nullptr);
+
+}  // namespace shale::models

@@ -1,0 +1,165 @@
+#include "shale/models/language/task.h"
+
+#include "shale/base/error.h"
+#include "shale/base/log.h"
+#include "shale/comm/ordered_sum.h"
+#include "shale/models/language/generate.h"
+#include "shale/models/language/stored_model.h"
+#include "shale/models/training/output_folder.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/data/tokens/batches.h"
+
+namespace shale::models {
+namespace {
+
+DatasetSplits open_data(const LanguageConfig& config) {
+  return open_dataset({.path = config.data,
+                       .format = config.data_format,
+                       .val_fraction = config.val_fraction,
+                       .vocab_size = config.vocab});
+}
+
+}  // namespace
+
+LanguageTask::LanguageTask(const TrainConfig& config)
+    : config_(config.language),
+      global_batch_(config.run.global_batch),
+      micro_batch_(config.run.micro_batch),
+      seed_(static_cast<uint64_t>(config.run.seed)),
+      data_(open_data(config_)),
+      init_(config_.init.empty() ? nullptr : open_stored_model(config_.init)) {
+  const LanguageModelConfig model = model_config(config_, data_.is_text(), init_.get());
+  if (data_.train->vocab_bound() > model.vocab) {
+    throw DataError(cat("data: ", config_.data, " has tokens up to ",
+                        data_.train->vocab_bound() - 1, ", the model's vocabulary is ",
+                        model.vocab));
+  }
+  model_ = make_language_model(model, config_.policy());
+  if (config_.sample_tokens > 0) static_cast<void>(prompt());  // an error belongs before training
+}
+
+LanguageTask::~LanguageTask() = default;
+
+void LanguageTask::initialize(const TaskContext& run) {
+  if (init_ != nullptr) load_stored_model(*init_, run.parallel);
+}
+
+BatchSource LanguageTask::train_batches(const BatchPlan& plan) {
+  return shale::train_batches({.tokens = data_.train,
+                               .sampler = TrainSampler(data_.train->size(), config_.seq_len, seed_),
+                               .layout = plan.layout,
+                               .rank = plan.rank,
+                               .first_step = plan.first_step});
+}
+
+Tensor LanguageTask::loss(const DeviceBatch& batch) {
+  return model_->loss(batch["inputs"], batch["targets"]);
+}
+
+double LanguageTask::step_weight(int64_t) const {
+  return static_cast<double>(global_batch_ * config_.seq_len);
+}
+
+void LanguageTask::check_evaluation() const {
+  if (data_.val == nullptr) {
+    throw DataError(
+        cat("data: ", config_.data, " leaves nothing for validation, which --eval-every asks for"));
+  }
+  static_cast<void>(eval_sampler());
+}
+
+EvalSampler LanguageTask::eval_sampler() const {
+  return {data_.val->size(), config_.seq_len, micro_batch_, config_.eval_samples};
+}
+
+Evaluation LanguageTask::evaluate(const TaskContext& run) {
+  const Inference inference(run.context);
+  const EvalSampler sampler = eval_sampler();
+  Prefetcher batches(eval_batches({.tokens = data_.val,
+                                   .sampler = sampler,
+                                   .rank = run.group.rank(),
+                                   .ranks = run.group.size()}));
+  std::vector<double> sums;
+  while (const Batch* batch = batches.next()) {
+    sums.push_back(to_host<float>(loss(DeviceBatch(run.context, *batch))).front());
+  }
+  const auto tokens = static_cast<double>(sampler.windows() * config_.seq_len);
+  return {.loss = comm::ordered_sum(run.group, sums) / tokens, .samples = sampler.windows()};
+}
+
+void LanguageTask::open_output() {
+  if (config_.export_dir.empty()) return;
+  const LanguageModelConfig& model = model_->config();
+  static_cast<void>(model_family(model.family).stored_parameters(model));  // if it can be exported
+  make_folder(config_.export_dir);
+}
+
+void LanguageTask::finish(const TaskContext& run) {
+  if (!config_.export_dir.empty()) {
+    export_model(config_.export_dir, *model_, run.parallel, run.group.rank() == 0,
+                 {.max_shard_bytes = config_.export_shard_bytes});
+    log_info("wrote ", config_.export_dir);
+  }
+  if (config_.sample_tokens > 0) sample(run.context);
+}
+
+std::vector<int32_t> LanguageTask::prompt() const {
+  std::vector<int32_t> tokens;
+  for (const char c : config_.sample_prompt) tokens.push_back(static_cast<uint8_t>(c));
+  const int64_t vocab = model_->config().vocab;
+  if (tokens.empty()) tokens.push_back(data_.is_text() ? '\n' : static_cast<int32_t>(vocab - 1));
+  for (const int32_t token : tokens) {
+    if (token < vocab) continue;
+    throw ConfigError(
+        cat("--sample-prompt has the byte ", token, ", the model's vocabulary is ", vocab));
+  }
+  return tokens;
+}
+
+void LanguageTask::sample(Context& context) {
+  const std::vector<int32_t> tokens =
+      generate(*model_, context, prompt(),
+               {.tokens = config_.sample_tokens,
+                .temperature = static_cast<float>(config_.temperature),
+                .top_k = config_.top_k,
+                .seed = seed_});
+  std::string text = config_.sample_prompt;
+  for (const int32_t token : tokens) {
+    if (data_.is_text()) {
+      text += token < 256 ? static_cast<char>(token) : '?';
+    } else {
+      text += cat(text.empty() ? "" : " ", token);
+    }
+  }
+  log_info("sample:\n", text);
+}
+
+SampleUnit LanguageTask::unit() const {
+  return {.samples = cat("sequences of ", config_.seq_len, " tokens"),
+          .items = "tokens",
+          .item = "tok",
+          .items_per_sample = config_.seq_len,
+          .flops_per_item = model_->flops_per_token(config_.seq_len)};
+}
+
+std::vector<std::string> LanguageTask::summary() const {
+  const LanguageModelConfig& model = model_->config();
+  int64_t count = 0;
+  for (const Parameter* parameter : model_->parameters()) count += parameter->numel();
+  return {data_.summary, cat("model ", config_.init.empty() ? config_.model : config_.init, ": ",
+                             model.layers, " layers, width ", model.width, ", ", model.heads,
+                             " heads, vocabulary ", model.vocab, ", ", count, " parameters")};
+}
+
+std::map<std::string, std::string> LanguageTask::same_on_all_ranks() const {
+  return {{cat("data: ", config_.data),
+           cat(data_.train->size(), " tokens (fingerprint ", data_.fingerprint, ")")}};
+}
+
+std::map<std::string, std::string> LanguageTask::facts() const {
+  return {{"model shape", model_shape_json(model_->config())},
+          {"training data", cat("\"", data_.train->size(), " tokens as ", to_string(data_.format),
+                                " (fingerprint ", data_.fingerprint, ")\"")}};
+}
+
+}  // namespace shale::models

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shale/models/language/config.h"
+#include "shale/models/training/task.h"
+
+namespace shale::models {
+
+// Training of a language model on a stream of tokens, whose samples are sequences.
+class LanguageTask : public Task {
+ public:
+  // `config` is resolved. Opens the data and, with --init, the stored model. Throws
+  // MissingInputError, DataError or ConfigError for what cannot work.
+  explicit LanguageTask(const TrainConfig& config);
+  ~LanguageTask() override;
+
+  Module& model() override { return *model_; }
+  std::vector<Module*> units() override { return model_->blocks(); }
+  void initialize(const TaskContext& run) override;
+
+  BatchSource train_batches(const BatchPlan& plan) override;
+  Tensor loss(const DeviceBatch& batch) override;
+  double step_weight(int64_t step) const override;
+
+  void check_evaluation() const override;
+  Evaluation evaluate(const TaskContext& run) override;
+  void open_output() override;
+  void finish(const TaskContext& run) override;
+
+  SampleUnit unit() const override;
+  std::vector<std::string> summary() const override;
+  std::map<std::string, std::string> same_on_all_ranks() const override;
+  std::map<std::string, std::string> facts() const override;
+
+ private:
+  EvalSampler eval_sampler() const;
+  std::vector<int32_t> prompt() const;
+  void sample(Context& context);
+
+  const LanguageConfig config_;
+  const int64_t global_batch_, micro_batch_;  // sequences
+  const uint64_t seed_;
+  DatasetSplits data_;
+  std::unique_ptr<StoredModel> init_;  // null: the model begins with random values
+  std::unique_ptr<LanguageModel> model_;
+};
+
+}  // namespace shale::models

@@ -1,0 +1,262 @@
+#include "shale/models/training/run_config.h"
+
+#include <algorithm>
+
+#include "shale/base/error.h"
+#include "shale/comm/world.h"
+#include "shale/models/training/parallel_setup.h"
+#include "shale/runtime/data/sampler.h"
+
+namespace shale::models {
+namespace {
+
+void describe_training(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
+  spec.section("Batch");
+  spec.add("steps", c.steps, "optimizer steps", {.min = 0});
+  spec.add("micro-batch", c.micro_batch, words.sample + "s per rank and forward", {.min = 1})
+      .may_change();
+  spec.add("global-batch", c.global_batch,
+           words.sample +
+               "s per optimizer step over all ranks; more than micro-batch x ranks accumulate",
+           {.min = 1, .help = {.default_text = "micro-batch x ranks"}})
+      .may_change();
+
+  spec.section("Optimizer");
+  spec.add_choice(
+      "optimizer", c.optimizer,
+      {{"adamw", OptimizerKind::kAdamW},
+       {"adamw-bf16", OptimizerKind::kAdamWBF16},
+       {"adamw-8bit", OptimizerKind::kAdamW8bit},
+       {"lion", OptimizerKind::kLion},
+       {"adafactor", OptimizerKind::kAdafactor},
+       {"sgd", OptimizerKind::kSgd}},
+      "AdamW (betas 0.9, 0.95) with fp32, bf16 or 8-bit moments (8, 4, 2 bytes per "
+      "parameter), Lion (4 bytes; wants a third of the rate, three times the decay), Adafactor "
+      "(almost none) or "
+      "SGD (4 bytes; none without momentum)");
+  spec.add("lr", c.lr, "peak learning rate",
+           {.min = 0, .help = {.default_text = words.default_lr}});
+  spec.add("min-lr", c.min_lr, "learning rate at the end",
+           {.min = 0, .help = {.default_text = "lr / 10"}});
+  spec.add("warmup-steps", c.warmup_steps, "steps of linear warm-up",
+           {.min = 0, .help = {.default_text = "5% of steps"}});
+  spec.add_choice("schedule", c.schedule,
+                  {{"cosine", optim::Decay::kCosine},
+                   {"linear", optim::Decay::kLinear},
+                   {"constant", optim::Decay::kConstant}},
+                  "decay after the warm-up");
+  spec.add("weight-decay", c.weight_decay, "on matrices and embeddings, not on norms and biases",
+           {.min = 0});
+  spec.add("momentum", c.momentum, "of sgd", {.min = 0, .max = 1, .exclude_max = true});
+  spec.add("clip", c.clip, "largest global gradient norm; 0: no clipping", {.min = 0});
+  spec.add("seed", c.seed, "of initial values, order of data, dropout, samples", {.min = 0});
+}
+
+void describe_parallelism(ConfigSpec& spec, RunConfig& c) {
+  using comm::ReshardAfterForward;
+  spec.section("Data parallelism");
+  spec.add("zero", c.zero,
+           "what ranks share instead of each having it whole: 1: optimizer states, 2: gradients "
+           "too, 3: parameters too; losses are the same to the bit",
+           {.min = 0, .max = 3})
+      .may_change();
+  spec.add_choice("grad-dtype", c.grad_dtype, {{"fp32", DType::kF32}, {"bf16", DType::kBF16}},
+                  "of gradients, in memory and when ranks add them; bf16: each contribution (a "
+                  "micro-batch, a use of tied weights, a loss chunk) is computed and added in "
+                  "f32, then rounded")
+      .may_change();
+  spec.add("reproducible", c.reproducible,
+           "losses do not depend on the number of ranks, nor on micro-batches being accumulated; "
+           "both are powers of two")
+      .may_change();
+  spec.add("no-overlap", c.no_overlap, "wait for each collective instead of computing meanwhile")
+      .may_change();
+  spec.add("prefetch", c.prefetch, "zero 3: blocks gathered ahead of the one in use",
+           {.min = 0, .max = 1000})
+      .may_change();
+  spec.add_choice("reshard", c.reshard,
+                  {{"auto", ReshardAfterForward::kAuto},
+                   {"yes", ReshardAfterForward::kYes},
+                   {"no", ReshardAfterForward::kNo}},
+                  "zero 3: free gathered parameters between forward and backward; auto: those of "
+                  "blocks")
+      .may_change();
+  spec.add("persist-below", c.persist_below,
+           "zero 3: keep parameters of fewer elements whole on every rank", {.min = 0})
+      .may_change();
+  spec.add("shard-ranks", c.shard_ranks,
+           "ranks that hold one copy of what is sharded between them, such as those of a node; "
+           "other such groups hold copies",
+           {.min = 1, .help = {.default_text = "all"}})
+      .may_change();
+  spec.add("reshard-ranks", c.reshard_ranks,
+           "zero 3: between forward and backward keep what so many ranks need to gather "
+           "parameters among themselves, such as those of a node",
+           {.min = 1, .help = {.default_text = "off"}})
+      .may_change();
+}
+
+void describe_offload(ConfigSpec& spec, RunConfig& c) {
+  spec.section("Offload to host memory");
+  spec.add_choice(
+          "offload", c.offload,
+          {{"none", OffloadKind::kNone},
+           {"optimizer", OffloadKind::kOptimizer},
+           {"params", OffloadKind::kParameters}},
+          "optimizer: masters and optimizer states, whose step the CPU does beside the next "
+          "forward, with --clip 0 and no loss scaling beside backward too; params: with zero 3 "
+          "parameters too")
+      .may_change();
+  spec.add("offload-ratio", c.offload_ratio,
+           "share of the parameters that --offload is for, in whole blocks, the last ones first",
+           {.min = 0, .max = 1, .exclude_min = true})
+      .may_change();
+  spec.add("offload-activations", c.offload_activations,
+           "keep what forward saves for backward in host memory meanwhile")
+      .may_change();
+}
+
+void describe_run(ConfigSpec& spec, RunConfig& c) {
+  spec.section("Device and ranks");
+  spec.add_choice(
+          "device", c.device, {"auto", "cpu", "cuda", "emu", "emu:80", "emu:90"},
+          "where to compute; auto is a GPU for every rank where there are GPUs, else the CPU; "
+          "emu runs the GPU's kernels on the CPU: those of an A100 (80, or no number) or of "
+          "an H100 (90)")
+      .may_change();
+  spec.add("threads", c.threads, "CPU threads per rank",
+           {.min = 1, .max = 4096, .help = {.default_text = "the rank's share of the CPUs"}})
+      .may_change();
+  spec.add_choice("dtype", c.dtype, {"auto", "fp32", "bf16", "fp16"},
+                  "of parameters and activations; auto is fp32 on the CPU; below fp32 there are "
+                  "fp32 masters and gradients")
+      .may_change();
+  spec.add("loss-scale", c.loss_scale,
+           "scale of the loss at the start; a step whose gradient overflows is skipped and lowers "
+           "it; 0: none",
+           {.min = 0, .help = {.default_text = "65536 with fp16, else 0"}})
+      .may_change();
+  spec.add("loss-scale-window", c.loss_scale_window,
+           "steps without overflow until the loss scale doubles", {.min = 1, .max = 1 << 30})
+      .may_change();
+  spec.add("loss-scale-hysteresis", c.loss_scale_hysteresis,
+           "overflows until the loss scale is halved", {.min = 1, .max = 1 << 30})
+      .may_change();
+  spec.add_choice("recompute", c.recompute,
+                  {{"none", Recompute::kNone},
+                   {"selective", Recompute::kSelective},
+                   {"full", Recompute::kFull}},
+                  "what backward computes again to save memory: selective, what costs little; "
+                  "full, each block from its input")
+      .may_change();
+  spec.add_size("device-memory", c.device_memory, "budget of device memory; 0: none", {.min = 0})
+      .may_change();
+  spec.add("deterministic", c.deterministic, "only kernels that give the same bits on every run")
+      .may_change();
+  spec.add(
+          "cuda-graph", c.cuda_graph,
+          "capture the forward and backward of a micro-batch in the second step and replay them as "
+          "CUDA graphs, which spares the CPU the launches; not with --offload, nor over MPI")
+      .may_change();
+  spec.add("dependent-launch", c.dependent_launch,
+           "start a kernel's blocks while the kernel before it still runs, and let them wait there "
+           "for its end; wants compute capability 9.0 or emu:90; its gain is not measured yet")
+      .may_change();
+  spec.add_choice("comm", c.transport,
+                  {{"auto", comm::Transport::kAuto},
+                   {"mpi", comm::Transport::kMpi},
+                   {"nccl", comm::Transport::kNccl}},
+                  "what carries tensors of GPUs: NCCL, which auto is, or host memory and MPI")
+      .may_change();
+  spec.add("timeout", c.timeout_s,
+           "longest wait for another rank, and for a sign of life of one; 0: for ever",
+           {.min = 0, .help = {.metavar = "SECONDS", .unit = "s"}})
+      .may_change();
+  spec.add_size("expect-bandwidth", c.expect_bandwidth,
+                "bytes per second that a rank sends in an all-reduce; a warning before training "
+                "names ranks that are slower",
+                {.min = 0,
+                 .help = {.metavar = "SIZE",
+                          .default_text = "1/16 of a memory copy within a host, else none"}});
+  spec.add("check-replicas", c.check_replicas,
+           "steps between comparisons of the ranks' copies of parameters, which find memory and "
+           "links that change bits; 0: none",
+           {.min = 0})
+      .may_change();
+
+  spec.section("Output");
+  spec.add("out", c.out, "folder for metrics.jsonl, status.json and checkpoints/",
+           {.help = {.metavar = "DIR"}})
+      .may_change();
+  spec.add("eval-every", c.eval_every, "steps between validations, and one at the end; 0: none",
+           {.min = 0})
+      .may_change();
+  spec.add("measure-peak", c.measure_peak,
+           "time a large GEMM first, so that MFU can be shown on the CPU")
+      .may_change();
+  spec.add("quiet", c.quiet, "print warnings and errors only").may_change();
+}
+
+void describe_checkpoints(ConfigSpec& spec, RunConfig& c) {
+  spec.section("Checkpoints");
+  spec.add(
+          "save-every", c.save_every,
+          "steps between checkpoints, written while training goes on; there is one at the end too; "
+          "0: only that one",
+          {.min = 0})
+      .may_change();
+  spec.add("save-minutes", c.save_minutes,
+           "also save when so many minutes have passed since the last save; 0: never", {.min = 0})
+      .may_change();
+  spec.add("keep", c.keep, "the newest so many checkpoints stay; 0: all", {.min = 0}).may_change();
+  spec.add("no-save", c.no_save, "write no checkpoint").may_change();
+  spec.add(
+          "resume", c.resume,
+          "auto: go on from the newest valid checkpoint in --out, afresh if it has none; DIR: from "
+          "that checkpoint, or the newest of that run; ranks, sharding, precision, offload, device "
+          "and batch may be others than before; none: begin, in an --out without checkpoints",
+          {.help = {.metavar = "auto|none|DIR"}})
+      .may_change();
+}
+
+}  // namespace
+
+void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words) {
+  describe_training(spec, config, words);
+  describe_parallelism(spec, config);
+  describe_offload(spec, config);
+  describe_run(spec, config);
+  describe_checkpoints(spec, config);
+}
+
+void resolve(RunConfig& config, int ranks) {
+  if (config.global_batch == 0) config.global_batch = config.micro_batch * ranks;
+  BatchLayout{
+      .global_batch = config.global_batch, .micro_batch = config.micro_batch, .ranks = ranks}
+      .validate();
+  check_parallel(config, ranks);
+  if (config.loss_scale < 0) config.loss_scale = config.dtype == "fp16" ? 65536 : 0;
+  if (config.min_lr < 0) config.min_lr = config.lr / 10;
+  if (config.warmup_steps < 0) config.warmup_steps = config.steps / 20;
+}
+
+Device device_of(const RunConfig& config, comm::World& world) {
+  if (config.device == "cuda" || config.device == "auto") {
+    return world.device(
+        {.gpu = config.device == "cuda", .may_share = config.transport == comm::Transport::kMpi});
+  }
+  if (config.device == "emu" || config.device == "emu:80") {
+    return {.type = DeviceType::kEmu, .arch = 80};
+  }
+  if (config.device == "emu:90") return {.type = DeviceType::kEmu, .arch = 90};
+  return {};
+}
+
+DType dtype_of_flag(const RunConfig& config, const Device& device) {
+  if (config.dtype == "bf16") return DType::kBF16;
+  if (config.dtype == "fp16") return DType::kF16;
+  if (config.dtype == "fp32") return DType::kF32;
+  return device.type == DeviceType::kCuda ? DType::kBF16 : DType::kF32;
+}
+
+}  // namespace shale::models

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/runtime/data/device_batch.h"
+#include "shale/runtime/data/prefetch.h"
+#include "shale/runtime/data/sampler.h"
+#include "shale/runtime/nn/module.h"
+
+namespace shale::models {
+
+// What a run counts: its samples, and what throughput is measured in.
+struct SampleUnit {
+  std::string samples = "samples";  // in a log line: "sequences of 256 tokens"
+  std::string items = "samples";    // in metrics: "tokens"
+  std::string item = "samples";     // in progress: "tok"
+  int64_t items_per_sample = 1;
+  double flops_per_item = 0;  // of forward and backward; 0: unknown
+};
+
+// Which of the training batches are a rank's, from which step on.
+struct BatchPlan {
+  BatchLayout layout;
+  int64_t rank = 0;
+  int64_t first_step = 0;
+};
+
+struct Evaluation {
+  double loss = 0;  // mean over all samples
+  int64_t samples = 0;
+};
+
+// What a rank has at hand where a task takes part in a run.
+struct TaskContext {
+  Context& context;
+  comm::ProcessGroup& group;  // of all ranks
+  comm::DataParallel& parallel;
+};
+
+// What is trained: a model, data, a loss. The Trainer does the rest: steps, checkpoints, metrics,
+// the ranks. All ranks have equal tasks.
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  // The model, whose parameters have no memory yet, and its repeated parts in order: the units of
+  // data parallelism, and of recomputation.
+  virtual Module& model() = 0;
+  virtual std::vector<Module*> units() = 0;
+  // Gives parameters other values than their initial ones, in a run that begins. Collective.
+  virtual void initialize(const TaskContext&) {}
+
+  // Makes training batches: endless, micro-batch after micro-batch, a pure function of the plan.
+  // It is called on a thread of its own.
+  virtual BatchSource train_batches(const BatchPlan& plan) = 0;
+  // The sum of a micro-batch's losses, an f32 scalar; padding rows count 0.
+  virtual Tensor loss(const DeviceBatch& batch) = 0;
+  // Over what the losses of all micro-batches of all ranks in a step are averaged.
+  virtual double step_weight(int64_t step) const = 0;
+
+  // Throws DataError if there is nothing to evaluate.
+  virtual void check_evaluation() const = 0;
+  // Collective.
+  virtual Evaluation evaluate(const TaskContext& run) = 0;
+  // On rank 0, before training: makes the folders that finish() writes to. Throws DiskError.
+  virtual void open_output() {}
+  // What follows the last step: exports, samples. Collective.
+  virtual void finish(const TaskContext&) {}
+
+  virtual SampleUnit unit() const = 0;
+  // A line each for the log.
+  virtual std::vector<std::string> summary() const = 0;
+  // What must be the same on all ranks: names, as messages begin ("data: corpus/"), and values.
+  virtual std::map<std::string, std::string> same_on_all_ranks() const = 0;
+  // What a checkpoint says of the run besides its options, and what a resumed run must find the
+  // same: names with a space in them, and values as JSON.
+  virtual std::map<std::string, std::string> facts() const = 0;
+};
+
+}  // namespace shale::models
