@@ -64,6 +64,11 @@ struct AdafactorArgs {
   float weight_decay = 0;
 };
 
+void check_args(const AdafactorMeansArgs& a);
+void check_args(const AdafactorAverageArgs& a);
+void check_args(const AdafactorSquaresArgs& a);
+void check_args(const AdafactorArgs& a);
+
 inline Slot<AdafactorMeansArgs> adafactor_means{"adafactor_means"};
 inline Slot<AdafactorAverageArgs> adafactor_average{"adafactor_average"};
 inline Slot<AdafactorSquaresArgs> adafactor_squares{"adafactor_squares"};

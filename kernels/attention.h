@@ -46,6 +46,10 @@ struct AttentionBwdArgs {
   View q_lengths{}, k_lengths{};
 };
 
+// attention_problem() has the checks: every device's kernels begin with it.
+inline void check_args(const AttentionFwdArgs&) {}
+inline void check_args(const AttentionBwdArgs&) {}
+
 inline Slot<AttentionFwdArgs> attention_fwd{"attention_fwd"};
 inline Slot<AttentionBwdArgs> attention_bwd{"attention_bwd"};
 

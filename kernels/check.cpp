@@ -41,6 +41,23 @@ void check_dense(const char* op, const char* arg, const View& view, const Shape&
   check_contiguous(op, arg, view);
 }
 
+void check_gradient(const char* op, const char* arg, const View& view, int64_t cols) {
+  check_dtype(op, arg, view, kGradientDTypes);
+  check_dense(op, arg, view, {cols}, view.dtype);
+}
+
+void check_optim_span(const char* op, const View& master, const View& grad, const View& param) {
+  check_dtype(op, "master", master, DType::kF32);
+  check_contiguous(op, "master", master);
+  check_shape(op, "grad", grad, master.shape);
+  check_dtype(op, "grad", grad, {DType::kF32, DType::kBF16});
+  check_contiguous(op, "grad", grad);
+  if (!param.defined()) return;
+  check_shape(op, "param", param, master.shape);
+  check_dtype(op, "param", param, {DType::kBF16, DType::kF16});
+  check_contiguous(op, "param", param);
+}
+
 StepState& step_of(const char* op, const Exec& exec) {
   if (exec.step == nullptr) throw InternalError(cat(op, ": exec.step is null"));
   return *exec.step;

@@ -23,6 +23,12 @@ inline constexpr std::initializer_list<DType> kComputeDTypes = {DType::kF32, DTy
 // Of gradients that are added up: computed in f32, rounded once when they are stored.
 inline constexpr std::initializer_list<DType> kGradientDTypes = {DType::kF32, DType::kBF16};
 
+// Dense, [cols], of a gradient's dtype.
+void check_gradient(const char* op, const char* arg, const View& view, int64_t cols);
+// The span of a parameter that an optimizer steps over: an f32 master, a gradient of its shape, and
+// perhaps a parameter of 16 bits.
+void check_optim_span(const char* op, const View& master, const View& grad, const View& param);
+
 // The step values, which the runtime must have set.
 StepState& step_of(const char* op, const Exec& exec);
 // Scratch memory, from the workspace; null if the size is 0. Not for use by several threads.

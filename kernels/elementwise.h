@@ -59,6 +59,15 @@ struct DropoutArgs {
   uint32_t site = 0;
 };
 
+void check_args(const AxpbyArgs& a);
+void check_args(const MulArgs& a);
+void check_args(const FillArgs& a);
+void check_args(const CopyArgs& a);
+void check_args(const GeluFwdArgs& a);
+void check_args(const GeluBwdArgs& a);
+void check_args(const SwiGluFwdArgs& a);
+void check_args(const DropoutArgs& a);
+
 inline Slot<AxpbyArgs> axpby{"axpby"};
 inline Slot<MulArgs> mul{"mul"};
 inline Slot<FillArgs> fill{"fill"};

@@ -29,6 +29,9 @@ struct EmbeddingBwdArgs {
   bool accumulate_positions = false;
 };
 
+void check_args(const EmbeddingFwdArgs& a);
+void check_args(const EmbeddingBwdArgs& a);
+
 inline Slot<EmbeddingFwdArgs> embedding_fwd{"embedding_fwd"};
 inline Slot<EmbeddingBwdArgs> embedding_bwd{"embedding_bwd"};
 

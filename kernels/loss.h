@@ -23,6 +23,8 @@ struct CrossEntropyArgs {
   bool write_grad = true;  // false: logits stay as they are
 };
 
+void check_args(const CrossEntropyArgs& a);
+
 inline Slot<CrossEntropyArgs> cross_entropy{"cross_entropy"};
 
 }  // namespace shale::kernels

@@ -62,6 +62,11 @@ struct RmsNormBwdArgs {
   bool accumulate_dgain = false;
 };
 
+void check_args(const LayerNormFwdArgs& a);
+void check_args(const LayerNormBwdArgs& a);
+void check_args(const RmsNormFwdArgs& a);
+void check_args(const RmsNormBwdArgs& a);
+
 inline Slot<LayerNormFwdArgs> layer_norm_fwd{"layer_norm_fwd"};
 inline Slot<LayerNormBwdArgs> layer_norm_bwd{"layer_norm_bwd"};
 inline Slot<RmsNormFwdArgs> rms_norm_fwd{"rms_norm_fwd"};

@@ -85,6 +85,11 @@ struct SgdArgs {
   float weight_decay = 0;
 };
 
+void check_args(const AdamWArgs& a);
+void check_args(const AdamW8bitArgs& a);
+void check_args(const LionArgs& a);
+void check_args(const SgdArgs& a);
+
 inline Slot<AdamWArgs> adamw{"adamw"};
 inline Slot<AdamW8bitArgs> adamw_8bit{"adamw_8bit"};
 inline Slot<LionArgs> lion{"lion"};

@@ -21,6 +21,8 @@ struct RandomNormalArgs {
   float std = 1;
 };
 
+void check_args(const RandomNormalArgs& a);
+
 inline Slot<RandomNormalArgs> random_normal{"random_normal"};
 
 }  // namespace shale::kernels

@@ -41,6 +41,11 @@ struct ClipFactorArgs {
   float max_norm = 0;
 };
 
+void check_args(const ColumnSumArgs& a);
+void check_args(const SumArgs& a);
+void check_args(const SumSquaresArgs& a);
+void check_args(const ClipFactorArgs& a);
+
 inline Slot<ColumnSumArgs> column_sum{"column_sum"};
 inline Slot<SumArgs> sum{"sum"};
 inline Slot<SumSquaresArgs> sum_squares{"sum_squares"};

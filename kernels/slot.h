@@ -32,8 +32,13 @@ class SlotBase {
   std::array<Erased, kDeviceTypes> table_{};
 };
 
-// A call runs the implementation of exec.device; its time is added to exec.tracer, if there is one,
-// under the slot's name.
+// A call checks its arguments and runs the implementation of exec.device; its time is added to
+// exec.tracer, if there is one, under the slot's name.
+//
+// void check_args(const Args&), which stands beside Args, has what the slot asks of its arguments,
+// the same on every device: their shapes, strides and dtypes, not the values in device memory. It
+// throws ShapeError, DTypeError or InternalError with the op, the argument, what was expected and
+// what was got.
 template <typename Args>
 class Slot : public SlotBase {
  public:
@@ -46,6 +51,7 @@ class Slot : public SlotBase {
   void operator()(const Exec& exec, const Args& args) const {
     const auto fn = reinterpret_cast<Fn>(lookup(exec));
     const TraceScope scope(exec.tracer, name());
+    check_args(args);
     fn(exec, args);
   }
 };

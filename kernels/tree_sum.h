@@ -27,6 +27,8 @@ struct TreeSumArgs {
   bool stream = false;  // on the CPU, writes past the caches: for more than they hold
 };
 
+void check_args(const TreeSumArgs& a);
+
 inline Slot<TreeSumArgs> tree_sum{"tree_sum"};
 
 }  // namespace shale::kernels

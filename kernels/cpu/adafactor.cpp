@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/check_args.h"
 #include "shale/kernels/cpu/adamw-inl.h"
 #include "shale/kernels/cpu/cpu_kernels.h"
 #include "shale/kernels/cpu/parallel.h"
@@ -238,25 +237,21 @@ HWY_EXPORT(average_target);
 HWY_EXPORT(squares_target);
 HWY_EXPORT(adafactor_target);
 void cpu::adafactor_means(const Exec& exec, const AdafactorMeansArgs& a) {
-  check_args(a);
   if (step_of("adafactor_means", exec).non_finite != 0 || a.grad.numel() == 0) return;
   HWY_DYNAMIC_DISPATCH(means_target)(exec, a);
 }
 
 void cpu::adafactor_average(const Exec& exec, const AdafactorAverageArgs& a) {
-  check_args(a);
   if (step_of("adafactor_average", exec).non_finite != 0) return;
   HWY_DYNAMIC_DISPATCH(average_target)(exec, a);
 }
 
 void cpu::adafactor_squares(const Exec& exec, const AdafactorSquaresArgs& a) {
-  check_args(a);
   if (step_of("adafactor_squares", exec).non_finite != 0 || a.grad.numel() == 0) return;
   HWY_DYNAMIC_DISPATCH(squares_target)(exec, a);
 }
 
 void cpu::adafactor(const Exec& exec, const AdafactorArgs& a) {
-  check_args(a);
   if (step_of("adafactor", exec).non_finite != 0 || a.grad.numel() == 0) return;
   HWY_DYNAMIC_DISPATCH(adafactor_target)(exec, a);
 }

@@ -9,7 +9,7 @@
 #include "shale/kernels/random.h"
 #include "shale/kernels/reduce.h"
 
-// CPU entries of the slots, under the slots' names. Each checks its arguments first.
+// CPU entries of the slots, under the slots' names.
 namespace shale::kernels::cpu {
 
 void layer_norm_fwd(const Exec& exec, const LayerNormFwdArgs& a);

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/check_args.h"
 #include "shale/kernels/cpu/cpu_kernels.h"
 #include "shale/kernels/cpu/loop-inl.h"
 #include "shale/kernels/cpu/math-inl.h"
@@ -155,12 +154,10 @@ HWY_EXPORT(gelu_bwd_target);
 HWY_EXPORT(swiglu_fwd_target);
 
 void cpu::axpby(const Exec& exec, const AxpbyArgs& a) {
-  check_args(a);
   HWY_DYNAMIC_DISPATCH(axpby_target)(exec, a);
 }
 
 void cpu::mul(const Exec& exec, const MulArgs& a) {
-  check_args(a);
   if (a.b.numel() == 1) {  // one factor for all
     float factor = 0;
     dispatch_float(a.b.dtype, [&]<typename T>() { factor = to_f32(*a.b.as<T>()); });
@@ -171,17 +168,14 @@ void cpu::mul(const Exec& exec, const MulArgs& a) {
 }
 
 void cpu::gelu_fwd(const Exec& exec, const GeluFwdArgs& a) {
-  check_args(a);
   HWY_DYNAMIC_DISPATCH(gelu_fwd_target)(exec, a);
 }
 
 void cpu::gelu_bwd(const Exec& exec, const GeluBwdArgs& a) {
-  check_args(a);
   HWY_DYNAMIC_DISPATCH(gelu_bwd_target)(exec, a);
 }
 
 void cpu::swiglu_fwd(const Exec& exec, const SwiGluFwdArgs& a) {
-  check_args(a);
   HWY_DYNAMIC_DISPATCH(swiglu_fwd_target)(exec, a);
 }
 

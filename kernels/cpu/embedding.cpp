@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/check_args.h"
 #include "shale/kernels/cpu/cpu_kernels.h"
 #include "shale/kernels/cpu/embedding_internal.h"
 #include "shale/kernels/cpu/loop-inl.h"
@@ -185,13 +184,11 @@ SortedIds sort_ids(const Exec& exec, const View& ids, int64_t V) {
 }  // namespace
 
 void cpu::embedding_fwd(const Exec& exec, const EmbeddingFwdArgs& a) {
-  check_args(a);
   check_values("embedding_fwd", a.ids, a.table);
   HWY_DYNAMIC_DISPATCH(embedding_fwd_target)(exec, a);
 }
 
 void cpu::embedding_bwd(const Exec& exec, const EmbeddingBwdArgs& a) {
-  check_args(a);
   SortedIds sorted = {};
   if (a.d_table.defined()) {
     check_values("embedding_bwd", a.ids, a.d_table);

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/check_args.h"
 #include "shale/kernels/cpu/cpu_kernels.h"
 #include "shale/kernels/cpu/loop-inl.h"
 #include "shale/kernels/cpu/parallel.h"
@@ -255,22 +254,18 @@ HWY_EXPORT(rms_norm_fwd_target);
 HWY_EXPORT(rms_norm_bwd_target);
 
 void cpu::layer_norm_fwd(const Exec& exec, const LayerNormFwdArgs& a) {
-  check_args(a);
   HWY_DYNAMIC_DISPATCH(layer_norm_fwd_target)(exec, a);
 }
 
 void cpu::layer_norm_bwd(const Exec& exec, const LayerNormBwdArgs& a) {
-  check_args(a);
   HWY_DYNAMIC_DISPATCH(layer_norm_bwd_target)(exec, a);
 }
 
 void cpu::rms_norm_fwd(const Exec& exec, const RmsNormFwdArgs& a) {
-  check_args(a);
   HWY_DYNAMIC_DISPATCH(rms_norm_fwd_target)(exec, a);
 }
 
 void cpu::rms_norm_bwd(const Exec& exec, const RmsNormBwdArgs& a) {
-  check_args(a);
   HWY_DYNAMIC_DISPATCH(rms_norm_bwd_target)(exec, a);
 }
 

@@ -3,7 +3,6 @@
 #include <hwy/foreach_target.h>
 //
 #include "shale/kernels/check.h"
-#include "shale/kernels/check_args.h"
 #include "shale/kernels/cpu/adamw-inl.h"
 #include "shale/kernels/cpu/cpu_kernels.h"
 #include "shale/kernels/cpu/parallel.h"
@@ -188,19 +187,16 @@ HWY_EXPORT(lion_target);
 HWY_EXPORT(sgd_target);
 
 void cpu::adamw(const Exec& exec, const AdamWArgs& a) {
-  check_args(a);
   if (step_of("adamw", exec).non_finite != 0) return;
   HWY_DYNAMIC_DISPATCH(adamw_target)(exec, a);
 }
 
 void cpu::lion(const Exec& exec, const LionArgs& a) {
-  check_args(a);
   if (step_of("lion", exec).non_finite != 0) return;
   HWY_DYNAMIC_DISPATCH(lion_target)(exec, a);
 }
 
 void cpu::sgd(const Exec& exec, const SgdArgs& a) {
-  check_args(a);
   if (step_of("sgd", exec).non_finite != 0) return;
   HWY_DYNAMIC_DISPATCH(sgd_target)(exec, a);
 }

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/check_args.h"
 #include "shale/kernels/cpu/adamw-inl.h"
 #include "shale/kernels/cpu/cpu_kernels.h"
 #include "shale/kernels/cpu/parallel.h"
@@ -143,7 +142,6 @@ namespace shale::kernels {
 HWY_EXPORT(adamw_8bit_target);
 
 void cpu::adamw_8bit(const Exec& exec, const AdamW8bitArgs& a) {
-  check_args(a);
   if (step_of("adamw_8bit", exec).non_finite != 0) return;
   HWY_DYNAMIC_DISPATCH(adamw_8bit_target)(exec, a);
 }

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/check_args.h"
 #include "shale/kernels/cpu/cpu_kernels.h"
 #include "shale/kernels/cpu/loop-inl.h"
 #include "shale/kernels/cpu/parallel.h"
@@ -187,12 +186,10 @@ void combine_blocks(const Exec& exec, const float* partial, int64_t blocks, int6
 }
 
 void cpu::column_sum(const Exec& exec, const ColumnSumArgs& a) {
-  check_args(a);
   HWY_DYNAMIC_DISPATCH(column_sum_target)(exec, a);
 }
 
 void cpu::sum(const Exec& exec, const SumArgs& a) {
-  check_args(a);
   // Chunks of a power of two are whole subtrees: the tree does not show them.
   constexpr int64_t kGrain = 4096;
   const int64_t n = a.x.numel();
@@ -206,12 +203,10 @@ void cpu::sum(const Exec& exec, const SumArgs& a) {
 }
 
 void cpu::sum_squares(const Exec& exec, const SumSquaresArgs& a) {
-  check_args(a);
   HWY_DYNAMIC_DISPATCH(sum_squares_target)(exec, a);
 }
 
 void cpu::clip_factor(const Exec& exec, const ClipFactorArgs& a) {
-  check_args(a);
   StepState& step = step_of("clip_factor", exec);
   const double unscale = 1.0 / step.loss_scale.value;
   FixedSum total;

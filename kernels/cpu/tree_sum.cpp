@@ -9,7 +9,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "shale/kernels/check_args.h"
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/simd-inl.h"
 #include "shale/kernels/cpu/tree_sum.h"
@@ -268,7 +267,6 @@ HWY_EXPORT(tree_sum_range);
 HWY_EXPORT(copy_range);
 
 void cpu::tree_sum(const Exec& exec, const TreeSumArgs& args) {
-  check_args(args);
   if (args.inputs.size() == 1 && args.in_dtype == args.out_dtype) {
     parallel_for(exec, args.count * dtype_size(args.in_dtype), 256 << 10,
                  [&](int64_t begin, int64_t end) {

@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/check_args.h"
 #include "shale/kernels/copy_plan.h"
 #include "shale/kernels/cuda/gpu_kernels.h"
 #include "shale/kernels/simt/simt.h"
@@ -236,7 +235,6 @@ FillPattern pattern_of(DType dtype, double value) {
 }  // namespace
 
 void copy(const Exec& exec, const CopyArgs& a) {
-  check_args(a);
   if (a.x.numel() == 0) return;
   const CopyPlan plan(a.x, a.y);
   const int64_t element = dtype_size(a.x.dtype);
@@ -250,7 +248,6 @@ void copy(const Exec& exec, const CopyArgs& a) {
 }
 
 void fill(const Exec& exec, const FillArgs& a) {
-  check_args(a);
   if (a.y.numel() == 0) return;
   const FillPattern pattern = pattern_of(a.y.dtype, a.value);
   // Whole words of 16 bytes, and what is left before and after them.

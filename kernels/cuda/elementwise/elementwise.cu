@@ -1,7 +1,6 @@
 #include "shale/kernels/elementwise.h"
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/check_args.h"
 #include "shale/kernels/cuda/elementwise/gelu.cuh"
 #include "shale/kernels/cuda/elementwise/map.cuh"
 #include "shale/kernels/cuda/elementwise/swiglu.cuh"
@@ -149,7 +148,6 @@ void launch_binary(const Exec& exec, const View& a, const View& b, const View& y
 }  // namespace
 
 void axpby(const Exec& exec, const AxpbyArgs& args) {
-  check_args(args);
   if (args.b.defined()) {
     launch_binary(exec, args.a, args.b, args.y, WeightedSum{args.alpha, args.beta});
     return;
@@ -163,7 +161,6 @@ void axpby(const Exec& exec, const AxpbyArgs& args) {
 }
 
 void mul(const Exec& exec, const MulArgs& args) {
-  check_args(args);
   if (args.b.numel() == 1) {
     map(exec, Multiple{Mixed(args.a), Mixed(args.b), Mixed(args.y)}, args.y.numel());
   } else {
@@ -172,7 +169,6 @@ void mul(const Exec& exec, const MulArgs& args) {
 }
 
 void gelu_fwd(const Exec& exec, const GeluFwdArgs& args) {
-  check_args(args);
   dispatch_float(args.x.dtype, [&]<typename T>() {
     const Typed<T> x(args.x), y(args.y);
     if (args.exact) {
@@ -184,7 +180,6 @@ void gelu_fwd(const Exec& exec, const GeluFwdArgs& args) {
 }
 
 void gelu_bwd(const Exec& exec, const GeluBwdArgs& args) {
-  check_args(args);
   if (args.exact) {
     launch_typed(exec, args.x, args.dy, args.dx, GeluBwd<Erf>());
   } else {
@@ -193,7 +188,6 @@ void gelu_bwd(const Exec& exec, const GeluBwdArgs& args) {
 }
 
 void swiglu_fwd(const Exec& exec, const SwiGluFwdArgs& args) {
-  check_args(args);
   launch_typed(exec, args.gate, args.up, args.y, SwiGlu());
 }
 

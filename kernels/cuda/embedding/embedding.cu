@@ -3,7 +3,6 @@
 #include <initializer_list>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/check_args.h"
 #include "shale/kernels/cuda/embedding/sort_ids.h"
 #include "shale/kernels/cuda/gpu_kernels.h"
 #include "shale/kernels/simt/simt.h"
@@ -229,13 +228,11 @@ void bwd_typed(const Exec& exec, const EmbeddingBwdArgs& args) {
 }  // namespace
 
 void embedding_fwd(const Exec& exec, const EmbeddingFwdArgs& args) {
-  check_args(args);
   if (args.y.numel() == 0) return;
   dispatch_float(args.table.dtype, [&]<typename T>() { fwd_typed<T>(exec, args); });
 }
 
 void embedding_bwd(const Exec& exec, const EmbeddingBwdArgs& args) {
-  check_args(args);
   dispatch_float(args.dy.dtype, [&]<typename T>() { bwd_typed<T>(exec, args); });
 }
 

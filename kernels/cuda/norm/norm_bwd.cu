@@ -1,5 +1,4 @@
 #include "shale/kernels/check.h"
-#include "shale/kernels/check_args.h"
 #include "shale/kernels/cuda/gpu_kernels.h"
 #include "shale/kernels/cuda/norm/norm_rows.cuh"
 #include "shale/kernels/cuda/reduce/column_blocks.cuh"
@@ -272,7 +271,6 @@ void launch_bwd(const Exec& exec, NormBwd<T> a, const ColumnSumTarget& dgain,
 }  // namespace
 
 void layer_norm_bwd(const Exec& exec, const LayerNormBwdArgs& args) {
-  check_args(args);
   dispatch_float(args.dy.dtype, [&]<typename T>() {
     launch_bwd<T, true>(exec,
                         {.in = {{args.dy.as<T>(), args.s.as<T>(), data_of<T>(args.d_sum)},
@@ -289,7 +287,6 @@ void layer_norm_bwd(const Exec& exec, const LayerNormBwdArgs& args) {
 }
 
 void rms_norm_bwd(const Exec& exec, const RmsNormBwdArgs& args) {
-  check_args(args);
   dispatch_float(args.dy.dtype, [&]<typename T>() {
     launch_bwd<T, false>(exec,
                          {.in = {{args.dy.as<T>(), args.s.as<T>(), data_of<T>(args.d_sum)},

@@ -1,5 +1,4 @@
 #include "shale/kernels/check.h"
-#include "shale/kernels/check_args.h"
 #include "shale/kernels/cuda/gpu_kernels.h"
 #include "shale/kernels/cuda/norm/norm_rows.cuh"
 #include "shale/kernels/norm.h"
@@ -195,7 +194,6 @@ void launch_fwd(const Exec& exec, const NormFwd<T>& a) {
 }  // namespace
 
 void layer_norm_fwd(const Exec& exec, const LayerNormFwdArgs& args) {
-  check_args(args);
   dispatch_float(args.x.dtype, [&]<typename T>() {
     launch_fwd<T, true>(exec, {.in = {{args.x.as<T>(), data_of<T>(args.residual)},
                                       args.x.rows(),
@@ -211,7 +209,6 @@ void layer_norm_fwd(const Exec& exec, const LayerNormFwdArgs& args) {
 }
 
 void rms_norm_fwd(const Exec& exec, const RmsNormFwdArgs& args) {
-  check_args(args);
   dispatch_float(args.x.dtype, [&]<typename T>() {
     launch_fwd<T, false>(exec, {.in = {{args.x.as<T>(), data_of<T>(args.residual)},
                                        args.x.rows(),

@@ -1,7 +1,6 @@
 #include "shale/kernels/adafactor.h"
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/check_args.h"
 #include "shale/kernels/cuda/elementwise/map.cuh"
 #include "shale/kernels/cuda/gpu_kernels.h"
 #include "shale/kernels/cuda/optim/optim_parts.cuh"
@@ -389,7 +388,6 @@ bool aligned(const View& view) {
 }  // namespace
 
 void adafactor_means(const Exec& exec, const AdafactorMeansArgs& a) {
-  check_args(a);
   step_of("adafactor_means", exec);
   if (a.grad.numel() == 0) return;
   const Tiles tiles(a.part, a.grad.numel());
@@ -400,13 +398,11 @@ void adafactor_means(const Exec& exec, const AdafactorMeansArgs& a) {
 }
 
 void adafactor_average(const Exec& exec, const AdafactorAverageArgs& a) {
-  check_args(a);
   step_of("adafactor_average", exec);
   map(exec, Average{Typed<float>(a.newest), Typed<float>(a.mean), exec.step}, a.mean.numel());
 }
 
 void adafactor_squares(const Exec& exec, const AdafactorSquaresArgs& a) {
-  check_args(a);
   step_of("adafactor_squares", exec);
   const int64_t count = a.grad.numel();
   if (count == 0) return;
@@ -418,7 +414,6 @@ void adafactor_squares(const Exec& exec, const AdafactorSquaresArgs& a) {
 }
 
 void adafactor(const Exec& exec, const AdafactorArgs& a) {
-  check_args(a);
   step_of("adafactor", exec);
   const int64_t count = a.grad.numel();
   if (count == 0) return;

@@ -4,7 +4,6 @@
 
 #include "shale/base/rng.h"
 #include "shale/kernels/check.h"
-#include "shale/kernels/check_args.h"
 #include "shale/kernels/cuda/elementwise/map.cuh"
 #include "shale/kernels/cuda/gpu_kernels.h"
 #include "shale/kernels/cuda/optim/optim_parts.cuh"
@@ -224,7 +223,6 @@ struct Sgd {
 }  // namespace
 
 void adamw(const Exec& exec, const AdamWArgs& a) {
-  check_args(a);
   step_of("adamw", exec);
   dispatch_wide(a.grad.dtype, [&]<typename Grad>() {
     dispatch_wide(a.m.dtype, [&]<typename Moment>() {
@@ -242,7 +240,6 @@ void adamw(const Exec& exec, const AdamWArgs& a) {
 }
 
 void lion(const Exec& exec, const LionArgs& a) {
-  check_args(a);
   step_of("lion", exec);
   dispatch_wide(a.grad.dtype, [&]<typename Grad>() {
     dispatch_wide(a.m.dtype, [&]<typename Moment>() {
@@ -254,7 +251,6 @@ void lion(const Exec& exec, const LionArgs& a) {
 }
 
 void sgd(const Exec& exec, const SgdArgs& a) {
-  check_args(a);
   step_of("sgd", exec);
   dispatch_wide(a.grad.dtype, [&]<typename Grad>() {
     dispatch_param(a.param, [&]<typename Param>() {

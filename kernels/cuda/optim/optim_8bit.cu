@@ -2,7 +2,6 @@
 #include <bit>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/check_args.h"
 #include "shale/kernels/cuda/gpu_kernels.h"
 #include "shale/kernels/cuda/grid.h"
 #include "shale/kernels/cuda/optim/optim_parts.cuh"
@@ -200,7 +199,6 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void adamw_8bit(const Exec& exec, const AdamW8bitArgs& a) {
-  check_args(a);
   step_of("adamw_8bit", exec);
   const int64_t blocks = ceil_div(a.master.numel(), kMomentBlock);
   if (blocks == 0) return;

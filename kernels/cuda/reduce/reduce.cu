@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/check_args.h"
 #include "shale/kernels/cuda/gpu_kernels.h"
 #include "shale/kernels/cuda/reduce/column_blocks.cuh"
 #include "shale/kernels/cuda/reduce/column_tile.cuh"
@@ -220,7 +219,6 @@ void combine_blocks(const Exec& exec, const CombineArgs& a) {
 }
 
 void column_sum(const Exec& exec, const ColumnSumArgs& a) {
-  check_args(a);
   if (a.x.size(1) == 0) return;
   dispatch_float(a.x.dtype, [&]<typename T>() {
     constexpr int kCount = kPackSize<T>;
@@ -231,7 +229,6 @@ void column_sum(const Exec& exec, const ColumnSumArgs& a) {
 }
 
 void sum(const Exec& exec, const SumArgs& a) {
-  check_args(a);
   int64_t total = 0;  // subtrees of all levels
   for (int64_t n = a.x.numel(); n > 1 || (n == 1 && total == 0);) {
     n = ceil_div(n, kLeaves);
@@ -254,7 +251,6 @@ void sum(const Exec& exec, const SumArgs& a) {
 }
 
 void sum_squares(const Exec& exec, const SumSquaresArgs& a) {
-  check_args(a);
   const int64_t n = a.x.numel();
   if (n == 0) return;
   const auto launch = [&]<typename T>() {
@@ -271,7 +267,6 @@ void sum_squares(const Exec& exec, const SumSquaresArgs& a) {
 }
 
 void clip_factor(const Exec& exec, const ClipFactorArgs& a) {
-  check_args(a);
   step_of("clip_factor", exec);
   simt::launch(clip_factor_kernel, {.grid = 1, .block = 1}, exec, a.sum, a.parts, a.max_norm,
                exec.step);

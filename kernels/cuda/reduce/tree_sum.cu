@@ -5,7 +5,6 @@
 #include <type_traits>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/check_args.h"
 #include "shale/kernels/cuda/elementwise/map.cuh"
 #include "shale/kernels/cuda/gpu_kernels.h"
 
@@ -144,7 +143,6 @@ void run_to_float(const Exec& exec, const TreeSumArgs& a) {
 }  // namespace
 
 void tree_sum(const Exec& exec, const TreeSumArgs& a) {
-  check_args(a);
   if (std::max(a.inputs.size(), a.outputs.size()) > kMostPointers) {
     throw ShapeError(cat("tree_sum: ", a.inputs.size(), " inputs and ", a.outputs.size(),
                          " outputs, want at most ", kMostPointers, " of each on a GPU"));
