@@ -8,9 +8,9 @@
 
 #include "shale/kernels/check.h"
 #include "shale/kernels/cpu/adamw-inl.h"
-#include "shale/kernels/cpu/cpu_kernels.h"
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/row_blocks.h"
+#include "shale/kernels/cpu/run.h"
 
 // A part of a matrix is cut into blocks of rows, which threads take; what blocks find is added in
 // their order. The first and the last row of a part may be cut.
@@ -236,22 +236,26 @@ HWY_EXPORT(means_target);
 HWY_EXPORT(average_target);
 HWY_EXPORT(squares_target);
 HWY_EXPORT(adafactor_target);
-void cpu::adafactor_means(const Exec& exec, const AdafactorMeansArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const AdafactorMeansArgs& a) {
   if (step_of("adafactor_means", exec).non_finite != 0 || a.grad.numel() == 0) return;
   HWY_DYNAMIC_DISPATCH(means_target)(exec, a);
 }
 
-void cpu::adafactor_average(const Exec& exec, const AdafactorAverageArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const AdafactorAverageArgs& a) {
   if (step_of("adafactor_average", exec).non_finite != 0) return;
   HWY_DYNAMIC_DISPATCH(average_target)(exec, a);
 }
 
-void cpu::adafactor_squares(const Exec& exec, const AdafactorSquaresArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const AdafactorSquaresArgs& a) {
   if (step_of("adafactor_squares", exec).non_finite != 0 || a.grad.numel() == 0) return;
   HWY_DYNAMIC_DISPATCH(squares_target)(exec, a);
 }
 
-void cpu::adafactor(const Exec& exec, const AdafactorArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const AdafactorArgs& a) {
   if (step_of("adafactor", exec).non_finite != 0 || a.grad.numel() == 0) return;
   HWY_DYNAMIC_DISPATCH(adafactor_target)(exec, a);
 }

@@ -1,7 +1,7 @@
-// The loop over tasks. The arithmetic is in attention_fwd.cpp and
-// attention_bwd.cpp, compiled once per instruction set.
+// The loop over tasks. The arithmetic is in attention_fwd.cpp and attention_bwd.cpp, compiled once
+// per instruction set. Head sizes are 1 to 256; the bits do not depend on exec.threads.
 
-#include "shale/kernels/cpu/attention.h"
+#include "shale/kernels/attention.h"
 
 #include <atomic>
 #include <cstring>
@@ -11,6 +11,7 @@
 #include "shale/kernels/check.h"
 #include "shale/kernels/cpu/attention_internal.h"
 #include "shale/kernels/cpu/parallel.h"
+#include "shale/kernels/cpu/run.h"
 
 namespace shale::kernels::cpu {
 namespace {
@@ -90,7 +91,8 @@ void zero_rows(const Problem& p, const HeadView& view, int64_t heads, int64_t ro
 
 }  // namespace
 
-void attention_fwd(const Exec& exec, const AttentionFwdArgs& a) {
+template <>
+void run(const Exec& exec, const AttentionFwdArgs& a) {
   const Problem all{attention_problem(kForward, a)};
   if (all.q_lengths == nullptr && all.k_lengths == nullptr) return forward(exec, all);
   for (int64_t b = 0; b < all.batch; ++b) {
@@ -105,7 +107,8 @@ void attention_fwd(const Exec& exec, const AttentionFwdArgs& a) {
   }
 }
 
-void attention_bwd(const Exec& exec, const AttentionBwdArgs& a) {
+template <>
+void run(const Exec& exec, const AttentionBwdArgs& a) {
   const Problem all{attention_problem(kBackward, a)};
   if (all.q_lengths == nullptr && all.k_lengths == nullptr) return backward(exec, all);
   for (int64_t b = 0; b < all.batch; ++b) {

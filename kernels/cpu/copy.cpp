@@ -4,8 +4,9 @@
 
 #include "shale/kernels/check.h"
 #include "shale/kernels/copy_plan.h"
-#include "shale/kernels/cpu/cpu_kernels.h"
 #include "shale/kernels/cpu/parallel.h"
+#include "shale/kernels/cpu/run.h"
+#include "shale/kernels/elementwise.h"
 
 // copy: what is left of the dimensions (copy_plan.h) is a two-dimensional tile (copied by rows, or
 // in squares that suit the cache when x runs across) inside outer dimensions, which are the
@@ -88,7 +89,8 @@ void fill_typed(const Exec& exec, const View& view, T value) {
 
 }  // namespace
 
-void cpu::copy(const Exec& exec, const CopyArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const CopyArgs& a) {
   if (a.x.numel() == 0) return;
   switch (dtype_size(a.x.dtype)) {
     case 1: return copy_typed<uint8_t>(exec, a);
@@ -98,7 +100,8 @@ void cpu::copy(const Exec& exec, const CopyArgs& a) {
   }
 }
 
-void cpu::fill(const Exec& exec, const FillArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const FillArgs& a) {
   const double value = a.value;
   switch (a.y.dtype) {
     case DType::kF32: return fill_typed(exec, a.y, static_cast<float>(value));

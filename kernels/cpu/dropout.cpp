@@ -5,10 +5,11 @@
 #include <algorithm>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/cpu/cpu_kernels.h"
 #include "shale/kernels/cpu/loop-inl.h"
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/philox-inl.h"
+#include "shale/kernels/cpu/run.h"
+#include "shale/kernels/elementwise.h"
 
 // A thread owns blocks of elements of one sample: a block's random words are made into a buffer
 // that stays in the first-level cache, then used. A block begins at a multiple of four, a counter's
@@ -78,7 +79,8 @@ HWY_AFTER_NAMESPACE();
 namespace shale::kernels {
 HWY_EXPORT(dropout_target);
 
-void cpu::dropout(const Exec& exec, const DropoutArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const DropoutArgs& a) {
   step_of("dropout", exec);
   if (a.x.numel() == 0) return;
   HWY_DYNAMIC_DISPATCH(dropout_target)(exec, a);

@@ -5,10 +5,11 @@
 #include <algorithm>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/cpu/cpu_kernels.h"
 #include "shale/kernels/cpu/loop-inl.h"
 #include "shale/kernels/cpu/math-inl.h"
 #include "shale/kernels/cpu/parallel.h"
+#include "shale/kernels/cpu/run.h"
+#include "shale/kernels/elementwise.h"
 
 // A thread owns a range of elements. Operands of one dtype go straight through; mixed ones go by
 // way of a block of f32 that stays in the first-level cache, which saves a loop for every
@@ -153,29 +154,34 @@ HWY_EXPORT(gelu_fwd_target);
 HWY_EXPORT(gelu_bwd_target);
 HWY_EXPORT(swiglu_fwd_target);
 
-void cpu::axpby(const Exec& exec, const AxpbyArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const AxpbyArgs& a) {
   HWY_DYNAMIC_DISPATCH(axpby_target)(exec, a);
 }
 
-void cpu::mul(const Exec& exec, const MulArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const MulArgs& a) {
   if (a.b.numel() == 1) {  // one factor for all
     float factor = 0;
     dispatch_float(a.b.dtype, [&]<typename T>() { factor = to_f32(*a.b.as<T>()); });
-    cpu::axpby(exec, {.a = a.a, .y = a.y, .alpha = factor});
+    run(exec, AxpbyArgs{.a = a.a, .y = a.y, .alpha = factor});
     return;
   }
   HWY_DYNAMIC_DISPATCH(mul_target)(exec, a);
 }
 
-void cpu::gelu_fwd(const Exec& exec, const GeluFwdArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const GeluFwdArgs& a) {
   HWY_DYNAMIC_DISPATCH(gelu_fwd_target)(exec, a);
 }
 
-void cpu::gelu_bwd(const Exec& exec, const GeluBwdArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const GeluBwdArgs& a) {
   HWY_DYNAMIC_DISPATCH(gelu_bwd_target)(exec, a);
 }
 
-void cpu::swiglu_fwd(const Exec& exec, const SwiGluFwdArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const SwiGluFwdArgs& a) {
   HWY_DYNAMIC_DISPATCH(swiglu_fwd_target)(exec, a);
 }
 

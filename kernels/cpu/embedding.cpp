@@ -6,10 +6,11 @@
 #include <cstring>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/cpu/cpu_kernels.h"
 #include "shale/kernels/cpu/embedding_internal.h"
 #include "shale/kernels/cpu/loop-inl.h"
 #include "shale/kernels/cpu/parallel.h"
+#include "shale/kernels/cpu/run.h"
+#include "shale/kernels/embedding.h"
 
 // Forward: a thread owns rows of y. Backward: the positions are sorted by id first (a counting
 // sort, which keeps their order), then a thread owns rows of the gradient: it reads the rows of dy
@@ -183,12 +184,14 @@ SortedIds sort_ids(const Exec& exec, const View& ids, int64_t V) {
 
 }  // namespace
 
-void cpu::embedding_fwd(const Exec& exec, const EmbeddingFwdArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const EmbeddingFwdArgs& a) {
   check_values("embedding_fwd", a.ids, a.table);
   HWY_DYNAMIC_DISPATCH(embedding_fwd_target)(exec, a);
 }
 
-void cpu::embedding_bwd(const Exec& exec, const EmbeddingBwdArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const EmbeddingBwdArgs& a) {
   SortedIds sorted = {};
   if (a.d_table.defined()) {
     check_values("embedding_bwd", a.ids, a.d_table);

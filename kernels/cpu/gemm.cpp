@@ -1,4 +1,4 @@
-#include "shale/kernels/cpu/gemm.h"
+#include "shale/kernels/gemm.h"
 
 #include <omp.h>
 
@@ -13,7 +13,15 @@
 #include "shale/kernels/cpu/gemm_epilogue.h"
 #include "shale/kernels/cpu/onednn_matmul.h"
 #include "shale/kernels/cpu/parallel.h"
+#include "shale/kernels/cpu/run.h"
 #include "shale/kernels/gemm_problem.h"
+
+// c is cut into blocks that depend on shapes and dtypes only; each block is one single-threaded
+// oneDNN product over the whole of K, followed by its epilogue while it is in cache. SwiGLU's two
+// products come one after the other, the activation in the second's epilogue. f16, and bf16 on a
+// CPU without bf16 products, are widened to f32 on the way.
+//
+// Workspace: per thread oneDNN's scratch and, with an epilogue, one block in f32.
 
 namespace shale::kernels::cpu {
 namespace {
@@ -215,7 +223,8 @@ void run_problem(const Exec& exec, const GemmProblem& p) {
 
 }  // namespace
 
-void gemm(const Exec& exec, const GemmArgs& args) {
+template <>
+void run(const Exec& exec, const GemmArgs& args) {
   GemmProblem p = gemm_problem(args);
   if (p.epilogue == Epilogue::kSwiGlu) {
     GemmProblem gate = p;

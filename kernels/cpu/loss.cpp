@@ -6,10 +6,11 @@
 #include <cmath>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/cpu/cpu_kernels.h"
 #include "shale/kernels/cpu/loop-inl.h"
 #include "shale/kernels/cpu/math-inl.h"
 #include "shale/kernels/cpu/parallel.h"
+#include "shale/kernels/cpu/run.h"
+#include "shale/kernels/loss.h"
 
 // A thread owns whole rows. The first pass over a row keeps a maximum and a sum of exponentials per
 // lane (arXiv:1805.02867), the second writes the gradient; a row of a large vocabulary is still in
@@ -133,7 +134,8 @@ HWY_AFTER_NAMESPACE();
 namespace shale::kernels {
 HWY_EXPORT(cross_entropy_target);
 
-void cpu::cross_entropy(const Exec& exec, const CrossEntropyArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const CrossEntropyArgs& a) {
   constexpr const char* kOp = "cross_entropy";
   if (a.write_grad) step_of(kOp, exec);
   const int32_t* targets = a.targets.as<int32_t>();

@@ -1,8 +1,11 @@
-#include "shale/kernels/cpu/loss_scale.h"
+#include "shale/kernels/loss_scale.h"
+
+#include "shale/kernels/cpu/run.h"
 
 namespace shale::kernels::cpu {
 
-void update_loss_scale(const Exec& exec, const LossScaleArgs& args) {
+template <>
+void run(const Exec& exec, const LossScaleArgs& args) {
   advance_loss_scale(args, exec.step->loss_scale, exec.step->non_finite);
 }
 

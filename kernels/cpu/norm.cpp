@@ -6,10 +6,11 @@
 #include <cmath>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/cpu/cpu_kernels.h"
 #include "shale/kernels/cpu/loop-inl.h"
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/row_blocks.h"
+#include "shale/kernels/cpu/run.h"
+#include "shale/kernels/norm.h"
 
 // A thread owns whole rows; a row is passed over several times and stays in the first-level cache.
 // Sums over rows (dgain, dbias) are made per block of rows and then over the blocks, in order; the
@@ -253,19 +254,23 @@ HWY_EXPORT(layer_norm_bwd_target);
 HWY_EXPORT(rms_norm_fwd_target);
 HWY_EXPORT(rms_norm_bwd_target);
 
-void cpu::layer_norm_fwd(const Exec& exec, const LayerNormFwdArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const LayerNormFwdArgs& a) {
   HWY_DYNAMIC_DISPATCH(layer_norm_fwd_target)(exec, a);
 }
 
-void cpu::layer_norm_bwd(const Exec& exec, const LayerNormBwdArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const LayerNormBwdArgs& a) {
   HWY_DYNAMIC_DISPATCH(layer_norm_bwd_target)(exec, a);
 }
 
-void cpu::rms_norm_fwd(const Exec& exec, const RmsNormFwdArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const RmsNormFwdArgs& a) {
   HWY_DYNAMIC_DISPATCH(rms_norm_fwd_target)(exec, a);
 }
 
-void cpu::rms_norm_bwd(const Exec& exec, const RmsNormBwdArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const RmsNormBwdArgs& a) {
   HWY_DYNAMIC_DISPATCH(rms_norm_bwd_target)(exec, a);
 }
 

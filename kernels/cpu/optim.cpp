@@ -4,9 +4,10 @@
 //
 #include "shale/kernels/check.h"
 #include "shale/kernels/cpu/adamw-inl.h"
-#include "shale/kernels/cpu/cpu_kernels.h"
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/philox-inl.h"
+#include "shale/kernels/cpu/run.h"
+#include "shale/kernels/optim.h"
 
 // Bound by memory: one pass, every state read and written once. An element's bits do not depend on
 // where its span begins, because the ragged end of a span runs the same vector instructions.
@@ -186,17 +187,20 @@ HWY_EXPORT(adamw_target);
 HWY_EXPORT(lion_target);
 HWY_EXPORT(sgd_target);
 
-void cpu::adamw(const Exec& exec, const AdamWArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const AdamWArgs& a) {
   if (step_of("adamw", exec).non_finite != 0) return;
   HWY_DYNAMIC_DISPATCH(adamw_target)(exec, a);
 }
 
-void cpu::lion(const Exec& exec, const LionArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const LionArgs& a) {
   if (step_of("lion", exec).non_finite != 0) return;
   HWY_DYNAMIC_DISPATCH(lion_target)(exec, a);
 }
 
-void cpu::sgd(const Exec& exec, const SgdArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const SgdArgs& a) {
   if (step_of("sgd", exec).non_finite != 0) return;
   HWY_DYNAMIC_DISPATCH(sgd_target)(exec, a);
 }

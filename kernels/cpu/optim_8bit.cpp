@@ -6,9 +6,10 @@
 
 #include "shale/kernels/check.h"
 #include "shale/kernels/cpu/adamw-inl.h"
-#include "shale/kernels/cpu/cpu_kernels.h"
 #include "shale/kernels/cpu/parallel.h"
+#include "shale/kernels/cpu/run.h"
 #include "shale/kernels/dynamic_lookup.h"
+#include "shale/kernels/optim.h"
 
 // A block of kMomentBlock elements at a time: its moments are made in f32 on the stack, which gives
 // their scales, and are rounded from there. Memory is read and written once.
@@ -141,7 +142,8 @@ HWY_AFTER_NAMESPACE();
 namespace shale::kernels {
 HWY_EXPORT(adamw_8bit_target);
 
-void cpu::adamw_8bit(const Exec& exec, const AdamW8bitArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const AdamW8bitArgs& a) {
   if (step_of("adamw_8bit", exec).non_finite != 0) return;
   HWY_DYNAMIC_DISPATCH(adamw_8bit_target)(exec, a);
 }

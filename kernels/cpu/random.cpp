@@ -5,11 +5,12 @@
 #include <algorithm>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/cpu/cpu_kernels.h"
 #include "shale/kernels/cpu/loop-inl.h"
 #include "shale/kernels/cpu/math-inl.h"
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/philox-inl.h"
+#include "shale/kernels/cpu/run.h"
+#include "shale/kernels/random.h"
 
 // Box-Muller: of a pair of words (a, b), r = sqrt(-2 ln(1 - uniform(a))) and t = 2 pi uniform(b)
 // give r cos t and r sin t. A thread owns blocks that begin at multiples of kBlock in the whole
@@ -123,7 +124,8 @@ HWY_AFTER_NAMESPACE();
 namespace shale::kernels {
 HWY_EXPORT(random_normal_target);
 
-void cpu::random_normal(const Exec& exec, const RandomNormalArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const RandomNormalArgs& a) {
   if (a.y.numel() == 0) return;
   HWY_DYNAMIC_DISPATCH(random_normal_target)(exec, a);
 }

@@ -10,10 +10,11 @@
 #include <vector>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/cpu/cpu_kernels.h"
 #include "shale/kernels/cpu/loop-inl.h"
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/row_blocks.h"
+#include "shale/kernels/cpu/run.h"
+#include "shale/kernels/reduce.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
@@ -185,11 +186,13 @@ void combine_blocks(const Exec& exec, const float* partial, int64_t blocks, int6
   HWY_DYNAMIC_DISPATCH(combine_target)(exec, partial, blocks, stride, sums);
 }
 
-void cpu::column_sum(const Exec& exec, const ColumnSumArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const ColumnSumArgs& a) {
   HWY_DYNAMIC_DISPATCH(column_sum_target)(exec, a);
 }
 
-void cpu::sum(const Exec& exec, const SumArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const SumArgs& a) {
   // Chunks of a power of two are whole subtrees: the tree does not show them.
   constexpr int64_t kGrain = 4096;
   const int64_t n = a.x.numel();
@@ -202,11 +205,13 @@ void cpu::sum(const Exec& exec, const SumArgs& a) {
   *a.y.as<float>() = static_cast<float>(a.scale * sum_of_tree(subtrees));
 }
 
-void cpu::sum_squares(const Exec& exec, const SumSquaresArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const SumSquaresArgs& a) {
   HWY_DYNAMIC_DISPATCH(sum_squares_target)(exec, a);
 }
 
-void cpu::clip_factor(const Exec& exec, const ClipFactorArgs& a) {
+template <>
+void cpu::run(const Exec& exec, const ClipFactorArgs& a) {
   StepState& step = step_of("clip_factor", exec);
   const double unscale = 1.0 / step.loss_scale.value;
   FixedSum total;

@@ -10,8 +10,9 @@
 #include <type_traits>
 
 #include "shale/kernels/cpu/parallel.h"
+#include "shale/kernels/cpu/run.h"
 #include "shale/kernels/cpu/simd-inl.h"
-#include "shale/kernels/cpu/tree_sum.h"
+#include "shale/kernels/tree_sum.h"
 
 // Elements are taken in blocks that stay in the first-level cache: the partial sums of a block lie
 // on a small stack, one entry per level of the tree, so that every input is read once and every
@@ -266,7 +267,8 @@ namespace shale::kernels {
 HWY_EXPORT(tree_sum_range);
 HWY_EXPORT(copy_range);
 
-void cpu::tree_sum(const Exec& exec, const TreeSumArgs& args) {
+template <>
+void cpu::run(const Exec& exec, const TreeSumArgs& args) {
   if (args.inputs.size() == 1 && args.in_dtype == args.out_dtype) {
     parallel_for(exec, args.count * dtype_size(args.in_dtype), 256 << 10,
                  [&](int64_t begin, int64_t end) {

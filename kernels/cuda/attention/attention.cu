@@ -10,8 +10,8 @@
 #include "shale/kernels/cuda/attention/attention90.h"
 #include "shale/kernels/cuda/attention/attention_config.h"
 #include "shale/kernels/cuda/attention/attention_sequence.cuh"
-#include "shale/kernels/cuda/gpu_kernels.h"
 #include "shale/kernels/cuda/hopper.h"
+#include "shale/kernels/cuda/run.h"
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -288,7 +288,8 @@ bool has_attention90(const Exec& exec, const AttentionProblem& p) {
          p.keys > 0;
 }
 
-void attention_fwd(const Exec& exec, const AttentionFwdArgs& args) {
+template <>
+void run(const Exec& exec, const AttentionFwdArgs& args) {
   constexpr const char* kOp = "attention_fwd";
   AttentionParams p = make_params(kOp, args);
   Input inputs[] = {
@@ -300,7 +301,8 @@ void attention_fwd(const Exec& exec, const AttentionFwdArgs& args) {
   dispatch_float(p.dtype, [&]<typename T>() { launch_fwd<T>(exec, p); });
 }
 
-void attention_bwd(const Exec& exec, const AttentionBwdArgs& args) {
+template <>
+void run(const Exec& exec, const AttentionBwdArgs& args) {
   constexpr const char* kOp = "attention_bwd";
   AttentionParams p = make_params(kOp, args);
   p.padded_queries = ceil_div(p.queries, kQueryPadding) * kQueryPadding;

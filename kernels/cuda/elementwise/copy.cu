@@ -4,7 +4,8 @@
 
 #include "shale/kernels/check.h"
 #include "shale/kernels/copy_plan.h"
-#include "shale/kernels/cuda/gpu_kernels.h"
+#include "shale/kernels/cuda/run.h"
+#include "shale/kernels/elementwise.h"
 #include "shale/kernels/simt/simt.h"
 
 // copy moves every byte once each way, in the largest words (of 1 to 16 bytes) that shapes, strides
@@ -234,7 +235,8 @@ FillPattern pattern_of(DType dtype, double value) {
 
 }  // namespace
 
-void copy(const Exec& exec, const CopyArgs& a) {
+template <>
+void run(const Exec& exec, const CopyArgs& a) {
   if (a.x.numel() == 0) return;
   const CopyPlan plan(a.x, a.y);
   const int64_t element = dtype_size(a.x.dtype);
@@ -247,7 +249,8 @@ void copy(const Exec& exec, const CopyArgs& a) {
   }
 }
 
-void fill(const Exec& exec, const FillArgs& a) {
+template <>
+void run(const Exec& exec, const FillArgs& a) {
   if (a.y.numel() == 0) return;
   const FillPattern pattern = pattern_of(a.y.dtype, a.value);
   // Whole words of 16 bytes, and what is left before and after them.

@@ -1,7 +1,8 @@
 #include "shale/base/rng.h"
 #include "shale/kernels/check.h"
 #include "shale/kernels/cuda/elementwise/operand.cuh"
-#include "shale/kernels/cuda/gpu_kernels.h"
+#include "shale/kernels/cuda/run.h"
+#include "shale/kernels/elementwise.h"
 
 // x, residual and y are moved once; the mask is made, never stored.
 
@@ -111,7 +112,8 @@ void dropout_typed(const Exec& exec, const DropoutArgs& a) {
 
 }  // namespace
 
-void dropout(const Exec& exec, const DropoutArgs& a) {
+template <>
+void run(const Exec& exec, const DropoutArgs& a) {
   step_of("dropout", exec);
   if (a.x.numel() == 0) return;
   dispatch_float(a.x.dtype, [&]<typename T>() { dropout_typed<T>(exec, a); });

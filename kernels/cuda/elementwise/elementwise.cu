@@ -4,7 +4,7 @@
 #include "shale/kernels/cuda/elementwise/gelu.cuh"
 #include "shale/kernels/cuda/elementwise/map.cuh"
 #include "shale/kernels/cuda/elementwise/swiglu.cuh"
-#include "shale/kernels/cuda/gpu_kernels.h"
+#include "shale/kernels/cuda/run.h"
 
 // Every operand is read or written once: axpby and mul move the bytes of a, b and y, a cast those
 // of a and y, gelu_fwd those of x and y, gelu_bwd those of x, dy and dx, swiglu_fwd those of gate,
@@ -147,7 +147,8 @@ void launch_binary(const Exec& exec, const View& a, const View& b, const View& y
 
 }  // namespace
 
-void axpby(const Exec& exec, const AxpbyArgs& args) {
+template <>
+void run(const Exec& exec, const AxpbyArgs& args) {
   if (args.b.defined()) {
     launch_binary(exec, args.a, args.b, args.y, WeightedSum{args.alpha, args.beta});
     return;
@@ -160,7 +161,8 @@ void axpby(const Exec& exec, const AxpbyArgs& args) {
   });
 }
 
-void mul(const Exec& exec, const MulArgs& args) {
+template <>
+void run(const Exec& exec, const MulArgs& args) {
   if (args.b.numel() == 1) {
     map(exec, Multiple{Mixed(args.a), Mixed(args.b), Mixed(args.y)}, args.y.numel());
   } else {
@@ -168,7 +170,8 @@ void mul(const Exec& exec, const MulArgs& args) {
   }
 }
 
-void gelu_fwd(const Exec& exec, const GeluFwdArgs& args) {
+template <>
+void run(const Exec& exec, const GeluFwdArgs& args) {
   dispatch_float(args.x.dtype, [&]<typename T>() {
     const Typed<T> x(args.x), y(args.y);
     if (args.exact) {
@@ -179,7 +182,8 @@ void gelu_fwd(const Exec& exec, const GeluFwdArgs& args) {
   });
 }
 
-void gelu_bwd(const Exec& exec, const GeluBwdArgs& args) {
+template <>
+void run(const Exec& exec, const GeluBwdArgs& args) {
   if (args.exact) {
     launch_typed(exec, args.x, args.dy, args.dx, GeluBwd<Erf>());
   } else {
@@ -187,7 +191,8 @@ void gelu_bwd(const Exec& exec, const GeluBwdArgs& args) {
   }
 }
 
-void swiglu_fwd(const Exec& exec, const SwiGluFwdArgs& args) {
+template <>
+void run(const Exec& exec, const SwiGluFwdArgs& args) {
   launch_typed(exec, args.gate, args.up, args.y, SwiGlu());
 }
 

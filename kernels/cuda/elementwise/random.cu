@@ -3,7 +3,7 @@
 #include <bit>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/cuda/gpu_kernels.h"
+#include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
 // Box-Muller by the CPU's instructions, with its polynomials (kernels/cpu/random.cpp), hence with
@@ -105,7 +105,8 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void random_normal(const Exec& exec, const RandomNormalArgs& a) {
+template <>
+void run(const Exec& exec, const RandomNormalArgs& a) {
   const int64_t count = a.y.numel();
   if (count == 0) return;
   const Distribution d = {.key = rng_key(a.seed, RngDomain::kInit),

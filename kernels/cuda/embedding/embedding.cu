@@ -4,7 +4,7 @@
 
 #include "shale/kernels/check.h"
 #include "shale/kernels/cuda/embedding/sort_ids.h"
-#include "shale/kernels/cuda/gpu_kernels.h"
+#include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
 // Forward: a warp owns a row of y; table and position rows are read once, y is written once.
@@ -227,12 +227,14 @@ void bwd_typed(const Exec& exec, const EmbeddingBwdArgs& args) {
 
 }  // namespace
 
-void embedding_fwd(const Exec& exec, const EmbeddingFwdArgs& args) {
+template <>
+void run(const Exec& exec, const EmbeddingFwdArgs& args) {
   if (args.y.numel() == 0) return;
   dispatch_float(args.table.dtype, [&]<typename T>() { fwd_typed<T>(exec, args); });
 }
 
-void embedding_bwd(const Exec& exec, const EmbeddingBwdArgs& args) {
+template <>
+void run(const Exec& exec, const EmbeddingBwdArgs& args) {
   dispatch_float(args.dy.dtype, [&]<typename T>() { bwd_typed<T>(exec, args); });
 }
 

@@ -6,9 +6,10 @@
 #include "shale/kernels/check.h"
 #include "shale/kernels/cuda/gemm/gemm90.cuh"
 #include "shale/kernels/cuda/gemm/gemm_kernel.cuh"
-#include "shale/kernels/cuda/gpu_kernels.h"
 #include "shale/kernels/cuda/hopper.h"
 #include "shale/kernels/cuda/reduce/column_blocks.cuh"
+#include "shale/kernels/cuda/run.h"
+#include "shale/kernels/gemm.h"
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -258,7 +259,8 @@ void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& 
   if (p.bias_grad.data != nullptr) launch_bias_grad(exec, p, work.column_sums, sum_rows);
 }
 
-void gemm(const Exec& exec, const GemmArgs& args) {
+template <>
+void run(const Exec& exec, const GemmArgs& args) {
   const GemmProblem problem = gemm_problem(args);
   const GemmPlan plan =
       args.plan != nullptr ? *args.plan : gemm_plan(problem, {.hopper = is_hopper(exec.device)});

@@ -4,8 +4,8 @@
 #include <cfloat>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/cuda/gpu_kernels.h"
 #include "shale/kernels/cuda/grid.h"
+#include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
 // A block owns a row. Where shared memory holds it (50304 columns of 16 bits are 98 KiB), logits
@@ -251,7 +251,8 @@ void launch(const Exec& exec, const CrossEntropy<T>& a) {
 
 }  // namespace
 
-void cross_entropy(const Exec& exec, const CrossEntropyArgs& args) {
+template <>
+void run(const Exec& exec, const CrossEntropyArgs& args) {
   if (args.write_grad) step_of("cross_entropy", exec);
   if (args.logits.size(0) == 0) return;
   dispatch_float(args.logits.dtype, [&]<typename T>() {

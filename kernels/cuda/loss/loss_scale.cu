@@ -1,6 +1,6 @@
 #include "shale/kernels/loss_scale.h"
 
-#include "shale/kernels/cuda/gpu_kernels.h"
+#include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
 namespace shale::kernels::SHALE_BACKEND {
@@ -14,7 +14,8 @@ __global__ void update_loss_scale_kernel(StepState* step, LossScaleArgs args) {
 
 }  // namespace
 
-void update_loss_scale(const Exec& exec, const LossScaleArgs& args) {
+template <>
+void run(const Exec& exec, const LossScaleArgs& args) {
   simt::launch(update_loss_scale_kernel, {.grid = 1, .block = 1}, exec, exec.step, args);
 }
 

@@ -1,7 +1,7 @@
 #include "shale/kernels/check.h"
-#include "shale/kernels/cuda/gpu_kernels.h"
 #include "shale/kernels/cuda/norm/norm_rows.cuh"
 #include "shale/kernels/cuda/reduce/column_blocks.cuh"
+#include "shale/kernels/cuda/run.h"
 #include "shale/kernels/norm.h"
 
 // Every large tensor is read or written once: dy, s, d_sum and dx. The sums over rows (dgain,
@@ -270,7 +270,8 @@ void launch_bwd(const Exec& exec, NormBwd<T> a, const ColumnSumTarget& dgain,
 
 }  // namespace
 
-void layer_norm_bwd(const Exec& exec, const LayerNormBwdArgs& args) {
+template <>
+void run(const Exec& exec, const LayerNormBwdArgs& args) {
   dispatch_float(args.dy.dtype, [&]<typename T>() {
     launch_bwd<T, true>(exec,
                         {.in = {{args.dy.as<T>(), args.s.as<T>(), data_of<T>(args.d_sum)},
@@ -286,7 +287,8 @@ void layer_norm_bwd(const Exec& exec, const LayerNormBwdArgs& args) {
   });
 }
 
-void rms_norm_bwd(const Exec& exec, const RmsNormBwdArgs& args) {
+template <>
+void run(const Exec& exec, const RmsNormBwdArgs& args) {
   dispatch_float(args.dy.dtype, [&]<typename T>() {
     launch_bwd<T, false>(exec,
                          {.in = {{args.dy.as<T>(), args.s.as<T>(), data_of<T>(args.d_sum)},

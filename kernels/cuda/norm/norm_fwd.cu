@@ -1,6 +1,6 @@
 #include "shale/kernels/check.h"
-#include "shale/kernels/cuda/gpu_kernels.h"
 #include "shale/kernels/cuda/norm/norm_rows.cuh"
+#include "shale/kernels/cuda/run.h"
 #include "shale/kernels/norm.h"
 
 // Every large tensor is read or written once: x, residual, sum and y. Rows that are not aligned to
@@ -193,7 +193,8 @@ void launch_fwd(const Exec& exec, const NormFwd<T>& a) {
 
 }  // namespace
 
-void layer_norm_fwd(const Exec& exec, const LayerNormFwdArgs& args) {
+template <>
+void run(const Exec& exec, const LayerNormFwdArgs& args) {
   dispatch_float(args.x.dtype, [&]<typename T>() {
     launch_fwd<T, true>(exec, {.in = {{args.x.as<T>(), data_of<T>(args.residual)},
                                       args.x.rows(),
@@ -208,7 +209,8 @@ void layer_norm_fwd(const Exec& exec, const LayerNormFwdArgs& args) {
   });
 }
 
-void rms_norm_fwd(const Exec& exec, const RmsNormFwdArgs& args) {
+template <>
+void run(const Exec& exec, const RmsNormFwdArgs& args) {
   dispatch_float(args.x.dtype, [&]<typename T>() {
     launch_fwd<T, false>(exec, {.in = {{args.x.as<T>(), data_of<T>(args.residual)},
                                        args.x.rows(),

@@ -2,10 +2,10 @@
 
 #include "shale/kernels/check.h"
 #include "shale/kernels/cuda/elementwise/map.cuh"
-#include "shale/kernels/cuda/gpu_kernels.h"
 #include "shale/kernels/cuda/optim/optim_parts.cuh"
 #include "shale/kernels/cuda/reduce/column_blocks.cuh"
 #include "shale/kernels/cuda/reduce/column_tile.cuh"
+#include "shale/kernels/cuda/run.h"
 
 // Bound by memory: the gradient is read once for the means, once for the squares and once for the
 // step, in tiles of rows by columns, so that the factors of a thread's columns stay in registers.
@@ -387,7 +387,8 @@ bool aligned(const View& view) {
 
 }  // namespace
 
-void adafactor_means(const Exec& exec, const AdafactorMeansArgs& a) {
+template <>
+void run(const Exec& exec, const AdafactorMeansArgs& a) {
   step_of("adafactor_means", exec);
   if (a.grad.numel() == 0) return;
   const Tiles tiles(a.part, a.grad.numel());
@@ -397,12 +398,14 @@ void adafactor_means(const Exec& exec, const AdafactorMeansArgs& a) {
   });
 }
 
-void adafactor_average(const Exec& exec, const AdafactorAverageArgs& a) {
+template <>
+void run(const Exec& exec, const AdafactorAverageArgs& a) {
   step_of("adafactor_average", exec);
   map(exec, Average{Typed<float>(a.newest), Typed<float>(a.mean), exec.step}, a.mean.numel());
 }
 
-void adafactor_squares(const Exec& exec, const AdafactorSquaresArgs& a) {
+template <>
+void run(const Exec& exec, const AdafactorSquaresArgs& a) {
   step_of("adafactor_squares", exec);
   const int64_t count = a.grad.numel();
   if (count == 0) return;
@@ -413,7 +416,8 @@ void adafactor_squares(const Exec& exec, const AdafactorSquaresArgs& a) {
   });
 }
 
-void adafactor(const Exec& exec, const AdafactorArgs& a) {
+template <>
+void run(const Exec& exec, const AdafactorArgs& a) {
   step_of("adafactor", exec);
   const int64_t count = a.grad.numel();
   if (count == 0) return;

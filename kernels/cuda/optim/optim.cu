@@ -5,8 +5,8 @@
 #include "shale/base/rng.h"
 #include "shale/kernels/check.h"
 #include "shale/kernels/cuda/elementwise/map.cuh"
-#include "shale/kernels/cuda/gpu_kernels.h"
 #include "shale/kernels/cuda/optim/optim_parts.cuh"
+#include "shale/kernels/cuda/run.h"
 
 // Bound by memory: every state is read and written once. With f32 moments and gradients and a
 // 16-bit parameter AdamW moves 30 bytes an element (16 in, 14 out), with bf16 gradients 28. The
@@ -222,7 +222,8 @@ struct Sgd {
 
 }  // namespace
 
-void adamw(const Exec& exec, const AdamWArgs& a) {
+template <>
+void run(const Exec& exec, const AdamWArgs& a) {
   step_of("adamw", exec);
   dispatch_wide(a.grad.dtype, [&]<typename Grad>() {
     dispatch_wide(a.m.dtype, [&]<typename Moment>() {
@@ -239,7 +240,8 @@ void adamw(const Exec& exec, const AdamWArgs& a) {
   });
 }
 
-void lion(const Exec& exec, const LionArgs& a) {
+template <>
+void run(const Exec& exec, const LionArgs& a) {
   step_of("lion", exec);
   dispatch_wide(a.grad.dtype, [&]<typename Grad>() {
     dispatch_wide(a.m.dtype, [&]<typename Moment>() {
@@ -250,7 +252,8 @@ void lion(const Exec& exec, const LionArgs& a) {
   });
 }
 
-void sgd(const Exec& exec, const SgdArgs& a) {
+template <>
+void run(const Exec& exec, const SgdArgs& a) {
   step_of("sgd", exec);
   dispatch_wide(a.grad.dtype, [&]<typename Grad>() {
     dispatch_param(a.param, [&]<typename Param>() {

@@ -2,10 +2,11 @@
 #include <bit>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/cuda/gpu_kernels.h"
 #include "shale/kernels/cuda/grid.h"
 #include "shale/kernels/cuda/optim/optim_parts.cuh"
+#include "shale/kernels/cuda/run.h"
 #include "shale/kernels/dynamic_lookup.h"
+#include "shale/kernels/optim.h"
 #include "shale/kernels/simt/simt.h"
 
 // A warp owns a block of kMomentBlock elements, eight to a lane: its new moments stay in registers
@@ -198,7 +199,8 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void adamw_8bit(const Exec& exec, const AdamW8bitArgs& a) {
+template <>
+void run(const Exec& exec, const AdamW8bitArgs& a) {
   step_of("adamw_8bit", exec);
   const int64_t blocks = ceil_div(a.master.numel(), kMomentBlock);
   if (blocks == 0) return;

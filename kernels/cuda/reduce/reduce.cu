@@ -3,9 +3,9 @@
 #include <limits>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/cuda/gpu_kernels.h"
 #include "shale/kernels/cuda/reduce/column_blocks.cuh"
 #include "shale/kernels/cuda/reduce/column_tile.cuh"
+#include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
 // Every input is read once; column_sum moves its partial sums, at most a sixty-fourth of that,
@@ -218,7 +218,8 @@ void combine_blocks(const Exec& exec, const CombineArgs& a) {
                {.grid = {ceil_div(a.cols, kWarpSize), a.vectors}, .block = kThreads}, exec, a);
 }
 
-void column_sum(const Exec& exec, const ColumnSumArgs& a) {
+template <>
+void run(const Exec& exec, const ColumnSumArgs& a) {
   if (a.x.size(1) == 0) return;
   dispatch_float(a.x.dtype, [&]<typename T>() {
     constexpr int kCount = kPackSize<T>;
@@ -228,7 +229,8 @@ void column_sum(const Exec& exec, const ColumnSumArgs& a) {
   });
 }
 
-void sum(const Exec& exec, const SumArgs& a) {
+template <>
+void run(const Exec& exec, const SumArgs& a) {
   int64_t total = 0;  // subtrees of all levels
   for (int64_t n = a.x.numel(); n > 1 || (n == 1 && total == 0);) {
     n = ceil_div(n, kLeaves);
@@ -250,7 +252,8 @@ void sum(const Exec& exec, const SumArgs& a) {
   simt::launch(scale_kernel, {.grid = 1, .block = 1}, exec, root, a.scale, a.y.as<float>());
 }
 
-void sum_squares(const Exec& exec, const SumSquaresArgs& a) {
+template <>
+void run(const Exec& exec, const SumSquaresArgs& a) {
   const int64_t n = a.x.numel();
   if (n == 0) return;
   const auto launch = [&]<typename T>() {
@@ -266,7 +269,8 @@ void sum_squares(const Exec& exec, const SumSquaresArgs& a) {
   }
 }
 
-void clip_factor(const Exec& exec, const ClipFactorArgs& a) {
+template <>
+void run(const Exec& exec, const ClipFactorArgs& a) {
   step_of("clip_factor", exec);
   simt::launch(clip_factor_kernel, {.grid = 1, .block = 1}, exec, a.sum, a.parts, a.max_norm,
                exec.step);

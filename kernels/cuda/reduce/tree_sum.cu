@@ -6,7 +6,7 @@
 
 #include "shale/kernels/check.h"
 #include "shale/kernels/cuda/elementwise/map.cuh"
-#include "shale/kernels/cuda/gpu_kernels.h"
+#include "shale/kernels/cuda/run.h"
 
 // Every input is read once and every output written once. A thread's partial sums lie in registers,
 // one for each level of the tree, as the digits of a binary counter.
@@ -116,7 +116,7 @@ struct TreeSum {
 };
 
 template <typename In, typename Out = In>
-void run(const Exec& exec, const TreeSumArgs& a, int64_t count) {
+void launch_sum(const Exec& exec, const TreeSumArgs& a, int64_t count) {
   map(exec, TreeSum<In, Out>(a), count);
 }
 
@@ -129,33 +129,34 @@ void copy_to_all(const Exec& exec, const TreeSumArgs& a) {
     return static_cast<uint64_t>(bytes) % unit == 0 && aligned(a.inputs[0]) &&
            std::all_of(a.outputs.begin(), a.outputs.end(), aligned);
   };
-  if (fits(8)) return run<uint64_t>(exec, a, bytes / 8);
-  if (fits(4)) return run<uint32_t>(exec, a, bytes / 4);
-  if (fits(2)) return run<uint16_t>(exec, a, bytes / 2);
-  run<uint8_t>(exec, a, bytes);
+  if (fits(8)) return launch_sum<uint64_t>(exec, a, bytes / 8);
+  if (fits(4)) return launch_sum<uint32_t>(exec, a, bytes / 4);
+  if (fits(2)) return launch_sum<uint16_t>(exec, a, bytes / 2);
+  launch_sum<uint8_t>(exec, a, bytes);
 }
 
 template <typename In>
-void run_to_float(const Exec& exec, const TreeSumArgs& a) {
-  dispatch_float(a.out_dtype, [&]<typename Out>() { run<In, Out>(exec, a, a.count); });
+void launch_sum_to_float(const Exec& exec, const TreeSumArgs& a) {
+  dispatch_float(a.out_dtype, [&]<typename Out>() { launch_sum<In, Out>(exec, a, a.count); });
 }
 
 }  // namespace
 
-void tree_sum(const Exec& exec, const TreeSumArgs& a) {
+template <>
+void run(const Exec& exec, const TreeSumArgs& a) {
   if (std::max(a.inputs.size(), a.outputs.size()) > kMostPointers) {
     throw ShapeError(cat("tree_sum: ", a.inputs.size(), " inputs and ", a.outputs.size(),
                          " outputs, want at most ", kMostPointers, " of each on a GPU"));
   }
   if (a.inputs.size() == 1 && a.in_dtype == a.out_dtype) return copy_to_all(exec, a);
   switch (a.in_dtype) {
-    case DType::kF64: return run<double>(exec, a, a.count);
+    case DType::kF64: return launch_sum<double>(exec, a, a.count);
     // Unsigned numbers wrap.
-    case DType::kI32: return run<uint32_t>(exec, a, a.count);
-    case DType::kI64: return run<uint64_t>(exec, a, a.count);
-    case DType::kBF16: return run_to_float<bf16>(exec, a);
-    case DType::kF16: return run_to_float<f16>(exec, a);
-    default: return run_to_float<float>(exec, a);
+    case DType::kI32: return launch_sum<uint32_t>(exec, a, a.count);
+    case DType::kI64: return launch_sum<uint64_t>(exec, a, a.count);
+    case DType::kBF16: return launch_sum_to_float<bf16>(exec, a);
+    case DType::kF16: return launch_sum_to_float<f16>(exec, a);
+    default: return launch_sum_to_float<float>(exec, a);
   }
 }
 

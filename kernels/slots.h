@@ -1,0 +1,55 @@
+#pragma once
+
+#include <tuple>
+
+#include "shale/kernels/adafactor.h"
+#include "shale/kernels/attention.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/kernels/embedding.h"
+#include "shale/kernels/gemm.h"
+#include "shale/kernels/loss.h"
+#include "shale/kernels/loss_scale.h"
+#include "shale/kernels/norm.h"
+#include "shale/kernels/optim.h"
+#include "shale/kernels/random.h"
+#include "shale/kernels/reduce.h"
+#include "shale/kernels/tree_sum.h"
+
+namespace shale::kernels {
+
+// The slots that have a kernel on every device. Registries fill their device's entries from this
+// list, so that a new slot's name stands here and in its own header, nowhere else.
+inline auto slots_on_all_devices() {
+  return std::tie(
+      // adafactor.h
+      adafactor_means, adafactor_average, adafactor_squares, adafactor,
+      // attention.h
+      attention_fwd, attention_bwd,
+      // elementwise.h
+      axpby, mul, fill, copy, gelu_fwd, gelu_bwd, swiglu_fwd, dropout,
+      // embedding.h
+      embedding_fwd, embedding_bwd,
+      // gemm.h
+      gemm,
+      // loss.h, loss_scale.h
+      cross_entropy, update_loss_scale,
+      // norm.h
+      layer_norm_fwd, layer_norm_bwd, rms_norm_fwd, rms_norm_bwd,
+      // optim.h
+      adamw, adamw_8bit, lion, sgd,
+      // random.h
+      random_normal,
+      // reduce.h, tree_sum.h
+      column_sum, sum, sum_squares, clip_factor, tree_sum);
+}
+
+// Those that have one on the CPU alone; callers ask filled(). There are none at present.
+inline auto slots_on_cpu_alone() {
+  return std::tie();
+}
+
+inline auto all_slots() {
+  return std::tuple_cat(slots_on_all_devices(), slots_on_cpu_alone());
+}
+
+}  // namespace shale::kernels
