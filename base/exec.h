@@ -8,6 +8,9 @@
 namespace shale {
 
 class Tracer;
+namespace kernels {
+class CallObserver;
+}
 
 // The state of dynamic loss scaling (kernels/loss_scale.h), which only float16 needs.
 struct LossScale {
@@ -58,7 +61,8 @@ struct Exec {
   // its end (programmatic dependent launch). Only on a device whose kernels are compiled for
   // compute capability 9.0 or later; a launch elsewhere is an error.
   bool dependent_launch = false;
-  Tracer* tracer = nullptr;  // where kernel times go, or null
+  Tracer* tracer = nullptr;                   // where kernel times go, or null
+  kernels::CallObserver* observer = nullptr;  // who stands around kernel calls, or null
 };
 
 }  // namespace shale

@@ -328,7 +328,7 @@ int run(comm::World& world, int argc, char** argv) {
   machine.onednn = onednn_version();
   if (config.memory) return run_memory(config, machine, world);
 
-  KernelRecorder recorder(config.train.device.type);
+  KernelRecorder recorder;
   config.train.threads = resolve_threads(config.train.threads, world.local_size());
   const auto device = make_bench_device(config.train.device, config.train.threads);
   device->describe(machine);

@@ -29,4 +29,14 @@ SlotBase::Erased SlotBase::lookup(const Exec& exec) const {
   return fn;
 }
 
+void SlotBase::observe(const Exec& exec, const void* args,
+                       const std::function<void(const Exec&)>& run) const {
+  exec.observer->around(SlotCall(*this, exec, args, run));
+}
+
+SlotCall::SlotCall(const SlotBase& slot, const Exec& exec, const void* args, const Run& run)
+    : slot_(slot), exec_(exec), args_(args), run_(run) {
+  exec_.observer = nullptr;
+}
+
 }  // namespace shale::kernels

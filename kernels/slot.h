@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <vector>
 
 #include "shale/base/device.h"
@@ -26,6 +27,9 @@ class SlotBase {
   void set_erased(DeviceType device, Erased fn) { table_[static_cast<size_t>(device)] = fn; }
   Erased erased(DeviceType device) const { return table_[static_cast<size_t>(device)]; }
   Erased lookup(const Exec& exec) const;  // throws UnavailableError naming op and device
+  // Has exec.observer make the call. `args` are the slot's, `run` the implementation.
+  void observe(const Exec& exec, const void* args,
+               const std::function<void(const Exec&)>& run) const;
 
  private:
   const char* name_;
@@ -33,7 +37,8 @@ class SlotBase {
 };
 
 // A call checks its arguments and runs the implementation of exec.device; its time is added to
-// exec.tracer, if there is one, under the slot's name.
+// exec.tracer, if there is one, under the slot's name. An exec.observer makes it in the slot's
+// place.
 //
 // void check_args(const Args&), which stands beside Args, has what the slot asks of its arguments,
 // the same on every device: their shapes, strides and dtypes, not the values in device memory. It
@@ -46,14 +51,46 @@ class Slot : public SlotBase {
   using SlotBase::SlotBase;
 
   void set(DeviceType device, Fn fn) { set_erased(device, reinterpret_cast<Erased>(fn)); }
-  Fn get(DeviceType device) const { return reinterpret_cast<Fn>(erased(device)); }  // or null
 
   void operator()(const Exec& exec, const Args& args) const {
     const auto fn = reinterpret_cast<Fn>(lookup(exec));
     const TraceScope scope(exec.tracer, name());
     check_args(args);
-    fn(exec, args);
+    if (exec.observer == nullptr) return fn(exec, args);
+    observe(exec, &args, [fn, &args](const Exec& inside) { fn(inside, args); });
   }
+};
+
+// A call of a slot, as its observer sees it: checked, and still to be made.
+class SlotCall {
+ public:
+  using Run = std::function<void(const Exec&)>;
+  // Refers to all but exec.
+  SlotCall(const SlotBase& slot, const Exec& exec, const void* args, const Run& run);
+
+  const SlotBase& slot() const { return slot_; }
+  const Exec& exec() const { return exec_; }
+  // The arguments of a call of `slot`; null if this is a call of another.
+  template <typename Args>
+  const Args* args_of(const Slot<Args>& slot) const {
+    return &slot == &slot_ ? static_cast<const Args*>(args_) : nullptr;
+  }
+  void run() const { run_(exec_); }
+
+ private:
+  const SlotBase& slot_;
+  Exec exec_;  // without the observer: what a kernel calls itself is part of its own call
+  const void* args_;
+  const Run& run_;
+};
+
+// Stands around every call that is made with an Exec that names it, on the thread that makes it.
+// For benchmarks and tools: replayed graphs make no calls.
+class CallObserver {
+ public:
+  virtual ~CallObserver() = default;
+  // Has to make the call by call.run(), once at least.
+  virtual void around(const SlotCall& call) = 0;
 };
 
 }  // namespace shale::kernels

@@ -1,13 +1,14 @@
 #pragma once
 
-#include <functional>
 #include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "shale/bench/support/cost.h"
 #include "shale/bench/support/vendor_matmul.h"
+#include "shale/kernels/slot.h"
 
 namespace shale::bench {
 
@@ -33,38 +34,26 @@ std::string gemm_name(const kernels::GemmArgs& args);
 // What of a product's arguments happens in its epilogue: " bias gelu", or nothing.
 std::string epilogue_name(const kernels::GemmArgs& args);
 
-// A call of a kernel, as it is made.
+// A call of a kernel, and the work that it is for.
 struct KernelCall {
   const char* slot = nullptr;
   Cost cost{};
   DType dtype = DType::kF32;                // of the operands of what has FLOP
   const kernels::GemmArgs* gemm = nullptr;  // of a matrix product
 };
+// The work is that of cost_of(); of a slot that has none it counts as nothing.
+KernelCall described(const kernels::SlotCall& call);
 
-// Stands around every call that a recorder sees, for one that wants to time it.
-class CallObserver {
+// Counts the calls that it observes: how much work they were, and how long each shape of matrix
+// products took on the CPU. Calls may come from several threads; between steps, when there are
+// none, it is read and told what to do.
+class KernelRecorder final : public kernels::CallObserver {
  public:
-  virtual ~CallObserver() = default;
-  // Has to call `run`, which makes the call, once at least.
-  virtual void around(const Exec& exec, const KernelCall& call,
-                      const std::function<void()>& run) = 0;
-};
-
-// While it lives, it sees every call of a kernel of one device type: how much work it was, and, on
-// the CPU, how long each shape of matrix products took. One at a time, and kernels are called from
-// one thread.
-class KernelRecorder {
- public:
-  // Throws InternalError if there is one, UnavailableError where this build lacks the device.
-  explicit KernelRecorder(DeviceType device = DeviceType::kCpu);
-  ~KernelRecorder();
-  KernelRecorder(const KernelRecorder&) = delete;
-  KernelRecorder& operator=(const KernelRecorder&) = delete;
-
   // Calls from now on count as part of this phase.
-  void set_phase(std::string phase) { phase_ = std::move(phase); }
+  void set_phase(std::string phase);
   void keep_gemm_calls(bool keep) { keep_gemm_calls_ = keep; }
-  void set_observer(CallObserver* observer) { observer_ = observer; }  // null: none
+  // Stands between this one and the kernel, for one that wants to time calls. Null: nobody.
+  void set_inner(kernels::CallObserver* inner) { inner_ = inner; }
   void reset();
 
   // Work by (phase, slot). Seconds are left at 0: the runtime's Tracer has them.
@@ -73,18 +62,15 @@ class KernelRecorder {
   const std::map<std::string, CallTotal>& gemms() const { return gemms_; }  // by gemm_name()
   const std::vector<GemmCall>& gemm_calls() const { return gemm_calls_; }
 
-  // Makes a call by `run`, and counts it; what a kernel calls itself is part of its own call.
-  void make(const Exec& exec, const KernelCall& call, const std::function<void()>& run);
+  void around(const kernels::SlotCall& call) override;
 
  private:
-  void add(const char* slot, const Cost& cost);
-  void add_gemm(const kernels::GemmArgs& args, double seconds);
+  void add_gemm(const kernels::GemmArgs& args, const Cost& cost, double seconds);
 
-  DeviceType device_;
-  CallObserver* observer_ = nullptr;
-  bool in_call_ = false;
-  std::string phase_;
+  kernels::CallObserver* inner_ = nullptr;
   bool keep_gemm_calls_ = false;
+  std::mutex mutex_;  // of what follows
+  std::string phase_;
   std::map<PhaseAndSlot, CallTotal> totals_;
   std::map<std::string, CallTotal> gemms_;
   std::vector<GemmCall> gemm_calls_;

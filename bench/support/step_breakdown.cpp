@@ -34,23 +34,25 @@ double StepBreakdown::gap_seconds() const {
   return step_seconds - exposed_comm_seconds - all_parts().in_step_seconds;
 }
 
-void CallTimer::around(const Exec& exec, const KernelCall& call, const std::function<void()>& run) {
-  const NamedPart named = names_.of(call);
+void CallTimer::around(const kernels::SlotCall& call) {
+  const KernelCall kernel = described(call);
+  const NamedPart named = names_.of(kernel);
   Part& part = parts_[{named.place, named.name}];
   part.name = named.name;
+  void* const stream = call.exec().stream;
   if (repeat_) {
-    run();
-    const size_t from = clock_.mark(exec.stream);
-    for (int i = 0; i < kRepeats; ++i) run();
-    timed_.push_back({&part, from, clock_.mark(exec.stream), kRepeats});
+    call.run();
+    const size_t from = clock_.mark(stream);
+    for (int i = 0; i < kRepeats; ++i) call.run();
+    timed_.push_back({&part, from, clock_.mark(stream), kRepeats});
     return;
   }
-  const size_t from = clock_.mark(exec.stream);
-  run();
-  timed_.push_back({&part, from, clock_.mark(exec.stream), 1});
+  const size_t from = clock_.mark(stream);
+  call.run();
+  timed_.push_back({&part, from, clock_.mark(stream), 1});
   ++part.calls;
-  part.cost += call.cost;
-  part.floor_seconds += peaks_.bound_seconds(call.cost, call.dtype);
+  part.cost += kernel.cost;
+  part.floor_seconds += peaks_.bound_seconds(kernel.cost, kernel.dtype);
 }
 
 void CallTimer::end_step() {
@@ -86,9 +88,9 @@ StepBreakdown measure_breakdown(TrainLoop& loop, KernelRecorder& recorder, const
   CallTimer timer(names, peaks, clock);
   const auto timed_step = [&](bool repeat) {
     timer.repeat_calls(repeat);
-    recorder.set_observer(&timer);
+    recorder.set_inner(&timer);
     loop.step(recorder);  // ends when the device has done its work
-    recorder.set_observer(nullptr);
+    recorder.set_inner(nullptr);
     timer.end_step();
   };
   Samples step, exposed;

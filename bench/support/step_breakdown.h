@@ -41,8 +41,8 @@ struct StepBreakdown {
 };
 
 // Times kernel calls by part, those of steps as they are and those of steps in which each call is
-// made again and again.
-class CallTimer final : public CallObserver {
+// made again and again. Of calls of one thread.
+class CallTimer final : public kernels::CallObserver {
  public:
   CallTimer(const PartNames& names, const Peaks& peaks, StreamClock& clock)
       : names_(names), peaks_(peaks), clock_(clock) {}
@@ -50,7 +50,7 @@ class CallTimer final : public CallObserver {
   // Of the steps from now on. A repeated call works on what it has worked on before: results mean
   // nothing, and what of its operands fits a cache is there.
   void repeat_calls(bool repeat) { repeat_ = repeat; }
-  void around(const Exec& exec, const KernelCall& call, const std::function<void()>& run) override;
+  void around(const kernels::SlotCall& call) override;
   void end_step();  // the device has done all of it
 
   std::vector<PartTime> parts() const;  // medians over the steps

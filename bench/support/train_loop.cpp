@@ -126,6 +126,7 @@ void TrainLoop::ends(models::StepPhase phase) {
 
 StepTime TrainLoop::step(KernelRecorder& recorder) {
   recorder_ = &recorder;
+  const Context::Observation observation(*context_, recorder);
   std::vector<Batch> batches;  // made beforehand: the trainer has a thread for it
   for (int64_t micro = 0; micro < layout_.micro_batches(); ++micro) {
     batches.push_back(random_tokens(micro));

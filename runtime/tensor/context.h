@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "shale/base/exec.h"
 #include "shale/base/trace.h"
@@ -82,6 +83,19 @@ class Context {
   void set_tracer(Tracer* tracer) {
     exec_.tracer = tracer != nullptr ? tracer : backend_->tracer();
   }
+  // While it lives, `observer` stands around the context's kernel calls.
+  class Observation {
+   public:
+    Observation(Context& context, kernels::CallObserver& observer)
+        : exec_(context.exec_), before_(std::exchange(exec_.observer, &observer)) {}
+    ~Observation() { exec_.observer = before_; }
+    Observation(const Observation&) = delete;
+    Observation& operator=(const Observation&) = delete;
+
+   private:
+    Exec& exec_;
+    kernels::CallObserver* before_;
+  };
 
  private:
   class StreamWorkspace;

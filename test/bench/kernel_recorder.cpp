@@ -1,9 +1,8 @@
 #include "shale/bench/support/kernel_recorder.h"
 
-#include <memory>
+#include <thread>
 #include <vector>
 
-#include "shale/base/error.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/kernels.h"
 
@@ -14,7 +13,9 @@ using test::DeviceArray;
 
 // x [4, 6] · w^T with w [5, 6].
 struct Product {
-  const Exec& exec = test::devices().front();
+  explicit Product(kernels::CallObserver* observer) { exec.observer = observer; }
+
+  Exec exec = test::devices().front();
   DeviceArray<float> x{exec, test::randn<float>(24, 1)}, w{exec, test::randn<float>(30, 2)},
       y{exec, 20};
 
@@ -26,8 +27,8 @@ struct Product {
 }  // namespace
 
 TEST_CASE("a recorder counts calls and work by phase and slot", "[bench]") {
-  const Product product;
   KernelRecorder recorder;
+  const Product product(&recorder);
   recorder.set_phase("forward");
   product.run();
   product.run();
@@ -46,21 +47,44 @@ TEST_CASE("a recorder counts calls and work by phase and slot", "[bench]") {
 
 // As cuBLASLt's products call a kernel for GELU.
 TEST_CASE("what a kernel calls itself is not counted again", "[bench]") {
-  const Product product;
   KernelRecorder recorder;
-  recorder.set_phase("forward");
-  recorder.make(product.exec, {.slot = "outer", .cost = {.flops = 7}},
-                [&] { kernels::fill(product.exec, {.y = product.y.view(), .value = 2}); });
+  const Product product(&recorder);
+  const kernels::FillArgs args = {.y = product.y.view(), .value = 2};
+  const auto fill_twice = [&](const Exec& exec) {
+    kernels::fill(exec, args);
+    kernels::fill(exec, args);
+  };
+  recorder.around(kernels::SlotCall(kernels::fill, product.exec, &args, fill_twice));
   REQUIRE(recorder.totals().size() == 1);
-  CHECK(recorder.totals().at({"forward", "outer"}).cost.flops == 7);
+  CHECK(recorder.totals().begin()->second.calls == 1);
   CHECK(product.y.download() == std::vector<float>(20, 2.f));
-  product.run();  // what comes after is
-  CHECK(recorder.totals().at({"forward", "gemm"}).calls == 1);
+}
+
+TEST_CASE("a recorder counts the calls of several threads", "[bench]") {
+  constexpr int kThreads = 4, kCalls = 200;
+  KernelRecorder recorder;
+  recorder.set_phase("backward");
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      float x[8] = {}, sum[8];
+      const void* const inputs[] = {x, x};
+      void* const outputs[] = {sum};
+      const Exec exec = {.threads = 1, .observer = &recorder};
+      for (int call = 0; call < kCalls; ++call) {
+        kernels::tree_sum(exec, {.inputs = inputs, .outputs = outputs, .count = 8});
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const CallTotal& total = recorder.totals().at({"backward", "tree_sum"});
+  CHECK(total.calls == kThreads * kCalls);
+  CHECK(total.cost.bytes() == kThreads * kCalls * 3 * 32.0);
 }
 
 TEST_CASE("a recorder keeps the products that it is asked to keep", "[bench]") {
-  const Product product;
   KernelRecorder recorder;
+  const Product product(&recorder);
   product.run();
   CHECK(recorder.gemm_calls().empty());
   recorder.keep_gemm_calls(true);
@@ -74,9 +98,9 @@ TEST_CASE("a recorder keeps the products that it is asked to keep", "[bench]") {
 }
 
 TEST_CASE("a recorder keeps both products of SwiGLU", "[bench]") {
-  const Product product;
-  const DeviceArray<float> gate(product.exec, 20), up(product.exec, 20);
   KernelRecorder recorder;
+  const Product product(&recorder);
+  const DeviceArray<float> gate(product.exec, 20), up(product.exec, 20);
   recorder.keep_gemm_calls(true);
   const View w = product.w.view({6, 5}, {1, 6});
   kernels::gemm(product.exec, {.a = product.x.view({4, 6}), .b = w, .c = product.y.view({4, 5}),
@@ -88,15 +112,15 @@ TEST_CASE("a recorder keeps both products of SwiGLU", "[bench]") {
   CHECK(recorder.gemm_calls()[1].c == up.data());
 }
 
-TEST_CASE("kernels are as before when the recorder is gone, and there is one at a time",
-          "[bench]") {
-  const Product product;
-  auto recorder = std::make_unique<KernelRecorder>();
-  CHECK_THROWS_AS(KernelRecorder(), InternalError);
-  recorder.reset();
-  product.run();  // would write to the recorder
-  const KernelRecorder next;
-  CHECK(next.totals().empty());
+TEST_CASE("a recorder sees the calls of Execs that name it", "[bench]") {
+  KernelRecorder one, other;
+  const Product with_one(&one), with_other(&other), alone(nullptr);
+  with_one.run();
+  with_one.run();
+  with_other.run();
+  alone.run();
+  CHECK(one.totals().at({"", "gemm"}).calls == 2);
+  CHECK(other.totals().at({"", "gemm"}).calls == 1);
 }
 
 TEST_CASE("names of products tell layouts and epilogues apart", "[bench]") {

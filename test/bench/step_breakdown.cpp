@@ -38,7 +38,7 @@ StepBreakdown breakdown_of(const Device& device, const Peaks& peaks) {
                        .seq_len = 32,
                        .micro_batch = 2,
                        .threads = 1};
-  KernelRecorder recorder(device.type);
+  KernelRecorder recorder;
   TrainLoop loop(options, world);
   const auto clock = make_stream_clock(loop.device());
   return measure_breakdown(loop, recorder, peaks, *clock, /*rounds=*/1);
@@ -53,15 +53,20 @@ TEST_CASE("a part's time is that of its calls; repeated calls count as their mea
   SteadyClock clock;
   CallTimer timer(names, peaks, clock);
   int runs = 0;
-  const auto call = [&](const char* slot) {
-    timer.around({}, {.slot = slot, .cost = {.read_bytes = 30, .written_bytes = 20}},
-                 [&runs] { ++runs; });
+  char memory[50];
+  const View x = make_view(memory, DType::kU8, {25}), y = make_view(memory + 25, DType::kU8, {25});
+  const kernels::CopyArgs copy_args = {.x = x, .y = y};
+  const kernels::FillArgs fill_args = {.y = y};
+  const auto call = [&](const kernels::SlotBase& slot, const void* args) {
+    timer.around(kernels::SlotCall(slot, {}, args, [&runs](const Exec&) { ++runs; }));
   };
-  call("copy"), call("copy"), call("fill");
+  call(kernels::copy, &copy_args);
+  call(kernels::copy, &copy_args);
+  call(kernels::fill, &fill_args);
   timer.end_step();
   CHECK(runs == 3);
   timer.repeat_calls(true);
-  call("copy");
+  call(kernels::copy, &copy_args);
   timer.end_step();
   CHECK(runs > 5);
 

@@ -94,7 +94,7 @@ TEST_CASE("graphs and dependent launches give the losses of plain steps", "[benc
     options.micro_batch = 1;
     options.cuda_graph = cuda_graph;
     options.dependent_launch = dependent_launch;
-    KernelRecorder recorder(DeviceType::kEmu);
+    KernelRecorder recorder;
     TrainLoop loop(options, world);
     std::vector<float> all;
     for (int step = 0; step < 3; ++step) all.push_back(loop.step(recorder).loss);
