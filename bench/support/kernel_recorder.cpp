@@ -48,11 +48,12 @@ const char* activation_name(kernels::Epilogue epilogue) {
 
 }  // namespace
 
+std::string shape_name(const MatmulSpec& s) {
+  return cat(s.a_transposed ? 'T' : 'N', s.b_transposed ? 'T' : 'N', ' ', s.m, 'x', s.n, 'x', s.k);
+}
+
 std::string gemm_name(const kernels::GemmArgs& args) {
-  const MatmulSpec s = matmul_spec(args);
-  std::string name =
-      cat(s.a_transposed ? 'T' : 'N', s.b_transposed ? 'T' : 'N', ' ', s.m, 'x', s.n, 'x', s.k);
-  name += epilogue_name(args);
+  std::string name = shape_name(matmul_spec(args)) + epilogue_name(args);
   if (args.accumulate) name += " accumulate";
   return name;
 }

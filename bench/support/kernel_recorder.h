@@ -27,8 +27,11 @@ struct GemmCall {
   void* c = nullptr;
 };
 
-// "NT 1024x3072x768 bias gelu": how a and b are stored (T: transposed), m x n x k, and what the
-// epilogue does. Forward products are NT, those of dX NN, those of dW TN.
+// "NT 1024x3072x768": how a and b are stored (T: transposed), and m x n x k. Forward products are
+// NT, those of dX NN, those of dW TN.
+std::string shape_name(const MatmulSpec& spec);
+
+// "NT 1024x3072x768 bias gelu": with what the epilogue does.
 std::string gemm_name(const kernels::GemmArgs& args);
 
 // What of a product's arguments happens in its epilogue: " bias gelu", or nothing.

@@ -1,5 +1,8 @@
 #include "shale/bench/support/step_breakdown.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "shale/bench/support/table.h"
 
 namespace shale::bench {
@@ -34,11 +37,14 @@ double StepBreakdown::gap_seconds() const {
   return step_seconds - exposed_comm_seconds - all_parts().in_step_seconds;
 }
 
+CallTimer::Part& CallTimer::part_named(const std::string& name) {
+  const auto found = std::ranges::find(parts_, name, &Part::name);
+  return found == parts_.end() ? parts_.emplace_back(name) : *found;
+}
+
 void CallTimer::around(const kernels::SlotCall& call) {
   const KernelCall kernel = described(call);
-  const NamedPart named = names_.of(kernel);
-  Part& part = parts_[{named.place, named.name}];
-  part.name = named.name;
+  Part& part = part_named(names_.of(kernel));
   void* const stream = call.exec().stream;
   if (repeat_) {
     call.run();
@@ -61,14 +67,14 @@ void CallTimer::end_step() {
   }
   timed_.clear();
   clock_.forget_marks();
-  for (auto& [place, part] : parts_) {
+  for (Part& part : parts_) {
     (repeat_ ? part.alone : part.in_step).add(std::exchange(part.seconds, 0));
   }
 }
 
 std::vector<PartTime> CallTimer::parts() const {
   std::vector<PartTime> out;
-  for (const auto& [place, part] : parts_) {
+  for (const Part& part : parts_) {
     const auto steps = double(part.in_step.seconds.size());
     Cost cost = part.cost;
     cost.flops /= steps, cost.read_bytes /= steps, cost.written_bytes /= steps;
@@ -84,7 +90,7 @@ std::vector<PartTime> CallTimer::parts() const {
 
 StepBreakdown measure_breakdown(TrainLoop& loop, KernelRecorder& recorder, const Peaks& peaks,
                                 StreamClock& clock, int64_t rounds) {
-  const PartNames names(loop.model().config());
+  const PartNames names(loop.model().products());
   CallTimer timer(names, peaks, clock);
   const auto timed_step = [&](bool repeat) {
     timer.repeat_calls(repeat);

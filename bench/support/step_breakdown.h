@@ -1,6 +1,6 @@
 #pragma once
 
-#include <map>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -57,6 +57,7 @@ class CallTimer final : public kernels::CallObserver {
 
  private:
   struct Part {
+    explicit Part(std::string part_name) : name(std::move(part_name)) {}
     std::string name;
     int64_t calls = 0;  // of the step, or of all
     double floor_seconds = 0;
@@ -64,6 +65,8 @@ class CallTimer final : public kernels::CallObserver {
     Samples in_step, alone;  // a value per step
     double seconds = 0;      // of the step so far
   };
+  Part& part_named(const std::string& name);
+
   struct Timed {
     Part* part;
     size_t from, to;  // marks
@@ -74,7 +77,7 @@ class CallTimer final : public kernels::CallObserver {
   const Peaks& peaks_;
   StreamClock& clock_;
   bool repeat_ = false;
-  std::map<std::pair<int, std::string>, Part> parts_;
+  std::deque<Part> parts_;  // in the order of their first calls; none ever moves
   std::vector<Timed> timed_;
 };
 

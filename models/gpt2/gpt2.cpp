@@ -183,4 +183,13 @@ Tensor Gpt2::next_logits(const Tensor& input, KvCache& cache) {
   });
 }
 
+std::vector<NamedProduct> Gpt2::products() const {
+  const int64_t C = config().width;
+  return {{"QKV", C, 3 * C},
+          {"attention output", C, C},
+          {"FFN up", C, 4 * C},
+          {"FFN down", 4 * C, C},
+          {"classifier", C, config().padded_vocab}};
+}
+
 }  // namespace shale::models

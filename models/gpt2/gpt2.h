@@ -27,6 +27,7 @@ class Gpt2 : public LanguageModel {
   std::vector<Module*> blocks() override;
   Tensor loss(const Tensor& ids, const Tensor& targets) override;
   Tensor next_logits(const Tensor& ids, KvCache& cache) override;
+  std::vector<NamedProduct> products() const override;
 
  private:
   class Block;

@@ -35,6 +35,14 @@ struct KvCache {
   int64_t length = 0;          // tokens in it
 };
 
+// A product that every step makes: of its input with a weight [out, in], and the two products of
+// its gradients.
+struct NamedProduct {
+  std::string name;  // "QKV"
+  int64_t in = 0;
+  int64_t out = 0;
+};
+
 // What training and generation need of a model.
 class LanguageModel : public Module {
  public:
@@ -56,6 +64,10 @@ class LanguageModel : public Module {
   // FLOPs of forward and backward per token at sequence length T: 6 N + 6 L C T, with N the number
   // of parameters and causal attention counted as half.
   virtual double flops_per_token(int64_t seq_len) const;
+
+  // The products of a block and those around the blocks, for tables of where a step's time goes;
+  // what is left out shows there by its shape.
+  virtual std::vector<NamedProduct> products() const { return {}; }
 
  private:
   LanguageModelConfig config_;

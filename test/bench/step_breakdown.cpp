@@ -47,7 +47,7 @@ StepBreakdown breakdown_of(const Device& device, const Peaks& peaks) {
 }  // namespace
 
 TEST_CASE("a part's time is that of its calls; repeated calls count as their mean", "[bench]") {
-  const PartNames names({.width = 64, .padded_vocab = 384});
+  const PartNames names({});
   Peaks peaks;
   peaks.copy = 10;  // bytes/s
   SteadyClock clock;
@@ -129,6 +129,21 @@ TEST_CASE("a step of GPT-2 consists of these parts, on every kind of device", "[
     CHECK(part.calls >= 1);
     CHECK(part.in_step_seconds > 0);
     CHECK(part.alone_seconds > 0);
+  }
+}
+
+TEST_CASE("parts stand in the order of a step", "[bench]") {
+  const StepBreakdown breakdown = breakdown_of({}, {});
+  auto from = breakdown.parts.begin();
+  for (const char* name :
+       {"embedding, forward", "norm, forward", "QKV, forward (bias)", "attention, forward",
+        "FFN down, forward (bias residual)", "classifier, forward", "loss and gradient of logits",
+        "classifier, weight gradient", "FFN up, weight gradient", "attention, backward",
+        "embedding, backward", "norm of the gradient", "optimizer"}) {
+    CAPTURE(name);
+    from = std::find_if(from, breakdown.parts.end(),
+                        [&](const PartTime& part) { return part.name == name; });
+    REQUIRE(from != breakdown.parts.end());
   }
 }
 
