@@ -65,7 +65,7 @@ class Slot : public SlotBase {
 class SlotCall {
  public:
   using Run = std::function<void(const Exec&)>;
-  // Refers to all but exec.
+  // Refers to what it is given, but for exec.
   SlotCall(const SlotBase& slot, const Exec& exec, const void* args, const Run& run);
 
   const SlotBase& slot() const { return slot_; }
