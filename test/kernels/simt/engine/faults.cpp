@@ -175,8 +175,12 @@ TEST_CASE("threads at different barriers are a fault", "[kernels][emulator]") {
 TEST_CASE("misuse of a named barrier is a fault", "[kernels][emulator]") {
   expect({Fault::kBarrierMisuse, "numbers are 1 to 15"}, named_barrier, {.grid = 1, .block = 64},
          16, 64);
+  expect({Fault::kBarrierMisuse, "numbers are 1 to 15"}, named_barrier, {.grid = 1, .block = 64},
+         0, 64);
   expect({Fault::kBarrierMisuse, "want whole warps"}, named_barrier, {.grid = 1, .block = 64}, 1,
          48);
+  expect({Fault::kBarrierMisuse, "want whole warps"}, named_barrier, {.grid = 1, .block = 64}, 1,
+         0);
   expect({Fault::kBarrierMisuse, "at most 64 threads"}, named_barrier, {.grid = 1, .block = 64}, 1,
          96);
   expect({Fault::kBarrierMisuse, "said"}, named_barriers_that_disagree, {.grid = 1, .block = 128});
@@ -270,8 +274,14 @@ TEST_CASE("a launch that the hardware would refuse throws at once", "[kernels][e
   };
   CHECK(test::contains(refused({.grid = 0, .block = 32}), "a grid of (0,1,1) blocks"));
   CHECK(test::contains(refused({.grid = {1, 65536}, .block = 32}), "a grid of (1,65536,1)"));
+  CHECK(test::contains(refused({.grid = {1, 1, 65536}, .block = 32}), "a grid of (1,1,65536)"));
+  CHECK(test::contains(refused({.grid = int64_t{1} << 31, .block = 32}),
+                       "a grid of (2147483648,1,1) blocks"));
   CHECK(test::contains(refused({.grid = -1, .block = 32}), "a grid of (0,1,1) blocks"));
   CHECK(test::contains(refused({.grid = 1, .block = 1025}), "blocks of (1025,1,1) threads"));
+  CHECK(test::contains(refused({.grid = 1, .block = 0}), "blocks of (0,1,1) threads"));
+  CHECK(test::contains(refused({.grid = 1, .block = {32, 33}}), "blocks of (32,33,1) threads"));
+  CHECK(test::contains(refused({.grid = 1, .block = {1, 1, 65}}), "blocks of (1,1,65) threads"));
   CHECK(test::contains(refused({.grid = 1, .block = 32, .smem_bytes = 228 << 10}),
                        "a block has 232448"));
 }
