@@ -30,7 +30,7 @@ class KnownMemory final : public MemoryProvider {
     const std::lock_guard lock(mutex_);
     void* memory = mapping.data();
     owned_.emplace(memory, std::move(mapping));
-    ends_.emplace(static_cast<std::byte*>(memory), static_cast<std::byte*>(memory) + bytes);
+    know_locked(memory, bytes);
     return memory;
   }
 
@@ -44,12 +44,13 @@ class KnownMemory final : public MemoryProvider {
   // Memory that belongs to somebody else.
   void know(void* memory, size_t bytes) {
     const std::lock_guard lock(mutex_);
-    ends_.emplace(static_cast<std::byte*>(memory), static_cast<std::byte*>(memory) + bytes);
+    know_locked(memory, bytes);
   }
   void forget(void* memory) noexcept {
     streams_.drain();
     const std::lock_guard lock(mutex_);
     ends_.erase(static_cast<std::byte*>(memory));
+    streams_.memory().remove(memory);
   }
 
   bool contains(const void* p) const {
@@ -60,6 +61,13 @@ class KnownMemory final : public MemoryProvider {
   }
 
  private:
+  // Kernels may use it from now on. Its bytes are not watched: an allocator above cuts it up and
+  // uses it again, and the host may fill it.
+  void know_locked(void* memory, size_t bytes) {
+    ends_.emplace(static_cast<std::byte*>(memory), static_cast<std::byte*>(memory) + bytes);
+    streams_.memory().add(memory, bytes, emulator::GlobalMemory::Watch::kBounds);
+  }
+
   StreamSet& streams_;
   mutable std::mutex mutex_;
   std::map<const void*, emulator::Mapping> owned_;

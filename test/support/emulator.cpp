@@ -51,6 +51,20 @@ void synchronize_emulated(const Exec& exec) {
   static_cast<emulator::Stream*>(exec.stream)->synchronize();
 }
 
+void add_emulated_memory(const Exec& exec, const void* p, size_t bytes) {
+  static_cast<emulator::Stream*>(exec.stream)
+      ->memory()
+      .add(p, bytes, emulator::GlobalMemory::Watch::kBytes);
+}
+
+void write_emulated_memory(const Exec& exec, const void* p, size_t bytes) {
+  static_cast<emulator::Stream*>(exec.stream)->memory().written(p, bytes);
+}
+
+void remove_emulated_memory(const Exec& exec, const void* p) {
+  static_cast<emulator::Stream*>(exec.stream)->memory().remove(p);
+}
+
 void drain_emulated(const Exec& exec) {
   static_cast<emulator::Stream*>(exec.stream)->drain();
 }

@@ -43,7 +43,6 @@ std::byte* allocate(const Exec& exec, size_t bytes) {
 }
 void release(const Exec& exec, std::byte* block, size_t bytes) {
   if (exec.device.type == DeviceType::kCuda) return cuda().memory().free(block, bytes);
-  if (exec.device.type == DeviceType::kEmu) drain_emulated(exec);
   ::operator delete (block, std::align_val_t{64});
 }
 // In either direction.
@@ -174,6 +173,7 @@ DeviceBytes::DeviceBytes(const Exec& exec, size_t bytes) : exec_(exec), bytes_(b
   data_ = block_ + kMargin;
   copy(exec_, block_, margin.data(), kMargin);
   copy(exec_, data_ + bytes, margin.data(), kMargin);
+  if (exec_.device.type == DeviceType::kEmu) add_emulated_memory(exec_, data_, bytes);
   if (poisons()) {
     const std::vector<unsigned char> poison(bytes, kPoisonByte);
     copy(exec_, data_, poison.data(), bytes);
@@ -181,11 +181,16 @@ DeviceBytes::DeviceBytes(const Exec& exec, size_t bytes) : exec_(exec), bytes_(b
 }
 
 DeviceBytes::~DeviceBytes() {
+  if (exec_.device.type == DeviceType::kEmu) {
+    drain_emulated(exec_);
+    remove_emulated_memory(exec_, data_);
+  }
   release(exec_, block_, bytes_ + 2 * kMargin);
 }
 
 void DeviceBytes::upload(const void* from) {
   copy(exec_, data_, from, bytes_);
+  if (exec_.device.type == DeviceType::kEmu) write_emulated_memory(exec_, data_, bytes_);
 }
 
 void DeviceBytes::download(void* to) const {

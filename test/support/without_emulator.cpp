@@ -44,4 +44,16 @@ void drain_emulated(const Exec&) {
   there_is_none();
 }
 
+void add_emulated_memory(const Exec&, const void*, size_t) {
+  there_is_none();
+}
+
+void write_emulated_memory(const Exec&, const void*, size_t) {
+  there_is_none();
+}
+
+void remove_emulated_memory(const Exec&, const void*) {
+  there_is_none();
+}
+
 }  // namespace shale::test

@@ -4,6 +4,7 @@
 
 #include "shale/base/dtype.h"
 #include "shale/kernels/simt/emu/builtins.h"
+#include "shale/kernels/simt/engine/register_pool.h"
 #include "shale/kernels/simt/engine/warpgroup.h"
 #include "shale/kernels/simt/wgmma_tile.h"
 
@@ -62,12 +63,12 @@ void settle(uint32_t (&words)[kThreads], uint32_t bits) {
 template <int kRegisters>
 void shrink_registers(Site site = Site::current()) {
   static_assert(kRegisters >= 24 && kRegisters <= 240 && kRegisters % 8 == 0);
-  emulator::set_registers(kRegisters, site);
+  emulator::shrink_registers(kRegisters, site);
 }
 template <int kRegisters>
 void grow_registers(Site site = Site::current()) {
   static_assert(kRegisters >= 24 && kRegisters <= 240 && kRegisters % 8 == 0);
-  emulator::set_registers(kRegisters, site);
+  emulator::grow_registers(kRegisters, site);
 }
 
 }  // namespace shale::kernels::emu::simt

@@ -16,6 +16,7 @@ void AsyncCopies::issue(Fiber& self, const Copy& copy) {
                      cat("cp.async of ", bytes, " bytes from an address in global memory that is ",
                          "no multiple of ", bytes));
   }
+  if (copy.copied > 0) self.block->global().access(copy.from, copy.copied, Access::kRead);
   self.block->tracker().copy_issued(self.id, offset, bytes);
   std::memset(copy.to, 0xff, bytes);
   copies_.push_back(copy);

@@ -21,8 +21,14 @@ void begin(const char* name, const T* p, Site site) {
     block.tracker().access(self.id, offset, sizeof(T), Access::kAtomic);
   } else {
     check_waited(self, "changes atomically a place in");
+    block.global().access(p, sizeof(T), Access::kAtomic);
   }
   block.yield(self);
+  block.global().before_atomic(p);
+}
+
+void end(const void* p) {
+  t_fiber->block->global().after_atomic(p);
 }
 
 // Blocks run on several OS threads, so operations are atomic between those too.
@@ -33,6 +39,7 @@ T update(const char* name, T* p, Site site, Change&& change) {
   T old = memory.load(std::memory_order_relaxed);
   while (!memory.compare_exchange_weak(old, change(old), std::memory_order_relaxed)) {
   }
+  end(p);
   return old;
 }
 
@@ -45,6 +52,7 @@ template <typename T>
 T cas(T* p, T expected, T value, Site site) {
   begin("atomic_cas", p, site);
   std::atomic_ref<T>(*p).compare_exchange_strong(expected, value, std::memory_order_relaxed);
+  end(p);
   return expected;
 }
 
@@ -82,10 +90,13 @@ uint64_t atomic_cas(uint64_t* p, uint64_t expected, uint64_t value, Site site) {
 
 uint32_t atomic_exchange(uint32_t* p, uint32_t value, Site site) {
   begin("atomic_exchange", p, site);
-  return std::atomic_ref<uint32_t>(*p).exchange(value, std::memory_order_relaxed);
+  const uint32_t old = std::atomic_ref<uint32_t>(*p).exchange(value, std::memory_order_relaxed);
+  end(p);
+  return old;
 }
 
 void thread_fence() {
+  t_fiber->block->global().fence();
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 

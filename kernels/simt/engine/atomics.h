@@ -18,7 +18,8 @@ uint32_t atomic_cas(uint32_t* p, uint32_t expected, uint32_t value, Site site);
 uint64_t atomic_cas(uint64_t* p, uint64_t expected, uint64_t value, Site site);
 uint32_t atomic_exchange(uint32_t* p, uint32_t value, Site site);
 
-// Blocks run on different threads of the CPU, whose memory is the emulated GPU's.
+// Blocks run on different threads of the CPU, whose memory is the emulated GPU's. With atomic
+// operations it orders blocks (block_order.h).
 void thread_fence();
 
 }  // namespace shale::emulator

@@ -28,13 +28,15 @@ constexpr int64_t kMaxIdleYields = 20'000'000;
 Block::Block()
     : shared_(*this),
       tracker_(*this),
+      global_(*this),
       barriers_(*this),
       mbarriers_(*this),
       loads_(*this),
       warpgroups_(*this),
+      registers_(*this),
       warps_(kMaxThreads / kWarp) {}
 
-void Block::run(const Grid& grid, Index3 index) {
+void Block::run(const Grid& grid, Index3 index, GlobalLaunch* launch) {
   grid_ = &grid;
   index_ = index;
   threads_ = static_cast<int>(grid.threads.x * grid.threads.y * grid.threads.z);
@@ -50,13 +52,17 @@ void Block::run(const Grid& grid, Index3 index) {
   barriers_.reset();
   mbarriers_.reset();
   warpgroups_.reset();
+  registers_.reset();
   start_fibers();
+  const uint64_t blocks = uint64_t{grid.blocks.x} * grid.blocks.y * grid.blocks.z;
+  global_.begin_block(launch, number, blocks, grid.options.track);
 
   t_fiber = queue_.pop();
   switch_context(scheduler_, t_fiber->context);
   t_fiber = nullptr;
 
   tracker_.end_block();
+  global_.end_block();
   address_sanitizer::unpoison(stacks_.data(), stacks_.size());
   if (!error_ && live_ > 0) report_stuck();
   if (!error_ && loads_.outstanding()) {
@@ -90,6 +96,7 @@ void Block::start_fibers() {
     fiber.state = Fiber::State::kReady;
     fiber.primitive = nullptr;
     fiber.before_wait = grid_->dependent;
+    fiber.multiplies = false;
     fiber.copies.reset();
     fiber.stores.reset();
     fiber.wgmma.reset();
@@ -118,6 +125,7 @@ void Block::fiber_main() {
     }
     self.stores.finish(self);
     block.warpgroups().finish(self);
+    block.registers().finish(self);
     block.warp(self.warp).leave(self);
   } catch (...) {  // of the emulator itself, such as out of memory
     block.error_ = std::current_exception();
@@ -145,14 +153,21 @@ void Block::go_on(Fiber& self) {
   }
 }
 
-bool Block::holds(const void* p) const {
-  const auto in = [p](const void* begin, size_t bytes) {
-    return static_cast<size_t>(static_cast<const std::byte*>(p) -
-                               static_cast<const std::byte*>(begin)) < bytes;
+std::span<const std::byte> Block::held(const void* p) const {
+  const auto part = [](const void* begin, size_t bytes) {
+    return std::span(static_cast<const std::byte*>(begin), bytes);
   };
-  return in(stacks_.data(), stacks_.size()) || in(call_, call_bytes_) ||
-         in(fibers_.data(), fibers_.size() * sizeof(Fiber)) || in(&t_fiber, sizeof(t_fiber)) ||
-         in(this, sizeof(*this)) || in(grid_, sizeof(*grid_));
+  const std::span<const std::byte> parts[] = {stacks(),
+                                              part(fibers_.data(), fibers_.size() * sizeof(Fiber)),
+                                              part(this, sizeof(*this)),
+                                              part(grid_, sizeof(*grid_)),
+                                              part(call_, call_bytes_),
+                                              part(&t_fiber, sizeof(t_fiber))};
+  const auto* byte = static_cast<const std::byte*>(p);
+  for (const auto& one : parts) {
+    if (static_cast<size_t>(byte - one.data()) < one.size()) return one;
+  }
+  return {};
 }
 
 void Block::wait(Fiber& self) {

@@ -3,6 +3,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,10 +11,12 @@
 #include "shale/kernels/simt/engine/bulk_copies.h"
 #include "shale/kernels/simt/engine/fault.h"
 #include "shale/kernels/simt/engine/fiber.h"
+#include "shale/kernels/simt/engine/global_access.h"
 #include "shale/kernels/simt/engine/grid_order.h"
 #include "shale/kernels/simt/engine/mapping.h"
 #include "shale/kernels/simt/engine/mbarriers.h"
 #include "shale/kernels/simt/engine/options.h"
+#include "shale/kernels/simt/engine/register_pool.h"
 #include "shale/kernels/simt/engine/run_queue.h"
 #include "shale/kernels/simt/engine/shared_memory.h"
 #include "shale/kernels/simt/engine/tracker.h"
@@ -47,24 +50,29 @@ class Block {
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
-  // Runs block `index` to its end. Throws KernelError.
-  void run(const Grid& grid, Index3 index);
+  // Runs block `index` to its end. `launch`: see GlobalAccess, or null. Throws KernelError.
+  void run(const Grid& grid, Index3 index, GlobalLaunch* launch);
 
   const Grid& grid() const { return *grid_; }
   const Index3& index() const { return index_; }
   int threads() const { return threads_; }
   SharedMemory& shared() { return shared_; }
   Tracker& tracker() { return tracker_; }
+  GlobalAccess& global() { return global_; }
   Barriers& barriers() { return barriers_; }
   MBarriers& mbarriers() { return mbarriers_; }
   const MBarriers& mbarriers() const { return mbarriers_; }
   BulkLoads& loads() { return loads_; }
   Warpgroups& warpgroups() { return warpgroups_; }
+  RegisterPool& registers() { return registers_; }
+  const RegisterPool& registers() const { return registers_; }
   WarpCollectives& warp(int index) { return warps_[static_cast<size_t>(index)]; }
   void hold_call(const void* call, size_t bytes) { call_ = call, call_bytes_ = bytes; }
-  // Whether p points to what a GPU has elsewhere than in global memory: a thread's own variables,
-  // the index variables, the kernel's arguments.
-  bool holds(const void* p) const;
+  std::span<const std::byte> stacks() const { return {stacks_.data(), stacks_.size()}; }
+  // What p points into, if a GPU has that elsewhere than in global memory: threads' own variables,
+  // the index variables, the kernel's arguments. Empty otherwise.
+  std::span<const std::byte> held(const void* p) const;
+  bool holds(const void* p) const { return !held(p).empty(); }
 
   // ---- For primitives, called on the fiber `self` ----
   void wait(Fiber& self);  // returns after somebody has woken it
@@ -98,10 +106,12 @@ class Block {
   MachineContext scheduler_{};  // who called run()
   SharedMemory shared_;
   Tracker tracker_;
+  GlobalAccess global_;
   Barriers barriers_;
   MBarriers mbarriers_;
   BulkLoads loads_;
   Warpgroups warpgroups_;
+  RegisterPool registers_;
   std::vector<WarpCollectives> warps_;
 };
 

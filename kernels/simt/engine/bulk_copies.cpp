@@ -46,8 +46,24 @@ void to_device(const BulkCopy& copy, const std::byte* data) {
   }
 }
 
+// What of a box lies in the array, as runs of bytes.
+void access_box(Block& block, const BulkCopy& copy, Access kind) {
+  std::byte *begin = nullptr, *end = nullptr;
+  const auto flush = [&] {
+    if (begin != end) block.global().access(begin, static_cast<size_t>(end - begin), kind);
+  };
+  for_pieces(copy.map, copy.offset, copy.at, [&](uint32_t, std::byte* piece, size_t bytes) {
+    if (piece != end) {
+      flush();
+      begin = piece;
+    }
+    end = piece + bytes;
+  });
+  flush();
+}
+
 BulkCopy box_copy(Fiber& self, const void* shared, const TensorMap& map, const Coordinates& at,
-                  int dims) {
+                  int dims, Access kind) {
   check_waited(self, "starts a copy between shared and");
   Block& block = *self.block;
   if (dims != map.dims) {
@@ -56,11 +72,14 @@ BulkCopy box_copy(Fiber& self, const void* shared, const TensorMap& map, const C
   }
   const uint32_t offset =
       block.shared().check(shared, map.bytes, map.swizzle ? 1024 : 128, self.primitive);
-  return {.kind = BulkCopy::Kind::kBox, .offset = offset, .bytes = map.bytes, .map = map, .at = at};
+  const BulkCopy copy = {
+      .kind = BulkCopy::Kind::kBox, .offset = offset, .bytes = map.bytes, .map = map, .at = at};
+  if (block.global().on()) access_box(block, copy, kind);
+  return copy;
 }
 
 BulkCopy run_copy(Fiber& self, const void* shared, const void* device, int bytes,
-                  BulkCopy::Kind kind) {
+                  BulkCopy::Kind kind, Access access) {
   check_waited(self, "starts a copy between shared and");
   Block& block = *self.block;
   if (bytes < 16 || bytes % 16 != 0 || reinterpret_cast<uintptr_t>(device) % 16 != 0) {
@@ -70,6 +89,7 @@ BulkCopy run_copy(Fiber& self, const void* shared, const void* device, int bytes
   }
   const auto count = static_cast<uint32_t>(bytes);
   const uint32_t offset = block.shared().check(shared, count, 16, self.primitive);
+  block.global().access(device, count, access);
   auto* end = static_cast<std::byte*>(const_cast<void*>(device));
   return {.kind = kind, .offset = offset, .bytes = count, .device = end};
 }
@@ -158,27 +178,28 @@ void BulkStores::finish(Fiber& self) {
 void tma_load(void* to, const TensorMap& map, void* mbarrier, const Coordinates& at, int dims,
               Site site) {
   Fiber& self = enter("tma_load", site);
-  self.block->loads().issue(self, box_copy(self, to, map, at, dims), mbarrier);
+  self.block->loads().issue(self, box_copy(self, to, map, at, dims, Access::kRead), mbarrier);
 }
 
 void tma_store(const TensorMap& map, const void* from, const Coordinates& at, int dims, Site site) {
   Fiber& self = enter("tma_store", site);
-  self.stores.issue(self, box_copy(self, from, map, at, dims));
+  self.stores.issue(self, box_copy(self, from, map, at, dims, Access::kWrite));
 }
 
 void bulk_load(void* to, const void* from, int bytes, void* mbarrier, Site site) {
   Fiber& self = enter("bulk_load", site);
-  self.block->loads().issue(self, run_copy(self, to, from, bytes, BulkCopy::Kind::kRun), mbarrier);
+  self.block->loads().issue(
+      self, run_copy(self, to, from, bytes, BulkCopy::Kind::kRun, Access::kRead), mbarrier);
 }
 
 void bulk_store(void* to, const void* from, int bytes, Site site) {
   Fiber& self = enter("bulk_store", site);
-  self.stores.issue(self, run_copy(self, from, to, bytes, BulkCopy::Kind::kRun));
+  self.stores.issue(self, run_copy(self, from, to, bytes, BulkCopy::Kind::kRun, Access::kWrite));
 }
 
 void bulk_add(float* to, const float* from, int bytes, Site site) {
   Fiber& self = enter("bulk_add", site);
-  self.stores.issue(self, run_copy(self, from, to, bytes, BulkCopy::Kind::kAdd));
+  self.stores.issue(self, run_copy(self, from, to, bytes, BulkCopy::Kind::kAdd, Access::kAtomic));
 }
 
 void bulk_commit(Site site) {

@@ -32,6 +32,7 @@ struct Fiber {
   Site site{};
   int barrier = 0;           // the number of a named one, or of an mbarrier
   bool before_wait = false;  // in a dependent grid, and await_previous_grid() is yet to come
+  bool multiplies = false;   // products under way have registers of this thread
   AsyncCopies copies{};
   BulkStores stores{};
   WgmmaThread wgmma{};

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <memory>
+#include <utility>
 
 #include "shale/base/text.h"
 #include "shale/kernels/cpu/parallel.h"
@@ -62,20 +64,35 @@ Block& this_workers_block() {
   return block;
 }
 
+// What the grid is held to in global memory; null if nobody knows what there is of it.
+std::unique_ptr<GlobalLaunch> begin_launch(const Exec& exec, bool several_workers) {
+  if (exec.stream == nullptr) return nullptr;
+  GlobalMemory& memory = static_cast<Stream*>(exec.stream)->memory();
+  auto table = memory.table();
+  if (table == nullptr) return nullptr;
+  auto launch = std::make_unique<GlobalLaunch>();
+  launch->table = std::move(table);
+  launch->number = memory.next_launch();
+  launch->several_workers = several_workers;
+  return launch;
+}
+
 void run(const Exec& exec, const Grid& grid) {
   const int64_t blocks = count(grid.blocks);
   std::atomic<int64_t> failed = std::numeric_limits<int64_t>::max();
   Exec workers = exec;
   workers.threads = std::min(exec.threads, kMaxWorkers);
+  const auto launch = begin_launch(exec, workers.threads > 1 && blocks > 1);
   const auto run_block = [&](int64_t position, int64_t) {
     // The first failing block is reported, whatever the number of workers: those before it run.
     if (position > failed.load(std::memory_order_relaxed)) return;
     const auto linear = static_cast<uint64_t>(block_at(grid, position, blocks));
     const uint64_t x = grid.blocks.x, y = grid.blocks.y;
     try {
-      this_workers_block().run(
-          grid, {static_cast<unsigned>(linear % x), static_cast<unsigned>(linear / x % y),
-                 static_cast<unsigned>(linear / (x * y))});
+      const Index3 index = {static_cast<unsigned>(linear % x),
+                            static_cast<unsigned>(linear / x % y),
+                            static_cast<unsigned>(linear / (x * y))};
+      this_workers_block().run(grid, index, launch.get());
     } catch (...) {
       int64_t lowest = failed.load();
       while (position < lowest && !failed.compare_exchange_weak(lowest, position)) {

@@ -70,6 +70,9 @@ std::string describe_threads(std::span<const Fiber> fibers) {
     if (!ended && fiber.primitive == std::string_view("mbarrier_wait")) {
       what += cat(" for ", fiber.block->mbarriers().describe(fiber.barrier));
     }
+    if (!ended && fiber.primitive == std::string_view("grow_registers")) {
+      what += cat(" ", fiber.block->registers().describe(fiber));
+    }
     groups[what].push_back(fiber.id);
   }
   std::string text;

@@ -16,6 +16,9 @@ void Stream::enqueue(std::function<void()> work) {
   set_.push(*this, {.work = std::move(work)});
 }
 
+GlobalMemory& Stream::memory() {
+  return set_.memory();
+}
 void Stream::synchronize() {
   set_.synchronize(this);
 }

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "shale/kernels/simt/engine/global_memory.h"
 #include "shale/kernels/simt/engine/options.h"
 #include "shale/kernels/simt/engine/recording.h"
 #include "shale/kernels/simt/engine/run_queue.h"
@@ -27,6 +28,7 @@ struct Event {
 class Stream {
  public:
   const Options& options() const { return options_; }
+  GlobalMemory& memory();  // of the device
   void enqueue(std::function<void()> work);
   // As those of StreamSet, which has the other operations too.
   void synchronize();
@@ -65,6 +67,7 @@ class StreamSet {
  public:
   explicit StreamSet(const Options& options) : options_(options), random_(options.seed) {}
 
+  GlobalMemory& memory() { return memory_; }
   Stream* create();
   void destroy(Stream* stream) noexcept;  // after its work has run
   void synchronize(Stream* stream);       // null: all streams
@@ -94,6 +97,7 @@ class StreamSet {
   void throw_error();
 
   const Options options_;
+  GlobalMemory memory_;
   mutable std::mutex mutex_;
   SeededRandom random_;
   uint64_t next_number_ = 0;

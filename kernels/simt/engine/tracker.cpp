@@ -13,19 +13,6 @@ namespace shale::emulator {
 
 constinit thread_local const std::byte* t_tracked_arena = nullptr;
 
-namespace {
-
-const char* verb(Access kind) {
-  switch (kind) {
-    case Access::kRead: return "reads";
-    case Access::kWrite: return "writes";
-    case Access::kAtomic: return "changes atomically";
-  }
-  return "";
-}
-
-}  // namespace
-
 Tracker::Tracker(Block& block) : block_(block) {}
 
 void Tracker::begin_block(int threads, bool on) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "shale/kernels/simt/engine/access.h"
 #include "shale/kernels/simt/engine/clocks.h"
 #include "shale/kernels/simt/engine/fault.h"
 #include "shale/kernels/simt/engine/mapping.h"
@@ -13,8 +14,6 @@ namespace shale::emulator {
 
 class Block;
 struct Fiber;
-
-enum class Access : uint8_t { kRead, kWrite, kAtomic };
 
 // What accesses shared memory besides the threads. Each is an actor of its own, and reaches memory
 // through the async proxy (kernels/simt/hopper.h).

@@ -14,11 +14,18 @@ constinit bool instrumented = false;
 inline void access(const void* p, size_t bytes, Access kind, const void* instruction) {
   if (t_tracked_arena == nullptr || t_fiber == nullptr) return;
   const auto offset = static_cast<size_t>(static_cast<const std::byte*>(p) - t_tracked_arena);
+  const Fiber& self = *t_fiber;
+  Block& block = *self.block;
   if (offset < SharedMemory::kBytes) {
-    t_fiber->block->tracker().plain_access(p, static_cast<uint32_t>(bytes), kind, instruction);
-  } else if (t_fiber->before_wait) [[unlikely]] {
-    t_fiber->block->tracker().early_access(p, static_cast<uint32_t>(bytes), kind, instruction);
+    return block.tracker().plain_access(p, static_cast<uint32_t>(bytes), kind, instruction);
   }
+  if (self.before_wait) [[unlikely]] {
+    block.tracker().early_access(p, static_cast<uint32_t>(bytes), kind, instruction);
+  }
+  if (self.multiplies) [[unlikely]] {
+    block.warpgroups().check_registers(self, p, bytes, kind, instruction);
+  }
+  block.global().plain_access(p, bytes, kind, instruction);
 }
 
 }  // namespace

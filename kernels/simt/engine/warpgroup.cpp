@@ -7,6 +7,7 @@
 #include "shale/base/dtype.h"
 #include "shale/base/text.h"
 #include "shale/kernels/simt/engine/block.h"
+#include "shale/kernels/simt/engine/report.h"
 #include "shale/kernels/simt/engine/tensor_map.h"
 
 namespace shale::emulator {
@@ -82,7 +83,6 @@ void Warpgroups::reset() {
   const auto count = static_cast<size_t>(block_.threads() / kWarpgroup);
   groups_.clear();
   groups_.resize(count);
-  registers_.assign(static_cast<size_t>((block_.threads() + kWarp - 1) / kWarp), 0);
 }
 
 Warpgroups::Warpgroup& Warpgroups::of(const Fiber& self) {
@@ -169,6 +169,22 @@ void Warpgroups::track_operand(Warpgroup& group, const std::vector<int>& threads
   });
 }
 
+// Of thread `index`: they belong to the product from now on.
+void Warpgroups::take_registers(const Arrival& arrival, uint64_t number, Product& product,
+                                size_t index) {
+  WgmmaThread& own = arrival.fiber->wgmma;
+  arrival.fiber->multiplies = true;
+  const auto same = [&](const WgmmaThread::D& d) { return d.registers == arrival.d; };
+  if (const auto d = std::find_if(own.d.begin(), own.d.end(), same); d != own.d.end()) {
+    d->last = number;
+  } else {
+    own.d.push_back({number, arrival.d, static_cast<size_t>(product.call.columns) / 2});
+  }
+  if (!product.call.a_in_registers) return;
+  std::copy_n(arrival.a, 4, product.a[index].begin());
+  own.a.push_back({number, arrival.a, product.a[index]});
+}
+
 void Warpgroups::start(Warpgroup& group, int first_thread) {
   check_arrivals(group);
   Tracker& tracker = block_.tracker();
@@ -179,11 +195,8 @@ void Warpgroups::start(Warpgroup& group, int first_thread) {
   product.call = group.arrivals[0].call;
   product.d = take_accumulator(group);
   product.d->last = ++group.issued;
-  for (size_t i = 0; product.call.a_in_registers && i < kWarpgroup; ++i) {
-    const Arrival& arrival = group.arrivals[i];
-    std::copy_n(arrival.a, 4, product.a[i].begin());
-    arrival.fiber->wgmma.a.push_back({group.issued, arrival.a, product.a[i]});
-  }
+  for (size_t i = 0; i < kWarpgroup; ++i)
+    take_registers(group.arrivals[i], group.issued, product, i);
   const std::vector<int> threads = tracker.different_knowledge(first_thread, kWarpgroup);
   if (!product.call.a_in_registers) {
     track_operand(group, threads, product.call.a, product.call.a_mn_major, kRows);
@@ -252,6 +265,8 @@ void Warpgroups::wait(Fiber& self, size_t newest) {
     group.under_way.pop_front();
   }
   check_a(self, until);
+  std::erase_if(self.wgmma.d, [&](const WgmmaThread::D& d) { return d.last <= until; });
+  self.multiplies = !self.wgmma.d.empty();
   give_back(self, group, until);
   if (group.engine < 0) return;
   if (group.clock_until != until) {
@@ -281,16 +296,25 @@ void Warpgroups::give_back(Fiber& self, Warpgroup& group, uint64_t until) {
   });
 }
 
-void Warpgroups::set_registers(Fiber& self, int registers) {
-  registers_[static_cast<size_t>(self.warp)] = registers;
-  // What a block of this size gets at its start if each thread may have as many as possible: whole
-  // groups of eight of the multiprocessor's 65536.
-  const int pool = 65536 / block_.threads() / 8 * 8 * block_.threads();
-  int total = 0;
-  for (const int of_warp : registers_) total += of_warp * kWarp;
-  if (total <= pool) return;
-  block_.fail(Fault::kWgmma, cat("grow_registers: the warps want ", total,
-                                 " registers together, the block has ", pool));
+void Warpgroups::check_registers(const Fiber& self, const void* p, size_t bytes, Access kind,
+                                 const void* instruction) {
+  const auto* begin = static_cast<const std::byte*>(p);
+  const auto within = [&](const void* registers, size_t count) {
+    const auto* first = static_cast<const std::byte*>(registers);
+    return begin < first + count * sizeof(uint32_t) && first < begin + bytes;
+  };
+  const WgmmaThread& own = self.wgmma;
+  const bool is_d = std::any_of(own.d.begin(), own.d.end(), [&](const WgmmaThread::D& d) {
+    return within(d.registers, d.count);
+  });
+  const bool is_a = std::any_of(own.a.begin(), own.a.end(), [&](const WgmmaThread::A& a) {
+    return within(a.registers, a.was.size());
+  });
+  if (!is_d && !is_a) return;
+  std::string text = cat("wgmma: this thread ", verb(kind), " ", bytes, " bytes of ",
+                         is_d ? "accumulators" : "a's registers", " before their wgmma_wait()",
+                         " (instruction ", describe_instruction(instruction), ")");
+  block_.fail(Fault::kWgmma, std::move(text));
 }
 
 void Warpgroups::finish(Fiber& self) {
@@ -316,11 +340,6 @@ void wgmma_commit(Site site) {
 void wgmma_wait(int newest) {
   Fiber& self = enter("wgmma_wait", t_fiber->site);
   self.block->warpgroups().wait(self, static_cast<size_t>(newest));
-}
-
-void set_registers(int registers, Site site) {
-  Fiber& self = enter("set_registers", site);
-  self.block->warpgroups().set_registers(self, registers);
 }
 
 }  // namespace shale::emulator

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "shale/kernels/simt/engine/access.h"
 #include "shale/kernels/simt/engine/clocks.h"
 #include "shale/kernels/simt/engine/matrix.h"
 #include "shale/kernels/simt/engine/site.h"
@@ -34,12 +35,20 @@ struct WgmmaThread {
     const uint32_t* registers;
     std::array<uint32_t, 4> was;
   };
+  // Accumulators of products up to number `last`.
+  struct D {
+    uint64_t last;
+    const float* registers;
+    size_t count;
+  };
   bool fenced = false;             // since the last commit
   std::vector<uint64_t> groups{};  // where each that it has not waited for ends
   uint64_t committed = 0;
   std::vector<A> a{};  // oldest first
+  std::vector<D> d{};
 
   void reset() {
+    d.clear();
     fenced = false;
     groups.clear();
     committed = 0;
@@ -57,7 +66,9 @@ class Warpgroups {
   void issue(Fiber& self, const WgmmaCall& call, float* d, const uint32_t* a);
   void commit(Fiber& self);
   void wait(Fiber& self, size_t newest);
-  void set_registers(Fiber& self, int registers);
+  // A plain access of the thread, from instrumented code: fails at what belongs to products.
+  void check_registers(const Fiber& self, const void* p, size_t bytes, Access kind,
+                       const void* instruction);
   void finish(Fiber& self);  // the thread ends; fails for products that were not waited for
 
  private:
@@ -94,6 +105,7 @@ class Warpgroups {
   Warpgroup& of(const Fiber& self);
   void check_arrivals(const Warpgroup& group);
   std::shared_ptr<Accumulator> take_accumulator(Warpgroup& group);
+  void take_registers(const Arrival& arrival, uint64_t number, Product& product, size_t index);
   void start(Warpgroup& group, int first_thread);
   void track_operand(Warpgroup& group, const std::vector<int>& threads, uint64_t descriptor,
                      bool mn_major, int rows);
@@ -103,7 +115,6 @@ class Warpgroups {
 
   Block& block_;
   std::vector<Warpgroup> groups_{};
-  std::vector<int> registers_{};  // of each warp, as set
 };
 
 // What kernels call, on the current thread. `a` null: from shared memory.
@@ -111,6 +122,5 @@ void wgmma(const WgmmaCall& call, float* d, const uint32_t* a, Site site);
 void wgmma_fence();
 void wgmma_commit(Site site);
 void wgmma_wait(int newest);
-void set_registers(int registers, Site site);
 
 }  // namespace shale::emulator

@@ -37,6 +37,7 @@ enum Mistake : unsigned {
   kFreesEarly = 16384,
   kNoFinalWait = 32768,
   kNoInitFence = 65536,
+  kReadsA = 131072,
 };
 
 // ---- mbarriers and bulk loads: thread 0 loads rounds of 512 bytes, warps 1 to 3 read them ----
@@ -109,10 +110,12 @@ __global__ void product_kernel(float* out, unsigned mistakes) {
   if ((mistakes & kWritesAccumulators) != 0) d[3] = 1;
   if ((mistakes & kChangesA) != 0 && thread == 77) registers[1] = two;
   if ((mistakes & kFreesEarly) != 0) b[thread] = one;
-  const float early = d[5];
+  const float early = (mistakes & kReadsEarly) != 0 ? d[5] : 0;
+  const uint32_t held = (mistakes & kReadsA) != 0 ? registers[2] : one;
   if ((mistakes & kNoFinalWait) == 0) wgmma_wait<0>(d);
   if ((mistakes & (kFreesEarly | kNoFinalWait)) == 0) b[thread] = one;
-  out[thread] = (mistakes & kReadsEarly) != 0 ? early : d[5];
+  if ((mistakes & kNoFinalWait) != 0) return;
+  out[thread] = (mistakes & kReadsEarly) != 0 ? early : held == one ? d[5] : 0;
 }
 
 __global__ void half_a_warpgroup_kernel() {
@@ -139,14 +142,33 @@ __global__ void operand_outside_kernel() {
   wgmma<bf16, 8>(d, k_major(dynamic_shared() + 1024, 0), k_major(dynamic_shared(), 0), false);
 }
 
-__global__ void registers_kernel(bool too_many) {
+// Of 384 threads, which start with 168 registers each.
+enum class Registers { kFit, kTooMany, kNobodyShrinks, kShrinkToMore, kGrowToFewer, kOneWarp };
+__global__ void registers_kernel(Registers how) {
   if (threadIdx.x < 128) {
-    shrink_registers<40>();
-  } else if (too_many) {
+    if (how == Registers::kOneWarp && threadIdx.x >= 32) return;
+    if (how == Registers::kShrinkToMore) shrink_registers<176>();
+    if (how != Registers::kNobodyShrinks) shrink_registers<40>();
+  } else if (how == Registers::kTooMany) {
     grow_registers<240>();
-  } else {
+  } else if (how == Registers::kGrowToFewer) {
+    grow_registers<160>();
+  } else if (how != Registers::kOneWarp) {
     grow_registers<232>();
   }
+}
+__global__ void no_warpgroup_kernel() {
+  shrink_registers<40>();
+}
+
+__global__ void misplaced_box_kernel(const __grid_constant__ TensorMap map, int offset) {
+  Barriers& barriers = shared<Barriers>();
+  if (threadIdx.x > 0) return;
+  mbarrier_init(barriers.full, 1);
+  fence_mbarrier_init();
+  mbarrier_arrive_expect(barriers.full, 128);
+  tma_load(dynamic_shared() + offset, map, barriers.full, 0, 0);
+  mbarrier_wait(barriers.full, 0);
 }
 
 __global__ void end_before_landing_kernel(const float* in) {
@@ -307,11 +329,43 @@ TEST_CASE("wgmma's registers are left alone until the wait", "[kernels][emulator
     expect({fault}, text, product_kernel, 128, out.data(), unsigned{mistake});
   };
   product(Fault::kWgmma, "no wgmma_fence()", kNoWgmmaFence);
-  product(Fault::kWgmma, "accumulators were written before", kWritesAccumulators);
-  product(Fault::kWgmma, "registers of a were changed before", kChangesA);
   product(Fault::kWgmma, "ends with wgmma", kNoFinalWait);
-  expect_none(product_kernel, 128, out.data(), unsigned{kReadsEarly});
-  for (const float x : out) REQUIRE(std::isnan(x));
+  if (!tracked()) return;
+  product(Fault::kWgmma, "writes 4 bytes of accumulators before their wgmma_wait()",
+          kWritesAccumulators);
+  product(Fault::kWgmma, "reads 4 bytes of accumulators before their wgmma_wait()", kReadsEarly);
+  product(Fault::kWgmma, "writes 4 bytes of a's registers before their wgmma_wait()", kChangesA);
+  product(Fault::kWgmma, "reads 4 bytes of a's registers before their wgmma_wait()", kReadsA);
+}
+
+// What is left of that where plain accesses are not seen.
+TEST_CASE("without the tracker wgmma's registers are looked at in the wait", "[kernels][simt]") {
+  std::vector<float> out(128);
+  for (emulator::Options options : test::emulator_orders()) {
+    options.track = false;
+    const auto found = [&](Mistake mistake) {
+      return run(options, product_kernel, 128, out.data(), unsigned{mistake}).message;
+    };
+    CHECK(test::contains(found(kWritesAccumulators), "accumulators were written before"));
+    CHECK(test::contains(found(kChangesA), "registers of a were changed before"));
+    CHECK(found(kReadsEarly).empty());
+    for (const float x : out) REQUIRE(std::isnan(x));
+  }
+}
+
+TEST_CASE("a box lies at a multiple of what its swizzle wants", "[kernels][simt]") {
+  const std::vector<float> in = counted(64);
+  for (const bool swizzle : {false, true}) {
+    const TensorMap map = make_tensor_map({.data = in.data(),
+                                           .dtype = DType::kF32,
+                                           .sizes = {64, 1},
+                                           .strides = {1, 64},
+                                           .box = {32, 1},
+                                           .swizzle = swizzle});
+    expect_none(misplaced_box_kernel, 32, map, 1024);
+    expect({Fault::kMisaligned}, swizzle ? "a multiple of 1024" : "a multiple of 128",
+           misplaced_box_kernel, 32, map, swizzle ? 512 : 64);
+  }
 }
 
 TEST_CASE("wgmma's operands are fenced, and left alone until the wait", "[kernels][emulator]") {
@@ -330,9 +384,18 @@ TEST_CASE("wgmma's operands are fenced, and left alone until the wait", "[kernel
          true);
 }
 
-TEST_CASE("warpgroups may not grow beyond the block's registers", "[kernels][emulator]") {
-  expect_none(registers_kernel, 384, false);
-  expect({Fault::kWgmma}, "the block has 64512", registers_kernel, 384, true);
+TEST_CASE("a warpgroup takes the registers that another has given back", "[kernels][simt]") {
+  expect_none(registers_kernel, 384, Registers::kFit);
+  expect({Fault::kDeadlock}, "wait at grow_registers", registers_kernel, 384, Registers::kTooMany);
+  expect({Fault::kDeadlock}, "for 64 more registers a thread, 0 are free in the block",
+         registers_kernel, 384, Registers::kNobodyShrinks);
+  expect({Fault::kRegisters}, "shrink_registers: to 176 registers, the thread has 168",
+         registers_kernel, 384, Registers::kShrinkToMore);
+  expect({Fault::kRegisters}, "grow_registers: to 160 registers, the thread has 168",
+         registers_kernel, 384, Registers::kGrowToFewer);
+  expect({Fault::kRegisters}, "end with different numbers of registers", registers_kernel, 384,
+         Registers::kOneWarp);
+  expect({Fault::kRegisters}, "the warpgroup has fewer than 128 threads", no_warpgroup_kernel, 96);
 }
 
 }  // namespace shale::kernels::emu
