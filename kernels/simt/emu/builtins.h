@@ -16,10 +16,10 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 
-#define threadIdx (::shale::emulator::t_fiber->index)
-#define blockIdx (::shale::emulator::t_fiber->block->index())
-#define blockDim (::shale::emulator::t_fiber->block->grid().threads)
-#define gridDim (::shale::emulator::t_fiber->block->grid().blocks)
+#define threadIdx (::shale::emulator::thread_index())
+#define blockIdx (::shale::emulator::block_index())
+#define blockDim (::shale::emulator::block_size())
+#define gridDim (::shale::emulator::grid_size())
 
 namespace shale::kernels::emu::simt {
 

@@ -13,18 +13,17 @@ inline constexpr char kSharedKey = 0;
 template <typename T>
 T& shared() {
   static_assert(std::is_trivially_destructible_v<T>);
-  void* object =
-      emulator::t_fiber->block->shared().static_object(&kSharedKey<T>, sizeof(T), alignof(T));
+  void* object = emulator::static_shared_memory(&kSharedKey<T>, sizeof(T), alignof(T));
   return *static_cast<T*>(object);
 }
 
 template <typename T = unsigned char>
 T* dynamic_shared() {
-  return reinterpret_cast<T*>(emulator::t_fiber->block->shared().dynamic_data());
+  return reinterpret_cast<T*>(emulator::dynamic_shared_memory());
 }
 
 inline uint32_t shared_address(const void* p) {
-  return emulator::t_fiber->block->shared().offset_of(p);
+  return emulator::shared_offset(p);
 }
 
 inline void barrier_sync(int id, int threads, Site site = Site::current()) {

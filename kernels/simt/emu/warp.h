@@ -18,16 +18,16 @@ T shfl(T value, int lane, uint32_t mask = kAllLanes, Site site = Site::current()
 }
 template <typename T>
 T shfl_xor(T value, int bits, uint32_t mask = kAllLanes, Site site = Site::current()) {
-  return shfl(value, emulator::t_fiber->lane ^ bits, mask, site);
+  return shfl(value, emulator::lane_index() ^ bits, mask, site);
 }
 // A source outside the warp is the lane itself.
 template <typename T>
 T shfl_down(T value, int n, uint32_t mask = kAllLanes, Site site = Site::current()) {
-  return shfl(value, emulator::t_fiber->lane + n, mask, site);
+  return shfl(value, emulator::lane_index() + n, mask, site);
 }
 template <typename T>
 T shfl_up(T value, int n, uint32_t mask = kAllLanes, Site site = Site::current()) {
-  return shfl(value, emulator::t_fiber->lane - n, mask, site);
+  return shfl(value, emulator::lane_index() - n, mask, site);
 }
 
 inline uint32_t ballot(bool predicate, uint32_t mask = kAllLanes, Site site = Site::current()) {

@@ -154,20 +154,19 @@ void Block::go_on(Fiber& self) {
 }
 
 std::span<const std::byte> Block::held(const void* p) const {
-  const auto part = [](const void* begin, size_t bytes) {
-    return std::span(static_cast<const std::byte*>(begin), bytes);
+  std::span<const std::byte> found;
+  const auto in = [&](const void* begin, size_t bytes) {
+    const auto* first = static_cast<const std::byte*>(begin);
+    if (static_cast<size_t>(static_cast<const std::byte*>(p) - first) < bytes) {
+      found = {first, bytes};
+    }
+    return !found.empty();
   };
-  const std::span<const std::byte> parts[] = {stacks(),
-                                              part(fibers_.data(), fibers_.size() * sizeof(Fiber)),
-                                              part(this, sizeof(*this)),
-                                              part(grid_, sizeof(*grid_)),
-                                              part(call_, call_bytes_),
-                                              part(&t_fiber, sizeof(t_fiber))};
-  const auto* byte = static_cast<const std::byte*>(p);
-  for (const auto& one : parts) {
-    if (static_cast<size_t>(byte - one.data()) < one.size()) return one;
-  }
-  return {};
+  static_cast<void>(in(stacks_.data(), stacks_.size()) || in(call_, call_bytes_) ||
+                    in(fibers_.data(), fibers_.size() * sizeof(Fiber)) ||
+                    in(&t_fiber, sizeof(t_fiber)) || in(this, sizeof(*this)) ||
+                    in(grid_, sizeof(*grid_)));
+  return found;
 }
 
 void Block::wait(Fiber& self) {
@@ -206,6 +205,31 @@ void Block::abandon(Fiber* self) {
   MachineContext nobody;
   switch_context(self != nullptr ? self->context : nobody, scheduler_, true);
   std::abort();
+}
+
+Index3 thread_index() {
+  return t_fiber->index;
+}
+Index3 block_index() {
+  return t_fiber->block->index();
+}
+Index3 block_size() {
+  return t_fiber->block->grid().threads;
+}
+Index3 grid_size() {
+  return t_fiber->block->grid().blocks;
+}
+int lane_index() {
+  return t_fiber->lane;
+}
+std::byte* dynamic_shared_memory() {
+  return t_fiber->block->shared().dynamic_data();
+}
+std::byte* static_shared_memory(const void* key, size_t bytes, size_t alignment) {
+  return t_fiber->block->shared().static_object(key, bytes, alignment);
+}
+uint32_t shared_offset(const void* p) {
+  return t_fiber->block->shared().offset_of(p);
 }
 
 void check_pack(const char* name, const void* p, size_t bytes, Site site) {

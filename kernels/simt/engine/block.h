@@ -123,6 +123,17 @@ inline Fiber& enter(const char* primitive, Site site) {
   return self;
 }
 
+// What kernels ask of the current thread. Functions of another file: a kernel's own reads of these
+// would each be looked at. A thread always gets the same answer.
+[[gnu::const]] Index3 thread_index();
+[[gnu::const]] Index3 block_index();
+[[gnu::const]] Index3 block_size();
+[[gnu::const]] Index3 grid_size();
+[[gnu::const]] int lane_index();
+[[gnu::const]] std::byte* dynamic_shared_memory();
+std::byte* static_shared_memory(const void* key, size_t bytes, size_t alignment);
+uint32_t shared_offset(const void* p);
+
 // Fails unless p is a multiple of `bytes`.
 void check_pack(const char* name, const void* p, size_t bytes, Site site);
 

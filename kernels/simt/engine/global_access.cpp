@@ -27,23 +27,6 @@ uint32_t field(GlobalCell cell, int shift, uint32_t mask) {
   return static_cast<uint32_t>(cell >> shift) & mask;
 }
 
-// Holds a lock while it lives, if there is one. Nothing may fail meanwhile: that leaves the frame.
-class Held {
- public:
-  explicit Held(std::atomic_flag* lock) : lock_(lock) {
-    while (lock_ != nullptr && lock_->test_and_set(std::memory_order_acquire)) {
-    }
-  }
-  ~Held() {
-    if (lock_ != nullptr) lock_->clear(std::memory_order_release);
-  }
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
-
- private:
-  std::atomic_flag* lock_;
-};
-
 struct Constants {
   const std::byte* p;
   std::span<const std::byte> found{};
@@ -203,21 +186,27 @@ GlobalAccess::Step GlobalAccess::step(GlobalCell cell, Access kind) const {
   return result;
 }
 
-// The first that something is wrong with, or the last.
+// The first that something is wrong with, or the last. The bytes of an element mostly share their
+// history, so that of blocks which run at once the first cell tells who came first.
 GlobalAccess::Step GlobalAccess::change_cells(GlobalCell* cells, size_t count, Access kind) const {
-  // The bytes of an element mostly share their history.
-  const GlobalCell first = cells[0];
-  GlobalCell differences = 0;
-  for (size_t i = 1; i < count; ++i) differences |= cells[i] ^ first;
-  Step last = step(first, kind);
-  if (differences == 0 && last.finding == Finding::kNone) {
-    if (last.after != first) std::fill_n(cells, count, last.after);
-    return last;
+  const std::atomic_ref<GlobalCell> first(cells[0]);
+  GlobalCell was = first.load(std::memory_order_relaxed);
+  Step last = step(was, kind);
+  while (last.finding == Finding::kNone && last.after != was) {
+    if (!launch_->several_workers) {
+      first.store(last.after, std::memory_order_relaxed);
+      break;
+    }
+    if (first.compare_exchange_weak(was, last.after, std::memory_order_relaxed)) break;
+    last = step(was, kind);
   }
-  for (size_t i = 0; i < count; ++i) {
-    last = step(cells[i], kind);
-    if (last.finding != Finding::kNone) break;
-    cells[i] = last.after;
+  for (size_t i = 1; i < count && last.finding == Finding::kNone; ++i) {
+    const std::atomic_ref<GlobalCell> other(cells[i]);
+    const GlobalCell cell = other.load(std::memory_order_relaxed);
+    if (cell != was) last = step(was = cell, kind);
+    if (cell != last.after && last.finding == Finding::kNone) {
+      other.store(last.after, std::memory_order_relaxed);
+    }
   }
   return last;
 }
@@ -232,19 +221,8 @@ std::string GlobalAccess::name_of(uint32_t other) const {
 
 void GlobalAccess::track(const Line& line, const void* p, size_t bytes, Access kind,
                          const void* instruction) {
-  constexpr size_t kLockedBytes = 64;
-  for (size_t offset = line.offset(p), end = offset + bytes; offset < end;) {
-    const size_t count = std::min(end - offset, kLockedBytes - offset % kLockedBytes);
-    GlobalCell* const cells = line.cells + offset;
-    Step found;
-    {
-      std::atomic_flag& lock = launch_->locks[offset / kLockedBytes % GlobalLaunch::kLocks];
-      const Held held(launch_->several_workers ? &lock : nullptr);
-      found = change_cells(cells, count, kind);
-    }
-    if (found.finding != Finding::kNone) report_finding(found, p, bytes, kind, instruction);
-    offset += count;
-  }
+  const Step found = change_cells(line.cells + line.offset(p), bytes, kind);
+  if (found.finding != Finding::kNone) report_finding(found, p, bytes, kind, instruction);
 }
 
 void GlobalAccess::report_finding(const Step& found, const void* p, size_t bytes, Access kind,

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,15 +15,12 @@ namespace shale::emulator {
 
 class Block;
 
-// What the blocks of one launch share of global memory. A cell changes under its line's lock.
+// What the blocks of one launch share of global memory.
 struct GlobalLaunch {
-  static constexpr size_t kLocks = 64;
-
   std::shared_ptr<const GlobalTable> table{};
   uint16_t number = 0;
   bool several_workers = false;
   BlockOrder order{};
-  std::array<std::atomic_flag, kLocks> locks{};
 };
 
 // Looks at a block's accesses to global memory and fails the block when one is not within an
@@ -35,7 +31,8 @@ struct GlobalLaunch {
 // Not found: conflicts between threads of one block, nor those between launches, which run one
 // after the other here; a block in which the wrong thread fences, since order is kept for blocks;
 // late writes of a block that fences more than 1023 times; blocks that are a multiple of 2^18 - 2
-// apart. Which block of a pair is reported depends on the order in which they run.
+// apart; two that at the same instant access overlapping bytes that begin at different ones. Which
+// block of a pair is reported depends on the order in which they run.
 class GlobalAccess {
  public:
   explicit GlobalAccess(Block& block) : block_(block) {}
