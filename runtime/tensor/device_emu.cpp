@@ -61,11 +61,11 @@ class KnownMemory final : public MemoryProvider {
   }
 
  private:
-  // Kernels may use it from now on. Its bytes are not watched: an allocator above cuts it up and
+  // Kernels may use it from now on. Its elements are not watched: an allocator above cuts it up and
   // uses it again, and the host may fill it.
   void know_locked(void* memory, size_t bytes) {
     ends_.emplace(static_cast<std::byte*>(memory), static_cast<std::byte*>(memory) + bytes);
-    streams_.memory().add(memory, bytes, emulator::GlobalMemory::Watch::kBounds);
+    streams_.memory().add(memory, bytes);
   }
 
   StreamSet& streams_;

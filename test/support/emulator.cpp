@@ -51,10 +51,8 @@ void synchronize_emulated(const Exec& exec) {
   static_cast<emulator::Stream*>(exec.stream)->synchronize();
 }
 
-void add_emulated_memory(const Exec& exec, const void* p, size_t bytes) {
-  static_cast<emulator::Stream*>(exec.stream)
-      ->memory()
-      .add(p, bytes, emulator::GlobalMemory::Watch::kBytes);
+void add_emulated_memory(const Exec& exec, const void* p, size_t bytes, size_t element_bytes) {
+  static_cast<emulator::Stream*>(exec.stream)->memory().add_watched(p, bytes, element_bytes);
 }
 
 void write_emulated_memory(const Exec& exec, const void* p, size_t bytes) {

@@ -68,9 +68,9 @@ std::vector<std::unique_ptr<Emulator>> emulators_with_kernels(
     const std::vector<emulator::Options>& orders);
 // Of an emulated exec's stream: throws what kernels failed with; leaves that to others.
 void synchronize_emulated(const Exec& exec);
-// The emulated device has this memory, of which nothing has been written; the host has written
-// there; it has it no more.
-void add_emulated_memory(const Exec& exec, const void* p, size_t bytes);
+// The emulated device has this memory, whose elements are watched; the host has written there; it
+// has it no more.
+void add_emulated_memory(const Exec& exec, const void* p, size_t bytes, size_t element_bytes);
 void write_emulated_memory(const Exec& exec, const void* p, size_t bytes);
 void remove_emulated_memory(const Exec& exec, const void* p);
 void drain_emulated(const Exec& exec);

@@ -167,13 +167,16 @@ Exec with_step(Exec exec, StepState* step) {
   return exec;
 }
 
-DeviceBytes::DeviceBytes(const Exec& exec, size_t bytes) : exec_(exec), bytes_(bytes) {
+DeviceBytes::DeviceBytes(const Exec& exec, size_t bytes, size_t element_bytes)
+    : exec_(exec), bytes_(bytes) {
   const std::vector<unsigned char> margin(kMargin, kMarginByte);
   block_ = allocate(exec_, bytes + 2 * kMargin);
   data_ = block_ + kMargin;
   copy(exec_, block_, margin.data(), kMargin);
   copy(exec_, data_ + bytes, margin.data(), kMargin);
-  if (exec_.device.type == DeviceType::kEmu) add_emulated_memory(exec_, data_, bytes);
+  if (exec_.device.type == DeviceType::kEmu) {
+    add_emulated_memory(exec_, data_, bytes, element_bytes);
+  }
   if (poisons()) {
     const std::vector<unsigned char> poison(bytes, kPoisonByte);
     copy(exec_, data_, poison.data(), bytes);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "shale/base/exec.h"
@@ -33,7 +34,8 @@ Exec with_step(Exec exec, StepState* step);
 class DeviceBytes {
  public:
   // Filled with 0xff, NaN in every float dtype; not if the environment has SHALE_TEST_POISON=0.
-  DeviceBytes(const Exec& exec, size_t bytes);
+  // `element_bytes`, 1, 2, 4 or 8: what is written and read as a whole.
+  DeviceBytes(const Exec& exec, size_t bytes, size_t element_bytes = 1);
   ~DeviceBytes();
   DeviceBytes(const DeviceBytes&) = delete;
   DeviceBytes& operator=(const DeviceBytes&) = delete;
@@ -58,7 +60,8 @@ template <typename T>
 class DeviceArray {
  public:
   DeviceArray(const Exec& exec, int64_t count)  // poisoned
-      : count_(count), bytes_(std::make_unique<DeviceBytes>(exec, size_t(count) * sizeof(T))) {}
+      : count_(count),
+        bytes_(std::make_unique<DeviceBytes>(exec, size_t(count) * sizeof(T), kElementBytes)) {}
   DeviceArray(const Exec& exec, const std::vector<T>& values)
       : DeviceArray(exec, static_cast<int64_t>(values.size())) {
     bytes_->upload(values.data());
@@ -82,6 +85,8 @@ class DeviceArray {
   bool margins_intact() const { return bytes_->margins_intact(); }
 
  private:
+  static constexpr size_t kElementBytes = std::is_arithmetic_v<T> || sizeof(T) == 2 ? sizeof(T) : 1;
+
   int64_t count_ = 0;
   std::unique_ptr<DeviceBytes> bytes_;
 };

@@ -44,7 +44,7 @@ void drain_emulated(const Exec&) {
   there_is_none();
 }
 
-void add_emulated_memory(const Exec&, const void*, size_t) {
+void add_emulated_memory(const Exec&, const void*, size_t, size_t) {
   there_is_none();
 }
 

@@ -63,7 +63,7 @@ void GlobalAccess::begin_block(GlobalLaunch* launch, uint64_t block, uint64_t bl
     number_ = launch->number;
     lines_.fill({});
   }
-  stacks_ = {block_.stacks().data(), block_.stacks().size(), nullptr, false};
+  stacks_ = {.begin = block_.stacks().data(), .bytes = block_.stacks().size()};
   tracks_ = track && has_instrumented_kernels();
   me_ = static_cast<uint32_t>(block % (kMany - 1)) + 1;
   blocks_ = static_cast<uint32_t>(std::min<uint64_t>(blocks, UINT32_MAX));
@@ -89,7 +89,7 @@ bool GlobalAccess::find_allocation(const void* p, size_t bytes, Access kind,
   const GlobalRange* range = find_range(*table_, p);
   if (range == nullptr) return false;
   Line& line = line_of(p);
-  line = {range->begin, range->bytes, range->cells(), true};
+  line = {range->begin, range->bytes, range->cells(), range->element_shift, true};
   if (!line.has(p, bytes)) report_outside(p, bytes, kind, instruction);
   if (line.cells != nullptr && tracks_) track(line, p, bytes, kind, instruction);
   return true;
@@ -100,7 +100,7 @@ void GlobalAccess::look_up(const void* p, size_t bytes, Access kind, const void*
   std::span<const std::byte> other = block_.held(p);
   if (other.empty() && kind == Access::kRead) other = constants_at(p);
   if (other.empty()) report_outside(p, bytes, kind, instruction);
-  line_of(p) = {other.data(), other.size(), nullptr, false};
+  line_of(p) = {.begin = other.data(), .bytes = other.size()};
 }
 
 // "64 bytes into an allocation of 256 bytes"
@@ -186,8 +186,8 @@ GlobalAccess::Step GlobalAccess::step(GlobalCell cell, Access kind) const {
   return result;
 }
 
-// The first that something is wrong with, or the last. The bytes of an element mostly share their
-// history, so that of blocks which run at once the first cell tells who came first.
+// The first that something is wrong with, or the last. Neighbours mostly share their history, so
+// that of blocks which run at once the first cell tells who came first.
 GlobalAccess::Step GlobalAccess::change_cells(GlobalCell* cells, size_t count, Access kind) const {
   const std::atomic_ref<GlobalCell> first(cells[0]);
   GlobalCell was = first.load(std::memory_order_relaxed);
@@ -221,7 +221,10 @@ std::string GlobalAccess::name_of(uint32_t other) const {
 
 void GlobalAccess::track(const Line& line, const void* p, size_t bytes, Access kind,
                          const void* instruction) {
-  const Step found = change_cells(line.cells + line.offset(p), bytes, kind);
+  const size_t offset = line.offset(p);
+  const size_t first = offset >> line.element_shift;
+  const size_t last = (offset + bytes - 1) >> line.element_shift;
+  const Step found = change_cells(line.cells + first, last - first + 1, kind);
   if (found.finding != Finding::kNone) report_finding(found, p, bytes, kind, instruction);
 }
 

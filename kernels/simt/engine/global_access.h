@@ -24,7 +24,7 @@ struct GlobalLaunch {
 };
 
 // Looks at a block's accesses to global memory and fails the block when one is not within an
-// allocation, to the byte; and of an allocation whose bytes are watched (GlobalMemory), when it
+// allocation, to the byte; and of an allocation whose elements are watched (GlobalMemory), when it
 // reads one that nobody has written, and when another block of the launch accesses the same one,
 // one of the two writes, and they are neither both atomic nor ordered (BlockOrder).
 //
@@ -46,7 +46,7 @@ class GlobalAccess {
   // A plain access of the current thread outside shared memory, from instrumented code. What is the
   // thread's own, an argument or a constant of the program is no global memory.
   void plain_access(const void* p, size_t bytes, Access kind, const void* instruction) {
-    if (!on() || stacks_.has(p, bytes)) return;
+    if (stacks_.offset(p) < stacks_.bytes || !on()) return;
     const Line& line = line_of(p);
     if (!line.has(p, bytes)) return look_up(p, bytes, kind, instruction);
     if (line.cells != nullptr && tracks_) track(line, p, bytes, kind, instruction);
@@ -66,6 +66,7 @@ class GlobalAccess {
     const std::byte* begin = nullptr;
     size_t bytes = 0;
     GlobalCell* cells = nullptr;  // null: not watched
+    int element_shift = 0;
     bool is_global = false;
 
     size_t offset(const void* p) const {

@@ -1,19 +1,29 @@
 #include "shale/kernels/simt/engine/global_memory.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace shale::emulator {
 
-void GlobalMemory::add(const void* p, size_t bytes, Watch watch) {
+void GlobalMemory::add(const void* p, size_t bytes) {
+  insert({.begin = static_cast<const std::byte*>(p), .bytes = bytes});
+}
+
+void GlobalMemory::add_watched(const void* p, size_t bytes, size_t element_bytes) {
+  const int shift = std::countr_zero(element_bytes);
+  const size_t cells = (bytes >> shift) + 1;
+  insert({.begin = static_cast<const std::byte*>(p),
+          .bytes = bytes,
+          .element_shift = shift,
+          .shadow = std::make_shared<Mapping>(cells * sizeof(GlobalCell))});
+}
+
+void GlobalMemory::insert(GlobalRange range) {
   const std::lock_guard lock(mutex_);
   told_ = true;
   table_.reset();
-  if (bytes == 0) return;
-  const auto* begin = static_cast<const std::byte*>(p);
-  GlobalRange range{.begin = begin, .bytes = bytes};
-  if (watch == Watch::kBytes) range.shadow = std::make_shared<Mapping>(bytes * sizeof(GlobalCell));
-  ranges_[begin] = std::move(range);
+  if (range.bytes > 0) ranges_[range.begin] = std::move(range);
 }
 
 void GlobalMemory::remove(const void* p) noexcept {
@@ -30,7 +40,9 @@ void GlobalMemory::written(const void* p, size_t bytes) {
   const GlobalRange& range = std::prev(next)->second;
   const auto offset = static_cast<size_t>(begin - range.begin);
   if (range.cells() == nullptr || offset >= range.bytes) return;
-  std::fill_n(range.cells() + offset, std::min(bytes, range.bytes - offset), kWrittenCell);
+  const size_t last = std::min(offset + bytes, range.bytes) - 1;
+  std::fill(range.cells() + (offset >> range.element_shift),
+            range.cells() + (last >> range.element_shift) + 1, kWrittenCell);
 }
 
 std::shared_ptr<const GlobalTable> GlobalMemory::table() {
@@ -50,7 +62,8 @@ uint16_t GlobalMemory::next_launch() {
   // The numbers begin anew: what the first launches left must not be taken for that of the next.
   for (const auto& [begin, range] : ranges_) {
     GlobalCell* const cells = range.cells();
-    for (size_t i = 0; cells != nullptr && i < range.bytes; ++i) {
+    const size_t count = cells == nullptr ? 0 : (range.bytes >> range.element_shift) + 1;
+    for (size_t i = 0; i < count; ++i) {
       if ((cells[i] & ~kWrittenCell) != 0) cells[i] &= kWrittenCell;
     }
   }

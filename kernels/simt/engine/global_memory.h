@@ -11,15 +11,16 @@
 
 namespace shale::emulator {
 
-// What is known of one byte of global memory; see GlobalAccess. Zero: nothing.
+// What is known of one element of global memory; see GlobalAccess. Zero: nothing.
 using GlobalCell = uint64_t;
 inline constexpr GlobalCell kWrittenCell = GlobalCell{1} << 47;  // since it was allocated
 inline constexpr int kLaunchShift = 48;                          // the launch, 16 bits
 
-// An allocation, and a cell for each byte of it, or none.
+// An allocation, and a cell for each element of it, of 2^element_shift bytes, or none.
 struct GlobalRange {
   const std::byte* begin = nullptr;
   size_t bytes = 0;
+  int element_shift = 0;
   std::shared_ptr<Mapping> shadow{};
 
   GlobalCell* cells() const {
@@ -34,14 +35,12 @@ using GlobalTable = std::vector<GlobalRange>;  // by address
 // variables. Safe for several threads.
 class GlobalMemory {
  public:
-  enum class Watch : uint8_t {
-    kBounds,  // where it ends
-    kBytes,   // also who writes and reads each of its bytes, none of which has been written so far;
-              // that takes eight bytes more for each
-  };
-
-  // [p, p + bytes) overlaps no other allocation. It stays the caller's, up to remove(p).
-  void add(const void* p, size_t bytes, Watch watch);
+  // [p, p + bytes) overlaps no other allocation. It stays the caller's, up to remove(p). What is
+  // known of it is where it ends; with add_watched() also who writes and reads each element, none
+  // of which has been written so far. That takes eight bytes for each. `element_bytes`: 1, 2, 4 or
+  // 8; blocks may share none of them.
+  void add(const void* p, size_t bytes);
+  void add_watched(const void* p, size_t bytes, size_t element_bytes);
   void remove(const void* p) noexcept;  // nothing if p was not added
   // The host has written there, which may be part of an allocation.
   void written(const void* p, size_t bytes);
@@ -52,6 +51,8 @@ class GlobalMemory {
   uint16_t next_launch();
 
  private:
+  void insert(GlobalRange range);
+
   mutable std::mutex mutex_;
   bool told_ = false;
   std::map<const std::byte*, GlobalRange> ranges_;

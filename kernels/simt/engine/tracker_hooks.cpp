@@ -12,7 +12,7 @@ namespace {
 constinit bool instrumented = false;
 
 inline void access(const void* p, size_t bytes, Access kind, const void* instruction) {
-  if (t_tracked_arena == nullptr || t_fiber == nullptr) return;
+  if (t_tracked_arena == nullptr || t_fiber == nullptr || bytes == 0) return;
   const auto offset = static_cast<size_t>(static_cast<const std::byte*>(p) - t_tracked_arena);
   const Fiber& self = *t_fiber;
   Block& block = *self.block;

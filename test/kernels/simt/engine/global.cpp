@@ -242,7 +242,7 @@ void expect_none(Run&& run) {
 
 }  // namespace
 
-TEST_CASE("a primitive outside of global memory is a fault", "[kernels][simt]") {
+TEST_CASE("a primitive outside of global memory is a fault", "[kernels][emulator]") {
   for (emulator::Options options : test::emulator_orders()) {
     for (const bool track : {true, false}) {
       options.track = track;
@@ -262,7 +262,7 @@ TEST_CASE("a primitive outside of global memory is a fault", "[kernels][simt]") 
   }
 }
 
-TEST_CASE("a plain access outside of global memory is a fault", "[kernels][simt]") {
+TEST_CASE("a plain access outside of global memory is a fault", "[kernels][emulator]") {
   if (!tracked()) return;
   for (const auto& options : test::emulator_orders()) {
     for (const By by : {By::kLoad, By::kStore}) {
@@ -276,7 +276,7 @@ TEST_CASE("a plain access outside of global memory is a fault", "[kernels][simt]
   }
 }
 
-TEST_CASE("memory that was given back is a fault to touch", "[kernels][simt]") {
+TEST_CASE("memory that was given back is a fault to touch", "[kernels][emulator]") {
   if (!tracked()) return;
   const auto found = test::fault_of({}, [](const Exec& exec) {
     const DeviceArray<float> out(exec, 32);
@@ -293,7 +293,7 @@ TEST_CASE("memory that was given back is a fault to touch", "[kernels][simt]") {
 }
 
 TEST_CASE("arguments, constants and a thread's own variables are no global memory",
-          "[kernels][simt]") {
+          "[kernels][emulator]") {
   expect_none([](const emulator::Options& options) {
     return test::fault_of(options, [](const Exec& exec) {
       const DeviceArray<float> in(exec, std::vector<float>(64, 1.f)), out(exec, 64);
@@ -305,7 +305,7 @@ TEST_CASE("arguments, constants and a thread's own variables are no global memor
   });
 }
 
-TEST_CASE("a variable of the host is no memory of the device", "[kernels][simt]") {
+TEST_CASE("a variable of the host is no memory of the device", "[kernels][emulator]") {
   if (!tracked()) return;
   const auto found = test::fault_of({}, [](const Exec& exec) {
     g_host = static_cast<float>(exec.threads);
@@ -318,7 +318,7 @@ TEST_CASE("a variable of the host is no memory of the device", "[kernels][simt]"
   CHECK(test::contains(found.message, "in no allocation"));
 }
 
-TEST_CASE("a read of global memory that nobody wrote is a fault", "[kernels][simt]") {
+TEST_CASE("a read of global memory that nobody wrote is a fault", "[kernels][emulator]") {
   if (!tracked()) return;
   const auto run = [](const emulator::Options& options, bool written) {
     return test::fault_of(options, [written](const Exec& exec) {
@@ -340,7 +340,7 @@ TEST_CASE("a read of global memory that nobody wrote is a fault", "[kernels][sim
   }
 }
 
-TEST_CASE("blocks of a launch leave each other's global memory alone", "[kernels][simt]") {
+TEST_CASE("blocks of a launch leave each other's global memory alone", "[kernels][emulator]") {
   if (!tracked()) return;
   for (const Way way : {Way::kOwnElements, Way::kNeighbouringBytes, Way::kAllRead, Way::kAllAdd}) {
     CAPTURE(int(way));
@@ -357,7 +357,7 @@ TEST_CASE("blocks of a launch leave each other's global memory alone", "[kernels
 }
 
 // A launch has one of 2^16 - 1 numbers; those of the memory's cells are old ones.
-TEST_CASE("what a launch left is not taken for a later one of its number", "[kernels][simt]") {
+TEST_CASE("what a launch left is not taken for a later one of its number", "[kernels][emulator]") {
   if (!tracked()) return;
   const auto found = test::fault_of({}, [](const Exec& exec) {
     const DeviceArray<float> p(exec, std::vector<float>(kCount, 0.f)), out(exec, kCount);
@@ -378,7 +378,7 @@ TEST_CASE("what a launch left is not taken for a later one of its number", "[ker
   CHECK_FALSE(found.found);
 }
 
-TEST_CASE("fences and an atomic counter order the last block after the others", "[kernels][simt]") {
+TEST_CASE("fences and an atomic counter order the last block after the others", "[kernels][emulator]") {
   if (!tracked()) return;
   constexpr int kBlocks = 5;
   const auto run = [](const emulator::Options& options, Missing missing) {
@@ -398,7 +398,7 @@ TEST_CASE("fences and an atomic counter order the last block after the others", 
   }
 }
 
-TEST_CASE("a lock orders blocks if fences stand inside", "[kernels][simt]") {
+TEST_CASE("a lock orders blocks if fences stand inside", "[kernels][emulator]") {
   if (!tracked()) return;
   const auto run = [](const emulator::Options& options, Missing missing) {
     return test::fault_of(options, [missing](const Exec& exec) {

@@ -339,7 +339,7 @@ TEST_CASE("wgmma's registers are left alone until the wait", "[kernels][emulator
 }
 
 // What is left of that where plain accesses are not seen.
-TEST_CASE("without the tracker wgmma's registers are looked at in the wait", "[kernels][simt]") {
+TEST_CASE("without the tracker wgmma's registers are looked at in the wait", "[kernels][emulator]") {
   std::vector<float> out(128);
   for (emulator::Options options : test::emulator_orders()) {
     options.track = false;
@@ -353,7 +353,7 @@ TEST_CASE("without the tracker wgmma's registers are looked at in the wait", "[k
   }
 }
 
-TEST_CASE("a box lies at a multiple of what its swizzle wants", "[kernels][simt]") {
+TEST_CASE("a box lies at a multiple of what its swizzle wants", "[kernels][emulator]") {
   const std::vector<float> in = counted(64);
   for (const bool swizzle : {false, true}) {
     const TensorMap map = make_tensor_map({.data = in.data(),
@@ -384,7 +384,7 @@ TEST_CASE("wgmma's operands are fenced, and left alone until the wait", "[kernel
          true);
 }
 
-TEST_CASE("a warpgroup takes the registers that another has given back", "[kernels][simt]") {
+TEST_CASE("a warpgroup takes the registers that another has given back", "[kernels][emulator]") {
   expect_none(registers_kernel, 384, Registers::kFit);
   expect({Fault::kDeadlock}, "wait at grow_registers", registers_kernel, 384, Registers::kTooMany);
   expect({Fault::kDeadlock}, "for 64 more registers a thread, 0 are free in the block",
