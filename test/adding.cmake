@@ -1,6 +1,6 @@
 # cmake -DROOT=<tree> -P adding.cmake: holds docs/adding.md to the tree. A recipe is a section with
 # a line that begins with "Example: ": values of its placeholders (x = `dropout`), and a command
-# `git grep -lwE '<names>' <folder>...`; its list has a path at the begin of each item. Fails,
+# `git grep -lwE '<names>' <folder>...`; its list has a path at the beginning of each item. Fails,
 # naming the line, when
 #  - the numbers of a list are not 1, 2, 3, ...;
 #  - a path, with the example in the place of the placeholders, is not there;
@@ -86,7 +86,7 @@ foreach(line IN LISTS lines)
       problem(${line_number} "the item has number ${number}, want ${item}")
     endif()
     if(NOT CMAKE_MATCH_2 MATCHES "^`([^`]+)`: ")
-      problem(${line_number} "want a path in backticks and a colon at the begin of the item")
+      problem(${line_number} "want a path in backticks and a colon at the beginning of the item")
       continue()
     endif()
     set(path "${CMAKE_MATCH_1}")

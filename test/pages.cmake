@@ -1,0 +1,91 @@
+# cmake -DROOT=<tree> -P pages.cmake: holds the tables of docs/ to the code. Fails, naming page and
+# name, when
+#  - docs/interface.md lacks a flag of train_lm or of a tool, or its tables have one that is not there;
+#  - docs/environment.md lacks a variable that a program or a test reads;
+#  - docs/metrics.md lacks a column of metrics.jsonl or a key of status.json.
+
+cmake_minimum_required(VERSION 3.25)
+set(problems)
+set(names_seen 0)
+
+# names_in(<regex> <group> <out> <file>...): what a group of the regex matches in these files.
+function(names_in regex group out)
+  set(names)
+  foreach(file IN LISTS ARGN)
+    file(READ ${file} text)
+    string(REPLACE ";" " " text "${text}")
+    string(REGEX MATCHALL "${regex}" found "${text}")
+    foreach(match IN LISTS found)
+      string(REGEX REPLACE "${regex}" "\\${group}" name "${match}")
+      list(APPEND names "${name}")
+    endforeach()
+  endforeach()
+  list(REMOVE_DUPLICATES names)
+  set(${out} "${names}" PARENT_SCOPE)
+endfunction()
+
+# expect_in(<page> <what> <name>...): the page has each name in code.
+function(expect_in page what)
+  file(READ ${ROOT}/docs/${page} text)
+  foreach(name IN LISTS ARGN)
+    if(NOT text MATCHES "`${name}[^A-Za-z0-9_-]")
+      list(APPEND problems "docs/${page}: no word of ${what} ${name}")
+    endif()
+  endforeach()
+  list(LENGTH ARGN count)
+  math(EXPR names_seen "${names_seen} + ${count}")
+  set(names_seen ${names_seen} PARENT_SCOPE)
+  set(problems ${problems} PARENT_SCOPE)
+endfunction()
+
+# ---- Flags ----
+
+file(GLOB sources ${ROOT}/models/language/config.cpp ${ROOT}/models/training/run_config.cpp
+     ${ROOT}/models/tools/*.cpp)
+names_in("[ \n](spec[.]add|spec[.]add_size|spec[.]add_choice|size)\\([ \n]*\"([a-z0-9-]+)\"" 2 flags
+         ${sources})
+list(TRANSFORM flags PREPEND "--")
+expect_in(interface.md "the flag" ${flags})
+names_in("\n[|] `(--[a-z0-9-]+)`" 1 documented ${ROOT}/docs/interface.md)
+foreach(flag IN LISTS documented)
+  if(NOT flag IN_LIST flags)
+    list(APPEND problems "docs/interface.md: ${flag} is no flag of train_lm")
+  endif()
+endforeach()
+
+# ---- Environment variables ----
+
+file(GLOB_RECURSE sources ${ROOT}/base/*.cpp ${ROOT}/kernels/*.cpp ${ROOT}/runtime/*.cpp
+     ${ROOT}/comm/*.cpp ${ROOT}/models/*.cpp ${ROOT}/test/*.cpp ${ROOT}/test/*.h)
+set(readers)
+foreach(source IN LISTS sources)
+  file(READ ${source} text)
+  if(text MATCHES "getenv\\(")
+    list(APPEND readers ${source})
+  endif()
+endforeach()
+names_in("getenv\\(\"([A-Za-z0-9_]+)\"" 1 direct ${readers})
+# Names that are handed to getenv: with an underscore, so that they are no other text.
+names_in("\"([A-Z][A-Z0-9]*_[A-Z0-9_]+|OMPI_MCA_[a-z_]+)\"" 1 handed ${readers})
+expect_in(environment.md "the variable" ${direct} ${handed})
+
+# ---- Metrics ----
+
+set(report ${ROOT}/models/training/report)
+names_in("\\\\\"([a-z_]+)\\\\\": " 1 columns ${report}/metrics.cpp)
+names_in("json\\[\"([a-z_]+)\"\\] = [^n]" 1 keys ${report}/run_status.cpp)
+expect_in(metrics.md "the column" ${columns})
+expect_in(metrics.md "the key" ${keys})
+
+if(problems)
+  list(JOIN problems "\n" report)
+  message(NOTICE "${report}")
+  message(FATAL_ERROR "pages")
+endif()
+foreach(list IN ITEMS flags direct handed columns keys)
+  if(NOT ${list})
+    message(NOTICE "pages: no ${list} found under '${ROOT}', so nothing was checked")
+    message(FATAL_ERROR "pages")
+  endif()
+endforeach()
+message(STATUS "pages: ${names_seen} names of the code are in docs/")

@@ -1,0 +1,33 @@
+# cmake -DSCRATCH=<folder> -P pages_can_fail.cmake: shows on small trees that the check of tables finds
+# what it should, and accepts what it should.
+
+include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
+
+# check(<what> <expected output, a regex, or OK> <page> <its text>): the other pages are as they should.
+function(check what expected page text)
+  file(REMOVE_RECURSE ${SCRATCH})
+  file(WRITE ${SCRATCH}/models/language/config.cpp "  spec.add(\n      \"data\", c.data);\n")
+  file(WRITE ${SCRATCH}/models/training/run_config.cpp
+       "  spec.add_choice(\"comm\", c.comm);\n  spec.section(\"comm\");\n")
+  file(WRITE ${SCRATCH}/models/training/report/metrics.cpp "cat(\"{\\\"loss\\\": \", x)\n")
+  file(WRITE ${SCRATCH}/models/training/report/run_status.cpp "  json[\"state\"] = x;\n")
+  file(WRITE ${SCRATCH}/base/log.cpp "std::getenv(\"NOCOLOR\");\nf(\"NO_COLOR\", \"[A;B]\");\n")
+  file(WRITE ${SCRATCH}/docs/interface.md "\n| `--data` | x |\n| `--comm X` | x |\n")
+  file(WRITE ${SCRATCH}/docs/environment.md "| `NOCOLOR`, `NO_COLOR` |\n")
+  file(WRITE ${SCRATCH}/docs/metrics.md "| `loss` |\n| `state` |\n")
+  file(WRITE ${SCRATCH}/docs/${page} "${text}")
+  expect("${what}" "${expected}" -DROOT=${SCRATCH} -P ${CMAKE_CURRENT_LIST_DIR}/pages.cmake)
+  file(REMOVE_RECURSE ${SCRATCH})
+endfunction()
+
+check("tables that are as the code is" OK index.md "\n")
+check("a flag that the page lacks" "interface.md: no word of the flag --comm"
+  interface.md "\n| `--data` | x |\n| `--comm-x` | x |\n")
+check("a flag that is not there" "interface.md: --date is no flag"
+  interface.md "\n| `--data` | x |\n| `--comm` | x |\n| `--date` | x |\n")
+check("a variable that is read" "environment.md: no word of the variable NOCOLOR"
+  environment.md "`NO_COLOR`\n")
+check("a variable that is handed on" "environment.md: no word of the variable NO_COLOR"
+  environment.md "`NOCOLOR`, NO_COLOR\n")
+check("a column" "metrics.md: no word of the column loss" metrics.md "`loss_bits`, `state`\n")
+check("a key of status.json" "metrics.md: no word of the key state" metrics.md "`loss`, `status`\n")
