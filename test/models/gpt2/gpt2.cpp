@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -11,13 +10,12 @@
 #include "shale/models/language/generate.h"
 #include "shale/models/language/stored_model.h"
 #include "shale/runtime/autograd/tape.h"
-#include "shale/runtime/optim/clip.h"
-#include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/temp_dir.h"
+#include "shale/test/support/training.h"
 
 namespace shale::test {
 namespace {
@@ -135,42 +133,22 @@ TEST_CASE("training has the same bits whatever the number of threads") {
   config.vocab = 300;
   config.padded_vocab = 384;
   config.context = 64;
-  // The losses of three steps, then the parameters.
   const auto train = [&](int threads) {
-    comm::World world(0, nullptr);
-    const auto group = world.group();
-    Context context({.threads = threads, .seed = 1});
-    const auto model = models::make_language_model(config, {.dropout = 0.1f});
-    comm::DataParallel parallel(*model, model->blocks(), context, *group,
-                                {.compute = dtype, .seed = 5});
-    optim::AdamW optimizer(parallel.shards(), {});
-    const Tensor ids = from_host<int32_t>(context, some_tokens(5 * 61, config.vocab), {5, 61});
-    std::vector<float> result;
-    for (int64_t step = 0; step < 3; ++step) {
-      optimizer.prepare(context, step, 1e-2f);
-      context.update_step([](StepState& state) { state.grad_scale = 1.0f / (5 * 61); });
-      const Tensor loss = model->loss(ids, ids);
-      parallel.begin_backward(/*reduce=*/true);
-      backward(loss);
-      parallel.finish_gradients();
-      optim::clip_grad_norm(context, parallel.shards(), 1);
-      optimizer.step();
-      optimizer.zero_grad();
-      result.push_back(to_host<float>(loss).front());
-    }
-    for (const Parameter* parameter : model->parameters()) {
-      std::vector<float> values(static_cast<size_t>(parameter->numel()));
-      parallel.read(*parameter, make_view(values.data(), parameter->shape));
-      result.insert(result.end(), values.begin(), values.end());
-    }
-    return result;
+    return test::train(
+        {.model = config,
+         .dropout = 0.1f,
+         .context = {.threads = threads, .seed = 1},
+         .compute = dtype,
+         .steps = 3,
+         .batch = [&](int64_t) { return token_batch(some_tokens(5 * 62, config.vocab), 5, 61); }});
   };
-  const std::vector<float> one = train(1);
-  REQUIRE(one[2] < one[0]);
+  const ShortRunResult one = train(1);
+  REQUIRE(one.losses[2] < one.losses[0]);
   for (const int threads : {2, 3, 8}) {
-    const std::vector<float> many = train(threads);
+    const ShortRunResult many = train(threads);
     CAPTURE(dtype, threads);
-    CHECK(std::memcmp(many.data(), one.data(), one.size() * sizeof(float)) == 0);
+    CHECK(same_bits(many.losses, one.losses));
+    CHECK(same_bits(many.parameters, one.parameters));
   }
 }
 

@@ -9,11 +9,10 @@
 #include "shale/comm/world.h"
 #include "shale/models/language/family.h"
 #include "shale/models/training/step.h"
-#include "shale/runtime/data/tokens/batches.h"
-#include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/emulator.h"
 #include "shale/test/support/numbers.h"
+#include "shale/test/support/training.h"
 
 namespace shale::test {
 namespace {
@@ -43,14 +42,9 @@ models::LanguageModelConfig small() {
 }
 
 Batch batch_at(int64_t index, int64_t length = kTokens) {
-  const auto stream = rand_int<int32_t>(kRows * (length + 1), uint64_t(index), 0, 49);
-  Batch batch{.first_position = index * kRows, .count = kRows};
-  const TokenBatch tokens(batch, kRows, length);
-  for (int64_t i = 0; i < kRows * length; ++i) {
-    const int64_t at = i / length * (length + 1) + i % length;
-    tokens.inputs[size_t(i)] = stream[size_t(at)];
-    tokens.targets[size_t(i)] = stream[size_t(at + 1)];
-  }
+  Batch batch =
+      token_batch(rand_int<int32_t>(kRows * (length + 1), uint64_t(index), 0, 49), kRows, length);
+  batch.first_position = index * kRows;
   return batch;
 }
 
@@ -74,13 +68,8 @@ class Training : models::StepObserver {
         .parallel = c.parallel, .micro_batches = c.micro_batches, .clip = 1, .graphs = graphs};
     step.parallel.compute = c.dtype;
     step.parallel.seed = 5;
-    step_.emplace(
-        context_, comm::ShardGroups{.shard = group_.get()},
-        models::StepModel{*model_, model_->blocks(), loss()}, step,
-        [](std::vector<OptimShard> shards, auto) {
-          return std::make_unique<optim::AdamW>(std::move(shards), optim::AdamWOptions{});
-        },
-        static_cast<models::StepObserver*>(this));
+    step_.emplace(context_, comm::ShardGroups{.shard = group_.get()}, step_model(*model_), step,
+                  make_adamw(), static_cast<models::StepObserver*>(this));
   }
 
   // Returns the losses of its micro-batches.
@@ -118,7 +107,7 @@ class Training : models::StepObserver {
   float evaluate() {
     const Inference inference(context_);
     const DeviceBatch batch(context_, batch_at(1000));
-    return to_host<float>(loss()(batch)).front();
+    return to_host<float>(step_model(*model_).loss(batch)).front();
   }
 
   int64_t collectives() const { return group_->traffic().totals().calls; }
@@ -132,11 +121,6 @@ class Training : models::StepObserver {
                                            : make_backend(device);
   }
   void done(const models::StepOutcome& outcome) override { losses_ = outcome.losses; }
-  models::MicroBatches::Loss loss() {
-    return [this](const DeviceBatch& batch) {
-      return model_->loss(batch["inputs"], batch["targets"]);
-    };
-  }
 
   Case case_;
   comm::World world_{0, nullptr};

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "shale/comm/ordered_sum.h"
-#include "shale/runtime/data/tokens/batches.h"
 #include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
@@ -16,26 +15,11 @@ namespace shale::test {
 Batch micro_batch(const TrainOptions& options, int64_t step, int64_t first) {
   const std::vector<int32_t> all =
       rand_int<int32_t>(options.global_batch * (kLength + 1), uint64_t(step), 0, 60);
-  Batch batch{.first_position = step * options.global_batch + first, .count = options.micro_batch};
-  const TokenBatch tokens(batch, options.micro_batch, kLength);
-  for (int64_t b = 0; b < options.micro_batch; ++b) {
-    const auto row = all.begin() + (first + b) * (kLength + 1);
-    std::copy(row, row + kLength, tokens.inputs.begin() + b * kLength);
-    std::copy(row + 1, row + kLength + 1, tokens.targets.begin() + b * kLength);
-  }
+  const auto row = all.begin() + first * (kLength + 1);
+  Batch batch =
+      token_batch({row, row + options.micro_batch * (kLength + 1)}, options.micro_batch, kLength);
+  batch.first_position = step * options.global_batch + first;
   return batch;
-}
-
-models::StepModel step_model(models::LanguageModel& model) {
-  return {model, model.blocks(), [&model](const DeviceBatch& batch) {
-            return model.loss(batch["inputs"], batch["targets"]);
-          }};
-}
-
-models::MakeOptimizer make_adamw() {
-  return [](std::vector<OptimShard> shards, auto) {
-    return std::make_unique<optim::AdamW>(std::move(shards), optim::AdamWOptions{});
-  };
 }
 
 models::LanguageModelConfig tiny_model() {

@@ -7,6 +7,7 @@
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/models/language/family.h"
 #include "shale/models/training/step.h"
+#include "shale/test/support/training.h"
 
 namespace shale::test {
 
@@ -41,8 +42,6 @@ models::LanguageModelConfig tiny_model();
 
 // The sequences [first, first + micro_batch) of a step. Of `options` the batch's sizes count.
 Batch micro_batch(const TrainOptions& options, int64_t step, int64_t first);
-models::StepModel step_model(models::LanguageModel& model);
-models::MakeOptimizer make_adamw();
 
 // Steps of a model on the ranks of `groups`, as train_lm makes them.
 Trained train(const comm::ShardGroups& groups, const TrainOptions& options);

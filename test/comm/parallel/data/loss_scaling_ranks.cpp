@@ -1,20 +1,16 @@
 // Loss scaling over ranks: all skip the same steps, whoever's gradient overflows.
 #include <algorithm>
 
-#include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/kernels/loss.h"
-#include "shale/models/language/family.h"
-#include "shale/runtime/amp/grad_scaler.h"
-#include "shale/runtime/autograd/tape.h"
-#include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/harness.h"
+#include "shale/test/support/training.h"
 
 namespace shale::test {
 namespace {
 
-constexpr int64_t kLength = 8, kSteps = 14;
+constexpr int64_t kSequence = 8, kSteps = 14;
 
 struct Seen {
   std::vector<float> scales;       // after each step
@@ -23,60 +19,59 @@ struct Seen {
   std::vector<float> at_overflow;  // after the first step, which overflows
 };
 
-std::vector<float> all_parameters(const Module& model, comm::DataParallel& parallel) {
-  std::vector<float> all;
-  for (const Parameter* parameter : model.parameters()) {
-    std::vector<float> values(static_cast<size_t>(parameter->numel()));
-    parallel.read(*parameter, make_view(values.data(), parameter->shape));
-    all.insert(all.end(), values.begin(), values.end());
-  }
-  return all;
-}
-
-// Trains in float16. Only `loud` has targets in the first steps, so that no other rank has a
-// gradient of its own there.
-Seen train(comm::ProcessGroup& group, int loud, int stage) {
-  Context context(small_context(1));
+models::LanguageModelConfig small() {
   models::LanguageModelConfig config;
   config.layers = 2;
   config.width = 32;
   config.heads = 2;
   config.vocab = 61;
   config.padded_vocab = 64;
-  config.context = kLength;
-  const auto model = models::make_language_model(config);
-  comm::DataParallel parallel(*model, model->blocks(), context, group,
-                              {.compute = DType::kF16, .stage = stage, .seed = 3});
-  optim::AdamW optimizer(parallel.shards(), {});
-  amp::GradScaler scaler(context,
-                         {.initial_scale = 0x1p22f, .growth_interval = 3, .hysteresis = 2});
-  Seen seen;
-  uint32_t skipped = 0;
-  for (int64_t step = 0; step < kSteps; ++step) {
-    optimizer.prepare(context, step, 1e-2f);
-    context.update_step([&](StepState& state) { state.grad_scale = 1.0f / kLength; });
-    const auto ids = rand_int<int32_t>(kLength, uint64_t(100 * step + group.rank()), 0, 60);
-    std::vector<int32_t> targets(ids.begin() + 1, ids.end());
-    targets.push_back(0);
-    if (step < 4 && group.rank() != loud) {
-      std::fill(targets.begin(), targets.end(), kernels::kIgnoreTarget);
-    }
-    parallel.begin_backward(true);
-    backward(model->loss(from_host<int32_t>(context, ids, {1, kLength}),
-                         from_host<int32_t>(context, targets, {1, kLength})));
-    parallel.finish_gradients();
-    parallel.clip_grad_norm(1);
-    optimizer.set_updates(context, step - int64_t(skipped));
-    optimizer.step();
-    optimizer.zero_grad();
-    scaler.update();
-    const LossScale state = scaler.state();
-    skipped = state.skipped_steps;
-    seen.scales.push_back(state.value);
-    seen.skips.push_back(float(skipped));
-    if (step == 0) seen.at_overflow = all_parameters(*model, parallel);
+  config.context = kSequence;
+  return config;
+}
+
+// Only `loud` has targets in the first steps, so that no other rank has a gradient of its own
+// there.
+Batch batch_of(int rank, int loud, int64_t step) {
+  Batch batch = token_batch(rand_int<int32_t>(kSequence + 1, uint64_t(100 * step + rank), 0, 60), 1,
+                            kSequence);
+  if (step < 4 && rank != loud) {
+    const auto targets = batch.set("targets", DType::kI32, {1, kSequence}).values<int32_t>();
+    std::fill(targets.begin(), targets.end(), kernels::kIgnoreTarget);
   }
-  seen.parameters = all_parameters(*model, parallel);
+  return batch;
+}
+
+// Trains in float16.
+Seen train(comm::ProcessGroup& group, int loud, int stage) {
+  Context context(small_context(1));
+  const auto model = models::make_language_model(small());
+  models::StepOptions options{.clip = 1};
+  options.parallel = {.compute = DType::kF16, .stage = stage, .seed = 3};
+  options.loss_scale = {.initial_scale = 0x1p22f, .growth_interval = 3, .hysteresis = 2};
+  models::TrainStep training(context, {.shard = &group}, step_model(*model), options, make_adamw());
+  const auto all_parameters = [&] {
+    std::vector<float> all;
+    training.parallel().full_state([&](const Parameter&, const View& value) {
+      const auto* first = static_cast<const float*>(value.data);
+      all.insert(all.end(), first, first + value.numel());
+    });
+    return all;
+  };
+  Seen seen;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const Batch batch = batch_of(group.rank(), loud, step);
+    training.run({.step = step,
+                  .lr = 1e-2f,
+                  .weight = double(kSequence),
+                  .next_batch = [&]() -> const Batch& { return batch; }});
+    training.finish();
+    const std::optional<LossScale> scale = training.loss_scale();
+    seen.scales.push_back(scale->value);
+    seen.skips.push_back(float(scale->skipped_steps));
+    if (step == 0) seen.at_overflow = all_parameters();
+  }
+  seen.parameters = all_parameters();
   return seen;
 }
 
