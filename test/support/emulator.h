@@ -15,7 +15,8 @@
 namespace shale::test {
 
 // An emulated GPU with these options, for kernels that a test writes itself. One stream, on which
-// launches queue until finish(). Its workspace is fresh memory each time, poisoned, kept to the end.
+// launches queue until finish(). Its workspace is fresh memory each time, poisoned, kept to the
+// end.
 class Emulator {
  public:
   explicit Emulator(const emulator::Options& options = {}, int threads = 2)
@@ -34,19 +35,23 @@ class Emulator {
  private:
   class FreshMemory : public Workspace {
    public:
+    explicit FreshMemory(emulator::StreamSet& streams) : streams_(streams) {}
     void* reserve(size_t bytes) override {
       constexpr size_t kAlignment = 64;
       std::vector<std::byte>& block = blocks_.emplace_back(bytes + kAlignment, std::byte{0xff});
       size_t room = block.size();
       void* start = block.data();
-      return std::align(kAlignment, bytes, start, room);
+      std::align(kAlignment, bytes, start, room);
+      streams_.memory().add_watched(start, bytes, /*element_bytes=*/1);
+      return start;
     }
 
    private:
+    emulator::StreamSet& streams_;
     std::list<std::vector<std::byte>> blocks_;
   };
 
-  FreshMemory workspace_;  // outlives what is queued
+  FreshMemory workspace_{streams_};  // outlives what is queued
   emulator::StreamSet streams_;
   emulator::Stream* stream_;
   Exec exec_;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -27,11 +28,14 @@ class RowReader {
 
   bool has(const std::string& key) const { return row_.contains(key); }
 
-  // What is counted: the key before "_per_s", "tokens" if there is none.
+  // What is counted: the word before "_per_s", "tokens" if no key is like that.
   std::string item() const {
+    constexpr std::string_view kSuffix = "_per_s";
     for (const auto& [key, value] : row_.items()) {
-      const size_t end = key.rfind("_per_s");
-      if (end != key.npos && end > 0 && end + 6 == key.size()) return key.substr(0, end);
+      if (!key.ends_with(kSuffix)) continue;
+      const std::string word = key.substr(0, key.size() - kSuffix.size());
+      const auto in_word = [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; };
+      if (!word.empty() && std::all_of(word.begin(), word.end(), in_word)) return word;
     }
     return "tokens";
   }
@@ -80,7 +84,8 @@ class RowReader {
     if (it == row_.end()) throw DataError(cat(where_, ": the key \"", key, "\" is missing"));
     return *it;
   }
-  [[noreturn]] void fail(const std::string& key, std::string_view expected, const json& found) const {
+  [[noreturn]] void fail(const std::string& key, std::string_view expected,
+                         const json& found) const {
     throw DataError(
         cat(where_, ": ", key, ": expected ", expected, ", found ", excerpt(found.dump())));
   }

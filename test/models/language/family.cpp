@@ -25,7 +25,8 @@ class Bigram : public LanguageModel {
  public:
   Bigram(const LanguageModelConfig& config, const LanguageModelPolicy& policy)
       : LanguageModel(config, policy),
-        table_(this, "table", config.padded_vocab, config.width, Init::normal(0.02f)) {
+        table_(this, "table", config.padded_vocab, config.width, Init::normal(0.02f)),
+        head_(this, "head", config.width, config.padded_vocab, Init::normal(0.02f)) {
     for (int64_t i = 0; i < config.layers; ++i) {
       layers_.push_back(std::make_unique<nn::Linear>(this, cat("layers.", i), config.width,
                                                      config.width, Init::normal(0.02f)));
@@ -38,7 +39,7 @@ class Bigram : public LanguageModel {
   }
   Tensor loss(const Tensor& input, const Tensor& targets) override {
     return run(input, [this, targets](const Tensor& ids) {
-      return linear_cross_entropy(reshape(states(ids), {-1, config().width}), table_.weight.value,
+      return linear_cross_entropy(reshape(states(ids), {-1, config().width}), head_.weight.value,
                                   reshape(targets, {-1}), config().vocab, 0);
     });
   }
@@ -48,7 +49,7 @@ class Bigram : public LanguageModel {
     return run(input, [this](const Tensor& ids) {
       const int64_t B = ids.size(0), T = ids.size(1);
       const Tensor last = contiguous(slice(states(ids), 1, T - 1, T));
-      return reshape(linear(last, table_.weight.value), {B, config().padded_vocab});
+      return reshape(linear(last, head_.weight.value), {B, config().padded_vocab});
     });
   }
 
@@ -60,6 +61,7 @@ class Bigram : public LanguageModel {
   }
 
   nn::Embedding table_;
+  nn::Linear head_;
   std::vector<std::unique_ptr<nn::Linear>> layers_;
 };
 
@@ -99,8 +101,8 @@ const BigramFamily& bigram() {
 TEST_CASE("a family that is added has presets, shapes and models by its names", "[models]") {
   const ModelFamily& family = bigram();
   CHECK(&model_family("bigram") == &family);
-  CHECK(contains(message_of<ConfigError>([] { find_preset("trigram"); }),
-                 "gpt2-1558m bigram-tiny"));
+  CHECK(
+      contains(message_of<ConfigError>([] { find_preset("trigram"); }), "gpt2-1558m bigram-tiny"));
   const LanguageModelConfig config = preset("bigram-tiny", 32);
   CHECK(config.context == 32);
   CHECK(model_shape_json(config) == R"({"family":"bigram","layers":2,"width":16})");
@@ -152,9 +154,9 @@ TEST_CASE("the trainer trains a family that it does not know", "[models]") {
     config.language.export_dir = dir.file("hf");
     config.run.resume = "auto";
     LanguageTask exporting(config);
-    CHECK(contains(message_of<ConfigError>(
-                       [&] { Trainer(config.run, spec, exporting, world).run(); }),
-                   "bigram models have no published form"));
+    CHECK(contains(
+        message_of<ConfigError>([&] { Trainer(config.run, spec, exporting, world).run(); }),
+        "bigram models have no published form"));
   }
 }
 

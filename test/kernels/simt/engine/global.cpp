@@ -86,7 +86,7 @@ void expect_outside(const emulator::Options& options, By by, int at, const char*
   CHECK((found.found && found.fault == Fault::kOutOfBounds));
   CHECK(test::contains(found.message, text));
   CHECK(test::contains(found.message, " bytes of global memory at 0x"));
-  CHECK(test::contains(found.message, "kernels/simt_global.cpp:"));
+  CHECK(test::contains(found.message, "engine/global.cpp:"));
   CHECK(test::contains(found.message, "[block (0,0,0), thread (37,0,0)"));
 }
 
