@@ -67,6 +67,7 @@ class ConfigOption {
   ConfigField& field_;
 };
 
+// The options that a program declares: flags, and the keys of its --config file.
 class ConfigSpec {
  public:
   // `summary` is one line for --help, without the name.
@@ -120,6 +121,7 @@ class ConfigSpec {
   std::unique_ptr<ConfigState> state_;
 };
 
+// What a program does after parse_config().
 struct ParseResult {
   bool should_exit = false;  // --help, --version or --print-config: print `output`, end with 0
   std::string output;

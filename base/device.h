@@ -5,7 +5,7 @@
 
 namespace shale {
 
-enum class DeviceType : uint8_t { kCpu, kCuda, kEmu };
+enum class DeviceType : uint8_t { kCpu, kCuda, kEmu };  // kEmu: a GPU emulated on the CPU
 inline constexpr int kDeviceTypes = 3;
 
 // Where memory lives and kernels run. `emu` runs the CUDA kernels on the CPU.
@@ -17,7 +17,7 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-std::string to_string(DeviceType type);
+std::string to_string(DeviceType type);       // "cpu", "cuda", "emu"
 std::string to_string(const Device& device);  // "cpu", "cuda:1", "emu:90"
 
 }  // namespace shale

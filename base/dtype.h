@@ -7,7 +7,7 @@
 
 namespace shale {
 
-enum class DType : uint8_t { kF32, kBF16, kF16, kF64, kI32, kI64, kU8, kU16, kU32 };
+enum class DType : uint8_t { kF32, kBF16, kF16, kF64, kI32, kI64, kU8, kU16, kU32 };  // elements
 
 // bfloat16: the upper half of an f32. Conversion from f32 rounds to nearest, ties to even.
 struct bf16 {
@@ -37,7 +37,7 @@ struct f16 {
 
 static_assert(sizeof(bf16) == 2 && sizeof(f16) == 2);
 
-constexpr float to_f32(float x) {
+constexpr float to_f32(float x) {  // exact, as the two below
   return x;
 }
 constexpr float to_f32(bf16 x) {
@@ -48,7 +48,7 @@ inline float to_f32(f16 x) {
 }
 
 template <typename T>
-struct DTypeOf;
+struct DTypeOf;  // DTypeOf<T>::value: the DType of a type
 template <>
 struct DTypeOf<float> {
   static constexpr DType value = DType::kF32;
@@ -107,7 +107,7 @@ constexpr int64_t dtype_size(DType dtype) {
 // "fp32", "bf16", ...: the spelling of flags and messages.
 std::string_view dtype_name(DType dtype);
 
-constexpr bool is_float(DType dtype) {
+constexpr bool is_float(DType dtype) {  // whether elements are floating-point numbers
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 ||
          dtype == DType::kF64;
 }

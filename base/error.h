@@ -33,12 +33,12 @@ class Error : public std::runtime_error {
 };
 
 template <ExitCode kCode>
-class ErrorWithCode : public Error {
+class ErrorWithCode : public Error {  // carries kCode
  public:
   explicit ErrorWithCode(const std::string& message) : Error(kCode, message) {}
 };
 
-class ConfigError : public ErrorWithCode<ExitCode::kUsage> {
+class ConfigError : public ErrorWithCode<ExitCode::kUsage> {  // these say what ExitCode does
   using ErrorWithCode::ErrorWithCode;
 };
 class DataError : public ErrorWithCode<ExitCode::kData> {

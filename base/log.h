@@ -9,9 +9,9 @@
 
 namespace shale {
 
-enum class LogLevel { kDebug, kInfo, kWarning, kError };
+enum class LogLevel { kDebug, kInfo, kWarning, kError };  // ascending
 
-struct LogOptions {
+struct LogOptions {  // who a Logger speaks for, and where to
   int rank = 0;
   LogLevel level = LogLevel::kInfo;  // what is below is dropped
   bool quiet = false;                // warnings and errors only
@@ -55,7 +55,7 @@ Logger& process_log();
 void set_process_log(const LogOptions& options);
 
 template <typename... Args>
-void log_info(const Args&... args) {
+void log_info(const Args&... args) {  // a line of process_log(), joined by cat()
   process_log().info(cat(args...));
 }
 template <typename... Args>

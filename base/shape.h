@@ -8,7 +8,7 @@
 
 namespace shale {
 
-inline constexpr int kMaxDims = 6;
+inline constexpr int kMaxDims = 6;  // most dimensions of a tensor
 
 // Sizes of a tensor's dimensions (or its strides), stored inline. Rank 0 is a scalar.
 class Shape {

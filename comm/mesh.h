@@ -9,6 +9,7 @@
 
 namespace shale::comm {
 
+// One dimension of a mesh.
 struct MeshAxis {
   std::string name;  // "dp", "tp", "pp"; of hybrid sharding "replica" and "node"
   int size = 0;      // 0: what the other axes leave

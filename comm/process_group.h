@@ -37,6 +37,7 @@ struct GroupOptions {
   bool deterministic = false;
 };
 
+// How a collective is queued, whatever it does.
 struct CollectiveOptions {
   std::string_view tag = {};  // who asks, for reports: "blocks.3 gradient"; part of the fingerprint
   bool async = false;         // true: queue it and return; false: as if wait() came at once

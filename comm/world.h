@@ -16,6 +16,7 @@ class DeviceBackend;
 
 namespace shale::comm {
 
+// How ranks watch each other: World::watch().
 struct WatchOptions {
   double timeout_s = 600;  // longest silence of a rank; 0: for ever
 };

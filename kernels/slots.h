@@ -48,7 +48,7 @@ inline auto slots_on_cpu_alone() {
   return std::tie();
 }
 
-inline auto all_slots() {
+inline auto all_slots() {  // every slot there is
   return std::tuple_cat(slots_on_all_devices(), slots_on_cpu_alone());
 }
 

@@ -24,6 +24,7 @@ struct CheckpointInfo {
   std::string config = "{}";  // a JSON object: what run it is
 };
 
+// What becomes of checkpoints, and who is told.
 struct CheckpointSaverOptions {
   int64_t keep = 0;  // newest checkpoints that stay; 0: all
   // Called on rank 0 before a checkpoint is committed, on the thread that writes: what must be on

@@ -31,6 +31,7 @@ class StoredModel {
   virtual void read(std::string_view parameter, const View& to) const = 0;
 };
 
+// How weights are written.
 struct ExportOptions {
   DType dtype = DType::kF32;  // of the weights: f32, bf16 or f16
   int64_t max_shard_bytes = 5'000'000'000;
@@ -92,12 +93,14 @@ void add_model_family(const ModelFamily& family);
 // Throws ConfigError that lists the names.
 const ModelFamily& model_family(std::string_view name);
 
+// The presets of all families, in their order.
 std::vector<std::string> preset_names();
 // Throws ConfigError that lists the names.
 ModelPreset find_preset(std::string_view name);
 // Its configuration; the context is seq_len where the preset leaves it open.
 LanguageModelConfig preset(const std::string& name, int64_t seq_len);
 
+// A model of its family, whose parameters have no memory yet.
 std::unique_ptr<LanguageModel> make_language_model(const LanguageModelConfig& config,
                                                    const LanguageModelPolicy& policy = {});
 

@@ -8,6 +8,7 @@
 
 namespace shale::models {
 
+// How the next token is chosen.
 struct GenerateOptions {
   int64_t tokens = 256;
   float temperature = 0.8f;  // 0: the likeliest token

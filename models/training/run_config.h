@@ -15,6 +15,7 @@ class World;
 
 namespace shale::models {
 
+// The values of --optimizer.
 enum class OptimizerKind { kAdamW, kAdamWBF16, kAdamW8bit, kLion, kAdafactor, kSgd };
 
 // What lies in host memory: the optimizer's states and its step, and in stage 3 parameters.

@@ -39,6 +39,7 @@ struct StepOffload {
   offload::ActivationOptions activation = {};
 };
 
+// How a step is done, the same for all.
 struct StepOptions {
   comm::DataParallelOptions parallel = {};  // where `offload` says what lies in host memory
   StepOffload offload = {};
@@ -63,6 +64,7 @@ struct StepInput {
   std::function<const Batch&()> next_batch = {};
 };
 
+// What a step has come to on this rank.
 struct StepOutcome {
   int64_t step = 0;
   std::chrono::steady_clock::time_point started = {};  // when it began to be queued

@@ -29,6 +29,7 @@ struct BatchPlan {
   int64_t first_step = 0;
 };
 
+// What Task::evaluate() finds, on all ranks.
 struct Evaluation {
   double loss = 0;  // mean over all samples
   int64_t samples = 0;

@@ -12,7 +12,7 @@ struct Precision {
   DType compute = DType::kF32;  // of parameters and of activations inside
   DType reduce =
       DType::kF32;  // of gradients, as they accumulate and as ranks add them: f32 or bf16
-  std::optional<DType> output;  // of the result; none: as it comes
+  std::optional<DType> output = {};  // of the result; none: as it comes
 };
 
 // Throws ConfigError for a combination that no kernel supports.

@@ -51,8 +51,9 @@ class SafetensorsWriter {
   int64_t written_ = 0;  // of the current tensor
 };
 
+// What is in a folder besides its tensors.
 struct SafetensorsFolderOptions {
-  std::map<std::string, std::string> metadata;
+  std::map<std::string, std::string> metadata = {};
   int64_t max_shard_bytes = 5'000'000'000;  // of tensors in one file
 };
 

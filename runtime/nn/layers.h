@@ -40,8 +40,8 @@ class SwiGlu : public Module {
  public:
   struct Config {
     int64_t width = 0, hidden = 0;
-    Init init;       // of gate_proj and up_proj
-    Init down_init;  // of down_proj, which writes to the residual stream
+    Init init = {};       // of gate_proj and up_proj
+    Init down_init = {};  // of down_proj, which writes to the residual stream
   };
   SwiGlu(Module* parent, std::string name, const Config& config);
   // x, residual (optional, added to the result) and the result: [..., width].

@@ -8,6 +8,7 @@
 
 namespace shale::offload {
 
+// Which activations go to host memory, and when they come back.
 struct ActivationOptions {
   int64_t min_bytes = int64_t{16} << 10;  // smaller tensors stay on the device
   int prefetch = 4;                       // tensors on their way back ahead of backward

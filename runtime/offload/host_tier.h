@@ -11,6 +11,7 @@
 
 namespace shale::offload {
 
+// How host memory is used by a HostTier.
 struct HostTierOptions {
   int threads = 1;          // CPU threads of a kernel on host tensors
   int64_t host_memory = 0;  // budget in bytes; 0: none

@@ -9,11 +9,11 @@ namespace shale {
 // a. Names that end in _ work in place: they change their first argument, which must not be a leaf
 // that requires a gradient, and move its version counter.
 
-Tensor add(const Tensor& a, const Tensor& b);
-void add_(Tensor& a, const Tensor& b);
-Tensor mul(const Tensor& a, const Tensor& b);  // keeps both
-Tensor scale(const Tensor& x, float factor);
-void scale_(Tensor& x, float factor);
+Tensor add(const Tensor& a, const Tensor& b);           // a + b
+void add_(Tensor& a, const Tensor& b);                  // a += b
+Tensor mul(const Tensor& a, const Tensor& b);           // a * b; keeps both
+Tensor scale(const Tensor& x, float factor);            // factor * x
+void scale_(Tensor& x, float factor);                   // x *= factor
 Tensor gelu(const Tensor& x, Gelu kind = Gelu::kTanh);  // keeps x
 Tensor cast(const Tensor& x, DType dtype);              // x itself if it has that dtype
 

@@ -7,6 +7,7 @@
 
 namespace shale::optim {
 
+// The names are those of the paper below.
 struct AdafactorOptions {
   float eps = 1e-30f;           // added to squared gradients
   float clip_rms = 1;           // of a parameter's update, at most

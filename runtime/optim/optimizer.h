@@ -102,6 +102,7 @@ enum class Moments : uint8_t {
   kInt8,  // 1 and 1/64: 8 bits, block-wise (arXiv:2110.02861)
 };
 
+// The names are those of the paper below.
 struct AdamWOptions {
   float beta1 = 0.9f;
   float beta2 = 0.95f;
@@ -123,6 +124,7 @@ class AdamW : public ElementwiseOptimizer {
   AdamWOptions options_;
 };
 
+// The names are those of the paper below.
 struct LionOptions {
   float beta1 = 0.9f;
   float beta2 = 0.99f;
@@ -141,6 +143,7 @@ class Lion : public ElementwiseOptimizer {
   LionOptions options_;
 };
 
+// Momentum and decay of Sgd; the rate is prepare()'s.
 struct SgdOptions {
   float momentum = 0.9f;  // 0: no state
   float weight_decay = 0;

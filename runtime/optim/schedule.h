@@ -4,6 +4,7 @@
 
 namespace shale::optim {
 
+// How the rate falls after warm-up.
 enum class Decay { kCosine, kLinear, kConstant };
 
 // Learning rate over a run: linear warm-up from 0, then decay from lr to min_lr at total_steps.

@@ -53,19 +53,19 @@ class StepFence {
 // compute, f32 or less, then follows the master across, if it is defined: else readers fetch the
 // master.
 struct OptimShard {
-  std::string name;  // for messages: "h.3"
-  Tensor master;     // f32; the parameters themselves when they are f32
-  Tensor grad;       // f32 or bf16
-  Tensor compute;    // bf16 or f16 parameters that follow the master; undefined when master is the
-                     // parameter
+  std::string name = {};  // for messages: "h.3"
+  Tensor master;          // f32; the parameters themselves when they are f32
+  Tensor grad;            // f32 or bf16
+  Tensor compute = {};    // bf16 or f16 parameters that follow the master; undefined when master is
+                          // the parameter
   std::vector<OptimSpan> spans;
-  std::shared_ptr<StepFence> fence;  // null: steps are over when later work on the stream runs
+  std::shared_ptr<StepFence> fence = {};  // null: steps are over when later work on the stream runs
   // Whether `grad` holds a gradient; if not, the next one overwrites it. Null where backward writes
   // into `grad` itself: then each parameter says so of its part (LeafState::has_value).
-  std::shared_ptr<bool> has_grad;
+  std::shared_ptr<bool> has_grad = {};
   // Called when master and compute have been changed, so that they can be sent to other ranks;
   // null: nobody wants to know.
-  std::function<void()> changed;
+  std::function<void()> changed = {};
 };
 
 // Part of a vector.

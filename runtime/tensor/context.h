@@ -16,6 +16,7 @@ namespace shale {
 class Storage;
 struct AutogradState;
 
+// Which device, and how much of it a Context may use.
 struct ContextOptions {
   Device device = {};
   int threads = 1;            // CPU threads of a kernel
@@ -23,7 +24,7 @@ struct ContextOptions {
   bool deterministic = false;
   bool dependent_launch = false;  // see Exec; throws UnavailableError where that cannot be
   uint64_t seed = 0;
-  std::string name;  // of its memory in tables and messages; empty: the device's
+  std::string name = {};  // of its memory in tables and messages; empty: the device's
 };
 
 // One device as a rank uses it: memory, the compute stream, per-step values, and what autograd

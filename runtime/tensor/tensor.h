@@ -62,9 +62,13 @@ class Tensor {
   std::shared_ptr<TensorImpl> impl_;
 };
 
+// A tensor with memory of its own, whose values are not defined. `what` names the asker when memory
+// runs out.
 Tensor empty(Context& context, const Shape& shape, DType dtype,
              MemoryTag tag = MemoryTag::kActivation, std::string_view what = "tensor");
+// The same with the shape, dtype and context of x.
 Tensor empty_like(const Tensor& x);
+// A tensor of one value; zeros: of 0.
 Tensor full(Context& context, const Shape& shape, DType dtype, double value,
             MemoryTag tag = MemoryTag::kActivation);
 inline Tensor zeros(Context& context, const Shape& shape, DType dtype,

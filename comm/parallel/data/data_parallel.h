@@ -13,6 +13,7 @@
 
 namespace shale::comm {
 
+// How parameters are sharded, and gradients reduced.
 struct DataParallelOptions {
   // Of a unit, unless add_unit() says otherwise.
   DType compute = DType::kF32;

@@ -31,7 +31,11 @@ FlatUnit& fully_shard(Module& module, Context& context, ProcessGroup& group,
 // unshard() and reshard() by hand, full tensors. Throws InternalError if it is not sharded.
 DataParallel& data_parallel_of(const Module& module);
 
+// What an optimizer of the model steps on this rank. Throws InternalError if it is not sharded.
 std::vector<OptimShard> optim_shards(const Module& model);
+// Bounds the norm of the whole gradient, of all units and ranks: what the next optimizer step
+// multiplies it with is left on the device. After Optimizer::prepare(). Collective. Throws as
+// above.
 void clip_grad_norm(const Module& model, float max_norm);
 
 }  // namespace shale::comm

@@ -20,6 +20,7 @@ struct TokenBatch {
   std::span<int32_t> inputs, targets;  // in `batch`
 };
 
+// The training batches of one rank.
 struct TrainBatches {
   std::shared_ptr<const TokenStream> tokens;
   TrainSampler sampler;
@@ -32,6 +33,7 @@ struct TrainBatches {
 // Throws ConfigError as BatchLayout::validate(), InternalError unless rank is in [0, ranks).
 BatchSource train_batches(TrainBatches spec);
 
+// The validation batches of one rank.
 struct EvalBatches {
   std::shared_ptr<const TokenStream> tokens;
   EvalSampler sampler;

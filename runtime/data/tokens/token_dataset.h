@@ -22,6 +22,7 @@ class TokenStream {
   virtual void read(int64_t begin, std::span<int32_t> out) const = 0;
 };
 
+// How tokens lie in files.
 enum class DataFormat {
   kAuto,
   kText,     // a file or a folder of text; tokens are bytes
@@ -31,6 +32,7 @@ enum class DataFormat {
 
 std::string to_string(DataFormat format);  // "auto", "text", "llmc", "nanogpt"
 
+// What is read, and how it is divided.
 struct DataOptions {
   std::string path;  // a file, a folder, or a pattern of file names with *, ? or [...]
   DataFormat format = DataFormat::kAuto;
@@ -41,6 +43,7 @@ struct DataOptions {
   bool validate = true;    // look at every token now; without, read() still checks what it reads
 };
 
+// An opened dataset.
 struct DatasetSplits {
   std::shared_ptr<const TokenStream> train;
   std::shared_ptr<const TokenStream> val;  // null if nothing is kept for validation
