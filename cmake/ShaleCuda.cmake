@@ -1,11 +1,6 @@
 # The CUDA kernels: SHALE_HAVE_CUDA, and then the library shale_kernels_cuda.
-#
-# nvcc is called by hand and its objects go into an ordinary static library. With the language CUDA
-# enabled instead, the library would carry that language, and every project that links Shale would
-# have to enable it too. The runtime library is static, so programs start on machines without driver.
-#
-# What ptxas says of each kernel (registers, shared memory, stack, spills) stays next to its object,
-# in cuda/<library>/<file>.ptxas; a test reads it.
+# CUDA's runtime library is static, so programs start on machines without driver. A test reads what
+# ptxas says of each kernel, cuda/shale_kernels_cuda/<file>.ptxas.
 
 # Machine code for A100 and H100; for later GPUs the driver compiles the PTX. Names as for
 # CMAKE_CUDA_ARCHITECTURES. With none but -virtual ones (90-virtual) there is only PTX, and that is
@@ -41,76 +36,17 @@ set(shale_cudart CUDA::cudart_static)
 if(SHALE_CUDART_LIBRARY)
   set(shale_cudart ${SHALE_CUDART_LIBRARY})
 endif()
-# Hopper's own instructions exist for 90a alone, and code for 90a runs on nothing else.
-set(shale_hopper_architectures 90a-real)
+set(SHALE_NVCC ${CUDAToolkit_NVCC_EXECUTABLE} CACHE INTERNAL "Compiles the CUDA kernels")
+shale_hopper_architectures(shale_hopper_architectures ${SHALE_CUDA_ARCHITECTURES})
 set(SHALE_HAVE_MACHINE_CODE TRUE)
-set(architectures ${SHALE_CUDA_ARCHITECTURES})
-list(FILTER architectures EXCLUDE REGEX "-virtual$")
-if(NOT architectures)
-  set(shale_hopper_architectures 90a-virtual)
+if(shale_hopper_architectures MATCHES "-virtual$")
   set(SHALE_HAVE_MACHINE_CODE FALSE)
 endif()
 
-set(shale_nvcc_flags
-  -std=c++20 -O3
-  -lineinfo                 # profilers and compute-sanitizer name source lines; costs no speed
-  --expt-relaxed-constexpr  # constexpr functions of shared headers, such as bf16's, on the device
-  -fmad=false               # as on the CPU: an FMA appears only where the code says so
-  -Xptxas=-v
-  -ccbin=${CMAKE_CXX_COMPILER}
-  -Xcompiler=-fPIC,-Wall,-Wextra,-ffp-contract=off)
-if(NOT SHALE_HAVE_MACHINE_CODE)
-  list(APPEND shale_nvcc_flags --no-compress)
-endif()
+set(shale_nvcc_flags)
 if(SHALE_WERROR)
   list(APPEND shale_nvcc_flags -Werror=all-warnings -Xcompiler=-Werror)
 endif()
-
-# shale_gencode(<out> <architecture>...): nvcc's flags for architectures such as 90a-real.
-function(shale_gencode out)
-  set(flags)
-  foreach(architecture IN LISTS ARGN)
-    if(NOT architecture MATCHES "^([0-9]+[af]?)(-real|-virtual)?$")
-      message(FATAL_ERROR "CUDA architecture '${architecture}': expected one such as 90, 90-real, "
-                          "90a-real or 80-virtual")
-    endif()
-    set(number ${CMAKE_MATCH_1})
-    set(kind "${CMAKE_MATCH_2}")
-    if(NOT kind STREQUAL "-virtual")
-      list(APPEND flags -gencode=arch=compute_${number},code=sm_${number})
-    endif()
-    if(NOT kind STREQUAL "-real")
-      list(APPEND flags -gencode=arch=compute_${number},code=compute_${number})
-    endif()
-  endforeach()
-  set(${out} ${flags} PARENT_SCOPE)
-endfunction()
-
-# shale_add_cuda_kernels(<target> ARCHITECTURES ... FILES ...): adds the objects of these .cu files,
-# compiled for these architectures, to the library. No two may have the same name.
-function(shale_add_cuda_kernels target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ARCHITECTURES;FILES")
-  shale_gencode(gencode ${arg_ARCHITECTURES})
-  set(folder ${PROJECT_BINARY_DIR}/cuda/${target})
-  file(MAKE_DIRECTORY ${folder})
-  foreach(file IN LISTS arg_FILES)
-    cmake_path(GET file STEM stem)
-    set(object ${folder}/${stem}.o)
-    set(report ${folder}/${stem}.ptxas)
-    add_custom_command(
-      OUTPUT ${object} ${report}
-      COMMAND ${CMAKE_COMMAND} -DREPORT=${report} -P ${PROJECT_SOURCE_DIR}/cmake/RunNvcc.cmake --
-              ${CMAKE_CUDA_COMPILER_LAUNCHER} ${CUDAToolkit_NVCC_EXECUTABLE}
-              ${shale_nvcc_flags} ${gencode} -I${shale_include_dir} -MD -MF ${object}.d
-              -c ${PROJECT_SOURCE_DIR}/${file} -o ${object}
-      DEPENDS ${PROJECT_SOURCE_DIR}/${file} ${PROJECT_SOURCE_DIR}/cmake/RunNvcc.cmake
-      DEPFILE ${object}.d
-      COMMENT "Building CUDA object ${file}"
-      VERBATIM)
-    target_sources(${target} PRIVATE ${object})
-    set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
-  endforeach()
-endfunction()
 
 # Only its header is needed here: the library itself is loaded when it is first asked for.
 set(folders ${SHALE_cuda_FOLDERS})
@@ -129,6 +65,6 @@ shale_add_layer(kernels_cuda
 
 shale_kernel_files(kernel_files hopper_files ${SHALE_cuda_kernel_FOLDERS})
 shale_add_cuda_kernels(shale_kernels_cuda
-  ARCHITECTURES ${SHALE_CUDA_ARCHITECTURES} FILES ${kernel_files})
+  ARCHITECTURES ${SHALE_CUDA_ARCHITECTURES} FILES ${kernel_files} FLAGS ${shale_nvcc_flags})
 shale_add_cuda_kernels(shale_kernels_cuda
-  ARCHITECTURES ${shale_hopper_architectures} FILES ${hopper_files})
+  ARCHITECTURES ${shale_hopper_architectures} FILES ${hopper_files} FLAGS ${shale_nvcc_flags})

@@ -32,5 +32,5 @@ set(SHALE_tool_FOLDERS models/tools)
 # Sources of programs, in folders of libraries.
 set(SHALE_PROGRAMS models/train_lm.cpp)
 
-# Headers that are not installed, since they may include third-party ones, which no user should need.
+# Headers that may include third-party ones: no public header may need them, or its users would.
 set(SHALE_INTERNAL_HEADERS "^kernels/(cpu|cuda|simt)/|^models/tools/[^/]+$|_internal[.]h$|-inl[.]h$")

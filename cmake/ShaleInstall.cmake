@@ -18,21 +18,19 @@ target_include_directories(shale_base INTERFACE
 install(TARGETS shale ${layers} EXPORT ShaleTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT ShaleTargets NAMESPACE shale:: DESTINATION ${package_dir})
 
-list(TRANSFORM SHALE_LAYERS APPEND "/*.h" OUTPUT_VARIABLE headers)
-file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${headers})
-list(FILTER headers EXCLUDE REGEX "${SHALE_INTERNAL_HEADERS}")
-foreach(header IN LISTS headers)
-  cmake_path(GET header PARENT_PATH folder)
-  install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shale/${folder})
-endforeach()
+install(CODE "set(shale_root ${PROJECT_SOURCE_DIR})
+  set(shale_staging ${PROJECT_BINARY_DIR}/installed_headers)
+  set(shale_include_dir ${CMAKE_INSTALL_INCLUDEDIR})")
+install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/InstallHeaders.cmake)
 
 configure_package_config_file(
   ${CMAKE_CURRENT_LIST_DIR}/ShaleConfig.cmake.in ${PROJECT_BINARY_DIR}/ShaleConfig.cmake
-  INSTALL_DESTINATION ${package_dir})
+  INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_INCLUDEDIR)
 write_basic_package_version_file(
   ${PROJECT_BINARY_DIR}/ShaleConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(
   FILES ${PROJECT_BINARY_DIR}/ShaleConfig.cmake ${PROJECT_BINARY_DIR}/ShaleConfigVersion.cmake
+        ${CMAKE_CURRENT_LIST_DIR}/ShaleKernels.cmake ${CMAKE_CURRENT_LIST_DIR}/RunNvcc.cmake
         ${PROJECT_SOURCE_DIR}/third_party/FindCUDAToolkit.cmake
         ${PROJECT_SOURCE_DIR}/third_party/FindoneDNN.cmake
         ${PROJECT_SOURCE_DIR}/third_party/FindHighway.cmake

@@ -1,8 +1,9 @@
 include(${CMAKE_CURRENT_LIST_DIR}/ShaleFolders.cmake)
+include(${CMAKE_CURRENT_LIST_DIR}/ShaleKernels.cmake)
 
-# The one include root: in the build folder, include/shale is the source tree. So a header has one
-# name, shale/runtime/tensor/tensor.h, here, in projects that add this one, and where it is
-# installed; and no folder of ours is on the include path by its own name.
+# What is included is called <shale/...>, and no folder of ours is on the include path by its own
+# name. In the build folder, include/shale is the source tree: our own sources write the whole name,
+# shale/runtime/tensor/tensor.h. The public headers, such as shale/nn.h, lie in the tree's include/.
 set(shale_include_dir ${PROJECT_BINARY_DIR}/include)
 set(link ${shale_include_dir}/shale)
 if(IS_SYMLINK ${link})
@@ -13,15 +14,11 @@ if(NOT IS_SYMLINK ${link} OR NOT linked STREQUAL PROJECT_SOURCE_DIR)
   file(CREATE_LINK ${PROJECT_SOURCE_DIR} ${link} SYMBOLIC)
 endif()
 
-# shale_kernel_files(<out> <out for Hopper> <folder>...): the .cu files in these folders. Those with
-# 90 behind the family's name, as in gemm90_bf16.cu, are for Hopper alone: no other GPU has their
-# instructions.
+# shale_kernel_files(<out> <out for Hopper> <folder>...): the .cu files in these folders.
 function(shale_kernel_files out out_hopper)
   list(TRANSFORM ARGN APPEND "/*.cu" OUTPUT_VARIABLE patterns)
   file(GLOB files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${patterns})
-  set(hopper_files ${files})
-  list(FILTER files EXCLUDE REGEX "90(_[a-z0-9_]+)?[.]cu$")
-  list(FILTER hopper_files INCLUDE REGEX "90(_[a-z0-9_]+)?[.]cu$")
+  shale_split_kernel_files(files hopper_files ${files})
   set(${out} ${files} PARENT_SCOPE)
   set(${out_hopper} ${hopper_files} PARENT_SCOPE)
 endfunction()
@@ -40,7 +37,9 @@ function(shale_add_layer name)
 
   set(target shale_${name})
   add_library(${target} STATIC ${sources})
-  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${shale_include_dir}>)
+  target_include_directories(${target}
+    PUBLIC $<BUILD_INTERFACE:${shale_include_dir}>
+    INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_link_libraries(${target} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
   foreach(library IN LISTS arg_HEADER_ONLY)

@@ -6,9 +6,10 @@ function(shale_add_test_kernels target)
   shale_kernel_files(files hopper_files ${PROJECT_SOURCE_DIR}/test/kernels/simt)
   shale_add_emulated_kernels(${target} ${files} ${hopper_files})
   if(SHALE_HAVE_CUDA)
-    shale_add_cuda_kernels(${target} ARCHITECTURES ${SHALE_CUDA_ARCHITECTURES} FILES ${files})
+    shale_add_cuda_kernels(${target} ARCHITECTURES ${SHALE_CUDA_ARCHITECTURES} FILES ${files}
+                           FLAGS ${shale_nvcc_flags})
     shale_add_cuda_kernels(${target} ARCHITECTURES ${shale_hopper_architectures}
-                           FILES ${hopper_files})
+                           FILES ${hopper_files} FLAGS ${shale_nvcc_flags})
     target_compile_definitions(${target} PRIVATE SHALE_HAVE_CUDA)
     target_link_libraries(${target} PRIVATE shale_kernels_cuda ${shale_cudart})
   endif()

@@ -1,12 +1,14 @@
 # cmake -DROOT=<tree> -P layering.cmake: fails, naming file and line, when
 #  - a source includes a header of a layer above its own;
 #  - folders beside each other include from each other, straight or by way of others;
-#  - an installed header includes a third-party one, which its users would then need;
+#  - a source includes a public header, such as shale/nn.h, which are for other programs;
+#  - a header that is no internal one includes a third-party one, which users would then need;
 #  - a source lies in a folder that cmake/ShaleFolders.cmake does not have.
 # A folder and those inside it may include from each other: a concept, and the ways it is done.
 
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/../cmake/ShaleFolders.cmake)
+include(${CMAKE_CURRENT_LIST_DIR}/../cmake/ShalePublicHeaders.cmake)
 set(layers ${SHALE_LAYERS} bench test)
 set(third_party "^(mpi|omp|nccl|cudnn|cuda[a-z_0-9]*|dnnl[a-z_]*)[.]h|^dnnl|^(oneapi|hwy|spdlog|fmt|CLI|nlohmann)/")
 
@@ -86,7 +88,9 @@ foreach(source IN LISTS sources)
     if(included MATCHES "^shale/(.*)$")
       set(target ${CMAKE_MATCH_1})
       layer_of(${target} target_layer)
-      if(target_layer GREATER source_layer)
+      if(target IN_LIST SHALE_PUBLIC_HEADERS OR target IN_LIST SHALE_SIMT_HEADERS)
+        report(${source} "${include_line}" "${target} is for other programs, want what it includes")
+      elseif(target_layer GREATER source_layer)
         list(GET layers ${source_layer} lower)
         list(GET layers ${target_layer} higher)
         report(${source} "${include_line}"
@@ -97,8 +101,8 @@ foreach(source IN LISTS sources)
     elseif(include_line MATCHES "\"" OR EXISTS ${ROOT}/${included})
       report(${source} "${include_line}" "want the header's whole name, shale/...; got ${included}")
     elseif(source MATCHES "[.]h$" AND NOT source MATCHES "${SHALE_INTERNAL_HEADERS}"
-           AND included MATCHES "${third_party}")
-      report(${source} "${include_line}" "an installed header includes the third-party ${included}; \
+           AND NOT source IN_LIST SHALE_MPI_HEADERS AND included MATCHES "${third_party}")
+      report(${source} "${include_line}" "a header includes the third-party ${included}; \
 include it in the .cpp, or name the header *_internal.h")
     endif()
   endforeach()

@@ -39,7 +39,9 @@ check("relative path" "kernels/norm.h:1: want the header's whole name, .* got ..
 check("short name" "kernels/norm.h:1: want the header's whole name, .* got kernels/gemm.h"
   FILE kernels/norm.h "#include <kernels/gemm.h>\n"
   FILE kernels/gemm.h "#include <vector>\n")
-check("third-party header in an installed one" "comm/world.h:1: an installed header includes"
+check("a public header in the tree" "comm/world.cpp:1: nn.h is for other programs"
+  FILE comm/world.cpp "#include \"shale/nn.h\"\n")
+check("third-party header in one for all" "comm/world.h:1: a header includes the third-party mpi.h"
   FILE comm/world.h "#include <mpi.h>\n")
 check("third-party header in internal ones" OK
   FILE comm/mpi_internal.h "#include <mpi.h>\n"

@@ -1,12 +1,11 @@
 // A research code that embeds the runtime through its installed package: a model of its own,
 // trained by a loop of its own. Works alone and under mpirun.
-#include <shale/comm/parallel/data/data_parallel.h>
-#include <shale/comm/world.h>
-#include <shale/runtime/autograd/tape.h>
-#include <shale/runtime/nn/layers.h>
-#include <shale/runtime/ops/elementwise.h>
-#include <shale/runtime/ops/reduce.h>
-#include <shale/runtime/optim/optimizer.h>
+#include <shale/autograd.h>
+#include <shale/comm.h>
+#include <shale/nn.h>
+#include <shale/ops.h>
+#include <shale/optim.h>
+#include <shale/parallel.h>
 
 #include <cstdio>
 #include <vector>

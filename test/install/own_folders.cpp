@@ -1,10 +1,8 @@
 // A project may have folders with the names of Shale's, and headers in them with the names of
 // Shale's: each of the two includes its own.
-#include <shale/base/error.h>
-#include <shale/comm/world.h>
-#include <shale/kernels/gemm.h>
-#include <shale/models/gpt2/gpt2.h>
-#include <shale/runtime/tensor/tensor.h>
+#include <shale/kernels.h>
+#include <shale/language.h>
+#include <shale/shale.h>
 
 #include <tuple>
 
@@ -16,5 +14,5 @@
 
 using Own = std::tuple<OwnError, OwnWorld, OwnGemm, OwnGpt2, OwnTensor>;
 using Shales = std::tuple<shale::Error*, shale::comm::World*, shale::kernels::GemmArgs*,
-                          shale::models::Gpt2*, shale::Tensor*>;
+                          shale::models::LanguageModel*, shale::Tensor*>;
 static_assert(std::tuple_size_v<Own> == std::tuple_size_v<Shales>);

@@ -1,0 +1,54 @@
+# The public face: what a program that embeds Shale includes. The install rules and the tests go by
+# these lists, and a test holds include/ to them.
+
+cmake_policy(VERSION 3.25)
+
+# include/shale/<name>, for <shale/name>. Their names stay; what they bring may move within the
+# tree, and is installed under shale/detail/.
+set(SHALE_PUBLIC_HEADERS
+  amp.h autograd.h base.h checkpoint.h comm.h data.h io.h kernels.h language.h nn.h offload.h
+  ops.h optim.h parallel.h shale.h tensor.h training.h)
+
+# Those which include a header of another library, with which a program then has to do anyway.
+set(SHALE_MPI_HEADERS)
+
+# The same for .cu files with kernels, which shale_add_kernels() compiles for CUDA and the emulator.
+set(SHALE_SIMT_HEADERS simt/hopper.h simt/simt.h)
+# What shale_add_kernels() has the compiler include.
+set(SHALE_SIMT_SUPPORT kernels/simt/engine/tracker_names.h)
+
+# shale_header_file(<out> <name>): where in the tree the header <shale/name> lies.
+function(shale_header_file out name)
+  set(file ${name})
+  if(name IN_LIST SHALE_PUBLIC_HEADERS OR name IN_LIST SHALE_SIMT_HEADERS)
+    set(file include/shale/${name})
+  endif()
+  set(${out} ${file} PARENT_SCOPE)
+endfunction()
+
+# shale_included_headers(<out> <file>): the headers <shale/name> that a file includes, by name.
+function(shale_included_headers out file)
+  file(STRINGS ${file} lines REGEX "^[ \t]*#[ \t]*include[ \t]*[\"<]shale/")
+  list(TRANSFORM lines REPLACE ".*[\"<]shale/([^\">]*)[\">].*" "\\1")
+  set(${out} ${lines} PARENT_SCOPE)
+endfunction()
+
+# shale_headers_brought(<out> <root> <name>...): these headers of the tree at <root> and all that
+# they include, by name.
+function(shale_headers_brought out root)
+  set(found ${ARGN})
+  set(queue ${ARGN})
+  while(queue)
+    list(POP_FRONT queue name)
+    shale_header_file(file ${name})
+    shale_included_headers(included ${root}/${file})
+    foreach(header IN LISTS included)
+      if(NOT header IN_LIST found)
+        list(APPEND found ${header})
+        list(APPEND queue ${header})
+      endif()
+    endforeach()
+  endwhile()
+  list(SORT found)
+  set(${out} ${found} PARENT_SCOPE)
+endfunction()

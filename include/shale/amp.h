@@ -1,0 +1,7 @@
+#pragma once
+
+// Mixed precision: regions of low precision, precision of a module, loss scaling.
+
+#include "shale/runtime/amp/autocast.h"
+#include "shale/runtime/amp/grad_scaler.h"
+#include "shale/runtime/amp/precision.h"

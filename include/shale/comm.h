@@ -1,0 +1,8 @@
+#pragma once
+
+// The ranks of a run (World), groups of them and their collectives, meshes of groups.
+
+#include "shale/comm/mesh.h"
+#include "shale/comm/process_group.h"
+#include "shale/comm/work.h"
+#include "shale/comm/world.h"

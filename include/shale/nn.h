@@ -1,0 +1,7 @@
+#pragma once
+
+// Modules, their parameters and initial values; the layers that models are made of.
+
+#include "shale/runtime/nn/init.h"
+#include "shale/runtime/nn/layers.h"
+#include "shale/runtime/nn/module.h"

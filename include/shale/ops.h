@@ -1,0 +1,16 @@
+#pragma once
+
+// Differentiable functions of tensors, all of them in namespace shale; and what ops of one's own
+// are written with (as_matrix, emit_grad).
+
+#include "shale/runtime/ops/attention.h"
+#include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/embedding.h"
+#include "shale/runtime/ops/ffn.h"
+#include "shale/runtime/ops/linear.h"
+#include "shale/runtime/ops/loss.h"
+#include "shale/runtime/ops/matrix.h"
+#include "shale/runtime/ops/norm.h"
+#include "shale/runtime/ops/reduce.h"
+#include "shale/runtime/ops/shape.h"
+#include "shale/runtime/ops/swiglu.h"

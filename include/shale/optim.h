@@ -1,0 +1,9 @@
+#pragma once
+
+// Optimizers (AdamW, Lion, Sgd, Adafactor), the shards they step, clipping, schedules.
+
+#include "shale/runtime/optim/adafactor.h"
+#include "shale/runtime/optim/clip.h"
+#include "shale/runtime/optim/optimizer.h"
+#include "shale/runtime/optim/schedule.h"
+#include "shale/runtime/optim/shard.h"

@@ -1,0 +1,7 @@
+#pragma once
+
+// Sharded data parallelism: fully_shard() for a loop of one's own, DataParallel under it.
+
+#include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/comm/parallel/data/fully_shard.h"
+#include "shale/comm/parallel/data/sharding.h"

@@ -1,0 +1,11 @@
+#pragma once
+
+// A Task (model, data, loss) under the Trainer, which does the rest; TrainStep for a loop of one's
+// own.
+
+#include "shale/models/training/checks/health_check.h"
+#include "shale/models/training/run_config.h"
+#include "shale/models/training/step.h"
+#include "shale/models/training/stop_signals.h"
+#include "shale/models/training/task.h"
+#include "shale/models/training/trainer.h"

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "shale/base/device.h"
+#include "shale/kernels/simt/backend.h"
+
+namespace shale::kernels::SHALE_BACKEND::simt {
+
+// The device whose slots this build of a kernel file fills.
+#ifdef __CUDACC__
+inline constexpr DeviceType kDevice = DeviceType::kCuda;
+#else
+inline constexpr DeviceType kDevice = DeviceType::kEmu;
+#endif
+
+}  // namespace shale::kernels::SHALE_BACKEND::simt

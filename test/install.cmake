@@ -1,0 +1,44 @@
+# cmake -DBUILD=<build folder> -DPREFIX=<folder> -P install.cmake
+# Installs the build into PREFIX, for tests of what is installed. Fails if that holds a header that
+# no public header needs, or if a second time writes a header anew, which would have all its users
+# compiled again.
+
+include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
+include(${CMAKE_CURRENT_LIST_DIR}/../cmake/ShalePublicHeaders.cmake)
+
+# A header that is no longer installed must not be found from last time.
+file(REMOVE_RECURSE ${PREFIX})
+run("install" ${CMAKE_COMMAND} --install ${BUILD} --prefix ${PREFIX})
+
+set(include_dir ${PREFIX}/include/shale)
+file(GLOB_RECURSE headers RELATIVE ${include_dir} ${include_dir}/*)
+set(public ${SHALE_PUBLIC_HEADERS} ${SHALE_SIMT_HEADERS})
+list(TRANSFORM SHALE_SIMT_SUPPORT PREPEND detail/ OUTPUT_VARIABLE needed)
+list(APPEND needed ${public})
+foreach(name IN LISTS headers)
+  shale_included_headers(included ${include_dir}/${name})
+  foreach(header IN LISTS included)
+    if(NOT header IN_LIST headers)
+      message(FATAL_ERROR "install: shale/${name} includes shale/${header}, which is not installed")
+    endif()
+    list(APPEND needed ${header})
+  endforeach()
+endforeach()
+foreach(name IN LISTS headers)
+  if(NOT name IN_LIST needed)
+    message(FATAL_ERROR "install: no public header needs shale/${name}")
+  elseif(NOT name IN_LIST public AND NOT name MATCHES "^detail/")
+    message(FATAL_ERROR "install: shale/${name} is not on the list of public headers")
+  endif()
+endforeach()
+
+file(TIMESTAMP ${include_dir}/nn.h first "%s")
+execute_process(COMMAND ${CMAKE_COMMAND} -E sleep 1.1)
+run("install again" ${CMAKE_COMMAND} --install ${BUILD} --prefix ${PREFIX})
+file(TIMESTAMP ${include_dir}/nn.h second "%s")
+if(NOT first STREQUAL second)
+  message(FATAL_ERROR "install: the second time wrote shale/nn.h anew")
+endif()
+list(LENGTH headers count)
+list(LENGTH public count_public)
+message(STATUS "install: ${count_public} public headers, ${count} files in all")

@@ -1,0 +1,9 @@
+# run(<what> <command>...): runs it; if it fails, shows what it printed and fails.
+function(run what)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output
+                  ERROR_VARIABLE output)
+  if(NOT result EQUAL 0)
+    message(NOTICE "${output}")
+    message(FATAL_ERROR "${what} failed: ${result}")
+  endif()
+endfunction()
