@@ -6,11 +6,11 @@ cmake_policy(VERSION 3.25)
 # include/shale/<name>, for <shale/name>. Their names stay; what they bring may move within the
 # tree, and is installed under shale/detail/.
 set(SHALE_PUBLIC_HEADERS
-  amp.h autograd.h base.h checkpoint.h comm.h data.h io.h kernels.h language.h nn.h offload.h
+  amp.h autograd.h base.h checkpoint.h comm.h data.h io.h kernels.h language.h mpi.h nn.h offload.h
   ops.h optim.h parallel.h shale.h tensor.h training.h)
 
 # Those which include a header of another library, with which a program then has to do anyway.
-set(SHALE_MPI_HEADERS)
+set(SHALE_MPI_HEADERS mpi.h comm/mpi_communicator.h)
 
 # The same for .cu files with kernels, which shale_add_kernels() compiles for CUDA and the emulator.
 set(SHALE_SIMT_HEADERS simt/hopper.h simt/simt.h)

@@ -26,6 +26,9 @@ inline bool mpi_running() {
   return started != 0 && finished == 0;
 }
 
+// Throws unless a World can be a guest in the communicator, as World says.
+void check_for_guest(MPI_Comm comm);
+
 // Owner of a communicator.
 class MpiComm {
  public:

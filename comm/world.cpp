@@ -13,7 +13,9 @@
 #include <sstream>
 #include <thread>
 
+#include "shale/base/log.h"
 #include "shale/comm/group_factory_internal.h"
+#include "shale/comm/mpi_communicator.h"
 #include "shale/comm/node/node_memory.h"
 #include "shale/comm/node/shm_wait.h"
 #include "shale/comm/watch/watchdog_internal.h"
@@ -104,6 +106,9 @@ Failure classify(std::exception_ptr error) {
 
 struct World::Impl {
   std::shared_ptr<WorldContext> context = std::make_shared<WorldContext>();
+  bool guest = false;  // MPI is the program's
+  MpiComm duplicate;   // of a guest's communicator
+  MPI_Comm all = MPI_COMM_WORLD;
   MpiComm node;
   std::unique_ptr<NodeMemory> board_memory;
   MPI_Request meeting = MPI_REQUEST_NULL;  // of all ranks, at the end or after a failure
@@ -112,6 +117,10 @@ struct World::Impl {
   std::unique_ptr<Watchdog> watchdog;
 
   void start_mpi();
+  void become_guest(MPI_Comm comm);
+  void join();         // the other ranks of `all`
+  void leave_mpi();    // collective
+  void leave_alone();  // a guest that others do not wait for any more
   std::unique_ptr<HostGroup> host_group(const GroupOptions& options);
   // caused: by the failure of another rank, which tells the user itself.
   int fail(ExitCode code, std::string_view message, bool caused);
@@ -129,11 +138,27 @@ void World::Impl::start_mpi() {
   if (provided < MPI_THREAD_MULTIPLE) {
     throw UnavailableError("MPI does not support several threads (MPI_THREAD_MULTIPLE)");
   }
+  join();
+}
+
+void World::Impl::become_guest(MPI_Comm comm) {
+  check_for_guest(comm);
+  MPI_Comm copy = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(comm, &copy), "MPI_Comm_dup");
+  duplicate = MpiComm(copy);
+  // MPI's own handler would end the program's processes.
+  check_mpi(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  guest = true;
+  all = copy;
+  join();
+}
+
+void World::Impl::join() {
   context->mpi = true;
-  MPI_Comm_rank(MPI_COMM_WORLD, &context->rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &context->size);
+  MPI_Comm_rank(all, &context->rank);
+  MPI_Comm_size(all, &context->size);
   if (context->size == 1) return;
-  node = MpiComm::split_by_node(MPI_COMM_WORLD, context->rank);
+  node = MpiComm::split_by_node(all, context->rank);
   context->local_rank = node.rank();
   context->local_size = node.size();
   // The same answer on all ranks of the node: it decides how collectives proceed.
@@ -149,7 +174,7 @@ void World::Impl::start_mpi() {
 
 std::unique_ptr<HostGroup> World::Impl::host_group(const GroupOptions& options) {
   if (context->size == 1) return make_host_group(context, MpiComm(), options);
-  return make_host_group(context, MpiComm::split(MPI_COMM_WORLD, 0, context->rank), options);
+  return make_host_group(context, MpiComm::split(all, 0, context->rank), options);
 }
 
 World::World(int, char**) : impl_(std::make_unique<Impl>()) {
@@ -160,22 +185,57 @@ World::World(int, char**) : impl_(std::make_unique<Impl>()) {
   }
 }
 
+World::World(const MpiCommunicator& communicator) : impl_(std::make_unique<Impl>()) {
+  impl_->become_guest(communicator.comm);
+}
+
 World::~World() {
   if (!impl_->context->mpi) return;
+  if (!mpi_running()) {
+    log_error("World: MPI_Finalize was called before its end");
+    impl_->leave_alone();
+    return;
+  }
   if (std::uncaught_exceptions() > 0) {
     // MPI_Finalize would wait for ranks that wait for this one.
     fail(ExitCode::kInternal, "an exception left the scope of the World");
   }
-  impl_->context->queue.drain();
-  try {
-    finish();
-  } catch (...) {
-    fail(std::current_exception());
+  const bool lost = impl_->guest && impl_->failing;
+  if (!lost) {
+    impl_->context->queue.drain();
+    try {
+      finish();
+    } catch (...) {
+      fail(std::current_exception());
+    }
   }
-  impl_->watchdog.reset();
-  impl_->board_memory.reset();
-  impl_->node = MpiComm();
-  MPI_Finalize();
+  if (impl_->guest && impl_->failing) {
+    impl_->leave_alone();
+  } else {
+    impl_->leave_mpi();
+  }
+}
+
+void World::Impl::leave_mpi() {
+  watchdog.reset();
+  board_memory.reset();
+  node = MpiComm();
+  duplicate = MpiComm();
+  if (!guest) MPI_Finalize();
+}
+
+// Peers may still write to what this rank shares with them, and to free a window of MPI's is
+// collective: so what is left of a failed guest stays for as long as the process.
+void World::Impl::leave_alone() {
+  using Kept = std::vector<std::shared_ptr<void>>;
+  static Kept& kept = *std::make_unique<Kept>().release();
+  context->queue.cancel();
+  watchdog.reset();
+  if (mpi_running() && context->size > 1) meet_soon();  // ranks that did not fail wait for all
+  kept.insert(kept.end(), context->kept.begin(), context->kept.end());
+  kept.push_back(std::shared_ptr<NodeMemory>(std::move(board_memory)));
+  kept.push_back(std::make_shared<MpiComm>(std::move(node)));
+  kept.push_back(std::make_shared<MpiComm>(std::move(duplicate)));
 }
 
 int World::rank() const {
@@ -200,7 +260,7 @@ MemoryProvider& World::memory() {
 void World::watch(const WatchOptions& options) {
   if (size() == 1 || options.timeout_s <= 0) return;
   if (impl_->watchdog != nullptr) throw InternalError("World::watch: expected once, called again");
-  const MpiComm world = MpiComm::split(MPI_COMM_WORLD, 0, rank());
+  const MpiComm world = MpiComm::split(impl_->all, 0, rank());
   impl_->watchdog = std::make_unique<Watchdog>(
       *impl_->context, world, impl_->node,
       Watchdog::Options{.timeout_s = options.timeout_s,
@@ -255,7 +315,7 @@ bool World::Impl::meet() {
   if (finished) return true;
   // Once only: a rank that was at the end when another one failed is already in the meeting.
   if (meeting == MPI_REQUEST_NULL) {
-    check_mpi(MPI_Ibarrier(MPI_COMM_WORLD, &meeting), "MPI_Ibarrier");
+    check_mpi(MPI_Ibarrier(all, &meeting), "MPI_Ibarrier");
   }
   int done = 0;
   check_mpi(MPI_Test(&meeting, &done, MPI_STATUS_IGNORE), "MPI_Test");
@@ -288,6 +348,7 @@ std::vector<FailureBoard::Report> World::Impl::wait_for_others() {
 int World::Impl::fail(ExitCode code, std::string_view message, bool caused) {
   if (watchdog != nullptr) watchdog->main_is_failing();
   if (failing.exchange(true)) {
+    if (guest) return static_cast<int>(code);
     // The watchdog ends this process; it needs no longer than that.
     std::this_thread::sleep_for(kTogether + kPatience + 2 * kAbortPatience);
     _exit(static_cast<int>(code));
@@ -297,7 +358,8 @@ int World::Impl::fail(ExitCode code, std::string_view message, bool caused) {
 
 void World::Impl::fail_from_watchdog(const std::string& message, bool caused) {
   if (failing.exchange(true)) return;
-  abort_job(end_run(ExitCode::kComm, message, caused));
+  const int code = end_run(ExitCode::kComm, message, caused);
+  if (!guest) abort_job(code);  // else the board tells the main thread, when it waits for others
 }
 
 int World::Impl::end_run(ExitCode code, std::string_view message, bool caused) {
@@ -320,6 +382,7 @@ int World::Impl::end_run(ExitCode code, std::string_view message, bool caused) {
   }
   if (!silent) print_failure(message, context->rank, context->size);
   const int job_code = first != nullptr ? first->code : static_cast<int>(code);
+  if (guest) return job_code;
   const bool all_here = static_cast<int>(reports.size()) == context->local_size;
   if (all_here && !context->requests_pending && meet_soon()) return job_code;
   if (context->local_rank != lowest) {
@@ -347,10 +410,13 @@ std::string mpi_version() {
   return version.substr(0, version.find_first_of(",\n"));
 }
 
-int run(int argc, char** argv, const std::function<int(World&)>& body) {
+namespace {
+
+int run_in(const std::function<std::unique_ptr<World>()>& make,
+           const std::function<int(World&)>& body) {
   std::unique_ptr<World> world;
   try {
-    world = std::make_unique<World>(argc, argv);
+    world = make();
     const int code = body(*world);
     world->finish();
     return code;
@@ -361,6 +427,16 @@ int run(int argc, char** argv, const std::function<int(World&)>& body) {
     print_failure(failure.message, 0, 1);
     return static_cast<int>(failure.code);
   }
+}
+
+}  // namespace
+
+int run(int argc, char** argv, const std::function<int(World&)>& body) {
+  return run_in([&] { return std::make_unique<World>(argc, argv); }, body);
+}
+
+int run(const MpiCommunicator& communicator, const std::function<int(World&)>& body) {
+  return run_in([&] { return std::make_unique<World>(communicator); }, body);
 }
 
 }  // namespace shale::comm

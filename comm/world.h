@@ -16,6 +16,8 @@ class DeviceBackend;
 
 namespace shale::comm {
 
+struct MpiCommunicator;  // shale/mpi.h
+
 // How ranks watch each other: World::watch().
 struct WatchOptions {
   double timeout_s = 600;  // longest silence of a rank; 0: for ever
@@ -23,9 +25,18 @@ struct WatchOptions {
 
 // The processes of this run: MPI_Init in the constructor, MPI_Finalize at scope exit. Without a
 // launcher (mpirun, srun) this is one rank, and MPI is not even started. One per process.
+//
+// Or some of the processes of a program that has started MPI itself: then the World is a guest
+// there. It works in a duplicate of the communicator, initialises and finalises nothing, and goes
+// before MPI_Finalize. When a rank fails, no process is ended, neither in the communicator nor
+// outside it: ranks that wait for the failed one throw PeerFailure if they are on its node, and
+// CommError at the group's time-out if they are on another. The World is of no use afterwards.
 class World {
  public:
   World(int argc, char** argv);
+  // Collective over the communicator. Throws InternalError unless MPI is running and this is an
+  // intracommunicator; UnavailableError if MPI was started with less than MPI_THREAD_MULTIPLE.
+  explicit World(const MpiCommunicator& communicator);
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -65,7 +76,8 @@ class World {
 
   // Tells all ranks of this node that this one cannot go on; those that wait for it stop waiting.
   // Prints "error: <message> (rank r of n)" unless a lower rank failed with the same words. Returns
-  // the code to exit with if all ranks failed together; else ends the job with MPI_Abort.
+  // the code to exit with if all ranks failed together, or if this is a guest; else ends the job
+  // with MPI_Abort.
   int fail(ExitCode code, std::string_view message);
   int fail(std::exception_ptr error);
 
@@ -82,5 +94,8 @@ std::string mpi_version();
 // every rank stops within seconds, one clear line is printed, and mpirun returns the code of the
 // first rank that failed: an Error's own, 71 for std::bad_alloc, 70 for anything else.
 int run(int argc, char** argv, const std::function<int(World&)>& body);
+// The same in a program that has started MPI itself: an exception is printed and becomes the
+// result, on this rank and on those that it keeps from going on; no process is ended.
+int run(const MpiCommunicator& communicator, const std::function<int(World&)>& body);
 
 }  // namespace shale::comm

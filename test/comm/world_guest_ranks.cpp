@@ -1,0 +1,140 @@
+// Worlds of a communicator that the program has, in a program that has started MPI itself.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shale/base/error.h"
+#include "shale/comm/mpi_communicator.h"
+#include "shale/test/support/ranks/harness.h"
+
+namespace shale::test {
+namespace {
+
+using comm::MpiCommunicator;
+using comm::World;
+
+// A part of all ranks: those of this one's color, the last rank first.
+struct Part {
+  explicit Part(int color) {
+    MPI_Comm_split(MPI_COMM_WORLD, color, -world().rank(), &comm);
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+  }
+  ~Part() { MPI_Comm_free(&comm); }
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+
+  MPI_Comm comm = MPI_COMM_NULL;
+  int rank = 0, size = 0;
+};
+
+float sum_of_ones(comm::ProcessGroup& group) {
+  std::vector<float> ones(1000, 1);
+  group.all_reduce_sum(make_view(ones.data(), {1000}));
+  return ones[999];
+}
+
+bool mpi_works(MPI_Comm comm, int size) {
+  int finalized = 0, one = 1, sum = 0;
+  MPI_Finalized(&finalized);
+  if (finalized != 0) return false;
+  MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm);
+  return sum == size;
+}
+
+}  // namespace
+
+TEST_CASE("a guest's ranks are those of its communicator") {
+  if (!world().uses_mpi()) return;
+  const Part part(world().rank() % 2);
+  {
+    World guest(MpiCommunicator{part.comm});
+    CHECK(guest.uses_mpi());
+    CHECK(guest.rank() == part.rank);
+    CHECK(guest.size() == part.size);
+    CHECK(guest.local_size() == part.size);
+    CHECK(guest.local_rank() == part.rank);
+    const auto group = guest.group({.timeout_s = 60});
+    CHECK(group->rank() == part.rank);
+    CHECK(sum_of_ones(*group) == float(part.size));
+    const auto halves = group->split(part.rank % 2, part.rank, "halves");
+    CHECK(sum_of_ones(*halves) == float((part.size + 1 - part.rank % 2) / 2));
+    guest.watch({.timeout_s = 60});
+    guest.at_step(1);
+  }
+  CHECK(mpi_works(part.comm, part.size));
+  CHECK(mpi_works(MPI_COMM_WORLD, world().size()));
+}
+
+TEST_CASE("guests follow one another, and the communicator may go before its guest") {
+  if (!world().uses_mpi()) return;
+  for (int i = 0; i < 3; ++i) {
+    auto part = std::make_unique<Part>(0);
+    World guest(MpiCommunicator{part->comm});
+    part.reset();
+    CHECK(sum_of_ones(*guest.group({.timeout_s = 60})) == float(world().size()));
+  }
+}
+
+TEST_CASE("a guest leaves the error handler of its communicator as it is") {
+  if (!world().uses_mpi()) return;
+  const Part part(0);
+  const World guest(MpiCommunicator{part.comm});
+  MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+  MPI_Comm_get_errhandler(part.comm, &handler);
+  CHECK(handler == MPI_ERRORS_ARE_FATAL);
+  MPI_Errhandler_free(&handler);
+}
+
+TEST_CASE("a guest's rank that fails ends no process, and keeps none waiting") {
+  if (!world().uses_mpi()) return;
+  const Part part(0);
+  std::string heard;
+  const int code = comm::run(MpiCommunicator{part.comm}, [&](World& guest) {
+    const auto group = guest.group({.timeout_s = 60});
+    CHECK(sum_of_ones(*group) == float(part.size));
+    if (guest.rank() == 0) throw DataError("an error that a test makes");
+    try {
+      group->barrier();
+    } catch (const Error& error) {
+      heard = error.what();
+      throw;
+    }
+    return 0;
+  });
+  CHECK(code == static_cast<int>(ExitCode::kData));  // of the rank that failed first, on all
+  if (part.rank > 0) CHECK(contains(heard, "an error that a test makes"));
+  CHECK(mpi_works(part.comm, part.size));
+  // And the next one works.
+  World guest(MpiCommunicator{part.comm});
+  CHECK(sum_of_ones(*guest.group({.timeout_s = 60})) == float(part.size));
+}
+
+TEST_CASE("an exception may leave a guest's scope") {
+  if (!world().uses_mpi()) return;
+  const Part part(0);
+  const auto body = [&] {
+    World guest(MpiCommunicator{part.comm});
+    const auto group = guest.group({.timeout_s = 60});
+    if (guest.rank() == part.size - 1) throw DataError("an error that a test makes");
+    group->barrier();
+  };
+  CHECK_THROWS_AS(body(), Error);
+  CHECK(mpi_works(part.comm, part.size));
+}
+
+TEST_CASE("a World is of an intracommunicator") {
+  if (!world().uses_mpi()) return;
+  const auto make = [](MPI_Comm comm) { World guest(MpiCommunicator{comm}); };
+  CHECK(contains(message_of<InternalError>([&] { make(MPI_COMM_NULL); }), "MPI_COMM_NULL"));
+  const int last = world().size() - 1;
+  if (last == 0) return;
+  const Part part(world().rank() % 2);  // whose first rank is the highest
+  const int leader_of_others = world().rank() % 2 == last % 2 ? last - 1 : last;
+  MPI_Comm between = MPI_COMM_NULL;
+  MPI_Intercomm_create(part.comm, 0, MPI_COMM_WORLD, leader_of_others, 7, &between);
+  CHECK(contains(message_of<InternalError>([&] { make(between); }), "an intercommunicator"));
+  MPI_Comm_free(&between);
+}
+
+}  // namespace shale::test

@@ -1,0 +1,47 @@
+// When a World of a communicator can be made: only while MPI runs, and only if several threads may
+// use it. A program, since MPI starts once in a process.
+#include <cstdio>
+#include <string>
+
+#include "shale/base/error.h"
+#include "shale/comm/mpi_communicator.h"
+#include "shale/comm/world.h"
+
+namespace {
+
+using namespace shale;
+
+// Whether it cannot be made, for an E whose message has these words.
+template <typename E>
+bool refused(const char* when, const std::string& words) {
+  try {
+    comm::World world(comm::MpiCommunicator{MPI_COMM_WORLD});
+  } catch (const E& error) {
+    std::printf("%s: %s\n", when, error.what());
+    return std::string(error.what()).find(words) != std::string::npos;
+  }
+  std::printf("%s: expected an error, got a World\n", when);
+  return false;
+}
+
+bool run() {
+  bool ok = refused<InternalError>("before MPI_Init", "MPI is not running");
+  int level = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
+  if (level != MPI_THREAD_SERIALIZED) {
+    std::printf("skipped: MPI gives level %d where MPI_THREAD_SERIALIZED is asked for\n", level);
+  } else {
+    ok =
+        refused<UnavailableError>("with too few threads",
+                                  "started with MPI_THREAD_SERIALIZED, want MPI_THREAD_MULTIPLE") &&
+        ok;
+  }
+  MPI_Finalize();
+  return refused<InternalError>("after MPI_Finalize", "MPI is not running") && ok;
+}
+
+}  // namespace
+
+int main() {
+  return run() ? 0 : 1;
+}
