@@ -1,0 +1,31 @@
+// A training loop of one's own over several ranks, with parameters, gradients and optimizer states
+// sharded (stage 3). What follows is the program in README.md.
+//
+// Run: fully_shard, or mpirun -np 4 --bind-to none fully_shard
+#include <shale/shale.h>
+
+#include "my_model.h"
+
+int main(int argc, char** argv) {
+  return shale::comm::run(argc, argv, [](shale::comm::World& world) {
+    shale::Context context({.device = world.device()});
+    const auto group = world.group({}, context.backend());
+    MyModel model;  // a shale::Module, whose parameters have no memory yet
+    for (shale::Module* block : model.blocks()) shale::comm::fully_shard(*block, context, *group);
+    shale::comm::fully_shard(model, context, *group);  // the rest
+    shale::optim::AdamW optimizer(shale::comm::optim_shards(model), {});
+
+    MyData data(context, world.rank());
+    for (int64_t step = 0; step < 100; ++step) {
+      optimizer.prepare(context, step, /*lr=*/0.003f);
+      const shale::Tensor loss = model.loss(data.batch(step));
+      // The ranks' gradients are added: this makes them that of the mean.
+      shale::backward(scale(loss, 1 / static_cast<float>(world.size())));
+      shale::comm::clip_grad_norm(model, 1);
+      optimizer.step();
+      optimizer.zero_grad();
+      if (world.rank() == 0 && step % 20 == 19) print_loss(step, loss);
+    }
+    return 0;
+  });
+}

@@ -1,0 +1,139 @@
+// A model of one's own as a Task under the trainer, which does the rest: ranks, all stages, mixed
+// precision, accumulation, checkpoints and resuming, metrics, signals, and a flag for each of them.
+//
+// Run: task --steps 200 --eval-every 100, or mpirun -np 2 --bind-to none task --zero 3 --resume
+// auto; task --help lists the flags.
+#include <shale/shale.h>
+
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace {
+
+using shale::Tensor;
+
+constexpr int64_t kClasses = 3;
+
+// Which of three spiral arms a point lies on.
+class Classifier : public shale::Module {
+ public:
+  Classifier()
+      : first_(this, "first", 2, kWidth, shale::Init::normal(1)),
+        middle_(this, "middle", kWidth, kWidth, shale::Init::normal(0.2f)),
+        last_(this, "last", kWidth, kClasses, shale::Init::normal(0.2f)) {}
+
+  std::vector<shale::Module*> units() { return {&middle_}; }
+
+  // The sum of the points' losses. x: [n, 2]; labels: [n] i32.
+  Tensor loss(const Tensor& x, const Tensor& labels) {
+    return run({x, labels}, [this](const Tensors& in) -> Tensors {
+      Tensor logits = last_.forward(gelu(middle_.forward(gelu(first_.forward(in[0])))));
+      return {cross_entropy_(logits, in[1], kClasses)};
+    })[0];
+  }
+
+ private:
+  static constexpr int64_t kWidth = 32;
+  shale::nn::Linear first_, middle_, last_;
+};
+
+// Points [first, first + count) of an endless sequence: a function of the position, so that a run
+// that goes on after a stop needs to know nothing else.
+void fill(shale::Batch& batch, int64_t first, int64_t count, shale::DType dtype) {
+  batch.first_position = first;
+  batch.count = count;
+  const auto labels = batch.set("labels", shale::DType::kI32, {count}).values<int32_t>();
+  std::vector<float> x;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto place = double(first + i);
+    const double along = 0.5 + 0.5 * std::sin(place * place);
+    labels[size_t(i)] = int32_t((first + i) % kClasses);
+    const double angle = 3 * along + 2 * 3.14159265 / kClasses * labels[size_t(i)];
+    x.push_back(float(along * std::cos(angle)));
+    x.push_back(float(along * std::sin(angle)));
+  }
+  shale::HostTensor& points = batch.set("x", dtype, {count, 2});
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (dtype == shale::DType::kF32) points.values<float>()[i] = x[i];
+    if (dtype == shale::DType::kBF16) points.values<shale::bf16>()[i] = shale::bf16(x[i]);
+    if (dtype == shale::DType::kF16) points.values<shale::f16>()[i] = shale::f16(x[i]);
+  }
+}
+
+class SpiralTask : public shale::models::Task {
+ public:
+  SpiralTask(const shale::models::RunConfig& config, shale::DType dtype)
+      : global_batch_(config.global_batch), dtype_(dtype) {}
+
+  shale::Module& model() override { return model_; }
+  std::vector<shale::Module*> units() override { return model_.units(); }
+
+  shale::BatchSource train_batches(const shale::models::BatchPlan& plan) override {
+    return [plan, dtype = dtype_](int64_t index, shale::Batch& batch) {
+      const shale::BatchLayout& layout = plan.layout;
+      const int64_t step = plan.first_step + index / layout.micro_batches();
+      const int64_t micro = index % layout.micro_batches();
+      fill(batch, layout.first_position(step, plan.rank, micro), layout.micro_batch, dtype);
+      return true;
+    };
+  }
+  Tensor loss(const shale::DeviceBatch& batch) override {
+    return model_.loss(batch["x"], batch["labels"]);
+  }
+  double step_weight(int64_t) const override { return double(global_batch_); }
+
+  void check_evaluation() const override {}
+  shale::models::Evaluation evaluate(const shale::models::TaskContext& run) override {
+    constexpr int64_t kFirst = 1'000'000, kCount = 300;  // beyond what it is trained on
+    const shale::Inference inference(run.context);
+    shale::Batch batch;
+    fill(batch, kFirst, kCount, dtype_);
+    const Tensor sum = loss(shale::DeviceBatch(run.context, batch));
+    return {.loss = double(to_host<float>(sum).front()) / kCount, .samples = kCount};
+  }
+
+  shale::models::SampleUnit unit() const override {
+    return {.samples = "points", .items = "points", .item = "points"};
+  }
+  std::vector<std::string> summary() const override { return {"three spiral arms"}; }
+  std::map<std::string, std::string> same_on_all_ranks() const override { return {}; }
+  std::map<std::string, std::string> facts() const override {
+    return {{"training data", "\"three spiral arms\""}};
+  }
+
+ private:
+  Classifier model_;
+  int64_t global_batch_;
+  shale::DType dtype_;
+};
+
+int train(shale::comm::World& world, int argc, char** argv) {
+  shale::models::RunConfig config;
+  config.lr = 0.01;
+  config.micro_batch = 48;
+  config.no_save = true;
+  shale::ConfigSpec spec("task", "tells the arms of a spiral apart");
+  describe(spec, config, {.sample = "point", .default_lr = "0.01"});
+  const shale::ParseResult parsed = parse_config(spec, argc, argv);
+  if (parsed.should_exit) {
+    if (world.rank() == 0) std::fputs(parsed.output.c_str(), stdout);
+    return 0;
+  }
+  shale::set_process_log({.rank = world.rank(), .quiet = config.quiet});
+  resolve(config, world.size());
+  world.watch({.timeout_s = config.timeout_s});
+  SpiralTask task(config, dtype_of_flag(config, device_of(config, world)));
+  return static_cast<int>(shale::models::Trainer(config, spec, task, world).run());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const shale::models::StopSignals stop_signals;  // from here on they end no step halfway
+  return shale::comm::run(argc, argv,
+                          [&](shale::comm::World& world) { return train(world, argc, argv); });
+}

@@ -1,0 +1,28 @@
+#pragma once
+
+// Kernels of this program: what they are called with. Their implementations are in soft_shrink.cpp
+// for the CPU and in soft_shrink.cu for GPUs, real or emulated.
+
+#include <shale/kernels.h>
+
+namespace example {
+
+// y = x - s where x > s, x + s where x < -s, else 0. Contiguous f32 views of one shape.
+struct SoftShrinkFwdArgs {
+  shale::View x, y;
+  float s = 0;
+};
+// dx = dy where |x| > s, else 0. Contiguous f32 views of one shape; dx may be dy.
+struct SoftShrinkBwdArgs {
+  shale::View x, dy, dx;
+  float s = 0;
+};
+
+// What the slots ask of their arguments on every device. They throw ShapeError and DTypeError.
+void check_args(const SoftShrinkFwdArgs& args);
+void check_args(const SoftShrinkBwdArgs& args);
+
+inline shale::kernels::Slot<SoftShrinkFwdArgs> soft_shrink_fwd{"soft_shrink_fwd"};
+inline shale::kernels::Slot<SoftShrinkBwdArgs> soft_shrink_bwd{"soft_shrink_bwd"};
+
+}  // namespace example

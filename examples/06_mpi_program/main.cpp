@@ -1,0 +1,106 @@
+// Shale inside a program that has started MPI itself, as simulations do: the last of several ranks
+// serves data and knows nothing of Shale; the others train on it, in a World of their communicator.
+// Shale initialises and finalises nothing, and ends no process.
+//
+// Run: mpirun -np 3 --bind-to none mpi_program
+#include <mpi.h>
+#include <shale/mpi.h>
+#include <shale/shale.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <vector>
+
+namespace {
+
+constexpr int kSteps = 60, kRows = 16;
+
+// Row by row: x, and the value wanted for it, with the sign turned.
+std::vector<float> make_batch(int step, int trainer) {
+  std::vector<float> rows;
+  for (int i = 0; i < kRows; ++i) {
+    const float x = std::sin(1.7f * float((step * 8 + trainer) * kRows + i));
+    rows.push_back(x);
+    rows.push_back(-(0.5f * x + 0.25f));
+  }
+  return rows;
+}
+
+// The program's own part: batches for every trainer, by the program's communicator.
+void serve(int trainers) {
+  for (int step = 0; step < kSteps; ++step) {
+    for (int trainer = 0; trainer < trainers; ++trainer) {
+      const std::vector<float> rows = make_batch(step, trainer);
+      MPI_Send(rows.data(), int(rows.size()), MPI_FLOAT, trainer, step, MPI_COMM_WORLD);
+    }
+  }
+}
+
+std::vector<float> receive(int step, int server) {
+  std::vector<float> rows(2 * kRows);
+  MPI_Recv(rows.data(), int(rows.size()), MPI_FLOAT, server, step, MPI_COMM_WORLD,
+           MPI_STATUS_IGNORE);
+  return rows;
+}
+
+// y = weight x + bias. x: [n, 1].
+struct Line : shale::Module {
+  Line() : layer(this, "layer", 1, 1, shale::Init::zeros()) {}
+  shale::Tensor forward(const shale::Tensor& x) {
+    return run(x, [this](const shale::Tensor& in) { return layer.forward(in); });
+  }
+  shale::nn::Linear layer;
+};
+
+// A line learns 0.5 x + 0.25. server: a rank of MPI_COMM_WORLD, or -1: none.
+int train(shale::comm::World& world, int server) {
+  shale::Context context({.threads = 1});
+  const auto group = world.group();
+  Line line;
+  shale::comm::fully_shard(line, context, *group);
+  shale::optim::AdamW optimizer(shale::comm::optim_shards(line), {.weight_decay = 0});
+  float loss = 0;
+  for (int step = 0; step < kSteps; ++step) {
+    const std::vector<float> rows =
+        server < 0 ? make_batch(step, world.rank()) : receive(step, server);
+    const shale::Tensor batch = shale::from_host<float>(context, rows, {kRows, 2});
+    const shale::Tensor x = contiguous(slice(batch, 1, 0, 1));
+    optimizer.prepare(context, step, 0.03f);
+    const shale::Tensor error = add(line.forward(x), contiguous(slice(batch, 1, 1, 2)));
+    const shale::Tensor squared = mean(mul(error, error));
+    backward(scale(squared, 1 / float(world.size())));
+    optimizer.step();
+    optimizer.zero_grad();
+    loss = shale::to_host<float>(squared).front();
+  }
+  if (world.rank() == 0) std::printf("%d trainers: loss %.6f\n", world.size(), double(loss));
+  return loss < 0.01f ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int level = 0, rank = 0, size = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  const int server = size > 1 ? size - 1 : -1;
+
+  MPI_Comm part = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, rank == server ? 1 : 0, rank, &part);
+  int code = 0;
+  if (rank == server) {
+    serve(size - 1);
+  } else {
+    code = shale::comm::run(shale::comm::MpiCommunicator{part},
+                            [server](shale::comm::World& world) { return train(world, server); });
+  }
+  MPI_Comm_free(&part);
+
+  // MPI is still the program's.
+  int worst = 0;
+  MPI_Allreduce(&code, &worst, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  MPI_Finalize();
+  return worst;
+}

@@ -1,0 +1,52 @@
+# cmake -DROOT=<tree> -P examples.cmake: holds examples/ to its pages. Fails when
+#  - the program in README.md is not, word for word, examples/03_fully_shard/main.cpp without the
+#    comment at its head;
+#  - a folder is missing in examples/README.md or in examples/CMakeLists.txt, or has no
+#    CMakeLists.txt;
+#  - a main.cpp does not begin with what it shows and how it is run.
+
+cmake_minimum_required(VERSION 3.25)
+set(problems)
+
+# A list's separator and brackets are text here.
+function(read_text file out)
+  file(READ ${file} text)
+  string(REPLACE ";" "<semicolon>" text "${text}")
+  set(${out} "${text}" PARENT_SCOPE)
+endfunction()
+
+read_text(${ROOT}/README.md readme)
+read_text(${ROOT}/examples/03_fully_shard/main.cpp program)
+if(NOT readme MATCHES "```cpp\n(.*)```\n")
+  message(FATAL_ERROR "examples: README.md has no program")
+endif()
+string(REGEX REPLACE "```.*" "" shown "${CMAKE_MATCH_1}")
+string(REGEX REPLACE "^(//[^\n]*\n)+" "" program "${program}")
+if(NOT shown STREQUAL program)
+  list(APPEND problems "README.md's program is not that of examples/03_fully_shard")
+endif()
+
+read_text(${ROOT}/examples/README.md page)
+read_text(${ROOT}/examples/CMakeLists.txt build)
+file(GLOB folders RELATIVE ${ROOT}/examples ${ROOT}/examples/0*)
+foreach(folder IN LISTS folders)
+  read_text(${ROOT}/examples/${folder}/main.cpp program)
+  if(NOT program MATCHES "^// [^\n]*\n(//[^\n]*\n)*// Run: ")
+    list(APPEND problems "examples/${folder}/main.cpp does not begin with what it shows, and Run:")
+  endif()
+  if(NOT EXISTS ${ROOT}/examples/${folder}/CMakeLists.txt)
+    list(APPEND problems "examples/${folder} has no CMakeLists.txt")
+  endif()
+  if(NOT page MATCHES "[(]${folder}/main.cpp[)]")
+    list(APPEND problems "examples/README.md: no link to ${folder}/main.cpp")
+  endif()
+  if(NOT build MATCHES "add_subdirectory[(]${folder}[)]")
+    list(APPEND problems "examples/CMakeLists.txt: no ${folder}")
+  endif()
+endforeach()
+
+if(problems OR NOT folders)
+  list(JOIN problems "\n" report)
+  message(NOTICE "${report}")
+  message(FATAL_ERROR "examples")
+endif()
