@@ -131,7 +131,7 @@ bool wants_help(std::span<const char* const> arguments) {
 
 void check_required(const ConfigState& state) {
   for (const FieldPtr& field : state.fields) {
-    if (!field->required || field->is_set) continue;
+    if (!field->required || (field->is_set && !field->value_text().empty())) continue;
     throw ConfigError(cat(field->spelled(), " is required: ", field->help));
   }
 }
@@ -192,7 +192,7 @@ ConfigSpec::ConfigSpec(std::string program, std::string summary)
   state_->summary = std::move(summary);
   ConfigState::Builtin& builtin = state_->builtin;
   auto& list = state_->builtin_fields;
-  const TextLimits file = {.help = {.metavar = "FILE"}};
+  const TextLimits file = {.not_empty = true, .help = {.metavar = "FILE"}};
   list.push_back(make_text_field("config", builtin.config,
                                  "read options from a JSON file: the flags' names with '_' for "
                                  "'-'; flags win over the file",

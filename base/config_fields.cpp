@@ -196,11 +196,14 @@ class TextField : public ConfigField {
  public:
   TextField(std::string field_name, std::string& field, std::string field_help,
             const TextLimits& limits)
-      : ConfigField(std::move(field_name), std::move(field_help), limits.help), field_(field) {
+      : ConfigField(std::move(field_name), std::move(field_help), limits.help),
+        field_(field),
+        not_empty_(limits.not_empty) {
     required = limits.required;
   }
 
   bool assign_text(std::string_view value) override {
+    if (not_empty_ && value.empty()) return false;
     field_ = value;
     return true;
   }
@@ -209,17 +212,19 @@ class TextField : public ConfigField {
     const auto* value = std::get_if<std::string>(&json.value);
     // The system would end a path at its first NUL.
     if (value == nullptr || value->find('\0') != value->npos) return false;
-    field_ = *value;
-    return true;
+    // What --print-config wrote of a field without a value must read back.
+    if (value->empty() && default_value.empty()) return true;
+    return assign_text(*value);
   }
 
   std::string to_json() const override { return json_quote(field_); }
   std::string value_text() const override { return field_; }
   std::string default_metavar() const override { return "TEXT"; }
-  std::string expected() const override { return "text"; }
+  std::string expected() const override { return not_empty_ ? "text that is not empty" : "text"; }
 
  private:
   std::string& field_;
+  const bool not_empty_;
 };
 
 class ChoiceField : public ConfigField {

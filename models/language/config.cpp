@@ -5,12 +5,17 @@
 namespace shale::models {
 namespace {
 
+// Far above what any machine holds, and no product of what a run multiplies overflows.
+constexpr int64_t kMaxLayers = 10'000;
+constexpr int64_t kMaxWidth = 1 << 24;
+constexpr int64_t kMaxVocab = 1 << 30;
+
 void describe_data_and_model(ConfigSpec& spec, LanguageConfig& c) {
   spec.section("Data");
   spec.add("data", c.data,
            "text file or folder, llm.c shards (.bin) or a nanoGPT folder; a pattern of names is "
            "fine",
-           {.required = true, .help = {.metavar = "PATH"}})
+           {.required = true, .not_empty = true, .help = {.metavar = "PATH"}})
       .may_change();
   spec.add_choice("data-format", c.data_format,
                   {{"auto", DataFormat::kAuto},
@@ -25,16 +30,17 @@ void describe_data_and_model(ConfigSpec& spec, LanguageConfig& c) {
 
   spec.section("Model");
   spec.add_choice("model", c.model, preset_names(), "preset").may_change();
-  const auto size = [&](const char* name, int64_t& field, const char* help) {
-    return spec.add(name, field, help, {.min = 1, .help = {.default_text = "the preset's"}});
+  const auto size = [&](const char* name, int64_t& field, int64_t max, const char* help) {
+    spec.add(name, field, help, {.min = 1, .max = max, .help = {.default_text = "the preset's"}})
+        .may_change();
   };
-  size("layers", c.layers, "transformer blocks").may_change();
-  size("width", c.width, "channels of the residual stream").may_change();
-  size("heads", c.heads, "attention heads").may_change();
-  size("vocab", c.vocab, "tokens; the embedding is padded to a multiple of 128").may_change();
+  size("layers", c.layers, kMaxLayers, "transformer blocks");
+  size("width", c.width, kMaxWidth, "channels of the residual stream");
+  size("heads", c.heads, kMaxWidth, "attention heads");
+  size("vocab", c.vocab, kMaxVocab, "tokens; the embedding is padded to a multiple of 128");
   spec.add("seq-len", c.seq_len, "tokens of a sequence", {.min = 1, .max = 1 << 20});
   spec.add("init", c.init, "start from a Hugging Face GPT-2 folder (config.json, safetensors)",
-           {.help = {.metavar = "DIR"}})
+           {.not_empty = true, .help = {.metavar = "DIR"}})
       .may_change();
   spec.add("dropout", c.dropout, "after the embedding and on each residual branch",
            {.min = 0, .max = 1, .exclude_max = true});
@@ -62,7 +68,7 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
            {.min = 0})
       .may_change();
   spec.add("export", c.export_dir, "write a Hugging Face folder at the end",
-           {.help = {.metavar = "DIR"}})
+           {.not_empty = true, .help = {.metavar = "DIR"}})
       .may_change();
   spec.add_size("export-shard-size", c.export_shard_bytes,
                 "largest file of --export: a larger model is written as several and an index",
@@ -89,6 +95,10 @@ void resolve(TrainConfig& config, int ranks) {
   const LanguageConfig& language = config.language;
   double& lr = config.run.lr;
   if (lr < 0) lr = language.init.empty() ? find_preset(language.model).lr : kFineTuningLr;
+  if (!(static_cast<float>(language.dropout) < 1)) {
+    throw ConfigError(cat("--dropout is ", language.dropout,
+                          ", which single precision rounds to 1; want less, such as 0.1"));
+  }
   resolve(config.run, ranks);
 }
 

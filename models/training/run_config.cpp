@@ -10,15 +10,19 @@
 namespace shale::models {
 namespace {
 
+// Far above what any machine holds, and no product of what a run multiplies overflows.
+constexpr int64_t kMaxBatch = 1 << 30;  // samples
+
 void describe_training(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
   spec.section("Batch");
   spec.add("steps", c.steps, "optimizer steps", {.min = 0});
-  spec.add("micro-batch", c.micro_batch, words.sample + "s per rank and forward", {.min = 1})
+  spec.add("micro-batch", c.micro_batch, words.sample + "s per rank and forward",
+           {.min = 1, .max = kMaxBatch})
       .may_change();
   spec.add("global-batch", c.global_batch,
            words.sample +
                "s per optimizer step over all ranks; more than micro-batch x ranks accumulate",
-           {.min = 1, .help = {.default_text = "micro-batch x ranks"}})
+           {.min = 1, .max = kMaxBatch, .help = {.default_text = "micro-batch x ranks"}})
       .may_change();
 
   spec.section("Optimizer");
@@ -186,7 +190,7 @@ void describe_run(ConfigSpec& spec, RunConfig& c) {
 
   spec.section("Output");
   spec.add("out", c.out, "folder for metrics.jsonl, status.json and checkpoints/",
-           {.help = {.metavar = "DIR"}})
+           {.not_empty = true, .help = {.metavar = "DIR"}})
       .may_change();
   spec.add("eval-every", c.eval_every, "steps between validations, and one at the end; 0: none",
            {.min = 0})
@@ -215,7 +219,7 @@ void describe_checkpoints(ConfigSpec& spec, RunConfig& c) {
           "auto: go on from the newest valid checkpoint in --out, afresh if it has none; DIR: from "
           "that checkpoint, or the newest of that run; ranks, sharding, precision, offload, device "
           "and batch may be others than before; none: begin, in an --out without checkpoints",
-          {.help = {.metavar = "auto|none|DIR"}})
+          {.not_empty = true, .help = {.metavar = "auto|none|DIR"}})
       .may_change();
 }
 
@@ -230,7 +234,11 @@ void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words) {
 }
 
 void resolve(RunConfig& config, int ranks) {
-  if (config.global_batch == 0) config.global_batch = config.micro_batch * ranks;
+  if (config.global_batch == 0 &&
+      __builtin_mul_overflow(config.micro_batch, int64_t{ranks}, &config.global_batch)) {
+    throw ConfigError(cat("--micro-batch is ", config.micro_batch, ", and ", ranks,
+                          " times that is no number of samples"));
+  }
   BatchLayout{
       .global_batch = config.global_batch, .micro_batch = config.micro_batch, .ranks = ranks}
       .validate();

@@ -13,6 +13,10 @@ void HostTensor::check_dtype(DType wanted) const {
 }
 
 HostTensor& Batch::set(std::string_view name, DType dtype, const Shape& shape) {
+  size_t bytes = 0;
+  if (__builtin_mul_overflow(static_cast<size_t>(shape.numel()), dtype_size(dtype), &bytes)) {
+    throw ShapeError(cat("batch: ", name, " is ", shape, ", whose bytes overflow 64 bits"));
+  }
   auto found = std::find_if(fields.begin(), fields.end(),
                             [&](const HostTensor& field) { return field.name == name; });
   if (found == fields.end()) {
@@ -21,7 +25,7 @@ HostTensor& Batch::set(std::string_view name, DType dtype, const Shape& shape) {
   }
   found->dtype = dtype;
   found->shape = shape;
-  found->bytes.resize(static_cast<size_t>(shape.numel()) * dtype_size(dtype));
+  found->bytes.resize(bytes);
   return *found;
 }
 

@@ -42,7 +42,8 @@ struct Batch {
   std::vector<HostTensor> fields{};
 
   // The field of that name, added if it is not there, with that type and shape. Its memory is used
-  // again; what is in it is not defined.
+  // again; what is in it is not defined. Throws ShapeError for sizes below 0 and for a product that
+  // overflows.
   HostTensor& set(std::string_view name, DType dtype, const Shape& shape);
   // Throws InternalError, with the names that there are, for another.
   const HostTensor& field(std::string_view name) const;

@@ -177,7 +177,9 @@ DatasetSplits open_nanogpt(const DataSource& source, const DataOptions& options)
   if (source.is_folder) {
     const fs::path folder = source.path;
     data.train.push_back(open_headerless((folder / "train.bin").string(), options.validate));
-    if (fs::exists(folder / "val.bin")) {
+    // Not exists(), for which a link to itself is not there, or an exception.
+    std::error_code error;
+    if (fs::symlink_status(folder / "val.bin", error).type() != fs::file_type::not_found) {
       data.val.push_back(open_headerless((folder / "val.bin").string(), options.validate));
     }
   } else {

@@ -143,7 +143,9 @@ DataFormat detect(const DataSource& source) {
   if (shards > 0) {
     fail_ambiguous(source.path, "some of the files begin with llm.c's magic number, others do not");
   }
-  if (source.is_folder && fs::exists(fs::path(source.path) / "train.bin")) {
+  std::error_code error;
+  const fs::path train = fs::path(source.path) / "train.bin";
+  if (source.is_folder && fs::symlink_status(train, error).type() != fs::file_type::not_found) {
     return DataFormat::kNanogpt;
   }
   for (const std::string& file : bins) {

@@ -21,6 +21,16 @@ TEST_CASE("a batch has fields of any type and shape, found by name", "[data]") {
   CHECK(batch.fields.size() == 2);
 }
 
+TEST_CASE("a batch whose size overflows is an error, and changes nothing", "[data]") {
+  constexpr int64_t kHuge = int64_t{1} << 58;
+  Batch batch;
+  batch.set("x", DType::kF32, {3});
+  for (const Shape& shape : {Shape{kHuge, 64}, Shape{kHuge, 16}, Shape{-1, 4}}) {
+    CHECK_THROWS_AS(batch.set("x", DType::kF32, shape), ShapeError);
+  }
+  CHECK(batch.field("x").shape == Shape{3});
+}
+
 TEST_CASE("a batch on a device keeps its memory if it is to, and then its fields", "[data]") {
   Context context(small_context(1));
   Batch batch;

@@ -1,0 +1,136 @@
+// Every numeric option of train_lm meets every number that has made trouble somewhere: each is
+// refused with its name, or gives a run whose sizes can be multiplied.
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "shale/base/config.h"
+#include "shale/base/error.h"
+#include "shale/models/language/config.h"
+#include "shale/runtime/data/sampler.h"
+#include "shale/test/support/catch.h"
+
+namespace shale::models {
+namespace {
+
+using test::contains;
+using test::message_of;
+
+const std::vector<std::string> kValues = {"-1",
+                                          "-9223372036854775808",
+                                          "-0.5",
+                                          "0",
+                                          "0.999999999",
+                                          "1",
+                                          "2147483647",
+                                          "2147483648",
+                                          "4294967296",
+                                          "288230376151711744",
+                                          "288230376151711745",
+                                          "1152921504606846976",
+                                          "9223372036854775807",
+                                          "1e18",
+                                          "1e19",
+                                          "1e400",
+                                          "1e-320",
+                                          "nan",
+                                          "inf",
+                                          "",
+                                          " 1",
+                                          "0x10",
+                                          "\u0661"};
+
+bool is_number(const std::string& json) {
+  return json.find_first_not_of("0123456789.e+-") == json.npos || json == "null";
+}
+
+std::vector<std::string> numeric_options() {
+  TrainConfig config;
+  ConfigSpec spec("train_lm", "");
+  describe(spec, config);
+  std::vector<std::string> names;
+  for (const auto& [name, value] : spec.values()) {
+    if (is_number(value)) names.push_back(name);
+  }
+  return names;
+}
+
+// The error's message; empty if there is none. Any other exception fails the test.
+std::string refusal(const std::vector<std::string>& flags, int ranks, TrainConfig& config) {
+  std::vector<const char*> argv = {"train_lm", "--data", "x"};
+  for (const std::string& flag : flags) argv.push_back(flag.c_str());
+  ConfigSpec spec("train_lm", "");
+  describe(spec, config);
+  try {
+    parse_config(spec, static_cast<int>(argv.size()), argv.data());
+    resolve(config, ranks);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+// Nothing that a run multiplies may overflow.
+void check_sizes(const TrainConfig& config, int ranks) {
+  const RunConfig& run = config.run;
+  const LanguageConfig& language = config.language;
+  CHECK(run.micro_batch <= run.global_batch / ranks);
+  const BatchLayout layout{
+      .global_batch = run.global_batch, .micro_batch = run.micro_batch, .ranks = ranks};
+  CHECK_NOTHROW(layout.validate());
+  int64_t product = 0;
+  CHECK_FALSE(__builtin_mul_overflow(run.global_batch, language.seq_len, &product));
+  CHECK_FALSE(
+      __builtin_mul_overflow(run.micro_batch * language.seq_len, sizeof(int32_t), &product));
+  const LanguageModelConfig model = model_config(language, /*is_text=*/true);
+  CHECK_FALSE(__builtin_mul_overflow(4 * model.width * sizeof(double), model.width, &product));
+  CHECK_FALSE(__builtin_mul_overflow(model.padded_vocab * sizeof(double), model.width, &product));
+  CHECK(model.layers <= 10'000);
+  CHECK(static_cast<float>(language.dropout) < 1);
+}
+
+}  // namespace
+
+TEST_CASE("no number as an option is a crash or an overflow", "[options]") {
+  const std::vector<std::string> names = numeric_options();
+  CHECK(names.size() >= 41);
+  int refused = 0, accepted = 0;
+  for (const std::string& name : names) {
+    for (const std::string& value : kValues) {
+      for (const int ranks : {1, 3}) {
+        CAPTURE(name, value, ranks);
+        TrainConfig config;
+        const std::string message = refusal({"--" + name, value}, ranks, config);
+        if (message.empty()) {
+          ++accepted;
+          check_sizes(config, ranks);
+        } else {
+          ++refused;
+          CHECK(contains(message, name));
+          CHECK(message.find('\n') == message.npos);
+        }
+      }
+    }
+  }
+  CHECK(refused > accepted);
+  CHECK(accepted > 200);
+}
+
+TEST_CASE("two numbers that are fine alone and too large together are refused", "[options]") {
+  TrainConfig config;
+  CHECK(contains(refusal({"--micro-batch", "1073741824", "--global-batch", "7"}, 2, config),
+                 "global-batch"));
+  config = {};
+  CHECK(contains(refusal({"--micro-batch", "1073741824"}, std::numeric_limits<int>::max(), config),
+                 "micro-batch") == false);
+}
+
+TEST_CASE("a folder that is named with nothing is an error, not none", "[options]") {
+  for (const char* flag : {"--data", "--out", "--init", "--export", "--resume", "--config"}) {
+    TrainConfig config;
+    CHECK(contains(refusal({flag, ""}, 1, config), flag));
+  }
+}
+
+}  // namespace shale::models
