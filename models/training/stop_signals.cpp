@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 
 #include "shale/base/error.h"
@@ -18,28 +19,24 @@ void remember(int signal) {
   first_signal.compare_exchange_strong(none, signal);
 }
 
+void handle(int signal, void (*handler)(int), int flags) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = flags;
+  sigemptyset(&action.sa_mask);
+  if (sigaction(signal, &action, nullptr) != 0) {
+    throw InternalError(cat("sigaction: ", std::strerror(errno)));
+  }
+}
+
 }  // namespace
 
 StopSignals::StopSignals() {
   first_signal = 0;
-  for (const int signal : {SIGTERM, SIGUSR1, SIGINT}) {
-    struct sigaction action {};
-    action.sa_handler = remember;
-    // Whoever presses the keys twice means it.
-    action.sa_flags = SA_RESTART | (signal == SIGINT ? static_cast<int>(SA_RESETHAND) : 0);
-    sigemptyset(&action.sa_mask);
-    Installed installed{.signal = signal, .before = {}};
-    if (sigaction(signal, &action, &installed.before) != 0) {
-      throw InternalError(cat("sigaction: ", std::strerror(errno)));
-    }
-    installed_.push_back(installed);
-  }
-}
-
-StopSignals::~StopSignals() {
-  for (const Installed& installed : installed_) {
-    sigaction(installed.signal, &installed.before, nullptr);
-  }
+  for (const int signal : {SIGTERM, SIGUSR1}) handle(signal, remember, SA_RESTART);
+  // Whoever presses the keys twice means it.
+  handle(SIGINT, remember, SA_RESTART | static_cast<int>(SA_RESETHAND));
+  for (const int signal : {SIGXFSZ, SIGPIPE}) handle(signal, SIG_IGN, 0);
 }
 
 int StopSignals::received() {
