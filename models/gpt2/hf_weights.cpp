@@ -135,6 +135,8 @@ void Gpt2Weights::check_head(const SafetensorsFolder::Tensor& head) const {
   for (int64_t r = 0; r < rows; ++r) {
     convert(source_of(head), r * cols, {head_row.data(), DType::kF32}, cols);
     convert(source_of(item.file), r * cols, {row.data(), DType::kF32}, cols);
+    head.file->check();
+    item.file.file->check();
     if (std::memcmp(head_row.data(), row.data(), row.size() * sizeof(float)) != 0) {
       throw DataError(cat(head.file->path(), ": ", head.entry->name, " differs from ",
                           item.file.entry->name, " in row ", r,
@@ -171,6 +173,7 @@ void Gpt2Weights::read(std::string_view name, const View& dst, int64_t first_row
   } else {
     convert(source, first_row * cols, target, filled * cols);
   }
+  item.file.file->check();
   // Zero bits are zero in all three types.
   const int64_t row_bytes = cols * dtype_size(dst.dtype);
   if (rows > filled) {

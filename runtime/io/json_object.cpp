@@ -30,7 +30,11 @@ JsonObject::JsonObject(std::string_view text, std::string source) {
 }
 
 JsonObject JsonObject::load(const std::string& path) {
-  return {MappedFile(path, {.allow_empty = true}).text(), path};
+  const MappedFile file(path, {.allow_empty = true});
+  // A copy, which nobody changes between two looks at it.
+  const std::string text(file.text());
+  file.check();
+  return {text, path};
 }
 
 bool JsonObject::has(std::string_view key) const {

@@ -53,20 +53,35 @@ MappedFile::MappedFile(const std::string& path, const MapOptions& options) : pat
     throw DataError(message);
   }
   bytes_ = {static_cast<const std::byte*>(data), size};
+  unreadable_ = std::make_unique<UnreadablePages>(bytes_);
   if (options.pattern != AccessPattern::kNormal) advise(options.pattern);
 }
 
 MappedFile::~MappedFile() {
+  unreadable_.reset();
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
+    : path_(std::move(other.path_)),
+      bytes_(std::exchange(other.bytes_, {})),
+      unreadable_(std::move(other.unreadable_)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(bytes_, other.bytes_);
+  std::swap(unreadable_, other.unreadable_);
   return *this;
+}
+
+void MappedFile::check() const {
+  if (unreadable_ == nullptr || !unreadable_->found()) return;
+  throw DataError(cat(path_, ": had ", bytes_.size(),
+                      " bytes, and became shorter or unreadable while it was read"));
+}
+
+void MappedFile::will_need(std::span<const std::byte> part) const {
+  ::madvise(const_cast<std::byte*>(part.data()), part.size(), MADV_WILLNEED);
 }
 
 void MappedFile::advise(AccessPattern pattern) const {

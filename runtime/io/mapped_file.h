@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+
+#include "shale/runtime/io/unreadable_pages.h"
 
 namespace shale {
 
@@ -17,7 +20,8 @@ struct MapOptions {
 
 // A file, mapped read-only. Processes of one node that map the same file share its memory.
 //
-// Whoever shortens the file while it is mapped kills the reader with SIGBUS, as with any mapping.
+// Whoever shortens the file while it is mapped, and a disk or server that fails, make its pages
+// zeros: what was read counts only after check().
 class MappedFile {
  public:
   MappedFile() = default;
@@ -34,12 +38,17 @@ class MappedFile {
     return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
   }
   const std::string& path() const { return path_; }
+  // Throws DataError if something that was read until now was not there to be read.
+  void check() const;
 
   void advise(AccessPattern pattern) const;
+  // Lets the system read ahead `part` of bytes(), which begins at a page, without waiting.
+  void will_need(std::span<const std::byte> part) const;
 
  private:
   std::string path_;
   std::span<const std::byte> bytes_;
+  std::unique_ptr<UnreadablePages> unreadable_;  // null: nothing is mapped
 };
 
 }  // namespace shale

@@ -13,6 +13,7 @@ namespace shale {
 
 SafetensorsFile::SafetensorsFile(const std::string& path)
     : file_(path), header_(parse_safetensors_header(file_.bytes(), path)) {
+  check();
   for (size_t i = 0; i < header_.entries.size(); ++i) index_[header_.entries[i].name] = i;
 }
 
@@ -57,8 +58,9 @@ SafetensorsFolder::SafetensorsFolder(const std::string& folder) {
 }
 
 void SafetensorsFolder::open_index(const std::string& folder, const std::string& index_path) {
-  const SafetensorsWeightMap weight_map =
-      parse_safetensors_index(MappedFile(index_path, {.allow_empty = true}).text(), index_path);
+  const MappedFile index(index_path, {.allow_empty = true});
+  const SafetensorsWeightMap weight_map = parse_safetensors_index(index.text(), index_path);
+  index.check();
   std::vector<std::string> names;
   for (const auto& [tensor, file] : weight_map) names.push_back(file);
   std::sort(names.begin(), names.end());

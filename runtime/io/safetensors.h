@@ -36,6 +36,10 @@ class SafetensorsFile {
   // writers made such files; bytes() reads them).
   View view(const SafetensorsEntry& entry) const;
 
+  // Throws DataError if some of what was read of bytes() and views until now was not there to be
+  // read: the file became shorter, or its disk failed, and zeros were read in its place.
+  void check() const { file_.check(); }
+
  private:
   MappedFile file_;
   SafetensorsHeader header_;

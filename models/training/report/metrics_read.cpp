@@ -149,7 +149,9 @@ std::vector<MetricsRow> parse_metrics(std::string_view text, const std::string& 
 
 std::vector<MetricsRow> read_metrics(const std::filesystem::path& path) {
   const MappedFile file = map(path);
-  return parse_metrics(file.text(), path.string());
+  std::vector<MetricsRow> rows = parse_metrics(file.text(), path.string());
+  file.check();
+  return rows;
 }
 
 int64_t drop_metrics_after(const std::filesystem::path& path, int64_t last_step) {
@@ -172,6 +174,7 @@ int64_t drop_metrics_after(const std::filesystem::path& path, int64_t last_step)
     if (!has_last) throw;
     log_warning(error.what(), "; dropped, as all rows after step ", last_step);
   }
+  old.check();
   write_file_atomically(path.string(), kept);
   return dropped;
 }

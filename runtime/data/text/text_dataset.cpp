@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kByteVocab = 256;
 constexpr int32_t kEndOfFile = 0;
-constexpr int64_t kProbeBytes = 8192;
+constexpr size_t kProbeBytes = 8192;
 // A process may have 65,530 mappings (vm.max_map_count), and others need some too. Files beyond
 // this number are copied, the smallest first.
 constexpr size_t kMaxMappings = 16384;
@@ -84,34 +84,36 @@ std::vector<TextFile> list_text_files(const std::string& root, Skipped& skipped)
   return files;
 }
 
-// Position of the first NUL among the first `count` bytes, or -1.
-int64_t find_nul(std::span<const std::byte> bytes, int64_t count) {
-  const auto size = static_cast<size_t>(std::min(static_cast<int64_t>(bytes.size()), count));
-  if (size == 0) return -1;
-  const void* hit = std::memchr(bytes.data(), 0, size);
-  return hit == nullptr ? -1 : static_cast<const std::byte*>(hit) - bytes.data();
-}
-
-// The first NUL of a file, or -1. Most binaries show it at the start, before the rest is read.
-int64_t find_binary(const MappedFile& file, bool look_at_all) {
+// Reads a file. Most binaries show a NUL at the start, before the rest is read.
+TextScan read_file(const MappedFile& file, const OnReading& on_reading) {
   const std::span<const std::byte> bytes = file.bytes();
-  const int64_t early = find_nul(bytes, kProbeBytes);
-  if (early >= 0 || !look_at_all) return early;
+  const int64_t early = find_nul(bytes.first(std::min(bytes.size(), kProbeBytes)));
+  file.check();
+  if (early >= 0) return {.first_nul = early};
   file.advise(AccessPattern::kSequential);
-  return find_nul(bytes, static_cast<int64_t>(bytes.size()));
+  return scan_text(file, on_reading);
 }
 
-TokenPiece make_document(MappedFile file, std::string name, bool copy) {
+TokenPiece make_document(MappedFile file, std::string name, uint32_t crc, bool copy) {
   const auto tokens = static_cast<int64_t>(file.bytes().size());
   if (copy) {
-    auto bytes = std::make_shared<std::vector<std::byte>>(file.bytes().begin(), file.bytes().end());
-    const std::byte* data = bytes->data();
-    return {std::move(bytes), data, tokens, std::move(name), 0};
+    const auto bytes =
+        std::make_shared<std::vector<std::byte>>(file.bytes().begin(), file.bytes().end());
+    file.check();
+    return {.owner = bytes,
+            .data = bytes->data(),
+            .tokens = tokens,
+            .name = std::move(name),
+            .crc = crc};
   }
   file.advise(AccessPattern::kRandom);
-  auto owner = std::make_shared<const MappedFile>(std::move(file));
-  const std::byte* data = owner->bytes().data();
-  return {std::move(owner), data, tokens, std::move(name), 0};
+  const auto owner = std::make_shared<const MappedFile>(std::move(file));
+  return {.owner = owner,
+          .data = owner->bytes().data(),
+          .tokens = tokens,
+          .name = std::move(name),
+          .crc = crc,
+          .file = owner.get()};
 }
 
 // Files of this size or more are mapped, the others copied; 0 if all can be mapped.
@@ -124,7 +126,8 @@ int64_t smallest_mapped(const std::vector<TextFile>& files) {
   return *nth + 1;
 }
 
-std::vector<TokenPiece> open_folder(const std::string& root, bool validate, Skipped& skipped) {
+std::vector<TokenPiece> open_folder(const std::string& root, const OnReading& on_reading,
+                                    Skipped& skipped) {
   const std::vector<TextFile> files = list_text_files(root, skipped);
   const int64_t mapped_bytes = smallest_mapped(files);
   std::vector<TokenPiece> documents;
@@ -135,28 +138,34 @@ std::vector<TokenPiece> open_folder(const std::string& root, bool validate, Skip
     }
     try {
       MappedFile mapped(file.path);
-      if (find_binary(mapped, validate) >= 0) {
+      const TextScan scan = read_file(mapped, on_reading);
+      if (scan.first_nul >= 0) {
         ++skipped.binary;
       } else {
-        documents.push_back(make_document(std::move(mapped), file.name, file.bytes < mapped_bytes));
+        documents.push_back(
+            make_document(std::move(mapped), file.name, scan.crc, file.bytes < mapped_bytes));
       }
     } catch (const OutOfMemoryError&) {
       throw;  // this machine's limits must not decide what the data is
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      if (error.code() == ExitCode::kInterrupted) throw;
       ++skipped.unreadable;  // reported with the count: one locked file must not stop a run
     }
   }
   return documents;
 }
 
-std::vector<TokenPiece> open_files(const std::vector<std::string>& files, bool validate) {
+std::vector<TokenPiece> open_files(const std::vector<std::string>& files,
+                                   const OnReading& on_reading) {
   std::vector<TokenPiece> documents;
   for (const std::string& path : files) {
     MappedFile mapped(path);
-    if (const int64_t nul = find_binary(mapped, validate); nul >= 0) {
-      throw DataError(cat(path, ": byte 0 at position ", nul, ", want text, which has none"));
+    const TextScan scan = read_file(mapped, on_reading);
+    if (scan.first_nul >= 0) {
+      throw DataError(
+          cat(path, ": byte 0 at position ", scan.first_nul, ", want text, which has none"));
     }
-    documents.push_back(make_document(std::move(mapped), path, /*copy=*/false));
+    documents.push_back(make_document(std::move(mapped), path, scan.crc, /*copy=*/false));
   }
   return documents;
 }
@@ -200,6 +209,7 @@ std::pair<std::vector<TokenPiece>, std::vector<TokenPiece>> divide(
   if (fraction == 0 || documents.empty()) return {std::move(documents), {}};
   if (documents.size() == 1) {
     const int64_t head = tail_start(documents.front(), fraction);
+    if (documents.front().file != nullptr) documents.front().file->check();
     return split_pieces(std::move(documents), TokenWidth::k8, head);
   }
   const std::vector<bool> chosen = choose_validation(documents, fraction);
@@ -244,8 +254,8 @@ DatasetSplits open_text(const DataSource& source, const DataOptions& options) {
   }
   Skipped skipped;
   std::vector<TokenPiece> documents = source.is_folder
-                                          ? open_folder(source.path, options.validate, skipped)
-                                          : open_files(source.files, options.validate);
+                                          ? open_folder(source.path, options.on_reading, skipped)
+                                          : open_files(source.files, options.on_reading);
   if (documents.empty()) {
     throw DataError(cat(source.path, ": no text file in this folder", describe_skipped(skipped)));
   }
@@ -256,6 +266,7 @@ DatasetSplits open_text(const DataSource& source, const DataOptions& options) {
     const std::string name =
         source.is_folder ? document.name : fs::path(document.name).filename().string();
     splits.fingerprint = mix_fingerprint(splits.fingerprint, name, document.tokens);
+    splits.checksum = mix_checksum(splits.checksum, document.crc);
   }
   auto [train, val] = divide(std::move(documents), options.val_fraction);
   splits.summary =

@@ -21,10 +21,13 @@ struct BinData {
   std::string note;  // for the summary
 };
 
-TokenPiece make_piece(std::shared_ptr<const MappedFile> file, int64_t offset, int64_t tokens) {
-  const std::byte* data = file->bytes().data() + offset;
-  std::string name = file->path();
-  return {std::move(file), data, tokens, std::move(name), 0};
+TokenPiece make_piece(const std::shared_ptr<const MappedFile>& file, int64_t offset,
+                      int64_t tokens) {
+  return {.owner = file,
+          .data = file->bytes().data() + offset,
+          .tokens = tokens,
+          .name = file->path(),
+          .file = file.get()};
 }
 
 std::shared_ptr<const MappedFile> map(const std::string& path, bool will_scan) {
@@ -41,8 +44,9 @@ BinData collect_llmc(const std::vector<std::string>& files, bool will_scan) {
   const bool use_names = files.size() > 1;
   std::string first;
   for (const std::string& path : files) {
-    std::shared_ptr<const MappedFile> file = map(path, will_scan);
+    const std::shared_ptr<const MappedFile> file = map(path, will_scan);
     const LlmcHeader header = parse_llmc_header(file->bytes(), path);
+    file->check();
     if (first.empty()) {
       first = path;
       data.width = header.width;
@@ -52,13 +56,13 @@ BinData collect_llmc(const std::vector<std::string>& files, bool will_scan) {
                           first, " has ", static_cast<int>(data.width)));
     }
     (use_names && is_val_shard(path) ? data.val : data.train)
-        .push_back(make_piece(std::move(file), kLlmcHeaderBytes, header.tokens));
+        .push_back(make_piece(file, kLlmcHeaderBytes, header.tokens));
   }
   return data;
 }
 
 TokenPiece open_headerless(const std::string& path, bool will_scan) {
-  std::shared_ptr<const MappedFile> file = map(path, will_scan);
+  const std::shared_ptr<const MappedFile> file = map(path, will_scan);
   const auto bytes = static_cast<int64_t>(file->bytes().size());
   if (bytes % 2 != 0) {
     throw DataError(cat(path, ": ", bytes, " bytes, want an even number: tokens of 16 bits"));
@@ -68,7 +72,40 @@ TokenPiece open_headerless(const std::string& path, bool will_scan) {
   if (is_llmc_magic(magic)) {
     throw DataError(cat(path, ": begins with llm.c's magic number, want tokens without a header"));
   }
-  return make_piece(std::move(file), 0, bytes / 2);
+  return make_piece(file, 0, bytes / 2);
+}
+
+// Fills in what ranks and runs compare. Before the pieces are divided.
+void take_checksums(BinData& data, const DataOptions& options, DatasetSplits& splits) {
+  const int64_t blocks = sampled_blocks(data.train.size() + data.val.size());
+  if (options.validate) splits.whole_checksum = 0;
+  for (auto* pieces : {&data.train, &data.val}) {
+    for (TokenPiece& piece : *pieces) {
+      piece.crc = sampled_crc(*piece.file, blocks, options.on_reading);
+      splits.fingerprint = mix_fingerprint(splits.fingerprint,
+                                           fs::path(piece.name).filename().string(), piece.tokens);
+      splits.checksum = mix_checksum(splits.checksum, piece.crc);
+      if (!options.validate) continue;
+      const uint32_t crc = whole_crc(*piece.file, options.on_reading);
+      splits.whole_checksum = mix_checksum(*splits.whole_checksum, crc);
+    }
+  }
+}
+
+// The largest token of a file, in parts between which others have their say.
+uint32_t check_file(const TokenPiece& file, TokenWidth width, int64_t bound,
+                    const OnReading& on_reading) {
+  constexpr int64_t kPart = int64_t{1} << 22;  // tokens
+  uint32_t largest = 0;
+  for (int64_t begin = 0; begin < file.tokens; begin += kPart) {
+    if (on_reading) on_reading(file.name);
+    TokenPiece part = file;
+    part.data += begin * static_cast<int>(width);
+    part.first_token += begin;
+    part.tokens = std::min(kPart, file.tokens - begin);
+    largest = std::max(largest, check_tokens(part, width, bound));
+  }
+  return largest;
 }
 
 // The bound that the tokens keep: the vocabulary if it is known, else one more than the largest.
@@ -79,8 +116,9 @@ int64_t check_all(const BinData& data, const DataOptions& options) {
   int64_t largest = 0;
   for (const auto* pieces : {&data.train, &data.val}) {
     for (const TokenPiece& piece : *pieces) {
-      largest = std::max(largest, int64_t{check_tokens(piece, data.width, wanted)});
-      static_cast<const MappedFile*>(piece.owner.get())->advise(AccessPattern::kRandom);
+      largest = std::max(
+          largest, int64_t{check_file(piece, data.width, wanted, options.on_reading)});
+      piece.file->advise(AccessPattern::kRandom);
     }
   }
   return options.vocab_size > 0 ? wanted : largest + 1;
@@ -98,12 +136,7 @@ DatasetSplits make_splits(BinData data, DataFormat format, const DataOptions& op
   DatasetSplits splits;
   splits.format = format;
   const size_t files = data.train.size() + data.val.size();
-  for (const auto* pieces : {&data.train, &data.val}) {
-    for (const TokenPiece& piece : *pieces) {
-      splits.fingerprint = mix_fingerprint(splits.fingerprint,
-                                           fs::path(piece.name).filename().string(), piece.tokens);
-    }
-  }
+  take_checksums(data, options, splits);
   const int64_t bound = check_all(data, options);
   if (data.val.empty()) {
     const int64_t total = count_tokens(data.train);

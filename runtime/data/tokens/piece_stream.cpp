@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/runtime/io/mapped_file.h"
 
 namespace shale {
 namespace {
@@ -46,6 +47,10 @@ int64_t effective_bound(int64_t vocab_bound) {
   return std::min(vocab_bound, int64_t{1} << 31);
 }
 
+void check_file(const TokenPiece& piece) {
+  if (piece.file != nullptr) piece.file->check();
+}
+
 [[noreturn]] void fail_token(const TokenPiece& piece, TokenWidth width, int64_t vocab_bound) {
   for (int64_t i = 0; i < piece.tokens; ++i) {
     const uint32_t token = token_at(piece.data, width, i);
@@ -74,6 +79,7 @@ uint32_t max_token(const std::byte* data, TokenWidth width, int64_t count) {
 
 uint32_t check_tokens(const TokenPiece& piece, TokenWidth width, int64_t vocab_bound) {
   const uint32_t largest = max_token(piece.data, width, piece.tokens);
+  check_file(piece);
   if (piece.tokens > 0 && largest >= effective_bound(vocab_bound)) {
     fail_token(piece, width, vocab_bound);
   }
@@ -130,13 +136,21 @@ void PieceStream::copy_tokens(const TokenPiece& piece, int64_t first,
       widen<uint32_t>(data, out);
       break;
   }
+  check_file(piece);
+  if (options_.separator && std::find(out.begin(), out.end(), *options_.separator) != out.end()) {
+    throw DataError(cat(piece.name, ": byte ", *options_.separator, " near position ",
+                        piece.first_token + first, ", where there was none when it was opened"));
+  }
   const auto count = static_cast<int64_t>(out.size());
   // The copy is checked, not the file: nobody can change it between check and use.
   const auto* copied = reinterpret_cast<const std::byte*>(out.data());
   if (max_token(copied, TokenWidth::k32, count) >= effective_bound(options_.vocab_bound) &&
       count > 0) {
-    fail_token({piece.owner, data, count, piece.name, piece.first_token + first}, options_.width,
-               options_.vocab_bound);
+    TokenPiece part = piece;
+    part.data = data;
+    part.tokens = count;
+    part.first_token += first;
+    fail_token(part, options_.width, options_.vocab_bound);
   }
 }
 

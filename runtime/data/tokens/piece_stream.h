@@ -11,13 +11,17 @@
 
 namespace shale {
 
+class MappedFile;
+
 // Tokens that lie one after another in memory, a part of a file.
 struct TokenPiece {
-  std::shared_ptr<const void> owner;  // keeps the memory alive
+  std::shared_ptr<const void> owner;  // keeps the memory alive; the file, if there is one
   const std::byte* data = nullptr;    // aligned to the token's width
   int64_t tokens = 0;
   std::string name;         // of the file, for messages
   int64_t first_token = 0;  // where the piece begins in that file, for messages
+  uint32_t crc = 0;         // of the file, as DatasetSplits::checksum has it
+  const MappedFile* file = nullptr;  // that the memory is a part of; null: a copy
 };
 
 // Bytes of a token, unsigned and little-endian.
@@ -52,7 +56,7 @@ class PieceStream final : public TokenStream {
 uint32_t max_token(const std::byte* data, TokenWidth width, int64_t count);
 
 // Looks at all tokens. Throws DataError naming file, position and token unless all are below
-// `vocab_bound`. Returns the largest.
+// `vocab_bound`, and if the file cannot be read. Returns the largest.
 uint32_t check_tokens(const TokenPiece& piece, TokenWidth width, int64_t vocab_bound);
 
 }  // namespace shale

@@ -159,6 +159,11 @@ DataFormat detect(const DataSource& source) {
 
 }  // namespace
 
+DataFormat find_format(const DataOptions& options) {
+  const DataSource source = resolve(options.path);
+  return options.format == DataFormat::kAuto ? detect(source) : options.format;
+}
+
 DatasetSplits open_dataset(const DataOptions& options) {
   if (!(options.val_fraction >= 0 && options.val_fraction < 1)) {
     throw ConfigError(cat("val-fraction is ", options.val_fraction, ", want a number in [0, 1)"));

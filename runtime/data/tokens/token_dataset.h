@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -32,6 +34,10 @@ enum class DataFormat {
 
 std::string to_string(DataFormat format);  // "auto", "text", "llmc", "nanogpt"
 
+// Called while files are read, again and again, with the name of the one that is; an exception of
+// its ends the reading.
+using OnReading = std::function<void(const std::string& file)>;
+
 // What is read, and how it is divided.
 struct DataOptions {
   std::string path;  // a file, a folder, or a pattern of file names with *, ? or [...]
@@ -40,7 +46,10 @@ struct DataOptions {
   // where the data says by its names what is for validation.
   double val_fraction = 0.1;
   int64_t vocab_size = 0;  // tokens must be below it; 0: whatever the data has
-  bool validate = true;    // look at every token now; without, read() still checks what it reads
+  // Read all binary tokens now; without, read() still checks those that it reads. Text is read in
+  // any case.
+  bool validate = true;
+  OnReading on_reading = {};
 };
 
 // An opened dataset.
@@ -49,8 +58,10 @@ struct DatasetSplits {
   std::shared_ptr<const TokenStream> val;  // null if nothing is kept for validation
   DataFormat format = DataFormat::kText;   // never kAuto
   std::string summary;                     // one line: format, files, tokens, what was skipped
-  // Of names and sizes: ranks that see different data, or a resume on changed data, differ in it.
-  uint64_t fingerprint = 0;
+  // By these ranks that see different data, and a resume on changed data, are found out.
+  uint64_t fingerprint = 0;  // of the files' names and sizes
+  uint64_t checksum = 0;     // of what is in them: of all text, of pages spread over binary files
+  std::optional<uint64_t> whole_checksum = {};  // of all of the binary files, if they were validated
 
   bool is_text() const { return format == DataFormat::kText; }
 };
@@ -75,5 +86,8 @@ struct DatasetSplits {
 // option is out of range; DataError, with file and position, if the data is malformed, or nothing
 // is left for training.
 DatasetSplits open_dataset(const DataOptions& options);
+
+// The format that open_dataset() would find, without reading the data. Throws as it does.
+DataFormat find_format(const DataOptions& options);
 
 }  // namespace shale

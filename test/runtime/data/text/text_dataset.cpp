@@ -234,4 +234,41 @@ TEST_CASE("the fingerprint follows names and sizes, not the folder's place", "[d
   CHECK(open_text(two.path()).fingerprint != fingerprint);
 }
 
+TEST_CASE("the checksum of text follows every byte of it, and nothing else", "[data]") {
+  const TempDir one, two;
+  std::string text(3'000'000, 'x');  // more than is read at a time
+  put(one, "a", text);
+  put(two, "a", text);
+  const uint64_t checksum = open_text(one.path()).checksum;
+  CHECK(open_text(two.path()).checksum == checksum);
+  CHECK(open_text(two.file("a"), 0.1).checksum == checksum);
+  for (const size_t place : {size_t{0}, size_t{9000}, size_t{1} << 20, text.size() - 1}) {
+    std::string other = text;
+    other[place] = 'y';
+    put(two, "a", other);
+    CHECK(open_text(two.path()).checksum != checksum);
+    CHECK(open_text(two.path()).fingerprint == open_text(one.path()).fingerprint);
+  }
+  put(two, "a", text.substr(0, 1'000'000));
+  put(two, "b", text.substr(1'000'000));
+  CHECK(open_text(two.path()).checksum != checksum);
+}
+
+TEST_CASE("whoever is told of the reading can end it", "[data]") {
+  const TempDir dir;
+  put(dir, "a.txt", std::string(3'000'000, 'x'));
+  int calls = 0;
+  const auto read = [&](int limit) {
+    open_dataset({.path = dir.path(), .on_reading = [&, limit](const std::string& file) {
+                    CHECK(file == dir.file("a.txt"));
+                    if (++calls == limit) throw ErrorWithCode<ExitCode::kInterrupted>("enough");
+                  }});
+  };
+  read(100);
+  CHECK(calls == 3);
+  calls = 0;
+  CHECK_THROWS_AS(read(2), ErrorWithCode<ExitCode::kInterrupted>);
+  CHECK(calls == 2);
+}
+
 }  // namespace shale

@@ -170,6 +170,50 @@ TEST_CASE("the largest token is found wherever it is", "[data]") {
   }
 }
 
+TEST_CASE("the checksum of tokens is of pages spread over the file, or of all of it", "[data]") {
+  const TempDir dir;
+  const auto checksums = [&](const std::vector<uint16_t>& tokens, bool validate) {
+    const DatasetSplits splits =
+        open_dataset({.path = dir.write("x.bin", shard(tokens)), .validate = validate});
+    CHECK(splits.whole_checksum.has_value() == validate);
+    return std::pair(splits.checksum, splits.whole_checksum);
+  };
+  // Every page of a small file counts.
+  std::vector<uint16_t> tokens(40'000, 5);
+  const auto before = checksums(tokens, false);
+  CHECK(checksums(tokens, false) == before);
+  CHECK(checksums(tokens, true).first == before.first);
+  for (const size_t place : {size_t{0}, size_t{20'000}, tokens.size() - 1}) {
+    std::vector<uint16_t> other = tokens;
+    other[place] = 6;
+    CHECK(checksums(other, false).first != before.first);
+  }
+  // Of a large one the first and the last do, and what is different everywhere; the rest is
+  // compared when it is read as a whole.
+  tokens.resize(9'000'000, 5);
+  const auto large = checksums(tokens, true);
+  for (const size_t place : {size_t{0}, tokens.size() - 1}) {
+    std::vector<uint16_t> other = tokens;
+    other[place] = 6;
+    CHECK(checksums(other, false).first != large.first);
+  }
+  CHECK(checksums(std::vector<uint16_t>(tokens.size(), 6), false).first != large.first);
+  std::vector<uint16_t> other = tokens;
+  const size_t between = (4'000 * 4096 + 1024) / 2;  // 4,395 pages for 4,096 samples
+  std::fill_n(other.begin() + between, 2048 * 16, uint16_t{6});
+  CHECK(checksums(other, true).second != large.second);
+  other = tokens;
+  int missed = 0;
+  for (size_t page = 0; page < 64; ++page) {
+    other[between + page * 2048] = 6;
+    if (checksums(other, false).first == large.first) ++missed;
+    CHECK(checksums(other, true).second != large.second);
+    other[between + page * 2048] = 5;
+  }
+  CHECK(missed > 0);
+  CHECK(missed < 16);
+}
+
 TEST_CASE("no shortened or lengthened shard is accepted", "[data]") {
   const TempDir dir;
   const std::string good = shard<uint16_t>({1, 2, 3});

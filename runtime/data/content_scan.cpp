@@ -1,0 +1,83 @@
+#include <algorithm>
+#include <cstring>
+
+#include "shale/runtime/data/tokens/dataset_internal.h"
+#include "shale/runtime/io/crc32c.h"
+
+namespace shale::data_internal {
+namespace {
+
+// Small enough that a second look at a piece finds it in the cache.
+constexpr int64_t kPiece = int64_t{1} << 20;
+constexpr int64_t kBlock = 4096;  // a page
+
+int64_t size_of(std::span<const std::byte> bytes) {
+  return static_cast<int64_t>(bytes.size());
+}
+
+}  // namespace
+
+int64_t find_nul(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return -1;
+  const void* hit = std::memchr(bytes.data(), 0, bytes.size());
+  return hit == nullptr ? -1 : static_cast<const std::byte*>(hit) - bytes.data();
+}
+
+TextScan scan_text(const MappedFile& file, const OnReading& on_reading) {
+  const std::span<const std::byte> bytes = file.bytes();
+  TextScan scan;
+  for (int64_t begin = 0; begin < size_of(bytes); begin += kPiece) {
+    if (on_reading) on_reading(file.path());
+    const int64_t count = std::min(kPiece, size_of(bytes) - begin);
+    const auto piece = bytes.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+    const int64_t nul = find_nul(piece);
+    scan.crc = crc32c(piece, scan.crc);
+    file.check();
+    if (nul >= 0) return {.first_nul = begin + nul};
+  }
+  return scan;
+}
+
+uint32_t whole_crc(const MappedFile& file, const OnReading& on_reading) {
+  const std::span<const std::byte> bytes = file.bytes();
+  uint32_t crc = 0;
+  for (int64_t begin = 0; begin < size_of(bytes); begin += kPiece) {
+    if (on_reading) on_reading(file.path());
+    const int64_t count = std::min(kPiece, size_of(bytes) - begin);
+    crc = crc32c(bytes.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)), crc);
+  }
+  file.check();
+  return crc;
+}
+
+int64_t sampled_blocks(size_t files) {
+  constexpr int64_t kOfAllFiles = 4096, kOfOneFile = 4;
+  return std::max(kOfAllFiles / std::max<int64_t>(static_cast<int64_t>(files), 1), kOfOneFile);
+}
+
+uint32_t sampled_crc(const MappedFile& file, int64_t blocks, const OnReading& on_reading) {
+  const std::span<const std::byte> bytes = file.bytes();
+  const int64_t pages = (size_of(bytes) + kBlock - 1) / kBlock;
+  if (pages <= blocks) return whole_crc(file, on_reading);
+  // The first page, the last, and others between them at equal distances.
+  const auto block = [&](int64_t i) {
+    const int64_t page = static_cast<int64_t>(static_cast<__int128>(i) * (pages - 1) / (blocks - 1));
+    const auto begin = static_cast<size_t>(page * kBlock);
+    return bytes.subspan(begin, std::min<size_t>(kBlock, bytes.size() - begin));
+  };
+  // All are on their way before the first is waited for.
+  for (int64_t i = 0; i < blocks; ++i) file.will_need(block(i));
+  uint32_t crc = 0;
+  for (int64_t i = 0; i < blocks; ++i) {
+    if (on_reading && i % 64 == 0) on_reading(file.path());
+    crc = crc32c(block(i), crc);
+  }
+  file.check();
+  return crc;
+}
+
+uint64_t mix_checksum(uint64_t checksum, uint32_t crc) {
+  return mix_fingerprint(checksum, "content", int64_t{crc});
+}
+
+}  // namespace shale::data_internal

@@ -1,0 +1,112 @@
+#include "shale/runtime/io/unreadable_pages.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace shale {
+
+// A node of a list that only grows: the signal handler walks it while other threads map files.
+struct UnreadablePages::Range {
+  std::atomic<uintptr_t> begin{0};  // 0: free, to be used again
+  std::atomic<size_t> bytes{0};
+  std::atomic<bool> found{false};
+  Range* next = nullptr;
+};
+
+struct RangeList {
+  using Range = UnreadablePages::Range;
+
+  std::atomic<Range*> head{nullptr};
+  std::mutex mutex;          // of the rest
+  std::vector<Range*> free;  // nodes live as long as the process, as a handler may be looking
+  struct sigaction before {};
+  size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+
+  // Never destroyed: threads may read files while the process ends.
+  static RangeList& instance() {
+    static RangeList& list = *new RangeList;
+    return list;
+  }
+  static void handle(int signal, siginfo_t* info, void* context);
+  void install();
+  bool replace(uintptr_t address);
+};
+
+// Whether the address is in a mapping, the rest of which is zeros from here on.
+bool RangeList::replace(uintptr_t address) {
+  for (Range* range = head.load(); range != nullptr; range = range->next) {
+    const uintptr_t begin = range->begin.load();
+    const uintptr_t end = begin + range->bytes.load();
+    if (begin == 0 || address < begin || address >= end) continue;
+    const uintptr_t first = address / page * page;
+    range->found.store(true);
+    void* const zeros = mmap(reinterpret_cast<void*>(first), end - first, PROT_READ,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    return zeros != MAP_FAILED;
+  }
+  return false;
+}
+
+// Calls nothing but what a handler may: the system.
+void RangeList::handle(int signal, siginfo_t* info, void*) {
+  const int saved_errno = errno;
+  RangeList& list = instance();
+  const bool is_fault = info->si_code > 0;  // not one that somebody sent
+  if (!is_fault || !list.replace(reinterpret_cast<uintptr_t>(info->si_addr))) {
+    // The instruction that failed fails again, and now for the handler before.
+    sigaction(SIGBUS, &list.before, nullptr);
+    if (!is_fault) raise(signal);
+  }
+  errno = saved_errno;
+}
+
+// Again with every mapping, as MPI and others install theirs without a look.
+void RangeList::install() {
+  struct sigaction now {};
+  sigaction(SIGBUS, nullptr, &now);
+  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == handle) return;
+  before = now;
+  struct sigaction action {};
+  action.sa_sigaction = handle;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGBUS, &action, nullptr);
+}
+
+UnreadablePages::UnreadablePages(std::span<const std::byte> mapping) {
+  RangeList& list = RangeList::instance();
+  const std::lock_guard lock(list.mutex);
+  list.install();
+  if (list.free.empty()) {
+    range_ = new Range;
+    range_->next = list.head.load();
+    list.head.store(range_);
+  } else {
+    range_ = list.free.back();
+    list.free.pop_back();
+  }
+  range_->found.store(false);
+  const size_t pages = (mapping.size() + list.page - 1) / list.page;
+  range_->bytes.store(pages * list.page);
+  range_->begin.store(reinterpret_cast<uintptr_t>(mapping.data()));
+}
+
+UnreadablePages::~UnreadablePages() {
+  RangeList& list = RangeList::instance();
+  const std::lock_guard lock(list.mutex);
+  range_->begin.store(0);
+  list.free.push_back(range_);
+}
+
+bool UnreadablePages::found() const {
+  return range_->found.load();
+}
+
+}  // namespace shale
