@@ -27,6 +27,11 @@ void describe_data_and_model(ConfigSpec& spec, LanguageConfig& c) {
   spec.add("val-fraction", c.val_fraction,
            "part held out for validation, unless the data says by its names what is",
            {.min = 0, .max = 1, .exclude_max = true});
+  spec.add("validate", c.validate,
+           "read all binary tokens before training, and compare all of them between ranks and with "
+           "the run that is resumed; without, pages spread over each file are compared, and tokens "
+           "checked where they are used")
+      .may_change();
 
   spec.section("Model");
   spec.add_choice("model", c.model, preset_names(), "preset").may_change();

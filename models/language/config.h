@@ -17,6 +17,7 @@ struct LanguageConfig {
   std::string data;
   DataFormat data_format = DataFormat::kAuto;
   double val_fraction = 0.1;
+  bool validate = false;
   int64_t seq_len = 256;
 
   // model; 0 means "as the preset has it"

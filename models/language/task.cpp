@@ -4,30 +4,21 @@
 #include "shale/base/log.h"
 #include "shale/comm/ordered_sum.h"
 #include "shale/models/language/generate.h"
+#include "shale/models/language/open_data.h"
 #include "shale/models/language/stored_model.h"
 #include "shale/models/training/output_folder.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/data/tokens/batches.h"
 
 namespace shale::models {
-namespace {
-
-DatasetSplits open_data(const LanguageConfig& config) {
-  return open_dataset({.path = config.data,
-                       .format = config.data_format,
-                       .val_fraction = config.val_fraction,
-                       .vocab_size = config.vocab});
-}
-
-}  // namespace
 
 LanguageTask::LanguageTask(const TrainConfig& config)
     : config_(config.language),
       global_batch_(config.run.global_batch),
       micro_batch_(config.run.micro_batch),
       seed_(static_cast<uint64_t>(config.run.seed)),
-      data_(open_data(config_)),
-      init_(config_.init.empty() ? nullptr : open_stored_model(config_.init)) {
+      init_(config_.init.empty() ? nullptr : open_stored_model(config_.init)),
+      data_(open_data(config_, init_.get())) {
   const LanguageModelConfig model = model_config(config_, data_.is_text(), init_.get());
   if (data_.train->vocab_bound() > model.vocab) {
     throw DataError(cat("data: ", config_.data, " has tokens up to ",
@@ -160,6 +151,12 @@ std::map<std::string, std::string> LanguageTask::facts() const {
   return {{"model shape", model_shape_json(model_->config())},
           {"training data", cat("\"", data_.train->size(), " tokens as ", to_string(data_.format),
                                 " (fingerprint ", data_.fingerprint, ")\"")}};
+}
+
+std::map<std::string, std::string> LanguageTask::data_checksums() const {
+  std::map<std::string, std::string> checksums{{"training data", cat(data_.checksum)}};
+  if (data_.whole_checksum) checksums["whole training data"] = cat(*data_.whole_checksum);
+  return checksums;
 }
 
 }  // namespace shale::models

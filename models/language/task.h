@@ -14,7 +14,7 @@ namespace shale::models {
 class LanguageTask : public Task {
  public:
   // `config` is resolved. Opens the data and, with --init, the stored model. Throws
-  // MissingInputError, DataError or ConfigError for what cannot work.
+  // MissingInputError, DataError or ConfigError for what cannot work, and as open_data().
   explicit LanguageTask(const TrainConfig& config);
   ~LanguageTask() override;
 
@@ -35,6 +35,7 @@ class LanguageTask : public Task {
   std::vector<std::string> summary() const override;
   std::map<std::string, std::string> same_on_all_ranks() const override;
   std::map<std::string, std::string> facts() const override;
+  std::map<std::string, std::string> data_checksums() const override;
 
  private:
   EvalSampler eval_sampler() const;
@@ -44,8 +45,8 @@ class LanguageTask : public Task {
   const LanguageConfig config_;
   const int64_t global_batch_, micro_batch_;  // sequences
   const uint64_t seed_;
-  DatasetSplits data_;
   std::unique_ptr<StoredModel> init_;  // null: the model begins with random values
+  DatasetSplits data_;
   std::unique_ptr<LanguageModel> model_;
 };
 

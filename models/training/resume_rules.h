@@ -8,10 +8,13 @@
 
 namespace shale::models {
 
+class Task;
+
 // What a checkpoint says about the run that wrote it.
 struct RunDescription {
-  // Names of options, and of a few facts ("model shape", "training data"), with their values as
-  // JSON. Facts have a space in their names.
+  // Names of options, of a few facts ("model shape", "training data") and of the data's checksums
+  // ("training data checksum"), with their values as JSON. Facts have a space in their names;
+  // checksums end with that word, and are compared if both know them.
   std::map<std::string, std::string> values;
   // Options that a resumed run may change (ConfigOption::may_change): those that say where and how
   // fast it runs, how much of it and what it prints. Some of them change losses by rounding
@@ -21,9 +24,8 @@ struct RunDescription {
   std::set<std::string> may_change;
 };
 
-// Of a run with these options, resolved. `config` is among those that `spec` describes.
-RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config,
-                            const std::map<std::string, std::string>& facts);
+// Of a run of the task with these options, resolved. `config` is among those that `spec` describes.
+RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config, const Task& task);
 
 // Throws ConfigError that names the option, the stored value and the one given, for the first that
 // differs and may not. `source` is the checkpoint, for the message.

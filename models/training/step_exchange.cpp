@@ -1,5 +1,9 @@
 #include "shale/models/training/step_exchange.h"
 
+#include <algorithm>
+#include <cmath>
+
+#include "shale/base/text.h"
 #include "shale/comm/ordered_sum.h"
 
 namespace shale::models {
@@ -20,6 +24,23 @@ StepSummary exchange_step(comm::ProcessGroup& group, const StepNews& mine) {
     if (end[-1] != 0) summary.ranks_to_stop.push_back(static_cast<int>(rank));
   }
   return summary;
+}
+
+bool anyone_stops(comm::ProcessGroup& group, bool mine) {
+  int64_t stop = mine ? 1 : 0;
+  group.host().all_reduce_max(make_view(&stop, {1}), {.tag = "asked to stop"});
+  return stop != 0;
+}
+
+std::string ranks_of_bad_losses(comm::ProcessGroup& group, const std::vector<double>& losses) {
+  const bool bad =
+      !std::all_of(losses.begin(), losses.end(), [](double loss) { return std::isfinite(loss); });
+  const std::vector<std::string> all = group.all_gather_bytes(bad ? "bad" : "", "losses");
+  std::string ranks;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (!all[rank].empty()) ranks += cat(ranks.empty() ? " (on rank " : ", ", rank);
+  }
+  return ranks.empty() ? ranks : ranks + ")";
 }
 
 }  // namespace shale::models

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "shale/comm/process_group.h"
@@ -23,5 +24,12 @@ struct StepSummary {
 // One small all-gather. Blocking. As every rank takes part in it, ranks that decide by the summary
 // decide alike: they stop after the same step, or, if one of them is gone, not at all.
 StepSummary exchange_step(comm::ProcessGroup& group, const StepNews& mine);
+
+// Whether a rank was asked to stop, before there is a step. Blocking.
+bool anyone_stops(comm::ProcessGroup& group, bool mine);
+
+// " (on rank 1, 3)": those whose own part of the loss is not finite; empty if there is none.
+// Blocking.
+std::string ranks_of_bad_losses(comm::ProcessGroup& group, const std::vector<double>& losses);
 
 }  // namespace shale::models

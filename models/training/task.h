@@ -80,6 +80,10 @@ class Task {
   // What a checkpoint says of the run besides its options, and what a resumed run must find the
   // same: names with a space in them, and values as JSON.
   virtual std::map<std::string, std::string> facts() const = 0;
+  // What is in the data, by whatever name the task calls it ("training data"), as checksums. All
+  // ranks must have the same; so must a resumed run, as far as it and its checkpoint know them.
+  // Without them, other content under the same names is trained on without a word.
+  virtual std::map<std::string, std::string> data_checksums() const = 0;
 };
 
 }  // namespace shale::models

@@ -42,18 +42,6 @@ ContextOptions context_options(const RunConfig& config, comm::World& world) {
           .seed = static_cast<uint64_t>(config.seed)};
 }
 
-// " (on rank 1, 3)": those whose own part of the loss is not finite. Collective.
-std::string ranks_of_bad_losses(comm::ProcessGroup& group, const std::vector<double>& losses) {
-  const bool bad =
-      !std::all_of(losses.begin(), losses.end(), [](double loss) { return std::isfinite(loss); });
-  const std::vector<std::string> all = group.all_gather_bytes(bad ? "bad" : "", "losses");
-  std::string ranks;
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (!all[rank].empty()) ranks += cat(ranks.empty() ? " (on rank " : ", ", rank);
-  }
-  return ranks.empty() ? ranks : ranks + ")";
-}
-
 }  // namespace
 
 Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, comm::World& world)
@@ -96,6 +84,9 @@ void Trainer::check_same_task() {
   for (const auto& [name, value] : task_.same_on_all_ranks()) {
     comm::require_same_on_all(*group_, name, value);
   }
+  for (const auto& [name, value] : task_.data_checksums()) {
+    comm::require_same_on_all(*group_, name + " checksum", value);
+  }
 }
 
 void Trainer::build_step() {
@@ -131,7 +122,7 @@ void Trainer::open_output() {
 void Trainer::resume(const ConfigSpec& spec) {
   const RunPosition start = checkpoints_->load(
       {.context = context_, .parallel = step_->parallel(), .optimizer = step_->optimizer()},
-      describe_run(spec, config_, task_.facts()));
+      describe_run(spec, config_, task_));
   first_step_ = done_steps_ = start.step;
   int64_t regular = 0;  // what so many steps of this batch would have used
   if (__builtin_mul_overflow(start.step, config_.global_batch, &regular)) {
@@ -196,6 +187,7 @@ ExitCode Trainer::stop(int64_t step) {
   const std::string what =
       cat("stopped after step ", done_steps_, " of ", config_.steps, ", as a signal asked for; ",
           config_.no_save ? "nothing was saved, because of --no-save"
+          : step == 0     ? "there was nothing to save"
                           : "saved, to go on with --resume auto");
   log_info(what);
   checkpoints_->tell(config_.no_save ? RunState::kFailed : RunState::kSaved, done_steps_,
@@ -204,6 +196,11 @@ ExitCode Trainer::stop(int64_t step) {
 }
 
 ExitCode Trainer::train() {
+  const bool is_over = first_step_ >= config_.steps;
+  if (!is_over && anyone_stops(*group_, StopSignals::received() != 0)) return stop(first_step_);
+  // Where there is no step, its evaluation is the last one, unless it is in the metrics already.
+  const bool known = checkpoints_->resumes() && checkpoints_->same_folder();
+  if (is_over && config_.eval_every > 0 && !known) evaluate(first_step_);
   for (int64_t step = first_step_; step < config_.steps; ++step) {
     train_step(step);
     after_step(step + 1);

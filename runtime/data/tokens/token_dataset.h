@@ -33,6 +33,7 @@ enum class DataFormat {
 };
 
 std::string to_string(DataFormat format);  // "auto", "text", "llmc", "nanogpt"
+inline bool is_text(DataFormat format) { return format == DataFormat::kText; }
 
 // Called while files are read, again and again, with the name of the one that is; an exception of
 // its ends the reading.
@@ -63,7 +64,7 @@ struct DatasetSplits {
   uint64_t checksum = 0;     // of what is in them: of all text, of pages spread over binary files
   std::optional<uint64_t> whole_checksum = {};  // of all of the binary files, if they were validated
 
-  bool is_text() const { return format == DataFormat::kText; }
+  bool is_text() const { return shale::is_text(format); }
 };
 
 // Opens token data. Files stay memory-mapped and are not copied, except when a folder has more of

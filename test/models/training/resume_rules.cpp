@@ -25,7 +25,7 @@ struct Described {
     models::resolve(config, ranks);
     ConfigSpec spec("train_lm", "");
     models::describe(spec, config);
-    run = models::describe_run(spec, config.run, models::LanguageTask(config).facts());
+    run = models::describe_run(spec, config.run, models::LanguageTask(config));
   }
   models::TrainConfig config;
   int ranks;
@@ -86,6 +86,34 @@ TEST_CASE("what would make it another run is refused, with its name and both val
   other.write("text.txt", text + text);
   grown.describe();
   CHECK(contains(refusal(stored, grown), "the training data was"));
+}
+
+TEST_CASE("other data of the same size is refused, and a checkpoint that knows no content is not") {
+  const TempDir dir, other_dir;
+  const Described stored(dir);
+  Described now(other_dir);
+  std::string text = read_file(now.config.language.data);
+  std::swap(text[100], text[105]);
+  other_dir.write("text.txt", text);
+  now.describe();
+  CHECK(stored.run.values.at("training data") == now.run.values.at("training data"));
+  CHECK(contains(refusal(stored, now), "the training data checksum was"));
+  // As versions wrote them that knew of data the names and sizes of files alone.
+  Described old = stored;
+  CHECK(old.run.values.erase("training data checksum") == 1);
+  CHECK(old.run.values.erase("validate") == 1);
+  check_same_run(old.run, now.run, "step_00000005");
+}
+
+TEST_CASE("what --validate has read is compared with what it had read") {
+  const TempDir dir;
+  Described stored(dir), now(dir);
+  stored.run.values["whole training data checksum"] = "\"1\"";
+  check_same_run(stored.run, now.run, "step_00000005");
+  now.run.values["whole training data checksum"] = "\"2\"";
+  CHECK(contains(refusal(stored, now), "the whole training data checksum was"));
+  stored.run.values["whole training data checksum"] = "\"2\"";
+  check_same_run(stored.run, now.run, "step_00000005");
 }
 
 TEST_CASE("steps may change where the learning rate does not depend on them") {

@@ -1,5 +1,8 @@
 #include "shale/models/training/step_exchange.h"
 
+#include <limits>
+
+#include "shale/base/text.h"
 #include "shale/comm/ordered_sum.h"
 #include "shale/test/support/ranks/harness.h"
 
@@ -17,6 +20,22 @@ TEST_CASE("the end of a step gives all ranks the same sum, times and requests to
   for (int r = 0; r <= last; ++r) CHECK(news.busy_s[static_cast<size_t>(r)] == 0.5 + r);
   CHECK(news.ranks_to_stop == std::vector<int>{last});
   CHECK(models::exchange_step(*group, {.losses = losses}).ranks_to_stop.empty());
+}
+
+TEST_CASE("a request to stop before the first step, to any rank, is known to all") {
+  const auto group = world().group({.timeout_s = 60});
+  CHECK_FALSE(models::anyone_stops(*group, false));
+  for (int asked = 0; asked < group->size(); ++asked) {
+    CHECK(models::anyone_stops(*group, group->rank() == asked));
+  }
+}
+
+TEST_CASE("ranks whose loss is not finite are named on all ranks") {
+  const auto group = world().group({.timeout_s = 60});
+  const int last = group->size() - 1;
+  CHECK(models::ranks_of_bad_losses(*group, {1, 2}).empty());
+  const double loss = group->rank() == last ? std::numeric_limits<double>::infinity() : 1;
+  CHECK(models::ranks_of_bad_losses(*group, {0, loss}) == cat(" (on rank ", last, ")"));
 }
 
 }  // namespace shale::test
