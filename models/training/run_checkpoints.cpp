@@ -18,6 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
+constexpr char kEnd = '\0';  // of a path: it may have anything else in it
+
 std::string to_json(const RunPosition& position) {
   nlohmann::ordered_json json;
   json["samples"] = position.samples;
@@ -81,14 +83,14 @@ RunCheckpoints::RunCheckpoints(const RunConfig& config, comm::ProcessGroup& grou
   std::string found;
   if (group_.rank() == 0) {
     find_candidates();
-    for (const std::string& candidate : candidates_) found += candidate + "\n";
+    for (const std::string& candidate : candidates_) found += candidate + kEnd;
     found += same_folder_ ? "same" : "other";
   }
   // All ranks try the same ones, whatever each would see.
   found = group_.all_gather_bytes(found, "checkpoints to resume from").front();
   candidates_.clear();
   size_t end = 0;
-  for (size_t begin = 0; (end = found.find('\n', begin)) != found.npos; begin = end + 1) {
+  for (size_t begin = 0; (end = found.find(kEnd, begin)) != found.npos; begin = end + 1) {
     candidates_.push_back(found.substr(begin, end - begin));
   }
   same_folder_ = found.ends_with("same");
@@ -96,7 +98,6 @@ RunCheckpoints::RunCheckpoints(const RunConfig& config, comm::ProcessGroup& grou
 
 void RunCheckpoints::find_candidates() {
   const CheckpointFolder own(folder_);
-  own.clean();
   const std::vector<int64_t> steps = own.steps();
   if (!steps.empty()) newest_ = steps.front();
   if (config_.resume == "auto") {
@@ -184,6 +185,12 @@ RunPosition RunCheckpoints::load(const RunTensors& tensors, RunDescription run) 
                                      .before_commit = [this] { sync_metrics(); },
                                      .committed = [this](int64_t step) { committed(step); }});
   }
+  const RunPosition position = load_newest(tensors);
+  if (group_.rank() == 0) CheckpointFolder(folder_).clean();  // nothing refuses this run any more
+  return position;
+}
+
+RunPosition RunCheckpoints::load_newest(const RunTensors& tensors) {
   if (candidates_.empty()) return {};
   std::string first;
   for (const std::string& candidate : candidates_) {

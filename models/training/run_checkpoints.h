@@ -38,8 +38,8 @@ struct RunTensors {
 // collective unless said otherwise.
 class RunCheckpoints {
  public:
-  // Finds what --resume asks for, and clears away what killed runs left in --out. Throws
-  // ConfigError if --out has checkpoints and --resume is none, MissingInputError if there is
+  // Finds what --resume asks for; changes nothing. No other run may write to --out from here on.
+  // Throws ConfigError if --out has checkpoints and --resume is none, MissingInputError if there is
   // nothing in the folder of --resume.
   RunCheckpoints(const RunConfig& config, comm::ProcessGroup& group);
 
@@ -49,10 +49,10 @@ class RunCheckpoints {
   bool same_folder() const { return same_folder_; }
 
   // Loads the newest checkpoint that is whole; those before it that are not are named in warnings,
-  // and set aside. Without any, the position of a new run. `run`: what checkpoints will say of this
-  // one. Throws ConfigError if the checkpoint's run was another (check_same_run), DataError if no
-  // checkpoint is whole, or if its tensors are not those of this model and optimizer, DiskError if
-  // there is no room for one more.
+  // and set aside. Without any, the position of a new run. Then clears away what killed runs left.
+  // `run`: what checkpoints will say of this one. Throws ConfigError if the checkpoint's run was
+  // another (check_same_run), DataError if no checkpoint is whole, or if its tensors are not those
+  // of this model and optimizer, DiskError if there is no room for one more.
   RunPosition load(const RunTensors& tensors, RunDescription run);
 
   // Rows that were written to these metrics before a save are on the disk when its checkpoint is.
@@ -78,6 +78,7 @@ class RunCheckpoints {
  private:
   void find_candidates();
   void check_disk();
+  RunPosition load_newest(const RunTensors& tensors);
   void read(const std::string& checkpoint, const RunTensors& tensors, RunPosition& position);
   std::string first_problem(const std::string& mine);
   void sync_metrics();

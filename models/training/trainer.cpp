@@ -115,6 +115,7 @@ void Trainer::build_step() {
 void Trainer::open_output() {
   if (!is_main()) return;
   make_folder(config_.out);
+  lock_ = std::make_unique<OutputLock>(config_.out);
   task_.open_output();
   progress_ = std::make_unique<Progress>(process_log());
 }

@@ -9,6 +9,7 @@
 #include "shale/comm/process_group.h"
 #include "shale/comm/world.h"
 #include "shale/models/training/checks/straggler_watch.h"
+#include "shale/models/training/output_lock.h"
 #include "shale/models/training/parallel_setup.h"
 #include "shale/models/training/report/metrics.h"
 #include "shale/models/training/report/progress.h"
@@ -60,6 +61,7 @@ class Trainer : private StepObserver {
 
   const RunConfig config_;
   comm::World& world_;
+  std::unique_ptr<OutputLock> lock_;  // of --out; null: this rank writes nothing there
   Task& task_;
   const SampleUnit unit_;
   Context context_;

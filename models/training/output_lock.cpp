@@ -1,0 +1,215 @@
+#include "shale/models/training/output_lock.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <thread>
+
+#include "shale/base/error.h"
+#include "shale/runtime/io/json_object.h"
+
+namespace shale::models {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMaxBytes = 4096;  // of the file: more is not ours
+
+std::string word_in(const char* path) {
+  std::ifstream file(path);
+  std::string word;
+  file >> word;
+  return word;
+}
+
+// When the process started; 0: there is none.
+int64_t start_of(int64_t pid) {
+  std::ifstream file(cat("/proc/", pid, "/stat"));
+  std::string text;
+  std::getline(file, text, '\0');
+  // The name, in brackets, may have blanks and brackets in it; 19 fields stand between it and this.
+  const size_t end = text.rfind(')');
+  if (end == text.npos) return 0;
+  std::istringstream fields(text.substr(end + 1));
+  std::string field;
+  for (int i = 0; i < 19; ++i) fields >> field;
+  int64_t ticks = 0;
+  fields >> ticks;
+  return ticks;
+}
+
+bool is_this_host(const LockOwner& owner) {
+  const LockOwner self = this_process();
+  return owner.host == self.host || (!owner.boot.empty() && owner.boot == self.boot);
+}
+
+// Of a process of this host. One that started at another time only has its number.
+bool is_alive(const LockOwner& owner) {
+  const LockOwner self = this_process();
+  const bool same_start_of_host = owner.boot == self.boot;
+  return same_start_of_host && owner.started != 0 && start_of(owner.pid) == owner.started;
+}
+
+// The options of the mount that this path is on.
+std::string mount_options(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) return "";
+  const std::string device = cat(major(info.st_dev), ":", minor(info.st_dev));
+  std::ifstream mounts("/proc/self/mountinfo");
+  for (std::string line; std::getline(mounts, line);) {
+    std::istringstream fields(line);
+    std::string id, parent, number;
+    fields >> id >> parent >> number;
+    if (number == device) return line;
+  }
+  return "";
+}
+
+// Whether a lock that is granted here is granted to nobody else who can see the file.
+bool locks_hold_everywhere(const std::string& path) {
+  struct statfs system {};
+  if (statfs(path.c_str(), &system) != 0) return false;
+  constexpr long kXfs = 0x58465342, kZfs = 0x2fc12fc1;  // in no header
+  switch (system.f_type) {
+    case EXT4_SUPER_MAGIC:
+    case BTRFS_SUPER_MAGIC:
+    case F2FS_SUPER_MAGIC:
+    case TMPFS_MAGIC:
+    case OVERLAYFS_SUPER_MAGIC:
+    case kXfs:
+    case kZfs: return true;  // only this host sees it
+    case NFS_SUPER_MAGIC: break;
+    default: return false;
+  }
+  const std::string options = mount_options(path);
+  for (const char* local : {"nolock", "local_lock=flock", "local_lock=all"}) {
+    if (options.find(local) != options.npos) return false;
+  }
+  return !options.empty();
+}
+
+std::string read_all(int fd) {
+  std::string text(kMaxBytes, '\0');
+  const ssize_t count = pread(fd, text.data(), text.size(), 0);
+  text.resize(count > 0 ? static_cast<size_t>(count) : 0);
+  return text;
+}
+
+std::optional<LockOwner> parse_owner(const std::string& text) {
+  try {
+    const JsonObject json(text, "lock");
+    return LockOwner{.host = json.text("host"),
+                     .boot = json.text("boot", ""),
+                     .pid = json.integer("pid"),
+                     .started = json.integer("started")};
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
+}
+
+std::string describe(const std::optional<LockOwner>& owner) {
+  if (!owner) return "another run, which has not said its name";
+  constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
+  return cat("process ", owner->pid, " on host ",
+             nlohmann::json(owner->host).dump(-1, ' ', false, kReplace));
+}
+
+void write_owner(int fd, const std::string& path) {
+  const LockOwner self = this_process();
+  nlohmann::ordered_json json;
+  json["host"] = self.host;
+  json["boot"] = self.boot;
+  json["pid"] = self.pid;
+  json["started"] = self.started;
+  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+  const std::string text = json.dump(-1, ' ', false, kReplace) + "\n";
+  const bool written = ftruncate(fd, 0) == 0 &&
+                       pwrite(fd, text.data(), text.size(), 0) == ssize_t(text.size()) &&
+                       fsync(fd) == 0;
+  if (!written) throw DiskError(cat(path, ": writing failed: ", std::strerror(errno)));
+}
+
+bool is_still_at(int fd, const std::string& path) {
+  struct stat mine {
+  }, there{};
+  return fstat(fd, &mine) == 0 && lstat(path.c_str(), &there) == 0 && mine.st_ino == there.st_ino &&
+         mine.st_dev == there.st_dev;
+}
+
+}  // namespace
+
+LockOwner this_process() {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return {.host = host.data(),
+          .boot = word_in("/proc/sys/kernel/random/boot_id"),
+          .pid = getpid(),
+          .started = start_of(getpid())};
+}
+
+// Returns who has it; empty: it is ours.
+std::string OutputLock::try_to_take() {
+  const int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
+  bool is_new = true;
+  FileHandle file(open(path_.c_str(), flags | O_EXCL, 0666));
+  if (!file.is_open() && errno == EEXIST) {
+    is_new = false;
+    file = FileHandle(open(path_.c_str(), flags, 0666));
+  }
+  if (!file.is_open()) {
+    throw DiskError(cat(path_, ": opening failed: ", std::strerror(errno), " (errno ", errno, ")"));
+  }
+  const bool locked = flock(file.get(), LOCK_EX | LOCK_NB) == 0;
+  const bool held = !locked && errno == EWOULDBLOCK;  // else there are no such locks here
+  const std::string text = read_all(file.get());
+  const std::optional<LockOwner> owner = parse_owner(text);
+  if (held) return describe(owner);
+  // Somebody who ended meanwhile has removed it, or somebody who was faster made it.
+  if (!is_still_at(file.get(), path_)) return "another run, which has just begun or ended";
+  const bool is_gone = owner && is_this_host(*owner) ? locked && !is_alive(*owner)
+                                                     : locked && locks_hold_everywhere(path_);
+  if (!is_new && !text.empty() && !is_gone) {
+    return cat(describe(owner), ", of which cannot be seen from here whether it lives");
+  }
+  // Without locks of the system a file without a name in it may be about to get one.
+  if (!is_new && text.empty() && !locked) return describe(owner);
+  write_owner(file.get(), path_);
+  file_ = std::move(file);
+  return {};
+}
+
+OutputLock::OutputLock(const fs::path& folder, double patience_s)
+    : path_((folder / "lock").string()) {
+  const auto end = Clock::now() + std::chrono::duration<double>(patience_s);
+  for (;;) {
+    const std::string owner = try_to_take();
+    if (owner.empty()) return;
+    if (Clock::now() > end) {
+      throw ConfigError(cat("--out ", folder.string(), " is in use by ", owner,
+                            "; want another --out, or, if that run is gone, ", path_, " removed"));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
+OutputLock::~OutputLock() {
+  // While the lock of the system is held: who opened the file before sees that it is another's.
+  if (is_still_at(file_.get(), path_)) unlink(path_.c_str());
+}
+
+}  // namespace shale::models
