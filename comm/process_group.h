@@ -10,6 +10,7 @@
 #include "shale/base/view.h"
 #include "shale/comm/collective.h"
 #include "shale/comm/traffic.h"
+#include "shale/comm/watch/failure_board.h"
 #include "shale/comm/work.h"
 #include "shale/runtime/tensor/memory_provider.h"
 
@@ -101,6 +102,11 @@ class ProcessGroup {
 
   // Control data of any length (it may differ between ranks), in rank order. Blocking.
   std::vector<std::string> all_gather_bytes(std::string_view mine, std::string_view tag = {});
+
+  // Calls `listener` once if a rank of the World fails by itself, or is lost, whatever this rank is
+  // doing meanwhile: on another thread, and only while a watchdog runs (World::watch). There is one
+  // listener in a process; an empty one ends it, and waits for one that is at work. Not collective.
+  virtual void on_failure(FailureListener /*listener*/) {}
 
   // Groups of the ranks that give the same color, ordered by key, then rank. Collective.
   std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name);

@@ -23,6 +23,9 @@ class MpiGroup final : public HostGroup {
   void execute(const CollectiveCall& call, bool blocking) override;
   std::unique_ptr<GroupProgress> make_progress() override;
   std::unique_ptr<HostGroup> split_host(int color, int key, std::string_view name) override;
+  void on_failure(FailureListener listener) override {
+    context_->board.listen(std::move(listener));
+  }
 
  protected:
   Work submit(const CollectiveCall& call, bool async) override;

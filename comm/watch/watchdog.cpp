@@ -37,12 +37,18 @@ Watchdog::Watchdog(WorldContext& context, const MpiComm& world, const MpiComm& n
       memory_(NodeMemory::create(node, HeartbeatTable::bytes(world.size()), context.peers_can_map)),
       table_(memory_->data(), world.size()),
       silence_(world.size()) {
+  // Before the ranks meet: who has been there has seen this rank's first sign, and misses it from
+  // then on, though its thread may never get to run.
+  table_.put(context_.rank, {.beats = ++beats_});
   int one_node = node.size() == world.size() ? 1 : 0;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &one_node, 1, MPI_INT, MPI_MIN, world.get()),
             "MPI_Allreduce");
-  if (one_node == 0) link_ = std::make_unique<HeartbeatLink>(world, node);
-  // From here on this rank is missed, whenever its thread gets to run.
-  table_.put(context_.rank, {.beats = ++beats_});
+  if (one_node == 0) {
+    link_ = std::make_unique<HeartbeatLink>(world, node);
+    // For the same reason.
+    link_->send(table_, /*failure=*/0);
+    check_mpi(MPI_Barrier(world.get()), "MPI_Barrier");
+  }
   thread_ = std::thread([this] { thread_main(); });
 }
 
@@ -84,6 +90,7 @@ void Watchdog::look(double elapsed_s) {
   }
   silence_.look(table_, elapsed_s, kLongestTick_s);
   keep_stack_of_long_wait();
+  tell_of_failure();
   report_failure();
   if (gave_up_) return;
   if (silence_.silent_for(options_.timeout_s).empty() || context_.board.any()) return;
@@ -126,6 +133,15 @@ int Watchdog::failure_on_node() const {
   return code;
 }
 
+// Who fails waits for whoever listens; a main thread that computes would come too late.
+void Watchdog::tell_of_failure() {
+  if (const auto cause = context_.board.cause()) {
+    context_.board.tell(cause->code, cause->message);
+  } else if (const int code = table_.failure_elsewhere(); code != 0) {
+    context_.board.tell(code, "stopped, because ranks of another host failed");
+  }
+}
+
 // Ranks that fail by themselves say why; when they fail each other, where each one was is the news.
 void Watchdog::report_failure() {
   const int here = failure_on_node(), elsewhere = table_.failure_elsewhere();
@@ -155,6 +171,7 @@ void Watchdog::alarm(const std::vector<int>& silent) {
       cat("no sign of life of ", rank_list(silent), " for ", options_.timeout_s, " s",
           silent.size() == 1 ? steps : "",
           silent.size() == 1 ? ": it is stopped, or cut off" : ": they are stopped, or cut off");
+  context_.board.tell(kCommCode, message);
   report(message);
   gave_up_ = true;
   options_.fail(message, /*caused=*/false);

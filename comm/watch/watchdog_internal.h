@@ -52,6 +52,7 @@ class Watchdog {
   void warn_of_unheard();
   void alarm(const std::vector<int>& silent);
   int failure_on_node() const;
+  void tell_of_failure();
   void report_failure();
   void report(const std::string& reason);
 

@@ -275,9 +275,10 @@ void RunCheckpoints::tell(RunState state, int64_t step, std::optional<int> exit_
   write_run_status(config_.out, status);
 }
 
-void RunCheckpoints::tell_failure(int64_t step, const Error& failure) noexcept {
+void RunCheckpoints::tell_failure(int64_t step, int exit_code,
+                                  const std::string& message) noexcept {
   try {
-    tell(RunState::kFailed, step, static_cast<int>(failure.code()), failure.what());
+    tell(RunState::kFailed, step, exit_code, message);
   } catch (const std::exception& error) {
     log_warning("status.json: ", error.what());
   }

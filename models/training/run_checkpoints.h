@@ -72,8 +72,9 @@ class RunCheckpoints {
   // end of the run stays.
   void tell(RunState state, int64_t step, std::optional<int> exit_code = {},
             const std::string& message = {});
-  // The same for an error that is on its way: what goes wrong is only logged.
-  void tell_failure(int64_t step, const Error& error) noexcept;
+  // The same for an error that is on its way: what goes wrong is only logged. May be called on
+  // another thread.
+  void tell_failure(int64_t step, int exit_code, const std::string& message) noexcept;
 
  private:
   void find_candidates();

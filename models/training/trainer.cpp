@@ -11,6 +11,7 @@
 #include "shale/base/log.h"
 #include "shale/comm/parallel/data/replica_check.h"
 #include "shale/comm/same_on_all.h"
+#include "shale/comm/watch/failure_board.h"
 #include "shale/models/training/checks/bandwidth_check.h"
 #include "shale/models/training/checks/gemm_peak.h"
 #include "shale/models/training/make_optimizer.h"
@@ -78,7 +79,9 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
   if (config_.eval_every > 0) task_.check_evaluation();
 }
 
-Trainer::~Trainer() = default;
+Trainer::~Trainer() {
+  group_->host().on_failure({});
+}
 
 void Trainer::check_same_task() {
   for (const auto& [name, value] : task_.same_on_all_ranks()) {
@@ -124,7 +127,7 @@ void Trainer::resume(const ConfigSpec& spec) {
   const RunPosition start = checkpoints_->load(
       {.context = context_, .parallel = step_->parallel(), .optimizer = step_->optimizer()},
       describe_run(spec, config_, task_));
-  first_step_ = done_steps_ = start.step;
+  done_steps_ = first_step_ = start.step;
   int64_t regular = 0;  // what so many steps of this batch would have used
   if (__builtin_mul_overflow(start.step, config_.global_batch, &regular)) {
     throw DataError(cat("resume: ", start.step, " steps were done, which cannot be"));
@@ -142,14 +145,19 @@ void Trainer::open_metrics() {
       std::make_unique<MetricsWriter>(goes_on ? out / "metrics.jsonl" : fresh_metrics_file(out));
   checkpoints_->keep_with(*metrics_);
   checkpoints_->tell(RunState::kRunning, first_step_);
+  group_->host().on_failure([this](int code, const std::string& message) {
+    checkpoints_->tell_failure(done_steps_, code, message);
+  });
 }
 
 ExitCode Trainer::run() {
   try {
     return train();
+  } catch (const comm::PeerFailure& error) {
+    checkpoints_->tell_failure(done_steps_, error.job_code(), error.what());
+    throw;
   } catch (const Error& error) {
-    // Another rank may be the cause; its error is the job's.
-    checkpoints_->tell_failure(done_steps_, error);
+    checkpoints_->tell_failure(done_steps_, static_cast<int>(error.code()), error.what());
     throw;
   }
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -68,8 +69,8 @@ class Trainer : private StepObserver {
   std::unique_ptr<comm::ProcessGroup> group_;
   ParallelSetup setup_;
   std::unique_ptr<TrainStep> step_;
-  int64_t first_step_ = 0;  // not 0: where a resumed run goes on
-  int64_t done_steps_ = 0;  // whose results were taken
+  int64_t first_step_ = 0;               // not 0: where a resumed run goes on
+  std::atomic<int64_t> done_steps_ = 0;  // whose results were taken; other threads look, too
   optim::Schedule schedule_;
   BatchLayout layout_;
   std::unique_ptr<MetricsWriter> metrics_;
