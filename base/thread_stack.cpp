@@ -25,6 +25,10 @@ constexpr int kMaxFrames = 48;
 std::array<void*, kMaxFrames> frames;
 std::atomic<int> frame_count{0};  // -1: asked for
 
+// What a thread's own stack would have to take: the processor's state, 11 KiB with tiles, and the
+// walk up the stack.
+alignas(64) std::array<std::byte, 128 << 10> signal_stack;
+
 int sample_signal() {
   return SIGRTMAX - 3;
 }
@@ -61,9 +65,18 @@ std::string name_of(const void* address) {
 ThreadStack::ThreadStack() : thread_(pthread_self()) {
   std::array<void*, 2> warm_up{};
   backtrace(warm_up.data(), static_cast<int>(warm_up.size()));  // loads what it needs
+  stack_t before{};
+  sigaltstack(nullptr, &before);
+  owns_signal_stack_ = (before.ss_flags & SS_DISABLE) != 0;
+  if (owns_signal_stack_) {
+    const stack_t own{.ss_sp = signal_stack.data(), .ss_flags = 0, .ss_size = signal_stack.size()};
+    if (sigaltstack(&own, nullptr) != 0) {
+      throw InternalError(cat("sigaltstack: ", std::strerror(errno)));
+    }
+  }
   struct sigaction action {};
   action.sa_handler = take_sample;
-  action.sa_flags = SA_RESTART;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
   if (sigaction(sample_signal(), &action, nullptr) != 0) {
     throw InternalError(cat("sigaction: ", std::strerror(errno)));
@@ -72,6 +85,10 @@ ThreadStack::ThreadStack() : thread_(pthread_self()) {
 
 ThreadStack::~ThreadStack() {
   signal(sample_signal(), SIG_IGN);  // one that is still on its way must not end the process
+  const stack_t none{.ss_sp = nullptr, .ss_flags = SS_DISABLE, .ss_size = 0};
+  if (owns_signal_stack_ && pthread_equal(pthread_self(), thread_) != 0) {
+    sigaltstack(&none, nullptr);
+  }
 }
 
 std::vector<std::string> ThreadStack::sample() const {

@@ -6,7 +6,8 @@
 namespace shale {
 
 // Shows what one thread of this process is doing, to another one: for reports about a program that
-// hangs. It takes the signal SIGRTMAX - 3 for it. One per process.
+// hangs. It takes the signal SIGRTMAX - 3 for it, on a stack of the signal's own: code that a
+// library makes at run time, as oneDNN's, may keep data below its stack pointer. One per process.
 class ThreadStack {
  public:
   ThreadStack();  // of the thread that makes it, which outlives this
@@ -21,6 +22,7 @@ class ThreadStack {
 
  private:
   unsigned long thread_;
+  bool owns_signal_stack_ = false;
 };
 
 }  // namespace shale

@@ -1,42 +1,55 @@
 #include "shale/models/training/stop_signals.h"
 
 #include <atomic>
-#include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <thread>
 
 #include "shale/base/error.h"
 
 namespace shale::models {
 namespace {
 
-// A signal handler reaches nothing but globals.
 std::atomic<int> first_signal{0};
-static_assert(std::atomic<int>::is_always_lock_free);
 
-void remember(int signal) {
-  int none = 0;
-  first_signal.compare_exchange_strong(none, signal);
+sigset_t requests() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGTERM, SIGUSR1, SIGINT}) sigaddset(&set, signal);
+  return set;
 }
 
-void handle(int signal, void (*handler)(int), int flags) {
-  struct sigaction action {};
-  action.sa_handler = handler;
-  action.sa_flags = flags;
-  sigemptyset(&action.sa_mask);
-  if (sigaction(signal, &action, nullptr) != 0) {
-    throw InternalError(cat("sigaction: ", std::strerror(errno)));
+// As if nobody had waited for it.
+void end_by(int signal) {
+  std::signal(signal, SIG_DFL);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, signal);
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  std::raise(signal);
+}
+
+void wait_for_requests() {
+  const sigset_t set = requests();
+  int interrupts = 0;
+  for (;;) {
+    int signal = 0, none = 0;
+    if (sigwait(&set, &signal) != 0) continue;
+    first_signal.compare_exchange_strong(none, signal);
+    // Whoever presses the keys twice means it.
+    if (signal == SIGINT && ++interrupts == 2) end_by(SIGINT);
   }
 }
 
 }  // namespace
 
 StopSignals::StopSignals() {
-  first_signal = 0;
-  for (const int signal : {SIGTERM, SIGUSR1}) handle(signal, remember, SA_RESTART);
-  // Whoever presses the keys twice means it.
-  handle(SIGINT, remember, SA_RESTART | static_cast<int>(SA_RESETHAND));
-  for (const int signal : {SIGXFSZ, SIGPIPE}) handle(signal, SIG_IGN, 0);
+  for (const int signal : {SIGXFSZ, SIGPIPE}) std::signal(signal, SIG_IGN);
+  const sigset_t set = requests();
+  if (const int error = pthread_sigmask(SIG_BLOCK, &set, nullptr); error != 0) {
+    throw InternalError(cat("pthread_sigmask: ", std::strerror(error)));
+  }
+  std::thread(wait_for_requests).detach();
 }
 
 int StopSignals::received() {
