@@ -176,9 +176,6 @@ std::optional<int64_t> find_newest_valid(
   for (const int64_t step : folder.steps()) {
     try {
       CheckpointReader reader(folder.path_of(step));
-      if (reader.manifest().step != step) {
-        throw DataError(cat(reader.path(), ": the manifest is of step ", reader.manifest().step));
-      }
       reader.verify();
       return step;
     } catch (const DataError& error) {

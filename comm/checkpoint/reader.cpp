@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
 #include "shale/base/stream_copy.h"
 #include "shale/comm/checkpoint/chunks.h"
+#include "shale/comm/checkpoint/folder.h"
 
 namespace shale {
 namespace {
@@ -34,6 +36,11 @@ CheckpointReader::CheckpointReader(const std::string& folder)
     : folder_(Folder::open(folder)),
       manifest_(read_checkpoint_manifest(folder_)),
       files_(manifest_.files.size()) {
+  // A folder with another name than it was given: what is taken for the newest would not be.
+  const auto step = parse_checkpoint_name(std::filesystem::path(folder).filename().string());
+  if (step && *step != manifest_.step) {
+    throw DataError(cat(folder, ": the manifest is of step ", manifest_.step));
+  }
   for (const CheckpointFile& want : manifest_.files) {
     const int64_t bytes = File::open(folder_, want.name).bytes();
     if (bytes != want.bytes) {

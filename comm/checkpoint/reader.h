@@ -36,7 +36,7 @@ struct CheckpointRead {
 class CheckpointReader {
  public:
   // Reads the manifest of the folder (".../step_00000100"), and checks that all its files are there
-  // in their sizes.
+  // in their sizes, and that it is of the step that the folder is named after, if it is.
   explicit CheckpointReader(const std::string& folder);
 
   const std::string& path() const { return folder_.path(); }

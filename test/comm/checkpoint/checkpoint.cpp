@@ -325,6 +325,14 @@ TEST_CASE("the newest valid checkpoint is found behind damaged ones, which are n
   fs::rename(folder.path_of(2), folder.path_of(9));
   CHECK(find() == 1);
   CHECK(contains(problems[0], "the manifest is of step 2"));
+  // Whoever reads it by its name sees that, and it is none of those that are kept.
+  CHECK(contains(message_of<DataError>([&] { CheckpointReader reader(folder.path_of(9)); }),
+                 "step_00000009: the manifest is of step 2"));
+  save_sample(folder, 5, {});
+  folder.retire(2, 5);
+  CHECK(folder.steps() == std::vector<int64_t>{9, 5, 4});  // 4 is as long as it should be
+  fs::rename(folder.path_of(9), dir.file("best"));
+  CHECK(CheckpointReader(dir.file("best")).manifest().step == 2);
 }
 
 }  // namespace shale
