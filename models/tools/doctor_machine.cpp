@@ -1,14 +1,17 @@
 // The doctor's look at processors, memory, limits and disks.
 #include <dirent.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <set>
 #include <sstream>
 
 #include "shale/base/cpu_affinity.h"
@@ -191,6 +194,45 @@ void examine_folder(Findings& findings, const MpiFolder& folder, int64_t wanted_
   findings.push_back(finding);
 }
 
+constexpr std::string_view kSegment = "vader_segment.";
+
+// The segments of Open MPI's shared memory that processes have mapped.
+std::set<std::string> segments_in_use() {
+  std::set<std::string> used;
+  std::error_code gone;
+  for (const auto& process : std::filesystem::directory_iterator("/proc", gone)) {
+    if (!parse_int(process.path().filename().string())) continue;
+    std::ifstream maps(process.path() / "maps");
+    for (std::string line; std::getline(maps, line);) {
+      const size_t at = line.find(kSegment);
+      if (at != line.npos) used.insert(line.substr(at));
+    }
+  }
+  return used;
+}
+
+// What ranks leave that were killed together with their mpirun.
+void examine_leftovers(Findings& findings) {
+  const std::string folder = mpi_folders().back().path;
+  const std::set<std::string> used = segments_in_use();
+  int64_t count = 0, bytes = 0;
+  std::error_code gone;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, gone)) {
+    const std::string name = entry.path().filename().string();
+    struct stat info {};
+    if (!name.starts_with(kSegment) || used.contains(name)) continue;
+    if (stat(entry.path().c_str(), &info) != 0 || info.st_uid != getuid()) continue;
+    ++count;
+    bytes += int64_t{info.st_blocks} * 512;
+  }
+  if (count == 0) return;
+  findings.push_back({.section = "Disks",
+                      .name = "left by MPI",
+                      .state = State::kWarning,
+                      .value = cat(count, " segments, ", size(bytes), ", that no process uses"),
+                      .fix = cat("while no mpirun is starting: rm ", folder, "/", kSegment, "*")});
+}
+
 }  // namespace
 
 void examine_cpu(Findings& findings) {
@@ -240,6 +282,7 @@ void examine_memory(Findings& findings) {
 void examine_disks(Findings& findings) {
   const int64_t wanted_bytes = room_for_mpi(cpu_counts().node);
   for (const MpiFolder& folder : mpi_folders()) examine_folder(findings, folder, wanted_bytes);
+  examine_leftovers(findings);
 }
 
 }  // namespace shale::models::doctor

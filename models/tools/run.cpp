@@ -19,6 +19,7 @@
 #include "shale/models/tools/supervision/supervised_process.h"
 #include "shale/models/tools/tools.h"
 #include "shale/models/training/checks/disk_room.h"
+#include "shale/models/training/output_lock.h"
 #include "shale/models/training/report/run_status.h"
 
 namespace shale::models {
@@ -52,6 +53,23 @@ int code_of_run(int code, const LaunchCommand& command) {
     return status.state == RunState::kSaved ? static_cast<int>(ExitCode::kInterrupted) : code;
   } catch (const Error&) {
     return code;
+  }
+}
+
+// A run that was killed has not said so. Nor does this, where another one writes to the folder.
+void tell_of_killed_run(const LaunchCommand& command, int code) {
+  if (code == 0 || !command.has_program()) return;
+  try {
+    RunStatus status = read_run_status(command.out_folder());
+    if (status.state != RunState::kRunning) return;
+    const OutputLock lock(command.out_folder(), /*patience_s=*/0);
+    status.state = RunState::kFailed;
+    status.exit_code = code;
+    status.message = cat("ended with ", describe_exit(code), " before it could say more");
+    write_run_status(command.out_folder(), status);
+  } catch (const Error& error) {
+    // There is none, or it is in use: no business of this supervisor.
+    if (error.code() == ExitCode::kDisk) say(cat("status.json: ", error.what()));
   }
 }
 
@@ -172,6 +190,7 @@ int supervise(const LaunchCommand& given, const RunOptions& options) {
     check_room_for_mpi();
     if (restarts > 0) say(cat("starting again (restart ", restarts, "): ", text_of(command)));
     const int code = code_of_run(process.run(command.arguments(), command.program_name()), command);
+    tell_of_killed_run(command, code);
     const Ending ending = ending_of(code);
     if (ending == Ending::kDone) return code;
     if (process.stop_requested() || ending != Ending::kRestart) {

@@ -1,6 +1,7 @@
 #include "shale/models/training/report/metrics.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -86,6 +87,7 @@ MetricsWriter::MetricsWriter(std::filesystem::path path) : path_(std::move(path)
 }
 
 MetricsWriter::~MetricsWriter() {
+  warn_if_removed();
   // Some network file systems report a full disk only here.
   if (close(fd_) != 0) log_error(path_.string(), ": cannot be closed: ", std::strerror(errno));
 }
@@ -100,7 +102,15 @@ void MetricsWriter::write(const MetricsRow& row) {
   }
 }
 
+void MetricsWriter::warn_if_removed() {
+  struct stat info {};
+  if (warned_ || ::fstat(fd_, &info) != 0 || info.st_nlink > 0) return;
+  warned_ = true;
+  log_warning(path_.string(), ": somebody has removed it; its rows are lost");
+}
+
 void MetricsWriter::sync() {
+  warn_if_removed();
   while (::fsync(fd_) != 0) {
     if (errno != EINTR) throw disk_error(path_, "be synced", errno);
   }

@@ -56,12 +56,16 @@ class MetricsWriter {
 
   void write(const MetricsRow& row);
   // The rows that were written before are on the disk when this returns: a machine that stops loses
-  // none of them. May be called on another thread than write().
+  // none of them. Warns, once, if somebody has removed the file. May be called on another thread
+  // than write().
   void sync();
 
  private:
+  void warn_if_removed();
+
   const std::filesystem::path path_;
   int fd_ = -1;
+  bool warned_ = false;
 };
 
 // The rows of a file. A last line without a newline is what a killed run leaves, and is left out;

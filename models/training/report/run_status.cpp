@@ -1,5 +1,9 @@
 #include "shale/models/training/report/run_status.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <array>
 #include <nlohmann/json.hpp>
 
@@ -16,6 +20,17 @@ std::filesystem::path status_file(const std::filesystem::path& out) {
   return out / "status.json";
 }
 
+// Without new blocks, if the text is not longer than what they hold. Not all at once: for when
+// there is no other way.
+bool overwrite(const std::string& path, const std::string& text) {
+  const FileHandle file(open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat info {};
+  const auto bytes = static_cast<ssize_t>(text.size());
+  return file.is_open() && fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode) &&
+         pwrite(file.get(), text.data(), text.size(), 0) == bytes &&
+         ftruncate(file.get(), bytes) == 0 && fsync(file.get()) == 0;
+}
+
 }  // namespace
 
 void write_run_status(const std::filesystem::path& out, const RunStatus& status) {
@@ -30,7 +45,14 @@ void write_run_status(const std::filesystem::path& out, const RunStatus& status)
   json["message"] = status.message;
   // Paths, and what messages quote of files, need not be UTF-8; JSON must be.
   constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-  write_file_atomically(status_file(out).string(), json.dump(2, ' ', false, kReplace) + "\n");
+  const std::string text = json.dump(2, ' ', false, kReplace) + "\n";
+  const std::string path = status_file(out).string();
+  try {
+    write_file_atomically(path, text);
+  } catch (const DiskError&) {
+    // A full disk has room for what replaces bytes that are there.
+    if (!overwrite(path, text)) throw;
+  }
 }
 
 RunStatus read_run_status(const std::filesystem::path& out) {

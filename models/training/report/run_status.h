@@ -29,7 +29,7 @@ struct RunStatus {
   friend bool operator==(const RunStatus&, const RunStatus&) = default;
 };
 
-// Throws DiskError.
+// As a whole; in place where the disk has no room for another file. Throws DiskError.
 void write_run_status(const std::filesystem::path& out, const RunStatus& status);
 // Throws MissingInputError if there is none, DataError if it is malformed.
 RunStatus read_run_status(const std::filesystem::path& out);

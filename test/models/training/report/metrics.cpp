@@ -1,10 +1,14 @@
 #include "shale/models/training/report/metrics.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdio>
+#include <filesystem>
 #include <limits>
 
 #include "shale/base/error.h"
+#include "shale/base/log.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/file_size_limit.h"
 #include "shale/test/support/temp_dir.h"
@@ -211,6 +215,28 @@ TEST_CASE("behind the last step dropping takes anything that a stopped machine m
   CHECK_THROWS_AS(drop_metrics_after(path, 3), DataError);  // row 3 may be what was damaged
   CHECK(drop_metrics_after(path, 2) == 0);
   CHECK(test::read_file(path) == good);
+}
+
+TEST_CASE("metrics that somebody removes are missed once", "[metrics]") {
+  const TempDir dir;
+  const std::string path = dir.file("m"), log = dir.file("log");
+  FILE* const file = std::fopen(log.c_str(), "w");
+  set_process_log({.err = file});
+  {
+    MetricsWriter writer(path);
+    writer.write(full_row(1));
+    writer.sync();
+    CHECK(test::read_file(log).empty());
+    std::filesystem::remove(path);
+    writer.write(full_row(2));
+    writer.sync();
+    writer.sync();
+  }
+  set_process_log({});
+  std::fclose(file);
+  const std::string text = test::read_file(log);
+  CHECK(contains(text, path + ": somebody has removed it"));
+  CHECK(std::count(text.begin(), text.end(), '\n') == 1);
 }
 
 TEST_CASE("dropping that cannot write its new file is a DiskError and keeps the old", "[metrics]") {

@@ -1,5 +1,9 @@
 #include "shale/models/training/report/run_status.h"
 
+#include <unistd.h>
+
+#include <filesystem>
+
 #include "shale/base/error.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/temp_dir.h"
@@ -19,6 +23,23 @@ TEST_CASE("status.json is read as it was written") {
     models::write_run_status(dir.path(), status);
     CHECK(models::read_run_status(dir.path()) == status);
   }
+}
+
+TEST_CASE("where there is no room for another file, status.json is written in place") {
+  const test::TempDir dir;
+  models::RunStatus status{.message = std::string(500, 'x')};
+  models::write_run_status(dir.path(), status);
+  // All names under which it could be written first are taken.
+  for (int i = 0; i < 1000; ++i) dir.write(cat(".status.json.tmp-", getpid(), "-", i), "");
+  status = {.state = models::RunState::kFailed, .step = 7, .exit_code = 74, .message = "full"};
+  models::write_run_status(dir.path(), status);
+  CHECK(models::read_run_status(dir.path()) == status);
+  // A link is not followed, and what is not there cannot be written in place.
+  std::filesystem::remove(dir.file("status.json"));
+  CHECK_THROWS_AS(models::write_run_status(dir.path(), status), DiskError);
+  std::filesystem::create_symlink(dir.write("other", "text"), dir.file("status.json"));
+  CHECK_THROWS_AS(models::write_run_status(dir.path(), status), DiskError);
+  CHECK(test::read_file(dir.file("other")) == "text");
 }
 
 TEST_CASE("a status.json that is missing or malformed says so") {
