@@ -93,6 +93,23 @@ for end in "$left 014DD50A" "$right 024DD50A"; do
   listening=$(in_namespace "$ns" awk 'NR > 1 { print substr($2, 1, 8) }' /proc/net/udp | xargs)
   [[ $listening == "$address $address" ]] || fail "$ns listens on '$listening', want $address twice"
 done
+# Datagrams of strangers are not taken: random ones, and such as a rank sends that fails, but for the
+# number that only ranks know.
+ports=$(in_namespace $left awk 'NR > 1 { split($2, a, ":"); print a[2] }' /proc/net/udp | xargs)
+before=$(rows)
+in_namespace $right perl -MSocket -e '
+  srand(1);
+  my ($magic, @ports) = map { hex } @ARGV;
+  socket(my $socket, PF_INET, SOCK_DGRAM, 0) or die;
+  for my $i (1 .. 1500) {
+    my $size = (0, 1, 23, 24, 48, 49, 200, 60000)[$i % 8];
+    my $random = join "", map { chr rand 256 } 1 .. $size;
+    my $forged = pack("L l Q l l", $magic, rand 4, rand 2**53, 76, 1) . pack("l L q q", rand 4, 0, 2**40, 7);
+    my $to = sockaddr_in($ports[$i % @ports], inet_aton("10.213.77.1"));
+    send($socket, $i % 3 ? $forged : $random, 0, $to);
+  }' 0x53484c50 $ports
+for _ in $(seq 200); do [[ $(rows) -ge $((before + 20)) ]] && break; sleep 0.05; done
+[[ $(rows) -ge $((before + 20)) ]] || fail 'forged datagrams stop the run'
 in_namespace $left ip link set sl$id down
 cut=$(milliseconds)
 # Processes of ranks, which a command line shows by the program's name.

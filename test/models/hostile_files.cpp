@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
+#include <random>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +21,7 @@
 #include "shale/runtime/io/safetensors.h"
 #include "shale/runtime/io/safetensors_index.h"
 #include "shale/test/support/catch.h"
+#include "shale/test/support/fixtures.h"
 #include "shale/test/support/temp_dir.h"
 
 namespace shale {
@@ -160,6 +163,58 @@ TEST_CASE("a pipe in the place of a model's file is refused, not waited for", "[
   CHECK_THROWS_AS(SafetensorsFolder(dir.path()), DataError);
   REQUIRE(::mkfifo(dir.file("metrics.jsonl").c_str(), 0600) == 0);
   CHECK_THROWS_AS(read_metrics(dir.file("metrics.jsonl")), DataError);
+}
+
+// Each file of a folder that transformers wrote, damaged at random: bytes changed, cut out, put in.
+TEST_CASE("no random damage of a model's folder is more than an error with the file's name",
+          "[io]") {
+  const test::TempDir dir;
+  const std::string good = test::fixture_path("gpt2/hf_tiny");
+  const std::string config = test::read_file(good + "/config.json");
+  const std::string weights = test::read_file(good + "/" + kSafetensorsSingleFile);
+  std::mt19937 random(1);
+  const auto below = [&](size_t bound) { return static_cast<size_t>(random()) % bound; };
+  int refused = 0;
+  for (int i = 0; i < 600; ++i) {
+    std::string damaged_config = config, damaged_weights = weights;
+    std::string& text = i % 3 == 0 ? damaged_config : damaged_weights;
+    // Most of the weights' bytes are numbers, any of which is one.
+    const size_t extent = std::min(text.size(), size_t{3000});
+    const size_t place = below(extent);
+    if (i % 4 == 0) text.erase(place, 1 + below(20));
+    if (i % 4 == 1) text.insert(place, 1 + below(20), static_cast<char>(below(256)));
+    if (i % 4 == 2) text[place] = static_cast<char>(below(256));
+    if (i % 4 == 3) text.resize(below(text.size()));
+    dir.write("config.json", damaged_config);
+    dir.write(kSafetensorsSingleFile, damaged_weights);
+    CAPTURE(i, place);
+    try {
+      const HfGpt2Config model = load_gpt2_config(dir.path());
+      const Gpt2Weights loaded(dir.path(), model);
+      std::vector<float> row(static_cast<size_t>(model.width));
+      loaded.read("wte.weight", make_view(row.data(), {1, model.width}));
+    } catch (const DataError& error) {
+      ++refused;
+      CHECK(contains(error.what(), dir.path().string()));
+      CHECK(std::string(error.what()).find('\n') == std::string::npos);
+    }
+  }
+  CHECK(refused > 300);
+}
+
+TEST_CASE("no index of a model's folder leads out of it", "[io]") {
+  const test::TempDir outside, dir;
+  outside.write("secret.safetensors", test::read_file(test::fixture_path("official.safetensors")));
+  std::filesystem::create_symlink(outside.path(), dir.file("link"));
+  const std::string path = outside.file("secret.safetensors");
+  const std::string up = "../" + outside.path().filename().string() + "/secret.safetensors";
+  for (const std::string& name :
+       {path, up, std::string("link/secret.safetensors"), std::string("./x"), std::string("."),
+        std::string(".."), std::string(""), std::string("a\\u0000b")}) {
+    dir.write(kSafetensorsIndexFile, "{\"weight_map\":{\"a\":\"" + name + "\"}}");
+    CAPTURE(name);
+    CHECK(contains(message_of<DataError>([&] { SafetensorsFolder(dir.path()); }), "index.json"));
+  }
 }
 
 TEST_CASE("names from a file cannot break the line or drive the terminal", "[io]") {

@@ -1,0 +1,192 @@
+#!/usr/bin/env bash
+# What happens to runs that nobody meant: two of them in one folder, data that is another's, that
+# shrinks or is overwritten while it is read, signals at the wrong moment, ranks that are stopped before
+# they have met. Each ends with its exit code and one line, and status.json says the same.
+set -uo pipefail
+
+train="$BIN_DIR/train_lm"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+failures=0
+cd "$work" || exit 1
+yes 'a line of text to learn from' | head -n 2000 >text.txt
+small=(--layers 1 --width 32 --heads 2 --seq-len 16 --micro-batch 1 --threads 1)
+mpi=(mpirun --oversubscribe --bind-to none)
+
+fail() {
+  echo "FAILED: $*"
+  sed 's/^/    /' output | head -n 20
+  failures=$((failures + 1))
+}
+# run CODE WORDS -- COMMAND...: the code, and the words in its only error line (none with code 0).
+run() {
+  local want=$1 words=$2
+  shift 3
+  timeout -k 5 60 "$@" >output 2>&1
+  ended $? "$want" "$words" "$*"
+}
+ended() {  # CODE WANT WORDS WHAT
+  [[ $1 -eq $2 ]] || fail "$4: exit code $1, want $2"
+  [[ -z $3 ]] && return
+  [[ $(grep -c '^error:' output) -eq 1 ]] || fail "$4: $(grep -c '^error:' output) error lines, want 1"
+  grep '^error:' output | grep -qF -- "$3" || fail "$4: no '$3'"
+}
+status() {  # OUT STATE CODE
+  local found
+  found=$(tr -d ' \n' <"$1/status.json" 2>&1)
+  [[ $found == *"\"state\":\"$2\""*"\"exit_code\":$3,"* ]] || fail "$1/status.json: $found, want $2, $3"
+}
+wait_for_rows() {  # OUT COUNT
+  for _ in $(seq 600); do
+    [[ $(cat "$1/metrics.jsonl" 2>/dev/null | wc -l) -ge $2 ]] && return
+    sleep 0.05
+  done
+  fail "$1 never had $2 rows"
+}
+# A rank's command behind this: in a folder of its own, its number in a file.
+cat >as_rank <<'END'
+#!/bin/sh
+echo $$ >"$WORK/pid.$OMPI_COMM_WORLD_RANK"
+cd "$WORK/rank$OMPI_COMM_WORLD_RANK" && exec "$@"
+END
+chmod +x as_rank
+export WORK=$work
+mkdir rank0 rank1
+
+# ---- Two runs in one folder ----
+"${mpi[@]}" -np 2 "$train" "${small[@]}" --data text.txt --out both --steps 1000000 --save-every 5 \
+  >first 2>&1 &
+first=$!
+wait_for_rows both 20
+for resume in none auto; do
+  run 64 'is in use by process' -- "$train" "${small[@]}" --data text.txt --out both --steps 30 \
+    --resume $resume
+done
+kill -USR1 $first
+wait $first
+code=$?
+cp first output
+ended $code 75 '' 'the run that was there'
+status both saved 75
+[[ -e both/lock ]] && fail 'the lock is left behind'
+# A refused start changes nothing.
+mkdir both/checkpoints/step_00000001.tmp-0123456789abcdef
+(cd both && find . -printf '%p %s %T@\n' | grep -v '^\. ' | sort) >before
+run 64 'has checkpoints' -- "$train" "${small[@]}" --data text.txt --out both --steps 30
+run 64 '--seed was' -- "$train" "${small[@]}" --data text.txt --out both --steps 1000000 --seed 7 \
+  --resume auto
+(cd both && find . -printf '%p %s %T@\n' | grep -v '^\. ' | sort) >after
+cmp -s before after || fail "a refused start changed $(diff before after)"
+
+# ---- Data of another content ----
+run 0 '' -- "$train" "${small[@]}" --data text.txt --out mine --steps 2
+mkdir other
+tr 'a-y' 'b-z' <text.txt >other/text.txt
+run 64 'the training data checksum was' -- "$train" "${small[@]}" --data other/text.txt --out mine --steps 2 \
+  --resume auto
+cp text.txt rank0/text.txt
+cp other/text.txt rank1/text.txt
+run 76 'training data checksum: rank 0 has' -- "${mpi[@]}" -np 2 ./as_rank "$train" "${small[@]}" \
+  --data text.txt --out "$work/ranks" --steps 2
+
+# ---- Data that shrinks, or is overwritten, while it is read ----
+for ranks in 1 2; do
+  launcher=()
+  [[ $ranks -gt 1 ]] && launcher=("${mpi[@]}" -np $ranks)
+  cp text.txt shrinks.txt
+  timeout -k 5 60 ${launcher[@]+"${launcher[@]}"} "$train" "${small[@]}" --data shrinks.txt \
+    --out "shrinks$ranks" --steps 1000000 --no-save >output 2>&1 &
+  job=$!
+  wait_for_rows "shrinks$ranks" 5
+  truncate -s 0 shrinks.txt
+  wait $job
+  ended $? 65 'shrinks.txt: had 58000 bytes' "$ranks ranks with data that shrinks"
+  status "shrinks$ranks" failed 65
+done
+# One rank of two finds tokens that there are not, while the other one is in a long step.
+perl -e 'print pack("S<*", map { $_ % 900 } 0 .. 199999)' >rank0/tokens.bin
+cp rank0/tokens.bin rank1/tokens.bin
+timeout -k 5 60 "${mpi[@]}" -np 2 ./as_rank "$train" --data tokens.bin --data-format nanogpt \
+  --vocab 1000 --layers 4 --width 256 --heads 4 --seq-len 256 --micro-batch 8 --threads 1 --no-save \
+  --out "$work/tokens" >output 2>&1 &
+job=$!
+wait_for_rows tokens 2
+perl -e 'print "\xff" x 400000' | dd of=rank1/tokens.bin conv=notrunc status=none
+wait $job
+ended $? 65 'token 65535 at position' 'a rank with bad tokens'
+status tokens failed 65
+grep -q 'Signal:' output && fail 'a rank crashed while the job ended'
+
+# ---- Signals ----
+"$train" "${small[@]}" --data text.txt --out again --steps 1000000 >output 2>&1 &
+job=$!
+wait_for_rows again 5
+while kill -TERM $job 2>/dev/null; do sleep 0.01; done
+wait $job
+ended $? 75 '' 'SIGTERM again and again'
+status again saved 75
+(ulimit -f 8 && run 74 'File too large' -- "$train" "${small[@]}" --data text.txt --out large --steps 500)
+status large failed 74
+truncate -s 1T tokens.bin  # of zeros, which take no room
+timeout -k 5 60 "$train" "${small[@]}" --data tokens.bin --data-format nanogpt --validate --vocab 9 \
+  --out reading >output 2>&1 &
+job=$!
+for _ in $(seq 200); do
+  grep -q '^reading tokens.bin' output && break
+  sleep 0.05
+done
+kill -TERM "$(pgrep -P $job)"
+wait $job
+ended $? 75 'stopped while reading tokens.bin' 'SIGTERM while data is read'
+"$train" "${small[@]}" --data text.txt --out pipe --steps 30 2>errors | head -n 1 >output
+[[ ${PIPESTATUS[0]} -eq 0 && $(wc -l <pipe/metrics.jsonl) -eq 30 ]] || fail 'output that nobody reads'
+
+# ---- A rank that is stopped before the ranks have met ----
+for delay in 0 0.1 0.2 0.3; do
+  rm -f pid.*
+  timeout -k 5 60 "${mpi[@]}" -np 2 ./as_rank "$train" "${small[@]}" --data text.txt --timeout 3 \
+    --out "$work/stopped" --steps 1000000 --no-save >output 2>&1 &
+  job=$!
+  until [[ -s pid.1 ]]; do sleep 0.01; done
+  sleep $delay
+  kill -STOP "$(cat pid.1)"
+  wait $job
+  ended $? 76 'rank 1' "a rank that is stopped after $delay s"
+done
+
+# ---- Small things ----
+run 0 '' -- "$train" "${small[@]}" --data text.txt --out evaluated --steps 0 --eval-every 1
+grep -q 'val_loss' evaluated/metrics.jsonl || fail 'no evaluation without a step'
+run 64 'found '"'"'a\x0ab'"'" -- "$train" "${small[@]}" --data text.txt --out $'a\nb'
+cp -r mine renamed
+mv renamed/checkpoints/step_0000000{2,9}
+run 65 'step_00000009: the manifest is of step 2' -- "$train" "${small[@]}" --data text.txt \
+  --out renamed --steps 2 --resume auto
+# Threads that there may not be.
+for kib in 60000 90000 120000 150000; do
+  (ulimit -v $kib && timeout 60 "$train" "${small[@]}" --data text.txt --out limited --steps 2 --threads 2) \
+    >output 2>&1
+  code=$?
+  [[ $code -eq 0 || $code -eq 71 || $code -eq 127 ]] || fail "ulimit -v $kib: exit code $code, want 0 or 71"
+  rm -rf limited
+done
+"$train" "${small[@]}" --data text.txt --out moved --steps 1000000 --save-every 50 >output 2>&1 &
+job=$!
+wait_for_rows moved 20
+mv moved elsewhere
+touch moved  # nothing can be made below it
+wait $job
+ended $? 74 'moved' 'an output folder that is moved away'
+# What a killed run could not say, its supervisor does.
+"$BIN_DIR/shale" run --max-restarts 0 -- "$train" "${small[@]}" --data text.txt --out killed \
+  --steps 1000000 >output 2>&1 &
+job=$!
+wait_for_rows killed 5
+kill -KILL "$(pgrep -P $job -x train_lm)"
+wait $job
+ended $? 137 '' 'a killed run'
+status killed failed 137
+
+[[ $failures -eq 0 ]] || { echo "$failures failed"; exit 1; }
+echo 'all passed'
