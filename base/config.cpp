@@ -192,7 +192,7 @@ ConfigSpec::ConfigSpec(std::string program, std::string summary)
   state_->summary = std::move(summary);
   ConfigState::Builtin& builtin = state_->builtin;
   auto& list = state_->builtin_fields;
-  const TextLimits file = {.not_empty = true, .help = {.metavar = "FILE"}};
+  const TextLimits file = {.is_path = true, .help = {.metavar = "FILE"}};
   list.push_back(make_text_field("config", builtin.config,
                                  "read options from a JSON file: the flags' names with '_' for "
                                  "'-'; flags win over the file",

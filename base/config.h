@@ -48,8 +48,8 @@ struct RealLimits {
   HelpText help = {};
 };
 struct TextLimits {
-  bool required = false;   // an error if it is not set, except with --print-config
-  bool not_empty = false;  // "" is an error: "$FOLDER" with FOLDER unset, most likely
+  bool required = false;  // an error if it is not set, except with --print-config
+  bool is_path = false;   // not empty ("$FOLDER" without a FOLDER), no control characters
   HelpText help = {};
 };
 

@@ -192,18 +192,24 @@ class BoolField : public ConfigField {
   bool& field_;
 };
 
+// Whether it can be one that somebody means, and that fits a line of a message.
+bool names_a_path(std::string_view text) {
+  const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+  return !text.empty() && std::none_of(text.begin(), text.end(), is_control);
+}
+
 class TextField : public ConfigField {
  public:
   TextField(std::string field_name, std::string& field, std::string field_help,
             const TextLimits& limits)
       : ConfigField(std::move(field_name), std::move(field_help), limits.help),
         field_(field),
-        not_empty_(limits.not_empty) {
+        is_path_(limits.is_path) {
     required = limits.required;
   }
 
   bool assign_text(std::string_view value) override {
-    if (not_empty_ && value.empty()) return false;
+    if (is_path_ && !names_a_path(value)) return false;
     field_ = value;
     return true;
   }
@@ -220,11 +226,13 @@ class TextField : public ConfigField {
   std::string to_json() const override { return json_quote(field_); }
   std::string value_text() const override { return field_; }
   std::string default_metavar() const override { return "TEXT"; }
-  std::string expected() const override { return not_empty_ ? "text that is not empty" : "text"; }
+  std::string expected() const override {
+    return is_path_ ? "a path: not empty, and without control characters" : "text";
+  }
 
  private:
   std::string& field_;
-  const bool not_empty_;
+  const bool is_path_;
 };
 
 class ChoiceField : public ConfigField {

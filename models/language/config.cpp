@@ -15,7 +15,7 @@ void describe_data_and_model(ConfigSpec& spec, LanguageConfig& c) {
   spec.add("data", c.data,
            "text file or folder, llm.c shards (.bin) or a nanoGPT folder; a pattern of names is "
            "fine",
-           {.required = true, .not_empty = true, .help = {.metavar = "PATH"}})
+           {.required = true, .is_path = true, .help = {.metavar = "PATH"}})
       .may_change();
   spec.add_choice("data-format", c.data_format,
                   {{"auto", DataFormat::kAuto},
@@ -45,7 +45,7 @@ void describe_data_and_model(ConfigSpec& spec, LanguageConfig& c) {
   size("vocab", c.vocab, kMaxVocab, "tokens; the embedding is padded to a multiple of 128");
   spec.add("seq-len", c.seq_len, "tokens of a sequence", {.min = 1, .max = 1 << 20});
   spec.add("init", c.init, "start from a Hugging Face GPT-2 folder (config.json, safetensors)",
-           {.not_empty = true, .help = {.metavar = "DIR"}})
+           {.is_path = true, .help = {.metavar = "DIR"}})
       .may_change();
   spec.add("dropout", c.dropout, "after the embedding and on each residual branch",
            {.min = 0, .max = 1, .exclude_max = true});
@@ -73,7 +73,7 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
            {.min = 0})
       .may_change();
   spec.add("export", c.export_dir, "write a Hugging Face folder at the end",
-           {.not_empty = true, .help = {.metavar = "DIR"}})
+           {.is_path = true, .help = {.metavar = "DIR"}})
       .may_change();
   spec.add_size("export-shard-size", c.export_shard_bytes,
                 "largest file of --export: a larger model is written as several and an index",

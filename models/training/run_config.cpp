@@ -69,9 +69,10 @@ void describe_parallelism(ConfigSpec& spec, RunConfig& c) {
                   "micro-batch, a use of tied weights, a loss chunk) is computed and added in "
                   "f32, then rounded")
       .may_change();
-  spec.add("reproducible", c.reproducible,
-           "losses do not depend on the number of ranks, nor on micro-batches being accumulated; "
-           "both are powers of two")
+  spec.add(
+          "reproducible", c.reproducible,
+          "losses do not depend on the number of ranks, nor on micro-batches being accumulated, at "
+          "the same --micro-batch; both numbers are powers of two")
       .may_change();
   spec.add("no-overlap", c.no_overlap, "wait for each collective instead of computing meanwhile")
       .may_change();
@@ -190,7 +191,7 @@ void describe_run(ConfigSpec& spec, RunConfig& c) {
 
   spec.section("Output");
   spec.add("out", c.out, "folder for metrics.jsonl, status.json and checkpoints/",
-           {.not_empty = true, .help = {.metavar = "DIR"}})
+           {.is_path = true, .help = {.metavar = "DIR"}})
       .may_change();
   spec.add("eval-every", c.eval_every, "steps between validations, and one at the end; 0: none",
            {.min = 0})
@@ -216,10 +217,11 @@ void describe_checkpoints(ConfigSpec& spec, RunConfig& c) {
   spec.add("no-save", c.no_save, "write no checkpoint").may_change();
   spec.add(
           "resume", c.resume,
-          "auto: go on from the newest valid checkpoint in --out, afresh if it has none; DIR: from "
-          "that checkpoint, or the newest of that run; ranks, sharding, precision, offload, device "
-          "and batch may be others than before; none: begin, in an --out without checkpoints",
-          {.not_empty = true, .help = {.metavar = "auto|none|DIR"}})
+          "auto: go on from the newest valid checkpoint in --out, afresh without checkpoints; DIR: "
+          "from that checkpoint, or the newest of that run; ranks, sharding, precision, offload, "
+          "device and batch may be others than before; none: begin, in an --out without "
+          "checkpoints",
+          {.is_path = true, .help = {.metavar = "auto|none|DIR"}})
       .may_change();
 }
 

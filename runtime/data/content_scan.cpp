@@ -61,7 +61,7 @@ uint32_t sampled_crc(const MappedFile& file, int64_t blocks, const OnReading& on
   if (pages <= blocks) return whole_crc(file, on_reading);
   // The first page, the last, and others between them at equal distances.
   const auto block = [&](int64_t i) {
-    const int64_t page = static_cast<int64_t>(static_cast<__int128>(i) * (pages - 1) / (blocks - 1));
+    const auto page = static_cast<int64_t>(static_cast<__int128>(i) * (pages - 1) / (blocks - 1));
     const auto begin = static_cast<size_t>(page * kBlock);
     return bytes.subspan(begin, std::min<size_t>(kBlock, bytes.size() - begin));
   };

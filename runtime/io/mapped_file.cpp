@@ -10,23 +10,29 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/base/parse.h"
 #include "shale/runtime/io/file.h"
 
 namespace shale {
 namespace {
 
+// Whoever named a file may have given its name control characters.
+std::string in_message(const std::string& path) {
+  return excerpt(path, /*longest=*/4096);
+}
+
 [[noreturn]] void fail_open(const std::string& path, int error) {
   if (error == ENOENT || error == ENOTDIR) {
-    throw MissingInputError(cat(path, ": no such file, want a readable file"));
+    throw MissingInputError(cat(in_message(path), ": no such file, want a readable file"));
   }
-  throw DataError(cat(path, ": cannot be opened: ", std::strerror(error)));
+  throw DataError(cat(in_message(path), ": cannot be opened: ", std::strerror(error)));
 }
 
 size_t checked_size(const std::string& path, const struct stat& info, bool allow_empty) {
-  if (S_ISDIR(info.st_mode)) throw DataError(cat(path, ": is a folder, want a file"));
-  if (!S_ISREG(info.st_mode)) throw DataError(cat(path, ": is not a regular file"));
+  if (S_ISDIR(info.st_mode)) throw DataError(cat(in_message(path), ": is a folder, want a file"));
+  if (!S_ISREG(info.st_mode)) throw DataError(cat(in_message(path), ": is not a regular file"));
   if (info.st_size == 0 && !allow_empty) {
-    throw DataError(cat(path, ": the file is empty, want at least one byte"));
+    throw DataError(cat(in_message(path), ": the file is empty, want at least one byte"));
   }
   return static_cast<size_t>(info.st_size);
 }
@@ -39,7 +45,7 @@ MappedFile::MappedFile(const std::string& path, const MapOptions& options) : pat
   if (file.get() < 0) fail_open(path, errno);
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) {
-    throw DataError(cat(path, ": fstat failed: ", std::strerror(errno)));
+    throw DataError(cat(in_message(path), ": fstat failed: ", std::strerror(errno)));
   }
   const size_t size = checked_size(path, info, options.allow_empty);
   if (size == 0) return;  // mmap rejects a length of 0
@@ -47,7 +53,7 @@ MappedFile::MappedFile(const std::string& path, const MapOptions& options) : pat
   if (data == MAP_FAILED) {
     const int error = errno;
     const std::string message =
-        cat(path, ": ", size, " bytes cannot be mapped: ", std::strerror(error));
+        cat(in_message(path), ": ", size, " bytes cannot be mapped: ", std::strerror(error));
     // The process's own limit, not the file's fault: nobody may take it for a bad file.
     if (error == ENOMEM) throw OutOfMemoryError(message);
     throw DataError(message);
@@ -76,7 +82,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 void MappedFile::check() const {
   if (unreadable_ == nullptr || !unreadable_->found()) return;
-  throw DataError(cat(path_, ": had ", bytes_.size(),
+  throw DataError(cat(in_message(path_), ": had ", bytes_.size(),
                       " bytes, and became shorter or unreadable while it was read"));
 }
 

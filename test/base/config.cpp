@@ -237,21 +237,28 @@ TEST_CASE("a required flag is asked for by name, but not for --print-config", "[
   CHECK(data == "x");
 }
 
-TEST_CASE("a text that must not be empty is refused as a flag, and left alone in a file",
-          "[config]") {
+TEST_CASE("a path that is empty is refused as a flag, and left alone in a file", "[config]") {
   std::string data, init, out = "out";
   ConfigSpec spec("train", "trains");
-  spec.add("data", data, "training data", {.required = true, .not_empty = true});
-  spec.add("init", init, "a model", {.not_empty = true});
-  spec.add("out", out, "results", {.not_empty = true});
+  spec.add("data", data, "training data", {.required = true, .is_path = true});
+  spec.add("init", init, "a model", {.is_path = true});
+  spec.add("out", out, "results", {.is_path = true});
   // What --print-config writes of fields without a value.
   spec.read_json(R"({"data": "", "init": ""})", "file.json");
   CHECK(init.empty());
   CHECK(contains(message_of<ConfigError>([&] { parse(spec, {}); }), "--data is required"));
   CHECK_THROWS_AS(spec.read_json(R"({"out": ""})", "file.json"), ConfigError);
   for (const char* flag : {"--data", "--init", "--out", "--config"}) {
-    CHECK(message_of<ConfigError>([&] { parse(spec, {"--data", "x", flag, ""}); }) ==
-          cat(flag, ": expected text that is not empty, found ''"));
+    CHECK(message_of<ConfigError>([&] {
+            parse(spec, {"--data", "x", flag, ""});
+          }) ==
+          cat(flag, ": expected a path: not empty, and without control characters, found ''"));
+    for (const char* bad : {"a\nb", "a\x1b[31mb", "\x7f"}) {
+      const std::string message = message_of<ConfigError>([&] {
+        parse(spec, {"--data", "x", flag, bad});
+      });
+      CHECK(message.find_first_of("\n\x1b\x7f") == message.npos);
+    }
   }
 }
 

@@ -116,8 +116,8 @@ int64_t check_all(const BinData& data, const DataOptions& options) {
   int64_t largest = 0;
   for (const auto* pieces : {&data.train, &data.val}) {
     for (const TokenPiece& piece : *pieces) {
-      largest = std::max(
-          largest, int64_t{check_file(piece, data.width, wanted, options.on_reading)});
+      largest =
+          std::max(largest, int64_t{check_file(piece, data.width, wanted, options.on_reading)});
       piece.file->advise(AccessPattern::kRandom);
     }
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/base/parse.h"
 #include "shale/runtime/io/mapped_file.h"
 
 namespace shale {
@@ -11,6 +12,7 @@ namespace {
 
 // A constant trip count lets the compiler vectorise the inner loop at -O2.
 constexpr int64_t kBlock = 1024;
+constexpr size_t kLongestName = 4096;  // in messages
 
 template <typename T>
 uint32_t max_of(const T* tokens, int64_t count) {
@@ -55,12 +57,12 @@ void check_file(const TokenPiece& piece) {
   for (int64_t i = 0; i < piece.tokens; ++i) {
     const uint32_t token = token_at(piece.data, width, i);
     if (token >= effective_bound(vocab_bound)) {
-      throw DataError(cat(piece.name, ": token ", token, " at position ", piece.first_token + i,
-                          ", want a token below ", effective_bound(vocab_bound),
-                          ", the size of the vocabulary"));
+      throw DataError(cat(excerpt(piece.name, kLongestName), ": token ", token, " at position ",
+                          piece.first_token + i, ", want a token below ",
+                          effective_bound(vocab_bound), ", the size of the vocabulary"));
     }
   }
-  throw DataError(cat(piece.name, ": the file changes while it is read"));
+  throw DataError(cat(excerpt(piece.name, kLongestName), ": the file changes while it is read"));
 }
 
 }  // namespace
@@ -138,8 +140,9 @@ void PieceStream::copy_tokens(const TokenPiece& piece, int64_t first,
   }
   check_file(piece);
   if (options_.separator && std::find(out.begin(), out.end(), *options_.separator) != out.end()) {
-    throw DataError(cat(piece.name, ": byte ", *options_.separator, " near position ",
-                        piece.first_token + first, ", where there was none when it was opened"));
+    throw DataError(cat(excerpt(piece.name, kLongestName), ": byte ", *options_.separator,
+                        " near position ", piece.first_token + first,
+                        ", where there was none when it was opened"));
   }
   const auto count = static_cast<int64_t>(out.size());
   // The copy is checked, not the file: nobody can change it between check and use.

@@ -62,7 +62,7 @@ struct DatasetSplits {
   // By these ranks that see different data, and a resume on changed data, are found out.
   uint64_t fingerprint = 0;  // of the files' names and sizes
   uint64_t checksum = 0;     // of what is in them: of all text, of pages spread over binary files
-  std::optional<uint64_t> whole_checksum = {};  // of all of the binary files, if they were validated
+  std::optional<uint64_t> whole_checksum = {};  // of all binary files, if they were validated
 
   bool is_text() const { return shale::is_text(format); }
 };

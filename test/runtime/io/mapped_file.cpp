@@ -120,7 +120,8 @@ void leave(int) {
 // Last: it changes who handles the signal.
 TEST_CASE("faults elsewhere, and signals that somebody sent, go to the handler before", "[io]") {
   const TempDir dir;
-  struct sigaction mine {}, saved {};
+  struct sigaction mine {
+  }, saved{};
   mine.sa_handler = leave;
   sigaction(SIGBUS, &mine, &saved);
   const MappedFile file(dir.write("x", std::string(kPage, 'x')));
