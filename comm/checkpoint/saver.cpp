@@ -53,9 +53,9 @@ std::string packed(std::exception_ptr error, int64_t step, int rank) {
   try {
     std::rethrow_exception(error);
   } catch (const Error& e) {
-    // What is missing is where to write to: somebody has moved the folder away.
-    const bool is_missing = e.code() == ExitCode::kMissingInput;
-    return message(is_missing ? ExitCode::kDisk : e.code(), e.what());
+    // What is missing, or something else, is where to write to: somebody has moved the folder away.
+    const bool is_gone = e.code() == ExitCode::kMissingInput || e.code() == ExitCode::kData;
+    return message(is_gone ? ExitCode::kDisk : e.code(), e.what());
   } catch (const std::bad_alloc&) {
     return message(ExitCode::kOutOfMemory, "out of memory");
   } catch (const std::exception& e) {

@@ -73,10 +73,10 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
   }
   build_step();
   resume(spec);
-  open_metrics();
   batches_ = std::make_unique<Prefetcher>(
       task_.train_batches({.layout = layout_, .rank = world_.rank(), .first_step = first_step_}));
   if (config_.eval_every > 0) task_.check_evaluation();
+  open_metrics();  // last: whatever refuses the run leaves what an earlier one wrote
 }
 
 Trainer::~Trainer() {
@@ -145,12 +145,12 @@ void Trainer::open_metrics() {
       std::make_unique<MetricsWriter>(goes_on ? out / "metrics.jsonl" : fresh_metrics_file(out));
   checkpoints_->keep_with(*metrics_);
   checkpoints_->tell(RunState::kRunning, first_step_);
-  group_->host().on_failure([this](int code, const std::string& message) {
-    checkpoints_->tell_failure(done_steps_, code, message);
-  });
 }
 
 ExitCode Trainer::run() {
+  group_->host().on_failure([this](int code, const std::string& message) {
+    checkpoints_->tell_failure(done_steps_, code, message);
+  });
   try {
     return train();
   } catch (const comm::PeerFailure& error) {

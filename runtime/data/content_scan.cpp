@@ -55,25 +55,18 @@ int64_t sampled_blocks(size_t files) {
   return std::max(kOfAllFiles / std::max<int64_t>(static_cast<int64_t>(files), 1), kOfOneFile);
 }
 
-uint32_t sampled_crc(const MappedFile& file, int64_t blocks, const OnReading& on_reading) {
+std::vector<std::span<const std::byte>> sampled_parts(const MappedFile& file, int64_t blocks) {
   const std::span<const std::byte> bytes = file.bytes();
   const int64_t pages = (size_of(bytes) + kBlock - 1) / kBlock;
-  if (pages <= blocks) return whole_crc(file, on_reading);
-  // The first page, the last, and others between them at equal distances.
-  const auto block = [&](int64_t i) {
+  if (pages <= blocks) return {bytes};
+  std::vector<std::span<const std::byte>> parts;
+  for (int64_t i = 0; i < blocks; ++i) {
     const auto page = static_cast<int64_t>(static_cast<__int128>(i) * (pages - 1) / (blocks - 1));
     const auto begin = static_cast<size_t>(page * kBlock);
-    return bytes.subspan(begin, std::min<size_t>(kBlock, bytes.size() - begin));
-  };
-  // All are on their way before the first is waited for.
-  for (int64_t i = 0; i < blocks; ++i) file.will_need(block(i));
-  uint32_t crc = 0;
-  for (int64_t i = 0; i < blocks; ++i) {
-    if (on_reading && i % 64 == 0) on_reading(file.path());
-    crc = crc32c(block(i), crc);
+    parts.push_back(bytes.subspan(begin, std::min<size_t>(kBlock, bytes.size() - begin)));
+    file.will_need(parts.back());  // all are on their way before the first is waited for
   }
-  file.check();
-  return crc;
+  return parts;
 }
 
 uint64_t mix_checksum(uint64_t checksum, uint32_t crc) {

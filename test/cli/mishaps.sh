@@ -163,12 +163,12 @@ cp -r mine renamed
 mv renamed/checkpoints/step_0000000{2,9}
 run 65 'step_00000009: the manifest is of step 2' -- "$train" "${small[@]}" --data text.txt \
   --out renamed --steps 2 --resume auto
-# Threads that there may not be.
-for kib in 60000 90000 120000 150000; do
+# Threads that there may not be. With less oneDNN crashes by itself.
+for kib in 100000 110000 120000 130000; do
   (ulimit -v $kib && timeout 60 "$train" "${small[@]}" --data text.txt --out limited --steps 2 --threads 2) \
     >output 2>&1
   code=$?
-  [[ $code -eq 0 || $code -eq 71 || $code -eq 127 ]] || fail "ulimit -v $kib: exit code $code, want 0 or 71"
+  [[ $code -eq 0 || $code -eq 71 ]] || fail "ulimit -v $kib: exit code $code, want 0 or 71"
   rm -rf limited
 done
 "$train" "${small[@]}" --data text.txt --out moved --steps 1000000 --save-every 50 >output 2>&1 &

@@ -6,6 +6,7 @@
 
 #include "shale/base/error.h"
 #include "shale/runtime/data/tokens/dataset_internal.h"
+#include "shale/runtime/io/crc32c.h"
 #include "shale/runtime/io/mapped_file.h"
 
 namespace shale::data_internal {
@@ -75,13 +76,42 @@ TokenPiece open_headerless(const std::string& path, bool will_scan) {
   return make_piece(file, 0, bytes / 2);
 }
 
+// The tokens that lie in a part of their file.
+TokenPiece tokens_in(const TokenPiece& file, TokenWidth width, std::span<const std::byte> part) {
+  const auto size = static_cast<int64_t>(width);
+  const int64_t before = std::max<int64_t>(part.data() - file.data, 0) / size;
+  const int64_t end = (part.data() + part.size() - file.data) / size;
+  TokenPiece tokens = file;
+  tokens.data += before * size;
+  tokens.first_token += before;
+  tokens.tokens = std::clamp<int64_t>(end, before, file.tokens) - before;
+  return tokens;
+}
+
+// CRC-32C of parts that all ranks look at alike, so that what is wrong with their tokens is wrong
+// on all ranks alike, too.
+uint32_t check_sample(const TokenPiece& file, TokenWidth width, int64_t blocks,
+                      const DataOptions& options) {
+  uint32_t crc = 0;
+  int64_t looked_at = 0;
+  for (const std::span<const std::byte> part : sampled_parts(*file.file, blocks)) {
+    if (options.on_reading && looked_at++ % 64 == 0) options.on_reading(file.name);
+    crc = crc32c(part, crc);
+    file.file->check();
+    if (options.vocab_size > 0) {
+      check_tokens(tokens_in(file, width, part), width, options.vocab_size);
+    }
+  }
+  return crc;
+}
+
 // Fills in what ranks and runs compare. Before the pieces are divided.
 void take_checksums(BinData& data, const DataOptions& options, DatasetSplits& splits) {
   const int64_t blocks = sampled_blocks(data.train.size() + data.val.size());
   if (options.validate) splits.whole_checksum = 0;
   for (auto* pieces : {&data.train, &data.val}) {
     for (TokenPiece& piece : *pieces) {
-      piece.crc = sampled_crc(*piece.file, blocks, options.on_reading);
+      piece.crc = check_sample(piece, data.width, blocks, options);
       splits.fingerprint = mix_fingerprint(splits.fingerprint,
                                            fs::path(piece.name).filename().string(), piece.tokens);
       splits.checksum = mix_checksum(splits.checksum, piece.crc);

@@ -68,9 +68,9 @@ TextScan scan_text(const MappedFile& file, const OnReading& on_reading);
 
 // CRC-32C of all bytes.
 uint32_t whole_crc(const MappedFile& file, const OnReading& on_reading);
-// The same of `blocks` pages spread over the file, the first and the last among them; of all bytes
-// if there are not more.
-uint32_t sampled_crc(const MappedFile& file, int64_t blocks, const OnReading& on_reading);
+// `blocks` pages spread over the file, the first and the last among them; all bytes as one part if
+// there are not more.
+std::vector<std::span<const std::byte>> sampled_parts(const MappedFile& file, int64_t blocks);
 // How many of each file, at least 2, so that neither few large files nor many small ones take long.
 int64_t sampled_blocks(size_t files);
 

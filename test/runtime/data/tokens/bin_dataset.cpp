@@ -1,6 +1,7 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -42,6 +43,14 @@ std::string shard(const std::vector<T>& tokens) {
   header[1] = sizeof(T) == 2 ? 1 : 7;
   header[2] = static_cast<int32_t>(tokens.size());
   return bytes_of(header) + bytes_of(tokens);
+}
+
+// In place, in a shard of 16 bits.
+void overwrite_token(const std::string& path, size_t position, uint16_t token) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(1024 + 2 * position));
+  file.write(reinterpret_cast<const char*>(&token), sizeof token);
+  REQUIRE(file.good());
 }
 
 std::vector<int32_t> tokens_of(const std::shared_ptr<const TokenStream>& stream) {
@@ -123,9 +132,13 @@ TEST_CASE("a token outside the vocabulary is named with file, position and bound
   CHECK(contains(message, "position " + std::to_string(position) + ","));
   CHECK_NOTHROW(open_dataset({.path = path, .vocab_size = 257}));
 
-  // Without the check at opening, reading finds it.
+  // Of a small file all is looked at when it is opened, and again when it is read.
+  CHECK_THROWS_AS(open_dataset({.path = path, .vocab_size = 256, .validate = false}), DataError);
+  tokens[position] = 0;
+  dir.write("x.bin", shard(tokens));
   const auto stream =
       open_dataset({.path = path, .val_fraction = 0, .vocab_size = 256, .validate = false}).train;
+  overwrite_token(path, position, 256);
   std::vector<int32_t> one(1);
   CHECK(contains(message_of<DataError>([&] { stream->read(static_cast<int64_t>(position), one); }),
                  "position " + std::to_string(position) + ","));
@@ -133,11 +146,10 @@ TEST_CASE("a token outside the vocabulary is named with file, position and bound
 
 TEST_CASE("a position in the validation part counts from the start of the file", "[data]") {
   const TempDir dir;
-  auto tokens = iota<uint16_t>(100);
-  tokens[95] = 1000;
-  const std::string path = dir.write("x.bin", shard(tokens));
+  const std::string path = dir.write("x.bin", shard(iota<uint16_t>(100)));
   const auto val =
       open_dataset({.path = path, .val_fraction = 0.1, .vocab_size = 256, .validate = false}).val;
+  overwrite_token(path, 95, 1000);
   std::vector<int32_t> all(10);
   CHECK(contains(message_of<DataError>([&] { val->read(0, all); }), "position 95,"));
 }
@@ -212,6 +224,34 @@ TEST_CASE("the checksum of tokens is of pages spread over the file, or of all of
   }
   CHECK(missed > 0);
   CHECK(missed < 16);
+}
+
+TEST_CASE("tokens of the sampled pages are checked when a large file is opened", "[data]") {
+  const TempDir dir;
+  std::vector<uint16_t> tokens(12'000'000, 5);  // 5,860 pages, of which 4,096 are looked at
+  const auto message = [&](size_t position) -> std::string {
+    tokens[position] = 300;
+    const std::string path = dir.write("x.bin", shard(tokens));
+    tokens[position] = 5;
+    try {
+      open_dataset({.path = path, .vocab_size = 300, .validate = false});
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(contains(message(0), "position 0,"));
+  CHECK(contains(message(1535), "position 1535,"));  // the first page's last
+  CHECK(contains(message(tokens.size() - 1), "position 11999999,"));
+  int found = 0;
+  for (size_t page = 1000; page < 1040; ++page) {
+    const size_t position = page * 2048;
+    const std::string text = message(position);
+    CHECK((text.empty() || contains(text, cat("position ", position, ","))));
+    found += text.empty() ? 0 : 1;
+  }
+  CHECK(found > 20);
+  CHECK(found < 40);
 }
 
 TEST_CASE("no shortened or lengthened shard is accepted", "[data]") {
