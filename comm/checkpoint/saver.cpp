@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "shale/base/error.h"
@@ -58,6 +59,10 @@ std::string packed(std::exception_ptr error, int64_t step, int rank) {
     return message(is_gone ? ExitCode::kDisk : e.code(), e.what());
   } catch (const std::bad_alloc&) {
     return message(ExitCode::kOutOfMemory, "out of memory");
+  } catch (const std::system_error& e) {
+    // Of a thread that cannot be made: the user may have no more of them, or of their memory.
+    const bool is_thread = e.code() == std::errc::resource_unavailable_try_again;
+    return message(is_thread ? ExitCode::kOutOfMemory : ExitCode::kInternal, e.what());
   } catch (const std::exception& e) {
     return message(ExitCode::kInternal, e.what());
   }
