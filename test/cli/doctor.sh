@@ -47,6 +47,14 @@ variables=()
   exit "$failures"
 ) || failures=$((failures + 1))
 
+# What ranks that were killed with their mpirun leave.
+left=/dev/shm/vader_segment.$(hostname).shale-doctor-test.$$
+trap 'rm -rf "$work" "$left"' EXIT
+head -c 8192 /dev/zero >"$left"
+run 0 doctor --quick
+has 'left by MPI' 'that no process uses' 'fix: while no mpirun is starting: rm /dev/shm/vader_segment.*'
+rm "$left"
+
 run 64 docter
 has "unknown tool 'docter'; did you mean doctor?"
 run 64

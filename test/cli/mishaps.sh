@@ -47,11 +47,11 @@ wait_for_rows() {  # OUT COUNT
 # A rank's command behind this: in a folder of its own, its number in a file.
 cat >as_rank <<'END'
 #!/bin/sh
-echo $$ >"$WORK/pid.$OMPI_COMM_WORLD_RANK"
+echo $$ >"$WORK/pid.$JOB.$OMPI_COMM_WORLD_RANK"
 cd "$WORK/rank$OMPI_COMM_WORLD_RANK" && exec "$@"
 END
 chmod +x as_rank
-export WORK=$work
+export WORK=$work JOB=0
 mkdir rank0 rank1
 
 # ---- Two runs in one folder ----
@@ -126,7 +126,34 @@ while kill -TERM $job 2>/dev/null; do sleep 0.01; done
 wait $job
 ended $? 75 '' 'SIGTERM again and again'
 status again saved 75
-(ulimit -f 8 && run 74 'File too large' -- "$train" "${small[@]}" --data text.txt --out large --steps 500)
+rm -f pid.*
+timeout -k 5 60 "${mpi[@]}" -np 2 ./as_rank "$train" "${small[@]}" --data "$work/text.txt" \
+  --out "$work/storm" --steps 1000000 >output 2>&1 &
+job=$!
+wait_for_rows storm 5
+while kill -TERM $(cat pid.0.?) 2>/dev/null && kill -USR1 $(cat pid.0.?) 2>/dev/null; do sleep 0.01; done
+wait $job
+ended $? 75 '' 'two ranks, SIGTERM and SIGUSR1 again and again'
+status storm saved 75
+# While a lock is waited for, data has been read, and no step was made.
+mkdir early
+exec 8>early/lock
+flock 8
+"$train" "${small[@]}" --data text.txt --out early --steps 1000000 >output 2>&1 8>&- &
+job=$!
+until grep -qs text.txt /proc/$job/maps; do sleep 0.01; done
+sleep 0.3
+kill -TERM $job
+exec 8>&-
+wait $job
+ended $? 75 '' 'SIGTERM before the first step'
+grep -q 'there was nothing to save' output || fail 'SIGTERM before the first step: a step was made'
+status early saved 75
+(
+  ulimit -f 8
+  run 74 'File too large' -- "$train" "${small[@]}" --data text.txt --out large --steps 500
+  exit $((failures > 0))
+) || failures=$((failures + 1))
 status large failed 74
 truncate -s 1T tokens.bin  # of zeros, which take no room
 timeout -k 5 60 "$train" "${small[@]}" --data tokens.bin --data-format nanogpt --validate --vocab 9 \
@@ -143,22 +170,64 @@ ended $? 75 'stopped while reading tokens.bin' 'SIGTERM while data is read'
 [[ ${PIPESTATUS[0]} -eq 0 && $(wc -l <pipe/metrics.jsonl) -eq 30 ]] || fail 'output that nobody reads'
 
 # ---- A rank that is stopped before the ranks have met ----
-for delay in 0 0.1 0.2 0.3; do
-  rm -f pid.*
-  timeout -k 5 60 "${mpi[@]}" -np 2 ./as_rank "$train" "${small[@]}" --data text.txt --timeout 3 \
-    --out "$work/stopped" --steps 1000000 --no-save >output 2>&1 &
+stop_rank_after() {  # DELAY
+  local job
+  JOB=stop$1 timeout -k 5 60 "${mpi[@]}" -np 2 ./as_rank "$train" "${small[@]}" --data "$work/text.txt" \
+    --timeout 3 --out "$work/stopped.$1" --steps 1000000 --no-save >"output.$1" 2>&1 &
   job=$!
-  until [[ -s pid.1 ]]; do sleep 0.01; done
-  sleep $delay
-  kill -STOP "$(cat pid.1)"
+  until [[ -s pid.stop$1.1 ]]; do sleep 0.01; done
+  sleep "$1"
+  kill -STOP "$(cat "pid.stop$1.1")"
   wait $job
-  ended $? 76 'rank 1' "a rank that is stopped after $delay s"
+}
+stops=()
+for delay in 0 0.1 0.2 0.4; do
+  stop_rank_after $delay &
+  stops+=($! $delay)
+done
+for ((i = 0; i < ${#stops[@]}; i += 2)); do
+  wait "${stops[i]}"
+  code=$?
+  cp "output.${stops[i + 1]}" output
+  ended $code 76 'rank 1' "a rank that is stopped after ${stops[i + 1]} s"
 done
 
 # ---- Small things ----
 run 0 '' -- "$train" "${small[@]}" --data text.txt --out evaluated --steps 0 --eval-every 1
 grep -q 'val_loss' evaluated/metrics.jsonl || fail 'no evaluation without a step'
 run 64 'found '"'"'a\x0ab'"'" -- "$train" "${small[@]}" --data text.txt --out $'a\nb'
+# Any other name of a folder is fine, and links in it are not written through.
+odd='a "b" %s it'"'"'s \d ü'
+mkdir "$odd"
+echo mine >planted
+ln -s "$work/planted" "$odd/metrics.jsonl"
+ln -s "$work/planted" "$odd/status.json"
+run 0 '' -- "$train" "${small[@]}" --data text.txt --out "$odd" --steps 4 --save-every 2 --schedule constant
+status "$odd" done 0
+run 0 '' -- "$train" "${small[@]}" --data text.txt --out "$odd" --steps 6 --save-every 2 \
+  --schedule constant --resume auto
+grep -q 'after 4 steps' output || fail "nothing to resume from in '$odd'"
+[[ $(cat planted) == mine ]] || fail 'a link in an output folder was written through'
+# Checkpoints that somebody deletes come again.
+"$train" "${small[@]}" --data text.txt --out cleared --steps 1000000 --save-every 20 >output 2>&1 &
+job=$!
+wait_for_rows cleared 40
+kill -STOP $job
+while compgen -G 'cleared/checkpoints/*.tmp-*' >/dev/null; do  # between two saves
+  kill -CONT $job
+  sleep 0.01
+  kill -STOP $job
+done
+rm -rf cleared/checkpoints
+kill -CONT $job
+for _ in $(seq 200); do
+  [[ -e cleared/checkpoints/latest ]] && break
+  sleep 0.05
+done
+kill -TERM $job
+wait $job
+ended $? 75 '' 'a run whose checkpoints are deleted'
+"$BIN_DIR/shale" ckpt verify cleared >output 2>&1 || fail 'checkpoints after others were deleted'
 cp -r mine renamed
 mv renamed/checkpoints/step_0000000{2,9}
 run 65 'step_00000009: the manifest is of step 2' -- "$train" "${small[@]}" --data text.txt \

@@ -50,6 +50,20 @@ TEST_CASE("a file that shrinks while it is mapped reads as zeros, and says so", 
   CHECK_NOTHROW(other.check());
 }
 
+TEST_CASE("a file that is renamed, replaced, removed or grows is read as it was mapped", "[io]") {
+  const TempDir dir;
+  const std::string path = dir.write("x", std::string(3 * kPage + 7, 'x'));
+  const MappedFile file(path);
+  std::filesystem::resize_file(path, 9 * kPage);
+  CHECK(count_of(file.bytes(), 'x') == 3 * kPage + 7);
+  std::filesystem::rename(path, dir.file("y"));
+  dir.write("x", "other");
+  CHECK(count_of(file.bytes(), 'x') == 3 * kPage + 7);
+  std::filesystem::remove(dir.file("y"));
+  CHECK(count_of(file.bytes(), 'x') == file.bytes().size());
+  CHECK_NOTHROW(file.check());
+}
+
 TEST_CASE("threads that meet a shrunk file at once all go on", "[io]") {
   const TempDir dir;
   const std::string path = dir.write("x", std::string(64 * kPage, 'x'));
