@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
@@ -253,6 +254,24 @@ TEST_CASE("a checkpoint of other tensors is refused by their names", "[checkpoin
   CHECK(contains(sgd, "without"));
   CHECK(contains(sgd, "/momentum"));
   CHECK(contains(refused(OptimizerKind::kAdamWBF16), "wte.weight/m (fp32, want bf16)"));
+}
+
+TEST_CASE("checkpoints that somebody deletes between two saves come again", "[checkpoint]") {
+  const auto all = world().group();
+  const SharedDir dir(*all);
+  const std::string folder = dir.path() + "/checkpoints";
+  TinyRun run({.shard = all.get()}, *all, {});
+  comm::CheckpointSaver saver(*all, run.context(), folder, {});
+  run.start_save(saver);
+  REQUIRE(saver.finish() == 0);
+  if (all->rank() == 0) std::filesystem::remove_all(folder);
+  all->barrier("nothing is left");
+  run.train(1);
+  run.start_save(saver);
+  CHECK(saver.finish() == 1);
+  CHECK(CheckpointFolder(folder).steps() == std::vector<int64_t>{1});
+  TinyRun resumed({.shard = all.get()}, *all, {});
+  CHECK_NOTHROW(resumed.load(CheckpointFolder(folder).path_of(1)));
 }
 
 TEST_CASE("a rank whose disk fails stops the save on all ranks; the checkpoint before it stays",
