@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What happens to runs that nobody meant: two of them in one folder, data that is another's, that
-# shrinks or is overwritten while it is read, signals at the wrong moment, ranks that are stopped before
-# they have met. Each ends with its exit code and one line, and status.json says the same.
+# shrinks or is overwritten while it is read, signals at the wrong moment, ranks that are stopped
+# before they have met. Each ends with its exit code and one line, and status.json says the same.
 set -uo pipefail
 
 train="$BIN_DIR/train_lm"
@@ -29,13 +29,16 @@ run() {
 ended() {  # CODE WANT WORDS WHAT
   [[ $1 -eq $2 ]] || fail "$4: exit code $1, want $2"
   [[ -z $3 ]] && return
-  [[ $(grep -c '^error:' output) -eq 1 ]] || fail "$4: $(grep -c '^error:' output) error lines, want 1"
+  local lines
+  lines=$(grep -c '^error:' output)
+  [[ $lines -eq 1 ]] || fail "$4: $lines error lines, want 1"
   grep '^error:' output | grep -qF -- "$3" || fail "$4: no '$3'"
 }
 status() {  # OUT STATE CODE
   local found
   found=$(tr -d ' \n' <"$1/status.json" 2>&1)
-  [[ $found == *"\"state\":\"$2\""*"\"exit_code\":$3,"* ]] || fail "$1/status.json: $found, want $2, $3"
+  [[ $found == *"\"state\":\"$2\""*"\"exit_code\":$3,"* ]] ||
+    fail "$1/status.json: $found, want $2, $3"
 }
 wait_for_rows() {  # OUT COUNT
   for _ in $(seq 600); do
@@ -91,8 +94,8 @@ cmp -s before after || fail "a refused start changed $(diff before after)"
 run 0 '' -- "$train" "${small[@]}" --data text.txt --out mine --steps 2
 mkdir other
 tr 'a-y' 'b-z' <text.txt >other/text.txt
-run 64 'the training data checksum was' -- "$train" "${small[@]}" --data other/text.txt --out mine --steps 2 \
-  --resume auto
+run 64 'the training data checksum was' -- "$train" "${small[@]}" --data other/text.txt \
+  --out mine --steps 2 --resume auto
 cp text.txt rank0/text.txt
 cp other/text.txt rank1/text.txt
 run 76 'training data checksum: rank 0 has' -- "${mpi[@]}" -np 2 ./as_rank "$train" "${small[@]}" \
@@ -116,8 +119,8 @@ done
 perl -e 'print pack("S<*", map { $_ % 900 } 0 .. 199999)' >rank0/tokens.bin
 cp rank0/tokens.bin rank1/tokens.bin
 timeout -k 5 60 "${mpi[@]}" -np 2 ./as_rank "$train" --data tokens.bin --data-format nanogpt \
-  --vocab 1000 --layers 4 --width 256 --heads 4 --seq-len 256 --micro-batch 8 --threads 1 --no-save \
-  --out "$work/tokens" >output 2>&1 &
+  --vocab 1000 --layers 4 --width 256 --heads 4 --seq-len 256 --micro-batch 8 --threads 1 \
+  --no-save --out "$work/tokens" >output 2>&1 &
 job=$!
 wait_for_rows tokens 2
 perl -e 'print "\xff" x 400000' | dd of=rank1/tokens.bin conv=notrunc status=none
@@ -139,7 +142,8 @@ timeout -k 5 60 "${mpi[@]}" -np 2 ./as_rank "$train" "${small[@]}" --data "$work
   --out "$work/storm" --steps 1000000 >output 2>&1 &
 job=$!
 wait_for_rows storm 5
-while kill -TERM $(cat pid.0.?) 2>/dev/null && kill -USR1 $(cat pid.0.?) 2>/dev/null; do sleep 0.01; done
+pids=$(cat pid.0.?)
+while kill -TERM $pids 2>/dev/null && kill -USR1 $pids 2>/dev/null; do sleep 0.01; done
 wait $job
 ended $? 75 '' 'two ranks, SIGTERM and SIGUSR1 again and again'
 status storm saved 75
@@ -164,8 +168,8 @@ status early saved 75
 ) || failures=$((failures + 1))
 status large failed 74
 truncate -s 1T tokens.bin  # of zeros, which take no room
-timeout -k 5 60 "$train" "${small[@]}" --data tokens.bin --data-format nanogpt --validate --vocab 9 \
-  --out reading >output 2>&1 &
+timeout -k 5 60 "$train" "${small[@]}" --data tokens.bin --data-format nanogpt --validate \
+  --vocab 9 --out reading >output 2>&1 &
 job=$!
 for _ in $(seq 200); do
   grep -q '^reading tokens.bin' output && break
@@ -175,13 +179,15 @@ kill -TERM "$(pgrep -P $job)"
 wait $job
 ended $? 75 'stopped while reading tokens.bin' 'SIGTERM while data is read'
 "$train" "${small[@]}" --data text.txt --out pipe --steps 30 2>errors | head -n 1 >output
-[[ ${PIPESTATUS[0]} -eq 0 && $(wc -l <pipe/metrics.jsonl) -eq 30 ]] || fail 'output that nobody reads'
+[[ ${PIPESTATUS[0]} -eq 0 && $(wc -l <pipe/metrics.jsonl) -eq 30 ]] ||
+  fail 'output that nobody reads'
 
 # ---- A rank that is stopped before the ranks have met ----
 stop_rank_after() {  # DELAY
   local job
-  JOB=stop$1 timeout -k 2 20 "${mpi[@]}" -np 2 ./as_rank "$train" "${small[@]}" --data "$work/text.txt" \
-    --timeout 3 --out "$work/stopped.$1" --steps 1000000 --no-save >"output.$1" 2>&1 &
+  JOB=stop$1 timeout -k 2 20 "${mpi[@]}" -np 2 ./as_rank "$train" "${small[@]}" \
+    --data "$work/text.txt" --timeout 3 --out "$work/stopped.$1" --steps 1000000 --no-save \
+    >"output.$1" 2>&1 &
   job=$!
   until [[ -s pid.stop$1.1 ]]; do sleep 0.01; done
   sleep "$1"
@@ -212,7 +218,8 @@ mkdir "$odd"
 echo mine >planted
 ln -s "$work/planted" "$odd/metrics.jsonl"
 ln -s "$work/planted" "$odd/status.json"
-run 0 '' -- "$train" "${small[@]}" --data text.txt --out "$odd" --steps 4 --save-every 2 --schedule constant
+run 0 '' -- "$train" "${small[@]}" --data text.txt --out "$odd" --steps 4 --save-every 2 \
+  --schedule constant
 status "$odd" done 0
 run 0 '' -- "$train" "${small[@]}" --data text.txt --out "$odd" --steps 6 --save-every 2 \
   --schedule constant --resume auto
@@ -224,8 +231,8 @@ run 65 'step_00000009: the manifest is of step 2' -- "$train" "${small[@]}" --da
   --out renamed --steps 2 --resume auto
 # Threads that there may not be. With much less oneDNN crashes by itself.
 for kib in 112000 116000 120000 130000; do
-  (ulimit -v $kib && timeout 60 "$train" "${small[@]}" --data text.txt --out limited --steps 2 --threads 2) \
-    >output 2>&1
+  (ulimit -v $kib && timeout 60 "$train" "${small[@]}" --data text.txt --out limited --steps 2 \
+    --threads 2) >output 2>&1
   code=$?
   [[ $code -eq 0 || $code -eq 71 ]] || fail "ulimit -v $kib: exit code $code, want 0 or 71"
   rm -rf limited
