@@ -86,7 +86,7 @@ expect 64 "--seq-len" "32" -- --data "$text" --init "$fixtures/hf_tiny" --seq-le
 expect 65 "vocabulary" "96" -- --data "$text" --init "$fixtures/hf_tiny" --seq-len 16
 expect 66 "nowhere.txt" -- --data "$work/nowhere.txt"
 expect 66 "nowhere" -- --data "$text" --init "$work/nowhere"
-expect 69 "cuda" -- --data "$text" --device cuda
+expect 69 "CUDA" -- --data "$text" --device cuda
 expect 64 "--zero" "4" -- --data "$text" --zero 4
 expect 64 "--shard-ranks" "--zero 0" -- --data "$text" --shard-ranks 1
 expect 64 "--reshard-ranks" "--zero 2" -- --data "$text" --zero 2 --reshard-ranks 1
