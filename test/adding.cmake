@@ -8,6 +8,7 @@
 #  - a file in those folders says one of them, and is not in the list.
 
 cmake_minimum_required(VERSION 3.25)
+include(${CMAKE_CURRENT_LIST_DIR}/report_problems.cmake)
 set(page docs/adding.md)
 set(problems)
 set(recipes 0)
@@ -102,11 +103,7 @@ foreach(line IN LISTS lines)
 endforeach()
 end_recipe()
 
-if(problems)
-  list(JOIN problems "\n" report)
-  message(NOTICE "${report}")
-  message(FATAL_ERROR "adding")
-endif()
+report_problems(adding)
 if(recipes EQUAL 0)
   message(NOTICE "adding: no recipe found in ${ROOT}/${page}, so nothing was checked")
   message(FATAL_ERROR "adding")

@@ -6,6 +6,7 @@
 # Targets with a scheme (https:) are not looked at.
 
 cmake_minimum_required(VERSION 3.25)
+include(${CMAKE_CURRENT_LIST_DIR}/report_problems.cmake)
 set(problems)
 set(links_seen 0)
 
@@ -138,11 +139,7 @@ foreach(page IN LISTS pages)
   endif()
 endforeach()
 
-if(problems)
-  list(JOIN problems "\n" report)
-  message(NOTICE "${report}")
-  message(FATAL_ERROR "links")
-endif()
+report_problems(links)
 if(links_seen EQUAL 0)
   message(NOTICE "links: no links found under '${ROOT}', so nothing was checked")
   message(FATAL_ERROR "links")

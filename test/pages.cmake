@@ -5,6 +5,7 @@
 #  - docs/metrics.md lacks a column of metrics.jsonl or a key of status.json.
 
 cmake_minimum_required(VERSION 3.25)
+include(${CMAKE_CURRENT_LIST_DIR}/report_problems.cmake)
 set(problems)
 set(names_seen 0)
 
@@ -77,11 +78,7 @@ names_in("json\\[\"([a-z_]+)\"\\] = [^n]" 1 keys ${report}/run_status.cpp)
 expect_in(metrics.md "the column" ${columns})
 expect_in(metrics.md "the key" ${keys})
 
-if(problems)
-  list(JOIN problems "\n" report)
-  message(NOTICE "${report}")
-  message(FATAL_ERROR "pages")
-endif()
+report_problems(pages)
 foreach(list IN ITEMS flags direct handed columns keys)
   if(NOT ${list})
     message(NOTICE "pages: no ${list} found under '${ROOT}', so nothing was checked")

@@ -6,6 +6,7 @@
 #  - a public header, or one that it includes itself, has a declaration without a comment.
 
 cmake_minimum_required(VERSION 3.25)
+include(${CMAKE_CURRENT_LIST_DIR}/report_problems.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/../cmake/ShaleFolders.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/../cmake/ShalePublicHeaders.cmake)
 set(most 60)
@@ -51,10 +52,6 @@ if(NOT result EQUAL 0)
   list(APPEND problems "${output}")
 endif()
 
-if(problems)
-  list(JOIN problems "\n" report)
-  message(NOTICE "${report}")
-  message(FATAL_ERROR "public_headers")
-endif()
+report_problems(public_headers)
 list(LENGTH explained count_explained)
 message(STATUS "public_headers: ${count}; all declarations of ${count_explained} are explained")
