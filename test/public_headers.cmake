@@ -49,6 +49,9 @@ execute_process(COMMAND ${AWK} -f ${CMAKE_CURRENT_LIST_DIR}/documented.awk ${exp
                 RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
 if(NOT result EQUAL 0)
   string(REPLACE "${ROOT}/" "" output "${output}")
+  if(output STREQUAL "")  # it did not even run
+    set(output "documented.awk by '${AWK}': ${result}")
+  endif()
   list(APPEND problems "${output}")
 endif()
 
