@@ -13,6 +13,7 @@
 #include "shale/kernels/optim.h"
 #include "shale/kernels/random.h"
 #include "shale/kernels/reduce.h"
+#include "shale/kernels/rope.h"
 #include "shale/kernels/tree_sum.h"
 
 namespace shale::kernels {
@@ -39,6 +40,8 @@ inline auto slots_on_all_devices() {
       adamw, adamw_8bit, lion, sgd,
       // random.h
       random_normal,
+      // rope.h
+      rope,
       // reduce.h, tree_sum.h
       column_sum, sum, sum_squares, clip_factor, tree_sum);
 }

@@ -6,6 +6,7 @@
 
 #include "shale/runtime/nn/module.h"
 #include "shale/runtime/ops/ffn.h"
+#include "shale/runtime/ops/rope.h"
 
 namespace shale::models {
 
@@ -21,6 +22,15 @@ struct LanguageModelConfig {
   int64_t context = 256;       // longest sequence
   float norm_eps = 1e-5f;
   Gelu gelu = Gelu::kTanh;
+  bool tied = true;  // the output layer's weight is the embedding
+
+  // What Llama and its relatives have besides (models/llama/llama.h).
+  int64_t kv_heads = 0;   // of keys and values, a divisor of heads; 0: as many
+  int64_t head_size = 0;  // 0: width / heads
+  int64_t hidden = 0;     // width inside the feed-forward block
+  bool attention_bias = false;
+  bool mlp_bias = false;
+  RopeConfig rope = {};
 };
 
 // How a run trains it.
