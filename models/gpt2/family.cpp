@@ -51,43 +51,18 @@ HfGpt2Config to_hf(const LanguageModelConfig& config, const LanguageModelPolicy&
           .end_token = config.vocab - 1};  // GPT-2 puts <|endoftext|> last
 }
 
-class StoredGpt2 final : public StoredModel {
- public:
-  explicit StoredGpt2(const std::string& folder)
-      : stored_(load_gpt2_config(folder)), weights_(folder, stored_) {
-    config_.layers = stored_.layers;
-    config_.width = stored_.width;
-    config_.heads = stored_.heads;
-    config_.vocab = stored_.vocab;
-    config_.padded_vocab = pad_vocab(stored_.vocab);
-    config_.context = stored_.context;
-    config_.norm_eps = static_cast<float>(stored_.layer_norm_eps);
-    config_.gelu = stored_.gelu_tanh ? Gelu::kTanh : Gelu::kErf;
-  }
-  const LanguageModelConfig& config() const override { return config_; }
-  void read(std::string_view parameter, const View& to) const override {
-    weights_.read(parameter, to);
-  }
-
- private:
-  HfGpt2Config stored_;
-  Gpt2Weights weights_;
-  LanguageModelConfig config_;
-};
-
-class Gpt2Writer final : public StoredModelWriter {
- public:
-  Gpt2Writer(const std::string& folder, const HfGpt2Config& config, const ExportOptions& options)
-      : export_(folder, config,
-                {.dtype = options.dtype, .max_shard_bytes = options.max_shard_bytes}) {}
-  void write(std::string_view parameter, const View& values) override {
-    export_.write(parameter, values);
-  }
-  void commit() override { export_.commit(); }
-
- private:
-  Gpt2Export export_;
-};
+LanguageModelConfig from_hf(const HfGpt2Config& stored) {
+  LanguageModelConfig config;
+  config.layers = stored.layers;
+  config.width = stored.width;
+  config.heads = stored.heads;
+  config.vocab = stored.vocab;
+  config.padded_vocab = pad_vocab(stored.vocab);
+  config.context = stored.context;
+  config.norm_eps = static_cast<float>(stored.layer_norm_eps);
+  config.gelu = stored.gelu_tanh ? Gelu::kTanh : Gelu::kErf;
+  return config;
+}
 
 class Gpt2Family final : public ModelFamily {
  public:
@@ -157,13 +132,15 @@ class Gpt2Family final : public ModelFamily {
   }
 
   std::unique_ptr<StoredModel> open(const std::string& folder) const override {
-    return std::make_unique<StoredGpt2>(folder);
+    const HfGpt2Config stored = load_gpt2_config(folder);
+    return std::make_unique<HfStoredModel>(from_hf(stored), folder, gpt2_tensors(stored),
+                                           gpt2_layout());
   }
   std::unique_ptr<StoredModelWriter> create(const std::string& folder,
                                             const LanguageModelConfig& config,
                                             const LanguageModelPolicy& policy,
                                             const ExportOptions& options) const override {
-    return std::make_unique<Gpt2Writer>(folder, to_hf(config, policy), options);
+    return std::make_unique<Gpt2Export>(folder, to_hf(config, policy), options);
   }
   std::vector<std::string> stored_parameters(const LanguageModelConfig& config) const override {
     std::vector<std::string> names;

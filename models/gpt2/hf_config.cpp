@@ -1,11 +1,9 @@
-#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "shale/base/error.h"
 #include "shale/models/gpt2/hf.h"
 #include "shale/runtime/io/atomic_file.h"
-#include "shale/runtime/io/file.h"
 #include "shale/runtime/io/json_object.h"
 
 namespace shale {
@@ -14,10 +12,8 @@ namespace {
 // Far above any model; below, no product of two overflows.
 constexpr int64_t kMaxSize = int64_t{1} << 30;
 
-constexpr const char* kConfigFile = "config.json";
-
 std::string config_path(const std::string& folder) {
-  return (std::filesystem::path(folder) / kConfigFile).string();
+  return (std::filesystem::path(folder) / models::kHfConfigFile).string();
 }
 
 int64_t size_of(const JsonObject& json, std::string_view key) {
@@ -101,10 +97,7 @@ HfGpt2Config parse_gpt2_config(std::string_view text, const std::string& source)
   return config_of({text, source});
 }
 
-void save_gpt2_config(const std::string& folder, const HfGpt2Config& config, DType dtype) {
-  const char* torch_dtype = dtype == DType::kBF16  ? "bfloat16"
-                            : dtype == DType::kF16 ? "float16"
-                                                   : "float32";
+std::string gpt2_config_json(const HfGpt2Config& config, DType dtype) {
   const nlohmann::ordered_json json = {
       {"architectures", nlohmann::ordered_json::array({"GPT2LMHeadModel"})},
       {"model_type", "gpt2"},
@@ -127,16 +120,13 @@ void save_gpt2_config(const std::string& folder, const HfGpt2Config& config, DTy
       {"use_cache", true},
       {"bos_token_id", config.end_token},
       {"eos_token_id", config.end_token},
-      {"torch_dtype", torch_dtype},
+      {"torch_dtype", models::torch_dtype(dtype)},
   };
-  write_file_atomically(config_path(folder), json.dump(2) + "\n");
+  return json.dump(2) + "\n";
 }
 
-void remove_gpt2_config(const std::string& folder) {
-  const Folder opened = Folder::open(folder);
-  if (!opened.has(kConfigFile)) return;
-  opened.remove_file(kConfigFile);
-  opened.sync();
+void save_gpt2_config(const std::string& folder, const HfGpt2Config& config, DType dtype) {
+  write_file_atomically(config_path(folder), gpt2_config_json(config, dtype));
 }
 
 }  // namespace shale

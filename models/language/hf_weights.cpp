@@ -1,34 +1,24 @@
+#include "shale/models/language/hf_weights.h"
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
-#include "shale/models/gpt2/hf.h"
 #include "shale/runtime/io/convert_internal.h"
 
-namespace shale {
+namespace shale::models {
 
 using namespace io_internal;
 
 namespace {
 
-constexpr std::string_view kPrefix = "transformer.";
 constexpr std::string_view kHead = "lm_head.weight";
-constexpr std::string_view kEmbedding = "wte.weight";
 constexpr size_t kMaxListed = 10;
 
-std::string_view without_prefix(std::string_view name) {
-  return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
-}
-
-// "h.<digits>.attn.bias" and ".masked_bias": causal masks that old versions saved.
-bool is_mask(std::string_view name) {
-  if (!name.starts_with("h.")) return false;
-  const size_t end = name.find_first_not_of("0123456789", 2);
-  if (end == 2 || end == name.npos) return false;
-  const std::string_view rest = name.substr(end);
-  return rest == ".attn.bias" || rest == ".attn.masked_bias";
+std::string_view without_prefix(std::string_view name, std::string_view prefix) {
+  return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
 }
 
 bool is_readable(const SafetensorsEntry& entry) {
@@ -45,7 +35,7 @@ Source source_of(const SafetensorsFolder::Tensor& tensor) {
 }
 
 // Empty if the entry is what the model wants.
-std::string mismatch(const Gpt2Tensor& want, const SafetensorsEntry& found) {
+std::string mismatch(const HfTensor& want, const SafetensorsEntry& found) {
   if (found.shape == want.file_shape() && is_readable(found)) return "";
   return cat(excerpt(found.name), " is ", found, ", want F32, BF16 or F16 ",
              text_of(want.file_shape()));
@@ -62,51 +52,34 @@ std::string mismatch(const Gpt2Tensor& want, const SafetensorsEntry& found) {
 
 }  // namespace
 
-std::vector<int64_t> Gpt2Tensor::file_shape() const {
+std::vector<int64_t> HfTensor::file_shape() const {
   return transposed ? std::vector<int64_t>{shape[1], shape[0]} : shape;
 }
 
-std::vector<Gpt2Tensor> gpt2_tensors(const HfGpt2Config& config) {
-  const int64_t C = config.width;  // as in the table of the header
-  std::vector<Gpt2Tensor> tensors = {{"wte.weight", {config.vocab, C}, false},
-                                     {"wpe.weight", {config.context, C}, false}};
-  const auto norm = [&](const std::string& name) {
-    tensors.push_back({name + ".weight", {C}, false});
-    tensors.push_back({name + ".bias", {C}, false});
-  };
-  const auto linear = [&](const std::string& name, int64_t out, int64_t in) {
-    tensors.push_back({name + ".weight", {out, in}, true});
-    tensors.push_back({name + ".bias", {out}, false});
-  };
-  for (int64_t i = 0; i < config.layers; ++i) {
-    const std::string layer = cat("h.", i);
-    norm(layer + ".ln_1");
-    linear(layer + ".attn.c_attn", 3 * C, C);
-    linear(layer + ".attn.c_proj", C, C);
-    norm(layer + ".ln_2");
-    linear(layer + ".mlp.c_fc", 4 * C, C);
-    linear(layer + ".mlp.c_proj", C, 4 * C);
-  }
-  norm("ln_f");
-  return tensors;
+std::string HfLayout::file_name(std::string_view parameter) const {
+  return parameter == kHead ? std::string(parameter) : cat(prefix, parameter);
 }
 
-Gpt2Weights::Gpt2Weights(const std::string& folder, const HfGpt2Config& config) : folder_(folder) {
-  for (Gpt2Tensor& tensor : gpt2_tensors(config)) {
-    std::string name = tensor.name;
-    items_.emplace(std::move(name), Item{std::move(tensor), {}});
-  }
-  std::vector<std::string> problems;
+bool HfLayout::may_pad(std::string_view parameter) const {
+  return parameter == embedding || parameter == kHead;
+}
+
+HfWeights::HfWeights(const std::string& folder, const std::vector<HfTensor>& tensors,
+                     HfLayout layout)
+    : folder_(folder), layout_(std::move(layout)) {
+  for (const HfTensor& tensor : tensors) items_.emplace(tensor.name, Item{tensor, {}});
   const SafetensorsFolder::Tensor* head = nullptr;
+  std::vector<std::string> problems;
   for (const auto& [full_name, file] : folder_.tensors()) {
-    const std::string_view name = without_prefix(full_name);
-    if (is_mask(name)) continue;
-    if (name == kHead) {
+    const std::string_view name = without_prefix(full_name, layout_.prefix);
+    if (layout_.is_buffer != nullptr && layout_.is_buffer(name)) continue;
+    const auto it = items_.find(name);
+    if (it == items_.end() && name == kHead) {
       head = &file;
-    } else if (const auto it = items_.find(name); it == items_.end()) {
+    } else if (it == items_.end()) {
       problems.push_back(cat(excerpt(full_name), " is ", *file.entry, ", unknown in this model"));
     } else if (it->second.file.entry != nullptr) {
-      problems.push_back(cat(name, " is there with and without '", kPrefix, "'"));
+      problems.push_back(cat(name, " is there with and without '", layout_.prefix, "'"));
     } else {
       it->second.file = file;
       const std::string problem = mismatch(it->second.tensor, *file.entry);
@@ -122,8 +95,8 @@ Gpt2Weights::Gpt2Weights(const std::string& folder, const HfGpt2Config& config) 
   if (head != nullptr) check_head(*head);
 }
 
-void Gpt2Weights::check_head(const SafetensorsFolder::Tensor& head) const {
-  const Item& item = items_.find(kEmbedding)->second;
+void HfWeights::check_head(const SafetensorsFolder::Tensor& head) const {
+  const Item& item = items_.find(layout_.embedding)->second;
   if (const std::string problem = mismatch(item.tensor, *head.entry); !problem.empty()) {
     throw DataError(cat(head.file->path(), ": ", problem));
   }
@@ -139,15 +112,14 @@ void Gpt2Weights::check_head(const SafetensorsFolder::Tensor& head) const {
     item.file.file->check();
     if (std::memcmp(head_row.data(), row.data(), row.size() * sizeof(float)) != 0) {
       throw DataError(cat(head.file->path(), ": ", head.entry->name, " differs from ",
-                          item.file.entry->name, " in row ", r,
-                          "; untied output weights are not supported"));
+                          item.file.entry->name, " in row ", r, "; the model ties the two"));
     }
   }
 }
 
-void Gpt2Weights::read(std::string_view name, const View& dst, int64_t first_row) const {
+void HfWeights::read(std::string_view name, const View& dst, int64_t first_row) const {
   const auto it = items_.find(name);
-  if (it == items_.end()) throw InternalError(cat("GPT-2 has no parameter '", name, "'"));
+  if (it == items_.end()) throw InternalError(cat("the model has no parameter '", name, "'"));
   const Item& item = it->second;
   const std::vector<int64_t>& shape = item.tensor.shape;
   const int64_t total_rows = shape[0];
@@ -158,8 +130,7 @@ void Gpt2Weights::read(std::string_view name, const View& dst, int64_t first_row
         cat("read of '", name, "' into ", dst, ", want dense rows of ", text_of(shape)));
   }
   const int64_t rows = dst.size(0);
-  const bool may_pad = name == kEmbedding;
-  if (first_row < 0 || (!may_pad && rows > total_rows - first_row)) {
+  if (first_row < 0 || (!layout_.may_pad(name) && rows > total_rows - first_row)) {
     throw ShapeError(cat("read of '", name, "': rows ", first_row, " to ", first_row + rows,
                          ", want a range in [0, ", total_rows, "]"));
   }
@@ -182,4 +153,4 @@ void Gpt2Weights::read(std::string_view name, const View& dst, int64_t first_row
   }
 }
 
-}  // namespace shale
+}  // namespace shale::models

@@ -1,0 +1,112 @@
+#include "shale/models/language/hf_export.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/runtime/io/atomic_file.h"
+#include "shale/runtime/io/convert_internal.h"
+#include "shale/runtime/io/file.h"
+
+namespace shale::models {
+
+using namespace io_internal;
+
+namespace {
+
+constexpr int64_t kBufferElements = int64_t{1} << 20;
+
+DType checked(DType dtype) {
+  if (dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16) return dtype;
+  throw ConfigError(cat("export as ", dtype_name(dtype), ", want fp32, bf16 or fp16"));
+}
+
+std::vector<SafetensorsSpec> specs_of(const std::vector<HfTensor>& tensors, const HfLayout& layout,
+                                      DType dtype) {
+  std::vector<SafetensorsSpec> specs;
+  for (const HfTensor& tensor : tensors) {
+    specs.push_back({layout.file_name(tensor.name), dtype, tensor.file_shape()});
+  }
+  return specs;
+}
+
+// No reader takes a folder without a configuration for a model.
+void remove_config(const std::string& folder) {
+  const Folder opened = Folder::open(folder);
+  if (!opened.has(kHfConfigFile)) return;
+  opened.remove_file(kHfConfigFile);
+  opened.sync();
+}
+
+}  // namespace
+
+const char* torch_dtype(DType dtype) {
+  return dtype == DType::kBF16 ? "bfloat16" : dtype == DType::kF16 ? "float16" : "float32";
+}
+
+HfExport::HfExport(std::string folder, std::vector<HfTensor> tensors, HfLayout layout,
+                   std::string config_json, const ExportOptions& options)
+    : folder_(std::move(folder)),
+      tensors_(std::move(tensors)),
+      layout_(std::move(layout)),
+      config_json_(std::move(config_json)),
+      dtype_(checked(options.dtype)),
+      writer_(folder_, specs_of(tensors_, layout_, dtype_),
+              {.metadata = {}, .max_shard_bytes = options.max_shard_bytes}) {}
+
+void HfExport::write(std::string_view name, const View& values) {
+  if (next_ == tensors_.size() || tensors_[next_].name != name) {
+    throw InternalError(cat("export: '", name, "' was given, want '",
+                            next_ == tensors_.size() ? "(none)" : tensors_[next_].name, "'"));
+  }
+  check_values(tensors_[next_], values);
+  write_rows(tensors_[next_], values);
+  ++next_;
+}
+
+void HfExport::check_values(const HfTensor& tensor, const View& values) const {
+  const std::vector<int64_t>& shape = tensor.shape;
+  const bool may_pad = layout_.may_pad(tensor.name);
+  const bool fits = static_cast<size_t>(values.ndim()) == shape.size() &&
+                    (values.size(0) == shape[0] || (may_pad && values.size(0) > shape[0])) &&
+                    (shape.size() == 1 || values.size(1) == shape[1]);
+  if (!fits || !values.contiguous() || values.dtype != DType::kF32) {
+    throw ShapeError(cat("export: '", tensor.name, "' is ", values, ", want dense fp32",
+                         to_string(Shape(shape)), may_pad ? " or more rows" : ""));
+  }
+}
+
+void HfExport::write_rows(const HfTensor& tensor, const View& values) {
+  const std::vector<int64_t> shape = tensor.file_shape();
+  const int64_t rows = shape[0];
+  const int64_t cols = shape.size() == 2 ? shape[1] : 1;
+  const Source source{static_cast<const std::byte*>(values.data), DType::kF32};
+  // Some rows at a time, so that an export needs little memory besides the parameter itself.
+  const int64_t rows_at_once = std::clamp(kBufferElements / cols, int64_t{1}, rows);
+  std::vector<std::byte> buffer(static_cast<size_t>(rows_at_once * cols * dtype_size(dtype_)));
+  const Target target{buffer.data(), dtype_};
+  for (int64_t first = 0; first < rows; first += rows_at_once) {
+    const int64_t count = std::min(rows_at_once, rows - first);
+    if (tensor.transposed) {
+      convert_transposed(source, target,
+                         {.source_cols = rows, .first = first, .rows = count, .cols = cols});
+    } else {
+      convert(source, first * cols, target, count * cols);
+    }
+    const auto bytes = static_cast<size_t>(count * cols * dtype_size(dtype_));
+    writer_.write(std::span<const std::byte>(buffer).first(bytes));
+  }
+}
+
+void HfExport::commit() {
+  if (next_ != tensors_.size()) {
+    throw InternalError(cat("export: '", tensors_[next_].name, "' has not been written"));
+  }
+  writer_.finish();        // it may take long: before anything changes
+  remove_config(folder_);  // a crash never leaves these weights beside that of another model
+  writer_.commit();
+  write_file_atomically((std::filesystem::path(folder_) / kHfConfigFile).string(), config_json_);
+}
+
+}  // namespace shale::models

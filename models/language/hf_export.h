@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shale/base/view.h"
+#include "shale/models/language/family.h"
+#include "shale/models/language/hf_weights.h"
+#include "shale/runtime/io/safetensors_writer.h"
+
+namespace shale::models {
+
+inline constexpr const char* kHfConfigFile = "config.json";
+
+// What a config.json calls the type of its weights: "float32".
+const char* torch_dtype(DType dtype);
+
+// Writes a folder that transformers, and HfWeights, read. Nothing is visible before commit().
+class HfExport : public StoredModelWriter {
+ public:
+  // `config_json`: the text of config.json. Throws ConfigError for a dtype that is none of the
+  // three, DiskError if the folder cannot be made or the disk has no room.
+  HfExport(std::string folder, std::vector<HfTensor> tensors, HfLayout layout,
+           std::string config_json, const ExportOptions& options);
+
+  // Names in the order in which write() wants them. Ranks that gather shards for rank 0 walk
+  // through the same list.
+  const std::vector<HfTensor>& tensors() const { return tensors_; }
+
+  // `values`: the next parameter, whole, f32, dense, in host memory, in Shale's layout. Padding
+  // rows of the vocabulary are left out. Throws InternalError for another name, ShapeError.
+  void write(std::string_view name, const View& values) override;
+
+  void commit() override;
+
+ private:
+  void check_values(const HfTensor& tensor, const View& values) const;
+  void write_rows(const HfTensor& tensor, const View& values);
+
+  std::string folder_;
+  std::vector<HfTensor> tensors_;
+  HfLayout layout_;
+  std::string config_json_;
+  DType dtype_;
+  SafetensorsFolderWriter writer_;
+  size_t next_ = 0;
+};
+
+}  // namespace shale::models
