@@ -1,5 +1,6 @@
 #include "shale/runtime/io/json_object.h"
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -41,6 +42,11 @@ bool JsonObject::has(std::string_view key) const {
   return state_->find(key) != nullptr;
 }
 
+bool JsonObject::is_null(std::string_view key) const {
+  const auto it = state_->object.find(key);
+  return it != state_->object.end() && it->is_null();
+}
+
 void JsonObject::fail(std::string_view key, std::string_view want) const {
   const nlohmann::json* value = state_->find(key);
   const std::string found = value == nullptr ? "missing" : cat("is ", excerpt(value->dump(), 80));
@@ -75,6 +81,23 @@ std::string JsonObject::text(std::string_view key, std::optional<std::string> fa
   if (value == nullptr && fallback) return *fallback;
   if (value == nullptr || !value->is_string()) fail(key, "a string");
   return value->get<std::string>();
+}
+
+std::optional<JsonObject> JsonObject::object(std::string_view key) const {
+  const nlohmann::json* value = state_->find(key);
+  if (value == nullptr) return {};
+  if (!value->is_object()) fail(key, "an object");
+  return JsonObject(std::make_shared<const State>(State{cat(state_->source, ": ", key), *value}));
+}
+
+std::vector<std::string> JsonObject::texts(std::string_view key) const {
+  const nlohmann::json* value = state_->find(key);
+  if (value == nullptr) return {};
+  const auto is_text = [](const nlohmann::json& item) { return item.is_string(); };
+  if (!value->is_array() || !std::all_of(value->begin(), value->end(), is_text)) {
+    fail(key, "a list of strings");
+  }
+  return value->get<std::vector<std::string>>();
 }
 
 }  // namespace shale

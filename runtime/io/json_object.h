@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace shale {
 
@@ -19,6 +21,8 @@ class JsonObject {
   static JsonObject load(const std::string& path);
 
   bool has(std::string_view key) const;
+  // Whether the key is there and its value is null, where that means something.
+  bool is_null(std::string_view key) const;
 
   // Throw DataError, naming source, key, wanted type and found value, if the value has another
   // type, or if the key is absent and there is no fallback. 1.0 is no integer; 1 is a real number.
@@ -27,11 +31,18 @@ class JsonObject {
   bool flag(std::string_view key, std::optional<bool> fallback = {}) const;
   std::string text(std::string_view key, std::optional<std::string> fallback = {}) const;
 
+  // The object below a key; none if the key is absent.
+  std::optional<JsonObject> object(std::string_view key) const;
+  // A list of strings; empty if the key is absent.
+  std::vector<std::string> texts(std::string_view key) const;
+
   // DataError: "<source>: '<key>' is <value>, want <want>".
   [[noreturn]] void fail(std::string_view key, std::string_view want) const;
 
  private:
   struct State;
+  explicit JsonObject(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+
   std::shared_ptr<const State> state_;
 };
 

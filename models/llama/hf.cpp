@@ -1,0 +1,86 @@
+#include "shale/models/llama/hf.h"
+
+#include "shale/base/error.h"
+#include "shale/models/llama/variant.h"
+
+namespace shale::models {
+namespace {
+
+// Lists the tensors of a layer.
+class LayerTensors {
+ public:
+  LayerTensors(const LanguageModelConfig& config, int64_t layer, std::vector<HfTensor>& tensors)
+      : config_(config),
+        variant_(llama_variant(config.family)),
+        prefix_(cat("layers.", layer, ".")),
+        tensors_(tensors) {}
+
+  void attention() {
+    const int64_t D = head_size_of(config_);
+    const int64_t queries = config_.heads * D, keys = kv_heads_of(config_) * D;
+    const bool qkv_bias = variant_.attention_bias == AttentionBias::kQkv || has_output_bias();
+    linear("self_attn.q_proj", queries, config_.width, qkv_bias);
+    linear("self_attn.k_proj", keys, config_.width, qkv_bias);
+    linear("self_attn.v_proj", keys, config_.width, qkv_bias);
+    linear("self_attn.o_proj", config_.width, queries, has_output_bias());
+    if (variant_.head_norm == HeadNorm::kNone) return;
+    const bool per_head = variant_.head_norm == HeadNorm::kPerHead;
+    norm("self_attn.q_norm", per_head ? D : queries);
+    norm("self_attn.k_norm", per_head ? D : keys);
+  }
+
+  void mlp() {
+    const bool bias = variant_.may_have_mlp_bias && config_.mlp_bias;
+    linear("mlp.gate_proj", config_.hidden, config_.width, bias);
+    linear("mlp.up_proj", config_.hidden, config_.width, bias);
+    linear("mlp.down_proj", config_.width, config_.hidden, bias);
+  }
+
+  void norm(std::string_view name, int64_t size) {
+    tensors_.push_back({cat(prefix_, name, ".weight"), {size}});
+  }
+
+ private:
+  bool has_output_bias() const {
+    return variant_.attention_bias == AttentionBias::kAll && config_.attention_bias;
+  }
+  void linear(std::string_view name, int64_t out, int64_t in, bool bias) {
+    tensors_.push_back({cat(prefix_, name, ".weight"), {out, in}});
+    if (bias) tensors_.push_back({cat(prefix_, name, ".bias"), {out}});
+  }
+
+  const LanguageModelConfig& config_;
+  const LlamaVariant& variant_;
+  std::string prefix_;
+  std::vector<HfTensor>& tensors_;
+};
+
+// Frequencies of rotary positions, which old versions saved.
+bool is_frequencies(std::string_view name) {
+  return name.ends_with("rotary_emb.inv_freq");
+}
+
+}  // namespace
+
+std::vector<HfTensor> llama_tensors(const LanguageModelConfig& config) {
+  const int64_t C = config.width;
+  const bool norms_after = llama_variant(config.family).norms_after;
+  std::vector<HfTensor> tensors = {{"embed_tokens.weight", {config.vocab, C}}};
+  for (int64_t i = 0; i < config.layers; ++i) {
+    LayerTensors layer(config, i, tensors);
+    if (!norms_after) layer.norm("input_layernorm", C);
+    layer.attention();
+    layer.norm("post_attention_layernorm", C);
+    layer.mlp();
+    if (norms_after) layer.norm("post_feedforward_layernorm", C);
+  }
+  tensors.push_back({"norm.weight", {C}});
+  if (!config.tied) tensors.push_back({"lm_head.weight", {config.vocab, C}});
+  return tensors;
+}
+
+HfLayout llama_layout() {
+  return {.prefix = "model.", .embedding = "embed_tokens.weight", .is_buffer = is_frequencies};
+}
+
+}  // namespace shale::models
