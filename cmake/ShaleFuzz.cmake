@@ -14,11 +14,13 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 include(ShaleLayers)
 # Checkpoints are read here, and saved by ranks that take what this build goes without.
 set(folders ${SHALE_base_FOLDERS} runtime/data runtime/data/text runtime/data/tokens runtime/io
-            comm/checkpoint models/gpt2 models/training/report)
+            comm/checkpoint models/gpt2 models/llama models/training/report)
 list(TRANSFORM folders APPEND "/*.cpp")
 file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${folders})
 list(REMOVE_ITEM sources comm/checkpoint/saver.cpp comm/checkpoint/training_state.cpp
-                         models/gpt2/gpt2.cpp models/training/report/run_status.cpp)
+                         models/gpt2/gpt2.cpp models/llama/llama.cpp
+                         models/training/report/run_status.cpp)
+list(APPEND sources models/language/hf_export.cpp models/language/hf_weights.cpp)
 add_library(shale_parsers STATIC ${sources})
 target_include_directories(shale_parsers PUBLIC ${shale_include_dir})
 target_link_libraries(

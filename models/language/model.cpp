@@ -9,8 +9,4 @@ double LanguageModel::flops_per_token(int64_t seq_len) const {
                          static_cast<double>(seq_len);
 }
 
-int64_t pad_vocab(int64_t vocab) {
-  return (vocab + 127) / 128 * 128;
-}
-
 }  // namespace shale::models

@@ -85,6 +85,8 @@ class LanguageModel : public Module {
 };
 
 // Rows of the embedding for a vocabulary: the next multiple of 128, which GEMMs like.
-int64_t pad_vocab(int64_t vocab);
+inline int64_t pad_vocab(int64_t vocab) {
+  return (vocab + 127) / 128 * 128;
+}
 
 }  // namespace shale::models

@@ -21,7 +21,9 @@ LanguageModelConfig load_llama_config(const std::string& folder);
 LanguageModelConfig parse_llama_config(std::string_view text, const std::string& source);
 
 // The text of a config.json that transformers 4.43 and later read; `dtype` is that of the weights.
-// It names no tokens that begin and end texts, since those are the tokenizer's.
+// It names no tokens that begin and end texts, since those are the tokenizer's. What transformers
+// do not take: YaRN before 4.57, which looked elsewhere for the context of the first training;
+// llama3 and YaRN in OLMo2 before 5; a llama of a width that is no multiple of its heads.
 std::string llama_config_json(const LanguageModelConfig& config, DType dtype);
 
 // All parameters, in the order of the model, under Hugging Face's names without "model.":

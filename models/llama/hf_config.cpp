@@ -184,7 +184,7 @@ LanguageModelConfig config_of(const JsonObject& json) {
 nlohmann::ordered_json scaling_json(const RopeConfig& rope) {
   if (rope.scaling == RopeScaling::kNone) return nullptr;
   if (rope.scaling == RopeScaling::kLinear)
-    return {{"rope_type", "linear"}, {"factor", rope.factor}};
+    return {{"type", "linear"}, {"factor", rope.factor}};  // OLMo2 before transformers 5 wants this
   const bool is_yarn = rope.scaling == RopeScaling::kYarn;
   nlohmann::ordered_json json = {{"rope_type", is_yarn ? "yarn" : "llama3"},
                                  {"factor", rope.factor},

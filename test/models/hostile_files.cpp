@@ -15,6 +15,7 @@
 #include "shale/base/error.h"
 #include "shale/comm/checkpoint/manifest.h"
 #include "shale/models/gpt2/hf.h"
+#include "shale/models/llama/hf.h"
 #include "shale/models/training/report/metrics.h"
 #include "shale/runtime/io/crc32c.h"
 #include "shale/runtime/io/json_object.h"
@@ -63,6 +64,12 @@ const std::vector<JsonReader>& readers() {
        [](const std::string& text) { parse_gpt2_config(text, "source"); }, 1 << 20,
        R"({"model_type":"gpt2","n_layer":2.0,"n_embd":6,"n_head":2,"vocab_size":5,)"
        R"("n_positions":7})"},
+      {"llama",
+       R"({"model_type":"llama","num_hidden_layers":2,"hidden_size":8,"vocab_size":5,)"
+       R"("num_attention_heads":2})",
+       [](const std::string& text) { models::parse_llama_config(text, "source"); }, 1 << 20,
+       R"({"model_type":"llama","num_hidden_layers":2.0,"hidden_size":8,"vocab_size":5,)"
+       R"("num_attention_heads":2})"},
       {"metrics", R"({"step":2,"val_loss":1})",
        [](const std::string& text) { parse_metrics(text + "\n", "source"); }, 4096,
        R"({"step":2.0,"val_loss":1})"},
