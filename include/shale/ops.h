@@ -12,5 +12,6 @@
 #include "shale/runtime/ops/matrix.h"
 #include "shale/runtime/ops/norm.h"
 #include "shale/runtime/ops/reduce.h"
+#include "shale/runtime/ops/rope.h"
 #include "shale/runtime/ops/shape.h"
 #include "shale/runtime/ops/swiglu.h"

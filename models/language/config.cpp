@@ -44,7 +44,7 @@ void describe_data_and_model(ConfigSpec& spec, LanguageConfig& c) {
   size("heads", c.heads, kMaxWidth, "attention heads");
   size("vocab", c.vocab, kMaxVocab, "tokens; the embedding is padded to a multiple of 128");
   spec.add("seq-len", c.seq_len, "tokens of a sequence", {.min = 1, .max = 1 << 20});
-  spec.add("init", c.init, "start from a Hugging Face GPT-2 folder (config.json, safetensors)",
+  spec.add("init", c.init, "start from a Hugging Face folder (config.json, safetensors)",
            {.is_path = true, .help = {.metavar = "DIR"}})
       .may_change();
   spec.add("dropout", c.dropout, "after the embedding and on each residual branch",
