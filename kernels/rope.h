@@ -16,8 +16,8 @@ inline constexpr int64_t kMaxRopeHeadSize = 256;
 //
 // Frequencies are given as parts of a turn, f_i / 2π, in units of 2^-64: angles are products of
 // integers modulo a turn, so that they are as good at position 2^20 as at 1. sin and cos are
-// polynomials of the nearest quarter turn's remainder (rope_polynomial.h), with the same bits on all
-// devices.
+// polynomials of the nearest quarter turn's remainder (rope_polynomial.h), with the same bits on
+// all devices.
 struct RopeArgs {
   View x;  // [B, T, H, D], D even, at most kMaxRopeHeadSize; any strides but the last, which is 1
   View y;  // of x's shape and dtype, any strides but the last; may be x

@@ -84,7 +84,7 @@ void Cases::add_tokens() {
 }
 
 void Cases::add_elementwise() {
-  const int64_t B = s_.batch, S = s_.seq, T = s_.tokens(), C = s_.width;
+  const int64_t B = s_.batch, S = s_.seq, T = s_.tokens(), C = s_.width, H = s_.heads;
   const DType dtype = dtype_;
   add<kernels::GeluFwdArgs>("tanh", kernels::gelu_fwd, [=](Operands& o) {
     return kernels::GeluFwdArgs{.x = o.floats(dtype, {T, 4 * C}, 3),
@@ -101,6 +101,11 @@ void Cases::add_elementwise() {
                                 .y = o.zeros(dtype, {B, S, C}),
                                 .p = 0.1f,
                                 .site = 1};
+  });
+  static const std::vector<uint64_t> turns(kernels::kMaxRopeHeadSize / 2, uint64_t{1} << 60);
+  add<kernels::RopeArgs>("in place", kernels::rope, [=](Operands& o) {
+    const View x = o.floats(dtype, {B, S, H, C / H});
+    return kernels::RopeArgs{.x = x, .y = x, .turns = turns.data()};
   });
   add<kernels::AxpbyArgs>("add", kernels::axpby, [=](Operands& o) {
     return kernels::AxpbyArgs{

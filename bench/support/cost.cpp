@@ -180,6 +180,9 @@ Cost cost_of(const kernels::SwiGluFwdArgs& a) {
 Cost cost_of(const kernels::DropoutArgs& a) {
   return traffic({a.x, a.residual}, {a.y});
 }
+Cost cost_of(const kernels::RopeArgs& a) {
+  return traffic({a.x, a.positions}, {a.y});
+}
 Cost cost_of(const kernels::SumArgs& a) {
   return traffic({a.x}, {a.y});
 }

@@ -11,6 +11,7 @@
 #include "shale/kernels/optim.h"
 #include "shale/kernels/random.h"
 #include "shale/kernels/reduce.h"
+#include "shale/kernels/rope.h"
 #include "shale/kernels/tree_sum.h"
 
 namespace shale::bench {
@@ -55,6 +56,7 @@ Cost cost_of(const kernels::GeluFwdArgs& a);
 Cost cost_of(const kernels::GeluBwdArgs& a);
 Cost cost_of(const kernels::SwiGluFwdArgs& a);
 Cost cost_of(const kernels::DropoutArgs& a);
+Cost cost_of(const kernels::RopeArgs& a);
 Cost cost_of(const kernels::ColumnSumArgs& a);
 Cost cost_of(const kernels::SumArgs& a);
 Cost cost_of(const kernels::SumSquaresArgs& a);

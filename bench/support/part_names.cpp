@@ -17,6 +17,7 @@ constexpr SlotPart kSlotParts[] = {
     {"rms_norm_fwd", "norm, forward"},
     {"attention_fwd", "attention, forward"},
     {"dropout", "dropout"},
+    {"rope", "rotary positions"},
     {"gelu_fwd", "GELU, forward"},
     {"swiglu_fwd", "SwiGLU, forward"},
     {"cross_entropy", "loss and gradient of logits"},

@@ -68,7 +68,7 @@ struct Mlp : Module {
 
   Tensor forward(const Tensor& x, const Tensor& residual) {
     return run(x, [this, residual](const Tensor& in) {
-      return ffn(in, c_fc.weight.value, c_fc.bias.value, c_proj.weight.value, c_proj.bias.value,
+      return ffn(in, c_fc.weight.value, c_fc.bias->value, c_proj.weight.value, c_proj.bias->value,
                  enter(residual), gelu);
     });
   }
@@ -163,15 +163,12 @@ Tensor Gpt2::loss(const Tensor& input, const Tensor& targets) {
 Tensor Gpt2::next_logits(const Tensor& input, KvCache& cache) {
   const Inference inference(input.context());
   const int64_t B = input.size(0), T = input.size(1), H = config().heads;
-  if (cache.length + T > config().context) {
-    throw ShapeError(cat("next_logits: ", cache.length, " tokens are cached and ", T,
-                         " follow, the context is ", config().context));
-  }
+  const int64_t room = cache_room(cache, T);
   return run(input, [&](const Tensor& ids) {
     const Tensor& table = wte_.weight.value;
     while (cache.layers.size() < h_.size()) {
       cache.layers.push_back(
-          empty(ids.context(), {B, config().context, 2, H, config().width / H}, table.dtype()));
+          empty(ids.context(), {B, room, 2, H, config().width / H}, table.dtype()));
     }
     Tensor x = embedding(ids, table, wpe_.weight.value, cache.length);
     for (size_t i = 0; i < h_.size(); ++i) {

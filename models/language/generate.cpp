@@ -55,7 +55,8 @@ std::vector<int32_t> generate(LanguageModel& model, Context& context,
   std::vector<int32_t> all = prompt;
   // What the model is to read next: everything at first, then one token at a time.
   std::vector<int32_t> unread(all.end() - std::ptrdiff_t(std::min(all.size(), longest)), all.end());
-  KvCache cache;
+  const auto needed = static_cast<int64_t>(unread.size()) + options.tokens;
+  KvCache cache{.capacity = std::min(needed, model.config().context)};
   for (int64_t i = 0; i < options.tokens; ++i) {
     if (cache.length + int64_t(unread.size()) > int64_t(longest)) {
       cache.length = 0;

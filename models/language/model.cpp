@@ -1,5 +1,9 @@
 #include "shale/models/language/model.h"
 
+#include <algorithm>
+
+#include "shale/base/error.h"
+
 namespace shale::models {
 
 double LanguageModel::flops_per_token(int64_t seq_len) const {
@@ -7,6 +11,16 @@ double LanguageModel::flops_per_token(int64_t seq_len) const {
   for (const Parameter* parameter : parameters()) count += static_cast<double>(parameter->numel());
   return 6 * count + 6 * static_cast<double>(config_.layers) * static_cast<double>(config_.width) *
                          static_cast<double>(seq_len);
+}
+
+int64_t LanguageModel::cache_room(const KvCache& cache, int64_t more) const {
+  const int64_t context = config_.context;
+  const int64_t room = cache.capacity > 0 ? std::min(cache.capacity, context) : context;
+  if (cache.length + more > room) {
+    throw ShapeError(cat("next_logits: ", cache.length, " tokens are cached and ", more,
+                         " follow, there is room for ", room, " of a context of ", context));
+  }
+  return room;
 }
 
 }  // namespace shale::models

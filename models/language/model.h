@@ -41,8 +41,9 @@ struct LanguageModelPolicy {
 
 // Keys and values of the tokens seen so far, for generation.
 struct KvCache {
-  std::vector<Tensor> layers;  // [B, context, 2, H, D] each
-  int64_t length = 0;          // tokens in it
+  std::vector<Tensor> layers = {};  // [B, room, 2, heads of keys and values, D] each
+  int64_t length = 0;               // tokens in it
+  int64_t capacity = 0;             // room for so many, if the context is not less; 0: the context
 };
 
 // A product that every step makes: of its input with a weight [out, in], and the two products of
@@ -68,7 +69,7 @@ class LanguageModel : public Module {
   virtual Tensor loss(const Tensor& ids, const Tensor& targets) = 0;
 
   // Logits of the token after ids, [B, padded_vocab]; ids [B, T] continue what is in the cache.
-  // Records nothing for backward. Throws ShapeError when the cache would outgrow the context.
+  // Records nothing for backward. Throws ShapeError when the cache would outgrow its room.
   virtual Tensor next_logits(const Tensor& ids, KvCache& cache) = 0;
 
   // FLOPs of forward and backward per token at sequence length T: 6 N + 6 L C T, with N the number
@@ -78,6 +79,10 @@ class LanguageModel : public Module {
   // The products of a block and those around the blocks, for tables of where a step's time goes;
   // what is left out shows there by its shape.
   virtual std::vector<NamedProduct> products() const { return {}; }
+
+ protected:
+  // The tokens that the cache has room for. Throws ShapeError unless so many more fit.
+  int64_t cache_room(const KvCache& cache, int64_t more) const;
 
  private:
   LanguageModelConfig config_;

@@ -7,31 +7,24 @@
 
 namespace shale::nn {
 
-Linear::Linear(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init)
+Linear::Linear(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init,
+               Bias with_bias)
     : Module(parent, std::move(name)),
       weight(declare("weight", {out, in}, weight_init)),
-      bias(declare("bias", {out}, Init::zeros(), /*decay=*/false)) {}
+      bias(with_bias == Bias::kYes ? &declare("bias", {out}, Init::zeros(), /*decay=*/false)
+                                   : nullptr) {}
 
 Tensor Linear::forward(const Tensor& x, const Tensor& residual) {
   return run(x, [this, residual](const Tensor& in) {
-    return linear(in, weight.value, bias.value, enter(residual));
-  });
-}
-
-Projection::Projection(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init)
-    : Module(parent, std::move(name)), weight(declare("weight", {out, in}, weight_init)) {}
-
-Tensor Projection::forward(const Tensor& x, const Tensor& residual) {
-  return run(x, [this, residual](const Tensor& in) {
-    return linear(in, weight.value, {}, enter(residual));
+    return linear(in, weight.value, bias != nullptr ? bias->value : Tensor(), enter(residual));
   });
 }
 
 SwiGlu::SwiGlu(Module* parent, std::string name, const Config& config)
     : Module(parent, std::move(name)),
-      gate_proj(this, "gate_proj", config.width, config.hidden, config.init),
-      up_proj(this, "up_proj", config.width, config.hidden, config.init),
-      down_proj(this, "down_proj", config.hidden, config.width, config.down_init) {}
+      gate_proj(this, "gate_proj", config.width, config.hidden, config.init, Bias::kNo),
+      up_proj(this, "up_proj", config.width, config.hidden, config.init, Bias::kNo),
+      down_proj(this, "down_proj", config.hidden, config.width, config.down_init, Bias::kNo) {}
 
 Tensor SwiGlu::forward(const Tensor& x, const Tensor& residual) {
   return run(x, [this, residual](const Tensor& in) {

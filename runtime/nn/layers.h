@@ -11,25 +11,19 @@ namespace shale::nn {
 
 // The layers that models are made of. Shapes are those of the ops they call (runtime/ops/).
 
+// Whether a linear layer has a bias.
+enum class Bias : bool { kNo, kYes };
+
 // weight: [out, in], bias: [out].
 class Linear : public Module {
  public:
-  Linear(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init);
+  Linear(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init,
+         Bias with_bias = Bias::kYes);
   // x: [..., in]; residual: [..., out], optional, added to the result.
   Tensor forward(const Tensor& x, const Tensor& residual = {});
 
   Parameter& weight;
-  Parameter& bias;
-};
-
-// A linear layer without bias. weight: [out, in].
-class Projection : public Module {
- public:
-  Projection(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init);
-  // x: [..., in]; residual: [..., out], optional, added to the result.
-  Tensor forward(const Tensor& x, const Tensor& residual = {});
-
-  Parameter& weight;
+  Parameter* bias;  // null: without
 };
 
 // Llama's feed-forward block (runtime/ops/swiglu.h). Its parameters have the names and layouts of
@@ -47,9 +41,9 @@ class SwiGlu : public Module {
   // x, residual (optional, added to the result) and the result: [..., width].
   Tensor forward(const Tensor& x, const Tensor& residual = {});
 
-  Projection gate_proj;
-  Projection up_proj;
-  Projection down_proj;
+  Linear gate_proj;
+  Linear up_proj;
+  Linear down_proj;
 };
 
 // weight (the gain) and bias: [width]; no weight decay.

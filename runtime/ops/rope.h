@@ -49,14 +49,16 @@ class RopeTable {
   float scale_ = 1;
 };
 
+// Where tokens stand, and which elements of a head are a pair.
 struct RopeOptions {
   int64_t first_position = 0;
-  Tensor positions = {};     // [B, T] i32; without: first_position + t
-  bool interleaved = false;  // pair i is (2 i, 2 i + 1); else (i, i + D / 2), as Hugging Face has it
+  Tensor positions = {};  // [B, T] i32; without: first_position + t
+  bool interleaved =
+      false;  // pair i is (2 i, 2 i + 1); else (i, i + D / 2), as Hugging Face has it
 };
 
-// Turns each pair of x [B, T, H, D] by position times frequency (kernels/rope.h). Keeps nothing of x
-// for backward.
+// Turns each pair of x [B, T, H, D] by position times frequency (kernels/rope.h). Keeps nothing of
+// x for backward.
 Tensor rope(const Tensor& x, const std::shared_ptr<const RopeTable>& table,
             const RopeOptions& options = {});
 

@@ -30,7 +30,7 @@ class Training {
  public:
   explicit Training(const amp::GradScalerOptions& options, DType dtype = DType::kF16)
       : dtype_(dtype), scaler_(context_, options) {
-    model_.linear.bias.trainable = false;
+    model_.linear.bias->trainable = false;
     materialize(model_, context_, dtype, 5);
     optimizer_ =
         std::make_unique<optim::AdamW>(local_shards(model_, context_), optim::AdamWOptions{});

@@ -68,7 +68,7 @@ TEST_CASE("a module with a precision computes what casts by hand compute, gradie
       nn::LayerNorm& norm = net.first.norm;
       nn::Linear& layer = net.first.linear;
       hidden = layer_norm(cast(x, DType::kBF16), norm.weight.value, norm.bias.value, 1e-5f);
-      hidden = cast(linear(hidden, layer.weight.value, layer.bias.value), DType::kF32);
+      hidden = cast(linear(hidden, layer.weight.value, layer.bias->value), DType::kF32);
     } else {
       hidden = net.first.forward(x);
     }
@@ -96,7 +96,7 @@ TEST_CASE("low-precision parameters have f32 masters, and gradients the reductio
     CHECK(shard.compute.defined() == low);
     CHECK(shard.grad.dtype() == (low ? DType::kBF16 : DType::kF32));
   }
-  const Parameter& bias = net.first.linear.bias;  // zeros at first
+  const Parameter& bias = *net.first.linear.bias;  // zeros at first
   const Tensor x = random_leaf(context, {3, 8}, 1);
   optimizer.prepare(context, 0, 0.5f);
   backward(sum(net.first.forward(x)));

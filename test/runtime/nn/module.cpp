@@ -50,7 +50,7 @@ TEST_CASE("parameters have full names, in order of declaration") {
   CHECK(net.find_parameter("second.norm.bias") == &net.second.norm.bias);
   CHECK(net.find_parameter("second.norm") == nullptr);
   CHECK(net.first.linear.weight.decay);
-  CHECK_FALSE(net.first.linear.bias.decay);
+  CHECK_FALSE(net.first.linear.bias->decay);
   CHECK_FALSE(net.first.norm.weight.decay);
 }
 
@@ -88,7 +88,7 @@ TEST_CASE("initial values are a function of seed, name and element") {
   CHECK_FALSE(same_bits(values(a.first.linear.weight), values(c.first.linear.weight)));
   CHECK_FALSE(same_bits(values(a.first.linear.weight), values(a.second.linear.weight)));
   CHECK(values(a.first.norm.weight) == std::vector<float>{1, 1, 1});
-  CHECK(values(a.first.linear.bias) == std::vector<float>{0, 0, 0});
+  CHECK(values(*a.first.linear.bias) == std::vector<float>{0, 0, 0});
   // A range filled alone has the values of the whole.
   const Tensor part = zeros(context, {5}, DType::kF32);
   a.first.linear.weight.write_initial(context.exec(), 1, 3, part);
@@ -163,7 +163,7 @@ TEST_CASE("a saved parameter may lose its memory and get it back before backward
     }
     const Tensor before = net.first.linear.weight.value.grad();
     backward(loss);
-    const auto result = to_host<float>(net.first.linear.bias.value.grad());
+    const auto result = to_host<float>(net.first.linear.bias->value.grad());
     return result;
   };
   const std::vector<float> once = gradient(false);

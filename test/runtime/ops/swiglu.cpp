@@ -232,10 +232,10 @@ TEST_CASE("a SwiGlu module's values and gradients are the op's") {
   CHECK(same_bits(grad_of(mlp.down_proj.weight), to_host<float>(down.grad())));
 }
 
-TEST_CASE("a Projection is a linear layer without bias") {
+TEST_CASE("a linear layer may have no bias") {
   Context context(small_context());
   Module root;
-  nn::Projection projection(&root, "q_proj", 5, 4, Init::normal(0.5f));
+  nn::Linear projection(&root, "q_proj", 5, 4, Init::normal(0.5f), nn::Bias::kNo);
   materialize(root, context, DType::kF32, 1);
   CHECK(projection.parameters().size() == 1);
   const auto x = random_leaf(context, {3, 5}, 1), residual = random_leaf(context, {3, 4}, 2);

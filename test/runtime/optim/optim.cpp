@@ -74,7 +74,7 @@ TEST_CASE("SGD follows its definition, and keeps no state without momentum") {
   CHECK(plain.states().empty());
   optim::Sgd heavy(local_shards(net, context), {.momentum = 0.5f});
   const Tensor x = full(context, {4, 5}, DType::kF32, 0.5);
-  const float start = to_host<float>(net.linear.bias.value)[0];
+  const float start = to_host<float>(net.linear.bias->value)[0];
   for (int t = 0; t < 2; ++t) {
     heavy.prepare(context, t, 0.125f);
     backward(sum(net.linear.forward(x)));
@@ -83,7 +83,7 @@ TEST_CASE("SGD follows its definition, and keeps no state without momentum") {
   }
   // g = 4: m is 4, then 6; the steps are 0.5 and 0.75, exact in f32 from 0
   CHECK(start == 0);
-  CHECK(to_host<float>(net.linear.bias.value)[0] == -1.25f);
+  CHECK(to_host<float>(net.linear.bias->value)[0] == -1.25f);
 }
 
 TEST_CASE("a parameter without a gradient is stepped with gradient zero, not with an old one") {
@@ -123,7 +123,7 @@ TEST_CASE("clipping measures the norm over all parameters and scales the step, n
   optim::Sgd optimizer(local_shards(net, context), {.momentum = 0});
   const Tensor x = full(context, {4, 5}, DType::kF32, 0.5);
   for (const float max_norm : {0.0f, 1.0f, 1000.0f}) {
-    const float before = to_host<float>(net.linear.bias.value)[0];
+    const float before = to_host<float>(net.linear.bias->value)[0];
     optimizer.prepare(context, 0, 0.125f);
     backward(sum(net.linear.forward(x)));
     optim::clip_grad_norm(context, optimizer.shards(), max_norm);
@@ -132,10 +132,10 @@ TEST_CASE("clipping measures the norm over all parameters and scales the step, n
     CHECK(state.grad_norm == Approx(norm).epsilon(1e-6));
     const double factor = max_norm == 1 ? 1 / norm : 1;
     CHECK(state.clip_factor == Approx(factor).epsilon(1e-5));
-    CHECK(to_host<float>(net.linear.bias.value.grad())[0] == 4);
+    CHECK(to_host<float>(net.linear.bias->value.grad())[0] == 4);
     optimizer.step();
     optimizer.zero_grad();
-    CHECK(to_host<float>(net.linear.bias.value)[0] ==
+    CHECK(to_host<float>(net.linear.bias->value)[0] ==
           Approx(before - 0.125 * 4 * factor).margin(1e-6));
   }
 }

@@ -107,8 +107,8 @@ TEST_CASE("ranks that use different parameters agree: unused ones count as gradi
     backward(sum((uses_left ? net.left : net.right).forward(x)));
     parallel.finish_gradients();
     const auto users = [&](int parity) { return float((group->size() + 1 - parity) / 2); };
-    CHECK(to_host<float>(net.left.bias.value.grad())[0] == users(0));
-    CHECK(to_host<float>(net.right.bias.value.grad())[0] == users(1));
+    CHECK(to_host<float>(net.left.bias->value.grad())[0] == users(0));
+    CHECK(to_host<float>(net.right.bias->value.grad())[0] == users(1));
     zero_grad(parallel.shards());
   }
 }
@@ -147,11 +147,11 @@ TEST_CASE("without reduction gradients stay local and accumulate") {
     backward(scale(sum(net.left.forward(x)), float(group->rank() + 1)));
   };
   accumulate(false);
-  CHECK(to_host<float>(net.left.bias.value.grad())[0] == float(group->rank() + 1));
+  CHECK(to_host<float>(net.left.bias->value.grad())[0] == float(group->rank() + 1));
   accumulate(true);
   parallel.finish_gradients();
   const int n = group->size();
-  CHECK(to_host<float>(net.left.bias.value.grad())[0] == float(n * (n + 1)));  // twice 1 + ... + n
+  CHECK(to_host<float>(net.left.bias->value.grad())[0] == float(n * (n + 1)));  // twice 1 + ... + n
 }
 
 TEST_CASE("a step whose last backward did not reduce is an error, not a silent divergence") {
@@ -179,7 +179,7 @@ TEST_CASE("a model can be in data parallelism once at a time, and again afterwar
   again.begin_backward(true);
   backward(sum(net.left.forward(full(context, {1, 4}, DType::kF32, 1))));
   again.finish_gradients();
-  CHECK(to_host<float>(net.left.bias.value.grad())[0] == float(group->size()));
+  CHECK(to_host<float>(net.left.bias->value.grad())[0] == float(group->size()));
 }
 
 TEST_CASE("ordered_sum is one tree over micro-batches, whatever the number of ranks") {

@@ -52,7 +52,7 @@ struct Net : Module {
         first(this, "first"),
         second(this, "second"),
         spare(this, "spare") {
-    second.after.bias.trainable = false;
+    second.after.bias->trainable = false;
   }
   // `first` is used twice, `spare` on some ranks only.
   Tensor loss(const Tensor& x, bool use_spare_bias) {
@@ -210,7 +210,7 @@ TEST_CASE("without synchronisation gradients stay local, and whole, in every sta
     parallel.set_no_sync(true);
     pass();
     pass();
-    const Tensor local = net.linear.bias.value.grad();
+    const Tensor local = net.linear.bias->value.grad();
     if (group->size() > 1 || stage > 0) {
       CHECK(contains(message_of<InternalError>([&] { parallel.finish_gradients(); }), "last"));
     }
@@ -223,7 +223,7 @@ TEST_CASE("without synchronisation gradients stay local, and whole, in every sta
     float want = 0;
     for (const std::string& one : group->all_gather_bytes(cat(twice)))
       want += std::stof(one) * 1.5f;
-    CHECK(full_gradient(parallel, *group, net.linear.bias)[0] == Approx(want).epsilon(1e-4));
+    CHECK(full_gradient(parallel, *group, *net.linear.bias)[0] == Approx(want).epsilon(1e-4));
   }
 }
 
@@ -243,7 +243,7 @@ TEST_CASE("parameters exist whole only while they are in use, or unsharded by ha
   CHECK_FALSE(message_of<InternalError>(use).empty());
   parallel.unit(net).unshard();
   use();
-  CHECK_FALSE(message_of<InternalError>([&] { net.inner.linear.bias.value.view(); }).empty());
+  CHECK_FALSE(message_of<InternalError>([&] { net.inner.linear.bias->value.view(); }).empty());
   parallel.reshard();
 }
 

@@ -1,0 +1,243 @@
+#include "shale/models/llama/family.h"
+
+#include "shale/base/error.h"
+#include "shale/base/parse.h"
+#include "shale/models/llama/llama.h"
+#include "shale/models/llama/variant.h"
+
+namespace shale::models {
+namespace {
+
+// In shapes: far above any model, and no product of two overflows.
+constexpr int64_t kMaxSize = int64_t{1} << 30;
+constexpr int64_t kMaxLayers = 10'000;
+
+struct Size {
+  const char* family;
+  const char* name;
+  int64_t vocab, width, layers, heads, kv_heads, head_size, hidden, context;
+  double theta, norm_eps;
+  bool tied;
+  double lr;
+  double factor = 1;  // of Llama 3's scaling, from 8192 tokens
+};
+
+// Sizes of the published weights; their counts of parameters are in the tests. Rates are those of
+// the published recipes where there are any, else such as models of that size train well with.
+constexpr Size kSizes[] = {
+    {"llama", "llama-nano", 256, 128, 4, 4, 2, 32, 384, 0, 1e4, 1e-5, true, 3e-3},
+    {"llama", "smollm2-135m", 49152, 576, 30, 9, 3, 64, 1536, 8192, 1e5, 1e-5, true, 3e-3},
+    {"llama", "smollm2-360m", 49152, 960, 32, 15, 5, 64, 2560, 8192, 1e5, 1e-5, true, 3e-3},
+    {"llama", "smollm2-1.7b", 49152, 2048, 24, 32, 32, 64, 8192, 8192, 1.3e5, 1e-5, true, 5e-4},
+    {"llama", "tinyllama-1.1b", 32000, 2048, 22, 32, 4, 64, 5632, 2048, 1e4, 1e-5, false, 4e-4},
+    {"llama", "llama2-7b", 32000, 4096, 32, 32, 32, 128, 11008, 4096, 1e4, 1e-5, false, 3e-4},
+    {"llama", "llama3.1-8b", 128256, 4096, 32, 32, 8, 128, 14336, 131072, 5e5, 1e-5, false, 3e-4,
+     8},
+    {"llama", "llama3.2-1b", 128256, 2048, 16, 32, 8, 64, 8192, 131072, 5e5, 1e-5, true, 3e-4, 32},
+    {"llama", "llama3.2-3b", 128256, 3072, 28, 24, 8, 128, 8192, 131072, 5e5, 1e-5, true, 3e-4, 32},
+    {"llama", "llama3.1-70b", 128256, 8192, 80, 64, 8, 128, 28672, 131072, 5e5, 1e-5, false, 1.5e-4,
+     8},
+    {"mistral", "mistral-7b", 32768, 4096, 32, 32, 8, 128, 14336, 32768, 1e6, 1e-5, false, 3e-4},
+    {"qwen2", "qwen2.5-0.5b", 151936, 896, 24, 14, 2, 64, 4864, 32768, 1e6, 1e-6, true, 6e-4},
+    {"qwen2", "qwen2.5-1.5b", 151936, 1536, 28, 12, 2, 128, 8960, 32768, 1e6, 1e-6, true, 4e-4},
+    {"qwen3", "qwen3-0.6b", 151936, 1024, 28, 16, 8, 128, 3072, 40960, 1e6, 1e-6, true, 6e-4},
+    {"qwen3", "qwen3-1.7b", 151936, 2048, 28, 16, 8, 128, 6144, 40960, 1e6, 1e-6, true, 4e-4},
+    {"olmo2", "olmo2-1b", 100352, 2048, 16, 16, 16, 128, 8192, 4096, 5e5, 1e-6, false, 4e-4},
+};
+
+LanguageModelConfig config_of(const Size& size) {
+  LanguageModelConfig config;
+  config.family = size.family;
+  config.layers = size.layers;
+  config.width = size.width;
+  config.heads = size.heads;
+  config.vocab = size.vocab;
+  config.padded_vocab = pad_vocab(size.vocab);
+  config.context = size.context;
+  config.norm_eps = static_cast<float>(size.norm_eps);
+  config.tied = size.tied;
+  config.kv_heads = size.kv_heads;
+  config.head_size = size.head_size == size.width / size.heads ? 0 : size.head_size;
+  config.hidden = size.hidden;
+  config.rope.theta = size.theta;
+  if (size.factor > 1) {
+    config.rope.scaling = RopeScaling::kLlama3;
+    config.rope.factor = size.factor;
+    config.rope.original_context = 8192;
+  }
+  return config;
+}
+
+void require(bool ok, std::string_view what, int64_t found, std::string_view want) {
+  if (!ok) throw ConfigError(cat("model: ", what, " is ", found, ", want ", want));
+}
+
+void check(const LanguageModelConfig& c) {
+  require(c.layers >= 1, "layers", c.layers, "at least 1");
+  require(c.heads >= 1, "heads", c.heads, "at least 1");
+  require(c.width >= 1, "width", c.width, "at least 1");
+  require(c.head_size > 0 || c.width % c.heads == 0, "width", c.width,
+          cat("a multiple of heads = ", c.heads));
+  require(kv_heads_of(c) <= c.heads && c.heads % kv_heads_of(c) == 0, "kv-heads", c.kv_heads,
+          cat("a divisor of heads = ", c.heads));
+  require(c.hidden >= 1, "hidden", c.hidden, "at least 1");
+  require(c.vocab >= 1 && c.vocab <= c.padded_vocab, "vocab", c.vocab,
+          cat("1 to ", c.padded_vocab));
+  require(c.context >= 1, "context", c.context, "at least 1");
+  if (c.mlp_bias) throw ConfigError("model: mlp_bias is true, want false: there is no such block");
+}
+
+// ---- Shapes in checkpoints ----
+
+constexpr std::pair<RopeScaling, const char*> kScalings[] = {{RopeScaling::kNone, "none"},
+                                                             {RopeScaling::kLinear, "linear"},
+                                                             {RopeScaling::kLlama3, "llama3"},
+                                                             {RopeScaling::kYarn, "yarn"}};
+
+std::string quoted(std::string_view text) {
+  return cat("\"", text, "\"");
+}
+
+const char* flag(bool value) {
+  return value ? "true" : "false";
+}
+
+std::map<std::string, std::string> rope_shape(const RopeConfig& rope) {
+  std::map<std::string, std::string> shape = {{"rope_theta", format_real(rope.theta)}};
+  for (const auto& [scaling, name] : kScalings) {
+    if (scaling == rope.scaling) shape["rope_scaling"] = quoted(name);
+  }
+  if (rope.scaling == RopeScaling::kNone) return shape;
+  shape["rope_factor"] = format_real(rope.factor);
+  if (rope.scaling == RopeScaling::kLinear) return shape;
+  shape["rope_original_context"] = cat(rope.original_context);
+  if (rope.scaling == RopeScaling::kLlama3) {
+    shape["rope_low_freq_factor"] = format_real(rope.low_freq_factor);
+    shape["rope_high_freq_factor"] = format_real(rope.high_freq_factor);
+  } else {
+    shape["rope_beta_fast"] = format_real(rope.beta_fast);
+    shape["rope_beta_slow"] = format_real(rope.beta_slow);
+    shape["rope_attention_factor"] = format_real(rope.attention_factor);
+    shape["rope_truncate"] = flag(rope.truncate);
+  }
+  return shape;
+}
+
+RopeConfig parse_rope(const JsonObject& json) {
+  RopeConfig rope;
+  rope.theta = json.real("rope_theta");
+  const std::string name = json.text("rope_scaling");
+  bool known = false;
+  for (const auto& [scaling, text] : kScalings) {
+    if (name != text) continue;
+    rope.scaling = scaling;
+    known = true;
+  }
+  if (!known) json.fail("rope_scaling", "none, linear, llama3 or yarn");
+  if (rope.scaling == RopeScaling::kNone) return rope;
+  rope.factor = json.real("rope_factor");
+  if (rope.scaling == RopeScaling::kLinear) return rope;
+  rope.original_context = json.integer("rope_original_context");
+  if (rope.scaling == RopeScaling::kLlama3) {
+    rope.low_freq_factor = json.real("rope_low_freq_factor");
+    rope.high_freq_factor = json.real("rope_high_freq_factor");
+  } else {
+    rope.beta_fast = json.real("rope_beta_fast");
+    rope.beta_slow = json.real("rope_beta_slow");
+    rope.attention_factor = json.real("rope_attention_factor");
+    rope.truncate = json.flag("rope_truncate", true);
+  }
+  return rope;
+}
+
+class LlamaFamily final : public ModelFamily {
+ public:
+  explicit LlamaFamily(const LlamaVariant& variant) : variant_(variant) {}
+  std::string name() const override { return std::string(variant_.family); }
+
+  std::vector<ModelPreset> presets() const override {
+    std::vector<ModelPreset> presets;
+    for (const Size& size : kSizes) {
+      if (name() != size.family) continue;
+      presets.push_back({.name = size.name,
+                         .config = config_of(size),
+                         .lr = size.lr,
+                         .byte_vocab = size.vocab == 256});
+    }
+    return presets;
+  }
+
+  std::unique_ptr<LanguageModel> make(const LanguageModelConfig& config,
+                                      const LanguageModelPolicy& policy) const override {
+    check(config);
+    if (policy.dropout > 0) {
+      throw ConfigError(
+          cat("model: dropout is ", policy.dropout, ", want 0: ", name(), " models have none"));
+    }
+    return std::make_unique<Llama>(config, policy);
+  }
+
+  std::map<std::string, std::string> shape(const LanguageModelConfig& config) const override {
+    std::map<std::string, std::string> shape = {{"layers", cat(config.layers)},
+                                                {"width", cat(config.width)},
+                                                {"heads", cat(config.heads)},
+                                                {"kv_heads", cat(kv_heads_of(config))},
+                                                {"head_size", cat(head_size_of(config))},
+                                                {"hidden", cat(config.hidden)},
+                                                {"vocab", cat(config.vocab)},
+                                                {"padded_vocab", cat(config.padded_vocab)},
+                                                {"context", cat(config.context)},
+                                                {"norm_eps", format_real(config.norm_eps)},
+                                                {"tied", flag(config.tied)},
+                                                {"attention_bias", flag(config.attention_bias)}};
+    shape.merge(rope_shape(config.rope));
+    return shape;
+  }
+
+  LanguageModelConfig parse_shape(const JsonObject& json) const override {
+    const auto size = [&](const char* key, int64_t max) {
+      const int64_t value = json.integer(key);
+      if (value < 1 || value > max) json.fail(key, cat("1 to ", max));
+      return value;
+    };
+    LanguageModelConfig model;
+    model.family = name();
+    model.layers = size("layers", kMaxLayers);
+    model.width = size("width", kMaxSize);
+    model.heads = size("heads", kMaxSize);
+    model.kv_heads = size("kv_heads", model.heads);
+    model.head_size = size("head_size", kMaxSize);
+    model.hidden = size("hidden", kMaxSize);
+    model.vocab = size("vocab", kMaxSize);
+    model.padded_vocab = size("padded_vocab", kMaxSize);
+    model.context = size("context", kMaxSize);
+    if (model.heads % model.kv_heads != 0) json.fail("kv_heads", "a divisor of 'heads'");
+    if (model.padded_vocab < model.vocab) json.fail("padded_vocab", "at least 'vocab'");
+    model.norm_eps = static_cast<float>(json.real("norm_eps"));
+    if (!(model.norm_eps > 0 && model.norm_eps <= 1)) json.fail("norm_eps", "above 0, at most 1");
+    model.tied = json.flag("tied", true);
+    model.attention_bias = json.flag("attention_bias", false);
+    model.rope = parse_rope(json);
+    try {
+      rope_frequencies(model.rope, model.head_size);
+    } catch (const ConfigError& error) {
+      json.fail("rope_scaling", error.what());
+    }
+    return model;
+  }
+
+ private:
+  const LlamaVariant& variant_;
+};
+
+}  // namespace
+
+std::vector<const ModelFamily*> llama_families() {
+  static const std::vector<LlamaFamily> families(std::begin(kLlamaVariants),
+                                                 std::end(kLlamaVariants));
+  std::vector<const ModelFamily*> all;
+  for (const LlamaFamily& family : families) all.push_back(&family);
+  return all;
+}
+
+}  // namespace shale::models

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <vector>
+
+#include "shale/models/language/family.h"
+
+namespace shale::models {
+
+// Llama and its relatives (llama.h), a family each: llama, mistral, qwen2, qwen3, olmo2.
+std::vector<const ModelFamily*> llama_families();
+
+}  // namespace shale::models

@@ -1,0 +1,247 @@
+#include "shale/models/llama/llama.h"
+
+#include <cmath>
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/models/llama/variant.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/attention.h"
+#include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/embedding.h"
+#include "shale/runtime/ops/linear.h"
+#include "shale/runtime/ops/loss.h"
+#include "shale/runtime/ops/rope.h"
+#include "shale/runtime/ops/shape.h"
+
+// B sequences, T tokens, C width, H heads of size D, G of keys and values.
+namespace shale::models {
+namespace {
+
+constexpr float kInitStd = 0.02f;
+
+// Branches that add to the residual stream start smaller, as GPT-2's.
+Init residual_init(const LanguageModelConfig& config) {
+  return Init::normal(kInitStd / std::sqrt(2.0f * static_cast<float>(config.layers)));
+}
+
+nn::Bias output_bias(const LanguageModelConfig& config, const LlamaVariant& variant) {
+  return nn::Bias{config.attention_bias && variant.attention_bias == AttentionBias::kAll};
+}
+nn::Bias qkv_bias(const LanguageModelConfig& config, const LlamaVariant& variant) {
+  const bool always = variant.attention_bias == AttentionBias::kQkv;
+  return always ? nn::Bias::kYes : output_bias(config, variant);
+}
+
+// Where a token's keys and values are kept during generation.
+struct Cached {
+  Tensor& layer;   // [B, room, 2, G, D]
+  int64_t length;  // tokens in it
+};
+
+class SelfAttention : public Module {
+ public:
+  SelfAttention(Module* parent, const LanguageModelConfig& config, const LlamaVariant& variant,
+                std::shared_ptr<const RopeTable> table);
+
+  // x: [B, T, C]; residual: [B, T, C], optional, added to the result. With `cached`, x follows
+  // what is there.
+  Tensor forward(const Tensor& x, const Tensor& residual, const Cached* cached = nullptr) {
+    return run(x, [this, residual, cached](const Tensor& in) {
+      const int64_t first = cached != nullptr ? cached->length : 0;
+      const Tensor q = turned(q_proj_, q_norm_.get(), in, first);
+      Tensor k = turned(k_proj_, k_norm_.get(), in, first);
+      Tensor v = heads_of(v_proj_.forward(in));
+      if (cached != nullptr) std::tie(k, v) = append(*cached, k, v);
+      const Tensor y = attention(q, k, v);
+      const Tensor rows = reshape(y, {in.size(0), in.size(1), y.size(2) * y.size(3)});
+      return o_proj_.forward(rows, enter(residual));
+    });
+  }
+
+ private:
+  // [B, T, n D] as [B, T, n, D].
+  Tensor heads_of(const Tensor& x) const {
+    return reshape(x, {x.size(0), x.size(1), x.size(2) / head_size_, head_size_});
+  }
+  Tensor turned(nn::Linear& projection, nn::RmsNorm* norm, const Tensor& x, int64_t first) const {
+    Tensor rows = projection.forward(x);
+    if (head_norm_ == HeadNorm::kWholeRow) rows = norm->forward(rows);
+    Tensor heads = heads_of(rows);
+    if (head_norm_ == HeadNorm::kPerHead) heads = norm->forward(heads);
+    return rope(heads, table_, {.first_position = first});
+  }
+  static std::pair<Tensor, Tensor> append(const Cached& cached, const Tensor& k, const Tensor& v);
+
+  int64_t head_size_;
+  HeadNorm head_norm_;
+  std::shared_ptr<const RopeTable> table_;
+  nn::Linear q_proj_, k_proj_, v_proj_, o_proj_;
+  std::unique_ptr<nn::RmsNorm> q_norm_, k_norm_;
+};
+
+SelfAttention::SelfAttention(Module* parent, const LanguageModelConfig& config,
+                             const LlamaVariant& variant, std::shared_ptr<const RopeTable> table)
+    : Module(parent, "self_attn"),
+      head_size_(head_size_of(config)),
+      head_norm_(variant.head_norm),
+      table_(std::move(table)),
+      q_proj_(this, "q_proj", config.width, config.heads * head_size_, Init::normal(kInitStd),
+              qkv_bias(config, variant)),
+      k_proj_(this, "k_proj", config.width, kv_heads_of(config) * head_size_,
+              Init::normal(kInitStd), qkv_bias(config, variant)),
+      v_proj_(this, "v_proj", config.width, kv_heads_of(config) * head_size_,
+              Init::normal(kInitStd), qkv_bias(config, variant)),
+      o_proj_(this, "o_proj", config.heads * head_size_, config.width, residual_init(config),
+              output_bias(config, variant)) {
+  if (head_norm_ == HeadNorm::kNone) return;
+  const auto norm = [&](const char* name, int64_t heads) {
+    const int64_t width = (head_norm_ == HeadNorm::kWholeRow ? heads : 1) * head_size_;
+    return std::make_unique<nn::RmsNorm>(this, name, width, config.norm_eps);
+  };
+  q_norm_ = norm("q_norm", config.heads);
+  k_norm_ = norm("k_norm", kv_heads_of(config));
+}
+
+// All keys and values so far, once k and v [B, T, G, D] are there too.
+std::pair<Tensor, Tensor> SelfAttention::append(const Cached& cached, const Tensor& k,
+                                                const Tensor& v) {
+  const int64_t T = k.size(1), end = cached.length + T;
+  const auto part = [&cached](int64_t which, int64_t begin, int64_t stop) {  // [B, T, G, D]
+    const Tensor one = slice(slice(cached.layer, 1, begin, stop), 2, which, which + 1);
+    const auto& s = one.strides();
+    return one.alias({one.size(0), one.size(1), one.size(3), one.size(4)},
+                     {s[0], s[1], s[3], s[4]});
+  };
+  Tensor fresh_k = part(0, cached.length, end), fresh_v = part(1, cached.length, end);
+  copy_(fresh_k, k);
+  copy_(fresh_v, v);
+  return {part(0, 0, end), part(1, 0, end)};
+}
+
+}  // namespace
+
+class Llama::Block : public Module {
+ public:
+  Block(Module* parent, int64_t layer, const LanguageModelConfig& config,
+        const LlamaVariant& variant, const std::shared_ptr<const RopeTable>& table)
+      : Module(parent, cat("layers.", layer)) {
+    const auto norm = [&](const char* name) {
+      return std::make_unique<nn::RmsNorm>(this, name, config.width, config.norm_eps);
+    };
+    if (!variant.norms_after) input_layernorm_ = norm("input_layernorm");
+    self_attn_ = std::make_unique<SelfAttention>(this, config, variant, table);
+    post_attention_layernorm_ = norm("post_attention_layernorm");
+    mlp_ = std::make_unique<nn::SwiGlu>(this, "mlp",
+                                        nn::SwiGlu::Config{.width = config.width,
+                                                           .hidden = config.hidden,
+                                                           .init = Init::normal(kInitStd),
+                                                           .down_init = residual_init(config)});
+    if (variant.norms_after) post_feedforward_layernorm_ = norm("post_feedforward_layernorm");
+  }
+
+  Tensor forward(const Tensor& input, const Cached* cached = nullptr) {
+    return run(input, [this, cached](const Tensor& x) {
+      return input_layernorm_ != nullptr ? norms_before(x, cached) : norms_after(x, cached);
+    });
+  }
+
+ private:
+  // Both residual additions ride on products.
+  Tensor norms_before(const Tensor& input, const Cached* cached) {
+    const auto [normed, x] = input_layernorm_->forward_stream(input);
+    const Tensor sum = self_attn_->forward(normed, x, cached);
+    const auto [again, y] = post_attention_layernorm_->forward_stream(sum);
+    return mlp_->forward(again, y);
+  }
+  Tensor norms_after(const Tensor& x, const Cached* cached) {
+    const Tensor y = add(x, post_attention_layernorm_->forward(self_attn_->forward(x, {}, cached)));
+    return add(y, post_feedforward_layernorm_->forward(mlp_->forward(y)));
+  }
+
+  std::unique_ptr<nn::RmsNorm> input_layernorm_;  // null: norms come after their branches
+  std::unique_ptr<SelfAttention> self_attn_;
+  std::unique_ptr<nn::RmsNorm> post_attention_layernorm_;
+  std::unique_ptr<nn::SwiGlu> mlp_;
+  std::unique_ptr<nn::RmsNorm> post_feedforward_layernorm_;  // null: as above
+};
+
+Llama::Llama(const LanguageModelConfig& config, const LanguageModelPolicy& policy)
+    : LanguageModel(config, policy),
+      embed_tokens_(this, "embed_tokens", config.padded_vocab, config.width,
+                    Init::normal(kInitStd)),
+      layers_(),
+      norm_(this, "norm", config.width, config.norm_eps) {
+  const auto table = std::make_shared<const RopeTable>(config.rope, head_size_of(config));
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    layers_.push_back(
+        std::make_unique<Block>(this, layer, config, llama_variant(config.family), table));
+  }
+  if (!config.tied) {
+    lm_head_ = std::make_unique<nn::Embedding>(this, "lm_head", config.padded_vocab, config.width,
+                                               Init::normal(kInitStd));
+  }
+}
+
+Llama::~Llama() = default;
+
+std::vector<Module*> Llama::blocks() {
+  std::vector<Module*> blocks;
+  for (const auto& layer : layers_) blocks.push_back(layer.get());
+  return blocks;
+}
+
+Parameter& Llama::head() {
+  return lm_head_ != nullptr ? lm_head_->weight : embed_tokens_.weight;
+}
+
+Tensor Llama::loss(const Tensor& input, const Tensor& targets) {
+  return run(input, [&](const Tensor& ids) {
+    Tensor x = embedding(ids, embed_tokens_.weight.value, {});
+    for (const auto& layer : layers_) x = layer->forward(x);
+    const Tensor rows = reshape(norm_.forward(x), {-1, config().width});
+    return linear_cross_entropy(rows, head().value, reshape(targets, {-1}), config().vocab,
+                                policy().loss_chunk_rows);
+  });
+}
+
+Tensor Llama::next_logits(const Tensor& input, KvCache& cache) {
+  const Inference inference(input.context());
+  const int64_t B = input.size(0), T = input.size(1);
+  const int64_t room = cache_room(cache, T);
+  return run(input, [&](const Tensor& ids) {
+    Tensor x = embedding(ids, embed_tokens_.weight.value, {});
+    while (cache.layers.size() < layers_.size()) {
+      cache.layers.push_back(empty(
+          ids.context(), {B, room, 2, kv_heads_of(config()), head_size_of(config())}, x.dtype()));
+    }
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      const Cached cached{cache.layers[i], cache.length};
+      x = layers_[i]->forward(x, &cached);
+    }
+    cache.length += T;
+    const Tensor last = contiguous(slice(x, 1, T - 1, T));
+    return reshape(linear(norm_.forward(last), head().value), {B, config().padded_vocab});
+  });
+}
+
+// An embedding that is not the output layer's weight too is looked up, not multiplied with.
+double Llama::flops_per_token(int64_t seq_len) const {
+  double count = 0;
+  for (const Parameter* parameter : parameters()) count += static_cast<double>(parameter->numel());
+  if (!config().tied) count -= static_cast<double>(embed_tokens_.weight.numel());
+  return 6 * count + 6 * static_cast<double>(config().layers * config().heads *
+                                             head_size_of(config()) * seq_len);
+}
+
+std::vector<NamedProduct> Llama::products() const {
+  const int64_t C = config().width, F = config().hidden, D = head_size_of(config());
+  return {{"Q", C, config().heads * D},
+          {"K, V", C, kv_heads_of(config()) * D},
+          {"attention output", config().heads * D, C},
+          {"FFN gate, up", C, F},
+          {"FFN down", F, C},
+          {"classifier", C, config().padded_vocab}};
+}
+
+}  // namespace shale::models

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "shale/models/language/model.h"
+#include "shale/runtime/nn/layers.h"
+
+namespace shale::models {
+
+// Llama (Touvron et al., arXiv:2302.13971, arXiv:2307.09288) and what is built alike: RMSNorm,
+// rotary positions (arXiv:2104.09864), grouped-query attention (arXiv:2305.13245), SwiGLU
+// (arXiv:2002.05202); no dropout. Parameter names are those of the published weights without
+// "model."; weights are [out, in].
+//
+// What a block keeps for backward with width C, H heads of size D, G of them for keys and values,
+// and F inside the feed-forward block, in elements of the compute dtype per token (and f32 values):
+// 3 C + (2 H + 2 G) D + C + 3 F (+ H + 2): its input, both norms' outputs, q, k, v, the attention's
+// output, the stream between the halves, gate, up and their product. Norms of q and k keep their
+// inputs too. With recompute full: C.
+class Llama : public LanguageModel {
+ public:
+  // Throws ConfigError for sizes that do not go together.
+  Llama(const LanguageModelConfig& config, const LanguageModelPolicy& policy);
+  ~Llama() override;
+  std::vector<Module*> blocks() override;
+  Tensor loss(const Tensor& ids, const Tensor& targets) override;
+  Tensor next_logits(const Tensor& ids, KvCache& cache) override;
+  double flops_per_token(int64_t seq_len) const override;
+  std::vector<NamedProduct> products() const override;
+
+ private:
+  class Block;
+
+  Parameter& head();  // the output layer's weight
+
+  nn::Embedding embed_tokens_;
+  std::vector<std::unique_ptr<Block>> layers_;
+  nn::RmsNorm norm_;
+  std::unique_ptr<nn::Embedding> lm_head_;  // null: tied
+};
+
+}  // namespace shale::models
