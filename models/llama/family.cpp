@@ -2,6 +2,8 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
+#include "shale/models/language/hf_export.h"
+#include "shale/models/llama/hf.h"
 #include "shale/models/llama/llama.h"
 #include "shale/models/llama/variant.h"
 
@@ -175,6 +177,25 @@ class LlamaFamily final : public ModelFamily {
           cat("model: dropout is ", policy.dropout, ", want 0: ", name(), " models have none"));
     }
     return std::make_unique<Llama>(config, policy);
+  }
+
+  std::string hf_model_type() const override { return name(); }
+  std::unique_ptr<StoredModel> open(const std::string& folder) const override {
+    const LanguageModelConfig config = load_llama_config(folder);
+    check(config);
+    return std::make_unique<HfStoredModel>(config, folder, llama_tensors(config), llama_layout());
+  }
+  std::unique_ptr<StoredModelWriter> create(const std::string& folder,
+                                            const LanguageModelConfig& config,
+                                            const LanguageModelPolicy&,
+                                            const ExportOptions& options) const override {
+    return std::make_unique<HfExport>(folder, llama_tensors(config), llama_layout(),
+                                      llama_config_json(config, options.dtype), options);
+  }
+  std::vector<std::string> stored_parameters(const LanguageModelConfig& config) const override {
+    std::vector<std::string> names;
+    for (const HfTensor& tensor : llama_tensors(config)) names.push_back(tensor.name);
+    return names;
   }
 
   std::map<std::string, std::string> shape(const LanguageModelConfig& config) const override {
