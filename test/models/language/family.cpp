@@ -26,7 +26,7 @@ class Bigram : public LanguageModel {
   Bigram(const LanguageModelConfig& config, const LanguageModelPolicy& policy)
       : LanguageModel(config, policy),
         table_(this, "table", config.padded_vocab, config.width, Init::normal(0.02f)),
-        head_(this, "head", config.width, config.padded_vocab, Init::normal(0.02f)) {
+        head_(this, "head", config.width, config.padded_vocab, Init::normal(0.02f), nn::Bias::kNo) {
     for (int64_t i = 0; i < config.layers; ++i) {
       layers_.push_back(std::make_unique<nn::Linear>(this, cat("layers.", i), config.width,
                                                      config.width, Init::normal(0.02f)));
@@ -101,15 +101,14 @@ const BigramFamily& bigram() {
 TEST_CASE("a family that is added has presets, shapes and models by its names", "[models]") {
   const ModelFamily& family = bigram();
   CHECK(&model_family("bigram") == &family);
-  CHECK(
-      contains(message_of<ConfigError>([] { find_preset("trigram"); }), "gpt2-1558m bigram-tiny"));
+  CHECK(contains(message_of<ConfigError>([] { find_preset("trigram"); }), "olmo2-1b bigram-tiny"));
   const LanguageModelConfig config = preset("bigram-tiny", 32);
   CHECK(config.context == 32);
   CHECK(model_shape_json(config) == R"({"family":"bigram","layers":2,"width":16})");
   CHECK(parse_model_shape(model_shape_json(config), "x").family == "bigram");
   CHECK(make_language_model(config)->blocks().size() == 2);
   CHECK(contains(message_of<DataError>([] { parse_model_shape(R"({"family":"x"})", "shape"); }),
-                 "one of gpt2, bigram"));
+                 "olmo2, bigram"));
 }
 
 TEST_CASE("a family or preset that is there is not added again", "[models]") {
