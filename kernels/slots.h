@@ -7,13 +7,17 @@
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/embedding.h"
 #include "shale/kernels/gemm.h"
+#include "shale/kernels/index.h"
 #include "shale/kernels/loss.h"
 #include "shale/kernels/loss_scale.h"
 #include "shale/kernels/norm.h"
 #include "shale/kernels/optim.h"
+#include "shale/kernels/pointwise.h"
 #include "shale/kernels/random.h"
 #include "shale/kernels/reduce.h"
+#include "shale/kernels/reduce_dims.h"
 #include "shale/kernels/rope.h"
+#include "shale/kernels/softmax.h"
 #include "shale/kernels/tree_sum.h"
 
 namespace shale::kernels {
@@ -32,18 +36,22 @@ inline auto slots_on_all_devices() {
       embedding_fwd, embedding_bwd,
       // gemm.h
       gemm,
+      // index.h
+      gather, scatter_add,
       // loss.h, loss_scale.h
       cross_entropy, update_loss_scale,
       // norm.h
       layer_norm_fwd, layer_norm_bwd, rms_norm_fwd, rms_norm_bwd,
       // optim.h
       adamw, adamw_8bit, lion, sgd,
+      // pointwise.h
+      pointwise,
       // random.h
       random_normal,
       // rope.h
       rope,
-      // reduce.h, tree_sum.h
-      column_sum, sum, sum_squares, clip_factor, tree_sum);
+      // reduce.h, reduce_dims.h, softmax.h, tree_sum.h
+      column_sum, sum, sum_squares, clip_factor, reduce_dims, softmax_fwd, softmax_bwd, tree_sum);
 }
 
 // Those that have one on the CPU alone; callers ask filled(). There are none at present.

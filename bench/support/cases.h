@@ -49,6 +49,8 @@ class Cases {
   void add_norms();
   void add_tokens();
   void add_elementwise();
+  void add_pointwise();      // ops that broadcast, and a chain of them
+  void add_dimension_ops();  // along rows and columns: sums, softmax, picks
 
  private:
   template <typename Args>

@@ -212,4 +212,53 @@ Cost cost_of(const kernels::TreeSumArgs& a) {
           .written_bytes = count * double(a.outputs.size()) * double(dtype_size(a.out_dtype))};
 }
 
+namespace {
+
+// The elements that a view has in memory: what is broadcast counts once.
+double bytes_in_memory(const View& view) {
+  double elements = 1;
+  for (int d = 0; d < view.ndim(); ++d) {
+    if (view.strides[d] != 0) elements *= double(view.shape[d]);
+  }
+  return elements * double(dtype_size(view.dtype));
+}
+
+}  // namespace
+
+Cost cost_of(const kernels::PointwiseArgs& a) {
+  Cost cost;
+  for (int i = 0; i < a.program->inputs; ++i) {
+    if (a.program->loads(i)) cost.read_bytes += bytes_in_memory(a.inputs[size_t(i)]);
+  }
+  for (int i = 0; i < a.program->outputs; ++i) cost.written_bytes += bytes_of(a.outputs[size_t(i)]);
+  return cost;
+}
+
+Cost cost_of(const kernels::ReduceDimsArgs& a) {
+  return traffic({a.x}, {a.y});
+}
+
+Cost cost_of(const kernels::SoftmaxFwdArgs& a) {
+  return traffic({a.x}, {a.y});
+}
+
+Cost cost_of(const kernels::SoftmaxBwdArgs& a) {
+  return traffic({a.y, a.dy}, {a.dx});
+}
+
+Cost cost_of(const kernels::GatherArgs& a) {
+  Cost cost = traffic({a.y}, {a.y});  // what is picked is read
+  cost.read_bytes += bytes_in_memory(a.index);
+  return cost;
+}
+
+Cost cost_of(const kernels::ScatterAddArgs& a) {
+  Cost cost = traffic({a.x}, {});
+  cost.read_bytes += bytes_in_memory(a.index);
+  const double touched = double(a.x.numel()) * double(dtype_size(a.y.dtype));
+  cost.read_bytes += touched;
+  cost.written_bytes += touched;
+  return cost;
+}
+
 }  // namespace shale::bench

@@ -5,13 +5,17 @@
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/embedding.h"
 #include "shale/kernels/gemm.h"
+#include "shale/kernels/index.h"
 #include "shale/kernels/loss.h"
 #include "shale/kernels/loss_scale.h"
 #include "shale/kernels/norm.h"
 #include "shale/kernels/optim.h"
+#include "shale/kernels/pointwise.h"
 #include "shale/kernels/random.h"
 #include "shale/kernels/reduce.h"
+#include "shale/kernels/reduce_dims.h"
 #include "shale/kernels/rope.h"
+#include "shale/kernels/softmax.h"
 #include "shale/kernels/tree_sum.h"
 
 namespace shale::bench {
@@ -64,5 +68,12 @@ Cost cost_of(const kernels::ClipFactorArgs& a);
 Cost cost_of(const kernels::LossScaleArgs& a);
 Cost cost_of(const kernels::RandomNormalArgs& a);
 Cost cost_of(const kernels::TreeSumArgs& a);
+// Inputs that are broadcast are read once.
+Cost cost_of(const kernels::PointwiseArgs& a);
+Cost cost_of(const kernels::ReduceDimsArgs& a);
+Cost cost_of(const kernels::SoftmaxFwdArgs& a);
+Cost cost_of(const kernels::SoftmaxBwdArgs& a);
+Cost cost_of(const kernels::GatherArgs& a);
+Cost cost_of(const kernels::ScatterAddArgs& a);
 
 }  // namespace shale::bench

@@ -102,6 +102,8 @@ std::vector<KernelCase> kernel_cases(DeviceType type, const std::vector<DType>& 
     for (const Size& size : sizes.models) Cases(size, dtype, out).add_norms();
     for (const Size& size : sizes.models) Cases(size, dtype, out).add_tokens();
     for (const Size& size : sizes.models) Cases(size, dtype, out).add_elementwise();
+    for (const Size& size : sizes.models) Cases(size, dtype, out).add_pointwise();
+    for (const Size& size : sizes.models) Cases(size, dtype, out).add_dimension_ops();
     FlatCases flat(sizes.flat, dtype, out);
     flat.add_optimizers();
     flat.add_adafactor();

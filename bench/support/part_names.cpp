@@ -45,6 +45,12 @@ constexpr SlotPart kSlotParts[] = {
     {"adafactor_squares", "optimizer"},
     {"adafactor", "optimizer"},
     {"random_normal", "initial values"},
+    {"pointwise", "elementwise ops"},
+    {"reduce_dims", "sums over dimensions"},
+    {"softmax_fwd", "softmax, forward"},
+    {"softmax_bwd", "softmax, backward"},
+    {"gather", "gather"},
+    {"scatter_add", "scatter-add"},
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/cast_inputs.h"
 #include "shale/runtime/ops/matrix.h"
+#include "shale/runtime/ops/pointwise_internal.h"
 
 namespace shale {
 namespace {
@@ -12,6 +13,19 @@ void check_alike(const char* op, const Tensor& a, const Tensor& b) {
   check_contiguous(op, "a", a);
   check_contiguous(op, "b", b);
   check_shape(op, "b", b, a.shape());
+}
+
+// Whether the op is over whole tensors of one shape, outside of fused(): kernels of their own do
+// that, with the bits of the general one.
+bool is_plain(const char* op, const Tensor& a, const Tensor& b) {
+  check_defined(op, "a", a);
+  check_defined(op, "b", b);
+  return a.context().autograd().trace == nullptr && a.shape() == b.shape() && a.contiguous() &&
+         b.contiguous() && a.dtype() != DType::kU8 && b.dtype() != DType::kU8;
+}
+
+bool is_traced(const Tensor& x) {
+  return x.context().autograd().trace != nullptr;
 }
 
 // A gradient on its way to an input of another dtype.
@@ -41,7 +55,9 @@ BackwardFn scale_backward(float factor, DType dtype) {
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {
-  check_alike("add", a, b);
+  if (!is_plain("add", a, b)) {
+    return pointwise(kernels::PointwiseOp::kAdd, amp::result_dtype(a, b), {a, b});
+  }
   Tensor y = empty(a.context(), a.shape(), amp::result_dtype(a, b));
   kernels::axpby(a.exec(), {.a = a, .b = b, .y = y});
   record("add", {a, b}, {&y}, add_backward(a, b));
@@ -57,7 +73,9 @@ void add_(Tensor& a, const Tensor& b) {
 }
 
 Tensor mul(const Tensor& a, const Tensor& b) {
-  check_alike("mul", a, b);
+  if (!is_plain("mul", a, b)) {
+    return pointwise(kernels::PointwiseOp::kMul, amp::result_dtype(a, b), {a, b});
+  }
   Tensor y = empty(a.context(), a.shape(), amp::result_dtype(a, b));
   kernels::mul(a.exec(), {.a = a, .b = b, .y = y});
   if (!needs_grad(a.context(), {a, b})) return y;
@@ -79,6 +97,8 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor scale(const Tensor& x, float factor) {
+  check_defined("scale", "x", x);
+  if (is_traced(x)) return pointwise(kernels::PointwiseOp::kMul, x.dtype(), {x, factor});
   check_contiguous("scale", "x", x);
   Tensor y = scaled(x, factor, x.dtype());
   record("scale", {x}, {&y}, scale_backward(factor, x.dtype()));
@@ -117,8 +137,12 @@ Tensor gelu(const Tensor& x, Gelu kind) {
 }
 
 Tensor cast(const Tensor& x, DType dtype) {
-  check_contiguous("cast", "x", x);
+  check_defined("cast", "x", x);
   if (x.dtype() == dtype) return x;
+  if (is_traced(x) || x.dtype() == DType::kU8) {
+    return pointwise(kernels::PointwiseOp::kConvert, dtype, {x});
+  }
+  check_contiguous("cast", "x", x);
   Tensor y = scaled(x, 1, dtype);
   record("cast", {x}, {&y},
          [from = x.dtype()](BackwardArgs& args) { return Grads{like_input(args.dy(), from)}; });

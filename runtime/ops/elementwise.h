@@ -9,6 +9,7 @@ namespace shale {
 // a. Names that end in _ work in place: they change their first argument, which must not be a leaf
 // that requires a gradient, and move its version counter.
 
+// add and mul broadcast too, as the ops of ops/pointwise.h do.
 Tensor add(const Tensor& a, const Tensor& b);           // a + b
 void add_(Tensor& a, const Tensor& b);                  // a += b
 Tensor mul(const Tensor& a, const Tensor& b);           // a * b; keeps both

@@ -40,6 +40,13 @@ Tensor swapped(const Tensor& x, int a, int b) {
   return x.recorded_alias(shape, strides);
 }
 
+// The same part as a view that autograd does not see.
+Tensor part_of(const Tensor& x, int dim, int64_t begin, int64_t end) {
+  Shape shape = x.shape();
+  shape[dim] = end - begin;
+  return x.alias(shape, x.strides(), begin * x.strides()[dim]);
+}
+
 Tensor window(const Tensor& x, int dim, int64_t begin, int64_t end) {
   Shape shape = x.shape();
   shape[dim] = end - begin;
@@ -79,6 +86,77 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) {
     return Grads{dx};
   });
   return y;
+}
+
+std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int dim) {
+  const int index = dim_index("split", x, dim);
+  int64_t total = 0;
+  for (const int64_t size : sizes) total += size;
+  if (total != x.size(index)) {
+    throw ShapeError(cat("split: the sizes add up to ", total, ", dimension ", dim, " of ",
+                         x.shape(), " is ", x.size(index)));
+  }
+  std::vector<Tensor> parts;
+  int64_t begin = 0;
+  for (const int64_t size : sizes) {
+    parts.push_back(slice(x, index, begin, begin + size));
+    begin += size;
+  }
+  return parts;
+}
+
+Tensor concat(const std::vector<Tensor>& tensors, int dim) {
+  if (tensors.empty()) throw ShapeError("concat: there are no tensors, want at least one");
+  const Tensor& first = tensors.front();
+  check_defined("concat", "a tensor", first);
+  const int index = dim_index("concat", first, dim);
+  Shape shape = first.shape();
+  shape[index] = 0;
+  for (const Tensor& x : tensors) {
+    check_dtype("concat", "a tensor", x, first.dtype());
+    Shape want = first.shape();
+    if (x.ndim() == first.ndim()) want[index] = x.size(index);
+    check_shape("concat", "a tensor", x, want);
+    shape[index] += x.size(index);
+  }
+  Tensor y = empty(first.context(), shape, first.dtype());
+  std::vector<int64_t> begins = {0};
+  for (const Tensor& x : tensors) {
+    const int64_t begin = begins.back(), end = begin + x.size(index);
+    kernels::copy(y.exec(), {.x = x, .y = part_of(y, index, begin, end)});
+    begins.push_back(end);
+  }
+  record("concat", tensors, {&y}, [index, begins](BackwardArgs& args) {
+    Grads grads;
+    for (size_t i = 0; i + 1 < begins.size(); ++i) {
+      const bool needed = args.needs(int(i));
+      grads.push_back(needed ? contiguous(part_of(args.dy(), index, begins[i], begins[i + 1]))
+                             : Tensor());
+    }
+    return grads;
+  });
+  return y;
+}
+
+Tensor stack(const std::vector<Tensor>& tensors, int dim) {
+  if (tensors.empty()) throw ShapeError("stack: there are no tensors, want at least one");
+  const Tensor& first = tensors.front();
+  check_defined("stack", "a tensor", first);
+  const int index = dim < 0 ? dim + first.ndim() + 1 : dim;
+  if (index < 0 || index > first.ndim()) {
+    throw ShapeError(cat("stack: dimension ", dim, " of tensors ", first.shape()));
+  }
+  Shape shape;
+  for (int d = 0; d <= first.ndim(); ++d) {
+    if (d == index) shape.push_back(1);
+    if (d < first.ndim()) shape.push_back(first.size(d));
+  }
+  std::vector<Tensor> parts;
+  for (const Tensor& x : tensors) {
+    check_shape("stack", "a tensor", x, first.shape());
+    parts.push_back(reshape(contiguous(x), shape));
+  }
+  return concat(parts, index);
 }
 
 void copy_(Tensor& to, const Tensor& x) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "shale/runtime/tensor/tensor.h"
 
 namespace shale {
@@ -12,6 +14,14 @@ Tensor reshape(const Tensor& x, const Shape& shape);
 Tensor transpose(const Tensor& x, int dim0, int dim1);
 // Elements [begin, end) of a dimension.
 Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end);
+
+// x cut along a dimension: parts of these sizes, which add up to x's.
+std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int dim);
+
+// Copies of tensors, of one dtype, behind each other along a dimension that they have; their other
+// sizes are alike. stack: along a new dimension, shapes are alike.
+Tensor concat(const std::vector<Tensor>& tensors, int dim);
+Tensor stack(const std::vector<Tensor>& tensors, int dim);
 
 // Copies x into `to`, which has the same shape and dtype and any strides. Records nothing; moves
 // the version counter of `to`.

@@ -10,6 +10,7 @@
 
 namespace shale {
 
+class PointwiseTrace;
 class Tensor;
 
 // How saved tensors are kept between forward and backward: the one seam for recompute, offload and
@@ -41,6 +42,7 @@ struct AutogradState : AutogradModes {
   std::list<BackwardHooks> backward_hooks;
   uint64_t next_node = 0;  // nodes are numbered in the order of their making
   std::vector<std::shared_ptr<const SavedTensorHooks>> saved_hooks;  // the innermost is last
+  PointwiseTrace* trace = nullptr;  // inside fused(): what elementwise ops add themselves to
 };
 
 }  // namespace shale

@@ -40,8 +40,9 @@ View Tensor::view() const {
   if (impl.storage == nullptr) {
     throw InternalError(cat("tensor: ", impl.leaf ? impl.leaf->name : "a tensor", " ",
                             dtype_name(impl.dtype), impl.shape,
-                            " has no memory: materialise or "
-                            "shard its module first, and gather it while it is in use"));
+                            " has no memory: materialise or shard its module first, and gather it "
+                            "while it is in use; inside fused() only elementwise ops take their "
+                            "results"));
   }
   return {
       .data = static_cast<std::byte*>(impl.storage->data()) + impl.offset * dtype_size(impl.dtype),
@@ -148,9 +149,13 @@ std::vector<T> to_host(const Tensor& x) {
 template Tensor from_host<float>(Context&, std::span<const float>, const Shape&, MemoryTag);
 template Tensor from_host<bf16>(Context&, std::span<const bf16>, const Shape&, MemoryTag);
 template Tensor from_host<int32_t>(Context&, std::span<const int32_t>, const Shape&, MemoryTag);
+template Tensor from_host<f16>(Context&, std::span<const f16>, const Shape&, MemoryTag);
+template Tensor from_host<uint8_t>(Context&, std::span<const uint8_t>, const Shape&, MemoryTag);
 template std::vector<float> to_host<float>(const Tensor&);
 template std::vector<bf16> to_host<bf16>(const Tensor&);
 template std::vector<int32_t> to_host<int32_t>(const Tensor&);
+template std::vector<uint8_t> to_host<uint8_t>(const Tensor&);
+template std::vector<f16> to_host<f16>(const Tensor&);
 
 std::string to_string(const Tensor& x) {
   return x.defined() ? cat(dtype_name(x.dtype()), x.shape()) : "undefined";

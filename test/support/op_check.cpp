@@ -6,6 +6,8 @@
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/reduce.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/kernels.h"
 #include "shale/test/support/numbers.h"
 
 namespace shale::test {
@@ -51,6 +53,32 @@ double relative_error(const Tensor& got, const std::vector<double>& want) {
 
 ContextOptions small_context(int threads) {
   return {.threads = threads, .seed = 7};
+}
+
+std::vector<ContextOptions> small_contexts() {
+  std::vector<ContextOptions> contexts = {small_context()};
+  for (const Exec& exec : devices_with({})) {
+    if (exec.device.type != DeviceType::kEmu) continue;
+    contexts.push_back(small_context());
+    contexts.back().device = {.type = DeviceType::kEmu, .arch = exec.device.arch};
+  }
+  return contexts;
+}
+
+void expect_op(const OpCase& op_case, double f32_tolerance, double roundings) {
+  const std::pair<DType, double> dtypes[] = {{DType::kF32, f32_tolerance},
+                                             {DType::kBF16, roundings * ulp<bf16>()},
+                                             {DType::kF16, roundings * ulp<f16>()}};
+  for (const ContextOptions& options : small_contexts()) {
+    for (const auto& [dtype, tolerance] : dtypes) {
+      CAPTURE(op_case.name, dtype_name(dtype), to_string(options.device));
+      Context context(options);
+      const OpErrors errors = check_op(context, op_case, dtype);
+      CHECK(errors.complete);
+      CHECK(errors.forward <= tolerance);
+      CHECK(errors.backward <= tolerance);
+    }
+  }
 }
 
 Tensor leaf(Context& context, const Shape& shape, std::vector<float> values) {

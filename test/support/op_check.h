@@ -11,6 +11,9 @@ namespace shale::test {
 // A context on a device that tests run on: the CPU for now, with two threads.
 ContextOptions small_context(int threads = 2);
 
+// small_context() on the CPU, and on each emulated GPU if the build has the emulator.
+std::vector<ContextOptions> small_contexts();
+
 // An op against an f64 reference: forward values, and gradients against central differences of the
 // reference.
 struct OpCase {
@@ -31,6 +34,10 @@ struct OpErrors {
 
 // Runs the case on `context` with inputs, and the gradient of the output, rounded to `dtype`.
 OpErrors check_op(Context& context, const OpCase& op_case, DType dtype = DType::kF32);
+
+// Checks the case on all small_contexts(), in f32, bf16 and f16. f32: the largest errors; 16 bits:
+// so many roundings of values of magnitude 1.
+void expect_op(const OpCase& op_case, double f32_tolerance = 2e-6, double roundings = 2);
 
 // A leaf that requires a gradient, with given or normal values.
 Tensor leaf(Context& context, const Shape& shape, std::vector<float> values);

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <array>
+
+#include "shale/base/view.h"
+#include "shale/kernels/pointwise_op.h"
+#include "shale/kernels/slot.h"
+
+namespace shale::kernels {
+
+inline constexpr int kMaxPointwiseSteps = 160;
+inline constexpr int kMaxPointwiseRegisters = 24;
+inline constexpr int kMaxPointwiseInputs = 12;
+inline constexpr int kMaxPointwiseOutputs = 8;
+
+// registers[to] = op(registers[a], registers[b], registers[c]), computed in f32 and rounded to
+// dtype.
+struct PointwiseStep {
+  PointwiseOp op = PointwiseOp::kConvert;
+  DType dtype = DType::kF32;
+  uint8_t to = 0, a = 0, b = 0, c = 0;
+  uint8_t operand = 0;  // kLoad: number of the input; kStore: of the output
+  float value = 0;      // kConstant
+};
+
+// A chain of elementwise ops, run for every element of a shape. Constants come first, and nothing
+// else is ever put into their registers. PointwiseGraph (kernels/pointwise_graph.h) makes programs.
+struct PointwiseProgram {
+  std::array<PointwiseStep, kMaxPointwiseSteps> steps{};
+  int count = 0;
+  int registers = 0;
+  int constants = 0;  // steps
+  int inputs = 0, outputs = 0;
+
+  bool loads(int input) const;  // whether a step reads that input
+};
+
+// outputs = program(inputs), in one pass over memory. Results are rounded once per step, so that a
+// chain has the bits of its ops one by one.
+struct PointwiseArgs {
+  const PointwiseProgram* program = nullptr;  // lives until the call returns
+  // Of the outputs' shape, with strides of 0 where an input is broadcast; f32, bf16, f16 or u8.
+  // Those that no step loads may be left out.
+  std::array<View, kMaxPointwiseInputs> inputs{};
+  // Contiguous, of one shape; f32, bf16, f16, or u8 for results of comparisons. They share no
+  // memory with the inputs.
+  std::array<View, kMaxPointwiseOutputs> outputs{};
+  // GPUs: compiles the program when it is first used, instead of interpreting it.
+  bool compiled = false;
+};
+
+// Throws InternalError for a program that is not sound.
+void check_args(const PointwiseArgs& a);
+
+inline Slot<PointwiseArgs> pointwise{"pointwise"};
+
+// Where the elements of the inputs lie: the dimensions of the outputs, outermost first, merged
+// where all inputs that are not dense allow it.
+struct PointwiseDims {
+  int count = 0;
+  std::array<int64_t, kMaxDims> size{};
+  std::array<std::array<int64_t, kMaxPointwiseInputs>, kMaxDims> stride{};  // in elements
+  std::array<bool, kMaxPointwiseInputs> dense{};  // element i of the outputs is the input's own i
+
+  explicit PointwiseDims(const PointwiseArgs& args);
+};
+
+}  // namespace shale::kernels
