@@ -9,11 +9,12 @@ namespace shale::amp {
 // have, as in torch.autocast. Casts are recorded, so gradients arrive in the inputs' dtypes; the
 // gradient of a weight stays f32 all the way. Regions nest; DType::kF32 switches one off.
 //
-//   computed in the region's dtype   linear, ffn, swiglu, attention, packed_attention,
+//   computed in the region's dtype   linear, ffn, swiglu, attention, packed_attention, matmul,
 //                                    linear_cross_entropy's product
 //   computed in f32                  layer_norm, rms_norm and their stream_ forms, sum, mean,
-//                                    column_sum
-//   in the widest dtype of inputs    add, mul, and the residual additions of the ops above
+//                                    column_sum, softmax, log_softmax, losses; max and min give f32
+//   in the widest dtype of inputs    elementwise ops of two tensors, and the residual additions of
+//                                    the ops above
 //   as they come                     everything else; in particular cross_entropy_, whose kernel
 //                                    computes in f32 from logits of any dtype
 //

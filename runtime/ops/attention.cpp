@@ -41,13 +41,48 @@ std::array<Tensor, 3> split_qkv(const Tensor& qkv, int64_t heads) {
           qkv.alias(shape, strides, 2 * row / 3)};
 }
 
-Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lse, float scale,
-               bool causal) {
+// Lengths of the sequences of a batch; undefined: all are whole.
+View lengths_view(const char* name, const Tensor& lengths, int64_t batch) {
+  if (!lengths.defined()) return {};
+  check_dtype("attention", name, lengths, DType::kI32);
+  check_shape("attention", name, lengths, {batch});
+  check_contiguous("attention", name, lengths);
+  return lengths;
+}
+
+Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lse,
+               const AttentionOptions& options) {
   Tensor out = empty(q.context(), q.shape(), q.dtype());
-  kernels::attention_fwd(
-      q.exec(), {.q = q, .k = k, .v = v, .out = out, .lse = lse, .scale = scale, .causal = causal});
+  kernels::attention_fwd(q.exec(),
+                         {.q = q,
+                          .k = k,
+                          .v = v,
+                          .out = out,
+                          .lse = lse,
+                          .scale = scale_or_default(options, q.size(3)),
+                          .causal = options.causal,
+                          .q_lengths = lengths_view("q_lengths", options.q_lengths, q.size(0)),
+                          .k_lengths = lengths_view("k_lengths", options.k_lengths, q.size(0))});
   return out;
 }
+
+// What backward needs of the options.
+struct SavedOptions {
+  float scale;
+  bool causal;
+  SavedTensor q_lengths, k_lengths;
+
+  SavedOptions(const char* op, const AttentionOptions& options, int64_t head_size)
+      : scale(scale_or_default(options, head_size)), causal(options.causal) {
+    if (options.q_lengths.defined()) q_lengths = SavedTensor(op, options.q_lengths);
+    if (options.k_lengths.defined()) k_lengths = SavedTensor(op, options.k_lengths);
+  }
+  void apply(kernels::AttentionBwdArgs& args) const {
+    args.scale = scale, args.causal = causal;
+    if (q_lengths.defined()) args.q_lengths = q_lengths.get();
+    if (k_lengths.defined()) args.k_lengths = k_lengths.get();
+  }
+};
 
 Tensor make_lse(const Tensor& q) {
   return empty(q.context(), {q.size(0), q.size(2), q.size(1)}, DType::kF32);
@@ -61,27 +96,26 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
     return attention(amp::to_low(q), amp::to_low(k), amp::to_low(v), options);
   }
   check_attention(q, k, v);
-  const float scale = scale_or_default(options, q.size(3));
   const Tensor lse = make_lse(q);
-  Tensor out = forward(q, k, v, lse, scale, options.causal);
+  Tensor out = forward(q, k, v, lse, options);
   if (!needs_grad(q.context(), {q, k, v})) return out;
   const char* op = "attention";
   const auto backward = [q = SavedTensor(op, q), k = SavedTensor(op, k), v = SavedTensor(op, v),
-                         out = SavedTensor(op, out), lse = SavedTensor(op, lse), scale,
-                         causal = options.causal](BackwardArgs& args) {
+                         out = SavedTensor(op, out), lse = SavedTensor(op, lse),
+                         saved = SavedOptions(op, options, q.size(3))](BackwardArgs& args) {
     const Tensor qs = q.get(), ks = k.get(), vs = v.get();
     Grads grads = {empty_like(qs), empty_like(ks), empty_like(vs)};
-    kernels::attention_bwd(qs.exec(), {.q = qs,
-                                       .k = ks,
-                                       .v = vs,
-                                       .out = out.get(),
-                                       .lse = lse.get(),
-                                       .dout = args.dy(),
-                                       .dq = grads[0],
-                                       .dk = grads[1],
-                                       .dv = grads[2],
-                                       .scale = scale,
-                                       .causal = causal});
+    kernels::AttentionBwdArgs kernel{.q = qs,
+                                     .k = ks,
+                                     .v = vs,
+                                     .out = out.get(),
+                                     .lse = lse.get(),
+                                     .dout = args.dy(),
+                                     .dq = grads[0],
+                                     .dk = grads[1],
+                                     .dv = grads[2]};
+    saved.apply(kernel);
+    kernels::attention_bwd(qs.exec(), kernel);
     return grads;
   };
   record(op, {q, k, v}, {&out}, backward);
@@ -96,16 +130,15 @@ Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions
         cat("packed_attention: qkv is ", qkv.shape(), ", want [B,T,3*H*D] with H = ", heads));
   }
   const auto [q, k, v] = split_qkv(qkv, heads);
-  const float scale = scale_or_default(options, q.size(3));
   const Tensor lse = make_lse(q);
-  const Tensor out4 = forward(q, k, v, lse, scale, options.causal);
+  const Tensor out4 = forward(q, k, v, lse, options);
   const Shape shape = {qkv.size(0), qkv.size(1), qkv.size(2) / 3};
   Tensor out = out4.alias(shape, contiguous_strides(shape));
   if (!needs_grad(qkv.context(), {qkv})) return out;
   const char* op = "packed_attention";
   const auto backward = [qkv = SavedTensor(op, qkv), out = SavedTensor(op, out),
-                         lse = SavedTensor(op, lse), heads, scale,
-                         causal = options.causal](BackwardArgs& args) {
+                         lse = SavedTensor(op, lse), heads,
+                         saved = SavedOptions(op, options, q.size(3))](BackwardArgs& args) {
     const Tensor in = qkv.get();
     Tensor dqkv = empty_like(in);
     const auto [qs, ks, vs] = split_qkv(in, heads);
@@ -113,17 +146,17 @@ Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions
     const auto as_heads = [shape = qs.shape()](const Tensor& x) {
       return x.alias(shape, contiguous_strides(shape));
     };
-    kernels::attention_bwd(in.exec(), {.q = qs,
-                                       .k = ks,
-                                       .v = vs,
-                                       .out = as_heads(out.get()),
-                                       .lse = lse.get(),
-                                       .dout = as_heads(args.dy()),
-                                       .dq = dq,
-                                       .dk = dk,
-                                       .dv = dv,
-                                       .scale = scale,
-                                       .causal = causal});
+    kernels::AttentionBwdArgs kernel{.q = qs,
+                                     .k = ks,
+                                     .v = vs,
+                                     .out = as_heads(out.get()),
+                                     .lse = lse.get(),
+                                     .dout = as_heads(args.dy()),
+                                     .dq = dq,
+                                     .dk = dk,
+                                     .dv = dv};
+    saved.apply(kernel);
+    kernels::attention_bwd(in.exec(), kernel);
     return Grads{dqkv};
   };
   record(op, {qkv}, {&out}, backward);

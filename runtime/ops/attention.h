@@ -11,6 +11,11 @@ namespace shale {
 struct AttentionOptions {
   bool causal = true;
   float scale = 0;
+  // Padding: of sequence b only the first k_lengths[b] keys are seen, and the first q_lengths[b]
+  // queries see any; the others give 0. The causal mask aligns at the last of both. [B] i32 on the
+  // device, taken as between 0 and Tk (Tq); optional. What lies in the padding has no effect, and
+  // gets gradients of 0.
+  Tensor q_lengths{}, k_lengths{};
 };
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                  const AttentionOptions& options = {});

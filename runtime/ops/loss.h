@@ -18,4 +18,24 @@ Tensor cross_entropy_(Tensor& logits, const Tensor& targets, int64_t vocab);
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             int64_t vocab, int64_t chunk_rows = 0);
 
+enum class LossReduction {
+  kMean,  // over the elements
+  kSum,   // as the trainer wants it, whose grad_scale is 1 / the whole step's weight
+};
+
+// Losses of elements, added up: a scalar f32. x and target have one shape; computed in f32 whatever
+// their dtypes. As that of cross_entropy_, the gradient carries StepState::grad_scale and the loss
+// scale, which are 1 outside of a trainer. Throw ShapeError. Keep x and target.
+//
+// (x - target)^2
+Tensor mse_loss(const Tensor& x, const Tensor& target,
+                LossReduction reduction = LossReduction::kMean);
+// -t log p - (1 - t) log(1 - p) with p = sigmoid(x): softplus(x) - t x.
+Tensor bce_with_logits_loss(const Tensor& x, const Tensor& target,
+                            LossReduction reduction = LossReduction::kMean);
+// The same of probabilities p = x in [0, 1]; below 2^-100, p and 1 - p count as that, without a
+// gradient, so that both stay finite.
+Tensor bce_loss(const Tensor& x, const Tensor& target,
+                LossReduction reduction = LossReduction::kMean);
+
 }  // namespace shale
