@@ -48,7 +48,7 @@ if(SHALE_WERROR)
   list(APPEND shale_nvcc_flags -Werror=all-warnings -Xcompiler=-Werror)
 endif()
 
-# Only its header is needed here: the library itself is loaded when it is first asked for.
+# Only their headers are needed here: the libraries are loaded when they are first asked for.
 set(folders ${SHALE_cuda_FOLDERS})
 find_path(SHALE_CUBLASLT_INCLUDE_DIR cublasLt.h HINTS ${CUDAToolkit_INCLUDE_DIRS} NO_DEFAULT_PATH)
 if(SHALE_CUBLASLT_INCLUDE_DIR)
@@ -57,11 +57,22 @@ if(SHALE_CUBLASLT_INCLUDE_DIR)
 else()
   message(STATUS "Building without cuBLASLt: the CUDA toolkit has no cublasLt.h")
 endif()
+find_path(SHALE_NVRTC_INCLUDE_DIR nvrtc.h HINTS ${CUDAToolkit_INCLUDE_DIRS} NO_DEFAULT_PATH)
+if(SHALE_NVRTC_INCLUDE_DIR)
+  list(APPEND folders ${SHALE_nvrtc_FOLDERS})
+  list(APPEND shale_nvcc_flags -DSHALE_HAVE_NVRTC)
+else()
+  message(STATUS "Building without NVRTC: the CUDA toolkit has no nvrtc.h; GPUs interpret fused chains")
+endif()
 
 shale_add_layer(kernels_cuda
   FOLDERS ${folders}
   PUBLIC shale_kernels
   PRIVATE ${shale_cudart} ${CMAKE_DL_LIBS})
+if(SHALE_NVRTC_INCLUDE_DIR)
+  include(ShaleNvrtc)
+  shale_add_nvrtc_texts(shale_kernels_cuda)
+endif()
 
 shale_kernel_files(kernel_files hopper_files ${SHALE_cuda_kernel_FOLDERS})
 shale_add_cuda_kernels(shale_kernels_cuda

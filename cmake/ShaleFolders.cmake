@@ -22,6 +22,7 @@ set(SHALE_models_FOLDERS
 set(SHALE_bare_FOLDERS base/bare)
 set(SHALE_emulator_FOLDERS kernels/simt/engine)
 set(SHALE_cublaslt_FOLDERS kernels/cuda/gemm/cublaslt)
+set(SHALE_nvrtc_FOLDERS kernels/cuda/nvrtc)
 set(SHALE_cuda_FOLDERS kernels/simt/cuda)
 set(SHALE_cuda_kernel_FOLDERS
   kernels/cuda kernels/cuda/attention kernels/cuda/elementwise kernels/cuda/embedding

@@ -10,7 +10,8 @@ function(shale_add_test_kernels target)
                            FLAGS ${shale_nvcc_flags})
     shale_add_cuda_kernels(${target} ARCHITECTURES ${shale_hopper_architectures}
                            FILES ${hopper_files} FLAGS ${shale_nvcc_flags})
-    target_compile_definitions(${target} PRIVATE SHALE_HAVE_CUDA)
+    target_compile_definitions(${target} PRIVATE SHALE_HAVE_CUDA
+      $<$<BOOL:${SHALE_NVRTC_INCLUDE_DIR}>:SHALE_HAVE_NVRTC>)
     target_link_libraries(${target} PRIVATE shale_kernels_cuda ${shale_cudart})
   endif()
 endfunction()

@@ -10,6 +10,9 @@
 #ifdef SHALE_HAVE_CUBLASLT
 #include "shale/kernels/cuda/gemm/cublaslt/gemm.h"
 #endif
+#ifdef SHALE_HAVE_NVRTC
+#include "shale/kernels/cuda/nvrtc/pointwise.h"
+#endif
 
 namespace shale::kernels {
 namespace {
@@ -23,6 +26,9 @@ constexpr DeviceType kDevice = DeviceType::kEmu;
 void fill_slots() {
   std::apply([](auto&... slots) { (slots.set(kDevice, SHALE_BACKEND::run), ...); },
              slots_on_all_devices());
+#ifdef SHALE_HAVE_NVRTC
+  pointwise.set(kDevice, cuda::nvrtc::pointwise);
+#endif
 #ifdef SHALE_HAVE_CUBLASLT
   gemm.set(kDevice, cuda::cublaslt::gemm);
 #endif

@@ -1,34 +1,12 @@
 #include "shale/kernels/simt/cuda/tensor_map.h"
 
-#include <cuda_runtime.h>
-
 #include "shale/base/error.h"
-#include "shale/kernels/simt/cuda/cuda_error.h"
+#include "shale/kernels/simt/cuda/driver.h"
 
 namespace shale::kernels::cuda::simt {
 namespace {
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
-
-// The driver's function, found when it is first needed: programs start on machines without a
-// driver.
-Encode find_encode() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-#if CUDART_VERSION >= 12050
-  constexpr unsigned kVersion = 12000;  // of CUDA, that brought the function
-  check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, kVersion,
-                                         cudaEnableDefault, &found),
-        "cudaGetDriverEntryPointByVersion");
-#else
-  check(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found),
-        "cudaGetDriverEntryPoint");
-#endif
-  if (found != cudaDriverEntryPointSuccess || function == nullptr) {
-    throw UnavailableError("cuda: the driver has no cuTensorMapEncodeTiled, want one for CUDA 12");
-  }
-  return reinterpret_cast<Encode>(function);
-}
 
 CUtensorMapDataType type_of(DType dtype) {
   switch (dtype) {
@@ -41,7 +19,8 @@ CUtensorMapDataType type_of(DType dtype) {
 }  // namespace
 
 TensorMap make_tensor_map(const TensorMapSpec& spec) {
-  static const Encode encode = find_encode();
+  static const auto encode =
+      reinterpret_cast<Encode>(find_driver_function("cuTensorMapEncodeTiled", 12000));
   check_tensor_map(spec);
   cuuint64_t sizes[kMaxTensorMapDims] = {}, stride_bytes[kMaxTensorMapDims] = {};
   cuuint32_t box[kMaxTensorMapDims] = {}, steps[kMaxTensorMapDims] = {};

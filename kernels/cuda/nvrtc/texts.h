@@ -1,0 +1,13 @@
+#pragma once
+
+// Files of this tree as texts, which the build makes (cmake/ShaleNvrtc.cmake).
+namespace shale::kernels::cuda::nvrtc::texts {
+
+extern const char* const kPrelude;      // kernels/cuda/nvrtc/prelude.cuh
+extern const char* const kPointwiseOp;  // kernels/pointwise_op.h
+extern const char* const kLayout;       // kernels/cuda/pointwise/operands_layout.h
+extern const char* const kOperands;     // kernels/cuda/pointwise/operands_device.cuh
+extern const char* const kFour;         // kernels/cuda/pointwise/four.cuh
+extern const char* const kFunctions;    // kernels/pointwise_functions-inl.h
+
+}  // namespace shale::kernels::cuda::nvrtc::texts

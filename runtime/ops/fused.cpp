@@ -1,0 +1,44 @@
+#include "shale/runtime/ops/fused.h"
+
+#include "shale/base/error.h"
+#include "shale/runtime/ops/pointwise_internal.h"
+#include "shale/runtime/tensor/autograd_state.h"
+
+namespace shale {
+namespace {
+
+// While it lives, elementwise ops of the context go into the trace.
+class ChainScope {
+ public:
+  ChainScope(AutogradState& state, PointwiseTrace& trace) : state_(state) { state_.trace = &trace; }
+  ~ChainScope() { state_.trace = nullptr; }
+  ChainScope(const ChainScope&) = delete;
+  ChainScope& operator=(const ChainScope&) = delete;
+
+ private:
+  AutogradState& state_;
+};
+
+}  // namespace
+
+std::vector<Tensor> fused(const FusedFn& fn, const std::vector<Tensor>& inputs) {
+  if (inputs.empty()) throw ShapeError("fused: there are no inputs, want at least one");
+  check_defined("fused", "the first input", inputs.front());
+  Context& context = inputs.front().context();
+  if (context.autograd().trace != nullptr) return fn(inputs);  // part of the chain around it
+  PointwiseTrace trace(context);
+  std::vector<Tensor> results;
+  {
+    const ChainScope scope(context.autograd(), trace);
+    results = fn(inputs);
+  }
+  if (results.empty()) throw AutogradError("fused: the function returned nothing");
+  return run_chain(trace.chain(results));
+}
+
+Tensor fused(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x) {
+  return fused([&](const std::vector<Tensor>& in) { return std::vector<Tensor>{fn(in[0])}; },
+               {x})[0];
+}
+
+}  // namespace shale
