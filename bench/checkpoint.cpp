@@ -109,11 +109,11 @@ class Bench {
         parallel_(*model_, model_->blocks(), context_, *group_, {.stage = config.zero}),
         optimizer_(parallel_.shards(), {}),
         share_(
-            share_to_write(comm::training_state(parallel_, optimizer_), {.shard = group_.get()})),
+            comm::share_to_write(comm::training_state(parallel_, optimizer_), {.shard = group_.get()})),
         checkpoints_(config.out + "/checkpoints"),
         plain_(Folder::make(config.out + "/plain")),
         saver_(*group_, context_, checkpoints_.path(), {}) {
-    for (const comm::StatePart& part : share_) bytes_ += part.values.bytes();
+    for (const StatePart& part : share_) bytes_ += part.values.bytes();
     const auto size = static_cast<size_t>(bytes_);
     from_ = allocate_direct_memory(align_up(size));
     to_ = allocate_direct_memory(align_up(size));
@@ -214,7 +214,7 @@ class Bench {
   std::unique_ptr<models::LanguageModel> model_;
   comm::DataParallel parallel_;
   optim::AdamW optimizer_;
-  std::vector<comm::StatePart> share_;
+  std::vector<StatePart> share_;
   CheckpointFolder checkpoints_;
   Folder plain_;
   comm::CheckpointSaver saver_;

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <span>
+#include <utility>
 
 #include "shale/base/error.h"
 #include "shale/comm/parallel/data/flat_layout.h"
@@ -151,6 +152,7 @@ std::vector<StatePart> training_state(const DataParallel& parallel,
         if (span.parameter->numel() == 0) continue;
         is_sharded[span.parameter] = buffer->is_sharded();
         parts.push_back({.name = span.parameter->full_name(),
+                         .parameter = span.parameter,
                          .shape = span.parameter->shape,
                          .first = span.first,
                          .values = vector_slice(buffer->master(), span.offset, span.count),
@@ -158,13 +160,10 @@ std::vector<StatePart> training_state(const DataParallel& parallel,
       }
     }
   }
-  for (const optim::OptimStatePart& part : optimizer.state_parts()) {
+  for (StatePart& part : optimizer.state_parts()) {
     if (part.shape.numel() == 0) continue;
-    parts.push_back({.name = cat(part.parameter->full_name(), "/", part.name),
-                     .shape = part.shape,
-                     .first = part.first,
-                     .values = part.values,
-                     .is_whole = !part.is_cut || !is_sharded.at(part.parameter)});
+    part.is_whole = part.is_whole || !is_sharded.at(part.parameter);
+    parts.push_back(std::move(part));
   }
   // Those of the whole tree, once.
   for (const auto& unit : parallel.units()) {

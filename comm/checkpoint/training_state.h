@@ -5,25 +5,10 @@
 
 #include "shale/comm/checkpoint/reader.h"
 #include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/runtime/nn/state_part.h"
 #include "shale/runtime/optim/optimizer.h"
 
 namespace shale::comm {
-
-// What this rank holds of one tensor of the training state. Names and shapes are those of the whole
-// tensor, the same for every number of ranks, stage, compute dtype and place in memory, so that a
-// state that was saved on one layout can be loaded on any other:
-//   "wte.weight"      a parameter: its f32 master, or its values if it is frozen
-//   "wte.weight/m"    a state of the optimizer
-//   "rope.table"      a persistent buffer of a module
-struct StatePart {
-  std::string name;
-  Shape shape;
-  int64_t first = 0;      // this part is elements [first, first + count()), in row-major order
-  Tensor values;          // a vector, in device or host memory; may be empty
-  bool is_whole = false;  // every rank of the shard group has all of it, and the same
-
-  int64_t count() const { return values.numel(); }
-};
 
 // All tensors that a resumed run needs, in the same order on all ranks, except those without
 // elements; padding is in none of them.

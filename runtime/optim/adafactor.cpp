@@ -119,13 +119,13 @@ void Adafactor::update(size_t shard, const Tensor& compute) {
   }
 }
 
-std::vector<OptimStatePart> Adafactor::state_parts() const {
-  std::vector<OptimStatePart> all;
+std::vector<StatePart> Adafactor::state_parts() const {
+  std::vector<StatePart> all;
   for (const Part& part : parts_) {
     const Parameter* parameter = part.span.parameter;
     if (!part.factored) {
-      all.push_back({.parameter = parameter,
-                     .name = "v",
+      all.push_back({.name = parameter->full_name() + "/v",
+                     .parameter = parameter,
                      .shape = parameter->shape,
                      .first = part.span.first,
                      .values = part.v});
@@ -133,11 +133,11 @@ std::vector<OptimStatePart> Adafactor::state_parts() const {
     }
     const int64_t rows = part.matrix.rows, cols = part.matrix.cols;
     const auto add_means = [&](const char* name, int64_t begin, int64_t count) {
-      all.push_back({.parameter = parameter,
-                     .name = name,
+      all.push_back({.name = cat(parameter->full_name(), "/", name),
+                     .parameter = parameter,
                      .shape = {count},
                      .values = vector_slice(means_, begin, count),
-                     .is_cut = false});
+                     .is_whole = true});
     };
     add_means("v_row", part.means_offset, rows);
     add_means("v_col", part.means_offset + rows, cols);

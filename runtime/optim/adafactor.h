@@ -33,7 +33,7 @@ class Adafactor : public Optimizer {
   void set_updates(Context& context, int64_t done) override;
   void begin_step() override;
   void update(size_t shard, const Tensor& compute) override;
-  std::vector<OptimStatePart> state_parts() const override;
+  std::vector<StatePart> state_parts() const override;
 
  private:
   // A parameter's part in a shard, and its statistics.

@@ -51,8 +51,8 @@ Tensor Optimizer::add_state(OptimState state, int64_t count, DType dtype, double
   return states_.back().value;
 }
 
-std::vector<OptimStatePart> Optimizer::state_parts() const {
-  std::vector<OptimStatePart> parts;
+std::vector<StatePart> Optimizer::state_parts() const {
+  std::vector<StatePart> parts;
   for (const OptimState& state : states_) {
     const int64_t block = state.block;
     for (const OptimSpan& span : shards_[state.shard].spans) {
@@ -65,8 +65,8 @@ std::vector<OptimStatePart> Optimizer::state_parts() const {
                                 " begins at element ", first, ", its state ", state.name,
                                 " has a value per ", block, " elements"));
       }
-      parts.push_back({.parameter = span.parameter,
-                       .name = state.name,
+      parts.push_back({.name = cat(span.parameter->full_name(), "/", state.name),
+                       .parameter = span.parameter,
                        .shape = block == 1 ? shape : Shape{(whole + block - 1) / block},
                        .first = first / block,
                        .values = vector_slice(state.value, span.offset / block,

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "shale/runtime/nn/state_part.h"
 #include "shale/runtime/optim/shard.h"
 
 namespace shale::optim {
@@ -14,17 +15,6 @@ struct OptimState {
   Tensor value;       // a vector
   size_t shard = 0;   // index into shards()
   int64_t block = 1;  // elements of the shard that one value is for, in order
-};
-
-// What this rank has of a state of one parameter, for checkpoints: it means the same however
-// parameters are cut over ranks.
-struct OptimStatePart {
-  const Parameter* parameter = nullptr;
-  std::string name;    // "m"; with the parameter's name it is the state's
-  Shape shape;         // of the whole state
-  int64_t first = 0;   // elements [first, first + values.numel()) of it, in row-major order
-  Tensor values;       // a vector, in the optimizer's memory; may be empty
-  bool is_cut = true;  // false: every rank has the whole state, and the same
 };
 
 // Steps shards from their gradients. Learning rate, bias corrections and the clip factor are read
@@ -50,8 +40,9 @@ class Optimizer {
 
   const std::vector<OptimShard>& shards() const { return shards_; }
   const std::vector<OptimState>& states() const { return states_; }
-  // All that a resumed run needs besides masters and the number of updates done.
-  virtual std::vector<OptimStatePart> state_parts() const;
+  // All that a resumed run needs besides masters and the number of updates done. A part is whole
+  // where that does not depend on how its parameter is cut over ranks.
+  virtual std::vector<StatePart> state_parts() const;
 
  protected:
   explicit Optimizer(std::vector<OptimShard> shards) : shards_(std::move(shards)) {}

@@ -30,7 +30,7 @@ State shared_by_first(comm::ProcessGroup& all, const State& state) {
 // or how many bytes of those that are cut. Empty, or the name of what differs.
 std::string difference(TinyRun& run, const State& want, int64_t& own_bytes) {
   own_bytes = 0;
-  for (const comm::StatePart& part : run.parts()) {
+  for (const StatePart& part : run.parts()) {
     const std::string mine = bytes_of(part);
     const auto first = static_cast<size_t>(part.first * dtype_size(part.values.dtype()));
     if (want.at(part.name).substr(first, mine.size()) != mine) return part.name;

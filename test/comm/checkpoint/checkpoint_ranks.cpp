@@ -206,7 +206,7 @@ TEST_CASE("all ranks together write every element once, and about as much each",
       TinyRun run(groups, *all, {{.stage = stage}});
       std::string mine;
       int64_t my_bytes = 0;
-      for (const comm::StatePart& part : run.share()) {
+      for (const StatePart& part : run.share()) {
         mine += cat(part.name, " ", part.first, " ", part.count(), "\n");
         my_bytes += part.values.bytes();
       }
@@ -220,7 +220,7 @@ TEST_CASE("all ranks together write every element once, and about as much each",
         }
       }
       int64_t total = 0;
-      for (const comm::StatePart& part : run.parts()) {
+      for (const StatePart& part : run.parts()) {
         CAPTURE(part.name);
         int64_t end = 0;
         for (const auto& [first, count] : written[part.name]) {
@@ -310,7 +310,7 @@ TEST_CASE("a rank that cannot copy its share stops the save on all ranks, and th
   const SharedDir dir(*all);
   TinyRun run({.shard = all.get()}, *all, {});
   comm::CheckpointSaver saver(*all, run.context(), dir.path(), {});
-  std::vector<comm::StatePart> share = run.share();
+  std::vector<StatePart> share = run.share();
   const bool is_last = all->rank() == all->size() - 1;
   if (is_last) share.back().first = -1;  // no range of its tensor
   saver.save({.step = 1}, share);

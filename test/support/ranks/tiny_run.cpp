@@ -8,7 +8,7 @@
 
 namespace shale::test {
 
-std::string bytes_of(const comm::StatePart& part) {
+std::string bytes_of(const StatePart& part) {
   std::string bytes(static_cast<size_t>(part.values.bytes()), '\0');
   part.values.context().copy(bytes.data(), part.values.data(), part.values.bytes());
   part.values.context().synchronize();
@@ -86,7 +86,7 @@ std::vector<float> TinyRun::train(int64_t count) {
   return losses;
 }
 
-std::vector<comm::StatePart> TinyRun::parts() {
+std::vector<StatePart> TinyRun::parts() {
   step_.finish_update();
   return comm::training_state(step_.parallel(), step_.optimizer());
 }
@@ -105,7 +105,7 @@ void TinyRun::load(const std::string& checkpoint) {
 
 std::map<std::string, std::string> TinyRun::state() {
   std::map<std::string, std::string> whole;
-  for (const comm::StatePart& part : parts()) {
+  for (const StatePart& part : parts()) {
     const int64_t size = dtype_size(part.values.dtype());
     const std::string mine = bytes_of(part);
     std::string& bytes = whole[part.name];
@@ -121,7 +121,7 @@ std::map<std::string, std::string> TinyRun::state() {
 }
 
 void TinyRun::poison() {
-  for (const comm::StatePart& part : parts()) {
+  for (const StatePart& part : parts()) {
     const std::string junk(static_cast<size_t>(part.values.bytes()), '\x5a');
     part.values.context().copy(part.values.data(), junk.data(), part.values.bytes());
   }

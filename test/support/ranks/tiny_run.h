@@ -37,8 +37,8 @@ class TinyRun {
   // Trains steps [step(), step() + count), and returns their losses.
   std::vector<float> train(int64_t count);
 
-  std::vector<comm::StatePart> parts();
-  std::vector<comm::StatePart> share() { return share_to_write(parts(), groups_); }
+  std::vector<StatePart> parts();
+  std::vector<StatePart> share() { return share_to_write(parts(), groups_); }
 
   void start_save(comm::CheckpointSaver& saver) { saver.save({.step = steps_}, share()); }
   void save(const std::string& folder);
@@ -65,7 +65,7 @@ class TinyRun {
 };
 
 // The bytes of a part, from wherever they are.
-std::string bytes_of(const comm::StatePart& part);
+std::string bytes_of(const StatePart& part);
 
 // A folder that all ranks see, removed at the end. Collective.
 class SharedDir {

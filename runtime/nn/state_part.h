@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "shale/runtime/nn/module.h"
+
+namespace shale {
+
+// What this rank holds of one tensor of the training state. Names and shapes are those of the whole
+// tensor, the same for every number of ranks, stage, compute dtype and place in memory, so that a
+// state that was saved on one layout can be loaded on any other:
+//   "wte.weight"      a parameter: its f32 master, or its values if it is frozen
+//   "wte.weight/m"    a state of the optimizer
+//   "rope.table"      a persistent buffer of a module
+struct StatePart {
+  std::string name;
+  const Parameter* parameter = nullptr;  // that it is or belongs to; null for a buffer
+  Shape shape;
+  int64_t first = 0;      // this part is elements [first, first + count()), in row-major order
+  Tensor values;          // a vector, in device or host memory; may be empty
+  bool is_whole = false;  // every rank of the shard group has all of it, and the same
+
+  int64_t count() const { return values.numel(); }
+};
+
+}  // namespace shale
