@@ -108,8 +108,8 @@ class Bench {
         model_(models::make_language_model(models::preset(config.model, 256))),
         parallel_(*model_, model_->blocks(), context_, *group_, {.stage = config.zero}),
         optimizer_(parallel_.shards(), {}),
-        share_(
-            comm::share_to_write(comm::training_state(parallel_, optimizer_), {.shard = group_.get()})),
+        share_(comm::share_to_write(comm::training_state(parallel_, optimizer_),
+                                    {.shard = group_.get()})),
         checkpoints_(config.out + "/checkpoints"),
         plain_(Folder::make(config.out + "/plain")),
         saver_(*group_, context_, checkpoints_.path(), {}) {
@@ -121,14 +121,14 @@ class Bench {
     std::memset(to_.get(), 2, size);
   }
 
-  // Of all ranks.
+  // Bytes of all ranks.
   int64_t total_bytes() {
     int64_t sum = bytes_;
     group_->all_reduce_sum(make_view(&sum, {1}));
     return sum;
   }
 
-  // Of the slowest rank, in seconds; one round of each, in turns, so that what slows the machine
+  // Seconds of the slowest rank; one round of each, in turns, so that what slows the machine
   // down slows all of them. Who comes first changes from round to round: what one leaves for the
   // disk to do meets all. The first round maps memory, and does not count.
   struct Times {

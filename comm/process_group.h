@@ -23,7 +23,7 @@ enum class Transport : uint8_t {
   kNccl,
 };
 
-// Of fields that ranks set differently, rank 0's values count where it matters to all.
+// Options of a group. Where ranks differ, rank 0's values count in what matters to all.
 struct GroupOptions {
   std::string name = "world";  // for messages
   double timeout_s = 600;      // longest wait for another rank; 0: for ever

@@ -127,7 +127,7 @@ void StartWatch::run(double timeout_s) {
     const auto before = Clock::now();
     if (changed_.wait_for(lock, kTick, [this] { return done_; })) return;
     const double tick_s = std::chrono::duration<double>(Clock::now() - before).count();
-    // Who was stopped itself, or with all others, gives them all of the time again.
+    // A rank that was stopped itself, or with all others, gives them all of the time again.
     awake_s = tick_s > kLongestTick_s ? 0 : awake_s + tick_s;
   }
   end_start(timeout_s, own_rank().value_or(0));

@@ -20,7 +20,7 @@ void check_dense(const char* op, const char* arg, const View& view, const Shape&
 
 inline constexpr std::initializer_list<DType> kComputeDTypes = {DType::kF32, DType::kBF16,
                                                                 DType::kF16};  // dtypes of results
-// Of gradients that are added up: computed in f32, rounded once when they are stored.
+// Dtypes of gradients that are added up: computed in f32, rounded once when they are stored.
 inline constexpr std::initializer_list<DType> kGradientDTypes = {DType::kF32, DType::kBF16};
 
 // Dense, [cols], of a gradient's dtype.

@@ -68,7 +68,7 @@ const Measured* measured(const GemmProblem& p) {
 
 // ---- What is assumed otherwise ----
 
-// Of a nominal GPU, an H100: multiprocessors, and what else takes time in units of the
+// Model of a nominal GPU, an H100: multiprocessors, and what else takes time in units of the
 // multiply-adds that a multiprocessor could have done meanwhile.
 constexpr int64_t kProcessors = 132;
 struct Costs {

@@ -95,7 +95,7 @@ VendorCall<FfnArgs> vendor_call(BenchDevice& device, const FfnArgs&) {
 
 void add_ffn(const FfnSize& size, DType dtype, DeviceType device, std::vector<KernelCase>& out) {
   const auto add = [&](const std::string& name, KernelFamily family) {
-    // Of all copies alike; kept by what makes the arguments, which the case keeps.
+    // Plans of all copies alike; kept by what makes the arguments, which the case keeps.
     const auto plans = std::make_shared<std::array<kernels::GemmPlan, 6>>();
     const auto make = [=](Operands& o) {
       FfnArgs args = make_args(o, size, dtype);

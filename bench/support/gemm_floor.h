@@ -25,7 +25,7 @@ class GemmFloor {
 
   double flops() const;
   int64_t memory_bytes() const;
-  // Of all runs since reset(), by name.
+  // Totals of all runs since reset(), by name.
   const std::map<std::string, CallTotal>& totals() const { return totals_; }
 
  private:

@@ -6,7 +6,7 @@
 namespace shale::bench {
 namespace {
 
-// Of one device type. The sizes of GPT-2 124M are named by their tokens.
+// Sizes for one device type. Those of GPT-2 124M are named by their tokens.
 struct Sizes {
   std::vector<Size> models;
   int64_t flat;  // elements of a flat buffer of parameters

@@ -34,7 +34,7 @@ std::string shape_name(const MatmulSpec& spec);
 // "NT 1024x3072x768 bias gelu": with what the epilogue does.
 std::string gemm_name(const kernels::GemmArgs& args);
 
-// What of a product's arguments happens in its epilogue: " bias gelu", or nothing.
+// Names what happens in a product's epilogue: " bias gelu", or nothing.
 std::string epilogue_name(const kernels::GemmArgs& args);
 
 // A call of a kernel, and the work that it is for.

@@ -22,7 +22,7 @@ struct Machine {
   double load = 0;       // runnable processes over the last minute: 0 on a quiet machine
 };
 
-// Of the host. What a program measures with it adds itself: GPU, libraries.
+// Describes the host; programs add what else they measure with: GPU, libraries.
 Machine describe_machine();
 JsonText machine_json(const Machine& machine);
 // "AMD EPYC, 2 CPUs, 23 GiB, load 0.1": for a heading.

@@ -112,7 +112,7 @@ using MakeVendorCall = std::function<VendorCall<Args>(BenchDevice&, const Args&)
 template <typename Args>
 using RunCase = std::function<void(const Exec&, const Args&)>;
 
-// Of what calls kernels and a function that makes its arguments; that is called once per copy.
+// Makes a case of what calls kernels and what makes its arguments, which is called once per copy.
 // `slot` is the name of the kernels' slot, and begins the case's name.
 template <typename Args>
 KernelCase make_case(std::string name, const char* slot, RunCase<Args> run, DType dtype,
@@ -153,7 +153,7 @@ KernelCase make_case(std::string name, const char* slot, RunCase<Args> run, DTyp
           .prepare = prepare};
 }
 
-// Of one slot.
+// Makes a case of one slot.
 template <typename Args>
 KernelCase make_case(std::string name, const kernels::Slot<Args>& slot, DType dtype,
                      std::function<Args(Operands&)> make, MakeVendorCall<Args> vendor = nullptr,

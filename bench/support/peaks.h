@@ -24,7 +24,7 @@ struct Peaks {
   bool compute_bound(const Cost& cost, DType dtype) const;
 };
 
-// Of the last-level cache that this process's CPUs share; 0: unknown.
+// Bytes of the last-level cache that this process's CPUs share; 0: unknown.
 int64_t last_level_cache_bytes();
 
 }  // namespace shale::bench

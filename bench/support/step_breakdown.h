@@ -47,8 +47,8 @@ class CallTimer final : public kernels::CallObserver {
   CallTimer(const PartNames& names, const Peaks& peaks, StreamClock& clock)
       : names_(names), peaks_(peaks), clock_(clock) {}
 
-  // Of the steps from now on. A repeated call works on what it has worked on before: results mean
-  // nothing, and what of its operands fits a cache is there.
+  // Says of the steps from now on whether each call is made twice. A repeated call works on what it
+  // has worked on before: results mean nothing, and what of its operands fits a cache is there.
   void repeat_calls(bool repeat) { repeat_ = repeat; }
   void around(const kernels::SlotCall& call) override;
   void end_step();  // the device has done all of it

@@ -19,8 +19,8 @@ double time_once(Fn&& fn) {
   return seconds_since(start);
 }
 
-// Of several runs of the same thing. The median is what a user gets; the minimum is what is left
-// when the machine had nothing else to do.
+// Times of several runs of the same thing. The median is what a user gets; the minimum is what is
+// left when the machine had nothing else to do.
 struct Samples {
   std::vector<double> seconds;
 

@@ -20,7 +20,7 @@ struct TensorDifference {
   std::string name;
   Kind kind = Kind::kValues;
   int64_t elements = 0;  // of kValues: that differ in a bit
-  // Of kValues: the largest |first - second|. 0 if only zeros' signs or NaNs' bits differ; NaN if
+  // Largest |first - second|, of kValues. 0 if only zeros' signs or NaNs' bits differ; NaN if
   // some element is a NaN in one and a number in the other.
   double max_abs = 0;
 };

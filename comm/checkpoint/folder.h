@@ -38,8 +38,8 @@ class CheckpointFolder {
   const std::string& path() const { return path_; }
   std::string path_of(int64_t step) const;
 
-  // Of all checkpoints by their names, newest first; whether they are sound, nobody looked. Empty
-  // if there is no such folder.
+  // Steps of all checkpoints by their names, newest first; whether they are sound, nobody looked.
+  // Empty if there is no such folder.
   std::vector<int64_t> steps() const;
 
   // Removes what killed runs left: at the start of a run, by one rank, before anybody saves.

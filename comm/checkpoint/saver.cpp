@@ -60,7 +60,7 @@ std::string packed(std::exception_ptr error, int64_t step, int rank) {
   } catch (const std::bad_alloc&) {
     return message(ExitCode::kOutOfMemory, "out of memory");
   } catch (const std::system_error& e) {
-    // Of a thread that cannot be made: the user may have no more of them, or of their memory.
+    // A thread cannot be made: the user may have no more of them, or of their memory.
     const bool is_thread = e.code() == std::errc::resource_unavailable_try_again;
     return message(is_thread ? ExitCode::kOutOfMemory : ExitCode::kInternal, e.what());
   } catch (const std::exception& e) {

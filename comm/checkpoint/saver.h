@@ -71,7 +71,7 @@ class CheckpointSaver {
   std::optional<int64_t> finish();
   bool in_flight() const { return phase_ != Phase::kIdle; }
 
-  // Of the last save; write_s is there once it has been committed.
+  // Cost of the last save; write_s is there once it has been committed.
   const CheckpointCost& cost() const { return cost_; }
 
  private:

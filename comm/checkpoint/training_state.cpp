@@ -12,7 +12,7 @@
 namespace shale::comm {
 namespace {
 
-// Of a part on a device, at once through host memory; and how much of that there is.
+// Bytes of a part on a device that go through host memory at once, and bytes of that memory.
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 constexpr int64_t kStagedBytes = int64_t{64} << 20;
 

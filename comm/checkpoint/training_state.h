@@ -16,8 +16,9 @@ namespace shale::comm {
 std::vector<StatePart> training_state(const DataParallel& parallel,
                                       const optim::Optimizer& optimizer);
 
-// Of these parts, what this rank writes, so that all ranks together write every element once: ranks
-// with the same parts share them out evenly by bytes. A tensor has at most one part in the result.
+// Picks what this rank writes of these parts, so that all ranks together write every element once:
+// ranks with the same parts share them out evenly by bytes. A tensor has at most one part in the
+// result.
 std::vector<StatePart> share_to_write(const std::vector<StatePart>& parts,
                                       const ShardGroups& groups);
 

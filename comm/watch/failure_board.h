@@ -47,7 +47,7 @@ class FailureBoard {
   };
 
   bool any() const;
-  // Of a failure of its own it returns when those who listen on other ranks have been told, or
+  // After a failure of its own it returns when those who listen on other ranks have been told, or
   // after a second: the job may end then.
   void post(int code, std::string_view message, bool caused);
   std::vector<Report> reports() const;  // by rank
@@ -56,8 +56,8 @@ class FailureBoard {
   // Throws PeerFailure if a rank has posted.
   void check() const;
 
-  // Of this process: whom tell() tells, which returns when that is done. The watchdog calls it, on
-  // its own thread, as the main one may be busy for long; only the first call counts.
+  // Names whom tell() tells in this process; tell() returns when that is done. The watchdog calls
+  // it, on its own thread, as the main one may be busy for long; only the first call counts.
   void listen(FailureListener listener);  // empty: nobody
   void tell(int code, const std::string& message);
 

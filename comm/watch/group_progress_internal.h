@@ -37,8 +37,8 @@ class GroupProgress {
   // agree on.
   void exchange();
 
-  // Who has not issued the collective that this rank waits for: "rank 3 has not called it (11 of
-  // 12)"; if all have, who has not finished it.
+  // Names who has not issued the collective that this rank waits for: "rank 3 has not called it (11
+  // of 12)"; if all have, who has not finished it.
   std::string late_ranks() const;
 
   // At the end of a group, until it returns true: all ranks have come here. After an exchange that

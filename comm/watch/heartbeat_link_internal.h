@@ -32,7 +32,7 @@ class HeartbeatLink {
  private:
   static constexpr size_t kAddresses = 4;
   using Places = std::array<UdpAddress, kAddresses>;  // ip 0: none; port 0: nobody listens there
-  // Of one rank. Plain data: it is sent.
+  // Address of one rank. Plain data: it is sent.
   struct Home {
     int32_t leader = 0;  // the lowest rank of its node
     Places places{};

@@ -133,7 +133,7 @@ int Watchdog::failure_on_node() const {
   return code;
 }
 
-// Who fails waits for whoever listens; a main thread that computes would come too late.
+// A rank that fails waits for whoever listens; a main thread that computes would come too late.
 void Watchdog::tell_of_failure() {
   if (const auto cause = context_.board.cause()) {
     context_.board.tell(cause->code, cause->message);

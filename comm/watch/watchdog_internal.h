@@ -66,7 +66,7 @@ class Watchdog {
   std::atomic<int64_t> step_{-1};
   std::atomic<bool> main_failing_{false};
 
-  // Of the thread.
+  // State of the thread.
   uint64_t beats_ = 0;
   double awake_s_ = 0;
   bool warned_ = false;

@@ -46,7 +46,7 @@ struct SinCos {
   F32Vec sin, cos;
 };
 
-// Of 2 pi u, u a multiple of 2^-24 in [0, 1). The quarter turns come off exactly.
+// Sine and cosine of 2 pi u, u a multiple of 2^-24 in [0, 1). The quarter turns come off exactly.
 HWY_INLINE SinCos sincos_turns(F32Vec u) {
   const F32Tag d;
   const hn::RebindToSigned<F32Tag> di;

@@ -10,7 +10,7 @@
 //   mma_m16n8k8_tf32(d, a, b)                  a and b as to_tf32() gives them
 //   mma_m16n8k8_f32(d, a, b)                   the same shapes in f32, by FMA: exact products, slow
 //
-// Who holds what (PTX ISA, "Matrix Fragments for mma"), with lane = 4 g + t:
+// Layout of fragments (PTX ISA, "Matrix Fragments for mma"), with lane = 4 g + t:
 //
 //   8x8 matrix   row g, columns 2t and 2t + 1, in one register (transposed: column g, rows 2t, 2t +
 //   1) d [16, 8]    d[0], d[1]: row g, columns 2t, 2t + 1; d[2], d[3]: row g + 8 a [16, 16]   a[0]:

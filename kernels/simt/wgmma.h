@@ -18,7 +18,8 @@
 // on the same d may follow each other without anything between. A first product without
 // `accumulate` saves clearing d.
 //
-// Who holds what, with thread t of the warpgroup, warp w = t / 32, group g = t % 32 / 4, q = t % 4:
+// Layout of registers, with thread t of the warpgroup, warp w = t / 32, group g = t % 32 / 4, q = t
+// % 4:
 //
 //   d[4 j + i]   row 16 w + g + 8 (i / 2), column 8 j + 2 q + i % 2
 //   a[i]         row 16 w + g + 8 (i % 2), columns 2 q + 8 (i / 2) and the next, in one register
@@ -39,7 +40,8 @@
 // What should be computed beside a product has to be settled before the wait: ptxas moves a wait,
 // which names no registers, above all that touches no memory.
 //
-//   settle(words, bits)    stores bits to the thread's own word of an array in shared memory that has
+//   settle(words, bits)    stores bits to the thread's own word of an array in shared memory that
+//   has
 //                          one for every thread, and is never read; so that what they depend on is
 //                          computed before the next wgmma_wait
 //

@@ -48,7 +48,7 @@ class MicroBatches {
     std::unique_ptr<Graph> graph;  // null: not captured yet
     comm::CapturedCollectives collectives;
   };
-  // Of the micro-batches at one place of their steps.
+  // Graphs of the micro-batches at one place of their steps.
   struct Captured {
     Pass forward, backward;
     Tensor loss;

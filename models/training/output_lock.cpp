@@ -58,7 +58,7 @@ bool is_this_host(const LockOwner& owner) {
   return owner.host == self.host || (!owner.boot.empty() && owner.boot == self.boot);
 }
 
-// Of a process of this host. One that started at another time only has its number.
+// Says whether a process of this host lives. One that started at another time only has its number.
 bool is_alive(const LockOwner& owner) {
   const LockOwner self = this_process();
   const bool same_start_of_host = owner.boot == self.boot;

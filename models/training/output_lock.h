@@ -8,7 +8,7 @@
 
 namespace shale::models {
 
-// Who writes to an output folder.
+// Process that writes to an output folder.
 struct LockOwner {
   std::string host;
   std::string boot;  // which start of that host; empty: unknown

@@ -24,7 +24,8 @@ struct RunDescription {
   std::set<std::string> may_change;
 };
 
-// Of a run of the task with these options, resolved. `config` is among those that `spec` describes.
+// Describes a run of the task with these options, resolved. `config` is among those that `spec`
+// describes.
 RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config, const Task& task);
 
 // Throws ConfigError that names the option, the stored value and the one given, for the first that

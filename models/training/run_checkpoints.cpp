@@ -139,7 +139,7 @@ void RunCheckpoints::find_candidates() {
                         "want another --out, or newer checkpoints moved away"));
 }
 
-// Of all ranks' the first; empty if none has one.
+// First problem of any rank; empty if none has one.
 std::string RunCheckpoints::first_problem(const std::string& mine) {
   for (const std::string& problem : group_.all_gather_bytes(mine, "checkpoint is valid")) {
     if (!problem.empty()) return problem;

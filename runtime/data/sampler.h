@@ -67,7 +67,7 @@ class TrainSampler {
   uint64_t seed_;
 };
 
-// Who takes which positions. Step s uses [begin(s), begin(s + 1)), global_batch of them, in leaves
+// Assigns positions to ranks. Step s uses [begin(s), begin(s + 1)), global_batch of them, in leaves
 // of micro_batch contiguous positions. Micro-batch j of rank r is leaf j * ranks + r: that is its
 // place in the tree by which losses and gradients are summed, so the sum has the same order
 // whatever the number of ranks.

@@ -23,7 +23,7 @@ struct OptimSpan {
 // Where who owns a shard and who steps it off the compute stream (runtime/offload) meet.
 class StepFence {
  public:
-  // Of who steps it.
+  // Calls of whoever steps it.
   struct Stepper {
     std::function<void(void* stream)> wait;
     std::function<void(const Event& arrived)> gradient_complete;

@@ -26,7 +26,7 @@ struct FaultyRun {
 FaultyRun run_with_fault(const DiskFault& fault, const std::string& before,
                          const std::string& program, const std::string& after = "");
 
-// Of a run without faults, the number of the last call at which a fault of this kind makes a
+// Counts, in a run without faults, to the last call at which a fault of this kind makes a
 // difference.
 int64_t last_call(const FaultyRun& run, const std::string& kind);
 

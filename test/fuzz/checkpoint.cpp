@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxShards = 3;
 
-// Of this process; removed when it ends.
+// Folder of this process; removed when it ends.
 class Scratch {
  public:
   Scratch() {

@@ -83,7 +83,7 @@ inline Shape kv_shape(const AttentionShape& s) {
   return {s.batch, s.keys, s.kv_heads, s.head_size};
 }
 
-// Of each sequence; empty: all of the array.
+// Lengths of each sequence; empty: all of the array.
 struct SequenceLengths {
   std::vector<int32_t> queries{}, keys{};
 };

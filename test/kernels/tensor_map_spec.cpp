@@ -11,7 +11,7 @@ namespace {
 
 alignas(64) std::byte g_data[64];
 
-// Of a [2, 3, 64] array whose lines are 192 bytes apart.
+// Describes a [2, 3, 64] array whose lines are 192 bytes apart.
 TensorMapSpec good() {
   return {.data = g_data,
           .dtype = DType::kBF16,

@@ -13,7 +13,7 @@
 namespace shale::machine_code {
 namespace {
 
-// Of a kernel, as the compiler left it in an object file.
+// Resources of a kernel, as the compiler left it in an object file.
 struct Needs {
   int64_t registers = 0, shared = 0;  // of a thread; static, of a block in bytes
   int64_t max_threads = 1024;         // __launch_bounds__

@@ -27,9 +27,9 @@ struct Kernel {
   std::vector<Instruction> code{};
 
   size_t count(std::string_view opcode) const { return count(opcode, {0, code.size() - 1}); }
-  // Of instructions whose opcode begins so.
+  // Counts instructions whose opcode begins so.
   size_t count(std::string_view opcode, const Loop& within) const;
-  // The innermost of those that have such an instruction; of all if it is empty.
+  // Innermost loops of those that have such an instruction; of all if it is empty.
   std::vector<Loop> inner_loops(std::string_view opcode = "") const;
 };
 

@@ -71,7 +71,7 @@ std::vector<std::unique_ptr<DeviceBackend>> emulated_gpus(
 std::unique_ptr<Emulator> emulator_with_kernels(const emulator::Options& options);
 std::vector<std::unique_ptr<Emulator>> emulators_with_kernels(
     const std::vector<emulator::Options>& orders);
-// Of an emulated exec's stream: throws what kernels failed with; leaves that to others.
+// Waits for an emulated exec's stream: throws what kernels failed with; leaves that to others.
 void synchronize_emulated(const Exec& exec);
 // The emulated device has this memory, whose elements are watched; the host has written there; it
 // has it no more.

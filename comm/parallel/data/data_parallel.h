@@ -15,13 +15,13 @@ namespace shale::comm {
 
 // How parameters are sharded, and gradients reduced.
 struct DataParallelOptions {
-  // Of a unit, unless add_unit() says otherwise.
+  // Options of a unit, unless add_unit() says otherwise.
   DType compute = DType::kF32;
   DType reduce = DType::kF32;
   ReshardAfterForward reshard_after_forward = ReshardAfterForward::kAuto;
   int64_t persist_below = 0;  // elements
   UnitOffload offload = {};
-  // Of the whole model.
+  // Options of the whole model.
   int stage = 0;              // 0 to 3, see ShardingOptions
   bool overlap = true;        // collectives run while this rank computes
   bool reproducible = false;  // losses do not depend on the number of ranks
@@ -191,11 +191,11 @@ class DataParallel {
   UnitOrder order_;
   Reductions reductions_;
 
-  // Of the backward that runs, or comes next.
+  // State of the backward that runs, or comes next.
   bool announced_ = false;  // by begin_backward()
   bool last_ = true;        // of its step
   bool no_sync_ = false;
-  // Of the backwards since the last step.
+  // State of the backwards since the last step.
   bool reduced_ = false;
   bool has_local_ = false;  // gradients that were not reduced
   bool warned_unused_ = false;

@@ -206,7 +206,7 @@ void FlatBuffer::wait_for_step() const {
   if (shard_.fence != nullptr) shard_.fence->wait(shared_.context.exec().stream);
 }
 
-// Of this buffer's gathers: what comes after them waits for it.
+// Stream of this buffer's gathers: what comes after them waits for it.
 void* FlatBuffer::gather_stream() const {
   return offloaded() ? shared_.gathers->handle() : shared_.context.exec().stream;
 }

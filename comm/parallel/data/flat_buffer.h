@@ -13,7 +13,7 @@
 
 namespace shale::comm {
 
-// Of the parameters of a unit, those that are kept alike lie in one buffer.
+// Traits by which the parameters of a unit share a buffer: those that are kept alike do.
 struct BufferTraits {
   DType compute = DType::kF32;
   DType reduce = DType::kF32;

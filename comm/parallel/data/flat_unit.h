@@ -39,7 +39,7 @@ class FlatUnit {
   void begin_backward();
   bool ready() const { return unreached_.empty(); }
   bool reached() const;  // by the backward that runs, or was last
-  // Of this backward: whether the gradients have been given to a reduction.
+  // Says whether this backward's gradients have been given to a reduction.
   bool reduced() const { return reduced_; }
   void start_reduce();
   bool reduction_done() const;

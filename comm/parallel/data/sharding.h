@@ -33,8 +33,8 @@ enum class ReshardAfterForward {
   kSmallGroup,  // keeps a shard of ShardGroups::reshard, so that backward gathers inside a node
 };
 
-// What of a unit lies in host memory, beside the device's (runtime/offload). Masters are stepped
-// there, by an offload::OptimizerOffload.
+// Parts of a unit that lie in host memory, beside the device's (runtime/offload). Masters are
+// stepped there, by an offload::OptimizerOffload.
 struct UnitOffload {
   offload::HostTier* tier = nullptr;  // masters and optimizer states; null: nothing is offloaded
   // From stage 2 on also this rank's shard of the gradients, which each reduction then sends there.

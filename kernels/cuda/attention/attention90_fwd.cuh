@@ -103,8 +103,8 @@ __device__ __forceinline__ void load_fwd90(const Fwd90Params& params,
 
 // ---- Softmax ----
 
-// Of rows that come piece by piece, in units of log2. A thread has two rows, 8 apart, of which its
-// three neighbours have the other columns; their sums stay apart until the end.
+// Softmax of rows that come piece by piece, in units of log2. A thread has two rows, 8 apart, of
+// which its three neighbours have the other columns; their sums stay apart until the end.
 struct RowSoftmax {
   float maximum[2] = {-kInfinity, -kInfinity}, sum[2] = {0.f, 0.f};
 

@@ -18,11 +18,11 @@ template <typename T, int kHeadSize>
 struct BwdKeysTiles {
   static constexpr BwdKeysConfig kConfig = bwd_keys_config(kHeadSize);
   static constexpr int kThreads = kConfig.warps() * 32;
-  // Of a warp: rows of scores, dK and dV; columns of scores; columns of dK and dV.
+  // Tiles of a warp: rows of scores, dK and dV; columns of scores; columns of dK and dV.
   static constexpr int kRowTiles = kConfig.keys / (16 * kConfig.key_warps);
   static constexpr int kScoreTiles = kConfig.queries / (8 * kConfig.query_warps * kConfig.passes);
   static constexpr int kHeadTiles = kHeadSize / (8 * kConfig.head_warps);
-  // Of a warp's part of dQ.
+  // Tiles of a warp's part of dQ.
   static constexpr int kDqColumnWarps = kConfig.warps() / kConfig.dq_row_warps;
   static constexpr int kDqRowTiles = kConfig.queries / (16 * kConfig.dq_row_warps);
   static constexpr int kDqColumnTiles = kHeadSize / (8 * kDqColumnWarps);

@@ -21,7 +21,7 @@ struct BlockOrder {
 struct AttentionParams : AttentionProblem {
   float scale_log2 = 0;  // of scores in units of log2: scale * log2(e)
 
-  // Of backward; each starts at row 0 of head 0 and has padded_queries rows to a head.
+  // Arrays of backward; each starts at row 0 of head 0 and has padded_queries rows to a head.
   int64_t padded_queries = 0;
   float* lse2 = nullptr;   // log2 of the softmax sum; +inf for queries that see no key, and padding
   float* delta = nullptr;  // rowsum(dout * out); 0 there

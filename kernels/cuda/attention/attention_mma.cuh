@@ -20,7 +20,7 @@ struct alignas(128) Tile {
 
   T elements[kRows * kColumns];
 
-  // Of a chunk, in bytes.
+  // Offset of a chunk, in bytes.
   __device__ __forceinline__ static int offset(int row, int chunk) {
     const int swizzle = kSwizzled == 8 ? row % 8 : row / 2 % 4;
     return row * kRowBytes + chunk / kSwizzled * (kSwizzled * 16) +
@@ -99,7 +99,7 @@ __device__ __forceinline__ void store_tile(TileT& tile, T* head, int64_t stride,
 
 // ---- Fragments ----
 
-// Of an accumulator fragment [16, 8]: value i is in this row and column.
+// Row and column of value i of an accumulator fragment [16, 8].
 __device__ __forceinline__ int fragment_row(int i) {
   return lane_id() / 4 + i / 2 * 8;
 }

@@ -46,8 +46,9 @@ struct Offsets {
   int64_t x = 0, y = 0;
 };
 
-// Of the element with this number. The loop is unrolled because an array that is indexed at run
-// time would be copied into local memory; a 64-bit division is a short one where both numbers are.
+// Offsets of the element with this number. The loop is unrolled because an array that is indexed at
+// run time would be copied into local memory; a 64-bit division is a short one where both numbers
+// are.
 __device__ __forceinline__ Offsets offsets_of(const OuterDims& dims, int64_t number) {
   Offsets at;
 #pragma unroll

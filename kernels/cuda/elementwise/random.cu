@@ -43,7 +43,7 @@ struct SinCos {
   float sin, cos;
 };
 
-// Of 2 pi u, u a multiple of 2^-24 in [0, 1). The quarter turns come off exactly.
+// Sine and cosine of 2 pi u, u a multiple of 2^-24 in [0, 1). The quarter turns come off exactly.
 __device__ __forceinline__ SinCos sincos_turns(float u) {
   const float quarters = u * 4.f, shifted = quarters + 0x1.8p23f;
   const auto q = std::bit_cast<uint32_t>(shifted);  // its low two bits count quarter turns

@@ -19,8 +19,8 @@ struct SwiGluGrads {
   float gate, up;
 };
 
-// Of d, the gradient of silu(gate) * up. silu'(x) = s + x s (1 - s) with s = sigmoid(x), where 1 -
-// s is e s, which does not cancel; e = e^-x is kept finite, or e s would be inf * 0.
+// Gradients from d, that of silu(gate) * up. silu'(x) = s + x s (1 - s) with s = sigmoid(x), where
+// 1 - s is e s, which does not cancel; e = e^-x is kept finite, or e s would be inf * 0.
 __device__ __forceinline__ SwiGluGrads dswiglu(float gate, float up, float d) {
   const float e = fast_exp2(fminf(kMinusLog2E * gate, 126.f));
   const float s = fast_rcp(1.f + e);

@@ -64,7 +64,7 @@ __device__ __forceinline__ void add_columns(const Run& sums, float* scratch, flo
   }
 }
 
-// What of c comes of the 32 columns from kFirstCol of a tile on: its columns from kCol on.
+// Columns of c that the 32 columns of a tile from kFirstCol on make: those from kCol on.
 template <class Config, int kFirstCol>
 struct PartOf {
   static constexpr int kCols = Config::kPaired ? kPartCols / 2 : kPartCols, kRuns = kCols / kRun;

@@ -28,7 +28,7 @@ __device__ __forceinline__ RowStats stats_of(const NormBwd<T>& a, int64_t row) {
   return {a.mean != nullptr ? a.mean[row] : 0.f, a.rstd[row]};
 }
 
-// Of a row: the means over its columns of g = dy gain and of g n, n = (s - mean) rstd.
+// Means over the columns of a row of g = dy gain and of g n, n = (s - mean) rstd.
 struct RowMeans {
   float g, gn;
 };

@@ -184,7 +184,7 @@ void Block::yield(Fiber& self) {
   if (++idle_yields_ > kMaxIdleYields) {
     fail(Fault::kDeadlock, "deadlock: threads poll memory that nobody changes");
   }
-  // Who polls may wait for a thread that waits for a copy.
+  // A thread that polls may wait for one that waits for a copy.
   constexpr int64_t kPatience = 1024;
   if (idle_yields_ % kPatience == 0) loads_.land_one();
   queue_.push_last(&self);

@@ -46,7 +46,7 @@ void to_device(const BulkCopy& copy, const std::byte* data) {
   }
 }
 
-// What of a box lies in the array, as runs of bytes.
+// Runs of bytes of a box that lie in the array.
 void access_box(Block& block, const BulkCopy& copy, Access kind) {
   std::byte *begin = nullptr, *end = nullptr;
   const auto flush = [&] {

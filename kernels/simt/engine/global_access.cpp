@@ -175,7 +175,7 @@ GlobalAccess::Step GlobalAccess::step(GlobalCell cell, Access kind) const {
   if (kind == Access::kRead) {
     result.after = (cell & ~GlobalCell{kMany}) | (reader == 0 || reader == me_ ? me_ : kMany);
   } else if (!is_atomic) {
-    // Who is ordered after a plain write is ordered after what came before it.
+    // What is ordered after a plain write is ordered after what came before it.
     result.after = mine;
   } else {
     // After the block's own plain write the cell stays a plainly written one.

@@ -12,7 +12,8 @@ struct Fiber;
 // elementwise/elementwise.cu:31]"; self null: no thread is named.
 std::string describe_failure(const Block& block, std::string what, const Fiber* self);
 
-// Who waits where: "threads 0-31, 40 wait at __syncthreads (x.cu:12); threads 32-39 have ended".
+// Says which threads wait where: "threads 0-31, 40 wait at __syncthreads (x.cu:12); threads 32-39
+// have ended".
 std::string describe_threads(std::span<const Fiber> fibers);
 
 // An instruction as "train_lm+0x1f30", for addr2line.

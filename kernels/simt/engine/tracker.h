@@ -91,7 +91,7 @@ class Tracker {
   };
   static constexpr uint8_t kAtomicWrite = 1, kInFlight = 2, kAsyncWrite = 4;
 
-  // Who accesses memory, and the thread whose knowledge orders that: for a thread the same.
+  // Actor that accesses memory, and the thread whose knowledge orders that: for a thread the same.
   struct Accessor {
     int actor, thread;
     bool collective = false;  // what a thread did itself its warpgroup has to have seen too

@@ -169,7 +169,7 @@ void Warpgroups::track_operand(Warpgroup& group, const std::vector<int>& threads
   });
 }
 
-// Of thread `index`: they belong to the product from now on.
+// Gives the registers of thread `index` to the product from now on.
 void Warpgroups::take_registers(const Arrival& arrival, uint64_t number, Product& product,
                                 size_t index) {
   WgmmaThread& own = arrival.fiber->wgmma;

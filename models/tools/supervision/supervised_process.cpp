@@ -54,7 +54,7 @@ sigset_t supervised_signals() {
   _exit(kCannotStart);
 }
 
-// Of all threads of a process; of this one those too that became its children.
+// Children of all threads of a process; of this one those too that became its children.
 std::vector<pid_t> children(pid_t parent) {
   namespace fs = std::filesystem;
   std::vector<pid_t> list;

@@ -114,7 +114,7 @@ TEST_CASE("a rank that does not come is named after the time-out") {
     }
     meet->barrier();
     if (group->rank() == missing && options.ranks_per_node == 0) {
-      // Who comes too late finds out at once.
+      // A rank that comes too late finds out at once.
       CHECK_THROWS_AS(group->barrier("late"), CommError);
     }
     meet->barrier();

@@ -29,7 +29,7 @@ struct HopperProduct {
 // What `out` holds before anything is stored; as f32 it is 1.
 inline constexpr uint32_t kNotStored = 0x3f800000u;
 
-// Of the kernels "mbarrier phases" and "roles" in primitives90.cu.
+// Counts of the kernels "mbarrier phases" and "roles" in primitives90.cu.
 inline constexpr int kPhases = 12, kRounds = 12;
 
 }  // namespace shale::test

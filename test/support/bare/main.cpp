@@ -9,7 +9,7 @@
 namespace Catch {
 namespace {
 
-// Of one run of a case.
+// Choice of one run of a case.
 struct Generator {
   size_t index = 0, count = 0;
 };
@@ -152,8 +152,8 @@ int run(const std::string& filter, bool only_list) {
 
 }  // namespace Catch
 
-// Of Catch2's arguments: one filter, "[gemm]~[#gemm_plan],part of a name"; --list-test-names-only.
-// Tags of files are always there (--filenames-as-tags).
+// Takes of Catch2's arguments one filter, "[gemm]~[#gemm_plan],part of a name";
+// --list-test-names-only. Tags of files are always there (--filenames-as-tags).
 int main(int argc, char** argv) {
   std::string filter;
   bool only_list = false;

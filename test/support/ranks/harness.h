@@ -20,7 +20,7 @@ comm::World& world();  // of this test program
 
 // Runs what a failure test asks for instead of the test cases: --fail=MODE.
 int run_failure_mode(std::string_view mode, comm::World& world);
-// Of these, in sharded training: where is "forward", "backward", "step" or "memory".
+// Fails as these do, in sharded training: where is "forward", "backward", "step" or "memory".
 int fail_while_training(std::string_view where, comm::World& world);
 
 // The ways in which a group may have to work; the last one pretends that nodes are small.

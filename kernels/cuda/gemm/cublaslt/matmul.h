@@ -7,7 +7,7 @@
 
 namespace shale::kernels::cuda::cublaslt {
 
-// What of a problem the library does with the slot's roundings: products with bias, residual or
+// Problems that the library solves with the slot's roundings: products with bias, residual or
 // accumulation, which it adds in f32 and rounds once. GELU in its own epilogue is not among them:
 // it is taken of the pre-activation before that is rounded.
 bool is_plain(const GemmProblem& problem);
@@ -22,7 +22,7 @@ bool is_plain(const GemmProblem& problem);
 // Workspace: 32 MiB. Throws UnavailableError where the library cannot be loaded.
 bool matmul(const Exec& exec, const GemmProblem& problem);
 
-// Of the library, "13.1.0"; empty where it cannot be loaded, which the log then says, once.
+// Version of the library, "13.1.0"; empty where it cannot be loaded, which the log then says, once.
 std::string version();
 
 }  // namespace shale::kernels::cuda::cublaslt

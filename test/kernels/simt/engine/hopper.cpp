@@ -142,7 +142,7 @@ __global__ void operand_outside_kernel() {
   wgmma<bf16, 8>(d, k_major(dynamic_shared() + 1024, 0), k_major(dynamic_shared(), 0), false);
 }
 
-// Of 384 threads, which start with 168 registers each.
+// Ways of 384 threads, which start with 168 registers each.
 enum class Registers { kFit, kTooMany, kNobodyShrinks, kShrinkToMore, kGrowToFewer, kOneWarp };
 __global__ void registers_kernel(Registers how) {
   if (threadIdx.x < 128) {
@@ -282,10 +282,11 @@ TEST_CASE("shared memory is used only between a bulk copy and the next", "[kerne
   const std::vector<float> in = counted(384);
   std::vector<float> out(384);
   if (!tracked()) return;
-  // Who does not wait finds nothing there yet, a copy on its way, or one that just landed.
+  // A thread that does not wait finds nothing there yet, a copy on its way, or one that just
+  // landed.
   expect({Fault::kUninitialised, Fault::kAsyncCopy, Fault::kRace}, "thread", ring_kernel, 128,
          in.data(), out.data(), unsigned{kNoWait});
-  // Who says too early that he has read finds the next copy, or is found reading by it.
+  // One that says too early that it has read finds the next copy, or is found reading.
   expect({Fault::kAsyncCopy, Fault::kRace}, "a bulk copy for mbarrier 0", ring_kernel, 128,
          in.data(), out.data(), unsigned{kArrivesEarly});
 }
@@ -339,7 +340,8 @@ TEST_CASE("wgmma's registers are left alone until the wait", "[kernels][emulator
 }
 
 // What is left of that where plain accesses are not seen.
-TEST_CASE("without the tracker wgmma's registers are looked at in the wait", "[kernels][emulator]") {
+TEST_CASE("without the tracker wgmma's registers are looked at in the wait",
+          "[kernels][emulator]") {
   std::vector<float> out(128);
   for (emulator::Options options : test::emulator_orders()) {
     options.track = false;

@@ -153,8 +153,8 @@ void expect(Fault fault, const char* text, void (*kernel)(Params...), int thread
   }
 }
 
-// Who reads too early finds memory that nobody wrote yet, or that was written just now: the order
-// of threads decides which.
+// A thread that reads too early finds memory that nobody wrote yet, or that was written just now:
+// the order of threads decides which.
 template <typename... Params, typename... Args>
 void expect_early_read(void (*kernel)(Params...), int threads, Args... args) {
   if (!emulator::has_instrumented_kernels()) {
