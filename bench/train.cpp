@@ -125,9 +125,9 @@ void measure(const BenchConfig& config, TrainLoop& loop, KernelRecorder& recorde
   }
 }
 
-double flops_of(const std::vector<StepPart>& parts, std::string_view slot_prefix) {
+double flops_of(const std::vector<StepRow>& parts, std::string_view slot_prefix) {
   double sum = 0;
-  for (const StepPart& part : parts) {
+  for (const StepRow& part : parts) {
     if (part.name.compare(0, slot_prefix.size(), slot_prefix) == 0) sum += part.flops;
   }
   return sum;
@@ -152,7 +152,7 @@ Json setup_row(const char* kind, const BenchConfig& config, int ranks, const Tra
 }
 
 Json step_row(const BenchConfig& config, int ranks, const TrainLoop& loop, const Measured& m,
-              const std::vector<StepPart>& parts) {
+              const std::vector<StepRow>& parts) {
   const double median = m.step.median();
   Json row = setup_row("step", config, ranks, loop);
   row["step_ms"] = median * 1e3;
@@ -213,8 +213,8 @@ void report(const BenchConfig& config, int ranks, const Machine& machine, const 
   // knows.
   const bool on_cpu = loop.device().type == DeviceType::kCpu;
   const double mean = m.step.sum() / double(config.steps);
-  const auto parts = step_parts(loop, recorder, config.steps);
-  const auto gemms = gemm_parts(recorder, config.steps, floor, config.steps);
+  const auto parts = step_rows(loop, recorder, config.steps);
+  const auto gemms = gemm_totals(recorder, config.steps, floor, config.steps);
   const Json row = step_row(config, ranks, loop, m, parts);
   print_summary(row, m);
   if (on_cpu) {
@@ -228,8 +228,8 @@ void report(const BenchConfig& config, int ranks, const Machine& machine, const 
 
   Json rows = Json::array({row});
   if (on_cpu) {
-    for (const Json& part : part_rows(parts, mean)) rows.push_back(part);
-    for (const Json& part : gemm_rows(gemms)) rows.push_back(part);
+    for (const Json& part : step_json(parts, mean)) rows.push_back(part);
+    for (const Json& part : gemm_json(gemms)) rows.push_back(part);
   }
   write_results(
       config.json, "bench_train", machine,

@@ -5,7 +5,7 @@
 namespace shale::kernels {
 namespace {
 
-void check_part(const char* op, const MatrixPart& part, const View& grad) {
+void check_part(const char* op, const MatrixRange& part, const View& grad) {
   check_dtype(op, "grad", grad, {DType::kF32, DType::kBF16});
   check_contiguous(op, "grad", grad);
   const int64_t numel = part.rows * part.cols;
@@ -16,7 +16,7 @@ void check_part(const char* op, const MatrixPart& part, const View& grad) {
 }
 
 // r and c, or v.
-void check_moments(const char* op, const MatrixPart& part, const View& grad, const View& row,
+void check_moments(const char* op, const MatrixRange& part, const View& grad, const View& row,
                    const View& col, const View& v) {
   if (v.defined()) return check_dense(op, "v", v, grad.shape, DType::kF32);
   check_dense(op, "row", row, {part.rows}, DType::kF32);

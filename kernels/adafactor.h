@@ -11,8 +11,8 @@ namespace shale::kernels {
 // weight of the newest gradient in the means, is step->bias_correction2. With non_finite set
 // nothing is written but sums, which are zero then.
 
-// A contiguous part of a parameter: elements [first, first + count) in row-major order.
-struct MatrixPart {
+// A contiguous range of a parameter: elements [first, first + count) in row-major order.
+struct MatrixRange {
   int64_t rows = 1;
   int64_t cols = 1;
   int64_t first = 0;
@@ -24,7 +24,7 @@ struct AdafactorMeansArgs {
   View grad;      // [count] f32 or bf16
   View row_mean;  // [rows] f32
   View col_mean;  // [cols] f32
-  MatrixPart part{};
+  MatrixRange part{};
   float eps = 1e-30f;
 };
 
@@ -45,7 +45,7 @@ struct AdafactorSquaresArgs {
   View col{};  // [cols] f32
   View v{};    // [count] f32, if no matrix
   View sum;    // scalar f32
-  MatrixPart part{};
+  MatrixRange part{};
   float eps = 1e-30f;
 };
 
@@ -58,7 +58,7 @@ struct AdafactorArgs {
   View v{};
   View square_sum;  // scalar f32: over the whole parameter
   View param{};     // [count] bf16 or f16; optional
-  MatrixPart part{};
+  MatrixRange part{};
   float lr_factor = 1;
   float clip_rms = 1;
   float weight_decay = 0;

@@ -49,7 +49,7 @@ void FlatCases::add_optimizers() {
 void FlatCases::add_adafactor() {
   const DType dtype = dtype_;
   constexpr DType kF32 = DType::kF32;
-  kernels::MatrixPart part{.rows = 3072, .cols = 768};
+  kernels::MatrixRange part{.rows = 3072, .cols = 768};
   if (part.rows * part.cols > elements_) part = {.rows = 50, .cols = elements_ / 50};
   const Shape n = {part.rows * part.cols}, rows = {part.rows}, cols = {part.cols};
   add<kernels::AdafactorMeansArgs>("", kernels::adafactor_means, [=](Operands& o) {

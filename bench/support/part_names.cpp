@@ -6,12 +6,12 @@
 namespace shale::bench {
 namespace {
 
-struct SlotPart {
+struct SlotLabel {
   std::string_view slot;
   const char* part;
 };
 
-constexpr SlotPart kSlotParts[] = {
+constexpr SlotLabel kSlotLabels[] = {
     {"embedding_fwd", "embedding, forward"},
     {"layer_norm_fwd", "norm, forward"},
     {"rms_norm_fwd", "norm, forward"},
@@ -57,8 +57,8 @@ constexpr SlotPart kSlotParts[] = {
 
 std::string PartNames::of(const KernelCall& call) const {
   if (call.gemm != nullptr) return of_product(*call.gemm);
-  const auto* const found = std::ranges::find(kSlotParts, call.slot, &SlotPart::slot);
-  return found == std::end(kSlotParts) ? call.slot : found->part;
+  const auto* const found = std::ranges::find(kSlotLabels, call.slot, &SlotLabel::slot);
+  return found == std::end(kSlotLabels) ? call.slot : found->part;
 }
 
 // y = x w^T is [tokens, in] times a transposed [out, in]; dx = dy w is [tokens, out] times

@@ -20,18 +20,18 @@ std::string rate(double work, double seconds) {
 
 }  // namespace
 
-std::vector<StepPart> step_parts(const TrainLoop& loop, const KernelRecorder& recorder,
-                                 int64_t steps) {
+std::vector<StepRow> step_rows(const TrainLoop& loop, const KernelRecorder& recorder,
+                               int64_t steps) {
   const auto n = double(steps);
-  std::vector<StepPart> parts;
+  std::vector<StepRow> parts;
   for (int i = 0; i < kPhases; ++i) {
     const auto phase = Phase(i);
     double in_kernels = 0;
     for (const auto& [slot, time] : loop.slot_times(phase).totals()) {
-      StepPart part{.phase = phase_name(phase),
-                    .name = slot,
-                    .calls = double(time.calls) / n,
-                    .seconds = time.seconds / n};
+      StepRow part{.phase = phase_name(phase),
+                   .name = slot,
+                   .calls = double(time.calls) / n,
+                   .seconds = time.seconds / n};
       if (const auto work = recorder.totals().find({part.phase, slot});
           work != recorder.totals().end()) {
         part.flops = work->second.cost.flops / n;
@@ -48,15 +48,15 @@ std::vector<StepPart> step_parts(const TrainLoop& loop, const KernelRecorder& re
   return parts;
 }
 
-std::vector<GemmPart> gemm_parts(const KernelRecorder& recorder, int64_t steps,
+std::vector<GemmRow> gemm_totals(const KernelRecorder& recorder, int64_t steps,
                                  const GemmFloor* floor, int64_t floor_runs) {
   const auto n = double(steps);
-  std::vector<GemmPart> parts;
+  std::vector<GemmRow> parts;
   for (const auto& [name, total] : recorder.gemms()) {
-    GemmPart part{.name = name,
-                  .calls = double(total.calls) / n,
-                  .seconds = total.seconds / n,
-                  .flops = total.cost.flops / n};
+    GemmRow part{.name = name,
+                 .calls = double(total.calls) / n,
+                 .seconds = total.seconds / n,
+                 .flops = total.cost.flops / n};
     if (floor != nullptr && floor_runs > 0) {
       const auto vendor = floor->totals().find(name);
       if (vendor != floor->totals().end()) {
@@ -69,10 +69,10 @@ std::vector<GemmPart> gemm_parts(const KernelRecorder& recorder, int64_t steps,
   return parts;
 }
 
-std::string parts_table(const std::vector<StepPart>& parts, double step_seconds) {
+std::string parts_table(const std::vector<StepRow>& parts, double step_seconds) {
   Table table({"part", "calls", "ms", "% of step", "GFLOP/s", "GB/s"});
   double kernels = 0, sum = 0;
-  for (const StepPart& part : parts) {
+  for (const StepRow& part : parts) {
     sum += part.seconds;
     if (part.calls > 0) kernels += part.seconds;
     table.add({part.phase + " " + part.name, part.calls > 0 ? fixed(part.calls, 0) : "",
@@ -85,11 +85,11 @@ std::string parts_table(const std::vector<StepPart>& parts, double step_seconds)
   return table.text();
 }
 
-std::string gemm_table(const std::vector<GemmPart>& parts, double step_seconds) {
+std::string gemm_table(const std::vector<GemmRow>& parts, double step_seconds) {
   Table table({"product (m x n x k)", "calls", "ms", "% of step", "GFLOP/s", "oneDNN ms",
                "oneDNN GFLOP/s", "oneDNN / ours"});
-  GemmPart all{.name = "all products"};
-  const auto add = [&](const GemmPart& part) {
+  GemmRow all{.name = "all products"};
+  const auto add = [&](const GemmRow& part) {
     const bool measured = part.vendor_seconds > 0;
     table.add({part.name, fixed(part.calls, 0), fixed(part.seconds * 1e3, 2),
                percent(part.seconds / step_seconds), rate(part.flops, part.seconds),
@@ -97,7 +97,7 @@ std::string gemm_table(const std::vector<GemmPart>& parts, double step_seconds) 
                rate(measured ? part.flops : 0, part.vendor_seconds),
                measured ? percent(part.vendor_seconds / part.seconds) : ""});
   };
-  for (const GemmPart& part : parts) {
+  for (const GemmRow& part : parts) {
     add(part);
     all.calls += part.calls;
     all.seconds += part.seconds;
@@ -112,8 +112,8 @@ std::string memory_table(const MemoryParts& memory) {
   Table table({"memory", "bytes", "", "% of sum"});
   const auto sum = double(memory.sum());
   const auto add = [&](const char* name, int64_t bytes) {
-    table.add({name, std::to_string(bytes), format_bytes(double(bytes)),
-               percent(double(bytes) / sum)});
+    table.add(
+        {name, std::to_string(bytes), format_bytes(double(bytes)), percent(double(bytes) / sum)});
   };
   add("parameters", memory.parameters);
   add("gradients", memory.gradients);
@@ -127,9 +127,9 @@ std::string memory_table(const MemoryParts& memory) {
   return table.text();
 }
 
-Json part_rows(const std::vector<StepPart>& parts, double step_seconds) {
+Json step_json(const std::vector<StepRow>& parts, double step_seconds) {
   Json rows = Json::array();
-  for (const StepPart& part : parts) {
+  for (const StepRow& part : parts) {
     rows.push_back({{"kind", "part"},
                     {"phase", part.phase},
                     {"name", part.name},
@@ -142,9 +142,9 @@ Json part_rows(const std::vector<StepPart>& parts, double step_seconds) {
   return rows;
 }
 
-Json gemm_rows(const std::vector<GemmPart>& parts) {
+Json gemm_json(const std::vector<GemmRow>& parts) {
   Json rows = Json::array();
-  for (const GemmPart& part : parts) {
+  for (const GemmRow& part : parts) {
     rows.push_back({{"kind", "gemm"},
                     {"name", part.name},
                     {"calls", part.calls},

@@ -10,8 +10,9 @@
 
 namespace shale::bench {
 
-// A part of a step: a kernel slot in one phase, or what a phase spent outside of kernels.
-struct StepPart {
+// A row of the table of a step: a kernel slot in one phase, or what a phase spent outside of
+// kernels.
+struct StepRow {
   std::string phase;
   std::string name;
   double calls = 0;    // per step; 0 for what is no kernel
@@ -20,28 +21,28 @@ struct StepPart {
   double bytes = 0;    // per step; 0: unknown
 };
 
-// The parts of `steps` steps whose time and work `loop` and `recorder` collected, longest first.
+// The rows of `steps` steps whose time and work `loop` and `recorder` collected, longest first.
 // They add up to the time of the phases.
-std::vector<StepPart> step_parts(const TrainLoop& loop, const KernelRecorder& recorder,
-                                 int64_t steps);
+std::vector<StepRow> step_rows(const TrainLoop& loop, const KernelRecorder& recorder,
+                               int64_t steps);
 
 // The matrix products of one step by shape, longest first; `floor` may be null.
-struct GemmPart {
+struct GemmRow {
   std::string name;
   double calls = 0;           // per step
   double seconds = 0;         // per step
   double vendor_seconds = 0;  // per step; 0: not measured
   double flops = 0;           // per step
 };
-std::vector<GemmPart> gemm_parts(const KernelRecorder& recorder, int64_t steps,
+std::vector<GemmRow> gemm_totals(const KernelRecorder& recorder, int64_t steps,
                                  const GemmFloor* floor, int64_t floor_runs);
 
-std::string parts_table(const std::vector<StepPart>& parts, double step_seconds);
-std::string gemm_table(const std::vector<GemmPart>& parts, double step_seconds);
+std::string parts_table(const std::vector<StepRow>& parts, double step_seconds);
+std::string gemm_table(const std::vector<GemmRow>& parts, double step_seconds);
 std::string memory_table(const MemoryParts& memory);
 
-Json part_rows(const std::vector<StepPart>& parts, double step_seconds);
-Json gemm_rows(const std::vector<GemmPart>& parts);
+Json step_json(const std::vector<StepRow>& parts, double step_seconds);
+Json gemm_json(const std::vector<GemmRow>& parts);
 Json memory_json(const MemoryParts& memory);
 
 }  // namespace shale::bench

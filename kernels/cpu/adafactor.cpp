@@ -21,7 +21,7 @@ namespace shale::kernels::HWY_NAMESPACE {
 // fn(row, column, element of the part, count) for each row's piece of the part in rows
 // [begin, end), which count from the part's first row.
 template <class Fn>
-void for_row_pieces(const MatrixPart& part, int64_t count, int64_t begin, int64_t end,
+void for_row_pieces(const MatrixRange& part, int64_t count, int64_t begin, int64_t end,
                     const Fn& fn) {
   const int64_t last = part.first + count;
   for (int64_t row = part.first / part.cols + begin; row < part.first / part.cols + end; ++row) {
@@ -31,7 +31,7 @@ void for_row_pieces(const MatrixPart& part, int64_t count, int64_t begin, int64_
   }
 }
 
-int64_t rows_of(const MatrixPart& part, int64_t count) {
+int64_t rows_of(const MatrixRange& part, int64_t count) {
   return count == 0 ? 0 : (part.first + count - 1) / part.cols - part.first / part.cols + 1;
 }
 

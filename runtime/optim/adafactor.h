@@ -40,7 +40,7 @@ class Adafactor : public Optimizer {
   struct Part {
     size_t shard = 0;
     OptimSpan span{};
-    kernels::MatrixPart matrix{};
+    kernels::MatrixRange matrix{};
     bool factored = false;
     int64_t means_offset = 0;  // rows, then columns, in means_
     Tensor v{};                // if not factored

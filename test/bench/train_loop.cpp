@@ -30,15 +30,15 @@ TEST_CASE("steps train, and their parts add up to the whole", "[bench]") {
   constexpr int kSteps = 3;
   for (int i = 0; i < kSteps; ++i) seconds += loop.step(recorder).seconds;
 
-  const auto parts = step_parts(loop, recorder, kSteps);
+  const auto parts = step_rows(loop, recorder, kSteps);
   double sum = 0;
-  for (const StepPart& part : parts) sum += part.seconds;
+  for (const StepRow& part : parts) sum += part.seconds;
   CHECK(sum * kSteps <= seconds);
   double phases = 0;
   for (int i = 0; i < kPhases; ++i) phases += loop.phase_seconds(Phase(i));
   CHECK(sum * kSteps == Approx(phases));
   CHECK(std::is_sorted(parts.begin(), parts.end(),
-                       [](const StepPart& a, const StepPart& b) { return a.seconds > b.seconds; }));
+                       [](const StepRow& a, const StepRow& b) { return a.seconds > b.seconds; }));
 }
 
 TEST_CASE("products of a step are counted as 6 FLOP per weight and token", "[bench]") {
@@ -58,7 +58,7 @@ TEST_CASE("products of a step are counted as 6 FLOP per weight and token", "[ben
   GemmFloor floor(recorder.gemm_calls());
   CHECK(floor.flops() == want);
   CHECK(floor.run() > 0);
-  for (const GemmPart& part : gemm_parts(recorder, 1, &floor, 1)) {
+  for (const GemmRow& part : gemm_totals(recorder, 1, &floor, 1)) {
     CAPTURE(part.name);
     CHECK(part.vendor_seconds > 0);
   }

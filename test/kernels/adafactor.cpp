@@ -8,7 +8,7 @@
 namespace shale {
 namespace {
 
-using kernels::MatrixPart;
+using kernels::MatrixRange;
 using test::DeviceArray;
 
 constexpr float kEps = 1e-30f, kClipRms = 0.5f, kDecay = 0.1f;
@@ -65,12 +65,12 @@ Result run(const Exec& base, const Case<Grad>& c, std::vector<int64_t> cuts = {}
   const auto for_parts = [&](const auto& fn) {
     int64_t begin = 0;
     for (const int64_t end : cuts) {
-      const MatrixPart part{.rows = c.size.rows, .cols = c.size.cols, .first = begin};
+      const MatrixRange part{.rows = c.size.rows, .cols = c.size.cols, .first = begin};
       fn(part, [&](const auto& array) { return array.view().flat(begin, end - begin); });
       begin = end;
     }
   };
-  for_parts([&](const MatrixPart& part, const auto& span) {
+  for_parts([&](const MatrixRange& part, const auto& span) {
     kernels::adafactor_means(exec, {.grad = span(grad),
                                     .row_mean = new_row.view(),
                                     .col_mean = new_col.view(),
@@ -79,7 +79,7 @@ Result run(const Exec& base, const Case<Grad>& c, std::vector<int64_t> cuts = {}
   });
   kernels::adafactor_average(exec, {.newest = new_row.view(), .mean = row.view()});
   kernels::adafactor_average(exec, {.newest = new_col.view(), .mean = col.view()});
-  for_parts([&](const MatrixPart& part, const auto& span) {
+  for_parts([&](const MatrixRange& part, const auto& span) {
     kernels::adafactor_squares(exec, {.grad = span(grad),
                                       .row = row.view(),
                                       .col = col.view(),
@@ -87,7 +87,7 @@ Result run(const Exec& base, const Case<Grad>& c, std::vector<int64_t> cuts = {}
                                       .part = part,
                                       .eps = kEps});
   });
-  for_parts([&](const MatrixPart& part, const auto& span) {
+  for_parts([&](const MatrixRange& part, const auto& span) {
     kernels::adafactor(exec, {.master = span(master),
                               .grad = span(grad),
                               .row = row.view(),
@@ -154,7 +154,7 @@ VectorResult run_vector(const Exec& base, const std::vector<float>& w, const std
   const test::DeviceStep step(base, state);
   const DeviceArray<float> master(base, w), v(base, old_v), sum(base, std::vector<float>(1));
   const DeviceArray<Grad> grad(base, g);
-  const MatrixPart part{.rows = 1, .cols = int64_t(w.size())};
+  const MatrixRange part{.rows = 1, .cols = int64_t(w.size())};
   kernels::adafactor_squares(
       step.exec(),
       {.grad = grad.view(), .v = v.view(), .sum = sum.view({}), .part = part, .eps = kEps});

@@ -23,7 +23,7 @@ struct Tiles {
   int64_t first_row, rows;  // that the part touches
   int64_t rows_of_block;
 
-  Tiles(const MatrixPart& part, int64_t elements)
+  Tiles(const MatrixRange& part, int64_t elements)
       : cols(part.cols),
         first(part.first),
         count(elements),
