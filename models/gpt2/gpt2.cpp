@@ -29,54 +29,20 @@ uint32_t dropout_site(int64_t layer, uint32_t branch) {
   return 1 + 2 * static_cast<uint32_t>(layer) + branch;
 }
 
-struct Attention : Module {
-  Attention(Module* parent, const LanguageModelConfig& config)
-      : Module(parent, "attn"),
-        c_attn(this, "c_attn", config.width, 3 * config.width, Init::normal(kInitStd)),
-        c_proj(this, "c_proj", config.width, config.width, residual_init(config)),
-        heads(config.heads) {}
-
-  // Attention before its output layer. x: [B, T, C].
-  Tensor forward(const Tensor& x) { return packed_attention(c_attn.forward(x), heads); }
-  Tensor forward_cached(const Tensor& x, Tensor& cache, int64_t length);
-
-  nn::Linear c_attn;
-  nn::Linear c_proj;
-  int64_t heads;
-};
-
-Tensor Attention::forward_cached(const Tensor& x, Tensor& cache, int64_t length) {
-  const int64_t B = x.size(0), T = x.size(1), C = x.size(2);
-  const Tensor qkv = reshape(c_attn.forward(x), {B, T, 3, heads, C / heads});
-  const auto part = [](const Tensor& t, int64_t i) {  // [B, T, n, H, D] to [B, T, H, D]
-    const Tensor one = slice(t, 2, i, i + 1);
-    return one.alias({t.size(0), t.size(1), t.size(3), t.size(4)},
-                     {one.strides()[0], one.strides()[1], one.strides()[3], one.strides()[4]});
-  };
-  Tensor fresh = slice(cache, 1, length, length + T);
-  copy_(fresh, slice(qkv, 2, 1, 3));
-  const Tensor seen = slice(cache, 1, 0, length + T);
-  return reshape(attention(part(qkv, 0), part(seen, 0), part(seen, 1)), {B, T, C});
+nn::SelfAttention::Config attention_config(const LanguageModelConfig& config) {
+  return {.width = config.width,
+          .heads = config.heads,
+          .init = Init::normal(kInitStd),
+          .out_init = residual_init(config)};
 }
 
-struct Mlp : Module {
-  Mlp(Module* parent, const LanguageModelConfig& config)
-      : Module(parent, "mlp"),
-        c_fc(this, "c_fc", config.width, 4 * config.width, Init::normal(kInitStd)),
-        c_proj(this, "c_proj", 4 * config.width, config.width, residual_init(config)),
-        gelu(config.gelu) {}
-
-  Tensor forward(const Tensor& x, const Tensor& residual) {
-    return run(x, [this, residual](const Tensor& in) {
-      return ffn(in, c_fc.weight.value, c_fc.bias->value, c_proj.weight.value, c_proj.bias->value,
-                 enter(residual), gelu);
-    });
-  }
-
-  nn::Linear c_fc;
-  nn::Linear c_proj;
-  Gelu gelu;
-};
+nn::FeedForward::Config mlp_config(const LanguageModelConfig& config) {
+  return {.width = config.width,
+          .hidden = 4 * config.width,
+          .init = Init::normal(kInitStd),
+          .down_init = residual_init(config),
+          .gelu = config.gelu};
+}
 
 }  // namespace
 
@@ -85,44 +51,34 @@ class Gpt2::Block : public Module {
   Block(Module* parent, int64_t layer, const LanguageModelConfig& config, float dropout)
       : Module(parent, cat("h.", layer)),
         ln_1_(this, "ln_1", config.width, config.norm_eps),
-        attn_(this, config),
+        attn_(this, "attn", attention_config(config)),
         ln_2_(this, "ln_2", config.width, config.norm_eps),
-        mlp_(this, config),
+        mlp_(this, "mlp", mlp_config(config)),
         layer_(layer),
         dropout_(dropout) {}
 
-  Tensor forward(const Tensor& input) {
-    return run(input, [this](const Tensor& in) {
-      const auto [normed, x] = ln_1_.forward_stream(in);
-      return finish(attn_.forward(normed), x);
-    });
-  }
-
-  Tensor forward_cached(const Tensor& input, Tensor& cache, int64_t length) {
-    return run(input, [&](const Tensor& in) {
-      const auto [normed, x] = ln_1_.forward_stream(in);
-      return finish(attn_.forward_cached(normed, cache, length), x);
+  // With `cached`, x follows the tokens that it has.
+  Tensor forward(const Tensor& x, const nn::CachedLayer* cached = nullptr) {
+    return run(x, [this, cached](const Tensor& input) {
+      const bool drops = dropout_ > 0 && input.context().autograd().training;
+      const auto [normed, stream] = ln_1_.forward_stream(input);
+      if (!drops) {  // both residual additions ride on GEMMs
+        const auto [again, y] = ln_2_.forward_stream(attn_.forward(normed, stream, cached));
+        return mlp_.forward(again, y);
+      }
+      const Tensor half = dropout(attn_.forward(normed), dropout_, site(0), stream);
+      const auto [again, y] = ln_2_.forward_stream(half);
+      return dropout(mlp_.forward(again), dropout_, site(1), y);
     });
   }
 
  private:
-  // What follows the attention: its output layer and the feed-forward half.
-  Tensor finish(const Tensor& attended, const Tensor& x) {
-    const bool drops = dropout_ > 0 && x.context().autograd().training;
-    if (!drops) {  // both residual additions ride on GEMMs
-      const auto [normed, y] = ln_2_.forward_stream(attn_.c_proj.forward(attended, x));
-      return mlp_.forward(normed, y);
-    }
-    const Tensor branch = dropout(attn_.c_proj.forward(attended), dropout_, site(0), x);
-    const auto [normed, y] = ln_2_.forward_stream(branch);
-    return dropout(mlp_.forward(normed, {}), dropout_, site(1), y);
-  }
   uint32_t site(uint32_t branch) const { return dropout_site(layer_, branch); }
 
   nn::LayerNorm ln_1_;
-  Attention attn_;
+  nn::SelfAttention attn_;
   nn::LayerNorm ln_2_;
-  Mlp mlp_;
+  nn::FeedForward mlp_;
   int64_t layer_;
   float dropout_;
 };
@@ -172,7 +128,8 @@ Tensor Gpt2::next_logits(const Tensor& input, KvCache& cache) {
     }
     Tensor x = embedding(ids, table, wpe_.weight.value, cache.length);
     for (size_t i = 0; i < h_.size(); ++i) {
-      x = h_[i]->forward_cached(x, cache.layers[i], cache.length);
+      const nn::CachedLayer cached{cache.layers[i], cache.length};
+      x = h_[i]->forward(x, &cached);
     }
     cache.length += T;
     const Tensor last = contiguous(slice(x, 1, T - 1, T));

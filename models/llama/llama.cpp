@@ -33,12 +33,6 @@ nn::Bias qkv_bias(const LanguageModelConfig& config, const LlamaVariant& variant
   return always ? nn::Bias::kYes : output_bias(config, variant);
 }
 
-// Where a token's keys and values are kept during generation.
-struct Cached {
-  Tensor& layer;   // [B, room, 2, G, D]
-  int64_t length;  // tokens in it
-};
-
 class SelfAttention : public Module {
  public:
   SelfAttention(Module* parent, const LanguageModelConfig& config, const LlamaVariant& variant,
@@ -46,16 +40,16 @@ class SelfAttention : public Module {
 
   // x: [B, T, C]; residual: [B, T, C], optional, added to the result. With `cached`, x follows
   // what is there.
-  Tensor forward(const Tensor& x, const Tensor& residual, const Cached* cached = nullptr) {
-    return run(x, [this, residual, cached](const Tensor& in) {
+  Tensor forward(const Tensor& x, const Tensor& residual, const nn::CachedLayer* cached = nullptr) {
+    return run(x, residual, [this, cached](const Tensor& in, const Tensor& stream) {
       const int64_t first = cached != nullptr ? cached->length : 0;
       const Tensor q = turned(q_proj_, q_norm_.get(), in, first);
       Tensor k = turned(k_proj_, k_norm_.get(), in, first);
       Tensor v = heads_of(v_proj_.forward(in));
-      if (cached != nullptr) std::tie(k, v) = append(*cached, k, v);
+      if (cached != nullptr) std::tie(k, v) = cached->append(k, v);
       const Tensor y = attention(q, k, v);
       const Tensor rows = reshape(y, {in.size(0), in.size(1), y.size(2) * y.size(3)});
-      return o_proj_.forward(rows, enter(residual));
+      return o_proj_.forward(rows, stream);
     });
   }
 
@@ -71,7 +65,6 @@ class SelfAttention : public Module {
     if (head_norm_ == HeadNorm::kPerHead) heads = norm->forward(heads);
     return rope(heads, table_, {.first_position = first});
   }
-  static std::pair<Tensor, Tensor> append(const Cached& cached, const Tensor& k, const Tensor& v);
 
   int64_t head_size_;
   HeadNorm head_norm_;
@@ -103,22 +96,6 @@ SelfAttention::SelfAttention(Module* parent, const LanguageModelConfig& config,
   k_norm_ = norm("k_norm", kv_heads_of(config));
 }
 
-// All keys and values so far, once k and v [B, T, G, D] are there too.
-std::pair<Tensor, Tensor> SelfAttention::append(const Cached& cached, const Tensor& k,
-                                                const Tensor& v) {
-  const int64_t T = k.size(1), end = cached.length + T;
-  const auto part = [&cached](int64_t which, int64_t begin, int64_t stop) {  // [B, T, G, D]
-    const Tensor one = slice(slice(cached.layer, 1, begin, stop), 2, which, which + 1);
-    const auto& s = one.strides();
-    return one.alias({one.size(0), one.size(1), one.size(3), one.size(4)},
-                     {s[0], s[1], s[3], s[4]});
-  };
-  Tensor fresh_k = part(0, cached.length, end), fresh_v = part(1, cached.length, end);
-  copy_(fresh_k, k);
-  copy_(fresh_v, v);
-  return {part(0, 0, end), part(1, 0, end)};
-}
-
 }  // namespace
 
 class Llama::Block : public Module {
@@ -140,7 +117,7 @@ class Llama::Block : public Module {
     if (variant.norms_after) post_feedforward_layernorm_ = norm("post_feedforward_layernorm");
   }
 
-  Tensor forward(const Tensor& input, const Cached* cached = nullptr) {
+  Tensor forward(const Tensor& input, const nn::CachedLayer* cached = nullptr) {
     return run(input, [this, cached](const Tensor& x) {
       return input_layernorm_ != nullptr ? norms_before(x, cached) : norms_after(x, cached);
     });
@@ -148,13 +125,13 @@ class Llama::Block : public Module {
 
  private:
   // Both residual additions ride on products.
-  Tensor norms_before(const Tensor& input, const Cached* cached) {
+  Tensor norms_before(const Tensor& input, const nn::CachedLayer* cached) {
     const auto [normed, x] = input_layernorm_->forward_stream(input);
     const Tensor sum = self_attn_->forward(normed, x, cached);
     const auto [again, y] = post_attention_layernorm_->forward_stream(sum);
     return mlp_->forward(again, y);
   }
-  Tensor norms_after(const Tensor& x, const Cached* cached) {
+  Tensor norms_after(const Tensor& x, const nn::CachedLayer* cached) {
     const Tensor y = add(x, post_attention_layernorm_->forward(self_attn_->forward(x, {}, cached)));
     return add(y, post_feedforward_layernorm_->forward(mlp_->forward(y)));
   }
@@ -216,7 +193,7 @@ Tensor Llama::next_logits(const Tensor& input, KvCache& cache) {
           ids.context(), {B, room, 2, kv_heads_of(config()), head_size_of(config())}, x.dtype()));
     }
     for (size_t i = 0; i < layers_.size(); ++i) {
-      const Cached cached{cache.layers[i], cache.length};
+      const nn::CachedLayer cached{cache.layers[i], cache.length};
       x = layers_[i]->forward(x, &cached);
     }
     cache.length += T;

@@ -3,20 +3,34 @@
 #include <utility>
 
 #include "shale/runtime/ops/linear.h"
+#include "shale/runtime/ops/shape.h"
 #include "shale/runtime/ops/swiglu.h"
 
 namespace shale::nn {
 
-Linear::Linear(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init,
-               Bias with_bias)
+LinearWeights::LinearWeights(Module* parent, std::string name, int64_t in, int64_t out,
+                             Init weight_init, Bias with_bias)
     : Module(parent, std::move(name)),
       weight(declare("weight", {out, in}, weight_init)),
       bias(with_bias == Bias::kYes ? &declare("bias", {out}, Init::zeros(), /*decay=*/false)
                                    : nullptr) {}
 
 Tensor Linear::forward(const Tensor& x, const Tensor& residual) {
-  return run(x, [this, residual](const Tensor& in) {
-    return linear(in, weight.value, bias != nullptr ? bias->value : Tensor(), enter(residual));
+  return run(x, residual, [this](const Tensor& in, const Tensor& stream) {
+    return linear(in, weight.value, bias != nullptr ? bias->value : Tensor(), stream);
+  });
+}
+
+FeedForward::FeedForward(Module* parent, std::string name, const Config& config)
+    : Module(parent, std::move(name)),
+      up(this, config.up, config.width, config.hidden, config.init),
+      down(this, config.down, config.hidden, config.width, config.down_init),
+      gelu_(config.gelu) {}
+
+Tensor FeedForward::forward(const Tensor& x, const Tensor& residual) {
+  return run(x, residual, [this](const Tensor& in, const Tensor& stream) {
+    return ffn(in, up.weight.value, up.bias->value, down.weight.value, down.bias->value, stream,
+               gelu_);
   });
 }
 
@@ -27,10 +41,32 @@ SwiGlu::SwiGlu(Module* parent, std::string name, const Config& config)
       down_proj(this, "down_proj", config.hidden, config.width, config.down_init, Bias::kNo) {}
 
 Tensor SwiGlu::forward(const Tensor& x, const Tensor& residual) {
-  return run(x, [this, residual](const Tensor& in) {
-    return swiglu(in, gate_proj.weight.value, up_proj.weight.value, down_proj.weight.value,
-                  enter(residual));
+  return run(x, residual, [this](const Tensor& in, const Tensor& stream) {
+    return swiglu(in, gate_proj.weight.value, up_proj.weight.value, down_proj.weight.value, stream);
   });
+}
+
+SelfAttention::SelfAttention(Module* parent, std::string name, const Config& config)
+    : Module(parent, std::move(name)),
+      qkv(this, config.qkv, config.width, 3 * config.width, config.init),
+      out(this, config.out, config.width, config.width, config.out_init),
+      heads_(config.heads),
+      causal_(config.causal) {}
+
+Tensor SelfAttention::forward(const Tensor& x, const Tensor& residual, const CachedLayer* cached) {
+  return run(x, residual, [this, cached](const Tensor& in, const Tensor& stream) {
+    const Tensor packed = qkv.forward(in);
+    const Tensor y = cached != nullptr ? attend(packed, *cached)
+                                       : packed_attention(packed, heads_, {.causal = causal_});
+    return out.forward(y, stream);
+  });
+}
+
+Tensor SelfAttention::attend(const Tensor& packed, const CachedLayer& cached) const {
+  const int64_t B = packed.size(0), T = packed.size(1), C = packed.size(2) / 3;
+  const Tensor parts = reshape(packed, {B, T, 3, heads_, C / heads_});
+  const auto [k, v] = cached.append(part_of(parts, 1), part_of(parts, 2));
+  return reshape(attention(part_of(parts, 0), k, v, {.causal = causal_}), {B, T, C});
 }
 
 LayerNorm::LayerNorm(Module* parent, std::string name, int64_t width, float eps)

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "shale/runtime/nn/kv_cache.h"
 #include "shale/runtime/nn/module.h"
 #include "shale/runtime/ops/attention.h"
 #include "shale/runtime/ops/ffn.h"
@@ -14,16 +15,46 @@ namespace shale::nn {
 // Whether a linear layer has a bias.
 enum class Bias : bool { kNo, kYes };
 
-// weight: [out, in], bias: [out].
-class Linear : public Module {
+// weight: [out, in], bias: [out]: a linear layer's parameters alone. The layer around it makes
+// their product together with others, so that this one never runs by itself.
+class LinearWeights : public Module {
  public:
-  Linear(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init,
-         Bias with_bias = Bias::kYes);
-  // x: [..., in]; residual: [..., out], optional, added to the result.
-  Tensor forward(const Tensor& x, const Tensor& residual = {});
+  LinearWeights(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init,
+                Bias with_bias = Bias::kYes);
+  bool runs() const override { return false; }
 
   Parameter& weight;
   Parameter* bias;  // null: without
+};
+
+class Linear : public LinearWeights {
+ public:
+  using LinearWeights::LinearWeights;
+  bool runs() const override { return true; }
+  // x: [..., in]; residual: [..., out], optional, added to the result.
+  Tensor forward(const Tensor& x, const Tensor& residual = {});
+};
+
+// The feed-forward block with GELU (runtime/ops/ffn.h): up.weight [hidden, width], down.weight
+// [width, hidden], both with a bias, under the names that the published weights have.
+class FeedForward : public Module {
+ public:
+  struct Config {
+    int64_t width = 0, hidden = 0;
+    Init init = {};       // of up
+    Init down_init = {};  // of down, which writes to the residual stream
+    Gelu gelu = Gelu::kTanh;
+    std::string up = "c_fc", down = "c_proj";
+  };
+  FeedForward(Module* parent, std::string name, const Config& config);
+  // x, residual (optional, added to the result) and the result: [..., width].
+  Tensor forward(const Tensor& x, const Tensor& residual = {});
+
+  LinearWeights up;
+  LinearWeights down;
+
+ private:
+  Gelu gelu_;
 };
 
 // Llama's feed-forward block (runtime/ops/swiglu.h). Its parameters have the names and layouts of
@@ -41,9 +72,35 @@ class SwiGlu : public Module {
   // x, residual (optional, added to the result) and the result: [..., width].
   Tensor forward(const Tensor& x, const Tensor& residual = {});
 
-  Linear gate_proj;
-  Linear up_proj;
-  Linear down_proj;
+  LinearWeights gate_proj;
+  LinearWeights up_proj;
+  LinearWeights down_proj;
+};
+
+// Multi-head self-attention whose queries, keys and values are one product: qkv.weight
+// [3 width, width], out.weight [width, width], under the names that the published weights have.
+class SelfAttention : public Module {
+ public:
+  struct Config {
+    int64_t width = 0, heads = 0;
+    Init init = {};      // of qkv
+    Init out_init = {};  // of out, which writes to the residual stream
+    bool causal = true;
+    std::string qkv = "c_attn", out = "c_proj";
+  };
+  SelfAttention(Module* parent, std::string name, const Config& config);
+  // x, residual (optional, added to the result) and the result: [B, T, width]. With `cached`, x
+  // follows the tokens that it has.
+  Tensor forward(const Tensor& x, const Tensor& residual = {}, const CachedLayer* cached = nullptr);
+
+  Linear qkv;
+  Linear out;
+
+ private:
+  Tensor attend(const Tensor& packed, const CachedLayer& cached) const;
+
+  int64_t heads_;
+  bool causal_;
 };
 
 // weight (the gain) and bias: [width]; no weight decay.
@@ -73,10 +130,11 @@ class RmsNorm : public Module {
   float eps_;
 };
 
-// weight: [rows, width].
+// weight: [rows, width]: what lookups read, and output layers that are tied to it.
 class Embedding : public Module {
  public:
   Embedding(Module* parent, std::string name, int64_t rows, int64_t width, Init init);
+  bool runs() const override { return false; }
 
   Parameter& weight;
 };

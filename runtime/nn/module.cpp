@@ -164,6 +164,14 @@ const amp::Precision* Module::precision() const {
   return nullptr;
 }
 
+void Module::set_recompute(Recompute level) {
+  if (!runs()) {
+    throw ConfigError(cat("recompute: ", full_name(), " does not run by itself, want a module ",
+                          "around it", parent_ != nullptr ? cat(": ", parent_->full_name()) : ""));
+  }
+  recompute_ = level;
+}
+
 Tensor Module::enter(const Tensor& x) const {
   if (!precision_.has_value() || !x.defined() || !is_float(x.dtype())) return x;
   return cast(x, precision_->compute);
@@ -180,6 +188,13 @@ void Module::call_hooks(HookPoint point) const {
 
 Tensor Module::run(const Tensor& x, const std::function<Tensor(const Tensor&)>& body) {
   return run(Tensors{x}, [body](const Tensors& in) { return Tensors{body(in.front())}; }).front();
+}
+
+Tensor Module::run(const Tensor& x, const Tensor& residual,
+                   const std::function<Tensor(const Tensor&, const Tensor&)>& body) {
+  return run(Tensors{x, residual},
+             [body](const Tensors& in) { return Tensors{body(in[0], in[1])}; })
+      .front();
 }
 
 Module::Tensors Module::run(const Tensors& inputs,

@@ -110,7 +110,12 @@ class Module {
   const amp::Precision* precision() const;
 
   // How much of this module's forward backward computes again, instead of keeping what it needs.
-  void set_recompute(Recompute level) { recompute_ = level; }
+  // Throws ConfigError unless it runs().
+  void set_recompute(Recompute level);
+
+  // Whether forward goes through run(), so that hooks fire. A module that only names parameters,
+  // which others use, says no: it is no unit of data parallelism, and nothing of it is recomputed.
+  virtual bool runs() const { return true; }
 
  protected:
   // Casts of a module with a precision of its own; others pass. For modules with several inputs or
@@ -131,8 +136,10 @@ class Module {
   // set_recompute() says so: it keeps by value what it uses.
   using Tensors = std::vector<Tensor>;
   Tensors run(const Tensors& inputs, const std::function<Tensors(const Tensors&)>& body);
-  // The same of one input and one result.
+  // The same of one input, or two of which the second may be undefined, and one result.
   Tensor run(const Tensor& x, const std::function<Tensor(const Tensor&)>& body);
+  Tensor run(const Tensor& x, const Tensor& residual,
+             const std::function<Tensor(const Tensor&, const Tensor&)>& body);
 
  private:
   Tensors run_once(const Tensors& inputs, const std::function<Tensors(const Tensors&)>& body);

@@ -40,9 +40,9 @@ View Tensor::view() const {
   if (impl.storage == nullptr) {
     throw InternalError(cat("tensor: ", impl.leaf ? impl.leaf->name : "a tensor", " ",
                             dtype_name(impl.dtype), impl.shape,
-                            " has no memory: materialise or shard its module first, and gather it "
-                            "while it is in use; inside fused() only elementwise ops take their "
-                            "results"));
+                            " has no memory: materialise or shard its module first, and use it while "
+                            "that module runs, its forward being a call of Module::run; inside "
+                            "fused() only elementwise ops take their results"));
   }
   return {
       .data = static_cast<std::byte*>(impl.storage->data()) + impl.offset * dtype_size(impl.dtype),

@@ -54,6 +54,12 @@ FlatLayout flat_layout(const std::vector<Parameter*>& parameters, int ranks) {
 }
 
 UnitPlan plan_unit(Module& module, const std::set<const Parameter*>& taken) {
+  if (!module.runs()) {
+    throw ConfigError(
+        cat("unit: ", module.full_name(), " does not run by itself, so that no hook ",
+            "of it fires; want a module around it",
+            module.parent() != nullptr ? cat(": ", module.parent()->full_name()) : ""));
+  }
   std::set<const Parameter*> used_outside;
   for_each_tie(root_of(module), [&](const Module& user, const Parameter& parameter) {
     if (!is_inside(&user, &module)) used_outside.insert(&parameter);

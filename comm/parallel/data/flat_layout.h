@@ -38,7 +38,8 @@ struct UnitPlan {
 };
 
 // The parameters of a new unit around `module`: those of its subtree that are not `taken` and that
-// nothing outside it uses. Inner units are planned first.
+// nothing outside it uses. Inner units are planned first. Throws ConfigError for a module that does
+// not run by itself.
 UnitPlan plan_unit(Module& module, const std::set<const Parameter*>& taken);
 
 // The units of a whole tree, in the order of `modules`, which may enclose each other. The root of

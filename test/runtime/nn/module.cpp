@@ -77,6 +77,13 @@ TEST_CASE("a parameter has no memory until its module is materialised") {
   CHECK(net.forward(x).shape() == Shape{2, 3});
 }
 
+TEST_CASE("nothing of a module that does not run is recomputed: an error, not silence") {
+  Module root;
+  nn::FeedForward mlp(&root, "mlp", {.width = 4, .hidden = 8});
+  CHECK(contains(message_of<ConfigError>([&] { mlp.up.set_recompute(Recompute::kFull); }),
+                 "mlp.c_fc does not run by itself, want a module around it: mlp"));
+}
+
 TEST_CASE("initial values are a function of seed, name and element") {
   Context context(small_context());
   Net a, b, c;

@@ -1,6 +1,7 @@
 #include "shale/comm/parallel/data/flat_layout.h"
 
 #include "shale/base/error.h"
+#include "shale/runtime/nn/layers.h"
 #include "shale/test/support/catch.h"
 
 namespace shale::test {
@@ -81,6 +82,18 @@ TEST_CASE("a tied parameter belongs to the lowest unit that encloses its owner a
   local.first.b.use(local.first.a.weight);
   CHECK(names(comm::plan_units(local, {&local.first})[0]) ==
         std::vector<std::string>{"first.a.weight", "first.b.weight"});
+}
+
+TEST_CASE("a unit that would never run is an error that names the module around it") {
+  struct Layers : Module {
+    Layers() : mlp(this, "mlp", {.width = 4, .hidden = 8}) {}
+    nn::FeedForward mlp;
+  } net;
+  CHECK(message_of<ConfigError>([&] { comm::plan_unit(net.mlp.up, {}); }) ==
+        "unit: mlp.c_fc does not run by itself, so that no hook of it fires; want a module around "
+        "it: mlp");
+  CHECK_FALSE(message_of<ConfigError>([&] { comm::plan_units(net, {&net.mlp.down}); }).empty());
+  CHECK(names(comm::plan_unit(net.mlp, {})).size() == 4);
 }
 
 TEST_CASE("units and tied parameters outside the tree are errors that name them") {
