@@ -1,11 +1,8 @@
 #!/usr/bin/env bash
 # A run whose steps are replayed graphs has the losses of one without, to the bit: also when it
 # evaluates, saves, goes on from a checkpoint, scales the loss. What cannot be captured is an error.
-set -uo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
 text="$work/text.txt"
 for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$text"
 
@@ -71,5 +68,4 @@ refused "--offload-activations" --offload-activations
 refused "--reproducible" --reproducible --global-batch 2
 LAUNCH="mpirun --oversubscribe --bind-to none -np 2" refused "2" --global-batch 2
 
-[[ $failures -eq 0 ]] && echo 'all passed'
-exit $((failures > 0))
+finish

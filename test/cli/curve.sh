@@ -1,15 +1,9 @@
 #!/usr/bin/env bash
 # docs/curve.awk draws every step and every validation of a run's metrics, and refuses a file without.
-set -uo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+shown=("$work/curve.svg")
 
 curve=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../docs" && pwd)/curve.awk
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
-fail() {
-  failures=$((failures + 1))
-  echo "FAILED: $*"
-}
 
 cat >"$work/metrics.jsonl" <<'ROWS'
 {"step": 1, "loss": 5.5, "loss_bits": "40b00000", "grad_norm": 2.5, "lr": 0.001}
@@ -28,5 +22,4 @@ head -n 1 "$work/metrics.jsonl" | awk -f "$curve" >/dev/null 2>"$work/stderr"
 [[ $? == 65 ]] || fail 'one step: want exit code 65'
 grep -q 'found 1 steps' "$work/stderr" || fail 'one step: another message'
 
-if [[ $failures -gt 0 ]]; then cat "$work/curve.svg"; fi
-exit $((failures > 0))
+finish

@@ -1,17 +1,9 @@
 #!/usr/bin/env bash
 # shale doctor: a page for people, the same as JSON, and an exit code that says whether one can train.
-set -uo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+shown=("$work/out")
 
 shale=$BIN_DIR/shale
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
-
-fail() {
-  echo "FAILED: $*"
-  sed 's/^/    /' "$work/out"
-  failures=$((failures + 1))
-}
 
 variables=()  # NAME=value, for the tool alone
 run() {  # CODE ARGUMENT...
@@ -66,5 +58,4 @@ has 'shale (Shale)'
 run 0 doctor --help
 has '--quick'
 
-[[ $failures -eq 0 ]] && echo 'all passed'
-exit $((failures > 0))
+finish

@@ -1,18 +1,9 @@
 #!/usr/bin/env bash
 # A model goes out to a Hugging Face folder and comes back the same, as one file or as many, from one
 # rank or from two that hold a half each.
-set -uo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 train="$BIN_DIR/train_lm"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-failures=0
-
-fail() {
-  failures=$((failures + 1))
-  echo "FAILED: $*"
-}
 # run NAME LAUNCHER... -- FLAGS...
 run() {
   local name=$1 launcher=()
@@ -62,5 +53,4 @@ head -c 1000 "$work/elsewhere" >"${missing[0]}"
 "$train" --data "$work/text.txt" --init "$work/back" --seq-len 32 --out "$work/out_bad" >"$work/log" 2>&1
 [[ $? -eq 65 ]] && grep -q "model-00002-of" "$work/log" || fail "a cut file is named, code 65"
 
-echo "$failures failed"
-[[ $failures -eq 0 ]]
+finish

@@ -1,32 +1,23 @@
 #!/usr/bin/env bash
 # What a gradient that is not finite does: ends an f32 run with ranks and parameter named, makes an
 # f16 run skip the step, and ends that too when the loss scale can fall no more.
-set -uo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-failures=0
-yes 'a line of text to learn from' | head -n 200 >"$folder/text.txt"
-
-fail() {
-  echo "FAILED: $*"
-  sed 's/^/    /' "$folder/output"
-  failures=$((failures + 1))
-}
+yes 'a line of text to learn from' | head -n 200 >"$work/text.txt"
 
 train() {  # NAME FLAG...
   local name=$1
   shift
   timeout -k 5 120 mpirun --oversubscribe --bind-to none -np 2 "$BIN_DIR/train_lm" \
-    --data "$folder/text.txt" --layers 1 --width 32 --heads 2 --seq-len 16 --micro-batch 1 \
-    --threads 1 --out "$folder/$name" "$@" >"$folder/output" 2>&1
+    --data "$work/text.txt" --layers 1 --width 32 --heads 2 --seq-len 16 --micro-batch 1 \
+    --threads 1 --out "$work/$name" "$@" >"$work/output" 2>&1
   code=$?
 }
 
 expect() {  # CODE TEXT...
   [[ $code -eq $1 ]] || fail "exit code $code, want $1"
   shift
-  for text in "$@"; do grep -qF -- "$text" "$folder/output" || fail "no '$text'"; done
+  for text in "$@"; do grep -qF -- "$text" "$work/output" || fail "no '$text'"; done
 }
 
 # The first update throws the parameters so far that the next forward overflows, on both ranks.
@@ -35,11 +26,10 @@ expect 77 '(on rank 0, 1)' 'the gradient of' 'is not finite'
 
 train f16 --steps 12 --dtype fp16 --loss-scale 16777216
 expect 0 'step 1: the gradient overflowed, the step was skipped; the loss scale is 8388608 now'
-tail -n 1 "$folder/f16/metrics.jsonl" | grep -qE '"loss_scale": [0-9]+, "skipped_steps": [1-9]' ||
+tail -n 1 "$work/f16/metrics.jsonl" | grep -qE '"loss_scale": [0-9]+, "skipped_steps": [1-9]' ||
   fail 'the last row has no loss scale and skipped steps'
 
 train hopeless --steps 40 --dtype fp16 --lr 1e30 --warmup-steps 0
 expect 77 'is not finite, with a loss scale of 1;'
 
-if [[ $failures -eq 0 ]]; then echo 'all passed'; fi
-exit $((failures > 0))
+finish

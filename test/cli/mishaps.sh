@@ -2,23 +2,13 @@
 # What happens to runs that nobody meant: two of them in one folder, data that is another's, that
 # shrinks or is overwritten while it is read, signals at the wrong moment, ranks that are stopped
 # before they have met. Each ends with its exit code and one line, and status.json says the same.
-set -uo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 train="$BIN_DIR/train_lm"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-failures=0
 cd "$work" || exit 1
 yes 'a line of text to learn from' | head -n 2000 >text.txt
 small=(--layers 1 --width 32 --heads 2 --seq-len 16 --micro-batch 1 --threads 1)
 mpi=(mpirun --oversubscribe --bind-to none)
-
-fail() {
-  echo "FAILED: $*"
-  sed 's/^/    /' output | head -n 20
-  failures=$((failures + 1))
-}
 # run CODE WORDS -- COMMAND...: the code, and the words in its only error line (none with code 0).
 run() {
   local want=$1 words=$2
@@ -262,5 +252,4 @@ wait $job
 ended $? 137 '' 'a killed run'
 status killed failed 137
 
-[[ $failures -eq 0 ]] || { echo "$failures failed"; exit 1; }
-echo 'all passed'
+finish

@@ -1,13 +1,9 @@
 #!/usr/bin/env bash
 # What does not fit the device's memory trains with offload, to the same bits as where it fits; what
 # cannot be offloaded is an error before training.
-set -uo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 train="$BIN_DIR/train_lm"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-failures=0
 text="$work/text.txt"
 for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$text"
 
@@ -70,4 +66,4 @@ refused "--zero 3" --zero 2 --offload params
 refused "--offload none" --offload-ratio 0.5
 refused "adafactor" --optimizer adafactor --offload optimizer
 
-[[ $failures -eq 0 ]] || { echo "$failures failed"; exit 1; }
+finish

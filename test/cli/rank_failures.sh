@@ -1,18 +1,10 @@
 #!/usr/bin/env bash
 # However a rank fails, the job ends within seconds, mpirun returns the code of the first failure, and
 # exactly one line says what happened.
-set -uo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 program=$BIN_DIR/../test/test_mpi
-failures=0
-output=$(mktemp)
-trap 'rm -f "$output"' EXIT
-
-fail() {
-  echo "FAILED: $*"
-  sed 's/^/    /' "$output"
-  failures=$((failures + 1))
-}
+output=$work/output
 
 milliseconds() { date +%s%3N; }
 
@@ -90,4 +82,4 @@ elapsed=$(($(milliseconds) - start))
 grep -qF "(rank 0 of 1)" "$output" || fail "without mpirun: no rank"
 echo "without mpirun: exit code $code after $elapsed ms"
 
-[[ $failures -eq 0 ]]
+finish

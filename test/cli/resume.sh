@@ -1,23 +1,14 @@
 #!/usr/bin/env bash
 # A run that goes on from a checkpoint has the losses and the final state of one that never stopped,
 # to the bit, whatever was changed in between that may be; what may not be is refused.
-set -uo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+shown=("$work/stdout" "$work/stderr")
 
 train="$BIN_DIR/train_lm"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-failures=0
 for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
 
 common=(--data "$work/text.txt" --layers 1 --width 32 --heads 2 --seq-len 32 --global-batch 8
   --micro-batch 1 --threads 1 --steps 12 --keep 0)
-
-fail() {
-  failures=$((failures + 1))
-  echo "FAILED: $*"
-  tail -n 5 "$work/stdout" "$work/stderr"
-}
 
 # run RANKS OUT FLAGS...: leaves the exit code in `code`.
 run() {
@@ -107,5 +98,4 @@ refused 66 'nowhere' --resume "$work/nowhere"
 for checkpoint in "$work"/plain/checkpoints/step_*; do echo x >>"$checkpoint/manifest.json"; done
 refused 65 'manifest.json' --resume auto
 
-[[ $failures -eq 0 ]] || { echo "$failures failed"; exit 1; }
-echo 'all passed'
+finish

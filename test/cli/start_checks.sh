@@ -2,11 +2,8 @@
 # What ranks find out before training: about each other (other options, another build, a slow
 # connection) and about the room that there is for checkpoints and for MPI's files. And that comparing
 # their copies of parameters while they train finds nothing wrong.
-set -uo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
 yes 'a line of text to learn from' | head -n 200 >"$work/text.txt"
 train=$BIN_DIR/train_lm
 flags=(--data "$work/text.txt" --layers 1 --width 32 --heads 2 --seq-len 16 --micro-batch 1
@@ -98,5 +95,4 @@ done
 expect 0 'step 6/6' -- \
   -np 4 "$train" "${flags[@]}" --zero 3 --shard-ranks 2 --check-replicas 3 --threads 1
 
-[[ $failures -eq 0 ]] && echo 'all passed'
-exit $((failures > 0))
+finish

@@ -1,19 +1,10 @@
 #!/usr/bin/env bash
 # shale run: what it starts again and what not, how it hands on requests to stop, and that a run whose
 # ranks are killed comes to its end with every step once.
-set -uo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 shale=$BIN_DIR/shale
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
 yes 'a line of text to learn from' | head -n 300 >"$work/text.txt"
-
-fail() {
-  echo "FAILED: $*"
-  sed 's/^/    /' "$work/output"
-  failures=$((failures + 1))
-}
 code_is() { [[ $code -eq $1 ]] || fail "exit code $code, want $1"; }
 has() { for text in "$@"; do grep -qF -- "$text" "$work/output" || fail "no '$text'"; done; }
 
@@ -146,5 +137,4 @@ code_is 75
 has 'exit code 75 (stopped after saving)'
 grep -q '"state": "saved"' "$work/stopped/status.json" || fail 'status.json does not say saved'
 
-[[ $failures -eq 0 ]] && echo 'all passed'
-exit $((failures > 0))
+finish

@@ -8,18 +8,14 @@
 # 15 seconds are an error), and the next start goes on from the last checkpoint
 # that was reported, or a later one, and clears away what the killed run left. A run that gets to
 # its end has the losses and the state of one that was never killed, to the bit, and each step once.
-set -uo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 kills=${1:-6}
 seed=${2:-$$}
 RANDOM=$seed
 train="$BIN_DIR/train_lm"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # Open MPI's own segments survive a kill of mpirun; in here they go with the folder.
 export OMPI_MCA_btl_vader_backing_directory="$work"
-failures=0
 ranks=3
 steps=90
 for i in $(seq 4000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"

@@ -2,19 +2,10 @@
 # stop_ranks.sh [TIMES]: SIGTERM to ranks, or SIGUSR1 to mpirun, at random instants of a run, 4 times
 # or as often as asked. Each time all ranks save together and mpirun returns 75; the run goes on from
 # there; at the end every step is there once and the losses are those of a run that nobody stopped.
-set -uo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 times=${1:-4}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
 yes 'a line of text to learn from' | head -n 300 >"$work/text.txt"
-
-fail() {
-  echo "FAILED: $*"
-  sed 's/^/    /' "$work/output"
-  failures=$((failures + 1))
-}
 
 steps=100000
 train() {  # FOLDER FLAG...
