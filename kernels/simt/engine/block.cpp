@@ -36,12 +36,15 @@ Block::Block()
       registers_(*this),
       warps_(kMaxThreads / kWarp) {}
 
-void Block::run(const Grid& grid, Index3 index, GlobalLaunch* launch) {
+void Block::run(const Grid& grid, Index3 index, GlobalLaunch* launch,
+                const std::atomic<bool>& another_failed) {
   grid_ = &grid;
   index_ = index;
   threads_ = static_cast<int>(grid.threads.x * grid.threads.y * grid.threads.z);
   error_ = nullptr;
   idle_yields_ = 0;
+  another_failed_ = &another_failed;
+  left_ = false;
   const uint64_t number =
       index.x + uint64_t{grid.blocks.x} * (index.y + uint64_t{grid.blocks.y} * index.z);
   const uint64_t seed = grid.options.seed * 0x2545f4914f6cdd1du + number;
@@ -64,6 +67,7 @@ void Block::run(const Grid& grid, Index3 index, GlobalLaunch* launch) {
   tracker_.end_block();
   global_.end_block();
   address_sanitizer::unpoison(stacks_.data(), stacks_.size());
+  if (left_) return;
   if (!error_ && live_ > 0) report_stuck();
   if (!error_ && loads_.outstanding()) {
     fill_error(Fault::kAsyncCopy, "the block ends with bulk copies on their way", nullptr);
@@ -186,7 +190,13 @@ void Block::yield(Fiber& self) {
   }
   // A thread that polls may wait for one that waits for a copy.
   constexpr int64_t kPatience = 1024;
-  if (idle_yields_ % kPatience == 0) loads_.land_one();
+  if (idle_yields_ % kPatience == 0) {
+    loads_.land_one();
+    if (another_failed_->load(std::memory_order_relaxed)) {
+      left_ = true;
+      abandon(&self);
+    }
+  }
   queue_.push_last(&self);
   go_on(self);
 }

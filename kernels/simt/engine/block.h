@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -31,10 +32,10 @@ inline constexpr int kMaxThreads = 1024;  // of a block
 struct Grid {
   Index3 blocks{}, threads{};
   const void* function = nullptr;  // the kernel
-  size_t dynamic_bytes = 0;       // of shared memory
-  bool asked_for_shared = false;  // a block may have more than SharedMemory::kUnasked
-  size_t shared_limit = 0;        // set by launch()
-  bool dependent = false;  // see Exec::dependent_launch
+  size_t dynamic_bytes = 0;        // of shared memory
+  bool asked_for_shared = false;   // a block may have more than SharedMemory::kUnasked
+  size_t shared_limit = 0;         // set by launch()
+  bool dependent = false;          // see Exec::dependent_launch
   Options options{};
   Site site{};                   // of the launch; its function names the kernel in reports
   std::function<void()> body{};  // the kernel with its arguments
@@ -50,8 +51,11 @@ class Block {
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
-  // Runs block `index` to its end. `launch`: see GlobalAccess, or null. Throws KernelError.
-  void run(const Grid& grid, Index3 index, GlobalLaunch* launch);
+  // Runs block `index` to its end. `launch`: see GlobalAccess, or null. `another_failed`: whether a
+  // block of the launch has, for which a thread that only polls would wait for ever; the block is
+  // then left. Throws KernelError.
+  void run(const Grid& grid, Index3 index, GlobalLaunch* launch,
+           const std::atomic<bool>& another_failed);
 
   const Grid& grid() const { return *grid_; }
   const Index3& index() const { return index_; }
@@ -98,6 +102,8 @@ class Block {
   int threads_ = 0;
   int live_ = 0;
   int64_t idle_yields_ = 0;  // since a thread last waited or ended
+  const std::atomic<bool>* another_failed_ = nullptr;
+  bool left_ = false;  // because another one failed
   std::exception_ptr error_{};
   Mapping stacks_{};
   int stack_count_ = 0;

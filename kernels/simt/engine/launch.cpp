@@ -80,6 +80,7 @@ std::unique_ptr<GlobalLaunch> begin_launch(const Exec& exec, bool several_worker
 void run(const Exec& exec, const Grid& grid) {
   const int64_t blocks = count(grid.blocks);
   std::atomic<int64_t> failed = std::numeric_limits<int64_t>::max();
+  std::atomic<bool> any_failed = false;
   Exec workers = exec;
   workers.threads = std::min(exec.threads, kMaxWorkers);
   const auto launch = begin_launch(exec, workers.threads > 1 && blocks > 1);
@@ -92,8 +93,9 @@ void run(const Exec& exec, const Grid& grid) {
       const Index3 index = {static_cast<unsigned>(linear % x),
                             static_cast<unsigned>(linear / x % y),
                             static_cast<unsigned>(linear / (x * y))};
-      this_workers_block().run(grid, index, launch.get());
+      this_workers_block().run(grid, index, launch.get(), any_failed);
     } catch (...) {
+      any_failed = true;
       int64_t lowest = failed.load();
       while (position < lowest && !failed.compare_exchange_weak(lowest, position)) {
       }
