@@ -27,6 +27,7 @@ class LinearWeights : public Module {
   Parameter* bias;  // null: without
 };
 
+// x weightᵀ + bias (runtime/ops/linear.h).
 class Linear : public LinearWeights {
  public:
   using LinearWeights::LinearWeights;

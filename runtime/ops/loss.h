@@ -18,6 +18,7 @@ Tensor cross_entropy_(Tensor& logits, const Tensor& targets, int64_t vocab);
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             int64_t vocab, int64_t chunk_rows = 0);
 
+// What becomes of the losses of elements.
 enum class LossReduction {
   kMean,  // over the elements
   kSum,   // as the trainer wants it, whose grad_scale is 1 / the whole step's weight

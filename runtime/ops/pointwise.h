@@ -14,6 +14,7 @@ namespace shale {
 // add() and mul() of tensors are in ops/elementwise.h, and broadcast too. A chain of these ops is
 // one kernel inside fused() (ops/fused.h).
 
+// a + b, a - b, a * b, a / b.
 Tensor add(const Tensor& a, float b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, float b);
@@ -31,7 +32,8 @@ Tensor minimum(const Tensor& a, float b);
 // e^(p log |x|), whose relative error is |p log x| 2^-23. A negative x has whole powers alone.
 Tensor pow(const Tensor& x, float exponent);
 
-Tensor neg(const Tensor& x);
+// Functions of each element.
+Tensor neg(const Tensor& x);  // -x
 Tensor abs(const Tensor& x);  // its slope at 0 is 0
 Tensor exp(const Tensor& x);
 Tensor log(const Tensor& x);
