@@ -22,6 +22,11 @@ enum class AttentionTile : uint8_t { kOfHeadSize, k64x64, k128x32, k128x64 };
 // at their corner. Lengths are taken as between 0 and Tq or Tk. Queries beyond see no key, keys
 // beyond are seen by none, whatever the inputs hold there.
 //
+// Queries see less from the left by `window`, of causal attention: the last so many of the keys
+// that they would see (arXiv:2310.06825, section 2); and by first_keys: none before the given one,
+// such as the first token of the query's document. Tiles of keys that no query of a tile sees are
+// neither computed nor read.
+//
 // Throws UnavailableError for a tile that has no kernel for the head size.
 struct AttentionFwdArgs {
   View q;    // [B, Tq, H, D]
@@ -32,6 +37,10 @@ struct AttentionFwdArgs {
   float scale = 0;
   bool causal = false;
   View q_lengths{}, k_lengths{};  // [B] i32; optional
+  int64_t window = 0;             // 0: none
+  // [B, Tq] i32; optional. Along a sequence never less than before; with q_lengths, what stands
+  // beyond them is not used.
+  View first_keys{};
   // GPUs, 16-bit inputs: the tile, instead of the one for the head size; for tests and benchmarks.
   AttentionTile tile = AttentionTile::kOfHeadSize;
 };
@@ -44,6 +53,8 @@ struct AttentionBwdArgs {
   float scale = 0;
   bool causal = false;
   View q_lengths{}, k_lengths{};
+  int64_t window = 0;
+  View first_keys{};
 };
 
 // attention_problem() has the checks: every device's kernels begin with it.

@@ -65,6 +65,16 @@ AttentionProblem common_problem(const char* op, const Args& a) {
   p.lse_row_stride = a.lse.stride(2);
   p.q_lengths = lengths(op, "q_lengths", a.q_lengths, p.batch);
   p.k_lengths = lengths(op, "k_lengths", a.k_lengths, p.batch);
+  if (a.window < 0 || (a.window > 0 && !a.causal)) {
+    throw ShapeError(cat(op, ": window is ", a.window, a.causal ? "" : " without a causal mask",
+                         ", want 0, or a number of keys and a causal mask"));
+  }
+  // One that is as long as the keys hides nothing.
+  if (a.window < p.keys) p.window = a.window;
+  if (a.first_keys.defined()) {
+    check_dense(op, "first_keys", a.first_keys, {p.batch, p.queries}, DType::kI32);
+    p.given_first_keys = a.first_keys.template as<int32_t>();
+  }
   return p;
 }
 

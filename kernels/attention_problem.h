@@ -32,8 +32,42 @@ struct AttentionProblem {
   HeadView dout, dq, dk, dv;  // of backward
   float* lse = nullptr;
   int64_t lse_batch_stride = 0, lse_head_stride = 0, lse_row_stride = 0;
-  const int32_t* q_lengths = nullptr;  // of each sequence, in device memory; null: `queries`
-  const int32_t* k_lengths = nullptr;  // null: `keys`
+  const int32_t* q_lengths = nullptr;         // of each sequence, in device memory; null: `queries`
+  const int32_t* k_lengths = nullptr;         // null: `keys`
+  int64_t window = 0;                         // 0: none
+  const int32_t* given_first_keys = nullptr;  // [batch, queries], in device memory; null: none
+
+  bool hides_first_keys() const { return window > 0 || given_first_keys != nullptr; }
+  // What implementations make of them for their kernels (HiddenKeys); null: nothing is hidden.
+  const int32_t* first_keys = nullptr;   // [batch, queries]
+  const int32_t* end_queries = nullptr;  // [batch, keys]
+};
+
+// What a window and given_first_keys hide from the queries of a sequence, whose own numbers of
+// queries and keys these are: the first key that query i sees, at most `keys`.
+struct HiddenKeys {
+  int queries = 0, keys = 0;
+  int window = 0;                  // 0: none
+  const int32_t* given = nullptr;  // of the sequence; null: none
+
+  constexpr int first_key(int query) const {
+    int first = window > 0 ? query + 1 + keys - queries - window : 0;
+    if (given != nullptr && given[query] > first) first = given[query];
+    return first < 0 ? 0 : first < keys ? first : keys;
+  }
+  // The end of the queries that see a key: those before it have no later first key.
+  constexpr int end_query(int key) const {
+    int begin = 0, end = queries;
+    while (begin < end) {
+      const int middle = (begin + end) / 2;
+      if (first_key(middle) <= key) {
+        begin = middle + 1;
+      } else {
+        end = middle;
+      }
+    }
+    return begin;
+  }
 };
 
 // Throw ShapeError and DTypeError.

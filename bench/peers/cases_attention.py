@@ -24,32 +24,49 @@ class Shape:
     causal: bool = True
     shared: int = 1
     ragged: bool = False  # sequence b has T - b T / (2 B) tokens
+    window: bool = False  # of T / 8 tokens
+    documents: bool = False  # 8 of T / 8 tokens in each sequence
     deterministic: bool = False  # backward without atomics; no forward of its own
 
     @property
     def variant(self):
-        names = [name for name in ("ragged", "deterministic") if getattr(self, name)]
+        names = [name for name in ("ragged", "window", "documents", "deterministic")
+                 if getattr(self, name)]
         if self.shared > 1:
             names.append("grouped")
         return names[0] if names else "causal" if self.causal else "full"
 
+    @property
+    def eighth(self):
+        return self.T // 8
+
+    @property
+    def hides_keys(self):
+        return self.window or self.documents
+
     def lengths(self):
+        if self.documents:
+            return [self.eighth] * (8 * self.B)
         return [self.T - b * self.T // (2 * self.B) if self.ragged else self.T
                 for b in range(self.B)]
 
     def pairs(self):
         """Queries and keys that see each other, of all heads."""
+        if self.window:
+            return self.H * self.B * (self.eighth * self.T - self.eighth * (self.eighth - 1) // 2)
         return self.H * sum(n * (n + 1) // 2 if self.causal else n * n for n in self.lengths())
 
 
 class Inputs:
     """q, k and v as slices of one [B, T, H + 2 Hkv, D] tensor, as in a model."""
 
-    def __init__(self, cases, shape, grad):
+    def __init__(self, cases, shape, grad, packed=False):
         kv_heads = shape.H // shape.shared
-        rows = (sum(shape.lengths()),) if shape.ragged else (shape.B, shape.T)
-        packed = cases.randn(*rows, shape.H + 2 * kv_heads, shape.D).requires_grad_(grad)
-        self.qkv = packed.split([shape.H, kv_heads, kv_heads], dim=-2)
+        rows = (shape.B, shape.T)
+        if shape.ragged or packed:
+            rows = (sum(shape.lengths()),)
+        qkv = cases.randn(*rows, shape.H + 2 * kv_heads, shape.D).requires_grad_(grad)
+        self.qkv = qkv.split([shape.H, kv_heads, kv_heads], dim=-2)
 
     def heads_first(self):
         return [x.transpose(1, 2) for x in self.qkv]
@@ -71,11 +88,13 @@ def backward_of(attend, tensors):
 def flash_attention(module, shape, device):
     """The function of a FlashAttention package, of q, k and v with heads behind tokens."""
     options = {"causal": shape.causal, "deterministic": shape.deterministic}
-    if shape.ragged:
+    if shape.window:
+        options["window_size"] = (shape.eighth - 1, 0)
+    if shape.ragged or shape.documents:
         lengths = torch.tensor([0, *shape.lengths()], device=device)
         starts = torch.cumsum(lengths, 0, dtype=torch.int32)
-        options |= {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": shape.T,
-                    "max_seqlen_k": shape.T}
+        options |= {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": max(shape.lengths()),
+                    "max_seqlen_k": max(shape.lengths())}
         function = module.flash_attn_varlen_func
     else:
         function = module.flash_attn_func
@@ -99,10 +118,14 @@ def flex_attention(shape, device):
     """PyTorch's attention that torch.compile generates, with a mask of blocks."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+    part = shape.eighth
+    sees = {"causal": lambda b, h, q, k: q >= k,
+            "window": lambda b, h, q, k: (q >= k) & (q - k < part),
+            "documents": lambda b, h, q, k: (q >= k) & (q // part == k // part)}
     mask = None
     if shape.causal:
-        mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, shape.T, shape.T,
-                                 device=device)
+        sees = sees.get(shape.variant, sees["causal"])
+        mask = create_block_mask(sees, None, None, shape.T, shape.T, device=device)
     compiled = torch.compile(flex_attention, dynamic=False)
     return lambda q, k, v: compiled(q, k, v, block_mask=mask, enable_gqa=shape.shared > 1)
 
@@ -121,9 +144,9 @@ class AttentionCases:
         operands = shape.H * (3 if backward else 1) + 2 * shape.H // shape.shared
         self.operand_bytes = rows * operands * shape.D * cases.size
 
-    def maker(self, attend, heads_first):
+    def maker(self, attend, heads_first, packed=False):
         def make():
-            inputs = Inputs(self.cases, self.shape, grad=self.backward)
+            inputs = Inputs(self.cases, self.shape, grad=self.backward, packed=packed)
             tensors = inputs.heads_first() if heads_first else inputs.qkv
             call = (backward_of if self.backward else forward_of)(attend, tensors)
             return self.operand_bytes, call
@@ -133,10 +156,13 @@ class AttentionCases:
     def add_flash(self):
         for library in FLASH if self.cases.name != "fp32" else ():
             self.cases.add_of(library, self.name, self.cost, lambda module: self.maker(
-                flash_attention(module, self.shape, self.cases.device), heads_first=False))
+                flash_attention(module, self.shape, self.cases.device), heads_first=False,
+                packed=self.shape.documents))
 
     def add_pytorch(self):
         for backend, which in BACKENDS.items():
+            if self.shape.hides_keys:
+                break  # its fast paths know no such mask
             if backend == "math" and self.shape.T > 2048:
                 continue  # the T x T matrix, in memory
             if backend in ("cuDNN", "flash") and self.cases.name == "fp32":
@@ -160,7 +186,8 @@ def add_all(cases):
     """All shapes of bench_kernels, with heads of 64 and 128."""
     add_shape = lambda label, *size, **how: add_attention(  # noqa: E731
         cases, Shape(label, *((2, 16, 4, size[-1]) if cases.tiny else size), **how))
-    variants = ({"causal": False}, {"shared": 4}, {"ragged": True}, {"deterministic": True})
+    variants = ({"causal": False}, {"shared": 4}, {"ragged": True}, {"window": True},
+                {"documents": True}, {"deterministic": True})
     for D in (64, 128):
         for T in (1024, 2048, 4096, 8192):
             size = (16384 // T, T, 2048 // D, D)

@@ -26,6 +26,8 @@ struct AttentionVariant {
   bool causal = true;
   int64_t queries_of_key = 1;  // heads of q that share one of k and v
   bool ragged = false;         // sequences of S / 2 to S tokens
+  int64_t window = 0;          // 0: none
+  int64_t documents = 1;       // of one length, in each sequence
   bool backward_only = false;
   bool deterministic = false;
   kernels::AttentionTile tile = kernels::AttentionTile::kOfHeadSize;  // of forward

@@ -42,6 +42,12 @@ double share_of_pairs(int64_t B, int64_t S, bool causal) {
   return pairs / (double(B) * (causal ? full * (full + 1) / 2 : full * full));
 }
 
+// The first keys of `documents` documents of S / documents tokens.
+View first_keys(Operands& o, int64_t B, int64_t S, int64_t documents) {
+  const int64_t length = S / documents;
+  return o.integers({B, S}, [=](int64_t i) { return int32_t(i % S / length * length); });
+}
+
 View lengths(Operands& o, int64_t B, int64_t S) {
   return o.integers({B}, [=](int64_t b) { return int32_t(length_of(b, B, S)); });
 }
@@ -55,9 +61,13 @@ void Cases::add_attention_case(const AttentionVariant& variant) {
   const PackedHeads heads{.B = B, .S = S, .H = H, .Hkv = H / share, .D = D, .dtype = dtype};
   const float scale = 1.0f / std::sqrt(float(D));
   const bool causal = variant.causal, ragged = variant.ragged;
+  const int64_t window = variant.window, documents = variant.documents;
   const kernels::AttentionTile tile = variant.tile;
   const CaseOptions options{.deterministic = variant.deterministic,
-                            .flops_share = ragged ? share_of_pairs(B, S, causal) : 1,
+                            .flops_share = ragged ? share_of_pairs(B, S, causal)
+                                           : documents > 1
+                                               ? double(S / documents + 1) / double(S + 1)
+                                               : 1,
                             .family = variant.family};
   const auto forward = [=](Operands& o) {
     const View qkv = o.floats(dtype, heads.shape(), 2);
@@ -69,6 +79,8 @@ void Cases::add_attention_case(const AttentionVariant& variant) {
                                    .scale = scale,
                                    .causal = causal};
     if (ragged) args.q_lengths = args.k_lengths = lengths(o, B, S);
+    if (documents > 1) args.first_keys = first_keys(o, B, S, documents);
+    args.window = window;
     args.tile = tile;
     return args;
   };
@@ -89,6 +101,8 @@ void Cases::add_attention_case(const AttentionVariant& variant) {
                                    .scale = scale,
                                    .causal = causal};
     if (ragged) args.q_lengths = args.k_lengths = lengths(o, B, S);
+    if (documents > 1) args.first_keys = first_keys(o, B, S, documents);
+    args.window = window;
     return args;
   };
   if (!variant.backward_only) {
@@ -122,6 +136,9 @@ void Cases::add_attention_variants(DeviceType device) {
   add_attention_case({.name = "full", .causal = false});
   add_attention_case({.name = "grouped", .queries_of_key = 4});
   add_attention_case({.name = "ragged", .ragged = true});
+  // An eighth of the tokens is seen at a time.
+  add_attention_case({.name = "window", .window = std::max<int64_t>(s_.seq / 8, 1)});
+  if (s_.seq % 8 == 0) add_attention_case({.name = "documents", .documents = 8});
   if (device == DeviceType::kCpu) return;  // it has no other way; GPUs add to dQ atomically
   add_attention_case({.name = "deterministic", .backward_only = true, .deterministic = true});
 }

@@ -27,13 +27,14 @@ void add_result(Cost& cost, const View& view, bool accumulate) {
 }
 
 // Pairs (query, key) that see each other, of all heads.
-double visible_pairs(const View& q, const View& k, bool causal) {
+double visible_pairs(const View& q, const View& k, bool causal, int64_t window) {
   const int64_t queries = q.size(1), keys = k.size(1);
+  const int64_t most = window > 0 ? std::min(window, keys) : keys;
   int64_t pairs = queries * keys;
   if (causal) {
     pairs = 0;
     for (int64_t i = 0; i < queries; ++i) {
-      pairs += std::clamp<int64_t>(i + 1 + keys - queries, 0, keys);
+      pairs += std::clamp<int64_t>(i + 1 + keys - queries, 0, most);
     }
   }
   return double(pairs) * double(q.size(0) * q.size(2));
@@ -63,13 +64,13 @@ Cost cost_of(const kernels::GemmArgs& a) {
 
 Cost cost_of(const kernels::AttentionFwdArgs& a) {
   Cost cost = traffic({a.q, a.k, a.v}, {a.out, a.lse});
-  cost.flops = 4.0 * visible_pairs(a.q, a.k, a.causal) * double(a.q.size(3));
+  cost.flops = 4.0 * visible_pairs(a.q, a.k, a.causal, a.window) * double(a.q.size(3));
   return cost;
 }
 
 Cost cost_of(const kernels::AttentionBwdArgs& a) {
   Cost cost = traffic({a.q, a.k, a.v, a.out, a.lse, a.dout}, {a.dq, a.dk, a.dv});
-  cost.flops = 10.0 * visible_pairs(a.q, a.k, a.causal) * double(a.q.size(3));
+  cost.flops = 10.0 * visible_pairs(a.q, a.k, a.causal, a.window) * double(a.q.size(3));
   return cost;
 }
 

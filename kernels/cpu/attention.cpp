@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "shale/base/error.h"
 #include "shale/kernels/check.h"
@@ -74,7 +75,31 @@ Problem sequence(const Problem& all, int64_t batch) {
     if (view->data != nullptr) *view = of_sequence(*view, batch, p.dtype);
   }
   p.lse += batch * p.lse_batch_stride;
+  if (p.first_keys != nullptr) p.first_keys += batch * all.queries;
   return p;
+}
+
+// Whether the sequences of a batch have to be problems of their own.
+bool have_lengths(const Problem& p) {
+  return p.q_lengths != nullptr || p.k_lengths != nullptr;
+}
+
+// The first key of every query, for a whole batch; empty: nothing is hidden.
+std::vector<int32_t> first_keys(const Problem& all) {
+  std::vector<int32_t> keys;
+  if (!all.hides_first_keys()) return keys;
+  keys.reserve(size_t(all.batch * all.queries));
+  for (int64_t b = 0; b < all.batch; ++b) {
+    HiddenKeys hidden;
+    hidden.queries = static_cast<int>(length_of(all.q_lengths, b, all.queries));
+    hidden.keys = static_cast<int>(length_of(all.k_lengths, b, all.keys));
+    hidden.window = static_cast<int>(all.window);
+    if (all.given_first_keys != nullptr) hidden.given = all.given_first_keys + b * all.queries;
+    for (int i = 0; i < all.queries; ++i) {
+      keys.push_back(i < hidden.queries ? hidden.first_key(i) : hidden.keys);
+    }
+  }
+  return keys;
 }
 
 // Rows [row, end) of all heads of the first sequence.
@@ -93,8 +118,10 @@ void zero_rows(const Problem& p, const HeadView& view, int64_t heads, int64_t ro
 
 template <>
 void run(const Exec& exec, const AttentionFwdArgs& a) {
-  const Problem all{attention_problem(kForward, a)};
-  if (all.q_lengths == nullptr && all.k_lengths == nullptr) return forward(exec, all);
+  Problem all{attention_problem(kForward, a)};
+  const std::vector<int32_t> first = first_keys(all);
+  if (!first.empty()) all.first_keys = first.data();
+  if (!have_lengths(all)) return forward(exec, all);
   for (int64_t b = 0; b < all.batch; ++b) {
     const Problem p = sequence(all, b);
     forward(exec, p);
@@ -109,8 +136,10 @@ void run(const Exec& exec, const AttentionFwdArgs& a) {
 
 template <>
 void run(const Exec& exec, const AttentionBwdArgs& a) {
-  const Problem all{attention_problem(kBackward, a)};
-  if (all.q_lengths == nullptr && all.k_lengths == nullptr) return backward(exec, all);
+  Problem all{attention_problem(kBackward, a)};
+  const std::vector<int32_t> first = first_keys(all);
+  if (!first.empty()) all.first_keys = first.data();
+  if (!have_lengths(all)) return backward(exec, all);
   for (int64_t b = 0; b < all.batch; ++b) {
     const Problem p = sequence(all, b);
     backward(exec, p);

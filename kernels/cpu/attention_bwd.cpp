@@ -21,7 +21,7 @@ namespace {
 struct Block {
   int64_t number, row, rows;                        // queries [row, row + rows)
   float *q, *dout, *q_columns, *dout_columns, *dq;  // [kTile][ld], or [ld][kTile]
-  float *lse2, *delta;                              // per query; lse in units of log2
+  float *lse2, *delta, *first_keys;                 // per query; lse in units of log2
 };
 
 struct BwdScratch {
@@ -39,12 +39,12 @@ struct BwdScratch {
       for (float** tile : {&b.q, &b.dout, &b.q_columns, &b.dout_columns, &b.dq}) {
         *tile = s.take(kTile * ld);
       }
-      for (float** per_query : {&b.lse2, &b.delta}) *per_query = s.take(kTile);
+      for (float** per_query : {&b.lse2, &b.delta, &b.first_keys}) *per_query = s.take(kTile);
     }
     for (float** sums : {&dk, &dv}) *sums = s.take(keys * ld);
   }
   static int64_t floats(int64_t ld, int64_t count, int64_t keys) {
-    return 2 * kTile * ld + 2 * kTile * kTile + count * (5 * kTile * ld + 2 * kTile) +
+    return 2 * kTile * ld + 2 * kTile * kTile + count * (5 * kTile * ld + 3 * kTile) +
            2 * keys * ld;
   }
 };
@@ -77,6 +77,7 @@ void load_block(const Problem& p, int64_t b, int64_t h, int64_t number, Block& b
   for (int64_t i = block.rows; i < kTile; ++i)
     block.delta[i] = block.lse2[i] = 0.f;  // lanes that pad
   zero(block.dq, block.rows * ld);
+  write_first_keys(p, b, block.row, block.rows, block.first_keys);
 }
 
 template <typename T>
@@ -89,24 +90,33 @@ void load_keys(const Problem& p, int64_t b, int64_t kv_head, int64_t key, int64_
 // Queries of vector v: scores become P, and dO V^T becomes dS; 0 where masked.
 void softmax_grad_vec(const TileShape& t, int64_t v, const Block& block, const BwdScratch& s) {
   const F32Tag d;
-  const int64_t column = v * kF32Lanes, unmasked = keys_of_all(t, v), end = keys_of_some(t, v);
+  const int64_t column = v * kF32Lanes;
+  const auto [begin, all_begin, all_end, end] = seen_keys(t, v);
   float *p = s.p + column, *ds = s.ds + column;
   const auto lse2 = hn::Load(d, block.lse2 + column), delta = hn::Load(d, block.delta + column);
-  for (int64_t k = 0; k < unmasked; ++k, p += kTile, ds += kTile) {
+  const auto clear = [&](int64_t from, int64_t to) HWY_ATTR {
+    for (int64_t k = from; k < to; ++k, p += kTile, ds += kTile) {
+      hn::Store(hn::Zero(d), d, p);
+      hn::Store(hn::Zero(d), d, ds);
+    }
+  };
+  const auto masked = [&, lse2, delta](int64_t from, int64_t to) HWY_ATTR {
+    for (int64_t k = from; k < to; ++k, p += kTile, ds += kTile) {
+      const auto seen = visible(t, v, k);
+      const auto prob = exp2_nonpositive(hn::Sub(hn::Load(d, p), lse2));
+      hn::Store(hn::IfThenElseZero(seen, prob), d, p);
+      hn::Store(hn::IfThenElseZero(seen, hn::Mul(prob, hn::Sub(hn::Load(d, ds), delta))), d, ds);
+    }
+  };
+  clear(0, begin);
+  masked(begin, all_begin);
+  for (int64_t k = all_begin; k < all_end; ++k, p += kTile, ds += kTile) {
     const auto prob = exp2_nonpositive(hn::Sub(hn::Load(d, p), lse2));
     hn::Store(prob, d, p);
     hn::Store(hn::Mul(prob, hn::Sub(hn::Load(d, ds), delta)), d, ds);
   }
-  for (int64_t k = unmasked; k < end; ++k, p += kTile, ds += kTile) {
-    const auto seen = visible(t, v, k);
-    const auto prob = exp2_nonpositive(hn::Sub(hn::Load(d, p), lse2));
-    hn::Store(hn::IfThenElseZero(seen, prob), d, p);
-    hn::Store(hn::IfThenElseZero(seen, hn::Mul(prob, hn::Sub(hn::Load(d, ds), delta))), d, ds);
-  }
-  for (int64_t k = end; k < t.keys; ++k, p += kTile, ds += kTile) {
-    hn::Store(hn::Zero(d), d, p);
-    hn::Store(hn::Zero(d), d, ds);
-  }
+  masked(all_end, end);
+  clear(end, t.keys);
 }
 
 void softmax_grad(const TileShape& t, const Block& block, const BwdScratch& s) {
@@ -137,11 +147,11 @@ void run_group(const Problem& p, int64_t b, int64_t h, int64_t first, int64_t co
   for (int64_t i = 0; i < count; ++i) load_block<T>(p, b, h, first + i, s.blocks[i]);
   const Block& last = s.blocks[count - 1];
   const int64_t seen = p.keys_seen(last.row + last.rows);
-  for (int64_t tile = 0; tile * kTile < seen; ++tile) {
+  for (int64_t tile = p.first_key(b, s.blocks[0].row) / kTile; tile * kTile < seen; ++tile) {
     load_keys<T>(p, b, kv_head, tile * kTile, std::min(kTile, seen - tile * kTile), s);
     for (int64_t i = 0; i < count; ++i) {
       const Block& block = s.blocks[i];
-      const TileShape t = tile_shape(p, block.number, tile);
+      const TileShape t = tile_shape(p, b, block.number, tile, block.first_keys);
       if (t.keys <= 0) continue;
       softmax_grad(t, block, s);
       key_product(t, s.p, block.dout, s.dv + tile * kTile * ld);
@@ -178,7 +188,7 @@ void run_keys(const Problem& p, int64_t task, float* scratch) {
   load_keys<T>(p, b, kv_head, key, keys, s);
   for (int64_t h = kv_head * p.group(); h < (kv_head + 1) * p.group(); ++h) {
     for (int64_t number = 0; number < p.query_blocks(); ++number) {
-      const TileShape t = tile_shape(p, number, tile);
+      const TileShape t = tile_shape(p, b, number, tile, block.first_keys);
       if (t.keys <= 0) continue;
       load_block<T>(p, b, h, number, block);
       softmax_grad(t, block, s);
@@ -197,8 +207,8 @@ void run_queries(const Problem& p, int64_t task, float* scratch) {
   Block& block = s.blocks[0];
   load_block<T>(p, b, h, number, block);
   const int64_t seen = p.keys_seen(block.row + block.rows);
-  for (int64_t tile = 0; tile * kTile < seen; ++tile) {
-    const TileShape t = tile_shape(p, number, tile);
+  for (int64_t tile = p.first_key(b, block.row) / kTile; tile * kTile < seen; ++tile) {
+    const TileShape t = tile_shape(p, b, number, tile, block.first_keys);
     load_keys<T>(p, b, kv_head, tile * kTile, t.keys, s);
     softmax_grad(t, block, s);
     query_product(t, s.ds, s.k, block.dq, nullptr);

@@ -143,12 +143,13 @@ void run_few(const Problem& p, int64_t task, float* scratch) {
   std::fill_n(s.maximum, rows, kNegInf);
   std::fill_n(s.sum, rows, 0.f);
 
-  for (int64_t key = 0; key < p.keys_seen(p.queries); key += kTile) {
-    const T* k = p.k.row<T>(b, key, kv_head);
-    const T* v = p.v.row<T>(b, key, kv_head);
+  const int64_t first_tile = p.first_key(b, 0) / kTile;
+  for (int64_t key = first_tile * kTile; key < p.keys_seen(p.queries); key += kTile) {
     for (int64_t r = 0; r < rows; ++r) {
-      const int64_t keys = std::min(kTile, p.keys_seen(r % p.queries + 1) - key);
-      if (keys > 0) add_tile(p, k, v, keys, r, s);
+      const int64_t query = r % p.queries, begin = std::max(key, p.first_key(b, query));
+      const int64_t keys = std::min(key + kTile, p.keys_seen(query + 1)) - begin;
+      if (keys <= 0) continue;
+      add_tile(p, p.k.row<T>(b, begin, kv_head), p.v.row<T>(b, begin, kv_head), keys, r, s);
     }
   }
   for (int64_t h = 0; h < heads; ++h) {

@@ -26,15 +26,20 @@ void softmax_vec(const TileShape& t, int64_t v, float* scores, const Softmax& st
   const auto neg_inf = hn::Set(d, kNegInf);
   const int64_t column = v * kF32Lanes;
   float* s = scores + column;
-  const int64_t end = keys_of_some(t, v);
-  for (int64_t k = keys_of_all(t, v); k < end; ++k) {
-    hn::Store(hn::IfThenElse(visible(t, v, k), hn::Load(d, s + k * kTile), neg_inf), d,
-              s + k * kTile);
-  }
+  const auto [begin, all_begin, all_end, end] = seen_keys(t, v);
+  const auto mask = [&, neg_inf](int64_t from, int64_t to) HWY_ATTR {
+    for (int64_t k = from; k < to; ++k) {
+      hn::Store(hn::IfThenElse(visible(t, v, k), hn::Load(d, s + k * kTile), neg_inf), d,
+                s + k * kTile);
+    }
+  };
+  mask(begin, all_begin);
+  mask(all_end, end);
+  for (int64_t k = 0; k < begin; ++k) hn::Store(hn::Zero(d), d, s + k * kTile);
 
   // Four chains each, or latency would set the pace.
   F32Vec m[4] = {hn::Load(d, state.maximum + column), neg_inf, neg_inf, neg_inf};
-  int64_t k = 0;
+  int64_t k = begin;
   for (; k + 4 <= end; k += 4) {
     for (int64_t i = 0; i < 4; ++i) m[i] = hn::Max(m[i], hn::Load(d, s + (k + i) * kTile));
   }
@@ -44,7 +49,7 @@ void softmax_vec(const TileShape& t, int64_t v, float* scores, const Softmax& st
   const auto shift = hn::IfThenZeroElse(hn::Eq(maximum, neg_inf), maximum);
 
   F32Vec sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-  for (k = 0; k + 4 <= end; k += 4) {
+  for (k = begin; k + 4 <= end; k += 4) {
     for (int64_t i = 0; i < 4; ++i) {
       const auto p = exp2_nonpositive(hn::Sub(hn::Load(d, s + (k + i) * kTile), shift));
       hn::Store(p, d, s + (k + i) * kTile);
@@ -68,6 +73,7 @@ void softmax_vec(const TileShape& t, int64_t v, float* scores, const Softmax& st
 struct Block {
   int64_t number, row, rows;  // queries [row, row + rows)
   float *q, *out;             // [ld][kTile]; [kTile][ld]
+  float* first_keys;          // [kTile]
   Softmax softmax;
 };
 
@@ -83,11 +89,13 @@ struct FwdScratch {
       Block& block = blocks[i];
       for (float** tile : {&block.q, &block.out}) *tile = s.take(kTile * ld);
       Softmax& softmax = block.softmax;
-      for (float** each : {&softmax.maximum, &softmax.sum, &softmax.rescale}) *each = s.take(kTile);
+      for (float** each : {&softmax.maximum, &softmax.sum, &softmax.rescale, &block.first_keys}) {
+        *each = s.take(kTile);
+      }
     }
   }
   static int64_t floats(int64_t ld, int64_t count) {
-    return 2 * kTile * ld + kTile * kTile + count * (2 * kTile * ld + 3 * kTile);
+    return 2 * kTile * ld + kTile * kTile + count * (2 * kTile * ld + 4 * kTile);
   }
 };
 
@@ -106,6 +114,7 @@ void load_block(const Problem& p, int64_t b, int64_t h, Block& block) {
     hn::Store(hn::Set(d, kNegInf), d, block.softmax.maximum + i);
     hn::Store(hn::Zero(d), d, block.softmax.sum + i);
   }
+  write_first_keys(p, b, block.row, block.rows, block.first_keys);
   // `out` is free as yet: it holds q before it is transposed.
   pack_rows<T>(p.q, b, block.row, h, block.rows, p.head_size, block.out, ld);
   const auto scale = static_cast<float>(p.scale * kLog2E);
@@ -128,13 +137,13 @@ void run_blocks(const Problem& p, int64_t task, float* scratch) {
 
   const Block& last = s.blocks[count - 1];
   const int64_t seen = p.keys_seen(last.row + last.rows);
-  for (int64_t tile = 0; tile * kTile < seen; ++tile) {
+  for (int64_t tile = p.first_key(b, s.blocks[0].row) / kTile; tile * kTile < seen; ++tile) {
     const int64_t key = tile * kTile, keys = std::min(kTile, seen - key);
     pack_rows<T>(p.k, b, key, kv_head, keys, p.head_size, s.k, ld);
     pack_rows<T>(p.v, b, key, kv_head, keys, p.head_size, s.v, ld);
     for (int64_t i = 0; i < count; ++i) {
       const Block& block = s.blocks[i];
-      const TileShape t = tile_shape(p, block.number, tile);
+      const TileShape t = tile_shape(p, b, block.number, tile, block.first_keys);
       if (t.keys <= 0) continue;
       scores_product(t, s.k, block.q, s.scores);
       for (int64_t v = 0; v < t.query_vecs(); ++v) softmax_vec(t, v, s.scores, block.softmax);

@@ -40,6 +40,10 @@ struct Problem : AttentionProblem {
   int64_t ld() const { return round_up(head_size, kMaxLanes); }  // of packed rows
   // Query i sees keys j <= i + offset().
   int64_t offset() const { return causal ? keys - queries : keys; }
+  // The first key that query i of sequence b sees.
+  int64_t first_key(int64_t b, int64_t query) const {
+    return first_keys == nullptr ? 0 : first_keys[b * queries + query];
+  }
   // Keys that some query before `query_end` sees.
   int64_t keys_seen(int64_t query_end) const {
     return std::clamp<int64_t>(query_end + offset(), 0, keys);

@@ -211,18 +211,12 @@ void micro_product(const Product& p) {
 template <int kVecs, bool kTransposed>
 HWY_INLINE void product_rows(const Product& p, int64_t rows) {
   switch (rows) {
-    case 6:
-      return micro_product<6, kVecs, kTransposed>(p);
-    case 5:
-      return micro_product<5, kVecs, kTransposed>(p);
-    case 4:
-      return micro_product<4, kVecs, kTransposed>(p);
-    case 3:
-      return micro_product<3, kVecs, kTransposed>(p);
-    case 2:
-      return micro_product<2, kVecs, kTransposed>(p);
-    default:
-      return micro_product<1, kVecs, kTransposed>(p);
+    case 6: return micro_product<6, kVecs, kTransposed>(p);
+    case 5: return micro_product<5, kVecs, kTransposed>(p);
+    case 4: return micro_product<4, kVecs, kTransposed>(p);
+    case 3: return micro_product<3, kVecs, kTransposed>(p);
+    case 2: return micro_product<2, kVecs, kTransposed>(p);
+    default: return micro_product<1, kVecs, kTransposed>(p);
   }
 }
 
@@ -245,21 +239,33 @@ inline int64_t panel_vecs(int64_t begin, int64_t end) {
 }
 
 // ---- The three products of tiles. `diagonal`: query i of the block sees keys j <= i + diagonal of
-// the tile. What the mask hides entirely is neither computed nor read. ----
+// the tile, of those from first_keys[i] on. What the mask hides entirely is neither computed nor
+// read. ----
 
 struct TileShape {
-  int64_t queries, keys;  // of this tile
+  int64_t queries, keys;  // of this tile; no keys: nothing of it is seen
   int64_t head_size, ld;
   int64_t diagonal;
+  int64_t key;              // the tile's first
+  const float* first_keys;  // [kTile], among all keys; null: none are hidden
 
-  bool masked() const { return diagonal < keys - 1; }
   int64_t query_vecs() const { return ceil_div(queries, kF32Lanes); }
   int64_t head_vecs() const { return ceil_div(head_size, kF32Lanes); }
   // Keys that query i sees, or any query of a vector.
   int64_t keys_of(int64_t query) const {
     return std::clamp<int64_t>(query + diagonal + 1, 0, keys);
   }
-  int64_t first_query_of(int64_t key) const { return std::max<int64_t>(key - diagonal, 0); }
+  int64_t first_query_of(int64_t row) const { return std::max<int64_t>(row - diagonal, 0); }
+  int64_t first_key_of(int64_t query) const {
+    if (first_keys == nullptr) return 0;
+    return std::clamp<int64_t>(static_cast<int64_t>(first_keys[query]) - key, 0, keys);
+  }
+  // The end of the queries that see a key of the tile, or one before it.
+  int64_t end_query_of(int64_t row) const {
+    int64_t end = queries;
+    while (end > 0 && first_key_of(end - 1) > row) --end;
+    return end;
+  }
 };
 
 // scores[key][query] = rows[key] . columns[:, query]
@@ -271,10 +277,12 @@ inline void scores_product(const TileShape& t, const float* rows, const float* c
       count = std::min<int64_t>(kMicroRows, t.keys - r);
       const int64_t first = std::max(v, t.first_query_of(r) / kF32Lanes);
       if (first >= v + vecs) break;  // and so for all later keys
+      const int64_t end = std::min(v + vecs, ceil_div(t.end_query_of(r + count - 1), kF32Lanes));
+      if (end <= first) continue;
       const int64_t column = first * kF32Lanes;
       product<false>({rows + r * t.ld, t.ld, columns + column, kTile, scores + r * kTile + column,
                       kTile, t.head_size, false, nullptr},
-                     count, v + vecs - first);
+                     count, end - first);
     }
   }
 }
@@ -288,9 +296,11 @@ inline void query_product(const TileShape& t, const float* weights, const float*
     const int64_t column = v * kF32Lanes;
     for (int64_t r = 0, count; r < t.queries; r += count) {
       count = std::min<int64_t>(kMicroRows, t.queries - r);
-      product<true>({weights + r, kTile, rows + column, t.ld, sums + r * t.ld + column, t.ld,
-                     t.keys_of(r + count - 1), true, row_scale ? row_scale + r : nullptr},
-                    count, vecs);
+      const int64_t end = t.keys_of(r + count - 1), begin = std::min(t.first_key_of(r), end);
+      product<true>(
+          {weights + begin * kTile + r, kTile, rows + begin * t.ld + column, t.ld,
+           sums + r * t.ld + column, t.ld, end - begin, true, row_scale ? row_scale + r : nullptr},
+          count, vecs);
     }
   }
 }
@@ -304,37 +314,61 @@ inline void key_product(const TileShape& t, const float* weights, const float* r
       count = std::min<int64_t>(kMicroRows, t.keys - r);
       const int64_t first = t.first_query_of(r);
       if (first >= t.queries) break;
+      const int64_t end = t.end_query_of(r + count - 1);
+      if (end <= first) continue;
       product<false>({weights + r * kTile + first, kTile, rows + first * t.ld + column, t.ld,
-                      sums + r * t.ld + column, t.ld, t.queries - first, true, nullptr},
+                      sums + r * t.ld + column, t.ld, end - first, true, nullptr},
                      count, vecs);
     }
   }
 }
 
-// Whether query lanes of vector v see `key`.
-HWY_INLINE hn::Mask<F32Tag> visible(const TileShape& t, int64_t v, int64_t key) {
+// Whether query lanes of vector v see a key of the tile.
+HWY_INLINE hn::Mask<F32Tag> visible(const TileShape& t, int64_t v, int64_t row) {
   const F32Tag d;
   const auto query = hn::Iota(d, static_cast<float>(v * kF32Lanes));
-  return hn::Ge(query, hn::Set(d, static_cast<float>(key - t.diagonal)));
+  const auto late = hn::Ge(query, hn::Set(d, static_cast<float>(row - t.diagonal)));
+  if (t.first_keys == nullptr) return late;
+  const auto first = hn::Load(d, t.first_keys + v * kF32Lanes);
+  return hn::And(late, hn::Ge(hn::Set(d, static_cast<float>(t.key + row)), first));
 }
 
-// The keys that all queries of vector v see, and those that some see.
-inline int64_t keys_of_all(const TileShape& t, int64_t v) {
-  return t.keys_of(v * kF32Lanes);
-}
-inline int64_t keys_of_some(const TileShape& t, int64_t v) {
-  return t.keys_of(v * kF32Lanes + kF32Lanes - 1);
+// Which keys of the tile the queries of vector v see: [begin, end) some, [all_begin, all_end) all.
+struct SeenKeys {
+  int64_t begin, all_begin, all_end, end;
+};
+inline SeenKeys seen_keys(const TileShape& t, int64_t v) {
+  const int64_t first = v * kF32Lanes, last = first + kF32Lanes - 1;
+  SeenKeys seen{t.first_key_of(first), t.first_key_of(last), t.keys_of(first), t.keys_of(last)};
+  seen.begin = std::min(seen.begin, seen.end);
+  seen.all_begin = std::min(seen.all_begin, seen.end);
+  seen.all_end = std::clamp(seen.all_end, seen.all_begin, seen.end);
+  return seen;
 }
 
-// Query block `block` against key tile `tile`.
-inline TileShape tile_shape(const Problem& p, int64_t block, int64_t tile) {
+// Query block `block` of sequence b against key tile `tile`. first_keys: of the block's queries, as
+// write_first_keys() gives them.
+inline TileShape tile_shape(const Problem& p, int64_t b, int64_t block, int64_t tile,
+                            const float* first_keys) {
   const int64_t query = block * kTile, key = tile * kTile;
   TileShape t;
   t.queries = std::min(kTile, p.queries - query);
   t.keys = std::min(kTile, p.keys_seen(query + t.queries) - key);
   t.head_size = p.head_size, t.ld = p.ld();
   t.diagonal = p.causal ? query + p.offset() - key : kTile;
+  t.key = key;
+  t.first_keys = p.first_keys != nullptr ? first_keys : nullptr;
+  if (p.first_key(b, query) >= key + kTile) t.keys = 0;
   return t;
+}
+
+// The first key of each of `count` queries from `row` on, and for padding that of the last: exact
+// up to 2^24 keys.
+inline void write_first_keys(const Problem& p, int64_t b, int64_t row, int64_t count, float* to) {
+  if (p.first_keys == nullptr) return;
+  for (int64_t i = 0; i < kTile; ++i) {
+    to[i] = static_cast<float>(p.first_key(b, row + std::min(i, count - 1)));
+  }
 }
 
 // Splits a thread's scratch.

@@ -341,6 +341,10 @@ TEST_CASE("attention rejects wrong arguments", "[kernels][attention]") {
   a = good, a.k_lengths = lse.view({2});
   CHECK(contains(dtype_error(),
                  cat("attention_fwd: k_lengths is fp32[2], want ", dtype_name(DType::kI32))));
+  a = good, a.first_keys = lse.view({5, 2});
+  CHECK(contains(shape_error(), "attention_fwd: first_keys is fp32[5,2], want shape [2,5]"));
+  a = good, a.first_keys = lse.view({2, 5});
+  CHECK(contains(dtype_error(), "attention_fwd: first_keys is fp32[2,5], want"));
   a = good, a.k.dtype = DType::kBF16;
   CHECK(contains(dtype_error(), "attention_fwd: k is bf16[2,7,2,8], want fp32"));
   a = good, a.q.dtype = DType::kF64;

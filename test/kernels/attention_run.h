@@ -99,18 +99,22 @@ AttentionResults<T> run_attention(
   const DeviceArray<T> dk(exec, s.kv_count()), dv(exec, s.kv_count());
   const DeviceArray<float> lse(exec, s.lse_count());
   const DeviceArray<int32_t> q_lengths(exec, lengths.queries), k_lengths(exec, lengths.keys);
+  const DeviceArray<int32_t> first_keys(exec, s.first_keys);
   const auto optional = [](const DeviceArray<int32_t>& a) { return a.size() ? a.view() : View{}; };
   const Shape qs = q_shape(s), kvs = kv_shape(s);
-  const kernels::AttentionFwdArgs fwd{.q = q.view(qs),
-                                      .k = k.view(kvs),
-                                      .v = v.view(kvs),
-                                      .out = out.view(qs),
-                                      .lse = lse.view({s.batch, s.heads, s.queries}),
-                                      .scale = static_cast<float>(s.scale),
-                                      .causal = s.causal,
-                                      .q_lengths = optional(q_lengths),
-                                      .k_lengths = optional(k_lengths),
-                                      .tile = tile};
+  const kernels::AttentionFwdArgs fwd{
+      .q = q.view(qs),
+      .k = k.view(kvs),
+      .v = v.view(kvs),
+      .out = out.view(qs),
+      .lse = lse.view({s.batch, s.heads, s.queries}),
+      .scale = static_cast<float>(s.scale),
+      .causal = s.causal,
+      .q_lengths = optional(q_lengths),
+      .k_lengths = optional(k_lengths),
+      .window = s.window,
+      .first_keys = s.first_keys.empty() ? View{} : first_keys.view({s.batch, s.queries}),
+      .tile = tile};
   kernels::attention_fwd(exec, fwd);
   kernels::attention_bwd(exec, {.q = fwd.q,
                                 .k = fwd.k,
@@ -124,7 +128,9 @@ AttentionResults<T> run_attention(
                                 .scale = fwd.scale,
                                 .causal = fwd.causal,
                                 .q_lengths = fwd.q_lengths,
-                                .k_lengths = fwd.k_lengths});
+                                .k_lengths = fwd.k_lengths,
+                                .window = fwd.window,
+                                .first_keys = fwd.first_keys});
   for (const auto* array : {&out, &dq, &dk, &dv}) {
     if (!array->margins_intact()) throw InternalError("attention wrote outside its results");
   }
@@ -150,6 +156,9 @@ AttentionInputs<T> sequence_of(const AttentionInputs<T>& all, int64_t b, int64_t
   one.dout = rows_of(all.dout, s.batch, b, s.queries, queries);
   one.k = rows_of(all.k, s.batch, b, s.keys, keys);
   one.v = rows_of(all.v, s.batch, b, s.keys, keys);
+  if (!s.first_keys.empty()) {
+    one.shape.first_keys = rows_of(s.first_keys, s.batch, b, s.queries, queries);
+  }
   return one;
 }
 
@@ -167,7 +176,8 @@ AttentionResults<T> sequence_of(const AttentionResults<T>& all, const AttentionS
 
 inline std::string describe(const AttentionShape& s) {
   return cat("B ", s.batch, ", Tq ", s.queries, ", Tk ", s.keys, ", H ", s.heads, "/", s.kv_heads,
-             ", D ", s.head_size, s.causal ? ", causal" : ", full");
+             ", D ", s.head_size, s.causal ? ", causal" : ", full", ", window ", s.window,
+             s.first_keys.empty() ? "" : ", first keys");
 }
 
 }  // namespace shale::test

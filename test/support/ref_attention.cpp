@@ -34,8 +34,9 @@ struct Row {
   std::vector<double> score_error;  // absolute
   std::vector<double> prob;
   double lse = -std::numeric_limits<double>::infinity(), lse_error = 0;
-  double softmax_error = 0;  // relative, of any prob in forward
-  int64_t visible = 0;       // keys seen; the vectors have as many elements
+  double softmax_error = 0;    // relative, of any prob in forward
+  int64_t first = 0, end = 0;  // keys seen, of which the vectors have the values
+  int64_t visible() const { return end - first; }
 };
 
 struct Dot {
@@ -83,10 +84,10 @@ class Reference {
 
   Row softmax(int64_t b, int64_t h, int64_t i) const {
     Row row;
-    row.visible =
-        s_.causal ? std::clamp<int64_t>(i + s_.keys - s_.queries + 1, 0, s_.keys) : s_.keys;
+    row.end = s_.visible_keys(i);
+    row.first = std::min(s_.first_key(b, i), row.end);
     double maximum = -std::numeric_limits<double>::infinity(), largest = 0, largest_error = 0;
-    for (int64_t j = 0; j < row.visible; ++j) {
+    for (int64_t j = row.first; j < row.end; ++j) {
       const Dot d = dot(q_ + q_at(b, i, h), k_ + kv_at(b, j, h), s_.head_size);
       row.score.push_back(s_.scale * d.value);
       row.score_error.push_back(chain(s_.head_size) * std::abs(s_.scale) * d.magnitude);
@@ -96,13 +97,13 @@ class Reference {
     }
     double sum = 0;
     for (const double score : row.score) sum += std::exp(score - maximum);
-    if (row.visible > 0) row.lse = maximum + std::log(sum);
+    if (row.visible() > 0) row.lse = maximum + std::log(sum);
     for (const double score : row.score) row.prob.push_back(std::exp(score - row.lse));
     // The score's own error, in numerator and denominator; differences of scores, rounded; for each
     // tile a rescaling (an exponential of 2 ulp and a product); the sum.
-    const double tiles = std::ceil(static_cast<double>(row.visible) / kSmallestTile);
+    const double tiles = std::ceil(static_cast<double>(row.visible()) / kSmallestTile);
     row.softmax_error =
-        2 * largest_error + kUnit * (6 * largest + 6 * tiles + 8) + chain(row.visible);
+        2 * largest_error + kUnit * (6 * largest + 6 * tiles + 8) + chain(row.visible());
     row.lse_error = row.softmax_error + kUnit * 4 * (largest + std::abs(row.lse) + 1);
     return row;
   }
@@ -112,11 +113,11 @@ class Reference {
     const auto at = static_cast<size_t>(q_at(b, i, h));
     const auto lse_at = static_cast<size_t>((b * s_.heads + h) * s_.queries + i);
     r_.lse.value[lse_at] = row.lse;
-    r_.lse.bound[lse_at] = row.visible > 0 ? row.lse_error : 0;
+    r_.lse.bound[lse_at] = row.visible() > 0 ? row.lse_error : 0;
 
     std::vector<double> magnitude(static_cast<size_t>(s_.head_size));
-    for (int64_t j = 0; j < row.visible; ++j) {
-      const double prob = round_(row.prob[size_t(j)]);
+    for (int64_t j = row.first; j < row.end; ++j) {
+      const double prob = round_(row.prob[size_t(j - row.first)]);
       const double* v = v_ + kv_at(b, j, h);
       for (size_t c = 0; c < magnitude.size(); ++c) {
         r_.out.value[at + c] += prob * v[c];
@@ -128,7 +129,7 @@ class Reference {
       r_.out.value[at + c] = round_(r_.out.value[at + c]);
       const double out = r_.out.value[at + c], grad = dout_[at + c];
       r_.out.bound[at + c] =
-          (row.softmax_error + chain(row.visible) + as_operand()) * magnitude[c] + stored(out);
+          (row.softmax_error + chain(row.visible()) + as_operand()) * magnitude[c] + stored(out);
       delta += grad * out;
       delta_error += std::abs(grad) * (chain(s_.head_size) * std::abs(out) + r_.out.bound[at + c]);
     }
@@ -139,12 +140,12 @@ class Reference {
     const int64_t D = s_.head_size;
     const auto at = static_cast<size_t>(q_at(b, i, h));
     std::vector<double> dq_magnitude(static_cast<size_t>(D));
-    for (int64_t j = 0; j < row.visible; ++j) {
-      const auto key_at = static_cast<size_t>(kv_at(b, j, h));
-      const double prob = row.prob[size_t(j)], score = row.score[size_t(j)];
+    for (int64_t j = row.first; j < row.end; ++j) {
+      const auto key_at = static_cast<size_t>(kv_at(b, j, h)), seen = size_t(j - row.first);
+      const double prob = row.prob[seen], score = row.score[seen];
       // P again, from the stored lse.
       const double prob_error =
-          prob * (row.score_error[size_t(j)] + row.lse_error +
+          prob * (row.score_error[seen] + row.lse_error +
                   kUnit * (2 * std::abs(row.lse) + std::abs(score - row.lse) + 6));
       const Dot dp = dot(dout_ + at, v_ + key_at, D);
       const double ds = prob * (dp.value - delta);
@@ -160,7 +161,7 @@ class Reference {
       }
     }
     for (size_t c = 0; c < size_t(D); ++c) {
-      r_.dq.bound[at + c] += chain(row.visible) * dq_magnitude[c] + stored(r_.dq.value[at + c]);
+      r_.dq.bound[at + c] += chain(row.visible()) * dq_magnitude[c] + stored(r_.dq.value[at + c]);
     }
   }
 
@@ -195,6 +196,16 @@ class Reference {
 };
 
 }  // namespace
+
+int64_t AttentionShape::visible_keys(int64_t i) const {
+  return causal ? std::clamp<int64_t>(i + keys - queries + 1, 0, keys) : keys;
+}
+
+int64_t AttentionShape::first_key(int64_t b, int64_t i) const {
+  int64_t first = window > 0 ? i + keys - queries + 1 - window : 0;
+  if (!first_keys.empty()) first = std::max<int64_t>(first, first_keys[size_t(b * queries + i)]);
+  return std::clamp<int64_t>(first, 0, keys);
+}
 
 double error_over_bound(const std::vector<double>& got, const Bounded& want) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();

@@ -10,7 +10,12 @@ struct AttentionShape {
   int64_t batch = 1, queries = 1, keys = 1, heads = 1, kv_heads = 1, head_size = 1;
   bool causal = false;
   double scale = 1;
+  int64_t window = 0;                    // 0: none
+  std::vector<int32_t> first_keys = {};  // [batch, queries]; empty: none
 
+  // The keys that query i of a sequence sees: [first_key, visible_keys).
+  int64_t visible_keys(int64_t i) const;
+  int64_t first_key(int64_t b, int64_t i) const;
   int64_t q_count() const { return batch * queries * heads * head_size; }
   int64_t kv_count() const { return batch * keys * kv_heads * head_size; }
   int64_t lse_count() const { return batch * heads * queries; }

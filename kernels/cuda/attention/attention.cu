@@ -49,6 +49,33 @@ bool is_aligned(const HeadView& view, const AttentionProblem& p, int64_t rows, i
          fits(view.head_stride, heads);
 }
 
+// ---- Hidden keys ----
+
+// A thread owns a query and a key of a sequence: writes to first_keys, and to end_queries unless it
+// is null. Queries beyond a sequence's end see no key.
+__global__ void __launch_bounds__(kThreads)
+    attention_hidden_keys_kernel(const __grid_constant__ AttentionParams p, int64_t threads,
+                                 int64_t rows, int32_t* first_keys, int32_t* end_queries) {
+  await_previous_grid();
+  const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (thread >= threads) return;
+  const int64_t batch = thread / rows, row = thread % rows;
+  const Sequence sequence(p, static_cast<int>(batch));
+  const HiddenKeys hidden{
+      .queries = sequence.queries,
+      .keys = sequence.keys,
+      .window = static_cast<int>(p.window),
+      .given = p.given_first_keys == nullptr ? nullptr : p.given_first_keys + batch * p.queries};
+  const int own = static_cast<int>(row);
+  if (row < p.queries) {
+    first_keys[batch * p.queries + row] =
+        own < hidden.queries ? hidden.first_key(own) : hidden.keys;
+  }
+  if (row < p.keys && end_queries != nullptr) {
+    end_queries[batch * p.keys + row] = hidden.end_query(own);
+  }
+}
+
 // ---- Sums over rows ----
 
 // lse2 and delta of AttentionParams; dq_sums become 0. 16 lanes own a row; padding is rows too.
@@ -152,6 +179,29 @@ class Pieces {
  private:
   int64_t bytes_ = 0;
   char* memory_ = nullptr;
+};
+
+// The arrays of HiddenKeys, if anything is hidden.
+struct HiddenPieces {
+  int64_t first_keys = -1, end_queries = -1;  // none
+
+  HiddenPieces(const AttentionProblem& p, bool backward, Pieces& pieces) {
+    if (!p.hides_first_keys()) return;
+    first_keys = pieces.take(p.batch * p.queries * 4);
+    if (backward) end_queries = pieces.take(p.batch * p.keys * 4);
+  }
+  void fill(const Exec& exec, AttentionParams& p, const Pieces& pieces) const {
+    const int64_t rows = std::max(p.queries, end_queries < 0 ? 0 : p.keys),
+                  threads = p.batch * rows;
+    if (first_keys < 0 || threads == 0) return;
+    auto* const first = pieces.at<int32_t>(first_keys);
+    auto* const end = end_queries < 0 ? nullptr : pieces.at<int32_t>(end_queries);
+    simt::launch(attention_hidden_keys_kernel,
+                 {.grid = ceil_div(threads, kThreads), .block = kThreads}, exec, p, threads, rows,
+                 first, end);
+    p.first_keys = first;
+    p.end_queries = end;
+  }
 };
 
 // An input that may have to be packed.
@@ -296,8 +346,10 @@ void run(const Exec& exec, const AttentionFwdArgs& args) {
       {&p.q, p.queries, p.heads}, {&p.k, p.keys, p.kv_heads}, {&p.v, p.keys, p.kv_heads}};
   Pieces pieces;
   for (Input& input : inputs) plan_packing(p, input, pieces);
+  const HiddenPieces hidden(p, /*backward=*/false, pieces);
   pieces.reserve(kOp, exec);
   for (const Input& input : inputs) pack(exec, p, input, pieces);
+  hidden.fill(exec, p, pieces);
   dispatch_float(p.dtype, [&]<typename T>() { launch_fwd<T>(exec, p); });
 }
 
@@ -317,8 +369,10 @@ void run(const Exec& exec, const AttentionBwdArgs& args) {
   // In f32 there is only the variant without atomics: it has no rival to be faster than.
   const bool atomic = !exec.deterministic && p.dtype != DType::kF32;
   const int64_t sums = atomic ? pieces.take(rows * compiled_head_size(p.head_size) * 4) : 0;
+  const HiddenPieces hidden(p, /*backward=*/true, pieces);
   pieces.reserve(kOp, exec);
   for (const Input& input : inputs) pack(exec, p, input, pieces);
+  hidden.fill(exec, p, pieces);
   p.lse2 = pieces.at<float>(lse2);
   p.delta = pieces.at<float>(delta);
   if (atomic && rows > 0) p.dq_sums = pieces.at<float>(sums);

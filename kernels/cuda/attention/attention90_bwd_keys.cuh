@@ -48,7 +48,7 @@ __device__ __forceinline__ void load_bwd90_keys(const Bwd90Params& params,
   const KeyTile block = bwd90_keys_block(params);
   const int batch = block.place.batch;
   TileLoader loader(shared.patch);
-  QueryStep next(block.sequence, block.key, kQueries, block.place.head * block.group);
+  QueryStep next(block.sequence, block.key, kBwd90Keys, kQueries, block.place.head * block.group);
   const int steps = next.count(block.group);
   if (steps == 0) return;
   const RowRange keys = {block.key, block.sequence.keys, static_cast<int>(p.keys), block.place.head,
@@ -96,18 +96,22 @@ class Bwd90KeysConsumer {
     set_zero(dv_);
     {
       const KeyTile block = bwd90_keys_block(params_);
-      QueryStep next(block.sequence, block.key, kQueries, block.place.head * block.group);
+      QueryStep next(block.sequence, block.key, kBwd90Keys, kQueries,
+                     block.place.head * block.group);
       const int steps = uniform(next.count(block.group));
-      // The last of the warpgroup's keys is seen by the fewest.
-      const int unmasked =
-          block.sequence.first_query(block.key + 64 * warpgroup_ + kWarpgroupSize / 2 - 1);
+      // The last of the warpgroup's keys is first seen by the latest query, the first one last by
+      // the earliest.
+      const int first_key = block.key + 64 * warpgroup_;
+      const int unmasked = block.sequence.first_query(first_key + kWarpgroupSize / 2 - 1);
+      const int unmasked_end = block.sequence.end_query(first_key);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        first_query_[half] =
-            block.sequence.first_query(block.key + 64 * warpgroup_ + thread_row() + 8 * half);
+        const int key = first_key + thread_row() + 8 * half;
+        first_query_[half] = block.sequence.first_query(key);
+        end_query_[half] = block.sequence.end_query(key);
       }
       if (steps > 0) mbarrier_wait(shared_.kv_full, 0);
-      for (int left = steps; left > 0; --left) advance(left % 2, unmasked);
+      for (int left = steps; left > 0; --left) advance(left % 2, unmasked, unmasked_end);
     }
     if (kWithDq && lane_id() == 0) bulk_wait_read<0>();
     store();
@@ -195,8 +199,8 @@ class Bwd90KeysConsumer {
     bulk_commit();
   }
 
-  // One tile of queries, of which those before `unmasked` do not see all keys.
-  __device__ __forceinline__ void advance(int turn, int unmasked) {
+  // One tile of queries, of which those in [unmasked, unmasked_end) see all keys.
+  __device__ __forceinline__ void advance(int turn, int unmasked, int unmasked_end) {
     const auto& stage = shared_.stages[place_.stage];
     issue_scores();
     wgmma_wait<1>(scores_);
@@ -204,9 +208,10 @@ class Bwd90KeysConsumer {
     settle(shared_.settled, all_bits(scores_));
     wgmma_wait<0>(dp_);
     differentiate(stage.delta);
-    if (stage.query < unmasked) {  // no product is under way
-      mask_queries(scores_, first_query_, stage.query);
-      mask_queries(dp_, first_query_, stage.query);  // 0 times infinity is no 0
+    if (stage.query < unmasked || stage.query + kQueries > unmasked_end) {
+      // No product is under way.
+      mask_queries(scores_, first_query_, end_query_, stage.query);
+      mask_queries(dp_, first_query_, end_query_, stage.query);  // 0 times infinity is no 0
     }
     round_to_operands<T>(scores_, probabilities_);
     round_to_operands<T>(dp_, ds_);
@@ -248,7 +253,7 @@ class Bwd90KeysConsumer {
   const Bwd90Params& params_;
   Shared& shared_;
   int warpgroup_;
-  int first_query_[2];  // that sees the thread's keys
+  int first_query_[2], end_query_[2];  // that see the thread's keys
   RingPlace<kBwd90Stages> place_;
   float dk_[kHeadSize / 2], dv_[kHeadSize / 2];
   float scores_[kQueries / 2], dp_[kQueries / 2];

@@ -33,8 +33,9 @@ __device__ __forceinline__ void load_bwd90_queries(const Bwd90Params& params,
   constexpr int kKeys = bwd90_keys_of_queries(kHeadSize);
   const AttentionParams& p = params.problem;
   const QueryTile block = bwd90_queries_block(params);
-  const int steps = block.steps(kKeys), batch = block.place.batch;
-  if (steps == 0) return;
+  const int first_step = block.first_step(kKeys), end_step = block.end_step(kKeys);
+  if (first_step == end_step) return;
+  const int batch = block.place.batch;
   // Rows beyond the sequence's end reach nothing but their own, which become zeros.
   const RowRange queries = {block.query, static_cast<int>(p.queries), static_cast<int>(p.queries),
                             block.place.head, batch};
@@ -42,7 +43,7 @@ __device__ __forceinline__ void load_bwd90_queries(const Bwd90Params& params,
   loader.load(shared.q, params.q, shared.q_full, queries);
   loader.load(shared.dout, params.dout, shared.q_full, queries);
   RingPlace<kBwd90Stages> place;
-  for (int step = steps - 1; step >= 0; --step, place.next()) {
+  for (int step = end_step - 1; step >= first_step; --step, place.next()) {
     const RowRange keys = {step * kKeys, block.sequence.keys, static_cast<int>(p.keys),
                            block.kv_head, batch};
     if (lane_id() == 0) mbarrier_wait(shared.empty[place.stage], place.parity ^ 1);
@@ -66,10 +67,11 @@ class Bwd90QueriesConsumer {
   __device__ __forceinline__ void run() {
     const AttentionParams& p = params_.problem;
     const QueryTile block = bwd90_queries_block(params_);
-    const int steps = uniform(block.steps(kKeys));
+    const int first_step = uniform(block.first_step(kKeys));
+    const int end_step = uniform(block.end_step(kKeys));
     const int first_query = block.query + 64 * warpgroup_, query = first_query + thread_row();
     set_zero(dq_);
-    if (steps > 0) {
+    if (first_step < end_step) {
       const int64_t row =
           (int64_t{block.place.batch} * p.heads + block.place.head) * p.padded_queries + query;
 #pragma unroll
@@ -77,11 +79,12 @@ class Bwd90QueriesConsumer {
         lse2_[half] = p.lse2[row + 8 * half];
         delta_[half] = p.delta[row + 8 * half];
       }
-      // All see the keys that the first one sees.
+      // All see the keys that the first one and the last one see.
       const int unmasked = std::max(block.sequence.visible_keys(first_query), 0);
+      const int unmasked_from = block.sequence.first_key(first_query + 63);
       mbarrier_wait(shared_.q_full, 0);
-      for (int step = steps - 1; step >= 0; --step) {
-        const bool masked = (step + 1) * kKeys > unmasked;
+      for (int step = end_step - 1; step >= first_step; --step) {
+        const bool masked = (step + 1) * kKeys > unmasked || step * kKeys < unmasked_from;
         advance(block.sequence, masked, query, step * kKeys);
       }
     }

@@ -74,8 +74,8 @@ __device__ __forceinline__ void load_fwd90(const Fwd90Params& params,
   TileLoader loader(shared.patch);
   for_items(params, [&](int number) {
     const QueryTile item = fwd90_item<kHeadSize>(params, number);
-    const int steps = item.steps(kConfig.keys);
-    if (steps == 0) return;
+    const int first_step = item.first_step(kConfig.keys), end_step = item.end_step(kConfig.keys);
+    if (first_step == end_step) return;
     const auto keys_of = [&](int step) {
       return RowRange{step * kConfig.keys, item.sequence.keys, keys, item.kv_head,
                       item.place.batch};
@@ -85,13 +85,13 @@ __device__ __forceinline__ void load_fwd90(const Fwd90Params& params,
     q_parity ^= 1;
     loader.load(shared.q, params.q, shared.q_full,
                 {item.query, queries, queries, item.place.head, item.place.batch});
-    for (int step = steps - 1; step >= -1; --step) {
-      if (step >= 0) {
+    for (int step = end_step - 1; step >= first_step - 1; --step) {
+      if (step >= first_step) {
         if (lane_id() == 0) mbarrier_wait(shared.k_empty[k_place.stage], k_place.parity ^ 1);
         loader.load(shared.k[k_place.stage], params.k, shared.k_full[k_place.stage], keys_of(step));
         k_place.next();
       }
-      if (step < steps - 1) {
+      if (step < end_step - 1) {
         if (lane_id() == 0) mbarrier_wait(shared.v_empty[v_place.stage], v_place.parity ^ 1);
         loader.load(shared.v[v_place.stage], params.v, shared.v_full[v_place.stage],
                     keys_of(step + 1));
@@ -213,12 +213,13 @@ class Fwd90Consumer {
 
   __device__ __forceinline__ void compute(int number) {
     const QueryTile item = fwd90_item<kHeadSize>(params_, number);
-    const int steps = uniform(item.steps(kKeys));
-    if (steps == 0) return;
+    const int first_step = uniform(item.first_step(kKeys));
+    int step = uniform(item.end_step(kKeys));
+    if (step == first_step) return;
     const int first_query = item.query + 64 * warpgroup_, query = first_query + thread_row();
     mbarrier_wait(shared_.q_full, q_parity_);
     q_parity_ ^= 1;
-    int step = steps - 1;
+    --step;
     issue_scores();
     wgmma_wait<0>(scores_);
     release_k();
@@ -226,10 +227,17 @@ class Fwd90Consumer {
     float rescale[2];
     softmax_.add(scores_, params_.problem.scale_log2, rescale);
     round_to_operands<T>(scores_, probabilities_);
-    // All see the keys that the first one sees.
-    const int unmasked = uniform(std::max(item.sequence.visible_keys(first_query), 0) / kKeys);
-    for (--step; step >= unmasked; --step) advance<true>(item.sequence, query, step);
-    for (; step >= 0; --step) advance<false>(item.sequence, query, step);
+    // All see the keys that the first one and the last one see: between masked steps at the
+    // diagonal and masked steps where earlier keys are hidden.
+    int masked = uniform(std::max(item.sequence.visible_keys(first_query), 0) / kKeys);
+    const int unmasked = uniform((item.sequence.first_key(first_query + 63) + kKeys - 1) / kKeys);
+    for (--step; step >= first_step;) {
+      for (; step >= std::max(masked, first_step); --step) {
+        advance<true>(item.sequence, query, step);
+      }
+      for (; step >= unmasked; --step) advance<false>(item.sequence, query, step);
+      masked = first_step;
+    }
     release(shared_.q_empty);
     issue_values();
     wgmma_wait<0>(out_);

@@ -163,26 +163,31 @@ __device__ __forceinline__ void mask_keys(float (&d)[kCount], const Sequence& se
                                           int key, float value) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int visible = sequence.visible_keys(query + 8 * half) - key - thread_column();
+    const int left = key + thread_column();
+    const int visible = sequence.visible_keys(query + 8 * half) - left;
+    const int first = sequence.first_key(query + 8 * half) - left;
 #pragma unroll
     for (int i = 2 * half; i < kCount; i += 4) {
-      if (2 * i - 4 * half >= visible) d[i] = value;
-      if (2 * i - 4 * half + 1 >= visible) d[i + 1] = value;
+      const int column = 2 * i - 4 * half;
+      if (column >= visible || column < first) d[i] = value;
+      if (column + 1 >= visible || column + 1 < first) d[i + 1] = value;
     }
   }
 }
-// With keys as rows and queries, from `query` on, as columns: what belongs to queries before the
-// first that sees the key becomes 0.
+// With keys as rows, the thread's two of which queries [first_query, end_query) see, and queries
+// from `query` on as columns: what belongs to other queries becomes 0.
 template <int kCount>
 __device__ __forceinline__ void mask_queries(float (&d)[kCount], const int (&first_query)[2],
-                                             int query) {
+                                             const int (&end_query)[2], int query) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int first = first_query[half] - query - thread_column();
+    const int left = query + thread_column();
+    const int first = first_query[half] - left, end = end_query[half] - left;
 #pragma unroll
     for (int i = 2 * half; i < kCount; i += 4) {
-      if (2 * i - 4 * half < first) d[i] = 0.f;
-      if (2 * i - 4 * half + 1 < first) d[i + 1] = 0.f;
+      const int column = 2 * i - 4 * half;
+      if (column < first || column >= end) d[i] = 0.f;
+      if (column + 1 < first || column + 1 >= end) d[i + 1] = 0.f;
     }
   }
 }

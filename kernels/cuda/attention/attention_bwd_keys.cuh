@@ -43,8 +43,9 @@ __device__ __forceinline__ void probabilities_and_gradients(
     float (&scores)[kRowTiles][kColumnTiles][4], float (&dp)[kRowTiles][kColumnTiles][4],
     const float* lse2, const float* delta, float scale, const Sequence& sequence, int query,
     int key) {
-  // The last key is seen by the fewest.
-  const bool masked = query < sequence.first_query(key + 16 * kRowTiles - 1);
+  // The last key is first seen by the latest, the first one last by the earliest.
+  const bool masked = query < sequence.first_query(key + 16 * kRowTiles - 1) ||
+                      query + 8 * kColumnTiles > sequence.end_query(key);
 #pragma unroll
   for (int j = 0; j < kColumnTiles; ++j) {
 #pragma unroll
@@ -64,10 +65,12 @@ __device__ __forceinline__ void probabilities_and_gradients(
   for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const int first = sequence.first_query(key + 16 * i + fragment_row(e)) - query;
+      const int row = key + 16 * i + fragment_row(e);
+      const int first = sequence.first_query(row) - query, end = sequence.end_query(row) - query;
 #pragma unroll
       for (int j = 0; j < kColumnTiles; ++j) {
-        if (8 * j + fragment_column(e) < first) scores[i][j][e] = dp[i][j][e] = 0.f;
+        const int column = 8 * j + fragment_column(e);
+        if (column < first || column >= end) scores[i][j][e] = dp[i][j][e] = 0.f;
       }
     }
   }
@@ -167,7 +170,7 @@ __global__ void __launch_bounds__(BwdKeysTiles<T, kHeadSize>::kThreads)
   const int head_size = static_cast<int>(p.head_size);
   const Sequence sequence(p, place.batch);
   const int block_key = place.tile * kKeys;
-  QueryStep next(sequence, block_key, kQueries, place.head * group);
+  QueryStep next(sequence, block_key, kKeys, kQueries, place.head * group);
   const int steps = next.count(group);
 
   const auto copy_next_queries = [&](auto& stage) {

@@ -30,15 +30,18 @@ __device__ __forceinline__ void score_gradients(float (&scores)[1][kColumnTiles]
                                                 const float (&lse2)[2], const float (&delta)[2],
                                                 float scale, const Sequence& sequence, int query,
                                                 int key) {
-  const bool masked = key + 8 * kColumnTiles > sequence.visible_keys(query);
+  const bool masked =
+      key + 8 * kColumnTiles > sequence.visible_keys(query) || key < sequence.first_key(query + 15);
 #pragma unroll
   for (int e = 0; e < 4; ++e) {
-    const int visible = sequence.visible_keys(query + fragment_row(e)) - key;
+    const int row = query + fragment_row(e), visible = sequence.visible_keys(row) - key;
+    const int first = masked ? sequence.first_key(row) - key : 0;
 #pragma unroll
     for (int j = 0; j < kColumnTiles; ++j) {
       const float p = fast_exp2(fmaf(scores[0][j][e], scale, -lse2[e / 2]));
       scores[0][j][e] = p * (dp[0][j][e] - delta[e / 2]);
-      if (masked && 8 * j + fragment_column(e) >= visible) scores[0][j][e] = 0.f;
+      const int column = 8 * j + fragment_column(e);
+      if (masked && (column >= visible || column < first)) scores[0][j][e] = 0.f;
     }
   }
 }
@@ -60,7 +63,8 @@ __global__ void __launch_bounds__(BwdQueriesTiles<T, kHeadSize>::kThreads)
   const T* v = head_rows<const T>(p.v, place.batch, block.kv_head);
 
   const int warp_row = static_cast<int>(threadIdx.x) / kWarpSize * 16;
-  const int query = block.query + warp_row, steps = block.steps(kKeys);
+  const int query = block.query + warp_row;
+  const int first_step = block.first_step(kKeys), end_step = block.end_step(kKeys);
 
   const auto copy_keys = [&](int step) {
     auto& stage = tiles.stages[step % 2];
@@ -69,12 +73,12 @@ __global__ void __launch_bounds__(BwdQueriesTiles<T, kHeadSize>::kThreads)
     copy_tile_async<kThreads>(stage.v, v, p.v.row_stride, key, sequence.keys, head_size);
     cp_async_commit();
   };
-  if (steps > 0) {
+  if (first_step < end_step) {
     copy_tile_async<kThreads>(tiles.q, head_rows<const T>(p.q, place.batch, place.head),
                               p.q.row_stride, block.query, sequence.queries, head_size);
     copy_tile_async<kThreads>(tiles.dout, head_rows<const T>(p.dout, place.batch, place.head),
                               p.dout.row_stride, block.query, sequence.queries, head_size);
-    copy_keys(0);
+    copy_keys(first_step);
   }
   float lse2[2], delta[2];
 #pragma unroll
@@ -87,10 +91,10 @@ __global__ void __launch_bounds__(BwdQueriesTiles<T, kHeadSize>::kThreads)
 
   Accumulators<1, kHeadSize / 8> dq;
   set_zero(dq);
-  for (int step = 0; step < steps; ++step) {
+  for (int step = first_step; step < end_step; ++step) {
     cp_async_wait<0>();
     __syncthreads();  // this step's keys have landed, and nobody reads those of the one before
-    if (step + 1 < steps) copy_keys(step + 1);
+    if (step + 1 < end_step) copy_keys(step + 1);
     auto& stage = tiles.stages[step % 2];
     Accumulators<1, kKeys / 8> scores, dp;
     set_zero(scores);

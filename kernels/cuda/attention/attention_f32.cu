@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   float maximum[kCount], sum[kCount];
 #pragma unroll
   for (int i = 0; i < kCount; ++i) maximum[i] = -kInfinity, sum[i] = 0.f;
-  for (int key = 0; key < block.seen; key += kTile) {
+  for (int key = block.first_step(kTile) * kTile; key < block.seen; key += kTile) {
     load_rows(tiles.k, k, key, sequence.keys);
     load_rows(tiles.v, v, key, sequence.keys);
     __syncthreads();
@@ -198,10 +198,13 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const int row = thread_y() + kSide * i, visible = sequence.visible_keys(query + row) - key;
+      const int first = sequence.first_key(query + row) - key;
       float largest = -kInfinity;
 #pragma unroll
       for (int j = 0; j < kCount; ++j) {
-        scores[i][j] = thread_x() + kSide * j < visible ? scores[i][j] * p.scale_log2 : -kInfinity;
+        const int column = thread_x() + kSide * j;
+        const bool seen = column < visible && column >= first;
+        scores[i][j] = seen ? scores[i][j] * p.scale_log2 : -kInfinity;
         largest = fmaxf(largest, scores[i][j]);
       }
       largest = fmaxf(maximum[i], warp_max<kSide>(largest));
@@ -264,10 +267,12 @@ __device__ __forceinline__ void f32_gradients(const AttentionParams& p, const Se
 #pragma unroll
   for (int i = 0; i < kTile / kSide; ++i) {
     const int own = thread_y() + kSide * i, visible = sequence.visible_keys(query + own) - key;
+    const int first = sequence.first_key(query + own) - key;
     const float lse2 = p.lse2[row + own], delta = p.delta[row + own];
 #pragma unroll
     for (int j = 0; j < kTile / kSide; ++j) {
-      const bool seen = thread_x() + kSide * j < visible;
+      const int column = thread_x() + kSide * j;
+      const bool seen = column < visible && column >= first;
       probability[i][j] = seen ? exp2f(fmaf(probability[i][j], p.scale_log2, -lse2)) : 0.f;
       ds[i][j] = seen ? probability[i][j] * (ds[i][j] - delta) : 0.f;
     }
@@ -303,9 +308,10 @@ __global__ void __launch_bounds__(kThreads, 1)
 
   Sums<kHeadSize, kTile> dk, dv;
   const int first = std::max(0, sequence.first_query(key)) / kTile * kTile;
+  const int end = std::min(sequence.queries, sequence.end_query(key + kTile - 1));
   for (int head = place.head * group; head < (place.head + 1) * group; ++head) {
     const HeadRows q(p, p.q, place.batch, head), dout(p, p.dout, place.batch, head);
-    for (int query = first; query < sequence.queries; query += kTile) {
+    for (int query = first; query < end; query += kTile) {
       load_rows(tiles.q, q, query, sequence.queries);
       load_rows(tiles.dout, dout, query, sequence.queries);
       __syncthreads();
@@ -345,7 +351,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   load_rows(tiles.dout, HeadRows(p, p.dout, place.batch, place.head), query, sequence.queries);
 
   Sums<kHeadSize, kTile> dq;
-  for (int key = 0; key < block.seen; key += kTile) {
+  for (int key = block.first_step(kTile) * kTile; key < block.seen; key += kTile) {
     load_rows(tiles.k, k, key, sequence.keys);
     load_rows(tiles.v, v, key, sequence.keys);
     __syncthreads();

@@ -93,10 +93,12 @@ __device__ __forceinline__ void mask_scores(float (&scores)[kRowTiles][kColumnTi
   for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const int visible = sequence.visible_keys(query + 16 * i + fragment_row(e)) - key;
+      const int row = query + 16 * i + fragment_row(e);
+      const int visible = sequence.visible_keys(row) - key, first = sequence.first_key(row) - key;
 #pragma unroll
       for (int j = 0; j < kColumnTiles; ++j) {
-        if (8 * j + fragment_column(e) >= visible) scores[i][j][e] = -kInfinity;
+        const int column = 8 * j + fragment_column(e);
+        if (column >= visible || column < first) scores[i][j][e] = -kInfinity;
       }
     }
   }
@@ -150,22 +152,23 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
   const T* v = head_rows<const T>(p.v, place.batch, block.kv_head);
 
   const int warp_row = static_cast<int>(threadIdx.x) / kWarpSize * 16 * kRowTiles;
-  const int query = block.query + warp_row, steps = block.steps(kKeys);
+  const int query = block.query + warp_row;
+  const int first_step = block.first_step(kKeys), end_step = block.end_step(kKeys);
 
   const auto copy_keys = [&](auto& tile, const T* rows, int64_t stride, int step) {
     copy_tile_async<kThreads>(tile, rows, stride, step * kKeys, sequence.keys, head_size);
     cp_async_commit();
   };
-  if (steps > 0) {
+  if (first_step < end_step) {
     copy_tile_async<kThreads>(tiles.q, head_rows<const T>(p.q, place.batch, place.head),
                               p.q.row_stride, block.query, sequence.queries, head_size);
-    copy_keys(tiles.k, k, p.k.row_stride, steps - 1);
+    copy_keys(tiles.k, k, p.k.row_stride, end_step - 1);
   }
 
   Accumulators<kRowTiles, kHeadSize / 8> out;
   set_zero(out);
   OnlineSoftmax<kRowTiles> softmax;
-  for (int step = steps - 1; step >= 0; --step) {
+  for (int step = end_step - 1; step >= first_step; --step) {
     cp_async_wait<0>();
     __syncthreads();  // K has landed, at first Q too, and nobody reads V any more
     copy_keys(tiles.v, v, p.v.row_stride, step);
@@ -175,8 +178,10 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
 
     cp_async_wait<0>();
     __syncthreads();  // V has landed, and nobody reads K any more
-    if (step > 0) copy_keys(tiles.k, k, p.k.row_stride, step - 1);
-    if ((step + 1) * kKeys > sequence.visible_keys(query)) {
+    if (step > first_step) copy_keys(tiles.k, k, p.k.row_stride, step - 1);
+    // All see what the first and the last of the warp's queries see.
+    if ((step + 1) * kKeys > sequence.visible_keys(query) ||
+        step * kKeys < sequence.first_key(query + 16 * kRowTiles - 1)) {
       mask_scores(scores, sequence, query, step * kKeys);
     }
     Fragments<kRowTiles, kKeys / 16> probabilities;

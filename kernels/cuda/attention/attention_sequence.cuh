@@ -3,6 +3,7 @@
 // Where a block of an attention kernel is, and what its queries see.
 
 #include <algorithm>
+#include <climits>
 
 #include "shale/kernels/cuda/attention/attention_launch.h"
 #include "shale/kernels/simt/simt.h"
@@ -38,20 +39,30 @@ __device__ __forceinline__ BlockPlace block_place(const BlockOrder& order, int64
 struct Sequence {
   int queries, keys;
   bool causal;
+  const int32_t *first_keys, *end_queries;  // its own; null: nothing is hidden
 
   __device__ __forceinline__ Sequence(const AttentionProblem& p, int batch)
       : queries(length(p.q_lengths, batch, p.queries)),
         keys(length(p.k_lengths, batch, p.keys)),
-        causal(p.causal) {}
+        causal(p.causal),
+        first_keys(p.first_keys == nullptr ? nullptr : p.first_keys + batch * p.queries),
+        end_queries(p.end_queries == nullptr ? nullptr : p.end_queries + batch * p.keys) {}
 
-  // Query i sees keys j < visible_keys(i); below 1: none. Key j is seen by queries
-  // i >= first_query(j).
+  // Query i sees keys first_key(i) <= j < visible_keys(i); below 1: none. Key j is seen by queries
+  // first_query(j) <= i < end_query(j).
   __device__ __forceinline__ int visible_keys(int query) const {
     return causal ? std::min(keys, query + 1 + keys - queries) : keys;
   }
   __device__ __forceinline__ int first_query(int key) const {
     if (key >= keys) return queries;
     return causal ? key - (keys - queries) : 0;
+  }
+  // Of the last query or key, for those beyond.
+  __device__ __forceinline__ int first_key(int query) const {
+    return first_keys == nullptr ? 0 : first_keys[std::max(0, std::min(query, queries - 1))];
+  }
+  __device__ __forceinline__ int end_query(int key) const {
+    return end_queries == nullptr ? INT_MAX : end_queries[std::max(0, std::min(key, keys - 1))];
   }
 
  private:
@@ -71,7 +82,7 @@ __device__ __forceinline__ int seen_keys(const Sequence& sequence, int first_que
 struct QueryTile {
   BlockPlace place;
   Sequence sequence;
-  int kv_head, query, seen;  // the first query; how many keys
+  int kv_head, query, seen;  // the first query; where the keys end that some query sees
 
   __device__ __forceinline__ QueryTile(const AttentionParams& p, const BlockPlace& at, int queries)
       : place(at),
@@ -80,8 +91,11 @@ struct QueryTile {
         query(at.tile * queries),
         seen(seen_keys(sequence, query, queries)) {}
 
-  // Tiles of keys.
-  __device__ __forceinline__ int steps(int keys) const { return (seen + keys - 1) / keys; }
+  // Tiles of keys: numbers [first_step, end_step).
+  __device__ __forceinline__ int end_step(int keys) const { return (seen + keys - 1) / keys; }
+  __device__ __forceinline__ int first_step(int keys) const {
+    return std::min(sequence.first_key(query) / keys, end_step(keys));
+  }
 };
 
 // A tile of keys of one kv head, which `group` heads of queries share.
@@ -97,16 +111,17 @@ struct KeyTile {
         key(at.tile * keys) {}
 };
 
-// A step of a block that owns keys: a tile of queries of one head. They go through all tiles that
-// see its keys, head by head.
+// A step of a block that owns `keys` keys from `key` on: a tile of queries of one head. They go
+// through all tiles that see its keys, head by head.
 struct QueryStep {
   int first_tile, tiles, tile, head;
 
-  __device__ __forceinline__ QueryStep(const Sequence& sequence, int key, int queries_of_tile,
-                                       int first_head)
+  __device__ __forceinline__ QueryStep(const Sequence& sequence, int key, int keys,
+                                       int queries_of_tile, int first_head)
       : head(first_head) {
+    const int end = std::min(sequence.queries, sequence.end_query(key + keys - 1));
     first_tile = std::max(0, sequence.first_query(key)) / queries_of_tile;
-    tiles = (sequence.queries + queries_of_tile - 1) / queries_of_tile;
+    tiles = (end + queries_of_tile - 1) / queries_of_tile;
     tile = first_tile;
   }
   __device__ __forceinline__ int count(int heads) const {

@@ -1,0 +1,156 @@
+// Attention whose queries do not see the first keys: sliding windows, documents in one sequence.
+#include <algorithm>
+#include <limits>
+
+#include "shale/test/kernels/attention_check.h"
+
+namespace shale::test {
+namespace {
+
+AttentionShape windowed(AttentionShape shape, int64_t window) {
+  shape.window = window;
+  return shape;
+}
+
+// Documents of different lengths, the first of which began before the batch's first query.
+AttentionShape of_documents(AttentionShape shape, const std::vector<int64_t>& lengths) {
+  for (int64_t b = 0; b < shape.batch; ++b) {
+    int64_t begin = 0, document = b;
+    for (int64_t i = 0; i < shape.queries; ++i) {
+      const int64_t key = i + shape.keys - shape.queries;
+      while (key >= begin + lengths[size_t(document) % lengths.size()]) {
+        begin += lengths[size_t(document++) % lengths.size()];
+      }
+      shape.first_keys.push_back(static_cast<int32_t>(begin));
+    }
+  }
+  return shape;
+}
+
+template <typename T>
+void check(const AttentionShape& shape, const std::vector<Exec>& devices) {
+  const AttentionInputs<T> in(shape, 31);
+  for (const Exec& exec : devices) {
+    CAPTURE(describe(exec), describe(shape));
+    check_against_f64(exec, in);
+  }
+}
+
+std::vector<Exec> devices_of(bool gpu) {
+  std::vector<Exec> execs = attention_variants();
+  std::erase_if(execs, [gpu](const Exec& exec) { return is_gpu(exec) != gpu; });
+  return execs;
+}
+
+}  // namespace
+
+// Windows smaller than a vector, a tile and a block of queries, not a multiple of any; documents of
+// one token and of several tiles; both; few queries, as in generation; groups of heads.
+TEMPLATE_TEST_CASE("attention with hidden keys agrees with f64 on the CPU", "[kernels][attention]",
+                   float, bf16) {
+  const auto devices = devices_of(/*gpu=*/false);
+  for (const int64_t window : {1, 2, 7, 64, 65, 130, 299, 300, 1000}) {
+    check<TestType>(windowed(shape_of(1, 300, 300, 2, 1, 24), window), devices);
+    check<TestType>(windowed(shape_of(8, 70, 200, 1, 1, 16), window), devices);
+    check<TestType>(windowed(shape_of(2, 3, 300, 4, 2, 20), window), devices);
+    check<TestType>(windowed(shape_of(1, 90, 60, 1, 1, 16), window), devices);
+  }
+  const std::vector<int64_t> lengths = {1, 90, 3, 17, 130, 1, 1};
+  for (const bool causal : {true, false}) {
+    check<TestType>(of_documents(shape_of(3, 300, 300, 2, 1, 24, causal), lengths), devices);
+    check<TestType>(of_documents(shape_of(2, 4, 300, 4, 2, 20, causal), lengths), devices);
+  }
+  check<TestType>(windowed(of_documents(shape_of(2, 280, 300, 2, 2, 24), lengths), 40), devices);
+}
+
+TEMPLATE_TEST_CASE("attention with hidden keys agrees with f64 on GPUs", "[kernels][attention]",
+                   float, bf16) {
+  const auto devices = devices_of(/*gpu=*/true);
+  const std::vector<int64_t> lengths = {1, 90, 3, 17, 130, 1, 1};
+  if constexpr (std::is_same_v<TestType, float>) {
+    check<float>(windowed(shape_of(1, 100, 140, 2, 1, 64), 50), devices);
+    check<float>(of_documents(shape_of(1, 140, 140, 1, 1, 80), lengths), devices);
+    return;
+  }
+  const int64_t head_size = GENERATE(64, 96, 128);  // Hopper has kernels of its own for two
+  check<TestType>(windowed(shape_of(1, 420, 420, 1, 1, head_size), 70), devices);
+  check<TestType>(windowed(shape_of(1, 200, 330, 2, 1, head_size), 3), devices);
+  check<TestType>(of_documents(shape_of(2, 300, 300, 1, 1, head_size), lengths), devices);
+  check<TestType>(of_documents(shape_of(1, 130, 260, 2, 1, head_size, false), lengths), devices);
+}
+
+TEST_CASE("a window has the bits of the first keys that it stands for", "[kernels][attention]") {
+  const AttentionShape plain = shape_of(2, 150, 190, 2, 1, 64);
+  AttentionShape given = plain;
+  const AttentionShape window = windowed(plain, 45);
+  for (int64_t b = 0; b < plain.batch; ++b) {
+    for (int64_t i = 0; i < plain.queries; ++i) {
+      // What is below 0 hides nothing.
+      given.first_keys.push_back(static_cast<int32_t>(i + plain.keys - plain.queries + 1 - 45));
+    }
+  }
+  for (const Exec& exec : reproducible_devices()) {
+    CAPTURE(describe(exec));
+    const AttentionInputs<bf16> one(window, 32), other(given, 32);
+    CHECK(same_bits(run_attention(exec, one).all(), run_attention(exec, other).all()));
+    // One that hides nothing has those of plain attention.
+    const AttentionInputs<bf16> wide(windowed(plain, 190), 32), all(plain, 32);
+    CHECK(same_bits(run_attention(exec, wide).all(), run_attention(exec, all).all()));
+  }
+}
+
+TEST_CASE("with lengths a window ends at the sequence's own corner", "[kernels][attention]") {
+  const AttentionShape shape = windowed(shape_of(3, 75, 140, 2, 1, 32), 20);
+  const SequenceLengths lengths{{75, 33, 0}, {140, 64, 12}};
+  const AttentionInputs<float> in(shape, 33);
+  for (const Exec& exec : reproducible_devices()) {
+    const AttentionResults<float> all = run_attention(exec, in, lengths);
+    for (int64_t b = 0; b < shape.batch; ++b) {
+      CAPTURE(describe(exec), b);
+      const auto alone = sequence_of(in, b, lengths.queries[size_t(b)], lengths.keys[size_t(b)]);
+      const AttentionResults<float> got = sequence_of(all, shape, b);
+      const AttentionResults<float> want = run_attention(exec, alone);
+      const auto starts_with = [](const std::vector<float>& values,
+                                  const std::vector<float>& head) {
+        const auto end = values.begin() + static_cast<std::ptrdiff_t>(head.size());
+        return same_bits(std::vector<float>(values.begin(), end), head);
+      };
+      CHECK(starts_with(got.out, want.out));
+      CHECK(starts_with(got.dq, want.dq));
+      CHECK(starts_with(got.dk, want.dk));
+      CHECK(starts_with(got.dv, want.dv));
+    }
+  }
+}
+
+TEST_CASE("hidden keys change nothing for those that do not see them", "[kernels][attention]") {
+  const AttentionShape shape = windowed(shape_of(1, 200, 200, 1, 1, 64), 30);
+  const AttentionInputs<float> in(shape, 34);
+  AttentionInputs<float> other = in;
+  const size_t row = 64, cut = 100;  // keys before it are seen by queries before 129 alone
+  for (size_t i = 0; i < cut * row; ++i) other.k[i] += 1, other.v[i] -= 1;
+  for (const Exec& exec : attention_devices()) {
+    CAPTURE(describe(exec));
+    AttentionResults<float> a = run_attention(exec, in), b = run_attention(exec, other);
+    const auto drop = [](std::vector<float>& values, size_t count) {
+      values.erase(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(count));
+    };
+    CHECK_FALSE(same_bits(a.out, b.out));
+    drop(a.out, 129 * row), drop(b.out, 129 * row);
+    CHECK(same_bits(a.out, b.out));
+  }
+}
+
+TEST_CASE("windows and first keys that cannot be are errors", "[kernels][attention]") {
+  const Exec exec = attention_devices().front();
+  const auto message = [&](const AttentionShape& shape) {
+    const AttentionInputs<float> in(shape, 35);
+    return message_of<ShapeError>([&] { run_attention(exec, in); });
+  };
+  CHECK(contains(message(windowed(shape_of(1, 5, 7, 1, 1, 8), -1)),
+                 "attention_fwd: window is -1, want 0, or a number of keys and a causal mask"));
+  CHECK(contains(message(windowed(shape_of(1, 5, 7, 1, 1, 8, /*causal=*/false), 3)),
+                 "attention_fwd: window is 3 without a causal mask, want 0"));
+}
+
+}  // namespace shale::test
