@@ -41,18 +41,19 @@ std::array<Tensor, 3> split_qkv(const Tensor& qkv, int64_t heads) {
           qkv.alias(shape, strides, 2 * row / 3)};
 }
 
-// Lengths of the sequences of a batch; undefined: all are whole.
-View lengths_view(const char* name, const Tensor& lengths, int64_t batch) {
-  if (!lengths.defined()) return {};
-  check_dtype("attention", name, lengths, DType::kI32);
-  check_shape("attention", name, lengths, {batch});
-  check_contiguous("attention", name, lengths);
-  return lengths;
+// An option that a tensor of the device gives; undefined: none.
+View option_view(const char* name, const Tensor& values, const Shape& shape) {
+  if (!values.defined()) return {};
+  check_dtype("attention", name, values, DType::kI32);
+  check_shape("attention", name, values, shape);
+  check_contiguous("attention", name, values);
+  return values;
 }
 
 Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lse,
                const AttentionOptions& options) {
   Tensor out = empty(q.context(), q.shape(), q.dtype());
+  const Shape batch = {q.size(0)}, rows = {q.size(0), q.size(1)};
   kernels::attention_fwd(q.exec(),
                          {.q = q,
                           .k = k,
@@ -61,8 +62,10 @@ Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& 
                           .lse = lse,
                           .scale = scale_or_default(options, q.size(3)),
                           .causal = options.causal,
-                          .q_lengths = lengths_view("q_lengths", options.q_lengths, q.size(0)),
-                          .k_lengths = lengths_view("k_lengths", options.k_lengths, q.size(0))});
+                          .q_lengths = option_view("q_lengths", options.q_lengths, batch),
+                          .k_lengths = option_view("k_lengths", options.k_lengths, batch),
+                          .window = options.window,
+                          .first_keys = option_view("first_keys", options.first_keys, rows)});
   return out;
 }
 
@@ -70,17 +73,22 @@ Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& 
 struct SavedOptions {
   float scale;
   bool causal;
-  SavedTensor q_lengths, k_lengths;
+  int64_t window;
+  SavedTensor q_lengths, k_lengths, first_keys;
 
   SavedOptions(const char* op, const AttentionOptions& options, int64_t head_size)
-      : scale(scale_or_default(options, head_size)), causal(options.causal) {
+      : scale(scale_or_default(options, head_size)),
+        causal(options.causal),
+        window(options.window) {
     if (options.q_lengths.defined()) q_lengths = SavedTensor(op, options.q_lengths);
     if (options.k_lengths.defined()) k_lengths = SavedTensor(op, options.k_lengths);
+    if (options.first_keys.defined()) first_keys = SavedTensor(op, options.first_keys);
   }
   void apply(kernels::AttentionBwdArgs& args) const {
-    args.scale = scale, args.causal = causal;
+    args.scale = scale, args.causal = causal, args.window = window;
     if (q_lengths.defined()) args.q_lengths = q_lengths.get();
     if (k_lengths.defined()) args.k_lengths = k_lengths.get();
+    if (first_keys.defined()) args.first_keys = first_keys.get();
   }
 };
 

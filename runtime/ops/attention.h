@@ -16,6 +16,12 @@ struct AttentionOptions {
   // device, taken as between 0 and Tk (Tq); optional. What lies in the padding has no effect, and
   // gets gradients of 0.
   Tensor q_lengths{}, k_lengths{};
+  // Of a causal mask, query i sees the last `window` keys alone: those from i + Tk - Tq - window +
+  // 1 on (arXiv:2310.06825, section 2). 0: all.
+  int64_t window = 0;
+  // Query i of sequence b sees no key before first_keys[b, i], such as the first of its document.
+  // [B, Tq] i32 on the device, never less than that of the query before; optional.
+  Tensor first_keys{};
 };
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                  const AttentionOptions& options = {});

@@ -55,6 +55,42 @@ TEST_CASE("attention over padded sequences is attention over each without its pa
   }
 }
 
+TEST_CASE("attention over documents in one sequence is attention over each alone") {
+  constexpr int64_t kTokens = 9;
+  const std::vector<int64_t> begins = {0, 4, 5};  // three documents
+  const std::vector<int32_t> first_keys = {0, 0, 0, 0, 4, 5, 5, 5, 5};
+  const int64_t window = GENERATE(0, 2);
+  for (const ContextOptions& options : small_contexts()) {
+    Context context(options);
+    CAPTURE(to_string(options.device), window);
+    const Shape shape = {1, kTokens, 3 * kHeads * kSize};
+    const Tensor qkv = random_leaf(context, shape, 5);
+    const Tensor w = random_leaf(context, {1, kTokens, kHeads * kSize}, 6).detach();
+    const Tensor ids = from_host<int32_t>(context, first_keys, {1, kTokens});
+    const Tensor y = packed_attention(qkv, kHeads, {.window = window, .first_keys = ids});
+    backward(sum(mul(y, w)));
+    for (size_t d = 0; d < begins.size(); ++d) {
+      const int64_t begin = begins[d], end = d + 1 < begins.size() ? begins[d + 1] : kTokens;
+      const auto document = [&](const Tensor& x) {
+        return to_host<float>(contiguous(slice(x, 1, begin, end)));
+      };
+      const Tensor one = leaf(context, {1, end - begin, shape[2]}, document(qkv.detach()));
+      const Tensor alone = packed_attention(one, kHeads, {.window = window});
+      const Tensor weights = contiguous(slice(w, 1, begin, end));
+      backward(sum(mul(alone, weights)));
+      // Up to 4 terms of order 1 in a sum.
+      CHECK(max_error(document(y.detach()), to_f64(to_host<float>(alone))) <= 2e-6);
+      CHECK(max_error(document(qkv.grad()), to_f64(to_host<float>(one.grad()))) <= 2e-6);
+    }
+  }
+  Context context(small_context());
+  const Tensor qkv = random_leaf(context, {2, 5, 3 * kHeads * kSize}, 1);
+  const Tensor short_keys = from_host<int32_t>(context, std::vector<int32_t>(5), {1, 5});
+  CHECK(message_of<ShapeError>([&] {
+          packed_attention(qkv, kHeads, {.first_keys = short_keys});
+        }) == "attention: first_keys is [1,5], want [2,5]");
+}
+
 TEST_CASE("packed attention takes lengths too, and names those of another batch") {
   Context context(small_context());
   const Tensor qkv = random_leaf(context, {2, 5, 3 * kHeads * kSize}, 1);
