@@ -94,6 +94,11 @@ class Gpt2Family final : public ModelFamily {
     require(config.context >= 1, "context", config.context, "at least 1");
     require(config.width >= 1 && config.width % config.heads == 0, "width", config.width,
             cat("a multiple of heads = ", config.heads));
+    for (const auto& [what, size] : {std::pair("kv-heads", config.kv_heads),
+                                     {"hidden", config.hidden},
+                                     {"window", config.window}}) {
+      require(size == 0, what, size, "none: gpt2 models have no such size");
+    }
     return std::make_unique<Gpt2>(config, policy);
   }
 

@@ -42,6 +42,9 @@ void describe_data_and_model(ConfigSpec& spec, LanguageConfig& c) {
   size("layers", c.layers, kMaxLayers, "transformer blocks");
   size("width", c.width, kMaxWidth, "channels of the residual stream");
   size("heads", c.heads, kMaxWidth, "attention heads");
+  size("kv-heads", c.kv_heads, kMaxWidth, "heads of keys and values, of Llama and its relatives");
+  size("hidden", c.hidden, kMaxWidth, "channels inside their feed-forward blocks");
+  size("window", c.window, kMaxWidth, "tokens that their attention sees at most");
   size("vocab", c.vocab, kMaxVocab, "tokens; the embedding is padded to a multiple of 128");
   spec.add("seq-len", c.seq_len, "tokens of a sequence", {.min = 1, .max = 1 << 20});
   spec.add("init", c.init, "start from a Hugging Face folder (config.json, safetensors)",
@@ -126,6 +129,9 @@ LanguageModelConfig model_config(const LanguageConfig& config, bool is_text,
   take("layers", config.layers, model.layers);
   take("width", config.width, model.width);
   take("heads", config.heads, model.heads);
+  take("kv-heads", config.kv_heads, model.kv_heads);
+  take("hidden", config.hidden, model.hidden);
+  take("window", config.window, model.window);
   take("vocab", config.vocab, model.vocab);
   if (config.vocab > 0) model.padded_vocab = pad_vocab(config.vocab);
   if (config.seq_len > model.context) {

@@ -25,6 +25,9 @@ struct LanguageConfig {
   int64_t layers = 0;
   int64_t width = 0;
   int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t hidden = 0;
+  int64_t window = 0;
   int64_t vocab = 0;
   std::string init;  // a Hugging Face folder
   double dropout = 0;

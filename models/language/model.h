@@ -28,6 +28,8 @@ struct LanguageModelConfig {
   int64_t kv_heads = 0;   // of keys and values, a divisor of heads; 0: as many
   int64_t head_size = 0;  // 0: width / heads
   int64_t hidden = 0;     // width inside the feed-forward block
+  int64_t window = 0;       // tokens that attention sees at most; 0: all
+  int64_t full_layers = 0;  // the first so many layers have no window
   bool attention_bias = false;
   bool mlp_bias = false;
   RopeConfig rope = {};

@@ -86,6 +86,9 @@ void check(const LanguageModelConfig& c) {
   require(c.vocab >= 1 && c.vocab <= c.padded_vocab, "vocab", c.vocab,
           cat("1 to ", c.padded_vocab));
   require(c.context >= 1, "context", c.context, "at least 1");
+  require(c.window >= 0, "window", c.window, "0, or a number of tokens");
+  require(c.full_layers >= 0 && c.full_layers <= c.layers, "full_layers", c.full_layers,
+          cat("0 to layers = ", c.layers));
   if (c.mlp_bias) throw ConfigError("model: mlp_bias is true, want false: there is no such block");
 }
 
@@ -211,6 +214,10 @@ class LlamaFamily final : public ModelFamily {
                                                 {"norm_eps", format_real(config.norm_eps)},
                                                 {"tied", flag(config.tied)},
                                                 {"attention_bias", flag(config.attention_bias)}};
+    if (config.window > 0) {
+      shape["window"] = cat(config.window);
+      shape["full_layers"] = cat(config.full_layers);
+    }
     shape.merge(rope_shape(config.rope));
     return shape;
   }
@@ -238,6 +245,10 @@ class LlamaFamily final : public ModelFamily {
     if (!(model.norm_eps > 0 && model.norm_eps <= 1)) json.fail("norm_eps", "above 0, at most 1");
     model.tied = json.flag("tied", true);
     model.attention_bias = json.flag("attention_bias", false);
+    if (json.has("window")) {
+      model.window = size("window", kMaxSize);
+      model.full_layers = json.integer("full_layers");
+    }
     model.rope = parse_rope(json);
     try {
       rope_frequencies(model.rope, model.head_size);

@@ -22,9 +22,9 @@ constexpr const char* kParameters = "rope_parameters";  // from transformers 5 o
 constexpr const char* kOriginal = "original_max_position_embeddings";
 
 int64_t size_of(const JsonObject& json, std::string_view key, std::optional<int64_t> absent = {},
-                int64_t max = kMaxSize) {
+                int64_t max = kMaxSize, int64_t min = 1) {
   const int64_t value = json.integer(key, absent);
-  if (value < 1 || value > max) json.fail(key, cat("1 to ", max));
+  if (value < min || value > max) json.fail(key, cat(min, " to ", max));
   return value;
 }
 
@@ -68,23 +68,37 @@ void read_heads(const JsonObject& json, const LlamaVariant& variant, LanguageMod
   }
 }
 
-// Whether some layer looks at less than the whole context.
-bool has_window(const JsonObject& json, const LlamaVariant& variant,
-                const LanguageModelConfig& config) {
-  if (variant.window == 0) return false;
-  if (variant.window_flag && !json.flag("use_sliding_window", false)) return false;
-  if (json.is_null("sliding_window")) return false;
-  if (json.integer("sliding_window", variant.window) >= config.context) return false;
-  if (!variant.window_flag) return true;
+constexpr const char* kFullLayer = "full_attention";
+constexpr const char* kWindowedLayer = "sliding_attention";
+
+// How many layers come before the first that has a window.
+int64_t full_layers_of(const JsonObject& json, int64_t layers) {
   const std::vector<std::string> types = json.texts("layer_types");
-  if (types.empty()) return json.integer("max_window_layers", 28) < config.layers;
-  return std::any_of(types.begin(), types.end(),
-                     [](const std::string& type) { return type != "full_attention"; });
+  if (types.empty()) return std::min(size_of(json, "max_window_layers", 28, kMaxLayers, 0), layers);
+  const auto windowed = std::find(types.begin(), types.end(), kWindowedLayer);
+  const bool others = std::count(types.begin(), windowed, kFullLayer) +
+                          std::count(windowed, types.end(), kWindowedLayer) !=
+                      std::ssize(types);
+  if (others || std::ssize(types) != layers) {
+    json.fail("layer_types", cat(kFullLayer, " of the first layers, then ", kWindowedLayer,
+                                 " of the others, ", layers, " in all"));
+  }
+  return windowed - types.begin();
+}
+
+// One that is as long as the context hides nothing.
+void read_window(const JsonObject& json, const LlamaVariant& variant, LanguageModelConfig& config) {
+  if (variant.window == 0 || json.is_null("sliding_window")) return;
+  if (variant.window_flag && !json.flag("use_sliding_window", false)) return;
+  const int64_t window = size_of(json, "sliding_window", variant.window);
+  const int64_t full = variant.window_flag ? full_layers_of(json, config.layers) : 0;
+  if (window >= config.context || full == config.layers) return;
+  config.window = window;
+  config.full_layers = full;
 }
 
 // Variants that would load, and then compute something else.
-void reject_variants(const JsonObject& json, const LlamaVariant& variant,
-                     const LanguageModelConfig& config) {
+void reject_variants(const JsonObject& json) {
   const std::string activation = json.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") json.fail("hidden_act", "\"silu\"");
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "clip_qkv"}) {
@@ -94,10 +108,6 @@ void reject_variants(const JsonObject& json, const LlamaVariant& variant,
     json.fail("quantization_config", "none: weights of F32, BF16 or F16");
   }
   if (json.real("partial_rotary_factor", 1) != 1) json.fail("partial_rotary_factor", "1");
-  if (has_window(json, variant, config)) {
-    json.fail("sliding_window", cat("null or at least max_position_embeddings, ", config.context,
-                                    ": Shale has no windows of attention"));
-  }
 }
 
 // Factors that yarn multiplies cos and sin by, as DeepSeek's configurations say it.
@@ -176,7 +186,8 @@ LanguageModelConfig config_of(const JsonObject& json) {
       variant.attention_bias == AttentionBias::kQkv ||
       (variant.attention_bias == AttentionBias::kAll && json.flag("attention_bias", false));
   config.mlp_bias = variant.may_have_mlp_bias && json.flag("mlp_bias", false);
-  reject_variants(json, variant, config);
+  reject_variants(json);
+  read_window(json, variant, config);
   config.rope = rope_of(json, config.context);
   return config;
 }
@@ -240,7 +251,16 @@ std::string llama_config_json(const LanguageModelConfig& config, DType dtype) {
   if (variant.attention_bias == AttentionBias::kAll) json["attention_bias"] = config.attention_bias;
   if (variant.may_have_mlp_bias) json["mlp_bias"] = config.mlp_bias;
   if (variant.window > 0) json["sliding_window"] = nullptr;
-  if (variant.window_flag) json["use_sliding_window"] = false;
+  if (variant.window_flag) json["use_sliding_window"] = config.window > 0;
+  if (config.window > 0) {
+    json["sliding_window"] = config.window;
+    if (variant.window_flag) {
+      json["max_window_layers"] = config.full_layers;
+      for (int64_t i = 0; i < config.layers; ++i) {
+        json["layer_types"].push_back(i < config.full_layers ? kFullLayer : kWindowedLayer);
+      }
+    }
+  }
   return json.dump(2) + "\n";
 }
 

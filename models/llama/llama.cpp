@@ -35,8 +35,8 @@ nn::Bias qkv_bias(const LanguageModelConfig& config, const LlamaVariant& variant
 
 class SelfAttention : public Module {
  public:
-  SelfAttention(Module* parent, const LanguageModelConfig& config, const LlamaVariant& variant,
-                std::shared_ptr<const RopeTable> table);
+  SelfAttention(Module* parent, int64_t layer, const LanguageModelConfig& config,
+                const LlamaVariant& variant, std::shared_ptr<const RopeTable> table);
 
   // x: [B, T, C]; residual: [B, T, C], optional, added to the result. With `cached`, x follows
   // what is there.
@@ -47,7 +47,7 @@ class SelfAttention : public Module {
       Tensor k = turned(k_proj_, k_norm_.get(), in, first);
       Tensor v = heads_of(v_proj_.forward(in));
       if (cached != nullptr) std::tie(k, v) = cached->append(k, v);
-      const Tensor y = attention(q, k, v);
+      const Tensor y = attention(q, k, v, {.window = window_});
       const Tensor rows = reshape(y, {in.size(0), in.size(1), y.size(2) * y.size(3)});
       return o_proj_.forward(rows, stream);
     });
@@ -66,17 +66,18 @@ class SelfAttention : public Module {
     return rope(heads, table_, {.first_position = first});
   }
 
-  int64_t head_size_;
+  int64_t head_size_, window_;
   HeadNorm head_norm_;
   std::shared_ptr<const RopeTable> table_;
   nn::Linear q_proj_, k_proj_, v_proj_, o_proj_;
   std::unique_ptr<nn::RmsNorm> q_norm_, k_norm_;
 };
 
-SelfAttention::SelfAttention(Module* parent, const LanguageModelConfig& config,
+SelfAttention::SelfAttention(Module* parent, int64_t layer, const LanguageModelConfig& config,
                              const LlamaVariant& variant, std::shared_ptr<const RopeTable> table)
     : Module(parent, "self_attn"),
       head_size_(head_size_of(config)),
+      window_(window_of(config, layer)),
       head_norm_(variant.head_norm),
       table_(std::move(table)),
       q_proj_(this, "q_proj", config.width, config.heads * head_size_, Init::normal(kInitStd),
@@ -107,7 +108,7 @@ class Llama::Block : public Module {
       return std::make_unique<nn::RmsNorm>(this, name, config.width, config.norm_eps);
     };
     if (!variant.norms_after) input_layernorm_ = norm("input_layernorm");
-    self_attn_ = std::make_unique<SelfAttention>(this, config, variant, table);
+    self_attn_ = std::make_unique<SelfAttention>(this, layer, config, variant, table);
     post_attention_layernorm_ = norm("post_attention_layernorm");
     mlp_ = std::make_unique<nn::SwiGlu>(this, "mlp",
                                         nn::SwiGlu::Config{.width = config.width,
@@ -202,13 +203,18 @@ Tensor Llama::next_logits(const Tensor& input, KvCache& cache) {
   });
 }
 
-// An embedding that is not the output layer's weight too is looked up, not multiplied with.
+// An embedding that is not the output layer's weight too is looked up, not multiplied with. Of T
+// keys a token sees half on average, with a window of w < T the first w of a sequence alone do.
 double Llama::flops_per_token(int64_t seq_len) const {
   double count = 0;
   for (const Parameter* parameter : parameters()) count += static_cast<double>(parameter->numel());
   if (!config().tied) count -= static_cast<double>(embed_tokens_.weight.numel());
-  return 6 * count + 6 * static_cast<double>(config().layers * config().heads *
-                                             head_size_of(config()) * seq_len);
+  double keys = 0;  // twice those that a token sees, of all layers
+  for (int64_t layer = 0; layer < config().layers; ++layer) {
+    const auto window = static_cast<double>(window_of(config(), layer)), T = double(seq_len);
+    keys += window > 0 && window < T ? window * (2 - window / T) : T;
+  }
+  return 6 * count + 6 * keys * static_cast<double>(config().heads * head_size_of(config()));
 }
 
 std::vector<NamedProduct> Llama::products() const {

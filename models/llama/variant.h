@@ -81,6 +81,9 @@ const LlamaVariant& llama_variant(std::string_view family);
 inline int64_t kv_heads_of(const LanguageModelConfig& config) {
   return config.kv_heads > 0 ? config.kv_heads : config.heads;
 }
+inline int64_t window_of(const LanguageModelConfig& config, int64_t layer) {
+  return layer < config.full_layers ? 0 : config.window;
+}
 inline int64_t head_size_of(const LanguageModelConfig& config) {
   return config.head_size > 0 ? config.head_size : config.width / config.heads;
 }

@@ -24,8 +24,8 @@ using test::message_of;
 using test::TempDir;
 using Keys = std::map<std::string, std::string>;  // of a config.json, values as JSON
 
-const char* const kFolders[] = {
-    "llama_tied", "llama_untied_llama3", "llama_yarn", "mistral", "qwen2", "qwen3", "olmo2"};
+const char* const kFolders[] = {"llama_tied", "llama_untied_llama3", "llama_yarn", "mistral",
+                                "qwen2",      "qwen2_window",        "qwen3",      "olmo2"};
 
 std::string folder_of(const std::string& name) {
   return fixture_path("llama/" + name);
@@ -34,7 +34,7 @@ std::string folder_of(const std::string& name) {
 auto fields(const LanguageModelConfig& c) {
   return std::make_tuple(c.family, c.layers, c.width, c.heads, c.vocab, c.padded_vocab, c.context,
                          c.norm_eps, c.tied, c.kv_heads, c.head_size, c.hidden, c.attention_bias,
-                         c.mlp_bias);
+                         c.mlp_bias, c.window, c.full_layers);
 }
 
 void check_same(const LanguageModelConfig& found, const LanguageModelConfig& want) {
@@ -238,6 +238,8 @@ TEST_CASE("every setting survives writing and reading config.json of Llama", "[i
     config.tied = true;
     config.attention_bias = variant.attention_bias != AttentionBias::kNever;
     config.mlp_bias = variant.may_have_mlp_bias;
+    config.window = variant.window > 0 ? 5 : 0;
+    config.full_layers = variant.window_flag ? 1 : 0;
     for (const RopeConfig& rope :
          {RopeConfig{.theta = 12345.5}, RopeConfig{.scaling = RopeScaling::kLinear, .factor = 2.5},
           RopeConfig{.scaling = RopeScaling::kLlama3,
@@ -312,13 +314,17 @@ TEST_CASE("a config.json that would compute something else is an error that name
        "rope_scaling: 'partial_rotary_factor'"},
       {"qwen3", rope(R"({"full_attention":{"rope_type":"default"}})"), "'rope_scaling'"},
       {"llama", {{"rope_scaling", "{}"}, {"rope_parameters", "{}"}}, "'rope_parameters'"},
-      {"mistral", {}, "'sliding_window' missing, want null"},
-      {"mistral", {{"sliding_window", "131071"}}, "'sliding_window' is 131071"},
-      {"qwen2", {{"use_sliding_window", "true"}, {"max_window_layers", "1"}}, "'sliding_window'"},
+      {"mistral", {{"sliding_window", "0"}}, "'sliding_window' is 0, want 1 to"},
+      {"qwen2",
+       {{"use_sliding_window", "true"}, {"max_window_layers", "-1"}},
+       "'max_window_layers'"},
       {"qwen3",
        {{"use_sliding_window", "true"},
-        {"layer_types", R"(["full_attention","sliding_attention"])"}},
-       "'sliding_window'"},
+        {"layer_types", R"(["sliding_attention","full_attention"])"}},
+       "'layer_types'"},
+      {"qwen3",
+       {{"use_sliding_window", "true"}, {"layer_types", R"(["full_attention"])"}},
+       "'layer_types'"},
       {"qwen3", {{"use_sliding_window", "true"}, {"layer_types", "[1]"}}, "'layer_types'"},
   };
   for (const Bad& one : bad) {
@@ -334,14 +340,29 @@ TEST_CASE("a config.json that would compute something else is an error that name
 TEST_CASE("a window that no layer or no position notices is none", "[io]") {
   for (const Keys& keys : {Keys{{"sliding_window", "131072"}}, Keys{{"sliding_window", "null"}},
                            Keys{{"max_position_embeddings", "4096"}}}) {
-    CHECK_NOTHROW(parse(with(least("mistral"), keys)));
+    CHECK(parse(with(least("mistral"), keys)).window == 0);
   }
   for (const Keys& keys : {Keys{}, Keys{{"use_sliding_window", "true"}},  // from layer 28 on
                            Keys{{"use_sliding_window", "true"}, {"sliding_window", "32768"}},
                            Keys{{"use_sliding_window", "true"},
                                 {"max_window_layers", "0"},
                                 {"layer_types", R"(["full_attention","full_attention"])"}}}) {
-    CHECK_NOTHROW(parse(with(least("qwen2"), keys)));
+    CHECK(parse(with(least("qwen2"), keys)).window == 0);
+  }
+}
+
+TEST_CASE("windows of attention are those that transformers takes", "[io]") {
+  const LanguageModelConfig unsaid = parse(least("mistral"));
+  CHECK(unsaid.window == 4096);
+  CHECK(unsaid.full_layers == 0);
+  CHECK(parse(with(least("mistral"), {{"sliding_window", "131071"}})).window == 131071);
+  for (const char* layers : {R"(["full_attention","sliding_attention"])", ""}) {
+    const LanguageModelConfig qwen = parse(with(least("qwen2"), {{"use_sliding_window", "true"},
+                                                                 {"sliding_window", "100"},
+                                                                 {"max_window_layers", "1"},
+                                                                 {"layer_types", layers}}));
+    CHECK(qwen.window == 100);
+    CHECK(qwen.full_layers == 1);
   }
 }
 

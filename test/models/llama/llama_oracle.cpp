@@ -25,8 +25,8 @@ namespace {
 
 using nlohmann::json;
 
-const char* const kCases[] = {
-    "llama_tied", "llama_untied_llama3", "llama_yarn", "mistral", "qwen2", "qwen3", "olmo2"};
+const char* const kCases[] = {"llama_tied", "llama_untied_llama3", "llama_yarn", "mistral",
+                              "qwen2",      "qwen2_window",        "qwen3",      "olmo2"};
 
 struct Fixture {
   explicit Fixture(const std::string& name)
