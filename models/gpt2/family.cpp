@@ -2,6 +2,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
+#include "shale/models/gpt2/gguf.h"
 #include "shale/models/gpt2/gpt2.h"
 #include "shale/models/gpt2/hf.h"
 
@@ -151,6 +152,9 @@ class Gpt2Family final : public ModelFamily {
     std::vector<std::string> names;
     for (const Gpt2Tensor& tensor : gpt2_tensors(to_hf(config, {}))) names.push_back(tensor.name);
     return names;
+  }
+  GgufModel gguf(const LanguageModelConfig& config) const override {
+    return gpt2_gguf(config, gpt2_tensors(to_hf(config, {})));
   }
 };
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shale/base/error.h"
+#include "shale/models/language/gguf.h"
 
 namespace shale::models {
 namespace {
@@ -30,6 +31,9 @@ std::unique_ptr<StoredModelWriter> ModelFamily::create(const std::string&,
 }
 std::vector<std::string> ModelFamily::stored_parameters(const LanguageModelConfig&) const {
   have_none();
+}
+GgufModel ModelFamily::gguf(const LanguageModelConfig&) const {
+  throw ConfigError(cat("gguf: models of the family ", name(), " cannot be written as GGUF"));
 }
 void ModelFamily::have_none() const {
   throw ConfigError(cat("model: ", name(), " models have no published form to read or write"));

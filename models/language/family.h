@@ -46,6 +46,8 @@ class StoredModelWriter {
   virtual void commit() = 0;  // throws InternalError if a parameter has not been written
 };
 
+struct GgufModel;  // models/language/gguf.h
+
 // Models that are made, described and published alike. docs/adding.md says how one is added.
 class ModelFamily {
  public:
@@ -77,6 +79,12 @@ class ModelFamily {
                                                     const ExportOptions& options) const;
   // The parameters of a model in the order in which a writer wants them.
   virtual std::vector<std::string> stored_parameters(const LanguageModelConfig& config) const;
+
+  // ---- GGUF files, for llama.cpp: the same parameters in the same order ----
+
+  // Throws ConfigError for a model that llama.cpp would not compute as Shale does; so does a family
+  // that has none.
+  virtual GgufModel gguf(const LanguageModelConfig& config) const;
 
  private:
   [[noreturn]] void have_none() const;

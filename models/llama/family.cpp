@@ -3,6 +3,7 @@
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
 #include "shale/models/language/hf_export.h"
+#include "shale/models/llama/gguf.h"
 #include "shale/models/llama/hf.h"
 #include "shale/models/llama/llama.h"
 #include "shale/models/llama/variant.h"
@@ -200,6 +201,7 @@ class LlamaFamily final : public ModelFamily {
     for (const HfTensor& tensor : llama_tensors(config)) names.push_back(tensor.name);
     return names;
   }
+  GgufModel gguf(const LanguageModelConfig& config) const override { return llama_gguf(config); }
 
   std::map<std::string, std::string> shape(const LanguageModelConfig& config) const override {
     std::map<std::string, std::string> shape = {{"layers", cat(config.layers)},

@@ -8,6 +8,7 @@
 #include "shale/comm/checkpoint/reader.h"
 #include "shale/comm/checkpoint/reshard.h"
 #include "shale/models/language/family.h"
+#include "shale/models/language/gguf.h"
 #include "shale/models/tools/ckpt.h"
 
 namespace shale::models::ckpt {
@@ -23,13 +24,55 @@ LanguageModelConfig model_of(const CheckpointReader& reader) {
   return parse_model_shape(shape->dump(), cat(reader.path(), ": model shape"));
 }
 
+enum class ExportFormat { kHf, kGguf };
+enum class WeightType { kF32, kBF16, kF16, kQ8_0 };
+
+struct ExportRequest {
+  std::string out;
+  ExportFormat format = ExportFormat::kHf;
+  WeightType type = WeightType::kF32;
+  std::string tokenizer;  // a file; empty: of bytes
+  int64_t max_shard_bytes = ExportOptions{}.max_shard_bytes;
+};
+
+std::unique_ptr<StoredModelWriter> hf_writer(const LanguageModelConfig& config,
+                                             const ExportRequest& request) {
+  if (request.type == WeightType::kQ8_0) throw ConfigError("--dtype q8_0 wants --to gguf");
+  if (!request.tokenizer.empty()) throw ConfigError("--tokenizer wants --to gguf");
+  const DType dtype = request.type == WeightType::kF32    ? DType::kF32
+                      : request.type == WeightType::kBF16 ? DType::kBF16
+                                                          : DType::kF16;
+  return model_family(config.family)
+      .create(request.out, config, {},
+              {.dtype = dtype, .max_shard_bytes = request.max_shard_bytes});
+}
+
+std::unique_ptr<StoredModelWriter> gguf_writer(const LanguageModelConfig& config,
+                                               const ExportRequest& request) {
+  const GgufModel model = model_family(config.family).gguf(config);
+  const bool of_bytes = request.tokenizer.empty();
+  if (of_bytes && config.vocab != 256) {
+    throw ConfigError(cat("the model has ", config.vocab,
+                          " tokens, which a GGUF file has to spell: want --tokenizer FILE, a "
+                          "tokenizer.json"));
+  }
+  const GgufValues tokenizer =
+      of_bytes ? gguf_byte_tokenizer()
+               : gguf_tokenizer(request.tokenizer, config.vocab, model.splitting);
+  const GgufType type = request.type == WeightType::kF32    ? GgufType::kF32
+                        : request.type == WeightType::kBF16 ? GgufType::kBF16
+                        : request.type == WeightType::kF16  ? GgufType::kF16
+                                                            : GgufType::kQ8_0;
+  return make_gguf_writer(request.out, model, tokenizer, type);
+}
+
 // One parameter after another, as f32.
-void export_model(CheckpointReader& reader, const std::string& folder,
-                  const ExportOptions& options) {
+void export_model(CheckpointReader& reader, const ExportRequest& request) {
   const LanguageModelConfig config = model_of(reader);
   const ModelFamily& family = model_family(config.family);
   const auto model = make_language_model(config);  // for names and shapes: it has no memory
-  const auto out = family.create(folder, config, {}, options);
+  const auto out = request.format == ExportFormat::kGguf ? gguf_writer(config, request)
+                                                         : hf_writer(config, request);
   std::vector<float> values;
   for (const std::string& name : family.stored_parameters(config)) {
     const Shape& shape = model->find_parameter(name)->shape;
@@ -68,24 +111,36 @@ int run_reshard(int argc, const char* const* argv) {
 }
 
 int run_export(int argc, const char* const* argv) {
-  std::string path, out;
-  ExportOptions options;
+  std::string path;
+  ExportRequest request;
   ConfigSpec spec("shale ckpt export",
                   "writes the model of a checkpoint as a Hugging Face folder (config.json, "
-                  "safetensors)");
+                  "safetensors), or as a GGUF file for llama.cpp");
   spec.add_positional("checkpoint", path, "a checkpoint or a run", {.required = true});
-  spec.add("out", out, "the folder", {.required = true, .help = {.metavar = "DIR"}});
-  spec.add_choice("dtype", options.dtype,
-                  {{"fp32", DType::kF32}, {"bf16", DType::kBF16}, {"fp16", DType::kF16}},
-                  "of the weights in the folder");
-  spec.add_size("shard-size", options.max_shard_bytes,
-                "largest file: a larger model is written as several and an index", {.min = 1});
+  spec.add("out", request.out, "the folder, or the GGUF file",
+           {.required = true, .help = {.metavar = "PATH"}});
+  spec.add_choice("to", request.format, {{"hf", ExportFormat::kHf}, {"gguf", ExportFormat::kGguf}},
+                  "what to write");
+  spec.add_choice("dtype", request.type,
+                  {{"fp32", WeightType::kF32},
+                   {"bf16", WeightType::kBF16},
+                   {"fp16", WeightType::kF16},
+                   {"q8_0", WeightType::kQ8_0}},
+                  "of the weights; q8_0, 8 bits with a scale for 32, in GGUF alone");
+  spec.add(
+      "tokenizer", request.tokenizer,
+      "tokenizer.json of byte-level BPE, which goes into a GGUF file; models of bytes need none",
+      {.is_path = true, .help = {.metavar = "FILE"}});
+  spec.add_size("shard-size", request.max_shard_bytes,
+                "largest file of a folder: a larger model is written as several and an index",
+                {.min = 1});
   spec.example("shale ckpt export out --out my_model --dtype bf16");
+  spec.example("shale ckpt export out --to gguf --out my_model-Q8_0.gguf --dtype q8_0");
   if (parse_or_print(spec, argc, argv)) return 0;
 
   CheckpointReader reader(find_checkpoint(path));
-  export_model(reader, out, options);
-  std::printf("wrote %s\n", out.c_str());
+  export_model(reader, request);
+  std::printf("wrote %s\n", request.out.c_str());
   return 0;
 }
 

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <vector>
+
+#include "shale/models/language/gguf.h"
+#include "shale/models/language/hf_weights.h"
+
+namespace shale::models {
+
+// GPT-2 in GGUF files, as llama.cpp reads them. `tensors`: all parameters. Throws ConfigError for a
+// GELU that is not the tanh form.
+GgufModel gpt2_gguf(const LanguageModelConfig& config, const std::vector<HfTensor>& tensors);
+
+}  // namespace shale::models

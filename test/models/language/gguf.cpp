@@ -1,0 +1,249 @@
+// Models as GGUF files: names, rows and tokens. The format's bytes are in test/runtime/io.
+#include "shale/models/language/gguf.h"
+
+#include <cstring>
+#include <map>
+
+#include "shale/base/error.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/temp_dir.h"
+
+namespace shale::models {
+namespace {
+
+using test::contains;
+using test::message_of;
+using test::TempDir;
+
+// What the test reads back of a file: keys as texts (arrays: their lengths), tensors of f32.
+struct File {
+  std::map<std::string, std::string> values;
+  std::map<std::string, std::vector<float>> tensors;
+  std::map<std::string, uint32_t> types;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::string bytes) : bytes_(std::move(bytes)) {}
+
+  File read() {
+    File file;
+    take<uint32_t>(), take<uint32_t>();
+    const auto tensors = take<uint64_t>(), values = take<uint64_t>();
+    for (uint64_t i = 0; i < values; ++i) {
+      const std::string key = text();
+      file.values[key] = value(take<uint32_t>());
+    }
+    struct Entry {
+      std::string name;
+      uint64_t count = 1, offset = 0;
+    };
+    std::vector<Entry> entries;
+    for (uint64_t i = 0; i < tensors; ++i) {
+      Entry entry{.name = text()};
+      const auto dims = take<uint32_t>();
+      for (uint32_t d = 0; d < dims; ++d) entry.count *= take<uint64_t>();
+      file.types[entry.name] = take<uint32_t>();
+      entry.offset = take<uint64_t>();
+      entries.push_back(entry);
+    }
+    const size_t data = (at_ + 31) / 32 * 32;
+    for (const Entry& entry : entries) {
+      if (file.types[entry.name] != 0) continue;
+      std::vector<float>& to = file.tensors[entry.name];
+      to.resize(entry.count);
+      REQUIRE(data + entry.offset + entry.count * 4 <= bytes_.size());
+      std::memcpy(to.data(), bytes_.data() + data + entry.offset, entry.count * 4);
+    }
+    return file;
+  }
+
+ private:
+  template <typename T>
+  T take() {
+    T value;
+    REQUIRE(at_ + sizeof(T) <= bytes_.size());
+    std::memcpy(&value, bytes_.data() + at_, sizeof(T));
+    at_ += sizeof(T);
+    return value;
+  }
+  std::string text() {
+    const auto size = take<uint64_t>();
+    const std::string found = bytes_.substr(at_, size);
+    at_ += size;
+    return found;
+  }
+  std::string value(uint32_t type) {
+    if (type == 4) return std::to_string(take<uint32_t>());
+    if (type == 6) return cat(take<float>());
+    if (type == 7) return take<uint8_t>() != 0 ? "true" : "false";
+    if (type == 8) return text();
+    REQUIRE(type == 9);
+    const auto element = take<uint32_t>();
+    const auto count = take<uint64_t>();
+    std::string last;
+    for (uint64_t i = 0; i < count; ++i) {
+      last = element == 8 ? text() : std::to_string(take<int32_t>());
+    }
+    return cat(count, " to ", last);
+  }
+
+  std::string bytes_;
+  size_t at_ = 0;
+};
+
+LanguageModelConfig tiny(const std::string& family) {
+  LanguageModelConfig config{.family = family,
+                             .layers = 2,
+                             .width = 16,
+                             .heads = 2,
+                             .vocab = 256,
+                             .padded_vocab = 256,
+                             .context = 8};
+  if (family == "gpt2") return config;
+  config.kv_heads = 1;
+  config.hidden = 24;
+  return config;
+}
+
+// Element i of every parameter is i.
+File written(const TempDir& dir, const LanguageModelConfig& config) {
+  const ModelFamily& family = model_family(config.family);
+  const auto model = make_language_model(config);
+  const std::string path = dir.file(cat(config.family, ".gguf"));
+  const auto writer =
+      make_gguf_writer(path, family.gguf(config), gguf_byte_tokenizer(), GgufType::kF32);
+  for (const std::string& name : family.stored_parameters(config)) {
+    const Shape& shape = model->find_parameter(name)->shape;
+    std::vector<float> values(size_t(shape.numel()));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+    writer->write(name, make_view(values.data(), shape));
+  }
+  CHECK_FALSE(std::filesystem::exists(path));
+  writer->commit();
+  return Reader(test::read_file(path)).read();
+}
+
+}  // namespace
+
+TEST_CASE("GPT-2 in a GGUF file has llama.cpp's names, keys and rows", "[io]") {
+  const TempDir dir;
+  File file = written(dir, tiny("gpt2"));
+  CHECK(file.values["general.architecture"] == "gpt2");
+  CHECK(file.values["gpt2.feed_forward_length"] == "64");
+  CHECK(file.values["gpt2.attention.head_count"] == "2");
+  CHECK(file.values["tokenizer.ggml.model"] == "gpt2");
+  CHECK(file.values["tokenizer.ggml.tokens"] == "256 to ÿ");
+  CHECK(file.values["tokenizer.ggml.merges"] == "0 to ");
+  CHECK(file.values["tokenizer.ggml.eos_token_id"] == "0");
+  CHECK(file.values["tokenizer.ggml.add_bos_token"] == "false");
+  CHECK(file.tensors.size() == 2 + 2 * 12 + 2);
+  for (const char* name :
+       {"token_embd.weight", "position_embd.weight", "blk.0.attn_norm.bias",
+        "blk.1.attn_qkv.weight", "blk.1.attn_output.bias", "blk.0.ffn_norm.weight",
+        "blk.0.ffn_up.weight", "blk.1.ffn_down.bias", "output_norm.weight"}) {
+    CAPTURE(name);
+    CHECK(file.tensors.contains(name));
+  }
+  // Shale's weights are [out, in], as GGUF's.
+  CHECK(file.tensors["blk.0.attn_qkv.weight"][16 * 3 + 5] == 16 * 3 + 5);
+  LanguageModelConfig erf = tiny("gpt2");
+  erf.gelu = Gelu::kErf;
+  CHECK(contains(message_of<ConfigError>([&] { model_family("gpt2").gguf(erf); }), "tanh form"));
+}
+
+TEST_CASE("Llama in a GGUF file turns neighbours, and its relatives halves", "[io]") {
+  const TempDir dir;
+  File llama = written(dir, tiny("llama"));
+  CHECK(llama.values["llama.attention.head_count_kv"] == "1");
+  CHECK(llama.values["llama.rope.freq_base"] == "10000");
+  // Row 2 i of a head of 8 was row i, row 2 i + 1 was row i + 4.
+  const auto row = [](const std::vector<float>& q, int64_t i) { return q[size_t(i) * 16] / 16; };
+  const std::vector<float>& q = llama.tensors["blk.1.attn_q.weight"];
+  CHECK(row(q, 0) == 0);
+  CHECK(row(q, 1) == 4);
+  CHECK(row(q, 2) == 1);
+  CHECK(row(q, 7) == 7);
+  CHECK(row(q, 8) == 8);  // of the second head
+  CHECK(row(q, 9) == 12);
+  CHECK(row(llama.tensors["blk.0.attn_k.weight"], 1) == 4);
+  CHECK(row(llama.tensors["blk.0.attn_v.weight"], 1) == 1);
+  CHECK_FALSE(llama.tensors.contains("output.weight"));  // tied
+  CHECK_FALSE(llama.tensors.contains("rope_freqs.weight"));
+
+  LanguageModelConfig config = tiny("qwen3");
+  config.tied = false;
+  File qwen = written(dir, config);
+  CHECK(qwen.values["general.architecture"] == "qwen3");
+  CHECK(row(qwen.tensors["blk.0.attn_q.weight"], 1) == 1);
+  CHECK(qwen.tensors.contains("blk.0.attn_k_norm.weight"));
+  CHECK(qwen.tensors.contains("output.weight"));
+}
+
+TEST_CASE("Llama 3's scaling is written as divisors of the frequencies", "[io]") {
+  const TempDir dir;
+  LanguageModelConfig config = tiny("llama");
+  config.rope = {.theta = 5e5,
+                 .scaling = RopeScaling::kLlama3,
+                 .factor = 8,
+                 .original_context = 8192,
+                 .low_freq_factor = 1,
+                 .high_freq_factor = 4};
+  File file = written(dir, config);
+  const std::vector<float>& divisors = file.tensors["rope_freqs.weight"];
+  REQUIRE(divisors.size() == 4);
+  // Waves of 6.3, 167, 4443 and 118,144 tokens: kept, kept, between (s = 0.2814), divided.
+  CHECK(divisors[0] == 1);
+  CHECK(divisors[1] == 1);
+  CHECK(divisors[2] == Approx(1 / ((1 - 0.28129) / 8 + 0.28129)).epsilon(1e-4));
+  CHECK(divisors[3] == 8);
+}
+
+TEST_CASE("models that llama.cpp would compute otherwise are refused", "[io]") {
+  LanguageModelConfig config = tiny("mistral");
+  config.window = 4;
+  CHECK(contains(message_of<ConfigError>([&] { model_family("mistral").gguf(config); }),
+                 "a window of 4 tokens"));
+  config = tiny("olmo2");
+  CHECK(contains(message_of<ConfigError>([&] { model_family("olmo2").gguf(config); }), "olmo2"));
+  config = tiny("qwen2");
+  config.rope = {.scaling = RopeScaling::kYarn, .factor = 2, .original_context = 8};
+  CHECK(contains(message_of<ConfigError>([&] { model_family("qwen2").gguf(config); }), "yarn"));
+}
+
+TEST_CASE("a tokenizer.json goes into a GGUF file, or is refused with its key", "[io]") {
+  const TempDir dir;
+  const auto tokenizer = [&](const std::string& text) {
+    return gguf_tokenizer(dir.write("tokenizer.json", text), 6, "gpt-2");
+  };
+  const GgufValues values =
+      tokenizer(R"({"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":3},"merges":["a b"]},)"
+                R"("added_tokens":[{"id":4,"content":"<|endoftext|>","special":true}]})");
+  std::map<std::string, GgufValue> found(values.begin(), values.end());
+  using Texts = std::vector<std::string>;
+  CHECK(std::get<Texts>(found["tokenizer.ggml.tokens"]) ==
+        Texts{"a", "b", "[PAD2]", "ab", "<|endoftext|>", "[PAD5]"});
+  CHECK(std::get<std::vector<int32_t>>(found["tokenizer.ggml.token_type"]) ==
+        std::vector<int32_t>{1, 1, 5, 1, 3, 5});
+  CHECK(std::get<Texts>(found["tokenizer.ggml.merges"]) == Texts{"a b"});
+  CHECK(std::get<uint32_t>(found["tokenizer.ggml.eos_token_id"]) == 4);
+
+  const auto message = [&](const std::string& text) {
+    return message_of<DataError>([&] { tokenizer(text); });
+  };
+  const std::string ends = R"(,"added_tokens":[{"id":4,"content":"<|endoftext|>"}]})";
+  CHECK(contains(message("{}"), "tokenizer.json: 'model' missing"));
+  CHECK(contains(message(R"({"model":{"type":"Unigram"}})"), "want byte-level BPE"));
+  CHECK(contains(message(R"({"model":{"byte_fallback":true}})"), "want byte-level BPE"));
+  CHECK(contains(message(R"({"model":{"vocab":{"a":6},"merges":[]})" + ends),
+                 "token 'a' has the id 6, want 0 to 5"));
+  CHECK(contains(message(R"({"model":{"vocab":{"a":1,"b":1},"merges":[]})" + ends),
+                 "have one id, 1"));
+  CHECK(contains(message(R"({"model":{"vocab":{"a":1},"merges":[7]})" + ends), "'model.merges'"));
+  CHECK(contains(message(R"({"model":{"vocab":{"a":1},"merges":[]}})"), "'added_tokens'"));
+  CHECK_FALSE(message_of<MissingInputError>([&] {
+                gguf_tokenizer(dir.file("none.json"), 6, "gpt-2");
+              }).empty());
+}
+
+}  // namespace shale::models
