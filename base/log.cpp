@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 
@@ -28,7 +29,7 @@ spdlog::level::level_enum spdlog_level(LogLevel level) {
 }
 
 LogLevel lowest_level(const LogOptions& options) {
-  const bool few = options.quiet || options.rank != 0;
+  const bool few = options.quiet || options.rank.value_or(0) != 0;
   return few ? std::max(options.level, LogLevel::kWarning) : options.level;
 }
 
@@ -59,10 +60,29 @@ size_t terminal_columns(FILE* file) {
 // Routes lines to the two files and keeps the status line below them.
 class TerminalSink : public spdlog::sinks::base_sink<std::mutex> {
  public:
-  explicit TerminalSink(const LogOptions& options)
-      : options_(options),
-        out_is_terminal_(is_terminal(options.out)),
-        err_has_color_(is_terminal(options.err) && std::getenv("NO_COLOR") == nullptr) {}
+  explicit TerminalSink(const LogOptions& options) { configure(options); }
+
+  // Returns the options that hold now.
+  LogOptions configure(const LogOptions& options) {
+    const std::lock_guard lock(mutex_);
+    const std::optional<int> rank = options.rank ? options.rank : options_.rank;
+    options_ = options;
+    options_.rank = rank;
+    out_is_terminal_ = is_terminal(options.out);
+    err_has_color_ = is_terminal(options.err) && std::getenv("NO_COLOR") == nullptr;
+    return options_;
+  }
+
+  LogOptions set_rank(int rank) {
+    const std::lock_guard lock(mutex_);
+    options_.rank = rank;
+    return options_;
+  }
+
+  void listen(Logger::Listener listener) {
+    const std::lock_guard lock(mutex_);
+    listener_ = std::move(listener);
+  }
 
   bool out_is_terminal() const { return out_is_terminal_; }
 
@@ -87,12 +107,16 @@ class TerminalSink : public spdlog::sinks::base_sink<std::mutex> {
       write(file, line);
       write(options_.out, status_);
     }
+    if (listener_ && message.level >= spdlog::level::warn) {
+      listener_(message.level >= spdlog::level::err ? LogLevel::kError : LogLevel::kWarning, text);
+    }
   }
   void flush_() override {}
 
  private:
   std::string tag(spdlog::level::level_enum level) const {
-    std::string tag = options_.rank == 0 ? "" : cat("[rank ", options_.rank, "] ");
+    const int rank = options_.rank.value_or(0);
+    std::string tag = rank == 0 ? "" : cat("[rank ", rank, "] ");
     if (level < spdlog::level::warn) return tag;
     const bool is_error = level >= spdlog::level::err;
     const std::string_view name = is_error ? "error: " : "warning: ";
@@ -106,9 +130,10 @@ class TerminalSink : public spdlog::sinks::base_sink<std::mutex> {
     std::fflush(file);
   }
 
-  const LogOptions options_;
-  const bool out_is_terminal_;
-  const bool err_has_color_;
+  LogOptions options_;
+  std::atomic<bool> out_is_terminal_ = false;
+  bool err_has_color_ = false;
+  Logger::Listener listener_;
   std::string status_;
 };
 
@@ -117,12 +142,14 @@ class TerminalSink : public spdlog::sinks::base_sink<std::mutex> {
 struct Logger::State {
   std::shared_ptr<TerminalSink> sink;
   spdlog::logger logger;
-  LogLevel lowest;
+  std::atomic<LogLevel> lowest{};
 
   explicit State(const LogOptions& options)
-      : sink(std::make_shared<TerminalSink>(options)),
-        logger("shale", sink),
-        lowest(lowest_level(options)) {
+      : sink(std::make_shared<TerminalSink>(options)), logger("shale", sink) {
+    set_level(options);
+  }
+  void set_level(const LogOptions& options) {
+    lowest = lowest_level(options);
     logger.set_level(spdlog_level(lowest));
   }
 };
@@ -131,6 +158,18 @@ Logger::Logger(const LogOptions& options) : state_(std::make_unique<State>(optio
 Logger::~Logger() = default;
 Logger::Logger(Logger&&) noexcept = default;
 Logger& Logger::operator=(Logger&&) noexcept = default;
+
+void Logger::configure(const LogOptions& options) {
+  state_->set_level(state_->sink->configure(options));
+}
+
+void Logger::set_rank(int rank) {
+  state_->set_level(state_->sink->set_rank(rank));
+}
+
+void Logger::listen(Listener listener) {
+  state_->sink->listen(std::move(listener));
+}
 
 // spdlog catches what its sinks throw. The text goes in as a message, never as a format string.
 void Logger::debug(std::string_view text) noexcept {
@@ -164,7 +203,7 @@ Logger& process_log() {
 }
 
 void set_process_log(const LogOptions& options) {
-  process_log() = Logger(options);
+  process_log().configure(options);
 }
 
 }  // namespace shale

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdio>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,8 +13,8 @@ namespace shale {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };  // ascending
 
-struct LogOptions {  // who a Logger speaks for, and where to
-  int rank = 0;
+struct LogOptions {                  // who a Logger speaks for, and where to
+  std::optional<int> rank = {};      // nullopt: as before; 0 at first
   LogLevel level = LogLevel::kInfo;  // what is below is dropped
   bool quiet = false;                // warnings and errors only
   FILE* out = stdout;                // debug, info and the status line
@@ -29,6 +31,9 @@ class Logger {
   ~Logger();
   Logger(Logger&&) noexcept;
   Logger& operator=(Logger&&) noexcept;
+  // Speaks for others from now on, or elsewhere. Safe beside threads that log.
+  void configure(const LogOptions& options);
+  void set_rank(int rank);  // the same for the rank alone
 
   // `text` without a newline at its end. Never throw: a log that cannot be written is lost.
   void debug(std::string_view text) noexcept;
@@ -37,6 +42,11 @@ class Logger {
   void error(std::string_view text) noexcept;
 
   bool enabled(LogLevel level) const;
+
+  // Gets warnings and errors, whose text it is given, after they are printed. One at a time; an
+  // empty one ends it, and no call is under way then. It must not log.
+  using Listener = std::function<void(LogLevel, std::string_view)>;
+  void listen(Listener listener);
 
   // Whether the status line is drawn: `out` is a terminal, and info is enabled.
   bool has_status_line() const;
@@ -49,22 +59,32 @@ class Logger {
   std::unique_ptr<State> state_;
 };
 
-// The process's logger, for all code that is not handed one. Set once, in main() and before other
-// threads start; until then it prints like rank 0.
+// The process's logger, for all code that is not handed one. It prints like rank 0 until comm::run
+// tells it the rank.
 Logger& process_log();
-void set_process_log(const LogOptions& options);
+void set_process_log(const LogOptions& options);  // process_log().configure()
+
+// What a line says for a value: numbers with a fraction have six digits there.
+template <typename T>
+decltype(auto) log_text(const T& value) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return format_number(static_cast<double>(value));
+  } else {
+    return (value);
+  }
+}
 
 template <typename... Args>
 void log_info(const Args&... args) {  // a line of process_log(), joined by cat()
-  process_log().info(cat(args...));
+  process_log().info(cat(log_text(args)...));
 }
 template <typename... Args>
 void log_warning(const Args&... args) {
-  process_log().warning(cat(args...));
+  process_log().warning(cat(log_text(args)...));
 }
 template <typename... Args>
 void log_error(const Args&... args) {
-  process_log().error(cat(args...));
+  process_log().error(cat(log_text(args)...));
 }
 
 }  // namespace shale

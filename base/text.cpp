@@ -26,6 +26,10 @@ std::string to_string(float value) {
   return std::strtof(text.c_str(), nullptr) == value ? text : print("%.9g", double(value));
 }
 
+std::string format_number(double value) {
+  return print("%.6g", value);
+}
+
 std::string format_bytes(double bytes) {
   static constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   size_t unit = 0;

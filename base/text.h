@@ -39,6 +39,8 @@ std::string cat(const Args&... args) {
   return out;
 }
 
+// Six significant digits, "0.333333": for people, who do not read it back.
+std::string format_number(double value);
 // "1.5 GiB", "512 MiB", "17 B": for people.
 std::string format_bytes(double bytes);
 

@@ -314,7 +314,6 @@ int run(comm::World& world, int argc, char** argv) {
     if (is_main) std::fputs(parsed.output.c_str(), stdout);
     return 0;
   }
-  set_process_log({.rank = world.rank()});
   config.train.device = device_named(config.device);
   if (config.train.device.type == DeviceType::kCuda) {
     config.train.device = world.device({.gpu = true});

@@ -258,8 +258,9 @@ MemoryProvider& World::memory() {
 }
 
 void World::watch(const WatchOptions& options) {
-  if (size() == 1 || options.timeout_s <= 0) return;
-  if (impl_->watchdog != nullptr) throw InternalError("World::watch: expected once, called again");
+  if (size() == 1) return;
+  impl_->watchdog.reset();
+  if (options.timeout_s <= 0) return;
   const MpiComm world = MpiComm::split(impl_->all, 0, rank());
   impl_->watchdog = std::make_unique<Watchdog>(
       *impl_->context, world, impl_->node,
@@ -413,10 +414,12 @@ std::string mpi_version() {
 namespace {
 
 int run_in(const std::function<std::unique_ptr<World>()>& make,
-           const std::function<int(World&)>& body) {
+           const std::function<int(World&)>& body, const WatchOptions& watch) {
   std::unique_ptr<World> world;
   try {
     world = make();
+    process_log().set_rank(world->rank());
+    world->watch(watch);
     const int code = body(*world);
     world->finish();
     return code;
@@ -431,12 +434,13 @@ int run_in(const std::function<std::unique_ptr<World>()>& make,
 
 }  // namespace
 
-int run(int argc, char** argv, const std::function<int(World&)>& body) {
-  return run_in([&] { return std::make_unique<World>(argc, argv); }, body);
+int run(int argc, char** argv, const std::function<int(World&)>& body, const WatchOptions& watch) {
+  return run_in([&] { return std::make_unique<World>(argc, argv); }, body, watch);
 }
 
-int run(const MpiCommunicator& communicator, const std::function<int(World&)>& body) {
-  return run_in([&] { return std::make_unique<World>(communicator); }, body);
+int run(const MpiCommunicator& communicator, const std::function<int(World&)>& body,
+        const WatchOptions& watch) {
+  return run_in([&] { return std::make_unique<World>(communicator); }, body, watch);
 }
 
 }  // namespace shale::comm

@@ -18,7 +18,7 @@ namespace shale::comm {
 
 struct MpiCommunicator;  // shale/mpi.h
 
-// How ranks watch each other: World::watch().
+// How ranks watch each other: World::watch() and run().
 struct WatchOptions {
   double timeout_s = 600;  // longest silence of a rank; 0: for ever
 };
@@ -64,8 +64,9 @@ class World {
   // that gives none for the time-out (it is stopped, or its host is cut off or gone) ends the run
   // with code 76 on all others, which name it; a rank that hangs while it computes is named when a
   // collective that waits for it times out. Then, and when ranks disagree, every rank reports its
-  // step, its last collectives and the stack of the thread that called this. Collective; once.
-  // Between hosts heartbeats are UDP datagrams, to the address by which one host knows the other.
+  // step, its last collectives and the stack of the thread that called this. Called again, it
+  // changes the time-out. Collective, with the same options on all ranks. Between hosts heartbeats
+  // are UDP datagrams, to the address by which one host knows the other.
   void watch(const WatchOptions& options = {});
   // The step that training is in, for reports.
   void at_step(int64_t step);
@@ -90,12 +91,16 @@ class World {
 std::string mpi_version();
 
 // What a program's main() returns: `int main(int c, char** v) { return comm::run(c, v, body); }`.
-// Makes the World and calls body, whose result becomes the exit code. An exception ends the job:
-// every rank stops within seconds, one clear line is printed, and mpirun returns the code of the
-// first rank that failed: an Error's own, 71 for std::bad_alloc, 70 for anything else.
-int run(int argc, char** argv, const std::function<int(World&)>& body);
+// Makes the World, tells process_log() the rank, has the ranks watch each other (World::watch();
+// with a time-out of 0 they do not), and calls body, whose result becomes the exit code. An
+// exception ends the job: every rank stops within seconds, one clear line is printed, and mpirun
+// returns the code of the first rank that failed: an Error's own, 71 for std::bad_alloc, 70 for
+// anything else.
+int run(int argc, char** argv, const std::function<int(World&)>& body,
+        const WatchOptions& watch = {});
 // The same in a program that has started MPI itself: an exception is printed and becomes the
 // result, on this rank and on those that it keeps from going on; no process is ended.
-int run(const MpiCommunicator& communicator, const std::function<int(World&)>& body);
+int run(const MpiCommunicator& communicator, const std::function<int(World&)>& body,
+        const WatchOptions& watch = {});
 
 }  // namespace shale::comm

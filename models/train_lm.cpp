@@ -46,10 +46,9 @@ int train(CommandLine& command, comm::World& world, std::unique_ptr<comm::StartW
     return 0;
   }
   const models::RunConfig& run = command.config.run;
-  set_process_log({.rank = world.rank(), .quiet = run.quiet});
+  set_process_log({.quiet = run.quiet});
   models::resolve(command.config, world.size());
-  world.watch({.timeout_s = run.timeout_s});
-  start.reset();
+  start.reset();  // the ranks watch each other now
   models::check_ranks(*world.group({.name = "start", .timeout_s = run.timeout_s}),
                       command.spec.to_json());
   models::check_room_for_mpi(world);
@@ -69,7 +68,7 @@ int main(int argc, char** argv) {
   }
   CommandLine command(argc, argv);
   auto start = std::make_unique<comm::StartWatch>(command.config.run.timeout_s);
-  return comm::run(argc, argv, [&](comm::World& world) {
+  const auto body = [&](comm::World& world) {
     try {
       return train(command, world, std::move(start));
     } catch (const std::system_error& error) {
@@ -78,5 +77,6 @@ int main(int argc, char** argv) {
       throw OutOfMemoryError(cat("a thread could not be made: ", error.what(),
                                  "; ulimit -v and ulimit -u bound memory and threads"));
     }
-  });
+  };
+  return comm::run(argc, argv, body, {.timeout_s = command.config.run.timeout_s});
 }

@@ -7,11 +7,15 @@ namespace shale {
 
 struct Logger::State {
   LogOptions options;
-  std::mutex mutex;
+  Listener listener;
+  mutable std::mutex mutex;
 
-  void print(FILE* file, const char* before, std::string_view text) noexcept {
+  void print(LogLevel level, const char* before, std::string_view text) noexcept {
     const std::lock_guard lock(mutex);
-    std::fprintf(file, "%s%.*s\n", before, int(text.size()), text.data());
+    const bool is_problem = level >= LogLevel::kWarning;
+    std::fprintf(is_problem ? options.err : options.out, "%s%.*s\n", before, int(text.size()),
+                 text.data());
+    if (listener && is_problem) listener(level, text);
   }
 };
 
@@ -23,22 +27,23 @@ Logger::Logger(Logger&&) noexcept = default;
 Logger& Logger::operator=(Logger&&) noexcept = default;
 
 bool Logger::enabled(LogLevel level) const {
+  const std::lock_guard lock(state_->mutex);
   const LogOptions& o = state_->options;
   const bool for_all = level >= LogLevel::kWarning;
-  return level >= o.level && (for_all || (o.rank == 0 && !o.quiet));
+  return level >= o.level && (for_all || (o.rank.value_or(0) == 0 && !o.quiet));
 }
 
 void Logger::debug(std::string_view text) noexcept {
-  if (enabled(LogLevel::kDebug)) state_->print(state_->options.out, "", text);
+  if (enabled(LogLevel::kDebug)) state_->print(LogLevel::kDebug, "", text);
 }
 void Logger::info(std::string_view text) noexcept {
-  if (enabled(LogLevel::kInfo)) state_->print(state_->options.out, "", text);
+  if (enabled(LogLevel::kInfo)) state_->print(LogLevel::kInfo, "", text);
 }
 void Logger::warning(std::string_view text) noexcept {
-  if (enabled(LogLevel::kWarning)) state_->print(state_->options.err, "warning: ", text);
+  if (enabled(LogLevel::kWarning)) state_->print(LogLevel::kWarning, "warning: ", text);
 }
 void Logger::error(std::string_view text) noexcept {
-  if (enabled(LogLevel::kError)) state_->print(state_->options.err, "error: ", text);
+  if (enabled(LogLevel::kError)) state_->print(LogLevel::kError, "error: ", text);
 }
 
 bool Logger::has_status_line() const {
@@ -46,21 +51,30 @@ bool Logger::has_status_line() const {
 }
 void Logger::status(std::string_view) noexcept {}
 
-namespace {
+void Logger::configure(const LogOptions& options) {
+  const std::lock_guard lock(state_->mutex);
+  const std::optional<int> rank = options.rank ? options.rank : state_->options.rank;
+  state_->options = options;
+  state_->options.rank = rank;
+}
 
-std::unique_ptr<Logger>& current() {
-  static auto logger = std::make_unique<Logger>(LogOptions{});
+void Logger::set_rank(int rank) {
+  const std::lock_guard lock(state_->mutex);
+  state_->options.rank = rank;
+}
+
+void Logger::listen(Listener listener) {
+  const std::lock_guard lock(state_->mutex);
+  state_->listener = std::move(listener);
+}
+
+Logger& process_log() {
+  static Logger logger{LogOptions{}};
   return logger;
 }
 
-}  // namespace
-
-Logger& process_log() {
-  return *current();
-}
-
 void set_process_log(const LogOptions& options) {
-  current() = std::make_unique<Logger>(options);
+  process_log().configure(options);
 }
 
 }  // namespace shale

@@ -63,6 +63,40 @@ TEST_CASE("quiet leaves warnings and errors", "[log]") {
   CHECK(log.enabled(LogLevel::kWarning));
 }
 
+TEST_CASE("a logger keeps its rank when it is configured anew", "[log]") {
+  const Capture capture;
+  Logger log(capture.options());
+  log.set_rank(3);
+  log.configure({.out = capture.out.get(), .err = capture.err.get()});
+  print_all(log);
+  log.configure(capture.options(0));
+  print_all(log);
+  CHECK(Capture::text(capture.out.get()) == "b\n");
+  CHECK(Capture::text(capture.err.get()) ==
+        "[rank 3] warning: c\n[rank 3] error: d\nwarning: c\nerror: d\n");
+}
+
+TEST_CASE("a listener gets warnings and errors, from any rank", "[log]") {
+  const Capture capture;
+  Logger log(capture.options(2));
+  std::string heard;
+  log.listen([&heard](LogLevel level, std::string_view text) {
+    heard += cat(level == LogLevel::kError ? "E " : "W ", text, ";");
+  });
+  print_all(log);
+  log.listen({});
+  print_all(log);
+  CHECK(heard == "W c;E d;");
+}
+
+TEST_CASE("numbers of a line have six digits", "[log]") {
+  const Capture capture;
+  set_process_log(capture.options());
+  log_info("loss ", 1.0 / 3, ", rate ", 0.1f, ", ", 1e9, ", ", 1234567, ", ", true);
+  set_process_log({});
+  CHECK(Capture::text(capture.out.get()) == "loss 0.333333, rate 0.1, 1e+09, 1234567, true\n");
+}
+
 TEST_CASE("the level decides what is printed", "[log]") {
   const Capture capture;
   LogOptions options = capture.options();

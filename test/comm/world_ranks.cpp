@@ -1,5 +1,6 @@
 #include <mpi.h>
 
+#include "shale/base/log.h"
 #include "shale/comm/node/shared_memory.h"
 #include "shale/test/support/ranks/harness.h"
 
@@ -17,6 +18,11 @@ TEST_CASE("the world knows its ranks") {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   CHECK(w.size() == size);
   CHECK(w.rank() == rank);
+}
+
+TEST_CASE("comm::run has told the log its rank") {
+  CHECK(process_log().enabled(LogLevel::kInfo) == (world().rank() == 0));
+  CHECK(process_log().enabled(LogLevel::kWarning));
 }
 
 TEST_CASE("memory that is freed and made again is reached again") {

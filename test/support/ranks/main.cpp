@@ -75,12 +75,16 @@ comm::World& world() {
 }  // namespace shale::test
 
 int main(int argc, char** argv) {
-  return shale::comm::run(argc, argv, [&](shale::comm::World& world) {
+  constexpr std::string_view kFail = "--fail=";
+  const std::string_view mode = argc > 1 ? argv[1] : "";
+  const auto body = [&](shale::comm::World& world) {
     shale::test::the_world = &world;
-    constexpr std::string_view kFail = "--fail=";
-    if (argc > 1 && std::string_view(argv[1]).starts_with(kFail)) {
-      return shale::test::run_failure_mode(std::string_view(argv[1]).substr(kFail.size()), world);
+    if (mode.starts_with(kFail)) {
+      return shale::test::run_failure_mode(mode.substr(kFail.size()), world);
     }
     return shale::test::run_cases(world, argc, argv);
-  });
+  };
+  // Most failures are found without signs of life, too: tests of those ask for them.
+  const bool watch = mode.starts_with("--fail=stopped-");
+  return shale::comm::run(argc, argv, body, {.timeout_s = watch ? 2. : 0});
 }
