@@ -26,8 +26,8 @@ SavedTensor::SavedTensor(const char* op, const Tensor& x) : op_(op) {
 
 Tensor SavedTensor::get() const {
   if (counter_ != nullptr && *counter_ != version_) {
-    throw AutogradError(cat(op_,
-                            ": a tensor that backward needs was changed in place: it was saved "
+    throw AutogradError(cat(op_, ": ", argument_text("a tensor", tensor_),
+                            " that backward needs was changed in place: it was saved "
                             "at version ",
                             version_, ", it is at version ", *counter_));
   }

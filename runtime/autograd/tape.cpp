@@ -214,8 +214,8 @@ void check_in_place(const char* op, const Tensor& x) {
   check_contiguous(op, "x", x);
   if (!x.context().autograd().enabled) return;
   if (x.requires_grad() && x.impl().grad_fn == nullptr) {
-    throw AutogradError(cat(op,
-                            ": the tensor is a leaf that requires a gradient, want the result "
+    throw AutogradError(cat(op, ": ", argument_text("the tensor", x),
+                            " is a leaf that requires a gradient, want the result "
                             "of an op"));
   }
   if (*x.impl().aliased) {

@@ -14,8 +14,8 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
   check_contiguous("linear", "x", x);
   check_defined("linear", "weight", weight);
   if (x.ndim() < 1 || weight.ndim() != 2 || weight.size(1) != x.size(-1)) {
-    throw ShapeError(cat("linear: weight is ", weight.shape(), ", x is ", x.shape(),
-                         ", want weight [N,K] and x [...,K]"));
+    throw ShapeError(cat("linear: ", argument_text("weight", weight), " is ", weight.shape(),
+                         ", x is ", x.shape(), ", want weight [N,K] and x [...,K]"));
   }
   check_dtype("linear", "weight", weight, x.dtype());
   if (bias.defined()) check_shape("linear", "bias", bias, {weight.size(0)});

@@ -71,7 +71,8 @@ void check_matmul(const Tensor& a, const Tensor& b) {
   check_defined("matmul", "a", a);
   check_defined("matmul", "b", b);
   if (a.ndim() < 2 || b.ndim() < 2 || a.size(-1) != b.size(-2)) {
-    throw ShapeError(cat("matmul: b is ", b.shape(), ", a is ", a.shape(),
+    throw ShapeError(cat("matmul: ", argument_text("b", b), " is ", b.shape(), ", ",
+                         argument_text("a", a), " is ", a.shape(),
                          ", want a [...,M,K] and b [...,K,N]"));
   }
   check_dtype("matmul", "b", b, a.dtype());

@@ -115,12 +115,12 @@ ChainBackward prepare_backward(const PointwiseChain& chain, const std::vector<Te
 
 // ---- Broadcasting ----
 
-Shape broadcast_shape(const char* op, const Shape& a, const Shape& b) {
+Shape broadcast_shape(const char* op, const Shape& a, const Shape& b, std::string_view b_name) {
   Shape shape = a.ndim() >= b.ndim() ? a : b;
   for (int d = 1; d <= shape.ndim(); ++d) {
     const int64_t of_a = d <= a.ndim() ? a.at(-d) : 1, of_b = d <= b.ndim() ? b.at(-d) : 1;
     if (of_a != of_b && of_a != 1 && of_b != 1) {
-      throw ShapeError(cat(op, ": b is ", b, ", a is ", a, ", want sizes alike or 1"));
+      throw ShapeError(cat(op, ": ", b_name, " is ", b, ", a is ", a, ", want sizes alike or 1"));
     }
     shape[shape.ndim() - d] = of_a == 1 ? of_b : of_a;
   }
@@ -215,8 +215,12 @@ Tensor pointwise(PointwiseOp op, DType dtype, const std::vector<PointwiseOperand
   Context* context = nullptr;
   for (const PointwiseOperand& operand : operands) {
     if (!operand.tensor.defined()) continue;
-    shape = context == nullptr ? operand.tensor.shape()
-                               : broadcast_shape(name, shape, operand.tensor.shape());
+    const Shape& next = operand.tensor.shape();
+    if (context == nullptr || next == shape) {
+      shape = next;
+    } else {
+      shape = broadcast_shape(name, shape, next, argument_text("b", operand.tensor));
+    }
     context = &operand.tensor.context();
   }
   if (PointwiseTrace* trace = context->autograd().trace) {

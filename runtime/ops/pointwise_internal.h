@@ -10,8 +10,10 @@ namespace shale {
 
 // ---- Broadcasting ----
 
-// The shape that both are broadcast to. Throws ShapeError that names the op and both.
-Shape broadcast_shape(const char* op, const Shape& a, const Shape& b);
+// The shape that both are broadcast to. Throws ShapeError that names the op and both,
+// the second by b_name.
+Shape broadcast_shape(const char* op, const Shape& a, const Shape& b,
+                      std::string_view b_name = "b");
 // x as a tensor of that shape, which it is broadcast to: strides of 0 along what it lacks.
 View broadcast_view(const Tensor& x, const Shape& shape);
 // A new tensor of that shape: factor * x, broadcast. Records nothing.

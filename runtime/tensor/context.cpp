@@ -73,6 +73,11 @@ Context::~Context() {
   }
   workspace_.reset();
   step_storage_.reset();
+  if (const int64_t used = allocator_.stats().allocated; used > 0) {
+    log_error("context ", to_string(device()), " ends while ",
+              format_bytes(static_cast<double>(used)),
+              " of its memory are in use; want it to outlive its tensors, models and optimizers");
+  }
   backend_->destroy_stream(exec_.stream);
 }
 

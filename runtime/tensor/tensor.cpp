@@ -12,6 +12,12 @@ const TensorImpl& checked(const std::shared_ptr<TensorImpl>& impl) {
   return *impl;
 }
 
+// A parameter's full name; empty for other tensors.
+std::string_view name_of(const Tensor& x) {
+  const LeafState* leaf = x.defined() ? x.impl().leaf.get() : nullptr;
+  return leaf != nullptr ? std::string_view(leaf->name) : std::string_view();
+}
+
 }  // namespace
 
 TensorImpl::~TensorImpl() = default;
@@ -27,7 +33,10 @@ DType Tensor::dtype() const {
 }
 Context& Tensor::context() const {
   if (checked(impl_).context == nullptr) {
-    throw InternalError("tensor: a parameter was used before its module was materialised");
+    const std::string_view name = name_of(*this);
+    throw InternalError(cat("tensor: ", name.empty() ? "a parameter" : name, " ", shape(),
+                            " has no memory yet: want materialize(), fully_shard() or DataParallel "
+                            "over a module that holds it, and over the root what is left"));
   }
   return *impl_->context;
 }
@@ -80,7 +89,8 @@ bool Tensor::requires_grad() const {
 
 Tensor& Tensor::set_requires_grad(bool value) {
   if (checked(impl_).grad_fn != nullptr) {
-    throw AutogradError("set_requires_grad: the tensor is the result of an op, want a leaf");
+    throw AutogradError(
+        cat("set_requires_grad: the tensor ", *this, " is the result of an op, want a leaf"));
   }
   impl_->requires_grad = value;
   if (value) leaf_state(*this);
@@ -148,17 +158,30 @@ std::vector<T> to_host(const Tensor& x) {
 
 template Tensor from_host<float>(Context&, std::span<const float>, const Shape&, MemoryTag);
 template Tensor from_host<bf16>(Context&, std::span<const bf16>, const Shape&, MemoryTag);
-template Tensor from_host<int32_t>(Context&, std::span<const int32_t>, const Shape&, MemoryTag);
 template Tensor from_host<f16>(Context&, std::span<const f16>, const Shape&, MemoryTag);
+template Tensor from_host<double>(Context&, std::span<const double>, const Shape&, MemoryTag);
+template Tensor from_host<int32_t>(Context&, std::span<const int32_t>, const Shape&, MemoryTag);
+template Tensor from_host<int64_t>(Context&, std::span<const int64_t>, const Shape&, MemoryTag);
 template Tensor from_host<uint8_t>(Context&, std::span<const uint8_t>, const Shape&, MemoryTag);
+template Tensor from_host<uint16_t>(Context&, std::span<const uint16_t>, const Shape&, MemoryTag);
+template Tensor from_host<uint32_t>(Context&, std::span<const uint32_t>, const Shape&, MemoryTag);
 template std::vector<float> to_host<float>(const Tensor&);
 template std::vector<bf16> to_host<bf16>(const Tensor&);
-template std::vector<int32_t> to_host<int32_t>(const Tensor&);
-template std::vector<uint8_t> to_host<uint8_t>(const Tensor&);
 template std::vector<f16> to_host<f16>(const Tensor&);
+template std::vector<double> to_host<double>(const Tensor&);
+template std::vector<int32_t> to_host<int32_t>(const Tensor&);
+template std::vector<int64_t> to_host<int64_t>(const Tensor&);
+template std::vector<uint8_t> to_host<uint8_t>(const Tensor&);
+template std::vector<uint16_t> to_host<uint16_t>(const Tensor&);
+template std::vector<uint32_t> to_host<uint32_t>(const Tensor&);
 
 std::string to_string(const Tensor& x) {
   return x.defined() ? cat(dtype_name(x.dtype()), x.shape()) : "undefined";
+}
+
+std::string argument_text(std::string_view name, const Tensor& x) {
+  const std::string_view parameter = name_of(x);
+  return parameter.empty() ? std::string(name) : cat(name, " (", parameter, ")");
 }
 
 void check_defined(std::string_view op, std::string_view name, const Tensor& x) {
@@ -168,23 +191,23 @@ void check_defined(std::string_view op, std::string_view name, const Tensor& x) 
 void check_shape(std::string_view op, std::string_view name, const Tensor& x, const Shape& want) {
   check_defined(op, name, x);
   if (!(x.shape() == want)) {
-    throw ShapeError(cat(op, ": ", name, " is ", x.shape(), ", want ", want));
+    throw ShapeError(cat(op, ": ", argument_text(name, x), " is ", x.shape(), ", want ", want));
   }
 }
 
 void check_dtype(std::string_view op, std::string_view name, const Tensor& x, DType want) {
   check_defined(op, name, x);
   if (x.dtype() != want) {
-    throw DTypeError(
-        cat(op, ": ", name, " is ", dtype_name(x.dtype()), ", want ", dtype_name(want)));
+    throw DTypeError(cat(op, ": ", argument_text(name, x), " is ", dtype_name(x.dtype()), ", want ",
+                         dtype_name(want)));
   }
 }
 
 void check_contiguous(std::string_view op, std::string_view name, const Tensor& x) {
   check_defined(op, name, x);
   if (!x.contiguous()) {
-    throw ShapeError(
-        cat(op, ": ", name, " ", x, " has strides ", x.strides(), ", want a contiguous tensor"));
+    throw ShapeError(cat(op, ": ", argument_text(name, x), " ", x, " has strides ", x.strides(),
+                         ", want a contiguous tensor"));
   }
 }
 

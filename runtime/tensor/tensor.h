@@ -76,17 +76,23 @@ inline Tensor zeros(Context& context, const Shape& shape, DType dtype,
   return full(context, shape, dtype, 0, tag);
 }
 
-// Copies host values to the device; T is one of the dtypes. values.size() == shape.numel().
+// Copies host values to the device: T is float, bf16, f16, double, int32_t, int64_t, uint8_t,
+// uint16_t or uint32_t. Throws ShapeError unless values.size() == shape.numel().
 template <typename T>
 Tensor from_host(Context& context, std::span<const T> values, const Shape& shape,
                  MemoryTag tag = MemoryTag::kData);
-// Copies a contiguous tensor to the host; waits for the compute stream.
+// Copies a contiguous tensor to the host; waits for the compute stream. Throws DTypeError unless T
+// is the tensor's dtype, ShapeError if it is not contiguous.
 template <typename T>
 std::vector<T> to_host(const Tensor& x);
 
 std::string to_string(const Tensor& x);  // "bf16[4,768]", "undefined"
 
-// Ops begin with these. Errors read "op: name is [3,4], want [3,5]".
+// An argument in an error: "weight", or "weight (h.0.fc.weight)" if it is that parameter.
+std::string argument_text(std::string_view name, const Tensor& x);
+
+// Ops begin with these. Errors read "op: name is [3,4], want [3,5]", where name is
+// argument_text().
 void check_defined(std::string_view op, std::string_view name, const Tensor& x);
 void check_shape(std::string_view op, std::string_view name, const Tensor& x, const Shape& want);
 void check_dtype(std::string_view op, std::string_view name, const Tensor& x, DType want);
