@@ -109,12 +109,14 @@ struct ChunkedLoss {
 
 }  // namespace
 
-Tensor cross_entropy_(Tensor& logits, const Tensor& targets, int64_t vocab) {
-  check_contiguous("cross_entropy", "logits", logits);
-  const View matrix = as_matrix(logits);
+namespace {
+
+// `gradient`: where the kernel finds the logits and leaves their gradient; `logits` themselves, or
+// a copy of them.
+Tensor cross_entropy_into(const Tensor& gradient, const Tensor& logits, const Tensor& targets,
+                          int64_t vocab, bool wants_grad) {
+  const View matrix = as_matrix(gradient);
   check_targets(targets, matrix.rows(), vocab, matrix.cols());
-  const bool wants_grad = needs_grad(logits.context(), {logits});
-  if (wants_grad) check_in_place("cross_entropy_", logits);
   const Tensor losses = empty(logits.context(), {matrix.rows()}, DType::kF32);
   kernels::cross_entropy(logits.exec(), {.logits = matrix,
                                          .targets = targets,
@@ -123,14 +125,32 @@ Tensor cross_entropy_(Tensor& logits, const Tensor& targets, int64_t vocab) {
                                          .write_grad = wants_grad});
   Tensor total = sum_of(losses);
   if (!wants_grad) return total;
-  logits.bump_version();  // they are the gradient now
+  gradient.bump_version();  // no logits any more
   record("cross_entropy", {logits}, {&total},
-         [gradient = SavedTensor("cross_entropy", logits)](BackwardArgs& args) {
+         [gradient = SavedTensor("cross_entropy", gradient)](BackwardArgs& args) {
            const Tensor dlogits = gradient.get();
            scale_by(args, dlogits);
            return Grads{dlogits};
          });
   return total;
+}
+
+}  // namespace
+
+Tensor cross_entropy_(Tensor& logits, const Tensor& targets, int64_t vocab) {
+  check_contiguous("cross_entropy_", "logits", logits);
+  const bool wants_grad = needs_grad(logits.context(), {logits});
+  if (wants_grad) check_in_place("cross_entropy_", logits);
+  return cross_entropy_into(logits, logits, targets, vocab, wants_grad);
+}
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& targets, int64_t vocab) {
+  check_contiguous("cross_entropy", "logits", logits);
+  const bool wants_grad = needs_grad(logits.context(), {logits});
+  if (!wants_grad) return cross_entropy_into(logits, logits, targets, vocab, false);
+  const Tensor gradient = empty_like(logits);
+  kernels::axpby(logits.exec(), {.a = logits, .y = gradient});
+  return cross_entropy_into(gradient, logits, targets, vocab, true);
 }
 
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,

@@ -11,6 +11,10 @@ namespace shale {
 // to 1 / tokens of the global batch (gradients of micro-batches and ranks then simply add up), and
 // the loss scale.
 Tensor cross_entropy_(Tensor& logits, const Tensor& targets, int64_t vocab);
+// The same without changing the logits: any tensor will do (a view, what a sharded module returns),
+// it can be used further, and in inference nothing differs. Keeps one more tensor of their size for
+// backward, the gradient.
+Tensor cross_entropy(const Tensor& logits, const Tensor& targets, int64_t vocab);
 
 // cross_entropy_(x weightᵀ): x [rows, C], weight [padded vocabulary, C]. With chunk_rows > 0 the
 // logits of at most so many rows exist at a time: forward keeps only x, and backward computes each

@@ -6,6 +6,8 @@
 #include "shale/runtime/ops/embedding.h"
 #include "shale/runtime/ops/linear.h"
 #include "shale/runtime/ops/loss.h"
+#include "shale/runtime/ops/reduce.h"
+#include "shale/runtime/ops/shape.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/numbers.h"
@@ -108,6 +110,50 @@ TEST_CASE("gradients of the loss carry grad_scale and whatever follows the loss"
     CHECK(same_bits(gradient(2, 1), doubled));  // powers of two are exact
     CHECK(same_bits(gradient(1, 2), doubled));
   }
+}
+
+TEST_CASE("the loss that leaves its logits alone has the bits of the one that does not") {
+  for (const float factor : {1.0f, 3.0f}) {
+    CAPTURE(factor);
+    const auto run = [&](bool in_place) {
+      Context context(small_context());
+      const Tensor x = random_leaf(context, {kRows, kWidth}, 1);
+      const Tensor w = random_leaf(context, {kPadded, kWidth}, 2);
+      const Tensor targets = from_host<int32_t>(context, kTargets, {kRows});
+      Tensor logits = linear(x, w);
+      const std::vector<float> before = to_host<float>(logits);
+      Tensor loss = in_place ? cross_entropy_(logits, targets, kVocab)
+                             : cross_entropy(logits, targets, kVocab);
+      CHECK(same_bits(to_host<float>(logits), before) != in_place);
+      if (factor != 1) loss = scale(loss, factor);
+      backward(loss);
+      return std::vector{to_host<float>(loss), to_host<float>(x.grad()), to_host<float>(w.grad())};
+    };
+    const auto want = run(true), got = run(false);
+    for (size_t i = 0; i < want.size(); ++i) CHECK(same_bits(got[i], want[i]));
+  }
+}
+
+TEST_CASE("the loss that leaves its logits alone takes views, leaves and what was saved before") {
+  Context context(small_context());
+  const Tensor targets = from_host<int32_t>(context, kTargets, {kRows});
+  Tensor leaf = random_leaf(context, {kRows, kPadded}, 1);
+  CHECK(contains(message_of<AutogradError>([&] { cross_entropy_(leaf, targets, kVocab); }),
+                 "is a leaf"));
+  const Tensor square = mul(leaf, leaf);
+  backward(add(cross_entropy(leaf, targets, kVocab), sum(square)));
+  const std::vector<float> both = to_host<float>(leaf.grad());
+  leaf_state(leaf).has_value = false;
+  const Tensor view = reshape(reshape(leaf, {kRows * kPadded}), {kRows, kPadded});
+  backward(cross_entropy(view, targets, kVocab));
+  const std::vector<float> alone = to_host<float>(leaf.grad()), values = to_host<float>(leaf);
+  for (size_t i = 0; i < both.size(); ++i) {
+    CHECK(std::abs(both[i] - (alone[i] + 2 * values[i])) <= 1e-6f * std::abs(both[i]) + 1e-7f);
+  }
+  const Inference inference(context);
+  CHECK(same_bits(to_host<float>(cross_entropy(leaf, targets, kVocab)),
+                  to_host<float>(cross_entropy_(leaf, targets, kVocab))));
+  CHECK(same_bits(to_host<float>(leaf), values));
 }
 
 TEST_CASE("a tensor that was saved before the loss overwrote it is refused") {
