@@ -1,7 +1,9 @@
 #pragma once
 
-// Sharded data parallelism: fully_shard() for a loop of one's own, DataParallel under it.
+// Sharded data parallelism: fully_shard() for a loop of one's own, DataParallel under it,
+// ShardedParameter for what a rank holds.
 
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/parallel/data/fully_shard.h"
+#include "shale/comm/parallel/data/sharded_parameter.h"
 #include "shale/comm/parallel/data/sharding.h"

@@ -90,7 +90,8 @@ DataParallel::~DataParallel() {
     for (const auto& unit : units_) unit->detach();
   }
   units_.clear();  // after the collectives in flight
-  if (shared_.single() || owned_by_model_) return;
+  if (shared_.single()) return;
+  // Their provider may go before the context does.
   shared_.context.allocator().set_provider(MemoryTag::kGradient, nullptr);
   shared_.context.allocator().set_provider(MemoryTag::kParameter, nullptr);
 }

@@ -116,7 +116,8 @@ class DataParallel {
   void reshard();
 
   // ---- The whole state, one parameter at a time (data_parallel_state.cpp) ----
-  // Values are f32 masters, or what frozen parameters have. Collective unless said otherwise; from
+  // Values are f32 masters, or what frozen parameters have; ShardedParameter has those of one rank.
+  // Collective unless said otherwise; from
   // stage 1 on the ranks send each other their parts in pieces of a few MiB.
 
   // Sets every parameter from full-size f32 host values: fill(parameter, view) writes them.
@@ -131,8 +132,6 @@ class DataParallel {
   // Sets this rank's part of a parameter from its whole f32 value in host memory. Not collective,
   // but every rank must do it before the parameter is used.
   void distribute(const Parameter& parameter, const View& whole);
-  // This rank's part: elements [first, first + count) of the parameter.
-  OptimSpan local_part(const Parameter& parameter) const;
 
   const ShardingContext& shared() const { return shared_; }
   ShardingContext& shared() { return shared_; }
@@ -142,6 +141,7 @@ class DataParallel {
   void release() { owned_by_model_ = true; }
 
  private:
+  friend class ShardedParameter;
   struct InstalledHook {
     Module* module;
     HookPoint point;

@@ -114,9 +114,4 @@ void DataParallel::load(const std::function<void(const Parameter&, const View&)>
   }
 }
 
-OptimSpan DataParallel::local_part(const Parameter& parameter) const {
-  const Place place = place_of(parameter);
-  return place.buffer->span_of(*place.entry, shared_.groups.shard->rank());
-}
-
 }  // namespace shale::comm

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "shale/comm/ordered_sum.h"
+#include "shale/comm/parallel/data/sharded_parameter.h"
 #include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
@@ -33,22 +34,17 @@ models::LanguageModelConfig tiny_model() {
   return config;
 }
 
-std::vector<float> full_gradient(const comm::DataParallel& parallel, comm::ProcessGroup& group,
+std::vector<float> full_gradient(comm::DataParallel& parallel, comm::ProcessGroup& group,
                                  const Parameter& parameter) {
-  const OptimSpan part = parallel.local_part(parameter);
+  const Tensor grad = comm::ShardedParameter(parallel, parameter).local_grad();
   std::vector<float> mine;
-  for (const OptimShard& shard : parallel.shards()) {
-    for (const OptimSpan& span : shard.spans) {
-      if (span.parameter != &parameter || span.count == 0) continue;
-      const Tensor grad = vector_slice(shard.grad, span.offset, span.count);
-      if (grad.dtype() == DType::kF32) {
-        mine = to_host<float>(grad);
-      } else {
-        for (const bf16 x : to_host<bf16>(grad)) mine.push_back(to_f32(x));
-      }
-    }
+  if (!grad.defined()) return {};
+  if (grad.dtype() == DType::kF32) {
+    mine = to_host<float>(grad);
+  } else {
+    for (const bf16 x : to_host<bf16>(grad)) mine.push_back(to_f32(x));
   }
-  if (part.count == parameter.numel() && group.size() == 1) return mine;
+  if (group.size() == 1) return mine;
   std::vector<float> whole;
   const std::string_view bytes(reinterpret_cast<const char*>(mine.data()), mine.size() * 4);
   for (const std::string& piece : group.all_gather_bytes(bytes, "test gradient")) {
@@ -75,7 +71,7 @@ struct Ranks {
   comm::ProcessGroup& all;
 };
 
-std::vector<float> all_gradients(const Module& model, const comm::DataParallel& parallel,
+std::vector<float> all_gradients(const Module& model, comm::DataParallel& parallel,
                                  comm::ProcessGroup& group) {
   std::vector<float> all;
   for (const Parameter* parameter : model.parameters()) {

@@ -56,7 +56,7 @@ bool same(const Trained& a, const Trained& b);
 comm::ProcessGroup& alone();
 
 // The f32 gradient of a parameter, whole. Collective.
-std::vector<float> full_gradient(const comm::DataParallel& parallel, comm::ProcessGroup& group,
+std::vector<float> full_gradient(comm::DataParallel& parallel, comm::ProcessGroup& group,
                                  const Parameter& parameter);
 
 }  // namespace shale::test

@@ -1,5 +1,8 @@
 // What sharded data parallelism does with models of all shapes, and what it says about mistakes.
+#include <sstream>
+
 #include "shale/comm/parallel/data/fully_shard.h"
+#include "shale/comm/parallel/data/sharded_parameter.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/nn/layers.h"
 #include "shale/runtime/ops/elementwise.h"
@@ -17,6 +20,7 @@ namespace {
 using comm::DataParallel;
 using comm::DataParallelOptions;
 using comm::ProcessGroup;
+using comm::ShardedParameter;
 
 // y = outer(gelu(inner(x)) + inner's weight used again by the outer one)
 struct Inner : Module {
@@ -258,8 +262,9 @@ TEST_CASE("a sharded parameter knows its part; whole values come and go") {
                             {.compute = dtype, .stage = stage, .seed = 1});
       int64_t mine = 0;
       for (const Parameter* parameter : net.parameters()) {
-        const OptimSpan part = parallel.local_part(*parameter);
-        CHECK(part.first + part.count <= parameter->numel());
+        const ShardedParameter sharded(parallel, *parameter);
+        const comm::ElementRange part = sharded.local_range();
+        CHECK(part.begin + part.count <= parameter->numel());
         mine += part.count;
         // The initial values are those of one rank.
         Parameter& other = *const_cast<Parameter*>(parameter);
@@ -289,6 +294,86 @@ TEST_CASE("a sharded parameter knows its part; whole values come and go") {
       CHECK(to_host<float>(weight)[5] == float(1600 % 97) + 5);
     }
   }
+}
+
+TEST_CASE("what ranks hold of a parameter is what its placements say, and can be written") {
+  const auto group = world().group();
+  for (const int stage : {0, 1, 2, 3}) {
+    CAPTURE(stage);
+    Context context(small_context(1));
+    Net net;
+    for (Module* unit : net.units()) {
+      comm::fully_shard(*unit, context, *group, {.compute = DType::kBF16, .stage = stage});
+    }
+    comm::fully_shard(net, context, *group, {.compute = DType::kBF16, .stage = stage});
+    for (const ShardedParameter& sharded : comm::sharded_parameters(net)) {
+      CAPTURE(sharded.name());
+      if (!sharded.parameter().trainable) continue;
+      CHECK(sharded.mesh().size("replica") == 1);
+      CHECK(sharded.mesh().size("shard") == group->size());
+      REQUIRE(sharded.placements().size() == 2);
+      CHECK(sharded.placements()[0] == comm::Placement::kReplicate);
+      const bool is_sharded = sharded.placements()[1] == comm::Placement::kShard;
+      CHECK(is_sharded == (stage > 0));
+
+      // The ranks' ranges follow one another, and together are the whole.
+      const comm::ElementRange mine = sharded.local_range();
+      int64_t end = 0;
+      for (const std::string& one : group->all_gather_bytes(cat(mine.begin, ' ', mine.count))) {
+        std::istringstream text(one);
+        comm::ElementRange range;
+        text >> range.begin >> range.count;
+        if (!is_sharded) {
+          end = range.begin + range.count;
+        } else if (range.count > 0) {
+          CHECK(range.begin == end);
+          end += range.count;
+        }
+      }
+      CHECK(end == sharded.parameter().numel());
+
+      const Tensor local = sharded.local_tensor();
+      REQUIRE(local.shape() == Shape{mine.count});
+      std::vector<float> values(size_t(mine.count));
+      for (size_t i = 0; i < values.size(); ++i) values[i] = float((mine.begin + int64_t(i)) % 251);
+      context.copy(local.data(), values.data(), local.bytes());
+      sharded.local_changed();
+      const std::vector<float> whole = to_host<float>(sharded.full_tensor());
+      CHECK(first_difference(whole.data(), int64_t(whole.size()),
+                             [](int64_t i) { return float(i % 251); }) == -1);
+      comm::data_parallel_of(net).unshard();  // bf16 has these integers
+      CHECK(same_bits(to_host<float>(cast(sharded.parameter().value, DType::kF32)), whole));
+      comm::data_parallel_of(net).reshard();
+      CHECK_FALSE(sharded.local_grad().defined());
+    }
+  }
+}
+
+TEST_CASE("values that are not a parameter's are refused by its name") {
+  const auto group = world().group();
+  Context context(small_context(1));
+  Net net;
+  DataParallel parallel(net, net.units(), context, *group, {.stage = 3});
+  const Parameter& parameter = net.spare.linear.weight;
+  const ShardedParameter sharded(parallel, parameter);
+  std::vector<float> values(size_t(parameter.numel()));
+  CHECK(contains(message_of<ShapeError>(
+                     [&] { sharded.distribute(make_view(values.data(), {parameter.numel()})); }),
+                 "spare.linear.weight: the values are [1600], want [40,40]"));
+  std::vector<int32_t> ids(values.size());
+  CHECK(contains(
+      message_of<DTypeError>([&] { sharded.distribute(make_view(ids.data(), parameter.shape)); }),
+      "the values are int32, want fp32"));
+}
+
+TEST_CASE("a context may be made before its group, and goes after it") {
+  Context context(small_context(1));
+  const auto group = world().group({.name = "later"});
+  Net net;
+  for (Module* unit : net.units()) comm::fully_shard(*unit, context, *group, {.stage = 3});
+  comm::fully_shard(net, context, *group, {.stage = 3});
+  comm::data_parallel_of(net).unshard();
+  comm::data_parallel_of(net).reshard();
 }
 
 TEST_CASE("explicit prefetch lists replace the recorded order, right or wrong") {
