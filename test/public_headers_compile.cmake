@@ -5,7 +5,8 @@
 
 include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/../cmake/ShalePublicHeaders.cmake)
-set(flags -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I${PREFIX}/include)
+set(flags -std=c++20 -fsyntax-only -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror
+    -I${PREFIX}/include)
 
 # Other libraries' headers are not ours to keep free of warnings.
 set(mpi_flags -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX)
