@@ -48,6 +48,30 @@ void TrafficMeter::add_exposed(Traffic traffic, double seconds) {
   if (parent_ != nullptr) parent_->add_exposed(traffic, seconds);
 }
 
+void TrafficMeter::begin_flight() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (flights_++ == 0) flying_since_ = Clock::now();
+  }
+  if (parent_ != nullptr) parent_->begin_flight();
+}
+
+void TrafficMeter::end_flight() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (--flights_ == 0) {
+      in_flight_seconds_ += std::chrono::duration<double>(Clock::now() - flying_since_).count();
+    }
+  }
+  if (parent_ != nullptr) parent_->end_flight();
+}
+
+double TrafficMeter::in_flight_seconds() const {
+  const std::lock_guard lock(mutex_);
+  const auto now = flights_ > 0 ? Clock::now() - flying_since_ : Clock::duration::zero();
+  return in_flight_seconds_ + std::chrono::duration<double>(now).count();
+}
+
 TrafficTotals TrafficMeter::totals(Traffic traffic) const {
   const std::lock_guard lock(mutex_);
   return totals_[static_cast<size_t>(traffic)];
@@ -85,6 +109,8 @@ std::string TrafficMeter::summary() const {
 void TrafficMeter::reset() {
   const std::lock_guard lock(mutex_);
   totals_ = {};
+  in_flight_seconds_ = 0;
+  flying_since_ = Clock::now();
 }
 
 }  // namespace shale::comm

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -31,18 +32,41 @@ class TrafficMeter {
  public:
   void add_call(Traffic traffic, double bytes);
   void add_exposed(Traffic traffic, double seconds);
+  // Between these two a collective is in flight. Backends on host memory call them.
+  void begin_flight();
+  void end_flight();
   // What is added here is added there too.
   void set_parent(std::shared_ptr<TrafficMeter> parent) { parent_ = std::move(parent); }
 
   TrafficTotals totals(Traffic traffic) const;
   TrafficTotals totals() const;  // of all classes
-  std::string summary() const;   // a table, for people
+  // In which at least one collective was in flight: time in which several were counts once.
+  double in_flight_seconds() const;
+  std::string summary() const;  // a table, for people
   void reset();
 
  private:
+  using Clock = std::chrono::steady_clock;
   mutable std::mutex mutex_;
+  int flights_ = 0;
+  Clock::time_point flying_since_;
+  double in_flight_seconds_ = 0;
   std::array<TrafficTotals, kTrafficClasses> totals_{};
   std::shared_ptr<TrafficMeter> parent_;
+};
+
+// A collective is in flight while this lives.
+class FlightScope {
+ public:
+  explicit FlightScope(std::shared_ptr<TrafficMeter> meter) : meter_(std::move(meter)) {
+    meter_->begin_flight();
+  }
+  ~FlightScope() { meter_->end_flight(); }
+  FlightScope(const FlightScope&) = delete;
+  FlightScope& operator=(const FlightScope&) = delete;
+
+ private:
+  std::shared_ptr<TrafficMeter> meter_;
 };
 
 }  // namespace shale::comm

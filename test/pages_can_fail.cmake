@@ -3,6 +3,10 @@
 
 include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
 
+set(of_ranks "| `host_peak` | bytes |\n| `text` | none |\n`comm_share_all`, `comm_share_shard`, \
+`comm_share_replica`, `comm_share_reshard`\n")
+set(metrics "| `loss` | nats | x |\n| `state` | saved or not |\n${of_ranks}")
+
 # check(<what> <expected output, a regex, or OK> <page> <its text>): the other pages are as they should.
 function(check what expected page text)
   file(REMOVE_RECURSE ${SCRATCH})
@@ -11,10 +15,13 @@ function(check what expected page text)
        "  spec.add_choice(\"comm\", c.comm);\n  spec.section(\"comm\");\n")
   file(WRITE ${SCRATCH}/models/training/report/metrics.cpp "cat(\"{\\\"loss\\\": \", x)\n")
   file(WRITE ${SCRATCH}/models/training/report/run_status.cpp "  json[\"state\"] = x;\n")
+  file(WRITE ${SCRATCH}/models/training/report/rank_report.cpp
+       "{\"host_peak\", x};\nconst char k[] = \"comm_share_\";\n")
+  file(WRITE ${SCRATCH}/models/training/report/warnings_file.cpp "cat(\"{\\\"text\\\": \", x)\n")
   file(WRITE ${SCRATCH}/base/log.cpp "std::getenv(\"NOCOLOR\");\nf(\"NO_COLOR\", \"[A;B]\");\n")
   file(WRITE ${SCRATCH}/docs/interface.md "\n| `--data` | x |\n| `--comm X` | x |\n")
   file(WRITE ${SCRATCH}/docs/environment.md "| `NOCOLOR`, `NO_COLOR` |\n")
-  file(WRITE ${SCRATCH}/docs/metrics.md "| `loss` |\n| `state` |\n")
+  file(WRITE ${SCRATCH}/docs/metrics.md "${metrics}")
   file(WRITE ${SCRATCH}/docs/${page} "${text}")
   expect("${what}" "${expected}" -DROOT=${SCRATCH} -P ${CMAKE_CURRENT_LIST_DIR}/pages.cmake)
   file(REMOVE_RECURSE ${SCRATCH})
@@ -29,5 +36,12 @@ check("a variable that is read" "environment.md: no word of the variable NOCOLOR
   environment.md "`NO_COLOR`\n")
 check("a variable that is handed on" "environment.md: no word of the variable NO_COLOR"
   environment.md "`NOCOLOR`, NO_COLOR\n")
-check("a column" "metrics.md: no word of the column loss" metrics.md "`loss_bits`, `state`\n")
-check("a key of status.json" "metrics.md: no word of the key state" metrics.md "`loss`, `status`\n")
+check("a column" "metrics.md: no word of the column loss" metrics.md "`loss_bits`, `state`\n${of_ranks}")
+check("a key of status.json" "metrics.md: no word of the key state" metrics.md "`loss`, `status`\n${of_ranks}")
+check("a figure of all ranks" "metrics.md: no word of the column comm_share_replica"
+  metrics.md "`loss`, `state`, `host_peak`, `text`, `comm_share_all`, `comm_share_shard`, \
+`comm_share_reshard`\n")
+check("a column that is not there" "metrics.md: no row has lose"
+  metrics.md "${metrics}| `lose` | nats | x |\n")
+check("a column without a unit" "metrics.md: loss has no unit"
+  metrics.md "| `loss` | | x |\n`state`\n${of_ranks}")

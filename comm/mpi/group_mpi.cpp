@@ -155,6 +155,7 @@ void MpiGroup::execute(const CollectiveCall& call, bool blocking) {
   }
   const RecentCollectives::Scope record(context_->recent, options().name,
                                         fingerprint(call, sequence_), call.larger_bytes());
+  const FlightScope flight(meter());
   try {
     if (context_->queue.cancelled()) throw CommError(kCancelled);
     if (engine_->inter_node) {

@@ -93,7 +93,7 @@ class SpiralTask : public shale::models::Task {
     shale::Batch batch;
     fill(batch, kFirst, kCount, dtype_);
     const Tensor sum = loss(shale::DeviceBatch(run.context, batch));
-    return {.loss = double(to_host<float>(sum).front()) / kCount, .samples = kCount};
+    return {.loss = double(to_host<float>(sum).front()) / kCount, .items = kCount};
   }
 
   shale::models::SampleUnit unit() const override {
@@ -125,7 +125,7 @@ int train(shale::comm::World& world, int argc, char** argv) {
     if (world.rank() == 0) std::fputs(parsed.output.c_str(), stdout);
     return 0;
   }
-  shale::set_process_log({.rank = world.rank(), .quiet = config.quiet});
+  shale::set_process_log({.quiet = config.quiet});
   resolve(config, world.size());
   world.watch({.timeout_s = config.timeout_s});
   SpiralTask task(config, dtype_of_flag(config, device_of(config, world)));

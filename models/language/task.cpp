@@ -1,8 +1,11 @@
 #include "shale/models/language/task.h"
 
+#include <algorithm>
+
 #include "shale/base/error.h"
 #include "shale/base/log.h"
 #include "shale/comm/ordered_sum.h"
+#include "shale/kernels/loss.h"
 #include "shale/models/language/generate.h"
 #include "shale/models/language/open_data.h"
 #include "shale/models/language/stored_model.h"
@@ -70,12 +73,22 @@ Evaluation LanguageTask::evaluate(const TaskContext& run) {
                                    .sampler = sampler,
                                    .rank = run.group.rank(),
                                    .ranks = run.group.size()}));
-  std::vector<double> sums;
+  // The host looks at the losses at the end, so that it prepares batches while the device computes.
+  const Tensor losses =
+      zeros(run.context, {sampler.rounds(run.group.size())}, DType::kF32, MemoryTag::kData);
+  int64_t rounds = 0, tokens = 0;
   while (const Batch* batch = batches.next()) {
-    sums.push_back(to_host<float>(loss(DeviceBatch(run.context, *batch))).front());
+    const Tensor sum = loss(DeviceBatch(run.context, *batch));
+    const Tensor to = losses.alias({1}, {1}, rounds++);
+    run.context.copy(to.data(), sum.data(), sum.bytes());
+    const auto targets = batch->field("targets").values<int32_t>();
+    tokens += std::count_if(targets.begin(), targets.end(),
+                            [](int32_t target) { return target != kernels::kIgnoreTarget; });
   }
-  const auto tokens = static_cast<double>(sampler.windows() * config_.seq_len);
-  return {.loss = comm::ordered_sum(run.group, sums) / tokens, .samples = sampler.windows()};
+  const std::vector<float> sums = to_host<float>(losses);
+  const double total = comm::ordered_sum(run.group, std::vector<double>(sums.begin(), sums.end()));
+  run.group.host().all_reduce_sum(make_view(&tokens, {1}), {.tag = "evaluated tokens"});
+  return {.loss = total / static_cast<double>(tokens), .items = tokens};
 }
 
 void LanguageTask::open_output() {

@@ -196,8 +196,18 @@ void describe_run(ConfigSpec& spec, RunConfig& c) {
   spec.add("eval-every", c.eval_every, "steps between validations, and one at the end; 0: none",
            {.min = 0})
       .may_change();
+  spec.add("report-every", c.report_every,
+           "steps between rows of metrics.jsonl about the memory, communication and devices of all "
+           "ranks; 0: none",
+           {.min = 0})
+      .may_change();
+  spec.add("warn-exposed", c.warn_exposed,
+           "share of its time that a rank may wait for collectives between two such rows before a "
+           "warning names it; 0: none",
+           {.min = 0, .max = 1})
+      .may_change();
   spec.add("measure-peak", c.measure_peak,
-           "time a large GEMM first, so that MFU can be shown on the CPU")
+           "time a large GEMM first, of which mfu is a share; null in metrics.jsonl without")
       .may_change();
   spec.add("quiet", c.quiet, "print warnings and errors only").may_change();
 }

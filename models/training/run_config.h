@@ -75,6 +75,8 @@ struct RunConfig {
   // output
   std::string out = "out";
   int64_t eval_every = 0;
+  int64_t report_every = 100;  // steps; 0: never
+  double warn_exposed = 0;     // share of a rank's time; 0: none
   bool measure_peak = false;
   bool quiet = false;
 

@@ -31,8 +31,8 @@ struct BatchPlan {
 
 // What Task::evaluate() finds, on all ranks.
 struct Evaluation {
-  double loss = 0;  // mean over all samples
-  int64_t samples = 0;
+  double loss = 0;    // mean over all items of all ranks
+  int64_t items = 0;  // over so many, in SampleUnit::items: those that were counted, not padding
 };
 
 // What a rank has at hand where a task takes part in a run.

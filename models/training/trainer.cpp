@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
@@ -34,6 +35,24 @@ int64_t host_peak_bytes() {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
+// Over NCCL, what the device has told by now.
+double exposed_seconds(const comm::ProcessGroup& group) {
+  return group.traffic().totals(comm::Traffic::kParameters).exposed_seconds +
+         group.traffic().totals(comm::Traffic::kGradients).exposed_seconds;
+}
+
+// The groups over which ranks exchange something, by the names of the mesh's axes.
+std::vector<RankReport::Axis> axes_of(const comm::ProcessGroup& all,
+                                      const comm::ShardGroups& groups) {
+  std::vector<RankReport::Axis> axes = {{"all", &all}};
+  if (groups.replicate != nullptr) {
+    axes.push_back({"shard", groups.shard});
+    axes.push_back({"replica", groups.replicate});
+  }
+  if (groups.reshard != nullptr) axes.push_back({"reshard", groups.reshard});
+  return axes;
+}
+
 ContextOptions context_options(const RunConfig& config, comm::World& world) {
   return {.device = device_of(config, world),
           .threads = resolve_threads(config.threads, world.local_size()),
@@ -48,6 +67,7 @@ ContextOptions context_options(const RunConfig& config, comm::World& world) {
 Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, comm::World& world)
     : config_(config),
       world_(world),
+      warnings_(world.rank()),
       task_(task),
       unit_(task.unit()),
       context_(context_options(config, world)),
@@ -72,6 +92,7 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
     peak_flops_ = measure_gemm_peak(context_, dtype_of_flag(config_, context_.device()));
   }
   build_step();
+  ranks_ = std::make_unique<RankReport>(context_, *group_, axes_of(*group_, setup_.groups));
   resume(spec);
   batches_ = std::make_unique<Prefetcher>(
       task_.train_batches({.layout = layout_, .rank = world_.rank(), .first_step = first_step_}));
@@ -112,13 +133,19 @@ void Trainer::build_step() {
            context_.exec().threads, " threads, ", dtype_name(dtype), ", ", config_.global_batch,
            " ", unit_.samples, " a step, ", layout_.micro_batches(), " x ", config_.micro_batch,
            " per rank, zero ", config_.zero);
+  if (unit_.flops_per_item > 0 && !config_.measure_peak) {
+    log_info(
+        "mfu is not known: --measure-peak times a large product first, which it is a share of");
+  }
 }
 
 // What cannot be written shows before anything else is done.
 void Trainer::open_output() {
-  if (!is_main()) return;
+  const std::filesystem::path warnings = std::filesystem::path(config_.out) / "warnings.jsonl";
+  if (!is_main()) return warnings_.open(warnings);
   make_folder(config_.out);
   lock_ = std::make_unique<OutputLock>(config_.out);
+  warnings_.open(warnings);
   task_.open_output();
   progress_ = std::make_unique<Progress>(process_log());
 }
@@ -149,6 +176,7 @@ void Trainer::open_metrics() {
 
 ExitCode Trainer::run() {
   group_->host().on_failure([this](int code, const std::string& message) {
+    if (is_main()) warnings_.write(LogLevel::kError, message);
     checkpoints_->tell_failure(done_steps_, code, message);
   });
   try {
@@ -157,6 +185,7 @@ ExitCode Trainer::run() {
     checkpoints_->tell_failure(done_steps_, error.job_code(), error.what());
     throw;
   } catch (const Error& error) {
+    warnings_.write(LogLevel::kError, error.what());
     checkpoints_->tell_failure(done_steps_, static_cast<int>(error.code()), error.what());
     throw;
   }
@@ -184,6 +213,9 @@ void Trainer::after_step(int64_t step) {
     step_->finish();
     comm::check_replicas(step_->parallel(), *group_);
   }
+  if (config_.report_every > 0 && step % config_.report_every == 0) {
+    report_ranks(step);
+  }
   checkpoints_->poll();
   if (checkpoints_->due(step) || last) save(step);
 }
@@ -210,6 +242,7 @@ ExitCode Trainer::train() {
   // Where there is no step, its evaluation is the last one, unless it is in the metrics already.
   const bool known = checkpoints_->resumes() && checkpoints_->same_folder();
   if (is_over && config_.eval_every > 0 && !known) evaluate(first_step_);
+  ranks_->begin();
   for (int64_t step = first_step_; step < config_.steps; ++step) {
     train_step(step);
     after_step(step + 1);
@@ -224,6 +257,9 @@ ExitCode Trainer::train() {
     log_info(step_->host_context()->allocator().memory_summary());
   }
   if (group_->size() > 1) log_info(group_->traffic().summary());
+  if (group_->size() > 1 && !is_over) {
+    log_info(rank_table(ranks_->gather_whole_run(config_.steps)));
+  }
   task_.finish(task_context());
   checkpoints_->tell(RunState::kDone, done_steps_, 0);
   return ExitCode::kOk;
@@ -253,7 +289,8 @@ void Trainer::done(const StepOutcome& outcome) {
   metrics.items = layout_.begin(outcome.step + 1) * unit_.items_per_sample;
   metrics.items_per_s = rate;
   metrics.step_ms = seconds * 1e3;
-  metrics.comm_exposed_ms = outcome.exposed_s * 1e3;
+  const double exposed_s = exposed_seconds(*group_);
+  metrics.comm_exposed_ms = (exposed_s - std::exchange(exposed_s_, exposed_s)) * 1e3;
   if (peak_flops_ > 0) metrics.mfu = rate * unit_.flops_per_item / (peak_flops_ * world_.size());
   if (step_->scales_loss()) {
     metrics.loss_scale = outcome.state.loss_scale.value;
@@ -303,10 +340,22 @@ void Trainer::check_finite(const StepOutcome& outcome, float loss) {
 }
 
 void Trainer::evaluate(int64_t step) {
+  const Clock::time_point start = Clock::now();
   const Evaluation result = task_.evaluate(task_context());
-  const auto val_loss = static_cast<float>(result.loss);
-  if (metrics_ != nullptr) metrics_->write(EvalMetrics{.step = step, .val_loss = val_loss});
-  log_info("step ", step, ": validation loss ", val_loss, " over ", result.samples, " samples");
+  const EvalMetrics metrics{.step = step,
+                            .val_loss = static_cast<float>(result.loss),
+                            .item = unit_.items,
+                            .items = result.items,
+                            .ms = 1e3 * seconds_since(start)};
+  if (metrics_ != nullptr) metrics_->write(metrics);
+  log_info(format_evaluation(metrics, config_.steps));
+}
+
+void Trainer::report_ranks(int64_t step) {
+  const RanksMetrics all = ranks_->gather(step);
+  if (!is_main()) return;
+  metrics_->write(all);
+  for (const std::string& warning : exposed_above(all, config_.warn_exposed)) log_warning(warning);
 }
 
 void Trainer::report(const StepMetrics& metrics) {

@@ -14,6 +14,8 @@
 #include "shale/models/training/parallel_setup.h"
 #include "shale/models/training/report/metrics.h"
 #include "shale/models/training/report/progress.h"
+#include "shale/models/training/report/rank_report.h"
+#include "shale/models/training/report/warnings_file.h"
 #include "shale/models/training/run_checkpoints.h"
 #include "shale/models/training/run_config.h"
 #include "shale/models/training/step.h"
@@ -56,12 +58,14 @@ class Trainer : private StepObserver {
   double exchange_results(const StepOutcome& outcome);
   void check_finite(const StepOutcome& outcome, float loss);
   void report(const StepMetrics& metrics);
+  void report_ranks(int64_t step);  // collective
 
   TaskContext task_context() { return {context_, *group_, step_->parallel()}; }
   bool is_main() const { return world_.rank() == 0; }
 
   const RunConfig config_;
   comm::World& world_;
+  WarningsFile warnings_;
   std::unique_ptr<OutputLock> lock_;  // of --out; null: this rank writes nothing there
   Task& task_;
   const SampleUnit unit_;
@@ -77,11 +81,13 @@ class Trainer : private StepObserver {
   std::unique_ptr<RunCheckpoints> checkpoints_;  // uses the metrics
   std::unique_ptr<Prefetcher> batches_;
   std::unique_ptr<Progress> progress_;
+  std::unique_ptr<RankReport> ranks_;
   std::chrono::steady_clock::time_point finished_;  // the last step
   StragglerWatch stragglers_;
   bool stop_agreed_ = false;                         // by all ranks
   std::chrono::steady_clock::time_point exchanged_;  // the last results
   double waited_s_ = -1;                             // for other ranks until then
+  double exposed_s_ = 0;                             // of parameters and gradients until then
   double peak_flops_ = 0;                            // of one rank's device; 0: unknown
 };
 

@@ -50,6 +50,29 @@ TEST_CASE("a group's accounts include those of the groups split from it") {
   CHECK(same->traffic().totals().calls == 1);
 }
 
+TEST_CASE("time in which several collectives are in flight counts once, here and above") {
+  comm::TrafficMeter meter;
+  const auto parent = std::make_shared<comm::TrafficMeter>();
+  meter.set_parent(parent);
+  const auto start = std::chrono::steady_clock::now();
+  meter.begin_flight();
+  meter.begin_flight();
+  parent->begin_flight();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  meter.end_flight();
+  CHECK(meter.in_flight_seconds() >= 0.02);  // up to now
+  meter.end_flight();
+  const double flown = meter.in_flight_seconds();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(meter.in_flight_seconds() == flown);
+  CHECK(parent->in_flight_seconds() >= flown + 0.02);
+  parent->end_flight();
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+  CHECK(parent->in_flight_seconds() <= passed.count());
+  meter.reset();
+  CHECK(meter.in_flight_seconds() == 0);
+}
+
 TEST_CASE("time spent blocked is exposed, time in flight is not") {
   const auto group = world().group({.timeout_s = 60});
   const int64_t count = 1 << 20;

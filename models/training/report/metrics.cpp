@@ -50,6 +50,12 @@ std::string fixed_or_null(const std::optional<double>& value, int decimals) {
   return number_text(*value, std::chars_format::fixed, decimals);
 }
 
+// Bytes to the last one, shares to six digits.
+std::string count_or_share(double value) {
+  const bool is_count = std::abs(value) < 1e15 && value == std::floor(value);
+  return is_count ? number_text(static_cast<int64_t>(value)) : significant(value, 6);
+}
+
 std::string bits_text(float value) {
   std::string digits = number_text(std::bit_cast<uint32_t>(value), 16);
   return cat("\"", std::string(8 - digits.size(), '0'), digits, "\"");
@@ -59,8 +65,8 @@ std::string line_of(const StepMetrics& m) {
   return cat("{\"step\": ", m.step, ", \"loss\": ", significant(m.loss, 9),
              ", \"loss_bits\": ", bits_text(m.loss),
              ", \"grad_norm\": ", significant_or_null(m.grad_norm, 9),
-             ", \"lr\": ", significant_or_null(m.lr, 9), ", \"", m.item, "\": ", or_null(m.items), ", \"",
-             m.item, "_per_s\": ", fixed_or_null(m.items_per_s, 1),
+             ", \"lr\": ", significant_or_null(m.lr, 9), ", \"", m.item, "\": ", or_null(m.items),
+             ", \"", m.item, "_per_s\": ", fixed_or_null(m.items_per_s, 1),
              ", \"step_ms\": ", fixed_or_null(m.step_ms, 3),
              ", \"comm_exposed_ms\": ", fixed_or_null(m.comm_exposed_ms, 3),
              ", \"mfu\": ", significant_or_null(m.mfu, 6),
@@ -71,7 +77,29 @@ std::string line_of(const StepMetrics& m) {
 }
 
 std::string line_of(const EvalMetrics& m) {
-  return cat("{\"step\": ", m.step, ", \"val_loss\": ", significant(m.val_loss, 9), "}\n");
+  return cat("{\"step\": ", m.step, ", \"val_loss\": ", significant(m.val_loss, 9), ", \"val_",
+             m.item, "\": ", or_null(m.items), ", \"val_ms\": ", fixed_or_null(m.ms, 3), "}\n");
+}
+
+std::string line_of(const RanksMetrics& m) {
+  std::string line = cat("{\"step\": ", m.step, ", \"ranks\": ", m.ranks);
+  for (const auto& [name, spread] : m.figures) {
+    const auto add = [&line, &name = name](std::string_view what, const std::string& value) {
+      line += cat(", \"", name, "_", what, "\": ", value);
+    };
+    const auto number = [&](double Spread::*field) {
+      return spread ? count_or_share(*spread.*field) : "null";
+    };
+    const auto rank = [&](int Spread::*field) {
+      return spread ? number_text(*spread.*field) : "null";
+    };
+    add("min", number(&Spread::least));
+    add("min_rank", rank(&Spread::least_rank));
+    add("median", number(&Spread::median));
+    add("max", number(&Spread::most));
+    add("max_rank", rank(&Spread::most_rank));
+  }
+  return line + "}\n";
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,8 +17,8 @@ struct StepMetrics {
   float loss = 0;  // mean over the global batch
   std::optional<double> grad_norm = {};
   std::optional<double> lr = {};
-  std::string item = "tokens";         // what is counted; a key of the file, as "tokens_per_s" is
-  std::optional<int64_t> items = {};   // seen so far by all ranks, this step's included
+  std::string item = "tokens";        // what is counted; a key of the file, as "tokens_per_s" is
+  std::optional<int64_t> items = {};  // seen so far by all ranks, this step's included
   std::optional<double> items_per_s = {};
   std::optional<double> step_ms = {};
   std::optional<double> comm_exposed_ms = {};  // waiting for other ranks with nothing to compute
@@ -31,14 +32,40 @@ struct StepMetrics {
   friend bool operator==(const StepMetrics&, const StepMetrics&) = default;
 };
 
+// A validation.
 struct EvalMetrics {
   int64_t step = 0;
   float val_loss = 0;
+  std::string item = "tokens";        // what is counted; "val_tokens" is a key of the file
+  std::optional<int64_t> items = {};  // that were evaluated
+  std::optional<double> ms = {};
 
   friend bool operator==(const EvalMetrics&, const EvalMetrics&) = default;
 };
 
-using MetricsRow = std::variant<StepMetrics, EvalMetrics>;
+// A figure that each rank has: the least and the most of them, and whose they are.
+struct Spread {
+  double least = 0;
+  double median = 0;  // of an even number of ranks, the mean of the two in the middle
+  double most = 0;
+  int least_rank = 0;  // the lowest such rank
+  int most_rank = 0;
+
+  friend bool operator==(const Spread&, const Spread&) = default;
+};
+
+// What all ranks have to say of the steps since the last such row.
+struct RanksMetrics {
+  int64_t step = 0;
+  int64_t ranks = 0;
+  // By name, of which a figure has five keys: name_min, name_min_rank, name_median, name_max,
+  // name_max_rank. nullopt: not known, null in the file.
+  std::map<std::string, std::optional<Spread>> figures = {};
+
+  friend bool operator==(const RanksMetrics&, const RanksMetrics&) = default;
+};
+
+using MetricsRow = std::variant<StepMetrics, EvalMetrics, RanksMetrics>;
 
 // The row as one line of JSON, with its newline. A loss has 9 significant digits, which identify a
 // float; `loss_bits` has its bits, also those of a NaN.

@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr JsonLimits kLineLimits = {.max_bytes = 4096, .max_depth = 1};
+constexpr JsonLimits kLineLimits = {.max_bytes = 16384, .max_depth = 1};
 
 // One field of a row: complains with the key, the type wanted and what is there.
 class RowReader {
@@ -30,14 +30,21 @@ class RowReader {
 
   // What is counted: the word before "_per_s", "tokens" if no key is like that.
   std::string item() const {
-    constexpr std::string_view kSuffix = "_per_s";
-    for (const auto& [key, value] : row_.items()) {
-      if (!key.ends_with(kSuffix)) continue;
-      const std::string word = key.substr(0, key.size() - kSuffix.size());
-      const auto in_word = [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; };
-      if (!word.empty() && std::all_of(word.begin(), word.end(), in_word)) return word;
+    const std::vector<std::string> words = words_in("", "_per_s");
+    return words.empty() ? "tokens" : words.front();
+  }
+  // The same of a validation: the word behind "val_" that is not another key.
+  std::string evaluated_item() const {
+    for (const std::string& word : words_in("val_", "")) {
+      if (word != "loss" && word != "ms") return word;
     }
     return "tokens";
+  }
+  // The figures of a row about all ranks, by the keys that end in "_median".
+  std::map<std::string, std::optional<Spread>> figures() const {
+    std::map<std::string, std::optional<Spread>> figures;
+    for (const std::string& name : words_in("", "_median")) figures[name] = spread(name);
+    return figures;
   }
 
   int64_t count(const std::string& key) const {
@@ -79,6 +86,38 @@ class RowReader {
   }
 
  private:
+  // What is between prefix and suffix in the keys that have both, in the order of the row.
+  std::vector<std::string> words_in(std::string_view prefix, std::string_view suffix) const {
+    std::vector<std::string> words;
+    for (const auto& [key, value] : row_.items()) {
+      if (!key.starts_with(prefix) || !key.ends_with(suffix)) continue;
+      if (key.size() <= prefix.size() + suffix.size()) continue;
+      const std::string word =
+          std::string(key).substr(prefix.size(), key.size() - prefix.size() - suffix.size());
+      const auto in_word = [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; };
+      if (std::all_of(word.begin(), word.end(), in_word)) words.push_back(word);
+    }
+    return words;
+  }
+  std::optional<Spread> spread(const std::string& name) const {
+    const auto median = optional_number(name + "_median");
+    if (!median) return std::nullopt;
+    const auto number = [&](const char* what) {
+      const auto value = optional_number(name + what);
+      if (!value) fail(name + what, "a number", at(name + what));
+      return *value;
+    };
+    const auto rank = [&](const char* what) {
+      const int64_t value = count(name + what);
+      if (value > std::numeric_limits<int>::max()) fail(name + what, "a rank", at(name + what));
+      return static_cast<int>(value);
+    };
+    return Spread{.least = number("_min"),
+                  .median = *median,
+                  .most = number("_max"),
+                  .least_rank = rank("_min_rank"),
+                  .most_rank = rank("_max_rank")};
+  }
   const json& at(const std::string& key) const {
     const auto it = row_.find(key);
     if (it == row_.end()) throw DataError(cat(where_, ": the key \"", key, "\" is missing"));
@@ -101,7 +140,16 @@ MetricsRow row_of(std::string_view line, const std::string& where) {
     throw DataError(cat(where, ": expected an object, found ", excerpt(line)));
   const RowReader row(object, where);
   if (row.has("val_loss")) {
-    return EvalMetrics{.step = row.count("step"), .val_loss = row.loss("val_loss")};
+    EvalMetrics metrics{.step = row.count("step"), .val_loss = row.loss("val_loss")};
+    metrics.item = row.evaluated_item();
+    const std::string items = "val_" + metrics.item;
+    if (row.has(items)) metrics.items = row.optional_count(items);  // not in files of version 0.1
+    if (row.has("val_ms")) metrics.ms = row.optional_number("val_ms");
+    return metrics;
+  }
+  if (row.has("ranks")) {
+    return RanksMetrics{
+        .step = row.count("step"), .ranks = row.count("ranks"), .figures = row.figures()};
   }
   const std::string item = row.item();
   return StepMetrics{

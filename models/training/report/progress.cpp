@@ -70,6 +70,16 @@ std::string format_progress(const ProgressState& state, std::optional<double> se
   return line;
 }
 
+std::string format_evaluation(const EvalMetrics& metrics, int64_t total_steps) {
+  std::string line = cat(step_text({.step = metrics.step, .total_steps = total_steps}),
+                         " | validation loss ", print("%.4f", double{metrics.val_loss}));
+  if (metrics.items) {
+    line += cat(" | ", compact(static_cast<double>(*metrics.items)), " ", metrics.item);
+    if (metrics.ms) line += cat(" in ", format_duration(*metrics.ms / 1e3));
+  }
+  return line;
+}
+
 Progress::Progress(Logger& log, Clock clock)
     : log_(log), clock_(clock ? std::move(clock) : Clock(steady_seconds)) {}
 

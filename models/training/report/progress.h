@@ -6,6 +6,7 @@
 #include <string>
 
 #include "shale/base/log.h"
+#include "shale/models/training/report/metrics.h"
 
 namespace shale {
 
@@ -23,6 +24,9 @@ struct ProgressState {
 // "step  120/1000  12% | loss 3.4123 | 45.2k tok/s | mfu 41.3% | mem 1.2 GiB | 3m 12s left".
 // `seconds_left` is left out if it is not known.
 std::string format_progress(const ProgressState& state, std::optional<double> seconds_left);
+
+// "step 120/1000  12% | validation loss 3.4123 | 65.5k tokens in 2s". total_steps: 0 if not known.
+std::string format_evaluation(const EvalMetrics& metrics, int64_t total_steps);
 
 std::string format_duration(double seconds);  // "42s", "3m 12s", "5h 02m", "2d 07h"
 

@@ -145,7 +145,12 @@ TEST_CASE("the trainer trains a family that it does not know", "[models]") {
   const auto rows = read_metrics(dir.file("out/metrics.jsonl"));
   REQUIRE(rows.size() == 61);
   const auto first = std::get<StepMetrics>(rows.front()).loss;
-  const auto last = std::get<EvalMetrics>(rows.back()).val_loss;
+  const EvalMetrics& evaluation = std::get<EvalMetrics>(rows.back());
+  const float last = evaluation.val_loss;
+  REQUIRE(evaluation.items.has_value());
+  CHECK(*evaluation.items % 16 == 0);  // whole sequences, and no padding
+  CHECK(*evaluation.items <= 800);     // a tenth of the text
+  CHECK(*evaluation.items >= 800 - 16);
   CHECK(first > 5.4f);  // log 256
   CHECK(last < 0.2f);   // a and b take turns
 

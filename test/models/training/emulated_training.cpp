@@ -1,9 +1,14 @@
 // The GPU's kernels in whole training runs, on the emulator and under its race tracker.
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
+#include "shale/comm/world.h"
+#include "shale/models/language/task.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/numbers.h"
+#include "shale/test/support/ranks/devices.h"
+#include "shale/test/support/temp_dir.h"
 #include "shale/test/support/training.h"
 
 namespace shale::test {
@@ -48,7 +53,55 @@ float largest_difference(const std::vector<float>& a, const std::vector<float>& 
   return largest;
 }
 
+// Counts how often the host waits for a stream.
+class CountedDevice final : public ChangedDevice {
+ public:
+  using ChangedDevice::ChangedDevice;
+  void synchronize(void* stream) override {
+    ++waits;
+    ChangedDevice::synchronize(stream);
+  }
+  int waits = 0;
+};
+
 }  // namespace
+
+TEST_CASE("an evaluation waits for the device once, and counts the tokens that it was over") {
+  const TempDir dir;
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += static_cast<char>('a' + i * i % 7);
+  models::TrainConfig config;
+  ConfigSpec spec("test", "");
+  describe(spec, config);
+  config.language.data = dir.write("text.txt", text);
+  config.language.val_fraction = 0.5;
+  config.language.layers = 1;
+  config.language.width = 16;
+  config.language.heads = 1;
+  config.language.seq_len = 8;
+  config.language.eval_samples = 11;
+  config.run.micro_batch = 2;  // the last batch has padding
+  resolve(config, 1);
+  const auto evaluate = [&](Context& context) {
+    models::LanguageTask task(config);
+    comm::World world(0, nullptr);
+    const auto group = world.group({}, context.backend());
+    comm::DataParallel parallel(task.model(), task.units(), context, *group, {.seed = 1});
+    return task.evaluate({context, *group, parallel});
+  };
+  Context cpu({.threads = 2});
+  const models::Evaluation want = evaluate(cpu);
+
+  auto device = std::make_unique<CountedDevice>(emulator::Options{});
+  CountedDevice& counted = *device;
+  Context context({.threads = 2}, std::move(device));
+  const int before = counted.waits;
+  const models::Evaluation found = evaluate(context);
+  CHECK(counted.waits - before == 1);
+  CHECK(found.items == 11 * 8);
+  CHECK(want.items == 11 * 8);
+  CHECK(std::abs(found.loss - want.loss) <= 1e-4);
+}
 
 TEST_CASE("training on the GPU's kernels gives the losses of the CPU's, in f32 and bf16") {
   const std::vector<float> f32 = losses_on(DeviceType::kCpu, DType::kF32);

@@ -49,7 +49,22 @@ TEST_CASE("a step is one JSON object with the documented keys in order", "[metri
         "\"comm_exposed_ms\": 0.500, \"mfu\": 0.413, \"device_peak_bytes\": 1048576, "
         "\"host_peak_bytes\": 12884901888}\n");
   CHECK(to_json_line(EvalMetrics{.step = 7, .val_loss = 2.5f}) ==
-        "{\"step\": 7, \"val_loss\": 2.5}\n");
+        "{\"step\": 7, \"val_loss\": 2.5, \"val_tokens\": null, \"val_ms\": null}\n");
+  CHECK(to_json_line(EvalMetrics{
+            .step = 7, .val_loss = 2.5f, .item = "points", .items = 300, .ms = 12.25}) ==
+        "{\"step\": 7, \"val_loss\": 2.5, \"val_points\": 300, \"val_ms\": 12.250}\n");
+  const Spread memory{
+      .least = 12884901888, .median = 12884901889, .most = 2e10, .least_rank = 3, .most_rank = 0};
+  CHECK(to_json_line(RanksMetrics{
+            .step = 7,
+            .ranks = 4,
+            .figures = {{"device_busy_share", std::nullopt}, {"host_peak_bytes", memory}}}) ==
+        "{\"step\": 7, \"ranks\": 4, \"device_busy_share_min\": null, "
+        "\"device_busy_share_min_rank\": null, \"device_busy_share_median\": null, "
+        "\"device_busy_share_max\": null, \"device_busy_share_max_rank\": null, "
+        "\"host_peak_bytes_min\": 12884901888, \"host_peak_bytes_min_rank\": 3, "
+        "\"host_peak_bytes_median\": 12884901889, \"host_peak_bytes_max\": 20000000000, "
+        "\"host_peak_bytes_max_rank\": 0}\n");
 }
 
 TEST_CASE("what is not known or not finite is null", "[metrics]") {
@@ -77,16 +92,39 @@ TEST_CASE("nine digits identify a float", "[metrics]") {
 
 TEST_CASE("rows written come back equal", "[metrics]") {
   const TempDir dir;
-  const std::vector<MetricsRow> rows = {full_row(1), StepMetrics{.step = 2, .loss = -0.f},
-                                        EvalMetrics{.step = 2, .val_loss = 1.5f}, full_row(3)};
+  const std::vector<MetricsRow> rows = {
+      full_row(1),
+      StepMetrics{.step = 2, .loss = -0.f},
+      EvalMetrics{.step = 2, .val_loss = 1.5f},
+      full_row(3),
+      EvalMetrics{3, 1.5f, "points", 12, 0.5},
+      RanksMetrics{.step = 3,
+                   .ranks = 2,
+                   .figures = {{"share", Spread{0, .25, .5, 1, 0}}, {"unknown", std::nullopt}}}};
   write_rows(dir.file("m"), rows);
   CHECK(read_metrics(dir.file("m")) == rows);
+}
+
+TEST_CASE("validations of version 0.1 are read: they have no count and no time", "[metrics]") {
+  const auto rows = parse_metrics("{\"step\": 2, \"val_loss\": 1.5}\n", "old");
+  CHECK(rows == std::vector<MetricsRow>{EvalMetrics{.step = 2, .val_loss = 1.5f}});
+}
+
+TEST_CASE("a row about all ranks that lacks a key, or has no rank there, is refused", "[metrics]") {
+  const auto read = [](const std::string& keys) {
+    return message_of<DataError>(
+        [&] { parse_metrics("{\"step\": 1, \"ranks\": 2, \"x_median\": 1" + keys + "}\n", "m"); });
+  };
+  CHECK(contains(read(", \"x_max\": 2"), "\"x_min\" is missing"));
+  CHECK(contains(read(", \"x_min\": 0, \"x_max\": 2, \"x_min_rank\": -1"), "x_min_rank"));
+  CHECK(contains(read(", \"x_min\": null, \"x_max\": 2"), "x_min: expected a number"));
 }
 
 TEST_CASE("a loss that is NaN comes back with its bits", "[metrics]") {
   const TempDir dir;
   const auto nan = std::bit_cast<float>(0xffc01234u);
-  write_rows(dir.file("m"), {StepMetrics{.step = 1, .loss = nan}, EvalMetrics{1, nan}});
+  write_rows(dir.file("m"),
+             {StepMetrics{.step = 1, .loss = nan}, EvalMetrics{.step = 1, .val_loss = nan}});
   const auto rows = read_metrics(dir.file("m"));
   REQUIRE(rows.size() == 2);
   CHECK(std::bit_cast<uint32_t>(std::get<StepMetrics>(rows[0]).loss) == 0xffc01234u);

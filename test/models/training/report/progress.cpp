@@ -53,6 +53,14 @@ TEST_CASE("a progress line has what is known and leaves out the rest", "[progres
   CHECK(format_progress(state, std::nullopt) == "step 3 | loss nan");
 }
 
+TEST_CASE("a validation's line says over what, and how long it took", "[progress]") {
+  EvalMetrics metrics{.step = 120, .val_loss = 3.41234f, .items = 65536, .ms = 2100};
+  CHECK(format_evaluation(metrics, 1000) ==
+        "step  120/1000  12% | validation loss 3.4123 | 65.5k tokens in 2s");
+  metrics = {.step = 3, .val_loss = 1};
+  CHECK(format_evaluation(metrics, 0) == "step 3 | validation loss 1.0000");
+}
+
 TEST_CASE("100% means done", "[progress]") {
   const ProgressState state = {.step = 9999, .total_steps = 10000};
   CHECK(format_progress(state, std::nullopt) == "step  9999/10000  99% | loss 0.0000");

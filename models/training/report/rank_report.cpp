@@ -1,0 +1,174 @@
+#include "shale/models/training/report/rank_report.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <utility>
+
+#include "shale/base/text.h"
+
+namespace shale::models {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+constexpr std::string_view kExposed = "comm_exposed_share_";
+
+double seconds(Clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+std::string rank_text(const std::string& value, int rank) {
+  return cat(value, " (", rank, ")");
+}
+
+}  // namespace
+
+std::optional<Spread> spread_of(std::span<const double> by_rank) {
+  const auto is_unknown = [](double value) { return std::isnan(value); };
+  if (by_rank.empty() || std::any_of(by_rank.begin(), by_rank.end(), is_unknown)) return {};
+  const auto least = std::min_element(by_rank.begin(), by_rank.end());
+  const auto most = std::max_element(by_rank.begin(), by_rank.end());
+  std::vector<double> sorted(by_rank.begin(), by_rank.end());
+  std::sort(sorted.begin(), sorted.end());
+  const size_t middle = sorted.size() / 2;
+  const double upper = sorted[middle], lower = sorted[(sorted.size() - 1) / 2];
+  return Spread{.least = *least,
+                .median = lower + (upper - lower) / 2,
+                .most = *most,
+                .least_rank = static_cast<int>(least - by_rank.begin()),
+                .most_rank = static_cast<int>(most - by_rank.begin())};
+}
+
+// Kernels of the CPU run when they are called. A kernel that calls another counts once.
+class RankReport::KernelTime final : public kernels::CallObserver {
+ public:
+  explicit KernelTime(Context& context) : observation_(context, *this) {}
+
+  void around(const kernels::SlotCall& call) override {
+    if (depth_ > 0) return call.run();
+    ++depth_;
+    const Clock::time_point start = Clock::now();
+    call.run();
+    seconds_ += seconds(Clock::now() - start);
+    --depth_;
+  }
+  double so_far() const { return seconds_; }
+
+ private:
+  Context::Observation observation_;
+  int depth_ = 0;
+  double seconds_ = 0;
+};
+
+RankReport::RankReport(Context& context, comm::ProcessGroup& group, std::vector<Axis> axes)
+    : context_(context), group_(group), axes_(std::move(axes)) {
+  if (context.device().type == DeviceType::kCpu) kernels_ = std::make_unique<KernelTime>(context);
+  begin();
+}
+
+RankReport::~RankReport() = default;
+
+RankReport::Mark RankReport::mark() const {
+  Mark mark{.time = Clock::now(), .busy = kernels_ != nullptr ? kernels_->so_far() : kUnknown};
+  for (const Axis& axis : axes_) {
+    const comm::TrafficMeter& meter = axis.group->traffic();
+    const bool is_measured = axis.group->backend() != "nccl";
+    mark.exposed.push_back(meter.totals().exposed_seconds);
+    mark.in_flight.push_back(is_measured ? meter.in_flight_seconds() : kUnknown);
+  }
+  return mark;
+}
+
+void RankReport::begin() {
+  begin_ = last_ = mark();
+}
+
+std::vector<std::pair<std::string, double>> RankReport::figures(const Mark& from,
+                                                                const Mark& to) const {
+  const double passed = seconds(to.time - from.time);
+  const MemoryStats memory = context_.allocator().stats();
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto reserved = static_cast<double>(memory.peak_reserved);
+  const auto used = static_cast<double>(memory.peak_allocated);
+  std::vector<std::pair<std::string, double>> figures = {
+      {"device_peak_bytes", reserved},
+      {"device_fragmentation", reserved > 0 ? 1 - used / reserved : 0},
+      {"host_peak_bytes", 1024.0 * static_cast<double>(usage.ru_maxrss)},
+      {"device_busy_share", (to.busy - from.busy) / passed}};
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    const std::string& axis = axes_[i].name;
+    figures.emplace_back(cat(kExposed, axis), (to.exposed[i] - from.exposed[i]) / passed);
+    figures.emplace_back(cat("comm_in_flight_share_", axis),
+                         (to.in_flight[i] - from.in_flight[i]) / passed);
+  }
+  return figures;
+}
+
+RanksMetrics RankReport::gather(int64_t step) {
+  const Mark now = mark();
+  return exchange(step, std::exchange(last_, now), now);
+}
+
+RanksMetrics RankReport::gather_whole_run(int64_t step) {
+  return exchange(step, begin_, mark());
+}
+
+RanksMetrics RankReport::exchange(int64_t step, const Mark& from, const Mark& to) {
+  const auto mine = figures(from, to);
+  std::vector<double> row;
+  for (const auto& [name, value] : mine) row.push_back(value);
+  const auto width = static_cast<int64_t>(row.size());
+  const auto ranks = static_cast<size_t>(group_.size());
+  std::vector<double> rows(row.size() * ranks);
+  group_.host().all_gather(make_view(row.data(), {width}),
+                           make_view(rows.data(), {width * group_.size()}),
+                           {.tag = "figures of all ranks"});
+  RanksMetrics metrics{.step = step, .ranks = group_.size()};
+  for (size_t i = 0; i < row.size(); ++i) {
+    std::vector<double> by_rank;
+    for (size_t rank = 0; rank < ranks; ++rank) by_rank.push_back(rows[rank * row.size() + i]);
+    metrics.figures[mine[i].first] = spread_of(by_rank);
+  }
+  return metrics;
+}
+
+std::string rank_table(const RanksMetrics& metrics) {
+  if (metrics.ranks < 2) return {};
+  std::string text = "ranks                              least (rank)     median    most (rank)";
+  for (const auto& [name, spread] : metrics.figures) {
+    if (!spread) continue;
+    const bool is_bytes = name.ends_with("_bytes");
+    const auto value = [is_bytes](double x) {
+      return is_bytes ? format_bytes(x) : cat(format_number(std::round(1000 * x) / 10), "%");
+    };
+    char line[128];
+    std::snprintf(line, sizeof line, "\n  %-28s %16s %10s %14s", name.c_str(),
+                  rank_text(value(spread->least), spread->least_rank).c_str(),
+                  value(spread->median).c_str(),
+                  rank_text(value(spread->most), spread->most_rank).c_str());
+    text += line;
+  }
+  return text;
+}
+
+std::vector<std::string> exposed_above(const RanksMetrics& metrics, double share) {
+  std::vector<std::string> warnings;
+  if (share <= 0) return warnings;
+  const auto percent = [](double x) { return cat(format_number(std::round(1000 * x) / 10), "%"); };
+  for (const auto& [name, spread] : metrics.figures) {
+    if (!name.starts_with(kExposed) || !spread || spread->most <= share) continue;
+    warnings.push_back(cat("step ", metrics.step, ": rank ", spread->most_rank, " waited for ",
+                           percent(spread->most), " of the time for collectives over ",
+                           name.substr(kExposed.size()), ", the median rank for ",
+                           percent(spread->median), "; want at most ", percent(share)));
+  }
+  return warnings;
+}
+
+}  // namespace shale::models

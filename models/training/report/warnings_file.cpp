@@ -1,0 +1,111 @@
+#include "shale/models/training/report/warnings_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+namespace shale::models {
+namespace {
+
+constexpr size_t kKept = 1000;  // lines
+// The longest wait for a rank that writes: one that is stopped meanwhile must not hold up others.
+constexpr int kLockTries = 100;
+constexpr std::chrono::milliseconds kLockPause{1};
+
+std::string json_text(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string host_name() {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return host.data();
+}
+
+// "2026-11-23T00:24:55.123Z"
+std::string utc_now() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+  const auto seconds = static_cast<std::time_t>(ms / 1000);
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  std::array<char, 32> date{};
+  const size_t length = std::strftime(date.data(), date.size(), "%Y-%m-%dT%H:%M:%S", &parts);
+  std::array<char, 8> fraction{};
+  std::snprintf(fraction.data(), fraction.size(), ".%03dZ", static_cast<int>(ms % 1000));
+  return cat(std::string_view(date.data(), length), fraction.data());
+}
+
+// Network file systems append at the right place only while the file is locked. Where there are no
+// locks, or none in time, the line is written without.
+class FileLock {
+ public:
+  explicit FileLock(int fd) : fd_(fd) {
+    for (int i = 0; i < kLockTries && !set(F_WRLCK); ++i) {
+      if (errno != EAGAIN && errno != EACCES) return;
+      std::this_thread::sleep_for(kLockPause);
+    }
+  }
+  ~FileLock() { set(F_UNLCK); }
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+ private:
+  bool set(short type) {
+    struct flock lock {};
+    lock.l_type = type;
+    lock.l_whence = SEEK_SET;
+    return fcntl(fd_, F_OFD_SETLK, &lock) == 0;
+  }
+  int fd_;
+};
+
+}  // namespace
+
+WarningsFile::WarningsFile(int rank)
+    : before_text_(cat("\", \"host\": ", json_text(host_name()), ", \"rank\": ", rank)) {
+  process_log().listen([this](LogLevel level, std::string_view text) { write(level, text); });
+}
+
+WarningsFile::~WarningsFile() {
+  process_log().listen({});
+  if (fd_ >= 0) close(fd_);
+}
+
+void WarningsFile::open(std::filesystem::path file) {
+  const std::lock_guard lock(mutex_);
+  path_ = std::move(file);
+  flush();
+}
+
+void WarningsFile::write(LogLevel level, std::string_view text) noexcept try {
+  const std::lock_guard lock(mutex_);
+  if (pending_.size() < kKept) {
+    pending_.push_back(cat("{\"time\": \"", utc_now(), before_text_,
+                           ", \"level\": ", level >= LogLevel::kError ? "\"error\"" : "\"warning\"",
+                           ", \"text\": ", json_text(text), "}\n"));
+  }
+  flush();
+} catch (const std::exception&) {
+  // A report that cannot be made does not end what it is about; the line has been printed.
+}
+
+void WarningsFile::flush() {
+  if (path_.empty() || pending_.empty()) return;
+  if (fd_ < 0) fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (fd_ < 0) return;
+  std::string lines;
+  for (const std::string& line : pending_) lines += line;
+  const FileLock lock(fd_);
+  if (::write(fd_, lines.data(), lines.size()) >= 0) pending_.clear();
+}
+
+}  // namespace shale::models

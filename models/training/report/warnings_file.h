@@ -1,0 +1,40 @@
+#pragma once
+
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shale/base/log.h"
+
+namespace shale::models {
+
+// Warnings and errors of process_log(), of all ranks in one file, in the order in which they came:
+// a line of JSON each, with the time (UTC), host and rank. Every rank writes its own, so that none
+// is lost with the rank that reads the others; the folder is one that all of them see.
+class WarningsFile {
+ public:
+  // Listens from now on, and keeps what it hears for open().
+  explicit WarningsFile(int rank);
+  ~WarningsFile();
+  WarningsFile(const WarningsFile&) = delete;
+  WarningsFile& operator=(const WarningsFile&) = delete;
+
+  // Appends to `file` from now on. It is made with the first line. What cannot be written is kept
+  // and tried again with the next line; beyond 1000 lines it is lost.
+  void open(std::filesystem::path file);
+  // What is not in the log, such as the error that ends a run.
+  void write(LogLevel level, std::string_view text) noexcept;
+
+ private:
+  void flush();
+
+  const std::string before_text_;  // host and rank
+  std::mutex mutex_;
+  std::filesystem::path path_;
+  std::vector<std::string> pending_;
+  int fd_ = -1;
+};
+
+}  // namespace shale::models

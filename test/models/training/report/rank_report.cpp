@@ -1,0 +1,88 @@
+#include "shale/models/training/report/rank_report.h"
+
+#include <cmath>
+
+#include "shale/comm/world.h"
+#include "shale/runtime/ops/linear.h"
+#include "shale/runtime/tensor/tensor.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/op_check.h"
+
+namespace shale::models {
+namespace {
+
+using test::contains;
+
+RanksMetrics two_axes(double most_all, double most_shard) {
+  return {.step = 40,
+          .ranks = 4,
+          .figures = {
+              {"comm_exposed_share_all", Spread{.median = 0.1, .most = most_all, .most_rank = 2}},
+              {"comm_exposed_share_shard", Spread{.median = 0, .most = most_shard, .most_rank = 1}},
+              {"comm_in_flight_share_all", std::nullopt},
+              {"device_peak_bytes", Spread{1 << 20, 2 << 20, 3 << 20, 3, 1}}}};
+}
+
+}  // namespace
+
+TEST_CASE("a spread names the lowest of the ranks that have the least and the most") {
+  CHECK(spread_of(std::vector<double>{3, 1, 2, 1, 3}) ==
+        Spread{.least = 1, .median = 2, .most = 3, .least_rank = 1, .most_rank = 0});
+  CHECK(spread_of(std::vector<double>{4, 1}) ==
+        Spread{.least = 1, .median = 2.5, .most = 4, .least_rank = 1, .most_rank = 0});
+  CHECK(spread_of(std::vector<double>{7}) == Spread{7, 7, 7, 0, 0});
+  CHECK_FALSE(spread_of(std::vector<double>{1, NAN, 2}).has_value());
+  CHECK_FALSE(spread_of({}).has_value());
+}
+
+TEST_CASE("a share above the one that is given is a warning with rank and axis") {
+  CHECK(exposed_above(two_axes(0.4, 0.2), 0).empty());
+  CHECK(exposed_above(two_axes(0.4, 0.2), 0.4).empty());
+  const auto one = exposed_above(two_axes(0.4, 0.2), 0.3);
+  REQUIRE(one.size() == 1);
+  CHECK(one[0] ==
+        "step 40: rank 2 waited for 40% of the time for collectives over all, the median rank for "
+        "10%; want at most 30%");
+  CHECK(exposed_above(two_axes(0.4, 0.2), 0.1).size() == 2);
+}
+
+TEST_CASE("the table has a line for each figure that is known") {
+  const std::string table = rank_table(two_axes(0.4, 0.2));
+  CHECK(contains(table, "device_peak_bytes"));
+  CHECK(contains(table, "1.0 MiB (3)"));
+  CHECK(contains(table, "40% (2)"));
+  CHECK_FALSE(contains(table, "in_flight"));
+  CHECK(rank_table({.step = 1, .ranks = 1}).empty());
+}
+
+TEST_CASE("a rank's memory, and the share of its time in kernels, are measured") {
+  comm::World world(0, nullptr);
+  const auto group = world.group();
+  Context context(test::small_context(1));
+  RankReport report(context, *group, {{"all", group.get()}});
+  const auto figure = [&](const RanksMetrics& all, const std::string& name) {
+    REQUIRE(all.figures.at(name).has_value());
+    return all.figures.at(name)->most;
+  };
+  const Tensor x = test::random_leaf(context, {512, 512}, 1);
+  const auto start = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(200)) linear(x, x);
+  const RanksMetrics busy = report.gather(1);
+  CHECK(busy.ranks == 1);
+  CHECK(figure(busy, "device_busy_share") > 0.5);
+  CHECK(figure(busy, "device_busy_share") <= 1);
+  const MemoryStats stats = context.allocator().stats();
+  CHECK(figure(busy, "device_peak_bytes") == double(stats.peak_reserved));
+  CHECK(figure(busy, "device_fragmentation") ==
+        Approx(1 - double(stats.peak_allocated) / double(stats.peak_reserved)));
+  CHECK(figure(busy, "host_peak_bytes") > 1 << 20);
+  CHECK(figure(busy, "comm_exposed_share_all") == 0);
+
+  const auto idle_since = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - idle_since < std::chrono::milliseconds(50)) {
+  }
+  CHECK(figure(report.gather(2), "device_busy_share") < 0.2);
+  CHECK(figure(report.gather_whole_run(2), "device_busy_share") > 0.3);
+}
+
+}  // namespace shale::models

@@ -1,0 +1,69 @@
+#include "shale/models/training/report/warnings_file.h"
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "shale/test/support/catch.h"
+#include "shale/test/support/temp_dir.h"
+
+namespace shale::models {
+namespace {
+
+std::vector<nlohmann::json> lines_of(const std::string& text) {
+  std::vector<nlohmann::json> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+// Where the log prints meanwhile.
+struct SilentLog {
+  std::unique_ptr<FILE, int (*)(FILE*)> file{std::tmpfile(), std::fclose};
+  SilentLog() { set_process_log({.err = file.get()}); }
+  ~SilentLog() { set_process_log({}); }
+};
+
+}  // namespace
+
+TEST_CASE("what was said before the file was there is in it, then all that is said") {
+  const test::TempDir dir;
+  const SilentLog silent;
+  {
+    WarningsFile file(3);
+    log_warning("early, with \"quotes\" and a byte \xff");
+    file.open(dir.file("warnings.jsonl"));
+    log_error("later");
+    log_info("this is none");
+    file.write(LogLevel::kError, "the end");
+  }
+  log_warning("nobody listens");
+  const auto lines = lines_of(test::read_file(dir.file("warnings.jsonl")));
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[0]["level"] == "warning");
+  CHECK(test::contains(lines[0]["text"].get<std::string>(), "early, with \"quotes\""));
+  CHECK(lines[1]["level"] == "error");
+  CHECK(lines[1]["text"] == "later");
+  CHECK(lines[2]["text"] == "the end");
+  for (const auto& line : lines) {
+    CHECK(line["rank"] == 3);
+    CHECK_FALSE(line["host"].get<std::string>().empty());
+    const std::string time = line["time"];
+    CHECK(time.size() == std::string("2026-11-23T00:24:55.123Z").size());
+    CHECK(time.back() == 'Z');
+    CHECK(time >= lines[0]["time"].get<std::string>());
+  }
+}
+
+TEST_CASE("without a warning there is no file, and a folder that comes later is not too late") {
+  const test::TempDir dir;
+  const SilentLog silent;
+  WarningsFile file(0);
+  file.open(dir.file("out/warnings.jsonl"));
+  CHECK_FALSE(std::filesystem::exists(dir.file("out")));
+  log_warning("one");
+  std::filesystem::create_directory(dir.file("out"));
+  log_warning("two");
+  CHECK(lines_of(test::read_file(dir.file("out/warnings.jsonl"))).size() == 2);
+}
+
+}  // namespace shale::models
