@@ -73,10 +73,12 @@ class TerminalSink : public spdlog::sinks::base_sink<std::mutex> {
     return options_;
   }
 
+  // Returns the options before.
   LogOptions set_rank(int rank) {
     const std::lock_guard lock(mutex_);
+    const LogOptions before = options_;
     options_.rank = rank;
-    return options_;
+    return before;
   }
 
   void listen(Logger::Listener listener) {
@@ -163,8 +165,12 @@ void Logger::configure(const LogOptions& options) {
   state_->set_level(state_->sink->configure(options));
 }
 
-void Logger::set_rank(int rank) {
-  state_->set_level(state_->sink->set_rank(rank));
+int Logger::set_rank(int rank) {
+  LogOptions options = state_->sink->set_rank(rank);
+  const int before = options.rank.value_or(0);
+  options.rank = rank;
+  state_->set_level(options);
+  return before;
 }
 
 void Logger::listen(Listener listener) {

@@ -33,7 +33,8 @@ class Logger {
   Logger& operator=(Logger&&) noexcept;
   // Speaks for others from now on, or elsewhere. Safe beside threads that log.
   void configure(const LogOptions& options);
-  void set_rank(int rank);  // the same for the rank alone
+  // The same for the rank alone. Returns the one before.
+  int set_rank(int rank);
 
   // `text` without a newline at its end. Never throw: a log that cannot be written is lost.
   void debug(std::string_view text) noexcept;

@@ -10,7 +10,6 @@
 #include "shale/base/config.h"
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
-#include "shale/base/log.h"
 #include "shale/bench/support/bench_device.h"
 #include "shale/bench/support/gemm_floor.h"
 #include "shale/bench/support/kernel_recorder.h"

@@ -413,12 +413,25 @@ std::string mpi_version() {
 
 namespace {
 
+// process_log() speaks for a rank while this lives. A guest's program may have ranks of its own.
+class LogRank {
+ public:
+  explicit LogRank(int rank) : before_(process_log().set_rank(rank)) {}
+  ~LogRank() { process_log().set_rank(before_); }
+  LogRank(const LogRank&) = delete;
+  LogRank& operator=(const LogRank&) = delete;
+
+ private:
+  int before_;
+};
+
 int run_in(const std::function<std::unique_ptr<World>()>& make,
            const std::function<int(World&)>& body, const WatchOptions& watch) {
+  std::unique_ptr<LogRank> log_rank;
   std::unique_ptr<World> world;
   try {
     world = make();
-    process_log().set_rank(world->rank());
+    log_rank = std::make_unique<LogRank>(world->rank());
     world->watch(watch);
     const int code = body(*world);
     world->finish();

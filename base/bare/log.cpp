@@ -2,6 +2,7 @@
 #include "shale/base/log.h"
 
 #include <mutex>
+#include <utility>
 
 namespace shale {
 
@@ -58,9 +59,10 @@ void Logger::configure(const LogOptions& options) {
   state_->options.rank = rank;
 }
 
-void Logger::set_rank(int rank) {
+int Logger::set_rank(int rank) {
   const std::lock_guard lock(state_->mutex);
-  state_->options.rank = rank;
+  const std::optional<int> before = std::exchange(state_->options.rank, rank);
+  return before.value_or(0);
 }
 
 void Logger::listen(Listener listener) {

@@ -66,7 +66,8 @@ TEST_CASE("quiet leaves warnings and errors", "[log]") {
 TEST_CASE("a logger keeps its rank when it is configured anew", "[log]") {
   const Capture capture;
   Logger log(capture.options());
-  log.set_rank(3);
+  CHECK(log.set_rank(2) == 0);
+  CHECK(log.set_rank(3) == 2);
   log.configure({.out = capture.out.get(), .err = capture.err.get()});
   print_all(log);
   log.configure(capture.options(0));

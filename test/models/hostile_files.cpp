@@ -71,7 +71,7 @@ const std::vector<JsonReader>& readers() {
        R"({"model_type":"llama","num_hidden_layers":2.0,"hidden_size":8,"vocab_size":5,)"
        R"("num_attention_heads":2})"},
       {"metrics", R"({"step":2,"val_loss":1})",
-       [](const std::string& text) { parse_metrics(text + "\n", "source"); }, 4096,
+       [](const std::string& text) { parse_metrics(text + "\n", "source"); }, 16384,
        R"({"step":2.0,"val_loss":1})"},
       {"manifest", R"({"n":2})", [](const std::string& text) { parse_manifest_with(text); },
        kMaxManifestBytes, ""},
