@@ -22,6 +22,7 @@ enum class CollectiveOp : uint8_t {
   kReduceScatterSum,
   kAllGather,
   kBroadcast,
+  kGather,
 };
 
 std::string_view op_name(CollectiveOp op);  // "all_reduce_sum"
@@ -37,6 +38,11 @@ struct CollectiveCall {
   std::shared_ptr<WorkState> after;  // see CollectiveOptions; null: nothing
   Traffic traffic = Traffic::kControl;
 
+  // Elements of the smaller of the two; of a gather those that every rank gives, as only the root
+  // receives.
+  int64_t count() const {
+    return op == CollectiveOp::kGather ? in.numel() : std::min(in.numel(), out.numel());
+  }
   int64_t larger_bytes() const { return std::max(in.bytes(), out.bytes()); }  // of the two views
 };
 

@@ -11,7 +11,7 @@ namespace shale::comm {
 Fingerprint fingerprint(const CollectiveCall& call, uint64_t sequence) {
   Fingerprint print{.sequence = sequence,
                     .tag_hash = hash_name(call.tag),
-                    .count = std::min(call.in.numel(), call.out.numel()),
+                    .count = call.count(),
                     .root = call.root,
                     .op = call.op,
                     .dtype = call.out.dtype};
@@ -27,6 +27,7 @@ std::string describe(const Fingerprint& print) {
     text += cat(" of ", dtype_name(print.dtype), "[", print.count, "]");
   }
   if (print.op == CollectiveOp::kBroadcast) text += cat(" from ", print.root);
+  if (print.op == CollectiveOp::kGather) text += cat(" to ", print.root);
   if (print.tag[0] != '\0') text += cat(" for '", print.tag, "'");
   return text;
 }

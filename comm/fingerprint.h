@@ -12,7 +12,7 @@ namespace shale::comm {
 struct Fingerprint {
   uint64_t sequence = 0;  // collectives of the group before this one
   uint64_t tag_hash = 0;  // of the whole tag
-  int64_t count = 0;      // elements of the smaller of in and out
+  int64_t count = 0;      // CollectiveCall::count()
   int32_t root = 0;
   CollectiveOp op = CollectiveOp::kBarrier;
   DType dtype = DType::kF32;

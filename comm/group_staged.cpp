@@ -76,7 +76,14 @@ class StagedGroup::Staging {
   };
 
   bool sliced(const CollectiveCall& call) const {
-    return call.op == CollectiveOp::kReduceScatterSum || call.op == CollectiveOp::kAllGather;
+    return call.op == CollectiveOp::kReduceScatterSum || gathers(call.op);
+  }
+  static bool gathers(CollectiveOp op) {
+    return op == CollectiveOp::kAllGather || op == CollectiveOp::kGather;
+  }
+  // Whether this rank receives nothing.
+  bool only_gives(const CollectiveCall& call) const {
+    return call.op == CollectiveOp::kGather && call.root != host_.rank();
   }
   View staged(const Chunk& chunk, DType dtype, int slice, int slices) const;
   void fetch(const CollectiveCall& call, const Chunk& chunk);
@@ -106,7 +113,7 @@ void StagedGroup::Staging::wait_for_copies() noexcept {
 
 DeviceEvent StagedGroup::Staging::transfer(const CollectiveCall& call, const DeviceEvent& ready,
                                            bool blocking) {
-  const int64_t total = std::min(call.in.numel(), call.out.numel());
+  const int64_t total = call.count();
   const int64_t slices = sliced(call) ? host_.size() : 1;
   const int64_t line = 64 / dtype_size(call.in.dtype);
   const int64_t room = slot_bytes_ / dtype_size(call.in.dtype) / slices;
@@ -149,7 +156,7 @@ void StagedGroup::Staging::fetch(const CollectiveCall& call, const Chunk& chunk)
            staged(chunk, dtype, slice, 1), stream);
     }
   } else if (call.op != CollectiveOp::kBroadcast || call.root == host_.rank()) {
-    const int slice = call.op == CollectiveOp::kAllGather ? host_.rank() : 0;
+    const int slice = gathers(call.op) ? host_.rank() : 0;
     copy(call.in.flat(chunk.offset, chunk.count), staged(chunk, dtype, slice, 1), stream);
   }
   chunk.slot->fetched = DeviceEvent(device_, stream);
@@ -160,15 +167,18 @@ CollectiveCall StagedGroup::Staging::on_host(const CollectiveCall& call, const C
   result.stream = nullptr;
   const View whole = staged(chunk, call.in.dtype, 0, sliced(call) ? host_.size() : 1);
   const View own = staged(chunk, call.in.dtype, sliced(call) ? host_.rank() : 0, 1);
-  result.in = call.op == CollectiveOp::kAllGather ? own : whole;
+  result.in = gathers(call.op) ? own : whole;
   result.out = call.op == CollectiveOp::kReduceScatterSum ? own : whole;
+  if (only_gives(call)) result.out = own.flat(0, 0);
   return result;
 }
 
 void StagedGroup::Staging::deliver(const CollectiveCall& call, const Chunk& chunk) {
   void* const stream = up_.get();
   const DType dtype = call.out.dtype;
-  if (call.op == CollectiveOp::kAllGather) {
+  if (only_gives(call)) {
+    // Nothing to copy back.
+  } else if (gathers(call.op)) {
     for (int slice = 0; slice < host_.size(); ++slice) {
       copy(staged(chunk, dtype, slice, 1),
            call.out.flat(slice * call.in.numel() + chunk.offset, chunk.count), stream);

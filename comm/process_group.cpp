@@ -51,6 +51,33 @@ void check_overlap(CollectiveOp op, const View& whole, const View& slice, int ra
       cat(op_name(op), ": in and out overlap, and not at slice ", rank, ", the one of this rank"));
 }
 
+void check_root(CollectiveOp op, int root, int ranks) {
+  if (root >= 0 && root < ranks) return;
+  throw ShapeError(cat(op_name(op), ": root is ", root, ", want 0 to ", ranks - 1));
+}
+
+// Texts of one length, each after its own length: slices of a gather.
+constexpr size_t kLengthBytes = sizeof(int64_t);
+
+std::vector<uint8_t> with_length(std::string_view text, int64_t longest) {
+  std::vector<uint8_t> slice(kLengthBytes + static_cast<size_t>(longest));
+  const auto length = static_cast<int64_t>(text.size());
+  std::memcpy(slice.data(), &length, kLengthBytes);
+  std::copy(text.begin(), text.end(), slice.begin() + kLengthBytes);
+  return slice;
+}
+
+std::vector<std::string> texts_of(const std::vector<uint8_t>& slices, size_t slice_bytes) {
+  std::vector<std::string> texts;
+  for (size_t first = 0; first < slices.size(); first += slice_bytes) {
+    int64_t length = 0;
+    std::memcpy(&length, slices.data() + first, kLengthBytes);
+    const auto begin = slices.begin() + static_cast<int64_t>(first + kLengthBytes);
+    texts.emplace_back(begin, begin + length);
+  }
+  return texts;
+}
+
 }  // namespace
 
 std::string_view op_name(CollectiveOp op) {
@@ -61,6 +88,7 @@ std::string_view op_name(CollectiveOp op) {
     case CollectiveOp::kReduceScatterSum: return "reduce_scatter_sum";
     case CollectiveOp::kAllGather: return "all_gather";
     case CollectiveOp::kBroadcast: return "broadcast";
+    case CollectiveOp::kGather: return "gather";
   }
   return "unknown";
 }
@@ -129,11 +157,23 @@ Work ProcessGroup::all_gather(const View& in, const View& out, const CollectiveO
 
 Work ProcessGroup::broadcast(const View& buffer, int root, const CollectiveOptions& options) {
   const auto op = CollectiveOp::kBroadcast;
-  if (root < 0 || root >= size()) {
-    throw ShapeError(cat(op_name(op), ": root is ", root, ", want 0 to ", size() - 1));
-  }
+  check_root(op, root, size());
   const View flat = as_vector(op, "buffer", buffer);
   return issue({.op = op, .in = flat, .out = flat, .root = root}, options);
+}
+
+Work ProcessGroup::gather(const View& in, const View& out, int root,
+                          const CollectiveOptions& options) {
+  const auto op = CollectiveOp::kGather;
+  check_root(op, root, size());
+  const View own = as_vector(op, "in", in);
+  if (rank() != root) {
+    return issue({.op = op, .in = own, .out = own.flat(0, 0), .root = root}, options);
+  }
+  const CollectiveCall call{.op = op, .in = own, .out = as_vector(op, "out", out), .root = root};
+  check_slices(op, call.out, call.in, size(), "out", "in");
+  check_overlap(op, call.out, call.in, rank());
+  return issue(call, options);
 }
 
 void ProcessGroup::barrier(std::string_view tag) {
@@ -145,24 +185,26 @@ void ProcessGroup::barrier(std::string_view tag) {
 std::vector<std::string> ProcessGroup::all_gather_bytes(std::string_view mine,
                                                         std::string_view tag) {
   if (&host() != this) return host().all_gather_bytes(mine, tag);
+  auto longest = static_cast<int64_t>(mine.size());
+  all_reduce_max(make_view(&longest, {1}), {.tag = tag});
+  std::vector<uint8_t> slice = with_length(mine, longest);
+  std::vector<uint8_t> all(slice.size() * static_cast<size_t>(size()));
+  all_gather(make_view(slice.data(), {static_cast<int64_t>(slice.size())}),
+             make_view(all.data(), {static_cast<int64_t>(all.size())}), {.tag = tag});
+  return texts_of(all, slice.size());
+}
+
+std::vector<std::string> ProcessGroup::gather_bytes(std::string_view mine, int root,
+                                                    std::string_view tag) {
+  if (&host() != this) return host().gather_bytes(mine, root, tag);
+  auto longest = static_cast<int64_t>(mine.size());
+  all_reduce_max(make_view(&longest, {1}), {.tag = tag});
+  std::vector<uint8_t> slice = with_length(mine, longest);
   const auto ranks = static_cast<size_t>(size());
-  auto length = static_cast<int64_t>(mine.size());
-  std::vector<int64_t> lengths(ranks);
-  all_gather(make_view(&length, {1}), make_view(lengths.data(), {size()}), {.tag = tag});
-
-  const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
-  std::vector<uint8_t> padded(static_cast<size_t>(longest));
-  std::copy(mine.begin(), mine.end(), padded.begin());
-  std::vector<uint8_t> all(padded.size() * ranks);
-  all_gather(make_view(padded.data(), {longest}), make_view(all.data(), {longest * size()}),
-             {.tag = tag});
-
-  std::vector<std::string> texts;
-  for (size_t r = 0; r < ranks; ++r) {
-    const auto begin = all.begin() + static_cast<int64_t>(r) * longest;
-    texts.emplace_back(begin, begin + lengths[r]);
-  }
-  return texts;
+  std::vector<uint8_t> all(rank() == root ? slice.size() * ranks : 0);
+  gather(make_view(slice.data(), {static_cast<int64_t>(slice.size())}),
+         make_view(all.data(), {static_cast<int64_t>(all.size())}), root, {.tag = tag});
+  return texts_of(all, slice.size());
 }
 
 std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key, std::string_view name) {

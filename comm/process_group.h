@@ -98,10 +98,15 @@ class ProcessGroup {
   Work all_gather(const View& in, const View& out, const CollectiveOptions& options = {});
   // root's values everywhere. Any dtype.
   Work broadcast(const View& buffer, int root, const CollectiveOptions& options = {});
+  // out, on root: size() slices of in's length, in rank order; in may be slice root of it. Other
+  // ranks receive nothing, and out is not looked at. Any dtype.
+  Work gather(const View& in, const View& out, int root, const CollectiveOptions& options = {});
   void barrier(std::string_view tag = {});
 
   // Control data of any length (it may differ between ranks), in rank order. Blocking.
   std::vector<std::string> all_gather_bytes(std::string_view mine, std::string_view tag = {});
+  // The same for root alone; nothing on the others. Root's memory: size() times the longest.
+  std::vector<std::string> gather_bytes(std::string_view mine, int root, std::string_view tag = {});
 
   // Calls `listener` once if a rank of the World fails by itself, or is lost, whatever this rank is
   // doing meanwhile: on another thread, and only while a watchdog runs (World::watch). There is one

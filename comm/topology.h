@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 namespace shale::comm {
@@ -14,6 +15,16 @@ struct Topology {
 
   int nodes() const { return static_cast<int>(ranks_of.size()); }
   const std::vector<int>& local_ranks() const { return ranks_of[static_cast<size_t>(node)]; }
+
+  int node_of(int rank) const {
+    int found = 0;
+    while (std::find(ranks_of[static_cast<size_t>(found)].begin(),
+                     ranks_of[static_cast<size_t>(found)].end(),
+                     rank) == ranks_of[static_cast<size_t>(found)].end()) {
+      ++found;
+    }
+    return found;
+  }
 
   // Ranks with one local index on different nodes are a lane; a lane carries a part of every
   // message.

@@ -26,6 +26,7 @@ double ring_bytes(const CollectiveCall& call, int ranks) {
     case CollectiveOp::kReduceScatterSum:
     case CollectiveOp::kAllGather:
     case CollectiveOp::kBroadcast: return others * whole;
+    case CollectiveOp::kGather: return others * static_cast<double>(call.in.bytes());
   }
   return 0;
 }

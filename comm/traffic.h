@@ -22,9 +22,10 @@ struct TrafficTotals {
 };
 
 // Bytes that one of `ranks` ranks sends when a collective runs around a ring, the way that sends
-// least: all-reduce 2 (N-1)/N of the buffer; reduce-scatter and all-gather (N-1)/N of the whole, a
-// broadcast the same as the mean over the ranks. What a backend really sends may differ (ranks of
-// one node send nothing, they share memory): these are the numbers by which plans are compared.
+// least: all-reduce 2 (N-1)/N of the buffer; reduce-scatter and all-gather (N-1)/N of the whole. As
+// means over the ranks: broadcast (N-1)/N of the buffer, gather (N-1)/N of a slice. What a backend
+// really sends may differ (ranks of one node send nothing, they share memory): these are the
+// numbers by which plans are compared.
 double ring_bytes(const CollectiveCall& call, int ranks);
 
 // The accounts of a group and of the groups split from it. Safe for several threads.

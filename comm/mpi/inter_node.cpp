@@ -33,11 +33,11 @@ void InterNode::run(const CollectiveCall& call, uint64_t sequence, bool blocking
   current_ = fingerprint(call, sequence);
   agree(node_.announce(call, sequence, blocking));
 
-  const bool sliced =
-      call.op == CollectiveOp::kReduceScatterSum || call.op == CollectiveOp::kAllGather;
+  const bool sliced = call.op == CollectiveOp::kReduceScatterSum ||
+                      call.op == CollectiveOp::kAllGather || call.op == CollectiveOp::kGather;
   const int ranks = static_cast<int>(topology_.world_ranks.size());
   const DType dtype = call.out.dtype;
-  const int64_t total = std::min(call.in.numel(), call.out.numel());
+  const int64_t total = call.count();
   const int64_t step = node_.chunk_elements(dtype, sliced ? ranks : 1);
   // Ranks outside the lanes learn from this sync that all nodes agree, or why not.
   if (total == 0) channel_.sync(current_, blocking);
@@ -50,7 +50,8 @@ void InterNode::run(const CollectiveCall& call, uint64_t sequence, bool blocking
       chunk.part = part_of(chunk.count, topology_.lanes(), topology_.local, dtype);
       switch (call.op) {
         case CollectiveOp::kReduceScatterSum: exchange_reduce_scatter(call, chunk); break;
-        case CollectiveOp::kAllGather: exchange_all_gather(call, chunk); break;
+        case CollectiveOp::kAllGather:
+        case CollectiveOp::kGather: exchange_all_gather(call, chunk); break;
         case CollectiveOp::kBroadcast: exchange_broadcast(call, chunk); break;
         default: exchange_all_reduce(call, chunk); break;
       }
@@ -112,9 +113,8 @@ void InterNode::agree(const std::vector<Fingerprint>& calls) {
 
 // ---- Staging areas ----
 //
-// All-reduce and broadcast: the chunk. Reduce-scatter and all-gather: a chunk of every rank's
-// slice, by rank. A lane writes its results over its own part of what was staged, which no other
-// lane reads.
+// All-reduce and broadcast: the chunk. Others: a chunk of every rank's slice, by rank. A lane
+// writes its results over its own part of what was staged, which no other lane reads.
 
 std::byte* InterNode::staged(int local, const Chunk& chunk, int64_t element, DType dtype) const {
   return channel_.staging(local, chunk.half) + element * dtype_size(dtype);
@@ -134,6 +134,7 @@ void InterNode::fill(const CollectiveCall& call, const Chunk& chunk) {
       }
       return;
     case CollectiveOp::kAllGather:
+    case CollectiveOp::kGather:
       return copy_bytes(in, staged(topology_.local, chunk, me * chunk.count, dtype), bytes);
     case CollectiveOp::kBroadcast:
       if (me != call.root) return;
@@ -253,13 +254,18 @@ void InterNode::exchange_all_gather(const CollectiveCall& call, const Chunk& chu
     copy_bytes(slice(static_cast<int>(i), locals[i]),
                send_buffer_.data() + static_cast<int64_t>(i) * bytes, bytes);
   }
+  const bool everywhere = call.op == CollectiveOp::kAllGather;
+  const int root_node = everywhere ? -1 : topology_.node_of(call.root);
   std::vector<Transfer> sends, receives;
   std::byte* next = receive_buffer_.data();
   for (int j = 0; j < topology_.nodes(); ++j) {
     if (j == topology_.node) continue;
     const auto theirs =
         bytes * static_cast<int64_t>(topology_.ranks_of[static_cast<size_t>(j)].size());
-    sends.push_back({j, send_buffer_.data(), static_cast<int64_t>(send_buffer_.size())});
+    if (everywhere || j == root_node) {
+      sends.push_back({j, send_buffer_.data(), static_cast<int64_t>(send_buffer_.size())});
+    }
+    if (!everywhere && topology_.node != root_node) continue;
     receives.push_back({j, next, theirs});
     next += theirs;
   }
@@ -318,6 +324,9 @@ void InterNode::drain(const CollectiveCall& call, const Chunk& chunk) {
   switch (call.op) {
     case CollectiveOp::kReduceScatterSum:
       return copy_bytes(staged(topology_.local, chunk, me * chunk.count, dtype), out, bytes);
+    case CollectiveOp::kGather:
+      if (me != call.root) return;
+      [[fallthrough]];
     case CollectiveOp::kAllGather:
       for (int rank = 0; rank < static_cast<int>(topology_.world_ranks.size()); ++rank) {
         std::byte* const to = out + rank * call.in.bytes();

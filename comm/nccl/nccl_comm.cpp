@@ -176,7 +176,7 @@ void NcclComm::issue(const CollectiveCall& call, int rank, int ranks, void* stre
   const auto stream = static_cast<cudaStream_t>(stream_handle);
   const DType dtype = call.in.dtype;
   const ncclDataType_t type = data_type(dtype);
-  const auto count = static_cast<size_t>(std::min(call.in.numel(), call.out.numel()));
+  const auto count = static_cast<size_t>(call.count());
   if (count == 0) return;  // on all ranks
   const void* const in = call.in.data;
   void* const out = call.out.data;
@@ -204,6 +204,7 @@ void NcclComm::issue(const CollectiveCall& call, int rank, int ranks, void* stre
       return run("ncclBroadcast", [&](ncclComm_t comm) {
         return nccl().broadcast(in, out, count, type, call.root, comm, stream);
       });
+    case CollectiveOp::kGather: return gather(call, rank, ranks, stream);
     case CollectiveOp::kAllReduceSum: break;
   }
   if (!options_.deterministic) return all_reduce(out, count, ncclSum);
@@ -219,6 +220,27 @@ void NcclComm::issue(const CollectiveCall& call, int rank, int ranks, void* stre
     all_gather(own, bytes, slice);
   }
   if (rest > 0) all_reduce(bytes + (count - rest) * size, rest, ncclSum);
+}
+
+// Sends and receives that run as one.
+void NcclComm::gather(const CollectiveCall& call, int rank, int ranks, void* stream_handle) {
+  const auto stream = static_cast<cudaStream_t>(stream_handle);
+  const ncclDataType_t type = data_type(call.in.dtype);
+  const auto count = static_cast<size_t>(call.count());
+  run("a group of ncclSend and ncclRecv", [&](ncclComm_t comm) {
+    ncclResult_t result = nccl().group_start();
+    if (result != ncclSuccess) return result;
+    const auto queue = [&](ncclResult_t queued) {
+      if (result == ncclSuccess && queued != ncclInProgress) result = queued;
+    };
+    for (int r = 0; rank == call.root && r < ranks; ++r) {
+      const View slice = call.out.flat(r * call.count(), call.count());
+      queue(nccl().receive(slice.data, count, type, r, comm, stream));
+    }
+    queue(nccl().send(call.in.data, count, type, call.root, comm, stream));
+    const ncclResult_t ended = nccl().group_end();
+    return result == ncclSuccess ? ended : result;
+  });
 }
 
 void* NcclComm::register_memory(void* memory, size_t bytes) {

@@ -47,6 +47,10 @@ NcclLibrary load_library() {
   load(library, "ncclReduceScatter", nccl.reduce_scatter);
   load(library, "ncclAllGather", nccl.all_gather);
   load(library, "ncclBroadcast", nccl.broadcast);
+  load(library, "ncclSend", nccl.send);
+  load(library, "ncclRecv", nccl.receive);
+  load(library, "ncclGroupStart", nccl.group_start);
+  load(library, "ncclGroupEnd", nccl.group_end);
   return nccl;
 }
 

@@ -32,7 +32,7 @@ int NodeCollectives::slices(const CollectiveCall& call) const {
 }
 
 int64_t NodeCollectives::total(const CollectiveCall& call) const {
-  return std::min(call.in.numel(), call.out.numel());
+  return call.count();
 }
 
 int64_t NodeCollectives::chunk_elements(DType dtype, int slice_count) const {
@@ -107,13 +107,16 @@ bool NodeCollectives::reachable(const CollectiveCall& call, const Announcement& 
     case CollectiveOp::kAllReduceSum: return rank.out.shared();
     case CollectiveOp::kReduceScatterSum: return rank.in.shared();
     case CollectiveOp::kAllGather: return rank.in.shared() || rank.out.shared();
-    case CollectiveOp::kBroadcast: return rank.in.shared();
+    case CollectiveOp::kBroadcast:
+    case CollectiveOp::kGather: return rank.in.shared();
     default: return false;
   }
 }
 
 bool NodeCollectives::all_reachable(const CollectiveCall& call, uint64_t sequence) const {
   if (call.op == CollectiveOp::kBroadcast) return reachable(call, channel_.of(call.root, sequence));
+  if (call.op == CollectiveOp::kGather && channel_.of(call.root, sequence).out.shared())
+    return true;
   bool in = true, out = true;
   for (int r = 0; r < channel_.ranks(); ++r) {
     const Announcement& rank = channel_.of(r, sequence);
@@ -138,6 +141,7 @@ void NodeCollectives::direct(const CollectiveCall& call, uint64_t sequence) {
     case CollectiveOp::kAllReduceSum: return direct_all_reduce(call, sequence);
     case CollectiveOp::kReduceScatterSum: return direct_reduce_scatter(call, sequence);
     case CollectiveOp::kAllGather: return direct_all_gather(call, sequence);
+    case CollectiveOp::kGather: return direct_gather(call, sequence);
     default: return direct_broadcast(call, sequence);
   }
 }
@@ -194,13 +198,34 @@ void NodeCollectives::direct_all_gather(const CollectiveCall& call, uint64_t seq
     if (at(call.out, me * call.in.numel()) == call.in.data) outputs.erase(own);
     return copy_to(exec_, call.in.data, outputs, bytes, stream);
   }
-  const std::vector<const void*> inputs = map_all(sequence, /*outputs=*/false);
+  pull_slices(call, map_all(sequence, /*outputs=*/false));
+}
+
+// inputs: of all ranks. Copies each to its slice of the output.
+void NodeCollectives::pull_slices(const CollectiveCall& call,
+                                  const std::vector<const void*>& inputs) {
+  const int ranks = channel_.ranks(), me = channel_.rank();
   for (int i = 0; i < ranks; ++i) {
     const int peer = (me + i) % ranks;  // not all at the same memory at the same time
     void* const slice = at(call.out, peer * call.in.numel());
     if (peer == me && slice == call.in.data) continue;
-    copy_to(exec_, inputs[static_cast<size_t>(peer)], std::span(&slice, 1), bytes, stream);
+    copy_to(exec_, inputs[static_cast<size_t>(peer)], std::span(&slice, 1), call.in.bytes(),
+            call.out.bytes() >= kStreamBytes);
   }
+}
+
+// Each rank writes its slice to the root; if the root's output is out of reach, it fetches them.
+void NodeCollectives::direct_gather(const CollectiveCall& call, uint64_t sequence) {
+  const int64_t bytes = call.in.bytes();
+  const bool stream = bytes * channel_.ranks() >= kStreamBytes;
+  const Announcement& root = channel_.of(call.root, sequence);
+  if (root.out.shared()) {
+    auto* const out = static_cast<std::byte*>(memory_->map(root.out));
+    void* const slice = out + channel_.rank() * bytes;
+    if (slice == call.in.data) return;
+    return copy_to(exec_, call.in.data, std::span(&slice, 1), bytes, stream);
+  }
+  if (channel_.rank() == call.root) pull_slices(call, map_all(sequence, /*outputs=*/false));
 }
 
 // Each rank copies a part of the root's buffer to all others, so that the root helps too; if some
@@ -266,6 +291,9 @@ void NodeCollectives::drain(const CollectiveCall& call, const Chunk& chunk) {
     case CollectiveOp::kAllReduceMax:
     case CollectiveOp::kReduceScatterSum: return drain_reduce(call, chunk);
     case CollectiveOp::kAllGather: return drain_all_gather(call, chunk);
+    case CollectiveOp::kGather:
+      if (channel_.rank() == call.root) drain_all_gather(call, chunk);
+      return;
     case CollectiveOp::kBroadcast: break;
   }
   if (channel_.rank() == call.root) return;

@@ -59,6 +59,8 @@ class NodeCollectives {
   void direct_all_reduce(const CollectiveCall& call, uint64_t sequence);
   void direct_reduce_scatter(const CollectiveCall& call, uint64_t sequence);
   void direct_all_gather(const CollectiveCall& call, uint64_t sequence);
+  void direct_gather(const CollectiveCall& call, uint64_t sequence);
+  void pull_slices(const CollectiveCall& call, const std::vector<const void*>& inputs);
   void direct_broadcast(const CollectiveCall& call, uint64_t sequence);
 
   void staged(const CollectiveCall& call, Chunk chunk, bool first_is_there, bool blocking);

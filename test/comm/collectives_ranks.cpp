@@ -179,6 +179,64 @@ TEST_CASE("all_gather_bytes keeps rank order and lengths") {
   });
 }
 
+TEST_CASE("gather leaves all slices with the root, and nothing elsewhere") {
+  for_all([](const Setup& setup) {
+    comm::ProcessGroup& group = setup.group;
+    for (int root = 0; root < group.size(); ++root) {
+      for (const int64_t slice : kSlices) {
+        const int64_t count = slice * group.size();
+        const Buffer in(setup, slice * 4), out(setup, count * 4);
+        fill(in.as<int32_t>(), group.rank(), 0, slice);
+        std::fill_n(out.as<int32_t>(), count, -7);
+        in.give(), out.give();
+        group.gather(in.view<int32_t>(slice), out.view<int32_t>(count), root,
+                     {.stream = setup.stream});
+        in.take(), out.take();
+        const auto want = [&](int64_t i) {
+          if (group.rank() != root) return int32_t{-7};
+          return order_value<int32_t>(static_cast<int>(i / slice), i % slice);
+        };
+        const auto given = [&](int64_t i) { return order_value<int32_t>(group.rank(), i); };
+        CAPTURE(root, slice);
+        REQUIRE(first_difference(out.as<int32_t>(), count, want) == -1);
+        REQUIRE(first_difference(in.as<int32_t>(), slice, given) == -1);
+      }
+    }
+  });
+}
+
+TEST_CASE("gather works in place, and needs no output elsewhere") {
+  for_all([](const Setup& setup) {
+    comm::ProcessGroup& group = setup.group;
+    const int root = group.size() - 1;
+    const int64_t slice = 9001, count = slice * group.size();
+    const Buffer buffer(setup, count * 4);
+    fill(buffer.as<int32_t>() + group.rank() * slice, group.rank(), 0, slice);
+    buffer.give();
+    const View whole = buffer.view<int32_t>(count);
+    group.gather(whole.flat(group.rank() * slice, slice), group.rank() == root ? whole : View{},
+                 root, {.stream = setup.stream});
+    buffer.take();
+    if (group.rank() != root) return;
+    const auto want = [&](int64_t i) {
+      return order_value<int32_t>(static_cast<int>(i / slice), i % slice);
+    };
+    REQUIRE(first_difference(buffer.as<int32_t>(), count, want) == -1);
+  });
+}
+
+TEST_CASE("gather_bytes keeps rank order and lengths, at the root alone") {
+  for_all([](const Setup& setup) {
+    comm::ProcessGroup& group = setup.group;
+    const auto text = [](int rank) { return std::string(static_cast<size_t>(rank * 3000), 'a'); };
+    for (int root = 0; root < group.size(); ++root) {
+      const auto all = group.gather_bytes(text(group.rank()), root);
+      REQUIRE(all.size() == static_cast<size_t>(group.rank() == root ? group.size() : 0));
+      for (size_t r = 0; r < all.size(); ++r) CHECK(all[r] == text(static_cast<int>(r)));
+    }
+  });
+}
+
 TEST_CASE("the bits of a sum do not depend on where the buffer is cut") {
   const auto group = world().group({.timeout_s = 60});
   const int64_t count = 50'021;
@@ -238,6 +296,7 @@ TEST_CASE("wrong arguments are refused before anything is sent") {
   CHECK_THROWS_AS(group->all_gather(make_view(values.data() + 4 * n, {5}), whole), ShapeError);
   CHECK_THROWS_AS(group->broadcast(whole, n), ShapeError);
   CHECK_THROWS_AS(group->broadcast(whole, -1), ShapeError);
+  CHECK_THROWS_AS(group->gather(whole.flat(0, 4), whole, n), ShapeError);
   if (n > 1) {
     const int other = (group->rank() + 1) % n;
     CHECK_THROWS_AS(group->all_gather(whole.flat(4 * other, 4), whole), ShapeError);

@@ -10,10 +10,11 @@ using comm::CollectiveOptions;
 using comm::ProcessGroup;
 
 // What the odd rank does differently from the others.
-enum class Mistake { kKind, kCount, kDtype, kOp, kRoot, kOrder, kMissing };
+enum class Mistake { kKind, kCount, kDtype, kOp, kRoot, kGatherRoot, kOrder, kMissing };
 
-constexpr Mistake kMistakes[] = {Mistake::kKind, Mistake::kCount, Mistake::kDtype,  Mistake::kOp,
-                                 Mistake::kRoot, Mistake::kOrder, Mistake::kMissing};
+constexpr Mistake kMistakes[] = {Mistake::kKind,  Mistake::kCount,  Mistake::kDtype,
+                                 Mistake::kOp,    Mistake::kRoot,   Mistake::kGatherRoot,
+                                 Mistake::kOrder, Mistake::kMissing};
 
 struct Buffers {
   static constexpr int64_t kCount = 64;
@@ -49,6 +50,9 @@ void call(ProcessGroup& group, Buffers& buffers, Mistake mistake, bool odd) {
       }
       return;
     case Mistake::kRoot: group.broadcast(a, odd ? 1 : 0, first); return;
+    case Mistake::kGatherRoot:
+      group.gather(a, view(buffers.gathered, Buffers::kCount * group.size()), odd ? 1 : 0, first);
+      return;
     case Mistake::kOrder:
       group.all_reduce_sum(odd ? b : a, odd ? second : first);
       group.all_reduce_sum(odd ? a : b, odd ? first : second);
