@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "shale/base/view.h"
 
@@ -23,7 +24,19 @@ enum class CollectiveOp : uint8_t {
   kAllGather,
   kBroadcast,
   kGather,
+  kReduceSum,
+  kAllToAll,
+  kAllToAllV,
 };
+
+// Whether every rank has a slice for every other.
+inline bool is_all_to_all(CollectiveOp op) {
+  return op == CollectiveOp::kAllToAll || op == CollectiveOp::kAllToAllV;
+}
+// Whether only the root receives.
+inline bool is_to_root(CollectiveOp op) {
+  return op == CollectiveOp::kGather || op == CollectiveOp::kReduceSum;
+}
 
 std::string_view op_name(CollectiveOp op);  // "all_reduce_sum"
 
@@ -38,9 +51,14 @@ struct CollectiveCall {
   std::shared_ptr<WorkState> after;  // see CollectiveOptions; null: nothing
   Traffic traffic = Traffic::kControl;
 
-  // Elements of the smaller of the two; of a gather those that every rank gives, as only the root
-  // receives.
+  std::vector<int64_t> in_counts = {};  // of kAllToAllV: elements for, and from, each rank
+  std::vector<int64_t> out_counts = {};
+  uint64_t balance = 0;  // of these: pair_balance()
+
+  // What all ranks have alike: elements of the smaller of the two; of a gather those that every
+  // rank gives, as only the root receives. Ranks of kAllToAllV have nothing alike: 0.
   int64_t count() const {
+    if (op == CollectiveOp::kAllToAllV) return 0;
     return op == CollectiveOp::kGather ? in.numel() : std::min(in.numel(), out.numel());
   }
   int64_t larger_bytes() const { return std::max(in.bytes(), out.bytes()); }  // of the two views

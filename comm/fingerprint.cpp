@@ -12,6 +12,7 @@ Fingerprint fingerprint(const CollectiveCall& call, uint64_t sequence) {
   Fingerprint print{.sequence = sequence,
                     .tag_hash = hash_name(call.tag),
                     .count = call.count(),
+                    .balance = call.balance,
                     .root = call.root,
                     .op = call.op,
                     .dtype = call.out.dtype};
@@ -23,13 +24,24 @@ Fingerprint fingerprint(const CollectiveCall& call, uint64_t sequence) {
 
 std::string describe(const Fingerprint& print) {
   std::string text = cat(op_name(print.op), " ", print.sequence);
-  if (print.op != CollectiveOp::kBarrier) {
+  if (print.op == CollectiveOp::kAllToAllV) {
+    text += cat(" of ", dtype_name(print.dtype));
+  } else if (print.op != CollectiveOp::kBarrier) {
     text += cat(" of ", dtype_name(print.dtype), "[", print.count, "]");
   }
   if (print.op == CollectiveOp::kBroadcast) text += cat(" from ", print.root);
-  if (print.op == CollectiveOp::kGather) text += cat(" to ", print.root);
+  if (is_to_root(print.op)) text += cat(" to ", print.root);
   if (print.tag[0] != '\0') text += cat(" for '", print.tag, "'");
   return text;
+}
+
+uint64_t hash_of(const Fingerprint& print) {
+  struct {
+    uint64_t sequence, tag_hash, count, rest;
+  } const fields{print.sequence, print.tag_hash, static_cast<uint64_t>(print.count),
+                 static_cast<uint64_t>(static_cast<uint32_t>(print.root)) << 16 |
+                     static_cast<uint64_t>(print.op) << 8 | static_cast<uint64_t>(print.dtype)};
+  return hash_name({reinterpret_cast<const char*>(&fields), sizeof fields});
 }
 
 std::string rank_list(std::vector<int> ranks) {

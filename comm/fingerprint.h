@@ -13,6 +13,7 @@ struct Fingerprint {
   uint64_t sequence = 0;  // collectives of the group before this one
   uint64_t tag_hash = 0;  // of the whole tag
   int64_t count = 0;      // CollectiveCall::count()
+  uint64_t balance = 0;   // CollectiveCall::balance; not compared: those of all ranks add up to 0
   int32_t root = 0;
   CollectiveOp op = CollectiveOp::kBarrier;
   DType dtype = DType::kF32;
@@ -31,6 +32,9 @@ std::string describe(const Fingerprint& fingerprint);
 
 // "ranks 0-2,5": world ranks, for people.
 std::string rank_list(std::vector<int> ranks);
+
+// What ranks compare in one number.
+uint64_t hash_of(const Fingerprint& fingerprint);
 
 // Empty if all agree; else who called what. ranks[i] called calls[i].
 std::string disagreement(const std::vector<Fingerprint>& calls, const std::vector<int>& ranks);

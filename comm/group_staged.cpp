@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "shale/comm/device_resources.h"
+#include "shale/comm/slices.h"
 #include "shale/comm/work_state.h"
 
 namespace shale::comm {
@@ -50,7 +51,7 @@ class StagedGroup::Staging {
       : host_(host),
         device_(device),
         slot_bytes_(
-            std::max(kStagingFactor * host.options().staging_bytes, int64_t{64} * host.size())),
+            std::max(kStagingFactor * host.options().staging_bytes, int64_t{256} * host.size())),
         slots_{Slot(host, device, slot_bytes_), Slot(host, device, slot_bytes_)},
         down_(device),
         up_(device) {}
@@ -75,6 +76,14 @@ class StagedGroup::Staging {
     Slot* slot = nullptr;
   };
 
+  // Two areas of a slot: what is given, slice after slice, and what is received.
+  DeviceEvent all_to_all(const CollectiveCall& call, const DeviceEvent& ready, bool blocking);
+  int64_t longest_slice(const CollectiveCall& call, const SliceTable& slices, bool blocking);
+  CollectiveCall fetch_slices(const CollectiveCall& call, const SliceTable& slices, int64_t first,
+                              int64_t step, Slot& slot);
+  void deliver_slices(const CollectiveCall& call, const SliceTable& slices, int64_t first,
+                      const CollectiveCall& staged, Slot& slot);
+
   bool sliced(const CollectiveCall& call) const {
     return call.op == CollectiveOp::kReduceScatterSum || gathers(call.op);
   }
@@ -83,7 +92,7 @@ class StagedGroup::Staging {
   }
   // Whether this rank receives nothing.
   bool only_gives(const CollectiveCall& call) const {
-    return call.op == CollectiveOp::kGather && call.root != host_.rank();
+    return is_to_root(call.op) && call.root != host_.rank();
   }
   View staged(const Chunk& chunk, DType dtype, int slice, int slices) const;
   void fetch(const CollectiveCall& call, const Chunk& chunk);
@@ -113,6 +122,7 @@ void StagedGroup::Staging::wait_for_copies() noexcept {
 
 DeviceEvent StagedGroup::Staging::transfer(const CollectiveCall& call, const DeviceEvent& ready,
                                            bool blocking) {
+  if (is_all_to_all(call.op)) return all_to_all(call, ready, blocking);
   const int64_t total = call.count();
   const int64_t slices = sliced(call) ? host_.size() : 1;
   const int64_t line = 64 / dtype_size(call.in.dtype);
@@ -169,7 +179,7 @@ CollectiveCall StagedGroup::Staging::on_host(const CollectiveCall& call, const C
   const View own = staged(chunk, call.in.dtype, sliced(call) ? host_.rank() : 0, 1);
   result.in = gathers(call.op) ? own : whole;
   result.out = call.op == CollectiveOp::kReduceScatterSum ? own : whole;
-  if (only_gives(call)) result.out = own.flat(0, 0);
+  if (gathers(call.op) && only_gives(call)) result.out = own.flat(0, 0);
   return result;
 }
 
@@ -188,6 +198,87 @@ void StagedGroup::Staging::deliver(const CollectiveCall& call, const Chunk& chun
     copy(staged(chunk, dtype, slice, 1), call.out.flat(chunk.offset, chunk.count), stream);
   }
   chunk.slot->delivered = DeviceEvent(device_, stream);
+}
+
+// ---- All-to-all ----
+
+DeviceEvent StagedGroup::Staging::all_to_all(const CollectiveCall& call, const DeviceEvent& ready,
+                                             bool blocking) {
+  const SliceTable slices = slices_of(call, host_.size());
+  const int64_t longest = longest_slice(call, slices, blocking);
+  const int64_t line = 64 / dtype_size(call.in.dtype);
+  const int64_t room = slot_bytes_ / 2 / dtype_size(call.in.dtype) / host_.size();
+  const int64_t step = std::max(line, room / line * line);
+
+  ready.hold(down_.get());
+  if (call.after != nullptr) call.after->hold(down_.get());
+  for (const Slot& slot : slots_) slot.delivered.hold(down_.get());
+  CollectiveCall next = fetch_slices(call, slices, 0, step, slots_[0]);
+  size_t turn = 0;
+  for (int64_t first = 0;; turn ^= 1) {
+    const CollectiveCall chunk = std::move(next);
+    const bool last = first + step >= longest;
+    if (!last) next = fetch_slices(call, slices, first + step, step, slots_[turn ^ 1]);
+    slots_[turn].fetched.wait();
+    host_.execute(chunk, blocking);
+    deliver_slices(call, slices, first, chunk, slots_[turn]);
+    if (last) return DeviceEvent(device_, up_.get());
+    first += step;
+  }
+}
+
+// Of all ranks, as all take equally many chunks.
+int64_t StagedGroup::Staging::longest_slice(const CollectiveCall& call, const SliceTable& slices,
+                                            bool blocking) {
+  int64_t longest = *std::max_element(slices.in_counts.begin(), slices.in_counts.end());
+  if (call.op == CollectiveOp::kAllToAll) return longest;
+  const View view = make_view(&longest, {1});
+  host_.execute({.op = CollectiveOp::kAllReduceMax, .in = view, .out = view, .tag = call.tag},
+                blocking);
+  return longest;
+}
+
+// Starts to copy elements [first, first + step) of every slice to the slot, and returns the call
+// for the host, which moves them on.
+CollectiveCall StagedGroup::Staging::fetch_slices(const CollectiveCall& call,
+                                                  const SliceTable& slices, int64_t first,
+                                                  int64_t step, Slot& slot) {
+  slot.delivered.hold(down_.get());
+  const auto part = [&](int64_t count) { return std::clamp<int64_t>(count - first, 0, step); };
+  CollectiveCall result{.op = CollectiveOp::kAllToAllV, .tag = call.tag, .traffic = call.traffic};
+  int64_t given = 0, received = 0;
+  std::byte* const out = slot.buffer.data() + slot_bytes_ / 2 / 64 * 64;
+  for (size_t r = 0; r < slices.in_counts.size(); ++r) {
+    const int64_t count = part(slices.in_counts[r]);
+    std::byte* const to = slot.buffer.data() + given * dtype_size(call.in.dtype);
+    if (count > 0) {
+      copy(call.in.flat(slices.in_offsets[r] + first, count), make_view(to, call.in.dtype, {count}),
+           down_.get());
+    }
+    given += count;
+    received += part(slices.out_counts[r]);
+    result.in_counts.push_back(count);
+    result.out_counts.push_back(part(slices.out_counts[r]));
+  }
+  result.in = make_view(slot.buffer.data(), call.in.dtype, {given});
+  result.out = make_view(out, call.in.dtype, {received});
+  result.balance = pair_balance(host_.rank(), result.in_counts, result.out_counts);
+  slot.fetched = DeviceEvent(device_, down_.get());
+  return result;
+}
+
+void StagedGroup::Staging::deliver_slices(const CollectiveCall& call, const SliceTable& slices,
+                                          int64_t first, const CollectiveCall& staged, Slot& slot) {
+  int64_t offset = 0;
+  for (size_t r = 0; r < staged.out_counts.size(); ++r) {
+    const int64_t count = staged.out_counts[r];
+    if (count > 0) {
+      copy(staged.out.flat(offset, count), call.out.flat(slices.out_offsets[r] + first, count),
+           up_.get());
+    }
+    offset += count;
+  }
+  slot.delivered = DeviceEvent(device_, up_.get());
 }
 
 StagedGroup::StagedGroup(std::shared_ptr<WorldContext> context, std::unique_ptr<HostGroup> host,

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "shale/base/error.h"
+#include "shale/comm/slices.h"
 
 namespace shale::comm {
 namespace {
@@ -56,6 +57,31 @@ void check_root(CollectiveOp op, int root, int ranks) {
   throw ShapeError(cat(op_name(op), ": root is ", root, ", want 0 to ", ranks - 1));
 }
 
+// Transfers of all slices overlap in time.
+void check_apart(CollectiveOp op, const View& in, const View& out) {
+  const auto* given = static_cast<const std::byte*>(in.data);
+  const auto* received = static_cast<const std::byte*>(out.data);
+  if (in.bytes() == 0 || out.bytes() == 0) return;
+  if (given + in.bytes() <= received || received + out.bytes() <= given) return;
+  throw ShapeError(cat(op_name(op), ": in and out overlap"));
+}
+
+void check_counts(const char* argument, const View& view, std::span<const int64_t> counts,
+                  int ranks) {
+  const auto op = op_name(CollectiveOp::kAllToAllV);
+  if (counts.size() != static_cast<size_t>(ranks)) {
+    throw ShapeError(cat(op, ": ", argument, "_counts has ", counts.size(), ", want ", ranks));
+  }
+  int64_t sum = 0;
+  for (const int64_t count : counts) {
+    if (count < 0) throw ShapeError(cat(op, ": ", argument, "_counts has ", count));
+    sum += count;
+  }
+  if (sum == view.numel()) return;
+  throw ShapeError(cat(op, ": ", argument, "_counts add up to ", sum, ", want ", view.numel(),
+                       ", the elements of ", argument));
+}
+
 // Texts of one length, each after its own length: slices of a gather.
 constexpr size_t kLengthBytes = sizeof(int64_t);
 
@@ -89,6 +115,9 @@ std::string_view op_name(CollectiveOp op) {
     case CollectiveOp::kAllGather: return "all_gather";
     case CollectiveOp::kBroadcast: return "broadcast";
     case CollectiveOp::kGather: return "gather";
+    case CollectiveOp::kReduceSum: return "reduce_sum";
+    case CollectiveOp::kAllToAll: return "all_to_all";
+    case CollectiveOp::kAllToAllV: return "all_to_all_v";
   }
   return "unknown";
 }
@@ -160,6 +189,46 @@ Work ProcessGroup::broadcast(const View& buffer, int root, const CollectiveOptio
   check_root(op, root, size());
   const View flat = as_vector(op, "buffer", buffer);
   return issue({.op = op, .in = flat, .out = flat, .root = root}, options);
+}
+
+Work ProcessGroup::reduce_sum(const View& buffer, int root, const CollectiveOptions& options) {
+  const auto op = CollectiveOp::kReduceSum;
+  check_root(op, root, size());
+  check_dtype(op, buffer.dtype, can_add(buffer.dtype));
+  const View flat = as_vector(op, "buffer", buffer);
+  return issue({.op = op, .in = flat, .out = flat, .root = root}, options);
+}
+
+Work ProcessGroup::all_to_all(const View& in, const View& out, const CollectiveOptions& options) {
+  const auto op = CollectiveOp::kAllToAll;
+  const CollectiveCall call{
+      .op = op, .in = as_vector(op, "in", in), .out = as_vector(op, "out", out)};
+  check_slices(op, call.in, call.out.flat(0, call.out.numel() / size()), size(), "in",
+               "a slice of out");
+  check_slices(op, call.out, call.in.flat(0, call.in.numel() / size()), size(), "out",
+               "a slice of in");
+  check_apart(op, call.in, call.out);
+  return issue(call, options);
+}
+
+Work ProcessGroup::all_to_all_v(const View& in, std::span<const int64_t> in_counts, const View& out,
+                                std::span<const int64_t> out_counts,
+                                const CollectiveOptions& options) {
+  const auto op = CollectiveOp::kAllToAllV;
+  CollectiveCall call{.op = op, .in = as_vector(op, "in", in), .out = as_vector(op, "out", out)};
+  if (in.dtype != out.dtype) {
+    throw DTypeError(cat(op_name(op), ": in is ", in, ", out is ", out, ", want one dtype"));
+  }
+  check_counts("in", call.in, in_counts, size());
+  check_counts("out", call.out, out_counts, size());
+  check_apart(op, call.in, call.out);
+  if (size() == 1 && in.numel() != out.numel()) {
+    throw CommError(cat(op_name(op), ": this rank gives itself ", in, " and expects ", out));
+  }
+  call.in_counts.assign(in_counts.begin(), in_counts.end());
+  call.out_counts.assign(out_counts.begin(), out_counts.end());
+  call.balance = pair_balance(rank(), in_counts, out_counts);
+  return issue(std::move(call), options);
 }
 
 Work ProcessGroup::gather(const View& in, const View& out, int root,

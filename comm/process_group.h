@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -98,9 +99,20 @@ class ProcessGroup {
   Work all_gather(const View& in, const View& out, const CollectiveOptions& options = {});
   // root's values everywhere. Any dtype.
   Work broadcast(const View& buffer, int root, const CollectiveOptions& options = {});
+  // root's buffer becomes the sum of all ranks'; the others' are unchanged. Same dtypes and order
+  // of additions as all_reduce_sum.
+  Work reduce_sum(const View& buffer, int root, const CollectiveOptions& options = {});
   // out, on root: size() slices of in's length, in rank order; in may be slice root of it. Other
   // ranks receive nothing, and out is not looked at. Any dtype.
   Work gather(const View& in, const View& out, int root, const CollectiveOptions& options = {});
+  // in: size() slices of equal length, one for each rank, in rank order; out: one from each. They
+  // do not overlap. Any dtype.
+  Work all_to_all(const View& in, const View& out, const CollectiveOptions& options = {});
+  // The same with slices of any lengths: elements for, and from, each rank, one after another. A
+  // rank that gives another what that does not expect is a CommError on all ranks that names both;
+  // over NCCL only once all ranks have queued equally many collectives.
+  Work all_to_all_v(const View& in, std::span<const int64_t> in_counts, const View& out,
+                    std::span<const int64_t> out_counts, const CollectiveOptions& options = {});
   void barrier(std::string_view tag = {});
 
   // Control data of any length (it may differ between ranks), in rank order. Blocking.

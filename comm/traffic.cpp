@@ -25,8 +25,11 @@ double ring_bytes(const CollectiveCall& call, int ranks) {
     case CollectiveOp::kAllReduceMax: return 2 * others * whole;
     case CollectiveOp::kReduceScatterSum:
     case CollectiveOp::kAllGather:
-    case CollectiveOp::kBroadcast: return others * whole;
-    case CollectiveOp::kGather: return others * static_cast<double>(call.in.bytes());
+    case CollectiveOp::kBroadcast:
+    case CollectiveOp::kReduceSum: return others * whole;
+    case CollectiveOp::kGather:
+    case CollectiveOp::kAllToAll:
+    case CollectiveOp::kAllToAllV: return others * static_cast<double>(call.in.bytes());
   }
   return 0;
 }

@@ -23,7 +23,8 @@ struct TrafficTotals {
 
 // Bytes that one of `ranks` ranks sends when a collective runs around a ring, the way that sends
 // least: all-reduce 2 (N-1)/N of the buffer; reduce-scatter and all-gather (N-1)/N of the whole. As
-// means over the ranks: broadcast (N-1)/N of the buffer, gather (N-1)/N of a slice. What a backend
+// means over the ranks: broadcast and reduce (N-1)/N of the buffer, gather (N-1)/N of a slice, an
+// all-to-all (N-1)/N of what a rank gives. What a backend
 // really sends may differ (ranks of one node send nothing, they share memory): these are the
 // numbers by which plans are compared.
 double ring_bytes(const CollectiveCall& call, int ranks);

@@ -56,8 +56,9 @@ Topology find_topology(const MpiComm& comm, const MpiComm& node, int world_rank)
 // Longer chunks make up for the latency between nodes.
 int64_t staging_bytes(const Topology& topology, const GroupOptions& options) {
   const int64_t bytes = options.staging_bytes * (topology.nodes() > 1 ? 4 : 1);
-  const int64_t smallest = 64 * static_cast<int64_t>(topology.world_ranks.size());
-  return std::max(bytes, smallest);  // a cache line for each rank's slice
+  // A cache line for each rank's slice, and counts.
+  return std::max(bytes,
+                  NodeExchange::smallest_staging(static_cast<int>(topology.world_ranks.size())));
 }
 
 ChannelOptions channel_options(const Topology& topology, const GroupOptions& options,
@@ -88,13 +89,13 @@ struct MpiGroup::Engine {
         channel(memory->data(), topology.local, node_comm.size(),
                 channel_options(topology, options, context)),
         node(channel, memory->peers_can_map() ? &context.memory : nullptr,
-             {.device = {}, .threads = options.threads}) {
+             {.device = {}, .threads = options.threads}, topology.local_ranks(), comm.size()) {
     if (topology.nodes() == 1) return;
     const bool in_lane = topology.local < topology.lanes();
     inter_node.emplace(
         topology,
         MpiComm::split(comm.get(), in_lane ? topology.local : MPI_UNDEFINED, topology.node),
-        channel, node, Exec{.device = {}, .threads = options.threads});
+        comm.get(), channel, node, Exec{.device = {}, .threads = options.threads});
   }
 
   MpiComm node_comm;

@@ -1,8 +1,10 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 #include "shale/comm/mpi/inter_node_internal.h"
@@ -16,13 +18,6 @@ DType accumulator(DType dtype) {
   return dtype_size(dtype) == 2 ? DType::kF32 : dtype;
 }
 
-// What the ranks of a node found when they compared their calls.
-struct Verdict {
-  Fingerprint call;
-  uint32_t agreed = 1;
-  char report[1000] = {};
-};
-
 void copy_bytes(const void* from, void* to, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
@@ -32,6 +27,7 @@ void copy_bytes(const void* from, void* to, int64_t bytes) {
 void InterNode::run(const CollectiveCall& call, uint64_t sequence, bool blocking) {
   current_ = fingerprint(call, sequence);
   agree(node_.announce(call, sequence, blocking));
+  if (is_all_to_all(call.op)) return run_all_to_all(call, sequence, blocking);
 
   const bool sliced = call.op == CollectiveOp::kReduceScatterSum ||
                       call.op == CollectiveOp::kAllGather || call.op == CollectiveOp::kGather;
@@ -61,54 +57,138 @@ void InterNode::run(const CollectiveCall& call, uint64_t sequence, bool blocking
   }
 }
 
-// Nodes tell each other what they are about to do. A node whose own ranks disagree says so too;
-// otherwise the others would wait for it.
+// Nodes compare what they are about to do: in log2(nodes) rounds of 16 bytes, and only if they
+// disagree do they tell each other what. A node whose own ranks disagree takes part; otherwise the
+// others would wait for it.
 void InterNode::agree(const std::vector<Fingerprint>& calls) {
   // Ranks outside the lanes hear of it at the next sync. Were they to fail now, the lanes would
   // stop before they have told the other nodes.
   if (!in_lane()) return;
+  Verdict verdict{.call = hash_of(current_) | 1};
+  for (const Fingerprint& print : calls) {
+    if (print != current_) verdict.call = Verdict::kDisagree;
+    verdict.balance += print.balance;
+  }
+  verdict = merged(verdict);
+  if (verdict.call == Verdict::kDisagree) report_disagreement(calls);
+  if (verdict.balance != 0) report_pairs();
+}
+
+// The verdicts of all nodes: by recursive doubling among the largest power of two of them; each of
+// the rest has one of these speak for it.
+InterNode::Verdict InterNode::merged(Verdict mine) {
+  const int nodes = topology_.nodes(), node = topology_.node;
+  const int speakers = static_cast<int>(std::bit_floor(static_cast<unsigned>(nodes)));
+  const auto swap = [&](int with, bool send, bool receive) {
+    send_buffer_.resize(sizeof mine);
+    receive_buffer_.resize(sizeof mine);
+    std::memcpy(send_buffer_.data(), &mine, sizeof mine);
+    std::vector<Transfer> sends, receives;
+    if (send) sends.push_back({with, send_buffer_.data(), sizeof mine});
+    if (receive) receives.push_back({with, receive_buffer_.data(), sizeof mine});
+    exchange(sends, receives);
+    Verdict theirs;
+    if (receive) std::memcpy(&theirs, receive_buffer_.data(), sizeof theirs);
+    return theirs;
+  };
+  if (node >= speakers) {
+    swap(node - speakers, /*send=*/true, /*receive=*/false);
+    return swap(node - speakers, /*send=*/false, /*receive=*/true);
+  }
+  const bool speaks_for = node + speakers < nodes;
+  if (speaks_for) mine.merge(swap(node + speakers, /*send=*/false, /*receive=*/true));
+  for (int distance = 1; distance < speakers; distance *= 2) {
+    mine.merge(swap(node ^ distance, /*send=*/true, /*receive=*/true));
+  }
+  if (speaks_for) swap(node + speakers, /*send=*/true, /*receive=*/false);
+  return mine;
+}
+
+// Sends `mine` to every other node, and returns what each has sent, by node.
+std::vector<std::vector<std::byte>> InterNode::tell_all(std::span<const std::byte> mine,
+                                                        const std::vector<int64_t>& sizes) {
+  std::vector<std::vector<std::byte>> all(sizes.size());
+  send_buffer_.assign(mine.begin(), mine.end());
+  receive_buffer_.resize(
+      static_cast<size_t>(std::accumulate(sizes.begin(), sizes.end(), int64_t{0})));
+  std::vector<Transfer> sends, receives;
+  std::byte* next = receive_buffer_.data();
+  for (int j = 0; j < topology_.nodes(); ++j) {
+    const int64_t bytes = sizes[static_cast<size_t>(j)];
+    if (j != topology_.node) {
+      sends.push_back({j, send_buffer_.data(), static_cast<int64_t>(mine.size())});
+      receives.push_back({j, next, bytes});
+    }
+    next += bytes;
+  }
+  exchange(sends, receives);
+  for (const Transfer& receive : receives) {
+    const auto* data = static_cast<const std::byte*>(receive.data);
+    all[static_cast<size_t>(receive.node)].assign(data, data + receive.bytes);
+  }
+  all[static_cast<size_t>(topology_.node)].assign(mine.begin(), mine.end());
+  return all;
+}
+
+void InterNode::report_disagreement(const std::vector<Fingerprint>& calls) {
+  struct Report {
+    Fingerprint call;
+    char text[1000] = {};  // empty if the ranks of the node agree
+  };
   std::vector<int> locals;
   for (const int r : topology_.local_ranks()) {
     locals.push_back(topology_.world_ranks[static_cast<size_t>(r)]);
   }
-  const std::string& group = channel_.options().group_name;
   const std::string local_report = disagreement(calls, locals);
-  const auto nodes = static_cast<size_t>(topology_.nodes());
-  std::vector<Verdict> verdicts(nodes);
-  Verdict& mine = verdicts[static_cast<size_t>(topology_.node)];
-  mine.call = current_;
-  mine.agreed = local_report.empty() ? 1 : 0;
-  std::memcpy(mine.report, local_report.data(),
-              std::min(local_report.size(), sizeof mine.report - 1));
+  Report mine{.call = current_};
+  local_report.copy(mine.text, sizeof mine.text - 1);
+  const std::vector<int64_t> sizes(static_cast<size_t>(topology_.nodes()), sizeof mine);
+  const auto reports = tell_all(std::as_bytes(std::span(&mine, 1)), sizes);
 
-  const size_t size = sizeof(Verdict);
-  send_buffer_.resize(size);
-  receive_buffer_.resize(size * nodes);
-  std::memcpy(send_buffer_.data(), &mine, size);
-  std::vector<Transfer> sends, receives;
-  for (int j = 0; j < topology_.nodes(); ++j) {
-    if (j == topology_.node) continue;
-    sends.push_back({j, send_buffer_.data(), static_cast<int64_t>(size)});
-    receives.push_back(
-        {j, receive_buffer_.data() + size * static_cast<size_t>(j), static_cast<int64_t>(size)});
-  }
-  exchange(sends, receives);
-
+  const std::string prefix = cat("group '", channel_.options().group_name, "': ");
   std::vector<Fingerprint> all;
   std::vector<int> ranks;
-  for (int j = 0; j < topology_.nodes(); ++j) {
-    Verdict& verdict = verdicts[static_cast<size_t>(j)];
-    if (j != topology_.node) {
-      std::memcpy(&verdict, receive_buffer_.data() + size * static_cast<size_t>(j), size);
-    }
-    if (verdict.agreed == 0) channel_.fail(cat("group '", group, "': ", verdict.report));
-    for (const int r : topology_.ranks_of[static_cast<size_t>(j)]) {
-      all.push_back(verdict.call);
+  for (size_t j = 0; j < reports.size(); ++j) {
+    Report report;
+    std::memcpy(&report, reports[j].data(), sizeof report);
+    if (report.text[0] != '\0') channel_.fail(cat(prefix, report.text));
+    for (const int r : topology_.ranks_of[j]) {
+      all.push_back(report.call);
       ranks.push_back(topology_.world_ranks[static_cast<size_t>(r)]);
     }
   }
-  const std::string report = disagreement(all, ranks);
-  if (!report.empty()) channel_.fail(cat("group '", group, "': ", report));
+  channel_.fail(cat(prefix, disagreement(all, ranks)));
+}
+
+// The ranks agree on what they call, but not on the counts of an all_to_all_v.
+void InterNode::report_pairs() {
+  const size_t ranks = topology_.world_ranks.size();
+  std::vector<int64_t> mine;
+  for (int local = 0; local < channel_.ranks(); ++local) {
+    const SliceTable table = node_.exchange().table_of(local);
+    mine.insert(mine.end(), table.in_counts.begin(), table.in_counts.end());
+    mine.insert(mine.end(), table.out_counts.begin(), table.out_counts.end());
+  }
+  const size_t row_bytes = ranks * sizeof(int64_t);
+  std::vector<int64_t> sizes;
+  for (const auto& of_node : topology_.ranks_of) {
+    sizes.push_back(static_cast<int64_t>(of_node.size() * 2 * row_bytes));
+  }
+  const auto rows = tell_all(std::as_bytes(std::span(mine)), sizes);
+  std::vector<SliceTable> tables(ranks);
+  for (size_t j = 0; j < rows.size(); ++j) {
+    const std::byte* next = rows[j].data();
+    for (const int r : topology_.ranks_of[j]) {
+      SliceTable& table = tables[static_cast<size_t>(r)];
+      for (std::vector<int64_t>* row : {&table.in_counts, &table.out_counts}) {
+        row->resize(ranks);
+        std::memcpy(row->data(), next, row_bytes);
+        next += row_bytes;
+      }
+    }
+  }
+  channel_.fail(cat("group '", channel_.options().group_name, "': ranks disagree: ",
+                    pair_disagreement(tables, topology_.world_ranks), " in ", describe(current_)));
 }
 
 // ---- Staging areas ----
@@ -195,10 +275,15 @@ void InterNode::exchange_all_reduce(const CollectiveCall& call, const Chunk& chu
     return staged(topology_.local, chunk, chunk.part.begin + part(j).begin, dtype);
   };
   combine_nodes(call, inputs, part(node).count(), result(node));
+  const bool everywhere = call.op != CollectiveOp::kReduceSum;
+  const int root_node = everywhere ? -1 : topology_.node_of(call.root);
   sends.clear(), receives.clear();
   for (int j = 0; j < nodes; ++j) {
     if (j == node) continue;
-    sends.push_back({j, result(node), part(node).count() * dtype_size(dtype)});
+    if (everywhere || j == root_node) {
+      sends.push_back({j, result(node), part(node).count() * dtype_size(dtype)});
+    }
+    if (!everywhere && node != root_node) continue;
     receives.push_back({j, result(j), part(j).count() * dtype_size(dtype)});
   }
   exchange(sends, receives);
@@ -337,6 +422,9 @@ void InterNode::drain(const CollectiveCall& call, const Chunk& chunk) {
         }
       }
       return;
+    case CollectiveOp::kReduceSum:
+      if (me != call.root) return;
+      break;
     case CollectiveOp::kBroadcast:
       if (me == call.root) return;
       if (local_of(call.root) >= 0) {
@@ -352,15 +440,18 @@ void InterNode::drain(const CollectiveCall& call, const Chunk& chunk) {
 
 void InterNode::exchange(const std::vector<Transfer>& sends,
                          const std::vector<Transfer>& receives) {
-  requests_.resize(receives.size() + sends.size());
+  if (sends.empty() && receives.empty()) return;
+  requests_.assign(receives.size() + sends.size(), MPI_REQUEST_NULL);
+  const auto comm = [&](const Transfer& t) { return t.rank < 0 ? lane_.get() : all_; };
+  const auto peer = [](const Transfer& t) { return t.rank < 0 ? t.node : t.rank; };
   for (size_t i = 0; i < receives.size(); ++i) {
     check_mpi(MPI_Irecv(receives[i].data, static_cast<int>(receives[i].bytes), MPI_BYTE,
-                        receives[i].node, kTag, lane_.get(), &requests_[i]),
+                        peer(receives[i]), kTag, comm(receives[i]), &requests_[i]),
               "MPI_Irecv");
   }
   for (size_t i = 0; i < sends.size(); ++i) {
-    check_mpi(MPI_Isend(sends[i].data, static_cast<int>(sends[i].bytes), MPI_BYTE, sends[i].node,
-                        kTag, lane_.get(), &requests_[receives.size() + i]),
+    check_mpi(MPI_Isend(sends[i].data, static_cast<int>(sends[i].bytes), MPI_BYTE, peer(sends[i]),
+                        kTag, comm(sends[i]), &requests_[receives.size() + i]),
               "MPI_Isend");
   }
   const auto start = std::chrono::steady_clock::now();

@@ -27,9 +27,15 @@ namespace shale::comm {
 // After a failure, requests may be in flight: this object and the channel must then outlive MPI.
 class InterNode {
  public:
-  InterNode(const Topology& topology, MpiComm lane, NodeChannel& channel, NodeCollectives& node,
-            const Exec& exec)
-      : topology_(topology), lane_(std::move(lane)), channel_(channel), node_(node), exec_(exec) {}
+  // lane: null if this rank is in none. all: the group's, which outlives this.
+  InterNode(const Topology& topology, MpiComm lane, MPI_Comm all, NodeChannel& channel,
+            NodeCollectives& node, const Exec& exec)
+      : topology_(topology),
+        lane_(std::move(lane)),
+        all_(all),
+        channel_(channel),
+        node_(node),
+        exec_(exec) {}
 
   void run(const CollectiveCall& call, uint64_t sequence, bool blocking);
   bool requests_pending() const { return !requests_.empty(); }
@@ -45,9 +51,27 @@ class InterNode {
     int node = 0;
     void* data = nullptr;
     int64_t bytes = 0;
+    int rank = -1;  // of the group; -1: the one of this lane there
+  };
+  // What nodes tell each other before a collective.
+  struct Verdict {
+    static constexpr uint64_t kDisagree = 0;
+    uint64_t call = kDisagree;  // of all who agree, their call's hash, odd
+    uint64_t balance = 0;       // sum over ranks, see Fingerprint
+    void merge(const Verdict& other) {
+      if (call != other.call) call = kDisagree;
+      balance += other.balance;
+    }
   };
   bool in_lane() const { return topology_.local < topology_.lanes(); }
   void agree(const std::vector<Fingerprint>& calls);
+  Verdict merged(Verdict mine);
+  std::vector<std::vector<std::byte>> tell_all(std::span<const std::byte> mine,
+                                               const std::vector<int64_t>& sizes);
+  [[noreturn]] void report_disagreement(const std::vector<Fingerprint>& calls);
+  [[noreturn]] void report_pairs();
+  void run_all_to_all(const CollectiveCall& call, uint64_t sequence, bool blocking);
+  void exchange_with_other_nodes(const CollectiveCall& call);
 
   void fill(const CollectiveCall& call, const Chunk& chunk);
   void exchange_all_reduce(const CollectiveCall& call, const Chunk& chunk);
@@ -63,11 +87,12 @@ class InterNode {
   void combine_nodes(const CollectiveCall& call, std::span<const void* const> inputs, int64_t count,
                      void* output);
 
-  // Sends and receives, to and from each node once. Throws CommError after the time-out.
+  // Sends and receives. Throws CommError after the time-out.
   void exchange(const std::vector<Transfer>& sends, const std::vector<Transfer>& receives);
 
   const Topology& topology_;
-  MpiComm lane_;  // null if this rank is in no lane
+  MpiComm lane_;
+  MPI_Comm all_;
   NodeChannel& channel_;
   NodeCollectives& node_;
   Exec exec_;

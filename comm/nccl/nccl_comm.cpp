@@ -10,6 +10,7 @@
 #include "shale/base/log.h"
 #include "shale/comm/nccl/nccl_comm_internal.h"
 #include "shale/comm/nccl/nccl_library_internal.h"
+#include "shale/comm/slices.h"
 #include "shale/kernels/simt/cuda/cuda_error.h"
 
 namespace shale::comm {
@@ -177,7 +178,7 @@ void NcclComm::issue(const CollectiveCall& call, int rank, int ranks, void* stre
   const DType dtype = call.in.dtype;
   const ncclDataType_t type = data_type(dtype);
   const auto count = static_cast<size_t>(call.count());
-  if (count == 0) return;  // on all ranks
+  if (count == 0 && call.op != CollectiveOp::kAllToAllV) return;  // on all ranks
   const void* const in = call.in.data;
   void* const out = call.out.data;
   const auto all_reduce = [&](void* buffer, size_t n, ncclRedOp_t op) {
@@ -204,7 +205,13 @@ void NcclComm::issue(const CollectiveCall& call, int rank, int ranks, void* stre
       return run("ncclBroadcast", [&](ncclComm_t comm) {
         return nccl().broadcast(in, out, count, type, call.root, comm, stream);
       });
-    case CollectiveOp::kGather: return gather(call, rank, ranks, stream);
+    case CollectiveOp::kReduceSum:
+      return run("ncclReduce", [&](ncclComm_t comm) {
+        return nccl().reduce(in, out, count, type, ncclSum, call.root, comm, stream);
+      });
+    case CollectiveOp::kGather:
+    case CollectiveOp::kAllToAll:
+    case CollectiveOp::kAllToAllV: return exchange(call, rank, ranks, stream);
     case CollectiveOp::kAllReduceSum: break;
   }
   if (!options_.deterministic) return all_reduce(out, count, ncclSum);
@@ -222,24 +229,40 @@ void NcclComm::issue(const CollectiveCall& call, int rank, int ranks, void* stre
   if (rest > 0) all_reduce(bytes + (count - rest) * size, rest, ncclSum);
 }
 
-// Sends and receives that run as one.
-void NcclComm::gather(const CollectiveCall& call, int rank, int ranks, void* stream_handle) {
+// Sends and receives that run as one: gather and all-to-all.
+void NcclComm::exchange(const CollectiveCall& call, int rank, int ranks, void* stream_handle) {
   const auto stream = static_cast<cudaStream_t>(stream_handle);
   const ncclDataType_t type = data_type(call.in.dtype);
-  const auto count = static_cast<size_t>(call.count());
+  ncclResult_t failed = ncclSuccess;
+  const auto queue = [&](ncclResult_t result) {
+    if (failed == ncclSuccess && result != ncclInProgress) failed = result;
+  };
+  const auto send = [&](ncclComm_t comm, const View& view, int peer) {
+    if (view.numel() == 0) return;
+    queue(nccl().send(view.data, static_cast<size_t>(view.numel()), type, peer, comm, stream));
+  };
+  const auto receive = [&](ncclComm_t comm, const View& view, int peer) {
+    if (view.numel() == 0) return;
+    queue(nccl().receive(view.data, static_cast<size_t>(view.numel()), type, peer, comm, stream));
+  };
   run("a group of ncclSend and ncclRecv", [&](ncclComm_t comm) {
-    ncclResult_t result = nccl().group_start();
-    if (result != ncclSuccess) return result;
-    const auto queue = [&](ncclResult_t queued) {
-      if (result == ncclSuccess && queued != ncclInProgress) result = queued;
-    };
-    for (int r = 0; rank == call.root && r < ranks; ++r) {
-      const View slice = call.out.flat(r * call.count(), call.count());
-      queue(nccl().receive(slice.data, count, type, r, comm, stream));
+    const ncclResult_t started = nccl().group_start();
+    if (started != ncclSuccess) return started;
+    if (call.op == CollectiveOp::kGather) {
+      send(comm, call.in, call.root);
+      for (int r = 0; rank == call.root && r < ranks; ++r) {
+        receive(comm, call.out.flat(r * call.count(), call.count()), r);
+      }
+    } else {
+      const SliceTable slices = slices_of(call, ranks);
+      for (size_t r = 0; r < slices.in_counts.size(); ++r) {
+        send(comm, call.in.flat(slices.in_offsets[r], slices.in_counts[r]), static_cast<int>(r));
+        receive(comm, call.out.flat(slices.out_offsets[r], slices.out_counts[r]),
+                static_cast<int>(r));
+      }
     }
-    queue(nccl().send(call.in.data, count, type, call.root, comm, stream));
     const ncclResult_t ended = nccl().group_end();
-    return result == ncclSuccess ? ended : result;
+    return failed == ncclSuccess ? ended : failed;
   });
 }
 

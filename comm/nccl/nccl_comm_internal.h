@@ -53,7 +53,7 @@ class NcclComm {
   template <typename Call>
   void run(const char* what, Call&& call);
   void finish(ncclResult_t result, const char* what);
-  void gather(const CollectiveCall& call, int rank, int ranks, void* stream);
+  void exchange(const CollectiveCall& call, int rank, int ranks, void* stream);
   ncclComm_t split(int color, int key);
   // Sleeps a little. Throws after the time-out and where poll throws.
   void pause(std::chrono::steady_clock::time_point start, const char* what) const;

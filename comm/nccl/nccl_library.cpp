@@ -47,6 +47,7 @@ NcclLibrary load_library() {
   load(library, "ncclReduceScatter", nccl.reduce_scatter);
   load(library, "ncclAllGather", nccl.all_gather);
   load(library, "ncclBroadcast", nccl.broadcast);
+  load(library, "ncclReduce", nccl.reduce);
   load(library, "ncclSend", nccl.send);
   load(library, "ncclRecv", nccl.receive);
   load(library, "ncclGroupStart", nccl.group_start);

@@ -56,14 +56,33 @@ Announcement& NodeCollectives::prepare(const CollectiveCall& call, uint64_t sequ
 
 std::vector<Fingerprint> NodeCollectives::announce(const CollectiveCall& call, uint64_t sequence,
                                                    bool blocking) {
-  prepare(call, sequence, /*at_once=*/true);
+  Announcement& mine = prepare(call, sequence, /*at_once=*/true);
+  if (is_all_to_all(call.op)) exchange_.begin(call, mine);
   channel_.sync(current_, blocking);
   std::vector<Fingerprint> calls;
   for (int r = 0; r < channel_.ranks(); ++r) calls.push_back(channel_.of(r, sequence).call);
   return calls;
 }
 
+void NodeCollectives::run_all_to_all(const CollectiveCall& call, uint64_t sequence, bool blocking) {
+  const std::vector<Fingerprint> calls = announce(call, sequence, blocking);
+  uint64_t balance = 0;
+  for (const Fingerprint& print : calls) {
+    if (print != current_) report_disagreement(sequence);
+    balance += print.balance;
+  }
+  if (balance != 0) {
+    std::vector<SliceTable> tables;
+    for (int r = 0; r < channel_.ranks(); ++r) tables.push_back(exchange_.table_of(r));
+    channel_.fail(cat("group '", channel_.options().group_name, "': ranks disagree: ",
+                      pair_disagreement(tables, channel_.options().world_ranks), " in ",
+                      describe(current_)));
+  }
+  exchange_.finish(call, sequence, current_, blocking);
+}
+
 void NodeCollectives::run(const CollectiveCall& call, uint64_t sequence, bool blocking) {
+  if (is_all_to_all(call.op)) return run_all_to_all(call, sequence, blocking);
   const int64_t bytes = total(call) * dtype_size(call.in.dtype) * slices(call);
   const int64_t elements = chunk_elements(call.in.dtype, slices(call));
   const bool at_once = bytes <= (channel_.options().crowded ? kAtOnceBytesCrowded : kAtOnceBytes) &&
@@ -104,7 +123,8 @@ void NodeCollectives::report_disagreement(uint64_t sequence) {
 
 bool NodeCollectives::reachable(const CollectiveCall& call, const Announcement& rank) const {
   switch (call.op) {
-    case CollectiveOp::kAllReduceSum: return rank.out.shared();
+    case CollectiveOp::kAllReduceSum:
+    case CollectiveOp::kReduceSum: return rank.out.shared();
     case CollectiveOp::kReduceScatterSum: return rank.in.shared();
     case CollectiveOp::kAllGather: return rank.in.shared() || rank.out.shared();
     case CollectiveOp::kBroadcast:
@@ -138,7 +158,8 @@ std::vector<const void*> NodeCollectives::map_all(uint64_t sequence, bool output
 
 void NodeCollectives::direct(const CollectiveCall& call, uint64_t sequence) {
   switch (call.op) {
-    case CollectiveOp::kAllReduceSum: return direct_all_reduce(call, sequence);
+    case CollectiveOp::kAllReduceSum:
+    case CollectiveOp::kReduceSum: return direct_all_reduce(call, sequence);
     case CollectiveOp::kReduceScatterSum: return direct_reduce_scatter(call, sequence);
     case CollectiveOp::kAllGather: return direct_all_gather(call, sequence);
     case CollectiveOp::kGather: return direct_gather(call, sequence);
@@ -154,6 +175,9 @@ void NodeCollectives::direct_all_reduce(const CollectiveCall& call, uint64_t seq
   for (const void*& input : inputs) {
     input = shifted(input, mine.begin, dtype);
     outputs.push_back(const_cast<void*>(input));
+  }
+  if (call.op == CollectiveOp::kReduceSum) {
+    outputs = {outputs[static_cast<size_t>(call.root)]};
   }
   // All outputs have just been read, so that writing past the caches would save nothing.
   combine(exec_, {.op = call.op,
@@ -290,6 +314,11 @@ void NodeCollectives::drain(const CollectiveCall& call, const Chunk& chunk) {
     case CollectiveOp::kAllReduceSum:
     case CollectiveOp::kAllReduceMax:
     case CollectiveOp::kReduceScatterSum: return drain_reduce(call, chunk);
+    case CollectiveOp::kReduceSum:
+      if (channel_.rank() == call.root) drain_reduce(call, chunk);
+      return;
+    case CollectiveOp::kAllToAll:
+    case CollectiveOp::kAllToAllV: return;  // run_all_to_all()
     case CollectiveOp::kAllGather: return drain_all_gather(call, chunk);
     case CollectiveOp::kGather:
       if (channel_.rank() == call.root) drain_all_gather(call, chunk);

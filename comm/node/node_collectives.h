@@ -6,6 +6,7 @@
 #include "shale/base/exec.h"
 #include "shale/comm/collective.h"
 #include "shale/comm/node/node_channel.h"
+#include "shale/comm/node/node_exchange.h"
 
 namespace shale::comm {
 
@@ -26,14 +27,22 @@ namespace shale::comm {
 //            in the staging areas of all. Less to copy and to add, for two steps more in all.
 class NodeCollectives {
  public:
-  // memory: what peers can map; null if they cannot.
-  NodeCollectives(NodeChannel& channel, SharedMemory* memory, const Exec& exec)
-      : channel_(channel), memory_(memory), exec_(exec) {}
+  // memory: what peers can map; null if they cannot. group_ranks: of the ranks of this node, by
+  // local index; ranks: of the group, which may have more of them.
+  NodeCollectives(NodeChannel& channel, SharedMemory* memory, const Exec& exec,
+                  const std::vector<int>& group_ranks, int ranks)
+      : channel_(channel),
+        memory_(memory),
+        exec_(exec),
+        exchange_(channel, memory, exec, group_ranks, ranks) {}
 
   void run(const CollectiveCall& call, uint64_t sequence, bool blocking);
 
   // Announces the call, syncs, and returns what the ranks of this node called, by rank.
   std::vector<Fingerprint> announce(const CollectiveCall& call, uint64_t sequence, bool blocking);
+
+  // The part of an announced all-to-all that stays on this node.
+  NodeExchange& exchange() { return exchange_; }
 
   // Elements of a slice that one staging half takes, of `slices` slices.
   int64_t chunk_elements(DType dtype, int slices) const;
@@ -47,6 +56,7 @@ class NodeCollectives {
     int64_t count = 0;
     int half = 0;
   };
+  void run_all_to_all(const CollectiveCall& call, uint64_t sequence, bool blocking);
   int slices(const CollectiveCall& call) const;
   int64_t total(const CollectiveCall& call) const;
   Announcement& prepare(const CollectiveCall& call, uint64_t sequence, bool at_once);
@@ -77,6 +87,7 @@ class NodeCollectives {
   NodeChannel& channel_;
   SharedMemory* memory_;
   Exec exec_;
+  NodeExchange exchange_;
   Fingerprint current_;
 };
 

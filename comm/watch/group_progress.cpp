@@ -25,6 +25,7 @@ GroupProgress::GroupProgress(MpiComm comm, std::vector<int> world_ranks)
 void GroupProgress::issued(const Fingerprint& call) {
   ++mine_.issued;
   mine_.history = extend(mine_.history, call);
+  mine_.balance += call.balance;
   recent_.push_back({mine_.issued, mine_.history, call});
   if (recent_.size() > kRecent) recent_.pop_front();
 }

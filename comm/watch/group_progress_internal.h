@@ -15,6 +15,7 @@ struct Progress {
   uint64_t issued = 0;    // collectives
   uint64_t finished = 0;  // by the device
   uint64_t history = 0;   // hash over the fingerprints of those issued
+  uint64_t balance = 0;   // sum over those issued, see Fingerprint
   uint64_t leaving = 0;   // not 0: this rank is done with the group
 };
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "shale/test/support/ranks/harness.h"
 
@@ -237,6 +238,103 @@ TEST_CASE("gather_bytes keeps rank order and lengths, at the root alone") {
   });
 }
 
+TEMPLATE_TEST_CASE(
+    "reduce_sum has the bits of all_reduce_sum at the root, and changes nothing else", "", float,
+    bf16, int64_t) {
+  using T = TestType;
+  for_all([](const Setup& setup) {
+    comm::ProcessGroup& group = setup.group;
+    for (int root = 0; root < group.size(); ++root) {
+      for (const int64_t count : kCounts) {
+        const Buffer buffer(setup, count * int64_t{sizeof(T)});
+        fill(buffer.as<T>(), group.rank(), 0, count);
+        buffer.give();
+        group.reduce_sum(buffer.view<T>(count), root, {.tag = "test", .stream = setup.stream});
+        buffer.take();
+        const auto want = [&](int64_t i) {
+          if (group.rank() != root) return order_value<T>(group.rank(), i);
+          return expected_sum<T>(group.size(), setup.options.ranks_per_node, i);
+        };
+        CAPTURE(root, count);
+        REQUIRE(first_difference(buffer.as<T>(), count, want) == -1);
+      }
+    }
+  });
+}
+
+TEST_CASE("all_to_all gives every rank the slices that are for it") {
+  for_all([](const Setup& setup) {
+    comm::ProcessGroup& group = setup.group;
+    for (const int64_t slice : kSlices) {
+      const int64_t count = slice * group.size();
+      const Buffer in(setup, count * 4), out(setup, count * 4);
+      fill(in.as<int32_t>(), group.rank(), 0, count);
+      in.give();
+      group.all_to_all(in.view<int32_t>(count), out.view<int32_t>(count), {.stream = setup.stream});
+      in.take(), out.take();
+      const auto want = [&](int64_t i) {
+        return order_value<int32_t>(static_cast<int>(i / slice), group.rank() * slice + i % slice);
+      };
+      const auto given = [&](int64_t i) { return order_value<int32_t>(group.rank(), i); };
+      CAPTURE(slice);
+      REQUIRE(first_difference(out.as<int32_t>(), count, want) == -1);
+      REQUIRE(first_difference(in.as<int32_t>(), count, given) == -1);
+    }
+  });
+}
+
+namespace {
+
+// Elements from one rank to another: some none, some few, one that takes many chunks and messages.
+int64_t pair_count(int from, int to, int64_t longest) {
+  if (from == to + 1) return 0;
+  if (from == 0 && to == 1) return longest;
+  return 1 + (from * 7 + to * 3) % 5 * 211;
+}
+
+std::vector<int64_t> pair_counts(int ranks, int rank, bool gives, int64_t longest) {
+  std::vector<int64_t> counts;
+  for (int r = 0; r < ranks; ++r) {
+    counts.push_back(gives ? pair_count(rank, r, longest) : pair_count(r, rank, longest));
+  }
+  return counts;
+}
+
+int64_t sum_of(const std::vector<int64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+}
+
+}  // namespace
+
+TEST_CASE("all_to_all_v moves slices of any lengths") {
+  for_all([](const Setup& setup) {
+    comm::ProcessGroup& group = setup.group;
+    const int ranks = group.size(), me = group.rank();
+    for (const int64_t longest : {int64_t{0}, int64_t{5}, int64_t{40'009}, int64_t{1'500'007}}) {
+      if (longest > 100'000 && setup.device != nullptr) continue;  // slots are small there
+      const auto in_counts = pair_counts(ranks, me, /*gives=*/true, longest);
+      const auto out_counts = pair_counts(ranks, me, /*gives=*/false, longest);
+      const int64_t given = sum_of(in_counts), received = sum_of(out_counts);
+      const Buffer in(setup, given * 4), out(setup, received * 4);
+      fill(in.as<int32_t>(), me, 0, given);
+      in.give();
+      group.all_to_all_v(in.view<int32_t>(given), in_counts, out.view<int32_t>(received),
+                         out_counts, {.stream = setup.stream});
+      out.take();
+      CAPTURE(longest);
+      int64_t at = 0;
+      for (int from = 0; from < ranks; ++from) {
+        const auto theirs = pair_counts(ranks, from, /*gives=*/true, longest);
+        const int64_t first = std::accumulate(theirs.begin(), theirs.begin() + me, int64_t{0});
+        const int64_t count = theirs[static_cast<size_t>(me)];
+        const auto want = [&](int64_t i) { return order_value<int32_t>(from, first + i); };
+        REQUIRE(first_difference(out.as<int32_t>() + at, count, want) == -1);
+        at += count;
+      }
+    }
+  });
+}
+
 TEST_CASE("the bits of a sum do not depend on where the buffer is cut") {
   const auto group = world().group({.timeout_s = 60});
   const int64_t count = 50'021;
@@ -296,6 +394,11 @@ TEST_CASE("wrong arguments are refused before anything is sent") {
   CHECK_THROWS_AS(group->all_gather(make_view(values.data() + 4 * n, {5}), whole), ShapeError);
   CHECK_THROWS_AS(group->broadcast(whole, n), ShapeError);
   CHECK_THROWS_AS(group->broadcast(whole, -1), ShapeError);
+  CHECK_THROWS_AS(group->reduce_sum(whole, n), ShapeError);
+  CHECK_THROWS_AS(group->all_to_all(whole, whole), ShapeError);
+  CHECK_THROWS_AS(group->all_to_all(whole.flat(0, 4 * n - 1), whole), ShapeError);
+  const std::vector<int64_t> threes(static_cast<size_t>(n), 3);
+  CHECK_THROWS_AS(group->all_to_all_v(whole, threes, whole, threes), ShapeError);
   CHECK_THROWS_AS(group->gather(whole.flat(0, 4), whole, n), ShapeError);
   if (n > 1) {
     const int other = (group->rank() + 1) % n;

@@ -86,6 +86,33 @@ void check_all_mistakes(const comm::GroupOptions& options) {
 
 }  // namespace
 
+TEST_CASE("a pair that disagrees on an all_to_all_v is named on all ranks",
+          "[many_ranks][mismatch]") {
+  const int ranks = world().size();
+  if (ranks < 2) {
+    SUCCEED("needs two ranks");
+    return;
+  }
+  const auto meet = world().group({.timeout_s = 60});
+  for (const int ranks_per_node : {0, 1, 2}) {
+    if (ranks_per_node == 2 && ranks == 2) continue;
+    const auto group = world().group({.timeout_s = 30, .ranks_per_node = ranks_per_node});
+    std::vector<int64_t> in_counts(static_cast<size_t>(ranks), 3), out_counts = in_counts;
+    if (group->rank() == ranks - 1) in_counts[0] = 5;
+    std::vector<float> in(static_cast<size_t>(3 * ranks + 2)), out(in.size());
+    const int64_t given = 3 * ranks + (group->rank() == ranks - 1 ? 2 : 0);
+    const std::string message = message_of<CommError>([&] {
+      group->all_to_all_v(make_view(in.data(), {given}), in_counts,
+                          make_view(out.data(), {3 * ranks}), out_counts, {.tag = "experts"});
+    });
+    CAPTURE(ranks_per_node, message);
+    CHECK(contains(message, cat("rank ", ranks - 1,
+                                " gives rank 0 5 elements, rank 0 expects 3 in all_to_all_v 0 of "
+                                "fp32 for 'experts'")));
+    meet->barrier();
+  }
+}
+
 TEST_CASE("whatever a rank calls differently, all ranks report it within seconds",
           "[many_ranks][mismatch]") {
   if (world().size() < 2) {

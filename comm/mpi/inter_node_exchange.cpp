@@ -1,0 +1,117 @@
+// All-to-alls of inter_node_internal.h: ranks of one node through its memory, others pair by pair.
+
+#include <algorithm>
+#include <cstring>
+
+#include "shale/comm/mpi/inter_node_internal.h"
+
+namespace shale::comm {
+namespace {
+
+// A slice travels in messages of this length. As many pairs are under way as fill a window, so that
+// short slices do not wait for each other.
+constexpr int64_t kMessageBytes = 1 << 20;
+constexpr int64_t kWindowBytes = 4 << 20;
+
+// One direction of what a rank exchanges with the others: pieces of slices, peer after peer.
+class Pieces {
+ public:
+  struct Piece {
+    int rank = 0;
+    int64_t offset = 0;  // bytes, in the user's buffer
+    int64_t bytes = 0;
+    uint64_t key = 0;  // of its place in the order: step, then number
+  };
+  Pieces(const std::vector<int>& peers, const std::vector<int64_t>& counts,
+         const std::vector<int64_t>& offsets, int64_t element_bytes) {
+    for (size_t i = 0; i < peers.size(); ++i) {
+      const auto rank = static_cast<size_t>(peers[i]);
+      const int64_t end = (offsets[rank] + counts[rank]) * element_bytes;
+      uint64_t key = static_cast<uint64_t>(i) << 32;
+      for (int64_t at = offsets[rank] * element_bytes; at < end; at += kMessageBytes, ++key) {
+        pieces_.push_back({peers[i], at, std::min(kMessageBytes, end - at), key});
+      }
+    }
+  }
+
+  bool done() const { return next_ == pieces_.size(); }
+  uint64_t key() const { return done() ? ~uint64_t{0} : pieces_[next_].key; }
+  Piece take() { return pieces_[next_++]; }
+
+ private:
+  std::vector<Piece> pieces_;
+  size_t next_ = 0;
+};
+
+}  // namespace
+
+void InterNode::run_all_to_all(const CollectiveCall& call, uint64_t sequence, bool blocking) {
+  // Ranks outside the lanes learn from this sync that all nodes agree, or why not.
+  channel_.sync(current_, blocking);
+  node_.exchange().finish(call, sequence, current_, blocking);
+  exchange_with_other_nodes(call);
+  channel_.sync(current_, blocking);
+}
+
+// In step t a rank sends to the one t places after it and receives from the one t places before.
+// A window has all pieces, sent and received, of a range of the order. It ends where it is full,
+// elsewhere on each rank; they still cannot wait for each other in a circle: of the messages that
+// have not arrived, the first in the order is in its sender's window, as all before it are done.
+// The buffers are this object's, which outlives requests that a failure leaves behind.
+void InterNode::exchange_with_other_nodes(const CollectiveCall& call) {
+  const int ranks = static_cast<int>(topology_.world_ranks.size());
+  const auto& locals = topology_.local_ranks();
+  const int me = locals[static_cast<size_t>(topology_.local)];
+  const auto remote = [&](int rank) {
+    return std::find(locals.begin(), locals.end(), rank) == locals.end();
+  };
+  std::vector<int> to, from;
+  for (int t = 1; t < ranks; ++t) {
+    // A peer of this node keeps its step, so that steps are the same on both sides.
+    to.push_back((me + t) % ranks);
+    from.push_back((me - t + ranks) % ranks);
+  }
+  SliceTable slices = slices_of(call, ranks);
+  for (int r = 0; r < ranks; ++r) {
+    if (remote(r)) continue;
+    slices.in_counts[static_cast<size_t>(r)] = slices.out_counts[static_cast<size_t>(r)] = 0;
+  }
+  const int64_t size = dtype_size(call.in.dtype);
+  Pieces sends(to, slices.in_counts, slices.in_offsets, size);
+  Pieces receives(from, slices.out_counts, slices.out_offsets, size);
+  while (!sends.done() || !receives.done()) {
+    send_buffer_.resize(kWindowBytes + kMessageBytes);
+    receive_buffer_.resize(kWindowBytes + kMessageBytes);
+    std::vector<Transfer> outgoing, incoming;
+    std::vector<Pieces::Piece> arriving;
+    int64_t used = 0;
+    while (used < kWindowBytes && !(sends.done() && receives.done())) {
+      const uint64_t key = std::min(sends.key(), receives.key());
+      int64_t longer = 0;
+      if (sends.key() == key) {
+        const Pieces::Piece piece = sends.take();
+        std::memcpy(send_buffer_.data() + used,
+                    static_cast<const std::byte*>(call.in.data) + piece.offset,
+                    static_cast<size_t>(piece.bytes));
+        outgoing.push_back(
+            {topology_.node_of(piece.rank), send_buffer_.data() + used, piece.bytes, piece.rank});
+        longer = piece.bytes;
+      }
+      if (receives.key() == key) {
+        const Pieces::Piece piece = receives.take();
+        incoming.push_back({topology_.node_of(piece.rank), receive_buffer_.data() + used,
+                            piece.bytes, piece.rank});
+        arriving.push_back(piece);
+        longer = std::max(longer, piece.bytes);
+      }
+      used += longer;
+    }
+    exchange(outgoing, incoming);
+    for (size_t i = 0; i < arriving.size(); ++i) {
+      std::memcpy(static_cast<std::byte*>(call.out.data) + arriving[i].offset, incoming[i].data,
+                  static_cast<size_t>(arriving[i].bytes));
+    }
+  }
+}
+
+}  // namespace shale::comm
