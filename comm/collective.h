@@ -14,7 +14,7 @@ namespace shale::comm {
 class WorkState;
 
 // What a collective moves, for the accounts.
-enum class Traffic : uint8_t { kParameters, kGradients, kControl };
+enum class Traffic : uint8_t { kParameters, kGradients, kActivations, kControl };
 
 enum class CollectiveOp : uint8_t {
   kBarrier,

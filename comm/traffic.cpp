@@ -11,6 +11,7 @@ std::string_view traffic_name(Traffic traffic) {
   switch (traffic) {
     case Traffic::kParameters: return "parameters";
     case Traffic::kGradients: return "gradients";
+    case Traffic::kActivations: return "activations";
     case Traffic::kControl: return "control";
   }
   return "unknown";

@@ -12,7 +12,7 @@
 
 namespace shale::comm {
 
-inline constexpr int kTrafficClasses = 3;
+inline constexpr int kTrafficClasses = 4;
 std::string_view traffic_name(Traffic traffic);  // "gradients"
 
 struct TrafficTotals {

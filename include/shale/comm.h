@@ -2,6 +2,7 @@
 
 // The ranks of a run (World), groups of them and their collectives, meshes of groups.
 
+#include "shale/comm/collective_ops.h"
 #include "shale/comm/mesh.h"
 #include "shale/comm/process_group.h"
 #include "shale/comm/work.h"
