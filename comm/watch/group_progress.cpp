@@ -1,34 +1,13 @@
 #include <algorithm>
 
-#include "shale/base/rng.h"
 #include "shale/comm/watch/group_progress_internal.h"
 
 namespace shale::comm {
-namespace {
-
-// Collectives that ranks may be apart when they are compared: more than a step has.
-constexpr size_t kRecent = 4096;
-
-uint64_t extend(uint64_t history, const Fingerprint& call) {
-  const std::string text = cat(describe(call), " ", call.tag_hash);
-  return (history ^ hash_name(text)) * 0x9E3779B97F4A7C15u;
-}
-
-}  // namespace
-
 GroupProgress::GroupProgress(MpiComm comm, std::vector<int> world_ranks)
     : comm_(std::move(comm)),
       world_ranks_(std::move(world_ranks)),
       arriving_(world_ranks_.size()),
       seen_(world_ranks_.size()) {}
-
-void GroupProgress::issued(const Fingerprint& call) {
-  ++mine_.issued;
-  mine_.history = extend(mine_.history, call);
-  mine_.balance += call.balance;
-  recent_.push_back({mine_.issued, mine_.history, call});
-  if (recent_.size() > kRecent) recent_.pop_front();
-}
 
 void GroupProgress::exchange() {
   if (request_ != MPI_REQUEST_NULL) {
@@ -36,23 +15,13 @@ void GroupProgress::exchange() {
     check_mpi(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), "MPI_Test");
     if (done == 0) return;
     seen_ = arriving_;
-    compare();
+    const std::string problem = calls_.disagreement(seen_, world_ranks_);
+    if (!problem.empty()) throw CommError(problem);
   }
   sent_ = mine_;
   check_mpi(MPI_Iallgather(&sent_, sizeof sent_, MPI_BYTE, arriving_.data(), sizeof sent_, MPI_BYTE,
                            comm_.get(), &request_),
             "MPI_Iallgather");
-}
-
-void GroupProgress::compare() const {
-  for (size_t r = 0; r < seen_.size(); ++r) {
-    const auto same_number = [&](const Step& step) { return step.number == seen_[r].issued; };
-    const auto step = std::find_if(recent_.begin(), recent_.end(), same_number);
-    if (step == recent_.end() || step->history == seen_[r].history) continue;
-    throw CommError(cat("ranks disagree: the first ", step->number, " collectives of ",
-                        rank_list({world_ranks_[r]}),
-                        " are not those of this rank, which ends with ", describe(step->call)));
-  }
 }
 
 std::string GroupProgress::late_ranks() const {

@@ -1,23 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <string>
 #include <vector>
 
-#include "shale/comm/fingerprint.h"
 #include "shale/comm/mpi_internal.h"
+#include "shale/comm/watch/issued_calls.h"
 
 namespace shale::comm {
-
-// What a rank has given its device to do in a group. Plain data: it is sent.
-struct Progress {
-  uint64_t issued = 0;    // collectives
-  uint64_t finished = 0;  // by the device
-  uint64_t history = 0;   // hash over the fingerprints of those issued
-  uint64_t balance = 0;   // sum over those issued, see Fingerprint
-  uint64_t leaving = 0;   // not 0: this rank is done with the group
-};
 
 // Lets ranks know of each other's progress where collectives run on devices, which neither compare
 // what they are asked for nor end when a peer stays away: over MPI, by one non-blocking all-gather
@@ -29,13 +19,14 @@ class GroupProgress {
   GroupProgress& operator=(const GroupProgress&) = delete;
 
   // This rank has issued a collective.
-  void issued(const Fingerprint& call);
+  void issued(const Fingerprint& call) { calls_.add(call, mine_); }
   void finished() { ++mine_.finished; }
   uint64_t in_flight() const { return mine_.issued - mine_.finished; }
 
   // Takes what has arrived and sends what is new. Never waits. Throws CommError if a rank has
   // issued other collectives than this one, naming it and the last call of this rank that both
-  // agree on.
+  // agree on; or if the counts of an all_to_all_v do not fit, as soon as all ranks have issued
+  // equally many.
   void exchange();
 
   // Names who has not issued the collective that this rank waits for: "rank 3 has not called it (11
@@ -48,17 +39,10 @@ class GroupProgress {
   bool pending() const { return request_ != MPI_REQUEST_NULL; }
 
  private:
-  void compare() const;
-
-  struct Step {
-    uint64_t number = 0;
-    uint64_t history = 0;
-    Fingerprint call;
-  };
   MpiComm comm_;
   std::vector<int> world_ranks_;
   Progress mine_;
-  std::deque<Step> recent_;
+  IssuedCalls calls_;
   Progress sent_;
   std::vector<Progress> arriving_;
   std::vector<Progress> seen_;

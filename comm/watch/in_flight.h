@@ -21,7 +21,7 @@ class InFlight {
  public:
   InFlight(RecentCollectives& recent, std::string_view group) : recent_(recent), group_(group) {}
 
-  // bytes: of its larger buffer. finished: asks the device whether it has ended.
+  // bytes: of its larger buffer. finished: whether it has ended; not called again once it has.
   void add(const Fingerprint& call, int64_t bytes, std::function<bool()> finished);
   // Takes away those at the front that have ended, and returns how many.
   int64_t drop_finished();
