@@ -34,7 +34,7 @@ ncclUniqueId share_id(HostGroup& host) {
   std::string mine, problem;
   if (host.rank() == 0) {
     try {
-      const ncclUniqueId id = NcclComm::make_id();
+      const ncclUniqueId id = NcclParent::make_id();
       mine.assign(id.internal, sizeof id.internal);
     } catch (const CommError& error) {
       problem = error.what();
@@ -75,14 +75,15 @@ class NcclGroup::ExposedTime {
   explicit ExposedTime(std::shared_ptr<TrafficMeter> meter) : meter_(std::move(meter)) {}
   ~ExposedTime() {
     for (const Wait& wait : waits_) release(wait);
+    for (cudaEvent_t event : free_) cudaEventDestroy(event);
   }
 
   // Makes `stream` wait for `finished`, and measures how long.
   void wait(const DeviceEvent& finished, void* stream, Traffic traffic) {
     collect();
     Wait wait{.traffic = traffic};
-    check(cudaEventCreate(&wait.before), "cudaEventCreate");
-    check(cudaEventCreate(&wait.after), "cudaEventCreate");
+    wait.before = event();
+    wait.after = event();
     waits_.push_back(wait);
     check(cudaEventRecord(wait.before, static_cast<cudaStream_t>(stream)), "cudaEventRecord");
     finished.hold(stream);
@@ -107,13 +108,22 @@ class NcclGroup::ExposedTime {
     cudaEvent_t after = nullptr;
     Traffic traffic = Traffic::kControl;
   };
-  static void release(const Wait& wait) {
-    cudaEventDestroy(wait.before);
-    cudaEventDestroy(wait.after);
+  void release(const Wait& wait) { free_.insert(free_.end(), {wait.before, wait.after}); }
+  // One that was used before if there is one: to make one takes longer than to record it.
+  cudaEvent_t event() {
+    cudaEvent_t event = nullptr;
+    if (free_.empty()) {
+      check(cudaEventCreate(&event), "cudaEventCreate");
+    } else {
+      event = free_.back();
+      free_.pop_back();
+    }
+    return event;
   }
 
   std::shared_ptr<TrafficMeter> meter_;
   std::deque<Wait> waits_;
+  std::vector<cudaEvent_t> free_;
 };
 
 class NcclGroup::NcclWork final : public WorkState {
@@ -184,8 +194,7 @@ NcclGroup::NcclGroup(std::shared_ptr<WorldContext> context, std::unique_ptr<Host
       host_(std::move(host)),
       device_(device),
       stream_(std::make_shared<DeviceStream>(device)) {
-  const ncclUniqueId id = share_id(*host_);
-  comm_ = std::make_unique<NcclComm>(id, rank(), size(), nccl_options());
+  comm_ = std::make_unique<NcclComm>(this->parent(), 0, rank(), nccl_options());
   start();
 }
 
@@ -195,8 +204,16 @@ NcclGroup::NcclGroup(NcclGroup& parent, std::unique_ptr<HostGroup> host, int col
       host_(std::move(host)),
       device_(parent.device_),
       stream_(parent.stream_) {
-  comm_ = std::make_unique<NcclComm>(*parent.comm_, color, key, nccl_options());
+  comm_ = std::make_unique<NcclComm>(parent.parent(), color, key, nccl_options());
   start();
+}
+
+// Collective when it is made, hence over all ranks of the group that split it.
+NcclParent& NcclGroup::parent() {
+  if (parent_ == nullptr) {
+    parent_ = std::make_unique<NcclParent>(share_id(*host_), rank(), size(), nccl_options());
+  }
+  return *parent_;
 }
 
 NcclOptions NcclGroup::nccl_options() const {
@@ -233,6 +250,12 @@ NcclGroup::~NcclGroup() {
   } catch (const std::exception& error) {
     log_warning(error.what());
     pending = watchdog_->stop(/*together=*/false);
+    together = false;
+  }
+  try {
+    if (together) comm_->close();
+  } catch (const std::exception& error) {
+    log_warning(error.what());
   }
   if (pending == nullptr) return;
   context_->requests_pending = true;
@@ -253,10 +276,20 @@ Work NcclGroup::submit(const CollectiveCall& call, bool async) {
   watchdog_->check();
   DeviceEvent(device_, call.stream).hold(stream_->get());
   if (call.after != nullptr) call.after->hold(stream_->get());
-  comm_->issue(call, rank(), size(), stream_->get());
-  const auto finished = std::make_shared<const DeviceEvent>(device_, stream_->get());
   const bool captured = captures(call.stream);
-  if (!captured) watchdog_->add(fingerprint(call, sequence_++), call.larger_bytes(), finished);
+  const auto launch =
+      watchdog_->begin(fingerprint(call, sequence_), call.larger_bytes(), /*counts=*/!captured);
+  std::shared_ptr<const DeviceEvent> finished;
+  try {
+    comm_->issue(call, rank(), size(), stream_->get());
+    finished = std::make_shared<const DeviceEvent>(device_, stream_->get());
+  } catch (...) {
+    launch->queued(nullptr);
+    watchdog_->check();  // the reason why it was ended, if somebody did
+    throw;
+  }
+  launch->queued(captured ? nullptr : finished);
+  if (!captured) ++sequence_;
   if (async) return Work(std::make_shared<NcclWork>(*this, finished, call));
   if (captured) {
     finished->hold(call.stream);
@@ -271,7 +304,7 @@ void NcclGroup::watch_replay(const std::vector<CollectiveCall>& calls, void* str
   watchdog_->check();
   const auto finished = std::make_shared<const DeviceEvent>(device_, stream);
   for (const CollectiveCall& call : calls) {
-    watchdog_->add(fingerprint(call, sequence_++), call.larger_bytes(), finished);
+    watchdog_->begin(fingerprint(call, sequence_++), call.larger_bytes())->queued(finished);
   }
 }
 

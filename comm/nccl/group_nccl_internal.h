@@ -53,11 +53,13 @@ class NcclGroup final : public ProcessGroup {
 
   NcclOptions nccl_options() const;
   void start();
+  NcclParent& parent();
 
   std::shared_ptr<WorldContext> context_;
   std::unique_ptr<HostGroup> host_;
   DeviceBackend& device_;
   std::shared_ptr<DeviceStream> stream_;
+  std::unique_ptr<NcclParent> parent_;  // of a split group: null until it is split itself
   std::unique_ptr<NcclComm> comm_;
   std::shared_ptr<NcclWatchdog> watchdog_;
   std::shared_ptr<ExposedTime> exposed_;

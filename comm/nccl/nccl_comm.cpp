@@ -5,6 +5,7 @@
 #include <chrono>
 #include <exception>
 #include <thread>
+#include <utility>
 
 #include "shale/base/error.h"
 #include "shale/base/log.h"
@@ -37,25 +38,40 @@ ncclDataType_t data_type(DType dtype) {
   throw DTypeError(cat("nccl: cannot send elements of ", dtype_name(dtype)));
 }
 
-ncclConfig_t non_blocking() {
+ncclConfig_t config_with(bool blocking) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
+  config.blocking = blocking ? 1 : 0;
   return config;
+}
+
+[[noreturn]] void throw_error(const std::string& group, ncclComm_t comm, ncclResult_t result,
+                              const char* what) {
+  const char* const detail = comm == nullptr ? nullptr : nccl().get_last_error(comm);
+  throw CommError(cat("nccl: group '", group, "': ", what, ": ", nccl().get_error_string(result),
+                      ": ",
+                      detail == nullptr || *detail == '\0' ? "NCCL_DEBUG=WARN says more" : detail));
+}
+
+void warn_unless_aborted(ncclResult_t result, const char* what) {
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  log_warning("nccl: ", what, ": ", nccl().get_error_string(result));
 }
 
 }  // namespace
 
-ncclUniqueId NcclComm::make_id() {
+// ---- The communicator that starts and splits ----
+
+ncclUniqueId NcclParent::make_id() {
   ncclUniqueId id;
   const ncclResult_t result = nccl().get_unique_id(&id);
   if (result == ncclSuccess) return id;
   throw CommError(cat("nccl: ncclGetUniqueId: ", nccl().get_error_string(result)));
 }
 
-NcclComm::NcclComm(const ncclUniqueId& id, int rank, int ranks, NcclOptions options)
+NcclParent::NcclParent(const ncclUniqueId& id, int rank, int ranks, NcclOptions options)
     : options_(std::move(options)) {
   check(cudaSetDevice(options_.device), "cudaSetDevice");
-  ncclConfig_t config = non_blocking();
+  ncclConfig_t config = config_with(/*blocking=*/false);
   const ncclResult_t result = nccl().comm_init_rank_config(&comm_, ranks, id, rank, &config);
   try {
     finish(result, "ncclCommInitRankConfig");
@@ -65,23 +81,24 @@ NcclComm::NcclComm(const ncclUniqueId& id, int rank, int ranks, NcclOptions opti
   }
 }
 
-NcclComm::NcclComm(NcclComm& parent, int color, int key, NcclOptions options)
-    : options_(std::move(options)) {
-  check(cudaSetDevice(options_.device), "cudaSetDevice");
-  try {
-    comm_ = parent.split(color, key);
-    finish(ncclInProgress, "ncclCommSplit");
-  } catch (...) {
-    abort();
-    throw;
-  }
+// Nothing is in flight in it, so that nothing is lost, and no other rank is waited for.
+NcclParent::~NcclParent() {
+  abort();
 }
 
-ncclComm_t NcclComm::split(int color, int key) {
-  ncclConfig_t config = non_blocking();
+void NcclParent::abort() noexcept {
+  if (comm_ == nullptr) return;
+  cudaSetDevice(options_.device);  // of this thread; if it fails, so does what follows, and is told
+  warn_unless_aborted(nccl().comm_abort(std::exchange(comm_, nullptr)), "ncclCommAbort");
+}
+
+// The child's own configuration says how it launches; how this call proceeds is the parent's.
+ncclComm_t NcclParent::split(int color, int key, const NcclOptions& options) {
+  check(cudaSetDevice(options_.device), "cudaSetDevice");
+  ncclConfig_t config = config_with(/*blocking=*/true);
+  options_.group_name = options.group_name;  // for messages
   child_ = nullptr;
-  run("ncclCommSplit",
-      [&](ncclComm_t comm) { return nccl().comm_split(comm, color, key, &child_, &config); });
+  finish(nccl().comm_split(comm_, color, key, &child_, &config), "ncclCommSplit");
   // A thread of NCCL writes it.
   const std::atomic_ref<ncclComm_t> child(child_);
   const Clock::time_point start = Clock::now();
@@ -89,65 +106,17 @@ ncclComm_t NcclComm::split(int color, int key) {
   return child_;
 }
 
-NcclComm::~NcclComm() {
-  try {
-    if (comm_ != nullptr && std::uncaught_exceptions() == 0) close();
-  } catch (const std::exception& error) {
-    log_warning("nccl: closing group '", options_.group_name, "': ", error.what());
-  }
-  abort();  // what is still open
-}
-
-void NcclComm::close() {
-  check(cudaSetDevice(options_.device), "cudaSetDevice");
-  run("ncclCommFinalize", [](ncclComm_t comm) { return nccl().comm_finalize(comm); });
-  const std::lock_guard lock(mutex_);
-  const ncclResult_t result = nccl().comm_destroy(comm_);
-  if (result != ncclSuccess) fail(result, "ncclCommDestroy");
-  comm_ = nullptr;
-}
-
-void NcclComm::abort() noexcept {
-  const std::lock_guard lock(mutex_);
-  if (comm_ == nullptr) return;
-  cudaSetDevice(options_.device);  // of this thread; if it fails, so does what follows, and is told
-  const ncclResult_t result = nccl().comm_abort(comm_);
-  comm_ = nullptr;
-  if (result == ncclSuccess || result == ncclInProgress) return;
-  log_warning("nccl: ncclCommAbort: ", nccl().get_error_string(result));
-}
-
-// One NCCL call, until it has ended on this rank. Between polls others may look, and abort.
-template <typename Call>
-void NcclComm::run(const char* what, Call&& call) {
-  ncclResult_t result = ncclSuccess;
-  {
-    const std::lock_guard lock(mutex_);
-    if (comm_ == nullptr) {
-      throw CommError(cat("nccl: group '", options_.group_name, "' has been aborted"));
-    }
-    result = call(comm_);
-  }
-  finish(result, what);
-}
-
-void NcclComm::finish(ncclResult_t result, const char* what) {
+void NcclParent::finish(ncclResult_t result, const char* what) {
   const Clock::time_point start = Clock::now();
   while (result == ncclInProgress) {
     pause(start, what);
-    const std::lock_guard lock(mutex_);
-    if (comm_ == nullptr) {
-      throw CommError(cat("nccl: group '", options_.group_name, "' was aborted in ", what));
-    }
     const ncclResult_t asked = nccl().comm_get_async_error(comm_, &result);
     if (asked != ncclSuccess) result = asked;
   }
-  if (result == ncclSuccess) return;
-  const std::lock_guard lock(mutex_);
-  fail(result, what);
+  if (result != ncclSuccess) throw_error(options_.group_name, comm_, result, what);
 }
 
-void NcclComm::pause(Clock::time_point start, const char* what) const {
+void NcclParent::pause(Clock::time_point start, const char* what) const {
   if (options_.poll) options_.poll();
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (options_.timeout_s > 0 && seconds > options_.timeout_s) {
@@ -157,19 +126,82 @@ void NcclComm::pause(Clock::time_point start, const char* what) const {
   std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
+// ---- The communicator that launches ----
+
+// A thread is inside a call. Either it sees that the communicator has ended and does not begin, or
+// abort() sees the thread, and does not free the communicator under it.
+class NcclComm::Use {
+ public:
+  explicit Use(NcclComm& comm) : comm_(comm) {
+    comm_.users_.fetch_add(1);
+    if (!comm_.ended_.load()) return;
+    comm_.users_.fetch_sub(1);
+    throw CommError(cat("nccl: group '", comm_.options_.group_name, "' has been aborted"));
+  }
+  ~Use() { comm_.users_.fetch_sub(1); }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+ private:
+  NcclComm& comm_;
+};
+
+NcclComm::NcclComm(NcclParent& parent, int color, int key, NcclOptions options)
+    : options_(std::move(options)), comm_(parent.split(color, key, options_)) {}
+
+NcclComm::~NcclComm() {
+  abort();  // unless it has been closed
+}
+
+void NcclComm::close() {
+  if (ended_.exchange(true)) return;
+  check(cudaSetDevice(options_.device), "cudaSetDevice");
+  const ncclResult_t result = nccl().comm_destroy(comm_);
+  if (result != ncclSuccess) throw_error(options_.group_name, nullptr, result, "ncclCommDestroy");
+}
+
+bool NcclComm::unused_within(std::chrono::milliseconds time) const {
+  const Clock::time_point end = Clock::now() + time;
+  while (users_.load() != 0) {
+    if (Clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+// A launch that needs no other rank returns in a moment. One that waits for a rank is told to end
+// by ncclCommRevoke, which frees nothing. Older libraries have only ncclCommAbort, which ends it
+// too, but frees the communicator while that thread is on its way out.
+void NcclComm::abort() noexcept {
+  if (ended_.exchange(true)) return;
+  cudaSetDevice(options_.device);  // of this thread; if it fails, so does what follows, and is told
+  constexpr std::chrono::milliseconds kLaunch{100}, kWayOut{5000};
+  if (!unused_within(kLaunch) && nccl().comm_revoke != nullptr) {
+    warn_unless_aborted(nccl().comm_revoke(comm_, 0), "ncclCommRevoke");
+    unused_within(kWayOut);
+  }
+  warn_unless_aborted(nccl().comm_abort(comm_), "ncclCommAbort");
+}
+
+template <typename Call>
+void NcclComm::run(const char* what, Call&& call) {
+  const Use use(*this);
+  const ncclResult_t result = call(comm_);
+  if (result != ncclSuccess) fail(result, what);
+}
+
 void NcclComm::fail(ncclResult_t result, const char* what) {
-  const char* const detail = comm_ == nullptr ? nullptr : nccl().get_last_error(comm_);
-  throw CommError(cat("nccl: group '", options_.group_name, "': ", what, ": ",
-                      nccl().get_error_string(result), ": ",
-                      detail == nullptr || *detail == '\0' ? "NCCL_DEBUG=WARN says more" : detail));
+  if (ended_.load()) {
+    throw CommError(cat("nccl: group '", options_.group_name, "' was aborted in ", what));
+  }
+  throw_error(options_.group_name, comm_, result, what);
 }
 
 void NcclComm::check_async() {
-  const std::lock_guard lock(mutex_);
-  if (comm_ == nullptr) return;
+  if (ended_.load()) return;
   ncclResult_t result = ncclSuccess;
-  const ncclResult_t asked = nccl().comm_get_async_error(comm_, &result);
-  if (asked != ncclSuccess) fail(asked, "ncclCommGetAsyncError");
+  run("ncclCommGetAsyncError",
+      [&](ncclComm_t comm) { return nccl().comm_get_async_error(comm, &result); });
   if (result != ncclSuccess && result != ncclInProgress) fail(result, "a collective");
 }
 
@@ -274,11 +306,12 @@ void* NcclComm::register_memory(void* memory, size_t bytes) {
 }
 
 void NcclComm::deregister_memory(void* handle) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (comm_ == nullptr || handle == nullptr) return;
-  const ncclResult_t result = nccl().comm_deregister(comm_, handle);
-  if (result != ncclSuccess) {
-    log_warning("nccl: ncclCommDeregister: ", nccl().get_error_string(result));
+  if (handle == nullptr || ended_.load()) return;
+  try {
+    run("ncclCommDeregister",
+        [&](ncclComm_t comm) { return nccl().comm_deregister(comm, handle); });
+  } catch (const std::exception& error) {
+    log_warning(error.what());
   }
 }
 

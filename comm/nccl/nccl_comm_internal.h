@@ -2,10 +2,10 @@
 
 #include <nccl.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "shale/comm/collective.h"
@@ -21,27 +21,54 @@ struct NcclOptions {
   std::function<void()> poll;  // called while waiting; throws to give up
 };
 
-// Owner of a communicator. It is non-blocking: calls that need other ranks are polled, with a
-// time-out, and abort() ends them and the kernels on the device from another thread.
-//
-// Thread-safe. After abort() every function throws CommError.
-class NcclComm {
+// Owner of a non-blocking communicator, which starts a group and splits it, and nothing else: these
+// calls need other ranks, so they are polled, with a time-out. A launch on such a communicator
+// would cost a thread of NCCL's, and a wait for it.
+class NcclParent {
  public:
   // Collective: all ranks with one `id`, which comes from one of them.
-  NcclComm(const ncclUniqueId& id, int rank, int ranks, NcclOptions options);
-  // Collective over `parent`: ranks that give the same color, by key, then rank.
-  NcclComm(NcclComm& parent, int color, int key, NcclOptions options);
+  NcclParent(const ncclUniqueId& id, int rank, int ranks, NcclOptions options);
+  ~NcclParent();
+  NcclParent(const NcclParent&) = delete;
+  NcclParent& operator=(const NcclParent&) = delete;
+
+  static ncclUniqueId make_id();
+
+  // Collective: a blocking communicator of the ranks that give the same color, by key, then rank.
+  ncclComm_t split(int color, int key, const NcclOptions& options);
+
+ private:
+  void finish(ncclResult_t result, const char* what);
+  // Sleeps a little. Throws after the time-out and where poll throws.
+  void pause(std::chrono::steady_clock::time_point start, const char* what) const;
+  void abort() noexcept;
+
+  NcclOptions options_;
+  ncclComm_t comm_ = nullptr;
+  ncclComm_t child_ = nullptr;  // where a split leaves its result, when it gets there
+};
+
+// Owner of a blocking communicator, which launches: on the caller's thread, without a lock, and
+// without waiting, but for other ranks when it connects to them for the first time.
+//
+// Two threads may use it: one launches, another may look with check_async() and abort(). After
+// abort() every function throws CommError.
+class NcclComm {
+ public:
+  // Collective over `parent`.
+  NcclComm(NcclParent& parent, int color, int key, NcclOptions options);
   ~NcclComm();
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
-
-  static ncclUniqueId make_id();
 
   // Queues a collective on `stream`, a cudaStream_t of this device.
   void issue(const CollectiveCall& call, int rank, int ranks, void* stream);
   // Throws CommError if a collective has failed on the device or in the network.
   void check_async();
+  // Ends kernels on the device, and a launch on another thread that waits for other ranks.
   void abort() noexcept;
+  // At the end, when no rank uses it any more and the device is done with it.
+  void close();
 
   // Memory that NCCL can use without copies. All ranks register the same sizes in the same order.
   void* register_memory(void* memory, size_t bytes);
@@ -50,20 +77,17 @@ class NcclComm {
   const NcclOptions& options() const { return options_; }
 
  private:
+  class Use;
   template <typename Call>
   void run(const char* what, Call&& call);
-  void finish(ncclResult_t result, const char* what);
   void exchange(const CollectiveCall& call, int rank, int ranks, void* stream);
-  ncclComm_t split(int color, int key);
-  // Sleeps a little. Throws after the time-out and where poll throws.
-  void pause(std::chrono::steady_clock::time_point start, const char* what) const;
-  void close();
+  bool unused_within(std::chrono::milliseconds time) const;
   [[noreturn]] void fail(ncclResult_t result, const char* what);
 
   NcclOptions options_;
-  std::mutex mutex_;
-  ncclComm_t comm_ = nullptr;   // null after abort()
-  ncclComm_t child_ = nullptr;  // where a split leaves its result, when it gets there
+  ncclComm_t comm_ = nullptr;
+  std::atomic<int> users_{0};  // threads inside a call of NCCL's
+  std::atomic<bool> ended_{false};
 };
 
 }  // namespace shale::comm

@@ -35,9 +35,9 @@ NcclLibrary load_library() {
   load(library, "ncclGetLastError", nccl.get_last_error);
   load(library, "ncclCommInitRankConfig", nccl.comm_init_rank_config);
   load(library, "ncclCommSplit", nccl.comm_split);
-  load(library, "ncclCommFinalize", nccl.comm_finalize);
   load(library, "ncclCommDestroy", nccl.comm_destroy);
   load(library, "ncclCommAbort", nccl.comm_abort);
+  nccl.comm_revoke = reinterpret_cast<decltype(nccl.comm_revoke)>(dlsym(library, "ncclCommRevoke"));
   load(library, "ncclCommGetAsyncError", nccl.comm_get_async_error);
   load(library, "ncclCommRegister", nccl.comm_register);
   load(library, "ncclCommDeregister", nccl.comm_deregister);

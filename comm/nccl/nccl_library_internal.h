@@ -16,9 +16,10 @@ struct NcclLibrary {
   decltype(&ncclGetLastError) get_last_error = nullptr;
   decltype(&ncclCommInitRankConfig) comm_init_rank_config = nullptr;
   decltype(&ncclCommSplit) comm_split = nullptr;
-  decltype(&ncclCommFinalize) comm_finalize = nullptr;
   decltype(&ncclCommDestroy) comm_destroy = nullptr;
   decltype(&ncclCommAbort) comm_abort = nullptr;
+  // Since 2.28; null in older ones.
+  ncclResult_t (*comm_revoke)(ncclComm_t comm, int flags) = nullptr;
   decltype(&ncclCommGetAsyncError) comm_get_async_error = nullptr;
   decltype(&ncclCommRegister) comm_register = nullptr;
   decltype(&ncclCommDeregister) comm_deregister = nullptr;

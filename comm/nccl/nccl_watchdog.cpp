@@ -1,5 +1,7 @@
 #include <cuda_runtime.h>
 
+#include <utility>
+
 #include "shale/base/error.h"
 #include "shale/comm/nccl/nccl_watchdog_internal.h"
 
@@ -21,16 +23,18 @@ NcclWatchdog::~NcclWatchdog() {
   stop(/*together=*/false);
 }
 
-void NcclWatchdog::add(const Fingerprint& call, int64_t bytes,
-                       std::shared_ptr<const DeviceEvent> finished) {
+std::shared_ptr<NcclWatchdog::Launch> NcclWatchdog::begin(const Fingerprint& call, int64_t bytes,
+                                                          bool counts) {
+  auto launch = std::make_shared<Launch>();
   const std::lock_guard lock(mutex_);
-  in_flight_->add(call, bytes, [finished = std::move(finished)] { return finished->done(); });
-  if (progress_ != nullptr) progress_->issued(call);
+  issued_.push_back({.call = call, .bytes = bytes, .counts = counts, .launch = launch});
+  return launch;
 }
 
 void NcclWatchdog::check() const {
+  if (!failed_.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(mutex_);
-  if (failure_) std::rethrow_exception(failure_);
+  std::rethrow_exception(failure_);
 }
 
 void NcclWatchdog::fail(std::exception_ptr error) {
@@ -38,6 +42,7 @@ void NcclWatchdog::fail(std::exception_ptr error) {
     const std::lock_guard lock(mutex_);
     if (failure_ || stop_) return;  // the communicator may be gone
     failure_ = std::move(error);
+    failed_.store(true, std::memory_order_release);
   }
   comm_.abort();
 }
@@ -46,8 +51,7 @@ void NcclWatchdog::thread_main() {
   cudaSetDevice(comm_.options().device);  // an error comes again, from calls that can report it
   while (!stop_.load(std::memory_order_relaxed)) {
     try {
-      const std::lock_guard lock(mutex_);
-      if (failure_) return;
+      if (failed_.load(std::memory_order_acquire)) return;
       look();
     } catch (const std::exception&) {
       return fail(std::current_exception());
@@ -56,9 +60,26 @@ void NcclWatchdog::thread_main() {
   }
 }
 
+void NcclWatchdog::take_issued() {
+  {
+    const std::lock_guard lock(mutex_);
+    std::swap(issued_, taken_);
+  }
+  for (Issued& issued : taken_) {
+    GroupProgress* const progress = issued.counts ? progress_.get() : nullptr;
+    if (progress != nullptr) progress->issued(issued.call);
+    in_flight_->add(issued.call, issued.bytes, [progress, launch = std::move(issued.launch)] {
+      if (!launch->done()) return false;
+      if (progress != nullptr) progress->finished();
+      return true;
+    });
+  }
+  taken_.clear();  // keeps its memory for the next swap
+}
+
 void NcclWatchdog::look() {
-  const int64_t ended = in_flight_->drop_finished();
-  for (int64_t i = 0; i < ended && progress_ != nullptr; ++i) progress_->finished();
+  take_issued();
+  in_flight_->drop_finished();
   comm_.check_async();
   if (comm_.options().poll) comm_.options().poll();
   if (progress_ != nullptr) progress_->exchange();
@@ -74,6 +95,7 @@ std::shared_ptr<GroupProgress> NcclWatchdog::stop(bool together) {
   stop_ = true;
   if (thread_.joinable()) thread_.join();
   in_flight_.reset();
+  issued_.clear();
   if (progress_ == nullptr) return nullptr;
   if (together) wait_for_all();
   std::shared_ptr<GroupProgress> progress = std::move(progress_);

@@ -1,0 +1,245 @@
+// What a launch over NCCL costs the host, and how it ends when a rank does not come: against a
+// stand-in for the library, which counts.
+#include <dlfcn.h>
+#include <pthread.h>
+#include <time.h>
+
+#include <array>
+#include <chrono>
+#include <thread>
+
+#include "counts.h"
+#include "shale/comm/group_self.h"
+#include "shale/comm/nccl/group_nccl_internal.h"
+#include "shale/comm/nccl/nccl_library_internal.h"
+#include "shale/comm/work_state.h"
+#include "shale/test/support/catch.h"
+
+// ---- Locks, threads and sleeps of this program ----
+
+namespace {
+
+thread_local int64_t locks_taken = 0, locks_now = 0, threads_started = 0, times_slept = 0;
+
+template <typename Function>
+Function* next(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+extern "C" {
+
+int pthread_mutex_lock(pthread_mutex_t* mutex) {
+  static const auto real = next<int(pthread_mutex_t*)>("pthread_mutex_lock");
+  ++locks_taken;
+  ++locks_now;
+  return real(mutex);
+}
+int pthread_mutex_unlock(pthread_mutex_t* mutex) {
+  static const auto real = next<int(pthread_mutex_t*)>("pthread_mutex_unlock");
+  --locks_now;
+  return real(mutex);
+}
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*),
+                   void* argument) {
+  static const auto real =
+      next<int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>("pthread_create");
+  ++threads_started;
+  return real(thread, attributes, start, argument);
+}
+int nanosleep(const timespec* time, timespec* left) {
+  static const auto real = next<int(const timespec*, timespec*)>("nanosleep");
+  ++times_slept;
+  return real(time, left);
+}
+int clock_nanosleep(clockid_t clock, int flags, const timespec* time, timespec* left) {
+  static const auto real = next<int(clockid_t, int, const timespec*, timespec*)>("clock_nanosleep");
+  ++times_slept;
+  return real(clock, flags, time, left);
+}
+int64_t shale_test_locks_held() {
+  return locks_now;
+}
+
+}  // extern "C"
+
+namespace shale::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A GPU that has nothing to do.
+class IdleDevice final : public DeviceBackend {
+ public:
+  Device device() const override { return {.type = DeviceType::kCuda, .index = 0}; }
+  MemoryProvider& memory() override { return memory_; }
+  MemoryProvider& host_memory() override { return memory_; }
+  void pin(void*, size_t) override {}
+  void unpin(void*) noexcept override {}
+  void* create_stream() override { return this; }
+  void destroy_stream(void*) noexcept override {}
+  void synchronize(void*) override {}
+  void* record_event(void*) override { return this; }
+  void wait_event(void*, void*) override {}
+  bool event_done(void*) override { return true; }
+  void synchronize_event(void*) override {}
+  void destroy_event(void*) noexcept override {}
+  void copy(void*, const void*, size_t, void*) override {}
+
+ private:
+  comm::SharedMemory memory_;
+};
+
+NcclCounts& counts() {
+  static const auto get = [] {
+    void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    REQUIRE(library != nullptr);
+    const auto of_stand_in =
+        reinterpret_cast<NcclCounts* (*)()>(dlsym(library, "shale_test_nccl_counts"));
+    REQUIRE(of_stand_in != nullptr);  // else the search path leads to a real one
+    return of_stand_in;
+  }();
+  return *get();
+}
+
+struct Fixture {
+  explicit Fixture(double timeout_s = 60) {
+    counts().stall = false;
+    for (auto* count : {&counts().launches, &counts().threads, &counts().locks_held,
+                        &counts().launches_on_parents, &counts().parents, &counts().children,
+                        &counts().revoked, &counts().freed, &counts().freed_in_use}) {
+      *count = 0;
+    }
+    const comm::GroupOptions options = {.name = "gpus", .timeout_s = timeout_s};
+    group = std::make_unique<comm::NcclGroup>(
+        context, std::make_unique<comm::SelfGroup>(context, options), device);
+  }
+  comm::Work all_reduce(bool async = true) {
+    return group->all_reduce_sum(make_view(values.data(), {4}),
+                                 {.tag = "gradient", .async = async, .stream = &device});
+  }
+
+  IdleDevice device;
+  std::shared_ptr<comm::WorldContext> context = std::make_shared<comm::WorldContext>();
+  std::array<float, 4> values{};
+  std::unique_ptr<comm::NcclGroup> group;
+};
+
+std::string message_of_launch(Fixture& fixture) {
+  try {
+    fixture.all_reduce();
+  } catch (const CommError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("the stand-in's launch on a communicator that does not block starts a thread") {
+  const Fixture fixture;
+  const comm::NcclLibrary& nccl = comm::NcclLibrary::get();
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t comm = nullptr;
+  ncclUniqueId id{};
+  REQUIRE(nccl.comm_init_rank_config(&comm, 1, id, 0, &config) == ncclInProgress);
+  CHECK(nccl.all_reduce(nullptr, nullptr, 0, ncclFloat, ncclSum, comm, nullptr) == ncclInProgress);
+  CHECK(counts().threads == 1);
+  nccl.comm_abort(comm);
+}
+
+TEST_CASE("a group starts and splits on parents that do not block, and launches on none of them") {
+  Fixture fixture;
+  CHECK(counts().parents == 1);
+  CHECK(counts().children == 1);
+  const auto half = fixture.group->split(0, 0, "half");
+  CHECK(counts().parents == 1);
+  CHECK(counts().children == 2);
+  const auto quarter = half->split(0, 0, "quarter");
+  CHECK(counts().parents == 2);
+  CHECK(counts().children == 3);
+  std::array<float, 4> values{};
+  for (comm::ProcessGroup* group :
+       {static_cast<comm::ProcessGroup*>(fixture.group.get()), half.get(), quarter.get()}) {
+    const View view = make_view(values.data(), {4});
+    const comm::CollectiveOptions options{.stream = &fixture.device};
+    group->all_reduce_sum(view, options);
+    group->reduce_sum(view, 0, options);
+    std::array<float, 4> out{};
+    group->all_gather(view, make_view(out.data(), {4}), options);
+    group->gather(view, make_view(out.data(), {4}), 0, options);
+    group->all_to_all(view, make_view(out.data(), {4}), options);
+    const std::array<int64_t, 1> four = {4};
+    group->all_to_all_v(view, four, make_view(out.data(), {4}), four, options);
+  }
+  CHECK(counts().launches == 18);
+  CHECK(counts().launches_on_parents == 0);
+}
+
+TEST_CASE("a launch is one call of the library, with no thread, no sleep, and no lock held") {
+  Fixture fixture;
+  fixture.all_reduce().wait();
+  counts().launches = 0;
+  const int64_t locks = locks_taken, threads = threads_started, slept = times_slept;
+  constexpr int kLaunches = 1000;
+  for (int i = 0; i < kLaunches; ++i) fixture.all_reduce();
+  CHECK(counts().launches == kLaunches);
+  CHECK(counts().threads == 0);
+  CHECK(threads_started == threads);
+  CHECK(times_slept == slept);
+  CHECK(counts().locks_held == 0);
+  // The accounts of the group, and the note for the watchdog.
+  CHECK(locks_taken - locks <= 2 * kLaunches);
+}
+
+TEST_CASE("a launch costs the host less than 5 us above the library's own") {
+  Fixture fixture;
+  for (const bool async : {true, false}) {
+    double least = 1;
+    for (int batch = 0; batch < 50; ++batch) {
+      constexpr int kLaunches = 200;
+      const auto start = Clock::now();
+      for (int i = 0; i < kLaunches; ++i) fixture.all_reduce(async);
+      const std::chrono::duration<double> time = Clock::now() - start;
+      least = std::min(least, time.count() / kLaunches);
+    }
+    CAPTURE(async, least);
+    CHECK(least < 5e-6);
+  }
+}
+
+TEST_CASE(
+    "a launch that waits for a rank is ended after the time-out, and nothing is freed under it") {
+  Fixture fixture(/*timeout_s=*/0.2);
+  fixture.all_reduce();
+  counts().stall = true;
+  const auto start = Clock::now();
+  const std::string message = message_of_launch(fixture);
+  CAPTURE(message);
+  CHECK(Clock::now() - start < std::chrono::seconds(5));
+  CHECK(contains(message, "waited 0.2 s in all_reduce_sum 1 of fp32[4] for 'gradient'"));
+  CHECK(contains(message_of_launch(fixture), "waited 0.2 s"));  // it cannot be used any more
+  fixture.group.reset();
+  CHECK(counts().revoked == 1);
+  CHECK(counts().freed == 2);
+  CHECK(counts().freed_in_use == 0);
+}
+
+TEST_CASE("while a launch waits, another thread can give the group up at once") {
+  Fixture fixture;
+  const comm::Work work = fixture.all_reduce();
+  counts().stall = true;
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    work.state()->give_up();
+  });
+  const auto start = Clock::now();
+  CHECK(contains(message_of_launch(fixture), "given up"));
+  CHECK(Clock::now() - start < std::chrono::seconds(5));
+  other.join();
+  CHECK(counts().freed_in_use == 0);
+}
+
+}  // namespace shale::test
