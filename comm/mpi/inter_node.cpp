@@ -14,14 +14,6 @@ namespace {
 
 constexpr int kTag = 1;
 
-DType accumulator(DType dtype) {
-  return dtype_size(dtype) == 2 ? DType::kF32 : dtype;
-}
-
-void copy_bytes(const void* from, void* to, int64_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
-}
-
 }  // namespace
 
 void InterNode::run(const CollectiveCall& call, uint64_t sequence, bool blocking) {
@@ -29,31 +21,14 @@ void InterNode::run(const CollectiveCall& call, uint64_t sequence, bool blocking
   agree(node_.announce(call, sequence, blocking));
   if (is_all_to_all(call.op)) return run_all_to_all(call, sequence, blocking);
 
-  const bool sliced = call.op == CollectiveOp::kReduceScatterSum ||
-                      call.op == CollectiveOp::kAllGather || call.op == CollectiveOp::kGather;
-  const int ranks = static_cast<int>(topology_.world_ranks.size());
-  const DType dtype = call.out.dtype;
-  const int64_t total = call.count();
-  const int64_t step = node_.chunk_elements(dtype, sliced ? ranks : 1);
   // Ranks outside the lanes learn from this sync that all nodes agree, or why not.
-  if (total == 0) channel_.sync(current_, blocking);
-  for (int64_t offset = 0; offset < total; offset += step) {
-    Chunk chunk{
-        .offset = offset, .count = std::min(step, total - offset), .half = channel_.next_half()};
-    fill(call, chunk);
-    channel_.sync(current_, blocking);
-    if (in_lane()) {
-      chunk.part = part_of(chunk.count, topology_.lanes(), topology_.local, dtype);
-      switch (call.op) {
-        case CollectiveOp::kReduceScatterSum: exchange_reduce_scatter(call, chunk); break;
-        case CollectiveOp::kAllGather:
-        case CollectiveOp::kGather: exchange_all_gather(call, chunk); break;
-        case CollectiveOp::kBroadcast: exchange_broadcast(call, chunk); break;
-        default: exchange_all_reduce(call, chunk); break;
-      }
-    }
-    channel_.sync(current_, blocking);
-    drain(call, chunk);
+  if (call.count() == 0) return channel_.sync(current_, blocking);
+  switch (call.op) {
+    case CollectiveOp::kReduceScatterSum: return reduce_scatter(call, blocking);
+    case CollectiveOp::kAllGather:
+    case CollectiveOp::kGather: return all_gather(call, blocking);
+    case CollectiveOp::kBroadcast: return broadcast(call, blocking);
+    default: return all_reduce(call, blocking);
   }
 }
 
@@ -191,255 +166,12 @@ void InterNode::report_pairs() {
                     pair_disagreement(tables, topology_.world_ranks), " in ", describe(current_)));
 }
 
-// ---- Staging areas ----
-//
-// All-reduce and broadcast: the chunk. Others: a chunk of every rank's slice, by rank. A lane
-// writes its results over its own part of what was staged, which no other lane reads.
-
-std::byte* InterNode::staged(int local, const Chunk& chunk, int64_t element, DType dtype) const {
-  return channel_.staging(local, chunk.half) + element * dtype_size(dtype);
-}
-
-void InterNode::fill(const CollectiveCall& call, const Chunk& chunk) {
-  const DType dtype = call.in.dtype;
-  const int64_t size = dtype_size(dtype);
-  const int64_t bytes = chunk.count * size;
-  const auto* in = static_cast<const std::byte*>(call.in.data) + chunk.offset * size;
-  const int me = topology_.local_ranks()[static_cast<size_t>(topology_.local)];
-  switch (call.op) {
-    case CollectiveOp::kReduceScatterSum:
-      for (int64_t r = 0; r < static_cast<int64_t>(topology_.world_ranks.size()); ++r) {
-        copy_bytes(in + r * call.out.bytes(),
-                   staged(topology_.local, chunk, r * chunk.count, dtype), bytes);
-      }
-      return;
-    case CollectiveOp::kAllGather:
-    case CollectiveOp::kGather:
-      return copy_bytes(in, staged(topology_.local, chunk, me * chunk.count, dtype), bytes);
-    case CollectiveOp::kBroadcast:
-      if (me != call.root) return;
-      break;
-    default: break;
-  }
-  copy_bytes(in, staged(topology_.local, chunk, 0, dtype), bytes);
-}
-
-// Sum (or maximum) over this node of `count` staged elements, as accumulators.
-void InterNode::combine_staged(const CollectiveCall& call, const Chunk& chunk, int64_t element,
-                               int64_t count, void* output) {
-  std::vector<const void*> inputs;
-  for (int local = 0; local < channel_.ranks(); ++local) {
-    inputs.push_back(staged(local, chunk, element, call.out.dtype));
-  }
-  combine(exec_, {.op = call.op,
-                  .inputs = inputs,
-                  .outputs = std::span(&output, 1),
-                  .count = count,
-                  .in_dtype = call.out.dtype,
-                  .out_dtype = accumulator(call.out.dtype)});
-}
-
-void InterNode::combine_nodes(const CollectiveCall& call, std::span<const void* const> inputs,
-                              int64_t count, void* output) {
-  combine(exec_, {.op = call.op,
-                  .inputs = inputs,
-                  .outputs = std::span(&output, 1),
-                  .count = count,
-                  .in_dtype = accumulator(call.out.dtype),
-                  .out_dtype = call.out.dtype});
-}
-
-void InterNode::exchange_all_reduce(const CollectiveCall& call, const Chunk& chunk) {
-  const DType dtype = call.out.dtype, acc = accumulator(dtype);
-  const int64_t size = dtype_size(acc);
-  const int nodes = topology_.nodes(), node = topology_.node;
-  const auto part = [&](int j) { return part_of(chunk.part.count(), nodes, j, acc); };
-  const int64_t own_bytes = part(node).count() * size;
-
-  send_buffer_.resize(static_cast<size_t>(chunk.part.count() * size));
-  receive_buffer_.resize(static_cast<size_t>(own_bytes * nodes));
-  combine_staged(call, chunk, chunk.part.begin, chunk.part.count(), send_buffer_.data());
-  std::vector<Transfer> sends, receives;
-  std::vector<const void*> inputs;
-  for (int j = 0; j < nodes; ++j) {
-    std::byte* const mine = send_buffer_.data() + part(j).begin * size;
-    std::byte* const theirs = receive_buffer_.data() + own_bytes * j;
-    inputs.push_back(j == node ? mine : theirs);
-    if (j == node) continue;
-    sends.push_back({j, mine, part(j).count() * size});
-    receives.push_back({j, theirs, own_bytes});
-  }
-  exchange(sends, receives);
-
-  const auto result = [&](int j) {
-    return staged(topology_.local, chunk, chunk.part.begin + part(j).begin, dtype);
-  };
-  combine_nodes(call, inputs, part(node).count(), result(node));
-  const bool everywhere = call.op != CollectiveOp::kReduceSum;
-  const int root_node = everywhere ? -1 : topology_.node_of(call.root);
-  sends.clear(), receives.clear();
-  for (int j = 0; j < nodes; ++j) {
-    if (j == node) continue;
-    if (everywhere || j == root_node) {
-      sends.push_back({j, result(node), part(node).count() * dtype_size(dtype)});
-    }
-    if (!everywhere && node != root_node) continue;
-    receives.push_back({j, result(j), part(j).count() * dtype_size(dtype)});
-  }
-  exchange(sends, receives);
-}
-
-void InterNode::exchange_reduce_scatter(const CollectiveCall& call, const Chunk& chunk) {
-  const DType dtype = call.out.dtype, acc = accumulator(dtype);
-  const int nodes = topology_.nodes(), node = topology_.node;
-  const int64_t count = chunk.part.count(), bytes = count * dtype_size(acc);
-  const auto& locals = topology_.local_ranks();
-  const auto own_bytes = bytes * static_cast<int64_t>(locals.size());
-  send_buffer_.resize(static_cast<size_t>(bytes) * topology_.world_ranks.size());
-  receive_buffer_.resize(static_cast<size_t>(own_bytes * nodes));
-
-  // By destination: this node's sums of the slices of the ranks there.
-  std::vector<Transfer> sends, receives;
-  std::vector<std::byte*> from_node;
-  std::byte* next = send_buffer_.data();
-  for (int j = 0; j < nodes; ++j) {
-    std::byte* const begin = next;
-    for (const int rank : topology_.ranks_of[static_cast<size_t>(j)]) {
-      combine_staged(call, chunk, rank * chunk.count + chunk.part.begin, count, next);
-      next += bytes;
-    }
-    std::byte* const theirs = receive_buffer_.data() + own_bytes * j;
-    from_node.push_back(j == node ? begin : theirs);
-    if (j == node) continue;
-    sends.push_back({j, begin, next - begin});
-    receives.push_back({j, theirs, own_bytes});
-  }
-  exchange(sends, receives);
-
-  for (size_t i = 0; i < locals.size(); ++i) {
-    std::vector<const void*> inputs;
-    for (std::byte* sums : from_node) inputs.push_back(sums + static_cast<int64_t>(i) * bytes);
-    combine_nodes(
-        call, inputs, count,
-        staged(static_cast<int>(i), chunk, locals[i] * chunk.count + chunk.part.begin, dtype));
-  }
-}
-
-void InterNode::exchange_all_gather(const CollectiveCall& call, const Chunk& chunk) {
-  const DType dtype = call.out.dtype;
-  const int64_t bytes = chunk.part.count() * dtype_size(dtype);
-  const auto& locals = topology_.local_ranks();
-  send_buffer_.resize(static_cast<size_t>(bytes) * locals.size());
-  receive_buffer_.resize(static_cast<size_t>(bytes) * topology_.world_ranks.size());
-  const auto slice = [&](int local, int rank) {
-    return staged(local, chunk, rank * chunk.count + chunk.part.begin, dtype);
-  };
-
-  for (size_t i = 0; i < locals.size(); ++i) {
-    copy_bytes(slice(static_cast<int>(i), locals[i]),
-               send_buffer_.data() + static_cast<int64_t>(i) * bytes, bytes);
-  }
-  const bool everywhere = call.op == CollectiveOp::kAllGather;
-  const int root_node = everywhere ? -1 : topology_.node_of(call.root);
-  std::vector<Transfer> sends, receives;
-  std::byte* next = receive_buffer_.data();
-  for (int j = 0; j < topology_.nodes(); ++j) {
-    if (j == topology_.node) continue;
-    const auto theirs =
-        bytes * static_cast<int64_t>(topology_.ranks_of[static_cast<size_t>(j)].size());
-    if (everywhere || j == root_node) {
-      sends.push_back({j, send_buffer_.data(), static_cast<int64_t>(send_buffer_.size())});
-    }
-    if (!everywhere && topology_.node != root_node) continue;
-    receives.push_back({j, next, theirs});
-    next += theirs;
-  }
-  exchange(sends, receives);
-
-  for (const Transfer& receive : receives) {
-    auto* from = static_cast<std::byte*>(receive.data);
-    for (const int rank : topology_.ranks_of[static_cast<size_t>(receive.node)]) {
-      copy_bytes(from, slice(topology_.local, rank), bytes);
-      from += bytes;
-    }
-  }
-}
-
-void InterNode::exchange_broadcast(const CollectiveCall& call, const Chunk& chunk) {
-  const DType dtype = call.out.dtype;
-  const int64_t bytes = chunk.part.count() * dtype_size(dtype);
-  std::vector<Transfer> sends, receives;
-  for (int j = 0; j < topology_.nodes(); ++j) {
-    const auto& ranks = topology_.ranks_of[static_cast<size_t>(j)];
-    const auto root = std::find(ranks.begin(), ranks.end(), call.root);
-    if (root == ranks.end()) continue;
-    if (j != topology_.node) {
-      receives.push_back({j, staged(topology_.local, chunk, chunk.part.begin, dtype), bytes});
-      continue;
-    }
-    const int local = static_cast<int>(root - ranks.begin());
-    for (int other = 0; other < topology_.nodes(); ++other) {
-      if (other == j) continue;
-      sends.push_back({other, staged(local, chunk, chunk.part.begin, dtype), bytes});
-    }
-  }
-  exchange(sends, receives);
-}
-
-// A chunk of a slice, each part from the lane that made it.
-void InterNode::drain_lanes(const Chunk& chunk, int64_t slice, void* to, DType dtype) {
-  for (int lane = 0; lane < topology_.lanes(); ++lane) {
-    const Range part = part_of(chunk.count, topology_.lanes(), lane, dtype);
-    copy_bytes(staged(lane, chunk, slice * chunk.count + part.begin, dtype),
-               static_cast<std::byte*>(to) + part.begin * dtype_size(dtype),
-               part.count() * dtype_size(dtype));
-  }
-}
-
-void InterNode::drain(const CollectiveCall& call, const Chunk& chunk) {
-  const DType dtype = call.out.dtype;
-  const int64_t size = dtype_size(dtype), bytes = chunk.count * size;
-  auto* const out = static_cast<std::byte*>(call.out.data) + chunk.offset * size;
-  const auto& locals = topology_.local_ranks();
-  const int me = locals[static_cast<size_t>(topology_.local)];
-  const auto local_of = [&](int rank) {
-    const auto found = std::find(locals.begin(), locals.end(), rank);
-    return found == locals.end() ? -1 : static_cast<int>(found - locals.begin());
-  };
-  switch (call.op) {
-    case CollectiveOp::kReduceScatterSum:
-      return copy_bytes(staged(topology_.local, chunk, me * chunk.count, dtype), out, bytes);
-    case CollectiveOp::kGather:
-      if (me != call.root) return;
-      [[fallthrough]];
-    case CollectiveOp::kAllGather:
-      for (int rank = 0; rank < static_cast<int>(topology_.world_ranks.size()); ++rank) {
-        std::byte* const to = out + rank * call.in.bytes();
-        if (local_of(rank) < 0) {
-          drain_lanes(chunk, rank, to, dtype);
-        } else {
-          copy_bytes(staged(local_of(rank), chunk, rank * chunk.count, dtype), to, bytes);
-        }
-      }
-      return;
-    case CollectiveOp::kReduceSum:
-      if (me != call.root) return;
-      break;
-    case CollectiveOp::kBroadcast:
-      if (me == call.root) return;
-      if (local_of(call.root) >= 0) {
-        return copy_bytes(staged(local_of(call.root), chunk, 0, dtype), out, bytes);
-      }
-      break;
-    default: break;
-  }
-  drain_lanes(chunk, 0, out, dtype);
-}
-
 // ---- MPI ----
 
-void InterNode::exchange(const std::vector<Transfer>& sends,
-                         const std::vector<Transfer>& receives) {
+void InterNode::exchange(std::vector<Transfer> sends, std::vector<Transfer> receives) {
+  const auto nothing = [](const Transfer& t) { return t.bytes == 0; };
+  std::erase_if(sends, nothing);
+  std::erase_if(receives, nothing);
   if (sends.empty() && receives.empty()) return;
   requests_.assign(receives.size() + sends.size(), MPI_REQUEST_NULL);
   const auto comm = [&](const Transfer& t) { return t.rank < 0 ? lane_.get() : all_; };
@@ -469,17 +201,22 @@ void InterNode::exchange(const std::vector<Transfer>& sends,
     if (channel_.options().poll) channel_.options().poll(/*finishing=*/false);
     if (channel_.past_deadline(start)) {
       std::vector<int> missing;
-      for (size_t i = 0; i < receives.size(); ++i) {
-        int received = 0;
-        MPI_Request_get_status(requests_[i], &received, MPI_STATUS_IGNORE);
-        if (received != 0) continue;
-        for (const int r : topology_.ranks_of[static_cast<size_t>(receives[i].node)]) {
+      for (size_t i = 0; i < requests_.size(); ++i) {
+        int ended = 0;
+        MPI_Request_get_status(requests_[i], &ended, MPI_STATUS_IGNORE);
+        if (ended != 0) continue;
+        const int node = i < receives.size() ? receives[i].node : sends[i - receives.size()].node;
+        for (const int r : topology_.ranks_of[static_cast<size_t>(node)]) {
           missing.push_back(topology_.world_ranks[static_cast<size_t>(r)]);
         }
       }
+      std::sort(missing.begin(), missing.end());
+      missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+      // Nodes hear of each other by way of others.
+      const char* const relayed = topology_.nodes() > 2 ? ", or of one that it waits for," : "";
       channel_.fail(cat("group '", channel_.options().group_name, "': no sign of the node of ",
-                        rank_list(missing), " for ", channel_.options().timeout_s, " s in ",
-                        describe(current_)));
+                        rank_list(missing), relayed, " for ", channel_.options().timeout_s,
+                        " s in ", describe(current_)));
     }
     // MPI makes progress only while it is called, so the sleep is short.
     std::this_thread::sleep_for(std::chrono::microseconds(20));

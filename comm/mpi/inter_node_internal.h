@@ -19,7 +19,10 @@ namespace shale::comm {
 // local index l of all nodes) handles part l of the chunk: it reduces over its node, exchanges with
 // the other nodes, and leaves the result in staging areas of its node, from where every rank takes
 // it. All ranks of a node work at the same time, each with 1/lanes of the bytes. A lane exchanges
-// sums as a reduce-scatter (part j goes to node j, which adds) and an all-gather: the fewest bytes.
+// sums as a reduce-scatter and an all-gather, the fewest bytes, or little data by a tree.
+//
+// Chunks are as long as it takes to have messages of 64 KiB, whatever the number of nodes. What
+// nodes compare before a collective is 16 bytes, in log2(nodes) rounds.
 //
 // Order of additions: a tree over the ranks of a node in rank order, then a tree over the nodes'
 // sums in node order; for bf16 and f16 these sums travel as f32.
@@ -35,18 +38,18 @@ class InterNode {
         all_(all),
         channel_(channel),
         node_(node),
-        exec_(exec) {}
+        exec_(exec) {
+    for (const auto& ranks : topology.ranks_of) {
+      by_node_.insert(by_node_.end(), ranks.begin(), ranks.end());
+    }
+  }
 
   void run(const CollectiveCall& call, uint64_t sequence, bool blocking);
   bool requests_pending() const { return !requests_.empty(); }
 
  private:
-  struct Chunk {
-    int64_t offset = 0;  // elements of a slice
-    int64_t count = 0;
-    int half = 0;
-    Range part = {};  // of this rank's lane
-  };
+  // Between nodes, as long as there is so much to send: below this latency counts more than bytes.
+  static constexpr int64_t kMessageBytes = 64 << 10;
   struct Transfer {
     int node = 0;
     void* data = nullptr;
@@ -73,22 +76,36 @@ class InterNode {
   void run_all_to_all(const CollectiveCall& call, uint64_t sequence, bool blocking);
   void exchange_with_other_nodes(const CollectiveCall& call);
 
-  void fill(const CollectiveCall& call, const Chunk& chunk);
-  void exchange_all_reduce(const CollectiveCall& call, const Chunk& chunk);
-  void exchange_reduce_scatter(const CollectiveCall& call, const Chunk& chunk);
-  void exchange_all_gather(const CollectiveCall& call, const Chunk& chunk);
-  void exchange_broadcast(const CollectiveCall& call, const Chunk& chunk);
-  void drain(const CollectiveCall& call, const Chunk& chunk);
-  void drain_lanes(const Chunk& chunk, int64_t slice, void* to, DType dtype);
+  void reduce_scatter(const CollectiveCall& call, bool blocking);
+  void collect_sums(const CollectiveCall& call, int64_t first, int64_t count, bool blocking);
+  void exchange_sums(const CollectiveCall& call, int64_t count, int half);
+  void all_gather(const CollectiveCall& call, bool blocking);
+  void exchange_slices(const CollectiveCall& call, int64_t count, int half);
+  void distribute_slices(const CollectiveCall& call, int64_t first, int64_t count, bool blocking);
+  void all_reduce(const CollectiveCall& call, bool blocking);
+  void sum_over_nodes(const CollectiveCall& call, int64_t count);
+  void sum_by_tree(const CollectiveCall& call, int64_t count);
+  void broadcast(const CollectiveCall& call, bool blocking);
 
-  std::byte* staged(int local, const Chunk& chunk, int64_t element, DType dtype) const;
-  void combine_staged(const CollectiveCall& call, const Chunk& chunk, int64_t element,
-                      int64_t count, void* output);
+  // Whether this rank, and whether any of its node, receives what a gather or a reduction makes.
+  bool receives(const CollectiveCall& call) const {
+    return !is_to_root(call.op) ||
+           call.root == topology_.local_ranks()[static_cast<size_t>(topology_.local)];
+  }
+  bool node_receives(const CollectiveCall& call) const {
+    return !is_to_root(call.op) || topology_.node_of(call.root) == topology_.node;
+  }
+  int64_t slice_step(DType dtype) const;
+  Range lane_part(int64_t count, DType dtype) const;
+  std::byte* staged(int local, int half, int64_t element, DType dtype) const;
+  void combine_staged(const CollectiveCall& call, int half, int64_t element, int64_t count,
+                      void* output);
   void combine_nodes(const CollectiveCall& call, std::span<const void* const> inputs, int64_t count,
-                     void* output);
+                     DType out_dtype, void* output);
+  void drain_lanes(int half, int64_t element, int64_t count, std::byte* to, DType dtype) const;
 
-  // Sends and receives. Throws CommError after the time-out.
-  void exchange(const std::vector<Transfer>& sends, const std::vector<Transfer>& receives);
+  // Sends and receives what has any bytes. Throws CommError after the time-out.
+  void exchange(std::vector<Transfer> sends, std::vector<Transfer> receives);
 
   const Topology& topology_;
   MpiComm lane_;
@@ -96,9 +113,11 @@ class InterNode {
   NodeChannel& channel_;
   NodeCollectives& node_;
   Exec exec_;
+  std::vector<int> by_node_;  // all ranks of the group
   Fingerprint current_;
   std::vector<std::byte> send_buffer_;
   std::vector<std::byte> receive_buffer_;
+  std::vector<std::byte> result_;  // of a reduction
   std::vector<MPI_Request> requests_;
 };
 

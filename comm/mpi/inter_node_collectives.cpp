@@ -1,0 +1,378 @@
+// The collectives of inter_node_internal.h but for all-to-alls. Each works chunk by chunk: data
+// goes through the staging areas to the lanes in passes, since these areas are small; between nodes
+// in one exchange; and back in passes.
+
+#include <algorithm>
+#include <cstring>
+
+#include "shale/comm/mpi/inter_node_internal.h"
+
+namespace shale::comm {
+namespace {
+
+DType accumulator(DType dtype) {
+  return dtype_size(dtype) == 2 ? DType::kF32 : dtype;
+}
+
+void copy_bytes(const void* from, void* to, int64_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+std::byte* at(const View& view, int64_t element) {
+  return static_cast<std::byte*>(view.data) + element * dtype_size(view.dtype);
+}
+
+}  // namespace
+
+std::byte* InterNode::staged(int local, int half, int64_t element, DType dtype) const {
+  return channel_.staging(local, half) + element * dtype_size(dtype);
+}
+
+Range InterNode::lane_part(int64_t count, DType dtype) const {
+  return part_of(count, topology_.lanes(), topology_.local, dtype);
+}
+
+// Elements of a slice in a chunk. A message has one lane's part of the slices of all ranks of a
+// node, of which there are at least as many as lanes.
+int64_t InterNode::slice_step(DType dtype) const {
+  const int64_t message = kMessageBytes / dtype_size(dtype);
+  return std::min(message, node_.chunk_elements(dtype, 1));
+}
+
+// Sum (or maximum) over this node of `count` staged elements, as accumulators.
+void InterNode::combine_staged(const CollectiveCall& call, int half, int64_t element, int64_t count,
+                               void* output) {
+  std::vector<const void*> inputs;
+  for (int local = 0; local < channel_.ranks(); ++local) {
+    inputs.push_back(staged(local, half, element, call.out.dtype));
+  }
+  combine(exec_, {.op = call.op,
+                  .inputs = inputs,
+                  .outputs = std::span(&output, 1),
+                  .count = count,
+                  .in_dtype = call.out.dtype,
+                  .out_dtype = accumulator(call.out.dtype)});
+}
+
+void InterNode::combine_nodes(const CollectiveCall& call, std::span<const void* const> inputs,
+                              int64_t count, DType out_dtype, void* output) {
+  combine(exec_, {.op = call.op,
+                  .inputs = inputs,
+                  .outputs = std::span(&output, 1),
+                  .count = count,
+                  .in_dtype = accumulator(call.out.dtype),
+                  .out_dtype = out_dtype});
+}
+
+// The part of `count` staged elements, from `element` on, that each lane has made.
+void InterNode::drain_lanes(int half, int64_t element, int64_t count, std::byte* to,
+                            DType dtype) const {
+  for (int lane = 0; lane < topology_.lanes(); ++lane) {
+    const Range part = part_of(count, topology_.lanes(), lane, dtype);
+    copy_bytes(staged(lane, half, element + part.begin, dtype), to + part.begin * dtype_size(dtype),
+               part.count() * dtype_size(dtype));
+  }
+}
+
+// ---- Reduce-scatter ----
+
+void InterNode::reduce_scatter(const CollectiveCall& call, bool blocking) {
+  const DType dtype = call.out.dtype;
+  const int64_t total = call.out.numel(), step = slice_step(dtype);
+  for (int64_t first = 0; first < total; first += step) {
+    const int64_t count = std::min(step, total - first);
+    collect_sums(call, first, count, blocking);
+    const int half = channel_.next_half();
+    if (in_lane()) exchange_sums(call, count, half);
+    channel_.sync(current_, blocking);
+    copy_bytes(staged(topology_.local, half, 0, dtype), at(call.out, first),
+               count * dtype_size(dtype));
+  }
+}
+
+// Into the send buffer: this node's sums of this lane's part of the slices of all ranks, by node.
+void InterNode::collect_sums(const CollectiveCall& call, int64_t first, int64_t count,
+                             bool blocking) {
+  const DType dtype = call.out.dtype;
+  const Range part = lane_part(count, dtype);
+  const int64_t sum_bytes = part.count() * dtype_size(accumulator(dtype));
+  const size_t ranks = by_node_.size();
+  const auto pass =
+      static_cast<size_t>(std::max<int64_t>(1, node_.chunk_elements(dtype, 1) / count));
+  if (in_lane()) send_buffer_.resize(static_cast<size_t>(sum_bytes) * ranks);
+  for (size_t begin = 0; begin < ranks; begin += pass) {
+    const size_t end = std::min(ranks, begin + pass);
+    const int half = channel_.next_half();
+    for (size_t i = begin; i < end; ++i) {
+      copy_bytes(at(call.in, by_node_[i] * call.out.numel() + first),
+                 staged(topology_.local, half, static_cast<int64_t>(i - begin) * count, dtype),
+                 count * dtype_size(dtype));
+    }
+    channel_.sync(current_, blocking);
+    for (size_t i = begin; in_lane() && i < end; ++i) {
+      combine_staged(call, half, static_cast<int64_t>(i - begin) * count + part.begin, part.count(),
+                     send_buffer_.data() + static_cast<int64_t>(i) * sum_bytes);
+    }
+  }
+}
+
+// Leaves this lane's part of the slices of this node's ranks in their staging areas.
+void InterNode::exchange_sums(const CollectiveCall& call, int64_t count, int half) {
+  const DType dtype = call.out.dtype;
+  const Range part = lane_part(count, dtype);
+  const int64_t sum_bytes = part.count() * dtype_size(accumulator(dtype));
+  const auto locals = static_cast<int64_t>(topology_.local_ranks().size());
+  receive_buffer_.resize(static_cast<size_t>(sum_bytes * locals * topology_.nodes()));
+  std::vector<Transfer> sends, receives;
+  std::vector<const std::byte*> from_node;
+  std::byte* next = send_buffer_.data();
+  for (int j = 0; j < topology_.nodes(); ++j) {
+    std::byte* const theirs = receive_buffer_.data() + sum_bytes * locals * j;
+    const int64_t bytes =
+        sum_bytes * static_cast<int64_t>(topology_.ranks_of[static_cast<size_t>(j)].size());
+    from_node.push_back(j == topology_.node ? next : theirs);
+    if (j != topology_.node) {
+      sends.push_back({j, next, bytes});
+      receives.push_back({j, theirs, sum_bytes * locals});
+    }
+    next += bytes;
+  }
+  exchange(sends, receives);
+  for (int64_t i = 0; i < locals; ++i) {
+    std::vector<const void*> inputs;
+    for (const std::byte* sums : from_node) inputs.push_back(sums + i * sum_bytes);
+    combine_nodes(call, inputs, part.count(), dtype,
+                  staged(static_cast<int>(i), half, part.begin, dtype));
+  }
+}
+
+// ---- All-gather and gather ----
+
+void InterNode::all_gather(const CollectiveCall& call, bool blocking) {
+  const DType dtype = call.in.dtype;
+  const int64_t total = call.in.numel(), step = slice_step(dtype), size = dtype_size(dtype);
+  for (int64_t first = 0; first < total; first += step) {
+    const int64_t count = std::min(step, total - first);
+    const int half = channel_.next_half();
+    copy_bytes(at(call.in, first), staged(topology_.local, half, 0, dtype), count * size);
+    channel_.sync(current_, blocking);
+    const auto& locals = topology_.local_ranks();
+    for (size_t i = 0; receives(call) && i < locals.size(); ++i) {
+      copy_bytes(staged(static_cast<int>(i), half, 0, dtype),
+                 at(call.out, locals[i] * total + first), count * size);
+    }
+    if (in_lane()) exchange_slices(call, count, half);
+    if (node_receives(call)) distribute_slices(call, first, count, blocking);
+  }
+}
+
+// Sends this lane's part of the slices of this node's ranks; receives those of the others, by node.
+void InterNode::exchange_slices(const CollectiveCall& call, int64_t count, int half) {
+  const DType dtype = call.in.dtype;
+  const Range part = lane_part(count, dtype);
+  const int64_t bytes = part.count() * dtype_size(dtype);
+  const size_t locals = topology_.local_ranks().size();
+  send_buffer_.resize(static_cast<size_t>(bytes) * locals);
+  receive_buffer_.resize(static_cast<size_t>(bytes) * by_node_.size());
+  for (size_t i = 0; i < locals; ++i) {
+    copy_bytes(staged(static_cast<int>(i), half, part.begin, dtype),
+               send_buffer_.data() + static_cast<int64_t>(i) * bytes, bytes);
+  }
+  std::vector<Transfer> sends, receives;
+  std::byte* next = receive_buffer_.data();
+  for (int j = 0; j < topology_.nodes(); ++j) {
+    if (j == topology_.node) continue;
+    const auto theirs =
+        bytes * static_cast<int64_t>(topology_.ranks_of[static_cast<size_t>(j)].size());
+    if (!is_to_root(call.op) || j == topology_.node_of(call.root)) {
+      sends.push_back({j, send_buffer_.data(), static_cast<int64_t>(send_buffer_.size())});
+    }
+    if (node_receives(call)) receives.push_back({j, next, theirs});
+    next += theirs;
+  }
+  exchange(sends, receives);
+}
+
+// From the lanes' receive buffers to those ranks of this node that want them.
+void InterNode::distribute_slices(const CollectiveCall& call, int64_t first, int64_t count,
+                                  bool blocking) {
+  const DType dtype = call.in.dtype;
+  const Range part = lane_part(count, dtype);
+  const int64_t bytes = part.count() * dtype_size(dtype);
+  std::vector<int> remote;
+  for (const int rank : by_node_) {
+    if (topology_.node_of(rank) != topology_.node) remote.push_back(rank);
+  }
+  const auto pass =
+      static_cast<size_t>(std::max<int64_t>(1, node_.chunk_elements(dtype, 1) / count));
+  for (size_t begin = 0; begin < remote.size(); begin += pass) {
+    const size_t end = std::min(remote.size(), begin + pass);
+    const int half = channel_.next_half();
+    const auto place = [&](size_t i) { return static_cast<int64_t>(i - begin) * count; };
+    for (size_t i = begin; in_lane() && i < end; ++i) {
+      copy_bytes(receive_buffer_.data() + static_cast<int64_t>(i) * bytes,
+                 staged(topology_.local, half, place(i) + part.begin, dtype), bytes);
+    }
+    channel_.sync(current_, blocking);
+    for (size_t i = begin; receives(call) && i < end; ++i) {
+      drain_lanes(half, place(i), count, at(call.out, remote[i] * call.in.numel() + first), dtype);
+    }
+  }
+}
+
+// ---- All-reduce and reduce ----
+
+void InterNode::all_reduce(const CollectiveCall& call, bool blocking) {
+  const DType dtype = call.out.dtype;
+  const int64_t total = call.out.numel(), size = dtype_size(dtype);
+  const int64_t pass = node_.chunk_elements(dtype, 1);
+  const int64_t message = kMessageBytes / dtype_size(accumulator(dtype));
+  const int64_t step = std::max(pass, message * topology_.nodes() * topology_.lanes());
+  for (int64_t first = 0; first < total; first += step) {
+    const int64_t end = std::min(first + step, total);
+    int64_t summed = 0;  // by this lane
+    for (int64_t begin = first; begin < end; begin += pass) {
+      const int64_t count = std::min(pass, end - begin);
+      const Range part = lane_part(count, dtype);
+      const int half = channel_.next_half();
+      copy_bytes(at(call.in, begin), staged(topology_.local, half, 0, dtype), count * size);
+      channel_.sync(current_, blocking);
+      if (!in_lane()) continue;
+      const int64_t sum_bytes = dtype_size(accumulator(dtype));
+      send_buffer_.resize(static_cast<size_t>((summed + part.count()) * sum_bytes));
+      combine_staged(call, half, part.begin, part.count(),
+                     send_buffer_.data() + summed * sum_bytes);
+      summed += part.count();
+    }
+    if (in_lane()) sum_over_nodes(call, summed);
+    if (!node_receives(call)) continue;
+    int64_t given = 0;
+    for (int64_t begin = first; begin < end; begin += pass) {
+      const int64_t count = std::min(pass, end - begin);
+      const int half = channel_.next_half();
+      if (in_lane()) {
+        const Range part = lane_part(count, dtype);
+        copy_bytes(result_.data() + given * size, staged(topology_.local, half, part.begin, dtype),
+                   part.count() * size);
+        given += part.count();
+      }
+      channel_.sync(current_, blocking);
+      if (receives(call)) drain_lanes(half, 0, count, at(call.out, begin), dtype);
+    }
+  }
+}
+
+// Of `count` sums in the send buffer to as many results. As a reduce-scatter, where each of some
+// nodes adds a part that fills a message, and an all-gather; if one node would add all, by a tree.
+void InterNode::sum_over_nodes(const CollectiveCall& call, int64_t count) {
+  const DType dtype = call.out.dtype, acc = accumulator(dtype);
+  const int64_t size = dtype_size(acc);
+  const int nodes = topology_.nodes(), node = topology_.node;
+  result_.resize(static_cast<size_t>(count * dtype_size(dtype)));
+  const auto adders = static_cast<int>(std::min<int64_t>(count * size / kMessageBytes, nodes));
+  if (adders < 2) return sum_by_tree(call, count);
+  const auto part = [&](int j) {
+    return j < adders ? part_of(count, adders, j, acc) : Range{.begin = count, .end = count};
+  };
+  const int64_t own_bytes = part(node).count() * size;
+  receive_buffer_.resize(static_cast<size_t>(own_bytes * nodes));
+  std::vector<Transfer> sends, receives;
+  std::vector<const void*> inputs;
+  for (int j = 0; j < nodes; ++j) {
+    std::byte* const mine = send_buffer_.data() + part(j).begin * size;
+    std::byte* const theirs = receive_buffer_.data() + own_bytes * j;
+    inputs.push_back(j == node ? mine : theirs);
+    if (j == node) continue;
+    sends.push_back({j, mine, part(j).count() * size});
+    receives.push_back({j, theirs, own_bytes});
+  }
+  exchange(sends, receives);
+
+  const auto result = [&](int j) { return result_.data() + part(j).begin * dtype_size(dtype); };
+  combine_nodes(call, inputs, part(node).count(), dtype, result(node));
+  sends.clear(), receives.clear();
+  for (int j = 0; j < nodes; ++j) {
+    if (j == node) continue;
+    if (!is_to_root(call.op) || j == topology_.node_of(call.root)) {
+      sends.push_back({j, result(node), part(node).count() * dtype_size(dtype)});
+    }
+    if (!node_receives(call)) continue;
+    receives.push_back({j, result(j), part(j).count() * dtype_size(dtype)});
+  }
+  exchange(sends, receives);
+}
+
+// Up a binomial tree, which adds in the documented order, and down again, in 2 log2(nodes) rounds.
+void InterNode::sum_by_tree(const CollectiveCall& call, int64_t count) {
+  const DType dtype = call.out.dtype, acc = accumulator(dtype);
+  const int nodes = topology_.nodes(), node = topology_.node;
+  const int64_t sum_bytes = count * dtype_size(acc), bytes = count * dtype_size(dtype);
+  receive_buffer_.resize(static_cast<size_t>(sum_bytes));
+  int distance = 1;
+  for (; distance < nodes; distance *= 2) {
+    if (node % (2 * distance) != 0) {
+      exchange({{node - distance, send_buffer_.data(), sum_bytes}}, {});
+      break;
+    }
+    if (node + distance >= nodes) continue;
+    exchange({}, {{node + distance, receive_buffer_.data(), sum_bytes}});
+    const void* const inputs[] = {send_buffer_.data(), receive_buffer_.data()};
+    combine_nodes(call, inputs, count, acc, send_buffer_.data());
+  }
+  if (node == 0) {
+    const void* const sums = send_buffer_.data();
+    combine_nodes(call, std::span(&sums, 1), count, dtype, result_.data());
+  }
+  if (is_to_root(call.op)) {
+    const int root = topology_.node_of(call.root);
+    if (root == 0) return;
+    if (node == 0) exchange({{root, result_.data(), bytes}}, {});
+    if (node == root) exchange({}, {{0, result_.data(), bytes}});
+    return;
+  }
+  if (node != 0) exchange({}, {{node - distance, result_.data(), bytes}});
+  for (distance /= 2; distance > 0; distance /= 2) {
+    if (node + distance < nodes) exchange({{node + distance, result_.data(), bytes}}, {});
+  }
+}
+
+// ---- Broadcast ----
+
+void InterNode::broadcast(const CollectiveCall& call, bool blocking) {
+  const DType dtype = call.out.dtype;
+  const int64_t total = call.out.numel(), step = node_.chunk_elements(dtype, 1);
+  const int me = topology_.local_ranks()[static_cast<size_t>(topology_.local)];
+  const int root_node = topology_.node_of(call.root);
+  const auto& beside = topology_.ranks_of[static_cast<size_t>(root_node)];
+  const auto root_local =
+      static_cast<int>(std::find(beside.begin(), beside.end(), call.root) - beside.begin());
+  for (int64_t first = 0; first < total; first += step) {
+    const int64_t count = std::min(step, total - first);
+    const int half = channel_.next_half();
+    if (me == call.root) {
+      copy_bytes(at(call.in, first), staged(root_local, half, 0, dtype), count * dtype_size(dtype));
+    }
+    channel_.sync(current_, blocking);
+    const Range part = in_lane() ? lane_part(count, dtype) : Range{};
+    const int64_t bytes = part.count() * dtype_size(dtype);
+    std::vector<Transfer> sends, receives;
+    for (int j = 0; j < topology_.nodes(); ++j) {
+      if (topology_.node == root_node && j != root_node) {
+        sends.push_back({j, staged(root_local, half, part.begin, dtype), bytes});
+      } else if (topology_.node != root_node && j == root_node) {
+        receives.push_back({j, staged(topology_.local, half, part.begin, dtype), bytes});
+      }
+    }
+    if (in_lane()) exchange(sends, receives);
+    channel_.sync(current_, blocking);
+    if (me == call.root) continue;
+    if (topology_.node != root_node) {
+      drain_lanes(half, 0, count, at(call.out, first), dtype);
+    } else {
+      copy_bytes(staged(root_local, half, 0, dtype), at(call.out, first),
+                 count * dtype_size(dtype));
+    }
+  }
+}
+
+}  // namespace shale::comm
