@@ -72,9 +72,14 @@ int MeshLayout::coordinate(std::string_view axis, int rank) const {
   return rank / stride(index) % axes_[index].size;
 }
 
-std::vector<int> MeshLayout::peers(const std::vector<std::string_view>& axes, int rank) const {
+std::vector<bool> MeshLayout::varying(const std::vector<std::string_view>& axes) const {
   std::vector<bool> varies(axes_.size());
   for (const std::string_view axis : axes) varies[index_of(axis)] = true;
+  return varies;
+}
+
+std::vector<int> MeshLayout::peers(const std::vector<std::string_view>& axes, int rank) const {
+  const std::vector<bool> varies = varying(axes);
   std::vector<int> peers;
   for (int other = 0; other < ranks_; ++other) {
     bool same = true;
@@ -102,21 +107,18 @@ std::vector<MeshAxis> hybrid_axes(ProcessGroup& group, int local_rank, int local
 
 Mesh::Mesh(ProcessGroup& group, std::vector<MeshAxis> axes)
     : group_(group), layout_(std::move(axes), group.size()) {
-  for (const MeshAxis& axis : layout_.axes()) groups_.push_back(flatten({axis.name}));
+  for (const MeshAxis& axis : layout_.axes()) flatten({axis.name});
 }
 
-ProcessGroup& Mesh::group(std::string_view axis) {
-  for (size_t i = 0; i < groups_.size(); ++i) {
-    if (layout_.axes()[i].name == axis) return *groups_[i];
+ProcessGroup& Mesh::flatten(const std::vector<std::string_view>& axes) {
+  std::unique_ptr<ProcessGroup>& group = groups_[layout_.varying(axes)];
+  if (group == nullptr) {
+    std::string name;
+    for (const std::string_view axis : axes) name += cat(name.empty() ? "" : "+", axis);
+    // The lowest rank names its group; keys keep the order of ranks.
+    group = group_.split(layout_.peers(axes, group_.rank()).front(), group_.rank(), name);
   }
-  throw ConfigError(cat("mesh: no axis '", axis, "' in ", to_text(layout_.axes())));
-}
-
-std::unique_ptr<ProcessGroup> Mesh::flatten(const std::vector<std::string_view>& axes) {
-  std::string name;
-  for (const std::string_view axis : axes) name += cat(name.empty() ? "" : "+", axis);
-  // The lowest rank names its group; keys keep the order of ranks.
-  return group_.split(layout_.peers(axes, group_.rank()).front(), group_.rank(), name);
+  return *group;
 }
 
 }  // namespace shale::comm

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,6 +30,8 @@ class MeshLayout {
   int coordinate(std::string_view axis, int rank) const;
   // The ranks that differ from `rank` in these axes only, in the mesh's order.
   std::vector<int> peers(const std::vector<std::string_view>& axes, int rank) const;
+  // Which axes these are.
+  std::vector<bool> varying(const std::vector<std::string_view>& axes) const;
 
  private:
   size_t index_of(std::string_view axis) const;
@@ -55,15 +58,17 @@ class Mesh {
   int coordinate(std::string_view axis) const { return layout_.coordinate(axis, group_.rank()); }
 
   // The ranks that differ from this one in that axis only; rank() is this one's coordinate.
-  ProcessGroup& group(std::string_view axis);
+  ProcessGroup& group(std::string_view axis) { return flatten({axis}); }
   ProcessGroup& all() { return group_; }
-  // A new group of the ranks that differ from this one in these axes only. Collective.
-  std::unique_ptr<ProcessGroup> flatten(const std::vector<std::string_view>& axes);
+  // The ranks that differ from this one in these axes only, in the mesh's order, whatever the order
+  // of the axes. The group is made when it is first asked for, which is collective, and is kept.
+  // Throws ConfigError for an axis that the mesh lacks.
+  ProcessGroup& flatten(const std::vector<std::string_view>& axes);
 
  private:
   ProcessGroup& group_;
   MeshLayout layout_;
-  std::vector<std::unique_ptr<ProcessGroup>> groups_;  // by axis
+  std::map<std::vector<bool>, std::unique_ptr<ProcessGroup>> groups_;  // by which axes vary
 };
 
 }  // namespace shale::comm

@@ -29,10 +29,14 @@ TEST_CASE("the groups of a mesh join the ranks along one axis", "[mesh]") {
     mesh.group("dp").all_reduce_sum(make_view(&value, {1}));
     CHECK(value == n * (n + 1) / 2);
 
-    const auto everyone = mesh.flatten({"dp", "tp"});
-    CHECK(everyone->size() == n);
-    CHECK(everyone->rank() == me);
-    CHECK(mesh.flatten({})->size() == 1);
+    comm::ProcessGroup& everyone = mesh.flatten({"dp", "tp"});
+    CHECK(everyone.size() == n);
+    CHECK(everyone.rank() == me);
+    CHECK(mesh.flatten({}).size() == 1);
+    // What was asked for once is not made again.
+    CHECK(&mesh.flatten({"tp", "dp"}) == &everyone);
+    CHECK(&mesh.flatten({"tp"}) == &mesh.group("tp"));
+    CHECK_THROWS_AS(mesh.group("pp"), ConfigError);
   }
   CHECK_THROWS_AS(Mesh(*group, {{"dp", n + 1}}), ConfigError);
 }
