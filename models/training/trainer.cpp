@@ -15,6 +15,7 @@
 #include "shale/comm/watch/failure_board.h"
 #include "shale/models/training/checks/bandwidth_check.h"
 #include "shale/models/training/checks/gemm_peak.h"
+#include "shale/models/training/checks/health_check.h"
 #include "shale/models/training/make_optimizer.h"
 #include "shale/models/training/output_folder.h"
 #include "shale/models/training/step_exchange.h"
@@ -85,6 +86,7 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
               .ranks = world.size()} {
   check_same_task();
   check_graphs(config_, context_.device(), *group_);
+  check_device_sums(context_, *group_);
   check_bandwidth(*group_, context_, world, static_cast<double>(config_.expect_bandwidth));
   open_output();
   checkpoints_ = std::make_unique<RunCheckpoints>(config_, *group_);

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "shale/base/error.h"
@@ -16,6 +17,7 @@
 #include "shale/comm/fingerprint.h"
 #include "shale/comm/same_on_all.h"
 #include "shale/models/training/checks/disk_room.h"
+#include "shale/runtime/tensor/tensor.h"
 
 namespace shale::models {
 namespace {
@@ -61,15 +63,16 @@ int look_at_object(dl_phdr_info* object, size_t, void* result) {
   return 1;
 }
 
-void check_sum_of_ones(comm::ProcessGroup& group) {
-  std::array<float, 1000> ones;
-  ones.fill(1);
-  group.all_reduce_sum(make_view(ones.data(), {int64_t{ones.size()}}), {.tag = "health check"});
+constexpr const char* kTag = "health check";
+
+// sums: of ones, over the ranks of the group.
+void check_sums_of_ones(const comm::ProcessGroup& group, std::span<const float> sums) {
   const auto want = static_cast<float>(group.size());
-  const auto wrong = std::find_if(ones.begin(), ones.end(), [&](float x) { return x != want; });
-  if (wrong == ones.end()) return;
-  throw CommError(cat("health check: an all-reduce of ones gives ", *wrong, " at element ",
-                      wrong - ones.begin(), ", want ", want, " from ", group.size(), " ranks"));
+  const auto wrong = std::find_if(sums.begin(), sums.end(), [&](float x) { return x != want; });
+  if (wrong == sums.end()) return;
+  throw CommError(cat("health check: rank ", group.rank(), ": an all-reduce of ones over ",
+                      group.backend(), " gives ", *wrong, " at element ", wrong - sums.begin(),
+                      ", want ", want, " from ", group.size(), " ranks"));
 }
 
 std::vector<std::string> lines_of(std::string_view text) {
@@ -119,7 +122,18 @@ void check_ranks(comm::ProcessGroup& device_group, std::string_view config) {
   comm::require_same_on_all(group, "libraries",
                             cat(comm::mpi_version(), ", glibc ", gnu_get_libc_version()));
   check_same_options(group, config);
-  check_sum_of_ones(group);
+  std::array<float, 1000> ones;
+  ones.fill(1);
+  group.all_reduce_sum(make_view(ones.data(), {int64_t{ones.size()}}), {.tag = kTag});
+  check_sums_of_ones(group, ones);
+}
+
+void check_device_sums(Context& context, comm::ProcessGroup& group) {
+  if (group.size() == 1) return;
+  constexpr int64_t kCount = 1 << 20;  // enough for all ways of a group to carry a part of it
+  const Tensor ones = full(context, {kCount}, DType::kF32, 1);
+  group.all_reduce_sum(ones, {.tag = kTag, .stream = context.exec().stream});
+  check_sums_of_ones(group, to_host<float>(ones));
 }
 
 void check_room(const std::string& folder, int64_t checkpoint_bytes, int64_t count) {

@@ -6,6 +6,7 @@
 
 #include "shale/comm/process_group.h"
 #include "shale/comm/world.h"
+#include "shale/runtime/tensor/context.h"
 
 namespace shale::models {
 
@@ -16,6 +17,11 @@ namespace shale::models {
 // ConfigSpec::to_json() prints them; --threads may differ. Throws CommError, on all ranks, naming
 // what differs and the ranks. Collective.
 void check_ranks(comm::ProcessGroup& group, std::string_view config);
+
+// Whether an all-reduce of ones is right in every element on the group's own way, memory of the
+// context's device: what trains there need not go through the host. Throws CommError on the ranks
+// that see it wrong, naming element and value. Collective.
+void check_device_sums(Context& context, comm::ProcessGroup& group);
 
 // Whether the disk of `folder`, which exists, has room for `count` more checkpoints of so many
 // bytes. Throws DiskError with folder, found and wanted if there is none for one; for less than all
