@@ -35,7 +35,8 @@ struct BenchConfig {
 
 void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add_choice("op", c.op,
-                  {"all", "all_reduce_sum", "reduce_scatter_sum", "all_gather", "broadcast"},
+                  {"all", "all_reduce_sum", "reduce_scatter_sum", "all_gather", "broadcast",
+                   "reduce_sum", "gather", "all_to_all"},
                   "only this collective");
   spec.add_size("min-bytes", c.min_bytes, "smallest message", {.min = 64, .max = 1 << 30});
   spec.add_size("max-bytes", c.max_bytes, "largest message; each is 4 times the one before",
@@ -48,8 +49,9 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.example("mpirun -np 4 --oversubscribe bench_collectives --op all_gather --max-bytes 1MiB");
 }
 
-// What all sides of a comparison do. `bytes` is the whole buffer: of an all-reduce and a broadcast
-// what every rank has, of a reduce-scatter what it gives, of an all-gather what it gets.
+// What all sides of a comparison do. `bytes` is the whole buffer: of an all-reduce, a broadcast and
+// a reduction what every rank has, of a reduce-scatter and an all-to-all what it gives, of an
+// all-gather what it gets, of a gather what the root gets.
 struct Case {
   std::string op;
   int64_t bytes = 0;
@@ -61,12 +63,13 @@ struct Case {
 double bus_factor(const std::string& op, int ranks) {
   const double n = ranks;
   if (op == "all_reduce_sum") return 2 * (n - 1) / n;
-  if (op == "broadcast") return 1;
+  if (op == "broadcast" || op == "reduce_sum") return 1;
   return (n - 1) / n;
 }
 
 struct Memory {
   float* whole = nullptr;
+  float* other = nullptr;  // as long
   float* slice = nullptr;
 };
 
@@ -80,8 +83,14 @@ void run_shale(ProcessGroup& group, const Case& test, const Memory& memory) {
     group.reduce_scatter_sum(whole, slice);
   } else if (test.op == "all_gather") {
     group.all_gather(slice, whole);
-  } else {
+  } else if (test.op == "broadcast") {
     group.broadcast(whole, 0);
+  } else if (test.op == "reduce_sum") {
+    group.reduce_sum(whole, 0);
+  } else if (test.op == "gather") {
+    group.gather(slice, whole, 0);
+  } else {
+    group.all_to_all(whole, make_view(memory.other, {count}));
   }
 }
 
@@ -95,8 +104,16 @@ void run_mpi(int ranks, const Case& test, const Memory& memory) {
   } else if (test.op == "all_gather") {
     MPI_Allgather(memory.slice, count / ranks, MPI_FLOAT, memory.whole, count / ranks, MPI_FLOAT,
                   all);
-  } else {
+  } else if (test.op == "broadcast") {
     MPI_Bcast(memory.whole, count, MPI_FLOAT, 0, all);
+  } else if (test.op == "reduce_sum") {
+    MPI_Reduce(memory.whole, memory.other, count, MPI_FLOAT, MPI_SUM, 0, all);
+  } else if (test.op == "gather") {
+    MPI_Gather(memory.slice, count / ranks, MPI_FLOAT, memory.whole, count / ranks, MPI_FLOAT, 0,
+               all);
+  } else {
+    MPI_Alltoall(memory.whole, count / ranks, MPI_FLOAT, memory.other, count / ranks, MPI_FLOAT,
+                 all);
   }
 }
 
@@ -139,19 +156,22 @@ std::vector<Side> measure(const BenchConfig& config, World& world, ProcessGroup&
   std::vector<Buffer> own;
   for (int i = 0; i < 2; ++i) {
     own.emplace_back(bytes);
+    own.emplace_back(bytes);
     own.emplace_back(slice_bytes);
   }
   const Memory shared{static_cast<float*>(group.memory().allocate(bytes)),
+                      static_cast<float*>(group.memory().allocate(bytes)),
                       static_cast<float*>(group.memory().allocate(slice_bytes))};
   const auto on_shale = [&](const Memory& memory) { run_shale(group, test, memory); };
   const auto on_mpi = [&](const Memory& memory) { run_mpi(world.size(), test, memory); };
   const auto local = [&](size_t i) {
     return Memory{reinterpret_cast<float*>(own[i].data()),
-                  reinterpret_cast<float*>(own[i + 1].data())};
+                  reinterpret_cast<float*>(own[i + 1].data()),
+                  reinterpret_cast<float*>(own[i + 2].data())};
   };
   std::vector<Side> sides = {{"shale", "group", shared, on_shale, {}},
                              {"shale", "any", local(0), on_shale, {}},
-                             {"mpi_plain", "any", local(2), on_mpi, {}}};
+                             {"mpi_plain", "any", local(3), on_mpi, {}}};
   // The first run of each, which maps and touches memory, does not count.
   for (int i = -1; i < repeats_of(config, test.bytes); ++i) {
     for (Side& side : sides) {
@@ -161,6 +181,7 @@ std::vector<Side> measure(const BenchConfig& config, World& world, ProcessGroup&
   }
   group.barrier();
   group.memory().free(shared.whole, bytes);
+  group.memory().free(shared.other, bytes);
   group.memory().free(shared.slice, slice_bytes);
   return sides;
 }
@@ -194,7 +215,8 @@ void add_rows(Results& results, const Case& test, const std::vector<Side>& sides
 
 std::vector<Case> cases(const BenchConfig& config) {
   std::vector<Case> list;
-  for (const char* op : {"all_reduce_sum", "reduce_scatter_sum", "all_gather", "broadcast"}) {
+  for (const char* op : {"all_reduce_sum", "reduce_scatter_sum", "all_gather", "broadcast",
+                         "reduce_sum", "gather", "all_to_all"}) {
     if (config.op != "all" && config.op != op) continue;
     for (int64_t bytes = config.min_bytes; bytes <= config.max_bytes; bytes *= 4) {
       list.push_back({.op = op, .bytes = bytes});
