@@ -1,0 +1,81 @@
+// Counts what a rank of a large job asks of its peers and of the file system, per step, save,
+// resume, export and load: one process, in which one rank at a time runs the code of every run over
+// a simulated group. bench_scale --ranks 4096 --out /dev/shm/scale
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "shale/base/config.h"
+#include "shale/base/text.h"
+#include "shale/bench/support/program.h"
+#include "shale/bench/support/simulated_run.h"
+#include "shale/bench/support/table.h"
+
+namespace shale::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct BenchConfig {
+  SimulatedJob job;
+  std::string out = "bench_scale";
+};
+
+void describe(ConfigSpec& spec, BenchConfig& c) {
+  spec.add("ranks", c.job.ranks, "of the job", {.min = 2, .max = 100'000});
+  spec.add("zero", c.job.stage, "what they share of the training state", {.min = 0, .max = 3});
+  spec.add("layers", c.job.layers, "of the model", {.min = 1, .max = 1000});
+  spec.add("width", c.job.width, "of the model, in 64s", {.min = 64, .max = 1 << 16});
+  spec.add("out", c.out, "new folder for the checkpoint, removed at the end",
+           {.help = {.metavar = "DIR"}});
+  spec.example("bench_scale --ranks 4096 --out /dev/shm/scale");
+}
+
+void add_row(Table& table, const std::string& what, const SimulatedCost& cost) {
+  const comm::SimulatedCounts& traffic = cost.traffic;
+  table.add({what, std::to_string(traffic.calls), std::to_string(traffic.blocking),
+             std::to_string(traffic.messages), format_bytes(traffic.sent_bytes),
+             format_bytes(traffic.received_bytes), std::to_string(cost.opens),
+             cost.read > 0 ? std::to_string(cost.read) : "", fixed(cost.seconds, 3)});
+}
+
+int run(int argc, char** argv) {
+  BenchConfig config;
+  ConfigSpec spec("bench_scale", "counts what a rank of a large job costs the others");
+  describe(spec, config);
+  const ParseResult parsed = parse_config(spec, argc, argv);
+  if (parsed.should_exit) {
+    std::fputs(parsed.output.c_str(), stdout);
+    return 0;
+  }
+  fs::create_directory(config.out);
+  const SimulatedCheckpoint checkpoint = write_checkpoint(config.job, config.out);
+  SimulatedRank rank(config.job, config.job.ranks / 2);
+  Table table({"a rank's", "collectives", "blocking", "messages", "sent", "received", "opens",
+               "elements read", "s"});
+  add_row(table, "resume", rank.resume(checkpoint.path));
+  rank.step();
+  add_row(table, "step", rank.step());
+  add_row(table, "save", rank.save(config.out));
+  add_row(table, "export", rank.export_weights());
+  add_row(table, "load", rank.load_weights());
+  std::fputs(table.markdown().c_str(), stdout);
+  std::printf(
+      "\nrecords %s, manifest %s, %lld values, joined in %.3f s; gathered %lld elements of "
+      "%lld\n",
+      format_bytes(double(checkpoint.record_bytes)).c_str(),
+      format_bytes(double(checkpoint.manifest_bytes)).c_str(),
+      static_cast<long long>(checkpoint.manifest_values), checkpoint.join_s,
+      static_cast<long long>(rank.gathered_elements()),
+      static_cast<long long>(rank.model_elements()));
+  fs::remove_all(config.out);
+  return 0;
+}
+
+}  // namespace
+}  // namespace shale::bench
+
+int main(int argc, char** argv) {
+  return shale::bench::run_program([&] { return shale::bench::run(argc, argv); });
+}

@@ -1,0 +1,126 @@
+#include "shale/comm/group_simulated.h"
+
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+#include "shale/base/error.h"
+
+namespace shale::comm {
+namespace {
+
+// Rounds of an algorithm in which each round doubles what a rank has heard of.
+int64_t rounds(int ranks) {
+  return std::bit_width(static_cast<uint32_t>(ranks - 1));
+}
+
+int64_t messages_of(const CollectiveCall& call, int rank, int ranks) {
+  switch (call.op) {
+    case CollectiveOp::kBarrier:
+    case CollectiveOp::kReduceScatterSum:
+    case CollectiveOp::kAllGather: return rounds(ranks);
+    case CollectiveOp::kAllReduceSum:
+    case CollectiveOp::kAllReduceMax: return 2 * rounds(ranks);
+    case CollectiveOp::kBroadcast: return rank == call.root ? rounds(ranks) : 0;
+    case CollectiveOp::kGather: return rank == call.root ? 0 : 1;
+  }
+  return 0;
+}
+
+double received_bytes_of(const CollectiveCall& call, int rank, int ranks) {
+  const double others = static_cast<double>(ranks - 1) / ranks;
+  const auto whole = static_cast<double>(call.larger_bytes());
+  if (call.op == CollectiveOp::kBroadcast) return rank == call.root ? 0 : whole;
+  if (call.op == CollectiveOp::kGather) return rank == call.root ? others * whole : 0;
+  return call.op == CollectiveOp::kBarrier ? 0 : others * whole;
+}
+
+template <typename T>
+void multiply(const View& y, int64_t factor) {
+  auto* values = y.as<T>();
+  for (int64_t i = 0; i < y.numel(); ++i) {
+    if constexpr (std::is_class_v<T>) {  // bf16, f16
+      values[i] = T(to_f32(values[i]) * static_cast<float>(factor));
+    } else {
+      values[i] *= static_cast<T>(factor);
+    }
+  }
+}
+
+void add_equal(const View& y, int64_t ranks) {
+  switch (y.dtype) {
+    case DType::kF32: return multiply<float>(y, ranks);
+    case DType::kBF16: return multiply<bf16>(y, ranks);
+    case DType::kF16: return multiply<f16>(y, ranks);
+    case DType::kF64: return multiply<double>(y, ranks);
+    case DType::kI32: return multiply<int32_t>(y, ranks);
+    case DType::kI64: return multiply<int64_t>(y, ranks);
+    default: throw InternalError(cat("simulated: cannot add elements of ", dtype_name(y.dtype)));
+  }
+}
+
+void copy(const View& from, const View& to) {
+  if (from.data == to.data || from.bytes() == 0) return;
+  std::memmove(to.data, from.data, static_cast<size_t>(from.bytes()));
+}
+
+}  // namespace
+
+SimulatedCounts& SimulatedCounts::operator+=(const SimulatedCounts& other) {
+  calls += other.calls;
+  blocking += other.blocking;
+  messages += other.messages;
+  sent_bytes += other.sent_bytes;
+  received_bytes += other.received_bytes;
+  return *this;
+}
+
+SimulatedGroup::SimulatedGroup(int rank, int size, DeviceBackend& device,
+                               const GroupOptions& options)
+    : ProcessGroup(rank, size, options), device_(device) {
+  if (size >= 1 && rank >= 0 && rank < size) return;
+  throw ConfigError(cat("simulated group: rank ", rank, " of ", size, ", want one of its ranks"));
+}
+
+SimulatedCounts SimulatedGroup::total() const {
+  SimulatedCounts total;
+  for (const auto& [tag, counts] : counts_) total += counts;
+  return total;
+}
+
+Work SimulatedGroup::submit(const CollectiveCall& call, bool async) {
+  counts_[call.tag] += {.calls = 1,
+                        .blocking = async ? 0 : 1,
+                        .messages = messages_of(call, rank(), size()),
+                        .sent_bytes = ring_bytes(call, size()),
+                        .received_bytes = received_bytes_of(call, rank(), size())};
+  switch (call.op) {
+    case CollectiveOp::kBarrier:
+    case CollectiveOp::kAllReduceMax:
+    case CollectiveOp::kBroadcast: break;
+    case CollectiveOp::kAllReduceSum: add_equal(call.out, size()); break;
+    case CollectiveOp::kReduceScatterSum: {
+      const int64_t count = call.out.numel();
+      copy(call.in.flat(rank() * count, count), call.out);
+      add_equal(call.out, size());
+      break;
+    }
+    case CollectiveOp::kGather:
+      if (rank() != call.root) break;
+      [[fallthrough]];
+    case CollectiveOp::kAllGather: {
+      const int64_t count = call.in.numel();
+      for (int peer = 0; peer < size(); ++peer) copy(call.in, call.out.flat(peer * count, count));
+      break;
+    }
+  }
+  return Work();
+}
+
+std::unique_ptr<ProcessGroup> SimulatedGroup::make_split(int, int, std::string_view name) {
+  throw UnavailableError(cat("simulated group: ", name,
+                             " cannot be split off, as one rank does not know the others' colors; "
+                             "want a simulated group of that size"));
+}
+
+}  // namespace shale::comm

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "shale/comm/process_group.h"
+#include "shale/runtime/tensor/device_backend.h"
+
+namespace shale::comm {
+
+// What a rank does in collectives, by the algorithms that send least: recursive halving and
+// doubling, binomial trees.
+struct SimulatedCounts {
+  int64_t calls = 0;
+  int64_t blocking = 0;       // of these, those for which the caller waits at once
+  int64_t messages = 0;       // that this rank sends
+  double sent_bytes = 0;      // ring_bytes(), which these algorithms reach too
+  double received_bytes = 0;  // into memory of this rank
+
+  SimulatedCounts& operator+=(const SimulatedCounts& other);
+};
+
+// A group of any size in one process, of which one rank exists: the code above it runs as it would
+// on that rank, and what it asks of its peers is counted.
+//
+// The other ranks give what this one gives, so that what ranks compare agrees: a gather repeats
+// this rank's slice, a sum is a multiple, a largest value and a broadcast are this rank's own. No
+// memory of theirs exists, and every collective is done when its call returns. What only others can
+// know, such as the files of their checkpoints, is for the caller to make, one rank at a time.
+class SimulatedGroup final : public ProcessGroup {
+ public:
+  // Views are in host memory; `device`, the CPU's, outlives the group. Throws ConfigError unless
+  // the rank is one of the group's.
+  SimulatedGroup(int rank, int size, DeviceBackend& device, const GroupOptions& options = {});
+
+  std::string_view backend() const override { return "simulated"; }
+  MemoryProvider& memory() override { return device_.host_memory(); }
+
+  // Since the last reset(), by the tag of the call.
+  const std::map<std::string, SimulatedCounts, std::less<>>& counts() const { return counts_; }
+  SimulatedCounts total() const;
+  void reset() { counts_.clear(); }
+
+ protected:
+  Work submit(const CollectiveCall& call, bool async) override;
+  // Throws UnavailableError: which ranks give the same color, one rank does not know. Axes of a
+  // mesh are simulated groups of their own.
+  std::unique_ptr<ProcessGroup> make_split(int color, int key, std::string_view name) override;
+
+ private:
+  DeviceBackend& device_;
+  std::map<std::string, SimulatedCounts, std::less<>> counts_;
+};
+
+}  // namespace shale::comm

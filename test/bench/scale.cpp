@@ -1,0 +1,43 @@
+// What grows with the ranks of a job, and what does not.
+#include <string>
+
+#include "shale/bench/support/simulated_run.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/temp_dir.h"
+
+namespace shale::bench {
+namespace {
+
+constexpr int kFew = 64, kMany = 1024;
+
+SimulatedJob job_of(int ranks) {
+  return {.ranks = ranks, .stage = 3, .layers = 2, .width = 384};
+}
+
+}  // namespace
+
+TEST_CASE("a step has the same collectives on any number of ranks", "[comm]") {
+  const auto calls = [](int ranks) {
+    SimulatedRank rank(job_of(ranks), ranks / 2);
+    rank.step();
+    return rank.step().traffic.calls;
+  };
+  CHECK(calls(kFew) == calls(kMany));
+}
+
+TEST_CASE("costs that grow with the ranks today", "[comm]") {
+  test::TempDir few_dir, many_dir;
+  const SimulatedCheckpoint few = write_checkpoint(job_of(kFew), few_dir.path());
+  const SimulatedCheckpoint many = write_checkpoint(job_of(kMany), many_dir.path());
+  CHECK(many.manifest_values > 4 * few.manifest_values);
+
+  SimulatedRank rank(job_of(kMany), 1);
+  CHECK(rank.resume(many.path).opens > kMany);
+  rank.step();
+  CHECK(rank.save(many_dir.path()).traffic.received_bytes > double(many.record_bytes));
+  CHECK(rank.export_weights().traffic.calls > kMany);
+  CHECK(rank.load_weights().read == rank.model_elements());
+  CHECK(rank.gathered_elements() > 5 * rank.model_elements() / 4);
+}
+
+}  // namespace shale::bench

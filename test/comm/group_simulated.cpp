@@ -1,0 +1,69 @@
+#include "shale/comm/group_simulated.h"
+
+#include <string>
+#include <vector>
+
+#include "shale/base/error.h"
+#include "shale/runtime/tensor/context.h"
+#include "shale/test/support/catch.h"
+
+namespace shale::comm {
+namespace {
+
+// Rank 2 of five.
+struct Simulated {
+  Context context{{}};
+  SimulatedGroup group{2, 5, context.backend()};
+};
+
+View view(std::vector<float>& values) {
+  return make_view(values.data(), {static_cast<int64_t>(values.size())});
+}
+
+}  // namespace
+
+TEST_CASE("the other ranks of a simulated group give what this one gives", "[comm]") {
+  Simulated s;
+  std::vector<float> sum = {1, -2};
+  s.group.all_reduce_sum(view(sum));
+  CHECK(sum == std::vector<float>{5, -10});
+  s.group.all_reduce_max(view(sum));
+  CHECK(sum == std::vector<float>{5, -10});
+  s.group.broadcast(view(sum), 4);
+  CHECK(sum == std::vector<float>{5, -10});
+
+  std::vector<float> in = {0, 1, 2, 3, 4}, out = {0};
+  s.group.reduce_scatter_sum(view(in), view(out));
+  CHECK(out == std::vector<float>{10});
+  s.group.all_gather(view(out), view(in));
+  CHECK(in == std::vector<float>(5, 10));
+  CHECK(s.group.gather_bytes("text", 1).empty());
+  CHECK(s.group.gather_bytes("text", 2) == std::vector<std::string>(5, "text"));
+  CHECK(s.group.all_gather_bytes("text") == std::vector<std::string>(5, "text"));
+}
+
+TEST_CASE("a simulated group counts calls, messages and bytes by tag", "[comm]") {
+  Simulated s;
+  std::vector<float> values(10);
+  s.group.all_reduce_sum(view(values), {.tag = "sum", .async = true});
+  s.group.barrier("end");
+  const SimulatedCounts sum = s.group.counts().find("sum")->second;
+  CHECK(sum.calls == 1);
+  CHECK(sum.blocking == 0);
+  CHECK(sum.messages == 6);  // three rounds there and three back
+  CHECK(sum.sent_bytes == 2 * 0.8 * 40);
+  CHECK(s.group.total().calls == 2);
+  CHECK(s.group.total().blocking == 1);
+  CHECK(s.group.traffic().totals().calls == 2);
+  s.group.reset();
+  CHECK(s.group.total().calls == 0);
+}
+
+TEST_CASE("a simulated group is of a rank among its ranks, and is not split", "[comm]") {
+  Simulated s;
+  CHECK_THROWS_AS(SimulatedGroup(5, 5, s.context.backend()), ConfigError);
+  CHECK_THROWS_AS(SimulatedGroup(0, 0, s.context.backend()), ConfigError);
+  CHECK_THROWS_AS(s.group.split(0, 0, "half"), UnavailableError);
+}
+
+}  // namespace shale::comm
