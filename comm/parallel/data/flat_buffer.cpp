@@ -28,7 +28,8 @@ FlatBuffer::FlatBuffer(ShardingContext& shared, std::string name, const BufferTr
     : shared_(shared),
       name_(std::move(name)),
       traits_(traits),
-      layout_(flat_layout(parameters, shared.groups.shard->size())) {
+      layout_(flat_layout(parameters, shared.groups.shard->size(), shared.owned_buffers)) {
+  if (layout_.owner) ++shared_.owned_buffers;
   for (const FlatEntry& entry : layout_.entries) {
     LeafState& leaf = leaf_state(entry.parameter->value);
     if (leaf.grad.defined() || leaf.allocate_grad != nullptr || !leaf.ready_hooks.empty()) {
@@ -75,7 +76,7 @@ OptimSpan FlatBuffer::span_of(const FlatEntry& entry, int rank) const {
   OptimSpan span{
       .parameter = entry.parameter, .first = 0, .offset = entry.offset, .count = entry.numel()};
   if (!is_sharded()) return span;
-  const int64_t begin = rank * layout_.shard_numel, end = begin + layout_.shard_numel;
+  const int64_t begin = layout_.begin_of(rank), end = begin + layout_.count_of(rank);
   const int64_t first = std::clamp(begin, entry.offset, entry.end());
   span.first = first - entry.offset;
   span.count = std::clamp(end, entry.offset, entry.end()) - first;
@@ -84,8 +85,8 @@ OptimSpan FlatBuffer::span_of(const FlatEntry& entry, int rank) const {
 }
 
 Tensor FlatBuffer::own_part(const Tensor& whole) const {
-  const int64_t rank = shared_.groups.shard->rank();
-  return vector_slice(whole, rank * layout_.shard_numel, layout_.shard_numel);
+  const int rank = shared_.groups.shard->rank();
+  return vector_slice(whole, layout_.begin_of(rank), layout_.count_of(rank));
 }
 
 // Padding is zero in every buffer and stays so: its gradient is zero.
@@ -107,9 +108,10 @@ void FlatBuffer::make_values() {
     shard_.master = has_master ? zeroed(masters, part.numel(), master, master_tag) : part;
     if (has_master) shard_.compute = part;
   } else {
-    shard_.master = zeroed(masters, layout_.shard_numel, master, master_tag);
+    const int64_t count = layout_.count_of(shared_.groups.shard->rank());
+    shard_.master = zeroed(masters, count, master, master_tag);
     if (offloaded() && !traits_.offload.parameters) {
-      shard_.compute = zeroed(device, layout_.shard_numel, traits_.compute, MemoryTag::kParameter);
+      shard_.compute = zeroed(device, count, traits_.compute, MemoryTag::kParameter);
     }
   }
   if (offloaded()) shard_.fence = std::make_shared<StepFence>();
@@ -135,7 +137,7 @@ void FlatBuffer::write_initial_values() {
 }
 
 void FlatBuffer::masters_changed() {
-  if (shard_.compute.defined()) {
+  if (shard_.compute.defined() && shard_.compute.numel() > 0) {
     if (offloaded()) {
       upload_masters(shard_.compute).hold_back(shard_.compute.exec().stream);
     } else {
@@ -184,15 +186,15 @@ void FlatBuffer::unbind_values() {
   for (const FlatEntry& entry : layout_.entries) entry.parameter->unbind();
 }
 
-// What this rank gives to the gather of values_.
+// What this rank gives to the gather of values_. A broadcast takes it out of values_ itself.
 Tensor FlatBuffer::gather_input() {
   if (small_shard_.defined()) return small_shard_;
-  if (shards_values() && shard_.compute.defined()) return shard_.compute;
-  if (shards_values() && shard_.master.dtype() == traits_.compute && !offloaded()) {
-    return shard_.master;
+  if (!layout_.owner && shards_values()) {
+    if (shard_.compute.defined()) return shard_.compute;
+    if (shard_.master.dtype() == traits_.compute && !offloaded()) return shard_.master;
   }
   Tensor part = own_part(values_);
-  if (!shards_values()) return part;
+  if (!shards_values() || part.numel() == 0) return part;
   if (offloaded()) {
     upload_masters(part).hold_back(gather_stream());
   } else {
@@ -224,10 +226,16 @@ void FlatBuffer::start_unshard() {
     traits_.offload.tier->computed().hold_back(gather_stream());
     options.stream = gather_stream();
   }
-  ProcessGroup& group = small_shard_.defined() ? *shared_.groups.reshard : *shared_.groups.shard;
-  gather_ = group.all_gather(gather_input(), values_, options);
+  gather_ = start_gather(options);
   if (offloaded()) gathered_ = shared_.gathers->mark();
   gathering_ = true;
+}
+
+Work FlatBuffer::start_gather(const CollectiveOptions& options) {
+  ProcessGroup& group = small_shard_.defined() ? *shared_.groups.reshard : *shared_.groups.shard;
+  const Tensor part = gather_input();
+  return layout_.owner ? group.broadcast(values_, *layout_.owner, options)
+                       : group.all_gather(part, values_, options);
 }
 
 void FlatBuffer::wait_for_gather() {
@@ -255,7 +263,7 @@ void FlatBuffer::finish_gather() {
 }
 
 void FlatBuffer::reshard(bool to_small_group) {
-  if (!shards_values() || !values_.defined()) return;
+  if (!shards_values() || !values_.defined() || (to_small_group && layout_.owner)) return;
   wait_for_gather();
   if (to_small_group && values_ready_) {
     const ProcessGroup& group = *shared_.groups.reshard;

@@ -31,6 +31,7 @@ struct BufferTraits {
 //               until it is gathered; masters are shards. f32 values are their own masters.
 //   stage 3     the masters' shard is all there is; the values are gathered from it, cast to the
 //               compute dtype first, into a buffer that lives while the parameters are in use.
+// Of a small buffer one rank has all shards (FlatLayout::owner): sums and values go from and to it.
 // Masters may live in another context than the rest: then they are stepped there, and `compute` of
 // the shard, on the device, follows them.
 // Whole gradients live throughout in stages 0 and 1, from the first gradient of a backward to the
@@ -55,7 +56,8 @@ class FlatBuffer {
   void start_unshard();  // starts the gather, unless values are up to date or on their way
   void unshard();        // the same, and waits: the parameters can be used
   void finish_gather();  // unshard(), of values that are whole between two steps
-  // Frees what stage 3 gathered; to_small_group: but keeps a shard of ShardGroups::reshard.
+  // Frees what stage 3 gathered; to_small_group: but keeps a shard of ShardGroups::reshard, and
+  // what has an owner.
   void reshard(bool to_small_group);
   // After this rank's masters were changed by other means than the optimizer.
   void masters_changed();
@@ -96,6 +98,8 @@ class FlatBuffer {
   bool shards_values() const;
   bool shards_gradients() const;
   Tensor own_part(const Tensor& whole) const;
+  Work start_gather(const CollectiveOptions& options);
+  Work start_sum(const CollectiveOptions& options);
   Tensor zeroed(Context& memory, int64_t numel, DType dtype, MemoryTag tag) const;
   bool offloaded() const { return traits_.offload.tier != nullptr; }
   Event upload_masters(const Tensor& part);

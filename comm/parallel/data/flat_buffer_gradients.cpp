@@ -14,7 +14,8 @@ void FlatBuffer::make_gradients() {
     shard_.grad = is_sharded() ? own_part(whole_grad_) : whole_grad_;
   } else {
     Context& memory = traits_.offload.gradients ? traits_.offload.tier->context() : shared_.context;
-    shard_.grad = zeroed(memory, layout_.shard_numel, traits_.reduce, MemoryTag::kGradient);
+    const int64_t count = layout_.count_of(shared_.groups.shard->rank());
+    shard_.grad = zeroed(memory, count, traits_.reduce, MemoryTag::kGradient);
     if (traits_.offload.gradients) {
       host_gradient_ = std::make_unique<HostGradient>(*traits_.offload.tier, shard_.grad, name_);
     }
@@ -91,7 +92,7 @@ void FlatBuffer::begin_backward() {
 // Whether the sum over ranks goes straight to where it stays.
 bool FlatBuffer::reduces_in_place() const {
   if (shared_.options.reproducible || traits_.offload.gradients) return false;
-  return !shards_gradients() || !*shard_.has_grad;
+  return !shards_gradients() || (!*shard_.has_grad && !layout_.owner);
 }
 
 void FlatBuffer::start_reduce() {
@@ -102,19 +103,25 @@ void FlatBuffer::start_reduce() {
   }
   complete();
   CollectiveOptions options = shared_.collective(name_, Traffic::kGradients);
-  ProcessGroup& group = *shared_.groups.shard;
   if (!is_sharded() && !shared_.options.reproducible) {
     sum_ = whole_grad_;
-    reduction_ = group.all_reduce_sum(whole_grad_, options);
+    reduction_ = shared_.groups.shard->all_reduce_sum(whole_grad_, options);
   } else {
     sum_ = shards_gradients() && reduces_in_place() ? shard_.grad : own_part(whole_grad_);
-    reduction_ = group.reduce_scatter_sum(whole_grad_, sum_, options);
+    reduction_ = start_sum(options);
   }
-  if (shared_.groups.replicate != nullptr) {
+  if (shared_.groups.replicate != nullptr && sum_.numel() > 0) {
     options.after = &reduction_;
     replicas_ = shared_.groups.replicate->all_reduce_sum(sum_, options);
   }
   reducing_ = true;
+}
+
+// Of the gradients of all ranks, to sum_.
+Work FlatBuffer::start_sum(const CollectiveOptions& options) {
+  ProcessGroup& group = *shared_.groups.shard;
+  return layout_.owner ? group.all_reduce_sum(whole_grad_, options)
+                       : group.reduce_scatter_sum(whole_grad_, sum_, options);
 }
 
 bool FlatBuffer::reduction_done() const {
@@ -132,8 +139,10 @@ void FlatBuffer::finish_reduce(bool last) {
       counter_.add(sum);
     } else if (host_gradient_ != nullptr) {
       host_gradient_->add(sum, /*first=*/!*shard_.has_grad);
-    } else if (!reduces_in_place()) {
+    } else if (!reduces_in_place() && *shard_.has_grad) {
       kernels::axpby(sum.exec(), {.a = shard_.grad, .b = sum, .y = shard_.grad});
+    } else if (!reduces_in_place()) {
+      kernels::axpby(sum.exec(), {.a = sum, .y = shard_.grad});
     }
     if (is_sharded()) *shard_.has_grad = true;
     free_whole_gradient();
@@ -164,8 +173,10 @@ void FlatBuffer::take_reproducible_sum(const Tensor& sum) {
   const Tensor part = is_sharded() ? shard_.grad : own_part(whole_grad_);
   kernels::axpby(part.exec(), {.a = sum, .y = part});
   if (is_sharded()) return;
-  shared_.wait(shared_.groups.shard->all_gather(part, whole_grad_,
-                                                shared_.collective(name_, Traffic::kGradients)));
+  const CollectiveOptions options = shared_.collective(name_, Traffic::kGradients);
+  ProcessGroup& group = *shared_.groups.shard;
+  shared_.wait(layout_.owner ? group.broadcast(whole_grad_, *layout_.owner, options)
+                             : group.all_gather(part, whole_grad_, options));
   for (const FlatEntry& entry : layout_.entries) {
     leaf_state(entry.parameter->value).has_value = true;
   }

@@ -42,14 +42,19 @@ Tensor FlatEntry::part_of(const Tensor& buffer) const {
   return buffer.alias(parameter->shape, contiguous_strides(parameter->shape), offset);
 }
 
-FlatLayout flat_layout(const std::vector<Parameter*>& parameters, int ranks) {
+FlatLayout flat_layout(const std::vector<Parameter*>& parameters, int ranks, int64_t turn) {
   FlatLayout layout;
   for (Parameter* parameter : parameters) {
     layout.entries.push_back({.parameter = parameter, .offset = layout.numel});
     layout.numel += round_up(parameter->numel(), kFlatAlignment);
   }
   layout.shard_numel = round_up((layout.numel + ranks - 1) / ranks, kFlatAlignment);
-  layout.numel = layout.shard_numel * ranks;
+  if (layout.numel > 0 && layout.shard_numel * ranks >= 2 * layout.numel) {
+    layout.owner = static_cast<int>(turn % ranks);
+    layout.shard_numel = layout.numel;
+  } else {
+    layout.numel = layout.shard_numel * ranks;
+  }
   return layout;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -11,6 +12,8 @@ namespace shale::comm {
 // Where the parameters of a unit lie in its flat buffer. Every parameter starts at a multiple of
 // kFlatAlignment elements and every rank's shard is one contiguous range of whole multiples, so
 // that gradient norms (sums over aligned blocks) have the same bits however the buffer is divided.
+// Where that would be mostly padding, as for a block's norms on a thousand ranks, one rank has all
+// of the buffer, and others nothing.
 inline constexpr int64_t kFlatAlignment = 1024;
 
 struct FlatEntry {
@@ -24,11 +27,17 @@ struct FlatEntry {
 
 struct FlatLayout {
   std::vector<FlatEntry> entries;
-  int64_t numel = 0;        // of the whole buffer: ranks * shard_numel
-  int64_t shard_numel = 0;  // of one rank's range, [rank * shard_numel, (rank + 1) * shard_numel)
+  int64_t numel = 0;           // of the whole buffer
+  int64_t shard_numel = 0;     // of a rank's range that is not empty
+  std::optional<int> owner{};  // the one rank that has such a range; none: all have
+
+  // This rank's range of the buffer: [rank * shard_numel, (rank + 1) * shard_numel) without owner.
+  int64_t begin_of(int rank) const { return owner ? 0 : rank * shard_numel; }
+  int64_t count_of(int rank) const { return owner.value_or(rank) == rank ? shard_numel : 0; }
 };
 
-FlatLayout flat_layout(const std::vector<Parameter*>& parameters, int ranks);
+// turn: how many buffers with an owner came before, so that all ranks get some in turn.
+FlatLayout flat_layout(const std::vector<Parameter*>& parameters, int ranks, int64_t turn = 0);
 
 // A unit is a module's subtree without the subtrees of units inside it. A parameter used by several
 // modules (tied weights) belongs to the lowest unit that encloses its owner and all its users.

@@ -80,6 +80,7 @@ struct ShardingContext {
   // host or from a step that goes on: so that one that is ahead of its use does not hold up what
   // the device computes meanwhile. Null: no unit is offloaded.
   std::unique_ptr<Stream> gathers;
+  int64_t owned_buffers = 0;   // flat buffers that one rank has (FlatLayout::owner)
   double exposed_seconds = 0;  // spent waiting for collectives
 
   bool single() const { return groups.shard->size() == 1 && groups.replicate == nullptr; }

@@ -46,6 +46,7 @@ TEST_CASE("parameters and shards start and end at multiples of 1024 elements") {
     const comm::FlatLayout layout = comm::flat_layout(parameters, ranks);
     CAPTURE(ranks);
     CHECK(layout.shard_numel % comm::kFlatAlignment == 0);
+    CHECK_FALSE(layout.owner.has_value());
     CHECK(layout.numel == layout.shard_numel * ranks);
     int64_t end = 0;
     for (const comm::FlatEntry& entry : layout.entries) {
@@ -57,6 +58,25 @@ TEST_CASE("parameters and shards start and end at multiples of 1024 elements") {
     CHECK(layout.numel - end < comm::kFlatAlignment * (ranks + 1));  // no waste beyond rounding
   }
   CHECK(comm::flat_layout({}, 4).numel == 0);
+}
+
+TEST_CASE("a buffer that would be mostly padding lies on one rank, in turn, as it is") {
+  Module root;
+  Leaf small(&root, "small", Shape{3000}), large(&root, "large", Shape{600 * 1024});
+  const comm::FlatLayout sharded = comm::flat_layout({&large.weight}, 1024);
+  CHECK_FALSE(sharded.owner.has_value());
+  CHECK(sharded.numel == 1024 * 1024);
+  const comm::FlatLayout owned = comm::flat_layout({&small.weight}, 1024, 1030);
+  CHECK(owned.owner == 6);
+  CHECK(owned.numel == 3072);
+  CHECK(owned.count_of(6) == 3072);
+  CHECK(owned.count_of(5) == 0);
+  for (int ranks = 1; ranks <= 4096; ++ranks) {
+    for (const auto* parameter : {&small.weight, &large.weight}) {
+      const auto layout = comm::flat_layout({const_cast<Parameter*>(parameter)}, ranks);
+      REQUIRE(layout.numel <= 2 * (parameter->numel() + comm::kFlatAlignment));
+    }
+  }
 }
 
 TEST_CASE("a unit has its subtree without inner units, and the root has the rest") {
