@@ -12,6 +12,7 @@
 #include "shale/base/error.h"
 #include "shale/comm/checkpoint/shard.h"
 #include "shale/comm/checkpoint/training_state.h"
+#include "shale/comm/parallel/data/full_state.h"
 #include "shale/models/training/step_exchange.h"
 #include "shale/runtime/data/tokens/batches.h"
 #include "shale/runtime/optim/optimizer.h"
@@ -113,13 +114,15 @@ SimulatedCost SimulatedRank::resume(const std::string& checkpoint) {
 }
 
 SimulatedCost SimulatedRank::export_weights() {
-  return cost_of(
-      [&](SimulatedCost&) { step_->parallel().full_state([](const Parameter&, const View&) {}); });
+  return cost_of([&](SimulatedCost&) {
+    comm::FullState state(step_->parallel(), /*root=*/0);
+    for (const Parameter* parameter : model_->parameters()) state.read(*parameter);
+  });
 }
 
 SimulatedCost SimulatedRank::load_weights() {
   return cost_of([&](SimulatedCost& cost) {
-    step_->parallel().load([&](const Parameter&, const View& to) {
+    step_->parallel().load([&](const Parameter&, int64_t, const View& to) {
       cost.read += to.numel();
       std::memset(to.data, 0, static_cast<size_t>(to.bytes()));
     });

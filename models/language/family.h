@@ -26,9 +26,10 @@ class StoredModel {
  public:
   virtual ~StoredModel() = default;
   virtual const LanguageModelConfig& config() const = 0;
-  // Fills `to`, dense, in host memory, f32, bf16 or f16, with the whole parameter of that name in a
-  // model of that configuration. Throws InternalError for another name or shape.
-  virtual void read(std::string_view parameter, const View& to) const = 0;
+  // Fills `to`, dense, in host memory, f32, bf16 or f16, with rows [first_row, first_row +
+  // to.size(0)) of the parameter of that name in a model of that configuration; of a vector these
+  // are elements. Throws InternalError for another name, ShapeError for rows that it has not.
+  virtual void read(std::string_view parameter, const View& to, int64_t first_row = 0) const = 0;
 };
 
 // How weights are written.

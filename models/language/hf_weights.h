@@ -72,8 +72,8 @@ class HfStoredModel final : public StoredModel {
                 const std::vector<HfTensor>& tensors, HfLayout layout)
       : config_(config), weights_(folder, tensors, std::move(layout)) {}
   const LanguageModelConfig& config() const override { return config_; }
-  void read(std::string_view parameter, const View& to) const override {
-    weights_.read(parameter, to);
+  void read(std::string_view parameter, const View& to, int64_t first_row) const override {
+    weights_.read(parameter, to, first_row);
   }
 
  private:

@@ -35,8 +35,23 @@ TEST_CASE("costs that grow with the ranks today", "[comm]") {
   CHECK(rank.resume(many.path).opens > kMany);
   rank.step();
   CHECK(rank.save(many_dir.path()).traffic.received_bytes > double(many.record_bytes));
-  CHECK(rank.export_weights().traffic.calls > kMany);
-  CHECK(rank.load_weights().read == rank.model_elements());
+}
+
+TEST_CASE("an export moves each unit once, to one rank", "[comm]") {
+  for (const int ranks : {kFew, kMany}) {
+    SimulatedRank rank(job_of(ranks), 1);
+    const comm::SimulatedCounts traffic = rank.export_weights().traffic;
+    CHECK(traffic.calls <= 8);
+    CHECK(traffic.messages <= traffic.calls);
+    // Its part, and of small buffers, which one rank has, a round to all.
+    CHECK(traffic.sent_bytes < double(4 * rank.model_elements() / 16));
+  }
+}
+
+TEST_CASE("a rank reads the rows of a stored model that it has a part of", "[comm]") {
+  SimulatedRank rank(job_of(kMany), 1);
+  const int64_t cut = 2 * 1536;  // the rows at the ends of its part of a block
+  CHECK(rank.load_weights().read <= 2 * rank.model_elements() / kMany + 2 * cut);
 }
 
 TEST_CASE("buffers are at most twice their parameters, on any number of ranks", "[comm]") {

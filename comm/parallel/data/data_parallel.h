@@ -115,23 +115,33 @@ class DataParallel {
   void unshard();
   void reshard();
 
-  // ---- The whole state, one parameter at a time (data_parallel_state.cpp) ----
+  // ---- The whole state (full_state.cpp, and full_state.h for one rank alone) ----
   // Values are f32 masters, or what frozen parameters have; ShardedParameter has those of one rank.
-  // Collective unless said otherwise; from
-  // stage 1 on the ranks send each other their parts in pieces of a few MiB.
+  // Collective unless said otherwise; from stage 1 on the ranks send each other their parts of a
+  // unit at a time.
 
-  // Sets every parameter from full-size f32 host values: fill(parameter, view) writes them.
-  void load(const std::function<void(const Parameter&, const View&)>& fill);
+  // Writes rows [first_row, first_row + rows.size(0)) of a parameter, dense, f32, in host memory;
+  // of a vector these are elements.
+  using FillRows =
+      std::function<void(const Parameter& parameter, int64_t first_row, const View& rows)>;
+  // Sets every parameter: `fill` is called once for each of which this rank has a part, with the
+  // rows that the part lies in. Not collective, but every rank must do it before the next use.
+  void load(const FillRows& fill);
   // Calls visit(parameter, values) for every parameter, with dense f32 host values that live as
   // long as the call.
   void full_state(const std::function<void(const Parameter&, const View&)>& visit);
-  // Copies the value of a parameter, whole, to dense f32 host memory.
+  // Copies the value of a parameter, whole, to dense f32 host memory. Moves its whole unit: of
+  // several parameters use FullState.
   void read(const Parameter& parameter, const View& to);
   // The same as a tensor on the device.
   Tensor full_tensor(const Parameter& parameter);
-  // Sets this rank's part of a parameter from its whole f32 value in host memory. Not collective,
-  // but every rank must do it before the parameter is used.
-  void distribute(const Parameter& parameter, const View& whole);
+
+  // Where a parameter lies. Throws InternalError if it is not part of the model.
+  struct Place {
+    FlatBuffer* buffer;
+    const FlatEntry* entry;
+  };
+  Place place_of(const Parameter& parameter) const;
 
   const ShardingContext& shared() const { return shared_; }
   ShardingContext& shared() { return shared_; }
@@ -141,20 +151,11 @@ class DataParallel {
   void release() { owned_by_model_ = true; }
 
  private:
-  friend class ShardedParameter;
   struct InstalledHook {
     Module* module;
     HookPoint point;
     uint64_t id;
   };
-  struct Place {
-    FlatBuffer* buffer;
-    const FlatEntry* entry;
-  };
-  Place place_of(const Parameter& parameter) const;
-  // Calls visit(first, piece) with the pieces of a parameter, f32 on the device, in order.
-  void for_each_piece(const Place& place, const std::function<void(int64_t, const Tensor&)>& visit);
-
   void validate() const;
   void validate(const UnitOptions& options) const;
   void compare_ranks(const std::vector<UnitPlan>& plans, const UnitOptions& options) const;

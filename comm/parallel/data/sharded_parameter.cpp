@@ -2,6 +2,7 @@
 
 #include "shale/base/error.h"
 #include "shale/comm/parallel/data/fully_shard.h"
+#include "shale/kernels/elementwise.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale::comm {
@@ -65,7 +66,15 @@ void ShardedParameter::distribute(const View& whole) const {
   }
   if (!(whole.shape == shape())) throw ShapeError(fail(whole.shape, shape()));
   if (!whole.contiguous()) throw ShapeError(fail("strided", "contiguous ones"));
-  parallel_->distribute(*parameter_, whole);
+  const OptimSpan part = span();
+  const Tensor to = local_tensor();
+  if (part.count > 0) {
+    const Tensor own = from_host<float>(
+        to.context(), {whole.as<float>() + part.first, static_cast<size_t>(part.count)},
+        {part.count});
+    kernels::axpby(to.exec(), {.a = own, .y = to});
+  }
+  local_changed();
 }
 
 void ShardedParameter::local_changed() const {

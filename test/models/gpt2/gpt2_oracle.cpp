@@ -68,7 +68,7 @@ class Run {
         model_(models::make_language_model(config(), {.loss_chunk_rows = loss_chunk_rows})),
         parallel_(*model_, model_->blocks(), context_, *group_, {}),
         optimizer_(parallel_.shards(), {.weight_decay = sizes_["adamw"]["weight_decay"]}) {
-    parallel_.load([&](const Parameter& parameter, const View& to) {
+    parallel_.load([&](const Parameter& parameter, int64_t, const View& to) {
       fill_weights(parameter, to, sizes_["seed"], sizes_["vocab"]);
     });
   }

@@ -18,13 +18,21 @@ namespace {
 
 using comm::DataParallelOptions;
 
-// A rank's shard begins inside a weight.
-constexpr int64_t kWidth = 40, kRows = 12;
+constexpr int64_t kRows = 12;
+
+// Of width 40 a rank's shard begins inside a weight. Of width 32 a weight, alone in its buffer, is
+// less than shards of two ranks: one rank has it, and a frozen bias the same.
+struct Layers {
+  int64_t width = 40;
+  bool trains_bias = true;
+};
 
 struct TwoLayers : Module {
-  TwoLayers()
-      : first(this, "first", kWidth, kWidth, Init::normal(1)),
-        second(this, "second", kWidth, kWidth, Init::normal(1)) {}
+  explicit TwoLayers(const Layers& layers)
+      : first(this, "first", layers.width, layers.width, Init::normal(1)),
+        second(this, "second", layers.width, layers.width, Init::normal(1)) {
+    first.bias->trainable = second.bias->trainable = layers.trains_bias;
+  }
   nn::Linear first, second;
 };
 
@@ -36,13 +44,14 @@ float small_integer(int64_t i, int64_t j) {
   return (i + j) % 2 == 0 ? 1.f : -1.f;
 }
 
-Tensor rows_of(Context& context, DType dtype, int64_t first, int64_t rows, uint64_t seed) {
+Tensor rows_of(Context& context, DType dtype, int64_t width, int64_t first, int64_t rows,
+               uint64_t seed) {
   std::vector<float> values;
   for (int64_t i = first; i < first + rows; ++i) {
-    const auto row = rand_int<float>(kWidth, 100 * seed + uint64_t(i), -1, 1);
+    const auto row = rand_int<float>(width, 100 * seed + uint64_t(i), -1, 1);
     values.insert(values.end(), row.begin(), row.end());
   }
-  return cast(from_host<float>(context, values, {rows, kWidth}), dtype);
+  return cast(from_host<float>(context, values, {rows, width}), dtype);
 }
 
 struct Result {
@@ -50,15 +59,18 @@ struct Result {
 };
 
 // One step of gradient descent over kRows rows, `micro_batch` at a time.
-Result one_step(comm::ProcessGroup& group, const DataParallelOptions& options,
+Result one_step(comm::ProcessGroup& group, const Layers& layers, const DataParallelOptions& options,
                 int64_t micro_batch) {
   Context context(small_context(1));
-  TwoLayers net;
+  TwoLayers net(layers);
+  const int64_t width = layers.width;
   comm::DataParallel parallel(net, {&net.first, &net.second}, context, group, options);
-  parallel.load([](const Parameter& parameter, const View& to) {
-    for (int64_t i = 0; i < to.numel(); ++i) {
-      to.as<float>()[i] =
-          parameter.shape.ndim() == 1 ? float(i % 3 - 1) : small_integer(i / kWidth, i % kWidth);
+  parallel.load([&](const Parameter& parameter, int64_t first_row, const View& rows) {
+    const int64_t first = first_row * (parameter.shape.ndim() == 1 ? 1 : width);
+    for (int64_t i = 0; i < rows.numel(); ++i) {
+      const int64_t at = first + i;
+      rows.as<float>()[i] =
+          parameter.shape.ndim() == 1 ? float(at % 3 - 1) : small_integer(at / width, at % width);
     }
   });
   optim::Sgd optimizer(parallel.shards(), {.momentum = 0});
@@ -66,8 +78,8 @@ Result one_step(comm::ProcessGroup& group, const DataParallelOptions& options,
   const int64_t micros = kRows / (micro_batch * group.size());
   for (int64_t j = 0; j < micros; ++j) {
     const int64_t first = (j * group.size() + group.rank()) * micro_batch;
-    const Tensor x = rows_of(context, options.compute, first, micro_batch, 0);
-    const Tensor dy = rows_of(context, options.compute, first, micro_batch, 1);
+    const Tensor x = rows_of(context, options.compute, width, first, micro_batch, 0);
+    const Tensor dy = rows_of(context, options.compute, width, first, micro_batch, 1);
     const Tensor y = net.second.forward(net.first.forward(x));
     parallel.begin_backward(/*last=*/j + 1 == micros);
     backward(y, dy);
@@ -93,12 +105,14 @@ TEST_CASE("N ranks give the gradients of one, parameter by parameter, in low pre
   struct Precision {
     DType compute, reduce;
   };
+  const Layers layers = GENERATE(Layers{}, Layers{.width = 32, .trains_bias = false});
   for (const Precision precision :
        {Precision{DType::kF32, DType::kF32}, Precision{DType::kBF16, DType::kF32},
         Precision{DType::kBF16, DType::kBF16}, Precision{DType::kF16, DType::kF32}}) {
     DataParallelOptions options{.compute = precision.compute, .reduce = precision.reduce};
-    const Result want = one_step(alone(), options, kRows);
+    const Result want = one_step(alone(), layers, options, kRows);
     for (const auto& [name, gradient] : want.gradients) {
+      if (!layers.trains_bias && name.ends_with("bias")) continue;
       const double largest = max_abs(to_f64(gradient));
       CHECK(largest >= 4);
       CHECK(largest <= 72);
@@ -107,7 +121,7 @@ TEST_CASE("N ranks give the gradients of one, parameter by parameter, in low pre
     for (const int stage : {0, 1, 2, 3}) {
       for (const int64_t micro_batch : {kRows / group->size(), int64_t{1}}) {
         options.stage = stage;
-        const Result got = one_step(*group, options, micro_batch);
+        const Result got = one_step(*group, layers, options, micro_batch);
         REQUIRE(got.gradients.size() == want.gradients.size());
         for (const auto& [name, gradient] : want.gradients) {
           CAPTURE(name, stage, micro_batch, dtype_name(precision.compute),

@@ -279,11 +279,16 @@ TEST_CASE("a sharded parameter knows its part; whole values come and go") {
       for (const Parameter* parameter : net.parameters()) total += parameter->numel();
       if (stage == 3) CHECK(all == total);
 
-      parallel.load([](const Parameter& parameter, const View& to) {
-        for (int64_t i = 0; i < to.numel(); ++i) {
-          to.as<float>()[i] = float(parameter.numel() % 97) + float(i % 128);
+      int64_t asked = 0;
+      parallel.load([&](const Parameter& parameter, int64_t first_row, const View& rows) {
+        const int64_t first = first_row * (parameter.numel() / parameter.shape[0]);
+        asked += rows.numel();
+        for (int64_t i = 0; i < rows.numel(); ++i) {
+          rows.as<float>()[i] = float(parameter.numel() % 97) + float((first + i) % 128);
         }
       });
+      // Its own rows, and what is in the first and the last of them besides.
+      CHECK(asked <= mine + 2 * 64 * int64_t(net.parameters().size()));
       parallel.full_state([&](const Parameter& parameter, const View& values) {
         CHECK(first_difference(values.as<float>(), values.numel(), [&](int64_t i) {
                 return float(parameter.numel() % 97) + float(i % 128);

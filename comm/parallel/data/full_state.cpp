@@ -1,0 +1,164 @@
+#include "shale/comm/parallel/data/full_state.h"
+
+#include <algorithm>
+
+#include "shale/base/error.h"
+#include "shale/kernels/elementwise.h"
+
+namespace shale::comm {
+namespace {
+
+// Elements of all ranks that are on their way at once.
+constexpr int64_t kPieceElements = int64_t{1} << 22;
+
+}  // namespace
+
+FullState::FullState(DataParallel& parallel, std::optional<int> root)
+    : parallel_(parallel), root_(root) {}
+
+bool FullState::receives() const {
+  return !root_ || *root_ == parallel_.shared().groups.shard->rank();
+}
+
+View FullState::read(const Parameter& parameter) {
+  const auto [buffer, entry] = parallel_.place_of(parameter);
+  if (!buffer->is_sharded()) {
+    copy(*buffer, *entry);
+  } else if (gathered_ != buffer) {
+    gather(*buffer);
+  }
+  if (!receives()) return {};
+  return make_view(values_.data() + (buffer->is_sharded() ? entry->offset : 0), parameter.shape);
+}
+
+// Of a buffer that every rank has.
+void FullState::copy(const FlatBuffer& buffer, const FlatEntry& entry) {
+  gathered_ = nullptr;
+  buffer.wait_for_step();
+  if (!receives()) return;
+  values_.resize(static_cast<size_t>(entry.numel()));
+  const Tensor part = piece_of(buffer, entry.offset, entry.numel());
+  part.context().copy(values_.data(), part.data(), part.bytes());
+  part.context().synchronize();
+}
+
+void FullState::gather(const FlatBuffer& buffer) {
+  const FlatLayout& layout = buffer.layout();
+  const int64_t ranks = parallel_.shared().groups.shard->size();
+  gathered_ = &buffer;
+  buffer.wait_for_step();
+  if (receives()) values_.resize(static_cast<size_t>(layout.numel));
+  const int64_t step =
+      layout.owner ? kPieceElements : std::max(kFlatAlignment, kPieceElements / ranks);
+  for (int64_t begin = 0; begin < layout.shard_numel; begin += step) {
+    gather_piece(buffer, begin, std::min(step, layout.shard_numel - begin));
+  }
+}
+
+// Elements [begin, begin + count) of every rank's shard, or of the owner's.
+void FullState::gather_piece(const FlatBuffer& buffer, int64_t begin, int64_t count) {
+  ShardingContext& shared = parallel_.shared();
+  ProcessGroup& group = *shared.groups.shard;
+  const CollectiveOptions options{
+      .tag = "full state", .stream = shared.context.exec().stream, .traffic = Traffic::kParameters};
+  const std::optional<int> owner = buffer.layout().owner;
+  const int64_t parts = owner ? 1 : group.size();
+  const bool gives = owner.value_or(group.rank()) == group.rank();
+  Tensor all;
+  if (receives() || owner) {
+    all = empty(shared.context, {parts * count}, DType::kF32, MemoryTag::kComm, "full state");
+  }
+  const Tensor mine = gives ? piece_of(buffer, begin, count) : Tensor();
+  if (owner) {
+    if (gives) kernels::axpby(all.exec(), {.a = mine, .y = all});
+    shared.wait(group.broadcast(all, *owner, options));
+  } else if (root_) {
+    shared.wait(group.gather(mine, receives() ? all.view() : View(), *root_, options));
+  } else {
+    shared.wait(group.all_gather(mine, all, options));
+  }
+  if (!receives()) return;
+  staged_.resize(static_cast<size_t>(all.numel()));
+  shared.context.copy(staged_.data(), all.data(), all.bytes());
+  shared.context.synchronize();
+  for (int64_t part = 0; part < parts; ++part) {
+    std::copy_n(staged_.begin() + part * count, count,
+                values_.begin() + part * buffer.layout().shard_numel + begin);
+  }
+}
+
+// Of what this rank has: f32, in the memory of the model's device.
+Tensor FullState::piece_of(const FlatBuffer& buffer, int64_t begin, int64_t count) const {
+  Context& context = parallel_.shared().context;
+  const Tensor part = vector_slice(buffer.master(), begin, count);
+  const bool is_here = &part.context() == &context;
+  if (is_here && part.dtype() == DType::kF32) return part;
+  Tensor piece = empty(context, {count}, DType::kF32, MemoryTag::kComm, "full state");
+  if (is_here) {
+    kernels::axpby(piece.exec(), {.a = part, .y = piece});
+  } else {  // an f32 master in host memory
+    context.copy(piece.data(), part.data(), piece.bytes());
+  }
+  return piece;
+}
+
+// ---- Of a DataParallel ----
+
+void DataParallel::read(const Parameter& parameter, const View& to) {
+  FullState state(*this);
+  const View values = state.read(parameter);
+  std::copy_n(values.as<float>(), values.numel(), to.as<float>());
+}
+
+Tensor DataParallel::full_tensor(const Parameter& parameter) {
+  FullState state(*this);
+  const View values = state.read(parameter);
+  return from_host<float>(
+      shared_.context, {values.as<float>(), static_cast<size_t>(values.numel())}, parameter.shape);
+}
+
+void DataParallel::full_state(const std::function<void(const Parameter&, const View&)>& visit) {
+  FullState state(*this);
+  for (const auto& unit : units_) {
+    for (const Parameter* parameter : unit->parameters()) visit(*parameter, state.read(*parameter));
+  }
+}
+
+void DataParallel::load(const FillRows& fill) {
+  std::vector<float> host;
+  for (const auto& unit : units_) {
+    for (const auto& buffer : unit->buffers()) {
+      buffer->wait_for_step();
+      for (const OptimSpan& span : buffer->spans()) {
+        if (span.count == 0) continue;
+        const Shape& shape = span.parameter->shape;
+        const int64_t row = shape.ndim() > 0 ? shape.numel() / shape[0] : 1;
+        const int64_t first = span.first / row, end = (span.first + span.count - 1) / row + 1;
+        std::vector<int64_t> sizes(shape.begin(), shape.end());
+        if (!sizes.empty()) sizes[0] = end - first;
+        host.resize(static_cast<size_t>((end - first) * row));
+        fill(*span.parameter, first, make_view(host.data(), Shape(sizes)));
+        const float* own = host.data() + (span.first - first * row);
+        const Tensor to = vector_slice(buffer->master(), span.offset, span.count);
+        const Tensor values =
+            from_host<float>(to.context(), {own, static_cast<size_t>(span.count)}, {span.count});
+        kernels::axpby(to.exec(), {.a = values, .y = to});
+      }
+      buffer->master().context().synchronize();
+      buffer->masters_changed();
+    }
+  }
+}
+
+DataParallel::Place DataParallel::place_of(const Parameter& parameter) const {
+  for (const auto& unit : units_) {
+    for (const auto& buffer : unit->buffers()) {
+      for (const FlatEntry& entry : buffer->layout().entries) {
+        if (entry.parameter == &parameter) return {.buffer = buffer.get(), .entry = &entry};
+      }
+    }
+  }
+  throw InternalError(cat("data parallel: ", parameter.full_name(), " is not part of the model"));
+}
+
+}  // namespace shale::comm
