@@ -54,6 +54,7 @@ int run(int argc, char** argv) {
   SimulatedRank rank(config.job, config.job.ranks / 2);
   Table table({"a rank's", "collectives", "blocking", "messages", "sent", "received", "opens",
                "elements read", "s"});
+  add_row(table, "resume, rank 0", SimulatedRank(config.job, 0).resume(checkpoint.path));
   add_row(table, "resume", rank.resume(checkpoint.path));
   rank.step();
   add_row(table, "step", rank.step());

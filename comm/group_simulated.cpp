@@ -96,8 +96,10 @@ Work SimulatedGroup::submit(const CollectiveCall& call, bool async) {
                         .received_bytes = received_bytes_of(call, rank(), size())};
   switch (call.op) {
     case CollectiveOp::kBarrier:
-    case CollectiveOp::kAllReduceMax:
-    case CollectiveOp::kBroadcast: break;
+    case CollectiveOp::kAllReduceMax: break;
+    case CollectiveOp::kBroadcast:
+      if (rank() != call.root) receive_text(call);
+      break;
     case CollectiveOp::kAllReduceSum: add_equal(call.out, size()); break;
     case CollectiveOp::kReduceScatterSum: {
       const int64_t count = call.out.numel();
@@ -115,6 +117,18 @@ Work SimulatedGroup::submit(const CollectiveCall& call, bool async) {
     }
   }
   return Work();
+}
+
+// Of broadcast_bytes(): the length comes first.
+void SimulatedGroup::receive_text(const CollectiveCall& call) {
+  const auto found = broadcasts_.find(call.tag);
+  if (found == broadcasts_.end()) return;
+  const std::string& text = found->second;
+  if (call.out.dtype == DType::kI64) {
+    *call.out.as<int64_t>() = static_cast<int64_t>(text.size());
+  } else {
+    std::memcpy(call.out.data, text.data(), static_cast<size_t>(call.out.bytes()));
+  }
 }
 
 std::unique_ptr<ProcessGroup> SimulatedGroup::make_split(int, int, std::string_view name) {

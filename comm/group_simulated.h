@@ -28,8 +28,8 @@ struct SimulatedCounts {
 //
 // The other ranks give what this one gives, so that what ranks compare agrees: a gather repeats
 // this rank's slice, a sum is a multiple, a largest value and a broadcast are this rank's own. No
-// memory of theirs exists, and every collective is done when its call returns. What only others can
-// know, such as the files of their checkpoints, is for the caller to make, one rank at a time.
+// memory of theirs exists, and every collective is done when its call returns. What only another
+// rank can know, such as rank 0's text of a manifest, whoever simulates says beforehand.
 class SimulatedGroup final : public ProcessGroup {
  public:
   // Views are in host memory; `device`, the CPU's, outlives the group. Throws ConfigError unless
@@ -38,6 +38,9 @@ class SimulatedGroup final : public ProcessGroup {
 
   std::string_view backend() const override { return "simulated"; }
   MemoryProvider& memory() override { return device_.host_memory(); }
+
+  // What broadcast_bytes() under this tag brings from another rank.
+  void set_broadcast(const std::string& tag, std::string text) { broadcasts_[tag] = text; }
 
   // Since the last reset(), by the tag of the call.
   const std::map<std::string, SimulatedCounts, std::less<>>& counts() const { return counts_; }
@@ -51,8 +54,11 @@ class SimulatedGroup final : public ProcessGroup {
   std::unique_ptr<ProcessGroup> make_split(int color, int key, std::string_view name) override;
 
  private:
+  void receive_text(const CollectiveCall& call);
+
   DeviceBackend& device_;
   std::map<std::string, SimulatedCounts, std::less<>> counts_;
+  std::map<std::string, std::string, std::less<>> broadcasts_;  // by tag
 };
 
 }  // namespace shale::comm

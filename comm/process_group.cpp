@@ -276,6 +276,16 @@ std::vector<std::string> ProcessGroup::gather_bytes(std::string_view mine, int r
   return texts_of(all, slice.size());
 }
 
+std::string ProcessGroup::broadcast_bytes(std::string_view roots, int root, std::string_view tag) {
+  if (&host() != this) return host().broadcast_bytes(roots, root, tag);
+  auto length = static_cast<int64_t>(roots.size());
+  broadcast(make_view(&length, {1}), root, {.tag = tag});
+  std::string text(rank() == root ? roots : std::string_view());
+  text.resize(static_cast<size_t>(length));
+  broadcast(make_view(reinterpret_cast<uint8_t*>(text.data()), {length}), root, {.tag = tag});
+  return text;
+}
+
 std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key, std::string_view name) {
   auto child = make_split(color, key, name);
   account_for(*child);

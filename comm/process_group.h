@@ -119,6 +119,9 @@ class ProcessGroup {
   std::vector<std::string> all_gather_bytes(std::string_view mine, std::string_view tag = {});
   // The same for root alone; nothing on the others. Root's memory: size() times the longest.
   std::vector<std::string> gather_bytes(std::string_view mine, int root, std::string_view tag = {});
+  // Control data of any length that root has, on all ranks; what others give does not count.
+  // Blocking.
+  std::string broadcast_bytes(std::string_view roots, int root, std::string_view tag = {});
 
   // Calls `listener` once if a rank of the World fails by itself, or is lost, whatever this rank is
   // doing meanwhile: on another thread, and only while a watchdog runs (World::watch). There is one

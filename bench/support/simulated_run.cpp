@@ -105,9 +105,12 @@ SimulatedCost SimulatedRank::save(const std::string& folder) {
 }
 
 SimulatedCost SimulatedRank::resume(const std::string& checkpoint) {
+  if (group_.rank() != 0) {  // which rank 0 reads for all
+    group_.set_broadcast("manifest", read_manifest_text(Folder::open(checkpoint)));
+  }
   OpenCount opens(checkpoint);
   return cost_of([&](SimulatedCost& cost) {
-    CheckpointReader reader(checkpoint);
+    CheckpointReader reader = comm::open_checkpoint(group_, checkpoint);
     comm::load_training_state(reader, step_->parallel(), step_->optimizer());
     cost.opens = opens.take();
   });

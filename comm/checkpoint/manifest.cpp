@@ -63,19 +63,45 @@ std::string file_json(const CheckpointFile& file) {
              crcs, "\"}");
 }
 
+// Parts in a row of a box: part i has `count` elements and lies in file number `file + i * step`.
+struct PartRun {
+  int64_t file = 0;
+  int64_t step = 1;
+  int64_t parts = 1;
+  int64_t count = 0;
+};
+
+std::vector<PartRun> runs_of(const std::vector<CheckpointTensor::Part>& parts) {
+  std::vector<PartRun> runs;
+  for (const CheckpointTensor::Part& part : parts) {
+    if (runs.empty() || runs.back().count != part.count) {
+      runs.push_back({.file = part.file, .count = part.count});
+      continue;
+    }
+    PartRun& run = runs.back();
+    if (run.parts == 1) run.step = part.file - run.file;
+    if (part.file == run.file + run.parts * run.step) {
+      ++run.parts;
+    } else {
+      runs.push_back({.file = part.file, .count = part.count});
+    }
+  }
+  return runs;
+}
+
 std::string tensor_json(const CheckpointTensor& tensor) {
-  const auto part_json = [](const CheckpointTensor::Part& part) {
-    return cat("[", part.file, ",", part.first, ",", part.count, "]");
+  const auto run_json = [](const PartRun& run) {
+    return cat("[", run.file, ",", run.step, ",", run.parts, ",", run.count, "]");
   };
   const auto box_json = [&](const CheckpointTensor::Box& box) {
     return cat("{\"begin\":", list(box.box.begin), ",\"size\":", list(box.box.size),
-               ",\"parts\":", list(box.parts, part_json), "}");
+               ",\"parts\":", list(runs_of(box.parts), run_json), "}");
   };
   return cat("{\"dtype\":\"", safetensors_dtype(tensor.dtype).name,
              "\",\"shape\":", list(tensor.shape), ",\"boxes\":", list(tensor.boxes, box_json), "}");
 }
 
-// The members that a shard's record has too, one of each a line.
+// Files and tensors, one of each a line.
 std::string layout_json(const CheckpointManifest& manifest) {
   std::string text = cat("\"chunk_bytes\":", manifest.chunk_bytes, ",\n\"files\":[");
   for (size_t i = 0; i < manifest.files.size(); ++i) {
@@ -88,6 +114,59 @@ std::string layout_json(const CheckpointManifest& manifest) {
     separator = ",\n";
   }
   return text + "}";
+}
+
+// ---- Records of shards ----
+
+// A box is [begin, size, parts], begin and size empty if it is the whole tensor; a part is
+// [first element, elements].
+std::string record_json(const CheckpointTensor& tensor) {
+  const auto part_json = [](const CheckpointTensor::Part& part) {
+    return cat("[", part.first, ",", part.count, "]");
+  };
+  const auto box_json = [&](const CheckpointTensor::Box& box) {
+    const bool whole = box.box == whole_box(tensor.shape);
+    return cat("[", whole ? "[],[]" : cat(list(box.box.begin), ",", list(box.box.size)), ",",
+               list(box.parts, part_json), "]");
+  };
+  return cat("[\"", safetensors_dtype(tensor.dtype).name, "\",", list(tensor.shape), ",",
+             list(tensor.boxes, box_json), "]");
+}
+
+CheckpointTensor read_record(const Json& value, int64_t file) {
+  CheckpointTensor tensor{.dtype = *find_safetensors_dtype(value.at(0).get<std::string>())->dtype,
+                          .shape = value.at(1).get<std::vector<int64_t>>(),
+                          .boxes = {}};
+  for (const Json& box_value : value.at(2)) {
+    CheckpointTensor::Box& box = tensor.boxes.emplace_back();
+    box.box = {.begin = box_value.at(0).get<std::vector<int64_t>>(),
+               .size = box_value.at(1).get<std::vector<int64_t>>()};
+    if (box.box.size.empty()) box.box = whole_box(tensor.shape);
+    for (const Json& part : box_value.at(2)) {
+      box.parts.push_back(
+          {.file = file, .first = part.at(0).get<int64_t>(), .count = part.at(1).get<int64_t>()});
+    }
+  }
+  return tensor;
+}
+
+void add_tensor(CheckpointManifest& manifest, const std::string& name, CheckpointTensor tensor) {
+  const auto [it, is_new] = manifest.tensors.try_emplace(
+      name, CheckpointTensor{.dtype = tensor.dtype, .shape = tensor.shape, .boxes = {}});
+  CheckpointTensor& whole = it->second;
+  if (tensor.dtype != whole.dtype || tensor.shape != whole.shape) {
+    throw InternalError(cat("checkpoint: ", manifest.files.back().name,
+                            " and another shard disagree about the type or shape of tensor '", name,
+                            "'"));
+  }
+  for (CheckpointTensor::Box& from : tensor.boxes) {
+    auto box = std::find_if(whole.boxes.begin(), whole.boxes.end(),
+                            [&](const CheckpointTensor::Box& b) { return b.box == from.box; });
+    if (box == whole.boxes.end()) {
+      box = whole.boxes.insert(box, CheckpointTensor::Box{.box = from.box, .parts = {}});
+    }
+    box->parts.insert(box->parts.end(), from.parts.begin(), from.parts.end());
+  }
 }
 
 // ---- Reading ----
@@ -186,8 +265,51 @@ CheckpointFile read_file(const Json& value, int64_t chunk_bytes, const Place& pl
   return file;
 }
 
-CheckpointTensor read_tensor(const Json& value, const Place& place) {
+// A version of the format, and what has been read by it.
+struct PartReader {
+  int64_t version = kManifestVersion;
+  int64_t parts = 0;
+
+  void read(const Json& value, const Place& place, std::vector<CheckpointTensor::Part>& to);
+
+ private:
+  void read_run(const Json& value, const Place& place, std::vector<CheckpointTensor::Part>& to);
+};
+
+void PartReader::read(const Json& value, const Place& place,
+                      std::vector<CheckpointTensor::Part>& to) {
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  const size_t want = version == 1 ? 3 : 4;
+  if (!value.is_array() || value.size() != want) {
+    place.fail(shown(value), ", want ", want, " integers");
+  }
+  if (version != 1) return read_run(value, place, to);
+  ++parts;  // of which a text has no more than values
+  to.push_back({.file = integer(value[0], 0, kMaxCheckpointFiles, place),
+                .first = integer(value[1], 0, kMax, place),
+                .count = integer(value[2], 1, kMax, place)});
+}
+
+void PartReader::read_run(const Json& value, const Place& place,
+                          std::vector<CheckpointTensor::Part>& to) {
+  const PartRun run{.file = integer(value[0], 0, kMaxCheckpointFiles, place),
+                    .step = integer(value[1], -kMaxCheckpointFiles, kMaxCheckpointFiles, place),
+                    .parts = integer(value[2], 1, kMaxCheckpointFiles, place),
+                    .count = integer(value[3], 1, std::numeric_limits<int64_t>::max(), place)};
+  parts += run.parts;
+  if (parts > kMaxCheckpointParts) place.fail("more than ", kMaxCheckpointParts, " parts");
+  int64_t first = to.empty() ? 0 : to.back().first + to.back().count;
+  int64_t end = 0;
+  if (__builtin_mul_overflow(run.parts, run.count, &end) ||
+      __builtin_add_overflow(first, end, &end)) {
+    place.fail(shown(value), " ends beyond 2^63 elements");
+  }
+  for (int64_t i = 0; i < run.parts; ++i, first += run.count) {
+    to.push_back({.file = run.file + i * run.step, .first = first, .count = run.count});
+  }
+}
+
+CheckpointTensor read_tensor(const Json& value, const Place& place, PartReader& reader) {
   check_keys(value, {"dtype", "shape", "boxes"}, place);
   CheckpointTensor tensor;
   const SafetensorsDType* type =
@@ -202,16 +324,14 @@ CheckpointTensor read_tensor(const Json& value, const Place& place) {
     box.box.size = sizes(box_value["size"], place.at("box size"));
     const Place part_place = place.at("part");
     for (const Json& part : array(box_value["parts"], kLimits.max_values, part_place)) {
-      if (!part.is_array() || part.size() != 3) part_place.fail(shown(part), ", want 3 integers");
-      box.parts.push_back({.file = integer(part[0], 0, kMaxCheckpointFiles, part_place),
-                           .first = integer(part[1], 0, kMax, part_place),
-                           .count = integer(part[2], 1, kMax, part_place)});
+      reader.read(part, part_place, box.parts);
     }
   }
   return tensor;
 }
 
-void read_layout(const Json& object, std::string_view source, CheckpointManifest& manifest) {
+void read_layout(const Json& object, std::string_view source, int64_t version,
+                 CheckpointManifest& manifest) {
   manifest.chunk_bytes =
       integer(object["chunk_bytes"], kMinChunkBytes, kMaxChunkBytes, {source, "'chunk_bytes'"});
   std::set<std::string> names;
@@ -227,12 +347,13 @@ void read_layout(const Json& object, std::string_view source, CheckpointManifest
     throw DataError(
         cat(source, ": ", tensors.size(), " tensors, want at most ", kMaxSafetensorsTensors));
   }
+  PartReader parts{.version = version};
   for (const auto& [name, value] : tensors.items()) {
     const Place place{source, cat("tensor '", excerpt(name), "'")};
     if (name.empty() || static_cast<int64_t>(name.size()) > kMaxSafetensorsName) {
       place.fail("a name of ", name.size(), " bytes, want 1 to ", kMaxSafetensorsName);
     }
-    manifest.tensors.emplace(name, read_tensor(value, place));
+    manifest.tensors.emplace(name, read_tensor(value, place, parts));
   }
 }
 
@@ -260,41 +381,34 @@ std::string checked_body(std::string_view text, std::string_view source) {
 }  // namespace
 
 std::string encode_shard(const CheckpointManifest& shard) {
-  return "{" + layout_json(shard) + "}";
+  std::string text = cat("{\"chunk_bytes\":", shard.chunk_bytes,
+                         ",\"file\":", file_json(shard.files.at(0)), ",\"tensors\":{");
+  const char* separator = "";
+  for (const auto& [name, tensor] : shard.tensors) {
+    text += cat(separator, json_string(name), ":", record_json(tensor));
+    separator = ",";
+  }
+  return text + "}}";
 }
 
 void add_shard(CheckpointManifest& manifest, std::string_view shard) {
-  const Json object = Json::parse(shard);
-  CheckpointManifest added;
-  read_layout(object, "shard", added);
-  const auto fail = [&](const std::string& problem) {
-    throw InternalError(cat("checkpoint: ", added.files[0].name, " ", problem));
-  };
-  const auto first_file = static_cast<int64_t>(manifest.files.size());
-  if (first_file == 0) manifest.chunk_bytes = added.chunk_bytes;
-  if (added.chunk_bytes != manifest.chunk_bytes) {
-    fail(cat("has chunks of ", added.chunk_bytes, " bytes, another shard of ",
-             manifest.chunk_bytes));
-  }
-  for (CheckpointFile& file : added.files) manifest.files.push_back(std::move(file));
-  for (auto& [name, tensor] : added.tensors) {
-    const auto [it, is_new] = manifest.tensors.try_emplace(
-        name, CheckpointTensor{.dtype = tensor.dtype, .shape = tensor.shape, .boxes = {}});
-    CheckpointTensor& whole = it->second;
-    if (tensor.dtype != whole.dtype || tensor.shape != whole.shape) {
-      fail(cat("and another shard disagree about the type or shape of tensor '", name, "'"));
+  try {
+    const Json object = Json::parse(shard);
+    const auto chunk_bytes = object.at("chunk_bytes").get<int64_t>();
+    manifest.files.push_back(read_file(object.at("file"), chunk_bytes, {"shard", "file"}));
+    if (manifest.files.size() == 1) manifest.chunk_bytes = chunk_bytes;
+    if (chunk_bytes != manifest.chunk_bytes) {
+      throw InternalError(cat("checkpoint: ", manifest.files.back().name, " has chunks of ",
+                              chunk_bytes, " bytes, another shard of ", manifest.chunk_bytes));
     }
-    for (const CheckpointTensor::Box& from : tensor.boxes) {
-      auto box = std::find_if(whole.boxes.begin(), whole.boxes.end(),
-                              [&](const CheckpointTensor::Box& b) { return b.box == from.box; });
-      if (box == whole.boxes.end()) {
-        box = whole.boxes.insert(box, CheckpointTensor::Box{.box = from.box, .parts = {}});
-      }
-      for (CheckpointTensor::Part part : from.parts) {
-        part.file += first_file;
-        box->parts.push_back(part);
-      }
+    const auto file = static_cast<int64_t>(manifest.files.size()) - 1;
+    for (const auto& [name, value] : object.at("tensors").items()) {
+      add_tensor(manifest, name, read_record(value, file));
     }
+  } catch (const Json::exception& error) {
+    throw InternalError(cat("checkpoint: the record of a shard cannot be read: ", error.what()));
+  } catch (const DataError& error) {
+    throw InternalError(error.what());
   }
 }
 
@@ -332,7 +446,8 @@ CheckpointManifest parse_checkpoint_manifest(std::string_view text, std::string_
               "files", "tensors"},
              top);
   if (object["format"] != kFormat) top.fail("the format is ", shown(object["format"]));
-  integer(object["format_version"], kManifestVersion, kManifestVersion, top.at("format_version"));
+  const int64_t version =
+      integer(object["format_version"], 1, kManifestVersion, top.at("format_version"));
   CheckpointManifest manifest;
   manifest.writer = string_in(object["writer"], top.at("writer"));
   manifest.step = integer(object["step"], 0, std::numeric_limits<int64_t>::max(), top.at("step"));
@@ -341,7 +456,7 @@ CheckpointManifest parse_checkpoint_manifest(std::string_view text, std::string_
   }
   manifest.state = object["state"].dump();
   manifest.config = object["config"].dump();
-  read_layout(object, source, manifest);
+  read_layout(object, source, version, manifest);
   for (const auto& [name, tensor] : manifest.tensors) {
     check_tensor(source, excerpt(name), tensor, static_cast<int64_t>(manifest.files.size()));
   }

@@ -12,21 +12,25 @@ namespace shale {
 
 // manifest.json of a checkpoint: everything but the tensors' data. One JSON object,
 //
-//   {"format":"shale-checkpoint","format_version":1,"writer":"shale 0.1.0","step":100,
+//   {"format":"shale-checkpoint","format_version":2,"writer":"shale 0.2.0","step":100,
 //    "state":{...},"config":{...},"chunk_bytes":4194304,
 //    "files":[{"name":"shard_00000_of_00002.safetensors","bytes":123,"crc32c":"89abcdef..."},...],
 //    "tensors":{"wte.weight":{"dtype":"F32","shape":[50304,768],
-//       "boxes":[{"begin":[0,0],"size":[50304,768],"parts":[[0,0,19316736],[1,...,...]]}]},...}
+//       "boxes":[{"begin":[0,0],"size":[50304,768],"parts":[[0,1,2,19316736]]}]},...}
 //   ,"crc32c":"0123abcd"}
 //
-// whose last member, on a line of its own, is the CRC32C of all bytes before that line. A part is
-// [index of the file, first element, elements]. A file's "crc32c" has eight hexadecimal digits for
-// each of its chunks, all chunks but the last being "chunk_bytes" long.
+// whose last member, on a line of its own, is the CRC32C of all bytes before that line. A file's
+// "crc32c" has eight hexadecimal digits for each of its chunks, all chunks but the last being
+// "chunk_bytes" long. The parts fill their box one after another; [file, step, parts, elements] are
+// so many in a row that have so many elements each, part i in file number file + i * step: what the
+// ranks of a group have of a tensor is two or three such entries, however many the ranks are. In
+// version 1, which is read too, there was an entry [file, first element, elements] for each part.
 
 inline constexpr const char* kManifestName = "manifest.json";
-inline constexpr int64_t kManifestVersion = 1;
+inline constexpr int64_t kManifestVersion = 2;
 inline constexpr int64_t kMaxManifestBytes = int64_t{64} << 20;
 inline constexpr int64_t kMaxCheckpointFiles = 100'000;
+inline constexpr int64_t kMaxCheckpointParts = int64_t{1} << 24;
 inline constexpr int64_t kCheckpointChunkBytes = int64_t{4} << 20;
 inline constexpr int64_t kMinChunkBytes = 4096;
 inline constexpr int64_t kMaxChunkBytes = int64_t{64} << 20;
@@ -48,7 +52,8 @@ struct CheckpointManifest {
 };
 
 // Adds what CheckpointShardWriter::finish() returned: one rank's file and its parts. Throws
-// InternalError if another shard disagrees about a tensor's type or shape, or the chunk size.
+// InternalError if another shard disagrees about a tensor's type or shape, or the chunk size, or
+// for a text that is no record.
 void add_shard(CheckpointManifest& manifest, std::string_view shard);
 
 // The text of manifest.json. Sorts boxes and parts first. Throws InternalError if the tensors'

@@ -21,7 +21,7 @@ constexpr int64_t kOpenFiles = 128;
 
 }  // namespace
 
-CheckpointManifest read_checkpoint_manifest(const Folder& folder) {
+std::string read_manifest_text(const Folder& folder) {
   File file = File::open(folder, kManifestName);
   const int64_t bytes = file.bytes();
   if (bytes > kMaxManifestBytes) {
@@ -29,18 +29,30 @@ CheckpointManifest read_checkpoint_manifest(const Folder& folder) {
   }
   std::string text(static_cast<size_t>(bytes), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(text)));
-  return parse_checkpoint_manifest(text, file.path());
+  return text;
+}
+
+CheckpointManifest read_checkpoint_manifest(const Folder& folder) {
+  return parse_checkpoint_manifest(read_manifest_text(folder), folder.path_of(kManifestName));
 }
 
 CheckpointReader::CheckpointReader(const std::string& folder)
+    : CheckpointReader(folder, read_checkpoint_manifest(Folder::open(folder))) {
+  check_files();
+}
+
+CheckpointReader::CheckpointReader(const std::string& folder, CheckpointManifest manifest)
     : folder_(Folder::open(folder)),
-      manifest_(read_checkpoint_manifest(folder_)),
+      manifest_(std::move(manifest)),
       files_(manifest_.files.size()) {
   // A folder with another name than it was given: what is taken for the newest would not be.
   const auto step = parse_checkpoint_name(std::filesystem::path(folder).filename().string());
   if (step && *step != manifest_.step) {
     throw DataError(cat(folder, ": the manifest is of step ", manifest_.step));
   }
+}
+
+void CheckpointReader::check_files() const {
   for (const CheckpointFile& want : manifest_.files) {
     const int64_t bytes = File::open(folder_, want.name).bytes();
     if (bytes != want.bytes) {
@@ -157,14 +169,23 @@ void CheckpointReader::for_each_run_of(const CheckpointRead& wanted,
                             "' from element ", first, ", which has ", found->numel(), " of ", size,
                             " bytes"));
   }
+  // Parts of the whole tensor lie in order, so that the others need no look.
+  const bool in_order = found->boxes.size() == 1;
   for (const CheckpointTensor::Box& box : found->boxes) {
-    for (const CheckpointTensor::Part& stored : box.parts) {
+    auto begin = box.parts.begin(), end = box.parts.end();
+    if (in_order) {
+      begin = std::partition_point(begin, end,
+                                   [&](const auto& p) { return p.first + p.count <= first; });
+      end =
+          std::partition_point(begin, end, [&](const auto& p) { return p.first < first + count; });
+    }
+    for (const CheckpointTensor::Part& stored : std::span(begin, end)) {
       const TensorPart part = part_of(wanted.tensor, *found, box, stored);
       for_each_run(part, first, count, [&](const TensorRun& run) {
         const auto file = static_cast<size_t>(stored.file);
-        const auto begin = static_cast<size_t>((run.in_tensor - first) * size);
+        const auto place = static_cast<size_t>((run.in_tensor - first) * size);
         visit({.place = {file, entry_of(file, part).begin + run.in_part * size},
-               .into = wanted.into.subspan(begin, static_cast<size_t>(run.count * size))});
+               .into = wanted.into.subspan(place, static_cast<size_t>(run.count * size))});
       });
     }
   }
@@ -227,6 +248,19 @@ CheckpointReader::Place CheckpointReader::place_of(std::string_view tensor, int6
 
 // ---- Verifying ----
 
+const std::vector<CheckpointReader::StoredPart>& CheckpointReader::parts_of(size_t file) {
+  if (!parts_.empty()) return parts_[file];
+  parts_.resize(files_.size());
+  for (const auto& [name, tensor] : manifest_.tensors) {
+    for (const CheckpointTensor::Box& box : tensor.boxes) {
+      for (const CheckpointTensor::Part& part : box.parts) {
+        parts_[static_cast<size_t>(part.file)].push_back({&name, &tensor, &box, &part});
+      }
+    }
+  }
+  return parts_[file];
+}
+
 void CheckpointReader::verify_file(size_t file) {
   const CheckpointFile& want = manifest_.files[file];
   std::vector<ChunkId> order;
@@ -234,15 +268,9 @@ void CheckpointReader::verify_file(size_t file) {
     order.push_back({file, static_cast<int64_t>(chunk)});
   }
   read_chunks(folder_, manifest_, order, /*shared=*/false, [](size_t, auto) {});
-  size_t parts = 0;
-  for (const auto& [name, tensor] : manifest_.tensors) {
-    for (const CheckpointTensor::Box& box : tensor.boxes) {
-      for (const CheckpointTensor::Part& part : box.parts) {
-        if (static_cast<size_t>(part.file) != file) continue;
-        entry_of(file, part_of(name, tensor, box, part));
-        ++parts;
-      }
-    }
+  const size_t parts = parts_of(file).size();
+  for (const StoredPart& stored : parts_of(file)) {
+    entry_of(file, part_of(*stored.tensor, *stored.whole, *stored.box, *stored.part));
   }
   const size_t entries = read_header(file).entries.size();
   if (entries != parts) {

@@ -38,6 +38,10 @@ class CheckpointReader {
   // Reads the manifest of the folder (".../step_00000100"), and checks that all its files are there
   // in their sizes, and that it is of the step that the folder is named after, if it is.
   explicit CheckpointReader(const std::string& folder);
+  // The same of a manifest that has been read from there, and of files that nobody looks at before
+  // something is read: of many ranks, one checks them for all (comm::open_checkpoint).
+  CheckpointReader(const std::string& folder, CheckpointManifest manifest);
+  void check_files() const;  // that all are there in their sizes
 
   const std::string& path() const { return folder_.path(); }
   const CheckpointManifest& manifest() const { return manifest_; }
@@ -81,6 +85,14 @@ class CheckpointReader {
     std::vector<std::byte> bytes;
   };
 
+  // A part, where the manifest has it.
+  struct StoredPart {
+    const std::string* tensor;
+    const CheckpointTensor* whole;
+    const CheckpointTensor::Box* box;
+    const CheckpointTensor::Part* part;
+  };
+
   OpenFile& open(size_t file);
   void read_chunk(ChunkId id, std::span<std::byte> into);
   std::span<const std::byte> cached_chunk(ChunkId id);
@@ -88,15 +100,20 @@ class CheckpointReader {
   void for_each_run_of(const CheckpointRead& wanted, const std::function<void(const Run&)>& visit);
   SafetensorsHeader read_header(size_t file);
   const SafetensorsEntry& entry_of(size_t file, const TensorPart& part);
+  const std::vector<StoredPart>& parts_of(size_t file);
 
   Folder folder_;
   CheckpointManifest manifest_;
   std::vector<OpenFile> files_;
   std::vector<CachedChunk> cache_;
+  std::vector<std::vector<StoredPart>> parts_;  // by file, once they were asked for
   int64_t uses_ = 0;
 };
 
-// Reads and parses the manifest of a checkpoint's folder; without looking at the other files.
+// The text of the manifest of a checkpoint's folder, as it is there. Throws MissingInputError, and
+// DataError if it is longer than a manifest may be.
+std::string read_manifest_text(const Folder& folder);
+// Reads and parses it; without looking at the other files.
 CheckpointManifest read_checkpoint_manifest(const Folder& folder);
 
 }  // namespace shale

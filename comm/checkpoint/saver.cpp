@@ -4,12 +4,13 @@
 #include <array>
 #include <chrono>
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include "shale/base/error.h"
 #include "shale/base/log.h"
 #include "shale/base/stream_copy.h"
+#include "shale/comm/checkpoint/json_internal.h"
+#include "shale/comm/checkpoint/problems.h"
 #include "shale/comm/checkpoint/shard.h"
 #include "shale/comm/checkpoint/shard_image.h"
 
@@ -34,6 +35,16 @@ TensorPart stored(const StatePart& part) {
           .count = part.count()};
 }
 
+// Of a file that is not there yet: checksums are those of nothing.
+std::string record_of(const std::string& file_name, const std::vector<StatePart>& share) {
+  std::vector<TensorPart> parts;
+  for (const StatePart& part : share) parts.push_back(stored(part));
+  CheckpointManifest record = ShardPlan(file_name, std::move(parts)).record;
+  CheckpointFile& file = record.files[0];
+  file.chunk_crcs.resize(static_cast<size_t>((file.bytes - 1) / record.chunk_bytes + 1));
+  return encode_shard(record);
+}
+
 // Bytes of a vector; there when its context is synchronised.
 void copy_to_host(const Tensor& values, int64_t begin, int64_t count, std::byte* to) {
   const std::byte* from = static_cast<const std::byte*>(values.data()) + begin;
@@ -44,37 +55,18 @@ void copy_to_host(const Tensor& values, int64_t begin, int64_t count, std::byte*
   }
 }
 
-// Messages between ranks: the exit code, a space, the text; empty: all is well.
-std::string packed(std::exception_ptr error, int64_t step, int rank) {
-  if (error == nullptr) return {};
-  const auto message = [&](ExitCode code, const char* what) {
-    return cat(static_cast<int>(code), " checkpoint of step ", step, ": ", what,
-               " (written by rank ", rank, ")");
-  };
-  try {
-    std::rethrow_exception(error);
-  } catch (const Error& e) {
-    // What is missing, or something else, is where to write to: somebody has moved the folder away.
-    const bool is_gone = e.code() == ExitCode::kMissingInput || e.code() == ExitCode::kData;
-    return message(is_gone ? ExitCode::kDisk : e.code(), e.what());
-  } catch (const std::bad_alloc&) {
-    return message(ExitCode::kOutOfMemory, "out of memory");
-  } catch (const std::system_error& e) {
-    // A thread cannot be made: the user may have no more of them, or of their memory.
-    const bool is_thread = e.code() == std::errc::resource_unavailable_try_again;
-    return message(is_thread ? ExitCode::kOutOfMemory : ExitCode::kInternal, e.what());
-  } catch (const std::exception& e) {
-    return message(ExitCode::kInternal, e.what());
+// What went wrong with a save on a rank, for all of them.
+std::string problem_of(std::exception_ptr error, int64_t step, int rank) {
+  const std::string problem = pack_problem(error);
+  if (problem.empty()) return {};
+  const size_t space = problem.find(' ');
+  std::string code = problem.substr(0, space);
+  // What is missing, or something else, is where to write to: somebody has moved the folder away.
+  for (const ExitCode gone : {ExitCode::kMissingInput, ExitCode::kData}) {
+    if (code == cat(static_cast<int>(gone))) code = cat(static_cast<int>(ExitCode::kDisk));
   }
-}
-
-// Throws the first of them; all ranks the same.
-void throw_first(const std::vector<std::string>& errors) {
-  for (const std::string& error : errors) {
-    if (error.empty()) continue;
-    const size_t space = error.find(' ');
-    throw Error(static_cast<ExitCode>(std::stoi(error.substr(0, space))), error.substr(space + 1));
-  }
+  return cat(code, " checkpoint of step ", step, ":", problem.substr(space), " (written by rank ",
+             rank, ")");
 }
 
 }  // namespace
@@ -133,6 +125,27 @@ void CheckpointSaver::join() {
   if (thread_.joinable()) thread_.join();
 }
 
+void CheckpointSaver::check(const std::vector<StatePart>& share) {
+  std::string record, problem;
+  try {
+    record = record_of(shard_file_name(group_.rank(), group_.size()), share);
+  } catch (const Error&) {
+    problem = pack_problem(std::current_exception());
+  }
+  problem = first_problem(group_, "checkpoint layout", problem);
+  if (problem.empty()) {
+    const std::vector<std::string> records = group_.gather_bytes(record, 0, "checkpoint layout");
+    problem = problem_of_root(group_, "checkpoint layout", [&] {
+      CheckpointManifest manifest;
+      for (const std::string& one : records) add_shard(manifest, one);
+      to_json(std::move(manifest));
+    });
+  }
+  if (problem.empty()) return;
+  throw ConfigError(cat("checkpoint: what ", group_.size(), group_.size() == 1 ? " rank" : " ranks",
+                        " would save cannot be written: ", problem.substr(problem.find(' ') + 1)));
+}
+
 std::optional<int64_t> CheckpointSaver::save(const CheckpointInfo& info,
                                              const std::vector<StatePart>& share) {
   const std::optional<int64_t> before = finish();
@@ -144,12 +157,13 @@ std::optional<int64_t> CheckpointSaver::save(const CheckpointInfo& info,
     try {
       folder_.begin(info_.step, nonce);
     } catch (...) {
-      problem = packed(std::current_exception(), info_.step, group_.rank());
+      problem = problem_of(std::current_exception(), info_.step, group_.rank());
     }
   }
-  throw_first(group_.all_gather_bytes(problem, "checkpoint begins"));
-  nonce_ = group_.all_gather_bytes(nonce, "checkpoint nonce").front();
-  phase_ = Phase::kWriting;
+  // Only problems have a blank in them.
+  nonce_ = group_.broadcast_bytes(problem.empty() ? nonce : problem, 0, "checkpoint begins");
+  if (nonce_.find(' ') != nonce_.npos) throw_problem(nonce_);
+  enter(Phase::kWriting);
   const auto start_of_copy = Clock::now();
   try {
     stage(share);
@@ -225,32 +239,48 @@ void CheckpointSaver::commit(const std::vector<std::string>& shards) {
   }
 }
 
-std::optional<int64_t> CheckpointSaver::poll() {
-  if (phase_ == Phase::kIdle) return {};
+void CheckpointSaver::enter(Phase phase) {
+  phase_ = phase;
+  ++phases_;
+}
+
+SaveProgress CheckpointSaver::progress() const {
   const bool running = running_.load(std::memory_order_acquire);
   const bool failed = !running && error_ != nullptr;
-  std::array<int64_t, 2> status = {running ? 1 : 0, failed ? 1 : 0};
-  group_.host().all_reduce_max(make_view(status.data(), {2}), {.tag = "checkpoint"});
-  const auto [any_running, any_failed] = status;
-  if (any_failed != 0) give_up(failed);
-  if (any_running != 0) return {};
+  return {.finished = running ? phases_ - 1 : phases_, .failed = failed ? phases_ : 0};
+}
+
+std::optional<int64_t> CheckpointSaver::poll() {
+  if (phase_ == Phase::kIdle) return {};
+  const SaveProgress mine = progress();
+  std::array<int64_t, 2> all = {-mine.finished, mine.failed};
+  group_.host().all_reduce_max(make_view(all.data(), {2}), {.tag = "checkpoint"});
+  return advance({.finished = -all[0], .failed = all[1]});
+}
+
+std::optional<int64_t> CheckpointSaver::advance(const SaveProgress& all) {
+  if (phase_ == Phase::kIdle) return {};
+  if (all.failed == phases_) give_up();
+  if (all.finished < phases_) return {};
   join();
   if (phase_ == Phase::kCommitting) {
     phase_ = Phase::kIdle;
     return info_.step;
   }
-  const std::vector<std::string> shards = group_.all_gather_bytes(report_, "checkpoint shards");
-  phase_ = Phase::kCommitting;
-  if (group_.rank() == 0) start([this, shards] { commit(shards); });
+  std::vector<std::string> records = group_.gather_bytes(report_, 0, "checkpoint shards");
+  enter(Phase::kCommitting);
+  if (group_.rank() == 0) start([this, records = std::move(records)] { commit(records); });
   return {};
 }
 
 // Some rank failed: all stop writing before the folder goes.
-void CheckpointSaver::give_up(bool failed_here) {
+void CheckpointSaver::give_up() {
+  const bool failed_here = progress().failed == phases_;
   if (staged_->image) staged_->image->cancel();
   join();
-  const std::vector<std::string> errors = group_.all_gather_bytes(
-      failed_here ? packed(error_, info_.step, group_.rank()) : std::string(), "checkpoint errors");
+  const std::string problem =
+      first_problem(group_, "checkpoint errors",
+                    failed_here ? problem_of(error_, info_.step, group_.rank()) : std::string());
   phase_ = Phase::kIdle;
   if (group_.rank() == 0) {
     try {
@@ -259,7 +289,7 @@ void CheckpointSaver::give_up(bool failed_here) {
       log_warning("checkpoint: what is left of it cannot be removed: ", error.what());
     }
   }
-  throw_first(errors);
+  throw_problem(problem);
   throw InternalError("checkpoint: a rank failed without an error");
 }
 

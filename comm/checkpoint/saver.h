@@ -36,6 +36,14 @@ struct CheckpointSaverOptions {
   std::function<void(int64_t step)> committed = {};
 };
 
+// How far the ranks are with a save: phases that have ended on this rank, and the one in which it
+// failed, by a number that grows from save to save; 0: none. What ranks have said of one phase can
+// be told from what they say of the next.
+struct SaveProgress {
+  int64_t finished = 0;
+  int64_t failed = 0;
+};
+
 // What a save cost this rank, for reports.
 struct CheckpointCost {
   int64_t bytes = 0;   // that this rank wrote
@@ -46,12 +54,12 @@ struct CheckpointCost {
 // Saves the training state of the ranks of a group while they train on. save() copies this rank's
 // share to host memory and returns; threads write it, beginning with what has been copied, and sync
 // it to the disk; rank 0 commits (comm/checkpoint/folder.h) once all ranks have written
-// theirs. The ranks agree on that in poll(), between steps, so that nothing here communicates
-// beside training.
+// theirs. The ranks agree on that between steps, in poll(), or in advance() if they exchange
+// progress() by other means, so that nothing here communicates beside training.
 //
-// A checkpoint exists when poll() or finish() has returned its step. What fails before, on any
-// rank, is thrown on all of them by the same call, and leaves the checkpoints before it as they
-// were; a rank that dies leaves a folder that the next run clears away.
+// A checkpoint exists when poll(), advance() or finish() has returned its step. What fails before,
+// on any rank, is thrown on all of them by the same call, and leaves the checkpoints before it as
+// they were; a rank that dies leaves a folder that the next run clears away.
 class CheckpointSaver {
  public:
   // `folder` exists: the run's checkpoints/. Group and context outlive this.
@@ -61,12 +69,21 @@ class CheckpointSaver {
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
+  // Before the first step: whether a manifest can say what lies where. Throws ConfigError, on all
+  // ranks, where the state is in more pieces than fit into one. Collective.
+  void check(const std::vector<StatePart>& share);
+
   // Collective. `share`: what this rank writes (share_to_write). Its tensors may change when this
   // returns. Waits for the save before, whose step is returned if it became committed only now.
   std::optional<int64_t> save(const CheckpointInfo& info, const std::vector<StatePart>& share);
   // Between steps, as long as a save is in flight; collective. Returns the step when it has become
   // committed. Never waits for the disk.
   std::optional<int64_t> poll();
+  // The same in two halves, for callers who exchange more than this: what to tell the other ranks,
+  // and what to do once all have told it: the least that they have finished, the last that failed.
+  // That may be some time ago. The second is collective, and does nothing where nothing is due.
+  SaveProgress progress() const;
+  std::optional<int64_t> advance(const SaveProgress& all);
   // The same, but waits until nothing is in flight. Collective.
   std::optional<int64_t> finish();
   bool in_flight() const { return phase_ != Phase::kIdle; }
@@ -80,10 +97,11 @@ class CheckpointSaver {
 
   void start(std::function<void()> work);
   void join();
+  void enter(Phase phase);
   void stage(const std::vector<StatePart>& share);
   void write();
   void commit(const std::vector<std::string>& shards);
-  [[noreturn]] void give_up(bool failed_here);
+  [[noreturn]] void give_up();
 
   ProcessGroup& group_;
   Context& context_;
@@ -92,6 +110,7 @@ class CheckpointSaver {
   CheckpointCost cost_;
 
   Phase phase_ = Phase::kIdle;
+  int64_t phases_ = 0;  // that have begun
   CheckpointInfo info_;
   std::string nonce_;               // of the folder, until it is committed
   std::unique_ptr<Staged> staged_;  // host memory, kept from save to save

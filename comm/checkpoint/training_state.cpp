@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/comm/checkpoint/problems.h"
 #include "shale/comm/parallel/data/flat_layout.h"
 
 namespace shale::comm {
@@ -136,6 +138,24 @@ void read_parts(CheckpointReader& checkpoint, const std::vector<StatePart>& part
   }
 }
 
+// Rank 0 reads, the others get a copy: each of them would else open the files of all.
+void read_whole_parts(CheckpointReader& checkpoint, const std::vector<StatePart>& parts,
+                      DataParallel& parallel) {
+  if (parts.empty()) return;
+  ProcessGroup& group = *parallel.shared().groups.shard;
+  const Context& device = parallel.shared().context;
+  throw_problem(problem_of_root(group, "checkpoint is read",
+                                [&] { read_parts(checkpoint, parts, /*shared=*/false); }));
+  for (const StatePart& part : parts) {
+    const bool on_device = &part.values.context() == &device;
+    (on_device ? group : group.host())
+        .broadcast(part.values, /*root=*/0,
+                   {.tag = part.name,
+                    .stream = on_device ? device.exec().stream : nullptr,
+                    .traffic = Traffic::kParameters});
+  }
+}
+
 Tensor as_vector(const Tensor& x) {
   return x.alias({x.numel()}, {1});
 }
@@ -212,6 +232,21 @@ std::vector<StatePart> share_to_write(const std::vector<StatePart>& parts,
   return share;
 }
 
+CheckpointReader open_checkpoint(ProcessGroup& group, const std::string& folder) {
+  std::string text;
+  std::optional<CheckpointReader> reader;
+  const std::string problem = problem_of_root(group, "checkpoint is there", [&] {
+    text = read_manifest_text(Folder::open(folder));
+    const std::string source = cat(folder, "/", kManifestName);
+    reader.emplace(folder, parse_checkpoint_manifest(text, source));
+    reader->check_files();
+  });
+  throw_problem(problem);
+  text = group.broadcast_bytes(text, /*root=*/0, "manifest");
+  if (reader) return std::move(*reader);
+  return {folder, parse_checkpoint_manifest(text, cat(folder, "/", kManifestName))};
+}
+
 void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
                          const optim::Optimizer& optimizer) {
   const std::vector<StatePart> parts = training_state(parallel, optimizer);
@@ -219,7 +254,7 @@ void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
   const int ranks = parallel.shared().groups.shard->size();
   std::vector<StatePart> whole, cut;
   for (const StatePart& part : parts) (part.is_whole && ranks > 1 ? whole : cut).push_back(part);
-  read_parts(checkpoint, whole, /*shared=*/true);
+  read_whole_parts(checkpoint, whole, parallel);
   read_parts(checkpoint, cut, /*shared=*/false);
   for (const auto& unit : parallel.units()) {
     for (const auto& buffer : unit->buffers()) buffer->masters_changed();

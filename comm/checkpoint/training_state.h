@@ -25,10 +25,16 @@ std::vector<StatePart> share_to_write(const std::vector<StatePart>& parts,
 // Slice `rank` of `ranks` of the parts one after another: about as many bytes for each rank.
 std::vector<StatePart> even_share(const std::vector<StatePart>& parts, int rank, int ranks);
 
-// Fills this rank's parts from a checkpoint, whatever layout it was written on. Not collective, but
-// every rank of the group must do it. Throws DataError, listing names, unless the checkpoint has
-// exactly these tensors, in these shapes and dtypes; and what CheckpointReader throws, after which
-// the state is neither the old nor the stored one.
+// Opens a checkpoint on all ranks of a group: rank 0 reads the manifest, looks at all files and
+// tells the others, who open none before they read. Collective. Throws what CheckpointReader's
+// constructor throws, on all ranks the same.
+CheckpointReader open_checkpoint(ProcessGroup& group, const std::string& folder);
+
+// Fills this rank's parts from a checkpoint, whatever layout it was written on. What every rank of
+// a shard group has is read by its rank 0. Collective. Throws DataError, listing names, unless the
+// checkpoint has exactly these tensors, in these shapes and dtypes; and what CheckpointReader
+// throws, after which the state is neither the old nor the stored one. What goes wrong with this
+// rank's own files is thrown on this rank alone.
 void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
                          const optim::Optimizer& optimizer);
 

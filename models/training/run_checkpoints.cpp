@@ -8,6 +8,7 @@
 #include "shale/base/error.h"
 #include "shale/base/log.h"
 #include "shale/comm/checkpoint/folder.h"
+#include "shale/comm/checkpoint/problems.h"
 #include "shale/comm/checkpoint/reader.h"
 #include "shale/models/training/checks/health_check.h"
 #include "shale/runtime/io/json_object.h"
@@ -87,7 +88,7 @@ RunCheckpoints::RunCheckpoints(const RunConfig& config, comm::ProcessGroup& grou
     found += same_folder_ ? "same" : "other";
   }
   // All ranks try the same ones, whatever each would see.
-  found = group_.all_gather_bytes(found, "checkpoints to resume from").front();
+  found = group_.broadcast_bytes(found, /*root=*/0, "checkpoints to resume from");
   candidates_.clear();
   size_t end = 0;
   for (size_t begin = 0; (end = found.find(kEnd, begin)) != found.npos; begin = end + 1) {
@@ -139,30 +140,22 @@ void RunCheckpoints::find_candidates() {
                         "want another --out, or newer checkpoints moved away"));
 }
 
-// First problem of any rank; empty if none has one.
-std::string RunCheckpoints::first_problem(const std::string& mine) {
-  for (const std::string& problem : group_.all_gather_bytes(mine, "checkpoint is valid")) {
-    if (!problem.empty()) return problem;
-  }
-  return {};
-}
-
 void RunCheckpoints::read(const std::string& checkpoint, const RunTensors& tensors,
                           RunPosition& position) {
-  CheckpointReader reader(checkpoint);
+  CheckpointReader reader = comm::open_checkpoint(group_, checkpoint);
   check_same_run(description_of(reader.manifest()), run_, checkpoint);
   position = position_of(reader.manifest(), checkpoint);
   comm::load_training_state(reader, tensors.parallel, tensors.optimizer);
 }
 
-// Whether there is room for what will be there at once: what --keep keeps, and the one being
-// written.
-void RunCheckpoints::check_disk() {
+// Whether a save can be written, and there is room for what will be there at once: what --keep
+// keeps, and the one being written.
+void RunCheckpoints::check_saves() {
   int64_t bytes = 0;
   const auto parts = comm::training_state(tensors_->parallel, tensors_->optimizer);
-  for (const auto& part : share_to_write(parts, tensors_->parallel.shared().groups)) {
-    bytes += part.values.bytes();
-  }
+  const auto share = share_to_write(parts, tensors_->parallel.shared().groups);
+  saver_->check(share);
+  for (const auto& part : share) bytes += part.values.bytes();
   group_.host().all_reduce_sum(make_view(&bytes, {1}), {.tag = "checkpoint bytes"});
   if (group_.rank() != 0) return;
   const bool only_at_end = config_.save_every == 0 && config_.save_minutes == 0;
@@ -178,12 +171,12 @@ RunPosition RunCheckpoints::load(const RunTensors& tensors, RunDescription run) 
   run_ = std::move(run);
   tensors_.emplace(tensors);
   if (!config_.no_save) {
-    check_disk();
     saver_ = std::make_unique<comm::CheckpointSaver>(
         group_, tensors.context, folder_,
         comm::CheckpointSaverOptions{.keep = config_.keep,
                                      .before_commit = [this] { sync_metrics(); },
                                      .committed = [this](int64_t step) { committed(step); }});
+    check_saves();
   }
   const RunPosition position = load_newest(tensors);
   if (group_.rank() == 0) CheckpointFolder(folder_).clean();  // nothing refuses this run any more
@@ -203,7 +196,7 @@ RunPosition RunCheckpoints::load_newest(const RunTensors& tensors) {
     } catch (const MissingInputError& error) {
       problem = error.what();
     }
-    problem = first_problem(problem);
+    problem = comm::first_problem(group_, "checkpoint is valid", problem);
     if (problem.empty()) {
       newest_ = saved_step_ = position.step;
       log_info("resumed from ", candidate, ", after ", position.step, " steps");

@@ -78,10 +78,9 @@ class RunCheckpoints {
 
  private:
   void find_candidates();
-  void check_disk();
+  void check_saves();
   RunPosition load_newest(const RunTensors& tensors);
   void read(const std::string& checkpoint, const RunTensors& tensors, RunPosition& position);
-  std::string first_problem(const std::string& mine);
   void sync_metrics();
   void committed(int64_t step);
 

@@ -238,6 +238,16 @@ TEST_CASE("gather_bytes keeps rank order and lengths, at the root alone") {
   });
 }
 
+TEST_CASE("broadcast_bytes brings the root's text, of any length, to all") {
+  for_all([](const Setup& setup) {
+    comm::ProcessGroup& group = setup.group;
+    for (int root = 0; root < group.size(); ++root) {
+      const std::string text(static_cast<size_t>(root * 3000), 'a');
+      CHECK(group.broadcast_bytes(group.rank() == root ? text : "mine", root) == text);
+    }
+  });
+}
+
 TEMPLATE_TEST_CASE(
     "reduce_sum has the bits of all_reduce_sum at the root, and changes nothing else", "", float,
     bf16, int64_t) {

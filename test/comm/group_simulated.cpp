@@ -39,6 +39,9 @@ TEST_CASE("the other ranks of a simulated group give what this one gives", "[com
   CHECK(in == std::vector<float>(5, 10));
   CHECK(s.group.gather_bytes("text", 1).empty());
   CHECK(s.group.gather_bytes("text", 2) == std::vector<std::string>(5, "text"));
+  CHECK(s.group.broadcast_bytes("text", 2) == "text");
+  s.group.set_broadcast("manifest", "of rank 0");
+  CHECK(s.group.broadcast_bytes("", 0, "manifest") == "of rank 0");
   CHECK(s.group.all_gather_bytes("text") == std::vector<std::string>(5, "text"));
 }
 

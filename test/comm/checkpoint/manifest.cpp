@@ -25,20 +25,24 @@ std::string sealed(const std::string& body) {
 }
 
 const std::string kBody =
-    R"({"format":"shale-checkpoint","format_version":1,"writer":"w","step":3,)"
+    R"({"format":"shale-checkpoint","format_version":2,"writer":"w","step":3,)"
     R"("state":{"a":{"b":[1.5]}},"config":{},"chunk_bytes":4096,)"
     R"("files":[{"name":"a.st","bytes":5000,"crc32c":"0123456789abcdef"},)"
     R"({"name":"b.st","bytes":4096,"crc32c":"00000000"}],)"
     R"("tensors":{"w":{"dtype":"BF16","shape":[2,3],)"
-    R"("boxes":[{"begin":[0,0],"size":[2,3],"parts":[[0,0,4],[1,4,2]]}]}})"
+    R"("boxes":[{"begin":[0,0],"size":[2,3],"parts":[[0,1,1,4],[1,1,1,2]]}]}})"
     "\n";
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t place = text.find(from);
+  REQUIRE(place != std::string::npos);
+  return text.replace(place, from.size(), to);
+}
 
 // The body with `from` replaced by `to`, and the right checksum: what an attacker would write.
 std::string complaint(const std::string& from, const std::string& to) {
   CAPTURE(from, to);
-  const size_t place = kBody.find(from);
-  REQUIRE(place != std::string::npos);
-  const std::string text = sealed(std::string(kBody).replace(place, from.size(), to));
+  const std::string text = sealed(replaced(kBody, from, to));
   const std::string message =
       message_of<DataError>([&] { parse_checkpoint_manifest(text, "m.json"); });
   CHECK(message.starts_with("m.json: "));
@@ -61,6 +65,62 @@ TEST_CASE("a manifest is read, and written again as it was", "[io]") {
   CHECK(to_json(parse_checkpoint_manifest(text, "again")) == text);
 }
 
+TEST_CASE("a manifest of version 1 is read, and written again as one of version 2", "[io]") {
+  const std::string old =
+      replaced(replaced(kBody, R"("format_version":2)", R"("format_version":1)"),
+               "[[0,1,1,4],[1,1,1,2]]", "[[0,0,4],[1,4,2]]");
+  CHECK(to_json(parse_checkpoint_manifest(sealed(old), "m.json")) ==
+        to_json(parse_checkpoint_manifest(sealed(kBody), "m.json")));
+}
+
+TEST_CASE("parts in a row are one entry, whichever files they lie in", "[io]") {
+  CheckpointManifest manifest = parse_checkpoint_manifest(sealed(kBody), "m.json");
+  CheckpointTensor& tensor = manifest.tensors.at("w");
+  const auto written = [&](const std::vector<CheckpointTensor::Part>& parts) {
+    tensor.boxes[0].parts = parts;
+    const std::string text = to_json(manifest);
+    const CheckpointManifest read = parse_checkpoint_manifest(text, "again");
+    const auto& again = read.tensors.at("w").boxes[0].parts;
+    REQUIRE(again.size() == parts.size());
+    for (size_t i = 0; i < parts.size(); ++i) {
+      CHECK(again[i].file == parts[i].file);
+      CHECK(again[i].first == parts[i].first);
+      CHECK(again[i].count == parts[i].count);
+    }
+    const size_t begin = text.find("\"parts\":");
+    return text.substr(begin + 8, text.find("}", begin) - begin - 8);
+  };
+  CHECK(written({{0, 0, 2}, {1, 2, 2}, {0, 4, 2}}) == "[[0,1,2,2],[0,1,1,2]]");
+  CHECK(written({{1, 0, 2}, {0, 2, 2}, {1, 4, 2}}) == "[[1,-1,2,2],[1,1,1,2]]");
+  CHECK(written({{1, 0, 2}, {1, 2, 2}, {1, 4, 2}}) == "[[1,0,3,2]]");
+  CHECK(written({{0, 0, 1}, {1, 1, 2}, {0, 3, 3}}) == "[[0,1,1,1],[1,1,1,2],[0,1,1,3]]");
+}
+
+TEST_CASE("a manifest of 127 units on 4,096 ranks is as long as its files and tensors", "[io]") {
+  constexpr int64_t kRanks = 4096, kUnits = 127, kParameters = 12, kElements = 2048;
+  CheckpointManifest manifest;
+  manifest.step = 1;
+  for (int64_t rank = 0; rank < kRanks; ++rank) {
+    manifest.files.push_back({.name = cat("shard_", rank), .bytes = 4096, .chunk_crcs = {7}});
+  }
+  // Each parameter of a unit lies on as many ranks, one part on each.
+  for (int64_t tensor = 0; tensor < 3 * kUnits * kParameters; ++tensor) {
+    const int64_t begin = tensor % kParameters * kRanks / kParameters;
+    const int64_t end = (tensor % kParameters + 1) * kRanks / kParameters;
+    CheckpointTensor& whole = manifest.tensors[cat("tensor_", tensor)];
+    whole.shape = {(end - begin) * kElements};
+    CheckpointTensor::Box& box = whole.boxes.emplace_back();
+    box.box = whole_box(whole.shape);
+    for (int64_t rank = begin; rank < end; ++rank) {
+      box.parts.push_back({.file = rank, .first = (rank - begin) * kElements, .count = kElements});
+    }
+  }
+  const std::string text = to_json(manifest);
+  CHECK(text.size() < 100 * size_t(kRanks + 3 * kUnits * kParameters));
+  CHECK(parse_checkpoint_manifest(text, "m.json").tensors.at("tensor_0").boxes[0].parts.size() ==
+        kRanks / kParameters);
+}
+
 TEST_CASE("each rule of the manifest is held against a right checksum", "[io]") {
   const std::vector<std::vector<std::string>> cases = {
       // from, to, part of the message
@@ -72,7 +132,8 @@ TEST_CASE("each rule of the manifest is held against a right checksum", "[io]") 
       {R"("step":3)", R"("step":9223372036854775808)", "want an integer"},
       {R"("step":3)", R"("step":"3")", "want an integer"},
       {R"("format":"shale-checkpoint")", R"("format":"other")", "the format is \"other\""},
-      {R"("format_version":1)", R"("format_version":2)", "format_version: 2, want"},
+      {R"("format_version":2)", R"("format_version":3)", "format_version: 3, want"},
+      {R"("format_version":2)", R"("format_version":1)", "want 3 integers"},
       {R"("writer":"w")", R"("writer":1)", "want a string"},
       {R"("state":{"a":{"b":[1.5]}})", R"("state":[])", "'state' is not an object"},
       {R"("config":{})", R"("config":null)", "'config' is not an object"},
@@ -100,12 +161,17 @@ TEST_CASE("each rule of the manifest is held against a right checksum", "[io]") 
       {R"("shape":[2,3])", R"("shape":[1,1,1,1,1,1,1,1,1])", "9 entries, want at most 8"},
       {R"("shape":[2,3])", R"("shape":[4294967296,4294967296])", "no possible size"},
       {R"("size":[2,3])", R"("size":[2,2])", "end at 2 of 3"},
-      {R"([[0,0,4],[1,4,2]])", R"([[0,0,4]])", "in no file"},
-      {R"([[0,0,4],[1,4,2]])", R"([[0,0,4],[1,3,3]])", "begins at element 3"},
-      {R"([[0,0,4],[1,4,2]])", R"([[0,0,4],[2,4,2]])", "in file 2"},
-      {R"([[0,0,4],[1,4,2]])", R"([[0,0,4],[1,4]])", "want 3 integers"},
-      {R"([[0,0,4],[1,4,2]])", R"([[0,0,0],[0,0,4],[1,4,2]])", "want an integer from 1"},
-      {R"([[0,0,4],[1,4,2]])", R"([[0,0,9223372036854775807]])", "has 9223372036854775807"},
+      {R"([[0,1,1,4],[1,1,1,2]])", R"([[0,1,1,4]])", "in no file"},
+      {R"([[0,1,1,4],[1,1,1,2]])", R"([[0,1,1,4],[1,1,1,3]])", "has 3 elements"},
+      {R"([[0,1,1,4],[1,1,1,2]])", R"([[0,1,3,2]])", "in file 2"},
+      {R"([[0,1,1,4],[1,1,1,2]])", R"([[1,-1,3,2]])", "in file -1"},
+      {R"([[0,1,1,4],[1,1,1,2]])", R"([[0,0,4]])", "want 4 integers"},
+      {R"([[0,1,1,4],[1,1,1,2]])", R"([[0,0,1,0]])", "want an integer from 1"},
+      {R"([[0,1,1,4],[1,1,1,2]])", R"([[0,0,0,6]])", "want an integer from 1"},
+      {R"([[0,1,1,4],[1,1,1,2]])", R"([[0,0,100001,6]])", "want an integer from 1"},
+      {R"([[0,1,1,4],[1,1,1,2]])", R"([[0,0,1,9223372036854775807]])", "has 9223372036854775807"},
+      {R"([[0,1,1,4],[1,1,1,2]])", R"([[0,0,2,9223372036854775807]])", "beyond 2^63"},
+      {R"([[0,1,1,4],[1,1,1,2]])", R"([[0,0,1,6],[0,0,1,9223372036854775807]])", "beyond 2^63"},
       {R"({"w":{"dtype":"BF16")", R"({"\u00e9":{"dtype":1)", "want a string"},
       {R"([1.5])", std::string(100, '[') + std::string(100, ']'), "nested deeper"},
       {R"([1.5])", "[1e999]", "JSON"},
