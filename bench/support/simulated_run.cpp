@@ -13,7 +13,6 @@
 #include "shale/comm/checkpoint/shard.h"
 #include "shale/comm/checkpoint/training_state.h"
 #include "shale/comm/parallel/data/full_state.h"
-#include "shale/models/training/step_exchange.h"
 #include "shale/runtime/data/tokens/batches.h"
 #include "shale/runtime/optim/optimizer.h"
 
@@ -63,9 +62,11 @@ SimulatedRank::SimulatedRank(const SimulatedJob& job, int rank)
                             [this](const DeviceBatch& batch) {
                               return model_->loss(batch["inputs"], batch["targets"]);
                             }},
-          step_options(job), [](std::vector<OptimShard> shards, auto) {
+          step_options(job),
+          [](std::vector<OptimShard> shards, auto) {
             return std::make_unique<optim::AdamW>(std::move(shards), optim::AdamWOptions{});
-          })) {}
+          })),
+      exchange_(group_) {}
 
 SimulatedRank::~SimulatedRank() = default;
 
@@ -88,6 +89,8 @@ SimulatedCost SimulatedRank::step() {
                 .weight = double(job_.ranks * kLength),
                 .next_batch = [&]() -> const Batch& { return batch; }});
     step_->finish();
+    if (steps_ > 1) exchange_.take();
+    exchange_.start({.losses = {0}});
   });
 }
 

@@ -8,6 +8,7 @@
 #include "shale/comm/group_simulated.h"
 #include "shale/models/language/family.h"
 #include "shale/models/training/step.h"
+#include "shale/models/training/step_exchange.h"
 
 namespace shale::bench {
 
@@ -34,7 +35,7 @@ class SimulatedRank {
   SimulatedRank(const SimulatedJob& job, int rank);
   ~SimulatedRank();
 
-  SimulatedCost step();
+  SimulatedCost step();  // with what ranks tell each other at its end
   // `folder`: a run's checkpoints. A rank other than 0 writes its file, which is removed again.
   SimulatedCost save(const std::string& folder);
   // From a checkpoint: ".../step_00000001".
@@ -60,6 +61,7 @@ class SimulatedRank {
   comm::SimulatedGroup group_;
   std::unique_ptr<models::LanguageModel> model_;
   std::unique_ptr<models::TrainStep> step_;
+  models::StepExchange exchange_;
   int64_t steps_ = 0;
 };
 
@@ -75,7 +77,7 @@ struct SimulatedCheckpoint {
 // A checkpoint of the job as its ranks would write it, committed.
 SimulatedCheckpoint write_checkpoint(const SimulatedJob& job, const std::string& checkpoints);
 
-// Opens of the files of a folder by this process, from here on.
+// Opens of the files of a folder, from here on; those of one file that follow each other count once.
 class OpenCount {
  public:
   explicit OpenCount(const std::string& folder);  // throws DiskError where the system cannot tell

@@ -209,14 +209,20 @@ RunPosition RunCheckpoints::load_newest(const RunTensors& tensors) {
       cat("resume: of ", candidates_.size(), " checkpoints none can be used; the newest: ", first));
 }
 
-bool RunCheckpoints::due(int64_t step) {
-  if (saver_ == nullptr) return false;
-  if (schedule_.due_by_steps(step)) return true;
-  if (!schedule_.has_minutes()) return false;
-  // Rank 0's clock counts.
-  int64_t now = group_.rank() == 0 && schedule_.due_by_time(Clock::now()) ? 1 : 0;
-  group_.host().all_reduce_max(make_view(&now, {1}), {.tag = "time to save"});
-  return now != 0;
+SaveNews RunCheckpoints::news() const {
+  if (saver_ == nullptr) return {};
+  return {.is_time = group_.rank() == 0 && schedule_.due_by_time(Clock::now()),
+          .progress = saver_->progress()};
+}
+
+void RunCheckpoints::hear(const SaveNews& all, int64_t step) {
+  if (saver_ == nullptr) return;
+  saver_->advance(all.progress);
+  is_time_ = is_time_ || (all.is_time && step > saved_step_);
+}
+
+bool RunCheckpoints::due(int64_t step) const {
+  return saver_ != nullptr && (schedule_.due_by_steps(step) || is_time_);
 }
 
 void RunCheckpoints::save(const RunPosition& position) {
@@ -226,11 +232,8 @@ void RunCheckpoints::save(const RunPosition& position) {
   const auto parts = comm::training_state(tensors_->parallel, tensors_->optimizer);
   saver_->save(info, share_to_write(parts, tensors_->parallel.shared().groups));
   saved_step_ = position.step;
+  is_time_ = false;
   schedule_.saved(Clock::now());
-}
-
-void RunCheckpoints::poll() {
-  if (saver_ != nullptr) saver_->poll();
 }
 
 void RunCheckpoints::finish() {

@@ -14,6 +14,7 @@
 #include "shale/models/training/resume_rules.h"
 #include "shale/models/training/run_config.h"
 #include "shale/models/training/save_schedule.h"
+#include "shale/models/training/step_exchange.h"
 
 namespace shale::models {
 
@@ -59,10 +60,13 @@ class RunCheckpoints {
   // On the rank that has them, which keeps them as long as this object. Not collective.
   void keep_with(MetricsWriter& metrics) { metrics_ = &metrics; }
 
-  // Between steps, before due(): what the ranks have to agree on for a save that is under way.
-  void poll();
-  // Whether it is time to save after `step` steps.
-  bool due(int64_t step);
+  // What the other ranks should know of saves. Not collective.
+  SaveNews news() const;
+  // Between steps, before due(): what all ranks had to say after `step` steps. Goes on with a save
+  // that is under way.
+  void hear(const SaveNews& all, int64_t step);
+  // Whether it is time to save after `step` steps. Not collective; the same on all ranks.
+  bool due(int64_t step) const;
   // Copies the state, unless the last checkpoint is of this step, and writes it beside training.
   void save(const RunPosition& position);
   // Waits until nothing is being written.
@@ -93,6 +97,7 @@ class RunCheckpoints {
   std::optional<RunTensors> tensors_;
   MetricsWriter* metrics_ = nullptr;  // null: this rank writes none
   int64_t saved_step_ = 0;            // the last save, or the step loaded
+  bool is_time_ = false;              // to save, as rank 0's clock says
   SaveSchedule schedule_;
 
   std::mutex telling_;             // the thread that writes checkpoints tells too

@@ -1,27 +1,48 @@
 #include "shale/models/training/step_exchange.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
 
 #include "shale/base/text.h"
 #include "shale/comm/ordered_sum.h"
 
 namespace shale::models {
 
-StepSummary exchange_step(comm::ProcessGroup& group, const StepNews& mine) {
-  std::vector<double> row = mine.losses;
-  row.push_back(mine.busy_s);
-  row.push_back(mine.stop ? 1 : 0);
-  const auto width = static_cast<int64_t>(row.size());
-  const auto ranks = static_cast<size_t>(group.size());
-  std::vector<double> rows(row.size() * ranks);
-  group.host().all_gather(make_view(row.data(), {width}),
-                          make_view(rows.data(), {width * group.size()}), {.tag = "end of step"});
-  StepSummary summary{.loss_sum = comm::ordered_sum(rows, ranks, mine.losses.size())};
+namespace {
+
+constexpr size_t kFields = 5;  // behind the losses
+
+}  // namespace
+
+void StepExchange::start(const StepNews& mine) {
+  mine_ = mine.losses;
+  const auto count = [](int64_t value) { return static_cast<double>(value); };
+  const std::array<double, kFields> fields = {
+      mine.busy_s, mine.stop ? 1.0 : 0.0, mine.save.is_time ? 1.0 : 0.0,
+      count(mine.save.progress.finished), count(mine.save.progress.failed)};
+  mine_.insert(mine_.end(), fields.begin(), fields.end());
+  const auto width = static_cast<int64_t>(mine_.size());
+  all_.resize(mine_.size() * static_cast<size_t>(group_.size()));
+  work_ = group_.all_gather(make_view(mine_.data(), {width}),
+                            make_view(all_.data(), {width * group_.size()}),
+                            {.tag = "end of step", .async = true});
+}
+
+StepSummary StepExchange::take() {
+  std::exchange(work_, comm::Work()).wait();
+  const auto ranks = static_cast<size_t>(group_.size());
+  StepSummary summary{.loss_sum = comm::ordered_sum(all_, ranks, mine_.size() - kFields)};
   for (size_t rank = 0; rank < ranks; ++rank) {
-    const double* const end = rows.data() + (rank + 1) * row.size();
-    summary.busy_s.push_back(end[-2]);
-    if (end[-1] != 0) summary.ranks_to_stop.push_back(static_cast<int>(rank));
+    const double* const fields = all_.data() + (rank + 1) * mine_.size() - kFields;
+    summary.busy_s.push_back(fields[0]);
+    if (fields[1] != 0) summary.ranks_to_stop.push_back(static_cast<int>(rank));
+    const auto finished = static_cast<int64_t>(fields[3]), failed = static_cast<int64_t>(fields[4]);
+    SaveNews& save = summary.save;
+    save.is_time = save.is_time || fields[2] != 0;
+    save.progress.finished = rank == 0 ? finished : std::min(save.progress.finished, finished);
+    save.progress.failed = std::max(save.progress.failed, failed);
   }
   return summary;
 }

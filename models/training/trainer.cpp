@@ -83,7 +83,8 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
                 .total_steps = config.steps},
       layout_{.global_batch = config.global_batch,
               .micro_batch = config.micro_batch,
-              .ranks = world.size()} {
+              .ranks = world.size()},
+      exchange_(*group_) {
   check_same_task();
   check_graphs(config_, context_.device(), *group_);
   check_device_sums(context_, *group_);
@@ -202,6 +203,7 @@ RunPosition Trainer::position(int64_t step) const {
 
 void Trainer::save(int64_t step) {
   step_->finish_update();
+  settle();
   checkpoints_->save(position(step));
 }
 
@@ -209,6 +211,7 @@ void Trainer::after_step(int64_t step) {
   const bool last = step == config_.steps;
   if (config_.eval_every > 0 && (step % config_.eval_every == 0 || last)) {
     step_->finish();
+    settle();
     evaluate(step);
   }
   if (config_.check_replicas > 0 && step % config_.check_replicas == 0) {
@@ -216,9 +219,13 @@ void Trainer::after_step(int64_t step) {
     comm::check_replicas(step_->parallel(), *group_);
   }
   if (config_.report_every > 0 && step % config_.report_every == 0) {
+    step_->finish();
+    settle();
     report_ranks(step);
   }
-  checkpoints_->poll();
+  if (const auto news = std::exchange(save_news_, std::nullopt)) {
+    checkpoints_->hear(*news, done_steps_);
+  }
   if (checkpoints_->due(step) || last) save(step);
 }
 
@@ -251,6 +258,7 @@ ExitCode Trainer::train() {
     if (stop_agreed_ && step + 1 < config_.steps) return stop(step + 1);
   }
   step_->finish();
+  settle();
   checkpoints_->finish();
   if (progress_ != nullptr) progress_->finish();
   log_info(context_.allocator().memory_summary());
@@ -277,14 +285,20 @@ void Trainer::train_step(int64_t step) {
 }
 
 void Trainer::done(const StepOutcome& outcome) {
-  const auto loss = static_cast<float>(exchange_results(outcome) / task_.step_weight(outcome.step));
-  check_finite(outcome, loss);
+  settle();
+  told_ = Told{.outcome = outcome, .metrics = metrics_of(outcome), .is_timed = waited_s_ >= 0};
+  send_news(outcome);
+  // All ranks know this without a word, and the gradient is still there to be looked at.
+  if (outcome.state.non_finite != 0 && !outcome.was_skipped) settle();
+}
+
+StepMetrics Trainer::metrics_of(const StepOutcome& outcome) {
   // A step that was queued before its predecessor was done began with that one's end.
   const double seconds = seconds_since(std::max(outcome.started, finished_));
   finished_ = Clock::now();
   const int64_t items = config_.global_batch * unit_.items_per_sample;
   const double rate = static_cast<double>(items) / seconds;
-  StepMetrics metrics{.step = outcome.step + 1, .loss = loss};
+  StepMetrics metrics{.step = outcome.step + 1};
   metrics.grad_norm = outcome.state.grad_norm;
   metrics.lr = schedule_.at(outcome.step);
   metrics.item = unit_.items;
@@ -305,26 +319,35 @@ void Trainer::done(const StepOutcome& outcome) {
   }
   metrics.device_peak_bytes = context_.allocator().stats().peak_reserved;
   metrics.host_peak_bytes = host_peak_bytes();
-  report(metrics);
-  done_steps_ = outcome.step + 1;
+  return metrics;
 }
 
-// Returns the sum of all ranks' losses. Where the time since the last exchange went tells a slow
-// rank from those that wait for it.
-double Trainer::exchange_results(const StepOutcome& outcome) {
+// Where the time since the last news went tells a slow rank from those that wait for it.
+void Trainer::send_news(const StepOutcome& outcome) {
   const double waited_s = group_->traffic().totals().exposed_seconds;
-  const StepSummary all =
-      exchange_step(*group_, {.losses = outcome.losses,
-                              .busy_s = seconds_since(exchanged_) - (waited_s - waited_s_),
-                              .stop = StopSignals::received() != 0});
+  const double busy_s = seconds_since(told_at_) - (waited_s - waited_s_);
+  told_at_ = Clock::now();
+  waited_s_ = waited_s;
+  exchange_.start({.losses = outcome.losses,
+                   .busy_s = busy_s,
+                   .stop = StopSignals::received() != 0,
+                   .save = checkpoints_->news()});
+}
+
+void Trainer::settle() {
+  if (!told_) return;
+  Told told = *std::exchange(told_, std::nullopt);
+  const StepSummary all = exchange_.take();
   if (!all.ranks_to_stop.empty()) stop_agreed_ = true;
-  const bool first = waited_s_ < 0;  // it includes building the model
-  exchanged_ = Clock::now();
-  waited_s_ = group_->traffic().totals().exposed_seconds;
-  if (is_main() && !first) {
+  save_news_ = all.save;
+  if (is_main() && told.is_timed) {
     for (const std::string& warning : stragglers_.look(all.busy_s)) log_warning(warning);
   }
-  return all.loss_sum;
+  const int64_t step = told.outcome.step;
+  told.metrics.loss = static_cast<float>(all.loss_sum / task_.step_weight(step));
+  check_finite(told.outcome, told.metrics.loss);
+  report(told.metrics);
+  done_steps_ = step + 1;
 }
 
 // Gradients are already summed over the ranks, and so is their norm: all ranks see the same and

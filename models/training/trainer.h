@@ -19,6 +19,7 @@
 #include "shale/models/training/run_checkpoints.h"
 #include "shale/models/training/run_config.h"
 #include "shale/models/training/step.h"
+#include "shale/models/training/step_exchange.h"
 #include "shale/models/training/task.h"
 
 namespace shale::models {
@@ -53,9 +54,12 @@ class Trainer : private StepObserver {
   void save(int64_t step);
   void train_step(int64_t step);
   void evaluate(int64_t step);
-  // Checks and reports a step.
+  // Tells the other ranks of a step, and settles the one before.
   void done(const StepOutcome& outcome) override;
-  double exchange_results(const StepOutcome& outcome);
+  StepMetrics metrics_of(const StepOutcome& outcome);
+  void send_news(const StepOutcome& outcome);
+  // Checks and reports the step that all ranks have been told of, if there is one that was not.
+  void settle();
   void check_finite(const StepOutcome& outcome, float loss);
   void report(const StepMetrics& metrics);
   void report_ranks(int64_t step);  // collective
@@ -84,11 +88,20 @@ class Trainer : private StepObserver {
   std::unique_ptr<RankReport> ranks_;
   std::chrono::steady_clock::time_point finished_;  // the last step
   StragglerWatch stragglers_;
-  bool stop_agreed_ = false;                         // by all ranks
-  std::chrono::steady_clock::time_point exchanged_;  // the last results
-  double waited_s_ = -1;                             // for other ranks until then
-  double exposed_s_ = 0;                             // of parameters and gradients until then
-  double peak_flops_ = 0;                            // of one rank's device; 0: unknown
+  // A step of which the ranks have told each other, and what waits for their news.
+  struct Told {
+    StepOutcome outcome;
+    StepMetrics metrics;    // without the loss
+    bool is_timed = false;  // the first is not: it includes building the model
+  };
+  std::optional<Told> told_;
+  std::optional<SaveNews> save_news_;  // of all ranks, of the last step that was settled
+  bool stop_agreed_ = false;           // by all ranks
+  std::chrono::steady_clock::time_point told_at_;
+  double waited_s_ = -1;   // for other ranks until then
+  double exposed_s_ = 0;   // of parameters and gradients until then
+  double peak_flops_ = 0;  // of one rank's device; 0: unknown
+  StepExchange exchange_;  // goes before the group
 };
 
 }  // namespace shale::models

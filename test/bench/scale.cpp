@@ -16,13 +16,15 @@ SimulatedJob job_of(int ranks) {
 
 }  // namespace
 
-TEST_CASE("a step has the same collectives on any number of ranks", "[comm]") {
-  const auto calls = [](int ranks) {
+TEST_CASE("a step has the same collectives on any number of ranks, and waits for one", "[comm]") {
+  const auto second_step = [](int ranks) {
     SimulatedRank rank(job_of(ranks), ranks / 2);
     rank.step();
-    return rank.step().traffic.calls;
+    return rank.step().traffic;
   };
-  CHECK(calls(kFew) == calls(kMany));
+  const comm::SimulatedCounts few = second_step(kFew), many = second_step(kMany);
+  CHECK(few.calls == many.calls);
+  CHECK(many.blocking == 1);  // the gradient's norm, for which the device waits
 }
 
 TEST_CASE("a checkpoint of more ranks has more files, and no longer lists of them", "[comm]") {

@@ -13,13 +13,25 @@ TEST_CASE("the end of a step gives all ranks the same sum, times and requests to
   const int rank = group->rank(), last = group->size() - 1;
   // Sums that depend on their order.
   const std::vector<double> losses = {1e16 * (rank + 1), 1.0, -1e16 * (rank + 1)};
-  const auto news =
-      models::exchange_step(*group, {.losses = losses, .busy_s = 0.5 + rank, .stop = rank == last});
+  models::StepExchange exchange(*group);
+  exchange.start({.losses = losses,
+                  .busy_s = 0.5 + rank,
+                  .stop = rank == last,
+                  .save = {.is_time = rank == 0,
+                           .progress = {.finished = 7 - rank, .failed = rank == last ? 8 : 0}}});
+  const models::StepSummary news = exchange.take();
   CHECK(news.loss_sum == comm::ordered_sum(*group, losses));
   REQUIRE(news.busy_s.size() == static_cast<size_t>(group->size()));
   for (int r = 0; r <= last; ++r) CHECK(news.busy_s[static_cast<size_t>(r)] == 0.5 + r);
   CHECK(news.ranks_to_stop == std::vector<int>{last});
-  CHECK(models::exchange_step(*group, {.losses = losses}).ranks_to_stop.empty());
+  CHECK(news.save.is_time);
+  CHECK(news.save.progress.finished == 7 - last);
+  CHECK(news.save.progress.failed == 8);
+  exchange.start({.losses = losses});
+  const models::StepSummary next = exchange.take();
+  CHECK(next.ranks_to_stop.empty());
+  CHECK_FALSE(next.save.is_time);
+  CHECK(next.save.progress.failed == 0);
 }
 
 TEST_CASE("a request to stop before the first step, to any rank, is known to all") {
