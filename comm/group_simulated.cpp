@@ -22,16 +22,24 @@ int64_t messages_of(const CollectiveCall& call, int rank, int ranks) {
     case CollectiveOp::kAllReduceSum:
     case CollectiveOp::kAllReduceMax: return 2 * rounds(ranks);
     case CollectiveOp::kBroadcast: return rank == call.root ? rounds(ranks) : 0;
-    case CollectiveOp::kGather: return rank == call.root ? 0 : 1;
+    case CollectiveOp::kGather:
+    case CollectiveOp::kReduceSum: return rank == call.root ? 0 : 1;
+    case CollectiveOp::kAllToAll: return ranks - 1;
+    case CollectiveOp::kAllToAllV: break;
   }
-  return 0;
+  int64_t messages = 0;
+  for (int peer = 0; peer < ranks; ++peer) {
+    messages += peer != rank && call.in_counts[static_cast<size_t>(peer)] > 0;
+  }
+  return messages;
 }
 
 double received_bytes_of(const CollectiveCall& call, int rank, int ranks) {
   const double others = static_cast<double>(ranks - 1) / ranks;
   const auto whole = static_cast<double>(call.larger_bytes());
   if (call.op == CollectiveOp::kBroadcast) return rank == call.root ? 0 : whole;
-  if (call.op == CollectiveOp::kGather) return rank == call.root ? others * whole : 0;
+  if (is_to_root(call.op)) return rank == call.root ? others * whole : 0;
+  if (is_all_to_all(call.op)) return others * static_cast<double>(call.out.bytes());
   return call.op == CollectiveOp::kBarrier ? 0 : others * whole;
 }
 
@@ -100,7 +108,20 @@ Work SimulatedGroup::submit(const CollectiveCall& call, bool async) {
     case CollectiveOp::kBroadcast:
       if (rank() != call.root) receive_text(call);
       break;
+    case CollectiveOp::kReduceSum:
+      if (rank() == call.root) add_equal(call.out, size());
+      break;
     case CollectiveOp::kAllReduceSum: add_equal(call.out, size()); break;
+    case CollectiveOp::kAllToAll: {
+      const int64_t count = call.out.numel() / size();
+      for (int peer = 0; peer < size(); ++peer) {
+        copy(call.in.flat(rank() * count, count), call.out.flat(peer * count, count));
+      }
+      break;
+    }
+    case CollectiveOp::kAllToAllV:  // how long others' slices are, one rank does not know
+      std::memset(call.out.data, 0, static_cast<size_t>(call.out.bytes()));
+      break;
     case CollectiveOp::kReduceScatterSum: {
       const int64_t count = call.out.numel();
       copy(call.in.flat(rank() * count, count), call.out);
@@ -119,7 +140,7 @@ Work SimulatedGroup::submit(const CollectiveCall& call, bool async) {
   return Work();
 }
 
-// Of broadcast_bytes(): the length comes first.
+// Answers a broadcast_bytes(), whose length comes first.
 void SimulatedGroup::receive_text(const CollectiveCall& call) {
   const auto found = broadcasts_.find(call.tag);
   if (found == broadcasts_.end()) return;

@@ -27,7 +27,8 @@ struct SimulatedCounts {
 // on that rank, and what it asks of its peers is counted.
 //
 // The other ranks give what this one gives, so that what ranks compare agrees: a gather repeats
-// this rank's slice, a sum is a multiple, a largest value and a broadcast are this rank's own. No
+// this rank's slice, a sum is a multiple, a largest value and a broadcast are this rank's own, an
+// all-to-all of any lengths brings zeros. No
 // memory of theirs exists, and every collective is done when its call returns. What only another
 // rank can know, such as rank 0's text of a manifest, whoever simulates says beforehand.
 class SimulatedGroup final : public ProcessGroup {
@@ -42,7 +43,7 @@ class SimulatedGroup final : public ProcessGroup {
   // What broadcast_bytes() under this tag brings from another rank.
   void set_broadcast(const std::string& tag, std::string text) { broadcasts_[tag] = text; }
 
-  // Since the last reset(), by the tag of the call.
+  // Counts since the last reset(), by the tag of the call.
   const std::map<std::string, SimulatedCounts, std::less<>>& counts() const { return counts_; }
   SimulatedCounts total() const;
   void reset() { counts_.clear(); }

@@ -38,11 +38,11 @@ class SimulatedRank {
   SimulatedCost step();  // with what ranks tell each other at its end
   // `folder`: a run's checkpoints. A rank other than 0 writes its file, which is removed again.
   SimulatedCost save(const std::string& folder);
-  // From a checkpoint: ".../step_00000001".
+  // Reads a checkpoint: ".../step_00000001".
   SimulatedCost resume(const std::string& checkpoint);
   // All weights, to rank 0's disk or to another program.
   SimulatedCost export_weights();
-  // From a stored model.
+  // Reads a stored model.
   SimulatedCost load_weights();
 
   // Makes the file of this rank in a new checkpoint. Returns its record, for add_shard.
@@ -77,7 +77,8 @@ struct SimulatedCheckpoint {
 // A checkpoint of the job as its ranks would write it, committed.
 SimulatedCheckpoint write_checkpoint(const SimulatedJob& job, const std::string& checkpoints);
 
-// Opens of the files of a folder, from here on; those of one file that follow each other count once.
+// Opens of the files of a folder, from here on; those of one file that follow each other count
+// once.
 class OpenCount {
  public:
   explicit OpenCount(const std::string& folder);  // throws DiskError where the system cannot tell

@@ -12,8 +12,8 @@ namespace shale::comm {
 // Errors on their way between ranks, so that all of them throw the same one: the exit code, a
 // space, the text; empty: all is well.
 
-// Of anything that was thrown: what is no Error has the code of running out of memory, or that of
-// an internal error.
+// Packs anything that was thrown: what is no Error has the code of running out of memory, or that
+// of an internal error.
 std::string pack_problem(std::exception_ptr error);
 // Throws the error, as the class that its code belongs to where callers tell it from others:
 // DataError, MissingInputError, DiskError; else Error. Does nothing if there is none.

@@ -35,7 +35,7 @@ TensorPart stored(const StatePart& part) {
           .count = part.count()};
 }
 
-// Of a file that is not there yet: checksums are those of nothing.
+// The record of a file that is not there yet: checksums are those of nothing.
 std::string record_of(const std::string& file_name, const std::vector<StatePart>& share) {
   std::vector<TensorPart> parts;
   for (const StatePart& part : share) parts.push_back(stored(part));

@@ -69,8 +69,8 @@ class CheckpointSaver {
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
-  // Before the first step: whether a manifest can say what lies where. Throws ConfigError, on all
-  // ranks, where the state is in more pieces than fit into one. Collective.
+  // Checks, before the first step, that a manifest can say what lies where. Throws ConfigError, on
+  // all ranks, where the state is in more pieces than fit into one. Collective.
   void check(const std::vector<StatePart>& share);
 
   // Collective. `share`: what this rank writes (share_to_write). Its tensors may change when this

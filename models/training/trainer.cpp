@@ -322,7 +322,7 @@ StepMetrics Trainer::metrics_of(const StepOutcome& outcome) {
   return metrics;
 }
 
-// Where the time since the last news went tells a slow rank from those that wait for it.
+// The time since the last news tells a slow rank from those that waited in it.
 void Trainer::send_news(const StepOutcome& outcome) {
   const double waited_s = group_->traffic().totals().exposed_seconds;
   const double busy_s = seconds_since(told_at_) - (waited_s - waited_s_);

@@ -55,7 +55,7 @@ TEST_CASE("an export moves each unit once, to one rank", "[comm]") {
     const comm::SimulatedCounts traffic = rank.export_weights().traffic;
     CHECK(traffic.calls <= 8);
     CHECK(traffic.messages <= traffic.calls);
-    // Its part, and of small buffers, which one rank has, a round to all.
+    // It sends its part, and takes part in rounds of small buffers, which one rank has.
     CHECK(traffic.sent_bytes < double(4 * rank.model_elements() / 16));
   }
 }

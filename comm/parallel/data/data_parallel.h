@@ -136,7 +136,7 @@ class DataParallel {
   // The same as a tensor on the device.
   Tensor full_tensor(const Parameter& parameter);
 
-  // Where a parameter lies. Throws InternalError if it is not part of the model.
+  // The place of a parameter. Throws InternalError if it is not part of the model.
   struct Place {
     FlatBuffer* buffer;
     const FlatEntry* entry;

@@ -31,7 +31,7 @@ struct BufferTraits {
 //               until it is gathered; masters are shards. f32 values are their own masters.
 //   stage 3     the masters' shard is all there is; the values are gathered from it, cast to the
 //               compute dtype first, into a buffer that lives while the parameters are in use.
-// Of a small buffer one rank has all shards (FlatLayout::owner): sums and values go from and to it.
+// One rank has all shards of a small buffer (FlatLayout::owner): sums and values go from and to it.
 // Masters may live in another context than the rest: then they are stepped there, and `compute` of
 // the shard, on the device, follows them.
 // Whole gradients live throughout in stages 0 and 1, from the first gradient of a backward to the

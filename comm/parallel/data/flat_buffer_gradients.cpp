@@ -117,7 +117,7 @@ void FlatBuffer::start_reduce() {
   reducing_ = true;
 }
 
-// Of the gradients of all ranks, to sum_.
+// Starts the sum of all ranks' gradients, to sum_.
 Work FlatBuffer::start_sum(const CollectiveOptions& options) {
   ProcessGroup& group = *shared_.groups.shard;
   return layout_.owner ? group.all_reduce_sum(whole_grad_, options)

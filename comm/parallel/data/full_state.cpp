@@ -31,7 +31,7 @@ View FullState::read(const Parameter& parameter) {
   return make_view(values_.data() + (buffer->is_sharded() ? entry->offset : 0), parameter.shape);
 }
 
-// Of a buffer that every rank has.
+// Copies from a buffer that every rank has.
 void FullState::copy(const FlatBuffer& buffer, const FlatEntry& entry) {
   gathered_ = nullptr;
   buffer.wait_for_step();
@@ -87,7 +87,7 @@ void FullState::gather_piece(const FlatBuffer& buffer, int64_t begin, int64_t co
   }
 }
 
-// Of what this rank has: f32, in the memory of the model's device.
+// A piece of what this rank has: f32, in the memory of the model's device.
 Tensor FullState::piece_of(const FlatBuffer& buffer, int64_t begin, int64_t count) const {
   Context& context = parallel_.shared().context;
   const Tensor part = vector_slice(buffer.master(), begin, count);

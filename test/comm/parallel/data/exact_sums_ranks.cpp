@@ -20,7 +20,7 @@ using comm::DataParallelOptions;
 
 constexpr int64_t kRows = 12;
 
-// Of width 40 a rank's shard begins inside a weight. Of width 32 a weight, alone in its buffer, is
+// A rank's shard begins inside a weight of width 40. A weight of width 32, alone in its buffer, is
 // less than shards of two ranks: one rank has it, and a frozen bias the same.
 struct Layers {
   int64_t width = 40;
