@@ -236,12 +236,27 @@ void record(const char* op, std::initializer_list<Tensor> inputs,
   record(op, std::vector<Tensor>(inputs), std::vector<Tensor*>(outputs), std::move(backward));
 }
 
+namespace {
+
+// Backward visits nodes by their number, which each context counts for itself.
+void check_one_context(const char* op, const std::vector<Tensor>& inputs, const Tensor& output) {
+  for (const Tensor& input : inputs) {
+    if (!input.requires_grad() || &input.context() == &output.context()) continue;
+    throw AutogradError(cat(op, ": an input that requires a gradient, ", input,
+                            ", belongs to another context than the result, want a graph of one "
+                            "context: detach() what comes from the other"));
+  }
+}
+
+}  // namespace
+
 void record(const char* op, const std::vector<Tensor>& inputs, const std::vector<Tensor*>& outputs,
             BackwardFn backward) {
   AutogradState& state = outputs.front()->context().autograd();
   const bool wanted = std::any_of(inputs.begin(), inputs.end(),
                                   [](const Tensor& input) { return input.requires_grad(); });
   if (!state.enabled || !wanted) return;
+  check_one_context(op, inputs, *outputs.front());
   auto node = std::make_shared<Node>();
   node->op = op;
   node->number = state.next_node++;

@@ -49,7 +49,8 @@ class BackwardArgs {
 };
 
 // Records that `outputs` were computed from `inputs` (undefined ones allowed) when autograd is
-// enabled and any input requires a gradient. `backward` is called at most once.
+// enabled and any input requires a gradient. `backward` is called at most once. Throws
+// AutogradError for such an input in another context than the outputs.
 void record(const char* op, std::initializer_list<Tensor> inputs,
             std::initializer_list<Tensor*> outputs, BackwardFn backward);
 

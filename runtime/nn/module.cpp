@@ -1,6 +1,7 @@
 #include "shale/runtime/nn/module.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "shale/base/error.h"
 #include "shale/kernels/elementwise.h"
@@ -17,24 +18,47 @@ std::string join(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : cat(prefix, ".", name);
 }
 
-// Views of the tensors, where they are defined, whose backward calls `hook` before the gradients go
-// on.
+// The history of a tensor without its values.
+Tensor history_of(const Tensor& x) {
+  auto impl = std::make_shared<TensorImpl>();
+  impl->context = &x.context();
+  impl->shape = x.shape();
+  impl->strides = x.strides();
+  impl->dtype = x.dtype();
+  impl->requires_grad = true;
+  impl->grad_fn = x.impl().grad_fn;
+  impl->output = x.impl().output;
+  return Tensor(std::move(impl));
+}
+
+// The tensors, where they are defined, with a backward that calls `hook` before the gradients go
+// on: views, but those that nobody else holds, whose history nobody sees, are changed themselves.
+// use: a leaf that this counts as a use of; undefined: none.
 std::vector<Tensor> with_backward_hook(const char* op, std::vector<Tensor> tensors,
-                                       std::function<void()> hook) {
+                                       std::function<void()> hook, const Tensor& use = {}) {
   std::vector<Tensor> from;
-  std::vector<Tensor*> views;
+  std::vector<Tensor*> hooked;
+  bool wanted = false;
   for (Tensor& x : tensors) {
     if (!x.defined()) continue;
-    from.push_back(x);
-    x = x.recorded_alias(x.shape(), x.strides());
-    views.push_back(&x);
+    wanted = wanted || x.requires_grad();
+    hooked.push_back(&x);
+    if (x.impl_ptr().use_count() == 1 && x.impl().grad_fn != nullptr) {
+      from.push_back(history_of(x));
+    } else {
+      from.push_back(x);
+      x = x.recorded_alias(x.shape(), x.strides());
+    }
   }
-  record(op, from, views, [hook = std::move(hook), count = from.size()](BackwardArgs& args) {
-    hook();
-    Grads grads;
-    for (size_t i = 0; i < count; ++i) grads.push_back(args.dy(static_cast<int>(i)));
-    return grads;
-  });
+  const size_t count = from.size();
+  if (wanted && use.defined()) from.push_back(use);
+  record(op, from, hooked,
+         [hook = std::move(hook), count, inputs = from.size()](BackwardArgs& args) {
+           hook();
+           Grads grads(inputs);
+           for (size_t i = 0; i < count; ++i) grads[i] = args.dy(static_cast<int>(i));
+           return grads;
+         });
   return tensors;
 }
 
@@ -186,6 +210,19 @@ void Module::call_hooks(HookPoint point) const {
   for (const auto& [id, hook] : hooks(point)) hook();
 }
 
+Tensor Module::counted_use(Context& context) {
+  if (!uses_.defined()) {
+    auto impl = std::make_shared<TensorImpl>();
+    impl->requires_grad = true;
+    uses_ = Tensor(std::move(impl));
+    leaf_state(uses_).ready_hooks.push_back([this] {
+      if (!std::exchange(has_open_use_, false)) call_hooks(HookPoint::kAfterLastBackward);
+    });
+  }
+  uses_.impl().context = &context;
+  return uses_;
+}
+
 Tensor Module::run(const Tensor& x, const std::function<Tensor(const Tensor&)>& body) {
   return run(Tensors{x}, [body](const Tensors& in) { return Tensors{body(in.front())}; }).front();
 }
@@ -207,25 +244,35 @@ Module::Tensors Module::run(const Tensors& inputs,
 Module::Tensors Module::run_once(const Tensors& inputs,
                                  const std::function<Tensors(const Tensors&)>& body) {
   call_hooks(HookPoint::kBeforeForward);
-  const bool after = !hooks(HookPoint::kAfterBackward).empty();
+  const bool last = !hooks(HookPoint::kAfterLastBackward).empty();
+  const bool after = last || !hooks(HookPoint::kAfterBackward).empty();
   const bool before = !hooks(HookPoint::kBeforeBackward).empty();
+  const Tensor use = last ? counted_use(inputs.front().context()) : Tensor();
+  // Whether no after_backward can show where backward leaves this use.
+  const bool open = last && std::none_of(inputs.begin(), inputs.end(), [](const Tensor& x) {
+                      return x.defined() && x.requires_grad();
+                    });
   Tensors results;
   try {
     Tensors in = inputs;
     if (after) {
-      in = with_backward_hook("after_backward", inputs,
-                              [this] { call_hooks(HookPoint::kAfterBackward); });
+      const auto hook = [this] { call_hooks(HookPoint::kAfterBackward); };
+      in = with_backward_hook("after_backward", inputs, hook, use);
     }
     for (Tensor& x : in) x = enter(x);
     results = body(in);
     for (Tensor& y : results) y = leave(y);
-  } catch (const RecomputationDone&) {
+  } catch (...) {
     call_hooks(HookPoint::kAfterForward);
     throw;
   }
-  if (before) {
-    results = with_backward_hook("before_backward", results,
-                                 [this] { call_hooks(HookPoint::kBeforeBackward); });
+  if (before || open) {
+    const auto hook = [this, open] {
+      if (open) has_open_use_ = true;
+      call_hooks(HookPoint::kBeforeBackward);
+    };
+    results =
+        with_backward_hook("before_backward", std::move(results), hook, open ? use : Tensor());
   }
   call_hooks(HookPoint::kAfterForward);
   return results;

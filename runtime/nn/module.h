@@ -53,8 +53,16 @@ struct Buffer {
 // When a segment of the model is computed again (autograd/recompute.h), the forward hooks of the
 // modules in it run again too, always in pairs, while AutogradState::recomputing is set. This may
 // be between the backward hooks of the same module: then backward still needs the parameters after
-// the second kAfterForward.
-enum class HookPoint { kBeforeForward, kAfterForward, kBeforeBackward, kAfterBackward };
+// the second kAfterForward. A body that throws is followed by kAfterForward too.
+enum class HookPoint {
+  kBeforeForward,
+  kAfterForward,
+  kBeforeBackward,
+  kAfterBackward,
+  // After kAfterBackward of the module's last use in one backward graph; never, if the inputs of
+  // one of its uses have no gradient.
+  kAfterLastBackward,
+};
 
 // A node of the model tree. Subclasses hold their children as members, declare their parameters in
 // the constructor, and have a forward of their own signature that goes through run():
@@ -131,7 +139,8 @@ class Module {
 
   // Calls body between the forward hooks and places the backward hooks into the graph:
   // before-backward when the gradients of the results are complete, after-backward when those of
-  // the inputs are (never, if no input has one). Without hooks this is body(inputs). Inputs and
+  // the inputs are (never, if no input has one). In-place ops can change a result that nothing else
+  // holds, with hooks or without. Without hooks this is body(inputs). Inputs and
   // results may be undefined, but for the first input. Backward may call body again, where
   // set_recompute() says so: it keeps by value what it uses.
   using Tensors = std::vector<Tensor>;
@@ -144,6 +153,7 @@ class Module {
  private:
   Tensors run_once(const Tensors& inputs, const std::function<Tensors(const Tensors&)>& body);
   void call_hooks(HookPoint point) const;
+  Tensor counted_use(Context& context);
   using Hooks = std::map<uint64_t, Hook>;  // by id, hence in order
   const Hooks& hooks(HookPoint point) const { return hooks_[static_cast<size_t>(point)]; }
 
@@ -156,8 +166,10 @@ class Module {
   std::vector<Parameter*> tied_;
   std::optional<amp::Precision> precision_;
   Recompute recompute_ = Recompute::kNone;
-  std::array<Hooks, 4> hooks_;
+  std::array<Hooks, 5> hooks_;
   uint64_t next_hook_ = 0;
+  Tensor uses_;  // a leaf that every use takes as an input: backward counts a leaf's uses
+  bool has_open_use_ = false;  // in the backward that runs: one whose end nothing shows
 };
 
 // Gives every parameter of the tree memory of its own and its initial value: a model on one device

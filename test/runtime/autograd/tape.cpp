@@ -40,6 +40,15 @@ TEST_CASE("gradients of a tensor that is used several times add up") {
   CHECK(to_host<float>(x.grad()) == std::vector<float>{16, 0});
 }
 
+TEST_CASE("a graph over two contexts is refused where it would begin") {
+  Context one(small_context(1)), two(small_context(1));
+  const Tensor x = leaf(one, {1}, {1}), y = leaf(two, {1}, {2});
+  const std::string message = message_of<AutogradError>([&] { mul(x, y); });
+  CHECK(contains(message, "another context"));
+  CHECK(contains(message, "detach()"));
+  CHECK(only(mul(x, y.detach())) == 2);
+}
+
 TEST_CASE("a shared gradient is not changed by adding to it") {
   Context context(small_context());
   const Tensor x = leaf(context, {1}, {1}), y = leaf(context, {1}, {1});

@@ -125,6 +125,72 @@ TEST_CASE("hooks of a module run around its forward and its backward") {
                                         "first backward", "first backwarded"});
 }
 
+TEST_CASE("the last backward hook comes after all uses of a module in one graph") {
+  Context context(small_context());
+  Net net;
+  materialize(net, context, DType::kF32, 1);
+  std::vector<std::string> log;
+  net.first.add_hook(HookPoint::kAfterBackward, [&] { log.push_back("use"); });
+  net.first.add_hook(HookPoint::kAfterLastBackward, [&] { log.push_back("last"); });
+  const Tensor x = random_leaf(context, {2, 3}, 1);
+  const auto twice = [&] { return sum(net.first.forward(net.first.forward(x))); };
+  const Tensor a = twice(), b = twice();  // two graphs wait
+  const Tensor dropped = net.first.forward(x);
+  backward(a);
+  CHECK(log == std::vector<std::string>{"use", "use", "last"});
+  backward(b);
+  CHECK(log == std::vector<std::string>{"use", "use", "last", "use", "use", "last"});
+  log.clear();
+  // The end of the first use is not seen, as its input has no gradient.
+  backward(sum(net.first.forward(net.first.forward(x.detach()))));
+  CHECK(log == std::vector<std::string>{"use"});
+  backward(twice());
+  CHECK(log == std::vector<std::string>{"use", "use", "use", "last"});
+}
+
+TEST_CASE("a body that throws is followed by the hooks after forward, from the inside out") {
+  Context context(small_context());
+  Net net;
+  std::vector<std::string> log;
+  for (Module* module : {static_cast<Module*>(&net), static_cast<Module*>(&net.first)}) {
+    module->add_hook(HookPoint::kBeforeForward, [&log, module] { log.push_back(module->name()); });
+    module->add_hook(HookPoint::kAfterForward,
+                     [&log, module] { log.push_back(module->name() + " done"); });
+  }
+  const Tensor x = zeros(context, {2, 3}, DType::kF32);
+  // The parameters have no memory.
+  CHECK_FALSE(message_of<InternalError>([&] { net.forward(x); }).empty());
+  REQUIRE_FALSE(log.empty());
+  CHECK(log.back() == (log.front().empty() ? " done" : "first done"));
+  CHECK(log.size() % 2 == 0);
+}
+
+TEST_CASE("a result that nothing else holds can be changed in place, with hooks or without") {
+  Context context(small_context());
+  const auto gradient = [&](bool hooked, bool held) {
+    struct Holder : Module {
+      Holder() : linear(this, "linear", 3, 3, Init::normal(1)) {}
+      Tensor forward(const Tensor& x, bool hold) {
+        return run(x, [this, hold](const Tensor& in) {
+          Tensor y = linear.forward(in);
+          if (hold) kept = y;
+          return y;
+        });
+      }
+      nn::Linear linear;
+      Tensor kept;
+    } net;
+    materialize(net, context, DType::kF32, 1);
+    if (hooked) net.add_hook(HookPoint::kBeforeBackward, [] {});
+    Tensor y = net.forward(random_leaf(context, {2, 3}, 1), held);
+    scale_(y, 3);
+    backward(sum(mul(y, random_leaf(context, {2, 3}, 2))));
+    return to_host<float>(net.linear.weight.value.grad());
+  };
+  CHECK(same_bits(gradient(true, false), gradient(false, false)));
+  CHECK(contains(message_of<AutogradError>([&] { gradient(true, true); }), "is a view"));
+}
+
 TEST_CASE("hooks change no bit of the gradients") {
   Context context(small_context());
   const auto gradient = [&](bool hooked) {
