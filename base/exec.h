@@ -27,7 +27,7 @@ struct StepState {
   uint64_t seed = 0;
   uint64_t step = 0;           // optimizer steps done before this one
   uint64_t sample = 0;         // global index of this micro-batch's first sample in the step
-  float lr = 0;                // learning rate, before a group's own factor
+  float lr = 0;                // in an optimizer's values, as the next two; else unused
   float bias_correction1 = 1;  // 1 - beta1^t
   float bias_correction2 = 1;  // 1 - beta2^t
   float grad_scale = 1;        // 1 / tokens of the global batch: dlogits carry it
@@ -35,7 +35,7 @@ struct StepState {
   LossScale loss_scale;
   // Written by kernels (and once by the host, when a step begins).
   float grad_norm = 0;      // of the whole gradient, written by clip_factor
-  float clip_factor = 1;    // what the optimizer multiplies gradients with (unscaling included)
+  float clip_factor = 1;    // what an optimizer multiplies gradients with (unscaling included)
   uint32_t non_finite = 0;  // not 0: a gradient is Inf or NaN (2: see kernels/loss_scale.h)
 };
 

@@ -28,9 +28,9 @@ struct SimulatedCounts {
 //
 // The other ranks give what this one gives, so that what ranks compare agrees: a gather repeats
 // this rank's slice, a sum is a multiple, a largest value and a broadcast are this rank's own, an
-// all-to-all of any lengths brings zeros. No
-// memory of theirs exists, and every collective is done when its call returns. What only another
-// rank can know, such as rank 0's text of a manifest, whoever simulates says beforehand.
+// all-to-all of any lengths brings zeros. No memory of theirs exists, and every collective is done
+// when its call returns. What only another rank can know, such as rank 0's text of a manifest,
+// whoever simulates says beforehand.
 class SimulatedGroup final : public ProcessGroup {
  public:
   // Views are in host memory; `device`, the CPU's, outlives the group. Throws ConfigError unless

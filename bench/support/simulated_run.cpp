@@ -63,7 +63,7 @@ SimulatedRank::SimulatedRank(const SimulatedJob& job, int rank)
                               return model_->loss(batch["inputs"], batch["targets"]);
                             }},
           step_options(job),
-          [](std::vector<OptimShard> shards, auto) {
+          [](std::vector<OptimShard> shards) {
             return std::make_unique<optim::AdamW>(std::move(shards), optim::AdamWOptions{});
           })),
       exchange_(group_) {}

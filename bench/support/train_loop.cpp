@@ -80,7 +80,7 @@ TrainLoop::TrainLoop(TrainOptions& options, comm::World& world) : world_(world) 
                           return model_->loss(batch["inputs"], batch["targets"]);
                         }},
       models::step_options(run, options.dtype, layout_.micro_batches()),
-      [](std::vector<OptimShard> shards, auto) {
+      [](std::vector<OptimShard> shards) {
         return std::make_unique<optim::AdamW>(std::move(shards), optim::AdamWOptions{});
       },
       static_cast<models::StepObserver*>(this));

@@ -164,6 +164,11 @@ Tensor as_vector(const Tensor& x) {
 
 std::vector<StatePart> training_state(const DataParallel& parallel,
                                       const optim::Optimizer& optimizer) {
+  return training_state(parallel, std::vector{&optimizer});
+}
+
+std::vector<StatePart> training_state(const DataParallel& parallel,
+                                      const std::vector<const optim::Optimizer*>& optimizers) {
   std::vector<StatePart> parts;
   std::map<const Parameter*, bool> is_sharded;
   for (const auto& unit : parallel.units()) {
@@ -180,10 +185,21 @@ std::vector<StatePart> training_state(const DataParallel& parallel,
       }
     }
   }
-  for (StatePart& part : optimizer.state_parts()) {
-    if (part.shape.numel() == 0) continue;
-    part.is_whole = part.is_whole || !is_sharded.at(part.parameter);
-    parts.push_back(std::move(part));
+  std::map<const Parameter*, size_t> stepped_by;
+  for (size_t i = 0; i < optimizers.size(); ++i) {
+    for (StatePart& part : optimizers[i]->state_parts()) {
+      if (part.shape.numel() == 0) continue;
+      if (!is_sharded.contains(part.parameter)) {
+        throw ConfigError(cat("checkpoint: an optimizer steps ", part.parameter->full_name(),
+                              ", which is no parameter of this model"));
+      }
+      if (stepped_by.emplace(part.parameter, i).first->second != i) {
+        throw ConfigError(cat("checkpoint: two optimizers step ", part.parameter->full_name(),
+                              ", want one for each parameter"));
+      }
+      part.is_whole = part.is_whole || !is_sharded.at(part.parameter);
+      parts.push_back(std::move(part));
+    }
   }
   // Those of the whole tree, once.
   for (const auto& unit : parallel.units()) {
@@ -249,7 +265,12 @@ CheckpointReader open_checkpoint(ProcessGroup& group, const std::string& folder)
 
 void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
                          const optim::Optimizer& optimizer) {
-  const std::vector<StatePart> parts = training_state(parallel, optimizer);
+  load_training_state(checkpoint, parallel, std::vector{&optimizer});
+}
+
+void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
+                         const std::vector<const optim::Optimizer*>& optimizers) {
+  const std::vector<StatePart> parts = training_state(parallel, optimizers);
   check_inventory(checkpoint, parts);
   const int ranks = parallel.shared().groups.shard->size();
   std::vector<StatePart> whole, cut;

@@ -15,6 +15,10 @@ namespace shale::comm {
 // Host memory may be behind until the optimizer's step there is over (offload::OptimizerOffload).
 std::vector<StatePart> training_state(const DataParallel& parallel,
                                       const optim::Optimizer& optimizer);
+// Of a model that several optimizers step. Throws ConfigError if two step one parameter, or one
+// steps another model's.
+std::vector<StatePart> training_state(const DataParallel& parallel,
+                                      const std::vector<const optim::Optimizer*>& optimizers);
 
 // Picks what this rank writes of these parts, so that all ranks together write every element once:
 // ranks with the same parts share them out evenly by bytes. A tensor has at most one part in the
@@ -37,5 +41,7 @@ CheckpointReader open_checkpoint(ProcessGroup& group, const std::string& folder)
 // rank's own files is thrown on this rank alone.
 void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
                          const optim::Optimizer& optimizer);
+void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
+                         const std::vector<const optim::Optimizer*>& optimizers);
 
 }  // namespace shale::comm

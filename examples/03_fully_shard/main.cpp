@@ -19,8 +19,8 @@ int main(int argc, char** argv) {
     for (int64_t step = 0; step < 100; ++step) {
       optimizer.prepare(context, step, /*lr=*/0.003f);
       const shale::Tensor loss = model.loss(data.batch(step));
-      // The ranks' gradients are added: this makes them that of the mean.
-      shale::backward(scale(loss, 1 / static_cast<float>(world.size())));
+      // The ranks' gradients are added up, to that of the mean over all ranks.
+      shale::backward(shale::comm::mean_over_ranks(model, loss));
       shale::comm::clip_grad_norm(model, 1);
       optimizer.step();
       optimizer.zero_grad();

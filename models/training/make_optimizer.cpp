@@ -1,6 +1,7 @@
 #include "shale/models/training/make_optimizer.h"
 
 #include "shale/base/error.h"
+#include "shale/runtime/optim/adafactor.h"
 
 namespace shale::models {
 namespace {
@@ -16,8 +17,7 @@ std::unique_ptr<optim::Optimizer> make_adamw(const RunConfig& config,
 }  // namespace
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const RunConfig& config,
-                                                 std::vector<OptimShard> shards,
-                                                 optim::Adafactor::SumOverRanks sum_over_ranks) {
+                                                 std::vector<OptimShard> shards) {
   const auto decay = static_cast<float>(config.weight_decay);
   switch (config.optimizer) {
     case OptimizerKind::kAdamW: return make_adamw(config, std::move(shards), optim::Moments::kF32);
@@ -30,8 +30,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const RunConfig& config,
                                            optim::LionOptions{.weight_decay = decay});
     case OptimizerKind::kAdafactor:
       return std::make_unique<optim::Adafactor>(std::move(shards),
-                                                optim::AdafactorOptions{.weight_decay = decay},
-                                                std::move(sum_over_ranks));
+                                                optim::AdafactorOptions{.weight_decay = decay});
     case OptimizerKind::kSgd:
       return std::make_unique<optim::Sgd>(
           std::move(shards),

@@ -1,5 +1,6 @@
 #include "shale/models/training/step.h"
 
+#include <bit>
 #include <utility>
 
 #include "shale/base/error.h"
@@ -29,6 +30,12 @@ TrainStep::TrainStep(Context& context, const comm::ShardGroups& groups, StepMode
       observer_(observer),
       unbind_{model.module},
       results_(context, options.micro_batches) {
+  const auto micro_batches = static_cast<uint64_t>(options_.micro_batches);
+  if (options_.parallel.reproducible && !std::has_single_bit(micro_batches)) {
+    throw ConfigError(cat("step: ", micro_batches,
+                          " micro-batches of a rank are added "
+                          "reproducibly, want a power of two"));
+  }
   const StepOffload& offload = options_.offload;
   if (offload.optimizer || offload.activations) {
     tier_.emplace(context_, offload::HostTierOptions{.threads = context_.exec().threads});
@@ -42,7 +49,7 @@ TrainStep::TrainStep(Context& context, const comm::ShardGroups& groups, StepMode
     offload_.emplace(*tier_, std::move(shards), offload.background.value_or(runs_later));
     shards = offload_->shards();
   }
-  optimizer_ = make_optimizer(std::move(shards), sum_over_shards());
+  optimizer_ = make_optimizer(std::move(shards));
   if (options_.loss_scale) scaler_.emplace(context_, *options_.loss_scale);
   micro_batches_.emplace(context_, std::move(model.loss), *parallel_,
                          activations_ ? &*activations_ : nullptr, options_.graphs);
@@ -52,16 +59,6 @@ TrainStep::~TrainStep() = default;
 
 TrainStep::Unbind::~Unbind() {
   for (Parameter* parameter : module.parameters()) parameter->unbind();
-}
-
-// Statistics over the ranks that hold the other parts of this rank's parameters.
-optim::Adafactor::SumOverRanks TrainStep::sum_over_shards() {
-  if (options_.parallel.stage == 0) return {};
-  return [this](const Tensor& x) {
-    comm::ShardingContext& shared = parallel_->shared();
-    shared.wait(shared.groups.shard->all_reduce_sum(
-        x, {.tag = "adafactor", .stream = context_.exec().stream}));
-  };
 }
 
 template <typename Body>
@@ -111,7 +108,7 @@ bool TrainStep::steps_during_backward() const {
 
 void TrainStep::update(int64_t step) {
   parallel_->clip_grad_norm(options_.clip);
-  if (skipped_steps_ > 0) optimizer_->set_updates(context_, step - skipped_steps_);
+  if (skipped_steps_ > 0) optimizer_->set_updates(step - skipped_steps_);
   if (offload_) {
     offload_->step(*optimizer_);
   } else {

@@ -13,7 +13,7 @@
 #include "shale/runtime/amp/grad_scaler.h"
 #include "shale/runtime/offload/activations.h"
 #include "shale/runtime/offload/optimizer_offload.h"
-#include "shale/runtime/optim/adafactor.h"
+#include "shale/runtime/optim/optimizer.h"
 
 namespace shale::models {
 
@@ -49,10 +49,9 @@ struct StepOptions {
   bool graphs = false;  // forward and backward are captured once and replayed
 };
 
-// Makes the optimizer of these shards. sum_over_ranks: see optim::Adafactor; empty where the ranks
-// share nothing.
-using MakeOptimizer = std::function<std::unique_ptr<optim::Optimizer>(
-    std::vector<OptimShard>, optim::Adafactor::SumOverRanks sum_over_ranks)>;
+// Makes the optimizer of these shards.
+using MakeOptimizer =
+    std::function<std::unique_ptr<optim::Optimizer>(std::vector<OptimShard> shards)>;
 
 // One step's own values.
 struct StepInput {
@@ -95,7 +94,7 @@ class StepObserver {
 // same methods in the same order.
 //
 //   TrainStep step(context, {.shard = &group}, {model, model.blocks(), loss}, {.clip = 1},
-//                  [](std::vector<OptimShard> shards, auto) {
+//                  [](std::vector<OptimShard> shards) {
 //                    return std::make_unique<optim::AdamW>(std::move(shards),
 //                    optim::AdamWOptions{});
 //                  });
@@ -150,7 +149,6 @@ class TrainStep {
   void forward(const StepInput& input, MicroBatches::Place place);
   void update(int64_t step);
   bool steps_during_backward() const;
-  optim::Adafactor::SumOverRanks sum_over_shards();
 
   // Takes the parameters' memory away in the end: the model may outlive the context.
   struct Unbind {

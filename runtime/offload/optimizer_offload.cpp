@@ -17,6 +17,11 @@ OptimizerOffload::OptimizerOffload(HostTier& tier, std::vector<OptimShard> shard
     if (host.fence == nullptr) {
       throw InternalError(cat("offload: ", host.name, " has no fence for its readers to wait at"));
     }
+    if (host.fence->has_stepper() || !host.is_whole()) {
+      throw ConfigError(cat("offload: ", host.name,
+                            " is stepped by several optimizers, want one, "
+                            "with parameter options (set_parameter_options)"));
+    }
     if (!is_here(host.grad)) {
       host.grad =
           tier.allocate(host.grad.numel(), host.grad.dtype(), MemoryTag::kGradient, host.name);
@@ -67,7 +72,10 @@ void OptimizerOffload::step(optim::Optimizer& optimizer) {
     if (!places_[index].sent) gradient_complete(index, {});
   }
   for (size_t i = 0; i < shards_.size(); ++i) {
-    if (!is_here(shards_[i].master)) optimizer.update(i, shards_[i].compute);
+    if (!is_here(shards_[i].master)) {
+      if (shards_[i].changing != nullptr) shards_[i].changing();
+      optimizer.update(i, shards_[i].compute);
+    }
     for (const OptimSpan& span : shards_[i].spans) span.parameter->value.bump_version();
     if (shards_[i].changed != nullptr) shards_[i].changed();
   }
@@ -82,7 +90,7 @@ void OptimizerOffload::step(optim::Optimizer& optimizer) {
 void OptimizerOffload::send_state(optim::Optimizer& optimizer) {
   optimizer_ = &optimizer;
   // Held until it is queued: the next step's values then go to a new place.
-  state_held_ = tier_.device().hold_step();
+  state_held_ = optimizer.hold_values();
   state_downloaded_ = tier_.download(*state_held_, state_, {tier_.computed()});
   state_loaded_ = false;
 }
@@ -151,7 +159,7 @@ void OptimizerOffload::run(size_t index) {
     load_state();
     place.downloaded.synchronize();
     // Kernels would do nothing, and leave nothing to send.
-    const bool skipped = tier_.context().exec().step->non_finite != 0;
+    const bool skipped = optimizer_->values_in(tier_.context()).non_finite != 0;
     if (!skipped) uploaded = step_shard(place);
   } catch (...) {
     error = std::current_exception();
@@ -172,7 +180,7 @@ void OptimizerOffload::run(size_t index) {
 void OptimizerOffload::load_state() {
   if (state_loaded_) return;
   state_downloaded_.synchronize();
-  std::memcpy(tier_.context().exec().step, state_.data(), sizeof(StepState));
+  std::memcpy(&optimizer_->values_in(tier_.context()), state_.data(), sizeof(StepState));
   state_loaded_ = true;
 }
 

@@ -29,7 +29,8 @@ namespace shale::offload {
 class OptimizerOffload {
  public:
   // background: whether the CPU steps on a thread of its own. Pointless on a CPU device, which has
-  // nothing better to do.
+  // nothing better to do. Throws ConfigError for shards that are not whole, or that another one
+  // steps.
   OptimizerOffload(HostTier& tier, std::vector<OptimShard> shards, bool background);
   OptimizerOffload(HostTier& tier, std::vector<OptimShard> shards)
       : OptimizerOffload(tier, std::move(shards), tier.device().exec().stream != nullptr) {}
@@ -82,7 +83,7 @@ class OptimizerOffload {
   std::vector<size_t> order_;  // of places, in which forward read them last
   std::vector<size_t> next_order_;
   bool during_backward_ = false;  // the step that comes next, or has begun
-  Tensor state_;                  // the device's StepState, on its way to the CPU
+  Tensor state_;                  // the optimizer's values, on their way to the CPU
   std::shared_ptr<const Storage> state_held_;
   Event state_downloaded_;
   bool state_loaded_ = true;

@@ -7,9 +7,10 @@
 
 namespace shale::optim {
 
-Adafactor::Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& options,
-                     SumOverRanks sum_over_ranks)
-    : Optimizer(std::move(shards)), options_(options), sum_over_ranks_(std::move(sum_over_ranks)) {
+Adafactor::Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& options)
+    : Optimizer(std::move(shards)),
+      options_(options),
+      peers_(peers_of("adafactor", this->shards())) {
   int64_t means = 0;
   for (size_t i = 0; i < this->shards().size(); ++i) {
     const OptimShard& shard = this->shards()[i];
@@ -20,6 +21,11 @@ Adafactor::Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& opt
     }
     // Parts that are empty here have statistics too, which other ranks fill.
     for (const OptimSpan& span : shard.spans) {
+      if (peers_ == nullptr && span.count != span.parameter->numel()) {
+        throw ConfigError(cat("adafactor: ", shard.name, " has ", span.count, " of the ",
+                              span.parameter->numel(), " elements of ", span.parameter->full_name(),
+                              ", want OptimShard::peers with the ranks that have the others"));
+      }
       const Shape& shape = span.parameter->shape;
       const int64_t cols = shape.ndim() > 0 ? shape.at(-1) : 1;
       Part part{.shard = i, .span = span};
@@ -43,11 +49,9 @@ Adafactor::Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& opt
       empty(context, {int64_t(parts_.size())}, DType::kF32, MemoryTag::kOptimizer, "adafactor");
 }
 
-void Adafactor::set_updates(Context& context, int64_t done) {
-  context.update_step([&](StepState& state) {
-    const auto t = static_cast<double>(done + 1);
-    state.bias_correction2 = static_cast<float>(std::pow(t, -options_.decay_exponent));
-  });
+void Adafactor::set_corrections(StepState& values, int64_t done) const {
+  const auto t = static_cast<double>(done + 1);
+  values.bias_correction2 = static_cast<float>(std::pow(t, -options_.decay_exponent));
 }
 
 View Adafactor::row(const Tensor& means, const Part& part) const {
@@ -70,7 +74,8 @@ View Adafactor::grad(const Part& part) const {
 
 void Adafactor::begin_step() {
   if (parts_.empty()) return;
-  const Exec& exec = means_.exec();
+  hold_values();  // of all shards alike
+  const Exec exec = this->exec(0);
   kernels::fill(exec, {.y = newest_, .value = 0});
   kernels::fill(exec, {.y = squares_, .value = 0});
   for (const Part& part : parts_) {
@@ -81,7 +86,7 @@ void Adafactor::begin_step() {
                                     .part = part.matrix,
                                     .eps = options_.eps});
   }
-  if (sum_over_ranks_ != nullptr) sum_over_ranks_(newest_);
+  if (peers_ != nullptr) peers_->sum(newest_);
   kernels::adafactor_average(exec, {.newest = newest_, .mean = means_});
   for (size_t i = 0; i < parts_.size(); ++i) {
     const Part& part = parts_[i];
@@ -94,7 +99,7 @@ void Adafactor::begin_step() {
                                       .part = part.matrix,
                                       .eps = options_.eps});
   }
-  if (sum_over_ranks_ != nullptr) sum_over_ranks_(squares_);
+  if (peers_ != nullptr) peers_->sum(squares_);
 }
 
 void Adafactor::update(size_t shard, const Tensor& compute) {
@@ -105,17 +110,17 @@ void Adafactor::update(size_t shard, const Tensor& compute) {
       return vector.defined() ? vector_slice(vector, part.span.offset, part.span.count).view()
                               : View{};
     };
-    kernels::adafactor(means_.exec(),
-                       {.master = piece(shards()[shard].master),
-                        .grad = grad(part),
-                        .row = row(means_, part),
-                        .col = col(means_, part),
-                        .v = part.factored ? View{} : part.v.view(),
-                        .square_sum = square(i),
-                        .param = piece(compute),
-                        .part = part.matrix,
-                        .clip_rms = options_.clip_rms,
-                        .weight_decay = part.span.parameter->decay ? options_.weight_decay : 0});
+    kernels::adafactor(exec(shard), {.master = piece(shards()[shard].master),
+                                     .grad = grad(part),
+                                     .row = row(means_, part),
+                                     .col = col(means_, part),
+                                     .v = part.factored ? View{} : part.v.view(),
+                                     .square_sum = square(i),
+                                     .param = piece(compute),
+                                     .part = part.matrix,
+                                     .lr_factor = part.span.options.lr_factor,
+                                     .clip_rms = options_.clip_rms,
+                                     .weight_decay = decay_of(part.span, options_.weight_decay)});
   }
 }
 

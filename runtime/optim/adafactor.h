@@ -1,7 +1,5 @@
 #pragma once
 
-#include <functional>
-
 #include "shale/kernels/adafactor.h"
 #include "shale/runtime/optim/optimizer.h"
 
@@ -19,23 +17,21 @@ struct AdafactorOptions {
 // of a matrix it keeps a mean squared gradient per row and per column (all dimensions but the last
 // are rows), of other parameters per element. Some bytes per thousand parameters.
 //
-// Its statistics are of whole parameters, so that shards must add what they find, in an order that
-// depends on how parameters are cut: results are the same only for the same number of ranks and
-// shards. Throws ConfigError for a shard with a fence (runtime/offload).
+// Its statistics are of whole parameters, so that ranks add what they find in their shards
+// (ShardPeers; steps are collective then), in an order that depends on how parameters are cut:
+// results are the same only for the same number of ranks and shards. Throws ConfigError for a shard
+// with a fence (runtime/offload), for shards that are cut over different ranks or were clipped
+// apart, and for a part of a parameter without peers that have the rest.
 class Adafactor : public Optimizer {
  public:
-  // Adds a f32 vector over all ranks that hold the other parts of the parameters, in place; null
-  // when this rank's gradients are whole.
-  using SumOverRanks = std::function<void(const Tensor&)>;
-  Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& options,
-            SumOverRanks sum_over_ranks = {});
+  Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& options);
 
-  void set_updates(Context& context, int64_t done) override;
   void begin_step() override;
   void update(size_t shard, const Tensor& compute) override;
   std::vector<StatePart> state_parts() const override;
 
  private:
+  void set_corrections(StepState& values, int64_t done) const override;
   // A parameter's part in a shard, and its statistics.
   struct Part {
     size_t shard = 0;
@@ -51,7 +47,7 @@ class Adafactor : public Optimizer {
   View grad(const Part& part) const;
 
   AdafactorOptions options_;
-  SumOverRanks sum_over_ranks_;
+  const ShardPeers* peers_;
   std::vector<Part> parts_;
   Tensor means_;    // of all matrices
   Tensor newest_;   // the same, of this step's gradient

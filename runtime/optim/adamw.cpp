@@ -8,7 +8,7 @@
 namespace shale::optim {
 
 AdamW::AdamW(std::vector<OptimShard> shards, const AdamWOptions& options)
-    : ElementwiseOptimizer(std::move(shards)), options_(options) {
+    : ElementwiseOptimizer(std::move(shards), options.weight_decay), options_(options) {
   if (options.moments == Moments::kInt8) {
     // Codes of zero from the start: a resumed run writes those of elements, and the padding that
     // shares a block with them must stay a moment of zero when the block has a scale.
@@ -22,42 +22,41 @@ AdamW::AdamW(std::vector<OptimShard> shards, const AdamWOptions& options)
   add_states("v", moment_dtype("adamw", "beta2", options.beta2, options.moments));
 }
 
-void AdamW::set_updates(Context& context, int64_t done) {
-  context.update_step([&](StepState& state) {
-    const auto t = static_cast<double>(done + 1);
-    state.bias_correction1 = static_cast<float>(1 - std::pow(double(options_.beta1), t));
-    state.bias_correction2 = static_cast<float>(1 - std::pow(double(options_.beta2), t));
-  });
+void AdamW::set_corrections(StepState& values, int64_t done) const {
+  const auto t = static_cast<double>(done + 1);
+  values.bias_correction1 = static_cast<float>(1 - std::pow(double(options_.beta1), t));
+  values.bias_correction2 = static_cast<float>(1 - std::pow(double(options_.beta2), t));
 }
 
 void AdamW::step_run(size_t index, const OptimRun& run, const View& compute) {
   if (options_.moments == Moments::kInt8) return step_run_8bit(index, run, compute);
   const OptimShard& shard = shards()[index];
-  kernels::adamw(shard.grad.exec(), {.master = part(shard.master, run),
-                                     .grad = part(shard.grad, run),
-                                     .m = part(state(index, 0), run),
-                                     .v = part(state(index, 1), run),
-                                     .param = compute,
-                                     .beta1 = options_.beta1,
-                                     .beta2 = options_.beta2,
-                                     .eps = options_.eps,
-                                     .weight_decay = run.decay ? options_.weight_decay : 0});
+  kernels::adamw(exec(index), {.master = part(shard.master, run),
+                               .grad = part(shard.grad, run),
+                               .m = part(state(index, 0), run),
+                               .v = part(state(index, 1), run),
+                               .param = compute,
+                               .lr_factor = run.lr_factor,
+                               .beta1 = options_.beta1,
+                               .beta2 = options_.beta2,
+                               .eps = options_.eps,
+                               .weight_decay = run.weight_decay});
 }
 
 void AdamW::step_run_8bit(size_t index, const OptimRun& run, const View& compute) {
   const OptimShard& shard = shards()[index];
-  kernels::adamw_8bit(shard.grad.exec(),
-                      {.master = part(shard.master, run),
-                       .grad = part(shard.grad, run),
-                       .m = part(state(index, 0), run),
-                       .v = part(state(index, 1), run),
-                       .m_scale = part(state(index, 2), run, kernels::kMomentBlock),
-                       .v_scale = part(state(index, 3), run, kernels::kMomentBlock),
-                       .param = compute,
-                       .beta1 = options_.beta1,
-                       .beta2 = options_.beta2,
-                       .eps = options_.eps,
-                       .weight_decay = run.decay ? options_.weight_decay : 0});
+  kernels::adamw_8bit(exec(index), {.master = part(shard.master, run),
+                                    .grad = part(shard.grad, run),
+                                    .m = part(state(index, 0), run),
+                                    .v = part(state(index, 1), run),
+                                    .m_scale = part(state(index, 2), run, kernels::kMomentBlock),
+                                    .v_scale = part(state(index, 3), run, kernels::kMomentBlock),
+                                    .param = compute,
+                                    .lr_factor = run.lr_factor,
+                                    .beta1 = options_.beta1,
+                                    .beta2 = options_.beta2,
+                                    .eps = options_.eps,
+                                    .weight_decay = run.weight_decay});
 }
 
 }  // namespace shale::optim

@@ -1,30 +1,64 @@
 #include "shale/runtime/optim/clip.h"
 
+#include <cstddef>
+
 #include "shale/kernels/fixed_sum.h"
 #include "shale/kernels/reduce.h"
+#include "shale/runtime/tensor/context.h"
 
 namespace shale::optim {
 
-void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, float max_norm,
-                    const GatherSums& gather) {
+namespace {
+
+void add_squares(const OptimShard& shard, const Exec& exec, kernels::FixedSum* sum) {
+  if (shard.is_whole()) return kernels::sum_squares(exec, {.x = shard.grad, .sum = sum});
+  for (const OptimSpan& span : shard.spans) {
+    if (span.count == 0) continue;
+    kernels::sum_squares(exec,
+                         {.x = vector_slice(shard.grad, span.offset, span.count), .sum = sum});
+  }
+}
+
+// Keeps what was found with the gradients that it was found of.
+void keep_results(Context& context, const std::vector<OptimShard>& shards) {
+  constexpr size_t kBegin = offsetof(StepState, grad_norm);
+  constexpr int64_t kBytes = sizeof(StepState) - kBegin;
+  const Tensor found = empty(context, {kBytes}, DType::kU8, MemoryTag::kData, "clip factor");
+  context.copy(found.data(), reinterpret_cast<const std::byte*>(context.exec().step) + kBegin,
+               kBytes);
+  for (const OptimShard& shard : shards) {
+    ShardGradient& gradient = *shard.gradient;
+    if (shard.is_whole()) {
+      gradient.clipped = found;
+      gradient.clipped_apart.clear();
+      continue;
+    }
+    for (const OptimSpan& span : shard.spans) gradient.clipped_apart[span.parameter] = found;
+  }
+}
+
+}  // namespace
+
+void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, float max_norm) {
+  const ShardPeers* peers = peers_of("clip_grad_norm", shards);
   complete_gradients(shards);
   constexpr int64_t kBytes = sizeof(kernels::FixedSum);
   const Tensor sum = empty(context, {kBytes}, DType::kU8);
   kernels::FixedSum on_host;  // of gradients that are not on the device
   for (const OptimShard& shard : shards) {
     if (&shard.grad.context() == &context) continue;
-    kernels::sum_squares(shard.grad.exec(), {.x = shard.grad, .sum = &on_host});
+    add_squares(shard, shard.grad.exec(), &on_host);
   }
   context.copy(sum.data(), &on_host, kBytes);
   for (const OptimShard& shard : shards) {
     if (&shard.grad.context() != &context) continue;
-    kernels::sum_squares(context.exec(),
-                         {.x = shard.grad, .sum = static_cast<kernels::FixedSum*>(sum.data())});
+    add_squares(shard, context.exec(), static_cast<kernels::FixedSum*>(sum.data()));
   }
-  const Tensor parts = gather != nullptr ? gather(sum) : sum;
+  const Tensor parts = peers != nullptr ? peers->gather(sum) : sum;
   kernels::clip_factor(context.exec(), {.sum = static_cast<kernels::FixedSum*>(parts.data()),
                                         .parts = parts.numel() / kBytes,
                                         .max_norm = max_norm});
+  keep_results(context, shards);
 }
 
 std::string first_non_finite(const std::vector<OptimShard>& shards) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,13 +11,11 @@ namespace shale::optim {
 // StepState::grad_norm and min(1, max_norm / norm) in clip_factor, which the optimizer applies;
 // gradients are not touched. max_norm 0: the norm only. Nothing waits for the device. Gradients in
 // host memory, which must have arrived there, are measured on the CPU.
-//
-// `gather`, given this rank's sum (a kernels::FixedSum, as bytes), returns the sums of all ranks
-// when each holds a part of the gradient; null when every rank has all of it. The norm's bits do
-// not depend on how the gradient is divided among ranks.
-using GatherSums = std::function<Tensor(const Tensor& sum)>;
-void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, float max_norm,
-                    const GatherSums& gather = {});
+// Ranks that hold parts of the gradient measure it together (ShardPeers), which makes the call
+// collective; the norm's bits do not depend on how the gradient is divided among them. The
+// optimizer that steps these shards, or some of their parameters, applies what was found last,
+// until zero_grad(). Throws ConfigError for shards that are cut over different ranks.
+void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, float max_norm);
 
 // Name of the first parameter with an infinite or NaN gradient; empty if there is none. For
 // reports: waits for the device.

@@ -1,42 +1,171 @@
 #include "shale/runtime/optim/optimizer.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
 #include "shale/base/error.h"
 #include "shale/kernels/elementwise.h"
+#include "shale/runtime/tensor/context.h"
+#include "shale/runtime/tensor/storage.h"
 
 namespace shale::optim {
+namespace {
 
-std::vector<OptimRun> runs_of(const OptimShard& shard) {
+// The end of StepState: what clip_grad_norm() finds.
+constexpr size_t kResults = offsetof(StepState, grad_norm);
+
+std::byte* results_in(const Storage& values) {
+  return static_cast<std::byte*>(values.data()) + kResults;
+}
+
+// What clip_grad_norm() has found for this shard's spans.
+const Tensor& clipped_of(const OptimShard& shard) {
+  const ShardGradient& gradient = *shard.gradient;
+  if (gradient.clipped_apart.empty() || shard.spans.empty()) return gradient.clipped;
+  const auto find = [&](const OptimSpan& span) -> const Tensor& {
+    const auto apart = gradient.clipped_apart.find(span.parameter);
+    return apart != gradient.clipped_apart.end() ? apart->second : gradient.clipped;
+  };
+  const Tensor& first = find(shard.spans.front());
+  for (const OptimSpan& span : shard.spans) {
+    if (find(span).impl_ptr() == first.impl_ptr()) continue;
+    throw ConfigError(cat("optimizer: in ", shard.name, " the gradients of ",
+                          shard.spans.front().parameter->full_name(), " and ",
+                          span.parameter->full_name(),
+                          " were clipped apart, want an optimizer for each"));
+  }
+  return first;
+}
+
+}  // namespace
+
+float decay_of(const OptimSpan& span, float weight_decay) {
+  return span.options.weight_decay.value_or(span.parameter->decay ? weight_decay : 0);
+}
+
+std::vector<OptimRun> runs_of(const OptimShard& shard, float weight_decay) {
+  const bool gaps_are_padding = shard.is_whole();
   std::vector<OptimRun> runs;
+  int64_t end = 0;
   for (const OptimSpan& span : shard.spans) {
     if (span.count == 0) continue;
-    const bool decay = span.parameter->decay;
-    if (runs.empty() || runs.back().decay != decay) {
-      runs.push_back({.offset = span.offset, .count = 0, .decay = decay});
-    }
-    OptimRun& run = runs.back();
-    if (span.offset < run.offset + run.count) {
+    if (span.offset < end) {
       throw InternalError(cat("optimizer: in ", shard.name, " ", span.parameter->full_name(),
                               " begins at ", span.offset,
                               ", before the end of the span before it"));
     }
-    run.count = span.offset + span.count - run.offset;
+    const OptimRun alone = {.offset = span.offset,
+                            .count = span.count,
+                            .lr_factor = span.options.lr_factor,
+                            .weight_decay = decay_of(span, weight_decay)};
+    const bool joins = !runs.empty() && runs.back().lr_factor == alone.lr_factor &&
+                       runs.back().weight_decay == alone.weight_decay &&
+                       (gaps_are_padding || span.offset == end);
+    end = span.offset + span.count;
+    if (joins) {
+      runs.back().count = end - runs.back().offset;
+    } else {
+      runs.push_back(alone);
+    }
   }
   return runs;
 }
 
+// ---- The step's values ----
+
+Optimizer::Optimizer(std::vector<OptimShard> shards) : shards_(std::move(shards)) {
+  for (const OptimShard& shard : shards_) values_of(shard.grad.context());
+}
+
+Optimizer::Values& Optimizer::values_of(const Context& context) {
+  for (Values& values : values_) {
+    if (values.context == &context) return values;
+  }
+  auto& owner = const_cast<Context&>(context);
+  values_.push_back({.context = &owner,
+                     .memory = owner.allocate(sizeof(StepState), MemoryTag::kData, "step values")});
+  return values_.back();
+}
+
+StepState& Optimizer::values_in(const Context& context) {
+  return *static_cast<StepState*>(values_of(context).memory->data());
+}
+
+// The first `bytes` of the host's values.
+void Optimizer::upload(size_t bytes) {
+  Context& context = *prepared_->context;
+  if (prepared_->memory.use_count() > 1) {
+    const auto held = std::exchange(
+        prepared_->memory, context.allocate(sizeof(StepState), MemoryTag::kData, "step values"));
+    if (bytes < sizeof(StepState)) {
+      context.copy(prepared_->memory->data(), held->data(), sizeof(StepState));
+    }
+  }
+  context.copy(prepared_->memory->data(), &host_values_, static_cast<int64_t>(bytes));
+}
+
+void Optimizer::check_prepared() const {
+  if (prepared_ != nullptr) return;
+  throw InternalError("optimizer: a step before prepare(), which sets the learning rate");
+}
+
 void Optimizer::prepare(Context& context, int64_t step, float lr) {
   context.update_step([&](StepState& state) {
-    state.lr = lr;
     state.step = static_cast<uint64_t>(step);
+    host_values_.seed = state.seed;
   });
-  context.reset_step_results();
-  set_updates(context, step);
+  host_values_.step = static_cast<uint64_t>(step);
+  host_values_.lr = lr;
+  set_corrections(host_values_, step);
+  // Once: a thread that steps elsewhere may look at it.
+  if (Values& values = values_of(context); prepared_ != &values) prepared_ = &values;
+  prepared_->clipped = {};
+  upload(sizeof(StepState));
+}
+
+void Optimizer::set_updates(int64_t done) {
+  check_prepared();
+  set_corrections(host_values_, done);
+  upload(offsetof(StepState, loss_scale));
+}
+
+void Optimizer::take_clipped(const OptimShard& shard) {
+  const Tensor& clipped = clipped_of(shard);
+  if (prepared_->clipped.impl_ptr() == clipped.impl_ptr()) return;
+  prepared_->clipped = clipped;
+  const void* from = clipped.defined()
+                         ? clipped.data()
+                         : reinterpret_cast<const std::byte*>(&host_values_) + kResults;
+  prepared_->context->copy(results_in(*prepared_->memory), from, sizeof(StepState) - kResults);
+}
+
+Exec Optimizer::exec(size_t shard) {
+  Exec exec = shards_[shard].grad.exec();
+  const Context& context = shards_[shard].grad.context();
+  check_prepared();
+  if (&context == prepared_->context) take_clipped(shards_[shard]);
+  exec.step = &values_in(context);
+  return exec;
+}
+
+std::shared_ptr<const Storage> Optimizer::hold_values() {
+  check_prepared();
+  for (const OptimShard& shard : shards_) {
+    if (clipped_of(shard).impl_ptr() == clipped_of(shards_.front()).impl_ptr()) continue;
+    throw ConfigError(cat("optimizer: ", shard.name, " and ", shards_.front().name,
+                          " were clipped apart, want an optimizer for each where they are stepped "
+                          "in host memory"));
+  }
+  if (!shards_.empty()) take_clipped(shards_.front());
+  return prepared_->memory;
 }
 
 void Optimizer::step() {
   complete_gradients(shards_);
   begin_step();
   for (size_t i = 0; i < shards_.size(); ++i) {
+    if (shards_[i].changing != nullptr) shards_[i].changing();
     update(i, shards_[i].compute);
     for (const OptimSpan& span : shards_[i].spans) span.parameter->value.bump_version();
     if (shards_[i].changed != nullptr) shards_[i].changed();
@@ -76,9 +205,9 @@ std::vector<StatePart> Optimizer::state_parts() const {
   return parts;
 }
 
-ElementwiseOptimizer::ElementwiseOptimizer(std::vector<OptimShard> shards)
+ElementwiseOptimizer::ElementwiseOptimizer(std::vector<OptimShard> shards, float weight_decay)
     : Optimizer(std::move(shards)) {
-  for (const OptimShard& shard : this->shards()) runs_.push_back(runs_of(shard));
+  for (const OptimShard& shard : this->shards()) runs_.push_back(runs_of(shard, weight_decay));
 }
 
 void ElementwiseOptimizer::update(size_t shard, const Tensor& compute) {

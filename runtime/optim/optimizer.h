@@ -1,9 +1,11 @@
 #pragma once
 
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "shale/base/exec.h"
 #include "shale/runtime/nn/state_part.h"
 #include "shale/runtime/optim/shard.h"
 
@@ -17,18 +19,24 @@ struct OptimState {
   int64_t block = 1;  // elements of the shard that one value is for, in order
 };
 
-// Steps shards from their gradients. Learning rate, bias corrections and the clip factor are read
-// by the kernels from StepState, which prepare() fills.
+// Steps shards from their gradients. Kernels read learning rate, bias corrections and the clip
+// factor from a StepState of the optimizer's own, in device memory: several optimizers of a context
+// have their own rates, and gradients that were clipped stay clipped until zero_grad(), whatever
+// comes between.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
 
-  // Sets the per-step values: `step` counts from 0, lr is the scheduled rate. Call before step().
+  // Sets the per-step values: `step` counts from 0, lr is the scheduled rate. Before step(), and
+  // before forward, as the context's random numbers count steps too.
   void prepare(Context& context, int64_t step, float lr);
   // How many updates were done before this one: bias corrections count them. prepare() says `step`,
   // which a run that skips steps corrects before step().
-  virtual void set_updates(Context&, int64_t /*done*/) {}
-  // One update of every shard. Parameters without a gradient count as having gradient 0.
+  void set_updates(int64_t done);
+  // One update of every shard. Parameters without a gradient count as having gradient 0. Throws
+  // InternalError if prepare() was never called.
   void step();
   void zero_grad() { shale::zero_grad(shards_); }
 
@@ -37,6 +45,11 @@ class Optimizer {
   // kernels. The rounded parameters go to `compute`.
   virtual void begin_step() {}
   virtual void update(size_t shard, const Tensor& compute) = 0;
+  // The step's values where prepare() put them. While somebody holds them, prepare() and
+  // set_updates() write to a new place. Throws ConfigError for shards that were clipped apart.
+  std::shared_ptr<const Storage> hold_values();
+  // Those that shards in another context are stepped with, which whoever steps them there sets.
+  StepState& values_in(const Context& context);
 
   const std::vector<OptimShard>& shards() const { return shards_; }
   const std::vector<OptimState>& states() const { return states_; }
@@ -45,7 +58,12 @@ class Optimizer {
   virtual std::vector<StatePart> state_parts() const;
 
  protected:
-  explicit Optimizer(std::vector<OptimShard> shards) : shards_(std::move(shards)) {}
+  explicit Optimizer(std::vector<OptimShard> shards);
+  // What kernels that step this shard are called with: its gradient's context, this optimizer's
+  // values.
+  Exec exec(size_t shard);
+  // What bias corrections are after so many updates.
+  virtual void set_corrections(StepState&, int64_t /*done*/) const {}
   // A vector of `initial`, the last of states(). Memory that runs out is asked for by the shard.
   Tensor add_state(OptimState state, int64_t count, DType dtype, double initial = 0);
   // states()[index] of a class that adds states for all shards in turn.
@@ -54,8 +72,22 @@ class Optimizer {
   }
 
  private:
+  // A StepState in the memory of a context.
+  struct Values {
+    Context* context = nullptr;
+    std::shared_ptr<Storage> memory = {};
+    Tensor clipped = {};  // what its end is a copy of; undefined: no clipping
+  };
+  Values& values_of(const Context& context);
+  void check_prepared() const;
+  void upload(size_t bytes);
+  void take_clipped(const OptimShard& shard);
+
   std::vector<OptimShard> shards_;
   std::vector<OptimState> states_;
+  StepState host_values_;
+  std::list<Values> values_;
+  Values* prepared_ = nullptr;  // where prepare() puts them
 };
 
 // What one call of a kernel steps: neighbouring spans with the same options, and the padding
@@ -63,9 +95,13 @@ class Optimizer {
 struct OptimRun {
   int64_t offset = 0;  // in the shard's buffers
   int64_t count = 0;
-  bool decay = false;
+  float lr_factor = 1;
+  float weight_decay = 0;
 };
-std::vector<OptimRun> runs_of(const OptimShard& shard);
+// weight_decay: of parameters that declare decay and have no options of their own.
+std::vector<OptimRun> runs_of(const OptimShard& shard, float weight_decay);
+// The decay of a parameter.
+float decay_of(const OptimSpan& span, float weight_decay);
 
 // An optimizer to which an element of a parameter is as good as any other.
 class ElementwiseOptimizer : public Optimizer {
@@ -73,7 +109,7 @@ class ElementwiseOptimizer : public Optimizer {
   void update(size_t shard, const Tensor& compute) override;
 
  protected:
-  explicit ElementwiseOptimizer(std::vector<OptimShard> shards);
+  ElementwiseOptimizer(std::vector<OptimShard> shards, float weight_decay);
   virtual void step_run(size_t shard, const OptimRun& run, const View& compute) = 0;
   // A state of `initial` per shard, of one value per `block` elements.
   void add_states(const std::string& name, DType dtype = DType::kF32, int64_t block = 1,
@@ -98,7 +134,9 @@ struct AdamWOptions {
   float beta1 = 0.9f;
   float beta2 = 0.95f;
   float eps = 1e-8f;
-  float weight_decay = 0.1f;  // on parameters that declare decay: not norms, not biases
+  // On parameters that declare decay, not on norms and biases, unless set_parameter_options() says
+  // otherwise.
+  float weight_decay = 0.1f;
   Moments moments = Moments::kF32;
 };
 
@@ -107,9 +145,9 @@ struct AdamWOptions {
 class AdamW : public ElementwiseOptimizer {
  public:
   AdamW(std::vector<OptimShard> shards, const AdamWOptions& options);
-  void set_updates(Context& context, int64_t done) override;
 
  private:
+  void set_corrections(StepState& values, int64_t done) const override;
   void step_run(size_t shard, const OptimRun& run, const View& compute) override;
   void step_run_8bit(size_t shard, const OptimRun& run, const View& compute);
   AdamWOptions options_;

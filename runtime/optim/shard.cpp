@@ -1,5 +1,8 @@
 #include "shale/runtime/optim/shard.h"
 
+#include <algorithm>
+
+#include "shale/base/error.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 
@@ -36,30 +39,142 @@ std::vector<OptimShard> local_shards(Module& module, Context& context) {
   return shards;
 }
 
+namespace {
+
+// Whether `*` of the pattern can stand for something, so that it is the name.
+bool fits(std::string_view pattern, std::string_view name) {
+  size_t p = 0, n = 0, star = std::string_view::npos, after_star = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      after_star = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p, ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++after_star;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
+void fill_zero(const OptimShard& shard, const OptimSpan& span) {
+  if (span.count == 0) return;
+  const Tensor grad = vector_slice(shard.grad, span.offset, span.count);
+  kernels::fill(grad.exec(), {.y = grad, .value = 0});
+}
+
+std::string first_name(const std::vector<OptimShard>& shards) {
+  for (const OptimShard& shard : shards) {
+    for (const OptimSpan& span : shard.spans) return span.parameter->full_name();
+  }
+  return "none";
+}
+
+// The gradients of a part of a buffer, of which others step the rest.
+void zero_part(const OptimShard& shard) {
+  ShardGradient& gradient = *shard.gradient;
+  for (const OptimSpan& span : shard.spans) {
+    gradient.clipped_apart[span.parameter] = {};
+    if (gradient.has_value.value_or(false)) gradient.zeroed.insert(span.parameter);
+  }
+  if (gradient.zeroed.size() == gradient.parameters) {
+    gradient.has_value = false;
+    gradient.zeroed.clear();
+  }
+  const bool none_clipped =
+      gradient.clipped_apart.size() == gradient.parameters &&
+      std::none_of(gradient.clipped_apart.begin(), gradient.clipped_apart.end(),
+                   [](const auto& part) { return part.second.defined(); });
+  if (!none_clipped) return;
+  gradient.clipped = {};
+  gradient.clipped_apart.clear();
+}
+
+}  // namespace
+
+std::vector<OptimShard> select_parameters(const std::vector<OptimShard>& shards,
+                                          const std::function<bool(const Parameter&)>& wanted) {
+  std::vector<OptimShard> selected;
+  for (OptimShard shard : shards) {
+    std::erase_if(shard.spans, [&](const OptimSpan& span) { return !wanted(*span.parameter); });
+    if (!shard.spans.empty()) selected.push_back(std::move(shard));
+  }
+  if (selected.empty()) {
+    throw ConfigError(cat("optimizer: no parameter is selected; the first of the shards is ",
+                          first_name(shards)));
+  }
+  return selected;
+}
+
+std::vector<OptimShard> select_parameters(const std::vector<OptimShard>& shards,
+                                          std::string_view pattern) {
+  return select_parameters(
+      shards, [&](const Parameter& parameter) { return fits(pattern, parameter.full_name()); });
+}
+
+void set_parameter_options(std::vector<OptimShard>& shards, std::string_view pattern,
+                           const ParameterOptions& options) {
+  bool found = false;
+  for (OptimShard& shard : shards) {
+    for (OptimSpan& span : shard.spans) {
+      if (!fits(pattern, span.parameter->full_name())) continue;
+      span.options = options;
+      found = true;
+    }
+  }
+  if (found) return;
+  throw ConfigError(cat("optimizer: no parameter is called like \"", pattern,
+                        "\"; the first of the shards is ", first_name(shards)));
+}
+
+const ShardPeers* peers_of(std::string_view what, const std::vector<OptimShard>& shards) {
+  const ShardPeers* peers = shards.empty() ? nullptr : shards.front().peers.get();
+  for (const OptimShard& shard : shards) {
+    const bool same = (peers == nullptr) == (shard.peers == nullptr) &&
+                      (peers == nullptr || peers->ranks == shard.peers->ranks);
+    if (same) continue;
+    throw ConfigError(cat(what, ": ", shard.name, " is cut over other ranks than ",
+                          shards.front().name, ", want each model's shards by themselves"));
+  }
+  return peers;
+}
+
 void complete_gradients(const std::vector<OptimShard>& shards) {
   for (const OptimShard& shard : shards) {
-    if (shard.has_grad != nullptr) {
-      if (!*shard.has_grad) kernels::fill(shard.grad.exec(), {.y = shard.grad, .value = 0});
-      *shard.has_grad = true;
+    ShardGradient& gradient = *shard.gradient;
+    if (gradient.has_value.has_value()) {
+      if (!*gradient.has_value) kernels::fill(shard.grad.exec(), {.y = shard.grad, .value = 0});
+      gradient.has_value = true;
+      for (const OptimSpan& span : shard.spans) {
+        if (gradient.zeroed.erase(span.parameter) > 0) fill_zero(shard, span);
+      }
       continue;
     }
     for (const OptimSpan& span : shard.spans) {
-      LeafState& leaf = leaf_state(span.parameter->value);
-      if (leaf.has_value) continue;
-      const Tensor grad = vector_slice(shard.grad, span.offset, span.count);
-      kernels::fill(grad.exec(), {.y = grad, .value = 0});
+      if (!leaf_state(span.parameter->value).has_value) fill_zero(shard, span);
     }
   }
   for (const OptimShard& shard : shards) {
-    if (shard.has_grad != nullptr) continue;
+    if (shard.gradient->has_value.has_value()) continue;
     for (const OptimSpan& span : shard.spans) leaf_state(span.parameter->value).has_value = true;
   }
 }
 
 void zero_grad(const std::vector<OptimShard>& shards) {
   for (const OptimShard& shard : shards) {
-    if (shard.has_grad != nullptr) *shard.has_grad = false;
     for (const OptimSpan& span : shard.spans) leaf_state(span.parameter->value).has_value = false;
+    if (!shard.is_whole()) {
+      zero_part(shard);
+      continue;
+    }
+    ShardGradient& gradient = *shard.gradient;
+    if (gradient.has_value.has_value()) gradient.has_value = false;
+    gradient.zeroed.clear();
+    gradient.clipped = {};
+    gradient.clipped_apart.clear();
   }
 }
 

@@ -27,7 +27,7 @@ models::StepModel step_model(models::LanguageModel& model) {
 }
 
 models::MakeOptimizer make_adamw() {
-  return [](std::vector<OptimShard> shards, auto) {
+  return [](std::vector<OptimShard> shards) {
     return std::make_unique<optim::AdamW>(std::move(shards), optim::AdamWOptions{});
   };
 }

@@ -1,12 +1,11 @@
 #include "shale/comm/parallel/data/data_parallel.h"
 
 #include <algorithm>
-#include <bit>
+#include <utility>
 
 #include "shale/base/error.h"
 #include "shale/base/log.h"
-#include "shale/base/rng.h"
-#include "shale/comm/same_on_all.h"
+#include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/optim/clip.h"
 #include "shale/runtime/tensor/autograd_state.h"
 
@@ -25,6 +24,24 @@ ShardingOptions DataParallelOptions::sharding() const {
 }
 
 namespace {
+
+std::shared_ptr<const ShardPeers> peers_over(ShardingContext& shared) {
+  ProcessGroup& group = *shared.groups.shard;
+  auto peers = std::make_shared<ShardPeers>();
+  peers->ranks = &group;
+  peers->sum = [&shared, &group](const Tensor& x) {
+    shared.wait(group.all_reduce_sum(
+        x, {.tag = "optimizer statistics", .stream = shared.context.exec().stream}));
+  };
+  peers->gather = [&shared, &group](const Tensor& x) {
+    if (group.size() == 1) return x;
+    Tensor all = empty(shared.context, {x.numel() * group.size()}, x.dtype(), MemoryTag::kComm,
+                       "gradient norm");
+    group.all_gather(x, all, {.tag = "gradient norm", .stream = shared.context.exec().stream});
+    return all;
+  };
+  return peers;
+}
 
 // The units that DataParallelOptions::offload is for. The root, which comes last here, is what
 // forward reaches first.
@@ -56,6 +73,7 @@ DataParallel::DataParallel(Context& context, const ShardGroups& groups,
       options_(options),
       reductions_(options.overlap) {
   validate();
+  if (options.stage > 0) shared_.peers = peers_over(shared_);
   // Peers reach these buffers directly; the provider is set before the first of them is allocated.
   if (!shared_.single()) {
     context.allocator().set_provider(MemoryTag::kGradient, &groups.shard->memory());
@@ -96,93 +114,12 @@ DataParallel::~DataParallel() {
   shared_.context.allocator().set_provider(MemoryTag::kParameter, nullptr);
 }
 
-void DataParallel::validate() const {
-  const ShardGroups& groups = shared_.groups;
-  const int replicas = groups.replicate != nullptr ? groups.replicate->size() : 1;
-  const auto ranks = static_cast<uint64_t>(groups.shard->size() * replicas);
-  if (options_.stage < 0 || options_.stage > 3) {
-    throw ConfigError(cat("data parallel: stage is ", options_.stage, ", want 0 to 3"));
-  }
-  if (options_.prefetch < 0) {
-    throw ConfigError(cat("data parallel: prefetch is ", options_.prefetch, ", want 0 or more"));
-  }
-  if (options_.offload_share <= 0 || options_.offload_share > 1) {
-    throw ConfigError(cat("data parallel: the share to offload is ", options_.offload_share,
-                          ", want more than 0, at most 1"));
-  }
-  if (options_.reproducible && !std::has_single_bit(ranks)) {
-    throw ConfigError(cat("data parallel: a reproducible run has a power of two of ranks, not ",
-                          ranks, ": its sums are binary trees"));
-  }
-  if (groups.replicate != nullptr && options_.stage == 0) {
-    throw ConfigError(
-        "data parallel: hybrid sharding shards inside a group and replicates over groups, and "
-        "stage 0 shards nothing; want stage 1 to 3, or one group of all ranks");
-  }
-}
-
-void DataParallel::validate(const UnitOptions& options) const {
-  if (options.offload.tier != nullptr && &options.offload.tier->device() != &shared_.context) {
-    throw InternalError("data parallel: the host tier is that of another device");
-  }
-  const auto check_offload = [&](bool wanted, const char* what, int stage) {
-    if (!wanted || (options.offload.tier != nullptr && options_.stage >= stage)) return;
-    throw ConfigError(cat("data parallel: ", what,
-                          " are offloaded with a host tier and from stage ", stage,
-                          " on, not in stage ", options_.stage,
-                          options.offload.tier == nullptr ? " without a tier" : ""));
-  };
-  check_offload(options.offload.gradients, "gradients", 2);
-  check_offload(options.offload.parameters, "parameters", 3);
-  const ProcessGroup* small = shared_.groups.reshard;
-  if (options.reduce != DType::kF32 && options.reduce != DType::kBF16) {
-    throw ConfigError(
-        cat("data parallel: gradients are ", dtype_name(options.reduce), ", want fp32 or bf16"));
-  }
-  if (options_.reproducible && options.reduce != DType::kF32) {
-    throw ConfigError(cat("data parallel: a reproducible run has fp32 gradients, not ",
-                          dtype_name(options.reduce),
-                          ": rounding between sums would show the number of ranks"));
-  }
-  if (options.reshard_after_forward != ReshardAfterForward::kSmallGroup) return;
-  if (small == nullptr || shared_.groups.shard->size() % small->size() != 0 ||
-      shared_.groups.shard->rank() % small->size() != small->rank()) {
-    throw ConfigError(
-        cat("data parallel: to reshard to a smaller group takes one whose size "
-            "divides that of the shard group, ",
-            shared_.groups.shard->size(), ", of consecutive ranks; there is ",
-            small == nullptr ? "none" : cat("one of ", small->size())));
-  }
-}
-
-// Ranks whose models differ would add up what does not belong together.
-void DataParallel::compare_ranks(const std::vector<UnitPlan>& plans,
-                                 const UnitOptions& options) const {
-  std::string text;
-  int64_t count = 0;
-  for (const UnitPlan& plan : plans) {
-    text += cat("|", plan.module->full_name());
-    for (const Parameter* parameter : plan.parameters) {
-      count += parameter->numel();
-      text += cat(" ", parameter->full_name(), parameter->shape, parameter->trainable,
-                  parameter->decay, " ", parameter->init.mean, " ", parameter->init.std);
-    }
-  }
-  const std::string description =
-      cat(count, " parameters (names, shapes and initial values: ", hash_name(text), "), ",
-          dtype_name(options.compute), ", gradients ", dtype_name(options.reduce), ", stage ",
-          options_.stage, ", seed ", options_.seed, ", reproducible ", options_.reproducible,
-          ", persist below ", options.persist_below, ", reshard ",
-          static_cast<int>(options.reshard_after_forward), ", prefetch ", options_.prefetch);
-  const std::string what =
-      plans.size() == 1 ? cat("unit ", plans.front().module->full_name()) : std::string("model");
-  require_same_on_all(*shared_.groups.shard, what, description);
-  if (shared_.groups.replicate != nullptr) {
-    require_same_on_all(*shared_.groups.replicate, what, description);
-  }
-}
-
 FlatUnit& DataParallel::add_unit(Module& module, const UnitOptions& options) {
+  for (const auto& unit : units_) {
+    if (!is_inside(&module, &unit->module())) continue;
+    throw ConfigError(cat("data parallel: ", unit_name(module), " comes after ", unit->name(),
+                          ", which has its parameters already; want inner modules first"));
+  }
   const UnitPlan plan = plan_unit(module, taken_);
   compare_ranks({plan}, options);
   return install(plan, options);
@@ -196,12 +133,14 @@ FlatUnit& DataParallel::install(const UnitPlan& plan, const UnitOptions& options
   taken_.insert(plan.parameters.begin(), plan.parameters.end());
   units_.push_back(std::make_unique<FlatUnit>(shared_, plan, options));
   FlatUnit& unit = *units_.back();
-  unit.set_ready_hook([this, &unit] { gradients_ready(unit); });
+  unit.set_ready_hook(
+      [this, &unit](const Parameter& parameter) { gradient_ready(unit, parameter); });
   add_hook(unit, HookPoint::kBeforeForward, &DataParallel::before_forward);
   add_hook(unit, HookPoint::kAfterForward, &DataParallel::after_forward);
   if (options_.stage >= 3) {
     add_hook(unit, HookPoint::kBeforeBackward, &DataParallel::before_backward);
     add_hook(unit, HookPoint::kAfterBackward, &DataParallel::after_backward);
+    add_hook(unit, HookPoint::kAfterLastBackward, &DataParallel::after_last_backward);
   }
   order_units();
   return unit;
@@ -264,7 +203,6 @@ void DataParallel::gather_ahead(const std::vector<FlatUnit*>& chosen,
 
 void DataParallel::before_forward(FlatUnit& unit) {
   if (in_backward()) return before_backward(unit);  // recompute
-  if (recording()) ++unit.uses;
   unit.start_unshard();
   gather_ahead(unit.forward_prefetch, order_.forward(unit, options_.prefetch));
   unit.unshard();
@@ -280,6 +218,7 @@ void DataParallel::after_forward(FlatUnit& unit) {
 }
 
 void DataParallel::before_backward(FlatUnit& unit) {
+  backward_reaches();
   unit.start_unshard();
   gather_ahead(unit.backward_prefetch,
                order_.backward(unit, unit.encloses_units(), options_.prefetch));
@@ -288,32 +227,40 @@ void DataParallel::before_backward(FlatUnit& unit) {
 
 void DataParallel::after_backward(FlatUnit& unit) {
   unit.reshard();
-  // Another use of the module, earlier in forward, may still add to the gradients.
-  if (--unit.uses <= 0 && reduces() && unit.trainable() && !unit.reduced()) {
-    reductions_.start(unit);
-  }
 }
 
+// No use of the module, earlier in forward, can add to its gradients any more.
+void DataParallel::after_last_backward(FlatUnit& unit) {
+  if (reduces() && unit.trainable() && !unit.reduced()) reductions_.start(unit);
+}
+
+// It may be another model's: until it reaches this one nothing is changed that it would not find
+// again in the end.
 void DataParallel::backward_begins() {
+  reached_ = false;
+  for (const auto& unit : units_) unit->prepare_backward();
+  if (announced_) backward_reaches();
+}
+
+void DataParallel::backward_reaches() {
+  if (std::exchange(reached_, true)) return;
+  if (last_) check_micro_batches();
+  ++in_tree_;
   reductions_.begin_backward(last_);
   order_.begin_backward();
   for (const auto& unit : units_) unit->begin_backward();
 }
 
 void DataParallel::backward_ends() {
-  // Another model of the same context may have had its backward.
-  const bool reached =
-      std::any_of(units_.begin(), units_.end(), [](const auto& unit) { return unit->reached(); });
-  if (!announced_ && !reached) return;
-  if (reduces()) {
+  if (reached_ && reduces()) {
     flush();
-  } else if (must_reduce()) {
+  } else if (reached_ && must_reduce()) {
     has_local_ = true;
   }
-  for (const auto& unit : units_) {
-    unit->uses = 0;
-    unit->reshard();
-  }
+  for (const auto& unit : units_) unit->end_backward();
+  if (!reached_) return;
+  for (const auto& unit : units_) unit->reshard();
+  if (last_) in_tree_ = 0;
   announced_ = false;
   last_ = true;
   report_unused();
@@ -338,11 +285,14 @@ void DataParallel::set_no_sync(bool no_sync) {
 }
 
 void DataParallel::begin_backward(bool last) {
+  if (last) check_micro_batches();
   announced_ = true;
   last_ = last;
 }
 
-void DataParallel::gradients_ready(FlatUnit& unit) {
+void DataParallel::gradient_ready(FlatUnit& unit, const Parameter& parameter) {
+  backward_reaches();
+  if (!unit.gradient_ready(parameter)) return;
   if (!must_reduce()) {
     if (last_ && !no_sync_) unit.finish_alone();
     return;
@@ -369,7 +319,10 @@ void DataParallel::finish_gradients() {
         "synchronisation, so the ranks' gradients would stay different; want last = true");
   }
   if (!reduced_) {  // this rank had no backward
-    for (FlatUnit* unit : reductions_.order()) unit->begin_backward();
+    for (FlatUnit* unit : reductions_.order()) {
+      unit->prepare_backward();
+      unit->begin_backward();
+    }
     reductions_.begin_backward(/*last=*/true);
     flush();
   }
@@ -402,17 +355,25 @@ void DataParallel::set_gradient_flags(const std::vector<bool>& flags) {
 }
 
 void DataParallel::clip_grad_norm(float max_norm) {
-  optim::GatherSums gather;
-  ProcessGroup& group = *shared_.groups.shard;
-  if (options_.stage > 0 && group.size() > 1) {
-    gather = [&](const Tensor& sum) {
-      Tensor all = empty(shared_.context, {sum.numel() * group.size()}, sum.dtype(),
-                         MemoryTag::kComm, "gradient norm");
-      group.all_gather(sum, all, {.tag = "gradient norm", .stream = shared_.context.exec().stream});
-      return all;
-    };
+  optim::clip_grad_norm(shared_.context, shards_, max_norm);
+}
+
+double DataParallel::sum_over_ranks(double count) const {
+  double sum = count;
+  for (ProcessGroup* group : {shared_.groups.shard, shared_.groups.replicate}) {
+    if (group == nullptr) continue;
+    group->host().all_reduce_sum(make_view(&sum, {1}), {.tag = "sum over ranks"});
   }
-  optim::clip_grad_norm(shared_.context, shards_, max_norm, gather);
+  return sum;
+}
+
+Tensor DataParallel::mean_over_ranks(const Tensor& loss, double weight) const {
+  const double sum = sum_over_ranks(weight);
+  if (!(sum > 0)) {
+    throw ConfigError(cat("mean over ranks: the weights of all ranks add up to ", sum,
+                          ", want more than 0; this rank's is ", weight));
+  }
+  return scale(loss, static_cast<float>(weight / sum));
 }
 
 std::string DataParallel::first_non_finite() {

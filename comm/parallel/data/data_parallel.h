@@ -48,6 +48,14 @@ struct DataParallelOptions {
 // is reduced as zeros when backward ends, so that ranks may use different parameters, though in
 // stage 3 not different units.
 //
+// Gradients are sums over ranks, as they are over micro-batches: a loss is divided by what is
+// counted on all ranks (mean_over_ranks()), not by what this rank counts.
+//
+// Several backwards in a step, of losses of their own, add up, and several graphs may wait for
+// theirs: each backward that reaches the model ends with sums over all ranks, which all ranks take
+// part in. In a reproducible run each is a tree of its own, and its micro-batches are those of
+// begin_backward(). A backward that does not reach the model leaves it alone.
+//
 // From stage 1 on the forward of a unit's module must go through Module::run, so that hooks fire.
 //
 //   DataParallel parallel(model, model.blocks(), context, group, {.stage = 2});
@@ -82,11 +90,14 @@ class DataParallel {
   // What this rank's optimizer steps.
   const std::vector<OptimShard>& shards() const { return shards_; }
 
-  // Before every backward, if there are several in a step. Stages 0 and 1 add the gradients of all
-  // but the last locally; stages 2 and 3, and reproducible runs, reduce all of them.
+  // Before every backward of the micro-batches of one loss: the context's next backward is this
+  // model's. Stages 0 and 1 add the gradients of all but the last locally; stages 2 and 3, and
+  // reproducible runs, reduce all of them. Without a call each backward is a last one. Throws
+  // ConfigError before the last one in a reproducible run whose micro-batches are not a power of
+  // two.
   void begin_backward(bool last);
   // After the last backward of a step: the gradients in shards() are complete when it returns.
-  // Throws what a reduction threw. Needs no call when backward is called once in a step.
+  // Throws what a reduction threw. Needs no call on ranks that have had a last backward.
   void finish_gradients();
   // While true, backward adds to local gradients, which are whole, in every stage.
   // Throws ConfigError in a reproducible run.
@@ -105,6 +116,12 @@ class DataParallel {
 
   // optim::clip_grad_norm over the gradients of all ranks.
   void clip_grad_norm(float max_norm);
+  // The sum over all ranks of what each counts. Collective; the host waits for it.
+  double sum_over_ranks(double count) const;
+  // A loss whose gradients add up to those of the mean over all ranks' samples. loss: the mean over
+  // this rank's `weight` samples, a finite scalar; weights may differ, and be 0 on some ranks.
+  // Collective; the host waits for it. Throws ConfigError unless the sum of weights is above 0.
+  Tensor mean_over_ranks(const Tensor& loss, double weight = 1) const;
   // The first parameter with a gradient that is not finite, on any rank; empty if there is none.
   // For reports: collective, and waits for the device.
   std::string first_non_finite();
@@ -143,6 +160,7 @@ class DataParallel {
   };
   Place place_of(const Parameter& parameter) const;
 
+  const DataParallelOptions& options() const { return options_; }
   const ShardingContext& shared() const { return shared_; }
   ShardingContext& shared() { return shared_; }
   double exposed_seconds() const { return shared_.exposed_seconds; }  // waiting, in all
@@ -167,8 +185,11 @@ class DataParallel {
   void after_forward(FlatUnit& unit);
   void before_backward(FlatUnit& unit);
   void after_backward(FlatUnit& unit);
+  void after_last_backward(FlatUnit& unit);
   void backward_begins();
+  void backward_reaches();
   void backward_ends();
+  void check_micro_batches() const;
   bool in_backward() const;
   bool recording() const;
   void gather_ahead(const std::vector<FlatUnit*>& chosen, const std::vector<FlatUnit*>& recorded);
@@ -176,7 +197,7 @@ class DataParallel {
   void for_each_flag(const std::function<void(bool&)>& visit);
   bool must_reduce() const;  // before a step
   bool reduces() const;      // in the backward that runs, or comes next
-  void gradients_ready(FlatUnit& unit);
+  void gradient_ready(FlatUnit& unit, const Parameter& parameter);
   void flush();
   void report_unused();
 
@@ -194,11 +215,13 @@ class DataParallel {
 
   // State of the backward that runs, or comes next.
   bool announced_ = false;  // by begin_backward()
+  bool reached_ = false;    // it is one of this model
   bool last_ = true;        // of its step
   bool no_sync_ = false;
   // State of the backwards since the last step.
   bool reduced_ = false;
   bool has_local_ = false;  // gradients that were not reduced
+  int64_t in_tree_ = 0;     // of a reproducible run, since the last one of a loss
   bool warned_unused_ = false;
 };
 

@@ -116,6 +116,10 @@ void FlatBuffer::make_values() {
   }
   if (offloaded()) shard_.fence = std::make_shared<StepFence>();
   if (is_sharded()) {
+    shard_.peers = shared_.peers;
+    shard_.changing = [this] {
+      if (!offloaded()) wait_for_gather();
+    };
     shard_.changed = [this] {
       set_stale();
       // A step that has only begun is waited for when the values are needed.

@@ -35,7 +35,9 @@ struct BufferTraits {
 // Masters may live in another context than the rest: then they are stepped there, and `compute` of
 // the shard, on the device, follows them.
 // Whole gradients live throughout in stages 0 and 1, from the first gradient of a backward to the
-// end of their reduction in stages 2 and 3. Frozen parameters have values only.
+// end of their reduction in stages 2 and 3. In stages 0 and 1 a sum over ranks takes their place,
+// which another backward of the step keeps aside from its first gradient on, and adds to its own.
+// Frozen parameters have values only.
 //
 // While the values are not up to date, the parameters have no memory: using one is an error.
 class FlatBuffer {
@@ -69,7 +71,11 @@ class FlatBuffer {
   // ---- Gradients, of trainable parameters ----
   // For each parameter, when its gradient is complete in a backward.
   void add_ready_hook(const std::function<void(const Parameter&)>& ready);
-  void begin_backward();
+  // A backward of the context begins, and ends, which may reach these parameters.
+  void prepare_backward();
+  void end_backward();
+  // One that does has reached its first.
+  void begin_backward() { told_complete_ = false; }
   // Starts to add the gradients over the ranks; those that no backward reached count as zero. From
   // here to finish_reduce() nothing may be added.
   void start_reduce();
@@ -80,7 +86,7 @@ class FlatBuffer {
   // In place of reductions, for a rank that is alone: zeroes what no backward has reached.
   void finish_alone();
 
-  // Which gradients have a value: of the shard, of each parameter.
+  // Which gradients have a value: of the shard, of each parameter; whether that is a sum.
   void for_each_gradient_flag(const std::function<void(bool&)>& visit);
 
   const OptimShard& shard() const { return shard_; }
@@ -104,6 +110,14 @@ class FlatBuffer {
   bool offloaded() const { return traits_.offload.tier != nullptr; }
   Event upload_masters(const Tensor& part);
   void take_reproducible_sum(const Tensor& sum);
+  void add_sum(const Tensor& sum);
+  bool has_sum() const { return shard_.gradient->has_value.value_or(false); }
+  void set_has_sum();
+  bool waits_with_sum();
+  void keep_sum();
+  void begin_from_zero();
+  void drop_zeroed_sum();
+  void fill_zeroed();
   void tell_complete(const Event& arrived);
   void make_values();
   void make_gradients();
@@ -133,9 +147,12 @@ class FlatBuffer {
   Event gathered_;  // where gather_stream() has come to then
 
   Tensor whole_grad_;
-  Work reduction_;  // over ShardGroups::shard
-  Work replicas_;   // then over ShardGroups::replicate
-  Tensor sum_;      // where both leave it
+  Tensor kept_sum_;           // stages 0, 1: of the backwards of this step that are over
+  bool is_sum_ = false;       // stage 0: what whole_grad_ holds, where it holds something
+  bool keeps_aside_ = false;  // stages 0, 1: the next gradient is the first after a sum
+  Work reduction_;            // over ShardGroups::shard
+  Work replicas_;             // then over ShardGroups::replicate
+  Tensor sum_;                // where both leave it
   bool reducing_ = false;
   bool told_complete_ = false;                   // in this backward, to shard_.fence
   std::unique_ptr<HostGradient> host_gradient_;  // null: shard_.grad is on the device

@@ -1,7 +1,8 @@
 // The gradients of a FlatBuffer: where backward writes them, how they are added, where they stay.
+#include <algorithm>
+#include <set>
 #include <utility>
 
-#include "shale/base/error.h"
 #include "shale/comm/parallel/data/flat_buffer.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/runtime/tensor/tensor_impl.h"
@@ -20,16 +21,15 @@ void FlatBuffer::make_gradients() {
       host_gradient_ = std::make_unique<HostGradient>(*traits_.offload.tier, shard_.grad, name_);
     }
   }
-  if (is_sharded()) shard_.has_grad = std::make_shared<bool>(false);
+  shard_.gradient->parameters = layout_.entries.size();
+  if (is_sharded()) shard_.gradient->has_value = false;
   for (const FlatEntry& entry : layout_.entries) {
     LeafState& leaf = leaf_state(entry.parameter->value);
     leaf.has_value = false;
-    if (shards_gradients()) {
-      leaf.allocate_grad = [this, &entry] {
-        make_whole_gradient();
-        return leaf_state(entry.parameter->value).grad;
-      };
-    }
+    leaf.allocate_grad = [this, &entry] {
+      shards_gradients() ? make_whole_gradient() : keep_sum();
+      return leaf_state(entry.parameter->value).grad;
+    };
   }
   if (whole_grad_.defined()) {
     for (const FlatEntry& entry : layout_.entries) {
@@ -75,7 +75,110 @@ void FlatBuffer::free_whole_gradient() {
   if (shards_gradients()) whole_grad_ = Tensor();
 }
 
+// ---- Several backwards in a step ----
+
+void FlatBuffer::set_has_sum() {
+  is_sum_ = true;
+  if (is_sharded()) {
+    shard_.gradient->has_value = true;
+    shard_.gradient->zeroed.clear();
+  }
+}
+
+// Whether whole_grad_ holds a sum, to which the gradients of a rank must not be added.
+bool FlatBuffer::waits_with_sum() {
+  if (shards_gradients()) return false;
+  if (is_sharded()) return has_sum() && !kept_sum_.defined();
+  const bool has_value = std::any_of(
+      layout_.entries.begin(), layout_.entries.end(),
+      [](const FlatEntry& entry) { return leaf_state(entry.parameter->value).has_value; });
+  if (!has_value) is_sum_ = false;  // zero_grad() was called
+  return is_sum_;
+}
+
+// Called at the first gradient after a sum.
+void FlatBuffer::keep_sum() {
+  end_backward();
+  const Tensor sum = is_sharded() ? shard_.grad : whole_grad_;
+  if (!is_sharded()) {  // of what has been zeroed since, nothing is kept
+    for (const FlatEntry& entry : layout_.entries) {
+      const LeafState& leaf = leaf_state(entry.parameter->value);
+      if (!leaf.has_value) kernels::fill(leaf.grad.exec(), {.y = leaf.grad, .value = 0});
+    }
+  }
+  fill_zeroed();
+  kept_sum_ =
+      empty(shared_.context, sum.shape(), sum.dtype(), MemoryTag::kGradient, "sum of gradients");
+  kernels::axpby(sum.exec(), {.a = sum, .y = kept_sum_});
+  is_sum_ = false;
+  begin_from_zero();
+}
+
+// While a sum is kept, a parameter without a value is one whose gradient zero_grad() has dropped.
+void FlatBuffer::begin_from_zero() {
+  kernels::fill(whole_grad_.exec(), {.y = whole_grad_, .value = 0});
+  for (const FlatEntry& entry : layout_.entries) {
+    leaf_state(entry.parameter->value).has_value = true;
+  }
+}
+
+// What zero_grad() was called for is no part of the sum any more.
+void FlatBuffer::drop_zeroed_sum() {
+  if (!kept_sum_.defined()) return;
+  if (is_sharded()) {
+    if (!has_sum()) kept_sum_ = Tensor();
+    for (const OptimSpan& span : shard_.spans) {
+      if (shard_.gradient->zeroed.erase(span.parameter) == 0 || span.count == 0) continue;
+      const Tensor part = vector_slice(kept_sum_, span.offset, span.count);
+      kernels::fill(part.exec(), {.y = part, .value = 0});
+    }
+    return;
+  }
+  bool any = false;
+  for (const FlatEntry& entry : layout_.entries) {
+    if (leaf_state(entry.parameter->value).has_value) {
+      any = true;
+    } else {
+      const Tensor part = entry.part_of(kept_sum_);
+      kernels::fill(part.exec(), {.y = part, .value = 0});
+    }
+  }
+  if (!any) kept_sum_ = Tensor();
+}
+
+// The parts of the shard's gradient that zero_grad() was called for, where others have a value.
+void FlatBuffer::fill_zeroed() {
+  std::set<const Parameter*>& zeroed = shard_.gradient->zeroed;
+  if (zeroed.empty()) return;
+  if (host_gradient_ != nullptr) host_gradient_->settle();
+  for (const OptimSpan& span : shard_.spans) {
+    if (!zeroed.contains(span.parameter) || span.count == 0) continue;
+    const Tensor part = vector_slice(shard_.grad, span.offset, span.count);
+    kernels::fill(part.exec(), {.y = part, .value = 0});
+  }
+  zeroed.clear();
+}
+
+void FlatBuffer::prepare_backward() {
+  wait_for_step();  // its gradients may be on their way still
+  end_backward();
+  drop_zeroed_sum();
+  keeps_aside_ = waits_with_sum();
+  if (!keeps_aside_) return;
+  for (const FlatEntry& entry : layout_.entries) leaf_state(entry.parameter->value).grad = Tensor();
+}
+
+void FlatBuffer::end_backward() {
+  if (!std::exchange(keeps_aside_, false)) return;
+  for (const FlatEntry& entry : layout_.entries) {
+    leaf_state(entry.parameter->value).grad = entry.part_of(whole_grad_);
+  }
+}
+
+// ---- Reductions ----
+
 void FlatBuffer::complete() {
+  if (keeps_aside_) keep_sum();
   if (!whole_grad_.defined()) make_whole_gradient();
   for (const FlatEntry& entry : layout_.entries) {
     LeafState& leaf = leaf_state(entry.parameter->value);
@@ -84,23 +187,13 @@ void FlatBuffer::complete() {
   }
 }
 
-void FlatBuffer::begin_backward() {
-  wait_for_step();  // its gradients may be on their way still
-  told_complete_ = false;
-}
-
 // Whether the sum over ranks goes straight to where it stays.
 bool FlatBuffer::reduces_in_place() const {
   if (shared_.options.reproducible || traits_.offload.gradients) return false;
-  return !shards_gradients() || (!*shard_.has_grad && !layout_.owner);
+  return !shards_gradients() || (!has_sum() && !layout_.owner);
 }
 
 void FlatBuffer::start_reduce() {
-  if (shared_.options.stage == 1 && !shared_.options.reproducible && *shard_.has_grad) {
-    throw InternalError(cat(name_,
-                            ": a second backward reduces gradients before zero_grad(), which stage "
-                            "1 cannot add to the first; want all but the last without reduction"));
-  }
   complete();
   CollectiveOptions options = shared_.collective(name_, Traffic::kGradients);
   if (!is_sharded() && !shared_.options.reproducible) {
@@ -134,19 +227,14 @@ void FlatBuffer::finish_reduce(bool last) {
   shared_.wait(std::exchange(reduction_, Work()));
   shared_.wait(std::exchange(replicas_, Work()));
   const Tensor sum = std::exchange(sum_, Tensor());
-  if (is_sharded() || shared_.options.reproducible) {
-    if (shared_.options.reproducible) {
-      counter_.add(sum);
-    } else if (host_gradient_ != nullptr) {
-      host_gradient_->add(sum, /*first=*/!*shard_.has_grad);
-    } else if (!reduces_in_place() && *shard_.has_grad) {
-      kernels::axpby(sum.exec(), {.a = shard_.grad, .b = sum, .y = shard_.grad});
-    } else if (!reduces_in_place()) {
-      kernels::axpby(sum.exec(), {.a = sum, .y = shard_.grad});
-    }
-    if (is_sharded()) *shard_.has_grad = true;
-    free_whole_gradient();
+  if (shared_.options.reproducible) {
+    counter_.add(sum);
+  } else {
+    add_sum(sum);
   }
+  if (is_sharded() || shared_.options.reproducible) free_whole_gradient();
+  // A reproducible run goes on.
+  if (kept_sum_.defined() && !is_sharded()) begin_from_zero();
   if (!last || shared_.options.reproducible) return;
   if (host_gradient_ == nullptr) {
     tell_complete({});
@@ -155,12 +243,29 @@ void FlatBuffer::finish_reduce(bool last) {
   }
 }
 
+// To the sums of earlier backwards of the step, which are the left operand in every stage.
+void FlatBuffer::add_sum(const Tensor& sum) {
+  if (host_gradient_ != nullptr) {
+    fill_zeroed();
+    host_gradient_->add(sum, /*first=*/!has_sum());
+  } else if (kept_sum_.defined()) {
+    kernels::axpby(sum.exec(), {.a = kept_sum_, .b = sum, .y = sum});
+    kept_sum_ = Tensor();
+  } else if (!reduces_in_place()) {
+    fill_zeroed();
+    kernels::axpby(sum.exec(), {.a = has_sum() ? shard_.grad.view() : sum.view(),
+                                .b = has_sum() ? sum.view() : View{},
+                                .y = shard_.grad});
+  }
+  set_has_sum();
+}
+
 void FlatBuffer::finish_step() {
   finish_reduce(/*last=*/true);
   if (shared_.options.reproducible) {
     const Tensor sum = counter_.take(name_);
     if (host_gradient_ != nullptr) {
-      host_gradient_->add(sum, /*first=*/true);
+      add_sum(sum);
     } else {
       take_reproducible_sum(sum);
     }
@@ -171,7 +276,18 @@ void FlatBuffer::finish_step() {
 
 void FlatBuffer::take_reproducible_sum(const Tensor& sum) {
   const Tensor part = is_sharded() ? shard_.grad : own_part(whole_grad_);
-  kernels::axpby(part.exec(), {.a = sum, .y = part});
+  Tensor before;  // the sum of earlier backwards
+  if (kept_sum_.defined()) {
+    before = is_sharded() ? kept_sum_ : own_part(kept_sum_);
+  } else if (shards_gradients() && has_sum()) {
+    fill_zeroed();
+    before = part;
+  }
+  kernels::axpby(part.exec(), {.a = before.defined() ? before : sum,
+                               .b = before.defined() ? sum.view() : View{},
+                               .y = part});
+  kept_sum_ = Tensor();
+  set_has_sum();
   if (is_sharded()) return;
   const CollectiveOptions options = shared_.collective(name_, Traffic::kGradients);
   ProcessGroup& group = *shared_.groups.shard;
@@ -184,7 +300,8 @@ void FlatBuffer::take_reproducible_sum(const Tensor& sum) {
 
 void FlatBuffer::for_each_gradient_flag(const std::function<void(bool&)>& visit) {
   if (!traits_.trainable) return;
-  if (shard_.has_grad != nullptr) visit(*shard_.has_grad);
+  if (shard_.gradient->has_value.has_value()) visit(*shard_.gradient->has_value);
+  visit(is_sum_);
   for (const FlatEntry& entry : layout_.entries)
     visit(leaf_state(entry.parameter->value).has_value);
 }

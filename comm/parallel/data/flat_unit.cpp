@@ -6,14 +6,11 @@
 #include "shale/base/error.h"
 
 namespace shale::comm {
-namespace {
 
 std::string unit_name(const Module& module) {
   const std::string name = module.full_name();
   return name.empty() ? "root" : name;
 }
-
-}  // namespace
 
 FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOptions& options)
     : name_(unit_name(*plan.module)),
@@ -72,22 +69,30 @@ void FlatUnit::reshard_after_forward() {
   }
 }
 
-void FlatUnit::set_ready_hook(std::function<void()> ready) {
-  ready_ = std::move(ready);
+void FlatUnit::set_ready_hook(const std::function<void(const Parameter&)>& ready) {
   for (const auto& buffer : buffers_) {
-    if (!buffer->trainable()) continue;
-    buffer->add_ready_hook([this](const Parameter& parameter) { gradient_ready(parameter); });
+    if (buffer->trainable()) buffer->add_ready_hook(ready);
   }
 }
 
-void FlatUnit::gradient_ready(const Parameter& parameter) {
+bool FlatUnit::gradient_ready(const Parameter& parameter) {
   if (reduced_) {
     throw InternalError(cat("unit ", name_, ": a gradient of ", parameter.full_name(),
                             " came after the unit's gradients had been reduced; want all uses of a "
                             "parameter in one backward graph"));
   }
   const bool first_time = std::erase(unreached_, &parameter) == 1;
-  if (first_time && ready()) ready_();
+  return first_time && ready();
+}
+
+void FlatUnit::prepare_backward() {
+  for (const auto& buffer : buffers_) {
+    if (buffer->trainable()) buffer->prepare_backward();
+  }
+}
+
+void FlatUnit::end_backward() {
+  for (const auto& buffer : buffers_) buffer->end_backward();
 }
 
 void FlatUnit::begin_backward() {
@@ -98,14 +103,6 @@ void FlatUnit::begin_backward() {
     buffer->begin_backward();
     for (const FlatEntry& entry : buffer->layout().entries) unreached_.push_back(entry.parameter);
   }
-}
-
-bool FlatUnit::reached() const {
-  size_t parameters = 0;
-  for (const auto& buffer : buffers_) {
-    if (buffer->trainable()) parameters += buffer->layout().entries.size();
-  }
-  return unreached_.size() < parameters;
 }
 
 std::vector<std::string> FlatUnit::unused() const {

@@ -9,6 +9,9 @@
 
 namespace shale::comm {
 
+// What messages call the unit around a module: its name, or "root".
+std::string unit_name(const Module& module);
+
 // The parameters that are gathered and reduced together.
 class FlatUnit {
  public:
@@ -34,11 +37,15 @@ class FlatUnit {
   // Gathered when this unit is reached, in place of what the recorded order says comes next.
   std::vector<FlatUnit*> forward_prefetch, backward_prefetch;
 
-  // Calls `ready` when the last gradient of the unit is complete in a backward.
-  void set_ready_hook(std::function<void()> ready);
+  // Calls `ready` when the gradient of a parameter is complete in a backward.
+  void set_ready_hook(const std::function<void(const Parameter&)>& ready);
+  // See FlatBuffer.
+  void prepare_backward();
+  void end_backward();
   void begin_backward();
+  // That parameter's is. Returns whether it is the unit's last.
+  bool gradient_ready(const Parameter& parameter);
   bool ready() const { return unreached_.empty(); }
-  bool reached() const;  // by the backward that runs, or was last
   // Says whether this backward's gradients have been given to a reduction.
   bool reduced() const { return reduced_; }
   void start_reduce();
@@ -49,11 +56,7 @@ class FlatUnit {
   // Parameters that the last backward did not reach.
   std::vector<std::string> unused() const;
 
-  int uses = 0;  // forwards whose backward is still to come
-
  private:
-  void gradient_ready(const Parameter& parameter);
-
   std::string name_;
   Module& module_;
   UnitOptions options_;
@@ -61,7 +64,6 @@ class FlatUnit {
   bool encloses_units_ = false;
   std::vector<std::unique_ptr<FlatBuffer>> buffers_;
   std::vector<const Parameter*> unreached_;
-  std::function<void()> ready_;
   bool reduced_ = false;
 };
 

@@ -28,12 +28,12 @@ void check_same(const DataParallel& parallel, const Module& module, const Contex
   const ShardGroups& before = shared.groups;
   if (&shared.context == &context && before.shard == groups.shard &&
       before.replicate == groups.replicate && before.reshard == groups.reshard &&
-      shared.options == options.sharding()) {
+      shared.options == options.sharding() && parallel.options().prefetch == options.prefetch) {
     return;
   }
   throw ConfigError(cat("fully_shard: ", module.full_name(),
-                        " has another context, group, stage, overlap, reproducible or seed than "
-                        "the units before it, want the same in all units of a model"));
+                        " has another context, group, stage, overlap, reproducible, prefetch or "
+                        "seed than the units before it, want the same in all units of a model"));
 }
 
 }  // namespace
@@ -46,6 +46,11 @@ FlatUnit& fully_shard(Module& module, Context& context, const ShardGroups& group
       throw InternalError(cat("fully_shard: another layer keeps state with ", root.full_name()));
     }
     root.attach(std::make_unique<Sharded>(context, groups, options));
+  }
+  if (options.offload_share != 1) {
+    throw ConfigError(cat("fully_shard: offload_share is ", options.offload_share,
+                          ", which is for units that are made together (DataParallel); want 1, "
+                          "and `offload` in the units to be offloaded"));
   }
   DataParallel& parallel = find(root)->parallel;
   check_same(parallel, module, context, groups, options);
@@ -67,6 +72,10 @@ DataParallel& data_parallel_of(const Module& module) {
 
 std::vector<OptimShard> optim_shards(const Module& model) {
   return data_parallel_of(model).shards();
+}
+
+Tensor mean_over_ranks(const Module& model, const Tensor& loss, double weight) {
+  return data_parallel_of(model).mean_over_ranks(loss, weight);
 }
 
 void clip_grad_norm(const Module& model, float max_norm) {

@@ -11,7 +11,9 @@ namespace shale::comm {
 //   comm::fully_shard(model, context, group);  // the rest: embedding, last norm, head
 //   optim::AdamW optimizer(comm::optim_shards(model), {...});
 //   for each step:
-//     backward(model.loss(batch));  // hooks gather parameters and reduce gradients
+//     optimizer.prepare(context, step, lr);
+//     // Hooks gather parameters, and add gradients over the ranks: a sum, not a mean.
+//     backward(comm::mean_over_ranks(model, model.loss(batch)));
 //     comm::clip_grad_norm(model, 1);
 //     optimizer.step();
 //     optimizer.zero_grad();
@@ -20,8 +22,9 @@ namespace shale::comm {
 // that a model too large for one rank never exists whole. The root of the module's tree keeps what
 // this makes; context, groups and World outlive the model. All units of a tree have the same
 // context and groups and the same stage, overlap, reproducible, prefetch and seed; the other
-// options are the unit's own. Collective. Throws what DataParallel throws, and ConfigError for
-// units that differ where they must not.
+// options are the unit's own, except offload_share, which is 1. Collective. Throws what
+// DataParallel throws, and ConfigError for units that differ where they must not, and for a module
+// whose parameters are in a unit around it already.
 FlatUnit& fully_shard(Module& module, Context& context, const ShardGroups& groups,
                       const DataParallelOptions& options = {.stage = 3});
 FlatUnit& fully_shard(Module& module, Context& context, ProcessGroup& group,
@@ -33,9 +36,11 @@ DataParallel& data_parallel_of(const Module& module);
 
 // What an optimizer of the model steps on this rank. Throws InternalError if it is not sharded.
 std::vector<OptimShard> optim_shards(const Module& model);
-// Bounds the norm of the whole gradient, of all units and ranks: what the next optimizer step
-// multiplies it with is left on the device. After Optimizer::prepare(). Collective. Throws as
-// above.
+// See DataParallel: a loss whose gradients, which ranks add up, are those of the mean over all
+// samples. loss: this rank's mean over `weight` samples. Collective. Throws as above.
+Tensor mean_over_ranks(const Module& model, const Tensor& loss, double weight = 1);
+// Bounds the norm of the whole gradient, of all units and ranks: what optimizer steps multiply it
+// with, until zero_grad(), is left on the device. Collective. Throws as above.
 void clip_grad_norm(const Module& model, float max_norm);
 
 }  // namespace shale::comm

@@ -3,6 +3,7 @@
 namespace shale::comm {
 
 void Reductions::begin_backward(bool last) {
+  finish(/*leave=*/0);  // of a backward that has failed
   next_ = 0;
   last_ = last;
 }

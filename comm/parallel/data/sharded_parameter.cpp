@@ -46,8 +46,8 @@ Tensor ShardedParameter::local_tensor() const {
 Tensor ShardedParameter::local_grad() const {
   const OptimShard& shard = place_.buffer->shard();
   const LeafState* leaf = parameter_->value.impl().leaf.get();
-  const bool has_grad =
-      shard.has_grad != nullptr ? *shard.has_grad : leaf != nullptr && leaf->has_value;
+  const bool has_grad = shard.gradient->has_value.value_or(leaf != nullptr && leaf->has_value) &&
+                        !shard.gradient->zeroed.contains(parameter_);
   if (!has_grad || !shard.grad.defined()) return {};
   const OptimSpan part = span();
   return vector_slice(shard.grad, part.offset, part.count);

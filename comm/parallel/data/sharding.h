@@ -8,6 +8,7 @@
 
 #include "shale/comm/process_group.h"
 #include "shale/runtime/offload/host_tier.h"
+#include "shale/runtime/optim/shard.h"
 #include "shale/runtime/tensor/context.h"
 #include "shale/runtime/tensor/stream.h"
 
@@ -80,7 +81,9 @@ struct ShardingContext {
   // host or from a step that goes on: so that one that is ahead of its use does not hold up what
   // the device computes meanwhile. Null: no unit is offloaded.
   std::unique_ptr<Stream> gathers;
-  int64_t owned_buffers = 0;   // flat buffers that one rank has (FlatLayout::owner)
+  int64_t owned_buffers = 0;  // flat buffers that one rank has (FlatLayout::owner)
+  // What optimizers and clipping do over `shard`; null where nothing is sharded.
+  std::shared_ptr<const ShardPeers> peers;
   double exposed_seconds = 0;  // spent waiting for collectives
 
   bool single() const { return groups.shard->size() == 1 && groups.replicate == nullptr; }

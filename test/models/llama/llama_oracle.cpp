@@ -124,7 +124,7 @@ models::MakeOptimizer make_adamw(const json& adamw) {
                                     .beta2 = adamw["beta2"],
                                     .eps = adamw["eps"],
                                     .weight_decay = adamw["weight_decay"]};
-  return [options](std::vector<OptimShard> shards, auto) {
+  return [options](std::vector<OptimShard> shards) {
     return std::make_unique<optim::AdamW>(std::move(shards), options);
   };
 }

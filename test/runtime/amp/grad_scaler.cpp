@@ -39,7 +39,7 @@ class Training {
   // Returns what the step left in the step values.
   StepState step(float input_std = 1) {
     optimizer_->prepare(context_, number_, 0.01f);
-    optimizer_->set_updates(context_, number_ - int64_t(skipped()));
+    optimizer_->set_updates(number_ - int64_t(skipped()));
     context_.update_step([](StepState& state) { state.grad_scale = 1.0f / kRows; });
     const auto values = randn<float>(kRows * kWidth, uint64_t(100 + number_), 0, input_std);
     const Tensor x = cast(from_host<float>(context_, values, {kRows, kWidth}), dtype_);

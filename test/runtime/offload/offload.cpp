@@ -319,6 +319,7 @@ TEST_CASE("what a step on the host fails with reaches who waits for it", "[offlo
   for (const bool background : {true, false}) {
     OptimizerOffload offload(tier, {one.shard}, background);
     Failing optimizer(offload.shards());
+    optimizer.prepare(device, 0, 0.05f);
     leaf_state(one.parameter.value).has_value = true;
     const auto step = [&] { offload.step(optimizer); };
     if (background) {

@@ -117,13 +117,18 @@ TEST_CASE("Adafactor over parts of a matrix is Adafactor over the matrix, to rou
     shard.spans = {{.parameter = &parts.weight, .first = begin, .offset = 0, .count = end - begin}};
     cut.push_back(shard);
   }
+  CHECK(contains(message_of<ConfigError>([&] { optim::Adafactor refused(cut, {}); }),
+                 "has 1024 of the 3072 elements of weight"));
   // As parts of one optimizer, both halves have statistics of their own; the sum makes them one.
-  optim::Adafactor got(cut, {}, [](const Tensor& x) {
+  const auto peers = std::make_shared<ShardPeers>();
+  peers->sum = [](const Tensor& x) {
     std::vector<float> values = to_host<float>(x);
     const size_t half = values.size() / 2;
     for (size_t i = 0; i < half; ++i) values[i] = values[half + i] = values[i] + values[half + i];
     upload(x, values);
-  });
+  };
+  for (OptimShard& shard : cut) shard.peers = peers;
+  optim::Adafactor got(cut, {});
   for (int step = 0; step < 3; ++step) {
     const std::vector<float> gradient = randn<float>(kCount, uint64_t(step));
     for (optim::Optimizer* optimizer :

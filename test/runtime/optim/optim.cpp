@@ -7,6 +7,7 @@
 #include "shale/runtime/optim/clip.h"
 #include "shale/runtime/optim/optimizer.h"
 #include "shale/runtime/optim/schedule.h"
+#include "shale/runtime/tensor/tensor_impl.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
@@ -155,8 +156,6 @@ TEST_CASE("what clipping found survives a later change of the host's step values
   CHECK(after.clip_factor == before.clip_factor);
   CHECK(after.grad_norm == before.grad_norm);
   CHECK(after.sample == 17);
-  optimizer.prepare(context, 1, 0.1f);  // a new step begins without clipping
-  CHECK(context.read_step().clip_factor == 1);
 }
 
 TEST_CASE("a gradient that is not finite stops the step and is named") {
@@ -176,6 +175,97 @@ TEST_CASE("a gradient that is not finite stops the step and is named") {
   backward(sum(net.linear.forward(full(context, {1, 5}, DType::kF32, 1))));
   complete_gradients(optimizer.shards());
   CHECK(optim::first_non_finite(optimizer.shards()).empty());
+}
+
+TEST_CASE("optimizers of one context have rates and bias corrections of their own") {
+  Context context(small_context());
+  const auto moved = [&](bool both) {
+    Net net, other;
+    materialize(net, context, DType::kF32, 3);
+    materialize(other, context, DType::kF32, 3);
+    optim::AdamW one(local_shards(net, context), {}), two(local_shards(other, context), {});
+    for (int step = 0; step < 2; ++step) {
+      const Tensor x = full(context, {4, 5}, DType::kF32, 0.5);
+      backward(sum(net.linear.forward(x)));
+      backward(sum(other.linear.forward(x)));
+      one.prepare(context, step, 0.125f);
+      if (both) two.prepare(context, 100, 0.5f);
+      optim::clip_grad_norm(context, one.shards(), 1);
+      if (both) optim::clip_grad_norm(context, two.shards(), 1e-3f);
+      one.step();
+      if (both) two.step();
+      one.zero_grad();
+    }
+    return to_host<float>(net.linear.weight.value);
+  };
+  CHECK(same_bits(moved(true), moved(false)));
+}
+
+TEST_CASE("a step without prepare() is an error, not a step of rate zero") {
+  Context context(small_context());
+  Net net;
+  materialize(net, context, DType::kF32, 3);
+  optim::AdamW optimizer(local_shards(net, context), {});
+  CHECK(contains(message_of<InternalError>([&] { optimizer.step(); }), "prepare()"));
+  CHECK(contains(message_of<InternalError>([&] { optimizer.set_updates(1); }), "prepare()"));
+}
+
+TEST_CASE("parameters are selected by patterns of their names; those that fit none are errors") {
+  Context context(small_context());
+  Net net;
+  materialize(net, context, DType::kF32, 3);
+  std::vector<OptimShard> shards = local_shards(net, context);
+  const auto names = [&](std::string_view pattern) {
+    std::vector<std::string> found;
+    for (const OptimShard& shard : select_parameters(shards, pattern)) found.push_back(shard.name);
+    return found;
+  };
+  CHECK(names("*").size() == 4);
+  CHECK(names("unused.bias") == std::vector<std::string>{"unused.bias"});
+  CHECK(names("*.bias") == std::vector<std::string>{"linear.bias", "unused.bias"});
+  CHECK(names("l*n*r.*t") == std::vector<std::string>{"linear.weight"});
+  CHECK(names("*weight*").size() == 2);
+  for (const char* none : {"", "linear", "*.weigh", "linear.weight.*?"}) {
+    CAPTURE(none);
+    CHECK(contains(message_of<ConfigError>([&] { select_parameters(shards, none); }),
+                   "no parameter"));
+    CHECK(contains(message_of<ConfigError>([&] { set_parameter_options(shards, none, {}); }),
+                   cat('"', none, '"')));
+  }
+}
+
+TEST_CASE("spans that are left out of a shard are not stepped, though they lie between others") {
+  Context context(small_context());
+  struct Three : Module {
+    Three()
+        : a(declare("a", {3}, Init::ones())),
+          b(declare("b", {5}, Init::ones())),
+          c(declare("c", {4}, Init::ones())) {}
+    Parameter &a, &b, &c;
+  } net;
+  OptimShard shard{.name = "three",
+                   .master = full(context, {3072}, DType::kF32, 1),
+                   .grad = full(context, {3072}, DType::kF32, 1),
+                   .spans = {}};
+  int64_t offset = 0;
+  for (Parameter* parameter : net.parameters()) {
+    parameter->bind(context, shard.master.storage(), offset, DType::kF32);
+    leaf_state(parameter->value).has_value = true;
+    shard.spans.push_back(
+        {.parameter = parameter, .first = 0, .offset = offset, .count = parameter->numel()});
+    offset += 1024;
+  }
+  shard.gradient->parameters = 3;
+  optim::Sgd optimizer(
+      select_parameters({shard}, [&](const Parameter& parameter) { return &parameter != &net.b; }),
+      {.momentum = 0});
+  optimizer.prepare(context, 0, 0.5f);
+  optim::clip_grad_norm(context, optimizer.shards(), 0);
+  CHECK(context.read_step().grad_norm == Approx(std::sqrt(7.0)));
+  optimizer.step();
+  CHECK(to_host<float>(net.a.value) == std::vector<float>(3, 0.5f));
+  CHECK(to_host<float>(net.b.value) == std::vector<float>(5, 1));
+  CHECK(to_host<float>(net.c.value) == std::vector<float>(4, 0.5f));
 }
 
 TEST_CASE("schedules warm up, decay and end where they say") {

@@ -135,14 +135,14 @@ TEST_CASE("neighbouring spans of one decay are stepped at once, with the padding
         {.parameter = parameter, .first = 0, .offset = offset, .count = parameter->numel()});
     offset += 1024;
   }
-  const std::vector<optim::OptimRun> runs = optim::runs_of(shard);
+  const std::vector<optim::OptimRun> runs = optim::runs_of(shard, 0.1f);
   REQUIRE(runs.size() == 3);
-  CHECK((runs[0].offset == 0 && runs[0].count == 1024 + 5 && !runs[0].decay));
-  CHECK((runs[1].offset == 2048 && runs[1].count == 7 && runs[1].decay));
-  CHECK((runs[2].offset == 3072 && runs[2].count == 2 && !runs[2].decay));
+  CHECK((runs[0].offset == 0 && runs[0].count == 1024 + 5 && runs[0].weight_decay == 0));
+  CHECK((runs[1].offset == 2048 && runs[1].count == 7 && runs[1].weight_decay == 0.1f));
+  CHECK((runs[2].offset == 3072 && runs[2].count == 2 && runs[2].weight_decay == 0));
   std::swap(shard.spans[2], shard.spans[3]);
   std::swap(shard.spans[1], shard.spans[2]);
-  CHECK(contains(message_of<InternalError>([&] { optim::runs_of(shard); }), "b begins at 1024"));
+  CHECK(contains(message_of<InternalError>([&] { optim::runs_of(shard, 0); }), "b begins at 1024"));
 }
 
 TEST_CASE("moments that could not decay are refused") {

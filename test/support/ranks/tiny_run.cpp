@@ -18,8 +18,7 @@ std::string bytes_of(const StatePart& part) {
 namespace {
 
 models::MakeOptimizer make_optimizer(OptimizerKind kind) {
-  return [kind](std::vector<OptimShard> shards,
-                const optim::Adafactor::SumOverRanks& sum) -> std::unique_ptr<optim::Optimizer> {
+  return [kind](std::vector<OptimShard> shards) -> std::unique_ptr<optim::Optimizer> {
     const auto adamw = [&](optim::Moments moments) {
       return std::make_unique<optim::AdamW>(std::move(shards),
                                             optim::AdamWOptions{.moments = moments});
@@ -31,8 +30,7 @@ models::MakeOptimizer make_optimizer(OptimizerKind kind) {
       case OptimizerKind::kLion:
         return std::make_unique<optim::Lion>(std::move(shards), optim::LionOptions{});
       case OptimizerKind::kAdafactor:
-        return std::make_unique<optim::Adafactor>(std::move(shards), optim::AdafactorOptions{},
-                                                  sum);
+        return std::make_unique<optim::Adafactor>(std::move(shards), optim::AdafactorOptions{});
       case OptimizerKind::kSgd:
         return std::make_unique<optim::Sgd>(std::move(shards), optim::SgdOptions{});
     }

@@ -161,4 +161,24 @@ TEST_CASE("parameters that come ahead from the host do not hold up what the devi
   }
 }
 
+TEST_CASE("a group that cannot carry the model's memory is refused, in every stage") {
+  const auto for_host = world().group();
+  Context device({}, gpu(orders().front()));
+  Context host(small_context(1));
+  const auto for_device = world().group({.transport = comm::Transport::kMpi}, device.backend());
+  for (const bool reproducible : {false, true}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      CAPTURE(stage, reproducible);
+      const comm::DataParallelOptions options{.stage = stage, .reproducible = reproducible};
+      const auto refused = [&](Context& context, comm::ProcessGroup& group) {
+        return message_of<ConfigError>(
+            [&] { comm::DataParallel parallel(context, {.shard = &group}, options); });
+      };
+      CHECK(contains(refused(device, *for_host), "is for host memory"));
+      CHECK(contains(refused(device, *for_host), "World::group({}, context.backend())"));
+      CHECK(contains(refused(host, *for_device), "is for a device's memory"));
+    }
+  }
+}
+
 }  // namespace shale::test
