@@ -10,7 +10,10 @@ using comm::FlatUnit;
 
 // Units are only told apart: none is looked into.
 struct Units {
-  FlatUnit& operator[](int i) { return *reinterpret_cast<FlatUnit*>(&memory[i]); }
+  FlatUnit& operator[](int i) {
+    void* const unit = &memory[i];
+    return *static_cast<FlatUnit*>(unit);
+  }
   std::vector<FlatUnit*> list(const std::vector<int>& indices) {
     std::vector<FlatUnit*> units;
     for (const int i : indices) units.push_back(&(*this)[i]);
