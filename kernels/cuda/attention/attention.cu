@@ -51,16 +51,15 @@ bool is_aligned(const HeadView& view, const AttentionProblem& p, int64_t rows, i
 
 // ---- Hidden keys ----
 
-// A thread owns a query and a key of a sequence: writes to first_keys, and to end_queries unless it
-// is null. Queries beyond a sequence's end see no key.
+// A thread owns a query and a key of a sequence, of which `blocks` blocks have all: writes to
+// first_keys, and to end_queries unless it is null. Queries beyond a sequence's end see no key.
 __global__ void __launch_bounds__(kThreads)
-    attention_hidden_keys_kernel(const __grid_constant__ AttentionParams p, int64_t threads,
-                                 int64_t rows, int32_t* first_keys, int32_t* end_queries) {
+    attention_hidden_keys_kernel(const __grid_constant__ AttentionParams p, int blocks,
+                                 int32_t* first_keys, int32_t* end_queries) {
   await_previous_grid();
-  const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (thread >= threads) return;
-  const int64_t batch = thread / rows, row = thread % rows;
-  const Sequence sequence(p, static_cast<int>(batch));
+  const int block = static_cast<int>(blockIdx.x), batch = block / blocks;
+  const int row = block % blocks * kThreads + static_cast<int>(threadIdx.x);
+  const Sequence sequence(p, batch);
   const HiddenKeys hidden{
       .queries = sequence.queries,
       .keys = sequence.keys,
@@ -191,14 +190,12 @@ struct HiddenPieces {
     if (backward) end_queries = pieces.take(p.batch * p.keys * 4);
   }
   void fill(const Exec& exec, AttentionParams& p, const Pieces& pieces) const {
-    const int64_t rows = std::max(p.queries, end_queries < 0 ? 0 : p.keys),
-                  threads = p.batch * rows;
-    if (first_keys < 0 || threads == 0) return;
+    const int64_t blocks = ceil_div(std::max(p.queries, end_queries < 0 ? 0 : p.keys), kThreads);
+    if (first_keys < 0 || p.batch * blocks == 0) return;
     auto* const first = pieces.at<int32_t>(first_keys);
     auto* const end = end_queries < 0 ? nullptr : pieces.at<int32_t>(end_queries);
-    simt::launch(attention_hidden_keys_kernel,
-                 {.grid = ceil_div(threads, kThreads), .block = kThreads}, exec, p, threads, rows,
-                 first, end);
+    simt::launch(attention_hidden_keys_kernel, {.grid = p.batch * blocks, .block = kThreads}, exec,
+                 p, static_cast<int>(blocks), first, end);
     p.first_keys = first;
     p.end_queries = end;
   }

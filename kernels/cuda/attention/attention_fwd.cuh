@@ -148,40 +148,40 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
   const BlockPlace& place = block.place;
   const Sequence& sequence = block.sequence;
   const int head_size = static_cast<int>(p.head_size);
-  const T* k = head_rows<const T>(p.k, place.batch, block.kv_head);
-  const T* v = head_rows<const T>(p.v, place.batch, block.kv_head);
 
   const int warp_row = static_cast<int>(threadIdx.x) / kWarpSize * 16 * kRowTiles;
-  const int query = block.query + warp_row;
-  const int first_step = block.first_step(kKeys), end_step = block.end_step(kKeys);
+  const int query = block.query + warp_row, end_step = block.end_step(kKeys);
+  const auto first_step = [&] { return sequence.first_key(opaque(block.query)) / kKeys; };
 
-  const auto copy_keys = [&](auto& tile, const T* rows, int64_t stride, int step) {
-    copy_tile_async<kThreads>(tile, rows, stride, step * kKeys, sequence.keys, head_size);
+  // Pointers are made again each time, and so is the first step: registers are short.
+  const auto copy_keys = [&](auto& tile, const HeadView& view, int step) {
+    const T* rows = head_rows<const T>(view, opaque(place.batch), opaque(block.kv_head));
+    copy_tile_async<kThreads>(tile, rows, view.row_stride, step * kKeys, sequence.keys, head_size);
     cp_async_commit();
   };
-  if (first_step < end_step) {
+  if (first_step() < end_step) {
     copy_tile_async<kThreads>(tiles.q, head_rows<const T>(p.q, place.batch, place.head),
                               p.q.row_stride, block.query, sequence.queries, head_size);
-    copy_keys(tiles.k, k, p.k.row_stride, end_step - 1);
+    copy_keys(tiles.k, p.k, end_step - 1);
   }
 
   Accumulators<kRowTiles, kHeadSize / 8> out;
   set_zero(out);
   OnlineSoftmax<kRowTiles> softmax;
-  for (int step = end_step - 1; step >= first_step; --step) {
+  for (int step = end_step - 1; step >= first_step(); --step) {
     cp_async_wait<0>();
     __syncthreads();  // K has landed, at first Q too, and nobody reads V any more
-    copy_keys(tiles.v, v, p.v.row_stride, step);
+    copy_keys(tiles.v, p.v, step);
     Accumulators<kRowTiles, kKeys / 8> scores;
     set_zero(scores);
     multiply_rows<T>(scores, tiles.q, warp_row, tiles.k, 0);
 
     cp_async_wait<0>();
     __syncthreads();  // V has landed, and nobody reads K any more
-    if (step > first_step) copy_keys(tiles.k, k, p.k.row_stride, step - 1);
+    if (step > first_step()) copy_keys(tiles.k, p.k, step - 1);
     // All see what the first and the last of the warp's queries see.
     if ((step + 1) * kKeys > sequence.visible_keys(query) ||
-        step * kKeys < sequence.first_key(query + 16 * kRowTiles - 1)) {
+        step * kKeys < sequence.first_key(opaque(query) + 16 * kRowTiles - 1)) {
       mask_scores(scores, sequence, query, step * kKeys);
     }
     Fragments<kRowTiles, kKeys / 16> probabilities;

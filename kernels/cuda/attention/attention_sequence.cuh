@@ -37,16 +37,16 @@ __device__ __forceinline__ BlockPlace block_place(const BlockOrder& order, int64
 
 // One sequence of the batch: its own lengths, and the mask.
 struct Sequence {
-  int queries, keys;
+  const AttentionProblem& problem;
+  int batch, queries, keys;
   bool causal;
-  const int32_t *first_keys, *end_queries;  // its own; null: nothing is hidden
 
-  __device__ __forceinline__ Sequence(const AttentionProblem& p, int batch)
-      : queries(length(p.q_lengths, batch, p.queries)),
-        keys(length(p.k_lengths, batch, p.keys)),
-        causal(p.causal),
-        first_keys(p.first_keys == nullptr ? nullptr : p.first_keys + batch * p.queries),
-        end_queries(p.end_queries == nullptr ? nullptr : p.end_queries + batch * p.keys) {}
+  __device__ __forceinline__ Sequence(const AttentionProblem& p, int number)
+      : problem(p),
+        batch(number),
+        queries(length(p.q_lengths, number, p.queries)),
+        keys(length(p.k_lengths, number, p.keys)),
+        causal(p.causal) {}
 
   // Query i sees keys first_key(i) <= j < visible_keys(i); below 1: none. Key j is seen by queries
   // first_query(j) <= i < end_query(j).
@@ -59,16 +59,20 @@ struct Sequence {
   }
   // Of the last query or key, for those beyond.
   __device__ __forceinline__ int first_key(int query) const {
-    return first_keys == nullptr ? 0 : first_keys[std::max(0, std::min(query, queries - 1))];
+    if (problem.first_keys == nullptr) return 0;
+    return problem.first_keys[batch * problem.queries + std::max(0, std::min(query, queries - 1))];
   }
   __device__ __forceinline__ int end_query(int key) const {
-    return end_queries == nullptr ? INT_MAX : end_queries[std::max(0, std::min(key, keys - 1))];
+    if (problem.end_queries == nullptr) return INT_MAX;
+    return problem.end_queries[batch * problem.keys + std::max(0, std::min(key, keys - 1))];
   }
 
  private:
   __device__ __forceinline__ static int length(const int32_t* lengths, int batch, int64_t longest) {
     const int most = static_cast<int>(longest);
-    return lengths == nullptr ? most : std::max(0, std::min(lengths[batch], most));
+    if (lengths == nullptr) return most;
+    const int own = lengths[batch];
+    return own < 0 ? 0 : own < most ? own : most;
   }
 };
 
