@@ -10,6 +10,7 @@
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
 #include "shale/base/log.h"
+#include "shale/base/parse.h"
 #include "shale/comm/parallel/data/replica_check.h"
 #include "shale/comm/same_on_all.h"
 #include "shale/comm/watch/failure_board.h"
@@ -312,7 +313,7 @@ StepMetrics Trainer::metrics_of(const StepOutcome& outcome) {
     if (outcome.was_skipped) {
       log_info("step ", outcome.step + 1,
                ": the gradient overflowed, the step was skipped; the loss scale is ",
-               *metrics.loss_scale, " now");
+               format_real(*metrics.loss_scale), " now");
     }
   }
   metrics.device_peak_bytes = context_.allocator().stats().peak_reserved;
