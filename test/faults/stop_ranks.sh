@@ -16,7 +16,7 @@ train() {  # FOLDER FLAG...
     --warmup-steps 0 --out "$work/$folder" "$@" >>"$work/output" 2>&1
 }
 field() { grep -o "\"$1\": [^,}]*" "$work/run/status.json" | head -n 1 | sed 's/.*: //; s/"//g'; }
-rows() { cat "$work/run/metrics.jsonl" 2>/dev/null | wc -l; }
+rows() { grep -c '"loss"' "$work/run/metrics.jsonl" 2>/dev/null || true; }  # of steps
 
 last=0
 for i in $(seq "$times"); do
