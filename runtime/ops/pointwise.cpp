@@ -17,6 +17,11 @@ Tensor binary(PointwiseOp op, const Tensor& a, const PointwiseOperand& b) {
   return pointwise(op, amp::result_dtype(a, b.tensor), {a, b});
 }
 
+Tensor binary(PointwiseOp op, const Tensor& a, const Tensor& b) {
+  check_defined(kernels::name_of(op), "b", b);
+  return binary(op, a, PointwiseOperand(b));
+}
+
 Tensor unary(PointwiseOp op, const Tensor& x) {
   check_defined(kernels::name_of(op), "x", x);
   return pointwise(op, x.dtype(), {x});
@@ -33,7 +38,6 @@ Tensor add(const Tensor& a, float b) {
   return binary(PointwiseOp::kAdd, a, b);
 }
 Tensor sub(const Tensor& a, const Tensor& b) {
-  check_defined("sub", "b", b);
   return binary(PointwiseOp::kSub, a, b);
 }
 Tensor sub(const Tensor& a, float b) {
@@ -47,7 +51,6 @@ Tensor mul(const Tensor& a, float b) {
   return binary(PointwiseOp::kMul, a, b);
 }
 Tensor div(const Tensor& a, const Tensor& b) {
-  check_defined("div", "b", b);
   return binary(PointwiseOp::kDiv, a, b);
 }
 Tensor div(const Tensor& a, float b) {
@@ -58,14 +61,12 @@ Tensor div(float a, const Tensor& b) {
   return pointwise(PointwiseOp::kDiv, b.dtype(), {a, b});
 }
 Tensor maximum(const Tensor& a, const Tensor& b) {
-  check_defined("maximum", "b", b);
   return binary(PointwiseOp::kMaximum, a, b);
 }
 Tensor maximum(const Tensor& a, float b) {
   return binary(PointwiseOp::kMaximum, a, b);
 }
 Tensor minimum(const Tensor& a, const Tensor& b) {
-  check_defined("minimum", "b", b);
   return binary(PointwiseOp::kMinimum, a, b);
 }
 Tensor minimum(const Tensor& a, float b) {
