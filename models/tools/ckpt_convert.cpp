@@ -25,26 +25,23 @@ LanguageModelConfig model_of(const CheckpointReader& reader) {
 }
 
 enum class ExportFormat { kHf, kGguf };
-enum class WeightType { kF32, kBF16, kF16, kQ8_0 };
 
 struct ExportRequest {
   std::string out;
   ExportFormat format = ExportFormat::kHf;
-  WeightType type = WeightType::kF32;
+  GgufType type = GgufType::kF32;
   std::string tokenizer;  // a file; empty: of bytes
   int64_t max_shard_bytes = ExportOptions{}.max_shard_bytes;
 };
 
 std::unique_ptr<StoredModelWriter> hf_writer(const LanguageModelConfig& config,
                                              const ExportRequest& request) {
-  if (request.type == WeightType::kQ8_0) throw ConfigError("--dtype q8_0 wants --to gguf");
+  const std::optional<DType> dtype = gguf_dtype(request.type);
+  if (!dtype) throw ConfigError("--dtype q8_0 wants --to gguf");
   if (!request.tokenizer.empty()) throw ConfigError("--tokenizer wants --to gguf");
-  const DType dtype = request.type == WeightType::kF32    ? DType::kF32
-                      : request.type == WeightType::kBF16 ? DType::kBF16
-                                                          : DType::kF16;
   return model_family(config.family)
       .create(request.out, config, {},
-              {.dtype = dtype, .max_shard_bytes = request.max_shard_bytes});
+              {.dtype = *dtype, .max_shard_bytes = request.max_shard_bytes});
 }
 
 std::unique_ptr<StoredModelWriter> gguf_writer(const LanguageModelConfig& config,
@@ -59,11 +56,7 @@ std::unique_ptr<StoredModelWriter> gguf_writer(const LanguageModelConfig& config
   const GgufValues tokenizer =
       of_bytes ? gguf_byte_tokenizer()
                : gguf_tokenizer(request.tokenizer, config.vocab, model.splitting);
-  const GgufType type = request.type == WeightType::kF32    ? GgufType::kF32
-                        : request.type == WeightType::kBF16 ? GgufType::kBF16
-                        : request.type == WeightType::kF16  ? GgufType::kF16
-                                                            : GgufType::kQ8_0;
-  return make_gguf_writer(request.out, model, tokenizer, type);
+  return make_gguf_writer(request.out, model, tokenizer, request.type);
 }
 
 // One parameter after another, as f32.
@@ -122,10 +115,10 @@ int run_export(int argc, const char* const* argv) {
   spec.add_choice("to", request.format, {{"hf", ExportFormat::kHf}, {"gguf", ExportFormat::kGguf}},
                   "what to write");
   spec.add_choice("dtype", request.type,
-                  {{"fp32", WeightType::kF32},
-                   {"bf16", WeightType::kBF16},
-                   {"fp16", WeightType::kF16},
-                   {"q8_0", WeightType::kQ8_0}},
+                  {{"fp32", GgufType::kF32},
+                   {"bf16", GgufType::kBF16},
+                   {"fp16", GgufType::kF16},
+                   {"q8_0", GgufType::kQ8_0}},
                   "of the weights; q8_0, 8 bits with a scale for 32, in GGUF alone");
   spec.add(
       "tokenizer", request.tokenizer,

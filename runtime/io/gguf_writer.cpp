@@ -131,14 +131,21 @@ void encode(const GgufTensor& tensor, std::span<const float> from, std::byte* to
     }
     return;
   }
-  const DType dtype = tensor.type == GgufType::kF32   ? DType::kF32
-                      : tensor.type == GgufType::kF16 ? DType::kF16
-                                                      : DType::kBF16;
   const auto* source = reinterpret_cast<const std::byte*>(from.data());
-  io_internal::convert({source, DType::kF32}, 0, {to, dtype}, count);
+  io_internal::convert({source, DType::kF32}, 0, {to, gguf_dtype(tensor.type).value()}, count);
 }
 
 }  // namespace
+
+std::optional<DType> gguf_dtype(GgufType type) {
+  switch (type) {
+    case GgufType::kF32: return DType::kF32;
+    case GgufType::kF16: return DType::kF16;
+    case GgufType::kBF16: return DType::kBF16;
+    case GgufType::kQ8_0: break;
+  }
+  return {};
+}
 
 GgufWriter::GgufWriter(const std::string& path, const GgufValues& values,
                        std::vector<GgufTensor> tensors)

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "shale/base/dtype.h"
 #include "shale/runtime/io/atomic_file.h"
 
 namespace shale {
@@ -18,6 +20,9 @@ enum class GgufType : uint32_t {
   kQ8_0 = 8,  // blocks of 32: an f16 scale d = max |x| / 127, then 32 x i8 round(x / d)
   kBF16 = 30,
 };
+
+// The same elements in memory; none for Q8_0.
+std::optional<DType> gguf_dtype(GgufType type);
 
 // What a key of the file's head stands for: an unsigned or signed 32-bit integer, a number, a flag,
 // a text, or an array of texts or integers.
