@@ -12,10 +12,6 @@ namespace {
 constexpr int64_t kVocab = 50257;
 constexpr int64_t kContext = 1024;
 
-// In shapes: far above any model, and no product of two overflows, as in config.json.
-constexpr int64_t kMaxSize = int64_t{1} << 30;
-constexpr int64_t kMaxLayers = 10'000;
-
 struct Size {
   const char* name;
   int64_t layers, width, heads, vocab, context;
@@ -32,10 +28,6 @@ constexpr Size kSizes[] = {
     {"gpt2-774m", 36, 1280, 20, kVocab, kContext, 2.5e-4},
     {"gpt2-1558m", 48, 1600, 25, kVocab, kContext, 2e-4},
 };
-
-void require(bool ok, std::string_view what, int64_t found, std::string_view want) {
-  if (!ok) throw ConfigError(cat("model: ", what, " is ", found, ", want ", want));
-}
 
 // What config.json says of a model.
 HfGpt2Config to_hf(const LanguageModelConfig& config, const LanguageModelPolicy& policy) {
@@ -88,17 +80,17 @@ class Gpt2Family final : public ModelFamily {
 
   std::unique_ptr<LanguageModel> make(const LanguageModelConfig& config,
                                       const LanguageModelPolicy& policy) const override {
-    require(config.layers >= 1, "layers", config.layers, "at least 1");
-    require(config.heads >= 1, "heads", config.heads, "at least 1");
-    require(config.vocab >= 1 && config.vocab <= config.padded_vocab, "vocab", config.vocab,
-            cat("1 to ", config.padded_vocab));
-    require(config.context >= 1, "context", config.context, "at least 1");
-    require(config.width >= 1 && config.width % config.heads == 0, "width", config.width,
-            cat("a multiple of heads = ", config.heads));
+    require_size(config.layers >= 1, "layers", config.layers, "at least 1");
+    require_size(config.heads >= 1, "heads", config.heads, "at least 1");
+    require_size(config.vocab >= 1 && config.vocab <= config.padded_vocab, "vocab", config.vocab,
+                 cat("1 to ", config.padded_vocab));
+    require_size(config.context >= 1, "context", config.context, "at least 1");
+    require_size(config.width >= 1 && config.width % config.heads == 0, "width", config.width,
+                 cat("a multiple of heads = ", config.heads));
     for (const auto& [what, size] : {std::pair("kv-heads", config.kv_heads),
                                      {"hidden", config.hidden},
                                      {"window", config.window}}) {
-      require(size == 0, what, size, "none: gpt2 models have no such size");
+      require_size(size == 0, what, size, "none: gpt2 models have no such size");
     }
     return std::make_unique<Gpt2>(config, policy);
   }
@@ -115,18 +107,16 @@ class Gpt2Family final : public ModelFamily {
   }
 
   LanguageModelConfig parse_shape(const JsonObject& json) const override {
-    const auto size = [&](const char* key, int64_t max) {
-      const int64_t value = json.integer(key);
-      if (value < 1 || value > max) json.fail(key, cat("1 to ", max));
-      return value;
+    const auto size = [&](const char* key, int64_t max = kMaxModelSize) {
+      return shape_size(json, key, max);
     };
     LanguageModelConfig model;
-    model.layers = size("layers", kMaxLayers);
-    model.width = size("width", kMaxSize);
+    model.layers = size("layers", kMaxModelLayers);
+    model.width = size("width");
     model.heads = size("heads", model.width);
-    model.vocab = size("vocab", kMaxSize);
-    model.padded_vocab = size("padded_vocab", kMaxSize);
-    model.context = size("context", kMaxSize);
+    model.vocab = size("vocab");
+    model.padded_vocab = size("padded_vocab");
+    model.context = size("context");
     if (model.width % model.heads != 0) json.fail("width", "a multiple of 'heads'");
     if (model.padded_vocab < model.vocab) json.fail("padded_vocab", "at least 'vocab'");
     model.norm_eps = static_cast<float>(json.real("norm_eps"));

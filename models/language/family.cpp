@@ -39,6 +39,16 @@ void ModelFamily::have_none() const {
   throw ConfigError(cat("model: ", name(), " models have no published form to read or write"));
 }
 
+void require_size(bool ok, std::string_view what, int64_t found, std::string_view want) {
+  if (!ok) throw ConfigError(cat("model: ", what, " is ", found, ", want ", want));
+}
+
+int64_t shape_size(const JsonObject& shape, std::string_view key, int64_t max) {
+  const int64_t size = shape.integer(key);
+  if (size < 1 || size > max) shape.fail(key, cat("1 to ", max));
+  return size;
+}
+
 std::vector<const ModelFamily*> model_families() {
   return families();
 }

@@ -11,10 +11,6 @@
 namespace shale::models {
 namespace {
 
-// In shapes: far above any model, and no product of two overflows.
-constexpr int64_t kMaxSize = int64_t{1} << 30;
-constexpr int64_t kMaxLayers = 10'000;
-
 struct Size {
   const char* family;
   const char* name;
@@ -71,25 +67,21 @@ LanguageModelConfig config_of(const Size& size) {
   return config;
 }
 
-void require(bool ok, std::string_view what, int64_t found, std::string_view want) {
-  if (!ok) throw ConfigError(cat("model: ", what, " is ", found, ", want ", want));
-}
-
 void check(const LanguageModelConfig& c) {
-  require(c.layers >= 1, "layers", c.layers, "at least 1");
-  require(c.heads >= 1, "heads", c.heads, "at least 1");
-  require(c.width >= 1, "width", c.width, "at least 1");
-  require(c.head_size > 0 || c.width % c.heads == 0, "width", c.width,
-          cat("a multiple of heads = ", c.heads));
-  require(kv_heads_of(c) <= c.heads && c.heads % kv_heads_of(c) == 0, "kv-heads", c.kv_heads,
-          cat("a divisor of heads = ", c.heads));
-  require(c.hidden >= 1, "hidden", c.hidden, "at least 1");
-  require(c.vocab >= 1 && c.vocab <= c.padded_vocab, "vocab", c.vocab,
-          cat("1 to ", c.padded_vocab));
-  require(c.context >= 1, "context", c.context, "at least 1");
-  require(c.window >= 0, "window", c.window, "0, or a number of tokens");
-  require(c.full_layers >= 0 && c.full_layers <= c.layers, "full_layers", c.full_layers,
-          cat("0 to layers = ", c.layers));
+  require_size(c.layers >= 1, "layers", c.layers, "at least 1");
+  require_size(c.heads >= 1, "heads", c.heads, "at least 1");
+  require_size(c.width >= 1, "width", c.width, "at least 1");
+  require_size(c.head_size > 0 || c.width % c.heads == 0, "width", c.width,
+               cat("a multiple of heads = ", c.heads));
+  require_size(kv_heads_of(c) <= c.heads && c.heads % kv_heads_of(c) == 0, "kv-heads", c.kv_heads,
+               cat("a divisor of heads = ", c.heads));
+  require_size(c.hidden >= 1, "hidden", c.hidden, "at least 1");
+  require_size(c.vocab >= 1 && c.vocab <= c.padded_vocab, "vocab", c.vocab,
+               cat("1 to ", c.padded_vocab));
+  require_size(c.context >= 1, "context", c.context, "at least 1");
+  require_size(c.window >= 0, "window", c.window, "0, or a number of tokens");
+  require_size(c.full_layers >= 0 && c.full_layers <= c.layers, "full_layers", c.full_layers,
+               cat("0 to layers = ", c.layers));
   if (c.mlp_bias) throw ConfigError("model: mlp_bias is true, want false: there is no such block");
 }
 
@@ -225,22 +217,20 @@ class LlamaFamily final : public ModelFamily {
   }
 
   LanguageModelConfig parse_shape(const JsonObject& json) const override {
-    const auto size = [&](const char* key, int64_t max) {
-      const int64_t value = json.integer(key);
-      if (value < 1 || value > max) json.fail(key, cat("1 to ", max));
-      return value;
+    const auto size = [&](const char* key, int64_t max = kMaxModelSize) {
+      return shape_size(json, key, max);
     };
     LanguageModelConfig model;
     model.family = name();
-    model.layers = size("layers", kMaxLayers);
-    model.width = size("width", kMaxSize);
-    model.heads = size("heads", kMaxSize);
+    model.layers = size("layers", kMaxModelLayers);
+    model.width = size("width");
+    model.heads = size("heads");
     model.kv_heads = size("kv_heads", model.heads);
-    model.head_size = size("head_size", kMaxSize);
-    model.hidden = size("hidden", kMaxSize);
-    model.vocab = size("vocab", kMaxSize);
-    model.padded_vocab = size("padded_vocab", kMaxSize);
-    model.context = size("context", kMaxSize);
+    model.head_size = size("head_size");
+    model.hidden = size("hidden");
+    model.vocab = size("vocab");
+    model.padded_vocab = size("padded_vocab");
+    model.context = size("context");
     if (model.heads % model.kv_heads != 0) json.fail("kv_heads", "a divisor of 'heads'");
     if (model.padded_vocab < model.vocab) json.fail("padded_vocab", "at least 'vocab'");
     model.norm_eps = static_cast<float>(json.real("norm_eps"));
@@ -248,8 +238,11 @@ class LlamaFamily final : public ModelFamily {
     model.tied = json.flag("tied", true);
     model.attention_bias = json.flag("attention_bias", false);
     if (json.has("window")) {
-      model.window = size("window", kMaxSize);
+      model.window = size("window");
       model.full_layers = json.integer("full_layers");
+      if (model.full_layers < 0 || model.full_layers > model.layers) {
+        json.fail("full_layers", cat("0 to ", model.layers));
+      }
     }
     model.rope = parse_rope(json);
     try {

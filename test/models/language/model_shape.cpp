@@ -55,4 +55,20 @@ TEST_CASE("a shape that no model has is an error that names the key", "[models]"
   }
 }
 
+TEST_CASE("a shape's window is of layers that the model has", "[models]") {
+  LanguageModelConfig model = preset("llama-nano", 64);
+  model.window = 16;
+  for (const int64_t layers : {0, 2, 4}) {
+    model.full_layers = layers;
+    const LanguageModelConfig back = parse_model_shape(model_shape_json(model), "x");
+    CHECK(back.window == 16);
+    CHECK(back.full_layers == layers);
+  }
+  for (const int64_t layers : {-1, 5}) {
+    model.full_layers = layers;
+    CHECK(contains(message_of<DataError>([&] { parse_model_shape(model_shape_json(model), "x"); }),
+                   "'full_layers'"));
+  }
+}
+
 }  // namespace shale::models
