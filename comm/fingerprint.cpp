@@ -23,6 +23,11 @@ Fingerprint fingerprint(const CollectiveCall& call, uint64_t sequence) {
 }
 
 std::string describe(const Fingerprint& print) {
+  if (print.role != LinkRole::kNone) {
+    return cat("link ", print.root, " -> ", print.peer, ": ",
+               print.role == LinkRole::kSends ? "sends " : "waits for ", print.tag, ", ",
+               dtype_name(print.dtype), "[", print.count, "]");
+  }
   std::string text = cat(op_name(print.op), " ", print.sequence);
   if (print.op == CollectiveOp::kAllToAllV) {
     text += cat(" of ", dtype_name(print.dtype));

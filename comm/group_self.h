@@ -18,6 +18,7 @@ class SelfGroup final : public HostGroup {
   void execute(const CollectiveCall& call, bool blocking) override;
   std::unique_ptr<GroupProgress> make_progress() override;
   std::unique_ptr<HostGroup> split_host(int color, int key, std::string_view name) override;
+  std::vector<LinkEnd> open_mailboxes(std::span<const LinkSpec>) override { return {}; }
 
  protected:
   Work submit(const CollectiveCall& call, bool async) override;

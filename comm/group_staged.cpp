@@ -6,6 +6,7 @@
 
 #include "shale/comm/device_resources.h"
 #include "shale/comm/slices.h"
+#include "shale/comm/staged_link.h"
 #include "shale/comm/work_state.h"
 
 namespace shale::comm {
@@ -331,6 +332,16 @@ Work StagedGroup::submit(const CollectiveCall& call, bool async) {
 
 std::unique_ptr<ProcessGroup> StagedGroup::make_split(int color, int key, std::string_view name) {
   return std::make_unique<StagedGroup>(context_, host_->split_host(color, key, name), device_);
+}
+
+std::vector<std::unique_ptr<PipeLink>> StagedGroup::open_links(std::span<const LinkSpec> specs) {
+  std::vector<std::unique_ptr<PipeLink>> links;
+  for (auto& link : host_->make_links(specs)) {
+    const bool here = link != nullptr;
+    links.push_back(here ? std::make_unique<StagedLink>(std::move(link), *host_, device_)
+                         : nullptr);
+  }
+  return links;
 }
 
 }  // namespace shale::comm

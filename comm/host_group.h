@@ -1,5 +1,6 @@
 #pragma once
 
+#include "shale/comm/mailbox.h"
 #include "shale/comm/process_group.h"
 
 namespace shale::comm {
@@ -15,6 +16,8 @@ class HostGroup : public ProcessGroup {
   // The progress of its ranks, for groups built over it; null with one rank. Collective.
   virtual std::unique_ptr<GroupProgress> make_progress() = 0;
   virtual std::unique_ptr<HostGroup> split_host(int color, int key, std::string_view name) = 0;
+  // The ends of links, of specs that have been checked: for links of devices too. Collective.
+  virtual std::vector<LinkEnd> open_mailboxes(std::span<const LinkSpec> specs) = 0;
 
  protected:
   using ProcessGroup::ProcessGroup;

@@ -10,6 +10,7 @@
 #include "shale/base/trace.h"
 #include "shale/base/view.h"
 #include "shale/comm/collective.h"
+#include "shale/comm/pipe_link.h"
 #include "shale/comm/traffic.h"
 #include "shale/comm/watch/failure_board.h"
 #include "shale/comm/work.h"
@@ -131,6 +132,12 @@ class ProcessGroup {
   // Groups of the ranks that give the same color, ordered by key, then rank. Collective.
   std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name);
 
+  // Links between pairs of this group's ranks, for the stages of a pipeline: one for each of
+  // `specs`, which all ranks give alike; null where this rank is at neither end. Collective. Throws
+  // ConfigError for ranks, slots or capacities that cannot be and for links that are there twice,
+  // CommError if ranks differ, UnavailableError where a backend has none.
+  std::vector<std::unique_ptr<PipeLink>> make_links(std::span<const LinkSpec> specs);
+
   // Collectives whose stream is captured (runtime/tensor/graph.h) run when the graph is replayed,
   // if the backend can do that without the host: "nccl", and all of one rank. Others throw
   // CommError. take_captured(): those captured since the last call. replayed(): a graph with these
@@ -149,6 +156,8 @@ class ProcessGroup {
   // Runs or queues a call whose arguments have been checked.
   virtual Work submit(const CollectiveCall& call, bool async) = 0;
   virtual std::unique_ptr<ProcessGroup> make_split(int color, int key, std::string_view name) = 0;
+  // Of specs that have been checked.
+  virtual std::vector<std::unique_ptr<PipeLink>> open_links(std::span<const LinkSpec> specs);
   // Whether what this stream of a device is given is captured.
   virtual bool captures(void* /*stream*/) const { return false; }
   virtual void watch_replay(const std::vector<CollectiveCall>& /*calls*/, void* /*stream*/) {}

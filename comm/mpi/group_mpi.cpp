@@ -4,7 +4,10 @@
 #include <optional>
 
 #include "shale/comm/group_factory_internal.h"
+#include "shale/comm/host_link.h"
 #include "shale/comm/mpi/group_mpi_internal.h"
+#include "shale/comm/mpi/mpi_mailbox_internal.h"
+#include "shale/comm/node/node_mailbox.h"
 #include "shale/comm/watch/group_progress_internal.h"
 #include "shale/kernels/registry.h"
 
@@ -176,6 +179,77 @@ void MpiGroup::execute(const CollectiveCall& call, bool blocking) {
 std::unique_ptr<GroupProgress> MpiGroup::make_progress() {
   return std::make_unique<GroupProgress>(MpiComm::split(comm_.get(), 0, rank()),
                                          engine_->topology.world_ranks);
+}
+
+// In memory of the sender, which the receiver maps.
+std::unique_ptr<Mailbox> MpiGroup::node_mailbox(const LinkOptions& options, MPI_Comm comm,
+                                                int tag) const {
+  const LinkSpec& spec = options.spec;
+  const WaitPolicy policy = wait_policy(/*blocking=*/true, context_->crowded);
+  SegmentAddress address;
+  if (options.sends) {
+    SharedSegment memory = SharedSegment::create(NodeMailbox::bytes(spec));
+    address = memory.address();
+    check_mpi(MPI_Send(&address, sizeof address, MPI_BYTE, spec.receiver, tag, comm), "MPI_Send");
+    // Until the receiver has mapped it, a link that goes at once would leave it nothing to map.
+    check_mpi(MPI_Recv(nullptr, 0, MPI_BYTE, spec.receiver, tag, comm, MPI_STATUS_IGNORE),
+              "MPI_Recv");
+    return std::make_unique<NodeMailbox>(std::move(memory), spec, options.sends, policy);
+  }
+  check_mpi(MPI_Recv(&address, sizeof address, MPI_BYTE, spec.sender, tag, comm, MPI_STATUS_IGNORE),
+            "MPI_Recv");
+  std::optional<SharedSegment> memory = SharedSegment::attach(address);
+  check_mpi(MPI_Send(nullptr, 0, MPI_BYTE, spec.sender, tag, comm), "MPI_Send");
+  if (!memory) {
+    throw CommError(cat(link_name(options), ": rank ", options.receiver_world, " cannot map ",
+                        format_bytes(static_cast<double>(address.bytes)), " of rank ",
+                        options.sender_world));
+  }
+  return std::make_unique<NodeMailbox>(std::move(*memory), spec, options.sends, policy);
+}
+
+std::vector<LinkEnd> MpiGroup::open_mailboxes(std::span<const LinkSpec> specs) {
+  const Topology& topology = engine_->topology;
+  const auto links = std::make_shared<MpiLinks>(MpiComm::split(comm_.get(), 0, rank()));
+  const auto on_one_node = [&](const LinkSpec& spec) {
+    return engine_->memory->peers_can_map() &&
+           topology.node_of(spec.sender) == topology.node_of(spec.receiver);
+  };
+  for (const LinkSpec& spec : specs) {  // on all ranks, before any waits for another
+    if (!on_one_node(spec)) MpiMailbox::check_capacity(spec);
+  }
+  std::vector<LinkEnd> ends;
+  for (const LinkSpec& spec : specs) {
+    const auto world_rank = [&](int rank) {
+      return topology.world_ranks[static_cast<size_t>(rank)];
+    };
+    const int tag = 2 * static_cast<int>(ends.size());
+    LinkEnd end{.options = {.spec = spec,
+                            .sends = spec.sender == rank(),
+                            .sender_world = world_rank(spec.sender),
+                            .receiver_world = world_rank(spec.receiver),
+                            .group_name = options().name,
+                            .timeout_s = options().timeout_s}};
+    if (spec.sender == rank() || spec.receiver == rank()) {
+      if (on_one_node(spec)) {
+        end.mailbox = node_mailbox(end.options, links->comm(), tag);
+      } else {
+        end.mailbox = std::make_unique<MpiMailbox>(
+            context_, links, end.options.sends ? spec.receiver : spec.sender, tag, end.options);
+      }
+    }
+    ends.push_back(std::move(end));
+  }
+  return ends;
+}
+
+std::vector<std::unique_ptr<PipeLink>> MpiGroup::open_links(std::span<const LinkSpec> specs) {
+  std::vector<std::unique_ptr<PipeLink>> links;
+  for (LinkEnd& end : open_mailboxes(specs)) {
+    const bool here = end.mailbox != nullptr;
+    links.push_back(here ? std::make_unique<HostLink>(context_, std::move(end)) : nullptr);
+  }
+  return links;
 }
 
 std::unique_ptr<HostGroup> MpiGroup::split_host(int color, int key, std::string_view name) {

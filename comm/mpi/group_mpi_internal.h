@@ -23,16 +23,19 @@ class MpiGroup final : public HostGroup {
   void execute(const CollectiveCall& call, bool blocking) override;
   std::unique_ptr<GroupProgress> make_progress() override;
   std::unique_ptr<HostGroup> split_host(int color, int key, std::string_view name) override;
+  std::vector<LinkEnd> open_mailboxes(std::span<const LinkSpec> specs) override;
   void on_failure(FailureListener listener) override {
     context_->board.listen(std::move(listener));
   }
 
  protected:
   Work submit(const CollectiveCall& call, bool async) override;
+  std::vector<std::unique_ptr<PipeLink>> open_links(std::span<const LinkSpec> specs) override;
 
  private:
   // What collectives use. It outlives the group if they ended badly.
   struct Engine;
+  std::unique_ptr<Mailbox> node_mailbox(const LinkOptions& options, MPI_Comm comm, int tag) const;
 
   std::shared_ptr<WorldContext> context_;
   MpiComm comm_;

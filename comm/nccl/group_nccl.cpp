@@ -11,6 +11,7 @@
 #include "shale/base/log.h"
 #include "shale/comm/nccl/group_nccl_internal.h"
 #include "shale/comm/nccl/nccl_library_internal.h"
+#include "shale/comm/nccl/nccl_link_internal.h"
 #include "shale/comm/work_state.h"
 #include "shale/kernels/simt/cuda/cuda_error.h"
 
@@ -311,6 +312,33 @@ void NcclGroup::watch_replay(const std::vector<CollectiveCall>& calls, void* str
 std::unique_ptr<ProcessGroup> NcclGroup::make_split(int color, int key, std::string_view name) {
   auto child = host_->split_host(color, key, name);
   return std::make_unique<NcclGroup>(*this, std::move(child), color, key);
+}
+
+// A communicator each. Ranks that are at neither end take part in the split.
+std::vector<std::unique_ptr<PipeLink>> NcclGroup::open_links(std::span<const LinkSpec> specs) {
+  // Kernels of all links and of the group must be resident together, or they may wait for each
+  // other for ever.
+  constexpr int kLinkCtas = 2;
+  std::vector<LinkSpec> labels(specs.begin(), specs.end());
+  for (LinkSpec& label : labels) {
+    label.capacity_bytes = 0;
+    label.slots = NcclLink::kAhead;
+  }
+  std::vector<LinkEnd> ends = host_->open_mailboxes(labels);
+  std::vector<std::unique_ptr<PipeLink>> links;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    NcclOptions options = nccl_options();
+    options.max_ctas = kLinkCtas;
+    if (ends[i].mailbox == nullptr) {
+      parent().split(NcclParent::kNoColor, 0, options);
+      links.push_back(nullptr);
+      continue;
+    }
+    auto comm = std::make_unique<NcclComm>(parent(), 0, ends[i].options.sends ? 0 : 1, options);
+    links.push_back(std::make_unique<NcclLink>(context_, std::move(ends[i]), specs[i],
+                                               std::move(comm), device_));
+  }
+  return links;
 }
 
 }  // namespace shale::comm

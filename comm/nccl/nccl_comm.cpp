@@ -96,9 +96,11 @@ void NcclParent::abort() noexcept {
 ncclComm_t NcclParent::split(int color, int key, const NcclOptions& options) {
   check(cudaSetDevice(options_.device), "cudaSetDevice");
   ncclConfig_t config = config_with(/*blocking=*/true);
+  if (options.max_ctas > 0) config.maxCTAs = options.max_ctas;
   options_.group_name = options.group_name;  // for messages
   child_ = nullptr;
   finish(nccl().comm_split(comm_, color, key, &child_, &config), "ncclCommSplit");
+  if (color == kNoColor) return nullptr;
   // A thread of NCCL writes it.
   const std::atomic_ref<ncclComm_t> child(child_);
   const Clock::time_point start = Clock::now();
@@ -259,6 +261,18 @@ void NcclComm::issue(const CollectiveCall& call, int rank, int ranks, void* stre
     all_gather(own, bytes, slice);
   }
   if (rest > 0) all_reduce(bytes + (count - rest) * size, rest, ncclSum);
+}
+
+void NcclComm::pass(const View& x, bool sends, int peer, void* stream_handle) {
+  const auto stream = static_cast<cudaStream_t>(stream_handle);
+  const auto count = static_cast<size_t>(x.numel());
+  if (count == 0) return;  // at both ends
+  check(cudaSetDevice(options_.device), "cudaSetDevice");
+  const ncclDataType_t type = data_type(x.dtype);
+  run(sends ? "ncclSend" : "ncclRecv", [&](ncclComm_t comm) {
+    return sends ? nccl().send(x.data, count, type, peer, comm, stream)
+                 : nccl().receive(x.data, count, type, peer, comm, stream);
+  });
 }
 
 // Sends and receives that run as one: gather and all-to-all.

@@ -18,6 +18,7 @@ struct NcclOptions {
   int device = 0;        // CUDA index
   double timeout_s = 0;  // of what all ranks must come to; 0: none
   bool deterministic = false;
+  int max_ctas = 0;  // of a kernel, so that several communicators have room; 0: as NCCL likes
   std::function<void()> poll;  // called while waiting; throws to give up
 };
 
@@ -34,7 +35,9 @@ class NcclParent {
 
   static ncclUniqueId make_id();
 
-  // Collective: a blocking communicator of the ranks that give the same color, by key, then rank.
+  // Collective: a blocking communicator of the ranks that give the same color, by key, then rank;
+  // null for those that give kNoColor.
+  static constexpr int kNoColor = NCCL_SPLIT_NOCOLOR;
   ncclComm_t split(int color, int key, const NcclOptions& options);
 
  private:
@@ -63,6 +66,8 @@ class NcclComm {
 
   // Queues a collective on `stream`, a cudaStream_t of this device.
   void issue(const CollectiveCall& call, int rank, int ranks, void* stream);
+  // Queues one message to, or from, a rank.
+  void pass(const View& x, bool sends, int peer, void* stream);
   // Throws CommError if a collective has failed on the device or in the network.
   void check_async();
   // Ends kernels on the device, and a launch on another thread that waits for other ranks.

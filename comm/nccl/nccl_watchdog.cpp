@@ -13,9 +13,10 @@ constexpr std::chrono::milliseconds kInterval{20};
 }  // namespace
 
 NcclWatchdog::NcclWatchdog(NcclComm& comm, std::shared_ptr<GroupProgress> progress,
-                           RecentCollectives& recent)
+                           RecentCollectives& recent, std::function<void()> compare)
     : comm_(comm),
       progress_(std::move(progress)),
+      compare_(std::move(compare)),
       in_flight_(std::in_place, recent, comm.options().group_name),
       thread_([this] { thread_main(); }) {}
 
@@ -83,6 +84,7 @@ void NcclWatchdog::look() {
   comm_.check_async();
   if (comm_.options().poll) comm_.options().poll();
   if (progress_ != nullptr) progress_->exchange();
+  if (compare_) compare_();
   const double limit_s = comm_.options().timeout_s;
   if (in_flight_->empty() || limit_s == 0 || in_flight_->seconds() <= limit_s) return;
   throw CommError(

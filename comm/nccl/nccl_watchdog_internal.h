@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,8 +26,10 @@ namespace shale::comm {
 // thread, with no lock that a launch takes.
 class NcclWatchdog {
  public:
-  // progress: null in a group of one rank. `comm` and `recent` outlive its use.
-  NcclWatchdog(NcclComm& comm, std::shared_ptr<GroupProgress> progress, RecentCollectives& recent);
+  // progress: null in a group of one rank, and for a link. compare: called at every look, throws if
+  // ranks do not agree otherwise. `comm` and `recent` outlive its use.
+  NcclWatchdog(NcclComm& comm, std::shared_ptr<GroupProgress> progress, RecentCollectives& recent,
+               std::function<void()> compare = {});
   ~NcclWatchdog();
 
   // A collective that is being launched, which may wait for ranks that connect, and then runs.
@@ -63,6 +66,7 @@ class NcclWatchdog {
 
   NcclComm& comm_;
   std::shared_ptr<GroupProgress> progress_;
+  std::function<void()> compare_;
   struct Issued {
     Fingerprint call;
     int64_t bytes = 0;

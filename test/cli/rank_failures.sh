@@ -40,6 +40,8 @@ check 3 alike 64 1 "error: --lr: 'fast' is not a number (rank 0 of 3)"
 check 3 alone-while-others-wait 65 1 "$bad_data 3)"
 check 3 alone-while-others-wait-async 65 1 "$bad_data 3)"
 check 3 alone-while-nodes-wait 65 1 "$bad_data 3)"
+check 3 alone-while-a-link-waits 65 1 "$bad_data 3)"
+check 3 alone-while-a-link-between-nodes-waits 65 1 "$bad_data 3)"
 check 2 alone-while-others-compute 65 1 "$bad_data 2)"
 check 2 alone-with-collectives-in-flight 65 1 "$bad_data 2)"
 check 2 training-forward 65 1 "$bad_data 2)"
@@ -52,6 +54,7 @@ check 3 disagree 76 1 "rank 1 calls all_reduce_sum 0 of fp32[7] for 'wte gradien
 check 3 missing 76 1 "no sign of rank 1 for 0.5 s in all_reduce_sum 1 of fp32[100000] for"
 check 3 leaves-with-an-error 65 1 "$bad_data 3)"
 check 3 leaves 76 1 "rank 1 has left while all_reduce_sum 1"
+check 2 leaves-a-link 76 1 "link 1 -> 0: rank 1 has left while rank 0 waits for forward 7 of chunk 1"
 check 3 killed 137 0 'signal 9'
 
 # A rank that is stopped, or hangs, is named by all others, which say what they were doing.
@@ -70,6 +73,9 @@ also stopped-in-collective '[rank 0] no sign of life of rank 1' '[rank 2] no sig
 # For two seconds, or more where the machine has other things to do.
 running="running for [1-9][0-9]*\\.[0-9] s: all_reduce_sum 1 of fp32\\[100000\\] for 'blocks.8 gradient'"
 grep -q "$running" "$output" || fail "stopped-in-collective: no '$running'"
+check 3 stopped-on-link 76 1 'error: no sign of life of rank 1 for 2 s, last seen in step 41'
+waits='running for [1-9][0-9]*\.[0-9] s: link 1 -> 0: waits for forward 7 of chunk 1 in step 41'
+grep -q "$waits" "$output" || fail "stopped-on-link: no '$waits'"
 check 3 hung-in-compute 76 1 'error: group '"'world'"': no sign of rank 1 for 2 s in all_reduce_sum 1'
 also hung-in-compute '[rank 1]   shale::test::hang_in_computation()' '[rank 0] main thread:'
 

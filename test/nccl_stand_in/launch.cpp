@@ -12,6 +12,8 @@
 #include "shale/comm/group_self.h"
 #include "shale/comm/nccl/group_nccl_internal.h"
 #include "shale/comm/nccl/nccl_library_internal.h"
+#include "shale/comm/nccl/nccl_link_internal.h"
+#include "shale/comm/node/node_mailbox.h"
 #include "shale/comm/work_state.h"
 #include "shale/test/support/catch.h"
 
@@ -125,6 +127,60 @@ struct Fixture {
   std::array<float, 4> values{};
   std::unique_ptr<comm::NcclGroup> group;
 };
+
+// A link whose two ends are in this process.
+struct LinkedEnds {
+  explicit LinkedEnds(double timeout_s = 60)
+      : group(timeout_s),
+        parent({}, 0, 2, {.group_name = "stages", .device = 0, .timeout_s = timeout_s}),
+        labels(comm::SharedSegment::create(comm::NodeMailbox::bytes(label_spec()))) {
+    sender = end(/*sends=*/true, timeout_s);
+    receiver = end(/*sends=*/false, timeout_s);
+  }
+  static comm::LinkSpec spec() { return {.receiver = 1, .chunk = 1, .capacity_bytes = 16}; }
+  static comm::LinkSpec label_spec() {
+    return {.receiver = 1, .chunk = 1, .slots = comm::NcclLink::kAhead};
+  }
+  std::unique_ptr<comm::NcclLink> end(bool sends, double timeout_s) {
+    comm::LinkEnd end{.options = {.spec = label_spec(),
+                                  .sends = sends,
+                                  .receiver_world = 1,
+                                  .group_name = "stages",
+                                  .timeout_s = timeout_s}};
+    auto memory = comm::SharedSegment::attach(labels.address());
+    REQUIRE(memory);
+    end.mailbox = std::make_unique<comm::NodeMailbox>(std::move(*memory), label_spec(), sends,
+                                                      comm::wait_policy(true, true));
+    const comm::NcclOptions options{.group_name = "stages", .timeout_s = timeout_s, .max_ctas = 2};
+    auto comm = std::make_unique<comm::NcclComm>(parent, 0, sends ? 0 : 1, options);
+    return std::make_unique<comm::NcclLink>(group.context, std::move(end), spec(), std::move(comm),
+                                            group.device);
+  }
+  View view() { return make_view(group.values.data(), {4}); }
+  static comm::MessageId id(int micro_batch) {
+    return {.step = 12, .micro_batch = micro_batch, .chunk = 1};
+  }
+  comm::Work send(int k) { return sender->send(view(), id(k), &group.device); }
+  comm::Work receive(int k) { return receiver->receive(view(), id(k), &group.device); }
+
+  Fixture group;
+  comm::NcclParent parent;
+  comm::SharedSegment labels;
+  std::unique_ptr<comm::NcclLink> sender, receiver;
+};
+
+// What it says when it has been ended; empty after some seconds of being well.
+std::string failure_of(const comm::Work& work) {
+  for (int i = 0; i < 5000; ++i) {
+    try {
+      work.wait();
+    } catch (const CommError& error) {
+      return error.what();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return {};
+}
 
 std::string message_of_launch(Fixture& fixture) {
   try {
@@ -240,6 +296,46 @@ TEST_CASE("while a launch waits, another thread can give the group up at once") 
   CHECK(Clock::now() - start < std::chrono::seconds(5));
   other.join();
   CHECK(counts().freed_in_use == 0);
+}
+
+TEST_CASE("a link connects when it is made; a message is a launch of its own at each end") {
+  LinkedEnds ends;
+  CHECK(counts().launches == 2);
+  for (int k = 0; k < 3; ++k) {
+    const comm::Work sent = ends.send(k), received = ends.receive(k);
+    sent.wait();
+    received.wait();
+  }
+  CHECK(counts().launches == 8);
+  CHECK(counts().launches_on_parents == 0);
+  CHECK(counts().locks_held == 0);
+  CHECK(ends.sender->options().spec == LinkedEnds::spec());
+}
+
+TEST_CASE("over NCCL, too, a message that is not the expected one is named on both ends") {
+  LinkedEnds ends;
+  const comm::Work sent = ends.send(7), received = ends.receive(8);
+  for (const comm::Work& work : {received, sent}) {
+    const std::string message = failure_of(work);
+    CAPTURE(message);
+    CHECK(contains(message,
+                   "link 0 -> 1: rank 0 sends forward 7 of chunk 1 in step 12, fp32[4], and rank 1 "
+                   "expects forward 8 of chunk 1 in step 12, fp32[4]"));
+  }
+}
+
+TEST_CASE("a link whose other end does not come is ended after the time-out, and named") {
+  LinkedEnds ends(/*timeout_s=*/0.2);
+  counts().stall = true;
+  std::string message;
+  try {
+    ends.receive(7);
+  } catch (const CommError& error) {
+    message = error.what();
+  }
+  CAPTURE(message);
+  CHECK(contains(message, "link 0 -> 1: waits for forward 7 of chunk 1 in step 12"));
+  counts().stall = false;
 }
 
 }  // namespace shale::test

@@ -37,6 +37,32 @@ std::unique_ptr<comm::ProcessGroup> wait_for_rank_1(World& world, const comm::Gr
   return group;
 }
 
+using Links = std::vector<std::unique_ptr<comm::PipeLink>>;
+
+Links link_to_rank_0(comm::ProcessGroup& group) {
+  return group.make_links(std::vector<comm::LinkSpec>{
+      {.sender = 1, .receiver = 0, .chunk = 1, .capacity_bytes = 4096}});
+}
+
+void receive(comm::PipeLink& link) {
+  std::vector<float> values(1024);
+  link.receive(make_view(values.data(), {1024}), {.step = 41, .micro_batch = 7, .chunk = 1}).wait();
+}
+
+// Rank 1 does not send what rank 0 waits for.
+struct LinkedRanks {
+  std::unique_ptr<comm::ProcessGroup> group;
+  Links links;
+};
+LinkedRanks wait_on_link(World& world, const comm::GroupOptions& options) {
+  LinkedRanks ranks{.group = world.group(options), .links = {}};
+  ranks.links = link_to_rank_0(*ranks.group);
+  ranks.group->barrier();
+  if (world.rank() == 0) receive(*ranks.links[0]);
+  if (world.rank() > 1) compute_for_a_minute();
+  return ranks;
+}
+
 // Rank 1 gives no sign of life any more, or one that is not what the others wait for.
 void run_watched_mode(std::string_view mode, World& world) {
   const bool one = world.rank() == 1;
@@ -47,11 +73,13 @@ void run_watched_mode(std::string_view mode, World& world) {
   std::vector<float> values(100'000);
   const View view = make_view(values.data(), {100'000});
   group->all_reduce_sum(view, {.tag = "blocks.7 gradient"});
+  const auto links = mode == "stopped-on-link" ? link_to_rank_0(*group) : Links();
   if (one) {
     if (mode == "hung-in-compute") hang_in_computation();
     std::raise(SIGSTOP);
   }
   if (mode == "stopped-while-others-compute") compute_for_a_minute();
+  if (!links.empty() && world.rank() == 0) receive(*links[0]);
   group->all_reduce_sum(view, {.tag = "blocks.8 gradient", .async = true}).wait();
 }
 
@@ -78,6 +106,18 @@ int run_failure_mode(std::string_view mode, World& world) {
   if (mode == "alone-while-nodes-wait") {
     const auto group = wait_for_rank_1(world, {.ranks_per_node = 1}, /*async=*/false);
     throw_bad_data();
+  }
+  if (mode == "alone-while-a-link-waits") {
+    const LinkedRanks ranks = wait_on_link(world, {});
+    throw_bad_data();
+  }
+  if (mode == "alone-while-a-link-between-nodes-waits") {
+    const LinkedRanks ranks = wait_on_link(world, {.ranks_per_node = 1});
+    throw_bad_data();
+  }
+  if (mode == "leaves-a-link") {
+    wait_on_link(world, {});
+    compute_for_a_minute();
   }
   if (mode == "alone-with-collectives-in-flight") {
     const auto group = world.group();

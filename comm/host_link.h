@@ -1,0 +1,27 @@
+#pragma once
+
+#include <memory>
+
+#include "shale/comm/mailbox.h"
+#include "shale/comm/world_context.h"
+
+namespace shale::comm {
+
+// A link for views in host memory, over a mailbox. A transfer that can be done is done at once, on
+// the caller's thread, and the others in wait().
+class HostLink final : public PipeLink {
+ public:
+  // end.mailbox is not null.
+  HostLink(std::shared_ptr<WorldContext> context, LinkEnd end);
+  ~HostLink() override;
+
+ protected:
+  Work pass(const View& x, const Message& message, void* stream) override;
+
+ private:
+  class Transfer;
+  class Queue;
+  std::shared_ptr<Queue> queue_;
+};
+
+}  // namespace shale::comm

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "shale/comm/mailbox.h"
+#include "shale/comm/mpi_internal.h"
+#include "shale/comm/world_context.h"
+
+namespace shale::comm {
+
+// What the mailboxes of a process share: a communicator of their own, and a thread that calls MPI
+// now and then while there are any, because messages move only while somebody is in MPI, and a rank
+// that computes is not.
+class MpiLinks {
+ public:
+  explicit MpiLinks(MpiComm comm) : comm_(std::move(comm)) {}
+  ~MpiLinks() { stop(); }
+  MpiLinks(const MpiLinks&) = delete;
+  MpiLinks& operator=(const MpiLinks&) = delete;
+
+  MPI_Comm comm() const { return comm_.get(); }
+  void begin_use();
+  void end_use();  // after the last the thread is gone
+
+ private:
+  void stop();
+  void thread_main();
+
+  MpiComm comm_;
+  int users_ = 0;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+// A mailbox between ranks of different nodes. Each end has the slots: messages leave from the
+// sender's, and arrive in the receiver's, for which receives are posted as long as they are free.
+// The receiver answers each message that it takes, so that the sender knows what is free there.
+class MpiMailbox final : public Mailbox {
+ public:
+  // peer: of links' communicator. tag, and the one after it, are this link's.
+  MpiMailbox(std::shared_ptr<WorldContext> context, std::shared_ptr<MpiLinks> links, int peer,
+             int tag, const LinkOptions& options);
+  ~MpiMailbox() override;
+
+  // Message and values of a link travel as one, whose length is an int. Throws ConfigError.
+  static void check_capacity(const LinkSpec& spec);
+
+  std::byte* room() override;
+  void put(const Message& message) override;
+  bool all_taken() override;
+  const Message* next() override;
+  const std::byte* values() const override;
+  void take() override;
+  bool wait(double timeout_s, const std::function<void()>& poll) override;
+  std::string told() override;
+  void tell(const std::string& report) override;
+  bool peer_left() override { return false; }  // the time-out and the heartbeats find it
+
+ private:
+  // Of nothing, or with a report: the end of the link's use.
+  static constexpr size_t kAnswerBytes = 2048;
+  struct Slot {
+    std::unique_ptr<std::byte[]> data;
+    MPI_Request request = MPI_REQUEST_NULL;
+    bool arrived = false;
+  };
+  Slot& slot(uint64_t number) { return slots_[number % slots_.size()]; }
+  void post_receive(Slot& slot);
+  void post_answer();
+  void take_answers();
+  bool ready();
+  bool meet_receiver();
+  bool let_go();  // false: MPI may still touch the buffers
+
+  std::shared_ptr<WorldContext> context_;
+  std::shared_ptr<MpiLinks> links_;
+  int peer_;
+  int tag_;
+  LinkOptions options_;
+  // What MPI may touch; it outlives this if it has to.
+  struct Buffers {
+    std::vector<Slot> slots;
+    std::array<char, kAnswerBytes> answer{};
+    std::string report;  // of this end
+  };
+  std::shared_ptr<Buffers> buffers_ = std::make_shared<Buffers>();
+  std::vector<Slot>& slots_ = buffers_->slots;
+  MPI_Request answer_request_ = MPI_REQUEST_NULL;
+  MPI_Request report_request_ = MPI_REQUEST_NULL;
+  uint64_t passed_ = 0;    // messages put, or taken, here
+  uint64_t answered_ = 0;  // by the receiver
+  std::string told_;
+};
+
+}  // namespace shale::comm

@@ -1,0 +1,193 @@
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "shale/base/error.h"
+#include "shale/base/log.h"
+#include "shale/comm/nccl/nccl_link_internal.h"
+#include "shale/comm/work_state.h"
+
+namespace shale::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+LinkOptions with_spec(LinkOptions options, const LinkSpec& spec) {
+  options.spec = spec;
+  return options;
+}
+
+}  // namespace
+
+// What the messages are, on its way beside them. The receiver takes a label when the message has
+// arrived, so that the sender knows when it may go.
+class NcclLink::Labels {
+ public:
+  explicit Labels(LinkEnd end)
+      : options_(std::move(end.options)), mailbox_(std::move(end.mailbox)) {}
+
+  // Of the sender. Waits while kAhead messages have not been looked at.
+  void send(const Message& message, const std::function<void()>& poll) {
+    const Clock::time_point start = Clock::now();
+    for (;;) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (mailbox_->room() != nullptr) return mailbox_->put(message);
+      }
+      poll();
+      const std::chrono::duration<double> waited = Clock::now() - start;
+      if (options_.timeout_s > 0 && waited.count() > options_.timeout_s) {
+        throw CommError(cat(link_name(options_), ": rank ", options_.sender_world, " waited ",
+                            options_.timeout_s, " s for rank ", options_.receiver_world,
+                            " to take one of ", kAhead, " messages before ",
+                            comm::describe(message)));
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+  // Of the receiver.
+  void expect(const Message& message, std::shared_ptr<const NcclWatchdog::Launch> launch) {
+    const std::lock_guard lock(mutex_);
+    expected_.push_back({message, std::move(launch)});
+  }
+  // What has come is what is expected, and the other end has told nothing else. Throws CommError.
+  void look() {
+    const std::lock_guard lock(mutex_);
+    if (const std::string report = mailbox_->told(); !report.empty()) throw CommError(report);
+    if (options_.sends) return;
+    for (; !expected_.empty(); expected_.pop_front()) {
+      const Message* const sent = mailbox_->next();
+      if (sent == nullptr) return;
+      const Expected& first = expected_.front();
+      if (*sent != first.message) {
+        const std::string report = mismatch(options_, *sent, first.message);
+        mailbox_->tell(report);
+        throw CommError(report);
+      }
+      if (!first.launch->done()) return;
+      mailbox_->take();
+    }
+  }
+  // Whether all messages have arrived.
+  bool settled() {
+    const std::lock_guard lock(mutex_);
+    return options_.sends ? mailbox_->all_taken() : expected_.empty();
+  }
+
+ private:
+  struct Expected {
+    Message message;
+    std::shared_ptr<const NcclWatchdog::Launch> launch;
+  };
+  LinkOptions options_;
+  std::mutex mutex_;  // the caller's thread and the watchdog's
+  std::unique_ptr<Mailbox> mailbox_;
+  std::deque<Expected> expected_;
+};
+
+class NcclLink::Passing final : public WorkState {
+ public:
+  Passing(std::shared_ptr<NcclWatchdog> watchdog, std::shared_ptr<const DeviceEvent> finished,
+          void* stream)
+      : watchdog_(std::move(watchdog)), finished_(std::move(finished)), stream_(stream) {}
+
+  bool done() const override { return finished_->done(); }
+  void wait() override {
+    watchdog_->check();
+    finished_->hold(stream_);
+  }
+  void hold(void* stream) override { finished_->hold(stream); }
+  void give_up() override {
+    watchdog_->fail(
+        std::make_exception_ptr(CommError("given up, because an exception ended what it was for")));
+  }
+
+ private:
+  std::shared_ptr<NcclWatchdog> watchdog_;
+  std::shared_ptr<const DeviceEvent> finished_;
+  void* stream_;
+};
+
+NcclLink::NcclLink(std::shared_ptr<WorldContext> context, LinkEnd end, const LinkSpec& spec,
+                   std::unique_ptr<NcclComm> comm, DeviceBackend& device)
+    : PipeLink(with_spec(end.options, spec)),
+      context_(std::move(context)),
+      device_(device),
+      stream_(device),
+      labels_(std::make_shared<Labels>(std::move(end))),
+      comm_(std::move(comm)) {
+  watchdog_ = std::make_shared<NcclWatchdog>(*comm_, nullptr, context_->recent,
+                                             [labels = labels_] { labels->look(); });
+  connect();
+}
+
+// The first launch waits for the other end's. Were it one of a schedule, whose ranks need not meet,
+// that could be for ever.
+void NcclLink::connect() {
+  struct Byte {
+    MemoryProvider& provider;
+    void* data = provider.allocate(1);
+    ~Byte() { provider.free(data, 1); }
+  };
+  const Byte byte{device_.memory()};
+  std::shared_ptr<const NcclWatchdog::Launch> noted;
+  launch(make_view(byte.data, DType::kU8, {1}),
+         {.id = {.step = -1}, .count = 1, .dtype = DType::kU8}, noted);
+  device_.synchronize(stream_.get());
+  watchdog_->check();
+}
+
+NcclLink::~NcclLink() {
+  try {
+    if (std::uncaught_exceptions() > 0) throw CommError(cat(link_name(options()), ": given up"));
+    device_.synchronize(stream_.get());  // the watchdog ends what would take for ever
+    const Clock::time_point start = Clock::now();
+    while (!labels_->settled()) {
+      watchdog_->check();
+      const std::chrono::duration<double> waited = Clock::now() - start;
+      if (options().timeout_s > 0 && waited.count() > options().timeout_s) {
+        throw CommError(cat(link_name(options()), ": not all messages have arrived at its end"));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  } catch (const std::exception& error) {
+    if (std::uncaught_exceptions() == 0) log_warning("nccl: ", error.what());
+    watchdog_->fail(std::current_exception());
+  }
+  watchdog_->stop(/*together=*/false);
+}
+
+Work NcclLink::pass(const View& x, const Message& message, void* stream) {
+  watchdog_->check();
+  if (device_.captures(stream)) {
+    throw CommError(cat(link_name(options()), ": messages of links cannot be captured"));
+  }
+  DeviceEvent(device_, stream).hold(stream_.get());
+  if (options().sends) labels_->send(message, [this] { watchdog_->check(); });
+  std::shared_ptr<const NcclWatchdog::Launch> noted;
+  auto finished = launch(x, message, noted);
+  if (!options().sends) labels_->expect(message, std::move(noted));
+  return Work(std::make_shared<Passing>(watchdog_, std::move(finished), stream));
+}
+
+std::shared_ptr<const DeviceEvent> NcclLink::launch(
+    const View& x, const Message& message, std::shared_ptr<const NcclWatchdog::Launch>& noted) {
+  const auto launch = watchdog_->begin(fingerprint(options(), message), message.bytes());
+  std::shared_ptr<const DeviceEvent> finished;
+  try {
+    // In the communicator of the two the sender is rank 0.
+    comm_->pass(x, options().sends, options().sends ? 1 : 0, stream_.get());
+    finished = std::make_shared<const DeviceEvent>(device_, stream_.get());
+  } catch (...) {
+    launch->queued(nullptr);
+    watchdog_->check();  // the reason why it was ended, if somebody did
+    throw;
+  }
+  launch->queued(finished);
+  noted = launch;
+  return finished;
+}
+
+}  // namespace shale::comm
