@@ -11,6 +11,7 @@
 
 #include "shale/base/error.h"
 #include "shale/comm/watch/heartbeat_link_internal.h"
+#include "shale/comm/watch/heartbeat_neighbors.h"
 
 namespace shale::comm {
 namespace {
@@ -58,7 +59,9 @@ HeartbeatLink::HeartbeatLink(const MpiComm& world, const MpiComm& node) : rank_(
     return homes;
   };
   mine.places = own_addresses();
-  mine.places = open_sockets(mine, exchange());
+  const std::vector<Home> homes = exchange();
+  choose_neighbors(homes);
+  mine.places = open_sockets(mine, homes);
   choose_peers(exchange());
 }
 
@@ -88,9 +91,8 @@ HeartbeatLink::Places HeartbeatLink::open_sockets(const Home& mine,
                        [&](const UdpAddress& own) { return own.ip == ip; });
   };
   std::vector<uint32_t> known_as;
-  for (const Home& home : homes) {
-    if (home.leader == mine.leader) continue;
-    for (const UdpAddress& place : home.places) {
+  for (const int rank : watched_) {
+    for (const UdpAddress& place : homes[static_cast<size_t>(rank)].places) {
       if (place.ip != 0 && !is_own(place.ip)) known_as.push_back(source_for(place.ip));
     }
   }
@@ -104,16 +106,31 @@ HeartbeatLink::Places HeartbeatLink::open_sockets(const Home& mine,
   return places;
 }
 
+void HeartbeatLink::choose_neighbors(const std::vector<Home>& homes) {
+  std::map<int32_t, std::vector<int>> by_leader;
+  for (size_t r = 0; r < homes.size(); ++r) {
+    by_leader[homes[r].leader].push_back(static_cast<int>(r));
+  }
+  std::vector<std::vector<int>> nodes;
+  int own_node = 0;
+  for (auto& [leader, ranks] : by_leader) {
+    if (leader == homes[static_cast<size_t>(rank_)].leader)
+      own_node = static_cast<int>(nodes.size());
+    nodes.push_back(std::move(ranks));
+  }
+  own_ranks_ = nodes[static_cast<size_t>(own_node)];
+  for (const int node : heartbeat_neighbors(own_node, static_cast<int>(nodes.size()))) {
+    const std::vector<int>& ranks = nodes[static_cast<size_t>(node)];
+    watched_.insert(watched_.end(), ranks.begin(), ranks.end());
+    neighbors_.push_back(ranks);
+  }
+  std::sort(watched_.begin(), watched_.end());  // ranks of nodes may alternate
+}
+
 void HeartbeatLink::choose_peers(const std::vector<Home>& homes) {
-  std::map<int32_t, std::vector<int>> ranks_of;  // by the node's leader
-  for (size_t r = 0; r < homes.size(); ++r)
-    ranks_of[homes[r].leader].push_back(static_cast<int>(r));
-  const int32_t own_leader = homes[static_cast<size_t>(rank_)].leader;
-  own_ranks_ = ranks_of[own_leader];
   const auto local = static_cast<size_t>(std::find(own_ranks_.begin(), own_ranks_.end(), rank_) -
                                          own_ranks_.begin());
-  for (const auto& [leader, ranks] : ranks_of) {
-    if (leader == own_leader) continue;
+  for (const std::vector<int>& ranks : neighbors_) {
     for (size_t i = local; i < std::max(own_ranks_.size(), ranks.size()); i += own_ranks_.size()) {
       Peer peer{.rank = ranks[i % ranks.size()]};
       for (const UdpAddress& place : homes[static_cast<size_t>(peer.rank)].places) {

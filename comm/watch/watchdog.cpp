@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <utility>
 
 #include "shale/base/error.h"
@@ -85,7 +86,7 @@ void Watchdog::look(double elapsed_s) {
   table_.put(context_.rank, mine);
   if (link_ != nullptr) {
     link_->receive(table_);
-    if (beats_ % kBeatsPerDatagram == 1) link_->send(table_, failure_on_node());
+    tell_neighbors();
     warn_of_unheard();
   }
   silence_.look(table_, elapsed_s, kLongestTick_s);
@@ -96,6 +97,15 @@ void Watchdog::look(double elapsed_s) {
   if (silence_.silent_for(options_.timeout_s).empty() || context_.board.any()) return;
   // Ranks that were lost together are named together, though their last signs came one by one.
   alarm(silence_.silent_for(std::max(options_.timeout_s / 2, options_.timeout_s - 1)));
+}
+
+// News of a failure go on at once, those of other nodes too.
+void Watchdog::tell_neighbors() {
+  const int here = failure_on_node();
+  const int failure = here != 0 ? here : table_.failure_elsewhere();
+  if (beats_ % kBeatsPerDatagram != 1 && failure == told_failure_) return;
+  link_->send(table_, failure);
+  told_failure_ = failure;
 }
 
 // When a collective is about to time out its exception will leave nothing of the stack to look at.
@@ -116,7 +126,10 @@ void Watchdog::keep_stack_of_long_wait() {
 void Watchdog::warn_of_unheard() {
   if (warned_ || awake_s_ < kFirstNews_s) return;
   warned_ = true;
-  const std::vector<int> unheard = silence_.never_heard();
+  std::vector<int> unheard;
+  const std::vector<int> never = silence_.never_heard();
+  std::set_intersection(never.begin(), never.end(), link_->watched().begin(),
+                        link_->watched().end(), std::back_inserter(unheard));
   if (unheard.empty() || context_.local_rank != 0) return;
   log_warning("no heartbeats arrive here from ", rank_list(unheard),
               ", though MPI reaches them: does a firewall keep UDP out? If they stop or are cut "

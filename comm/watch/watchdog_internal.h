@@ -48,6 +48,7 @@ class Watchdog {
   using Clock = std::chrono::steady_clock;
   void thread_main();
   void look(double elapsed_s);
+  void tell_neighbors();
   void keep_stack_of_long_wait();
   void warn_of_unheard();
   void alarm(const std::vector<int>& silent);
@@ -69,6 +70,7 @@ class Watchdog {
   // State of the thread.
   uint64_t beats_ = 0;
   double awake_s_ = 0;
+  int told_failure_ = 0;  // to other nodes
   bool warned_ = false;
   bool reported_ = false;
   bool gave_up_ = false;
