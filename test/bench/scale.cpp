@@ -66,6 +66,16 @@ TEST_CASE("a rank reads the rows of a stored model that it has a part of", "[com
   CHECK(rank.load_weights().read <= 2 * rank.model_elements() / kMany + 2 * cut);
 }
 
+TEST_CASE("what one rank has is summed to that rank, and its values come from there", "[comm]") {
+  // Of a model so small that no buffer is divided.
+  SimulatedRank rank({.ranks = kMany, .stage = 1, .layers = 1, .width = 64}, 1);
+  rank.step();
+  const double once = 4 * double(rank.gathered_elements());
+  const double sent = rank.step().traffic.sent_bytes;
+  CHECK(sent > 1.9 * once);
+  CHECK(sent < 2.1 * once);
+}
+
 TEST_CASE("buffers are at most twice their parameters, on any number of ranks", "[comm]") {
   for (const int ranks : {kFew, kMany, 4096, 16384}) {
     const SimulatedRank rank(job_of(ranks), 1);

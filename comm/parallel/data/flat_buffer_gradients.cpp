@@ -210,11 +210,13 @@ void FlatBuffer::start_reduce() {
   reducing_ = true;
 }
 
-// Starts the sum of all ranks' gradients, to sum_.
+// Starts the sum of all ranks' gradients, to sum_. An all-reduce has the bits of stage 0 over NCCL
+// too, if its groups are deterministic; a reduction to the owner sends half as much.
 Work FlatBuffer::start_sum(const CollectiveOptions& options) {
   ProcessGroup& group = *shared_.groups.shard;
-  return layout_.owner ? group.all_reduce_sum(whole_grad_, options)
-                       : group.reduce_scatter_sum(whole_grad_, sum_, options);
+  if (!layout_.owner) return group.reduce_scatter_sum(whole_grad_, sum_, options);
+  return group.options().deterministic ? group.all_reduce_sum(whole_grad_, options)
+                                       : group.reduce_sum(whole_grad_, *layout_.owner, options);
 }
 
 bool FlatBuffer::reduction_done() const {
