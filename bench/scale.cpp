@@ -37,7 +37,8 @@ void add_row(Table& table, const std::string& what, const SimulatedCost& cost) {
   table.add({what, std::to_string(traffic.calls), std::to_string(traffic.blocking),
              std::to_string(traffic.messages), format_bytes(traffic.sent_bytes),
              format_bytes(traffic.received_bytes), std::to_string(cost.opens),
-             cost.read > 0 ? std::to_string(cost.read) : "", fixed(cost.seconds, 3)});
+             cost.read > 0 ? std::to_string(cost.read) : "", std::to_string(cost.locks.taken),
+             fixed(1e3 * cost.locks.seconds, 3), fixed(cost.seconds, 3)});
 }
 
 int run(int argc, char** argv) {
@@ -53,7 +54,7 @@ int run(int argc, char** argv) {
   const SimulatedCheckpoint checkpoint = write_checkpoint(config.job, config.out);
   SimulatedRank rank(config.job, config.job.ranks / 2);
   Table table({"a rank's", "collectives", "blocking", "messages", "sent", "received", "opens",
-               "elements read", "s"});
+               "elements read", "locks", "ms under locks", "s"});
   add_row(table, "resume, rank 0", SimulatedRank(config.job, 0).resume(checkpoint.path));
   add_row(table, "resume", rank.resume(checkpoint.path));
   rank.step();

@@ -74,8 +74,11 @@ template <typename Body>
 SimulatedCost SimulatedRank::cost_of(const Body& body) {
   group_.reset();
   const auto start = Clock::now();
+  const LockTotals before = locks_of_this_thread();
   SimulatedCost cost;
   body(cost);
+  const LockTotals after = locks_of_this_thread();
+  cost.locks = {.taken = after.taken - before.taken, .seconds = after.seconds - before.seconds};
   cost.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   cost.traffic = group_.total();
   return cost;

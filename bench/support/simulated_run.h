@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "shale/bench/support/lock_count.h"
 #include "shale/comm/checkpoint/saver.h"
 #include "shale/comm/group_simulated.h"
 #include "shale/models/language/family.h"
@@ -27,6 +28,7 @@ struct SimulatedCost {
   int64_t opens = 0;   // of files of the checkpoint
   int64_t read = 0;    // elements that it asked a stored model for
   double seconds = 0;  // on this machine, in which the rank waits for nobody
+  LockTotals locks;    // of the thread that calls
 };
 
 // One rank of the job: the code above collectives is that of every run.

@@ -1,6 +1,10 @@
 // What grows with the ranks of a job, and what does not.
+#include <chrono>
+#include <mutex>
 #include <string>
+#include <thread>
 
+#include "shale/bench/support/lock_count.h"
 #include "shale/bench/support/simulated_run.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/temp_dir.h"
@@ -25,6 +29,35 @@ TEST_CASE("a step has the same collectives on any number of ranks, and waits for
   const comm::SimulatedCounts few = second_step(kFew), many = second_step(kMany);
   CHECK(few.calls == many.calls);
   CHECK(many.blocking == 1);  // the gradient's norm, for which the device waits
+}
+
+TEST_CASE("a lock is counted where it is taken") {
+  if (!counts_locks()) {
+    WARN("skipped: sanitizers have the functions that count locks");
+    return;
+  }
+  std::mutex outer, inner;
+  const LockTotals before = locks_of_this_thread();
+  {
+    const std::lock_guard a(outer);
+    const std::lock_guard b(inner);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  std::thread([&] { const std::lock_guard other(outer); }).join();
+  const LockTotals after = locks_of_this_thread();
+  CHECK(after.taken - before.taken == 2);
+  CHECK(after.seconds - before.seconds > 0.0019);
+}
+
+TEST_CASE("the locks that a step takes do not grow with the ranks", "[comm]") {
+  const auto second_step = [](int ranks) {
+    SimulatedRank rank(job_of(ranks), ranks / 2);
+    rank.step();
+    return rank.step();
+  };
+  const SimulatedCost few = second_step(kFew), many = second_step(kMany);
+  CAPTURE(few.locks.taken, many.locks.taken, few.traffic.calls);
+  CHECK(double(many.locks.taken) <= 1.1 * double(few.locks.taken));
 }
 
 TEST_CASE("a checkpoint of more ranks has more files, and no longer lists of them", "[comm]") {
