@@ -2,7 +2,9 @@
 # name, when
 #  - docs/interface.md lacks a flag of train_lm or of a tool, or its tables have one that is not there;
 #  - docs/environment.md lacks a variable that a program or a test reads;
-#  - docs/metrics.md lacks a column of metrics.jsonl or a key of status.json.
+#  - docs/metrics.md lacks a column of metrics.jsonl or a key of status.json;
+#  - docs/monitoring.md lacks a metric of Prometheus, or docs/grafana.json asks for one that is not
+#    there.
 
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/report_problems.cmake)
@@ -97,8 +99,21 @@ foreach(row IN LISTS rows)
   endif()
 endforeach()
 
+# ---- Prometheus ----
+
+names_in("\"(shale_[a-z_]*[a-z])\"" 1 gauges ${report}/prometheus.cpp)
+expect_in(monitoring.md "the metric" ${gauges})
+names_in("(shale_[a-z_]+)[{,]" 1 asked ${ROOT}/docs/grafana.json)
+foreach(name IN LISTS asked)
+  string(REGEX REPLACE "^shale_rank_" "" figure "${name}")
+  # Counts are named by the task.
+  if(NOT name IN_LIST gauges AND NOT figure IN_LIST figures AND NOT name MATCHES "^shale_tokens_")
+    list(APPEND problems "docs/grafana.json: there is no metric ${name}")
+  endif()
+endforeach()
+
 report_problems(pages)
-foreach(list IN ITEMS flags direct handed columns keys figures prefixes warning_keys)
+foreach(list IN ITEMS flags direct handed columns keys figures prefixes warning_keys gauges asked)
   if(NOT ${list})
     message(NOTICE "pages: no ${list} found under '${ROOT}', so nothing was checked")
     message(FATAL_ERROR "pages")

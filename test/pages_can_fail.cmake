@@ -18,10 +18,13 @@ function(check what expected page text)
   file(WRITE ${SCRATCH}/models/training/report/rank_report.cpp
        "{\"host_peak\", x};\nconst char k[] = \"comm_share_\";\n")
   file(WRITE ${SCRATCH}/models/training/report/warnings_file.cpp "cat(\"{\\\"text\\\": \", x)\n")
+  file(WRITE ${SCRATCH}/models/training/report/prometheus.cpp "gauge(\"shale_loss\", x);\n")
   file(WRITE ${SCRATCH}/base/log.cpp "std::getenv(\"NOCOLOR\");\nf(\"NO_COLOR\", \"[A;B]\");\n")
   file(WRITE ${SCRATCH}/docs/interface.md "\n| `--data` | x |\n| `--comm X` | x |\n")
   file(WRITE ${SCRATCH}/docs/environment.md "| `NOCOLOR`, `NO_COLOR` |\n")
   file(WRITE ${SCRATCH}/docs/metrics.md "${metrics}")
+  file(WRITE ${SCRATCH}/docs/monitoring.md "| `shale_loss` |\n")
+  file(WRITE ${SCRATCH}/docs/grafana.json "\"shale_loss{a}\", \"shale_rank_host_peak{a}\"\n")
   file(WRITE ${SCRATCH}/docs/${page} "${text}")
   expect("${what}" "${expected}" -DROOT=${SCRATCH} -P ${CMAKE_CURRENT_LIST_DIR}/pages.cmake)
   file(REMOVE_RECURSE ${SCRATCH})
@@ -45,3 +48,7 @@ check("a column that is not there" "metrics.md: no row has lose"
   metrics.md "${metrics}| `lose` | nats | x |\n")
 check("a column without a unit" "metrics.md: loss has no unit"
   metrics.md "| `loss` | | x |\n`state`\n${of_ranks}")
+check("a metric of Prometheus" "monitoring.md: no word of the metric shale_loss"
+  monitoring.md "`shale_lost`\n")
+check("a metric that the dashboard alone has" "grafana.json: there is no metric shale_lost"
+  grafana.json "\"shale_loss{a}\", \"shale_lost{a}\"\n")

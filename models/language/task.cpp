@@ -104,7 +104,7 @@ void LanguageTask::finish(const TaskContext& run) {
                  {.max_shard_bytes = config_.export_shard_bytes});
     log_info("wrote ", config_.export_dir);
   }
-  if (config_.sample_tokens > 0) sample(run.context);
+  if (config_.sample_tokens > 0) sample(run);
 }
 
 std::vector<int32_t> LanguageTask::prompt() const {
@@ -120,9 +120,9 @@ std::vector<int32_t> LanguageTask::prompt() const {
   return tokens;
 }
 
-void LanguageTask::sample(Context& context) {
+void LanguageTask::sample(const TaskContext& run) {
   const std::vector<int32_t> tokens =
-      generate(*model_, context, prompt(),
+      generate(*model_, run.context, prompt(),
                {.tokens = config_.sample_tokens,
                 .temperature = static_cast<float>(config_.temperature),
                 .top_k = config_.top_k,
@@ -136,6 +136,7 @@ void LanguageTask::sample(Context& context) {
     }
   }
   log_info("sample:\n", text);
+  run.tell("samples/end", text);
 }
 
 SampleUnit LanguageTask::unit() const {

@@ -40,7 +40,7 @@ class LanguageTask : public Task {
  private:
   EvalSampler eval_sampler() const;
   std::vector<int32_t> prompt() const;
-  void sample(Context& context);
+  void sample(const TaskContext& run);
 
   const LanguageConfig config_;
   const int64_t global_batch_, micro_batch_;  // sequences

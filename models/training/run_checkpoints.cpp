@@ -174,7 +174,7 @@ RunPosition RunCheckpoints::load(const RunTensors& tensors, RunDescription run) 
     saver_ = std::make_unique<comm::CheckpointSaver>(
         group_, tensors.context, folder_,
         comm::CheckpointSaverOptions{.keep = config_.keep,
-                                     .before_commit = [this] { sync_metrics(); },
+                                     .before_commit = [this] { sync_report(); },
                                      .committed = [this](int64_t step) { committed(step); }});
     check_saves();
   }
@@ -242,8 +242,8 @@ void RunCheckpoints::finish() {
 
 // On rank 0's writing thread: a checkpoint without the losses that led to it would leave a gap that
 // the resumed run does not fill.
-void RunCheckpoints::sync_metrics() {
-  if (metrics_ != nullptr) metrics_->sync();
+void RunCheckpoints::sync_report() {
+  if (report_ != nullptr) report_->sync();
 }
 
 // On rank 0's writing thread: the disk is busy with the checkpoint, and may take a while.

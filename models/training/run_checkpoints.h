@@ -9,7 +9,7 @@
 
 #include "shale/base/error.h"
 #include "shale/comm/checkpoint/saver.h"
-#include "shale/models/training/report/metrics.h"
+#include "shale/models/training/report/run_report.h"
 #include "shale/models/training/report/run_status.h"
 #include "shale/models/training/resume_rules.h"
 #include "shale/models/training/run_config.h"
@@ -56,9 +56,9 @@ class RunCheckpoints {
   // of this model and optimizer, DiskError if there is no room for one more.
   RunPosition load(const RunTensors& tensors, RunDescription run);
 
-  // Rows that were written to these metrics before a save are on the disk when its checkpoint is.
-  // On the rank that has them, which keeps them as long as this object. Not collective.
-  void keep_with(MetricsWriter& metrics) { metrics_ = &metrics; }
+  // What was written to this report before a save is on the disk when its checkpoint is. On the
+  // rank that has it, which keeps it as long as this object. Not collective.
+  void keep_with(RunReport& report) { report_ = &report; }
 
   // What the other ranks should know of saves. Not collective.
   SaveNews news() const;
@@ -85,7 +85,7 @@ class RunCheckpoints {
   void check_saves();
   RunPosition load_newest(const RunTensors& tensors);
   void read(const std::string& checkpoint, const RunTensors& tensors, RunPosition& position);
-  void sync_metrics();
+  void sync_report();
   void committed(int64_t step);
 
   const RunConfig& config_;
@@ -95,7 +95,7 @@ class RunCheckpoints {
   bool same_folder_ = false;
   RunDescription run_;
   std::optional<RunTensors> tensors_;
-  MetricsWriter* metrics_ = nullptr;  // null: this rank writes none
+  RunReport* report_ = nullptr;  // null: this rank writes none
   int64_t saved_step_ = 0;            // the last save, or the step loaded
   bool is_time_ = false;              // to save, as rank 0's clock says
   SaveSchedule schedule_;

@@ -78,6 +78,9 @@ struct RunConfig {
   int64_t report_every = 100;  // steps; 0: never
   double warn_exposed = 0;     // share of a rank's time; 0: none
   bool measure_peak = false;
+  bool tensorboard = false;
+  std::string prometheus;         // a file; empty: none
+  std::string prometheus_listen;  // "PORT" or "IPV4:PORT"; empty: nowhere
   bool quiet = false;
 
   // checkpoints

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shale/comm/parallel/data/data_parallel.h"
@@ -40,6 +42,9 @@ struct TaskContext {
   Context& context;
   comm::ProcessGroup& group;  // of all ranks
   comm::DataParallel& parallel;
+  // Shows a text where the run's report goes, under a tag "group/name"; rank 0's is shown.
+  std::function<void(const std::string& tag, std::string_view text)> tell =
+      [](const std::string&, std::string_view) {};
 };
 
 // What is trained: a model, data, a loss. The Trainer does the rest: steps, checkpoints, metrics,

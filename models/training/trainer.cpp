@@ -21,6 +21,7 @@
 #include "shale/models/training/output_folder.h"
 #include "shale/models/training/step_exchange.h"
 #include "shale/models/training/stop_signals.h"
+#include "shale/runtime/io/atomic_file.h"
 
 namespace shale::models {
 namespace {
@@ -101,7 +102,7 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
   batches_ = std::make_unique<Prefetcher>(
       task_.train_batches({.layout = layout_, .rank = world_.rank(), .first_step = first_step_}));
   if (config_.eval_every > 0) task_.check_evaluation();
-  open_metrics();  // last: whatever refuses the run leaves what an earlier one wrote
+  open_report(spec);  // last: whatever refuses the run leaves what an earlier one wrote
 }
 
 Trainer::~Trainer() {
@@ -165,15 +166,29 @@ void Trainer::resume(const ConfigSpec& spec) {
   if (checkpoints_->resumes()) step_->resume(start.skipped_steps, start.loss_scale);
 }
 
-void Trainer::open_metrics() {
+void Trainer::open_report(const ConfigSpec& spec) {
   if (!is_main()) return;
-  const std::filesystem::path out = config_.out;
-  const bool goes_on = checkpoints_->resumes() && checkpoints_->same_folder();
-  if (goes_on) drop_metrics_after(out / "metrics.jsonl", first_step_);
-  metrics_ =
-      std::make_unique<MetricsWriter>(goes_on ? out / "metrics.jsonl" : fresh_metrics_file(out));
-  checkpoints_->keep_with(*metrics_);
+  report_ = std::make_unique<RunReport>(
+      RunReport::Options{.out = config_.out,
+                         .goes_on = checkpoints_->resumes() && checkpoints_->same_folder(),
+                         .first_step = first_step_,
+                         .options = spec.values(),
+                         .tensorboard = config_.tensorboard,
+                         .prometheus_file = config_.prometheus,
+                         .prometheus_listen = config_.prometheus_listen});
+  write_file_atomically((std::filesystem::path(config_.out) / "config.json").string(),
+                        spec.to_json());
+  checkpoints_->keep_with(*report_);
   checkpoints_->tell(RunState::kRunning, first_step_);
+}
+
+TaskContext Trainer::task_context() {
+  return {.context = context_,
+          .group = *group_,
+          .parallel = step_->parallel(),
+          .tell = [this](const std::string& tag, std::string_view text) {
+            if (report_ != nullptr) report_->write_text(done_steps_, tag, text);
+          }};
 }
 
 ExitCode Trainer::run() {
@@ -189,6 +204,7 @@ ExitCode Trainer::run() {
   } catch (const Error& error) {
     warnings_.write(LogLevel::kError, error.what());
     checkpoints_->tell_failure(done_steps_, static_cast<int>(error.code()), error.what());
+    if (report_ != nullptr) report_->end_failed(done_steps_);
     throw;
   }
 }
@@ -270,6 +286,7 @@ ExitCode Trainer::train() {
     log_info(rank_table(ranks_->gather_whole_run(config_.steps)));
   }
   task_.finish(task_context());
+  if (report_ != nullptr) report_->end(done_steps_);
   checkpoints_->tell(RunState::kDone, done_steps_, 0);
   return ExitCode::kOk;
 }
@@ -371,20 +388,20 @@ void Trainer::evaluate(int64_t step) {
                             .item = unit_.items,
                             .items = result.items,
                             .ms = 1e3 * seconds_since(start)};
-  if (metrics_ != nullptr) metrics_->write(metrics);
+  if (report_ != nullptr) report_->write(metrics);
   log_info(format_evaluation(metrics, config_.steps));
 }
 
 void Trainer::report_ranks(int64_t step) {
   const RanksMetrics all = ranks_->gather(step);
   if (!is_main()) return;
-  metrics_->write(all);
+  report_->write(all);
   for (const std::string& warning : exposed_above(all, config_.warn_exposed)) log_warning(warning);
 }
 
 void Trainer::report(const StepMetrics& metrics) {
   if (!is_main()) return;
-  metrics_->write(metrics);
+  report_->write(metrics);
   progress_->update({.step = metrics.step,
                      .total_steps = config_.steps,
                      .loss = metrics.loss,

@@ -12,9 +12,9 @@
 #include "shale/models/training/checks/straggler_watch.h"
 #include "shale/models/training/output_lock.h"
 #include "shale/models/training/parallel_setup.h"
-#include "shale/models/training/report/metrics.h"
 #include "shale/models/training/report/progress.h"
 #include "shale/models/training/report/rank_report.h"
+#include "shale/models/training/report/run_report.h"
 #include "shale/models/training/report/warnings_file.h"
 #include "shale/models/training/run_checkpoints.h"
 #include "shale/models/training/run_config.h"
@@ -44,7 +44,7 @@ class Trainer : private StepObserver {
   void open_output();
   // Goes on from a checkpoint if there is one to go on from.
   void resume(const ConfigSpec& spec);
-  void open_metrics();
+  void open_report(const ConfigSpec& spec);
 
   ExitCode train();
   ExitCode stop(int64_t step);
@@ -64,7 +64,7 @@ class Trainer : private StepObserver {
   void report(const StepMetrics& metrics);
   void report_ranks(int64_t step);  // collective
 
-  TaskContext task_context() { return {context_, *group_, step_->parallel()}; }
+  TaskContext task_context();
   bool is_main() const { return world_.rank() == 0; }
 
   const RunConfig config_;
@@ -81,8 +81,8 @@ class Trainer : private StepObserver {
   std::atomic<int64_t> done_steps_ = 0;  // whose results were taken; other threads look, too
   optim::Schedule schedule_;
   BatchLayout layout_;
-  std::unique_ptr<MetricsWriter> metrics_;
-  std::unique_ptr<RunCheckpoints> checkpoints_;  // uses the metrics
+  std::unique_ptr<RunReport> report_;  // null: another rank writes it
+  std::unique_ptr<RunCheckpoints> checkpoints_;  // uses the report
   std::unique_ptr<Prefetcher> batches_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<RankReport> ranks_;

@@ -1,28 +1,15 @@
 #include "shale/models/training/report/metrics.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <string_view>
 
-#include "shale/base/error.h"
-#include "shale/base/log.h"
-#include "shale/runtime/io/file.h"
+#include "shale/base/text.h"
 
 namespace shale {
 namespace {
-
-DiskError disk_error(const std::filesystem::path& path, std::string_view what, int error) {
-  return DiskError(
-      cat(path.string(), ": cannot ", what, ": ", std::strerror(error), " (errno ", error, ")"));
-}
 
 // The locale never gets in between, unlike with printf.
 template <typename... Format>
@@ -106,42 +93,6 @@ std::string line_of(const RanksMetrics& m) {
 
 std::string to_json_line(const MetricsRow& row) {
   return std::visit([](const auto& metrics) { return line_of(metrics); }, row);
-}
-
-MetricsWriter::MetricsWriter(std::filesystem::path path) : path_(std::move(path)) {
-  fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (fd_ < 0) throw disk_error(path_, "be opened for writing", errno);
-  Folder::open(path_.parent_path().string()).sync();
-}
-
-MetricsWriter::~MetricsWriter() {
-  warn_if_removed();
-  // Some network file systems report a full disk only here.
-  if (close(fd_) != 0) log_error(path_.string(), ": cannot be closed: ", std::strerror(errno));
-}
-
-void MetricsWriter::write(const MetricsRow& row) {
-  const std::string line = to_json_line(row);
-  std::string_view rest = line;
-  while (!rest.empty()) {
-    const ssize_t written = ::write(fd_, rest.data(), rest.size());
-    if (written < 0 && errno != EINTR) throw disk_error(path_, "be written", errno);
-    if (written > 0) rest.remove_prefix(static_cast<size_t>(written));
-  }
-}
-
-void MetricsWriter::warn_if_removed() {
-  struct stat info {};
-  if (warned_ || ::fstat(fd_, &info) != 0 || info.st_nlink > 0) return;
-  warned_ = true;
-  log_warning(path_.string(), ": somebody has removed it; its rows are lost");
-}
-
-void MetricsWriter::sync() {
-  warn_if_removed();
-  while (::fsync(fd_) != 0) {
-    if (errno != EINTR) throw disk_error(path_, "be synced", errno);
-  }
 }
 
 }  // namespace shale

@@ -9,6 +9,8 @@
 #include <variant>
 #include <vector>
 
+#include "shale/runtime/io/append_file.h"
+
 namespace shale {
 
 // One optimizer step. What is not known, or not finite, is null in the file.
@@ -71,28 +73,16 @@ using MetricsRow = std::variant<StepMetrics, EvalMetrics, RanksMetrics>;
 // float; `loss_bits` has its bits, also those of a NaN.
 std::string to_json_line(const MetricsRow& row);
 
-// Appends rows to a file, each handed to the system as soon as it is written, so that a run that
-// dies leaves what it did. Errors are DiskError with the path and the system's reason.
+// Appends rows to a file (append_file.h), a line each.
 class MetricsWriter {
  public:
-  // The file's name is on the disk when this returns.
-  explicit MetricsWriter(std::filesystem::path path);
-  ~MetricsWriter();
-  MetricsWriter(const MetricsWriter&) = delete;
-  MetricsWriter& operator=(const MetricsWriter&) = delete;
+  explicit MetricsWriter(std::filesystem::path path) : file_(std::move(path)) {}
 
-  void write(const MetricsRow& row);
-  // The rows that were written before are on the disk when this returns: a machine that stops loses
-  // none of them. Warns, once, if somebody has removed the file. May be called on another thread
-  // than write().
-  void sync();
+  void write(const MetricsRow& row) { file_.write(to_json_line(row)); }
+  void sync() { file_.sync(); }
 
  private:
-  void warn_if_removed();
-
-  const std::filesystem::path path_;
-  int fd_ = -1;
-  bool warned_ = false;
+  AppendFile file_;
 };
 
 // The rows of a file. A last line without a newline is what a killed run leaves, and is left out;

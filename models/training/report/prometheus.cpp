@@ -1,0 +1,143 @@
+#include "shale/models/training/report/prometheus.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "shale/base/log.h"
+#include "shale/base/text.h"
+
+namespace shale::models {
+namespace {
+
+std::string number_text(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
+  std::array<char, 32> buffer{};
+  const auto result = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
+  return {buffer.data(), result.ptr};
+}
+
+std::string escaped_label(std::string_view value) {
+  std::string text;
+  for (const char c : value) {
+    if (c == '\\' || c == '"') text += '\\';
+    text += c == '\n' ? std::string("\\n") : std::string(1, c);
+  }
+  return text;
+}
+
+class Page {
+ public:
+  explicit Page(std::string_view run) : run_(cat("run=\"", escaped_label(run), "\"")) {}
+
+  // What the next samples are of, and their unit in words.
+  void family(std::string name, std::string_view type, std::string_view help) {
+    name_ = std::move(name);
+    head_ = cat("# HELP ", name_, " ", help, "\n# TYPE ", name_, " ", type, "\n");
+  }
+  void sample(std::optional<double> value, const std::string& labels = {}) {
+    if (!value) return;
+    text_ += std::exchange(head_, {});
+    text_ += cat(name_, "{", run_, labels.empty() ? "" : ",", labels, "} ", number_text(*value),
+                 "\n");
+  }
+  void sample(std::optional<int64_t> value) {
+    if (value) sample(std::optional(static_cast<double>(*value)));
+  }
+  void gauge(const std::string& name, std::string_view help, std::optional<double> value) {
+    family(name, "gauge", help);
+    sample(value);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  const std::string run_;
+  std::string name_;
+  std::string head_;  // empty once it is in the text
+  std::string text_;
+};
+
+std::optional<double> seconds(std::optional<double> ms) {
+  return ms ? std::optional(*ms / 1e3) : std::nullopt;
+}
+
+void add_step(Page& page, const StepMetrics& m) {
+  page.gauge("shale_step", "Optimizer steps done.", static_cast<double>(m.step));
+  page.gauge("shale_loss", "Mean training loss of the step.", double{m.loss});
+  page.gauge("shale_grad_norm", "L2 norm of the gradient before clipping.", m.grad_norm);
+  page.gauge("shale_learning_rate", "Learning rate of the step.", m.lr);
+  page.family(cat("shale_", m.item, "_total"), "counter", "Used so far by all ranks.");
+  page.sample(m.items);
+  page.gauge(cat("shale_", m.item, "_per_second"), "Of all ranks, in the step.", m.items_per_s);
+  page.gauge("shale_step_seconds", "Time of the step.", seconds(m.step_ms));
+  page.gauge("shale_comm_exposed_seconds", "Time of the step in which rank 0 waited for others.",
+             seconds(m.comm_exposed_ms));
+  page.gauge("shale_mfu_ratio", "Model FLOP/s over the measured peak.", m.mfu);
+  page.family("shale_memory_peak_bytes", "gauge", "Most that rank 0 has held so far.");
+  if (m.device_peak_bytes) {
+    page.sample(static_cast<double>(*m.device_peak_bytes), "kind=\"device\"");
+  }
+  if (m.host_peak_bytes) page.sample(static_cast<double>(*m.host_peak_bytes), "kind=\"host\"");
+  page.gauge("shale_loss_scale", "Loss scale of the next step.", m.loss_scale);
+  page.family("shale_skipped_steps_total", "counter", "Steps skipped for an overflow.");
+  page.sample(m.skipped_steps);
+}
+
+void add_ranks(Page& page, const RanksMetrics& m) {
+  page.gauge("shale_ranks", "Ranks of the run.", static_cast<double>(m.ranks));
+  for (const auto& [name, spread] : m.figures) {
+    if (!spread) continue;
+    page.family(cat("shale_rank_", name), "gauge", "Over all ranks, since the report before.");
+    page.sample(spread->least, "of=\"min\"");
+    page.sample(spread->median, "of=\"median\"");
+    page.sample(spread->most, "of=\"max\"");
+  }
+}
+
+}  // namespace
+
+std::string prometheus_text(const RunGauges& gauges) {
+  Page page(gauges.run);
+  if (gauges.step) add_step(page, *gauges.step);
+  if (gauges.eval) {
+    page.gauge("shale_validation_step", "Steps done at the newest validation.",
+               static_cast<double>(gauges.eval->step));
+    page.gauge("shale_validation_loss", "Mean loss of it.", double{gauges.eval->val_loss});
+    page.gauge("shale_validation_seconds", "Time of it.", seconds(gauges.eval->ms));
+  }
+  if (gauges.ranks) add_ranks(page, *gauges.ranks);
+  return page.text();
+}
+
+void PrometheusFile::update(const RunGauges& gauges, bool at_once) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!at_once && written_ && now - *written_ < std::chrono::duration<double>(kSeconds)) return;
+  written_ = now;
+  const std::string text = prometheus_text(gauges);
+  // Not synced: after the machine has stopped, nobody asks how the run is doing. The name must not
+  // end in ".prom", or the collector would read it too.
+  const std::string temporary = cat(path_.string(), ".", getpid(), ".tmp");
+  FILE* const file = std::fopen(temporary.c_str(), "we");
+  bool written = file != nullptr;
+  if (written) {
+    written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    written = std::fclose(file) == 0 && written;
+    written = written && std::rename(temporary.c_str(), path_.c_str()) == 0;
+  }
+  if (written) return;
+  const int error = errno;
+  if (file != nullptr) unlink(temporary.c_str());
+  if (std::exchange(warned_, true)) return;
+  log_warning(path_.string(), ": cannot be written: ", std::strerror(error),
+              "; Prometheus will not see this run, which goes on");
+}
+
+}  // namespace shale::models

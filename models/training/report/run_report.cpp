@@ -1,0 +1,79 @@
+#include "shale/models/training/report/run_report.h"
+
+#include <exception>
+#include <variant>
+
+#include "shale/base/log.h"
+#include "shale/models/training/output_folder.h"
+
+namespace shale::models {
+namespace {
+
+std::filesystem::path metrics_file(const RunReport::Options& options) {
+  if (!options.goes_on) return fresh_metrics_file(options.out);
+  drop_metrics_after(options.out / "metrics.jsonl", options.first_step);
+  return options.out / "metrics.jsonl";
+}
+
+void set(RunGauges& gauges, const StepMetrics& row) {
+  gauges.step = row;
+}
+void set(RunGauges& gauges, const EvalMetrics& row) {
+  gauges.eval = row;
+}
+void set(RunGauges& gauges, const RanksMetrics& row) {
+  gauges.ranks = row;
+}
+
+}  // namespace
+
+RunReport::RunReport(const Options& options)
+    : prometheus_server_(options.prometheus_listen.empty()
+                             ? nullptr
+                             : std::make_unique<PrometheusServer>(options.prometheus_listen)),
+      metrics_(metrics_file(options)),
+      gauges_{.run = options.out.string()} {
+  if (options.tensorboard) {
+    tensorboard_.emplace(
+        TensorBoardWriter::Options{.folder = options.out / "tensorboard",
+                                   .first_step = options.goes_on ? options.first_step : 0,
+                                   .options = options.options});
+  }
+  if (!options.prometheus_file.empty()) prometheus_file_.emplace(options.prometheus_file);
+  if (prometheus_server_ != nullptr) {
+    log_info("metrics for Prometheus are at port ", prometheus_server_->port());
+  }
+}
+
+void RunReport::write(const MetricsRow& row) {
+  metrics_.write(row);
+  if (tensorboard_) tensorboard_->write(row);
+  if (!prometheus_file_ && !prometheus_server_) return;
+  std::visit([this](const auto& metrics) { set(gauges_, metrics); }, row);
+  if (prometheus_file_) prometheus_file_->update(gauges_);
+  if (prometheus_server_) prometheus_server_->update(gauges_);
+}
+
+void RunReport::write_text(int64_t step, const std::string& tag, std::string_view text) {
+  if (tensorboard_) tensorboard_->write_text(step, tag, text);
+}
+
+void RunReport::end(int64_t step, bool succeeded) {
+  if (tensorboard_) tensorboard_->end(step, succeeded);
+  if (prometheus_file_) prometheus_file_->update(gauges_, true);
+}
+
+void RunReport::end_failed(int64_t step) noexcept {
+  try {
+    end(step, false);
+  } catch (const std::exception& error) {
+    log_error(error.what());
+  }
+}
+
+void RunReport::sync() {
+  metrics_.sync();
+  if (tensorboard_) tensorboard_->sync();
+}
+
+}  // namespace shale::models

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "shale/models/training/report/metrics.h"
+#include "shale/models/training/report/prometheus.h"
+#include "shale/models/training/report/tensorboard.h"
+
+namespace shale::models {
+
+// What rank 0 tells of a run as it goes: metrics.jsonl, and beside it what options ask for.
+class RunReport {
+ public:
+  struct Options {
+    std::filesystem::path out;  // --out
+    // Whether the run goes on in that folder: it drops what came after `first_step`. A run that
+    // begins there renames what an earlier one wrote.
+    bool goes_on = false;
+    int64_t first_step = 0;
+    OptionValues options = {};
+    bool tensorboard = false;
+    std::string prometheus_file = {};    // empty: none
+    std::string prometheus_listen = {};  // empty: nowhere
+  };
+  // Throws DiskError, and what PrometheusServer throws.
+  explicit RunReport(const Options& options);
+
+  void write(const MetricsRow& row);
+  // Where texts are shown. The tag is "group/name".
+  void write_text(int64_t step, const std::string& tag, std::string_view text);
+  // The run has done its `step` steps.
+  void end(int64_t step) { end(step, true); }
+  // The same for an error that is on its way: what goes wrong is only logged.
+  void end_failed(int64_t step) noexcept;
+  // What was written before is on the disk when this returns. May be called on another thread.
+  void sync();
+
+ private:
+  void end(int64_t step, bool succeeded);
+
+  // Goes first: where it is refused, what an earlier run wrote is as it was.
+  std::unique_ptr<PrometheusServer> prometheus_server_;
+  MetricsWriter metrics_;
+  std::optional<TensorBoardWriter> tensorboard_;
+  std::optional<PrometheusFile> prometheus_file_;
+  RunGauges gauges_;
+};
+
+}  // namespace shale::models

@@ -1,0 +1,304 @@
+#include "shale/models/training/report/tensorboard.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <system_error>
+
+#include "shale/base/error.h"
+#include "shale/runtime/io/event_file.h"
+#include "shale/runtime/io/file.h"
+
+namespace shale::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Field numbers, by message: tensorflow/core/util/event.proto, framework/summary.proto,
+// framework/tensor.proto and tensorboard/plugins/hparams/plugin_data.proto.
+namespace event {
+constexpr uint32_t kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
+}
+namespace session_log {
+constexpr uint32_t kStatus = 1;
+constexpr int64_t kStart = 1;
+}  // namespace session_log
+namespace summary {
+constexpr uint32_t kValue = 1;
+}
+namespace value {
+constexpr uint32_t kTag = 1, kSimpleValue = 2, kHistogram = 5, kTensor = 8,
+                   kMetadata = 9;
+}
+namespace metadata {
+constexpr uint32_t kPluginData = 1, kDataClass = 4;
+constexpr uint32_t kPluginName = 1, kContent = 2;  // of kPluginData
+constexpr int64_t kTensorClass = 2;
+}  // namespace metadata
+namespace tensor {
+constexpr uint32_t kDType = 1, kShape = 2, kStrings = 8;
+constexpr uint32_t kDim = 2, kSize = 1;  // of a shape, of a dim
+constexpr int64_t kString = 7;
+}  // namespace tensor
+namespace hparams {
+constexpr uint32_t kExperiment = 2, kSessionStart = 3, kSessionEnd = 4;
+constexpr uint32_t kExperimentTime = 3, kInfos = 4, kMetrics = 5;
+constexpr uint32_t kInfoName = 1, kInfoType = 4;
+constexpr uint32_t kMetricName = 1, kMetricTag = 2, kMetricDataset = 5;
+constexpr int64_t kTypeString = 1, kTypeBool = 2, kTypeFloat = 3;
+constexpr int64_t kTraining = 1, kValidation = 2;
+constexpr uint32_t kStartValues = 1, kStartTime = 5, kKey = 1, kMapValue = 2;
+constexpr uint32_t kDouble = 2, kString = 3, kBool = 4;
+constexpr uint32_t kEndStatus = 1, kEndTime = 2;
+constexpr int64_t kSuccess = 1, kFailure = 2;
+}  // namespace hparams
+
+double unix_seconds() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
+
+// Scalars of one step.
+class Scalars {
+ public:
+  void add(const std::string& tag, std::optional<double> number) {
+    if (!number) return;
+    summary_.message(
+        summary::kValue,
+        ProtoMessage().text(value::kTag, tag).real32(value::kSimpleValue,
+                                                     static_cast<float>(*number)));
+  }
+  void add(const std::string& tag, std::optional<int64_t> number) {
+    if (number) add(tag, std::optional(static_cast<double>(*number)));
+  }
+  const ProtoMessage& summary() const { return summary_; }
+
+ private:
+  ProtoMessage summary_;
+};
+
+Scalars scalars_of(const StepMetrics& m) {
+  Scalars scalars;
+  scalars.add("train/loss", std::optional(double{m.loss}));
+  scalars.add("train/grad_norm", m.grad_norm);
+  scalars.add("train/lr", m.lr);
+  scalars.add("train/" + m.item, m.items);
+  scalars.add("train/loss_scale", m.loss_scale);
+  scalars.add("train/skipped_steps", m.skipped_steps);
+  scalars.add("speed/" + m.item + "_per_s", m.items_per_s);
+  scalars.add("speed/step_ms", m.step_ms);
+  scalars.add("speed/comm_exposed_ms", m.comm_exposed_ms);
+  scalars.add("speed/mfu", m.mfu);
+  scalars.add("memory/device_peak_bytes", m.device_peak_bytes);
+  scalars.add("memory/host_peak_bytes", m.host_peak_bytes);
+  return scalars;
+}
+
+Scalars scalars_of(const EvalMetrics& m) {
+  Scalars scalars;
+  scalars.add("validation/loss", std::optional(double{m.val_loss}));
+  scalars.add("validation/" + m.item, m.items);
+  scalars.add("validation/ms", m.ms);
+  return scalars;
+}
+
+Scalars scalars_of(const RanksMetrics& m) {
+  Scalars scalars;
+  for (const auto& [name, spread] : m.figures) {
+    if (!spread) continue;
+    scalars.add(cat("ranks/", name, "_min"), std::optional(spread->least));
+    scalars.add(cat("ranks/", name, "_median"), std::optional(spread->median));
+    scalars.add(cat("ranks/", name, "_max"), std::optional(spread->most));
+  }
+  return scalars;
+}
+
+ProtoMessage plugin_metadata(std::string_view plugin, const ProtoMessage& content) {
+  ProtoMessage data;
+  data.text(metadata::kPluginName, plugin);
+  if (!content.bytes().empty()) data.message(metadata::kContent, content);
+  return ProtoMessage().message(metadata::kPluginData, data);
+}
+
+// A value of the table of hyper-parameters, which has nothing but metadata.
+ProtoMessage hparams_summary(std::string_view what, uint32_t field, const ProtoMessage& content) {
+  const ProtoMessage data = ProtoMessage().message(field, content);
+  return ProtoMessage().message(summary::kValue,
+                                ProtoMessage()
+                                    .text(value::kTag, cat("_hparams_/", what))
+                                    .message(value::kMetadata, plugin_metadata("hparams", data)));
+}
+
+ProtoMessage experiment(double now, const OptionValues& options) {
+  ProtoMessage all;
+  all.real(hparams::kExperimentTime, now);
+  for (const auto& [name, json] : options) {
+    const auto value = nlohmann::json::parse(json);
+    const int64_t type = value.is_boolean()  ? hparams::kTypeBool
+                         : value.is_number() ? hparams::kTypeFloat
+                                             : hparams::kTypeString;
+    all.message(
+        hparams::kInfos,
+        ProtoMessage().text(hparams::kInfoName, name).integer(hparams::kInfoType, type));
+  }
+  for (const auto& [tag, dataset] : {std::pair{"train/loss", hparams::kTraining},
+                                     std::pair{"validation/loss", hparams::kValidation}}) {
+    // A tag of its own, beside an empty group.
+    const ProtoMessage name = ProtoMessage().text(hparams::kMetricTag, tag);
+    all.message(hparams::kMetrics, ProtoMessage()
+                                       .message(hparams::kMetricName, name)
+                                       .integer(hparams::kMetricDataset, dataset));
+  }
+  return all;
+}
+
+ProtoMessage session_start(double now, const OptionValues& options) {
+  ProtoMessage start;
+  for (const auto& [name, json] : options) {
+    const auto value = nlohmann::json::parse(json);
+    ProtoMessage held;
+    if (value.is_boolean()) {
+      held.integer(hparams::kBool, value.get<bool>());
+    } else if (value.is_number()) {
+      held.real(hparams::kDouble, value.get<double>());
+    } else {
+      held.text(hparams::kString, value.is_string() ? value.get<std::string>() : value.dump());
+    }
+    start.message(
+        hparams::kStartValues,
+        ProtoMessage().text(hparams::kKey, name).message(hparams::kMapValue, held));
+  }
+  return start.real(hparams::kStartTime, now);
+}
+
+// As Markdown shows it: line for line, in letters of one width. Bytes that are no UTF-8 are replaced.
+std::string preformatted(std::string_view text) {
+  std::string lines = "    ";
+  for (const char c : text) {
+    lines += c;
+    if (c == '\n') lines += "    ";
+  }
+  constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
+  return nlohmann::json::parse(nlohmann::json(lines).dump(-1, ' ', false, kReplace));
+}
+
+void set_aside(const fs::path& folder) {
+  if (!fs::exists(folder)) return;
+  fs::path kept;
+  for (int i = 1; kept.empty() || fs::exists(kept); ++i) kept = cat(folder.string(), ".", i);
+  std::error_code error;
+  fs::rename(folder, kept, error);
+  if (error) {
+    throw DiskError(cat("output: cannot rename ", folder.string(), " to ", kept.string(), ": ",
+                        error.message()));
+  }
+}
+
+// "events.out.tfevents.<time>.<host>.<process>.<n>": by their names, readers put files in order.
+fs::path new_file(const fs::path& folder) {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  for (int n = 0;; ++n) {
+    const auto path = folder / cat("events.out.tfevents.", static_cast<int64_t>(unix_seconds()),
+                                   ".", std::string_view(host.data()), ".", getpid(), ".", n);
+    if (!fs::exists(path)) return path;
+  }
+}
+
+}  // namespace
+
+TensorBoardWriter::TensorBoardWriter(const Options& options) {
+  if (options.first_step > 0) {
+    drop_events_after(options.folder, options.first_step);
+  } else {
+    set_aside(options.folder);
+  }
+  const bool has_options = fs::exists(options.folder);
+  Folder::make(options.folder.string());
+  file_ = std::make_unique<AppendFile>(new_file(options.folder));
+  start(options.first_step);
+  if (!has_options) write_options(options.options);
+}
+
+void TensorBoardWriter::start(int64_t first_step) {
+  file_->write(event_record(ProtoMessage()
+                                .real(event::kWallTime, unix_seconds())
+                                .text(event::kFileVersion, "brain.Event:2")
+                                .bytes()));
+  // TensorBoard ignores the first start that it sees and obeys the others, so that files of a run
+  // that never stopped must have it, too.
+  write_event(first_step > 0 ? first_step + 1 : 0, event::kSessionLog,
+              ProtoMessage().integer(session_log::kStatus, session_log::kStart));
+}
+
+void TensorBoardWriter::write_options(const OptionValues& options) {
+  if (options.empty()) return;
+  const double now = unix_seconds();
+  write_event(0, event::kSummary,
+              hparams_summary("experiment", hparams::kExperiment, experiment(now, options)));
+  write_event(0, event::kSummary,
+              hparams_summary("session_start_info", hparams::kSessionStart,
+                              session_start(now, options)));
+}
+
+void TensorBoardWriter::write_event(int64_t step, uint32_t field, const ProtoMessage& value) {
+  ProtoMessage message;
+  message.real(event::kWallTime, unix_seconds());
+  if (step != 0) message.integer(event::kStep, step);
+  file_->write(event_record(message.message(field, value).bytes()));
+}
+
+void TensorBoardWriter::write(const MetricsRow& row) {
+  std::visit(
+      [this](const auto& metrics) {
+        write_event(metrics.step, event::kSummary, scalars_of(metrics).summary());
+      },
+      row);
+}
+
+void TensorBoardWriter::write_text(int64_t step, const std::string& tag, std::string_view text) {
+  ProtoMessage shape;
+  shape.message(tensor::kDim, ProtoMessage().integer(tensor::kSize, 1));
+  ProtoMessage held;
+  held.integer(tensor::kDType, tensor::kString)
+      .message(tensor::kShape, shape)
+      .text(tensor::kStrings, preformatted(text));
+  ProtoMessage about = plugin_metadata("text", {});
+  about.integer(metadata::kDataClass, metadata::kTensorClass);
+  write_event(step, event::kSummary,
+              ProtoMessage().message(summary::kValue, ProtoMessage()
+                                                          .text(value::kTag, tag + "/text_summary")
+                                                          .message(value::kTensor, held)
+                                                          .message(value::kMetadata, about)));
+}
+
+void TensorBoardWriter::write_histogram(int64_t step, const std::string& tag,
+                                        const Histogram& histogram) {
+  ProtoMessage held;
+  held.real(1, histogram.least)
+      .real(2, histogram.most)
+      .real(3, histogram.count)
+      .real(4, histogram.sum)
+      .real(5, histogram.sum_of_squares)
+      .packed(6, histogram.right_edges)
+      .packed(7, histogram.counts);
+  write_event(step, event::kSummary,
+              ProtoMessage().message(
+                  summary::kValue,
+                  ProtoMessage().text(value::kTag, tag).message(value::kHistogram, held)));
+}
+
+void TensorBoardWriter::end(int64_t step, bool succeeded) {
+  ProtoMessage status;
+  status.integer(hparams::kEndStatus, succeeded ? hparams::kSuccess : hparams::kFailure)
+      .real(hparams::kEndTime, unix_seconds());
+  // Behind all rows: a run that goes on from any step drops it.
+  write_event(step + 1, event::kSummary,
+              hparams_summary("session_end_info", hparams::kSessionEnd, status));
+}
+
+}  // namespace shale::models
