@@ -74,7 +74,8 @@ float ProtoField::real32() const {
 
 std::string_view ProtoReader::take(uint64_t count) {
   if (count > rest_.size()) {
-    throw DataError(cat(source_, ": a field of ", count, " bytes, and ", rest_.size(), " are left"));
+    throw DataError(
+        cat(source_, ": a field of ", count, " bytes, and ", rest_.size(), " are left"));
   }
   const std::string_view taken = rest_.substr(0, count);
   rest_.remove_prefix(count);

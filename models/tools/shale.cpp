@@ -15,7 +15,10 @@ constexpr std::array kTools = {
     Tool{"ckpt", "looks at checkpoints, checks them, converts them", run_ckpt},
     Tool{"doctor", "says what this machine offers to training, what is missing, and the way out",
          run_doctor},
+    Tool{"metrics", "prints the metrics of a run as CSV", run_metrics},
+    Tool{"report", "writes a page about runs, with their curves over each other", run_report},
     Tool{"run", "starts a training command, and starts it again when it fails", run_run},
+    Tool{"watch", "shows the curves of a run in the terminal", run_watch},
 };
 
 constexpr ToolTable kTable = {

@@ -7,6 +7,9 @@ namespace shale::models {
 
 int run_ckpt(int argc, const char* const* argv);
 int run_doctor(int argc, const char* const* argv);
+int run_metrics(int argc, const char* const* argv);
+int run_report(int argc, const char* const* argv);
 int run_run(int argc, const char* const* argv);
+int run_watch(int argc, const char* const* argv);
 
 }  // namespace shale::models

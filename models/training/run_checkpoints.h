@@ -96,8 +96,8 @@ class RunCheckpoints {
   RunDescription run_;
   std::optional<RunTensors> tensors_;
   RunReport* report_ = nullptr;  // null: this rank writes none
-  int64_t saved_step_ = 0;            // the last save, or the step loaded
-  bool is_time_ = false;              // to save, as rank 0's clock says
+  int64_t saved_step_ = 0;       // the last save, or the step loaded
+  bool is_time_ = false;         // to save, as rank 0's clock says
   SaveSchedule schedule_;
 
   std::mutex telling_;             // the thread that writes checkpoints tells too

@@ -211,12 +211,14 @@ void describe_run(ConfigSpec& spec, RunConfig& c) {
       .may_change();
   spec.add("tensorboard", c.tensorboard, "write event files for TensorBoard to OUT/tensorboard")
       .may_change();
-  spec.add("prometheus", c.prometheus,
-           "keep the newest metrics in this file, NAME.prom, for node_exporter's textfile collector",
-           {.help = {.metavar = "FILE", .default_text = "none"}})
+  spec.add(
+          "prometheus", c.prometheus,
+          "keep the newest metrics in this file, NAME.prom, for node_exporter's textfile collector",
+          {.help = {.metavar = "FILE", .default_text = "none"}})
       .may_change();
   spec.add("prometheus-listen", c.prometheus_listen,
-           "answer Prometheus at /metrics of this port: of the loopback interface, or of the address",
+           "answer Prometheus at /metrics of this port: of the loopback interface, or of the "
+           "address",
            {.help = {.metavar = "[IPV4:]PORT", .default_text = "nowhere"}})
       .may_change();
   spec.add("quiet", c.quiet, "print warnings and errors only").may_change();

@@ -43,8 +43,8 @@ struct TaskContext {
   comm::ProcessGroup& group;  // of all ranks
   comm::DataParallel& parallel;
   // Shows a text where the run's report goes, under a tag "group/name"; rank 0's is shown.
-  std::function<void(const std::string& tag, std::string_view text)> tell =
-      [](const std::string&, std::string_view) {};
+  std::function<void(const std::string& tag, std::string_view text)> tell = [](const std::string&,
+                                                                               std::string_view) {};
 };
 
 // What is trained: a model, data, a loss. The Trainer does the rest: steps, checkpoints, metrics,

@@ -81,7 +81,7 @@ class Trainer : private StepObserver {
   std::atomic<int64_t> done_steps_ = 0;  // whose results were taken; other threads look, too
   optim::Schedule schedule_;
   BatchLayout layout_;
-  std::unique_ptr<RunReport> report_;  // null: another rank writes it
+  std::unique_ptr<RunReport> report_;            // null: another rank writes it
   std::unique_ptr<RunCheckpoints> checkpoints_;  // uses the report
   std::unique_ptr<Prefetcher> batches_;
   std::unique_ptr<Progress> progress_;

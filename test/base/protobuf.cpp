@@ -15,7 +15,8 @@ TEST_CASE("a message has the bytes of the encoding's specification", "[protobuf]
   // The examples of protobuf.dev/programming-guides/encoding.
   CHECK(ProtoMessage().integer(1, 150).bytes() == "\x08\x96\x01");
   CHECK(ProtoMessage().text(2, "testing").bytes() == "\x12\x07testing");
-  CHECK(ProtoMessage().message(3, ProtoMessage().integer(1, 150)).bytes() == "\x1a\x03\x08\x96\x01");
+  CHECK(ProtoMessage().message(3, ProtoMessage().integer(1, 150)).bytes() ==
+        "\x1a\x03\x08\x96\x01");
   CHECK(ProtoMessage().integer(2, -2).bytes() == "\x10\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01");
   CHECK(ProtoMessage().real32(15, 1).bytes() == std::string("\x7d\0\0\x80\x3f", 5));
   CHECK(ProtoMessage().real(16, 1).bytes() == std::string("\x81\x01\0\0\0\0\0\0\xf0\x3f", 10));

@@ -46,8 +46,8 @@ class Page {
   void sample(std::optional<double> value, const std::string& labels = {}) {
     if (!value) return;
     text_ += std::exchange(head_, {});
-    text_ += cat(name_, "{", run_, labels.empty() ? "" : ",", labels, "} ", number_text(*value),
-                 "\n");
+    text_ +=
+        cat(name_, "{", run_, labels.empty() ? "" : ",", labels, "} ", number_text(*value), "\n");
   }
   void sample(std::optional<int64_t> value) {
     if (value) sample(std::optional(static_cast<double>(*value)));

@@ -27,8 +27,8 @@ sockaddr_in address_of(const std::string& text) {
   address.sin_family = AF_INET;
   if (!port || *port < 0 || *port > 65535 ||
       inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) {
-    throw ConfigError(cat("--prometheus-listen: expected PORT or IPV4:PORT, found ",
-                          excerpt(text)));
+    throw ConfigError(
+        cat("--prometheus-listen: expected PORT or IPV4:PORT, found ", excerpt(text)));
   }
   address.sin_port = htons(static_cast<uint16_t>(*port));
   return address;
@@ -74,8 +74,7 @@ PrometheusServer::PrometheusServer(const std::string& address) {
   listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int yes = 1;
   socklen_t bytes = sizeof(where);
-  if (listener_ < 0 ||
-      setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0 ||
+  if (listener_ < 0 || setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0 ||
       bind(listener_, reinterpret_cast<sockaddr*>(&where), bytes) != 0 ||
       listen(listener_, 16) != 0 ||
       getsockname(listener_, reinterpret_cast<sockaddr*>(&where), &bytes) != 0 ||

@@ -31,8 +31,7 @@ namespace summary {
 constexpr uint32_t kValue = 1;
 }
 namespace value {
-constexpr uint32_t kTag = 1, kSimpleValue = 2, kHistogram = 5, kTensor = 8,
-                   kMetadata = 9;
+constexpr uint32_t kTag = 1, kSimpleValue = 2, kHistogram = 5, kTensor = 8, kMetadata = 9;
 }
 namespace metadata {
 constexpr uint32_t kPluginData = 1, kDataClass = 4;
@@ -67,10 +66,10 @@ class Scalars {
  public:
   void add(const std::string& tag, std::optional<double> number) {
     if (!number) return;
-    summary_.message(
-        summary::kValue,
-        ProtoMessage().text(value::kTag, tag).real32(value::kSimpleValue,
-                                                     static_cast<float>(*number)));
+    summary_.message(summary::kValue,
+                     ProtoMessage()
+                         .text(value::kTag, tag)
+                         .real32(value::kSimpleValue, static_cast<float>(*number)));
   }
   void add(const std::string& tag, std::optional<int64_t> number) {
     if (number) add(tag, std::optional(static_cast<double>(*number)));
@@ -141,9 +140,8 @@ ProtoMessage experiment(double now, const OptionValues& options) {
     const int64_t type = value.is_boolean()  ? hparams::kTypeBool
                          : value.is_number() ? hparams::kTypeFloat
                                              : hparams::kTypeString;
-    all.message(
-        hparams::kInfos,
-        ProtoMessage().text(hparams::kInfoName, name).integer(hparams::kInfoType, type));
+    all.message(hparams::kInfos,
+                ProtoMessage().text(hparams::kInfoName, name).integer(hparams::kInfoType, type));
   }
   for (const auto& [tag, dataset] : {std::pair{"train/loss", hparams::kTraining},
                                      std::pair{"validation/loss", hparams::kValidation}}) {
@@ -168,14 +166,14 @@ ProtoMessage session_start(double now, const OptionValues& options) {
     } else {
       held.text(hparams::kString, value.is_string() ? value.get<std::string>() : value.dump());
     }
-    start.message(
-        hparams::kStartValues,
-        ProtoMessage().text(hparams::kKey, name).message(hparams::kMapValue, held));
+    start.message(hparams::kStartValues,
+                  ProtoMessage().text(hparams::kKey, name).message(hparams::kMapValue, held));
   }
   return start.real(hparams::kStartTime, now);
 }
 
-// As Markdown shows it: line for line, in letters of one width. Bytes that are no UTF-8 are replaced.
+// As Markdown shows it: line for line, in letters of one width. Bytes that are no UTF-8 are
+// replaced.
 std::string preformatted(std::string_view text) {
   std::string lines = "    ";
   for (const char c : text) {
@@ -240,9 +238,9 @@ void TensorBoardWriter::write_options(const OptionValues& options) {
   const double now = unix_seconds();
   write_event(0, event::kSummary,
               hparams_summary("experiment", hparams::kExperiment, experiment(now, options)));
-  write_event(0, event::kSummary,
-              hparams_summary("session_start_info", hparams::kSessionStart,
-                              session_start(now, options)));
+  write_event(
+      0, event::kSummary,
+      hparams_summary("session_start_info", hparams::kSessionStart, session_start(now, options)));
 }
 
 void TensorBoardWriter::write_event(int64_t step, uint32_t field, const ProtoMessage& value) {
@@ -286,10 +284,10 @@ void TensorBoardWriter::write_histogram(int64_t step, const std::string& tag,
       .real(5, histogram.sum_of_squares)
       .packed(6, histogram.right_edges)
       .packed(7, histogram.counts);
-  write_event(step, event::kSummary,
-              ProtoMessage().message(
-                  summary::kValue,
-                  ProtoMessage().text(value::kTag, tag).message(value::kHistogram, held)));
+  write_event(
+      step, event::kSummary,
+      ProtoMessage().message(
+          summary::kValue, ProtoMessage().text(value::kTag, tag).message(value::kHistogram, held)));
 }
 
 void TensorBoardWriter::end(int64_t step, bool succeeded) {

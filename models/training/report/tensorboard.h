@@ -29,8 +29,8 @@ struct Histogram {
   std::vector<double> counts;       // as many
 };
 
-// What a run tells TensorBoard: event files in a folder of the run's own, one of each start. What is
-// written is with the system at once, as one record; the format is in runtime/io/event_file.h.
+// What a run tells TensorBoard: event files in a folder of the run's own, one of each start. What
+// is written is with the system at once, as one record; the format is in runtime/io/event_file.h.
 //
 // A run that goes on after step N drops from the files that are there what came after it, as
 // metrics.jsonl is cut, and its own file begins by saying that it starts at step N + 1, upon which
@@ -39,8 +39,8 @@ class TensorBoardWriter {
  public:
   struct Options {
     std::filesystem::path folder;  // is made
-    // Steps done by a run that goes on in this folder. 0: the run begins, and a folder that is there
-    // is renamed to "<folder>.1", or the first such number that is free.
+    // Steps done by a run that goes on in this folder. 0: the run begins, and a folder that is
+    // there is renamed to "<folder>.1", or the first such number that is free.
     int64_t first_step = 0;
     OptionValues options = {};  // shown as hyper-parameters
   };

@@ -31,8 +31,9 @@ std::string record_of_step(int64_t step) {
 
 TEST_CASE("records have the bytes that TensorBoard has read", "[event_file]") {
   // Each was read by TensorBoard 2.21.
-  CHECK(event_record(ProtoMessage().real(1, 1.7e9).text(3, "brain.Event:2").bytes()) ==
-        from_hex("1800000000000000a37f4b220900000040fc54d9411a0d627261696e2e4576656e743a32eced8f9d"));
+  CHECK(
+      event_record(ProtoMessage().real(1, 1.7e9).text(3, "brain.Event:2").bytes()) ==
+      from_hex("1800000000000000a37f4b220900000040fc54d9411a0d627261696e2e4576656e743a32eced8f9d"));
   const auto value = ProtoMessage().text(1, "train/loss").real32(2, 3.5f);
   CHECK(event_record(ProtoMessage()
                          .real(1, 1.7e9 + 1)
@@ -65,7 +66,8 @@ TEST_CASE("events behind a step are dropped, the others stay byte for byte", "[e
   const std::string start = event_record(ProtoMessage().real(1, 1.7e9).bytes());  // no step
   const std::string old = start + record_of_step(1) + record_of_step(2);
   const std::string other = "not of TensorBoard";
-  const auto path = dir.write("events.out.tfevents.1.host.1.0", old + record_of_step(3) + "cut off");
+  const auto path =
+      dir.write("events.out.tfevents.1.host.1.0", old + record_of_step(3) + "cut off");
   const auto sound = dir.write("events.out.tfevents.2.host.1.0", old);
   const auto beside = dir.write("notes", other);
   CHECK(drop_events_after(dir.path(), 2) == 1);

@@ -148,9 +148,9 @@ TEST_CASE("an address that is none, or that is taken, is an error", "[prometheus
                    "expected PORT or IPV4:PORT"));
   }
   const PrometheusServer server("127.0.0.1:0");
-  CHECK(contains(message_of<UnavailableError>(
-                     [&] { PrometheusServer{std::to_string(server.port())}; }),
-                 "cannot listen there"));
+  CHECK(contains(
+      message_of<UnavailableError>([&] { PrometheusServer{std::to_string(server.port())}; }),
+      "cannot listen there"));
 }
 
 TEST_CASE("a row costs the file and the server less than 0.2 ms of processor time",

@@ -136,8 +136,7 @@ TEST_CASE("texts, histograms and hyper-parameters are what the plugins look for"
       {.least = -1, .most = 1, .count = 3, .right_edges = {0, 2}, .counts = {1, 2}});
   writer.end(3, true);
   const Seen seen = look(dir.path() / "tb");
-  CHECK(seen.texts.at("samples/end/text_summary") ==
-        "    Once *upon*\n    a \xef\xbf\xbd time");
+  CHECK(seen.texts.at("samples/end/text_summary") == "    Once *upon*\n    a \xef\xbf\xbd time");
   CHECK(seen.counts.at("gradients/wte") == std::vector<double>{1, 2});
   CHECK(seen.hparams == std::vector<std::string>{"_hparams_/experiment",
                                                  "_hparams_/session_start_info",

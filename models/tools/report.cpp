@@ -1,0 +1,88 @@
+// shale report and metrics: what runs have left, as a page and as a table.
+#include <cstdio>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shale/base/config.h"
+#include "shale/base/error.h"
+#include "shale/models/tools/tools.h"
+#include "shale/models/views/html_report.h"
+#include "shale/models/views/run_data.h"
+#include "shale/runtime/io/atomic_file.h"
+#include "shale/runtime/io/mapped_file.h"
+
+namespace shale::models {
+namespace {
+
+// The arguments before the first flag: the runs. The rest is left in `flags`.
+std::vector<std::string> take_runs(int argc, const char* const* argv,
+                                   std::vector<const char*>& flags) {
+  std::vector<std::string> runs;
+  flags.push_back(argv[0]);
+  int i = 1;
+  for (; i < argc && !std::string_view(argv[i]).starts_with("-"); ++i) runs.emplace_back(argv[i]);
+  for (; i < argc; ++i) flags.push_back(argv[i]);
+  return runs;
+}
+
+std::string metrics_path(const std::string& run) {
+  namespace fs = std::filesystem;
+  return fs::is_regular_file(run) ? run : (fs::path(run) / "metrics.jsonl").string();
+}
+
+}  // namespace
+
+int run_report(int argc, const char* const* argv) {
+  std::string out = "report.html";
+  ConfigSpec spec("shale report RUN...",
+                  "writes a page about runs, one over the other: a folder of --out each");
+  spec.section("Options");
+  spec.add("out", out, "the page, one HTML file that needs no other", {.is_path = true});
+  spec.example("shale report out -o report.html");
+  std::vector<const char*> flags;
+  const std::vector<std::string> runs = take_runs(argc, argv, flags);
+  // "-o" is what people type.
+  for (const char*& flag : flags) {
+    if (std::string_view(flag) == "-o") flag = "--out";
+  }
+  const ParseResult parsed = parse_config(spec, static_cast<int>(flags.size()), flags.data());
+  if (parsed.should_exit) {
+    std::fputs(parsed.output.c_str(), stdout);
+    return 0;
+  }
+  if (runs.empty()) throw ConfigError("shale report: expected the folder of a run, found none");
+  std::vector<RunData> data;
+  for (const std::string& run : runs) data.push_back(read_run(run));
+  write_file_atomically(out, html_report(data));
+  std::printf("wrote %s\n", out.c_str());
+  return 0;
+}
+
+int run_metrics(int argc, const char* const* argv) {
+  std::string run;
+  bool csv = false;
+  ConfigSpec spec("shale metrics", "prints the metrics of a run in another form");
+  spec.add_positional("run", run, "folder of a run, or its metrics.jsonl",
+                      {.required = true, .is_path = true});
+  spec.section("Options");
+  spec.add("csv", csv, "as CSV (RFC 4180): a header, a row for each line of metrics.jsonl");
+  const ParseResult parsed = parse_config(spec, argc, argv);
+  if (parsed.should_exit) {
+    std::fputs(parsed.output.c_str(), stdout);
+    return 0;
+  }
+  if (!csv) throw ConfigError("shale metrics: expected a form, --csv");
+  const std::string path = metrics_path(run);
+  const MappedFile file(path, {.pattern = AccessPattern::kSequential, .allow_empty = true});
+  const std::string text = csv_of_metrics(file.text(), path);
+  file.check();
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    throw DiskError("shale metrics: cannot write to standard output");
+  }
+  return 0;
+}
+
+}  // namespace shale::models

@@ -1,0 +1,121 @@
+// shale watch: a run's curves in the terminal, while it trains and afterwards.
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "shale/base/config.h"
+#include "shale/base/error.h"
+#include "shale/models/tools/tools.h"
+#include "shale/models/views/run_data.h"
+#include "shale/models/views/watch_screen.h"
+
+namespace shale::models {
+namespace {
+
+volatile std::sig_atomic_t interrupted = 0;
+
+void interrupt(int) {
+  interrupted = 1;
+}
+
+Terminal terminal_of(int fd) {
+  Terminal terminal;
+  winsize size{};
+  if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0) {
+    terminal.columns = size.ws_col;
+    terminal.rows = size.ws_row;
+  }
+  const char* const no_color = std::getenv("NO_COLOR");  // no-color.org
+  terminal.has_color = no_color == nullptr || *no_color == '\0';
+  return terminal;
+}
+
+// Whether the terminal understands more than lines.
+bool can_redraw() {
+  const char* const term = std::getenv("TERM");
+  return isatty(STDOUT_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb";
+}
+
+void print(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    throw DiskError("shale watch: cannot write to standard output");
+  }
+}
+
+// The other screen of the terminal, without a cursor; the first one is back when this goes.
+class OtherScreen {
+ public:
+  OtherScreen() { print("\x1b[?1049h\x1b[?25l"); }
+  ~OtherScreen() {
+    std::fputs("\x1b[?25h\x1b[?1049l", stdout);
+    std::fflush(stdout);
+  }
+  OtherScreen(const OtherScreen&) = delete;
+  OtherScreen& operator=(const OtherScreen&) = delete;
+
+  // All at once, where the terminal can (the mode 2026).
+  void draw(const std::vector<std::string>& lines) {
+    std::string text = "\x1b[?2026h\x1b[H";
+    for (size_t i = 0; i < lines.size(); ++i) text += cat(i > 0 ? "\r\n" : "", lines[i], "\x1b[K");
+    print(text + "\x1b[J\x1b[?2026l");
+  }
+};
+
+void print_once(const RunData& run) {
+  Terminal terminal{.columns = 80, .rows = 40};
+  std::string text;
+  for (const std::string& line : watch_screen(run, terminal)) text += line + "\n";
+  print(text);
+}
+
+bool has_ended(const RunData& run) {
+  return run.status && run.status->state != RunState::kRunning;
+}
+
+}  // namespace
+
+int run_watch(int argc, const char* const* argv) {
+  std::string run;
+  double seconds = 1;
+  bool once = false;
+  ConfigSpec spec("shale watch",
+                  "shows the curves of a run in the terminal until it ends, or Ctrl-C");
+  spec.add_positional("run", run, "folder of a run, its --out",
+                      {.required = true, .is_path = true});
+  spec.section("Options");
+  spec.add("every", seconds, "time between two looks", {.min = 0.1, .help = {.unit = "s"}});
+  spec.add("once", once, "print the page and end, as it does where there is no terminal");
+  const ParseResult parsed = parse_config(spec, argc, argv);
+  if (parsed.should_exit) {
+    std::fputs(parsed.output.c_str(), stdout);
+    return 0;
+  }
+  RunData data = read_run(run);  // an error belongs before the other screen
+  if (once || !can_redraw()) {
+    print_once(data);
+    return 0;
+  }
+  std::signal(SIGINT, interrupt);
+  std::signal(SIGTERM, interrupt);
+  {
+    OtherScreen screen;
+    while (interrupted == 0) {
+      screen.draw(watch_screen(data, terminal_of(STDOUT_FILENO)));
+      if (has_ended(data)) break;
+      std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+      data = read_run(run);
+    }
+  }
+  print_once(data);
+  return 0;
+}
+
+}  // namespace shale::models

@@ -1,0 +1,86 @@
+#include "shale/models/views/curve.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace shale::models {
+namespace {
+
+template <typename Value>
+CurvePoints column_of(const RunData& run, std::optional<Value> StepMetrics::*column) {
+  CurvePoints points;
+  for (const StepMetrics& row : run.steps) {
+    if (!(row.*column)) continue;
+    const auto value = static_cast<double>(*(row.*column));
+    if (std::isfinite(value)) points.push_back({row.step, value});
+  }
+  return points;
+}
+
+}  // namespace
+
+CurvePoints curve_of(const RunData& run, std::optional<double> StepMetrics::*column) {
+  return column_of(run, column);
+}
+
+CurvePoints curve_of(const RunData& run, std::optional<int64_t> StepMetrics::*column) {
+  return column_of(run, column);
+}
+
+CurvePoints loss_curve(const RunData& run) {
+  CurvePoints points;
+  for (const StepMetrics& row : run.steps) {
+    if (std::isfinite(row.loss)) points.push_back({row.step, double{row.loss}});
+  }
+  return points;
+}
+
+CurvePoints validation_curve(const RunData& run) {
+  CurvePoints points;
+  for (const EvalMetrics& row : run.evals) {
+    if (std::isfinite(row.val_loss)) points.push_back({row.step, double{row.val_loss}});
+  }
+  return points;
+}
+
+CurvePoints smoothed(const CurvePoints& points, double decay) {
+  CurvePoints result;
+  result.reserve(points.size());
+  double sum = 0, weights = 0;
+  for (const CurvePoint& point : points) {
+    sum = decay * sum + (1 - decay) * point.value;
+    weights = decay * weights + (1 - decay);
+    result.push_back({point.step, sum / weights});
+  }
+  return result;
+}
+
+CurvePoints thinned(const CurvePoints& points, size_t buckets) {
+  if (points.size() <= 2 * buckets) return points;
+  CurvePoints result;
+  const auto by_value = [](const CurvePoint& a, const CurvePoint& b) { return a.value < b.value; };
+  for (size_t i = 0; i < buckets; ++i) {
+    const auto begin = points.begin() + static_cast<ptrdiff_t>(i * points.size() / buckets);
+    const auto end = points.begin() + static_cast<ptrdiff_t>((i + 1) * points.size() / buckets);
+    const auto [least, most] = std::minmax_element(begin, end, by_value);
+    result.push_back(*std::min(least, most));
+    if (least->value != most->value) result.push_back(*std::max(least, most));
+  }
+  return result;
+}
+
+std::vector<double> axis_marks(double low, double high) {
+  if (!(low < high)) return {low};
+  double space = std::pow(10, std::floor(std::log10((high - low) / 6)));
+  for (const double factor : {2.0, 2.5, 2.0}) {  // 1, 2, 5, 10 times a power of ten
+    if ((high - low) / space <= 6) break;
+    space *= factor;
+  }
+  std::vector<double> marks;
+  for (double i = std::ceil(low / space); i * space <= high + space * 1e-9; ++i) {
+    marks.push_back(i * space);
+  }
+  return marks;
+}
+
+}  // namespace shale::models

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shale/models/views/run_data.h"
+
+namespace shale::models {
+
+// A value over the steps of a run; steps rise, values are finite.
+struct CurvePoint {
+  int64_t step = 0;
+  double value = 0;
+
+  friend bool operator==(const CurvePoint&, const CurvePoint&) = default;
+};
+using CurvePoints = std::vector<CurvePoint>;
+
+// Of the rows that know this column of the steps.
+CurvePoints curve_of(const RunData& run, std::optional<double> StepMetrics::*column);
+CurvePoints curve_of(const RunData& run, std::optional<int64_t> StepMetrics::*column);
+// The losses of training, and of validations.
+CurvePoints loss_curve(const RunData& run);
+CurvePoints validation_curve(const RunData& run);
+
+// Each point the exponential mean of those up to it, the newest with weight 1 - `decay`, the
+// weights' sum being one from the first point on.
+CurvePoints smoothed(const CurvePoints& points, double decay);
+
+// At most 2 * `buckets` points, of each of so many stretches of steps the least and the most, in
+// the order of their steps: what a picture that is `buckets` wide shows of the curve.
+CurvePoints thinned(const CurvePoints& points, size_t buckets);
+
+// Round numbers, at most seven, that lie in [low, high] with equal spaces: the marks of an axis.
+std::vector<double> axis_marks(double low, double high);
+
+}  // namespace shale::models

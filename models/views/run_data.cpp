@@ -1,0 +1,122 @@
+#include "shale/models/views/run_data.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <variant>
+
+#include "shale/base/error.h"
+#include "shale/base/json_limits.h"
+#include "shale/runtime/io/json_object.h"
+#include "shale/runtime/io/mapped_file.h"
+
+namespace shale::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Calls visit(line, where) for each line that ends; `where` is "FILE:7".
+template <typename Visit>
+void for_each_line(std::string_view text, const std::string& source, Visit visit) {
+  for (int64_t number = 1;; ++number) {
+    const size_t end = text.find('\n');
+    if (end == text.npos) return;
+    visit(text.substr(0, end), cat(source, ":", number));
+    text.remove_prefix(end + 1);
+  }
+}
+
+void read_warnings(const fs::path& path, RunData& run) {
+  if (!fs::exists(path)) return;
+  const MappedFile file(path.string(), {.allow_empty = true});
+  for_each_line(file.text(), path.string(), [&](std::string_view line, const std::string& where) {
+    const JsonObject object(line, where);
+    run.warnings.push_back({.time = object.text("time"),
+                            .rank = static_cast<int>(object.integer("rank")),
+                            .level = object.text("level"),
+                            .text = object.text("text")});
+  });
+  file.check();
+  if (run.warnings.size() <= RunData::kMostWarnings) return;
+  const auto left_out = static_cast<int64_t>(run.warnings.size() - RunData::kMostWarnings);
+  run.warnings.erase(run.warnings.begin(), run.warnings.begin() + left_out);
+  run.warnings_left_out = left_out;
+}
+
+void read_options(const fs::path& path, RunData& run) {
+  if (!fs::exists(path)) return;
+  const JsonLimits limits;
+  const std::string text = read_text_file(path.string(), limits.max_bytes);
+  check_json(text, limits, path.string());
+  const auto json = nlohmann::json::parse(text);
+  if (!json.is_object()) throw DataError(cat(path.string(), ": expected an object"));
+  for (const auto& [name, value] : json.items()) {
+    run.options.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+}
+
+void add(RunData& run, const StepMetrics& row) {
+  run.steps.push_back(row);
+}
+void add(RunData& run, const EvalMetrics& row) {
+  run.evals.push_back(row);
+}
+void add(RunData& run, const RanksMetrics& row) {
+  run.ranks.push_back(row);
+}
+
+// Quoted where RFC 4180 asks for it.
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == text.npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+}  // namespace
+
+RunData read_run(const fs::path& run) {
+  RunData data{.name = run.string()};
+  const bool is_file = fs::is_regular_file(run);
+  for (const MetricsRow& row : read_metrics(is_file ? run : run / "metrics.jsonl")) {
+    std::visit([&data](const auto& metrics) { add(data, metrics); }, row);
+  }
+  if (is_file) return data;
+  if (fs::exists(run / "status.json")) data.status = read_run_status(run);
+  read_warnings(run / "warnings.jsonl", data);
+  read_options(run / "config.json", data);
+  return data;
+}
+
+std::string csv_of_metrics(std::string_view jsonl, const std::string& source) {
+  constexpr JsonLimits kLineLimits = {.max_bytes = 16384, .max_depth = 1};
+  using Json = nlohmann::ordered_json;
+  std::vector<std::string> keys;
+  std::map<std::string, size_t> column;
+  std::vector<std::vector<std::string>> rows;
+  for_each_line(jsonl, source, [&](std::string_view line, const std::string& where) {
+    check_json(line, kLineLimits, where);
+    const Json object = Json::parse(line);
+    if (!object.is_object()) throw DataError(cat(where, ": expected an object"));
+    std::vector<std::string>& row = rows.emplace_back(keys.size());
+    for (const auto& [key, value] : object.items()) {
+      const auto [place, is_new] = column.try_emplace(key, keys.size());
+      if (is_new) keys.push_back(key);
+      row.resize(std::max(row.size(), place->second + 1));
+      if (value.is_null()) continue;
+      row[place->second] = value.is_string() ? value.get<std::string>() : value.dump();
+    }
+  });
+  std::string text;
+  const auto add_row = [&](const std::vector<std::string>& row) {
+    for (size_t i = 0; i < keys.size(); ++i) {
+      text += cat(i > 0 ? "," : "", i < row.size() ? csv_field(row[i]) : std::string());
+    }
+    text += "\r\n";
+  };
+  add_row(keys);
+  for (const auto& row : rows) add_row(row);
+  return text;
+}
+
+}  // namespace shale::models

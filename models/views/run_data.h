@@ -1,0 +1,48 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "shale/models/training/report/metrics.h"
+#include "shale/models/training/report/run_status.h"
+
+namespace shale::models {
+
+// A line of warnings.jsonl.
+struct RunWarning {
+  std::string time;  // UTC
+  int rank = 0;
+  std::string level;  // "warning" or "error"
+  std::string text;
+};
+
+// What a run has left in its folder, for those that look at it: the report, the terminal.
+struct RunData {
+  std::string name;  // as the user named the folder
+  std::vector<StepMetrics> steps;
+  std::vector<EvalMetrics> evals;
+  std::vector<RanksMetrics> ranks;
+  std::optional<RunStatus> status;  // nullopt: there is no status.json
+  std::vector<RunWarning> warnings;
+  int64_t warnings_left_out = 0;  // older ones, beyond kMostWarnings
+  // Names and values as text, sorted; empty where there is no config.json.
+  std::vector<std::pair<std::string, std::string>> options;
+
+  static constexpr size_t kMostWarnings = 200;
+};
+
+// Reads a run's folder, or of a run that has no other the file metrics.jsonl alone. A run that
+// still writes may be read. Throws MissingInputError if there are no metrics, DataError with path
+// and line for what is malformed.
+RunData read_run(const std::filesystem::path& run);
+
+// The lines of a metrics.jsonl as CSV (RFC 4180): a header with every key in the order in which
+// they come first, then a row a line, empty where a line lacks the key or has null. A last line
+// that has no end is left out. Throws DataError with `source` and line.
+std::string csv_of_metrics(std::string_view jsonl, const std::string& source);
+
+}  // namespace shale::models

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# What a run shows of itself, stopped and gone on with: event files and metrics.jsonl have each step
+# once, Prometheus' file the newest, and shale report, watch and metrics read what is there.
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+
+yes 'a line of text to learn from' | head -n 200 >"$work/text.txt"
+out=$work/out
+
+train() {  # FLAG...
+  timeout -k 5 120 "$BIN_DIR/train_lm" --data "$work/text.txt" --layers 1 --width 32 --heads 2 \
+    --seq-len 16 --micro-batch 1 --threads 1 --lr 1e-3 --warmup-steps 0 --schedule constant \
+    --out "$out" --tensorboard --prometheus "$work/shale.prom" --save-every 4 --eval-every 4 \
+    --sample-tokens 4 "$@" >"$work/output" 2>&1 || fail "train_lm $*: exit code $?"
+}
+
+# How often the event files have a word.
+events() { cat "$out"/tensorboard/* | grep -aoF -- "$1" | wc -l; }
+
+train --steps 4
+train --steps 10 --resume auto
+rm -r "$out/checkpoints/step_00000010"  # goes back to step 8
+train --steps 12 --resume auto
+
+shown=("$work/output" "$out/metrics.jsonl")
+[[ $(grep -c '"loss"' "$out/metrics.jsonl") == 12 ]] || fail 'metrics.jsonl: not 12 steps'
+# The table of hyper-parameters names the loss once more.
+[[ $(events train/loss) == 13 ]] || fail "event files: train/loss $(events train/loss) times"
+[[ $(events validation/loss) == 4 ]] || fail "validation/loss $(events validation/loss) times"
+[[ $(events _hparams_/session_start_info) == 1 ]] || fail 'options more than once'
+[[ $(events _hparams_/session_end_info) == 1 ]] || fail 'more than one end'
+[[ $(events samples/end/text_summary) -ge 1 ]] || fail 'no sample'
+grep -q '"steps": 12' "$out/config.json" || fail 'config.json: not the steps'
+grep -q '^shale_step{run=".*"} 12$' "$work/shale.prom" || fail 'Prometheus: not step 12'
+
+train --steps 2 --resume none --no-save --out "$work/other"
+[[ -d $work/other/tensorboard ]] || fail 'no folder of the other run'
+
+"$BIN_DIR/shale" report "$out" "$work/other" -o "$work/report.html" >"$work/output" 2>&1 ||
+  fail "report: exit code $?"
+grep -q 'Options that differ' "$work/report.html" || fail 'report: no differences'
+[[ $(tail -n 1 "$work/report.html") == '</html>' ]] || fail 'report: no end'
+"$BIN_DIR/shale" report >"$work/output" 2>&1
+[[ $? == 64 ]] || fail 'report of nothing: want exit code 64'
+"$BIN_DIR/shale" report "$work" >"$work/output" 2>&1
+[[ $? == 66 ]] || fail 'report of no run: want exit code 66'
+
+# Not a terminal: the page once, without colours.
+"$BIN_DIR/shale" watch "$out" >"$work/output" 2>&1 || fail "watch: exit code $?"
+grep -q 'Loss, steps 1 to 12' "$work/output" || fail 'watch: no curve'
+grep -q $'\e' "$work/output" && fail 'watch: drives a terminal that is none'
+
+"$BIN_DIR/shale" metrics "$out" --csv >"$work/metrics.csv" 2>"$work/output" || fail 'no CSV'
+[[ $(head -n 1 "$work/metrics.csv") == step,loss,loss_bits,* ]] || fail 'CSV: another header'
+[[ $(wc -l <"$work/metrics.csv") == $(($(wc -l <"$out/metrics.jsonl") + 1)) ]] || fail 'CSV: rows'
+
+finish

@@ -1,0 +1,63 @@
+#include "shale/models/views/curve.h"
+
+#include <cmath>
+#include <limits>
+
+#include "shale/test/support/catch.h"
+
+namespace shale::models {
+
+TEST_CASE("a curve has the steps whose value is known and finite", "[curve]") {
+  RunData run;
+  run.steps = {{.step = 1, .loss = 4, .lr = 0.5},
+               {.step = 2, .loss = std::numeric_limits<float>::quiet_NaN()},
+               {.step = 3, .loss = 2, .lr = std::numeric_limits<double>::infinity()}};
+  run.evals = {{.step = 3, .val_loss = 2.5f}};
+  CHECK(loss_curve(run) == CurvePoints{{1, 4}, {3, 2}});
+  CHECK(curve_of(run, &StepMetrics::lr) == CurvePoints{{1, 0.5}});
+  CHECK(curve_of(run, &StepMetrics::device_peak_bytes).empty());
+  CHECK(validation_curve(run) == CurvePoints{{3, 2.5}});
+}
+
+TEST_CASE("smoothing begins with the first value and keeps a constant", "[curve]") {
+  const CurvePoints mean = smoothed({{1, 4}, {2, 4}, {5, 1}}, 0.5);
+  REQUIRE(mean.size() == 3);
+  CHECK(mean[0] == CurvePoint{1, 4});
+  CHECK(mean[1] == CurvePoint{2, 4});
+  // Weights 1/8, 1/4, 1/2 of 7/8.
+  CHECK(mean[2].step == 5);
+  CHECK(mean[2].value == Approx((4 * 0.125 + 4 * 0.25 + 0.5) / 0.875));
+  CHECK(smoothed({}, 0.5).empty());
+}
+
+TEST_CASE("thinning keeps every peak, the order and at most two points a bucket", "[curve]") {
+  CurvePoints points;
+  for (int64_t step = 1; step <= 1000; ++step) points.push_back({step, std::sin(0.1 * step)});
+  points[500].value = 7;
+  points[501].value = -7;
+  const CurvePoints few = thinned(points, 10);
+  CHECK(few.size() <= 20);
+  int peaks = 0;
+  for (size_t i = 0; i < few.size(); ++i) {
+    if (i > 0) CHECK(few[i - 1].step < few[i].step);
+    if (std::abs(few[i].value) == 7) ++peaks;
+  }
+  CHECK(peaks == 2);
+  CHECK(thinned(points, 500) == points);
+  CHECK(thinned(CurvePoints(30, {1, 1}), 10).size() == 10);  // a flat bucket is one point
+}
+
+TEST_CASE("marks of an axis are round, inside, and few", "[curve]") {
+  CHECK(axis_marks(0, 10) == std::vector<double>{0, 2, 4, 6, 8, 10});
+  CHECK(axis_marks(2.3, 2.3) == std::vector<double>{2.3});
+  for (const double high : {1e-7, 0.31, 1.0, 7.3, 59.0, 1e9}) {
+    const auto marks = axis_marks(high / 9, high);
+    CAPTURE(high, marks.size());
+    CHECK(marks.size() >= 2);
+    CHECK(marks.size() <= 7);
+    CHECK(marks.front() >= high / 9 * (1 - 1e-9));
+    CHECK(marks.back() <= high * (1 + 1e-9));
+  }
+}
+
+}  // namespace shale::models

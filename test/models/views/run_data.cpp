@@ -1,0 +1,61 @@
+#include "shale/models/views/run_data.h"
+
+#include "shale/base/error.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/temp_dir.h"
+
+namespace shale::models {
+
+using test::contains;
+using test::message_of;
+using test::TempDir;
+
+TEST_CASE("a run is what its folder has, and metrics are enough", "[run_data]") {
+  const TempDir dir;
+  CHECK(contains(message_of<MissingInputError>([&] { read_run(dir.path()); }), "metrics.jsonl"));
+  const std::string rows = to_json_line(StepMetrics{.step = 1, .loss = 3}) +
+                           to_json_line(EvalMetrics{.step = 1, .val_loss = 2}) +
+                           to_json_line(RanksMetrics{.step = 1, .ranks = 2}) + "{\"step\": 2, \"lo";
+  const std::string metrics = dir.write("metrics.jsonl", rows);
+  const RunData bare = read_run(dir.path());
+  CHECK(bare.steps.size() == 1);
+  CHECK(bare.evals.size() == 1);
+  CHECK(bare.ranks.size() == 1);
+  CHECK_FALSE(bare.status);
+  CHECK(bare.options.empty());
+  CHECK(read_run(metrics).steps == bare.steps);
+
+  write_run_status(dir.path(), {.state = RunState::kDone, .step = 1});
+  dir.write("config.json", "{\"lr\": 0.5, \"optimizer\": \"adamw\", \"export\": null}");
+  std::string warnings;
+  for (int i = 0; i < 203; ++i) {
+    warnings += cat("{\"time\": \"T\", \"host\": \"h\", \"rank\": ", i,
+                    ", \"level\": \"warning\", \"text\": \"slow\"}\n");
+  }
+  dir.write("warnings.jsonl", warnings);
+  const RunData run = read_run(dir.path());
+  CHECK(run.status->state == RunState::kDone);
+  CHECK(run.options == std::vector<std::pair<std::string, std::string>>{
+                           {"export", "null"}, {"lr", "0.5"}, {"optimizer", "adamw"}});
+  CHECK(run.warnings.size() == RunData::kMostWarnings);
+  CHECK(run.warnings_left_out == 3);
+  CHECK(run.warnings.back().rank == 202);
+}
+
+TEST_CASE("what is malformed is named with its line", "[run_data]") {
+  const TempDir dir;
+  dir.write("metrics.jsonl", "");
+  dir.write("warnings.jsonl", "{\"time\": \"T\"}\n");
+  CHECK(contains(message_of<DataError>([&] { read_run(dir.path()); }), "warnings.jsonl:1"));
+}
+
+TEST_CASE("CSV has a column for each key, and quotes what needs it", "[run_data]") {
+  CHECK(csv_of_metrics("{\"step\": 1, \"loss\": 2.5, \"lr\": null}\n"
+                       "{\"step\": 1, \"val_loss\": 2, \"a,\\\"b\\\"\": \"x\\ny\"}\n{\"step",
+                       "m") ==
+        "step,loss,lr,val_loss,\"a,\"\"b\"\"\"\r\n1,2.5,,,\r\n1,,,2,\"x\ny\"\r\n");
+  CHECK(csv_of_metrics("", "m") == "\r\n");
+  CHECK(contains(message_of<DataError>([] { csv_of_metrics("{}\n[1]\n", "m"); }), "m:2"));
+}
+
+}  // namespace shale::models
