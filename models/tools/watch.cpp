@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -14,17 +13,12 @@
 #include "shale/base/config.h"
 #include "shale/base/error.h"
 #include "shale/models/tools/tools.h"
+#include "shale/models/training/stop_signals.h"
 #include "shale/models/views/run_data.h"
 #include "shale/models/views/watch_screen.h"
 
 namespace shale::models {
 namespace {
-
-volatile std::sig_atomic_t interrupted = 0;
-
-void interrupt(int) {
-  interrupted = 1;
-}
 
 Terminal terminal_of(int fd) {
   Terminal terminal;
@@ -103,11 +97,10 @@ int run_watch(int argc, const char* const* argv) {
     print_once(data);
     return 0;
   }
-  std::signal(SIGINT, interrupt);
-  std::signal(SIGTERM, interrupt);
+  const StopSignals signals;
   {
     OtherScreen screen;
-    while (interrupted == 0) {
+    while (StopSignals::received() == 0) {
       screen.draw(watch_screen(data, terminal_of(STDOUT_FILENO)));
       if (has_ended(data)) break;
       std::this_thread::sleep_for(std::chrono::duration<double>(seconds));

@@ -214,7 +214,7 @@ void describe_run(ConfigSpec& spec, RunConfig& c) {
   spec.add(
           "prometheus", c.prometheus,
           "keep the newest metrics in this file, NAME.prom, for node_exporter's textfile collector",
-          {.help = {.metavar = "FILE", .default_text = "none"}})
+          {.is_path = true, .help = {.metavar = "FILE", .default_text = "none"}})
       .may_change();
   spec.add("prometheus-listen", c.prometheus_listen,
            "answer Prometheus at /metrics of this port: of the loopback interface, or of the "

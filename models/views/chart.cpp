@@ -59,10 +59,11 @@ Frame frame_of(const Chart& chart) {
     }
   }
   if (frame.first == frame.last) frame.last = frame.first + 1;
-  const double room = 0.04 * (frame.high - frame.low);
-  const double least_room = 1e-9 + 1e-3 * std::abs(frame.high);
-  frame.low -= std::max(room, least_room);
-  frame.high += std::max(room, least_room);
+  // A constant, too, has a scale whose marks differ.
+  const double range = frame.high - frame.low;
+  const double room = range > 0 ? 0.04 * range : std::max(0.1 * std::abs(frame.high), 1e-6);
+  frame.low -= room;
+  frame.high += room;
   return frame;
 }
 
@@ -80,9 +81,7 @@ std::string axes(const Frame& frame, const std::string& unit) {
   for (const double mark : axis_marks(frame.low, frame.high)) {
     line(kLeft, frame.y(mark), kLeft + kWidth, frame.y(mark));
     const double value = frame.is_logarithmic ? std::pow(10, mark) : mark;
-    std::array<char, 32> label{};
-    std::snprintf(label.data(), label.size(), "%.4g", value);
-    svg += text_at(kLeft - 6, frame.y(mark) + 4, "end", label.data());
+    svg += text_at(kLeft - 6, frame.y(mark) + 4, "end", format_number(value));
   }
   for (const double mark : axis_marks(frame.first, frame.last)) {
     if (mark != std::floor(mark)) continue;  // there are no halves of steps

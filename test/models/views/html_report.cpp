@@ -118,6 +118,8 @@ TEST_CASE("a chart of nothing is nothing, and of one point a picture", "[html_re
   CHECK(svg_of({.title = "t", .is_logarithmic = true, .curves = {{.points = {{1, -1}}}}}).empty());
   const std::string svg = svg_of({.title = "t", .curves = {{.label = "x", .points = {{1, 2}}}}});
   CHECK(unbalanced(svg).empty());
+  CHECK(contains(svg, ">1.8</text>"));  // marks that differ
+  CHECK(contains(svg, ">2.2</text>"));
   CHECK_FALSE(contains(svg, "nan"));
   CHECK_FALSE(contains(svg, "inf"));
 }
