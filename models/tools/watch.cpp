@@ -70,6 +70,17 @@ void print_once(const RunData& run) {
   print(text);
 }
 
+// A run that begins again replaces its files: the next look finds them whole.
+void look_again(const std::string& run, RunData& data, int& failures) {
+  constexpr int kMost = 5;  // in a row
+  try {
+    data = read_run(run);
+    failures = 0;
+  } catch (const Error&) {
+    if (++failures == kMost) throw;
+  }
+}
+
 bool has_ended(const RunData& run) {
   return run.status && run.status->state != RunState::kRunning;
 }
@@ -100,11 +111,12 @@ int run_watch(int argc, const char* const* argv) {
   const StopSignals signals;
   {
     OtherScreen screen;
+    int failures = 0;
     while (StopSignals::received() == 0) {
       screen.draw(watch_screen(data, terminal_of(STDOUT_FILENO)));
       if (has_ended(data)) break;
       std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-      data = read_run(run);
+      look_again(run, data, failures);
     }
   }
   print_once(data);

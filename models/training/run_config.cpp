@@ -5,6 +5,7 @@
 #include "shale/base/error.h"
 #include "shale/comm/world.h"
 #include "shale/models/training/parallel_setup.h"
+#include "shale/models/training/report/prometheus.h"
 #include "shale/runtime/data/sampler.h"
 
 namespace shale::models {
@@ -267,6 +268,7 @@ void resolve(RunConfig& config, int ranks) {
       .global_batch = config.global_batch, .micro_batch = config.micro_batch, .ranks = ranks}
       .validate();
   check_parallel(config, ranks);
+  if (!config.prometheus_listen.empty()) check_prometheus_address(config.prometheus_listen);
   if (config.loss_scale < 0) config.loss_scale = config.dtype == "fp16" ? 65536 : 0;
   if (config.min_lr < 0) config.min_lr = config.lr / 10;
   if (config.warmup_steps < 0) config.warmup_steps = config.steps / 20;

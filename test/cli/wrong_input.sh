@@ -69,6 +69,7 @@ expect 64 "7" "multiple" -- --data "$text" --global-batch 7 --micro-batch 2
 expect 64 "width" "heads" -- --data "$text" --width 100 --heads 3
 expect 64 "--seq-len" "1024" -- --data "$text" --model gpt2-124m --seq-len 2048
 expect 64 "--lr" -- --data "$text" --lr fast
+expect 64 "prometheus-listen" "IPV4:PORT" "localhost" -- --data "$text" --prometheus-listen localhost:1
 expect 69 "NCCL" "cpu" -- --data "$text" --comm nccl
 expect 65 "empty.txt" -- --data "$work/empty.txt"
 expect 65 "truncated.bin" -- --data "$work/truncated.bin" --data-format llmc

@@ -41,6 +41,9 @@ class PrometheusFile {
   bool warned_ = false;
 };
 
+// Throws ConfigError if this is no address that PrometheusServer takes.
+void check_prometheus_address(const std::string& address);
+
 // Answers GET /metrics over HTTP, on a thread of its own, which sleeps between requests.
 class PrometheusServer {
  public:
