@@ -1,23 +1,69 @@
 #include "shale/models/training/make_optimizer.h"
 
+#include <optional>
+
 #include "shale/base/error.h"
+#include "shale/base/parse.h"
+#include "shale/models/training/parameter_groups.h"
 #include "shale/runtime/optim/adafactor.h"
 
 namespace shale::models {
 namespace {
 
+// What --beta1, --beta2 and --eps are if they are not given; nothing where there is no such thing.
+struct Defaults {
+  std::optional<float> beta1, beta2, eps;
+};
+
+Defaults defaults_of(OptimizerKind kind) {
+  const optim::AdamWOptions adamw;
+  const optim::LionOptions lion;
+  switch (kind) {
+    case OptimizerKind::kAdamW:
+    case OptimizerKind::kAdamWBF16:
+    case OptimizerKind::kAdamW8bit: return {adamw.beta1, adamw.beta2, adamw.eps};
+    case OptimizerKind::kLion: return {lion.beta1, lion.beta2, {}};
+    case OptimizerKind::kAdafactor: return {{}, {}, optim::AdafactorOptions().eps};
+    case OptimizerKind::kSgd: break;
+  }
+  return {};
+}
+
+void fill_in(const char* flag, double& value, std::optional<float> initial) {
+  if (value >= 0 && !initial) {
+    throw ConfigError(
+        cat(flag, " is ", value, ", and the optimizer has no such thing; want it left out"));
+  }
+  // As people write it, so that a flag may say what a checkpoint has.
+  if (value < 0 && initial) value = parse_real(format_real(*initial)).value();
+}
+
 std::unique_ptr<optim::Optimizer> make_adamw(const RunConfig& config,
                                              std::vector<OptimShard> shards,
                                              optim::Moments moments) {
   return std::make_unique<optim::AdamW>(
-      std::move(shards),
-      optim::AdamWOptions{.weight_decay = float(config.weight_decay), .moments = moments});
+      std::move(shards), optim::AdamWOptions{.beta1 = static_cast<float>(config.beta1),
+                                             .beta2 = static_cast<float>(config.beta2),
+                                             .eps = static_cast<float>(config.eps),
+                                             .weight_decay = float(config.weight_decay),
+                                             .moments = moments});
 }
 
 }  // namespace
 
+void resolve_optimizer(RunConfig& config) {
+  const Defaults defaults = defaults_of(config.optimizer);
+  fill_in("--beta1", config.beta1, defaults.beta1);
+  fill_in("--beta2", config.beta2, defaults.beta2);
+  fill_in("--eps", config.eps, defaults.eps);
+  parse_parameter_groups(config.param_groups);
+}
+
 std::unique_ptr<optim::Optimizer> make_optimizer(const RunConfig& config,
                                                  std::vector<OptimShard> shards) {
+  for (const ParameterGroup& group : parse_parameter_groups(config.param_groups)) {
+    set_parameter_options(shards, group.pattern, group.options);
+  }
   const auto decay = static_cast<float>(config.weight_decay);
   switch (config.optimizer) {
     case OptimizerKind::kAdamW: return make_adamw(config, std::move(shards), optim::Moments::kF32);
@@ -26,11 +72,14 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const RunConfig& config,
     case OptimizerKind::kAdamW8bit:
       return make_adamw(config, std::move(shards), optim::Moments::kInt8);
     case OptimizerKind::kLion:
-      return std::make_unique<optim::Lion>(std::move(shards),
-                                           optim::LionOptions{.weight_decay = decay});
+      return std::make_unique<optim::Lion>(
+          std::move(shards), optim::LionOptions{.beta1 = static_cast<float>(config.beta1),
+                                                .beta2 = static_cast<float>(config.beta2),
+                                                .weight_decay = decay});
     case OptimizerKind::kAdafactor:
-      return std::make_unique<optim::Adafactor>(std::move(shards),
-                                                optim::AdafactorOptions{.weight_decay = decay});
+      return std::make_unique<optim::Adafactor>(
+          std::move(shards),
+          optim::AdafactorOptions{.eps = static_cast<float>(config.eps), .weight_decay = decay});
     case OptimizerKind::kSgd:
       return std::make_unique<optim::Sgd>(
           std::move(shards),

@@ -8,7 +8,12 @@
 
 namespace shale::models {
 
-// The optimizer that --optimizer and its options ask for.
+// Fills in the rates and eps of --optimizer that were not given. Throws ConfigError for those that
+// it has not, and for --param-groups that cannot be read.
+void resolve_optimizer(RunConfig& config);
+
+// The optimizer that --optimizer and its options, resolved, ask for. Throws ConfigError for groups
+// that no parameter is in, and as optimizers do.
 std::unique_ptr<optim::Optimizer> make_optimizer(const RunConfig& config,
                                                  std::vector<OptimShard> shards);
 

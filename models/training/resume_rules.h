@@ -19,7 +19,8 @@ struct RunDescription {
   // Options that a resumed run may change (ConfigOption::may_change): those that say where and how
   // fast it runs, how much of it and what it prints. Some of them change losses by rounding
   // (--dtype, --grad-dtype, ranks without --reproducible), or what comes next by intent
-  // (--global-batch: no sample is skipped or repeated; --steps, with a constant schedule). All
+  // (--global-batch: no sample is skipped or repeated; --steps, where rates do not depend on them;
+  // the decay of --schedule wsd, until it begins). All
   // others would continue another run. Not stored.
   std::set<std::string> may_change;
 };
@@ -29,8 +30,8 @@ struct RunDescription {
 RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config, const Task& task);
 
 // Throws ConfigError that names the option, the stored value and the one given, for the first that
-// differs and may not. `source` is the checkpoint, for the message.
+// differs and may not. `source` is the checkpoint, for the message, and `step` the steps done.
 void check_same_run(const RunDescription& stored, const RunDescription& now,
-                    const std::string& source);
+                    const std::string& source, int64_t step);
 
 }  // namespace shale::models

@@ -4,6 +4,7 @@
 
 #include "shale/base/error.h"
 #include "shale/comm/world.h"
+#include "shale/models/training/make_optimizer.h"
 #include "shale/models/training/parallel_setup.h"
 #include "shale/models/training/report/prometheus.h"
 #include "shale/runtime/data/sampler.h"
@@ -48,10 +49,31 @@ void describe_training(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
   spec.add_choice("schedule", c.schedule,
                   {{"cosine", optim::Decay::kCosine},
                    {"linear", optim::Decay::kLinear},
+                   {"linear-to-zero", optim::Decay::kLinearToZero},
+                   {"wsd", optim::Decay::kWsd},
+                   {"inverse-sqrt", optim::Decay::kInverseSqrt},
                    {"constant", optim::Decay::kConstant}},
-                  "decay after the warm-up");
+                  "decay after the warm-up; wsd: constant, then down over --decay-steps; "
+                  "inverse-sqrt: lr * sqrt(warmup-steps / step)");
+  spec.add("decay-steps", c.decay_steps, "steps of the decay of --schedule wsd, the last ones",
+           {.min = 0, .help = {.default_text = "20% of steps"}});
+  spec.add_choice(
+      "decay-shape", c.decay_shape,
+      {{"linear", optim::DecayShape::kLinear}, {"1-sqrt", optim::DecayShape::kOneMinusSqrt}},
+      "of the decay of --schedule wsd");
+  const RealLimits rate{
+      .min = 0, .max = 1, .exclude_max = true, .help = {.default_text = "the optimizer's"}};
+  spec.add("beta1", c.beta1, "decay of the first moment, adamw 0.9, lion 0.9", rate);
+  spec.add("beta2", c.beta2, "decay of the second moment, adamw 0.95; of lion's moment 0.99", rate);
+  spec.add("eps", c.eps,
+           "added to the second moment's root, adamw 1e-8; to squared gradients, adafactor 1e-30",
+           {.min = 0, .help = {.default_text = "the optimizer's"}});
   spec.add("weight-decay", c.weight_decay, "on matrices and embeddings, not on norms and biases",
            {.min = 0});
+  spec.add("param-groups", c.param_groups,
+           "parameters with a multiple of the rate and a decay of their own: \"PATTERN:lr=FACTOR,"
+           "decay=DECAY;PATTERN:...\", where * in a pattern stands for any characters; of the "
+           "groups that a name fits the last one counts");
   spec.add("momentum", c.momentum, "of sgd", {.min = 0, .max = 1, .exclude_max = true});
   spec.add("clip", c.clip, "largest global gradient norm; 0: no clipping", {.min = 0});
   spec.add("seed", c.seed, "of initial values, order of data, dropout, samples", {.min = 0});
@@ -248,6 +270,36 @@ void describe_checkpoints(ConfigSpec& spec, RunConfig& c) {
       .may_change();
 }
 
+// What is derived is not derived anew when this is called again.
+void resolve_schedule(RunConfig& config) {
+  using enum optim::Decay;
+  if (config.warmup_steps < 0) config.warmup_steps = config.steps / 20;
+  const bool is_wsd = config.schedule == kWsd;
+  if (!is_wsd && (config.decay_steps >= 0 || config.decay_shape != optim::DecayShape::kLinear)) {
+    throw ConfigError("--decay-steps and --decay-shape are of --schedule wsd, and that is another");
+  }
+  if (is_wsd && config.decay_steps < 0) config.decay_steps = config.steps / 5;
+  if (is_wsd && config.decay_steps > config.steps - config.warmup_steps) {
+    throw ConfigError(cat("--decay-steps is ", config.decay_steps, ", want at most the ",
+                          config.steps, " of --steps less the ", config.warmup_steps,
+                          " of --warmup-steps"));
+  }
+  const bool has_end = config.schedule != kConstant && config.schedule != kInverseSqrt;
+  if (config.min_lr >= 0 && !has_end) {
+    throw ConfigError(cat("--min-lr is ", config.min_lr,
+                          ", but neither constant nor inverse-sqrt, which --schedule is, ends "
+                          "anywhere; want it left out"));
+  }
+  if (config.schedule == kLinearToZero) {
+    if (config.min_lr > 0) {
+      throw ConfigError(cat("--min-lr is ", config.min_lr,
+                            ", but --schedule linear-to-zero ends at 0; want --schedule linear"));
+    }
+    config.min_lr = 0;
+  }
+  if (config.min_lr < 0 && has_end) config.min_lr = config.lr / 10;
+}
+
 }  // namespace
 
 void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words) {
@@ -270,8 +322,8 @@ void resolve(RunConfig& config, int ranks) {
   check_parallel(config, ranks);
   if (!config.prometheus_listen.empty()) check_prometheus_address(config.prometheus_listen);
   if (config.loss_scale < 0) config.loss_scale = config.dtype == "fp16" ? 65536 : 0;
-  if (config.min_lr < 0) config.min_lr = config.lr / 10;
-  if (config.warmup_steps < 0) config.warmup_steps = config.steps / 20;
+  resolve_schedule(config);
+  resolve_optimizer(config);
 }
 
 Device device_of(const RunConfig& config, comm::World& world) {

@@ -34,7 +34,11 @@ struct RunConfig {
   double min_lr = -1;
   int64_t warmup_steps = -1;
   optim::Decay schedule = optim::Decay::kCosine;
+  int64_t decay_steps = -1;  // of Decay::kWsd, as decay_shape
+  optim::DecayShape decay_shape = optim::DecayShape::kLinear;
+  double beta1 = -1, beta2 = -1, eps = -1;  // still negative: the optimizer has none
   double weight_decay = 0.1;
+  std::string param_groups;  // see parse_parameter_groups()
   double momentum = 0.9;
   double clip = 1;  // 0: off
 

@@ -6,16 +6,25 @@
 
 namespace shale::optim {
 
+// The part of what lies between `begin` and the end that is over when `step` begins.
+double Schedule::progress(int64_t step, int64_t begin) const {
+  const auto steps = static_cast<double>(std::max<int64_t>(1, total_steps - begin));
+  return std::clamp(static_cast<double>(step - begin) / steps, 0.0, 1.0);
+}
+
 double Schedule::at(int64_t step) const {
-  if (step < warmup_steps) {
-    return lr * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
-  }
-  const auto decay_steps = static_cast<double>(std::max<int64_t>(1, total_steps - warmup_steps));
-  const double progress = std::min(1.0, static_cast<double>(step - warmup_steps) / decay_steps);
+  const auto warmup = static_cast<double>(std::max<int64_t>(1, warmup_steps));
+  if (step < warmup_steps) return lr * static_cast<double>(step + 1) / warmup;
+  const double u = progress(step, warmup_steps);
   switch (decay) {
-    case Decay::kCosine:
-      return min_lr + (lr - min_lr) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
-    case Decay::kLinear: return lr + (min_lr - lr) * progress;
+    case Decay::kCosine: return min_lr + (lr - min_lr) * 0.5 * (1 + std::cos(std::numbers::pi * u));
+    case Decay::kLinear: return lr + (min_lr - lr) * u;
+    case Decay::kLinearToZero: return lr * (1 - u);
+    case Decay::kWsd: {
+      const double over = progress(step, total_steps - decay_steps);
+      return lr + (min_lr - lr) * (shape == DecayShape::kLinear ? over : std::sqrt(over));
+    }
+    case Decay::kInverseSqrt: return lr * std::sqrt(warmup / static_cast<double>(step + 1));
     case Decay::kConstant: break;
   }
   return lr;

@@ -70,6 +70,14 @@ expect 64 "width" "heads" -- --data "$text" --width 100 --heads 3
 expect 64 "--seq-len" "1024" -- --data "$text" --model gpt2-124m --seq-len 2048
 expect 64 "--lr" -- --data "$text" --lr fast
 expect 64 "prometheus-listen" "IPV4:PORT" "localhost" -- --data "$text" --prometheus-listen localhost:1
+expect 64 "--min-lr" "constant" -- --data "$text" --schedule constant --min-lr 1e-5
+expect 64 "--min-lr" "linear-to-zero" -- --data "$text" --schedule linear-to-zero --min-lr 1e-5
+expect 64 "--decay-steps" "wsd" -- --data "$text" --decay-steps 10
+expect 64 "--decay-steps" "at most" -- --data "$text" --schedule wsd --steps 10 --decay-steps 11
+expect 64 "--eps" "no such thing" -- --data "$text" --optimizer sgd --eps 1e-6
+expect 64 "--beta2" "bf16" -- --data "$text" --optimizer adamw-bf16 --beta2 0.999
+expect 64 "--param-groups" "rate" -- --data "$text" --param-groups "*.bias:rate=2"
+expect 64 "*.scale" "no parameter" -- --data "$text" --param-groups "*.scale:lr=2"
 expect 69 "NCCL" "cpu" -- --data "$text" --comm nccl
 expect 65 "empty.txt" -- --data "$work/empty.txt"
 expect 65 "truncated.bin" -- --data "$work/truncated.bin" --data-format llmc

@@ -33,7 +33,7 @@ struct Described {
 };
 
 std::string refusal(const Described& stored, const Described& now) {
-  return message_of<ConfigError>([&] { check_same_run(stored.run, now.run, "step_00000005"); });
+  return message_of<ConfigError>([&] { check_same_run(stored.run, now.run, "step_00000005", 5); });
 }
 
 }  // namespace
@@ -57,7 +57,7 @@ TEST_CASE("where and how fast a run runs may change on resume") {
         c.language.layers = 4;  // what the preset has
       },
       3);
-  check_same_run(stored.run, now.run, "step_00000005");
+  check_same_run(stored.run, now.run, "step_00000005", 5);
   CHECK(stored.run.values != now.run.values);
 }
 
@@ -102,18 +102,18 @@ TEST_CASE("other data of the same size is refused, and a checkpoint that knows n
   Described old = stored;
   CHECK(old.run.values.erase("training data checksum") == 1);
   CHECK(old.run.values.erase("validate") == 1);
-  check_same_run(old.run, now.run, "step_00000005");
+  check_same_run(old.run, now.run, "step_00000005", 5);
 }
 
 TEST_CASE("what --validate has read is compared with what it had read") {
   const TempDir dir;
   Described stored(dir), now(dir);
   stored.run.values["whole training data checksum"] = "\"1\"";
-  check_same_run(stored.run, now.run, "step_00000005");
+  check_same_run(stored.run, now.run, "step_00000005", 5);
   now.run.values["whole training data checksum"] = "\"2\"";
   CHECK(contains(refusal(stored, now), "the whole training data checksum was"));
   stored.run.values["whole training data checksum"] = "\"2\"";
-  check_same_run(stored.run, now.run, "step_00000005");
+  check_same_run(stored.run, now.run, "step_00000005", 5);
 }
 
 TEST_CASE("steps may change where the learning rate does not depend on them") {
@@ -126,9 +126,39 @@ TEST_CASE("steps may change where the learning rate does not depend on them") {
     });
   };
   const Described longer = with(optim::Decay::kConstant, 2000);
-  check_same_run(with(optim::Decay::kConstant, 1000).run, longer.run, "");
+  check_same_run(with(optim::Decay::kConstant, 1000).run, longer.run, "", 5);
+  check_same_run(with(optim::Decay::kInverseSqrt, 1000).run,
+                 with(optim::Decay::kInverseSqrt, 2000).run, "", 5);
   CHECK(contains(refusal(with(optim::Decay::kCosine, 1000), with(optim::Decay::kCosine, 2000)),
                  "--steps was 1000 in step_00000005, is 2000 now, and the schedule depends"));
+}
+
+TEST_CASE("the decay of wsd may be planned anew until it begins") {
+  const TempDir dir;
+  const auto with = [&](int64_t steps, int64_t decay_steps, double min_lr = -1) {
+    return Described(dir, [&](models::TrainConfig& c) {
+      c.run.schedule = optim::Decay::kWsd;
+      c.run.steps = steps;
+      c.run.warmup_steps = 10;
+      c.run.decay_steps = decay_steps;
+      c.run.min_lr = min_lr;
+    });
+  };
+  const Described stored = with(1000, 200);
+  const auto refused = [&](const Described& now, int64_t step) {
+    return message_of<ConfigError>([&] { check_same_run(stored.run, now.run, "ckpt", step); });
+  };
+  check_same_run(stored.run, stored.run, "ckpt", 1000);
+  check_same_run(stored.run, with(2000, 200).run, "ckpt", 800);
+  check_same_run(stored.run, with(700, 100, 0).run, "ckpt", 600);
+  CHECK(
+      contains(refused(with(2000, 200), 801), "--steps was 1000 in ckpt, is 2000 now; after 801"));
+  CHECK(contains(refused(with(1000, 500), 501), "--decay-steps was 200 in ckpt, is 500 now"));
+  CHECK(contains(refused(with(1000, 200, 0), 900), "--min-lr was"));
+  Described other = with(1000, 200);
+  other.config.run.lr = 0.5;
+  other.describe();
+  CHECK(contains(refused(other, 100), "--lr was 0.003"));
 }
 
 TEST_CASE("an option that a checkpoint does not know, or only it knows, is refused") {

@@ -284,4 +284,48 @@ TEST_CASE("schedules warm up, decay and end where they say") {
         Approx(2));
 }
 
+TEST_CASE("a rate that goes to zero by a line has no smallest rate") {
+  const optim::Schedule s{.decay = optim::Decay::kLinearToZero,
+                          .lr = 2,
+                          .min_lr = 1,
+                          .warmup_steps = 10,
+                          .total_steps = 110};
+  CHECK(s.at(4) == Approx(1));
+  CHECK(s.at(10) == Approx(2));
+  CHECK(s.at(60) == Approx(1));
+  CHECK(s.at(109) == Approx(0.02));
+  CHECK(s.at(110) == 0);
+}
+
+TEST_CASE("warm-up, stable, decay: the rate stays until the last steps, and falls in two shapes") {
+  optim::Schedule s{.decay = optim::Decay::kWsd,
+                    .lr = 1,
+                    .min_lr = 0.2,
+                    .warmup_steps = 10,
+                    .total_steps = 210,
+                    .decay_steps = 100};
+  CHECK(s.at(4) == Approx(0.5));
+  for (const int64_t step : {10, 11, 60, 110}) CHECK(s.at(step) == 1);
+  CHECK(s.at(135) == Approx(0.8));
+  CHECK(s.at(209) == Approx(0.208));
+  CHECK(s.at(210) == Approx(0.2));
+  s.shape = optim::DecayShape::kOneMinusSqrt;
+  CHECK(s.at(110) == 1);
+  CHECK(s.at(135) == Approx(0.6));  // 1 - 0.8 * sqrt(1/4)
+  CHECK(s.at(210) == Approx(0.2));
+  s.decay_steps = 0;
+  CHECK(s.at(209) == 1);
+}
+
+TEST_CASE("the inverse square root goes on where warm-up ends, and knows no end") {
+  optim::Schedule s{.decay = optim::Decay::kInverseSqrt, .lr = 3, .min_lr = 1, .warmup_steps = 100};
+  CHECK(s.at(99) == Approx(3));
+  CHECK(s.at(100) == Approx(3 * std::sqrt(100.0 / 101)));
+  CHECK(s.at(399) == Approx(1.5));
+  CHECK(s.at(999'999) == Approx(0.03));
+  s.warmup_steps = 0;
+  CHECK(s.at(0) == Approx(3));
+  CHECK(s.at(3) == Approx(1.5));
+}
+
 }  // namespace shale::test
