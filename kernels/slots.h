@@ -10,6 +10,7 @@
 #include "shale/kernels/index.h"
 #include "shale/kernels/loss.h"
 #include "shale/kernels/loss_scale.h"
+#include "shale/kernels/muon.h"
 #include "shale/kernels/norm.h"
 #include "shale/kernels/optim.h"
 #include "shale/kernels/pointwise.h"
@@ -40,6 +41,8 @@ inline auto slots_on_all_devices() {
       gather, scatter_add,
       // loss.h, loss_scale.h
       cross_entropy, update_loss_scale,
+      // muon.h
+      muon_momentum, inverse_norm, muon,
       // norm.h
       layer_norm_fwd, layer_norm_bwd, rms_norm_fwd, rms_norm_bwd,
       // optim.h

@@ -43,6 +43,16 @@ void FlatCases::add_optimizers() {
                             .param = compute(o),
                             .momentum = 0.9f};
   });
+  add<kernels::MuonMomentumArgs>("", kernels::muon_momentum, [=](Operands& o) {
+    return kernels::MuonMomentumArgs{
+        .grad = o.floats(kF32, n), .m = o.zeros(kF32, n), .update = o.zeros(DType::kBF16, n)};
+  });
+  add<kernels::MuonArgs>("", kernels::muon, [=](Operands& o) {
+    return kernels::MuonArgs{.master = o.floats(kF32, n),
+                             .update = o.floats(DType::kBF16, n),
+                             .param = compute(o),
+                             .weight_decay = 0.1f};
+  });
 }
 
 // The largest matrix of a block, or a smaller one where buffers are small.

@@ -153,6 +153,18 @@ Cost cost_of(const kernels::AdafactorArgs& a) {
   return traffic({a.master, a.grad, a.row, a.col, a.v, a.square_sum}, {a.master, a.param});
 }
 
+Cost cost_of(const kernels::MuonMomentumArgs& a) {
+  return traffic({a.grad, a.m}, {a.m, a.update});
+}
+
+Cost cost_of(const kernels::InverseNormArgs& a) {
+  return {.read_bytes = sizeof(kernels::FixedSum), .written_bytes = bytes_of(a.y)};
+}
+
+Cost cost_of(const kernels::MuonArgs& a) {
+  return traffic({a.master, a.update}, {a.master, a.param});
+}
+
 Cost cost_of(const kernels::SgdArgs& a) {
   return traffic({a.master, a.grad, a.m}, {a.master, a.m, a.param});
 }

@@ -8,6 +8,7 @@
 #include "shale/kernels/index.h"
 #include "shale/kernels/loss.h"
 #include "shale/kernels/loss_scale.h"
+#include "shale/kernels/muon.h"
 #include "shale/kernels/norm.h"
 #include "shale/kernels/optim.h"
 #include "shale/kernels/pointwise.h"
@@ -51,6 +52,9 @@ Cost cost_of(const kernels::AdafactorMeansArgs& a);
 Cost cost_of(const kernels::AdafactorAverageArgs& a);
 Cost cost_of(const kernels::AdafactorSquaresArgs& a);
 Cost cost_of(const kernels::AdafactorArgs& a);
+Cost cost_of(const kernels::MuonMomentumArgs& a);
+Cost cost_of(const kernels::InverseNormArgs& a);
+Cost cost_of(const kernels::MuonArgs& a);
 Cost cost_of(const kernels::SgdArgs& a);
 Cost cost_of(const kernels::AxpbyArgs& a);
 Cost cost_of(const kernels::MulArgs& a);

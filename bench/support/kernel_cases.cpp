@@ -41,6 +41,12 @@ void add_single_cases(int64_t flat, std::vector<KernelCase>& out) {
             .max_norm = 1};
       }));
   out.push_back(
+      make_case<kernels::InverseNormArgs>("1/fp32", kernels::inverse_norm, kF32, [](Operands& o) {
+        return kernels::InverseNormArgs{
+            .sum = static_cast<kernels::FixedSum*>(o.raw(sizeof(kernels::FixedSum))),
+            .y = o.zeros(kF32, {})};
+      }));
+  out.push_back(
       make_case<kernels::LossScaleArgs>("1/fp32", kernels::update_loss_scale, kF32,
                                         [](Operands&) { return kernels::LossScaleArgs{}; }));
   const auto add_cast = [&](const char* name, DType from, DType to) {

@@ -1,18 +1,21 @@
 #include "shale/models/training/make_optimizer.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
 #include "shale/models/training/parameter_groups.h"
 #include "shale/runtime/optim/adafactor.h"
+#include "shale/runtime/optim/muon.h"
 
 namespace shale::models {
 namespace {
 
-// What --beta1, --beta2 and --eps are if they are not given; nothing where there is no such thing.
+// What --beta1, --beta2, --eps and --momentum are if they are not given; nothing where there is no
+// such thing.
 struct Defaults {
-  std::optional<float> beta1, beta2, eps;
+  std::optional<float> beta1, beta2, eps, momentum;
 };
 
 Defaults defaults_of(OptimizerKind kind) {
@@ -21,10 +24,12 @@ Defaults defaults_of(OptimizerKind kind) {
   switch (kind) {
     case OptimizerKind::kAdamW:
     case OptimizerKind::kAdamWBF16:
-    case OptimizerKind::kAdamW8bit: return {adamw.beta1, adamw.beta2, adamw.eps};
-    case OptimizerKind::kLion: return {lion.beta1, lion.beta2, {}};
-    case OptimizerKind::kAdafactor: return {{}, {}, optim::AdafactorOptions().eps};
-    case OptimizerKind::kSgd: break;
+    case OptimizerKind::kAdamW8bit: return {adamw.beta1, adamw.beta2, adamw.eps, {}};
+    case OptimizerKind::kLion: return {lion.beta1, lion.beta2, {}, {}};
+    case OptimizerKind::kAdafactor: return {{}, {}, optim::AdafactorOptions().eps, {}};
+    case OptimizerKind::kSgd: return {{}, {}, {}, optim::SgdOptions().momentum};
+    case OptimizerKind::kMuon:
+      return {adamw.beta1, adamw.beta2, adamw.eps, optim::MuonOptions().momentum};
   }
   return {};
 }
@@ -36,6 +41,27 @@ void fill_in(const char* flag, double& value, std::optional<float> initial) {
   }
   // As people write it, so that a flag may say what a checkpoint has.
   if (value < 0 && initial) value = parse_real(format_real(*initial)).value();
+}
+
+bool is_inside(const Parameter& parameter, const std::vector<Module*>& units) {
+  for (const Module* module = parameter.owner; module != nullptr; module = module->parent()) {
+    if (std::find(units.begin(), units.end(), module) != units.end()) return true;
+  }
+  return false;
+}
+
+std::unique_ptr<optim::Optimizer> make_muon(const RunConfig& config,
+                                            const std::vector<Module*>& units,
+                                            std::vector<OptimShard> shards) {
+  optim::MuonOptions options{
+      .momentum = static_cast<float>(config.momentum),
+      .weight_decay = static_cast<float>(config.weight_decay),
+      .scale = config.muon_scale,
+      .matrices = [units](const Parameter& parameter) { return is_inside(parameter, units); },
+      .adamw = {.beta1 = static_cast<float>(config.beta1),
+                .beta2 = static_cast<float>(config.beta2),
+                .eps = static_cast<float>(config.eps)}};
+  return std::make_unique<optim::Muon>(std::move(shards), options);
 }
 
 std::unique_ptr<optim::Optimizer> make_adamw(const RunConfig& config,
@@ -56,10 +82,16 @@ void resolve_optimizer(RunConfig& config) {
   fill_in("--beta1", config.beta1, defaults.beta1);
   fill_in("--beta2", config.beta2, defaults.beta2);
   fill_in("--eps", config.eps, defaults.eps);
+  fill_in("--momentum", config.momentum, defaults.momentum);
+  if (config.muon_scale != optim::MuonScale::kMatchRmsAdamW &&
+      config.optimizer != OptimizerKind::kMuon) {
+    throw ConfigError("--muon-scale is of --optimizer muon, and that is another; want it left out");
+  }
   parse_parameter_groups(config.param_groups);
 }
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const RunConfig& config,
+                                                 const std::vector<Module*>& units,
                                                  std::vector<OptimShard> shards) {
   for (const ParameterGroup& group : parse_parameter_groups(config.param_groups)) {
     set_parameter_options(shards, group.pattern, group.options);
@@ -84,6 +116,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const RunConfig& config,
       return std::make_unique<optim::Sgd>(
           std::move(shards),
           optim::SgdOptions{.momentum = float(config.momentum), .weight_decay = decay});
+    case OptimizerKind::kMuon: return make_muon(config, units, std::move(shards));
   }
   throw InternalError("optimizer: of a kind that is not known here");
 }

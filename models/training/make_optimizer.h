@@ -13,8 +13,10 @@ namespace shale::models {
 void resolve_optimizer(RunConfig& config);
 
 // The optimizer that --optimizer and its options, resolved, ask for. Throws ConfigError for groups
-// that no parameter is in, and as optimizers do.
+// that no parameter is in, and as optimizers do. units: the repeated parts of the model, whose
+// matrices muon is for.
 std::unique_ptr<optim::Optimizer> make_optimizer(const RunConfig& config,
+                                                 const std::vector<Module*>& units,
                                                  std::vector<OptimShard> shards);
 
 }  // namespace shale::models

@@ -78,6 +78,9 @@ void check_parallel(const RunConfig& config, int ranks) {
   want(config.offload == OffloadKind::kNone || config.optimizer != OptimizerKind::kAdafactor,
        "--optimizer adafactor has next to no states, and statistics over ranks, which --offload "
        "does not go with; want --offload none");
+  want(config.offload == OffloadKind::kNone || config.optimizer != OptimizerKind::kMuon,
+       "--optimizer muon gathers whole matrices on the device, which --offload does not go with; "
+       "want --offload none");
   want(config.check_replicas == 0 || config.zero < 3 ||
            (config.shard_ranks > 0 && config.shard_ranks < ranks),
        "--check-replicas is ", config.check_replicas,

@@ -35,11 +35,14 @@ void describe_training(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
        {"adamw-8bit", OptimizerKind::kAdamW8bit},
        {"lion", OptimizerKind::kLion},
        {"adafactor", OptimizerKind::kAdafactor},
-       {"sgd", OptimizerKind::kSgd}},
+       {"sgd", OptimizerKind::kSgd},
+       {"muon", OptimizerKind::kMuon}},
       "AdamW (betas 0.9, 0.95) with fp32, bf16 or 8-bit moments (8, 4, 2 bytes per "
       "parameter), Lion (4 bytes; wants a third of the rate, three times the decay), Adafactor "
       "(almost none) or "
-      "SGD (4 bytes; none without momentum)");
+      "SGD (4 bytes; none without momentum), or Muon (4 bytes) for the matrices of blocks with "
+      "AdamW "
+      "(8 bytes) for the rest");
   spec.add("lr", c.lr, "peak learning rate",
            {.min = 0, .help = {.default_text = words.default_lr}});
   spec.add("min-lr", c.min_lr, "learning rate at the end",
@@ -74,7 +77,13 @@ void describe_training(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
            "parameters with a multiple of the rate and a decay of their own: \"PATTERN:lr=FACTOR,"
            "decay=DECAY;PATTERN:...\", where * in a pattern stands for any characters; of the "
            "groups that a name fits the last one counts");
-  spec.add("momentum", c.momentum, "of sgd", {.min = 0, .max = 1, .exclude_max = true});
+  spec.add("momentum", c.momentum, "of sgd 0.9, of muon 0.95", rate);
+  spec.add_choice("muon-scale", c.muon_scale,
+                  {{"match-rms-adamw", optim::MuonScale::kMatchRmsAdamW},
+                   {"original", optim::MuonScale::kOriginal},
+                   {"spectral", optim::MuonScale::kSpectral}},
+                  "muon: what the step of a matrix is multiplied with; match-rms-adamw takes the "
+                  "rate and decay of AdamW, original a rate near 0.02");
   spec.add("clip", c.clip, "largest global gradient norm; 0: no clipping", {.min = 0});
   spec.add("seed", c.seed, "of initial values, order of data, dropout, samples", {.min = 0});
 }

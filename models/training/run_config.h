@@ -7,6 +7,7 @@
 #include "shale/comm/parallel/data/sharding.h"
 #include "shale/comm/process_group.h"
 #include "shale/runtime/autograd/recompute.h"
+#include "shale/runtime/optim/muon.h"
 #include "shale/runtime/optim/schedule.h"
 
 namespace shale::comm {
@@ -16,7 +17,7 @@ class World;
 namespace shale::models {
 
 // The values of --optimizer.
-enum class OptimizerKind { kAdamW, kAdamWBF16, kAdamW8bit, kLion, kAdafactor, kSgd };
+enum class OptimizerKind { kAdamW, kAdamWBF16, kAdamW8bit, kLion, kAdafactor, kSgd, kMuon };
 
 // What lies in host memory: the optimizer's states and its step, and in stage 3 parameters.
 enum class OffloadKind { kNone, kOptimizer, kParameters };
@@ -39,7 +40,8 @@ struct RunConfig {
   double beta1 = -1, beta2 = -1, eps = -1;  // still negative: the optimizer has none
   double weight_decay = 0.1;
   std::string param_groups;  // see parse_parameter_groups()
-  double momentum = 0.9;
+  double momentum = -1;
+  optim::MuonScale muon_scale = optim::MuonScale::kMatchRmsAdamW;
   double clip = 1;  // 0: off
 
   // device

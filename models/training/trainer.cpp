@@ -130,7 +130,9 @@ void Trainer::build_step() {
       StepModel{task_.model(), units,
                 [this](const DeviceBatch& batch) { return task_.loss(batch); }},
       step_options(config_, dtype, layout_.micro_batches()),
-      [this](std::vector<OptimShard> shards) { return make_optimizer(config_, std::move(shards)); },
+      [&](std::vector<OptimShard> shards) {
+        return make_optimizer(config_, units, std::move(shards));
+      },
       static_cast<StepObserver*>(this));
   if (!checkpoints_->resumes()) task_.initialize(task_context());
   for (const std::string& line : task_.summary()) log_info(line);

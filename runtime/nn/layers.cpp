@@ -51,7 +51,9 @@ SelfAttention::SelfAttention(Module* parent, std::string name, const Config& con
       qkv(this, config.qkv, config.width, 3 * config.width, config.init),
       out(this, config.out, config.width, config.width, config.out_init),
       heads_(config.heads),
-      causal_(config.causal) {}
+      causal_(config.causal) {
+  qkv.weight.matrices = 3;
+}
 
 Tensor SelfAttention::forward(const Tensor& x, const Tensor& residual, const CachedLayer* cached) {
   return run(x, residual, [this, cached](const Tensor& in, const Tensor& stream) {

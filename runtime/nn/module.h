@@ -26,6 +26,7 @@ struct Parameter {
   Init init;
   bool decay = true;      // weight decay applies
   bool trainable = true;  // set before materialising
+  int64_t matrices = 1;   // equal blocks of rows that are matrices of their own: 3 of fused q, k, v
   Tensor value;           // in the compute dtype
   Module* owner = nullptr;
 

@@ -62,8 +62,14 @@ class StepFence {
 // Collective.
 struct ShardPeers {
   const void* ranks = nullptr;                    // equal for equal ranks
+  int rank = 0, size = 1;                         // of them
   std::function<void(const Tensor& x)> sum;       // adds f32 vectors over the ranks, in place
   std::function<Tensor(const Tensor& x)> gather;  // all ranks' vectors, one after another
+  // Elements for, and from, each rank, one after another, on their way: `out` has them for what is
+  // queued after calling what is returned. The counts are gone by then, the tensors are kept.
+  std::function<std::function<void()>(const Tensor& in, const std::vector<int64_t>& in_counts,
+                                      const Tensor& out, const std::vector<int64_t>& out_counts)>
+      exchange;
 };
 
 // What is known of the gradients in a buffer. Copies of its shard share it, also those with some of

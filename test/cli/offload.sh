@@ -65,5 +65,6 @@ refused() {
 refused "--zero 3" --zero 2 --offload params
 refused "--offload none" --offload-ratio 0.5
 refused "adafactor" --optimizer adafactor --offload optimizer
+refused "muon" --optimizer muon --offload optimizer
 
 finish

@@ -89,7 +89,7 @@ TEST_CASE("a run that goes on from a checkpoint has the losses of one that was n
   for (const RunLayout& layout : layouts()) rows.push_back({OptimizerKind::kAdamW, layout});
   for (const OptimizerKind kind :
        {OptimizerKind::kAdamWBF16, OptimizerKind::kAdamW8bit, OptimizerKind::kLion,
-        OptimizerKind::kAdafactor, OptimizerKind::kSgd}) {
+        OptimizerKind::kAdafactor, OptimizerKind::kSgd, OptimizerKind::kMuon}) {
     for (const int stage : {0, 3}) {
       rows.push_back({kind, {{.compute = DType::kBF16, .stage = stage}}});
     }

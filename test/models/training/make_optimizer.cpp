@@ -52,7 +52,7 @@ std::vector<float> trained(const MakeOptimizer& make) {
 
 std::vector<float> by_flags(RunConfig config) {
   resolve_optimizer(config);
-  return trained([&](Shards shards) { return make_optimizer(config, std::move(shards)); });
+  return trained([&](Shards shards) { return make_optimizer(config, {}, std::move(shards)); });
 }
 
 template <typename T, typename Options>

@@ -4,6 +4,7 @@
 
 #include "shale/comm/ordered_sum.h"
 #include "shale/runtime/optim/adafactor.h"
+#include "shale/runtime/optim/muon.h"
 #include "shale/test/support/op_check.h"
 
 namespace shale::test {
@@ -31,6 +32,8 @@ models::MakeOptimizer make_optimizer(OptimizerKind kind) {
         return std::make_unique<optim::Lion>(std::move(shards), optim::LionOptions{});
       case OptimizerKind::kAdafactor:
         return std::make_unique<optim::Adafactor>(std::move(shards), optim::AdafactorOptions{});
+      case OptimizerKind::kMuon:
+        return std::make_unique<optim::Muon>(std::move(shards), optim::MuonOptions{});
       case OptimizerKind::kSgd:
         return std::make_unique<optim::Sgd>(std::move(shards), optim::SgdOptions{});
     }

@@ -14,7 +14,7 @@
 
 namespace shale::test {
 
-enum class OptimizerKind { kAdamW, kAdamWBF16, kAdamW8bit, kLion, kAdafactor, kSgd };
+enum class OptimizerKind { kAdamW, kAdamWBF16, kAdamW8bit, kLion, kAdafactor, kSgd, kMuon };
 
 // How a run lies on its ranks.
 struct RunLayout {

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "shale/runtime/optim/newton_schulz.h"
+#include "shale/runtime/optim/optimizer.h"
+
+namespace shale::optim {
+
+// What the step of a matrix [out, in] is multiplied with.
+enum class MuonScale {
+  kMatchRmsAdamW,  // 0.2 sqrt(max(out, in)) (arXiv:2502.16982, equation 4): AdamW's rate and decay
+  kOriginal,       // sqrt(max(1, out / in)) (kellerjordan.github.io/posts/muon): rates near 0.02
+  kSpectral,       // sqrt(out / in) (arXiv:2409.20325)
+};
+
+// Of Muon below.
+struct MuonOptions {
+  float momentum = 0.95f;
+  bool nesterov = true;
+  float eps = 1e-7f;          // added to the norm of a matrix
+  float weight_decay = 0.1f;  // decoupled; as AdamW's, and of the unscaled rate
+  MuonScale scale = MuonScale::kMatchRmsAdamW;
+  NewtonSchulz method = muon_polynomials();
+  // Of the matrices (Parameter::shape of two dimensions), those that are orthogonalized; null: all.
+  // Embeddings and the last layer are better left to AdamW.
+  std::function<bool(const Parameter&)> matrices = {};
+  AdamWOptions adamw = {};  // of all other parameters, with moments in f32; its decay is the above
+};
+
+// Muon (kellerjordan.github.io/posts/muon): the momentum of a matrix, orthogonalized, in place of
+// the gradient; AdamW for parameters that are no such matrices. Parameter::matrices of a parameter
+// are orthogonalized apart. Momentum is in f32; products are in bf16.
+//
+// Sharded, a matrix has an owner among the ranks that have its parts (ShardPeers), to whom they
+// send their parts of the update in bf16, and from whom they get it orthogonalized, so that the
+// bits are those of one rank. Matrices are dealt out by their cost, the largest first. While one is
+// computed, those before and after it travel. Steps are collective then. Without peers every rank
+// has all matrices.
+//
+// Throws ConfigError as Adafactor does: for a shard with a fence (runtime/offload), for shards that
+// are cut over different ranks or were clipped apart, and for a part without peers; for moments of
+// AdamW other than f32.
+class Muon : public Optimizer {
+ public:
+  Muon(std::vector<OptimShard> shards, const MuonOptions& options);
+
+  void begin_step() override;
+  void update(size_t shard, const Tensor& compute) override;
+  std::vector<StatePart> state_parts() const override;
+
+ private:
+  void set_corrections(StepState& values, int64_t done) const override;
+  // What a rank has of a parameter: elements [first, first + count).
+  struct Range {
+    int64_t first = 0, count = 0;
+  };
+  // A parameter's part in a shard, and its state.
+  struct Part {
+    size_t shard = 0;
+    OptimSpan span{};
+    bool is_matrix = false;
+    float scale = 1;
+    int64_t offset = 0;  // of a matrix's part, in updates_
+    Tensor m{}, v{};     // v of AdamW alone
+  };
+  // A matrix inside a parameter, and who computes it.
+  struct Job {
+    size_t part = 0;  // index into parts_
+    int64_t rows = 0, cols = 0;
+    int64_t first = 0;  // element of the parameter
+    int owner = 0;
+    double cost() const;
+  };
+  // Jobs that are under way together: one of each rank at most, by rank; null: none.
+  using Round = std::vector<const Job*>;
+  // A round's way: parts of jobs come together here, and go back.
+  struct Trip {
+    Tensor mine, whole;
+    std::vector<int64_t> part_counts, whole_counts;  // by rank: of others' jobs, of this one's
+    std::function<void()> wait = {};
+  };
+
+  void add_part(size_t shard, const OptimSpan& span);
+  void add_jobs(size_t part);
+  void deal();
+  void gather_ranges();
+  Range overlap(const Job& job, int rank) const;
+  Tensor slice_of(const Job& job) const;
+  void queue_momentum();
+  void orthogonalize_here(const Job& job, const Tensor& x);
+  Trip send(const Round& round);
+  void compute(const Round& round, Trip& trip);
+  void receive(const Round& round, Trip& trip);
+  int rank() const { return peers_ != nullptr ? peers_->rank : 0; }
+  int ranks() const { return peers_ != nullptr ? peers_->size : 1; }
+
+  MuonOptions options_;
+  const ShardPeers* peers_;
+  std::vector<Part> parts_;
+  std::vector<std::vector<Range>> ranges_;  // by rank, then by part
+  std::vector<Job> jobs_;
+  std::vector<Round> rounds_;
+  int64_t update_count_ = 0;
+  Tensor updates_;  // of a step: the parts of all matrices; bf16
+};
+
+}  // namespace shale::optim
