@@ -13,8 +13,9 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 
 include(ShaleLayers)
 # Checkpoints are read here, and saved by ranks that take what this build goes without.
-set(folders ${SHALE_base_FOLDERS} runtime/data runtime/data/text runtime/data/tokens runtime/io
-            comm/checkpoint models/gpt2 models/llama models/training/report)
+set(folders ${SHALE_base_FOLDERS} runtime/data runtime/data/text runtime/data/text/tokenizer
+            runtime/data/tokens runtime/io comm/checkpoint models/gpt2 models/llama
+            models/training/report)
 list(TRANSFORM folders APPEND "/*.cpp")
 file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${folders})
 list(REMOVE_ITEM sources comm/checkpoint/saver.cpp comm/checkpoint/training_state.cpp

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+namespace shale::tokenizer_internal {
+
+// The regular expressions by which published tokenizers divide text before BPE, as scanners: a
+// piece is found in one pass over it, whatever the text.
+enum class SplitPattern {
+  kGpt2,    // and GPT-NeoX
+  kCl100k,  // and Llama 3, OLMo 2: contractions in any case, numbers of up to 3 digits
+  kQwen,    // the same with digits one by one
+  kO200k,   // letters by case
+};
+
+// The scanner for a regular expression as tokenizer.json spells it; none if it is not known.
+std::optional<SplitPattern> find_pattern(std::string_view regex);
+// The spelling that tokenizer.json of such tokenizers has.
+std::string_view regex_of(SplitPattern pattern);
+
+// The end of the piece that begins at `begin` < text.size(). Pieces cover the text. Text is UTF-8;
+// a byte that is not counts as a symbol. What follows text.size() is never looked at: the end of
+// the text is where the expression sees it.
+size_t piece_end(SplitPattern pattern, std::string_view text, size_t begin);
+
+}  // namespace shale::tokenizer_internal

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "shale/runtime/data/text/tokenizer/tokenizer_spec.h"
+
+namespace shale::tokenizer_internal {
+
+// A value of a tokenizer.json and where it stands. Whatever is asked of a value of another type is
+// a DataError that names the place. A member that is null counts as absent.
+class JsonNode {
+ public:
+  JsonNode(const nlohmann::json& value, std::string_view source, std::string place)
+      : value_(value), source_(source), place_(std::move(place)) {}
+
+  bool has(const char* key) const;
+  JsonNode operator[](const char* key) const;
+  void each(const std::function<void(const JsonNode& item)>& fn) const;  // of a list
+  void each_member(
+      const std::function<void(const std::string& key, const JsonNode& value)>& fn) const;
+
+  std::string text() const;
+  int64_t integer(int64_t least, int64_t most) const;
+  double real() const;
+  bool flag(const char* key, bool fallback) const;  // a member
+  // ["a", "b"], or "a b" as tokenizers before 0.20 wrote it.
+  std::pair<std::string, std::string> pair() const;
+
+  [[noreturn]] void fail(std::string_view want) const;
+
+ private:
+  const nlohmann::json& value_;
+  std::string_view source_;
+  std::string place_;
+};
+
+// The members besides model and added_tokens.
+void read_pipeline(const JsonNode& root, TokenizerSpec& spec);
+
+}  // namespace shale::tokenizer_internal

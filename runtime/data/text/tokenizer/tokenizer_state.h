@@ -1,0 +1,43 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shale/runtime/data/text/tokenizer/added_tokens.h"
+#include "shale/runtime/data/text/tokenizer/pieces.h"
+#include "shale/runtime/data/text/tokenizer/tokenizer.h"
+#include "shale/runtime/data/text/tokenizer/vocabulary.h"
+
+namespace shale {
+
+// What encoders and decoders look up.
+struct Tokenizer::State {
+  explicit State(TokenizerSpec spec_of_file);
+  State(const State&) = delete;  // members point to the spec
+
+  // The tokens that merging a piece begins with.
+  void append_symbols(std::string_view piece, std::vector<int32_t>& out) const;
+
+  TokenizerSpec spec;
+  tokenizer_internal::Vocabulary vocabulary;
+  tokenizer_internal::MergeTable merges;
+  tokenizer_internal::Splitter splitter;
+  tokenizer_internal::AddedTokens raw_added;         // cut before normalisation
+  tokenizer_internal::AddedTokens normalized_added;  // and after it
+  std::array<int32_t, 256> byte_tokens{};            // of bytes, or "<0x00>" to "<0xFF>"; or kNone
+  std::vector<bool> is_whole;      // by id: a piece of these bytes becomes this token
+  std::vector<std::string> shown;  // by id: what decoding gives
+  std::vector<bool> is_special;    // by id
+  std::vector<bool> exists;        // by id
+
+ private:
+  void fill_byte_tokens();
+  void fill_merges();
+  void fill_whole();
+  void fill_shown();
+  std::string shown_text(const std::string& token) const;
+};
+
+}  // namespace shale

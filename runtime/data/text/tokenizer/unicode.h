@@ -1,0 +1,72 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shale::tokenizer_internal {
+
+// What patterns of tokenizers tell apart, by Unicode 16.0.0.
+enum class CharClass : uint8_t {
+  kOther,
+  kSpace,        // White_Space
+  kUpper,        // Lu, Lt
+  kLower,        // Ll
+  kUncased,      // Lm, Lo
+  kMark,         // M
+  kNumber,       // Nd, Nl
+  kOtherNumber,  // No
+  kWordSymbol,   // what else belongs to words (\w): Pc, Join_Control, Alphabetic symbols
+};
+
+// Sets of classes: 1 << CharClass.
+using CharSet = uint32_t;
+constexpr CharSet set_of(CharClass c) {
+  return CharSet{1} << static_cast<unsigned>(c);
+}
+inline constexpr CharSet kSpaces = set_of(CharClass::kSpace);
+inline constexpr CharSet kLetters =
+    set_of(CharClass::kUpper) | set_of(CharClass::kLower) | set_of(CharClass::kUncased);
+inline constexpr CharSet kNumbers =
+    set_of(CharClass::kNumber) | set_of(CharClass::kOtherNumber);      // \p{N}
+inline constexpr CharSet kSymbols = ~(kSpaces | kLetters | kNumbers);  // [^\s\p{L}\p{N}]
+inline constexpr CharSet kWords = kLetters | set_of(CharClass::kMark) | set_of(CharClass::kNumber) |
+                                  set_of(CharClass::kWordSymbol);
+
+// A character of UTF-8 text. A byte that is not part of one (RFC 3629) is a character of its own,
+// of no class, so that any bytes can be split.
+struct Utf8Char {
+  uint32_t code = 0;  // kInvalid for such a byte
+  uint32_t bytes = 0;
+  static constexpr uint32_t kInvalid = 0xffff'ffff;
+};
+// `begin` < `end`.
+Utf8Char decode_utf8(const char* begin, const char* end);
+void append_utf8(uint32_t code, std::string& out);
+
+// The classes of all characters.
+class CharTable {
+ public:
+  static const CharTable& get();
+
+  // The set with the class of the byte's character alone; of bytes below 128.
+  CharSet ascii(unsigned char byte) const { return ascii_[byte]; }
+  CharSet of(uint32_t code) const {
+    if (code >= 0x110000) return set_of(CharClass::kOther);
+    return set_of(blocks_[size_t{block_[code / kBlock]} * kBlock + code % kBlock]);
+  }
+
+ private:
+  CharTable();
+  static constexpr uint32_t kBlock = 128;
+  std::array<CharSet, 128> ascii_{};
+  std::array<uint16_t, 0x110000 / kBlock> block_{};
+  std::vector<CharClass> blocks_;  // each distinct one once
+};
+
+// Normalization Form C. Text that is not UTF-8 keeps its invalid bytes where they are.
+void append_nfc(std::string_view text, std::string& out);
+
+}  // namespace shale::tokenizer_internal

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shale::tokenizer_internal {
+
+// A hash of short strings of bytes; of no use against somebody who looks for collisions.
+uint64_t hash_bytes(std::string_view bytes);
+
+// Tokens by id and by their bytes. Ids may have gaps.
+class Vocabulary {
+ public:
+  static constexpr int32_t kNone = -1;
+
+  // tokens[id]; an empty one is a gap. Of equal tokens the lowest id is found.
+  explicit Vocabulary(const std::vector<std::string>& tokens);
+
+  int64_t size() const { return static_cast<int64_t>(ends_.size()); }  // the largest id + 1
+  // kNone: no token has these bytes.
+  int32_t find(std::string_view bytes) const { return find(bytes, hash_bytes(bytes)); }
+  int32_t find(std::string_view bytes, uint64_t hash) const;
+  std::string_view bytes(int32_t id) const {
+    const auto i = static_cast<size_t>(id);
+    const uint64_t begin = i == 0 ? 0 : ends_[i - 1];
+    return std::string_view(pool_).substr(begin, ends_[i] - begin);
+  }
+
+ private:
+  struct Slot {
+    uint32_t tag = 0;  // the upper half of the hash
+    int32_t id = kNone;
+  };
+  std::string pool_;            // all tokens
+  std::vector<uint64_t> ends_;  // of tokens in it, by id
+  std::vector<Slot> slots_;     // open addressing; a power of two, at most half full
+};
+
+// What becomes of two neighbours.
+struct Merge {
+  uint32_t rank = kNoRank;  // lower ones first
+  int32_t result = 0;
+  static constexpr uint32_t kNoRank = 0xffff'ffff;
+};
+
+// Pairs of tokens that merge.
+class MergeTable {
+ public:
+  explicit MergeTable(size_t pairs);
+  // Does nothing and returns false if the pair is there.
+  bool add(int32_t left, int32_t right, Merge merge);
+  Merge find(int32_t left, int32_t right) const {
+    const uint64_t key = key_of(left, right);
+    for (size_t i = place_of(key);; ++i) {
+      const Slot& slot = slots_[i & mask_];
+      if (slot.key == key) return slot.merge;
+      if (slot.key == kFree) return {};
+    }
+  }
+
+ private:
+  static constexpr uint64_t kFree = ~uint64_t{0};
+  struct Slot {
+    uint64_t key = kFree;
+    Merge merge;
+  };
+  static uint64_t key_of(int32_t left, int32_t right) {
+    return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
+  }
+  static size_t place_of(uint64_t key) {
+    const uint64_t mixed = (key ^ key >> 29) * 0x9e3779b97f4a7c15;
+    return mixed ^ mixed >> 32;
+  }
+  std::vector<Slot> slots_;  // as above
+  size_t mask_;
+};
+
+}  // namespace shale::tokenizer_internal

@@ -1,0 +1,136 @@
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "shale/base/error.h"
+#include "shale/runtime/data/text/tokenizer/tokenizer.h"
+#include "shale/test/support/catch.h"
+
+namespace shale {
+namespace {
+
+using nlohmann::json;
+using Ids = std::vector<int32_t>;
+
+// Of SentencePiece's kind, as Llama 2 has it: tokens of characters, bytes for the others.
+json llama2_like() {
+  json vocab = {{"<unk>", 0}, {"<s>", 1}, {"</s>", 2}};
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  for (size_t b = 0; b < 256; ++b) {
+    vocab[std::string("<0x") + kDigits[b / 16] + kDigits[b % 16] + ">"] = 3 + b;
+  }
+  int id = 259;
+  for (const char* token : {"\u2581", "a", "b", "ab", "\u2581ab"}) vocab[token] = id++;
+  const json space = {{"String", "\u2581"}}, blank = {{"String", " "}};
+  return {{"added_tokens",
+           {{{"id", 1}, {"content", "<s>"}, {"special", true}},
+            {{"id", 2}, {"content", "</s>"}, {"special", true}}}},
+          {"normalizer",
+           {{"type", "Sequence"},
+            {"normalizers",
+             {{{"type", "Prepend"}, {"prepend", "\u2581"}},
+              {{"type", "Replace"}, {"pattern", blank}, {"content", "\u2581"}}}}}},
+          {"pre_tokenizer", nullptr},
+          {"post_processor",
+           {{"type", "TemplateProcessing"},
+            {"single",
+             {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}},
+              {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+            {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {1}}, {"tokens", {"<s>"}}}}}}}},
+          {"decoder",
+           {{"type", "Sequence"},
+            {"decoders",
+             {{{"type", "Replace"}, {"pattern", space}, {"content", " "}},
+              {{"type", "ByteFallback"}},
+              {{"type", "Fuse"}},
+              {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}}},
+          {"model",
+           {{"type", "BPE"},
+            {"unk_token", "<unk>"},
+            {"fuse_unk", true},
+            {"byte_fallback", true},
+            {"vocab", vocab},
+            {"merges", {"a b", "\u2581 ab"}}}}};
+}
+
+Tokenizer parse(const json& root) {
+  return Tokenizer(parse_tokenizer_json(root.dump(), "t.json"));
+}
+
+std::string refusal(const json& root) {
+  return test::message_of<DataError>([&] { parse(root); });
+}
+
+}  // namespace
+
+TEST_CASE("tokens of characters fall back to bytes", "[tokenizer]") {
+  const Tokenizer tokenizer = parse(llama2_like());
+  TokenEncoder encoder(tokenizer);
+  CHECK(encoder.encode("ab ab") == Ids{263, 263});
+  CHECK(encoder.encode("ab\u00e9", {.add_around = true}) == Ids{1, 263, 3 + 0xc3, 3 + 0xa9});
+  for (const std::string text : {"ab ab", " a  b", "\u00e9\xff", "", "\n"}) {
+    CHECK(tokenizer.decode(encoder.encode(text)) == text);
+    StreamDecoder stream(tokenizer);
+    std::string streamed;
+    for (const int32_t id : encoder.encode(text)) streamed += stream.push(id);
+    CHECK(streamed + stream.finish() == text);
+  }
+}
+
+TEST_CASE("merges are pairs, or texts as before", "[tokenizer]") {
+  json root = llama2_like();
+  root["model"]["merges"] = json::array({json::array({"a", "b"}), json::array({"\u2581", "ab"})});
+  CHECK(TokenEncoder(parse(root)).encode("ab") == Ids{263});
+  root["model"]["merges"] = json::array({"a b c"});
+  CHECK(refusal(root) == "t.json: 'model.merges[0]' is \"a b c\", want a pair of strings");
+}
+
+TEST_CASE("added tokens take the longest text, whole words and white space", "[tokenizer]") {
+  json root = llama2_like();
+  root["normalizer"] = nullptr;
+  root["added_tokens"] = {{{"id", 300}, {"content", "[x]"}},
+                          {{"id", 301}, {"content", "[x]]"}},
+                          {{"id", 302}, {"content", "ba"}, {"single_word", true}},
+                          {{"id", 303}, {"content", "##"}, {"lstrip", true}, {"rstrip", true}}};
+  const Tokenizer tokenizer = parse(root);
+  TokenEncoder encoder(tokenizer);
+  CHECK(encoder.encode("a[x]]a[x]") == Ids{260, 301, 260, 300});
+  CHECK(encoder.encode("bab") == Ids{261, 262});
+  CHECK(encoder.encode("ba") == Ids{302});
+  CHECK(encoder.encode("a \n## a") == Ids{260, 303, 260});
+}
+
+TEST_CASE("a tokenizer.json that is not understood is refused by name", "[tokenizer]") {
+  const auto with = [](const char* pointer, const json& value) {
+    json root = llama2_like();
+    root[json::json_pointer(pointer)] = value;
+    return refusal(root);
+  };
+  CHECK(with("/model/type", "WordPiece") ==
+        "t.json: 'model.type' is \"WordPiece\", want BPE, which is what is read here");
+  CHECK(with("/model/dropout", 0.1) ==
+        "t.json: 'model.dropout' is 0.1, want none: tokens must not be random");
+  CHECK(with("/model/vocab/a", 5'000'000) ==
+        "t.json: 'model.vocab.a' is 5000000, want an integer from 0 to 4194303");
+  CHECK(with("/model/vocab/a", 261) ==
+        "t.json: 'model.vocab.b' is 261, want an id of its own; 'a' has it too");
+  CHECK(test::contains(with("/model/merges/0", "a x"), "'x' is none"));
+  CHECK(test::contains(with("/model/vocab/<0x00>", nullptr), "'model.vocab.<0x00>' is null"));
+  CHECK(with("/normalizer", {{"type", "Lowercase"}}) ==
+        "t.json: 'normalizer.type' is \"Lowercase\", want one of NFC, Prepend, Replace, Sequence");
+  CHECK(
+      test::contains(with("/pre_tokenizer", {{"type", "BertPreTokenizer"}}), "want one of Split"));
+  const json regex = {{"type", "Split"},
+                      {"pattern", {{"Regex", "\\w+"}}},
+                      {"behavior", "Isolated"},
+                      {"invert", false}};
+  CHECK(with("/pre_tokenizer", regex) ==
+        "t.json: 'pre_tokenizer.pattern.Regex' is \"\\\\w+\", want that of GPT-2, cl100k, Llama 3, "
+        "Qwen or o200k");
+  CHECK(with("/post_processor/special_tokens/<s>/ids/0", 999) ==
+        "t.json: the template names id 999, which no token has");
+  CHECK(with("/decoder", {{"type", "WordPiece"}}).starts_with("t.json: 'decoder.type' is"));
+  CHECK(with("/model", 3) == "t.json: 'model' is 3, want an object");
+}
+
+}  // namespace shale
