@@ -4,6 +4,7 @@
 #include "shale/base/error.h"
 #include "shale/base/json_limits.h"
 #include "shale/models/language/gguf.h"
+#include "shale/runtime/data/text/tokenizer/tokenizer_spec.h"
 
 namespace shale::models {
 namespace {
@@ -12,23 +13,6 @@ using nlohmann::json;
 
 // The format's numbers.
 enum TokenType : int32_t { kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5 };
-
-std::string utf8(uint32_t code) {
-  if (code < 0x80) return {static_cast<char>(code)};
-  return {static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 0x3f))};
-}
-
-// The characters of GPT-2's alphabet: printable bytes of Latin-1 stand for themselves, the others
-// are the characters from 256 on, in order.
-std::vector<std::string> byte_alphabet() {
-  std::vector<std::string> alphabet;
-  uint32_t next = 256;
-  for (uint32_t b = 0; b < 256; ++b) {
-    const bool itself = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || (b >= 174 && b <= 255);
-    alphabet.push_back(utf8(itself ? b : next++));
-  }
-  return alphabet;
-}
 
 struct Tokens {
   std::vector<std::string> texts;
