@@ -7,9 +7,11 @@
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/embedding.h"
 #include "shale/kernels/gemm.h"
+#include "shale/kernels/grouped_gemm.h"
 #include "shale/kernels/index.h"
 #include "shale/kernels/loss.h"
 #include "shale/kernels/loss_scale.h"
+#include "shale/kernels/moe.h"
 #include "shale/kernels/muon.h"
 #include "shale/kernels/norm.h"
 #include "shale/kernels/optim.h"
@@ -57,9 +59,11 @@ inline auto slots_on_all_devices() {
       column_sum, sum, sum_squares, clip_factor, reduce_dims, softmax_fwd, softmax_bwd, tree_sum);
 }
 
-// Those that have one on the CPU alone; callers ask filled(). There are none at present.
+// Those that have one on the CPU alone; a call elsewhere throws UnavailableError.
 inline auto slots_on_cpu_alone() {
-  return std::tie();
+  return std::tie(
+      // moe.h, grouped_gemm.h
+      moe_route_fwd, moe_route_bwd, moe_sort, moe_permute, moe_combine, moe_dots, grouped_gemm);
 }
 
 inline auto all_slots() {  // every slot there is

@@ -274,4 +274,41 @@ Cost cost_of(const kernels::ScatterAddArgs& a) {
   return cost;
 }
 
+Cost cost_of(const kernels::GroupedGemmArgs& a) {
+  Cost cost = traffic({a.a, a.b, a.b_up, a.offsets}, {});
+  const bool is_forward = a.epilogue == kernels::Epilogue::kSwiGlu;
+  const bool by_rows = a.by == kernels::GroupedBy::kRows;
+  const int64_t rows = by_rows ? a.a.size(0) : a.a.size(1);
+  const int64_t other = by_rows ? a.a.size(1) : a.a.size(0);
+  cost.flops = (is_forward ? 4.0 : 2.0) * double(rows) * double(other) * double(a.b.size(-1));
+  add_result(cost, a.c, a.accumulate);
+  cost.written_bytes += bytes_of(a.c_up);
+  (is_forward ? cost.written_bytes : cost.read_bytes) += bytes_of({a.aux, a.aux_up});
+  return cost;
+}
+
+Cost cost_of(const kernels::MoeRouteFwdArgs& a) {
+  return traffic({a.logits, a.bias}, {a.weights, a.experts});
+}
+Cost cost_of(const kernels::MoeRouteBwdArgs& a) {
+  return traffic({a.logits, a.experts, a.counts, a.d_weights}, {a.d_logits});
+}
+Cost cost_of(const kernels::MoeSortArgs& a) {
+  return traffic({a.experts}, {a.counts, a.offsets, a.rows, a.sources});
+}
+Cost cost_of(const kernels::MoePermuteArgs& a) {
+  return traffic({a.y, a.sources, a.weights}, {a.y});  // a row is read for each that is written
+}
+Cost cost_of(const kernels::MoeCombineArgs& a) {
+  Cost cost = traffic({a.rows, a.weights, a.residual}, {a.y});
+  cost.read_bytes += bytes_of(a.y) * double(a.rows.size(1));
+  return cost;
+}
+Cost cost_of(const kernels::MoeDotsArgs& a) {
+  Cost cost = traffic({a.x, a.rows}, {a.dots});
+  cost.read_bytes += bytes_of(a.x) * double(a.rows.size(1));
+  cost.flops = 2 * double(a.rows.numel()) * double(a.x.size(1));
+  return cost;
+}
+
 }  // namespace shale::bench

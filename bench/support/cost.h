@@ -79,5 +79,13 @@ Cost cost_of(const kernels::SoftmaxFwdArgs& a);
 Cost cost_of(const kernels::SoftmaxBwdArgs& a);
 Cost cost_of(const kernels::GatherArgs& a);
 Cost cost_of(const kernels::ScatterAddArgs& a);
+// Of grouped products all rows count, those of nobody too: whose they are stands on the device.
+Cost cost_of(const kernels::GroupedGemmArgs& a);
+Cost cost_of(const kernels::MoeRouteFwdArgs& a);
+Cost cost_of(const kernels::MoeRouteBwdArgs& a);
+Cost cost_of(const kernels::MoeSortArgs& a);
+Cost cost_of(const kernels::MoePermuteArgs& a);
+Cost cost_of(const kernels::MoeCombineArgs& a);
+Cost cost_of(const kernels::MoeDotsArgs& a);
 
 }  // namespace shale::bench

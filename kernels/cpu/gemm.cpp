@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/gemm_problem.h"
+#include "shale/kernels/grouped_gemm.h"
 
 // c is cut into blocks that depend on shapes and dtypes only; each block is one single-threaded
 // oneDNN product over the whole of K, followed by its epilogue while it is in cache. SwiGLU's two
@@ -180,60 +183,118 @@ void finish_bias_grad(const GemmProblem& p, const float* column_sums, int64_t ro
   });
 }
 
-// A product and its epilogue; of kSwiGlu the one with b_up, whose aux is there already.
-void run_problem(const Exec& exec, const GemmProblem& p) {
-  const bool nothing_to_add = p.k == 0 && p.accumulate;
-  if (p.m == 0 || p.n == 0 || nothing_to_add) {
-    if (p.bias_grad.data != nullptr) finish_bias_grad(p, nullptr, 0);
-    return;
-  }
-  const Plan plan = make_plan(p);
-  const int64_t blocks = plan.blocks.count();
-  // With few rows the work is to read b.
-  const bool serial = std::max<int64_t>(p.m, 8) * p.n * p.k < kSerialWork;
-  Exec team = exec;
-  team.threads =
-      serial ? 1 : static_cast<int>(std::min<int64_t>(std::max(exec.threads, 1), blocks));
+// A product among those that are carried out together.
+struct Job {
+  const GemmProblem* problem;
+  Plan plan;
+  int64_t first_block;  // of all products' blocks
+};
 
-  const int64_t sums = p.bias_grad.data == nullptr ? 0 : plan.blocks.row_blocks * p.n;
+// Plans products, but for those without any work.
+std::vector<Job> make_jobs(std::span<const GemmProblem> problems) {
+  std::vector<Job> jobs;
+  int64_t blocks = 0;
+  for (const GemmProblem& p : problems) {
+    const bool nothing_to_add = p.k == 0 && p.accumulate;
+    if (p.m == 0 || p.n == 0 || nothing_to_add) {
+      if (p.bias_grad.data != nullptr) finish_bias_grad(p, nullptr, 0);
+      continue;
+    }
+    jobs.push_back({&p, make_plan(p), blocks});
+    blocks += jobs.back().plan.blocks.count();
+  }
+  return jobs;
+}
+
+Scratch scratch_of(const Plan& plan, char* memory) {
+  const auto take = [&memory](size_t size) { return std::exchange(memory, memory + size); };
+  Scratch scratch;
+  scratch.library = take(plan.library_bytes);
+  scratch.product = reinterpret_cast<float*>(take(plan.product_bytes));
+  scratch.a = reinterpret_cast<float*>(take(plan.a_bytes));
+  scratch.b = reinterpret_cast<float*>(take(plan.b_bytes));
+  return scratch;
+}
+
+// Products and their epilogues; of kSwiGlu those with b_up, whose aux is there already. Threads
+// take the blocks of all products, one after the other. One with a bias_grad comes alone.
+void run_problems(const Exec& exec, std::span<const GemmProblem> problems) {
+  const std::vector<Job> jobs = make_jobs(problems);
+  if (jobs.empty()) return;
+  const int64_t blocks = jobs.back().first_block + jobs.back().plan.blocks.count();
+  int64_t work = 0;
+  size_t thread_bytes = 0;
+  for (const Job& job : jobs) {
+    const GemmProblem& p = *job.problem;
+    work += std::max<int64_t>(p.m, 8) * p.n * p.k;  // with few rows the work is to read b
+    thread_bytes = std::max(thread_bytes, job.plan.thread_bytes());
+  }
+  Exec team = exec;
+  team.threads = work < kSerialWork
+                     ? 1
+                     : static_cast<int>(std::min<int64_t>(std::max(exec.threads, 1), blocks));
+
+  const GemmProblem& p = *jobs.front().problem;
+  const int64_t row_blocks = jobs.front().plan.blocks.row_blocks;
+  const int64_t sums = p.bias_grad.data == nullptr ? 0 : row_blocks * p.n;
   const size_t sums_bytes = aligned(size_t(sums) * sizeof(float));
-  const size_t bytes = sums_bytes + size_t(team.threads) * plan.thread_bytes();
+  const size_t bytes = sums_bytes + size_t(team.threads) * thread_bytes;
   char* const memory = bytes == 0 ? nullptr : static_cast<char*>(exec.workspace->reserve(bytes));
   float* const column_sums = reinterpret_cast<float*>(memory);
 
   const auto run_block = [&](int64_t index, int64_t) {
+    const Job& job = *std::prev(std::upper_bound(
+        jobs.begin(), jobs.end(), index,
+        [](int64_t block, const Job& other) { return block < other.first_block; }));
     const int thread = team.threads == 1 ? 0 : omp_get_thread_num();
-    char* next = memory + sums_bytes + size_t(thread) * plan.thread_bytes();
-    const auto take = [&next](size_t size) { return std::exchange(next, next + size); };
-    Scratch scratch;
-    scratch.library = take(plan.library_bytes);
-    scratch.product = reinterpret_cast<float*>(take(plan.product_bytes));
-    scratch.a = reinterpret_cast<float*>(take(plan.a_bytes));
-    scratch.b = reinterpret_cast<float*>(take(plan.b_bytes));
-
-    const auto block = plan.blocks.block(index);
-    run_product(p, plan, block, scratch);
-    if (plan.direct) return;
-    run_epilogue(p, plan, block, scratch,
+    const Scratch scratch =
+        scratch_of(job.plan, memory + sums_bytes + size_t(thread) * thread_bytes);
+    const auto block = job.plan.blocks.block(index - job.first_block);
+    run_product(*job.problem, job.plan, block, scratch);
+    if (job.plan.direct) return;
+    run_epilogue(*job.problem, job.plan, block, scratch,
                  sums == 0 ? nullptr : column_sums + block.row_block * p.n + block.col);
   };
   parallel_for(team, blocks, 1, run_block, Schedule::kDynamic);
-  if (p.bias_grad.data != nullptr) finish_bias_grad(p, column_sums, plan.blocks.row_blocks);
+  if (p.bias_grad.data != nullptr) finish_bias_grad(p, column_sums, row_blocks);
+}
+
+// SwiGLU's two products: those with b first.
+void run_both(const Exec& exec, std::vector<GemmProblem> problems) {
+  if (!problems.empty() && problems.front().epilogue == Epilogue::kSwiGlu) {
+    std::vector<GemmProblem> gates = problems;
+    for (GemmProblem& gate : gates) {
+      gate.c = gate.aux;
+      gate.epilogue = Epilogue::kNone;
+    }
+    run_problems(exec, gates);
+    for (GemmProblem& p : problems) p.b = p.b_up;
+  }
+  run_problems(exec, problems);
 }
 
 }  // namespace
 
 template <>
 void run(const Exec& exec, const GemmArgs& args) {
-  GemmProblem p = gemm_problem(args);
-  if (p.epilogue == Epilogue::kSwiGlu) {
-    GemmProblem gate = p;
-    gate.c = p.aux;
-    gate.epilogue = Epilogue::kNone;
-    run_problem(exec, gate);
-    p.b = p.b_up;
+  run_both(exec, {gemm_problem(args)});
+}
+
+template <>
+void run(const Exec& exec, const GroupedGemmArgs& args) {
+  const int32_t* offsets = args.offsets.as<int32_t>();
+  const int64_t rows = args.by == GroupedBy::kRows ? args.a.size(0) : args.b.size(0);
+  std::vector<GemmProblem> problems;
+  for (int64_t group = 0; group < args.groups(); ++group) {
+    const int64_t begin = offsets[group], end = offsets[group + 1];
+    if (begin < 0 || end < begin || end > rows) {
+      throw DataError(cat("grouped_gemm: group ", group, " has rows ", begin, " to ", end,
+                          ", want a range of [0, ", rows, "]"));
+    }
+    if (begin == end && args.by == GroupedBy::kRows) continue;
+    problems.push_back(gemm_problem(group_of(args, group, begin, end)));
   }
-  run_problem(exec, p);
+  run_both(exec, std::move(problems));
 }
 
 }  // namespace shale::kernels::cpu

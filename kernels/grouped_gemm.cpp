@@ -1,0 +1,83 @@
+#include "shale/kernels/grouped_gemm.h"
+
+#include "shale/kernels/check.h"
+
+namespace shale::kernels {
+namespace {
+
+constexpr const char* kOp = "grouped_gemm";
+
+void require_ndim(const char* name, const View& view, int ndim, const char* want) {
+  if (view.ndim() == ndim) return;
+  throw ShapeError(cat(kOp, ": ", name, " is ", view, ", want ", want));
+}
+
+// Elements [begin, end) of a dimension.
+View cut(View view, int dim, int64_t begin, int64_t end) {
+  if (!view.defined()) return view;
+  view.data = static_cast<char*>(view.data) + begin * view.strides[dim] * dtype_size(view.dtype);
+  view.shape[dim] = end - begin;
+  return view;
+}
+
+// Matrix `index` of [E, rows, columns].
+View matrix_of(const View& view, int64_t index) {
+  if (!view.defined()) return view;
+  View matrix = view;
+  matrix.data =
+      static_cast<char*>(view.data) + index * view.strides[0] * dtype_size(view.dtype);
+  matrix.shape = {view.size(1), view.size(2)};
+  matrix.strides = {view.stride(1), view.stride(2)};
+  return matrix;
+}
+
+}  // namespace
+
+void check_args(const GroupedGemmArgs& a) {
+  check_dense(kOp, "offsets", a.offsets, {a.offsets.numel()}, DType::kI32);
+  if (a.groups() < 1) throw ShapeError(cat(kOp, ": offsets is ", a.offsets, ", want [E + 1]"));
+  if (a.by == GroupedBy::kInner) {
+    require_ndim("a", a.a, 2, "[M, R]");
+    require_ndim("c", a.c, 3, "[E, M, N]");
+    require_ndim("b", a.b, 2, "[R, N]");
+    check_shape(kOp, "b", a.b, {a.a.size(1), a.b.size(1)});
+    check_shape(kOp, "c", a.c, {a.groups(), a.a.size(0), a.b.size(1)});
+    if (a.epilogue == Epilogue::kNone) return;
+    throw ShapeError(cat(kOp, ": an epilogue goes with groups of rows only"));
+  }
+  require_ndim("a", a.a, 2, "[R, K]");
+  require_ndim("b", a.b, 3, "[E, K, N]");
+  const int64_t N = a.b.size(2);
+  const Shape rows{a.a.size(0), N};
+  check_shape(kOp, "b", a.b, {a.groups(), a.a.size(1), N});
+  check_shape(kOp, "c", a.c, rows);
+  const bool is_forward = a.epilogue == Epilogue::kSwiGlu;
+  if (a.epilogue == Epilogue::kNone) return;
+  if (!is_forward && a.epilogue != Epilogue::kDSwiGlu) {
+    throw ShapeError(cat(kOp, ": the epilogue is one of GELU, want SwiGLU or none"));
+  }
+  check_shape(kOp, "aux", a.aux, rows);
+  check_shape(kOp, "aux_up", a.aux_up, rows);
+  if (is_forward) check_shape(kOp, "b_up", a.b_up, a.b.shape);
+  if (!is_forward) check_shape(kOp, "c_up", a.c_up, rows);
+}
+
+GemmArgs group_of(const GroupedGemmArgs& a, int64_t group, int64_t begin, int64_t end) {
+  if (a.by == GroupedBy::kInner) {
+    return {.a = cut(a.a, 1, begin, end),
+            .b = cut(a.b, 0, begin, end),
+            .c = matrix_of(a.c, group),
+            .accumulate = a.accumulate};
+  }
+  return {.a = cut(a.a, 0, begin, end),
+          .b = matrix_of(a.b, group),
+          .c = cut(a.c, 0, begin, end),
+          .accumulate = a.accumulate,
+          .epilogue = a.epilogue,
+          .aux = cut(a.aux, 0, begin, end),
+          .b_up = matrix_of(a.b_up, group),
+          .aux_up = cut(a.aux_up, 0, begin, end),
+          .c_up = cut(a.c_up, 0, begin, end)};
+}
+
+}  // namespace shale::kernels

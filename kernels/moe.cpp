@@ -1,0 +1,116 @@
+#include "shale/kernels/moe.h"
+
+#include "shale/kernels/check.h"
+
+namespace shale::kernels {
+namespace {
+
+void check_rule(const char* op, const RouterRule& rule, int64_t experts, int64_t active) {
+  if (active < 1 || active > experts) {
+    throw ShapeError(cat(op, ": ", active, " experts are active, want 1 to ", experts));
+  }
+  const int64_t groups = rule.groups;
+  if (groups < 1 || experts % groups != 0 || rule.active_groups < 1 ||
+      rule.active_groups > groups || rule.active_groups * (experts / groups) < active) {
+    throw ShapeError(cat(op, ": ", rule.active_groups, " of ", groups, " groups of ", experts,
+                         " experts are active, want groups of equal size with at least ", active,
+                         " experts in the active ones"));
+  }
+}
+
+// Returns [N, E].
+Shape check_logits(const char* op, const View& logits) {
+  if (logits.ndim() != 2) throw ShapeError(cat(op, ": logits is ", logits, ", want [N, E]"));
+  check_dense(op, "logits", logits, logits.shape, DType::kF32);
+  return logits.shape;
+}
+
+void check_matrix(const char* op, const char* name, const View& x) {
+  check_dtype(op, name, x, kComputeDTypes);
+  check_contiguous(op, name, x);
+  if (x.ndim() != 2) throw ShapeError(cat(op, ": ", name, " is ", x, ", want a matrix"));
+}
+
+// [N, k] of i32: experts, or rows.
+void check_choices(const char* op, const char* name, const View& x, int64_t tokens) {
+  if (x.ndim() != 2 || x.size(0) != tokens) {
+    throw ShapeError(cat(op, ": ", name, " is ", x, ", want [", tokens, ",k]"));
+  }
+  check_dense(op, name, x, x.shape, DType::kI32);
+}
+
+}  // namespace
+
+int64_t moe_rows(int64_t tokens, int64_t active, int64_t experts, int64_t align) {
+  return (tokens * active + experts * (align - 1)) / align * align;
+}
+
+void check_args(const MoeRouteFwdArgs& a) {
+  constexpr const char* kOp = "moe_route_fwd";
+  const Shape shape = check_logits(kOp, a.logits);
+  check_choices(kOp, "experts", a.experts, shape[0]);
+  check_rule(kOp, a.rule, shape[1], a.experts.size(1));
+  check_dense(kOp, "weights", a.weights, a.experts.shape, DType::kF32);
+  if (a.bias.defined()) check_dense(kOp, "bias", a.bias, {shape[1]}, DType::kF32);
+}
+
+void check_args(const MoeRouteBwdArgs& a) {
+  constexpr const char* kOp = "moe_route_bwd";
+  const Shape shape = check_logits(kOp, a.logits);
+  check_choices(kOp, "experts", a.experts, shape[0]);
+  check_rule(kOp, a.rule, shape[1], a.experts.size(1));
+  check_dense(kOp, "d_weights", a.d_weights, a.experts.shape, DType::kF32);
+  check_dense(kOp, "d_logits", a.d_logits, shape, DType::kF32);
+  if (a.balance == 0) return;
+  check_dense(kOp, "counts", a.counts, {shape[1]}, DType::kI32);
+  if (a.rule.score != RouterScore::kSoftmax) {
+    throw ShapeError(cat(kOp, ": a loss balances a router of sigmoids, want one of softmax"));
+  }
+}
+
+void check_args(const MoeSortArgs& a) {
+  constexpr const char* kOp = "moe_sort";
+  check_choices(kOp, "experts", a.experts, a.experts.size(0));
+  check_dense(kOp, "counts", a.counts, {a.counts.numel()}, DType::kI32);
+  const int64_t E = a.counts.numel();
+  check_dense(kOp, "offsets", a.offsets, {E + 1}, DType::kI32);
+  check_dense(kOp, "rows", a.rows, a.experts.shape, DType::kI32);
+  if (a.align < 1 || a.capacity < 0) {
+    throw ShapeError(cat(kOp, ": align is ", a.align, " and capacity ", a.capacity,
+                         ", want at least 1 and 0"));
+  }
+  const int64_t rows = moe_rows(a.experts.size(0), a.experts.size(1), E, a.align);
+  if (rows > INT32_MAX) throw ShapeError(cat(kOp, ": ", rows, " rows, want fewer than 2^31"));
+  check_dense(kOp, "sources", a.sources, {rows}, DType::kI32);
+}
+
+void check_args(const MoePermuteArgs& a) {
+  constexpr const char* kOp = "moe_permute";
+  check_matrix(kOp, "x", a.x);
+  check_dense(kOp, "sources", a.sources, {a.sources.numel()}, DType::kI32);
+  check_dense(kOp, "y", a.y, {a.sources.numel(), a.x.size(1)}, a.x.dtype);
+  if (a.weights.defined()) {
+    check_dense(kOp, "weights", a.weights, {a.x.size(0), a.active}, DType::kF32);
+  }
+}
+
+void check_args(const MoeCombineArgs& a) {
+  constexpr const char* kOp = "moe_combine";
+  check_matrix(kOp, "x", a.x);
+  check_choices(kOp, "rows", a.rows, a.rows.size(0));
+  const Shape shape{a.rows.size(0), a.x.size(1)};
+  check_dense(kOp, "y", a.y, shape, a.x.dtype);
+  if (a.weights.defined()) check_dense(kOp, "weights", a.weights, a.rows.shape, DType::kF32);
+  if (a.residual.defined()) check_dense(kOp, "residual", a.residual, shape, a.x.dtype);
+}
+
+void check_args(const MoeDotsArgs& a) {
+  constexpr const char* kOp = "moe_dots";
+  check_matrix(kOp, "x", a.x);
+  check_matrix(kOp, "y", a.y);
+  check_choices(kOp, "rows", a.rows, a.x.size(0));
+  check_dense(kOp, "y", a.y, {a.y.size(0), a.x.size(1)}, a.x.dtype);
+  check_dense(kOp, "dots", a.dots, a.rows.shape, DType::kF32);
+}
+
+}  // namespace shale::kernels

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "shale/runtime/tensor/tensor.h"
+
+namespace shale {
+
+// The feed-forward blocks of a mixture's experts (arXiv:2002.05202, equation 6), each for the rows
+// that are its own:
+//
+//   y[r] = (silu(x[r] w_gate[e]ᵀ) * (x[r] w_up[e]ᵀ)) w_down[e]ᵀ, offsets[e] <= r < offsets[e + 1]
+//
+// x: [R, C], contiguous; w_gate, w_up: [E, F, C]; w_down: [E, C2, F]; one dtype; offsets: [E + 1]
+// i32, on the device. Returns [R, C2]; rows after the last offset have no meaning, and get none in
+// backward. Throws ShapeError, DTypeError. Keeps x, both products and the activation for backward.
+Tensor grouped_swiglu(const Tensor& x, const Tensor& w_gate, const Tensor& w_up,
+                      const Tensor& w_down, const Tensor& offsets);
+
+}  // namespace shale
