@@ -5,3 +5,4 @@
 #include "shale/runtime/nn/init.h"
 #include "shale/runtime/nn/layers.h"
 #include "shale/runtime/nn/module.h"
+#include "shale/runtime/nn/moe.h"

@@ -89,7 +89,9 @@ class Gpt2Family final : public ModelFamily {
                  cat("a multiple of heads = ", config.heads));
     for (const auto& [what, size] : {std::pair("kv-heads", config.kv_heads),
                                      {"hidden", config.hidden},
-                                     {"window", config.window}}) {
+                                     {"window", config.window},
+                                     {"experts", config.experts},
+                                     {"active-experts", config.active_experts}}) {
       require_size(size == 0, what, size, "none: gpt2 models have no such size");
     }
     return std::make_unique<Gpt2>(config, policy);

@@ -9,6 +9,7 @@ namespace {
 constexpr int64_t kMaxLayers = 10'000;
 constexpr int64_t kMaxWidth = 1 << 24;
 constexpr int64_t kMaxVocab = 1 << 30;
+constexpr int64_t kMaxExperts = 1 << 16;
 
 void describe_data_and_model(ConfigSpec& spec, LanguageConfig& c) {
   spec.section("Data");
@@ -44,6 +45,8 @@ void describe_data_and_model(ConfigSpec& spec, LanguageConfig& c) {
   size("heads", c.heads, kMaxWidth, "attention heads");
   size("kv-heads", c.kv_heads, kMaxWidth, "heads of keys and values, of Llama and its relatives");
   size("hidden", c.hidden, kMaxWidth, "channels inside their feed-forward blocks");
+  size("experts", c.experts, kMaxExperts, "feed-forward blocks among which a router chooses");
+  size("active-experts", c.active_experts, kMaxExperts, "of them that a token goes through");
   size("window", c.window, kMaxWidth, "tokens that their attention sees at most");
   size("vocab", c.vocab, kMaxVocab, "tokens; the embedding is padded to a multiple of 128");
   spec.add("seq-len", c.seq_len, "tokens of a sequence", {.min = 1, .max = 1 << 20});
@@ -58,6 +61,16 @@ void describe_data_and_model(ConfigSpec& spec, LanguageConfig& c) {
           "0: of all",
           {.min = 0})
       .may_change();
+  spec.add("balance-loss", c.balance_loss,
+           "factor of the loss that keeps the experts of a mixture equally busy",
+           {.min = 0, .max = 1e3});
+  spec.add("router-z-loss", c.router_z_loss,
+           "factor of the loss that keeps the logits of a mixture's routers small",
+           {.min = 0, .max = 1e3});
+  spec.add("capacity-factor", c.capacity_factor,
+           "tokens that an expert takes at most, as a multiple of its even share; later ones are "
+           "dropped; 0: no limit",
+           {.min = 0, .max = 1e6});
 }
 
 void describe_output(ConfigSpec& spec, LanguageConfig& c) {
@@ -131,9 +144,17 @@ LanguageModelConfig model_config(const LanguageConfig& config, bool is_text,
   take("heads", config.heads, model.heads);
   take("kv-heads", config.kv_heads, model.kv_heads);
   take("hidden", config.hidden, model.hidden);
+  take("experts", config.experts, model.experts);
+  take("active-experts", config.active_experts, model.active_experts);
   take("window", config.window, model.window);
   take("vocab", config.vocab, model.vocab);
   if (config.vocab > 0) model.padded_vocab = pad_vocab(config.vocab);
+  for (const auto& [flag, value] : {std::pair("router-z-loss", config.router_z_loss),
+                                    {"capacity-factor", config.capacity_factor}}) {
+    if (value == 0 || model.experts > 0) continue;
+    throw ConfigError(
+        cat("--", flag, " is ", value, ", want none: the model has no mixtures of experts"));
+  }
   if (config.seq_len > model.context) {
     throw ConfigError(
         cat("--seq-len is ", config.seq_len, ", the model has a context of ", model.context));

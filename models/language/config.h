@@ -27,11 +27,15 @@ struct LanguageConfig {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t hidden = 0;
+  int64_t experts = 0;
+  int64_t active_experts = 0;
   int64_t window = 0;
   int64_t vocab = 0;
   std::string init;  // a Hugging Face folder
   double dropout = 0;
   int64_t loss_chunk = 0;  // tokens
+  double balance_loss = 0.01, router_z_loss = 0;  // factors
+  double capacity_factor = 0;  // of an expert's even share of tokens; 0: no limit
 
   // output
   int64_t eval_samples = 256;
@@ -43,7 +47,11 @@ struct LanguageConfig {
   int64_t export_shard_bytes = 5'000'000'000;
 
   LanguageModelPolicy policy() const {
-    return {.dropout = static_cast<float>(dropout), .loss_chunk_rows = loss_chunk};
+    return {.dropout = static_cast<float>(dropout),
+            .loss_chunk_rows = loss_chunk,
+            .balance_loss = static_cast<float>(balance_loss),
+            .router_z_loss = static_cast<float>(router_z_loss),
+            .capacity_factor = capacity_factor};
   }
 };
 

@@ -26,7 +26,9 @@ std::vector<SafetensorsSpec> specs_of(const std::vector<HfTensor>& tensors, cons
                                       DType dtype) {
   std::vector<SafetensorsSpec> specs;
   for (const HfTensor& tensor : tensors) {
-    specs.push_back({layout.file_name(tensor.name), dtype, tensor.file_shape()});
+    for (const std::string& name : tensor.file_names()) {
+      specs.push_back({layout.file_name(name), dtype, tensor.file_shape()});
+    }
   }
   return specs;
 }
@@ -70,7 +72,7 @@ void HfExport::check_values(const HfTensor& tensor, const View& values) const {
   const bool may_pad = layout_.may_pad(tensor.name);
   const bool fits = static_cast<size_t>(values.ndim()) == shape.size() &&
                     (values.size(0) == shape[0] || (may_pad && values.size(0) > shape[0])) &&
-                    (shape.size() == 1 || values.size(1) == shape[1]);
+                    std::equal(shape.begin() + 1, shape.end(), values.shape.begin() + 1);
   if (!fits || !values.contiguous() || values.dtype != DType::kF32) {
     throw ShapeError(cat("export: '", tensor.name, "' is ", values, ", want dense fp32",
                          to_string(Shape(shape)), may_pad ? " or more rows" : ""));
@@ -78,16 +80,18 @@ void HfExport::check_values(const HfTensor& tensor, const View& values) const {
 }
 
 void HfExport::write_rows(const HfTensor& tensor, const View& values) {
-  const std::vector<int64_t> shape = tensor.file_shape();
+  const std::vector<int64_t> shape = tensor.transposed ? tensor.file_shape() : tensor.shape;
   const int64_t rows = shape[0];
-  const int64_t cols = shape.size() == 2 ? shape[1] : 1;
+  int64_t cols = 1;
+  for (size_t d = 1; d < shape.size(); ++d) cols *= shape[d];
   const Source source{static_cast<const std::byte*>(values.data), DType::kF32};
   // Some rows at a time, so that an export needs little memory besides the parameter itself.
   const int64_t rows_at_once = std::clamp(kBufferElements / cols, int64_t{1}, rows);
   std::vector<std::byte> buffer(static_cast<size_t>(rows_at_once * cols * dtype_size(dtype_)));
   const Target target{buffer.data(), dtype_};
-  for (int64_t first = 0; first < rows; first += rows_at_once) {
-    const int64_t count = std::min(rows_at_once, rows - first);
+  const int64_t part_rows = rows / std::ssize(tensor.file_names());
+  for (int64_t first = 0, count = 0; first < rows; first += count) {
+    count = std::min(rows_at_once, part_rows - first % part_rows);
     if (tensor.transposed) {
       convert_transposed(source, target,
                          {.source_cols = rows, .first = first, .rows = count, .cols = cols});

@@ -26,6 +26,13 @@ bool is_readable(const SafetensorsEntry& entry) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
 
+// Elements behind one index of the first dimension.
+int64_t row_elements(const std::vector<int64_t>& shape) {
+  int64_t count = 1;
+  for (size_t d = 1; d < shape.size(); ++d) count *= shape[d];
+  return count;
+}
+
 std::string text_of(const std::vector<int64_t>& shape) {
   return to_string(Shape(shape));
 }
@@ -53,7 +60,13 @@ std::string mismatch(const HfTensor& want, const SafetensorsEntry& found) {
 }  // namespace
 
 std::vector<int64_t> HfTensor::file_shape() const {
+  if (parts.size() > 1) return {shape.begin() + 1, shape.end()};
+  if (shape.size() == 3) return {shape[1], shape[2]};  // one of one
   return transposed ? std::vector<int64_t>{shape[1], shape[0]} : shape;
+}
+
+std::vector<std::string> HfTensor::file_names() const {
+  return parts.empty() ? std::vector<std::string>{name} : parts;
 }
 
 std::string HfLayout::file_name(std::string_view parameter) const {
@@ -67,28 +80,38 @@ bool HfLayout::may_pad(std::string_view parameter) const {
 HfWeights::HfWeights(const std::string& folder, const std::vector<HfTensor>& tensors,
                      HfLayout layout)
     : folder_(folder), layout_(std::move(layout)) {
-  for (const HfTensor& tensor : tensors) items_.emplace(tensor.name, Item{tensor, {}});
+  for (const HfTensor& tensor : tensors) {
+    const std::vector<std::string> names = tensor.file_names();
+    Item& item = items_.emplace(tensor.name, Item{tensor, {}}).first->second;
+    item.files.resize(names.size());
+    for (size_t i = 0; i < names.size(); ++i) parts_.emplace(names[i], Part{&item, i});
+  }
   const SafetensorsFolder::Tensor* head = nullptr;
   std::vector<std::string> problems;
   for (const auto& [full_name, file] : folder_.tensors()) {
     const std::string_view name = without_prefix(full_name, layout_.prefix);
     if (layout_.is_buffer != nullptr && layout_.is_buffer(name)) continue;
-    const auto it = items_.find(name);
-    if (it == items_.end() && name == kHead) {
+    const auto it = parts_.find(name);
+    if (it == parts_.end() && name == kHead) {
       head = &file;
-    } else if (it == items_.end()) {
+      continue;
+    }
+    if (it == parts_.end()) {
       problems.push_back(cat(excerpt(full_name), " is ", *file.entry, ", unknown in this model"));
-    } else if (it->second.file.entry != nullptr) {
+      continue;
+    }
+    auto& place = it->second.item->files[it->second.index];
+    if (place.entry != nullptr) {
       problems.push_back(cat(name, " is there with and without '", layout_.prefix, "'"));
     } else {
-      it->second.file = file;
-      const std::string problem = mismatch(it->second.tensor, *file.entry);
+      place = file;
+      const std::string problem = mismatch(it->second.item->tensor, *file.entry);
       if (!problem.empty()) problems.push_back(problem);
     }
   }
-  for (const auto& [name, item] : items_) {
-    if (item.file.entry == nullptr) {
-      problems.push_back(cat(name, " is missing, want ", text_of(item.tensor.file_shape())));
+  for (const auto& [name, part] : parts_) {
+    if (part.item->files[part.index].entry == nullptr) {
+      problems.push_back(cat(name, " is missing, want ", text_of(part.item->tensor.file_shape())));
     }
   }
   if (!problems.empty()) fail_list(folder, problems);
@@ -103,17 +126,44 @@ void HfWeights::check_head(const SafetensorsFolder::Tensor& head) const {
   // A row at a time through f32, as the two may have different element types.
   const int64_t rows = item.tensor.shape[0];
   const int64_t cols = item.tensor.shape[1];
+  const SafetensorsFolder::Tensor& file = item.files.front();
   std::vector<float> head_row(static_cast<size_t>(cols));
   std::vector<float> row(static_cast<size_t>(cols));
   for (int64_t r = 0; r < rows; ++r) {
     convert(source_of(head), r * cols, {head_row.data(), DType::kF32}, cols);
-    convert(source_of(item.file), r * cols, {row.data(), DType::kF32}, cols);
+    convert(source_of(file), r * cols, {row.data(), DType::kF32}, cols);
     head.file->check();
-    item.file.file->check();
+    file.file->check();
     if (std::memcmp(head_row.data(), row.data(), row.size() * sizeof(float)) != 0) {
       throw DataError(cat(head.file->path(), ": ", head.entry->name, " differs from ",
-                          item.file.entry->name, " in row ", r, "; the model ties the two"));
+                          file.entry->name, " in row ", r, "; the model ties the two"));
     }
+  }
+}
+
+// `rows` rows, which the files have.
+void HfWeights::read_rows(const Item& item, int64_t first_row, int64_t rows,
+                          const View& dst) const {
+  const std::vector<int64_t>& shape = item.tensor.shape;
+  const int64_t cols = row_elements(shape);
+  if (item.tensor.transposed) {
+    const SafetensorsFolder::Tensor& file = item.files.front();
+    convert_transposed(source_of(file), {dst.data, dst.dtype},
+                       {.source_cols = shape[0], .first = first_row, .rows = rows, .cols = cols});
+    file.file->check();
+    return;
+  }
+  const int64_t part_rows = shape[0] / std::ssize(item.files);
+  for (int64_t row = first_row; row < first_row + rows;) {
+    const int64_t part = row / part_rows, begin = row % part_rows;
+    const int64_t count = std::min(part_rows - begin, first_row + rows - row);
+    const SafetensorsFolder::Tensor& file = item.files[static_cast<size_t>(part)];
+    const Target target{
+        static_cast<std::byte*>(dst.data) + (row - first_row) * cols * dtype_size(dst.dtype),
+        dst.dtype};
+    convert(source_of(file), begin * cols, target, count * cols);
+    file.file->check();
+    row += count;
   }
 }
 
@@ -123,9 +173,10 @@ void HfWeights::read(std::string_view name, const View& dst, int64_t first_row) 
   const Item& item = it->second;
   const std::vector<int64_t>& shape = item.tensor.shape;
   const int64_t total_rows = shape[0];
-  const int64_t cols = shape.size() == 2 ? shape[1] : 1;
-  if (static_cast<size_t>(dst.ndim()) != shape.size() ||
-      (shape.size() == 2 && dst.size(1) != cols) || !dst.contiguous()) {
+  const int64_t cols = row_elements(shape);
+  const bool fits = static_cast<size_t>(dst.ndim()) == shape.size() &&
+                    std::equal(shape.begin() + 1, shape.end(), dst.shape.begin() + 1);
+  if (!fits || !dst.contiguous()) {
     throw ShapeError(
         cat("read of '", name, "' into ", dst, ", want dense rows of ", text_of(shape)));
   }
@@ -135,16 +186,7 @@ void HfWeights::read(std::string_view name, const View& dst, int64_t first_row) 
                          ", want a range in [0, ", total_rows, "]"));
   }
   const int64_t filled = std::clamp(total_rows - first_row, int64_t{0}, rows);
-  const Source source = source_of(item.file);
-  const Target target{dst.data, dst.dtype};
-  if (item.tensor.transposed) {
-    convert_transposed(
-        source, target,
-        {.source_cols = total_rows, .first = first_row, .rows = filled, .cols = cols});
-  } else {
-    convert(source, first_row * cols, target, filled * cols);
-  }
-  item.file.file->check();
+  read_rows(item, first_row, filled, dst);
   // Zero bits are zero in all three types.
   const int64_t row_bytes = cols * dtype_size(dst.dtype);
   if (rows > filled) {

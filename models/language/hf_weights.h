@@ -21,8 +21,13 @@ struct HfTensor {
   std::string name;
   std::vector<int64_t> shape;  // Shale's, [out, in], vocabulary not padded
   bool transposed = false;     // the file has [in, out]
+  // Names in the file, without the prefix, where they are not this one: a tensor each for equal
+  // parts of the first dimension, in order. [E, F, C] is E of [F, C]; the whole is one of its own
+  // shape.
+  std::vector<std::string> parts = {};
 
-  std::vector<int64_t> file_shape() const;
+  std::vector<int64_t> file_shape() const;  // of each part
+  std::vector<std::string> file_names() const;
 };
 
 // What a family's files have in common.
@@ -47,22 +52,28 @@ class HfWeights {
   HfWeights(const std::string& folder, const std::vector<HfTensor>& tensors, HfLayout layout);
 
   // Fills dst with rows [first_row, first_row + dst.size(0)) of the parameter, in Shale's layout.
-  // dst: dense, host memory, f32, bf16 or f16, [rows, in], or [rows] for a vector. Rows beyond the
-  // vocabulary are zero.
+  // dst: dense, host memory, f32, bf16 or f16, [rows, in], [rows] for a vector, [rows, F, C] of
+  // several matrices. Rows beyond the vocabulary are zero.
   // Throws InternalError for an unknown name, ShapeError for a range or shape that does not fit.
   void read(std::string_view name, const View& dst, int64_t first_row = 0) const;
 
  private:
   struct Item {
     HfTensor tensor;
-    SafetensorsFolder::Tensor file;
+    std::vector<SafetensorsFolder::Tensor> files;  // of its parts
+  };
+  struct Part {
+    Item* item;
+    size_t index;
   };
 
   void check_head(const SafetensorsFolder::Tensor& head) const;
+  void read_rows(const Item& item, int64_t first_row, int64_t rows, const View& dst) const;
 
   SafetensorsFolder folder_;
   HfLayout layout_;
-  std::map<std::string, Item, std::less<>> items_;
+  std::map<std::string, Item, std::less<>> items_;  // by Shale's names
+  std::map<std::string, Part, std::less<>> parts_;  // by names in files
 };
 
 // A folder whose config.json has been read.

@@ -27,18 +27,27 @@ struct LanguageModelConfig {
   // What Llama and its relatives have besides (models/llama/llama.h).
   int64_t kv_heads = 0;   // of keys and values, a divisor of heads; 0: as many
   int64_t head_size = 0;  // 0: width / heads
-  int64_t hidden = 0;     // width inside the feed-forward block
+  int64_t hidden = 0;     // width inside the feed-forward block, or inside each expert
   int64_t window = 0;       // tokens that attention sees at most; 0: all
   int64_t full_layers = 0;  // the first so many layers have no window
   bool attention_bias = false;
   bool mlp_bias = false;
   RopeConfig rope = {};
+
+  // Of mixtures of experts (runtime/nn/moe.h).
+  int64_t experts = 0;         // 0: every token goes through one block
+  int64_t active_experts = 0;  // of a token
+  bool renormalise = false;    // the weights of a token's experts add up to 1
 };
 
 // How a run trains it.
 struct LanguageModelPolicy {
   float dropout = 0;            // after the embedding and on each residual branch
   int64_t loss_chunk_rows = 0;  // logits of at most so many tokens at a time; 0: of all
+  // Of mixtures of experts (RouterOptions, runtime/ops/moe.h).
+  float balance_loss = 0.01f;
+  float router_z_loss = 0;
+  double capacity_factor = 0;
 };
 
 // Keys and values of the tokens seen so far, for generation.

@@ -11,6 +11,8 @@
 namespace shale::models {
 namespace {
 
+constexpr int64_t kMaxExperts = 1 << 16;
+
 struct Size {
   const char* family;
   const char* name;
@@ -19,6 +21,8 @@ struct Size {
   bool tied;
   double lr;
   double factor = 1;  // of Llama 3's scaling, from 8192 tokens
+  int64_t experts = 0, active_experts = 0;
+  bool renormalise = false;
 };
 
 // Sizes of the published weights; their counts of parameters are in the tests. Rates are those of
@@ -42,6 +46,13 @@ constexpr Size kSizes[] = {
     {"qwen3", "qwen3-0.6b", 151936, 1024, 28, 16, 8, 128, 3072, 40960, 1e6, 1e-6, true, 6e-4},
     {"qwen3", "qwen3-1.7b", 151936, 2048, 28, 16, 8, 128, 6144, 40960, 1e6, 1e-6, true, 4e-4},
     {"olmo2", "olmo2-1b", 100352, 2048, 16, 16, 16, 128, 8192, 4096, 5e5, 1e-6, false, 4e-4},
+    {"olmoe", "moe-nano", 256, 128, 4, 4, 4, 32, 128, 0, 1e4, 1e-5, true, 3e-3, 1, 8, 2},
+    {"olmoe", "olmoe-1b-7b", 50304, 2048, 16, 16, 16, 128, 1024, 4096, 1e4, 1e-5, false, 4e-4, 1,
+     64, 8},
+    {"mixtral", "mixtral-8x7b", 32000, 4096, 32, 32, 8, 128, 14336, 32768, 1e6, 1e-5, false, 3e-4,
+     1, 8, 2, true},
+    {"qwen3_moe", "qwen3-30b-a3b", 151936, 2048, 48, 32, 4, 128, 768, 40960, 1e6, 1e-6, false, 3e-4,
+     1, 128, 8, true},
 };
 
 LanguageModelConfig config_of(const Size& size) {
@@ -58,6 +69,9 @@ LanguageModelConfig config_of(const Size& size) {
   config.kv_heads = size.kv_heads;
   config.head_size = size.head_size == size.width / size.heads ? 0 : size.head_size;
   config.hidden = size.hidden;
+  config.experts = size.experts;
+  config.active_experts = size.active_experts;
+  config.renormalise = size.renormalise;
   config.rope.theta = size.theta;
   if (size.factor > 1) {
     config.rope.scaling = RopeScaling::kLlama3;
@@ -83,6 +97,16 @@ void check(const LanguageModelConfig& c) {
   require_size(c.full_layers >= 0 && c.full_layers <= c.layers, "full_layers", c.full_layers,
                cat("0 to layers = ", c.layers));
   if (c.mlp_bias) throw ConfigError("model: mlp_bias is true, want false: there is no such block");
+  if (!llama_variant(c.family).has_experts()) {
+    const std::string none = cat("none: ", c.family, " models have no such");
+    require_size(c.experts == 0, "experts", c.experts, none);
+    require_size(c.active_experts == 0, "active-experts", c.active_experts, none);
+    return;
+  }
+  require_size(c.experts >= 1 && c.experts <= kMaxExperts, "experts", c.experts,
+               cat("1 to ", kMaxExperts));
+  require_size(c.active_experts >= 1 && c.active_experts <= c.experts, "active-experts",
+               c.active_experts, cat("1 to experts = ", c.experts));
 }
 
 // ---- Shapes in checkpoints ----
@@ -212,6 +236,11 @@ class LlamaFamily final : public ModelFamily {
       shape["window"] = cat(config.window);
       shape["full_layers"] = cat(config.full_layers);
     }
+    if (config.experts > 0) {
+      shape["experts"] = cat(config.experts);
+      shape["active_experts"] = cat(config.active_experts);
+      shape["renormalise"] = flag(config.renormalise);
+    }
     shape.merge(rope_shape(config.rope));
     return shape;
   }
@@ -243,6 +272,11 @@ class LlamaFamily final : public ModelFamily {
       if (model.full_layers < 0 || model.full_layers > model.layers) {
         json.fail("full_layers", cat("0 to ", model.layers));
       }
+    }
+    if (variant_.has_experts()) {
+      model.experts = size("experts", kMaxExperts);
+      model.active_experts = size("active_experts", model.experts);
+      model.renormalise = json.flag("renormalise", false);
     }
     model.rope = parse_rope(json);
     try {

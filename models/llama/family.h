@@ -6,7 +6,8 @@
 
 namespace shale::models {
 
-// Llama and its relatives (llama.h), a family each: llama, mistral, qwen2, qwen3, olmo2.
+// Llama and its relatives (llama.h), a family each: llama, mistral, qwen2, qwen3, olmo2,
+// mixtral, olmoe, qwen3_moe.
 std::vector<const ModelFamily*> llama_families();
 
 }  // namespace shale::models

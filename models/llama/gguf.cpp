@@ -48,6 +48,10 @@ std::string splitting_of(const LanguageModelConfig& config) {
 }
 
 void check(const LanguageModelConfig& config) {
+  if (config.experts > 0) {
+    throw ConfigError(cat("gguf: models of the family ", config.family,
+                          ", mixtures of experts, cannot be written as GGUF, want --to hf"));
+  }
   if (config.window > 0) {
     throw ConfigError(cat("gguf: the model has a window of ", config.window,
                           " tokens, which llama.cpp would not keep to, want none"));

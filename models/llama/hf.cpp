@@ -1,5 +1,7 @@
 #include "shale/models/llama/hf.h"
 
+#include <utility>
+
 #include "shale/base/error.h"
 #include "shale/models/llama/variant.h"
 
@@ -36,6 +38,18 @@ class LayerTensors {
     linear("mlp.down_proj", config_.width, config_.hidden, bias);
   }
 
+  // A tensor of each expert in files, one of all here.
+  void mixture() {
+    const ExpertsVariant& names = variant_.mixture;
+    const int64_t C = config_.width, F = config_.hidden, E = config_.experts;
+    tensors_.push_back({.name = cat(prefix_, "mlp.gate.weight"),
+                        .shape = {E, C},
+                        .parts = {cat(prefix_, names.block, ".gate.weight")}});
+    experts("gate_proj", names.gate, {E, F, C});
+    experts("up_proj", names.up, {E, F, C});
+    experts("down_proj", names.down, {E, C, F});
+  }
+
   void norm(std::string_view name, int64_t size) {
     tensors_.push_back({cat(prefix_, name, ".weight"), {size}});
   }
@@ -43,6 +57,14 @@ class LayerTensors {
  private:
   bool has_output_bias() const {
     return variant_.attention_bias == AttentionBias::kAll && config_.attention_bias;
+  }
+  void experts(std::string_view name, std::string_view file_name, std::vector<int64_t> shape) {
+    HfTensor tensor{.name = cat(prefix_, "mlp.experts.", name), .shape = std::move(shape)};
+    for (int64_t e = 0; e < config_.experts; ++e) {
+      tensor.parts.push_back(
+          cat(prefix_, variant_.mixture.block, ".experts.", e, ".", file_name, ".weight"));
+    }
+    tensors_.push_back(std::move(tensor));
   }
   void linear(std::string_view name, int64_t out, int64_t in, bool bias) {
     tensors_.push_back({cat(prefix_, name, ".weight"), {out, in}});
@@ -71,7 +93,11 @@ std::vector<HfTensor> llama_tensors(const LanguageModelConfig& config) {
     if (!norms_after) layer.norm("input_layernorm", C);
     layer.attention();
     layer.norm("post_attention_layernorm", C);
-    layer.mlp();
+    if (config.experts > 0) {
+      layer.mixture();
+    } else {
+      layer.mlp();
+    }
     if (norms_after) layer.norm("post_feedforward_layernorm", C);
   }
   tensors.push_back({"norm.weight", {C}});

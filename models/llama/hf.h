@@ -38,6 +38,10 @@ std::string llama_config_json(const LanguageModelConfig& config, DType dtype);
 //   layers.{i}.mlp.{gate,up}_proj.weight [I, C]         .bias [I]
 //   layers.{i}.mlp.down_proj.weight [C, I]              .bias [C]
 //   layers.{i}.post_feedforward_layernorm.weight [C]    with norms after the branches
+// In place of mlp, mixtures of E experts have, in files with a tensor for each expert e:
+//   layers.{i}.mlp.gate.weight [E, C]                   the router's
+//   layers.{i}.mlp.experts.{gate,up}_proj [E, I, C]     files: mlp.experts.{e}.gate_proj.weight,
+//   layers.{i}.mlp.experts.down_proj [E, C, I]          Mixtral's block_sparse_moe.experts.{e}.w1
 // with H heads of size D, K of keys and values, width C and I inside the feed-forward block. Query
 // and key rows of a head are in the order of RopeOptions::interleaved = false.
 std::vector<HfTensor> llama_tensors(const LanguageModelConfig& config);

@@ -17,6 +17,11 @@ namespace {
 constexpr int64_t kMaxSize = int64_t{1} << 30;
 constexpr int64_t kMaxLayers = 10'000;
 
+constexpr int64_t kMaxExperts = 1 << 16;
+
+constexpr const char* kActiveExperts = "num_experts_per_tok";
+constexpr const char* kRenormalise = "norm_topk_prob";
+constexpr const char* kOtherExperts = "num_local_experts";  // as transformers 5 may write it
 constexpr const char* kScaling = "rope_scaling";
 constexpr const char* kParameters = "rope_parameters";  // from transformers 5 on
 constexpr const char* kOriginal = "original_max_position_embeddings";
@@ -66,6 +71,32 @@ void read_heads(const JsonObject& json, const LlamaVariant& variant, LanguageMod
     json.fail(json.has("head_dim") ? "head_dim" : "hidden_size",
               cat("an even number of elements a head, in all at most ", kMaxSize));
   }
+}
+
+// Where there is a mixture in place of a block: in all layers.
+void require_all_layers(const JsonObject& json) {
+  if (size_of(json, "decoder_sparse_step", 1) != 1) {
+    json.fail("decoder_sparse_step", "1: a mixture of experts in every layer");
+  }
+  if (json.has("mlp_only_layers") && !json.integers("mlp_only_layers").empty()) {
+    json.fail("mlp_only_layers", "none: a mixture of experts in every layer");
+  }
+}
+
+void read_experts(const JsonObject& json, const ExpertsVariant& mixture,
+                  LanguageModelConfig& config) {
+  require_all_layers(json);
+  const std::string key(mixture.experts_key);
+  const bool other_name = !json.has(key) && json.has(kOtherExperts);
+  config.experts =
+      size_of(json, other_name ? kOtherExperts : key.c_str(), mixture.experts, kMaxExperts);
+  config.active_experts = size_of(json, kActiveExperts, mixture.active, kMaxExperts);
+  if (config.active_experts > config.experts) {
+    json.fail(kActiveExperts, cat("at most ", key, ", which is ", config.experts));
+  }
+  config.hidden = size_of(json, mixture.hidden_key, mixture.hidden);
+  config.renormalise = mixture.always_renormalises || json.flag(kRenormalise, false);
+  if (json.real("router_jitter_noise", 0) != 0) json.fail("router_jitter_noise", "0");
 }
 
 constexpr const char* kFullLayer = "full_attention";
@@ -155,7 +186,7 @@ void read_scaling(const JsonObject& json, const JsonObject& scaling, int64_t con
   }
 }
 
-RopeConfig rope_of(const JsonObject& json, int64_t context) {
+RopeConfig rope_of(const JsonObject& json, int64_t context, double theta) {
   if (json.has(kScaling) && json.has(kParameters)) {
     json.fail(kParameters, cat("no such key beside ", kScaling));
   }
@@ -163,7 +194,7 @@ RopeConfig rope_of(const JsonObject& json, int64_t context) {
   const bool is_inside = scaling && scaling->has("rope_theta");
   RopeConfig rope;
   // A base of 1 or less has no long waves, and yarn divides by its logarithm.
-  rope.theta = real_of(is_inside ? *scaling : json, "rope_theta", 1e4, 1.001, 1e18);
+  rope.theta = real_of(is_inside ? *scaling : json, "rope_theta", theta, 1.001, 1e18);
   if (scaling) read_scaling(json, *scaling, context, rope);
   return rope;
 }
@@ -174,7 +205,7 @@ LanguageModelConfig config_of(const JsonObject& json) {
   config.family = variant.family;
   config.layers = size_of(json, "num_hidden_layers", {}, kMaxLayers);
   config.width = size_of(json, "hidden_size");
-  config.hidden = size_of(json, "intermediate_size", variant.hidden);
+  if (!variant.has_experts()) config.hidden = size_of(json, "intermediate_size", variant.hidden);
   config.vocab = size_of(json, "vocab_size");
   config.padded_vocab = pad_vocab(config.vocab);
   config.context = size_of(json, "max_position_embeddings", variant.context);
@@ -186,9 +217,10 @@ LanguageModelConfig config_of(const JsonObject& json) {
       variant.attention_bias == AttentionBias::kQkv ||
       (variant.attention_bias == AttentionBias::kAll && json.flag("attention_bias", false));
   config.mlp_bias = variant.may_have_mlp_bias && json.flag("mlp_bias", false);
+  if (variant.has_experts()) read_experts(json, variant.mixture, config);
   reject_variants(json);
   read_window(json, variant, config);
-  config.rope = rope_of(json, config.context);
+  config.rope = rope_of(json, config.context, variant.theta);
   return config;
 }
 
@@ -250,6 +282,12 @@ std::string llama_config_json(const LanguageModelConfig& config, DType dtype) {
   };
   if (variant.attention_bias == AttentionBias::kAll) json["attention_bias"] = config.attention_bias;
   if (variant.may_have_mlp_bias) json["mlp_bias"] = config.mlp_bias;
+  if (variant.has_experts()) {
+    json[std::string(variant.mixture.experts_key)] = config.experts;
+    json[std::string(variant.mixture.hidden_key)] = config.hidden;
+    json[kActiveExperts] = config.active_experts;
+    if (!variant.mixture.always_renormalises) json[kRenormalise] = config.renormalise;
+  }
   if (variant.window > 0) json["sliding_window"] = nullptr;
   if (variant.window_flag) json["use_sliding_window"] = config.window > 0;
   if (config.window > 0) {

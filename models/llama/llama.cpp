@@ -6,6 +6,7 @@
 #include "shale/base/error.h"
 #include "shale/models/llama/variant.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/nn/moe.h"
 #include "shale/runtime/ops/attention.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/embedding.h"
@@ -97,12 +98,26 @@ SelfAttention::SelfAttention(Module* parent, int64_t layer, const LanguageModelC
   k_norm_ = norm("k_norm", kv_heads_of(config));
 }
 
+nn::MoE::Config experts_of(const LanguageModelConfig& config, const LanguageModelPolicy& policy) {
+  return {.width = config.width,
+          .hidden = config.hidden,
+          .experts = config.experts,
+          .router = {.active = config.active_experts,
+                     .rule = {.renormalise = config.renormalise},
+                     .balance_loss = policy.balance_loss,
+                     .z_loss = policy.router_z_loss,
+                     .capacity_factor = policy.capacity_factor},
+          .init = Init::normal(kInitStd),
+          .down_init = residual_init(config)};
+}
+
 }  // namespace
 
 class Llama::Block : public Module {
  public:
   Block(Module* parent, int64_t layer, const LanguageModelConfig& config,
-        const LlamaVariant& variant, const std::shared_ptr<const RopeTable>& table)
+        const LanguageModelPolicy& policy, const LlamaVariant& variant,
+        const std::shared_ptr<const RopeTable>& table)
       : Module(parent, cat("layers.", layer)) {
     const auto norm = [&](const char* name) {
       return std::make_unique<nn::RmsNorm>(this, name, config.width, config.norm_eps);
@@ -110,11 +125,15 @@ class Llama::Block : public Module {
     if (!variant.norms_after) input_layernorm_ = norm("input_layernorm");
     self_attn_ = std::make_unique<SelfAttention>(this, layer, config, variant, table);
     post_attention_layernorm_ = norm("post_attention_layernorm");
-    mlp_ = std::make_unique<nn::SwiGlu>(this, "mlp",
-                                        nn::SwiGlu::Config{.width = config.width,
-                                                           .hidden = config.hidden,
-                                                           .init = Init::normal(kInitStd),
-                                                           .down_init = residual_init(config)});
+    if (config.experts > 0) {
+      moe_ = std::make_unique<nn::MoE>(this, "mlp", experts_of(config, policy));
+    } else {
+      mlp_ = std::make_unique<nn::SwiGlu>(this, "mlp",
+                                          nn::SwiGlu::Config{.width = config.width,
+                                                             .hidden = config.hidden,
+                                                             .init = Init::normal(kInitStd),
+                                                             .down_init = residual_init(config)});
+    }
     if (variant.norms_after) post_feedforward_layernorm_ = norm("post_feedforward_layernorm");
   }
 
@@ -130,17 +149,21 @@ class Llama::Block : public Module {
     const auto [normed, x] = input_layernorm_->forward_stream(input);
     const Tensor sum = self_attn_->forward(normed, x, cached);
     const auto [again, y] = post_attention_layernorm_->forward_stream(sum);
-    return mlp_->forward(again, y);
+    return feed_forward(again, y);
   }
   Tensor norms_after(const Tensor& x, const nn::CachedLayer* cached) {
     const Tensor y = add(x, post_attention_layernorm_->forward(self_attn_->forward(x, {}, cached)));
-    return add(y, post_feedforward_layernorm_->forward(mlp_->forward(y)));
+    return add(y, post_feedforward_layernorm_->forward(feed_forward(y)));
+  }
+  Tensor feed_forward(const Tensor& x, const Tensor& residual = {}) {
+    return moe_ != nullptr ? moe_->forward(x, residual) : mlp_->forward(x, residual);
   }
 
   std::unique_ptr<nn::RmsNorm> input_layernorm_;  // null: norms come after their branches
   std::unique_ptr<SelfAttention> self_attn_;
   std::unique_ptr<nn::RmsNorm> post_attention_layernorm_;
-  std::unique_ptr<nn::SwiGlu> mlp_;
+  std::unique_ptr<nn::SwiGlu> mlp_;  // null: a mixture of experts
+  std::unique_ptr<nn::MoE> moe_;     // null: one block for all tokens
   std::unique_ptr<nn::RmsNorm> post_feedforward_layernorm_;  // null: as above
 };
 
@@ -153,7 +176,7 @@ Llama::Llama(const LanguageModelConfig& config, const LanguageModelPolicy& polic
   const auto table = std::make_shared<const RopeTable>(config.rope, head_size_of(config));
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     layers_.push_back(
-        std::make_unique<Block>(this, layer, config, llama_variant(config.family), table));
+        std::make_unique<Block>(this, layer, config, policy, llama_variant(config.family), table));
   }
   if (!config.tied) {
     lm_head_ = std::make_unique<nn::Embedding>(this, "lm_head", config.padded_vocab, config.width,
@@ -209,6 +232,9 @@ double Llama::flops_per_token(int64_t seq_len) const {
   double count = 0;
   for (const Parameter* parameter : parameters()) count += static_cast<double>(parameter->numel());
   if (!config().tied) count -= static_cast<double>(embed_tokens_.weight.numel());
+  const int64_t idle = config().experts - config().active_experts;
+  count -= static_cast<double>(config().layers * idle) *
+           static_cast<double>(3 * config().width * config().hidden);
   double keys = 0;  // twice those that a token sees, of all layers
   for (int64_t layer = 0; layer < config().layers; ++layer) {
     const auto window = static_cast<double>(window_of(config(), layer)), T = double(seq_len);
@@ -219,12 +245,17 @@ double Llama::flops_per_token(int64_t seq_len) const {
 
 std::vector<NamedProduct> Llama::products() const {
   const int64_t C = config().width, F = config().hidden, D = head_size_of(config());
-  return {{"Q", C, config().heads * D},
-          {"K, V", C, kv_heads_of(config()) * D},
-          {"attention output", config().heads * D, C},
-          {"FFN gate, up", C, F},
-          {"FFN down", F, C},
-          {"classifier", C, config().padded_vocab}};
+  std::vector<NamedProduct> products = {{"Q", C, config().heads * D},
+                                        {"K, V", C, kv_heads_of(config()) * D},
+                                        {"attention output", config().heads * D, C}};
+  if (config().experts > 0) {
+    products.push_back({"router", C, config().experts});
+  } else {
+    products.push_back({"FFN gate, up", C, F});
+    products.push_back({"FFN down", F, C});
+  }
+  products.push_back({"classifier", C, config().padded_vocab});
+  return products;
 }
 
 }  // namespace shale::models

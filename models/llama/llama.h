@@ -17,7 +17,8 @@ namespace shale::models {
 // and F inside the feed-forward block, in elements of the compute dtype per token (and f32 values):
 // 3 C + (2 H + 2 G) D + C + 3 F (+ H + 2): its input, both norms' outputs, q, k, v, the attention's
 // output, the stream between the halves, gate, up and their product. Norms of q and k keep their
-// inputs too. With recompute full: C.
+// inputs too. With recompute full: C. A mixture of experts, k of them active, keeps k (2 C + 3 F)
+// in place of 3 F, and the router's logits in f32.
 class Llama : public LanguageModel {
  public:
   // Throws ConfigError for sizes that do not go together.

@@ -21,6 +21,19 @@ enum class AttentionBias : uint8_t {
   kQkv,  // those of q, k and v, always
 };
 
+// How files name the parts of a mixture of experts, and what its routers do.
+struct ExpertsVariant {
+  std::string_view block = "mlp";  // "layers.0.mlp"
+  std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
+  std::string_view experts_key = "num_experts";      // of config.json
+  std::string_view hidden_key = "intermediate_size";
+  bool always_renormalises = false;  // without a key that says so
+  // What a key that config.json lacks stands for; 0 experts: the family has no mixtures.
+  int64_t experts = 0;
+  int64_t active = 0;
+  int64_t hidden = 0;
+};
+
 // What tells a relative of Llama from the others.
 struct LlamaVariant {
   std::string_view family;        // also "model_type" of config.json
@@ -36,8 +49,12 @@ struct LlamaVariant {
   int64_t head_size = 0;  // 0: width / heads
   int64_t context = 2048;
   double norm_eps = 1e-6;
+  double theta = 1e4;
   int64_t window = 0;        // 0: none
   bool window_flag = false;  // a window counts only with "use_sliding_window"
+  ExpertsVariant mixture = {};
+
+  bool has_experts() const { return mixture.experts > 0; }
 };
 
 // Sources: transformers 5.23, models/*/configuration_*.py and modeling_*.py.
@@ -72,6 +89,40 @@ inline constexpr LlamaVariant kLlamaVariants[] = {
      .head_norm = HeadNorm::kWholeRow,
      .norms_after = true,
      .norm_eps = 1e-5},
+    {.family = "mixtral",
+     .architecture = "MixtralForCausalLM",
+     .attention_bias = AttentionBias::kNever,
+     .kv_heads = 8,
+     .context = 131072,
+     .norm_eps = 1e-5,
+     .theta = 1e6,
+     .window = int64_t{1} << 30,  // of more than any context: none
+     .mixture = {.block = "block_sparse_moe",
+                 .gate = "w1",
+                 .up = "w3",
+                 .down = "w2",
+                 .experts_key = "num_local_experts",
+                 .always_renormalises = true,
+                 .experts = 8,
+                 .active = 2,
+                 .hidden = 14336}},
+    {.family = "olmoe",
+     .architecture = "OlmoeForCausalLM",
+     .head_norm = HeadNorm::kWholeRow,
+     .context = 4096,
+     .norm_eps = 1e-5,
+     .mixture = {.experts = 64, .active = 8, .hidden = 2048}},
+    {.family = "qwen3_moe",
+     .architecture = "Qwen3MoeForCausalLM",
+     .head_norm = HeadNorm::kPerHead,
+     .kv_heads = 4,
+     .context = 32768,
+     .window = 4096,
+     .window_flag = true,
+     .mixture = {.hidden_key = "moe_intermediate_size",
+                 .experts = 128,
+                 .active = 8,
+                 .hidden = 768}},
 };
 
 // Throws ConfigError for a family that is none of these.

@@ -100,4 +100,14 @@ std::vector<std::string> JsonObject::texts(std::string_view key) const {
   return value->get<std::vector<std::string>>();
 }
 
+std::vector<int64_t> JsonObject::integers(std::string_view key) const {
+  const nlohmann::json* value = state_->find(key);
+  if (value == nullptr) return {};
+  const auto is_integer = [](const nlohmann::json& item) { return item.is_number_integer(); };
+  if (!value->is_array() || !std::all_of(value->begin(), value->end(), is_integer)) {
+    fail(key, "a list of integers");
+  }
+  return value->get<std::vector<int64_t>>();
+}
+
 }  // namespace shale

@@ -101,14 +101,15 @@ const BigramFamily& bigram() {
 TEST_CASE("a family that is added has presets, shapes and models by its names", "[models]") {
   const ModelFamily& family = bigram();
   CHECK(&model_family("bigram") == &family);
-  CHECK(contains(message_of<ConfigError>([] { find_preset("trigram"); }), "olmo2-1b bigram-tiny"));
+  CHECK(contains(message_of<ConfigError>([] { find_preset("trigram"); }),
+                 "qwen3-30b-a3b bigram-tiny"));
   const LanguageModelConfig config = preset("bigram-tiny", 32);
   CHECK(config.context == 32);
   CHECK(model_shape_json(config) == R"({"family":"bigram","layers":2,"width":16})");
   CHECK(parse_model_shape(model_shape_json(config), "x").family == "bigram");
   CHECK(make_language_model(config)->blocks().size() == 2);
   CHECK(contains(message_of<DataError>([] { parse_model_shape(R"({"family":"x"})", "shape"); }),
-                 "olmo2, bigram"));
+                 "qwen3_moe, bigram"));
 }
 
 TEST_CASE("a family or preset that is there is not added again", "[models]") {

@@ -25,7 +25,8 @@ using test::TempDir;
 using Keys = std::map<std::string, std::string>;  // of a config.json, values as JSON
 
 const char* const kFolders[] = {"llama_tied", "llama_untied_llama3", "llama_yarn", "mistral",
-                                "qwen2",      "qwen2_window",        "qwen3",      "olmo2"};
+                                "qwen2",      "qwen2_window",        "qwen3",      "olmo2",
+                                "mixtral",    "olmoe",               "qwen3_moe"};
 
 std::string folder_of(const std::string& name) {
   return fixture_path("llama/" + name);
@@ -34,7 +35,8 @@ std::string folder_of(const std::string& name) {
 auto fields(const LanguageModelConfig& c) {
   return std::make_tuple(c.family, c.layers, c.width, c.heads, c.vocab, c.padded_vocab, c.context,
                          c.norm_eps, c.tied, c.kv_heads, c.head_size, c.hidden, c.attention_bias,
-                         c.mlp_bias, c.window, c.full_layers);
+                         c.mlp_bias, c.window, c.full_layers, c.experts, c.active_experts,
+                         c.renormalise);
 }
 
 void check_same(const LanguageModelConfig& found, const LanguageModelConfig& want) {
@@ -56,6 +58,11 @@ LanguageModelConfig small(std::string_view family) {
   config.context = 7;
   config.tied = false;
   config.attention_bias = family == "qwen2";
+  if (llama_variant(family).has_experts()) {
+    config.experts = 3;
+    config.active_experts = 2;
+    config.renormalise = family != "olmoe";
+  }
   return config;
 }
 
@@ -155,6 +162,19 @@ TEST_CASE("config.json of transformers 5 is read, for every family", "[io]") {
   other.family = "olmo2";
   other.tied = false;
   check_same(load_llama_config(folder_of("olmo2")), other);
+  LanguageModelConfig mixture = other;
+  mixture.family = "olmoe";
+  mixture.hidden = 16, mixture.experts = 6, mixture.active_experts = 3;
+  check_same(load_llama_config(folder_of("olmoe")), mixture);
+  mixture.family = "mixtral";
+  mixture.tied = mixture.renormalise = true;
+  mixture.hidden = 24, mixture.experts = 4, mixture.active_experts = 2;
+  mixture.rope.theta = 1e6;
+  check_same(load_llama_config(folder_of("mixtral")), mixture);
+  mixture.family = "qwen3_moe";
+  mixture.head_size = 12, mixture.hidden = 12, mixture.experts = 8;
+  mixture.rope.theta = 1e4;
+  check_same(load_llama_config(folder_of("qwen3_moe")), mixture);
   other.family = "mistral";
   other.kv_heads = 1;
   check_same(load_llama_config(folder_of("mistral")), other);
@@ -263,7 +283,8 @@ TEST_CASE("every setting survives writing and reading config.json of Llama", "[i
     }
   }
   CHECK(contains(message_of<ConfigError>([] { llama_config_json({}, DType::kF32); }),
-                 "family is gpt2, want one of: llama mistral qwen2 qwen3 olmo2"));
+                 "family is gpt2, want one of: llama mistral qwen2 qwen3 olmo2 mixtral olmoe "
+                 "qwen3_moe"));
 }
 
 TEST_CASE("a config.json that would compute something else is an error that names the key",
@@ -293,6 +314,13 @@ TEST_CASE("a config.json that would compute something else is an error that name
       {"llama", {{"attn_logit_softcapping", "50.0"}}, "'attn_logit_softcapping'"},
       {"llama", {{"final_logit_softcapping", "30.0"}}, "'final_logit_softcapping'"},
       {"olmo2", {{"clip_qkv", "8"}}, "'clip_qkv'"},
+      {"olmoe", {{"num_experts", "4"}}, "'num_experts_per_tok' missing, want at most"},
+      {"mixtral", {{"num_local_experts", "0"}}, "'num_local_experts' is 0, want 1 to"},
+      {"mixtral", {{"num_experts_per_tok", "9"}}, "at most num_local_experts, which is 8"},
+      {"mixtral", {{"router_jitter_noise", "0.1"}}, "'router_jitter_noise'"},
+      {"qwen3_moe", {{"decoder_sparse_step", "2"}}, "'decoder_sparse_step' is 2, want 1"},
+      {"qwen3_moe", {{"mlp_only_layers", "[0]"}}, "'mlp_only_layers' is [0], want none"},
+      {"qwen3_moe", {{"norm_topk_prob", "1"}}, "'norm_topk_prob'"},
       {"llama", {{"quantization_config", "{}"}}, "'quantization_config'"},
       {"llama", {{"partial_rotary_factor", "0.5"}}, "'partial_rotary_factor'"},
       {"llama", {{"rope_theta", "0"}}, "'rope_theta'"},

@@ -1,0 +1,44 @@
+#include "shale/runtime/nn/moe.h"
+
+#include <utility>
+
+#include "shale/runtime/ops/grouped_swiglu.h"
+#include "shale/runtime/ops/shape.h"
+
+namespace shale::nn {
+
+MoE::Experts::Experts(Module* parent, const Config& config)
+    : Module(parent, "experts"),
+      gate_proj(declare("gate_proj", {config.experts, config.hidden, config.width}, config.init)),
+      up_proj(declare("up_proj", {config.experts, config.hidden, config.width}, config.init)),
+      down_proj(
+          declare("down_proj", {config.experts, config.width, config.hidden}, config.down_init)) {}
+
+MoE::MoE(Module* parent, std::string name, const Config& config)
+    : Module(parent, std::move(name)),
+      gate(this, "gate", config.width, config.experts, config.init, Bias::kNo),
+      experts(this, config),
+      router_(config.router) {
+  if (config.shared_hidden == 0) return;
+  shared_experts = std::make_unique<SwiGlu>(this, "shared_experts",
+                                            SwiGlu::Config{.width = config.width,
+                                                           .hidden = config.shared_hidden,
+                                                           .init = config.init,
+                                                           .down_init = config.down_init});
+}
+
+Tensor MoE::forward(const Tensor& x, const Tensor& residual) {
+  return run(x, residual, [this](const Tensor& in, const Tensor& stream) {
+    const int64_t width = in.size(-1);
+    const Tensor rest = shared_experts != nullptr ? shared_experts->forward(in, stream) : stream;
+    const Tensor tokens = reshape(in, {-1, width});
+    const Routing routing = moe_route(tokens, gate.weight.value, {}, router_);
+    const Tensor rows =
+        grouped_swiglu(moe_permute(tokens, routing), experts.gate_proj.value, experts.up_proj.value,
+                       experts.down_proj.value, routing.offsets);
+    const Tensor to = rest.defined() ? reshape(rest, {-1, width}) : Tensor();
+    return reshape(moe_combine(rows, routing, to), in.shape());
+  });
+}
+
+}  // namespace shale::nn

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "shale/runtime/nn/layers.h"
+#include "shale/runtime/ops/moe.h"
+
+namespace shale::nn {
+
+// A mixture of experts, each a SwiGlu (runtime/ops/moe.h): gate.weight [E, width] is the router's,
+// experts.gate_proj and experts.up_proj [E, hidden, width], experts.down_proj [E, width, hidden]
+// have all experts. Experts that every token goes through are one wider SwiGlu, "shared_experts".
+class MoE : public Module {
+ public:
+  struct Config {
+    int64_t width = 0, hidden = 0;  // inside each expert
+    int64_t experts = 0;            // E
+    int64_t shared_hidden = 0;      // inside the experts that all tokens share, together; 0: none
+    RouterOptions router = {};
+    Init init = {};       // of all but down_proj
+    Init down_init = {};  // of down_proj, which writes to the residual stream
+  };
+  MoE(Module* parent, std::string name, const Config& config);
+  // x, residual (optional, added to the result) and the result: [..., width].
+  Tensor forward(const Tensor& x, const Tensor& residual = {});
+
+  // The experts' weights, whose products MoE makes.
+  class Experts : public Module {
+   public:
+    Experts(Module* parent, const Config& config);
+    bool runs() const override { return false; }
+
+    Parameter& gate_proj;
+    Parameter& up_proj;
+    Parameter& down_proj;
+  };
+
+  LinearWeights gate;
+  Experts experts;
+  std::unique_ptr<SwiGlu> shared_experts;  // null: none
+
+ private:
+  RouterOptions router_;
+};
+
+}  // namespace shale::nn
