@@ -4,6 +4,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string_view>
 
 #include "shale/base/error.h"
@@ -59,6 +60,38 @@ void check_decay(const RunDescription& stored, const RunDescription& now, const 
   }
 }
 
+// Names of either, in order, that are facts, or options.
+std::set<std::string> names_of(const RunDescription& stored, const RunDescription& now,
+                               bool facts) {
+  std::set<std::string> names;
+  for (const RunDescription* const run : {&stored, &now}) {
+    for (const auto& [name, value] : run->values) {
+      if (is_fact(name) == facts) names.insert(name);
+    }
+  }
+  return names;
+}
+
+// "--seed was 1 in SOURCE, is 2 now, --lr was 0.1, is 0.2 now": what differs and may not.
+std::string differences(const RunDescription& stored, const RunDescription& now,
+                        const std::string& source, bool facts) {
+  std::string found;
+  for (const std::string& name : names_of(stored, now, facts)) {
+    if (now.may_change.contains(name)) continue;
+    const auto was = stored.values.find(name), is = now.values.find(name);
+    const bool is_new = was == stored.values.end(), is_gone = is == now.values.end();
+    if ((is_new || is_gone) && is_checksum(name)) continue;
+    if (is_new && !facts && !now.given.contains(name)) continue;
+    if (!is_new && !is_gone && was->second == is->second) continue;
+    found += cat(found.empty() ? "" : ", ", spelled(excerpt(name)), " was ",
+                 is_new ? "not known" : excerpt(was->second, 300),
+                 found.empty() ? cat(" in ", source) : "", ", is ",
+                 is_gone ? "not known" : is->second, " now",
+                 name == "steps" ? ", and the schedule depends on it" : "");
+  }
+  return found;
+}
+
 }  // namespace
 
 RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config, const Task& task) {
@@ -72,22 +105,26 @@ RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config, con
   // In the form that values have when they come back from a checkpoint.
   for (auto& [name, value] : run.values) value = nlohmann::json::parse(value).dump();
   for (const std::string& name : spec.changeable()) run.may_change.insert(name);
+  for (const auto& [name, value] : spec.values()) {
+    if (spec.was_set(name)) run.given.insert(name);
+  }
   using enum optim::Decay;
   if (config.schedule == kConstant || config.schedule == kInverseSqrt) {
     run.may_change.insert("steps");
   }
   if (config.schedule == kWsd) run.may_change.insert(kDecay.begin(), kDecay.end());
+  // What the optimizer, which is compared, has none of: older versions said a momentum anyway.
+  for (const auto& [name, value] : {std::pair("beta1", config.beta1),
+                                    {"beta2", config.beta2},
+                                    {"eps", config.eps},
+                                    {"momentum", config.momentum}}) {
+    if (value < 0) run.may_change.insert(name);
+  }
   return run;
 }
 
 void check_same_run(const RunDescription& stored, const RunDescription& now,
                     const std::string& source, int64_t step) {
-  const auto fail = [&](const std::string& name, const std::string& was, const std::string& is) {
-    throw ConfigError(cat("resume: ", spelled(excerpt(name)), " was ", excerpt(was, 300), " in ",
-                          source, ", is ", is, " now",
-                          name == "steps" ? ", and the schedule depends on it" : "",
-                          "; want the same, or another --out for another run"));
-  };
   const auto knows_data = [](const RunDescription& run) {
     return std::any_of(run.values.begin(), run.values.end(),
                        [](const auto& entry) { return is_checksum(entry.first); });
@@ -97,18 +134,11 @@ void check_same_run(const RunDescription& stored, const RunDescription& now,
   }
   // Facts come after the options that may be their reason.
   for (const bool facts : {false, true}) {
-    for (const auto& [name, value] : now.values) {
-      if (is_fact(name) != facts || now.may_change.contains(name)) continue;
-      const auto it = stored.values.find(name);
-      if (it == stored.values.end() && is_checksum(name)) continue;
-      if (it == stored.values.end()) fail(name, "not known", value);
-      if (it->second != value) fail(name, it->second, value);
-    }
+    const std::string found = differences(stored, now, source, facts);
+    if (found.empty()) continue;
+    throw ConfigError(cat("resume: ", found, "; want the same, or another --out for another run"));
   }
   check_decay(stored, now, source, step);
-  for (const auto& [name, value] : stored.values) {
-    if (!now.values.contains(name) && !is_checksum(name)) fail(name, value, "not known");
-  }
 }
 
 }  // namespace shale::models

@@ -23,14 +23,18 @@ struct RunDescription {
   // the decay of --schedule wsd, until it begins). All
   // others would continue another run. Not stored.
   std::set<std::string> may_change;
+  // Options that were given, not left at what they are by default. Not stored.
+  std::set<std::string> given;
 };
 
 // Describes a run of the task with these options, resolved. `config` is among those that `spec`
 // describes.
 RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config, const Task& task);
 
-// Throws ConfigError that names the option, the stored value and the one given, for the first that
-// differs and may not. `source` is the checkpoint, for the message, and `step` the steps done.
+// Throws ConfigError that names every option that differs and may not, with the stored value and
+// this run's; the facts that differ, if all options agree. An option that the checkpoint does not
+// know, because the version that wrote it had none, agrees unless it was given. `source` is the
+// checkpoint, for the message, and `step` the steps done.
 void check_same_run(const RunDescription& stored, const RunDescription& now,
                     const std::string& source, int64_t step);
 
