@@ -101,6 +101,28 @@ TEST_CASE("the fused kernel on file has the bits of the interpreted program",
   }
 }
 
+TEST_CASE("a chain that is compiled when it runs has the bits of the interpreted program",
+          "[kernels][pointwise]") {
+  const kernels::PointwiseProgram program = golden_program();
+  for (const Exec& exec : test::devices_with({&kernels::pointwise})) {
+    CAPTURE(to_string(exec.device));
+    const Golden want(exec), got(exec);
+    kernels::pointwise(exec, want.args(program));
+    PointwiseArgs args = got.args(program);
+    args.compiled = true;
+    try {
+      // The second launch finds the kernel that the first one made.
+      for (int launch = 0; launch < 2; ++launch) kernels::pointwise(exec, args);
+    } catch (const UnavailableError& error) {
+      std::cout << "skipped: a fused kernel is not compiled: " << error.what() << "\n";
+      continue;
+    }
+    CHECK(got.y.margins_intact());
+    CHECK(test::same_bits(got.y.download(), want.y.download()));
+    CHECK(test::same_bits(got.z.download(), want.z.download()));
+  }
+}
+
 #ifdef SHALE_HAVE_NVRTC
 TEST_CASE("NVRTC compiles a fused kernel, for every GPU that there are kernels for",
           "[kernels][pointwise]") {
