@@ -103,6 +103,14 @@ std::vector<std::vector<T>> inputs_of(const OpCase& c, int64_t n) {
   return inputs;
 }
 
+// With one NaN for all: which bits a NaN has that an op makes, such as 0 / 0, is the hardware's.
+std::vector<float> with_one_nan(std::vector<float> values) {
+  for (float& value : values) {
+    if (std::isnan(value)) value = kNan;
+  }
+  return values;
+}
+
 // The largest error in ulps of the wanted value.
 template <typename T>
 double error_in_ulps(const std::vector<T>& got, const OpCase& c,
@@ -229,7 +237,7 @@ TEST_CASE("pointwise ops have the same bits on every device and number of thread
     if (!__builtin_cpu_supports("fma")) continue;
     for (const Exec& exec : test::devices_with({&kernels::pointwise})) {
       CAPTURE(to_string(exec.device));
-      CHECK(test::same_bits(run_op(exec, c.op, inputs), want));
+      CHECK(test::same_bits(with_one_nan(run_op(exec, c.op, inputs)), with_one_nan(want)));
     }
   }
 }
