@@ -21,9 +21,7 @@ std::unique_ptr<GroupProgress> SelfGroup::make_progress() {
   return nullptr;
 }
 
-std::unique_ptr<HostGroup> SelfGroup::split_host(int, int, std::string_view name) {
-  GroupOptions options = this->options();
-  options.name = name;
+std::unique_ptr<HostGroup> SelfGroup::split_host(int, int, const GroupOptions& options) {
   return std::make_unique<SelfGroup>(context_, options);
 }
 

@@ -17,7 +17,7 @@ class SelfGroup final : public HostGroup {
   MemoryProvider& memory() override { return context_->memory; }
   void execute(const CollectiveCall& call, bool blocking) override;
   std::unique_ptr<GroupProgress> make_progress() override;
-  std::unique_ptr<HostGroup> split_host(int color, int key, std::string_view name) override;
+  std::unique_ptr<HostGroup> split_host(int color, int key, const GroupOptions& options) override;
   std::vector<LinkEnd> open_mailboxes(std::span<const LinkSpec>) override { return {}; }
 
  protected:

@@ -152,8 +152,8 @@ void SimulatedGroup::receive_text(const CollectiveCall& call) {
   }
 }
 
-std::unique_ptr<ProcessGroup> SimulatedGroup::make_split(int, int, std::string_view name) {
-  throw UnavailableError(cat("simulated group: ", name,
+std::unique_ptr<ProcessGroup> SimulatedGroup::make_split(int, int, const GroupOptions& options) {
+  throw UnavailableError(cat("simulated group: ", options.name,
                              " cannot be split off, as one rank does not know the others' colors; "
                              "want a simulated group of that size"));
 }

@@ -52,7 +52,8 @@ class SimulatedGroup final : public ProcessGroup {
   Work submit(const CollectiveCall& call, bool async) override;
   // Throws UnavailableError: which ranks give the same color, one rank does not know. Axes of a
   // mesh are simulated groups of their own.
-  std::unique_ptr<ProcessGroup> make_split(int color, int key, std::string_view name) override;
+  std::unique_ptr<ProcessGroup> make_split(int color, int key,
+                                           const GroupOptions& options) override;
 
  private:
   void receive_text(const CollectiveCall& call);

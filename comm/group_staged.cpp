@@ -294,9 +294,9 @@ StagedGroup::StagedGroup(std::shared_ptr<WorldContext> context, std::unique_ptr<
 
 StagedGroup::~StagedGroup() {
   if (std::uncaught_exceptions() > 0) {
-    context_->queue.cancel();
+    context_->queue(options().lane).cancel();
   } else {
-    context_->queue.drain();
+    context_->queue(options().lane).drain();
   }
 }
 
@@ -320,7 +320,7 @@ Work StagedGroup::submit(const CollectiveCall& call, bool async) {
   const auto job = [this, call, ready, finished](bool blocking) {
     *finished = staging_->transfer(call, *ready, blocking);
   };
-  CommQueue& queue = context_->queue;
+  CommQueue& queue = context_->queue(options().lane);
   if (!async) {
     queue.run(job, options().tracer);
     finished->hold(call.stream);
@@ -330,8 +330,9 @@ Work StagedGroup::submit(const CollectiveCall& call, bool async) {
   return Work(std::make_shared<StagedWork>(queue, std::move(queued), finished, call.stream));
 }
 
-std::unique_ptr<ProcessGroup> StagedGroup::make_split(int color, int key, std::string_view name) {
-  return std::make_unique<StagedGroup>(context_, host_->split_host(color, key, name), device_);
+std::unique_ptr<ProcessGroup> StagedGroup::make_split(int color, int key,
+                                                      const GroupOptions& options) {
+  return std::make_unique<StagedGroup>(context_, host_->split_host(color, key, options), device_);
 }
 
 std::vector<std::unique_ptr<PipeLink>> StagedGroup::open_links(std::span<const LinkSpec> specs) {

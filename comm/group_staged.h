@@ -30,7 +30,8 @@ class StagedGroup final : public ProcessGroup {
 
  protected:
   Work submit(const CollectiveCall& call, bool async) override;
-  std::unique_ptr<ProcessGroup> make_split(int color, int key, std::string_view name) override;
+  std::unique_ptr<ProcessGroup> make_split(int color, int key,
+                                           const GroupOptions& options) override;
   std::vector<std::unique_ptr<PipeLink>> open_links(std::span<const LinkSpec> specs) override;
   bool captures(void* stream) const override { return device_.captures(stream); }
 

@@ -15,15 +15,17 @@ class HostGroup : public ProcessGroup {
   virtual void execute(const CollectiveCall& call, bool blocking) = 0;
   // The progress of its ranks, for groups built over it; null with one rank. Collective.
   virtual std::unique_ptr<GroupProgress> make_progress() = 0;
-  virtual std::unique_ptr<HostGroup> split_host(int color, int key, std::string_view name) = 0;
+  virtual std::unique_ptr<HostGroup> split_host(int color, int key,
+                                                const GroupOptions& options) = 0;
   // The ends of links, of specs that have been checked: for links of devices too. Collective.
   virtual std::vector<LinkEnd> open_mailboxes(std::span<const LinkSpec> specs) = 0;
 
  protected:
   using ProcessGroup::ProcessGroup;
 
-  std::unique_ptr<ProcessGroup> make_split(int color, int key, std::string_view name) override {
-    return split_host(color, key, name);
+  std::unique_ptr<ProcessGroup> make_split(int color, int key,
+                                           const GroupOptions& options) override {
+    return split_host(color, key, options);
   }
 };
 

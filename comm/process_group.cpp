@@ -287,7 +287,15 @@ std::string ProcessGroup::broadcast_bytes(std::string_view roots, int root, std:
 }
 
 std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key, std::string_view name) {
-  auto child = make_split(color, key, name);
+  return split(color, key, name, options_.lane);
+}
+
+std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key, std::string_view name,
+                                                  Lane lane) {
+  GroupOptions options = options_;
+  options.name = name;
+  options.lane = lane;
+  auto child = make_split(color, key, options);
   account_for(*child);
   return child;
 }

@@ -26,6 +26,14 @@ enum class Transport : uint8_t {
 };
 
 // Options of a group. Where ranks differ, rank 0's values count in what matters to all.
+// Which collectives of a process wait for which. Those of one lane run one after another, whatever
+// their group; those of two lanes do not wait for each other.
+enum class Lane : uint8_t {
+  kData,   // gradients, gathered parameters, control: queued while the program computes
+  kModel,  // inside a layer, on the critical path: must not wait for the others
+};
+inline constexpr int kLanes = 2;
+
 struct GroupOptions {
   std::string name = "world";  // for messages
   double timeout_s = 600;      // longest wait for another rank; 0: for ever
@@ -35,6 +43,7 @@ struct GroupOptions {
   bool share_memory = true;  // for tests: false stages everything, as where peers may not be mapped
   int64_t staging_bytes = 512 << 10;  // chunk in which memory that peers cannot reach is passed on
   Transport transport = Transport::kAuto;
+  Lane lane = Lane::kData;
   // NCCL's own all-reduce is faster inside a node, and its order of additions is its own; true: as
   // reduce-scatter and all-gather, which sharded data parallelism uses. Others always are.
   bool deterministic = false;
@@ -57,10 +66,10 @@ struct CollectiveOptions {
 // Ranks that compute together.
 //
 // All ranks of a group call the same collectives in the same order, from one thread at a time. The
-// order is over all groups of a process: two groups that share ranks are used in one order by all
-// of them. Each collective carries a number and a fingerprint (operation, dtype, count, root, tag);
-// ranks that disagree all get a CommError that names them, and so do ranks that waited longer than
-// the time-out. After that the group is unusable.
+// order is over all groups of a process that are in one lane: two groups that share ranks are used
+// in one order by all of them. Each collective carries a number and a fingerprint (operation,
+// dtype, count, root, tag); ranks that disagree all get a CommError that names them, and so do
+// ranks that waited longer than the time-out. After that the group is unusable.
 //
 // Sums are deterministic: a binary tree over the ranks in rank order, ((r0+r1)+(r2+r3))+..., where
 // the left part of n ranks has the largest power of two below n. bf16 and f16 are added in f32 and
@@ -129,8 +138,10 @@ class ProcessGroup {
   // listener in a process; an empty one ends it, and waits for one that is at work. Not collective.
   virtual void on_failure(FailureListener /*listener*/) {}
 
-  // Groups of the ranks that give the same color, ordered by key, then rank. Collective.
+  // Groups of the ranks that give the same color, ordered by key, then rank; in this group's lane
+  // unless another is given. Collective.
   std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name);
+  std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name, Lane lane);
 
   // Links between pairs of this group's ranks, for the stages of a pipeline: one for each of
   // `specs`, which all ranks give alike; null where this rank is at neither end. Collective. Throws
@@ -155,7 +166,8 @@ class ProcessGroup {
 
   // Runs or queues a call whose arguments have been checked.
   virtual Work submit(const CollectiveCall& call, bool async) = 0;
-  virtual std::unique_ptr<ProcessGroup> make_split(int color, int key, std::string_view name) = 0;
+  virtual std::unique_ptr<ProcessGroup> make_split(int color, int key,
+                                                   const GroupOptions& options) = 0;
   // Of specs that have been checked.
   virtual std::vector<std::unique_ptr<PipeLink>> open_links(std::span<const LinkSpec> specs);
   // Whether what this stream of a device is given is captured.

@@ -26,9 +26,9 @@ struct Topology {
     return found;
   }
 
-  // Ranks with one local index on different nodes are a lane; a lane carries a part of every
+  // Ranks with one local index on different nodes are a rail; a rail carries a part of every
   // message.
-  int lanes() const {
+  int rails() const {
     size_t smallest = ranks_of.front().size();
     for (const auto& ranks : ranks_of) smallest = ranks.size() < smallest ? ranks.size() : smallest;
     return static_cast<int>(smallest);

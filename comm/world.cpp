@@ -202,7 +202,7 @@ World::~World() {
   }
   const bool lost = impl_->guest && impl_->failing;
   if (!lost) {
-    impl_->context->queue.drain();
+    for (CommQueue& queue : impl_->context->queues) queue.drain();
     try {
       finish();
     } catch (...) {
@@ -229,7 +229,7 @@ void World::Impl::leave_mpi() {
 void World::Impl::leave_alone() {
   using Kept = std::vector<std::shared_ptr<void>>;
   static Kept& kept = *std::make_unique<Kept>().release();
-  context->queue.cancel();
+  for (CommQueue& queue : context->queues) queue.cancel();
   watchdog.reset();
   if (mpi_running() && context->size > 1) meet_soon();  // ranks that did not fail wait for all
   kept.insert(kept.end(), context->kept.begin(), context->kept.end());

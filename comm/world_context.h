@@ -1,10 +1,12 @@
 #pragma once
 
+#include <array>
 #include <memory>
 #include <vector>
 
 #include "shale/comm/comm_queue.h"
 #include "shale/comm/node/shared_memory.h"
+#include "shale/comm/process_group.h"
 #include "shale/comm/watch/failure_board.h"
 #include "shale/comm/watch/recent_collectives.h"
 
@@ -25,7 +27,8 @@ struct WorldContext {
   RecentCollectives recent;
   // What a failed group leaves behind: peers and MPI may still write to it. Freed after MPI.
   std::vector<std::shared_ptr<void>> kept;
-  CommQueue queue;  // last: its thread uses the rest
+  CommQueue& queue(Lane lane) { return queues[static_cast<size_t>(lane)]; }
+  std::array<CommQueue, kLanes> queues;  // last: their threads use the rest
 };
 
 }  // namespace shale::comm

@@ -73,9 +73,9 @@ ChannelOptions channel_options(const Topology& topology, const GroupOptions& opt
   for (const int rank : topology.local_ranks()) {
     result.world_ranks.push_back(topology.world_ranks[static_cast<size_t>(rank)]);
   }
-  result.poll = [&context](bool finishing) {
-    context.board.check();
-    if (!finishing && context.queue.cancelled()) throw CommError(kCancelled);
+  result.poll = [&board = context.board, &queue = context.queue(options.lane)](bool finishing) {
+    board.check();
+    if (!finishing && queue.cancelled()) throw CommError(kCancelled);
   };
   return result;
 }
@@ -94,10 +94,10 @@ struct MpiGroup::Engine {
         node(channel, memory->peers_can_map() ? &context.memory : nullptr,
              {.device = {}, .threads = options.threads}, topology.local_ranks(), comm.size()) {
     if (topology.nodes() == 1) return;
-    const bool in_lane = topology.local < topology.lanes();
+    const bool on_rail = topology.local < topology.rails();
     inter_node.emplace(
         topology,
-        MpiComm::split(comm.get(), in_lane ? topology.local : MPI_UNDEFINED, topology.node),
+        MpiComm::split(comm.get(), on_rail ? topology.local : MPI_UNDEFINED, topology.node),
         comm.get(), channel, node, Exec{.device = {}, .threads = options.threads});
   }
 
@@ -122,9 +122,9 @@ MpiGroup::~MpiGroup() {
   // one has queued.
   const bool unwinding = std::uncaught_exceptions() > 0;
   if (unwinding) {
-    context_->queue.cancel();
+    queue().cancel();
   } else {
-    context_->queue.drain();
+    queue().drain();
   }
   // The others look for the reason of an exception elsewhere, where it is still to be posted.
   if (!unwinding) engine_->channel.leave();
@@ -141,14 +141,14 @@ Work MpiGroup::submit(const CollectiveCall& call, bool async) {
   if (async) {
     // Memory that is freed from here on is kept until the collective has ended.
     context_->memory.begin_use();
-    return context_->queue.enqueue(
+    return queue().enqueue(
         [this, call](bool blocking) {
           const EndUse end_use{context_->memory};
           execute(call, blocking);
         },
         options().tracer);
   }
-  context_->queue.run([&](bool blocking) { execute(call, blocking); }, options().tracer);
+  queue().run([&](bool blocking) { execute(call, blocking); }, options().tracer);
   return Work();
 }
 
@@ -161,7 +161,7 @@ void MpiGroup::execute(const CollectiveCall& call, bool blocking) {
                                         fingerprint(call, sequence_), call.larger_bytes());
   const FlightScope flight(meter());
   try {
-    if (context_->queue.cancelled()) throw CommError(kCancelled);
+    if (queue().cancelled()) throw CommError(kCancelled);
     if (engine_->inter_node) {
       engine_->inter_node->run(call, sequence_, blocking);
     } else {
@@ -252,9 +252,7 @@ std::vector<std::unique_ptr<PipeLink>> MpiGroup::open_links(std::span<const Link
   return links;
 }
 
-std::unique_ptr<HostGroup> MpiGroup::split_host(int color, int key, std::string_view name) {
-  GroupOptions options = this->options();
-  options.name = name;
+std::unique_ptr<HostGroup> MpiGroup::split_host(int color, int key, const GroupOptions& options) {
   return make_host_group(context_, MpiComm::split(comm_.get(), color, key), options);
 }
 

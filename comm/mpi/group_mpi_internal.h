@@ -22,7 +22,7 @@ class MpiGroup final : public HostGroup {
   MemoryProvider& memory() override { return context_->memory; }
   void execute(const CollectiveCall& call, bool blocking) override;
   std::unique_ptr<GroupProgress> make_progress() override;
-  std::unique_ptr<HostGroup> split_host(int color, int key, std::string_view name) override;
+  std::unique_ptr<HostGroup> split_host(int color, int key, const GroupOptions& options) override;
   std::vector<LinkEnd> open_mailboxes(std::span<const LinkSpec> specs) override;
   void on_failure(FailureListener listener) override {
     context_->board.listen(std::move(listener));
@@ -35,6 +35,7 @@ class MpiGroup final : public HostGroup {
  private:
   // What collectives use. It outlives the group if they ended badly.
   struct Engine;
+  CommQueue& queue() const { return context_->queue(options().lane); }
   std::unique_ptr<Mailbox> node_mailbox(const LinkOptions& options, MPI_Comm comm, int tag) const;
 
   std::shared_ptr<WorldContext> context_;

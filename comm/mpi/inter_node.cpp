@@ -21,7 +21,7 @@ void InterNode::run(const CollectiveCall& call, uint64_t sequence, bool blocking
   agree(node_.announce(call, sequence, blocking));
   if (is_all_to_all(call.op)) return run_all_to_all(call, sequence, blocking);
 
-  // Ranks outside the lanes learn from this sync that all nodes agree, or why not.
+  // Ranks outside the rails learn from this sync that all nodes agree, or why not.
   if (call.count() == 0) return channel_.sync(current_, blocking);
   switch (call.op) {
     case CollectiveOp::kReduceScatterSum: return reduce_scatter(call, blocking);
@@ -36,9 +36,9 @@ void InterNode::run(const CollectiveCall& call, uint64_t sequence, bool blocking
 // disagree do they tell each other what. A node whose own ranks disagree takes part; otherwise the
 // others would wait for it.
 void InterNode::agree(const std::vector<Fingerprint>& calls) {
-  // Ranks outside the lanes hear of it at the next sync. Were they to fail now, the lanes would
+  // Ranks outside the rails hear of it at the next sync. Were they to fail now, the rails would
   // stop before they have told the other nodes.
-  if (!in_lane()) return;
+  if (!on_rail()) return;
   Verdict verdict{.call = hash_of(current_) | 1};
   for (const Fingerprint& print : calls) {
     if (print != current_) verdict.call = Verdict::kDisagree;
@@ -174,7 +174,7 @@ void InterNode::exchange(std::vector<Transfer> sends, std::vector<Transfer> rece
   std::erase_if(receives, nothing);
   if (sends.empty() && receives.empty()) return;
   requests_.assign(receives.size() + sends.size(), MPI_REQUEST_NULL);
-  const auto comm = [&](const Transfer& t) { return t.rank < 0 ? lane_.get() : all_; };
+  const auto comm = [&](const Transfer& t) { return t.rank < 0 ? rail_.get() : all_; };
   const auto peer = [](const Transfer& t) { return t.rank < 0 ? t.node : t.rank; };
   for (size_t i = 0; i < receives.size(); ++i) {
     check_mpi(MPI_Irecv(receives[i].data, static_cast<int>(receives[i].bytes), MPI_BYTE,

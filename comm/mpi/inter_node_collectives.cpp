@@ -1,5 +1,5 @@
 // The collectives of inter_node_internal.h but for all-to-alls. Each works chunk by chunk: data
-// goes through the staging areas to the lanes in passes, since these areas are small; between nodes
+// goes through the staging areas to the rails in passes, since these areas are small; between nodes
 // in one exchange; and back in passes.
 
 #include <algorithm>
@@ -28,12 +28,12 @@ std::byte* InterNode::staged(int local, int half, int64_t element, DType dtype) 
   return channel_.staging(local, half) + element * dtype_size(dtype);
 }
 
-Range InterNode::lane_part(int64_t count, DType dtype) const {
-  return part_of(count, topology_.lanes(), topology_.local, dtype);
+Range InterNode::rail_part(int64_t count, DType dtype) const {
+  return part_of(count, topology_.rails(), topology_.local, dtype);
 }
 
-// Elements of a slice in a chunk. A message has one lane's part of the slices of all ranks of a
-// node, of which there are at least as many as lanes.
+// Elements of a slice in a chunk. A message has one rail's part of the slices of all ranks of a
+// node, of which there are at least as many as rails.
 int64_t InterNode::slice_step(DType dtype) const {
   const int64_t message = kMessageBytes / dtype_size(dtype);
   return std::min(message, node_.chunk_elements(dtype, 1));
@@ -64,12 +64,12 @@ void InterNode::combine_nodes(const CollectiveCall& call, std::span<const void* 
                   .out_dtype = out_dtype});
 }
 
-// The part of `count` staged elements, from `element` on, that each lane has made.
-void InterNode::drain_lanes(int half, int64_t element, int64_t count, std::byte* to,
+// The part of `count` staged elements, from `element` on, that each rail has made.
+void InterNode::drain_rails(int half, int64_t element, int64_t count, std::byte* to,
                             DType dtype) const {
-  for (int lane = 0; lane < topology_.lanes(); ++lane) {
-    const Range part = part_of(count, topology_.lanes(), lane, dtype);
-    copy_bytes(staged(lane, half, element + part.begin, dtype), to + part.begin * dtype_size(dtype),
+  for (int rail = 0; rail < topology_.rails(); ++rail) {
+    const Range part = part_of(count, topology_.rails(), rail, dtype);
+    copy_bytes(staged(rail, half, element + part.begin, dtype), to + part.begin * dtype_size(dtype),
                part.count() * dtype_size(dtype));
   }
 }
@@ -83,23 +83,23 @@ void InterNode::reduce_scatter(const CollectiveCall& call, bool blocking) {
     const int64_t count = std::min(step, total - first);
     collect_sums(call, first, count, blocking);
     const int half = channel_.next_half();
-    if (in_lane()) exchange_sums(call, count, half);
+    if (on_rail()) exchange_sums(call, count, half);
     channel_.sync(current_, blocking);
     copy_bytes(staged(topology_.local, half, 0, dtype), at(call.out, first),
                count * dtype_size(dtype));
   }
 }
 
-// Into the send buffer: this node's sums of this lane's part of the slices of all ranks, by node.
+// Into the send buffer: this node's sums of this rail's part of the slices of all ranks, by node.
 void InterNode::collect_sums(const CollectiveCall& call, int64_t first, int64_t count,
                              bool blocking) {
   const DType dtype = call.out.dtype;
-  const Range part = lane_part(count, dtype);
+  const Range part = rail_part(count, dtype);
   const int64_t sum_bytes = part.count() * dtype_size(accumulator(dtype));
   const size_t ranks = by_node_.size();
   const auto pass =
       static_cast<size_t>(std::max<int64_t>(1, node_.chunk_elements(dtype, 1) / count));
-  if (in_lane()) send_buffer_.resize(static_cast<size_t>(sum_bytes) * ranks);
+  if (on_rail()) send_buffer_.resize(static_cast<size_t>(sum_bytes) * ranks);
   for (size_t begin = 0; begin < ranks; begin += pass) {
     const size_t end = std::min(ranks, begin + pass);
     const int half = channel_.next_half();
@@ -109,17 +109,17 @@ void InterNode::collect_sums(const CollectiveCall& call, int64_t first, int64_t 
                  count * dtype_size(dtype));
     }
     channel_.sync(current_, blocking);
-    for (size_t i = begin; in_lane() && i < end; ++i) {
+    for (size_t i = begin; on_rail() && i < end; ++i) {
       combine_staged(call, half, static_cast<int64_t>(i - begin) * count + part.begin, part.count(),
                      send_buffer_.data() + static_cast<int64_t>(i) * sum_bytes);
     }
   }
 }
 
-// Leaves this lane's part of the slices of this node's ranks in their staging areas.
+// Leaves this rail's part of the slices of this node's ranks in their staging areas.
 void InterNode::exchange_sums(const CollectiveCall& call, int64_t count, int half) {
   const DType dtype = call.out.dtype;
-  const Range part = lane_part(count, dtype);
+  const Range part = rail_part(count, dtype);
   const int64_t sum_bytes = part.count() * dtype_size(accumulator(dtype));
   const auto locals = static_cast<int64_t>(topology_.local_ranks().size());
   receive_buffer_.resize(static_cast<size_t>(sum_bytes * locals * topology_.nodes()));
@@ -161,15 +161,15 @@ void InterNode::all_gather(const CollectiveCall& call, bool blocking) {
       copy_bytes(staged(static_cast<int>(i), half, 0, dtype),
                  at(call.out, locals[i] * total + first), count * size);
     }
-    if (in_lane()) exchange_slices(call, count, half);
+    if (on_rail()) exchange_slices(call, count, half);
     if (node_receives(call)) distribute_slices(call, first, count, blocking);
   }
 }
 
-// Sends this lane's part of the slices of this node's ranks; receives those of the others, by node.
+// Sends this rail's part of the slices of this node's ranks; receives those of the others, by node.
 void InterNode::exchange_slices(const CollectiveCall& call, int64_t count, int half) {
   const DType dtype = call.in.dtype;
-  const Range part = lane_part(count, dtype);
+  const Range part = rail_part(count, dtype);
   const int64_t bytes = part.count() * dtype_size(dtype);
   const size_t locals = topology_.local_ranks().size();
   send_buffer_.resize(static_cast<size_t>(bytes) * locals);
@@ -193,11 +193,11 @@ void InterNode::exchange_slices(const CollectiveCall& call, int64_t count, int h
   exchange(sends, receives);
 }
 
-// From the lanes' receive buffers to those ranks of this node that want them.
+// From the rails' receive buffers to those ranks of this node that want them.
 void InterNode::distribute_slices(const CollectiveCall& call, int64_t first, int64_t count,
                                   bool blocking) {
   const DType dtype = call.in.dtype;
-  const Range part = lane_part(count, dtype);
+  const Range part = rail_part(count, dtype);
   const int64_t bytes = part.count() * dtype_size(dtype);
   std::vector<int> remote;
   for (const int rank : by_node_) {
@@ -209,13 +209,13 @@ void InterNode::distribute_slices(const CollectiveCall& call, int64_t first, int
     const size_t end = std::min(remote.size(), begin + pass);
     const int half = channel_.next_half();
     const auto place = [&](size_t i) { return static_cast<int64_t>(i - begin) * count; };
-    for (size_t i = begin; in_lane() && i < end; ++i) {
+    for (size_t i = begin; on_rail() && i < end; ++i) {
       copy_bytes(receive_buffer_.data() + static_cast<int64_t>(i) * bytes,
                  staged(topology_.local, half, place(i) + part.begin, dtype), bytes);
     }
     channel_.sync(current_, blocking);
     for (size_t i = begin; receives(call) && i < end; ++i) {
-      drain_lanes(half, place(i), count, at(call.out, remote[i] * call.in.numel() + first), dtype);
+      drain_rails(half, place(i), count, at(call.out, remote[i] * call.in.numel() + first), dtype);
     }
   }
 }
@@ -227,37 +227,37 @@ void InterNode::all_reduce(const CollectiveCall& call, bool blocking) {
   const int64_t total = call.out.numel(), size = dtype_size(dtype);
   const int64_t pass = node_.chunk_elements(dtype, 1);
   const int64_t message = kMessageBytes / dtype_size(accumulator(dtype));
-  const int64_t step = std::max(pass, message * topology_.nodes() * topology_.lanes());
+  const int64_t step = std::max(pass, message * topology_.nodes() * topology_.rails());
   for (int64_t first = 0; first < total; first += step) {
     const int64_t end = std::min(first + step, total);
-    int64_t summed = 0;  // by this lane
+    int64_t summed = 0;  // by this rail
     for (int64_t begin = first; begin < end; begin += pass) {
       const int64_t count = std::min(pass, end - begin);
-      const Range part = lane_part(count, dtype);
+      const Range part = rail_part(count, dtype);
       const int half = channel_.next_half();
       copy_bytes(at(call.in, begin), staged(topology_.local, half, 0, dtype), count * size);
       channel_.sync(current_, blocking);
-      if (!in_lane()) continue;
+      if (!on_rail()) continue;
       const int64_t sum_bytes = dtype_size(accumulator(dtype));
       send_buffer_.resize(static_cast<size_t>((summed + part.count()) * sum_bytes));
       combine_staged(call, half, part.begin, part.count(),
                      send_buffer_.data() + summed * sum_bytes);
       summed += part.count();
     }
-    if (in_lane()) sum_over_nodes(call, summed);
+    if (on_rail()) sum_over_nodes(call, summed);
     if (!node_receives(call)) continue;
     int64_t given = 0;
     for (int64_t begin = first; begin < end; begin += pass) {
       const int64_t count = std::min(pass, end - begin);
       const int half = channel_.next_half();
-      if (in_lane()) {
-        const Range part = lane_part(count, dtype);
+      if (on_rail()) {
+        const Range part = rail_part(count, dtype);
         copy_bytes(result_.data() + given * size, staged(topology_.local, half, part.begin, dtype),
                    part.count() * size);
         given += part.count();
       }
       channel_.sync(current_, blocking);
-      if (receives(call)) drain_lanes(half, 0, count, at(call.out, begin), dtype);
+      if (receives(call)) drain_rails(half, 0, count, at(call.out, begin), dtype);
     }
   }
 }
@@ -353,7 +353,7 @@ void InterNode::broadcast(const CollectiveCall& call, bool blocking) {
       copy_bytes(at(call.in, first), staged(root_local, half, 0, dtype), count * dtype_size(dtype));
     }
     channel_.sync(current_, blocking);
-    const Range part = in_lane() ? lane_part(count, dtype) : Range{};
+    const Range part = on_rail() ? rail_part(count, dtype) : Range{};
     const int64_t bytes = part.count() * dtype_size(dtype);
     std::vector<Transfer> sends, receives;
     for (int j = 0; j < topology_.nodes(); ++j) {
@@ -363,11 +363,11 @@ void InterNode::broadcast(const CollectiveCall& call, bool blocking) {
         receives.push_back({j, staged(topology_.local, half, part.begin, dtype), bytes});
       }
     }
-    if (in_lane()) exchange(sends, receives);
+    if (on_rail()) exchange(sends, receives);
     channel_.sync(current_, blocking);
     if (me == call.root) continue;
     if (topology_.node != root_node) {
-      drain_lanes(half, 0, count, at(call.out, first), dtype);
+      drain_rails(half, 0, count, at(call.out, first), dtype);
     } else {
       copy_bytes(staged(root_local, half, 0, dtype), at(call.out, first),
                  count * dtype_size(dtype));

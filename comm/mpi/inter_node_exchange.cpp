@@ -46,7 +46,7 @@ class Pieces {
 }  // namespace
 
 void InterNode::run_all_to_all(const CollectiveCall& call, uint64_t sequence, bool blocking) {
-  // Ranks outside the lanes learn from this sync that all nodes agree, or why not.
+  // Ranks outside the rails learn from this sync that all nodes agree, or why not.
   channel_.sync(current_, blocking);
   node_.exchange().finish(call, sequence, current_, blocking);
   exchange_with_other_nodes(call);

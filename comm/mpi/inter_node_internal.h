@@ -15,10 +15,10 @@ namespace shale::comm {
 
 // Collectives over several nodes: shared memory inside a node, MPI between nodes.
 //
-// Chunk by chunk every rank copies what it gives into its staging area; then lane l (the ranks with
+// Chunk by chunk every rank copies what it gives into its staging area; then rail l (the ranks with
 // local index l of all nodes) handles part l of the chunk: it reduces over its node, exchanges with
 // the other nodes, and leaves the result in staging areas of its node, from where every rank takes
-// it. All ranks of a node work at the same time, each with 1/lanes of the bytes. A lane exchanges
+// it. All ranks of a node work at the same time, each with 1/rails of the bytes. A rail exchanges
 // sums as a reduce-scatter and an all-gather, the fewest bytes, or little data by a tree.
 //
 // Chunks are as long as it takes to have messages of 64 KiB, whatever the number of nodes. What
@@ -30,11 +30,11 @@ namespace shale::comm {
 // After a failure, requests may be in flight: this object and the channel must then outlive MPI.
 class InterNode {
  public:
-  // lane: null if this rank is in none. all: the group's, which outlives this.
-  InterNode(const Topology& topology, MpiComm lane, MPI_Comm all, NodeChannel& channel,
+  // rail: null if this rank is in none. all: the group's, which outlives this.
+  InterNode(const Topology& topology, MpiComm rail, MPI_Comm all, NodeChannel& channel,
             NodeCollectives& node, const Exec& exec)
       : topology_(topology),
-        lane_(std::move(lane)),
+        rail_(std::move(rail)),
         all_(all),
         channel_(channel),
         node_(node),
@@ -54,7 +54,7 @@ class InterNode {
     int node = 0;
     void* data = nullptr;
     int64_t bytes = 0;
-    int rank = -1;  // of the group; -1: the one of this lane there
+    int rank = -1;  // of the group; -1: the one of this rail there
   };
   // What nodes tell each other before a collective.
   struct Verdict {
@@ -66,7 +66,7 @@ class InterNode {
       balance += other.balance;
     }
   };
-  bool in_lane() const { return topology_.local < topology_.lanes(); }
+  bool on_rail() const { return topology_.local < topology_.rails(); }
   void agree(const std::vector<Fingerprint>& calls);
   Verdict merged(Verdict mine);
   std::vector<std::vector<std::byte>> tell_all(std::span<const std::byte> mine,
@@ -96,19 +96,19 @@ class InterNode {
     return !is_to_root(call.op) || topology_.node_of(call.root) == topology_.node;
   }
   int64_t slice_step(DType dtype) const;
-  Range lane_part(int64_t count, DType dtype) const;
+  Range rail_part(int64_t count, DType dtype) const;
   std::byte* staged(int local, int half, int64_t element, DType dtype) const;
   void combine_staged(const CollectiveCall& call, int half, int64_t element, int64_t count,
                       void* output);
   void combine_nodes(const CollectiveCall& call, std::span<const void* const> inputs, int64_t count,
                      DType out_dtype, void* output);
-  void drain_lanes(int half, int64_t element, int64_t count, std::byte* to, DType dtype) const;
+  void drain_rails(int half, int64_t element, int64_t count, std::byte* to, DType dtype) const;
 
   // Sends and receives what has any bytes. Throws CommError after the time-out.
   void exchange(std::vector<Transfer> sends, std::vector<Transfer> receives);
 
   const Topology& topology_;
-  MpiComm lane_;
+  MpiComm rail_;
   MPI_Comm all_;
   NodeChannel& channel_;
   NodeCollectives& node_;

@@ -204,7 +204,8 @@ NcclGroup::NcclGroup(NcclGroup& parent, std::unique_ptr<HostGroup> host, int col
       context_(parent.context_),
       host_(std::move(host)),
       device_(parent.device_),
-      stream_(parent.stream_) {
+      stream_(options().lane == parent.options().lane ? parent.stream_
+                                                      : std::make_shared<DeviceStream>(device_)) {
   comm_ = std::make_unique<NcclComm>(parent.parent(), color, key, nccl_options());
   start();
 }
@@ -218,10 +219,13 @@ NcclParent& NcclGroup::parent() {
 }
 
 NcclOptions NcclGroup::nccl_options() const {
+  // Enough for the bandwidth of a node's links, and room for the other lane's kernels.
+  constexpr int kModelLaneCtas = 16;
   return {.group_name = options().name,
           .device = device_.device().index,
           .timeout_s = options().timeout_s,
           .deterministic = options().deterministic,
+          .max_ctas = options().lane == Lane::kModel ? kModelLaneCtas : 0,
           .poll = [context = context_] { context->board.check(); }};
 }
 
@@ -309,8 +313,9 @@ void NcclGroup::watch_replay(const std::vector<CollectiveCall>& calls, void* str
   }
 }
 
-std::unique_ptr<ProcessGroup> NcclGroup::make_split(int color, int key, std::string_view name) {
-  auto child = host_->split_host(color, key, name);
+std::unique_ptr<ProcessGroup> NcclGroup::make_split(int color, int key,
+                                                    const GroupOptions& options) {
+  auto child = host_->split_host(color, key, options);
   return std::make_unique<NcclGroup>(*this, std::move(child), color, key);
 }
 

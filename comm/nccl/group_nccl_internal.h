@@ -15,8 +15,10 @@ namespace shale::comm {
 std::string nccl_obstacle(HostGroup& host, const Device& device);
 
 // The backend "nccl": tensors of GPUs, one rank per GPU. Collectives run on a stream of their own,
-// which the caller's stream waits for; the host waits for nothing. A group and those split from it
-// share that stream, so that their kernels never wait for each other in different orders.
+// which the caller's stream waits for; the host waits for nothing. A group and those of its lane
+// that are split from it share that stream, so that their kernels never wait for each other in
+// different orders; another lane has a stream, and few multiprocessors, of its own: kernels of two
+// lanes are resident together.
 class NcclGroup final : public ProcessGroup {
  public:
   // Collective. `device` outlives the group.
@@ -32,7 +34,8 @@ class NcclGroup final : public ProcessGroup {
 
  protected:
   Work submit(const CollectiveCall& call, bool async) override;
-  std::unique_ptr<ProcessGroup> make_split(int color, int key, std::string_view name) override;
+  std::unique_ptr<ProcessGroup> make_split(int color, int key,
+                                           const GroupOptions& options) override;
   std::vector<std::unique_ptr<PipeLink>> open_links(std::span<const LinkSpec> specs) override;
   bool captures(void* stream) const override { return device_.captures(stream); }
   void watch_replay(const std::vector<CollectiveCall>& calls, void* stream) override;

@@ -87,6 +87,35 @@ TEST_CASE("groups of different ranks take turns on one queue") {
   }
 }
 
+TEST_CASE("a lane does not wait for what is queued in another") {
+  for (comm::GroupOptions options : group_variants()) {
+    CAPTURE(name_of(options));
+    options.timeout_s = 60;
+    const auto data = world().group(options);
+    const auto model = data->split(0, data->rank(), "model", comm::Lane::kModel);
+    const auto parts = model->split(data->rank() % 2, data->rank(), "parts");
+    CHECK(model->options().lane == comm::Lane::kModel);
+    CHECK(parts->options().lane == comm::Lane::kModel);
+    for (int round = 0; round < 3; ++round) {
+      std::vector<int32_t> queued(9000, 1);
+      int32_t one = 1, part = 1;
+      comm::Work work;
+      const auto queue = [&] {
+        work = data->all_reduce_sum(make_view(queued.data(), {9000}), {.async = true});
+      };
+      // Rank 0's sum in one lane wants the others, which come to it behind one in the other lane.
+      if (data->rank() == 0) queue();
+      model->all_reduce_sum(make_view(&one, {1}));
+      parts->all_reduce_sum(make_view(&part, {1}));
+      if (data->rank() != 0) queue();
+      work.wait();
+      CHECK(one == data->size());
+      CHECK(part == parts->size());
+      CHECK(first_difference(queued.data(), 9000, [&](int64_t) { return data->size(); }) == -1);
+    }
+  }
+}
+
 TEST_CASE("split orders ranks by key") {
   const auto group = world().group({.timeout_s = 60});
   const int n = group->size();
