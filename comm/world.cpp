@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "shale/base/log.h"
+#include "shale/comm/collective_slices.h"
 #include "shale/comm/group_factory_internal.h"
 #include "shale/comm/mpi_communicator.h"
 #include "shale/comm/node/node_memory.h"
@@ -272,6 +273,14 @@ void World::watch(const WatchOptions& options) {
 
 void World::at_step(int64_t step) {
   if (impl_->watchdog != nullptr) impl_->watchdog->at_step(step);
+}
+
+void World::record(Timeline* timeline) {
+  if (timeline == nullptr) return impl_->context->recent.listen({});
+  impl_->context->recent.listen(
+      [timeline, rank = rank()](const RecentCollectives::Entry& entry) {
+        add_slice(*timeline, entry, rank);
+      });
 }
 
 Device World::device(const DeviceWish& wish) {

@@ -12,6 +12,7 @@
 
 namespace shale {
 class DeviceBackend;
+class Timeline;
 }
 
 namespace shale::comm {
@@ -70,6 +71,9 @@ class World {
   void watch(const WatchOptions& options = {});
   // The step that training is in, for reports.
   void at_step(int64_t step);
+  // Records the collectives of all groups, and the messages of links, as slices: from when this
+  // rank came to them until they had ended. Null: no longer, and nothing is being recorded then.
+  void record(Timeline* timeline);
 
   // Waits until all ranks have come here, at the end of a run. Throws PeerFailure if one failed
   // instead. The destructor calls it; run() does so earlier.

@@ -9,6 +9,7 @@
 #include "shale/base/error.h"
 #include "shale/base/log.h"
 #include "shale/base/stream_copy.h"
+#include "shale/base/timeline.h"
 #include "shale/comm/checkpoint/json_internal.h"
 #include "shale/comm/checkpoint/problems.h"
 #include "shale/comm/checkpoint/shard.h"
@@ -218,10 +219,17 @@ void CheckpointSaver::write() {
   const auto begin = Clock::now();
   report_ = staged_->image->write(folder_.temporary_path(info_.step, nonce_));
   cost_.write_s = seconds_since(begin);
+  record("write", begin);
+}
+
+void CheckpointSaver::record(const char* what, Clock::time_point begin) const {
+  if (options_.timeline == nullptr) return;
+  options_.timeline->add_slice("checkpoint", what, begin, Clock::now());
 }
 
 // On the thread of rank 0.
 void CheckpointSaver::commit(const std::vector<std::string>& shards) {
+  const auto begin = Clock::now();
   CheckpointManifest manifest;
   manifest.step = info_.step;
   manifest.state = info_.state;
@@ -229,6 +237,7 @@ void CheckpointSaver::commit(const std::vector<std::string>& shards) {
   for (const std::string& shard : shards) add_shard(manifest, shard);
   if (options_.before_commit) options_.before_commit();
   folder_.commit(manifest, nonce_);
+  record("commit", begin);
   // The checkpoint is safe: what goes wrong from here on is no reason to end the run. What is left
   // of old ones costs only room, and the next save tries again.
   try {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -14,6 +15,10 @@
 #include "shale/comm/checkpoint/training_state.h"
 #include "shale/comm/process_group.h"
 #include "shale/runtime/tensor/context.h"
+
+namespace shale {
+class Timeline;
+}
 
 namespace shale::comm {
 
@@ -34,6 +39,7 @@ struct CheckpointSaverOptions {
   // Called on rank 0 once a checkpoint is safe, with its step: on the thread that writes, so that
   // it may wait for the disk. What it throws is logged.
   std::function<void(int64_t step)> committed = {};
+  Timeline* timeline = nullptr;  // gets what the threads do, as a track "checkpoint"; null: nobody
 };
 
 // How far the ranks are with a save: phases that have ended on this rank, and the one in which it
@@ -102,6 +108,7 @@ class CheckpointSaver {
   void write();
   void commit(const std::vector<std::string>& shards);
   [[noreturn]] void give_up();
+  void record(const char* what, std::chrono::steady_clock::time_point begin) const;
 
   ProcessGroup& group_;
   Context& context_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "shale/base/text.h"
 
@@ -16,10 +17,16 @@ std::string tenths(double seconds) {
 
 }  // namespace
 
-uint64_t RecentCollectives::begin(std::string_view group, const Fingerprint& call, int64_t bytes) {
+uint64_t RecentCollectives::begin(std::string_view group, const Fingerprint& call, int64_t bytes,
+                                  int first_rank) {
   const std::lock_guard lock(mutex_);
   Entry& entry = ring_[++count_ % kKept];
-  entry = {.id = count_, .call = call, .bytes = bytes, .begun = Clock::now(), .running = true};
+  entry = {.id = count_,
+           .first_rank = first_rank,
+           .call = call,
+           .bytes = bytes,
+           .begun = Clock::now(),
+           .running = true};
   group.copy(entry.group.data(), entry.group.size() - 1);
   return count_;
 }
@@ -30,6 +37,12 @@ void RecentCollectives::end(uint64_t id) {
   if (entry.id != id) return;  // so many have begun since that its place was given away
   entry.ended = Clock::now();
   entry.running = false;
+  if (listener_) listener_(entry);
+}
+
+void RecentCollectives::listen(Listener listener) {
+  const std::lock_guard lock(mutex_);
+  listener_ = std::move(listener);
 }
 
 std::vector<RecentCollectives::Entry> RecentCollectives::newest_first() const {

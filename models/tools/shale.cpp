@@ -18,6 +18,7 @@ constexpr std::array kTools = {
     Tool{"metrics", "prints the metrics of a run as CSV", run_metrics},
     Tool{"report", "writes a page about runs, with their curves over each other", run_report},
     Tool{"run", "starts a training command, and starts it again when it fails", run_run},
+    Tool{"trace", "says in words what a trace of some steps shows", run_trace},
     Tool{"watch", "shows the curves of a run in the terminal", run_watch},
 };
 

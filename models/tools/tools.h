@@ -10,6 +10,7 @@ int run_doctor(int argc, const char* const* argv);
 int run_metrics(int argc, const char* const* argv);
 int run_report(int argc, const char* const* argv);
 int run_run(int argc, const char* const* argv);
+int run_trace(int argc, const char* const* argv);
 int run_watch(int argc, const char* const* argv);
 
 }  // namespace shale::models

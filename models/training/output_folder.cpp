@@ -20,13 +20,13 @@ void make_folder(const fs::path& folder) {
   }
 }
 
-fs::path fresh_metrics_file(const fs::path& folder) {
+fs::path fresh_file(const fs::path& folder, const std::string& name) {
   make_folder(folder);
-  const fs::path path = folder / "metrics.jsonl";
+  const fs::path path = folder / (name + ".jsonl");
   if (!fs::exists(path)) return path;
   fs::path kept;
   for (int i = 1; kept.empty() || fs::exists(kept); ++i) {
-    kept = folder / cat("metrics.", i, ".jsonl");
+    kept = folder / cat(name, ".", i, ".jsonl");
   }
   std::error_code error;
   fs::rename(path, kept, error);

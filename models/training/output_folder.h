@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 namespace shale::models {
 
@@ -9,8 +10,7 @@ namespace shale::models {
 // files can be made in it.
 void make_folder(const std::filesystem::path& folder);
 
-// `folder`/metrics.jsonl for a new run; one that an earlier run left is kept as metrics.1.jsonl,
-// .2, ...
-std::filesystem::path fresh_metrics_file(const std::filesystem::path& folder);
+// `folder`/NAME.jsonl for a new run; one that an earlier run left is kept as NAME.1.jsonl, .2, ...
+std::filesystem::path fresh_file(const std::filesystem::path& folder, const std::string& name);
 
 }  // namespace shale::models

@@ -76,9 +76,11 @@ bool is_checkpoint(const fs::path& folder) {
 
 }  // namespace
 
-RunCheckpoints::RunCheckpoints(const RunConfig& config, comm::ProcessGroup& group)
+RunCheckpoints::RunCheckpoints(const RunConfig& config, comm::ProcessGroup& group,
+                               Timeline* timeline)
     : config_(config),
       group_(group),
+      timeline_(timeline),
       folder_((fs::path(config.out) / "checkpoints").string()),
       schedule_(config.save_every, config.save_minutes, Clock::now()) {
   std::string found;
@@ -176,7 +178,8 @@ RunPosition RunCheckpoints::load(const RunTensors& tensors, RunDescription run) 
         group_, tensors.context, folder_,
         comm::CheckpointSaverOptions{.keep = config_.keep,
                                      .before_commit = [this] { sync_report(); },
-                                     .committed = [this](int64_t step) { committed(step); }});
+                                     .committed = [this](int64_t step) { committed(step); },
+                                     .timeline = timeline_});
     check_saves();
   }
   const RunPosition position = load_newest(tensors);

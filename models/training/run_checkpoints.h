@@ -42,7 +42,8 @@ class RunCheckpoints {
   // Finds what --resume asks for; changes nothing. No other run may write to --out from here on.
   // Throws ConfigError if --out has checkpoints and --resume is none, MissingInputError if there is
   // nothing in the folder of --resume.
-  RunCheckpoints(const RunConfig& config, comm::ProcessGroup& group);
+  // timeline: gets what threads that write do; null: there is none. It outlives this.
+  RunCheckpoints(const RunConfig& config, comm::ProcessGroup& group, Timeline* timeline = nullptr);
 
   // Whether load() will find tensors; false: the run begins. Not collective.
   bool resumes() const { return !candidates_.empty(); }
@@ -90,6 +91,7 @@ class RunCheckpoints {
 
   const RunConfig& config_;
   comm::ProcessGroup& group_;
+  Timeline* const timeline_;
   const std::string folder_;             // --out's checkpoints/
   std::vector<std::string> candidates_;  // newest first
   bool same_folder_ = false;

@@ -7,6 +7,7 @@
 #include "shale/models/training/make_optimizer.h"
 #include "shale/models/training/parallel_setup.h"
 #include "shale/models/training/report/prometheus.h"
+#include "shale/models/training/report/step_trace.h"
 #include "shale/runtime/data/sampler.h"
 
 namespace shale::models {
@@ -243,6 +244,10 @@ void describe_run(ConfigSpec& spec, RunConfig& c) {
       .may_change();
   spec.add("tensorboard", c.tensorboard, "write event files for TensorBoard to OUT/tensorboard")
       .may_change();
+  spec.add("tensorboard-histograms", c.tensorboard_histograms,
+           "with --tensorboard, steps between histograms of each parameter and its gradient; 0: none",
+           {.min = 0})
+      .may_change();
   spec.add(
           "prometheus", c.prometheus,
           "keep the newest metrics in this file, NAME.prom, for node_exporter's textfile collector",
@@ -252,6 +257,14 @@ void describe_run(ConfigSpec& spec, RunConfig& c) {
            "answer Prometheus at /metrics of this port: of the loopback interface, or of the "
            "address",
            {.help = {.metavar = "[IPV4:]PORT", .default_text = "nowhere"}})
+      .may_change();
+  spec.add("trace", c.trace,
+           "record some steps of all ranks for a trace viewer: NAME.json (Chrome) or NAME.pftrace "
+           "(Perfetto)",
+           {.is_path = true, .help = {.metavar = "FILE", .default_text = "none"}})
+      .may_change();
+  spec.add("trace-steps", c.trace_steps, "which steps --trace records, counted from 1",
+           {.help = {.metavar = "A-B", .default_text = "the third to the fifth"}})
       .may_change();
   spec.add("quiet", c.quiet, "print warnings and errors only").may_change();
 }
@@ -330,6 +343,14 @@ void resolve(RunConfig& config, int ranks) {
       .validate();
   check_parallel(config, ranks);
   if (!config.prometheus_listen.empty()) check_prometheus_address(config.prometheus_listen);
+  if (!config.trace.empty()) trace_format(config.trace);
+  if (!config.trace_steps.empty()) {
+    parse_trace_steps(config.trace_steps);
+    if (config.trace.empty()) throw ConfigError("--trace-steps is given, but --trace is not");
+  }
+  if (config.tensorboard_histograms > 0 && !config.tensorboard) {
+    throw ConfigError("--tensorboard-histograms is given, but --tensorboard is not");
+  }
   if (config.loss_scale < 0) config.loss_scale = config.dtype == "fp16" ? 65536 : 0;
   resolve_schedule(config);
   resolve_optimizer(config);

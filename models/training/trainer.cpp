@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <tuple>
 #include <utility>
 
 #include "shale/base/cpu_affinity.h"
@@ -19,6 +20,7 @@
 #include "shale/models/training/checks/health_check.h"
 #include "shale/models/training/make_optimizer.h"
 #include "shale/models/training/output_folder.h"
+#include "shale/models/training/report/tensor_histograms.h"
 #include "shale/models/training/step_exchange.h"
 #include "shale/models/training/stop_signals.h"
 #include "shale/runtime/io/atomic_file.h"
@@ -74,7 +76,9 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
       task_(task),
       unit_(task.unit()),
       context_(context_options(config, world)),
+      timeline_(config.trace.empty() ? nullptr : std::make_unique<Timeline>()),
       group_(world.group({.timeout_s = config.timeout_s,
+                          .tracer = timeline_.get(),
                           .transport = config.transport,
                           .deterministic = config.deterministic},
                          context_.backend())),
@@ -94,7 +98,7 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
   check_device_sums(context_, *group_);
   check_bandwidth(*group_, context_, world, static_cast<double>(config_.expect_bandwidth));
   open_output();
-  checkpoints_ = std::make_unique<RunCheckpoints>(config_, *group_);
+  checkpoints_ = std::make_unique<RunCheckpoints>(config_, *group_, timeline_.get());
   if (config_.measure_peak) {
     peak_flops_ = measure_gemm_peak(context_, dtype_of_flag(config_, context_.device()));
   }
@@ -104,6 +108,14 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
   batches_ = std::make_unique<Prefetcher>(
       task_.train_batches({.layout = layout_, .rank = world_.rank(), .first_step = first_step_}));
   if (config_.eval_every > 0) task_.check_evaluation();
+  if (timeline_ != nullptr) {
+    trace_ = std::make_unique<StepTrace>(StepTrace::Options{.file = config_.trace,
+                                                            .steps = config_.trace_steps,
+                                                            .first_step = first_step_,
+                                                            .total_steps = config_.steps},
+                                         *timeline_, context_, world_, *group_, task_.model(),
+                                         task_.units());
+  }
   open_report(spec);  // last: whatever refuses the run leaves what an earlier one wrote
 }
 
@@ -168,6 +180,7 @@ void Trainer::resume(const ConfigSpec& spec) {
   }
   layout_.origin = start.samples - regular;
   if (checkpoints_->resumes()) step_->resume(start.skipped_steps, start.loss_scale);
+  if (step_->scales_loss()) next_loss_scale_ = step_->loss_scale()->value;
 }
 
 void Trainer::open_report(const ConfigSpec& spec) {
@@ -221,6 +234,7 @@ RunPosition Trainer::position(int64_t step) const {
 }
 
 void Trainer::save(int64_t step) {
+  const TimelineScope scope(timeline_.get(), "checkpoint");
   step_->finish_update();
   settle();
   checkpoints_->save(position(step));
@@ -242,6 +256,11 @@ void Trainer::after_step(int64_t step) {
     settle();
     report_ranks(step);
   }
+  if (config_.tensorboard_histograms > 0 && step % config_.tensorboard_histograms == 0) {
+    step_->finish_update();
+    settle();
+    write_histograms(step);
+  }
   if (const auto news = std::exchange(save_news_, std::nullopt)) {
     checkpoints_->hear(*news, done_steps_);
   }
@@ -250,6 +269,7 @@ void Trainer::after_step(int64_t step) {
 
 // What all ranks have agreed on: they come here after the same step.
 ExitCode Trainer::stop(int64_t step) {
+  if (trace_ != nullptr) trace_->finish();
   save(step);
   checkpoints_->finish();
   if (progress_ != nullptr) progress_->finish();
@@ -278,6 +298,7 @@ ExitCode Trainer::train() {
   }
   step_->finish();
   settle();
+  if (trace_ != nullptr) trace_->finish();
   checkpoints_->finish();
   if (progress_ != nullptr) progress_->finish();
   log_info(context_.allocator().memory_summary());
@@ -297,11 +318,23 @@ ExitCode Trainer::train() {
 
 void Trainer::train_step(int64_t step) {
   world_.at_step(step + 1);
+  if (trace_ != nullptr) trace_->before_step(step);
   step_->run({.step = step,
               .lr = static_cast<float>(schedule_.at(step)),
               .weight = task_.step_weight(step),
               .first_position = layout_.begin(step),
-              .next_batch = [this]() -> const Batch& { return *batches_->next(); }});
+              .next_batch = [this]() -> const Batch& {
+                const TimelineScope scope(timeline_.get(), "data");
+                return *batches_->next();
+              }});
+}
+
+void Trainer::begins(StepPhase phase) {
+  if (trace_ != nullptr) trace_->begins(phase);
+}
+
+void Trainer::ends(StepPhase phase) {
+  if (trace_ != nullptr) trace_->ends(phase);
 }
 
 void Trainer::done(const StepOutcome& outcome) {
@@ -330,6 +363,7 @@ StepMetrics Trainer::metrics_of(const StepOutcome& outcome) {
   if (peak_flops_ > 0) metrics.mfu = rate * unit_.flops_per_item / (peak_flops_ * world_.size());
   if (step_->scales_loss()) {
     metrics.loss_scale = outcome.state.loss_scale.value;
+    loss_scale_ = std::exchange(next_loss_scale_, *metrics.loss_scale);
     metrics.skipped_steps = step_->skipped_steps();
     if (outcome.was_skipped) {
       log_info("step ", outcome.step + 1,
@@ -385,6 +419,7 @@ void Trainer::check_finite(const StepOutcome& outcome, float loss) {
 }
 
 void Trainer::evaluate(int64_t step) {
+  const TimelineScope scope(timeline_.get(), "validation");
   const Clock::time_point start = Clock::now();
   const Evaluation result = task_.evaluate(task_context());
   const EvalMetrics metrics{.step = step,
@@ -401,6 +436,21 @@ void Trainer::report_ranks(int64_t step) {
   if (!is_main()) return;
   report_->write(all);
   for (const std::string& warning : exposed_above(all, config_.warn_exposed)) log_warning(warning);
+}
+
+// Gradients as the loss has them: before clipping, and without the scale.
+void Trainer::write_histograms(int64_t step) {
+  const TimelineScope scope(timeline_.get(), "histograms");
+  const std::vector<Parameter*> parameters = task_.model().parameters();
+  const std::vector<OptimShard>& shards = step_->parallel().shards();
+  for (const auto& [what, group, scale] :
+       {std::tuple{HistogramOf::kParameters, "parameters/", 1.0},
+        std::tuple{HistogramOf::kGradients, "gradients/", 1 / loss_scale_}}) {
+    for (const TensorHistogram& one :
+         tensor_histograms(what, parameters, shards, *setup_.groups.shard, scale)) {
+      if (report_ != nullptr) report_->write_histogram(step, group + one.name, one.histogram);
+    }
+  }
 }
 
 void Trainer::report(const StepMetrics& metrics) {

@@ -15,6 +15,7 @@
 #include "shale/models/training/report/progress.h"
 #include "shale/models/training/report/rank_report.h"
 #include "shale/models/training/report/run_report.h"
+#include "shale/models/training/report/step_trace.h"
 #include "shale/models/training/report/warnings_file.h"
 #include "shale/models/training/run_checkpoints.h"
 #include "shale/models/training/run_config.h"
@@ -56,6 +57,8 @@ class Trainer : private StepObserver {
   void evaluate(int64_t step);
   // Tells the other ranks of a step, and settles the one before.
   void done(const StepOutcome& outcome) override;
+  void begins(StepPhase phase) override;
+  void ends(StepPhase phase) override;
   StepMetrics metrics_of(const StepOutcome& outcome);
   void send_news(const StepOutcome& outcome);
   // Checks and reports the step that all ranks have been told of, if there is one that was not.
@@ -63,6 +66,7 @@ class Trainer : private StepObserver {
   void check_finite(const StepOutcome& outcome, float loss);
   void report(const StepMetrics& metrics);
   void report_ranks(int64_t step);  // collective
+  void write_histograms(int64_t step);  // collective
 
   TaskContext task_context();
   bool is_main() const { return world_.rank() == 0; }
@@ -74,6 +78,7 @@ class Trainer : private StepObserver {
   Task& task_;
   const SampleUnit unit_;
   Context context_;
+  std::unique_ptr<Timeline> timeline_;  // null: there is no --trace
   std::unique_ptr<comm::ProcessGroup> group_;
   ParallelSetup setup_;
   std::unique_ptr<TrainStep> step_;
@@ -86,6 +91,7 @@ class Trainer : private StepObserver {
   std::unique_ptr<Prefetcher> batches_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<RankReport> ranks_;
+  std::unique_ptr<StepTrace> trace_;  // null, as timeline_
   std::chrono::steady_clock::time_point finished_;  // the last step
   StragglerWatch stragglers_;
   // A step of which the ranks have told each other, and what waits for their news.
@@ -100,6 +106,8 @@ class Trainer : private StepObserver {
   std::chrono::steady_clock::time_point told_at_;
   double waited_s_ = -1;   // for other ranks until then
   double exposed_s_ = 0;   // of parameters and gradients until then
+  double loss_scale_ = 1;       // of the last step that was done
+  double next_loss_scale_ = 1;  // of the one after
   double peak_flops_ = 0;  // of one rank's device; 0: unknown
   StepExchange exchange_;  // goes before the group
 };

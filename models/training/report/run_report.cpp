@@ -10,9 +10,13 @@ namespace shale::models {
 namespace {
 
 std::filesystem::path metrics_file(const RunReport::Options& options) {
-  if (!options.goes_on) return fresh_metrics_file(options.out);
+  if (!options.goes_on) return fresh_file(options.out, "metrics");
   drop_metrics_after(options.out / "metrics.jsonl", options.first_step);
   return options.out / "metrics.jsonl";
+}
+
+std::filesystem::path samples_file(const RunReport::Options& options) {
+  return options.goes_on ? options.out / "samples.jsonl" : fresh_file(options.out, "samples");
 }
 
 void set(RunGauges& gauges, const StepMetrics& row) {
@@ -32,6 +36,7 @@ RunReport::RunReport(const Options& options)
                              ? nullptr
                              : std::make_unique<PrometheusServer>(options.prometheus_listen)),
       metrics_(metrics_file(options)),
+      samples_(samples_file(options), options.first_step),
       gauges_{.run = options.out.string()} {
   if (options.tensorboard) {
     tensorboard_.emplace(
@@ -55,7 +60,12 @@ void RunReport::write(const MetricsRow& row) {
 }
 
 void RunReport::write_text(int64_t step, const std::string& tag, std::string_view text) {
-  if (tensorboard_) tensorboard_->write_text(step, tag, text);
+  const bool is_new = samples_.write({.step = step, .tag = tag, .text = std::string(text)});
+  if (tensorboard_ && is_new) tensorboard_->write_text(step, tag, text);
+}
+
+void RunReport::write_histogram(int64_t step, const std::string& tag, const Histogram& histogram) {
+  if (tensorboard_) tensorboard_->write_histogram(step, tag, histogram);
 }
 
 void RunReport::end(int64_t step, bool succeeded) {

@@ -9,11 +9,13 @@
 
 #include "shale/models/training/report/metrics.h"
 #include "shale/models/training/report/prometheus.h"
+#include "shale/models/training/report/samples_file.h"
 #include "shale/models/training/report/tensorboard.h"
 
 namespace shale::models {
 
-// What rank 0 tells of a run as it goes: metrics.jsonl, and beside it what options ask for.
+// What rank 0 tells of a run as it goes: metrics.jsonl, samples.jsonl, and beside them what options
+// ask for.
 class RunReport {
  public:
   struct Options {
@@ -31,8 +33,9 @@ class RunReport {
   explicit RunReport(const Options& options);
 
   void write(const MetricsRow& row);
-  // Where texts are shown. The tag is "group/name".
+  // The tag is "group/name".
   void write_text(int64_t step, const std::string& tag, std::string_view text);
+  void write_histogram(int64_t step, const std::string& tag, const Histogram& histogram);
   // The run has done its `step` steps.
   void end(int64_t step) { end(step, true); }
   // The same for an error that is on its way: what goes wrong is only logged.
@@ -46,6 +49,7 @@ class RunReport {
   // Goes first: where it is refused, what an earlier run wrote is as it was.
   std::unique_ptr<PrometheusServer> prometheus_server_;
   MetricsWriter metrics_;
+  SamplesFile samples_;
   std::optional<TensorBoardWriter> tensorboard_;
   std::optional<PrometheusFile> prometheus_file_;
   RunGauges gauges_;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -16,6 +17,8 @@ namespace shale::models {
 namespace {
 
 constexpr size_t kKept = 1000;  // lines
+constexpr double kAtOnce = 60;  // warnings
+constexpr double kPerSecond = 1;
 // The longest wait for a rank that writes: one that is stopped meanwhile must not hold up others.
 constexpr int kLockTries = 100;
 constexpr std::chrono::milliseconds kLockPause{1};
@@ -28,6 +31,11 @@ std::string host_name() {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
   return host.data();
+}
+
+double steady_seconds() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
 }
 
 // "2026-11-23T00:24:55.123Z"
@@ -70,13 +78,22 @@ class FileLock {
 
 }  // namespace
 
-WarningsFile::WarningsFile(int rank)
-    : before_text_(cat("\", \"host\": ", json_text(host_name()), ", \"rank\": ", rank)) {
+WarningsFile::WarningsFile(int rank, Clock clock)
+    : before_text_(cat("\", \"host\": ", json_text(host_name()), ", \"rank\": ", rank)),
+      clock_(clock ? std::move(clock) : Clock(steady_seconds)),
+      allowance_(kAtOnce),
+      allowed_at_s_(clock_()) {
   process_log().listen([this](LogLevel level, std::string_view text) { write(level, text); });
 }
 
 WarningsFile::~WarningsFile() {
   process_log().listen({});
+  try {
+    tell_of_withheld();
+    flush();
+  } catch (const std::exception&) {
+    // As in write().
+  }
   if (fd_ >= 0) close(fd_);
 }
 
@@ -88,14 +105,37 @@ void WarningsFile::open(std::filesystem::path file) {
 
 void WarningsFile::write(LogLevel level, std::string_view text) noexcept try {
   const std::lock_guard lock(mutex_);
-  if (pending_.size() < kKept) {
-    pending_.push_back(cat("{\"time\": \"", utc_now(), before_text_,
-                           ", \"level\": ", level >= LogLevel::kError ? "\"error\"" : "\"warning\"",
-                           ", \"text\": ", json_text(text), "}\n"));
+  if (level < LogLevel::kError && !may_warn()) {
+    ++withheld_;
+    return;
   }
+  tell_of_withheld();
+  add(level >= LogLevel::kError ? "error" : "warning", text);
   flush();
 } catch (const std::exception&) {
   // A report that cannot be made does not end what it is about; the line has been printed.
+}
+
+void WarningsFile::add(std::string_view level, std::string_view text) {
+  if (pending_.size() >= kKept) return;
+  pending_.push_back(cat("{\"time\": \"", utc_now(), before_text_, ", \"level\": \"", level,
+                         "\", \"text\": ", json_text(text), "}\n"));
+}
+
+bool WarningsFile::may_warn() {
+  const double now_s = clock_();
+  allowance_ = std::min(kAtOnce, allowance_ + kPerSecond * (now_s - allowed_at_s_));
+  allowed_at_s_ = now_s;
+  if (allowance_ < 1) return false;
+  --allowance_;
+  return true;
+}
+
+void WarningsFile::tell_of_withheld() {
+  const int64_t count = std::exchange(withheld_, 0);
+  if (count == 0) return;
+  add("warning", cat(count, count == 1 ? " warning was" : " warnings were",
+                     " left out here, as there were more than one a second"));
 }
 
 void WarningsFile::flush() {

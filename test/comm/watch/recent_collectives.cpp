@@ -43,4 +43,23 @@ TEST_CASE("a collective that ends after its place was given away changes nothing
   CHECK(recent.newest_first().front().running);
 }
 
+TEST_CASE("a listener hears of each collective when it has ended") {
+  RecentCollectives recent;
+  std::vector<RecentCollectives::Entry> heard;
+  { const RecentCollectives::Scope before(recent, "world", call(0), 1); }
+  recent.listen([&heard](const RecentCollectives::Entry& entry) { heard.push_back(entry); });
+  {
+    const RecentCollectives::Scope scope(recent, "shard", call(7), 4096, 3);
+    CHECK(heard.empty());
+  }
+  recent.listen({});
+  { const RecentCollectives::Scope after(recent, "world", call(8), 1); }
+  REQUIRE(heard.size() == 1);
+  CHECK(std::string(heard[0].group.data()) == "shard");
+  CHECK(heard[0].call.sequence == 7);
+  CHECK(heard[0].bytes == 4096);
+  CHECK(heard[0].first_rank == 3);
+  CHECK(heard[0].begun <= heard[0].ended);
+}
+
 }  // namespace shale::comm

@@ -66,4 +66,27 @@ TEST_CASE("without a warning there is no file, and a folder that comes later is 
   CHECK(lines_of(test::read_file(dir.file("out/warnings.jsonl"))).size() == 2);
 }
 
+TEST_CASE("a rank that warns without end writes a line a second, and says how many it left out") {
+  const test::TempDir dir;
+  const SilentLog silent;
+  double now_s = 100;
+  {
+    WarningsFile file(0, [&now_s] { return now_s; });
+    file.open(dir.file("warnings.jsonl"));
+    for (int i = 0; i < 1000; ++i) log_warning("again ", i);
+    CHECK(lines_of(test::read_file(dir.file("warnings.jsonl"))).size() == 60);
+    log_error("an error");
+    now_s += 2;
+    for (int i = 0; i < 10; ++i) log_warning("later ", i);
+  }
+  const auto lines = lines_of(test::read_file(dir.file("warnings.jsonl")));
+  REQUIRE(lines.size() == 60 + 2 + 2 + 1);
+  const auto text = [&](size_t i) { return lines[i]["text"].get<std::string>(); };
+  CHECK(text(59) == "again 59");
+  CHECK(test::contains(text(60), "940 warnings were left out"));
+  CHECK(text(61) == "an error");
+  CHECK(text(63) == "later 1");
+  CHECK(test::contains(text(64), "8 warnings were left out"));
+}
+
 }  // namespace shale::models

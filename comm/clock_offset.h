@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "shale/comm/process_group.h"
+
+namespace shale::comm {
+
+// By how much this rank's clock is ahead of rank 0's.
+struct ClockOffset {
+  int64_t ns = 0;
+  int64_t error_ns = 0;  // at most; 0: it is the same clock
+};
+
+// A clock in nanoseconds, the same for all processes of a host.
+using HostClock = std::function<int64_t()>;
+
+// Compares the ranks' clocks by some small all-gathers: none ends on a rank before all have begun
+// it, so that the offset lies between two bounds, of which this is the middle. Ranks of a host,
+// which `host_name` tells from others, share the offset of the lowest of them. Collective, on a
+// group for host memory.
+ClockOffset measure_clock_offset(ProcessGroup& group, const std::string& host_name,
+                                 const HostClock& clock);
+
+}  // namespace shale::comm

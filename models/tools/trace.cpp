@@ -1,0 +1,40 @@
+// shale trace: what traces of steps say.
+#include <array>
+#include <cstdio>
+#include <string>
+
+#include "shale/base/config.h"
+#include "shale/models/tools/tool_table.h"
+#include "shale/models/tools/tools.h"
+#include "shale/models/training/report/trace_file.h"
+#include "shale/models/views/trace_report.h"
+
+namespace shale::models {
+namespace {
+
+int run_trace_report(int argc, const char* const* argv) {
+  std::string file;
+  ConfigSpec spec("shale trace report",
+                  "says where a step goes, what ranks wait for, and which one is late");
+  spec.add_positional("file", file, "what --trace wrote", {.required = true, .is_path = true});
+  const ParseResult parsed = parse_config(spec, argc, argv);
+  const std::string text = parsed.should_exit ? parsed.output : trace_report(read_trace(file));
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
+}  // namespace
+
+int run_trace(int argc, const char* const* argv) {
+  static constexpr std::array kActions = {
+      Tool{"report", "says where a step goes and which rank is late", run_trace_report},
+  };
+  return run_tool({.program = "shale trace",
+                   .summary = "looks at what train_lm --trace wrote",
+                   .what = "action",
+                   .closing = "Viewers such as ui.perfetto.dev draw the same file.",
+                   .tools = kActions},
+                  argc, argv);
+}
+
+}  // namespace shale::models

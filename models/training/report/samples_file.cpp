@@ -1,0 +1,67 @@
+#include "shale/models/training/report/samples_file.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "shale/base/error.h"
+#include "shale/runtime/io/atomic_file.h"
+#include "shale/runtime/io/json_object.h"
+#include "shale/runtime/io/mapped_file.h"
+
+namespace shale::models {
+namespace {
+
+std::string line_of(const Sample& sample) {
+  nlohmann::ordered_json json;
+  json["step"] = sample.step;
+  json["tag"] = sample.tag;
+  json["text"] = sample.text;
+  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+  return json.dump(-1, ' ', false, kReplace) + "\n";
+}
+
+}  // namespace
+
+SamplesFile::SamplesFile(std::filesystem::path path, int64_t first_step)
+    : path_(std::move(path)), samples_(read_samples(path_)) {
+  const auto dropped = std::erase_if(
+      samples_, [first_step](const Sample& sample) { return sample.step > first_step; });
+  if (dropped > 0) replace();
+}
+
+bool SamplesFile::write(const Sample& sample) {
+  const auto same = std::find_if(samples_.begin(), samples_.end(), [&](const Sample& other) {
+    return other.step == sample.step && other.tag == sample.tag;
+  });
+  // Bytes that are no UTF-8 are others when they are read back.
+  if (same != samples_.end() && line_of(*same) == line_of(sample)) return false;
+  if (same != samples_.end()) samples_.erase(same);
+  samples_.push_back(sample);
+  replace();
+  return true;
+}
+
+void SamplesFile::replace() const {
+  std::string text;
+  for (const Sample& sample : samples_) text += line_of(sample);
+  write_file_atomically(path_.string(), text);
+}
+
+std::vector<Sample> read_samples(const std::filesystem::path& path) {
+  std::vector<Sample> samples;
+  if (!std::filesystem::exists(path)) return samples;
+  const MappedFile file(path.string(), {.allow_empty = true});
+  std::string_view text = file.text();
+  for (int64_t number = 1;; ++number) {
+    const size_t end = text.find('\n');
+    if (end == text.npos) break;
+    const JsonObject line(text.substr(0, end), cat(path.string(), ":", number));
+    samples.push_back({line.integer("step"), line.text("tag"), line.text("text")});
+    text.remove_prefix(end + 1);
+  }
+  file.check();
+  return samples;
+}
+
+}  // namespace shale::models

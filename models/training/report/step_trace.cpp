@@ -1,0 +1,198 @@
+#include "shale/models/training/report/step_trace.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "shale/base/error.h"
+#include "shale/base/log.h"
+#include "shale/base/parse.h"
+#include "shale/runtime/io/atomic_file.h"
+
+namespace shale::models {
+namespace {
+
+constexpr std::array<std::string_view, 5> kPhases = {"prepare", "forward", "backward", "reduce",
+                                                     "update"};
+
+TraceWindow window_of(const StepTrace::Options& options) {
+  if (options.steps.empty()) return {.first = options.first_step + 3, .last = options.first_step + 5};
+  const TraceWindow window = parse_trace_steps(options.steps);
+  if (window.last > options.total_steps) {
+    throw ConfigError(cat("--trace-steps is ", options.steps, ", and the run has ",
+                          options.total_steps, " steps"));
+  }
+  return {.first = std::max(window.first, options.first_step + 1), .last = window.last};
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+int64_t now_ns() {
+  return Timeline::nanoseconds(Timeline::Clock::now());
+}
+
+}  // namespace
+
+TraceWindow parse_trace_steps(std::string_view text) {
+  const size_t dash = text.find('-');
+  const auto first = parse_int(text.substr(0, dash));
+  const auto last = dash == text.npos ? first : parse_int(text.substr(dash + 1));
+  if (!first || !last || *first < 1 || *last < *first) {
+    throw ConfigError(cat("--trace-steps: expected steps such as 3-5, counted from 1, found '",
+                          excerpt(text), "'"));
+  }
+  return {.first = *first, .last = *last};
+}
+
+StepTrace::StepTrace(const Options& options, Timeline& timeline, Context& context,
+                     comm::World& world, comm::ProcessGroup& group, Module& model,
+                     std::vector<Module*> units)
+    : file_(options.file),
+      format_(trace_format(options.file)),
+      window_(window_of(options)),
+      timeline_(timeline),
+      context_(context),
+      world_(world),
+      group_(group),
+      model_(model),
+      units_(std::move(units)) {}
+
+StepTrace::~StepTrace() {
+  world_.record(nullptr);
+  context_.set_tracer(nullptr);
+  for (const HookedAt& hooked : hooks_) hooked.module->remove_hook(hooked.point, hooked.id);
+}
+
+void StepTrace::before_step(int64_t step) {
+  if (is_over_) return;
+  const int64_t number = step + 1;
+  if (timeline_.is_recording()) {
+    timeline_.close(0);
+    if (number > window_.last) return stop();
+  } else if (number == window_.first) {
+    start();
+  }
+  if (!timeline_.is_recording()) return;
+  last_step_ = number;
+  timeline_.open(cat("step ", number));
+  count_memory();
+}
+
+void StepTrace::finish() {
+  if (timeline_.is_recording()) return stop();
+  if (is_over_ || group_.rank() != 0) return;
+  log_warning("--trace: steps ", window_.first, " to ", window_.last,
+              " were not done, nothing was traced");
+}
+
+comm::ClockOffset StepTrace::clock_offset() const {
+  return comm::measure_clock_offset(group_.host(), host_name(), now_ns);
+}
+
+void StepTrace::start() {
+  before_ = clock_offset();
+  before_ns_ = now_ns();
+  hook(model_);
+  for (Module* unit : units_) hook_backward(*unit);
+  context_.set_tracer(&timeline_);
+  world_.record(&timeline_);
+  timeline_.start();
+}
+
+void StepTrace::stop() {
+  timeline_.stop();
+  world_.record(nullptr);
+  context_.set_tracer(nullptr);
+  for (const HookedAt& hooked : hooks_) hooked.module->remove_hook(hooked.point, hooked.id);
+  hooks_.clear();
+  is_over_ = true;
+  const comm::ClockOffset after = clock_offset();
+  write(timeline_.take(), after, now_ns());
+}
+
+void StepTrace::write(TraceRecord record, const comm::ClockOffset& after, int64_t after_ns) {
+  record.rank = group_.rank();
+  record.host = host_name();
+  int64_t zero_ns = before_ns_;  // rank 0's
+  group_.host().broadcast(make_view(&zero_ns, {1}), 0, {.tag = "trace"});
+  const double drift = static_cast<double>(after.ns - before_.ns) /
+                       static_cast<double>(std::max<int64_t>(after_ns - before_ns_, 1));
+  map_times(record, [&](int64_t time) {
+    const double since = static_cast<double>(time - before_ns_);
+    return std::max<int64_t>(0, time - before_.ns - std::llround(drift * since) - zero_ns);
+  });
+  int64_t error_ns = std::max(before_.error_ns, after.error_ns);
+  group_.host().all_reduce_max(make_view(&error_ns, {1}), {.tag = "trace"});
+  const auto ranks = group_.host().gather_bytes(encode_trace(record, format_), 0, "trace");
+  if (group_.rank() != 0) return;
+  try {
+    write_file_atomically(file_, join_traces(ranks, format_));
+    log_info("wrote ", file_, ": steps ", window_.first, " to ", last_step_, " of ", group_.size(),
+             group_.size() == 1 ? " rank" : " ranks",
+             error_ns > 0 ? cat(", clocks within ", format_number(1e-3 * double(error_ns)), " us")
+                          : std::string());
+  } catch (const DiskError& error) {
+    log_warning("the trace is lost, training goes on: ", error.what());
+  }
+}
+
+void StepTrace::begins(StepPhase phase) {
+  if (!timeline_.is_recording()) return;
+  phase_opened_ = timeline_.open(kPhases[static_cast<size_t>(phase)]);
+}
+
+void StepTrace::ends(StepPhase) {
+  if (!timeline_.is_recording()) return;
+  timeline_.close(phase_opened_);
+  backward_ = nullptr;
+  count_memory();
+}
+
+void StepTrace::count_memory() {
+  const MemoryStats stats = context_.allocator().stats();
+  timeline_.count("memory allocated, bytes", static_cast<double>(stats.allocated));
+  timeline_.count("memory reserved, bytes", static_cast<double>(stats.reserved));
+}
+
+void StepTrace::add_hook(Module& module, HookPoint point, Module::Hook hook) {
+  hooks_.push_back({&module, point, module.add_hook(point, std::move(hook))});
+}
+
+void StepTrace::hook(Module& module) {
+  for (Module* child : module.children()) hook(*child);
+  if (!module.runs()) return;
+  const std::string name = module.parent() == nullptr ? "model" : module.full_name();
+  add_hook(module, HookPoint::kBeforeForward,
+           [this, name] { forward_opened_.push_back(timeline_.open(name)); });
+  add_hook(module, HookPoint::kAfterForward, [this] {
+    timeline_.close(forward_opened_.back());
+    forward_opened_.pop_back();
+  });
+}
+
+// Its end is not shown where no input of the unit has a gradient; then the next unit's beginning,
+// or the end of the phase, is the end.
+void StepTrace::hook_backward(Module& unit) {
+  const auto end = [this] {
+    if (backward_ != nullptr) timeline_.close(backward_opened_);
+    backward_ = nullptr;
+  };
+  const std::string name = cat(unit.full_name(), " backward");
+  add_hook(unit, HookPoint::kBeforeBackward, [this, end, name, &unit] {
+    end();
+    backward_ = &unit;
+    backward_opened_ = timeline_.open(name);
+    count_memory();
+  });
+  add_hook(unit, HookPoint::kAfterBackward, [this, end, &unit] {
+    if (backward_ == &unit) end();
+  });
+}
+
+}  // namespace shale::models

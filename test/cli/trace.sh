@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# A trace of two ranks in both formats: what train_lm writes, shale trace report reads.
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+
+yes 'a line of text to learn from' | head -n 200 >"$work/text.txt"
+
+train() {  # FLAG...
+  timeout -k 5 120 mpirun --oversubscribe --bind-to none -np 2 "$BIN_DIR/train_lm" \
+    --data "$work/text.txt" --layers 2 --width 32 --heads 2 --seq-len 16 --micro-batch 1 \
+    --threads 1 --zero 2 --out "$work/out" --no-save --steps 8 "$@" >"$work/output" 2>&1
+}
+
+for format in json pftrace; do
+  trace=$work/trace.$format
+  train --trace "$trace" || fail "train_lm --trace $format: exit code $?"
+  grep -q "wrote $trace: steps 3 to 5 of 2 ranks" "$work/output" || fail "$format: not told"
+  "$BIN_DIR/shale" trace report "$trace" >"$work/output" 2>&1 || fail "$format: no report"
+  for words in 'Steps 3 to 5 of 2 ranks on 1 host' '^  forward ' '^  backward ' '^  update ' \
+      '^  waiting for other ranks ' 'of that .*gemm' 'Collectives are under way for' \
+      'rank [01] on .* is the last to'; do
+    grep -q "$words" "$work/output" || fail "$format: no word of '$words'"
+  done
+done
+
+# Our reader and another one; Python is not asked for.
+if command -v python3 >/dev/null; then
+  for format in json pftrace; do
+    python3 "$(dirname "${BASH_SOURCE[0]}")/../fixtures/check_trace.py" "$work/trace.$format" 2 \
+      >"$work/output" 2>&1 || fail "$format: not what a viewer reads"
+  done
+fi
+
+train --trace "$work/some.json" --trace-steps 7-8 || fail "--trace-steps 7-8: exit code $?"
+grep -q 'steps 7 to 8 of 2 ranks' "$work/output" || fail '7-8: not told'
+train --trace "$work/later.json" --steps 2 || fail "no step to trace: exit code $?"
+grep -q 'nothing was traced' "$work/output" || fail 'no step to trace: no warning'
+train --trace "$work/gone/trace.json" || fail "no folder: exit code $?"
+grep -q 'the trace is lost, training goes on' "$work/output" || fail 'no folder: no warning'
+
+refused() {  # WORDS FLAG...
+  local words=$1
+  shift
+  train "$@"
+  [[ $? == 64 ]] || fail "$*: want exit code 64"
+  grep -q -- "$words" "$work/output" || fail "$*: no word of '$words'"
+}
+refused 'ends in .json' --trace "$work/trace.txt"
+refused 'steps such as 3-5' --trace "$work/trace.json" --trace-steps 5-3
+refused 'and the run has 8 steps' --trace "$work/trace.json" --trace-steps 3-9
+refused '--trace is not' --trace-steps 3-5
+"$BIN_DIR/shale" trace report "$work/text.txt" >"$work/output" 2>&1
+[[ $? == 65 ]] || fail 'report of a text: want exit code 65'
+
+finish

@@ -1,0 +1,82 @@
+#include "shale/models/training/report/tensor_histograms.h"
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "shale/test/support/catch.h"
+
+namespace shale::models {
+namespace {
+
+// How many of the values a histogram's ranges have, by their definition.
+std::vector<double> counted(const Histogram& histogram, const std::vector<float>& values) {
+  std::vector<double> counts(histogram.counts.size());
+  for (const float value : values) {
+    if (!std::isfinite(value)) continue;
+    size_t place = 0;
+    // Ranges of negative values have their right edge in them, others do not.
+    while (place + 1 < counts.size() && (histogram.right_edges[place] < 0
+                                             ? value > histogram.right_edges[place]
+                                             : value >= histogram.right_edges[place])) {
+      ++place;
+    }
+    ++counts[place];
+  }
+  return counts;
+}
+
+}  // namespace
+
+TEST_CASE("a histogram counts every value where it lies", "[tensor_histograms]") {
+  std::vector<float> values;
+  for (int i = 1; i <= 4000; ++i) {
+    const auto magnitude = static_cast<float>(std::exp2(-i % 40) * (1 + 0.7 * (i % 13)));
+    values.push_back(i % 3 == 0 ? -magnitude : magnitude);
+  }
+  values.insert(values.end(), {0.0f, -0.0f, std::numeric_limits<float>::quiet_NaN(),
+                               -std::numeric_limits<float>::infinity(), 1e-42f});
+  ValueCounts whole, part;
+  whole.add(values);
+  part.add(std::span(values).first(1000));
+  part.add(std::span(values).subspan(1000));
+  CHECK(whole.counts == part.counts);
+  CHECK(whole.finite == 4003);
+
+  const Histogram histogram = histogram_of(whole, 1);
+  CHECK(histogram.count == 4003);
+  CHECK(histogram.counts == counted(histogram, values));
+  CHECK(std::accumulate(histogram.counts.begin(), histogram.counts.end(), 0.0) == 4003);
+  CHECK(std::is_sorted(histogram.right_edges.begin(), histogram.right_edges.end()));
+  CHECK(histogram.right_edges.size() <= 138);
+  CHECK(histogram.right_edges.back() > histogram.most);
+  CHECK(histogram.right_edges.front() >= histogram.least);
+  const double sum = std::accumulate(values.begin(), values.begin() + 4000, 0.0);
+  CHECK(histogram.sum == Approx(sum));
+}
+
+TEST_CASE("a scale moves the edges and no value", "[tensor_histograms]") {
+  ValueCounts counts;
+  counts.add(std::vector<float>{1, 2, -3});
+  const Histogram histogram = histogram_of(counts, 0.5), plain = histogram_of(counts, 1);
+  CHECK(histogram.counts == plain.counts);
+  CHECK(histogram.least == -1.5);
+  CHECK(histogram.most == 1);
+  CHECK(histogram.sum == 0);
+  CHECK(histogram.sum_of_squares == 14 / 4.0);
+  for (size_t i = 0; i < plain.right_edges.size(); ++i) {
+    CHECK(histogram.right_edges[i] == plain.right_edges[i] / 2);
+  }
+}
+
+TEST_CASE("what has no finite value has no ranges, the largest floats have one",
+          "[tensor_histograms]") {
+  CHECK(histogram_of(ValueCounts{}, 1).counts.empty());
+  ValueCounts counts;
+  counts.add(std::vector<float>{std::numeric_limits<float>::max(), 0});
+  const Histogram histogram = histogram_of(counts, 1);
+  CHECK(histogram.counts.back() == 1);
+  CHECK(histogram.right_edges.back() == double{std::numeric_limits<float>::max()});
+}
+
+}  // namespace shale::models
