@@ -115,22 +115,14 @@ std::string drawn(const ChartCurve& curve, const Frame& frame) {
   return svg + "\"/>\n";
 }
 
-std::string legend(const Chart& chart) {
-  std::string svg;
-  double x = kLeft + kWidth;
-  for (auto curve = chart.curves.rbegin(); curve != chart.curves.rend(); ++curve) {
-    if (curve->label.empty()) continue;
-    svg += text_at(x, kTop - 10, "end", curve->label);
-    x -= 7.0 * static_cast<double>(curve->label.size()) + 8;  // about as wide as the text
-    const bool has_dots = curve->kind == ChartCurve::Kind::kDots;
-    const std::string run = cat("run", curve->run % kColors);
-    svg += has_dots ? cat("<circle class=\"", run, "\" r=\"3\" cx=\"", coordinate(x - 6),
-                          "\" cy=\"", coordinate(kTop - 14), "\"/>\n")
-                    : cat("<path class=\"line ", run, "\" d=\"M", coordinate(x - 16), " ",
-                          coordinate(kTop - 14), "h16\"/>\n");
-    x -= 28;
-  }
-  return svg;
+// A curve as a legend shows it.
+std::string key_of(const ChartCurve& curve) {
+  const std::string run = cat("run", curve.run % kColors);
+  const bool has_dots = curve.kind == ChartCurve::Kind::kDots;
+  return cat("<svg class=\"key\" aria-hidden=\"true\" viewBox=\"0 0 20 8\">",
+             has_dots ? cat("<circle class=\"", run, "\" r=\"3\" cx=\"10\" cy=\"4\"/>")
+                      : cat("<path class=\"line ", run, "\" d=\"M0 4h20\"/>"),
+             "</svg>");
 }
 
 // What a curve does, in words.
@@ -176,12 +168,19 @@ std::string svg_of(const Chart& whole) {
           kTop + kHeight + kBottom, "\">\n<title>", escaped_html(chart.title), "</title>\n<desc>",
           escaped_html(description(chart)), "</desc>\n", axes(frame, chart.unit));
   for (const ChartCurve& curve : chart.curves) svg += drawn(curve, frame);
+  return svg + "</svg>\n";
+}
+
+std::string legend_of(const Chart& whole) {
+  const Chart chart = drawable(whole);
+  std::string items;
   std::set<std::string> labels;
   for (const ChartCurve& curve : chart.curves) {
-    if (!curve.label.empty()) labels.insert(curve.label);
+    if (curve.label.empty()) continue;
+    labels.insert(curve.label);
+    items += cat("<li>", key_of(curve), escaped_html(curve.label), "</li>\n");
   }
-  if (labels.size() > 1) svg += legend(chart);
-  return svg + "</svg>\n";
+  return labels.size() < 2 ? std::string() : cat("<ul class=\"legend\">\n", items, "</ul>\n");
 }
 
 }  // namespace shale::models

@@ -44,13 +44,27 @@ CurvePoints validation_curve(const RunData& run) {
 }
 
 CurvePoints smoothed(const CurvePoints& points, double decay) {
+  struct Mean {
+    double sum = 0, weights = 0;
+  };
+  // Of the points before each, nearer ones more.
+  const auto means = [decay](auto begin, auto end) {
+    std::vector<Mean> result;
+    Mean mean;
+    for (auto point = begin; point != end; ++point) {
+      result.push_back(mean);
+      mean = {decay * (mean.sum + point->value), decay * (mean.weights + 1)};
+    }
+    return result;
+  };
+  const std::vector<Mean> before = means(points.begin(), points.end());
+  const std::vector<Mean> after = means(points.rbegin(), points.rend());
   CurvePoints result;
   result.reserve(points.size());
-  double sum = 0, weights = 0;
-  for (const CurvePoint& point : points) {
-    sum = decay * sum + (1 - decay) * point.value;
-    weights = decay * weights + (1 - decay);
-    result.push_back({point.step, sum / weights});
+  for (size_t i = 0; i < points.size(); ++i) {
+    const Mean &a = before[i], &b = after[points.size() - 1 - i];
+    result.push_back(
+        {points[i].step, (a.sum + points[i].value + b.sum) / (a.weights + 1 + b.weights)});
   }
   return result;
 }
@@ -78,7 +92,7 @@ std::vector<double> axis_marks(double low, double high) {
   }
   std::vector<double> marks;
   for (double i = std::ceil(low / space); i * space <= high + space * 1e-9; ++i) {
-    marks.push_back(i * space);
+    marks.push_back(i == 0 ? 0 : i * space);  // and no -0
   }
   return marks;
 }

@@ -26,8 +26,8 @@ CurvePoints curve_of(const RunData& run, std::optional<int64_t> StepMetrics::*co
 CurvePoints loss_curve(const RunData& run);
 CurvePoints validation_curve(const RunData& run);
 
-// Each point the exponential mean of those up to it, the newest with weight 1 - `decay`, the
-// weights' sum being one from the first point on.
+// Each point the mean of all, weighted with `decay` to the power of how many points away they are:
+// from both sides, so that the curve does not lag behind what it smooths.
 CurvePoints smoothed(const CurvePoints& points, double decay);
 
 // At most 2 * `buckets` points, of each of so many stretches of steps the least and the most, in

@@ -28,13 +28,20 @@ body { background: var(--page); color: var(--text); font: 16px/1.5 sans-serif; m
 main { max-width: 60rem; margin: 0 auto; padding: 1rem; overflow-wrap: anywhere; }
 h1, h2 { line-height: 1.2; } h2 { margin-top: 2rem; }
 figure { margin: 1rem 0; } svg { width: 100%; height: auto; font: 12px sans-serif; }
+svg.key { width: 20px; height: 8px; margin-right: .4rem; vertical-align: middle; }
+.legend { list-style: none; margin: 0; padding: 0; display: flex; flex-wrap: wrap; gap: 0 1.2rem;
+  font-size: .85rem; color: var(--soft); }
 svg text { fill: var(--soft); } svg .grid { stroke: var(--grid); fill: none; }
 svg .line { fill: none; stroke-width: 1.6; } svg .faint { fill: none; opacity: .35; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; }
 th, td { border-bottom: 1px solid var(--grid); padding: .2rem .8rem .2rem 0; text-align: left;
-  vertical-align: top; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; }
+  vertical-align: top; overflow-wrap: normal; max-width: 30rem; }
+thead th { vertical-align: bottom; } tbody th { font-weight: normal; }
+td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.long { overflow-wrap: anywhere; min-width: 10rem; }
 .error { color: var(--bad); }
+pre { white-space: pre-wrap; border-left: 3px solid var(--grid); margin: 0; padding: .2rem .8rem;
+  font: 14px/1.4 monospace; }
 @media print { :root { --page: #fff; --text: #000; --soft: #333; --grid: #bbb; }
   figure, tr { break-inside: avoid; } details { display: block; }
   .run1 { stroke-dasharray: 6 3; } .run2 { stroke-dasharray: 2 3; }
@@ -63,7 +70,11 @@ std::string table(std::string_view caption, const Row& head, const std::vector<R
     html += cat("<tr><th scope=\"row\">", row.front(), "</th>");
     for (size_t i = 1; i < row.size(); ++i) {
       const bool is_number = !row[i].empty() && (std::isdigit(row[i].front()) != 0);
-      html += cat(is_number ? "<td class=\"number\">" : "<td>", row[i], "</td>");
+      const bool is_long = row[i].size() > 24;
+      html += cat(is_long     ? "<td class=\"long\">"
+                  : is_number ? "<td class=\"number\">"
+                              : "<td>",
+                  row[i], "</td>");
     }
     html += "</tr>\n";
   }
@@ -106,6 +117,11 @@ std::string bytes_or_dash(const CurvePoints& points) {
   return points.empty() ? "–" : format_bytes(points.back().value);
 }
 
+// What the runs count: "tokens".
+std::string items_of(std::span<const RunData> runs) {
+  return runs.front().steps.empty() ? "items" : runs.front().steps.back().item;
+}
+
 std::string summary(std::span<const RunData> runs) {
   std::vector<Row> rows;
   for (const RunData& run : runs) {
@@ -120,10 +136,9 @@ std::string summary(std::span<const RunData> runs) {
          has_checkpoint ? cat("step ", *run.status->checkpoint_step) : "–",
          std::to_string(run.warnings.size() + static_cast<size_t>(run.warnings_left_out))});
   }
-  const std::string items = runs.front().steps.empty() ? "Items" : runs.front().steps.back().item;
   return table("Runs",
                {"Run", "State", "Steps", "Last loss", "Least validation loss",
-                cat("Median ", escaped_html(items), " per s"), "Median step, ms",
+                cat("Median ", escaped_html(items_of(runs)), " per s"), "Median step, ms",
                 "Peak device memory", "Checkpoint", "Warnings"},
                rows);
 }
@@ -131,15 +146,20 @@ std::string summary(std::span<const RunData> runs) {
 std::string figure(const Chart& chart) {
   const std::string svg = svg_of(chart);
   if (svg.empty()) return {};
-  return cat("<h2>", escaped_html(chart.title), "</h2>\n<figure>\n", svg, "</figure>\n");
+  return cat("<h2>", escaped_html(chart.title), "</h2>\n<figure>\n", legend_of(chart), svg,
+             "</figure>\n");
 }
 
 std::string label_of(const RunData& run, size_t runs, std::string_view what) {
   return runs > 1 ? cat(run.name, what.empty() ? "" : " ", what) : std::string(what);
 }
 
+// Of means over about a hundredth of the points, to each side.
+double decay_for(const CurvePoints& points) {
+  return 1 - 1 / std::max(1.0, static_cast<double>(points.size()) / 100);
+}
+
 std::string loss_figures(std::span<const RunData> runs) {
-  constexpr double kDecay = 0.98;  // of the mean: some 50 steps
   Chart chart{.title = "Loss", .unit = "mean over the global batch"};
   for (size_t i = 0; i < runs.size(); ++i) {
     using Kind = ChartCurve::Kind;
@@ -147,7 +167,7 @@ std::string loss_figures(std::span<const RunData> runs) {
     chart.curves.push_back({.run = i, .kind = Kind::kFaint, .points = raw});
     chart.curves.push_back({.label = label_of(runs[i], runs.size(), "training, smoothed"),
                             .run = i,
-                            .points = smoothed(raw, kDecay)});
+                            .points = smoothed(raw, decay_for(raw))});
     chart.curves.push_back({.label = label_of(runs[i], runs.size(), "validation"),
                             .run = i,
                             .kind = Kind::kDots,
@@ -160,36 +180,58 @@ std::string loss_figures(std::span<const RunData> runs) {
                     "</details>\n");
 }
 
-// A figure of a column of the steps, in `scale` times its unit.
+// What a figure says of a column of the steps.
+struct ColumnFigure {
+  std::string title;
+  std::string unit;
+  double scale = 1;       // of what is drawn to what the column has
+  bool is_noisy = false;  // it is drawn smoothed, and faint as it is
+};
+
 template <typename Column>
-std::string column_figure(std::span<const RunData> runs, std::string_view title,
-                          std::string_view unit, Column column, double scale = 1) {
-  Chart chart{.title = std::string(title), .unit = std::string(unit)};
+std::string column_figure(std::span<const RunData> runs, const ColumnFigure& about,
+                          Column column) {
+  Chart chart{.title = about.title, .unit = about.unit};
+  std::vector<ChartCurve> lines;
   for (size_t i = 0; i < runs.size(); ++i) {
     CurvePoints points = curve_of(runs[i], column);
-    for (CurvePoint& point : points) point.value *= scale;
-    chart.curves.push_back({.label = label_of(runs[i], runs.size(), runs.size() > 1 ? "" : title),
-                            .run = i,
-                            .points = std::move(points)});
+    for (CurvePoint& point : points) point.value *= about.scale;
+    if (about.is_noisy) {
+      chart.curves.push_back({.run = i, .kind = ChartCurve::Kind::kFaint, .points = points});
+      points = smoothed(points, decay_for(points));
+    }
+    lines.push_back(
+        {.label = label_of(runs[i], runs.size(), runs.size() > 1 ? "" : about.title),
+         .run = i,
+         .points = std::move(points)});
   }
+  for (ChartCurve& line : lines) chart.curves.push_back(std::move(line));
   return figure(chart);
 }
 
 std::string column_figures(std::span<const RunData> runs) {
   constexpr double kMiB = 1.0 / (1 << 20);
+  const auto of = [runs](const ColumnFigure& about, auto column) {
+    return column_figure(runs, about, column);
+  };
   return cat(
-      column_figure(runs, "Learning rate", "", &StepMetrics::lr),
-      column_figure(runs, "Gradient norm", "before clipping", &StepMetrics::grad_norm),
-      column_figure(runs, "Throughput", "items per second, all ranks", &StepMetrics::items_per_s),
-      column_figure(runs, "Model FLOP utilization", "percent", &StepMetrics::mfu, 100),
-      column_figure(runs, "Time of a step", "ms", &StepMetrics::step_ms),
-      column_figure(runs, "Exposed communication", "ms of a step, rank 0",
-                    &StepMetrics::comm_exposed_ms),
-      column_figure(runs, "Peak device memory", "MiB, rank 0", &StepMetrics::device_peak_bytes,
-                    kMiB),
-      column_figure(runs, "Peak host memory", "MiB, rank 0", &StepMetrics::host_peak_bytes, kMiB),
-      column_figure(runs, "Loss scale", "", &StepMetrics::loss_scale),
-      column_figure(runs, "Skipped steps", "so far", &StepMetrics::skipped_steps));
+      of({.title = "Learning rate"}, &StepMetrics::lr),
+      of({.title = "Gradient norm", .unit = "before clipping", .is_noisy = true},
+         &StepMetrics::grad_norm),
+      of({.title = "Throughput", .unit = items_of(runs) + " per second, all ranks",
+          .is_noisy = true},
+         &StepMetrics::items_per_s),
+      of({.title = "Model FLOP utilization", .unit = "percent", .scale = 100, .is_noisy = true},
+         &StepMetrics::mfu),
+      of({.title = "Time of a step", .unit = "ms", .is_noisy = true}, &StepMetrics::step_ms),
+      of({.title = "Exposed communication", .unit = "ms of a step, rank 0", .is_noisy = true},
+         &StepMetrics::comm_exposed_ms),
+      of({.title = "Peak device memory", .unit = "MiB, rank 0", .scale = kMiB},
+         &StepMetrics::device_peak_bytes),
+      of({.title = "Peak host memory", .unit = "MiB, rank 0", .scale = kMiB},
+         &StepMetrics::host_peak_bytes),
+      of({.title = "Loss scale"}, &StepMetrics::loss_scale),
+      of({.title = "Skipped steps", .unit = "so far"}, &StepMetrics::skipped_steps));
 }
 
 // What the newest row about all ranks says.
@@ -213,7 +255,7 @@ std::string ranks_table(const RunData& run) {
 }
 
 std::string warnings_table(const RunData& run) {
-  if (run.warnings.empty()) return {};
+  if (run.warnings.empty() && run.warnings_unreadable == 0) return {};
   std::vector<Row> rows;
   for (const RunWarning& warning : run.warnings) {
     const bool is_error = warning.level == "error";
@@ -226,7 +268,24 @@ std::string warnings_table(const RunData& run) {
              run.warnings_left_out > 0
                  ? cat("<p>", run.warnings_left_out, " older ones are in ", "warnings.jsonl.</p>\n")
                  : std::string(),
+             run.warnings_unreadable > 0
+                 ? cat("<p>", run.warnings_unreadable, " lines are not readable.</p>\n")
+                 : std::string(),
              table("Warnings", {"Time", "Rank", "Level", "Text"}, rows));
+}
+
+// The newest texts, the newest first.
+std::string samples_of(const RunData& run) {
+  constexpr size_t kMost = 20;
+  if (run.samples.empty()) return {};
+  std::string html = cat("<h2>Samples of ", escaped_html(run.name), "</h2>\n");
+  const size_t left_out = run.samples.size() > kMost ? run.samples.size() - kMost : 0;
+  for (size_t i = run.samples.size(); i > left_out; --i) {
+    const Sample& sample = run.samples[i - 1];
+    html += cat("<h3>", escaped_html(sample.tag), ", step ", sample.step, "</h3>\n<pre>",
+                escaped_html(sample.text), "</pre>\n");
+  }
+  return left_out == 0 ? html : cat(html, "<p>", left_out, " older ones are in samples.jsonl.</p>\n");
 }
 
 using Options = std::map<std::string, std::string>;
@@ -292,6 +351,7 @@ std::string html_report(std::span<const RunData> runs) {
           escaped_html(names), " - Shale</title>\n<style>", style(), "</style>\n</head>\n<body>\n",
           "<main>\n<h1>", escaped_html(names), "</h1>\n", summary(runs), differences(runs),
           loss_figures(runs), column_figures(runs));
+  for (const RunData& run : runs) html += samples_of(run);
   for (const RunData& run : runs) html += ranks_table(run) + warnings_table(run);
   const std::string options = options_table(runs, false);
   if (!options.empty()) {

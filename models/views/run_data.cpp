@@ -30,11 +30,15 @@ void read_warnings(const fs::path& path, RunData& run) {
   if (!fs::exists(path)) return;
   const MappedFile file(path.string(), {.allow_empty = true});
   for_each_line(file.text(), path.string(), [&](std::string_view line, const std::string& where) {
-    const JsonObject object(line, where);
-    run.warnings.push_back({.time = object.text("time"),
-                            .rank = static_cast<int>(object.integer("rank")),
-                            .level = object.text("level"),
-                            .text = object.text("text")});
+    try {
+      const JsonObject object(line, where);
+      run.warnings.push_back({.time = object.text("time"),
+                              .rank = static_cast<int>(object.integer("rank")),
+                              .level = object.text("level"),
+                              .text = object.text("text")});
+    } catch (const DataError&) {
+      ++run.warnings_unreadable;  // no reason not to show the others
+    }
   });
   file.check();
   if (run.warnings.size() <= RunData::kMostWarnings) return;
@@ -85,6 +89,7 @@ RunData read_run(const fs::path& run) {
   if (fs::exists(run / "status.json")) data.status = read_run_status(run);
   read_warnings(run / "warnings.jsonl", data);
   read_options(run / "config.json", data);
+  data.samples = read_samples(run / "samples.jsonl");
   return data;
 }
 

@@ -9,6 +9,7 @@
 
 #include "shale/models/training/report/metrics.h"
 #include "shale/models/training/report/run_status.h"
+#include "shale/models/training/report/samples_file.h"
 
 namespace shale::models {
 
@@ -29,6 +30,8 @@ struct RunData {
   std::optional<RunStatus> status;  // nullopt: there is no status.json
   std::vector<RunWarning> warnings;
   int64_t warnings_left_out = 0;  // older ones, beyond kMostWarnings
+  int64_t warnings_unreadable = 0;  // lines that a rank was killed over
+  std::vector<Sample> samples;
   // Names and values as text, sorted; empty where there is no config.json.
   std::vector<std::pair<std::string, std::string>> options;
 

@@ -19,14 +19,18 @@ TEST_CASE("a curve has the steps whose value is known and finite", "[curve]") {
   CHECK(validation_curve(run) == CurvePoints{{3, 2.5}});
 }
 
-TEST_CASE("smoothing begins with the first value and keeps a constant", "[curve]") {
+TEST_CASE("smoothing looks to both sides and keeps a line", "[curve]") {
   const CurvePoints mean = smoothed({{1, 4}, {2, 4}, {5, 1}}, 0.5);
   REQUIRE(mean.size() == 3);
-  CHECK(mean[0] == CurvePoint{1, 4});
-  CHECK(mean[1] == CurvePoint{2, 4});
-  // Weights 1/8, 1/4, 1/2 of 7/8.
+  CHECK(mean[0].value == Approx((4 + 4 * 0.5 + 1 * 0.25) / 1.75));
+  CHECK(mean[1].value == Approx((4 * 0.5 + 4 + 1 * 0.5) / 2));
+  CHECK(mean[2].value == Approx((4 * 0.25 + 4 * 0.5 + 1) / 1.75));
   CHECK(mean[2].step == 5);
-  CHECK(mean[2].value == Approx((4 * 0.125 + 4 * 0.25 + 0.5) / 0.875));
+  // A line stays where it is but for its ends: nothing lags.
+  CurvePoints line;
+  for (int64_t step = 0; step < 201; ++step) line.push_back({step, static_cast<double>(step)});
+  CHECK(smoothed(line, 0.9)[100].value == Approx(100));
+  CHECK(smoothed(line, 0) == line);
   CHECK(smoothed({}, 0.5).empty());
 }
 

@@ -67,6 +67,8 @@ TEST_CASE("a report is one page that needs nothing from elsewhere", "[html_repor
   CHECK(contains(html, "prefers-color-scheme: dark"));
   CHECK(contains(html, "@media print"));
   CHECK(contains(html, "lang=\"en\""));
+  // Each with more than one curve says whose they are.
+  CHECK(count(html, "<ul class=\"legend\">") == 5);
   // Loss, twice, gradient norm, throughput and time of a step: every picture says what it shows.
   CHECK(count(html, "<svg role=\"img\"") == 5);
   CHECK(count(html, "</title>\n<desc>") == 5);

@@ -45,8 +45,19 @@ TEST_CASE("a run is what its folder has, and metrics are enough", "[run_data]") 
 TEST_CASE("what is malformed is named with its line", "[run_data]") {
   const TempDir dir;
   dir.write("metrics.jsonl", "");
-  dir.write("warnings.jsonl", "{\"time\": \"T\"}\n");
-  CHECK(contains(message_of<DataError>([&] { read_run(dir.path()); }), "warnings.jsonl:1"));
+  dir.write("samples.jsonl", "{\"step\": 1, \"tag\": \"a\"}\n");
+  CHECK(contains(message_of<DataError>([&] { read_run(dir.path()); }), "samples.jsonl:1"));
+}
+
+TEST_CASE("a warning that was cut off leaves the others readable", "[run_data]") {
+  const TempDir dir;
+  dir.write("metrics.jsonl", "");
+  const std::string line =
+      "{\"time\": \"T\", \"host\": \"h\", \"rank\": 1, \"level\": \"warning\", \"text\": \"x\"}\n";
+  dir.write("warnings.jsonl", line + "{\"time\": \"T\", \"ho" + line + line);
+  const RunData run = read_run(dir.path());
+  CHECK(run.warnings.size() == 2);
+  CHECK(run.warnings_unreadable == 1);
 }
 
 TEST_CASE("CSV has a column for each key, and quotes what needs it", "[run_data]") {
