@@ -199,6 +199,8 @@ ConfigSpec::ConfigSpec(std::string program, std::string summary)
                                  file));
   list.push_back(make_bool_field("print-config", builtin.print_config,
                                  "print all options as such a file and exit"));
+  list.push_back(make_bool_field("print-options", builtin.print_options,
+                                 "print the options as a table with tabs and exit"));
   list.push_back(make_bool_field("version", builtin.version, "print the version and exit"));
   list.push_back(make_bool_field("help", builtin.help, "print this text and exit"));
 }
@@ -309,6 +311,7 @@ ParseResult parse_config(ConfigSpec& spec, int argc, const char* const* argv) {
     }
   }
   if (state.builtin.help) return {.should_exit = true, .output = spec.help()};
+  if (state.builtin.print_options) return {.should_exit = true, .output = option_table(state)};
   if (state.builtin.version) {
     return {.should_exit = true, .output = cat(state.program, " (Shale) ", shale_version(), "\n")};
   }

@@ -226,6 +226,7 @@ class TextField : public ConfigField {
   std::string to_json() const override { return json_quote(field_); }
   std::string value_text() const override { return field_; }
   std::string default_metavar() const override { return "TEXT"; }
+  std::string offered() const override { return is_path_ ? "FILE" : ""; }
   std::string expected() const override {
     return is_path_ ? "a path: not empty, and without control characters" : "text";
   }
@@ -263,6 +264,7 @@ class ChoiceField : public ConfigField {
   std::string to_json() const override { return json_quote(names_[chosen_]); }
   std::string value_text() const override { return in_limits() ? names_[chosen_] : ""; }
   std::string expected() const override { return cat("one of ", join(names_, ", ")); }
+  std::string offered() const override { return join(names_, " "); }
 
   // A long list goes into the text, where it is wrapped.
   std::string default_metavar() const override { return names_fit() ? join(names_, "|") : "NAME"; }

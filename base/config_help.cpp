@@ -96,7 +96,41 @@ size_t flag_column(const ConfigState& state) {
   return column;
 }
 
+// "shale report RUN..." without what stands for arguments.
+std::string command_of(const ConfigState& state) {
+  std::string command;
+  for (const std::string& word : wrap(state.program, 1)) {
+    if (word.front() >= 'A' && word.front() <= 'Z') break;
+    command += cat(command.empty() ? "" : " ", word);
+  }
+  return command;
+}
+
+std::string option_line(const std::string& command, const ConfigField& field,
+                        std::string_view section) {
+  std::string help = right_column(field);
+  std::replace(help.begin(), help.end(), kFixedBlank, ' ');
+  const char* const kind = field.positional ? "argument" : field.is_bool() ? "flag" : "value";
+  return cat(command, "\t", kind, "\t", field.spelled(), "\t",
+             field.positional || field.is_bool() ? "" : field.metavar(), "\t", field.offered(), "\t",
+             help, "\t", section, "\n");
+}
+
 }  // namespace
+
+std::string option_table(const ConfigState& state) {
+  const std::string command = command_of(state);
+  std::string table = cat(command, "\tsummary\t\t\t\t", state.summary, "\t\n");
+  for (const ConfigState::Section& section : state.sections) {
+    for (const ConfigField* field : section.fields) {
+      table += option_line(command, *field, section.title);
+    }
+  }
+  for (const FieldPtr& field : state.builtin_fields) {
+    table += option_line(command, *field, "Configuration");
+  }
+  return table;
+}
 
 std::string ConfigSpec::help(int columns) const {
   const size_t column = flag_column(*state_);

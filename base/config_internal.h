@@ -34,6 +34,8 @@ class ConfigField {
   virtual std::string value_text() const = 0;  // for people; empty: not worth showing
   virtual std::string range_text() const { return ""; }
   virtual std::string default_metavar() const = 0;
+  // What a shell may offer: words with blanks between them, "FILE" for paths, empty for the rest.
+  virtual std::string offered() const { return ""; }
   virtual bool is_bool() const { return false; }
   virtual bool in_limits() const { return true; }  // the value now
 
@@ -74,6 +76,7 @@ struct ConfigState {
   struct Builtin {
     std::string config;
     bool print_config = false;
+    bool print_options = false;
     bool help = false;
     bool version = false;
   };
@@ -96,6 +99,12 @@ void read_config_text(ConfigState& state, std::string_view text, const std::stri
 
 // "--steps: expected an integer of at least 1, found 'x'".
 std::string mismatch(std::string_view where, const ConfigField& field, std::string_view found);
+
+// All options, a line each, for what makes completions and manual pages of them: the command, "flag",
+// "value" or "argument", how it is spelled, what stands for its value, offered(), the help as --help
+// has it, and the section, with tabs between them. The first line has the command, "summary" and
+// the summary as its sixth.
+std::string option_table(const ConfigState& state);
 
 // `text` as a JSON string, quotes included.
 std::string json_quote(const std::string& text);

@@ -40,6 +40,20 @@ std::string version(std::string_view program) {
   return parse_config(spec, static_cast<int>(arguments.size()), arguments.data()).output;
 }
 
+// As a program without tools prints its own (base/config_internal.h), with a line for each tool.
+void print_options(const ToolTable& table) {
+  std::printf("%s\tsummary\t\t\t\t%s\t\n", std::string(table.program).c_str(),
+              std::string(table.summary).c_str());
+  for (const Tool& tool : table.tools) {
+    std::printf("%s\ttool\t%s\t\t\t%s\t\n", std::string(table.program).c_str(),
+                std::string(tool.name).c_str(), std::string(tool.summary).c_str());
+  }
+  for (const Tool& tool : table.tools) {
+    const std::array arguments = {"", "--print-options"};
+    tool.run(static_cast<int>(arguments.size()), arguments.data());
+  }
+}
+
 const Tool& find_tool(const ToolTable& table, std::string_view name) {
   std::vector<std::string> names;
   for (const Tool& tool : table.tools) {
@@ -68,6 +82,10 @@ int run_tool(const ToolTable& table, int argc, const char* const* argv) {
   }
   if (first == "--version") {
     std::fputs(version(table.program).c_str(), stdout);
+    return 0;
+  }
+  if (first == "--print-options") {
+    print_options(table);
     return 0;
   }
   return find_tool(table, first).run(argc - 1, argv + 1);

@@ -1,3 +1,4 @@
+#include <array>
 #include <sstream>
 
 #include "shale/base/config.h"
@@ -52,9 +53,35 @@ TEST_CASE("help lists sections, values, ranges, units and defaults in columns", 
       "  --config FILE         read options from a JSON file: the flags' names with '_'\n"
       "                        for '-'; flags win over the file\n"
       "  --print-config        print all options as such a file and exit\n"
+      "  --print-options       print the options as a table with tabs and exit\n"
       "  --version             print the version and exit\n"
       "  --help                print this text and exit\n";
   CHECK(spec.help() == want);
+}
+
+TEST_CASE("options are printed as a table, a line each", "[config]") {
+  int64_t steps = 10;
+  bool quiet = false;
+  std::string data, model = "nano", runs;
+  ConfigSpec spec("shale report RUN...", "writes a page");
+  spec.add_positional("run", runs, "a run", {.required = true, .is_path = true});
+  spec.section("Data");
+  spec.add("data", data, "file or folder", {.required = true, .is_path = true});
+  spec.add("steps", steps, "optimizer steps");
+  spec.add("quiet", quiet, "print warnings only");
+  spec.add_choice("model", model, {"nano", "gpt2"}, "preset");
+  const std::array arguments = {"", "--print-options"};
+  const ParseResult result = parse_config(spec, 2, arguments.data());
+  CHECK(result.should_exit);
+  const std::string want =
+      "shale report\tsummary\t\t\t\twrites a page\t\n"
+      "shale report\targument\tRUN\t\tFILE\ta run (required)\tOptions\n"
+      "shale report\tvalue\t--data\tTEXT\tFILE\tfile or folder (required)\tData\n"
+      "shale report\tvalue\t--steps\tN\t\toptimizer steps (default 10)\tData\n"
+      "shale report\tflag\t--quiet\t\t\tprint warnings only\tData\n"
+      "shale report\tvalue\t--model\tnano|gpt2\tnano gpt2\tpreset (default nano)\tData\n";
+  CHECK(result.output.substr(0, want.size()) == want);
+  CHECK(result.output.find("\tflag\t--help\t") != result.output.npos);
 }
 
 TEST_CASE("help keeps within the width it is given", "[config]") {

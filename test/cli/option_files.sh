@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Completions and manual pages, as they are made of the programs' options: each option of --help is in
+# each of them, shells take them, and bash offers what it should.
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+
+awk=$(command -v awk) || { echo 'skipped: no awk is installed'; exit 4; }
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+
+make_files() {  # PROGRAM
+  "$BIN_DIR/$1" --print-options >"$work/$1.table" || fail "$1 --print-options: exit code $?"
+  for kind in bash zsh fish man; do
+    "$awk" -v kind=$kind -v program="$1" -v version=test -f "$root/cmake/option_files.awk" \
+      "$work/$1.table" $([[ $kind == man ]] && echo "$root/docs/interface.md") >"$work/$1.$kind" ||
+      fail "$1: no $kind"
+  done
+}
+
+# The options that --help lists.
+flags_of() { "$BIN_DIR/$1" "${@:2}" --help | grep -oE '^  --[a-z0-9-]+' | tr -d ' '; }
+
+has_all() {  # PROGRAM [TOOL...]
+  local program=$1 flag flags
+  flags=$(flags_of "$@")
+  [[ $(wc -w <<<"$flags") -ge 5 ]] || fail "$*: --help lists hardly an option"
+  for flag in $flags; do
+    grep -qE -- "[' ]$flag " "$work/$program.bash" || fail "$*: bash lacks $flag"
+    grep -qE -- "'$flag[=[]" "$work/$program.zsh" || fail "$*: zsh lacks $flag"
+    grep -qE -- " -l ${flag#--} " "$work/$program.fish" || fail "$*: fish lacks $flag"
+    grep -qF -- "fB${flag//-/\\-}\\fR" "$work/$program.man" || fail "$*: the manual lacks $flag"
+  done
+}
+
+make_files train_lm
+make_files shale
+[[ $failures == 0 ]] || finish
+has_all train_lm
+for tool in doctor report watch metrics run; do has_all shale $tool; done
+for action in inspect verify diff reshard export; do has_all shale ckpt $action; done
+has_all shale trace report
+
+# Shells read the files as their own.
+checked=
+for shell in bash zsh fish; do
+  command -v $shell >/dev/null || continue
+  for program in train_lm shale; do
+    $shell -n "$work/$program.$shell" >"$work/output" 2>&1 || fail "$program: $shell does not read it"
+  done
+  checked+=" $shell"
+done
+
+# What bash offers for a command line whose last word is not finished.
+offers() {  # WORD...
+  local program=$1
+  ( # shellcheck disable=SC1090
+    source "$work/$program.bash"
+    COMP_WORDS=("$@")
+    COMP_CWORD=$(($# - 1))
+    "_$program"
+    echo "${COMPREPLY[*]}" )
+}
+expect() {  # WHAT WORD...
+  local found
+  found=$(offers "${@:2}")
+  [[ $found == "$1" ]] || fail "bash offers '$found' for '${*:2}', want '$1'"
+}
+expect '--tensorboard --tensorboard-histograms' train_lm --tens
+expect 'adamw adamw-bf16 adamw-8bit adafactor' train_lm --optimizer ad
+expect 'adamw adamw-bf16 adamw-8bit adafactor' train_lm --steps 3 --optimizer = ad
+expect 'linear linear-to-zero' train_lm --schedule lin
+expect '' train_lm --steps 1
+expect 'report run' shale r
+expect 'inspect' shale ckpt i
+expect '--csv' shale metrics out --cs
+touch "$work/some-file"
+expect "$work/some-file" train_lm --data "$work/some-f"
+expect "$work/some-file" shale report "$work/some-f"
+
+# A manual page without a complaint of its formatter.
+if command -v man >/dev/null; then
+  for program in train_lm shale; do
+    MANWIDTH=80 man --warnings -l "$work/$program.man" >"$work/page" 2>"$work/output" ||
+      fail "man $program: exit code $?"
+    [[ ! -s $work/output ]] || fail "man $program: warnings"
+    grep -q 'EXIT STATUS' "$work/page" || fail "man $program: no exit codes"
+  done
+fi
+
+finish "all passed; read by$checked"
