@@ -6,6 +6,8 @@
 #include "shale/base/error.h"
 #include "shale/kernels/simt/cuda/cuda_error.h"
 
+#ifndef SHALE_HAVE_CUDA  // else the kernels have it
+
 namespace shale::kernels::cuda {
 
 void check(cudaError_t result, const char* what) {
@@ -13,6 +15,8 @@ void check(cudaError_t result, const char* what) {
 }
 
 }  // namespace shale::kernels::cuda
+
+#endif
 
 extern "C" {
 
