@@ -8,18 +8,8 @@
 namespace shale::tokenizer_internal {
 namespace {
 
-// The character that ends at `end` > 0.
-Utf8Char last_char(std::string_view text, size_t end) {
-  const char* const stop = text.data() + end;
-  for (size_t bytes = 2; bytes <= std::min<size_t>(4, end); ++bytes) {
-    const Utf8Char c = decode_utf8(stop - bytes, stop);
-    if (c.bytes == bytes) return c;
-  }
-  return decode_utf8(stop - 1, stop);
-}
-
 CharSet set_before(std::string_view text, size_t at) {
-  return at == 0 ? 0 : CharTable::get().of(last_char(text, at).code);
+  return at == 0 ? 0 : CharTable::get().of(last_utf8(text, at).code);
 }
 CharSet set_at(std::string_view text, size_t at) {
   if (at == text.size()) return 0;
@@ -69,7 +59,7 @@ AddedTokens::Match AddedTokens::find(std::string_view text, size_t from, bool sp
       continue;
     }
     while (token->lstrip && begin > from && (set_before(text, begin) & kSpaces) != 0) {
-      begin -= last_char(text, begin).bytes;
+      begin -= last_utf8(text, begin).bytes;
     }
     while (token->rstrip && (set_at(text, end) & kSpaces) != 0) {
       end += decode_utf8(text.data() + end, text.data() + text.size()).bytes;

@@ -25,4 +25,10 @@ std::string_view regex_of(SplitPattern pattern);
 // the text is where the expression sees it.
 size_t piece_end(SplitPattern pattern, std::string_view text, size_t begin);
 
+// The first place at or behind `from` where each pattern ends a piece, and has the same pieces
+// before it if the text ends there: behind a line's end, before a letter. Something visible is
+// before the line's end: GPT-2's expression takes all spaces at the end of a text together. The
+// text's size if there is none.
+size_t find_line_cut(std::string_view text, size_t from);
+
 }  // namespace shale::tokenizer_internal

@@ -34,13 +34,17 @@ size_t incomplete_tail(std::string_view text) {
   return 0;
 }
 
+bool is_there(const Tokenizer::State& state, int32_t id) {
+  const auto i = static_cast<size_t>(id);
+  return id >= 0 && i < state.exists.size() && state.exists[i];
+}
+
 // Whether decoding shows the token.
 bool is_shown(const Tokenizer::State& state, int32_t id, bool show_special) {
-  const auto i = static_cast<size_t>(id);
-  if (id < 0 || i >= state.exists.size() || !state.exists[i]) {
+  if (!is_there(state, id)) {
     throw DataError(cat("no token has the id ", id, ", want one below ", state.exists.size()));
   }
-  return show_special || !state.is_special[i];
+  return show_special || !state.is_special[static_cast<size_t>(id)];
 }
 
 // Takes from the start of a text what is not shown there, at most `left` times more.
@@ -75,6 +79,10 @@ std::optional<int32_t> Tokenizer::find(std::string_view text) const {
   const int32_t id = state_->vocabulary.find(text);
   if (id == tokenizer_internal::Vocabulary::kNone) return {};
   return id;
+}
+
+bool Tokenizer::has(int32_t id) const {
+  return is_there(*state_, id);
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool show_special) const {

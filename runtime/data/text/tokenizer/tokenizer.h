@@ -28,9 +28,16 @@ class Tokenizer {
   // The token of this text: an added one, else one of the model. None if there is no such token.
   std::optional<int32_t> find(std::string_view text) const;
 
+  bool has(int32_t id) const;  // whether there is a token of this id
+
   // The bytes of the tokens; text whose characters were cut apart becomes whole again. Special
   // tokens are shown if asked for. Throws DataError for an id that no token has.
   std::string decode(std::span<const int32_t> ids, bool show_special = true) const;
+
+  // The first place at or behind `from` at which text can be cut so that the tokens of its parts
+  // are those of the whole, where text that spells special tokens does not become them; the text's
+  // size if there is none, as in tokenizers whose tokens cross lines.
+  size_t find_cut(std::string_view text, size_t from) const;
 
   struct State;
   const State& state() const { return *state_; }

@@ -48,6 +48,7 @@ Tokenizer::State::State(TokenizerSpec spec_of_file)
   fill_merges();
   fill_whole();
   fill_shown();
+  cuts_at_lines = can_cut_at_lines(spec);
   const auto known = static_cast<int64_t>(exists.size());
   for (const auto* ids : {&spec.before, &spec.behind}) {
     for (const int32_t id : *ids) {

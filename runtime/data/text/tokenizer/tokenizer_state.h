@@ -12,6 +12,13 @@
 
 namespace shale {
 
+namespace tokenizer_internal {
+
+// Whether the tokens of a text are those of its lines one by one, at cuts that find_cut() finds.
+bool can_cut_at_lines(const TokenizerSpec& spec);
+
+}  // namespace tokenizer_internal
+
 // What encoders and decoders look up.
 struct Tokenizer::State {
   explicit State(TokenizerSpec spec_of_file);
@@ -31,6 +38,7 @@ struct Tokenizer::State {
   std::vector<std::string> shown;  // by id: what decoding gives
   std::vector<bool> is_special;    // by id
   std::vector<bool> exists;        // by id
+  bool cuts_at_lines = false;      // whether Tokenizer::find_cut() finds any
 
  private:
   void fill_byte_tokens();

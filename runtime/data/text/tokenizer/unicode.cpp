@@ -47,6 +47,29 @@ void append_utf8(uint32_t code, std::string& out) {
   rest(0);
 }
 
+size_t find_broken_utf8(std::string_view text) {
+  const char* const end = text.data() + text.size();
+  for (const char* at = text.data(); at != end;) {
+    if (static_cast<unsigned char>(*at) < 0x80) {
+      ++at;
+      continue;
+    }
+    const Utf8Char c = decode_utf8(at, end);
+    if (c.code == Utf8Char::kInvalid) return static_cast<size_t>(at - text.data());
+    at += c.bytes;
+  }
+  return text.npos;
+}
+
+Utf8Char last_utf8(std::string_view text, size_t end) {
+  const char* const stop = text.data() + end;
+  for (size_t bytes = 2; bytes <= std::min<size_t>(4, end); ++bytes) {
+    const Utf8Char c = decode_utf8(stop - bytes, stop);
+    if (c.bytes == bytes) return c;
+  }
+  return decode_utf8(stop - 1, stop);
+}
+
 const CharTable& CharTable::get() {
   static const CharTable table;
   return table;

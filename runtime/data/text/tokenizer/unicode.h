@@ -45,6 +45,10 @@ struct Utf8Char {
 // `begin` < `end`.
 Utf8Char decode_utf8(const char* begin, const char* end);
 void append_utf8(uint32_t code, std::string& out);
+// The character that ends at `end` > 0.
+Utf8Char last_utf8(std::string_view text, size_t end);
+// Where the first byte is that is part of no character; npos: all text is UTF-8.
+size_t find_broken_utf8(std::string_view text);
 
 // The classes of all characters.
 class CharTable {

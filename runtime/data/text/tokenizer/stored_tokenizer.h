@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shale/runtime/data/text/tokenizer/tokenizer.h"
+
+namespace shale {
+
+// The name of a tokenizer's file in folders of models, runs and checkpoints.
+inline constexpr const char* kTokenizerFile = "tokenizer.json";
+
+// A tokenizer and the file that others read it from.
+struct StoredTokenizer {
+  std::string path;
+  std::string json;  // tokenizer.json: the file itself, or what it says in that form
+  uint32_t crc = 0;  // CRC-32C of `json`
+  Tokenizer tokenizer;
+  // Follows each document: the first there is of <|endoftext|>, <|end_of_text|>, </s> and <eos>.
+  std::optional<int32_t> end_of_document;
+};
+
+// Reads a tokenizer.json, a file of tiktoken, whose number of tokens says how it splits text, or a
+// SentencePiece model. Throws MissingInputError; DataError, starting with the path, that says what
+// is malformed or not known.
+std::shared_ptr<const StoredTokenizer> read_tokenizer(const std::string& path);
+// The same of bytes that are at hand.
+std::shared_ptr<const StoredTokenizer> parse_tokenizer(std::string bytes, const std::string& path);
+
+// A model of SentencePiece (sentencepiece_model.proto) whose kind is BPE. Pieces merge as their
+// scores say; of equal scores the leftmost. Throws DataError, starting with the source, for what is
+// malformed, of another kind, or normalizes text by rules of its own.
+TokenizerSpec parse_sentencepiece(std::string_view bytes, const std::string& source);
+
+// The tokenizer.json of a tokenizer of bytes, which splits by one pattern, or of characters with
+// byte fallback, which does not split. Throws InternalError for others.
+std::string to_tokenizer_json(const TokenizerSpec& spec);
+
+}  // namespace shale

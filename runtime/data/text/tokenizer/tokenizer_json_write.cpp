@@ -1,0 +1,158 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
+
+namespace shale {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string in_quotes(std::string_view text) {
+  return nlohmann::json(std::string(text)).dump();
+}
+
+ordered_json byte_level(bool with_pattern) {
+  return {{"type", "ByteLevel"},
+          {"add_prefix_space", false},
+          {"trim_offsets", true},
+          {"use_regex", with_pattern}};
+}
+
+ordered_json replace(const std::string& from, const std::string& to) {
+  return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
+}
+
+// ---- Parts of the file ----
+
+ordered_json added_tokens(const TokenizerSpec& spec) {
+  std::vector<AddedToken> added = spec.added;
+  std::sort(added.begin(), added.end(),
+            [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+  ordered_json list = ordered_json::array();
+  for (const AddedToken& token : added) {
+    list.push_back({{"id", token.id},
+                    {"content", token.text},
+                    {"single_word", token.single_word},
+                    {"lstrip", token.lstrip},
+                    {"rstrip", token.rstrip},
+                    {"normalized", token.normalized},
+                    {"special", token.special}});
+  }
+  return list;
+}
+
+ordered_json normalizer(const TokenizerSpec& spec) {
+  ordered_json steps = ordered_json::array();
+  for (const NormalizeStep& step : spec.normalizer) {
+    if (const auto* prepend = std::get_if<PrependStep>(&step)) {
+      steps.push_back({{"type", "Prepend"}, {"prepend", prepend->text}});
+    } else if (const auto* replacement = std::get_if<ReplaceStep>(&step)) {
+      steps.push_back(replace(replacement->from, replacement->to));
+    } else {
+      steps.push_back({{"type", "NFC"}});
+    }
+  }
+  if (steps.empty()) return nullptr;
+  if (steps.size() == 1) return steps[0];
+  return {{"type", "Sequence"}, {"normalizers", steps}};
+}
+
+ordered_json pre_tokenizer(const TokenizerSpec& spec) {
+  if (!spec.of_bytes && spec.splits.empty()) return nullptr;
+  const auto* split =
+      spec.splits.size() == 1 ? std::get_if<PatternSplit>(&spec.splits[0]) : nullptr;
+  if (split == nullptr || !spec.of_bytes) {
+    throw InternalError(cat(spec.source, ": this tokenizer cannot be written"));
+  }
+  if (split->pattern == tokenizer_internal::SplitPattern::kGpt2) return byte_level(true);
+  const ordered_json pattern = {{"type", "Split"},
+                                {"pattern", {{"Regex", regex_of(split->pattern)}}},
+                                {"behavior", "Isolated"},
+                                {"invert", false}};
+  return {{"type", "Sequence"}, {"pretokenizers", {pattern, byte_level(false)}}};
+}
+
+ordered_json post_processor(const TokenizerSpec& spec) {
+  if (spec.of_bytes) return byte_level(true);
+  ordered_json single = ordered_json::array(), special = ordered_json::object();
+  const auto add = [&](const std::vector<int32_t>& ids) {
+    for (const int32_t id : ids) {
+      const std::string& text = spec.tokens[static_cast<size_t>(id)];
+      single.push_back({{"SpecialToken", {{"id", text}, {"type_id", 0}}}});
+      special[text] = {{"id", text}, {"ids", {id}}, {"tokens", {text}}};
+    }
+  };
+  add(spec.before);
+  single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
+  add(spec.behind);
+  const ordered_json second = {{"Sequence", {{"id", "B"}, {"type_id", 1}}}};
+  ordered_json pair = single;
+  pair.push_back(second);
+  return {{"type", "TemplateProcessing"},
+          {"single", single},
+          {"pair", pair},
+          {"special_tokens", special}};
+}
+
+ordered_json decoder(const TokenizerSpec& spec) {
+  if (spec.of_bytes) return byte_level(true);
+  ordered_json steps = ordered_json::array();
+  for (const ReplaceStep& step : spec.decoded) steps.push_back(replace(step.from, step.to));
+  if (spec.decodes_bytes) steps.push_back({{"type", "ByteFallback"}});
+  steps.push_back({{"type", "Fuse"}});
+  if (spec.strip_most > 0) {
+    steps.push_back(
+        {{"type", "Strip"}, {"content", spec.strip}, {"start", spec.strip_most}, {"stop", 0}});
+  }
+  return {{"type", "Sequence"}, {"decoders", steps}};
+}
+
+// ---- The model: written as text, as lists of hundreds of thousands are slow as objects ----
+
+std::string spelled(const TokenizerSpec& spec, int32_t id) {
+  const std::string& token = spec.tokens[static_cast<size_t>(id)];
+  if (!spec.of_bytes) return token;
+  std::string text;
+  for (const char c : token) text += byte_alphabet()[static_cast<unsigned char>(c)];
+  return text;
+}
+
+std::string model(const TokenizerSpec& spec) {
+  std::string text = R"("type":"BPE","dropout":null,"unk_token":)";
+  text += spec.unknown ? in_quotes(spec.tokens[static_cast<size_t>(*spec.unknown)]) : "null";
+  text += R"(,"continuing_subword_prefix":null,"end_of_word_suffix":null,"fuse_unk":)";
+  text += cat(spec.fuse_unknown, R"(,"byte_fallback":)", spec.byte_fallback, R"(,"ignore_merges":)",
+              spec.whole_pieces, R"(,"vocab":{)");
+  const char* comma = "";
+  for (size_t id = 0; id < spec.tokens.size(); ++id) {
+    if (spec.tokens[id].empty()) continue;
+    text += cat(comma, in_quotes(spelled(spec, static_cast<int32_t>(id))), ":", id);
+    comma = ",";
+  }
+  text += R"(},"merges":[)";
+  std::vector<MergeRule> merges = spec.merges;
+  std::stable_sort(merges.begin(), merges.end(),
+                   [](const MergeRule& a, const MergeRule& b) { return a.rank < b.rank; });
+  comma = "";
+  for (const MergeRule& merge : merges) {
+    text += cat(comma, "[", in_quotes(spelled(spec, merge.left)), ",",
+                in_quotes(spelled(spec, merge.right)), "]");
+    comma = ",";
+  }
+  return cat("{", text, "]}");
+}
+
+}  // namespace
+
+std::string to_tokenizer_json(const TokenizerSpec& spec) {
+  return cat(R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":)",
+             added_tokens(spec).dump(), R"(,"normalizer":)", normalizer(spec).dump(),
+             R"(,"pre_tokenizer":)", pre_tokenizer(spec).dump(), R"(,"post_processor":)",
+             post_processor(spec).dump(), R"(,"decoder":)", decoder(spec).dump(), R"(,"model":)",
+             model(spec), "}\n");
+}
+
+}  // namespace shale
