@@ -13,12 +13,13 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 
 include(ShaleLayers)
 # Checkpoints are read here, and saved by ranks that take what this build goes without.
-set(folders ${SHALE_base_FOLDERS} runtime/data runtime/data/text runtime/data/text/tokenizer
-            runtime/data/tokens runtime/io comm/checkpoint models/gpt2 models/llama
+set(folders ${SHALE_base_FOLDERS} runtime/data runtime/data/corpus runtime/data/text
+            runtime/data/text/tokenizer runtime/data/tokens runtime/io comm/checkpoint models/gpt2 models/llama
             models/training/report)
 list(TRANSFORM folders APPEND "/*.cpp")
 file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${folders})
-list(REMOVE_ITEM sources comm/checkpoint/saver.cpp comm/checkpoint/training_state.cpp
+list(REMOVE_ITEM sources runtime/data/corpus/gzip_source.cpp runtime/data/corpus/zstd_source.cpp
+                         comm/checkpoint/saver.cpp comm/checkpoint/training_state.cpp
                          models/gpt2/gpt2.cpp models/llama/llama.cpp
                          models/training/report/run_status.cpp)
 list(APPEND sources models/language/hf_export.cpp models/language/hf_weights.cpp)

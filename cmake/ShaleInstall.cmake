@@ -34,4 +34,5 @@ install(
         ${PROJECT_SOURCE_DIR}/third_party/FindCUDAToolkit.cmake
         ${PROJECT_SOURCE_DIR}/third_party/FindoneDNN.cmake
         ${PROJECT_SOURCE_DIR}/third_party/FindHighway.cmake
+        ${PROJECT_SOURCE_DIR}/third_party/FindZstd.cmake
   DESTINATION ${package_dir})

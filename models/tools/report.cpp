@@ -8,6 +8,7 @@
 
 #include "shale/base/config.h"
 #include "shale/base/error.h"
+#include "shale/models/tools/tool_table.h"
 #include "shale/models/tools/tools.h"
 #include "shale/models/views/html_report.h"
 #include "shale/models/views/run_data.h"
@@ -16,17 +17,6 @@
 
 namespace shale::models {
 namespace {
-
-// The arguments before the first flag: the runs. The rest is left in `flags`.
-std::vector<std::string> take_runs(int argc, const char* const* argv,
-                                   std::vector<const char*>& flags) {
-  std::vector<std::string> runs;
-  flags.push_back(argv[0]);
-  int i = 1;
-  for (; i < argc && !std::string_view(argv[i]).starts_with("-"); ++i) runs.emplace_back(argv[i]);
-  for (; i < argc; ++i) flags.push_back(argv[i]);
-  return runs;
-}
 
 std::string metrics_path(const std::string& run) {
   namespace fs = std::filesystem;
@@ -42,8 +32,8 @@ int run_report(int argc, const char* const* argv) {
   spec.section("Options");
   spec.add("out", out, "the page, one HTML file that needs no other", {.is_path = true});
   spec.example("shale report out -o report.html");
-  std::vector<const char*> flags;
-  const std::vector<std::string> runs = take_runs(argc, argv, flags);
+  const std::vector<std::string> runs = take_arguments(argc, argv);
+  std::vector<const char*> flags = flags_of(argc, argv);
   // "-o" is what people type.
   for (const char*& flag : flags) {
     if (std::string_view(flag) == "-o") flag = "--out";

@@ -18,13 +18,15 @@ constexpr std::array kTools = {
     Tool{"metrics", "prints the metrics of a run as CSV", run_metrics},
     Tool{"report", "writes a page about runs, with their curves over each other", run_report},
     Tool{"run", "starts a training command, and starts it again when it fails", run_run},
+    Tool{"tokenize", "turns text into shards of tokens", run_tokenize},
+    Tool{"tokenizer", "trains tokenizers", run_tokenizer},
     Tool{"trace", "says in words what a trace of some steps shows", run_trace},
     Tool{"watch", "shows the curves of a run in the terminal", run_watch},
 };
 
 constexpr ToolTable kTable = {
     .program = "shale",
-    .summary = "tools for machines, runs and checkpoints",
+    .summary = "tools for machines, data, runs and checkpoints",
     .what = "tool",
     .closing = "train_lm is a program of its own.",
     .tools = kTools,

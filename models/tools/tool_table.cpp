@@ -68,6 +68,19 @@ const Tool& find_tool(const ToolTable& table, std::string_view name) {
 
 }  // namespace
 
+std::vector<std::string> take_arguments(int argc, const char* const* argv) {
+  std::vector<std::string> arguments;
+  for (int i = 1; i < argc && argv[i][0] != '-'; ++i) arguments.emplace_back(argv[i]);
+  return arguments;
+}
+
+std::vector<const char*> flags_of(int argc, const char* const* argv) {
+  std::vector<const char*> flags = {argv[0]};
+  const auto before = static_cast<int>(take_arguments(argc, argv).size());
+  flags.insert(flags.end(), argv + 1 + before, argv + argc);
+  return flags;
+}
+
 int run_tool(const ToolTable& table, int argc, const char* const* argv) {
   if (argc < 2) {
     std::fputs(help(table).c_str(), stderr);

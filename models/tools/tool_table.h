@@ -1,7 +1,9 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace shale::models {
 
@@ -25,5 +27,10 @@ struct ToolTable {
 // Runs the tool that argv[1] names; --help lists them all. Throws ConfigError if there is no such
 // tool, with the nearest name, or none is given.
 int run_tool(const ToolTable& table, int argc, const char* const* argv);
+
+// What a tool takes any number of: the arguments before the first flag, and the rest, for
+// parse_config(), which begins with argv[0].
+std::vector<std::string> take_arguments(int argc, const char* const* argv);
+std::vector<const char*> flags_of(int argc, const char* const* argv);
 
 }  // namespace shale::models

@@ -10,6 +10,8 @@ int run_doctor(int argc, const char* const* argv);
 int run_metrics(int argc, const char* const* argv);
 int run_report(int argc, const char* const* argv);
 int run_run(int argc, const char* const* argv);
+int run_tokenize(int argc, const char* const* argv);
+int run_tokenizer(int argc, const char* const* argv);
 int run_trace(int argc, const char* const* argv);
 int run_watch(int argc, const char* const* argv);
 

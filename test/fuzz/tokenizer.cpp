@@ -1,9 +1,10 @@
-// A tokenizer.json, where it begins as one, and what it makes of a text; else the first byte
-// chooses the pattern by which a tokenizer of bytes and a few merges divides the rest.
+// A tokenizer.json or a SentencePiece model, where it begins as one, and what it makes of a text;
+// else the first byte chooses the pattern by which a tokenizer of bytes and a few merges divides
+// the rest.
 #include <array>
 #include <vector>
 
-#include "shale/runtime/data/text/tokenizer/tokenizer.h"
+#include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 #include "shale/test/fuzz/fuzz.h"
 
 namespace shale {
@@ -27,11 +28,17 @@ void check_round_trip(const Tokenizer& tokenizer, std::string_view text) {
   std::string streamed;
   for (const int32_t id : ids) streamed += stream.push(id);
   fuzz::require(streamed + stream.finish() == text, "so does decoding token by token");
+  const size_t cut = tokenizer.find_cut(text, text.size() / 2);
+  TokenEncoder encoder(tokenizer);
+  std::vector<int32_t> parts = encoder.encode(text.substr(0, cut));
+  encoder.append(text.substr(cut), {}, parts);
+  fuzz::require(parts == ids, "text that is cut has the tokens of the whole");
 }
 
-void try_json(std::string_view text) {
-  fuzz::accepts<DataError>([text] {
-    const Tokenizer tokenizer(parse_tokenizer_json(text, "tokenizer.json"));
+void try_file(std::string_view bytes) {
+  fuzz::accepts<DataError>([bytes] {
+    const auto stored = parse_tokenizer(std::string(bytes), "file");
+    const Tokenizer& tokenizer = stored->tokenizer;
     const EncodeOptions options{.special_tokens = true, .add_around = true};
     const auto ids = TokenEncoder(tokenizer).encode("It's  a\ttext of 2024,\n\xff aaa", options);
     for (const int32_t id : ids) {
@@ -51,8 +58,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       tokenizer_of_bytes(SplitPattern::kQwen), tokenizer_of_bytes(SplitPattern::kO200k)};
   if (size == 0) return 0;
   const std::string_view rest = fuzz::text_of(data + 1, size - 1);
-  if (data[0] == '{') {
-    try_json(fuzz::text_of(data, size));
+  if (data[0] == '{' || data[0] == '\n') {
+    try_file(fuzz::text_of(data, size));
   } else {
     check_round_trip(tokenizers[data[0] % 4], rest);
   }

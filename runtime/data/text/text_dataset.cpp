@@ -1,13 +1,13 @@
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <set>
 #include <utility>
 
 #include "shale/base/error.h"
 #include "shale/base/rng.h"
+#include "shale/runtime/data/text/text_files.h"
+#include "shale/runtime/data/text/text_tokens.h"
+#include "shale/runtime/data/text/tokenizer/unicode.h"
 #include "shale/runtime/data/tokens/dataset_internal.h"
 #include "shale/runtime/io/mapped_file.h"
 
@@ -22,67 +22,6 @@ constexpr size_t kProbeBytes = 8192;
 // A process may have 65,530 mappings (vm.max_map_count), and others need some too. Files beyond
 // this number are copied, the smallest first.
 constexpr size_t kMaxMappings = 16384;
-
-struct TextFile {
-  std::string name;  // relative to the folder, '/' between parts
-  std::string path;
-  int64_t bytes = 0;
-  std::pair<dev_t, ino_t> identity;
-};
-
-struct Skipped {
-  int64_t binary = 0;
-  int64_t empty = 0;
-  int64_t unreadable = 0;  // files and folders
-  int64_t repeated = 0;    // second names of a file
-};
-
-bool is_hidden(const fs::path& path) {
-  return path.filename().string().starts_with('.');
-}
-
-// Files directly in `folder` are appended to `files`, folders to `pending`.
-void list_folder(const fs::path& folder, const fs::path& root, std::vector<TextFile>& files,
-                 std::vector<fs::path>& pending, Skipped& skipped) {
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const fs::path& path = it->path();
-    if (is_hidden(path)) continue;
-    std::error_code ignored;
-    if (it->is_directory(ignored)) {
-      // A link to a folder may lead back up.
-      if (!it->is_symlink(ignored)) pending.push_back(path);
-      continue;
-    }
-    struct stat info {};
-    if (::stat(path.c_str(), &info) != 0) {
-      ++skipped.unreadable;
-    } else if (S_ISREG(info.st_mode)) {
-      files.push_back({path.lexically_relative(root).generic_string(),
-                       path.string(),
-                       info.st_size,
-                       {info.st_dev, info.st_ino}});
-    }
-  }
-  if (error) ++skipped.unreadable;
-}
-
-std::vector<TextFile> list_text_files(const std::string& root, Skipped& skipped) {
-  std::vector<TextFile> files;
-  std::vector<fs::path> pending = {root};
-  while (!pending.empty()) {
-    const fs::path folder = std::move(pending.back());
-    pending.pop_back();
-    list_folder(folder, root, files, pending, skipped);
-  }
-  // By bytes of the path: the same on every file system and in every locale.
-  std::sort(files.begin(), files.end(),
-            [](const TextFile& a, const TextFile& b) { return a.name < b.name; });
-  std::set<std::pair<dev_t, ino_t>> seen;
-  skipped.repeated = static_cast<int64_t>(std::erase_if(
-      files, [&seen](const TextFile& file) { return !seen.insert(file.identity).second; }));
-  return files;
-}
 
 // Reads a file. Most binaries show a NUL at the start, before the rest is read.
 TextScan read_file(const MappedFile& file, const OnReading& on_reading) {
@@ -117,30 +56,41 @@ TokenPiece make_document(MappedFile file, std::string name, uint32_t crc, bool c
 }
 
 // Files of this size or more are mapped, the others copied; 0 if all can be mapped.
-int64_t smallest_mapped(const std::vector<TextFile>& files) {
+int64_t smallest_mapped(const std::vector<ListedFile>& files) {
   if (files.size() <= kMaxMappings) return 0;
   std::vector<int64_t> sizes;
-  for (const TextFile& file : files) sizes.push_back(file.bytes);
+  for (const ListedFile& file : files) sizes.push_back(file.bytes);
   const auto nth = sizes.begin() + static_cast<std::ptrdiff_t>(kMaxMappings);
   std::nth_element(sizes.begin(), nth, sizes.end(), std::greater<>());
   return *nth + 1;
 }
 
-std::vector<TokenPiece> open_folder(const std::string& root, const OnReading& on_reading,
-                                    Skipped& skipped) {
-  const std::vector<TextFile> files = list_text_files(root, skipped);
+// Where the text is not UTF-8; npos: it is, or need not be.
+size_t broken_at(const MappedFile& file, const DataOptions& options) {
+  const std::string_view text = file.text();
+  const size_t at =
+      options.tokenizer == nullptr ? text.npos : tokenizer_internal::find_broken_utf8(text);
+  file.check();
+  return at;
+}
+
+std::vector<TokenPiece> open_folder(const std::string& root, const DataOptions& options,
+                                    SkippedFiles& skipped) {
+  const std::vector<ListedFile> files = list_files(root, skipped);
   const int64_t mapped_bytes = smallest_mapped(files);
   std::vector<TokenPiece> documents;
-  for (const TextFile& file : files) {
+  for (const ListedFile& file : files) {
     if (file.bytes == 0) {
       ++skipped.empty;
       continue;
     }
     try {
       MappedFile mapped(file.path);
-      const TextScan scan = read_file(mapped, on_reading);
+      const TextScan scan = read_file(mapped, options.on_reading);
       if (scan.first_nul >= 0) {
         ++skipped.binary;
+      } else if (broken_at(mapped, options) != std::string_view::npos) {
+        ++skipped.not_utf8;
       } else {
         documents.push_back(
             make_document(std::move(mapped), file.name, scan.crc, file.bytes < mapped_bytes));
@@ -156,14 +106,17 @@ std::vector<TokenPiece> open_folder(const std::string& root, const OnReading& on
 }
 
 std::vector<TokenPiece> open_files(const std::vector<std::string>& files,
-                                   const OnReading& on_reading) {
+                                   const DataOptions& options) {
   std::vector<TokenPiece> documents;
   for (const std::string& path : files) {
     MappedFile mapped(path);
-    const TextScan scan = read_file(mapped, on_reading);
+    const TextScan scan = read_file(mapped, options.on_reading);
     if (scan.first_nul >= 0) {
       throw DataError(
           cat(path, ": byte 0 at position ", scan.first_nul, ", want text, which has none"));
+    }
+    if (const size_t at = broken_at(mapped, options); at != std::string_view::npos) {
+      throw DataError(cat(path, ": not UTF-8 at byte ", at, ", want text for a tokenizer"));
     }
     documents.push_back(make_document(std::move(mapped), path, scan.crc, /*copy=*/false));
   }
@@ -220,7 +173,7 @@ std::pair<std::vector<TokenPiece>, std::vector<TokenPiece>> divide(
   return {std::move(train), std::move(val)};
 }
 
-std::string describe_skipped(const Skipped& skipped) {
+std::string describe_skipped(const SkippedFiles& skipped) {
   std::string text;
   const auto add = [&text](int64_t count, const char* what) {
     if (count > 0) text += cat(text.empty() ? "; skipped " : ", ", count, " ", what);
@@ -229,6 +182,7 @@ std::string describe_skipped(const Skipped& skipped) {
   add(skipped.unreadable, "unreadable");
   add(skipped.empty, "empty");
   add(skipped.repeated, "repeated");
+  add(skipped.not_utf8, "not UTF-8");
   return text;
 }
 
@@ -237,25 +191,42 @@ std::string describe(const std::vector<TokenPiece>& documents) {
              format_bytes(static_cast<double>(count_tokens(documents))));
 }
 
-std::shared_ptr<const TokenStream> make_stream(std::vector<TokenPiece> documents) {
+std::shared_ptr<const TokenStream> make_stream(std::vector<TokenPiece> documents,
+                                               const DataOptions& options) {
   if (documents.empty()) return nullptr;
-  return std::make_shared<const PieceStream>(
-      std::move(documents),
-      PieceStream::Options{
-          .width = TokenWidth::k8, .vocab_bound = kByteVocab, .separator = kEndOfFile});
+  PieceStream::Options stream{
+      .width = TokenWidth::k8, .vocab_bound = kByteVocab, .separator = kEndOfFile};
+  if (options.tokenizer != nullptr) {
+    documents =
+        tokenize_documents(documents, *options.tokenizer, options.threads, options.on_reading);
+    const int64_t vocab = options.tokenizer->tokenizer.vocab_size();
+    stream = {.width = token_width(vocab),
+              .vocab_bound = vocab,
+              .separator = options.tokenizer->end_of_document};
+  }
+  return std::make_shared<const PieceStream>(std::move(documents), stream);
+}
+
+void check_vocabulary(const DataOptions& options) {
+  if (options.tokenizer == nullptr) {
+    if (options.vocab_size == 0 || options.vocab_size >= kByteVocab) return;
+    throw ConfigError(cat("vocab is ", options.vocab_size, ", want at least ", kByteVocab,
+                          " for text, whose tokens are bytes"));
+  }
+  if (!options.tokenizer->end_of_document) {
+    throw DataError(cat(options.tokenizer->path,
+                        ": none of its tokens ends a document, want one "
+                        "of <|endoftext|>, <|end_of_text|>, </s>, <eos>"));
+  }
 }
 
 }  // namespace
 
 DatasetSplits open_text(const DataSource& source, const DataOptions& options) {
-  if (options.vocab_size > 0 && options.vocab_size < kByteVocab) {
-    throw ConfigError(cat("vocab is ", options.vocab_size, ", want at least ", kByteVocab,
-                          " for text, whose tokens are bytes"));
-  }
-  Skipped skipped;
-  std::vector<TokenPiece> documents = source.is_folder
-                                          ? open_folder(source.path, options.on_reading, skipped)
-                                          : open_files(source.files, options.on_reading);
+  check_vocabulary(options);
+  SkippedFiles skipped;
+  std::vector<TokenPiece> documents = source.is_folder ? open_folder(source.path, options, skipped)
+                                                       : open_files(source.files, options);
   if (documents.empty()) {
     throw DataError(cat(source.path, ": no text file in this folder", describe_skipped(skipped)));
   }
@@ -268,11 +239,20 @@ DatasetSplits open_text(const DataSource& source, const DataOptions& options) {
     splits.fingerprint = mix_fingerprint(splits.fingerprint, name, document.tokens);
     splits.checksum = mix_checksum(splits.checksum, document.crc);
   }
+  if (options.tokenizer != nullptr) {
+    splits.fingerprint =
+        mix_fingerprint(splits.fingerprint, "tokenizer", int64_t{options.tokenizer->crc});
+  }
   auto [train, val] = divide(std::move(documents), options.val_fraction);
   splits.summary =
       cat("text: ", describe(train), "; validation: ", describe(val), describe_skipped(skipped));
-  splits.train = make_stream(std::move(train));
-  splits.val = make_stream(std::move(val));
+  splits.train = make_stream(std::move(train), options);
+  splits.val = make_stream(std::move(val), options);
+  if (options.tokenizer != nullptr) {
+    const int64_t held_out = splits.val == nullptr ? 0 : splits.val->size();
+    splits.summary += cat("; ", splits.train == nullptr ? 0 : splits.train->size(), " and ",
+                          held_out, " tokens of ", options.tokenizer->path);
+  }
   return splits;
 }
 

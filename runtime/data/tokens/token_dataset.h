@@ -9,6 +9,8 @@
 
 namespace shale {
 
+struct StoredTokenizer;  // runtime/data/text/tokenizer/stored_tokenizer.h
+
 // A long sequence of tokens: documents one after another.
 class TokenStream {
  public:
@@ -27,7 +29,7 @@ class TokenStream {
 // How tokens lie in files.
 enum class DataFormat {
   kAuto,
-  kText,     // a file or a folder of text; tokens are bytes
+  kText,     // a file or a folder of text; tokens are bytes, or those of a tokenizer
   kLlmc,     // .bin shards with a 1024-byte header: 16-bit (GPT-2) or 32-bit (Llama 3) tokens
   kNanogpt,  // headerless 16-bit tokens: train.bin and val.bin
 };
@@ -50,7 +52,10 @@ struct DataOptions {
   // Read all binary tokens now; without, read() still checks those that it reads. Text is read in
   // any case.
   bool validate = true;
-  OnReading on_reading = {};
+  OnReading on_reading = {};  // one call at a time, from any thread
+  // What text is tokenized with, by so many threads; null: tokens of text are its bytes.
+  std::shared_ptr<const StoredTokenizer> tokenizer = {};
+  int threads = 1;
 };
 
 // An opened dataset.
@@ -70,13 +75,14 @@ struct DatasetSplits {
 // Opens token data. Files stay memory-mapped and are not copied, except when a folder has more of
 // them than a process may map: then the small ones are.
 //
-// text: a token is a byte. Of a folder, all regular files below it, in order of their relative
-//   paths, except names that begin with '.', files with a NUL byte (binaries), unreadable ones,
-//   and second names of the same file; links to files are followed, links to folders are not. The
-//   files are joined by one NUL token, which appears nowhere else, so that a model learns where
-//   files end. Validation is made of whole files, chosen by a hash of the relative path: adding
-//   files moves no other file across. Of a single file it is the end, from the first line that
-//   begins in the last `val_fraction`.
+// text: a token is a byte; with a tokenizer, which text must be UTF-8 for, all tokens are made here
+//   and kept in memory, and its end of a document joins files. Of a folder, all regular files below
+//   it, in order of their relative paths, except names that begin with '.', files with a NUL byte
+//   (binaries), unreadable ones, those that must be UTF-8 and are not, and second names of the same
+//   file; links to files are followed, links to folders are not. The files are joined by one NUL
+//   token, which appears nowhere else, so that a model learns where files end. Validation is made
+//   of whole files, chosen by a hash of the relative path: adding files moves no other file across.
+//   Of a single file it is the end, from the first line that begins in the last `val_fraction`.
 // llmc: shards *.bin directly in the folder, sorted by name. Of several, those with "val" in their
 //   name are validation; if there is none, validation is the end of all tokens.
 // nanogpt: train.bin and val.bin of a folder, or one file; without val.bin as for llmc.
@@ -84,8 +90,8 @@ struct DatasetSplits {
 //   is nanogpt; other *.bin files, or a mixture, are ambiguous; everything else is text.
 //
 // Throws MissingInputError if there is no such file; ConfigError if `auto` is ambiguous or an
-// option is out of range; DataError, with file and position, if the data is malformed, or nothing
-// is left for training.
+// option is out of range; DataError if text is wanted of a tokenizer that has no end of a document;
+// DataError, with file and position, if the data is malformed, or nothing is left for training.
 DatasetSplits open_dataset(const DataOptions& options);
 
 // The format that open_dataset() would find, without reading the data. Throws as it does.

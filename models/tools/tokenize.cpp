@@ -1,0 +1,126 @@
+// shale tokenize: text and jsonl as the shards that training reads.
+#include <chrono>
+#include <cstdio>
+#include <string>
+
+#include "shale/base/config.h"
+#include "shale/base/cpu_affinity.h"
+#include "shale/base/error.h"
+#include "shale/base/log.h"
+#include "shale/base/parse.h"
+#include "shale/models/tools/tool_table.h"
+#include "shale/models/tools/tools.h"
+#include "shale/models/training/report/progress.h"
+#include "shale/models/training/stop_signals.h"
+#include "shale/runtime/data/corpus/tokenize.h"
+
+namespace shale::models {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Says how far the work is: a line that changes on a terminal, else one now and then.
+class TokenizeReport {
+ public:
+  void operator()(const TokenizeProgress& now) {
+    if (StopSignals::received() != 0) {
+      throw ErrorWithCode<ExitCode::kInterrupted>(
+          "shale tokenize: stopped as a signal asked for; the same command goes on from the last "
+          "whole shard");
+    }
+    const bool is_drawn = process_log().has_status_line();
+    if (seconds_since(shown_) < (is_drawn ? 0.2 : 10)) return;
+    shown_ = Clock::now();
+    const std::string line = describe(now);
+    if (is_drawn) {
+      process_log().status(line);
+    } else {
+      log_info(line);
+    }
+  }
+
+  std::string describe(const TokenizeProgress& now) const {
+    const double seconds = std::max(seconds_since(start_), 1e-3);
+    const double bytes = static_cast<double>(now.bytes - now.earlier_bytes);
+    const auto percent =
+        now.total == 0 ? 100 : static_cast<int>(100.0 * double(now.taken) / double(now.total));
+    return cat(percent, "% | ", now.documents, " documents, ", now.tokens, " tokens | ",
+               format_number(bytes / seconds / 1e6), " MB/s | ", format_duration(seconds));
+  }
+
+ private:
+  const Clock::time_point start_ = Clock::now();
+  Clock::time_point shown_ = start_;
+};
+
+// "none", an id, or the text of a token.
+std::optional<int32_t> find_token(const StoredTokenizer& stored, const std::string& name,
+                                  const char* flag) {
+  if (name == "none") return {};
+  if (const std::optional<int32_t> id = stored.tokenizer.find(name)) return id;
+  throw ConfigError(
+      cat("--", flag, " is '", excerpt(name), "', want a token of ", stored.path, ", or none"));
+}
+
+void find_tokens_around(const std::string& begin, const std::string& end, TokenizeJob& job) {
+  job.begin = find_token(*job.tokenizer, begin, "document-begin");
+  if (end != "auto") {
+    job.end = find_token(*job.tokenizer, end, "document-end");
+    return;
+  }
+  job.end = job.tokenizer->end_of_document;
+  if (job.end) return;
+  throw ConfigError(cat(job.tokenizer->path,
+                        ": none of its tokens is one that ends documents "
+                        "elsewhere; want --document-end TOKEN, or none"));
+}
+
+}  // namespace
+
+int run_tokenize(int argc, const char* const* argv) {
+  TokenizeJob job;
+  std::string tokenizer, begin = "none", end = "auto";
+  ConfigSpec spec("shale tokenize INPUT...",
+                  "turns text and jsonl (.gz, .zst), or folders of them, into shards of tokens for "
+                  "train_lm --data; goes on where it was stopped");
+  spec.add("tokenizer", tokenizer, "tokenizer.json, tiktoken's file, or a SentencePiece model",
+           {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
+  spec.add("out", job.out, "folder to make, which appears when all is done",
+           {.required = true, .is_path = true, .help = {.metavar = "DIR"}});
+  spec.add("field", job.field, "key of the text in a line of jsonl");
+  spec.add("document-begin", begin, "token before each document, or none",
+           {.help = {.metavar = "TOKEN"}});
+  spec.add("document-end", end, "token behind each document, or none",
+           {.help = {.metavar = "TOKEN", .default_text = "the tokenizer's"}});
+  spec.add("shard-tokens", job.shard_tokens, "tokens of a shard", {.min = 1, .max = INT32_MAX});
+  job.threads = 0;
+  spec.add("threads", job.threads, "CPU threads",
+           {.min = 1, .max = 4096, .help = {.default_text = "all cores"}});
+  spec.example("shale tokenize corpus/*.jsonl.zst --tokenizer tokenizer.json --out tokens");
+  const std::vector<std::string> inputs = take_arguments(argc, argv);
+  std::vector<const char*> flags = flags_of(argc, argv);
+  const ParseResult parsed = parse_config(spec, static_cast<int>(flags.size()), flags.data());
+  if (parsed.should_exit) {
+    std::fputs(parsed.output.c_str(), stdout);
+    return 0;
+  }
+  if (inputs.empty()) throw ConfigError("shale tokenize: expected text or jsonl, found none");
+  const StopSignals stop_signals;
+  if (job.threads == 0) job.threads = cpu_counts().bound;
+  job.tokenizer = read_tokenizer(tokenizer);
+  find_tokens_around(begin, end, job);
+  job.inputs = list_corpus(inputs);
+  TokenizeReport report;
+  job.on_progress = [&report](const TokenizeProgress& now) { report(now); };
+  TokenizeProgress done = tokenize(job);
+  process_log().status("");
+  done.taken = done.total;
+  std::printf("%s\nwrote %s\n", report.describe(done).c_str(), job.out.c_str());
+  return 0;
+}
+
+}  // namespace shale::models

@@ -1,0 +1,158 @@
+// shale tokenizer: trains tokenizers.
+#include <array>
+#include <cstdio>
+#include <mutex>
+#include <string>
+
+#include "shale/base/config.h"
+#include "shale/base/cpu_affinity.h"
+#include "shale/base/error.h"
+#include "shale/base/log.h"
+#include "shale/models/tools/tool_table.h"
+#include "shale/models/tools/tools.h"
+#include "shale/models/training/stop_signals.h"
+#include "shale/runtime/data/corpus/documents.h"
+#include "shale/runtime/data/text/tokenizer/bpe_trainer.h"
+#include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
+#include "shale/runtime/io/atomic_file.h"
+#include "shale/runtime/io/in_parallel.h"
+
+namespace shale::models {
+namespace {
+
+using tokenizer_internal::SplitPattern;
+
+struct TrainRequest {
+  std::vector<CorpusFile> inputs;
+  std::string field = "text", special = "<|endoftext|>", out;
+  BpeTrainerOptions trainer;
+  int threads = 0;
+};
+
+void check_stop() {
+  if (StopSignals::received() == 0) return;
+  throw ErrorWithCode<ExitCode::kInterrupted>(
+      "shale tokenizer train: stopped as a signal asked for; nothing was written");
+}
+
+// Counts on all threads; the sums do not depend on who counted what.
+class Counter {
+ public:
+  explicit Counter(const TrainRequest& request)
+      : request_(request), reader_(request.inputs, tokenizer_internal::find_line_cut) {}
+
+  PieceCounts count() {
+    const auto workers = static_cast<size_t>(request_.threads);
+    in_parallel(workers, workers, [this](size_t, size_t) { work(); });
+    return std::move(counts_);
+  }
+
+ private:
+  void work() {
+    PieceCounts counts;
+    DocumentBatch batch;
+    while (take(batch)) {
+      const CorpusFile& file = request_.inputs[static_cast<size_t>(batch.begin.file)];
+      for_each_document(batch, file, request_.field, [&](std::string_view text) {
+        count_pieces(text, request_.trainer.pattern, counts);
+      });
+    }
+    const std::lock_guard lock(mutex_);
+    for (const auto& [piece, count] : counts) counts_[piece] += count;
+  }
+  bool take(DocumentBatch& batch) {
+    const std::lock_guard lock(mutex_);
+    check_stop();
+    return reader_.next(batch);
+  }
+
+  const TrainRequest& request_;
+  std::mutex mutex_;
+  BatchReader reader_;
+  PieceCounts counts_;
+};
+
+std::vector<std::string> split_names(const std::string& list) {
+  std::vector<std::string> names;
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    names.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
+int run_train(int argc, const char* const* argv) {
+  TrainRequest request;
+  BpeTrainerOptions& trainer = request.trainer;
+  ConfigSpec spec(
+      "shale tokenizer train INPUT...",
+      "trains byte pair encoding on text and jsonl (.gz, .zst), or folders of them, and "
+      "writes a tokenizer.json");
+  spec.add("out", request.out, "the tokenizer.json",
+           {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
+  spec.add("vocab", trainer.vocab_size, "tokens: special ones, 256 bytes, and merges",
+           {.min = 256, .max = 1 << 22});
+  spec.add("min-frequency", trainer.min_frequency, "how often a pair comes at least to be merged",
+           {.min = 0});
+  spec.add_choice("split", trainer.pattern,
+                  {{"gpt2", SplitPattern::kGpt2},
+                   {"cl100k", SplitPattern::kCl100k},
+                   {"qwen", SplitPattern::kQwen},
+                   {"o200k", SplitPattern::kO200k}},
+                  "the tokenizer as which text is split before merging; cl100k is Llama 3's too");
+  spec.add("special", request.special, "special tokens, with commas between them: the first ids",
+           {.help = {.metavar = "TOKENS"}});
+  spec.add("field", request.field, "key of the text in a line of jsonl");
+  spec.add("threads", request.threads, "CPU threads that count",
+           {.min = 1, .max = 4096, .help = {.default_text = "all cores"}});
+  spec.example("shale tokenizer train corpus/ --vocab 32000 --out tokenizer.json");
+  const std::vector<std::string> inputs = take_arguments(argc, argv);
+  std::vector<const char*> flags = flags_of(argc, argv);
+  const ParseResult parsed = parse_config(spec, static_cast<int>(flags.size()), flags.data());
+  if (parsed.should_exit) {
+    std::fputs(parsed.output.c_str(), stdout);
+    return 0;
+  }
+  if (inputs.empty()) {
+    throw ConfigError("shale tokenizer train: expected text or jsonl, found none");
+  }
+  const StopSignals stop_signals;
+  trainer.special = split_names(request.special);
+  static_cast<void>(train_bpe({}, trainer));  // an error belongs before minutes of counting
+  if (request.threads == 0) request.threads = cpu_counts().bound;
+  request.inputs = list_corpus(inputs);
+  log_info("counting the pieces of ", request.inputs.size(), " files");
+  const PieceCounts counts = Counter(request).count();
+  if (counts.empty()) throw DataError("no text in any of the inputs, want some");
+  log_info("merging pairs of ", counts.size(), " pieces");
+  const TokenizerSpec tokenizer = train_bpe(counts, trainer, [&](int64_t tokens) {
+    check_stop();
+    process_log().status(cat(tokens, " of ", trainer.vocab_size, " tokens"));
+  });
+  process_log().status("");
+  write_file_atomically(request.out, to_tokenizer_json(tokenizer));
+  const auto size = std::ssize(tokenizer.tokens);
+  if (size < trainer.vocab_size) {
+    log_warning("only ", size, " tokens: no other pair comes ", trainer.min_frequency,
+                " times; want more text, or --min-frequency 1");
+  }
+  std::printf("%lld tokens\nwrote %s\n", static_cast<long long>(size), request.out.c_str());
+  return 0;
+}
+
+}  // namespace
+
+int run_tokenizer(int argc, const char* const* argv) {
+  static constexpr std::array kActions = {
+      Tool{"train", "trains byte pair encoding and writes a tokenizer.json", run_train},
+  };
+  return run_tool({.program = "shale tokenizer",
+                   .summary = "trains tokenizers",
+                   .what = "action",
+                   .closing = "",
+                   .tools = kActions},
+                  argc, argv);
+}
+
+}  // namespace shale::models

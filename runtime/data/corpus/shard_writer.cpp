@@ -1,0 +1,68 @@
+#include "shale/runtime/data/corpus/shard_writer.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "shale/runtime/data/tokens/dataset_internal.h"
+
+namespace shale::corpus_internal {
+namespace {
+
+constexpr size_t kBufferBytes = size_t{4} << 20;
+
+std::vector<std::byte> header(TokenWidth width, int64_t tokens) {
+  const bool is_short = width == TokenWidth::k16;
+  const std::array<uint32_t, 3> words = {
+      is_short ? data_internal::kLlmcGpt2Magic : data_internal::kLlmcLlama3Magic,
+      is_short ? 1U : 7U, static_cast<uint32_t>(tokens)};
+  std::vector<std::byte> bytes(static_cast<size_t>(data_internal::kLlmcHeaderBytes));
+  std::memcpy(bytes.data(), words.data(), sizeof words);
+  return bytes;
+}
+
+}  // namespace
+
+std::string shard_name(int64_t number) {
+  char name[40];
+  std::snprintf(name, sizeof name, "tokens_%06lld.bin", static_cast<long long>(number));
+  return name;
+}
+
+ShardWriter::ShardWriter(std::string folder, TokenWidth width, int64_t shard_tokens, int64_t next)
+    : folder_(std::move(folder)), width_(width), shard_tokens_(shard_tokens), next_(next) {}
+
+int64_t ShardWriter::append(std::span<const int32_t> tokens) {
+  if (!file_) {
+    file_.emplace(folder_ + "/" + shard_name(next_));
+    written_ = data_internal::kLlmcHeaderBytes;
+  }
+  const int64_t count = std::min(std::ssize(tokens), shard_tokens_ - tokens_);
+  const size_t size = static_cast<size_t>(width_), had = buffer_.size();
+  buffer_.resize(had + static_cast<size_t>(count) * size);
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+    std::memcpy(&buffer_[had + i * size], &tokens[i], size);  // the low bytes come first
+  }
+  tokens_ += count;
+  if (buffer_.size() >= kBufferBytes) flush();
+  return count;
+}
+
+void ShardWriter::flush() {
+  file_->write_at(written_, buffer_);
+  written_ += std::ssize(buffer_);
+  buffer_.clear();
+}
+
+void ShardWriter::commit() {
+  flush();
+  file_->write_at(0, header(width_, tokens_));
+  file_->commit(written_);
+  file_.reset();
+  tokens_ = 0;
+  ++next_;
+}
+
+}  // namespace shale::corpus_internal

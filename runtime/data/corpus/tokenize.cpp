@@ -1,0 +1,278 @@
+#include "shale/runtime/data/corpus/tokenize.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <filesystem>
+#include <limits>
+#include <mutex>
+#include <span>
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/runtime/data/corpus/shard_writer.h"
+#include "shale/runtime/data/corpus/tokenize_state.h"
+#include "shale/runtime/data/text/text_tokens.h"
+#include "shale/runtime/io/file.h"
+#include "shale/runtime/io/in_parallel.h"
+
+namespace shale {
+namespace {
+
+using namespace corpus_internal;
+namespace fs = std::filesystem;
+
+// The tokens of a batch.
+struct TokenBlock {
+  std::vector<int32_t> tokens;
+  int64_t documents = 0;
+  int64_t bytes = 0;
+};
+
+TokenBlock encode(const DocumentBatch& batch, const TokenizeJob& job, TokenEncoder& encoder) {
+  TokenBlock block;
+  const CorpusFile& file = job.inputs[static_cast<size_t>(batch.begin.file)];
+  for_each_document(batch, file, job.field, [&](std::string_view text) {
+    const bool begins = file.is_jsonl || batch.begin.offset == 0;
+    if (begins && job.begin) block.tokens.push_back(*job.begin);
+    encoder.append(text, {}, block.tokens);
+    if (batch.ends_document && job.end) block.tokens.push_back(*job.end);
+    block.documents += batch.ends_document ? 1 : 0;
+    block.bytes += std::ssize(text);
+  });
+  return block;
+}
+
+// Keeps other processes of this host, and of those that share its locks, from the folder.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& folder)
+      : handle_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    if (!handle_.is_open() || ::flock(handle_.get(), LOCK_EX | LOCK_NB) == 0) return;
+    throw ConfigError(cat(folder, ": another process works at it; want it to end first"));
+  }
+
+ private:
+  FileHandle handle_;
+};
+
+// Workers take batches in order, encode them beside each other, and write in order again. Each has
+// one batch at most, so that memory is bounded by their number.
+class Pipeline {
+ public:
+  Pipeline(const TokenizeJob& job, std::string folder, TokenizeState state)
+      : job_(job),
+        folder_(std::move(folder)),
+        state_(std::move(state)),
+        skip_(state_.skip),
+        reader_(
+            job.inputs,
+            [&job](std::string_view text, size_t from) {
+              return job.tokenizer->tokenizer.find_cut(text, from);
+            },
+            state_.next),
+        writer_(folder_, data_internal::token_width(job.tokenizer->tokenizer.vocab_size()),
+                job.shard_tokens, state_.shards) {
+    progress_ = {.documents = state_.documents,
+                 .bytes = state_.bytes,
+                 .earlier_bytes = state_.bytes,
+                 .tokens = state_.tokens};
+    for (const CorpusFile& file : job.inputs) progress_.total += file.bytes;
+  }
+
+  TokenizeProgress run() {
+    const auto workers = static_cast<size_t>(job_.threads);
+    in_parallel(workers, workers, [this](size_t, size_t) { work(); });
+    if (error_ != nullptr) std::rethrow_exception(error_);
+    if (!writer_.is_empty()) writer_.commit();
+    if (writer_.shards() == 0) throw DataError("no text in any of the inputs, want some");
+    state_.shards = writer_.shards();
+    state_.next = {.file = std::ssize(job_.inputs)};
+    state_.skip = 0;
+    state_.documents = progress_.documents;
+    state_.bytes = progress_.bytes;
+    state_.tokens = progress_.tokens;
+    state_.is_complete = true;
+    write_state(folder_, state_);
+    return progress_;
+  }
+
+  int64_t shards() const { return writer_.shards(); }
+
+ private:
+  struct Taken {
+    int64_t number = 0;  // in the order of the inputs
+    bool has_batch = false;
+    std::exception_ptr problem;
+    int64_t bytes = 0;  // of the inputs, used so far
+  };
+
+  void work() {
+    TokenEncoder encoder(job_.tokenizer->tokenizer);
+    DocumentBatch batch;
+    while (!failed_) {
+      Taken taken = take(batch);
+      TokenBlock block;
+      if (taken.has_batch) {
+        try {
+          block = encode(batch, job_, encoder);
+        } catch (...) {
+          taken.problem = std::current_exception();
+        }
+      }
+      if (!put(taken, batch, block)) return;
+    }
+  }
+
+  Taken take(DocumentBatch& batch) {
+    const std::lock_guard lock(reading_);
+    Taken taken{.number = taken_++};
+    try {
+      taken.has_batch = !read_failed_ && reader_.next(batch);
+    } catch (...) {
+      read_failed_ = true;
+      taken.problem = std::current_exception();
+    }
+    taken.bytes = reader_.taken();
+    return taken;
+  }
+
+  // Waits for its turn. False: nothing follows. Of several errors that of the first batch counts.
+  bool put(const Taken& taken, const DocumentBatch& batch, const TokenBlock& block) {
+    std::unique_lock lock(writing_);
+    turns_.wait(lock, [&] { return failed_ || turn_ == taken.number; });
+    if (failed_) return false;
+    try {
+      if (taken.problem != nullptr) std::rethrow_exception(taken.problem);
+      progress_.taken = taken.bytes;
+      if (taken.has_batch) write(batch, block);
+    } catch (...) {
+      error_ = std::current_exception();
+      failed_ = true;
+    }
+    ++turn_;
+    turns_.notify_all();
+    return !failed_ && taken.has_batch;
+  }
+
+  void write(const DocumentBatch& batch, const TokenBlock& block) {
+    int64_t done = std::exchange(skip_, 0);
+    if (done > std::ssize(block.tokens)) {
+      throw DataError(cat(folder_, ": the inputs have changed; remove the folder to begin anew"));
+    }
+    while (done < std::ssize(block.tokens)) {
+      done += writer_.append(std::span(block.tokens).subspan(static_cast<size_t>(done)));
+      if (!writer_.is_full()) continue;
+      writer_.commit();
+      state_.shards = writer_.shards();
+      state_.next = batch.begin;
+      state_.skip = done;
+      state_.documents = progress_.documents;
+      state_.bytes = progress_.bytes;
+      state_.tokens = progress_.tokens;
+      write_state(folder_, state_);
+    }
+    progress_.documents += block.documents;
+    progress_.bytes += block.bytes;
+    progress_.tokens += std::ssize(block.tokens);
+    if (job_.on_progress) job_.on_progress(progress_);
+  }
+
+  const TokenizeJob& job_;
+  const std::string folder_;
+  TokenizeState state_;  // as it was written last
+  int64_t skip_;         // tokens of the first batch that are in shards
+
+  std::mutex reading_;
+  BatchReader reader_;
+  int64_t taken_ = 0;  // batches
+  bool read_failed_ = false;
+
+  std::mutex writing_;
+  std::condition_variable turns_;
+  int64_t turn_ = 0;
+  std::atomic<bool> failed_{false};
+  std::exception_ptr error_;
+  ShardWriter writer_;
+  TokenizeProgress progress_;
+};
+
+// What a process left that was killed while it wrote.
+void remove_temporary_files(const std::string& folder) {
+  const Folder opened = Folder::open(folder);
+  for (const std::string& name : opened.names()) {
+    if (name.starts_with('.')) opened.remove_file(name);
+  }
+}
+
+TokenizeProgress of_complete(const TokenizeState& state) {
+  return {.documents = state.documents,
+          .bytes = state.bytes,
+          .earlier_bytes = state.bytes,
+          .tokens = state.tokens};
+}
+
+void check(const TokenizeJob& job) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // as the header says it
+  if (job.shard_tokens < 1 || job.shard_tokens > kMost) {
+    throw ConfigError(cat("shards of ", job.shard_tokens, " tokens, want 1 to ", kMost));
+  }
+  if (job.inputs.empty()) throw ConfigError("tokenize: no inputs");
+}
+
+// "a/b" of "a/b/": the folder beside which the partial one lies.
+fs::path out_path(const std::string& out) {
+  const fs::path path = fs::path(out).lexically_normal();
+  return path.has_filename() ? path : path.parent_path();
+}
+
+}  // namespace
+
+TokenizeProgress tokenize(const TokenizeJob& job) {
+  check(job);
+  const fs::path out = out_path(job.out);
+  const std::string partial = out.string() + ".partial", description = job_json(job);
+  std::error_code error;
+  if (fs::exists(out, error) && !(fs::is_directory(out, error) && fs::is_empty(out, error))) {
+    const std::optional<TokenizeState> state = read_state(out.string());
+    if (!state) throw ConfigError(cat(out.string(), " is there already; want another --out"));
+    require_same_job(*state, description, out.string());
+    return of_complete(*state);
+  }
+  const Folder folder = Folder::make(partial);
+  const FolderLock lock(partial);
+  std::optional<TokenizeState> state = read_state(partial);
+  if (state) require_same_job(*state, description, partial);
+  remove_temporary_files(partial);
+  if (!state) state = TokenizeState{.job = description};
+  if (state->next.file > std::ssize(job.inputs)) {
+    throw DataError(cat(partial, ": begins behind the inputs; remove the folder to begin anew"));
+  }
+  TokenizeProgress progress = of_complete(*state);
+  if (!state->is_complete) {
+    int64_t shards = state->shards;
+    try {
+      Pipeline pipeline(job, partial, *state);
+      try {
+        progress = pipeline.run();
+      } catch (...) {
+        shards = pipeline.shards();
+        throw;
+      }
+    } catch (...) {
+      if (shards == 0) fs::remove_all(partial, error);
+      throw;
+    }
+  }
+  const fs::path parent = out.has_parent_path() ? out.parent_path() : fs::path(".");
+  const Folder above = Folder::open(parent.string());
+  above.rename(fs::path(partial).filename().string(), out.filename().string());
+  above.sync();
+  return progress;
+}
+
+}  // namespace shale

@@ -1,0 +1,62 @@
+#include "shale/runtime/data/text/text_files.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+namespace shale::data_internal {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_hidden(const fs::path& path) {
+  return path.filename().string().starts_with('.');
+}
+
+// Files directly in `folder` are appended to `files`, folders to `pending`.
+void list_folder(const fs::path& folder, const fs::path& root, std::vector<ListedFile>& files,
+                 std::vector<fs::path>& pending, SkippedFiles& skipped) {
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const fs::path& path = it->path();
+    if (is_hidden(path)) continue;
+    std::error_code ignored;
+    if (it->is_directory(ignored)) {
+      // A link to a folder may lead back up.
+      if (!it->is_symlink(ignored)) pending.push_back(path);
+      continue;
+    }
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0) {
+      ++skipped.unreadable;
+    } else if (S_ISREG(info.st_mode)) {
+      files.push_back({path.lexically_relative(root).generic_string(),
+                       path.string(),
+                       info.st_size,
+                       {info.st_dev, info.st_ino}});
+    }
+  }
+  if (error) ++skipped.unreadable;
+}
+
+}  // namespace
+
+std::vector<ListedFile> list_files(const std::string& root, SkippedFiles& skipped) {
+  std::vector<ListedFile> files;
+  std::vector<fs::path> pending = {root};
+  while (!pending.empty()) {
+    const fs::path folder = std::move(pending.back());
+    pending.pop_back();
+    list_folder(folder, root, files, pending, skipped);
+  }
+  std::sort(files.begin(), files.end(),
+            [](const ListedFile& a, const ListedFile& b) { return a.name < b.name; });
+  std::set<std::pair<dev_t, ino_t>> seen;
+  skipped.repeated = static_cast<int64_t>(std::erase_if(
+      files, [&seen](const ListedFile& file) { return !seen.insert(file.identity).second; }));
+  return files;
+}
+
+}  // namespace shale::data_internal

@@ -1,0 +1,144 @@
+#include "shale/runtime/data/corpus/documents.h"
+
+#include <functional>
+
+#include "shale/base/error.h"
+#include "shale/runtime/data/text/tokenizer/split.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/compressed.h"
+#include "shale/test/support/temp_dir.h"
+
+namespace shale {
+namespace {
+
+using test::contains;
+using test::gzipped;
+using test::message_of;
+using test::TempDir;
+using test::zstd_frame;
+
+std::vector<std::string> documents_of(const std::vector<std::string>& paths,
+                                      CorpusPosition from = {}) {
+  const std::vector<CorpusFile> files = list_corpus(paths);
+  BatchReader reader(files, tokenizer_internal::find_line_cut, from);
+  DocumentBatch batch;
+  std::vector<std::string> documents;
+  std::string part;
+  while (reader.next(batch)) {
+    const CorpusFile& file = files[static_cast<size_t>(batch.begin.file)];
+    for_each_document(batch, file, "text", [&](std::string_view text) {
+      part += text;
+      if (batch.ends_document) documents.push_back(std::exchange(part, {}));
+    });
+  }
+  CHECK(reader.taken() == [&] {
+    int64_t bytes = 0;
+    for (const CorpusFile& file : files) bytes += file.bytes;
+    return bytes;
+  }());
+  return documents;
+}
+
+std::string many_lines(size_t count) {
+  std::string text;
+  for (size_t i = 0; i < count; ++i) text += cat("{\"id\":", i, ",\"text\":\"line ", i, "\"}\n");
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("documents come from text and jsonl, compressed or not", "[data]") {
+  const TempDir dir;
+  const std::string jsonl =
+      "{\"text\":\"a\\u00e9\\n\",\"n\":[{\"text\":\"no\"}]}\r\n\n"
+      "  {\"x\":1,\"text\":\"\"}\n{\"text\":\"old\",\"text\":\"b\"}";
+  using Texts = std::vector<std::string>;
+  const Texts want = {"a\u00e9\n", "b"};
+  CHECK(documents_of({dir.write("1.jsonl", jsonl)}) == want);
+  CHECK(documents_of({dir.write("1.jsonl.gz", gzipped(jsonl))}) == want);
+  CHECK(documents_of({dir.write("1.jsonl.zst", zstd_frame(jsonl))}) == want);
+  // Several members, and padding; several frames.
+  const auto in_two = [&](const std::function<std::string(std::string_view)>& compress) {
+    return compress(std::string_view(jsonl).substr(0, 5)) +
+           compress(std::string_view(jsonl).substr(5));
+  };
+  CHECK(documents_of({dir.write("2.jsonl.gz", in_two(gzipped) + std::string(20, '\0'))}) == want);
+  CHECK(documents_of({dir.write("2.jsonl.zst", in_two(zstd_frame))}) == want);
+  CHECK(documents_of({dir.write("1.txt", "all of\nit\n"), dir.write("0.txt", "")}) ==
+        Texts{"all of\nit\n"});
+}
+
+TEST_CASE("a folder is its text by name, without binaries and what is hidden", "[data]") {
+  const TempDir dir;
+  std::filesystem::create_directory(dir.file("b"));
+  dir.write("b/2.jsonl", "{\"text\":\"two\"}");
+  dir.write("b/1.txt", "one");
+  dir.write(".hidden", "no");
+  dir.write("binary", std::string("a\0b", 3));
+  dir.write("empty", "");
+  dir.write("c.txt.gz", gzipped("three"));
+  CHECK(documents_of({dir.file("")}) == std::vector<std::string>{"one", "two", "three"});
+  const std::vector<CorpusFile> files = list_corpus({dir.file("")});
+  CHECK(files[0].name == "b/1.txt");
+}
+
+TEST_CASE("batches follow from where they begin, whatever was read before", "[data]") {
+  const TempDir dir;
+  std::string text;
+  for (int i = 0; i < 200'000; ++i) text += cat("Words of line ", i, i % 7 == 0 ? " \n\n" : "\n");
+  const std::vector<CorpusFile> files = list_corpus(
+      {dir.write("a.jsonl.gz", gzipped(many_lines(100'000))), dir.write("b.txt", text)});
+  std::vector<DocumentBatch> batches;
+  BatchReader reader(files, tokenizer_internal::find_line_cut);
+  for (DocumentBatch batch; reader.next(batch);) batches.push_back(batch);
+  REQUIRE(batches.size() >= 6);
+  std::string joined;
+  for (size_t i = 0; i < batches.size(); ++i) {
+    if (batches[i].begin.file == 1) joined += batches[i].text;
+    BatchReader again(files, tokenizer_internal::find_line_cut, batches[i].begin);
+    DocumentBatch batch;
+    REQUIRE(again.next(batch));
+    CHECK(batch.text == batches[i].text);
+    CHECK(batch.begin.line == batches[i].begin.line);
+    CHECK(batch.ends_document == batches[i].ends_document);
+  }
+  CHECK(joined == text);
+  CHECK(batches.back().ends_document);
+}
+
+TEST_CASE("what is damaged, not text, or too long is said with file and place", "[data]") {
+  const TempDir dir;
+  const auto message = [&](const std::string& name, const std::string& bytes) {
+    const std::string path = dir.write(name, bytes);
+    return message_of<DataError>([&] { documents_of({path}); });
+  };
+  const std::string lines = many_lines(50'000);
+  const std::string gz = gzipped(lines), zst = zstd_frame(lines);
+  CHECK(
+      contains(message("t.jsonl.gz", gz.substr(0, gz.size() / 2)), "t.jsonl.gz: ends in the mid"));
+  CHECK(contains(message("t.jsonl.gz", gz.substr(0, gz.size() - 1)), "ends in the middle"));
+  CHECK(contains(message("e.gz", ""), "ends in the middle"));
+  CHECK(contains(message("n.gz", "not gzip at all"), "n.gz: not gzip at byte"));
+  CHECK(contains(message("x.gz", gz + "trailing"), "not gzip"));
+  CHECK(contains(message("t.jsonl.zst", zst.substr(0, zst.size() / 2)), "ends in the middle"));
+  CHECK(contains(message("e.zst", ""), "ends in the middle"));
+  CHECK(contains(message("n.zst", "not zstd at all"), "n.zst: not zstd near byte"));
+  std::string damaged = gz;
+  damaged[damaged.size() / 2] ^= 64;
+  CHECK(contains(message("d.jsonl.gz", damaged), "d.jsonl.gz"));
+
+  CHECK(contains(message("a.jsonl", "{\"text\":\"a\"}\n{\"text\":1}\n"), "a.jsonl:2: no string"));
+  CHECK(contains(message("a.jsonl", "[\"text\"]\n"), "a.jsonl:1: no string"));
+  CHECK(contains(message("a.jsonl", "\n\n{\"text\":\n"), "a.jsonl:3: not valid JSON"));
+  CHECK(contains(message("a.jsonl", "{\"text\":\"\xff\"}\n"), "a.jsonl:1: not valid JSON"));
+  CHECK(contains(message("a.jsonl", std::string(100'000, '[')), "a.jsonl:1"));
+  CHECK(contains(message("a.txt", "ab\xc3(\n"), "a.txt: not UTF-8 at byte 2"));
+  CHECK(contains(message("a.txt", std::string("a\0b", 3)), "byte 0 at position 1"));
+  CHECK(contains(message("long.jsonl", "{}\n{\"text\":\"" + std::string(100 << 20, 'a') + "\"}\n"),
+                 "long.jsonl:"));
+  CHECK(contains(message_of<MissingInputError>([&] { list_corpus({dir.file("none")}); }), "none"));
+  std::filesystem::create_directory(dir.file("folder"));
+  CHECK(contains(message_of<DataError>([&] { list_corpus({dir.file("folder")}); }), "no text"));
+}
+
+}  // namespace shale

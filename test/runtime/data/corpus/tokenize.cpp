@@ -1,0 +1,193 @@
+#include "shale/runtime/data/corpus/tokenize.h"
+
+#include <filesystem>
+#include <random>
+
+#include "shale/base/error.h"
+#include "shale/runtime/data/text/tokenizer/bpe_trainer.h"
+#include "shale/runtime/data/tokens/token_dataset.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/temp_dir.h"
+
+namespace shale {
+namespace {
+
+using test::contains;
+using test::message_of;
+using test::read_file;
+using test::TempDir;
+namespace fs = std::filesystem;
+
+std::shared_ptr<const StoredTokenizer> small_tokenizer(int64_t vocab = 300) {
+  PieceCounts counts;
+  const std::string text = "line of a document with words, and words with a line";
+  for (int i = 0; i < 3; ++i) {
+    count_pieces(text, tokenizer_internal::SplitPattern::kCl100k, counts);
+  }
+  const TokenizerSpec spec = train_bpe(counts, {.vocab_size = vocab});
+  return parse_tokenizer(to_tokenizer_json(spec), "small");
+}
+
+// Documents of several batches, in two files.
+std::vector<CorpusFile> corpus(const TempDir& dir) {
+  std::mt19937 random(3);
+  std::string lines, text;
+  for (int i = 0; i < 40'000; ++i) {
+    lines += cat("{\"text\":\"line ", random() % 1000, " of a document\",\"i\":", i, "}\n");
+    text += cat("Words of line ", random() % 1000, "\n");
+  }
+  return list_corpus({dir.write("a.jsonl", lines), dir.write("b.txt", text)});
+}
+
+TokenizeJob job_of(const TempDir& dir, const std::vector<CorpusFile>& inputs,
+                   const std::string& out) {
+  const auto tokenizer = small_tokenizer();
+  return {.inputs = inputs,
+          .tokenizer = tokenizer,
+          .end = tokenizer->end_of_document,
+          .out = dir.file(out),
+          .shard_tokens = 100'000};
+}
+
+std::vector<std::string> shards_of(const std::string& folder) {
+  std::vector<std::string> names, shards;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() == ".bin") names.push_back(entry.path());
+  }
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names) shards.push_back(read_file(name));
+  return shards;
+}
+
+}  // namespace
+
+TEST_CASE("shards have the tokens of all documents, whatever the threads", "[data]") {
+  const TempDir dir;
+  const std::vector<CorpusFile> inputs = corpus(dir);
+  TokenizeJob job = job_of(dir, inputs, "one");
+  const TokenizeProgress done = tokenize(job);
+  CHECK(done.documents == 40'001);
+  CHECK_FALSE(fs::exists(dir.file("one.partial")));
+  const std::vector<std::string> shards = shards_of(job.out);
+  REQUIRE(shards.size() >= 3);
+  for (const int threads : {2, 5}) {
+    job.out = dir.file(cat("out", threads));
+    job.threads = threads;
+    tokenize(job);
+    CHECK(shards_of(job.out) == shards);
+  }
+
+  // What training reads is what an encoder makes of the documents.
+  const auto data = open_dataset({.path = dir.file("one"), .val_fraction = 0});
+  CHECK(data.format == DataFormat::kLlmc);
+  REQUIRE(data.train->size() == done.tokens);
+  std::vector<int32_t> tokens(static_cast<size_t>(done.tokens));
+  data.train->read(0, tokens);
+  std::vector<int32_t> want;
+  TokenEncoder encoder(job.tokenizer->tokenizer);
+  DocumentBatch batch;
+  const auto no_cut = [](std::string_view text, size_t) { return text.size(); };
+  for (BatchReader reader(inputs, no_cut); reader.next(batch);) {
+    for_each_document(batch, inputs[size_t(batch.begin.file)], "text", [&](std::string_view text) {
+      encoder.append(text, {}, want);
+      if (batch.ends_document) want.push_back(*job.end);
+    });
+  }
+  CHECK(tokens == want);
+}
+
+TEST_CASE("tokenizing goes on where it was stopped, to the same bytes", "[data]") {
+  const TempDir dir;
+  const std::vector<CorpusFile> inputs = corpus(dir);
+  TokenizeJob job = job_of(dir, inputs, "whole");
+  const TokenizeProgress whole = tokenize(job);
+  const std::vector<std::string> shards = shards_of(job.out);
+  struct Stop {};
+  job.out = dir.file("stopped");
+  job.threads = 3;
+  int stops = 0;
+  while (!fs::exists(job.out)) {
+    int batches = 0;
+    job.on_progress = [&](const TokenizeProgress&) {
+      if (++batches == 2) throw Stop{};
+    };
+    try {
+      const TokenizeProgress done = tokenize(job);
+      CHECK(done.tokens == whole.tokens);
+      CHECK(done.documents == whole.documents);
+      CHECK(done.bytes == whole.bytes);
+    } catch (const Stop&) {
+      ++stops;
+      CHECK_FALSE(fs::exists(job.out));
+      // What a process leaves that is killed while it writes.
+      dir.write("stopped.partial/.tokens_000000.bin.tmp-1-0", "half");
+    }
+    REQUIRE(stops < 50);
+  }
+  CHECK(stops >= 1);
+  CHECK(shards_of(job.out) == shards);
+  CHECK(shards_of(job.out).size() + 1 ==
+        size_t(std::distance(fs::directory_iterator(job.out), fs::directory_iterator())));
+  job.on_progress = {};
+  CHECK(tokenize(job).tokens == whole.tokens);  // done: nothing is done again
+}
+
+TEST_CASE("a large vocabulary takes 32 bits a token, and begins take a token too", "[data]") {
+  const TempDir dir;
+  TokenizeJob job{.inputs = list_corpus({dir.write("a.jsonl", "{\"t\":\"ab\"}\n{\"t\":\"c\"}")}),
+                  .field = "t",
+                  .tokenizer = small_tokenizer(257),
+                  .begin = 5,
+                  .end = 0,
+                  .out = dir.file("out/deep/")};
+  CHECK(tokenize(job).tokens == 7);
+  const std::string shard = read_file(dir.file("out/deep/tokens_000000.bin"));
+  CHECK(shard.size() == 1024 + 2 * 7);
+  const auto data = open_dataset({.path = dir.file("out/deep"), .val_fraction = 0});
+  std::vector<int32_t> tokens(7);
+  data.train->read(0, tokens);
+  CHECK(tokens == std::vector<int32_t>{5, 'a' - '!' + 1, 'b' - '!' + 1, 0, 5, 'c' - '!' + 1, 0});
+  // The same with an id beyond 16 bits.
+  TokenizerSpec spec = job.tokenizer->tokenizer.spec();
+  spec.added.push_back({.id = 70'000, .text = "<far>"});
+  job.tokenizer = parse_tokenizer(to_tokenizer_json(spec), "wide");
+  job.out = dir.file("wide");
+  job.end = 70'000;
+  CHECK(tokenize(job).tokens == 7);
+  CHECK(read_file(dir.file("wide/tokens_000000.bin")).size() == 1024 + 4 * 7);
+  open_dataset({.path = dir.file("wide"), .val_fraction = 0}).train->read(0, tokens);
+  CHECK(tokens[3] == 70'000);
+}
+
+TEST_CASE("what cannot be tokenized leaves nothing; another job is refused", "[data]") {
+  const TempDir dir;
+  const std::vector<CorpusFile> inputs = corpus(dir);
+  TokenizeJob job = job_of(dir, inputs, "out");
+  job.inputs.push_back(list_corpus({dir.write("c.jsonl", "{\"text\":7}")})[0]);
+  job.shard_tokens = 1 << 30;
+  CHECK(contains(message_of<DataError>([&] { tokenize(job); }), "c.jsonl:1"));
+  CHECK_FALSE(fs::exists(dir.file("out")));
+  CHECK_FALSE(fs::exists(dir.file("out.partial")));
+  job.shard_tokens = 100'000;  // now some shards are kept
+  CHECK(contains(message_of<DataError>([&] { tokenize(job); }), "c.jsonl:1"));
+  CHECK_FALSE(fs::exists(dir.file("out")));
+  CHECK(fs::exists(dir.file("out.partial/tokens_000000.bin")));
+  job.inputs.pop_back();
+  CHECK(contains(message_of<ConfigError>([&] { tokenize(job); }), "its inputs is"));
+  fs::remove_all(dir.file("out.partial"));
+  tokenize(job);
+  job.shard_tokens = 50'000;
+  CHECK(contains(message_of<ConfigError>([&] { tokenize(job); }), "its shard_tokens is 100000"));
+  job.out = dir.file("other");
+  fs::create_directory(job.out);
+  dir.write("other/file", "");
+  CHECK(contains(message_of<ConfigError>([&] { tokenize(job); }), "is there already"));
+  job.inputs = list_corpus({dir.write("empty.jsonl", "\n\n")});
+  job.out = dir.file("none");
+  CHECK(contains(message_of<DataError>([&] { tokenize(job); }), "no text"));
+  dir.write("broken.partial", "a file");
+  job.out = dir.file("broken");
+  CHECK_FALSE(message_of<Error>([&] { tokenize(job); }).empty());
+}
+
+}  // namespace shale
