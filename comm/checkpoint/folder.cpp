@@ -6,7 +6,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <functional>
+#include <set>
 #include <span>
 
 #include "shale/base/error.h"
@@ -53,7 +55,43 @@ bool is_sound(const std::string& path) {
   }
 }
 
+void write_new_file(const Folder& folder, const std::string& name, std::string_view text) {
+  File file = File::create(folder, name);
+  file.write_at(0, std::as_bytes(std::span(text)));
+  file.sync();
+  file.close();
+}
+
 }  // namespace
+
+std::optional<std::string> newest_checkpoint(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (fs::exists(fs::path(path) / kManifestName, error)) return path;
+  for (const fs::path& folder : {fs::path(path), fs::path(path) / "checkpoints"}) {
+    if (!fs::is_directory(folder, error)) continue;
+    const CheckpointFolder checkpoints(folder.string());
+    const std::vector<int64_t> steps = checkpoints.steps();
+    if (!steps.empty()) return checkpoints.path_of(steps.front());
+  }
+  return std::nullopt;
+}
+
+CheckpointFolder::Attachments read_attachments(const std::string& checkpoint,
+                                               const CheckpointManifest& manifest) {
+  std::set<std::string> known = {kManifestName};
+  for (const CheckpointFile& file : manifest.files) known.insert(file.name);
+  CheckpointFolder::Attachments attachments;
+  const Folder folder = Folder::open(checkpoint);
+  for (const std::string& name : folder.names()) {
+    if (known.contains(name) || !is_plain_file_name(name)) continue;
+    File file = File::open(folder, name);
+    std::string& bytes = attachments[name];
+    bytes.resize(static_cast<size_t>(file.bytes()));
+    file.read_at(0, std::as_writable_bytes(std::span(bytes)));
+  }
+  return attachments;
+}
 
 std::string make_checkpoint_nonce() {
   uint64_t value = 0;
@@ -119,16 +157,15 @@ void CheckpointFolder::begin(int64_t step, std::string_view nonce) const {
   Folder::make(path_).make_folder(temporary_name(step, nonce));
 }
 
-void CheckpointFolder::commit(const CheckpointManifest& manifest, std::string_view nonce) const {
+void CheckpointFolder::commit(const CheckpointManifest& manifest, std::string_view nonce,
+                              const Attachments& attachments) const {
   const Folder folder = Folder::open(path_);
   const std::string temporary_folder = temporary_name(manifest.step, nonce);
   const std::string text = to_json(manifest);
   {
     const Folder temporary = folder.open_folder(temporary_folder);
-    File file = File::create(temporary, kManifestName);
-    file.write_at(0, std::as_bytes(std::span(text)));
-    file.sync();
-    file.close();
+    for (const auto& [name, bytes] : attachments) write_new_file(temporary, name, bytes);
+    write_new_file(temporary, kManifestName, text);
     temporary.sync();
   }
   const std::string name = checkpoint_name(manifest.step);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,7 +15,8 @@ namespace shale {
 
 // The folder of a run's checkpoints, DIR/checkpoints:
 //
-//   step_00000100/               a checkpoint: manifest.json and one file per rank that wrote it
+//   step_00000100/               a checkpoint: manifest.json, one file per rank that wrote it, and
+//                                attachments, which nothing here reads
 //   step_00000200.tmp-<nonce>/   one that is being written, or was when the run ended
 //   .trash-<nonce>-.../          one that is being deleted
 //   latest                       the name of the newest, for people; nothing here reads it
@@ -33,6 +35,9 @@ namespace shale {
 // Every function throws DiskError where the disk fails.
 class CheckpointFolder {
  public:
+  // Small files that a checkpoint carries for other programs: names (is_plain_file_name) and bytes.
+  using Attachments = std::map<std::string, std::string>;
+
   explicit CheckpointFolder(std::string path) : path_(std::move(path)) {}  // touches nothing
 
   const std::string& path() const { return path_; }
@@ -51,10 +56,12 @@ class CheckpointFolder {
   // Makes the temporary folder, and this one if it does not exist.
   void begin(int64_t step, std::string_view nonce) const;
   std::string temporary_path(int64_t step, std::string_view nonce) const;
-  // Writes the manifest, whose step is that of begin, syncs everything, and gives the checkpoint
-  // its name. One of the same step goes to the trash first. When this returns, the checkpoint
-  // survives any crash. If it throws, the checkpoint may or may not be there, but whole.
-  void commit(const CheckpointManifest& manifest, std::string_view nonce) const;
+  // Writes the attachments by their names, then the manifest, whose step is that of begin, syncs
+  // everything, and gives the checkpoint its name. One of the same step goes to the trash first.
+  // When this returns, the checkpoint survives any crash. If it throws, the checkpoint may or may
+  // not be there, but whole.
+  void commit(const CheckpointManifest& manifest, std::string_view nonce,
+              const Attachments& attachments = {}) const;
   // Removes the temporary folder, if it is there.
   void discard(int64_t step, std::string_view nonce) const;
 
@@ -66,6 +73,14 @@ class CheckpointFolder {
  private:
   std::string path_;
 };
+
+// The newest checkpoint of what `path` stands for, by its name: itself, if it has a manifest; else
+// of the folder of a run, or of its checkpoints/. Nothing if there is none.
+std::optional<std::string> newest_checkpoint(const std::string& path);
+
+// The attachments of a checkpoint: what its manifest does not name. Throws as Folder.
+CheckpointFolder::Attachments read_attachments(const std::string& checkpoint,
+                                               const CheckpointManifest& manifest);
 
 // Sixteen random hexadecimal digits: two runs, or a run and its leftovers, do not get in each
 // other's way.

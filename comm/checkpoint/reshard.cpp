@@ -91,7 +91,7 @@ void reshard_checkpoint(CheckpointReader& from, const CheckpointFolder& to, int 
       write_parts(from, writer, own);
       add_shard(manifest, writer.finish());
     }
-    to.commit(manifest, nonce);
+    to.commit(manifest, nonce, read_attachments(from.path(), from.manifest()));
   } catch (const Error&) {
     try {
       to.discard(manifest.step, nonce);

@@ -12,10 +12,10 @@ namespace shale {
 // one after another by name, cut into equal ranges of bytes, at elements.
 std::vector<std::vector<TensorPart>> even_parts(const CheckpointManifest& manifest, int ranks);
 
-// Writes the same checkpoint (step, state, config, tensors) as `ranks` files into `to`, some
-// megabytes at a time, every byte checked on its way, and commits it as a run would. Throws
-// ConfigError if `to` has a checkpoint of that step, or for ranks outside 1 to 99,999; else as
-// CheckpointReader and CheckpointFolder. Leaves nothing if it throws.
+// Writes the same checkpoint (step, state, config, tensors, attachments) as `ranks` files into
+// `to`, some megabytes at a time, every byte checked on its way, and commits it as a run would.
+// Throws ConfigError if `to` has a checkpoint of that step, or for ranks outside 1 to 99,999; else
+// as CheckpointReader and CheckpointFolder. Leaves nothing if it throws.
 void reshard_checkpoint(CheckpointReader& from, const CheckpointFolder& to, int ranks);
 
 }  // namespace shale

@@ -236,7 +236,7 @@ void CheckpointSaver::commit(const std::vector<std::string>& shards) {
   manifest.config = info_.config;
   for (const std::string& shard : shards) add_shard(manifest, shard);
   if (options_.before_commit) options_.before_commit();
-  folder_.commit(manifest, nonce_);
+  folder_.commit(manifest, nonce_, info_.attachments);
   record("commit", begin);
   // The checkpoint is safe: what goes wrong from here on is no reason to end the run. What is left
   // of old ones costs only room, and the next save tries again.

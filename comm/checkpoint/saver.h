@@ -27,6 +27,7 @@ struct CheckpointInfo {
   int64_t step = 0;           // optimizer steps done
   std::string state = "{}";   // a JSON object: where the run is
   std::string config = "{}";  // a JSON object: what run it is
+  CheckpointFolder::Attachments attachments = {};
 };
 
 // What becomes of checkpoints, and who is told.

@@ -25,6 +25,12 @@ void describe_data_and_model(ConfigSpec& spec, LanguageConfig& c) {
                    {"nanogpt", DataFormat::kNanogpt}},
                   "how to read it")
       .may_change();
+  spec.add("tokenizer", c.tokenizer,
+           "makes tokens of text, in data and samples, and goes into checkpoints and exports: "
+           "tokenizer.json, tiktoken's file, or a SentencePiece model; none: text is bytes",
+           {.is_path = true,
+            .help = {.metavar = "FILE", .default_text = "that of the checkpoint or --init"}})
+      .may_change();
   spec.add("val-fraction", c.val_fraction,
            "part held out for validation, unless the data says by its names what is",
            {.min = 0, .max = 1, .exclude_max = true});
@@ -79,7 +85,8 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
       .may_change();
   spec.add("sample-tokens", c.sample_tokens, "tokens to generate at the end", {.min = 0})
       .may_change();
-  spec.add("sample-prompt", c.sample_prompt, "text that the sample continues (byte models)",
+  spec.add("sample-prompt", c.sample_prompt,
+           "text that the sample continues; without a tokenizer, its bytes",
            {.help = {.metavar = "TEXT"}})
       .may_change();
   spec.add("temperature", c.temperature, "of the sample; 0: always the likeliest token",
@@ -123,12 +130,12 @@ void resolve(TrainConfig& config, int ranks) {
   resolve(config.run, ranks);
 }
 
-LanguageModelConfig model_config(const LanguageConfig& config, bool is_text,
+LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_vocab,
                                  const StoredModel* stored) {
   LanguageModelConfig model = preset(config.model, config.seq_len);
-  if (find_preset(config.model).byte_vocab && !is_text) {
-    model.vocab = preset("gpt2-124m", config.seq_len).vocab;
-    model.padded_vocab = pad_vocab(model.vocab);
+  if (find_preset(config.model).byte_vocab) {
+    model.vocab = data_vocab;
+    model.padded_vocab = pad_vocab(data_vocab);
   }
   if (stored != nullptr) model = stored->config();
   const auto take = [&](const char* flag, int64_t wanted, int64_t& size) {

@@ -16,6 +16,7 @@ struct LanguageConfig {
   // data
   std::string data;
   DataFormat data_format = DataFormat::kAuto;
+  std::string tokenizer;  // a file; empty: as find_tokenizer() does; "none"
   double val_fraction = 0.1;
   bool validate = false;
   int64_t seq_len = 256;
@@ -68,11 +69,13 @@ void describe(ConfigSpec& spec, TrainConfig& config);
 // combinations that cannot be.
 void resolve(TrainConfig& config, int ranks);
 
+// The vocabulary of GPT-2, of which tokens are taken to be where no tokenizer says it.
+inline constexpr int64_t kGpt2Vocab = 50257;
+
 // The model that the options ask for: the preset, or `stored` when --init names a folder, then the
-// sizes given by flags. A preset for bytes has a byte vocabulary when the data is text, else
-// GPT-2's. Throws ConfigError for sizes that differ from the stored ones, and for a sequence beyond
-// the context.
-LanguageModelConfig model_config(const LanguageConfig& config, bool is_text,
+// sizes given by flags. A preset for bytes takes the vocabulary of the data. Throws ConfigError for
+// sizes that differ from the stored ones, and for a sequence beyond the context.
+LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_vocab,
                                  const StoredModel* stored = nullptr);
 
 }  // namespace shale::models

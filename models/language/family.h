@@ -10,6 +10,12 @@
 #include "shale/models/language/model.h"
 #include "shale/runtime/io/json_object.h"
 
+namespace shale {
+
+struct StoredTokenizer;  // runtime/data/text/tokenizer/stored_tokenizer.h
+
+}  // namespace shale
+
 namespace shale::models {
 
 // A size of a family that has a name.
@@ -36,6 +42,7 @@ class StoredModel {
 struct ExportOptions {
   DType dtype = DType::kF32;  // of the weights: f32, bf16 or f16
   int64_t max_shard_bytes = 5'000'000'000;
+  std::shared_ptr<const StoredTokenizer> tokenizer = {};  // goes into the folder; null: none
 };
 
 // Writes such a folder. Nothing is visible before commit().

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "shale/models/language/family.h"
+#include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 #include "shale/runtime/io/gguf_writer.h"
 
 namespace shale::models {
@@ -37,10 +38,11 @@ struct GgufModel {
 // Of models of bytes: token b is the character that stands for b in GPT-2's alphabet; the end of a
 // text is 0, which joins files in training.
 GgufValues gguf_byte_tokenizer();
-// Of a tokenizer.json of byte-level BPE (Hugging Face tokenizers), for a model of `vocab` tokens;
-// tokens that it has not become unused ones. Throws MissingInputError; DataError that names the
-// file and the key.
-GgufValues gguf_tokenizer(const std::string& path, int64_t vocab, const std::string& splitting);
+// Of byte-level BPE, for a model of `vocab` tokens; ids that no token has become unused ones.
+// Throws DataError, starting with the tokenizer's path, for another kind, for tokens beyond the
+// vocabulary, and without an end of a document.
+GgufValues gguf_tokenizer(const StoredTokenizer& tokenizer, int64_t vocab,
+                          const std::string& splitting);
 
 // Writes `file`. Nothing is visible before commit(). Parameters come whole, in the order of
 // `model`. Throws as GgufWriter.

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 #include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/io/convert_internal.h"
 #include "shale/runtime/io/file.h"
@@ -33,6 +35,20 @@ std::vector<SafetensorsSpec> specs_of(const std::vector<HfTensor>& tensors, cons
   return specs;
 }
 
+// tokenizer_config.json, by which transformers takes tokenizer.json as it is.
+std::string tokenizer_config(const StoredTokenizer& stored) {
+  nlohmann::ordered_json json = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                 {"clean_up_tokenization_spaces", false}};
+  const auto name = [&](const char* key, int32_t id) {
+    const std::vector<int32_t> ids = {id};
+    json[key] = stored.tokenizer.decode(ids);
+  };
+  const std::vector<int32_t>& before = stored.tokenizer.spec().before;
+  if (before.size() == 1) name("bos_token", before[0]);
+  if (stored.end_of_document) name("eos_token", *stored.end_of_document);
+  return json.dump(2) + "\n";
+}
+
 // No reader takes a folder without a configuration for a model.
 void remove_config(const std::string& folder) {
   const Folder opened = Folder::open(folder);
@@ -54,6 +70,7 @@ HfExport::HfExport(std::string folder, std::vector<HfTensor> tensors, HfLayout l
       layout_(std::move(layout)),
       config_json_(std::move(config_json)),
       dtype_(checked(options.dtype)),
+      tokenizer_(options.tokenizer),
       writer_(folder_, specs_of(tensors_, layout_, dtype_),
               {.metadata = {}, .max_shard_bytes = options.max_shard_bytes}) {}
 
@@ -110,7 +127,14 @@ void HfExport::commit() {
   writer_.finish();        // it may take long: before anything changes
   remove_config(folder_);  // a crash never leaves these weights beside that of another model
   writer_.commit();
-  write_file_atomically((std::filesystem::path(folder_) / kHfConfigFile).string(), config_json_);
+  const auto write = [this](const char* name, const std::string& text) {
+    write_file_atomically((std::filesystem::path(folder_) / name).string(), text);
+  };
+  if (tokenizer_ != nullptr) {
+    write(kTokenizerFile, tokenizer_->json);
+    write("tokenizer_config.json", tokenizer_config(*tokenizer_));
+  }
+  write(kHfConfigFile, config_json_);
 }
 
 }  // namespace shale::models

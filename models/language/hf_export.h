@@ -44,6 +44,7 @@ class HfExport : public StoredModelWriter {
   HfLayout layout_;
   std::string config_json_;
   DType dtype_;
+  std::shared_ptr<const StoredTokenizer> tokenizer_;
   SafetensorsFolderWriter writer_;
   size_t next_ = 0;
 };

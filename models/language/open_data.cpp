@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
 #include "shale/base/log.h"
 #include "shale/models/training/stop_signals.h"
@@ -24,20 +25,38 @@ OnReading watch_reading() {
   };
 }
 
+// Ranks of a node share its cores, which are theirs to compute with as soon as the data is there.
+int tokenizing_threads() {
+  return cpu_counts().bound;
+}
+
 }  // namespace
 
-DatasetSplits open_data(const LanguageConfig& config, const StoredModel* stored) {
+int64_t data_vocab(DataFormat format, const StoredTokenizer* tokenizer) {
+  constexpr int64_t kBytes = 256;
+  if (tokenizer != nullptr) return tokenizer->tokenizer.vocab_size();
+  return is_text(format) ? kBytes : kGpt2Vocab;
+}
+
+DatasetSplits open_data(const LanguageConfig& config, const StoredModel* stored,
+                        std::shared_ptr<const StoredTokenizer> tokenizer) {
   DataOptions options{.path = config.data,
                       .format = config.data_format,
                       .val_fraction = config.val_fraction,
                       .vocab_size = config.vocab,
                       .validate = config.validate,
-                      .on_reading = watch_reading()};
+                      .on_reading = watch_reading(),
+                      .tokenizer = tokenizer,
+                      .threads = tokenizing_threads()};
   options.format = find_format(options);
-  // Text has 256 tokens whatever the model has, which LanguageTask compares.
-  if (!is_text(options.format) && options.vocab_size == 0) {
-    options.vocab_size = model_config(config, /*is_text=*/false, stored).vocab;
+  const int64_t vocab =
+      model_config(config, data_vocab(options.format, tokenizer.get()), stored).vocab;
+  if (tokenizer != nullptr && tokenizer->tokenizer.vocab_size() > vocab) {
+    throw DataError(cat(tokenizer->path, ": ", tokenizer->tokenizer.vocab_size(),
+                        " tokens, the model's vocabulary is ", vocab));
   }
+  // Text of bytes has 256 tokens whatever the model has, which LanguageTask compares.
+  if (!is_text(options.format) && options.vocab_size == 0) options.vocab_size = vocab;
   return open_dataset(options);
 }
 

@@ -6,6 +6,7 @@
 #include "shale/base/log.h"
 #include "shale/comm/ordered_sum.h"
 #include "shale/kernels/loss.h"
+#include "shale/models/language/find_tokenizer.h"
 #include "shale/models/language/generate.h"
 #include "shale/models/language/open_data.h"
 #include "shale/models/language/stored_model.h"
@@ -21,8 +22,10 @@ LanguageTask::LanguageTask(const TrainConfig& config)
       micro_batch_(config.run.micro_batch),
       seed_(static_cast<uint64_t>(config.run.seed)),
       init_(config_.init.empty() ? nullptr : open_stored_model(config_.init)),
-      data_(open_data(config_, init_.get())) {
-  const LanguageModelConfig model = model_config(config_, data_.is_text(), init_.get());
+      tokenizer_(find_tokenizer(config)),
+      data_(open_data(config_, init_.get(), tokenizer_)) {
+  const LanguageModelConfig model =
+      model_config(config_, data_vocab(data_.format, tokenizer_.get()), init_.get());
   if (data_.train->vocab_bound() > model.vocab) {
     throw DataError(cat("data: ", config_.data, " has tokens up to ",
                         data_.train->vocab_bound() - 1, ", the model's vocabulary is ",
@@ -101,7 +104,7 @@ void LanguageTask::open_output() {
 void LanguageTask::finish(const TaskContext& run) {
   if (!config_.export_dir.empty()) {
     export_model(config_.export_dir, *model_, run.parallel, run.group.rank() == 0,
-                 {.max_shard_bytes = config_.export_shard_bytes});
+                 {.max_shard_bytes = config_.export_shard_bytes, .tokenizer = tokenizer_});
     log_info("wrote ", config_.export_dir);
   }
   if (config_.sample_tokens > 0) sample(run);
@@ -109,8 +112,15 @@ void LanguageTask::finish(const TaskContext& run) {
 
 std::vector<int32_t> LanguageTask::prompt() const {
   std::vector<int32_t> tokens;
-  for (const char c : config_.sample_prompt) tokens.push_back(static_cast<uint8_t>(c));
   const int64_t vocab = model_->config().vocab;
+  if (tokenizer_ != nullptr) {
+    // Whoever writes a prompt may mean special tokens.
+    tokens =
+        TokenEncoder(tokenizer_->tokenizer).encode(config_.sample_prompt, {.special_tokens = true});
+    if (tokens.empty()) tokens.push_back(tokenizer_->end_of_document.value_or(0));
+    return tokens;
+  }
+  for (const char c : config_.sample_prompt) tokens.push_back(static_cast<uint8_t>(c));
   if (tokens.empty()) tokens.push_back(data_.is_text() ? '\n' : static_cast<int32_t>(vocab - 1));
   for (const int32_t token : tokens) {
     if (token < vocab) continue;
@@ -120,14 +130,18 @@ std::vector<int32_t> LanguageTask::prompt() const {
   return tokens;
 }
 
-void LanguageTask::sample(const TaskContext& run) {
-  const std::vector<int32_t> tokens =
-      generate(*model_, run.context, prompt(),
-               {.tokens = config_.sample_tokens,
-                .temperature = static_cast<float>(config_.temperature),
-                .top_k = config_.top_k,
-                .seed = seed_});
-  std::string text = config_.sample_prompt;
+// What the tokens are, where nobody has more to say of them than their numbers.
+std::string LanguageTask::text_of(const std::vector<int32_t>& tokens) const {
+  std::string text;
+  if (tokenizer_ != nullptr) {
+    StreamDecoder decoder(tokenizer_->tokenizer);
+    for (const int32_t token : tokens) {
+      // A model may have rows for which there are no tokens.
+      const bool is_known = tokenizer_->tokenizer.has(token);
+      text += is_known ? decoder.push(token) : cat(decoder.finish(), "<", token, ">");
+    }
+    return text + decoder.finish();
+  }
   for (const int32_t token : tokens) {
     if (data_.is_text()) {
       text += token < 256 ? static_cast<char>(token) : '?';
@@ -135,6 +149,25 @@ void LanguageTask::sample(const TaskContext& run) {
       text += cat(text.empty() ? "" : " ", token);
     }
   }
+  return text;
+}
+
+void LanguageTask::sample(const TaskContext& run) {
+  const std::vector<int32_t> begin = prompt();
+  std::vector<int32_t> tokens = generate(*model_, run.context, begin,
+                                         {.tokens = config_.sample_tokens,
+                                          .temperature = static_cast<float>(config_.temperature),
+                                          .top_k = config_.top_k,
+                                          .seed = seed_});
+  std::string text = config_.sample_prompt;
+  if (tokenizer_ != nullptr && !text.empty()) {
+    // Together: the first new token may complete a character.
+    tokens.insert(tokens.begin(), begin.begin(), begin.end());
+    text.clear();
+  } else if (tokenizer_ == nullptr && !data_.is_text() && !text.empty()) {
+    text += ' ';
+  }
+  text += text_of(tokens);
   log_info("sample:\n", text);
   run.tell("samples/end", text);
 }
@@ -157,20 +190,34 @@ std::vector<std::string> LanguageTask::summary() const {
 }
 
 std::map<std::string, std::string> LanguageTask::same_on_all_ranks() const {
-  return {{cat("data: ", config_.data),
-           cat(data_.train->size(), " tokens (fingerprint ", data_.fingerprint, ")")}};
+  std::map<std::string, std::string> same = {
+      {cat("data: ", config_.data),
+       cat(data_.train->size(), " tokens (fingerprint ", data_.fingerprint, ")")}};
+  if (tokenizer_ != nullptr) same[cat("tokenizer: ", tokenizer_->path)] = cat(tokenizer_->crc);
+  return same;
 }
 
 std::map<std::string, std::string> LanguageTask::facts() const {
-  return {{"model shape", model_shape_json(model_->config())},
-          {"training data", cat("\"", data_.train->size(), " tokens as ", to_string(data_.format),
-                                " (fingerprint ", data_.fingerprint, ")\"")}};
+  std::map<std::string, std::string> facts = {
+      {"model shape", model_shape_json(model_->config())},
+      {"training data", cat("\"", data_.train->size(), " tokens as ", to_string(data_.format),
+                            " (fingerprint ", data_.fingerprint, ")\"")}};
+  if (tokenizer_ != nullptr) {
+    facts["text tokenizer"] =
+        cat("\"", tokenizer_->tokenizer.vocab_size(), " tokens (CRC-32C ", tokenizer_->crc, ")\"");
+  }
+  return facts;
 }
 
 std::map<std::string, std::string> LanguageTask::data_checksums() const {
   std::map<std::string, std::string> checksums{{"training data", cat(data_.checksum)}};
   if (data_.whole_checksum) checksums["whole training data"] = cat(*data_.whole_checksum);
   return checksums;
+}
+
+std::map<std::string, std::string> LanguageTask::attachments() const {
+  if (tokenizer_ == nullptr) return {};
+  return {{kTokenizerFile, tokenizer_->json}};
 }
 
 }  // namespace shale::models

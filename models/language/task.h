@@ -7,6 +7,7 @@
 
 #include "shale/models/language/config.h"
 #include "shale/models/training/task.h"
+#include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 
 namespace shale::models {
 
@@ -36,16 +37,19 @@ class LanguageTask : public Task {
   std::map<std::string, std::string> same_on_all_ranks() const override;
   std::map<std::string, std::string> facts() const override;
   std::map<std::string, std::string> data_checksums() const override;
+  std::map<std::string, std::string> attachments() const override;
 
  private:
   EvalSampler eval_sampler() const;
   std::vector<int32_t> prompt() const;
   void sample(const TaskContext& run);
+  std::string text_of(const std::vector<int32_t>& tokens) const;
 
   const LanguageConfig config_;
   const int64_t global_batch_, micro_batch_;  // sequences
   const uint64_t seed_;
   std::unique_ptr<StoredModel> init_;  // null: the model begins with random values
+  std::shared_ptr<const StoredTokenizer> tokenizer_;  // null: tokens are bytes, or numbers
   DatasetSplits data_;
   std::unique_ptr<LanguageModel> model_;
 };

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <filesystem>
 
 #include "shale/base/error.h"
 #include "shale/comm/checkpoint/folder.h"
@@ -35,15 +34,7 @@ int run_ckpt(int argc, const char* const* argv) {
 namespace ckpt {
 
 std::string find_checkpoint(const std::string& path) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  if (fs::exists(fs::path(path) / kManifestName, error)) return path;
-  for (const fs::path& folder : {fs::path(path), fs::path(path) / "checkpoints"}) {
-    if (!fs::is_directory(folder, error)) continue;
-    const CheckpointFolder checkpoints(folder.string());
-    const std::vector<int64_t> steps = checkpoints.steps();
-    if (!steps.empty()) return checkpoints.path_of(steps.front());
-  }
+  if (const auto newest = newest_checkpoint(path)) return *newest;
   throw MissingInputError(cat(path, ": no checkpoint: want a folder with ", kManifestName,
                               ", or one of a run that has saved"));
 }

@@ -10,6 +10,7 @@
 #include "shale/models/language/family.h"
 #include "shale/models/language/gguf.h"
 #include "shale/models/tools/ckpt.h"
+#include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 
 namespace shale::models::ckpt {
 namespace {
@@ -30,7 +31,7 @@ struct ExportRequest {
   std::string out;
   ExportFormat format = ExportFormat::kHf;
   GgufType type = GgufType::kF32;
-  std::string tokenizer;  // a file; empty: of bytes
+  std::shared_ptr<const StoredTokenizer> tokenizer;  // null: of bytes, or none
   int64_t max_shard_bytes = ExportOptions{}.max_shard_bytes;
 };
 
@@ -38,16 +39,17 @@ std::unique_ptr<StoredModelWriter> hf_writer(const LanguageModelConfig& config,
                                              const ExportRequest& request) {
   const std::optional<DType> dtype = gguf_dtype(request.type);
   if (!dtype) throw ConfigError("--dtype q8_0 wants --to gguf");
-  if (!request.tokenizer.empty()) throw ConfigError("--tokenizer wants --to gguf");
   return model_family(config.family)
       .create(request.out, config, {},
-              {.dtype = *dtype, .max_shard_bytes = request.max_shard_bytes});
+              {.dtype = *dtype,
+               .max_shard_bytes = request.max_shard_bytes,
+               .tokenizer = request.tokenizer});
 }
 
 std::unique_ptr<StoredModelWriter> gguf_writer(const LanguageModelConfig& config,
                                                const ExportRequest& request) {
   const GgufModel model = model_family(config.family).gguf(config);
-  const bool of_bytes = request.tokenizer.empty();
+  const bool of_bytes = request.tokenizer == nullptr;
   if (of_bytes && config.vocab != 256) {
     throw ConfigError(cat("the model has ", config.vocab,
                           " tokens, which a GGUF file has to spell: want --tokenizer FILE, a "
@@ -55,7 +57,7 @@ std::unique_ptr<StoredModelWriter> gguf_writer(const LanguageModelConfig& config
   }
   const GgufValues tokenizer =
       of_bytes ? gguf_byte_tokenizer()
-               : gguf_tokenizer(request.tokenizer, config.vocab, model.splitting);
+               : gguf_tokenizer(*request.tokenizer, config.vocab, model.splitting);
   return make_gguf_writer(request.out, model, tokenizer, request.type);
 }
 
@@ -81,6 +83,16 @@ void export_model(CheckpointReader& reader, const ExportRequest& request) {
   out->commit();
 }
 
+// The one that is asked for, else what the checkpoint carries.
+std::shared_ptr<const StoredTokenizer> tokenizer_of(const CheckpointReader& reader,
+                                                    const std::string& asked) {
+  if (!asked.empty()) return read_tokenizer(asked);
+  const auto attachments = read_attachments(reader.path(), reader.manifest());
+  const auto it = attachments.find(kTokenizerFile);
+  if (it == attachments.end()) return nullptr;
+  return parse_tokenizer(it->second, cat(reader.path(), "/", kTokenizerFile));
+}
+
 }  // namespace
 
 int run_reshard(int argc, const char* const* argv) {
@@ -104,7 +116,7 @@ int run_reshard(int argc, const char* const* argv) {
 }
 
 int run_export(int argc, const char* const* argv) {
-  std::string path;
+  std::string path, tokenizer;
   ExportRequest request;
   ConfigSpec spec("shale ckpt export",
                   "writes the model of a checkpoint as a Hugging Face folder (config.json, "
@@ -121,9 +133,10 @@ int run_export(int argc, const char* const* argv) {
                    {"q8_0", GgufType::kQ8_0}},
                   "of the weights; q8_0, 8 bits with a scale for 32, in GGUF alone");
   spec.add(
-      "tokenizer", request.tokenizer,
-      "tokenizer.json of byte-level BPE, which goes into a GGUF file; models of bytes need none",
-      {.is_path = true, .help = {.metavar = "FILE"}});
+      "tokenizer", tokenizer,
+      "tokenizer.json, tiktoken's file or a SentencePiece model, which goes with the model; models "
+      "of bytes need none",
+      {.is_path = true, .help = {.metavar = "FILE", .default_text = "the checkpoint's"}});
   spec.add_size("shard-size", request.max_shard_bytes,
                 "largest file of a folder: a larger model is written as several and an index",
                 {.min = 1});
@@ -132,6 +145,7 @@ int run_export(int argc, const char* const* argv) {
   if (parse_or_print(spec, argc, argv)) return 0;
 
   CheckpointReader reader(find_checkpoint(path));
+  request.tokenizer = tokenizer_of(reader, tokenizer);
   export_model(reader, request);
   std::printf("wrote %s\n", request.out.c_str());
   return 0;

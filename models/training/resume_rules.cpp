@@ -108,6 +108,7 @@ RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config, con
   for (const auto& [name, value] : spec.values()) {
     if (spec.was_set(name)) run.given.insert(name);
   }
+  run.attachments = task.attachments();
   using enum optim::Decay;
   if (config.schedule == kConstant || config.schedule == kInverseSqrt) {
     run.may_change.insert("steps");

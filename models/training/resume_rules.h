@@ -25,6 +25,8 @@ struct RunDescription {
   std::set<std::string> may_change;
   // Options that were given, not left at what they are by default. Not stored.
   std::set<std::string> given;
+  // What checkpoints carry for other programs (Task::attachments). Not compared.
+  std::map<std::string, std::string> attachments = {};
 };
 
 // Describes a run of the task with these options, resolved. `config` is among those that `spec`

@@ -231,8 +231,10 @@ bool RunCheckpoints::due(int64_t step) const {
 
 void RunCheckpoints::save(const RunPosition& position) {
   if (saver_ == nullptr || saved_step_ == position.step) return;
-  const comm::CheckpointInfo info{
-      .step = position.step, .state = to_json(position), .config = to_json(run_)};
+  const comm::CheckpointInfo info{.step = position.step,
+                                  .state = to_json(position),
+                                  .config = to_json(run_),
+                                  .attachments = run_.attachments};
   const auto parts = comm::training_state(tensors_->parallel, tensors_->optimizer);
   saver_->save(info, share_to_write(parts, tensors_->parallel.shared().groups));
   saved_step_ = position.step;

@@ -89,6 +89,8 @@ class Task {
   // ranks must have the same; so must a resumed run, as far as it and its checkpoint know them.
   // Without them, other content under the same names is trained on without a word.
   virtual std::map<std::string, std::string> data_checksums() const = 0;
+  // Small files that a checkpoint carries, by their names; rank 0's.
+  virtual std::map<std::string, std::string> attachments() const { return {}; }
 };
 
 }  // namespace shale::models

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "shale/base/error.h"
+#include "shale/runtime/data/text/tokenizer/bpe_trainer.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/temp_dir.h"
 
@@ -211,39 +212,37 @@ TEST_CASE("models that llama.cpp would compute otherwise are refused", "[io]") {
   CHECK(contains(message_of<ConfigError>([&] { model_family("qwen2").gguf(config); }), "yarn"));
 }
 
-TEST_CASE("a tokenizer.json goes into a GGUF file, or is refused with its key", "[io]") {
-  const TempDir dir;
-  const auto tokenizer = [&](const std::string& text) {
-    return gguf_tokenizer(dir.write("tokenizer.json", text), 6, "gpt-2");
-  };
-  const GgufValues values =
-      tokenizer(R"({"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":3},"merges":["a b"]},)"
-                R"("added_tokens":[{"id":4,"content":"<|endoftext|>","special":true}]})");
-  std::map<std::string, GgufValue> found(values.begin(), values.end());
+TEST_CASE("a tokenizer goes into a GGUF file, or is refused", "[io]") {
   using Texts = std::vector<std::string>;
-  CHECK(std::get<Texts>(found["tokenizer.ggml.tokens"]) ==
-        Texts{"a", "b", "[PAD2]", "ab", "<|endoftext|>", "[PAD5]"});
-  CHECK(std::get<std::vector<int32_t>>(found["tokenizer.ggml.token_type"]) ==
-        std::vector<int32_t>{1, 1, 5, 1, 3, 5});
-  CHECK(std::get<Texts>(found["tokenizer.ggml.merges"]) == Texts{"a b"});
-  CHECK(std::get<uint32_t>(found["tokenizer.ggml.eos_token_id"]) == 4);
-
-  const auto message = [&](const std::string& text) {
-    return message_of<DataError>([&] { tokenizer(text); });
+  const auto trained = [](const std::string& special) {
+    const TokenizerSpec spec =
+        train_bpe({{"ab", 3}}, {.vocab_size = 258, .min_frequency = 2, .special = {special}});
+    return parse_tokenizer(to_tokenizer_json(spec), "tokenizer.json");
   };
-  const std::string ends = R"(,"added_tokens":[{"id":4,"content":"<|endoftext|>"}]})";
-  CHECK(contains(message("{}"), "tokenizer.json: 'model' missing"));
-  CHECK(contains(message(R"({"model":{"type":"Unigram"}})"), "want byte-level BPE"));
-  CHECK(contains(message(R"({"model":{"byte_fallback":true}})"), "want byte-level BPE"));
-  CHECK(contains(message(R"({"model":{"vocab":{"a":6},"merges":[]})" + ends),
-                 "token 'a' has the id 6, want 0 to 5"));
-  CHECK(contains(message(R"({"model":{"vocab":{"a":1,"b":1},"merges":[]})" + ends),
-                 "have one id, 1"));
-  CHECK(contains(message(R"({"model":{"vocab":{"a":1},"merges":[7]})" + ends), "'model.merges'"));
-  CHECK(contains(message(R"({"model":{"vocab":{"a":1},"merges":[]}})"), "'added_tokens'"));
-  CHECK_FALSE(message_of<MissingInputError>([&] {
-                gguf_tokenizer(dir.file("none.json"), 6, "gpt-2");
-              }).empty());
+  const auto tokenizer = trained("<|endoftext|>");
+  const GgufValues values = gguf_tokenizer(*tokenizer, 260, "gpt-2");
+  std::map<std::string, GgufValue> found(values.begin(), values.end());
+  const auto texts = std::get<Texts>(found["tokenizer.ggml.tokens"]);
+  const auto types = std::get<std::vector<int32_t>>(found["tokenizer.ggml.token_type"]);
+  REQUIRE(texts.size() == 260);
+  CHECK(texts[0] == "<|endoftext|>");
+  CHECK(types[0] == 3);
+  CHECK(texts[1] == "!");
+  CHECK(types[1] == 1);
+  CHECK(Texts(texts.end() - 3, texts.end()) == Texts{"ab", "[PAD258]", "[PAD259]"});
+  CHECK(std::vector<int32_t>(types.end() - 3, types.end()) == std::vector<int32_t>{1, 5, 5});
+  CHECK(std::get<Texts>(found["tokenizer.ggml.merges"]) == Texts{"a b"});
+  CHECK(std::get<uint32_t>(found["tokenizer.ggml.eos_token_id"]) == 0);
+
+  CHECK(contains(message_of<DataError>([&] { gguf_tokenizer(*tokenizer, 257, "gpt-2"); }),
+                 "tokenizer.json: 258 tokens, want at most 257"));
+  CHECK(contains(message_of<DataError>([&] { gguf_tokenizer(*trained("<end>"), 258, "gpt-2"); }),
+                 "ends a document"));
+  const std::string of_characters =
+      R"({"model":{"type":"BPE","vocab":{"a":0,"</s>":1},"merges":[]}})";
+  CHECK(contains(message_of<DataError>(
+                     [&] { gguf_tokenizer(*parse_tokenizer(of_characters, "t"), 2, "gpt-2"); }),
+                 "byte-level BPE"));
 }
 
 }  // namespace shale::models

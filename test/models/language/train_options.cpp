@@ -83,7 +83,7 @@ void check_sizes(const TrainConfig& config, int ranks) {
   CHECK_FALSE(__builtin_mul_overflow(run.global_batch, language.seq_len, &product));
   CHECK_FALSE(
       __builtin_mul_overflow(run.micro_batch * language.seq_len, sizeof(int32_t), &product));
-  const LanguageModelConfig model = model_config(language, /*is_text=*/true);
+  const LanguageModelConfig model = model_config(language, /*data_vocab=*/256);
   CHECK_FALSE(__builtin_mul_overflow(4 * model.width * sizeof(double), model.width, &product));
   CHECK_FALSE(__builtin_mul_overflow(model.padded_vocab * sizeof(double), model.width, &product));
   CHECK(model.layers <= 10'000);

@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# Tokenizers as users have them: shale tokenizer train, shale tokenize, and train_lm on text and on
+# shards with what they made; what wrong input gets, and that it leaves nothing half-written.
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+
+train="$BIN_DIR/train_lm"
+shale="$BIN_DIR/shale"
+cases=0
+cd "$work" || exit 1
+
+shown=()
+# expect CODE WORDS... -- COMMAND...: the exit code; the words in what it prints; of errors a line.
+expect() {
+  local code=$1 words=() got lines
+  shift
+  while [[ $1 != -- ]]; do words+=("$1"); shift; done
+  shift
+  cases=$((cases + 1))
+  timeout 120 "$@" >stdout 2>stderr
+  got=$?
+  [[ $got -eq $code ]] || { fail "$*: exit code $got, want $code"; head -n 5 stderr; }
+  lines=$(grep -c 'error:' stderr)
+  [[ $code -lt 64 || $lines -eq 1 ]] || { fail "$*: $lines error lines, want 1"; head -n 5 stderr; }
+  for word in "${words[@]}"; do
+    grep -qF -- "$word" stdout stderr && continue
+    fail "$*: it does not say '$word'"
+    head -n 5 stdout stderr
+  done
+}
+same() { cases=$((cases + 1)); cmp -s "$1" "$2" || fail "$1 and $2 differ"; }
+absent() { cases=$((cases + 1)); [[ ! -e $1 ]] || fail "$1 is there"; }
+
+# ---- A corpus of several batches ----
+
+mkdir corpus
+perl -e '
+  srand(1);
+  my @words = map { join("", map { chr(97 + int(rand(26))) } 1 .. 2 + int(rand(8))) } 1 .. 3000;
+  sub line { join(" ", map { $words[int(rand() ** 3 * @words)] } 1 .. 3 + int(rand(20))) }
+  open(my $jsonl, ">", "corpus/a.jsonl") or die;
+  print $jsonl "{\"id\":$_,\"body\":\"", line(), ". ", ucfirst(line()), "\"}\n" for 1 .. 60000;
+  open(my $text, ">", "corpus/b.txt") or die;
+  print $text ucfirst(line()), ".\n" for 1 .. 10000;'
+gzip -k corpus/a.jsonl
+
+# ---- Training a tokenizer ----
+
+expect 0 "2000 tokens" "wrote tokenizer.json" -- "$shale" tokenizer train corpus/b.txt \
+  corpus/a.jsonl --field body --vocab 2000 --out tokenizer.json
+expect 0 -- "$shale" tokenizer train corpus/b.txt corpus/a.jsonl.gz --field body --vocab 2000 \
+  --threads 1 --out again.json
+same tokenizer.json again.json
+expect 0 "only" -- "$shale" tokenizer train corpus/b.txt --vocab 1000000 --split gpt2 \
+  --out large.json
+expect 0 -- "$shale" tokenizer train corpus/b.txt --vocab 2000 --split gpt2 --out other.json
+expect 64 "want 257" -- "$shale" tokenizer train corpus/b.txt --vocab 256 --out none.json
+expect 64 "expected text" -- "$shale" tokenizer train --out none.json
+expect 66 "nowhere" -- "$shale" tokenizer train nowhere.txt --out none.json
+absent none.json
+
+# ---- Shards ----
+
+tokenize=("$shale" tokenize corpus/a.jsonl corpus/b.txt --field body --tokenizer tokenizer.json
+          --shard-tokens 150000)
+expect 0 "60001 documents" "100%" "MB/s" "wrote one" -- "${tokenize[@]}" --out one --threads 1
+expect 0 "wrote three" -- "${tokenize[@]}" --out three --threads 3
+shards=$(cd one && echo tokens_*.bin)
+[[ $(wc -w <<<"$shards") -ge 5 ]] || fail "few shards: $shards"
+for shard in $shards; do same "one/$shard" "three/$shard"; done
+expect 0 "60001 documents" -- "${tokenize[@]}" --out one  # is done
+expect 64 "its shard_tokens is 150000" -- "${tokenize[@]}" --out one --shard-tokens 7
+
+# Killed when some shards are there, again and again, and told to stop.
+for signal in KILL KILL TERM; do
+  "${tokenize[@]}" --out killed --threads 2 >killed.log 2>&1 &
+  pid=$!
+  before=$(ls killed.partial 2>/dev/null | grep -c '^tokens')
+  for _ in $(seq 2000); do
+    now=$(ls killed.partial 2>/dev/null | grep -c '^tokens')
+    [[ $now -gt $before ]] && break
+    kill -0 $pid 2>/dev/null || break
+    sleep 0.005
+  done
+  kill -s $signal $pid 2>/dev/null
+  wait $pid 2>/dev/null
+  code=$?
+  [[ $signal == KILL || $code -eq 75 || $code -eq 0 ]] || fail "SIG$signal: exit code $code, want 75"
+done
+expect 0 "60001 documents" -- "${tokenize[@]}" --out killed
+absent killed.partial
+for shard in $shards; do same "one/$shard" "killed/$shard"; done
+[[ $(ls -A killed | wc -l) -eq $(ls -A one | wc -l) ]] || fail "killed/ has other files than one/"
+
+# ---- Wrong input ----
+
+bad() { expect "$@" --out bad; absent bad; absent bad.partial; }
+in_shards=("$shale" tokenize --tokenizer tokenizer.json)
+head -c 100000 corpus/a.jsonl.gz >truncated.jsonl.gz
+printf 'caf\xe9 noir\n' >latin1.txt
+perl -e 'print "{\"text\":\"", "a" x (100 << 20), "\"}\n"' >line.jsonl
+echo '{"model":{"type":"WordPiece","vocab":{}}}' >wordpiece.json
+perl -e 'print "[" x 100000' >deep.json
+echo '{"a":1}' >keys.jsonl
+bad 65 "truncated.jsonl.gz: ends in the middle" -- "$shale" tokenize truncated.jsonl.gz \
+  --field body --tokenizer tokenizer.json --shard-tokens 10000000
+bad 65 "latin1.txt: not UTF-8 at byte 3" -- "$shale" tokenize latin1.txt --tokenizer tokenizer.json
+bad 65 "line.jsonl:1: a line of more than 64.0 MiB" -- "$shale" tokenize line.jsonl \
+  --tokenizer tokenizer.json
+bad 65 "keys.jsonl:1: no string under 'text'" -- "$shale" tokenize keys.jsonl \
+  --tokenizer tokenizer.json
+bad 65 "WordPiece" -- "$shale" tokenize corpus --tokenizer wordpiece.json
+bad 65 "deep.json" -- "$shale" tokenize corpus --tokenizer deep.json
+bad 65 "latin1.txt" "tiktoken" -- "$shale" tokenize corpus --tokenizer latin1.txt
+bad 66 "nowhere.json" -- "$shale" tokenize corpus --tokenizer nowhere.json
+bad 66 "nowhere.txt" -- "$shale" tokenize nowhere.txt --tokenizer tokenizer.json
+bad 64 "expected text" -- "$shale" tokenize --tokenizer tokenizer.json
+bad 64 "--document-end" "<none>" -- "$shale" tokenize corpus/b.txt --tokenizer tokenizer.json \
+  --document-end '<none>'
+
+# ---- Training a model on text, with the tokenizer ----
+
+lm=("$train" --layers 1 --seq-len 32 --micro-batch 2 --device cpu --threads 1
+    --schedule constant)
+expect 0 "vocabulary 2000" "tokens of tokenizer.json" "sample:" -- "${lm[@]}" --data corpus/b.txt \
+  --tokenizer tokenizer.json --steps 2 --out run --sample-tokens 8 --sample-prompt 'The word' \
+  --export exported
+grep -q '^The word' stdout || fail "the sample does not begin with its prompt"
+same tokenizer.json run/checkpoints/step_00000002/tokenizer.json
+same tokenizer.json exported/tokenizer.json
+grep -q '"eos_token": "<|endoftext|>"' exported/tokenizer_config.json || fail "no eos_token"
+# The checkpoint's, without being told; another is refused.
+mv tokenizer.json moved.json
+expect 0 "resumed" "tokens of run/checkpoints/step_00000002/tokenizer.json" -- "${lm[@]}" \
+  --data corpus/b.txt --steps 4 --resume auto --out run
+expect 64 "text tokenizer" "was" -- "${lm[@]}" --data corpus/b.txt --steps 6 --resume auto \
+  --out run --tokenizer other.json
+expect 64 "training data" -- "${lm[@]}" --data corpus/b.txt --steps 6 --resume auto --out run \
+  --tokenizer none --vocab 2000
+# From what was exported, on shards; into a GGUF file and another folder.
+expect 0 "vocabulary 2000" -- "${lm[@]}" --init exported --data one --steps 2 --out tuned \
+  --sample-tokens 4
+same moved.json tuned/checkpoints/step_00000002/tokenizer.json
+expect 0 "wrote model.gguf" -- "$shale" ckpt export tuned --to gguf --out model.gguf
+expect 0 "wrote hf" -- "$shale" ckpt export tuned --out hf
+same moved.json hf/tokenizer.json
+expect 0 -- "$shale" ckpt reshard tuned --ranks 2 --out resharded
+same moved.json resharded/checkpoints/step_00000002/tokenizer.json
+# What cannot be.
+expect 65 "moved.json: 2000 tokens, the model's vocabulary is 300" -- "${lm[@]}" --steps 1 \
+  --data corpus/b.txt --tokenizer moved.json --vocab 300 --out wrong
+expect 65 "latin1.txt: not UTF-8 at byte 3" -- "${lm[@]}" --steps 1 --data latin1.txt \
+  --tokenizer moved.json --out wrong
+expect 66 "nowhere.json" -- "${lm[@]}" --steps 1 --data corpus/b.txt --tokenizer nowhere.json \
+  --out wrong
+expect 65 "wordpiece.json" -- "${lm[@]}" --steps 1 --data corpus/b.txt --tokenizer wordpiece.json \
+  --out wrong
+
+finish "all $cases cases as expected"
