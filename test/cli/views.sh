@@ -10,7 +10,7 @@ train() {  # FLAG...
   timeout -k 5 120 "$BIN_DIR/train_lm" --data "$work/text.txt" --layers 1 --width 32 --heads 2 \
     --seq-len 16 --micro-batch 1 --threads 1 --lr 1e-3 --warmup-steps 0 --schedule constant \
     --out "$out" --tensorboard --prometheus "$work/shale.prom" --save-every 4 --eval-every 4 \
-    --sample-tokens 4 "$@" >"$work/output" 2>&1 || fail "train_lm $*: exit code $?"
+    --sample-tokens 4 --tensorboard-histograms 4 "$@" >"$work/output" 2>&1 || fail "train_lm $*: exit code $?"
 }
 
 # How often the event files have a word.
@@ -20,6 +20,7 @@ train --steps 4
 train --steps 10 --resume auto
 rm -r "$out/checkpoints/step_00000010"  # goes back to step 8
 train --steps 12 --resume auto
+train --steps 12 --resume auto  # has nothing to do, and samples once more
 
 shown=("$work/output" "$out/metrics.jsonl")
 [[ $(grep -c '"loss"' "$out/metrics.jsonl") == 12 ]] || fail 'metrics.jsonl: not 12 steps'
@@ -28,7 +29,12 @@ shown=("$work/output" "$out/metrics.jsonl")
 [[ $(events validation/loss) == 4 ]] || fail "validation/loss $(events validation/loss) times"
 [[ $(events _hparams_/session_start_info) == 1 ]] || fail 'options more than once'
 [[ $(events _hparams_/session_end_info) == 1 ]] || fail 'more than one end'
-[[ $(events samples/end/text_summary) -ge 1 ]] || fail 'no sample'
+for group in parameters gradients; do
+  [[ $(events $group/h.0.ln_1.weight) == 3 ]] || fail "$group: not the histograms of 4, 8 and 12"
+done
+[[ $(events samples/end/text_summary) == 2 ]] || fail 'event files: not the samples of 4 and 12'
+steps=$(grep -oE '^."step":[0-9]+' "$out/samples.jsonl" | tr -dc '0-9\n' | xargs)
+[[ $steps == '4 12' ]] || fail "samples.jsonl: has those of $steps, want 4 and 12"
 grep -q '"steps": 12' "$out/config.json" || fail 'config.json: not the steps'
 grep -q '^shale_step{run=".*"} 12$' "$work/shale.prom" || fail 'Prometheus: not step 12'
 
@@ -37,6 +43,7 @@ train --steps 2 --resume none --no-save --out "$work/other"
 
 "$BIN_DIR/shale" report "$out" "$work/other" -o "$work/report.html" >"$work/output" 2>&1 ||
   fail "report: exit code $?"
+grep -q 'samples/end, step 12' "$work/report.html" || fail 'report: no sample'
 grep -q 'Options that differ' "$work/report.html" || fail 'report: no differences'
 [[ $(tail -n 1 "$work/report.html") == '</html>' ]] || fail 'report: no end'
 "$BIN_DIR/shale" report >"$work/output" 2>&1

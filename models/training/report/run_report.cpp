@@ -45,6 +45,13 @@ RunReport::RunReport(const Options& options)
                                    .options = options.options});
   }
   if (!options.prometheus_file.empty()) prometheus_file_.emplace(options.prometheus_file);
+  // What is known of the steps before a restart is known after it.
+  if (options.goes_on && (prometheus_file_ || prometheus_server_ != nullptr)) {
+    for (const MetricsRow& row : read_metrics(options.out / "metrics.jsonl")) {
+      std::visit([this](const auto& metrics) { set(gauges_, metrics); }, row);
+    }
+    if (prometheus_server_ != nullptr) prometheus_server_->update(gauges_);
+  }
   if (prometheus_server_ != nullptr) {
     log_info("metrics for Prometheus are at port ", prometheus_server_->port());
   }
