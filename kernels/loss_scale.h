@@ -1,6 +1,7 @@
 #pragma once
 
 #include "shale/base/exec.h"
+#include "shale/base/view.h"
 #include "shale/kernels/slot.h"
 
 namespace shale::kernels {
@@ -21,10 +22,11 @@ struct LossScaleArgs {
   float max_value = 0x1p24f;
 };
 inline constexpr uint32_t kOverflowAtMinScale = 2;
+inline constexpr uint32_t kOutlierNorm = 3;  // of step->non_finite: finite, see SkipOutlierArgs
 
 // What the slot does, for every device.
 constexpr void advance_loss_scale(const LossScaleArgs& a, LossScale& state, uint32_t& non_finite) {
-  if (non_finite == 0) {
+  if (non_finite == 0 || non_finite == kOutlierNorm) {
     if (++state.good_steps < a.growth_interval) return;
     const float grown = state.value * a.growth_factor;
     state.value = grown < a.max_value ? grown : a.max_value;
@@ -41,8 +43,42 @@ constexpr void advance_loss_scale(const LossScaleArgs& a, LossScale& state, uint
   state.value = lowered > a.min_value ? lowered : a.min_value;
 }
 
+// After clip_factor: a step whose gradient has a norm more than `sigmas` standard deviations above
+// the mean of those of the steps before is skipped, as is one that overflows: step->non_finite
+// becomes kOutlierNorm (as in OLMo 2, arXiv:2501.00656). Not before half the window is known. Then
+// the norm takes the place of the oldest, outlier or not, so that a level that stays becomes the
+// usual one. A gradient that is not finite leaves all as it is.
+struct SkipOutlierArgs {
+  View norms;  // [window] f32: a ring, whose oldest one is element *count % window
+  View count;  // scalar i64: norms that were ever put in
+  double sigmas = 6;
+};
+
+// What the slot does, for every device: f64 sums in the order of the ring.
+constexpr void skip_outlier(float* norms, int64_t window, double sigmas, int64_t& count,
+                            StepState& step) {
+  if (step.non_finite != 0) return;
+  const int64_t known = count < window ? count : window;
+  if (known >= 2 && known >= window / 2) {
+    double total = 0, squares = 0;
+    for (int64_t i = 0; i < known; ++i) total += double{norms[i]};
+    const double mean = total / static_cast<double>(known);
+    for (int64_t i = 0; i < known; ++i) {
+      const double distance = double{norms[i]} - mean;
+      squares += distance * distance;
+    }
+    const double variance = squares / static_cast<double>(known - 1);
+    const double above = double{step.grad_norm} - mean;
+    if (above > 0 && above * above > sigmas * sigmas * variance) step.non_finite = kOutlierNorm;
+  }
+  norms[count % window] = step.grad_norm;
+  ++count;
+}
+
 inline void check_args(const LossScaleArgs&) {}  // numbers alone
+void check_args(const SkipOutlierArgs& a);
 
 inline Slot<LossScaleArgs> update_loss_scale{"update_loss_scale"};
+inline Slot<SkipOutlierArgs> skip_outliers{"skip_outliers"};
 
 }  // namespace shale::kernels

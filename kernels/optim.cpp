@@ -54,4 +54,9 @@ void check_args(const SgdArgs& a) {
   if (a.m.defined()) check_dense("sgd", "m", a.m, a.master.shape, DType::kF32);
 }
 
+void check_args(const WeightAverageArgs& a) {
+  check_dense("weight_average", "master", a.master, {a.master.numel()}, DType::kF32);
+  check_dense("weight_average", "average", a.average, a.master.shape, DType::kF32);
+}
+
 }  // namespace shale::kernels

@@ -85,14 +85,23 @@ struct SgdArgs {
   float weight_decay = 0;
 };
 
+// An exponential moving average of weights: average += share * (master - average).
+struct WeightAverageArgs {
+  View master;      // [n] f32
+  View average;     // [n] f32
+  float share = 0;  // 1 - decay
+};
+
 void check_args(const AdamWArgs& a);
 void check_args(const AdamW8bitArgs& a);
 void check_args(const LionArgs& a);
 void check_args(const SgdArgs& a);
+void check_args(const WeightAverageArgs& a);
 
 inline Slot<AdamWArgs> adamw{"adamw"};
 inline Slot<AdamW8bitArgs> adamw_8bit{"adamw_8bit"};
 inline Slot<LionArgs> lion{"lion"};
 inline Slot<SgdArgs> sgd{"sgd"};
+inline Slot<WeightAverageArgs> weight_average{"weight_average"};
 
 }  // namespace shale::kernels

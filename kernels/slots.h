@@ -42,13 +42,13 @@ inline auto slots_on_all_devices() {
       // index.h
       gather, scatter_add,
       // loss.h, loss_scale.h
-      cross_entropy, update_loss_scale,
+      cross_entropy, update_loss_scale, skip_outliers,
       // muon.h
       muon_momentum, inverse_norm, muon,
       // norm.h
       layer_norm_fwd, layer_norm_bwd, rms_norm_fwd, rms_norm_bwd,
       // optim.h
-      adamw, adamw_8bit, lion, sgd,
+      adamw, adamw_8bit, lion, sgd, weight_average,
       // pointwise.h
       pointwise,
       // random.h

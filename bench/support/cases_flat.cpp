@@ -43,6 +43,10 @@ void FlatCases::add_optimizers() {
                             .param = compute(o),
                             .momentum = 0.9f};
   });
+  add<kernels::WeightAverageArgs>("", kernels::weight_average, [=](Operands& o) {
+    return kernels::WeightAverageArgs{
+        .master = o.floats(kF32, n), .average = o.zeros(kF32, n), .share = 1e-3f};
+  });
   add<kernels::MuonMomentumArgs>("", kernels::muon_momentum, [=](Operands& o) {
     return kernels::MuonMomentumArgs{
         .grad = o.floats(kF32, n), .m = o.zeros(kF32, n), .update = o.zeros(DType::kBF16, n)};

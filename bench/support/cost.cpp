@@ -169,6 +169,10 @@ Cost cost_of(const kernels::SgdArgs& a) {
   return traffic({a.master, a.grad, a.m}, {a.master, a.m, a.param});
 }
 
+Cost cost_of(const kernels::WeightAverageArgs& a) {
+  return traffic({a.master, a.average}, {a.average});
+}
+
 Cost cost_of(const kernels::AxpbyArgs& a) {
   return traffic({a.a, a.b}, {a.y});
 }
@@ -208,6 +212,9 @@ Cost cost_of(const kernels::ClipFactorArgs& a) {
 }
 Cost cost_of(const kernels::LossScaleArgs&) {
   return {.read_bytes = sizeof(LossScale) + 4, .written_bytes = sizeof(LossScale)};
+}
+Cost cost_of(const kernels::SkipOutlierArgs& a) {
+  return traffic({a.norms, a.count}, {a.count});
 }
 Cost cost_of(const kernels::RandomNormalArgs& a) {
   return traffic({}, {a.y});

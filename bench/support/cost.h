@@ -58,6 +58,7 @@ Cost cost_of(const kernels::MuonMomentumArgs& a);
 Cost cost_of(const kernels::InverseNormArgs& a);
 Cost cost_of(const kernels::MuonArgs& a);
 Cost cost_of(const kernels::SgdArgs& a);
+Cost cost_of(const kernels::WeightAverageArgs& a);
 Cost cost_of(const kernels::AxpbyArgs& a);
 Cost cost_of(const kernels::MulArgs& a);
 Cost cost_of(const kernels::FillArgs& a);
@@ -72,6 +73,7 @@ Cost cost_of(const kernels::SumArgs& a);
 Cost cost_of(const kernels::SumSquaresArgs& a);
 Cost cost_of(const kernels::ClipFactorArgs& a);
 Cost cost_of(const kernels::LossScaleArgs& a);
+Cost cost_of(const kernels::SkipOutlierArgs& a);
 Cost cost_of(const kernels::RandomNormalArgs& a);
 Cost cost_of(const kernels::TreeSumArgs& a);
 // Inputs that are broadcast are read once.

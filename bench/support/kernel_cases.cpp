@@ -49,6 +49,11 @@ void add_single_cases(int64_t flat, std::vector<KernelCase>& out) {
   out.push_back(
       make_case<kernels::LossScaleArgs>("1/fp32", kernels::update_loss_scale, kF32,
                                         [](Operands&) { return kernels::LossScaleArgs{}; }));
+  out.push_back(make_case<kernels::SkipOutlierArgs>(
+      "128/fp32", kernels::skip_outliers, kF32, [](Operands& o) {
+        return kernels::SkipOutlierArgs{.norms = o.floats(kF32, {128}),
+                                        .count = o.zeros(DType::kI64, {})};
+      }));
   const auto add_cast = [&](const char* name, DType from, DType to) {
     out.push_back(
         make_case<kernels::AxpbyArgs>(name, kernels::axpby, DType::kBF16, [=](Operands& o) {

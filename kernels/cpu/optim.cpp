@@ -152,6 +152,20 @@ void sgd_typed(const Exec& exec, const SgdArgs& a) {
   });
 }
 
+void average_target(const Exec& exec, const WeightAverageArgs& a) {
+  const auto* master = a.master.as<float>();
+  auto* average = a.average.as<float>();
+  parallel_for(exec, a.master.numel(), kOptimGrain, [&](int64_t begin, int64_t end) {
+    const F32Tag d;
+    const auto share = hn::Set(d, a.share);
+    for_vectors(end - begin, [&](int64_t i, auto part) HWY_ATTR {
+      const auto mean = load(average + begin + i, part);
+      const auto distance = hn::Sub(load(master + begin + i, part), mean);
+      store(hn::MulAdd(share, distance, mean), average + begin + i, part);
+    });
+  });
+}
+
 void adamw_target(const Exec& exec, const AdamWArgs& a) {
   if (a.master.dtype == DType::kBF16) {
     dispatch_optim(a.grad, {}, [&]<typename Grad, typename>() {
@@ -186,6 +200,7 @@ namespace shale::kernels {
 HWY_EXPORT(adamw_target);
 HWY_EXPORT(lion_target);
 HWY_EXPORT(sgd_target);
+HWY_EXPORT(average_target);
 
 template <>
 void cpu::run(const Exec& exec, const AdamWArgs& a) {
@@ -203,6 +218,12 @@ template <>
 void cpu::run(const Exec& exec, const SgdArgs& a) {
   if (step_of("sgd", exec).non_finite != 0) return;
   HWY_DYNAMIC_DISPATCH(sgd_target)(exec, a);
+}
+
+template <>
+void cpu::run(const Exec& exec, const WeightAverageArgs& a) {
+  if (step_of("weight_average", exec).non_finite != 0) return;
+  HWY_DYNAMIC_DISPATCH(average_target)(exec, a);
 }
 
 }  // namespace shale::kernels

@@ -56,6 +56,11 @@ OptimizerOffload::~OptimizerOffload() {
 // ---- The device's side ----
 
 void OptimizerOffload::step_during_backward(optim::Optimizer& optimizer) {
+  if (optimizer.needs_all_gradients()) {
+    throw ConfigError(
+        "offload: shards are to be stepped during backward, and the optimizer looks at all "
+        "gradients first; want step() alone");
+  }
   finish();
   during_backward_ = true;
   send_state(optimizer);
@@ -64,17 +69,19 @@ void OptimizerOffload::step_during_backward(optim::Optimizer& optimizer) {
 void OptimizerOffload::step(optim::Optimizer& optimizer) {
   if (!during_backward_) finish();
   complete_gradients(shards_);
-  if (!during_backward_) {
-    optimizer.begin_step();
-    send_state(optimizer);
-  }
+  if (!during_backward_) send_state(optimizer);
   for (const size_t index : order_) {
     if (!places_[index].sent) gradient_complete(index, {});
+  }
+  if (optimizer.needs_all_gradients()) {
+    load_state();
+    for (const Place& place : places_) place.downloaded.synchronize();
+    optimizer.begin_step();
   }
   for (size_t i = 0; i < shards_.size(); ++i) {
     if (!is_here(shards_[i].master)) {
       if (shards_[i].changing != nullptr) shards_[i].changing();
-      optimizer.update(i, shards_[i].compute);
+      optimizer.step_shard(i, shards_[i].compute);
     }
     for (const OptimSpan& span : shards_[i].spans) span.parameter->value.bump_version();
     if (shards_[i].changed != nullptr) shards_[i].changed();
@@ -187,14 +194,14 @@ void OptimizerOffload::load_state() {
 Event OptimizerOffload::step_shard(const Place& place) {
   const OptimShard& shard = shards_[place.shard];
   if (!shard.compute.defined() || shard.compute.dtype() == DType::kF32) {
-    optimizer_->update(place.shard, {});
+    optimizer_->step_shard(place.shard, {});
     // Without: readers fetch the masters.
     return shard.compute.defined() ? tier_.upload(shard.master, shard.compute, {place.computed})
                                    : Event();
   }
   Tensor rounded = tier_.allocate(shard.compute.numel(), shard.compute.dtype(),
                                   MemoryTag::kWorkspace, shard.name);
-  optimizer_->update(place.shard, rounded);
+  optimizer_->step_shard(place.shard, rounded);
   const Event uploaded = tier_.upload(rounded, shard.compute, {place.computed});
   tier_.release_after(std::move(rounded), uploaded);
   return uploaded;

@@ -44,7 +44,8 @@ class OptimizerOffload {
   // Between optimizer.prepare() and the last backward of a step: shards are stepped during that
   // backward, each when its gradient is complete. For runs without clipping and loss scaling only,
   // as nothing is known of the gradient as a whole: a step whose gradient is not finite is not
-  // skipped. Parameters must be used where they get gradients from and nowhere else.
+  // skipped. Parameters must be used where they get gradients from and nowhere else. Throws
+  // ConfigError for an optimizer that needs all gradients.
   void step_during_backward(optim::Optimizer& optimizer);
   // In place of optimizer.step(): all that is left of it. What a former step threw is thrown.
   void step(optim::Optimizer& optimizer);

@@ -124,7 +124,7 @@ void Adafactor::update(size_t shard, const Tensor& compute) {
   }
 }
 
-std::vector<StatePart> Adafactor::state_parts() const {
+std::vector<StatePart> Adafactor::own_state_parts() const {
   std::vector<StatePart> all;
   for (const Part& part : parts_) {
     const Parameter* parameter = part.span.parameter;

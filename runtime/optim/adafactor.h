@@ -26,11 +26,12 @@ class Adafactor : public Optimizer {
  public:
   Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& options);
 
+  bool needs_all_gradients() const override { return true; }
   void begin_step() override;
-  void update(size_t shard, const Tensor& compute) override;
-  std::vector<StatePart> state_parts() const override;
 
  private:
+  void update(size_t shard, const Tensor& compute) override;
+  std::vector<StatePart> own_state_parts() const override;
   void set_corrections(StepState& values, int64_t done) const override;
   // A parameter's part in a shard, and its statistics.
   struct Part {

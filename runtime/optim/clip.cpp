@@ -4,6 +4,7 @@
 
 #include "shale/kernels/fixed_sum.h"
 #include "shale/kernels/reduce.h"
+#include "shale/runtime/optim/outliers.h"
 #include "shale/runtime/tensor/context.h"
 
 namespace shale::optim {
@@ -39,7 +40,8 @@ void keep_results(Context& context, const std::vector<OptimShard>& shards) {
 
 }  // namespace
 
-void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, float max_norm) {
+void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, float max_norm,
+                    OutlierSkip* outliers) {
   const ShardPeers* peers = peers_of("clip_grad_norm", shards);
   complete_gradients(shards);
   constexpr int64_t kBytes = sizeof(kernels::FixedSum);
@@ -58,6 +60,7 @@ void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, flo
   kernels::clip_factor(context.exec(), {.sum = static_cast<kernels::FixedSum*>(parts.data()),
                                         .parts = parts.numel() / kBytes,
                                         .max_norm = max_norm});
+  if (outliers != nullptr) outliers->check();
   keep_results(context, shards);
 }
 

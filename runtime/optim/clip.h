@@ -7,6 +7,8 @@
 
 namespace shale::optim {
 
+class OutlierSkip;
+
 // Global-norm clipping (arXiv:1211.5063, algorithm 1): leaves the L2 norm over all shards in
 // StepState::grad_norm and min(1, max_norm / norm) in clip_factor, which the optimizer applies;
 // gradients are not touched. max_norm 0: the norm only. Nothing waits for the device. Gradients in
@@ -15,7 +17,9 @@ namespace shale::optim {
 // collective; the norm's bits do not depend on how the gradient is divided among them. The
 // optimizer that steps these shards, or some of their parameters, applies what was found last,
 // until zero_grad(). Throws ConfigError for shards that are cut over different ranks.
-void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, float max_norm);
+// outliers: decides by the norm whether the step is one to skip; null: none is.
+void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, float max_norm,
+                    OutlierSkip* outliers = nullptr);
 
 // Name of the first parameter with an infinite or NaN gradient; empty if there is none. For
 // reports: waits for the device.

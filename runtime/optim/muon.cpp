@@ -23,10 +23,17 @@ float scale_of(MuonScale scale, int64_t out, int64_t in) {
   return float(std::sqrt(rows / cols));
 }
 
-// Queues a copy of a vector to another.
-void copy(const Tensor& from, const Tensor& to) {
-  if (from.numel() == 0) return;
-  kernels::copy(to.exec(), {.x = from, .y = to});
+// The matrices of a parameter, which follow one another.
+struct Matrices {
+  int64_t count = 0, rows = 0, cols = 0;
+};
+
+Matrices matrices_of(const Parameter& parameter) {
+  const Shape& shape = parameter.shape;
+  const int64_t outer = shape.ndim() == 3 ? shape.at(0) : 1;
+  return {.count = outer * parameter.matrices,
+          .rows = shape.at(-2) / parameter.matrices,
+          .cols = shape.at(-1)};
 }
 
 }  // namespace
@@ -39,13 +46,7 @@ Muon::Muon(std::vector<OptimShard> shards, const MuonOptions& options)
     throw ConfigError("muon: AdamW's moments are to be other than fp32, want fp32");
   }
   for (size_t i = 0; i < this->shards().size(); ++i) {
-    const OptimShard& shard = this->shards()[i];
-    if (shard.fence != nullptr) {
-      throw ConfigError(cat("muon: ", shard.name,
-                            " is to be stepped while forward goes on, want all on the device: "
-                            "matrices come together before"));
-    }
-    for (const OptimSpan& span : shard.spans) add_part(i, span);
+    for (const OptimSpan& span : this->shards()[i].spans) add_part(i, span);
   }
   gather_ranges();
   for (size_t i = 0; i < parts_.size(); ++i) add_jobs(i);
@@ -60,18 +61,17 @@ void Muon::add_part(size_t shard, const OptimSpan& span) {
                           ", want OptimShard::peers with the ranks that have the others"));
   }
   Part part{.shard = shard, .span = span};
+  const int dims = parameter.shape.ndim();
   part.is_matrix =
-      parameter.shape.ndim() == 2 && (options_.matrices == nullptr || options_.matrices(parameter));
+      (dims == 2 || dims == 3) && (options_.matrices == nullptr || options_.matrices(parameter));
   const auto state = [&](const char* name) {
     return add_state({.name = cat(name, ".", parameter.full_name()), .value = {}, .shard = shard},
                      span.count, DType::kF32);
   };
   part.m = state("m");
   if (part.is_matrix) {
-    part.scale =
-        scale_of(options_.scale, parameter.shape.at(0) / parameter.matrices, parameter.shape.at(1));
-    part.offset = update_count_;
-    update_count_ += span.count;
+    const Matrices matrices = matrices_of(parameter);
+    part.scale = scale_of(options_.scale, matrices.rows, matrices.cols);
   } else {
     part.v = state("v");
   }
@@ -87,9 +87,8 @@ void Muon::gather_ranges() {
   }
   std::vector<int64_t> all = mine;
   if (peers_ != nullptr && !parts_.empty()) {
-    Context& context = shards().front().grad.context();
     const auto count = static_cast<int64_t>(mine.size());
-    all = to_host<int64_t>(peers_->gather(from_host<int64_t>(context, mine, {count})));
+    all = to_host<int64_t>(peers_->gather(from_host<int64_t>(device(), mine, {count})));
   }
   for (size_t rank = 0; rank < static_cast<size_t>(ranks()); ++rank) {
     ranges_.emplace_back();
@@ -103,40 +102,67 @@ void Muon::gather_ranges() {
 void Muon::add_jobs(size_t part) {
   if (!parts_[part].is_matrix) return;
   const Parameter& parameter = *parts_[part].span.parameter;
-  const int64_t rows = parameter.shape.at(0) / parameter.matrices, cols = parameter.shape.at(1);
-  for (int64_t i = 0; i < parameter.matrices; ++i) {
-    jobs_.push_back({.part = part, .rows = rows, .cols = cols, .first = i * rows * cols});
+  const auto [count, rows, cols] = matrices_of(parameter);
+  for (int64_t i = 0; i < count; ++i) {
+    jobs_.push_back(
+        {.part = part,
+         .matrix = {
+             .parameter = &parameter, .first = i * rows * cols, .rows = rows, .cols = cols}});
   }
 }
 
-double Muon::Job::cost() const {
+double Muon::Matrix::flops() const {
   const auto k = static_cast<double>(std::min(rows, cols));
   return k * k * (2 * static_cast<double>(std::max(rows, cols)) + k);
 }
 
-// To the rank that has the least to do yet, the largest first (longest processing time first). All
-// ranks come to the same.
+// To the rank that has the least to do yet, the largest first (longest processing time first),
+// those of one shape in a row. All ranks come to the same.
 void Muon::deal() {
-  std::stable_sort(jobs_.begin(), jobs_.end(),
-                   [](const Job& a, const Job& b) { return a.cost() > b.cost(); });
+  std::stable_sort(jobs_.begin(), jobs_.end(), [](const Job& a, const Job& b) {
+    const double more = a.matrix.flops() - b.matrix.flops();
+    return more != 0 ? more > 0 : a.matrix.rows > b.matrix.rows;
+  });
   std::vector<double> load(static_cast<size_t>(ranks()));
-  std::vector<size_t> count(load.size());
   for (Job& job : jobs_) {
     const auto owner =
         static_cast<size_t>(std::min_element(load.begin(), load.end()) - load.begin());
-    job.owner = static_cast<int>(owner);
-    load[owner] += job.cost();
-    const size_t round = count[owner]++;
-    if (round == rounds_.size()) rounds_.emplace_back(load.size());
-    rounds_[round][owner] = &job;
+    job.matrix.owner = static_cast<int>(owner);
+    load[owner] += job.matrix.flops();
+    add_to_rounds(job);
   }
+}
+
+// To the last batch of its owner, or as one of its own.
+void Muon::add_to_rounds(const Job& job) {
+  constexpr int64_t kMost = int64_t{1} << 20;  // elements of a batch
+  const auto owner = static_cast<size_t>(job.matrix.owner);
+  size_t next = 0;  // the owner's first round without a batch
+  while (next < rounds_.size() && !rounds_[next][owner].empty()) ++next;
+  if (next > 0 && wants_batches(device(), job.matrix.rows, job.matrix.cols)) {
+    Batch& last = rounds_[next - 1][owner];
+    const Matrix& first = last.front()->matrix;
+    const bool fits = static_cast<int64_t>(last.size() + 1) * job.numel() <= kMost;
+    if (fits && first.rows == job.matrix.rows && first.cols == job.matrix.cols) {
+      last.push_back(&job);
+      return;
+    }
+  }
+  if (next == rounds_.size()) rounds_.emplace_back(static_cast<size_t>(ranks()));
+  rounds_[next][owner].push_back(&job);
+}
+
+std::vector<Muon::Matrix> Muon::matrices() const {
+  std::vector<Matrix> all;
+  for (const Job& job : jobs_) all.push_back(job.matrix);
+  return all;
 }
 
 // The part of a job that a rank has, in elements of the parameter.
 Muon::Range Muon::overlap(const Job& job, int rank) const {
   const Range& range = ranges_[static_cast<size_t>(rank)][job.part];
-  const int64_t begin = std::max(job.first, range.first);
-  const int64_t end = std::min(job.first + job.rows * job.cols, range.first + range.count);
+  const int64_t begin = std::max(job.matrix.first, range.first);
+  const int64_t end = std::min(job.matrix.first + job.numel(), range.first + range.count);
   return {.first = begin, .count = std::max<int64_t>(0, end - begin)};
 }
 
@@ -144,11 +170,22 @@ Muon::Range Muon::overlap(const Job& job, int rank) const {
 Tensor Muon::slice_of(const Job& job) const {
   const Range mine = overlap(job, rank());
   const Part& part = parts_[job.part];
-  const int64_t begin = mine.count > 0 ? mine.first - part.span.first : 0;
-  return vector_slice(updates_, part.offset + begin, mine.count);
+  return vector_slice(part.update, mine.count > 0 ? mine.first - part.span.first : 0, mine.count);
 }
 
 // ---- A step ----
+
+// Parameters are there, wherever they are stepped.
+Context& Muon::device() const {
+  return parts_.front().span.parameter->value.context();
+}
+
+// Queues a copy of a vector to another, on the device or between it and the host.
+void Muon::copy(const Tensor& from, const Tensor& to) const {
+  if (from.numel() == 0) return;
+  if (&from.context() == &to.context()) return kernels::copy(to.exec(), {.x = from, .y = to});
+  device().copy(to.data(), from.data(), to.bytes());
+}
 
 void Muon::set_corrections(StepState& values, int64_t done) const {
   const auto t = static_cast<double>(done + 1);
@@ -157,83 +194,143 @@ void Muon::set_corrections(StepState& values, int64_t done) const {
 }
 
 void Muon::queue_momentum() {
-  for (const Part& part : parts_) {
-    if (!part.is_matrix || part.span.count == 0) continue;
+  for (Part& part : parts_) {
+    if (!part.is_matrix) continue;
     const Tensor& grad = shards()[part.shard].grad;
+    part.update =
+        empty(grad.context(), {part.span.count}, DType::kBF16, MemoryTag::kOptimizer, "muon");
+    if (part.span.count == 0) continue;
     kernels::muon_momentum(exec(part.shard),
                            {.grad = vector_slice(grad, part.span.offset, part.span.count),
                             .m = part.m,
-                            .update = vector_slice(updates_, part.offset, part.span.count),
+                            .update = part.update,
                             .beta = options_.momentum,
                             .nesterov = options_.nesterov});
   }
 }
 
-// x: the update of a whole matrix, as a vector; orthogonalized in place.
-void Muon::orthogonalize_here(const Job& job, const Tensor& x) {
-  const Tensor matrix = x.alias({job.rows, job.cols}, {job.cols, 1});
-  const ScaledMatrix result = orthogonalize(matrix, options_.method, options_.eps);
-  const int64_t count = job.rows * job.cols;
+// x: the updates of a batch's matrices, one after another, as a vector; orthogonalized in place.
+void Muon::orthogonalize_batch(const Batch& batch, const Tensor& x) const {
+  const int64_t rows = batch.front()->matrix.rows, cols = batch.front()->matrix.cols;
+  const auto count = static_cast<int64_t>(batch.size());
+  const Tensor matrices = wants_batches(device(), rows, cols)
+                              ? x.alias({count, rows, cols}, {rows * cols, cols, 1})
+                              : x.alias({rows, cols}, {cols, 1});
+  const ScaledMatrix result = orthogonalize(matrices, options_.method, options_.eps);
   // Updates travel as bf16, so that the factor is applied here, once for all ranks alike.
-  kernels::axpby(x.exec(), {.a = result.value.alias({count}, {1}), .y = x, .alpha = result.factor});
+  kernels::axpby(x.exec(),
+                 {.a = result.value.alias({x.numel()}, {1}), .y = x, .alpha = result.factor});
+}
+
+// Matrices of which this rank has all.
+void Muon::orthogonalize_alone(const Batch& batch) {
+  const Tensor update = slice_of(*batch.front());
+  if (batch.size() == 1 && &update.context() == &device()) {
+    return orthogonalize_batch(batch, update);
+  }
+  const auto count = static_cast<int64_t>(batch.size());
+  const int64_t numel = update.numel();
+  const Tensor x = empty(device(), {count * numel}, DType::kBF16, MemoryTag::kOptimizer, "muon");
+  for (int64_t i = 0; i < count; ++i) {
+    copy(slice_of(*batch[static_cast<size_t>(i)]), vector_slice(x, i * numel, numel));
+  }
+  orthogonalize_batch(batch, x);
+  for (int64_t i = 0; i < count; ++i) {
+    copy(vector_slice(x, i * numel, numel), slice_of(*batch[static_cast<size_t>(i)]));
+  }
+}
+
+// Calls visit(part, where it travels) for this rank's parts of a round's matrices.
+void Muon::for_each_part(const Round& round, const Trip& trip,
+                         const std::function<void(const Tensor&, const Tensor&)>& visit) const {
+  int64_t at = 0;
+  for (const Batch& theirs : round) {
+    for (const Job* const job : theirs) {
+      const int64_t count = overlap(*job, rank()).count;
+      if (count > 0) visit(slice_of(*job), vector_slice(trip.mine, at, count));
+      at += count;
+    }
+  }
 }
 
 // Sends this rank's parts of a round's matrices to their owners.
 Muon::Trip Muon::send(const Round& round) {
   Trip trip;
   int64_t parts = 0, whole = 0;
-  const Job* const own = round[static_cast<size_t>(rank())];
+  const Batch& own = round[static_cast<size_t>(rank())];
+  const auto count_of = [this](const Batch& batch, int peer) {
+    int64_t count = 0;
+    for (const Job* const job : batch) count += overlap(*job, peer).count;
+    return count;
+  };
   for (int peer = 0; peer < ranks(); ++peer) {
-    const Job* const theirs = round[static_cast<size_t>(peer)];
-    trip.part_counts.push_back(theirs != nullptr ? overlap(*theirs, rank()).count : 0);
-    trip.whole_counts.push_back(own != nullptr ? overlap(*own, peer).count : 0);
+    trip.part_counts.push_back(count_of(round[static_cast<size_t>(peer)], rank()));
+    trip.whole_counts.push_back(count_of(own, peer));
     parts += trip.part_counts.back();
     whole += trip.whole_counts.back();
   }
-  Context& context = updates_.context();
-  trip.mine = empty(context, {parts}, DType::kBF16, MemoryTag::kComm, "muon");
-  trip.whole = empty(context, {whole}, DType::kBF16, MemoryTag::kComm, "muon");
-  int64_t at = 0;
-  for (int peer = 0; peer < ranks(); ++peer) {
-    const int64_t count = trip.part_counts[static_cast<size_t>(peer)];
-    if (count == 0) continue;
-    copy(slice_of(*round[static_cast<size_t>(peer)]), vector_slice(trip.mine, at, count));
-    at += count;
-  }
+  trip.mine = empty(device(), {parts}, DType::kBF16, MemoryTag::kComm, "muon");
+  trip.whole = empty(device(), {whole}, DType::kBF16, MemoryTag::kComm, "muon");
+  for_each_part(round, trip,
+                [this](const Tensor& part, const Tensor& place) { copy(part, place); });
   trip.wait = peers_->exchange(trip.mine, trip.part_counts, trip.whole, trip.whole_counts);
   return trip;
 }
 
-// Orthogonalizes this rank's matrix of a round, and sends the parts back. Shards are in rank order,
-// so that what came is the matrix.
+// Orthogonalizes this rank's matrices of a round, and sends the parts back. Shards are in rank
+// order, so that what came of one matrix is the matrix; of several it is sorted first.
 void Muon::compute(const Round& round, Trip& trip) {
   trip.wait();
-  const Job* const own = round[static_cast<size_t>(rank())];
-  if (own != nullptr) orthogonalize_here(*own, trip.whole);
+  const Batch& own = round[static_cast<size_t>(rank())];
+  if (own.size() == 1) orthogonalize_batch(own, trip.whole);
+  if (own.size() > 1) {
+    const Tensor x =
+        empty(device(), trip.whole.shape(), DType::kBF16, MemoryTag::kOptimizer, "muon");
+    const auto sort = [&](bool back) {
+      std::vector<int64_t> begin(own.size());  // in x, of what comes next of each matrix
+      for (size_t i = 0; i < own.size(); ++i) begin[i] = static_cast<int64_t>(i) * own[i]->numel();
+      int64_t at = 0;
+      for (int peer = 0; peer < ranks(); ++peer) {
+        for (size_t i = 0; i < own.size(); ++i) {
+          const int64_t count = overlap(*own[i], peer).count;
+          const Tensor sorted = vector_slice(x, begin[i], count);
+          const Tensor came = vector_slice(trip.whole, at, count);
+          back ? copy(sorted, came) : copy(came, sorted);
+          begin[i] += count;
+          at += count;
+        }
+      }
+    };
+    sort(/*back=*/false);
+    orthogonalize_batch(own, x);
+    sort(/*back=*/true);
+  }
   trip.wait = peers_->exchange(trip.whole, trip.whole_counts, trip.mine, trip.part_counts);
 }
 
 void Muon::receive(const Round& round, Trip& trip) {
   trip.wait();
-  int64_t at = 0;
-  for (int peer = 0; peer < ranks(); ++peer) {
-    const int64_t count = trip.part_counts[static_cast<size_t>(peer)];
-    if (count == 0) continue;
-    copy(vector_slice(trip.mine, at, count), slice_of(*round[static_cast<size_t>(peer)]));
-    at += count;
-  }
+  for_each_part(round, trip,
+                [this](const Tensor& part, const Tensor& place) { copy(place, part); });
 }
 
 void Muon::begin_step() {
   if (parts_.empty()) return;
   hold_values();  // of all shards alike
-  Context& context = shards().front().grad.context();
-  updates_ = empty(context, {update_count_}, DType::kBF16, MemoryTag::kOptimizer, "muon");
   queue_momentum();
   if (ranks() == 1) {
-    for (const Job& job : jobs_) orthogonalize_here(job, slice_of(job));
-    return;
+    for (const Round& round : rounds_) orthogonalize_alone(round.front());
+  } else {
+    orthogonalize_by_rounds();
   }
+  // What is stepped in host memory is read there by the CPU.
+  const bool any_on_host = std::any_of(parts_.begin(), parts_.end(), [this](const Part& part) {
+    return part.is_matrix && &part.update.context() != &device();
+  });
+  if (any_on_host) device().synchronize();
+}
+
+void Muon::orthogonalize_by_rounds() {
   // A round's parts travel while the round before it is computed, and its results while the one
   // after it is.
   std::vector<Trip> trips;
@@ -248,7 +345,7 @@ void Muon::begin_step() {
 
 void Muon::update(size_t shard, const Tensor& compute) {
   const OptimShard& own = shards()[shard];
-  for (const Part& part : parts_) {
+  for (Part& part : parts_) {
     if (part.shard != shard || part.span.count == 0) continue;
     const auto piece = [&](const Tensor& vector) {
       return vector.defined() ? vector_slice(vector, part.span.offset, part.span.count).view()
@@ -257,7 +354,7 @@ void Muon::update(size_t shard, const Tensor& compute) {
     const float decay = decay_of(part.span, options_.weight_decay);
     if (part.is_matrix) {
       kernels::muon(exec(shard), {.master = piece(own.master),
-                                  .update = vector_slice(updates_, part.offset, part.span.count),
+                                  .update = std::exchange(part.update, {}),
                                   .param = piece(compute),
                                   .lr_factor = part.span.options.lr_factor,
                                   .scale = part.scale,
@@ -275,10 +372,9 @@ void Muon::update(size_t shard, const Tensor& compute) {
                                  .eps = options_.adamw.eps,
                                  .weight_decay = decay});
   }
-  if (shard + 1 == shards().size()) updates_ = {};  // shards are stepped in order
 }
 
-std::vector<StatePart> Muon::state_parts() const {
+std::vector<StatePart> Muon::own_state_parts() const {
   std::vector<StatePart> all;
   for (const Part& part : parts_) {
     const Parameter* parameter = part.span.parameter;

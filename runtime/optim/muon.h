@@ -23,7 +23,8 @@ struct MuonOptions {
   float weight_decay = 0.1f;  // decoupled; as AdamW's, and of the unscaled rate
   MuonScale scale = MuonScale::kMatchRmsAdamW;
   NewtonSchulz method = muon_polynomials();
-  // Of the matrices (Parameter::shape of two dimensions), those that are orthogonalized; null: all.
+  // Of the parameters that are matrices, or have one for each of their first dimension (experts),
+  // those that are orthogonalized; null: all of two or three dimensions.
   // Embeddings and the last layer are better left to AdamW.
   std::function<bool(const Parameter&)> matrices = {};
   AdamWOptions adamw = {};  // of all other parameters, with moments in f32; its decay is the above
@@ -33,24 +34,38 @@ struct MuonOptions {
 // the gradient; AdamW for parameters that are no such matrices. Parameter::matrices of a parameter
 // are orthogonalized apart. Momentum is in f32; products are in bf16.
 //
-// Sharded, a matrix has an owner among the ranks that have its parts (ShardPeers), to whom they
-// send their parts of the update in bf16, and from whom they get it orthogonalized, so that the
-// bits are those of one rank. Matrices are dealt out by their cost, the largest first. While one is
-// computed, those before and after it travel. Steps are collective then. Without peers every rank
-// has all matrices.
+// Sharded, a matrix has an owner among the ranks that have its parts (OptimShard::peers), to whom
+// they send their parts of the update in bf16, and from whom they get it orthogonalized, so that
+// the bits are those of one rank. Matrices are dealt out by their cost, the largest first. While
+// one is computed, those before and after it travel. Steps are collective then. Without peers every
+// rank has all matrices. Small ones of one shape are computed together (wants_batches()).
 //
-// Throws ConfigError as Adafactor does: for a shard with a fence (runtime/offload), for shards that
-// are cut over different ranks or were clipped apart, and for a part without peers; for moments of
-// AdamW other than f32.
+// Shards in host memory (runtime/offload) have their momentum there; their matrices are computed on
+// the device, where a round of them is at a time.
+//
+// Throws ConfigError as Adafactor does: for shards that are cut over different ranks or were
+// clipped apart, and for a part without peers; for moments of AdamW other than f32.
 class Muon : public Optimizer {
  public:
   Muon(std::vector<OptimShard> shards, const MuonOptions& options);
 
+  bool needs_all_gradients() const override { return true; }
   void begin_step() override;
-  void update(size_t shard, const Tensor& compute) override;
-  std::vector<StatePart> state_parts() const override;
+
+  // A matrix inside a parameter, and who computes it.
+  struct Matrix {
+    const Parameter* parameter = nullptr;
+    int64_t first = 0;  // its first element there
+    int64_t rows = 0, cols = 0;
+    int owner = 0;         // a rank of the peers
+    double flops() const;  // of a step of the iteration, but for a factor
+  };
+  // In the order in which they were dealt out, the same on all ranks.
+  std::vector<Matrix> matrices() const;
 
  private:
+  void update(size_t shard, const Tensor& compute) override;
+  std::vector<StatePart> own_state_parts() const override;
   void set_corrections(StepState& values, int64_t done) const override;
   // What a rank has of a parameter: elements [first, first + count).
   struct Range {
@@ -62,22 +77,21 @@ class Muon : public Optimizer {
     OptimSpan span{};
     bool is_matrix = false;
     float scale = 1;
-    int64_t offset = 0;  // of a matrix's part, in updates_
-    Tensor m{}, v{};     // v of AdamW alone
+    Tensor m{}, v{};  // v of AdamW alone
+    Tensor update{};  // of a matrix's part, during a step; bf16
   };
-  // A matrix inside a parameter, and who computes it.
   struct Job {
     size_t part = 0;  // index into parts_
-    int64_t rows = 0, cols = 0;
-    int64_t first = 0;  // element of the parameter
-    int owner = 0;
-    double cost() const;
+    Matrix matrix{};
+    int64_t numel() const { return matrix.rows * matrix.cols; }
   };
-  // Jobs that are under way together: one of each rank at most, by rank; null: none.
-  using Round = std::vector<const Job*>;
+  // Jobs of one rank that are done at once: one, or small ones of one shape.
+  using Batch = std::vector<const Job*>;
+  // What is under way together, by rank.
+  using Round = std::vector<Batch>;
   // A round's way: parts of jobs come together here, and go back.
   struct Trip {
-    Tensor mine, whole;
+    Tensor mine, whole;                              // by rank, of each batch in order
     std::vector<int64_t> part_counts, whole_counts;  // by rank: of others' jobs, of this one's
     std::function<void()> wait = {};
   };
@@ -85,11 +99,18 @@ class Muon : public Optimizer {
   void add_part(size_t shard, const OptimSpan& span);
   void add_jobs(size_t part);
   void deal();
+  void add_to_rounds(const Job& job);
   void gather_ranges();
   Range overlap(const Job& job, int rank) const;
   Tensor slice_of(const Job& job) const;
+  Context& device() const;
+  void copy(const Tensor& from, const Tensor& to) const;
   void queue_momentum();
-  void orthogonalize_here(const Job& job, const Tensor& x);
+  void orthogonalize_batch(const Batch& batch, const Tensor& x) const;
+  void orthogonalize_alone(const Batch& batch);
+  void orthogonalize_by_rounds();
+  void for_each_part(const Round& round, const Trip& trip,
+                     const std::function<void(const Tensor&, const Tensor&)>& visit) const;
   Trip send(const Round& round);
   void compute(const Round& round, Trip& trip);
   void receive(const Round& round, Trip& trip);
@@ -102,8 +123,6 @@ class Muon : public Optimizer {
   std::vector<std::vector<Range>> ranges_;  // by rank, then by part
   std::vector<Job> jobs_;
   std::vector<Round> rounds_;
-  int64_t update_count_ = 0;
-  Tensor updates_;  // of a step: the parts of all matrices; bf16
 };
 
 }  // namespace shale::optim

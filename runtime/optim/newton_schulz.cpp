@@ -6,6 +6,7 @@
 #include "shale/base/error.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/gemm.h"
+#include "shale/kernels/grouped_gemm.h"
 #include "shale/kernels/muon.h"
 #include "shale/kernels/reduce.h"
 
@@ -44,17 +45,120 @@ void symmetric_product(const Tensor& a, const Tensor& c) {
   }
 }
 
-// x / (|x| + eps), in place.
+// Each matrix x / (|x| + eps), in place.
 void normalize(const Tensor& x, float eps) {
   Context& context = x.context();
   const Exec& exec = x.exec();
   constexpr int64_t kBytes = sizeof(kernels::FixedSum);
-  const Tensor memory = zeros(context, {kBytes}, DType::kU8, MemoryTag::kOptimizer);
-  const Tensor inverse = empty(context, {}, DType::kF32, MemoryTag::kOptimizer, "muon");
-  auto* sum = static_cast<kernels::FixedSum*>(memory.data());
-  kernels::sum_squares(exec, {.x = x, .sum = sum});
-  kernels::inverse_norm(exec, {.sum = sum, .y = inverse, .eps = eps});
-  kernels::mul(exec, {.a = x, .b = inverse, .y = x});
+  const int64_t count = x.ndim() == 3 ? x.size(0) : 1, numel = x.numel() / count;
+  const Tensor memory = zeros(context, {count * kBytes}, DType::kU8, MemoryTag::kOptimizer);
+  const Tensor inverse = empty(context, {count}, DType::kF32, MemoryTag::kOptimizer, "muon");
+  auto* const sums = static_cast<kernels::FixedSum*>(memory.data());
+  for (int64_t i = 0; i < count; ++i) {
+    const Tensor matrix = x.alias({numel}, {1}, i * numel), factor = inverse.alias({}, {}, i);
+    kernels::sum_squares(exec, {.x = matrix, .sum = sums + i});
+    kernels::inverse_norm(exec, {.sum = sums + i, .y = factor, .eps = eps});
+    kernels::mul(exec, {.a = matrix, .b = factor, .y = matrix});
+  }
+}
+
+// ---- The products of a step ----
+
+// Of T, of one matrix: G = T T' or T' T on the smaller side, G G, and Y = T + S T or T + T S.
+class Single {
+ public:
+  explicit Single(const Tensor& x) : is_wide_(x.size(0) <= x.size(1)) {}
+
+  void gram(const Tensor& t, const Tensor& g) const {
+    symmetric_product(is_wide_ ? t : transposed(t), g);
+  }
+  void square(const Tensor& g, const Tensor& gg) const { symmetric_product(g, gg); }
+  void add_product(const Tensor& s, const Tensor& t, const Tensor& y) const {
+    kernels::gemm(y.exec(), {.a = is_wide_ ? s : t, .b = is_wide_ ? t : s, .c = y, .residual = t});
+  }
+
+ private:
+  bool is_wide_;
+};
+
+// The same of a batch [b, m, n], in one call each.
+class Batched {
+ public:
+  explicit Batched(const Tensor& x)
+      : b_(x.size(0)),
+        m_(x.size(1)),
+        n_(x.size(2)),
+        by_rows_(offsets(x.context(), m_)),
+        by_side_(m_ <= n_ ? by_rows_ : offsets(x.context(), n_)) {}
+
+  void gram(const Tensor& t, const Tensor& g) const {
+    const Tensor rows = t.alias({b_ * m_, n_}, {n_, 1});
+    if (m_ > n_) {
+      kernels::grouped_gemm(t.exec(), {.offsets = by_rows_,
+                                       .by = kernels::GroupedBy::kInner,
+                                       .a = transposed(rows),
+                                       .b = rows,
+                                       .c = g});
+      return;
+    }
+    product(rows, t.alias({b_, n_, m_}, {m_ * n_, 1, n_}), as_rows(g), by_rows_);
+  }
+  void square(const Tensor& g, const Tensor& gg) const {
+    product(as_rows(g), g, as_rows(gg), by_side_);
+  }
+  void add_product(const Tensor& s, const Tensor& t, const Tensor& y) const {
+    kernels::copy(y.exec(), {.x = t, .y = y});
+    const bool is_wide = m_ <= n_;
+    product(as_rows(is_wide ? s : t), is_wide ? t : s, as_rows(y), by_rows_, /*accumulate=*/true);
+  }
+
+ private:
+  // The first row of each matrix, and the last one's end.
+  Tensor offsets(Context& context, int64_t rows) const {
+    std::vector<int32_t> first;
+    for (int64_t i = 0; i <= b_; ++i) first.push_back(static_cast<int32_t>(i * rows));
+    return from_host<int32_t>(context, first, {b_ + 1});
+  }
+  static Tensor as_rows(const Tensor& x) {
+    return x.alias({x.size(0) * x.size(1), x.size(2)}, {x.size(2), 1});
+  }
+  static void product(const Tensor& a, const Tensor& b, const Tensor& c, const Tensor& offsets,
+                      bool accumulate = false) {
+    kernels::grouped_gemm(c.exec(),
+                          {.offsets = offsets, .a = a, .b = b, .c = c, .accumulate = accumulate});
+  }
+
+  int64_t b_, m_, n_;
+  Tensor by_rows_, by_side_;
+};
+
+// The matrices are kept without the polynomials' factors a: X = factor T turns
+//   X <- a X + (b A + c A A) X  into  T <- T + (b/a f^2 G + c/a f^4 G G) T,  factor <- a factor,
+// with G = T T^T, so that the addition is the residual of a product and needs no pass of its own.
+// Numbers of bf16 lose nothing by becoming small.
+template <class Products>
+void iterate(const Products& products, const NewtonSchulz& method, const Shape& gram_shape,
+             ScaledMatrix& result) {
+  Context& context = result.value.context();
+  const auto matrix = [&](const Shape& shape, DType dtype) {
+    return empty(context, shape, dtype, MemoryTag::kOptimizer, "muon");
+  };
+  const Tensor gram = matrix(gram_shape, DType::kBF16), sum = matrix(gram_shape, DType::kBF16);
+  const Tensor square = matrix(gram_shape, DType::kF32);
+  Tensor spare = matrix(result.value.shape(), DType::kBF16);
+  for (const Quintic& step : method.steps) {
+    const float squared = result.factor * result.factor;
+    products.gram(result.value, gram);
+    products.square(gram, square);
+    kernels::axpby(sum.exec(), {.a = gram,
+                                .b = square,
+                                .y = sum,
+                                .alpha = step.b / step.a * squared,
+                                .beta = step.c / step.a * squared * squared});
+    products.add_product(sum, result.value, spare);
+    std::swap(result.value, spare);
+    result.factor *= step.a;
+  }
 }
 
 }  // namespace
@@ -72,41 +176,25 @@ NewtonSchulz polar_express() {
           .margin = 1.01f};
 }
 
-// The matrix is kept without the polynomials' factors a: X = factor T turns
-//   X <- a X + (b A + c A A) X  into  T <- T + (b/a f^2 G + c/a f^4 G G) T,  factor <- a factor,
-// with G = T T^T, so that the addition is the residual of a product and needs no pass of its own.
-// Numbers of bf16 lose nothing by becoming small.
+bool wants_batches(const Context& context, int64_t m, int64_t n) {
+  return std::min(m, n) <= kPanel && kernels::grouped_gemm.filled(context.device().type);
+}
+
 ScaledMatrix orthogonalize(const Tensor& x, const NewtonSchulz& method, float eps) {
   check_dtype("orthogonalize", "x", x, DType::kBF16);
   check_contiguous("orthogonalize", "x", x);
-  if (x.ndim() != 2) throw ShapeError(cat("orthogonalize: x is ", to_string(x), ", want a matrix"));
+  if (x.ndim() != 2 && x.ndim() != 3) {
+    throw ShapeError(
+        cat("orthogonalize: x is ", to_string(x), ", want a matrix or a batch of them"));
+  }
   ScaledMatrix result{.value = x, .factor = 1 / method.margin};
   if (x.numel() == 0) return result;
   normalize(x, eps);
-  Context& context = x.context();
-  const Exec& exec = x.exec();
-  const bool is_wide = x.size(0) <= x.size(1);
-  const int64_t side = std::min(x.size(0), x.size(1));
-  const auto matrix = [&](const Shape& shape, DType dtype) {
-    return empty(context, shape, dtype, MemoryTag::kOptimizer, "muon");
-  };
-  const Tensor gram = matrix({side, side}, DType::kBF16), sum = matrix({side, side}, DType::kBF16);
-  const Tensor square = matrix({side, side}, DType::kF32);
-  Tensor spare = matrix(x.shape(), DType::kBF16);
-  for (const Quintic& step : method.steps) {
-    const Tensor t = result.value;
-    const float squared = result.factor * result.factor;
-    symmetric_product(is_wide ? t : transposed(t), gram);
-    symmetric_product(gram, square);
-    kernels::axpby(exec, {.a = gram,
-                          .b = square,
-                          .y = sum,
-                          .alpha = step.b / step.a * squared,
-                          .beta = step.c / step.a * squared * squared});
-    kernels::gemm(exec,
-                  {.a = is_wide ? sum : t, .b = is_wide ? t : sum, .c = spare, .residual = t});
-    std::swap(result.value, spare);
-    result.factor *= step.a;
+  const int64_t side = std::min(x.size(-2), x.size(-1));
+  if (x.ndim() == 2) {
+    iterate(Single(x), method, {side, side}, result);
+  } else {
+    iterate(Batched(x), method, {x.size(0), side, side}, result);
   }
   return result;
 }

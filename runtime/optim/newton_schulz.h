@@ -29,10 +29,15 @@ struct ScaledMatrix {
 };
 
 // Brings the singular values of x / (margin (|x| + eps)), |x| being the Frobenius norm, near to 1
-// and leaves its singular vectors. x: [m, n] bf16, contiguous, which is used up; the result has its
-// shape and dtype, and may be its memory. A step takes 4 k^2 l + 2 k^3 FLOP for the smaller side k
-// and the larger one l, of which symmetric products save up to k^2 l + k^3. The bits depend on x
-// and its shape alone. Throws ShapeError and DTypeError.
+// and leaves its singular vectors. x: [m, n] bf16, or [b, m, n], contiguous, which is used up; the
+// result has its shape and dtype, and may be its memory. A step takes 4 k^2 l + 2 k^3 FLOP for the
+// smaller side k and the larger one l, of which symmetric products save up to k^2 l + k^3. The bits
+// of a matrix depend on the matrix, its shape and the number of x's dimensions alone. Throws
+// ShapeError and DTypeError; UnavailableError for batches where the device has no grouped_gemm.
 ScaledMatrix orthogonalize(const Tensor& x, const NewtonSchulz& method, float eps);
+
+// Whether matrices [m, n] are better taken in batches: where their products are too small to keep
+// a device busy, and to save anything by being symmetric.
+bool wants_batches(const Context& context, int64_t m, int64_t n);
 
 }  // namespace shale::optim

@@ -6,6 +6,7 @@
 
 #include "shale/base/error.h"
 #include "shale/kernels/elementwise.h"
+#include "shale/kernels/optim.h"
 #include "shale/runtime/tensor/context.h"
 #include "shale/runtime/tensor/storage.h"
 
@@ -166,11 +167,59 @@ void Optimizer::step() {
   begin_step();
   for (size_t i = 0; i < shards_.size(); ++i) {
     if (shards_[i].changing != nullptr) shards_[i].changing();
-    update(i, shards_[i].compute);
+    step_shard(i, shards_[i].compute);
     for (const OptimSpan& span : shards_[i].spans) span.parameter->value.bump_version();
     if (shards_[i].changed != nullptr) shards_[i].changed();
   }
 }
+
+void Optimizer::step_shard(size_t shard, const Tensor& compute) {
+  update(shard, compute);
+  if (averages_.empty()) return;
+  kernels::weight_average(exec(shard), {.master = shards_[shard].master,
+                                        .average = averages_[shard].value,
+                                        .share = average_share_});
+}
+
+// ---- The average of the weights ----
+
+void Optimizer::keep_average(double decay) {
+  if (!(decay >= 0 && decay < 1)) {
+    throw ConfigError(cat("optimizer: the decay of the average is ", decay, ", want [0, 1)"));
+  }
+  average_share_ = static_cast<float>(1 - decay);
+  averages_.clear();
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    const Tensor& master = shards_[i].master;
+    check_dtype("optimizer", "a master that is averaged", master, DType::kF32);
+    const Tensor average = empty(master.context(), master.shape(), DType::kF32,
+                                 MemoryTag::kOptimizer, shards_[i].name);
+    kernels::axpby(average.exec(), {.a = master, .y = average});
+    averages_.push_back({.name = "ema", .value = average, .shard = i});
+  }
+}
+
+void Optimizer::swap_average() {
+  constexpr int64_t kPiece = int64_t{1} << 20;  // elements that are exchanged at once
+  for (size_t i = 0; i < averages_.size(); ++i) {
+    if (shards_[i].changing != nullptr) shards_[i].changing();
+    const Tensor& master = shards_[i].master;
+    const Exec& exec = master.exec();
+    const Tensor held = empty(master.context(), {std::min(kPiece, master.numel())}, DType::kF32,
+                              MemoryTag::kOptimizer, "average");
+    for (int64_t begin = 0; begin < master.numel(); begin += kPiece) {
+      const int64_t count = std::min(kPiece, master.numel() - begin);
+      const Tensor weights = vector_slice(master, begin, count);
+      const Tensor average = vector_slice(averages_[i].value, begin, count);
+      const Tensor between = vector_slice(held, 0, count);
+      kernels::axpby(exec, {.a = weights, .y = between});
+      kernels::axpby(exec, {.a = average, .y = weights});
+      kernels::axpby(exec, {.a = between, .y = average});
+    }
+  }
+}
+
+// ---- States ----
 
 Tensor Optimizer::add_state(OptimState state, int64_t count, DType dtype, double initial) {
   const OptimShard& shard = shards_[state.shard];
@@ -180,28 +229,36 @@ Tensor Optimizer::add_state(OptimState state, int64_t count, DType dtype, double
   return states_.back().value;
 }
 
-std::vector<StatePart> Optimizer::state_parts() const {
-  std::vector<StatePart> parts;
-  for (const OptimState& state : states_) {
-    const int64_t block = state.block;
-    for (const OptimSpan& span : shards_[state.shard].spans) {
-      const Shape& shape = span.parameter->shape;
-      const int64_t whole = span.parameter->numel();
-      // Spans begin at multiples of the alignment of flat buffers, which is one of every block.
-      const int64_t first = span.count > 0 ? span.first : 0;
-      if (first % block != 0 || span.offset % block != 0) {
-        throw InternalError(cat("optimizer: a part of ", span.parameter->full_name(),
-                                " begins at element ", first, ", its state ", state.name,
-                                " has a value per ", block, " elements"));
-      }
-      parts.push_back({.name = cat(span.parameter->full_name(), "/", state.name),
-                       .parameter = span.parameter,
-                       .shape = block == 1 ? shape : Shape{(whole + block - 1) / block},
-                       .first = first / block,
-                       .values = vector_slice(state.value, span.offset / block,
-                                              (span.count + block - 1) / block)});
+void Optimizer::add_parts(const OptimState& state, std::vector<StatePart>& parts) const {
+  const int64_t block = state.block;
+  for (const OptimSpan& span : shards_[state.shard].spans) {
+    const Shape& shape = span.parameter->shape;
+    const int64_t whole = span.parameter->numel();
+    // Spans begin at multiples of the alignment of flat buffers, which is one of every block.
+    const int64_t first = span.count > 0 ? span.first : 0;
+    if (first % block != 0 || span.offset % block != 0) {
+      throw InternalError(cat("optimizer: a part of ", span.parameter->full_name(),
+                              " begins at element ", first, ", its state ", state.name,
+                              " has a value per ", block, " elements"));
     }
+    parts.push_back({.name = cat(span.parameter->full_name(), "/", state.name),
+                     .parameter = span.parameter,
+                     .shape = block == 1 ? shape : Shape{(whole + block - 1) / block},
+                     .first = first / block,
+                     .values = vector_slice(state.value, span.offset / block,
+                                            (span.count + block - 1) / block)});
   }
+}
+
+std::vector<StatePart> Optimizer::own_state_parts() const {
+  std::vector<StatePart> parts;
+  for (const OptimState& state : states_) add_parts(state, parts);
+  return parts;
+}
+
+std::vector<StatePart> Optimizer::state_parts() const {
+  std::vector<StatePart> parts = own_state_parts();
+  for (const OptimState& average : averages_) add_parts(average, parts);
   return parts;
 }
 

@@ -41,24 +41,39 @@ class Optimizer {
   void zero_grad() { shale::zero_grad(shards_); }
 
   // The parts of step(), for those who step shards when each is ready (runtime/offload): once all
-  // gradients are complete, what concerns all shards; then each shard's update, which only queues
+  // gradients are complete, what concerns all shards; then each shard's step, which only queues
   // kernels. The rounded parameters go to `compute`.
+  virtual bool needs_all_gradients() const { return false; }  // begin_step() looks at them
   virtual void begin_step() {}
-  virtual void update(size_t shard, const Tensor& compute) = 0;
+  void step_shard(size_t shard, const Tensor& compute);
   // The step's values where prepare() put them. While somebody holds them, prepare() and
   // set_updates() write to a new place. Throws ConfigError for shards that were clipped apart.
   std::shared_ptr<const Storage> hold_values();
   // Those that shards in another context are stepped with, which whoever steps them there sets.
   StepState& values_in(const Context& context);
 
+  // From the masters as they are now on, keeps their exponential moving average
+  //   average = decay average + (1 - decay) master
+  // after every update that is not skipped: f32, where the masters are and cut as they are.
+  // Throws ConfigError for a decay outside [0, 1), DTypeError for masters that are not f32.
+  void keep_average(double decay);
+  bool keeps_average() const { return !averages_.empty(); }
+  // Exchanges masters and averages, whose readers are told by the caller; for an evaluation, and
+  // once more after it. No step is under way.
+  void swap_average();
+
   const std::vector<OptimShard>& shards() const { return shards_; }
   const std::vector<OptimState>& states() const { return states_; }
-  // All that a resumed run needs besides masters and the number of updates done. A part is whole
-  // where that does not depend on how its parameter is cut over ranks.
-  virtual std::vector<StatePart> state_parts() const;
+  // All that a resumed run needs besides masters and the number of updates done: the class's own,
+  // and averages, "wte.weight/ema". A part is whole where that does not depend on how its parameter
+  // is cut over ranks.
+  std::vector<StatePart> state_parts() const;
 
  protected:
   explicit Optimizer(std::vector<OptimShard> shards);
+  virtual void update(size_t shard, const Tensor& compute) = 0;
+  // Those of states(), unless a class has them in another form.
+  virtual std::vector<StatePart> own_state_parts() const;
   // What kernels that step this shard are called with: its gradient's context, this optimizer's
   // values.
   Exec exec(size_t shard);
@@ -80,11 +95,14 @@ class Optimizer {
   };
   Values& values_of(const Context& context);
   void check_prepared() const;
+  void add_parts(const OptimState& state, std::vector<StatePart>& parts) const;
   void upload(size_t bytes);
   void take_clipped(const OptimShard& shard);
 
   std::vector<OptimShard> shards_;
   std::vector<OptimState> states_;
+  std::vector<OptimState> averages_;  // of each shard; empty: none are kept
+  float average_share_ = 0;           // 1 - decay
   StepState host_values_;
   std::list<Values> values_;
   Values* prepared_ = nullptr;  // where prepare() puts them
@@ -105,11 +123,9 @@ float decay_of(const OptimSpan& span, float weight_decay);
 
 // An optimizer to which an element of a parameter is as good as any other.
 class ElementwiseOptimizer : public Optimizer {
- public:
-  void update(size_t shard, const Tensor& compute) override;
-
  protected:
   ElementwiseOptimizer(std::vector<OptimShard> shards, float weight_decay);
+  void update(size_t shard, const Tensor& compute) override;
   virtual void step_run(size_t shard, const OptimRun& run, const View& compute) = 0;
   // A state of `initial` per shard, of one value per `block` elements.
   void add_states(const std::string& name, DType dtype = DType::kF32, int64_t block = 1,

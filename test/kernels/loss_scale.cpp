@@ -38,7 +38,64 @@ std::vector<Row> schedule(const Exec& exec, const LossScaleArgs& args, float sta
   return rows;
 }
 
+// Whether each norm is an outlier, and what is left in the window.
+struct Window {
+  std::string outliers;
+  std::vector<float> norms;
+  int64_t count = 0;
+};
+
+Window windowed(const Exec& exec, int64_t window, double sigmas, const std::vector<float>& norms) {
+  const test::DeviceArray<float> ring(exec, std::vector<float>(size_t(window), 0.f));
+  const test::DeviceArray<int64_t> count(exec, std::vector<int64_t>{0});
+  Window result;
+  for (const float norm : norms) {
+    const bool overflow = !(norm < 1e30f);
+    const test::DeviceStep step(exec, {.grad_norm = norm, .non_finite = overflow ? 1u : 0u});
+    kernels::skip_outliers(step.exec(), {.norms = ring.view(),
+                                         .count = make_view(count.view().as<int64_t>(), {}),
+                                         .sigmas = sigmas});
+    const uint32_t found = step.download().non_finite;
+    result.outliers += found == kernels::kOutlierNorm ? 'o' : found != 0 ? 'x' : '.';
+  }
+  result.norms = ring.download();
+  result.count = count.download().front();
+  return result;
+}
+
 }  // namespace
+
+TEST_CASE("a norm far above those before is an outlier, once half the window is known",
+          "[kernels][loss_scale]") {
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const Exec& exec : test::devices_with({&kernels::skip_outliers})) {
+    // Of 1, 2, 3 the mean is 2 and the standard deviation 1: 5 is just no outlier, more is one.
+    const Window first = windowed(exec, 4, 3, {100, 1, inf, 2, 3, 1, 2, 4, 4.5f});
+    CHECK(first.outliers == "..x......");
+    CHECK(windowed(exec, 6, 3, {1, 2, 3, 5}).outliers == "....");
+    CHECK(windowed(exec, 6, 3, {1, 2, 3, 5.01f}).outliers == "...o");
+    CHECK(windowed(exec, 6, 3, {1, 2, 3, 0}).outliers == "....");
+    CHECK(windowed(exec, 8, 3, {1, 2, 3, 100, 9}).outliers == ".....");  // three are not half of 8
+    // What is put in takes the place of the oldest, an outlier too; infinities are not put in.
+    CHECK(first.count == 8);
+    CHECK(first.norms == std::vector<float>{1, 2, 4, 4.5f});
+    // A level that stays is the usual one before long.
+    CHECK(windowed(exec, 4, 3, {1, 1.1f, 1, 1.1f, 9, 9, 9, 9}).outliers == "....o...");
+  }
+}
+
+TEST_CASE("an outlier leaves the loss scale as a finite gradient does", "[kernels][loss_scale]") {
+  for (const Exec& exec : test::devices_with({&kernels::update_loss_scale})) {
+    StepState state;
+    state.loss_scale = {.value = 64, .good_steps = 1, .tolerance = 1};
+    state.non_finite = kernels::kOutlierNorm;
+    const test::DeviceStep step(exec, state);
+    kernels::update_loss_scale(step.exec(), {.growth_interval = 2});
+    CHECK(step.download().loss_scale.value == 128);
+    CHECK(step.download().loss_scale.skipped_steps == 0);
+    CHECK(step.download().non_finite == kernels::kOutlierNorm);
+  }
+}
 
 // The rows are written by hand from the documentation of torch.amp.GradScaler.
 TEST_CASE("without hysteresis the scale follows PyTorch's GradScaler", "[kernels][loss_scale]") {

@@ -228,6 +228,34 @@ TEST_CASE("an optimizer step writes nothing when gradients are not finite", "[ke
   }
 }
 
+TEST_CASE("the average of weights moves by its share of the distance", "[kernels][optim]") {
+  for (const int64_t n : {0, 1, 3, 64, 3001, 70001}) {
+    const auto w = test::randn<float>(n, 1), a = test::randn<float>(n, 2);
+    std::vector<float> on_cpu;
+    for (const Exec& exec : test::devices_with({&kernels::weight_average})) {
+      CAPTURE(n);
+      const DeviceArray<float> master(exec, w), average(exec, a), kept(exec, a);
+      const test::DeviceStep step(exec, step_state());
+      kernels::weight_average(
+          step.exec(), {.master = master.view(), .average = average.view(), .share = 0.125f});
+      const auto got = average.download();
+      for (size_t i = 0; i < got.size(); ++i) {
+        const double want = double{a[i]} + 0.125 * (double{w[i]} - double{a[i]});
+        REQUIRE(std::abs(double{got[i]} - want) <= 0x1p-22);  // two roundings of numbers below 8
+      }
+      if (on_cpu.empty()) on_cpu = got;
+      if (__builtin_cpu_supports("fma")) CHECK(test::same_bits(got, on_cpu));
+      StepState skipped = step_state();
+      skipped.non_finite = 1;
+      const test::DeviceStep none(exec, skipped);
+      kernels::weight_average(none.exec(),
+                              {.master = master.view(), .average = kept.view(), .share = 0.5f});
+      CHECK(test::same_bits(kept.download(), a));
+      CHECK(test::same_bits(master.download(), w));
+    }
+  }
+}
+
 TEST_CASE("optimizers name the argument that is wrong", "[kernels][optim]") {
   const Exec& exec = test::devices()[0];
   const DeviceArray<float> a(exec, 8), b(exec, 9);

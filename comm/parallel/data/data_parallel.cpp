@@ -362,8 +362,8 @@ void DataParallel::set_gradient_flags(const std::vector<bool>& flags) {
   for_each_flag([&](bool& flag) { flag = flags.at(next++); });
 }
 
-void DataParallel::clip_grad_norm(float max_norm) {
-  optim::clip_grad_norm(shared_.context, shards_, max_norm);
+void DataParallel::clip_grad_norm(float max_norm, optim::OutlierSkip* outliers) {
+  optim::clip_grad_norm(shared_.context, shards_, max_norm, outliers);
 }
 
 double DataParallel::sum_over_ranks(double count) const {
@@ -413,6 +413,14 @@ void DataParallel::report_unused() {
   log_warning("backward did not reach ", names.size(),
               " parameters, whose gradients count as zero:", list,
               names.size() > kShown ? " ..." : "");
+}
+
+void DataParallel::masters_changed() {
+  for (const auto& unit : units_) {
+    for (const auto& buffer : unit->buffers()) {
+      if (buffer->trainable()) buffer->masters_changed();
+    }
+  }
 }
 
 void DataParallel::unshard() {

@@ -11,6 +11,10 @@
 #include "shale/comm/parallel/data/unit_order.h"
 #include "shale/runtime/autograd/tape.h"
 
+namespace shale::optim {
+class OutlierSkip;
+}
+
 namespace shale::comm {
 
 // How parameters are sharded, and gradients reduced.
@@ -115,7 +119,7 @@ class DataParallel {
   void set_gradient_flags(const std::vector<bool>& flags);
 
   // optim::clip_grad_norm over the gradients of all ranks.
-  void clip_grad_norm(float max_norm);
+  void clip_grad_norm(float max_norm, optim::OutlierSkip* outliers = nullptr);
   // The sum over all ranks of what each counts. Collective; the host waits for it.
   double sum_over_ranks(double count) const;
   // A loss whose gradients add up to those of the mean over all ranks' samples. loss: the mean over
@@ -127,6 +131,10 @@ class DataParallel {
   std::string first_non_finite();
   // Parameters that the last backward did not reach on this rank.
   std::vector<std::string> unused_parameters() const;
+
+  // After the masters of all units were changed by other means than the optimizer: the next use
+  // sees them.
+  void masters_changed();
 
   // Gathers all parameters, for a use outside of forward and backward; frees them again.
   void unshard();

@@ -220,6 +220,40 @@ struct Sgd {
   }
 };
 
+struct WeightAverage {
+  static constexpr int kCount = 4;
+  Typed<float> master, average;
+  const StepState* step;
+  float share;
+
+  WeightAverage(const Exec& exec, const WeightAverageArgs& a)
+      : master(a.master), average(a.average), step(exec.step), share(a.share) {}
+
+  bool packed() const { return allows_packs(master, kCount) && allows_packs(average, kCount); }
+  __device__ __forceinline__ void prefetch(int64_t begin, int64_t end) const {
+    const int thread = static_cast<int>(threadIdx.x);
+    prefetch_run(master.data, begin, end, thread);
+    prefetch_run(average.data, begin, end, thread);
+  }
+  template <int n>
+  struct Inputs {
+    Floats<n> master, average;
+  };
+  template <int n>
+  __device__ __forceinline__ Inputs<n> load(int64_t i) const {
+    return {master.template load<n>(i), average.template load<n>(i)};
+  }
+  template <int n>
+  __device__ __forceinline__ void store(int64_t i, Inputs<n> x) const {
+    if (step->non_finite != 0) return;
+#pragma unroll
+    for (int k = 0; k < n; ++k) {
+      x.average.at[k] = fmaf(share, x.master.at[k] - x.average.at[k], x.average.at[k]);
+    }
+    average.template store<n>(i, x.average);
+  }
+};
+
 }  // namespace
 
 template <>
@@ -264,6 +298,12 @@ void run(const Exec& exec, const SgdArgs& a) {
       }
     });
   });
+}
+
+template <>
+void run(const Exec& exec, const WeightAverageArgs& a) {
+  step_of("weight_average", exec);
+  map(exec, WeightAverage(exec, a), a.master.numel());
 }
 
 }  // namespace shale::kernels::SHALE_BACKEND

@@ -113,6 +113,39 @@ TEST_CASE("orthogonalizing agrees with the published iteration in f64, wide, tal
   CHECK(orthogonalize_error(context, {520, 300}, optim::muon_polynomials()) <= kTolerance);
 }
 
+TEST_CASE("the matrices of a batch are orthogonalized as if each were alone") {
+  Context context(small_context());
+  for (const Shape& shape : {Shape{1, 9}, Shape{16, 40}, Shape{40, 16}, Shape{33, 33}}) {
+    CAPTURE(to_string(shape));
+    REQUIRE(optim::wants_batches(context, shape.at(0), shape.at(1)));
+    const int64_t count = 3, m = shape.at(0), n = shape.at(1);
+    const auto values = randn<bf16>(count * m * n, 5);
+    const auto solved = [&](int64_t first, int64_t matrices) {
+      const auto begin = values.begin() + first * m * n;
+      const Tensor x = from_host<bf16>(context, std::vector<bf16>(begin, begin + matrices * m * n),
+                                       {matrices, m, n});
+      const auto result = optim::orthogonalize(x, optim::muon_polynomials(), 1e-7f);
+      std::vector<float> scaled;
+      for (const bf16 value : to_host<bf16>(result.value)) {
+        scaled.push_back(result.factor * to_f32(value));
+      }
+      return scaled;
+    };
+    const std::vector<float> all = solved(0, count);
+    for (int64_t i = 0; i < count; ++i) {
+      const std::vector<float> one = solved(i, 1);
+      CHECK(std::equal(one.begin(), one.end(), all.begin() + i * m * n));
+      Matrix start;
+      for (int64_t k = 0; k < m * n; ++k) {
+        start.push_back(double{to_f32(values[size_t(i * m * n + k)])});
+      }
+      const Matrix want = reference(start, m, n, optim::muon_polynomials());
+      CHECK(max_error(one, want) <= kTolerance);
+    }
+  }
+  CHECK_FALSE(optim::wants_batches(context, 300, 520));
+}
+
 TEST_CASE("a matrix of zeros stays one, and none is none") {
   Context context(small_context());
   const Tensor x = zeros(context, {4, 6}, DType::kBF16);
@@ -213,6 +246,7 @@ TEST_CASE("the matrices of a fused parameter are orthogonalized apart") {
     }
     return all;
   };
+  CHECK(stepped({{3, 4, 6}}, 1) == stepped({{4, 6}, {4, 6}, {4, 6}}, 1));  // experts
   const auto fused = stepped({{12, 6}}, 3);
   CHECK(fused == stepped({{4, 6}, {4, 6}, {4, 6}}, 1));
   CHECK(fused != stepped({{12, 6}}, 1));
@@ -235,16 +269,13 @@ TEST_CASE("a step of Muon whose gradient is not finite changes nothing") {
   }
 }
 
-TEST_CASE("Muon refuses shards that are stepped beside forward, and parts without peers") {
+TEST_CASE("Muon refuses parts without peers, and moments that it does not keep") {
   Context context(small_context(1));
   Net net({{4, 6}});
   materialize(net, context, DType::kF32, 1);
   const auto refused = [&](std::vector<OptimShard> shards, const optim::MuonOptions& options) {
     return message_of<ConfigError>([&] { optim::Muon muon(std::move(shards), options); });
   };
-  std::vector<OptimShard> fenced = local_shards(net, context);
-  fenced[0].fence = std::make_shared<StepFence>();
-  CHECK(contains(refused(std::move(fenced), {}), "want all on the device"));
   std::vector<OptimShard> part = local_shards(net, context);
   part[0].spans[0].count = 20;
   CHECK(contains(refused(std::move(part), {}), "has 20 of the 24 elements of p0"));
