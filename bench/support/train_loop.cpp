@@ -79,7 +79,7 @@ TrainLoop::TrainLoop(TrainOptions& options, comm::World& world) : world_(world) 
                         [this](const DeviceBatch& batch) {
                           return model_->loss(batch["inputs"], batch["targets"]);
                         }},
-      models::step_options(run, options.dtype, layout_.micro_batches()),
+      models::step_options(run, options.dtype, layout_.micro_batches(0)),
       [](std::vector<OptimShard> shards) {
         return std::make_unique<optim::AdamW>(std::move(shards), optim::AdamWOptions{});
       },
@@ -128,7 +128,7 @@ StepTime TrainLoop::step(KernelRecorder& recorder) {
   recorder_ = &recorder;
   const Context::Observation observation(*context_, recorder);
   std::vector<Batch> batches;  // made beforehand: the trainer has a thread for it
-  for (int64_t micro = 0; micro < layout_.micro_batches(); ++micro) {
+  for (int64_t micro = 0; micro < layout_.micro_batches(steps_); ++micro) {
     batches.push_back(random_tokens(micro));
   }
   group_->barrier("bench step");

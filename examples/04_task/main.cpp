@@ -67,7 +67,7 @@ void fill(shale::Batch& batch, int64_t first, int64_t count, shale::DType dtype)
 class SpiralTask : public shale::models::Task {
  public:
   SpiralTask(const shale::models::RunConfig& config, shale::DType dtype)
-      : global_batch_(config.global_batch), dtype_(dtype) {}
+      : batches_(shale::models::batch_layout(config, /*ranks=*/1)), dtype_(dtype) {}
 
   shale::Module& model() override { return model_; }
   std::vector<shale::Module*> units() override { return model_.units(); }
@@ -75,8 +75,7 @@ class SpiralTask : public shale::models::Task {
   shale::BatchSource train_batches(const shale::models::BatchPlan& plan) override {
     return [plan, dtype = dtype_](int64_t index, shale::Batch& batch) {
       const shale::BatchLayout& layout = plan.layout;
-      const int64_t step = plan.first_step + index / layout.micro_batches();
-      const int64_t micro = index % layout.micro_batches();
+      const auto [step, micro] = layout.place_of(plan.first_step, index);
       fill(batch, layout.first_position(step, plan.rank, micro), layout.micro_batch, dtype);
       return true;
     };
@@ -84,7 +83,7 @@ class SpiralTask : public shale::models::Task {
   Tensor loss(const shale::DeviceBatch& batch) override {
     return model_.loss(batch["x"], batch["labels"]);
   }
-  double step_weight(int64_t) const override { return double(global_batch_); }
+  double step_weight(int64_t step) const override { return double(batches_.batch_at(step)); }
 
   void check_evaluation() const override {}
   shale::models::Evaluation evaluate(const shale::models::TaskContext& run) override {
@@ -109,7 +108,7 @@ class SpiralTask : public shale::models::Task {
 
  private:
   Classifier model_;
-  int64_t global_batch_;
+  shale::BatchLayout batches_;
   shale::DType dtype_;
 };
 

@@ -3,6 +3,7 @@
 // A Task (model, data, loss) under the Trainer, which does the rest; TrainStep for a loop of one's
 // own.
 
+#include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/checks/health_check.h"
 #include "shale/models/training/run_config.h"
 #include "shale/models/training/step.h"

@@ -10,6 +10,7 @@
 #include "shale/models/language/generate.h"
 #include "shale/models/language/open_data.h"
 #include "shale/models/language/stored_model.h"
+#include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/output_folder.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/data/tokens/batches.h"
@@ -18,8 +19,7 @@ namespace shale::models {
 
 LanguageTask::LanguageTask(const TrainConfig& config)
     : config_(config.language),
-      global_batch_(config.run.global_batch),
-      micro_batch_(config.run.micro_batch),
+      batches_(batch_layout(config.run, /*ranks=*/1)),
       seed_(static_cast<uint64_t>(config.run.seed)),
       init_(config_.init.empty() ? nullptr : open_stored_model(config_.init)),
       tokenizer_(find_tokenizer(config)),
@@ -53,8 +53,8 @@ Tensor LanguageTask::loss(const DeviceBatch& batch) {
   return model_->loss(batch["inputs"], batch["targets"]);
 }
 
-double LanguageTask::step_weight(int64_t) const {
-  return static_cast<double>(global_batch_ * config_.seq_len);
+double LanguageTask::step_weight(int64_t step) const {
+  return static_cast<double>(batches_.batch_at(step) * config_.seq_len);
 }
 
 void LanguageTask::check_evaluation() const {
@@ -66,7 +66,7 @@ void LanguageTask::check_evaluation() const {
 }
 
 EvalSampler LanguageTask::eval_sampler() const {
-  return {data_.val->size(), config_.seq_len, micro_batch_, config_.eval_samples};
+  return {data_.val->size(), config_.seq_len, batches_.micro_batch, config_.eval_samples};
 }
 
 Evaluation LanguageTask::evaluate(const TaskContext& run) {

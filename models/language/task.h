@@ -46,7 +46,7 @@ class LanguageTask : public Task {
   std::string text_of(const std::vector<int32_t>& tokens) const;
 
   const LanguageConfig config_;
-  const int64_t global_batch_, micro_batch_;  // sequences
+  const BatchLayout batches_;  // of all ranks
   const uint64_t seed_;
   std::unique_ptr<StoredModel> init_;  // null: the model begins with random values
   std::shared_ptr<const StoredTokenizer> tokenizer_;  // null: tokens are bytes, or numbers

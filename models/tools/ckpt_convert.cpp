@@ -32,6 +32,7 @@ struct ExportRequest {
   ExportFormat format = ExportFormat::kHf;
   GgufType type = GgufType::kF32;
   std::shared_ptr<const StoredTokenizer> tokenizer;  // null: of bytes, or none
+  bool ema = false;       // the average of the weights
   int64_t max_shard_bytes = ExportOptions{}.max_shard_bytes;
 };
 
@@ -71,13 +72,18 @@ void export_model(CheckpointReader& reader, const ExportRequest& request) {
   std::vector<float> values;
   for (const std::string& name : family.stored_parameters(config)) {
     const Shape& shape = model->find_parameter(name)->shape;
-    const CheckpointTensor* stored = reader.find(name);
+    const std::string source = request.ema ? name + "/ema" : name;
+    const CheckpointTensor* stored = reader.find(source);
+    if (stored == nullptr && request.ema) {
+      throw DataError(cat(reader.path(), ": no tensor '", source,
+                          "', want the checkpoint of a run with --ema"));
+    }
     if (stored == nullptr || stored->dtype != DType::kF32 || !(Shape(stored->shape) == shape)) {
       throw DataError(cat(reader.path(), ": ", stored == nullptr ? "no" : "another form of",
                           " tensor '", name, "', want fp32", to_string(shape)));
     }
     values.resize(static_cast<size_t>(stored->numel()));
-    reader.read(name, 0, std::as_writable_bytes(std::span(values)));
+    reader.read(source, 0, std::as_writable_bytes(std::span(values)));
     out->write(name, make_view(values.data(), shape));
   }
   out->commit();
@@ -137,6 +143,7 @@ int run_export(int argc, const char* const* argv) {
       "tokenizer.json, tiktoken's file or a SentencePiece model, which goes with the model; models "
       "of bytes need none",
       {.is_path = true, .help = {.metavar = "FILE", .default_text = "the checkpoint's"}});
+  spec.add("ema", request.ema, "the moving average of the weights, of a run with --ema");
   spec.add_size("shard-size", request.max_shard_bytes,
                 "largest file of a folder: a larger model is written as several and an index",
                 {.min = 1});

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "shale/base/error.h"
+#include "shale/models/training/batch_ramp.h"
 
 namespace shale::models {
 
@@ -46,6 +47,9 @@ StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_b
                      .parameters = config.offload == OffloadKind::kParameters,
                      .activations = config.offload_activations,
                      .share = config.offload_ratio};
+  if (config.skip_outliers > 0) {
+    options.skip_outliers = {.sigmas = config.skip_outliers, .window = config.skip_window};
+  }
   if (config.loss_scale > 0) {
     options.loss_scale = {.initial_scale = static_cast<float>(config.loss_scale),
                           .growth_interval = config.loss_scale_window,
@@ -78,9 +82,6 @@ void check_parallel(const RunConfig& config, int ranks) {
   want(config.offload == OffloadKind::kNone || config.optimizer != OptimizerKind::kAdafactor,
        "--optimizer adafactor has next to no states, and statistics over ranks, which --offload "
        "does not go with; want --offload none");
-  want(config.offload == OffloadKind::kNone || config.optimizer != OptimizerKind::kMuon,
-       "--optimizer muon gathers whole matrices on the device, which --offload does not go with; "
-       "want --offload none");
   want(config.check_replicas == 0 || config.zero < 3 ||
            (config.shard_ranks > 0 && config.shard_ranks < ranks),
        "--check-replicas is ", config.check_replicas,
@@ -89,12 +90,18 @@ void check_parallel(const RunConfig& config, int ranks) {
   want(
       config.grad_dtype == DType::kF32,
       "--reproducible has --grad-dtype fp32: rounding between sums would show the number of ranks");
-  const int64_t micro_batches = config.global_batch / (config.micro_batch * ranks);
   want(std::has_single_bit(static_cast<uint64_t>(ranks)),
        "--reproducible adds in binary trees: ", ranks, " ranks, want a power of two");
-  want(std::has_single_bit(static_cast<uint64_t>(micro_batches)),
-       "--reproducible adds in binary trees: --global-batch makes ", micro_batches,
-       " micro-batches per rank, want a power of two");
+  const auto want_tree = [&](const char* flag, int64_t batch) {
+    const int64_t micro_batches = batch / (config.micro_batch * ranks);
+    want(std::has_single_bit(static_cast<uint64_t>(micro_batches)),
+         "--reproducible adds in binary trees: ", flag, " makes ", micro_batches,
+         " micro-batches per rank, want a power of two");
+  };
+  want_tree("--global-batch", config.global_batch);
+  for (const BatchPhase& phase : parse_batch_ramp(config.batch_ramp)) {
+    want_tree("--batch-ramp", phase.global_batch);
+  }
 }
 
 void check_graphs(const RunConfig& config, const Device& device, const comm::ProcessGroup& all) {
@@ -104,6 +111,8 @@ void check_graphs(const RunConfig& config, const Device& device, const comm::Pro
   };
   want(device.type != DeviceType::kCpu, "what is queued on a GPU's stream, and --device ",
        config.device, " has none; want --device cuda or emu");
+  want(config.batch_ramp.empty(),
+       "the same micro-batches in every step, and --batch-ramp has others; want it left out");
   want(config.offload == OffloadKind::kNone && !config.offload_activations,
        "work that does not need the host, and ",
        config.offload != OffloadKind::kNone ? "--offload" : "--offload-activations",

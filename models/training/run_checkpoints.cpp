@@ -1,6 +1,8 @@
 #include "shale/models/training/run_checkpoints.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -24,11 +26,18 @@ constexpr char kEnd = '\0';  // of a path: it may have anything else in it
 std::string to_json(const RunPosition& position) {
   nlohmann::ordered_json json;
   json["samples"] = position.samples;
-  json["skipped_steps"] = position.skipped_steps;
-  if (position.loss_scale) {
-    json["loss_scale"] = position.loss_scale->value;
-    json["loss_scale_good_steps"] = position.loss_scale->good_steps;
-    json["loss_scale_tolerance"] = position.loss_scale->tolerance;
+  const StepHistory& history = position.history;
+  json["skipped_steps"] = history.skipped_steps;
+  if (history.loss_scale) {
+    json["loss_scale"] = history.loss_scale->value;
+    json["loss_scale_good_steps"] = history.loss_scale->good_steps;
+    json["loss_scale_tolerance"] = history.loss_scale->tolerance;
+  }
+  if (history.outlier_steps > 0 || history.norms) json["outlier_steps"] = history.outlier_steps;
+  if (history.norms) {
+    auto& bits = json["grad_norm_bits"] = nlohmann::ordered_json::array();
+    for (const float norm : history.norms->norms) bits.push_back(std::bit_cast<uint32_t>(norm));
+    json["grad_norm_count"] = history.norms->count;
   }
   return json.dump();
 }
@@ -42,16 +51,29 @@ RunPosition position_of(const CheckpointManifest& manifest, const std::string& s
   };
   constexpr int64_t kMaxCount = int64_t{1} << 53;  // so that later sums cannot overflow
   constexpr int64_t kMaxSmall = std::numeric_limits<uint32_t>::max();
-  RunPosition position{.step = manifest.step,
-                       .samples = count("samples", kMaxCount),
-                       .skipped_steps = count("skipped_steps", manifest.step)};
+  RunPosition position{.step = manifest.step, .samples = count("samples", kMaxCount)};
+  StepHistory& history = position.history;
+  history.skipped_steps = count("skipped_steps", manifest.step);
+  if (json.has("outlier_steps")) {
+    history.outlier_steps = count("outlier_steps", history.skipped_steps);
+  }
+  if (json.has("grad_norm_bits")) {
+    history.norms = optim::NormWindow{.count = count("grad_norm_count", kMaxCount)};
+    for (const int64_t bits : json.integers("grad_norm_bits")) {
+      const float norm = std::bit_cast<float>(static_cast<uint32_t>(bits));
+      if (bits < 0 || bits > kMaxSmall || !std::isfinite(norm)) {
+        json.fail("grad_norm_bits", "the bits of finite fp32 numbers");
+      }
+      history.norms->norms.push_back(norm);
+    }
+  }
   if (!json.has("loss_scale")) return position;
   LossScale scale{.value = static_cast<float>(json.real("loss_scale")),
                   .good_steps = static_cast<uint32_t>(count("loss_scale_good_steps", kMaxSmall)),
                   .tolerance = static_cast<uint32_t>(count("loss_scale_tolerance", kMaxSmall)),
-                  .skipped_steps = static_cast<uint32_t>(position.skipped_steps)};
+                  .skipped_steps = static_cast<uint32_t>(history.skipped_steps)};
   if (!(scale.value > 0)) json.fail("loss_scale", "more than 0");
-  position.loss_scale = scale;
+  history.loss_scale = scale;
   return position;
 }
 

@@ -14,6 +14,7 @@
 #include "shale/models/training/resume_rules.h"
 #include "shale/models/training/run_config.h"
 #include "shale/models/training/save_schedule.h"
+#include "shale/models/training/step.h"
 #include "shale/models/training/step_exchange.h"
 
 namespace shale::models {
@@ -21,10 +22,9 @@ namespace shale::models {
 // Where a run is, besides its tensors. Everything else that a step needs follows from this and the
 // options: randomness is counted, not kept.
 struct RunPosition {
-  int64_t step = 0;                          // optimizer steps done
-  int64_t samples = 0;                       // sequences used, by all ranks: where the data goes on
-  int64_t skipped_steps = 0;                 // of those steps, for a gradient that overflowed
-  std::optional<LossScale> loss_scale = {};  // of runs with loss scaling
+  int64_t step = 0;          // optimizer steps done
+  int64_t samples = 0;       // sequences used, by all ranks: where the data goes on
+  StepHistory history = {};  // of those steps
 };
 
 // What is saved and loaded.

@@ -4,11 +4,11 @@
 
 #include "shale/base/error.h"
 #include "shale/comm/world.h"
+#include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/make_optimizer.h"
 #include "shale/models/training/parallel_setup.h"
 #include "shale/models/training/report/prometheus.h"
 #include "shale/models/training/report/step_trace.h"
-#include "shale/runtime/data/sampler.h"
 
 namespace shale::models {
 namespace {
@@ -26,6 +26,11 @@ void describe_training(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
            words.sample +
                "s per optimizer step over all ranks; more than micro-batch x ranks accumulate",
            {.min = 1, .max = kMaxBatch, .help = {.default_text = "micro-batch x ranks"}})
+      .may_change();
+  spec.add("batch-ramp", c.batch_ramp,
+           "global batches of the first steps, \"BATCH:STEPS,BATCH:STEPS\", before that of "
+           "--global-batch; learning rates go by steps all the same",
+           {.help = {.metavar = "BATCH:STEPS,...", .default_text = "none"}})
       .may_change();
 
   spec.section("Optimizer");
@@ -86,6 +91,17 @@ void describe_training(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
                   "muon: what the step of a matrix is multiplied with; match-rms-adamw takes the "
                   "rate and decay of AdamW, original a rate near 0.02");
   spec.add("clip", c.clip, "largest global gradient norm; 0: no clipping", {.min = 0});
+  spec.add("skip-outliers", c.skip_outliers,
+           "skip a step whose gradient norm is more than so many standard deviations above the "
+           "mean of the last --skip-window steps (6 is usual); 0: none",
+           {.min = 0});
+  spec.add("skip-window", c.skip_window,
+           "steps of --skip-outliers, of which half must be known before one is skipped",
+           {.min = 2, .max = 4096});
+  spec.add("ema", c.ema,
+           "decay of an exponential moving average of the weights, such as 0.9999, sharded and "
+           "saved with the masters (4 bytes per parameter); 0: none",
+           {.min = 0, .max = 1, .exclude_max = true});
   spec.add("seed", c.seed, "of initial values, order of data, dropout, samples", {.min = 0});
 }
 
@@ -229,6 +245,7 @@ void describe_run(ConfigSpec& spec, RunConfig& c) {
   spec.add("eval-every", c.eval_every, "steps between validations, and one at the end; 0: none",
            {.min = 0})
       .may_change();
+  spec.add("evaluate-ema", c.evaluate_ema, "validate the average of --ema too").may_change();
   spec.add("report-every", c.report_every,
            "steps between rows of metrics.jsonl about the memory, communication and devices of all "
            "ranks; 0: none",
@@ -322,6 +339,18 @@ void resolve_schedule(RunConfig& config) {
   if (config.min_lr < 0 && has_end) config.min_lr = config.lr / 10;
 }
 
+void check_averages_and_skips(const RunConfig& config) {
+  if (config.evaluate_ema && config.ema == 0) {
+    throw ConfigError("--evaluate-ema validates the average of --ema, which is 0; want a decay");
+  }
+  if (config.evaluate_ema && config.eval_every == 0) {
+    throw ConfigError("--evaluate-ema wants --eval-every, which is 0");
+  }
+  if (config.skip_outliers == 0 && config.skip_window != RunConfig().skip_window) {
+    throw ConfigError("--skip-window is of --skip-outliers, which is 0; want it left out");
+  }
+}
+
 }  // namespace
 
 void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words) {
@@ -338,9 +367,8 @@ void resolve(RunConfig& config, int ranks) {
     throw ConfigError(cat("--micro-batch is ", config.micro_batch, ", and ", ranks,
                           " times that is no number of samples"));
   }
-  BatchLayout{
-      .global_batch = config.global_batch, .micro_batch = config.micro_batch, .ranks = ranks}
-      .validate();
+  batch_layout(config, ranks).validate();
+  check_averages_and_skips(config);
   check_parallel(config, ranks);
   if (!config.prometheus_listen.empty()) check_prometheus_address(config.prometheus_listen);
   if (!config.trace.empty()) trace_format(config.trace);

@@ -28,6 +28,7 @@ struct RunConfig {
   int64_t steps = 1000;
   int64_t micro_batch = 8;   // samples per rank and forward
   int64_t global_batch = 0;  // samples per step; 0: micro_batch * ranks
+  std::string batch_ramp;    // see parse_batch_ramp()
 
   // optimizer; negative: derived, see describe()
   OptimizerKind optimizer = OptimizerKind::kAdamW;
@@ -42,7 +43,10 @@ struct RunConfig {
   std::string param_groups;  // see parse_parameter_groups()
   double momentum = -1;
   optim::MuonScale muon_scale = optim::MuonScale::kMatchRmsAdamW;
-  double clip = 1;  // 0: off
+  double clip = 1;            // 0: off
+  double skip_outliers = 0;   // standard deviations; 0: off
+  int64_t skip_window = 128;  // steps
+  double ema = 0;             // decay of the average of the weights; 0: none
 
   // device
   std::string device = "auto";
@@ -81,6 +85,7 @@ struct RunConfig {
   // output
   std::string out = "out";
   int64_t eval_every = 0;
+  bool evaluate_ema = false;
   int64_t report_every = 100;  // steps; 0: never
   double warn_exposed = 0;     // share of a rank's time; 0: none
   bool measure_peak = false;

@@ -51,6 +51,7 @@ TrainStep::TrainStep(Context& context, const comm::ShardGroups& groups, StepMode
   }
   optimizer_ = make_optimizer(std::move(shards));
   if (options_.loss_scale) scaler_.emplace(context_, *options_.loss_scale);
+  if (options_.skip_outliers) outliers_.emplace(context_, *options_.skip_outliers);
   micro_batches_.emplace(context_, std::move(model.loss), *parallel_,
                          activations_ ? &*activations_ : nullptr, options_.graphs);
 }
@@ -73,8 +74,9 @@ void TrainStep::run(const StepInput& input) {
   const double exposed_before = parallel_->exposed_seconds();
   phase(StepPhase::kPrepare, [&] { optimizer_->prepare(context_, input.step, input.lr); });
   std::vector<Tensor> losses;
-  for (int64_t micro = 0; micro < options_.micro_batches; ++micro) {
-    const bool last = micro + 1 == options_.micro_batches;
+  const int64_t count = input.micro_batches > 0 ? input.micro_batches : options_.micro_batches;
+  for (int64_t micro = 0; micro < count; ++micro) {
+    const bool last = micro + 1 == count;
     forward(input, {.first = micro == 0, .last = last});
     finish();  // the step before, while its gradients are still there
     if (last && steps_during_backward()) offload_->step_during_backward(*optimizer_);
@@ -103,11 +105,11 @@ void TrainStep::forward(const StepInput& input, MicroBatches::Place place) {
 // Nothing has to be known of the gradient as a whole before its parts are used.
 bool TrainStep::steps_during_backward() const {
   return offload_ && options_.offload.during_backward && options_.clip == 0 && !scaler_ &&
-         options_.parallel.overlap;
+         !outliers_ && options_.parallel.overlap && !optimizer_->needs_all_gradients();
 }
 
 void TrainStep::update(int64_t step) {
-  parallel_->clip_grad_norm(options_.clip);
+  parallel_->clip_grad_norm(options_.clip, outliers_ ? &*outliers_ : nullptr);
   if (skipped_steps_ > 0) optimizer_->set_updates(step - skipped_steps_);
   if (offload_) {
     offload_->step(*optimizer_);
@@ -123,15 +125,20 @@ void TrainStep::finish() {
   const Queued queued = *std::exchange(queued_, std::nullopt);
   results_.wait();
   const StepState state = results_.state();
-  const bool overflowed = state.non_finite != 0 && state.non_finite != kernels::kOverflowAtMinScale;
-  if (scaler_) skipped_steps_ = state.loss_scale.skipped_steps;
+  const bool was_outlier = state.non_finite == kernels::kOutlierNorm;
+  const bool overflowed =
+      state.non_finite != 0 && !was_outlier && state.non_finite != kernels::kOverflowAtMinScale;
+  if (was_outlier) ++outlier_steps_;
+  skipped_steps_ =
+      outlier_steps_ + (scaler_ ? int64_t{state.loss_scale.skipped_steps} : overflows_);
   if (observer_ == nullptr) return;
   observer_->done({.step = queued.step,
                    .started = queued.started,
                    .losses = results_.losses(),
                    .state = state,
                    .exposed_s = queued.exposed_s,
-                   .was_skipped = scaler_ && overflowed});
+                   .was_skipped = was_outlier || (scaler_ && overflowed),
+                   .was_outlier = was_outlier});
 }
 
 void TrainStep::finish_update() {
@@ -139,16 +146,40 @@ void TrainStep::finish_update() {
   if (offload_) offload_->finish();
 }
 
-void TrainStep::resume(int64_t skipped_steps, const std::optional<LossScale>& scale) {
-  skipped_steps_ = skipped_steps;
+void TrainStep::resume(const StepHistory& history) {
+  skipped_steps_ = history.skipped_steps;
+  outlier_steps_ = history.outlier_steps;
+  overflows_ = skipped_steps_ - outlier_steps_;
+  if (outliers_ && history.norms) outliers_->load(*history.norms);
   if (!scaler_) return;
-  LossScale now = scale.value_or(scaler_->state());
-  now.skipped_steps = static_cast<uint32_t>(skipped_steps);
+  LossScale now = history.loss_scale.value_or(scaler_->state());
+  now.skipped_steps = static_cast<uint32_t>(overflows_);
   scaler_->load(now);
 }
 
-std::optional<LossScale> TrainStep::loss_scale() const {
-  return scaler_ ? std::optional(scaler_->state()) : std::nullopt;
+StepHistory TrainStep::history() const {
+  StepHistory history{.skipped_steps = skipped_steps_, .outlier_steps = outlier_steps_};
+  if (scaler_) history.loss_scale = scaler_->state();
+  if (outliers_) history.norms = outliers_->state();
+  return history;
+}
+
+// ---- The average of the parameters ----
+
+void TrainStep::swap_average() {
+  parallel_->finish_gathers();  // which read what is exchanged
+  optimizer_->swap_average();
+  parallel_->masters_changed();
+}
+
+void TrainStep::with_average(const std::function<void()>& use) {
+  if (!optimizer_->keeps_average()) {
+    throw InternalError("step: parameters have no average, want keep_average() first");
+  }
+  finish_update();
+  swap_average();
+  use();
+  swap_average();
 }
 
 }  // namespace shale::models

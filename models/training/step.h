@@ -14,6 +14,7 @@
 #include "shale/runtime/offload/activations.h"
 #include "shale/runtime/offload/optimizer_offload.h"
 #include "shale/runtime/optim/optimizer.h"
+#include "shale/runtime/optim/outliers.h"
 
 namespace shale::models {
 
@@ -43,8 +44,9 @@ struct StepOffload {
 struct StepOptions {
   comm::DataParallelOptions parallel = {};  // where `offload` says what lies in host memory
   StepOffload offload = {};
-  int64_t micro_batches = 1;  // of a rank
+  int64_t micro_batches = 1;  // of a rank, in the steps that have most
   float clip = 0;             // largest norm of the gradient; 0: any
+  std::optional<optim::OutlierOptions> skip_outliers = {};
   std::optional<amp::GradScalerOptions> loss_scale = {};
   bool graphs = false;  // forward and backward are captured once and replayed
 };
@@ -59,6 +61,7 @@ struct StepInput {
   float lr = 0;                // of the optimizer
   double weight = 1;           // of all ranks' losses: what is minimised is their sum over this
   int64_t first_position = 0;  // of the step's first sample among those of all ranks
+  int64_t micro_batches = 0;   // of a rank; 0: those of the options
   // The rank's micro-batches, one after the other; each stays until the next call.
   std::function<const Batch&()> next_batch = {};
 };
@@ -70,8 +73,18 @@ struct StepOutcome {
   std::vector<double> losses;                          // of the rank's micro-batches
   StepState state;       // with the gradient's norm, and the loss scale of the next step
   double exposed_s = 0;  // that the step waited for communication
-  // Its gradient overflowed, which loss scaling expects now and then: nothing was changed.
+  // Nothing was changed: its gradient overflowed, which loss scaling expects now and then, or its
+  // norm was an outlier (StepOptions::skip_outliers).
   bool was_skipped = false;
+  bool was_outlier = false;
+};
+
+// What a resumed run needs to know of the steps before, besides its tensors.
+struct StepHistory {
+  int64_t skipped_steps = 0;                    // all of them
+  int64_t outlier_steps = 0;                    // of those, for their norm
+  std::optional<LossScale> loss_scale = {};     // of runs with loss scaling
+  std::optional<optim::NormWindow> norms = {};  // of runs that skip outliers
 };
 
 // The parts of a step, in order; forward and backward come once for each micro-batch.
@@ -123,13 +136,20 @@ class TrainStep {
   // Frees the memory of captured graphs; run() is not called any more.
   void drop_graphs() { micro_batches_.reset(); }
 
-  // As if so many of the steps before had been skipped, and with this loss scale, which counts only
-  // if there is loss scaling.
-  void resume(int64_t skipped_steps, const std::optional<LossScale>& scale);
+  // What is not needed (a loss scale without loss scaling) does not count. history() waits for the
+  // device. Throws DataError for norms of another window.
+  void resume(const StepHistory& history);
+  StepHistory history() const;
   int64_t skipped_steps() const { return skipped_steps_; }  // of those whose outcome was told
+  int64_t outlier_steps() const { return outlier_steps_; }  // of the skipped ones
   bool scales_loss() const { return scaler_.has_value(); }
-  // Without loss scaling there is none. Waits for the device.
-  std::optional<LossScale> loss_scale() const;
+  bool skips_outliers() const { return outliers_.has_value(); }
+
+  // From the parameters as they are now on, keeps their moving average (Optimizer::keep_average()).
+  void keep_average(double decay) { optimizer_->keep_average(decay); }
+  // Calls `use` while parameters are their average, whose bits and theirs are then as before.
+  // Collective.
+  void with_average(const std::function<void()>& use);
 
   comm::DataParallel& parallel() { return *parallel_; }
   const comm::DataParallel& parallel() const { return *parallel_; }
@@ -146,6 +166,7 @@ class TrainStep {
 
   template <typename Body>
   void phase(StepPhase phase, const Body& body);
+  void swap_average();
   void forward(const StepInput& input, MicroBatches::Place place);
   void update(int64_t step);
   bool steps_during_backward() const;
@@ -166,10 +187,13 @@ class TrainStep {
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::optional<offload::OptimizerOffload> offload_;  // goes before the optimizer, which it uses
   std::optional<amp::GradScaler> scaler_;
+  std::optional<optim::OutlierSkip> outliers_;
   std::optional<MicroBatches> micro_batches_;
   StepResults results_;
   std::optional<Queued> queued_;  // whose outcome has not been told
   int64_t skipped_steps_ = 0;
+  int64_t outlier_steps_ = 0;
+  int64_t overflows_ = 0;  // of the skipped steps before this run was resumed without loss scaling
 };
 
 }  // namespace shale::models

@@ -16,7 +16,7 @@ struct SaveNews {
 
 // What a rank tells the others at the end of a step.
 struct StepNews {
-  std::vector<double> losses;  // of its micro-batches; equally many in all steps and on all ranks
+  std::vector<double> losses;  // of its micro-batches; equally many on all ranks
   double busy_s = 0;           // of the step, without waiting for others
   bool stop = false;           // it was asked to stop
   SaveNews save = {};

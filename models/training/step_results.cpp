@@ -4,10 +4,10 @@
 
 namespace shale::models {
 
-StepResults::StepResults(Context& context, int64_t micro_batches)
+StepResults::StepResults(Context& context, int64_t max_micro_batches)
     : context_(context),
-      micro_batches_(micro_batches),
-      bytes_(sizeof(StepState) + static_cast<size_t>(micro_batches) * sizeof(float)),
+      max_micro_batches_(max_micro_batches),
+      bytes_(sizeof(StepState) + static_cast<size_t>(max_micro_batches) * sizeof(float)),
       state_(static_cast<StepState*>(context.backend().host_memory().allocate(bytes_))),
       losses_(reinterpret_cast<float*>(state_ + 1)) {}
 
@@ -22,8 +22,10 @@ void StepResults::drop_event() {
 }
 
 void StepResults::queue(const std::vector<Tensor>& losses) {
-  if (static_cast<int64_t>(losses.size()) != micro_batches_) {
-    throw InternalError(cat("step_results: ", losses.size(), " losses, want ", micro_batches_));
+  micro_batches_ = static_cast<int64_t>(losses.size());
+  if (micro_batches_ > max_micro_batches_) {
+    throw InternalError(
+        cat("step_results: ", micro_batches_, " losses, want at most ", max_micro_batches_));
   }
   drop_event();
   for (size_t i = 0; i < losses.size(); ++i) {

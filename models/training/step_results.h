@@ -11,7 +11,7 @@ namespace shale::models {
 // so that the host can queue the next step before it looks at the results of this one.
 class StepResults {
  public:
-  StepResults(Context& context, int64_t micro_batches);
+  StepResults(Context& context, int64_t max_micro_batches);
   ~StepResults();
   StepResults(const StepResults&) = delete;
   StepResults& operator=(const StepResults&) = delete;
@@ -29,7 +29,8 @@ class StepResults {
   void drop_event();
 
   Context& context_;
-  int64_t micro_batches_;
+  int64_t max_micro_batches_;
+  int64_t micro_batches_ = 0;  // of the last queue()
   size_t bytes_;
   StepState* state_;  // pinned; the losses follow
   float* losses_;

@@ -15,6 +15,7 @@
 #include "shale/comm/parallel/data/replica_check.h"
 #include "shale/comm/same_on_all.h"
 #include "shale/comm/watch/failure_board.h"
+#include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/checks/bandwidth_check.h"
 #include "shale/models/training/checks/gemm_peak.h"
 #include "shale/models/training/checks/health_check.h"
@@ -89,9 +90,7 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
                 .total_steps = config.steps,
                 .decay_steps = std::max<int64_t>(config.decay_steps, 0),
                 .shape = config.decay_shape},
-      layout_{.global_batch = config.global_batch,
-              .micro_batch = config.micro_batch,
-              .ranks = world.size()},
+      layout_(batch_layout(config, world.size())),
       exchange_(*group_) {
   check_same_task();
   check_graphs(config_, context_.device(), *group_);
@@ -141,17 +140,22 @@ void Trainer::build_step() {
       context_, setup_.groups,
       StepModel{task_.model(), units,
                 [this](const DeviceBatch& batch) { return task_.loss(batch); }},
-      step_options(config_, dtype, layout_.micro_batches()),
+      step_options(config_, dtype, layout_.largest_batch() / (layout_.micro_batch * layout_.ranks)),
       [&](std::vector<OptimShard> shards) {
         return make_optimizer(config_, units, std::move(shards));
       },
       static_cast<StepObserver*>(this));
   if (!checkpoints_->resumes()) task_.initialize(task_context());
+  if (config_.ema > 0) step_->keep_average(config_.ema);
   for (const std::string& line : task_.summary()) log_info(line);
   log_info(world_.size(), world_.size() == 1 ? " rank on " : " ranks on ", context_.device(), " x ",
            context_.exec().threads, " threads, ", dtype_name(dtype), ", ", config_.global_batch,
-           " ", unit_.samples, " a step, ", layout_.micro_batches(), " x ", config_.micro_batch,
+           " ", unit_.samples, " a step, ",
+           config_.global_batch / (config_.micro_batch * layout_.ranks), " x ", config_.micro_batch,
            " per rank, zero ", config_.zero);
+  for (const BatchPhase& phase : layout_.ramp) {
+    log_info(phase.global_batch, " ", unit_.samples, " a step before step ", phase.end + 1);
+  }
   if (unit_.flops_per_item > 0 && !config_.measure_peak) {
     log_info(
         "mfu is not known: --measure-peak times a large product first, which it is a share of");
@@ -174,12 +178,12 @@ void Trainer::resume(const ConfigSpec& spec) {
       {.context = context_, .parallel = step_->parallel(), .optimizer = step_->optimizer()},
       describe_run(spec, config_, task_));
   done_steps_ = first_step_ = start.step;
-  int64_t regular = 0;  // what so many steps of this batch would have used
-  if (__builtin_mul_overflow(start.step, config_.global_batch, &regular)) {
+  int64_t most = 0;  // that so many steps may have used
+  if (__builtin_mul_overflow(start.step, layout_.largest_batch(), &most)) {
     throw DataError(cat("resume: ", start.step, " steps were done, which cannot be"));
   }
-  layout_.origin = start.samples - regular;
-  if (checkpoints_->resumes()) step_->resume(start.skipped_steps, start.loss_scale);
+  layout_.origin = start.samples - layout_.samples_before(start.step);
+  if (checkpoints_->resumes()) step_->resume(start.history);
   if (step_->scales_loss()) next_loss_scale_ = step_->loss_scale()->value;
 }
 
@@ -227,10 +231,7 @@ ExitCode Trainer::run() {
 }
 
 RunPosition Trainer::position(int64_t step) const {
-  return {.step = step,
-          .samples = layout_.begin(step),
-          .skipped_steps = step_->skipped_steps(),
-          .loss_scale = step_->loss_scale()};
+  return {.step = step, .samples = layout_.begin(step), .history = step_->history()};
 }
 
 void Trainer::save(int64_t step) {
@@ -323,6 +324,7 @@ void Trainer::train_step(int64_t step) {
               .lr = static_cast<float>(schedule_.at(step)),
               .weight = task_.step_weight(step),
               .first_position = layout_.begin(step),
+              .micro_batches = layout_.micro_batches(step),
               .next_batch = [this]() -> const Batch& {
                 const TimelineScope scope(timeline_.get(), "data");
                 return *batches_->next();
@@ -349,7 +351,7 @@ StepMetrics Trainer::metrics_of(const StepOutcome& outcome) {
   // A step that was queued before its predecessor was done began with that one's end.
   const double seconds = seconds_since(std::max(outcome.started, finished_));
   finished_ = Clock::now();
-  const int64_t items = config_.global_batch * unit_.items_per_sample;
+  const int64_t items = layout_.batch_at(outcome.step) * unit_.items_per_sample;
   const double rate = static_cast<double>(items) / seconds;
   StepMetrics metrics{.step = outcome.step + 1};
   metrics.grad_norm = outcome.state.grad_norm;
@@ -365,10 +367,21 @@ StepMetrics Trainer::metrics_of(const StepOutcome& outcome) {
     metrics.loss_scale = outcome.state.loss_scale.value;
     loss_scale_ = std::exchange(next_loss_scale_, *metrics.loss_scale);
     metrics.skipped_steps = step_->skipped_steps();
-    if (outcome.was_skipped) {
+    if (outcome.was_skipped && !outcome.was_outlier) {
       log_info("step ", outcome.step + 1,
                ": the gradient overflowed, the step was skipped; the loss scale is ",
                format_real(*metrics.loss_scale), " now");
+    }
+  }
+  if (step_->skips_outliers()) {
+    metrics.skipped_steps = step_->skipped_steps();
+    metrics.outlier_steps = step_->outlier_steps();
+    if (outcome.was_outlier) {
+      log_info("step ", outcome.step + 1, ": the gradient's norm of ",
+               format_real(outcome.state.grad_norm), " is more than ",
+               format_real(config_.skip_outliers),
+               " standard deviations above the mean of the last ", config_.skip_window,
+               " steps, the step was skipped");
     }
   }
   metrics.device_peak_bytes = context_.allocator().stats().peak_reserved;
@@ -422,11 +435,15 @@ void Trainer::evaluate(int64_t step) {
   const TimelineScope scope(timeline_.get(), "validation");
   const Clock::time_point start = Clock::now();
   const Evaluation result = task_.evaluate(task_context());
-  const EvalMetrics metrics{.step = step,
-                            .val_loss = static_cast<float>(result.loss),
-                            .item = unit_.items,
-                            .items = result.items,
-                            .ms = 1e3 * seconds_since(start)};
+  EvalMetrics metrics{.step = step,
+                      .val_loss = static_cast<float>(result.loss),
+                      .item = unit_.items,
+                      .items = result.items,
+                      .ms = 1e3 * seconds_since(start)};
+  if (config_.evaluate_ema) {
+    step_->with_average(
+        [&] { metrics.ema_val_loss = static_cast<float>(task_.evaluate(task_context()).loss); });
+  }
   if (report_ != nullptr) report_->write(metrics);
   log_info(format_evaluation(metrics, config_.steps));
 }

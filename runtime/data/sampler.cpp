@@ -97,10 +97,56 @@ void BatchLayout::validate() const {
   require("micro-batch", micro_batch);
   require("number of ranks", ranks);
   int64_t unit = 0;
-  if (__builtin_mul_overflow(micro_batch, ranks, &unit) || global_batch % unit != 0) {
-    throw ConfigError(cat("global-batch is ", global_batch, ", want a multiple of micro-batch ",
-                          micro_batch, " times ", ranks, " ranks"));
+  const bool overflows = __builtin_mul_overflow(micro_batch, ranks, &unit);
+  const auto require_multiple = [&](const char* name, int64_t batch) {
+    if (!overflows && batch % unit == 0) return;
+    throw ConfigError(cat(name, " is ", batch, ", want a multiple of micro-batch ", micro_batch,
+                          " times ", ranks, " ranks"));
+  };
+  require_multiple("global-batch", global_batch);
+  int64_t begin = 0;
+  for (const BatchPhase& phase : ramp) {
+    require("a batch of batch-ramp", phase.global_batch);
+    require_multiple("a batch of batch-ramp", phase.global_batch);
+    require("number of steps of batch-ramp", phase.end - begin);
+    begin = phase.end;
   }
+}
+
+int64_t BatchLayout::batch_at(int64_t step) const {
+  for (const BatchPhase& phase : ramp) {
+    if (step < phase.end) return phase.global_batch;
+  }
+  return global_batch;
+}
+
+int64_t BatchLayout::largest_batch() const {
+  int64_t largest = global_batch;
+  for (const BatchPhase& phase : ramp) largest = std::max(largest, phase.global_batch);
+  return largest;
+}
+
+int64_t BatchLayout::samples_before(int64_t step) const {
+  int64_t samples = 0, begin = 0;
+  for (const BatchPhase& phase : ramp) {
+    const int64_t end = std::clamp(step, begin, phase.end);
+    samples += (end - begin) * phase.global_batch;
+    begin = phase.end;
+  }
+  return samples + std::max<int64_t>(step - begin, 0) * global_batch;
+}
+
+BatchLayout::Place BatchLayout::place_of(int64_t first_step, int64_t index) const {
+  int64_t step = first_step, left = index;
+  for (const BatchPhase& phase : ramp) {
+    if (step >= phase.end) continue;
+    const int64_t per_step = micro_batches(step), count = (phase.end - step) * per_step;
+    if (left < count) return {step + left / per_step, left % per_step};
+    left -= count;
+    step = phase.end;
+  }
+  const int64_t per_step = micro_batches(step);
+  return {step + left / per_step, left % per_step};
 }
 
 EvalSampler::EvalSampler(int64_t stream_tokens, int64_t seq_len, int64_t batch, int64_t max_windows)

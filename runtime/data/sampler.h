@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "shale/base/rng.h"
 
@@ -67,26 +68,41 @@ class TrainSampler {
   uint64_t seed_;
 };
 
-// Assigns positions to ranks. Step s uses [begin(s), begin(s + 1)), global_batch of them, in leaves
-// of micro_batch contiguous positions. Micro-batch j of rank r is leaf j * ranks + r: that is its
+// The steps of a run from the end of the phase before on, which have a global batch of their own.
+struct BatchPhase {
+  int64_t global_batch = 1;
+  int64_t end = 0;  // the first step after it
+};
+
+// Assigns positions to ranks. Step s uses [begin(s), begin(s + 1)), in leaves of micro_batch
+// contiguous positions. Micro-batch j of rank r is leaf j * ranks + r: that is its
 // place in the tree by which losses and gradients are summed, so the sum has the same order
 // whatever the number of ranks.
 struct BatchLayout {
-  int64_t global_batch = 1;  // sequences per step, all ranks
+  int64_t global_batch = 1;  // sequences per step, all ranks; after `ramp`
   int64_t micro_batch = 1;   // sequences per rank and forward
   int64_t ranks = 1;
-  // Where step 0 would begin. A run that goes on with another global batch after `step` steps that
-  // used `used` positions has used - step * global_batch, which may be negative.
+  // Where step 0 would begin. A run that goes on with other global batches after `step` steps that
+  // used `used` positions has used - samples_before(step), which may be negative.
   int64_t origin = 0;
+  std::vector<BatchPhase> ramp = {};  // first; ends rise
 
-  // Throws ConfigError unless sizes are at least 1 and global_batch is a multiple of
-  // micro_batch * ranks.
+  // Throws ConfigError unless sizes are at least 1, global batches multiples of micro_batch *
+  // ranks, and phases have steps.
   void validate() const;
-  int64_t micro_batches() const { return global_batch / (micro_batch * ranks); }  // of one rank
-  int64_t begin(int64_t step) const { return origin + step * global_batch; }
+  int64_t batch_at(int64_t step) const;  // the global batch of a step
+  int64_t largest_batch() const;
+  int64_t samples_before(int64_t step) const;
+  int64_t begin(int64_t step) const { return origin + samples_before(step); }
+  int64_t micro_batches(int64_t step) const { return batch_at(step) / (micro_batch * ranks); }
   int64_t first_position(int64_t step, int64_t rank, int64_t micro) const {
     return begin(step) + (micro * ranks + rank) * micro_batch;
   }
+  // Where micro-batch `index` of a rank is, counted from the first one of `first_step`.
+  struct Place {
+    int64_t step = 0, micro = 0;
+  };
+  Place place_of(int64_t first_step, int64_t index) const;
 };
 
 // Validation windows: a fixed tiling from the start of the stream, in order, the same whatever the

@@ -46,6 +46,13 @@ same half --offload optimizer --offload-ratio 0.5
 same zero2 --zero 2 --offload optimizer
 same everything --device-memory 6MiB --zero 3 --offload params --offload-activations --recompute full
 
+# Muon's matrices come to the device, and go back.
+reference=muon
+run muon --optimizer muon --clip 0
+[[ $code -eq 0 && $(losses muon) != $(losses plain) ]] || fail "muon trains as adamw does" muon
+same muon0 --optimizer muon --clip 0 --offload optimizer
+same muon3 --optimizer muon --clip 0 --zero 3 --offload params --offload-ratio 0.5
+
 # Without clipping shards are stepped during backward.
 reference=unclipped
 run unclipped --clip 0
@@ -65,6 +72,5 @@ refused() {
 refused "--zero 3" --zero 2 --offload params
 refused "--offload none" --offload-ratio 0.5
 refused "adafactor" --optimizer adafactor --offload optimizer
-refused "muon" --optimizer muon --offload optimizer
 
 finish

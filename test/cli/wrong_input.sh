@@ -82,6 +82,13 @@ expect 64 "--eps" "no such thing" -- --data "$text" --optimizer sgd --eps 1e-6
 expect 64 "--beta2" "bf16" -- --data "$text" --optimizer adamw-bf16 --beta2 0.999
 expect 64 "--param-groups" "rate" -- --data "$text" --param-groups "*.bias:rate=2"
 expect 64 "*.scale" "no parameter" -- --data "$text" --param-groups "*.scale:lr=2"
+expect 64 "--muon-scale" "muon" -- --data "$text" --muon-scale spectral
+expect 64 "--ema" "1" -- --data "$text" --ema 1
+expect 64 "--evaluate-ema" "--ema" -- --data "$text" --evaluate-ema --eval-every 1
+expect 64 "--evaluate-ema" "--eval-every" -- --data "$text" --evaluate-ema --ema 0.9
+expect 64 "--skip-window" "--skip-outliers" -- --data "$text" --skip-window 4
+expect 64 "--batch-ramp" "BATCH:STEPS" "6;9" -- --data "$text" --micro-batch 1 --global-batch 12 --batch-ramp "6:6;9"
+expect 64 "batch-ramp is 7" "multiple" -- --data "$text" --micro-batch 2 --global-batch 12 --batch-ramp 12:5,7:5
 expect 69 "NCCL" "cpu" -- --data "$text" --comm nccl
 expect 65 "empty.txt" -- --data "$work/empty.txt"
 expect 65 "truncated.bin" -- --data "$work/truncated.bin" --data-format llmc
@@ -105,6 +112,7 @@ expect 64 "--reproducible" "power of two" -- --data "$text" --reproducible --mic
 expect 64 "--reproducible" "fp32" -- --data "$text" --reproducible --grad-dtype bf16
 expect 64 "--cuda-graph" "--device cpu" -- --data "$text" --cuda-graph --device cpu
 expect 64 "--cuda-graph" "--offload" -- --data "$text" --cuda-graph --device emu --offload optimizer
+expect 64 "--cuda-graph" "--batch-ramp" -- --data "$text" --cuda-graph --device emu --batch-ramp 48:5
 expect 69 "dependent launch" "emu:80" "9.0" -- --data "$text" --dependent-launch --device emu:80
 expect 69 "dependent launch" "cpu" -- --data "$text" --dependent-launch --device cpu
 expect 71 "memory" "budget" -- --data "$text" --device-memory 4MiB

@@ -60,12 +60,15 @@ std::string line_of(const StepMetrics& m) {
              ", \"device_peak_bytes\": ", or_null(m.device_peak_bytes),
              ", \"host_peak_bytes\": ", or_null(m.host_peak_bytes),
              m.loss_scale ? cat(", \"loss_scale\": ", significant(*m.loss_scale, 9)) : "",
-             m.skipped_steps ? cat(", \"skipped_steps\": ", *m.skipped_steps) : "", "}\n");
+             m.skipped_steps ? cat(", \"skipped_steps\": ", *m.skipped_steps) : "",
+             m.outlier_steps ? cat(", \"outlier_steps\": ", *m.outlier_steps) : "", "}\n");
 }
 
 std::string line_of(const EvalMetrics& m) {
-  return cat("{\"step\": ", m.step, ", \"val_loss\": ", significant(m.val_loss, 9), ", \"val_",
-             m.item, "\": ", or_null(m.items), ", \"val_ms\": ", fixed_or_null(m.ms, 3), "}\n");
+  return cat("{\"step\": ", m.step, ", \"val_loss\": ", significant(m.val_loss, 9),
+             m.ema_val_loss ? cat(", \"ema_val_loss\": ", significant(*m.ema_val_loss, 9)) : "",
+             ", \"val_", m.item, "\": ", or_null(m.items), ", \"val_ms\": ", fixed_or_null(m.ms, 3),
+             "}\n");
 }
 
 std::string line_of(const RanksMetrics& m) {

@@ -30,6 +30,7 @@ struct StepMetrics {
   // Only in the file when known: runs with loss scaling.
   std::optional<double> loss_scale = {};      // of the next step
   std::optional<int64_t> skipped_steps = {};  // so far, for a gradient that was not finite
+  std::optional<int64_t> outlier_steps = {};  // of the skipped ones, for the gradient's norm
 
   friend bool operator==(const StepMetrics&, const StepMetrics&) = default;
 };
@@ -38,6 +39,7 @@ struct StepMetrics {
 struct EvalMetrics {
   int64_t step = 0;
   float val_loss = 0;
+  std::optional<double> ema_val_loss = {};  // of the average of the weights; only when known
   std::string item = "tokens";        // what is counted; "val_tokens" is a key of the file
   std::optional<int64_t> items = {};  // that were evaluated
   std::optional<double> ms = {};

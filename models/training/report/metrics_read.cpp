@@ -141,6 +141,7 @@ MetricsRow row_of(std::string_view line, const std::string& where) {
   const RowReader row(object, where);
   if (row.has("val_loss")) {
     EvalMetrics metrics{.step = row.count("step"), .val_loss = row.loss("val_loss")};
+    if (row.has("ema_val_loss")) metrics.ema_val_loss = row.optional_number("ema_val_loss");
     metrics.item = row.evaluated_item();
     const std::string items = "val_" + metrics.item;
     if (row.has(items)) metrics.items = row.optional_count(items);  // not in files of version 0.1
@@ -167,7 +168,9 @@ MetricsRow row_of(std::string_view line, const std::string& where) {
       .host_peak_bytes = row.optional_count("host_peak_bytes"),
       .loss_scale = row.has("loss_scale") ? row.optional_number("loss_scale") : std::nullopt,
       .skipped_steps =
-          row.has("skipped_steps") ? row.optional_count("skipped_steps") : std::nullopt};
+          row.has("skipped_steps") ? row.optional_count("skipped_steps") : std::nullopt,
+      .outlier_steps =
+          row.has("outlier_steps") ? row.optional_count("outlier_steps") : std::nullopt};
 }
 
 // Calls visit(line, row) for each line that ends; `line` includes its newline.

@@ -73,6 +73,7 @@ std::string format_progress(const ProgressState& state, std::optional<double> se
 std::string format_evaluation(const EvalMetrics& metrics, int64_t total_steps) {
   std::string line = cat(step_text({.step = metrics.step, .total_steps = total_steps}),
                          " | validation loss ", print("%.4f", double{metrics.val_loss}));
+  if (metrics.ema_val_loss) line += print(", of the average %.4f", *metrics.ema_val_loss);
   if (metrics.items) {
     line += cat(" | ", compact(static_cast<double>(*metrics.items)), " ", metrics.item);
     if (metrics.ms) line += cat(" in ", format_duration(*metrics.ms / 1e3));

@@ -87,7 +87,8 @@ void add_step(Page& page, const StepMetrics& m) {
   }
   if (m.host_peak_bytes) page.sample(static_cast<double>(*m.host_peak_bytes), "kind=\"host\"");
   page.gauge("shale_loss_scale", "Loss scale of the next step.", m.loss_scale);
-  page.family("shale_skipped_steps_total", "counter", "Steps skipped for an overflow.");
+  page.family("shale_skipped_steps_total", "counter",
+              "Steps skipped for an overflow or an outlier.");
   page.sample(m.skipped_steps);
 }
 

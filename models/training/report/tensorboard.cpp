@@ -88,6 +88,7 @@ Scalars scalars_of(const StepMetrics& m) {
   scalars.add("train/" + m.item, m.items);
   scalars.add("train/loss_scale", m.loss_scale);
   scalars.add("train/skipped_steps", m.skipped_steps);
+  scalars.add("train/outlier_steps", m.outlier_steps);
   scalars.add("speed/" + m.item + "_per_s", m.items_per_s);
   scalars.add("speed/step_ms", m.step_ms);
   scalars.add("speed/comm_exposed_ms", m.comm_exposed_ms);
@@ -100,6 +101,7 @@ Scalars scalars_of(const StepMetrics& m) {
 Scalars scalars_of(const EvalMetrics& m) {
   Scalars scalars;
   scalars.add("validation/loss", std::optional(double{m.val_loss}));
+  scalars.add("validation/ema_loss", m.ema_val_loss);
   scalars.add("validation/" + m.item, m.items);
   scalars.add("validation/ms", m.ms);
   return scalars;

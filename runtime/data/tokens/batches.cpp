@@ -40,10 +40,9 @@ BatchSource train_batches(TrainBatches spec) {
   spec.layout.validate();
   check_rank(spec.rank, spec.layout.ranks);
   return [spec = std::move(spec)](int64_t i, Batch& batch) {
-    const int64_t per_step = spec.layout.micro_batches();
+    const BatchLayout::Place place = spec.layout.place_of(spec.first_step, i);
     const TokenBatch tokens(batch, spec.layout.micro_batch, spec.sampler.seq_len());
-    batch.first_position =
-        spec.layout.first_position(spec.first_step + i / per_step, spec.rank, i % per_step);
+    batch.first_position = spec.layout.first_position(place.step, spec.rank, place.micro);
     batch.count = tokens.rows;
     for (int64_t b = 0; b < tokens.rows; ++b) {
       read_row(*spec.tokens, spec.sampler.window(batch.first_position + b).begin, b, tokens);

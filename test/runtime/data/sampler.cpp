@@ -164,7 +164,7 @@ TEST_CASE("ranks cover a step's positions exactly, each once", "[data]") {
                            .micro_batch = micro_batch,
                            .ranks = ranks};
   layout.validate();
-  REQUIRE(layout.micro_batches() == micro_batches);
+  REQUIRE(layout.micro_batches(0) == micro_batches);
   for (const int64_t step : {0, 1, 17}) {
     std::vector<int64_t> positions;
     for (int64_t rank = 0; rank < ranks; ++rank) {
@@ -212,7 +212,7 @@ TEST_CASE("a run that is killed, and resumed with other ranks and batches, uses 
     size_t saved = 0;  // positions that the checkpoint knows of
     for (; step < killed_after; ++step) {
       CHECK(layout.begin(step) == int64_t(used.size()));
-      for (int64_t j = 0; j < layout.micro_batches(); ++j) {
+      for (int64_t j = 0; j < layout.micro_batches(step); ++j) {
         for (int64_t rank = 0; rank < layout.ranks; ++rank) {
           for (int64_t b = 0; b < layout.micro_batch; ++b) {
             used.push_back(layout.first_position(step, rank, j) + b);
@@ -228,6 +228,43 @@ TEST_CASE("a run that is killed, and resumed with other ranks and batches, uses 
   CHECK(sorted(used) == iota(int64_t(used.size())));
 }
 
+TEST_CASE("a ramp of batches uses each sample once, on every number of ranks", "[data]") {
+  for (const int64_t ranks : {1, 2, 4}) {
+    const BatchLayout layout{
+        .global_batch = 24,
+        .micro_batch = 2,
+        .ranks = ranks,
+        .origin = 100,
+        .ramp = {{.global_batch = 8, .end = 3}, {.global_batch = 16, .end = 5}}};
+    layout.validate();
+    CHECK(layout.largest_batch() == 24);
+    std::vector<int64_t> used;
+    for (int64_t step = 0; step < 8; ++step) {
+      CHECK(layout.batch_at(step) == (step < 3 ? 8 : step < 5 ? 16 : 24));
+      CHECK(layout.begin(step) == 100 + int64_t(used.size()));
+      for (int64_t j = 0; j < layout.micro_batches(step); ++j) {
+        for (int64_t rank = 0; rank < ranks; ++rank) {
+          for (int64_t b = 0; b < 2; ++b) used.push_back(layout.first_position(step, rank, j) + b);
+        }
+      }
+    }
+    CHECK(used.size() == 3 * 8 + 2 * 16 + 3 * 24);
+    for (int64_t& position : used) position -= 100;
+    CHECK(sorted(used) == iota(int64_t(used.size())));
+    // A rank's micro-batches in a row, from wherever it resumes.
+    for (const int64_t first : {0, 2, 3, 4, 6}) {
+      int64_t index = 0;
+      for (int64_t step = first; step < 8; ++step) {
+        for (int64_t micro = 0; micro < layout.micro_batches(step); ++micro, ++index) {
+          const BatchLayout::Place place = layout.place_of(first, index);
+          CHECK(place.step == step);
+          CHECK(place.micro == micro);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("a global batch that ranks cannot share evenly is a configuration error", "[data]") {
   const auto validate = [](int64_t global_batch, int64_t micro_batch, int64_t ranks) {
     BatchLayout{global_batch, micro_batch, ranks}.validate();
@@ -241,6 +278,12 @@ TEST_CASE("a global batch that ranks cannot share evenly is a configuration erro
   CHECK_THROWS_AS(validate(4, 1, 0), ConfigError);
   CHECK_THROWS_AS(validate(4, INT64_MAX, 2), ConfigError);
   CHECK_NOTHROW(validate(12, 2, 3));
+  BatchLayout ramp{.global_batch = 12, .micro_batch = 2, .ranks = 3, .ramp = {{18, 5}}};
+  CHECK_NOTHROW(ramp.validate());
+  ramp.ramp.push_back({.global_batch = 16, .end = 8});
+  CHECK(test::contains(test::message_of<ConfigError>([&] { ramp.validate(); }), "is 16"));
+  ramp.ramp.back() = {.global_batch = 18, .end = 5};
+  CHECK_THROWS_AS(ramp.validate(), ConfigError);  // no step
 }
 
 TEST_CASE("validation windows are the same for every number of ranks, each once", "[data]") {

@@ -49,7 +49,9 @@ models::StepOptions step_options(const RunLayout& layout, int64_t micro_batches)
   models::StepOptions options{.parallel = layout.parallel,
                               .offload = layout.offload,
                               .micro_batches = micro_batches,
-                              .clip = 1};
+                              .clip = 1,
+                              .skip_outliers = layout.skip_outliers};
+  if (layout.loss_scale > 0) options.loss_scale = {.initial_scale = layout.loss_scale};
   options.parallel.seed = 3;
   return options;
 }
@@ -65,16 +67,19 @@ TinyRun::TinyRun(const comm::ShardGroups& groups, comm::ProcessGroup& all, const
       model_(models::make_language_model(tiny_model())),
       step_(context_, groups, step_model(*model_),
             step_options(layout, batch_.global_batch / all.size()), make_optimizer(kind),
-            &losses_) {}
+            &losses_) {
+  if (layout.ema > 0) step_.keep_average(layout.ema);
+}
 
-std::vector<float> TinyRun::train(int64_t count) {
+std::vector<float> TinyRun::train(int64_t count, double gradient_factor) {
   std::vector<float> losses;
+  double factor = gradient_factor;
   for (const int64_t end = steps_ + count; steps_ < end; ++steps_) {
     Batch batch;
     int64_t first = all_.rank();
     step_.run({.step = steps_,
                .lr = 1e-2f,
-               .weight = double(batch_.global_batch * kLength),
+               .weight = double(batch_.global_batch * kLength) / std::exchange(factor, 1),
                .first_position = steps_ * batch_.global_batch,
                .next_batch = [&]() -> const Batch& {
                  batch = micro_batch(batch_, steps_, first);

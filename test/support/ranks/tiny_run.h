@@ -20,6 +20,9 @@ enum class OptimizerKind { kAdamW, kAdamWBF16, kAdamW8bit, kLion, kAdafactor, kS
 struct RunLayout {
   comm::DataParallelOptions parallel = {};
   models::StepOffload offload = {};
+  float loss_scale = 0;  // at the start; 0: none
+  std::optional<optim::OutlierOptions> skip_outliers = {};
+  double ema = 0;  // 0: no average
 };
 
 // What the losses of a rank's micro-batches were in the step that was done last.
@@ -34,8 +37,9 @@ class TinyRun {
   TinyRun(const comm::ShardGroups& groups, comm::ProcessGroup& all, const RunLayout& layout,
           OptimizerKind kind = OptimizerKind::kAdamW);
 
-  // Trains steps [step(), step() + count), and returns their losses.
-  std::vector<float> train(int64_t count);
+  // Trains steps [step(), step() + count), and returns their losses. gradient_factor: of the first
+  // of these steps.
+  std::vector<float> train(int64_t count, double gradient_factor = 1);
 
   std::vector<StatePart> parts();
   std::vector<StatePart> share() { return share_to_write(parts(), groups_); }
@@ -52,6 +56,8 @@ class TinyRun {
   Context& context() { return context_; }
   comm::DataParallel& parallel() { return step_.parallel(); }
   const optim::Optimizer& optimizer() { return step_.optimizer(); }
+  int64_t skipped_steps() const { return step_.skipped_steps(); }
+  models::TrainStep& step() { return step_; }
 
  private:
   const TrainOptions batch_;  // reproducible sums are of powers of two

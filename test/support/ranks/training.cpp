@@ -127,7 +127,7 @@ Trained train(Context& context, const comm::ShardGroups& groups, const TrainOpti
   const auto tokens = double(options.global_batch * kLength);
   Notes notes(ranks.all, tokens);
   models::TrainStep step(context, groups, step_model(*model), step_options(options, micros),
-                         make_adamw(), &notes);
+                         options.optimizer, &notes);
   if (options.keep_gradients) {
     notes.first_gradients = [&] {
       notes.trained.gradients = all_gradients(*model, step.parallel(), groups.shard->host());

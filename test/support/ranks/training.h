@@ -25,6 +25,7 @@ struct TrainOptions {
   bool f32_norms = false;  // the first norm of each block has f32 parameters, whatever the rest has
   comm::DataParallelOptions parallel = {};
   models::StepOffload offload = {};
+  models::MakeOptimizer optimizer = make_adamw();
 };
 
 struct Trained {

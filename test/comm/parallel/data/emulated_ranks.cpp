@@ -2,6 +2,7 @@
 // that a missing wait shows as other bits.
 #include "shale/comm/mesh.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/optim/muon.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/devices.h"
@@ -99,6 +100,29 @@ TEST_CASE("every stage has the same bits on a device whose streams run in any or
       if (world().size() == 1 && !row.offload.optimizer) continue;
       CAPTURE(row.name, static_cast<int>(order.order));
       CHECK(same(train_on(gpu(order), train_options(row)), want));
+    }
+  }
+}
+
+TEST_CASE("Muon's matrices have the same bits on a device whose streams run in any order",
+          "[staged]") {
+  if (world().size() > 2) return;
+  const auto options_of = [](const Row& row) {
+    TrainOptions options = train_options(row);
+    options.steps = 2;
+    options.optimizer = [](std::vector<OptimShard> shards) {
+      return std::make_unique<optim::Muon>(std::move(shards), optim::MuonOptions{});
+    };
+    return options;
+  };
+  const Trained want = train_on(gpu({.order = Order::kFifo, .track = false}), options_of({}));
+  CHECK_FALSE(same(want, in_order({"AdamW", {}})));
+  for (const emulator::Options& order : orders()) {
+    for (const Row& row : {Row{"stage 1", {.stage = 1}},
+                           Row{"stage 2, gradients", {.stage = 2}, {.optimizer = true, .gradients = true}},
+                           Row{"stage 3, all of it", {.stage = 3}, kAllOfIt}}) {
+      CAPTURE(row.name, static_cast<int>(order.order));
+      CHECK(same(train_on(gpu(order), options_of(row)), want));
     }
   }
 }

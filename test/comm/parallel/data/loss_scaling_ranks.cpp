@@ -66,7 +66,7 @@ Seen train(comm::ProcessGroup& group, int loud, int stage) {
                   .weight = double(kSequence),
                   .next_batch = [&]() -> const Batch& { return batch; }});
     training.finish();
-    const std::optional<LossScale> scale = training.loss_scale();
+    const std::optional<LossScale> scale = training.history().loss_scale;
     seen.scales.push_back(scale->value);
     seen.skips.push_back(float(scale->skipped_steps));
     if (step == 0) seen.at_overflow = all_parameters();

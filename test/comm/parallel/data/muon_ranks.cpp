@@ -1,53 +1,162 @@
 // Matrices that come together on one rank are stepped to the bits of one rank.
+#include "shale/runtime/optim/muon.h"
+
+#include <cmath>
+
+#include "shale/comm/mesh.h"
 #include "shale/test/support/ranks/harness.h"
 #include "shale/test/support/ranks/tiny_run.h"
 
 namespace shale::test {
+namespace {
 
-TEST_CASE("Muon has the same losses in every stage, with overlap or without", "[gate]") {
+struct Row {
+  std::string name;
+  RunLayout layout;
+};
+
+std::vector<Row> rows() {
+  std::vector<Row> rows = {
+      {"stage 3, small parameters kept", {{.persist_below = 1000, .stage = 3}}},
+      {"stage 0, on the host", {{.stage = 0}, {.optimizer = true}}},
+      {"stage 0, a part of it", {{.stage = 0}, {.optimizer = true, .share = 0.4}}},
+      {"stage 1, beside forward", {{.stage = 1}, {.optimizer = true, .background = true}}},
+      {"stage 2, gradients too", {{.stage = 2}, {.optimizer = true, .gradients = true}}},
+      {"stage 2, a part of them",
+       {{.stage = 2}, {.optimizer = true, .gradients = true, .share = 0.4}}},
+      {"stage 3, parameters too",
+       {{.stage = 3}, {.optimizer = true, .gradients = true, .parameters = true}}},
+  };
+  for (const int stage : {1, 2, 3}) {
+    for (const bool overlap : {true, false}) {
+      rows.push_back(
+          {cat("stage ", stage, ", overlap ", overlap), {{.stage = stage, .overlap = overlap}}});
+    }
+  }
+  return rows;
+}
+
+// What a run comes to in six steps.
+struct End {
+  std::vector<float> losses;
+  std::map<std::string, std::string> state;
+  friend bool operator==(const End&, const End&) = default;
+};
+
+End trained(comm::ProcessGroup& group, const RunLayout& layout, DType compute,
+            OptimizerKind kind = OptimizerKind::kMuon) {
+  RunLayout own = layout;
+  own.parallel.compute = compute;
+  own.parallel.reproducible = true;
+  if (compute == DType::kF16) own.loss_scale = 0x1p24f;
+  TinyRun run({.shard = &group}, group, own, kind);
+  const std::vector<float> losses = run.train(6);
+  CHECK((compute == DType::kF16) == (run.skipped_steps() > 0));
+  return {losses, run.state()};
+}
+
+bool is_power_of_two(int n) {
+  return (n & (n - 1)) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("Muon has the same bits in every stage, with overlap and offload or without", "[gate]") {
   const auto all = world().group();
-  if (12 % all->size() != 0) return;
-  for (const DType compute : {DType::kF32, DType::kBF16}) {
-    const auto trained = [&](const comm::DataParallelOptions& parallel) {
-      comm::DataParallelOptions options = parallel;
-      options.compute = compute;
-      options.reproducible = all->size() != 3;
-      TinyRun run({.shard = all.get()}, *all, {.parallel = options}, OptimizerKind::kMuon);
-      const std::vector<float> losses = run.train(6);
-      return std::pair(losses, run.state());
-    };
-    const auto want = trained({.stage = 0});
-    CHECK(want.first.back() < want.first.front());
-    for (const int stage : {1, 2, 3}) {
-      for (const bool overlap : {true, false}) {
-        CAPTURE(dtype_name(compute), stage, overlap);
-        const auto got = trained({.stage = stage, .overlap = overlap});
-        if (all->size() != 3) {
-          CHECK(got.first == want.first);
-          CHECK(got.second == want.second);
-        }
-        CHECK(got.first.back() < got.first.front());
-      }
+  if (!is_power_of_two(all->size())) return;
+  for (const DType compute : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const End want = trained(*all, {}, compute);
+    CHECK(trained(*all, {}, compute, OptimizerKind::kAdamW).losses != want.losses);
+    for (const Row& row : rows()) {
+      CAPTURE(dtype_name(compute), row.name);
+      CHECK(trained(*all, row.layout, compute) == want);
     }
   }
 }
 
-TEST_CASE("Muon has the same losses on any number of ranks, reproducibly", "[gate]") {
+TEST_CASE("Muon trains where ranks do not divide what they share", "[gate]") {
   const auto all = world().group();
-  if (all->size() == 3) return;
-  const auto groups = groups_of_first_ranks(*all);
-  comm::ProcessGroup* const alone = groups[1].get();
-  std::vector<float> want;
-  if (alone != nullptr) {
-    TinyRun run({.shard = alone}, *alone, {{.reproducible = true}}, OptimizerKind::kMuon);
-    want = run.train(4);
-  }
-  for (const int stage : {1, 2, 3}) {
+  for (const int stage : {0, 1, 2, 3}) {
     CAPTURE(stage);
-    TinyRun run({.shard = all.get()}, *all, {{.stage = stage, .reproducible = true}},
+    TinyRun run({.shard = all.get()}, *all, {{.stage = stage}}, OptimizerKind::kMuon);
+    for (const float loss : run.train(4)) CHECK(std::isfinite(loss));
+  }
+}
+
+TEST_CASE("Muon has the same bits on any number of ranks, and with replicas of shards", "[gate]") {
+  const auto all = world().group();
+  if (!is_power_of_two(all->size())) return;
+  const auto groups = groups_of_first_ranks(*all);
+  std::vector<float> want;
+  if (all->rank() == 0) want = trained(*groups[1], {}, DType::kF32).losses;
+  for (const int stage : {1, 3}) {
+    CAPTURE(stage);
+    const End got = trained(*all, {{.stage = stage}}, DType::kF32);
+    if (all->rank() == 0) CHECK(got.losses == want);
+    if (all->size() != 4) continue;
+    comm::Mesh mesh(*all, {{"replica", 2}, {"shard", 2}});
+    TinyRun run({.shard = &mesh.group("shard"), .replicate = &mesh.group("replica")}, *all,
+                {{.stage = stage, .reproducible = true}}, OptimizerKind::kMuon);
+    CHECK(run.train(6) == got.losses);
+  }
+}
+
+TEST_CASE("Muon goes on from a checkpoint of other ranks, stages and tiers with the same bits",
+          "[gate]") {
+  const auto all = world().group();
+  if (!is_power_of_two(all->size())) return;
+  const SharedDir dir(*all);
+  const auto groups = groups_of_first_ranks(*all);
+  TinyRun whole({.shard = all.get()}, *all, {{.stage = 2, .reproducible = true}},
                 OptimizerKind::kMuon);
-    const std::vector<float> got = run.train(4);
-    if (alone != nullptr) CHECK(got == want);
+  whole.train(3);
+  whole.save(dir.path());
+  const std::vector<float> want = whole.train(3);
+  const std::string checkpoint = dir / "step_00000003";
+  const auto resumed = [&](comm::ProcessGroup& group, const RunLayout& layout) {
+    TinyRun run({.shard = &group}, group, layout, OptimizerKind::kMuon);
+    run.load(checkpoint);
+    CHECK(run.train(3) == want);
+  };
+  resumed(*all, {{.stage = 0, .reproducible = true}, {.optimizer = true}});
+  resumed(*all, {{.stage = 3, .reproducible = true}});
+  if (all->rank() == 0) resumed(*groups[1], {{.stage = 1, .reproducible = true}});
+}
+
+TEST_CASE("Muon deals matrices out evenly, and sends each there and back once a step") {
+  const auto all = world().group();
+  constexpr int64_t kSteps = 3;
+  const auto gradient_bytes = [&](OptimizerKind kind, int stage) {
+    TinyRun run({.shard = all.get()}, *all, {{.stage = stage}}, kind);
+    const double before = all->traffic().totals(comm::Traffic::kGradients).sent_bytes;
+    run.train(kSteps);
+    return all->traffic().totals(comm::Traffic::kGradients).sent_bytes - before;
+  };
+  for (const int stage : {0, 1, 3}) {
+    CAPTURE(stage);
+    TinyRun run({.shard = all.get()}, *all, {{.stage = stage}}, OptimizerKind::kMuon);
+    const auto matrices = dynamic_cast<const optim::Muon&>(run.optimizer()).matrices();
+    const int owners = stage == 0 ? 1 : all->size();
+    std::vector<double> load(static_cast<size_t>(owners));
+    double largest = 0, mine = 0;
+    for (const auto& matrix : matrices) {
+      load.at(size_t(matrix.owner)) += matrix.flops();
+      largest = std::max(largest, matrix.flops());
+      if (stage > 0 && matrix.owner == all->rank()) mine += double(matrix.rows * matrix.cols);
+    }
+    // Longest processing time first: no owner has more than the others and one matrix.
+    CHECK(std::ranges::max(load) - std::ranges::min(load) <= largest);
+    for (const OptimShard& shard : run.parallel().shards()) {
+      for (const OptimSpan& span : shard.spans) {
+        if (stage > 0 && span.parameter->shape.ndim() == 2) mine += double(span.count);
+      }
+    }
+    // bf16: this rank's parts to the owners, and its matrices back. As TrafficMeter counts, a share
+    // of 1 / ranks stays.
+    const double want = 2 * mine * double(all->size() - 1) / all->size() * kSteps;
+    const double got =
+        gradient_bytes(OptimizerKind::kMuon, stage) - gradient_bytes(OptimizerKind::kAdamW, stage);
+    CHECK(got == Approx(want).epsilon(1e-9));
   }
 }
 
