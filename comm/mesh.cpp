@@ -16,6 +16,27 @@ std::string to_text(const std::vector<MeshAxis>& axes) {
 
 }  // namespace
 
+std::vector<MeshAxis> parallel_axes(const ParallelSizes& sizes, int ranks) {
+  std::vector<MeshAxis> axes = {{"replica", sizes.replica},
+                                {"pipeline", sizes.pipeline},
+                                {"shard", sizes.shard},
+                                {"context", sizes.context},
+                                {"tensor", sizes.tensor}};
+  int64_t product = 1;
+  for (const MeshAxis& axis : axes) {
+    const bool is_open = axis.name == "shard" && axis.size == 0;
+    if (axis.size < 1 && !is_open) {
+      throw ConfigError(cat("mesh: ", axis.name, "=", axis.size, ", want 1 or more"));
+    }
+    if (!is_open) product = std::min<int64_t>(product * axis.size, int64_t{1} << 31);
+  }
+  if (product > ranks || ranks % product != 0) {
+    throw ConfigError(cat("mesh: ", to_text(axes), ": the sizes multiply to ", product,
+                          ", want a divisor of the ", ranks, ranks == 1 ? " rank" : " ranks"));
+  }
+  return MeshLayout(std::move(axes), ranks).axes();
+}
+
 MeshLayout::MeshLayout(std::vector<MeshAxis> axes, int ranks)
     : axes_(std::move(axes)), ranks_(ranks) {
   if (axes_.empty()) throw ConfigError("mesh: no axes, want at least one");
@@ -74,8 +95,20 @@ int MeshLayout::coordinate(std::string_view axis, int rank) const {
 
 std::vector<bool> MeshLayout::varying(const std::vector<std::string_view>& axes) const {
   std::vector<bool> varies(axes_.size());
-  for (const std::string_view axis : axes) varies[index_of(axis)] = true;
+  for (const std::string_view axis : axes) {
+    const size_t index = index_of(axis);
+    varies[index] = axes_[index].size > 1;
+  }
   return varies;
+}
+
+std::string MeshLayout::place_of(int rank) const {
+  std::string place;
+  for (const MeshAxis& axis : axes_) {
+    if (axis.size == 1) continue;
+    place += cat(place.empty() ? "" : ", ", axis.name, " ", coordinate(axis.name, rank));
+  }
+  return place;
 }
 
 std::vector<int> MeshLayout::peers(const std::vector<std::string_view>& axes, int rank) const {
@@ -106,17 +139,18 @@ std::vector<MeshAxis> hybrid_axes(ProcessGroup& group, int local_rank, int local
 }
 
 Mesh::Mesh(ProcessGroup& group, std::vector<MeshAxis> axes)
-    : group_(group), layout_(std::move(axes), group.size()) {
-  for (const MeshAxis& axis : layout_.axes()) flatten({axis.name});
-}
+    : group_(group), layout_(std::move(axes), group.size()) {}
 
 ProcessGroup& Mesh::flatten(const std::vector<std::string_view>& axes) {
-  std::unique_ptr<ProcessGroup>& group = groups_[layout_.varying(axes)];
+  const std::vector<bool> varying = layout_.varying(axes);
+  const std::vector<int> peers = layout_.peers(axes, group_.rank());
+  if (static_cast<int>(peers.size()) == group_.size()) return group_;
+  std::unique_ptr<ProcessGroup>& group = groups_[varying];
   if (group == nullptr) {
     std::string name;
     for (const std::string_view axis : axes) name += cat(name.empty() ? "" : "+", axis);
     // The lowest rank names its group; keys keep the order of ranks.
-    group = group_.split(layout_.peers(axes, group_.rank()).front(), group_.rank(), name);
+    group = group_.split(peers.front(), group_.rank(), name);
   }
   return *group;
 }

@@ -20,7 +20,7 @@ double tree(std::span<const double> leaves) {
 
 }  // namespace
 
-double ordered_sum(ProcessGroup& group, std::span<const double> values) {
+double ordered_sum(ProcessGroup& group, std::span<const double> values, std::span<const int> of) {
   const std::string_view mine(reinterpret_cast<const char*>(values.data()), values.size_bytes());
   const std::vector<std::string> all = group.all_gather_bytes(mine, "ordered_sum");
   std::vector<double> rows(values.size() * all.size());
@@ -31,14 +31,16 @@ double ordered_sum(ProcessGroup& group, std::span<const double> values) {
     }
     std::memcpy(rows.data() + rank * values.size(), all[rank].data(), values.size_bytes());
   }
-  return ordered_sum(rows, all.size(), values.size());
+  return ordered_sum(rows, all.size(), values.size(), of);
 }
 
-double ordered_sum(std::span<const double> rows, size_t ranks, size_t count) {
-  const size_t width = rows.size() / ranks;
-  std::vector<double> leaves(count * ranks);
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    for (size_t j = 0; j < count; ++j) leaves[j * ranks + rank] = rows[rank * width + j];
+double ordered_sum(std::span<const double> rows, size_t ranks, size_t count,
+                   std::span<const int> of) {
+  const size_t width = rows.size() / ranks, counted = of.empty() ? ranks : of.size();
+  std::vector<double> leaves(count * counted);
+  for (size_t r = 0; r < counted; ++r) {
+    const size_t row = of.empty() ? r : static_cast<size_t>(of[r]);
+    for (size_t j = 0; j < count; ++j) leaves[j * counted + r] = rows[row * width + j];
   }
   return tree(leaves);
 }

@@ -74,11 +74,11 @@ Evaluation LanguageTask::evaluate(const TaskContext& run) {
   const EvalSampler sampler = eval_sampler();
   Prefetcher batches(eval_batches({.tokens = data_.val,
                                    .sampler = sampler,
-                                   .rank = run.group.rank(),
-                                   .ranks = run.group.size()}));
+                                   .rank = run.data.rank,
+                                   .ranks = run.data.count}));
   // The host looks at the losses at the end, so that it prepares batches while the device computes.
   const Tensor losses =
-      zeros(run.context, {sampler.rounds(run.group.size())}, DType::kF32, MemoryTag::kData);
+      zeros(run.context, {sampler.rounds(run.data.count)}, DType::kF32, MemoryTag::kData);
   int64_t rounds = 0, tokens = 0;
   while (const Batch* batch = batches.next()) {
     const Tensor sum = loss(DeviceBatch(run.context, *batch));
@@ -89,7 +89,9 @@ Evaluation LanguageTask::evaluate(const TaskContext& run) {
                             [](int32_t target) { return target != kernels::kIgnoreTarget; });
   }
   const std::vector<float> sums = to_host<float>(losses);
-  const double total = comm::ordered_sum(run.group, std::vector<double>(sums.begin(), sums.end()));
+  const double total = comm::ordered_sum(
+      run.group, std::vector<double>(sums.begin(), sums.end()), run.data.losses);
+  if (!run.data.has_losses(run.group.rank())) tokens = 0;  // another rank has counted the same
   run.group.host().all_reduce_sum(make_view(&tokens, {1}), {.tag = "evaluated tokens"});
   return {.loss = total / static_cast<double>(tokens), .items = tokens};
 }

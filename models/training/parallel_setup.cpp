@@ -7,16 +7,47 @@
 
 namespace shale::models {
 
+comm::ParallelSizes parallel_sizes(const RunConfig& config, int ranks) {
+  comm::ParallelSizes sizes;
+  const int model_ranks = sizes.model_ranks();
+  if (model_ranks > ranks || ranks % model_ranks != 0) {
+    throw ConfigError(cat("the model is cut over ", model_ranks, " ranks, want a divisor of the ",
+                          ranks, " ranks"));
+  }
+  const int data = ranks / model_ranks;
+  sizes.shard = config.shard_ranks > 0 ? config.shard_ranks : data;
+  if (data % sizes.shard != 0) {
+    throw ConfigError(cat("--shard-ranks is ", sizes.shard, ", want a divisor of the ", data,
+                          data == 1 ? " rank" : " ranks", " of data parallelism"));
+  }
+  sizes.replica = data / sizes.shard;
+  return sizes;
+}
+
+comm::MeshLayout parallel_layout(const RunConfig& config, int ranks) {
+  return {comm::parallel_axes(parallel_sizes(config, ranks), ranks), ranks};
+}
+
+DataRanks data_ranks(const comm::MeshLayout& mesh, int rank) {
+  const int shards = mesh.size("shard");
+  DataRanks data{.rank = mesh.coordinate("replica", rank) * shards + mesh.coordinate("shard", rank),
+                 .count = mesh.size("replica") * shards};
+  // A micro-batch's losses are those of the last stage, which other axes have alike.
+  for (int r = 0; r < mesh.ranks(); ++r) {
+    const bool is_last = mesh.coordinate("pipeline", r) + 1 == mesh.size("pipeline");
+    const bool is_first = mesh.coordinate("context", r) == 0 && mesh.coordinate("tensor", r) == 0;
+    if (is_last && is_first) data.losses.push_back(r);
+  }
+  return data;
+}
+
 ParallelSetup parallel_setup(const RunConfig& config, comm::ProcessGroup& all) {
   check_parallel(config, all.size());
   ParallelSetup setup;
-  setup.groups.shard = &all;
-  if (config.shard_ranks > 0 && config.shard_ranks < all.size()) {
-    setup.replicas = std::make_unique<comm::Mesh>(
-        all, std::vector<comm::MeshAxis>{{"replica", 0}, {"shard", config.shard_ranks}});
-    setup.groups.shard = &setup.replicas->group("shard");
-    setup.groups.replicate = &setup.replicas->group("replica");
-  }
+  setup.mesh = std::make_unique<comm::Mesh>(
+      all, comm::parallel_axes(parallel_sizes(config, all.size()), all.size()));
+  setup.groups.shard = &setup.mesh->group("shard");
+  if (setup.mesh->size("replica") > 1) setup.groups.replicate = &setup.mesh->group("replica");
   if (config.reshard_ranks > 0) {
     setup.reshard = std::make_unique<comm::Mesh>(
         *setup.groups.shard,
@@ -62,9 +93,8 @@ void check_parallel(const RunConfig& config, int ranks) {
   const auto want = [](bool holds, const auto&... what) {
     if (!holds) throw ConfigError(cat(what...));
   };
-  const int shard_ranks = config.shard_ranks > 0 ? config.shard_ranks : ranks;
-  want(ranks % shard_ranks == 0, "--shard-ranks is ", shard_ranks, ", want a divisor of the ",
-       ranks, " ranks");
+  const comm::ParallelSizes sizes = parallel_sizes(config, ranks);
+  const int shard_ranks = sizes.shard, data = sizes.replica * sizes.shard;
   want(config.shard_ranks == 0 || config.zero > 0, "--shard-ranks is ", config.shard_ranks,
        ", but --zero 0 shards nothing; want --zero 1, 2 or 3");
   want(config.reshard_ranks == 0 || config.zero == 3, "--reshard-ranks is ", config.reshard_ranks,
@@ -82,18 +112,17 @@ void check_parallel(const RunConfig& config, int ranks) {
   want(config.offload == OffloadKind::kNone || config.optimizer != OptimizerKind::kAdafactor,
        "--optimizer adafactor has next to no states, and statistics over ranks, which --offload "
        "does not go with; want --offload none");
-  want(config.check_replicas == 0 || config.zero < 3 ||
-           (config.shard_ranks > 0 && config.shard_ranks < ranks),
-       "--check-replicas is ", config.check_replicas,
+  want(config.check_replicas == 0 || config.zero < 3 || sizes.replica > 1, "--check-replicas is ",
+       config.check_replicas,
        ", but --zero 3 leaves one copy of each parameter; want --shard-ranks, or --zero 0, 1 or 2");
   if (!config.reproducible) return;
   want(
       config.grad_dtype == DType::kF32,
       "--reproducible has --grad-dtype fp32: rounding between sums would show the number of ranks");
-  want(std::has_single_bit(static_cast<uint64_t>(ranks)),
-       "--reproducible adds in binary trees: ", ranks, " ranks, want a power of two");
+  want(std::has_single_bit(static_cast<uint64_t>(data)),
+       "--reproducible adds in binary trees: ", data, " ranks, want a power of two");
   const auto want_tree = [&](const char* flag, int64_t batch) {
-    const int64_t micro_batches = batch / (config.micro_batch * ranks);
+    const int64_t micro_batches = batch / (config.micro_batch * data);
     want(std::has_single_bit(static_cast<uint64_t>(micro_batches)),
          "--reproducible adds in binary trees: ", flag, " makes ", micro_batches,
          " micro-batches per rank, want a power of two");
@@ -120,7 +149,9 @@ void check_graphs(const RunConfig& config, const Device& device, const comm::Pro
   want(all.size() == 1 || all.backend() == "nccl", "collectives of NCCL, and these ", all.size(),
        " ranks exchange data through host memory and MPI; want one rank, or NCCL and a GPU for "
        "each");
-  const int64_t micro_batches = config.global_batch / (config.micro_batch * all.size());
+  const comm::ParallelSizes sizes = parallel_sizes(config, all.size());
+  const int64_t samples = config.micro_batch * sizes.replica * sizes.shard;
+  const int64_t micro_batches = config.global_batch / samples;
   want(!config.reproducible || micro_batches == 1,
        "one way of adding a micro-batch to those before, and with --reproducible the ",
        micro_batches, " of a step are each added in another; want --global-batch ",

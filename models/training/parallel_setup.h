@@ -4,6 +4,7 @@
 
 #include "shale/comm/mesh.h"
 #include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/models/training/data_ranks.h"
 #include "shale/models/training/run_config.h"
 #include "shale/models/training/step.h"
 
@@ -11,10 +12,17 @@ namespace shale::models {
 
 // How the ranks of a training run share a model, as the options say.
 struct ParallelSetup {
-  std::unique_ptr<comm::Mesh> replicas;  // axes "replica" and "shard"; null: one shard group
-  std::unique_ptr<comm::Mesh> reshard;   // axes "outer" and "inner"; null: no smaller group
+  std::unique_ptr<comm::Mesh> mesh;     // of comm::parallel_axes()
+  std::unique_ptr<comm::Mesh> reshard;  // axes "outer" and "inner"; null: no smaller group
   comm::ShardGroups groups;
 };
+
+// Over how many ranks each axis goes; ParallelSizes::shard is not 0. Throws ConfigError, naming
+// options, for what does not fit the number of ranks.
+comm::ParallelSizes parallel_sizes(const RunConfig& config, int ranks);
+// Where the ranks stand.
+comm::MeshLayout parallel_layout(const RunConfig& config, int ranks);
+DataRanks data_ranks(const comm::MeshLayout& mesh, int rank);
 
 // Throws ConfigError for options that do not fit the number of ranks; resolve() has done so before
 // there were groups. Collective. `all` outlives the result.

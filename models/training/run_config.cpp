@@ -362,12 +362,14 @@ void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words) {
 }
 
 void resolve(RunConfig& config, int ranks) {
+  const comm::ParallelSizes sizes = parallel_sizes(config, ranks);
+  const int64_t data = sizes.replica * sizes.shard;
   if (config.global_batch == 0 &&
-      __builtin_mul_overflow(config.micro_batch, int64_t{ranks}, &config.global_batch)) {
-    throw ConfigError(cat("--micro-batch is ", config.micro_batch, ", and ", ranks,
+      __builtin_mul_overflow(config.micro_batch, data, &config.global_batch)) {
+    throw ConfigError(cat("--micro-batch is ", config.micro_batch, ", and ", data,
                           " times that is no number of samples"));
   }
-  batch_layout(config, ranks).validate();
+  batch_layout(config, data).validate();
   check_averages_and_skips(config);
   check_parallel(config, ranks);
   if (!config.prometheus_listen.empty()) check_prometheus_address(config.prometheus_listen);

@@ -33,7 +33,7 @@ void StepExchange::start(const StepNews& mine) {
 StepSummary StepExchange::take() {
   std::exchange(work_, comm::Work()).wait();
   const auto ranks = static_cast<size_t>(group_.size());
-  StepSummary summary{.loss_sum = comm::ordered_sum(all_, ranks, mine_.size() - kFields)};
+  StepSummary summary{.loss_sum = comm::ordered_sum(all_, ranks, mine_.size() - kFields, losses_)};
   for (size_t rank = 0; rank < ranks; ++rank) {
     const double* const fields = all_.data() + (rank + 1) * mine_.size() - kFields;
     summary.busy_s.push_back(fields[0]);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "shale/comm/checkpoint/saver.h"
@@ -36,7 +37,10 @@ struct StepSummary {
 // is gone, not at all.
 class StepExchange {
  public:
-  explicit StepExchange(comm::ProcessGroup& group) : group_(group.host()) {}  // outlives this
+  // losses: the ranks whose losses count, in the order of their micro-batches; empty: all. The group
+  // outlives this.
+  explicit StepExchange(comm::ProcessGroup& group, std::vector<int> losses = {})
+      : group_(group.host()), losses_(std::move(losses)) {}
 
   // Sends this rank's news on its way, and returns. What was sent before was taken. Collective.
   void start(const StepNews& mine);
@@ -45,6 +49,7 @@ class StepExchange {
 
  private:
   comm::ProcessGroup& group_;
+  const std::vector<int> losses_;
   std::vector<double> mine_, all_;
   comm::Work work_;  // goes before the memory that it uses
 };

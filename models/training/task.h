@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/models/training/data_ranks.h"
 #include "shale/runtime/data/device_batch.h"
 #include "shale/runtime/data/prefetch.h"
 #include "shale/runtime/data/sampler.h"
@@ -27,7 +28,7 @@ struct SampleUnit {
 // Which of the training batches are a rank's, from which step on.
 struct BatchPlan {
   BatchLayout layout;
-  int64_t rank = 0;
+  int64_t rank = 0;  // DataRanks::rank
   int64_t first_step = 0;
 };
 
@@ -41,6 +42,7 @@ struct Evaluation {
 struct TaskContext {
   Context& context;
   comm::ProcessGroup& group;  // of all ranks
+  const DataRanks& data;
   comm::DataParallel& parallel;
   // Shows a text where the run's report goes, under a tag "group/name"; rank 0's is shown.
   std::function<void(const std::string& tag, std::string_view text)> tell = [](const std::string&,

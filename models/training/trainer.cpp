@@ -83,6 +83,7 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
                           .transport = config.transport,
                           .deterministic = config.deterministic},
                          context_.backend())),
+      data_(data_ranks(parallel_layout(config, world.size()), world.rank())),
       schedule_{.decay = config.schedule,
                 .lr = config.lr,
                 .min_lr = config.min_lr,
@@ -90,8 +91,8 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
                 .total_steps = config.steps,
                 .decay_steps = std::max<int64_t>(config.decay_steps, 0),
                 .shape = config.decay_shape},
-      layout_(batch_layout(config, world.size())),
-      exchange_(*group_) {
+      layout_(batch_layout(config, data_.count)),
+      exchange_(*group_, data_.losses) {
   check_same_task();
   check_graphs(config_, context_.device(), *group_);
   check_device_sums(context_, *group_);
@@ -105,7 +106,7 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
   ranks_ = std::make_unique<RankReport>(context_, *group_, axes_of(*group_, setup_.groups));
   resume(spec);
   batches_ = std::make_unique<Prefetcher>(
-      task_.train_batches({.layout = layout_, .rank = world_.rank(), .first_step = first_step_}));
+      task_.train_batches({.layout = layout_, .rank = data_.rank, .first_step = first_step_}));
   if (config_.eval_every > 0) task_.check_evaluation();
   if (timeline_ != nullptr) {
     trace_ = std::make_unique<StepTrace>(StepTrace::Options{.file = config_.trace,
@@ -206,6 +207,7 @@ void Trainer::open_report(const ConfigSpec& spec) {
 TaskContext Trainer::task_context() {
   return {.context = context_,
           .group = *group_,
+          .data = data_,
           .parallel = step_->parallel(),
           .tell = [this](const std::string& tag, std::string_view text) {
             if (report_ != nullptr) report_->write_text(done_steps_, tag, text);

@@ -57,4 +57,35 @@ TEST_CASE("a mesh that cannot be says why") {
   CHECK(contains(message_of<ConfigError>([&] { mesh.size("tp"); }), "no axis 'tp' in dp=8"));
 }
 
+TEST_CASE("ranks fill the axes that need the most bandwidth first") {
+  const comm::ParallelSizes sizes{.replica = 2, .pipeline = 3, .context = 2, .tensor = 2};
+  CHECK(sizes.model_ranks() == 12);
+  const MeshLayout mesh(comm::parallel_axes(sizes, 48), 48);
+  CHECK(mesh.size("shard") == 2);  // what is left
+  CHECK(mesh.peers({"tensor"}, 1) == std::vector<int>{0, 1});
+  CHECK(mesh.peers({"context"}, 1) == std::vector<int>{1, 3});
+  CHECK(mesh.peers({"shard"}, 1) == std::vector<int>{1, 5});
+  CHECK(mesh.peers({"pipeline"}, 1) == std::vector<int>{1, 9, 17});
+  CHECK(mesh.peers({"replica"}, 1) == std::vector<int>{1, 25});
+  CHECK(mesh.place_of(39) == "replica 1, pipeline 1, shard 1, context 1, tensor 1");
+  const MeshLayout plain(comm::parallel_axes({.pipeline = 2}, 2), 2);
+  CHECK(plain.place_of(1) == "pipeline 1");
+  CHECK(plain.varying({"pipeline", "tensor"}) == plain.varying({"pipeline"}));
+}
+
+TEST_CASE("sizes that do not divide the ranks are named") {
+  const auto error = [](const comm::ParallelSizes& sizes, int ranks) {
+    return message_of<ConfigError>([&] { comm::parallel_axes(sizes, ranks); });
+  };
+  CHECK(contains(error({.pipeline = 2, .tensor = 3}, 8),
+                 "replica=1 x pipeline=2 x shard=0 x context=1 x tensor=3: the sizes multiply to "
+                 "6, want a divisor of the 8 ranks"));
+  CHECK(contains(error({.pipeline = 16}, 8), "multiply to 16"));
+  CHECK(contains(error({.shard = 2, .tensor = 2}, 8), "does not fit 8 ranks"));
+  CHECK(contains(error({.shard = 3}, 8), "multiply to 3"));
+  CHECK(contains(error({.context = 0}, 8), "context=0, want 1 or more"));
+  CHECK(contains(error({.pipeline = 1 << 30, .context = 1 << 30, .tensor = 1 << 30}, 8),
+                 "want a divisor"));
+}
+
 }  // namespace shale::test

@@ -19,7 +19,7 @@ TEST_CASE("the groups of a mesh join the ranks along one axis", "[mesh]") {
     for (const char* axis : {"dp", "tp"}) {
       CHECK(mesh.group(axis).size() == mesh.size(axis));
       CHECK(mesh.group(axis).rank() == mesh.coordinate(axis));
-      CHECK(mesh.group(axis).options().name == axis);
+      if (mesh.size(axis) < n) CHECK(mesh.group(axis).options().name == axis);
     }
     // Sums along tp, then along dp, make the sum over all.
     int32_t value = me + 1;
@@ -30,7 +30,7 @@ TEST_CASE("the groups of a mesh join the ranks along one axis", "[mesh]") {
     CHECK(value == n * (n + 1) / 2);
 
     comm::ProcessGroup& everyone = mesh.flatten({"dp", "tp"});
-    CHECK(everyone.size() == n);
+    CHECK(&everyone == group.get());
     CHECK(everyone.rank() == me);
     CHECK(mesh.flatten({}).size() == 1);
     // What was asked for once is not made again.

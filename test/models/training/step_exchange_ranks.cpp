@@ -34,6 +34,19 @@ TEST_CASE("the end of a step gives all ranks the same sum, times and requests to
   CHECK(next.save.progress.failed == 0);
 }
 
+TEST_CASE("of ranks that work on one micro-batch the losses of one count, in the order of data") {
+  const auto group = world().group({.timeout_s = 60});
+  const int rank = group->rank(), last = group->size() - 1;
+  const std::vector<double> losses = {1e16 * (rank + 1), 1.0, -1e16 * (rank + 1)};
+  models::StepExchange exchange(*group, {last, 0});
+  exchange.start({.losses = losses});
+  std::vector<double> rows;
+  for (const int r : {last, 0}) {
+    for (const double loss : {1e16 * (r + 1), 1.0, -1e16 * (r + 1)}) rows.push_back(loss);
+  }
+  CHECK(exchange.take().loss_sum == comm::ordered_sum(rows, 2, 3));
+}
+
 TEST_CASE("a request to stop before the first step, to any rank, is known to all") {
   const auto group = world().group({.timeout_s = 60});
   CHECK_FALSE(models::anyone_stops(*group, false));
