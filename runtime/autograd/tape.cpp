@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "shale/base/error.h"
 #include "shale/kernels/elementwise.h"
+#include "shale/runtime/autograd/deferred.h"
 #include "shale/runtime/autograd/node.h"
 #include "shale/runtime/tensor/autograd_state.h"
 #include "shale/runtime/tensor/tensor_impl.h"
@@ -34,35 +36,20 @@ bool BackwardArgs::needs(int input) const {
   return edge.node != nullptr || edge.leaf.defined();
 }
 
-namespace {
+const Tensor& BackwardArgs::leaf(int input) const {
+  return node_.inputs[static_cast<size_t>(input)].leaf;
+}
 
-// The storage of a leaf's gradient, made when the first gradient arrives.
-const Tensor& grad_storage(const Tensor& leaf) {
-  LeafState& state = leaf_state(leaf);
-  if (!state.grad.defined()) {
-    state.grad = state.allocate_grad != nullptr
-                     ? state.allocate_grad()
-                     : empty(leaf.context(), leaf.shape(), DType::kF32, MemoryTag::kGradient);
-    state.has_value = false;
+DeferredGrads* BackwardArgs::deferred() const {
+  for (const Tensor& dy : grads_) {
+    if (dy.defined()) return dy.context().autograd().deferred;
   }
-  return state.grad;
+  return nullptr;
 }
-
-void add_into(const Tensor& to, const Tensor& x, bool accumulate) {
-  kernels::axpby(to.exec(), {.a = x, .b = accumulate ? to.view() : View{}, .y = to});
-}
-
-}  // namespace
 
 std::optional<LeafGrad> BackwardArgs::leaf_grad(int input, DType also) const {
-  const Edge& edge = node_.inputs[static_cast<size_t>(input)];
-  if (!edge.leaf.defined()) return std::nullopt;
-  const DType dtype = grad_storage(edge.leaf).dtype();
-  if (dtype != DType::kF32 && dtype != also) return std::nullopt;
-  LeafState& state = leaf_state(edge.leaf);
-  const LeafGrad result{.grad = state.grad, .accumulate = state.has_value};
-  state.has_value = true;
-  return result;
+  if (!leaf(input).defined() || deferred() != nullptr) return std::nullopt;
+  return claim_leaf_grad(leaf(input), also);
 }
 
 namespace {
@@ -72,6 +59,8 @@ namespace {
 // every sum, is the same on every run and every rank.
 class Engine {
  public:
+  // deferred: where gradients of leaves wait; null: they are added as they come.
+  explicit Engine(DeferredGrads* deferred = nullptr) : deferred_(deferred) {}
   void run(const Tensor& root, const Tensor& dy);
 
  private:
@@ -82,6 +71,7 @@ class Engine {
   void leaf_arrived(const Tensor& leaf);
   void sum_into(Tensor& slot, Tensor grad);
 
+  DeferredGrads* const deferred_;
   std::vector<std::shared_ptr<Node>> nodes_;  // by falling number
   std::unordered_map<const Node*, std::vector<Tensor>> grads_;
   std::unordered_map<const TensorImpl*, int> leaf_uses_;  // gradients still to come
@@ -172,11 +162,9 @@ void Engine::visit(Node& node, std::vector<Tensor>& grads) {
 void Engine::deliver(const Edge& edge, Tensor grad) {
   if (edge.leaf.defined()) {
     if (grad.defined()) {
-      const Tensor& storage = grad_storage(edge.leaf);
-      LeafState& state = leaf_state(edge.leaf);
       check_shape("backward", "the gradient of a leaf", grad, edge.leaf.shape());
-      add_into(storage, grad, state.has_value);
-      state.has_value = true;
+      const auto add = [leaf = edge.leaf, grad] { add_leaf_grad(leaf, grad); };
+      deferred_ != nullptr ? deferred_->add({edge.leaf}, add) : add();
     }
     leaf_arrived(edge.leaf);
   } else if (edge.node != nullptr && grad.defined()) {
@@ -188,6 +176,7 @@ void Engine::deliver(const Edge& edge, Tensor grad) {
 
 void Engine::leaf_arrived(const Tensor& leaf) {
   if (--leaf_uses_[&leaf.impl()] > 0) return;
+  if (deferred_ != nullptr) return deferred_->complete(leaf);
   for (const auto& hook : leaf_state(leaf).ready_hooks) hook();
 }
 
@@ -279,23 +268,57 @@ void record(const char* op, const std::vector<Tensor>& inputs, const std::vector
   }
 }
 
-void backward(const Tensor& root, const Tensor& dy) {
-  check_defined("backward", "root", root);
-  AutogradState& state = root.context().autograd();
-  struct Depth {
-    int& value;
-    explicit Depth(int& depth) : value(depth) { ++value; }
-    ~Depth() { --value; }
-  };
+namespace {
+
+// Sets a value, and what it was at the end.
+template <typename T>
+class Set {
+ public:
+  Set(T& place, T value) : place_(place), before_(std::exchange(place, value)) {}
+  ~Set() { place_ = before_; }
+  Set(const Set&) = delete;
+  Set& operator=(const Set&) = delete;
+
+ private:
+  T& place_;
+  T before_;
+};
+
+// Calls body as the backward of a context, with its hooks around it if it is the outermost.
+template <typename Body>
+void run_backward(AutogradState& state, const Body& body) {
   const bool outermost = state.backward_depth == 0;
-  const Depth depth(state.backward_depth);
+  const Set depth(state.backward_depth, state.backward_depth + 1);
   if (outermost) {
     for (const BackwardHooks& hooks : state.backward_hooks) hooks.begin();
   }
-  Engine().run(root, dy);
+  body();
   if (outermost) {
     for (const BackwardHooks& hooks : state.backward_hooks) hooks.end();
   }
+}
+
+}  // namespace
+
+void backward(const Tensor& root, const Tensor& dy) {
+  check_defined("backward", "root", root);
+  run_backward(root.context().autograd(), [&] { Engine().run(root, dy); });
+}
+
+void backward_inputs(const Tensor& root, const Tensor& dy, DeferredGrads& rest) {
+  check_defined("backward_inputs", "root", root);
+  AutogradState& state = root.context().autograd();
+  if (state.backward_depth > 0) {
+    throw AutogradError("backward_inputs: inside another backward, want one of its own");
+  }
+  const Set depth(state.backward_depth, 1);
+  const Set deferred(state.deferred, &rest);
+  Engine(&rest).run(root, dy);
+}
+
+void backward_weights(Context& context, DeferredGrads& rest) {
+  const NoGrad no_grad(context);
+  run_backward(context.autograd(), [&] { rest.run(); });
 }
 
 BackwardHooksScope::BackwardHooksScope(Context& context, BackwardHooks hooks)

@@ -37,8 +37,13 @@ class BackwardArgs {
   const Tensor& dy(int i = 0) const { return grads_[static_cast<size_t>(i)]; }
   bool needs(int input) const;  // whether anybody wants the gradient of this input
   // Where to write the gradient of a leaf, which is f32 or `also`. Null when the input is no leaf
-  // or its gradient has another dtype: then return the gradient. Calling it is a promise to write.
+  // or its gradient has another dtype, and inside backward_inputs(): then return the gradient.
+  // Calling it is a promise to write.
   std::optional<LeafGrad> leaf_grad(int input, DType also = DType::kF32) const;
+  const Tensor& leaf(int input) const;  // undefined: the input is none
+  // Inside backward_inputs() (autograd/deferred.h), where an op may leave its leaves' gradients;
+  // else null.
+  DeferredGrads* deferred() const;
   // Whether dy() is the seed of backward(loss), the number 1: a loss can then skip multiplying.
   bool dy_is_one() const;
 

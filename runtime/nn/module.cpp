@@ -6,6 +6,7 @@
 #include "shale/base/error.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/random.h"
+#include "shale/runtime/autograd/boundary.h"
 #include "shale/runtime/autograd/recompute.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/elementwise.h"
@@ -16,19 +17,6 @@ namespace {
 
 std::string join(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : cat(prefix, ".", name);
-}
-
-// The history of a tensor without its values.
-Tensor history_of(const Tensor& x) {
-  auto impl = std::make_shared<TensorImpl>();
-  impl->context = &x.context();
-  impl->shape = x.shape();
-  impl->strides = x.strides();
-  impl->dtype = x.dtype();
-  impl->requires_grad = true;
-  impl->grad_fn = x.impl().grad_fn;
-  impl->output = x.impl().output;
-  return Tensor(std::move(impl));
 }
 
 // The tensors, where they are defined, with a backward that calls `hook` before the gradients go
@@ -80,10 +68,29 @@ void Parameter::bind(Context& context, std::shared_ptr<Storage> storage, int64_t
   impl.offset = offset;
   impl.dtype = dtype;
   value.set_requires_grad(trainable);
+  if (!tied_value.defined()) return;
+  TensorImpl& output = tied_value.impl();
+  output.context = &context;
+  output.storage = impl.storage;
+  output.offset = offset;
+  output.dtype = dtype;
+  tied_value.set_requires_grad(trainable);
 }
 
 void Parameter::unbind() {
   value.impl().storage.reset();
+  if (tied_value.defined()) tied_value.impl().storage.reset();
+}
+
+void Parameter::keep_apart(bool apart) {
+  tied_value = Tensor();
+  if (!apart) return;
+  auto impl = std::make_shared<TensorImpl>();
+  impl->shape = shape;
+  impl->strides = contiguous_strides(shape);
+  impl->version = value.impl().version;
+  tied_value = Tensor(std::move(impl));
+  leaf_state(tied_value).name = leaf_state(value).name + " (output)";
 }
 
 void Parameter::write_initial(const Exec& exec, uint64_t seed, int64_t begin,

@@ -28,10 +28,18 @@ struct Parameter {
   bool trainable = true;  // set before materialising
   int64_t matrices = 1;   // equal blocks of rows that are matrices of their own: 3 of fused q, k, v
   Tensor value;           // in the compute dtype
+  // Used twice, as an embedding and as the output layer: whoever trains the model may keep the
+  // gradients of the two apart (keep_apart()), and adds them last.
+  bool tied = false;
+  Tensor tied_value = {};  // the output layer's leaf then, over the same memory; else undefined
   Module* owner = nullptr;
 
   int64_t numel() const { return shape.numel(); }
   std::string full_name() const;  // from the root: "h.0.ln_1.weight"
+  // What an output layer takes that is tied to an embedding.
+  const Tensor& output_value() const { return tied_value.defined() ? tied_value : value; }
+  // Before the parameter has memory: makes `tied_value`, or drops it.
+  void keep_apart(bool apart);
 
   // Gives `value` its memory: elements [offset, offset + numel) of `storage`, seen as `dtype`.
   void bind(Context& context, std::shared_ptr<Storage> storage, int64_t offset, DType dtype);

@@ -5,6 +5,42 @@
 #include "shale/runtime/ops/matrix.h"
 
 namespace shale {
+namespace {
+
+// All of the backward, later: rows of a table are added up from what its gradient holds on, which
+// a gradient of its own, added afterwards, would round otherwise. False if a table is no leaf.
+bool defer(BackwardArgs& args, const Tensor& ids, int64_t first_position) {
+  const Tensor table = args.leaf(0), positions = args.leaf(1);
+  std::vector<Tensor> leaves;
+  for (int input : {0, 1}) {
+    if (!args.needs(input)) continue;
+    if (!args.leaf(input).defined()) return false;
+    leaves.push_back(args.leaf(input));
+  }
+  args.deferred()->add(leaves, [=, dy = args.dy()] {
+    kernels::EmbeddingBwdArgs kernel{.ids = ids, .dy = dy};
+    kernel.first_position = first_position;
+    const auto place = [&](const Tensor& leaf, View& to, bool& accumulate) {
+      if (!leaf.defined()) return Tensor();
+      if (const auto grad = claim_leaf_grad(leaf, DType::kBF16)) {
+        to = grad->grad;
+        accumulate = grad->accumulate;
+        return Tensor();
+      }
+      const Tensor own = empty(leaf.context(), leaf.shape(), DType::kF32, MemoryTag::kGradient);
+      to = own;
+      return own;
+    };
+    const Tensor d_table = place(table, kernel.d_table, kernel.accumulate_table);
+    const Tensor d_positions = place(positions, kernel.d_positions, kernel.accumulate_positions);
+    kernels::embedding_bwd(dy.exec(), kernel);
+    if (d_table.defined()) add_leaf_grad(table, d_table);
+    if (d_positions.defined()) add_leaf_grad(positions, d_positions);
+  });
+  return true;
+}
+
+}  // namespace
 
 Tensor embedding(const Tensor& ids, const Tensor& table, const Tensor& positions,
                  int64_t first_position) {
@@ -30,6 +66,7 @@ Tensor embedding(const Tensor& ids, const Tensor& table, const Tensor& positions
   if (!needs_grad(y.context(), {table, positions})) return y;
   record(op, {table, positions}, {&y},
          [op, ids = SavedTensor(op, ids), table, positions, first_position](BackwardArgs& args) {
+           if (args.deferred() != nullptr && defer(args, ids.get(), first_position)) return Grads(2);
            Grads grads(2);
            kernels::EmbeddingBwdArgs kernel{.ids = ids.get(), .dy = args.dy()};
            kernel.first_position = first_position;

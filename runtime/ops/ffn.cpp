@@ -55,7 +55,7 @@ Grads ffn_backward(BackwardArgs& args, const Saved& saved, const Tensor& b1, con
   const View dy2 = as_matrix(dy);
   const Exec& exec = dy.exec();
   const Tensor w2 = saved.w2.get();
-  if (args.needs(3)) emit_weight_grad(args, 3, w2, grads, dy2, as_matrix(saved.act.get()));
+  if (args.needs(3)) emit_weight_grad(args, 3, w2, grads, dy, saved.act.get());
   emit_grad(args, {4, b2}, grads, [&](const Tensor& db, bool accumulate) {
     kernels::column_sum(exec, {.x = dy2, .y = db, .accumulate = accumulate});
   });
@@ -72,7 +72,7 @@ Grads ffn_backward(BackwardArgs& args, const Saved& saved, const Tensor& b1, con
   kernels::gemm(exec, hidden);
   const Tensor x = saved.x.get();
   const Tensor w1 = saved.w1.get();
-  emit_weight_grad(args, 1, w1, grads, as_matrix(d_pre), as_matrix(x));
+  emit_weight_grad(args, 1, w1, grads, d_pre, x);
   if (args.needs(0)) {
     grads[0] = empty_like(x);
     kernels::gemm(exec, {.a = as_matrix(d_pre), .b = w1, .c = as_matrix(grads[0])});

@@ -55,9 +55,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const T
       kernels::gemm(dy.exec(), {.a = dy2, .b = weight.get(), .c = as_matrix(dx)});
       grads[0] = dx;
     }
-    if (args.needs(1)) {
-      emit_weight_grad(args, 1, weight.get(), grads, dy2, as_matrix(x.get()));
-    }
+    if (args.needs(1)) emit_weight_grad(args, 1, weight.get(), grads, dy, x.get());
     emit_grad(args, {2, bias}, grads, [&](const Tensor& db, bool accumulate) {
       kernels::column_sum(dy.exec(), {.x = dy2, .y = db, .accumulate = accumulate});
     });

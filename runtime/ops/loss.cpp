@@ -42,6 +42,11 @@ void scale_by(const BackwardArgs& args, const Tensor& x) {
 }
 
 struct ChunkedLoss {
+  struct Inputs {
+    Tensor x, weight, targets;
+    StepHold step;  // of the forward
+  };
+
   int64_t vocab;
   int64_t chunk_rows;
 
@@ -71,39 +76,68 @@ struct ChunkedLoss {
     return sum_of(losses);
   }
 
-  Grads backward(BackwardArgs& args, const Tensor& x, const Tensor& weight, const Tensor& targets,
-                 const StepHold& step) const {
-    Grads grads(2);
+  // Where its gradients go; undefined: nobody wants them.
+  struct Wanted {
+    Tensor dx, dw;
+    bool accumulate = false;  // in dw
+  };
+
+  // factor: what gradients are multiplied with, a scalar on the device; undefined: 1.
+  void gradients(const Inputs& of, const Tensor& factor, Wanted wanted) const {
+    const auto& [x, weight, targets, step] = of;
     const Tensor losses = empty(x.context(), {x.size(0)}, DType::kF32);
-    if (args.needs(0)) grads[0] = empty_like(x);
-    Tensor d_weight;
-    bool accumulate = false;
-    emit_grad(args, {1, weight, x.dtype()}, grads, [&](const Tensor& to, bool add) {
-      d_weight = to;
-      accumulate = add;
-    });
     // No chunk will write what was promised.
-    if (x.size(0) == 0 && d_weight.defined() && !accumulate) {
-      kernels::fill(x.exec(), {.y = d_weight, .value = 0});
+    if (x.size(0) == 0 && wanted.dw.defined() && !wanted.accumulate) {
+      kernels::fill(x.exec(), {.y = wanted.dw, .value = 0});
     }
     for_chunks(x, weight, [&](int64_t begin, int64_t end, const Tensor& logits) {
       kernels::cross_entropy(step.exec(x), {.logits = logits,
                                             .targets = rows_of(targets, begin, end),
                                             .losses = rows_of(losses, begin, end),
                                             .vocab = vocab});
-      scale_by(args, logits);
-      if (args.needs(0)) {
-        kernels::gemm(x.exec(), {.a = logits, .b = weight, .c = rows_of(grads[0], begin, end)});
+      if (factor.defined()) kernels::mul(x.exec(), {.a = logits, .b = factor, .y = logits});
+      if (wanted.dx.defined()) {
+        kernels::gemm(x.exec(), {.a = logits, .b = weight, .c = rows_of(wanted.dx, begin, end)});
       }
-      if (d_weight.defined()) {
+      if (wanted.dw.defined()) {
         kernels::gemm(x.exec(), {.a = transposed(logits),
                                  .b = rows_of(x, begin, end),
-                                 .c = d_weight,
-                                 .accumulate = accumulate});
-        accumulate = true;
+                                 .c = wanted.dw,
+                                 .accumulate = wanted.accumulate});
+        wanted.accumulate = true;
       }
     });
+  }
+
+  Grads backward(BackwardArgs& args, const Inputs& of) const {
+    Grads grads(2);
+    const Tensor factor = args.dy_is_one() ? Tensor() : args.dy();
+    Wanted wanted;
+    if (args.needs(0)) wanted.dx = grads[0] = empty_like(of.x);
+    if (args.deferred() != nullptr && args.leaf(1).defined()) {
+      defer(*args.deferred(), args.leaf(1), of, factor);
+    } else {
+      emit_grad(args, {1, of.weight, of.x.dtype()}, grads, [&](const Tensor& to, bool add) {
+        wanted.dw = to;
+        wanted.accumulate = add;
+      });
+    }
+    gradients(of, factor, wanted);
     return grads;
+  }
+
+  // The weight's gradient, later: logits are made once more, as they are not kept.
+  void defer(DeferredGrads& rest, const Tensor& leaf, const Inputs& of,
+             const Tensor& factor) const {
+    rest.add({leaf}, [loss = *this, leaf, of, factor] {
+      if (const auto to = claim_leaf_grad(leaf, of.x.dtype())) {
+        return loss.gradients(of, factor,
+                              {.dx = {}, .dw = to->grad, .accumulate = to->accumulate});
+      }
+      const Tensor grad = empty(leaf.context(), leaf.shape(), DType::kF32, MemoryTag::kGradient);
+      loss.gradients(of, factor, {.dx = {}, .dw = grad});
+      add_leaf_grad(leaf, grad);
+    });
   }
 };
 
@@ -173,7 +207,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
       op, {x, weight}, {&total},
       [x = SavedTensor(op, x), weight = SavedTensor(op, weight), targets = SavedTensor(op, targets),
        loss, step = StepHold(x.context())](BackwardArgs& args) {
-        return loss.backward(args, x.get(), weight.get(), targets.get(), step);
+        return loss.backward(args, {x.get(), weight.get(), targets.get(), step});
       });
   return total;
 }

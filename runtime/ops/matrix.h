@@ -1,6 +1,7 @@
 #pragma once
 
 #include "shale/base/view.h"
+#include "shale/runtime/autograd/deferred.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/tensor/tensor.h"
 
@@ -46,9 +47,9 @@ void emit_grad(BackwardArgs& args, const GradOf& of, Grads& grads, Write write) 
   }
 }
 
-// The gradient of a weight [N, K], input number `input`: dyᵀ x, if anybody needs it. dy: [rows, N],
-// x: [rows, K].
+// The gradient of a weight [N, K], input number `input`: dyᵀ x, if anybody needs it. dy: [..., N],
+// x: [..., K]. It may be left for later (autograd/deferred.h).
 void emit_weight_grad(BackwardArgs& args, int input, const Tensor& weight, Grads& grads,
-                      const View& dy, const View& x);
+                      const Tensor& dy, const Tensor& x);
 
 }  // namespace shale

@@ -59,9 +59,7 @@ Grads swiglu_backward(BackwardArgs& args, const Saved& saved) {
   const Tensor& dy = args.dy();
   const Exec& exec = dy.exec();
   const Tensor w_down = saved.w_down.get();
-  if (args.needs(3)) {
-    emit_weight_grad(args, 3, w_down, grads, as_matrix(dy), as_matrix(saved.act.get()));
-  }
+  if (args.needs(3)) emit_weight_grad(args, 3, w_down, grads, dy, saved.act.get());
   if (args.needs(4)) grads[4] = dy;
   if (!args.needs(0) && !args.needs(1) && !args.needs(2)) return grads;
 
@@ -75,8 +73,8 @@ Grads swiglu_backward(BackwardArgs& args, const Saved& saved) {
                        .aux_up = as_matrix(up),
                        .c_up = as_matrix(d_up)});
   const Tensor x = saved.x.get(), w_gate = saved.w_gate.get(), w_up = saved.w_up.get();
-  emit_weight_grad(args, 1, w_gate, grads, as_matrix(d_gate), as_matrix(x));
-  emit_weight_grad(args, 2, w_up, grads, as_matrix(d_up), as_matrix(x));
+  emit_weight_grad(args, 1, w_gate, grads, d_gate, x);
+  emit_weight_grad(args, 2, w_up, grads, d_up, x);
   if (args.needs(0)) {
     grads[0] = empty_like(x);
     const View dx = as_matrix(grads[0]);

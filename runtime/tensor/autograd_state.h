@@ -10,6 +10,7 @@
 
 namespace shale {
 
+class DeferredGrads;
 class PointwiseTrace;
 class Tensor;
 
@@ -42,7 +43,8 @@ struct AutogradState : AutogradModes {
   std::list<BackwardHooks> backward_hooks;
   uint64_t next_node = 0;  // nodes are numbered in the order of their making
   std::vector<std::shared_ptr<const SavedTensorHooks>> saved_hooks;  // the innermost is last
-  PointwiseTrace* trace = nullptr;  // inside fused(): what elementwise ops add themselves to
+  DeferredGrads* deferred = nullptr;  // inside backward_inputs(): where gradients of leaves wait
+  PointwiseTrace* trace = nullptr;    // inside fused(): what elementwise ops add themselves to
 };
 
 }  // namespace shale

@@ -1,0 +1,34 @@
+#include "shale/runtime/autograd/boundary.h"
+
+#include <utility>
+
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/tensor/tensor_impl.h"
+
+namespace shale {
+
+// A leaf without values is the op's input: record() wants one that asks for a gradient.
+void begin_graph(Tensor& x, std::function<void(const Tensor& dx)> arrived) {
+  auto impl = std::make_shared<TensorImpl>();
+  impl->context = &x.context();
+  impl->requires_grad = true;
+  const Tensor asks(std::move(impl));
+  record("begin_graph", {asks}, {&x}, [arrived = std::move(arrived)](BackwardArgs& args) {
+    arrived(args.dy());
+    return Grads(1);
+  });
+}
+
+Tensor history_of(const Tensor& x) {
+  auto impl = std::make_shared<TensorImpl>();
+  impl->context = &x.context();
+  impl->shape = x.shape();
+  impl->strides = x.strides();
+  impl->dtype = x.dtype();
+  impl->requires_grad = true;
+  impl->grad_fn = x.impl().grad_fn;
+  impl->output = x.impl().output;
+  return Tensor(std::move(impl));
+}
+
+}  // namespace shale
