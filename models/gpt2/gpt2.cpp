@@ -89,6 +89,7 @@ Gpt2::Gpt2(const LanguageModelConfig& config, const LanguageModelPolicy& policy)
       wpe_(this, "wpe", config.context, config.width, Init::normal(kInitStd)),
       h_(),
       ln_f_(this, "ln_f", config.width, config.norm_eps) {
+  wte_.weight.tied = true;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     h_.push_back(std::make_unique<Block>(this, layer, config, policy.dropout));
   }
@@ -102,18 +103,41 @@ std::vector<Module*> Gpt2::blocks() {
   return blocks;
 }
 
-Tensor Gpt2::loss(const Tensor& input, const Tensor& targets) {
-  return run(input, [&](const Tensor& ids) {
-    Tensor x = embedding(ids, wte_.weight.value, wpe_.weight.value);
-    if (policy().dropout > 0 && x.context().autograd().training) {
-      x = dropout(x, policy().dropout, /*site=*/0);
-    }
-    for (const auto& block : h_) x = block->forward(x);
-    x = ln_f_.forward(x);
-    const Tensor rows = reshape(x, {-1, config().width});
-    return linear_cross_entropy(rows, wte_.weight.value, reshape(targets, {-1}), config().vocab,
-                                policy().loss_chunk_rows);
-  });
+Tensor Gpt2::embed(const Tensor& ids) {
+  const Tensor x = embedding(ids, wte_.weight.value, wpe_.weight.value);
+  const bool drops = policy().dropout > 0 && x.context().autograd().training;
+  return drops ? dropout(x, policy().dropout, /*site=*/0) : x;
+}
+
+Tensor Gpt2::loss_of(const Tensor& x, const Tensor& targets) {
+  const Tensor rows = reshape(ln_f_.forward(x), {-1, config().width});
+  return linear_cross_entropy(rows, wte_.weight.output_value(), reshape(targets, {-1}),
+                              config().vocab, policy().loss_chunk_rows);
+}
+
+std::vector<nn::Piece> Gpt2::pieces() {
+  const auto C = static_cast<double>(config().width);
+  std::vector<nn::Piece> pieces = {
+      {.name = "embedding",
+       .parameters = {&wte_.weight, &wpe_.weight},
+       .cost = C,
+       .feed = "inputs",
+       .run = [this](const Tensor&, const Tensor& ids) { return embed(ids); }}};
+  for (const auto& block : h_) {
+    pieces.push_back(
+        {.name = block->full_name(),
+         .unit = block.get(),
+         .parameters = block->parameters(),
+         .cost = 12 * C * C,
+         .run = [&part = *block](const Tensor& x, const Tensor&) { return part.forward(x); }});
+  }
+  pieces.push_back(
+      {.name = "head",
+       .parameters = {&wte_.weight, &ln_f_.weight, &ln_f_.bias},
+       .cost = C * static_cast<double>(config().padded_vocab),
+       .feed = "targets",
+       .run = [this](const Tensor& x, const Tensor& targets) { return loss_of(x, targets); }});
+  return pieces;
 }
 
 Tensor Gpt2::next_logits(const Tensor& input, KvCache& cache) {

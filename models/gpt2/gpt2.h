@@ -25,12 +25,15 @@ class Gpt2 : public LanguageModel {
   Gpt2(const LanguageModelConfig& config, const LanguageModelPolicy& policy);
   ~Gpt2() override;
   std::vector<Module*> blocks() override;
-  Tensor loss(const Tensor& ids, const Tensor& targets) override;
+  std::vector<nn::Piece> pieces() override;
   Tensor next_logits(const Tensor& ids, KvCache& cache) override;
   std::vector<NamedProduct> products() const override;
 
  private:
   class Block;
+
+  Tensor embed(const Tensor& ids);
+  Tensor loss_of(const Tensor& x, const Tensor& targets);
 
   nn::Embedding wte_;
   nn::Embedding wpe_;

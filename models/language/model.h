@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "shale/runtime/nn/module.h"
+#include "shale/runtime/nn/piece.h"
 #include "shale/runtime/ops/ffn.h"
 #include "shale/runtime/ops/rope.h"
 
@@ -76,8 +78,19 @@ class LanguageModel : public Module {
   // The repeated parts, in order: the units of data parallelism.
   virtual std::vector<Module*> blocks() = 0;
 
-  // Sum of the cross-entropy over all tokens, a scalar f32. ids, targets: [B, T] i32, T <= context.
-  virtual Tensor loss(const Tensor& ids, const Tensor& targets) = 0;
+  // The model as a list of pieces, in order: the embedding, which is fed "inputs", blocks, and what
+  // makes the loss, which is fed "targets". Between two of them goes [B, T, width] in the compute
+  // dtype. Empty for a model that is no such list, which is then no pipeline, and has a loss() of its
+  // own.
+  virtual std::vector<nn::Piece> pieces() { return {}; }
+
+  // Sum of the cross-entropy over all tokens, a scalar f32: what all pieces make. ids, targets:
+  // [B, T] i32, T <= context.
+  virtual Tensor loss(const Tensor& ids, const Tensor& targets);
+  // Runs some of the pieces, which follow each other, under the model's hooks. x: what the one
+  // before them has made; undefined for the first. ids, targets: needed by the first and the last.
+  Tensor run_pieces(std::span<const nn::Piece> some, const Tensor& x, const Tensor& ids,
+                    const Tensor& targets);
 
   // Logits of the token after ids, [B, padded_vocab]; ids [B, T] continue what is in the cache.
   // Records nothing for backward. Throws ShapeError when the cache would outgrow its room.

@@ -178,6 +178,7 @@ Llama::Llama(const LanguageModelConfig& config, const LanguageModelPolicy& polic
     layers_.push_back(
         std::make_unique<Block>(this, layer, config, policy, llama_variant(config.family), table));
   }
+  embed_tokens_.weight.tied = config.tied;
   if (!config.tied) {
     lm_head_ = std::make_unique<nn::Embedding>(this, "lm_head", config.padded_vocab, config.width,
                                                Init::normal(kInitStd));
@@ -196,14 +197,38 @@ Parameter& Llama::head() {
   return lm_head_ != nullptr ? lm_head_->weight : embed_tokens_.weight;
 }
 
-Tensor Llama::loss(const Tensor& input, const Tensor& targets) {
-  return run(input, [&](const Tensor& ids) {
-    Tensor x = embedding(ids, embed_tokens_.weight.value, {});
-    for (const auto& layer : layers_) x = layer->forward(x);
-    const Tensor rows = reshape(norm_.forward(x), {-1, config().width});
-    return linear_cross_entropy(rows, head().value, reshape(targets, {-1}), config().vocab,
-                                policy().loss_chunk_rows);
-  });
+std::vector<nn::Piece> Llama::pieces() {
+  const auto elements = [](const Module& module) {
+    double count = 0;
+    for (const Parameter* parameter : module.parameters()) count += double(parameter->numel());
+    return count;
+  };
+  std::vector<nn::Piece> pieces = {{.name = "embedding",
+                                    .parameters = {&embed_tokens_.weight},
+                                    .cost = double(config().width),
+                                    .feed = "inputs",
+                                    .run = [this](const Tensor&, const Tensor& ids) {
+                                      return embedding(ids, embed_tokens_.weight.value, {});
+                                    }}};
+  for (const auto& layer : layers_) {
+    pieces.push_back(
+        {.name = layer->full_name(),
+         .unit = layer.get(),
+         .parameters = layer->parameters(),
+         .cost = elements(*layer),
+         .run = [&part = *layer](const Tensor& x, const Tensor&) { return part.forward(x); }});
+  }
+  pieces.push_back({.name = "head",
+                    .parameters = {&norm_.weight, &head()},
+                    .cost = double(head().numel()),
+                    .feed = "targets",
+                    .run = [this](const Tensor& x, const Tensor& targets) {
+                      const Tensor rows = reshape(norm_.forward(x), {-1, config().width});
+                      return linear_cross_entropy(rows, head().output_value(),
+                                                  reshape(targets, {-1}), config().vocab,
+                                                  policy().loss_chunk_rows);
+                    }});
+  return pieces;
 }
 
 Tensor Llama::next_logits(const Tensor& input, KvCache& cache) {

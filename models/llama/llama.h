@@ -25,7 +25,7 @@ class Llama : public LanguageModel {
   Llama(const LanguageModelConfig& config, const LanguageModelPolicy& policy);
   ~Llama() override;
   std::vector<Module*> blocks() override;
-  Tensor loss(const Tensor& ids, const Tensor& targets) override;
+  std::vector<nn::Piece> pieces() override;
   Tensor next_logits(const Tensor& ids, KvCache& cache) override;
   double flops_per_token(int64_t seq_len) const override;
   std::vector<NamedProduct> products() const override;
