@@ -48,11 +48,29 @@ std::string listed(const std::vector<std::string>& names) {
   return names.size() > kShown ? cat(list, " and ", names.size() - kShown, " more") : list;
 }
 
-void check_inventory(const CheckpointReader& checkpoint, const std::vector<StatePart>& parts) {
+// The names of the parts that ranks have, of all stages of a pipeline.
+std::set<std::string, std::less<>> names_of(const std::vector<StatePart>& parts,
+                                            const PipelineStages* stages) {
+  std::set<std::string, std::less<>> names;
+  for (const StatePart& part : parts) names.insert(part.name);
+  if (stages == nullptr) return names;
+  constexpr char kEnd = '\0';
+  std::string mine;
+  for (const std::string& name : names) mine += name + kEnd;
+  for (const std::string& all : stages->group->all_gather_bytes(mine, "names of states")) {
+    size_t end = 0;
+    for (size_t begin = 0; (end = all.find(kEnd, begin)) != all.npos; begin = end + 1) {
+      names.insert(all.substr(begin, end - begin));
+    }
+  }
+  return names;
+}
+
+void check_inventory(const CheckpointReader& checkpoint, const std::vector<StatePart>& parts,
+                     const PipelineStages* stages) {
   std::vector<std::string> missing, extra, different;
-  std::set<std::string_view> wanted;
+  const std::set<std::string, std::less<>> wanted = names_of(parts, stages);
   for (const StatePart& part : parts) {
-    wanted.insert(part.name);
     const CheckpointTensor* stored = checkpoint.find(part.name);
     if (stored == nullptr) {
       missing.push_back(part.name);
@@ -156,6 +174,17 @@ void read_whole_parts(CheckpointReader& checkpoint, const std::vector<StatePart>
   }
 }
 
+const Module& root_of(const Module& module) {
+  return module.parent() == nullptr ? module : root_of(*module.parent());
+}
+
+// Whether a rank of another stage writes what this rank has too.
+bool is_elsewhere(const StatePart& part, const PipelineStages* stages) {
+  if (stages == nullptr) return false;
+  if (part.parameter == nullptr) return stages->group->rank() > 0;
+  return !stages->is_first_holder(*part.parameter);
+}
+
 Tensor as_vector(const Tensor& x) {
   return x.alias({x.numel()}, {1});
 }
@@ -201,16 +230,13 @@ std::vector<StatePart> training_state(const DataParallel& parallel,
       parts.push_back(std::move(part));
     }
   }
-  // Those of the whole tree, once.
-  for (const auto& unit : parallel.units()) {
-    if (unit->module().parent() != nullptr) continue;
-    for (const Buffer* buffer : unit->module().buffers()) {
-      if (!buffer->persistent || buffer->value.numel() == 0) continue;
-      parts.push_back({.name = buffer->full_name(),
-                       .shape = buffer->value.shape(),
-                       .values = as_vector(buffer->value),
-                       .is_whole = true});
-    }
+  if (parallel.units().empty()) return parts;
+  for (const Buffer* buffer : root_of(parallel.units().front()->module()).buffers()) {
+    if (!buffer->persistent || buffer->value.numel() == 0) continue;
+    parts.push_back({.name = buffer->full_name(),
+                     .shape = buffer->value.shape(),
+                     .values = as_vector(buffer->value),
+                     .is_whole = true});
   }
   return parts;
 }
@@ -238,7 +264,9 @@ std::vector<StatePart> even_share(const std::vector<StatePart>& parts, int rank,
 std::vector<StatePart> share_to_write(const std::vector<StatePart>& parts,
                                       const ShardGroups& groups) {
   std::vector<StatePart> whole, cut;
-  for (const StatePart& part : parts) (part.is_whole ? whole : cut).push_back(part);
+  for (const StatePart& part : parts) {
+    if (!is_elsewhere(part, groups.stages)) (part.is_whole ? whole : cut).push_back(part);
+  }
   const int replicas = groups.replicate != nullptr ? groups.replicate->size() : 1;
   const int replica = groups.replicate != nullptr ? groups.replicate->rank() : 0;
   const ProcessGroup& shard = *groups.shard;
@@ -271,7 +299,7 @@ void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
 void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
                          const std::vector<const optim::Optimizer*>& optimizers) {
   const std::vector<StatePart> parts = training_state(parallel, optimizers);
-  check_inventory(checkpoint, parts);
+  check_inventory(checkpoint, parts, parallel.shared().groups.stages);
   const int ranks = parallel.shared().groups.shard->size();
   std::vector<StatePart> whole, cut;
   for (const StatePart& part : parts) (part.is_whole && ranks > 1 ? whole : cut).push_back(part);

@@ -12,6 +12,7 @@ namespace shale::optim {
 namespace {
 
 void add_squares(const OptimShard& shard, const Exec& exec, kernels::FixedSum* sum) {
+  if (!shard.counts) return;
   if (shard.is_whole()) return kernels::sum_squares(exec, {.x = shard.grad, .sum = sum});
   for (const OptimSpan& span : shard.spans) {
     if (span.count == 0) continue;
@@ -41,7 +42,8 @@ void keep_results(Context& context, const std::vector<OptimShard>& shards) {
 }  // namespace
 
 void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, float max_norm,
-                    OutlierSkip* outliers) {
+                    OutlierSkip* outliers,
+                    const std::function<Tensor(const Tensor& x)>& gather) {
   const ShardPeers* peers = peers_of("clip_grad_norm", shards);
   complete_gradients(shards);
   constexpr int64_t kBytes = sizeof(kernels::FixedSum);
@@ -56,7 +58,7 @@ void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, flo
     if (&shard.grad.context() != &context) continue;
     add_squares(shard, context.exec(), static_cast<kernels::FixedSum*>(sum.data()));
   }
-  const Tensor parts = peers != nullptr ? peers->gather(sum) : sum;
+  const Tensor parts = gather != nullptr ? gather(sum) : peers != nullptr ? peers->gather(sum) : sum;
   kernels::clip_factor(context.exec(), {.sum = static_cast<kernels::FixedSum*>(parts.data()),
                                         .parts = parts.numel() / kBytes,
                                         .max_norm = max_norm});

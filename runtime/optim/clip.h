@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,10 @@ class OutlierSkip;
 // optimizer that steps these shards, or some of their parameters, applies what was found last,
 // until zero_grad(). Throws ConfigError for shards that are cut over different ranks.
 // outliers: decides by the norm whether the step is one to skip; null: none is.
+// gather: in place of that of ShardPeers, where more ranks hold parts, as the stages of a pipeline.
 void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, float max_norm,
-                    OutlierSkip* outliers = nullptr);
+                    OutlierSkip* outliers = nullptr,
+                    const std::function<Tensor(const Tensor& x)>& gather = {});
 
 // Name of the first parameter with an infinite or NaN gradient; empty if there is none. For
 // reports: waits for the device.

@@ -101,6 +101,9 @@ struct OptimShard {
   Tensor compute = {};    // bf16 or f16 parameters that follow the master; undefined when master is
                           // the parameter
   std::vector<OptimSpan> spans;
+  // Whether the gradient's norm counts it: not, of a table that two stages of a pipeline have, on one
+  // of them.
+  bool counts = true;
   std::shared_ptr<StepFence> fence = {};  // null: steps are over when later work on the stream runs
   std::shared_ptr<ShardGradient> gradient = std::make_shared<ShardGradient>();
   std::shared_ptr<const ShardPeers> peers = {};  // null: every rank has all of the buffer

@@ -25,6 +25,14 @@ ShardingOptions DataParallelOptions::sharding() const {
 
 namespace {
 
+Tensor gather_norms(ShardingContext& shared, ProcessGroup& group, const Tensor& x) {
+  if (group.size() == 1) return x;
+  Tensor all = empty(shared.context, {x.numel() * group.size()}, x.dtype(), MemoryTag::kComm,
+                     "gradient norm");
+  group.all_gather(x, all, {.tag = "gradient norm", .stream = shared.context.exec().stream});
+  return all;
+}
+
 std::shared_ptr<const ShardPeers> peers_over(ShardingContext& shared) {
   ProcessGroup& group = *shared.groups.shard;
   auto peers = std::make_shared<ShardPeers>();
@@ -35,13 +43,7 @@ std::shared_ptr<const ShardPeers> peers_over(ShardingContext& shared) {
     shared.wait(group.all_reduce_sum(
         x, {.tag = "optimizer statistics", .stream = shared.context.exec().stream}));
   };
-  peers->gather = [&shared, &group](const Tensor& x) {
-    if (group.size() == 1) return x;
-    Tensor all = empty(shared.context, {x.numel() * group.size()}, x.dtype(), MemoryTag::kComm,
-                       "gradient norm");
-    group.all_gather(x, all, {.tag = "gradient norm", .stream = shared.context.exec().stream});
-    return all;
-  };
+  peers->gather = [&shared, &group](const Tensor& x) { return gather_norms(shared, group, x); };
   peers->exchange = [&shared, &group](const Tensor& in, const std::vector<int64_t>& in_counts,
                                       const Tensor& out, const std::vector<int64_t>& out_counts) {
     const Work work = group.all_to_all_v(in, in_counts, out, out_counts,
@@ -49,6 +51,24 @@ std::shared_ptr<const ShardPeers> peers_over(ShardingContext& shared) {
     return [&shared, work, in, out] { shared.wait(work); };
   };
   return peers;
+}
+
+// One way of adding, whatever is between the two uses of a table: each by itself, then both.
+void keep_ties_apart(std::vector<UnitPlan>& plans) {
+  for (UnitPlan& plan : plans) {
+    for (Parameter* parameter : plan.parameters) {
+      if (!parameter->tied || !parameter->trainable) continue;
+      plan.tied.insert(parameter);
+      plan.apart.push_back(parameter);
+    }
+  }
+}
+
+// Before any of their parameters gets memory, which the leaves of both uses share.
+void make_leaves_apart(const std::vector<UnitPlan>& plans) {
+  for (const UnitPlan& plan : plans) {
+    for (Parameter* parameter : plan.apart) parameter->keep_apart(true);
+  }
 }
 
 // The units that DataParallelOptions::offload is for. The root, which comes last here, is what
@@ -99,11 +119,23 @@ DataParallel::DataParallel(Context& context, const ShardGroups& groups,
 DataParallel::DataParallel(Module& model, const std::vector<Module*>& units, Context& context,
                            const ShardGroups& groups, const DataParallelOptions& options)
     : DataParallel(context, groups, options) {
-  const std::vector<UnitPlan> plans = plan_units(model, units);
-  compare_ranks(plans, options.unit());
-  const std::vector<bool> offloaded = choose_offloaded(plans, options);
+  std::vector<UnitPlan> plans = plan_units(model, units);
+  if (options.reproducible) keep_ties_apart(plans);
+  install(std::move(plans));
+}
+
+DataParallel::DataParallel(std::vector<UnitPlan> plans, Context& context, const ShardGroups& groups,
+                           const DataParallelOptions& options)
+    : DataParallel(context, groups, options) {
+  install(std::move(plans));
+}
+
+void DataParallel::install(std::vector<UnitPlan> plans) {
+  compare_ranks(plans, options_.unit());
+  make_leaves_apart(plans);
+  const std::vector<bool> offloaded = choose_offloaded(plans, options_);
   for (size_t i = 0; i < plans.size(); ++i) {
-    UnitOptions unit = options.unit();
+    UnitOptions unit = options_.unit();
     if (!offloaded[i]) unit.offload = {};
     install(plans[i], unit);
   }
@@ -128,9 +160,11 @@ FlatUnit& DataParallel::add_unit(Module& module, const UnitOptions& options) {
     throw ConfigError(cat("data parallel: ", unit_name(module), " comes after ", unit->name(),
                           ", which has its parameters already; want inner modules first"));
   }
-  const UnitPlan plan = plan_unit(module, taken_);
-  compare_ranks({plan}, options);
-  return install(plan, options);
+  std::vector<UnitPlan> plans = {plan_unit(module, taken_)};
+  if (options_.reproducible) keep_ties_apart(plans);
+  compare_ranks(plans, options);
+  make_leaves_apart(plans);
+  return install(plans.front(), options);
 }
 
 FlatUnit& DataParallel::install(const UnitPlan& plan, const UnitOptions& options) {
@@ -142,7 +176,7 @@ FlatUnit& DataParallel::install(const UnitPlan& plan, const UnitOptions& options
   units_.push_back(std::make_unique<FlatUnit>(shared_, plan, options));
   FlatUnit& unit = *units_.back();
   unit.set_ready_hook(
-      [this, &unit](const Parameter& parameter) { gradient_ready(unit, parameter); });
+      [this, &unit](const FlatEntry& entry) { gradient_ready(unit, entry); });
   add_hook(unit, HookPoint::kBeforeForward, &DataParallel::before_forward);
   add_hook(unit, HookPoint::kAfterForward, &DataParallel::after_forward);
   if (options_.stage >= 3) {
@@ -180,14 +214,20 @@ void DataParallel::order_units() {
     order.insert(encloses ? order.begin() : order.end(), unit.get());
   }
   shards_.clear();
-  std::vector<FlatUnit*> reversed;
+  chunks_.assign(1, {});
   for (FlatUnit* unit : order) {
     for (const auto& buffer : unit->buffers()) {
-      if (buffer->trainable()) shards_.push_back(buffer->shard());
+      if (!buffer->trainable() || buffer->use() == TableUse::kApart) continue;
+      shards_.push_back(buffer->shard());
+      if (shared_.groups.stages == nullptr || buffer->use() != TableUse::kTied) continue;
+      shards_.back().counts =
+          shared_.groups.stages->is_first_holder(*buffer->layout().entries.front().parameter);
     }
-    if (unit->trainable()) reversed.insert(reversed.begin(), unit);
+    chunks_.resize(std::max(chunks_.size(), static_cast<size_t>(unit->chunk()) + 1));
+    Chunk& chunk = chunks_[static_cast<size_t>(unit->chunk())];
+    chunk.units.push_back(unit);
+    if (unit->trainable()) chunk.order.insert(chunk.order.begin(), unit);
   }
-  reductions_.set_order(std::move(reversed));
   order_.set_guess(std::move(order));
 }
 
@@ -246,32 +286,36 @@ void DataParallel::after_last_backward(FlatUnit& unit) {
 // again in the end.
 void DataParallel::backward_begins() {
   reached_ = false;
-  for (const auto& unit : units_) unit->prepare_backward();
+  for (FlatUnit* unit : chunk().units) unit->prepare_backward();
   if (announced_) backward_reaches();
 }
 
 void DataParallel::backward_reaches() {
   if (std::exchange(reached_, true)) return;
+  if (!announced_ && chunks_.size() > 1) {
+    throw InternalError(cat("data parallel: a backward of a model in ", chunks_.size(),
+                            " chunks, want begin_backward() to say of which"));
+  }
   if (last_) check_micro_batches();
-  ++in_tree_;
-  reductions_.begin_backward(last_);
+  ++chunk().in_tree;
+  reductions_.begin_backward(chunk().order, last_);
   order_.begin_backward();
-  for (const auto& unit : units_) unit->begin_backward();
+  for (FlatUnit* unit : chunk().units) unit->begin_backward();
 }
 
 void DataParallel::backward_ends() {
   if (reached_ && reduces()) {
     flush();
   } else if (reached_ && must_reduce()) {
-    has_local_ = true;
+    chunk().has_local = true;
   }
-  for (const auto& unit : units_) unit->end_backward();
+  for (FlatUnit* unit : chunk().units) unit->end_backward();
   if (!reached_) return;
-  for (const auto& unit : units_) unit->reshard();
-  if (last_) in_tree_ = 0;
+  for (FlatUnit* unit : chunk().units) unit->reshard();
+  if (last_) chunk().in_tree = 0;
   announced_ = false;
-  last_ = true;
-  report_unused();
+  if (std::exchange(last_, true)) report_unused();
+  chunk_ = 0;
 }
 
 // ---- Gradients ----
@@ -292,15 +336,23 @@ void DataParallel::set_no_sync(bool no_sync) {
   no_sync_ = no_sync;
 }
 
-void DataParallel::begin_backward(bool last) {
+void DataParallel::begin_backward(bool last, int chunk) {
+  if (chunk < 0 || static_cast<size_t>(chunk) >= chunks_.size()) {
+    throw InternalError(cat("data parallel: chunk ", chunk, " of ", chunks_.size()));
+  }
+  chunk_ = static_cast<size_t>(chunk);
   if (last) check_micro_batches();
   announced_ = true;
   last_ = last;
 }
 
-void DataParallel::gradient_ready(FlatUnit& unit, const Parameter& parameter) {
+void DataParallel::gradient_ready(FlatUnit& unit, const FlatEntry& entry) {
   backward_reaches();
-  if (!unit.gradient_ready(parameter)) return;
+  if (static_cast<size_t>(unit.chunk()) != chunk_) {
+    throw InternalError(cat("data parallel: the backward of chunk ", chunk_, " has reached ",
+                            entry.parameter->full_name(), " of chunk ", unit.chunk()));
+  }
+  if (!unit.gradient_ready(entry)) return;
   if (!must_reduce()) {
     if (last_ && !no_sync_) unit.finish_alone();
     return;
@@ -312,29 +364,51 @@ void DataParallel::gradient_ready(FlatUnit& unit, const Parameter& parameter) {
 
 void DataParallel::flush() {
   reductions_.flush();
-  has_local_ = false;
-  reduced_ = true;
+  chunk().has_local = false;
+  chunk().reduced = true;
+  if (last_ && chunks_.size() == 1 && shared_.groups.stages == nullptr) add_ties();
 }
 
 void DataParallel::finish_gradients() {
+  for (chunk_ = 0; chunk_ < chunks_.size(); ++chunk_) finish_chunk();
+  chunk_ = 0;
+  add_ties();
+}
+
+void DataParallel::finish_chunk() {
   if (!must_reduce()) {
-    for (FlatUnit* unit : reductions_.order()) unit->finish_alone();
+    for (FlatUnit* unit : chunk().order) unit->finish_alone();
     return;
   }
-  if (has_local_) {
+  if (chunk().has_local) {
     throw InternalError(
         "finish_gradients: the last begin_backward() was called with last = false, or without "
         "synchronisation, so the ranks' gradients would stay different; want last = true");
   }
-  if (!reduced_) {  // this rank had no backward
-    for (FlatUnit* unit : reductions_.order()) {
+  if (!chunk().reduced) {  // this rank had no backward
+    for (FlatUnit* unit : chunk().order) {
       unit->prepare_backward();
       unit->begin_backward();
     }
-    reductions_.begin_backward(/*last=*/true);
+    reductions_.begin_backward(chunk().order, /*last=*/true);
     flush();
   }
-  reduced_ = false;
+  chunk().reduced = false;
+}
+
+// The gradients of both uses of a table, once each is complete.
+void DataParallel::add_ties() {
+  for (const auto& unit : units_) {
+    for (const auto& buffer : unit->buffers()) {
+      const Parameter& first = *buffer->layout().entries.front().parameter;
+      if (buffer->use() == TableUse::kApart) {
+        place_of(first).buffer->add_gradient_of(*buffer);
+      } else if (buffer->use() == TableUse::kTied && shared_.groups.stages != nullptr &&
+                 shared_.groups.stages->tie != nullptr) {
+        buffer->add_gradient_over(*shared_.groups.stages->tie);
+      }
+    }
+  }
 }
 
 void DataParallel::finish_gathers() {
@@ -344,8 +418,10 @@ void DataParallel::finish_gathers() {
 }
 
 void DataParallel::for_each_flag(const std::function<void(bool&)>& visit) {
-  visit(reduced_);
-  visit(has_local_);
+  for (Chunk& chunk : chunks_) {
+    visit(chunk.reduced);
+    visit(chunk.has_local);
+  }
   for (const auto& unit : units_) {
     for (const auto& buffer : unit->buffers()) buffer->for_each_gradient_flag(visit);
   }
@@ -363,7 +439,12 @@ void DataParallel::set_gradient_flags(const std::vector<bool>& flags) {
 }
 
 void DataParallel::clip_grad_norm(float max_norm, optim::OutlierSkip* outliers) {
-  optim::clip_grad_norm(shared_.context, shards_, max_norm, outliers);
+  if (shared_.groups.stages == nullptr) {
+    return optim::clip_grad_norm(shared_.context, shards_, max_norm, outliers);
+  }
+  ProcessGroup& whole = *shared_.groups.stages->whole;
+  optim::clip_grad_norm(shared_.context, shards_, max_norm, outliers,
+                        [&](const Tensor& x) { return gather_norms(shared_, whole, x); });
 }
 
 double DataParallel::sum_over_ranks(double count) const {
@@ -386,9 +467,11 @@ Tensor DataParallel::mean_over_ranks(const Tensor& loss, double weight) const {
 
 std::string DataParallel::first_non_finite() {
   const std::string mine = optim::first_non_finite(shards_);
-  if (options_.stage == 0) return mine;  // all ranks have the same gradients
+  const PipelineStages* stages = shared_.groups.stages;
+  if (options_.stage == 0 && stages == nullptr) return mine;  // all ranks have the same gradients
+  ProcessGroup& whole = stages != nullptr ? *stages->whole : *shared_.groups.shard;
   for (const std::string& name :
-       shared_.groups.shard->all_gather_bytes(mine, "gradients that are not finite")) {
+       whole.all_gather_bytes(mine, "gradients that are not finite")) {
     if (!name.empty()) return name;
   }
   return {};

@@ -79,6 +79,10 @@ class DataParallel {
   DataParallel(Module& model, const std::vector<Module*>& units, Context& context,
                ProcessGroup& group, const DataParallelOptions& options)
       : DataParallel(model, units, context, ShardGroups{.shard = &group}, options) {}
+  // With these units, as the parts of a model that one stage of a pipeline has: the rest gets no
+  // memory. Chunks are numbered from 0 on.
+  DataParallel(std::vector<UnitPlan> plans, Context& context, const ShardGroups& groups,
+               const DataParallelOptions& options);
   // One to which units are added; inner ones first.
   DataParallel(Context& context, const ShardGroups& groups, const DataParallelOptions& options);
   ~DataParallel();
@@ -96,10 +100,10 @@ class DataParallel {
 
   // Before every backward of the micro-batches of one loss: the context's next backward is this
   // model's. Stages 0 and 1 add the gradients of all but the last locally; stages 2 and 3, and
-  // reproducible runs, reduce all of them. Without a call each backward is a last one. Throws
-  // ConfigError before the last one in a reproducible run whose micro-batches are not a power of
-  // two.
-  void begin_backward(bool last);
+  // reproducible runs, reduce all of them. Without a call each backward is a last one. Where units
+  // are in several chunks, every backward reaches one chunk, and says which. Throws ConfigError
+  // before the last one in a reproducible run whose micro-batches are not a power of two.
+  void begin_backward(bool last, int chunk = 0);
   // After the last backward of a step: the gradients in shards() are complete when it returns.
   // Throws what a reduction threw. Needs no call on ranks that have had a last backward.
   void finish_gradients();
@@ -185,6 +189,7 @@ class DataParallel {
   void validate() const;
   void validate(const UnitOptions& options) const;
   void compare_ranks(const std::vector<UnitPlan>& plans, const UnitOptions& options) const;
+  void install(std::vector<UnitPlan> plans);
   FlatUnit& install(const UnitPlan& plan, const UnitOptions& options);
   void add_hook(FlatUnit& unit, HookPoint point, void (DataParallel::*hook)(FlatUnit&));
   void order_units();
@@ -205,8 +210,10 @@ class DataParallel {
   void for_each_flag(const std::function<void(bool&)>& visit);
   bool must_reduce() const;  // before a step
   bool reduces() const;      // in the backward that runs, or comes next
-  void gradient_ready(FlatUnit& unit, const Parameter& parameter);
+  void gradient_ready(FlatUnit& unit, const FlatEntry& entry);
   void flush();
+  void finish_chunk();
+  void add_ties();
   void report_unused();
 
   ShardingContext shared_;
@@ -221,15 +228,24 @@ class DataParallel {
   UnitOrder order_;
   Reductions reductions_;
 
+  // Units that backward reaches together, and what is known of their backwards since the last step.
+  struct Chunk {
+    std::vector<FlatUnit*> units;
+    std::vector<FlatUnit*> order;  // of reductions
+    bool reduced = false;
+    bool has_local = false;  // gradients that were not reduced
+    int64_t in_tree = 0;     // of a reproducible run, since the last one of a loss
+  };
+  std::vector<Chunk> chunks_ = std::vector<Chunk>(1);
+  Chunk& chunk() { return chunks_[chunk_]; }
+  const Chunk& chunk() const { return chunks_[chunk_]; }
+
   // State of the backward that runs, or comes next.
+  size_t chunk_ = 0;        // of chunks_
   bool announced_ = false;  // by begin_backward()
   bool reached_ = false;    // it is one of this model
   bool last_ = true;        // of its step
   bool no_sync_ = false;
-  // State of the backwards since the last step.
-  bool reduced_ = false;
-  bool has_local_ = false;  // gradients that were not reduced
-  int64_t in_tree_ = 0;     // of a reproducible run, since the last one of a loss
   bool warned_unused_ = false;
 };
 

@@ -32,6 +32,11 @@ void DataParallel::validate() const {
   if (options_.stage < 0 || options_.stage > 3) {
     throw ConfigError(cat("data parallel: stage is ", options_.stage, ", want 0 to 3"));
   }
+  if (options_.stage > 1 && groups.stages != nullptr) {
+    throw ConfigError(cat("data parallel: stage is ", options_.stage,
+                          " in a pipeline, whose micro-batches would each be reduced, or gather "
+                          "parameters; want 0 or 1"));
+  }
   if (options_.prefetch < 0) {
     throw ConfigError(cat("data parallel: prefetch is ", options_.prefetch, ", want 0 or more"));
   }
@@ -118,7 +123,7 @@ void DataParallel::compare_ranks(const std::vector<UnitPlan>& plans,
 
 // Before the last backward of a loss.
 void DataParallel::check_micro_batches() const {
-  const auto count = static_cast<uint64_t>(in_tree_ + 1);
+  const auto count = static_cast<uint64_t>(chunk().in_tree + 1);
   if (!options_.reproducible || std::has_single_bit(count)) return;
   throw ConfigError(cat("data parallel: ", count,
                         " micro-batches of a rank are added reproducibly, want a power of two"));

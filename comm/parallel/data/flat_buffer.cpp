@@ -28,16 +28,23 @@ FlatBuffer::FlatBuffer(ShardingContext& shared, std::string name, const BufferTr
     : shared_(shared),
       name_(std::move(name)),
       traits_(traits),
-      layout_(flat_layout(parameters, shared.groups.shard->size(), shared.owned_buffers)) {
-  if (layout_.owner) ++shared_.owned_buffers;
+      // Both uses of a table have one layout, whatever else there is.
+      layout_(flat_layout(parameters, shared.groups.shard->size(),
+                          traits.use == TableUse::kOnly ? shared.owned_buffers : 0)) {
+  if (layout_.owner && traits.use == TableUse::kOnly) ++shared_.owned_buffers;
   for (const FlatEntry& entry : layout_.entries) {
-    LeafState& leaf = leaf_state(entry.parameter->value);
-    if (leaf.grad.defined() || leaf.allocate_grad != nullptr || !leaf.ready_hooks.empty()) {
+    const LeafState& state = leaf(entry);
+    if (state.grad.defined() || state.allocate_grad != nullptr || !state.ready_hooks.empty()) {
       throw InternalError(
           cat("unit: ", entry.parameter->full_name(), " is in data parallelism already"));
     }
   }
   shard_.name = name_;
+  if (traits_.use == TableUse::kApart) {
+    values_ready_ = true;  // another buffer's
+    make_gradients();
+    return;
+  }
   const int rank = shared_.groups.shard->rank();
   for (const FlatEntry& entry : layout_.entries) shard_.spans.push_back(span_of(entry, rank));
   make_values();
@@ -53,11 +60,20 @@ FlatBuffer::~FlatBuffer() {
 
 void FlatBuffer::detach() {
   for (const FlatEntry& entry : layout_.entries) {
-    LeafState& leaf = leaf_state(entry.parameter->value);
-    leaf.grad = Tensor();
-    leaf.allocate_grad = nullptr;
-    leaf.ready_hooks.clear();
+    if (traits_.use == TableUse::kApart) {
+      entry.parameter->keep_apart(false);
+      continue;
+    }
+    LeafState& state = leaf(entry);
+    state.grad = Tensor();
+    state.allocate_grad = nullptr;
+    state.ready_hooks.clear();
   }
+}
+
+LeafState& FlatBuffer::leaf(const FlatEntry& entry) const {
+  const Parameter& parameter = *entry.parameter;
+  return leaf_state(traits_.use == TableUse::kApart ? parameter.tied_value : parameter.value);
 }
 
 bool FlatBuffer::shards_values() const {
@@ -141,6 +157,7 @@ void FlatBuffer::write_initial_values() {
 }
 
 void FlatBuffer::masters_changed() {
+  if (traits_.use == TableUse::kApart) return;
   if (shard_.compute.defined() && shard_.compute.numel() > 0) {
     if (offloaded()) {
       upload_masters(shard_.compute).hold_back(shard_.compute.exec().stream);

@@ -11,7 +11,18 @@
 #include "shale/comm/parallel/data/sharding.h"
 #include "shale/runtime/optim/shard.h"
 
+namespace shale {
+struct LeafState;
+}
+
 namespace shale::comm {
+
+// How the tables of a buffer are used, which an embedding and the output layer may share.
+enum class TableUse : uint8_t {
+  kOnly,   // there is no other use, or its gradient goes to the same place
+  kTied,   // the gradient of another use, which is elsewhere, is added in the end
+  kApart,  // that other use: a gradient, for values that another buffer has
+};
 
 // Traits by which the parameters of a unit share a buffer: those that are kept alike do.
 struct BufferTraits {
@@ -19,6 +30,7 @@ struct BufferTraits {
   DType reduce = DType::kF32;
   bool trainable = true;
   bool persistent = false;   // stage 3 keeps them whole
+  TableUse use = TableUse::kOnly;
   UnitOffload offload = {};  // of trainable parameters
   friend auto operator<=>(const BufferTraits&, const BufferTraits&) = default;
 };
@@ -53,6 +65,7 @@ class FlatBuffer {
 
   const FlatLayout& layout() const { return layout_; }
   bool trainable() const { return traits_.trainable; }
+  TableUse use() const { return traits_.use; }
 
   // ---- Values ----
   void start_unshard();  // starts the gather, unless values are up to date or on their way
@@ -70,7 +83,7 @@ class FlatBuffer {
 
   // ---- Gradients, of trainable parameters ----
   // For each parameter, when its gradient is complete in a backward.
-  void add_ready_hook(const std::function<void(const Parameter&)>& ready);
+  void add_ready_hook(const std::function<void(const FlatEntry&)>& ready);
   // A backward of the context begins, and ends, which may reach these parameters.
   void prepare_backward();
   void end_backward();
@@ -85,6 +98,11 @@ class FlatBuffer {
   void finish_step();
   // In place of reductions, for a rank that is alone: zeroes what no backward has reached.
   void finish_alone();
+
+  // Adds the gradient of the other use, which `apart` has and loses, after both have been reduced.
+  void add_gradient_of(FlatBuffer& apart);
+  // The same, where the other use is on another stage: adds up what the ranks of `stages` have.
+  void add_gradient_over(ProcessGroup& stages);
 
   // Which gradients have a value: of the shard, of each parameter; whether that is a sum.
   void for_each_gradient_flag(const std::function<void(bool&)>& visit);
@@ -101,6 +119,7 @@ class FlatBuffer {
   bool is_sharded() const;
 
  private:
+  LeafState& leaf(const FlatEntry& entry) const;
   bool shards_values() const;
   bool shards_gradients() const;
   Tensor own_part(const Tensor& whole) const;
@@ -111,6 +130,7 @@ class FlatBuffer {
   Event upload_masters(const Tensor& part);
   void take_reproducible_sum(const Tensor& sum);
   void add_sum(const Tensor& sum);
+  bool has_gradient() const;
   bool has_sum() const { return shard_.gradient->has_value.value_or(false); }
   void set_has_sum();
   bool waits_with_sum();

@@ -24,25 +24,23 @@ void FlatBuffer::make_gradients() {
   shard_.gradient->parameters = layout_.entries.size();
   if (is_sharded()) shard_.gradient->has_value = false;
   for (const FlatEntry& entry : layout_.entries) {
-    LeafState& leaf = leaf_state(entry.parameter->value);
-    leaf.has_value = false;
-    leaf.allocate_grad = [this, &entry] {
+    LeafState& state = leaf(entry);
+    state.has_value = false;
+    state.allocate_grad = [this, &entry] {
       shards_gradients() ? make_whole_gradient() : keep_sum();
-      return leaf_state(entry.parameter->value).grad;
+      return leaf(entry).grad;
     };
   }
   if (whole_grad_.defined()) {
     for (const FlatEntry& entry : layout_.entries) {
-      leaf_state(entry.parameter->value).grad = entry.part_of(whole_grad_);
+      leaf(entry).grad = entry.part_of(whole_grad_);
     }
   }
 }
 
-void FlatBuffer::add_ready_hook(const std::function<void(const Parameter&)>& ready) {
+void FlatBuffer::add_ready_hook(const std::function<void(const FlatEntry&)>& ready) {
   for (const FlatEntry& entry : layout_.entries) {
-    leaf_state(entry.parameter->value).ready_hooks.push_back([ready, parameter = entry.parameter] {
-      ready(*parameter);
-    });
+    leaf(entry).ready_hooks.push_back([ready, &entry] { ready(entry); });
   }
 }
 
@@ -59,18 +57,18 @@ void FlatBuffer::make_whole_gradient() {
   for (const FlatEntry& entry : layout_.entries) {
     clear_padding(entry.offset);
     end = entry.end();
-    LeafState& leaf = leaf_state(entry.parameter->value);
-    leaf.grad = entry.part_of(whole_grad_);
-    leaf.has_value = false;
+    LeafState& state = leaf(entry);
+    state.grad = entry.part_of(whole_grad_);
+    state.has_value = false;
   }
   clear_padding(layout_.numel);
 }
 
 void FlatBuffer::free_whole_gradient() {
   for (const FlatEntry& entry : layout_.entries) {
-    LeafState& leaf = leaf_state(entry.parameter->value);
-    leaf.has_value = false;
-    if (shards_gradients()) leaf.grad = Tensor();
+    LeafState& state = leaf(entry);
+    state.has_value = false;
+    if (shards_gradients()) state.grad = Tensor();
   }
   if (shards_gradients()) whole_grad_ = Tensor();
 }
@@ -89,10 +87,7 @@ void FlatBuffer::set_has_sum() {
 bool FlatBuffer::waits_with_sum() {
   if (shards_gradients()) return false;
   if (is_sharded()) return has_sum() && !kept_sum_.defined();
-  const bool has_value = std::any_of(
-      layout_.entries.begin(), layout_.entries.end(),
-      [](const FlatEntry& entry) { return leaf_state(entry.parameter->value).has_value; });
-  if (!has_value) is_sum_ = false;  // zero_grad() was called
+  if (!has_gradient()) is_sum_ = false;  // zero_grad() was called
   return is_sum_;
 }
 
@@ -102,8 +97,8 @@ void FlatBuffer::keep_sum() {
   const Tensor sum = is_sharded() ? shard_.grad : whole_grad_;
   if (!is_sharded()) {  // of what has been zeroed since, nothing is kept
     for (const FlatEntry& entry : layout_.entries) {
-      const LeafState& leaf = leaf_state(entry.parameter->value);
-      if (!leaf.has_value) kernels::fill(leaf.grad.exec(), {.y = leaf.grad, .value = 0});
+      const LeafState& state = leaf(entry);
+      if (!state.has_value) kernels::fill(state.grad.exec(), {.y = state.grad, .value = 0});
     }
   }
   fill_zeroed();
@@ -118,7 +113,7 @@ void FlatBuffer::keep_sum() {
 void FlatBuffer::begin_from_zero() {
   kernels::fill(whole_grad_.exec(), {.y = whole_grad_, .value = 0});
   for (const FlatEntry& entry : layout_.entries) {
-    leaf_state(entry.parameter->value).has_value = true;
+    leaf(entry).has_value = true;
   }
 }
 
@@ -136,7 +131,7 @@ void FlatBuffer::drop_zeroed_sum() {
   }
   bool any = false;
   for (const FlatEntry& entry : layout_.entries) {
-    if (leaf_state(entry.parameter->value).has_value) {
+    if (leaf(entry).has_value) {
       any = true;
     } else {
       const Tensor part = entry.part_of(kept_sum_);
@@ -165,13 +160,13 @@ void FlatBuffer::prepare_backward() {
   drop_zeroed_sum();
   keeps_aside_ = waits_with_sum();
   if (!keeps_aside_) return;
-  for (const FlatEntry& entry : layout_.entries) leaf_state(entry.parameter->value).grad = Tensor();
+  for (const FlatEntry& entry : layout_.entries) leaf(entry).grad = Tensor();
 }
 
 void FlatBuffer::end_backward() {
   if (!std::exchange(keeps_aside_, false)) return;
   for (const FlatEntry& entry : layout_.entries) {
-    leaf_state(entry.parameter->value).grad = entry.part_of(whole_grad_);
+    leaf(entry).grad = entry.part_of(whole_grad_);
   }
 }
 
@@ -181,9 +176,9 @@ void FlatBuffer::complete() {
   if (keeps_aside_) keep_sum();
   if (!whole_grad_.defined()) make_whole_gradient();
   for (const FlatEntry& entry : layout_.entries) {
-    LeafState& leaf = leaf_state(entry.parameter->value);
-    if (!leaf.has_value) kernels::fill(leaf.grad.exec(), {.y = leaf.grad, .value = 0});
-    leaf.has_value = true;
+    LeafState& state = leaf(entry);
+    if (!state.has_value) kernels::fill(state.grad.exec(), {.y = state.grad, .value = 0});
+    state.has_value = true;
   }
 }
 
@@ -296,8 +291,37 @@ void FlatBuffer::take_reproducible_sum(const Tensor& sum) {
   shared_.wait(layout_.owner ? group.broadcast(whole_grad_, *layout_.owner, options)
                              : group.all_gather(part, whole_grad_, options));
   for (const FlatEntry& entry : layout_.entries) {
-    leaf_state(entry.parameter->value).has_value = true;
+    leaf(entry).has_value = true;
   }
+}
+
+// ---- Two uses of a table ----
+
+void FlatBuffer::add_gradient_of(FlatBuffer& apart) {
+  if (!apart.has_gradient()) return;
+  const Tensor sum = shard_.grad, more = apart.shard_.grad;
+  if (sum.numel() > 0) kernels::axpby(sum.exec(), {.a = sum, .b = more, .y = sum});
+  for (const FlatEntry& entry : apart.layout_.entries) apart.leaf(entry).has_value = false;
+  if (apart.is_sharded()) apart.shard_.gradient->has_value = false;
+  if (shard_.fence != nullptr) shard_.fence->gradient_complete({});
+}
+
+void FlatBuffer::add_gradient_over(ProcessGroup& stages) {
+  const bool on_device = &shard_.grad.context() == &shared_.context;
+  if (shard_.grad.numel() > 0) {
+    // The stages call the buffer by other names.
+    const std::string tag = layout_.entries.front().parameter->full_name();
+    CollectiveOptions options = shared_.collective(tag, Traffic::kGradients);
+    if (!on_device) options.stream = nullptr;
+    shared_.wait((on_device ? stages : stages.host()).all_reduce_sum(shard_.grad, options));
+  }
+  if (shard_.fence != nullptr) shard_.fence->gradient_complete({});
+}
+
+bool FlatBuffer::has_gradient() const {
+  if (is_sharded()) return has_sum();
+  return std::any_of(layout_.entries.begin(), layout_.entries.end(),
+                     [this](const FlatEntry& entry) { return leaf(entry).has_value; });
 }
 
 void FlatBuffer::for_each_gradient_flag(const std::function<void(bool&)>& visit) {
@@ -305,7 +329,7 @@ void FlatBuffer::for_each_gradient_flag(const std::function<void(bool&)>& visit)
   if (shard_.gradient->has_value.has_value()) visit(*shard_.gradient->has_value);
   visit(is_sum_);
   for (const FlatEntry& entry : layout_.entries)
-    visit(leaf_state(entry.parameter->value).has_value);
+    visit(leaf(entry).has_value);
 }
 
 void FlatBuffer::finish_alone() {
@@ -316,6 +340,7 @@ void FlatBuffer::finish_alone() {
 // Whoever steps the shard elsewhere may fetch the gradient now. `arrived`: it is in host memory
 // when that has come to pass.
 void FlatBuffer::tell_complete(const Event& arrived) {
+  if (traits_.use != TableUse::kOnly) return;  // the other use is to be added
   if (!told_complete_ && shard_.fence != nullptr) shard_.fence->gradient_complete(arrived);
   told_complete_ = true;
 }

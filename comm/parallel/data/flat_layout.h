@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "shale/runtime/nn/module.h"
@@ -44,6 +45,13 @@ FlatLayout flat_layout(const std::vector<Parameter*>& parameters, int ranks, int
 struct UnitPlan {
   Module* module = nullptr;
   std::vector<Parameter*> parameters;  // in the order of declaration
+  std::string part = {};               // of the module, for messages: "head"; empty: all of it
+  int chunk = 0;                       // of a pipeline's rank: chunks have backwards of their own
+  // Those whose gradient is added to that of another use, on this rank or on another stage.
+  std::set<const Parameter*> tied = {};
+  // Parameters of a unit, this one or another, of which this one has the gradient of the second
+  // use (Parameter::tied_value).
+  std::vector<Parameter*> apart = {};
 };
 
 // The parameters of a new unit around `module`: those of its subtree that are not `taken` and that

@@ -16,7 +16,9 @@ FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOpti
     : name_(unit_name(*plan.module)),
       module_(*plan.module),
       options_(options),
-      parameters_(plan.parameters) {
+      parameters_(plan.parameters),
+      chunk_(plan.chunk) {
+  if (!plan.part.empty()) name_ = cat(name_, " ", plan.part);
   std::map<BufferTraits, std::vector<Parameter*>> alike;
   for (Parameter* parameter : plan.parameters) {
     const bool persistent = shared.options.stage >= 3 && parameter->numel() < options.persist_below;
@@ -25,6 +27,7 @@ FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOpti
            .reduce = own != nullptr ? own->reduce : options.reduce,
            .trainable = parameter->trainable,
            .persistent = persistent,
+           .use = plan.tied.contains(parameter) ? TableUse::kTied : TableUse::kOnly,
            .offload = parameter->trainable ? options.offload : UnitOffload{}}]
         .push_back(parameter);
   }
@@ -32,8 +35,15 @@ FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOpti
     std::string name = name_;
     if (!traits.trainable) name += " frozen";
     if (traits.persistent) name += " persistent";
+    if (traits.use == TableUse::kTied) name += " tied";
     buffers_.push_back(std::make_unique<FlatBuffer>(shared, std::move(name), traits, parameters));
   }
+  if (plan.apart.empty()) return;
+  const amp::Precision* own = plan.apart.front()->owner->precision();
+  const BufferTraits apart{.compute = own != nullptr ? own->compute : options.compute,
+                           .reduce = own != nullptr ? own->reduce : options.reduce,
+                           .use = TableUse::kApart};
+  buffers_.push_back(std::make_unique<FlatBuffer>(shared, name_ + " apart", apart, plan.apart));
 }
 
 void FlatUnit::detach() {
@@ -69,19 +79,19 @@ void FlatUnit::reshard_after_forward() {
   }
 }
 
-void FlatUnit::set_ready_hook(const std::function<void(const Parameter&)>& ready) {
+void FlatUnit::set_ready_hook(const std::function<void(const FlatEntry&)>& ready) {
   for (const auto& buffer : buffers_) {
     if (buffer->trainable()) buffer->add_ready_hook(ready);
   }
 }
 
-bool FlatUnit::gradient_ready(const Parameter& parameter) {
+bool FlatUnit::gradient_ready(const FlatEntry& entry) {
   if (reduced_) {
-    throw InternalError(cat("unit ", name_, ": a gradient of ", parameter.full_name(),
+    throw InternalError(cat("unit ", name_, ": a gradient of ", entry.parameter->full_name(),
                             " came after the unit's gradients had been reduced; want all uses of a "
                             "parameter in one backward graph"));
   }
-  const bool first_time = std::erase(unreached_, &parameter) == 1;
+  const bool first_time = std::erase(unreached_, &entry) == 1;
   return first_time && ready();
 }
 
@@ -101,13 +111,13 @@ void FlatUnit::begin_backward() {
   for (const auto& buffer : buffers_) {
     if (!buffer->trainable()) continue;
     buffer->begin_backward();
-    for (const FlatEntry& entry : buffer->layout().entries) unreached_.push_back(entry.parameter);
+    for (const FlatEntry& entry : buffer->layout().entries) unreached_.push_back(&entry);
   }
 }
 
 std::vector<std::string> FlatUnit::unused() const {
   std::vector<std::string> names;
-  for (const Parameter* parameter : unreached_) names.push_back(parameter->full_name());
+  for (const FlatEntry* entry : unreached_) names.push_back(entry->parameter->full_name());
   return names;
 }
 

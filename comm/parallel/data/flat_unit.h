@@ -25,6 +25,7 @@ class FlatUnit {
   const std::vector<std::unique_ptr<FlatBuffer>>& buffers() const { return buffers_; }
   const std::vector<Parameter*>& parameters() const { return parameters_; }  // as declared
   bool trainable() const;
+  int chunk() const { return chunk_; }  // see UnitPlan
   // Whether other units lie inside this one's module.
   bool encloses_units() const { return encloses_units_; }
   void set_encloses_units(bool encloses) { encloses_units_ = encloses; }
@@ -38,13 +39,13 @@ class FlatUnit {
   std::vector<FlatUnit*> forward_prefetch, backward_prefetch;
 
   // Calls `ready` when the gradient of a parameter is complete in a backward.
-  void set_ready_hook(const std::function<void(const Parameter&)>& ready);
+  void set_ready_hook(const std::function<void(const FlatEntry&)>& ready);
   // See FlatBuffer.
   void prepare_backward();
   void end_backward();
   void begin_backward();
   // That parameter's is. Returns whether it is the unit's last.
-  bool gradient_ready(const Parameter& parameter);
+  bool gradient_ready(const FlatEntry& entry);
   bool ready() const { return unreached_.empty(); }
   // Says whether this backward's gradients have been given to a reduction.
   bool reduced() const { return reduced_; }
@@ -62,8 +63,9 @@ class FlatUnit {
   UnitOptions options_;
   std::vector<Parameter*> parameters_;
   bool encloses_units_ = false;
+  int chunk_;
   std::vector<std::unique_ptr<FlatBuffer>> buffers_;
-  std::vector<const Parameter*> unreached_;
+  std::vector<const FlatEntry*> unreached_;
   bool reduced_ = false;
 };
 

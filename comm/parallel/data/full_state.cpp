@@ -20,7 +20,26 @@ bool FullState::receives() const {
   return !root_ || *root_ == parallel_.shared().groups.shard->rank();
 }
 
+// In a pipeline the first stage that has it passes it on to the ranks that get it.
 View FullState::read(const Parameter& parameter) {
+  const PipelineStages* stages = parallel_.shared().groups.stages;
+  if (stages == nullptr) return read_here(parameter);
+  const int owner = stages->first_holder(parameter);
+  View values;
+  if (owner == stages->group->rank()) {
+    values = read_here(parameter);
+  } else if (receives()) {
+    gathered_ = nullptr;
+    values_.resize(static_cast<size_t>(parameter.numel()));
+    values = make_view(values_.data(), parameter.shape);
+  }
+  if (!receives()) return {};
+  stages->group->host().broadcast(values, owner,
+                                  {.tag = "full state", .traffic = Traffic::kParameters});
+  return values;
+}
+
+View FullState::read_here(const Parameter& parameter) {
   const auto [buffer, entry] = parallel_.place_of(parameter);
   if (!buffer->is_sharded()) {
     copy(*buffer, *entry);
@@ -118,6 +137,9 @@ Tensor DataParallel::full_tensor(const Parameter& parameter) {
 }
 
 void DataParallel::full_state(const std::function<void(const Parameter&, const View&)>& visit) {
+  if (shared_.groups.stages != nullptr) {
+    throw InternalError("full_state: this rank has one stage's parameters; want a FullState");
+  }
   FullState state(*this);
   for (const auto& unit : units_) {
     for (const Parameter* parameter : unit->parameters()) visit(*parameter, state.read(*parameter));
@@ -128,6 +150,7 @@ void DataParallel::load(const FillRows& fill) {
   std::vector<float> host;
   for (const auto& unit : units_) {
     for (const auto& buffer : unit->buffers()) {
+      if (buffer->use() == TableUse::kApart) continue;
       buffer->wait_for_step();
       for (const OptimSpan& span : buffer->spans()) {
         if (span.count == 0) continue;
@@ -153,6 +176,7 @@ void DataParallel::load(const FillRows& fill) {
 DataParallel::Place DataParallel::place_of(const Parameter& parameter) const {
   for (const auto& unit : units_) {
     for (const auto& buffer : unit->buffers()) {
+      if (buffer->use() == TableUse::kApart) continue;  // a gradient
       for (const FlatEntry& entry : buffer->layout().entries) {
         if (entry.parameter == &parameter) return {.buffer = buffer.get(), .entry = &entry};
       }

@@ -19,11 +19,12 @@ class FullState {
   explicit FullState(DataParallel& parallel, std::optional<int> root = {});
 
   // Dense f32 values in the parameter's shape, until the next call; on ranks that get none, without
-  // data. Collective: all ranks ask for the same parameters in one order. Throws InternalError for
-  // a parameter that is not part of the model.
+  // data. Collective: all ranks ask for the same parameters in one order, those of other stages
+  // too. Throws InternalError for a parameter that is not part of the model.
   View read(const Parameter& parameter);
 
  private:
+  View read_here(const Parameter& parameter);
   bool receives() const;
   void copy(const FlatBuffer& buffer, const FlatEntry& entry);
   void gather(const FlatBuffer& buffer);

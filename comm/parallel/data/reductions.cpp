@@ -2,8 +2,9 @@
 
 namespace shale::comm {
 
-void Reductions::begin_backward(bool last) {
+void Reductions::begin_backward(const std::vector<FlatUnit*>& order, bool last) {
   finish(/*leave=*/0);  // of a backward that has failed
+  order_ = order;
   next_ = 0;
   last_ = last;
 }

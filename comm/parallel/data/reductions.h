@@ -15,11 +15,8 @@ class Reductions {
   // overlap: they run while this rank computes; false: each is waited for where it begins.
   explicit Reductions(bool overlap) : overlap_(overlap) {}
 
-  void set_order(std::vector<FlatUnit*> units) { order_ = std::move(units); }
-  const std::vector<FlatUnit*>& order() const { return order_; }
-
-  // last: of its step.
-  void begin_backward(bool last);
+  // order: of the units that it may reach; last: of its step.
+  void begin_backward(const std::vector<FlatUnit*>& order, bool last);
   // Begins those that are next in order and ready, and ends those that are over.
   void start_ready();
   void start(FlatUnit& unit);

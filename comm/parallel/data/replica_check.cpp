@@ -88,13 +88,13 @@ bool has_replicas(const DataParallel& parallel) {
   return !shared.single();
 }
 
-void check_replicas(DataParallel& parallel, ProcessGroup& everyone) {
+void check_replicas(DataParallel& parallel, ProcessGroup& everyone, std::optional<int> rank) {
   if (!has_replicas(parallel)) return;
   const bool sharded = parallel.shared().options.stage == 3;
   ProcessGroup& group = (sharded ? *parallel.shared().groups.replicate : everyone).host();
   const std::vector<Copy> copies = copies_of(parallel);
   std::vector<uint64_t> mine = hashes_of(copies, parallel.shared().context);
-  mine.push_back(static_cast<uint64_t>(everyone.rank()));  // for the message
+  mine.push_back(static_cast<uint64_t>(rank.value_or(everyone.rank())));  // for the message
 
   const auto width = static_cast<int64_t>(mine.size());
   std::vector<uint64_t> all(mine.size() * static_cast<size_t>(group.size()));

@@ -3,8 +3,10 @@
 #include <compare>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "shale/comm/process_group.h"
 #include "shale/runtime/offload/host_tier.h"
@@ -13,6 +15,22 @@
 #include "shale/runtime/tensor/stream.h"
 
 namespace shale::comm {
+
+// The stages of a pipeline, of which each rank has some parts of the model.
+struct PipelineStages {
+  ProcessGroup* group = nullptr;  // the ranks of this rank's pipeline, in order
+  // Those that together hold every part of the gradient: `group`, or it and ShardGroups::shard.
+  ProcessGroup* whole = nullptr;
+  ProcessGroup* tie = nullptr;  // the two stages that have one table; null: this is none of them
+  // Ranks of `group` that have a parameter, of the whole model, in order. A table that two stages
+  // have is stepped by both, and counts on the first.
+  std::map<const Parameter*, std::vector<int>> holders = {};
+
+  int first_holder(const Parameter& parameter) const { return holders.at(&parameter).front(); }
+  bool is_first_holder(const Parameter& parameter) const {
+    return first_holder(parameter) == group->rank();
+  }
+};
 
 // The ranks over which a model is trained. All groups outlive what uses them.
 struct ShardGroups {
@@ -24,6 +42,8 @@ struct ShardGroups {
   ProcessGroup* replicate = nullptr;
   // For ReshardAfterForward::kSmallGroup: ranks [k n, (k + 1) n) of `shard`, inside a node.
   ProcessGroup* reshard = nullptr;
+  // Null: every rank has a part of every parameter, or all of it.
+  const PipelineStages* stages = nullptr;
 };
 
 // What stage 3 does with the parameters of a unit between its forward and its backward.
