@@ -5,6 +5,7 @@
 
 #include "shale/base/error.h"
 #include "shale/kernels/loss_scale.h"
+#include "shale/models/training/pipeline_step.h"
 
 namespace shale::models {
 namespace {
@@ -29,6 +30,7 @@ TrainStep::TrainStep(Context& context, const comm::ShardGroups& groups, StepMode
       options_(options),
       observer_(observer),
       unbind_{model.module},
+      loss_(model.loss),
       results_(context, options.micro_batches) {
   const auto micro_batches = static_cast<uint64_t>(options_.micro_batches);
   if (options_.parallel.reproducible && !std::has_single_bit(micro_batches)) {
@@ -41,8 +43,14 @@ TrainStep::TrainStep(Context& context, const comm::ShardGroups& groups, StepMode
     tier_.emplace(context_, offload::HostTierOptions{.threads = context_.exec().threads});
   }
   if (offload.activations) activations_.emplace(*tier_, offload.activation);
-  parallel_.emplace(model.module, std::move(model.units), context_, groups,
-                    parallel_options(options_, tier_ ? &*tier_ : nullptr));
+  const comm::DataParallelOptions parallel = parallel_options(options_, tier_ ? &*tier_ : nullptr);
+  if (model.pipeline) {
+    const StepPipeline& of = *model.pipeline;
+    parallel_.emplace(stage_units(model.module, of.pieces, of.plan, of.group->rank()), context_,
+                      groups, parallel);
+  } else {
+    parallel_.emplace(model.module, std::move(model.units), context_, groups, parallel);
+  }
   std::vector<OptimShard> shards = parallel_->shards();
   if (offload.optimizer) {
     const bool runs_later = context_.exec().stream != nullptr;
@@ -52,11 +60,24 @@ TrainStep::TrainStep(Context& context, const comm::ShardGroups& groups, StepMode
   optimizer_ = make_optimizer(std::move(shards));
   if (options_.loss_scale) scaler_.emplace(context_, *options_.loss_scale);
   if (options_.skip_outliers) outliers_.emplace(context_, *options_.skip_outliers);
-  micro_batches_.emplace(context_, std::move(model.loss), *parallel_,
-                         activations_ ? &*activations_ : nullptr, options_.graphs);
+  if (model.pipeline) {
+    pipeline_ = std::make_unique<PipelineStep>(context_, std::move(*model.pipeline), *parallel_,
+                                               parallel.compute, observer_);
+  } else {
+    micro_batches_.emplace(context_, std::move(model.loss), *parallel_,
+                           activations_ ? &*activations_ : nullptr, options_.graphs);
+  }
 }
 
 TrainStep::~TrainStep() = default;
+
+void TrainStep::drop_graphs() {
+  micro_batches_.reset();
+}
+
+Tensor TrainStep::loss(const DeviceBatch& batch) {
+  return pipeline_ != nullptr ? pipeline_->loss(batch) : loss_(batch);
+}
 
 TrainStep::Unbind::~Unbind() {
   for (Parameter* parameter : module.parameters()) parameter->unbind();
@@ -73,6 +94,18 @@ void TrainStep::run(const StepInput& input) {
   const auto started = std::chrono::steady_clock::now();
   const double exposed_before = parallel_->exposed_seconds();
   phase(StepPhase::kPrepare, [&] { optimizer_->prepare(context_, input.step, input.lr); });
+  const std::vector<Tensor> losses = pipeline_ != nullptr
+                                         ? pipeline_->run(input, [this] { finish(); })
+                                         : run_micro_batches(input);
+  phase(StepPhase::kReduce, [&] { parallel_->finish_gradients(); });
+  phase(StepPhase::kUpdate, [&] { update(input.step); });
+  results_.queue(losses);
+  queued_ = Queued{input.step, started, parallel_->exposed_seconds() - exposed_before};
+  const bool ran_already = context_.exec().stream == nullptr;
+  if (ran_already) finish();
+}
+
+std::vector<Tensor> TrainStep::run_micro_batches(const StepInput& input) {
   std::vector<Tensor> losses;
   const int64_t count = input.micro_batches > 0 ? input.micro_batches : options_.micro_batches;
   for (int64_t micro = 0; micro < count; ++micro) {
@@ -83,12 +116,7 @@ void TrainStep::run(const StepInput& input) {
     phase(StepPhase::kBackward, [&] { losses.push_back(micro_batches_->backward()); });
   }
   micro_batches_->end_step();
-  phase(StepPhase::kReduce, [&] { parallel_->finish_gradients(); });
-  phase(StepPhase::kUpdate, [&] { update(input.step); });
-  results_.queue(losses);
-  queued_ = Queued{input.step, started, parallel_->exposed_seconds() - exposed_before};
-  const bool ran_already = context_.exec().stream == nullptr;
-  if (ran_already) finish();
+  return losses;
 }
 
 void TrainStep::forward(const StepInput& input, MicroBatches::Place place) {

@@ -5,9 +5,11 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/comm/parallel/pipeline/stage_plan.h"
 #include "shale/models/training/micro_batches.h"
 #include "shale/models/training/step_results.h"
 #include "shale/runtime/amp/grad_scaler.h"
@@ -18,11 +20,24 @@
 
 namespace shale::models {
 
+// A model whose pieces are on several ranks. ShardGroups::stages says the same to data parallelism.
+struct StepPipeline {
+  comm::ProcessGroup* group = nullptr;  // the ranks of the pipeline, in order
+  std::vector<nn::Piece> pieces = {};
+  comm::StagePlan plan = {};
+  Shape boundary = {};  // of a micro-batch between two pieces
+  int slots = 2;        // see comm::PipelineOptions
+  // Runs some of the pieces, which follow each other.
+  std::function<Tensor(std::span<const nn::Piece> some, const Tensor& x, const DeviceBatch& batch)>
+      run = {};
+};
+
 // What is trained.
 struct StepModel {
   Module& module;
-  std::vector<Module*> units;  // of data parallelism
+  std::vector<Module*> units;  // of data parallelism; in a pipeline its pieces say which
   MicroBatches::Loss loss;
+  std::optional<StepPipeline> pipeline = {};  // none: every rank runs the whole model
 };
 
 // What lies in host memory, and is done there.
@@ -102,6 +117,8 @@ class StepObserver {
   virtual void done(const StepOutcome&) {}
 };
 
+class PipelineStep;
+
 // Training steps of a model on the ranks of a group: the one place that knows in which order
 // forward, backward, collectives, clipping, the optimizer and loss scaling come. All ranks call the
 // same methods in the same order.
@@ -127,6 +144,9 @@ class TrainStep {
 
   // Queues a step: on a device whose stream runs later the host is ahead of it by one step at most.
   void run(const StepInput& input);
+  // The loss of a micro-batch, forward alone; in a pipeline on the ranks that have losses, else
+  // undefined. Collective over the ranks of a pipeline.
+  Tensor loss(const DeviceBatch& batch);
   // Returns when the steps that were queued have been done, and their outcome told.
   void finish();
   // Also when an optimizer in host memory is done with them: parameters and states are those after
@@ -134,7 +154,7 @@ class TrainStep {
   void finish_update();
 
   // Frees the memory of captured graphs; run() is not called any more.
-  void drop_graphs() { micro_batches_.reset(); }
+  void drop_graphs();
 
   // What is not needed (a loss scale without loss scaling) does not count. history() waits for the
   // device. Throws DataError for norms of another window.
@@ -167,6 +187,7 @@ class TrainStep {
   template <typename Body>
   void phase(StepPhase phase, const Body& body);
   void swap_average();
+  std::vector<Tensor> run_micro_batches(const StepInput& input);
   void forward(const StepInput& input, MicroBatches::Place place);
   void update(int64_t step);
   bool steps_during_backward() const;
@@ -181,6 +202,7 @@ class TrainStep {
   StepOptions options_;
   StepObserver* observer_;
   Unbind unbind_;
+  const MicroBatches::Loss loss_;
   std::optional<offload::HostTier> tier_;
   std::optional<offload::ActivationOffload> activations_;
   std::optional<comm::DataParallel> parallel_;
@@ -189,6 +211,7 @@ class TrainStep {
   std::optional<amp::GradScaler> scaler_;
   std::optional<optim::OutlierSkip> outliers_;
   std::optional<MicroBatches> micro_batches_;
+  std::unique_ptr<PipelineStep> pipeline_;  // in place of these; null: there is none
   StepResults results_;
   std::optional<Queued> queued_;  // whose outcome has not been told
   int64_t skipped_steps_ = 0;

@@ -47,6 +47,7 @@ check 2 alone-with-collectives-in-flight 65 1 "$bad_data 2)"
 check 2 training-forward 65 1 "$bad_data 2)"
 check 3 training-backward 65 1 "$bad_data 3)"
 check 2 training-step 65 1 "$bad_data 2)"
+check 3 training-pipeline 65 1 "$bad_data 3)"
 check 2 training-memory 71 1 'memory: h.'
 check 2 out-of-memory 71 1 'error: out of memory (rank 1 of 2)'
 check 2 unknown-exception 70 1 'error: an exception of unknown type (rank 1 of 2)'
@@ -76,6 +77,9 @@ grep -q "$running" "$output" || fail "stopped-in-collective: no '$running'"
 check 2 stopped-on-link 76 1 'error: no sign of life of rank 1 for 2 s, last seen in step 41'
 waits='running for [1-9][0-9]*\.[0-9] s: link 1 -> 0: waits for forward 7 of chunk 1 in step 41'
 grep -q "$waits" "$output" || fail "stopped-on-link: no '$waits'"
+check 3 training-pipeline-stopped 76 1 'error: no sign of life of rank 1 for 2 s, last seen in step 3'
+also training-pipeline-stopped '[rank 0] no sign of life of rank 1' \
+  '[rank 2] no sign of life of rank 1' 'link 1 -> 2: waits for forward'
 check 3 hung-in-compute 76 1 'error: group '"'world'"': no sign of rank 1 for 2 s in all_reduce_sum 1'
 also hung-in-compute '[rank 1]   shale::test::hang_in_computation()' '[rank 0] main thread:'
 

@@ -1,15 +1,40 @@
-// Rank 1 fails in the middle of sharded training, while gathers and reductions are under way.
+// Rank 1 fails in the middle of sharded training, while gathers and reductions are under way, and as
+// the middle stage of a pipeline.
+#include <csignal>
+
 #include "shale/base/error.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/harness.h"
+#include "shale/test/support/ranks/pipeline_training.h"
 #include "shale/test/support/ranks/training.h"
 
 namespace shale::test {
+namespace {
+
+// The others wait for it on links.
+void fail_in_pipeline(bool stops, comm::World& world) {
+  if (stops) world.watch({.timeout_s = 2});
+  const auto fail_here = [&](int64_t step) {
+    world.at_step(step + 1);
+    if (step != 2 || world.rank() != 1) return;
+    if (stops) std::raise(SIGSTOP);
+    throw DataError("tokens.bin: magic is 7, want 20240520");
+  };
+  const auto all = world.group({.timeout_s = 60});
+  train_pipeline(*all, six_layers("llama"), {.ranks = all->size(), .during_step = fail_here},
+                 {.steps = 50});
+}
+
+}  // namespace
 
 int fail_while_training(std::string_view where, comm::World& world) {
+  if (where.starts_with("pipeline")) {
+    fail_in_pipeline(where == "pipeline-stopped", world);
+    return 0;
+  }
   const auto group = world.group();
   ContextOptions context_options = small_context(1);
   // The first steps of all blocks do not fit.

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/comm/parallel/pipeline/runner.h"
+#include "shale/models/training/step.h"
+#include "shale/runtime/data/device_batch.h"
+
+namespace shale::models {
+
+// Forward and backward of the micro-batches of training steps on one rank of a pipeline.
+class PipelineStep : private comm::PipelineWork {
+ public:
+  // All that is referred to outlives this. Collective over the ranks of the pipeline.
+  PipelineStep(Context& context, StepPipeline model, comm::DataParallel& parallel, DType compute,
+               StepObserver* observer);
+
+  // All micro-batches of a step: a loss for each, 0 on ranks that have none. `before` is called
+  // before the first backward.
+  std::vector<Tensor> run(const StepInput& input, std::function<void()> before);
+  // The loss of a micro-batch, on the ranks that have losses; undefined on others.
+  Tensor loss(const DeviceBatch& batch);
+
+ private:
+  struct MicroBatch {
+    DeviceBatch batch;
+    uint64_t first_sample = 0;  // of the step's
+  };
+
+  Tensor forward(const comm::PieceRange& pieces, int micro, const Tensor& x) override;
+  void before_backward(int chunk, bool last) override;
+  void begins(const comm::Action& action) override;
+  void ends(const comm::Action& action) override;
+  const DeviceBatch& batch_of(int micro);
+
+  Context& context_;
+  StepPipeline model_;
+  comm::DataParallel& parallel_;
+  StepObserver* observer_;
+  comm::Pipeline pipeline_;
+
+  const StepInput* input_ = nullptr;          // of the step that runs; null: an evaluation
+  std::function<void()> before_;              // null: it was called
+  std::map<int, MicroBatch> micro_batches_;   // whose forward is not over
+  const DeviceBatch* evaluated_ = nullptr;
+  int64_t step_ = 0;
+  int rounds_ = 0;  // of evaluations since
+};
+
+}  // namespace shale::models

@@ -1,0 +1,128 @@
+#include "shale/test/support/ranks/pipeline_training.h"
+
+#include <utility>
+
+#include "shale/comm/mesh.h"
+#include "shale/comm/ordered_sum.h"
+#include "shale/comm/parallel/data/full_state.h"
+#include "shale/comm/parallel/pipeline/stage_plan.h"
+#include "shale/test/support/op_check.h"
+
+namespace shale::test {
+namespace {
+
+// Notes what becomes of the steps.
+struct Notes : models::StepObserver {
+  Notes(comm::ProcessGroup& everyone, std::vector<int> with_losses, double step_tokens)
+      : all(everyone), losses(std::move(with_losses)), tokens(step_tokens) {}
+  void done(const models::StepOutcome& outcome) override {
+    trained.losses.push_back(
+        float(comm::ordered_sum(all.host(), outcome.losses, losses) / tokens));
+    trained.norms.push_back(outcome.state.grad_norm);
+  }
+
+  comm::ProcessGroup& all;
+  std::vector<int> losses;
+  double tokens;
+  Trained trained;
+};
+
+models::StepOptions step_options(const TrainOptions& options, int64_t micro_batches) {
+  models::StepOptions step{.parallel = options.parallel,
+                           .offload = options.offload,
+                           .micro_batches = micro_batches,
+                           .clip = options.clip};
+  step.parallel.seed = 3;
+  if (options.loss_scale > 0) {
+    step.loss_scale = amp::GradScalerOptions{.initial_scale = options.loss_scale};
+  }
+  return step;
+}
+
+}  // namespace
+
+models::LanguageModelConfig six_layers(const std::string& family) {
+  models::LanguageModelConfig config = tiny_model();
+  config.family = family;
+  config.layers = 6;
+  config.width = 16;
+  config.hidden = 24;
+  config.tied = family == "gpt2";
+  return config;
+}
+
+Trained train_pipeline(Context& context, comm::ProcessGroup& all,
+                       const models::LanguageModelConfig& config, const PipelineRun& run,
+                       const TrainOptions& options) {
+  comm::Mesh mesh(all, comm::parallel_axes({.pipeline = run.ranks}, all.size()));
+  const int data = mesh.size("shard"), data_rank = mesh.coordinate("shard");
+  const auto model = models::make_language_model(config, {.dropout = options.dropout});
+  for (Module* block : model->blocks()) block->set_recompute(options.recompute);
+
+  comm::ShardGroups groups{.shard = &mesh.group("shard")};
+  models::StepModel step_of = step_model(*model);
+  std::unique_ptr<comm::StageGroups> stages;
+  int loss_rank = 0;
+  if (run.ranks > 1 || run.chunks > 1) {
+    models::StepPipeline pipeline{.group = &mesh.group("pipeline"), .pieces = model->pieces()};
+    pipeline.plan = comm::make_stage_plan(
+        pipeline.pieces,
+        comm::make_schedule(run.kind, run.ranks, run.chunks, int(run.micro_batches)), run.split);
+    pipeline.boundary = {options.micro_batch, kLength, config.width};
+    pipeline.slots = run.slots;
+    pipeline.run = [&model](std::span<const nn::Piece> some, const Tensor& x,
+                            const DeviceBatch& batch) {
+      return model->run_pieces(some, x, batch["inputs"], batch["targets"]);
+    };
+    loss_rank = pipeline.plan.loss_rank();
+    comm::ProcessGroup& whole =
+        options.parallel.stage > 0 ? mesh.flatten({"pipeline", "shard"}) : *pipeline.group;
+    stages = std::make_unique<comm::StageGroups>(*pipeline.group, whole, pipeline.pieces,
+                                                 pipeline.plan);
+    groups.stages = &stages->stages();
+    step_of.pipeline = std::move(pipeline);
+  }
+  std::vector<int> losses;
+  for (int rank = 0; rank < all.size(); ++rank) {
+    if (mesh.layout().coordinate("pipeline", rank) == loss_rank) losses.push_back(rank);
+  }
+
+  TrainOptions batches = options;
+  batches.global_batch = options.micro_batch * run.micro_batches * data;
+  const auto tokens = double(batches.global_batch * kLength);
+  Notes notes(all, losses, tokens);
+  models::TrainStep step(context, groups, std::move(step_of),
+                         step_options(options, run.micro_batches), make_adamw(), &notes);
+  for (int64_t i = 0; i < options.steps; ++i) {
+    Batch batch;
+    int64_t micro = 0;
+    step.run({.step = i,
+              .lr = 1e-2f,
+              .weight = tokens,
+              .first_position = i * batches.global_batch,
+              .next_batch = [&]() -> const Batch& {
+                if (micro == 1 && run.during_step) run.during_step(i);
+                const int64_t leaf = micro++ * data + data_rank;
+                return batch = micro_batch(batches, i, leaf * options.micro_batch);
+              }});
+  }
+  step.finish_update();
+  Trained& result = notes.trained;
+  comm::FullState state(step.parallel());
+  for (const Parameter* parameter : model->parameters()) {
+    const View values = state.read(*parameter);
+    result.parameters.insert(result.parameters.end(), values.as<float>(),
+                             values.as<float>() + values.numel());
+  }
+  result.skipped_steps = step.skipped_steps();
+  result.memory = context.allocator().stats();
+  return std::move(result);
+}
+
+Trained train_pipeline(comm::ProcessGroup& all, const models::LanguageModelConfig& model,
+                       const PipelineRun& run, const TrainOptions& options) {
+  Context context(small_context(1));
+  return train_pipeline(context, all, model, run, options);
+}
+
+}  // namespace shale::test

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "shale/comm/parallel/pipeline/schedule.h"
+#include "shale/models/language/model.h"
+#include "shale/test/support/ranks/training.h"
+
+namespace shale::test {
+
+// A way to train a model on ranks of which `ranks` are a pipeline; the others are data parallel.
+struct PipelineRun {
+  int ranks = 1;  // 1: no pipeline
+  comm::ScheduleKind kind = comm::ScheduleKind::k1F1B;
+  int chunks = 1;
+  std::vector<int> split = {};
+  int64_t micro_batches = 4;
+  int slots = 2;
+  // Called on each rank in the middle of its steps.
+  std::function<void(int64_t step)> during_step = {};
+};
+
+// A Llama, or a GPT-2 whose table is tied, of eight pieces.
+models::LanguageModelConfig six_layers(const std::string& family);
+
+// Steps of a model on all ranks of `all`, in mixed rows of data parallelism and pipelines. Of
+// `options` global_batch does not count; a micro-batch has micro_batch sequences.
+Trained train_pipeline(comm::ProcessGroup& all, const models::LanguageModelConfig& model,
+                       const PipelineRun& run, const TrainOptions& options);
+Trained train_pipeline(Context& context, comm::ProcessGroup& all,
+                       const models::LanguageModelConfig& model, const PipelineRun& run,
+                       const TrainOptions& options);
+
+}  // namespace shale::test
