@@ -185,7 +185,7 @@ void Trainer::resume(const ConfigSpec& spec) {
   }
   layout_.origin = start.samples - layout_.samples_before(start.step);
   if (checkpoints_->resumes()) step_->resume(start.history);
-  if (step_->scales_loss()) next_loss_scale_ = step_->loss_scale()->value;
+  if (step_->scales_loss()) next_loss_scale_ = step_->history().loss_scale->value;
 }
 
 void Trainer::open_report(const ConfigSpec& spec) {

@@ -65,6 +65,7 @@ std::string refusal(const std::vector<std::string>& flags, int ranks, TrainConfi
   try {
     parse_config(spec, static_cast<int>(argv.size()), argv.data());
     resolve(config, ranks);
+    model_config(config.language, /*data_vocab=*/256);
   } catch (const ConfigError& error) {
     return error.what();
   }

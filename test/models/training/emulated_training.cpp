@@ -87,7 +87,9 @@ TEST_CASE("an evaluation waits for the device once, and counts the tokens that i
     comm::World world(0, nullptr);
     const auto group = world.group({}, context.backend());
     comm::DataParallel parallel(task.model(), task.units(), context, *group, {.seed = 1});
-    return task.evaluate({context, *group, parallel});
+    const models::DataRanks data;
+    return task.evaluate(
+        {.context = context, .group = *group, .data = data, .parallel = parallel});
   };
   Context cpu({.threads = 2});
   const models::Evaluation want = evaluate(cpu);

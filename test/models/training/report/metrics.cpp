@@ -97,7 +97,7 @@ TEST_CASE("rows written come back equal", "[metrics]") {
       StepMetrics{.step = 2, .loss = -0.f},
       EvalMetrics{.step = 2, .val_loss = 1.5f},
       full_row(3),
-      EvalMetrics{3, 1.5f, "points", 12, 0.5},
+      EvalMetrics{.step = 3, .val_loss = 1.5f, .item = "points", .items = 12, .ms = 0.5},
       RanksMetrics{.step = 3,
                    .ranks = 2,
                    .figures = {{"share", Spread{0, .25, .5, 1, 0}}, {"unknown", std::nullopt}}}};
