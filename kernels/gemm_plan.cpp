@@ -83,10 +83,11 @@ constexpr int kMaxSplits = 16;
 constexpr int64_t kMinSplitK = 512;  // below it, a part is mostly filling and reduction
 constexpr int64_t kMaxPartialBytes = int64_t{32} << 20;
 
-double cost(const GemmProblem& p, const TileTraits& tile, int splits) {
+double cost(const GemmProblem& p, const TileTraits& tile, int splits, int64_t groups = 1) {
   const bool is_f32 = p.a.dtype == DType::kF32;
   const Costs costs = is_f32 ? kCostsF32 : kCosts16;
-  const int64_t blocks = ceil_div(p.m, tile.rows) * ceil_div(product_cols(p), tile.cols) * splits;
+  const int64_t blocks =
+      ceil_div(p.m, tile.rows) * ceil_div(product_cols(p), tile.cols) * splits * groups;
   const double work = double(tile.rows * tile.cols) * (double(p.k) / splits + kFilling);
   double total =
       double(ceil_div(blocks, kProcessors)) * work / (is_f32 ? tile.speed_f32 : tile.speed_16);
@@ -149,6 +150,20 @@ bool has_kernel(const GemmProblem& p, GemmTile tile, int splits) {
   if (is_hopper(tile) && p.k == 0) return false;  // no box of nothing
   if (p.a.transposed && p.b.transposed) return tile == GemmTile::k64x64;
   return (p.a.dtype == DType::kF32 ? traits(tile).speed_f32 : traits(tile).speed_16) > 0;
+}
+
+GemmTile grouped_gemm_tile(const GemmProblem& group, int64_t groups, bool hopper) {
+  GemmTile best = GemmTile::k64x64;
+  double least = std::numeric_limits<double>::infinity();
+  for (const GemmTile tile : {GemmTile::k64x64, GemmTile::k128x128, GemmTile::kHopper128x128,
+                              GemmTile::kHopper128x256}) {
+    if ((is_hopper(tile) && !hopper) || !has_kernel(group, tile)) continue;
+    const double total = cost(group, traits(tile), 1, groups);
+    if (total >= least) continue;
+    least = total;
+    best = tile;
+  }
+  return best;
 }
 
 GemmClass class_of(const GemmProblem& p) {

@@ -31,9 +31,30 @@ View matrix_of(const View& view, int64_t index) {
   return matrix;
 }
 
-}  // namespace
+// Groups' matrices, of which `first` is that of group 0, lie one after the other.
+void require_stack(const char* name, const View& all, const Matrix& first) {
+  if (all.size(0) <= 1 || all.numel() == 0) return;
+  const int64_t lines = first.transposed ? all.size(2) : all.size(1);
+  if (all.stride(0) == lines * first.ld) return;
+  throw ShapeError(cat(kOp, ": ", name, " is ", all, " with strides ", all.strides,
+                       ", want its matrices one after the other"));
+}
 
-void check_args(const GroupedGemmArgs& a) {
+// [outer, R], whose columns are lines.
+Matrix with_columns_as_lines(const View& a) {
+  const bool lies_so = a.numel() == 0 || a.size(0) <= 1 || a.stride(0) == 1;
+  if (!lies_so) {
+    throw ShapeError(cat(kOp, ": a is ", a, " with strides ", a.strides,
+                         ", want the first 1 with groups of columns"));
+  }
+  const bool has_lines = a.size(1) > 1 && a.numel() > 0;
+  return {.data = a.data,
+          .dtype = a.dtype,
+          .ld = has_lines ? a.stride(1) : a.size(0),
+          .transposed = true};
+}
+
+void check_groups(const GroupedGemmArgs& a) {
   check_dense(kOp, "offsets", a.offsets, {a.offsets.numel()}, DType::kI32);
   if (a.groups() < 1) throw ShapeError(cat(kOp, ": offsets is ", a.offsets, ", want [E + 1]"));
   if (a.by == GroupedBy::kInner) {
@@ -60,6 +81,40 @@ void check_args(const GroupedGemmArgs& a) {
   check_shape(kOp, "aux_up", a.aux_up, rows);
   if (is_forward) check_shape(kOp, "b_up", a.b_up, a.b.shape);
   if (!is_forward) check_shape(kOp, "c_up", a.c_up, rows);
+}
+
+}  // namespace
+
+GroupedProblem grouped_problem(const GroupedGemmArgs& a) {
+  GemmArgs whole{.a = a.a,
+                 .b = a.b,
+                 .c = a.c,
+                 .accumulate = a.accumulate,
+                 .epilogue = a.epilogue,
+                 .aux = a.aux,
+                 .aux_up = a.aux_up,
+                 .c_up = a.c_up};
+  GroupedProblem grouped{.groups = a.groups(), .by = a.by, .offsets = a.offsets.as<int32_t>()};
+  if (a.by == GroupedBy::kInner) {
+    whole.c = matrix_of(a.c, 0);
+    grouped.product = gemm_problem(whole);
+    grouped.product.a = with_columns_as_lines(a.a);
+    require_stack("c", a.c, grouped.product.c);
+    if (!grouped.product.b.transposed) return grouped;
+    throw ShapeError(cat(kOp, ": b is ", a.b, " with strides ", a.b.strides,
+                         ", want the last 1 with groups of rows of b"));
+  }
+  whole.b = matrix_of(a.b, 0);
+  whole.b_up = matrix_of(a.b_up, 0);
+  grouped.product = gemm_problem(whole);
+  require_stack("b", a.b, grouped.product.b);
+  if (a.b_up.defined()) require_stack("b_up", a.b_up, grouped.product.b_up);
+  return grouped;
+}
+
+void check_args(const GroupedGemmArgs& a) {
+  check_groups(a);
+  grouped_problem(a);
 }
 
 GemmArgs group_of(const GroupedGemmArgs& a, int64_t group, int64_t begin, int64_t end) {

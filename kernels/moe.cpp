@@ -82,6 +82,14 @@ void check_args(const MoeSortArgs& a) {
   const int64_t rows = moe_rows(a.experts.size(0), a.experts.size(1), E, a.align);
   if (rows > INT32_MAX) throw ShapeError(cat(kOp, ": ", rows, " rows, want fewer than 2^31"));
   check_dense(kOp, "sources", a.sources, {rows}, DType::kI32);
+  if (a.loads.defined()) check_dense(kOp, "loads", a.loads, {E + 1}, DType::kI32);
+}
+
+void check_args(const MoeBalanceArgs& a) {
+  constexpr const char* kOp = "moe_balance";
+  if (a.bias.ndim() != 2) throw ShapeError(cat(kOp, ": bias is ", a.bias, ", want [L, E]"));
+  check_dense(kOp, "bias", a.bias, a.bias.shape, DType::kF32);
+  check_dense(kOp, "loads", a.loads, {a.bias.size(0), a.bias.size(1) + 1}, DType::kI32);
 }
 
 void check_args(const MoePermuteArgs& a) {

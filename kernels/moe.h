@@ -59,9 +59,18 @@ struct MoeSortArgs {
   View offsets;  // [E + 1] i32: where the rows of an expert begin
   View rows;     // [N, k] i32: -1 if dropped
   View sources;  // [R] i32, R = moe_rows(...): token * k + slot, -1 of a row that is nobody's
+  View loads{};  // [E + 1] i32; optional: counts are added, then the choices that were dropped
 };
 // Rows that are enough for any choice of experts.
 int64_t moe_rows(int64_t tokens, int64_t active, int64_t experts, int64_t align);
+
+// Moves biases of routers by the sign of their experts' loads (arXiv:2408.15664, algorithm 1):
+//   bias[l, e] += rate * sign(mean of loads[l, :E] - loads[l, e]), the mean without rounding
+struct MoeBalanceArgs {
+  View loads;  // [L, E + 1] i32, as MoeSortArgs has them
+  View bias;   // [L, E] f32
+  float rate = 0;
+};
 
 // y[r] = weights[source of r] * x[token of r], or x[token] without weights; 0 in rows of nobody.
 struct MoePermuteArgs {
@@ -93,6 +102,7 @@ struct MoeDotsArgs {
 void check_args(const MoeRouteFwdArgs& a);
 void check_args(const MoeRouteBwdArgs& a);
 void check_args(const MoeSortArgs& a);
+void check_args(const MoeBalanceArgs& a);
 void check_args(const MoePermuteArgs& a);
 void check_args(const MoeCombineArgs& a);
 void check_args(const MoeDotsArgs& a);
@@ -100,6 +110,7 @@ void check_args(const MoeDotsArgs& a);
 inline Slot<MoeRouteFwdArgs> moe_route_fwd{"moe_route_fwd"};
 inline Slot<MoeRouteBwdArgs> moe_route_bwd{"moe_route_bwd"};
 inline Slot<MoeSortArgs> moe_sort{"moe_sort"};
+inline Slot<MoeBalanceArgs> moe_balance{"moe_balance"};
 inline Slot<MoePermuteArgs> moe_permute{"moe_permute"};
 inline Slot<MoeCombineArgs> moe_combine{"moe_combine"};
 inline Slot<MoeDotsArgs> moe_dots{"moe_dots"};

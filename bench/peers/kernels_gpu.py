@@ -15,6 +15,8 @@ where they are installed, and where not there is one row that says why. Rivals, 
               with the classifier before it
   products    torch.matmul, which is cuBLAS; a linear layer with bias and GELU, those of SwiGLU with
               its activation, and a feed-forward layer, forward and backward, eager and compiled
+  experts     grouped_mm, for SwiGLU's two with its activation; gathers, sorts and sums of a
+              mixture of experts, eager and compiled
   the rest    SwiGLU alone, torch.optim.AdamW(fused=True) with f32 parameters, Tensor.copy_
 
 "torch.compile (Triton)" is what PyTorch's compiler generates, which is Triton on a GPU.
@@ -37,6 +39,7 @@ import re
 import sys
 
 import cases_attention
+import cases_experts
 import cases_flat
 import cases_norms
 import cases_products
@@ -55,7 +58,7 @@ def all_cases(device, dtypes, tiny):
     found = []
     for dtype in dtypes:
         cases = Cases(device, dtype, tiny)
-        for module in (cases_attention, cases_products, cases_norms, cases_flat):
+        for module in (cases_attention, cases_products, cases_experts, cases_norms, cases_flat):
             module.add_all(cases)
         found += cases.list
     rank = {name: i for i, name in enumerate(figure_names())}

@@ -53,6 +53,7 @@ class Cases {
   void add_elementwise();
   void add_pointwise();      // ops that broadcast, and a chain of them
   void add_dimension_ops();  // along rows and columns: sums, softmax, picks
+  void add_experts();        // of a mixture, and its router
 
  private:
   template <typename Args>
@@ -68,6 +69,7 @@ class Cases {
   void add_linear(const std::string& name, int64_t in, int64_t out, bool bias, bool residual,
                   bool gelu);
   void add_attention_case(const AttentionVariant& variant);
+  void add_routers();
 
   Size s_;
   DType dtype_;

@@ -301,7 +301,14 @@ Cost cost_of(const kernels::MoeRouteBwdArgs& a) {
   return traffic({a.logits, a.experts, a.counts, a.d_weights}, {a.d_logits});
 }
 Cost cost_of(const kernels::MoeSortArgs& a) {
-  return traffic({a.experts}, {a.counts, a.offsets, a.rows, a.sources});
+  Cost cost = traffic({a.experts}, {a.counts, a.offsets, a.rows, a.sources});
+  add_result(cost, a.loads, true);
+  return cost;
+}
+Cost cost_of(const kernels::MoeBalanceArgs& a) {
+  Cost cost = traffic({a.loads}, {});
+  add_result(cost, a.bias, true);
+  return cost;
 }
 Cost cost_of(const kernels::MoePermuteArgs& a) {
   return traffic({a.y, a.sources, a.weights}, {a.y});  // a row is read for each that is written
@@ -314,7 +321,6 @@ Cost cost_of(const kernels::MoeCombineArgs& a) {
 Cost cost_of(const kernels::MoeDotsArgs& a) {
   Cost cost = traffic({a.x, a.rows}, {a.dots});
   cost.read_bytes += bytes_of(a.x) * double(a.rows.size(1));
-  cost.flops = 2 * double(a.rows.numel()) * double(a.x.size(1));
   return cost;
 }
 

@@ -88,6 +88,7 @@ Cost cost_of(const kernels::GroupedGemmArgs& a);
 Cost cost_of(const kernels::MoeRouteFwdArgs& a);
 Cost cost_of(const kernels::MoeRouteBwdArgs& a);
 Cost cost_of(const kernels::MoeSortArgs& a);
+Cost cost_of(const kernels::MoeBalanceArgs& a);
 Cost cost_of(const kernels::MoePermuteArgs& a);
 Cost cost_of(const kernels::MoeCombineArgs& a);
 Cost cost_of(const kernels::MoeDotsArgs& a);

@@ -56,6 +56,14 @@ constexpr SlotLabel kSlotLabels[] = {
     {"softmax_bwd", "softmax, backward"},
     {"gather", "gather"},
     {"scatter_add", "scatter-add"},
+    {"moe_route_fwd", "router, forward"},
+    {"moe_route_bwd", "router, backward"},
+    {"moe_sort", "order of experts' rows"},
+    {"moe_balance", "biases of routers"},
+    {"moe_permute", "rows to experts"},
+    {"moe_combine", "rows from experts"},
+    {"moe_dots", "gradients of routers' weights"},
+    {"grouped_gemm", "experts' products"},
 };
 
 }  // namespace

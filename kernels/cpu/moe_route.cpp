@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "shale/kernels/check.h"
@@ -198,6 +199,25 @@ void run(const Exec&, const MoeSortArgs& a) {
     const int32_t e = experts[i], place = used[size_t(e)]++;
     rows[i] = place < most ? offsets[e] + place : -1;
     if (rows[i] >= 0) sources[rows[i]] = static_cast<int32_t>(i);
+  }
+  if (!a.loads.defined()) return;
+  int32_t* loads = a.loads.as<int32_t>();
+  for (int64_t e = 0; e < E; ++e) {
+    loads[e] += counts[e];
+    loads[E] += static_cast<int32_t>(std::max<int64_t>(counts[e] - most, 0));
+  }
+}
+
+template <>
+void run(const Exec&, const MoeBalanceArgs& a) {
+  const int64_t L = a.bias.size(0), E = a.bias.size(1);
+  for (int64_t l = 0; l < L; ++l) {
+    const int32_t* loads = a.loads.as<int32_t>() + l * (E + 1);
+    const int64_t sum = std::accumulate(loads, loads + E, int64_t{0});
+    for (int64_t e = 0; e < E; ++e) {
+      const int64_t above = loads[e] * E - sum;
+      if (above != 0) a.bias.as<float>()[l * E + e] += above < 0 ? a.rate : -a.rate;
+    }
   }
 }
 

@@ -81,9 +81,9 @@ void record_route(const Tensor& x, const Tensor& w_gate, const Tensor& logits,
 }  // namespace
 
 Routing moe_route(const Tensor& x, const Tensor& w_gate, const Tensor& bias,
-                  const RouterOptions& options) {
+                  const RouterOptions& options, const Tensor& loads) {
   if (amp::wants_low({x, w_gate})) {
-    return moe_route(amp::to_low(x), amp::to_low(w_gate), bias, options);
+    return moe_route(amp::to_low(x), amp::to_low(w_gate), bias, options, loads);
   }
   check_route(x, w_gate, options);
   Context& context = x.context();
@@ -108,7 +108,8 @@ Routing moe_route(const Tensor& x, const Tensor& w_gate, const Tensor& bias,
                                .counts = routing.counts,
                                .offsets = routing.offsets,
                                .rows = routing.rows,
-                               .sources = routing.sources});
+                               .sources = routing.sources,
+                               .loads = loads.defined() ? loads.view() : View{}});
   if (needs_grad(context, {x, w_gate})) record_route(x, w_gate, logits, options, routing);
   return routing;
 }

@@ -25,7 +25,7 @@ int run_cases(BenchDevice& device, std::string_view part) {
     const PreparedCase prepared = one.prepare(bench);
     CHECK(prepared.cost.bytes() > 0);
     CHECK((prepared.cost.flops > 0) ==
-          (one.slot == "gemm" || one.slot.compare(0, 9, "attention") == 0));
+          (one.slot == "gemm" || one.slot == "grouped_gemm" || one.slot.starts_with("attention")));
     CHECK(measure(device, prepared, 0).ours.median() > 0);
     ++ran;
   }

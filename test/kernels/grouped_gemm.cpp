@@ -40,6 +40,7 @@ TEMPLATE_TEST_CASE("a grouped product is the products of its groups, exactly", "
       const auto dy = test::rand_int<TestType>(s.rows * s.n, 3, -3, 3);
       const auto c = test::rand_int<float>(s.rows * s.n, 4, -3, 3);
       std::vector<double> rows = test::to_f64(c), inner(w.size());
+      std::vector<double> back(size_t(s.rows * s.k));
       for (int64_t g = 0; g < s.groups(); ++g) {
         for (int64_t r = s.offsets[size_t(g)]; r < s.offsets[size_t(g + 1)]; ++r) {
           for (int64_t j = 0; j < s.n; ++j) {
@@ -48,6 +49,8 @@ TEMPLATE_TEST_CASE("a grouped product is the products of its groups, exactly", "
               const double x = test::to_f64(a[size_t(r * s.k + i)]);
               rows[size_t(r * s.n + j)] += x * test::to_f64(w[at]);
               inner[at] += x * test::to_f64(dy[size_t(r * s.n + j)]);
+              back[size_t(r * s.k + i)] +=
+                  test::to_f64(dy[size_t(r * s.n + j)]) * test::to_f64(w[at]);
             }
           }
         }
@@ -62,6 +65,18 @@ TEMPLATE_TEST_CASE("a grouped product is the products of its groups, exactly", "
                                    .accumulate = true});
       CHECK(dc.margins_intact());
       CHECK(test::max_error(dc.download(), rows) == 0);
+      // Rows of no group stay as they were.
+      const DeviceArray<float> dx(exec, s.rows * s.k);
+      kernels::grouped_gemm(exec, {.offsets = offsets.view(),
+                                   .a = ddy.view({s.rows, s.n}),
+                                   .b = dw.view({s.groups(), s.n, s.k}),
+                                   .c = dx.view({s.rows, s.k})});
+      CHECK(dx.margins_intact());
+      const int64_t own = s.offsets.back() * s.k;
+      const std::vector<float> all = dx.download(), rest(all.begin() + own, all.end());
+      back.resize(size_t(own));
+      CHECK(test::max_error(std::vector<float>(all.begin(), all.begin() + own), back) == 0);
+      CHECK(test::same_bits(rest, test::poison<float>(std::ssize(rest))));
       kernels::grouped_gemm(exec, {.offsets = offsets.view(),
                                    .by = GroupedBy::kInner,
                                    .a = ddy.view({s.n, s.rows}, {1, s.n}),
@@ -73,51 +88,93 @@ TEMPLATE_TEST_CASE("a grouped product is the products of its groups, exactly", "
   }
 }
 
+namespace {
+
+// The matrices of SwiGLU's product, or of its derivative's: rows of group g of what is by rows, its
+// matrix of weights.
+struct SwiGluArrays {
+  const Size& s;
+  DeviceArray<float> a, gate, up, c, aux, aux_up, c_up;
+
+  SwiGluArrays(const Exec& exec, const Size& size)
+      : s(size),
+        a(exec, test::randn<float>(s.rows * s.k, 1)),
+        gate(exec, test::randn<float>(s.groups() * s.n * s.k, 2)),
+        up(exec, test::randn<float>(s.groups() * s.n * s.k, 3)),
+        c(exec, s.rows * s.n),
+        aux(exec, test::randn<float>(s.rows * s.n, 4)),
+        aux_up(exec, test::randn<float>(s.rows * s.n, 5)),
+        c_up(exec, s.rows * s.n) {}
+
+  kernels::GroupedGemmArgs grouped(const DeviceArray<int32_t>& offsets, Epilogue epilogue) const {
+    const bool is_forward = epilogue == Epilogue::kSwiGlu;
+    const Shape rows{s.rows, s.n};
+    return {.offsets = offsets.view(),
+            .a = a.view({s.rows, s.k}),
+            .b = weights_view(gate, s),
+            .c = c.view(rows),
+            .epilogue = epilogue,
+            .aux = aux.view(rows),
+            .b_up = is_forward ? weights_view(up, s) : View{},
+            .aux_up = aux_up.view(rows),
+            .c_up = is_forward ? View{} : c_up.view(rows)};
+  }
+  std::vector<std::vector<float>> results() const {
+    CHECK((c.margins_intact() && aux.margins_intact() && aux_up.margins_intact() &&
+           c_up.margins_intact()));
+    return {c.download(), aux.download(), aux_up.download(), c_up.download()};
+  }
+};
+
+}  // namespace
+
 TEST_CASE("a grouped SwiGLU product has the bits of each group's own, for any threads",
           "[kernels][moe]") {
-  const Size s = kSizes.back();
-  const auto a = test::randn<float>(s.rows * s.k, 1);
-  const auto gate = test::randn<float>(s.groups() * s.n * s.k, 2);
-  const auto up = test::randn<float>(s.groups() * s.n * s.k, 3);
+  const Size& s = kSizes.back();
+  const Epilogue epilogue = GENERATE(Epilogue::kSwiGlu, Epilogue::kDSwiGlu);
   for (const Exec& device : test::devices_with({&kernels::grouped_gemm, &kernels::gemm})) {
     const DeviceArray<int32_t> offsets(device, s.offsets);
-    const DeviceArray<float> da(device, a), dg(device, gate), du(device, up);
     const auto run = [&](const Exec& exec) {
-      const DeviceArray<float> c(exec, s.rows * s.n), aux(exec, c.size()), aux_up(exec, c.size());
-      kernels::grouped_gemm(exec, {.offsets = offsets.view(),
-                                   .a = da.view({s.rows, s.k}),
-                                   .b = weights_view(dg, s),
-                                   .c = c.view({s.rows, s.n}),
-                                   .epilogue = Epilogue::kSwiGlu,
-                                   .aux = aux.view({s.rows, s.n}),
-                                   .b_up = weights_view(du, s),
-                                   .aux_up = aux_up.view({s.rows, s.n})});
-      return c.download();
+      const SwiGluArrays arrays(exec, s);
+      kernels::grouped_gemm(exec, arrays.grouped(offsets, epilogue));
+      return arrays.results();
     };
-    const auto grouped = run(device);
-    CHECK(test::same_bits_for_any_threads(device, run));
+    const auto all = run(device);
+    for (size_t i = 0; i < all.size(); ++i) {
+      CHECK(test::same_bits_for_any_threads(device, [&](const Exec& exec) { return run(exec)[i]; }));
+    }
+    const SwiGluArrays arrays(device, s);
+    const kernels::GroupedGemmArgs grouped = arrays.grouped(offsets, epilogue);
     for (int64_t g = 0; g < s.groups(); ++g) {
       const int64_t begin = s.offsets[size_t(g)], end = s.offsets[size_t(g + 1)];
-      if (begin == end) continue;
-      const int64_t m = end - begin;
-      const DeviceArray<float> c(device, m * s.n), aux(device, m * s.n), aux_up(device, m * s.n);
-      const auto weights = [&](const DeviceArray<float>& w) {
-        return w.view({s.k, s.n}, {1, s.k}, g * s.n * s.k);
-      };
-      kernels::gemm(device, {.a = da.view({m, s.k}, {s.k, 1}, begin * s.k),
-                             .b = weights(dg),
-                             .c = c.view({m, s.n}),
-                             .epilogue = Epilogue::kSwiGlu,
-                             .aux = aux.view({m, s.n}),
-                             .b_up = weights(du),
-                             .aux_up = aux_up.view({m, s.n})});
-      const std::vector<float> own(grouped.begin() + begin * s.n, grouped.begin() + end * s.n);
-      CHECK(test::same_bits(c.download(), own));
+      if (begin < end) kernels::gemm(device, kernels::group_of(grouped, g, begin, end));
     }
-    // Rows of no group stay as they were.
-    const std::vector<float> rest(grouped.begin() + s.offsets.back() * s.n, grouped.end());
-    CHECK(test::same_bits(rest, test::poison<float>(std::ssize(rest))));
+    // Rows of no group stay as they were, here and there.
+    const auto own = arrays.results();
+    for (size_t i = 0; i < all.size(); ++i) CHECK(test::same_bits(all[i], own[i]));
   }
+}
+
+TEST_CASE("grouped products refuse matrices that do not lie one after the other",
+          "[kernels][moe]") {
+  const Exec& exec = test::devices().front();
+  const DeviceArray<int32_t> offsets(exec, {0, 1, 2});
+  const DeviceArray<float> a(exec, 2 * 3), b(exec, 100), c(exec, 2 * 4);
+  const auto run = [&](const View& weights) {
+    kernels::grouped_gemm(exec, {.offsets = offsets.view(),
+                                 .a = a.view({2, 3}),
+                                 .b = weights,
+                                 .c = c.view({2, 4})});
+  };
+  CHECK_THROWS_AS(run(b.view({2, 3, 4}, {20, 4, 1})), ShapeError);
+  CHECK_THROWS_AS(run(b.view({2, 3, 4}, {24, 8, 2})), ShapeError);
+  // Groups of columns of a that are no lines.
+  CHECK_THROWS_AS(kernels::grouped_gemm(exec, {.offsets = offsets.view(),
+                                               .by = GroupedBy::kInner,
+                                               .a = a.view({3, 2}),
+                                               .b = c.view({2, 4}),
+                                               .c = b.view({2, 3, 4})}),
+                  ShapeError);
 }
 
 }  // namespace shale

@@ -18,7 +18,8 @@ using Vec = std::vector<double>;
 struct Size {
   int64_t tokens, experts, active;
 };
-const std::vector<Size> kSizes = {{0, 4, 2}, {1, 1, 1}, {3, 8, 2}, {70, 16, 16}, {40, 24, 6}};
+const std::vector<Size> kSizes = {{0, 4, 2},    {1, 1, 1},   {3, 8, 2},
+                                  {70, 16, 16}, {40, 24, 6}, {17, 300, 8}};
 
 const std::vector<RouterRule> kRules = {
     {},
@@ -128,7 +129,7 @@ TEST_CASE("routers choose and weigh by their formulas", "[kernels][moe]") {
           const auto first = got.experts.begin() + t * n.active;
           const std::vector<int32_t> experts(first, first + n.active);
           CHECK(experts == best_of(row, n.active));
-          // A few roundings of an exponential, a sum of up to 24 and a quotient.
+          // A few roundings of an exponential, a sum of up to 300 and a quotient.
           CHECK(test::max_error(row_of(got.weights, t, n.active), weights_of(row, experts, rule)) <=
                 32 * test::ulp<float>() * rule.scale);
         }
@@ -238,6 +239,40 @@ TEST_CASE("rows are in order of expert and token, and capacity drops the last", 
       if (few.rows[i] >= 0) sources[size_t(few.rows[i])] = int32_t(i);
     }
     CHECK(few.sources == sources);
+  }
+}
+
+TEST_CASE("sorting adds up what experts got and what was dropped", "[kernels][moe]") {
+  const std::vector<int32_t> experts = {2, 0, 0, 2, 2, 3, 3, 2, 0, 2};
+  for (const Exec& exec : devices()) {
+    const DeviceArray<int32_t> chosen(exec, experts), counts(exec, 4), offsets(exec, 5),
+        rows(exec, 10), sources(exec, 10), loads(exec, {7, 0, 0, 0, 1});
+    const auto add = [&](int64_t capacity) {
+      kernels::moe_sort(exec, {.experts = chosen.view({5, 2}),
+                               .capacity = capacity,
+                               .counts = counts.view(),
+                               .offsets = offsets.view(),
+                               .rows = rows.view({5, 2}),
+                               .sources = sources.view(),
+                               .loads = loads.view()});
+    };
+    add(0);
+    add(2);
+    CHECK(loads.margins_intact());
+    CHECK(loads.download() == std::vector<int32_t>{7 + 6, 0, 10, 4, 1 + 1 + 3});
+  }
+}
+
+TEST_CASE("biases of routers move by the sign of their experts' loads", "[kernels][moe]") {
+  // The means are 3 and 7 / 3, which no load has; what was dropped does not count.
+  const std::vector<int32_t> loads = {3, 4, 2, 99, 2, 3, 2, 0};
+  const std::vector<float> bias = {0, 1, 2, 3, 4, 5};
+  for (const Exec& exec : test::devices_with({&kernels::moe_balance})) {
+    const DeviceArray<int32_t> x(exec, loads);
+    const DeviceArray<float> b(exec, bias);
+    kernels::moe_balance(exec, {.loads = x.view({2, 4}), .bias = b.view({2, 3}), .rate = 0.25f});
+    CHECK(b.margins_intact());
+    CHECK(b.download() == std::vector<float>{0, 0.75f, 2.25f, 3.25f, 3.75f, 5.25f});
   }
 }
 

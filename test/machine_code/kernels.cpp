@@ -38,8 +38,11 @@ void hold(const std::vector<std::string>& files, const Rule& rule) {
 const std::vector<std::string> kAttention = {"attention90_fwd_bf16", "attention90_bwd_bf16"};
 const std::vector<std::string> kHopper = {"attention90_fwd_bf16", "attention90_bwd_bf16",
                                           "gemm90_bf16"};
-const std::vector<std::string> kStreaming = {"loss",     "dropout",     "embedding", "norm_fwd",
-                                             "norm_bwd", "elementwise", "optim"};
+const std::vector<std::string> kStreaming = {
+    "loss", "dropout", "embedding", "norm_fwd",  "norm_bwd", "elementwise", "optim",
+    "rope", "softmax", "index",     "moe_route", "moe_sort", "moe"};
+// Operands of any strides: to find an element is to divide its number by their sizes.
+const std::vector<std::string> kStrided = {"pointwise", "reduce_dims"};
 
 // Loops around products in which there are such instructions too.
 size_t product_loops_with(const std::vector<std::string>& files, std::string_view opcode) {
@@ -62,6 +65,7 @@ TEST_CASE("exponentials of Hopper's attention run beside products", "[machine_co
 
 TEST_CASE("packs are stored whole", "[machine_code]") {
   hold(kStreaming, whole_stores);
+  hold(kStrided, whole_stores);
 }
 
 TEST_CASE("descriptors of Hopper's products are computed once for a warp", "[machine_code]") {
@@ -95,6 +99,7 @@ TEST_CASE("kernels keep within their budgets of instructions", "[machine_code]")
   }
   REQUIRE_FALSE(sizes.empty());
   std::vector<std::string> files = kStreaming;
+  files.insert(files.end(), kStrided.begin(), kStrided.end());
   files.insert(files.end(), kHopper.begin(), kHopper.end());
   size_t found = 0;
   for (const std::string& of : files) {

@@ -192,7 +192,7 @@ void d_table_typed(const Exec& exec, const EmbeddingBwdArgs& args) {
                               .rows = args.d_table.size(0),
                               .C = args.dy.size(2),
                               .accumulate = args.accumulate_table};
-  const SortedIds sorted = sort_ids(exec, args.ids, a.rows);
+  const SortedIds sorted = sort_ids("embedding_bwd", exec, args.ids, a.rows);
   dispatch_columns<T>(a.C, {a.dy, a.out}, [&]<int kCount>() {
     simt::launch(d_table_kernel<T, TGrad, kCount>,
                  {.grid = blocks_for<kCount>(a.rows, a.C), .block = kThreads}, exec, a, sorted);

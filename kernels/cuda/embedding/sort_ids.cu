@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "shale/kernels/check.h"
+#include "shale/kernels/cuda/reduce/block_scan.cuh"
 #include "shale/kernels/simt/simt.h"
 
 // A stable radix sort of (id, number) pairs, a byte of the id at a time, lowest first. A warp owns
@@ -64,28 +65,14 @@ __global__ void __launch_bounds__(kThreads)
   for (int d = lane; d < kDigits; d += kWarpSize) counts[int64_t{d} * segments + segment] = mine[d];
 }
 
-struct ScanSlots {
-  int32_t of_warp[kScanThreads / kWarpSize];
-};
-
 // counts[i] = the sum of those before it; one block.
 __global__ void __launch_bounds__(kScanThreads) scan_kernel(int32_t* counts, int64_t n) {
   await_previous_grid();
-  const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
   const int64_t share = ceil_div(n, kScanThreads), begin = threadIdx.x * share;
   const int64_t end = begin + share < n ? begin + share : n;
   int32_t total = 0;
   for (int64_t i = begin; i < end; ++i) total += counts[i];
-  int32_t before = total;  // up to and with this lane, at first
-  for (int step = 1; step < kWarpSize; step *= 2) {
-    const int32_t other = shfl_up(before, step);
-    if (lane >= step) before += other;
-  }
-  auto& slots = shared<ScanSlots>();
-  if (lane == kWarpSize - 1) slots.of_warp[warp] = before;
-  before -= total;
-  __syncthreads();
-  for (int w = 0; w < warp; ++w) before += slots.of_warp[w];
+  int32_t before = sum_before<kScanThreads>(total);
   for (int64_t i = begin; i < end; ++i) {
     const int32_t value = counts[i];
     counts[i] = before;
@@ -152,16 +139,15 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-SortedIds sort_ids(const Exec& exec, const View& ids, int64_t V) {
-  constexpr const char* kOp = "embedding_bwd";
+SortedIds sort_ids(const char* op, const Exec& exec, const View& ids, int64_t V) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max() - kSegment;
   if (ids.numel() > kMost || V > kMost) {
-    throw ShapeError(cat(kOp, ": ids is ", ids, " for ", V, " rows, want at most ", kMost));
+    throw ShapeError(cat(op, ": ids is ", ids, " for ", V, " rows, want at most ", kMost));
   }
   const auto count = static_cast<int32_t>(ids.numel());
   const auto segments = static_cast<int>(ceil_div(count, kSegment));
   const int64_t counts_size = int64_t{kDigits} * segments;
-  auto* memory = scratch<int32_t>(kOp, exec, 4 * int64_t{count} + counts_size + V + 1);
+  auto* memory = scratch<int32_t>(op, exec, 4 * int64_t{count} + counts_size + V + 1);
   Pairs from = {memory, memory + count},
         to = {memory + 2 * int64_t{count}, memory + 3 * int64_t{count}};
   int32_t* counts = memory + 4 * int64_t{count};

@@ -6,6 +6,7 @@
 #include "shale/kernels/check.h"
 #include "shale/kernels/cuda/gemm/gemm90.cuh"
 #include "shale/kernels/cuda/gemm/gemm_kernel.cuh"
+#include "shale/kernels/cuda/gemm/gemm_lines.h"
 #include "shale/kernels/cuda/hopper.h"
 #include "shale/kernels/cuda/reduce/column_blocks.cuh"
 #include "shale/kernels/cuda/run.h"
@@ -14,27 +15,7 @@
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-// ---- Around the product: operands that cp.async cannot copy, parts of k, bias gradients ----
-
-constexpr int kCopyThreads = 128;
-
-// Lines of any alignment to lines of packs. A thread writes one pack of every gridDim.y-th line.
-template <typename T>
-__global__ void __launch_bounds__(kCopyThreads)
-    align_lines_kernel(const T* from, int64_t from_ld, T* to, int64_t to_ld, int64_t lines,
-                       int64_t length) {
-  await_previous_grid();
-  const int64_t column = (int64_t{blockIdx.x} * kCopyThreads + threadIdx.x) * kPackSize<T>;
-  if (column >= to_ld) return;
-  for (int64_t line = blockIdx.y; line < lines; line += gridDim.y) {
-    Pack<T> pack;
-#pragma unroll
-    for (int i = 0; i < kPackSize<T>; ++i) {
-      pack.at[i] = column + i < length ? from[line * from_ld + column + i] : from_float<T>(0.0f);
-    }
-    store_pack(to + line * to_ld + column, pack);
-  }
-}
+// ---- Around the product: parts of k, bias gradients ----
 
 constexpr int kReduceTile = 64, kReduceThreads = 128;
 
@@ -64,6 +45,7 @@ __global__ void __launch_bounds__(kReduceThreads)
     return sum;
   };
   const EpilogueTile tile = {.row = row,
+                             .row_end = p.m,
                              .col = col,
                              .c_row = row,
                              .packs = work.packs,
@@ -99,47 +81,6 @@ __global__ void __launch_bounds__(kSumColumns* kSumSlices)
 }
 
 // ---- Host side ----
-
-constexpr int64_t kAlignment = 16;
-
-int64_t round_up(int64_t n, int64_t to) {
-  return ceil_div(n, to) * to;
-}
-
-// A matrix with the sizes that its lines have in memory.
-struct Lines {
-  const Matrix& matrix;
-  int64_t count, length;
-
-  int64_t element_bytes() const { return dtype_size(matrix.dtype); }
-  bool aligned() const {
-    return reinterpret_cast<uintptr_t>(matrix.data) % kAlignment == 0 &&
-           (count <= 1 || matrix.ld * element_bytes() % kAlignment == 0);
-  }
-  int64_t aligned_ld() const { return round_up(length, kAlignment / element_bytes()); }
-  int64_t aligned_bytes() const { return count * aligned_ld() * element_bytes(); }
-};
-
-Lines lines_of(const Matrix& matrix, int64_t rows, int64_t cols) {
-  return matrix.transposed ? Lines{matrix, cols, rows} : Lines{matrix, rows, cols};
-}
-
-Matrix align_lines(const Exec& exec, const Lines& from, void* to) {
-  const Matrix aligned = {.data = to,
-                          .dtype = from.matrix.dtype,
-                          .ld = from.aligned_ld(),
-                          .transposed = from.matrix.transposed};
-  dispatch_float(from.matrix.dtype, [&]<typename T>() {
-    constexpr int64_t kMaxGrid = 65535;
-    const int64_t columns = ceil_div(aligned.ld, int64_t{kCopyThreads} * kPackSize<T>);
-    simt::launch(
-        align_lines_kernel<T>,
-        {.grid = {columns, from.count < kMaxGrid ? from.count : kMaxGrid}, .block = kCopyThreads},
-        exec, static_cast<const T*>(from.matrix.data), from.matrix.ld, static_cast<T*>(to),
-        aligned.ld, from.count, from.length);
-  });
-  return aligned;
-}
 
 void launch_product(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
   if (is_hopper(work.tile)) {

@@ -164,7 +164,8 @@ class RunEpilogue {
 
 // Where a block's tile is, and what it needs besides the problem.
 struct EpilogueTile {
-  int64_t row = 0, col = 0;      // of the tile's first element
+  int64_t row = 0, row_end = 0;  // of the tile's first element; where its rows end
+  int64_t col = 0;
   int64_t c_row = 0;             // of c, where a part of k has its own rows
   bool packs = false;            // see GemmWork
   float* column_sums = nullptr;  // [n] of these rows, or null
@@ -183,7 +184,7 @@ __device__ __forceinline__ void epilogue_tile(const GemmProblem& p, const Epilog
   const RunEpilogue<TIn, TOut> epilogue(p, tile.col + col, tile.packs);
   Run sums{};
   if (tile.col + col < p.n) {
-    for (int row = first_row; row < kRows && tile.row + row < p.m; row += kRowsAtOnce) {
+    for (int row = first_row; row < kRows && tile.row + row < tile.row_end; row += kRowsAtOnce) {
       const Run c = epilogue.result(product(row, col), tile.row + row);
       epilogue.store(c, tile.c_row + row);
       if (tile.column_sums == nullptr) continue;

@@ -53,15 +53,25 @@ constexpr int sums_ld() {
 template <class Config, bool kPaired>
 inline constexpr int kResident = !kPaired || Config::kBlocks < 2 ? Config::kBlocks : 2;
 
-// One block per tile of c and part of k. Stages of kDepth of k go round in a ring of kStages: while
-// one is multiplied, the next kStages - 1 are on their way. With two sets of fragments those of the
-// next step are loaded while this one is multiplied, across the border between stages too. Shared
-// memory holds the ring, then the tile of sums, from which c is written in lines.
+// What a block computes: a tile of c, of a part of k.
+struct GemmPart {
+  int64_t row = 0, row_end = 0;  // the tile's first, and where those that it may have end
+  int64_t col = 0;
+  int64_t a_row = 0, c_row = 0;  // what `row` is called in a and in c
+  int64_t b_offset = 0;          // elements before b, and before b_up
+  int k_begin = 0, k_end = 0;
+  float* column_sums = nullptr;  // [n] of this row of tiles, or null
+};
+
+// Stages of kDepth of k go round in a ring of kStages: while one is multiplied, the next
+// kStages - 1 are on their way. With two sets of fragments those of the next step are loaded while
+// this one is multiplied, across the border between stages too. Shared memory holds the ring, then
+// the tile of sums, from which c is written in lines.
 // With kPaired, c is SwiGLU of two products, and has half as many columns as the tile.
-template <typename T, class Config, bool kATransposed, bool kBTransposed, bool kPaired>
-__global__ void __launch_bounds__(Config::kThreads, (kResident<Config, kPaired>))
-    gemm_kernel(const GemmProblem p, const GemmWork work, int row_tiles, int col_tiles) {
-  await_previous_grid();
+// part_of(block) is asked twice: what the epilogue needs would take registers from the products.
+template <typename T, class Config, bool kATransposed, bool kBTransposed, bool kPaired, class PartOf>
+__device__ __forceinline__ void multiply_part(const GemmProblem& p, bool packs,
+                                              const PartOf& part_of) {
   using ATile = OperandTile<T, Config::kRows, Config::kDepth, !kATransposed>;
   using BTile = OperandTile<T, Config::kCols, Config::kDepth, kBTransposed>;
   using Product = ProductOf<T, Config, ATile, BTile>;
@@ -69,22 +79,19 @@ __global__ void __launch_bounds__(Config::kThreads, (kResident<Config, kPaired>)
   constexpr int kStages = Config::kStages, kSteps = Config::kDepth / Product::kStep;
   constexpr int kSets = Product::kSets;
   static_assert(kSteps % kSets == 0, "the fragments of a stage's first step are the first set");
-
-  const TileIndex index = tile_of_block(static_cast<int>(blockIdx.x), row_tiles, col_tiles);
   constexpr int kOutCols = kPaired ? Config::kCols / 2 : Config::kCols;
-  const int64_t row = int64_t{index.row} * Config::kRows, col = int64_t{index.col} * kOutCols;
-  const int part = static_cast<int>(blockIdx.z);
-  const int k_begin = static_cast<int>(part * work.split_k);
-  const int64_t k_rest = p.k - k_begin;
-  int k_left = static_cast<int>(k_rest < work.split_k ? k_rest : work.split_k);
+  const GemmPart part = part_of(static_cast<int>(blockIdx.x));
+  int k_left = part.k_end - part.k_begin;
   const int stages = (k_left + Config::kDepth - 1) / Config::kDepth;
 
   T* const ring = dynamic_shared<T>();
   using BLoader = TileLoader<BTile, Config::kThreads, kPaired>;
-  TileLoader<ATile, Config::kThreads> a_loader(p.a, row, p.m, k_begin);
+  TileLoader<ATile, Config::kThreads> a_loader(
+      p.a, p.a.data, part.a_row, part.a_row + (part.row_end - part.row), part.k_begin);
   Matrix b = p.b;
   if (BLoader::loads_up()) b.data = p.b_up.data, b.ld = p.b_up.ld;
-  BLoader b_loader(b, col, p.n, k_begin);
+  b.data = static_cast<T*>(b.data) + part.b_offset;
+  BLoader b_loader(b, p.b.data, part.col, p.n, part.k_begin);
   int loaded = 0;
   const auto load_stage = [&] {
     if (loaded < stages) {
@@ -138,12 +145,13 @@ __global__ void __launch_bounds__(Config::kThreads, (kResident<Config, kPaired>)
   constexpr int kLd = sums_ld<Config>();
   product.store(sums, kLd);
   __syncthreads();
-  const EpilogueTile tile = {
-      .row = row,
-      .col = col,
-      .c_row = part * p.m + row,
-      .packs = work.packs,
-      .column_sums = work.column_sums == nullptr ? nullptr : work.column_sums + index.row * p.n};
+  const GemmPart again = part_of(opaque(static_cast<int>(blockIdx.x)));
+  const EpilogueTile tile = {.row = again.row,
+                             .row_end = again.row_end,
+                             .col = again.col,
+                             .c_row = again.c_row,
+                             .packs = packs,
+                             .column_sums = again.column_sums};
   const auto sums_run = [&](int r, int c) {
     const auto run = [&](int at) { return load_run(sums + r * kLd + at, kRun, true); };
     if constexpr (kPaired) {
@@ -159,17 +167,45 @@ __global__ void __launch_bounds__(Config::kThreads, (kResident<Config, kPaired>)
   }
 }
 
-template <typename T, class Config, bool kATransposed, bool kBTransposed, bool kPaired = false>
-void launch_gemm_kernel(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
+// One block per tile of c and part of k.
+template <typename T, class Config, bool kATransposed, bool kBTransposed, bool kPaired>
+__global__ void __launch_bounds__(Config::kThreads, (kResident<Config, kPaired>))
+    gemm_kernel(const GemmProblem p, const GemmWork work, int row_tiles, int col_tiles) {
+  await_previous_grid();
+  multiply_part<T, Config, kATransposed, kBTransposed, kPaired>(p, work.packs, [&](int block) {
+    const TileIndex index = tile_of_block(block, row_tiles, col_tiles);
+    constexpr int kOutCols = kPaired ? Config::kCols / 2 : Config::kCols;
+    const int64_t row = int64_t{index.row} * Config::kRows;
+    const int number = static_cast<int>(blockIdx.z);
+    const int64_t begin = number * work.split_k, end = begin + work.split_k;
+    return GemmPart{
+        .row = row,
+        .row_end = p.m,
+        .col = int64_t{index.col} * kOutCols,
+        .a_row = row,
+        .c_row = number * p.m + row,
+        .k_begin = static_cast<int>(begin),
+        .k_end = static_cast<int>(end < p.k ? end : p.k),
+        .column_sums = work.column_sums == nullptr ? nullptr : work.column_sums + index.row * p.n};
+  });
+}
+
+template <class Config, typename T>
+constexpr size_t gemm_shared_bytes() {
   constexpr size_t kRing =
       size_t{Config::kStages} * Config::kDepth * (Config::kRows + Config::kCols) * sizeof(T);
   constexpr size_t kSums = size_t{Config::kRows} * sums_ld<Config>() * sizeof(float);
+  return kRing > kSums ? kRing : kSums;
+}
+
+template <typename T, class Config, bool kATransposed, bool kBTransposed, bool kPaired = false>
+void launch_gemm_kernel(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
   constexpr int kOutCols = kPaired ? Config::kCols / 2 : Config::kCols;
   const int64_t row_tiles = ceil_div(p.m, Config::kRows), col_tiles = ceil_div(p.n, kOutCols);
   simt::launch(gemm_kernel<T, Config, kATransposed, kBTransposed, kPaired>,
                {.grid = {row_tiles * col_tiles, 1, work.splits},
                 .block = Config::kThreads,
-                .smem_bytes = kRing > kSums ? kRing : kSums},
+                .smem_bytes = gemm_shared_bytes<Config, T>()},
                exec, p, work, static_cast<int>(row_tiles), static_cast<int>(col_tiles));
 }
 

@@ -103,9 +103,10 @@ class TileLoader {
   }
 
   // `matrix` is the thread's, b_up if loads_up(). `outer` is the first row of a (column of b) of
-  // `outers`; `k` the first to be loaded.
-  __device__ __forceinline__ TileLoader(const Matrix& matrix, int64_t outer, int64_t outers, int k)
-      : ld_(matrix.ld) {
+  // `outers`; `k` the first to be loaded. `start`: an address that may be read.
+  __device__ __forceinline__ TileLoader(const Matrix& matrix, const void* start, int64_t outer,
+                                        int64_t outers, int k)
+      : start_(static_cast<const T*>(start)), ld_(matrix.ld) {
     const int line_of_tile = static_cast<int>(threadIdx.x) / kLineChunks;
     const int chunk = static_cast<int>(threadIdx.x) % kLineChunks;
     to_ = Tile::offset(line_of_tile, chunk);
@@ -116,7 +117,6 @@ class TileLoader {
     const int64_t line = Tile::kAlongK ? outer + line_ : int64_t{k} + line_;
     const int64_t first = Tile::kAlongK ? int64_t{k} + along_ : outer + along_;
     from_ = static_cast<const T*>(matrix.data) + line * ld_ + first;
-    start_ = static_cast<const T*>(matrix.data);
   }
 
   // Issues the copies of the next kDepth of k, of which `k_left` are inside the matrix.
@@ -138,7 +138,7 @@ class TileLoader {
 
  private:
   const T* from_;   // the thread's first chunk of the next stage
-  const T* start_;  // of the matrix
+  const T* start_;  // of a matrix
   int64_t ld_;
   int line_, along_;  // of the thread's first chunk: line, elements before it in its line
   int to_;            // its offset in a tile

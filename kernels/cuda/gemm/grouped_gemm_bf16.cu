@@ -1,0 +1,9 @@
+#include "shale/kernels/cuda/gemm/grouped_gemm_kernel.cuh"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+void launch_grouped_gemm_bf16(const Exec& exec, const GroupedProblem& g, const GroupedWork& work) {
+  launch_grouped<bf16>(exec, g, work);
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND
