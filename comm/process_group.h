@@ -25,7 +25,6 @@ enum class Transport : uint8_t {
   kNccl,
 };
 
-// Options of a group. Where ranks differ, rank 0's values count in what matters to all.
 // Which collectives of a process wait for which. Those of one lane run one after another, whatever
 // their group; those of two lanes do not wait for each other.
 enum class Lane : uint8_t {
@@ -34,6 +33,7 @@ enum class Lane : uint8_t {
 };
 inline constexpr int kLanes = 2;
 
+// Options of a group. Where ranks differ, rank 0's values count in what matters to all.
 struct GroupOptions {
   std::string name = "world";  // for messages
   double timeout_s = 600;      // longest wait for another rank; 0: for ever
