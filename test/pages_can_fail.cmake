@@ -17,6 +17,7 @@ function(check what expected page text)
   file(WRITE ${SCRATCH}/models/training/report/run_status.cpp "  json[\"state\"] = x;\n")
   file(WRITE ${SCRATCH}/models/training/report/rank_report.cpp
        "{\"host_peak\", x};\nconst char k[] = \"comm_share_\";\n")
+  file(WRITE ${SCRATCH}/models/training/report/samples_file.cpp "  json[\"state\"] = x;\n")
   file(WRITE ${SCRATCH}/models/training/report/warnings_file.cpp "cat(\"{\\\"text\\\": \", x)\n")
   file(WRITE ${SCRATCH}/models/training/report/prometheus.cpp "gauge(\"shale_loss\", x);\n")
   file(WRITE ${SCRATCH}/base/log.cpp "std::getenv(\"NOCOLOR\");\nf(\"NO_COLOR\", \"[A;B]\");\n")

@@ -87,7 +87,7 @@ TEST_CASE("an evaluation waits for the device once, and counts the tokens that i
     comm::World world(0, nullptr);
     const auto group = world.group({}, context.backend());
     comm::DataParallel parallel(task.model(), task.units(), context, *group, {.seed = 1});
-    const models::DataRanks data;
+    const models::DataRanks data{.losses = {0}};
     return task.evaluate(
         {.context = context, .group = *group, .data = data, .parallel = parallel});
   };
