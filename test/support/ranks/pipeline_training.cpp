@@ -46,7 +46,7 @@ models::LanguageModelConfig six_layers(const std::string& family) {
   config.family = family;
   config.layers = 6;
   config.width = 16;
-  config.hidden = 24;
+  if (family != "gpt2") config.hidden = 24;
   config.tied = family == "gpt2";
   return config;
 }
