@@ -79,7 +79,7 @@ expect 64 "--min-lr" "linear-to-zero" -- --data "$text" --schedule linear-to-zer
 expect 64 "--decay-steps" "wsd" -- --data "$text" --decay-steps 10
 expect 64 "--decay-steps" "at most" -- --data "$text" --schedule wsd --steps 10 --decay-steps 11
 expect 64 "--eps" "no such thing" -- --data "$text" --optimizer sgd --eps 1e-6
-expect 64 "--beta2" "bf16" -- --data "$text" --optimizer adamw-bf16 --beta2 0.999
+expect 64 "beta2" "bf16" -- --data "$text" --optimizer adamw-bf16 --beta2 0.999
 expect 64 "--param-groups" "rate" -- --data "$text" --param-groups "*.bias:rate=2"
 expect 64 "*.scale" "no parameter" -- --data "$text" --param-groups "*.scale:lr=2"
 expect 64 "--muon-scale" "muon" -- --data "$text" --muon-scale spectral
