@@ -128,6 +128,11 @@ void resolve(TrainConfig& config, int ranks) {
                           ", which single precision rounds to 1; want less, such as 0.1"));
   }
   resolve(config.run, ranks);
+  if (language.sample_tokens > 0 && config.run.pipeline > 1) {
+    throw ConfigError(cat("--sample-tokens ", language.sample_tokens, " with --pipeline ",
+                          config.run.pipeline,
+                          ": a sample is made where the whole model is; want --pipeline 1"));
+  }
 }
 
 LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_vocab,

@@ -53,6 +53,15 @@ Tensor LanguageTask::loss(const DeviceBatch& batch) {
   return model_->loss(batch["inputs"], batch["targets"]);
 }
 
+Tensor LanguageTask::run_pieces(std::span<const nn::Piece> some, const Tensor& x,
+                                const DeviceBatch& batch) {
+  return model_->run_pieces(some, x, batch["inputs"], batch["targets"]);
+}
+
+Shape LanguageTask::boundary(int64_t samples) const {
+  return {samples, config_.seq_len, model_->config().width};
+}
+
 double LanguageTask::step_weight(int64_t step) const {
   return static_cast<double>(batches_.batch_at(step) * config_.seq_len);
 }
@@ -72,25 +81,23 @@ EvalSampler LanguageTask::eval_sampler() const {
 Evaluation LanguageTask::evaluate(const TaskContext& run) {
   const Inference inference(run.context);
   const EvalSampler sampler = eval_sampler();
-  Prefetcher batches(eval_batches({.tokens = data_.val,
-                                   .sampler = sampler,
-                                   .rank = run.data.rank,
-                                   .ranks = run.data.count}));
+  Prefetcher batches(eval_batches(
+      {.tokens = data_.val, .sampler = sampler, .rank = run.data.rank, .ranks = run.data.count}));
   // The host looks at the losses at the end, so that it prepares batches while the device computes.
   const Tensor losses =
       zeros(run.context, {sampler.rounds(run.data.count)}, DType::kF32, MemoryTag::kData);
   int64_t rounds = 0, tokens = 0;
   while (const Batch* batch = batches.next()) {
-    const Tensor sum = loss(DeviceBatch(run.context, *batch));
+    const Tensor sum = run.loss(DeviceBatch(run.context, *batch));
     const Tensor to = losses.alias({1}, {1}, rounds++);
-    run.context.copy(to.data(), sum.data(), sum.bytes());
+    if (sum.defined()) run.context.copy(to.data(), sum.data(), sum.bytes());
     const auto targets = batch->field("targets").values<int32_t>();
     tokens += std::count_if(targets.begin(), targets.end(),
                             [](int32_t target) { return target != kernels::kIgnoreTarget; });
   }
   const std::vector<float> sums = to_host<float>(losses);
-  const double total = comm::ordered_sum(
-      run.group, std::vector<double>(sums.begin(), sums.end()), run.data.losses);
+  const double total =
+      comm::ordered_sum(run.group, std::vector<double>(sums.begin(), sums.end()), run.data.losses);
   if (!run.data.has_losses(run.group.rank())) tokens = 0;  // another rank has counted the same
   run.group.host().all_reduce_sum(make_view(&tokens, {1}), {.tag = "evaluated tokens"});
   return {.loss = total / static_cast<double>(tokens), .items = tokens};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
@@ -50,6 +51,31 @@ bool is_inside(const Parameter& parameter, const std::vector<Module*>& units) {
   return false;
 }
 
+const Module& root_of(const Module& module) {
+  return module.parent() == nullptr ? module : root_of(*module.parent());
+}
+
+// Patterns are for the whole model, of which a stage of a pipeline has some parameters.
+void set_group_options(const std::vector<ParameterGroup>& groups, std::vector<OptimShard>& shards) {
+  if (groups.empty() || shards.empty()) return;
+  std::vector<OptimShard> whole(1);
+  for (Parameter* parameter :
+       root_of(*shards.front().spans.front().parameter->owner).parameters()) {
+    if (parameter->trainable) whole.front().spans.push_back({.parameter = parameter});
+  }
+  for (const ParameterGroup& group : groups) {
+    set_parameter_options(whole, group.pattern, group.options);
+  }
+  for (OptimShard& shard : shards) {
+    for (OptimSpan& span : shard.spans) {
+      const auto of_model =
+          std::find_if(whole.front().spans.begin(), whole.front().spans.end(),
+                       [&](const OptimSpan& other) { return other.parameter == span.parameter; });
+      if (of_model != whole.front().spans.end()) span.options = of_model->options;
+    }
+  }
+}
+
 std::unique_ptr<optim::Optimizer> make_muon(const RunConfig& config,
                                             const std::vector<Module*>& units,
                                             std::vector<OptimShard> shards) {
@@ -93,9 +119,7 @@ void resolve_optimizer(RunConfig& config) {
 std::unique_ptr<optim::Optimizer> make_optimizer(const RunConfig& config,
                                                  const std::vector<Module*>& units,
                                                  std::vector<OptimShard> shards) {
-  for (const ParameterGroup& group : parse_parameter_groups(config.param_groups)) {
-    set_parameter_options(shards, group.pattern, group.options);
-  }
+  set_group_options(parse_parameter_groups(config.param_groups), shards);
   const auto decay = static_cast<float>(config.weight_decay);
   switch (config.optimizer) {
     case OptimizerKind::kAdamW: return make_adamw(config, std::move(shards), optim::Moments::kF32);

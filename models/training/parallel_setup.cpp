@@ -1,18 +1,80 @@
 #include "shale/models/training/parallel_setup.h"
 
+#include <algorithm>
 #include <bit>
+#include <optional>
+#include <string_view>
+#include <utility>
 
 #include "shale/base/error.h"
+#include "shale/base/parse.h"
 #include "shale/models/training/batch_ramp.h"
 
 namespace shale::models {
+namespace {
+
+constexpr int64_t kMostMicroBatches = 1 << 20;  // of a step, in a pipeline
+
+comm::ScheduleKind kind_of(const RunConfig& config) {
+  using enum comm::ScheduleKind;
+  for (const comm::ScheduleKind kind : {kGpipe, k1F1B, kInterleaved, kZbH1, kZbV}) {
+    if (comm::schedule_name(kind) == config.pipeline_schedule) return kind;
+  }
+  return config.pipeline_chunks > 1 ? kInterleaved : k1F1B;  // auto
+}
+
+// "3,4,3"
+std::vector<int> parse_split(std::string_view text) {
+  std::vector<int> split;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(','), text.size());
+    const std::optional<int64_t> count = parse_int(text.substr(0, end));
+    if (!count || *count < 1 || *count > kMostMicroBatches) {
+      throw ConfigError(cat("--pipeline-split: \"", excerpt(text.substr(0, end)),
+                            "\", want numbers of pieces such as 3,4,3"));
+    }
+    split.push_back(static_cast<int>(*count));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return split;
+}
+
+void check_pipeline(const RunConfig& config, int64_t micro_batches) {
+  const auto want = [](bool holds, const auto&... what) {
+    if (!holds) throw ConfigError(cat(what...));
+  };
+  if (config.pipeline == 1) {
+    want(config.pipeline_schedule == "auto" && config.pipeline_chunks == 0 &&
+             config.pipeline_split.empty(),
+         "--pipeline-schedule, --pipeline-chunks and --pipeline-split are of a pipeline, and "
+         "--pipeline is 1");
+    return;
+  }
+  const comm::Schedule schedule = pipeline_schedule(config, micro_batches);
+  want(config.zero <= 1, "--pipeline ", config.pipeline, " with --zero ", config.zero,
+       ": each micro-batch would be reduced, or gather parameters; want --zero 0 or 1");
+  want(config.batch_ramp.empty(), "--pipeline ", config.pipeline,
+       " with --batch-ramp: a schedule has equally many micro-batches in all steps; want no ramp");
+  want(!config.cuda_graph, "--pipeline ", config.pipeline,
+       " with --cuda-graph: stages exchange data with the host's help; want no graphs");
+  want(!config.offload_activations, "--pipeline ", config.pipeline,
+       " with --offload-activations: want --recompute, or a schedule that holds fewer");
+  want(config.recompute != Recompute::kFull || !schedule.splits_backward(),
+       "--recompute full with --pipeline-schedule ", config.pipeline_schedule,
+       ", which computes the gradients of inputs and weights apart; want 1f1b or interleaved, or "
+       "--recompute selective");
+  static_cast<void>(parse_split(config.pipeline_split));
+}
+
+}  // namespace
 
 comm::ParallelSizes parallel_sizes(const RunConfig& config, int ranks) {
-  comm::ParallelSizes sizes;
+  comm::ParallelSizes sizes{.pipeline = config.pipeline};
   const int model_ranks = sizes.model_ranks();
   if (model_ranks > ranks || ranks % model_ranks != 0) {
-    throw ConfigError(cat("the model is cut over ", model_ranks, " ranks, want a divisor of the ",
-                          ranks, " ranks"));
+    throw ConfigError(cat("--pipeline ", config.pipeline, ": a model on ", model_ranks,
+                          " ranks, want a divisor of the ", ranks,
+                          ranks == 1 ? " rank" : " ranks"));
   }
   const int data = ranks / model_ranks;
   sizes.shard = config.shard_ranks > 0 ? config.shard_ranks : data;
@@ -28,13 +90,15 @@ comm::MeshLayout parallel_layout(const RunConfig& config, int ranks) {
   return {comm::parallel_axes(parallel_sizes(config, ranks), ranks), ranks};
 }
 
-DataRanks data_ranks(const comm::MeshLayout& mesh, int rank) {
+DataRanks data_ranks(const RunConfig& config, const comm::MeshLayout& mesh, int rank) {
   const int shards = mesh.size("shard");
   DataRanks data{.rank = mesh.coordinate("replica", rank) * shards + mesh.coordinate("shard", rank),
                  .count = mesh.size("replica") * shards};
   // A micro-batch's losses are those of the last stage, which other axes have alike.
+  const bool returns = config.pipeline > 1 && kind_of(config) == comm::ScheduleKind::kZbV;
+  const int last = returns ? 0 : mesh.size("pipeline") - 1;
   for (int r = 0; r < mesh.ranks(); ++r) {
-    const bool is_last = mesh.coordinate("pipeline", r) + 1 == mesh.size("pipeline");
+    const bool is_last = mesh.coordinate("pipeline", r) == last;
     const bool is_first = mesh.coordinate("context", r) == 0 && mesh.coordinate("tensor", r) == 0;
     if (is_last && is_first) data.losses.push_back(r);
   }
@@ -55,6 +119,38 @@ ParallelSetup parallel_setup(const RunConfig& config, comm::ProcessGroup& all) {
     setup.groups.reshard = &setup.reshard->group("inner");
   }
   return setup;
+}
+
+comm::Schedule pipeline_schedule(const RunConfig& config, int64_t micro_batches) {
+  const comm::ScheduleKind kind = kind_of(config);
+  const int chunks = config.pipeline_chunks > 0         ? config.pipeline_chunks
+                     : kind == comm::ScheduleKind::kZbV ? 2
+                                                        : 1;
+  if (micro_batches > kMostMicroBatches) {
+    throw ConfigError(cat("--pipeline with ", micro_batches,
+                          " micro-batches of a step, want at most ", kMostMicroBatches));
+  }
+  return comm::make_schedule(kind, config.pipeline, chunks, static_cast<int>(micro_batches));
+}
+
+StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micro_batches,
+                               ParallelSetup& setup) {
+  StepPipeline pipeline{.group = &setup.mesh->group("pipeline"), .pieces = task.pieces()};
+  if (pipeline.pieces.empty()) {
+    throw ConfigError(cat("--pipeline ", config.pipeline,
+                          ": the model is no list of pieces (nn/piece.h); want --pipeline 1"));
+  }
+  pipeline.plan = comm::make_stage_plan(pipeline.pieces, pipeline_schedule(config, micro_batches),
+                                        parse_split(config.pipeline_split));
+  pipeline.boundary = task.boundary(config.micro_batch);
+  pipeline.run = [&task](std::span<const nn::Piece> some, const Tensor& x,
+                         const DeviceBatch& batch) { return task.run_pieces(some, x, batch); };
+  comm::ProcessGroup& whole =
+      config.zero > 0 ? setup.mesh->flatten({"pipeline", "shard"}) : *pipeline.group;
+  setup.stages =
+      std::make_unique<comm::StageGroups>(*pipeline.group, whole, pipeline.pieces, pipeline.plan);
+  setup.groups.stages = &setup.stages->stages();
+  return pipeline;
 }
 
 StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_batches) {
@@ -115,6 +211,7 @@ void check_parallel(const RunConfig& config, int ranks) {
   want(config.check_replicas == 0 || config.zero < 3 || sizes.replica > 1, "--check-replicas is ",
        config.check_replicas,
        ", but --zero 3 leaves one copy of each parameter; want --shard-ranks, or --zero 0, 1 or 2");
+  check_pipeline(config, config.global_batch / (config.micro_batch * data));
   if (!config.reproducible) return;
   want(
       config.grad_dtype == DType::kF32,

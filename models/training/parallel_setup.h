@@ -4,9 +4,11 @@
 
 #include "shale/comm/mesh.h"
 #include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/comm/parallel/pipeline/stage_plan.h"
 #include "shale/models/training/data_ranks.h"
 #include "shale/models/training/run_config.h"
 #include "shale/models/training/step.h"
+#include "shale/models/training/task.h"
 
 namespace shale::models {
 
@@ -14,6 +16,7 @@ namespace shale::models {
 struct ParallelSetup {
   std::unique_ptr<comm::Mesh> mesh;     // of comm::parallel_axes()
   std::unique_ptr<comm::Mesh> reshard;  // axes "outer" and "inner"; null: no smaller group
+  std::unique_ptr<comm::StageGroups> stages;  // null: no pipeline
   comm::ShardGroups groups;
 };
 
@@ -22,7 +25,13 @@ struct ParallelSetup {
 comm::ParallelSizes parallel_sizes(const RunConfig& config, int ranks);
 // Where the ranks stand.
 comm::MeshLayout parallel_layout(const RunConfig& config, int ranks);
-DataRanks data_ranks(const comm::MeshLayout& mesh, int rank);
+DataRanks data_ranks(const RunConfig& config, const comm::MeshLayout& mesh, int rank);
+// Of --pipeline ranks, for so many micro-batches. Throws ConfigError for what does not fit.
+comm::Schedule pipeline_schedule(const RunConfig& config, int64_t micro_batches);
+// The pipeline of a task's model, for StepModel, and in `setup` its groups. Throws ConfigError for a
+// model that is no list of pieces, and for a split that does not fit. Collective.
+StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micro_batches,
+                               ParallelSetup& setup);
 
 // Throws ConfigError for options that do not fit the number of ranks; resolve() has done so before
 // there were groups. Collective. `all` outlives the result.

@@ -59,8 +59,7 @@ Tensor PipelineStep::forward(const comm::PieceRange& pieces, int micro, const Te
                                  static_cast<size_t>(pieces.end - pieces.first));
   Tensor y = model_.run(some, x, batch_of(micro));
   const int last = model_.plan.placement().chunks - 1;
-  const bool is_last =
-      pieces.first == model_.plan.pieces_of(model_.group->rank(), last).first;
+  const bool is_last = pieces.first == model_.plan.pieces_of(model_.group->rank(), last).first;
   if (is_last) micro_batches_.erase(micro);
   return y;
 }

@@ -83,11 +83,11 @@ std::string differences(const RunDescription& stored, const RunDescription& now,
     if ((is_new || is_gone) && is_checksum(name)) continue;
     if (is_new && !facts && !now.given.contains(name)) continue;
     if (!is_new && !is_gone && was->second == is->second) continue;
-    found += cat(found.empty() ? "" : ", ", spelled(excerpt(name)), " was ",
-                 is_new ? "not known" : excerpt(was->second, 300),
-                 found.empty() ? cat(" in ", source) : "", ", is ",
-                 is_gone ? "not known" : is->second, " now",
-                 name == "steps" ? ", and the schedule depends on it" : "");
+    found +=
+        cat(found.empty() ? "" : ", ", spelled(excerpt(name)), " was ",
+            is_new ? "not known" : excerpt(was->second, 300),
+            found.empty() ? cat(" in ", source) : "", ", is ", is_gone ? "not known" : is->second,
+            " now", name == "steps" ? ", and the schedule depends on it" : "");
   }
   return found;
 }

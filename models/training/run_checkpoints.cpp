@@ -167,8 +167,7 @@ void RunCheckpoints::find_candidates() {
 void RunCheckpoints::read(const std::string& checkpoint, const RunTensors& tensors,
                           RunPosition& position) {
   CheckpointReader reader = comm::open_checkpoint(group_, checkpoint);
-  check_same_run(description_of(reader.manifest()), run_, checkpoint,
-                 reader.manifest().step);
+  check_same_run(description_of(reader.manifest()), run_, checkpoint, reader.manifest().step);
   position = position_of(reader.manifest(), checkpoint);
   comm::load_training_state(reader, tensors.parallel, tensors.optimizer);
 }

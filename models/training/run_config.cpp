@@ -32,6 +32,12 @@ void describe_training(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
            "--global-batch; learning rates go by steps all the same",
            {.help = {.metavar = "BATCH:STEPS,...", .default_text = "none"}})
       .may_change();
+  spec.add("micro-batches", c.micro_batches,
+           "micro-batches per rank and step: another way to give --global-batch",
+           {.min = 1,
+            .max = kMaxBatch,
+            .help = {.default_text = "global-batch / (micro-batch x ranks)"}})
+      .may_change();
 
   spec.section("Optimizer");
   spec.add_choice(
@@ -150,6 +156,29 @@ void describe_parallelism(ConfigSpec& spec, RunConfig& c) {
       .may_change();
 }
 
+void describe_pipelines(ConfigSpec& spec, RunConfig& c) {
+  spec.section("Pipelines");
+  spec.add("pipeline", c.pipeline,
+           "ranks that have the model's layers in turn, a stage each, and pass micro-batches on; "
+           "data parallelism gets the rest of the ranks",
+           {.min = 1})
+      .may_change();
+  spec.add_choice("pipeline-schedule", c.pipeline_schedule,
+                  {"auto", "gpipe", "1f1b", "interleaved", "zb-h1", "zbv"},
+                  "order of forwards and backwards; interleaved and zbv have several stages on a "
+                  "rank, zb-h1 and zbv do the gradients of weights where ranks would wait; auto: "
+                  "interleaved with --pipeline-chunks, else 1f1b; losses are the same to the bit")
+      .may_change();
+  spec.add("pipeline-chunks", c.pipeline_chunks, "stages on a rank",
+           {.min = 1, .help = {.default_text = "zbv: 2, else 1"}})
+      .may_change();
+  spec.add("pipeline-split", c.pipeline_split,
+           "pieces of each stage, such as 3,4,3: the embedding, each block and the output layer "
+           "are one each",
+           {.help = {.metavar = "LIST", .default_text = "equal costs"}})
+      .may_change();
+}
+
 void describe_offload(ConfigSpec& spec, RunConfig& c) {
   spec.section("Offload to host memory");
   spec.add_choice(
@@ -262,7 +291,8 @@ void describe_run(ConfigSpec& spec, RunConfig& c) {
   spec.add("tensorboard", c.tensorboard, "write event files for TensorBoard to OUT/tensorboard")
       .may_change();
   spec.add("tensorboard-histograms", c.tensorboard_histograms,
-           "with --tensorboard, steps between histograms of each parameter and its gradient; 0: none",
+           "with --tensorboard, steps between histograms of each parameter and its gradient; 0: "
+           "none",
            {.min = 0})
       .may_change();
   spec.add(
@@ -351,11 +381,30 @@ void check_averages_and_skips(const RunConfig& config) {
   }
 }
 
+// data: ranks that have micro-batches of their own.
+void resolve_batch(RunConfig& config, int64_t data) {
+  const int64_t micros = std::max<int64_t>(config.micro_batches, 1);
+  int64_t samples = 0;
+  if (__builtin_mul_overflow(config.micro_batch, data, &samples) ||
+      __builtin_mul_overflow(samples, micros, &samples)) {
+    throw ConfigError(cat("--micro-batch is ", config.micro_batch, ", and ", data, " times ",
+                          micros, " times that is no number of samples"));
+  }
+  if (config.global_batch == 0) config.global_batch = samples;
+  if (config.micro_batches > 0 && config.global_batch != samples) {
+    throw ConfigError(cat("--micro-batches ", micros, " of ", config.micro_batch, " on ", data,
+                          data == 1 ? " rank" : " ranks", " are a global batch of ", samples,
+                          ", and --global-batch is ", config.global_batch,
+                          "; want one of the two"));
+  }
+}
+
 }  // namespace
 
 void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words) {
   describe_training(spec, config, words);
   describe_parallelism(spec, config);
+  describe_pipelines(spec, config);
   describe_offload(spec, config);
   describe_run(spec, config);
   describe_checkpoints(spec, config);
@@ -364,11 +413,7 @@ void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words) {
 void resolve(RunConfig& config, int ranks) {
   const comm::ParallelSizes sizes = parallel_sizes(config, ranks);
   const int64_t data = sizes.replica * sizes.shard;
-  if (config.global_batch == 0 &&
-      __builtin_mul_overflow(config.micro_batch, data, &config.global_batch)) {
-    throw ConfigError(cat("--micro-batch is ", config.micro_batch, ", and ", data,
-                          " times that is no number of samples"));
-  }
+  resolve_batch(config, data);
   batch_layout(config, data).validate();
   check_averages_and_skips(config);
   check_parallel(config, ranks);

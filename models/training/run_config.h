@@ -77,6 +77,13 @@ struct RunConfig {
   int shard_ranks = 0;        // 0: all
   int reshard_ranks = 0;      // 0: none
 
+  // pipelines
+  int pipeline = 1;                        // ranks
+  std::string pipeline_schedule = "auto";  // or a comm::schedule_name()
+  int pipeline_chunks = 0;                 // of a rank; 0: what the schedule takes at least
+  std::string pipeline_split;              // "3,4,3": pieces of each stage; empty: by cost
+  int64_t micro_batches = 0;               // of a rank and step; 0: what global_batch says
+
   // offload to host memory
   OffloadKind offload = OffloadKind::kNone;
   double offload_ratio = 1;  // of the parameters that `offload` is for

@@ -94,9 +94,8 @@ void TrainStep::run(const StepInput& input) {
   const auto started = std::chrono::steady_clock::now();
   const double exposed_before = parallel_->exposed_seconds();
   phase(StepPhase::kPrepare, [&] { optimizer_->prepare(context_, input.step, input.lr); });
-  const std::vector<Tensor> losses = pipeline_ != nullptr
-                                         ? pipeline_->run(input, [this] { finish(); })
-                                         : run_micro_batches(input);
+  const std::vector<Tensor> losses =
+      pipeline_ != nullptr ? pipeline_->run(input, [this] { finish(); }) : run_micro_batches(input);
   phase(StepPhase::kReduce, [&] { parallel_->finish_gradients(); });
   phase(StepPhase::kUpdate, [&] { update(input.step); });
   results_.queue(losses);

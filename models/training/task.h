@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "shale/runtime/data/prefetch.h"
 #include "shale/runtime/data/sampler.h"
 #include "shale/runtime/nn/module.h"
+#include "shale/runtime/nn/piece.h"
 
 namespace shale::models {
 
@@ -44,6 +46,9 @@ struct TaskContext {
   comm::ProcessGroup& group;  // of all ranks
   const DataRanks& data;
   comm::DataParallel& parallel;
+  // Task::loss() of a micro-batch of an evaluation; in a pipeline undefined, but for the ranks of
+  // DataRanks::losses. All ranks of a pipeline call it.
+  std::function<Tensor(const DeviceBatch& batch)> loss;
   // Shows a text where the run's report goes, under a tag "group/name"; rank 0's is shown.
   std::function<void(const std::string& tag, std::string_view text)> tell = [](const std::string&,
                                                                                std::string_view) {};
@@ -67,6 +72,14 @@ class Task {
   virtual BatchSource train_batches(const BatchPlan& plan) = 0;
   // The sum of a micro-batch's losses, an f32 scalar; padding rows count 0.
   virtual Tensor loss(const DeviceBatch& batch) = 0;
+  // The same as a list of pieces, for a pipeline; empty: the model is none.
+  virtual std::vector<nn::Piece> pieces() { return {}; }
+  // Runs some of them, which follow each other, on what the one before them has made; undefined for
+  // the first. Called if there are pieces, as the next.
+  virtual Tensor run_pieces(std::span<const nn::Piece> some, const Tensor& x,
+                            const DeviceBatch& batch);
+  // The shape of what goes from one piece to the next, of so many samples.
+  virtual Shape boundary(int64_t samples) const;
   // Over what the losses of all micro-batches of all ranks in a step are averaged.
   virtual double step_weight(int64_t step) const = 0;
 

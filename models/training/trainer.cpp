@@ -13,6 +13,7 @@
 #include "shale/base/log.h"
 #include "shale/base/parse.h"
 #include "shale/comm/parallel/data/replica_check.h"
+#include "shale/comm/parallel/pipeline/simulate.h"
 #include "shale/comm/same_on_all.h"
 #include "shale/comm/watch/failure_board.h"
 #include "shale/models/training/batch_ramp.h"
@@ -47,10 +48,33 @@ double exposed_seconds(const comm::ProcessGroup& group) {
          group.traffic().totals(comm::Traffic::kGradients).exposed_seconds;
 }
 
+// "pipeline of 2 stages, 1f1b: embedding to h.1, h.2 to head; idle 20% of a step if ..."
+std::string describe(const StepPipeline& pipeline) {
+  const comm::StagePlacement& place = pipeline.plan.placement();
+  std::vector<comm::StageTimes> times;
+  std::string text = cat("pipeline of ", place.stages(), " stages on ", place.ranks, " ranks:");
+  for (const auto& [first, end] : pipeline.plan.stages) {
+    comm::StageTimes time{0, 0, 0};
+    for (int i = first; i < end; ++i) {
+      const double cost = pipeline.pieces[static_cast<size_t>(i)].cost;
+      time = {time.forward + cost, time.backward_input + cost, time.backward_weights + cost};
+    }
+    times.push_back(time);
+    const auto name = [&](int i) { return pipeline.pieces[static_cast<size_t>(i)].name; };
+    text += cat(first == 0 ? " " : ", ", name(first));
+    if (end - first > 1) text += cat(" to ", name(end - 1));
+  }
+  const comm::Simulation run = comm::simulate(pipeline.plan.schedule, {.times = times});
+  const double idle = *std::min_element(run.idle.begin(), run.idle.end());
+  return cat(text, "; by its products, ranks are idle for at least ",
+             static_cast<int>(std::lround(100 * idle / run.makespan)), "% of a step");
+}
+
 // The groups over which ranks exchange something, by the names of the mesh's axes.
 std::vector<RankReport::Axis> axes_of(const comm::ProcessGroup& all,
                                       const comm::ShardGroups& groups) {
   std::vector<RankReport::Axis> axes = {{"all", &all}};
+  if (groups.stages != nullptr) axes.push_back({"pipeline", groups.stages->group});
   if (groups.replicate != nullptr) {
     axes.push_back({"shard", groups.shard});
     axes.push_back({"replica", groups.replicate});
@@ -83,7 +107,7 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
                           .transport = config.transport,
                           .deterministic = config.deterministic},
                          context_.backend())),
-      data_(data_ranks(parallel_layout(config, world.size()), world.rank())),
+      data_(data_ranks(config, parallel_layout(config, world.size()), world.rank())),
       schedule_{.decay = config.schedule,
                 .lr = config.lr,
                 .min_lr = config.min_lr,
@@ -137,11 +161,15 @@ void Trainer::build_step() {
   setup_ = parallel_setup(config_, *group_);
   const std::vector<Module*> units = task_.units();
   for (Module* unit : units) unit->set_recompute(config_.recompute);
+  StepModel model{task_.model(), units,
+                  [this](const DeviceBatch& batch) { return task_.loss(batch); }};
+  const int64_t micro_batches = layout_.largest_batch() / (layout_.micro_batch * layout_.ranks);
+  if (config_.pipeline > 1) {
+    model.pipeline = parallel_pipeline(config_, task_, micro_batches, setup_);
+    log_info(describe(*model.pipeline));
+  }
   step_ = std::make_unique<TrainStep>(
-      context_, setup_.groups,
-      StepModel{task_.model(), units,
-                [this](const DeviceBatch& batch) { return task_.loss(batch); }},
-      step_options(config_, dtype, layout_.largest_batch() / (layout_.micro_batch * layout_.ranks)),
+      context_, setup_.groups, std::move(model), step_options(config_, dtype, micro_batches),
       [&](std::vector<OptimShard> shards) {
         return make_optimizer(config_, units, std::move(shards));
       },
@@ -209,9 +237,11 @@ TaskContext Trainer::task_context() {
           .group = *group_,
           .data = data_,
           .parallel = step_->parallel(),
-          .tell = [this](const std::string& tag, std::string_view text) {
-            if (report_ != nullptr) report_->write_text(done_steps_, tag, text);
-          }};
+          .loss = [this](const DeviceBatch& batch) { return step_->loss(batch); },
+          .tell =
+              [this](const std::string& tag, std::string_view text) {
+                if (report_ != nullptr) report_->write_text(done_steps_, tag, text);
+              }};
 }
 
 ExitCode Trainer::run() {
@@ -252,7 +282,9 @@ void Trainer::after_step(int64_t step) {
   }
   if (config_.check_replicas > 0 && step % config_.check_replicas == 0) {
     step_->finish();
-    comm::check_replicas(step_->parallel(), *group_);
+    // Of the ranks that have this rank's stage.
+    comm::check_replicas(step_->parallel(), setup_.mesh->flatten({"replica", "shard"}),
+                         world_.rank());
   }
   if (config_.report_every > 0 && step % config_.report_every == 0) {
     step_->finish();
@@ -364,6 +396,10 @@ StepMetrics Trainer::metrics_of(const StepOutcome& outcome) {
   metrics.step_ms = seconds * 1e3;
   const double exposed_s = exposed_seconds(*group_);
   metrics.comm_exposed_ms = (exposed_s - std::exchange(exposed_s_, exposed_s)) * 1e3;
+  if (config_.pipeline > 1) {
+    const double bubble_s = group_->traffic().totals(comm::Traffic::kActivations).exposed_seconds;
+    metrics.bubble_ms = (bubble_s - std::exchange(bubble_s_, bubble_s)) * 1e3;
+  }
   if (peak_flops_ > 0) metrics.mfu = rate * unit_.flops_per_item / (peak_flops_ * world_.size());
   if (step_->scales_loss()) {
     metrics.loss_scale = outcome.state.loss_scale.value;

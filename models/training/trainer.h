@@ -65,7 +65,7 @@ class Trainer : private StepObserver {
   void settle();
   void check_finite(const StepOutcome& outcome, float loss);
   void report(const StepMetrics& metrics);
-  void report_ranks(int64_t step);  // collective
+  void report_ranks(int64_t step);      // collective
   void write_histograms(int64_t step);  // collective
 
   TaskContext task_context();
@@ -92,7 +92,7 @@ class Trainer : private StepObserver {
   std::unique_ptr<Prefetcher> batches_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<RankReport> ranks_;
-  std::unique_ptr<StepTrace> trace_;  // null, as timeline_
+  std::unique_ptr<StepTrace> trace_;                // null, as timeline_
   std::chrono::steady_clock::time_point finished_;  // the last step
   StragglerWatch stragglers_;
   // A step of which the ranks have told each other, and what waits for their news.
@@ -105,12 +105,13 @@ class Trainer : private StepObserver {
   std::optional<SaveNews> save_news_;  // of all ranks, of the last step that was settled
   bool stop_agreed_ = false;           // by all ranks
   std::chrono::steady_clock::time_point told_at_;
-  double waited_s_ = -1;   // for other ranks until then
-  double exposed_s_ = 0;   // of parameters and gradients until then
+  double waited_s_ = -1;        // for other ranks until then
+  double exposed_s_ = 0;        // of parameters and gradients until then
   double loss_scale_ = 1;       // of the last step that was done
   double next_loss_scale_ = 1;  // of the one after
-  double peak_flops_ = 0;  // of one rank's device; 0: unknown
-  StepExchange exchange_;  // goes before the group
+  double bubble_s_ = 0;         // of activations
+  double peak_flops_ = 0;       // of one rank's device; 0: unknown
+  StepExchange exchange_;       // goes before the group
 };
 
 }  // namespace shale::models

@@ -56,6 +56,7 @@ std::vector<Tensor> Pipeline::run(int64_t step, PipelineWork& work) {
     if (i + 1 < list.size()) post(list[i + 1]);
     act(list[i], work);
   }
+  finish_sends();
   return std::move(losses_);
 }
 
@@ -67,6 +68,7 @@ Tensor Pipeline::forward(int64_t step, int micro, PipelineWork& work) {
     post(action);
     act(action, work);
   }
+  finish_sends();
   flights_.clear();
   return has_loss() ? std::move(losses_.back()) : Tensor();
 }
@@ -194,8 +196,20 @@ void Pipeline::give(const Action& action, Tensor x) {
     throw ShapeError(cat("pipeline: ", describe(action), " gives ", x, " to the next stage, want ",
                          dtype_name(options_.dtype), options_.boundary));
   }
-  // Until there is room for it: what the schedule was proven with.
-  link->second->send(x, id_of(passage, action.micro), context_.exec().stream).wait();
+  // One message that waits, and the next send waits for it: what the schedule was proven with. A
+  // host's links move nothing while nobody waits; a device's need nobody.
+  Posted& before = sent_[key];
+  before.work.wait();
+  before = {.x = x,
+            .work = link->second->send(x, id_of(passage, action.micro), context_.exec().stream)};
+  if (group_.backend() == "nccl") return;
+  before.work.wait();
+  before.x = Tensor();
+}
+
+void Pipeline::finish_sends() {
+  for (auto& [key, sent] : sent_) sent.work.wait();
+  sent_.clear();
 }
 
 }  // namespace shale::comm

@@ -87,6 +87,7 @@ class Pipeline {
   void post(const Action& action);
   Tensor take(const Action& action);
   void give(const Action& action, Tensor x);
+  void finish_sends();
   Flight& flight(const Action& action) { return flights_[{action.chunk, action.micro}]; }
 
   Context& context_;
@@ -97,6 +98,7 @@ class Pipeline {
   int64_t step_ = 0;
   std::map<std::pair<int, int>, Flight> flights_;           // by chunk and micro-batch
   std::map<std::pair<Key, int>, Posted> posted_;            // and micro-batch
+  std::map<Key, Posted> sent_;                              // the last message of each link
   std::map<std::pair<Key, int>, Tensor> here_;              // between chunks of this rank
   std::vector<Tensor> losses_;                              // by micro-batch
 };

@@ -59,6 +59,7 @@ std::string line_of(const StepMetrics& m) {
              ", \"mfu\": ", significant_or_null(m.mfu, 6),
              ", \"device_peak_bytes\": ", or_null(m.device_peak_bytes),
              ", \"host_peak_bytes\": ", or_null(m.host_peak_bytes),
+             m.bubble_ms ? cat(", \"bubble_ms\": ", fixed_or_null(m.bubble_ms, 3)) : "",
              m.loss_scale ? cat(", \"loss_scale\": ", significant(*m.loss_scale, 9)) : "",
              m.skipped_steps ? cat(", \"skipped_steps\": ", *m.skipped_steps) : "",
              m.outlier_steps ? cat(", \"outlier_steps\": ", *m.outlier_steps) : "", "}\n");

@@ -27,7 +27,9 @@ struct StepMetrics {
   std::optional<double> mfu = {};              // of the device's dense peak, 0 to 1
   std::optional<int64_t> device_peak_bytes = {};
   std::optional<int64_t> host_peak_bytes = {};
-  // Only in the file when known: runs with loss scaling.
+  // Only in the file when known: pipelines.
+  std::optional<double> bubble_ms = {};  // rank 0, waiting for other stages
+  // Runs with loss scaling.
   std::optional<double> loss_scale = {};      // of the next step
   std::optional<int64_t> skipped_steps = {};  // so far, for a gradient that was not finite
   std::optional<int64_t> outlier_steps = {};  // of the skipped ones, for the gradient's norm

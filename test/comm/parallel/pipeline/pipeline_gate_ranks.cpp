@@ -135,6 +135,32 @@ TEST_CASE("uneven stages, one slot and other micro-batches change no bit", "[gat
   CHECK_FALSE(same(got({.ranks = 2, .micro_batches = 4}), want));
 }
 
+TEST_CASE("a stage sends each activation and each gradient once", "[gate][pipeline]") {
+  const auto all = world().group();
+  if (all->size() != 2 && all->size() != 4) return;
+  const models::LanguageModelConfig model = six_layers("llama");
+  const TrainOptions options{.micro_batch = 2, .steps = 3};
+  const int ranks = all->size();
+  for (const auto [kind, chunks] : schedules(ranks)) {
+    if (ranks * chunks > 8) continue;
+    const auto sent = [&] { return all->traffic().totals(comm::Traffic::kActivations).sent_bytes; };
+    const double before = sent();
+    train_pipeline(*all, model, {.ranks = ranks, .kind = kind, .chunks = chunks}, options);
+    const comm::StagePlacement place =
+        make_schedule(kind, ranks, chunks, /*micros=*/4).placement;
+    int messages = 0;  // of a micro-batch
+    for (int stage = 0; stage < place.stages(); ++stage) {
+      if (place.rank_of(stage) != all->rank()) continue;
+      for (const int next : {stage + 1, stage - 1}) {
+        const bool is_stage = next >= 0 && next < place.stages();
+        messages += is_stage && place.rank_of(next) != all->rank() ? 1 : 0;
+      }
+    }
+    CAPTURE(schedule_name(kind), chunks, messages);
+    CHECK(sent() - before == double(3 * 4 * messages * 2 * kLength * model.width * 4));
+  }
+}
+
 // mpirun -np 4 test_mpi "[long_pipeline]": minutes.
 TEST_CASE("every pipeline has the bits of one rank, with all that goes beside it",
           "[.][long_pipeline]") {

@@ -1,0 +1,15 @@
+#include "shale/models/training/task.h"
+
+#include "shale/base/error.h"
+
+namespace shale::models {
+
+Tensor Task::run_pieces(std::span<const nn::Piece>, const Tensor&, const DeviceBatch&) {
+  throw InternalError("task: its model is no list of pieces");
+}
+
+Shape Task::boundary(int64_t) const {
+  throw InternalError("task: its model is no list of pieces");
+}
+
+}  // namespace shale::models

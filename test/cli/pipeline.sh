@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# train_lm over a pipeline: the losses of one rank, whatever the schedule; checkpoints, weights and
+# validations are those of any other layout; what does not go together is refused with what fits.
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+shown=("$work/stdout" "$work/stderr")
+
+train="$BIN_DIR/train_lm"
+for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
+
+common=(--data "$work/text.txt" --layers 2 --width 32 --heads 2 --seq-len 32 --micro-batch 2
+  --threads 1 --steps 8)
+
+# run RANKS OUT FLAGS...: leaves the exit code in `code`.
+run() {
+  local ranks=$1 out=$2
+  shift 2
+  timeout 120 mpirun --oversubscribe --bind-to none -np "$ranks" "$train" "${common[@]}" \
+    --out "$work/$out" "$@" >"$work/stdout" 2>"$work/stderr"
+  code=$?
+}
+
+# bits OUT [FROM]: of the losses after a step, and of validations.
+bits() {
+  sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p;
+    s/^\{"step": ([0-9]+), ("val_loss": [^,]*).*/\1 \2/p' "$work/$1/metrics.jsonl" |
+    awk -v from="${2:-0}" '$1 > from'
+}
+
+same() {  # NAME FROM_OUT [FROM]
+  [[ $code -eq 0 ]] || { fail "$1: exit code $code"; return; }
+  [[ -n $(bits "$1" "${3:-0}") && $(bits "$1" "${3:-0}") == $(bits "$2" "${3:-0}") ]] ||
+    fail "$1: other losses than $2"
+}
+
+# ---- GPT-2, whose table is tied ----
+tied=(--reproducible --global-batch 8 --eval-every 4 --eval-samples 7 --dropout 0.1)
+run 1 one "${tied[@]}" --save-every 4 --keep 0 --export "$work/export1"
+[[ $code -eq 0 ]] || fail "one: exit code $code"
+run 2 two "${tied[@]}" --pipeline 2 --save-every 4 --keep 0 --export "$work/export2"
+same two one
+grep -q 'pipeline of 2 stages on 2 ranks: embedding' "$work/stdout" || fail "two: no word of stages"
+grep -q '"bubble_ms": [0-9]' "$work/two/metrics.jsonl" || fail "two: no bubble_ms"
+cmp -s "$work/export1/model.safetensors" "$work/export2/model.safetensors" ||
+  fail "two: another model was exported"
+run 2 zbv "${tied[@]}" --pipeline 2 --pipeline-schedule zbv --zero 1
+same zbv one
+
+# ---- Checkpoints, to and from other layouts ----
+run 1 two_to_one "${tied[@]}" --resume "$work/two/checkpoints/step_00000004"
+same two_to_one one 4
+run 4 one_to_four "${tied[@]}" --pipeline 2 --zero 1 --resume "$work/one/checkpoints/step_00000004"
+same one_to_four one 4
+run 2 init --pipeline 2 --init "$work/export2" --lr 1e-3 --micro-batches 4 --pipeline-schedule zb-h1
+[[ $code -eq 0 ]] || fail "init: exit code $code"
+
+# ---- Llama: as it is without --reproducible ----
+llama=(--model llama-nano --kv-heads 1 --hidden 48 --global-batch 8)
+run 1 llama1 "${llama[@]}"
+run 2 llama2 "${llama[@]}" --pipeline 2 --pipeline-chunks 2 --pipeline-split 1,1,1,1
+same llama2 llama1
+
+# ---- What does not go together ----
+refused() {  # TEXT FLAGS...
+  local text=$1
+  shift
+  run 2 refused --pipeline 2 "$@"
+  [[ $code -eq 64 ]] || fail "$*: exit code $code, want 64"
+  grep -qF -- "$text" "$work/stderr" || fail "$*: no '$text'"
+}
+refused 'want --zero 0 or 1' --zero 2
+refused 'want a multiple of the 2 stages' --pipeline-chunks 2 --micro-batches 3
+refused 'want 4 numbers of 1 or more that add up to 4' --pipeline-schedule zbv --pipeline-split 2,2
+refused 'want at least one for each of 6 stages' --pipeline-chunks 3 --micro-batches 2
+refused 'want 1f1b or interleaved, or --recompute selective' --pipeline-schedule zb-h1 --recompute full
+refused 'want numbers of pieces such as 3,4,3' --pipeline-split 2,x
+refused 'want --pipeline 1' --sample-tokens 5
+finish
