@@ -88,8 +88,11 @@ TEST_CASE("an evaluation waits for the device once, and counts the tokens that i
     const auto group = world.group({}, context.backend());
     comm::DataParallel parallel(task.model(), task.units(), context, *group, {.seed = 1});
     const models::DataRanks data{.losses = {0}};
-    return task.evaluate(
-        {.context = context, .group = *group, .data = data, .parallel = parallel});
+    return task.evaluate({.context = context,
+                          .group = *group,
+                          .data = data,
+                          .parallel = parallel,
+                          .loss = [&](const DeviceBatch& batch) { return task.loss(batch); }});
   };
   Context cpu({.threads = 2});
   const models::Evaluation want = evaluate(cpu);
