@@ -105,7 +105,7 @@ expect 66 "nowhere" -- --data "$text" --init "$work/nowhere"
 expect 69 "CUDA" -- --data "$text" --device cuda
 expect 64 "--zero" "4" -- --data "$text" --zero 4
 expect 64 "--shard-ranks" "--zero 0" -- --data "$text" --shard-ranks 1
-expect 64 "--pipeline 2" "divisor of the 1 rank" -- --data "$text" --pipeline 2
+expect 64 "--pipeline 4" "want a divisor of the" -- --data "$text" --pipeline 4
 expect 64 "--pipeline-schedule" "--pipeline is 1" -- --data "$text" --pipeline-schedule gpipe
 expect 64 "--micro-batches 3" "--global-batch is 16" -- --data "$text" --global-batch 16 --micro-batches 3
 expect 64 "--reshard-ranks" "--zero 2" -- --data "$text" --zero 2 --reshard-ranks 1
