@@ -477,27 +477,6 @@ std::string DataParallel::first_non_finite() {
   return {};
 }
 
-std::vector<std::string> DataParallel::unused_parameters() const {
-  std::vector<std::string> names;
-  for (const auto& unit : units_) {
-    for (std::string& name : unit->unused()) names.push_back(std::move(name));
-  }
-  return names;
-}
-
-void DataParallel::report_unused() {
-  if (warned_unused_) return;
-  const std::vector<std::string> names = unused_parameters();
-  if (names.empty()) return;
-  warned_unused_ = true;
-  constexpr size_t kShown = 8;
-  std::string list;
-  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) list += cat(" ", names[i]);
-  log_warning("backward did not reach ", names.size(),
-              " parameters, whose gradients count as zero:", list,
-              names.size() > kShown ? " ..." : "");
-}
-
 void DataParallel::masters_changed() {
   for (const auto& unit : units_) {
     for (const auto& buffer : unit->buffers()) {

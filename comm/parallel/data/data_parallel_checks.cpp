@@ -1,7 +1,12 @@
-// What DataParallel refuses before it would go wrong.
+// What DataParallel refuses before it would go wrong, and what it warns of.
+#include <algorithm>
 #include <bit>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "shale/base/error.h"
+#include "shale/base/log.h"
 #include "shale/base/rng.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/same_on_all.h"
@@ -127,6 +132,27 @@ void DataParallel::check_micro_batches() const {
   if (!options_.reproducible || std::has_single_bit(count)) return;
   throw ConfigError(cat("data parallel: ", count,
                         " micro-batches of a rank are added reproducibly, want a power of two"));
+}
+
+std::vector<std::string> DataParallel::unused_parameters() const {
+  std::vector<std::string> names;
+  for (const auto& unit : units_) {
+    for (std::string& name : unit->unused()) names.push_back(std::move(name));
+  }
+  return names;
+}
+
+void DataParallel::report_unused() {
+  if (warned_unused_) return;
+  const std::vector<std::string> names = unused_parameters();
+  if (names.empty()) return;
+  warned_unused_ = true;
+  constexpr size_t kShown = 8;
+  std::string list;
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) list += cat(" ", names[i]);
+  log_warning("backward did not reach ", names.size(),
+              " parameters, whose gradients count as zero:", list,
+              names.size() > kShown ? " ..." : "");
 }
 
 }  // namespace shale::comm
