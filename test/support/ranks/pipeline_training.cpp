@@ -27,18 +27,6 @@ struct Notes : models::StepObserver {
   Trained trained;
 };
 
-models::StepOptions step_options(const TrainOptions& options, int64_t micro_batches) {
-  models::StepOptions step{.parallel = options.parallel,
-                           .offload = options.offload,
-                           .micro_batches = micro_batches,
-                           .clip = options.clip};
-  step.parallel.seed = 3;
-  if (options.loss_scale > 0) {
-    step.loss_scale = amp::GradScalerOptions{.initial_scale = options.loss_scale};
-  }
-  return step;
-}
-
 }  // namespace
 
 models::LanguageModelConfig six_layers(const std::string& family) {

@@ -81,19 +81,6 @@ std::vector<float> all_gradients(const Module& model, comm::DataParallel& parall
   return all;
 }
 
-models::StepOptions step_options(const TrainOptions& options, int64_t micro_batches) {
-  models::StepOptions step{.parallel = options.parallel,
-                           .offload = options.offload,
-                           .micro_batches = micro_batches,
-                           .clip = options.clip};
-  step.parallel.seed = 3;
-  step.offload.activation.min_bytes = 0;
-  if (options.loss_scale > 0) {
-    step.loss_scale = amp::GradScalerOptions{.initial_scale = options.loss_scale};
-  }
-  return step;
-}
-
 // Notes what becomes of the steps.
 struct Notes : models::StepObserver {
   Notes(comm::ProcessGroup& everyone, double step_tokens) : all(everyone), tokens(step_tokens) {}
@@ -112,6 +99,19 @@ struct Notes : models::StepObserver {
 };
 
 }  // namespace
+
+models::StepOptions step_options(const TrainOptions& options, int64_t micro_batches) {
+  models::StepOptions step{.parallel = options.parallel,
+                           .offload = options.offload,
+                           .micro_batches = micro_batches,
+                           .clip = options.clip};
+  step.parallel.seed = 3;
+  step.offload.activation.min_bytes = 0;
+  if (options.loss_scale > 0) {
+    step.loss_scale = amp::GradScalerOptions{.initial_scale = options.loss_scale};
+  }
+  return step;
+}
 
 Trained train(Context& context, const comm::ShardGroups& groups, const TrainOptions& options) {
   const Ranks ranks(groups);

@@ -44,6 +44,9 @@ models::LanguageModelConfig tiny_model();
 // The sequences [first, first + micro_batch) of a step. Of `options` the batch's sizes count.
 Batch micro_batch(const TrainOptions& options, int64_t step, int64_t first);
 
+// As `options` say, with the seed of all these runs.
+models::StepOptions step_options(const TrainOptions& options, int64_t micro_batches);
+
 // Steps of a model on the ranks of `groups`, as train_lm makes them.
 Trained train(const comm::ShardGroups& groups, const TrainOptions& options);
 Trained train(comm::ProcessGroup& group, const TrainOptions& options);
