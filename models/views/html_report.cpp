@@ -36,7 +36,8 @@ svg .line { fill: none; stroke-width: 1.6; } svg .faint { fill: none; opacity: .
 .scroll { overflow-x: auto; } table { border-collapse: collapse; }
 th, td { border-bottom: 1px solid var(--grid); padding: .2rem .8rem .2rem 0; text-align: left;
   vertical-align: top; overflow-wrap: normal; max-width: 30rem; }
-thead th { vertical-align: bottom; } tbody th { font-weight: normal; }
+thead th { vertical-align: bottom; } tbody th { font-weight: normal; white-space: nowrap; }
+.whole { white-space: nowrap; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.long { overflow-wrap: anywhere; min-width: 10rem; }
 .error { color: var(--bad); }
@@ -106,7 +107,7 @@ std::string state_of(const RunData& run) {
   const RunStatus& status = *run.status;
   std::string text = kStateWords[static_cast<size_t>(status.state)];
   if (status.exit_code) text += cat(", exit code ", *status.exit_code);
-  text = escaped_html(text);
+  text = cat("<span class=\"whole\">", escaped_html(text), "</span>");
   if (!status.message.empty()) {
     text += cat("<br><span class=\"error\">", escaped_html(status.message), "</span>");
   }
