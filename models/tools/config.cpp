@@ -69,7 +69,8 @@ ConfigImport::Json read(const std::string& file) {
 Trainer trainer_of(const ConfigImport::Json& theirs, const std::string& file) {
   const auto has = [&theirs](const char* key) { return theirs.contains(key); };
   if (has("training") || has("lr_scheduler") || has("parallelism")) return Trainer::kTorchTitan;
-  if (has("zero_optimization") || has("train_micro_batch_size_per_gpu") || has("train_batch_size")) {
+  if (has("zero_optimization") || has("train_micro_batch_size_per_gpu") ||
+      has("train_batch_size")) {
     return Trainer::kDeepSpeed;
   }
   if (has("learning_rate") || has("per_device_train_batch_size") || has("output_dir")) {

@@ -91,7 +91,8 @@ void ConfigImport::set(const std::string& option, const Json& value, std::string
     return;
   }
   options_[option] = value;
-  notes_.push_back(cat(key, ": ", flag_of(option), value == true ? std::string() : " " + value.dump()));
+  notes_.push_back(
+      cat(key, ": ", flag_of(option), value == true ? std::string() : " " + value.dump()));
 }
 
 void ConfigImport::maps(const std::string& key, const std::string& option) {
@@ -146,8 +147,8 @@ void ConfigImport::set_global_batch(int64_t micro_batch, int64_t accumulated,
                                     std::string_view key) {
   if (ranks_ > 0) return set("global_batch", micro_batch * accumulated * ranks_, key);
   if (accumulated == 1) return;  // follows
-  problems_.push_back(cat(key, " ", accumulated,
-                          ": --global-batch depends on the number of ranks; give --ranks"));
+  problems_.push_back(
+      cat(key, " ", accumulated, ": --global-batch depends on the number of ranks; give --ranks"));
 }
 
 void ConfigImport::finish() {

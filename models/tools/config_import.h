@@ -24,7 +24,8 @@ class ConfigImport {
   ConfigImport(const Json& theirs, int64_t ranks, std::set<std::string> waived);
 
   bool has(const std::string& key) const { return values_.contains(key); }
-  // Takes a key; nothing if it is not there, null, or "auto", which leaves it to who starts the run.
+  // Takes a key; nothing if it is not there, null, or "auto", which leaves it to who starts the
+  // run.
   std::optional<Json> take(const std::string& key);
   std::optional<double> number(const std::string& key);
   std::optional<int64_t> integer(const std::string& key);  // also written 5e8
@@ -60,7 +61,8 @@ class ConfigImport {
   const std::vector<std::string>& problems() const { return problems_; }
 
  private:
-  [[noreturn]] void mistyped(const std::string& key, std::string_view want, const Json& found) const;
+  [[noreturn]] void mistyped(const std::string& key, std::string_view want,
+                             const Json& found) const;
 
   std::map<std::string, Json> values_;  // by dotted key
   const int64_t ranks_;

@@ -61,16 +61,18 @@ void import_warmup(ConfigImport& in, bool is_cosine) {
   in.maps(params + "warmup_num_steps", "warmup_steps", 1000);
   const auto type = in.text(params + "warmup_type");
   if (type.value_or("log") != "linear") {
-    in.refuse(params + (type ? "warmup_type" : "warmup_num_steps"),
-              "the warm-up is logarithmic (warmup_type log, the default), and linear here; waive it "
-              "to have it linear");
+    in.refuse(
+        params + (type ? "warmup_type" : "warmup_num_steps"),
+        "the warm-up is logarithmic (warmup_type log, the default), and linear here; waive it "
+        "to have it linear");
   }
   if (is_cosine) {
     in.refuse_unless(params + "warmup_min_ratio", 0.0, "a warm-up begins at 0");
     return;
   }
   in.refuse_unless(params + "warmup_min_lr", 0, "a warm-up begins at 0");
-  if (const auto most = in.number(params + "warmup_max_lr")) in.set("lr", *most, params + "warmup_max_lr");
+  if (const auto most = in.number(params + "warmup_max_lr"))
+    in.set("lr", *most, params + "warmup_max_lr");
 }
 
 void import_schedule(ConfigImport& in) {
@@ -156,8 +158,8 @@ void import_zero(ConfigImport& in) {
   count(zero + "zero_hpz_partition_size", "reshard_ranks", 1);
   if (stage == 3) in.maps(zero + "stage3_param_persistence_threshold", "persist_below", 100000);
   if (in.flag(zero + "overlap_comm") == false) in.set("no_overlap", true, zero + "overlap_comm");
-  for (const char* const key :
-       {"zero_quantized_weights", "zero_quantized_nontrainable_weights", "zero_quantized_gradients"}) {
+  for (const char* const key : {"zero_quantized_weights", "zero_quantized_nontrainable_weights",
+                                "zero_quantized_gradients"}) {
     in.refuse_unless(zero + key, false, "communication in fewer bits changes results");
   }
   for (const char* const key : {"zeropp_loco_param", "zenflow"}) {
@@ -181,8 +183,9 @@ void import_deepspeed(ConfigImport& in) {
                     "what is computed again is the model's choice there: --recompute");
   if (in.flag("tensorboard.enabled") == true) in.set("tensorboard", true, "tensorboard.enabled");
   in.maps("seed", "seed");
-  for (const char* const part : {"tensorboard.", "wandb.", "csv_monitor.", "comet.", "flops_profiler.",
-                                 "comms_logger.", "aio.", "checkpoint.", "timers."}) {
+  for (const char* const part :
+       {"tensorboard.", "wandb.", "csv_monitor.", "comet.", "flops_profiler.", "comms_logger.",
+        "aio.", "checkpoint.", "timers."}) {
     in.leave_out_rest(part, "it changes no result");
   }
   in.leave_out({"steps_per_print", "wall_clock_breakdown", "dump_state", "memory_breakdown",

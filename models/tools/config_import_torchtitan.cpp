@@ -71,7 +71,8 @@ void import_schedule(ConfigImport& in) {
            "lr_scheduler.decay_ratio");
     in.set("decay_shape", type == "sqrt" ? "1-sqrt" : "linear", "lr_scheduler.decay_type");
   } else {
-    in.refuse("lr_scheduler.decay_type", "want linear or cosine, or with a decay_ratio linear or sqrt");
+    in.refuse("lr_scheduler.decay_type",
+              "want linear or cosine, or with a decay_ratio linear or sqrt");
   }
 }
 
@@ -81,7 +82,8 @@ void import_parallelism(ConfigImport& in) {
   const int64_t shards = in.integer(part + "data_parallel_shard_degree").value_or(-1);
   const std::string reshard = in.text(part + "fsdp_reshard_after_forward").value_or("default");
   in.set("zero", shards == 1 ? 0 : reshard == "never" ? 2 : 3, part + "data_parallel_shard_degree");
-  if (replicas > 1 && shards > 1) in.set("shard_ranks", shards, part + "data_parallel_shard_degree");
+  if (replicas > 1 && shards > 1)
+    in.set("shard_ranks", shards, part + "data_parallel_shard_degree");
   if (replicas > 1 && shards < 1) {
     if (in.ranks() > 0) {
       in.set("shard_ranks", in.ranks() / replicas, part + "data_parallel_replicate_degree");

@@ -24,10 +24,14 @@ void import_batch(ConfigImport& in) {
 }
 
 void import_optimizer(ConfigImport& in) {
-  static const std::map<std::string, std::string> kNames = {
-      {"adamw_torch", "adamw"},       {"adamw_torch_fused", "adamw"}, {"adamw_hf", "adamw"},
-      {"adamw_bnb_8bit", "adamw-8bit"}, {"adamw_8bit", "adamw-8bit"},   {"adafactor", "adafactor"},
-      {"sgd", "sgd"},                 {"lion_32bit", "lion"}};
+  static const std::map<std::string, std::string> kNames = {{"adamw_torch", "adamw"},
+                                                            {"adamw_torch_fused", "adamw"},
+                                                            {"adamw_hf", "adamw"},
+                                                            {"adamw_bnb_8bit", "adamw-8bit"},
+                                                            {"adamw_8bit", "adamw-8bit"},
+                                                            {"adafactor", "adafactor"},
+                                                            {"sgd", "sgd"},
+                                                            {"lion_32bit", "lion"}};
   const std::string theirs = in.text("optim").value_or("adamw_torch_fused");
   const auto name = kNames.find(theirs);
   if (name == kNames.end()) {
@@ -52,7 +56,8 @@ void import_warmup(ConfigImport& in) {
   const double ratio = in.number("warmup_ratio").value_or(0);
   if (steps == 0 && ratio > 0) steps = ratio, key = "warmup_ratio";
   if (steps >= 1 || steps == 0) return in.set("warmup_steps", static_cast<int64_t>(steps), key);
-  if (!in.is_set("steps")) return in.refuse(key, "a share of steps that are not known: give max_steps");
+  if (!in.is_set("steps"))
+    return in.refuse(key, "a share of steps that are not known: give max_steps");
   const auto all = in.option("steps").get<double>();
   in.set("warmup_steps", static_cast<int64_t>(std::ceil(steps * all)), key);
 }
@@ -102,7 +107,8 @@ void import_sharding(ConfigImport& in) {
   if (value == true || asks("full_shard")) in.set("zero", 3, "fsdp");
   if (asks("shard_grad_op")) in.set("zero", 2, "fsdp");
   if (asks("hybrid_shard")) in.refuse("fsdp", "give --zero and --shard-ranks, and waive this");
-  if (asks("offload")) in.set("offload", in.is_set("zero") && in.option("zero") == 3 ? "params" : "optimizer", "fsdp");
+  if (asks("offload"))
+    in.set("offload", in.is_set("zero") && in.option("zero") == 3 ? "params" : "optimizer", "fsdp");
   in.leave_out_rest("fsdp_config.", "units are the model's blocks");
   in.refuse_unless("deepspeed", nullptr, "import that file too");
 }
@@ -153,14 +159,51 @@ void import_trainer(ConfigImport& in) {
   in.refuse_unless("neftune_noise_alpha", nullptr, "has no counterpart");
   in.refuse_unless("group_by_length", false, "batches come in the order of the seed");
   in.refuse_unless("torch_empty_cache_steps", nullptr, "has no counterpart");
-  for (const char* const part :
-       {"logging_", "dataloader_", "push_to_hub", "hub_", "torch_compile", "ddp_", "tpu_", "_n_gpu",
-        "use_", "gradient_checkpointing_kwargs", "accelerator_config", "include_", "log_", "run_name",
-        "save_", "load_best_model", "metric_for", "greater_is_better", "disable_tqdm", "skip_",
-        "remove_unused", "label_names", "local_rank", "tf32", "bf16_", "fp16_", "jit_", "batch_eval",
-        "auto_find", "average_tokens", "overwrite_output", "past_index", "parallelism_config",
-        "project", "trackio", "liger", "lr_scheduler_kwargs", "optim_target", "restore_callback",
-        "ignore_data_skip", "split_batches", "debug", "mp_parameters", "no_cuda", "length_column"}) {
+  for (const char* const part : {"logging_",
+                                 "dataloader_",
+                                 "push_to_hub",
+                                 "hub_",
+                                 "torch_compile",
+                                 "ddp_",
+                                 "tpu_",
+                                 "_n_gpu",
+                                 "use_",
+                                 "gradient_checkpointing_kwargs",
+                                 "accelerator_config",
+                                 "include_",
+                                 "log_",
+                                 "run_name",
+                                 "save_",
+                                 "load_best_model",
+                                 "metric_for",
+                                 "greater_is_better",
+                                 "disable_tqdm",
+                                 "skip_",
+                                 "remove_unused",
+                                 "label_names",
+                                 "local_rank",
+                                 "tf32",
+                                 "bf16_",
+                                 "fp16_",
+                                 "jit_",
+                                 "batch_eval",
+                                 "auto_find",
+                                 "average_tokens",
+                                 "overwrite_output",
+                                 "past_index",
+                                 "parallelism_config",
+                                 "project",
+                                 "trackio",
+                                 "liger",
+                                 "lr_scheduler_kwargs",
+                                 "optim_target",
+                                 "restore_callback",
+                                 "ignore_data_skip",
+                                 "split_batches",
+                                 "debug",
+                                 "mp_parameters",
+                                 "no_cuda",
+                                 "length_column"}) {
     in.leave_out_rest(part, "it changes no result, or nothing here asks for it");
   }
 }

@@ -41,13 +41,15 @@ class TomlReader {
  private:
   char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   [[noreturn]] void fail(std::string_view found) const {
-    const auto line = 1 + std::count(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(at_), '\n');
-    throw DataError(cat(source_, ":", line, ": expected a table or a key and its value, found ",
-                        found));
+    const auto line =
+        1 + std::count(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(at_), '\n');
+    throw DataError(
+        cat(source_, ":", line, ": expected a table or a key and its value, found ", found));
   }
   void expect(char c) {
     skip_spaces();
-    if (peek() != c) fail(cat("'", excerpt(text_.substr(at_, 20)), "', want '", std::string(1, c), "'"));
+    if (peek() != c)
+      fail(cat("'", excerpt(text_.substr(at_, 20)), "', want '", std::string(1, c), "'"));
     ++at_;
   }
   void skip_spaces() {
@@ -84,7 +86,8 @@ class TomlReader {
   }
   std::string bare_key() {
     const size_t begin = at_;
-    while (std::isalnum(static_cast<unsigned char>(peek())) != 0 || peek() == '_' || peek() == '-') {
+    while (std::isalnum(static_cast<unsigned char>(peek())) != 0 || peek() == '_' ||
+           peek() == '-') {
       ++at_;
     }
     if (at_ == begin) fail(cat("'", excerpt(text_.substr(at_, 20)), "'"));
@@ -116,7 +119,8 @@ class TomlReader {
     if (peek() == '[') return list();
     if (peek() == '{') fail("a table in a line");
     const size_t begin = at_;
-    while (at_ < text_.size() && std::string_view(" \t\r\n,]#").find(peek()) == std::string_view::npos) {
+    while (at_ < text_.size() &&
+           std::string_view(" \t\r\n,]#").find(peek()) == std::string_view::npos) {
       ++at_;
     }
     std::string word(text_.substr(begin, at_ - begin));

@@ -35,8 +35,7 @@ double thread_seconds() {
 
 }  // namespace
 
-TEST_CASE("a row of all reports together takes less than 0.2 ms of the processor",
-          "[run_report]") {
+TEST_CASE("a row of all reports together takes less than 0.2 ms of the processor", "[run_report]") {
   const TempDir dir;
   RunReport report({.out = dir.path(),
                     .tensorboard = true,
@@ -62,8 +61,7 @@ TEST_CASE("what was known before a restart is known to Prometheus after it", "[r
     report.write(row(8));
     report.end(8);
   }
-  RunReport report(
-      {.out = dir.path(), .goes_on = true, .first_step = 7, .prometheus_file = prom});
+  RunReport report({.out = dir.path(), .goes_on = true, .first_step = 7, .prometheus_file = prom});
   report.end(7);
   const std::string text = test::read_file(prom);
   CHECK(test::contains(text, "shale_step{run=\"" + dir.path().string() + "\"} 7\n"));

@@ -17,8 +17,8 @@ std::vector<double> counted(const Histogram& histogram, const std::vector<float>
     if (!std::isfinite(value)) continue;
     size_t place = 0;
     // Ranges of negative values have their right edge in them, others do not.
-    while (place + 1 < counts.size() && (histogram.right_edges[place] < 0
-                                             ? value > histogram.right_edges[place]
+    while (place + 1 < counts.size() &&
+           (histogram.right_edges[place] < 0 ? value > histogram.right_edges[place]
                                              : value >= histogram.right_edges[place])) {
       ++place;
     }
