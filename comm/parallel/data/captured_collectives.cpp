@@ -3,7 +3,7 @@
 namespace shale::comm {
 
 CapturedCollectives::CapturedCollectives(const ShardGroups& groups) {
-  for (ProcessGroup* group : {groups.shard, groups.replicate, groups.reshard}) {
+  for (ProcessGroup* group : {groups.shard, groups.replicate, groups.reshard, groups.tensor}) {
     if (group != nullptr) calls_.emplace_back(group, group->take_captured());
   }
 }
