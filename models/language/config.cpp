@@ -133,6 +133,11 @@ void resolve(TrainConfig& config, int ranks) {
                           config.run.pipeline,
                           ": a sample is made where the whole model is; want --pipeline 1"));
   }
+  if (language.sample_tokens > 0 && (config.run.tensor > 1 || config.run.tensor_leaves > 1)) {
+    throw ConfigError(cat("--sample-tokens is ", language.sample_tokens,
+                          ", but a model that --tensor cuts generates nothing; want 0, and `shale "
+                          "run` with what --export writes"));
+  }
 }
 
 LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_vocab,

@@ -41,6 +41,10 @@ void LanguageTask::initialize(const TaskContext& run) {
   if (init_ != nullptr) load_stored_model(*init_, run.parallel);
 }
 
+comm::TensorPlan LanguageTask::tensor_plan() const {
+  return model_family(model_->config().family).tensor_plan(model_->config());
+}
+
 BatchSource LanguageTask::train_batches(const BatchPlan& plan) {
   return shale::train_batches({.tokens = data_.train,
                                .sampler = TrainSampler(data_.train->size(), config_.seq_len, seed_),
@@ -191,8 +195,7 @@ SampleUnit LanguageTask::unit() const {
 
 std::vector<std::string> LanguageTask::summary() const {
   const LanguageModelConfig& model = model_->config();
-  int64_t count = 0;
-  for (const Parameter* parameter : model_->parameters()) count += parameter->numel();
+  const int64_t count = whole_numel(*model_);
   return {data_.summary, cat("model ", config_.init.empty() ? config_.model : config_.init, ": ",
                              model.layers, " layers, width ", model.width, ", ", model.heads,
                              " heads, vocabulary ", model.vocab, ", ", count, " parameters")};

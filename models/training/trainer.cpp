@@ -80,6 +80,7 @@ std::vector<RankReport::Axis> axes_of(const comm::ProcessGroup& all,
     axes.push_back({"replica", groups.replicate});
   }
   if (groups.reshard != nullptr) axes.push_back({"reshard", groups.reshard});
+  if (groups.tensor != nullptr) axes.push_back({"tensor", groups.tensor});
   return axes;
 }
 
@@ -159,6 +160,7 @@ void Trainer::check_same_task() {
 void Trainer::build_step() {
   const DType dtype = dtype_of_flag(config_, context_.device());
   setup_ = parallel_setup(config_, *group_);
+  cut_layers(config_, task_, setup_);
   const std::vector<Module*> units = task_.units();
   for (Module* unit : units) unit->set_recompute(config_.recompute);
   StepModel model{task_.model(), units,

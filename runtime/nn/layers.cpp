@@ -199,7 +199,7 @@ Tensor Embedding::loss(const Tensor& x, const Tensor& targets, int64_t vocab, in
   const auto as_rows = [](const Tensor& in) { return reshape(in, {-1, in.size(-1)}); };
   Exchange* const leaves = exchange();
   if (leaves == nullptr) {
-    return linear_cross_entropy(as_rows(x), weight.value, all_targets, vocab, chunk_rows);
+    return linear_cross_entropy(as_rows(x), weight.output_value(), all_targets, vocab, chunk_rows);
   }
   std::vector<Tensor> rows;
   for (const Tensor& leaf : nn::enter(*leaves, x)) rows.push_back(as_rows(leaf));
