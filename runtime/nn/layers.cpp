@@ -201,9 +201,9 @@ Tensor Embedding::loss(const Tensor& x, const Tensor& targets, int64_t vocab, in
   if (leaves == nullptr) {
     return linear_cross_entropy(as_rows(x), weight.output_value(), all_targets, vocab, chunk_rows);
   }
-  std::vector<Tensor> rows;
-  for (const Tensor& leaf : nn::enter(*leaves, x)) rows.push_back(as_rows(leaf));
-  return vocabulary_cross_entropy(*leaves, rows, weight.values(), all_targets, vocab, chunk_rows);
+  // As rows before they are gathered: a view of what enter() gives would be kept for backward.
+  return vocabulary_cross_entropy(*leaves, nn::enter(*leaves, as_rows(x)), weight.values(),
+                                  all_targets, vocab, chunk_rows);
 }
 
 }  // namespace shale::nn
