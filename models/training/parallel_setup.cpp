@@ -123,7 +123,13 @@ ParallelSetup parallel_setup(const RunConfig& config, comm::ProcessGroup& all) {
         std::vector<comm::MeshAxis>{{"outer", 0}, {"inner", config.reshard_ranks}});
     setup.groups.reshard = &setup.reshard->group("inner");
   }
-  if (cuts_layers(config)) setup.groups.tensor = &setup.mesh->group("tensor");
+  if (cuts_layers(config)) {
+    comm::ProcessGroup& tensor = setup.mesh->group("tensor");
+    setup.groups.tensor = &tensor;
+    // What layers exchange must not wait for gradients that are queued.
+    setup.layers = tensor.split(0, tensor.rank(), "layers", comm::Lane::kModel);
+    setup.groups.layers = setup.layers.get();
+  }
   return setup;
 }
 
@@ -161,7 +167,7 @@ StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micr
 
 void cut_layers(const RunConfig& config, Task& task, ParallelSetup& setup) {
   if (!cuts_layers(config)) return;
-  setup.tensor = comm::tensor_parallel(task.model(), task.tensor_plan(), *setup.groups.tensor,
+  setup.tensor = comm::tensor_parallel(task.model(), task.tensor_plan(), *setup.groups.layers,
                                        {.leaves = config.tensor_leaves});
 }
 

@@ -19,7 +19,8 @@ struct ParallelSetup {
   std::unique_ptr<comm::Mesh> reshard;  // axes "outer" and "inner"; null: no smaller group
   std::unique_ptr<comm::StageGroups> stages;  // null: no pipeline
   comm::ShardGroups groups;
-  std::unique_ptr<nn::Exchange> tensor;  // null: layers are not cut; after cut_layers()
+  std::unique_ptr<comm::ProcessGroup> layers;  // of the tensor ranks, in Lane::kModel; or null
+  std::unique_ptr<nn::Exchange> tensor;        // null: layers are not cut; after cut_layers()
 };
 
 // Over how many ranks each axis goes; ParallelSizes::shard is not 0. Throws ConfigError, naming
