@@ -117,7 +117,7 @@ std::vector<nn::Piece> Gpt2::pieces() {
   const auto C = static_cast<double>(config().width);
   std::vector<nn::Piece> pieces = {
       {.name = "embedding",
-       .parameters = {&wte_.weight, &wpe_.weight},
+       .parameters = nn::parameters_of({&wte_, &wpe_}),
        .cost = C,
        .feed = "inputs",
        .run = [this](const Tensor&, const Tensor& ids) { return embed(ids); }}};
@@ -131,7 +131,7 @@ std::vector<nn::Piece> Gpt2::pieces() {
   }
   pieces.push_back(
       {.name = "head",
-       .parameters = {&wte_.weight, &ln_f_.weight, &ln_f_.bias},
+       .parameters = nn::parameters_of({&wte_, &ln_f_}),
        .cost = C * static_cast<double>(config().padded_vocab),
        .feed = "targets",
        .run = [this](const Tensor& x, const Tensor& targets) { return loss_of(x, targets); }});

@@ -14,6 +14,7 @@
 #include "shale/models/training/output_folder.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/data/tokens/batches.h"
+#include "shale/runtime/nn/exchange.h"
 
 namespace shale::models {
 
@@ -63,7 +64,9 @@ Tensor LanguageTask::run_pieces(std::span<const nn::Piece> some, const Tensor& x
 }
 
 Shape LanguageTask::boundary(int64_t samples) const {
-  return {samples, config_.seq_len, model_->config().width};
+  const nn::Exchange* const tensor = model_->exchange();
+  const int64_t slices = tensor != nullptr ? tensor->ranks() : 1;
+  return {samples, config_.seq_len / slices, model_->config().width};
 }
 
 double LanguageTask::step_weight(int64_t step) const {

@@ -219,14 +219,9 @@ nn::Embedding& Llama::head() {
 }
 
 std::vector<nn::Piece> Llama::pieces() {
-  const auto elements = [](const Module& module) {
-    double count = 0;
-    for (const Parameter* parameter : module.parameters()) count += double(parameter->numel());
-    return count;
-  };
   std::vector<nn::Piece> pieces = {
       {.name = "embedding",
-       .parameters = {&embed_tokens_.weight},
+       .parameters = nn::parameters_of({&embed_tokens_}),
        .cost = double(config().width),
        .feed = "inputs",
        .run = [this](const Tensor&, const Tensor& ids) { return embed_tokens_.forward(ids); }}};
@@ -235,12 +230,12 @@ std::vector<nn::Piece> Llama::pieces() {
         {.name = layer->full_name(),
          .unit = layer.get(),
          .parameters = layer->parameters(),
-         .cost = elements(*layer),
+         .cost = double(whole_numel(*layer)),
          .run = [&part = *layer](const Tensor& x, const Tensor&) { return part.forward(x); }});
   }
   pieces.push_back({.name = "head",
-                    .parameters = {&norm_.weight, &head().weight},
-                    .cost = double(head().weight.numel()),
+                    .parameters = nn::parameters_of({&norm_, &head()}),
+                    .cost = double(head().weight.whole.numel()),
                     .feed = "targets",
                     .run = [this](const Tensor& x, const Tensor& targets) {
                       return head().loss(norm_.forward(x), targets, config().vocab,

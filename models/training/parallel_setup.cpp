@@ -77,9 +77,13 @@ comm::ParallelSizes parallel_sizes(const RunConfig& config, int ranks) {
   comm::ParallelSizes sizes{.pipeline = config.pipeline, .tensor = config.tensor};
   const int model_ranks = sizes.model_ranks();
   if (model_ranks > ranks || ranks % model_ranks != 0) {
-    throw ConfigError(cat("--pipeline ", config.pipeline, ": a model on ", model_ranks,
-                          " ranks, want a divisor of the ", ranks,
-                          ranks == 1 ? " rank" : " ranks"));
+    std::string axes;
+    for (const auto& [flag, size] : {std::pair("--pipeline ", config.pipeline),
+                                     std::pair("--tensor ", config.tensor)}) {
+      if (size > 1) axes += cat(axes.empty() ? "" : ", ", flag, size);
+    }
+    throw ConfigError(cat(axes, ": a model on ", model_ranks, " ranks, want a divisor of the ",
+                          ranks, ranks == 1 ? " rank" : " ranks"));
   }
   const int data = ranks / model_ranks;
   sizes.shard = config.shard_ranks > 0 ? config.shard_ranks : data;

@@ -75,10 +75,9 @@ std::vector<RankReport::Axis> axes_of(const comm::ProcessGroup& all,
                                       const comm::ShardGroups& groups) {
   std::vector<RankReport::Axis> axes = {{"all", &all}};
   if (groups.stages != nullptr) axes.push_back({"pipeline", groups.stages->group});
-  if (groups.replicate != nullptr) {
-    axes.push_back({"shard", groups.shard});
-    axes.push_back({"replica", groups.replicate});
-  }
+  const int sharing = groups.shard->size();
+  if (sharing > 1 && sharing < all.size()) axes.push_back({"shard", groups.shard});
+  if (groups.replicate != nullptr) axes.push_back({"replica", groups.replicate});
   if (groups.reshard != nullptr) axes.push_back({"reshard", groups.reshard});
   if (groups.tensor != nullptr) axes.push_back({"tensor", groups.tensor});
   return axes;

@@ -202,8 +202,8 @@ Tensor Embedding::loss(const Tensor& x, const Tensor& targets, int64_t vocab, in
     return linear_cross_entropy(as_rows(x), weight.output_value(), all_targets, vocab, chunk_rows);
   }
   // As rows before they are gathered: a view of what enter() gives would be kept for backward.
-  return vocabulary_cross_entropy(*leaves, nn::enter(*leaves, as_rows(x)), weight.values(),
-                                  all_targets, vocab, chunk_rows);
+  return vocabulary_cross_entropy(*leaves, nn::enter(*leaves, as_rows(x)),
+                                  weight.output_values(), all_targets, vocab, chunk_rows);
 }
 
 }  // namespace shale::nn

@@ -84,6 +84,13 @@ std::vector<Tensor> Parameter::values() const {
   return all;
 }
 
+std::vector<Tensor> Parameter::output_values() const {
+  if (leaves.empty()) return {output_value()};
+  std::vector<Tensor> all;
+  for (const Parameter* leaf : leaves) all.push_back(leaf->output_value());
+  return all;
+}
+
 void Parameter::bind(Context& context, std::shared_ptr<Storage> storage, int64_t offset,
                      DType dtype) {
   TensorImpl& impl = value.impl();
@@ -192,6 +199,7 @@ void Module::cut(Parameter& parameter, Partition partition, int count) {
     leaf->decay = parameter.decay;
     leaf->trainable = parameter.trainable;
     leaf->matrices = parameter.matrices;
+    leaf->tied = parameter.tied;
     leaf->owner = this;
     set(*leaf, partition.leaf + i);
     parameters_.insert(parameters_.begin() + after++, std::move(leaf));

@@ -51,6 +51,7 @@ struct Parameter {
   // What this rank's i-th leaf has of it; undefined: nothing.
   Tensor value_of(size_t leaf) const;
   std::vector<Tensor> values() const;  // of all its leaves
+  std::vector<Tensor> output_values() const;
 
   // Gives `value` its memory: elements [offset, offset + numel) of `storage`, seen as `dtype`.
   void bind(Context& context, std::shared_ptr<Storage> storage, int64_t offset, DType dtype);

@@ -49,11 +49,18 @@ same resumed leaves 4
 run 1 back --tensor-leaves 4 --dropout 0.1 --resume "$work/leaves4/checkpoints/step_00000004"
 same back leaves 4
 # Over data ranks too, with everything sharded.
-run 1 tree --tensor-leaves 4 --reproducible --no-save
+run 1 tree --tensor-leaves 4 --reproducible --no-save --export "$work/hf_tree"
 run 4 tree22 --tensor 2 --tensor-leaves 4 --zero 3 --reproducible --save-every 4 --check-replicas 2
 same tree22 tree 0
 run 2 tree12 --tensor-leaves 4 --zero 1 --reproducible --resume "$work/tree22/checkpoints/step_00000004"
 same tree12 tree 4
+# In stages of a pipeline, which also goes on from there.
+run 4 grid --tensor 2 --tensor-leaves 4 --pipeline 2 --zero 1 --reproducible --report-every 4 \
+  --resume "$work/tree22/checkpoints/step_00000004" --export "$work/hf_grid"
+same grid tree 4
+cmp -s "$work/hf_tree/model.safetensors" "$work/hf_grid/model.safetensors" ||
+  fail "stages of shared layers exported another model"
+grep -q '"comm_exposed_share_tensor"' "$work/grid/metrics.jsonl" || fail "grid: no word of the axis"
 
 # ---- Llama, with published weights in and out ----
 llama=(--model llama-nano --layers 2)
@@ -75,6 +82,8 @@ refuses() {
 }
 refuses "want a divisor of" 2 --tensor 2 --heads 1
 refuses "want a divisor of the 2 ranks" 2 --tensor 3
+refuses "--pipeline 2, --tensor 2: a model on 4 ranks" 2 --tensor 2 --pipeline 2
+refuses "want a multiple of 2" 2 --tensor 2 --seq-len 31
 refuses "want a power of two that --tensor, 2, divides" 2 --tensor 2 --tensor-leaves 6
 refuses "such as adamw" 2 --tensor 2 --optimizer muon
 refuses "wants --tensor-leaves" 2 --tensor 2 --reproducible
