@@ -128,10 +128,20 @@ void resolve(TrainConfig& config, int ranks) {
                           ", which single precision rounds to 1; want less, such as 0.1"));
   }
   resolve(config.run, ranks);
+  if (language.seq_len % config.run.tensor != 0) {
+    throw ConfigError(cat("--tensor ", config.run.tensor, " with --seq-len ", language.seq_len,
+                          ": ranks have equal slices of a sequence; want a multiple of ",
+                          config.run.tensor));
+  }
   if (language.sample_tokens > 0 && config.run.pipeline > 1) {
     throw ConfigError(cat("--sample-tokens ", language.sample_tokens, " with --pipeline ",
                           config.run.pipeline,
                           ": a sample is made where the whole model is; want --pipeline 1"));
+  }
+  if (language.sample_tokens > 0 && (config.run.tensor > 1 || config.run.tensor_leaves > 1)) {
+    throw ConfigError(cat("--sample-tokens is ", language.sample_tokens,
+                          ", but a model that --tensor cuts generates nothing; want 0, and `shale "
+                          "run` with what --export writes"));
   }
 }
 

@@ -14,6 +14,7 @@
 #include "shale/models/training/output_folder.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/data/tokens/batches.h"
+#include "shale/runtime/nn/exchange.h"
 
 namespace shale::models {
 
@@ -41,6 +42,10 @@ void LanguageTask::initialize(const TaskContext& run) {
   if (init_ != nullptr) load_stored_model(*init_, run.parallel);
 }
 
+comm::TensorPlan LanguageTask::tensor_plan() const {
+  return model_family(model_->config().family).tensor_plan(model_->config());
+}
+
 BatchSource LanguageTask::train_batches(const BatchPlan& plan) {
   return shale::train_batches({.tokens = data_.train,
                                .sampler = TrainSampler(data_.train->size(), config_.seq_len, seed_),
@@ -59,7 +64,9 @@ Tensor LanguageTask::run_pieces(std::span<const nn::Piece> some, const Tensor& x
 }
 
 Shape LanguageTask::boundary(int64_t samples) const {
-  return {samples, config_.seq_len, model_->config().width};
+  const nn::Exchange* const tensor = model_->exchange();
+  const int64_t slices = tensor != nullptr ? tensor->ranks() : 1;
+  return {samples, config_.seq_len / slices, model_->config().width};
 }
 
 double LanguageTask::step_weight(int64_t step) const {
@@ -191,8 +198,7 @@ SampleUnit LanguageTask::unit() const {
 
 std::vector<std::string> LanguageTask::summary() const {
   const LanguageModelConfig& model = model_->config();
-  int64_t count = 0;
-  for (const Parameter* parameter : model_->parameters()) count += parameter->numel();
+  const int64_t count = whole_numel(*model_);
   return {data_.summary, cat("model ", config_.init.empty() ? config_.model : config_.init, ": ",
                              model.layers, " layers, width ", model.width, ", ", model.heads,
                              " heads, vocabulary ", model.vocab, ", ", count, " parameters")};

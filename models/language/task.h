@@ -21,6 +21,7 @@ class LanguageTask : public Task {
 
   Module& model() override { return *model_; }
   std::vector<Module*> units() override { return model_->blocks(); }
+  comm::TensorPlan tensor_plan() const override;
   void initialize(const TaskContext& run) override;
 
   BatchSource train_batches(const BatchPlan& plan) override;

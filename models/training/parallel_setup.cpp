@@ -8,10 +8,15 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
+#include "shale/comm/parallel/tensor/tensor_parallel.h"
 #include "shale/models/training/batch_ramp.h"
 
 namespace shale::models {
 namespace {
+
+bool cuts_layers(const RunConfig& config) {
+  return config.tensor > 1 || config.tensor_leaves > 1;
+}
 
 constexpr int64_t kMostMicroBatches = 1 << 20;  // of a step, in a pipeline
 
@@ -69,12 +74,16 @@ void check_pipeline(const RunConfig& config, int64_t micro_batches) {
 }  // namespace
 
 comm::ParallelSizes parallel_sizes(const RunConfig& config, int ranks) {
-  comm::ParallelSizes sizes{.pipeline = config.pipeline};
+  comm::ParallelSizes sizes{.pipeline = config.pipeline, .tensor = config.tensor};
   const int model_ranks = sizes.model_ranks();
   if (model_ranks > ranks || ranks % model_ranks != 0) {
-    throw ConfigError(cat("--pipeline ", config.pipeline, ": a model on ", model_ranks,
-                          " ranks, want a divisor of the ", ranks,
-                          ranks == 1 ? " rank" : " ranks"));
+    std::string axes;
+    for (const auto& [flag, size] : {std::pair("--pipeline ", config.pipeline),
+                                     std::pair("--tensor ", config.tensor)}) {
+      if (size > 1) axes += cat(axes.empty() ? "" : ", ", flag, size);
+    }
+    throw ConfigError(cat(axes, ": a model on ", model_ranks, " ranks, want a divisor of the ",
+                          ranks, ranks == 1 ? " rank" : " ranks"));
   }
   const int data = ranks / model_ranks;
   sizes.shard = config.shard_ranks > 0 ? config.shard_ranks : data;
@@ -118,6 +127,13 @@ ParallelSetup parallel_setup(const RunConfig& config, comm::ProcessGroup& all) {
         std::vector<comm::MeshAxis>{{"outer", 0}, {"inner", config.reshard_ranks}});
     setup.groups.reshard = &setup.reshard->group("inner");
   }
+  if (cuts_layers(config)) {
+    comm::ProcessGroup& tensor = setup.mesh->group("tensor");
+    setup.groups.tensor = &tensor;
+    // What layers exchange must not wait for gradients that are queued.
+    setup.layers = tensor.split(0, tensor.rank(), "layers", comm::Lane::kModel);
+    setup.groups.layers = setup.layers.get();
+  }
   return setup;
 }
 
@@ -153,6 +169,12 @@ StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micr
   return pipeline;
 }
 
+void cut_layers(const RunConfig& config, Task& task, ParallelSetup& setup) {
+  if (!cuts_layers(config)) return;
+  setup.tensor = comm::tensor_parallel(task.model(), task.tensor_plan(), *setup.groups.layers,
+                                       {.leaves = config.tensor_leaves});
+}
+
 StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_batches) {
   StepOptions options{.micro_batches = micro_batches,
                       .clip = static_cast<float>(config.clip),
@@ -185,6 +207,30 @@ StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_b
   return options;
 }
 
+namespace {
+
+// What --tensor does not go with.
+void check_tensor(const RunConfig& config) {
+  if (!cuts_layers(config)) return;
+  const auto want = [](bool holds, const auto&... what) {
+    if (!holds) throw ConfigError(cat(what...));
+  };
+  const int leaves = config.tensor_leaves > 0 ? config.tensor_leaves : config.tensor;
+  want(leaves % config.tensor == 0 &&
+           (config.tensor_leaves == 0 || std::has_single_bit(unsigned(leaves))),
+       "--tensor-leaves is ", leaves, ", want a power of two that --tensor, ", config.tensor,
+       ", divides");
+  const OptimizerKind kind = config.optimizer;
+  const char* statistics = kind == OptimizerKind::kMuon        ? "muon"
+                           : kind == OptimizerKind::kAdafactor ? "adafactor"
+                           : kind == OptimizerKind::kAdamW8bit ? "adamw-8bit"
+                                                               : nullptr;
+  want(statistics == nullptr, "--tensor cuts the matrices of which --optimizer ", statistics,
+       " has statistics; want one that works by elements, such as adamw");
+}
+
+}  // namespace
+
 void check_parallel(const RunConfig& config, int ranks) {
   const auto want = [](bool holds, const auto&... what) {
     if (!holds) throw ConfigError(cat(what...));
@@ -208,11 +254,14 @@ void check_parallel(const RunConfig& config, int ranks) {
   want(config.offload == OffloadKind::kNone || config.optimizer != OptimizerKind::kAdafactor,
        "--optimizer adafactor has next to no states, and statistics over ranks, which --offload "
        "does not go with; want --offload none");
-  want(config.check_replicas == 0 || config.zero < 3 || sizes.replica > 1, "--check-replicas is ",
-       config.check_replicas,
+  want(config.check_replicas == 0 || config.zero < 3 || sizes.replica > 1 || config.tensor > 1,
+       "--check-replicas is ", config.check_replicas,
        ", but --zero 3 leaves one copy of each parameter; want --shard-ranks, or --zero 0, 1 or 2");
   check_pipeline(config, config.global_batch / (config.micro_batch * data));
+  check_tensor(config);
   if (!config.reproducible) return;
+  want(config.tensor == 1 || config.tensor_leaves > 0, "--reproducible with --tensor ",
+       config.tensor, " wants --tensor-leaves, on which sums depend in place of ranks");
   want(
       config.grad_dtype == DType::kF32,
       "--reproducible has --grad-dtype fp32: rounding between sums would show the number of ranks");

@@ -9,6 +9,7 @@
 #include "shale/models/training/run_config.h"
 #include "shale/models/training/step.h"
 #include "shale/models/training/task.h"
+#include "shale/runtime/nn/exchange.h"
 
 namespace shale::models {
 
@@ -18,6 +19,8 @@ struct ParallelSetup {
   std::unique_ptr<comm::Mesh> reshard;  // axes "outer" and "inner"; null: no smaller group
   std::unique_ptr<comm::StageGroups> stages;  // null: no pipeline
   comm::ShardGroups groups;
+  std::unique_ptr<comm::ProcessGroup> layers;  // of the tensor ranks, in Lane::kModel; or null
+  std::unique_ptr<nn::Exchange> tensor;        // null: layers are not cut; after cut_layers()
 };
 
 // Over how many ranks each axis goes; ParallelSizes::shard is not 0. Throws ConfigError, naming
@@ -36,6 +39,10 @@ StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micr
 // Throws ConfigError for options that do not fit the number of ranks; resolve() has done so before
 // there were groups. Collective. `all` outlives the result.
 ParallelSetup parallel_setup(const RunConfig& config, comm::ProcessGroup& all);
+
+// Cuts the layers of the task's model, if the options say so, before it gets its memory.
+// Collective. Throws ConfigError for layers that cannot be cut so.
+void cut_layers(const RunConfig& config, Task& task, ParallelSetup& setup);
 
 // The steps that the options ask for.
 StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_batches);

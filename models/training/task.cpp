@@ -12,4 +12,8 @@ Shape Task::boundary(int64_t) const {
   throw InternalError("task: its model is no list of pieces");
 }
 
+comm::TensorPlan Task::tensor_plan() const {
+  throw ConfigError("--tensor: this task's model has no plan of how to cut it; want --tensor 1");
+}
+
 }  // namespace shale::models

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/comm/parallel/tensor/tensor_plan.h"
 #include "shale/models/training/data_ranks.h"
 #include "shale/runtime/data/device_batch.h"
 #include "shale/runtime/data/prefetch.h"
@@ -64,6 +65,8 @@ class Task {
   // data parallelism, and of recomputation.
   virtual Module& model() = 0;
   virtual std::vector<Module*> units() = 0;
+  // How --tensor cuts the model. Throws ConfigError where it cannot be.
+  virtual comm::TensorPlan tensor_plan() const;
   // Gives parameters other values than their initial ones, in a run that begins. Collective.
   virtual void initialize(const TaskContext&) {}
 

@@ -75,11 +75,11 @@ std::vector<RankReport::Axis> axes_of(const comm::ProcessGroup& all,
                                       const comm::ShardGroups& groups) {
   std::vector<RankReport::Axis> axes = {{"all", &all}};
   if (groups.stages != nullptr) axes.push_back({"pipeline", groups.stages->group});
-  if (groups.replicate != nullptr) {
-    axes.push_back({"shard", groups.shard});
-    axes.push_back({"replica", groups.replicate});
-  }
+  const int sharing = groups.shard->size();
+  if (sharing > 1 && sharing < all.size()) axes.push_back({"shard", groups.shard});
+  if (groups.replicate != nullptr) axes.push_back({"replica", groups.replicate});
   if (groups.reshard != nullptr) axes.push_back({"reshard", groups.reshard});
+  if (groups.tensor != nullptr) axes.push_back({"tensor", groups.tensor});
   return axes;
 }
 
@@ -159,6 +159,7 @@ void Trainer::check_same_task() {
 void Trainer::build_step() {
   const DType dtype = dtype_of_flag(config_, context_.device());
   setup_ = parallel_setup(config_, *group_);
+  cut_layers(config_, task_, setup_);
   const std::vector<Module*> units = task_.units();
   for (Module* unit : units) unit->set_recompute(config_.recompute);
   StepModel model{task_.model(), units,

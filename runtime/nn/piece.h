@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -20,5 +21,14 @@ struct Piece {
   // the losses, an f32 scalar.
   std::function<Tensor(const Tensor& x, const Tensor& fed)> run = {};
 };
+
+// The parameters of some modules, for a piece: those of all leaves that this rank has.
+inline std::vector<Parameter*> parameters_of(std::initializer_list<const Module*> modules) {
+  std::vector<Parameter*> all;
+  for (const Module* module : modules) {
+    for (Parameter* parameter : module->parameters()) all.push_back(parameter);
+  }
+  return all;
+}
 
 }  // namespace shale::nn

@@ -149,11 +149,12 @@ Tensor cast(const Tensor& x, DType dtype) {
   return y;
 }
 
-Tensor dropout(const Tensor& x, float p, uint32_t site, const Tensor& residual) {
+Tensor dropout(const Tensor& x, float p, uint32_t site, const Tensor& residual,
+               const DropoutPlace& place) {
   check_contiguous("dropout", "x", x);
   if (!(p >= 0 && p < 1)) throw ShapeError(cat("dropout: p is ", p, ", want 0 <= p < 1"));
   if (residual.defined() && amp::result_dtype(x, residual) != x.dtype()) {
-    return add(dropout(x, p, site), residual);
+    return add(dropout(x, p, site, {}, place), residual);
   }
   if (residual.defined()) {
     check_shape("dropout", "residual", residual, x.shape());
@@ -164,14 +165,20 @@ Tensor dropout(const Tensor& x, float p, uint32_t site, const Tensor& residual) 
                               .residual = residual.defined() ? residual.view() : View{},
                               .y = y,
                               .p = p,
-                              .site = site});
+                              .site = site,
+                              .first = place.first,
+                              .sample_elements = place.sample_elements});
   record("dropout", {x, residual}, {&y},
-         [p, site, step = StepHold(x.context())](BackwardArgs& args) {
+         [p, site, place, step = StepHold(x.context())](BackwardArgs& args) {
            Grads grads(2);
            if (args.needs(0)) {
              grads[0] = empty_like(args.dy());
-             kernels::dropout(step.exec(args.dy()),
-                              {.x = args.dy(), .y = grads[0], .p = p, .site = site});
+             kernels::dropout(step.exec(args.dy()), {.x = args.dy(),
+                                                     .y = grads[0],
+                                                     .p = p,
+                                                     .site = site,
+                                                     .first = place.first,
+                                                     .sample_elements = place.sample_elements});
            }
            if (args.needs(1)) grads[1] = args.dy();
            return grads;

@@ -20,8 +20,13 @@ Tensor cast(const Tensor& x, DType dtype);              // x itself if it has th
 
 // y = x * keep / (1 - p) + residual. The mask depends on (seed, step, site, global sample, element)
 // alone (kernels/elementwise.h), so it is the same on any number of ranks, and nothing is kept for
-// backward. x: [samples, ...]; residual optional; p in [0, 1). `site` tells the dropouts of a model
-// apart.
-Tensor dropout(const Tensor& x, float p, uint32_t site, const Tensor& residual = {});
+// backward. x: [samples, ...], or of such a tensor what `place` says; residual optional; p in [0,
+// 1). `site` tells the dropouts of a model apart.
+struct DropoutPlace {
+  int64_t first = 0;            // x's first element among those of all samples, a multiple of 4
+  int64_t sample_elements = 0;  // of a sample, a multiple of 4; 0: x is whole samples
+};
+Tensor dropout(const Tensor& x, float p, uint32_t site, const Tensor& residual = {},
+               const DropoutPlace& place = {});
 
 }  // namespace shale

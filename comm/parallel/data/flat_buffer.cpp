@@ -54,6 +54,7 @@ FlatBuffer::FlatBuffer(ShardingContext& shared, std::string name, const BufferTr
 
 FlatBuffer::~FlatBuffer() {
   let_go(std::move(gather_));
+  let_go(std::move(leaves_));
   let_go(std::move(reduction_));
   let_go(std::move(replicas_));
 }

@@ -31,6 +31,7 @@ struct BufferTraits {
   bool trainable = true;
   bool persistent = false;   // stage 3 keeps them whole
   TableUse use = TableUse::kOnly;
+  bool repeated = false;     // on every leaf of a model that is cut (nn/partition.h)
   UnitOffload offload = {};  // of trainable parameters
   friend auto operator<=>(const BufferTraits&, const BufferTraits&) = default;
 };
@@ -49,7 +50,8 @@ struct BufferTraits {
 // Whole gradients live throughout in stages 0 and 1, from the first gradient of a backward to the
 // end of their reduction in stages 2 and 3. In stages 0 and 1 a sum over ranks takes their place,
 // which another backward of the step keeps aside from its first gradient on, and adds to its own.
-// Frozen parameters have values only.
+// Frozen parameters have values only. What every leaf of a model has lies leaf after leaf, and its
+// gradients are added over the leaves before they are added over ranks.
 //
 // While the values are not up to date, the parameters have no memory: using one is an error.
 class FlatBuffer {
@@ -125,6 +127,7 @@ class FlatBuffer {
   Tensor own_part(const Tensor& whole) const;
   Work start_gather(const CollectiveOptions& options);
   Work start_sum(const CollectiveOptions& options);
+  void sum_leaves(CollectiveOptions& options);
   Tensor zeroed(Context& memory, int64_t numel, DType dtype, MemoryTag tag) const;
   bool offloaded() const { return traits_.offload.tier != nullptr; }
   Event upload_masters(const Tensor& part);
@@ -170,7 +173,8 @@ class FlatBuffer {
   Tensor kept_sum_;           // stages 0, 1: of the backwards of this step that are over
   bool is_sum_ = false;       // stage 0: what whole_grad_ holds, where it holds something
   bool keeps_aside_ = false;  // stages 0, 1: the next gradient is the first after a sum
-  Work reduction_;            // over ShardGroups::shard
+  Work leaves_;               // over ShardGroups::tensor, of what every leaf has
+  Work reduction_;            // then over ShardGroups::shard
   Work replicas_;             // then over ShardGroups::replicate
   Tensor sum_;                // where both leave it
   bool reducing_ = false;

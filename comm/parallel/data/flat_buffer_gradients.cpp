@@ -5,6 +5,7 @@
 
 #include "shale/comm/parallel/data/flat_buffer.h"
 #include "shale/kernels/elementwise.h"
+#include "shale/kernels/tree_sum.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale::comm {
@@ -188,9 +189,35 @@ bool FlatBuffer::reduces_in_place() const {
   return !shards_gradients() || (!has_sum() && !layout_.owner);
 }
 
+// Adds the gradients of what every leaf has, each of its own share of the rows: a binary tree over
+// the leaves of this rank, then over the ranks. All leaves get the sum.
+void FlatBuffer::sum_leaves(CollectiveOptions& options) {
+  const std::vector<Parameter*>& leaves = layout_.entries.front().parameter->leaves;
+  const size_t of_leaf = layout_.entries.size() / leaves.size();
+  if (leaves.size() > 1) {
+    std::vector<void*> parts;
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      parts.push_back(layout_.entries[i * of_leaf].part_of(whole_grad_).data());
+    }
+    const std::vector<const void*> inputs(parts.begin(), parts.end());
+    kernels::tree_sum(whole_grad_.exec(), {.inputs = inputs,
+                                           .outputs = parts,
+                                           .count = layout_.entries[of_leaf].offset,
+                                           .in_dtype = whole_grad_.dtype(),
+                                           .out_dtype = whole_grad_.dtype()});
+  }
+  ProcessGroup& group = *shared_.groups.tensor;
+  if (group.size() == 1) return;
+  leaves_ = group.all_reduce_sum(whole_grad_, options);
+  // A rank alone waits for nobody.
+  if (shared_.groups.shard->size() == 1) return shared_.wait(std::exchange(leaves_, Work()));
+  options.after = &leaves_;
+}
+
 void FlatBuffer::start_reduce() {
   complete();
   CollectiveOptions options = shared_.collective(name_, Traffic::kGradients);
+  if (traits_.repeated && shared_.groups.tensor != nullptr) sum_leaves(options);
   if (!is_sharded() && !shared_.options.reproducible) {
     sum_ = whole_grad_;
     reduction_ = shared_.groups.shard->all_reduce_sum(whole_grad_, options);
@@ -221,6 +248,7 @@ bool FlatBuffer::reduction_done() const {
 void FlatBuffer::finish_reduce(bool last) {
   if (!reducing_) return;
   reducing_ = false;
+  shared_.wait(std::exchange(leaves_, Work()));
   shared_.wait(std::exchange(reduction_, Work()));
   shared_.wait(std::exchange(replicas_, Work()));
   const Tensor sum = std::exchange(sum_, Tensor());

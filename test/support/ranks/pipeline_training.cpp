@@ -6,6 +6,8 @@
 #include "shale/comm/ordered_sum.h"
 #include "shale/comm/parallel/data/full_state.h"
 #include "shale/comm/parallel/pipeline/stage_plan.h"
+#include "shale/comm/parallel/tensor/tensor_parallel.h"
+#include "shale/models/language/family.h"
 #include "shale/test/support/op_check.h"
 
 namespace shale::test {
@@ -42,12 +44,23 @@ models::LanguageModelConfig six_layers(const std::string& family) {
 Trained train_pipeline(Context& context, comm::ProcessGroup& all,
                        const models::LanguageModelConfig& config, const PipelineRun& run,
                        const TrainOptions& options) {
-  comm::Mesh mesh(all, comm::parallel_axes({.pipeline = run.ranks}, all.size()));
+  comm::Mesh mesh(all,
+                  comm::parallel_axes({.pipeline = run.ranks, .tensor = run.tensor}, all.size()));
   const int data = mesh.size("shard"), data_rank = mesh.coordinate("shard");
   const auto model = models::make_language_model(config, {.dropout = options.dropout});
   for (Module* block : model->blocks()) block->set_recompute(options.recompute);
 
   comm::ShardGroups groups{.shard = &mesh.group("shard")};
+  std::unique_ptr<comm::ProcessGroup> layers;
+  std::unique_ptr<nn::Exchange> exchange;
+  if (run.tensor > 1 || options.tensor_leaves > 0) {
+    groups.tensor = &mesh.group("tensor");
+    layers = groups.tensor->split(0, groups.tensor->rank(), "layers", comm::Lane::kModel);
+    groups.layers = layers.get();
+    exchange =
+        comm::tensor_parallel(*model, models::model_family(config.family).tensor_plan(config),
+                              *layers, {.leaves = options.tensor_leaves});
+  }
   models::StepModel step_of = step_model(*model);
   std::unique_ptr<comm::StageGroups> stages;
   int loss_rank = 0;
@@ -56,7 +69,7 @@ Trained train_pipeline(Context& context, comm::ProcessGroup& all,
     pipeline.plan = comm::make_stage_plan(
         pipeline.pieces,
         comm::make_schedule(run.kind, run.ranks, run.chunks, int(run.micro_batches)), run.split);
-    pipeline.boundary = {options.micro_batch, kLength, config.width};
+    pipeline.boundary = {options.micro_batch, options.length / run.tensor, config.width};
     pipeline.slots = run.slots;
     pipeline.run = [&model](std::span<const nn::Piece> some, const Tensor& x,
                             const DeviceBatch& batch) {
@@ -72,12 +85,14 @@ Trained train_pipeline(Context& context, comm::ProcessGroup& all,
   }
   std::vector<int> losses;
   for (int rank = 0; rank < all.size(); ++rank) {
-    if (mesh.layout().coordinate("pipeline", rank) == loss_rank) losses.push_back(rank);
+    const comm::MeshLayout& at = mesh.layout();
+    const bool is_first = at.coordinate("tensor", rank) == 0;
+    if (is_first && at.coordinate("pipeline", rank) == loss_rank) losses.push_back(rank);
   }
 
   TrainOptions batches = options;
   batches.global_batch = options.micro_batch * run.micro_batches * data;
-  const auto tokens = double(batches.global_batch * kLength);
+  const auto tokens = double(batches.global_batch * options.length);
   Notes notes(all, losses, tokens);
   models::TrainStep step(context, groups, std::move(step_of),
                          step_options(options, run.micro_batches), make_adamw(), &notes);
@@ -98,6 +113,7 @@ Trained train_pipeline(Context& context, comm::ProcessGroup& all,
   Trained& result = notes.trained;
   comm::FullState state(step.parallel());
   for (const Parameter* parameter : model->parameters()) {
+    if (parameter->partition.share != LeafShare::kWhole && parameter->leaves.empty()) continue;
     const View values = state.read(*parameter);
     result.parameters.insert(result.parameters.end(), values.as<float>(),
                              values.as<float>() + values.numel());

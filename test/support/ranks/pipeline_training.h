@@ -10,9 +10,11 @@
 
 namespace shale::test {
 
-// A way to train a model on ranks of which `ranks` are a pipeline; the others are data parallel.
+// A way to train a model on ranks of which `ranks` are a pipeline and `tensor` share each layer; the
+// others are data parallel.
 struct PipelineRun {
-  int ranks = 1;  // 1: no pipeline
+  int ranks = 1;   // 1: no pipeline
+  int tensor = 1;  // 1: layers are cut only if TrainOptions::tensor_leaves says so
   comm::ScheduleKind kind = comm::ScheduleKind::k1F1B;
   int chunks = 1;
   std::vector<int> split = {};
