@@ -9,6 +9,7 @@
 #include "shale/models/training/run_config.h"
 #include "shale/models/training/step.h"
 #include "shale/models/training/task.h"
+#include "shale/runtime/nn/cut_sequence.h"
 #include "shale/runtime/nn/exchange.h"
 
 namespace shale::models {
@@ -19,8 +20,10 @@ struct ParallelSetup {
   std::unique_ptr<comm::Mesh> reshard;  // axes "outer" and "inner"; null: no smaller group
   std::unique_ptr<comm::StageGroups> stages;  // null: no pipeline
   comm::ShardGroups groups;
-  std::unique_ptr<comm::ProcessGroup> layers;  // of the tensor ranks, in Lane::kModel; or null
-  std::unique_ptr<nn::Exchange> tensor;        // null: layers are not cut; after cut_layers()
+  // Of the tensor ranks, and of the context ranks, in Lane::kModel; or null.
+  std::unique_ptr<comm::ProcessGroup> layers, tokens;
+  std::unique_ptr<nn::Exchange> tensor;       // null: layers are not cut; after cut_model()
+  std::unique_ptr<nn::CutSequence> sequence;  // null: sequences are whole; likewise
 };
 
 // Over how many ranks each axis goes; ParallelSizes::shard is not 0. Throws ConfigError, naming
@@ -40,9 +43,9 @@ StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micr
 // there were groups. Collective. `all` outlives the result.
 ParallelSetup parallel_setup(const RunConfig& config, comm::ProcessGroup& all);
 
-// Cuts the layers of the task's model, if the options say so, before it gets its memory.
-// Collective. Throws ConfigError for layers that cannot be cut so.
-void cut_layers(const RunConfig& config, Task& task, ParallelSetup& setup);
+// Cuts the layers of the task's model, and its sequences, if the options say so, before it gets its
+// memory. Collective. Throws ConfigError for what cannot be cut so.
+void cut_model(const RunConfig& config, Task& task, ParallelSetup& setup);
 
 // The steps that the options ask for.
 StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_batches);

@@ -59,7 +59,7 @@ TEST_CASE("a pipeline of layers that ranks share has the bits of one rank",
     REQUIRE(std::isfinite(want.losses.back()));
     for (const auto [pipeline, tensor] : layouts(ranks)) {
       const int data = ranks / (pipeline * tensor);
-      for (const auto [kind, chunks, stage] :
+      for (const auto& [kind, chunks, stage] :
            {std::tuple(k1F1B, 1, 0), std::tuple(kZbH1, 1, 1), std::tuple(kZbV, 2, 1)}) {
         CAPTURE(family, pipeline, tensor, schedule_name(kind), stage);
         if (pipeline * chunks > 8) continue;  // pieces
