@@ -5,12 +5,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 usage() {
   cat <<'USAGE'
-Usage: ./test.sh [--asan] [--tsan] [--gpu] [--no-bootstrap] [--help] [-- CTEST_ARGUMENT...]
+Usage: ./test.sh [--full] [--asan] [--tsan] [--gpu] [--no-bootstrap] [--help] [-- CTEST_ARGUMENT...]
 
 Installs the packages that are missing, builds the preset "release" with tests and benchmarks,
 runs the tests, says what was skipped and why, and ends with the line
 "N passed, N failed, N skipped". Exits non-zero when one failed.
 
+  --full          also run the tests that take minutes each
   --asan          also run the unit tests of base, kernels and runtime, and of what reads files,
                   under the address and undefined-behaviour sanitizers (another build, some minutes)
   --tsan          also run the tests of what has threads of its own (collectives, prefetching,
@@ -23,12 +24,14 @@ runs the tests, says what was skipped and why, and ends with the line
 USAGE
 }
 
+with_long=false
 with_asan=false
 with_tsan=false
 with_gpu=false
 with_bootstrap=true
 while [[ $# -gt 0 ]]; do
   case "$1" in
+    --full) with_long=true ;;
     --asan) with_asan=true ;;
     --tsan) with_tsan=true ;;
     --gpu) with_gpu=true ;;
@@ -113,6 +116,11 @@ if $with_bootstrap; then third_party/bootstrap.sh; fi
 
 build release
 run_tests release ${ctest_arguments[@]+"${ctest_arguments[@]}"}
+
+if $with_long; then
+  run_tests release --build-config long --tests-regex '^long\.' \
+    ${ctest_arguments[@]+"${ctest_arguments[@]}"}
+fi
 
 if $with_gpu; then
   run_tests release --build-config gpu --tests-regex '^gpu\.' \

@@ -112,8 +112,8 @@ std::string option_line(const std::string& command, const ConfigField& field,
   std::replace(help.begin(), help.end(), kFixedBlank, ' ');
   const char* const kind = field.positional ? "argument" : field.is_bool() ? "flag" : "value";
   return cat(command, "\t", kind, "\t", field.spelled(), "\t",
-             field.positional || field.is_bool() ? "" : field.metavar(), "\t", field.offered(), "\t",
-             help, "\t", section, "\n");
+             field.positional || field.is_bool() ? "" : field.metavar(), "\t", field.offered(),
+             "\t", help, "\t", section, "\n");
 }
 
 }  // namespace

@@ -100,10 +100,10 @@ void read_config_text(ConfigState& state, std::string_view text, const std::stri
 // "--steps: expected an integer of at least 1, found 'x'".
 std::string mismatch(std::string_view where, const ConfigField& field, std::string_view found);
 
-// All options, a line each, for what makes completions and manual pages of them: the command, "flag",
-// "value" or "argument", how it is spelled, what stands for its value, offered(), the help as --help
-// has it, and the section, with tabs between them. The first line has the command, "summary" and
-// the summary as its sixth.
+// All options, a line each, for what makes completions and manual pages of them: the command,
+// "flag", "value" or "argument", how it is spelled, what stands for its value, offered(), the help
+// as --help has it, and the section, with tabs between them. The first line has the command,
+// "summary" and the summary as its sixth.
 std::string option_table(const ConfigState& state);
 
 // `text` as a JSON string, quotes included.

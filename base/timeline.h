@@ -21,7 +21,7 @@ namespace shale {
 struct TraceRecord {
   // What is known of a slice beside its name.
   struct About {
-    uint64_t flow = 0;  // the same of slices that belong together, on several ranks; 0: none
+    uint64_t flow = 0;         // the same of slices that belong together, on several ranks; 0: none
     bool starts_flow = false;  // no other of them ends before this one begins
     std::vector<std::pair<std::string, int64_t>> numbers = {};
     std::vector<std::pair<std::string, std::string>> texts = {};

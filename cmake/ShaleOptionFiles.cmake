@@ -1,6 +1,6 @@
 # Completions for bash, zsh and fish, and manual pages, made of the programs' own options at build
-# time (option_files.awk) and installed where shells and man look. Goes without where there is no awk,
-# or where the programs are built for another machine and cannot be asked.
+# time (option_files.awk) and installed where shells and man look. Goes without where there is no
+# awk, or where the programs are built for another machine and cannot be asked.
 
 include(GNUInstallDirs)
 find_program(AWK_EXECUTABLE NAMES awk gawk mawk)

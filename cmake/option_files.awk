@@ -1,4 +1,5 @@
-# Makes completions and manual pages of what `PROGRAM --print-options` prints (base/config_internal.h):
+# Makes completions and manual pages of what `PROGRAM --print-options` prints
+# (base/config_internal.h):
 #
 #   awk -v kind=bash|zsh|fish|man -v program=train_lm -v version=0.2.0 -f option_files.awk TABLE
 #
@@ -125,8 +126,9 @@ function fish(   c, i, command, words, n, w, where, value) {
     for (i = 1; i <= count[command]; ++i) {
       if (is_argument(command, i)) continue
       if (is_tool(command, i)) {
-        printf "complete -c %s -f -n %s -a %s -d %s\n", program,
-               quoted((where == "" ? "" : where "; and ") "not __fish_seen_subcommand_from " tools_of(command)),
+        value = (where == "" ? "" : where "; and ")
+        value = value "not __fish_seen_subcommand_from " tools_of(command)
+        printf "complete -c %s -f -n %s -a %s -d %s\n", program, quoted(value),
                spelled[command, i], quoted(brief(help[command, i]))
         continue
       }
@@ -165,7 +167,8 @@ function zsh(   c, i, command, name, what) {
     print "    " quoted(command) ")"
     for (i = 1; i <= count[command]; ++i) {
       if (is_tool(command, i)) {
-        printf "      tools+=(%s)\n", quoted(spelled[command, i] ":" zsh_text(brief(help[command, i])))
+        what = spelled[command, i] ":" zsh_text(brief(help[command, i]))
+        printf "      tools+=(%s)\n", quoted(what)
       } else if (is_argument(command, i)) {
         printf "      specs+=(%s)\n", quoted("*:" spelled[command, i] ":_files")
       } else {

@@ -36,10 +36,10 @@ ClockOffset measure_clock_offset(ProcessGroup& group, const std::string& host_na
   }
   std::array<int64_t, kPair> mine = {low + (high - low) / 2, (high - low + 1) / 2};
   std::vector<int64_t> all(ranks * kPair);
-  group.all_gather(make_view(mine.data(), {kPair}),
-                   make_view(all.data(), {kPair * group.size()}), {.tag = "clock"});
-  const auto lowest = static_cast<size_t>(std::find(hosts.begin(), hosts.end(), hosts[rank]) -
-                                          hosts.begin());
+  group.all_gather(make_view(mine.data(), {kPair}), make_view(all.data(), {kPair * group.size()}),
+                   {.tag = "clock"});
+  const auto lowest =
+      static_cast<size_t>(std::find(hosts.begin(), hosts.end(), hosts[rank]) - hosts.begin());
   if (lowest == 0) return {};
   return {.ns = all[kPair * lowest], .error_ns = all[kPair * lowest + 1]};
 }

@@ -277,10 +277,9 @@ void World::at_step(int64_t step) {
 
 void World::record(Timeline* timeline) {
   if (timeline == nullptr) return impl_->context->recent.listen({});
-  impl_->context->recent.listen(
-      [timeline, rank = rank()](const RecentCollectives::Entry& entry) {
-        add_slice(*timeline, entry, rank);
-      });
+  impl_->context->recent.listen([timeline, rank = rank()](const RecentCollectives::Entry& entry) {
+    add_slice(*timeline, entry, rank);
+  });
 }
 
 Device World::device(const DeviceWish& wish) {

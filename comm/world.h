@@ -13,7 +13,7 @@
 namespace shale {
 class DeviceBackend;
 class Timeline;
-}
+}  // namespace shale
 
 namespace shale::comm {
 

@@ -1,7 +1,7 @@
 # cmake -DBUILD=<build folder> -DPREFIX=<folder> -P install.cmake
 # Installs the build into PREFIX, for tests of what is installed. Fails if that holds a header that
-# no public header needs, or if a second time writes a header anew, which would have all its users
-# compiled again.
+# no public header needs, if a program lacks its completions or its manual page, or if a second time
+# writes a header anew, which would have all its users compiled again.
 
 include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/../cmake/ShalePublicHeaders.cmake)
@@ -30,6 +30,16 @@ foreach(name IN LISTS headers)
   elseif(NOT name IN_LIST public AND NOT name MATCHES "^detail/")
     message(FATAL_ERROR "install: shale/${name} is not on the list of public headers")
   endif()
+endforeach()
+
+foreach(program IN ITEMS train_lm shale)
+  foreach(file IN ITEMS bin/${program} share/bash-completion/completions/${program}
+          share/zsh/site-functions/_${program} share/fish/vendor_completions.d/${program}.fish
+          share/man/man1/${program}.1)
+    if(NOT EXISTS ${PREFIX}/${file})
+      message(FATAL_ERROR "install: there is no ${file}")
+    endif()
+  endforeach()
 endforeach()
 
 file(TIMESTAMP ${include_dir}/nn.h first "%s")

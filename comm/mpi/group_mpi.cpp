@@ -157,9 +157,9 @@ void MpiGroup::execute(const CollectiveCall& call, bool blocking) {
     context_->board.check();  // another rank's failure stays that, however often it is met
     throw CommError(cat("group '", options().name, "' cannot be used any more: ", failure_));
   }
-  const RecentCollectives::Scope record(
-      context_->recent, options().name, fingerprint(call, sequence_), call.larger_bytes(),
-      engine_->topology.world_ranks.front());
+  const RecentCollectives::Scope record(context_->recent, options().name,
+                                        fingerprint(call, sequence_), call.larger_bytes(),
+                                        engine_->topology.world_ranks.front());
   const FlightScope flight(meter());
   try {
     if (queue().cancelled()) throw CommError(kCancelled);

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::array kTools = {
     Tool{"ckpt", "looks at checkpoints, checks them, converts them", run_ckpt},
+    Tool{"config", "makes options of those of other trainers", run_config},
     Tool{"doctor", "says what this machine offers to training, what is missing, and the way out",
          run_doctor},
     Tool{"metrics", "prints the metrics of a run as CSV", run_metrics},

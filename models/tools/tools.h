@@ -6,6 +6,7 @@ namespace shale::models {
 // table in models/tools/shale.cpp. Each takes what follows "shale" (models/tools/tool_table.h).
 
 int run_ckpt(int argc, const char* const* argv);
+int run_config(int argc, const char* const* argv);
 int run_doctor(int argc, const char* const* argv);
 int run_metrics(int argc, const char* const* argv);
 int run_report(int argc, const char* const* argv);

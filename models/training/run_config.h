@@ -106,10 +106,10 @@ struct RunConfig {
   bool measure_peak = false;
   bool tensorboard = false;
   int64_t tensorboard_histograms = 0;  // steps; 0: none
-  std::string prometheus;         // a file; empty: none
-  std::string prometheus_listen;  // "PORT" or "IPV4:PORT"; empty: nowhere
-  std::string trace;              // a file; empty: none
-  std::string trace_steps;        // "3-5"; empty: the third to the fifth of this start
+  std::string prometheus;              // a file; empty: none
+  std::string prometheus_listen;       // "PORT" or "IPV4:PORT"; empty: nowhere
+  std::string trace;                   // a file; empty: none
+  std::string trace_steps;             // "3-5"; empty: the third to the fifth of this start
   bool quiet = false;
 
   // checkpoints

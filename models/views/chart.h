@@ -22,8 +22,8 @@ struct Chart {
   std::vector<ChartCurve> curves;
 };
 
-// The chart as an SVG element for an HTML page: axes, marks, curves, and for those who cannot see it
-// a title and a description in words. Empty if no curve has a point.
+// The chart as an SVG element for an HTML page: axes, marks, curves, and for those who cannot see
+// it a title and a description in words. Empty if no curve has a point.
 std::string svg_of(const Chart& chart);
 // Its legend, a list for an HTML page, which breaks lines as text does. Empty if there are not two
 // labels to tell apart.

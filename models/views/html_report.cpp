@@ -36,7 +36,8 @@ svg .line { fill: none; stroke-width: 1.6; } svg .faint { fill: none; opacity: .
 .scroll { overflow-x: auto; } table { border-collapse: collapse; }
 th, td { border-bottom: 1px solid var(--grid); padding: .2rem .8rem .2rem 0; text-align: left;
   vertical-align: top; overflow-wrap: normal; max-width: 30rem; }
-thead th { vertical-align: bottom; } tbody th { font-weight: normal; }
+thead th { vertical-align: bottom; } tbody th { font-weight: normal; white-space: nowrap; }
+.whole { white-space: nowrap; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.long { overflow-wrap: anywhere; min-width: 10rem; }
 .error { color: var(--bad); }
@@ -106,7 +107,7 @@ std::string state_of(const RunData& run) {
   const RunStatus& status = *run.status;
   std::string text = kStateWords[static_cast<size_t>(status.state)];
   if (status.exit_code) text += cat(", exit code ", *status.exit_code);
-  text = escaped_html(text);
+  text = cat("<span class=\"whole\">", escaped_html(text), "</span>");
   if (!status.message.empty()) {
     text += cat("<br><span class=\"error\">", escaped_html(status.message), "</span>");
   }
@@ -189,8 +190,7 @@ struct ColumnFigure {
 };
 
 template <typename Column>
-std::string column_figure(std::span<const RunData> runs, const ColumnFigure& about,
-                          Column column) {
+std::string column_figure(std::span<const RunData> runs, const ColumnFigure& about, Column column) {
   Chart chart{.title = about.title, .unit = about.unit};
   std::vector<ChartCurve> lines;
   for (size_t i = 0; i < runs.size(); ++i) {
@@ -200,10 +200,9 @@ std::string column_figure(std::span<const RunData> runs, const ColumnFigure& abo
       chart.curves.push_back({.run = i, .kind = ChartCurve::Kind::kFaint, .points = points});
       points = smoothed(points, decay_for(points));
     }
-    lines.push_back(
-        {.label = label_of(runs[i], runs.size(), runs.size() > 1 ? "" : about.title),
-         .run = i,
-         .points = std::move(points)});
+    lines.push_back({.label = label_of(runs[i], runs.size(), runs.size() > 1 ? "" : about.title),
+                     .run = i,
+                     .points = std::move(points)});
   }
   for (ChartCurve& line : lines) chart.curves.push_back(std::move(line));
   return figure(chart);
@@ -218,7 +217,8 @@ std::string column_figures(std::span<const RunData> runs) {
       of({.title = "Learning rate"}, &StepMetrics::lr),
       of({.title = "Gradient norm", .unit = "before clipping", .is_noisy = true},
          &StepMetrics::grad_norm),
-      of({.title = "Throughput", .unit = items_of(runs) + " per second, all ranks",
+      of({.title = "Throughput",
+          .unit = items_of(runs) + " per second, all ranks",
           .is_noisy = true},
          &StepMetrics::items_per_s),
       of({.title = "Model FLOP utilization", .unit = "percent", .scale = 100, .is_noisy = true},
@@ -285,7 +285,8 @@ std::string samples_of(const RunData& run) {
     html += cat("<h3>", escaped_html(sample.tag), ", step ", sample.step, "</h3>\n<pre>",
                 escaped_html(sample.text), "</pre>\n");
   }
-  return left_out == 0 ? html : cat(html, "<p>", left_out, " older ones are in samples.jsonl.</p>\n");
+  return left_out == 0 ? html
+                       : cat(html, "<p>", left_out, " older ones are in samples.jsonl.</p>\n");
 }
 
 using Options = std::map<std::string, std::string>;

@@ -29,7 +29,7 @@ struct RunData {
   std::vector<RanksMetrics> ranks;
   std::optional<RunStatus> status;  // nullopt: there is no status.json
   std::vector<RunWarning> warnings;
-  int64_t warnings_left_out = 0;  // older ones, beyond kMostWarnings
+  int64_t warnings_left_out = 0;    // older ones, beyond kMostWarnings
   int64_t warnings_unreadable = 0;  // lines that a rank was killed over
   std::vector<Sample> samples;
   // Names and values as text, sorted; empty where there is no config.json.

@@ -21,8 +21,8 @@ using Times = std::map<std::string, double>;  // nanoseconds by name
 
 constexpr std::string_view kWait = "comm/wait";
 // What a step is made of, in the order in which a report has it.
-constexpr std::array<std::string_view, 8> kParts = {"data",   "prepare", "forward",    "backward",
-                                                    "reduce", "update",  "checkpoint", "validation"};
+constexpr std::array<std::string_view, 8> kParts = {
+    "data", "prepare", "forward", "backward", "reduce", "update", "checkpoint", "validation"};
 constexpr size_t kShown = 6;  // of a list
 
 bool is_part(std::string_view name) {
@@ -48,12 +48,12 @@ std::string without_numbers(std::string_view text) {
 
 struct Sums {
   int64_t first_step = 0, last_step = 0;
-  int64_t steps = 0;       // of a rank
-  double step = 0;         // all of their time
-  Times parts;             // without waits
+  int64_t steps = 0;  // of a rank
+  double step = 0;    // all of their time
+  Times parts;        // without waits
   Times kernels;
-  Times waits_in;          // by part
-  Times waits_for;         // by what was under way
+  Times waits_in;   // by part
+  Times waits_for;  // by what was under way
   double waited = 0;
   double in_flight = 0;  // with at least one collective under way
 };
@@ -159,8 +159,8 @@ class HostWalk {
   void add_flights() {
     int64_t until = 0;
     for (const auto& [slice, name] : collectives_) {
-      sums_.in_flight += static_cast<double>(std::max<int64_t>(
-          0, slice.end - std::max(slice.begin, until)));
+      sums_.in_flight +=
+          static_cast<double>(std::max<int64_t>(0, slice.end - std::max(slice.begin, until)));
       until = std::max(until, slice.end);
     }
   }
@@ -173,9 +173,9 @@ class HostWalk {
 
 // Who came last to what several ranks did together.
 struct Lateness {
-  int64_t met = 0;                 // such collectives
-  std::map<int, int64_t> last;     // to so many, by rank
-  std::map<int, double> kept_up;   // the mean of the others waited for it, by rank; nanoseconds
+  int64_t met = 0;                // such collectives
+  std::map<int, int64_t> last;    // to so many, by rank
+  std::map<int, double> kept_up;  // the mean of the others waited for it, by rank; nanoseconds
 };
 
 Lateness lateness_of(std::span<const TraceRecord> ranks) {
@@ -201,7 +201,8 @@ Lateness lateness_of(std::span<const TraceRecord> ranks) {
         std::max_element(arrivals.begin(), arrivals.end(),
                          [](const Arrival& a, const Arrival& b) { return a.time < b.time; });
     double waited = 0;
-    for (const Arrival& arrival : arrivals) waited += static_cast<double>(last->time - arrival.time);
+    for (const Arrival& arrival : arrivals)
+      waited += static_cast<double>(last->time - arrival.time);
     ++lateness.last[last->rank];
     lateness.kept_up[last->rank] += waited / static_cast<double>(arrivals.size() - 1);
   }

@@ -93,8 +93,10 @@ TEST_CASE("a scope costs a microsecond at most while it is recorded, and less el
     for (int64_t i = 0; i < 100'000; ++i) const TraceScope scope(nullptr, "matmul");
     return (thread_seconds() - before) / 100'000;
   }();
-  std::printf("a scope: %.0f ns recorded, %.0f ns with a timeline that does not record, %.1f ns "
-              "without\n", 1e9 * on, 1e9 * off, 1e9 * without);
+  std::printf(
+      "a scope: %.0f ns recorded, %.0f ns with a timeline that does not record, %.1f ns "
+      "without\n",
+      1e9 * on, 1e9 * off, 1e9 * without);
   // 124M parameters take some 1,000 scopes and 100 ms a step at the least: 1%.
   CHECK(on < 1e-6);
   CHECK(off < 1e-6);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Completions and manual pages, as they are made of the programs' options: each option of --help is in
-# each of them, shells take them, and bash offers what it should.
+# Completions and manual pages, as they are made of the programs' options: each option of --help is
+# in each of them, shells take them, and bash offers what it should.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 awk=$(command -v awk) || { echo 'skipped: no awk is installed'; exit 4; }
@@ -43,7 +43,8 @@ checked=
 for shell in bash zsh fish; do
   command -v $shell >/dev/null || continue
   for program in train_lm shale; do
-    $shell -n "$work/$program.$shell" >"$work/output" 2>&1 || fail "$program: $shell does not read it"
+    $shell -n "$work/$program.$shell" >"$work/output" 2>&1 ||
+      fail "$program: $shell does not read it"
   done
   checked+=" $shell"
 done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A report in a real browser, in light and dark: nothing is wider than the page at any width, no text
-# lies over another, and the browser has nothing to complain of.
+# A report in a real browser, in light and dark: nothing is wider than the page at any width, no
+# text lies over another, and the browser has nothing to complain of.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
@@ -31,7 +31,7 @@ run() {  # FOLDER RATE
     }
   }' >"$work/$1/metrics.jsonl"
   printf '{"state": "failed", "step": 1200, "checkpoint_step": 1200, "checkpoint": "x", %s' \
-    '"exit_code": 76, "message": "rank 7 of 1024 on node-0123456789.cluster.example.org was lost"}' \
+    '"exit_code": 76, "message": "rank 7 of 1024 on node-0123456789.cluster.example.org is lost"}' \
     >"$work/$1/status.json"
   printf '{"data": "/data/%s", "out": "%s", "lr": %s}' \
     a_very_long_path_of_a_file_that_has_no_blank_in_it_anywhere_at_all_and_goes_on "$1" "$2" \
@@ -55,8 +55,8 @@ look() {  # PAGE SCHEME FLAG...
   local page=$1 scheme=$2
   shift 2
   timeout -k 5 120 "$browser" --headless --no-sandbox --disable-gpu --allow-file-access-from-files \
-    --user-data-dir="$work/profile" --enable-logging=stderr --blink-settings=preferredColorScheme="$scheme" \
-    "$@" "file://$work/$page" 2>browser.log
+    --user-data-dir="$work/profile" --enable-logging=stderr \
+    --blink-settings=preferredColorScheme="$scheme" "$@" "file://$work/$page" 2>browser.log
 }
 for scheme in 0 1; do  # dark, light
   look measure.html "$scheme" --dump-dom --virtual-time-budget=20000 >dom || fail "no page: code $?"
@@ -66,7 +66,8 @@ for scheme in 0 1; do  # dark, light
 done
 
 # The checks can fail.
-sed -i 's|<main>|<main><p style="white-space: nowrap">'"$(printf 'wide %.0s' {1..400})"'</p>|; s|</body>|<script>nothing()</script></body>|' report.html
+wide="<p style=\"white-space: nowrap\">$(printf 'wide %.0s' {1..400})</p>"
+sed -i "s|<main>|<main>$wide|; s|</body>|<script>nothing()</script></body>|" report.html
 look measure.html 1 --dump-dom --virtual-time-budget=20000 >dom
 grep -q 'leaves the page\|overflows' dom || fail 'a page that is too wide is not found'
 grep -q CONSOLE browser.log || fail 'a script that fails is not found'

@@ -10,7 +10,8 @@ train() {  # FLAG...
   timeout -k 5 120 "$BIN_DIR/train_lm" --data "$work/text.txt" --layers 1 --width 32 --heads 2 \
     --seq-len 16 --micro-batch 1 --threads 1 --lr 1e-3 --warmup-steps 0 --schedule constant \
     --out "$out" --tensorboard --prometheus "$work/shale.prom" --save-every 4 --eval-every 4 \
-    --sample-tokens 4 --tensorboard-histograms 4 "$@" >"$work/output" 2>&1 || fail "train_lm $*: exit code $?"
+    --sample-tokens 4 --tensorboard-histograms 4 "$@" >"$work/output" 2>&1 ||
+    fail "train_lm $*: exit code $?"
 }
 
 # How often the event files have a word.

@@ -18,7 +18,8 @@ constexpr std::array<std::string_view, 5> kPhases = {"prepare", "forward", "back
                                                      "update"};
 
 TraceWindow window_of(const StepTrace::Options& options) {
-  if (options.steps.empty()) return {.first = options.first_step + 3, .last = options.first_step + 5};
+  if (options.steps.empty())
+    return {.first = options.first_step + 3, .last = options.first_step + 5};
   const TraceWindow window = parse_trace_steps(options.steps);
   if (window.last > options.total_steps) {
     throw ConfigError(cat("--trace-steps is ", options.steps, ", and the run has ",

@@ -26,8 +26,8 @@ struct TraceWindow {
 // "3-5", or "7" for one step. Throws ConfigError.
 TraceWindow parse_trace_steps(std::string_view text);
 
-// Records some steps of a run on all ranks (base/timeline.h) and writes them to one file, by rank 0,
-// with the clocks of hosts compared before and after. What is recorded: steps, their phases,
+// Records some steps of a run on all ranks (base/timeline.h) and writes them to one file, by rank
+// 0, with the clocks of hosts compared before and after. What is recorded: steps, their phases,
 // modules and kernels as they are called; waits; data; checkpoints; collectives and messages of
 // links; memory. On a device whose stream runs later, kernels are there when they are queued.
 class StepTrace {
@@ -84,8 +84,8 @@ class StepTrace {
   bool is_over_ = false;
   comm::ClockOffset before_;
   int64_t before_ns_ = 0;
-  int64_t last_step_ = 0;      // that was begun, from 1
-  size_t phase_opened_ = 0;    // these are Timeline::open()'s
+  int64_t last_step_ = 0;    // that was begun, from 1
+  size_t phase_opened_ = 0;  // these are Timeline::open()'s
   std::vector<size_t> forward_opened_;
   Module* backward_ = nullptr;  // the unit whose backward runs
   size_t backward_opened_ = 0;

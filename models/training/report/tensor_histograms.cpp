@@ -130,8 +130,8 @@ std::vector<TensorHistogram> tensor_histograms(HistogramOf what,
     counts.push_back(one.finite);
     sums.insert(sums.end(), {one.sum, one.sum_of_squares});
     constexpr double kNone = -std::numeric_limits<double>::infinity();
-    extremes.insert(extremes.end(), {one.finite > 0 ? -one.least : kNone,
-                                     one.finite > 0 ? one.most : kNone});
+    extremes.insert(extremes.end(),
+                    {one.finite > 0 ? -one.least : kNone, one.finite > 0 ? one.most : kNone});
   }
   const auto view = [](auto& values) {
     return make_view(values.data(), {static_cast<int64_t>(values.size())});

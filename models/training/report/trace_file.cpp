@@ -210,9 +210,10 @@ class PerfettoPackets {
 TraceFormat trace_format(std::string_view path) {
   if (path.ends_with(".json")) return TraceFormat::kChrome;
   if (path.ends_with(".pftrace")) return TraceFormat::kPerfetto;
-  throw ConfigError(cat("--trace: expected a file that ends in .json (Chrome) or .pftrace "
-                        "(Perfetto), found '",
-                        path, "'"));
+  throw ConfigError(
+      cat("--trace: expected a file that ends in .json (Chrome) or .pftrace "
+          "(Perfetto), found '",
+          path, "'"));
 }
 
 std::string encode_trace(const TraceRecord& record, TraceFormat format) {

@@ -39,8 +39,8 @@ struct Reading {
                           ? parse_int(name.substr(kRank.size(), open - kRank.size()))
                           : std::nullopt;
     if (!rank || *rank < 0 || *rank > std::numeric_limits<int>::max()) {
-      throw DataError(cat(source, ": expected a process such as \"rank 0 (host)\", found ",
-                          excerpt(name)));
+      throw DataError(
+          cat(source, ": expected a process such as \"rank 0 (host)\", found ", excerpt(name)));
     }
     record.rank = static_cast<int>(*rank);
     record.host = std::string(name.substr(open + 2, name.size() - open - 3));
@@ -100,16 +100,16 @@ class ChromeReader {
   std::string text(const json& event, const char* key) const {
     const json& value = at(event, key);
     if (!value.is_string()) {
-      throw DataError(cat(source_, ": expected \"", key, "\" as a string, found ",
-                          excerpt(event.dump())));
+      throw DataError(
+          cat(source_, ": expected \"", key, "\" as a string, found ", excerpt(event.dump())));
     }
     return value.get<std::string>();
   }
   int64_t integer(const json& event, const char* key) const {
     const json& value = at(event, key);
     if (!value.is_number_integer()) {
-      throw DataError(cat(source_, ": expected \"", key, "\" as an integer, found ",
-                          excerpt(event.dump())));
+      throw DataError(
+          cat(source_, ": expected \"", key, "\" as an integer, found ", excerpt(event.dump())));
     }
     return value.get<int64_t>();
   }
@@ -117,8 +117,8 @@ class ChromeReader {
     const json& value = at(event, key);
     const double us = value.is_number() ? value.get<double>() : -1;
     if (!(us >= 0 && us < 1e15)) {
-      throw DataError(cat(source_, ": expected \"", key, "\" as microseconds, found ",
-                          excerpt(event.dump())));
+      throw DataError(
+          cat(source_, ": expected \"", key, "\" as microseconds, found ", excerpt(event.dump())));
     }
     return std::llround(us * 1000);
   }
@@ -135,8 +135,8 @@ class ChromeReader {
     const int64_t pid = integer(event, "pid");
     const auto track = tracks_.find({pid, integer(event, "tid")});
     if (track == tracks_.end()) {
-      throw DataError(cat(source_, ": an event on a track without a name: ",
-                          excerpt(event.dump())));
+      throw DataError(
+          cat(source_, ": an event on a track without a name: ", excerpt(event.dump())));
     }
     Slice slice{.begin = nanoseconds(event, "ts")};
     slice.end = slice.begin + nanoseconds(event, "dur");
@@ -308,8 +308,7 @@ class PerfettoReader {
 }  // namespace
 
 std::vector<TraceRecord> parse_trace(std::string_view file, const std::string& source) {
-  constexpr JsonLimits kLimits = {.max_bytes = int64_t{1} << 30,
-                                  .max_values = int64_t{1} << 27};
+  constexpr JsonLimits kLimits = {.max_bytes = int64_t{1} << 30, .max_values = int64_t{1} << 27};
   if (!file.starts_with("{")) {
     PerfettoReader reader(source);
     reader.read(file);

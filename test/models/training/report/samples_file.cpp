@@ -39,7 +39,8 @@ TEST_CASE("a sample of any bytes is written once", "[samples_file]") {
 TEST_CASE("a line that is no sample is named", "[samples_file]") {
   const test::TempDir dir;
   const std::string path = dir.file("samples.jsonl");
-  dir.write("samples.jsonl", "{\"step\": 1, \"tag\": \"a\", \"text\": \"b\"}\n{\"step\": 2}\n{\"st");
+  dir.write("samples.jsonl",
+            "{\"step\": 1, \"tag\": \"a\", \"text\": \"b\"}\n{\"step\": 2}\n{\"st");
   CHECK_THROWS_WITH(read_samples(path), Catch::Contains("samples.jsonl:2"));
 }
 

@@ -40,8 +40,7 @@ TEST_CASE("histograms of ranks that share parameters are those of the whole para
     run.train(1);
     const auto& shards = run.parallel().shards();
     const std::vector<Parameter*> parameters = parameters_of(shards);
-    const auto found =
-        tensor_histograms(HistogramOf::kParameters, parameters, shards, *group, 1);
+    const auto found = tensor_histograms(HistogramOf::kParameters, parameters, shards, *group, 1);
     const auto gradients =
         tensor_histograms(HistogramOf::kGradients, parameters, shards, *group, 2);
     const auto state = run.state();

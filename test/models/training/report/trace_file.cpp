@@ -12,7 +12,8 @@ using About = TraceRecord::About;
 
 // Slices as a timeline has them: by when they end.
 TraceRecord record_of(int rank) {
-  TraceRecord record{.rank = rank, .host = "node-\"1\"", .names = {"step 3", "matmul", "all_gather"}};
+  TraceRecord record{
+      .rank = rank, .host = "node-\"1\"", .names = {"step 3", "matmul", "all_gather"}};
   record.about = {{.flow = 0xfedcba9876543210,
                    .starts_flow = rank == 0,
                    .numbers = {{"bytes", int64_t{1} << 40}, {"call", 3}},
@@ -70,10 +71,12 @@ TEST_CASE("both formats are read back to what was written", "[trace_file]") {
 TEST_CASE("an arrow goes from where the first rank begins to where the others end",
           "[trace_file]") {
   const std::string file = file_of(TraceFormat::kChrome);
-  CHECK(test::contains(file, "\"ph\":\"s\",\"pid\":0,\"tid\":1,\"cat\":\"flow\",\"name\":\"flow\","
-                             "\"id\":\"fedcba9876543210\",\"ts\":0.250"));
-  CHECK(test::contains(file, "\"ph\":\"f\",\"bp\":\"e\",\"pid\":1,\"tid\":1,\"cat\":\"flow\","
-                             "\"name\":\"flow\",\"id\":\"fedcba9876543210\",\"ts\":0.900"));
+  CHECK(test::contains(file,
+                       "\"ph\":\"s\",\"pid\":0,\"tid\":1,\"cat\":\"flow\",\"name\":\"flow\","
+                       "\"id\":\"fedcba9876543210\",\"ts\":0.250"));
+  CHECK(test::contains(file,
+                       "\"ph\":\"f\",\"bp\":\"e\",\"pid\":1,\"tid\":1,\"cat\":\"flow\","
+                       "\"name\":\"flow\",\"id\":\"fedcba9876543210\",\"ts\":0.900"));
 }
 
 // The bytes of the example that perfetto's own reader was asked about: the track of a process.

@@ -1,0 +1,160 @@
+// shale config: options of other trainers, as ours.
+#include <array>
+#include <cstdio>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "shale/base/config.h"
+#include "shale/base/error.h"
+#include "shale/base/json_limits.h"
+#include "shale/base/parse.h"
+#include "shale/models/language/config.h"
+#include "shale/models/tools/config_import.h"
+#include "shale/models/tools/tool_table.h"
+#include "shale/models/tools/tools.h"
+#include "shale/runtime/io/atomic_file.h"
+
+namespace shale::models {
+namespace {
+
+enum class Trainer { kAuto, kDeepSpeed, kTorchTitan, kTransformers };
+
+std::set<std::string> words_of(const std::string& list) {
+  std::set<std::string> words;
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    if (end > begin) words.insert(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+// "--training.steps=100" and "--training.steps 100", a dotted option and its value a line.
+ConfigImport::Json parse_dotted(std::string_view text, const std::string& source) {
+  std::string toml;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string line(text.substr(begin, end - begin));
+    begin = end + 1;
+    if (!line.starts_with("--")) {
+      toml += "\n";
+      continue;
+    }
+    line.erase(0, 2);
+    if (const size_t sign = line.find_first_of("= "); sign != line.npos) {
+      line[sign] = '=';
+      const std::string value = line.substr(sign + 1);
+      const bool is_word = !parse_real(value) && value != "true" && value != "false";
+      line = cat(line.substr(0, sign), " = ", is_word ? cat("\"", value, "\"") : value);
+    } else {
+      line += " = true";
+    }
+    toml += line + "\n";
+  }
+  return parse_toml(toml, source);
+}
+
+ConfigImport::Json read(const std::string& file) {
+  const JsonLimits limits;
+  const std::string text = read_text_file(file, limits.max_bytes);
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first != text.npos && text[first] == '{') {
+    check_json(text, limits, file);
+    return ConfigImport::Json::parse(text);
+  }
+  return text.starts_with("--") ? parse_dotted(text, file) : parse_toml(text, file);
+}
+
+Trainer trainer_of(const ConfigImport::Json& theirs, const std::string& file) {
+  const auto has = [&theirs](const char* key) { return theirs.contains(key); };
+  if (has("training") || has("lr_scheduler") || has("parallelism")) return Trainer::kTorchTitan;
+  if (has("zero_optimization") || has("train_micro_batch_size_per_gpu") ||
+      has("train_batch_size")) {
+    return Trainer::kDeepSpeed;
+  }
+  if (has("learning_rate") || has("per_device_train_batch_size") || has("output_dir")) {
+    return Trainer::kTransformers;
+  }
+  throw ConfigError(cat(file, ": nothing tells whose options these are; give --from"));
+}
+
+// What the options are, and whether train_lm takes them.
+std::string checked(const ConfigImport::Json& options, const std::string& file) {
+  std::string text = options.dump(2) + "\n";
+  TrainConfig config;
+  ConfigSpec spec("train_lm", "");
+  describe(spec, config);
+  spec.read_json(text, file);
+  return text;
+}
+
+int run_import(int argc, const char* const* argv) {
+  std::string file, waive, out;
+  Trainer from = Trainer::kAuto;
+  int64_t ranks = 0;
+  ConfigSpec spec("shale config import",
+                  "makes options of train_lm of those of DeepSpeed, torchtitan or transformers");
+  spec.add_positional("file", file,
+                      "a DeepSpeed JSON, a torchtitan TOML or its dotted options, a line each, or "
+                      "the JSON of TrainingArguments",
+                      {.required = true, .is_path = true});
+  spec.section("Options");
+  spec.add_choice("from", from,
+                  {{"auto", Trainer::kAuto},
+                   {"deepspeed", Trainer::kDeepSpeed},
+                   {"torchtitan", Trainer::kTorchTitan},
+                   {"transformers", Trainer::kTransformers}},
+                  "whose options they are; auto: as their keys say");
+  spec.add("ranks", ranks, "on which it will run, where a batch is so many a rank",
+           {.min = 1, .help = {.default_text = "not known"}});
+  spec.add("waive", waive, "keys without a counterpart that are left out nevertheless",
+           {.help = {.metavar = "KEY,..."}});
+  spec.add("out", out, "where the options go, for train_lm --config",
+           {.is_path = true, .help = {.metavar = "FILE", .default_text = "standard output"}});
+  const ParseResult parsed = parse_config(spec, argc, argv);
+  if (parsed.should_exit) {
+    std::fputs(parsed.output.c_str(), stdout);
+    return 0;
+  }
+  const ConfigImport::Json theirs = read(file);
+  if (from == Trainer::kAuto) from = trainer_of(theirs, file);
+  ConfigImport in(theirs, ranks, words_of(waive));
+  switch (from) {
+    case Trainer::kDeepSpeed: import_deepspeed(in); break;
+    case Trainer::kTorchTitan: import_torchtitan(in); break;
+    default: import_trainer(in);
+  }
+  in.finish();
+  for (const std::string& note : in.notes()) std::fprintf(stderr, "%s\n", note.c_str());
+  if (!in.problems().empty()) {
+    std::string text;
+    for (const std::string& problem : in.problems()) text += cat("\n  ", problem);
+    throw ConfigError(cat(file, ": ", in.problems().size(),
+                          " of its options cannot be had (--waive KEY leaves one out):", text));
+  }
+  const std::string options = checked(in.options(), file);
+  if (out.empty()) {
+    std::fputs(options.c_str(), stdout);
+  } else {
+    write_file_atomically(out, options);
+    std::printf("train_lm --config %s --data DATA\n", out.c_str());
+  }
+  return 0;
+}
+
+}  // namespace
+
+int run_config(int argc, const char* const* argv) {
+  static constexpr std::array kActions = {
+      Tool{"import", "makes them of another trainer's", run_import},
+  };
+  return run_tool({.program = "shale config",
+                   .summary = "works on files of options, as --config reads them",
+                   .what = "action",
+                   .closing = "",
+                   .tools = kActions},
+                  argc, argv);
+}
+
+}  // namespace shale::models

@@ -1,0 +1,163 @@
+#include "shale/models/tools/config_import.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "shale/base/error.h"
+#include "shale/base/parse.h"
+
+namespace shale::models {
+namespace {
+
+using Json = ConfigImport::Json;
+
+void flatten(const Json& value, const std::string& prefix, std::map<std::string, Json>& out) {
+  for (const auto& [key, inner] : value.items()) {
+    const std::string name = prefix.empty() ? key : cat(prefix, ".", key);
+    if (inner.is_object()) {
+      flatten(inner, name, out);
+    } else {
+      out.emplace(name, inner);
+    }
+  }
+}
+
+// "--micro-batch" of "micro_batch".
+std::string flag_of(std::string option) {
+  std::replace(option.begin(), option.end(), '_', '-');
+  return "--" + option;
+}
+
+}  // namespace
+
+ConfigImport::ConfigImport(const Json& theirs, int64_t ranks, std::set<std::string> waived)
+    : ranks_(ranks), waived_(std::move(waived)) {
+  flatten(theirs, "", values_);
+}
+
+std::optional<Json> ConfigImport::take(const std::string& key) {
+  const auto it = values_.find(key);
+  if (it == values_.end()) return std::nullopt;
+  taken_.insert(key);
+  if (it->second.is_null()) return std::nullopt;
+  if (it->second == "auto") {
+    notes_.push_back(cat(key, ": \"auto\" leaves it to who starts the run; so does this"));
+    return std::nullopt;
+  }
+  return it->second;
+}
+
+void ConfigImport::mistyped(const std::string& key, std::string_view want,
+                            const Json& found) const {
+  throw DataError(cat(key, ": expected ", want, ", found ", excerpt(found.dump())));
+}
+
+std::optional<double> ConfigImport::number(const std::string& key) {
+  const auto value = take(key);
+  if (!value) return std::nullopt;
+  if (value->is_number()) return value->get<double>();
+  const auto parsed = value->is_string() ? parse_real(value->get<std::string>()) : std::nullopt;
+  if (!parsed) mistyped(key, "a number", *value);
+  return parsed;
+}
+
+std::optional<int64_t> ConfigImport::integer(const std::string& key) {
+  const auto value = number(key);
+  if (!value) return std::nullopt;
+  if (*value != std::floor(*value) || std::abs(*value) > 1e15) {
+    mistyped(key, "an integer", values_.at(key));
+  }
+  return static_cast<int64_t>(*value);
+}
+
+std::optional<bool> ConfigImport::flag(const std::string& key) {
+  const auto value = take(key);
+  if (!value) return std::nullopt;
+  if (!value->is_boolean()) mistyped(key, "true or false", *value);
+  return value->get<bool>();
+}
+
+std::optional<std::string> ConfigImport::text(const std::string& key) {
+  const auto value = take(key);
+  if (!value) return std::nullopt;
+  if (!value->is_string()) mistyped(key, "a string", *value);
+  return value->get<std::string>();
+}
+
+void ConfigImport::set(const std::string& option, const Json& value, std::string_view key) {
+  if (options_.contains(option) && options_[option] != value) {
+    problems_.push_back(cat(key, ": ", flag_of(option), " would be ", value.dump(), ", and is ",
+                            options_[option].dump(), " already"));
+    return;
+  }
+  options_[option] = value;
+  notes_.push_back(
+      cat(key, ": ", flag_of(option), value == true ? std::string() : " " + value.dump()));
+}
+
+void ConfigImport::maps(const std::string& key, const std::string& option) {
+  if (const auto value = take(key)) set(option, *value, key);
+}
+
+void ConfigImport::maps(const std::string& key, const std::string& option, const Json& fallback) {
+  const bool was_there = has(key);
+  if (const auto value = take(key)) {
+    set(option, *value, key);
+  } else if (!was_there) {
+    set(option, fallback, cat(key, " (not given)"));
+  }
+}
+
+void ConfigImport::leave_out(const std::vector<std::string>& keys, std::string_view why) {
+  for (const std::string& key : keys) {
+    if (has(key) && taken_.insert(key).second) notes_.push_back(cat(key, ": left out; ", why));
+  }
+}
+
+void ConfigImport::leave_out_rest(std::string_view prefix, std::string_view why) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : values_) {
+    if (key.starts_with(prefix)) keys.push_back(key);
+  }
+  leave_out(keys, why);
+}
+
+void ConfigImport::refuse(const std::string& key, std::string_view why) {
+  const auto it = values_.find(key);
+  if (it == values_.end()) return;
+  taken_.insert(key);
+  const std::string what = cat(key, " ", it->second.dump(), ": ", why);
+  if (waived_.count(key) > 0) {
+    notes_.push_back(cat(what, "; waived"));
+  } else {
+    problems_.push_back(what);
+  }
+}
+
+void ConfigImport::refuse_unless(const std::string& key, const Json& harmless,
+                                 std::string_view why) {
+  const auto it = values_.find(key);
+  if (it == values_.end()) return;
+  taken_.insert(key);
+  if (it->second.is_null() || it->second == harmless) return;
+  refuse(key, why);
+}
+
+void ConfigImport::set_global_batch(int64_t micro_batch, int64_t accumulated,
+                                    std::string_view key) {
+  if (ranks_ > 0) return set("global_batch", micro_batch * accumulated * ranks_, key);
+  if (accumulated == 1) return;  // follows
+  problems_.push_back(
+      cat(key, " ", accumulated, ": --global-batch depends on the number of ranks; give --ranks"));
+}
+
+void ConfigImport::finish() {
+  for (const auto& [key, value] : values_) {
+    if (taken_.count(key) == 0) refuse(key, "has no counterpart");
+  }
+  for (const std::string& key : waived_) {
+    if (!has(key)) problems_.push_back(cat("--waive ", key, ": there is no such key"));
+  }
+}
+
+}  // namespace shale::models

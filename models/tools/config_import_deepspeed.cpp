@@ -1,0 +1,200 @@
+// docs/config_import.md has the table; names and defaults are those of deepspeed/runtime/config.py
+// and deepspeed/runtime/zero/config.py.
+#include <algorithm>
+#include <cctype>
+
+#include "shale/models/tools/config_import.h"
+
+namespace shale::models {
+namespace {
+
+void import_batch(ConfigImport& in) {
+  const auto micro = in.integer("train_micro_batch_size_per_gpu");
+  const auto whole = in.integer("train_batch_size");
+  const auto steps = in.integer("gradient_accumulation_steps");
+  if (micro) in.set("micro_batch", *micro, "train_micro_batch_size_per_gpu");
+  if (whole) in.set("global_batch", *whole, "train_batch_size");
+  if (micro && steps && (!whole || in.ranks() > 0)) {
+    in.set_global_batch(*micro, *steps, "gradient_accumulation_steps");
+  } else if (micro && !whole) {
+    in.set_global_batch(*micro, 1, "train_micro_batch_size_per_gpu");
+  }
+  in.maps("gradient_clipping", "clip", 1.0);
+}
+
+void import_optimizer(ConfigImport& in) {
+  const std::string params = "optimizer.params.";
+  const auto type = in.text("optimizer.type");
+  if (!type) return;
+  std::string name;
+  for (const char c : *type) name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const bool is_adam = name == "adam" || name == "adamw" || name == "fusedadam";
+  if (!is_adam && name != "lion" && name != "sgd" && name != "muon") {
+    return in.refuse("optimizer.type", "want AdamW, Lion, SGD or Muon");
+  }
+  in.set("optimizer", is_adam ? "adamw" : name, "optimizer.type");
+  in.maps(params + "lr", "lr", is_adam || name == "lion" ? 1e-3 : 1e-3);
+  if (name == "adam") {
+    in.refuse_unless(params + "adam_w_mode", true, "decay that is part of the gradient");
+  }
+  const auto betas = in.take(params + "betas");
+  if (betas && betas->is_array() && betas->size() == 2) {
+    in.set("beta1", (*betas)[0], params + "betas");
+    in.set("beta2", (*betas)[1], params + "betas");
+  } else if (betas) {
+    in.refuse(params + "betas", "want two numbers");
+  } else if (is_adam || name == "lion") {
+    in.set("beta1", 0.9, params + "betas (not given)");
+    in.set("beta2", is_adam ? 0.999 : 0.99, params + "betas (not given)");
+  }
+  if (is_adam) in.maps(params + "eps", "eps", 1e-8);
+  in.maps(params + "weight_decay", "weight_decay", 0.0);
+  if (name == "sgd" || name == "muon") in.maps(params + "momentum", "momentum");
+  in.refuse_unless(params + "amsgrad", false, "has no counterpart");
+  in.refuse_unless(params + "bias_correction", true, "has no counterpart");
+  in.leave_out({params + "torch_adam"}, "which implementation it is changes no result");
+}
+
+// The warm-up is linear here; theirs is logarithmic unless told otherwise.
+void import_warmup(ConfigImport& in, bool is_cosine) {
+  const std::string params = "scheduler.params.";
+  in.maps(params + "warmup_num_steps", "warmup_steps", 1000);
+  const auto type = in.text(params + "warmup_type");
+  if (type.value_or("log") != "linear") {
+    in.refuse(
+        params + (type ? "warmup_type" : "warmup_num_steps"),
+        "the warm-up is logarithmic (warmup_type log, the default), and linear here; waive it "
+        "to have it linear");
+  }
+  if (is_cosine) {
+    in.refuse_unless(params + "warmup_min_ratio", 0.0, "a warm-up begins at 0");
+    return;
+  }
+  in.refuse_unless(params + "warmup_min_lr", 0, "a warm-up begins at 0");
+  if (const auto most = in.number(params + "warmup_max_lr"))
+    in.set("lr", *most, params + "warmup_max_lr");
+}
+
+void import_schedule(ConfigImport& in) {
+  const std::string params = "scheduler.params.";
+  const auto type = in.text("scheduler.type");
+  if (!type) return;
+  if (*type == "WarmupLR") {
+    in.set("schedule", "constant", "scheduler.type");
+  } else if (*type == "WarmupDecayLR") {
+    in.set("schedule", "linear-to-zero", "scheduler.type");
+    in.maps(params + "total_num_steps", "steps");
+  } else if (*type == "WarmupCosineLR") {
+    in.set("schedule", "cosine", "scheduler.type");
+    in.maps(params + "total_num_steps", "steps");
+    const double ratio = in.number(params + "cos_min_ratio").value_or(1e-4);
+    if (in.is_set("lr")) {
+      in.set("min_lr", ratio * in.option("lr").get<double>(), params + "cos_min_ratio");
+    } else {
+      in.refuse(params + "cos_min_ratio", "of a rate that the file does not have");
+    }
+  } else {
+    return in.refuse("scheduler.type", "want WarmupLR, WarmupDecayLR or WarmupCosineLR");
+  }
+  import_warmup(in, *type == "WarmupCosineLR");
+  in.leave_out({params + "last_batch_iteration"}, "a resumed run knows its step");
+}
+
+void import_precision(ConfigImport& in) {
+  const bool bf16 = in.flag("bf16.enabled").value_or(false);
+  const bool fp16 = in.flag("fp16.enabled").value_or(false);
+  if (bf16) in.set("dtype", "bf16", "bf16.enabled");
+  if (fp16) in.set("dtype", "fp16", "fp16.enabled");
+  if (!bf16 && !fp16) in.set("dtype", "fp32", "bf16.enabled (not given)");
+  if (fp16) {
+    const double fixed = in.number("fp16.loss_scale").value_or(0);
+    if (fixed != 0) in.refuse("fp16.loss_scale", "a scale that never changes");
+    const auto power = in.integer("fp16.initial_scale_power").value_or(16);
+    in.set("loss_scale", static_cast<double>(int64_t{1} << std::min<int64_t>(power, 40)),
+           "fp16.initial_scale_power");
+    in.maps("fp16.loss_scale_window", "loss_scale_window", 1000);
+    in.maps("fp16.hysteresis", "loss_scale_hysteresis", 2);
+    in.refuse_unless("fp16.min_loss_scale", 1, "the least scale is 1");
+    in.refuse_unless("fp16.consecutive_hysteresis", false, "has no counterpart");
+    in.leave_out({"fp16.auto_cast"}, "modules say their dtypes");
+  }
+  in.leave_out_rest("fp16.", "fp16 is not enabled");
+  in.leave_out_rest("bf16.", "masters and moments have 32 bits here");
+  if (const auto type = in.text("communication_data_type")) {
+    if (*type == "fp32" || *type == "bf16" || *type == "bfp16") {
+      in.set("grad_dtype", *type == "fp32" ? "fp32" : "bf16", "communication_data_type");
+    } else {
+      in.refuse("communication_data_type", "want fp32 or bf16");
+    }
+  }
+}
+
+void import_offload(ConfigImport& in, int64_t stage) {
+  const std::string zero = "zero_optimization.";
+  const std::string states = in.text(zero + "offload_optimizer.device").value_or("none");
+  const std::string weights = in.text(zero + "offload_param.device").value_or("none");
+  if (states == "nvme") in.refuse(zero + "offload_optimizer.device", "want cpu or none");
+  if (weights == "nvme") in.refuse(zero + "offload_param.device", "want cpu or none");
+  if (weights == "cpu" && stage == 3) {
+    in.set("offload", "params", zero + "offload_param.device");
+  } else if (states == "cpu") {
+    in.set("offload", "optimizer", zero + "offload_optimizer.device");
+  }
+  if (states == "cpu" && stage == 3) in.maps(zero + "offload_optimizer.ratio", "offload_ratio");
+  in.leave_out_rest(zero + "offload_optimizer.", "it says how memory is copied");
+  in.leave_out_rest(zero + "offload_param.", "it says how memory is copied");
+}
+
+void import_zero(ConfigImport& in) {
+  const std::string zero = "zero_optimization.";
+  const int64_t stage = in.integer(zero + "stage").value_or(0);
+  in.set("zero", stage, zero + "stage");
+  import_offload(in, stage);
+  const auto count = [&in](const std::string& key, const std::string& option, int64_t nothing) {
+    const auto value = in.integer(key);
+    if (value && *value != nothing) in.set(option, *value, key);
+  };
+  count(zero + "mics_shard_size", "shard_ranks", -1);
+  count(zero + "zero_hpz_partition_size", "reshard_ranks", 1);
+  if (stage == 3) in.maps(zero + "stage3_param_persistence_threshold", "persist_below", 100000);
+  if (in.flag(zero + "overlap_comm") == false) in.set("no_overlap", true, zero + "overlap_comm");
+  for (const char* const key : {"zero_quantized_weights", "zero_quantized_nontrainable_weights",
+                                "zero_quantized_gradients"}) {
+    in.refuse_unless(zero + key, false, "communication in fewer bits changes results");
+  }
+  for (const char* const key : {"zeropp_loco_param", "zenflow"}) {
+    in.refuse_unless(zero + key, nullptr, "changes results");
+  }
+  in.leave_out_rest(zero, "it changes speed and memory alone");
+}
+
+}  // namespace
+
+void import_deepspeed(ConfigImport& in) {
+  import_batch(in);
+  import_optimizer(in);
+  import_schedule(in);
+  import_precision(in);
+  import_zero(in);
+  if (in.flag("activation_checkpointing.cpu_checkpointing") == true) {
+    in.set("offload_activations", true, "activation_checkpointing.cpu_checkpointing");
+  }
+  in.leave_out_rest("activation_checkpointing.",
+                    "what is computed again is the model's choice there: --recompute");
+  if (in.flag("tensorboard.enabled") == true) in.set("tensorboard", true, "tensorboard.enabled");
+  in.maps("seed", "seed");
+  for (const char* const part :
+       {"tensorboard.", "wandb.", "csv_monitor.", "comet.", "flops_profiler.", "comms_logger.",
+        "aio.", "checkpoint.", "timers."}) {
+    in.leave_out_rest(part, "it changes no result");
+  }
+  in.leave_out({"steps_per_print", "wall_clock_breakdown", "dump_state", "memory_breakdown",
+                "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer",
+                "dataloader_drop_last", "disable_allgather", "train_steps"},
+               "it changes no result");
+  in.refuse_unless("prescale_gradients", false, "gradients are sums over ranks");
+  in.refuse_unless("gradient_predivide_factor", 1.0, "gradients are sums over ranks");
+  in.refuse_unless("sparse_gradients", false, "has no counterpart");
+}
+
+}  // namespace shale::models

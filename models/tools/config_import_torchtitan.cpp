@@ -1,0 +1,139 @@
+// docs/config_import.md has the table; names and defaults are those of torchtitan's job
+// configuration of 2025 (torchtitan/config/job_config.py).
+#include "shale/models/tools/config_import.h"
+
+#include <cmath>
+
+namespace shale::models {
+namespace {
+
+void import_training(ConfigImport& in) {
+  const int64_t micro = in.integer("training.local_batch_size").value_or(8);
+  in.set("micro_batch", micro, "training.local_batch_size");
+  const int64_t whole = in.integer("training.global_batch_size").value_or(-1);
+  if (whole > 0) in.set("global_batch", whole, "training.global_batch_size");
+  if (whole <= 0) in.set_global_batch(micro, 1, "training.local_batch_size");
+  in.maps("training.seq_len", "seq_len", 2048);
+  in.maps("training.steps", "steps", 10000);
+  in.maps("training.max_norm", "clip", 1.0);
+  for (const char* const key : {"training.seed", "debug.seed"}) in.maps(key, "seed");
+  for (const char* const key : {"training.deterministic", "debug.deterministic"}) {
+    if (in.flag(key) == true) in.set("deterministic", true, key);
+  }
+  const std::string compute = in.text("training.mixed_precision_param").value_or("bfloat16");
+  if (compute != "bfloat16" && compute != "float32") {
+    in.refuse("training.mixed_precision_param", "want bfloat16 or float32");
+  }
+  in.set("dtype", compute == "float32" ? "fp32" : "bf16", "training.mixed_precision_param");
+  const std::string reduce = in.text("training.mixed_precision_reduce").value_or("float32");
+  in.set("grad_dtype", reduce == "bfloat16" ? "bf16" : "fp32", "training.mixed_precision_reduce");
+  in.refuse_unless("training.dtype", "float32", "masters have 32 bits");
+  if (in.flag("training.enable_cpu_offload") == true) {
+    in.set("offload", "params", "training.enable_cpu_offload");
+  }
+  in.leave_out({"training.dataset", "training.dataset_path"}, "give --data");
+  in.leave_out_rest("training.compile", "it changes speed alone");
+  in.leave_out_rest("training.gc_", "it changes speed alone");
+}
+
+void import_optimizer(ConfigImport& in) {
+  const std::string name = in.text("optimizer.name").value_or("AdamW");
+  if (name != "AdamW") return in.refuse("optimizer.name", "want AdamW");
+  in.set("optimizer", "adamw", "optimizer.name");
+  in.maps("optimizer.lr", "lr", 8e-4);
+  in.maps("optimizer.beta1", "beta1", 0.9);
+  in.maps("optimizer.beta2", "beta2", 0.95);
+  in.maps("optimizer.eps", "eps", 1e-8);
+  in.maps("optimizer.weight_decay", "weight_decay", 0.1);
+  in.leave_out({"optimizer.implementation", "optimizer.early_step_in_backward"},
+               "it changes speed alone");
+}
+
+void import_schedule(ConfigImport& in) {
+  if (!in.is_set("lr")) return;
+  const auto steps = in.option("steps").get<int64_t>();
+  const int64_t warmup = in.integer("lr_scheduler.warmup_steps").value_or(200);
+  in.set("warmup_steps", warmup, "lr_scheduler.warmup_steps");
+  const std::string type = in.text("lr_scheduler.decay_type").value_or("linear");
+  const auto ratio = in.number("lr_scheduler.decay_ratio");
+  const double least = in.number("lr_scheduler.min_lr_factor").value_or(0);
+  in.set("min_lr", least * in.option("lr").get<double>(), "lr_scheduler.min_lr_factor");
+  const bool is_stable_first = ratio && *ratio < 1;
+  if (type == "cosine" && !is_stable_first) {
+    in.set("schedule", "cosine", "lr_scheduler.decay_type");
+  } else if (type == "linear" && !is_stable_first) {
+    in.set("schedule", "linear", "lr_scheduler.decay_type");
+  } else if (type == "linear" || type == "sqrt") {
+    in.set("schedule", "wsd", "lr_scheduler.decay_ratio");
+    in.set("decay_steps",
+           is_stable_first ? static_cast<int64_t>(std::lround(*ratio * static_cast<double>(steps)))
+                           : steps - warmup,
+           "lr_scheduler.decay_ratio");
+    in.set("decay_shape", type == "sqrt" ? "1-sqrt" : "linear", "lr_scheduler.decay_type");
+  } else {
+    in.refuse("lr_scheduler.decay_type",
+              "want linear or cosine, or with a decay_ratio linear or sqrt");
+  }
+}
+
+void import_parallelism(ConfigImport& in) {
+  const std::string part = "parallelism.";
+  const int64_t replicas = in.integer(part + "data_parallel_replicate_degree").value_or(1);
+  const int64_t shards = in.integer(part + "data_parallel_shard_degree").value_or(-1);
+  const std::string reshard = in.text(part + "fsdp_reshard_after_forward").value_or("default");
+  in.set("zero", shards == 1 ? 0 : reshard == "never" ? 2 : 3, part + "data_parallel_shard_degree");
+  if (replicas > 1 && shards > 1)
+    in.set("shard_ranks", shards, part + "data_parallel_shard_degree");
+  if (replicas > 1 && shards < 1) {
+    if (in.ranks() > 0) {
+      in.set("shard_ranks", in.ranks() / replicas, part + "data_parallel_replicate_degree");
+    } else {
+      in.refuse(part + "data_parallel_replicate_degree",
+                "ranks of a copy depend on the number of ranks; give --ranks");
+    }
+  }
+  for (const char* const key :
+       {"tensor_parallel_degree", "pipeline_parallel_degree", "context_parallel_degree",
+        "expert_parallel_degree", "expert_tensor_parallel_degree"}) {
+    in.refuse_unless(part + key, 1, "has no counterpart");
+  }
+  in.leave_out_rest(part, "of parallelism that is not asked for, or of speed alone");
+}
+
+}  // namespace
+
+void import_torchtitan(ConfigImport& in) {
+  import_training(in);
+  import_optimizer(in);
+  import_schedule(in);
+  import_parallelism(in);
+  const bool saves = in.flag("checkpoint.enable").value_or(false) |
+                     in.flag("checkpoint.enable_checkpoint").value_or(false);
+  if (saves) {
+    in.maps("checkpoint.interval", "save_every", 500);
+    in.maps("checkpoint.keep_latest_k", "keep", 10);
+    in.set("resume", "auto", "checkpoint.enable");
+    in.leave_out_rest("checkpoint.", "checkpoints lie in --out and are written beside training");
+  } else {
+    in.set("no_save", true, "checkpoint.enable (not given)");
+    in.leave_out_rest("checkpoint.", "checkpoints are not enabled");
+  }
+  const std::string mode = in.text("activation_checkpoint.mode").value_or("selective");
+  in.set("recompute", mode, "activation_checkpoint.mode");
+  in.leave_out_rest("activation_checkpoint.", "what selective means is the model's choice");
+  if (in.flag("metrics.enable_tensorboard") == true) {
+    in.set("tensorboard", true, "metrics.enable_tensorboard");
+  }
+  if (in.flag("validation.enable").value_or(true)) in.maps("validation.freq", "eval_every");
+  in.maps("comm.train_timeout_seconds", "timeout", 100);
+  in.maps("job.dump_folder", "out");
+  for (const char* const part : {"job.", "model.", "metrics.", "profiling.", "comm.", "validation.",
+                                 "compile.", "memory_estimation.", "experimental.", "debug."}) {
+    in.leave_out_rest(part, "give --model and --data; the rest changes no result");
+  }
+  for (const char* const part : {"float8.", "mx.", "quantize.", "fault_tolerance."}) {
+    in.leave_out_rest(part, "of what is only used when a converter asks for it");
+  }
+}
+
+}  // namespace shale::models

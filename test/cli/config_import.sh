@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# shale config import: what DeepSpeed, torchtitan and transformers call their options, and what they
+# become; what has no counterpart is an error unless it is waived by name.
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+
+import() {  # FILE FLAG...
+  "$BIN_DIR/shale" config import "$@" >"$work/options" 2>"$work/output"
+}
+has() {  # "key": value
+  grep -qF -- "$1" "$work/options" || { cp "$work/options" "$work/output"; fail "no $1"; }
+}
+notes() { grep -qF -- "$1" "$work/output" || fail "no word of '$1'"; }
+
+cat >"$work/ds.json" <<'JSON'
+{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": "auto",
+ "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.9, 0.95], "weight_decay": 0.1}},
+ "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_type": "linear", "warmup_num_steps": 20,
+               "warmup_max_lr": 3e-4, "total_num_steps": 200}},
+ "fp16": {"enabled": true, "initial_scale_power": 12}, "gradient_clipping": 0.5,
+ "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5},
+                       "reduce_bucket_size": 5e8, "overlap_comm": false},
+ "steps_per_print": 10}
+JSON
+import "$work/ds.json" || fail "DeepSpeed: exit code $?"
+for option in '"global_batch": 64' '"micro_batch": 4' '"optimizer": "adamw"' '"lr": 0.0003' \
+    '"beta2": 0.95' '"eps": 1e-08' '"schedule": "linear-to-zero"' '"steps": 200' \
+    '"warmup_steps": 20' '"dtype": "fp16"' '"loss_scale": 4096' '"loss_scale_window": 1000' \
+    '"loss_scale_hysteresis": 2' \
+    '"clip": 0.5' '"zero": 3' '"offload": "optimizer"' '"offload_ratio": 0.5' '"no_overlap": true' \
+    '"persist_below": 100000'; do
+  has "$option"
+done
+import "$work/ds.json" --out "$work/options.json" || fail "--out: exit code $?"
+import "$work/ds.json"
+notes 'reduce_bucket_size: left out'
+notes 'gradient_accumulation_steps: "auto"'
+# The file is one that train_lm takes, and nothing else in it: twice the same.
+"$BIN_DIR/shale" config import "$work/ds.json" --out "$work/options.json" >/dev/null 2>&1
+"$BIN_DIR/train_lm" --config "$work/options.json" --data x --print-config >"$work/output" 2>&1 ||
+  fail 'train_lm does not take the options'
+grep -q '"micro_batch": 4' "$work/output" || fail 'train_lm reads other options'
+
+cat >"$work/bad.json" <<'JSON'
+{"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2, "bf16": {"enabled": true},
+ "zero_optimization": {"stage": 2, "zero_quantized_gradients": true},
+ "compression_training": {"a": 1}}
+JSON
+import "$work/bad.json"
+[[ $? == 64 ]] || fail 'what cannot be had: want exit code 64'
+notes '3 of its options cannot be had'
+notes 'give --ranks'
+notes 'zero_quantized_gradients true: communication in fewer bits'
+notes 'compression_training.a 1: has no counterpart'
+waived=zero_optimization.zero_quantized_gradients,compression_training.a
+import "$work/bad.json" --ranks 8 --waive $waived || fail "waived: exit code $?"
+has '"global_batch": 64'
+import "$work/ds.json" --waive nothing
+[[ $? == 64 ]] || fail '--waive of no key: want exit code 64'
+
+cat >"$work/titan.toml" <<'TOML'
+# torchtitan, 2025
+[job]
+dump_folder = "./outputs"
+[model]
+name = "llama3"
+flavor = "8B"
+[optimizer]
+name = "AdamW"
+lr = 3e-4
+[lr_scheduler]
+warmup_steps = 200
+decay_ratio = 0.25
+min_lr_factor = 0.1
+[training]
+local_batch_size = 1
+seq_len = 8_192
+steps = 1000
+max_norm = 1.0  # grad norm clipping
+[parallelism]
+data_parallel_shard_degree = -1
+fsdp_reshard_after_forward = 'default'
+tensor_parallel_degree = 1
+[checkpoint]
+enable = true
+interval = 250
+exclude_from_loading = ["a", "b"]
+TOML
+import "$work/titan.toml" || fail "torchtitan: exit code $?"
+for option in '"seq_len": 8192' '"steps": 1000' '"micro_batch": 1' '"zero": 3' '"dtype": "bf16"' \
+    '"schedule": "wsd"' '"decay_steps": 250' '"beta2": 0.95' '"save_every": 250' '"keep": 10' \
+    '"recompute": "selective"' '"out": "./outputs"'; do
+  has "$option"
+done
+printf -- '--training.steps=50\n--training.seq_len 64\n--optimizer.lr=1e-3\n' >"$work/titan.args"
+import "$work/titan.args" || fail "dotted options: exit code $?"
+has '"steps": 50'
+has '"seq_len": 64'
+has '"no_save": true'
+sed -i 's/tensor_parallel_degree = 1/tensor_parallel_degree = 8/' "$work/titan.toml"
+import "$work/titan.toml"
+[[ $? == 64 ]] || fail 'tensor parallel: want exit code 64'
+printf '[training]\nsteps = \n' >"$work/broken.toml"
+import "$work/broken.toml"
+[[ $? == 65 ]] || fail 'broken TOML: want exit code 65'
+notes 'broken.toml:2'
+
+cat >"$work/args.json" <<'JSON'
+{"output_dir": "run", "per_device_train_batch_size": 16, "gradient_accumulation_steps": 2,
+ "max_steps": 500, "learning_rate": 1e-4, "lr_scheduler_type": "cosine", "warmup_ratio": 0.03,
+ "bf16": true, "gradient_checkpointing": true, "fsdp": "full_shard auto_wrap",
+ "save_steps": 100, "save_total_limit": 3, "logging_steps": 5, "report_to": ["tensorboard"]}
+JSON
+import "$work/args.json" --ranks 4 || fail "transformers: exit code $?"
+for option in '"global_batch": 128' '"steps": 500' '"warmup_steps": 15' '"schedule": "cosine"' \
+    '"min_lr": 0.0' '"beta2": 0.999' '"weight_decay": 0.0' '"zero": 3' '"recompute": "full"' \
+    '"seed": 42' '"save_every": 100' '"keep": 3' '"tensorboard": true' '"out": "run"' \
+    '"dtype": "bf16"'; do
+  has "$option"
+done
+echo '{"a": 1}' >"$work/unknown.json"
+import "$work/unknown.json"
+[[ $? == 64 ]] || fail 'nobody'"'"'s options: want exit code 64'
+notes 'give --from'
+
+finish
