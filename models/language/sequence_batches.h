@@ -8,8 +8,8 @@
 namespace shale::models {
 
 // Of batches of whole sequences, "inputs" and "targets" [B, T] i32, the tokens that a rank has of
-// them: [n B, T / R] in the order of nn::CutSequence. Padding has input 0 and a target that the loss
-// ignores (kernels::kIgnoreTarget).
+// them: [n B, T / R] in the order of nn::CutSequence. Padding has input 0 and a target that the
+// loss ignores (kernels::kIgnoreTarget).
 BatchSource cut_batches(BatchSource whole, const nn::SequenceParts& parts);
 // One such batch.
 void cut_batch(const Batch& whole, const nn::SequenceParts& parts, Batch& own);

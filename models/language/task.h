@@ -55,7 +55,7 @@ class LanguageTask : public Task {
   const LanguageConfig config_;
   const BatchLayout batches_;  // of all ranks
   const uint64_t seed_;
-  std::unique_ptr<StoredModel> init_;  // null: the model begins with random values
+  std::unique_ptr<StoredModel> init_;                 // null: the model begins with random values
   std::shared_ptr<const StoredTokenizer> tokenizer_;  // null: tokens are bytes, or numbers
   DatasetSplits data_;
   std::unique_ptr<LanguageModel> model_;

@@ -84,9 +84,9 @@ comm::ParallelSizes parallel_sizes(const RunConfig& config, int ranks) {
   const int model_ranks = sizes.model_ranks();
   if (model_ranks > ranks || ranks % model_ranks != 0) {
     std::string axes;
-    for (const auto& [flag, size] : {std::pair("--pipeline ", config.pipeline),
-                                     std::pair("--context ", config.context),
-                                     std::pair("--tensor ", config.tensor)}) {
+    for (const auto& [flag, size] :
+         {std::pair("--pipeline ", config.pipeline), std::pair("--context ", config.context),
+          std::pair("--tensor ", config.tensor)}) {
       if (size > 1) axes += cat(axes.empty() ? "" : ", ", flag, size);
     }
     throw ConfigError(cat(axes, ": a model on ", model_ranks, " ranks, want a divisor of the ",
@@ -189,9 +189,9 @@ void cut_model(const RunConfig& config, Task& task, ParallelSetup& setup) {
                                          {.leaves = config.tensor_leaves});
   }
   if (cuts_sequences(config)) {
-    setup.sequence = comm::context_parallel(
-        task.model(), *setup.tokens,
-        {.tokens = task.sequence_tokens(), .leaves = config.context_leaves});
+    setup.sequence =
+        comm::context_parallel(task.model(), *setup.tokens,
+                               {.tokens = task.sequence_tokens(), .leaves = config.context_leaves});
   }
 }
 

@@ -16,8 +16,8 @@ namespace shale::models {
 
 // How the ranks of a training run share a model, as the options say.
 struct ParallelSetup {
-  std::unique_ptr<comm::Mesh> mesh;     // of comm::parallel_axes()
-  std::unique_ptr<comm::Mesh> reshard;  // axes "outer" and "inner"; null: no smaller group
+  std::unique_ptr<comm::Mesh> mesh;           // of comm::parallel_axes()
+  std::unique_ptr<comm::Mesh> reshard;        // axes "outer" and "inner"; null: no smaller group
   std::unique_ptr<comm::StageGroups> stages;  // null: no pipeline
   comm::ShardGroups groups;
   // Of the tensor ranks, and of the context ranks, in Lane::kModel; or null.
@@ -34,8 +34,8 @@ comm::MeshLayout parallel_layout(const RunConfig& config, int ranks);
 DataRanks data_ranks(const RunConfig& config, const comm::MeshLayout& mesh, int rank);
 // Of --pipeline ranks, for so many micro-batches. Throws ConfigError for what does not fit.
 comm::Schedule pipeline_schedule(const RunConfig& config, int64_t micro_batches);
-// The pipeline of a task's model, for StepModel, and in `setup` its groups. Throws ConfigError for a
-// model that is no list of pieces, and for a split that does not fit. Collective.
+// The pipeline of a task's model, for StepModel, and in `setup` its groups. Throws ConfigError for
+// a model that is no list of pieces, and for a split that does not fit. Collective.
 StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micro_batches,
                                ParallelSetup& setup);
 

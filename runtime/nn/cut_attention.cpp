@@ -81,10 +81,10 @@ Tensor ChunkedAttention::gather(const Tensor& k, const Tensor& v) const {
   for (int leaf = 0; leaf < parts.leaves; ++leaf) {
     for (const int half : {0, 1}) {
       const Shape shape = {B(k), S(), row};
-      kernels::copy(k.exec(),
-                    {.x = pairs.alias(shape, {S() * row, row, 1}, (2 * leaf + half) * chunk),
-                     .y = all.alias(shape, {T * row, row, 1},
-                                    parts.chunk(leaf, half) * S() * row)});
+      kernels::copy(
+          k.exec(),
+          {.x = pairs.alias(shape, {S() * row, row, 1}, (2 * leaf + half) * chunk),
+           .y = all.alias(shape, {T * row, row, 1}, parts.chunk(leaf, half) * S() * row)});
     }
   }
   return all;
@@ -94,16 +94,16 @@ void ChunkedAttention::forward(const Qkv& in, const Tensor& out, const Tensor& l
   const Tensor all = gather(in.k, in.v);
   for_chunks([&](int leaf, int half, int chunk) {
     const int64_t end = (chunk + 1) * S();
-    kernels::attention_fwd(in.q.exec(), {.q = chunk_of(in.q, leaf, half),
-                                         .k = before(all, end, 0),
-                                         .v = before(all, end, 1),
-                                         .out = chunk_of(out, leaf, half),
-                                         .lse = lse.alias({B(in.q), in.q.size(2), S()},
-                                                          {in.q.size(2) * S(), S(), 1},
-                                                          (2 * leaf + half) * lse.size(1)),
-                                         .scale = scale,
-                                         .causal = true,
-                                         .window = window});
+    kernels::attention_fwd(
+        in.q.exec(), {.q = chunk_of(in.q, leaf, half),
+                      .k = before(all, end, 0),
+                      .v = before(all, end, 1),
+                      .out = chunk_of(out, leaf, half),
+                      .lse = lse.alias({B(in.q), in.q.size(2), S()}, {in.q.size(2) * S(), S(), 1},
+                                       (2 * leaf + half) * lse.size(1)),
+                      .scale = scale,
+                      .causal = true,
+                      .window = window});
   });
 }
 
@@ -157,22 +157,21 @@ void ChunkedAttention::backward(const Qkv& in, const Tensor& out, const Tensor& 
   std::vector<Tensor> sums(static_cast<size_t>(parts.count));
   for_chunks([&](int leaf, int half, int chunk) {
     const int64_t end = (chunk + 1) * S();
-    const Tensor pairs = empty(in.k.context(), {batch, end, 2, in.k.size(2), in.k.size(3)},
-                               in.k.dtype());
-    kernels::attention_bwd(
-        in.q.exec(),
-        {.q = chunk_of(in.q, leaf, half),
-         .k = before(all, end, 0),
-         .v = before(all, end, 1),
-         .out = chunk_of(out, leaf, half),
-         .lse = lse.alias({batch, H, S()}, {H * S(), S(), 1}, (2 * leaf + half) * lse.size(1)),
-         .dout = chunk_of(dout, leaf, half),
-         .dq = chunk_of(grads.q, leaf, half),
-         .dk = before(pairs, end, 0),
-         .dv = before(pairs, end, 1),
-         .scale = scale,
-         .causal = true,
-         .window = window});
+    const Tensor pairs =
+        empty(in.k.context(), {batch, end, 2, in.k.size(2), in.k.size(3)}, in.k.dtype());
+    kernels::attention_bwd(in.q.exec(), {.q = chunk_of(in.q, leaf, half),
+                                         .k = before(all, end, 0),
+                                         .v = before(all, end, 1),
+                                         .out = chunk_of(out, leaf, half),
+                                         .lse = lse.alias({batch, H, S()}, {H * S(), S(), 1},
+                                                          (2 * leaf + half) * lse.size(1)),
+                                         .dout = chunk_of(dout, leaf, half),
+                                         .dq = chunk_of(grads.q, leaf, half),
+                                         .dk = before(pairs, end, 0),
+                                         .dv = before(pairs, end, 1),
+                                         .scale = scale,
+                                         .causal = true,
+                                         .window = window});
     Tensor& sum = sums[static_cast<size_t>(leaf)];
     const bool first = !sum.defined();
     if (first) {

@@ -45,8 +45,7 @@ Tensor CutSequence::sum(const std::vector<Tensor>& losses) {
   const Tensor all = empty(context, {leaves}, DType::kF32, MemoryTag::kComm);
   for (size_t i = 0; i < losses.size(); ++i) {
     check_shape("sum of leaves", "a loss", losses[i], {});
-    const Tensor to =
-        all.alias({1}, {1}, exchange_->first_leaf() + static_cast<int64_t>(i));
+    const Tensor to = all.alias({1}, {1}, exchange_->first_leaf() + static_cast<int64_t>(i));
     context.copy(to.data(), losses[i].data(), losses[i].bytes());
   }
   exchange_->gather_leaves(all);
@@ -72,8 +71,8 @@ Tensor part_of(const Tensor& x, int64_t part, int64_t parts) {
 
 Tensor joined(const std::vector<Tensor>& parts, Context& context) {
   const auto count = static_cast<int64_t>(parts.size());
-  const auto some = std::find_if(parts.begin(), parts.end(),
-                                 [](const Tensor& part) { return part.defined(); });
+  const auto some =
+      std::find_if(parts.begin(), parts.end(), [](const Tensor& part) { return part.defined(); });
   Shape shape = some->shape();
   shape[0] *= count;
   Tensor all = empty(context, shape, some->dtype());
@@ -118,8 +117,8 @@ std::vector<Tensor> split_parts(const CutSequence* sequence, const Tensor& x) {
   record("parts of rows", std::vector{x}, outputs, [count](BackwardArgs& args) {
     std::vector<Tensor> grads;
     for (int i = 0; i < count; ++i) grads.push_back(args.dy(i));
-    const auto some = std::find_if(grads.begin(), grads.end(),
-                                   [](const Tensor& grad) { return grad.defined(); });
+    const auto some =
+        std::find_if(grads.begin(), grads.end(), [](const Tensor& grad) { return grad.defined(); });
     return Grads{joined(grads, some->context())};
   });
   return parts;

@@ -13,8 +13,8 @@
 
 namespace shale::nn {
 
-// Where the tokens of a sequence are that is cut into R leaves: in 2 R chunks of equal length, leaf i
-// has the i-th and the i-th from the end, so that causal attention is equal work on all leaves
+// Where the tokens of a sequence are that is cut into R leaves: in 2 R chunks of equal length, leaf
+// i has the i-th and the i-th from the end, so that causal attention is equal work on all leaves
 // (arXiv:2407.21783, section 3.3.2).
 struct SequenceParts {
   int leaves = 1;  // R
@@ -59,16 +59,16 @@ class CutSequence {
 
 // What a layer does where this rank has several leaves: body(rows, residual, leaf) for the rows of
 // each, with Parameter::row() of its number, and the results one behind the other; so products have
-// the shapes, and sums over rows the terms, of a rank with one leaf. x, residual (optional): [n B, ...].
-// sequence null, or of one leaf: body(x, residual, 0).
+// the shapes, and sums over rows the terms, of a rank with one leaf. x, residual (optional): [n B,
+// ...]. sequence null, or of one leaf: body(x, residual, 0).
 using PartBody = std::function<Tensor(const Tensor& rows, const Tensor& residual, size_t part)>;
 Tensor over_parts(const CutSequence* sequence, const Tensor& x, const Tensor& residual,
                   const PartBody& body);
 // The rows of each leaf, views of x; sequence null: x.
 std::vector<Tensor> split_parts(const CutSequence* sequence, const Tensor& x);
 
-// dropout() of an activation x [B, T, C] of a module: where layers or sequences are cut, the mask is
-// that of the same elements in the whole.
+// dropout() of an activation x [B, T, C] of a module: where layers or sequences are cut, the mask
+// is that of the same elements in the whole.
 Tensor dropout(const Module& module, const Tensor& x, float p, uint32_t site,
                const Tensor& residual = {});
 

@@ -88,20 +88,20 @@ bool SwiGlu::accepts(const Parameter& parameter, const Partition& partition) con
 
 Tensor SwiGlu::forward(const Tensor& x, const Tensor& residual) {
   return run(x, residual, [this](const Tensor& in, const Tensor& stream) {
-    return over_leaves(
-        exchange(), in, stream, [this](const Tensor& rows, size_t leaf, const Tensor& rest) {
-          return part_of_leaf(rows, leaf, rest);
-        });
+    return over_leaves(exchange(), in, stream,
+                       [this](const Tensor& rows, size_t leaf, const Tensor& rest) {
+                         return part_of_leaf(rows, leaf, rest);
+                       });
   });
 }
 
 Tensor SwiGlu::part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual) {
-  return over_parts(
-      sequence(), x, residual, [this, leaf](const Tensor& rows, const Tensor& rest, size_t part) {
-        return swiglu(rows, gate_proj.weight.value_of(leaf, part),
-                      up_proj.weight.value_of(leaf, part), down_proj.weight.value_of(leaf, part),
-                      rest);
-      });
+  return over_parts(sequence(), x, residual,
+                    [this, leaf](const Tensor& rows, const Tensor& rest, size_t part) {
+                      return swiglu(rows, gate_proj.weight.value_of(leaf, part),
+                                    up_proj.weight.value_of(leaf, part),
+                                    down_proj.weight.value_of(leaf, part), rest);
+                    });
 }
 
 SelfAttention::SelfAttention(Module* parent, std::string name, const Config& config)
@@ -180,14 +180,13 @@ Tensor RmsNorm::forward(const Tensor& x) {
 }
 
 Tensor RmsNorm::forward_leaf(const Tensor& x, size_t leaf) {
-  return run(x,
-             [this, leaf](const Tensor& in) {
-               NormWeights of_leaf;
-               for (size_t part = 0; part <= weight.rows.size(); ++part) {
-                 of_leaf.gains.push_back(weight.value_of(leaf, part));
-               }
-               return stream_rms_norm(in, {}, of_leaf, eps_).y;
-             });
+  return run(x, [this, leaf](const Tensor& in) {
+    NormWeights of_leaf;
+    for (size_t part = 0; part <= weight.rows.size(); ++part) {
+      of_leaf.gains.push_back(weight.value_of(leaf, part));
+    }
+    return stream_rms_norm(in, {}, of_leaf, eps_).y;
+  });
 }
 
 NormedStream RmsNorm::forward_stream(const Tensor& x, const Tensor& branch) {
@@ -212,8 +211,8 @@ Tensor Embedding::forward(const Tensor& ids, const Embedding* positions) {
   std::vector<Tensor> parts;
   for (size_t i = 0; i < static_cast<size_t>(leaves->own_leaves()); ++i) {
     const int64_t leaf = leaves->first_leaf() + static_cast<int64_t>(i);
-    parts.push_back(look_up(ids, positions,
-                            {.leaf = i, .rows = {.first = leaf * of_leaf, .whole = rows}}));
+    parts.push_back(
+        look_up(ids, positions, {.leaf = i, .rows = {.first = leaf * of_leaf, .whole = rows}}));
   }
   return nn::leave(*leaves, parts);
 }
@@ -226,8 +225,7 @@ Tensor Embedding::look_up(const Tensor& ids, const Embedding* positions, const P
                            : Tensor();
   return over_parts(cut, ids, where, [&](const Tensor& some, const Tensor& at, size_t part) {
     const Tensor table = weight.value_of(of.leaf, part);
-    const Tensor more =
-        positions != nullptr ? positions->weight.value_of(of.leaf, part) : Tensor();
+    const Tensor more = positions != nullptr ? positions->weight.value_of(of.leaf, part) : Tensor();
     if (cut == nullptr) return embedding(some, table, more, /*first_position=*/0, of.rows);
     const Tensor x = embedding(some, table, {}, /*first_position=*/0, of.rows);
     return more.defined() ? add(x, embedding(at, more)) : x;

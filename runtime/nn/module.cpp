@@ -141,7 +141,8 @@ void Parameter::keep_apart(bool apart) {
 
 void Parameter::split_rows(size_t parts) {
   rows.clear();
-  for (size_t part = 1; part < parts; ++part) rows.push_back(leaf_like(*this, cat(" (rows ", part, ")")));
+  for (size_t part = 1; part < parts; ++part)
+    rows.push_back(leaf_like(*this, cat(" (rows ", part, ")")));
 }
 
 void Parameter::write_initial(const Exec& exec, uint64_t seed, int64_t begin,

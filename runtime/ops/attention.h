@@ -33,8 +33,8 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
 // Returns [B, T, H·D]; backward writes one tensor, without permutes or copies.
 Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions& options = {});
 
-// For other ops of attention: what both throw for shapes and dtypes that do not go together, and the
-// three [B, T, H, D] parts of a packed tensor, views that record nothing.
+// For other ops of attention: what both throw for shapes and dtypes that do not go together, and
+// the three [B, T, H, D] parts of a packed tensor, views that record nothing.
 void check_attention(const Tensor& q, const Tensor& k, const Tensor& v);
 void check_packed(const Tensor& qkv, int64_t heads);
 std::array<Tensor, 3> split_qkv(const Tensor& qkv, int64_t heads);

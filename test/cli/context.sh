@@ -19,7 +19,9 @@ run() {
   code=$?
 }
 # Losses after steps, and of validations.
-losses() { sed -nE 's/^\{"step": [0-9]+, "(val_)?loss": ([0-9.]+).*/\2/p' "$work/$1/metrics.jsonl"; }
+losses() {
+  sed -nE 's/^\{"step": [0-9]+, "(val_)?loss": ([0-9.]+).*/\2/p' "$work/$1/metrics.jsonl"
+}
 # follows NAME WANT LINES: it ended well, with the last so many losses of WANT, to rounding.
 follows() {
   [[ $code -eq 0 ]] || { fail "$1: exit code $code"; return; }
@@ -46,7 +48,8 @@ bits() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p'
 # same NAME WANT FROM
 same() {
   [[ $code -eq 0 ]] || { fail "$1: exit code $code"; return; }
-  [[ -n $(bits "$1" "$3") && $(bits "$1" "$3") == $(bits "$2" "$3") ]] || fail "$1: other losses than $2"
+  [[ -n $(bits "$1" "$3") && $(bits "$1" "$3") == $(bits "$2" "$3") ]] ||
+    fail "$1: other losses than $2"
 }
 leaves=(--context-leaves 4 --reproducible --dropout 0.1)
 run 1 leaves "${leaves[@]}" --save-every 3

@@ -22,11 +22,12 @@ struct ContextOptions {
 // and attention exchanges keys and values (nn/cut_attention.h). For models of the layers of nn/
 // whose tokens meet nowhere else. All ranks get batches of the same sequences, each its tokens
 // (nn::SequenceParts), and make the same losses. Their gradients are of their tokens: to data
-// parallelism the ranks are more ranks of ShardGroups::shard, next to each other in its order. Comes
-// after tensor_parallel(), if layers are cut too. Group and result outlive the use of the model.
+// parallelism the ranks are more ranks of ShardGroups::shard, next to each other in its order.
+// Comes after tensor_parallel(), if layers are cut too. Group and result outlive the use of the
+// model.
 //
-// Collective. Throws ConfigError for leaves that do not fit the ranks and sequences shorter than two
-// tokens a leaf, CommError if ranks differ.
+// Collective. Throws ConfigError for leaves that do not fit the ranks and sequences shorter than
+// two tokens a leaf, CommError if ranks differ.
 std::unique_ptr<nn::CutSequence> context_parallel(Module& model, ProcessGroup& group,
                                                   const ContextOptions& options);
 

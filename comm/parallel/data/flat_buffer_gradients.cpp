@@ -266,10 +266,10 @@ void FlatBuffer::sum_leaves(const Tensor& grad, CollectiveOptions& options) {
     }
     const std::vector<const void*> inputs(parts.begin(), parts.end());
     kernels::tree_sum(grad.exec(), {.inputs = inputs,
-                                           .outputs = parts,
-                                           .count = layout_.entries[of_leaf].offset,
-                                           .in_dtype = grad.dtype(),
-                                           .out_dtype = grad.dtype()});
+                                    .outputs = parts,
+                                    .count = layout_.entries[of_leaf].offset,
+                                    .in_dtype = grad.dtype(),
+                                    .out_dtype = grad.dtype()});
   }
   ProcessGroup& group = *shared_.groups.tensor;
   if (group.size() == 1) return;
@@ -427,8 +427,7 @@ void FlatBuffer::for_each_gradient_flag(const std::function<void(bool&)>& visit)
   if (!traits_.trainable) return;
   if (shard_.gradient->has_value.has_value()) visit(*shard_.gradient->has_value);
   visit(is_sum_);
-  for (const FlatEntry& entry : layout_.entries)
-    visit(leaf(entry).has_value);
+  for (const FlatEntry& entry : layout_.entries) visit(leaf(entry).has_value);
 }
 
 void FlatBuffer::finish_alone() {

@@ -1,5 +1,5 @@
-// Llama and its relatives whose layers, stages and sequences ranks share, against torch in f64 on one
-// rank: the numbers that one rank is held to in llama_oracle.cpp.
+// Llama and its relatives whose layers, stages and sequences ranks share, against torch in f64 on
+// one rank: the numbers that one rank is held to in llama_oracle.cpp.
 #include "shale/models/language/stored_model.h"
 #include "shale/test/support/llama_fixture.h"
 #include "shale/test/support/numbers.h"
@@ -21,10 +21,10 @@ TEST_CASE("20 steps of AdamW on ranks that share a model go as torch's on one",
                          .clip = fixture.expected["adamw"]["clip"],
                          .optimizer = adamw_of(fixture),
                          .length = fixture.length};
-    for (PipelineRun run : {PipelineRun{.tensor = 2}, PipelineRun{.context = 2},
-                            PipelineRun{.ranks = 2}, PipelineRun{.ranks = 2, .tensor = 2},
-                            PipelineRun{.tensor = 2, .context = 2},
-                            PipelineRun{.ranks = 2, .context = 2}}) {
+    for (PipelineRun run :
+         {PipelineRun{.tensor = 2}, PipelineRun{.context = 2}, PipelineRun{.ranks = 2},
+          PipelineRun{.ranks = 2, .tensor = 2}, PipelineRun{.tensor = 2, .context = 2},
+          PipelineRun{.ranks = 2, .context = 2}}) {
       if (run.ranks * run.tensor * run.context != ranks) continue;
       CAPTURE(name, run.ranks, run.context, run.tensor);
       run.micro_batches = fixture.rows;

@@ -4,8 +4,8 @@
 
 #include "shale/comm/mesh.h"
 #include "shale/comm/ordered_sum.h"
-#include "shale/comm/parallel/data/full_state.h"
 #include "shale/comm/parallel/context/context_parallel.h"
+#include "shale/comm/parallel/data/full_state.h"
 #include "shale/comm/parallel/pipeline/stage_plan.h"
 #include "shale/comm/parallel/tensor/tensor_parallel.h"
 #include "shale/models/language/family.h"
@@ -20,8 +20,7 @@ struct Notes : models::StepObserver {
   Notes(comm::ProcessGroup& everyone, std::vector<int> with_losses, double step_tokens)
       : all(everyone), losses(std::move(with_losses)), tokens(step_tokens) {}
   void done(const models::StepOutcome& outcome) override {
-    trained.losses.push_back(
-        float(comm::ordered_sum(all.host(), outcome.losses, losses) / tokens));
+    trained.losses.push_back(float(comm::ordered_sum(all.host(), outcome.losses, losses) / tokens));
     trained.norms.push_back(outcome.state.grad_norm);
   }
 
@@ -42,14 +41,13 @@ struct Cut {
     };
     if (run.tensor > 1 || options.tensor_leaves > 0) {
       const models::LanguageModelConfig& config = model.config();
-      layers = comm::tensor_parallel(
-          model, models::model_family(config.family).tensor_plan(config), in_layers("tensor"),
-          {.leaves = options.tensor_leaves});
+      layers = comm::tensor_parallel(model, models::model_family(config.family).tensor_plan(config),
+                                     in_layers("tensor"), {.leaves = options.tensor_leaves});
     }
     if (run.context > 1 || options.context_leaves > 0) {
-      sequence = comm::context_parallel(
-          model, in_layers("context"),
-          {.tokens = options.length, .leaves = options.context_leaves});
+      sequence =
+          comm::context_parallel(model, in_layers("context"),
+                                 {.tokens = options.length, .leaves = options.context_leaves});
     }
   }
   // What goes from one piece to the next.
@@ -109,8 +107,8 @@ Trained train_pipeline(Context& context, comm::ProcessGroup& all,
     comm::ProcessGroup& whole = options.parallel.stage > 0
                                     ? mesh.flatten({"pipeline", "shard", "context"})
                                     : *pipeline.group;
-    stages = std::make_unique<comm::StageGroups>(*pipeline.group, whole, pipeline.pieces,
-                                                 pipeline.plan);
+    stages =
+        std::make_unique<comm::StageGroups>(*pipeline.group, whole, pipeline.pieces, pipeline.plan);
     groups.stages = &stages->stages();
     step_of.pipeline = std::move(pipeline);
   }

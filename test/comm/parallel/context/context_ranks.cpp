@@ -166,9 +166,8 @@ TEST_CASE("four leaves of sequences make the same bits on one, two and four rank
         if (ranks / (2 * context) > kMicroBatches) continue;
         CAPTURE(family, context);
         options.parallel.stage = 1;
-        const PipelineRun run{.ranks = 2,
-                              .context = context,
-                              .micro_batches = kMicroBatches * 2 * context / ranks};
+        const PipelineRun run{
+            .ranks = 2, .context = context, .micro_batches = kMicroBatches * 2 * context / ranks};
         CHECK(same(train_pipeline(*all, model, run, options), want));
       }
     }
@@ -209,8 +208,7 @@ TEST_CASE("leaves of layers and of sequences together make the bits of one rank"
   }
 }
 
-TEST_CASE("low precision and recomputation change no bit of sequences that are cut",
-          "[context]") {
+TEST_CASE("low precision and recomputation change no bit of sequences that are cut", "[context]") {
   const auto all = world().group();
   if (all->size() != 2) return;
   const models::LanguageModelConfig model = long_model("llama");
@@ -251,10 +249,10 @@ TEST_CASE("sequences are cut in stages whose layers ranks share", "[context][man
   options.length = 24;
   const Trained want = train_pipeline(alone(), model, {.micro_batches = 4}, options);
   options.parallel.stage = 1;
-  for (const PipelineRun& run : {PipelineRun{.ranks = 2, .context = 2, .micro_batches = 4},
-                                 PipelineRun{.tensor = 2, .context = 2, .micro_batches = 4},
-                                 PipelineRun{.ranks = 2, .tensor = 2, .context = 2,
-                                             .micro_batches = 4}}) {
+  for (const PipelineRun& run :
+       {PipelineRun{.ranks = 2, .context = 2, .micro_batches = 4},
+        PipelineRun{.tensor = 2, .context = 2, .micro_batches = 4},
+        PipelineRun{.ranks = 2, .tensor = 2, .context = 2, .micro_batches = 4}}) {
     if (run.ranks * run.tensor * run.context != ranks) continue;
     CAPTURE(run.ranks, run.tensor, run.context);
     const Trained got = train_pipeline(*all, model, run, options);
