@@ -148,7 +148,10 @@ ProcessGroup& Mesh::flatten(const std::vector<std::string_view>& axes) {
   std::unique_ptr<ProcessGroup>& group = groups_[varying];
   if (group == nullptr) {
     std::string name;
-    for (const std::string_view axis : axes) name += cat(name.empty() ? "" : "+", axis);
+    for (const std::string_view axis : axes) {
+      if (layout_.size(axis) > 1) name += cat(name.empty() ? "" : "+", axis);
+    }
+    if (name.empty()) name = axes.front();
     // The lowest rank names its group; keys keep the order of ranks.
     group = group_.split(peers.front(), group_.rank(), name);
   }

@@ -2,8 +2,9 @@
 
 // Sharded data parallelism: fully_shard() for a loop of one's own, DataParallel under it,
 // ShardedParameter for what a rank holds, FullState for whole values. Layers that ranks share:
-// tensor_parallel().
+// tensor_parallel(); sequences: context_parallel().
 
+#include "shale/comm/parallel/context/context_parallel.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/parallel/data/full_state.h"
 #include "shale/comm/parallel/data/fully_shard.h"

@@ -5,7 +5,7 @@
 
 #include "shale/base/error.h"
 #include "shale/runtime/autograd/tape.h"
-#include "shale/runtime/nn/exchange.h"
+#include "shale/runtime/nn/cut_sequence.h"
 #include "shale/runtime/ops/attention.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/embedding.h"
@@ -66,9 +66,9 @@ class Gpt2::Block : public Module {
         const auto [again, y] = ln_2_.forward_stream(attn_.forward(normed, stream, cached));
         return mlp_.forward(again, y);
       }
-      const Tensor half = nn::dropout(exchange(), attn_.forward(normed), dropout_, site(0), stream);
+      const Tensor half = nn::dropout(*this, attn_.forward(normed), dropout_, site(0), stream);
       const auto [again, y] = ln_2_.forward_stream(half);
-      return nn::dropout(exchange(), mlp_.forward(again), dropout_, site(1), y);
+      return nn::dropout(*this, mlp_.forward(again), dropout_, site(1), y);
     });
   }
 
@@ -106,7 +106,7 @@ std::vector<Module*> Gpt2::blocks() {
 Tensor Gpt2::embed(const Tensor& ids) {
   const Tensor x = wte_.forward(ids, &wpe_);
   const bool drops = policy().dropout > 0 && x.context().autograd().training;
-  return drops ? nn::dropout(exchange(), x, policy().dropout, /*site=*/0) : x;
+  return drops ? nn::dropout(*this, x, policy().dropout, /*site=*/0) : x;
 }
 
 Tensor Gpt2::loss_of(const Tensor& x, const Tensor& targets) {

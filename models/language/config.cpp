@@ -1,6 +1,9 @@
 #include "shale/models/language/config.h"
 
+#include <algorithm>
+
 #include "shale/base/error.h"
+#include "shale/runtime/nn/cut_sequence.h"
 
 namespace shale::models {
 namespace {
@@ -132,20 +135,25 @@ void resolve(TrainConfig& config, int ranks) {
                           ", which single precision rounds to 1; want less, such as 0.1"));
   }
   resolve(config.run, ranks);
-  if (language.seq_len % config.run.tensor != 0) {
+  const int leaves = std::max(config.run.context, config.run.context_leaves);
+  const nn::SequenceParts parts{.leaves = leaves};
+  const int64_t of_leaf = leaves > 1 ? 2 * parts.chunk_tokens(language.seq_len) : language.seq_len;
+  if (of_leaf % config.run.tensor != 0) {
+    const int64_t unit = config.run.tensor * (leaves > 1 ? parts.chunks() : 1);
     throw ConfigError(cat("--tensor ", config.run.tensor, " with --seq-len ", language.seq_len,
-                          ": ranks have equal slices of a sequence; want a multiple of ",
-                          config.run.tensor));
+                          ": ranks have equal slices of a sequence; want a multiple of ", unit));
   }
   if (language.sample_tokens > 0 && config.run.pipeline > 1) {
     throw ConfigError(cat("--sample-tokens ", language.sample_tokens, " with --pipeline ",
                           config.run.pipeline,
                           ": a sample is made where the whole model is; want --pipeline 1"));
   }
-  if (language.sample_tokens > 0 && (config.run.tensor > 1 || config.run.tensor_leaves > 1)) {
-    throw ConfigError(cat("--sample-tokens is ", language.sample_tokens,
-                          ", but a model that --tensor cuts generates nothing; want 0, and `shale "
-                          "run` with what --export writes"));
+  const bool is_cut = config.run.tensor > 1 || config.run.tensor_leaves > 1;
+  if (language.sample_tokens > 0 && (is_cut || leaves > 1)) {
+    throw ConfigError(cat("--sample-tokens is ", language.sample_tokens, ", but a model that ",
+                          is_cut ? "--tensor" : "--context",
+                          " cuts generates nothing; want 0, and `shale run` with what --export "
+                          "writes"));
   }
 }
 

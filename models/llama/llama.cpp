@@ -6,6 +6,7 @@
 #include "shale/base/error.h"
 #include "shale/models/llama/variant.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/nn/cut_attention.h"
 #include "shale/runtime/nn/exchange.h"
 #include "shale/runtime/nn/moe.h"
 #include "shale/runtime/ops/attention.h"
@@ -50,7 +51,7 @@ class SelfAttention : public Module {
             Tensor k = turned(k_proj_, k_norm_.get(), all, at);
             Tensor v = heads_of(v_proj_.forward(all, {}, leaf));
             if (cached != nullptr) std::tie(k, v) = cached->append(k, v);
-            const Tensor y = attention(q, k, v, {.window = window_});
+            const Tensor y = nn::attention(sequence(), q, k, v, {.window = window_});
             const Tensor rows = reshape(y, {all.size(0), all.size(1), y.size(2) * y.size(3)});
             return o_proj_.forward(rows, rest, leaf);
           });
@@ -72,7 +73,10 @@ class SelfAttention : public Module {
     if (head_norm_ == HeadNorm::kWholeRow) rows = norm->forward(rows);
     Tensor heads = heads_of(rows);
     if (head_norm_ == HeadNorm::kPerHead) heads = norm->forward_leaf(heads, at.leaf);
-    return rope(heads, table_, {.first_position = at.first});
+    nn::CutSequence* const cut = sequence();
+    if (cut == nullptr) return rope(heads, table_, {.first_position = at.first});
+    const int64_t sequences = x.size(0) / cut->parts().count;
+    return rope(heads, table_, {.positions = cut->positions(x.context(), sequences)});
   }
 
   int64_t head_size_, window_;

@@ -70,6 +70,8 @@ class Task {
   virtual std::vector<Module*> units() = 0;
   // How --tensor cuts the model. Throws ConfigError where it cannot be.
   virtual comm::TensorPlan tensor_plan() const;
+  // The tokens of the sequences that --context cuts. Throws ConfigError where it cannot.
+  virtual int64_t sequence_tokens() const;
   // Gives parameters other values than their initial ones, in a run that begins. Collective.
   virtual void initialize(const TaskContext&) {}
 

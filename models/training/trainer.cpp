@@ -48,8 +48,8 @@ std::string describe(const StepPipeline& pipeline) {
 }
 
 // The groups over which ranks exchange something, by the names of the mesh's axes.
-std::vector<RankReport::Axis> axes_of(const comm::ProcessGroup& all,
-                                      const comm::ShardGroups& groups) {
+std::vector<RankReport::Axis> axes_of(const comm::ProcessGroup& all, const ParallelSetup& setup) {
+  const comm::ShardGroups& groups = setup.groups;
   std::vector<RankReport::Axis> axes = {{"all", &all}};
   if (groups.stages != nullptr) axes.push_back({"pipeline", groups.stages->group});
   const int sharing = groups.shard->size();
@@ -57,6 +57,7 @@ std::vector<RankReport::Axis> axes_of(const comm::ProcessGroup& all,
   if (groups.replicate != nullptr) axes.push_back({"replica", groups.replicate});
   if (groups.reshard != nullptr) axes.push_back({"reshard", groups.reshard});
   if (groups.tensor != nullptr) axes.push_back({"tensor", groups.tensor});
+  if (setup.tokens != nullptr) axes.push_back({"context", setup.tokens.get()});
   return axes;
 }
 
@@ -104,7 +105,7 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
     peak_flops_ = measure_gemm_peak(context_, dtype_of_flag(config_, context_.device()));
   }
   build_step();
-  ranks_ = std::make_unique<RankReport>(context_, *group_, axes_of(*group_, setup_.groups));
+  ranks_ = std::make_unique<RankReport>(context_, *group_, axes_of(*group_, setup_));
   resume(spec);
   batches_ = std::make_unique<Prefetcher>(
       task_.train_batches({.layout = layout_, .rank = data_.rank, .first_step = first_step_}));
@@ -136,7 +137,7 @@ void Trainer::check_same_task() {
 void Trainer::build_step() {
   const DType dtype = dtype_of_flag(config_, context_.device());
   setup_ = parallel_setup(config_, *group_);
-  cut_layers(config_, task_, setup_);
+  cut_model(config_, task_, setup_);
   const std::vector<Module*> units = task_.units();
   for (Module* unit : units) unit->set_recompute(config_.recompute);
   StepModel model{task_.model(), units,
@@ -262,7 +263,7 @@ void Trainer::after_step(int64_t step) {
   if (config_.check_replicas > 0 && step % config_.check_replicas == 0) {
     step_->finish();
     // Of the ranks that have this rank's stage.
-    comm::check_replicas(step_->parallel(), setup_.mesh->flatten({"replica", "shard"}),
+    comm::check_replicas(step_->parallel(), setup_.mesh->flatten({"replica", "shard", "context"}),
                          world_.rank());
   }
   if (config_.report_every > 0 && step % config_.report_every == 0) {

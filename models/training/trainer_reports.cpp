@@ -52,7 +52,8 @@ StepMetrics Trainer::metrics_of(const StepOutcome& outcome) {
   const double exposed_s = exposed_seconds(*group_);
   metrics.comm_exposed_ms = (exposed_s - std::exchange(exposed_s_, exposed_s)) * 1e3;
   if (config_.pipeline > 1) {
-    const double bubble_s = group_->traffic().totals(comm::Traffic::kActivations).exposed_seconds;
+    const comm::TrafficMeter& meter = setup_.groups.stages->group->traffic();
+    const double bubble_s = meter.totals(comm::Traffic::kActivations).exposed_seconds;
     metrics.bubble_ms = (bubble_s - std::exchange(bubble_s_, bubble_s)) * 1e3;
   }
   if (peak_flops_ > 0) metrics.mfu = rate * unit_.flops_per_item / (peak_flops_ * world_.size());

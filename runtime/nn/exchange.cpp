@@ -96,12 +96,4 @@ Tensor over_leaves(Exchange* exchange, const Tensor& x, const Tensor& residual,
   return residual.defined() ? add(residual, sum) : sum;
 }
 
-Tensor dropout(const Exchange* exchange, const Tensor& x, float p, uint32_t site,
-               const Tensor& residual) {
-  if (exchange == nullptr) return shale::dropout(x, p, site, residual);
-  const int64_t sample = x.numel() * exchange->ranks() / x.size(0);
-  return shale::dropout(x, p, site, residual,
-                        {.first = exchange->rank() * x.numel(), .sample_elements = sample});
-}
-
 }  // namespace shale::nn

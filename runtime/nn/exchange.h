@@ -28,6 +28,10 @@ class Exchange {
   int own_leaves() const { return leaves_ / ranks_; }
   int ranks() const { return ranks_; }
   int rank() const { return first_leaf_ / own_leaves(); }
+  // Where sequences are cut as well (nn/cut_sequence.h), and this rank has several of their leaves:
+  // rows are so many equal parts, one behind the other, and each is cut into slices by itself.
+  int row_parts() const { return row_parts_; }
+  void set_row_parts(int parts) { row_parts_ = parts; }
 
   // All rows, of every rank's slice [..., T / n, C].
   virtual Tensor gather(const Tensor& slice) = 0;
@@ -43,6 +47,7 @@ class Exchange {
 
  private:
   int leaves_, ranks_, first_leaf_;
+  int row_parts_ = 1;
 };
 
 // From a slice of the rows to all of them, one tensor [B, T, C] for each leaf of this rank; they
@@ -61,10 +66,5 @@ Tensor leave(Exchange& exchange, const std::vector<Tensor>& parts);
 using LeafBody = std::function<Tensor(const Tensor& rows, size_t leaf, const Tensor& residual)>;
 Tensor over_leaves(Exchange* exchange, const Tensor& x, const Tensor& residual,
                    const LeafBody& body);
-
-// dropout() of a slice of the rows: the mask is that of the same elements in the whole. exchange
-// null: the model is not cut.
-Tensor dropout(const Exchange* exchange, const Tensor& x, float p, uint32_t site,
-               const Tensor& residual = {});
 
 }  // namespace shale::nn

@@ -3,8 +3,10 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/runtime/nn/cut_attention.h"
 #include "shale/runtime/nn/exchange.h"
 #include "shale/runtime/nn/vocabulary_loss.h"
+#include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/embedding.h"
 #include "shale/runtime/ops/linear.h"
 #include "shale/runtime/ops/loss.h"
@@ -39,7 +41,10 @@ LinearWeights::LinearWeights(Module* parent, std::string name, int64_t in, int64
 
 Tensor Linear::forward(const Tensor& x, const Tensor& residual, size_t leaf) {
   return run(x, residual, [this, leaf](const Tensor& in, const Tensor& stream) {
-    return linear(in, weight.value_of(leaf), bias_of(leaf), stream);
+    return over_parts(sequence(), in, stream,
+                      [this, leaf](const Tensor& rows, const Tensor& rest, size_t part) {
+                        return linear(rows, weight.value_of(leaf, part), bias_of(leaf, part), rest);
+                      });
   });
 }
 
@@ -57,10 +62,17 @@ Tensor FeedForward::forward(const Tensor& x, const Tensor& residual) {
   return run(x, residual, [this](const Tensor& in, const Tensor& stream) {
     return over_leaves(exchange(), in, stream,
                        [this](const Tensor& rows, size_t leaf, const Tensor& rest) {
-                         return ffn(rows, up.weight.value_of(leaf), up.bias_of(leaf),
-                                    down.weight.value_of(leaf), down.bias_of(leaf), rest, gelu_);
+                         return part_of_leaf(rows, leaf, rest);
                        });
   });
+}
+
+Tensor FeedForward::part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual) {
+  return over_parts(
+      sequence(), x, residual, [this, leaf](const Tensor& rows, const Tensor& rest, size_t part) {
+        return ffn(rows, up.weight.value_of(leaf, part), up.bias_of(leaf, part),
+                   down.weight.value_of(leaf, part), down.bias_of(leaf, part), rest, gelu_);
+      });
 }
 
 SwiGlu::SwiGlu(Module* parent, std::string name, const Config& config)
@@ -76,12 +88,20 @@ bool SwiGlu::accepts(const Parameter& parameter, const Partition& partition) con
 
 Tensor SwiGlu::forward(const Tensor& x, const Tensor& residual) {
   return run(x, residual, [this](const Tensor& in, const Tensor& stream) {
-    return over_leaves(
-        exchange(), in, stream, [this](const Tensor& rows, size_t leaf, const Tensor& rest) {
-          return swiglu(rows, gate_proj.weight.value_of(leaf), up_proj.weight.value_of(leaf),
-                        down_proj.weight.value_of(leaf), rest);
-        });
+    return over_leaves(exchange(), in, stream,
+                       [this](const Tensor& rows, size_t leaf, const Tensor& rest) {
+                         return part_of_leaf(rows, leaf, rest);
+                       });
   });
+}
+
+Tensor SwiGlu::part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual) {
+  return over_parts(sequence(), x, residual,
+                    [this, leaf](const Tensor& rows, const Tensor& rest, size_t part) {
+                      return swiglu(rows, gate_proj.weight.value_of(leaf, part),
+                                    up_proj.weight.value_of(leaf, part),
+                                    down_proj.weight.value_of(leaf, part), rest);
+                    });
 }
 
 SelfAttention::SelfAttention(Module* parent, std::string name, const Config& config)
@@ -106,7 +126,8 @@ Tensor SelfAttention::forward(const Tensor& x, const Tensor& residual, const Cac
         leaves, in, stream, [&](const Tensor& rows, size_t leaf, const Tensor& rest) {
           const Tensor packed = qkv.forward(rows, {}, leaf);
           const Tensor y = cached != nullptr ? attend(packed, *cached)
-                                             : packed_attention(packed, heads, {.causal = causal_});
+                                             : nn::packed_attention(sequence(), packed, heads,
+                                                                    {.causal = causal_});
           return out.forward(y, rest, leaf);
         });
   });
@@ -159,8 +180,13 @@ Tensor RmsNorm::forward(const Tensor& x) {
 }
 
 Tensor RmsNorm::forward_leaf(const Tensor& x, size_t leaf) {
-  return run(x,
-             [this, leaf](const Tensor& in) { return rms_norm(in, weight.value_of(leaf), eps_); });
+  return run(x, [this, leaf](const Tensor& in) {
+    NormWeights of_leaf;
+    for (size_t part = 0; part <= weight.rows.size(); ++part) {
+      of_leaf.gains.push_back(weight.value_of(leaf, part));
+    }
+    return stream_rms_norm(in, {}, of_leaf, eps_).y;
+  });
 }
 
 NormedStream RmsNorm::forward_stream(const Tensor& x, const Tensor& branch) {
@@ -179,31 +205,57 @@ bool Embedding::accepts(const Parameter&, const Partition& partition) const {
 }
 
 Tensor Embedding::forward(const Tensor& ids, const Embedding* positions) {
-  const auto positions_of = [&](size_t leaf) {
-    return positions != nullptr ? positions->weight.value_of(leaf) : Tensor();
-  };
   Exchange* const leaves = exchange();
-  if (leaves == nullptr) return embedding(ids, weight.value, positions_of(0));
+  if (leaves == nullptr) return look_up(ids, positions, {});
   const int64_t rows = weight.whole[0], of_leaf = rows / leaves->leaves();
   std::vector<Tensor> parts;
   for (size_t i = 0; i < static_cast<size_t>(leaves->own_leaves()); ++i) {
     const int64_t leaf = leaves->first_leaf() + static_cast<int64_t>(i);
-    parts.push_back(embedding(ids, weight.value_of(i), positions_of(i), /*first_position=*/0,
-                              {.first = leaf * of_leaf, .whole = rows}));
+    parts.push_back(
+        look_up(ids, positions, {.leaf = i, .rows = {.first = leaf * of_leaf, .whole = rows}}));
   }
   return nn::leave(*leaves, parts);
 }
 
+Tensor Embedding::look_up(const Tensor& ids, const Embedding* positions, const Part& of) {
+  CutSequence* const cut = sequence();
+  // Of sequences that are cut, positions are looked up too.
+  const Tensor where = cut != nullptr && positions != nullptr
+                           ? cut->positions(ids.context(), ids.size(0) / cut->parts().count)
+                           : Tensor();
+  return over_parts(cut, ids, where, [&](const Tensor& some, const Tensor& at, size_t part) {
+    const Tensor table = weight.value_of(of.leaf, part);
+    const Tensor more = positions != nullptr ? positions->weight.value_of(of.leaf, part) : Tensor();
+    if (cut == nullptr) return embedding(some, table, more, /*first_position=*/0, of.rows);
+    const Tensor x = embedding(some, table, {}, /*first_position=*/0, of.rows);
+    return more.defined() ? add(x, embedding(at, more)) : x;
+  });
+}
+
 Tensor Embedding::loss(const Tensor& x, const Tensor& targets, int64_t vocab, int64_t chunk_rows) {
-  const Tensor all_targets = reshape(targets, {-1});
   const auto as_rows = [](const Tensor& in) { return reshape(in, {-1, in.size(-1)}); };
+  CutSequence* const cut = sequence();
   Exchange* const leaves = exchange();
-  if (leaves == nullptr) {
-    return linear_cross_entropy(as_rows(x), weight.output_value(), all_targets, vocab, chunk_rows);
-  }
+  const Tensor all_targets = reshape(targets, {-1});
+  const std::vector<Tensor> wanted = split_parts(cut, all_targets);
   // As rows before they are gathered: a view of what enter() gives would be kept for backward.
-  return vocabulary_cross_entropy(*leaves, nn::enter(*leaves, as_rows(x)),
-                                  weight.output_values(), all_targets, vocab, chunk_rows);
+  const std::vector<Tensor> entered =
+      leaves != nullptr ? nn::enter(*leaves, as_rows(x)) : std::vector<Tensor>{as_rows(x)};
+  std::vector<std::vector<Tensor>> rows;  // by leaf of layers, by part of sequences
+  for (const Tensor& leaf : entered) rows.push_back(split_parts(cut, leaf));
+  std::vector<Tensor> losses;
+  for (size_t part = 0; part < wanted.size(); ++part) {
+    if (leaves == nullptr) {
+      losses.push_back(linear_cross_entropy(rows[0][part], weight.output_value(part), wanted[part],
+                                            vocab, chunk_rows));
+      continue;
+    }
+    std::vector<Tensor> of_part;
+    for (const std::vector<Tensor>& leaf : rows) of_part.push_back(leaf[part]);
+    losses.push_back(vocabulary_cross_entropy(*leaves, of_part, weight.output_values(part),
+                                              wanted[part], vocab, chunk_rows));
+  }
+  return cut != nullptr ? cut->sum(losses) : losses.front();
 }
 
 }  // namespace shale::nn

@@ -5,6 +5,7 @@
 #include "shale/runtime/nn/kv_cache.h"
 #include "shale/runtime/nn/module.h"
 #include "shale/runtime/ops/attention.h"
+#include "shale/runtime/ops/embedding.h"
 #include "shale/runtime/ops/ffn.h"
 #include "shale/runtime/ops/norm.h"
 
@@ -22,8 +23,11 @@ class LinearWeights : public Module {
   LinearWeights(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init,
                 Bias with_bias = Bias::kYes);
   bool runs() const override { return false; }
-  // What a leaf has of the bias; undefined: there is none, or another leaf adds it.
-  Tensor bias_of(size_t leaf) const { return bias != nullptr ? bias->value_of(leaf) : Tensor(); }
+  // What a leaf has of the bias, for a part of the rows (Parameter::value_of); undefined: there is
+  // none, or another leaf adds it.
+  Tensor bias_of(size_t leaf, size_t part = 0) const {
+    return bias != nullptr ? bias->value_of(leaf, part) : Tensor();
+  }
 
   Parameter& weight;
   Parameter* bias;  // null: without
@@ -59,6 +63,8 @@ class FeedForward : public Module {
   LinearWeights down;
 
  private:
+  Tensor part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual);
+
   Gelu gelu_;
 };
 
@@ -81,6 +87,9 @@ class SwiGlu : public Module {
   LinearWeights gate_proj;
   LinearWeights up_proj;
   LinearWeights down_proj;
+
+ private:
+  Tensor part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual);
 };
 
 // Multi-head self-attention whose queries, keys and values are one product: qkv.weight
@@ -151,11 +160,18 @@ class Embedding : public Module {
   // The rows of ids [B, T] i32, below `rows`, plus those of `positions` if there are any: [B, T,
   // width], or this rank's slice of it where the table is cut.
   Tensor forward(const Tensor& ids, const Embedding* positions = nullptr);
-  // linear_cross_entropy() (ops/loss.h) of an output layer with this weight. x: [B, T, width], or a
-  // slice; targets: [B, T].
+  // linear_cross_entropy() (ops/loss.h) of an output layer with this weight, over all tokens also
+  // of sequences that are cut. x: [B, T, width], or a slice; targets: [B, T].
   Tensor loss(const Tensor& x, const Tensor& targets, int64_t vocab, int64_t chunk_rows = 0);
 
   Parameter& weight;
+
+ private:
+  struct Part {
+    size_t leaf = 0;      // of those of the table that this rank has
+    TableRows rows = {};  // that the leaf has; the default is all
+  };
+  Tensor look_up(const Tensor& ids, const Embedding* positions, const Part& of);
 };
 
 }  // namespace shale::nn

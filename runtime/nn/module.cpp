@@ -59,6 +59,26 @@ void make_value(Parameter& parameter) {
   leaf_state(parameter.value).name = parameter.full_name();
 }
 
+// One more leaf over a parameter's memory, which it has not got yet.
+Tensor leaf_like(const Parameter& parameter, const std::string& suffix) {
+  auto impl = std::make_shared<TensorImpl>();
+  impl->shape = parameter.shape;
+  impl->strides = contiguous_strides(parameter.shape);
+  impl->version = parameter.value.impl().version;
+  Tensor leaf(std::move(impl));
+  leaf_state(leaf).name = leaf_state(parameter.value).name + suffix;
+  return leaf;
+}
+
+template <typename Visit>
+void for_each_value(Parameter& parameter, const Visit& visit) {
+  visit(parameter.value);
+  for (Tensor& leaf : parameter.rows) visit(leaf);
+  if (!parameter.tied_value.defined()) return;
+  visit(parameter.tied_value);
+  for (Tensor& leaf : parameter.tied_rows) visit(leaf);
+}
+
 }  // namespace
 
 std::string Parameter::full_name() const {
@@ -69,59 +89,60 @@ std::string Buffer::full_name() const {
   return join(owner->full_name(), name);
 }
 
-Tensor Parameter::value_of(size_t leaf) const {
-  if (partition.share == LeafShare::kWhole) return value;
+Tensor Parameter::value_of(size_t leaf, size_t part) const {
+  if (partition.share == LeafShare::kWhole) return row(part);
   if (partition.share == LeafShare::kFirst) {
-    return partition.leaf == 0 && leaf == 0 ? value : Tensor();
+    return partition.leaf == 0 && leaf == 0 ? row(part) : Tensor();
   }
-  return leaves.at(leaf)->value;
+  return leaves.at(leaf)->row(part);
 }
 
 std::vector<Tensor> Parameter::values() const {
-  if (leaves.empty()) return {value};
   std::vector<Tensor> all;
-  for (const Parameter* leaf : leaves) all.push_back(leaf->value);
+  for (size_t part = 0; part <= rows.size(); ++part) {
+    if (leaves.empty()) all.push_back(row(part));
+    for (const Parameter* leaf : leaves) all.push_back(leaf->row(part));
+  }
   return all;
 }
 
-std::vector<Tensor> Parameter::output_values() const {
-  if (leaves.empty()) return {output_value()};
+std::vector<Tensor> Parameter::output_values(size_t part) const {
+  if (leaves.empty()) return {output_value(part)};
   std::vector<Tensor> all;
-  for (const Parameter* leaf : leaves) all.push_back(leaf->output_value());
+  for (const Parameter* leaf : leaves) all.push_back(leaf->output_value(part));
   return all;
 }
 
 void Parameter::bind(Context& context, std::shared_ptr<Storage> storage, int64_t offset,
                      DType dtype) {
-  TensorImpl& impl = value.impl();
-  impl.context = &context;
-  impl.storage = std::move(storage);
-  impl.offset = offset;
-  impl.dtype = dtype;
-  value.set_requires_grad(trainable);
-  if (!tied_value.defined()) return;
-  TensorImpl& output = tied_value.impl();
-  output.context = &context;
-  output.storage = impl.storage;
-  output.offset = offset;
-  output.dtype = dtype;
-  tied_value.set_requires_grad(trainable);
+  for_each_value(*this, [&](Tensor& leaf) {
+    TensorImpl& impl = leaf.impl();
+    impl.context = &context;
+    impl.storage = storage;
+    impl.offset = offset;
+    impl.dtype = dtype;
+    leaf.set_requires_grad(trainable);
+  });
 }
 
 void Parameter::unbind() {
-  value.impl().storage.reset();
-  if (tied_value.defined()) tied_value.impl().storage.reset();
+  for_each_value(*this, [](Tensor& leaf) { leaf.impl().storage.reset(); });
 }
 
 void Parameter::keep_apart(bool apart) {
   tied_value = Tensor();
+  tied_rows.clear();
   if (!apart) return;
-  auto impl = std::make_shared<TensorImpl>();
-  impl->shape = shape;
-  impl->strides = contiguous_strides(shape);
-  impl->version = value.impl().version;
-  tied_value = Tensor(std::move(impl));
-  leaf_state(tied_value).name = leaf_state(value).name + " (output)";
+  tied_value = leaf_like(*this, " (output)");
+  for (size_t part = 1; part <= rows.size(); ++part) {
+    tied_rows.push_back(leaf_like(*this, cat(" (output, rows ", part, ")")));
+  }
+}
+
+void Parameter::split_rows(size_t parts) {
+  rows.clear();
+  for (size_t part = 1; part < parts; ++part)
+    rows.push_back(leaf_like(*this, cat(" (rows ", part, ")")));
 }
 
 void Parameter::write_initial(const Exec& exec, uint64_t seed, int64_t begin,
@@ -131,13 +152,13 @@ void Parameter::write_initial(const Exec& exec, uint64_t seed, int64_t begin,
     return;
   }
   const uint64_t stream = hash_name(full_name());
-  for_each_rows(whole, partition, begin, to.numel(), [&](const PartRows& rows) {
-    kernels::random_normal(exec, {.y = to.flat(rows.in_part - begin, rows.run * rows.rows),
+  for_each_rows(whole, partition, begin, to.numel(), [&](const PartRows& some) {
+    kernels::random_normal(exec, {.y = to.flat(some.in_part - begin, some.run * some.rows),
                                   .seed = seed,
                                   .stream = stream,
-                                  .first = rows.in_whole,
-                                  .run = rows.rows > 1 ? rows.run : 0,
-                                  .stride = rows.rows > 1 ? rows.stride : 0,
+                                  .first = some.in_whole,
+                                  .run = some.rows > 1 ? some.run : 0,
+                                  .stride = some.rows > 1 ? some.stride : 0,
                                   .mean = init.mean,
                                   .std = init.std});
   });
@@ -209,6 +230,13 @@ void Module::cut(Parameter& parameter, Partition partition, int count) {
 nn::Exchange* Module::exchange() const {
   for (const Module* module = this; module != nullptr; module = module->parent_) {
     if (module->exchange_ != nullptr) return module->exchange_;
+  }
+  return nullptr;
+}
+
+nn::CutSequence* Module::sequence() const {
+  for (const Module* module = this; module != nullptr; module = module->parent_) {
+    if (module->sequence_ != nullptr) return module->sequence_;
   }
   return nullptr;
 }

@@ -33,6 +33,11 @@ Batch LlamaFixture::train_batch(size_t step) const {
   return token_batch(columns(expected["train"]["ids"][step], 0, length + 1), rows, length);
 }
 
+Batch LlamaFixture::train_row(size_t step, int64_t row) const {
+  const json one = json::array({expected["train"]["ids"][step][size_t(row)]});
+  return token_batch(columns(one, 0, length + 1), 1, length);
+}
+
 double LlamaFixture::allowed(const char* key) const {
   return std::max(1e-6, 8 * expected["f32_deviation"][key].get<double>());
 }

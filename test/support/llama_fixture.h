@@ -22,6 +22,7 @@ struct LlamaFixture {
   std::vector<int32_t> columns(const nlohmann::json& ids, int64_t first, int64_t last) const;
   // The batch of a step of expected["train"].
   Batch train_batch(size_t step) const;
+  Batch train_row(size_t step, int64_t row) const;  // one sequence of it
   // A second correct f32 implementation strays from the f64 truth about as far as torch's, in
   // another direction; sums in another order may stray a few times as far. What is asserted is 8
   // times torch's deviation, and never less than 1e-6.

@@ -477,18 +477,6 @@ Tensor DataParallel::mean_over_ranks(const Tensor& loss, double weight) const {
   return scale(loss, static_cast<float>(weight / sum));
 }
 
-std::string DataParallel::first_non_finite() {
-  std::string found = optim::first_non_finite(shards_);
-  for (ProcessGroup* group : {gradient_holders(), shared_.groups.tensor}) {
-    if (group == nullptr) continue;
-    const auto all = group->all_gather_bytes(found, "gradients that are not finite");
-    for (auto name = all.rbegin(); name != all.rend(); ++name) {
-      if (!name->empty()) found = *name;
-    }
-  }
-  return found;
-}
-
 void DataParallel::masters_changed() {
   for (const auto& unit : units_) {
     for (const auto& buffer : unit->buffers()) {

@@ -44,8 +44,8 @@ struct ShardGroups {
   // over these the gradients of what every leaf has are added, and the gradient's norm. null: it is
   // not cut.
   ProcessGroup* tensor = nullptr;
-  // The same ranks in Lane::kModel, for what happens inside layers. null: `tensor` serves for that.
-  ProcessGroup* layers = nullptr;
+  // Groups in Lane::kModel, for what happens inside layers: graphs capture their collectives.
+  std::vector<ProcessGroup*> layers = {};
   // For ReshardAfterForward::kSmallGroup: ranks [k n, (k + 1) n) of `shard`, inside a node.
   ProcessGroup* reshard = nullptr;
   // Null: every rank has a part of every parameter, or all of it.

@@ -4,7 +4,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/rng.h"
-#include "shale/comm/parallel/tensor/tensor_exchange.h"
+#include "shale/comm/parallel/tensor/group_exchange.h"
 #include "shale/comm/same_on_all.h"
 
 namespace shale::comm {
@@ -61,7 +61,7 @@ void cut(Parameter& parameter, const TensorPlan::Line& line, const nn::Exchange&
 std::unique_ptr<nn::Exchange> tensor_parallel(Module& model, const TensorPlan& plan,
                                               ProcessGroup& group, const TensorOptions& options) {
   const int leaves = leaves_of(group, options);
-  auto exchange = std::make_unique<TensorExchange>(group, leaves);
+  auto exchange = std::make_unique<GroupExchange>(group, leaves, "tensor");
   const std::vector<Parameter*> parameters = model.parameters();
   const std::vector<const TensorPlan::Line*> lines = plan.lines_of(parameters);
   std::string text;

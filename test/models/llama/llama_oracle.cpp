@@ -26,9 +26,12 @@ namespace {
 
 using nlohmann::json;
 
-const char* const kCases[] = {"llama_tied", "llama_untied_llama3", "llama_yarn", "mistral",
-                              "qwen2",      "qwen2_window",        "qwen3",      "olmo2",
-                              "mixtral",    "olmoe",               "qwen3_moe"};
+const char* const kCases[] = {"llama_tied", "llama_untied_llama3",
+                              "llama_yarn", "mistral",
+                              "qwen2",      "qwen2_window",
+                              "qwen3",      "olmo2",
+                              "mixtral",    "olmoe",
+                              "qwen3_moe"};
 
 // The model of a fixture on one rank, with its weights.
 struct Loaded {

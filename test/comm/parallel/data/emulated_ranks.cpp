@@ -118,9 +118,10 @@ TEST_CASE("Muon's matrices have the same bits on a device whose streams run in a
   const Trained want = train_on(gpu({.order = Order::kFifo, .track = false}), options_of({}));
   CHECK_FALSE(same(want, in_order({"AdamW", {}})));
   for (const emulator::Options& order : orders()) {
-    for (const Row& row : {Row{"stage 1", {.stage = 1}},
-                           Row{"stage 2, gradients", {.stage = 2}, {.optimizer = true, .gradients = true}},
-                           Row{"stage 3, all of it", {.stage = 3}, kAllOfIt}}) {
+    for (const Row& row :
+         {Row{"stage 1", {.stage = 1}},
+          Row{"stage 2, gradients", {.stage = 2}, {.optimizer = true, .gradients = true}},
+          Row{"stage 3, all of it", {.stage = 3}, kAllOfIt}}) {
       CAPTURE(row.name, static_cast<int>(order.order));
       CHECK(same(train_on(gpu(order), options_of(row)), want));
     }

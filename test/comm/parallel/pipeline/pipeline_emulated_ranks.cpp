@@ -15,9 +15,9 @@ using enum comm::ScheduleKind;
 Trained train_on(const emulator::Options& order, const PipelineRun& run) {
   Context context({.deterministic = true},
                   make_emu_backend({.type = DeviceType::kEmu, .arch = 80}, order));
-  const auto group = world().group(
-      {.timeout_s = 60, .staging_bytes = 1 << 10, .transport = comm::Transport::kMpi},
-      context.backend());
+  const auto group =
+      world().group({.timeout_s = 60, .staging_bytes = 1 << 10, .transport = comm::Transport::kMpi},
+                    context.backend());
   TrainOptions options{.steps = 2};
   options.parallel = {.compute = DType::kBF16, .stage = 1};
   models::LanguageModelConfig model = six_layers("llama");

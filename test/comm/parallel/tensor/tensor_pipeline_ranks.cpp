@@ -1,5 +1,5 @@
-// Layers that ranks share, in pipelines, beside data parallelism: with equal leaves every way to place
-// a model on ranks has the bits of one rank.
+// Layers that ranks share, in pipelines, beside data parallelism: with equal leaves every way to
+// place a model on ranks has the bits of one rank.
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/harness.h"
@@ -54,12 +54,11 @@ TEST_CASE("a pipeline of layers that ranks share has the bits of one rank",
   for (const std::string family : {"gpt2", "llama"}) {
     const models::LanguageModelConfig model = four_heads(family);
     TrainOptions options = four_leaves(model);
-    const Trained want =
-        train_pipeline(alone(), model, {.micro_batches = kMicroBatches}, options);
+    const Trained want = train_pipeline(alone(), model, {.micro_batches = kMicroBatches}, options);
     REQUIRE(std::isfinite(want.losses.back()));
     for (const auto [pipeline, tensor] : layouts(ranks)) {
       const int data = ranks / (pipeline * tensor);
-      for (const auto [kind, chunks, stage] :
+      for (const auto& [kind, chunks, stage] :
            {std::tuple(k1F1B, 1, 0), std::tuple(kZbH1, 1, 1), std::tuple(kZbV, 2, 1)}) {
         CAPTURE(family, pipeline, tensor, schedule_name(kind), stage);
         if (pipeline * chunks > 8) continue;  // pieces

@@ -2,7 +2,7 @@
 // the last bit.
 #include "shale/base/error.h"
 #include "shale/comm/mesh.h"
-#include "shale/comm/parallel/tensor/tensor_exchange.h"
+#include "shale/comm/parallel/tensor/group_exchange.h"
 #include "shale/comm/parallel/tensor/tensor_parallel.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/elementwise.h"

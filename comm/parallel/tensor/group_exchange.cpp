@@ -1,4 +1,4 @@
-#include "shale/comm/parallel/tensor/tensor_exchange.h"
+#include "shale/comm/parallel/tensor/group_exchange.h"
 
 #include "shale/base/error.h"
 #include "shale/kernels/elementwise.h"
@@ -33,33 +33,45 @@ Shape with_rows(const Shape& shape, int64_t a, int64_t b) {
   return other;
 }
 
+// One of so many equal parts of a dense tensor.
+View part_of(const Tensor& x, int part, int parts) {
+  const int64_t count = x.numel() / parts;
+  return x.view().flat(part * count, count);
+}
+
 }  // namespace
 
-Tensor TensorExchange::gather(const Tensor& slice) {
+Tensor GroupExchange::gather(const Tensor& slice) {
   Tensor all = empty(slice.context(), with_rows(slice.shape(), ranks(), 1), slice.dtype());
-  group_.all_gather(slice, all, options_of(slice, "tensor gather"));
+  for (int part = 0; part < row_parts(); ++part) {
+    group_.all_gather(part_of(slice, part, row_parts()), part_of(all, part, row_parts()),
+                      options_of(slice, gather_tag_));
+  }
   return all;
 }
 
 // A rank with several leaves keeps their sum in f32, so that it is rounded where one rank with all
 // of them would.
-Tensor TensorExchange::sum_slices(const std::vector<Tensor>& parts) {
+Tensor GroupExchange::sum_slices(const std::vector<Tensor>& parts) {
   const DType dtype = parts.at(0).dtype();
   if (ranks() == 1) return parts.size() == 1 ? parts[0] : tree_sum(parts, dtype);
   const Tensor mine = parts.size() == 1 ? parts[0] : tree_sum(parts, DType::kF32);
   Tensor slice = empty(mine.context(), with_rows(mine.shape(), 1, ranks()), mine.dtype());
-  group_.reduce_scatter_sum(mine, slice, options_of(mine, "tensor sum"));
+  for (int part = 0; part < row_parts(); ++part) {
+    group_.reduce_scatter_sum(part_of(mine, part, row_parts()), part_of(slice, part, row_parts()),
+                              options_of(mine, sum_tag_));
+  }
   if (slice.dtype() == dtype) return slice;
   Tensor rounded = empty(slice.context(), slice.shape(), dtype);
   kernels::axpby(rounded.exec(), {.a = slice, .y = rounded});
   return rounded;
 }
 
-void TensorExchange::gather_leaves(const Tensor& all) {
+void GroupExchange::gather_leaves(const Tensor& all) {
   if (ranks() == 1) return;
   const int64_t count = all.numel() / ranks();
   const Tensor flat = all.alias({all.numel()}, {1});
-  group_.all_gather(flat.alias({count}, {1}, rank() * count), flat, options_of(all, "tensor loss"));
+  group_.all_gather(flat.alias({count}, {1}, rank() * count), flat, options_of(all, leaves_tag_));
 }
 
 }  // namespace shale::comm
