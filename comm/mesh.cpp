@@ -125,6 +125,17 @@ std::vector<int> MeshLayout::peers(const std::vector<std::string_view>& axes, in
   return peers;
 }
 
+std::vector<int> MeshLayout::lowest_peers(const std::vector<std::string_view>& axes) const {
+  const std::vector<bool> varies = varying(axes);
+  std::vector<int> lowest(static_cast<size_t>(ranks_));
+  for (int rank = 0; rank < ranks_; ++rank) {
+    for (size_t i = 0; i < axes_.size(); ++i) {
+      if (!varies[i]) lowest[static_cast<size_t>(rank)] += rank / stride(i) % axes_[i].size * stride(i);
+    }
+  }
+  return lowest;
+}
+
 std::vector<MeshAxis> hybrid_axes(ProcessGroup& group, int local_rank, int local_size) {
   // A node's ranks are those that count from 0 up; all nodes must look alike.
   const auto nodes = group.all_gather_bytes(cat(local_rank, " of ", local_size), "hybrid_axes");
@@ -149,8 +160,7 @@ ProcessGroup& Mesh::flatten(const std::vector<std::string_view>& axes) {
   if (group == nullptr) {
     std::string name;
     for (const std::string_view axis : axes) name += cat(name.empty() ? "" : "+", axis);
-    // The lowest rank names its group; keys keep the order of ranks.
-    group = group_.split(peers.front(), group_.rank(), name);
+    group = group_.split(layout_.lowest_peers(axes), name);  // which name their groups
   }
   return *group;
 }
