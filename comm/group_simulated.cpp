@@ -205,8 +205,7 @@ std::unique_ptr<ProcessGroup> SimulatedGroup::make_known_split(std::span<const i
   return group;
 }
 
-std::vector<std::unique_ptr<PipeLink>> SimulatedGroup::open_links(
-    std::span<const LinkSpec> specs) {
+std::vector<std::unique_ptr<PipeLink>> SimulatedGroup::open_links(std::span<const LinkSpec> specs) {
   std::vector<std::unique_ptr<PipeLink>> links(specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
     const LinkSpec& spec = specs[i];

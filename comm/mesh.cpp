@@ -127,11 +127,13 @@ std::vector<int> MeshLayout::peers(const std::vector<std::string_view>& axes, in
 
 std::vector<int> MeshLayout::lowest_peers(const std::vector<std::string_view>& axes) const {
   const std::vector<bool> varies = varying(axes);
-  std::vector<int> lowest(static_cast<size_t>(ranks_));
+  std::vector<int> lowest;
   for (int rank = 0; rank < ranks_; ++rank) {
+    int low = 0;
     for (size_t i = 0; i < axes_.size(); ++i) {
-      if (!varies[i]) lowest[static_cast<size_t>(rank)] += rank / stride(i) % axes_[i].size * stride(i);
+      if (!varies[i]) low += rank / stride(i) % axes_[i].size * stride(i);
     }
+    lowest.push_back(low);
   }
   return lowest;
 }

@@ -303,8 +303,8 @@ std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key, std::strin
 std::unique_ptr<ProcessGroup> ProcessGroup::split(std::span<const int> colors,
                                                   std::string_view name) {
   if (std::ssize(colors) != size()) {
-    throw InternalError(cat("split: ", colors.size(), " colors for ", name, ", want one for each of ",
-                            size(), " ranks"));
+    throw InternalError(cat("split: ", colors.size(), " colors for ", name,
+                            ", want one for each of ", size(), " ranks"));
   }
   GroupOptions options = options_;
   options.name = name;
