@@ -113,6 +113,19 @@ SimulatedGroup::SimulatedGroup(int rank, int size, DeviceBackend& device,
   throw ConfigError(cat("simulated group: rank ", rank, " of ", size, ", want one of its ranks"));
 }
 
+struct SimulatedGroup::Host {
+  Host(int rank, int size, const GroupOptions& options)
+      : group(rank, size, *cpu, {.group = options}) {}
+  std::unique_ptr<DeviceBackend> cpu = make_cpu_backend();
+  SimulatedGroup group;
+};
+
+ProcessGroup& SimulatedGroup::host() {
+  if (device_.device().type == DeviceType::kCpu) return *this;
+  if (host_ == nullptr) host_ = std::make_shared<Host>(rank(), size(), options());
+  return host_->group;
+}
+
 SimulatedCounts SimulatedGroup::total() const {
   SimulatedCounts total;
   for (const auto& [tag, counts] : counts_) total += counts;

@@ -43,11 +43,13 @@ struct SimulatedOptions {
 // as rank 0's text of a manifest, whoever simulates says beforehand.
 class SimulatedGroup final : public ProcessGroup {
  public:
-  // Views are in host memory; `device`, the CPU's, outlives the group. Throws ConfigError unless
-  // the rank is one of the group's.
+  // Views are in memory of `device`, which outlives the group: the CPU's, or, where none of them has
+  // values but in memory that the host may touch, another's. Throws ConfigError unless the rank is
+  // one of the group's.
   SimulatedGroup(int rank, int size, DeviceBackend& device, const SimulatedOptions& options = {});
 
   std::string_view backend() const override { return "simulated"; }
+  ProcessGroup& host() override;
   // Host memory, by a provider of its own, as ranks have: an allocator keeps the two apart.
   MemoryProvider& memory() override { return *memory_; }
 
@@ -74,6 +76,9 @@ class SimulatedGroup final : public ProcessGroup {
   void receive_text(const CollectiveCall& call);
   SimulatedOptions with(const GroupOptions& group) const;
 
+  // The group of host memory, where this is another device's: made when it is asked for.
+  struct Host;
+  std::shared_ptr<Host> host_;
   DeviceBackend& device_;
   std::function<bool(const View& view)> has_values_;
   std::shared_ptr<MemoryProvider> memory_;  // of this group and those split from it

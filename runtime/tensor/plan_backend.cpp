@@ -40,6 +40,12 @@ bool PlanBackend::Addresses::owns(const void* address) const {
   return static_cast<size_t>(at - begin) < bytes;
 }
 
+void* PlanBackend::create_stream() {
+  if (device_.type == DeviceType::kCpu) return nullptr;
+  streams_.push_back(0);
+  return &streams_.back();
+}
+
 void PlanBackend::copy(void* to, const void* from, size_t bytes, void*) {
   if (bytes == 0) return;
   if (bytes <= kCopied) {

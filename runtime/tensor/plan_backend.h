@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <map>
 #include <mutex>
 
@@ -8,9 +9,10 @@
 
 namespace shale {
 
-// The CPU as a device for plans: its memory is addresses, whose pages the system provides only
-// where somebody writes, so that the training state of any machine fits. With kernels::DryRun, what
-// runs on it allocates what it would allocate on the CPU, in the same order, and computes nothing.
+// A device for plans: its memory is addresses, whose pages the system provides only where somebody
+// writes, so that the training state of any machine fits. With kernels::DryRun, what runs on it
+// allocates what it would allocate on the device that it stands for, and computes nothing: on the
+// CPU in the same order; on a GPU, whose kernels the emulator has, as if streams were never behind.
 //
 // Copies of at most kCopied bytes are made, as values that steer a step are small: per-step values,
 // counts, losses. Of a longer copy the device's memory stays as it is, and other memory becomes
@@ -19,16 +21,18 @@ class PlanBackend final : public DeviceBackend {
  public:
   static constexpr size_t kCopied = 4096;
 
+  explicit PlanBackend(const Device& device = {}) : device_(device) {}
+
   // Whether an address lies in memory() or host_memory().
   bool owns(const void* address) const { return memory_.owns(address); }
 
-  Device device() const override { return {}; }
+  Device device() const override { return device_; }
   MemoryProvider& memory() override { return memory_; }
   MemoryProvider& host_memory() override { return memory_; }
   void pin(void*, size_t) override {}
   void unpin(void*) noexcept override {}
 
-  void* create_stream() override { return nullptr; }
+  void* create_stream() override;  // null on the CPU, as there
   void destroy_stream(void*) noexcept override {}
   void synchronize(void*) override {}
 
@@ -52,7 +56,9 @@ class PlanBackend final : public DeviceBackend {
     std::map<const std::byte*, size_t> segments_;
   };
 
+  Device device_;
   Addresses memory_;
+  std::deque<char> streams_;  // whose addresses are their handles
 };
 
 }  // namespace shale
