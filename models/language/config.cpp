@@ -14,12 +14,12 @@ constexpr int64_t kMaxWidth = 1 << 24;
 constexpr int64_t kMaxVocab = 1 << 30;
 constexpr int64_t kMaxExperts = 1 << 16;
 
-void describe_data_and_model(ConfigSpec& spec, LanguageConfig& c) {
+void describe_data_and_model(ConfigSpec& spec, LanguageConfig& c, bool needs_data) {
   spec.section("Data");
   spec.add("data", c.data,
            "text file or folder, llm.c shards (.bin) or a nanoGPT folder; a pattern of names is "
            "fine",
-           {.required = true, .is_path = true, .help = {.metavar = "PATH"}})
+           {.required = needs_data, .is_path = true, .help = {.metavar = "PATH"}})
       .may_change();
   spec.add_choice("data-format", c.data_format,
                   {{"auto", DataFormat::kAuto},
@@ -113,10 +113,11 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
 
 }  // namespace
 
-void describe(ConfigSpec& spec, TrainConfig& config) {
-  describe_data_and_model(spec, config.language);
+void describe(ConfigSpec& spec, TrainConfig& config, bool needs_data) {
+  describe_data_and_model(spec, config.language, needs_data);
   describe(spec, config.run, {.sample = "sequence", .default_lr = "by preset, 3e-5 with --init"});
   describe_output(spec, config.language);
+  if (!needs_data) return;  // another program's
 
   spec.example("train_lm --data notes.txt --sample-tokens 200");
   spec.example("mpirun -np 4 --bind-to none train_lm --data my_project/ --eval-every 100");

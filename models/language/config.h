@@ -63,8 +63,9 @@ struct TrainConfig {
   RunConfig run;
 };
 
-// Declares the flags of train_lm.
-void describe(ConfigSpec& spec, TrainConfig& config);
+// Declares the flags of train_lm. needs_data: --data is required; false for other programs, which
+// have examples of their own.
+void describe(ConfigSpec& spec, TrainConfig& config, bool needs_data = true);
 
 // Fills in what is derived from other options and the number of ranks. Throws ConfigError for
 // combinations that cannot be.

@@ -1,7 +1,6 @@
 #include "shale/models/training/trainer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <utility>
 
@@ -9,14 +8,13 @@
 #include "shale/base/error.h"
 #include "shale/base/log.h"
 #include "shale/comm/parallel/data/replica_check.h"
-#include "shale/comm/parallel/pipeline/simulate.h"
 #include "shale/comm/same_on_all.h"
 #include "shale/comm/watch/failure_board.h"
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/checks/bandwidth_check.h"
 #include "shale/models/training/checks/gemm_peak.h"
 #include "shale/models/training/checks/health_check.h"
-#include "shale/models/training/make_optimizer.h"
+#include "shale/models/training/make_step.h"
 #include "shale/models/training/output_folder.h"
 #include "shale/models/training/step_exchange.h"
 #include "shale/models/training/stop_signals.h"
@@ -24,28 +22,6 @@
 
 namespace shale::models {
 namespace {
-
-// "pipeline of 2 stages, 1f1b: embedding to h.1, h.2 to head; idle 20% of a step if ..."
-std::string describe(const StepPipeline& pipeline) {
-  const comm::StagePlacement& place = pipeline.plan.placement();
-  std::vector<comm::StageTimes> times;
-  std::string text = cat("pipeline of ", place.stages(), " stages on ", place.ranks, " ranks:");
-  for (const auto& [first, end] : pipeline.plan.stages) {
-    comm::StageTimes time{0, 0, 0};
-    for (int i = first; i < end; ++i) {
-      const double cost = pipeline.pieces[static_cast<size_t>(i)].cost;
-      time = {time.forward + cost, time.backward_input + cost, time.backward_weights + cost};
-    }
-    times.push_back(time);
-    const auto name = [&](int i) { return pipeline.pieces[static_cast<size_t>(i)].name; };
-    text += cat(first == 0 ? " " : ", ", name(first));
-    if (end - first > 1) text += cat(" to ", name(end - 1));
-  }
-  const comm::Simulation run = comm::simulate(pipeline.plan.schedule, {.times = times});
-  const double idle = *std::min_element(run.idle.begin(), run.idle.end());
-  return cat(text, "; by its products, ranks are idle for at least ",
-             static_cast<int>(std::lround(100 * idle / run.makespan)), "% of a step");
-}
 
 // The groups over which ranks exchange something, by the names of the mesh's axes.
 std::vector<RankReport::Axis> axes_of(const comm::ProcessGroup& all, const ParallelSetup& setup) {
@@ -135,28 +111,17 @@ void Trainer::check_same_task() {
 }
 
 void Trainer::build_step() {
-  const DType dtype = dtype_of_flag(config_, context_.device());
+  memory_ =
+      std::make_unique<MemoryReport>(context_, is_main() ? config_.memory_profile : std::string());
   setup_ = parallel_setup(config_, *group_);
-  cut_model(config_, task_, setup_);
-  const std::vector<Module*> units = task_.units();
-  for (Module* unit : units) unit->set_recompute(config_.recompute);
-  StepModel model{task_.model(), units,
-                  [this](const DeviceBatch& batch) { return task_.loss(batch); }};
-  model.tally = task_.tally(context_);
-  const int64_t micro_batches = layout_.largest_batch() / (layout_.micro_batch * layout_.ranks);
-  if (config_.pipeline > 1) {
-    model.pipeline = parallel_pipeline(config_, task_, micro_batches, setup_);
-    log_info(describe(*model.pipeline));
-  }
-  step_ = std::make_unique<TrainStep>(
-      context_, setup_.groups, std::move(model), step_options(config_, dtype, micro_batches),
-      [&](std::vector<OptimShard> shards) {
-        return make_optimizer(config_, units, std::move(shards));
-      },
-      static_cast<StepObserver*>(this));
+  step_ = make_step(
+      {.config = config_, .task = task_, .context = context_, .setup = setup_, .layout = layout_},
+      this);
   if (!checkpoints_->resumes()) task_.initialize(task_context());
   if (config_.ema > 0) step_->keep_average(config_.ema);
+  memory_->watch(task_.model(), task_.units());
   for (const std::string& line : task_.summary()) log_info(line);
+  const DType dtype = dtype_of_flag(config_, context_.device());
   log_info(world_.size(), world_.size() == 1 ? " rank on " : " ranks on ", context_.device(), " x ",
            context_.exec().threads, " threads, ", dtype_name(dtype), ", ", config_.global_batch,
            " ", unit_.samples, " a step, ",
@@ -285,6 +250,7 @@ void Trainer::after_step(int64_t step) {
 // What all ranks have agreed on: they come here after the same step.
 ExitCode Trainer::stop(int64_t step) {
   if (trace_ != nullptr) trace_->finish();
+  memory_->end_profile();
   save(step);
   checkpoints_->finish();
   if (progress_ != nullptr) progress_->finish();
@@ -316,6 +282,8 @@ ExitCode Trainer::train() {
   if (trace_ != nullptr) trace_->finish();
   checkpoints_->finish();
   if (progress_ != nullptr) progress_->finish();
+  memory_->end_profile();
+  memory_->write(config_.out, *group_, step_->host_context());
   log_info(context_.allocator().memory_summary());
   step_->drop_graphs();
   if (step_->host_context() != nullptr) {
@@ -334,6 +302,7 @@ ExitCode Trainer::train() {
 void Trainer::train_step(int64_t step) {
   world_.at_step(step + 1);
   if (trace_ != nullptr) trace_->before_step(step);
+  memory_->begin_step(step - first_step_);
   step_->run({.step = step,
               .lr = static_cast<float>(schedule_.at(step)),
               .weight = task_.step_weight(step),

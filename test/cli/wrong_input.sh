@@ -66,6 +66,7 @@ expect 64 "stepz" "steps" "unknown_key.json" -- --data "$text" --config "$work/u
 expect 64 "steps" "wrong_type.json" -- --data "$text" --config "$work/wrong_type.json"
 expect 64 "gpt3" "nano" -- --data "$text" --model gpt3
 expect 64 "7" "multiple" -- --data "$text" --global-batch 7 --micro-batch 2
+expect 64 ".svg" ".pickle" -- --data "$text" --memory-profile memory.txt
 expect 64 "width" "heads" -- --data "$text" --width 100 --heads 3
 expect 64 "active-experts is 9" "1 to experts = 8" -- \
   --data "$text" --model moe-nano --active-experts 9
