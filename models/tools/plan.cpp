@@ -181,7 +181,8 @@ int plan(PlanOptions& options) {
   const std::vector<int> ranks = ranks_to_plan(options);
   std::vector<PlannedRank> planned;
   for (const int rank : ranks) {
-    planned.push_back(plan_rank(run, task, rank, options.ranks));
+    LanguageTask of_rank(options.train);  // a plan leaves parameters cut, and without memory
+    planned.push_back(plan_rank(run, of_rank, rank, options.ranks));
     run.memory_profile.clear();  // of the first
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -229,9 +230,9 @@ int check(ConfigSpec& spec, PlanOptions& options) {
   if (!fs::exists(options.train.language.data)) options.train.language.data.clear();
   const auto ranks = static_cast<int>(run.size());
   resolve(options.train, ranks);
-  LanguageTask task(options.train);
   std::string differences;
   for (const RankMemory& found : run) {
+    LanguageTask task(options.train);
     config.threads = found.threads;
     config.memory_profile.clear();
     const RankMemory planned = plan_rank(config, task, found.rank, ranks).memory;

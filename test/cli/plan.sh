@@ -53,6 +53,7 @@ plan --ranks 6 --pipeline 4
 plan --ranks 2 --rank 2
 [[ $code -eq 64 ]] || fail "rank 2 of 2: exit code $code, want 64"
 grep -qF 'rank 2, want 0 to 1' "$work/stderr" || fail "rank 2 of 2: no word of it"
-plan --device cuda
-[[ $code -eq 64 ]] || fail "cuda: exit code $code, want 64"
+plan --model nano --device-memory 1MiB
+[[ $code -eq 71 ]] || fail "1 MiB: exit code $code, want 71"
+grep -qF "of the cpu's budget of 1.0 MiB" "$work/stderr" || fail "1 MiB: no word of it"
 finish
