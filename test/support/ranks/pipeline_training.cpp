@@ -15,19 +15,16 @@
 namespace shale::test {
 namespace {
 
-// Notes what becomes of the steps.
+// Notes what becomes of the steps. A rank may know of a step in the middle of the next, where it
+// must not wait for others.
 struct Notes : models::StepObserver {
-  Notes(comm::ProcessGroup& everyone, std::vector<int> with_losses, double step_tokens)
-      : all(everyone), losses(std::move(with_losses)), tokens(step_tokens) {}
   void done(const models::StepOutcome& outcome) override {
-    trained.losses.push_back(float(comm::ordered_sum(all.host(), outcome.losses, losses) / tokens));
-    trained.norms.push_back(outcome.state.grad_norm);
+    losses.push_back(outcome.losses);
+    norms.push_back(outcome.state.grad_norm);
   }
 
-  comm::ProcessGroup& all;
-  std::vector<int> losses;
-  double tokens;
-  Trained trained;
+  std::vector<std::vector<double>> losses;
+  std::vector<float> norms;
 };
 
 // What ranks share of a model: its layers, its sequences.
@@ -122,7 +119,7 @@ Trained train_pipeline(Context& context, comm::ProcessGroup& all,
   TrainOptions batches = options;
   batches.global_batch = options.micro_batch * run.micro_batches * data;
   const auto tokens = double(batches.global_batch * options.length);
-  Notes notes(all, losses, tokens);
+  Notes notes;
   models::TrainStep step(context, groups, std::move(step_of),
                          step_options(options, run.micro_batches), options.optimizer, &notes);
   if (run.load) run.load(step.parallel());
@@ -144,7 +141,11 @@ Trained train_pipeline(Context& context, comm::ProcessGroup& all,
               }});
   }
   step.finish_update();
-  Trained& result = notes.trained;
+  Trained result;
+  result.norms = notes.norms;
+  for (const std::vector<double>& mine : notes.losses) {
+    result.losses.push_back(float(comm::ordered_sum(all.host(), mine, losses) / tokens));
+  }
   comm::FullState state(step.parallel());
   for (const Parameter* parameter : model->parameters()) {
     if (parameter->partition.share != LeafShare::kWhole && parameter->leaves.empty()) continue;
@@ -154,7 +155,7 @@ Trained train_pipeline(Context& context, comm::ProcessGroup& all,
   }
   result.skipped_steps = step.skipped_steps();
   result.memory = context.allocator().stats();
-  return std::move(result);
+  return result;
 }
 
 Trained train_pipeline(comm::ProcessGroup& all, const models::LanguageModelConfig& model,
