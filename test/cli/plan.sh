@@ -42,7 +42,7 @@ plan --model llama-nano --ranks 8 --pipeline 4 --micro-batches 4 --layers 4 --th
 # ---- Failures ----
 plan --model nano --ranks 16384 --device-mtbf 50700 --save-stall 10
 [[ $code -eq 0 ]] || fail "failures: exit code $code"
-says 'failures: one in 3.0945'
+says 'failures: one in 3.09448 h'
 says '--save-minutes 7.75'
 plan --model nano --device-mtbf 50700
 [[ $code -eq 64 ]] || fail "saves that take no time: exit code $code, want 64"
