@@ -154,6 +154,7 @@ TEST_CASE("four leaves of sequences make the same bits on one, two and four rank
       for (int context = 1; context <= std::min(ranks, 4); context *= 2) {
         // Over data ranks the order of sums is fixed by reproducible runs alone.
         if (!reproducible && context != ranks) continue;
+        if (ranks / context > kMicroBatches) continue;
         for (const int stage : {0, 1, 2, 3}) {
           if (!reproducible && stage > 1) continue;  // every micro-batch is reduced
           CAPTURE(family, reproducible, context, stage);
