@@ -102,10 +102,10 @@ struct SwiGluArrays {
         a(exec, test::randn<float>(s.rows * s.k, 1)),
         gate(exec, test::randn<float>(s.groups() * s.n * s.k, 2)),
         up(exec, test::randn<float>(s.groups() * s.n * s.k, 3)),
-        c(exec, s.rows * s.n),
+        c(exec, test::poison<float>(s.rows * s.n)),
         aux(exec, test::randn<float>(s.rows * s.n, 4)),
         aux_up(exec, test::randn<float>(s.rows * s.n, 5)),
-        c_up(exec, s.rows * s.n) {}
+        c_up(exec, test::poison<float>(s.rows * s.n)) {}
 
   kernels::GroupedGemmArgs grouped(const DeviceArray<int32_t>& offsets, Epilogue epilogue) const {
     const bool is_forward = epilogue == Epilogue::kSwiGlu;
