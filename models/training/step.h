@@ -116,7 +116,8 @@ class StepObserver {
   virtual void begins(StepPhase) {}
   virtual void ends(StepPhase) {}
   // The results of a step are here: when it ran at once, before run() returns; else when the first
-  // forward of the next step is queued, whose backward is not, or in finish().
+  // forward of the next step is queued, whose backward is not, or in finish(). Must not wait for
+  // other ranks, which may wait for what this one sends in that step.
   virtual void done(const StepOutcome&) {}
 };
 
