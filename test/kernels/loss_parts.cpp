@@ -6,55 +6,13 @@
 #include "shale/kernels/loss.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/kernels.h"
+#include "shale/test/support/ref_cross_entropy.h"
 
 namespace shale {
 namespace {
 
 using test::DeviceArray;
-using Doubles = std::vector<double>;
-
-constexpr float kScale = 0.125f;  // grad_scale of the runs below
-
-template <typename T>
-struct Case {
-  std::vector<T> logits;  // [rows, cols]
-  std::vector<int32_t> targets;
-  int64_t cols = 0, vocab = 0;
-  int64_t rows() const { return int64_t(targets.size()); }
-};
-
-struct Result {
-  Doubles losses, grads;
-};
-
-template <typename T, typename Round, typename RoundOut>
-Result reference(const Case<T>& c, Round round, RoundOut round_out) {
-  Result out;
-  for (int64_t r = 0; r < c.rows(); ++r) {
-    const T* row = c.logits.data() + r * c.cols;
-    const auto target = c.targets[size_t(r)];
-    double max = -INFINITY, sum = 0;
-    for (int64_t j = 0; j < c.vocab; ++j) max = std::max(max, test::to_f64(row[j]));
-    for (int64_t j = 0; j < c.vocab; ++j) sum += round(std::exp(round(test::to_f64(row[j]) - max)));
-    sum = round(sum);
-    const bool ignored = target == kernels::kIgnoreTarget;
-    out.losses.push_back(
-        ignored ? 0 : round(round(std::log(sum)) - round(test::to_f64(row[target]) - max)));
-    for (int64_t j = 0; j < c.cols; ++j) {
-      const double exp = round(std::exp(round(test::to_f64(row[j]) - max)));
-      const double p = round(exp * round(1 / sum)) - (j == target ? 1 : 0);
-      out.grads.push_back(ignored || j >= c.vocab ? 0 : round_out(p * double{kScale}));
-    }
-  }
-  return out;
-}
-
-template <typename T>
-struct Run {
-  std::vector<T> logits;
-  std::vector<float> losses;
-};
-
+using namespace test::cross_entropy;
 // In so many equal parts, as leaves have them.
 template <typename T>
 Run<T> run(const Exec& base, const Case<T>& c, int64_t parts, bool write_grad = true) {
@@ -99,14 +57,6 @@ Run<T> run(const Exec& base, const Case<T>& c, int64_t parts, bool write_grad = 
     got.losses = mine;
   }
   return got;
-}
-
-template <typename T>
-Case<T> make_case(int64_t rows, int64_t cols, int64_t vocab, double std = 3) {
-  return {.logits = test::randn<T>(rows * cols, 1, 0, std),
-          .targets = test::rand_int<int32_t>(rows, 2, 0, vocab - 1),
-          .cols = cols,
-          .vocab = vocab};
 }
 
 }  // namespace
