@@ -16,9 +16,9 @@
 #include "shale/models/language/config.h"
 #include "shale/models/language/task.h"
 #include "shale/models/plan/goodput.h"
+#include "shale/models/plan/layouts.h"
 #include "shale/models/plan/plan_rank.h"
 #include "shale/models/tools/tools.h"
-#include "shale/models/training/parallel_setup.h"
 #include "shale/runtime/io/mapped_file.h"
 
 namespace shale::models {
@@ -33,6 +33,7 @@ struct PlanOptions {
   int ranks = 1;
   int rank = -1;  // -1: the first of each stage
   std::string check;
+  bool layouts = false;
   bool explain = false;
   bool json = false;
   double device_mtbf_h = 0;  // 0: nobody asks
@@ -50,6 +51,10 @@ void describe(ConfigSpec& spec, PlanOptions& options) {
            "holds this run, a folder of --out, against its plan, of each rank: ends with 0 if the "
            "memory of its ranks is the planned one to the byte, else with 1",
            {.is_path = true, .help = {.metavar = "RUN"}});
+  spec.add(
+      "layouts", options.layouts,
+      "list every combination of --zero, --pipeline, --recompute and --offload with what its most "
+      "loaded rank needs, the most first, and which need more than --device-memory");
   spec.add("explain", options.explain, "list what is in use at the peak: tag, module, asker");
   spec.add("json", options.json, "print a line of JSON for each planned rank, in bytes");
   spec.section("Failures");
@@ -149,18 +154,6 @@ std::string explanation(const PlannedRank& rank) {
   return text;
 }
 
-// A rank of each stage, which differ in what they have; ranks of one stage share it evenly.
-std::vector<int> ranks_to_plan(const PlanOptions& options) {
-  if (options.rank >= 0) return {options.rank};
-  const comm::MeshLayout mesh = parallel_layout(options.train.run, options.ranks);
-  std::vector<int> ranks;
-  for (int rank = 0; rank < options.ranks; ++rank) {
-    const int stage = mesh.coordinate("pipeline", rank);
-    if (stage == static_cast<int>(ranks.size())) ranks.push_back(rank);
-  }
-  return ranks;
-}
-
 std::string failures_text(const PlanOptions& options) {
   if (options.device_mtbf_h == 0) return {};
   FailureModel model = options.failures;
@@ -178,7 +171,8 @@ int plan(PlanOptions& options) {
   resolve(options.train, options.ranks);
   LanguageTask task(options.train);
   const auto start = Clock::now();
-  const std::vector<int> ranks = ranks_to_plan(options);
+  const std::vector<int> ranks = options.rank >= 0 ? std::vector<int>{options.rank}
+                                                   : first_ranks_of_stages(run, options.ranks);
   std::vector<PlannedRank> planned;
   for (const int rank : ranks) {
     planned.push_back(plan_rank(run, task, rank, options.ranks));
@@ -199,6 +193,27 @@ int plan(PlanOptions& options) {
   text += cat("\n", failures_text(options));
   std::printf("%splanned %zu of %d ranks in %.2f s, %d threads of a kernel\n", text.c_str(),
               planned.size(), options.ranks, seconds, run.threads);
+  return 0;
+}
+
+// ---- Layouts ----
+
+int list_layouts(PlanOptions& options) {
+  RunConfig& run = options.train.run;
+  if (run.threads == 0) run.threads = std::max(1, cpu_counts().bound / options.ranks);
+  resolve(options.train, options.ranks);
+  LanguageTask task(options.train);
+  std::string text = cat(padded("device held", kCellWidth), " ", padded("in use", kCellWidth), " ",
+                         padded("host held", kCellWidth), "  flags\n");
+  for (const PlannedLayout& layout : plan_layouts(run, task, options.ranks)) {
+    const bool fits = run.device_memory == 0 || layout.device.reserved <= run.device_memory;
+    text += cat(padded(bytes_text(layout.device.reserved), kCellWidth), " ",
+                padded(bytes_text(layout.device.allocated), kCellWidth), " ",
+                padded(bytes_text(layout.host_bytes), kCellWidth), "  ",
+                layout.flags.empty() ? "(none)" : layout.flags,
+                fits ? "" : "  (more than --device-memory)", "\n");
+  }
+  std::fputs(text.c_str(), stdout);
   return 0;
 }
 
@@ -260,7 +275,8 @@ int run_plan(int argc, const char* const* argv) {
     return 0;
   }
   set_process_log({.quiet = true});
-  return options.check.empty() ? plan(options) : check(spec, options);
+  if (!options.check.empty()) return check(spec, options);
+  return options.layouts ? list_layouts(options) : plan(options);
 }
 
 }  // namespace shale::models

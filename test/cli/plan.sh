@@ -39,6 +39,13 @@ plan --model llama-nano --ranks 8 --pipeline 4 --micro-batches 4 --layers 4 --th
 [[ $code -eq 0 ]] || fail "pipeline: exit code $code"
 [[ $(grep -c '^{"rank": ' "$work/stdout") -eq 4 ]] || fail "pipeline: want a line for each stage"
 
+plan --model nano --ranks 4 --global-batch 32 --micro-batch 4 --device-memory 30MiB --layouts
+[[ $code -eq 0 ]] || fail "layouts: exit code $code"
+says '  --zero 3 --recompute full --offload params'
+says '  --zero 1 --pipeline 4'
+says '(more than --device-memory)'
+grep -q -- '--zero 2 --pipeline' "$work/stdout" && fail "layouts: a combination that cannot be"
+
 # ---- Failures ----
 plan --model nano --ranks 16384 --device-mtbf 50700 --save-stall 10
 [[ $code -eq 0 ]] || fail "failures: exit code $code"
@@ -53,6 +60,7 @@ plan --ranks 6 --pipeline 4
 plan --ranks 2 --rank 2
 [[ $code -eq 64 ]] || fail "rank 2 of 2: exit code $code, want 64"
 grep -qF 'rank 2, want 0 to 1' "$work/stderr" || fail "rank 2 of 2: no word of it"
-plan --device cuda
-[[ $code -eq 64 ]] || fail "cuda: exit code $code, want 64"
+plan --model nano --device-memory 1MiB
+[[ $code -eq 71 ]] || fail "1 MiB: exit code $code, want 71"
+grep -qF "of the cpu's budget of 1 MiB" "$work/stderr" || fail "1 MiB: no word of it"
 finish

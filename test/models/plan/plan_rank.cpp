@@ -91,6 +91,7 @@ TEST_CASE("blocks of published sizes keep what the literature says, less what is
     };
     // models/gpt2.h has the table. A block of memory may have a rest of less than 1 MiB, which is
     // not split off.
+    const int64_t tokens = T * of.sequences, statistics = tokens * 4 * (of.H + 4);
     const int64_t all = kept("none");
     const auto is_near = [](int64_t found, int64_t want) {
       return found >= want && found < want + (int64_t{1} << 20);

@@ -78,12 +78,12 @@ struct Run {
 
   Run(const std::string& folder, const Case& of) {
     describe(spec, config);
-    std::istringstream words(cat("train_lm --data ", folder, "/text.txt --out ", folder,
-                                 "/out --threads 2 --steps 4 --eval-samples 5 --no-save ", of.sizes,
-                                 of.flags));
+    const std::string common = cat("train_lm --data ", folder, "/text.txt --out ", folder,
+                                   "/out --steps 4 --eval-samples 5 --no-save --threads ");
+    std::istringstream words(
+        cat(common, of.ranks == 1 ? "2 " : "1 ", of.sizes, of.flags));  // of equal ones the last
     std::vector<std::string> arguments;
-    for (std::string word; words >> word;)
-      arguments.push_back(word);  // of equal ones the last counts
+    for (std::string word; words >> word;) arguments.push_back(word);
     std::vector<const char*> argv;
     for (const std::string& argument : arguments) argv.push_back(argument.c_str());
     parse_config(spec, static_cast<int>(argv.size()), argv.data());
