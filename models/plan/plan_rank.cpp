@@ -57,7 +57,8 @@ class Rehearsal {
                     const auto& backend = static_cast<const PlanBackend&>(context_.backend());
                     return !backend.owns(view.data) ||
                            static_cast<size_t>(view.bytes()) <= PlanBackend::kCopied;
-                  }}),
+                  },
+              .late = true}),
         data_(data_ranks(config, parallel_layout(config, ranks), rank)),
         layout_(batch_layout(config, data_.count)) {
     if (config.measure_peak) measure_gemm_peak(context_, dtype_of_flag(config, context_.device()));
@@ -129,6 +130,10 @@ class Rehearsal {
 };
 
 }  // namespace
+
+bool memory_depends_on_time(const RunConfig& config, int ranks) {
+  return config.zero >= 2 && !config.no_overlap && ranks > 1;
+}
 
 PlannedRank plan_rank(const RunConfig& config, Task& task, int rank, int ranks) {
   check_plannable(config, rank, ranks);

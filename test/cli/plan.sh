@@ -13,7 +13,7 @@ says() { grep -qF -- "$1" "$work/stdout" || fail "no '$1'"; }
 
 # ---- A run, held against its plan ----
 timeout 120 mpirun --oversubscribe --bind-to none -np 2 "$BIN_DIR/train_lm" --data "$work/text.txt" \
-  --layers 2 --width 64 --heads 2 --seq-len 64 --steps 5 --zero 3 --threads 1 --offload optimizer \
+  --layers 2 --width 64 --heads 2 --seq-len 64 --steps 5 --zero 3 --no-overlap --threads 1 --offload optimizer \
   --eval-every 5 --eval-samples 4 --out "$work/out" >"$work/stdout" 2>"$work/stderr" ||
   fail "train_lm: exit code $?"
 [[ $(wc -l <"$work/out/memory.jsonl") -eq 2 ]] || fail "memory.jsonl has not a line for each rank"
