@@ -38,6 +38,18 @@ Device device_of_kernels(const RunConfig& config) {
   return device;
 }
 
+// Gives memory of a group back before the group goes.
+class ReleaseCached {
+ public:
+  explicit ReleaseCached(Context& context) : context_(context) {}
+  ~ReleaseCached() { context_.allocator().release_cached(); }
+  ReleaseCached(const ReleaseCached&) = delete;
+  ReleaseCached& operator=(const ReleaseCached&) = delete;
+
+ private:
+  Context& context_;
+};
+
 // A rank of the run, as Trainer sets it up.
 class Rehearsal {
  public:
@@ -122,6 +134,7 @@ class Rehearsal {
   Context context_;
   MemoryLedger ledger_;
   comm::SimulatedGroup all_;
+  ReleaseCached release_{context_};
   const DataRanks data_;
   const BatchLayout layout_;
   ParallelSetup setup_;
