@@ -49,7 +49,7 @@ grep -q -- '--zero 2 --pipeline' "$work/stdout" && fail "layouts: a combination 
 # ---- Failures ----
 plan --model nano --ranks 16384 --device-mtbf 50700 --save-stall 10
 [[ $code -eq 0 ]] || fail "failures: exit code $code"
-says 'failures: one in 3.0945'
+says 'failures: one in 3.09448 h'
 says '--save-minutes 7.75'
 plan --model nano --device-mtbf 50700
 [[ $code -eq 64 ]] || fail "saves that take no time: exit code $code, want 64"
@@ -62,5 +62,5 @@ plan --ranks 2 --rank 2
 grep -qF 'rank 2, want 0 to 1' "$work/stderr" || fail "rank 2 of 2: no word of it"
 plan --model nano --device-memory 1MiB
 [[ $code -eq 71 ]] || fail "1 MiB: exit code $code, want 71"
-grep -qF "of the cpu's budget of 1 MiB" "$work/stderr" || fail "1 MiB: no word of it"
+grep -qF "of the cpu's budget of 1.0 MiB" "$work/stderr" || fail "1 MiB: no word of it"
 finish
