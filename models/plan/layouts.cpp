@@ -55,10 +55,13 @@ std::vector<Combination> combinations(const RunConfig& config, int ranks) {
   return all;
 }
 
-PlannedLayout plan_combination(const Combination& of, Task& task, int ranks) {
+using MakeTask = std::function<std::unique_ptr<Task>()>;
+
+PlannedLayout plan_combination(const Combination& of, const MakeTask& make_task, int ranks) {
   PlannedLayout layout{.flags = of.flags};
   for (const int rank : first_ranks_of_stages(of.config, ranks)) {
-    const RankMemory memory = plan_rank(of.config, task, rank, ranks).memory;
+    const std::unique_ptr<Task> task = make_task();
+    const RankMemory memory = plan_rank(of.config, *task, rank, ranks).memory;
     if (memory.device.reserved <= layout.device.reserved) continue;
     layout.device = memory.device;
     layout.host_bytes = memory.host ? memory.host->reserved : 0;
@@ -89,12 +92,13 @@ std::vector<int> first_ranks_of_stages(const RunConfig& config, int ranks) {
   return firsts;
 }
 
-std::vector<PlannedLayout> plan_layouts(const RunConfig& config, Task& task, int ranks) {
+std::vector<PlannedLayout> plan_layouts(const RunConfig& config, const MakeTask& make_task,
+                                        int ranks) {
   std::vector<PlannedLayout> layouts;
   for (Combination& combination : combinations(config, ranks)) {
     if (!is_taken(combination, ranks)) continue;
     try {
-      layouts.push_back(plan_combination(combination, task, ranks));
+      layouts.push_back(plan_combination(combination, make_task, ranks));
     } catch (const ConfigError&) {
       // The model has fewer pieces than stages, which shows only where it is cut.
     }

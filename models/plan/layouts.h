@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,7 +21,10 @@ struct PlannedLayout {
 // train_lm would take on so many ranks, at the run's micro-batch and global batch, planned: the
 // first rank of each stage of each. The most held first. `config` is resolved, with `threads`
 // given; its own values of these flags, and its budget of device memory, do not count.
-std::vector<PlannedLayout> plan_layouts(const RunConfig& config, Task& task, int ranks);
+// make_task: the run's task, which one plan takes.
+std::vector<PlannedLayout> plan_layouts(const RunConfig& config,
+                                        const std::function<std::unique_ptr<Task>()>& make_task,
+                                        int ranks);
 
 // The first rank of each pipeline stage: the ranks of a stage need alike.
 std::vector<int> first_ranks_of_stages(const RunConfig& config, int ranks);

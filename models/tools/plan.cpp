@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -177,7 +178,8 @@ int plan(PlanOptions& options) {
                                                    : first_ranks_of_stages(run, options.ranks);
   std::vector<PlannedRank> planned;
   for (const int rank : ranks) {
-    planned.push_back(plan_rank(run, task, rank, options.ranks));
+    LanguageTask of_rank(options.train);  // a plan leaves parameters cut, and without memory
+    planned.push_back(plan_rank(run, of_rank, rank, options.ranks));
     run.memory_profile.clear();  // of the first
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -204,10 +206,10 @@ int list_layouts(PlanOptions& options) {
   RunConfig& run = options.train.run;
   if (run.threads == 0) run.threads = std::max(1, cpu_counts().bound / options.ranks);
   resolve(options.train, options.ranks);
-  LanguageTask task(options.train);
   std::string text = cat(padded("device held", kCellWidth), " ", padded("in use", kCellWidth), " ",
                          padded("host held", kCellWidth), "  flags\n");
-  for (const PlannedLayout& layout : plan_layouts(run, task, options.ranks)) {
+  const auto make_task = [&] { return std::make_unique<LanguageTask>(options.train); };
+  for (const PlannedLayout& layout : plan_layouts(run, make_task, options.ranks)) {
     const bool fits = run.device_memory == 0 || layout.device.reserved <= run.device_memory;
     text += cat(padded(bytes_text(layout.device.reserved), kCellWidth), " ",
                 padded(bytes_text(layout.device.allocated), kCellWidth), " ",
@@ -251,11 +253,11 @@ int check(ConfigSpec& spec, PlanOptions& options) {
   if (!fs::exists(options.train.language.data)) options.train.language.data.clear();
   const auto ranks = static_cast<int>(run.size());
   resolve(options.train, ranks);
-  LanguageTask task(options.train);
   // A peak that comes at another time is another mixture of tags.
   const Claim claim = memory_depends_on_time(config, ranks) ? Claim::kAtMost : Claim::kEqual;
   std::string differences;
   for (const RankMemory& found : run) {
+    LanguageTask task(options.train);
     config.threads = found.threads;
     config.memory_profile.clear();
     const RankMemory planned = plan_rank(config, task, found.rank, ranks).memory;

@@ -42,10 +42,12 @@ std::unique_ptr<TrainStep> make_step(const StepParts& parts, StepObserver* obser
   Task& task = parts.task;
   const BatchLayout& layout = parts.layout;
   const int64_t micro_batches = layout.largest_batch() / (layout.micro_batch * layout.ranks);
+  cut_model(config, task, parts.setup);
   const std::vector<Module*> units = task.units();
   for (Module* unit : units) unit->set_recompute(config.recompute);
   StepModel model{task.model(), units,
                   [&task](const DeviceBatch& batch) { return task.loss(batch); }};
+  model.tally = task.tally(parts.context);
   if (config.pipeline > 1) {
     model.pipeline = parallel_pipeline(config, task, micro_batches, parts.setup);
     log_info(describe(*model.pipeline));

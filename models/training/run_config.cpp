@@ -180,6 +180,33 @@ void describe_pipelines(ConfigSpec& spec, RunConfig& c) {
       .may_change();
 }
 
+void describe_context(ConfigSpec& spec, RunConfig& c) {
+  spec.section("Context parallelism");
+  spec.add("context", c.context,
+           "ranks that share each sequence, for sequences too long for one; data parallelism gets "
+           "the rest",
+           {.min = 1, .max = 1 << 16})
+      .may_change();
+  spec.add("context-leaves", c.context_leaves,
+           "parts into which sequences are cut, a power of two: with equal parts losses are the "
+           "same to the bit on any number of ranks that divides it; 0: --context",
+           {.min = 0, .max = 1 << 16})
+      .may_change();
+}
+
+void describe_tensor(ConfigSpec& spec, RunConfig& c) {
+  spec.section("Tensor parallelism");
+  spec.add("tensor", c.tensor,
+           "ranks that share each layer, such as those of a node; data parallelism gets the rest",
+           {.min = 1, .max = 1 << 16})
+      .may_change();
+  spec.add("tensor-leaves", c.tensor_leaves,
+           "parts into which layers are cut, a power of two: with equal parts losses are the same "
+           "to the bit on any number of ranks that divides it; 0: --tensor",
+           {.min = 0, .max = 1 << 16})
+      .may_change();
+}
+
 void describe_offload(ConfigSpec& spec, RunConfig& c) {
   spec.section("Offload to host memory");
   spec.add_choice(
@@ -410,6 +437,8 @@ void resolve_batch(RunConfig& config, int64_t data) {
 void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words) {
   describe_training(spec, config, words);
   describe_parallelism(spec, config);
+  describe_tensor(spec, config);
+  describe_context(spec, config);
   describe_pipelines(spec, config);
   describe_offload(spec, config);
   describe_run(spec, config);

@@ -32,7 +32,7 @@ plan --check "$work/none"
 # ---- Runs that nobody has machines for ----
 plan --model gpt2-1558m --seq-len 1024 --micro-batch 4 --ranks 1024 --zero 3 --explain
 [[ $code -eq 0 ]] || fail "gpt2-1558m: exit code $code"
-says '1557686400 parameters'
+says '1557686400 parameters'  # with the rows that pad the vocabulary
 says 'rank 0 (shard 0): '
 says 'planned 1 of 1024 ranks'
 plan --model llama-nano --ranks 8 --pipeline 4 --micro-batches 4 --layers 4 --threads 1 --json

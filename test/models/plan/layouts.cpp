@@ -1,6 +1,7 @@
 #include "shale/models/plan/layouts.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,8 @@ std::vector<PlannedLayout> layouts_of(int ranks) {
   config.run.micro_batch = 2;
   config.run.global_batch = 16;
   resolve(config, ranks);
-  LanguageTask task(config);
-  return plan_layouts(config.run, task, ranks);
+  return plan_layouts(
+      config.run, [&] { return std::make_unique<LanguageTask>(config); }, ranks);
 }
 
 const PlannedLayout* find(const std::vector<PlannedLayout>& layouts, std::string_view flags) {
