@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/comm/work_state.h"
 
 namespace shale::comm {
 namespace {
@@ -79,6 +80,17 @@ class PeerMemory final : public MemoryProvider {
   MemoryProvider& host_;
 };
 
+// Its values are there since its call.
+class LateWork final : public WorkState {
+ public:
+  bool done() const override { return done_; }
+  void wait() override { done_ = true; }
+  void give_up() override { done_ = true; }
+
+ private:
+  bool done_ = false;
+};
+
 class SimulatedLink final : public PipeLink {
  public:
   explicit SimulatedLink(LinkOptions options) : PipeLink(std::move(options)) {}
@@ -108,6 +120,7 @@ SimulatedGroup::SimulatedGroup(int rank, int size, DeviceBackend& device,
     : ProcessGroup(rank, size, options.group),
       device_(device),
       has_values_(options.has_values),
+      late_(options.late),
       memory_(std::make_shared<PeerMemory>(device.host_memory())) {
   if (size >= 1 && rank >= 0 && rank < size) return;
   throw ConfigError(cat("simulated group: rank ", rank, " of ", size, ", want one of its ranks"));
@@ -140,7 +153,7 @@ Work SimulatedGroup::submit(const CollectiveCall& call, bool async) {
                         .received_bytes = received_bytes_of(call, rank(), size())};
   const View& shorter = call.in.bytes() < call.out.bytes() ? call.in : call.out;
   if (!has_values_ || has_values_(shorter)) move_values(call);
-  return Work();
+  return async && late_ && size() > 1 ? Work(std::make_shared<LateWork>()) : Work();
 }
 
 void SimulatedGroup::move_values(const CollectiveCall& call) {
@@ -194,7 +207,7 @@ void SimulatedGroup::receive_text(const CollectiveCall& call) {
 }
 
 SimulatedOptions SimulatedGroup::with(const GroupOptions& group) const {
-  return {.group = group, .has_values = has_values_};
+  return {.group = group, .has_values = has_values_, .late = late_};
 }
 
 std::unique_ptr<ProcessGroup> SimulatedGroup::make_split(int color, int key,

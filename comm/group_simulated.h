@@ -31,6 +31,9 @@ struct SimulatedOptions {
   // Whether the shorter of a collective's two views has values; where it has none, neither is read
   // or written. Empty: all have.
   std::function<bool(const View& view)> has_values = {};
+  // Collectives that are queued are done when they are waited for and no earlier, as where peers are
+  // slow; in a group of one rank all are done at once, as there.
+  bool late = false;
 };
 
 // A group of any size in one process, of which one rank exists: the code above it runs as it would
@@ -39,7 +42,7 @@ struct SimulatedOptions {
 // The other ranks give what this one gives, so that what ranks compare agrees: a gather repeats
 // this rank's slice, a sum is a multiple, a largest value and a broadcast are this rank's own, an
 // all-to-all of any lengths brings zeros, and links bring nothing at all. No memory of theirs
-// exists, and every collective is done when its call returns. What only another rank can know, such
+// exists, and every collective is done when its call returns, unless it is to be late. What only another rank can know, such
 // as rank 0's text of a manifest, whoever simulates says beforehand.
 class SimulatedGroup final : public ProcessGroup {
  public:
@@ -81,6 +84,7 @@ class SimulatedGroup final : public ProcessGroup {
   std::shared_ptr<Host> host_;
   DeviceBackend& device_;
   std::function<bool(const View& view)> has_values_;
+  bool late_;
   std::shared_ptr<MemoryProvider> memory_;  // of this group and those split from it
   std::map<std::string, SimulatedCounts, std::less<>> counts_;
   std::map<std::string, std::string, std::less<>> broadcasts_;  // by tag

@@ -6,7 +6,7 @@ namespace shale::kernels {
 // their arguments, plan, and reserve scratch memory as ever, and skip the loops over elements
 // (cpu/parallel.h). Results are not written, but for what a kernel does outside of such loops,
 // which is little. This is how a step's memory is known without the time and the pages that the
-// step takes.
+// step takes. It is the thread's and not a context's: a rank has several, and all of them run dry.
 class DryRun {
  public:
   DryRun();

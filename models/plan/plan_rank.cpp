@@ -38,6 +38,18 @@ Device device_of_kernels(const RunConfig& config) {
   return device;
 }
 
+// Gives memory of a group back before the group goes.
+class ReleaseCached {
+ public:
+  explicit ReleaseCached(Context& context) : context_(context) {}
+  ~ReleaseCached() { context_.allocator().release_cached(); }
+  ReleaseCached(const ReleaseCached&) = delete;
+  ReleaseCached& operator=(const ReleaseCached&) = delete;
+
+ private:
+  Context& context_;
+};
+
 // A rank of the run, as Trainer sets it up.
 class Rehearsal {
  public:
@@ -47,6 +59,7 @@ class Rehearsal {
         context_({.threads = config.threads,
                   .device_memory = config.device_memory,
                   .deterministic = config.deterministic,
+                  .dependent_launch = config.dependent_launch,
                   .seed = static_cast<uint64_t>(config.seed)},
                  std::make_unique<PlanBackend>(device_of_kernels(config))),
         ledger_(context_),
@@ -56,7 +69,8 @@ class Rehearsal {
                     const auto& backend = static_cast<const PlanBackend&>(context_.backend());
                     return !backend.owns(view.data) ||
                            static_cast<size_t>(view.bytes()) <= PlanBackend::kCopied;
-                  }}),
+                  },
+              .late = true}),
         data_(data_ranks(config, parallel_layout(config, ranks), rank)),
         layout_(batch_layout(config, data_.count)) {
     if (config.measure_peak) measure_gemm_peak(context_, dtype_of_flag(config, context_.device()));
@@ -120,6 +134,7 @@ class Rehearsal {
   Context context_;
   MemoryLedger ledger_;
   comm::SimulatedGroup all_;
+  ReleaseCached release_{context_};
   const DataRanks data_;
   const BatchLayout layout_;
   ParallelSetup setup_;
@@ -128,6 +143,10 @@ class Rehearsal {
 };
 
 }  // namespace
+
+bool memory_depends_on_time(const RunConfig& config, int ranks) {
+  return config.zero >= 2 && !config.no_overlap && ranks > 1;
+}
 
 PlannedRank plan_rank(const RunConfig& config, Task& task, int rank, int ranks) {
   check_plannable(config, rank, ranks);

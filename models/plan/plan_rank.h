@@ -23,11 +23,15 @@ struct PlannedRank {
 // with kernels that skip their work (kernels/dry_run.h), in memory that is addresses only
 // (runtime/tensor/plan_backend.h). So peaks are those of the run on the CPU, to the byte, and need
 // no formula; where a run allocates as its data says, in mixtures of experts, they are those of
-// data that is all zeros.
+// data that is all zeros, and where it depends on other ranks' speed, those beside slow ranks.
 //
 // `config` is resolved, with `threads` given. Stored weights are not loaded, and what only looks at
 // a run (reports, checkpoints, traces) is left out. Throws ConfigError for a rank that is none and
 // for devices other than the CPU, and what the run's own parts throw for options that cannot be.
 PlannedRank plan_rank(const RunConfig& config, Task& task, int rank, int ranks);
+
+// Whether a run's memory depends on how fast the ranks are: stages 2 and 3 give back a gradient
+// when its sum is done, if that is beside backward. A run then needs at most what is planned.
+bool memory_depends_on_time(const RunConfig& config, int ranks);
 
 }  // namespace shale::models

@@ -2,13 +2,28 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <iterator>
 
 #include "shale/base/error.h"
 
 namespace shale {
+namespace {
+
+// Fills with zeros; whole pages go back to the system, from which they come as zeros.
+void clear(std::byte* begin, size_t bytes) {
+  constexpr size_t kPage = 4096;
+  const size_t before = (kPage - reinterpret_cast<uintptr_t>(begin) % kPage) % kPage;
+  const size_t head = std::min(before, bytes), pages = (bytes - head) / kPage * kPage;
+  std::memset(begin, 0, head);
+  if (pages > 0) madvise(begin + head, pages, MADV_DONTNEED);
+  std::memset(begin + head + pages, 0, bytes - head - pages);
+}
+
+}  // namespace
 
 void* PlanBackend::Addresses::allocate(size_t bytes) {
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -50,7 +65,9 @@ void PlanBackend::copy(void* to, const void* from, size_t bytes, void*) {
   if (bytes == 0) return;
   if (bytes <= kCopied) {
     std::memmove(to, from, bytes);
-  } else if (!owns(to)) {
+  } else if (owns(to)) {
+    clear(static_cast<std::byte*>(to), bytes);
+  } else {
     std::memset(to, 0, bytes);
   }
 }

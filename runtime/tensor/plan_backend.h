@@ -15,8 +15,7 @@ namespace shale {
 // CPU in the same order; on a GPU, whose kernels the emulator has, as if streams were never behind.
 //
 // Copies of at most kCopied bytes are made, as values that steer a step are small: per-step values,
-// counts, losses. Of a longer copy the device's memory stays as it is, and other memory becomes
-// zeros. What was never written reads as zeros.
+// counts, losses. Of a longer copy come zeros. What was never written reads as zeros.
 class PlanBackend final : public DeviceBackend {
  public:
   static constexpr size_t kCopied = 4096;

@@ -13,7 +13,7 @@ says() { grep -qF -- "$1" "$work/stdout" || fail "no '$1'"; }
 
 # ---- A run, held against its plan ----
 timeout 120 mpirun --oversubscribe --bind-to none -np 2 "$BIN_DIR/train_lm" --data "$work/text.txt" \
-  --layers 2 --width 64 --heads 2 --seq-len 64 --steps 5 --zero 3 --threads 1 --offload optimizer \
+  --layers 2 --width 64 --heads 2 --seq-len 64 --steps 5 --zero 3 --no-overlap --threads 1 --offload optimizer \
   --eval-every 5 --eval-samples 4 --out "$work/out" >"$work/stdout" 2>"$work/stderr" ||
   fail "train_lm: exit code $?"
 [[ $(wc -l <"$work/out/memory.jsonl") -eq 2 ]] || fail "memory.jsonl has not a line for each rank"
@@ -38,6 +38,13 @@ says 'planned 1 of 1024 ranks'
 plan --model llama-nano --ranks 8 --pipeline 4 --micro-batches 4 --layers 4 --threads 1 --json
 [[ $code -eq 0 ]] || fail "pipeline: exit code $code"
 [[ $(grep -c '^{"rank": ' "$work/stdout") -eq 4 ]] || fail "pipeline: want a line for each stage"
+
+plan --model nano --ranks 4 --global-batch 32 --micro-batch 4 --device-memory 30MiB --layouts
+[[ $code -eq 0 ]] || fail "layouts: exit code $code"
+says '  --zero 3 --recompute full --offload params'
+says '  --zero 1 --pipeline 4'
+says '(more than --device-memory)'
+grep -q -- '--zero 2 --pipeline' "$work/stdout" && fail "layouts: a combination that cannot be"
 
 # ---- Failures ----
 plan --model nano --ranks 16384 --device-mtbf 50700 --save-stall 10

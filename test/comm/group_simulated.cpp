@@ -85,6 +85,20 @@ TEST_CASE("values that a simulated group is told not to look at stay as they are
   CHECK(group.total().calls == 2);
 }
 
+TEST_CASE("late collectives of a simulated group are done when they are waited for", "[comm]") {
+  Context context({});
+  SimulatedGroup group(0, 3, context.backend(), {.late = true});
+  std::vector<float> values = {1};
+  const Work work = group.all_reduce_sum(view(values), {.async = true});
+  CHECK_FALSE(work.done());
+  work.wait();
+  CHECK(work.done());
+  CHECK(values == std::vector<float>{3});
+  CHECK(group.all_reduce_sum(view(values)).done());
+  SimulatedGroup alone(0, 1, context.backend(), {.late = true});
+  CHECK(alone.all_reduce_sum(view(values), {.async = true}).done());
+}
+
 TEST_CASE("links of a simulated group are there for its rank, and bring nothing", "[comm]") {
   Simulated s;
   const std::vector<LinkSpec> specs = {{.sender = 1, .receiver = 2, .capacity_bytes = 8},

@@ -50,27 +50,32 @@ constexpr Case kCases[] = {
     {2, kSmall, "--model nano"},
     {2, kLarge, "--model nano --zero 1 --grad-dtype bf16 --dtype bf16"},
     {2, kLarge, "--model nano --zero 2 --no-overlap --micro-batches 2"},
-    {2, kLarge, "--model nano --zero 3"},
+    {2, kLarge, "--model nano --zero 3 --no-overlap"},
+    // Beside backward, gradients are given back when their sums are done: at most what is planned.
+    {2, kLarge, "--model nano --zero 2"},
     {2, kLarge, "--model nano --zero 3 --dtype bf16 --recompute full --prefetch 2"},
     {2, kLarge, "--model nano --zero 3 --no-overlap --reshard no --persist-below 500"},
     {2, kLarge, "--model nano --zero 2 --no-overlap --offload optimizer"},
-    {2, kLarge, "--model nano --zero 3 --offload params --offload-activations"},
+    {2, kLarge, "--model nano --zero 3 --no-overlap --offload params --offload-activations"},
     {2, kSmall, "--model nano --zero 2 --no-overlap --optimizer muon --micro-batches 2"},
-    {2, kLarge, "--model llama-nano --kv-heads 1 --zero 3 --eval-every 1"},
+    {2, kLarge, "--model llama-nano --kv-heads 1 --zero 3 --no-overlap --eval-every 1"},
     {2, kLarge, "--model nano --pipeline 2 --micro-batches 4"},
     {2, kLarge,
      "--model llama-nano --kv-heads 1 --pipeline 2 --pipeline-chunks 2 --micro-batches 2 "
      "--pipeline-split 1,1,1,2"},
     {2, kSmall, "--model nano --pipeline 2 --pipeline-schedule zbv --zero 1 --micro-batches 4"},
-    {3, kSmall, "--model nano --zero 3 --dtype bf16"},
+    {2, kSmall, "--model nano --tensor 2 --zero 1"},
+    {2, kSmall, "--model llama-nano --context 2 --recompute full"},
+    {3, kSmall, "--model nano --zero 3 --no-overlap --dtype bf16"},
     {4, kSmall, "--model nano --zero 1 --loss-chunk 7"},
-    {4, kLarge, "--model nano --zero 3 --shard-ranks 2"},
-    {4, kSmall, "--model nano --zero 3 --reshard-ranks 2 --dtype bf16"},
+    {4, kLarge, "--model nano --zero 3 --no-overlap --shard-ranks 2"},
+    {4, kSmall, "--model nano --zero 3 --no-overlap --reshard-ranks 2 --dtype bf16"},
     {4, kLarge,
-     "--model llama-nano --kv-heads 3 --zero 2 --no-overlap --micro-batches 2 "
-     "--recompute selective"},
+     "--model llama-nano --kv-heads 3 --zero 2 --no-overlap --micro-batches 2 --recompute "
+     "selective"},
     {4, kSmall, "--model nano --pipeline 2 --zero 1 --micro-batches 2 --offload optimizer"},
     {4, kSmall, "--model nano --layers 4 --pipeline 4 --pipeline-schedule zb-h1 --micro-batches 4"},
+    {4, kSmall, "--model llama-nano --tensor 2 --pipeline 2 --micro-batches 2"},
 };
 
 // Of this folder, in which rank 0 has put a text.
@@ -80,12 +85,12 @@ struct Run {
 
   Run(const std::string& folder, const Case& of) {
     describe(spec, config);
-    std::istringstream words(cat("train_lm --data ", folder, "/text.txt --out ", folder,
-                                 "/out --threads 2 --steps 4 --eval-samples 5 --no-save ", of.sizes,
-                                 of.flags));
+    const std::string common = cat("train_lm --data ", folder, "/text.txt --out ", folder,
+                                   "/out --steps 4 --eval-samples 5 --no-save --threads ");
+    std::istringstream words(
+        cat(common, of.ranks == 1 ? "2 " : "1 ", of.sizes, of.flags));  // of equal ones the last
     std::vector<std::string> arguments;
-    for (std::string word; words >> word;)
-      arguments.push_back(word);  // of equal ones the last counts
+    for (std::string word; words >> word;) arguments.push_back(word);
     std::vector<const char*> argv;
     for (const std::string& argument : arguments) argv.push_back(argument.c_str());
     parse_config(spec, static_cast<int>(argv.size()), argv.data());
@@ -115,8 +120,14 @@ TEST_CASE("the memory of a planned rank is that of the run, to the byte", "[plan
     CAPTURE(of.sizes, of.flags);
     const std::vector<RankMemory> found = read_memory(cat(folder, "/out"));
     REQUIRE(int(found.size()) == all->size());
-    const PlannedRank rank = plan_rank(run.config.run, task, all->rank(), all->size());
-    CHECK(to_json(rank.memory) == to_json(found[size_t(all->rank())]));
+    const RankMemory& mine = found[size_t(all->rank())];
+    const RankMemory want = plan_rank(run.config.run, task, all->rank(), all->size()).memory;
+    if (memory_depends_on_time(run.config.run, all->size())) {
+      CHECK(mine.device.allocated <= want.device.allocated);
+      CHECK(mine.device.reserved <= want.device.reserved);
+    } else {
+      CHECK(to_json(mine) == to_json(want));
+    }
     ++planned;
     all->barrier();
   }

@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -45,7 +46,17 @@ TEST_CASE("a plan copies what is short, and longer values read as zeros") {
   const std::vector<int64_t> few = {1, 2, 3};
   CHECK(to_host<int64_t>(from_host<int64_t>(context, few, {3})) == few);
   const std::vector<int64_t> many(1000, 7);
-  CHECK(to_host<int64_t>(from_host<int64_t>(context, many, {1000})) == std::vector<int64_t>(1000));
+  const std::vector<int64_t> zeros(1000);
+  CHECK(to_host<int64_t>(from_host<int64_t>(context, many, {1000})) == zeros);
+  // Also where something was before.
+  const Tensor used = empty(context, {2000}, DType::kI64);
+  std::fill_n(static_cast<int64_t*>(used.data()), 2000, 7);
+  const Tensor part = used.alias({1000}, {1}, 1);
+  context.copy(part.data(), many.data(), part.bytes());
+  const auto* values = static_cast<const int64_t*>(used.data());
+  CHECK(std::vector<int64_t>(values + 1, values + 1001) == zeros);
+  CHECK(values[0] == 7);
+  CHECK(values[1001] == 7);
 }
 
 TEST_CASE("a kernel that runs dry takes its scratch memory and leaves its result") {

@@ -106,8 +106,8 @@ TEST_CASE("a picture of memory shows tags, steps and the peak's largest shares")
   MemoryLedger ledger(context);
   allocate_some(context, ledger);
   const std::string svg = memory_svg(ledger, "rank 0");
-  for (const char* text : {">rank 0: 4.0 MiB at the peak<", ">step 2<", ">optimizer<", ">gradients<",
-                           ">3.0 MiB<", ">h.0<", ">&lt;gelu><"}) {
+  for (const char* text : {">rank 0: 4.0 MiB at the peak<", ">step 2<", ">optimizer<",
+                           ">gradients<", ">3.0 MiB<", ">h.0<", ">&lt;gelu><"}) {
     CAPTURE(text);
     CHECK(svg.find(text) != svg.npos);
   }
