@@ -115,7 +115,8 @@ TEST_CASE("sequences that are cut train as whole ones do", "[context]") {
       options.dropout = family == "gpt2" ? 0.1f : 0;
       const models::LanguageModelConfig model = long_model(family);
       const Trained want = train_pipeline(alone(), model, {.micro_batches = 4}, options);
-      for (const int stage : {0, 1, 2, 3}) {
+      const bool every = family == "llama" && length == 24;
+      for (const int stage : every ? std::vector{0, 1, 2, 3} : std::vector{1}) {
         for (int context = 2; context <= ranks; context *= 2) {
           CAPTURE(family, length, stage, context);
           options.parallel.stage = stage;
