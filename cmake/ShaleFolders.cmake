@@ -14,7 +14,7 @@ set(SHALE_comm_FOLDERS
   comm comm/checkpoint comm/mpi comm/nccl comm/node comm/parallel/context comm/parallel/data
   comm/parallel/pipeline comm/parallel/tensor comm/watch)
 set(SHALE_models_FOLDERS
-  models models/gpt2 models/language models/llama models/tools/supervision models/training
+  models models/gpt2 models/language models/llama models/plan models/tools/supervision models/training
   models/training/checks models/training/report models/views)
 
 # Folders whose sources are for some builds alone, or for programs: what stands in for libraries that

@@ -7,6 +7,7 @@
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/make_optimizer.h"
 #include "shale/models/training/parallel_setup.h"
+#include "shale/models/training/report/memory_profile.h"
 #include "shale/models/training/report/prometheus.h"
 #include "shale/models/training/report/step_trace.h"
 
@@ -340,6 +341,11 @@ void describe_run(ConfigSpec& spec, RunConfig& c) {
   spec.add("trace-steps", c.trace_steps, "which steps --trace records, counted from 1",
            {.help = {.metavar = "A-B", .default_text = "the third to the fifth"}})
       .may_change();
+  spec.add("memory-profile", c.memory_profile,
+           "what lived when in rank 0's device memory in the first three steps of this start: "
+           "NAME.svg (a picture) or NAME.pickle (PyTorch's viewer)",
+           {.is_path = true, .help = {.metavar = "FILE", .default_text = "none"}})
+      .may_change();
   spec.add("quiet", c.quiet, "print warnings and errors only").may_change();
 }
 
@@ -448,6 +454,7 @@ void resolve(RunConfig& config, int ranks) {
   check_parallel(config, ranks);
   if (!config.prometheus_listen.empty()) check_prometheus_address(config.prometheus_listen);
   if (!config.trace.empty()) trace_format(config.trace);
+  if (!config.memory_profile.empty()) check_memory_profile(config.memory_profile);
   if (!config.trace_steps.empty()) {
     parse_trace_steps(config.trace_steps);
     if (config.trace.empty()) throw ConfigError("--trace-steps is given, but --trace is not");

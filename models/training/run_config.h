@@ -110,6 +110,7 @@ struct RunConfig {
   std::string prometheus_listen;       // "PORT" or "IPV4:PORT"; empty: nowhere
   std::string trace;                   // a file; empty: none
   std::string trace_steps;             // "3-5"; empty: the third to the fifth of this start
+  std::string memory_profile;          // a file; empty: none
   bool quiet = false;
 
   // checkpoints
