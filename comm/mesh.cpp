@@ -164,7 +164,7 @@ ProcessGroup& Mesh::flatten(const std::vector<std::string_view>& axes) {
     for (const std::string_view axis : axes) {
       if (layout_.size(axis) > 1) name += cat(name.empty() ? "" : "+", axis);
     }
-    if (name.empty()) name = axes.front();
+    if (name.empty()) name = axes.empty() ? "self" : axes.front();
     group = group_.split(layout_.lowest_peers(axes), name);  // which name their groups
   }
   return *group;

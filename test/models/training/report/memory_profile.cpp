@@ -88,8 +88,9 @@ TEST_CASE("modules are places in forward, and units in backward") {
   struct Net : Module {
     nn::Linear up{this, "up", 8, 8, Init::ones()};
     Tensor forward(const Tensor& x) { return up.forward(x); }
-  } net;
+  };
   Context context({});
+  Net net;
   materialize(net, context, DType::kF32, 1);
   MemoryLedger ledger(context);
   ModulePlaces places(ledger, net, {});
