@@ -77,11 +77,11 @@ class HostLink::Transfer final : public WorkState {
 };
 
 std::string HostLink::Queue::own_rank() const {
-  return cat("rank ", options_.sends ? options_.sender_world : options_.receiver_world);
+  return context_->places.list({options_.sends ? options_.sender_world : options_.receiver_world});
 }
 
 std::string HostLink::Queue::other_rank() const {
-  return cat("rank ", options_.sends ? options_.receiver_world : options_.sender_world);
+  return context_->places.list({options_.sends ? options_.receiver_world : options_.sender_world});
 }
 
 bool HostLink::Queue::pass_first() {

@@ -271,6 +271,10 @@ void World::watch(const WatchOptions& options) {
                         }});
 }
 
+void World::set_places(std::vector<std::string> places) {
+  impl_->context->places.set(std::move(places));
+}
+
 void World::at_step(int64_t step) {
   if (impl_->watchdog != nullptr) impl_->watchdog->at_step(step);
 }

@@ -71,6 +71,8 @@ class World {
   void watch(const WatchOptions& options = {});
   // The step that training is in, for reports.
   void at_step(int64_t step);
+  // Where each rank stands, by rank: "pipeline 1, tensor 0". Messages that name ranks say it too.
+  void set_places(std::vector<std::string> places);
   // Records the collectives of all groups, and the messages of links, as slices: from when this
   // rank came to them until they had ended. Null: no longer, and nothing is being recorded then.
   void record(Timeline* timeline);

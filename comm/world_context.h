@@ -7,6 +7,7 @@
 #include "shale/comm/comm_queue.h"
 #include "shale/comm/node/shared_memory.h"
 #include "shale/comm/process_group.h"
+#include "shale/comm/rank_places.h"
 #include "shale/comm/watch/failure_board.h"
 #include "shale/comm/watch/recent_collectives.h"
 
@@ -25,6 +26,7 @@ struct WorldContext {
   SharedMemory memory;
   FailureBoard board;
   RecentCollectives recent;
+  RankPlaces places;
   // What a failed group leaves behind: peers and MPI may still write to it. Freed after MPI.
   std::vector<std::shared_ptr<void>> kept;
   CommQueue& queue(Lane lane) { return queues[static_cast<size_t>(lane)]; }

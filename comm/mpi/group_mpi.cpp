@@ -69,7 +69,8 @@ ChannelOptions channel_options(const Topology& topology, const GroupOptions& opt
   ChannelOptions result{.group_name = options.name,
                         .timeout_s = options.timeout_s,
                         .staging_bytes = staging_bytes(topology, options),
-                        .crowded = context.crowded};
+                        .crowded = context.crowded,
+                        .places = &context.places};
   for (const int rank : topology.local_ranks()) {
     result.world_ranks.push_back(topology.world_ranks[static_cast<size_t>(rank)]);
   }

@@ -113,6 +113,10 @@ std::string NodeChannel::last_call_of(int peer) const {
   return describe(of(peer, called - 1).call);
 }
 
+std::string NodeChannel::named(const std::vector<int>& world_ranks) const {
+  return options_.places != nullptr ? options_.places->list(world_ranks) : rank_list(world_ranks);
+}
+
 void NodeChannel::fail_missing(uint32_t target, const Fingerprint& call) {
   std::vector<int> missing;
   std::string last;
@@ -121,7 +125,7 @@ void NodeChannel::fail_missing(uint32_t target, const Fingerprint& call) {
     missing.push_back(options_.world_ranks[static_cast<size_t>(peer)]);
     if (last.empty()) last = last_call_of(peer);
   }
-  fail(cat("group '", options_.group_name, "': no sign of ", rank_list(missing), " for ",
+  fail(cat("group '", options_.group_name, "': no sign of ", named(missing), " for ",
            options_.timeout_s, " s in ", describe(call), "; last seen there: ", last));
 }
 

@@ -12,6 +12,7 @@
 #include "shale/comm/fingerprint.h"
 #include "shale/comm/node/shared_memory.h"
 #include "shale/comm/node/shm_wait.h"
+#include "shale/comm/rank_places.h"
 
 namespace shale::comm {
 
@@ -27,8 +28,9 @@ struct ChannelOptions {
   std::vector<int> world_ranks = {};  // of the ranks on this node, for messages
   std::string group_name = {};
   double timeout_s = 0;
-  int64_t staging_bytes = 0;  // one half
-  bool crowded = false;       // more ranks than cores
+  int64_t staging_bytes = 0;           // one half
+  bool crowded = false;                // more ranks than cores
+  const RankPlaces* places = nullptr;  // for messages; outlives the channel
   std::function<void(bool finishing)> poll =
       {};  // called now and then while waiting; throws to give up
 };
@@ -68,6 +70,8 @@ class NodeChannel {
   // Ends the use of this channel: every rank that waits, or comes later, gets this error.
   [[noreturn]] void fail(const std::string& report);
   void check() const;  // throws CommError after somebody's fail()
+  // These ranks in words, with their places.
+  std::string named(const std::vector<int>& world_ranks) const;
 
   bool past_deadline(std::chrono::steady_clock::time_point start) const;
 

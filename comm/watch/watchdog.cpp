@@ -131,7 +131,7 @@ void Watchdog::warn_of_unheard() {
   std::set_intersection(never.begin(), never.end(), link_->watched().begin(),
                         link_->watched().end(), std::back_inserter(unheard));
   if (unheard.empty() || context_.local_rank != 0) return;
-  log_warning("no heartbeats arrive here from ", rank_list(unheard),
+  log_warning("no heartbeats arrive here from ", context_.places.list(unheard),
               ", though MPI reaches them: does a firewall keep UDP out? If they stop or are cut "
               "off, that shows only when a collective times out");
 }
@@ -181,7 +181,7 @@ void Watchdog::alarm(const std::vector<int>& silent) {
     if (step >= 0) steps = cat(", last seen in step ", step);
   }
   const std::string message =
-      cat("no sign of life of ", rank_list(silent), " for ", options_.timeout_s, " s",
+      cat("no sign of life of ", context_.places.list(silent), " for ", options_.timeout_s, " s",
           silent.size() == 1 ? steps : "",
           silent.size() == 1 ? ": it is stopped, or cut off" : ": they are stopped, or cut off");
   context_.board.tell(kCommCode, message);

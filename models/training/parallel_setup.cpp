@@ -106,6 +106,21 @@ comm::MeshLayout parallel_layout(const RunConfig& config, int ranks) {
   return {comm::parallel_axes(parallel_sizes(config, ranks), ranks), ranks};
 }
 
+std::vector<std::string> places_of(const comm::MeshLayout& mesh) {
+  std::vector<std::string> places;
+  if (mesh.size("pipeline") * mesh.size("context") * mesh.size("tensor") == 1) return places;
+  for (int rank = 0; rank < mesh.ranks(); ++rank) places.push_back(mesh.place_of(rank));
+  return places;
+}
+
+StragglerWatch::Options straggler_options(const comm::MeshLayout& mesh) {
+  StragglerWatch::Options options{.places = places_of(mesh)};
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    options.stages.push_back(mesh.coordinate("pipeline", rank));
+  }
+  return options;
+}
+
 DataRanks data_ranks(const RunConfig& config, const comm::MeshLayout& mesh, int rank) {
   const int shards = mesh.size("shard");
   DataRanks data{.rank = mesh.coordinate("replica", rank) * shards + mesh.coordinate("shard", rank),

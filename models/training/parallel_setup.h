@@ -5,6 +5,7 @@
 #include "shale/comm/mesh.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/parallel/pipeline/stage_plan.h"
+#include "shale/models/training/checks/straggler_watch.h"
 #include "shale/models/training/data_ranks.h"
 #include "shale/models/training/run_config.h"
 #include "shale/models/training/step.h"
@@ -31,6 +32,9 @@ struct ParallelSetup {
 comm::ParallelSizes parallel_sizes(const RunConfig& config, int ranks);
 // Where the ranks stand.
 comm::MeshLayout parallel_layout(const RunConfig& config, int ranks);
+// By rank, "pipeline 1, tensor 0": where ranks do not all have the same to do; else nothing.
+std::vector<std::string> places_of(const comm::MeshLayout& mesh);
+StragglerWatch::Options straggler_options(const comm::MeshLayout& mesh);
 DataRanks data_ranks(const RunConfig& config, const comm::MeshLayout& mesh, int rank);
 // Of --pipeline ranks, for so many micro-batches. Throws ConfigError for what does not fit.
 comm::Schedule pipeline_schedule(const RunConfig& config, int64_t micro_batches);

@@ -1,6 +1,7 @@
 #include "shale/models/training/checks/straggler_watch.h"
 
 #include <algorithm>
+#include <map>
 
 #include "shale/base/text.h"
 
@@ -33,18 +34,31 @@ std::vector<std::string> StragglerWatch::look(std::span<const double> busy_s) {
   return warnings;
 }
 
+int StragglerWatch::stage_of(size_t rank) const {
+  return rank < options_.stages.size() ? options_.stages[rank] : 0;
+}
+
+std::string StragglerWatch::name_of(size_t rank) const {
+  if (rank >= options_.places.size()) return cat("rank ", rank);
+  return cat("rank ", rank, " (", options_.places[rank], ")");
+}
+
 std::vector<std::string> StragglerWatch::report() {
   std::vector<std::string> warnings;
   std::vector<double> times;
-  for (const Rank& rank : ranks_) times.push_back(rank.busy_s / static_cast<double>(steps_));
-  const double median_s = lower_median(times);
-  const double limit_s = std::max(median_s * options_.factor, median_s + options_.least_s);
+  std::map<int, std::vector<double>> by_stage;
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    times.push_back(ranks_[r].busy_s / static_cast<double>(steps_));
+    by_stage[stage_of(r)].push_back(times.back());
+  }
   for (size_t r = 0; r < ranks_.size(); ++r) {
     Rank& rank = ranks_[r];
+    const double median_s = lower_median(by_stage[stage_of(r)]);
+    const double limit_s = std::max(median_s * options_.factor, median_s + options_.least_s);
     rank.slow_reports = times[r] > limit_s ? rank.slow_reports + 1 : 0;
     rank.name_at = std::max(rank.name_at, options_.reports);
     if (rank.slow_reports < rank.name_at) continue;
-    warnings.push_back(cat("rank ", r, " holds up the others, for ", rank.slow_reports * steps_,
+    warnings.push_back(cat(name_of(r), " holds up the others, for ", rank.slow_reports * steps_,
                            " steps now: in the last ", steps_, " it worked ",
                            milliseconds(times[r]), " ms a step, the median rank ",
                            milliseconds(median_s),

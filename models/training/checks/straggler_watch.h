@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace shale::models {
@@ -16,9 +17,13 @@ class StragglerWatch {
     double least_s = 0.005;  // a step beyond the median: less is noise
     int64_t steps = 10;      // that are looked at together, as one alone is a matter of chance
     int64_t reports = 3;     // in a row, until a rank is named
+    // By rank: which stage of a pipeline it has. Stages differ in their work, so that a rank is
+    // compared with those of its own. Empty: there is one.
+    std::vector<int> stages = {};
+    std::vector<std::string> places = {};  // by rank, for the warning; empty: none
   };
   StragglerWatch() = default;
-  explicit StragglerWatch(const Options& options) : options_(options) {}
+  explicit StragglerWatch(Options options) : options_(std::move(options)) {}
 
   // busy_s: by rank, the time of a step without waiting for others. Returns what to warn of: a line
   // for each rank that has been slow for `reports` times `steps` steps. If it goes on, or comes
@@ -32,6 +37,8 @@ class StragglerWatch {
     int64_t name_at = 0;       // reports
   };
   std::vector<std::string> report();
+  std::string name_of(size_t rank) const;
+  int stage_of(size_t rank) const;
 
   Options options_;
   std::vector<Rank> ranks_;

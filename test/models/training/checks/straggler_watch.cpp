@@ -25,6 +25,18 @@ TEST_CASE("of two ranks the slower one is named") {
   CHECK(warnings.front().find("rank 0 ") == 0);
 }
 
+TEST_CASE("ranks are compared with those of their stage, and named with their place") {
+  StragglerWatch watch({.steps = 1,
+                        .reports = 1,
+                        .stages = {0, 0, 1, 1},
+                        .places = {"pipeline 0, shard 0", "pipeline 0, shard 1",
+                                   "pipeline 1, shard 0", "pipeline 1, shard 1"}});
+  CHECK(watch.look(std::vector<double>{0.9, 0.9, 0.3, 0.3}).empty());
+  const auto warnings = watch.look(std::vector<double>{0.9, 0.9, 0.3, 0.6});
+  REQUIRE(warnings.size() == 1);
+  CHECK(warnings.front().find("rank 3 (pipeline 1, shard 1) holds up") == 0);
+}
+
 TEST_CASE("steps that vary by chance name nobody, and a good report ends a row") {
   StragglerWatch watch({.steps = 2, .reports = 2});
   const std::vector<double> first = {0.9, 0.3, 0.4}, second = {0.3, 0.9, 0.4};

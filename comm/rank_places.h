@@ -1,0 +1,23 @@
+#pragma once
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace shale::comm {
+
+// Where ranks stand in the mesh of a run, for messages that name them. Safe from any thread.
+class RankPlaces {
+ public:
+  // By rank: "pipeline 1, tensor 0". Empty, as at first: nobody has said.
+  void set(std::vector<std::string> places);
+  // "rank 3 (pipeline 1, tensor 0)"; "ranks 2,3 (pipeline 1, tensor 0; pipeline 1, tensor 1)", of
+  // four at most: more are a list of numbers.
+  std::string list(std::vector<int> ranks) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::string> places_;
+};
+
+}  // namespace shale::comm
