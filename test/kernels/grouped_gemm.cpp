@@ -141,7 +141,8 @@ TEST_CASE("a grouped SwiGLU product has the bits of each group's own, for any th
     };
     const auto all = run(device);
     for (size_t i = 0; i < all.size(); ++i) {
-      CHECK(test::same_bits_for_any_threads(device, [&](const Exec& exec) { return run(exec)[i]; }));
+      CHECK(test::same_bits_for_any_threads(device,
+                                            [&](const Exec& exec) { return run(exec)[i]; }));
     }
     const SwiGluArrays arrays(device, s);
     const kernels::GroupedGemmArgs grouped = arrays.grouped(offsets, epilogue);
