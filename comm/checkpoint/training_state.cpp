@@ -232,7 +232,8 @@ std::vector<StatePart> training_state(const DataParallel& parallel,
   }
   if (parallel.units().empty()) return parts;
   for (const Buffer* buffer : root_of(parallel.units().front()->module()).buffers()) {
-    if (!buffer->persistent || buffer->value.numel() == 0) continue;
+    const bool has_values = buffer->value.defined() && buffer->value.numel() > 0;
+    if (!buffer->persistent || !has_values) continue;
     parts.push_back({.name = buffer->full_name(),
                      .shape = buffer->value.shape(),
                      .values = as_vector(buffer->value),

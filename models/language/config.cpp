@@ -73,6 +73,10 @@ void describe_data_and_model(ConfigSpec& spec, LanguageConfig& c) {
   spec.add("router-z-loss", c.router_z_loss,
            "factor of the loss that keeps the logits of a mixture's routers small",
            {.min = 0, .max = 1e3});
+  spec.add("router-bias-rate", c.router_bias_rate,
+           "biases of a mixture's routers move by so much a step towards equally busy experts, "
+           "without a loss; 0: they have none",
+           {.min = 0, .max = 1});
   spec.add("capacity-factor", c.capacity_factor,
            "tokens that an expert takes at most, as a multiple of its even share; later ones are "
            "dropped; 0: no limit",
@@ -162,10 +166,16 @@ LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_voca
   take("vocab", config.vocab, model.vocab);
   if (config.vocab > 0) model.padded_vocab = pad_vocab(config.vocab);
   for (const auto& [flag, value] : {std::pair("router-z-loss", config.router_z_loss),
+                                    {"router-bias-rate", config.router_bias_rate},
                                     {"capacity-factor", config.capacity_factor}}) {
     if (value == 0 || model.experts > 0) continue;
     throw ConfigError(
         cat("--", flag, " is ", value, ", want none: the model has no mixtures of experts"));
+  }
+  if (config.router_bias_rate > 0 && !config.export_dir.empty()) {
+    throw ConfigError(cat("--router-bias-rate is ", config.router_bias_rate,
+                          " with --export, want 0: files of ", model.family,
+                          " have no place for the biases of routers"));
   }
   if (config.seq_len > model.context) {
     throw ConfigError(

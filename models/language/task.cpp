@@ -6,6 +6,7 @@
 #include "shale/base/log.h"
 #include "shale/comm/ordered_sum.h"
 #include "shale/kernels/loss.h"
+#include "shale/models/language/expert_tally.h"
 #include "shale/models/language/find_tokenizer.h"
 #include "shale/models/language/generate.h"
 #include "shale/models/language/open_data.h"
@@ -60,6 +61,17 @@ Tensor LanguageTask::run_pieces(std::span<const nn::Piece> some, const Tensor& x
 
 Shape LanguageTask::boundary(int64_t samples) const {
   return {samples, config_.seq_len, model_->config().width};
+}
+
+std::unique_ptr<StepTally> LanguageTask::tally(Context& context) {
+  std::vector<nn::MoE*> mixtures = mixtures_of(*model_);
+  if (mixtures.empty()) return nullptr;
+  return std::make_unique<ExpertTally>(std::move(mixtures), context,
+                                       static_cast<float>(config_.router_bias_rate));
+}
+
+void LanguageTask::describe_tally(const std::vector<int32_t>& counts, StepMetrics& metrics) const {
+  metrics.experts = expert_metrics(counts, model_->config().experts);
 }
 
 double LanguageTask::step_weight(int64_t step) const {

@@ -29,6 +29,8 @@ class LanguageTask : public Task {
   Tensor run_pieces(std::span<const nn::Piece> some, const Tensor& x,
                     const DeviceBatch& batch) override;
   Shape boundary(int64_t samples) const override;
+  std::unique_ptr<StepTally> tally(Context& context) override;
+  void describe_tally(const std::vector<int32_t>& counts, StepMetrics& metrics) const override;
   double step_weight(int64_t step) const override;
 
   void check_evaluation() const override;

@@ -163,6 +163,7 @@ void Trainer::build_step() {
   for (Module* unit : units) unit->set_recompute(config_.recompute);
   StepModel model{task_.model(), units,
                   [this](const DeviceBatch& batch) { return task_.loss(batch); }};
+  model.tally = task_.tally(context_);
   const int64_t micro_batches = layout_.largest_batch() / (layout_.micro_batch * layout_.ranks);
   if (config_.pipeline > 1) {
     model.pipeline = parallel_pipeline(config_, task_, micro_batches, setup_);
@@ -422,6 +423,7 @@ StepMetrics Trainer::metrics_of(const StepOutcome& outcome) {
                " steps, the step was skipped");
     }
   }
+  if (!outcome.tally.empty()) task_.describe_tally(outcome.tally, metrics);
   metrics.device_peak_bytes = context_.allocator().stats().peak_reserved;
   metrics.host_peak_bytes = host_peak_bytes();
   return metrics;

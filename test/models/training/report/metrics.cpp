@@ -67,6 +67,22 @@ TEST_CASE("a step is one JSON object with the documented keys in order", "[metri
         "\"host_peak_bytes_max_rank\": 0}\n");
 }
 
+TEST_CASE("a step of a mixture of experts has their loads, and is read back", "[metrics]") {
+  StepMetrics row = full_row(7);
+  row.experts = {
+      .tokens_min = 3, .tokens_mean = 4096.5, .tokens_max = 9000, .dropped_share = 0.125};
+  const std::string line = to_json_line(row);
+  CHECK(contains(line,
+                 "12884901888, \"expert_tokens_min\": 3, \"expert_tokens_mean\": 4096.5, "
+                 "\"expert_tokens_max\": 9000, \"dropped_share\": 0.125}\n"));
+  const std::vector<MetricsRow> rows = parse_metrics(line, "test");
+  REQUIRE(rows.size() == 1);
+  CHECK(std::get<StepMetrics>(rows[0]) == row);
+  std::string without = line;
+  without.erase(without.find(", \"dropped_share\""), 24);
+  CHECK(contains(message_of<DataError>([&] { parse_metrics(without, "test"); }), "dropped_share"));
+}
+
 TEST_CASE("what is not known or not finite is null", "[metrics]") {
   CHECK(
       to_json_line(StepMetrics{}) ==
