@@ -16,6 +16,7 @@ constexpr float kLearningRate = 1e-4f;
 constexpr float kClip = 1;
 
 models::LanguageModelConfig model_config(const TrainOptions& options) {
+  if (options.config) return *options.config;
   models::LanguageModelConfig config = models::preset(options.model, options.seq_len);
   if (options.layers > 0) config.layers = options.layers;
   if (options.seq_len > config.context) {
