@@ -30,6 +30,7 @@ struct TrainOptions {
   DType dtype = DType::kF32;
   int threads = 0;  // 0: the rank's share of the CPUs
   int zero = 0;     // stage of data parallelism
+  models::OptimizerKind optimizer = models::OptimizerKind::kAdamW;
   bool overlap = true;
   Recompute recompute = Recompute::kNone;
   models::OffloadKind offload = models::OffloadKind::kNone;
