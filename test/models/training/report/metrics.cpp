@@ -53,6 +53,8 @@ TEST_CASE("a step is one JSON object with the documented keys in order", "[metri
   CHECK(to_json_line(EvalMetrics{
             .step = 7, .val_loss = 2.5f, .item = "points", .items = 300, .ms = 12.25}) ==
         "{\"step\": 7, \"val_loss\": 2.5, \"val_points\": 300, \"val_ms\": 12.250}\n");
+  CHECK(contains(to_json_line(EvalMetrics{.step = 7, .val_loss = 2.5f, .ema_val_loss = 2.25}),
+                 "\"val_loss\": 2.5, \"ema_val_loss\": 2.25, \"val_tokens\""));
   const Spread memory{
       .least = 12884901888, .median = 12884901889, .most = 2e10, .least_rank = 3, .most_rank = 0};
   CHECK(to_json_line(RanksMetrics{
@@ -114,6 +116,7 @@ TEST_CASE("rows written come back equal", "[metrics]") {
       EvalMetrics{.step = 2, .val_loss = 1.5f},
       full_row(3),
       EvalMetrics{.step = 3, .val_loss = 1.5f, .item = "points", .items = 12, .ms = 0.5},
+      EvalMetrics{.step = 4, .val_loss = 1.5f, .ema_val_loss = 1.25},
       RanksMetrics{.step = 3,
                    .ranks = 2,
                    .figures = {{"share", Spread{0, .25, .5, 1, 0}}, {"unknown", std::nullopt}}}};
