@@ -112,7 +112,7 @@ Tensor Gpt2::embed(const Tensor& ids) {
 Tensor Gpt2::loss_of(const Tensor& x, const Tensor& targets) {
   const Tensor rows = reshape(ln_f_.forward(x), {-1, config().width});
   return linear_cross_entropy(rows, wte_.weight.output_value(), reshape(targets, {-1}),
-                              config().vocab, policy().loss_chunk_rows);
+                              config().vocab, {.chunk_rows = policy().loss_chunk_rows});
 }
 
 std::vector<nn::Piece> Gpt2::pieces() {

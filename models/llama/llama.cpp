@@ -12,6 +12,7 @@
 #include "shale/runtime/ops/embedding.h"
 #include "shale/runtime/ops/linear.h"
 #include "shale/runtime/ops/loss.h"
+#include "shale/runtime/ops/pointwise.h"
 #include "shale/runtime/ops/rope.h"
 #include "shale/runtime/ops/shape.h"
 
@@ -48,7 +49,7 @@ class SelfAttention : public Module {
       Tensor k = turned(k_proj_, k_norm_.get(), in, first);
       Tensor v = heads_of(v_proj_.forward(in));
       if (cached != nullptr) std::tie(k, v) = cached->append(k, v);
-      const Tensor y = attention(q, k, v, {.window = window_});
+      const Tensor y = attention(q, k, v, {.window = window_, .softcap = softcap_});
       const Tensor rows = reshape(y, {in.size(0), in.size(1), y.size(2) * y.size(3)});
       return o_proj_.forward(rows, stream);
     });
@@ -68,6 +69,7 @@ class SelfAttention : public Module {
   }
 
   int64_t head_size_, window_;
+  float softcap_;
   HeadNorm head_norm_;
   std::shared_ptr<const RopeTable> table_;
   nn::Linear q_proj_, k_proj_, v_proj_, o_proj_;
@@ -79,6 +81,7 @@ SelfAttention::SelfAttention(Module* parent, int64_t layer, const LanguageModelC
     : Module(parent, "self_attn"),
       head_size_(head_size_of(config)),
       window_(window_of(config, layer)),
+      softcap_(config.attention_softcap),
       head_norm_(variant.head_norm),
       table_(std::move(table)),
       q_proj_(this, "q_proj", config.width, config.heads * head_size_, Init::normal(kInitStd),
@@ -226,7 +229,8 @@ std::vector<nn::Piece> Llama::pieces() {
                       const Tensor rows = reshape(norm_.forward(x), {-1, config().width});
                       return linear_cross_entropy(rows, head().output_value(),
                                                   reshape(targets, {-1}), config().vocab,
-                                                  policy().loss_chunk_rows);
+                                                  {.chunk_rows = policy().loss_chunk_rows,
+                                                   .softcap = config().logit_softcap});
                     }});
   return pieces;
 }
@@ -247,7 +251,11 @@ Tensor Llama::next_logits(const Tensor& input, KvCache& cache) {
     }
     cache.length += T;
     const Tensor last = contiguous(slice(x, 1, T - 1, T));
-    return reshape(linear(norm_.forward(last), head().value), {B, config().padded_vocab});
+    Tensor logits = linear(norm_.forward(last), head().value);
+    if (const float softcap = config().logit_softcap; softcap > 0) {
+      logits = scale(tanh(scale(logits, 1 / softcap)), softcap);
+    }
+    return reshape(logits, {B, config().padded_vocab});
   });
 }
 

@@ -19,6 +19,7 @@ struct Case {
   std::vector<T> logits;  // [rows, cols]
   std::vector<int32_t> targets;
   int64_t cols = 0, vocab = 0;
+  float softcap = 0;
 };
 
 template <typename T>
@@ -39,17 +40,30 @@ Result reference(const Case<T>& c, Round round, RoundOut round_out) {
   for (size_t r = 0; r < c.targets.size(); ++r) {
     const T* row = c.logits.data() + int64_t(r) * c.cols;
     const auto target = c.targets[r];
+    const double softcap = double{c.softcap};
+    const auto tanh = [&](int64_t j) {
+      return round(std::tanh(round(test::to_f64(row[j]) / softcap)));
+    };
+    const auto logit = [&](int64_t j) {
+      return softcap > 0 ? round(softcap * tanh(j)) : test::to_f64(row[j]);
+    };
+    const auto slope = [&](int64_t j) {
+      return softcap > 0 ? round(1 - round(tanh(j) * tanh(j))) : 1;
+    };
     double max = -INFINITY, sum = 0;
-    for (int64_t j = 0; j < c.vocab; ++j) max = std::max(max, test::to_f64(row[j]));
-    for (int64_t j = 0; j < c.vocab; ++j) sum += round(std::exp(round(test::to_f64(row[j]) - max)));
+    for (int64_t j = 0; j < c.vocab; ++j) max = std::max(max, logit(j));
+    for (int64_t j = 0; j < c.vocab; ++j) sum += round(std::exp(round(logit(j) - max)));
     sum = round(sum);
     const bool ignored = target == kernels::kIgnoreTarget;
-    out.losses.push_back(
-        ignored ? 0 : round(round(std::log(sum)) - round(test::to_f64(row[target]) - max)));
+    out.losses.push_back(ignored ? 0 : round(round(std::log(sum)) - round(logit(target) - max)));
     for (int64_t j = 0; j < c.cols; ++j) {
-      const double exp = round(std::exp(round(test::to_f64(row[j]) - max)));
+      if (ignored || j >= c.vocab) {
+        out.grads.push_back(0);
+        continue;
+      }
+      const double exp = round(std::exp(round(logit(j) - max)));
       const double p = round(exp * round(1 / sum)) - (j == target ? 1 : 0);
-      out.grads.push_back(ignored || j >= c.vocab ? 0 : round_out(p * double{kScale}));
+      out.grads.push_back(round_out(p * double{kScale} * slope(j)));
     }
   }
   return out;
@@ -74,7 +88,8 @@ Run<T> run(const Exec& base, const Case<T>& c, bool write_grad = true) {
                                        .targets = targets.view(),
                                        .losses = losses.view(),
                                        .vocab = c.vocab,
-                                       .write_grad = write_grad});
+                                       .write_grad = write_grad,
+                                       .softcap = c.softcap});
   CHECK((logits.margins_intact() && losses.margins_intact()));
   return {logits.download(), losses.download()};
 }
@@ -106,6 +121,38 @@ TEMPLATE_TEST_CASE("cross_entropy and its gradient agree with f64 on every devic
     const auto untouched = run(exec, c, /*write_grad=*/false);
     CHECK(test::same_bits(untouched.logits, c.logits));
     CHECK(test::same_bits(untouched.losses, got.losses));
+  }
+}
+
+TEMPLATE_TEST_CASE("capped logits and their gradient agree with f64 on every device",
+                   "[kernels][loss]", float, bf16, f16) {
+  // Padded, in shared memory once and twice, not aligned; with 2 most logits are bent.
+  const auto [rows, cols, vocab] =
+      GENERATE(table<int64_t, int64_t, int64_t>({{3, 31, 31}, {5, 304, 257}, {2, 50304, 50257}}));
+  auto c = make_case<TestType>(rows, cols, vocab);
+  for (const float softcap : {2.f, 30.f}) {
+    c.softcap = softcap;
+    const auto exact = reference(c, test::Exact(), test::Exact());
+    const auto rounded = reference(c, test::RoundTo<float>(), test::RoundTo<TestType>());
+    for (const Exec& exec : test::devices_with({&kernels::cross_entropy})) {
+      CAPTURE(to_string(exec.device), rows, cols, vocab, softcap);
+      const auto got = run(exec, c);
+      // 8: as without a softcap, and twice two ulp for tanh.
+      CHECK(test::error_ratio(got.losses, exact.losses, rounded.losses, 8) <= 1);
+      CHECK(test::error_ratio(got.logits, exact.grads, rounded.grads, 8) <= 1);
+      const auto untouched = run(exec, c, /*write_grad=*/false);
+      CHECK(test::same_bits(untouched.logits, c.logits));
+      CHECK(test::same_bits(untouched.losses, got.losses));
+    }
+  }
+}
+
+TEST_CASE("a softcap of logits that cannot be is an error", "[kernels][loss]") {
+  auto c = make_case<float>(2, 8, 8);
+  for (const float softcap : {-1.f, 1e-4f, 1e4f}) {
+    c.softcap = softcap;
+    CHECK(test::contains(test::message_of<ShapeError>([&] { run(test::devices().front(), c); }),
+                         "want 0, or 0.001 to 1000"));
   }
 }
 
