@@ -84,8 +84,10 @@ struct RunConfig {
   std::string pipeline_split;              // "3,4,3": pieces of each stage; empty: by cost
   int64_t micro_batches = 0;               // of a rank and step; 0: what global_batch says
 
-  // offload to host memory
+  // offload to host memory, or to a disk
+  std::string offload_to = "none";  // as --offload says it; resolve() sets the next two
   OffloadKind offload = OffloadKind::kNone;
+  std::string offload_folder;  // on a disk; empty: in memory
   double offload_ratio = 1;  // of the parameters that `offload` is for
   bool offload_activations = false;
 
