@@ -27,6 +27,9 @@ enum class AttentionTile : uint8_t { kOfHeadSize, k64x64, k128x32, k128x64 };
 // such as the first token of the query's document. Tiles of keys that no query of a tile sees are
 // neither computed nor read.
 //
+// With a softcap c, scores s = scale * q k^T become c tanh(s / c) before the mask
+// (arXiv:2408.00118, section 2).
+//
 // Throws UnavailableError for a tile that has no kernel for the head size.
 struct AttentionFwdArgs {
   View q;    // [B, Tq, H, D]
@@ -41,6 +44,7 @@ struct AttentionFwdArgs {
   // [B, Tq] i32; optional. Along a sequence never less than before; with q_lengths, what stands
   // beyond them is not used.
   View first_keys{};
+  float softcap = 0;  // 0.001 to 1000; 0: none
   // GPUs, 16-bit inputs: the tile, instead of the one for the head size; for tests and benchmarks.
   AttentionTile tile = AttentionTile::kOfHeadSize;
 };
@@ -55,6 +59,7 @@ struct AttentionBwdArgs {
   View q_lengths{}, k_lengths{};
   int64_t window = 0;
   View first_keys{};
+  float softcap = 0;
 };
 
 // attention_problem() has the checks: every device's kernels begin with it.

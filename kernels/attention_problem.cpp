@@ -47,11 +47,14 @@ AttentionProblem common_problem(const char* op, const Args& a) {
   if (!(a.scale > 0 && std::isfinite(a.scale))) {
     throw ShapeError(cat(op, ": scale is ", a.scale, ", want a positive number"));
   }
+  if (a.softcap != 0 && !(a.softcap >= 1e-3f && a.softcap <= 1e3f)) {
+    throw ShapeError(cat(op, ": softcap is ", a.softcap, ", want 0, or 0.001 to 1000"));
+  }
   AttentionProblem p;
   p.dtype = a.q.dtype;
   p.batch = a.q.size(0), p.queries = a.q.size(1), p.heads = a.q.size(2), p.head_size = a.q.size(3);
   p.keys = a.k.size(1), p.kv_heads = a.k.size(2);
-  p.scale = a.scale, p.causal = a.causal;
+  p.scale = a.scale, p.softcap = a.softcap, p.causal = a.causal;
   const Shape kv_shape{p.batch, p.keys, p.kv_heads, p.head_size};
   p.q = head_view(op, "q", a.q, a.q.shape, p.dtype);
   p.k = head_view(op, "k", a.k, kv_shape, p.dtype);

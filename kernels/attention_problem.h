@@ -26,6 +26,7 @@ struct AttentionProblem {
   DType dtype = DType::kF32;
   int64_t batch = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, head_size = 0;
   float scale = 0;
+  float softcap = 0;  // 0: none
   bool causal = false;
   AttentionTile tile = AttentionTile::kOfHeadSize;  // of forward
   HeadView q, k, v, out;

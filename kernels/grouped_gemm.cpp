@@ -56,6 +56,7 @@ Matrix with_columns_as_lines(const View& a) {
 
 void check_groups(const GroupedGemmArgs& a) {
   check_dense(kOp, "offsets", a.offsets, {a.offsets.numel()}, DType::kI32);
+  if (a.align < 1) throw ShapeError(cat(kOp, ": align is ", a.align, ", want at least 1"));
   if (a.groups() < 1) throw ShapeError(cat(kOp, ": offsets is ", a.offsets, ", want [E + 1]"));
   if (a.by == GroupedBy::kInner) {
     require_ndim("a", a.a, 2, "[M, R]");
@@ -94,7 +95,8 @@ GroupedProblem grouped_problem(const GroupedGemmArgs& a) {
                  .aux = a.aux,
                  .aux_up = a.aux_up,
                  .c_up = a.c_up};
-  GroupedProblem grouped{.groups = a.groups(), .by = a.by, .offsets = a.offsets.as<int32_t>()};
+  GroupedProblem grouped{
+      .groups = a.groups(), .by = a.by, .offsets = a.offsets.as<int32_t>(), .align = a.align};
   if (a.by == GroupedBy::kInner) {
     whole.c = matrix_of(a.c, 0);
     grouped.product = gemm_problem(whole);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "shale/kernels/gemm_plan.h"
 #include "shale/kernels/gemm_problem.h"
 
 namespace shale::kernels {
@@ -33,6 +34,12 @@ struct GroupedGemmArgs {
   View b_up{};    // [E, K, N]
   View aux_up{};  // [R, N]
   View c_up{};    // [R, N]
+  // Divides all offsets. Hopper's kernels take groups of kInner by 16 of their rows: without such a
+  // promise those are left to the portable ones.
+  int64_t align = 1;
+  // GPUs: the tile, instead of what grouped_gemm_tile() says; for tests. Lives until the call
+  // returns.
+  const GemmTile* tile = nullptr;
 
   int64_t groups() const { return offsets.numel() - 1; }
 };
@@ -46,6 +53,7 @@ struct GroupedProblem {
   int64_t groups = 0;
   GroupedBy by = GroupedBy::kRows;
   const int32_t* offsets = nullptr;
+  int64_t align = 1;
 };
 // Throws ShapeError or DTypeError.
 GroupedProblem grouped_problem(const GroupedGemmArgs& args);

@@ -51,6 +51,9 @@ void check_args(const CrossEntropyArgs& a) {
     throw ShapeError(
         cat(kOp, ": vocab is ", a.vocab, ", logits have ", a.logits.cols(), " columns"));
   }
+  if (a.softcap != 0 && !(a.softcap >= 1e-3f && a.softcap <= 1e3f)) {
+    throw ShapeError(cat(kOp, ": softcap is ", a.softcap, ", want 0, or 0.001 to 1000"));
+  }
 }
 
 }  // namespace shale::kernels

@@ -10,6 +10,8 @@ namespace shale::kernels {
 //   loss[r] = log(sum_j exp(logits[r, j])) - logits[r, target[r]]
 //   logits[r, j] = (softmax(logits[r])[j] - [j == target[r]]) * scale,
 //   scale = exec.step->grad_scale * exec.step->loss_scale.value
+// With a softcap c, c tanh(logits / c) takes the place of the logits (arXiv:2408.00118, section 2);
+// the gradient is that of the logits.
 // Padding columns get gradient 0. A target out of range is a DataError on the CPU; elsewhere it
 // cannot be looked at without waiting, and makes loss and gradient of its row NaN. Rows whose
 // target is kIgnoreTarget have loss 0 and gradient 0.
@@ -21,6 +23,7 @@ struct CrossEntropyArgs {
   View losses;             // [rows] f32
   int64_t vocab = 0;       // columns that count
   bool write_grad = true;  // false: logits stay as they are
+  float softcap = 0;       // 0.001 to 1000; 0: none
 };
 
 // The same of a vocabulary that is cut: logits are columns [first_column, first_column + cols) of

@@ -75,9 +75,9 @@ void check_args(const MoeSortArgs& a) {
   const int64_t E = a.counts.numel();
   check_dense(kOp, "offsets", a.offsets, {E + 1}, DType::kI32);
   check_dense(kOp, "rows", a.rows, a.experts.shape, DType::kI32);
-  if (a.align < 1 || a.capacity < 0) {
+  if (a.align < 1 || (a.align & (a.align - 1)) != 0 || a.capacity < 0) {
     throw ShapeError(cat(kOp, ": align is ", a.align, " and capacity ", a.capacity,
-                         ", want at least 1 and 0"));
+                         ", want a power of two and at least 0"));
   }
   const int64_t rows = moe_rows(a.experts.size(0), a.experts.size(1), E, a.align);
   if (rows > INT32_MAX) throw ShapeError(cat(kOp, ": ", rows, " rows, want fewer than 2^31"));

@@ -54,7 +54,7 @@ struct MoeRouteBwdArgs {
 struct MoeSortArgs {
   View experts;          // [N, k] i32, a token's all different
   int64_t capacity = 0;  // rows that an expert has at most: later tokens are dropped; 0: no limit
-  int64_t align = 1;
+  int64_t align = 1;     // a power of two
   View counts;   // [E] i32: tokens that chose the expert, dropped ones too
   View offsets;  // [E + 1] i32: where the rows of an expert begin
   View rows;     // [N, k] i32: -1 if dropped

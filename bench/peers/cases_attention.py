@@ -26,11 +26,12 @@ class Shape:
     ragged: bool = False  # sequence b has T - b T / (2 B) tokens
     window: bool = False  # of T / 8 tokens
     documents: bool = False  # 8 of T / 8 tokens in each sequence
+    softcap: float = 0.0  # 0: none
     deterministic: bool = False  # backward without atomics; no forward of its own
 
     @property
     def variant(self):
-        names = [name for name in ("ragged", "window", "documents", "deterministic")
+        names = [name for name in ("ragged", "window", "documents", "softcap", "deterministic")
                  if getattr(self, name)]
         if self.shared > 1:
             names.append("grouped")
@@ -88,6 +89,8 @@ def backward_of(attend, tensors):
 def flash_attention(module, shape, device):
     """The function of a FlashAttention package, of q, k and v with heads behind tokens."""
     options = {"causal": shape.causal, "deterministic": shape.deterministic}
+    if shape.softcap:
+        options["softcap"] = shape.softcap
     if shape.window:
         options["window_size"] = (shape.eighth - 1, 0)
     if shape.ragged or shape.documents:
@@ -126,8 +129,12 @@ def flex_attention(shape, device):
     if shape.causal:
         sees = sees.get(shape.variant, sees["causal"])
         mask = create_block_mask(sees, None, None, shape.T, shape.T, device=device)
+    def capped(score, b, h, q, k):
+        return shape.softcap * torch.tanh(score / shape.softcap)
+
     compiled = torch.compile(flex_attention, dynamic=False)
-    return lambda q, k, v: compiled(q, k, v, block_mask=mask, enable_gqa=shape.shared > 1)
+    return lambda q, k, v: compiled(q, k, v, score_mod=capped if shape.softcap else None,
+                                    block_mask=mask, enable_gqa=shape.shared > 1)
 
 
 class AttentionCases:
@@ -161,8 +168,8 @@ class AttentionCases:
 
     def add_pytorch(self):
         for backend, which in BACKENDS.items():
-            if self.shape.hides_keys:
-                break  # its fast paths know no such mask
+            if self.shape.hides_keys or self.shape.softcap:
+                break  # its fast paths know no such mask, and no cap
             if backend == "math" and self.shape.T > 2048:
                 continue  # the T x T matrix, in memory
             if backend in ("cuDNN", "flash") and self.cases.name == "fp32":
@@ -187,7 +194,7 @@ def add_all(cases):
     add_shape = lambda label, *size, **how: add_attention(  # noqa: E731
         cases, Shape(label, *((2, 16, 4, size[-1]) if cases.tiny else size), **how))
     variants = ({"causal": False}, {"shared": 4}, {"ragged": True}, {"window": True},
-                {"documents": True}, {"deterministic": True})
+                {"documents": True}, {"softcap": 50.0}, {"deterministic": True})
     for D in (64, 128):
         for T in (1024, 2048, 4096, 8192):
             size = (16384 // T, T, 2048 // D, D)

@@ -28,6 +28,7 @@ struct AttentionVariant {
   bool ragged = false;         // sequences of S / 2 to S tokens
   int64_t window = 0;          // 0: none
   int64_t documents = 1;       // of one length, in each sequence
+  float softcap = 0;           // 0: none
   bool backward_only = false;
   bool deterministic = false;
   kernels::AttentionTile tile = kernels::AttentionTile::kOfHeadSize;  // of forward

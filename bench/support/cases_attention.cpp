@@ -62,6 +62,7 @@ void Cases::add_attention_case(const AttentionVariant& variant) {
   const float scale = 1.0f / std::sqrt(float(D));
   const bool causal = variant.causal, ragged = variant.ragged;
   const int64_t window = variant.window, documents = variant.documents;
+  const float softcap = variant.softcap;
   const kernels::AttentionTile tile = variant.tile;
   const CaseOptions options{.deterministic = variant.deterministic,
                             .flops_share = ragged ? share_of_pairs(B, S, causal)
@@ -80,7 +81,7 @@ void Cases::add_attention_case(const AttentionVariant& variant) {
                                    .causal = causal};
     if (ragged) args.q_lengths = args.k_lengths = lengths(o, B, S);
     if (documents > 1) args.first_keys = first_keys(o, B, S, documents);
-    args.window = window;
+    args.window = window, args.softcap = softcap;
     args.tile = tile;
     return args;
   };
@@ -102,7 +103,7 @@ void Cases::add_attention_case(const AttentionVariant& variant) {
                                    .causal = causal};
     if (ragged) args.q_lengths = args.k_lengths = lengths(o, B, S);
     if (documents > 1) args.first_keys = first_keys(o, B, S, documents);
-    args.window = window;
+    args.window = window, args.softcap = softcap;
     return args;
   };
   if (!variant.backward_only) {
@@ -139,6 +140,7 @@ void Cases::add_attention_variants(DeviceType device) {
   // An eighth of the tokens is seen at a time.
   add_attention_case({.name = "window", .window = std::max<int64_t>(s_.seq / 8, 1)});
   if (s_.seq % 8 == 0) add_attention_case({.name = "documents", .documents = 8});
+  add_attention_case({.name = "softcap", .softcap = 50});
   if (device == DeviceType::kCpu) return;  // it has no other way; GPUs add to dQ atomically
   add_attention_case({.name = "deterministic", .backward_only = true, .deterministic = true});
 }

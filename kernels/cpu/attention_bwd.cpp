@@ -1,6 +1,7 @@
 // Backward: the five products of arXiv:2307.08691, algorithm 2, tile by tile, with
 //   P = 2^(scores - lse), dS = P * (dO V^T - delta), delta = rowsum(dO * O)
-// scores in units of log2: q is packed times scale * log2(e).
+// scores in units of log2: q is packed times scale * log2(e). Where they are capped, dS is times
+// the slope of that, 1 - tanh^2.
 //
 // With enough heads, a task owns one kv head: for each query head of its group and each query
 // block, it goes over the key tiles once and adds to dK and dV of the whole head in scratch. With
@@ -87,42 +88,56 @@ void load_keys(const Problem& p, int64_t b, int64_t kv_head, int64_t key, int64_
   pack_rows<T>(p.v, b, key, kv_head, count, p.head_size, s.v, p.ld());
 }
 
-// Queries of vector v: scores become P, and dO V^T becomes dS; 0 where masked.
-void softmax_grad_vec(const TileShape& t, int64_t v, const Block& block, const BwdScratch& s) {
+// Queries of vector v: scores become P, and dO V^T becomes dS; 0 where masked. limit: of scores
+// that are capped.
+template <bool kCapped>
+void softmax_grad_vec(const TileShape& t, int64_t v, float limit, const Block& block,
+                      const BwdScratch& s) {
   const F32Tag d;
   const int64_t column = v * kF32Lanes;
   const auto [begin, all_begin, all_end, end] = seen_keys(t, v);
   float *p = s.p + column, *ds = s.ds + column;
   const auto lse2 = hn::Load(d, block.lse2 + column), delta = hn::Load(d, block.delta + column);
+  const auto inverse = hn::Set(d, kCapped ? 1.f / limit : 0.f), one = hn::Set(d, 1.f);
+  const auto gradient = [=](F32Vec score, F32Vec prob, F32Vec dp) HWY_ATTR {
+    const auto grad = hn::Mul(prob, hn::Sub(dp, delta));
+    if constexpr (!kCapped) return grad;
+    const auto tanh = hn::Mul(score, inverse);
+    return hn::Mul(grad, hn::NegMulAdd(tanh, tanh, one));
+  };
   const auto clear = [&](int64_t from, int64_t to) HWY_ATTR {
     for (int64_t k = from; k < to; ++k, p += kTile, ds += kTile) {
       hn::Store(hn::Zero(d), d, p);
       hn::Store(hn::Zero(d), d, ds);
     }
   };
-  const auto masked = [&, lse2, delta](int64_t from, int64_t to) HWY_ATTR {
+  const auto masked = [&, lse2](int64_t from, int64_t to) HWY_ATTR {
     for (int64_t k = from; k < to; ++k, p += kTile, ds += kTile) {
       const auto seen = visible(t, v, k);
-      const auto prob = exp2_nonpositive(hn::Sub(hn::Load(d, p), lse2));
+      const auto score = hn::Load(d, p);
+      const auto prob = exp2_nonpositive(hn::Sub(score, lse2));
       hn::Store(hn::IfThenElseZero(seen, prob), d, p);
-      hn::Store(hn::IfThenElseZero(seen, hn::Mul(prob, hn::Sub(hn::Load(d, ds), delta))), d, ds);
+      hn::Store(hn::IfThenElseZero(seen, gradient(score, prob, hn::Load(d, ds))), d, ds);
     }
   };
   clear(0, begin);
   masked(begin, all_begin);
   for (int64_t k = all_begin; k < all_end; ++k, p += kTile, ds += kTile) {
-    const auto prob = exp2_nonpositive(hn::Sub(hn::Load(d, p), lse2));
+    const auto score = hn::Load(d, p), prob = exp2_nonpositive(hn::Sub(score, lse2));
     hn::Store(prob, d, p);
-    hn::Store(hn::Mul(prob, hn::Sub(hn::Load(d, ds), delta)), d, ds);
+    hn::Store(gradient(score, prob, hn::Load(d, ds)), d, ds);
   }
   masked(all_end, end);
   clear(end, t.keys);
 }
 
-void softmax_grad(const TileShape& t, const Block& block, const BwdScratch& s) {
+void softmax_grad(const Problem& p, const TileShape& t, const Block& block, const BwdScratch& s) {
   scores_product(t, s.k, block.q_columns, s.p);
   scores_product(t, s.v, block.dout_columns, s.ds);
-  for (int64_t v = 0; v < t.query_vecs(); ++v) softmax_grad_vec(t, v, block, s);
+  const float limit = score_limit(p);
+  const auto softmax_grad_of = p.softcap > 0 ? softmax_grad_vec<true> : softmax_grad_vec<false>;
+  if (p.softcap > 0) cap_scores(t, limit, s.p);
+  for (int64_t v = 0; v < t.query_vecs(); ++v) softmax_grad_of(t, v, limit, block, s);
 }
 
 // dK and dV of keys [key, key + count): the first rows of the sums in scratch.
@@ -153,7 +168,7 @@ void run_group(const Problem& p, int64_t b, int64_t h, int64_t first, int64_t co
       const Block& block = s.blocks[i];
       const TileShape t = tile_shape(p, b, block.number, tile, block.first_keys);
       if (t.keys <= 0) continue;
-      softmax_grad(t, block, s);
+      softmax_grad(p, t, block, s);
       key_product(t, s.p, block.dout, s.dv + tile * kTile * ld);
       key_product(t, s.ds, block.q, s.dk + tile * kTile * ld);
       query_product(t, s.ds, s.k, block.dq, nullptr);
@@ -191,7 +206,7 @@ void run_keys(const Problem& p, int64_t task, float* scratch) {
       const TileShape t = tile_shape(p, b, number, tile, block.first_keys);
       if (t.keys <= 0) continue;
       load_block<T>(p, b, h, number, block);
-      softmax_grad(t, block, s);
+      softmax_grad(p, t, block, s);
       key_product(t, s.p, block.dout, s.dv);
       key_product(t, s.ds, block.q, s.dk);
     }
@@ -210,7 +225,7 @@ void run_queries(const Problem& p, int64_t task, float* scratch) {
   for (int64_t tile = p.first_key(b, block.row) / kTile; tile * kTile < seen; ++tile) {
     const TileShape t = tile_shape(p, b, number, tile, block.first_keys);
     load_keys<T>(p, b, kv_head, tile * kTile, t.keys, s);
-    softmax_grad(t, block, s);
+    softmax_grad(p, t, block, s);
     query_product(t, s.ds, s.k, block.dq, nullptr);
   }
   write_block<T>(p, b, h, block);

@@ -34,6 +34,15 @@ HWY_INLINE void dot_rows(const float* query, const T* k, int64_t stride, int64_t
   for (int r = 0; r < kRows; ++r) scores[r] = simd::sum_lanes(d, acc[r]);
 }
 
+// Rounded up to whole vectors.
+void cap_row(int64_t keys, float limit, float* scores) {
+  const F32Tag d;
+  const auto most = hn::Set(d, limit), inverse = hn::Set(d, 1.f / limit);
+  for (int64_t k = 0; k < keys; k += kF32Lanes) {
+    hn::Store(capped(hn::Load(d, scores + k), most, inverse), d, scores + k);
+  }
+}
+
 // Updates one query's softmax with `keys` scores and turns them into 2^(score - maximum); returns
 // what earlier sums are to be multiplied with.
 float softmax_row(int64_t keys, float* scores, float& maximum_so_far, float& sum_so_far) {
@@ -124,6 +133,7 @@ void add_tile(const Problem& p, const T* k, const T* v, int64_t keys, int64_t r,
   for (; j < keys; ++j) {
     dot_rows<T, 1>(query, k + j * stride, stride, p.head_size, s.scores + j);
   }
+  if (p.softcap > 0) cap_row(keys, score_limit(p), s.scores);
   const float rescale = softmax_row(keys, s.scores, s.maximum[r], s.sum[r]);
   accumulate_row(s.scores, keys, v, p.v.row_stride, p.head_size, rescale, s.out + r * p.ld());
 }

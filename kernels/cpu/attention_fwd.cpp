@@ -146,6 +146,7 @@ void run_blocks(const Problem& p, int64_t task, float* scratch) {
       const TileShape t = tile_shape(p, b, block.number, tile, block.first_keys);
       if (t.keys <= 0) continue;
       scores_product(t, s.k, block.q, s.scores);
+      if (p.softcap > 0) cap_scores(t, score_limit(p), s.scores);
       for (int64_t v = 0; v < t.query_vecs(); ++v) softmax_vec(t, v, s.scores, block.softmax);
       query_product(t, s.scores, s.v, block.out, block.softmax.rescale);
     }

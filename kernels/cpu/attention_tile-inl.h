@@ -15,6 +15,7 @@
 #include <limits>
 
 #include "shale/kernels/cpu/attention_internal.h"
+#include "shale/kernels/cpu/math-inl.h"
 #include "shale/kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -57,6 +58,16 @@ HWY_INLINE F32Vec exp2_nonpositive(F32Vec x) {
   const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
   const auto power = hn::BitCast(d, hn::Add(hn::BitCast(di, q), exponent));
   return hn::IfThenZeroElse(vanishes, power);
+}
+
+// Where scores in units of log2 are capped.
+inline float score_limit(const Problem& p) {
+  return static_cast<float>(p.softcap * kLog2E);
+}
+
+// limit * tanh(scores / limit)
+HWY_INLINE F32Vec capped(F32Vec scores, F32Vec limit, F32Vec inverse_limit) {
+  return hn::Mul(simd::tanh_f32(F32Tag(), hn::Mul(scores, inverse_limit)), limit);
 }
 
 // ---- Packing ----
@@ -344,6 +355,19 @@ inline SeenKeys seen_keys(const TileShape& t, int64_t v) {
   seen.all_begin = std::min(seen.all_begin, seen.end);
   seen.all_end = std::clamp(seen.all_end, seen.all_begin, seen.end);
   return seen;
+}
+
+// Scores that are seen.
+inline void cap_scores(const TileShape& t, float limit, float* scores) {
+  const F32Tag d;
+  const auto most = hn::Set(d, limit), inverse = hn::Set(d, 1.f / limit);
+  for (int64_t v = 0; v < t.query_vecs(); ++v) {
+    const SeenKeys seen = seen_keys(t, v);
+    for (int64_t k = seen.begin; k < seen.end; ++k) {
+      float* const at = scores + k * kTile + v * kF32Lanes;
+      hn::Store(capped(hn::Load(d, at), most, inverse), d, at);
+    }
+  }
 }
 
 // Query block `block` of sequence b against key tile `tile`. first_keys: of the block's queries, as

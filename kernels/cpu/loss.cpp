@@ -63,38 +63,55 @@ class OnlineSoftmax {
   F32Vec max_, sum_;
 };
 
-template <typename T>
-RowSoftmax softmax_of_row(const T* x, int64_t vocab) {
+// softcap * tanh(x / softcap)
+template <bool kCapped>
+HWY_INLINE F32Vec capped(F32Vec x, float softcap) {
+  if constexpr (!kCapped) return x;
   const F32Tag d;
+  return hn::Mul(tanh_f32(d, hn::Mul(x, hn::Set(d, 1.f / softcap))), hn::Set(d, softcap));
+}
+
+template <bool kCapped, typename T>
+RowSoftmax softmax_of_row(const T* x, int64_t vocab, float softcap) {
+  const F32Tag d;
+  const auto logits = [=](const T* at) HWY_ATTR { return capped<kCapped>(load(d, at), softcap); };
   constexpr int kGroup = OnlineSoftmax::kGroup;
   OnlineSoftmax online;
   int64_t i = 0;
   for (; i + kGroup * kF32Lanes <= vocab; i += kGroup * kF32Lanes) {
     F32Vec group[kGroup];
-    for (int k = 0; k < kGroup; ++k) group[k] = load(d, x + i + k * kF32Lanes);
+    for (int k = 0; k < kGroup; ++k) group[k] = logits(x + i + k * kF32Lanes);
     online.add(group);
   }
-  for (; i + kF32Lanes <= vocab; i += kF32Lanes) online.add({load(d, x + i)});
+  for (; i + kF32Lanes <= vocab; i += kF32Lanes) online.add({logits(x + i)});
   if (i < vocab) {
     const auto valid = hn::FirstN(d, static_cast<size_t>(vocab - i));
-    online.add({hn::IfThenElse(valid, load_n(d, x + i, vocab - i), hn::Set(d, -FLT_MAX))});
+    const auto last = capped<kCapped>(load_n(d, x + i, vocab - i), softcap);
+    online.add({hn::IfThenElse(valid, last, hn::Set(d, -FLT_MAX))});
   }
   return online.result();
 }
 
-// softmax * scale over the first `vocab` columns, zeros after them.
-template <typename T>
-void write_softmax(T* x, int64_t vocab, int64_t cols, RowSoftmax row, float scale) {
+// softmax * scale over the first `vocab` columns, times the slope of a capped logit; zeros after
+// them.
+template <bool kCapped, typename T>
+void write_softmax(T* x, int64_t vocab, int64_t cols, RowSoftmax row, float scale, float softcap) {
   const F32Tag d;
   const auto max = hn::Set(d, row.max), factor = hn::Set(d, scale / row.sum);
+  const auto inverse = hn::Set(d, kCapped ? 1.f / softcap : 0.f), one = hn::Set(d, 1.f);
   for_vectors(vocab, [&](int64_t i, auto part) HWY_ATTR {
-    const auto shifted = hn::Sub(load(x + i, part), max);
-    store(hn::Mul(exp_nonpositive(d, shifted), factor), x + i, part);
+    const auto logits = capped<kCapped>(load(x + i, part), softcap);
+    auto gradient = hn::Mul(exp_nonpositive(d, hn::Sub(logits, max)), factor);
+    if constexpr (kCapped) {
+      const auto tanh = hn::Mul(logits, inverse);
+      gradient = hn::Mul(gradient, hn::NegMulAdd(tanh, tanh, one));
+    }
+    store(gradient, x + i, part);
   });
   for (int64_t i = vocab; i < cols; ++i) x[i] = T(0.f);
 }
 
-template <typename T>
+template <bool kCapped, typename T>
 float loss_of_row(T* x, int32_t target, const CrossEntropyArgs& a, float scale) {
   const int64_t cols = a.logits.cols();
   if (target == kIgnoreTarget) {
@@ -103,12 +120,14 @@ float loss_of_row(T* x, int32_t target, const CrossEntropyArgs& a, float scale) 
     }
     return 0.f;
   }
-  const RowSoftmax row = softmax_of_row(x, a.vocab);
-  const double shifted = double{to_f32(x[target])} - row.max;
+  const RowSoftmax row = softmax_of_row<kCapped>(x, a.vocab, a.softcap);
+  const float logit = hn::GetLane(capped<kCapped>(hn::Set(F32Tag(), to_f32(x[target])), a.softcap));
+  const double shifted = double{logit} - row.max;
   if (a.write_grad) {
-    write_softmax(x, a.vocab, cols, row, scale);
+    write_softmax<kCapped>(x, a.vocab, cols, row, scale, a.softcap);
+    const double tanh = kCapped ? logit / double{a.softcap} : 0, slope = 1 - tanh * tanh;
     // In f64, because p - 1 cancels when the model is right.
-    x[target] = T(static_cast<float>((std::exp(shifted) / row.sum - 1) * scale));
+    x[target] = T(static_cast<float>((std::exp(shifted) / row.sum - 1) * scale * slope));
   }
   return static_cast<float>(std::log(double{row.sum}) - shifted);
 }
@@ -122,7 +141,9 @@ void cross_entropy_typed(const Exec& exec, const CrossEntropyArgs& a) {
   const float scale = a.write_grad ? exec.step->grad_scale * exec.step->loss_scale.value : 0.f;
   parallel_for(exec, a.logits.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
-      losses[r] = loss_of_row(logits + r * stride, targets[r], a, scale);
+      T* const row = logits + r * stride;
+      losses[r] = a.softcap > 0 ? loss_of_row<true>(row, targets[r], a, scale)
+                                : loss_of_row<false>(row, targets[r], a, scale);
     }
   });
 }

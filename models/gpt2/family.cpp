@@ -95,6 +95,9 @@ class Gpt2Family final : public ModelFamily {
                                      {"active-experts", config.active_experts}}) {
       require_size(size == 0, what, size, "none: gpt2 models have no such size");
     }
+    if (config.attention_softcap != 0 || config.logit_softcap != 0) {
+      throw ConfigError("model: has a softcap, want none: gpt2 models cap no scores or logits");
+    }
     return std::make_unique<Gpt2>(config, policy);
   }
 

@@ -110,7 +110,8 @@ Tensor Gpt2::embed(const Tensor& ids) {
 }
 
 Tensor Gpt2::loss_of(const Tensor& x, const Tensor& targets) {
-  return wte_.loss(ln_f_.forward(x), targets, config().vocab, policy().loss_chunk_rows);
+  return wte_.loss(ln_f_.forward(x), targets, config().vocab,
+                   {.chunk_rows = policy().loss_chunk_rows});
 }
 
 std::vector<nn::Piece> Gpt2::pieces() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "shale/base/error.h"
+#include "shale/base/parse.h"
 #include "shale/runtime/nn/cut_sequence.h"
 
 namespace shale::models {
@@ -57,6 +58,13 @@ void describe_data_and_model(ConfigSpec& spec, LanguageConfig& c, bool needs_dat
   size("experts", c.experts, kMaxExperts, "feed-forward blocks among which a router chooses");
   size("active-experts", c.active_experts, kMaxExperts, "of them that a token goes through");
   size("window", c.window, kMaxWidth, "tokens that their attention sees at most");
+  const RealLimits softcap = {.min = 0, .max = 1e3};
+  spec.add("attention-softcap", c.attention_softcap,
+           "limit that scores of their attention approach; 0: as the model has it", softcap)
+      .may_change();
+  spec.add("logit-softcap", c.logit_softcap,
+           "limit that their logits approach; 0: as the model has it", softcap)
+      .may_change();
   size("vocab", c.vocab, kMaxVocab, "tokens; the embedding is padded to a multiple of 128");
   spec.add("seq-len", c.seq_len, "tokens of a sequence", {.min = 1, .max = 1 << 20});
   spec.add("init", c.init, "start from a Hugging Face folder (config.json, safetensors)",
@@ -150,6 +158,10 @@ void resolve(TrainConfig& config, int ranks) {
                           ": a sample is made where the whole model is; want --pipeline 1"));
   }
   const bool is_cut = config.run.tensor > 1 || config.run.tensor_leaves > 1;
+  if (is_cut && language.logit_softcap > 0) {
+    throw ConfigError(cat("--logit-softcap is ", format_real(language.logit_softcap),
+                          ", but --tensor cuts the vocabulary; want 0, or --tensor 1"));
+  }
   if (language.sample_tokens > 0 && (is_cut || leaves > 1)) {
     throw ConfigError(cat("--sample-tokens is ", language.sample_tokens, ", but a model that ",
                           is_cut ? "--tensor" : "--context",
@@ -174,6 +186,17 @@ LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_voca
     }
     size = wanted;
   };
+  const auto take_softcap = [&](const char* flag, double wanted, float& softcap) {
+    if (wanted == 0) return;
+    const std::string found = cat("--", flag, " is ", format_real(wanted));
+    if (stored != nullptr)
+      throw ConfigError(cat(found, ", the model in ", config.init, " has none"));
+    if (!config.export_dir.empty()) {
+      throw ConfigError(
+          cat(found, " with --export, want 0: files of ", model.family, " have no place for it"));
+    }
+    softcap = static_cast<float>(wanted);
+  };
   take("layers", config.layers, model.layers);
   take("width", config.width, model.width);
   take("heads", config.heads, model.heads);
@@ -182,6 +205,8 @@ LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_voca
   take("experts", config.experts, model.experts);
   take("active-experts", config.active_experts, model.active_experts);
   take("window", config.window, model.window);
+  take_softcap("attention-softcap", config.attention_softcap, model.attention_softcap);
+  take_softcap("logit-softcap", config.logit_softcap, model.logit_softcap);
   take("vocab", config.vocab, model.vocab);
   if (config.vocab > 0) model.padded_vocab = pad_vocab(config.vocab);
   for (const auto& [flag, value] : {std::pair("router-z-loss", config.router_z_loss),

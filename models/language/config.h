@@ -31,6 +31,7 @@ struct LanguageConfig {
   int64_t experts = 0;
   int64_t active_experts = 0;
   int64_t window = 0;
+  double attention_softcap = 0, logit_softcap = 0;
   int64_t vocab = 0;
   std::string init;  // a Hugging Face folder
   double dropout = 0;

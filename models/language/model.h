@@ -35,6 +35,9 @@ struct LanguageModelConfig {
   bool attention_bias = false;
   bool mlp_bias = false;
   RopeConfig rope = {};
+  // Limits that scores of attention, scaled, and logits approach: softcap * tanh(x / softcap)
+  // (arXiv:2408.00118, section 2); 0: none.
+  float attention_softcap = 0, logit_softcap = 0;
 
   // Of mixtures of experts (runtime/nn/moe.h).
   int64_t experts = 0;         // 0: every token goes through one block

@@ -13,6 +13,7 @@ namespace shale::models {
 namespace {
 
 constexpr int64_t kMaxExperts = 1 << 16;
+constexpr double kLeastSoftcap = 1e-3, kLargestSoftcap = 1e3;  // as kernels have them
 
 struct Size {
   const char* family;
@@ -82,6 +83,12 @@ LanguageModelConfig config_of(const Size& size) {
   return config;
 }
 
+void require_softcap(const char* what, float softcap) {
+  if (softcap == 0 || (softcap >= kLeastSoftcap && softcap <= kLargestSoftcap)) return;
+  throw ConfigError(cat("model: ", what, " is ", format_real(softcap), ", want 0, or ",
+                        format_real(kLeastSoftcap), " to ", format_real(kLargestSoftcap)));
+}
+
 void check(const LanguageModelConfig& c) {
   require_size(c.layers >= 1, "layers", c.layers, "at least 1");
   require_size(c.heads >= 1, "heads", c.heads, "at least 1");
@@ -97,6 +104,8 @@ void check(const LanguageModelConfig& c) {
   require_size(c.window >= 0, "window", c.window, "0, or a number of tokens");
   require_size(c.full_layers >= 0 && c.full_layers <= c.layers, "full_layers", c.full_layers,
                cat("0 to layers = ", c.layers));
+  require_softcap("attention-softcap", c.attention_softcap);
+  require_softcap("logit-softcap", c.logit_softcap);
   if (c.mlp_bias) throw ConfigError("model: mlp_bias is true, want false: there is no such block");
   if (!llama_variant(c.family).has_experts()) {
     const std::string none = cat("none: ", c.family, " models have no such");
@@ -108,6 +117,13 @@ void check(const LanguageModelConfig& c) {
                cat("1 to ", kMaxExperts));
   require_size(c.active_experts >= 1 && c.active_experts <= c.experts, "active-experts",
                c.active_experts, cat("1 to experts = ", c.experts));
+}
+
+// Whoever reads the files of other programs would compute something else.
+void require_no_softcap(const LanguageModelConfig& c) {
+  if (c.attention_softcap == 0 && c.logit_softcap == 0) return;
+  throw ConfigError(cat("model: has capped ", c.attention_softcap > 0 ? "scores" : "logits",
+                        ", for which files of ", c.family, " have no place"));
 }
 
 // ---- Shapes in checkpoints ----
@@ -173,6 +189,15 @@ RopeConfig parse_rope(const JsonObject& json) {
   return rope;
 }
 
+float softcap_of(const JsonObject& json, const char* key) {
+  if (!json.has(key)) return 0;
+  const double softcap = json.real(key);
+  if (!(softcap >= kLeastSoftcap && softcap <= kLargestSoftcap)) {
+    json.fail(key, cat(format_real(kLeastSoftcap), " to ", format_real(kLargestSoftcap)));
+  }
+  return static_cast<float>(softcap);
+}
+
 class LlamaFamily final : public ModelFamily {
  public:
   explicit LlamaFamily(const LlamaVariant& variant) : variant_(variant) {}
@@ -214,6 +239,7 @@ class LlamaFamily final : public ModelFamily {
                                             const LanguageModelConfig& config,
                                             const LanguageModelPolicy&,
                                             const ExportOptions& options) const override {
+    require_no_softcap(config);
     return std::make_unique<HfExport>(folder, llama_tensors(config), llama_layout(),
                                       llama_config_json(config, options.dtype), options);
   }
@@ -222,7 +248,10 @@ class LlamaFamily final : public ModelFamily {
     for (const HfTensor& tensor : llama_tensors(config)) names.push_back(tensor.name);
     return names;
   }
-  GgufModel gguf(const LanguageModelConfig& config) const override { return llama_gguf(config); }
+  GgufModel gguf(const LanguageModelConfig& config) const override {
+    require_no_softcap(config);
+    return llama_gguf(config);
+  }
 
   std::map<std::string, std::string> shape(const LanguageModelConfig& config) const override {
     std::map<std::string, std::string> shape = {{"layers", cat(config.layers)},
@@ -240,6 +269,10 @@ class LlamaFamily final : public ModelFamily {
     if (config.window > 0) {
       shape["window"] = cat(config.window);
       shape["full_layers"] = cat(config.full_layers);
+    }
+    for (const auto& [key, softcap] : {std::pair("attention_softcap", config.attention_softcap),
+                                       {"logit_softcap", config.logit_softcap}}) {
+      if (softcap > 0) shape[key] = format_real(softcap);
     }
     if (config.experts > 0) {
       shape["experts"] = cat(config.experts);
@@ -278,6 +311,8 @@ class LlamaFamily final : public ModelFamily {
         json.fail("full_layers", cat("0 to ", model.layers));
       }
     }
+    model.attention_softcap = softcap_of(json, "attention_softcap");
+    model.logit_softcap = softcap_of(json, "logit_softcap");
     if (variant_.has_experts()) {
       model.experts = size("experts", kMaxExperts);
       model.active_experts = size("active_experts", model.experts);

@@ -133,7 +133,7 @@ void reject_variants(const JsonObject& json) {
   const std::string activation = json.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") json.fail("hidden_act", "\"silu\"");
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "clip_qkv"}) {
-    if (json.has(key)) json.fail(key, "null: Shale caps no attention scores and logits");
+    if (json.has(key)) json.fail(key, "null: models of this family have none in other programs");
   }
   if (json.has("quantization_config")) {
     json.fail("quantization_config", "none: weights of F32, BF16 or F16");

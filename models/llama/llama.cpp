@@ -13,6 +13,7 @@
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/embedding.h"
 #include "shale/runtime/ops/linear.h"
+#include "shale/runtime/ops/pointwise.h"
 #include "shale/runtime/ops/rope.h"
 #include "shale/runtime/ops/shape.h"
 
@@ -51,7 +52,8 @@ class SelfAttention : public Module {
             Tensor k = turned(k_proj_, k_norm_.get(), all, at);
             Tensor v = heads_of(v_proj_.forward(all, {}, leaf));
             if (cached != nullptr) std::tie(k, v) = cached->append(k, v);
-            const Tensor y = nn::attention(sequence(), q, k, v, {.window = window_});
+            const Tensor y = nn::attention(sequence(), q, k, v,
+                                           {.window = window_, .softcap = softcap_});
             const Tensor rows = reshape(y, {all.size(0), all.size(1), y.size(2) * y.size(3)});
             return o_proj_.forward(rows, rest, leaf);
           });
@@ -80,6 +82,7 @@ class SelfAttention : public Module {
   }
 
   int64_t head_size_, window_;
+  float softcap_;
   HeadNorm head_norm_;
   std::shared_ptr<const RopeTable> table_;
   nn::Linear q_proj_, k_proj_, v_proj_, o_proj_;
@@ -91,6 +94,7 @@ SelfAttention::SelfAttention(Module* parent, int64_t layer, const LanguageModelC
     : Module(parent, "self_attn"),
       head_size_(head_size_of(config)),
       window_(window_of(config, layer)),
+      softcap_(config.attention_softcap),
       head_norm_(variant.head_norm),
       table_(std::move(table)),
       q_proj_(this, "q_proj", config.width, config.heads * head_size_, Init::normal(kInitStd),
@@ -243,7 +247,8 @@ std::vector<nn::Piece> Llama::pieces() {
                     .feed = "targets",
                     .run = [this](const Tensor& x, const Tensor& targets) {
                       return head().loss(norm_.forward(x), targets, config().vocab,
-                                         policy().loss_chunk_rows);
+                                         {.chunk_rows = policy().loss_chunk_rows,
+                                          .softcap = config().logit_softcap});
                     }});
   return pieces;
 }
@@ -264,7 +269,11 @@ Tensor Llama::next_logits(const Tensor& input, KvCache& cache) {
     }
     cache.length += T;
     const Tensor last = contiguous(slice(x, 1, T - 1, T));
-    return reshape(linear(norm_.forward(last), head().weight.value), {B, config().padded_vocab});
+    Tensor logits = linear(norm_.forward(last), head().weight.value);
+    if (const float softcap = config().logit_softcap; softcap > 0) {
+      logits = scale(tanh(scale(logits, 1 / softcap)), softcap);
+    }
+    return reshape(logits, {B, config().padded_vocab});
   });
 }
 

@@ -25,6 +25,11 @@ void check_plannable(const RunConfig& config, int rank, int ranks) {
   if (rank < 0 || rank >= ranks) {
     throw ConfigError(cat("plan: rank ", rank, ", want 0 to ", ranks - 1));
   }
+  if (!config.offload_folder.empty()) {
+    throw ConfigError(
+        cat("plan: --offload nvme:", config.offload_folder, " keeps its memory in a file, which a "
+            "plan does not make; want --offload params, whose host memory that file takes"));
+  }
   if (config.threads < 1) throw InternalError("plan: --threads is not known, want it given");
 }
 

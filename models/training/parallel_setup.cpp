@@ -229,6 +229,7 @@ StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_b
   options.offload = {.optimizer = config.offload != OffloadKind::kNone,
                      .gradients = config.zero >= 2,
                      .parameters = config.offload == OffloadKind::kParameters,
+                     .folder = config.offload_folder,
                      .activations = config.offload_activations,
                      .share = config.offload_ratio};
   if (config.skip_outliers > 0) {
@@ -298,8 +299,8 @@ void check_parallel(const RunConfig& config, int ranks) {
        ", but --zero ", config.zero, " keeps parameters whole; want --zero 3");
   want(config.offload_ratio == 1 || config.offload != OffloadKind::kNone, "--offload-ratio is ",
        config.offload_ratio, ", but --offload none leaves nothing to it");
-  want(config.offload != OffloadKind::kParameters || config.zero == 3,
-       "--offload params, but --zero ", config.zero,
+  want(config.offload != OffloadKind::kParameters || config.zero == 3, "--offload ",
+       config.offload_folder.empty() ? "params" : "nvme", ", but --zero ", config.zero,
        " keeps parameters whole on the device; want --zero 3");
   want(config.offload == OffloadKind::kNone || config.optimizer != OptimizerKind::kAdafactor,
        "--optimizer adafactor has next to no states, and statistics over ranks, which --offload "

@@ -209,14 +209,11 @@ void describe_tensor(ConfigSpec& spec, RunConfig& c) {
 
 void describe_offload(ConfigSpec& spec, RunConfig& c) {
   spec.section("Offload to host memory");
-  spec.add_choice(
-          "offload", c.offload,
-          {{"none", OffloadKind::kNone},
-           {"optimizer", OffloadKind::kOptimizer},
-           {"params", OffloadKind::kParameters}},
-          "optimizer: masters and optimizer states, whose step the CPU does beside the next "
-          "forward, with --clip 0 and no loss scaling beside backward too; params: with zero 3 "
-          "parameters too")
+  spec.add("offload", c.offload_to,
+           "optimizer: masters and optimizer states, whose step the CPU does beside the next "
+           "forward, with --clip 0 and no loss scaling beside backward too; params: with zero 3 "
+           "parameters too; nvme:DIR: all that on a disk, of which DIR is a folder",
+           {.help = {.metavar = "none|optimizer|params|nvme:DIR"}})
       .may_change();
   spec.add("offload-ratio", c.offload_ratio,
            "share of the parameters that --offload is for, in whole blocks, the last ones first",
@@ -445,7 +442,30 @@ void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words) {
   describe_checkpoints(spec, config);
 }
 
+namespace {
+
+// Sets what --offload says.
+void resolve_offload(RunConfig& config) {
+  constexpr std::string_view kDisk = "nvme:";
+  const std::string& to = config.offload_to;
+  if (to == "none") return;  // unless somebody has set it directly
+  if (to == "optimizer") {
+    config.offload = OffloadKind::kOptimizer;
+  } else if (to == "params") {
+    config.offload = OffloadKind::kParameters;
+  } else if (to.starts_with(kDisk) && to.size() > kDisk.size()) {
+    config.offload = OffloadKind::kParameters;
+    config.offload_folder = to.substr(kDisk.size());
+  } else {
+    throw ConfigError(
+        cat("--offload is ", to, ", want none, optimizer, params, or nvme: and a folder"));
+  }
+}
+
+}  // namespace
+
 void resolve(RunConfig& config, int ranks) {
+  resolve_offload(config);
   const comm::ParallelSizes sizes = parallel_sizes(config, ranks);
   const int64_t data = sizes.replica * sizes.shard;
   resolve_batch(config, data);

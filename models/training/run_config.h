@@ -92,8 +92,10 @@ struct RunConfig {
   int tensor = 1;         // ranks that share each layer
   int tensor_leaves = 0;  // parts of each layer; 0: one for each of these ranks
 
-  // offload to host memory
+  // offload to host memory, or to a disk
+  std::string offload_to = "none";  // as --offload says it; resolve() sets the next two
   OffloadKind offload = OffloadKind::kNone;
+  std::string offload_folder;  // on a disk; empty: in memory
   double offload_ratio = 1;  // of the parameters that `offload` is for
   bool offload_activations = false;
 

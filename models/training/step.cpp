@@ -42,7 +42,8 @@ TrainStep::TrainStep(Context& context, const comm::ShardGroups& groups, StepMode
   }
   const StepOffload& offload = options_.offload;
   if (offload.optimizer || offload.activations) {
-    tier_.emplace(context_, offload::HostTierOptions{.threads = context_.exec().threads});
+    tier_.emplace(context_, offload::HostTierOptions{.threads = context_.exec().threads,
+                                                     .folder = offload.folder});
   }
   if (offload.activations) activations_.emplace(*tier_, offload.activation);
   const comm::DataParallelOptions parallel = parallel_options(options_, tier_ ? &*tier_ : nullptr);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "shale/comm/parallel/data/data_parallel.h"
@@ -47,6 +48,7 @@ struct StepOffload {
   bool optimizer = false;    // masters and optimizer states, and their step
   bool gradients = false;    // from stage 2 on
   bool parameters = false;   // in stage 3
+  std::string folder = {};   // of a disk, where all but activations lies; empty: in host memory
   bool activations = false;  // that forward saves for backward
   double share = 1;          // of the parameters that this is for, in whole units
   // Whether a shard is stepped as soon as its gradient is complete, beside the rest of backward:
@@ -217,7 +219,7 @@ class TrainStep {
   std::optional<optim::OutlierSkip> outliers_;
   std::optional<MicroBatches> micro_batches_;
   std::unique_ptr<PipelineStep> pipeline_;  // in place of these; null: there is none
-  std::unique_ptr<StepTally> tally_;  // null: none
+  std::unique_ptr<StepTally> tally_;        // null: none
   StepResults results_;
   std::optional<Queued> queued_;  // whose outcome has not been told
   int64_t skipped_steps_ = 0;

@@ -23,6 +23,7 @@ struct ChunkedAttention {
   CutSequence& sequence;
   float scale;
   int64_t window;
+  float softcap;
 
   int64_t S() const { return sequence.chunk_tokens(); }
   int64_t B(const Tensor& x) const { return x.size(0) / sequence.parts().count; }
@@ -103,7 +104,8 @@ void ChunkedAttention::forward(const Qkv& in, const Tensor& out, const Tensor& l
                                        (2 * leaf + half) * lse.size(1)),
                       .scale = scale,
                       .causal = true,
-                      .window = window});
+                      .window = window,
+                      .softcap = softcap});
   });
 }
 
@@ -171,7 +173,8 @@ void ChunkedAttention::backward(const Qkv& in, const Tensor& out, const Tensor& 
                                          .dv = before(pairs, end, 1),
                                          .scale = scale,
                                          .causal = true,
-                                         .window = window});
+                                         .window = window,
+                                         .softcap = softcap});
     Tensor& sum = sums[static_cast<size_t>(leaf)];
     const bool first = !sum.defined();
     if (first) {
@@ -187,8 +190,8 @@ ChunkedAttention chunked(CutSequence& sequence, const Tensor& q, const Attention
   if (!options.causal || options.q_lengths.defined() || options.k_lengths.defined() ||
       options.first_keys.defined()) {
     throw ShapeError(
-        "attention: sequences that are cut have a causal mask and perhaps a window; want no "
-        "lengths and no first keys");
+        "attention: sequences that are cut have a causal mask, perhaps a window and a softcap; "
+        "want no lengths and no first keys");
   }
   const int64_t n = sequence.parts().count;
   if (q.size(0) % n != 0 || q.size(1) != 2 * sequence.chunk_tokens()) {
@@ -198,7 +201,7 @@ ChunkedAttention chunked(CutSequence& sequence, const Tensor& q, const Attention
   }
   const float scale =
       options.scale != 0 ? options.scale : 1.0f / std::sqrt(static_cast<float>(q.size(3)));
-  return {sequence, scale, options.window};
+  return {sequence, scale, options.window, options.softcap};
 }
 
 // One f32 per query and head, chunk by chunk.

@@ -9,7 +9,6 @@
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/embedding.h"
 #include "shale/runtime/ops/linear.h"
-#include "shale/runtime/ops/loss.h"
 #include "shale/runtime/ops/shape.h"
 #include "shale/runtime/ops/swiglu.h"
 
@@ -232,10 +231,15 @@ Tensor Embedding::look_up(const Tensor& ids, const Embedding* positions, const P
   });
 }
 
-Tensor Embedding::loss(const Tensor& x, const Tensor& targets, int64_t vocab, int64_t chunk_rows) {
+Tensor Embedding::loss(const Tensor& x, const Tensor& targets, int64_t vocab,
+                       const ClassifierLossOptions& options) {
   const auto as_rows = [](const Tensor& in) { return reshape(in, {-1, in.size(-1)}); };
   CutSequence* const cut = sequence();
   Exchange* const leaves = exchange();
+  if (leaves != nullptr && options.softcap != 0) {
+    throw ShapeError(cat("loss: logits are capped at ", options.softcap,
+                         " over a table that is cut, want no softcap"));
+  }
   const Tensor all_targets = reshape(targets, {-1});
   const std::vector<Tensor> wanted = split_parts(cut, all_targets);
   // As rows before they are gathered: a view of what enter() gives would be kept for backward.
@@ -247,13 +251,13 @@ Tensor Embedding::loss(const Tensor& x, const Tensor& targets, int64_t vocab, in
   for (size_t part = 0; part < wanted.size(); ++part) {
     if (leaves == nullptr) {
       losses.push_back(linear_cross_entropy(rows[0][part], weight.output_value(part), wanted[part],
-                                            vocab, chunk_rows));
+                                            vocab, options));
       continue;
     }
     std::vector<Tensor> of_part;
     for (const std::vector<Tensor>& leaf : rows) of_part.push_back(leaf[part]);
     losses.push_back(vocabulary_cross_entropy(*leaves, of_part, weight.output_values(part),
-                                              wanted[part], vocab, chunk_rows));
+                                              wanted[part], vocab, options.chunk_rows));
   }
   return cut != nullptr ? cut->sum(losses) : losses.front();
 }

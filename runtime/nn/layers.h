@@ -8,6 +8,7 @@
 #include "shale/runtime/ops/embedding.h"
 #include "shale/runtime/ops/ffn.h"
 #include "shale/runtime/ops/norm.h"
+#include "shale/runtime/ops/loss.h"
 
 namespace shale::nn {
 
@@ -161,8 +162,10 @@ class Embedding : public Module {
   // width], or this rank's slice of it where the table is cut.
   Tensor forward(const Tensor& ids, const Embedding* positions = nullptr);
   // linear_cross_entropy() (ops/loss.h) of an output layer with this weight, over all tokens also
-  // of sequences that are cut. x: [B, T, width], or a slice; targets: [B, T].
-  Tensor loss(const Tensor& x, const Tensor& targets, int64_t vocab, int64_t chunk_rows = 0);
+  // of sequences that are cut. x: [B, T, width], or a slice; targets: [B, T]. Throws ShapeError for
+  // capped logits of a table that is cut.
+  Tensor loss(const Tensor& x, const Tensor& targets, int64_t vocab,
+              const ClassifierLossOptions& options = {});
 
   Parameter& weight;
 

@@ -46,7 +46,7 @@ Tensor MoE::forward(const Tensor& x, const Tensor& residual) {
         moe_route(tokens, gate.weight.value, bias, router_, counts ? loads_ : Tensor());
     const Tensor rows =
         grouped_swiglu(moe_permute(tokens, routing), experts.gate_proj.value, experts.up_proj.value,
-                       experts.down_proj.value, routing.offsets);
+                       experts.down_proj.value, routing.offsets, routing.align);
     const Tensor to = rest.defined() ? reshape(rest, {-1, width}) : Tensor();
     return reshape(moe_combine(rows, routing, to), in.shape());
   });

@@ -7,12 +7,41 @@ namespace shale::offload {
 
 HostTier::HostTier(Context& device, const HostTierOptions& options)
     : device_(device),
+      disk_(options.folder.empty() ? nullptr : std::make_unique<DiskMemory>(options.folder)),
       context_({.threads = options.threads, .device_memory = options.host_memory, .name = "host"}),
       down_(device.backend()),
       up_(device.backend()) {
   for (int tag = 0; tag < kMemoryTags; ++tag) {
     context_.allocator().set_provider(MemoryTag(tag), &device.backend().host_memory());
   }
+  if (disk_ == nullptr) return;
+  for (const MemoryTag tag : {MemoryTag::kParameter, MemoryTag::kGradient, MemoryTag::kOptimizer}) {
+    context_.allocator().set_provider(tag, disk_.get());
+  }
+}
+
+namespace {
+
+std::span<std::byte> memory_of(const Tensor& x) {
+  return {static_cast<std::byte*>(x.data()), static_cast<size_t>(x.bytes())};
+}
+
+}  // namespace
+
+void HostTier::prefetch(const Tensor& host) {
+  if (on_disk()) disk_->prefetch(memory_of(host));
+}
+
+void HostTier::acquire(const Tensor& host, bool fetch) {
+  if (on_disk()) disk_->acquire(memory_of(host), fetch);
+}
+
+void HostTier::release(const Tensor& host, bool changed) {
+  if (on_disk()) disk_->release(memory_of(host), changed);
+}
+
+void HostTier::settle() {
+  if (on_disk()) disk_->settle();
 }
 
 HostTier::~HostTier() {

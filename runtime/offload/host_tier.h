@@ -1,11 +1,14 @@
 #pragma once
 
 #include <initializer_list>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "shale/runtime/offload/disk_memory.h"
 #include "shale/runtime/tensor/stream.h"
 #include "shale/runtime/tensor/tensor.h"
 
@@ -15,6 +18,9 @@ namespace shale::offload {
 struct HostTierOptions {
   int threads = 1;          // CPU threads of a kernel on host tensors
   int64_t host_memory = 0;  // budget in bytes; 0: none
+  // Parameters, gradients and optimizer states lie in a file of this folder instead (DiskMemory);
+  // empty: in memory.
+  std::string folder = {};
 };
 
 // Host memory beside a device's: pinned if the device is a GPU, without a budget of its own unless
@@ -40,6 +46,17 @@ class HostTier {
   // Lets go of a host tensor when a copy that uses it is over.
   void release_after(Tensor host, Event copied);
 
+  // Of tensors on a disk; without one they do nothing. A tensor that is acquired is in memory up to
+  // its release; prefetch() starts what acquire() waits for. `fetch` false: all of it is written
+  // next. changed: the disk's copy is not what it was. settle() returns when all that was released
+  // is on the disk, before others than who released it write there.
+  bool on_disk() const { return disk_ != nullptr; }
+  void prefetch(const Tensor& host);
+  void acquire(const Tensor& host, bool fetch = true);
+  void release(const Tensor& host, bool changed);
+  void settle();
+  const DiskMemory* disk() const { return disk_.get(); }
+
   // All work queued on the device's compute stream so far.
   Event computed() const { return {device_.backend(), device_.exec().stream}; }
   // Copies between contiguous tensors of the same size, once all of `after` has come to pass; the
@@ -61,6 +78,7 @@ class HostTier {
   void reap(bool wait);
 
   Context& device_;
+  std::unique_ptr<DiskMemory> disk_;  // null: none
   Context context_;
   Stream down_;
   Stream up_;

@@ -154,6 +154,7 @@ void OptimizerOffload::finish() {
   if (next_order_.size() == places_.size()) order_ = std::move(next_order_);
   next_order_.clear();
   state_held_.reset();
+  tier_.settle();
 }
 
 // ---- The CPU's side ----
@@ -167,7 +168,16 @@ void OptimizerOffload::run(size_t index) {
     place.downloaded.synchronize();
     // Kernels would do nothing, and leave nothing to send.
     const bool skipped = optimizer_->values_in(tier_.context()).non_finite != 0;
-    if (!skipped) uploaded = step_shard(place);
+    if (!skipped && !tier_.on_disk()) uploaded = step_shard(place);
+    if (!skipped && tier_.on_disk()) {
+      for (const Tensor& x : memory_of(place)) tier_.prefetch(x);
+      for (const Tensor& x : memory_of(place)) tier_.acquire(x);
+      prefetch_next(index);  // beside this step
+      uploaded = step_shard(place);
+      uploaded.synchronize();
+      const Tensor& grad = stepped_[place.shard].grad;
+      for (const Tensor& x : memory_of(place)) tier_.release(x, x.data() != grad.data());
+    }
   } catch (...) {
     error = std::current_exception();
   }
@@ -182,6 +192,26 @@ void OptimizerOffload::run(size_t index) {
     }
   }
   changed_.notify_all();
+}
+
+std::vector<Tensor> OptimizerOffload::memory_of(const Place& place) const {
+  std::vector<Tensor> memory = optimizer_->memory_of(place.shard);
+  memory.push_back(stepped_[place.shard].grad);
+  std::erase_if(memory, [this](const Tensor& x) { return !x.defined() || !is_here(x); });
+  return memory;
+}
+
+// During backward shards come in the other order than in forward. What a gradient's own memory
+// holds may be on its way yet.
+void OptimizerOffload::prefetch_next(size_t index) {
+  const auto at = std::find(order_.begin(), order_.end(), index);
+  const bool is_last = during_backward_ ? at == order_.begin() : at + 1 == order_.end();
+  if (at == order_.end() || is_last) return;
+  const Place& next = places_[during_backward_ ? *(at - 1) : *(at + 1)];
+  for (const Tensor& x : memory_of(next)) {
+    const bool is_grad = x.data() == stepped_[next.shard].grad.data();
+    if (!is_grad || (next.sent && next.downloaded.done())) tier_.prefetch(x);
+  }
 }
 
 void OptimizerOffload::load_state() {

@@ -75,6 +75,9 @@ class OptimizerOffload {
   void run(size_t place);
   void load_state();
   Event step_shard(const Place& place);
+  // Of a tier on a disk: what the step of a shard uses.
+  std::vector<Tensor> memory_of(const Place& place) const;
+  void prefetch_next(size_t place);
   void work();
 
   HostTier& tier_;

@@ -38,19 +38,21 @@ Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& 
                           .q_lengths = option_view("q_lengths", options.q_lengths, batch),
                           .k_lengths = option_view("k_lengths", options.k_lengths, batch),
                           .window = options.window,
-                          .first_keys = option_view("first_keys", options.first_keys, rows)});
+                          .first_keys = option_view("first_keys", options.first_keys, rows),
+                          .softcap = options.softcap});
   return out;
 }
 
 // What backward needs of the options.
 struct SavedOptions {
-  float scale;
+  float scale, softcap;
   bool causal;
   int64_t window;
   SavedTensor q_lengths, k_lengths, first_keys;
 
   SavedOptions(const char* op, const AttentionOptions& options, int64_t head_size)
       : scale(scale_or_default(options, head_size)),
+        softcap(options.softcap),
         causal(options.causal),
         window(options.window) {
     if (options.q_lengths.defined()) q_lengths = SavedTensor(op, options.q_lengths);
@@ -58,7 +60,7 @@ struct SavedOptions {
     if (options.first_keys.defined()) first_keys = SavedTensor(op, options.first_keys);
   }
   void apply(kernels::AttentionBwdArgs& args) const {
-    args.scale = scale, args.causal = causal, args.window = window;
+    args.scale = scale, args.causal = causal, args.window = window, args.softcap = softcap;
     if (q_lengths.defined()) args.q_lengths = q_lengths.get();
     if (k_lengths.defined()) args.k_lengths = k_lengths.get();
     if (first_keys.defined()) args.first_keys = first_keys.get();

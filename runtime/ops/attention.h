@@ -25,6 +25,9 @@ struct AttentionOptions {
   // Query i of sequence b sees no key before first_keys[b, i], such as the first of its document.
   // [B, Tq] i32 on the device, never less than that of the query before; optional.
   Tensor first_keys{};
+  // Scores s, scaled, become softcap * tanh(s / softcap) (arXiv:2408.00118, section 2); from 0.001
+  // to 1000, 0: they stay as they are.
+  float softcap = 0;
 };
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                  const AttentionOptions& options = {});

@@ -44,18 +44,26 @@ View all_transposed(const View& matrices) {
 
 struct Saved {
   SavedTensor x, w_gate, w_up, w_down, offsets, gate, up, act;
+  int64_t align = 1;
+};
+
+// Where groups begin and end.
+struct Groups {
+  Tensor offsets;
+  int64_t align = 1;
 };
 
 // dyᵀ x of each group, if anybody needs it.
 void emit_grouped_grad(BackwardArgs& args, int input, const Tensor& weight, Grads& grads,
-                       const Tensor& offsets, const View& dy, const View& x) {
+                       const Groups& groups, const View& dy, const View& x) {
   emit_grad(args, {input, weight, dy.dtype}, grads, [&](const Tensor& dw, bool accumulate) {
-    kernels::grouped_gemm(dw.exec(), {.offsets = offsets,
+    kernels::grouped_gemm(dw.exec(), {.offsets = groups.offsets,
                                       .by = GroupedBy::kInner,
                                       .a = transposed(dy),
                                       .b = x,
                                       .c = dw,
-                                      .accumulate = accumulate});
+                                      .accumulate = accumulate,
+                                      .align = groups.align});
   });
 }
 
@@ -64,10 +72,12 @@ Grads grouped_swiglu_backward(BackwardArgs& args, const Saved& saved) {
   Grads grads(4);
   const Tensor& dy = args.dy();
   const Exec& exec = dy.exec();
-  const Tensor offsets = saved.offsets.get(), w_down = saved.w_down.get();
+  const Groups groups{.offsets = saved.offsets.get(), .align = saved.align};
+  const Tensor& offsets = groups.offsets;
+  const Tensor w_down = saved.w_down.get();
   if (args.needs(3)) {
     const Tensor act = saved.act.get();
-    emit_grouped_grad(args, 3, w_down, grads, offsets, dy, act);
+    emit_grouped_grad(args, 3, w_down, grads, groups, dy, act);
   }
   if (!args.needs(0) && !args.needs(1) && !args.needs(2)) return grads;
   const Tensor gate = saved.gate.get(), up = saved.up.get();
@@ -81,8 +91,8 @@ Grads grouped_swiglu_backward(BackwardArgs& args, const Saved& saved) {
                                .aux_up = up,
                                .c_up = d_up});
   const Tensor x = saved.x.get(), w_gate = saved.w_gate.get(), w_up = saved.w_up.get();
-  emit_grouped_grad(args, 1, w_gate, grads, offsets, d_gate, x);
-  emit_grouped_grad(args, 2, w_up, grads, offsets, d_up, x);
+  emit_grouped_grad(args, 1, w_gate, grads, groups, d_gate, x);
+  emit_grouped_grad(args, 2, w_up, grads, groups, d_up, x);
   if (!args.needs(0)) return grads;
   grads[0] = empty_like(x);
   kernels::grouped_gemm(exec, {.offsets = offsets, .a = d_gate, .b = w_gate, .c = grads[0]});
@@ -94,10 +104,10 @@ Grads grouped_swiglu_backward(BackwardArgs& args, const Saved& saved) {
 }  // namespace
 
 Tensor grouped_swiglu(const Tensor& x, const Tensor& w_gate, const Tensor& w_up,
-                      const Tensor& w_down, const Tensor& offsets) {
+                      const Tensor& w_down, const Tensor& offsets, int64_t align) {
   if (amp::wants_low({x, w_gate, w_up, w_down})) {
     using amp::to_low;
-    return grouped_swiglu(to_low(x), to_low(w_gate), to_low(w_up), to_low(w_down), offsets);
+    return grouped_swiglu(to_low(x), to_low(w_gate), to_low(w_up), to_low(w_down), offsets, align);
   }
   check_weights(x, w_gate, w_up, w_down, offsets);
   Context& context = x.context();
@@ -122,7 +132,8 @@ Tensor grouped_swiglu(const Tensor& x, const Tensor& w_gate, const Tensor& w_up,
              .offsets = {kOp, offsets},
              .gate = {kOp, gate},
              .up = {kOp, up},
-             .act = {kOp, act}};
+             .act = {kOp, act},
+             .align = align};
   }
   Tensor y = empty(context, {x.size(0), w_down.size(1)}, x.dtype());
   kernels::grouped_gemm(

@@ -49,6 +49,7 @@ struct ChunkedLoss {
 
   int64_t vocab;
   int64_t chunk_rows;
+  float softcap;
 
   // Calls body(begin, end, logits) with the logits of each chunk.
   template <typename Body>
@@ -71,7 +72,8 @@ struct ChunkedLoss {
                                         .targets = rows_of(targets, begin, end),
                                         .losses = rows_of(losses, begin, end),
                                         .vocab = vocab,
-                                        .write_grad = false});
+                                        .write_grad = false,
+                                        .softcap = softcap});
     });
     return sum_of(losses);
   }
@@ -94,7 +96,8 @@ struct ChunkedLoss {
       kernels::cross_entropy(step.exec(x), {.logits = logits,
                                             .targets = rows_of(targets, begin, end),
                                             .losses = rows_of(losses, begin, end),
-                                            .vocab = vocab});
+                                            .vocab = vocab,
+                                            .softcap = softcap});
       if (factor.defined()) kernels::mul(x.exec(), {.a = logits, .b = factor, .y = logits});
       if (wanted.dx.defined()) {
         kernels::gemm(x.exec(), {.a = logits, .b = weight, .c = rows_of(wanted.dx, begin, end)});
@@ -145,18 +148,25 @@ struct ChunkedLoss {
 
 namespace {
 
+// Which columns of logits count, and how.
+struct Vocabulary {
+  int64_t tokens = 0;
+  float softcap = 0;
+};
+
 // `gradient`: where the kernel finds the logits and leaves their gradient; `logits` themselves, or
 // a copy of them.
 Tensor cross_entropy_into(const Tensor& gradient, const Tensor& logits, const Tensor& targets,
-                          int64_t vocab, bool wants_grad) {
+                          const Vocabulary& vocab, bool wants_grad) {
   const View matrix = as_matrix(gradient);
-  check_targets(targets, matrix.rows(), vocab, matrix.cols());
+  check_targets(targets, matrix.rows(), vocab.tokens, matrix.cols());
   const Tensor losses = empty(logits.context(), {matrix.rows()}, DType::kF32);
   kernels::cross_entropy(logits.exec(), {.logits = matrix,
                                          .targets = targets,
                                          .losses = losses,
-                                         .vocab = vocab,
-                                         .write_grad = wants_grad});
+                                         .vocab = vocab.tokens,
+                                         .write_grad = wants_grad,
+                                         .softcap = vocab.softcap});
   Tensor total = sum_of(losses);
   if (!wants_grad) return total;
   gradient.bump_version();  // no logits any more
@@ -171,36 +181,37 @@ Tensor cross_entropy_into(const Tensor& gradient, const Tensor& logits, const Te
 
 }  // namespace
 
-Tensor cross_entropy_(Tensor& logits, const Tensor& targets, int64_t vocab) {
+Tensor cross_entropy_(Tensor& logits, const Tensor& targets, int64_t vocab, float softcap) {
   check_contiguous("cross_entropy_", "logits", logits);
   const bool wants_grad = needs_grad(logits.context(), {logits});
   if (wants_grad) check_in_place("cross_entropy_", logits);
-  return cross_entropy_into(logits, logits, targets, vocab, wants_grad);
+  return cross_entropy_into(logits, logits, targets, {vocab, softcap}, wants_grad);
 }
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& targets, int64_t vocab) {
+Tensor cross_entropy(const Tensor& logits, const Tensor& targets, int64_t vocab, float softcap) {
+  const Vocabulary columns = {vocab, softcap};
   check_contiguous("cross_entropy", "logits", logits);
   const bool wants_grad = needs_grad(logits.context(), {logits});
-  if (!wants_grad) return cross_entropy_into(logits, logits, targets, vocab, false);
+  if (!wants_grad) return cross_entropy_into(logits, logits, targets, columns, false);
   const Tensor gradient = empty_like(logits);
   kernels::axpby(logits.exec(), {.a = logits, .y = gradient});
-  return cross_entropy_into(gradient, logits, targets, vocab, true);
+  return cross_entropy_into(gradient, logits, targets, columns, true);
 }
 
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
-                            int64_t vocab, int64_t chunk_rows) {
+                            int64_t vocab, const ClassifierLossOptions& options) {
   if (amp::wants_low({x, weight})) {
-    return linear_cross_entropy(amp::to_low(x), amp::to_low(weight), targets, vocab, chunk_rows);
+    return linear_cross_entropy(amp::to_low(x), amp::to_low(weight), targets, vocab, options);
   }
-  if (chunk_rows <= 0) {
+  if (options.chunk_rows <= 0) {
     Tensor logits = linear(x, weight);
-    return cross_entropy_(logits, targets, vocab);
+    return cross_entropy_(logits, targets, vocab, options.softcap);
   }
   const char* op = "linear_cross_entropy";
   check_contiguous(op, "x", x);
   check_shape(op, "weight", weight, {weight.size(0), x.size(-1)});
   check_targets(targets, as_matrix(x).rows(), vocab, weight.size(0));
-  const ChunkedLoss loss{vocab, chunk_rows};
+  const ChunkedLoss loss{vocab, options.chunk_rows, options.softcap};
   Tensor total = loss.forward(x, weight, targets);
   if (!needs_grad(x.context(), {x, weight})) return total;
   record(

@@ -10,17 +10,25 @@ namespace shale {
 // (their version counter moves). The gradient carries StepState::grad_scale, which a trainer sets
 // to 1 / tokens of the global batch (gradients of micro-batches and ranks then simply add up), and
 // the loss scale.
-Tensor cross_entropy_(Tensor& logits, const Tensor& targets, int64_t vocab);
+// softcap: logits count as softcap * tanh(logits / softcap) (arXiv:2408.00118, section 2); from
+// 0.001 to 1000, 0: as they are.
+Tensor cross_entropy_(Tensor& logits, const Tensor& targets, int64_t vocab, float softcap = 0);
 // The same without changing the logits: any tensor will do (a view, what a sharded module returns),
 // it can be used further, and in inference nothing differs. Keeps one more tensor of their size for
 // backward, the gradient.
-Tensor cross_entropy(const Tensor& logits, const Tensor& targets, int64_t vocab);
+Tensor cross_entropy(const Tensor& logits, const Tensor& targets, int64_t vocab, float softcap = 0);
 
-// cross_entropy_(x weightᵀ): x [rows, C], weight [padded vocabulary, C]. With chunk_rows > 0 the
-// logits of at most so many rows exist at a time: forward keeps only x, and backward computes each
-// chunk again (one more GEMM). A gradient of weight in bf16 is rounded after each chunk.
+// How an output layer's loss is made.
+struct ClassifierLossOptions {
+  // Above 0, the logits of at most so many rows exist at a time: forward keeps only x, and backward
+  // computes each chunk again (one more GEMM). A gradient of weight in bf16 is rounded after each
+  // chunk.
+  int64_t chunk_rows = 0;
+  float softcap = 0;  // as above
+};
+// cross_entropy_(x weightᵀ): x [rows, C], weight [padded vocabulary, C].
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
-                            int64_t vocab, int64_t chunk_rows = 0);
+                            int64_t vocab, const ClassifierLossOptions& options = {});
 
 // What becomes of the losses of elements.
 enum class LossReduction {

@@ -96,7 +96,8 @@ Routing moe_route(const Tensor& x, const Tensor& w_gate, const Tensor& bias,
                   .counts = empty(context, {E}, DType::kI32),
                   .offsets = empty(context, {E + 1}, DType::kI32),
                   .rows = empty(context, {N, k}, DType::kI32),
-                  .sources = empty(context, {kernels::moe_rows(N, k, E, align)}, DType::kI32)};
+                  .sources = empty(context, {kernels::moe_rows(N, k, E, align)}, DType::kI32),
+                  .align = align};
   kernels::moe_route_fwd(x.exec(), {.logits = logits,
                                     .bias = bias.defined() ? bias.view() : View{},
                                     .weights = routing.weights,

@@ -36,6 +36,7 @@ struct Routing {
   Tensor offsets;  // [E + 1] i32: where the rows of an expert begin
   Tensor rows;     // [N, k] i32: a token's row in each of its experts; -1: dropped
   Tensor sources;  // [R] i32: token * k + slot of a row; -1: nobody's
+  int64_t align = 1;  // divides all offsets
 };
 
 // Logits x w_gateᵀ in f32, and what they choose. Rows are in order of (expert, token), whatever

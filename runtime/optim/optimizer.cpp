@@ -181,6 +181,16 @@ void Optimizer::step_shard(size_t shard, const Tensor& compute) {
                                         .share = average_share_});
 }
 
+std::vector<Tensor> Optimizer::memory_of(size_t shard) const {
+  std::vector<Tensor> memory = {shards_[shard].master};
+  for (const std::vector<OptimState>* states : {&states_, &averages_}) {
+    for (const OptimState& state : *states) {
+      if (state.shard == shard) memory.push_back(state.value);
+    }
+  }
+  return memory;
+}
+
 // ---- The average of the weights ----
 
 void Optimizer::keep_average(double decay) {

@@ -46,6 +46,8 @@ class Optimizer {
   virtual bool needs_all_gradients() const { return false; }  // begin_step() looks at them
   virtual void begin_step() {}
   void step_shard(size_t shard, const Tensor& compute);
+  // What that changes: master, states and average.
+  std::vector<Tensor> memory_of(size_t shard) const;
   // The step's values where prepare() put them. While somebody holds them, prepare() and
   // set_updates() write to a new place. Throws ConfigError for shards that were clipped apart.
   std::shared_ptr<const Storage> hold_values();

@@ -8,8 +8,8 @@ TEST_CASE("a mixture of experts is timed beside its dense twin", "[bench]") {
   comm::World world(0, nullptr);
   const TrainOptions base{.layers = 1, .seq_len = 8, .micro_batch = 1, .threads = 2};
   const TwinTimes times = measure_twins(base, 2, 1, world);
-  for (const Samples* samples : {&times.mixture, &times.dense, &times.mixture_optimizer,
-                                 &times.dense_optimizer}) {
+  for (const Samples* samples :
+       {&times.mixture, &times.dense, &times.mixture_optimizer, &times.dense_optimizer}) {
     REQUIRE(samples->seconds.size() == 2);
     CHECK(samples->min() > 0);
   }

@@ -46,6 +46,11 @@ same half --offload optimizer --offload-ratio 0.5
 same zero2 --zero 2 --offload optimizer
 same everything --device-memory 6MiB --zero 3 --offload params --offload-activations --recompute full
 
+mkdir "$work/disk"
+same disk --zero 3 --offload "nvme:$work/disk"
+same disk_recomputed --zero 3 --offload "nvme:$work/disk" --recompute full --prefetch 2
+[[ -z $(ls -A "$work/disk") ]] || fail "files were left on the disk" disk
+
 # Muon's matrices come to the device, and go back.
 reference=muon
 run muon --optimizer muon --clip 0
@@ -59,6 +64,7 @@ run unclipped --clip 0
 [[ $code -eq 0 && $(losses unclipped) != $(losses plain) ]] || fail "clipping changes nothing" unclipped
 same early0 --clip 0 --offload optimizer
 same early2 --clip 0 --zero 2 --offload optimizer
+same early_disk --clip 0 --zero 3 --offload "nvme:$work/disk"
 
 # refused WORD FLAGS...
 refused() {
@@ -70,6 +76,8 @@ refused() {
 }
 
 refused "--zero 3" --zero 2 --offload params
+refused "--zero 3" --zero 2 --offload "nvme:$work/disk"
+refused "want none, optimizer, params, or nvme" --zero 3 --offload nvme:
 refused "--offload none" --offload-ratio 0.5
 refused "adafactor" --optimizer adafactor --offload optimizer
 

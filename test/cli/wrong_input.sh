@@ -5,6 +5,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 train="$BIN_DIR/train_lm"
 fixtures="$(cd "$(dirname "$0")/../fixtures/gpt2" && pwd)"
+llamas="$(cd "$(dirname "$0")/../fixtures/llama" && pwd)"
 cases=0
 
 # ---- Inputs ----
@@ -23,6 +24,10 @@ shard() {  # shard FILE MAGIC COUNT_IN_HEADER TOKENS TOKEN
 shard "$work/truncated.bin" 20240520 5000 4000 7
 shard "$work/magic.bin" 12345678 5000 5000 7
 shard "$work/token.bin" 20240520 5000 5000 50257
+shard "$work/small.bin" 20240520 5000 5000 7
+mkdir "$work/foreign"
+cp "$llamas/llama_tied/config.json" "$work/foreign/config.json"
+cp "$llamas/qwen2/model.safetensors" "$work/foreign/model.safetensors"
 mkdir "$work/read_only_parent"
 : >"$work/read_only_parent/file"
 echo '{"stepz": 3}' >"$work/unknown_key.json"
@@ -49,6 +54,10 @@ expect() {
     [[ $got -eq $code ]] || bad+=" exit code $got, want $code;"
     [[ $lines -eq 1 ]] || bad+=" $lines error lines, want 1;"
     grep -q '^step' "$work/stdout" && bad+=" it trained;"
+    local written
+    for written in "$work"/{out/metrics.jsonl,out/checkpoints,none}; do
+      [[ $code -le 66 && -e $written ]] && bad+=" it wrote $written;"
+    done
     for word in "${words[@]}"; do
       grep 'error:' "$work/stderr" | grep -qF -- "$word" || bad+=" the error does not say '$word';"
     done
@@ -68,8 +77,20 @@ expect 64 "gpt3" "nano" -- --data "$text" --model gpt3
 expect 64 "7" "multiple" -- --data "$text" --global-batch 7 --micro-batch 2
 expect 64 ".svg" ".pickle" -- --data "$text" --memory-profile memory.txt
 expect 64 "width" "heads" -- --data "$text" --width 100 --heads 3
+expect 64 "kv-heads is 3" "divisor of heads = 4" -- --data "$text" --model llama-nano --kv-heads 3
+expect 64 "--window" "found '0'" -- --data "$text" --model llama-nano --window 0
+expect 64 "window is 8" "gpt2" -- --data "$text" --window 8
+expect 64 "--seq-len is 65" "context of 64" -- --data "$work/small.bin" --data-format llmc \
+  --eval-samples 1 --init "$llamas/llama_tied" --seq-len 65
+expect 65 "self_attn.q_proj.bias" "unknown" -- --data "$work/small.bin" --data-format llmc \
+  --seq-len 16 --init "$work/foreign"
 expect 64 "active-experts is 9" "1 to experts = 8" -- \
   --data "$text" --model moe-nano --active-experts 9
+expect 64 "attention-softcap is 0.0001" "0.001" \
+  -- --data "$text" --model llama-nano --attention-softcap 0.0001
+expect 64 "softcap" "gpt2" -- --data "$text" --logit-softcap 15
+expect 64 "--logit-softcap is 15 with --export" "llama have no place" \
+  -- --data "$text" --model llama-nano --logit-softcap 15 --export "$work/none"
 expect 64 "experts is 8" "none" -- --data "$text" --model llama-nano --experts 8
 expect 64 "--capacity-factor" "no mixtures" -- --data "$text" --capacity-factor 2
 expect 64 "--router-bias-rate" "no mixtures" -- --data "$text" --router-bias-rate 0.001

@@ -114,6 +114,7 @@ AttentionResults<T> run_attention(
       .k_lengths = optional(k_lengths),
       .window = s.window,
       .first_keys = s.first_keys.empty() ? View{} : first_keys.view({s.batch, s.queries}),
+      .softcap = static_cast<float>(s.softcap),
       .tile = tile};
   kernels::attention_fwd(exec, fwd);
   kernels::attention_bwd(exec, {.q = fwd.q,
@@ -130,7 +131,8 @@ AttentionResults<T> run_attention(
                                 .q_lengths = fwd.q_lengths,
                                 .k_lengths = fwd.k_lengths,
                                 .window = fwd.window,
-                                .first_keys = fwd.first_keys});
+                                .first_keys = fwd.first_keys,
+                                .softcap = fwd.softcap});
   for (const auto* array : {&out, &dq, &dk, &dv}) {
     if (!array->margins_intact()) throw InternalError("attention wrote outside its results");
   }
@@ -177,7 +179,7 @@ AttentionResults<T> sequence_of(const AttentionResults<T>& all, const AttentionS
 inline std::string describe(const AttentionShape& s) {
   return cat("B ", s.batch, ", Tq ", s.queries, ", Tk ", s.keys, ", H ", s.heads, "/", s.kv_heads,
              ", D ", s.head_size, s.causal ? ", causal" : ", full", ", window ", s.window,
-             s.first_keys.empty() ? "" : ", first keys");
+             s.first_keys.empty() ? "" : ", first keys", ", softcap ", s.softcap);
 }
 
 }  // namespace shale::test

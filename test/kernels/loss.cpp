@@ -25,7 +25,8 @@ Run<T> run(const Exec& base, const Case<T>& c, bool write_grad = true) {
                                        .targets = targets.view(),
                                        .losses = losses.view(),
                                        .vocab = c.vocab,
-                                       .write_grad = write_grad});
+                                       .write_grad = write_grad,
+                                       .softcap = c.softcap});
   CHECK((logits.margins_intact() && losses.margins_intact()));
   return {logits.download(), losses.download()};
 }
@@ -57,6 +58,38 @@ TEMPLATE_TEST_CASE("cross_entropy and its gradient agree with f64 on every devic
     const auto untouched = run(exec, c, /*write_grad=*/false);
     CHECK(test::same_bits(untouched.logits, c.logits));
     CHECK(test::same_bits(untouched.losses, got.losses));
+  }
+}
+
+TEMPLATE_TEST_CASE("capped logits and their gradient agree with f64 on every device",
+                   "[kernels][loss]", float, bf16, f16) {
+  // Padded, in shared memory once and twice, not aligned; with 2 most logits are bent.
+  const auto [rows, cols, vocab] =
+      GENERATE(table<int64_t, int64_t, int64_t>({{3, 31, 31}, {5, 304, 257}, {2, 50304, 50257}}));
+  auto c = make_case<TestType>(rows, cols, vocab);
+  for (const float softcap : {2.f, 30.f}) {
+    c.softcap = softcap;
+    const auto exact = reference(c, test::Exact(), test::Exact());
+    const auto rounded = reference(c, test::RoundTo<float>(), test::RoundTo<TestType>());
+    for (const Exec& exec : test::devices_with({&kernels::cross_entropy})) {
+      CAPTURE(to_string(exec.device), rows, cols, vocab, softcap);
+      const auto got = run(exec, c);
+      // 8: as without a softcap, and twice two ulp for tanh.
+      CHECK(test::error_ratio(got.losses, exact.losses, rounded.losses, 8) <= 1);
+      CHECK(test::error_ratio(got.logits, exact.grads, rounded.grads, 8) <= 1);
+      const auto untouched = run(exec, c, /*write_grad=*/false);
+      CHECK(test::same_bits(untouched.logits, c.logits));
+      CHECK(test::same_bits(untouched.losses, got.losses));
+    }
+  }
+}
+
+TEST_CASE("a softcap of logits that cannot be is an error", "[kernels][loss]") {
+  auto c = make_case<float>(2, 8, 8);
+  for (const float softcap : {-1.f, 1e-4f, 1e4f}) {
+    c.softcap = softcap;
+    CHECK(test::contains(test::message_of<ShapeError>([&] { run(test::devices().front(), c); }),
+                         "want 0, or 0.001 to 1000"));
   }
 }
 

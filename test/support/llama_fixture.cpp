@@ -38,8 +38,19 @@ Batch LlamaFixture::train_row(size_t step, int64_t row) const {
   return token_batch(columns(one, 0, length + 1), 1, length);
 }
 
-double LlamaFixture::allowed(const char* key) const {
-  return std::max(1e-6, 8 * expected["f32_deviation"][key].get<double>());
+double LlamaFixture::allowed(const char* key, DType dtype) const {
+  const bool low = dtype == DType::kBF16;
+  const double torch = expected[low ? "bf16_deviation" : "f32_deviation"][key];
+  return low ? std::max(0x1p-9, 4 * torch) : std::max(1e-6, 8 * torch);
+}
+
+models::LanguageModelConfig LlamaFixture::config() const {
+  models::LanguageModelConfig config = stored->config();
+  if (expected.contains("softcap")) {
+    config.attention_softcap = expected["softcap"]["attention"];
+    config.logit_softcap = expected["softcap"]["logits"];
+  }
+  return config;
 }
 
 models::LanguageModelPolicy LlamaFixture::policy() const {

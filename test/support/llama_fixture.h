@@ -26,7 +26,11 @@ struct LlamaFixture {
   // A second correct f32 implementation strays from the f64 truth about as far as torch's, in
   // another direction; sums in another order may stray a few times as far. What is asserted is 8
   // times torch's deviation, and never less than 1e-6.
-  double allowed(const char* key) const;
+  //
+  // In bf16, where both round what they store, 4 times torch's deviation, and never less than 2^-9,
+  // one rounding.
+  double allowed(const char* key, DType dtype = DType::kF32) const;
+  models::LanguageModelConfig config() const;  // with the caps, for which files have no place
   models::LanguageModelPolicy policy() const;
 
   std::string folder;

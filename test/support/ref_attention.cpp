@@ -33,6 +33,7 @@ struct Row {
   std::vector<double> score;        // scaled
   std::vector<double> score_error;  // absolute
   std::vector<double> prob;
+  std::vector<double> slope;  // of capped scores by the scores; 1
   double lse = -std::numeric_limits<double>::infinity(), lse_error = 0;
   double softmax_error = 0;    // relative, of any prob in forward
   int64_t first = 0, end = 0;  // keys seen, of which the vectors have the values
@@ -91,6 +92,8 @@ class Reference {
       const Dot d = dot(q_ + q_at(b, i, h), k_ + kv_at(b, j, h), s_.head_size);
       row.score.push_back(s_.scale * d.value);
       row.score_error.push_back(chain(s_.head_size) * std::abs(s_.scale) * d.magnitude);
+      row.slope.push_back(1);
+      if (s_.softcap > 0) cap(row);
       maximum = std::max(maximum, row.score.back());
       largest = std::max(largest, std::abs(row.score.back()));
       largest_error = std::max(largest_error, row.score_error.back());
@@ -106,6 +109,15 @@ class Reference {
         2 * largest_error + kUnit * (6 * largest + 6 * tiles + 8) + chain(row.visible());
     row.lse_error = row.softmax_error + kUnit * 4 * (largest + std::abs(row.lse) + 1);
     return row;
+  }
+
+  // The last score.
+  void cap(Row& row) const {
+    const double tanh = std::tanh(row.score.back() / s_.softcap), slope = 1 - tanh * tanh;
+    row.score.back() = s_.softcap * tanh;
+    // Of kernels that make tanh of an exponential: its 2 ulp, a reciprocal, and sums.
+    row.score_error.back() = slope * row.score_error.back() + 12 * kUnit * s_.softcap;
+    row.slope.back() = slope;
   }
 
   void query(int64_t b, int64_t h, int64_t i) {
@@ -148,9 +160,10 @@ class Reference {
           prob * (row.score_error[seen] + row.lse_error +
                   kUnit * (2 * std::abs(row.lse) + std::abs(score - row.lse) + 6));
       const Dot dp = dot(dout_ + at, v_ + key_at, D);
-      const double ds = prob * (dp.value - delta);
-      const double ds_error = prob_error * std::abs(dp.value - delta) +
-                              prob * (chain(D) * dp.magnitude + delta_error) +
+      const double slope = row.slope[seen], ds = prob * (dp.value - delta) * slope;
+      const double ds_error = slope * prob_error * std::abs(dp.value - delta) +
+                              slope * prob * (chain(D) * dp.magnitude + delta_error) +
+                              prob * slope_error(row, seen, dp.value, delta) +
                               (4 * kUnit + as_operand()) * std::abs(ds) + storage_.absolute;
       for (size_t c = 0; c < size_t(D); ++c) {
         const double q = q_[at + c], k = k_[key_at + c], grad = dout_[at + c];
@@ -163,6 +176,14 @@ class Reference {
     for (size_t c = 0; c < size_t(D); ++c) {
       r_.dq.bound[at + c] += chain(row.visible()) * dq_magnitude[c] + stored(r_.dq.value[at + c]);
     }
+  }
+
+  // What capping adds to the error of (dp - delta) * slope, kernels having that plus delta for a
+  // while, and the slope maybe from a probability's logarithm.
+  double slope_error(const Row& row, size_t seen, double dp, double delta) const {
+    if (s_.softcap == 0) return 0;
+    const double tanh_error = row.score_error[seen] / s_.softcap + 32 * kUnit;
+    return 2 * tanh_error * std::abs(dp - delta) + 2 * kUnit * (std::abs(dp) + std::abs(delta));
   }
 
   static void add(Bounded& sum, std::vector<double>& magnitude, size_t at, size_t magnitude_at,

@@ -12,6 +12,7 @@ struct AttentionShape {
   double scale = 1;
   int64_t window = 0;                    // 0: none
   std::vector<int32_t> first_keys = {};  // [batch, queries]; empty: none
+  double softcap = 0;                    // 0: none
 
   // The keys that query i of a sequence sees: [first_key, visible_keys).
   int64_t visible_keys(int64_t i) const;

@@ -18,6 +18,7 @@ struct Case {
   std::vector<T> logits;  // [rows, cols]
   std::vector<int32_t> targets;
   int64_t cols = 0, vocab = 0;
+  float softcap = 0;
   int64_t rows() const { return int64_t(targets.size()); }
 };
 
@@ -41,17 +42,30 @@ Result reference(const Case<T>& c, Round round, RoundOut round_out) {
   for (size_t r = 0; r < c.targets.size(); ++r) {
     const T* row = c.logits.data() + int64_t(r) * c.cols;
     const auto target = c.targets[r];
+    const double softcap = double{c.softcap};
+    const auto tanh = [&](int64_t j) {
+      return round(std::tanh(round(test::to_f64(row[j]) / softcap)));
+    };
+    const auto logit = [&](int64_t j) {
+      return softcap > 0 ? round(softcap * tanh(j)) : test::to_f64(row[j]);
+    };
+    const auto slope = [&](int64_t j) {
+      return softcap > 0 ? round(1 - round(tanh(j) * tanh(j))) : 1;
+    };
     double max = -INFINITY, sum = 0;
-    for (int64_t j = 0; j < c.vocab; ++j) max = std::max(max, test::to_f64(row[j]));
-    for (int64_t j = 0; j < c.vocab; ++j) sum += round(std::exp(round(test::to_f64(row[j]) - max)));
+    for (int64_t j = 0; j < c.vocab; ++j) max = std::max(max, logit(j));
+    for (int64_t j = 0; j < c.vocab; ++j) sum += round(std::exp(round(logit(j) - max)));
     sum = round(sum);
     const bool ignored = target == kernels::kIgnoreTarget;
-    out.losses.push_back(
-        ignored ? 0 : round(round(std::log(sum)) - round(test::to_f64(row[target]) - max)));
+    out.losses.push_back(ignored ? 0 : round(round(std::log(sum)) - round(logit(target) - max)));
     for (int64_t j = 0; j < c.cols; ++j) {
-      const double exp = round(std::exp(round(test::to_f64(row[j]) - max)));
+      if (ignored || j >= c.vocab) {
+        out.grads.push_back(0);
+        continue;
+      }
+      const double exp = round(std::exp(round(logit(j) - max)));
       const double p = round(exp * round(1 / sum)) - (j == target ? 1 : 0);
-      out.grads.push_back(ignored || j >= c.vocab ? 0 : round_out(p * double{kScale}));
+      out.grads.push_back(round_out(p * double{kScale} * slope(j)));
     }
   }
   return out;

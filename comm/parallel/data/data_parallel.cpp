@@ -246,13 +246,14 @@ bool DataParallel::recording() const {
 void DataParallel::gather_ahead(const std::vector<FlatUnit*>& chosen,
                                 const std::vector<FlatUnit*>& recorded) {
   if (!options_.overlap) return;  // nothing would run meanwhile
-  for (FlatUnit* next : chosen.empty() ? recorded : chosen) next->start_unshard();
+  if (!chosen.empty()) return start_in_order(chosen, chosen.size());
+  start_in_order(recorded, static_cast<size_t>(options_.prefetch));
 }
 
 void DataParallel::before_forward(FlatUnit& unit) {
   if (in_backward()) return before_backward(unit);  // recompute
   unit.start_unshard();
-  gather_ahead(unit.forward_prefetch, order_.forward(unit, options_.prefetch));
+  gather_ahead(unit.forward_prefetch, order_.forward(unit, units_ahead()));
   unit.unshard();
 }
 
@@ -268,8 +269,7 @@ void DataParallel::after_forward(FlatUnit& unit) {
 void DataParallel::before_backward(FlatUnit& unit) {
   backward_reaches();
   unit.start_unshard();
-  gather_ahead(unit.backward_prefetch,
-               order_.backward(unit, unit.encloses_units(), options_.prefetch));
+  gather_ahead(unit.backward_prefetch, order_.backward(unit, unit.encloses_units(), units_ahead()));
   unit.unshard();
 }
 

@@ -206,6 +206,11 @@ class DataParallel {
   bool in_backward() const;
   bool recording() const;
   void gather_ahead(const std::vector<FlatUnit*>& chosen, const std::vector<FlatUnit*>& recorded);
+  // Units that are told that they come next: one more than are gathered, with masters on a disk.
+  int units_ahead() const {
+    const offload::HostTier* const tier = options_.offload.tier;
+    return options_.prefetch + (tier != nullptr && tier->on_disk() ? 1 : 0);
+  }
 
   void for_each_flag(const std::function<void(bool&)>& visit);
   bool must_reduce() const;  // before a step

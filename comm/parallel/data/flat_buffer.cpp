@@ -185,14 +185,26 @@ void FlatBuffer::masters_changed() {
 // From the host to `part` on the device, in the compute dtype.
 Event FlatBuffer::upload_masters(const Tensor& part) {
   offload::HostTier& tier = *traits_.offload.tier;
+  tier.acquire(shard_.master);
   Tensor rounded = shard_.master;
   if (part.dtype() != DType::kF32) {
     rounded = tier.allocate(part.numel(), part.dtype(), MemoryTag::kWorkspace, name_);
     kernels::axpby(rounded.exec(), {.a = shard_.master, .y = rounded});
   }
   const Event uploaded = tier.upload(rounded, part, {tier.computed()});
+  if (tier.on_disk()) {
+    if (part.dtype() == DType::kF32) uploaded.synchronize();
+    tier.release(shard_.master, /*changed=*/false);
+  }
   tier.release_after(std::move(rounded), uploaded);
   return uploaded;
+}
+
+void FlatBuffer::fetch_masters() {
+  const bool fetches = offloaded() && shards_values() && !shard_.compute.defined();
+  // While a step is under way, who does it has the masters.
+  if (!fetches || values_ready_ || gathering_ || small_shard_.defined()) return;
+  traits_.offload.tier->prefetch(shard_.master);
 }
 
 void FlatBuffer::set_stale() {

@@ -70,6 +70,7 @@ class FlatBuffer {
   TableUse use() const { return traits_.use; }
 
   // ---- Values ----
+  void fetch_masters();  // of a disk, so that start_unshard() need not wait for it
   void start_unshard();  // starts the gather, unless values are up to date or on their way
   void unshard();        // the same, and waits: the parameters can be used
   void finish_gather();  // unshard(), of values that are whole between two steps

@@ -62,6 +62,10 @@ bool FlatUnit::trainable() const {
                      [](const auto& buffer) { return buffer->trainable(); });
 }
 
+void FlatUnit::fetch_masters() {
+  for (const auto& buffer : buffers_) buffer->fetch_masters();
+}
+
 void FlatUnit::start_unshard() {
   for (const auto& buffer : buffers_) buffer->start_unshard();
 }

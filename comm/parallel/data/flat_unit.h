@@ -30,6 +30,7 @@ class FlatUnit {
   bool encloses_units() const { return encloses_units_; }
   void set_encloses_units(bool encloses) { encloses_units_ = encloses; }
 
+  void fetch_masters();
   void start_unshard();
   void unshard();
   void reshard();

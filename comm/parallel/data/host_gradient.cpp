@@ -7,13 +7,20 @@ namespace shale::comm {
 void HostGradient::add(const Tensor& part, bool first) {
   settle();
   if (!first) to_add_ = tier_.allocate(part.numel(), part.dtype(), MemoryTag::kGradient, name_);
+  // On a disk a sum is in memory only while it is written.
+  if (first) tier_.acquire(sum_, /*fetch=*/false);
   arrived_ = tier_.download(part, first ? sum_ : to_add_, {tier_.computed()});
+  if (!first || !tier_.on_disk()) return;
+  arrived_.synchronize();
+  tier_.release(sum_, /*changed=*/true);
 }
 
 void HostGradient::settle() {
   arrived_.synchronize();
   if (!to_add_.defined()) return;
+  tier_.acquire(sum_);
   kernels::axpby(to_add_.exec(), {.a = sum_, .b = to_add_, .y = sum_});
+  tier_.release(sum_, /*changed=*/true);
   to_add_ = Tensor();
 }
 

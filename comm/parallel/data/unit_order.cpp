@@ -3,7 +3,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "shale/comm/parallel/data/flat_unit.h"
+
 namespace shale::comm {
+
+void start_in_order(const std::vector<FlatUnit*>& units, size_t gathered) {
+  for (size_t i = 0; i < units.size(); ++i) {
+    if (i < gathered) {
+      units[i]->start_unshard();
+    } else {
+      units[i]->fetch_masters();
+    }
+  }
+}
 
 std::vector<FlatUnit*> UnitOrder::forward(FlatUnit& unit, int depth) {
   // A forward without backward was followed by another one.

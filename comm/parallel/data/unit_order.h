@@ -7,6 +7,9 @@ namespace shale::comm {
 
 class FlatUnit;
 
+// Starts the gathers of the first so many units, and has the others fetch their masters.
+void start_in_order(const std::vector<FlatUnit*>& units, size_t gathered);
+
 // The order in which forward reaches the units, as the last forward showed it, and its reverse for
 // backward: what to gather ahead. The same on all ranks, as they run the same model.
 class UnitOrder {

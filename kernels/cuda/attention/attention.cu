@@ -231,7 +231,14 @@ void pack(const Exec& exec, const AttentionProblem& p, const Input& input, const
 template <typename Args>
 AttentionParams make_params(const char* op, const Args& args) {
   AttentionParams p{attention_problem(op, args)};
-  p.scale_log2 = static_cast<float>(p.scale * 1.4426950408889634);
+  constexpr double kLog2E = 1.4426950408889634;
+  p.scale_log2 = static_cast<float>(p.scale * kLog2E);
+  if (p.softcap > 0) {
+    const double scale = p.scale, softcap = p.softcap;
+    p.cap_in = static_cast<float>(scale / softcap);
+    p.cap_out = static_cast<float>(softcap / scale);
+    p.cap_log2 = static_cast<float>(1 / (softcap * kLog2E));
+  }
   // Kernels count rows in 32 bits, with room for a tile to go beyond.
   constexpr int64_t kMost = INT_MAX / 4;
   if (p.queries > kMost || p.keys > kMost) {

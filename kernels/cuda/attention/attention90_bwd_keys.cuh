@@ -80,7 +80,8 @@ __device__ __forceinline__ void load_bwd90_keys(const Bwd90Params& params,
 
 // ---- The warpgroups that compute ----
 
-template <typename T, int kHeadSize, bool kWithDq>
+// kCapped: scores are.
+template <typename T, int kHeadSize, bool kWithDq, bool kCapped>
 class Bwd90KeysConsumer {
   using Shared = Bwd90KeysShared<kHeadSize>;
   static constexpr int kQueries = Shared::kQueries;
@@ -138,6 +139,20 @@ class Bwd90KeysConsumer {
       for (int e = 0; e < 4; ++e) {
         float& value = scores_[4 * j + e];
         value = fast_exp2(fmaf(value, params_.problem.scale_log2, -shift.at[e % 2]));
+      }
+    }
+  }
+  // dP^T becomes what differentiate() wants of scores that are capped.
+  __device__ __forceinline__ void cap_gradients(const float* delta, const float* lse2) {
+    delta += opaque(thread_column());
+    lse2 += opaque(thread_column());
+#pragma unroll
+    for (int j = 0; j < kQueries / 8; ++j) {
+      const auto mean = load_floats<2>(delta + 8 * j), shift = load_floats<2>(lse2 + 8 * j);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float slope = slope_of(scores_[4 * j + e], shift.at[e % 2], params_.problem);
+        dp_[4 * j + e] = capped_gradient(dp_[4 * j + e], mean.at[e % 2], slope);
       }
     }
   }
@@ -204,9 +219,11 @@ class Bwd90KeysConsumer {
     const auto& stage = shared_.stages[place_.stage];
     issue_scores();
     wgmma_wait<1>(scores_);
+    if constexpr (kCapped) cap_scores(scores_, params_.problem);
     exponentiate(stage.lse2);
     settle(shared_.settled, all_bits(scores_));
     wgmma_wait<0>(dp_);
+    if constexpr (kCapped) cap_gradients(stage.delta, stage.lse2);
     differentiate(stage.delta);
     if (stage.query < unmasked || stage.query + kQueries > unmasked_end) {
       // No product is under way.
@@ -262,7 +279,7 @@ class Bwd90KeysConsumer {
 
 // ---- The kernel ----
 
-template <typename T, int kHeadSize, bool kWithDq>
+template <typename T, int kHeadSize, bool kWithDq, bool kCapped>
 __global__ void __launch_bounds__(kBwd90Threads, 1)
     attention90_bwd_keys_kernel(const __grid_constant__ Bwd90Params params) {
   using Shared = Bwd90KeysShared<kHeadSize>;
@@ -287,7 +304,7 @@ __global__ void __launch_bounds__(kBwd90Threads, 1)
     if (warp_in_group() == 0) load_bwd90_keys<kHeadSize>(params, shared);
   } else {
     grow_registers<kBwd90ConsumerRegisters>();
-    Bwd90KeysConsumer<T, kHeadSize, kWithDq>(params, shared, warpgroup).run();
+    Bwd90KeysConsumer<T, kHeadSize, kWithDq, kCapped>(params, shared, warpgroup).run();
   }
 }
 
@@ -295,8 +312,12 @@ template <typename T, int kHeadSize>
 void launch_attention90_bwd_keys_kernel(const Exec& exec, const AttentionParams& p) {
   using Shared = Bwd90KeysShared<kHeadSize>;
   const auto params = bwd90_params<Shared::kQueries, kBwd90Keys>(p, order_by_keys(p, kBwd90Keys));
-  const auto kernel = p.dq_sums != nullptr ? attention90_bwd_keys_kernel<T, kHeadSize, true>
-                                           : attention90_bwd_keys_kernel<T, kHeadSize, false>;
+  const auto kernel_with = [&]<bool kCapped>() {
+    return p.dq_sums != nullptr ? attention90_bwd_keys_kernel<T, kHeadSize, true, kCapped>
+                                : attention90_bwd_keys_kernel<T, kHeadSize, false, kCapped>;
+  };
+  const auto kernel = p.softcap > 0 ? kernel_with.template operator()<true>()
+                                    : kernel_with.template operator()<false>();
   simt::launch(
       kernel, {.grid = params.order.blocks(), .block = kBwd90Threads, .smem_bytes = sizeof(Shared)},
       exec, params);

@@ -54,7 +54,8 @@ __device__ __forceinline__ void load_bwd90_queries(const Bwd90Params& params,
 
 // ---- The warpgroups that compute ----
 
-template <typename T, int kHeadSize>
+// kCapped: scores are.
+template <typename T, int kHeadSize, bool kCapped>
 class Bwd90QueriesConsumer {
   using Shared = Bwd90QueriesShared<kHeadSize>;
   static constexpr int kKeys = Shared::kKeys;
@@ -118,12 +119,20 @@ class Bwd90QueriesConsumer {
                                           int key) {
     issue_scores();
     wgmma_wait<1>(scores_);
+    if constexpr (kCapped) cap_scores(scores_, params_.problem);
 #pragma unroll
     for (int i = 0; i < kKeys / 2; ++i) {
       scores_[i] = fast_exp2(fmaf(scores_[i], params_.problem.scale_log2, -lse2_[i / 2 % 2]));
     }
     settle(shared_.settled, all_bits(scores_));
     wgmma_wait<0>(dp_);
+    if constexpr (kCapped) {
+#pragma unroll
+      for (int i = 0; i < kKeys / 2; ++i) {
+        const float slope = slope_of(scores_[i], lse2_[i / 2 % 2], params_.problem);
+        dp_[i] = capped_gradient(dp_[i], delta_[i / 2 % 2], slope);
+      }
+    }
 #pragma unroll
     for (int i = 0; i < kKeys / 2; ++i) dp_[i] = scores_[i] * (dp_[i] - delta_[i / 2 % 2]);
     if (masked) mask_keys(dp_, sequence, query, key, 0.f);
@@ -145,7 +154,7 @@ class Bwd90QueriesConsumer {
 
 // ---- The kernel ----
 
-template <typename T, int kHeadSize>
+template <typename T, int kHeadSize, bool kCapped>
 __global__ void __launch_bounds__(kBwd90Threads, 1)
     attention90_bwd_queries_kernel(const __grid_constant__ Bwd90Params params) {
   using Shared = Bwd90QueriesShared<kHeadSize>;
@@ -170,7 +179,7 @@ __global__ void __launch_bounds__(kBwd90Threads, 1)
     if (warp_in_group() == 0) load_bwd90_queries<kHeadSize>(params, shared);
   } else {
     grow_registers<kBwd90ConsumerRegisters>();
-    Bwd90QueriesConsumer<T, kHeadSize>(params, shared, warpgroup).run();
+    Bwd90QueriesConsumer<T, kHeadSize, kCapped>(params, shared, warpgroup).run();
   }
 }
 
@@ -179,10 +188,11 @@ void launch_attention90_bwd_queries_kernel(const Exec& exec, const AttentionPara
   using Shared = Bwd90QueriesShared<kHeadSize>;
   const auto params =
       bwd90_params<kBwd90TileQueries, Shared::kKeys>(p, order_by_queries(p, kBwd90TileQueries));
+  const auto kernel = p.softcap > 0 ? attention90_bwd_queries_kernel<T, kHeadSize, true>
+                                    : attention90_bwd_queries_kernel<T, kHeadSize, false>;
   simt::launch(
-      attention90_bwd_queries_kernel<T, kHeadSize>,
-      {.grid = params.order.blocks(), .block = kBwd90Threads, .smem_bytes = sizeof(Shared)}, exec,
-      params);
+      kernel, {.grid = params.order.blocks(), .block = kBwd90Threads, .smem_bytes = sizeof(Shared)},
+      exec, params);
 }
 
 template <typename T>

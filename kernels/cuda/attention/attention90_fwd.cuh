@@ -137,7 +137,8 @@ struct RowSoftmax {
 
 // ---- The warpgroups that compute ----
 
-template <typename T, int kHeadSize>
+// kCapped: scores are.
+template <typename T, int kHeadSize, bool kCapped>
 class Fwd90Consumer {
   using Shared = Fwd90Shared<kHeadSize>;
   static constexpr Fwd90Config kConfig = Shared::kConfig;
@@ -201,6 +202,7 @@ class Fwd90Consumer {
     pass_turn();
     wgmma_wait<1>(scores_);
     release_k();
+    if constexpr (kCapped) cap_scores(scores_, params_.problem);
     if constexpr (kMasked) mask_keys(scores_, sequence, query, step * kKeys, -kInfinity);
     float rescale[2];
     softmax_.add(scores_, params_.problem.scale_log2, rescale);
@@ -223,6 +225,7 @@ class Fwd90Consumer {
     issue_scores();
     wgmma_wait<0>(scores_);
     release_k();
+    if constexpr (kCapped) cap_scores(scores_, params_.problem);
     mask_keys(scores_, item.sequence, query, step * kKeys, -kInfinity);
     float rescale[2];
     softmax_.add(scores_, params_.problem.scale_log2, rescale);
@@ -285,7 +288,7 @@ class Fwd90Consumer {
 
 // ---- The kernel ----
 
-template <typename T, int kHeadSize>
+template <typename T, int kHeadSize, bool kCapped>
 __global__ void __launch_bounds__(Fwd90Shared<kHeadSize>::kConfig.threads(), 1)
     attention90_fwd_kernel(const __grid_constant__ Fwd90Params params) {
   using Shared = Fwd90Shared<kHeadSize>;
@@ -316,7 +319,7 @@ __global__ void __launch_bounds__(Fwd90Shared<kHeadSize>::kConfig.threads(), 1)
     if (warp_in_group() == 0) load_fwd90<kHeadSize>(params, shared);
   } else {
     grow_registers<kConfig.consumer_registers>();
-    Fwd90Consumer<T, kHeadSize>(params, shared, warpgroup).run();
+    Fwd90Consumer<T, kHeadSize, kCapped>(params, shared, warpgroup).run();
   }
 }
 
@@ -330,7 +333,9 @@ void launch_attention90_fwd_kernel(const Exec& exec, const AttentionParams& p) {
   params.q = rows_map<kConfig.queries()>(p.q, p.dtype, p.batch, p.queries, p.heads, kHeadSize);
   params.k = rows_map<kConfig.keys>(p.k, p.dtype, p.batch, p.keys, p.kv_heads, kHeadSize);
   params.v = rows_map<kConfig.keys>(p.v, p.dtype, p.batch, p.keys, p.kv_heads, kHeadSize);
-  simt::launch(attention90_fwd_kernel<T, kHeadSize>,
+  const auto kernel = p.softcap > 0 ? attention90_fwd_kernel<T, kHeadSize, true>
+                                    : attention90_fwd_kernel<T, kHeadSize, false>;
+  simt::launch(kernel,
                {.grid = persistent_blocks(exec, params.order.blocks()),
                 .block = kConfig.threads(),
                 .smem_bytes = sizeof(Shared)},

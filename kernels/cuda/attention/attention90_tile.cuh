@@ -1,6 +1,7 @@
 #pragma once
 
 #include "shale/kernels/cuda/attention/attention_sequence.cuh"
+#include "shale/kernels/cuda/attention/attention_softcap.cuh"
 #include "shale/kernels/cuda/ring.cuh"
 #include "shale/kernels/simt/hopper.h"
 

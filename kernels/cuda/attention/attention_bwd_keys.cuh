@@ -11,6 +11,7 @@
 #include "shale/kernels/cuda/attention/attention_config.h"
 #include "shale/kernels/cuda/attention/attention_mma.cuh"
 #include "shale/kernels/cuda/attention/attention_sequence.cuh"
+#include "shale/kernels/cuda/attention/attention_softcap.cuh"
 
 namespace shale::kernels::SHALE_BACKEND {
 
@@ -71,6 +72,25 @@ __device__ __forceinline__ void probabilities_and_gradients(
       for (int j = 0; j < kColumnTiles; ++j) {
         const int column = 8 * j + fragment_column(e);
         if (column < first || column >= end) scores[i][j][e] = dp[i][j][e] = 0.f;
+      }
+    }
+  }
+}
+
+// Before that, where scores are capped.
+template <int kRowTiles, int kColumnTiles>
+__device__ __forceinline__ void cap_by_columns(float (&scores)[kRowTiles][kColumnTiles][4],
+                                               float (&dp)[kRowTiles][kColumnTiles][4],
+                                               const float* delta, const AttentionParams& p) {
+  cap_scores(scores, p);
+#pragma unroll
+  for (int j = 0; j < kColumnTiles; ++j) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const float mean = delta[8 * j + fragment_column(e)];
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+        dp[i][j][e] = capped_gradient(dp[i][j][e], mean, slope_of(scores[i][j][e], p));
       }
     }
   }
@@ -216,6 +236,7 @@ __global__ void __launch_bounds__(BwdKeysTiles<T, kHeadSize>::kThreads)
       multiply_rows<T>(scores, tiles.k, warp.key_row, stage.q, query_row);
       set_zero(dp);
       multiply_rows<T>(dp, tiles.v, warp.key_row, stage.dout, query_row);
+      if (p.softcap > 0) cap_by_columns(scores, dp, stage.delta + query_row, p);
       probabilities_and_gradients(scores, dp, stage.lse2 + query_row, stage.delta + query_row,
                                   p.scale_log2, sequence, query + query_row,
                                   block_key + warp.key_row);

@@ -7,6 +7,7 @@
 #include "shale/kernels/cuda/attention/attention_config.h"
 #include "shale/kernels/cuda/attention/attention_mma.cuh"
 #include "shale/kernels/cuda/attention/attention_sequence.cuh"
+#include "shale/kernels/cuda/attention/attention_softcap.cuh"
 
 namespace shale::kernels::SHALE_BACKEND {
 
@@ -42,6 +43,21 @@ __device__ __forceinline__ void score_gradients(float (&scores)[1][kColumnTiles]
       scores[0][j][e] = p * (dp[0][j][e] - delta[e / 2]);
       const int column = 8 * j + fragment_column(e);
       if (masked && (column >= visible || column < first)) scores[0][j][e] = 0.f;
+    }
+  }
+}
+
+// Before that, where scores are capped.
+template <int kColumnTiles>
+__device__ __forceinline__ void cap_by_rows(float (&scores)[1][kColumnTiles][4],
+                                            float (&dp)[1][kColumnTiles][4],
+                                            const float (&delta)[2], const AttentionParams& p) {
+  cap_scores(scores, p);
+#pragma unroll
+  for (int j = 0; j < kColumnTiles; ++j) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      dp[0][j][e] = capped_gradient(dp[0][j][e], delta[e / 2], slope_of(scores[0][j][e], p));
     }
   }
 }
@@ -101,6 +117,7 @@ __global__ void __launch_bounds__(BwdQueriesTiles<T, kHeadSize>::kThreads)
     multiply_rows<T>(scores, tiles.q, warp_row, stage.k, 0);
     set_zero(dp);
     multiply_rows<T>(dp, tiles.dout, warp_row, stage.v, 0);
+    if (p.softcap > 0) cap_by_rows(scores, dp, delta, p);
     score_gradients(scores, dp, lse2, delta, p.scale_log2, sequence, query, step * kKeys);
     Fragments<1, kKeys / 16> ds;
     round_to_fragments<T>(scores, ds);

@@ -4,6 +4,7 @@
 
 #include "shale/kernels/cuda/attention/attention_config.h"
 #include "shale/kernels/cuda/attention/attention_sequence.cuh"
+#include "shale/kernels/cuda/attention/attention_softcap.cuh"
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -93,6 +94,13 @@ __device__ __forceinline__ void dot_rows(float (&c)[kRows / kSide][kRows / kSide
       }
     }
   }
+}
+
+// capped() with an exact tanh.
+template <int kCount>
+__device__ __forceinline__ void cap_exactly(float (&scores)[kCount], const AttentionParams& p) {
+#pragma unroll
+  for (float& score : scores) score = p.cap_out * tanhf(score * p.cap_in);
 }
 
 // Sums with a head's columns: packs of 4 from 4 x + 64 j on, of rows y + 16 i.
@@ -197,6 +205,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     dot_rows(scores, tiles.q, tiles.k);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
+      if (p.softcap > 0) cap_exactly(scores[i], p);
       const int row = thread_y() + kSide * i, visible = sequence.visible_keys(query + row) - key;
       const int first = sequence.first_key(query + row) - key;
       float largest = -kInfinity;
@@ -269,6 +278,13 @@ __device__ __forceinline__ void f32_gradients(const AttentionParams& p, const Se
     const int own = thread_y() + kSide * i, visible = sequence.visible_keys(query + own) - key;
     const int first = sequence.first_key(query + own) - key;
     const float lse2 = p.lse2[row + own], delta = p.delta[row + own];
+    if (p.softcap > 0) {
+      cap_exactly(probability[i], p);
+#pragma unroll
+      for (int j = 0; j < kTile / kSide; ++j) {
+        ds[i][j] = capped_gradient(ds[i][j], delta, slope_of(probability[i][j], p));
+      }
+    }
 #pragma unroll
     for (int j = 0; j < kTile / kSide; ++j) {
       const int column = thread_x() + kSide * j;

@@ -12,6 +12,7 @@
 #include "shale/kernels/cuda/attention/attention_config.h"
 #include "shale/kernels/cuda/attention/attention_mma.cuh"
 #include "shale/kernels/cuda/attention/attention_sequence.cuh"
+#include "shale/kernels/cuda/attention/attention_softcap.cuh"
 
 namespace shale::kernels::SHALE_BACKEND {
 
@@ -175,6 +176,7 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
     Accumulators<kRowTiles, kKeys / 8> scores;
     set_zero(scores);
     multiply_rows<T>(scores, tiles.q, warp_row, tiles.k, 0);
+    if (p.softcap > 0) cap_scores(scores, p);
 
     cp_async_wait<0>();
     __syncthreads();  // V has landed, and nobody reads K any more

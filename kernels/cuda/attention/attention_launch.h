@@ -20,6 +20,8 @@ struct BlockOrder {
 
 struct AttentionParams : AttentionProblem {
   float scale_log2 = 0;  // of scores in units of log2: scale * log2(e)
+  // Of capped scores: scale / softcap, softcap / scale, and 1 / softcap in units of log2.
+  float cap_in = 0, cap_out = 0, cap_log2 = 0;
 
   // Arrays of backward; each starts at row 0 of head 0 and has padded_queries rows to a head.
   int64_t padded_queries = 0;

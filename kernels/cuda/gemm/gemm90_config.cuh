@@ -40,6 +40,9 @@ constexpr size_t gemm90_shared_bytes() {
 
 // Arguments of a launch.
 struct Gemm90Params {
+  // Whether b has a matrix for each group, a third dimension of its map; and whether k is cut into
+  // groups (grouped_gemm90.cuh).
+  static constexpr bool kGroupsOfB = false, kGroupsOfK = false;
   TensorMap a,
       b;  // boxes of a stage: 64 of k, and rows or columns 64 at a time where k is the line
   TensorMap b_up;  // like b, which has boxes of 16 columns then; only where tiles are paired
@@ -53,9 +56,21 @@ struct Gemm90Params {
 
 // A tile of c and a part of k, of those that blocks take in turns.
 struct Gemm90Item {
-  int row, col;  // of the tile's first element
-  int part, k_begin, k_end;
+  int row, row_end;  // of the tile's first element; where the rows that it may have end
+  int col;
+  int a_row;  // what `row` is called in a
+  int part, group, k_begin, k_end;
 };
+
+__device__ __forceinline__ int gemm90_items(const Gemm90Params& params) {
+  return params.items;
+}
+
+// Whether the copy engine may take the rows of a warpgroup's slab from `row` on to c, where c goes
+// that way: it would write those beyond the tile's end too, which are nobody's here.
+__device__ __forceinline__ bool may_go_by_boxes(const Gemm90Params&, const Gemm90Item&, int) {
+  return true;
+}
 
 template <class Config>
 __device__ __forceinline__ Gemm90Item gemm90_item(const Gemm90Params& params, int number) {
@@ -63,9 +78,13 @@ __device__ __forceinline__ Gemm90Item gemm90_item(const Gemm90Params& params, in
   const int part = number / tiles;
   const TileIndex tile = tile_of_block(number % tiles, params.row_tiles, params.col_tiles);
   const int64_t begin = part * params.work.split_k, end = begin + params.work.split_k;
-  return {.row = tile.row * Config::kRows,
+  const int row = tile.row * Config::kRows;
+  return {.row = row,
+          .row_end = static_cast<int>(params.problem.m),
           .col = tile.col * Config::kOutCols,
+          .a_row = row,
           .part = part,
+          .group = 0,
           .k_begin = static_cast<int>(begin),
           .k_end = static_cast<int>(end < params.problem.k ? end : params.problem.k)};
 }

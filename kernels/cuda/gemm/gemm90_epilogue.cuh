@@ -95,7 +95,7 @@ __device__ __forceinline__ void store_part(const Gemm90Params& params, const Gem
   // Sizes fit 32 bits, see gemm_by_plan(): registers are scarce here.
   const int col = item.col + Part::kCol, cols_left = static_cast<int>(p.n) - col;
   const int row = item.row + slab.index * kGemm90SlabRows;
-  const int rows_left = static_cast<int>(p.m) - row;
+  const int rows_left = item.row_end - row;
 
   if (kByBoxes && Part::kStartsBox && thread == 0) bulk_wait_read<0>();  // the box before
   barrier_sync(barrier, kWarpgroupSize);  // and the sums before have been read

@@ -17,54 +17,84 @@ __device__ __forceinline__ int blocks() {
 
 // An operand's part of a stage. Where lines lie along k, they are rows of a (columns of b), and one
 // box holds all of them; else a line is one k, 64 rows long, and a box holds 64 rows.
-template <class Config, int kOuter, bool kAlongK>
+// `group`: the map's third coordinate, if it has one.
+template <class Config, int kOuter, bool kAlongK, typename... Group>
 __device__ __forceinline__ void load_operand(unsigned char* to, const TensorMap& map,
-                                             MBarrier& full, int outer, int k) {
+                                             MBarrier& full, int outer, int k, Group... group) {
   if constexpr (kAlongK) {
-    tma_load(to, map, full, k, outer);
+    tma_load(to, map, full, k, outer, group...);
   } else {
 #pragma unroll
     for (int i = 0; i < kOuter / 64; ++i) {
-      tma_load(to + i * Config::kBox, map, full, outer + 64 * i, k);
+      tma_load(to + i * Config::kBox, map, full, outer + 64 * i, k, group...);
     }
   }
 }
 
 // A tile of two operands, whose columns take turns.
-template <class Config>
+template <class Config, typename... Group>
 __device__ __forceinline__ void load_pairs(unsigned char* to, const TensorMap& b,
-                                           const TensorMap& b_up, MBarrier& full, int col, int k) {
+                                           const TensorMap& b_up, MBarrier& full, int col, int k,
+                                           Group... group) {
   constexpr int kBytes = kPairCols * 128;
 #pragma unroll
   for (int i = 0; i < Config::kOutCols / kPairCols; ++i) {
-    tma_load(to + 2 * i * kBytes, b, full, k, col + i * kPairCols);
-    tma_load(to + (2 * i + 1) * kBytes, b_up, full, k, col + i * kPairCols);
+    tma_load(to + 2 * i * kBytes, b, full, k, col + i * kPairCols, group...);
+    tma_load(to + (2 * i + 1) * kBytes, b_up, full, k, col + i * kPairCols, group...);
   }
 }
 
-template <class Config, bool kATransposed, bool kBTransposed>
-__device__ __forceinline__ void load_stages(const Gemm90Params& params, unsigned char* ring,
+template <class Config, bool kATransposed, bool kBTransposed, class Params>
+__device__ __forceinline__ void load_stages(const Params& params, unsigned char* ring,
                                             Gemm90Barriers<Config::kStages>& barriers) {
   RingPlace<Config::kStages> place;
-  for (int number = first_item(); number < params.items; number += blocks()) {
+  const int items = gemm90_items(params);
+  for (int number = first_item(); number < items; number += blocks()) {
     const Gemm90Item item = gemm90_item<Config>(params, number);
     for (int k = item.k_begin; k < item.k_end; k += Config::kDepth, place.next()) {
       unsigned char* const stage = ring + place.stage * Config::kStage;
       MBarrier& full = barriers.full[place.stage];
       mbarrier_wait(barriers.empty[place.stage], place.parity ^ 1);
       mbarrier_arrive_expect(full, Config::kStage);
-      load_operand<Config, Config::kRows, !kATransposed>(stage, params.a, full, item.row, k);
-      if constexpr (Config::kPaired) {
-        load_pairs<Config>(stage + Config::kA, params.b, params.b_up, full, item.col, k);
+      load_operand<Config, Config::kRows, !kATransposed>(stage, params.a, full, item.a_row, k);
+      const auto load_b = [&](auto... group) {
+        if constexpr (Config::kPaired) {
+          load_pairs<Config>(stage + Config::kA, params.b, params.b_up, full, item.col, k,
+                             group...);
+        } else {
+          load_operand<Config, Config::kCols, kBTransposed>(stage + Config::kA, params.b, full,
+                                                            item.col, k, group...);
+        }
+      };
+      if constexpr (Params::kGroupsOfB) {
+        load_b(item.group);
       } else {
-        load_operand<Config, Config::kCols, kBTransposed>(stage + Config::kA, params.b, full,
-                                                          item.col, k);
+        load_b();
       }
     }
   }
 }
 
 // ---- The warpgroups that multiply ----
+
+// Issues the product of 16 of k, from `k` of the stage on.
+template <typename T, class Config, bool kATransposed, bool kBTransposed>
+__device__ __forceinline__ void multiply_step(float (&sums)[Config::kCols / 2],
+                                              const unsigned char* a, const unsigned char* b, int k,
+                                              bool accumulate) {
+  const auto with_b = [&](auto b_tile) {
+    if constexpr (kATransposed) {
+      wgmma<T, Config::kCols>(sums, mn_major(a, k, Config::kBox), b_tile, accumulate);
+    } else {
+      wgmma<T, Config::kCols>(sums, k_major(a, k), b_tile, accumulate);
+    }
+  };
+  if constexpr (kBTransposed) {
+    with_b(k_major(b, k));
+  } else {
+    with_b(mn_major(b, k, Config::kBox));
+  }
+}
 
 // c [64, kCols] of slab `slab`. While the products of one stage run, those of the next are issued;
 // a stage is free when the products that follow it have been.
@@ -83,20 +113,8 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kCols / 2]
     wgmma_fence(sums);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const int k = 16 * step;
-      const bool accumulate = i > 0 || step > 0;
-      const auto with_b = [&](auto b_tile) {
-        if constexpr (kATransposed) {
-          wgmma<T, Config::kCols>(sums, mn_major(a, k, Config::kBox), b_tile, accumulate);
-        } else {
-          wgmma<T, Config::kCols>(sums, k_major(a, k), b_tile, accumulate);
-        }
-      };
-      if constexpr (kBTransposed) {
-        with_b(k_major(b, k));
-      } else {
-        with_b(mn_major(b, k, Config::kBox));
-      }
+      multiply_step<T, Config, kATransposed, kBTransposed>(sums, a, b, 16 * step,
+                                                           i > 0 || step > 0);
     }
     wgmma_commit();
     if (i > 0) {
@@ -109,14 +127,54 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kCols / 2]
   if (leads_warp) mbarrier_arrive(barriers.empty[before]);
 }
 
+// The last stage of a group of k, of which `steps` times 16 belong to it.
+template <typename T, class Config, bool kATransposed, bool kBTransposed>
+__device__ __forceinline__ void multiply_rest(float (&sums)[Config::kCols / 2], int slab, int steps,
+                                              bool accumulate, const unsigned char* ring,
+                                              Gemm90Barriers<Config::kStages>& barriers,
+                                              RingPlace<Config::kStages>& place) {
+  const unsigned char* const a = ring + place.stage * Config::kStage + slab * Config::kBox;
+  const unsigned char* const b = ring + place.stage * Config::kStage + Config::kA;
+  mbarrier_wait(barriers.full[place.stage], place.parity);
+#pragma unroll 1
+  for (int step = 0; step < steps; ++step) {
+    wgmma_fence(sums);
+    multiply_step<T, Config, kATransposed, kBTransposed>(sums, a, b, 16 * step,
+                                                         accumulate || step > 0);
+    wgmma_commit();
+    wgmma_wait<0>(sums);
+  }
+  if (threadIdx.x % kWarpSize == 0) mbarrier_arrive(barriers.empty[place.stage]);
+  place.next();
+}
+
+// c of slab `slab`, of a group of k whose size is a multiple of 16, and may be 0.
+template <typename T, class Config, bool kATransposed, bool kBTransposed>
+__device__ __forceinline__ void multiply_group(float (&sums)[Config::kCols / 2], int slab, int size,
+                                               const unsigned char* ring,
+                                               Gemm90Barriers<Config::kStages>& barriers,
+                                               RingPlace<Config::kStages>& place) {
+  const int stages = size / Config::kDepth, rest = size % Config::kDepth;
+  if (stages > 0) {
+    multiply_stages<T, Config, kATransposed, kBTransposed>(sums, slab, stages, ring, barriers,
+                                                           place);
+  } else {
+#pragma unroll
+    for (float& sum : sums) sum = 0;
+  }
+  if (rest == 0) return;
+  multiply_rest<T, Config, kATransposed, kBTransposed>(sums, slab, rest / 16, stages > 0, ring,
+                                                       barriers, place);
+}
+
 // ---- The kernel ----
 
 // Blocks, as many as there are multiprocessors, take tiles of c in turns. One warpgroup has one
 // thread that copies the operands to a ring of stages, of tile after tile; two have 64 rows of the
 // tile each. So the copies for the next tile go on while this one's epilogue does.
-template <typename T, class Config, bool kATransposed, bool kBTransposed>
+template <typename T, class Config, bool kATransposed, bool kBTransposed, class Params>
 __global__ void __launch_bounds__(Config::kThreads, 1)
-    gemm90_kernel(const __grid_constant__ Gemm90Params params) {
+    gemm90_kernel(const __grid_constant__ Params params) {
   unsigned char* const ring = dynamic_shared();
   unsigned char* const staging = ring + Config::kRing;
   auto& barriers = *reinterpret_cast<Gemm90Barriers<Config::kStages>*>(
@@ -147,15 +205,21 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     const GemmProblem& p = params.problem;
     RingPlace<Config::kStages> place;
     float sums[Config::kCols / 2];
-    for (int number = first_item(); number < params.items; number += blocks()) {
+    const int items = gemm90_items(params);
+    for (int number = first_item(); number < items; number += blocks()) {
       const Gemm90Item item = gemm90_item<Config>(params, number);
-      const int stages = (item.k_end - item.k_begin + Config::kDepth - 1) / Config::kDepth;
-      multiply_stages<T, Config, kATransposed, kBTransposed>(sums, warpgroup, stages, ring,
-                                                             barriers, place);
+      const int size = item.k_end - item.k_begin;
+      if constexpr (Params::kGroupsOfK) {
+        multiply_group<T, Config, kATransposed, kBTransposed>(sums, warpgroup, size, ring, barriers,
+                                                              place);
+      } else {
+        multiply_stages<T, Config, kATransposed, kBTransposed>(
+            sums, warpgroup, (size + Config::kDepth - 1) / Config::kDepth, ring, barriers, place);
+      }
       unsigned char* const own = staging + warpgroup * Config::kStaging;
       const Slab slab = {
           .index = warpgroup, .box = own, .sums = reinterpret_cast<float*>(own + Config::kBox)};
-      if (params.by_boxes) {
+      if (params.by_boxes && may_go_by_boxes(params, item, warpgroup)) {
         store_slab<T, T, Config, true>(params, item, slab, sums);
       } else if (p.c.dtype == DType::kF32) {
         store_slab<T, float, Config, false>(params, item, slab, sums);
@@ -198,7 +262,7 @@ void launch_gemm90_kernel(const Exec& exec, const GemmProblem& p, const GemmWork
   params.row_tiles = static_cast<int>(ceil_div(p.m, Config::kRows));
   params.col_tiles = static_cast<int>(ceil_div(p.n, Config::kOutCols));
   params.items = params.row_tiles * params.col_tiles * static_cast<int>(work.splits);
-  simt::launch(gemm90_kernel<T, Config, kATransposed, kBTransposed>,
+  simt::launch(gemm90_kernel<T, Config, kATransposed, kBTransposed, Gemm90Params>,
                {.grid = persistent_blocks(exec, params.items),
                 .block = Config::kThreads,
                 .smem_bytes = gemm90_shared_bytes<Config>()},

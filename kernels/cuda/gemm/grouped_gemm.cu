@@ -6,7 +6,9 @@
 
 #include "shale/kernels/check.h"
 #include "shale/kernels/cuda/gemm/gemm_lines.h"
+#include "shale/kernels/cuda/gemm/grouped_gemm90.h"
 #include "shale/kernels/cuda/gemm/grouped_gemm_kernel.cuh"
+#include "shale/kernels/cuda/hopper.h"
 #include "shale/kernels/cuda/reduce/block_scan.cuh"
 #include "shale/kernels/cuda/run.h"
 
@@ -57,15 +59,33 @@ void check_sizes(const GemmProblem& p) {
                        "], want no size above ", kMost, " on a GPU"));
 }
 
-// Hopper runs the portable kernels too.
-GemmTile tile_for(const GroupedProblem& g) {
+// Whether Hopper's kernels can do it.
+bool takes_hopper(const Exec& exec, const GroupedProblem& g) {
+  constexpr int64_t kStep = 16;  // of k, that one product takes
+  const bool whole_steps = g.by == GroupedBy::kRows || g.align % kStep == 0;
+  return is_hopper(exec.device) && g.product.a.dtype != DType::kF32 && g.product.k > 0 &&
+         g.groups * g.product.m <= std::numeric_limits<int32_t>::max() && whole_steps;
+}
+
+GemmTile tile_for(const Exec& exec, const GroupedProblem& g, const GemmTile* wanted) {
+  const bool hopper = takes_hopper(exec, g);
+  if (wanted != nullptr) {
+    if (hopper || !is_hopper(*wanted)) return *wanted;
+    throw UnavailableError(cat(kOp, ": no kernel with tile ", name_of(*wanted), " for ",
+                               dtype_name(g.product.a.dtype), " and groups of multiples of ",
+                               g.align, " on ", exec.device));
+  }
   GemmProblem group = g.product;
   int64_t& cut = g.by == GroupedBy::kRows ? group.m : group.k;
   cut = std::max<int64_t>(ceil_div(cut, g.groups), 1);
-  return grouped_gemm_tile(group, g.groups, /*hopper=*/false);
+  return grouped_gemm_tile(group, g.groups, hopper);
 }
 
 void launch_grouped_product(const Exec& exec, const GroupedProblem& g, const GroupedWork& work) {
+  if (is_hopper(work.tile)) {
+    return g.product.a.dtype == DType::kBF16 ? launch_grouped_gemm90_bf16(exec, g, work)
+                                             : launch_grouped_gemm90_f16(exec, g, work);
+  }
   switch (g.product.a.dtype) {
     case DType::kBF16: return launch_grouped_gemm_bf16(exec, g, work);
     case DType::kF16: return launch_grouped_gemm_f16(exec, g, work);
@@ -83,7 +103,7 @@ void run(const Exec& exec, const GroupedGemmArgs& args) {
   const bool by_rows = g.by == GroupedBy::kRows;
   if (p.m == 0 || p.n == 0) return;
   if (p.accumulate) p.residual = p.c;  // the epilogue adds it
-  GroupedWork work = {.tile = tile_for(g)};
+  GroupedWork work = {.tile = tile_for(exec, g, args.tile)};
   const auto packs = [&](const Matrix& m) {
     return m.data == nullptr || all_lines(g, m, p.m, p.n, !by_rows).aligned();
   };

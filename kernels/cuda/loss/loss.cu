@@ -27,14 +27,30 @@ struct CrossEntropy {
   const StepState* step;  // null: no gradient
   int64_t rows, stride;
   int cols, vocab;
+  float softcap, inverse_softcap;  // 0: none
 };
+
+template <typename T>
+__device__ __forceinline__ float capped(const CrossEntropy<T>& a, float logit) {
+  return a.softcap == 0 ? logit : a.softcap * tanhf(logit * a.inverse_softcap);
+}
+
+// As they count.
+template <int kCount, typename T>
+__device__ __forceinline__ Floats<kCount> logits_at(const CrossEntropy<T>& a, const T* from) {
+  Floats<kCount> x = load_floats<kCount>(from);
+  if (a.softcap == 0) return x;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) x.at[i] = capped(a, x.at[i]);
+  return x;
+}
 
 // The row's loss, by one thread. `logit` is the target's.
 template <typename T>
 __device__ __forceinline__ RowGradient finish_row(const CrossEntropy<T>& a, int64_t r, int target,
                                                   float logit, const RowSoftmax& row) {
   if (threadIdx.x == 0) a.losses[r] = logf(row.sum) - (logit - row.max);
-  return gradient_row(row, a.step, target, a.vocab);
+  return gradient_row(row, a.step, target, a.vocab, a.inverse_softcap);
 }
 
 // Loss and gradient of a row that is not counted: zeros; where the target is out of range NaN,
@@ -89,14 +105,15 @@ __global__ void __launch_bounds__(1024)
     if (kind == RowKind::kCounts) {
       RowSoftmax mine;
       for (int c = first; c < a.cols; c += step) {
-        if (c < a.vocab) add_logits(mine, load_floats(row + c), c, a.vocab);
+        if (c < a.vocab) add_logits(mine, logits_at<kCount>(a, row + c), c, a.vocab);
       }
-      const float logit = to_float(a.logits[r * a.stride + target]);
+      const float logit = capped(a, to_float(a.logits[r * a.stride + target]));
       // The sums' barriers stand between the read of the logit and the write over it.
       const RowGradient gradient = finish_row(a, r, target, logit, softmax_of_block(mine));
       if (a.step != nullptr) {
         for (int c = first; c < a.cols; c += step) {
-          store_floats(a.logits + r * a.stride + c, gradient_of(load_floats(row + c), c, gradient));
+          const auto x = logits_at<kCount>(a, row + c);
+          store_floats(a.logits + r * a.stride + c, gradient_of(x, c, gradient));
         }
       }
     } else {
@@ -131,13 +148,13 @@ __global__ void __launch_bounds__(kTwiceThreads) cross_entropy_twice_kernel(Cros
   RowSoftmax mine;
 #pragma unroll 4
   for (int c = first; c < a.vocab; c += kStep) {
-    add_logits(mine, load_floats<kCount>(row + c), c, a.vocab);
+    add_logits(mine, logits_at<kCount>(a, row + c), c, a.vocab);
   }
-  const float logit = to_float(row[target]);
+  const float logit = capped(a, to_float(row[target]));
   const RowGradient gradient = finish_row(a, r, target, logit, softmax_of_block(mine));
   if (a.step == nullptr) return;
   for (int c = first; c < a.cols; c += kStep) {
-    store_floats(row + c, gradient_of(load_floats<kCount>(row + c), c, gradient));
+    store_floats(row + c, gradient_of(logits_at<kCount>(a, row + c), c, gradient));
   }
 }
 
@@ -190,7 +207,9 @@ void run(const Exec& exec, const CrossEntropyArgs& args) {
                      .rows = args.logits.size(0),
                      .stride = args.logits.stride(0),
                      .cols = static_cast<int>(args.logits.cols()),
-                     .vocab = static_cast<int>(args.vocab)});
+                     .vocab = static_cast<int>(args.vocab),
+                     .softcap = args.softcap,
+                     .inverse_softcap = args.softcap > 0 ? 1 / args.softcap : 0.f});
   });
 }
 

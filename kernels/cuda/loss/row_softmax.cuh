@@ -49,15 +49,17 @@ __device__ __forceinline__ RowSoftmax softmax_of_block(const RowSoftmax& mine) {
   return row;
 }
 
-// What the gradient of a row needs.
+// What the gradient of a row needs, whose logits are capped already.
 struct RowGradient {
   float max, factor, scale;  // p scale = exp(x - max) factor
   float inv_sum;
   int target, vocab;
+  float inverse_softcap;  // 0: none
 };
 
 __device__ __forceinline__ RowGradient gradient_row(const RowSoftmax& row, const StepState* step,
-                                                    int target, int vocab) {
+                                                    int target, int vocab,
+                                                    float inverse_softcap = 0) {
   const float scale = step == nullptr ? 0.f : step->grad_scale * step->loss_scale.value;
   const float inv_sum = 1.f / row.sum;
   return {.max = row.max,
@@ -65,7 +67,8 @@ __device__ __forceinline__ RowGradient gradient_row(const RowSoftmax& row, const
           .scale = scale,
           .inv_sum = inv_sum,
           .target = target,
-          .vocab = vocab};
+          .vocab = vocab,
+          .inverse_softcap = inverse_softcap};
 }
 
 template <int kCount>
@@ -77,7 +80,8 @@ __device__ __forceinline__ Floats<kCount> gradient_of(Floats<kCount> x, int c,
     // The target's p - 1 is made before it is scaled: one rounding where it cancels.
     const float value =
         c + i == row.target ? fmaf(e, row.inv_sum, -1.f) * row.scale : e * row.factor;
-    x.at[i] = c + i < row.vocab ? value : 0.f;
+    const float tanh = row.inverse_softcap == 0 ? 0.f : x.at[i] * row.inverse_softcap;
+    x.at[i] = c + i < row.vocab ? value * fmaf(-tanh, tanh, 1.f) : 0.f;
   }
   return x;
 }

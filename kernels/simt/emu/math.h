@@ -43,6 +43,9 @@ inline float flushed(float x) {
 inline float fast_exp2(float x) {
   return flushed(std::exp2(flushed(x)));
 }
+inline float fast_log2(float x) {
+  return std::log2(flushed(x));
+}
 inline float fast_rcp(float x) {
   return flushed(1.0f / flushed(x));
 }

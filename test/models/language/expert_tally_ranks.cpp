@@ -97,8 +97,7 @@ TEST_CASE("tokens of experts are added up over the stages of a pipeline", "[expe
   const comm::StageGroups stages(*pipeline.group, *pipeline.group, pipeline.pieces, pipeline.plan);
   step_model.pipeline = std::move(pipeline);
   Tallies seen;
-  models::TrainStep step(context,
-                         {.shard = &mesh.group("shard"), .stages = &stages.stages()},
+  models::TrainStep step(context, {.shard = &mesh.group("shard"), .stages = &stages.stages()},
                          std::move(step_model), {.micro_batches = kMicroBatches}, make_adamw(),
                          &seen);
   Batch batch;
@@ -111,8 +110,7 @@ TEST_CASE("tokens of experts are added up over the stages of a pipeline", "[expe
   REQUIRE(seen.all.size() == size_t(layers * (kExperts + 1)));
   for (int64_t l = 0; l < layers; ++l) {
     const auto first = seen.all.begin() + l * (kExperts + 1);
-    CHECK(std::accumulate(first, first + kExperts, 0) ==
-          kMicroBatches * kRows * kLength * kActive);
+    CHECK(std::accumulate(first, first + kExperts, 0) == kMicroBatches * kRows * kLength * kActive);
   }
 }
 

@@ -40,7 +40,7 @@ class Bigram : public LanguageModel {
   Tensor loss(const Tensor& input, const Tensor& targets) override {
     return run(input, [this, targets](const Tensor& ids) {
       return linear_cross_entropy(reshape(states(ids), {-1, config().width}), head_.weight.value,
-                                  reshape(targets, {-1}), config().vocab, 0);
+                                  reshape(targets, {-1}), config().vocab);
     });
   }
   Tensor next_logits(const Tensor& input, KvCache& cache) override {

@@ -13,6 +13,7 @@
 #include "shale/models/language/stored_model.h"
 #include "shale/models/training/step.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
@@ -26,19 +27,19 @@ namespace {
 
 using nlohmann::json;
 
-const char* const kCases[] = {"llama_tied", "llama_untied_llama3",
-                              "llama_yarn", "mistral",
-                              "qwen2",      "qwen2_window",
-                              "qwen3",      "olmo2",
-                              "mixtral",    "olmoe",
-                              "qwen3_moe"};
+const char* const kCases[] = {"llama_tied",   "llama_untied_llama3",
+                              "llama_yarn",   "llama_softcap",
+                              "mistral",      "qwen2",
+                              "qwen2_window", "qwen3",
+                              "olmo2",        "mixtral",
+                              "olmoe",        "qwen3_moe"};
 
 // The model of a fixture on one rank, with its weights.
 struct Loaded {
-  explicit Loaded(const LlamaFixture& fixture)
+  explicit Loaded(const LlamaFixture& fixture, DType compute = DType::kF32)
       : context(small_context()),
-        model(models::make_language_model(fixture.stored->config(), fixture.policy())),
-        parallel(*model, model->blocks(), context, *group, {}) {
+        model(models::make_language_model(fixture.config(), fixture.policy())),
+        parallel(*model, model->blocks(), context, *group, {.compute = compute}) {
     models::load_stored_model(*fixture.stored, parallel);
   }
   Tensor tokens(const LlamaFixture& fixture, int64_t first, int64_t last) {
@@ -54,7 +55,8 @@ struct Loaded {
 };
 
 void check_last_logits(const LlamaFixture& fixture, const Tensor& logits) {
-  const std::vector<float> found = to_host<float>(logits);
+  const DType dtype = logits.dtype();
+  const std::vector<float> found = to_host<float>(cast(logits, DType::kF32));
   const int64_t vocab = fixture.stored->config().vocab;
   REQUIRE(logits.shape() == Shape{fixture.rows, fixture.stored->config().padded_vocab});
   double worst = 0;
@@ -64,7 +66,7 @@ void check_last_logits(const LlamaFixture& fixture, const Tensor& logits) {
       worst = std::max(worst, std::abs(found[size_t(row * logits.size(1) + token)] - want));
     }
   }
-  CHECK(worst <= fixture.allowed("logit"));
+  CHECK(worst <= fixture.allowed("logit", dtype));
 }
 
 // Files of gradients have the tensors of weights; the reader of weights knows where each belongs.
@@ -77,9 +79,9 @@ std::unique_ptr<models::StoredModel> stored_gradients(const LlamaFixture& fixtur
 }
 
 void check_gradient(const LlamaFixture& fixture, const Parameter& parameter,
-                    const models::StoredModel& gradients) {
+                    const models::StoredModel& gradients, DType dtype) {
   CAPTURE(parameter.full_name());
-  const std::vector<float> grad = to_host<float>(parameter.value.grad());
+  const std::vector<float> grad = to_host<float>(cast(parameter.value.grad(), DType::kF32));
   std::vector<float> want(grad.size());
   gradients.read(parameter.full_name(), make_view(want.data(), parameter.shape), 0);
   double difference = 0, norm = 0, worst = 0, largest = 0;
@@ -89,17 +91,19 @@ void check_gradient(const LlamaFixture& fixture, const Parameter& parameter,
     worst = std::max(worst, std::abs(d)), largest = std::max(largest, std::abs(g));
   }
   CHECK(largest > 0);
-  CHECK(std::sqrt(difference / norm) <= fixture.allowed("grad_l2"));
-  CHECK(worst <= fixture.allowed("grad_element") * largest);  // 0 where the vocabulary is padded
+  CHECK(std::sqrt(difference / norm) <= fixture.allowed("grad_l2", dtype));
+  // 0 where the vocabulary is padded.
+  CHECK(worst <= fixture.allowed("grad_element", dtype) * largest);
 }
 
 }  // namespace
 
 TEST_CASE("logits of models that transformers wrote are its own, in one go and token by token") {
+  const DType dtype = GENERATE(DType::kF32, DType::kBF16);
   for (const char* name : kCases) {
-    CAPTURE(name);
+    CAPTURE(name, dtype_name(dtype));
     const LlamaFixture fixture(name);
-    Loaded run(fixture);
+    Loaded run(fixture, dtype);
     models::KvCache whole, cached;
     check_last_logits(fixture,
                       run.model->next_logits(run.tokens(fixture, 0, fixture.length), whole));
@@ -113,11 +117,12 @@ TEST_CASE("logits of models that transformers wrote are its own, in one go and t
   }
 }
 
-TEST_CASE("loss and gradients of models that transformers wrote are its own") {
+TEST_CASE("loss and gradients of models that transformers wrote are its own, in f32 and bf16") {
+  const DType dtype = GENERATE(DType::kF32, DType::kBF16);
   for (const char* name : kCases) {
-    CAPTURE(name);
+    CAPTURE(name, dtype_name(dtype));
     const LlamaFixture fixture(name);
-    Loaded run(fixture);
+    Loaded run(fixture, dtype);
     run.context.update_step([](StepState& s) { s.grad_scale = 1; });
     const Tensor loss = run.model->loss(run.tokens(fixture, 0, fixture.length),
                                         run.tokens(fixture, 1, fixture.length + 1));
@@ -125,18 +130,22 @@ TEST_CASE("loss and gradients of models that transformers wrote are its own") {
     backward(loss);
     run.parallel.finish_gradients();
     CHECK(std::abs(to_host<float>(loss).front() / fixture.expected["loss"].get<double>() - 1) <=
-          fixture.allowed("loss"));
+          fixture.allowed("loss", dtype));
+    // A token between two experts goes to another one when scores are rounded, and its gradients
+    // too.
+    if (dtype == DType::kBF16 && fixture.expected.contains("router")) continue;
     const TempDir folder;
     const auto gradients = stored_gradients(fixture, folder);
     for (const Parameter* parameter : run.model->parameters()) {
-      check_gradient(fixture, *parameter, *gradients);
+      check_gradient(fixture, *parameter, *gradients, dtype);
     }
   }
 }
 
-TEST_CASE("20 steps of AdamW from weights of transformers go as torch's") {
+TEST_CASE("20 steps of AdamW from weights of transformers go as torch's, in f32 and bf16") {
+  const DType dtype = GENERATE(DType::kF32, DType::kBF16);
   for (const char* name : kCases) {
-    CAPTURE(name);
+    CAPTURE(name, dtype_name(dtype));
     const LlamaFixture fixture(name);
     const json& adamw = fixture.expected["adamw"];
     const json& train = fixture.expected["train"];
@@ -144,10 +153,11 @@ TEST_CASE("20 steps of AdamW from weights of transformers go as torch's") {
     comm::World world(0, nullptr);
     Context context(small_context());
     const auto group = world.group();
-    const auto model = models::make_language_model(fixture.stored->config(), fixture.policy());
+    const auto model = models::make_language_model(fixture.config(), fixture.policy());
     StepOutcomes outcomes;
     models::TrainStep step(context, {.shard = group.get()}, step_model(*model),
-                           {.clip = adamw["clip"]}, adamw_of(fixture), &outcomes);
+                           {.parallel = {.compute = dtype}, .clip = adamw["clip"]},
+                           adamw_of(fixture), &outcomes);
     models::load_stored_model(*fixture.stored, step.parallel());
     Batch batch;
     for (size_t i = 0; i < train["ids"].size(); ++i) {
@@ -162,9 +172,9 @@ TEST_CASE("20 steps of AdamW from weights of transformers go as torch's") {
     for (size_t i = 0; i < outcomes.losses.size(); ++i) {
       CAPTURE(i);
       CHECK(std::abs(outcomes.losses[i] / tokens / train["loss"][i].get<double>() - 1) <=
-            fixture.allowed("train_loss"));
+            fixture.allowed("train_loss", dtype));
       CHECK(std::abs(outcomes.norms[i] / train["grad_norm"][i].get<double>() - 1) <=
-            fixture.allowed("train_norm"));
+            fixture.allowed("train_norm", dtype));
     }
   }
 }

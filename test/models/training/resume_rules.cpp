@@ -48,7 +48,7 @@ TEST_CASE("where and how fast a run runs may change on resume") {
         c.run.global_batch = 24;
         c.run.zero = 3;
         c.run.dtype = "bf16";
-        c.run.offload = models::OffloadKind::kParameters;
+        c.run.offload_to = "params";
         c.run.recompute = Recompute::kFull;
         c.run.threads = 2;
         c.run.out = "elsewhere";

@@ -159,7 +159,7 @@ TEST_CASE("a loss in a region takes its gradient through low-precision logits") 
   const Tensor targets = from_host<int32_t>(context, ids, {6});
   for (const int64_t chunk_rows : {0, 4}) {
     const auto loss_of = [&](const Tensor& in, const Tensor& table) {
-      return linear_cross_entropy(in, table, targets, 10, chunk_rows);
+      return linear_cross_entropy(in, table, targets, 10, {.chunk_rows = chunk_rows});
     };
     const Tensor by_hand = loss_of(cast(x, DType::kBF16), cast(w, DType::kBF16));
     const Autocast region(context, DType::kBF16);

@@ -43,7 +43,7 @@ struct Model {
   Tensor rest(const Tensor& x, const Tensor& targets, int64_t chunk) {
     const Tensor normed = layer_norm(add(x, shift), gain, bias, 1e-5f);
     const Tensor y = ffn(normed, up, up_bias, down, down_bias, x, Gelu::kTanh);
-    return linear_cross_entropy(y, head, targets, kVocab, chunk);
+    return linear_cross_entropy(y, head, targets, kVocab, {.chunk_rows = chunk});
   }
   std::vector<float> gradients() const {
     std::vector<float> all;

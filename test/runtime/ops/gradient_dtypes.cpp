@@ -37,7 +37,9 @@ std::vector<Op> ops(Context& context, DType dtype) {
   const Tensor targets =
       from_host<int32_t>(context, rand_int<int32_t>(kRows, 52, 0, kVocab - 1), {kRows});
   const auto loss = [=](int64_t chunk) {
-    return [=](const In& p) { return linear_cross_entropy(x, p[0], targets, kVocab, chunk); };
+    return [=](const In& p) {
+      return linear_cross_entropy(x, p[0], targets, kVocab, {.chunk_rows = chunk});
+    };
   };
   return {
       {"linear", {{30, kWidth}, {30}}, [=](const In& p) { return linear(x, p[0], p[1]); }},
@@ -116,8 +118,9 @@ TEST_CASE("gradients in bf16 of bf16 parameters need no memory but their own") {
                     const auto ids = rand_int<int32_t>(kRows, 51, 0, kTokens - 1);
                     const Tensor x = embedding(from_host<int32_t>(context, ids, {1, kRows}), p[0]);
                     const Tensor rows = reshape(x, {-1, kWidth});
-                    return linear_cross_entropy(
-                        rows, p[0], from_host<int32_t>(context, ids, {kRows}), kTokens, chunk_rows);
+                    return linear_cross_entropy(rows, p[0],
+                                                from_host<int32_t>(context, ids, {kRows}), kTokens,
+                                                {.chunk_rows = chunk_rows});
                   }};
     const In parameters = parameters_of(context, tied, DType::kBF16, DType::kBF16);
     for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {

@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kRows = 7, kWidth = 5, kVocab = 11, kPadded = 16;
 const std::vector<int32_t> kTargets = {0, 10, 3, kernels::kIgnoreTarget, 3, 7, 1};
 
-std::vector<double> reference_loss(const std::vector<std::vector<double>>& x) {
+std::vector<double> reference_loss(const std::vector<std::vector<double>>& x, double softcap) {
   double total = 0;
   for (int64_t r = 0; r < kRows; ++r) {
     if (kTargets[size_t(r)] == kernels::kIgnoreTarget) continue;
@@ -30,6 +30,7 @@ std::vector<double> reference_loss(const std::vector<std::vector<double>>& x) {
       for (int64_t c = 0; c < kWidth; ++c) {
         logit += x[0][size_t(r * kWidth + c)] * x[1][size_t(v * kWidth + c)];
       }
+      if (softcap > 0) logit = softcap * std::tanh(logit / softcap);
       logits.push_back(logit);
       sum += std::exp(logit);
     }
@@ -38,25 +39,30 @@ std::vector<double> reference_loss(const std::vector<std::vector<double>>& x) {
   return {total};
 }
 
-OpCase loss_case(Context& context, int64_t chunk_rows) {
-  return {.name = cat("chunk ", chunk_rows),
+OpCase loss_case(Context& context, int64_t chunk_rows, float softcap) {
+  return {.name = cat("chunk ", chunk_rows, ", softcap ", softcap),
           .inputs = {{kRows, kWidth}, {kPadded, kWidth}},
           .output = {},
           .op =
-              [&context, chunk_rows](const std::vector<Tensor>& x) {
+              [&context, chunk_rows, softcap](const std::vector<Tensor>& x) {
                 const Tensor targets = from_host<int32_t>(context, kTargets, {kRows});
-                return linear_cross_entropy(x[0], x[1], targets, kVocab, chunk_rows);
+                return linear_cross_entropy(x[0], x[1], targets, kVocab,
+                                            {.chunk_rows = chunk_rows, .softcap = softcap});
               },
-          .reference = reference_loss};
+          .reference =
+              [softcap](const std::vector<std::vector<double>>& x) {
+                return reference_loss(x, softcap);
+              }};
 }
 
 }  // namespace
 
 TEST_CASE("the loss agrees with f64 in any chunks, over a padded vocabulary with ignored targets") {
+  const float softcap = GENERATE(0.f, 1.5f, 30.f);
   for (const int64_t chunk_rows : {0, 1, 3, 7, 100}) {
     Context context(small_context());
-    const OpErrors errors = check_op(context, loss_case(context, chunk_rows));
-    CAPTURE(chunk_rows);
+    const OpErrors errors = check_op(context, loss_case(context, chunk_rows, softcap));
+    CAPTURE(chunk_rows, softcap);
     CHECK(errors.complete);
     CHECK(errors.forward <= 1e-6);
     CHECK(errors.backward <= 1e-5);
@@ -71,7 +77,7 @@ TEST_CASE("a loss over no rows gives the weight gradient zero, not what was in i
     leaf_state(w).has_value = false;
     const Tensor no_targets = from_host<int32_t>(context, {}, {0});
     backward(linear_cross_entropy(random_leaf(context, {0, kWidth}, 2), w, no_targets, kVocab,
-                                  chunk_rows));
+                                  {.chunk_rows = chunk_rows}));
     CHECK(to_host<float>(w.grad()) == std::vector<float>(size_t(kPadded * kWidth), 0.0f));
   }
 }
@@ -84,7 +90,7 @@ TEST_CASE("a chunked loss never has more logits than its chunk") {
     const Tensor w = random_leaf(context, {kManyTokens, 8}, 2);
     const std::vector<int32_t> ids(kManyRows, 5);
     backward(linear_cross_entropy(x, w, from_host<int32_t>(context, ids, {kManyRows}), kManyTokens,
-                                  chunk_rows));
+                                  {.chunk_rows = chunk_rows}));
     return context.allocator().stats().at_peak[size_t(MemoryTag::kActivation)];
   };
   CHECK(peak(0) >= kManyRows * kManyTokens * 4);
@@ -99,7 +105,7 @@ TEST_CASE("gradients of the loss carry grad_scale and whatever follows the loss"
       const Tensor x = random_leaf(context, {kRows, kWidth}, 1);
       const Tensor w = random_leaf(context, {kPadded, kWidth}, 2);
       Tensor loss = linear_cross_entropy(x, w, from_host<int32_t>(context, kTargets, {kRows}),
-                                         kVocab, chunk_rows);
+                                         kVocab, {.chunk_rows = chunk_rows});
       if (factor != 1) loss = scale(loss, factor);
       backward(loss);
       return to_host<float>(x.grad());
@@ -240,7 +246,8 @@ TEST_CASE("backward runs under the step values of its own forward") {
     const Tensor w = random_leaf(context, {kPadded, kWidth}, 2);
     const auto forward = [&] {
       return linear_cross_entropy(dropout(x, 0.5f, 1), w,
-                                  from_host<int32_t>(context, kTargets, {kRows}), kVocab, 2);
+                                  from_host<int32_t>(context, kTargets, {kRows}), kVocab,
+                                  {.chunk_rows = 2});
     };
     begin(0);
     const Tensor first = forward();

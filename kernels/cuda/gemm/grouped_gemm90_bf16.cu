@@ -1,0 +1,10 @@
+#include "shale/kernels/cuda/gemm/grouped_gemm90.cuh"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+void launch_grouped_gemm90_bf16(const Exec& exec, const GroupedProblem& g,
+                                const GroupedWork& work) {
+  launch_grouped90<bf16>(exec, g, work);
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

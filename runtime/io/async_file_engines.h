@@ -1,0 +1,13 @@
+#pragma once
+
+#include <memory>
+
+#include "shale/runtime/io/async_file.h"
+
+namespace shale {
+
+// Null where the system has no io_uring for this process.
+std::unique_ptr<AsyncFile::Engine> make_io_uring_engine(int file);
+std::unique_ptr<AsyncFile::Engine> make_thread_engine(int file);
+
+}  // namespace shale

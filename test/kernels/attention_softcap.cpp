@@ -1,0 +1,111 @@
+// Attention with capped scores.
+#include <algorithm>
+#include <limits>
+
+#include "shale/test/kernels/attention_check.h"
+
+namespace shale::test {
+namespace {
+
+// Scores of inputs such as these have a standard deviation of 1: `softcap` 0.7 bends most of them,
+// 50 hardly any.
+AttentionShape capped(AttentionShape shape, double softcap, int64_t window = 0) {
+  shape.softcap = softcap;
+  shape.window = window;
+  return shape;
+}
+
+template <typename T>
+void check(const AttentionShape& shape, bool gpu) {
+  const AttentionInputs<T> in(shape, 41);
+  for (const Exec& exec : attention_variants()) {
+    if (is_gpu(exec) != gpu) continue;
+    CAPTURE(describe(exec), describe(shape));
+    check_against_f64(exec, in);
+  }
+}
+
+}  // namespace
+
+// Both schemes of backward, few queries as in generation, groups of heads, hidden keys.
+TEMPLATE_TEST_CASE("attention with capped scores agrees with f64 on the CPU",
+                   "[kernels][attention]", float, bf16, f16) {
+  const double softcap = GENERATE(0.7, 3., 50.);
+  check<TestType>(capped(shape_of(1, 150, 150, 2, 1, 24), softcap), false);
+  check<TestType>(capped(shape_of(4, 70, 130, 4, 2, 20), softcap), false);
+  check<TestType>(capped(shape_of(2, 3, 300, 4, 2, 20), softcap), false);
+  check<TestType>(capped(shape_of(1, 90, 90, 1, 1, 16, /*causal=*/false), softcap), false);
+  check<TestType>(capped(shape_of(1, 200, 200, 1, 1, 16), softcap, 30), false);
+}
+
+// Hopper has kernels of its own for heads of 64 and 128.
+TEMPLATE_TEST_CASE("attention with capped scores agrees with f64 on GPUs", "[kernels][attention]",
+                   float, bf16, f16) {
+  if constexpr (std::is_same_v<TestType, float>) {
+    check<float>(capped(shape_of(1, 65, 70, 2, 1, 64), 0.7), true);
+    check<float>(capped(shape_of(1, 33, 65, 1, 1, 80), 50), true);
+    return;
+  }
+  if constexpr (std::is_same_v<TestType, f16>) {  // the same code, and the emulator is slow
+    check<f16>(capped(shape_of(1, 70, 70, 1, 1, 64), 3), true);
+    return;
+  }
+  check<TestType>(capped(shape_of(1, 70, 140, 2, 1, 64), 0.7), true);
+  check<TestType>(capped(shape_of(1, 200, 200, 1, 1, 64), 3, 70), true);
+  check<TestType>(capped(shape_of(1, 40, 70, 1, 1, 96, /*causal=*/false), 50), true);
+  check<TestType>(capped(shape_of(1, 70, 140, 1, 1, 128), 0.7), true);
+}
+
+TEST_CASE("capped scores stay below their limit, and what is beyond a sequence's end out of them",
+          "[kernels][attention]") {
+  const AttentionShape shape = capped(shape_of(2, 70, 140, 1, 1, 64), 2);
+  const SequenceLengths lengths{{70, 20}, {140, 50}};
+  // Scores of several hundred.
+  const AttentionInputs<bf16> in(shape, 42, 8);
+  for (const Exec& exec : attention_variants()) {
+    CAPTURE(describe(exec));
+    const AttentionResults<bf16> got = run_attention(exec, in, lengths);
+    for (int64_t i = 0; i < 70; ++i) {
+      // Of n keys, whose scores are 2 at most, and -2 at least.
+      const double keys = double(i + 140 - 70 + 1), lse = double{got.lse[size_t(i)]};
+      CHECK(std::abs(lse - std::log(keys)) <= 2 + 1e-5);
+    }
+    const AttentionInputs<bf16> alone = sequence_of(in, 1, 20, 50);
+    const RefAttention want = alone.reference(exec.device);
+    const AttentionResults<bf16> second = sequence_of(got, shape, 1);
+    const auto starts_with = [](const std::vector<bf16>& values, const Bounded& head) {
+      const auto count = static_cast<std::ptrdiff_t>(head.value.size());
+      CHECK(error_over_bound(to_f64(std::vector<bf16>(values.begin(), values.begin() + count)),
+                             head) <= 1);
+      CHECK(
+          std::all_of(values.begin() + count, values.end(), [](bf16 x) { return to_f32(x) == 0; }));
+    };
+    starts_with(second.out, want.out);
+    starts_with(second.dq, want.dq);
+    starts_with(second.dk, want.dk);
+    starts_with(second.dv, want.dv);
+  }
+}
+
+TEST_CASE("a softcap far above all scores changes hardly a bit", "[kernels][attention]") {
+  const AttentionShape plain = shape_of(1, 100, 100, 1, 1, 64);
+  const AttentionInputs<float> in(plain, 43), wide(capped(plain, 1e3), 43);
+  for (const Exec& exec : reproducible_devices()) {
+    CAPTURE(describe(exec));
+    const auto want = run_attention(exec, in).all(), got = run_attention(exec, wide).all();
+    // c tanh(s / c) is s - s^3 / (3 c^2) + ...: with scores below 6 a change of 7e-5, which sums of
+    // some values of order 1 have in proportion.
+    CHECK(max_error(got, to_f64(want)) <= 4 * 7e-5);
+  }
+}
+
+TEST_CASE("softcaps that cannot be are errors", "[kernels][attention]") {
+  const Exec exec = attention_devices().front();
+  for (const double softcap : {-1., 1e-4, 1e4, std::numeric_limits<double>::quiet_NaN()}) {
+    const AttentionInputs<float> in(capped(shape_of(1, 5, 7, 1, 1, 8), softcap), 44);
+    CHECK(contains(message_of<ShapeError>([&] { run_attention(exec, in); }),
+                   "want 0, or 0.001 to 1000"));
+  }
+}
+
+}  // namespace shale::test

@@ -1,0 +1,105 @@
+#include "shale/runtime/offload/disk_memory.h"
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "shale/base/error.h"
+#include "shale/runtime/io/direct_memory.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/temp_dir.h"
+
+namespace shale::test {
+namespace {
+
+using offload::DiskMemory;
+
+constexpr size_t kPage = kDirectAlignment;
+
+// A tensor's memory, which begins and ends inside of pages.
+struct Part {
+  std::span<std::byte> bytes;
+  size_t pages() const {
+    const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
+    return align_down(begin + bytes.size()) - align_up(begin);
+  }
+  void write(unsigned seed) const {
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7 + seed);
+  }
+  bool has(unsigned seed) const {
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      if (bytes[i] != static_cast<std::byte>(i * 7 + seed)) return false;
+    }
+    return true;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("memory on a disk has what was written last, in memory or not", "[offload]") {
+  const auto way = GENERATE(AsyncIo::kAuto, AsyncIo::kThreads);
+  const TempDir folder;
+  DiskMemory memory(folder.path(), way);
+  constexpr size_t kBytes = 300 * kPage;
+  auto* const begin = static_cast<std::byte*>(memory.allocate(kBytes));
+  // Neighbours that share a page, and one inside of a page.
+  const Part parts[] = {{{begin, 100 * kPage + 512}},
+                        {{begin + 100 * kPage + 512, 150 * kPage}},
+                        {{begin + 250 * kPage + 512, 1024}}};
+  CHECK(std::all_of(begin, begin + kBytes, [](std::byte b) { return b == std::byte{0}; }));
+  for (unsigned i = 0; i < 3; ++i) parts[i].write(i);  // through the system's cache
+  for (unsigned round = 0; round < 3; ++round) {
+    CAPTURE(round);
+    for (const Part& part : parts) memory.prefetch(part.bytes);
+    CHECK(memory.resident_bytes() == int64_t(parts[0].pages() + parts[1].pages()));
+    for (unsigned i = 0; i < 3; ++i) {
+      memory.acquire(parts[i].bytes);
+      CHECK(parts[i].has(i + 10 * round));
+      parts[i].write(i + 10 * (round + 1));
+      memory.release(parts[i].bytes, /*changed=*/true);
+      CHECK(parts[i].has(i + 10 * (round + 1)));  // on its way out
+    }
+    if (round == 1) continue;  // the next one finds them there still, or not
+    memory.settle();
+    CHECK(memory.resident_bytes() == 0);
+    for (unsigned i = 0; i < 3; ++i) CHECK(parts[i].has(i + 10 * (round + 1)));
+  }
+  // What nobody changed need not be written, and what is all written not be read.
+  const auto before = memory.traffic();
+  memory.acquire(parts[0].bytes);
+  memory.release(parts[0].bytes, /*changed=*/false);
+  CHECK(memory.traffic().written == before.written);
+  memory.acquire(parts[0].bytes, /*fetch=*/false);
+  parts[0].write(99);
+  memory.release(parts[0].bytes, /*changed=*/true);
+  memory.settle();
+  CHECK(parts[0].has(99));
+  CHECK(memory.traffic().read == before.read + int64_t(parts[0].pages()));
+  memory.free(begin, kBytes);
+}
+
+TEST_CASE("memory on a disk that is freed while it moves leaves nothing behind", "[offload]") {
+  const TempDir folder;
+  DiskMemory memory(folder.path());
+  auto* const begin = static_cast<std::byte*>(memory.allocate(64 * kPage));
+  const std::span<std::byte> all(begin, 64 * kPage);
+  memory.prefetch(all);
+  memory.free(begin, all.size());
+  CHECK(memory.resident_bytes() == 0);
+  auto* const again = static_cast<std::byte*>(memory.allocate(64 * kPage));
+  CHECK(std::all_of(again, again + all.size(), [](std::byte b) { return b == std::byte{0}; }));
+  memory.acquire({again, all.size()});
+  memory.release({again, all.size()}, /*changed=*/true);  // the destructor waits for it
+}
+
+TEST_CASE("memory on a disk that cannot be names the folder", "[offload]") {
+  const TempDir folder;
+  CHECK(contains(message_of<DiskError>([&] { DiskMemory memory(folder.file("none")); }),
+                 folder.file("none")));
+  DiskMemory memory(folder.path());
+  CHECK(contains(message_of<DiskError>([&] { memory.allocate(size_t{1} << 60); }), "no room for"));
+  std::vector<std::byte> elsewhere(4 * kPage);
+  CHECK_THROWS_AS(memory.acquire(elsewhere), InternalError);
+}
+
+}  // namespace shale::test
