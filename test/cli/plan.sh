@@ -60,6 +60,10 @@ plan --ranks 6 --pipeline 4
 plan --ranks 2 --rank 2
 [[ $code -eq 64 ]] || fail "rank 2 of 2: exit code $code, want 64"
 grep -qF 'rank 2, want 0 to 1' "$work/stderr" || fail "rank 2 of 2: no word of it"
+plan --model nano --zero 3 --offload "nvme:$work/disk"
+[[ $code -eq 64 ]] || fail "a disk: exit code $code, want 64"
+grep -qF 'want --offload params' "$work/stderr" || fail "a disk: no word of what fits"
+[[ ! -e $work/disk ]] || fail "a disk: its folder was made"
 plan --model nano --device-memory 1MiB
 [[ $code -eq 71 ]] || fail "1 MiB: exit code $code, want 71"
 grep -qF "of the cpu's budget of 1.0 MiB" "$work/stderr" || fail "1 MiB: no word of it"
