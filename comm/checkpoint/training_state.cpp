@@ -212,6 +212,11 @@ bool is_elsewhere(const StatePart& part, const PipelineStages* stages) {
   return !stages->is_first_holder(*part.parameter);
 }
 
+// Other ranks of its shard group have other elements.
+bool is_of_experts(const StatePart& part) {
+  return part.parameter != nullptr && part.parameter->partition.is_of_experts;
+}
+
 Tensor as_vector(const Tensor& x) {
   return x.alias({x.numel()}, {1});
 }
@@ -326,17 +331,23 @@ std::vector<StatePart> even_share(const std::vector<StatePart>& parts, int rank,
 
 std::vector<StatePart> share_to_write(const std::vector<StatePart>& parts,
                                       const ShardGroups& groups) {
-  std::vector<StatePart> whole, cut;
+  std::vector<StatePart> whole, cut, experts;
   for (const StatePart& part : parts) {
     if (part.is_copy || is_elsewhere(part, groups.stages)) continue;
-    (part.is_whole ? whole : cut).push_back(part);
+    (!part.is_whole ? cut : is_of_experts(part) ? experts : whole).push_back(part);
   }
   const int replicas = groups.replicate != nullptr ? groups.replicate->size() : 1;
   const int replica = groups.replicate != nullptr ? groups.replicate->rank() : 0;
-  const ProcessGroup& shard = *groups.shard;
-  std::vector<StatePart> share =
-      even_share(whole, replica * shard.size() + shard.rank(), replicas * shard.size());
-  for (StatePart& part : even_share(cut, replica, replicas)) share.push_back(std::move(part));
+  std::vector<StatePart> share;
+  const auto add = [&](const std::vector<StatePart>& some, const ProcessGroup* same) {
+    const int ranks = same != nullptr ? same->size() : 1, rank = same != nullptr ? same->rank() : 0;
+    for (StatePart& part : even_share(some, replica * ranks + rank, replicas * ranks)) {
+      share.push_back(std::move(part));
+    }
+  };
+  add(whole, groups.shard);
+  add(experts, groups.expert_shard);
+  add(cut, nullptr);
   return share;
 }
 
@@ -372,7 +383,7 @@ void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
     const bool repeats =
         part.parameter != nullptr && part.parameter->partition.share == LeafShare::kRepeated;
     auto& [whole, cut] = by_leaf[repeats ? copies[part.name]++ : 0];
-    (part.is_whole && ranks > 1 ? whole : cut).push_back(part);
+    (part.is_whole && ranks > 1 && !is_of_experts(part) ? whole : cut).push_back(part);
   }
   for (const auto& [copy, of_copy] : by_leaf) {
     read_whole_parts(checkpoint, of_copy.first, parallel);

@@ -5,6 +5,7 @@
 #include "shale/runtime/nn/cut_attention.h"
 #include "shale/runtime/nn/cut_sequence.h"
 #include "shale/runtime/nn/exchange.h"
+#include "shale/runtime/nn/expert_exchange.h"
 #include "shale/runtime/nn/init.h"
 #include "shale/runtime/nn/layers.h"
 #include "shale/runtime/nn/module.h"

@@ -9,6 +9,7 @@
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
 #include "shale/comm/parallel/context/context_parallel.h"
+#include "shale/comm/parallel/expert/expert_parallel.h"
 #include "shale/comm/parallel/tensor/tensor_parallel.h"
 #include "shale/models/training/batch_ramp.h"
 
@@ -151,6 +152,15 @@ ParallelSetup parallel_setup(const RunConfig& config, comm::ProcessGroup& all) {
         std::vector<comm::MeshAxis>{{"outer", 0}, {"inner", config.reshard_ranks}});
     setup.groups.reshard = &setup.reshard->group("inner");
   }
+  if (config.expert > 1) {
+    setup.expert = std::make_unique<comm::Mesh>(
+        *setup.groups.shard, std::vector<comm::MeshAxis>{{"same", 0}, {"expert", config.expert}});
+    setup.groups.expert_shard = &setup.expert->group("same");
+    setup.groups.experts = &setup.expert->group("expert");
+    setup.rows =
+        setup.groups.experts->split(0, setup.groups.experts->rank(), "rows", comm::Lane::kModel);
+    setup.groups.layers.push_back(setup.rows.get());
+  }
   if (cuts_layers(config)) {
     comm::ProcessGroup& tensor = setup.mesh->group("tensor");
     setup.groups.tensor = &tensor;
@@ -190,8 +200,9 @@ StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micr
   pipeline.boundary = task.boundary(config.micro_batch);
   pipeline.run = [&task](std::span<const nn::Piece> some, const Tensor& x,
                          const DeviceBatch& batch) { return task.run_pieces(some, x, batch); };
-  comm::ProcessGroup& whole =
-      config.zero > 0 ? setup.mesh->flatten({"pipeline", "shard", "context"}) : *pipeline.group;
+  comm::ProcessGroup& whole = config.zero > 0 || config.expert > 1
+                                  ? setup.mesh->flatten({"pipeline", "shard", "context"})
+                                  : *pipeline.group;
   setup.stages =
       std::make_unique<comm::StageGroups>(*pipeline.group, whole, pipeline.pieces, pipeline.plan);
   setup.groups.stages = &setup.stages->stages();
@@ -199,6 +210,7 @@ StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micr
 }
 
 void cut_model(const RunConfig& config, Task& task, ParallelSetup& setup) {
+  if (config.expert > 1) setup.experts = comm::expert_parallel(task.model(), *setup.rows);
   if (cuts_layers(config)) {
     setup.tensor = comm::tensor_parallel(task.model(), task.tensor_plan(), *setup.layers,
                                          {.leaves = config.tensor_leaves});
@@ -245,6 +257,16 @@ StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_b
 
 namespace {
 
+// Whether an optimizer has statistics of matrices: its name, or null.
+const char* optimizer_of_matrices(const RunConfig& config) {
+  switch (config.optimizer) {
+    case OptimizerKind::kMuon: return "muon";
+    case OptimizerKind::kAdafactor: return "adafactor";
+    case OptimizerKind::kAdamW8bit: return "adamw-8bit";
+    default: return nullptr;
+  }
+}
+
 // What --tensor does not go with.
 void check_tensor(const RunConfig& config) {
   if (!cuts_layers(config)) return;
@@ -256,11 +278,7 @@ void check_tensor(const RunConfig& config) {
            (config.tensor_leaves == 0 || std::has_single_bit(unsigned(leaves))),
        "--tensor-leaves is ", leaves, ", want a power of two that --tensor, ", config.tensor,
        ", divides");
-  const OptimizerKind kind = config.optimizer;
-  const char* statistics = kind == OptimizerKind::kMuon        ? "muon"
-                           : kind == OptimizerKind::kAdafactor ? "adafactor"
-                           : kind == OptimizerKind::kAdamW8bit ? "adamw-8bit"
-                                                               : nullptr;
+  const char* const statistics = optimizer_of_matrices(config);
   want(statistics == nullptr, "--tensor cuts the matrices of which --optimizer ", statistics,
        " has statistics; want one that works by elements, such as adamw");
 }
@@ -278,6 +296,28 @@ void check_context(const RunConfig& config) {
        ", divides");
   want(leaves == config.context || !config.cuda_graph, "--context-leaves ", leaves,
        " with --cuda-graph: want --context-leaves ", config.context);
+}
+
+// What --expert does not go with.
+void check_experts(const RunConfig& config, int shard_ranks) {
+  if (config.expert == 1) return;
+  const auto want = [&](bool holds, const auto&... what) {
+    if (!holds) throw ConfigError(cat("--expert ", config.expert, what...));
+  };
+  want(shard_ranks % config.expert == 0, ": want a divisor of the ", shard_ranks,
+       " ranks that data parallelism shards over");
+  want(optimizer_of_matrices(config) == nullptr, " with --optimizer ",
+       optimizer_of_matrices(config),
+       ", which has statistics of whole matrices; want one that works "
+       "by elements, such as adamw");
+  want(!config.reproducible,
+       " with --reproducible: a product has the rows of several ranks, and "
+       "rounds by their number; want --expert 1");
+  want(config.reshard_ranks == 0, " with --reshard-ranks ", config.reshard_ranks,
+       ": experts are not on all of these ranks; want --expert 1 or no --reshard-ranks");
+  want(!config.cuda_graph,
+       " with --cuda-graph: hosts must know how many rows travel; want no "
+       "graphs");
 }
 
 }  // namespace
@@ -311,6 +351,7 @@ void check_parallel(const RunConfig& config, int ranks) {
   check_pipeline(config, config.global_batch / (config.micro_batch * data));
   check_tensor(config);
   check_context(config);
+  check_experts(config, shard_ranks);
   if (!config.reproducible) return;
   want(config.context == 1 || config.context_leaves > 0, "--reproducible with --context ",
        config.context, " wants --context-leaves, on which sums depend in place of ranks");

@@ -12,6 +12,7 @@
 #include "shale/models/training/task.h"
 #include "shale/runtime/nn/cut_sequence.h"
 #include "shale/runtime/nn/exchange.h"
+#include "shale/runtime/nn/expert_exchange.h"
 
 namespace shale::models {
 
@@ -21,10 +22,13 @@ struct ParallelSetup {
   std::unique_ptr<comm::Mesh> reshard;        // axes "outer" and "inner"; null: no smaller group
   std::unique_ptr<comm::StageGroups> stages;  // null: no pipeline
   comm::ShardGroups groups;
-  // Of the tensor ranks, and of the context ranks, in Lane::kModel; or null.
-  std::unique_ptr<comm::ProcessGroup> layers, tokens;
-  std::unique_ptr<nn::Exchange> tensor;       // null: layers are not cut; after cut_model()
-  std::unique_ptr<nn::CutSequence> sequence;  // null: sequences are whole; likewise
+  std::unique_ptr<comm::Mesh> expert;  // likewise, of ranks with the same, and different experts
+  // Of the tensor ranks, of the context ranks and of those with different experts, in Lane::kModel;
+  // or null.
+  std::unique_ptr<comm::ProcessGroup> layers, tokens, rows;
+  std::unique_ptr<nn::Exchange> tensor;         // null: layers are not cut; after cut_model()
+  std::unique_ptr<nn::CutSequence> sequence;    // null: sequences are whole; likewise
+  std::unique_ptr<nn::ExpertExchange> experts;  // null: every rank has all experts; likewise
 };
 
 // Over how many ranks each axis goes; ParallelSizes::shard is not 0. Throws ConfigError, naming

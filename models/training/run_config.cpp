@@ -194,6 +194,15 @@ void describe_context(ConfigSpec& spec, RunConfig& c) {
       .may_change();
 }
 
+void describe_experts(ConfigSpec& spec, RunConfig& c) {
+  spec.section("Expert parallelism");
+  spec.add("expert", c.expert,
+           "ranks of data parallelism to which the experts of mixtures are dealt out: tokens go to "
+           "the ranks of their experts",
+           {.min = 1, .max = 1 << 16})
+      .may_change();
+}
+
 void describe_tensor(ConfigSpec& spec, RunConfig& c) {
   spec.section("Tensor parallelism");
   spec.add("tensor", c.tensor,
@@ -436,6 +445,7 @@ void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words) {
   describe_parallelism(spec, config);
   describe_tensor(spec, config);
   describe_context(spec, config);
+  describe_experts(spec, config);
   describe_pipelines(spec, config);
   describe_offload(spec, config);
   describe_run(spec, config);

@@ -88,6 +88,8 @@ struct RunConfig {
   int context = 1;         // ranks that share each sequence
   int context_leaves = 0;  // parts of each sequence; 0: one for each of these ranks
 
+  int expert = 1;  // ranks of data parallelism that have different experts of mixtures
+
   // tensor parallelism
   int tensor = 1;         // ranks that share each layer
   int tensor_leaves = 0;  // parts of each layer; 0: one for each of these ranks

@@ -34,6 +34,7 @@ std::vector<RankReport::Axis> axes_of(const comm::ProcessGroup& all, const Paral
   if (groups.reshard != nullptr) axes.push_back({"reshard", groups.reshard});
   if (groups.tensor != nullptr) axes.push_back({"tensor", groups.tensor});
   if (setup.tokens != nullptr) axes.push_back({"context", setup.tokens.get()});
+  if (setup.rows != nullptr) axes.push_back({"expert", setup.rows.get()});
   return axes;
 }
 

@@ -241,6 +241,13 @@ nn::CutSequence* Module::sequence() const {
   return nullptr;
 }
 
+nn::ExpertExchange* Module::expert_exchange() const {
+  for (const Module* module = this; module != nullptr; module = module->parent_) {
+    if (module->expert_exchange_ != nullptr) return module->expert_exchange_;
+  }
+  return nullptr;
+}
+
 Buffer& Module::declare_buffer(std::string name, Tensor value, bool persistent) {
   buffers_.push_back(std::make_unique<Buffer>(Buffer{.name = std::move(name),
                                                      .value = std::move(value),

@@ -21,6 +21,7 @@ class Module;
 namespace nn {
 class CutSequence;
 class Exchange;
+class ExpertExchange;
 }  // namespace nn
 
 // A parameter as its module declares it. It has no memory until its module is materialised (below)
@@ -169,6 +170,9 @@ class Module {
   // Sequences whose tokens are on several ranks (nn/cut_sequence.h); null: they are whole.
   void set_sequence(nn::CutSequence* sequence) { sequence_ = sequence; }
   nn::CutSequence* sequence() const;
+  // Where ranks have different experts; null: each has all.
+  void set_expert_exchange(nn::ExpertExchange* exchange) { expert_exchange_ = exchange; }
+  nn::ExpertExchange* expert_exchange() const;
 
   // How much of this module's forward backward computes again, instead of keeping what it needs.
   // Throws ConfigError unless it runs().
@@ -221,6 +225,7 @@ class Module {
   Recompute recompute_ = Recompute::kNone;
   nn::Exchange* exchange_ = nullptr;
   nn::CutSequence* sequence_ = nullptr;
+  nn::ExpertExchange* expert_exchange_ = nullptr;
   std::array<Hooks, 5> hooks_;
   uint64_t next_hook_ = 0;
   Tensor uses_;  // a leaf that every use takes as an input: backward counts a leaf's uses

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "shale/runtime/nn/expert_exchange.h"
 #include "shale/runtime/ops/grouped_swiglu.h"
 #include "shale/runtime/ops/shape.h"
 #include "shale/runtime/tensor/autograd_state.h"
@@ -34,6 +35,10 @@ void MoE::count_loads(Tensor loads, Tensor bias) {
   if (router_bias_ != nullptr) router_bias_->value = std::move(bias);
 }
 
+bool MoE::accepts(const Parameter& parameter, const Partition& partition) const {
+  return parameter.owner == &experts && partition.is_of_experts && partition.dim == 0;
+}
+
 Tensor MoE::forward(const Tensor& x, const Tensor& residual) {
   return run(x, residual, [this](const Tensor& in, const Tensor& stream) {
     const int64_t width = in.size(-1);
@@ -44,12 +49,21 @@ Tensor MoE::forward(const Tensor& x, const Tensor& residual) {
     const Tensor bias = router_bias_ != nullptr ? router_bias_->value : Tensor();
     const Routing routing =
         moe_route(tokens, gate.weight.value, bias, router_, counts ? loads_ : Tensor());
-    const Tensor rows =
-        grouped_swiglu(moe_permute(tokens, routing), experts.gate_proj.value, experts.up_proj.value,
-                       experts.down_proj.value, routing.offsets, routing.align);
+    const Tensor rows = through_experts(moe_permute(tokens, routing), routing);
     const Tensor to = rest.defined() ? reshape(rest, {-1, width}) : Tensor();
     return reshape(moe_combine(rows, routing, to), in.shape());
   });
+}
+
+Tensor MoE::through_experts(const Tensor& rows, const Routing& routing) {
+  const auto products = [&](const Tensor& x, const Tensor& offsets) {
+    return grouped_swiglu(x, experts.gate_proj.value, experts.up_proj.value,
+                          experts.down_proj.value, offsets, routing.align);
+  };
+  ExpertExchange* const exchange = expert_exchange();
+  if (exchange == nullptr) return products(rows, routing.offsets);
+  const ExpertRows plan = expert_rows(*exchange, routing.offsets, rows.size(0));
+  return collect(*exchange, plan, products(dispatch(*exchange, plan, rows), plan.offsets));
 }
 
 }  // namespace shale::nn

@@ -22,17 +22,19 @@ class MoE : public Module {
     Init down_init = {};  // of down_proj, which writes to the residual stream
   };
   MoE(Module* parent, std::string name, const Config& config);
+  bool accepts(const Parameter& parameter, const Partition& partition) const override;
   // x, residual (optional, added to the result) and the result: [..., width].
   Tensor forward(const Tensor& x, const Tensor& residual = {});
 
-  int64_t expert_count() const { return experts.gate_proj.shape[0]; }
+  int64_t expert_count() const { return experts.gate_proj.whole[0]; }
   // From now on forward in training adds the tokens of each expert, then the choices that were
   // dropped, to `loads`, [E + 1] i32, once for each call, recomputed or not. `bias`, [E] f32,
   // optional, is added to scores for the choice alone, and saved as the buffer "router_bias".
   // Undefined tensors end that.
   void count_loads(Tensor loads, Tensor bias);
 
-  // The experts' weights, whose products MoE makes.
+  // The experts' weights, whose products MoE makes; those of this rank's experts where ranks have
+  // different ones (nn/expert_exchange.h).
   class Experts : public Module {
    public:
     Experts(Module* parent, const Config& config);
@@ -48,6 +50,9 @@ class MoE : public Module {
   std::unique_ptr<SwiGlu> shared_experts;  // null: none
 
  private:
+  // Rows sorted by expert, those of expert e from routing.offsets[e] on.
+  Tensor through_experts(const Tensor& rows, const Routing& routing);
+
   RouterOptions router_;
   Tensor loads_;                   // undefined: not counted
   Buffer* router_bias_ = nullptr;  // null: there never was one

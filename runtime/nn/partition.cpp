@@ -15,7 +15,7 @@ int64_t TensorBox::numel() const {
 void check_partition(std::string_view name, const Shape& whole, const Partition& partition,
                      int64_t unit) {
   if (partition.share != LeafShare::kCut) return;
-  const auto [share, dim, groups, leaves, leaf] = partition;
+  const auto [share, dim, groups, leaves, leaf, is_of_experts] = partition;
   if (dim < 0 || dim >= whole.ndim() || (groups > 1 && dim != 0)) {
     throw ConfigError(cat("partition: ", name, whole, " is to be cut along dimension ", dim,
                           ", want one below ", whole.ndim(), ", and 0 for groups"));

@@ -35,6 +35,7 @@ struct Partition {
   int64_t groups = 1;  // along dim 0: equal parts that are each cut, such as 3 of fused q, k, v
   int leaves = 1;      // in all
   int leaf = 0;        // this one
+  bool is_of_experts = false;  // ranks have different experts of a mixture, in place of leaves
 
   // Whether this leaf's gradient and state stand for all leaves', where they are counted or
   // written once.

@@ -4,7 +4,8 @@ namespace shale::comm {
 
 CapturedCollectives::CapturedCollectives(const ShardGroups& groups) {
   std::vector<ProcessGroup*> all = groups.layers;
-  all.insert(all.end(), {groups.shard, groups.replicate, groups.reshard, groups.tensor});
+  all.insert(all.end(),
+             {groups.shard, groups.replicate, groups.reshard, groups.tensor, groups.expert_shard});
   for (ProcessGroup* group : all) {
     if (group != nullptr) calls_.emplace_back(group, group->take_captured());
   }

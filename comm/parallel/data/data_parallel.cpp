@@ -219,8 +219,13 @@ void DataParallel::order_units() {
     for (const auto& buffer : unit->buffers()) {
       if (!buffer->trainable() || buffer->use() == TableUse::kApart) continue;
       shards_.push_back(buffer->shard());
+      // Without sharding, ranks that are added up have copies.
+      if (options_.stage == 0 && shared_.groups.experts != nullptr) {
+        shards_.back().counts = buffer->ranks().rank() == 0;
+      }
       if (shared_.groups.stages == nullptr || buffer->use() != TableUse::kTied) continue;
       shards_.back().counts =
+          shards_.back().counts &&
           shared_.groups.stages->is_first_holder(*buffer->layout().entries.front().parameter);
     }
     chunks_.resize(std::max(chunks_.size(), static_cast<size_t>(unit->chunk()) + 1));
@@ -442,12 +447,12 @@ void DataParallel::set_gradient_flags(const std::vector<bool>& flags) {
 // Those that hold parts of the gradient of this rank's leaves; null: this rank has it all.
 ProcessGroup* DataParallel::gradient_holders() const {
   if (shared_.groups.stages != nullptr) return shared_.groups.stages->whole;
-  return options_.stage > 0 ? shared_.groups.shard : nullptr;
+  return options_.stage > 0 || shared_.groups.experts != nullptr ? shared_.groups.shard : nullptr;
 }
 
 void DataParallel::clip_grad_norm(float max_norm, optim::OutlierSkip* outliers) {
   const ShardGroups& groups = shared_.groups;
-  if (groups.stages == nullptr && groups.tensor == nullptr) {
+  if (groups.stages == nullptr && groups.tensor == nullptr && groups.experts == nullptr) {
     return optim::clip_grad_norm(shared_.context, shards_, max_norm, outliers);
   }
   optim::clip_grad_norm(shared_.context, shards_, max_norm, outliers, [&](const Tensor& x) {

@@ -29,7 +29,7 @@ FlatBuffer::FlatBuffer(ShardingContext& shared, std::string name, const BufferTr
       name_(std::move(name)),
       traits_(traits),
       // Both uses of a table have one layout, whatever else there is.
-      layout_(flat_layout(parameters, shared.groups.shard->size(),
+      layout_(flat_layout(parameters, shared.shard(traits.of_experts).size(),
                           traits.use == TableUse::kOnly ? shared.owned_buffers : 0)) {
   if (layout_.owner && traits.use == TableUse::kOnly) ++shared_.owned_buffers;
   for (const FlatEntry& entry : layout_.entries) {
@@ -45,7 +45,7 @@ FlatBuffer::FlatBuffer(ShardingContext& shared, std::string name, const BufferTr
     make_gradients();
     return;
   }
-  const int rank = shared_.groups.shard->rank();
+  const int rank = ranks().rank();
   for (const FlatEntry& entry : layout_.entries) shard_.spans.push_back(span_of(entry, rank));
   make_values();
   if (traits_.trainable) make_gradients();
@@ -109,7 +109,7 @@ OptimSpan FlatBuffer::span_of(const FlatEntry& entry, int rank) const {
 }
 
 Tensor FlatBuffer::own_part(const Tensor& whole) const {
-  const int rank = shared_.groups.shard->rank();
+  const int rank = ranks().rank();
   return vector_slice(whole, layout_.begin_of(rank), layout_.count_of(rank));
 }
 
@@ -132,7 +132,7 @@ void FlatBuffer::make_values() {
     shard_.master = has_master ? zeroed(masters, part.numel(), master, master_tag) : part;
     if (has_master) shard_.compute = part;
   } else {
-    const int64_t count = layout_.count_of(shared_.groups.shard->rank());
+    const int64_t count = layout_.count_of(ranks().rank());
     shard_.master = zeroed(masters, count, master, master_tag);
     if (offloaded() && !traits_.offload.parameters) {
       shard_.compute = zeroed(device, count, traits_.compute, MemoryTag::kParameter);
@@ -273,7 +273,7 @@ void FlatBuffer::start_unshard() {
 }
 
 Work FlatBuffer::start_gather(const CollectiveOptions& options) {
-  ProcessGroup& group = small_shard_.defined() ? *shared_.groups.reshard : *shared_.groups.shard;
+  ProcessGroup& group = small_shard_.defined() ? *shared_.groups.reshard : ranks();
   const Tensor part = gather_input();
   return layout_.owner ? group.broadcast(values_, *layout_.owner, options)
                        : group.all_gather(part, values_, options);

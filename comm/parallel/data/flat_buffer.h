@@ -32,6 +32,7 @@ struct BufferTraits {
   bool persistent = false;  // stage 3 keeps them whole
   TableUse use = TableUse::kOnly;
   bool repeated = false;     // on every leaf of a model that is cut (nn/partition.h)
+  bool of_experts = false;   // of which ranks have different ones (ShardGroups::experts)
   UnitOffload offload = {};  // of trainable parameters
   friend auto operator<=>(const BufferTraits&, const BufferTraits&) = default;
 };
@@ -68,6 +69,9 @@ class FlatBuffer {
   const FlatLayout& layout() const { return layout_; }
   bool trainable() const { return traits_.trainable; }
   TableUse use() const { return traits_.use; }
+  bool of_experts() const { return traits_.of_experts; }
+  // The ranks that share it.
+  ProcessGroup& ranks() const { return shared_.shard(traits_.of_experts); }
 
   // ---- Values ----
   void fetch_masters();  // of a disk, so that start_unshard() need not wait for it

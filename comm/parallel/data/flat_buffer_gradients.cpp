@@ -17,7 +17,7 @@ void FlatBuffer::make_gradients() {
     shard_.grad = is_sharded() ? own_part(whole_grad_) : whole_grad_;
   } else {
     Context& memory = traits_.offload.gradients ? traits_.offload.tier->context() : shared_.context;
-    const int64_t count = layout_.count_of(shared_.groups.shard->rank());
+    const int64_t count = layout_.count_of(ranks().rank());
     shard_.grad = zeroed(memory, count, traits_.reduce, MemoryTag::kGradient);
     if (traits_.offload.gradients) {
       host_gradient_ = std::make_unique<HostGradient>(*traits_.offload.tier, shard_.grad, name_);
@@ -275,7 +275,7 @@ void FlatBuffer::sum_leaves(const Tensor& grad, CollectiveOptions& options) {
   if (group.size() == 1) return;
   leaves_ = group.all_reduce_sum(grad, options);
   // A rank alone waits for nobody, and parts of the rows are added next.
-  if (shared_.groups.shard->size() == 1 || row_parts() > 1) {
+  if (ranks().size() == 1 || row_parts() > 1) {
     return shared_.wait(std::exchange(leaves_, Work()));
   }
   options.after = &leaves_;
@@ -291,7 +291,7 @@ void FlatBuffer::start_reduce() {
   add_row_gradients();
   if (!is_sharded() && !shared_.options.reproducible) {
     sum_ = whole_grad_;
-    reduction_ = shared_.groups.shard->all_reduce_sum(whole_grad_, options);
+    reduction_ = ranks().all_reduce_sum(whole_grad_, options);
   } else {
     sum_ = shards_gradients() && reduces_in_place() ? shard_.grad : own_part(whole_grad_);
     reduction_ = start_sum(options);
@@ -306,7 +306,7 @@ void FlatBuffer::start_reduce() {
 // Starts the sum of all ranks' gradients, to sum_. An all-reduce has the bits of stage 0 over NCCL
 // too, if its groups are deterministic; a reduction to the owner sends half as much.
 Work FlatBuffer::start_sum(const CollectiveOptions& options) {
-  ProcessGroup& group = *shared_.groups.shard;
+  ProcessGroup& group = ranks();
   if (!layout_.owner) return group.reduce_scatter_sum(whole_grad_, sum_, options);
   return group.options().deterministic ? group.all_reduce_sum(whole_grad_, options)
                                        : group.reduce_sum(whole_grad_, *layout_.owner, options);
@@ -386,7 +386,7 @@ void FlatBuffer::take_reproducible_sum(const Tensor& sum) {
   set_has_sum();
   if (is_sharded()) return;
   const CollectiveOptions options = shared_.collective(name_, Traffic::kGradients);
-  ProcessGroup& group = *shared_.groups.shard;
+  ProcessGroup& group = ranks();
   shared_.wait(layout_.owner ? group.broadcast(whole_grad_, *layout_.owner, options)
                              : group.all_gather(part, whole_grad_, options));
   for (const FlatEntry& entry : layout_.entries) {

@@ -29,6 +29,7 @@ FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOpti
            .persistent = persistent,
            .use = plan.tied.contains(parameter) ? TableUse::kTied : TableUse::kOnly,
            .repeated = parameter->partition.share == LeafShare::kRepeated,
+           .of_experts = parameter->partition.is_of_experts,
            .offload = parameter->trainable ? options.offload : UnitOffload{}}]
         .push_back(parameter);
   }
@@ -40,6 +41,7 @@ FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOpti
       });
       name += " repeated";
     }
+    if (traits.of_experts) name += " experts";
     if (!traits.trainable) name += " frozen";
     if (traits.persistent) name += " persistent";
     if (traits.use == TableUse::kTied) name += " tied";

@@ -37,13 +37,20 @@ void fill_span(const OptimSpan& span, const DataParallel::FillRows& fill, std::s
 FullState::FullState(DataParallel& parallel, std::optional<int> root)
     : parallel_(parallel), root_(root) {}
 
-bool FullState::receives() const {
-  return !root_ || *root_ == parallel_.shared().groups.shard->rank();
+// Of the root, in the group over which a buffer lies.
+std::optional<int> FullState::root_of(const FlatBuffer& buffer) const {
+  if (!root_ || !buffer.of_experts()) return root_;
+  return *root_ / parallel_.shared().groups.experts->size();
+}
+
+bool FullState::receives(const FlatBuffer& buffer) const {
+  return !root_ || *root_of(buffer) == buffer.ranks().rank();
 }
 
 bool FullState::has_all() const {
   const ProcessGroup* const tensor = parallel_.shared().groups.tensor;
-  return receives() && (!root_ || tensor == nullptr || *root_ == tensor->rank());
+  return !root_ || (*root_ == parallel_.shared().groups.shard->rank() &&
+                    (tensor == nullptr || *root_ == tensor->rank()));
 }
 
 // In a pipeline the first stage that has it passes it on to the ranks that get it.
@@ -76,9 +83,12 @@ View FullState::read_here(const Parameter& parameter) {
 }
 
 // Of the ranks with leaves, those that have values of theirs: the same of each shard group.
+// Likewise of ranks with experts.
 View FullState::join_leaves(const Parameter& parameter) {
   const Partition& partition = parameter.partition;
-  ProcessGroup& group = parallel_.shared().groups.tensor->host();
+  const ShardGroups& groups = parallel_.shared().groups;
+  ProcessGroup& group = (partition.is_of_experts ? groups.experts : groups.tensor)->host();
+  const bool has_part = receives(*parallel_.place_of(parameter).buffer);
   const bool is_cut = partition.share == LeafShare::kCut;
   std::vector<float> own;  // of this rank's leaves
   const auto count = static_cast<int64_t>(is_cut ? parameter.leaves.size() : 1);
@@ -89,9 +99,9 @@ View FullState::join_leaves(const Parameter& parameter) {
   own.resize(static_cast<size_t>(count * numel));
   for (int64_t i = 0; i < count; ++i) {
     const View values = read_leaf(is_cut ? *parameter.leaves[static_cast<size_t>(i)] : parameter);
-    if (receives()) std::copy_n(values.as<float>(), values.numel(), own.data() + i * numel);
+    if (has_part) std::copy_n(values.as<float>(), values.numel(), own.data() + i * numel);
   }
-  if (!receives()) return {};
+  if (!has_part) return {};
   const CollectiveOptions options{.tag = "full state", .traffic = Traffic::kParameters};
   if (!is_cut) {
     group.broadcast(make_view(own.data(), {numel}), /*root=*/0, options);
@@ -103,7 +113,8 @@ View FullState::join_leaves(const Parameter& parameter) {
   const View everything =
       has_all() ? make_view(all.data(), {std::ssize(all)}) : make_view(own.data(), {0});
   if (root_) {
-    group.gather(mine, everything, *root_, options);
+    group.gather(mine, everything, partition.is_of_experts ? *root_ % group.size() : *root_,
+                 options);
   } else {
     group.all_gather(mine, everything, options);
   }
@@ -131,7 +142,7 @@ View FullState::read_leaf(const Parameter& parameter) {
   } else if (gathered_ != buffer) {
     gather(*buffer);
   }
-  if (!receives()) return {};
+  if (!receives(*buffer)) return {};
   return make_view(values_.data() + (buffer->is_sharded() ? entry->offset : 0), parameter.shape);
 }
 
@@ -139,7 +150,7 @@ View FullState::read_leaf(const Parameter& parameter) {
 void FullState::copy(const FlatBuffer& buffer, const FlatEntry& entry) {
   gathered_ = nullptr;
   buffer.wait_for_step();
-  if (!receives()) return;
+  if (!receives(buffer)) return;
   values_.resize(static_cast<size_t>(entry.numel()));
   const Tensor part = piece_of(buffer, entry.offset, entry.numel());
   part.context().copy(values_.data(), part.data(), part.bytes());
@@ -148,10 +159,10 @@ void FullState::copy(const FlatBuffer& buffer, const FlatEntry& entry) {
 
 void FullState::gather(const FlatBuffer& buffer) {
   const FlatLayout& layout = buffer.layout();
-  const int64_t ranks = parallel_.shared().groups.shard->size();
+  const int64_t ranks = buffer.ranks().size();
   gathered_ = &buffer;
   buffer.wait_for_step();
-  if (receives()) values_.resize(static_cast<size_t>(layout.numel));
+  if (receives(buffer)) values_.resize(static_cast<size_t>(layout.numel));
   const int64_t step =
       layout.owner ? kPieceElements : std::max(kFlatAlignment, kPieceElements / ranks);
   for (int64_t begin = 0; begin < layout.shard_numel; begin += step) {
@@ -162,14 +173,14 @@ void FullState::gather(const FlatBuffer& buffer) {
 // Elements [begin, begin + count) of every rank's shard, or of the owner's.
 void FullState::gather_piece(const FlatBuffer& buffer, int64_t begin, int64_t count) {
   ShardingContext& shared = parallel_.shared();
-  ProcessGroup& group = *shared.groups.shard;
+  ProcessGroup& group = buffer.ranks();
   const CollectiveOptions options{
       .tag = "full state", .stream = shared.context.exec().stream, .traffic = Traffic::kParameters};
   const std::optional<int> owner = buffer.layout().owner;
   const int64_t parts = owner ? 1 : group.size();
   const bool gives = owner.value_or(group.rank()) == group.rank();
   Tensor all;
-  if (receives() || owner) {
+  if (receives(buffer) || owner) {
     all = empty(shared.context, {parts * count}, DType::kF32, MemoryTag::kComm, "full state");
   }
   const Tensor mine = gives ? piece_of(buffer, begin, count) : Tensor();
@@ -177,11 +188,12 @@ void FullState::gather_piece(const FlatBuffer& buffer, int64_t begin, int64_t co
     if (gives) kernels::axpby(all.exec(), {.a = mine, .y = all});
     shared.wait(group.broadcast(all, *owner, options));
   } else if (root_) {
-    shared.wait(group.gather(mine, receives() ? all.view() : View(), *root_, options));
+    shared.wait(
+        group.gather(mine, receives(buffer) ? all.view() : View(), *root_of(buffer), options));
   } else {
     shared.wait(group.all_gather(mine, all, options));
   }
-  if (!receives()) return;
+  if (!receives(buffer)) return;
   staged_.resize(static_cast<size_t>(all.numel()));
   shared.context.copy(staged_.data(), all.data(), all.bytes());
   shared.context.synchronize();

@@ -17,6 +17,7 @@ struct Copy {
   Tensor values;  // contiguous
 
   bool is_repeated() const { return parameter->partition.share == LeafShare::kRepeated; }
+  bool is_of_experts() const { return parameter->partition.is_of_experts; }
 };
 
 // Any bit that differs gives another hash, but for one case in 2^64.
@@ -132,6 +133,13 @@ void check_replicas(DataParallel& parallel, ProcessGroup& everyone, std::optiona
     if (group == nullptr || group->size() == 1) return;
     compare(same, parallel.shared().context, group->host(), rank.value_or(everyone.rank()));
   };
+  if (groups.experts != nullptr) {
+    std::vector<Copy> of_all, of_experts;
+    for (const Copy& copy : copies) (copy.is_of_experts() ? of_experts : of_all).push_back(copy);
+    check(of_all, sharded ? nullptr : groups.shard);
+    check(of_experts, sharded ? nullptr : groups.expert_shard);
+    return check(copies, groups.replicate);
+  }
   if (groups.tensor == nullptr) return check(copies, sharded ? groups.replicate : &everyone);
   check(copies, sharded ? nullptr : groups.shard);
   check(copies, groups.replicate);

@@ -29,7 +29,7 @@ ShardedParameter::ShardedParameter(DataParallel& parallel, const Parameter& para
                   place_.buffer->is_sharded() ? Placement::kShard : Placement::kReplicate} {}
 
 OptimSpan ShardedParameter::span() const {
-  return place_.buffer->span_of(*place_.entry, parallel_->shared().groups.shard->rank());
+  return place_.buffer->span_of(*place_.entry, place_.buffer->ranks().rank());
 }
 
 ElementRange ShardedParameter::local_range() const {

@@ -44,6 +44,11 @@ struct ShardGroups {
   // over these the gradients of what every leaf has are added, and the gradient's norm. null: it is
   // not cut.
   ProcessGroup* tensor = nullptr;
+  // Where ranks have different experts (comm/parallel/expert): the ranks of `shard` that together
+  // have all, and those that have the same as this one, over which those parameters are sharded and
+  // their gradients are added, in place of `shard`. null: every rank has all experts.
+  ProcessGroup* experts = nullptr;
+  ProcessGroup* expert_shard = nullptr;
   // Groups in Lane::kModel, for what happens inside layers: graphs capture their collectives.
   std::vector<ProcessGroup*> layers = {};
   // For ReshardAfterForward::kSmallGroup: ranks [k n, (k + 1) n) of `shard`, inside a node.
@@ -112,6 +117,10 @@ struct ShardingContext {
   std::shared_ptr<const ShardPeers> peers;
   double exposed_seconds = 0;  // spent waiting for collectives
 
+  // The ranks that share a parameter.
+  ProcessGroup& shard(bool of_experts) const {
+    return of_experts ? *groups.expert_shard : *groups.shard;
+  }
   bool single() const { return groups.shard->size() == 1 && groups.replicate == nullptr; }
   void wait(const Work& work);
   CollectiveOptions collective(std::string_view tag, Traffic traffic) const {

@@ -6,6 +6,7 @@
 #include "shale/comm/ordered_sum.h"
 #include "shale/comm/parallel/context/context_parallel.h"
 #include "shale/comm/parallel/data/full_state.h"
+#include "shale/comm/parallel/expert/expert_parallel.h"
 #include "shale/comm/parallel/pipeline/stage_plan.h"
 #include "shale/comm/parallel/tensor/tensor_parallel.h"
 #include "shale/models/language/family.h"
@@ -82,6 +83,15 @@ Trained train_pipeline(Context& context, comm::ProcessGroup& all,
   for (Module* block : model->blocks()) block->set_recompute(options.recompute);
 
   comm::ShardGroups groups{.shard = &mesh.flatten({"shard", "context"})};
+  std::unique_ptr<comm::Mesh> experts;
+  std::unique_ptr<nn::ExpertExchange> exchange;
+  if (run.expert > 1) {
+    experts = std::make_unique<comm::Mesh>(
+        *groups.shard, std::vector<comm::MeshAxis>{{"same", 0}, {"expert", run.expert}});
+    groups.experts = &experts->group("expert");
+    groups.expert_shard = &experts->group("same");
+    exchange = comm::expert_parallel(*model, *groups.experts);
+  }
   const Cut cut(*model, mesh, run, options);
   if (cut.layers != nullptr) groups.tensor = &mesh.group("tensor");
   for (const auto& group : cut.groups) groups.layers.push_back(group.get());
@@ -101,7 +111,7 @@ Trained train_pipeline(Context& context, comm::ProcessGroup& all,
       return model->run_pieces(some, x, batch["inputs"], batch["targets"]);
     };
     loss_rank = pipeline.plan.loss_rank();
-    comm::ProcessGroup& whole = options.parallel.stage > 0
+    comm::ProcessGroup& whole = options.parallel.stage > 0 || run.expert > 1
                                     ? mesh.flatten({"pipeline", "shard", "context"})
                                     : *pipeline.group;
     stages =

@@ -11,11 +11,12 @@
 namespace shale::test {
 
 // A way to train a model on ranks of which `ranks` are a pipeline, `tensor` share each layer and
-// `context` each sequence; the others are data parallel.
+// `context` each sequence; the others are data parallel, `expert` of them with different experts.
 struct PipelineRun {
   int ranks = 1;   // 1: no pipeline
   int tensor = 1;  // 1: layers are cut only if TrainOptions::tensor_leaves says so
   int context = 1;
+  int expert = 1;
   comm::ScheduleKind kind = comm::ScheduleKind::k1F1B;
   int chunks = 1;
   std::vector<int> split = {};

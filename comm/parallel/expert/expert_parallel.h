@@ -1,0 +1,21 @@
+#pragma once
+
+#include <memory>
+
+#include "shale/comm/process_group.h"
+#include "shale/runtime/nn/expert_exchange.h"
+#include "shale/runtime/nn/module.h"
+
+namespace shale::comm {
+
+// Deals out the experts of a model's mixtures over the ranks of a group, equally many to each, in
+// order: their parameters, which have no memory yet, become those of this rank's. Tokens of all
+// ranks go to the ranks of their experts and back. The ranks are data parallel otherwise, with
+// batches of their own: `group` is ShardGroups::experts to data parallelism, a part of
+// ShardGroups::shard. Group and result outlive the use of the model.
+//
+// Collective. Throws ConfigError for a model without experts and for a number of them that the
+// ranks do not divide, CommError if ranks differ.
+std::unique_ptr<nn::ExpertExchange> expert_parallel(Module& model, ProcessGroup& group);
+
+}  // namespace shale::comm
