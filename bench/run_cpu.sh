@@ -7,7 +7,7 @@
 # It takes about 28 minutes on two cores, and means something only on a machine that has nothing
 # else to do. For a try: STEPS (measured steps of a training run, default 15), MIN_TIME (seconds
 # per kernel, default 0.3), MODEL (default gpt2-124m) and PAGE (the file to write) shorten it.
-# Rows that other programs left in PEERS_JSON, such as those of bench/peers/gpt2_cpu.py, go into
+# Rows that other programs left in PEERS_JSON, such as those of bench/peers/language_cpu.py, go into
 # the same page.
 set -euo pipefail
 

@@ -180,7 +180,8 @@ std::string training_section(const std::vector<TrainRun>& runs) {
 }
 
 std::string peers_section(const std::vector<Json>& documents) {
-  Table table({"program", "mode", "dtype", "threads", "T", "micro-batch", "step ms", "tokens/s"});
+  Table table({"program", "model", "mode", "dtype", "threads", "T", "micro-batch", "step ms",
+               "tokens/s"});
   std::string errors;
   for (const Json& document : documents) {
     for (const Json& row : document["rows"]) {
@@ -190,9 +191,9 @@ std::string peers_section(const std::vector<Json>& documents) {
             cat("* ", word(row, "impl"), " ", word(row, "mode"), ": ", word(row, "error"), "\n");
       }
       if (!row.contains("step_ms")) continue;
-      table.add({word(row, "impl"), word(row, "mode"), word(row, "dtype"), word(row, "threads"),
-                 word(row, "seq_len"), word(row, "micro_batch"), fixed(number(row, "step_ms"), 1),
-                 fixed(number(row, "tokens_per_s"), 1)});
+      table.add({word(row, "impl"), word(row, "model"), word(row, "mode"), word(row, "dtype"),
+                 word(row, "threads"), word(row, "seq_len"), word(row, "micro_batch"),
+                 fixed(number(row, "step_ms"), 1), fixed(number(row, "tokens_per_s"), 1)});
     }
   }
   if (table.empty() && errors.empty()) return "";

@@ -40,8 +40,7 @@ struct ExpertRows {
 };
 
 // offsets: Routing::offsets [E + 1], of `rows` rows; what divides them divides those of the result.
-// Waits for the device, whose counts are those
-// of the host's sends. Collective.
+// Waits for the device, whose counts are those of the host's sends. Collective.
 ExpertRows expert_rows(ExpertExchange& exchange, const Tensor& offsets, int64_t rows);
 
 // From rows sorted by expert, as moe_permute() has them, to those of all ranks' tokens for this

@@ -64,6 +64,8 @@ plan --model nano --zero 3 --offload "nvme:$work/disk"
 [[ $code -eq 64 ]] || fail "a disk: exit code $code, want 64"
 grep -qF 'want --offload params' "$work/stderr" || fail "a disk: no word of what fits"
 [[ ! -e $work/disk ]] || fail "a disk: its folder was made"
+plan --model moe-nano --ranks 2 --expert 2
+[[ $code -eq 64 ]] || fail "experts on 2 ranks: exit code $code, want 64"
 plan --model nano --device-memory 1MiB
 [[ $code -eq 71 ]] || fail "1 MiB: exit code $code, want 71"
 grep -qF "of the cpu's budget of 1.0 MiB" "$work/stderr" || fail "1 MiB: no word of it"

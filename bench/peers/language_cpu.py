@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""PyTorch's speed at a GPT-2 training step on this machine's CPU, to set beside bench_train's.
+"""PyTorch's speed at a training step on this machine's CPU, to set beside bench_train's.
 
     python3 -m venv venv && venv/bin/pip install torch transformers
-    venv/bin/python gpt2_cpu.py [--threads N] [--seq-len 256] [--micro-batch 4] [--json FILE]
+    venv/bin/python language_cpu.py [--model gpt2-124m] [--threads N] [--json FILE]
 
 Both sides must be measured in one sitting on an otherwise idle machine. torch.compile also needs
 a C++ compiler. A step is forward, backward, clipping at 1.0, AdamW (fused, the fastest that
-PyTorch has on a CPU) and clearing the gradients, on the 124M model with the vocabulary padded to
-50304, as Shale pads it. Attention is PyTorch's fused kernel unless --attention says otherwise.
+PyTorch has on a CPU) and clearing the gradients, on transformers' model of bench_train's preset,
+with the vocabulary padded as Shale pads it. Attention is PyTorch's fused kernel unless --attention says otherwise.
 
 Each row is measured in a process of its own: peak memory is then that row's, and one that fails
 or runs out of memory leaves the others alone. Rows go to standard output as JSON, one a line:
 
-  impl, mode, dtype, threads, seq_len, micro_batch, params
+  impl, model, mode, dtype, threads, seq_len, micro_batch, params
   step_ms         median over the steps; step_ms_min the fastest
   tokens_per_s    from the median
   gflops          6 N + 6 L C T FLOP per token (causal attention counted once), from the median
@@ -33,6 +33,25 @@ import time
 
 MODES = ("eager", "compile")
 DTYPES = ("fp32", "bf16")  # bf16: autocast, f32 parameters
+MODELS = ("gpt2-124m", "llama-160m", "smollm2-135m")
+
+
+def build(name, attention):
+    """The model, its layers and the width of all heads together."""
+    from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
+
+    if name == "gpt2-124m":
+        config = GPT2Config(vocab_size=50304, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+    elif name == "llama-160m":
+        config = LlamaConfig(vocab_size=32000, hidden_size=768, intermediate_size=3072,
+                             num_hidden_layers=12, num_attention_heads=12, rms_norm_eps=1e-6,
+                             tie_word_embeddings=False)
+    else:
+        config = LlamaConfig(vocab_size=49152, hidden_size=576, intermediate_size=1536,
+                             num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3,
+                             rms_norm_eps=1e-5, tie_word_embeddings=True)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+    return model.train(), config.num_hidden_layers, config.hidden_size
 
 
 def measure(args, mode, dtype):
@@ -42,18 +61,15 @@ def measure(args, mode, dtype):
 
     import torch
     import torch.nn.functional as F
-    from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    config = GPT2Config(vocab_size=args.vocab, n_layer=args.layers, n_embd=args.width,
-                        n_head=args.heads, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
-                        attn_implementation=args.attention)
-    model = GPT2LMHeadModel(config).train()
+    model, layers, width = build(args.model, args.attention)
+    vocab = model.config.vocab_size
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95),
                                   weight_decay=0.1, fused=True)
     params = sum(p.numel() for p in model.parameters())
-    ids = torch.randint(0, args.vocab, (args.micro_batch, args.seq_len + 1))
+    ids = torch.randint(0, vocab, (args.micro_batch, args.seq_len + 1))
     inputs, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 
     def forward():
@@ -61,7 +77,7 @@ def measure(args, mode, dtype):
                 else contextlib.nullcontext())
         with cast:
             logits = model(input_ids=inputs, use_cache=False).logits
-        return F.cross_entropy(logits.float().view(-1, args.vocab), targets.view(-1))
+        return F.cross_entropy(logits.float().view(-1, vocab), targets.view(-1))
 
     loss_fn = torch.compile(forward) if mode == "compile" else forward
 
@@ -83,12 +99,12 @@ def measure(args, mode, dtype):
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     median = statistics.median(times)
     count = args.micro_batch * args.seq_len
-    flop = 6 * params + 6 * args.layers * args.width * args.seq_len
+    flop = 6 * params + 6 * layers * width * args.seq_len
     return {
-        "impl": f"pytorch-{torch.__version__.split('+')[0]}", "mode": mode, "dtype": dtype,
-        "threads": args.threads, "seq_len": args.seq_len, "micro_batch": args.micro_batch,
-        "params": params, "step_ms": round(median, 1), "step_ms_min": round(min(times), 1),
-        "tokens_per_s": round(count / median * 1e3, 1),
+        "impl": f"pytorch-{torch.__version__.split('+')[0]}", "model": args.model, "mode": mode,
+        "dtype": dtype, "threads": args.threads, "seq_len": args.seq_len,
+        "micro_batch": args.micro_batch, "params": params, "step_ms": round(median, 1),
+        "step_ms_min": round(min(times), 1), "tokens_per_s": round(count / median * 1e3, 1),
         "gflops": round(flop * count / median / 1e6, 1), "first_step_ms": round(first_ms, 1),
         "cpu_share": round(cpu / wall / args.threads, 3),
         # Linux counts in KiB.
@@ -110,6 +126,7 @@ def in_child(argv, args, mode, dtype):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", choices=MODELS, default=MODELS[0])
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seq-len", type=int, default=256)
     parser.add_argument("--micro-batch", type=int, default=4)
@@ -118,10 +135,6 @@ def main():
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--dtypes", default=",".join(DTYPES))
     parser.add_argument("--attention", choices=("sdpa", "eager"), default="sdpa")
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--width", type=int, default=768)
-    parser.add_argument("--heads", type=int, default=12)
-    parser.add_argument("--vocab", type=int, default=50304)
     parser.add_argument("--json", type=pathlib.Path, help='also write {"rows": [...]}')
     parser.add_argument("--row", help=argparse.SUPPRESS)
     args = parser.parse_args()
