@@ -171,7 +171,7 @@ void stats_typed(const Exec& exec, const CrossEntropyStatsArgs& a) {
         std::fill_n(stats, 3, 0.f);
         continue;
       }
-      const RowSoftmax found = softmax_of_row(row, columns);
+      const RowSoftmax found = softmax_of_row<false>(row, columns, /*softcap=*/0);
       const int64_t own = targets[r] - a.first_column;
       stats[0] = found.max;
       stats[1] = found.sum;
@@ -220,7 +220,7 @@ float part_of_row(T* x, int64_t r, const CrossEntropyGradArgs& a, float scale) {
   const MergedRow row = merged_row(a.stats, r);
   const double shifted = double{row.target} - row.softmax.max;
   if (a.write_grad) {
-    write_softmax(x, columns, cols, row.softmax, scale);
+    write_softmax<false>(x, columns, cols, row.softmax, scale, /*softcap=*/0);
     if (const int64_t own = target - a.first_column; own >= 0 && own < columns) {
       x[own] = T(static_cast<float>((std::exp(shifted) / row.softmax.sum - 1) * scale));
     }
