@@ -134,13 +134,18 @@ TEMPLATE_TEST_CASE("each tile of grouped products gives the exact sums", "[kerne
       CHECK(test::max_error(std::vector<TestType>(all.begin(), end), rounded) == 0);
       const std::vector<TestType> rest(end, all.end());
       CHECK(test::same_bits(rest, test::poison<TestType>(std::ssize(rest))));
-      kernels::grouped_gemm(exec, {.offsets = offsets.view(),
-                                   .by = GroupedBy::kInner,
-                                   .a = ddy.view({s.n, s.rows}, {1, s.n}),
-                                   .b = da.view({s.rows, s.k}),
-                                   .c = grad.view({s.groups(), s.n, s.k}),
-                                   .align = 16,
-                                   .tile = &tile});
+      const kernels::GroupedGemmArgs inner_args = {.offsets = offsets.view(),
+                                                   .by = GroupedBy::kInner,
+                                                   .a = ddy.view({s.n, s.rows}, {1, s.n}),
+                                                   .b = da.view({s.rows, s.k}),
+                                                   .c = grad.view({s.groups(), s.n, s.k}),
+                                                   .align = 16,
+                                                   .tile = &tile};
+      if (tile == GemmTile::kHopper128x256) {  // registers would not suffice
+        CHECK_THROWS_AS(kernels::grouped_gemm(exec, inner_args), UnavailableError);
+        continue;
+      }
+      kernels::grouped_gemm(exec, inner_args);
       CHECK(grad.margins_intact());
       CHECK(test::max_error(grad.download(), inner) == 0);
     }

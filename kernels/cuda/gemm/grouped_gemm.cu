@@ -67,10 +67,15 @@ bool takes_hopper(const Exec& exec, const GroupedProblem& g) {
          g.groups * g.product.m <= std::numeric_limits<int32_t>::max() && whole_steps;
 }
 
+// Sums over groups of k keep the bounds of a group too, for which 256 columns leave no registers.
+bool has_registers(const GroupedProblem& g, GemmTile tile) {
+  return g.by == GroupedBy::kRows || tile != GemmTile::kHopper128x256;
+}
+
 GemmTile tile_for(const Exec& exec, const GroupedProblem& g, const GemmTile* wanted) {
   const bool hopper = takes_hopper(exec, g);
   if (wanted != nullptr) {
-    if (hopper || !is_hopper(*wanted)) return *wanted;
+    if ((hopper || !is_hopper(*wanted)) && has_registers(g, *wanted)) return *wanted;
     throw UnavailableError(cat(kOp, ": no kernel with tile ", name_of(*wanted), " for ",
                                dtype_name(g.product.a.dtype), " and groups of multiples of ",
                                g.align, " on ", exec.device));
@@ -78,7 +83,8 @@ GemmTile tile_for(const Exec& exec, const GroupedProblem& g, const GemmTile* wan
   GemmProblem group = g.product;
   int64_t& cut = g.by == GroupedBy::kRows ? group.m : group.k;
   cut = std::max<int64_t>(ceil_div(cut, g.groups), 1);
-  return grouped_gemm_tile(group, g.groups, hopper);
+  const GemmTile tile = grouped_gemm_tile(group, g.groups, hopper);
+  return has_registers(g, tile) ? tile : GemmTile::kHopper128x128;
 }
 
 void launch_grouped_product(const Exec& exec, const GroupedProblem& g, const GroupedWork& work) {

@@ -114,7 +114,10 @@ template <typename T, int kCols, int kStages>
 void launch_grouped90_tile(const Exec& exec, const GroupedProblem& g, const GroupedWork& work) {
   using Config = Gemm90Config<kCols, kStages>;
   if (g.by == GroupedBy::kInner) {
-    return launch_grouped90_kernel<T, Config, true, false, true>(exec, g, work);
+    if constexpr (kCols <= 128) {
+      return launch_grouped90_kernel<T, Config, true, false, true>(exec, g, work);
+    }
+    throw InternalError("grouped_gemm: no tile of so many columns for groups of k");
   }
   if (g.product.epilogue == Epilogue::kSwiGlu) {
     using Pairs = Gemm90Config<kCols, kStages, true>;
