@@ -64,7 +64,8 @@ TEST_CASE("attention over ranks is attention of whole sequences, of any length",
       };
       const std::vector<float> q = values(H, 1), k = values(G, 2), v = values(G, 3);
       const std::vector<float> dy = values(H, 4);
-      const AttentionOptions options{.window = window};
+      // Those of a window have capped scores too.
+      const AttentionOptions options{.window = window, .softcap = window > 0 ? 2.f : 0.f};
       const Tensor whole[] = {leaf(context, {B, T, H, D}, q), leaf(context, {B, T, G, D}, k),
                               leaf(context, {B, T, G, D}, v)};
       const Tensor want = attention(whole[0], whole[1], whole[2], options);
