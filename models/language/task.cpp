@@ -101,17 +101,6 @@ void LanguageTask::describe_tally(const std::vector<int32_t>& counts, StepMetric
   metrics.experts = expert_metrics(counts, model_->config().experts);
 }
 
-std::unique_ptr<StepTally> LanguageTask::tally(Context& context) {
-  std::vector<nn::MoE*> mixtures = mixtures_of(*model_);
-  if (mixtures.empty()) return nullptr;
-  return std::make_unique<ExpertTally>(std::move(mixtures), context,
-                                       static_cast<float>(config_.router_bias_rate));
-}
-
-void LanguageTask::describe_tally(const std::vector<int32_t>& counts, StepMetrics& metrics) const {
-  metrics.experts = expert_metrics(counts, model_->config().experts);
-}
-
 double LanguageTask::step_weight(int64_t step) const {
   return static_cast<double>(batches_.batch_at(step) * config_.seq_len);
 }
