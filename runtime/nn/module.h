@@ -161,6 +161,9 @@ class Module {
   virtual bool accepts(const Parameter& /*parameter*/, const Partition& /*partition*/) const {
     return false;
   }
+  // Whether the first dimension of a parameter counts the experts of a mixture, which may be dealt
+  // out to ranks (expert_exchange()): asked as accepts() is.
+  virtual bool counts_experts(const Parameter& /*parameter*/) const { return false; }
   // Cuts a parameter of this module, which has no memory yet: it becomes that of the leaf
   // `partition` has, and `count - 1` more of the leaves after it are declared. Throws ConfigError.
   void cut(Parameter& parameter, Partition partition, int count);

@@ -35,8 +35,8 @@ void MoE::count_loads(Tensor loads, Tensor bias) {
   if (router_bias_ != nullptr) router_bias_->value = std::move(bias);
 }
 
-bool MoE::accepts(const Parameter& parameter, const Partition& partition) const {
-  return parameter.owner == &experts && partition.is_of_experts && partition.dim == 0;
+bool MoE::counts_experts(const Parameter& parameter) const {
+  return parameter.owner == &experts;
 }
 
 Tensor MoE::forward(const Tensor& x, const Tensor& residual) {

@@ -22,7 +22,7 @@ class MoE : public Module {
     Init down_init = {};  // of down_proj, which writes to the residual stream
   };
   MoE(Module* parent, std::string name, const Config& config);
-  bool accepts(const Parameter& parameter, const Partition& partition) const override;
+  bool counts_experts(const Parameter& parameter) const override;
   // x, residual (optional, added to the result) and the result: [..., width].
   Tensor forward(const Tensor& x, const Tensor& residual = {});
 

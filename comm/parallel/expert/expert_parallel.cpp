@@ -37,9 +37,9 @@ class GroupExperts : public nn::ExpertExchange {
   ProcessGroup& group_;
 };
 
-bool is_accepted(const Parameter& parameter, const Partition& partition) {
+bool counts_experts(const Parameter& parameter) {
   for (const Module* module = parameter.owner; module != nullptr; module = module->parent()) {
-    if (module->accepts(parameter, partition)) return true;
+    if (module->counts_experts(parameter)) return true;
   }
   return false;
 }
@@ -54,7 +54,7 @@ std::unique_ptr<nn::ExpertExchange> expert_parallel(Module& model, ProcessGroup&
   std::vector<Parameter*> experts;
   std::string text;
   for (Parameter* parameter : model.parameters()) {
-    if (!is_accepted(*parameter, partition)) continue;
+    if (!counts_experts(*parameter)) continue;
     check_partition(parameter->full_name(), parameter->whole, partition);
     experts.push_back(parameter);
     text += cat(" ", parameter->full_name(), parameter->whole);
