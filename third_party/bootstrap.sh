@@ -22,9 +22,9 @@ packages=(
   libopenmpi-dev openmpi-bin
   libdnnl-dev libhwy-dev libspdlog-dev nlohmann-json3-dev zlib1g-dev libzstd-dev
 )
-# For tests, benchmarks and development: the tests look at processes (ps, pgrep) and make two hosts
-# of one machine (ip).
-development_packages=(git catch2 procps iproute2)
+# For tests, benchmarks and development: the tests look at processes (ps, pgrep), make two hosts of
+# one machine (ip), and a site of the pages (pandoc).
+development_packages=(git catch2 procps iproute2 pandoc)
 
 minimal=false
 list=false

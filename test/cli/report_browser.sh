@@ -49,7 +49,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$work" || exit 1
 "$BIN_DIR/shale" report a-run-with-a-name-of-some-length another_run_whose_name_is_long_too \
   -o report.html >output 2>&1 || fail "report: exit code $?"
-cp "$here/../fixtures/measure_report.html" measure.html
+cp "$here/../fixtures/measure_page.html" measure.html
 
 look() {  # PAGE SCHEME FLAG...
   local page=$1 scheme=$2
@@ -61,7 +61,7 @@ look() {  # PAGE SCHEME FLAG...
 for scheme in 0 1; do  # dark, light
   look measure.html "$scheme" --dump-dom --virtual-time-budget=20000 >dom || fail "no page: code $?"
   sed -n '/id="result"/,/<\/p>/p' dom >output
-  grep -q 'nothing wrong' output || fail "layout, scheme $scheme"
+  grep -q '<p id="result">nothing wrong</p>' dom || fail "layout, scheme $scheme"
   grep CONSOLE browser.log >output && fail "console, scheme $scheme"
 done
 

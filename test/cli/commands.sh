@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# The commands in the code of the pages: each is parsed by its program, and run unless
+# test/fixtures/commands_not_run.txt says why not. Those of a page run in one folder in their order,
+# with trainings cut short.
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+not_run=$root/test/fixtures/commands_not_run.txt
+export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1
+
+# commands PAGE: its lines of code that are no other language's, without comments, a command a line
+# behind the number of its block.
+commands() {
+  awk '
+    /^```/ { fenced = !fenced; is_shell = fenced && /^```(sh|bash)$/; block += is_shell; next }
+    fenced && !is_shell { next }
+    !fenced && !/^    / {
+      in_code = in_code && /^$/
+      after_blank = /^$/
+      next
+    }
+    !fenced && !in_code && !after_blank { next }
+    {
+      if (!in_code && !fenced) in_code = ++block
+      line = fenced ? $0 : substr($0, 5)
+      sub(/(^|[ \t])#( .*)?$/, "", line)
+      sub(/[ \t]+$/, "", line)
+      command = continues ? command " " line : line
+      continues = sub(/ *\\$/, "", command)
+      if (!continues && command != "") print block, command
+    }' "$1"
+}
+
+# is_parsed COMMAND...: each program parses what follows it; launchers are taken off before.
+is_parsed() {
+  case "$1" in
+    mpirun | srun)
+      while [[ $# -gt 0 && ! $1 =~ (^|/)train_lm$ ]]; do shift; done
+      [[ $# -gt 0 ]] && is_parsed "$@" ;;
+    train_lm | */train_lm) "$BIN_DIR/train_lm" "${@:2}" --print-config ;;
+    shale)
+      local flags=()
+      while [[ $# -gt 0 && $1 != -- && $1 != '>' ]]; do flags+=("$1"); shift; done
+      "$BIN_DIR/shale" "${flags[@]:1}" --print-config || return
+      if [[ ${1:-} == -- ]]; then is_parsed "${@:2}"; fi ;;
+    sbatch)
+      shift
+      while [[ $1 == --* ]]; do shift; done
+      bash -n "$root/$1" && is_parsed train_lm "${@:2}" ;;
+    ./*.sh) bash -n "$root/$1" && "$root/$1" --help | grep -F -- "${2:---help}" ;;
+    cmake)
+      [[ $2 != --preset ]] || (cd "$root" && cmake --list-presets | grep -F "\"$3\"") ;;
+    ctest) (cd "$root" && ctest --list-presets | grep -F "\"$3\"") ;;
+    awk) [[ -e $root/$3 ]] ;;
+    tensorboard) [[ $2 == --logdir ]] ;;
+    *) echo "no rule for $1"; return 1 ;;
+  esac
+}
+
+# reason PAGE COMMAND: why it is not run; nothing: it is. Notes which lines were of use.
+reason() {
+  awk -F ' [|] ' -v page="$1" -v command="$2" -v used="$work/used" '
+    !/^#/ && $1 == page && index(command, $2) == 1 { print $3; print >>used; exit }' "$not_run"
+}
+
+# What stands in for the reader's files.
+prepare() {
+  mkdir -p "$work/bin" "$work/base/corpus" "$work/base/build/release"
+  cat >"$work/bin/train_lm" <<SHIM
+#!/usr/bin/env bash
+# Twice the same flag: the last one counts.
+exec "$BIN_DIR/train_lm" "\$@" --steps 100 --save-every 50 --layers 1 --width 16 --heads 2 --threads 1 \
+  --seq-len 16 --micro-batch 1 --timeout 60
+SHIM
+  chmod +x "$work/bin/train_lm"
+  ln -s "$BIN_DIR/shale" "$work/bin/shale"
+  cd "$work/base" || exit 1
+  ln -s "$work/bin" build/release/bin
+  ln -s "$root/docs" docs
+  local i
+  for i in {1..60}; do sed "s/the/the $i/" "$root/docs/numerics.md"; done >my.txt
+  for i in 1 2 3; do cp my.txt "corpus/$i.txt"; done
+  for i in out other; do
+    train_lm --data my.txt --out "$i" >"$work/output" 2>&1 || fail "prepare $i: exit code $?"
+  done
+  cp -r out out2
+  cp -r other out3
+  echo '{"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 1.0}' >ds_config.json
+}
+PATH=$work/bin:$PATH
+prepare
+
+# check_page PAGE
+check_page() {
+  local page=$1 block command why without=
+  local -a words
+  rm -rf "$work/page"
+  cp -r "$work/base" "$work/page"
+  cd "$work/page" || exit 1
+  while read -r block command; do
+    [[ $block == "$without" ]] && continue
+    why=$(reason "$page" "$command")
+    if [[ $why == 'no command'* ]]; then without=$block; continue; fi
+    count=$((count + 1))
+    read -ra words <<<"${command%%&&*}"
+    is_parsed "${words[@]}" >"$work/output" 2>&1 || { fail "$page: not parsed: $command"; continue; }
+    [[ -n $why ]] && continue
+    ran=$((ran + 1))
+    # Trainings of a page begin anew, each in the same folder.
+    if [[ $command == *train_lm* && $command != *--resume* ]]; then rm -rf out; fi
+    timeout 120 bash -c "$command" >"$work/output" 2>&1 </dev/null ||
+      fail "$page: exit code $?: $command"
+  done < <(commands "$root/$page")
+}
+
+count=0
+ran=0
+mapfile -t pages < <(cd "$root" && ls README.md CONTRIBUTING.md docs/*.md examples/*.md)
+for page in "${pages[@]}"; do check_page "$page"; done
+[[ $count -ge 40 && $ran -ge 20 ]] || fail "only $count commands were found, and $ran run"
+grep -v '^#' "$not_run" | sort >"$work/lines"
+sort -u "$work/used" | comm -23 "$work/lines" - >"$work/output"
+[[ -s $work/output ]] && fail 'lines of commands_not_run.txt that fit no command'
+
+# The checks can fail.
+printf 'x\n\n    train_lm --data my.txt --no-such-flag 3\n    shale trace report gone.json\n' \
+  >"$work/wrong.md"
+(
+  root=$work
+  shown=()
+  check_page wrong.md
+) >"$work/said" 2>/dev/null
+grep -q 'not parsed: train_lm --data my.txt --no-such-flag' "$work/said" &&
+  grep -q 'exit code 66: shale trace report gone.json' "$work/said" || fail 'nothing can fail here'
+
+finish "$count commands parsed, $ran run"

@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# The site made of the pages: every link leads to a file and an anchor of it, nothing comes from
+# elsewhere, and, in a browser, searching works from file://, at every width, without complaints.
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+pandoc=$(command -v pandoc)
+if [[ -z $pandoc ]]; then
+  echo 'skipped: no pandoc is installed'
+  exit 4
+fi
+shown=("$work/output")
+site=$work/site
+build() { cmake -DROOT="$root" -DOUT="$1" -DPANDOC="$pandoc" -P "$root/docs/site/build.cmake"; }
+build "$site" >"$work/output" 2>&1 || { fail "build: exit code $?"; finish; }
+mkdir "$work/other" && touch "$work/other/mine"
+build "$work/other" >"$work/output" 2>&1 && fail 'a folder that is no site was replaced'
+[[ -e $work/other/mine ]] || fail 'a folder that is no site was removed'
+
+# dead_links: a line for each link of the site that leads nowhere, or elsewhere for what the page
+# loads.
+dead_links() {
+  (cd "$site" && find . -name '*.html' | sed 's|^\./||' | sort | xargs awk '
+    FNR == 1 { folder = FILENAME; sub(/[^\/]*$/, "", folder); known[FILENAME] = 1 }
+    {
+      line = $0
+      while (match(line, /(^|[ <])(id|href|src)="[^"]*"/)) {
+        found = substr(line, RSTART + 1, RLENGTH - 2)
+        if (RSTART == 1 && found !~ /^(id|href|src)=/) found = substr(line, 1, RLENGTH - 1)
+        line = substr(line, RSTART + RLENGTH)
+        name = found; sub(/=.*/, "", name)
+        value = found; sub(/^[a-z]+="/, "", value); sub(/"$/, "", value)
+        if (name == "id") ids[FILENAME "#" value] = 1
+        else if (value ~ /^[a-z]+:/) {
+          if (name == "src" || $0 ~ /<link/) print FILENAME ": loads " value
+        } else links[FILENAME "\t" folder "\t" value] = 1
+      }
+    }
+    END {
+      for (link in links) {
+        split(link, part, "\t")
+        target = part[3]; anchor = ""
+        if (match(target, /#.*/)) {
+          anchor = substr(target, RSTART)
+          target = substr(target, 1, RSTART - 1)
+        }
+        path = target == "" ? part[1] : part[2] target
+        while (sub(/[^\/]+\/\.\.\//, "", path)) continue
+        ++seen
+        if (path in known) {
+          if (anchor != "" && !((path anchor) in ids)) print part[1] ": no " path anchor
+        } else if (path ~ /(^|\/)\.\.\// || (getline text < path) < 0) {
+          print part[1] ": no " path
+        } else close(path)
+      }
+      if (seen < 1000) print "only " seen + 0 " links were looked at"
+    }')
+}
+dead_links >"$work/output"
+[[ -s $work/output ]] && fail 'links that lead nowhere'
+cp "$site/docs/style.html" "$work/style.html"
+echo '<a href="gone.html">x</a><a href="metrics.html#gone">x</a><img src="https://a.org/x.png">' \
+  >>"$site/docs/style.html"
+dead_links >"$work/output"
+for what in 'no docs/gone.html' 'no docs/metrics.html#gone' 'loads https://a.org/x.png'; do
+  grep -qxF "docs/style.html: $what" "$work/output" || fail "not found by this test: $what"
+done
+cp "$work/style.html" "$site/docs/style.html"
+
+browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
+if [[ -z $browser ]]; then
+  echo 'skipped: no chromium or google-chrome is installed, so nobody searched'
+  finish
+fi
+look() {  # PAGE FLAG...: its document, as scripts have left it
+  local page=$1
+  shift
+  timeout -k 5 120 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$work/profile" \
+    --enable-logging=stderr --dump-dom --virtual-time-budget=20000 "$@" "file://$page" \
+    2>"$work/browser.log" >"$work/dom" || fail "$page: exit code $?"
+  grep CONSOLE "$work/browser.log" >"$work/output" && fail "$page: the browser complains"
+}
+look "$site/docs/metrics.html?q=offload+ratio"
+sed -n '/id="found"/,/id="count"/p' "$work/dom" >"$work/output"
+grep -q 'href="../docs/interface.html#offload-to-host-memory"' "$work/output" ||
+  fail 'a search does not find the section about its words'
+look "$site/index.html?q=nothing-has-this-word"
+grep -q '>0 sections<' "$work/dom" || fail 'a search for nothing finds something'
+cp "$root/test/fixtures/measure_page.html" "$site/measure.html"
+pages='page=index.html&page=docs/interface.html&page=models/plan/plan_rank.h.html'
+look "$site/measure.html?$pages" --allow-file-access-from-files
+sed -n '/id="result"/,/<\/p>/p' "$work/dom" >"$work/output"
+grep -q '<p id="result">nothing wrong</p>' "$work/dom" || fail 'layout'
+finish
