@@ -100,6 +100,9 @@ expect 65 "tokens" -- --data "$text" --eval-every 1 --seq-len 8000
 expect 64 "--layers" "5" -- --data "$text" --init "$fixtures/hf_tiny" --layers 5
 expect 64 "--seq-len" "32" -- --data "$text" --init "$fixtures/hf_tiny" --seq-len 64
 expect 65 "vocabulary" "96" -- --data "$text" --init "$fixtures/hf_tiny" --seq-len 16
+expect 66 "no_tokenizer.json" -- --data "$text" --tokenizer "$work/no_tokenizer.json"
+expect 65 "wrong_type.json: 'model' is missing" -- --data "$text" \
+  --tokenizer "$work/wrong_type.json"
 expect 66 "nowhere.txt" -- --data "$work/nowhere.txt"
 expect 66 "nowhere" -- --data "$text" --init "$work/nowhere"
 expect 69 "CUDA" -- --data "$text" --device cuda
