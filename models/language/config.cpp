@@ -11,35 +11,7 @@ constexpr int64_t kMaxWidth = 1 << 24;
 constexpr int64_t kMaxVocab = 1 << 30;
 constexpr int64_t kMaxExperts = 1 << 16;
 
-void describe_data_and_model(ConfigSpec& spec, LanguageConfig& c) {
-  spec.section("Data");
-  spec.add("data", c.data,
-           "text file or folder, llm.c shards (.bin) or a nanoGPT folder; a pattern of names is "
-           "fine",
-           {.required = true, .is_path = true, .help = {.metavar = "PATH"}})
-      .may_change();
-  spec.add_choice("data-format", c.data_format,
-                  {{"auto", DataFormat::kAuto},
-                   {"text", DataFormat::kText},
-                   {"llmc", DataFormat::kLlmc},
-                   {"nanogpt", DataFormat::kNanogpt}},
-                  "how to read it")
-      .may_change();
-  spec.add("tokenizer", c.tokenizer,
-           "makes tokens of text, in data and samples, and goes into checkpoints and exports: "
-           "tokenizer.json, tiktoken's file, or a SentencePiece model; none: text is bytes",
-           {.is_path = true,
-            .help = {.metavar = "FILE", .default_text = "that of the checkpoint or --init"}})
-      .may_change();
-  spec.add("val-fraction", c.val_fraction,
-           "part held out for validation, unless the data says by its names what is",
-           {.min = 0, .max = 1, .exclude_max = true});
-  spec.add("validate", c.validate,
-           "read all binary tokens before training, and compare all of them between ranks and with "
-           "the run that is resumed; without, pages spread over each file are compared, and tokens "
-           "checked where they are used")
-      .may_change();
-
+void describe_model(ConfigSpec& spec, LanguageConfig& c) {
   spec.section("Model");
   spec.add_choice("model", c.model, preset_names(), "preset").may_change();
   const auto size = [&](const char* name, int64_t& field, int64_t max, const char* help) {
@@ -104,14 +76,44 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
       .may_change();
 }
 
+void check_adapters(const LanguageConfig& language) {
+  const LoraConfig& lora = language.lora;
+  if (!lora.is_on()) {
+    if (!lora.export_merged) return;
+    throw ConfigError(
+        "--export-merged adds adapters to weights, and there are none; want --lora-rank");
+  }
+  if (language.init.empty()) {
+    throw ConfigError(
+        "--lora-rank trains adapters of a model that has learnt something; want --init");
+  }
+}
+
+void check_preferences(const TrainConfig& config) {
+  if (config.language.source.objective != Objective::kDpo) return;
+  if (config.run.pipeline > 1) {
+    throw ConfigError(cat("--task dpo with --pipeline ", config.run.pipeline,
+                          ": a pair's loss needs the losses of its rows; want --pipeline 1"));
+  }
+  if (config.language.loss_chunk > 0) {
+    throw ConfigError(cat("--task dpo with --loss-chunk ", config.language.loss_chunk,
+                          ": the losses of tokens are needed one by one; want 0"));
+  }
+}
+
 }  // namespace
 
 void describe(ConfigSpec& spec, TrainConfig& config) {
-  describe_data_and_model(spec, config.language);
-  describe(spec, config.run, {.sample = "sequence", .default_lr = "by preset, 3e-5 with --init"});
+  describe(spec, config.language.source);
+  describe_model(spec, config.language);
+  describe(spec, config.language.lora);
+  describe(spec, config.run,
+           {.sample = "sequence", .default_lr = "by preset, 3e-5 with --init, 2e-4 of adapters"});
   describe_output(spec, config.language);
 
   spec.example("train_lm --data notes.txt --sample-tokens 200");
+  spec.example(
+      "train_lm --task sft --data chats.jsonl --init my_model --lora-rank 16 --export chat");
   spec.example("mpirun -np 4 --bind-to none train_lm --data my_project/ --eval-every 100");
   spec.example(
       "train_lm --model gpt2-124m --data fineweb/ --dtype bf16 --save-every 500 --resume auto");
@@ -119,10 +121,18 @@ void describe(ConfigSpec& spec, TrainConfig& config) {
 
 void resolve(TrainConfig& config, int ranks) {
   // A rate for training from scratch would undo what a stored model has learned.
-  constexpr double kFineTuningLr = 3e-5;
+  constexpr double kFineTuningLr = 3e-5, kAdapterLr = 2e-4, kPreferenceFactor = 1.0 / 30;
   const LanguageConfig& language = config.language;
   double& lr = config.run.lr;
-  if (lr < 0) lr = language.init.empty() ? find_preset(language.model).lr : kFineTuningLr;
+  if (lr < 0) {
+    lr = language.lora.is_on()   ? kAdapterLr
+         : language.init.empty() ? find_preset(language.model).lr
+                                 : kFineTuningLr;
+    if (language.source.objective == Objective::kDpo) lr *= kPreferenceFactor;
+  }
+  check(language.source);
+  check_adapters(language);
+  check_preferences(config);
   if (!(static_cast<float>(language.dropout) < 1)) {
     throw ConfigError(cat("--dropout is ", language.dropout,
                           ", which single precision rounds to 1; want less, such as 0.1"));

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "shale/base/error.h"
+#include "shale/runtime/ops/loss.h"
+#include "shale/runtime/ops/shape.h"
 
 namespace shale::models {
 
@@ -13,12 +15,41 @@ double LanguageModel::flops_per_token(int64_t seq_len) const {
                          static_cast<double>(seq_len);
 }
 
-Tensor LanguageModel::loss(const Tensor& ids, const Tensor& targets) {
-  return run_pieces(pieces(), {}, ids, targets);
+Tensor LanguageModel::loss(const Tensor& ids, const Tensor& targets, const Documents& documents) {
+  return run_pieces(pieces(), {}, ids, targets, documents);
+}
+
+Tensor LanguageModel::token_losses(const Tensor& ids, const Tensor& targets,
+                                   const Documents& documents) {
+  struct Reset {
+    bool& of;
+    ~Reset() { of = false; }
+  };
+  const std::vector<nn::Piece> all = pieces();
+  if (all.empty()) {
+    throw ConfigError("losses of tokens: the model is no list of pieces (nn/piece.h), want one");
+  }
+  by_token_ = true;
+  const Reset reset{by_token_};
+  return run_pieces(all, {}, ids, targets, documents);
+}
+
+Tensor LanguageModel::output_loss(const Tensor& rows, const Tensor& weight,
+                                  const Tensor& targets) const {
+  const Tensor all = reshape(targets, {-1});
+  if (by_token_) return linear_cross_entropy_rows(rows, weight, all, config_.vocab);
+  return linear_cross_entropy(rows, weight, all, config_.vocab, policy_.loss_chunk_rows);
 }
 
 Tensor LanguageModel::run_pieces(std::span<const nn::Piece> some, const Tensor& x,
-                                 const Tensor& ids, const Tensor& targets) {
+                                 const Tensor& ids, const Tensor& targets,
+                                 const Documents& documents) {
+  struct Reset {
+    Documents& of;
+    ~Reset() { of = {}; }
+  };
+  documents_ = documents;
+  const Reset reset{documents_};
   const bool begins = !x.defined();
   return run(begins ? ids : x, [&](const Tensor& in) {
     Tensor y = begins ? Tensor() : in;

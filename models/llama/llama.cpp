@@ -41,14 +41,16 @@ class SelfAttention : public Module {
 
   // x: [B, T, C]; residual: [B, T, C], optional, added to the result. With `cached`, x follows
   // what is there.
-  Tensor forward(const Tensor& x, const Tensor& residual, const nn::CachedLayer* cached = nullptr) {
-    return run(x, residual, [this, cached](const Tensor& in, const Tensor& stream) {
-      const int64_t first = cached != nullptr ? cached->length : 0;
-      const Tensor q = turned(q_proj_, q_norm_.get(), in, first);
-      Tensor k = turned(k_proj_, k_norm_.get(), in, first);
+  Tensor forward(const Tensor& x, const Tensor& residual, const Documents& documents,
+                 const nn::CachedLayer* cached) {
+    return run(x, residual, [this, documents, cached](const Tensor& in, const Tensor& stream) {
+      const RopeOptions at{.first_position = cached != nullptr ? cached->length : 0,
+                           .positions = documents.positions};
+      const Tensor q = turned(q_proj_, q_norm_.get(), in, at);
+      Tensor k = turned(k_proj_, k_norm_.get(), in, at);
       Tensor v = heads_of(v_proj_.forward(in));
       if (cached != nullptr) std::tie(k, v) = cached->append(k, v);
-      const Tensor y = attention(q, k, v, {.window = window_});
+      const Tensor y = attention(q, k, v, {.window = window_, .first_keys = documents.first_keys});
       const Tensor rows = reshape(y, {in.size(0), in.size(1), y.size(2) * y.size(3)});
       return o_proj_.forward(rows, stream);
     });
@@ -59,12 +61,13 @@ class SelfAttention : public Module {
   Tensor heads_of(const Tensor& x) const {
     return reshape(x, {x.size(0), x.size(1), x.size(2) / head_size_, head_size_});
   }
-  Tensor turned(nn::Linear& projection, nn::RmsNorm* norm, const Tensor& x, int64_t first) const {
+  Tensor turned(nn::Linear& projection, nn::RmsNorm* norm, const Tensor& x,
+                const RopeOptions& at) const {
     Tensor rows = projection.forward(x);
     if (head_norm_ == HeadNorm::kWholeRow) rows = norm->forward(rows);
     Tensor heads = heads_of(rows);
     if (head_norm_ == HeadNorm::kPerHead) heads = norm->forward(heads);
-    return rope(heads, table_, {.first_position = first});
+    return rope(heads, table_, at);
   }
 
   int64_t head_size_, window_;
@@ -137,22 +140,26 @@ class Llama::Block : public Module {
     if (variant.norms_after) post_feedforward_layernorm_ = norm("post_feedforward_layernorm");
   }
 
-  Tensor forward(const Tensor& input, const nn::CachedLayer* cached = nullptr) {
-    return run(input, [this, cached](const Tensor& x) {
-      return input_layernorm_ != nullptr ? norms_before(x, cached) : norms_after(x, cached);
+  Tensor forward(const Tensor& input, const Documents& documents,
+                 const nn::CachedLayer* cached = nullptr) {
+    return run(input, [this, documents, cached](const Tensor& x) {
+      return input_layernorm_ != nullptr ? norms_before(x, documents, cached)
+                                         : norms_after(x, documents, cached);
     });
   }
 
  private:
   // Both residual additions ride on products.
-  Tensor norms_before(const Tensor& input, const nn::CachedLayer* cached) {
+  Tensor norms_before(const Tensor& input, const Documents& documents,
+                      const nn::CachedLayer* cached) {
     const auto [normed, x] = input_layernorm_->forward_stream(input);
-    const Tensor sum = self_attn_->forward(normed, x, cached);
+    const Tensor sum = self_attn_->forward(normed, x, documents, cached);
     const auto [again, y] = post_attention_layernorm_->forward_stream(sum);
     return feed_forward(again, y);
   }
-  Tensor norms_after(const Tensor& x, const nn::CachedLayer* cached) {
-    const Tensor y = add(x, post_attention_layernorm_->forward(self_attn_->forward(x, {}, cached)));
+  Tensor norms_after(const Tensor& x, const Documents& documents, const nn::CachedLayer* cached) {
+    const Tensor attended = self_attn_->forward(x, {}, documents, cached);
+    const Tensor y = add(x, post_attention_layernorm_->forward(attended));
     return add(y, post_feedforward_layernorm_->forward(feed_forward(y)));
   }
   Tensor feed_forward(const Tensor& x, const Tensor& residual = {}) {
@@ -162,8 +169,8 @@ class Llama::Block : public Module {
   std::unique_ptr<nn::RmsNorm> input_layernorm_;  // null: norms come after their branches
   std::unique_ptr<SelfAttention> self_attn_;
   std::unique_ptr<nn::RmsNorm> post_attention_layernorm_;
-  std::unique_ptr<nn::SwiGlu> mlp_;  // null: a mixture of experts
-  std::unique_ptr<nn::MoE> moe_;     // null: one block for all tokens
+  std::unique_ptr<nn::SwiGlu> mlp_;                          // null: a mixture of experts
+  std::unique_ptr<nn::MoE> moe_;                             // null: one block for all tokens
   std::unique_ptr<nn::RmsNorm> post_feedforward_layernorm_;  // null: as above
 };
 
@@ -211,12 +218,13 @@ std::vector<nn::Piece> Llama::pieces() {
                                       return embedding(ids, embed_tokens_.weight.value, {});
                                     }}};
   for (const auto& layer : layers_) {
-    pieces.push_back(
-        {.name = layer->full_name(),
-         .unit = layer.get(),
-         .parameters = layer->parameters(),
-         .cost = elements(*layer),
-         .run = [&part = *layer](const Tensor& x, const Tensor&) { return part.forward(x); }});
+    pieces.push_back({.name = layer->full_name(),
+                      .unit = layer.get(),
+                      .parameters = layer->parameters(),
+                      .cost = elements(*layer),
+                      .run = [this, &part = *layer](const Tensor& x, const Tensor&) {
+                        return part.forward(x, documents());
+                      }});
   }
   pieces.push_back({.name = "head",
                     .parameters = {&norm_.weight, &head()},
@@ -224,14 +232,12 @@ std::vector<nn::Piece> Llama::pieces() {
                     .feed = "targets",
                     .run = [this](const Tensor& x, const Tensor& targets) {
                       const Tensor rows = reshape(norm_.forward(x), {-1, config().width});
-                      return linear_cross_entropy(rows, head().output_value(),
-                                                  reshape(targets, {-1}), config().vocab,
-                                                  policy().loss_chunk_rows);
+                      return output_loss(rows, head().output_value(), targets);
                     }});
   return pieces;
 }
 
-Tensor Llama::next_logits(const Tensor& input, KvCache& cache) {
+Tensor Llama::next_logits(const Tensor& input, KvCache& cache, const Documents& documents) {
   const Inference inference(input.context());
   const int64_t B = input.size(0), T = input.size(1);
   const int64_t room = cache_room(cache, T);
@@ -243,7 +249,7 @@ Tensor Llama::next_logits(const Tensor& input, KvCache& cache) {
     }
     for (size_t i = 0; i < layers_.size(); ++i) {
       const nn::CachedLayer cached{cache.layers[i], cache.length};
-      x = layers_[i]->forward(x, &cached);
+      x = layers_[i]->forward(x, documents, &cached);
     }
     cache.length += T;
     const Tensor last = contiguous(slice(x, 1, T - 1, T));

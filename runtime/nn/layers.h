@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "shale/runtime/nn/kv_cache.h"
@@ -15,22 +16,38 @@ namespace shale::nn {
 // Whether a linear layer has a bias.
 enum class Bias : bool { kNo, kYes };
 
+class Lora;  // runtime/nn/lora.h
+struct LoraOptions;
+
 // weight: [out, in], bias: [out]: a linear layer's parameters alone. The layer around it makes
 // their product together with others, so that this one never runs by itself.
 class LinearWeights : public Module {
  public:
   LinearWeights(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init,
                 Bias with_bias = Bias::kYes);
+  ~LinearWeights() override;
   bool runs() const override { return false; }
+
+  // x weightᵀ + bias + residual, which is optional, and what the adapter adds.
+  Tensor product(const Tensor& x, const Tensor& residual = {}) const;
+  // Adds an adapter, before parameters have memory. Throws InternalError unless is_adaptable.
+  void adapt(const LoraOptions& options, uint32_t dropout_site);
+  const Lora* adapter() const { return adapter_.get(); }  // null: there is none
 
   Parameter& weight;
   Parameter* bias;  // null: without
+  bool is_adaptable =
+      false;  // whoever makes the product takes product(), where there is an adapter
+
+ private:
+  std::unique_ptr<Lora> adapter_;
 };
 
 // x weightᵀ + bias (runtime/ops/linear.h).
 class Linear : public LinearWeights {
  public:
-  using LinearWeights::LinearWeights;
+  Linear(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init,
+         Bias with_bias = Bias::kYes);
   bool runs() const override { return true; }
   // x: [..., in]; residual: [..., out], optional, added to the result.
   Tensor forward(const Tensor& x, const Tensor& residual = {});
@@ -55,6 +72,8 @@ class FeedForward : public Module {
   LinearWeights down;
 
  private:
+  Tensor adapted(const Tensor& x, const Tensor& residual) const;
+
   Gelu gelu_;
 };
 
@@ -76,6 +95,15 @@ class SwiGlu : public Module {
   LinearWeights gate_proj;
   LinearWeights up_proj;
   LinearWeights down_proj;
+
+ private:
+  Tensor adapted(const Tensor& x, const Tensor& residual) const;
+};
+
+// What tokens see besides each other, and what they do not.
+struct AttentionSight {
+  Tensor first_keys = {};               // see AttentionOptions
+  const CachedLayer* cached = nullptr;  // the tokens before them
 };
 
 // Multi-head self-attention whose queries, keys and values are one product: qkv.weight
@@ -90,15 +118,14 @@ class SelfAttention : public Module {
     std::string qkv = "c_attn", out = "c_proj";
   };
   SelfAttention(Module* parent, std::string name, const Config& config);
-  // x, residual (optional, added to the result) and the result: [B, T, width]. With `cached`, x
-  // follows the tokens that it has.
-  Tensor forward(const Tensor& x, const Tensor& residual = {}, const CachedLayer* cached = nullptr);
+  // x, residual (optional, added to the result) and the result: [B, T, width].
+  Tensor forward(const Tensor& x, const Tensor& residual = {}, const AttentionSight& sight = {});
 
   Linear qkv;
   Linear out;
 
  private:
-  Tensor attend(const Tensor& packed, const CachedLayer& cached) const;
+  Tensor attend(const Tensor& packed, const AttentionSight& sight) const;
 
   int64_t heads_;
   bool causal_;

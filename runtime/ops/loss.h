@@ -22,6 +22,11 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, int64_t vocab)
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             int64_t vocab, int64_t chunk_rows = 0);
 
+// The loss of each row: [rows] f32, 0 for those that do not count. Keeps the logits' gradient. As
+// above, the gradient carries StepState::grad_scale and the loss scale.
+Tensor linear_cross_entropy_rows(const Tensor& x, const Tensor& weight, const Tensor& targets,
+                                 int64_t vocab);
+
 // What becomes of the losses of elements.
 enum class LossReduction {
   kMean,  // over the elements
