@@ -5,11 +5,11 @@
 
 #include "shale/base/error.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/nn/cut_sequence.h"
 #include "shale/runtime/ops/attention.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/embedding.h"
 #include "shale/runtime/ops/linear.h"
-#include "shale/runtime/ops/loss.h"
 #include "shale/runtime/ops/shape.h"
 
 // B sequences, T tokens, C width, H heads, D = C / H.
@@ -69,9 +69,9 @@ class Gpt2::Block : public Module {
         return mlp_.forward(again, y);
       }
       const Tensor branch = attn_.forward(normed, {}, {first_keys, cached});
-      const Tensor half = dropout(branch, dropout_, site(0), stream);
+      const Tensor half = nn::dropout(*this, branch, dropout_, site(0), stream);
       const auto [again, y] = ln_2_.forward_stream(half);
-      return dropout(mlp_.forward(again), dropout_, site(1), y);
+      return nn::dropout(*this, mlp_.forward(again), dropout_, site(1), y);
     });
   }
 
@@ -114,21 +114,20 @@ Tensor Gpt2::embed(const Tensor& ids, const Tensor& positions, int64_t first_pos
 }
 
 Tensor Gpt2::embed(const Tensor& ids) {
-  const Tensor x = embed(ids, documents().positions, /*first_position=*/0);
+  const Tensor x = wte_.forward(ids, &wpe_, documents().positions);
   const bool drops = policy().dropout > 0 && x.context().autograd().training;
-  return drops ? dropout(x, policy().dropout, /*site=*/0) : x;
+  return drops ? nn::dropout(*this, x, policy().dropout, /*site=*/0) : x;
 }
 
 Tensor Gpt2::loss_of(const Tensor& x, const Tensor& targets) {
-  const Tensor rows = reshape(ln_f_.forward(x), {-1, config().width});
-  return output_loss(rows, wte_.weight.output_value(), targets);
+  return output_loss(wte_, ln_f_.forward(x), targets);
 }
 
 std::vector<nn::Piece> Gpt2::pieces() {
   const auto C = static_cast<double>(config().width);
   std::vector<nn::Piece> pieces = {
       {.name = "embedding",
-       .parameters = {&wte_.weight, &wpe_.weight},
+       .parameters = nn::parameters_of({&wte_, &wpe_}),
        .cost = C,
        .feed = "inputs",
        .run = [this](const Tensor&, const Tensor& ids) { return embed(ids); }}};
@@ -143,7 +142,7 @@ std::vector<nn::Piece> Gpt2::pieces() {
   }
   pieces.push_back(
       {.name = "head",
-       .parameters = {&wte_.weight, &ln_f_.weight, &ln_f_.bias},
+       .parameters = nn::parameters_of({&wte_, &ln_f_}),
        .cost = C * static_cast<double>(config().padded_vocab),
        .feed = "targets",
        .run = [this](const Tensor& x, const Tensor& targets) { return loss_of(x, targets); }});

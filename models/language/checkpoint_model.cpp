@@ -33,6 +33,16 @@ LanguageModelConfig model_of(const CheckpointReader& reader) {
   return parse_model_shape(shape.dump(), cat(reader.path(), ": model shape"));
 }
 
+// Nothing but a run that goes on has a place for what routers have learnt besides (nn/moe.h):
+// without it the model would choose other experts.
+void refuse_router_biases(const CheckpointReader& reader) {
+  for (const auto& [name, tensor] : reader.manifest().tensors) {
+    if (!name.ends_with(".router_bias")) continue;
+    throw DataError(cat(reader.path(), ": has the biases of routers, such as ", name,
+                        ", which other programs have no place for; want --resume"));
+  }
+}
+
 bool is_there(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error);
@@ -45,6 +55,7 @@ CheckpointModel::CheckpointModel(const std::string& checkpoint, bool ema)
       config_(model_of(reader_)),
       ema_(ema),
       model_(make_language_model(config_)) {
+  refuse_router_biases(reader_);
   if (const json shape = fact(reader_, "lora adapters"); !shape.is_null()) {
     adapters_ = parse_adapter_shape(shape.dump(), cat(reader_.path(), ": lora adapters"));
     nn::add_adapters(*model_, adapters_->options, adapters_->targets);

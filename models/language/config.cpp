@@ -1,6 +1,9 @@
 #include "shale/models/language/config.h"
 
+#include <algorithm>
+
 #include "shale/base/error.h"
+#include "shale/runtime/nn/cut_sequence.h"
 
 namespace shale::models {
 namespace {
@@ -45,6 +48,10 @@ void describe_model(ConfigSpec& spec, LanguageConfig& c) {
   spec.add("router-z-loss", c.router_z_loss,
            "factor of the loss that keeps the logits of a mixture's routers small",
            {.min = 0, .max = 1e3});
+  spec.add("router-bias-rate", c.router_bias_rate,
+           "biases of a mixture's routers move by so much a step towards equally busy experts, "
+           "without a loss; 0: they have none",
+           {.min = 0, .max = 1});
   spec.add("capacity-factor", c.capacity_factor,
            "tokens that an expert takes at most, as a multiple of its even share; later ones are "
            "dropped; 0: no limit",
@@ -76,40 +83,55 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
       .may_change();
 }
 
-void check_adapters(const LanguageConfig& language) {
-  const LoraConfig& lora = language.lora;
-  if (!lora.is_on()) {
-    if (!lora.export_merged) return;
-    throw ConfigError(
-        "--export-merged adds adapters to weights, and there are none; want --lora-rank");
-  }
-  if (language.init.empty()) {
-    throw ConfigError(
-        "--lora-rank trains adapters of a model that has learnt something; want --init");
-  }
+bool cuts_layers(const RunConfig& run) {
+  return run.tensor > 1 || run.tensor_leaves > 1;
+}
+bool cuts_sequences(const RunConfig& run) {
+  return run.context > 1 || run.context_leaves > 1;
+}
+
+void check_adapters(const TrainConfig& config) {
+  const auto want = [](bool holds, const auto&... what) {
+    if (!holds) throw ConfigError(cat(what...));
+  };
+  const LoraConfig& lora = config.language.lora;
+  want(lora.is_on() || !lora.export_merged,
+       "--export-merged adds adapters to weights, and there are none; want --lora-rank");
+  if (!lora.is_on()) return;
+  want(!config.language.init.empty(),
+       "--lora-rank trains adapters of a model that has learnt something; want --init");
+  want(!cuts_layers(config.run), "--tensor ", config.run.tensor,
+       " with adapters, which are of whole layers; want --tensor 1, and --zero 3 "
+       "for frozen weights that do not fit");
+  want(lora.dropout == 0 || !cuts_sequences(config.run), "--lora-dropout ", lora.dropout,
+       " with --context: masks would depend on the ranks; want --lora-dropout 0");
 }
 
 void check_preferences(const TrainConfig& config) {
   if (config.language.source.objective != Objective::kDpo) return;
-  if (config.run.pipeline > 1) {
-    throw ConfigError(cat("--task dpo with --pipeline ", config.run.pipeline,
-                          ": a pair's loss needs the losses of its rows; want --pipeline 1"));
-  }
-  if (config.language.loss_chunk > 0) {
-    throw ConfigError(cat("--task dpo with --loss-chunk ", config.language.loss_chunk,
-                          ": the losses of tokens are needed one by one; want 0"));
-  }
+  const auto refuse = [](const char* flag, int64_t value, const char* why, int64_t fits) {
+    throw ConfigError(cat("--task dpo with ", flag, " ", value, ": ", why, "; want ", fits));
+  };
+  const RunConfig& run = config.run;
+  const char* of_rows = "a pair's loss needs the losses of its rows";
+  const char* of_tokens = "the losses of tokens are needed one by one";
+  if (run.pipeline > 1) refuse("--pipeline", run.pipeline, of_rows, 1);
+  if (cuts_sequences(run)) refuse("--context", run.context, of_rows, 1);
+  if (cuts_layers(run)) refuse("--tensor", run.tensor, of_tokens, 1);
+  const int64_t chunk = config.language.loss_chunk;
+  if (chunk > 0) refuse("--loss-chunk", chunk, of_tokens, 0);
 }
 
 }  // namespace
 
-void describe(ConfigSpec& spec, TrainConfig& config) {
-  describe(spec, config.language.source);
+void describe(ConfigSpec& spec, TrainConfig& config, bool needs_data) {
+  describe(spec, config.language.source, needs_data);
   describe_model(spec, config.language);
   describe(spec, config.language.lora);
   describe(spec, config.run,
            {.sample = "sequence", .default_lr = "by preset, 3e-5 with --init, 2e-4 of adapters"});
   describe_output(spec, config.language);
+  if (!needs_data) return;  // another program's
 
   spec.example("train_lm --data notes.txt --sample-tokens 200");
   spec.example(
@@ -131,17 +153,32 @@ void resolve(TrainConfig& config, int ranks) {
     if (language.source.objective == Objective::kDpo) lr *= kPreferenceFactor;
   }
   check(language.source);
-  check_adapters(language);
+  check_adapters(config);
   check_preferences(config);
   if (!(static_cast<float>(language.dropout) < 1)) {
     throw ConfigError(cat("--dropout is ", language.dropout,
                           ", which single precision rounds to 1; want less, such as 0.1"));
   }
   resolve(config.run, ranks);
+  const int leaves = std::max(config.run.context, config.run.context_leaves);
+  const nn::SequenceParts parts{.leaves = leaves};
+  const int64_t of_leaf = leaves > 1 ? 2 * parts.chunk_tokens(language.seq_len) : language.seq_len;
+  if (of_leaf % config.run.tensor != 0) {
+    const int64_t unit = config.run.tensor * (leaves > 1 ? parts.chunks() : 1);
+    throw ConfigError(cat("--tensor ", config.run.tensor, " with --seq-len ", language.seq_len,
+                          ": ranks have equal slices of a sequence; want a multiple of ", unit));
+  }
   if (language.sample_tokens > 0 && config.run.pipeline > 1) {
     throw ConfigError(cat("--sample-tokens ", language.sample_tokens, " with --pipeline ",
                           config.run.pipeline,
                           ": a sample is made where the whole model is; want --pipeline 1"));
+  }
+  const bool is_cut = cuts_layers(config.run);
+  if (language.sample_tokens > 0 && (is_cut || leaves > 1)) {
+    throw ConfigError(cat("--sample-tokens is ", language.sample_tokens, ", but a model that ",
+                          is_cut ? "--tensor" : "--context",
+                          " cuts generates nothing; want 0, and `shale run` with what --export "
+                          "writes"));
   }
 }
 
@@ -172,10 +209,16 @@ LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_voca
   take("vocab", config.vocab, model.vocab);
   if (config.vocab > 0) model.padded_vocab = pad_vocab(config.vocab);
   for (const auto& [flag, value] : {std::pair("router-z-loss", config.router_z_loss),
+                                    {"router-bias-rate", config.router_bias_rate},
                                     {"capacity-factor", config.capacity_factor}}) {
     if (value == 0 || model.experts > 0) continue;
     throw ConfigError(
         cat("--", flag, " is ", value, ", want none: the model has no mixtures of experts"));
+  }
+  if (config.router_bias_rate > 0 && !config.export_dir.empty()) {
+    throw ConfigError(cat("--router-bias-rate is ", config.router_bias_rate,
+                          " with --export, want 0: files of ", model.family,
+                          " have no place for the biases of routers"));
   }
   if (config.seq_len > model.context) {
     throw ConfigError(

@@ -5,12 +5,12 @@
 namespace shale::models {
 namespace {
 
-void describe_source(ConfigSpec& spec, DataConfig& c) {
+void describe_source(ConfigSpec& spec, DataConfig& c, bool needs_data) {
   spec.add("data", c.data,
            "text file or folder, jsonl, llm.c shards (.bin), Megatron's .bin and .idx, .npy, a "
            "nanoGPT folder, or a pattern of names; several with weights are a mixture, "
            "a:0.7,b:0.3, or a file NAME.mix.json",
-           {.required = true, .is_path = true, .help = {.metavar = "PATH"}})
+           {.required = needs_data, .is_path = true, .help = {.metavar = "PATH"}})
       .may_change();
   spec.add_choice("data-format", c.format,
                   {{"auto", DataFormat::kAuto},
@@ -63,14 +63,14 @@ void describe_rows(ConfigSpec& spec, DataConfig& c) {
 
 }  // namespace
 
-void describe(ConfigSpec& spec, DataConfig& c) {
+void describe(ConfigSpec& spec, DataConfig& c, bool needs_data) {
   spec.section("Data");
   spec.add_choice(
       "task", c.objective,
       {{"pretrain", Objective::kPretrain}, {"sft", Objective::kSft}, {"dpo", Objective::kDpo}},
       "what is learnt: every token of text, the answers of conversations in jsonl, or "
       "which of two answers is better");
-  describe_source(spec, c);
+  describe_source(spec, c, needs_data);
   describe_rows(spec, c);
   spec.add_choice("chat-template", c.chat_template,
                   {{"auto", ChatTemplate::kAuto},

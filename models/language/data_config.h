@@ -45,8 +45,8 @@ struct DataConfig {
   double dpo_smoothing = 0;  // how often preferences are taken to be wrong
 };
 
-// Declares the flags, in a section of their own.
-void describe(ConfigSpec& spec, DataConfig& config);
+// Declares the flags, in a section of their own. needs_data: --data is required.
+void describe(ConfigSpec& spec, DataConfig& config, bool needs_data);
 // Throws ConfigError for combinations that cannot be.
 void check(const DataConfig& config);
 

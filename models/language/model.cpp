@@ -9,8 +9,7 @@
 namespace shale::models {
 
 double LanguageModel::flops_per_token(int64_t seq_len) const {
-  double count = 0;
-  for (const Parameter* parameter : parameters()) count += static_cast<double>(parameter->numel());
+  const auto count = static_cast<double>(whole_numel(*this));
   return 6 * count + 6 * static_cast<double>(config_.layers) * static_cast<double>(config_.width) *
                          static_cast<double>(seq_len);
 }
@@ -29,16 +28,19 @@ Tensor LanguageModel::token_losses(const Tensor& ids, const Tensor& targets,
   if (all.empty()) {
     throw ConfigError("losses of tokens: the model is no list of pieces (nn/piece.h), want one");
   }
+  if (exchange() != nullptr || sequence() != nullptr) {
+    throw ConfigError("losses of tokens: ranks have parts of the model or of sequences, want all");
+  }
   by_token_ = true;
   const Reset reset{by_token_};
   return run_pieces(all, {}, ids, targets, documents);
 }
 
-Tensor LanguageModel::output_loss(const Tensor& rows, const Tensor& weight,
+Tensor LanguageModel::output_loss(nn::Embedding& head, const Tensor& x,
                                   const Tensor& targets) const {
-  const Tensor all = reshape(targets, {-1});
-  if (by_token_) return linear_cross_entropy_rows(rows, weight, all, config_.vocab);
-  return linear_cross_entropy(rows, weight, all, config_.vocab, policy_.loss_chunk_rows);
+  if (!by_token_) return head.loss(x, targets, config_.vocab, policy_.loss_chunk_rows);
+  return linear_cross_entropy_rows(reshape(x, {-1, config_.width}), head.weight.output_value(),
+                                   reshape(targets, {-1}), config_.vocab);
 }
 
 Tensor LanguageModel::run_pieces(std::span<const nn::Piece> some, const Tensor& x,

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "shale/runtime/nn/layers.h"
 #include "shale/runtime/nn/module.h"
 #include "shale/runtime/nn/piece.h"
 #include "shale/runtime/ops/ffn.h"
@@ -95,7 +96,7 @@ class LanguageModel : public Module {
   // [B, T] i32, T <= context.
   virtual Tensor loss(const Tensor& ids, const Tensor& targets, const Documents& documents = {});
   // That of each token: [B T] f32, 0 where the target does not count. Throws ConfigError for a
-  // model that is no list of pieces.
+  // model that is no list of pieces, or is cut over ranks.
   Tensor token_losses(const Tensor& ids, const Tensor& targets, const Documents& documents = {});
   // Runs some of the pieces, which follow each other, under the model's hooks. x: what the one
   // before them has made; undefined for the first. ids, targets: needed by the first and the last.
@@ -119,8 +120,8 @@ class LanguageModel : public Module {
  protected:
   // Those of the batch whose pieces are run.
   const Documents& documents() const { return documents_; }
-  // What the last piece makes of rows [B T, width] and the weight of the output layer.
-  Tensor output_loss(const Tensor& rows, const Tensor& weight, const Tensor& targets) const;
+  // What the last piece makes of x [B, T, width] by the output layer.
+  Tensor output_loss(nn::Embedding& head, const Tensor& x, const Tensor& targets) const;
   // The tokens that the cache has room for. Throws ShapeError unless so many more fit.
   int64_t cache_room(const KvCache& cache, int64_t more) const;
 

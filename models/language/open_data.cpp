@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <memory>
+#include <span>
 #include <utility>
 
 #include "shale/base/cpu_affinity.h"
@@ -30,6 +32,48 @@ OnReading watch_reading() {
     told = true;
     log_info("reading ", file);
   };
+}
+
+// As many tokens as are asked for, all 0.
+class ZeroTokens final : public TokenStream {
+ public:
+  explicit ZeroTokens(int64_t tokens) : tokens_(tokens) {}
+  int64_t size() const override { return tokens_; }
+  int64_t vocab_bound() const override { return 1; }
+  void read(int64_t, std::span<int32_t> out) const override {
+    std::fill(out.begin(), out.end(), 0);
+  }
+
+ private:
+  int64_t tokens_;
+};
+
+std::shared_ptr<const ExampleStore> zero_pairs(int64_t pairs) {
+  auto store = std::make_shared<ExampleStore>();
+  for (int64_t i = 0; i < 2 * pairs; ++i) store->add({.tokens = {0, 0}, .is_answer = {0, 1}});
+  return store;
+}
+
+// Stands for data that a plan does not have. A validation of all samples is one of the default
+// number.
+TrainingData planned_data(const LanguageConfig& config) {
+  constexpr int64_t kTrainSamples = int64_t{1} << 30;
+  const int64_t eval =
+      config.eval_samples > 0 ? config.eval_samples : LanguageConfig().eval_samples;
+  const DataConfig& source = config.source;
+  const bool is_pretraining = source.objective == Objective::kPretrain;
+  const int64_t length = config.seq_len;
+  const auto train = std::make_shared<ZeroTokens>(kTrainSamples * length);
+  const bool is_packed = source.packing == PackingChoice::kBestFit || source.document_mask;
+  return {.train = window_samples(train, TrainSampler(train->size(), length, /*seed=*/0)),
+          .eval = window_rows(std::make_shared<ZeroTokens>((eval + 1) * length), length),
+          .with_documents =
+              is_pretraining ? is_packed : source.packing != PackingChoice::kNone,
+          .is_text = source.format == DataFormat::kAuto || is_text(source.format),
+          .vocab_bound = 1,
+          .size = "no tokens",
+          .summary = {"no data: plans do without"},
+          .preferences = {.train = zero_pairs(1), .val = zero_pairs(eval)}};
 }
 
 // Ranks of a node share its cores, which are theirs to compute with as soon as the data is there.
@@ -313,6 +357,7 @@ int64_t data_vocab(bool is_text, const StoredTokenizer* tokenizer) {
 
 TrainingData open_data(const TrainConfig& config, const StoredModel* stored,
                        std::shared_ptr<const StoredTokenizer> tokenizer) {
+  if (config.language.source.data.empty()) return planned_data(config.language);
   const bool is_pretraining = config.language.source.objective == Objective::kPretrain;
   return is_pretraining ? open_tokens(config, stored, tokenizer)
                         : open_examples(config, stored, tokenizer);

@@ -7,14 +7,17 @@
 #include "shale/comm/ordered_sum.h"
 #include "shale/kernels/loss.h"
 #include "shale/models/language/checkpoint_model.h"
+#include "shale/models/language/expert_tally.h"
 #include "shale/models/language/find_tokenizer.h"
 #include "shale/models/language/generate.h"
 #include "shale/models/language/open_data.h"
+#include "shale/models/language/sequence_batches.h"
 #include "shale/models/language/stored_model.h"
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/output_folder.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/data/tokens/batches.h"
+#include "shale/runtime/nn/exchange.h"
 
 namespace shale::models {
 
@@ -60,14 +63,33 @@ void LanguageTask::initialize(const TaskContext& run) {
   load_stored_model(*init_, run.parallel, stored ? &*stored : nullptr, seed_);
 }
 
+comm::TensorPlan LanguageTask::tensor_plan() const {
+  return model_family(model_->config().family).tensor_plan(model_->config());
+}
+
+int64_t LanguageTask::sequence_tokens() const {
+  if (model_->config().experts > 0) {
+    throw ConfigError(
+        "--context: routers weigh and limit the tokens of a whole micro-batch; want --context 1 "
+        "with mixtures of experts");
+  }
+  return config_.seq_len;
+}
+
+// What this rank has of whole sequences.
+BatchSource LanguageTask::of_rank(BatchSource whole) const {
+  const nn::CutSequence* const cut = model_->sequence();
+  return cut != nullptr ? cut_batches(std::move(whole), cut->parts()) : whole;
+}
+
 BatchSource LanguageTask::train_batches(const BatchPlan& plan) {
   batches_ = plan.layout;
-  return shale::train_batches({.samples = data_.train,
-                               .seq_len = config_.seq_len,
-                               .layout = plan.layout,
-                               .rank = plan.rank,
-                               .first_step = plan.first_step,
-                               .with_documents = data_.with_documents});
+  return of_rank(shale::train_batches({.samples = data_.train,
+                                       .seq_len = config_.seq_len,
+                                       .layout = plan.layout,
+                                       .rank = plan.rank,
+                                       .first_step = plan.first_step,
+                                       .with_documents = data_.with_documents}));
 }
 
 Tensor LanguageTask::loss(const DeviceBatch& batch) {
@@ -81,7 +103,23 @@ Tensor LanguageTask::run_pieces(std::span<const nn::Piece> some, const Tensor& x
 }
 
 Shape LanguageTask::boundary(int64_t samples) const {
-  return {samples, config_.seq_len, model_->config().width};
+  const nn::Exchange* const tensor = model_->exchange();
+  const nn::CutSequence* const cut = model_->sequence();
+  const int64_t slices = tensor != nullptr ? tensor->ranks() : 1;
+  const int64_t width = model_->config().width;
+  if (cut == nullptr) return {samples, config_.seq_len / slices, width};
+  return {samples * cut->parts().count, 2 * cut->chunk_tokens() / slices, width};
+}
+
+std::unique_ptr<StepTally> LanguageTask::tally(Context& context) {
+  std::vector<nn::MoE*> mixtures = mixtures_of(*model_);
+  if (mixtures.empty()) return nullptr;
+  return std::make_unique<ExpertTally>(std::move(mixtures), context,
+                                       static_cast<float>(config_.router_bias_rate));
+}
+
+void LanguageTask::describe_tally(const std::vector<int32_t>& counts, StepMetrics& metrics) const {
+  metrics.experts = expert_metrics(counts, model_->config().experts);
 }
 
 // Targets with a loss, of all ranks: a mean over ranks of their means would count those of a rank
@@ -106,12 +144,12 @@ EvalSampler LanguageTask::eval_sampler() const {
 Evaluation LanguageTask::evaluate(const TaskContext& run) {
   const Inference inference(run.context);
   const EvalSampler sampler = eval_sampler();
-  Prefetcher batches(eval_batches({.rows = data_.eval,
-                                   .seq_len = config_.seq_len,
-                                   .sampler = sampler,
-                                   .rank = run.data.rank,
-                                   .ranks = run.data.count,
-                                   .with_documents = data_.with_documents}));
+  Prefetcher batches(of_rank(eval_batches({.rows = data_.eval,
+                                           .seq_len = config_.seq_len,
+                                           .sampler = sampler,
+                                           .rank = run.data.rank,
+                                           .ranks = run.data.count,
+                                           .with_documents = data_.with_documents})));
   // The host looks at the losses at the end, so that it prepares batches while the device computes.
   const Tensor losses =
       zeros(run.context, {sampler.rounds(run.data.count)}, DType::kF32, MemoryTag::kData);
@@ -132,7 +170,7 @@ Evaluation LanguageTask::evaluation_of(const TaskContext& run, const Tensor& los
   const std::vector<float> sums = to_host<float>(losses);
   const double total =
       comm::ordered_sum(run.group, std::vector<double>(sums.begin(), sums.end()), run.data.losses);
-  if (!run.data.has_losses(run.group.rank())) items = 0;  // another rank has counted the same
+  if (!run.data.counts) items = 0;  // another rank has counted the same
   run.group.host().all_reduce_sum(make_view(&items, {1}), {.tag = "evaluated items"});
   return {.loss = total / static_cast<double>(items), .items = items};
 }
@@ -235,8 +273,9 @@ std::vector<std::string> LanguageTask::summary() const {
   const LanguageModelConfig& model = model_->config();
   int64_t count = 0, trained = 0;
   for (const Parameter* parameter : model_->parameters()) {
-    count += parameter->numel();
-    if (parameter->trainable) trained += parameter->numel();
+    if (!parameter->partition.counts()) continue;
+    count += parameter->whole.numel();
+    if (parameter->trainable) trained += parameter->whole.numel();
   }
   std::vector<std::string> lines = data_.summary;
   lines.push_back(cat("model ", config_.init.empty() ? config_.model : config_.init, ": ",

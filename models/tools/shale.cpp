@@ -19,6 +19,7 @@ constexpr std::array kTools = {
     Tool{"evaluate", "says how well a model predicts a text, or answers questions", run_evaluate},
     Tool{"generate", "continues texts, or answers them, with a model", run_generate},
     Tool{"metrics", "prints the metrics of a run as CSV", run_metrics},
+    Tool{"plan", "says what memory a run needs, without the machines", run_plan},
     Tool{"report", "writes a page about runs, with their curves over each other", run_report},
     Tool{"run", "starts a training command, and starts it again when it fails", run_run},
     Tool{"tokenize", "turns text into shards of tokens", run_tokenize},

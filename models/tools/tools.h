@@ -11,6 +11,7 @@ int run_doctor(int argc, const char* const* argv);
 int run_evaluate(int argc, const char* const* argv);
 int run_generate(int argc, const char* const* argv);
 int run_metrics(int argc, const char* const* argv);
+int run_plan(int argc, const char* const* argv);
 int run_report(int argc, const char* const* argv);
 int run_run(int argc, const char* const* argv);
 int run_tokenize(int argc, const char* const* argv);

@@ -5,10 +5,15 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/runtime/nn/cut_attention.h"
+#include "shale/runtime/nn/exchange.h"
 #include "shale/runtime/nn/lora.h"
+#include "shale/runtime/nn/vocabulary_loss.h"
 #include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/embedding.h"
 #include "shale/runtime/ops/fused.h"
 #include "shale/runtime/ops/linear.h"
+#include "shale/runtime/ops/loss.h"
 #include "shale/runtime/ops/pointwise.h"
 #include "shale/runtime/ops/shape.h"
 #include "shale/runtime/ops/swiglu.h"
@@ -19,6 +24,20 @@ namespace {
 bool has_adapter(std::initializer_list<const LinearWeights*> layers) {
   return std::any_of(layers.begin(), layers.end(),
                      [](const LinearWeights* layer) { return layer->adapter() != nullptr; });
+}
+
+bool is_columns(const Partition& partition) {
+  return partition.share == LeafShare::kCut && partition.dim == 0;
+}
+
+// Of a layer's last product: its inputs are cut, its bias is added once.
+bool is_rows(const LinearWeights& layer, const Parameter& parameter, const Partition& partition) {
+  if (&parameter == layer.bias) return partition.share == LeafShare::kFirst;
+  return &parameter == &layer.weight && partition.share == LeafShare::kCut && partition.dim == 1;
+}
+
+bool is_inside(const Parameter& parameter, const Module& module) {
+  return parameter.owner == &module;
 }
 
 }  // namespace
@@ -32,9 +51,10 @@ LinearWeights::LinearWeights(Module* parent, std::string name, int64_t in, int64
 
 LinearWeights::~LinearWeights() = default;
 
-Tensor LinearWeights::product(const Tensor& x, const Tensor& residual) const {
-  const Tensor y = linear(x, weight.value, bias != nullptr ? bias->value : Tensor(), residual);
-  return adapter_ != nullptr ? adapter_->forward(x, y) : y;
+Tensor LinearWeights::product(const Tensor& x, const Tensor& residual, size_t leaf,
+                              size_t part) const {
+  const Tensor y = linear(x, weight.value_of(leaf, part), bias_of(leaf, part), residual);
+  return adapter_ != nullptr ? adapter_->forward(x, y, leaf, part) : y;
 }
 
 void LinearWeights::adapt(const LoraOptions& options, uint32_t dropout_site) {
@@ -50,9 +70,13 @@ Linear::Linear(Module* parent, std::string name, int64_t in, int64_t out, Init w
   is_adaptable = true;
 }
 
-Tensor Linear::forward(const Tensor& x, const Tensor& residual) {
-  return run(x, residual,
-             [this](const Tensor& in, const Tensor& stream) { return product(in, stream); });
+Tensor Linear::forward(const Tensor& x, const Tensor& residual, size_t leaf) {
+  return run(x, residual, [this, leaf](const Tensor& in, const Tensor& stream) {
+    return over_parts(sequence(), in, stream,
+                      [this, leaf](const Tensor& rows, const Tensor& rest, size_t part) {
+                        return product(rows, rest, leaf, part);
+                      });
+  });
 }
 
 FeedForward::FeedForward(Module* parent, std::string name, const Config& config)
@@ -63,16 +87,28 @@ FeedForward::FeedForward(Module* parent, std::string name, const Config& config)
   up.is_adaptable = down.is_adaptable = true;
 }
 
-Tensor FeedForward::adapted(const Tensor& x, const Tensor& residual) const {
-  return down.product(gelu(up.product(x), gelu_), residual);
+bool FeedForward::accepts(const Parameter& parameter, const Partition& partition) const {
+  return is_inside(parameter, up) ? is_columns(partition) : is_rows(down, parameter, partition);
 }
 
 Tensor FeedForward::forward(const Tensor& x, const Tensor& residual) {
   return run(x, residual, [this](const Tensor& in, const Tensor& stream) {
-    if (has_adapter({&up, &down})) return adapted(in, stream);
-    return ffn(in, up.weight.value, up.bias->value, down.weight.value, down.bias->value, stream,
-               gelu_);
+    return over_leaves(exchange(), in, stream,
+                       [this](const Tensor& rows, size_t leaf, const Tensor& rest) {
+                         return part_of_leaf(rows, leaf, rest);
+                       });
   });
+}
+
+Tensor FeedForward::part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual) {
+  return over_parts(
+      sequence(), x, residual, [this, leaf](const Tensor& rows, const Tensor& rest, size_t part) {
+        if (has_adapter({&up, &down})) {
+          return down.product(gelu(up.product(rows, {}, leaf, part), gelu_), rest, leaf, part);
+        }
+        return ffn(rows, up.weight.value_of(leaf, part), up.bias_of(leaf, part),
+                   down.weight.value_of(leaf, part), down.bias_of(leaf, part), rest, gelu_);
+      });
 }
 
 SwiGlu::SwiGlu(Module* parent, std::string name, const Config& config)
@@ -83,19 +119,36 @@ SwiGlu::SwiGlu(Module* parent, std::string name, const Config& config)
   gate_proj.is_adaptable = up_proj.is_adaptable = down_proj.is_adaptable = true;
 }
 
-Tensor SwiGlu::adapted(const Tensor& x, const Tensor& residual) const {
-  const std::vector<Tensor> halves = {gate_proj.product(x), up_proj.product(x)};
-  const auto activation = [](const std::vector<Tensor>& in) {
-    return std::vector<Tensor>{mul(silu(in[0]), in[1])};
-  };
-  return down_proj.product(fused(activation, halves)[0], residual);
+bool SwiGlu::accepts(const Parameter& parameter, const Partition& partition) const {
+  return is_inside(parameter, down_proj) ? is_rows(down_proj, parameter, partition)
+                                         : is_columns(partition);
 }
 
 Tensor SwiGlu::forward(const Tensor& x, const Tensor& residual) {
   return run(x, residual, [this](const Tensor& in, const Tensor& stream) {
-    if (has_adapter({&gate_proj, &up_proj, &down_proj})) return adapted(in, stream);
-    return swiglu(in, gate_proj.weight.value, up_proj.weight.value, down_proj.weight.value, stream);
+    return over_leaves(exchange(), in, stream,
+                       [this](const Tensor& rows, size_t leaf, const Tensor& rest) {
+                         return part_of_leaf(rows, leaf, rest);
+                       });
   });
+}
+
+Tensor SwiGlu::part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual) {
+  const auto activation = [](const std::vector<Tensor>& in) {
+    return std::vector<Tensor>{mul(silu(in[0]), in[1])};
+  };
+  return over_parts(sequence(), x, residual,
+                    [&](const Tensor& rows, const Tensor& rest, size_t part) {
+                      if (has_adapter({&gate_proj, &up_proj, &down_proj})) {
+                        const std::vector<Tensor> halves = {
+                            gate_proj.product(rows, {}, leaf, part),
+                            up_proj.product(rows, {}, leaf, part)};
+                        return down_proj.product(fused(activation, halves)[0], rest, leaf, part);
+                      }
+                      return swiglu(rows, gate_proj.weight.value_of(leaf, part),
+                                    up_proj.weight.value_of(leaf, part),
+                                    down_proj.weight.value_of(leaf, part), rest);
+                    });
 }
 
 SelfAttention::SelfAttention(Module* parent, std::string name, const Config& config)
@@ -107,16 +160,28 @@ SelfAttention::SelfAttention(Module* parent, std::string name, const Config& con
   qkv.weight.matrices = 3;
 }
 
+bool SelfAttention::accepts(const Parameter& parameter, const Partition& partition) const {
+  if (is_inside(parameter, out)) return is_rows(out, parameter, partition);
+  return is_columns(partition) && partition.groups == 3 && heads_ % partition.leaves == 0;
+}
+
 Tensor SelfAttention::forward(const Tensor& x, const Tensor& residual,
                               const AttentionSight& sight) {
   return run(x, residual, [this, sight](const Tensor& in, const Tensor& stream) {
-    return out.forward(attend(qkv.forward(in), sight), stream);
+    Exchange* const leaves = exchange();
+    const int64_t heads = leaves != nullptr ? heads_ / leaves->leaves() : heads_;
+    return over_leaves(leaves, in, stream,
+                       [&](const Tensor& rows, size_t leaf, const Tensor& rest) {
+                         const Tensor packed = qkv.forward(rows, {}, leaf);
+                         return out.forward(attend(packed, heads, sight), rest, leaf);
+                       });
   });
 }
 
-Tensor SelfAttention::attend(const Tensor& packed, const AttentionSight& sight) const {
+Tensor SelfAttention::attend(const Tensor& packed, int64_t heads,
+                             const AttentionSight& sight) const {
   const AttentionOptions options{.causal = causal_, .first_keys = sight.first_keys};
-  if (sight.cached == nullptr) return packed_attention(packed, heads_, options);
+  if (sight.cached == nullptr) return nn::packed_attention(sequence(), packed, heads, options);
   const int64_t B = packed.size(0), T = packed.size(1), C = packed.size(2) / 3;
   const Tensor parts = reshape(packed, {B, T, 3, heads_, C / heads_});
   const auto [k, v] = sight.cached->append(part_of(parts, 1), part_of(parts, 2));
@@ -129,14 +194,20 @@ LayerNorm::LayerNorm(Module* parent, std::string name, int64_t width, float eps)
       bias(declare("bias", {width}, Init::zeros(), /*decay=*/false)),
       eps_(eps) {}
 
+bool LayerNorm::accepts(const Parameter&, const Partition& partition) const {
+  return partition.share == LeafShare::kRepeated;
+}
+
 Tensor LayerNorm::forward(const Tensor& x) {
-  return run(x,
-             [this](const Tensor& in) { return layer_norm(in, weight.value, bias.value, eps_); });
+  return run(x, [this](const Tensor& in) {
+    return stream_layer_norm(in, {}, {weight.values(), bias.values()}, eps_).y;
+  });
 }
 
 NormedStream LayerNorm::forward_stream(const Tensor& x, const Tensor& branch) {
   const Tensors results = run({x, branch}, [this](const Tensors& in) {
-    const auto [y, stream] = stream_layer_norm(in[0], in[1], weight.value, bias.value, eps_);
+    const auto [y, stream] =
+        stream_layer_norm(in[0], in[1], {weight.values(), bias.values()}, eps_);
     return Tensors{y, stream};
   });
   return {results[0], results[1]};
@@ -147,13 +218,28 @@ RmsNorm::RmsNorm(Module* parent, std::string name, int64_t width, float eps)
       weight(declare("weight", {width}, Init::ones(), /*decay=*/false)),
       eps_(eps) {}
 
+bool RmsNorm::accepts(const Parameter&, const Partition& partition) const {
+  return partition.share == LeafShare::kRepeated;
+}
+
 Tensor RmsNorm::forward(const Tensor& x) {
-  return run(x, [this](const Tensor& in) { return rms_norm(in, weight.value, eps_); });
+  return run(
+      x, [this](const Tensor& in) { return stream_rms_norm(in, {}, {weight.values()}, eps_).y; });
+}
+
+Tensor RmsNorm::forward_leaf(const Tensor& x, size_t leaf) {
+  return run(x, [this, leaf](const Tensor& in) {
+    NormWeights of_leaf;
+    for (size_t part = 0; part <= weight.rows.size(); ++part) {
+      of_leaf.gains.push_back(weight.value_of(leaf, part));
+    }
+    return stream_rms_norm(in, {}, of_leaf, eps_).y;
+  });
 }
 
 NormedStream RmsNorm::forward_stream(const Tensor& x, const Tensor& branch) {
   const Tensors results = run({x, branch}, [this](const Tensors& in) {
-    const auto [y, stream] = stream_rms_norm(in[0], in[1], weight.value, eps_);
+    const auto [y, stream] = stream_rms_norm(in[0], in[1], {weight.values()}, eps_);
     return Tensors{y, stream};
   });
   return {results[0], results[1]};
@@ -161,5 +247,65 @@ NormedStream RmsNorm::forward_stream(const Tensor& x, const Tensor& branch) {
 
 Embedding::Embedding(Module* parent, std::string name, int64_t rows, int64_t width, Init init)
     : Module(parent, std::move(name)), weight(declare("weight", {rows, width}, init)) {}
+
+bool Embedding::accepts(const Parameter&, const Partition& partition) const {
+  return is_columns(partition) || partition.share == LeafShare::kFirst;
+}
+
+Tensor Embedding::forward(const Tensor& ids, const Embedding* positions, const Tensor& at) {
+  Exchange* const leaves = exchange();
+  if (leaves == nullptr) return look_up(ids, positions, at, {});
+  const int64_t rows = weight.whole[0], of_leaf = rows / leaves->leaves();
+  std::vector<Tensor> parts;
+  for (size_t i = 0; i < static_cast<size_t>(leaves->own_leaves()); ++i) {
+    const int64_t leaf = leaves->first_leaf() + static_cast<int64_t>(i);
+    parts.push_back(
+        look_up(ids, positions, at, {.leaf = i, .rows = {.first = leaf * of_leaf, .whole = rows}}));
+  }
+  return nn::leave(*leaves, parts);
+}
+
+Tensor Embedding::look_up(const Tensor& ids, const Embedding* positions, const Tensor& given,
+                          const Part& of) {
+  CutSequence* const cut = sequence();
+  // Of sequences that are cut, positions are looked up too.
+  Tensor where = given;
+  if (cut != nullptr && positions != nullptr && !given.defined()) {
+    where = cut->positions(ids.context(), ids.size(0) / cut->parts().count);
+  }
+  return over_parts(cut, ids, where, [&](const Tensor& some, const Tensor& at, size_t part) {
+    const Tensor table = weight.value_of(of.leaf, part);
+    const Tensor more = positions != nullptr ? positions->weight.value_of(of.leaf, part) : Tensor();
+    if (!at.defined()) return embedding(some, table, more, /*first_position=*/0, of.rows);
+    const Tensor x = embedding(some, table, {}, /*first_position=*/0, of.rows);
+    return more.defined() ? add(x, embedding(at, more)) : x;
+  });
+}
+
+Tensor Embedding::loss(const Tensor& x, const Tensor& targets, int64_t vocab, int64_t chunk_rows) {
+  const auto as_rows = [](const Tensor& in) { return reshape(in, {-1, in.size(-1)}); };
+  CutSequence* const cut = sequence();
+  Exchange* const leaves = exchange();
+  const Tensor all_targets = reshape(targets, {-1});
+  const std::vector<Tensor> wanted = split_parts(cut, all_targets);
+  // As rows before they are gathered: a view of what enter() gives would be kept for backward.
+  const std::vector<Tensor> entered =
+      leaves != nullptr ? nn::enter(*leaves, as_rows(x)) : std::vector<Tensor>{as_rows(x)};
+  std::vector<std::vector<Tensor>> rows;  // by leaf of layers, by part of sequences
+  for (const Tensor& leaf : entered) rows.push_back(split_parts(cut, leaf));
+  std::vector<Tensor> losses;
+  for (size_t part = 0; part < wanted.size(); ++part) {
+    if (leaves == nullptr) {
+      losses.push_back(linear_cross_entropy(rows[0][part], weight.output_value(part), wanted[part],
+                                            vocab, chunk_rows));
+      continue;
+    }
+    std::vector<Tensor> of_part;
+    for (const std::vector<Tensor>& leaf : rows) of_part.push_back(leaf[part]);
+    losses.push_back(vocabulary_cross_entropy(*leaves, of_part, weight.output_values(part),
+                                              wanted[part], vocab, chunk_rows));
+  }
+  return cut != nullptr ? cut->sum(losses) : losses.front();
+}
 
 }  // namespace shale::nn

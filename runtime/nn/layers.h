@@ -6,6 +6,7 @@
 #include "shale/runtime/nn/kv_cache.h"
 #include "shale/runtime/nn/module.h"
 #include "shale/runtime/ops/attention.h"
+#include "shale/runtime/ops/embedding.h"
 #include "shale/runtime/ops/ffn.h"
 #include "shale/runtime/ops/norm.h"
 
@@ -27,17 +28,24 @@ class LinearWeights : public Module {
                 Bias with_bias = Bias::kYes);
   ~LinearWeights() override;
   bool runs() const override { return false; }
+  // What a leaf has of the bias, for a part of the rows (Parameter::value_of); undefined: there is
+  // none, or another leaf adds it.
+  Tensor bias_of(size_t leaf, size_t part = 0) const {
+    return bias != nullptr ? bias->value_of(leaf, part) : Tensor();
+  }
 
-  // x weightᵀ + bias + residual, which is optional, and what the adapter adds.
-  Tensor product(const Tensor& x, const Tensor& residual = {}) const;
+  // x weightᵀ + bias + residual, which is optional, and what the adapter adds, with what a leaf has
+  // for a part of the rows.
+  Tensor product(const Tensor& x, const Tensor& residual = {}, size_t leaf = 0,
+                 size_t part = 0) const;
   // Adds an adapter, before parameters have memory. Throws InternalError unless is_adaptable.
   void adapt(const LoraOptions& options, uint32_t dropout_site);
   const Lora* adapter() const { return adapter_.get(); }  // null: there is none
 
   Parameter& weight;
   Parameter* bias;  // null: without
-  bool is_adaptable =
-      false;  // whoever makes the product takes product(), where there is an adapter
+  // Whoever makes the product takes product(), where there is an adapter.
+  bool is_adaptable = false;
 
  private:
   std::unique_ptr<Lora> adapter_;
@@ -49,8 +57,9 @@ class Linear : public LinearWeights {
   Linear(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init,
          Bias with_bias = Bias::kYes);
   bool runs() const override { return true; }
-  // x: [..., in]; residual: [..., out], optional, added to the result.
-  Tensor forward(const Tensor& x, const Tensor& residual = {});
+  // x: [..., in]; residual: [..., out], optional, added to the result. In a layer that is cut, the
+  // product with what a leaf has (Parameter::value_of).
+  Tensor forward(const Tensor& x, const Tensor& residual = {}, size_t leaf = 0);
 };
 
 // The feed-forward block with GELU (runtime/ops/ffn.h): up.weight [hidden, width], down.weight
@@ -65,6 +74,7 @@ class FeedForward : public Module {
     std::string up = "c_fc", down = "c_proj";
   };
   FeedForward(Module* parent, std::string name, const Config& config);
+  bool accepts(const Parameter& parameter, const Partition& partition) const override;
   // x, residual (optional, added to the result) and the result: [..., width].
   Tensor forward(const Tensor& x, const Tensor& residual = {});
 
@@ -72,7 +82,7 @@ class FeedForward : public Module {
   LinearWeights down;
 
  private:
-  Tensor adapted(const Tensor& x, const Tensor& residual) const;
+  Tensor part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual);
 
   Gelu gelu_;
 };
@@ -89,6 +99,7 @@ class SwiGlu : public Module {
     Init down_init = {};  // of down_proj, which writes to the residual stream
   };
   SwiGlu(Module* parent, std::string name, const Config& config);
+  bool accepts(const Parameter& parameter, const Partition& partition) const override;
   // x, residual (optional, added to the result) and the result: [..., width].
   Tensor forward(const Tensor& x, const Tensor& residual = {});
 
@@ -97,7 +108,7 @@ class SwiGlu : public Module {
   LinearWeights down_proj;
 
  private:
-  Tensor adapted(const Tensor& x, const Tensor& residual) const;
+  Tensor part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual);
 };
 
 // What tokens see besides each other, and what they do not.
@@ -118,6 +129,7 @@ class SelfAttention : public Module {
     std::string qkv = "c_attn", out = "c_proj";
   };
   SelfAttention(Module* parent, std::string name, const Config& config);
+  bool accepts(const Parameter& parameter, const Partition& partition) const override;
   // x, residual (optional, added to the result) and the result: [B, T, width].
   Tensor forward(const Tensor& x, const Tensor& residual = {}, const AttentionSight& sight = {});
 
@@ -125,7 +137,7 @@ class SelfAttention : public Module {
   Linear out;
 
  private:
-  Tensor attend(const Tensor& packed, const AttentionSight& sight) const;
+  Tensor attend(const Tensor& packed, int64_t heads, const AttentionSight& sight) const;
 
   int64_t heads_;
   bool causal_;
@@ -135,6 +147,7 @@ class SelfAttention : public Module {
 class LayerNorm : public Module {
  public:
   LayerNorm(Module* parent, std::string name, int64_t width, float eps);
+  bool accepts(const Parameter& parameter, const Partition& partition) const override;
   Tensor forward(const Tensor& x);
   NormedStream forward_stream(const Tensor& x, const Tensor& branch = {});
 
@@ -149,7 +162,10 @@ class LayerNorm : public Module {
 class RmsNorm : public Module {
  public:
   RmsNorm(Module* parent, std::string name, int64_t width, float eps);
+  bool accepts(const Parameter& parameter, const Partition& partition) const override;
   Tensor forward(const Tensor& x);
+  // Inside a layer that is cut: of what the leaf has.
+  Tensor forward_leaf(const Tensor& x, size_t leaf);
   NormedStream forward_stream(const Tensor& x, const Tensor& branch = {});
 
   Parameter& weight;
@@ -163,8 +179,24 @@ class Embedding : public Module {
  public:
   Embedding(Module* parent, std::string name, int64_t rows, int64_t width, Init init);
   bool runs() const override { return false; }
+  bool accepts(const Parameter& parameter, const Partition& partition) const override;
+
+  // The rows of ids [B, T] i32, below `rows`, plus those of `positions` if there are any: [B, T,
+  // width], or this rank's slice of it where the table is cut. at: [B, T] i32, the positions, if
+  // they are others than those of the sequence.
+  Tensor forward(const Tensor& ids, const Embedding* positions = nullptr, const Tensor& at = {});
+  // linear_cross_entropy() (ops/loss.h) of an output layer with this weight, over all tokens also
+  // of sequences that are cut. x: [B, T, width], or a slice; targets: [B, T].
+  Tensor loss(const Tensor& x, const Tensor& targets, int64_t vocab, int64_t chunk_rows = 0);
 
   Parameter& weight;
+
+ private:
+  struct Part {
+    size_t leaf = 0;      // of those of the table that this rank has
+    TableRows rows = {};  // that the leaf has; the default is all
+  };
+  Tensor look_up(const Tensor& ids, const Embedding* positions, const Tensor& at, const Part& of);
 };
 
 }  // namespace shale::nn

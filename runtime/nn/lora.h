@@ -25,8 +25,9 @@ class Lora {
  public:
   // The layer outlives this.
   Lora(LinearWeights& layer, const LoraOptions& options, uint32_t dropout_site);
-  // y + scale * B A dropout(x). x: [..., in], y: [..., out].
-  Tensor forward(const Tensor& x, const Tensor& y) const;
+  // y + scale * B A dropout(x). x: [..., in], y: [..., out]; leaf, part: as
+  // LinearWeights::product().
+  Tensor forward(const Tensor& x, const Tensor& y, size_t leaf = 0, size_t part = 0) const;
 
   LinearWeights a, b;
 

@@ -1,0 +1,50 @@
+#include "shale/models/language/sequence_batches.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "shale/kernels/loss.h"
+
+namespace shale::models {
+namespace {
+
+void cut_field(const HostTensor& from, const nn::SequenceParts& parts, Batch& own) {
+  const int64_t B = from.shape[0], T = from.shape[1], S = parts.chunk_tokens(T);
+  const auto tokens = from.values<int32_t>();
+  const auto to = own.set(from.name, DType::kI32, {parts.count * B, 2 * S}).values<int32_t>();
+  auto next = to.begin();
+  for (int leaf = parts.first; leaf < parts.first + parts.count; ++leaf) {
+    for (int64_t b = 0; b < B; ++b) {
+      const auto row = tokens.begin() + b * T;
+      const int32_t padding = from.name == "inputs"    ? 0
+                              : from.name == "targets" ? kernels::kIgnoreTarget
+                                                       : row[T - 1];
+      for (const int half : {0, 1}) {
+        const int64_t begin = std::min(parts.chunk(leaf, half) * S, T);
+        const int64_t count = std::min(begin + S, T) - begin;
+        next = std::copy_n(row + begin, count, next);
+        next = std::fill_n(next, S - count, padding);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void cut_batch(const Batch& whole, const nn::SequenceParts& parts, Batch& own) {
+  own.first_position = whole.first_position;
+  own.count = whole.count;
+  for (const HostTensor& field : whole.fields) cut_field(field, parts, own);
+}
+
+BatchSource cut_batches(BatchSource whole, const nn::SequenceParts& parts) {
+  return [source = std::move(whole), parts, all = std::make_shared<Batch>()](int64_t index,
+                                                                             Batch& batch) {
+    if (!source(index, *all)) return false;
+    cut_batch(*all, parts, batch);
+    return true;
+  };
+}
+
+}  // namespace shale::models
