@@ -13,7 +13,7 @@
 #include "shale/comm/start_watch.h"
 #include "shale/comm/world.h"
 #include "shale/models/language/config.h"
-#include "shale/models/language/task.h"
+#include "shale/models/language/preference_task.h"
 #include "shale/models/training/checks/health_check.h"
 #include "shale/models/training/stop_signals.h"
 #include "shale/models/training/trainer.h"
@@ -52,8 +52,8 @@ int train(CommandLine& command, comm::World& world, std::unique_ptr<comm::StartW
   models::check_ranks(*world.group({.name = "start", .timeout_s = run.timeout_s}),
                       command.spec.to_json());
   models::check_room_for_mpi(world);
-  models::LanguageTask task(command.config);
-  return static_cast<int>(models::Trainer(run, command.spec, task, world).run());
+  const std::unique_ptr<models::LanguageTask> task = models::make_language_task(command.config);
+  return static_cast<int>(models::Trainer(run, command.spec, *task, world).run());
 }
 
 }  // namespace
