@@ -54,6 +54,7 @@ class Cases {
   void add_pointwise();      // ops that broadcast, and a chain of them
   void add_dimension_ops();  // along rows and columns: sums, softmax, picks
   void add_experts();        // of a mixture, and its router
+  void add_images();         // layers of residual networks
 
  private:
   template <typename Args>
@@ -70,6 +71,8 @@ class Cases {
                   bool gelu);
   void add_attention_case(const AttentionVariant& variant);
   void add_routers();
+  void add_pooling();
+  void add_batch_norm();
 
   Size s_;
   DType dtype_;
