@@ -149,20 +149,24 @@ BatchLayout::Place BatchLayout::place_of(int64_t first_step, int64_t index) cons
   return {step + left / per_step, left % per_step};
 }
 
-EvalSampler::EvalSampler(int64_t stream_tokens, int64_t seq_len, int64_t batch, int64_t max_windows)
-    : seq_len_(seq_len), batch_(batch), windows_(count_windows(stream_tokens, seq_len)) {
+EvalRounds::EvalRounds(int64_t samples, int64_t batch) : samples_(samples), batch_(batch) {
   if (batch < 1) throw ConfigError(cat("micro-batch is ", batch, ", want at least 1"));
-  if (max_windows > 0) windows_ = std::min(windows_, max_windows);
 }
 
-int64_t EvalSampler::rounds(int64_t ranks) const {
+int64_t EvalRounds::rounds(int64_t ranks) const {
   const int64_t per_round = ranks * batch_;
-  return (windows_ + per_round - 1) / per_round;
+  return (samples_ + per_round - 1) / per_round;
 }
 
-EvalSampler::Range EvalSampler::range(int64_t round, int64_t rank, int64_t ranks) const {
+EvalRounds::Range EvalRounds::range(int64_t round, int64_t rank, int64_t ranks) const {
   const int64_t first = (round * ranks + rank) * batch_;
-  return {first, std::clamp(windows_ - first, int64_t{0}, batch_)};
+  return {first, std::clamp(samples_ - first, int64_t{0}, batch_)};
 }
+
+EvalSampler::EvalSampler(int64_t stream_tokens, int64_t seq_len, int64_t batch, int64_t max_windows)
+    : EvalRounds(max_windows > 0 ? std::min(count_windows(stream_tokens, seq_len), max_windows)
+                                 : count_windows(stream_tokens, seq_len),
+                 batch),
+      seq_len_(seq_len) {}
 
 }  // namespace shale

@@ -105,33 +105,44 @@ struct BatchLayout {
   Place place_of(int64_t first_step, int64_t index) const;
 };
 
-// Validation windows: a fixed tiling from the start of the stream, in order, the same whatever the
-// number of ranks. Round k covers windows [k * ranks * B, (k + 1) * ranks * B), rank after rank.
-// All ranks have the same number of rounds, so their collectives match; in the last one a rank may
-// have fewer windows than B, or none.
-class EvalSampler {
+// Samples that are evaluated, in order, the same whatever the number of ranks. Round k covers
+// samples [k * ranks * B, (k + 1) * ranks * B), rank after rank. All ranks have the same number of
+// rounds, so their collectives match; in the last one a rank may have fewer samples than B, or
+// none.
+class EvalRounds {
  public:
   struct Range {
     int64_t first = 0;
     int64_t count = 0;  // 0 to batch
   };
 
+  // Throws ConfigError for a batch below 1.
+  EvalRounds(int64_t samples, int64_t batch);
+
+  int64_t samples() const { return samples_; }
+  int64_t batch() const { return batch_; }
+  int64_t rounds(int64_t ranks) const;
+  Range range(int64_t round, int64_t rank, int64_t ranks) const;
+
+ private:
+  int64_t samples_;
+  int64_t batch_;
+};
+
+// Validation windows: a fixed tiling from the start of the stream, which are the samples of
+// EvalRounds.
+class EvalSampler : public EvalRounds {
+ public:
   // max_windows = 0: all. Throws DataError if there is not one window, ConfigError for a batch
   // below 1.
   EvalSampler(int64_t stream_tokens, int64_t seq_len, int64_t batch, int64_t max_windows = 0);
 
-  int64_t windows() const { return windows_; }
-  int64_t rounds(int64_t ranks) const;
-  Range range(int64_t round, int64_t rank, int64_t ranks) const;
+  int64_t windows() const { return samples(); }
   int64_t begin(int64_t window) const { return window * seq_len_; }  // position of the first token
-
   int64_t seq_len() const { return seq_len_; }
-  int64_t batch() const { return batch_; }
 
  private:
   int64_t seq_len_;
-  int64_t batch_;
-  int64_t windows_ = 0;
 };
 
 }  // namespace shale
