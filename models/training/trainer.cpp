@@ -130,7 +130,8 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
   ranks_ = std::make_unique<RankReport>(context_, *group_, axes_of(*group_, setup_.groups));
   resume(spec);
   batches_ = std::make_unique<Prefetcher>(
-      task_.train_batches({.layout = layout_, .rank = data_.rank, .first_step = first_step_}));
+      task_.train_batches({.layout = layout_, .rank = data_.rank, .first_step = first_step_}),
+      PrefetchOptions{.depth = config_.workers + 1, .workers = config_.workers});
   if (config_.eval_every > 0) task_.check_evaluation();
   if (timeline_ != nullptr) {
     trace_ = std::make_unique<StepTrace>(StepTrace::Options{.file = config_.trace,
@@ -174,6 +175,7 @@ void Trainer::build_step() {
         return make_optimizer(config_, units, std::move(shards));
       },
       static_cast<StepObserver*>(this));
+  task_.prepare(task_context());
   if (!checkpoints_->resumes()) task_.initialize(task_context());
   if (config_.ema > 0) step_->keep_average(config_.ema);
   for (const std::string& line : task_.summary()) log_info(line);
@@ -270,6 +272,7 @@ void Trainer::save(int64_t step) {
   const TimelineScope scope(timeline_.get(), "checkpoint");
   step_->finish_update();
   settle();
+  step_->parallel().average_buffers();
   checkpoints_->save(position(step));
 }
 
@@ -472,9 +475,11 @@ void Trainer::check_finite(const StepOutcome& outcome, float loss) {
 void Trainer::evaluate(int64_t step) {
   const TimelineScope scope(timeline_.get(), "validation");
   const Clock::time_point start = Clock::now();
+  step_->parallel().average_buffers();
   const Evaluation result = task_.evaluate(task_context());
   EvalMetrics metrics{.step = step,
                       .val_loss = static_cast<float>(result.loss),
+                      .top_k = result.top_k,
                       .item = unit_.items,
                       .items = result.items,
                       .ms = 1e3 * seconds_since(start)};
