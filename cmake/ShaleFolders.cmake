@@ -27,7 +27,8 @@ set(SHALE_cublaslt_FOLDERS kernels/cuda/gemm/cublaslt)
 set(SHALE_nvrtc_FOLDERS kernels/cuda/nvrtc)
 set(SHALE_cuda_FOLDERS kernels/simt/cuda)
 set(SHALE_cuda_kernel_FOLDERS
-  kernels/cuda kernels/cuda/attention kernels/cuda/elementwise kernels/cuda/embedding
+  kernels/cuda kernels/cuda/attention kernels/cuda/conv kernels/cuda/elementwise
+  kernels/cuda/embedding
   kernels/cuda/gemm kernels/cuda/index kernels/cuda/loss kernels/cuda/moe kernels/cuda/norm
   kernels/cuda/optim kernels/cuda/pointwise kernels/cuda/reduce kernels/cuda/softmax)
 set(SHALE_simt_FOLDERS kernels/simt kernels/simt/emu)  # headers alone

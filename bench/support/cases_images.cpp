@@ -6,7 +6,7 @@ using kernels::Windows;
 
 // Layers of residual networks: of ResNet-18 and -50 at 224 pixels, from the first stage to the
 // last.
-void Cases::add_images() {
+void Cases::add_images(DeviceType device) {
   struct Layer {
     const char* name;
     int64_t edge, in, out, kernel, stride;
@@ -16,13 +16,17 @@ void Cases::add_images() {
                                {"1x1/56", 56, 64, 256, 1, 1},
                                {"3x3/28/2", 56, 128, 128, 3, 2},
                                {"3x3/7", 7, 512, 512, 3, 1}};
+  // The emulator has images and layers of an eighth of the size.
+  const int64_t parts = device == DeviceType::kEmu ? 8 : 1;
   const int64_t N = s_.batch;
   const DType dtype = dtype_;
   for (const Layer& layer : kLayers) {
     const Windows windows{.stride = layer.stride, .padding = layer.kernel / 2};
-    const int64_t edge = windows.count(layer.edge, layer.kernel);
-    const Shape x = {N, layer.edge, layer.edge, layer.in}, y = {N, edge, edge, layer.out};
-    const Shape weight = {layer.out, layer.in, layer.kernel, layer.kernel};
+    const int64_t pixels = layer.edge / parts + (parts > 1 ? 1 : 0);
+    const int64_t in = layer.in / parts + (parts > 1 ? 1 : 0), out = layer.out / parts;
+    const int64_t edge = windows.count(pixels, layer.kernel);
+    const Shape x = {N, pixels, pixels, in}, y = {N, edge, edge, out};
+    const Shape weight = {out, in, layer.kernel, layer.kernel};
     add<kernels::ConvArgs>(layer.name, kernels::conv, [=](Operands& o) {
       return kernels::ConvArgs{.x = o.floats(dtype, x),
                                .weight = o.floats(dtype, weight),
@@ -43,12 +47,12 @@ void Cases::add_images() {
                                          .windows = windows};
     });
   }
-  add_pooling();
-  add_batch_norm();
+  add_pooling(112 / parts);
+  add_batch_norm(56 / parts);
 }
 
-void Cases::add_pooling() {
-  const Shape x = {s_.batch, 112, 112, 64}, y = {s_.batch, 56, 56, 64};
+void Cases::add_pooling(int64_t edge) {
+  const Shape x = {s_.batch, edge, edge, 64}, y = {s_.batch, edge / 2, edge / 2, 64};
   const Windows windows{.stride = 2, .padding = 1};
   const DType dtype = dtype_;
   add<kernels::MaxPoolArgs>("stem", kernels::max_pool, [=](Operands& o) {
@@ -67,8 +71,8 @@ void Cases::add_pooling() {
   });
 }
 
-void Cases::add_batch_norm() {
-  const int64_t rows = s_.batch * 56 * 56, C = 64;
+void Cases::add_batch_norm(int64_t edge) {
+  const int64_t rows = s_.batch * edge * edge, C = 64;
   const DType dtype = dtype_;
   const DType f32 = DType::kF32;
   add<kernels::BatchMomentsArgs>("", kernels::batch_moments, [=](Operands& o) {

@@ -127,6 +127,10 @@ TEMPLATE_TEST_CASE("a convolution and its gradients are exact in integers", "[ke
   const Size size = GENERATE(from_range(kSizes));
   for (const Exec& exec : test::devices_with(
            {&kernels::conv, &kernels::conv_input_grad, &kernels::conv_weight_grad})) {
+    // The emulator takes its time.
+    constexpr int64_t kEmulated = 1 << 20;
+    const int64_t products = size.y().numel() * size.weight().numel() / size.out;
+    if (exec.device.type == DeviceType::kEmu && products > kEmulated) continue;
     CAPTURE(size.images, size.rows, size.cols, size.channels, size.out, size.kernel, size.stride);
     for (const bool with_bias : {false, true}) check_forward<TestType>(exec, size, with_bias);
     check_input_grad<TestType>(exec, size);

@@ -71,13 +71,15 @@ TEST_CASE("batch_norm agrees with f64, its gradients with finite differences") {
                      .op = [relu](const std::vector<Tensor>& x) { return normalised(x, relu); },
                      .reference = [relu](const Values& in) { return reference(in, relu); }};
       if (with_residual) op_case.inputs.push_back({2, 3, 2, 5});
-      for (const auto& [dtype, tolerance] : dtypes) {
-        CAPTURE(op_case.name, dtype_name(dtype));
-        Context context(small_context());
-        const OpErrors errors = check_op(context, op_case, dtype);
-        CHECK(errors.complete);
-        CHECK(errors.forward < tolerance);
-        CHECK(errors.backward < tolerance);
+      for (const ContextOptions& options : small_contexts()) {
+        for (const auto& [dtype, tolerance] : dtypes) {
+          CAPTURE(op_case.name, dtype_name(dtype), to_string(options.device));
+          Context context(options);
+          const OpErrors errors = check_op(context, op_case, dtype);
+          CHECK(errors.complete);
+          CHECK(errors.forward < tolerance);
+          CHECK(errors.backward < tolerance);
+        }
       }
     }
   }

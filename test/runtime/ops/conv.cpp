@@ -54,13 +54,15 @@ Vec conv_reference(const Values& in, const Sizes& s) {
 void expect_agrees(const OpCase& op_case) {
   const std::pair<DType, double> dtypes[] = {
       {DType::kF32, 4e-6}, {DType::kBF16, 2 * ulp<bf16>()}, {DType::kF16, 2 * ulp<f16>()}};
-  for (const auto& [dtype, tolerance] : dtypes) {
-    CAPTURE(op_case.name, dtype_name(dtype));
-    Context context(small_context());
-    const OpErrors errors = check_op(context, op_case, dtype);
-    CHECK(errors.complete);
-    CHECK(errors.forward <= tolerance);
-    CHECK(errors.backward <= tolerance);
+  for (const ContextOptions& options : small_contexts()) {
+    for (const auto& [dtype, tolerance] : dtypes) {
+      CAPTURE(op_case.name, dtype_name(dtype), to_string(options.device));
+      Context context(options);
+      const OpErrors errors = check_op(context, op_case, dtype);
+      CHECK(errors.complete);
+      CHECK(errors.forward <= tolerance);
+      CHECK(errors.backward <= tolerance);
+    }
   }
 }
 
