@@ -14,6 +14,7 @@
 #include "shale/bench/support/gemm_floor.h"
 #include "shale/bench/support/kernel_recorder.h"
 #include "shale/bench/support/memory_sweep.h"
+#include "shale/bench/support/mixture_twin.h"
 #include "shale/bench/support/results.h"
 #include "shale/bench/support/step_breakdown.h"
 #include "shale/bench/support/step_report.h"
@@ -38,6 +39,7 @@ struct BenchConfig {
   bool no_overlap = false;
   bool memory = false;
   bool breakdown = false;
+  bool mixture = false;
   std::string json;
 };
 
@@ -55,6 +57,10 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
            "make the logits of at most so many tokens at a time; 0: of all", {.min = 0});
   spec.add_choice("dtype", c.train.dtype, {{"fp32", DType::kF32}, {"bf16", DType::kBF16}},
                   "of parameters and activations");
+  spec.add_choice(
+      "optimizer", c.train.optimizer,
+      {{"adamw", models::OptimizerKind::kAdamW}, {"muon", models::OptimizerKind::kMuon}},
+      "what steps; its time, and that of its own products alone, are in the row");
   spec.add("zero", c.train.zero, "stage of sharded data parallelism", {.min = 0, .max = 3});
   spec.add("cuda-graph", c.train.cuda_graph,
            "replay forward and backward as CUDA graphs, which the second step captures");
@@ -78,49 +84,73 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
            "instead: every part of a step in it, alone, and at the machine's measured peak");
   spec.add("memory", c.memory,
            "instead: the memory of every combination of stage, precision, recompute and offload");
+  spec.add("mixture", c.mixture,
+           "instead: steps of a mixture of experts beside those of a dense model with the same "
+           "active products, in turns");
   spec.add("json", c.json, "write the rows there", {.help = {.metavar = "FILE"}});
 
   spec.example("bench_train --threads 2 --dtype bf16");
   spec.example("bench_train --breakdown --device cuda --dtype bf16 --seq-len 1024");
   spec.example("mpirun -np 2 --bind-to none bench_train --threads 1 --global-batch 8");
   spec.example("mpirun -np 4 --bind-to none bench_train --memory --model nano --threads 1");
+  spec.example("bench_train --mixture --micro-batch 4 --seq-len 1024 --threads 2");
   spec.example("bench_train --model nano --micro-batch 8 --no-floor --json nano.json");
 }
 
 // What the measured steps gave, on this rank.
 struct Measured {
   Samples step, exposed, floor;
+  Samples optimizer, optimizer_floor;        // the part of the step, and of the floor
   double wall_seconds = 0, cpu_seconds = 0;  // of the steps alone
   float loss = 0;
   std::string floor_missing;  // why there is no floor
 };
 
-std::unique_ptr<GemmFloor> make_floor(const KernelRecorder& recorder, Measured& measured) {
+// Of all of a step's products, and of those that the optimizer makes; null: there are none, or they
+// cannot be timed.
+struct Floors {
+  std::unique_ptr<GemmFloor> step, optimizer;
+};
+
+Floors make_floors(const KernelRecorder& recorder, Measured& measured) {
+  std::vector<GemmCall> of_optimizer = recorder.gemm_calls();
+  std::erase_if(of_optimizer,
+                [](const GemmCall& call) { return call.phase != phase_name(Phase::kOptimizer); });
+  Floors floors;
   try {
-    return std::make_unique<GemmFloor>(recorder.gemm_calls());
+    floors.step = std::make_unique<GemmFloor>(recorder.gemm_calls());
+    if (!of_optimizer.empty()) {
+      floors.optimizer = std::make_unique<GemmFloor>(std::move(of_optimizer));
+    }
   } catch (const UnavailableError& error) {
     measured.floor_missing = error.what();
-    return nullptr;
+    return {};
   }
+  return floors;
 }
 
-// Steps and floor take turns, so that what disturbs the machine disturbs both.
-void measure(const BenchConfig& config, TrainLoop& loop, KernelRecorder& recorder, GemmFloor* floor,
-             Measured& measured) {
+// Steps and floors take turns, so that what disturbs the machine disturbs all.
+void measure(const BenchConfig& config, TrainLoop& loop, KernelRecorder& recorder,
+             const Floors& floors, Measured& measured) {
+  GemmFloor* const floor = floors.step.get();
   if (floor != nullptr) floor->run();  // warm-up
+  if (floors.optimizer != nullptr) floors.optimizer->run();
   recorder.reset();
   loop.reset_times();
   if (floor != nullptr) floor->reset();
   for (int64_t i = 0; i < config.steps; ++i) {
     const double cpu_before = process_cpu_seconds();
+    const double optimizer_before = loop.phase_seconds(Phase::kOptimizer);
     const StepTime time = loop.step(recorder);
     measured.cpu_seconds += process_cpu_seconds() - cpu_before;
     measured.step.add(time.seconds);
+    measured.optimizer.add(loop.phase_seconds(Phase::kOptimizer) - optimizer_before);
     measured.exposed.add(time.exposed_comm_seconds);
     measured.loss = time.loss;
     if (floor == nullptr) continue;
     loop.group().barrier("bench floor");
     measured.floor.add(floor->run());
+    if (floors.optimizer != nullptr) measured.optimizer_floor.add(floors.optimizer->run());
   }
 }
 
@@ -140,6 +170,7 @@ Json setup_row(const char* kind, const BenchConfig& config, int ranks, const Tra
           {"device", to_string(loop.device())},
           {"dtype", std::string(dtype_name(config.train.dtype))},
           {"ranks", ranks},
+          {"optimizer", config.train.optimizer == models::OptimizerKind::kMuon ? "muon" : "adamw"},
           {"zero", config.train.zero},
           {"threads", config.train.threads},
           {"seq_len", config.train.seq_len},
@@ -157,6 +188,7 @@ Json step_row(const BenchConfig& config, int ranks, const TrainLoop& loop, const
   row["step_ms"] = median * 1e3;
   row["step_ms_min"] = m.step.min() * 1e3;
   row["tokens_per_s"] = double(loop.tokens_per_step()) / median;
+  row["optimizer_ms"] = m.optimizer.median() * 1e3;
   row["exposed_comm_ms"] = m.exposed.median() * 1e3;
   row["cpu_share"] = m.cpu_seconds / m.step.sum() / config.train.threads;
   if (!config.train.cuda_graph) {  // its kernels were seen when it was captured, not since
@@ -172,6 +204,10 @@ Json step_row(const BenchConfig& config, int ranks, const TrainLoop& loop, const
     row["floor_ms_min"] = m.floor.min() * 1e3;
     row["floor_share"] = paired_ratio(m.floor, m.step);
     row["floor_share_min"] = m.floor.min() / m.step.min();
+  }
+  if (!m.optimizer_floor.empty()) {
+    row["optimizer_floor_ms"] = m.optimizer_floor.median() * 1e3;
+    row["optimizer_floor_share"] = paired_ratio(m.optimizer_floor, m.optimizer);
   }
   return row;
 }
@@ -196,6 +232,14 @@ void print_summary(const Json& row, const Measured& m) {
     std::printf("GEMM floor  not measured%s%s\n", m.floor_missing.empty() ? "" : ": ",
                 m.floor_missing.c_str());
   }
+  std::printf("optimizer   %s ms median, %s of the step", fixed(number("optimizer_ms"), 1).c_str(),
+              percent(number("optimizer_ms") / step_ms).c_str());
+  if (row.contains("optimizer_floor_ms")) {
+    std::printf("; its products alone %s ms, %s of its speed",
+                fixed(number("optimizer_floor_ms"), 1).c_str(),
+                percent(number("optimizer_floor_share")).c_str());
+  }
+  std::printf("\n");
   if (row.contains("gemm_gflop")) {
     std::printf("work        %s GFLOP in products, %s GFLOP in attention, per rank and step\n",
                 fixed(number("gemm_gflop"), 1).c_str(),
@@ -271,6 +315,16 @@ int run_memory(const BenchConfig& config, const Machine& machine, comm::World& w
   return 0;
 }
 
+int run_mixture(const BenchConfig& config, const Machine& machine, comm::World& world) {
+  const TwinTimes times = measure_twins(config.train, config.steps, config.warmup, world);
+  if (world.rank() != 0) return 0;
+  std::printf("%s\n%s", summary(machine).c_str(), twin_table(times).c_str());
+  write_results(config.json, "bench_train", machine,
+                {{"steps", config.steps}, {"warmup", config.warmup}, {"mixture", true}},
+                Json::array({twin_row(times, config.train)}));
+  return 0;
+}
+
 void print_heading(const BenchConfig& config, const Machine& machine, const TrainLoop& loop,
                    int ranks) {
   std::printf(
@@ -328,6 +382,7 @@ int run(comm::World& world, int argc, char** argv) {
 
   KernelRecorder recorder;
   config.train.threads = resolve_threads(config.train.threads, world.local_size());
+  if (config.mixture) return run_mixture(config, machine, world);
   const auto device = make_bench_device(config.train.device, config.train.threads);
   device->describe(machine);
   Peaks peaks;  // all ranks at a time, as in a step; before the model takes memory
@@ -347,10 +402,10 @@ int run(comm::World& world, int argc, char** argv) {
     return 0;
   }
   Measured measured;
-  std::unique_ptr<GemmFloor> floor;
-  if (with_floor) floor = make_floor(recorder, measured);
-  measure(config, loop, recorder, floor.get(), measured);
-  if (is_main) report(config, world.size(), machine, loop, recorder, floor.get(), measured);
+  Floors floors;
+  if (with_floor) floors = make_floors(recorder, measured);
+  measure(config, loop, recorder, floors, measured);
+  if (is_main) report(config, world.size(), machine, loop, recorder, floors.step.get(), measured);
   return 0;
 }
 

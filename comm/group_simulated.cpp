@@ -1,8 +1,10 @@
 #include "shale/comm/group_simulated.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "shale/base/error.h"
 
@@ -67,6 +69,24 @@ void add_equal(const View& y, int64_t ranks) {
   }
 }
 
+class PeerMemory final : public MemoryProvider {
+ public:
+  explicit PeerMemory(MemoryProvider& host) : host_(host) {}
+  void* allocate(size_t bytes) override { return host_.allocate(bytes); }
+  void free(void* memory, size_t bytes) noexcept override { host_.free(memory, bytes); }
+
+ private:
+  MemoryProvider& host_;
+};
+
+class SimulatedLink final : public PipeLink {
+ public:
+  explicit SimulatedLink(LinkOptions options) : PipeLink(std::move(options)) {}
+
+ protected:
+  Work pass(const View&, const Message&, void*) override { return Work(); }
+};
+
 void copy(const View& from, const View& to) {
   if (from.data == to.data || from.bytes() == 0) return;
   std::memmove(to.data, from.data, static_cast<size_t>(from.bytes()));
@@ -84,10 +104,26 @@ SimulatedCounts& SimulatedCounts::operator+=(const SimulatedCounts& other) {
 }
 
 SimulatedGroup::SimulatedGroup(int rank, int size, DeviceBackend& device,
-                               const GroupOptions& options)
-    : ProcessGroup(rank, size, options), device_(device) {
+                               const SimulatedOptions& options)
+    : ProcessGroup(rank, size, options.group),
+      device_(device),
+      has_values_(options.has_values),
+      memory_(std::make_shared<PeerMemory>(device.host_memory())) {
   if (size >= 1 && rank >= 0 && rank < size) return;
   throw ConfigError(cat("simulated group: rank ", rank, " of ", size, ", want one of its ranks"));
+}
+
+struct SimulatedGroup::Host {
+  Host(int rank, int size, const GroupOptions& options)
+      : group(rank, size, *cpu, {.group = options}) {}
+  std::unique_ptr<DeviceBackend> cpu = make_cpu_backend();
+  SimulatedGroup group;
+};
+
+ProcessGroup& SimulatedGroup::host() {
+  if (device_.device().type == DeviceType::kCpu) return *this;
+  if (host_ == nullptr) host_ = std::make_shared<Host>(rank(), size(), options());
+  return host_->group;
 }
 
 SimulatedCounts SimulatedGroup::total() const {
@@ -102,6 +138,12 @@ Work SimulatedGroup::submit(const CollectiveCall& call, bool async) {
                         .messages = messages_of(call, rank(), size()),
                         .sent_bytes = ring_bytes(call, size()),
                         .received_bytes = received_bytes_of(call, rank(), size())};
+  const View& shorter = call.in.bytes() < call.out.bytes() ? call.in : call.out;
+  if (!has_values_ || has_values_(shorter)) move_values(call);
+  return Work();
+}
+
+void SimulatedGroup::move_values(const CollectiveCall& call) {
   switch (call.op) {
     case CollectiveOp::kBarrier:
     case CollectiveOp::kAllReduceMax: break;
@@ -137,7 +179,6 @@ Work SimulatedGroup::submit(const CollectiveCall& call, bool async) {
       break;
     }
   }
-  return Work();
 }
 
 // Answers a broadcast_bytes(), whose length comes first.
@@ -152,10 +193,44 @@ void SimulatedGroup::receive_text(const CollectiveCall& call) {
   }
 }
 
-std::unique_ptr<ProcessGroup> SimulatedGroup::make_split(int, int, const GroupOptions& options) {
-  throw UnavailableError(cat("simulated group: ", options.name,
-                             " cannot be split off, as one rank does not know the others' colors; "
-                             "want a simulated group of that size"));
+SimulatedOptions SimulatedGroup::with(const GroupOptions& group) const {
+  return {.group = group, .has_values = has_values_};
+}
+
+std::unique_ptr<ProcessGroup> SimulatedGroup::make_split(int color, int key,
+                                                         const GroupOptions& options) {
+  if (color != 0 || key != rank()) {
+    throw UnavailableError(cat("simulated group: ", options.name,
+                               " cannot be split off by one rank's color, as it does not know the "
+                               "others'; want the colors of all ranks"));
+  }
+  return make_known_split(std::vector<int>(static_cast<size_t>(size())), options);
+}
+
+std::unique_ptr<ProcessGroup> SimulatedGroup::make_known_split(std::span<const int> colors,
+                                                               const GroupOptions& options) {
+  const int mine = colors[static_cast<size_t>(rank())];
+  const auto before = colors.first(static_cast<size_t>(rank()));
+  const auto rank = static_cast<int>(std::count(before.begin(), before.end(), mine));
+  const auto size = static_cast<int>(std::count(colors.begin(), colors.end(), mine));
+  auto group = std::make_unique<SimulatedGroup>(rank, size, device_, with(options));
+  group->memory_ = memory_;
+  return group;
+}
+
+std::vector<std::unique_ptr<PipeLink>> SimulatedGroup::open_links(std::span<const LinkSpec> specs) {
+  std::vector<std::unique_ptr<PipeLink>> links(specs.size());
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const LinkSpec& spec = specs[i];
+    if (spec.sender != rank() && spec.receiver != rank()) continue;
+    links[i] = std::make_unique<SimulatedLink>(LinkOptions{.spec = spec,
+                                                           .sends = spec.sender == rank(),
+                                                           .sender_world = spec.sender,
+                                                           .receiver_world = spec.receiver,
+                                                           .group_name = options().name,
+                                                           .timeout_s = options().timeout_s});
+  }
+  return links;
 }
 
 }  // namespace shale::comm

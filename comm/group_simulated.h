@@ -3,8 +3,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "shale/comm/process_group.h"
 #include "shale/runtime/tensor/device_backend.h"
@@ -23,22 +25,33 @@ struct SimulatedCounts {
   SimulatedCounts& operator+=(const SimulatedCounts& other);
 };
 
+// What is simulated, besides the rank and the number of ranks.
+struct SimulatedOptions {
+  GroupOptions group = {};
+  // Whether the shorter of a collective's two views has values; where it has none, neither is read
+  // or written. Empty: all have.
+  std::function<bool(const View& view)> has_values = {};
+};
+
 // A group of any size in one process, of which one rank exists: the code above it runs as it would
 // on that rank, and what it asks of its peers is counted.
 //
 // The other ranks give what this one gives, so that what ranks compare agrees: a gather repeats
 // this rank's slice, a sum is a multiple, a largest value and a broadcast are this rank's own, an
-// all-to-all of any lengths brings zeros. No memory of theirs exists, and every collective is done
-// when its call returns. What only another rank can know, such as rank 0's text of a manifest,
-// whoever simulates says beforehand.
+// all-to-all of any lengths brings zeros, and links bring nothing at all. No memory of theirs
+// exists, and every collective is done when its call returns. What only another rank can know, such
+// as rank 0's text of a manifest, whoever simulates says beforehand.
 class SimulatedGroup final : public ProcessGroup {
  public:
-  // Views are in host memory; `device`, the CPU's, outlives the group. Throws ConfigError unless
-  // the rank is one of the group's.
-  SimulatedGroup(int rank, int size, DeviceBackend& device, const GroupOptions& options = {});
+  // Views are in memory of `device`, which outlives the group: the CPU's, or, where none of them has
+  // values but in memory that the host may touch, another's. Throws ConfigError unless the rank is
+  // one of the group's.
+  SimulatedGroup(int rank, int size, DeviceBackend& device, const SimulatedOptions& options = {});
 
   std::string_view backend() const override { return "simulated"; }
-  MemoryProvider& memory() override { return device_.host_memory(); }
+  ProcessGroup& host() override;
+  // Host memory, by a provider of its own, as ranks have: an allocator keeps the two apart.
+  MemoryProvider& memory() override { return *memory_; }
 
   // What broadcast_bytes() under this tag brings from another rank.
   void set_broadcast(const std::string& tag, std::string text) { broadcasts_[tag] = text; }
@@ -50,15 +63,25 @@ class SimulatedGroup final : public ProcessGroup {
 
  protected:
   Work submit(const CollectiveCall& call, bool async) override;
-  // Throws UnavailableError: which ranks give the same color, one rank does not know. Axes of a
-  // mesh are simulated groups of their own.
+  // Color 0, with each rank's own number as the key, is a group of all. Throws UnavailableError for
+  // others: which ranks give them, one rank does not know.
   std::unique_ptr<ProcessGroup> make_split(int color, int key,
                                            const GroupOptions& options) override;
+  std::unique_ptr<ProcessGroup> make_known_split(std::span<const int> colors,
+                                                 const GroupOptions& options) override;
+  std::vector<std::unique_ptr<PipeLink>> open_links(std::span<const LinkSpec> specs) override;
 
  private:
+  void move_values(const CollectiveCall& call);
   void receive_text(const CollectiveCall& call);
+  SimulatedOptions with(const GroupOptions& group) const;
 
+  // The group of host memory, where this is another device's: made when it is asked for.
+  struct Host;
+  std::shared_ptr<Host> host_;
   DeviceBackend& device_;
+  std::function<bool(const View& view)> has_values_;
+  std::shared_ptr<MemoryProvider> memory_;  // of this group and those split from it
   std::map<std::string, SimulatedCounts, std::less<>> counts_;
   std::map<std::string, std::string, std::less<>> broadcasts_;  // by tag
 };

@@ -125,6 +125,19 @@ std::vector<int> MeshLayout::peers(const std::vector<std::string_view>& axes, in
   return peers;
 }
 
+std::vector<int> MeshLayout::lowest_peers(const std::vector<std::string_view>& axes) const {
+  const std::vector<bool> varies = varying(axes);
+  std::vector<int> lowest;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    int low = 0;
+    for (size_t i = 0; i < axes_.size(); ++i) {
+      if (!varies[i]) low += rank / stride(i) % axes_[i].size * stride(i);
+    }
+    lowest.push_back(low);
+  }
+  return lowest;
+}
+
 std::vector<MeshAxis> hybrid_axes(ProcessGroup& group, int local_rank, int local_size) {
   // A node's ranks are those that count from 0 up; all nodes must look alike.
   const auto nodes = group.all_gather_bytes(cat(local_rank, " of ", local_size), "hybrid_axes");
@@ -148,9 +161,11 @@ ProcessGroup& Mesh::flatten(const std::vector<std::string_view>& axes) {
   std::unique_ptr<ProcessGroup>& group = groups_[varying];
   if (group == nullptr) {
     std::string name;
-    for (const std::string_view axis : axes) name += cat(name.empty() ? "" : "+", axis);
-    // The lowest rank names its group; keys keep the order of ranks.
-    group = group_.split(peers.front(), group_.rank(), name);
+    for (const std::string_view axis : axes) {
+      if (layout_.size(axis) > 1) name += cat(name.empty() ? "" : "+", axis);
+    }
+    if (name.empty()) name = axes.empty() ? "self" : axes.front();
+    group = group_.split(layout_.lowest_peers(axes), name);  // which name their groups
   }
   return *group;
 }

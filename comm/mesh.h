@@ -47,6 +47,8 @@ class MeshLayout {
   int coordinate(std::string_view axis, int rank) const;
   // The ranks that differ from `rank` in these axes only, in the mesh's order.
   std::vector<int> peers(const std::vector<std::string_view>& axes, int rank) const;
+  // Of each rank: the lowest of its peers.
+  std::vector<int> lowest_peers(const std::vector<std::string_view>& axes) const;
   // Which axes these are, without those of size 1.
   std::vector<bool> varying(const std::vector<std::string_view>& axes) const;
   // Where a rank stands, for messages: "pipeline 1, tensor 3", the axes that are longer than 1.

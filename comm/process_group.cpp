@@ -280,7 +280,7 @@ std::string ProcessGroup::broadcast_bytes(std::string_view roots, int root, std:
   if (&host() != this) return host().broadcast_bytes(roots, root, tag);
   auto length = static_cast<int64_t>(roots.size());
   broadcast(make_view(&length, {1}), root, {.tag = tag});
-  std::string text(rank() == root ? roots : std::string_view());
+  std::string text(roots);
   text.resize(static_cast<size_t>(length));
   broadcast(make_view(reinterpret_cast<uint8_t*>(text.data()), {length}), root, {.tag = tag});
   return text;
@@ -298,6 +298,24 @@ std::unique_ptr<ProcessGroup> ProcessGroup::split(int color, int key, std::strin
   auto child = make_split(color, key, options);
   account_for(*child);
   return child;
+}
+
+std::unique_ptr<ProcessGroup> ProcessGroup::split(std::span<const int> colors,
+                                                  std::string_view name) {
+  if (std::ssize(colors) != size()) {
+    throw InternalError(cat("split: ", colors.size(), " colors for ", name,
+                            ", want one for each of ", size(), " ranks"));
+  }
+  GroupOptions options = options_;
+  options.name = name;
+  auto child = make_known_split(colors, options);
+  account_for(*child);
+  return child;
+}
+
+std::unique_ptr<ProcessGroup> ProcessGroup::make_known_split(std::span<const int> colors,
+                                                             const GroupOptions& options) {
+  return make_split(colors[static_cast<size_t>(rank_)], rank_, options);
 }
 
 }  // namespace shale::comm

@@ -142,6 +142,8 @@ class ProcessGroup {
   // unless another is given. Collective.
   std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name);
   std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name, Lane lane);
+  // The same where every rank knows what all give: colors[r] is rank r's. Ordered by rank.
+  std::unique_ptr<ProcessGroup> split(std::span<const int> colors, std::string_view name);
 
   // Links between pairs of this group's ranks, for the stages of a pipeline: one for each of
   // `specs`, which all ranks give alike; null where this rank is at neither end. Collective. Throws
@@ -168,6 +170,8 @@ class ProcessGroup {
   virtual Work submit(const CollectiveCall& call, bool async) = 0;
   virtual std::unique_ptr<ProcessGroup> make_split(int color, int key,
                                                    const GroupOptions& options) = 0;
+  virtual std::unique_ptr<ProcessGroup> make_known_split(std::span<const int> colors,
+                                                         const GroupOptions& options);
   // Of specs that have been checked.
   virtual std::vector<std::unique_ptr<PipeLink>> open_links(std::span<const LinkSpec> specs);
   // Whether what this stream of a device is given is captured.

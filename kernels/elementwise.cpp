@@ -70,8 +70,15 @@ void check_args(const DropoutArgs& a) {
     throw InternalError(cat(kOp, ": p is ", a.p, ", want at least 0 and below 1"));
   }
   // A counter's first word counts groups of four elements.
-  if (a.x.numel() > 0 && a.x.numel() / a.x.size(0) > int64_t{1} << 34) {
+  const bool is_part = a.sample_elements > 0;
+  const int64_t elements =
+      is_part || a.x.numel() == 0 ? a.sample_elements : a.x.numel() / a.x.size(0);
+  if (elements > int64_t{1} << 34) {
     throw ShapeError(cat(kOp, ": x is ", a.x, ", want at most 2^34 elements a sample"));
+  }
+  if (a.first < 0 || a.first % 4 != 0 || a.sample_elements % 4 != 0 || (a.first > 0 && !is_part)) {
+    throw ShapeError(cat(kOp, ": x begins at element ", a.first, " of samples of ",
+                         a.sample_elements, ", want multiples of 4"));
   }
 }
 

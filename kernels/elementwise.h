@@ -57,6 +57,10 @@ struct DropoutArgs {
   View y;           // like x; may be x
   float p = 0;
   uint32_t site = 0;
+  // x as elements [first, first + numel) of samples of so many elements each; both are multiples of
+  // four. 0: x is whole samples, and its first dimension counts them.
+  int64_t first = 0;
+  int64_t sample_elements = 0;
 };
 
 void check_args(const AxpbyArgs& a);

@@ -24,6 +24,13 @@ void check_positions(const char* op, const char* arg, const View& positions, con
                        first + ids.size(1) - 1));
 }
 
+void check_rows(const char* op, const View& table, int64_t first, int64_t whole) {
+  const int64_t all = whole > 0 ? whole : table.size(0);
+  if (first >= 0 && first + table.size(0) <= all) return;
+  throw ShapeError(
+      cat(op, ": rows ", first, " to ", first + table.size(0) - 1, ", want them among ", all));
+}
+
 }  // namespace
 
 void check_args(const EmbeddingFwdArgs& a) {
@@ -31,6 +38,7 @@ void check_args(const EmbeddingFwdArgs& a) {
   check_dtype(kOp, "table", a.table, kComputeDTypes);
   if (a.table.ndim() != 2) throw ShapeError(cat(kOp, ": table is ", a.table, ", want [V, C]"));
   check_contiguous(kOp, "table", a.table);
+  check_rows(kOp, a.table, a.first_row, a.whole_rows);
   check_ids(kOp, a.ids);
   const int64_t C = a.table.size(1);
   if (a.positions.defined()) {
@@ -57,6 +65,7 @@ void check_args(const EmbeddingBwdArgs& a) {
   if (a.d_table.defined()) {
     check_dtype(kOp, "d_table", a.d_table, kGradientDTypes);
     check_table(kOp, "d_table", a.d_table, C);
+    check_rows(kOp, a.d_table, a.first_row, a.whole_rows);
   }
 }
 

@@ -61,8 +61,8 @@ struct GemmMeans {
 // different GPUs of one generation compute the same bits.
 GemmPlan gemm_plan(const GemmProblem& problem, const GemmMeans& means);
 
-// The tile for a grouped product (grouped_gemm.h) of so many groups, each as `group`: of the model's
-// times, and of the tiles that there are such kernels for.
+// The tile for a grouped product (grouped_gemm.h) of so many groups, each as `group`: by the model
+// of the times, of the tiles that there are such kernels for.
 GemmTile grouped_gemm_tile(const GemmProblem& group, int64_t groups, bool hopper);
 
 // Products are told apart by dtype, layout and the number of binary digits of each size.

@@ -17,9 +17,9 @@ enum class GroupedBy : uint8_t {
 // accumulates. Rows after the last offset are neither read nor written. Strides, dtypes and
 // epilogues are those of GemmArgs: one of the last two strides of a, b is 1; c, aux are row-major;
 // the epilogues are kNone, kSwiGlu and kDSwiGlu, these with kRows only. Matrices of b, b_up and c
-// lie one after the other. With kInner a is the transpose of a row-major matrix, and b is row-major:
-// their groups are whole lines. A GPU, which cannot report offsets that are wrong, takes those outside
-// of [0, R] as its ends.
+// lie one after the other. With kInner a is the transpose of a row-major matrix, and b is
+// row-major: their groups are whole lines. A GPU, which cannot report offsets that are wrong, takes
+// those outside of [0, R] as its ends.
 // The bits do not depend on the number of threads; those of a group depend on its own sizes alone.
 struct GroupedGemmArgs {
   View offsets;  // [E + 1] i32, rising from 0, at most R

@@ -3,13 +3,47 @@
 #include "shale/kernels/check.h"
 
 namespace shale::kernels {
+namespace {
+
+void check_logits(const char* op, const View& logits) {
+  check_dtype(op, "logits", logits, kComputeDTypes);
+  if (logits.ndim() == 2 && (logits.cols() == 1 || logits.stride(1) == 1)) return;
+  throw ShapeError(cat(op, ": logits is ", logits, " with strides ", logits.strides,
+                       ", want [rows, vocabulary] with contiguous rows"));
+}
+
+void check_columns(const char* op, int64_t first_column, int64_t vocab) {
+  if (first_column >= 0 && vocab >= 1) return;
+  throw ShapeError(cat(op, ": columns from ", first_column, " on of a vocabulary of ", vocab,
+                       ", want 0 or more of at least 1"));
+}
+
+}  // namespace
+
+void check_args(const CrossEntropyStatsArgs& a) {
+  constexpr const char* kOp = "cross_entropy_stats";
+  check_logits(kOp, a.logits);
+  check_dense(kOp, "targets", a.targets, {a.logits.size(0)}, DType::kI32);
+  check_dense(kOp, "stats", a.stats, {a.logits.size(0), 3}, DType::kF32);
+  check_columns(kOp, a.first_column, a.vocab);
+}
+
+void check_args(const CrossEntropyGradArgs& a) {
+  constexpr const char* kOp = "cross_entropy_grad";
+  check_logits(kOp, a.logits);
+  const int64_t rows = a.logits.size(0);
+  check_dense(kOp, "targets", a.targets, {rows}, DType::kI32);
+  check_dense(kOp, "stats", a.stats, {a.stats.size(0), rows, 3}, DType::kF32);
+  if (a.losses.defined()) check_dense(kOp, "losses", a.losses, {rows}, DType::kF32);
+  check_columns(kOp, a.first_column, a.vocab);
+  if (a.stats.size(0) >= 1 && a.stats.size(0) <= kMaxVocabularyParts) return;
+  throw ShapeError(
+      cat(kOp, ": stats of ", a.stats.size(0), " parts, want 1 to ", kMaxVocabularyParts));
+}
+
 void check_args(const CrossEntropyArgs& a) {
   constexpr const char* kOp = "cross_entropy";
-  check_dtype(kOp, "logits", a.logits, kComputeDTypes);
-  if (a.logits.ndim() != 2 || (a.logits.cols() != 1 && a.logits.stride(1) != 1)) {
-    throw ShapeError(cat(kOp, ": logits is ", a.logits, " with strides ", a.logits.strides,
-                         ", want [rows, vocabulary] with contiguous rows"));
-  }
+  check_logits(kOp, a.logits);
   const int64_t rows = a.logits.size(0);
   check_dense(kOp, "targets", a.targets, {rows}, DType::kI32);
   check_dense(kOp, "losses", a.losses, {rows}, DType::kF32);

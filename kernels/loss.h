@@ -23,8 +23,40 @@ struct CrossEntropyArgs {
   bool write_grad = true;  // false: logits stay as they are
 };
 
+// The same of a vocabulary that is cut: logits are columns [first_column, first_column + cols) of
+// rows of which others have the rest. First each part is looked at, then what all parts have found
+// makes losses and gradients. Per row and part stats has
+//   (max over its columns, sum of exp(logit - max), the target's logit)
+// where a part without columns that count has (-FLT_MAX, 0, -inf), and one without the target -inf.
+struct CrossEntropyStatsArgs {
+  View logits;   // [rows, cols] f32, bf16 or f16; rows may have a stride
+  View targets;  // [rows] i32, in [0, vocab) or kIgnoreTarget, whose stats are zeros
+  View stats;    // [rows, 3] f32
+  int64_t first_column = 0;
+  int64_t vocab = 0;  // columns that count, of all parts
+};
+
+// With the stats (m_k, s_k, t_k) of all parts, in order: M = max_k m_k, S = sum_k s_k exp(m_k - M)
+// as a binary tree over the parts, loss = log S + M - max_k t_k. So every part makes the same
+// losses, and its columns of the gradient as cross_entropy does.
+inline constexpr int64_t kMaxVocabularyParts = 32;
+
+struct CrossEntropyGradArgs {
+  View logits;    // as above; overwritten by the gradient if write_grad
+  View targets;   // [rows]
+  View stats;     // [parts, rows, 3] f32
+  View losses{};  // [rows] f32; optional
+  int64_t first_column = 0;
+  int64_t vocab = 0;
+  bool write_grad = true;
+};
+
 void check_args(const CrossEntropyArgs& a);
+void check_args(const CrossEntropyStatsArgs& a);
+void check_args(const CrossEntropyGradArgs& a);
 
 inline Slot<CrossEntropyArgs> cross_entropy{"cross_entropy"};
+inline Slot<CrossEntropyStatsArgs> cross_entropy_stats{"cross_entropy_stats"};
+inline Slot<CrossEntropyGradArgs> cross_entropy_grad{"cross_entropy_grad"};
 
 }  // namespace shale::kernels

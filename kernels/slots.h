@@ -49,7 +49,7 @@ inline auto slots_on_all_devices() {
       // index.h
       gather, scatter_add,
       // loss.h, loss_scale.h
-      cross_entropy, update_loss_scale, skip_outliers,
+      cross_entropy, cross_entropy_stats, cross_entropy_grad, update_loss_scale, skip_outliers,
       // moe.h
       moe_route_fwd, moe_route_bwd, moe_sort, moe_balance, moe_permute, moe_combine, moe_dots,
       // muon.h

@@ -67,6 +67,21 @@ void Cases::add_tokens() {
                                            .write_grad = write_grad};
         });
   }
+  // One of four parts of the vocabulary.
+  const int64_t part = padded / 4;
+  add<kernels::CrossEntropyStatsArgs>("quarter", kernels::cross_entropy_stats, [=](Operands& o) {
+    return kernels::CrossEntropyStatsArgs{.logits = o.floats(dtype, {T, part}, 4),
+                                          .targets = o.integers({T}, V),
+                                          .stats = o.zeros(DType::kF32, {T, 3}),
+                                          .vocab = V};
+  });
+  add<kernels::CrossEntropyGradArgs>("quarter", kernels::cross_entropy_grad, [=](Operands& o) {
+    return kernels::CrossEntropyGradArgs{.logits = o.floats(dtype, {T, part}, 4),
+                                         .targets = o.integers({T}, V),
+                                         .stats = o.floats(DType::kF32, {4, T, 3}),
+                                         .losses = o.zeros(DType::kF32, {T}),
+                                         .vocab = V};
+  });
   add<kernels::EmbeddingFwdArgs>("", kernels::embedding_fwd, [=](Operands& o) {
     return kernels::EmbeddingFwdArgs{.ids = o.integers({B, S}, V),
                                      .table = o.shared("table", dtype, {padded, C}),

@@ -101,6 +101,19 @@ Cost cost_of(const kernels::CrossEntropyArgs& a) {
   return cost;
 }
 
+Cost cost_of(const kernels::CrossEntropyStatsArgs& a) {
+  return traffic({a.logits, a.targets}, {a.stats});
+}
+
+Cost cost_of(const kernels::CrossEntropyGradArgs& a) {
+  Cost cost = traffic({a.targets, a.stats}, {});
+  if (a.losses.defined()) cost.written_bytes += bytes_of(a.losses);
+  if (!a.write_grad) return cost;
+  cost.read_bytes += bytes_of(a.logits);
+  cost.written_bytes += bytes_of(a.logits);
+  return cost;
+}
+
 Cost cost_of(const kernels::EmbeddingFwdArgs& a) {
   Cost cost = traffic({a.ids}, {a.y});
   cost.read_bytes += bytes_of(a.y);  // one row of the table per token

@@ -48,6 +48,8 @@ Cost cost_of(const kernels::LayerNormBwdArgs& a);
 Cost cost_of(const kernels::RmsNormFwdArgs& a);
 Cost cost_of(const kernels::RmsNormBwdArgs& a);
 Cost cost_of(const kernels::CrossEntropyArgs& a);
+Cost cost_of(const kernels::CrossEntropyStatsArgs& a);
+Cost cost_of(const kernels::CrossEntropyGradArgs& a);
 Cost cost_of(const kernels::EmbeddingFwdArgs& a);
 Cost cost_of(const kernels::EmbeddingBwdArgs& a);
 Cost cost_of(const kernels::AdamWArgs& a);

@@ -104,8 +104,12 @@ void KernelRecorder::add_gemm(const kernels::GemmArgs& args, const Cost& cost, d
   total.cost += cost;
   if (!keep_gemm_calls_) return;
   const auto keep = [&](const View& b, const View& c) {
-    gemm_calls_.push_back(
-        {.name = name, .spec = matmul_spec(args), .a = args.a.data, .b = b.data, .c = c.data});
+    gemm_calls_.push_back({.name = name,
+                           .spec = matmul_spec(args),
+                           .a = args.a.data,
+                           .b = b.data,
+                           .c = c.data,
+                           .phase = phase_});
   };
   keep(args.b, args.c);
   if (args.b_up.defined()) keep(args.b_up, args.aux_up);

@@ -25,6 +25,7 @@ struct GemmCall {
   const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
+  std::string phase = {};  // in which it was called
 };
 
 // "NT 1024x3072x768": how a and b are stored (T: transposed), and m x n x k. Forward products are

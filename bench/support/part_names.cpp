@@ -21,6 +21,8 @@ constexpr SlotLabel kSlotLabels[] = {
     {"gelu_fwd", "GELU, forward"},
     {"swiglu_fwd", "SwiGLU, forward"},
     {"cross_entropy", "loss and gradient of logits"},
+    {"cross_entropy_stats", "loss and gradient of logits"},
+    {"cross_entropy_grad", "loss and gradient of logits"},
     {"sum", "sum of losses"},
     {"gelu_bwd", "GELU, backward"},
     {"attention_bwd", "attention, backward"},

@@ -6,6 +6,7 @@
 #include "shale/base/rng.h"
 #include "shale/bench/support/timing.h"
 #include "shale/comm/ordered_sum.h"
+#include "shale/models/training/make_optimizer.h"
 #include "shale/models/training/parallel_setup.h"
 #include "shale/runtime/data/tokens/batches.h"
 
@@ -16,6 +17,7 @@ constexpr float kLearningRate = 1e-4f;
 constexpr float kClip = 1;
 
 models::LanguageModelConfig model_config(const TrainOptions& options) {
+  if (options.config) return *options.config;
   models::LanguageModelConfig config = models::preset(options.model, options.seq_len);
   if (options.layers > 0) config.layers = options.layers;
   if (options.seq_len > config.context) {
@@ -38,6 +40,8 @@ models::RunConfig run_config(const TrainOptions& options) {
   run.no_overlap = !options.overlap;
   run.offload = options.offload;
   run.offload_activations = options.offload_activations;
+  run.optimizer = options.optimizer;
+  models::resolve_optimizer(run);
   return run;
 }
 
@@ -80,8 +84,8 @@ TrainLoop::TrainLoop(TrainOptions& options, comm::World& world) : world_(world) 
                           return model_->loss(batch["inputs"], batch["targets"]);
                         }},
       models::step_options(run, options.dtype, layout_.micro_batches(0)),
-      [](std::vector<OptimShard> shards) {
-        return std::make_unique<optim::AdamW>(std::move(shards), optim::AdamWOptions{});
+      [&](std::vector<OptimShard> shards) {
+        return models::make_optimizer(run, blocks, std::move(shards));
       },
       static_cast<models::StepObserver*>(this));
 }

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,8 @@ namespace shale::bench {
 struct TrainOptions {
   Device device = {};
   std::string model = "gpt2-124m";
-  int64_t layers = 0;  // 0: the preset's
+  std::optional<models::LanguageModelConfig> config = {};  // in place of `model` and `layers`
+  int64_t layers = 0;                                      // 0: the preset's
   int64_t seq_len = 256;
   int64_t micro_batch = 4;   // sequences per rank and forward
   int64_t global_batch = 0;  // sequences per step; 0: micro_batch * ranks
@@ -28,6 +30,7 @@ struct TrainOptions {
   DType dtype = DType::kF32;
   int threads = 0;  // 0: the rank's share of the CPUs
   int zero = 0;     // stage of data parallelism
+  models::OptimizerKind optimizer = models::OptimizerKind::kAdamW;
   bool overlap = true;
   Recompute recompute = Recompute::kNone;
   models::OffloadKind offload = models::OffloadKind::kNone;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shale/base/dtype.h"
+#include "shale/runtime/nn/partition.h"
 
 namespace shale {
 
@@ -16,14 +17,6 @@ namespace shale {
 // sharded. It is cut into *boxes* that form a grid: tensor parallelism gives each rank a box,
 // without it the only box is the whole tensor. A box is cut into *parts*: ranges of its elements in
 // row-major order, which is what data parallelism makes. Each part lies in one file.
-
-// Per dimension, the first index and how many.
-struct TensorBox {
-  std::vector<int64_t> begin;
-  std::vector<int64_t> size;
-
-  friend bool operator==(const TensorBox&, const TensorBox&) = default;
-};
 
 // Elements [first, first + count) of a box of a tensor.
 struct TensorPart {

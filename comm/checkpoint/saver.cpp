@@ -32,6 +32,7 @@ TensorPart stored(const StatePart& part) {
   return {.tensor = part.name,
           .dtype = part.values.dtype(),
           .shape = {part.shape.begin(), part.shape.end()},
+          .box = part.box,
           .first = part.first,
           .count = part.count()};
 }

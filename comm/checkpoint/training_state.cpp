@@ -103,6 +103,24 @@ struct Target {
   bool is_host() const { return to.context().device().type == DeviceType::kCpu; }
 };
 
+// Elements [begin, begin + count) of a part, as its tensor has them.
+TensorPart stored_part(const StatePart& part, int64_t begin, int64_t count) {
+  return {.tensor = part.name,
+          .dtype = part.values.dtype(),
+          .shape = {part.shape.begin(), part.shape.end()},
+          .box = part.box,
+          .first = part.first + begin,
+          .count = count};
+}
+
+// Where the part's element is in its tensor.
+int64_t index_of(const StatePart& part, int64_t element) {
+  int64_t index = 0;
+  for_each_run(stored_part(part, element, 1), 0, part.shape.numel(),
+               [&](const TensorRun& run) { index = run.in_tensor; });
+  return index;
+}
+
 // All elements of the parts, in the order in which they lie on the disk.
 std::vector<Target> targets_of(CheckpointReader& checkpoint, const std::vector<StatePart>& parts) {
   std::vector<Target> targets;
@@ -111,7 +129,7 @@ std::vector<Target> targets_of(CheckpointReader& checkpoint, const std::vector<S
     const int64_t step = is_host ? part.count() : kPieceBytes / dtype_size(part.values.dtype());
     for (int64_t begin = 0; begin < part.count(); begin += step) {
       targets.push_back(
-          {.place = checkpoint.place_of(part.name, part.first + begin),
+          {.place = checkpoint.place_of(part.name, index_of(part, begin)),
            .part = &part,
            .begin = begin,
            .to = vector_slice(part.values, begin, std::min(step, part.count() - begin))});
@@ -135,12 +153,21 @@ void read_targets(CheckpointReader& checkpoint, std::span<const Target> targets,
     const auto bytes = static_cast<size_t>(target.to.bytes());
     std::byte* memory = target.is_host() ? static_cast<std::byte*>(target.to.data()) : next;
     if (!target.is_host()) next += bytes;
-    reads.push_back({target.part->name, target.part->first + target.begin, {memory, bytes}});
+    const int64_t size = dtype_size(target.to.dtype());
+    for_each_run(
+        stored_part(*target.part, target.begin, target.to.numel()), 0, target.part->shape.numel(),
+        [&](const TensorRun& run) {
+          reads.push_back({target.part->name,
+                           run.in_tensor,
+                           {memory + run.in_part * size, static_cast<size_t>(run.count * size)}});
+        });
   }
   checkpoint.read_all(reads, shared);
-  for (size_t i = 0; i < targets.size(); ++i) {
-    const Tensor& to = targets[i].to;
-    if (!targets[i].is_host()) to.context().copy(to.data(), reads[i].into.data(), to.bytes());
+  const std::byte* from = staged.data();
+  for (const Target& target : targets) {
+    if (target.is_host()) continue;
+    target.to.context().copy(target.to.data(), from, target.to.bytes());
+    from += target.to.bytes();
   }
 }
 
@@ -189,6 +216,38 @@ Tensor as_vector(const Tensor& x) {
   return x.alias({x.numel()}, {1});
 }
 
+// A part that counts elements of what this rank has of its parameter, as parts of the whole: one
+// for each box that it has elements of, at least one.
+void add_boxes(std::vector<StatePart>& parts, StatePart part) {
+  const Parameter& parameter = *part.parameter;
+  if (!(part.shape == parameter.shape)) {
+    if (parameter.partition.share == LeafShare::kWhole) return parts.push_back(std::move(part));
+    throw ConfigError(cat("checkpoint: ", part.name, part.shape, " is a state of ",
+                          parameter.full_name(),
+                          ", whose layer is cut; want a state with a value "
+                          "for each of its elements"));
+  }
+  part.shape = parameter.whole;
+  part.is_copy = !parameter.partition.counts();
+  if (parameter.partition.share != LeafShare::kCut) return parts.push_back(std::move(part));
+  int64_t end = 0;
+  bool any = false;
+  const std::vector<TensorBox> boxes = boxes_of(parameter.whole, parameter.partition);
+  for (const TensorBox& box : boxes) {
+    const int64_t begin = std::exchange(end, end + box.numel());
+    const int64_t from = std::max(begin, part.first);
+    const int64_t count = std::min(end, part.first + part.count()) - from;
+    if (count <= 0 && (any || &box != &boxes.back())) continue;
+    StatePart piece = part;
+    piece.box = box;
+    piece.first = count > 0 ? from - begin : 0;
+    piece.values =
+        vector_slice(part.values, count > 0 ? from - part.first : 0, std::max(count, int64_t{0}));
+    parts.push_back(std::move(piece));
+    any = true;
+  }
+}
+
 }  // namespace
 
 std::vector<StatePart> training_state(const DataParallel& parallel,
@@ -203,21 +262,21 @@ std::vector<StatePart> training_state(const DataParallel& parallel,
   for (const auto& unit : parallel.units()) {
     for (const auto& buffer : unit->buffers()) {
       for (const OptimSpan& span : buffer->spans()) {
-        if (span.parameter->numel() == 0) continue;
+        if (span.parameter->whole.numel() == 0) continue;
         is_sharded[span.parameter] = buffer->is_sharded();
-        parts.push_back({.name = span.parameter->full_name(),
-                         .parameter = span.parameter,
-                         .shape = span.parameter->shape,
-                         .first = span.first,
-                         .values = vector_slice(buffer->master(), span.offset, span.count),
-                         .is_whole = !buffer->is_sharded()});
+        add_boxes(parts, {.name = span.parameter->full_name(),
+                          .parameter = span.parameter,
+                          .shape = span.parameter->shape,
+                          .first = span.first,
+                          .values = vector_slice(buffer->master(), span.offset, span.count),
+                          .is_whole = !buffer->is_sharded()});
       }
     }
   }
   std::map<const Parameter*, size_t> stepped_by;
   for (size_t i = 0; i < optimizers.size(); ++i) {
     for (StatePart& part : optimizers[i]->state_parts()) {
-      if (part.shape.numel() == 0) continue;
+      if (part.parameter->whole.numel() == 0) continue;
       if (!is_sharded.contains(part.parameter)) {
         throw ConfigError(cat("checkpoint: an optimizer steps ", part.parameter->full_name(),
                               ", which is no parameter of this model"));
@@ -227,16 +286,20 @@ std::vector<StatePart> training_state(const DataParallel& parallel,
                               ", want one for each parameter"));
       }
       part.is_whole = part.is_whole || !is_sharded.at(part.parameter);
-      parts.push_back(std::move(part));
+      add_boxes(parts, std::move(part));
     }
   }
   if (parallel.units().empty()) return parts;
+  // Those of the whole tree, once.
+  const ProcessGroup* const tensor = parallel.shared().groups.tensor;
   for (const Buffer* buffer : root_of(parallel.units().front()->module()).buffers()) {
-    if (!buffer->persistent || buffer->value.numel() == 0) continue;
+    const bool has_values = buffer->value.defined() && buffer->value.numel() > 0;
+    if (!buffer->persistent || !has_values) continue;
     parts.push_back({.name = buffer->full_name(),
                      .shape = buffer->value.shape(),
                      .values = as_vector(buffer->value),
-                     .is_whole = true});
+                     .is_whole = true,
+                     .is_copy = tensor != nullptr && tensor->rank() > 0});
   }
   return parts;
 }
@@ -265,7 +328,8 @@ std::vector<StatePart> share_to_write(const std::vector<StatePart>& parts,
                                       const ShardGroups& groups) {
   std::vector<StatePart> whole, cut;
   for (const StatePart& part : parts) {
-    if (!is_elsewhere(part, groups.stages)) (part.is_whole ? whole : cut).push_back(part);
+    if (part.is_copy || is_elsewhere(part, groups.stages)) continue;
+    (part.is_whole ? whole : cut).push_back(part);
   }
   const int replicas = groups.replicate != nullptr ? groups.replicate->size() : 1;
   const int replica = groups.replicate != nullptr ? groups.replicate->rank() : 0;
@@ -301,10 +365,19 @@ void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
   const std::vector<StatePart> parts = training_state(parallel, optimizers);
   check_inventory(checkpoint, parts, parallel.shared().groups.stages);
   const int ranks = parallel.shared().groups.shard->size();
-  std::vector<StatePart> whole, cut;
-  for (const StatePart& part : parts) (part.is_whole && ranks > 1 ? whole : cut).push_back(part);
-  read_whole_parts(checkpoint, whole, parallel);
-  read_parts(checkpoint, cut, /*shared=*/false);
+  // What several leaves of a rank have is read for one after the other.
+  std::map<size_t, std::pair<std::vector<StatePart>, std::vector<StatePart>>> by_leaf;
+  std::map<std::string_view, size_t> copies;
+  for (const StatePart& part : parts) {
+    const bool repeats =
+        part.parameter != nullptr && part.parameter->partition.share == LeafShare::kRepeated;
+    auto& [whole, cut] = by_leaf[repeats ? copies[part.name]++ : 0];
+    (part.is_whole && ranks > 1 ? whole : cut).push_back(part);
+  }
+  for (const auto& [copy, of_copy] : by_leaf) {
+    read_whole_parts(checkpoint, of_copy.first, parallel);
+    read_parts(checkpoint, of_copy.second, /*shared=*/false);
+  }
   for (const auto& unit : parallel.units()) {
     for (const auto& buffer : unit->buffers()) buffer->masters_changed();
   }

@@ -45,8 +45,11 @@ void dropout_span(const DropoutFactors& f, const uint32_t* words, const T* x, co
 template <typename T>
 void dropout_typed(const Exec& exec, const DropoutArgs& a) {
   const StepState& step = *exec.step;
-  const int64_t samples = a.x.size(0), elements = a.x.numel() / samples;
+  const int64_t elements = a.sample_elements > 0 ? a.sample_elements : a.x.numel() / a.x.size(0);
   const int64_t blocks = (elements + kDropoutBlock - 1) / kDropoutBlock;  // of a sample
+  const int64_t last = a.first + a.x.numel();
+  const int64_t first_sample = a.first / elements;
+  const int64_t samples = (last + elements - 1) / elements - first_sample;
   const T* x = a.x.as<T>();
   const T* residual = a.residual.defined() ? a.residual.as<T>() : nullptr;
   T* y = a.y.as<T>();
@@ -55,13 +58,17 @@ void dropout_typed(const Exec& exec, const DropoutArgs& a) {
   parallel_for(exec, samples * blocks, 8, [&](int64_t begin, int64_t end) {
     HWY_ALIGN uint32_t words[kDropoutBlock + kF32Lanes];
     for (int64_t b = begin; b < end; ++b) {
-      const int64_t sample = b / blocks, first = b % blocks * kDropoutBlock;
-      const int64_t n = std::min(kDropoutBlock, elements - first);
+      const int64_t sample = first_sample + b / blocks, begin_of_sample = sample * elements;
+      const int64_t block = b % blocks * kDropoutBlock;
+      // Of the block what x has, in the sample.
+      const int64_t first = std::max(block, a.first - begin_of_sample);
+      const int64_t n = std::min({block + kDropoutBlock, elements, last - begin_of_sample}) - first;
+      if (n <= 0) continue;
       const auto global_sample = step.sample + static_cast<uint64_t>(sample);
       philox_words({static_cast<uint32_t>(first / 4), a.site, static_cast<uint32_t>(global_sample),
                     static_cast<uint32_t>(step.step)},
                    key, (n + 3) / 4, words);
-      const int64_t at = sample * elements + first;
+      const int64_t at = begin_of_sample + first - a.first;
       dropout_span(factors, words, x + at, residual != nullptr ? residual + at : nullptr, y + at,
                    n);
     }

@@ -10,6 +10,7 @@
 #include "shale/kernels/cpu/loop-inl.h"
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/run.h"
+#include "shale/kernels/dry_run.h"
 #include "shale/kernels/embedding.h"
 
 // Forward: a thread owns rows of y. Backward: the positions are sorted by id first (a counting
@@ -28,18 +29,24 @@ void embedding_fwd_typed(const Exec& exec, const EmbeddingFwdArgs& a) {
   const int32_t* ids = a.ids.as<int32_t>();
   const T* table = a.table.as<T>();
   const T* positions = a.positions.defined() ? a.positions.as<T>() : nullptr;
+  const bool is_part = a.whole_rows > 0;
   T* y = a.y.as<T>();
   parallel_for(exec, a.ids.numel(), 16, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
-      const T* row = table + ids[r] * C;
+      const int64_t own = ids[r] - a.first_row;
+      const T* row = own >= 0 && own < a.table.size(0) ? table + own * C : nullptr;
+      const T* position =
+          positions == nullptr ? nullptr : positions + (a.first_position + r % length) * C;
       T* out = y + r * C;
-      if (positions == nullptr) {
+      if (position == nullptr && row != nullptr && !is_part) {
         std::memcpy(out, row, static_cast<size_t>(C) * sizeof(T));
         continue;
       }
-      const T* position = positions + (a.first_position + r % length) * C;
+      // Of a part, with 0 added: -0 becomes what it is in the sum of all parts.
       for_vectors(C, [&](int64_t i, auto part) HWY_ATTR {
-        store(hn::Add(load(row + i, part), load(position + i, part)), out + i, part);
+        auto value = position != nullptr ? load(position + i, part) : hn::Zero(F32Tag());
+        if (row != nullptr) value = hn::Add(load(row + i, part), value);
+        store(value, out + i, part);
       });
     }
   });
@@ -156,10 +163,11 @@ HWY_EXPORT(embedding_fwd_target);
 HWY_EXPORT(embedding_bwd_target);
 namespace {
 
-// Ids below the table's rows.
-void check_values(const char* op, const View& ids, const View& table) {
+// Ids below V.
+void check_values(const char* op, const View& ids, int64_t V) {
+  if (DryRun::is_on()) return;
   const int32_t* id = ids.as<int32_t>();
-  const int64_t count = ids.numel(), V = table.size(0);
+  const int64_t count = ids.numel();
   for (int64_t i = 0; i < count; ++i) {
     if (id[i] >= 0 && id[i] < V) continue;
     throw DataError(cat(op, ": id [", i / ids.size(1), ", ", i % ids.size(1), "] is ", id[i],
@@ -168,17 +176,22 @@ void check_values(const char* op, const View& ids, const View& table) {
 }
 
 // A counting sort. Serial: it touches 8 bytes an id and 8 bytes a row of the table, where the
-// gradient itself has 4 C bytes a row.
-SortedIds sort_ids(const Exec& exec, const View& ids, int64_t V) {
+// gradient itself has 4 C bytes a row. V: rows of the part of the table, which begins at first_row.
+SortedIds sort_ids(const Exec& exec, const View& ids, int64_t first_row, int64_t V) {
   const int64_t count = ids.numel();
   auto* memory = scratch<int64_t>("embedding_bwd", exec, V + 2 + count);
   const SortedIds sorted = {.offsets = memory, .order = memory + V + 2};
   std::fill_n(sorted.offsets, V + 2, int64_t{0});
   const int32_t* id = ids.as<int32_t>();
-  for (int64_t i = 0; i < count; ++i) ++sorted.offsets[id[i] + 2];
+  const auto for_own = [&](const auto& body) {
+    for (int64_t i = 0; i < count; ++i) {
+      if (const int64_t row = id[i] - first_row; row >= 0 && row < V) body(i, row);
+    }
+  };
+  for_own([&](int64_t, int64_t row) { ++sorted.offsets[row + 2]; });
   // Shifted by one, entry v + 1 is where the next position of v goes, and ends where v + 1 begins.
   for (int64_t v = 1; v < V + 2; ++v) sorted.offsets[v] += sorted.offsets[v - 1];
-  for (int64_t i = 0; i < count; ++i) sorted.order[sorted.offsets[id[i] + 1]++] = i;
+  for_own([&](int64_t i, int64_t row) { sorted.order[sorted.offsets[row + 1]++] = i; });
   return sorted;
 }
 
@@ -186,7 +199,7 @@ SortedIds sort_ids(const Exec& exec, const View& ids, int64_t V) {
 
 template <>
 void cpu::run(const Exec& exec, const EmbeddingFwdArgs& a) {
-  check_values("embedding_fwd", a.ids, a.table);
+  check_values("embedding_fwd", a.ids, a.whole_rows > 0 ? a.whole_rows : a.table.size(0));
   HWY_DYNAMIC_DISPATCH(embedding_fwd_target)(exec, a);
 }
 
@@ -194,8 +207,9 @@ template <>
 void cpu::run(const Exec& exec, const EmbeddingBwdArgs& a) {
   SortedIds sorted = {};
   if (a.d_table.defined()) {
-    check_values("embedding_bwd", a.ids, a.d_table);
-    sorted = sort_ids(exec, a.ids, a.d_table.size(0));
+    const int64_t V = a.d_table.size(0);
+    check_values("embedding_bwd", a.ids, a.whole_rows > 0 ? a.whole_rows : V);
+    sorted = sort_ids(exec, a.ids, a.first_row, V);
   }
   HWY_DYNAMIC_DISPATCH(embedding_bwd_target)(exec, a, sorted);
 }

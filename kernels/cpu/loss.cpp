@@ -2,14 +2,18 @@
 #define HWY_TARGET_INCLUDE "shale/kernels/cpu/loss.cpp"
 #include <hwy/foreach_target.h>
 //
+#include <algorithm>
+#include <array>
 #include <cfloat>
 #include <cmath>
+#include <limits>
 
 #include "shale/kernels/check.h"
 #include "shale/kernels/cpu/loop-inl.h"
 #include "shale/kernels/cpu/math-inl.h"
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/run.h"
+#include "shale/kernels/dry_run.h"
 #include "shale/kernels/loss.h"
 
 // A thread owns whole rows. The first pass over a row keeps a maximum and a sum of exponentials per
@@ -127,24 +131,142 @@ void cross_entropy_target(const Exec& exec, const CrossEntropyArgs& a) {
   dispatch_float(a.logits.dtype, [&]<typename T>() { cross_entropy_typed<T>(exec, a); });
 }
 
+// ---- Parts of a vocabulary ----
+
+// Of `cols` columns from `first` on those that count.
+inline int64_t counted(int64_t vocab, int64_t first, int64_t cols) {
+  return std::clamp<int64_t>(vocab - first, 0, cols);
+}
+
+template <typename T>
+void stats_typed(const Exec& exec, const CrossEntropyStatsArgs& a) {
+  const int64_t columns = counted(a.vocab, a.first_column, a.logits.cols());
+  const int32_t* targets = a.targets.as<int32_t>();
+  parallel_for(exec, a.logits.size(0), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const T* row = a.logits.as<T>() + r * a.logits.stride(0);
+      float* stats = a.stats.as<float>() + 3 * r;
+      if (targets[r] == kIgnoreTarget) {
+        std::fill_n(stats, 3, 0.f);
+        continue;
+      }
+      const RowSoftmax found = softmax_of_row(row, columns);
+      const int64_t own = targets[r] - a.first_column;
+      stats[0] = found.max;
+      stats[1] = found.sum;
+      stats[2] =
+          own >= 0 && own < columns ? to_f32(row[own]) : -std::numeric_limits<float>::infinity();
+    }
+  });
+}
+
+struct MergedRow {
+  RowSoftmax softmax;
+  float target;  // its logit
+};
+
+// Row r of [parts, rows, 3].
+inline MergedRow merged_row(const View& stats, int64_t r) {
+  const int64_t parts = stats.size(0), stride = 3 * stats.size(1);
+  const float* of_row = stats.as<float>() + 3 * r;
+  MergedRow row{.softmax = {.max = of_row[0], .sum = 0}, .target = of_row[2]};
+  for (int64_t k = 1; k < parts; ++k) {
+    row.softmax.max = std::max(row.softmax.max, of_row[k * stride]);
+    row.target = std::max(row.target, of_row[k * stride + 2]);
+  }
+  std::array<float, kMaxVocabularyParts> sums;
+  for (int64_t k = 0; k < parts; ++k) {
+    const double factor = std::exp(double{of_row[k * stride]} - double{row.softmax.max});
+    sums[static_cast<size_t>(k)] = static_cast<float>(double{of_row[k * stride + 1]} * factor);
+  }
+  for (int64_t step = 1; step < parts; step *= 2) {
+    for (int64_t k = 0; k + step < parts; k += 2 * step) {
+      sums[static_cast<size_t>(k)] += sums[static_cast<size_t>(k + step)];
+    }
+  }
+  row.softmax.sum = sums[0];
+  return row;
+}
+
+template <typename T>
+float part_of_row(T* x, int64_t r, const CrossEntropyGradArgs& a, float scale) {
+  const int64_t cols = a.logits.cols(), columns = counted(a.vocab, a.first_column, cols);
+  const int32_t target = a.targets.as<int32_t>()[r];
+  if (target == kIgnoreTarget) {
+    if (a.write_grad) std::fill_n(x, cols, T(0.f));
+    return 0.f;
+  }
+  const MergedRow row = merged_row(a.stats, r);
+  const double shifted = double{row.target} - row.softmax.max;
+  if (a.write_grad) {
+    write_softmax(x, columns, cols, row.softmax, scale);
+    if (const int64_t own = target - a.first_column; own >= 0 && own < columns) {
+      x[own] = T(static_cast<float>((std::exp(shifted) / row.softmax.sum - 1) * scale));
+    }
+  }
+  return static_cast<float>(std::log(double{row.softmax.sum}) - shifted);
+}
+
+template <typename T>
+void grad_typed(const Exec& exec, const CrossEntropyGradArgs& a) {
+  const float scale = a.write_grad ? exec.step->grad_scale * exec.step->loss_scale.value : 0.f;
+  float* losses = a.losses.defined() ? a.losses.as<float>() : nullptr;
+  parallel_for(exec, a.logits.size(0), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const float loss = part_of_row(a.logits.as<T>() + r * a.logits.stride(0), r, a, scale);
+      if (losses != nullptr) losses[r] = loss;
+    }
+  });
+}
+
+void cross_entropy_stats_target(const Exec& exec, const CrossEntropyStatsArgs& a) {
+  dispatch_float(a.logits.dtype, [&]<typename T>() { stats_typed<T>(exec, a); });
+}
+
+void cross_entropy_grad_target(const Exec& exec, const CrossEntropyGradArgs& a) {
+  dispatch_float(a.logits.dtype, [&]<typename T>() { grad_typed<T>(exec, a); });
+}
+
 }  // namespace shale::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace shale::kernels {
 HWY_EXPORT(cross_entropy_target);
+HWY_EXPORT(cross_entropy_stats_target);
+HWY_EXPORT(cross_entropy_grad_target);
+namespace {
+
+void check_targets(const char* op, const View& targets, int64_t vocab) {
+  if (DryRun::is_on()) return;
+  const int32_t* target = targets.as<int32_t>();
+  for (int64_t r = 0; r < targets.numel(); ++r) {
+    if (target[r] == kIgnoreTarget || (target[r] >= 0 && target[r] < vocab)) continue;
+    throw DataError(cat(op, ": the target of row ", r, " is ", target[r], ", want 0 to ", vocab - 1,
+                        " or ", kIgnoreTarget));
+  }
+}
+
+}  // namespace
 
 template <>
 void cpu::run(const Exec& exec, const CrossEntropyArgs& a) {
   constexpr const char* kOp = "cross_entropy";
   if (a.write_grad) step_of(kOp, exec);
-  const int32_t* targets = a.targets.as<int32_t>();
-  for (int64_t r = 0; r < a.logits.size(0); ++r) {
-    if (targets[r] == kIgnoreTarget || (targets[r] >= 0 && targets[r] < a.vocab)) continue;
-    throw DataError(cat(kOp, ": the target of row ", r, " is ", targets[r], ", want 0 to ",
-                        a.vocab - 1, " or ", kIgnoreTarget));
-  }
+  check_targets(kOp, a.targets, a.vocab);
   HWY_DYNAMIC_DISPATCH(cross_entropy_target)(exec, a);
+}
+
+template <>
+void cpu::run(const Exec& exec, const CrossEntropyStatsArgs& a) {
+  check_targets("cross_entropy_stats", a.targets, a.vocab);
+  HWY_DYNAMIC_DISPATCH(cross_entropy_stats_target)(exec, a);
+}
+
+template <>
+void cpu::run(const Exec& exec, const CrossEntropyGradArgs& a) {
+  if (a.write_grad) step_of("cross_entropy_grad", exec);
+  HWY_DYNAMIC_DISPATCH(cross_entropy_grad_target)(exec, a);
 }
 
 }  // namespace shale::kernels

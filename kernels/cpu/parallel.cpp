@@ -5,6 +5,8 @@
 #include <limits>
 #include <mutex>
 
+#include "shale/kernels/dry_run.h"
+
 namespace shale::kernels {
 namespace {
 
@@ -31,7 +33,7 @@ class FirstError {
 
 void parallel_chunks(const Exec& exec, int64_t n, int64_t grain, Schedule schedule, ChunkFn fn,
                      void* context) {
-  if (n <= 0) return;
+  if (n <= 0 || DryRun::is_on()) return;
   grain = std::max<int64_t>(grain, 1);
   const int64_t chunks = (n + grain - 1) / grain;
   const int threads = static_cast<int>(std::min<int64_t>(std::max(exec.threads, 1), chunks));

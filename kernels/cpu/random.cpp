@@ -15,12 +15,13 @@
 // Box-Muller: of a pair of words (a, b), r = sqrt(-2 ln(1 - uniform(a))) and t = 2 pi uniform(b)
 // give r cos t and r sin t. A thread owns blocks that begin at multiples of kBlock in the whole
 // parameter, not in the range that is filled, so that an element is made by the same instructions
-// in any range.
+// in any range. Of a block it makes the groups of kGroup that are wanted, of a box row by row.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
 inline constexpr int64_t kBlock = 1024;
+inline constexpr int64_t kGroup = 64;  // a multiple of two vectors
 
 // ln x for x in [2^-24, 1]: 2 ulp, relative, next to 1 too.
 HWY_INLINE F32Vec log_f32(F32Vec x) {
@@ -68,13 +69,14 @@ HWY_INLINE SinCos sincos_turns(F32Vec u) {
           .cos = hn::Xor(hn::IfThenElse(swap, s, c), hn::BitCast(d, cos_sign))};
 }
 
-// kBlock words become kBlock normals; words 2i and 2i + 1 make normals 2i and 2i + 1.
-void normals_of_words(const uint32_t* words, float mean, float std, float* out) {
+// `count` words, a multiple of kGroup, become as many normals; words 2i and 2i + 1 make normals 2i
+// and 2i + 1.
+void normals_of_words(const uint32_t* words, int64_t count, float mean, float std, float* out) {
   const F32Tag d;
   const hn::RebindToUnsigned<F32Tag> du;
   const hn::RebindToSigned<F32Tag> di;
   const auto unit = hn::Set(d, 0x1p-24f), one = hn::Set(d, 1.f);
-  for (int64_t i = 0; i < kBlock; i += 2 * kF32Lanes) {
+  for (int64_t i = 0; i < count; i += 2 * kF32Lanes) {
     hn::Vec<decltype(du)> first, second;
     hn::LoadInterleaved2(du, words + i, first, second);
     const auto u1 = hn::ConvertTo(d, hn::BitCast(di, hn::ShiftRight<8>(first)));
@@ -88,27 +90,37 @@ void normals_of_words(const uint32_t* words, float mean, float std, float* out) 
   }
 }
 
+// Elements [from, to) of the whole parameter, which lie in one block.
+template <typename T>
+void fill_in_block(const RandomNormalArgs& a, PhiloxKey key, int64_t from, int64_t to, T* target) {
+  HWY_ALIGN uint32_t words[kBlock];
+  HWY_ALIGN float normals[kBlock];
+  const int64_t begin = from / kGroup * kGroup, count = (to - begin + kGroup - 1) / kGroup * kGroup;
+  // A block's counters do not wrap in their low word: 2^32 is a multiple of a block's groups.
+  const auto group = static_cast<uint64_t>(begin) / 4;
+  philox_words({static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32),
+                static_cast<uint32_t>(a.stream), static_cast<uint32_t>(a.stream >> 32)},
+               key, count / 4, words);
+  normals_of_words(words, count, a.mean, a.std, normals);
+  const float* source = normals + (from - begin);
+  for_vectors(to - from, [&](int64_t i, auto part)
+                             HWY_ATTR { store(load(source + i, part), target + i, part); });
+}
+
 template <typename T>
 void random_normal_typed(const Exec& exec, const RandomNormalArgs& a) {
   T* y = a.y.as<T>();
-  const int64_t first = a.first, last = first + a.y.numel();
+  const int64_t run = a.run > 0 ? a.run : a.y.numel(), rows = a.y.numel() / run;
   const PhiloxKey key = rng_key(a.seed, RngDomain::kInit);
-  const int64_t first_block = first / kBlock, blocks = (last + kBlock - 1) / kBlock - first_block;
-  parallel_for(exec, blocks, 16, [&](int64_t begin, int64_t end) {
-    HWY_ALIGN uint32_t words[kBlock];
-    HWY_ALIGN float normals[kBlock];
-    for (int64_t b = first_block + begin; b < first_block + end; ++b) {
-      // A block's counters do not wrap in their low word: 2^32 is a multiple of a block's groups.
-      const auto group = static_cast<uint64_t>(b) * (kBlock / 4);
-      philox_words({static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32),
-                    static_cast<uint32_t>(a.stream), static_cast<uint32_t>(a.stream >> 32)},
-                   key, kBlock / 4, words);
-      normals_of_words(words, a.mean, a.std, normals);
-      const int64_t from = std::max(first, b * kBlock), to = std::min(last, (b + 1) * kBlock);
-      const float* source = normals + (from - b * kBlock);
-      T* target = y + (from - first);
-      for_vectors(to - from, [&](int64_t i, auto part)
-                                 HWY_ATTR { store(load(source + i, part), target + i, part); });
+  // At most so many blocks have a part of a row.
+  const int64_t blocks = run / kBlock + 2;
+  parallel_for(exec, rows * blocks, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = i / blocks, first = a.first + row * a.stride, last = first + run;
+      const int64_t block = first / kBlock + i % blocks;
+      const int64_t from = std::max(first, block * kBlock);
+      const int64_t to = std::min(last, (block + 1) * kBlock);
+      if (from < to) fill_in_block(a, key, from, to, y + row * run + (from - first));
     }
   });
 }

@@ -5,6 +5,7 @@
 #include "shale/models/gpt2/gguf.h"
 #include "shale/models/gpt2/gpt2.h"
 #include "shale/models/gpt2/hf.h"
+#include "shale/models/gpt2/plan.h"
 
 namespace shale::models {
 namespace {
@@ -95,6 +96,10 @@ class Gpt2Family final : public ModelFamily {
       require_size(size == 0, what, size, "none: gpt2 models have no such size");
     }
     return std::make_unique<Gpt2>(config, policy);
+  }
+
+  comm::TensorPlan tensor_plan(const LanguageModelConfig& config) const override {
+    return gpt2_tensor_plan(config);
   }
 
   std::map<std::string, std::string> shape(const LanguageModelConfig& config) const override {

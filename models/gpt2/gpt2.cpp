@@ -5,11 +5,11 @@
 
 #include "shale/base/error.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/nn/cut_sequence.h"
 #include "shale/runtime/ops/attention.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/embedding.h"
 #include "shale/runtime/ops/linear.h"
-#include "shale/runtime/ops/loss.h"
 #include "shale/runtime/ops/shape.h"
 
 // B sequences, T tokens, C width, H heads, D = C / H.
@@ -66,9 +66,9 @@ class Gpt2::Block : public Module {
         const auto [again, y] = ln_2_.forward_stream(attn_.forward(normed, stream, cached));
         return mlp_.forward(again, y);
       }
-      const Tensor half = dropout(attn_.forward(normed), dropout_, site(0), stream);
+      const Tensor half = nn::dropout(*this, attn_.forward(normed), dropout_, site(0), stream);
       const auto [again, y] = ln_2_.forward_stream(half);
-      return dropout(mlp_.forward(again), dropout_, site(1), y);
+      return nn::dropout(*this, mlp_.forward(again), dropout_, site(1), y);
     });
   }
 
@@ -104,22 +104,20 @@ std::vector<Module*> Gpt2::blocks() {
 }
 
 Tensor Gpt2::embed(const Tensor& ids) {
-  const Tensor x = embedding(ids, wte_.weight.value, wpe_.weight.value);
+  const Tensor x = wte_.forward(ids, &wpe_);
   const bool drops = policy().dropout > 0 && x.context().autograd().training;
-  return drops ? dropout(x, policy().dropout, /*site=*/0) : x;
+  return drops ? nn::dropout(*this, x, policy().dropout, /*site=*/0) : x;
 }
 
 Tensor Gpt2::loss_of(const Tensor& x, const Tensor& targets) {
-  const Tensor rows = reshape(ln_f_.forward(x), {-1, config().width});
-  return linear_cross_entropy(rows, wte_.weight.output_value(), reshape(targets, {-1}),
-                              config().vocab, policy().loss_chunk_rows);
+  return wte_.loss(ln_f_.forward(x), targets, config().vocab, policy().loss_chunk_rows);
 }
 
 std::vector<nn::Piece> Gpt2::pieces() {
   const auto C = static_cast<double>(config().width);
   std::vector<nn::Piece> pieces = {
       {.name = "embedding",
-       .parameters = {&wte_.weight, &wpe_.weight},
+       .parameters = nn::parameters_of({&wte_, &wpe_}),
        .cost = C,
        .feed = "inputs",
        .run = [this](const Tensor&, const Tensor& ids) { return embed(ids); }}};
@@ -133,7 +131,7 @@ std::vector<nn::Piece> Gpt2::pieces() {
   }
   pieces.push_back(
       {.name = "head",
-       .parameters = {&wte_.weight, &ln_f_.weight, &ln_f_.bias},
+       .parameters = nn::parameters_of({&wte_, &ln_f_}),
        .cost = C * static_cast<double>(config().padded_vocab),
        .feed = "targets",
        .run = [this](const Tensor& x, const Tensor& targets) { return loss_of(x, targets); }});

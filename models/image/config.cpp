@@ -56,6 +56,26 @@ void describe_data_and_model(ConfigSpec& spec, ImageConfig& c) {
            "normalise with the statistics of all ranks' samples, and not of each rank's own");
 }
 
+struct RefusedFlag {
+  const char* flag;
+  int value;
+  const char* why;
+};
+
+// Ranks of data parallelism alone share these models.
+void check_layout(const RunConfig& run) {
+  for (const auto& [flag, value, why] :
+       {RefusedFlag{"pipeline", run.pipeline, "are not cut into stages"},
+        RefusedFlag{"tensor", run.tensor, "have no plan of how to cut their layers"},
+        RefusedFlag{"tensor-leaves", run.tensor_leaves, "have no plan of how to cut their layers"},
+        RefusedFlag{"context", run.context, "have no sequences to cut"},
+        RefusedFlag{"context-leaves", run.context_leaves, "have no sequences to cut"}}) {
+    if (value <= 1) continue;
+    throw ConfigError(cat("--", flag, " ", value, ": models of images ", why,
+                          "; want 1, and ranks of data parallelism (--zero) instead"));
+  }
+}
+
 }  // namespace
 
 void describe(ConfigSpec& spec, ImageTrainConfig& config) {
@@ -72,10 +92,7 @@ void describe(ConfigSpec& spec, ImageTrainConfig& config) {
 void resolve(ImageTrainConfig& config, int ranks) {
   if (config.run.lr < 0) config.run.lr = find_image_preset(config.image.model).lr;
   resolve(config.run, ranks);
-  if (config.run.pipeline > 1) {
-    throw ConfigError(cat("--pipeline ", config.run.pipeline,
-                          ": models of images are not cut into stages; want 1"));
-  }
+  check_layout(config.run);
 }
 
 ImageDataOptions data_options(const ImageTrainConfig& config) {

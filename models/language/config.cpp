@@ -1,6 +1,9 @@
 #include "shale/models/language/config.h"
 
+#include <algorithm>
+
 #include "shale/base/error.h"
+#include "shale/runtime/nn/cut_sequence.h"
 
 namespace shale::models {
 namespace {
@@ -11,12 +14,12 @@ constexpr int64_t kMaxWidth = 1 << 24;
 constexpr int64_t kMaxVocab = 1 << 30;
 constexpr int64_t kMaxExperts = 1 << 16;
 
-void describe_data_and_model(ConfigSpec& spec, LanguageConfig& c) {
+void describe_data_and_model(ConfigSpec& spec, LanguageConfig& c, bool needs_data) {
   spec.section("Data");
   spec.add("data", c.data,
            "text file or folder, llm.c shards (.bin) or a nanoGPT folder; a pattern of names is "
            "fine",
-           {.required = true, .is_path = true, .help = {.metavar = "PATH"}})
+           {.required = needs_data, .is_path = true, .help = {.metavar = "PATH"}})
       .may_change();
   spec.add_choice("data-format", c.data_format,
                   {{"auto", DataFormat::kAuto},
@@ -73,6 +76,10 @@ void describe_data_and_model(ConfigSpec& spec, LanguageConfig& c) {
   spec.add("router-z-loss", c.router_z_loss,
            "factor of the loss that keeps the logits of a mixture's routers small",
            {.min = 0, .max = 1e3});
+  spec.add("router-bias-rate", c.router_bias_rate,
+           "biases of a mixture's routers move by so much a step towards equally busy experts, "
+           "without a loss; 0: they have none",
+           {.min = 0, .max = 1});
   spec.add("capacity-factor", c.capacity_factor,
            "tokens that an expert takes at most, as a multiple of its even share; later ones are "
            "dropped; 0: no limit",
@@ -106,10 +113,11 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
 
 }  // namespace
 
-void describe(ConfigSpec& spec, TrainConfig& config) {
-  describe_data_and_model(spec, config.language);
+void describe(ConfigSpec& spec, TrainConfig& config, bool needs_data) {
+  describe_data_and_model(spec, config.language, needs_data);
   describe(spec, config.run, {.sample = "sequence", .default_lr = "by preset, 3e-5 with --init"});
   describe_output(spec, config.language);
+  if (!needs_data) return;  // another program's
 
   spec.example("train_lm --data notes.txt --sample-tokens 200");
   spec.example("mpirun -np 4 --bind-to none train_lm --data my_project/ --eval-every 100");
@@ -128,10 +136,25 @@ void resolve(TrainConfig& config, int ranks) {
                           ", which single precision rounds to 1; want less, such as 0.1"));
   }
   resolve(config.run, ranks);
+  const int leaves = std::max(config.run.context, config.run.context_leaves);
+  const nn::SequenceParts parts{.leaves = leaves};
+  const int64_t of_leaf = leaves > 1 ? 2 * parts.chunk_tokens(language.seq_len) : language.seq_len;
+  if (of_leaf % config.run.tensor != 0) {
+    const int64_t unit = config.run.tensor * (leaves > 1 ? parts.chunks() : 1);
+    throw ConfigError(cat("--tensor ", config.run.tensor, " with --seq-len ", language.seq_len,
+                          ": ranks have equal slices of a sequence; want a multiple of ", unit));
+  }
   if (language.sample_tokens > 0 && config.run.pipeline > 1) {
     throw ConfigError(cat("--sample-tokens ", language.sample_tokens, " with --pipeline ",
                           config.run.pipeline,
                           ": a sample is made where the whole model is; want --pipeline 1"));
+  }
+  const bool is_cut = config.run.tensor > 1 || config.run.tensor_leaves > 1;
+  if (language.sample_tokens > 0 && (is_cut || leaves > 1)) {
+    throw ConfigError(cat("--sample-tokens is ", language.sample_tokens, ", but a model that ",
+                          is_cut ? "--tensor" : "--context",
+                          " cuts generates nothing; want 0, and `shale run` with what --export "
+                          "writes"));
   }
 }
 
@@ -162,10 +185,16 @@ LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_voca
   take("vocab", config.vocab, model.vocab);
   if (config.vocab > 0) model.padded_vocab = pad_vocab(config.vocab);
   for (const auto& [flag, value] : {std::pair("router-z-loss", config.router_z_loss),
+                                    {"router-bias-rate", config.router_bias_rate},
                                     {"capacity-factor", config.capacity_factor}}) {
     if (value == 0 || model.experts > 0) continue;
     throw ConfigError(
         cat("--", flag, " is ", value, ", want none: the model has no mixtures of experts"));
+  }
+  if (config.router_bias_rate > 0 && !config.export_dir.empty()) {
+    throw ConfigError(cat("--router-bias-rate is ", config.router_bias_rate,
+                          " with --export, want 0: files of ", model.family,
+                          " have no place for the biases of routers"));
   }
   if (config.seq_len > model.context) {
     throw ConfigError(

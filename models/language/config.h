@@ -36,7 +36,8 @@ struct LanguageConfig {
   double dropout = 0;
   int64_t loss_chunk = 0;  // tokens
   double balance_loss = 0.01, router_z_loss = 0;  // factors
-  double capacity_factor = 0;  // of an expert's even share of tokens; 0: no limit
+  double router_bias_rate = 0;  // by which routers' biases move in a step; 0: they have none
+  double capacity_factor = 0;   // of an expert's even share of tokens; 0: no limit
 
   // output
   int64_t eval_samples = 256;
@@ -62,8 +63,9 @@ struct TrainConfig {
   RunConfig run;
 };
 
-// Declares the flags of train_lm.
-void describe(ConfigSpec& spec, TrainConfig& config);
+// Declares the flags of train_lm. needs_data: --data is required; false for other programs, which
+// have examples of their own.
+void describe(ConfigSpec& spec, TrainConfig& config, bool needs_data = true);
 
 // Fills in what is derived from other options and the number of ranks. Throws ConfigError for
 // combinations that cannot be.

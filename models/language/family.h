@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shale/base/view.h"
+#include "shale/comm/parallel/tensor/tensor_plan.h"
 #include "shale/models/language/model.h"
 #include "shale/runtime/io/json_object.h"
 
@@ -72,6 +73,10 @@ class ModelFamily {
   // which throws DataError for what cannot be a model.
   virtual std::map<std::string, std::string> shape(const LanguageModelConfig& config) const = 0;
   virtual LanguageModelConfig parse_shape(const JsonObject& shape) const = 0;
+
+  // How tensor parallelism cuts a model. Throws ConfigError for one that cannot be; so does a
+  // family that has no plan.
+  virtual comm::TensorPlan tensor_plan(const LanguageModelConfig& config) const;
 
   // ---- Published weights, which a family need not have ----
 

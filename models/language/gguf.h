@@ -38,8 +38,9 @@ struct GgufModel {
 // Of models of bytes: token b is the character that stands for b in GPT-2's alphabet; the end of a
 // text is 0, which joins files in training.
 GgufValues gguf_byte_tokenizer();
-// Of byte-level BPE, for a model of `vocab` tokens; ids that no token has become unused ones.
-// Throws DataError, starting with the tokenizer's path, for another kind, for tokens beyond the
+// Of byte-level BPE, which splits text as `splitting`, or of SentencePiece's BPE with byte
+// fallback, for a model of `vocab` tokens; ids that no token has become unused ones. Throws
+// DataError, starting with the tokenizer's path, for another kind, for tokens beyond the
 // vocabulary, and without an end of a document.
 GgufValues gguf_tokenizer(const StoredTokenizer& tokenizer, int64_t vocab,
                           const std::string& splitting);

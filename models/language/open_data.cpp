@@ -1,6 +1,9 @@
 #include "shale/models/language/open_data.h"
 
+#include <algorithm>
 #include <chrono>
+#include <memory>
+#include <span>
 
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
@@ -23,6 +26,32 @@ OnReading watch_reading() {
     told = true;
     log_info("reading ", file);
   };
+}
+
+// As many tokens as are asked for, all 0.
+class ZeroTokens final : public TokenStream {
+ public:
+  explicit ZeroTokens(int64_t tokens) : tokens_(tokens) {}
+  int64_t size() const override { return tokens_; }
+  int64_t vocab_bound() const override { return 1; }
+  void read(int64_t, std::span<int32_t> out) const override {
+    std::fill(out.begin(), out.end(), 0);
+  }
+
+ private:
+  int64_t tokens_;
+};
+
+// Stands for data that a plan does not have. A validation of all samples is one of the default
+// number.
+DatasetSplits planned_data(const LanguageConfig& config, DataFormat format) {
+  constexpr int64_t kTrainSamples = int64_t{1} << 30;
+  const int64_t eval =
+      config.eval_samples > 0 ? config.eval_samples : LanguageConfig().eval_samples;
+  return {.train = std::make_shared<ZeroTokens>(kTrainSamples * config.seq_len),
+          .val = std::make_shared<ZeroTokens>((eval + 1) * config.seq_len),
+          .format = format,
+          .summary = "no data: plans do without"};
 }
 
 // Ranks of a node share its cores, which are theirs to compute with as soon as the data is there.
@@ -48,7 +77,9 @@ DatasetSplits open_data(const LanguageConfig& config, const StoredModel* stored,
                       .on_reading = watch_reading(),
                       .tokenizer = tokenizer,
                       .threads = tokenizing_threads()};
-  options.format = find_format(options);
+  const bool is_planned = config.data.empty();
+  if (!is_planned) options.format = find_format(options);
+  if (options.format == DataFormat::kAuto) options.format = DatasetSplits().format;
   const int64_t vocab =
       model_config(config, data_vocab(options.format, tokenizer.get()), stored).vocab;
   if (tokenizer != nullptr && tokenizer->tokenizer.vocab_size() > vocab) {
@@ -57,7 +88,7 @@ DatasetSplits open_data(const LanguageConfig& config, const StoredModel* stored,
   }
   // Text of bytes has 256 tokens whatever the model has, which LanguageTask compares.
   if (!is_text(options.format) && options.vocab_size == 0) options.vocab_size = vocab;
-  return open_dataset(options);
+  return is_planned ? planned_data(config, options.format) : open_dataset(options);
 }
 
 }  // namespace shale::models

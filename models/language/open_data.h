@@ -6,6 +6,8 @@
 
 namespace shale::models {
 
+// Without --data, as plans may be: tokens that are all 0, of text unless --data-format says another.
+//
 // The data that the options name, text as tokens of the tokenizer, or as bytes without one. No
 // token may be beyond the vocabulary of the model, which is `stored` with --init, else null. Says
 // what is read if that takes long. Throws an Error of kInterrupted when the process is asked to

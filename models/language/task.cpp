@@ -6,14 +6,17 @@
 #include "shale/base/log.h"
 #include "shale/comm/ordered_sum.h"
 #include "shale/kernels/loss.h"
+#include "shale/models/language/expert_tally.h"
 #include "shale/models/language/find_tokenizer.h"
 #include "shale/models/language/generate.h"
 #include "shale/models/language/open_data.h"
+#include "shale/models/language/sequence_batches.h"
 #include "shale/models/language/stored_model.h"
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/output_folder.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/data/tokens/batches.h"
+#include "shale/runtime/nn/exchange.h"
 
 namespace shale::models {
 
@@ -41,12 +44,32 @@ void LanguageTask::initialize(const TaskContext& run) {
   if (init_ != nullptr) load_stored_model(*init_, run.parallel);
 }
 
+comm::TensorPlan LanguageTask::tensor_plan() const {
+  return model_family(model_->config().family).tensor_plan(model_->config());
+}
+
+int64_t LanguageTask::sequence_tokens() const {
+  if (model_->config().experts > 0) {
+    throw ConfigError(
+        "--context: routers weigh and limit the tokens of a whole micro-batch; want --context 1 "
+        "with mixtures of experts");
+  }
+  return config_.seq_len;
+}
+
+// What this rank has of whole sequences.
+BatchSource LanguageTask::of_rank(BatchSource whole) const {
+  const nn::CutSequence* const cut = model_->sequence();
+  return cut != nullptr ? cut_batches(std::move(whole), cut->parts()) : whole;
+}
+
 BatchSource LanguageTask::train_batches(const BatchPlan& plan) {
-  return shale::train_batches({.tokens = data_.train,
-                               .sampler = TrainSampler(data_.train->size(), config_.seq_len, seed_),
-                               .layout = plan.layout,
-                               .rank = plan.rank,
-                               .first_step = plan.first_step});
+  return of_rank(
+      shale::train_batches({.tokens = data_.train,
+                            .sampler = TrainSampler(data_.train->size(), config_.seq_len, seed_),
+                            .layout = plan.layout,
+                            .rank = plan.rank,
+                            .first_step = plan.first_step}));
 }
 
 Tensor LanguageTask::loss(const DeviceBatch& batch) {
@@ -59,7 +82,23 @@ Tensor LanguageTask::run_pieces(std::span<const nn::Piece> some, const Tensor& x
 }
 
 Shape LanguageTask::boundary(int64_t samples) const {
-  return {samples, config_.seq_len, model_->config().width};
+  const nn::Exchange* const tensor = model_->exchange();
+  const nn::CutSequence* const cut = model_->sequence();
+  const int64_t slices = tensor != nullptr ? tensor->ranks() : 1;
+  const int64_t width = model_->config().width;
+  if (cut == nullptr) return {samples, config_.seq_len / slices, width};
+  return {samples * cut->parts().count, 2 * cut->chunk_tokens() / slices, width};
+}
+
+std::unique_ptr<StepTally> LanguageTask::tally(Context& context) {
+  std::vector<nn::MoE*> mixtures = mixtures_of(*model_);
+  if (mixtures.empty()) return nullptr;
+  return std::make_unique<ExpertTally>(std::move(mixtures), context,
+                                       static_cast<float>(config_.router_bias_rate));
+}
+
+void LanguageTask::describe_tally(const std::vector<int32_t>& counts, StepMetrics& metrics) const {
+  metrics.experts = expert_metrics(counts, model_->config().experts);
 }
 
 double LanguageTask::step_weight(int64_t step) const {
@@ -81,8 +120,8 @@ EvalSampler LanguageTask::eval_sampler() const {
 Evaluation LanguageTask::evaluate(const TaskContext& run) {
   const Inference inference(run.context);
   const EvalSampler sampler = eval_sampler();
-  Prefetcher batches(eval_batches(
-      {.tokens = data_.val, .sampler = sampler, .rank = run.data.rank, .ranks = run.data.count}));
+  Prefetcher batches(of_rank(eval_batches(
+      {.tokens = data_.val, .sampler = sampler, .rank = run.data.rank, .ranks = run.data.count})));
   // The host looks at the losses at the end, so that it prepares batches while the device computes.
   const Tensor losses =
       zeros(run.context, {sampler.rounds(run.data.count)}, DType::kF32, MemoryTag::kData);
@@ -98,7 +137,7 @@ Evaluation LanguageTask::evaluate(const TaskContext& run) {
   const std::vector<float> sums = to_host<float>(losses);
   const double total =
       comm::ordered_sum(run.group, std::vector<double>(sums.begin(), sums.end()), run.data.losses);
-  if (!run.data.has_losses(run.group.rank())) tokens = 0;  // another rank has counted the same
+  if (!run.data.counts) tokens = 0;  // another rank has counted the same
   run.group.host().all_reduce_sum(make_view(&tokens, {1}), {.tag = "evaluated tokens"});
   return {.loss = total / static_cast<double>(tokens), .items = tokens};
 }
@@ -191,8 +230,7 @@ SampleUnit LanguageTask::unit() const {
 
 std::vector<std::string> LanguageTask::summary() const {
   const LanguageModelConfig& model = model_->config();
-  int64_t count = 0;
-  for (const Parameter* parameter : model_->parameters()) count += parameter->numel();
+  const int64_t count = whole_numel(*model_);
   return {data_.summary, cat("model ", config_.init.empty() ? config_.model : config_.init, ": ",
                              model.layers, " layers, width ", model.width, ", ", model.heads,
                              " heads, vocabulary ", model.vocab, ", ", count, " parameters")};

@@ -21,6 +21,8 @@ class LanguageTask : public Task {
 
   Module& model() override { return *model_; }
   std::vector<Module*> units() override { return model_->blocks(); }
+  comm::TensorPlan tensor_plan() const override;
+  int64_t sequence_tokens() const override;
   void initialize(const TaskContext& run) override;
 
   BatchSource train_batches(const BatchPlan& plan) override;
@@ -29,6 +31,8 @@ class LanguageTask : public Task {
   Tensor run_pieces(std::span<const nn::Piece> some, const Tensor& x,
                     const DeviceBatch& batch) override;
   Shape boundary(int64_t samples) const override;
+  std::unique_ptr<StepTally> tally(Context& context) override;
+  void describe_tally(const std::vector<int32_t>& counts, StepMetrics& metrics) const override;
   double step_weight(int64_t step) const override;
 
   void check_evaluation() const override;
@@ -45,6 +49,7 @@ class LanguageTask : public Task {
 
  private:
   EvalSampler eval_sampler() const;
+  BatchSource of_rank(BatchSource whole) const;
   std::vector<int32_t> prompt() const;
   void sample(const TaskContext& run);
   std::string text_of(const std::vector<int32_t>& tokens) const;
@@ -52,7 +57,7 @@ class LanguageTask : public Task {
   const LanguageConfig config_;
   const BatchLayout batches_;  // of all ranks
   const uint64_t seed_;
-  std::unique_ptr<StoredModel> init_;  // null: the model begins with random values
+  std::unique_ptr<StoredModel> init_;                 // null: the model begins with random values
   std::shared_ptr<const StoredTokenizer> tokenizer_;  // null: tokens are bytes, or numbers
   DatasetSplits data_;
   std::unique_ptr<LanguageModel> model_;

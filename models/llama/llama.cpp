@@ -6,12 +6,13 @@
 #include "shale/base/error.h"
 #include "shale/models/llama/variant.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/nn/cut_attention.h"
+#include "shale/runtime/nn/exchange.h"
 #include "shale/runtime/nn/moe.h"
 #include "shale/runtime/ops/attention.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/embedding.h"
 #include "shale/runtime/ops/linear.h"
-#include "shale/runtime/ops/loss.h"
 #include "shale/runtime/ops/rope.h"
 #include "shale/runtime/ops/shape.h"
 
@@ -43,28 +44,39 @@ class SelfAttention : public Module {
   // what is there.
   Tensor forward(const Tensor& x, const Tensor& residual, const nn::CachedLayer* cached = nullptr) {
     return run(x, residual, [this, cached](const Tensor& in, const Tensor& stream) {
-      const int64_t first = cached != nullptr ? cached->length : 0;
-      const Tensor q = turned(q_proj_, q_norm_.get(), in, first);
-      Tensor k = turned(k_proj_, k_norm_.get(), in, first);
-      Tensor v = heads_of(v_proj_.forward(in));
-      if (cached != nullptr) std::tie(k, v) = cached->append(k, v);
-      const Tensor y = attention(q, k, v, {.window = window_});
-      const Tensor rows = reshape(y, {in.size(0), in.size(1), y.size(2) * y.size(3)});
-      return o_proj_.forward(rows, stream);
+      return nn::over_leaves(
+          exchange(), in, stream, [&](const Tensor& all, size_t leaf, const Tensor& rest) {
+            const Place at{leaf, cached != nullptr ? cached->length : 0};
+            const Tensor q = turned(q_proj_, q_norm_.get(), all, at);
+            Tensor k = turned(k_proj_, k_norm_.get(), all, at);
+            Tensor v = heads_of(v_proj_.forward(all, {}, leaf));
+            if (cached != nullptr) std::tie(k, v) = cached->append(k, v);
+            const Tensor y = nn::attention(sequence(), q, k, v, {.window = window_});
+            const Tensor rows = reshape(y, {all.size(0), all.size(1), y.size(2) * y.size(3)});
+            return o_proj_.forward(rows, rest, leaf);
+          });
     });
   }
+  bool accepts(const Parameter& parameter, const Partition& partition) const override;
 
  private:
+  struct Place {
+    size_t leaf;
+    int64_t first;  // position
+  };
   // [B, T, n D] as [B, T, n, D].
   Tensor heads_of(const Tensor& x) const {
     return reshape(x, {x.size(0), x.size(1), x.size(2) / head_size_, head_size_});
   }
-  Tensor turned(nn::Linear& projection, nn::RmsNorm* norm, const Tensor& x, int64_t first) const {
-    Tensor rows = projection.forward(x);
+  Tensor turned(nn::Linear& projection, nn::RmsNorm* norm, const Tensor& x, Place at) const {
+    Tensor rows = projection.forward(x, {}, at.leaf);
     if (head_norm_ == HeadNorm::kWholeRow) rows = norm->forward(rows);
     Tensor heads = heads_of(rows);
-    if (head_norm_ == HeadNorm::kPerHead) heads = norm->forward(heads);
-    return rope(heads, table_, {.first_position = first});
+    if (head_norm_ == HeadNorm::kPerHead) heads = norm->forward_leaf(heads, at.leaf);
+    nn::CutSequence* const cut = sequence();
+    if (cut == nullptr) return rope(heads, table_, {.first_position = at.first});
+    const int64_t sequences = x.size(0) / cut->parts().count;
+    return rope(heads, table_, {.positions = cut->positions(x.context(), sequences)});
   }
 
   int64_t head_size_, window_;
@@ -96,6 +108,19 @@ SelfAttention::SelfAttention(Module* parent, int64_t layer, const LanguageModelC
   };
   q_norm_ = norm("q_norm", config.heads);
   k_norm_ = norm("k_norm", kv_heads_of(config));
+}
+
+// Heads of queries are cut together with those of the keys that they see. A norm over the rows of
+// all heads cannot be.
+bool SelfAttention::accepts(const Parameter& parameter, const Partition& partition) const {
+  if (head_norm_ == HeadNorm::kWholeRow) return false;
+  if (parameter.owner == &o_proj_) {
+    return &parameter == o_proj_.bias ? partition.share == LeafShare::kFirst
+                                      : partition.share == LeafShare::kCut && partition.dim == 1;
+  }
+  const bool is_product =
+      parameter.owner == &q_proj_ || parameter.owner == &k_proj_ || parameter.owner == &v_proj_;
+  return is_product && partition.share == LeafShare::kCut && partition.dim == 0;
 }
 
 nn::MoE::Config experts_of(const LanguageModelConfig& config, const LanguageModelPolicy& policy) {
@@ -162,8 +187,8 @@ class Llama::Block : public Module {
   std::unique_ptr<nn::RmsNorm> input_layernorm_;  // null: norms come after their branches
   std::unique_ptr<SelfAttention> self_attn_;
   std::unique_ptr<nn::RmsNorm> post_attention_layernorm_;
-  std::unique_ptr<nn::SwiGlu> mlp_;  // null: a mixture of experts
-  std::unique_ptr<nn::MoE> moe_;     // null: one block for all tokens
+  std::unique_ptr<nn::SwiGlu> mlp_;                          // null: a mixture of experts
+  std::unique_ptr<nn::MoE> moe_;                             // null: one block for all tokens
   std::unique_ptr<nn::RmsNorm> post_feedforward_layernorm_;  // null: as above
 };
 
@@ -193,40 +218,32 @@ std::vector<Module*> Llama::blocks() {
   return blocks;
 }
 
-Parameter& Llama::head() {
-  return lm_head_ != nullptr ? lm_head_->weight : embed_tokens_.weight;
+nn::Embedding& Llama::head() {
+  return lm_head_ != nullptr ? *lm_head_ : embed_tokens_;
 }
 
 std::vector<nn::Piece> Llama::pieces() {
-  const auto elements = [](const Module& module) {
-    double count = 0;
-    for (const Parameter* parameter : module.parameters()) count += double(parameter->numel());
-    return count;
-  };
-  std::vector<nn::Piece> pieces = {{.name = "embedding",
-                                    .parameters = {&embed_tokens_.weight},
-                                    .cost = double(config().width),
-                                    .feed = "inputs",
-                                    .run = [this](const Tensor&, const Tensor& ids) {
-                                      return embedding(ids, embed_tokens_.weight.value, {});
-                                    }}};
+  std::vector<nn::Piece> pieces = {
+      {.name = "embedding",
+       .parameters = nn::parameters_of({&embed_tokens_}),
+       .cost = double(config().width),
+       .feed = "inputs",
+       .run = [this](const Tensor&, const Tensor& ids) { return embed_tokens_.forward(ids); }}};
   for (const auto& layer : layers_) {
     pieces.push_back(
         {.name = layer->full_name(),
          .unit = layer.get(),
          .parameters = layer->parameters(),
-         .cost = elements(*layer),
+         .cost = double(whole_numel(*layer)),
          .run = [&part = *layer](const Tensor& x, const Tensor&) { return part.forward(x); }});
   }
   pieces.push_back({.name = "head",
-                    .parameters = {&norm_.weight, &head()},
-                    .cost = double(head().numel()),
+                    .parameters = nn::parameters_of({&norm_, &head()}),
+                    .cost = double(head().weight.whole.numel()),
                     .feed = "targets",
                     .run = [this](const Tensor& x, const Tensor& targets) {
-                      const Tensor rows = reshape(norm_.forward(x), {-1, config().width});
-                      return linear_cross_entropy(rows, head().output_value(),
-                                                  reshape(targets, {-1}), config().vocab,
-                                                  policy().loss_chunk_rows);
+                      return head().loss(norm_.forward(x), targets, config().vocab,
+                                         policy().loss_chunk_rows);
                     }});
   return pieces;
 }
@@ -247,16 +264,15 @@ Tensor Llama::next_logits(const Tensor& input, KvCache& cache) {
     }
     cache.length += T;
     const Tensor last = contiguous(slice(x, 1, T - 1, T));
-    return reshape(linear(norm_.forward(last), head().value), {B, config().padded_vocab});
+    return reshape(linear(norm_.forward(last), head().weight.value), {B, config().padded_vocab});
   });
 }
 
 // An embedding that is not the output layer's weight too is looked up, not multiplied with. Of T
 // keys a token sees half on average, with a window of w < T the first w of a sequence alone do.
 double Llama::flops_per_token(int64_t seq_len) const {
-  double count = 0;
-  for (const Parameter* parameter : parameters()) count += static_cast<double>(parameter->numel());
-  if (!config().tied) count -= static_cast<double>(embed_tokens_.weight.numel());
+  auto count = static_cast<double>(whole_numel(*this));
+  if (!config().tied) count -= static_cast<double>(embed_tokens_.weight.whole.numel());
   const int64_t idle = config().experts - config().active_experts;
   count -= static_cast<double>(config().layers * idle) *
            static_cast<double>(3 * config().width * config().hidden);

@@ -33,7 +33,7 @@ class Llama : public LanguageModel {
  private:
   class Block;
 
-  Parameter& head();  // the output layer's weight
+  nn::Embedding& head();  // the output layer's weight
 
   nn::Embedding embed_tokens_;
   std::vector<std::unique_ptr<Block>> layers_;

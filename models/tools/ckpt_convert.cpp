@@ -62,9 +62,20 @@ std::unique_ptr<StoredModelWriter> gguf_writer(const LanguageModelConfig& config
   return make_gguf_writer(request.out, model, tokenizer, request.type);
 }
 
+// Files of the families have no place for what routers have learnt besides (nn/moe.h): without it
+// the model would choose other experts.
+void refuse_router_biases(const CheckpointReader& reader) {
+  for (const auto& [name, tensor] : reader.manifest().tensors) {
+    if (!name.ends_with(".router_bias")) continue;
+    throw DataError(cat(reader.path(), ": has the biases of routers, such as ", name,
+                        ", which the files of other programs have no place for"));
+  }
+}
+
 // One parameter after another, as f32.
 void export_model(CheckpointReader& reader, const ExportRequest& request) {
   const LanguageModelConfig config = model_of(reader);
+  refuse_router_biases(reader);
   const ModelFamily& family = model_family(config.family);
   const auto model = make_language_model(config);  // for names and shapes: it has no memory
   const auto out = request.format == ExportFormat::kGguf ? gguf_writer(config, request)

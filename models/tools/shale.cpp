@@ -17,6 +17,7 @@ constexpr std::array kTools = {
     Tool{"doctor", "says what this machine offers to training, what is missing, and the way out",
          run_doctor},
     Tool{"metrics", "prints the metrics of a run as CSV", run_metrics},
+    Tool{"plan", "says what memory a run needs, without the machines", run_plan},
     Tool{"report", "writes a page about runs, with their curves over each other", run_report},
     Tool{"run", "starts a training command, and starts it again when it fails", run_run},
     Tool{"tokenize", "turns text into shards of tokens", run_tokenize},

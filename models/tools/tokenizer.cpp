@@ -56,9 +56,15 @@ class Counter {
       for_each_document(batch, file, request_.field, [&](std::string_view text) {
         count_pieces(text, request_.trainer.pattern, counts);
       });
+      // What each thread has besides the sum is bounded.
+      if (counts.size() > kMostPieces) add(counts);
     }
+    add(counts);
+  }
+  void add(PieceCounts& counts) {
     const std::lock_guard lock(mutex_);
     for (const auto& [piece, count] : counts) counts_[piece] += count;
+    counts.clear();
   }
   bool take(DocumentBatch& batch) {
     const std::lock_guard lock(mutex_);
@@ -66,6 +72,7 @@ class Counter {
     return reader_.next(batch);
   }
 
+  static constexpr size_t kMostPieces = size_t{1} << 20;
   const TrainRequest& request_;
   std::mutex mutex_;
   BatchReader reader_;

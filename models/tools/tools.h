@@ -9,6 +9,7 @@ int run_ckpt(int argc, const char* const* argv);
 int run_config(int argc, const char* const* argv);
 int run_doctor(int argc, const char* const* argv);
 int run_metrics(int argc, const char* const* argv);
+int run_plan(int argc, const char* const* argv);
 int run_report(int argc, const char* const* argv);
 int run_run(int argc, const char* const* argv);
 int run_tokenize(int argc, const char* const* argv);

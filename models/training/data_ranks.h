@@ -12,6 +12,10 @@ struct DataRanks {
   int count = 1;
   std::vector<int> losses = {};  // by this number: the rank that has the losses
 
+  // Whether what this rank reads counts: of the ranks that read the same, one does. With sequences
+  // that are cut, each of their ranks reads tokens of its own.
+  bool counts = true;
+
   bool has_losses(int of_rank) const {
     return std::find(losses.begin(), losses.end(), of_rank) != losses.end();
   }

@@ -8,10 +8,20 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
+#include "shale/comm/parallel/context/context_parallel.h"
+#include "shale/comm/parallel/tensor/tensor_parallel.h"
 #include "shale/models/training/batch_ramp.h"
 
 namespace shale::models {
 namespace {
+
+bool cuts_layers(const RunConfig& config) {
+  return config.tensor > 1 || config.tensor_leaves > 1;
+}
+
+bool cuts_sequences(const RunConfig& config) {
+  return config.context > 1 || config.context_leaves > 1;
+}
 
 constexpr int64_t kMostMicroBatches = 1 << 20;  // of a step, in a pipeline
 
@@ -69,12 +79,18 @@ void check_pipeline(const RunConfig& config, int64_t micro_batches) {
 }  // namespace
 
 comm::ParallelSizes parallel_sizes(const RunConfig& config, int ranks) {
-  comm::ParallelSizes sizes{.pipeline = config.pipeline};
+  comm::ParallelSizes sizes{
+      .pipeline = config.pipeline, .context = config.context, .tensor = config.tensor};
   const int model_ranks = sizes.model_ranks();
   if (model_ranks > ranks || ranks % model_ranks != 0) {
-    throw ConfigError(cat("--pipeline ", config.pipeline, ": a model on ", model_ranks,
-                          " ranks, want a divisor of the ", ranks,
-                          ranks == 1 ? " rank" : " ranks"));
+    std::string axes;
+    for (const auto& [flag, size] :
+         {std::pair("--pipeline ", config.pipeline), std::pair("--context ", config.context),
+          std::pair("--tensor ", config.tensor)}) {
+      if (size > 1) axes += cat(axes.empty() ? "" : ", ", flag, size);
+    }
+    throw ConfigError(cat(axes, ": a model on ", model_ranks, " ranks, want a divisor of the ",
+                          ranks, ranks == 1 ? " rank" : " ranks"));
   }
   const int data = ranks / model_ranks;
   sizes.shard = config.shard_ranks > 0 ? config.shard_ranks : data;
@@ -102,6 +118,7 @@ DataRanks data_ranks(const RunConfig& config, const comm::MeshLayout& mesh, int 
     const bool is_first = mesh.coordinate("context", r) == 0 && mesh.coordinate("tensor", r) == 0;
     if (is_last && is_first) data.losses.push_back(r);
   }
+  data.counts = mesh.coordinate("pipeline", rank) == last && mesh.coordinate("tensor", rank) == 0;
   return data;
 }
 
@@ -110,13 +127,26 @@ ParallelSetup parallel_setup(const RunConfig& config, comm::ProcessGroup& all) {
   ParallelSetup setup;
   setup.mesh = std::make_unique<comm::Mesh>(
       all, comm::parallel_axes(parallel_sizes(config, all.size()), all.size()));
-  setup.groups.shard = &setup.mesh->group("shard");
+  // Context ranks have gradients of tokens of their own, as those of data parallelism have.
+  setup.groups.shard = &setup.mesh->flatten({"shard", "context"});
   if (setup.mesh->size("replica") > 1) setup.groups.replicate = &setup.mesh->group("replica");
   if (config.reshard_ranks > 0) {
     setup.reshard = std::make_unique<comm::Mesh>(
         *setup.groups.shard,
         std::vector<comm::MeshAxis>{{"outer", 0}, {"inner", config.reshard_ranks}});
     setup.groups.reshard = &setup.reshard->group("inner");
+  }
+  if (cuts_layers(config)) {
+    comm::ProcessGroup& tensor = setup.mesh->group("tensor");
+    setup.groups.tensor = &tensor;
+    // What layers exchange must not wait for gradients that are queued.
+    setup.layers = tensor.split(0, tensor.rank(), "layers", comm::Lane::kModel);
+    setup.groups.layers.push_back(setup.layers.get());
+  }
+  if (cuts_sequences(config)) {
+    comm::ProcessGroup& context = setup.mesh->group("context");
+    setup.tokens = context.split(0, context.rank(), "tokens", comm::Lane::kModel);
+    setup.groups.layers.push_back(setup.tokens.get());
   }
   return setup;
 }
@@ -146,11 +176,23 @@ StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micr
   pipeline.run = [&task](std::span<const nn::Piece> some, const Tensor& x,
                          const DeviceBatch& batch) { return task.run_pieces(some, x, batch); };
   comm::ProcessGroup& whole =
-      config.zero > 0 ? setup.mesh->flatten({"pipeline", "shard"}) : *pipeline.group;
+      config.zero > 0 ? setup.mesh->flatten({"pipeline", "shard", "context"}) : *pipeline.group;
   setup.stages =
       std::make_unique<comm::StageGroups>(*pipeline.group, whole, pipeline.pieces, pipeline.plan);
   setup.groups.stages = &setup.stages->stages();
   return pipeline;
+}
+
+void cut_model(const RunConfig& config, Task& task, ParallelSetup& setup) {
+  if (cuts_layers(config)) {
+    setup.tensor = comm::tensor_parallel(task.model(), task.tensor_plan(), *setup.layers,
+                                         {.leaves = config.tensor_leaves});
+  }
+  if (cuts_sequences(config)) {
+    setup.sequence =
+        comm::context_parallel(task.model(), *setup.tokens,
+                               {.tokens = task.sequence_tokens(), .leaves = config.context_leaves});
+  }
 }
 
 StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_batches) {
@@ -185,12 +227,51 @@ StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_b
   return options;
 }
 
+namespace {
+
+// What --tensor does not go with.
+void check_tensor(const RunConfig& config) {
+  if (!cuts_layers(config)) return;
+  const auto want = [](bool holds, const auto&... what) {
+    if (!holds) throw ConfigError(cat(what...));
+  };
+  const int leaves = config.tensor_leaves > 0 ? config.tensor_leaves : config.tensor;
+  want(leaves % config.tensor == 0 &&
+           (config.tensor_leaves == 0 || std::has_single_bit(unsigned(leaves))),
+       "--tensor-leaves is ", leaves, ", want a power of two that --tensor, ", config.tensor,
+       ", divides");
+  const OptimizerKind kind = config.optimizer;
+  const char* statistics = kind == OptimizerKind::kMuon        ? "muon"
+                           : kind == OptimizerKind::kAdafactor ? "adafactor"
+                           : kind == OptimizerKind::kAdamW8bit ? "adamw-8bit"
+                                                               : nullptr;
+  want(statistics == nullptr, "--tensor cuts the matrices of which --optimizer ", statistics,
+       " has statistics; want one that works by elements, such as adamw");
+}
+
+// What --context does not go with.
+void check_context(const RunConfig& config) {
+  if (!cuts_sequences(config)) return;
+  const auto want = [](bool holds, const auto&... what) {
+    if (!holds) throw ConfigError(cat(what...));
+  };
+  const int leaves = config.context_leaves > 0 ? config.context_leaves : config.context;
+  want(leaves % config.context == 0 &&
+           (config.context_leaves == 0 || std::has_single_bit(unsigned(leaves))),
+       "--context-leaves is ", leaves, ", want a power of two that --context, ", config.context,
+       ", divides");
+  want(leaves == config.context || !config.cuda_graph, "--context-leaves ", leaves,
+       " with --cuda-graph: want --context-leaves ", config.context);
+}
+
+}  // namespace
+
 void check_parallel(const RunConfig& config, int ranks) {
   const auto want = [](bool holds, const auto&... what) {
     if (!holds) throw ConfigError(cat(what...));
   };
   const comm::ParallelSizes sizes = parallel_sizes(config, ranks);
-  const int shard_ranks = sizes.shard, data = sizes.replica * sizes.shard;
+  const int shard_ranks = sizes.shard * sizes.context, data = sizes.replica * sizes.shard;
   want(config.shard_ranks == 0 || config.zero > 0, "--shard-ranks is ", config.shard_ranks,
        ", but --zero 0 shards nothing; want --zero 1, 2 or 3");
   want(config.reshard_ranks == 0 || config.zero == 3, "--reshard-ranks is ", config.reshard_ranks,
@@ -208,11 +289,17 @@ void check_parallel(const RunConfig& config, int ranks) {
   want(config.offload == OffloadKind::kNone || config.optimizer != OptimizerKind::kAdafactor,
        "--optimizer adafactor has next to no states, and statistics over ranks, which --offload "
        "does not go with; want --offload none");
-  want(config.check_replicas == 0 || config.zero < 3 || sizes.replica > 1, "--check-replicas is ",
-       config.check_replicas,
+  want(config.check_replicas == 0 || config.zero < 3 || sizes.replica > 1 || config.tensor > 1,
+       "--check-replicas is ", config.check_replicas,
        ", but --zero 3 leaves one copy of each parameter; want --shard-ranks, or --zero 0, 1 or 2");
   check_pipeline(config, config.global_batch / (config.micro_batch * data));
+  check_tensor(config);
+  check_context(config);
   if (!config.reproducible) return;
+  want(config.context == 1 || config.context_leaves > 0, "--reproducible with --context ",
+       config.context, " wants --context-leaves, on which sums depend in place of ranks");
+  want(config.tensor == 1 || config.tensor_leaves > 0, "--reproducible with --tensor ",
+       config.tensor, " wants --tensor-leaves, on which sums depend in place of ranks");
   want(
       config.grad_dtype == DType::kF32,
       "--reproducible has --grad-dtype fp32: rounding between sums would show the number of ranks");

@@ -9,15 +9,21 @@
 #include "shale/models/training/run_config.h"
 #include "shale/models/training/step.h"
 #include "shale/models/training/task.h"
+#include "shale/runtime/nn/cut_sequence.h"
+#include "shale/runtime/nn/exchange.h"
 
 namespace shale::models {
 
 // How the ranks of a training run share a model, as the options say.
 struct ParallelSetup {
-  std::unique_ptr<comm::Mesh> mesh;     // of comm::parallel_axes()
-  std::unique_ptr<comm::Mesh> reshard;  // axes "outer" and "inner"; null: no smaller group
+  std::unique_ptr<comm::Mesh> mesh;           // of comm::parallel_axes()
+  std::unique_ptr<comm::Mesh> reshard;        // axes "outer" and "inner"; null: no smaller group
   std::unique_ptr<comm::StageGroups> stages;  // null: no pipeline
   comm::ShardGroups groups;
+  // Of the tensor ranks, and of the context ranks, in Lane::kModel; or null.
+  std::unique_ptr<comm::ProcessGroup> layers, tokens;
+  std::unique_ptr<nn::Exchange> tensor;       // null: layers are not cut; after cut_model()
+  std::unique_ptr<nn::CutSequence> sequence;  // null: sequences are whole; likewise
 };
 
 // Over how many ranks each axis goes; ParallelSizes::shard is not 0. Throws ConfigError, naming
@@ -28,14 +34,18 @@ comm::MeshLayout parallel_layout(const RunConfig& config, int ranks);
 DataRanks data_ranks(const RunConfig& config, const comm::MeshLayout& mesh, int rank);
 // Of --pipeline ranks, for so many micro-batches. Throws ConfigError for what does not fit.
 comm::Schedule pipeline_schedule(const RunConfig& config, int64_t micro_batches);
-// The pipeline of a task's model, for StepModel, and in `setup` its groups. Throws ConfigError for a
-// model that is no list of pieces, and for a split that does not fit. Collective.
+// The pipeline of a task's model, for StepModel, and in `setup` its groups. Throws ConfigError for
+// a model that is no list of pieces, and for a split that does not fit. Collective.
 StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micro_batches,
                                ParallelSetup& setup);
 
 // Throws ConfigError for options that do not fit the number of ranks; resolve() has done so before
 // there were groups. Collective. `all` outlives the result.
 ParallelSetup parallel_setup(const RunConfig& config, comm::ProcessGroup& all);
+
+// Cuts the layers of the task's model, and its sequences, if the options say so, before it gets its
+// memory. Collective. Throws ConfigError for what cannot be cut so.
+void cut_model(const RunConfig& config, Task& task, ParallelSetup& setup);
 
 // The steps that the options ask for.
 StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_batches);

@@ -7,6 +7,7 @@
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/make_optimizer.h"
 #include "shale/models/training/parallel_setup.h"
+#include "shale/models/training/report/memory_profile.h"
 #include "shale/models/training/report/prometheus.h"
 #include "shale/models/training/report/step_trace.h"
 
@@ -179,6 +180,33 @@ void describe_pipelines(ConfigSpec& spec, RunConfig& c) {
       .may_change();
 }
 
+void describe_context(ConfigSpec& spec, RunConfig& c) {
+  spec.section("Context parallelism");
+  spec.add("context", c.context,
+           "ranks that share each sequence, for sequences too long for one; data parallelism gets "
+           "the rest",
+           {.min = 1, .max = 1 << 16})
+      .may_change();
+  spec.add("context-leaves", c.context_leaves,
+           "parts into which sequences are cut, a power of two: with equal parts losses are the "
+           "same to the bit on any number of ranks that divides it; 0: --context",
+           {.min = 0, .max = 1 << 16})
+      .may_change();
+}
+
+void describe_tensor(ConfigSpec& spec, RunConfig& c) {
+  spec.section("Tensor parallelism");
+  spec.add("tensor", c.tensor,
+           "ranks that share each layer, such as those of a node; data parallelism gets the rest",
+           {.min = 1, .max = 1 << 16})
+      .may_change();
+  spec.add("tensor-leaves", c.tensor_leaves,
+           "parts into which layers are cut, a power of two: with equal parts losses are the same "
+           "to the bit on any number of ranks that divides it; 0: --tensor",
+           {.min = 0, .max = 1 << 16})
+      .may_change();
+}
+
 void describe_offload(ConfigSpec& spec, RunConfig& c) {
   spec.section("Offload to host memory");
   spec.add_choice(
@@ -316,6 +344,11 @@ void describe_run(ConfigSpec& spec, RunConfig& c) {
   spec.add("trace-steps", c.trace_steps, "which steps --trace records, counted from 1",
            {.help = {.metavar = "A-B", .default_text = "the third to the fifth"}})
       .may_change();
+  spec.add("memory-profile", c.memory_profile,
+           "what lived when in rank 0's device memory in the first three steps of this start: "
+           "NAME.svg (a picture) or NAME.pickle (PyTorch's viewer)",
+           {.is_path = true, .help = {.metavar = "FILE", .default_text = "none"}})
+      .may_change();
   spec.add("quiet", c.quiet, "print warnings and errors only").may_change();
 }
 
@@ -407,6 +440,8 @@ void resolve_batch(RunConfig& config, int64_t data) {
 void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words) {
   describe_training(spec, config, words);
   describe_parallelism(spec, config);
+  describe_tensor(spec, config);
+  describe_context(spec, config);
   describe_pipelines(spec, config);
   describe_offload(spec, config);
   describe_run(spec, config);
@@ -422,6 +457,7 @@ void resolve(RunConfig& config, int ranks) {
   check_parallel(config, ranks);
   if (!config.prometheus_listen.empty()) check_prometheus_address(config.prometheus_listen);
   if (!config.trace.empty()) trace_format(config.trace);
+  if (!config.memory_profile.empty()) check_memory_profile(config.memory_profile);
   if (!config.trace_steps.empty()) {
     parse_trace_steps(config.trace_steps);
     if (config.trace.empty()) throw ConfigError("--trace-steps is given, but --trace is not");

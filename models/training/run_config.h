@@ -85,6 +85,14 @@ struct RunConfig {
   std::string pipeline_split;              // "3,4,3": pieces of each stage; empty: by cost
   int64_t micro_batches = 0;               // of a rank and step; 0: what global_batch says
 
+  // context parallelism
+  int context = 1;         // ranks that share each sequence
+  int context_leaves = 0;  // parts of each sequence; 0: one for each of these ranks
+
+  // tensor parallelism
+  int tensor = 1;         // ranks that share each layer
+  int tensor_leaves = 0;  // parts of each layer; 0: one for each of these ranks
+
   // offload to host memory
   OffloadKind offload = OffloadKind::kNone;
   double offload_ratio = 1;  // of the parameters that `offload` is for
@@ -103,6 +111,7 @@ struct RunConfig {
   std::string prometheus_listen;       // "PORT" or "IPV4:PORT"; empty: nowhere
   std::string trace;                   // a file; empty: none
   std::string trace_steps;             // "3-5"; empty: the third to the fifth of this start
+  std::string memory_profile;          // a file; empty: none
   bool quiet = false;
 
   // checkpoints

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/kernels/elementwise.h"
 #include "shale/kernels/loss_scale.h"
 #include "shale/models/training/pipeline_step.h"
 
@@ -31,7 +32,8 @@ TrainStep::TrainStep(Context& context, const comm::ShardGroups& groups, StepMode
       observer_(observer),
       unbind_{model.module},
       loss_(model.loss),
-      results_(context, options.micro_batches) {
+      tally_(std::move(model.tally)),
+      results_(context, options.micro_batches, tally_ ? tally_->counts().numel() : 0) {
   const auto micro_batches = static_cast<uint64_t>(options_.micro_batches);
   if (options_.parallel.reproducible && !std::has_single_bit(micro_batches)) {
     throw ConfigError(cat("step: ", micro_batches,
@@ -98,7 +100,9 @@ void TrainStep::run(const StepInput& input) {
       pipeline_ != nullptr ? pipeline_->run(input, [this] { finish(); }) : run_micro_batches(input);
   phase(StepPhase::kReduce, [&] { parallel_->finish_gradients(); });
   phase(StepPhase::kUpdate, [&] { update(input.step); });
-  results_.queue(losses);
+  if (tally_) sum_tally();
+  results_.queue(losses, tally_ ? tally_->counts() : Tensor());
+  if (tally_) kernels::fill(context_.exec(), {.y = tally_->counts()});
   queued_ = Queued{input.step, started, parallel_->exposed_seconds() - exposed_before};
   const bool ran_already = context_.exec().stream == nullptr;
   if (ran_already) finish();
@@ -127,6 +131,18 @@ void TrainStep::forward(const StepInput& input, MicroBatches::Place place) {
     });
   });
   phase(StepPhase::kForward, [&] { micro_batches_->forward(batch, place); });
+}
+
+// Sums of integers, which no order of ranks changes.
+void TrainStep::sum_tally() {
+  const Tensor& all = tally_->counts();
+  const Tensor counts = all.alias({all.numel()}, {1});
+  const comm::ShardGroups& groups = parallel_->shared().groups;
+  comm::ProcessGroup* const stages = groups.stages != nullptr ? groups.stages->group : nullptr;
+  for (comm::ProcessGroup* group : {groups.shard, groups.replicate, stages}) {
+    if (group != nullptr) group->all_reduce_sum(counts, {.tag = "tally of the step"});
+  }
+  tally_->summed();
 }
 
 // Nothing has to be known of the gradient as a whole before its parts are used.
@@ -164,6 +180,7 @@ void TrainStep::finish() {
                    .losses = results_.losses(),
                    .state = state,
                    .exposed_s = queued.exposed_s,
+                   .tally = results_.tally(),
                    .was_skipped = was_outlier || (scaler_ && overflowed),
                    .was_outlier = was_outlier});
 }

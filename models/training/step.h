@@ -12,6 +12,7 @@
 #include "shale/comm/parallel/pipeline/stage_plan.h"
 #include "shale/models/training/micro_batches.h"
 #include "shale/models/training/step_results.h"
+#include "shale/models/training/step_tally.h"
 #include "shale/runtime/amp/grad_scaler.h"
 #include "shale/runtime/offload/activations.h"
 #include "shale/runtime/offload/optimizer_offload.h"
@@ -38,6 +39,7 @@ struct StepModel {
   std::vector<Module*> units;  // of data parallelism; in a pipeline its pieces say which
   MicroBatches::Loss loss;
   std::optional<StepPipeline> pipeline = {};  // none: every rank runs the whole model
+  std::unique_ptr<StepTally> tally = nullptr;  // null: forward counts nothing
 };
 
 // What lies in host memory, and is done there.
@@ -88,6 +90,7 @@ struct StepOutcome {
   std::vector<double> losses;                          // of the rank's micro-batches
   StepState state;       // with the gradient's norm, and the loss scale of the next step
   double exposed_s = 0;  // that the step waited for communication
+  std::vector<int32_t> tally;  // of all ranks, as StepTally has it; empty: there is none
   // Nothing was changed: its gradient overflowed, which loss scaling expects now and then, or its
   // norm was an outlier (StepOptions::skip_outliers).
   bool was_skipped = false;
@@ -113,7 +116,8 @@ class StepObserver {
   virtual void begins(StepPhase) {}
   virtual void ends(StepPhase) {}
   // The results of a step are here: when it ran at once, before run() returns; else when the first
-  // forward of the next step is queued, whose backward is not, or in finish().
+  // forward of the next step is queued, whose backward is not, or in finish(). Must not wait for
+  // other ranks, which may wait for what this one sends in that step.
   virtual void done(const StepOutcome&) {}
 };
 
@@ -190,6 +194,7 @@ class TrainStep {
   std::vector<Tensor> run_micro_batches(const StepInput& input);
   void forward(const StepInput& input, MicroBatches::Place place);
   void update(int64_t step);
+  void sum_tally();
   bool steps_during_backward() const;
 
   // Takes the parameters' memory away in the end: the model may outlive the context.
@@ -212,6 +217,7 @@ class TrainStep {
   std::optional<optim::OutlierSkip> outliers_;
   std::optional<MicroBatches> micro_batches_;
   std::unique_ptr<PipelineStep> pipeline_;  // in place of these; null: there is none
+  std::unique_ptr<StepTally> tally_;  // null: none
   StepResults results_;
   std::optional<Queued> queued_;  // whose outcome has not been told
   int64_t skipped_steps_ = 0;

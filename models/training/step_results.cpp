@@ -4,12 +4,15 @@
 
 namespace shale::models {
 
-StepResults::StepResults(Context& context, int64_t max_micro_batches)
+StepResults::StepResults(Context& context, int64_t max_micro_batches, int64_t tally_size)
     : context_(context),
       max_micro_batches_(max_micro_batches),
-      bytes_(sizeof(StepState) + static_cast<size_t>(max_micro_batches) * sizeof(float)),
+      tally_size_(tally_size),
+      bytes_(sizeof(StepState) + static_cast<size_t>(max_micro_batches) * sizeof(float) +
+             static_cast<size_t>(tally_size) * sizeof(int32_t)),
       state_(static_cast<StepState*>(context.backend().host_memory().allocate(bytes_))),
-      losses_(reinterpret_cast<float*>(state_ + 1)) {}
+      losses_(reinterpret_cast<float*>(state_ + 1)),
+      tally_(reinterpret_cast<int32_t*>(losses_ + max_micro_batches)) {}
 
 StepResults::~StepResults() {
   drop_event();
@@ -21,7 +24,7 @@ void StepResults::drop_event() {
   queued_ = false;
 }
 
-void StepResults::queue(const std::vector<Tensor>& losses) {
+void StepResults::queue(const std::vector<Tensor>& losses, const Tensor& tally) {
   micro_batches_ = static_cast<int64_t>(losses.size());
   if (micro_batches_ > max_micro_batches_) {
     throw InternalError(
@@ -31,6 +34,7 @@ void StepResults::queue(const std::vector<Tensor>& losses) {
   for (size_t i = 0; i < losses.size(); ++i) {
     context_.copy(losses_ + i, losses[i].data(), sizeof(float));
   }
+  if (tally.defined()) context_.copy(tally_, tally.data(), tally.bytes());
   context_.copy(state_, context_.exec().step, sizeof(StepState));
   event_ = context_.backend().record_event(context_.exec().stream);
   queued_ = true;

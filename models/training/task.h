@@ -3,13 +3,17 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/comm/parallel/tensor/tensor_plan.h"
 #include "shale/models/training/data_ranks.h"
+#include "shale/models/training/report/metrics.h"
+#include "shale/models/training/step_tally.h"
 #include "shale/runtime/data/device_batch.h"
 #include "shale/runtime/data/prefetch.h"
 #include "shale/runtime/data/sampler.h"
@@ -66,6 +70,10 @@ class Task {
   // data parallelism, and of recomputation.
   virtual Module& model() = 0;
   virtual std::vector<Module*> units() = 0;
+  // How --tensor cuts the model. Throws ConfigError where it cannot be.
+  virtual comm::TensorPlan tensor_plan() const;
+  // The tokens of the sequences that --context cuts. Throws ConfigError where it cannot.
+  virtual int64_t sequence_tokens() const;
   // Once the model has memory, whether the run begins or goes on. Collective.
   virtual void prepare(const TaskContext&) {}
   // Gives parameters other values than their initial ones, in a run that begins. Collective.
@@ -84,6 +92,10 @@ class Task {
                             const DeviceBatch& batch);
   // The shape of what goes from one piece to the next, of so many samples.
   virtual Shape boundary(int64_t samples) const;
+  // What forward counts besides, on this rank; null: nothing. The context outlives it.
+  virtual std::unique_ptr<StepTally> tally(Context&) { return nullptr; }
+  // Adds to a step's row what its tally, of all ranks, says.
+  virtual void describe_tally(const std::vector<int32_t>&, StepMetrics&) const {}
   // Over what the losses of all micro-batches of all ranks in a step are averaged.
   virtual double step_weight(int64_t step) const = 0;
 

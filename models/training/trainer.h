@@ -12,6 +12,7 @@
 #include "shale/models/training/checks/straggler_watch.h"
 #include "shale/models/training/output_lock.h"
 #include "shale/models/training/parallel_setup.h"
+#include "shale/models/training/report/memory_report.h"
 #include "shale/models/training/report/progress.h"
 #include "shale/models/training/report/rank_report.h"
 #include "shale/models/training/report/run_report.h"
@@ -82,6 +83,7 @@ class Trainer : private StepObserver {
   std::unique_ptr<comm::ProcessGroup> group_;
   const DataRanks data_;
   ParallelSetup setup_;
+  std::unique_ptr<MemoryReport> memory_;
   std::unique_ptr<TrainStep> step_;
   int64_t first_step_ = 0;               // not 0: where a resumed run goes on
   std::atomic<int64_t> done_steps_ = 0;  // whose results were taken; other threads look, too

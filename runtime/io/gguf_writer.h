@@ -25,9 +25,9 @@ enum class GgufType : uint32_t {
 std::optional<DType> gguf_dtype(GgufType type);
 
 // What a key of the file's head stands for: an unsigned or signed 32-bit integer, a number, a flag,
-// a text, or an array of texts or integers.
+// a text, or an array of texts, integers or numbers.
 using GgufValue = std::variant<uint32_t, int32_t, float, bool, std::string,
-                               std::vector<std::string>, std::vector<int32_t>>;
+                               std::vector<std::string>, std::vector<int32_t>, std::vector<float>>;
 using GgufValues = std::vector<std::pair<std::string, GgufValue>>;
 
 // A tensor: shape is row-major, outermost first.

@@ -2,11 +2,35 @@
 
 #include <utility>
 
+#include "shale/base/error.h"
+#include "shale/runtime/nn/cut_attention.h"
+#include "shale/runtime/nn/exchange.h"
+#include "shale/runtime/nn/vocabulary_loss.h"
+#include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/embedding.h"
 #include "shale/runtime/ops/linear.h"
+#include "shale/runtime/ops/loss.h"
 #include "shale/runtime/ops/shape.h"
 #include "shale/runtime/ops/swiglu.h"
 
 namespace shale::nn {
+namespace {
+
+bool is_columns(const Partition& partition) {
+  return partition.share == LeafShare::kCut && partition.dim == 0;
+}
+
+// Of a layer's last product: its inputs are cut, its bias is added once.
+bool is_rows(const LinearWeights& layer, const Parameter& parameter, const Partition& partition) {
+  if (&parameter == layer.bias) return partition.share == LeafShare::kFirst;
+  return &parameter == &layer.weight && partition.share == LeafShare::kCut && partition.dim == 1;
+}
+
+bool is_inside(const Parameter& parameter, const Module& module) {
+  return parameter.owner == &module;
+}
+
+}  // namespace
 
 LinearWeights::LinearWeights(Module* parent, std::string name, int64_t in, int64_t out,
                              Init weight_init, Bias with_bias)
@@ -15,9 +39,12 @@ LinearWeights::LinearWeights(Module* parent, std::string name, int64_t in, int64
       bias(with_bias == Bias::kYes ? &declare("bias", {out}, Init::zeros(), /*decay=*/false)
                                    : nullptr) {}
 
-Tensor Linear::forward(const Tensor& x, const Tensor& residual) {
-  return run(x, residual, [this](const Tensor& in, const Tensor& stream) {
-    return linear(in, weight.value, bias != nullptr ? bias->value : Tensor(), stream);
+Tensor Linear::forward(const Tensor& x, const Tensor& residual, size_t leaf) {
+  return run(x, residual, [this, leaf](const Tensor& in, const Tensor& stream) {
+    return over_parts(sequence(), in, stream,
+                      [this, leaf](const Tensor& rows, const Tensor& rest, size_t part) {
+                        return linear(rows, weight.value_of(leaf, part), bias_of(leaf, part), rest);
+                      });
   });
 }
 
@@ -27,11 +54,25 @@ FeedForward::FeedForward(Module* parent, std::string name, const Config& config)
       down(this, config.down, config.hidden, config.width, config.down_init),
       gelu_(config.gelu) {}
 
+bool FeedForward::accepts(const Parameter& parameter, const Partition& partition) const {
+  return is_inside(parameter, up) ? is_columns(partition) : is_rows(down, parameter, partition);
+}
+
 Tensor FeedForward::forward(const Tensor& x, const Tensor& residual) {
   return run(x, residual, [this](const Tensor& in, const Tensor& stream) {
-    return ffn(in, up.weight.value, up.bias->value, down.weight.value, down.bias->value, stream,
-               gelu_);
+    return over_leaves(exchange(), in, stream,
+                       [this](const Tensor& rows, size_t leaf, const Tensor& rest) {
+                         return part_of_leaf(rows, leaf, rest);
+                       });
   });
+}
+
+Tensor FeedForward::part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual) {
+  return over_parts(
+      sequence(), x, residual, [this, leaf](const Tensor& rows, const Tensor& rest, size_t part) {
+        return ffn(rows, up.weight.value_of(leaf, part), up.bias_of(leaf, part),
+                   down.weight.value_of(leaf, part), down.bias_of(leaf, part), rest, gelu_);
+      });
 }
 
 SwiGlu::SwiGlu(Module* parent, std::string name, const Config& config)
@@ -40,10 +81,27 @@ SwiGlu::SwiGlu(Module* parent, std::string name, const Config& config)
       up_proj(this, "up_proj", config.width, config.hidden, config.init, Bias::kNo),
       down_proj(this, "down_proj", config.hidden, config.width, config.down_init, Bias::kNo) {}
 
+bool SwiGlu::accepts(const Parameter& parameter, const Partition& partition) const {
+  return is_inside(parameter, down_proj) ? is_rows(down_proj, parameter, partition)
+                                         : is_columns(partition);
+}
+
 Tensor SwiGlu::forward(const Tensor& x, const Tensor& residual) {
   return run(x, residual, [this](const Tensor& in, const Tensor& stream) {
-    return swiglu(in, gate_proj.weight.value, up_proj.weight.value, down_proj.weight.value, stream);
+    return over_leaves(exchange(), in, stream,
+                       [this](const Tensor& rows, size_t leaf, const Tensor& rest) {
+                         return part_of_leaf(rows, leaf, rest);
+                       });
   });
+}
+
+Tensor SwiGlu::part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual) {
+  return over_parts(sequence(), x, residual,
+                    [this, leaf](const Tensor& rows, const Tensor& rest, size_t part) {
+                      return swiglu(rows, gate_proj.weight.value_of(leaf, part),
+                                    up_proj.weight.value_of(leaf, part),
+                                    down_proj.weight.value_of(leaf, part), rest);
+                    });
 }
 
 SelfAttention::SelfAttention(Module* parent, std::string name, const Config& config)
@@ -55,12 +113,23 @@ SelfAttention::SelfAttention(Module* parent, std::string name, const Config& con
   qkv.weight.matrices = 3;
 }
 
+bool SelfAttention::accepts(const Parameter& parameter, const Partition& partition) const {
+  if (is_inside(parameter, out)) return is_rows(out, parameter, partition);
+  return is_columns(partition) && partition.groups == 3 && heads_ % partition.leaves == 0;
+}
+
 Tensor SelfAttention::forward(const Tensor& x, const Tensor& residual, const CachedLayer* cached) {
   return run(x, residual, [this, cached](const Tensor& in, const Tensor& stream) {
-    const Tensor packed = qkv.forward(in);
-    const Tensor y = cached != nullptr ? attend(packed, *cached)
-                                       : packed_attention(packed, heads_, {.causal = causal_});
-    return out.forward(y, stream);
+    Exchange* const leaves = exchange();
+    const int64_t heads = leaves != nullptr ? heads_ / leaves->leaves() : heads_;
+    return over_leaves(
+        leaves, in, stream, [&](const Tensor& rows, size_t leaf, const Tensor& rest) {
+          const Tensor packed = qkv.forward(rows, {}, leaf);
+          const Tensor y = cached != nullptr ? attend(packed, *cached)
+                                             : nn::packed_attention(sequence(), packed, heads,
+                                                                    {.causal = causal_});
+          return out.forward(y, rest, leaf);
+        });
   });
 }
 
@@ -77,14 +146,20 @@ LayerNorm::LayerNorm(Module* parent, std::string name, int64_t width, float eps)
       bias(declare("bias", {width}, Init::zeros(), /*decay=*/false)),
       eps_(eps) {}
 
+bool LayerNorm::accepts(const Parameter&, const Partition& partition) const {
+  return partition.share == LeafShare::kRepeated;
+}
+
 Tensor LayerNorm::forward(const Tensor& x) {
-  return run(x,
-             [this](const Tensor& in) { return layer_norm(in, weight.value, bias.value, eps_); });
+  return run(x, [this](const Tensor& in) {
+    return stream_layer_norm(in, {}, {weight.values(), bias.values()}, eps_).y;
+  });
 }
 
 NormedStream LayerNorm::forward_stream(const Tensor& x, const Tensor& branch) {
   const Tensors results = run({x, branch}, [this](const Tensors& in) {
-    const auto [y, stream] = stream_layer_norm(in[0], in[1], weight.value, bias.value, eps_);
+    const auto [y, stream] =
+        stream_layer_norm(in[0], in[1], {weight.values(), bias.values()}, eps_);
     return Tensors{y, stream};
   });
   return {results[0], results[1]};
@@ -95,13 +170,28 @@ RmsNorm::RmsNorm(Module* parent, std::string name, int64_t width, float eps)
       weight(declare("weight", {width}, Init::ones(), /*decay=*/false)),
       eps_(eps) {}
 
+bool RmsNorm::accepts(const Parameter&, const Partition& partition) const {
+  return partition.share == LeafShare::kRepeated;
+}
+
 Tensor RmsNorm::forward(const Tensor& x) {
-  return run(x, [this](const Tensor& in) { return rms_norm(in, weight.value, eps_); });
+  return run(
+      x, [this](const Tensor& in) { return stream_rms_norm(in, {}, {weight.values()}, eps_).y; });
+}
+
+Tensor RmsNorm::forward_leaf(const Tensor& x, size_t leaf) {
+  return run(x, [this, leaf](const Tensor& in) {
+    NormWeights of_leaf;
+    for (size_t part = 0; part <= weight.rows.size(); ++part) {
+      of_leaf.gains.push_back(weight.value_of(leaf, part));
+    }
+    return stream_rms_norm(in, {}, of_leaf, eps_).y;
+  });
 }
 
 NormedStream RmsNorm::forward_stream(const Tensor& x, const Tensor& branch) {
   const Tensors results = run({x, branch}, [this](const Tensors& in) {
-    const auto [y, stream] = stream_rms_norm(in[0], in[1], weight.value, eps_);
+    const auto [y, stream] = stream_rms_norm(in[0], in[1], {weight.values()}, eps_);
     return Tensors{y, stream};
   });
   return {results[0], results[1]};
@@ -109,5 +199,63 @@ NormedStream RmsNorm::forward_stream(const Tensor& x, const Tensor& branch) {
 
 Embedding::Embedding(Module* parent, std::string name, int64_t rows, int64_t width, Init init)
     : Module(parent, std::move(name)), weight(declare("weight", {rows, width}, init)) {}
+
+bool Embedding::accepts(const Parameter&, const Partition& partition) const {
+  return is_columns(partition) || partition.share == LeafShare::kFirst;
+}
+
+Tensor Embedding::forward(const Tensor& ids, const Embedding* positions) {
+  Exchange* const leaves = exchange();
+  if (leaves == nullptr) return look_up(ids, positions, {});
+  const int64_t rows = weight.whole[0], of_leaf = rows / leaves->leaves();
+  std::vector<Tensor> parts;
+  for (size_t i = 0; i < static_cast<size_t>(leaves->own_leaves()); ++i) {
+    const int64_t leaf = leaves->first_leaf() + static_cast<int64_t>(i);
+    parts.push_back(
+        look_up(ids, positions, {.leaf = i, .rows = {.first = leaf * of_leaf, .whole = rows}}));
+  }
+  return nn::leave(*leaves, parts);
+}
+
+Tensor Embedding::look_up(const Tensor& ids, const Embedding* positions, const Part& of) {
+  CutSequence* const cut = sequence();
+  // Of sequences that are cut, positions are looked up too.
+  const Tensor where = cut != nullptr && positions != nullptr
+                           ? cut->positions(ids.context(), ids.size(0) / cut->parts().count)
+                           : Tensor();
+  return over_parts(cut, ids, where, [&](const Tensor& some, const Tensor& at, size_t part) {
+    const Tensor table = weight.value_of(of.leaf, part);
+    const Tensor more = positions != nullptr ? positions->weight.value_of(of.leaf, part) : Tensor();
+    if (cut == nullptr) return embedding(some, table, more, /*first_position=*/0, of.rows);
+    const Tensor x = embedding(some, table, {}, /*first_position=*/0, of.rows);
+    return more.defined() ? add(x, embedding(at, more)) : x;
+  });
+}
+
+Tensor Embedding::loss(const Tensor& x, const Tensor& targets, int64_t vocab, int64_t chunk_rows) {
+  const auto as_rows = [](const Tensor& in) { return reshape(in, {-1, in.size(-1)}); };
+  CutSequence* const cut = sequence();
+  Exchange* const leaves = exchange();
+  const Tensor all_targets = reshape(targets, {-1});
+  const std::vector<Tensor> wanted = split_parts(cut, all_targets);
+  // As rows before they are gathered: a view of what enter() gives would be kept for backward.
+  const std::vector<Tensor> entered =
+      leaves != nullptr ? nn::enter(*leaves, as_rows(x)) : std::vector<Tensor>{as_rows(x)};
+  std::vector<std::vector<Tensor>> rows;  // by leaf of layers, by part of sequences
+  for (const Tensor& leaf : entered) rows.push_back(split_parts(cut, leaf));
+  std::vector<Tensor> losses;
+  for (size_t part = 0; part < wanted.size(); ++part) {
+    if (leaves == nullptr) {
+      losses.push_back(linear_cross_entropy(rows[0][part], weight.output_value(part), wanted[part],
+                                            vocab, chunk_rows));
+      continue;
+    }
+    std::vector<Tensor> of_part;
+    for (const std::vector<Tensor>& leaf : rows) of_part.push_back(leaf[part]);
+    losses.push_back(vocabulary_cross_entropy(*leaves, of_part, weight.output_values(part),
+                                              wanted[part], vocab, chunk_rows));
+  }
+  return cut != nullptr ? cut->sum(losses) : losses.front();
+}
 
 }  // namespace shale::nn

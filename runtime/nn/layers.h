@@ -5,6 +5,7 @@
 #include "shale/runtime/nn/kv_cache.h"
 #include "shale/runtime/nn/module.h"
 #include "shale/runtime/ops/attention.h"
+#include "shale/runtime/ops/embedding.h"
 #include "shale/runtime/ops/ffn.h"
 #include "shale/runtime/ops/norm.h"
 
@@ -22,6 +23,11 @@ class LinearWeights : public Module {
   LinearWeights(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init,
                 Bias with_bias = Bias::kYes);
   bool runs() const override { return false; }
+  // What a leaf has of the bias, for a part of the rows (Parameter::value_of); undefined: there is
+  // none, or another leaf adds it.
+  Tensor bias_of(size_t leaf, size_t part = 0) const {
+    return bias != nullptr ? bias->value_of(leaf, part) : Tensor();
+  }
 
   Parameter& weight;
   Parameter* bias;  // null: without
@@ -32,8 +38,9 @@ class Linear : public LinearWeights {
  public:
   using LinearWeights::LinearWeights;
   bool runs() const override { return true; }
-  // x: [..., in]; residual: [..., out], optional, added to the result.
-  Tensor forward(const Tensor& x, const Tensor& residual = {});
+  // x: [..., in]; residual: [..., out], optional, added to the result. In a layer that is cut, the
+  // product with what a leaf has (Parameter::value_of).
+  Tensor forward(const Tensor& x, const Tensor& residual = {}, size_t leaf = 0);
 };
 
 // The feed-forward block with GELU (runtime/ops/ffn.h): up.weight [hidden, width], down.weight
@@ -48,6 +55,7 @@ class FeedForward : public Module {
     std::string up = "c_fc", down = "c_proj";
   };
   FeedForward(Module* parent, std::string name, const Config& config);
+  bool accepts(const Parameter& parameter, const Partition& partition) const override;
   // x, residual (optional, added to the result) and the result: [..., width].
   Tensor forward(const Tensor& x, const Tensor& residual = {});
 
@@ -55,6 +63,8 @@ class FeedForward : public Module {
   LinearWeights down;
 
  private:
+  Tensor part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual);
+
   Gelu gelu_;
 };
 
@@ -70,12 +80,16 @@ class SwiGlu : public Module {
     Init down_init = {};  // of down_proj, which writes to the residual stream
   };
   SwiGlu(Module* parent, std::string name, const Config& config);
+  bool accepts(const Parameter& parameter, const Partition& partition) const override;
   // x, residual (optional, added to the result) and the result: [..., width].
   Tensor forward(const Tensor& x, const Tensor& residual = {});
 
   LinearWeights gate_proj;
   LinearWeights up_proj;
   LinearWeights down_proj;
+
+ private:
+  Tensor part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual);
 };
 
 // Multi-head self-attention whose queries, keys and values are one product: qkv.weight
@@ -90,6 +104,7 @@ class SelfAttention : public Module {
     std::string qkv = "c_attn", out = "c_proj";
   };
   SelfAttention(Module* parent, std::string name, const Config& config);
+  bool accepts(const Parameter& parameter, const Partition& partition) const override;
   // x, residual (optional, added to the result) and the result: [B, T, width]. With `cached`, x
   // follows the tokens that it has.
   Tensor forward(const Tensor& x, const Tensor& residual = {}, const CachedLayer* cached = nullptr);
@@ -108,6 +123,7 @@ class SelfAttention : public Module {
 class LayerNorm : public Module {
  public:
   LayerNorm(Module* parent, std::string name, int64_t width, float eps);
+  bool accepts(const Parameter& parameter, const Partition& partition) const override;
   Tensor forward(const Tensor& x);
   NormedStream forward_stream(const Tensor& x, const Tensor& branch = {});
 
@@ -122,7 +138,10 @@ class LayerNorm : public Module {
 class RmsNorm : public Module {
  public:
   RmsNorm(Module* parent, std::string name, int64_t width, float eps);
+  bool accepts(const Parameter& parameter, const Partition& partition) const override;
   Tensor forward(const Tensor& x);
+  // Inside a layer that is cut: of what the leaf has.
+  Tensor forward_leaf(const Tensor& x, size_t leaf);
   NormedStream forward_stream(const Tensor& x, const Tensor& branch = {});
 
   Parameter& weight;
@@ -136,8 +155,23 @@ class Embedding : public Module {
  public:
   Embedding(Module* parent, std::string name, int64_t rows, int64_t width, Init init);
   bool runs() const override { return false; }
+  bool accepts(const Parameter& parameter, const Partition& partition) const override;
+
+  // The rows of ids [B, T] i32, below `rows`, plus those of `positions` if there are any: [B, T,
+  // width], or this rank's slice of it where the table is cut.
+  Tensor forward(const Tensor& ids, const Embedding* positions = nullptr);
+  // linear_cross_entropy() (ops/loss.h) of an output layer with this weight, over all tokens also
+  // of sequences that are cut. x: [B, T, width], or a slice; targets: [B, T].
+  Tensor loss(const Tensor& x, const Tensor& targets, int64_t vocab, int64_t chunk_rows = 0);
 
   Parameter& weight;
+
+ private:
+  struct Part {
+    size_t leaf = 0;      // of those of the table that this rank has
+    TableRows rows = {};  // that the leaf has; the default is all
+  };
+  Tensor look_up(const Tensor& ids, const Embedding* positions, const Part& of);
 };
 
 }  // namespace shale::nn

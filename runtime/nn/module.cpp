@@ -50,6 +50,35 @@ std::vector<Tensor> with_backward_hook(const char* op, std::vector<Tensor> tenso
   return tensors;
 }
 
+// A leaf of the parameter's shape, without memory.
+void make_value(Parameter& parameter) {
+  auto impl = std::make_shared<TensorImpl>();
+  impl->shape = parameter.shape;
+  impl->strides = contiguous_strides(parameter.shape);
+  parameter.value = Tensor(std::move(impl));
+  leaf_state(parameter.value).name = parameter.full_name();
+}
+
+// One more leaf over a parameter's memory, which it has not got yet.
+Tensor leaf_like(const Parameter& parameter, const std::string& suffix) {
+  auto impl = std::make_shared<TensorImpl>();
+  impl->shape = parameter.shape;
+  impl->strides = contiguous_strides(parameter.shape);
+  impl->version = parameter.value.impl().version;
+  Tensor leaf(std::move(impl));
+  leaf_state(leaf).name = leaf_state(parameter.value).name + suffix;
+  return leaf;
+}
+
+template <typename Visit>
+void for_each_value(Parameter& parameter, const Visit& visit) {
+  visit(parameter.value);
+  for (Tensor& leaf : parameter.rows) visit(leaf);
+  if (!parameter.tied_value.defined()) return;
+  visit(parameter.tied_value);
+  for (Tensor& leaf : parameter.tied_rows) visit(leaf);
+}
+
 }  // namespace
 
 std::string Parameter::full_name() const {
@@ -60,8 +89,8 @@ std::string Buffer::full_name() const {
   return join(owner->full_name(), name);
 }
 
-bool Buffer::has_memory() const {
-  return value.impl().storage != nullptr;
+bool Buffer::needs_memory() const {
+  return value.defined() && value.impl().storage == nullptr;
 }
 
 void Buffer::bind(Context& context) {
@@ -76,51 +105,79 @@ void Buffer::unbind() {
   value.impl().storage.reset();
 }
 
+Tensor Parameter::value_of(size_t leaf, size_t part) const {
+  if (partition.share == LeafShare::kWhole) return row(part);
+  if (partition.share == LeafShare::kFirst) {
+    return partition.leaf == 0 && leaf == 0 ? row(part) : Tensor();
+  }
+  return leaves.at(leaf)->row(part);
+}
+
+std::vector<Tensor> Parameter::values() const {
+  std::vector<Tensor> all;
+  for (size_t part = 0; part <= rows.size(); ++part) {
+    if (leaves.empty()) all.push_back(row(part));
+    for (const Parameter* leaf : leaves) all.push_back(leaf->row(part));
+  }
+  return all;
+}
+
+std::vector<Tensor> Parameter::output_values(size_t part) const {
+  if (leaves.empty()) return {output_value(part)};
+  std::vector<Tensor> all;
+  for (const Parameter* leaf : leaves) all.push_back(leaf->output_value(part));
+  return all;
+}
+
 void Parameter::bind(Context& context, std::shared_ptr<Storage> storage, int64_t offset,
                      DType dtype) {
-  TensorImpl& impl = value.impl();
-  impl.context = &context;
-  impl.storage = std::move(storage);
-  impl.offset = offset;
-  impl.dtype = dtype;
-  value.set_requires_grad(trainable);
-  if (!tied_value.defined()) return;
-  TensorImpl& output = tied_value.impl();
-  output.context = &context;
-  output.storage = impl.storage;
-  output.offset = offset;
-  output.dtype = dtype;
-  tied_value.set_requires_grad(trainable);
+  for_each_value(*this, [&](Tensor& leaf) {
+    TensorImpl& impl = leaf.impl();
+    impl.context = &context;
+    impl.storage = storage;
+    impl.offset = offset;
+    impl.dtype = dtype;
+    leaf.set_requires_grad(trainable);
+  });
 }
 
 void Parameter::unbind() {
-  value.impl().storage.reset();
-  if (tied_value.defined()) tied_value.impl().storage.reset();
+  for_each_value(*this, [](Tensor& leaf) { leaf.impl().storage.reset(); });
 }
 
 void Parameter::keep_apart(bool apart) {
   tied_value = Tensor();
+  tied_rows.clear();
   if (!apart) return;
-  auto impl = std::make_shared<TensorImpl>();
-  impl->shape = shape;
-  impl->strides = contiguous_strides(shape);
-  impl->version = value.impl().version;
-  tied_value = Tensor(std::move(impl));
-  leaf_state(tied_value).name = leaf_state(value).name + " (output)";
+  tied_value = leaf_like(*this, " (output)");
+  for (size_t part = 1; part <= rows.size(); ++part) {
+    tied_rows.push_back(leaf_like(*this, cat(" (output, rows ", part, ")")));
+  }
+}
+
+void Parameter::split_rows(size_t parts) {
+  rows.clear();
+  for (size_t part = 1; part < parts; ++part)
+    rows.push_back(leaf_like(*this, cat(" (rows ", part, ")")));
 }
 
 void Parameter::write_initial(const Exec& exec, uint64_t seed, int64_t begin,
                               const View& to) const {
   if (init.std == 0) {
     kernels::fill(exec, {.y = to, .value = init.mean});
-  } else {
-    kernels::random_normal(exec, {.y = to,
+    return;
+  }
+  const uint64_t stream = hash_name(full_name());
+  for_each_rows(whole, partition, begin, to.numel(), [&](const PartRows& some) {
+    kernels::random_normal(exec, {.y = to.flat(some.in_part - begin, some.run * some.rows),
                                   .seed = seed,
-                                  .stream = hash_name(full_name()),
-                                  .first = begin,
+                                  .stream = stream,
+                                  .first = some.in_whole,
+                                  .run = some.rows > 1 ? some.run : 0,
+                                  .stride = some.rows > 1 ? some.stride : 0,
                                   .mean = init.mean,
                                   .std = init.std});
-  }
+  });
 }
 
 Module::Module(Module* parent, std::string name) : name_(std::move(name)), parent_(parent) {
@@ -144,17 +201,60 @@ Parameter& Module::declare(std::string name, const Shape& shape, Init init, bool
   }
   auto parameter = std::make_unique<Parameter>();
   parameter->name = std::move(name);
-  parameter->shape = shape;
+  parameter->shape = parameter->whole = shape;
   parameter->init = init;
   parameter->decay = decay;
   parameter->owner = this;
-  auto impl = std::make_shared<TensorImpl>();
-  impl->shape = shape;
-  impl->strides = contiguous_strides(shape);
-  parameter->value = Tensor(std::move(impl));
-  leaf_state(parameter->value).name = join(full_name(), parameter->name);
+  make_value(*parameter);
   parameters_.push_back(std::move(parameter));
   return *parameters_.back();
+}
+
+void Module::cut(Parameter& parameter, Partition partition, int count) {
+  if (parameter.value.impl().storage != nullptr || parameter.partition.share != LeafShare::kWhole) {
+    throw ConfigError(cat("partition: ", parameter.full_name(),
+                          " is cut already or has its memory, want it declared alone"));
+  }
+  check_partition(parameter.full_name(), parameter.whole, partition);
+  const auto set = [&](Parameter& leaf, int number) {
+    leaf.partition = partition;
+    leaf.partition.leaf = number;
+    leaf.shape = part_shape(leaf.whole, leaf.partition);
+    if (partition.share == LeafShare::kCut && partition.groups < leaf.matrices) leaf.matrices = 1;
+    make_value(leaf);
+    parameter.leaves.push_back(&leaf);
+  };
+  const auto place = std::find_if(parameters_.begin(), parameters_.end(),
+                                  [&](const auto& own) { return own.get() == &parameter; });
+  auto after = std::distance(parameters_.begin(), place) + 1;
+  set(parameter, partition.leaf);
+  for (int i = 1; i < count; ++i) {
+    auto leaf = std::make_unique<Parameter>();
+    leaf->name = parameter.name;
+    leaf->whole = parameter.whole;
+    leaf->init = parameter.init;
+    leaf->decay = parameter.decay;
+    leaf->trainable = parameter.trainable;
+    leaf->matrices = parameter.matrices;
+    leaf->tied = parameter.tied;
+    leaf->owner = this;
+    set(*leaf, partition.leaf + i);
+    parameters_.insert(parameters_.begin() + after++, std::move(leaf));
+  }
+}
+
+nn::Exchange* Module::exchange() const {
+  for (const Module* module = this; module != nullptr; module = module->parent_) {
+    if (module->exchange_ != nullptr) return module->exchange_;
+  }
+  return nullptr;
+}
+
+nn::CutSequence* Module::sequence() const {
+  for (const Module* module = this; module != nullptr; module = module->parent_) {
+    if (module->sequence_ != nullptr) return module->sequence_;
+  }
+  return nullptr;
 }
 
 Buffer& Module::declare_buffer(Buffer buffer) {
@@ -309,6 +409,16 @@ Module::Tensors Module::run_once(const Tensors& inputs,
   return results;
 }
 
+int64_t whole_numel(const Module& module) {
+  int64_t count = 0;
+  for (const Parameter* parameter : module.parameters()) {
+    // Further leaves of this rank have none of their own.
+    const bool is_whole = parameter->partition.share == LeafShare::kWhole;
+    if (is_whole || !parameter->leaves.empty()) count += parameter->whole.numel();
+  }
+  return count;
+}
+
 void materialize(Module& module, Context& context, DType default_dtype, uint64_t seed) {
   for (Parameter* parameter : module.parameters()) {
     const amp::Precision* precision = parameter->owner->precision();
@@ -318,7 +428,9 @@ void materialize(Module& module, Context& context, DType default_dtype, uint64_t
     parameter->bind(context, std::move(storage), 0, dtype);
     parameter->write_initial(context.exec(), seed, 0, parameter->value);
   }
-  for (Buffer* buffer : module.buffers()) buffer->bind(context);
+  for (Buffer* buffer : module.buffers()) {
+    if (buffer->needs_memory()) buffer->bind(context);
+  }
 }
 
 }  // namespace shale

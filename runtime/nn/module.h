@@ -12,17 +12,24 @@
 #include "shale/runtime/amp/precision.h"
 #include "shale/runtime/autograd/recompute.h"
 #include "shale/runtime/nn/init.h"
+#include "shale/runtime/nn/partition.h"
 #include "shale/runtime/tensor/tensor.h"
 
 namespace shale {
 
 class Module;
+namespace nn {
+class CutSequence;
+class Exchange;
+}  // namespace nn
 
 // A parameter as its module declares it. It has no memory until its module is materialised (below)
 // or sharded (comm/parallel/data/data_parallel.h); `value` is a leaf that exists from the start.
 struct Parameter {
   std::string name;  // in its module: "weight"
-  Shape shape;
+  Shape shape;       // of `value`: what is here
+  Shape whole;       // of the model that nobody cut; whatever goes beyond this rank goes by it
+  Partition partition = {};  // how the first comes from the second
   Init init;
   bool decay = true;      // weight decay applies
   bool trainable = true;  // set before materialising
@@ -32,20 +39,41 @@ struct Parameter {
   // gradients of the two apart (keep_apart()), and adds them last.
   bool tied = false;
   Tensor tied_value = {};  // the output layer's leaf then, over the same memory; else undefined
+  // Where the gradients of equal parts of the rows are kept apart (split_rows()): the leaves of the
+  // second part and those after it, over the same memory. Whoever trains the model adds them up.
+  std::vector<Tensor> rows = {}, tied_rows = {};
   Module* owner = nullptr;
+  // Those of this rank's leaves, itself first; empty: there is one.
+  std::vector<Parameter*> leaves = {};
 
   int64_t numel() const { return shape.numel(); }
   std::string full_name() const;  // from the root: "h.0.ln_1.weight"
   // What an output layer takes that is tied to an embedding.
-  const Tensor& output_value() const { return tied_value.defined() ? tied_value : value; }
+  const Tensor& output_value(size_t part = 0) const {
+    return tied_value.defined() ? tied_row(part) : row(part);
+  }
+  // The leaves of a part of the rows.
+  const Tensor& row(size_t part) const { return part == 0 ? value : rows.at(part - 1); }
+  const Tensor& tied_row(size_t part) const {
+    return part == 0 ? tied_value : tied_rows.at(part - 1);
+  }
   // Before the parameter has memory: makes `tied_value`, or drops it.
   void keep_apart(bool apart);
+  // Likewise: makes `rows`, of so many parts.
+  void split_rows(size_t parts);
+  // What this rank's i-th leaf has of it, for a part of the rows; undefined: nothing.
+  Tensor value_of(size_t leaf, size_t part = 0) const;
+  // Of all parts of the rows, of each part those of all its leaves.
+  std::vector<Tensor> values() const;
+  // Of all its leaves, as an output layer takes them.
+  std::vector<Tensor> output_values(size_t part = 0) const;
 
   // Gives `value` its memory: elements [offset, offset + numel) of `storage`, seen as `dtype`.
   void bind(Context& context, std::shared_ptr<Storage> storage, int64_t offset, DType dtype);
   // Takes the memory away; using the parameter is an error until bind().
   void unbind();
-  // Writes elements [begin, begin + to.numel()) of the initial value.
+  // Writes elements [begin, begin + to.numel()) of what is here of the initial value, which has the
+  // bits of the whole's.
   void write_initial(const Exec& exec, uint64_t seed, int64_t begin, const View& to) const;
 };
 
@@ -65,11 +93,12 @@ struct Buffer {
   float initial = 0;  // of every element
   BufferRanks ranks = BufferRanks::kSame;
   bool persistent = true;  // part of checkpoints
+  // Its module may put a tensor of its own here, or an undefined one: there are no values then.
   Tensor value = {};
   const Module* owner = nullptr;
 
   std::string full_name() const;
-  bool has_memory() const;
+  bool needs_memory() const;  // it has values, and nobody gave them memory yet
   // Gives it memory, and its initial value; takes the memory away.
   void bind(Context& context);
   void unbind();
@@ -142,6 +171,22 @@ class Module {
   // Its own, or that of the nearest module around it; null: none was set.
   const amp::Precision* precision() const;
 
+  // What the parameter of a leaf is to be, in a module that can do its part of the work alone
+  // (exchange()): asked of the parameter's owner, then of the modules around it, until one says
+  // yes. A module that does is called with its part, and its forward asks for exchange().
+  virtual bool accepts(const Parameter& /*parameter*/, const Partition& /*partition*/) const {
+    return false;
+  }
+  // Cuts a parameter of this module, which has no memory yet: it becomes that of the leaf
+  // `partition` has, and `count - 1` more of the leaves after it are declared. Throws ConfigError.
+  void cut(Parameter& parameter, Partition partition, int count);
+  // Where leaves meet; null: the model is not cut. Of this module or the nearest around it.
+  void set_exchange(nn::Exchange* exchange) { exchange_ = exchange; }
+  nn::Exchange* exchange() const;
+  // Sequences whose tokens are on several ranks (nn/cut_sequence.h); null: they are whole.
+  void set_sequence(nn::CutSequence* sequence) { sequence_ = sequence; }
+  nn::CutSequence* sequence() const;
+
   // How much of this module's forward backward computes again, instead of keeping what it needs.
   // Throws ConfigError unless it runs().
   void set_recompute(Recompute level);
@@ -192,11 +237,16 @@ class Module {
   std::vector<Parameter*> tied_;
   std::optional<amp::Precision> precision_;
   Recompute recompute_ = Recompute::kNone;
+  nn::Exchange* exchange_ = nullptr;
+  nn::CutSequence* sequence_ = nullptr;
   std::array<Hooks, 5> hooks_;
   uint64_t next_hook_ = 0;
   Tensor uses_;  // a leaf that every use takes as an input: backward counts a leaf's uses
   bool has_open_use_ = false;  // in the backward that runs: one whose end nothing shows
 };
+
+// Elements of all parameters of the tree in the model that nobody cut.
+int64_t whole_numel(const Module& module);
 
 // Gives every parameter and buffer of the tree memory of its own and its initial value: a model on
 // one device without data parallelism. dtype: of modules without a precision.

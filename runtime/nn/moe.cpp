@@ -4,6 +4,7 @@
 
 #include "shale/runtime/ops/grouped_swiglu.h"
 #include "shale/runtime/ops/shape.h"
+#include "shale/runtime/tensor/autograd_state.h"
 
 namespace shale::nn {
 
@@ -27,12 +28,24 @@ MoE::MoE(Module* parent, std::string name, const Config& config)
                                                            .down_init = config.down_init});
 }
 
+void MoE::count_loads(Tensor loads, Tensor bias) {
+  loads_ = std::move(loads);
+  if (router_bias_ == nullptr && bias.defined()) {
+    router_bias_ = &declare_buffer({.name = "router_bias", .shape = {expert_count()}});
+  }
+  if (router_bias_ != nullptr) router_bias_->value = std::move(bias);
+}
+
 Tensor MoE::forward(const Tensor& x, const Tensor& residual) {
   return run(x, residual, [this](const Tensor& in, const Tensor& stream) {
     const int64_t width = in.size(-1);
     const Tensor rest = shared_experts != nullptr ? shared_experts->forward(in, stream) : stream;
     const Tensor tokens = reshape(in, {-1, width});
-    const Routing routing = moe_route(tokens, gate.weight.value, {}, router_);
+    const AutogradModes& modes = in.context().autograd();
+    const bool counts = modes.training && !modes.recomputing;
+    const Tensor bias = router_bias_ != nullptr ? router_bias_->value : Tensor();
+    const Routing routing =
+        moe_route(tokens, gate.weight.value, bias, router_, counts ? loads_ : Tensor());
     const Tensor rows =
         grouped_swiglu(moe_permute(tokens, routing), experts.gate_proj.value, experts.up_proj.value,
                        experts.down_proj.value, routing.offsets);

@@ -25,6 +25,13 @@ class MoE : public Module {
   // x, residual (optional, added to the result) and the result: [..., width].
   Tensor forward(const Tensor& x, const Tensor& residual = {});
 
+  int64_t expert_count() const { return experts.gate_proj.shape[0]; }
+  // From now on forward in training adds the tokens of each expert, then the choices that were
+  // dropped, to `loads`, [E + 1] i32, once for each call, recomputed or not. `bias`, [E] f32,
+  // optional, is added to scores for the choice alone, and saved as the buffer "router_bias".
+  // Undefined tensors end that.
+  void count_loads(Tensor loads, Tensor bias);
+
   // The experts' weights, whose products MoE makes.
   class Experts : public Module {
    public:
@@ -42,6 +49,8 @@ class MoE : public Module {
 
  private:
   RouterOptions router_;
+  Tensor loads_;                   // undefined: not counted
+  Buffer* router_bias_ = nullptr;  // null: there never was one
 };
 
 }  // namespace shale::nn

@@ -9,7 +9,8 @@ namespace shale {
 
 // What this rank holds of one tensor of the training state. Names and shapes are those of the whole
 // tensor, the same for every number of ranks, stage, compute dtype and place in memory, so that a
-// state that was saved on one layout can be loaded on any other:
+// state that was saved on one layout can be loaded on any other. Of a model that is cut it is one
+// box of the whole; a tensor may have several:
 //   "wte.weight"      a parameter: its f32 master, or its values if it is frozen
 //   "wte.weight/m"    a state of the optimizer
 //   "rope.table"      a persistent buffer of a module
@@ -17,9 +18,11 @@ struct StatePart {
   std::string name;
   const Parameter* parameter = nullptr;  // that it is or belongs to; null for a buffer
   Shape shape;
-  int64_t first = 0;      // this part is elements [first, first + count()), in row-major order
+  TensorBox box = {};     // without dimensions: all of it
+  int64_t first = 0;      // this part is its elements [first, first + count()), row by row
   Tensor values;          // a vector, in device or host memory; may be empty
   bool is_whole = false;  // every rank of the shard group has all of it, and the same
+  bool is_copy = false;   // another leaf of the model has the same, and writes it
 
   int64_t count() const { return values.numel(); }
 };

@@ -14,33 +14,6 @@ float scale_or_default(const AttentionOptions& options, int64_t head_size) {
   return options.scale != 0 ? options.scale : 1.0f / std::sqrt(static_cast<float>(head_size));
 }
 
-void check_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
-  for (const auto& [name, x] : {std::pair("q", &q), std::pair("k", &k), std::pair("v", &v)}) {
-    check_defined("attention", name, *x);
-    if (x->ndim() != 4 || x->strides()[3] != 1) {
-      throw ShapeError(cat("attention: ", name, " is ", x->shape(), " with strides ", x->strides(),
-                           ", want [B,T,H,D] with the last stride 1"));
-    }
-    check_dtype("attention", name, *x, q.dtype());
-  }
-  check_shape("attention", "v", v, k.shape());
-  if (k.size(0) != q.size(0) || k.size(3) != q.size(3) || k.size(2) == 0 ||
-      q.size(2) % k.size(2) != 0) {
-    throw ShapeError(cat("attention: k is ", k.shape(), ", q is ", q.shape(),
-                         ", want equal batch and head size, and q's heads a multiple of k's"));
-  }
-}
-
-// The three [B, T, H, D] parts of a [B, T, 3·H·D] tensor.
-std::array<Tensor, 3> split_qkv(const Tensor& qkv, int64_t heads) {
-  const int64_t head_size = qkv.size(-1) / (3 * heads);
-  const Shape shape = {qkv.size(0), qkv.size(1), heads, head_size};
-  const int64_t row = qkv.size(2);
-  const Shape strides = {qkv.size(1) * row, row, head_size, 1};
-  return {qkv.alias(shape, strides, 0), qkv.alias(shape, strides, row / 3),
-          qkv.alias(shape, strides, 2 * row / 3)};
-}
-
 // An option that a tensor of the device gives; undefined: none.
 View option_view(const char* name, const Tensor& values, const Shape& shape) {
   if (!values.defined()) return {};
@@ -98,6 +71,39 @@ Tensor make_lse(const Tensor& q) {
 
 }  // namespace
 
+void check_attention(const Tensor& q, const Tensor& k, const Tensor& v) {
+  for (const auto& [name, x] : {std::pair("q", &q), std::pair("k", &k), std::pair("v", &v)}) {
+    check_defined("attention", name, *x);
+    if (x->ndim() != 4 || x->strides()[3] != 1) {
+      throw ShapeError(cat("attention: ", name, " is ", x->shape(), " with strides ", x->strides(),
+                           ", want [B,T,H,D] with the last stride 1"));
+    }
+    check_dtype("attention", name, *x, q.dtype());
+  }
+  check_shape("attention", "v", v, k.shape());
+  if (k.size(0) != q.size(0) || k.size(3) != q.size(3) || k.size(2) == 0 ||
+      q.size(2) % k.size(2) != 0) {
+    throw ShapeError(cat("attention: k is ", k.shape(), ", q is ", q.shape(),
+                         ", want equal batch and head size, and q's heads a multiple of k's"));
+  }
+}
+
+void check_packed(const Tensor& qkv, int64_t heads) {
+  check_contiguous("packed_attention", "qkv", qkv);
+  if (qkv.ndim() == 3 && heads >= 1 && qkv.size(2) % (3 * heads) == 0) return;
+  throw ShapeError(
+      cat("packed_attention: qkv is ", qkv.shape(), ", want [B,T,3*H*D] with H = ", heads));
+}
+
+std::array<Tensor, 3> split_qkv(const Tensor& qkv, int64_t heads) {
+  const int64_t head_size = qkv.size(-1) / (3 * heads);
+  const Shape shape = {qkv.size(0), qkv.size(1), heads, head_size};
+  const int64_t row = qkv.size(2);
+  const Shape strides = {qkv.size(1) * row, row, head_size, 1};
+  return {qkv.alias(shape, strides, 0), qkv.alias(shape, strides, row / 3),
+          qkv.alias(shape, strides, 2 * row / 3)};
+}
+
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                  const AttentionOptions& options) {
   if (amp::wants_low({q, k, v})) {
@@ -132,11 +138,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
 
 Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions& options) {
   if (amp::wants_low({qkv})) return packed_attention(amp::to_low(qkv), heads, options);
-  check_contiguous("packed_attention", "qkv", qkv);
-  if (qkv.ndim() != 3 || heads < 1 || qkv.size(2) % (3 * heads) != 0) {
-    throw ShapeError(
-        cat("packed_attention: qkv is ", qkv.shape(), ", want [B,T,3*H*D] with H = ", heads));
-  }
+  check_packed(qkv, heads);
   const auto [q, k, v] = split_qkv(qkv, heads);
   const Tensor lse = make_lse(q);
   const Tensor out4 = forward(q, k, v, lse, options);

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <array>
+#include <cstdint>
+
 #include "shale/runtime/tensor/tensor.h"
 
 namespace shale {
@@ -29,5 +32,11 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
 // The same for q, k and v that lie side by side: qkv [B, T, 3·H·D] as one linear layer made them.
 // Returns [B, T, H·D]; backward writes one tensor, without permutes or copies.
 Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions& options = {});
+
+// For other ops of attention: what both throw for shapes and dtypes that do not go together, and
+// the three [B, T, H, D] parts of a packed tensor, views that record nothing.
+void check_attention(const Tensor& q, const Tensor& k, const Tensor& v);
+void check_packed(const Tensor& qkv, int64_t heads);
+std::array<Tensor, 3> split_qkv(const Tensor& qkv, int64_t heads);
 
 }  // namespace shale

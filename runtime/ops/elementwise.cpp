@@ -149,29 +149,54 @@ Tensor cast(const Tensor& x, DType dtype) {
   return y;
 }
 
-Tensor dropout(const Tensor& x, float p, uint32_t site, const Tensor& residual) {
+namespace {
+
+void run_dropout(const Exec& exec, const kernels::DropoutArgs& all,
+                 const std::vector<DropoutPlace>& places) {
+  if (places.empty()) return kernels::dropout(exec, all);
+  int64_t begin = 0;
+  for (const auto& [first, sample_elements, elements] : places) {
+    kernels::DropoutArgs run = all;
+    run.x = all.x.flat(begin, elements);
+    if (all.residual.defined()) run.residual = all.residual.flat(begin, elements);
+    run.y = all.y.flat(begin, elements);
+    run.first = first;
+    run.sample_elements = sample_elements;
+    kernels::dropout(exec, run);
+    begin += elements;
+  }
+  if (begin == all.x.numel()) return;
+  throw ShapeError(cat("dropout: x is ", all.x, ", the places have ", begin, " elements"));
+}
+
+}  // namespace
+
+Tensor dropout(const Tensor& x, float p, uint32_t site, const Tensor& residual,
+               const std::vector<DropoutPlace>& places) {
   check_contiguous("dropout", "x", x);
   if (!(p >= 0 && p < 1)) throw ShapeError(cat("dropout: p is ", p, ", want 0 <= p < 1"));
   if (residual.defined() && amp::result_dtype(x, residual) != x.dtype()) {
-    return add(dropout(x, p, site), residual);
+    return add(dropout(x, p, site, {}, places), residual);
   }
   if (residual.defined()) {
     check_shape("dropout", "residual", residual, x.shape());
     check_contiguous("dropout", "residual", residual);
   }
   Tensor y = empty_like(x);
-  kernels::dropout(x.exec(), {.x = x,
-                              .residual = residual.defined() ? residual.view() : View{},
-                              .y = y,
-                              .p = p,
-                              .site = site});
+  run_dropout(x.exec(),
+              {.x = x,
+               .residual = residual.defined() ? residual.view() : View{},
+               .y = y,
+               .p = p,
+               .site = site},
+              places);
   record("dropout", {x, residual}, {&y},
-         [p, site, step = StepHold(x.context())](BackwardArgs& args) {
+         [p, site, places, step = StepHold(x.context())](BackwardArgs& args) {
            Grads grads(2);
            if (args.needs(0)) {
              grads[0] = empty_like(args.dy());
-             kernels::dropout(step.exec(args.dy()),
-                              {.x = args.dy(), .y = grads[0], .p = p, .site = site});
+             run_dropout(step.exec(args.dy()),
+                         {.x = args.dy(), .y = grads[0], .p = p, .site = site}, places);
            }
            if (args.needs(1)) grads[1] = args.dy();
            return grads;

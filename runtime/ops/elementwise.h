@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "shale/runtime/ops/ffn.h"
 #include "shale/runtime/tensor/tensor.h"
 
@@ -20,8 +23,14 @@ Tensor cast(const Tensor& x, DType dtype);              // x itself if it has th
 
 // y = x * keep / (1 - p) + residual. The mask depends on (seed, step, site, global sample, element)
 // alone (kernels/elementwise.h), so it is the same on any number of ranks, and nothing is kept for
-// backward. x: [samples, ...]; residual optional; p in [0, 1). `site` tells the dropouts of a model
-// apart.
-Tensor dropout(const Tensor& x, float p, uint32_t site, const Tensor& residual = {});
+// backward. x: [samples, ...], or runs of elements of such a tensor, one for each of `places`, one
+// after another; residual optional; p in [0, 1). `site` tells the dropouts of a model apart.
+struct DropoutPlace {
+  int64_t first = 0;            // the run's first element among those of all samples
+  int64_t sample_elements = 0;  // of a sample
+  int64_t elements = 0;         // of the run; multiples of 4, as the others
+};
+Tensor dropout(const Tensor& x, float p, uint32_t site, const Tensor& residual = {},
+               const std::vector<DropoutPlace>& places = {});
 
 }  // namespace shale

@@ -9,7 +9,7 @@ namespace {
 
 // All of the backward, later: rows of a table are added up from what its gradient holds on, which
 // a gradient of its own, added afterwards, would round otherwise. False if a table is no leaf.
-bool defer(BackwardArgs& args, const Tensor& ids, int64_t first_position) {
+bool defer(BackwardArgs& args, const Tensor& ids, int64_t first_position, const TableRows& rows) {
   const Tensor table = args.leaf(0), positions = args.leaf(1);
   std::vector<Tensor> leaves;
   for (int input : {0, 1}) {
@@ -20,6 +20,8 @@ bool defer(BackwardArgs& args, const Tensor& ids, int64_t first_position) {
   args.deferred()->add(leaves, [=, dy = args.dy()] {
     kernels::EmbeddingBwdArgs kernel{.ids = ids, .dy = dy};
     kernel.first_position = first_position;
+    kernel.first_row = rows.first;
+    kernel.whole_rows = rows.whole;
     const auto place = [&](const Tensor& leaf, View& to, bool& accumulate) {
       if (!leaf.defined()) return Tensor();
       if (const auto grad = claim_leaf_grad(leaf, DType::kBF16)) {
@@ -43,7 +45,7 @@ bool defer(BackwardArgs& args, const Tensor& ids, int64_t first_position) {
 }  // namespace
 
 Tensor embedding(const Tensor& ids, const Tensor& table, const Tensor& positions,
-                 int64_t first_position) {
+                 int64_t first_position, const TableRows& rows) {
   const char* op = "embedding";
   check_dtype(op, "ids", ids, DType::kI32);
   check_contiguous(op, "ids", ids);
@@ -62,25 +64,32 @@ Tensor embedding(const Tensor& ids, const Tensor& table, const Tensor& positions
                                     .table = table,
                                     .positions = positions.defined() ? positions.view() : View{},
                                     .y = y,
-                                    .first_position = first_position});
+                                    .first_position = first_position,
+                                    .first_row = rows.first,
+                                    .whole_rows = rows.whole});
   if (!needs_grad(y.context(), {table, positions})) return y;
-  record(op, {table, positions}, {&y},
-         [op, ids = SavedTensor(op, ids), table, positions, first_position](BackwardArgs& args) {
-           if (args.deferred() != nullptr && defer(args, ids.get(), first_position)) return Grads(2);
-           Grads grads(2);
-           kernels::EmbeddingBwdArgs kernel{.ids = ids.get(), .dy = args.dy()};
-           kernel.first_position = first_position;
-           emit_grad(args, {0, table}, grads, [&](const Tensor& to, bool accumulate) {
-             kernel.d_table = to;
-             kernel.accumulate_table = accumulate;
-           });
-           emit_grad(args, {1, positions}, grads, [&](const Tensor& to, bool accumulate) {
-             kernel.d_positions = to;
-             kernel.accumulate_positions = accumulate;
-           });
-           kernels::embedding_bwd(args.dy().exec(), kernel);
-           return grads;
-         });
+  record(
+      op, {table, positions}, {&y},
+      [op, ids = SavedTensor(op, ids), table, positions, first_position, rows](BackwardArgs& args) {
+        if (args.deferred() != nullptr && defer(args, ids.get(), first_position, rows)) {
+          return Grads(2);
+        }
+        Grads grads(2);
+        kernels::EmbeddingBwdArgs kernel{.ids = ids.get(), .dy = args.dy()};
+        kernel.first_position = first_position;
+        kernel.first_row = rows.first;
+        kernel.whole_rows = rows.whole;
+        emit_grad(args, {0, table}, grads, [&](const Tensor& to, bool accumulate) {
+          kernel.d_table = to;
+          kernel.accumulate_table = accumulate;
+        });
+        emit_grad(args, {1, positions}, grads, [&](const Tensor& to, bool accumulate) {
+          kernel.d_positions = to;
+          kernel.accumulate_positions = accumulate;
+        });
+        kernels::embedding_bwd(args.dy().exec(), kernel);
+        return grads;
+      });
   return y;
 }
 

@@ -18,7 +18,7 @@ void check_ffn(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor
   check_shape("ffn", "w1", w1, {w1.size(0), x.size(-1)});
   check_shape("ffn", "w2", w2, {w2.size(0), w1.size(0)});
   check_shape("ffn", "b1", b1, {w1.size(0)});
-  check_shape("ffn", "b2", b2, {w2.size(0)});
+  if (b2.defined()) check_shape("ffn", "b2", b2, {w2.size(0)});
   for (const auto& [name, w] : {std::pair("w1", &w1), std::pair("w2", &w2)}) {
     check_dtype("ffn", name, *w, x.dtype());
   }
@@ -113,7 +113,7 @@ Tensor ffn(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2
   kernels::gemm(x.exec(), {.a = as_matrix(act),
                            .b = transposed(w2),
                            .c = as_matrix(y),
-                           .bias = b2,
+                           .bias = b2.defined() ? b2.view() : View{},
                            .residual = residual.defined() ? as_matrix(residual) : View{}});
   if (!records) return y;
   record(op, {x, w1, b1, w2, b2, residual}, {&y}, [saved, b1, b2, gelu](BackwardArgs& args) {

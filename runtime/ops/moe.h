@@ -39,9 +39,9 @@ struct Routing {
 };
 
 // Logits x w_gateᵀ in f32, and what they choose. Rows are in order of (expert, token), whatever
-// the number of threads. x: [N, C], contiguous; w_gate: [E, C], like x; bias: [E] f32, optional, added
-// to scores for the choice alone; loads: [E + 1] i32, optional: counts are added there, then the
-// choices that were dropped. Throws ShapeError, DTypeError. Keeps x and the logits.
+// the number of threads. x: [N, C], contiguous; w_gate: [E, C], like x; bias: [E] f32, optional,
+// added to scores for the choice alone; loads: [E + 1] i32, optional: counts are added there, then
+// the choices that were dropped. Throws ShapeError, DTypeError. Keeps x and the logits.
 Routing moe_route(const Tensor& x, const Tensor& w_gate, const Tensor& bias,
                   const RouterOptions& options, const Tensor& loads = {});
 // The rows of all experts, [R, C], in x's dtype; those of nobody are 0. x: [N, C].

@@ -1,5 +1,6 @@
 #include "shale/runtime/optim/clip.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "shale/kernels/fixed_sum.h"
@@ -11,11 +12,15 @@ namespace shale::optim {
 
 namespace {
 
+// What every leaf of a model has counts once.
 void add_squares(const OptimShard& shard, const Exec& exec, kernels::FixedSum* sum) {
   if (!shard.counts) return;
-  if (shard.is_whole()) return kernels::sum_squares(exec, {.x = shard.grad, .sum = sum});
+  const bool counts = std::all_of(shard.spans.begin(), shard.spans.end(), [](const auto& span) {
+    return span.parameter->partition.counts();
+  });
+  if (shard.is_whole() && counts) return kernels::sum_squares(exec, {.x = shard.grad, .sum = sum});
   for (const OptimSpan& span : shard.spans) {
-    if (span.count == 0) continue;
+    if (span.count == 0 || !span.parameter->partition.counts()) continue;
     kernels::sum_squares(exec,
                          {.x = vector_slice(shard.grad, span.offset, span.count), .sum = sum});
   }
@@ -42,8 +47,7 @@ void keep_results(Context& context, const std::vector<OptimShard>& shards) {
 }  // namespace
 
 void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, float max_norm,
-                    OutlierSkip* outliers,
-                    const std::function<Tensor(const Tensor& x)>& gather) {
+                    OutlierSkip* outliers, const GatherParts& gather) {
   const ShardPeers* peers = peers_of("clip_grad_norm", shards);
   complete_gradients(shards);
   constexpr int64_t kBytes = sizeof(kernels::FixedSum);
@@ -58,7 +62,9 @@ void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, flo
     if (&shard.grad.context() != &context) continue;
     add_squares(shard, context.exec(), static_cast<kernels::FixedSum*>(sum.data()));
   }
-  const Tensor parts = gather != nullptr ? gather(sum) : peers != nullptr ? peers->gather(sum) : sum;
+  const Tensor parts = gather != nullptr  ? gather(sum)
+                       : peers != nullptr ? peers->gather(sum)
+                                          : sum;
   kernels::clip_factor(context.exec(), {.sum = static_cast<kernels::FixedSum*>(parts.data()),
                                         .parts = parts.numel() / kBytes,
                                         .max_norm = max_norm});

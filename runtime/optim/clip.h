@@ -18,11 +18,13 @@ class OutlierSkip;
 // collective; the norm's bits do not depend on how the gradient is divided among them. The
 // optimizer that steps these shards, or some of their parameters, applies what was found last,
 // until zero_grad(). Throws ConfigError for shards that are cut over different ranks.
+//
 // outliers: decides by the norm whether the step is one to skip; null: none is.
-// gather: in place of that of ShardPeers, where more ranks hold parts, as the stages of a pipeline.
+// gather: in place of that of ShardPeers, all ranks' vectors one after another, where others hold
+// the rest of the model, as stages of a pipeline and leaves of layers that are cut do.
+using GatherParts = std::function<Tensor(const Tensor& x)>;
 void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, float max_norm,
-                    OutlierSkip* outliers = nullptr,
-                    const std::function<Tensor(const Tensor& x)>& gather = {});
+                    OutlierSkip* outliers = nullptr, const GatherParts& gather = nullptr);
 
 // Name of the first parameter with an infinite or NaN gradient; empty if there is none. For
 // reports: waits for the device.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "shale/base/error.h"
+#include "shale/base/name_pattern.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 
@@ -40,25 +41,6 @@ std::vector<OptimShard> local_shards(Module& module, Context& context) {
 }
 
 namespace {
-
-// Whether `*` of the pattern can stand for something, so that it is the name.
-bool fits(std::string_view pattern, std::string_view name) {
-  size_t p = 0, n = 0, star = std::string_view::npos, after_star = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      after_star = n;
-    } else if (p < pattern.size() && pattern[p] == name[n]) {
-      ++p, ++n;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      n = ++after_star;
-    } else {
-      return false;
-    }
-  }
-  return pattern.find_first_not_of('*', p) == std::string_view::npos;
-}
 
 void fill_zero(const OptimShard& shard, const OptimSpan& span) {
   if (span.count == 0) return;
@@ -111,8 +93,9 @@ std::vector<OptimShard> select_parameters(const std::vector<OptimShard>& shards,
 
 std::vector<OptimShard> select_parameters(const std::vector<OptimShard>& shards,
                                           std::string_view pattern) {
-  return select_parameters(
-      shards, [&](const Parameter& parameter) { return fits(pattern, parameter.full_name()); });
+  return select_parameters(shards, [&](const Parameter& parameter) {
+    return name_fits(pattern, parameter.full_name());
+  });
 }
 
 void set_parameter_options(std::vector<OptimShard>& shards, std::string_view pattern,
@@ -120,7 +103,7 @@ void set_parameter_options(std::vector<OptimShard>& shards, std::string_view pat
   bool found = false;
   for (OptimShard& shard : shards) {
     for (OptimSpan& span : shard.spans) {
-      if (!fits(pattern, span.parameter->full_name())) continue;
+      if (!name_fits(pattern, span.parameter->full_name())) continue;
       span.options = options;
       found = true;
     }

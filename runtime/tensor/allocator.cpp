@@ -37,6 +37,9 @@ struct CachingAllocator::Block {
 };
 
 struct CachingAllocator::Segment {
+  // Counts segments as they are made: which of equal blocks is taken is the same in every run,
+  // wherever the system puts what describes them.
+  int64_t number = 0;
   MemoryProvider* provider = nullptr;
   void* memory = nullptr;
   int64_t bytes = 0;
@@ -64,7 +67,8 @@ std::string_view memory_tag_name(MemoryTag tag) {
 }
 
 bool CachingAllocator::BySize::operator()(const Block* a, const Block* b) const {
-  return std::tuple(a->size, a->segment, a->offset) < std::tuple(b->size, b->segment, b->offset);
+  return std::tuple(a->size, a->segment->number, a->offset) <
+         std::tuple(b->size, b->segment->number, b->offset);
 }
 
 bool CachingAllocator::BySize::operator()(const Block* block, int64_t size) const {
@@ -109,6 +113,7 @@ CachingAllocator::Block* CachingAllocator::allocate(int64_t bytes, MemoryTag tag
     stats_.peak_allocated = stats_.allocated;
     stats_.at_peak = stats_.current;
   }
+  if (observer_ != nullptr) observer_->allocated(block, block->size, tag, what);
   return block;
 }
 
@@ -155,6 +160,7 @@ CachingAllocator::Block* CachingAllocator::grow(const PoolKey& key, int64_t size
   }
   auto owned = std::make_unique<Segment>();
   Segment* segment = owned.get();
+  segment->number = segments_made_++;
   segment->provider = key.provider;
   segment->memory = memory;
   segment->bytes = bytes;
@@ -179,6 +185,7 @@ void CachingAllocator::split(Block* block, int64_t size) {
 
 void CachingAllocator::free(Block* block) noexcept {
   const std::lock_guard lock(mutex_);
+  if (observer_ != nullptr) observer_->freed(block);
   block->in_use = false;
   stats_.current[static_cast<size_t>(block->tag)] -= block->size;
   stats_.allocated -= block->size;
@@ -254,6 +261,11 @@ void CachingAllocator::set_provider(MemoryTag tag, MemoryProvider* provider) {
   const std::lock_guard lock(mutex_);
   providers_[static_cast<size_t>(tag)] = provider;
   release_cached_locked();  // so that no free block of the former provider lingers
+}
+
+void CachingAllocator::set_observer(AllocationObserver* observer) {
+  const std::lock_guard lock(mutex_);
+  observer_ = observer;
 }
 
 void CachingAllocator::release_cached() {

@@ -38,6 +38,17 @@ struct MemoryStats {
   int64_t budget = 0;  // 0: none
 };
 
+// Looks on while an allocator works, under its lock: may neither throw nor call it. For plans and
+// tools.
+class AllocationObserver {
+ public:
+  virtual ~AllocationObserver() = default;
+  // `block` stands for the allocation up to freed(); bytes: what it takes, rounding included.
+  virtual void allocated(const void* block, int64_t bytes, MemoryTag tag,
+                         std::string_view what) = 0;
+  virtual void freed(const void* block) = 0;
+};
+
 // A caching allocator: memory comes from the providers in large segments, is cut into blocks, and
 // goes back to a pool rather than to the system. A freed block is reused at once by the stream that
 // owned it; if other streams used it, when their work is done. Thread-safe.
@@ -67,6 +78,9 @@ class CachingAllocator {
   // Blocks of this tag come from `provider` from now on; null: the device's own memory. The
   // provider must outlive the allocator or the next call of this function and its blocks.
   void set_provider(MemoryTag tag, MemoryProvider* provider);
+
+  // From now on; null: nobody any more. Outlives the allocator or the next call.
+  void set_observer(AllocationObserver* observer);
 
   // Gives segments without blocks in use back to their providers; waits for what is still used.
   void release_cached();
@@ -118,6 +132,8 @@ class CachingAllocator {
   DeviceBackend& backend_;
   std::string name_;
   std::array<MemoryProvider*, kMemoryTags> providers_{};
+  AllocationObserver* observer_ = nullptr;
+  int64_t segments_made_ = 0;
   std::map<PoolKey, Pool> pools_;
   std::map<Segment*, std::unique_ptr<Segment>> segments_;
   std::vector<Block*> pending_;   // freed, but other streams may still use them

@@ -64,7 +64,7 @@ expect() {  # WHAT WORD...
   found=$(offers "${@:2}")
   [[ $found == "$1" ]] || fail "bash offers '$found' for '${*:2}', want '$1'"
 }
-expect '--tensorboard --tensorboard-histograms' train_lm --tens
+expect '--tensorboard --tensorboard-histograms' train_lm --tensorb
 expect 'adamw adamw-bf16 adamw-8bit adafactor' train_lm --optimizer ad
 expect 'adamw adamw-bf16 adamw-8bit adafactor' train_lm --steps 3 --optimizer = ad
 expect 'linear linear-to-zero' train_lm --schedule lin

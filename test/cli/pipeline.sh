@@ -4,20 +4,10 @@
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 
-train="$BIN_DIR/train_lm"
 for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
 
 common=(--data "$work/text.txt" --layers 2 --width 32 --heads 2 --seq-len 32 --micro-batch 2
   --threads 1 --steps 8)
-
-# run RANKS OUT FLAGS...: leaves the exit code in `code`.
-run() {
-  local ranks=$1 out=$2
-  shift 2
-  timeout 120 mpirun --oversubscribe --bind-to none -np "$ranks" "$train" "${common[@]}" \
-    --out "$work/$out" "$@" >"$work/stdout" 2>"$work/stderr"
-  code=$?
-}
 
 # bits OUT [FROM]: of the losses after a step, and of validations.
 bits() {
@@ -34,36 +24,36 @@ same() {  # NAME FROM_OUT [FROM]
 
 # ---- GPT-2, whose table is tied ----
 tied=(--reproducible --global-batch 8 --eval-every 4 --eval-samples 7 --dropout 0.1)
-run 1 one "${tied[@]}" --save-every 4 --keep 0 --export "$work/export1"
+run_training 1 one "${tied[@]}" --save-every 4 --keep 0 --export "$work/export1"
 [[ $code -eq 0 ]] || fail "one: exit code $code"
-run 2 two "${tied[@]}" --pipeline 2 --save-every 4 --keep 0 --export "$work/export2"
+run_training 2 two "${tied[@]}" --pipeline 2 --save-every 4 --keep 0 --export "$work/export2"
 same two one
 grep -q 'pipeline of 2 stages on 2 ranks: embedding' "$work/stdout" || fail "two: no word of stages"
 grep -q '"bubble_ms": [0-9]' "$work/two/metrics.jsonl" || fail "two: no bubble_ms"
 cmp -s "$work/export1/model.safetensors" "$work/export2/model.safetensors" ||
   fail "two: another model was exported"
-run 2 zbv "${tied[@]}" --pipeline 2 --pipeline-schedule zbv --zero 1
+run_training 2 zbv "${tied[@]}" --pipeline 2 --pipeline-schedule zbv --zero 1
 same zbv one
 
 # ---- Checkpoints, to and from other layouts ----
-run 1 two_to_one "${tied[@]}" --resume "$work/two/checkpoints/step_00000004"
+run_training 1 two_to_one "${tied[@]}" --resume "$work/two/checkpoints/step_00000004"
 same two_to_one one 4
-run 4 one_to_four "${tied[@]}" --pipeline 2 --zero 1 --resume "$work/one/checkpoints/step_00000004"
+run_training 4 one_to_four "${tied[@]}" --pipeline 2 --zero 1 --resume "$work/one/checkpoints/step_00000004"
 same one_to_four one 4
-run 2 init --pipeline 2 --init "$work/export2" --lr 1e-3 --micro-batches 4 --pipeline-schedule zb-h1
+run_training 2 init --pipeline 2 --init "$work/export2" --lr 1e-3 --micro-batches 4 --pipeline-schedule zb-h1
 [[ $code -eq 0 ]] || fail "init: exit code $code"
 
 # ---- Llama: as it is without --reproducible ----
 llama=(--model llama-nano --kv-heads 1 --hidden 48 --global-batch 8)
-run 1 llama1 "${llama[@]}"
-run 2 llama2 "${llama[@]}" --pipeline 2 --pipeline-chunks 2 --pipeline-split 1,1,1,1
+run_training 1 llama1 "${llama[@]}"
+run_training 2 llama2 "${llama[@]}" --pipeline 2 --pipeline-chunks 2 --pipeline-split 1,1,1,1
 same llama2 llama1
 
 # ---- What does not go together ----
 refused() {  # TEXT FLAGS...
   local text=$1
   shift
-  run 2 refused --pipeline 2 "$@"
+  run_training 2 refused --pipeline 2 "$@"
   [[ $code -eq 64 ]] || fail "$*: exit code $code, want 64"
   grep -qF -- "$text" "$work/stderr" || fail "$*: no '$text'"
 }

@@ -4,20 +4,10 @@
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 
-train="$BIN_DIR/train_lm"
 for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
 
 common=(--data "$work/text.txt" --layers 1 --width 32 --heads 2 --seq-len 32 --global-batch 8
   --micro-batch 1 --threads 1 --steps 12 --keep 0)
-
-# run RANKS OUT FLAGS...: leaves the exit code in `code`.
-run() {
-  local ranks=$1 out=$2
-  shift 2
-  timeout 120 mpirun --oversubscribe --bind-to none -np "$ranks" "$train" "${common[@]}" \
-    --out "$work/$out" "$@" >"$work/stdout" 2>"$work/stderr"
-  code=$?
-}
 
 # rows OUT FROM: steps and bits of the losses of steps after FROM.
 rows() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' \
@@ -33,14 +23,14 @@ same_end() {
 goes_on() {
   local name=$1 from=$2 step=$3 ranks=$4
   shift 4
-  run "$ranks" "$name" --resume "$work/$from/checkpoints/step_0000000$step" "$@"
+  run_training "$ranks" "$name" --resume "$work/$from/checkpoints/step_0000000$step" "$@"
   [[ $code -eq 0 ]] || { fail "$name: exit code $code"; return; }
   [[ -n $(rows "$name" "$step") && $(rows "$name" "$step") == $(rows "$from" "$step") ]] ||
     fail "$name: other losses than without a stop"
 }
 
 # ---- Layouts: one rank count, bitwise without --reproducible ----
-run 2 plain --micro-batch 4 --save-every 4
+run_training 2 plain --micro-batch 4 --save-every 4
 [[ $code -eq 0 && $(ls "$work/plain/checkpoints" | grep -c '^step_') -eq 3 ]] || fail "plain: exit code $code"
 grep -q 'saved step 8' "$work/stdout" || fail "plain: no word of the checkpoint"
 grep -q '"state": "done"' "$work/plain/status.json" || fail "plain: status.json"
@@ -51,19 +41,19 @@ goes_on sharded plain 8 2 --micro-batch 4 --zero 3
 goes_on offloaded plain 4 2 --micro-batch 4 --zero 2 --offload optimizer
 
 # ---- Ranks and micro-batches ----
-run 2 tree --reproducible --save-every 4
+run_training 2 tree --reproducible --save-every 4
 goes_on tree1 tree 4 1 --reproducible
 goes_on tree4 tree 8 4 --reproducible --zero 2
 
 # ---- fp16: the loss scale, and the number of skipped steps ----
-run 2 half --micro-batch 4 --save-every 4 --dtype fp16 --loss-scale 16777216 --loss-scale-window 3
+run_training 2 half --micro-batch 4 --save-every 4 --dtype fp16 --loss-scale 16777216 --loss-scale-window 3
 goes_on half4 half 4 2 --micro-batch 4 --dtype fp16 --loss-scale 16777216 --loss-scale-window 3
 [[ $(grep -o '"loss_scale.*' "$work/half4/metrics.jsonl") == \
   $(tail -n 8 "$work/half/metrics.jsonl" | grep -o '"loss_scale.*') ]] || fail "half4: other loss scales"
 same_end half4 half || fail "half4: another state at the end"
 
 # ---- A batch of another size goes on where the data was ----
-run 2 batch --micro-batch 4 --global-batch 16 --resume "$work/plain/checkpoints/step_00000004"
+run_training 2 batch --micro-batch 4 --global-batch 16 --resume "$work/plain/checkpoints/step_00000004"
 [[ $(tail -n 1 "$work/batch/metrics.jsonl" | grep -o '"tokens": [0-9]*') == '"tokens": 5120' ]] ||
   fail "batch: want 4 steps of 8 and 8 of 16 sequences of 32 tokens"
 
@@ -71,7 +61,7 @@ run 2 batch --micro-batch 4 --global-batch 16 --resume "$work/plain/checkpoints/
 cp -r "$work/plain" "$work/damaged"
 file="$work/damaged/checkpoints/step_00000012/shard_00001_of_00002.safetensors"
 printf 'x' | dd of="$file" bs=1 seek=9000 conv=notrunc status=none
-run 2 damaged --micro-batch 4 --save-every 4 --resume auto
+run_training 2 damaged --micro-batch 4 --save-every 4 --resume auto
 [[ $code -eq 0 ]] || fail "damaged: exit code $code"
 grep -q 'step_00000012.*shard_00001_of_00002' "$work/stderr" || fail "damaged: no warning"
 grep -q 'resumed from .*step_00000008' "$work/stdout" || fail "damaged: not from step 8"
@@ -82,7 +72,7 @@ same_end damaged plain || fail "damaged: another state at the end"
 refused() {  # CODE WORD FLAGS...
   local want=$1 word=$2
   shift 2
-  run 2 plain --micro-batch 4 "$@"
+  run_training 2 plain --micro-batch 4 "$@"
   [[ $code -eq $want ]] || fail "$*: exit code $code, want $want"
   [[ $(grep -c 'error:' "$work/stderr") -eq 1 ]] || fail "$*: want one error line"
   grep 'error:' "$work/stderr" | grep -qF -- "$word" || fail "$*: no word of '$word'"

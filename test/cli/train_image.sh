@@ -81,8 +81,15 @@ runs left_out 1 "${vit[@]}" --max-damaged 1
 grep -q 'b/3.png: .*; left out' "$work/stderr" || fail "left_out: no word of the file"
 
 # ---- What cannot be ----
-run 2 cut --pipeline 2
-[[ $code -eq 64 ]] || fail "pipeline: exit code $code, want 64"
+for flag in --pipeline --tensor --tensor-leaves --context --context-leaves; do
+  run 2 cut "$flag" 2
+  [[ $code -eq 64 ]] || fail "$flag: exit code $code, want 64"
+  grep -q -- "$flag 2: models of images .*; want 1, and ranks of data" "$work/stderr" ||
+    fail "$flag: no word of why"
+done
+"$BIN_DIR/shale" plan --check "$work/plain" >"$work/stdout" 2>"$work/stderr"
+[[ $? -eq 64 ]] || fail "plan: another exit code than 64"
+grep -q 'shale plan knows the options of train_lm alone' "$work/stderr" || fail "plan: no word of why"
 run 1 none --data "$work/nowhere"
 [[ $code -eq 66 ]] || fail "nowhere: exit code $code, want 66"
 run 1 odd --model vit-nano --pixels 20

@@ -66,11 +66,15 @@ expect 64 "stepz" "steps" "unknown_key.json" -- --data "$text" --config "$work/u
 expect 64 "steps" "wrong_type.json" -- --data "$text" --config "$work/wrong_type.json"
 expect 64 "gpt3" "nano" -- --data "$text" --model gpt3
 expect 64 "7" "multiple" -- --data "$text" --global-batch 7 --micro-batch 2
+expect 64 ".svg" ".pickle" -- --data "$text" --memory-profile memory.txt
 expect 64 "width" "heads" -- --data "$text" --width 100 --heads 3
 expect 64 "active-experts is 9" "1 to experts = 8" -- \
   --data "$text" --model moe-nano --active-experts 9
 expect 64 "experts is 8" "none" -- --data "$text" --model llama-nano --experts 8
 expect 64 "--capacity-factor" "no mixtures" -- --data "$text" --capacity-factor 2
+expect 64 "--router-bias-rate" "no mixtures" -- --data "$text" --router-bias-rate 0.001
+expect 64 "--router-bias-rate" "olmoe have no place" \
+  -- --data "$text" --model moe-nano --router-bias-rate 0.001 --export "$work/none"
 expect 64 "--seq-len" "1024" -- --data "$text" --model gpt2-124m --seq-len 2048
 expect 64 "--lr" -- --data "$text" --lr fast
 expect 64 "prometheus-listen" "IPV4:PORT" "localhost" -- --data "$text" --prometheus-listen localhost:1
@@ -100,6 +104,9 @@ expect 65 "tokens" -- --data "$text" --eval-every 1 --seq-len 8000
 expect 64 "--layers" "5" -- --data "$text" --init "$fixtures/hf_tiny" --layers 5
 expect 64 "--seq-len" "32" -- --data "$text" --init "$fixtures/hf_tiny" --seq-len 64
 expect 65 "vocabulary" "96" -- --data "$text" --init "$fixtures/hf_tiny" --seq-len 16
+expect 66 "no_tokenizer.json" -- --data "$text" --tokenizer "$work/no_tokenizer.json"
+expect 65 "wrong_type.json: 'model' is missing" -- --data "$text" \
+  --tokenizer "$work/wrong_type.json"
 expect 66 "nowhere.txt" -- --data "$work/nowhere.txt"
 expect 66 "nowhere" -- --data "$text" --init "$work/nowhere"
 expect 69 "CUDA" -- --data "$text" --device cuda

@@ -62,6 +62,41 @@ TEST_CASE("a simulated group counts calls, messages and bytes by tag", "[comm]")
   CHECK(s.group.total().calls == 0);
 }
 
+TEST_CASE("a simulated group is split where the colors of all ranks are known", "[comm]") {
+  Simulated s;
+  const auto odd = s.group.split(std::vector<int>{0, 1, 0, 1, 0}, "even");
+  CHECK(odd->rank() == 1);
+  CHECK(odd->size() == 3);
+  CHECK(s.group.split(0, s.group.rank(), "all")->size() == 5);
+  CHECK(&odd->memory() == &s.group.memory());
+  CHECK(&odd->memory() != &s.context.backend().host_memory());
+  CHECK_THROWS_AS(s.group.split(std::vector<int>{0, 1}, "two"), InternalError);
+}
+
+TEST_CASE("values that a simulated group is told not to look at stay as they are", "[comm]") {
+  Context context({});
+  std::vector<float> seen = {1}, unseen = {1};
+  SimulatedGroup group(0, 3, context.backend(),
+                       {.has_values = [&](const View& x) { return x.data != unseen.data(); }});
+  group.all_reduce_sum(view(seen));
+  group.all_reduce_sum(view(unseen));
+  CHECK(seen == std::vector<float>{3});
+  CHECK(unseen == std::vector<float>{1});
+  CHECK(group.total().calls == 2);
+}
+
+TEST_CASE("links of a simulated group are there for its rank, and bring nothing", "[comm]") {
+  Simulated s;
+  const std::vector<LinkSpec> specs = {{.sender = 1, .receiver = 2, .capacity_bytes = 8},
+                                       {.sender = 3, .receiver = 4, .capacity_bytes = 8}};
+  const auto links = s.group.make_links(specs);
+  REQUIRE(links[0] != nullptr);
+  CHECK(links[1] == nullptr);
+  std::vector<float> values = {1, 2};
+  links[0]->receive(view(values), {}).wait();
+  CHECK(values == std::vector<float>{1, 2});
+}
+
 TEST_CASE("a simulated group is of a rank among its ranks, and is not split", "[comm]") {
   Simulated s;
   CHECK_THROWS_AS(SimulatedGroup(5, 5, s.context.backend()), ConfigError);

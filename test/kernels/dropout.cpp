@@ -80,6 +80,34 @@ TEST_CASE("dropout does not depend on how samples are batched", "[kernels][dropo
   }
 }
 
+TEST_CASE("a part of samples has the mask that they have there", "[kernels][dropout]") {
+  const int64_t samples = 3, elements = 2068;
+  const auto x = test::randn<bf16>(samples * elements, 1);
+  const StepState state = step_state();
+  for (const Exec& base : test::devices_with({&kernels::dropout})) {
+    const auto whole = run<bf16>(base, samples, x, {}, 0.5f, state);
+    const test::DeviceStep step(base, state);
+    // Inside a sample, over the end of one, over all; ragged.
+    for (const auto& [first, count] : std::vector<std::pair<int64_t, int64_t>>{
+             {0, 16}, {8, 1000}, {1024, 7}, {2064, 9}, {2000, 3000}, {4, samples * elements - 4}}) {
+      CAPTURE(first, count);
+      const DeviceArray<bf16> part(base, {x.begin() + first, x.begin() + first + count});
+      kernels::dropout(step.exec(), {.x = part.view(),
+                                     .y = part.view(),
+                                     .p = 0.5f,
+                                     .site = 3,
+                                     .first = first,
+                                     .sample_elements = elements});
+      CHECK(part.margins_intact());
+      CHECK(
+          test::same_bits(part.download(), {whole.begin() + first, whole.begin() + first + count}));
+    }
+    const DeviceArray<bf16> part(base, x);
+    CHECK_THROWS_AS(kernels::dropout(step.exec(), {.x = part.view(), .y = part.view(), .first = 8}),
+                    ShapeError);
+  }
+}
+
 TEST_CASE("dropout keeps the share 1 - p, and other sites, steps and seeds have other masks",
           "[kernels][dropout]") {
   const std::vector<float> x(100000, 1.f);

@@ -100,6 +100,45 @@ TEMPLATE_TEST_CASE("embedding_fwd adds table and position rows, rounded once",
   }
 }
 
+TEST_CASE("parts of a table add up to it, and keep their own gradients", "[kernels][embedding]") {
+  constexpr int64_t B = 2, T = 9, V = 12, C = 20, kParts = 3, kRows = V / kParts;
+  const auto ids = test::rand_int<int32_t>(B * T, 1, 0, V - 1);
+  auto table = test::randn<float>(V * C, 2);
+  table[0] = -0.f;  // which a sum with zeros makes 0
+  const auto dy = test::randn<float>(B * T * C, 3);
+  const Sizes whole{B, T, V, C, T, 0};
+  for (const Exec& exec : test::devices_with({&kernels::embedding_fwd})) {
+    const auto want = run_fwd<float>(exec, whole, ids, table, {});
+    const Grads want_grads = run_bwd(exec, whole, ids, dy, 0.f);
+    std::vector<float> sum(want.size(), 0.f), grads;
+    const DeviceArray<int32_t> d_ids(exec, ids);
+    for (int64_t k = 0; k < kParts; ++k) {
+      const auto begin = table.begin() + k * kRows * C;
+      const DeviceArray<float> part(exec, {begin, begin + kRows * C}), y(exec, B * T * C);
+      kernels::embedding_fwd(exec, {.ids = d_ids.view({B, T}),
+                                    .table = part.view({kRows, C}),
+                                    .y = y.view({B, T, C}),
+                                    .first_row = k * kRows,
+                                    .whole_rows = V});
+      const auto values = y.download();
+      for (size_t i = 0; i < sum.size(); ++i) {
+        CHECK_FALSE(std::signbit(values[i]) != std::signbit(values[i] + 0.f));
+        sum[i] += values[i];
+      }
+      const DeviceArray<float> d_dy(exec, dy), d_table(exec, kRows * C);
+      kernels::embedding_bwd(exec, {.ids = d_ids.view({B, T}),
+                                    .dy = d_dy.view({B, T, C}),
+                                    .d_table = d_table.view({kRows, C}),
+                                    .first_row = k * kRows,
+                                    .whole_rows = V});
+      const auto of_part = d_table.download();
+      grads.insert(grads.end(), of_part.begin(), of_part.end());
+    }
+    for (size_t i = 0; i < sum.size(); ++i) REQUIRE(sum[i] == want[i]);
+    CHECK(test::same_bits(grads, want_grads.table));
+  }
+}
+
 TEMPLATE_TEST_CASE("embedding_bwd adds rows in order and sets all others to zero",
                    "[kernels][embedding]", float, bf16, f16) {
   const auto s = GENERATE(from_range(kSizes));

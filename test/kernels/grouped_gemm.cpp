@@ -66,7 +66,8 @@ TEMPLATE_TEST_CASE("a grouped product is the products of its groups, exactly", "
       CHECK(dc.margins_intact());
       CHECK(test::max_error(dc.download(), rows) == 0);
       // Rows of no group stay as they were.
-      const DeviceArray<float> dx(exec, s.rows * s.k);
+      const std::vector<float> untouched = test::poison<float>(s.rows * s.k);
+      const DeviceArray<float> dx(exec, untouched);
       kernels::grouped_gemm(exec, {.offsets = offsets.view(),
                                    .a = ddy.view({s.rows, s.n}),
                                    .b = dw.view({s.groups(), s.n, s.k}),
@@ -76,7 +77,7 @@ TEMPLATE_TEST_CASE("a grouped product is the products of its groups, exactly", "
       const std::vector<float> all = dx.download(), rest(all.begin() + own, all.end());
       back.resize(size_t(own));
       CHECK(test::max_error(std::vector<float>(all.begin(), all.begin() + own), back) == 0);
-      CHECK(test::same_bits(rest, test::poison<float>(std::ssize(rest))));
+      CHECK(test::same_bits(rest, {untouched.begin() + own, untouched.end()}));
       kernels::grouped_gemm(exec, {.offsets = offsets.view(),
                                    .by = GroupedBy::kInner,
                                    .a = ddy.view({s.n, s.rows}, {1, s.n}),
@@ -101,10 +102,10 @@ struct SwiGluArrays {
         a(exec, test::randn<float>(s.rows * s.k, 1)),
         gate(exec, test::randn<float>(s.groups() * s.n * s.k, 2)),
         up(exec, test::randn<float>(s.groups() * s.n * s.k, 3)),
-        c(exec, s.rows * s.n),
+        c(exec, test::poison<float>(s.rows * s.n)),
         aux(exec, test::randn<float>(s.rows * s.n, 4)),
         aux_up(exec, test::randn<float>(s.rows * s.n, 5)),
-        c_up(exec, s.rows * s.n) {}
+        c_up(exec, test::poison<float>(s.rows * s.n)) {}
 
   kernels::GroupedGemmArgs grouped(const DeviceArray<int32_t>& offsets, Epilogue epilogue) const {
     const bool is_forward = epilogue == Epilogue::kSwiGlu;
@@ -141,7 +142,8 @@ TEST_CASE("a grouped SwiGLU product has the bits of each group's own, for any th
     };
     const auto all = run(device);
     for (size_t i = 0; i < all.size(); ++i) {
-      CHECK(test::same_bits_for_any_threads(device, [&](const Exec& exec) { return run(exec)[i]; }));
+      CHECK(test::same_bits_for_any_threads(device,
+                                            [&](const Exec& exec) { return run(exec)[i]; }));
     }
     const SwiGluArrays arrays(device, s);
     const kernels::GroupedGemmArgs grouped = arrays.grouped(offsets, epilogue);

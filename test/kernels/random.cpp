@@ -65,6 +65,30 @@ TEST_CASE("an element of random_normal does not depend on the range", "[kernels]
   }
 }
 
+TEST_CASE("a box of a matrix has the elements that the matrix has there", "[kernels][random]") {
+  // first, elements of a row, from row to row, rows: aligned, ragged, longer than a block.
+  const auto [first, run_length, stride, rows] = GENERATE(table<int64_t, int64_t, int64_t, int64_t>(
+      {{8, 4, 16, 5}, {3, 5, 7, 9}, {1020, 64, 64, 3}, {5, 2049, 3001, 4}, {16, 192, 768, 40}}));
+  for (const Exec& exec : test::devices_with({&kernels::random_normal})) {
+    const auto whole = run<float>(exec, (rows - 1) * stride + run_length, first);
+    const DeviceArray<float> y(exec, rows * run_length);
+    kernels::random_normal(exec, {.y = y.view(),
+                                  .seed = kSeed,
+                                  .stream = kStream,
+                                  .first = first,
+                                  .run = run_length,
+                                  .stride = stride});
+    CHECK(y.margins_intact());
+    const auto box = y.download();
+    for (int64_t i = 0; i < rows * run_length; ++i) {
+      const int64_t place = i / run_length * stride + i % run_length;
+      REQUIRE(box[size_t(i)] == whole[size_t(place)]);
+    }
+    CHECK_THROWS_AS(kernels::random_normal(exec, {.y = y.view(), .run = 5, .stride = 4}),
+                    ShapeError);
+  }
+}
+
 TEMPLATE_TEST_CASE("random_normal rounds its f32 numbers to the dtype", "[kernels][random]", bf16,
                    f16) {
   for (const Exec& exec : test::devices_with({&kernels::random_normal})) {

@@ -6,6 +6,9 @@
 # $shown     the files that fail() shows, where they are there
 # fail WORDS   counts a failure and says it
 # finish       ends the script, with 1 if something failed
+# run_training RANKS OUT FLAGS...
+#              runs $BIN_DIR/train_lm with the flags in the array `common` and these, into $work/OUT;
+#              leaves what it said in $work/stdout and $work/stderr, and the exit code in `code`
 
 set -uo pipefail
 
@@ -28,4 +31,12 @@ finish() {
   [[ $failures -eq 0 ]] || { echo "$failures failed"; exit 1; }
   echo "${*:-all passed}"
   exit 0
+}
+
+run_training() {
+  local ranks=$1 out=$2
+  shift 2
+  timeout 120 mpirun --oversubscribe --bind-to none -np "$ranks" "$BIN_DIR/train_lm" \
+    "${common[@]}" --out "$work/$out" "$@" >"$work/stdout" 2>"$work/stderr"
+  code=$?
 }

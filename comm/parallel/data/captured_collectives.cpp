@@ -3,7 +3,9 @@
 namespace shale::comm {
 
 CapturedCollectives::CapturedCollectives(const ShardGroups& groups) {
-  for (ProcessGroup* group : {groups.shard, groups.replicate, groups.reshard}) {
+  std::vector<ProcessGroup*> all = groups.layers;
+  all.insert(all.end(), {groups.shard, groups.replicate, groups.reshard, groups.tensor});
+  for (ProcessGroup* group : all) {
     if (group != nullptr) calls_.emplace_back(group, group->take_captured());
   }
 }

@@ -13,6 +13,7 @@ namespace shale::comm {
 
 namespace {
 
+// All ranks' vectors, one after another.
 Tensor gather_norms(ShardingContext& shared, ProcessGroup& group, const Tensor& x) {
   if (group.size() == 1) return x;
   Tensor all = empty(shared.context, {x.numel() * group.size()}, x.dtype(), MemoryTag::kComm,
@@ -165,8 +166,7 @@ FlatUnit& DataParallel::install(const UnitPlan& plan, const UnitOptions& options
   taken_.insert(plan.parameters.begin(), plan.parameters.end());
   units_.push_back(std::make_unique<FlatUnit>(shared_, plan, options));
   FlatUnit& unit = *units_.back();
-  unit.set_ready_hook(
-      [this, &unit](const FlatEntry& entry) { gradient_ready(unit, entry); });
+  unit.set_ready_hook([this, &unit](const FlatEntry& entry) { gradient_ready(unit, entry); });
   add_hook(unit, HookPoint::kBeforeForward, &DataParallel::before_forward);
   add_hook(unit, HookPoint::kAfterForward, &DataParallel::after_forward);
   if (options_.stage >= 3) {
@@ -312,7 +312,8 @@ void DataParallel::backward_ends() {
 // ---- Gradients ----
 
 bool DataParallel::must_reduce() const {
-  return !shared_.single() || options_.stage > 0 || options_.reproducible;
+  return !shared_.single() || options_.stage > 0 || options_.reproducible ||
+         shared_.groups.tensor != nullptr;
 }
 
 bool DataParallel::reduces() const {
@@ -429,13 +430,24 @@ void DataParallel::set_gradient_flags(const std::vector<bool>& flags) {
   for_each_flag([&](bool& flag) { flag = flags.at(next++); });
 }
 
+// Those that hold parts of the gradient of this rank's leaves; null: this rank has it all.
+ProcessGroup* DataParallel::gradient_holders() const {
+  if (shared_.groups.stages != nullptr) return shared_.groups.stages->whole;
+  return options_.stage > 0 ? shared_.groups.shard : nullptr;
+}
+
 void DataParallel::clip_grad_norm(float max_norm, optim::OutlierSkip* outliers) {
-  if (shared_.groups.stages == nullptr) {
+  const ShardGroups& groups = shared_.groups;
+  if (groups.stages == nullptr && groups.tensor == nullptr) {
     return optim::clip_grad_norm(shared_.context, shards_, max_norm, outliers);
   }
-  ProcessGroup& whole = *shared_.groups.stages->whole;
-  optim::clip_grad_norm(shared_.context, shards_, max_norm, outliers,
-                        [&](const Tensor& x) { return gather_norms(shared_, whole, x); });
+  optim::clip_grad_norm(shared_.context, shards_, max_norm, outliers, [&](const Tensor& x) {
+    Tensor parts = x;
+    for (ProcessGroup* group : {gradient_holders(), groups.tensor}) {
+      if (group != nullptr) parts = gather_norms(shared_, *group, parts);
+    }
+    return parts;
+  });
 }
 
 double DataParallel::sum_over_ranks(double count) const {
@@ -454,18 +466,6 @@ Tensor DataParallel::mean_over_ranks(const Tensor& loss, double weight) const {
                           ", want more than 0; this rank's is ", weight));
   }
   return scale(loss, static_cast<float>(weight / sum));
-}
-
-std::string DataParallel::first_non_finite() {
-  const std::string mine = optim::first_non_finite(shards_);
-  const PipelineStages* stages = shared_.groups.stages;
-  if (options_.stage == 0 && stages == nullptr) return mine;  // all ranks have the same gradients
-  ProcessGroup& whole = stages != nullptr ? *stages->whole : *shared_.groups.shard;
-  for (const std::string& name :
-       whole.all_gather_bytes(mine, "gradients that are not finite")) {
-    if (!name.empty()) return name;
-  }
-  return {};
 }
 
 void DataParallel::masters_changed() {

@@ -214,7 +214,8 @@ class DataParallel {
 
   void for_each_flag(const std::function<void(bool&)>& visit);
   bool must_reduce() const;  // before a step
-  bool reduces() const;      // in the backward that runs, or comes next
+  ProcessGroup* gradient_holders() const;
+  bool reduces() const;  // in the backward that runs, or comes next
   void gradient_ready(FlatUnit& unit, const FlatEntry& entry);
   void flush();
   void finish_chunk();

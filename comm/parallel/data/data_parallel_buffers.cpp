@@ -3,10 +3,10 @@
 
 namespace shale::comm {
 
-// What has memory is another unit's.
+// What has memory is another unit's, or its module's own.
 void DataParallel::bind_buffers(const Module& module) {
   for (Buffer* buffer : module.buffers()) {
-    if (buffer->has_memory()) continue;
+    if (!buffer->needs_memory()) continue;
     buffer->bind(shared_.context);
     buffers_.push_back(buffer);
   }

@@ -10,6 +10,7 @@
 #include "shale/base/rng.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/same_on_all.h"
+#include "shale/runtime/optim/clip.h"
 
 namespace shale::comm {
 
@@ -144,6 +145,18 @@ void DataParallel::check_micro_batches() const {
   if (!options_.reproducible || std::has_single_bit(count)) return;
   throw ConfigError(cat("data parallel: ", count,
                         " micro-batches of a rank are added reproducibly, want a power of two"));
+}
+
+std::string DataParallel::first_non_finite() {
+  std::string found = optim::first_non_finite(shards_);
+  for (ProcessGroup* group : {gradient_holders(), shared_.groups.tensor}) {
+    if (group == nullptr) continue;
+    const auto all = group->all_gather_bytes(found, "gradients that are not finite");
+    for (auto name = all.rbegin(); name != all.rend(); ++name) {
+      if (!name->empty()) found = *name;
+    }
+  }
+  return found;
 }
 
 std::vector<std::string> DataParallel::unused_parameters() const {

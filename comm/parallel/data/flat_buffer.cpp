@@ -54,6 +54,7 @@ FlatBuffer::FlatBuffer(ShardingContext& shared, std::string name, const BufferTr
 
 FlatBuffer::~FlatBuffer() {
   let_go(std::move(gather_));
+  let_go(std::move(leaves_));
   let_go(std::move(reduction_));
   let_go(std::move(replicas_));
 }
@@ -64,16 +65,23 @@ void FlatBuffer::detach() {
       entry.parameter->keep_apart(false);
       continue;
     }
-    LeafState& state = leaf(entry);
-    state.grad = Tensor();
-    state.allocate_grad = nullptr;
-    state.ready_hooks.clear();
+    for (size_t part = 0; part < row_parts(); ++part) {
+      LeafState& state = leaf(entry, part);
+      state.grad = Tensor();
+      state.allocate_grad = nullptr;
+      state.ready_hooks.clear();
+    }
   }
 }
 
-LeafState& FlatBuffer::leaf(const FlatEntry& entry) const {
+LeafState& FlatBuffer::leaf(const FlatEntry& entry, size_t part) const {
   const Parameter& parameter = *entry.parameter;
-  return leaf_state(traits_.use == TableUse::kApart ? parameter.tied_value : parameter.value);
+  return leaf_state(traits_.use == TableUse::kApart ? parameter.tied_row(part)
+                                                    : parameter.row(part));
+}
+
+size_t FlatBuffer::row_parts() const {
+  return layout_.entries.empty() ? 1 : layout_.entries.front().parameter->rows.size() + 1;
 }
 
 bool FlatBuffer::shards_values() const {

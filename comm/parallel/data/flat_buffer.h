@@ -29,8 +29,9 @@ struct BufferTraits {
   DType compute = DType::kF32;
   DType reduce = DType::kF32;
   bool trainable = true;
-  bool persistent = false;   // stage 3 keeps them whole
+  bool persistent = false;  // stage 3 keeps them whole
   TableUse use = TableUse::kOnly;
+  bool repeated = false;     // on every leaf of a model that is cut (nn/partition.h)
   UnitOffload offload = {};  // of trainable parameters
   friend auto operator<=>(const BufferTraits&, const BufferTraits&) = default;
 };
@@ -49,7 +50,8 @@ struct BufferTraits {
 // Whole gradients live throughout in stages 0 and 1, from the first gradient of a backward to the
 // end of their reduction in stages 2 and 3. In stages 0 and 1 a sum over ranks takes their place,
 // which another backward of the step keeps aside from its first gradient on, and adds to its own.
-// Frozen parameters have values only.
+// Frozen parameters have values only. What every leaf of a model has lies leaf after leaf, and its
+// gradients are added over the leaves before they are added over ranks.
 //
 // While the values are not up to date, the parameters have no memory: using one is an error.
 class FlatBuffer {
@@ -119,12 +121,18 @@ class FlatBuffer {
   bool is_sharded() const;
 
  private:
-  LeafState& leaf(const FlatEntry& entry) const;
+  LeafState& leaf(const FlatEntry& entry, size_t part = 0) const;
+  size_t row_parts() const;  // in which gradients arrive (Parameter::rows)
+  bool is_last_part(const FlatEntry& entry);
+  void make_row_gradient(size_t part);
+  void add_row_gradients();
   bool shards_values() const;
   bool shards_gradients() const;
   Tensor own_part(const Tensor& whole) const;
   Work start_gather(const CollectiveOptions& options);
   Work start_sum(const CollectiveOptions& options);
+  void sum_leaves(const Tensor& grad, CollectiveOptions& options);
+  void make_missing_row_gradients();
   Tensor zeroed(Context& memory, int64_t numel, DType dtype, MemoryTag tag) const;
   bool offloaded() const { return traits_.offload.tier != nullptr; }
   Event upload_masters(const Tensor& part);
@@ -167,12 +175,15 @@ class FlatBuffer {
   Event gathered_;  // where gather_stream() has come to then
 
   Tensor whole_grad_;
-  Tensor kept_sum_;           // stages 0, 1: of the backwards of this step that are over
-  bool is_sum_ = false;       // stage 0: what whole_grad_ holds, where it holds something
-  bool keeps_aside_ = false;  // stages 0, 1: the next gradient is the first after a sum
-  Work reduction_;            // over ShardGroups::shard
-  Work replicas_;             // then over ShardGroups::replicate
-  Tensor sum_;                // where both leave it
+  std::vector<Tensor> row_grads_;    // the same of further parts of the rows, until they are added
+  std::vector<size_t> parts_ready_;  // by entry, in this backward
+  Tensor kept_sum_;                  // stages 0, 1: of the backwards of this step that are over
+  bool is_sum_ = false;              // stage 0: what whole_grad_ holds, where it holds something
+  bool keeps_aside_ = false;         // stages 0, 1: the next gradient is the first after a sum
+  Work leaves_;                      // over ShardGroups::tensor, of what every leaf has
+  Work reduction_;                   // then over ShardGroups::shard
+  Work replicas_;                    // then over ShardGroups::replicate
+  Tensor sum_;                       // where both leave it
   bool reducing_ = false;
   bool told_complete_ = false;                   // in this backward, to shard_.fence
   std::unique_ptr<HostGradient> host_gradient_;  // null: shard_.grad is on the device

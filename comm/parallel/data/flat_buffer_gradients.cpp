@@ -1,10 +1,12 @@
 // The gradients of a FlatBuffer: where backward writes them, how they are added, where they stay.
 #include <algorithm>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "shale/comm/parallel/data/flat_buffer.h"
 #include "shale/kernels/elementwise.h"
+#include "shale/kernels/tree_sum.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale::comm {
@@ -36,11 +38,73 @@ void FlatBuffer::make_gradients() {
       leaf(entry).grad = entry.part_of(whole_grad_);
     }
   }
+  row_grads_.resize(row_parts() - 1);
+  parts_ready_.assign(layout_.entries.size(), 0);
+  for (size_t part = 1; part < row_parts(); ++part) {
+    for (const FlatEntry& entry : layout_.entries) {
+      leaf(entry, part).allocate_grad = [this, &entry, part] {
+        make_row_gradient(part);
+        return leaf(entry, part).grad;
+      };
+    }
+  }
 }
 
 void FlatBuffer::add_ready_hook(const std::function<void(const FlatEntry&)>& ready) {
   for (const FlatEntry& entry : layout_.entries) {
-    leaf(entry).ready_hooks.push_back([ready, &entry] { ready(entry); });
+    for (size_t part = 0; part < row_parts(); ++part) {
+      leaf(entry, part).ready_hooks.push_back([this, ready, &entry] {
+        if (is_last_part(entry)) ready(entry);
+      });
+    }
+  }
+}
+
+// ---- Gradients of parts of the rows ----
+
+bool FlatBuffer::is_last_part(const FlatEntry& entry) {
+  const auto index = static_cast<size_t>(&entry - layout_.entries.data());
+  return row_parts() == 1 || ++parts_ready_[index] == row_parts();
+}
+
+// Padding is zero here too.
+void FlatBuffer::make_row_gradient(size_t part) {
+  Tensor& grad = row_grads_[part - 1];
+  grad = zeroed(shared_.context, layout_.numel, traits_.reduce, MemoryTag::kGradient);
+  for (const FlatEntry& entry : layout_.entries) {
+    LeafState& state = leaf(entry, part);
+    state.grad = entry.part_of(grad);
+    state.has_value = false;
+  }
+}
+
+// None, where whole_grad_ has what all parts have made.
+void FlatBuffer::make_missing_row_gradients() {
+  const auto defined = [](const Tensor& grad) { return grad.defined(); };
+  if (std::none_of(row_grads_.begin(), row_grads_.end(), defined)) return;
+  for (size_t part = 1; part < row_parts(); ++part) {
+    if (!row_grads_[part - 1].defined()) make_row_gradient(part);
+  }
+}
+
+// By a binary tree over the parts, to whole_grad_.
+void FlatBuffer::add_row_gradients() {
+  if (row_grads_.empty() || !row_grads_.front().defined()) return;
+  std::vector<const void*> inputs = {whole_grad_.data()};
+  for (const Tensor& grad : row_grads_) inputs.push_back(grad.data());
+  void* const output = whole_grad_.data();
+  kernels::tree_sum(whole_grad_.exec(), {.inputs = inputs,
+                                         .outputs = std::span(&output, 1),
+                                         .count = layout_.numel,
+                                         .in_dtype = whole_grad_.dtype(),
+                                         .out_dtype = whole_grad_.dtype()});
+  for (size_t part = 1; part < row_parts(); ++part) {
+    row_grads_[part - 1] = Tensor();
+    for (const FlatEntry& entry : layout_.entries) {
+      LeafState& state = leaf(entry, part);
+      state.grad = Tensor();
+      state.has_value = false;
+    }
   }
 }
 
@@ -158,6 +222,7 @@ void FlatBuffer::prepare_backward() {
   wait_for_step();  // its gradients may be on their way still
   end_backward();
   drop_zeroed_sum();
+  parts_ready_.assign(layout_.entries.size(), 0);
   keeps_aside_ = waits_with_sum();
   if (!keeps_aside_) return;
   for (const FlatEntry& entry : layout_.entries) leaf(entry).grad = Tensor();
@@ -180,6 +245,7 @@ void FlatBuffer::complete() {
     if (!state.has_value) kernels::fill(state.grad.exec(), {.y = state.grad, .value = 0});
     state.has_value = true;
   }
+  make_missing_row_gradients();
 }
 
 // Whether the sum over ranks goes straight to where it stays.
@@ -188,9 +254,41 @@ bool FlatBuffer::reduces_in_place() const {
   return !shards_gradients() || (!has_sum() && !layout_.owner);
 }
 
+// Adds the gradients of what every leaf has, each of its own share of the rows: a binary tree over
+// the leaves of this rank, then over the ranks. All leaves get the sum.
+void FlatBuffer::sum_leaves(const Tensor& grad, CollectiveOptions& options) {
+  const std::vector<Parameter*>& leaves = layout_.entries.front().parameter->leaves;
+  const size_t of_leaf = layout_.entries.size() / leaves.size();
+  if (leaves.size() > 1) {
+    std::vector<void*> parts;
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      parts.push_back(layout_.entries[i * of_leaf].part_of(grad).data());
+    }
+    const std::vector<const void*> inputs(parts.begin(), parts.end());
+    kernels::tree_sum(grad.exec(), {.inputs = inputs,
+                                    .outputs = parts,
+                                    .count = layout_.entries[of_leaf].offset,
+                                    .in_dtype = grad.dtype(),
+                                    .out_dtype = grad.dtype()});
+  }
+  ProcessGroup& group = *shared_.groups.tensor;
+  if (group.size() == 1) return;
+  leaves_ = group.all_reduce_sum(grad, options);
+  // A rank alone waits for nobody, and parts of the rows are added next.
+  if (shared_.groups.shard->size() == 1 || row_parts() > 1) {
+    return shared_.wait(std::exchange(leaves_, Work()));
+  }
+  options.after = &leaves_;
+}
+
 void FlatBuffer::start_reduce() {
   complete();
   CollectiveOptions options = shared_.collective(name_, Traffic::kGradients);
+  if (traits_.repeated && shared_.groups.tensor != nullptr) {
+    sum_leaves(whole_grad_, options);
+    for (const Tensor& grad : row_grads_) sum_leaves(grad, options);
+  }
+  add_row_gradients();
   if (!is_sharded() && !shared_.options.reproducible) {
     sum_ = whole_grad_;
     reduction_ = shared_.groups.shard->all_reduce_sum(whole_grad_, options);
@@ -221,6 +319,7 @@ bool FlatBuffer::reduction_done() const {
 void FlatBuffer::finish_reduce(bool last) {
   if (!reducing_) return;
   reducing_ = false;
+  shared_.wait(std::exchange(leaves_, Work()));
   shared_.wait(std::exchange(reduction_, Work()));
   shared_.wait(std::exchange(replicas_, Work()));
   const Tensor sum = std::exchange(sum_, Tensor());
@@ -328,12 +427,12 @@ void FlatBuffer::for_each_gradient_flag(const std::function<void(bool&)>& visit)
   if (!traits_.trainable) return;
   if (shard_.gradient->has_value.has_value()) visit(*shard_.gradient->has_value);
   visit(is_sum_);
-  for (const FlatEntry& entry : layout_.entries)
-    visit(leaf(entry).has_value);
+  for (const FlatEntry& entry : layout_.entries) visit(leaf(entry).has_value);
 }
 
 void FlatBuffer::finish_alone() {
   complete();
+  add_row_gradients();
   tell_complete({});
 }
 

@@ -21,7 +21,10 @@ const Module& root_of(const Module& module) {
 // Calls use(module, parameter) for every module that uses a parameter declared elsewhere.
 void for_each_tie(const Module& module,
                   const std::function<void(const Module&, const Parameter&)>& use) {
-  for (const Parameter* parameter : module.tied_parameters()) use(module, *parameter);
+  for (const Parameter* parameter : module.tied_parameters()) {
+    use(module, *parameter);
+    for (const Parameter* leaf : parameter->leaves) use(module, *leaf);
+  }
   for (const Module* child : module.children()) for_each_tie(*child, use);
 }
 

@@ -28,11 +28,18 @@ FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOpti
            .trainable = parameter->trainable,
            .persistent = persistent,
            .use = plan.tied.contains(parameter) ? TableUse::kTied : TableUse::kOnly,
+           .repeated = parameter->partition.share == LeafShare::kRepeated,
            .offload = parameter->trainable ? options.offload : UnitOffload{}}]
         .push_back(parameter);
   }
-  for (const auto& [traits, parameters] : alike) {
+  for (auto& [traits, parameters] : alike) {
     std::string name = name_;
+    if (traits.repeated) {
+      std::stable_sort(parameters.begin(), parameters.end(), [](const auto* a, const auto* b) {
+        return a->partition.leaf < b->partition.leaf;
+      });
+      name += " repeated";
+    }
     if (!traits.trainable) name += " frozen";
     if (traits.persistent) name += " persistent";
     if (traits.use == TableUse::kTied) name += " tied";
@@ -111,7 +118,9 @@ void FlatUnit::begin_backward() {
   for (const auto& buffer : buffers_) {
     if (!buffer->trainable()) continue;
     buffer->begin_backward();
-    for (const FlatEntry& entry : buffer->layout().entries) unreached_.push_back(&entry);
+    for (const FlatEntry& entry : buffer->layout().entries) {
+      if (entry.numel() > 0) unreached_.push_back(&entry);
+    }
   }
 }
 

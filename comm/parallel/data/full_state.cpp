@@ -1,6 +1,7 @@
 #include "shale/comm/parallel/data/full_state.h"
 
 #include <algorithm>
+#include <span>
 
 #include "shale/base/error.h"
 #include "shale/kernels/elementwise.h"
@@ -11,6 +12,26 @@ namespace {
 // Elements of all ranks that are on their way at once.
 constexpr int64_t kPieceElements = int64_t{1} << 22;
 
+// The values of a span, from the rows of the whole parameter that it lies in.
+void fill_span(const OptimSpan& span, const DataParallel::FillRows& fill, std::span<float> own) {
+  const Parameter& parameter = *span.parameter;
+  const Shape& whole = parameter.whole;
+  const int64_t row = whole.ndim() > 0 ? whole.numel() / whole[0] : 1;
+  std::vector<float> host;
+  for_each_rows(whole, parameter.partition, span.first, span.count, [&](const PartRows& rows) {
+    const int64_t last = rows.in_whole + (rows.rows - 1) * rows.stride + rows.run - 1;
+    const int64_t first = rows.in_whole / row, end = last / row + 1;
+    std::vector<int64_t> sizes(whole.begin(), whole.end());
+    if (!sizes.empty()) sizes[0] = end - first;
+    host.resize(static_cast<size_t>((end - first) * row));
+    fill(parameter, first, make_view(host.data(), Shape(sizes)));
+    for (int64_t i = 0; i < rows.rows; ++i) {
+      std::copy_n(host.data() + rows.in_whole + i * rows.stride - first * row, rows.run,
+                  own.data() + (rows.in_part - span.first) + i * rows.run);
+    }
+  });
+}
+
 }  // namespace
 
 FullState::FullState(DataParallel& parallel, std::optional<int> root)
@@ -18,6 +39,11 @@ FullState::FullState(DataParallel& parallel, std::optional<int> root)
 
 bool FullState::receives() const {
   return !root_ || *root_ == parallel_.shared().groups.shard->rank();
+}
+
+bool FullState::has_all() const {
+  const ProcessGroup* const tensor = parallel_.shared().groups.tensor;
+  return receives() && (!root_ || tensor == nullptr || *root_ == tensor->rank());
 }
 
 // In a pipeline the first stage that has it passes it on to the ranks that get it.
@@ -28,18 +54,77 @@ View FullState::read(const Parameter& parameter) {
   View values;
   if (owner == stages->group->rank()) {
     values = read_here(parameter);
-  } else if (receives()) {
+  } else if (has_all()) {
     gathered_ = nullptr;
-    values_.resize(static_cast<size_t>(parameter.numel()));
-    values = make_view(values_.data(), parameter.shape);
+    values_.resize(static_cast<size_t>(parameter.whole.numel()));
+    values = make_view(values_.data(), parameter.whole);
   }
-  if (!receives()) return {};
+  if (!has_all()) return {};
   stages->group->host().broadcast(values, owner,
                                   {.tag = "full state", .traffic = Traffic::kParameters});
   return values;
 }
 
 View FullState::read_here(const Parameter& parameter) {
+  switch (parameter.partition.share) {
+    case LeafShare::kWhole:
+    case LeafShare::kRepeated: return read_leaf(parameter);
+    case LeafShare::kCut:
+    case LeafShare::kFirst: return join_leaves(parameter);
+  }
+  return {};
+}
+
+// Of the ranks with leaves, those that have values of theirs: the same of each shard group.
+View FullState::join_leaves(const Parameter& parameter) {
+  const Partition& partition = parameter.partition;
+  ProcessGroup& group = parallel_.shared().groups.tensor->host();
+  const bool is_cut = partition.share == LeafShare::kCut;
+  std::vector<float> own;  // of this rank's leaves
+  const auto count = static_cast<int64_t>(is_cut ? parameter.leaves.size() : 1);
+  const int64_t numel =
+      part_shape(parameter.whole,
+                 {.share = partition.share, .dim = partition.dim, .leaves = partition.leaves})
+          .numel();
+  own.resize(static_cast<size_t>(count * numel));
+  for (int64_t i = 0; i < count; ++i) {
+    const View values = read_leaf(is_cut ? *parameter.leaves[static_cast<size_t>(i)] : parameter);
+    if (receives()) std::copy_n(values.as<float>(), values.numel(), own.data() + i * numel);
+  }
+  if (!receives()) return {};
+  const CollectiveOptions options{.tag = "full state", .traffic = Traffic::kParameters};
+  if (!is_cut) {
+    group.broadcast(make_view(own.data(), {numel}), /*root=*/0, options);
+    whole_ = std::move(own);
+    return has_all() ? make_view(whole_.data(), parameter.whole) : View{};
+  }
+  std::vector<float> all(has_all() ? own.size() * static_cast<size_t>(group.size()) : 0);
+  const View mine = make_view(own.data(), {count * numel});
+  const View everything =
+      has_all() ? make_view(all.data(), {std::ssize(all)}) : make_view(own.data(), {0});
+  if (root_) {
+    group.gather(mine, everything, *root_, options);
+  } else {
+    group.all_gather(mine, everything, options);
+  }
+  if (!has_all()) return {};
+  whole_.resize(static_cast<size_t>(parameter.whole.numel()));
+  for (int leaf = 0; leaf < partition.leaves; ++leaf) {
+    Partition of_leaf = partition;
+    of_leaf.leaf = leaf;
+    const float* const part = all.data() + leaf * numel;
+    for_each_rows(parameter.whole, of_leaf, 0, numel, [&](const PartRows& rows) {
+      for (int64_t row = 0; row < rows.rows; ++row) {
+        std::copy_n(part + rows.in_part + row * rows.run, rows.run,
+                    whole_.data() + rows.in_whole + row * rows.stride);
+      }
+    });
+  }
+  return make_view(whole_.data(), parameter.whole);
+}
+
+// What is in this parameter's buffer.
+View FullState::read_leaf(const Parameter& parameter) {
   const auto [buffer, entry] = parallel_.place_of(parameter);
   if (!buffer->is_sharded()) {
     copy(*buffer, *entry);
@@ -133,7 +218,7 @@ Tensor DataParallel::full_tensor(const Parameter& parameter) {
   FullState state(*this);
   const View values = state.read(parameter);
   return from_host<float>(
-      shared_.context, {values.as<float>(), static_cast<size_t>(values.numel())}, parameter.shape);
+      shared_.context, {values.as<float>(), static_cast<size_t>(values.numel())}, parameter.whole);
 }
 
 void DataParallel::full_state(const std::function<void(const Parameter&, const View&)>& visit) {
@@ -142,29 +227,26 @@ void DataParallel::full_state(const std::function<void(const Parameter&, const V
   }
   FullState state(*this);
   for (const auto& unit : units_) {
-    for (const Parameter* parameter : unit->parameters()) visit(*parameter, state.read(*parameter));
+    for (const Parameter* parameter : unit->parameters()) {
+      const bool is_further = parameter->partition.share != LeafShare::kWhole &&
+                              parameter->leaves.empty();  // leaf, which the first stands for
+      if (!is_further) visit(*parameter, state.read(*parameter));
+    }
   }
 }
 
 void DataParallel::load(const FillRows& fill) {
-  std::vector<float> host;
+  std::vector<float> own;
   for (const auto& unit : units_) {
     for (const auto& buffer : unit->buffers()) {
       if (buffer->use() == TableUse::kApart) continue;
       buffer->wait_for_step();
       for (const OptimSpan& span : buffer->spans()) {
         if (span.count == 0) continue;
-        const Shape& shape = span.parameter->shape;
-        const int64_t row = shape.ndim() > 0 ? shape.numel() / shape[0] : 1;
-        const int64_t first = span.first / row, end = (span.first + span.count - 1) / row + 1;
-        std::vector<int64_t> sizes(shape.begin(), shape.end());
-        if (!sizes.empty()) sizes[0] = end - first;
-        host.resize(static_cast<size_t>((end - first) * row));
-        fill(*span.parameter, first, make_view(host.data(), Shape(sizes)));
-        const float* own = host.data() + (span.first - first * row);
+        own.resize(static_cast<size_t>(span.count));
+        fill_span(span, fill, own);
         const Tensor to = vector_slice(buffer->master(), span.offset, span.count);
-        const Tensor values =
-            from_host<float>(to.context(), {own, static_cast<size_t>(span.count)}, {span.count});
+        const Tensor values = from_host<float>(to.context(), own, {span.count});
         kernels::axpby(to.exec(), {.a = values, .y = to});
       }
       buffer->master().context().synchronize();

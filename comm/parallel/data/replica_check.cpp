@@ -13,8 +13,10 @@ namespace {
 
 // A part of the state of which peers hold copies.
 struct Copy {
-  std::string name;
+  const Parameter* parameter;
   Tensor values;  // contiguous
+
+  bool is_repeated() const { return parameter->partition.share == LeafShare::kRepeated; }
 };
 
 // Any bit that differs gives another hash, but for one case in 2^64.
@@ -44,14 +46,14 @@ std::vector<Copy> copies_of(DataParallel& parallel) {
   for (const auto& unit : parallel.units()) {
     if (!sharded) {
       for (const Parameter* parameter : unit->parameters()) {
-        copies.push_back({.name = parameter->full_name(), .values = parameter->value});
+        copies.push_back({.parameter = parameter, .values = parameter->value});
       }
       continue;
     }
     for (const auto& buffer : unit->buffers()) {
       buffer->wait_for_step();
       for (const OptimSpan& span : buffer->spans()) {
-        copies.push_back({.name = span.parameter->full_name(),
+        copies.push_back({.parameter = span.parameter,
                           .values = vector_slice(buffer->master(), span.offset, span.count)});
       }
     }
@@ -80,21 +82,10 @@ uint64_t most_common(const std::vector<uint64_t>& hashes) {
                            [&](uint64_t a, uint64_t b) { return counts[a] < counts[b]; });
 }
 
-}  // namespace
-
-bool has_replicas(const DataParallel& parallel) {
-  const ShardingContext& shared = parallel.shared();
-  if (shared.options.stage == 3) return shared.groups.replicate != nullptr;
-  return !shared.single();
-}
-
-void check_replicas(DataParallel& parallel, ProcessGroup& everyone, std::optional<int> rank) {
-  if (!has_replicas(parallel)) return;
-  const bool sharded = parallel.shared().options.stage == 3;
-  ProcessGroup& group = (sharded ? *parallel.shared().groups.replicate : everyone).host();
-  const std::vector<Copy> copies = copies_of(parallel);
-  std::vector<uint64_t> mine = hashes_of(copies, parallel.shared().context);
-  mine.push_back(static_cast<uint64_t>(rank.value_or(everyone.rank())));  // for the message
+// rank: this one's number, for the message.
+void compare(const std::vector<Copy>& copies, Context& context, ProcessGroup& group, int rank) {
+  std::vector<uint64_t> mine = hashes_of(copies, context);
+  mine.push_back(static_cast<uint64_t>(rank));
 
   const auto width = static_cast<int64_t>(mine.size());
   std::vector<uint64_t> all(mine.size() * static_cast<size_t>(group.size()));
@@ -114,11 +105,41 @@ void check_replicas(DataParallel& parallel, ProcessGroup& everyone, std::optiona
       others.push_back(static_cast<int>(all[(r + 1) * mine.size() - 1]));
     }
     if (others.empty()) continue;
-    throw CommError(cat("replicas differ: the copy of ", copies[i].name, " on ", rank_list(others),
-                        " is not that of the other ", hashes.size() - others.size(),
+    throw CommError(cat("replicas differ: the copy of ", copies[i].parameter->full_name(), " on ",
+                        rank_list(others), " is not that of the other ",
+                        hashes.size() - others.size(),
                         hashes.size() - others.size() == 1 ? " rank" : " ranks",
                         "; want the same bits everywhere: suspect memory or a link of that host"));
   }
+}
+
+}  // namespace
+
+bool has_replicas(const DataParallel& parallel) {
+  const ShardingContext& shared = parallel.shared();
+  if (shared.groups.tensor != nullptr && shared.groups.tensor->size() > 1) return true;
+  if (shared.options.stage == 3) return shared.groups.replicate != nullptr;
+  return !shared.single();
+}
+
+void check_replicas(DataParallel& parallel, ProcessGroup& everyone, std::optional<int> rank) {
+  if (!has_replicas(parallel)) return;
+  const ShardingContext& shared = parallel.shared();
+  const ShardGroups& groups = shared.groups;
+  const bool sharded = shared.options.stage == 3;
+  const std::vector<Copy> copies = copies_of(parallel);
+  const auto check = [&](const std::vector<Copy>& same, ProcessGroup* group) {
+    if (group == nullptr || group->size() == 1) return;
+    compare(same, parallel.shared().context, group->host(), rank.value_or(everyone.rank()));
+  };
+  if (groups.tensor == nullptr) return check(copies, sharded ? groups.replicate : &everyone);
+  check(copies, sharded ? nullptr : groups.shard);
+  check(copies, groups.replicate);
+  std::vector<Copy> of_every_leaf;
+  for (const Copy& copy : copies) {
+    if (copy.is_repeated()) of_every_leaf.push_back(copy);
+  }
+  check(of_every_leaf, groups.tensor);
 }
 
 }  // namespace shale::comm

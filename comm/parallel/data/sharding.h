@@ -40,6 +40,12 @@ struct ShardGroups {
   // Gradients are added over `shard` first, then over `replicate`; bf16 sums are rounded after
   // each, so that only f32 gradients have the bits of one group of all ranks.
   ProcessGroup* replicate = nullptr;
+  // The ranks that have the model's other leaves, where its layers are cut (comm/parallel/tensor):
+  // over these the gradients of what every leaf has are added, and the gradient's norm. null: it is
+  // not cut.
+  ProcessGroup* tensor = nullptr;
+  // Groups in Lane::kModel, for what happens inside layers: graphs capture their collectives.
+  std::vector<ProcessGroup*> layers = {};
   // For ReshardAfterForward::kSmallGroup: ranks [k n, (k + 1) n) of `shard`, inside a node.
   ProcessGroup* reshard = nullptr;
   // Null: every rank has a part of every parameter, or all of it.

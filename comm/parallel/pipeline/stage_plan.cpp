@@ -135,10 +135,12 @@ StageGroups::StageGroups(ProcessGroup& pipeline, ProcessGroup& whole,
     });
   }
   if (ties.empty()) return;
-  const int me = pipeline.rank();
-  const bool is_tied = ties.contains(me);
-  tie_ = pipeline.split(is_tied ? 0 : 1 + me, me, "tied table");
-  if (is_tied) stages_.tie = tie_.get();
+  std::vector<int> colors;
+  for (int rank = 0; rank < pipeline.size(); ++rank) {
+    colors.push_back(ties.contains(rank) ? 0 : 1 + rank);
+  }
+  tie_ = pipeline.split(colors, "tied table");
+  if (ties.contains(pipeline.rank())) stages_.tie = tie_.get();
 }
 
 }  // namespace shale::comm

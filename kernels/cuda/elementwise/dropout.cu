@@ -12,14 +12,15 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kPacks = 2;  // of a thread
 
-// [samples, elements]
+// Elements [first, last) of [samples, elements].
 template <typename T>
 struct DropoutOperands {
   const T* x;
   const T* residual;  // or null
   T* y;
   const StepState* step;
-  int64_t elements;
+  int64_t elements, first, last;
+  uint32_t first_sample;
   uint32_t blocks;  // of a sample
   uint32_t site;
   float p, scale;
@@ -71,10 +72,13 @@ __global__ void __launch_bounds__(kThreads) dropout_kernel(DropoutOperands<T> o,
   await_previous_grid();
   constexpr int kCount = kPackSize<T>;
   constexpr int64_t kBlock = int64_t{kThreads} * kPacks * kCount;
-  const uint32_t sample = blockIdx.x / o.blocks;
-  const int64_t begin = (blockIdx.x % o.blocks) * kBlock;
-  const int64_t end = begin + kBlock < o.elements ? begin + kBlock : o.elements;
-  const int64_t base = sample * o.elements;
+  const uint32_t sample = o.first_sample + blockIdx.x / o.blocks;
+  const int64_t base = sample * o.elements - o.first;  // of the sample, in x
+  int64_t begin = (blockIdx.x % o.blocks) * kBlock;
+  int64_t end = begin + kBlock < o.elements ? begin + kBlock : o.elements;
+  if (base + begin < 0) begin = -base;
+  if (o.first + base + end > o.last) end = o.last - o.first - base;
+  if (begin >= end) return;
   const PhiloxKey key = rng_key(o.step->seed, RngDomain::kDropout);
   const PhiloxCounter counter = {0, o.site, static_cast<uint32_t>(o.step->sample + sample),
                                  static_cast<uint32_t>(o.step->step)};
@@ -92,19 +96,25 @@ __global__ void __launch_bounds__(kThreads) dropout_kernel(DropoutOperands<T> o,
 
 template <typename T>
 void dropout_typed(const Exec& exec, const DropoutArgs& a) {
-  const int64_t samples = a.x.size(0), elements = a.x.numel() / samples;
+  const int64_t elements = a.sample_elements > 0 ? a.sample_elements : a.x.numel() / a.x.size(0);
   const int64_t blocks = ceil_div(elements, int64_t{kThreads} * kPacks * kPackSize<T>);
+  const int64_t last = a.first + a.x.numel(), first_sample = a.first / elements;
+  const int64_t samples = ceil_div(last, elements) - first_sample;
   const DropoutOperands<T> o = {.x = a.x.as<T>(),
                                 .residual = a.residual.defined() ? a.residual.as<T>() : nullptr,
                                 .y = a.y.as<T>(),
                                 .step = exec.step,
                                 .elements = elements,
+                                .first = a.first,
+                                .last = last,
+                                .first_sample = static_cast<uint32_t>(first_sample),
                                 .blocks = static_cast<uint32_t>(blocks),
                                 .site = a.site,
                                 .p = a.p,
                                 .scale = 1.f / (1.f - a.p)};
   constexpr int kCount = kPackSize<T>;
-  const bool packed = elements % kCount == 0 && allows_packs(Typed<T>(a.x), kCount) &&
+  const bool packed = elements % kCount == 0 && a.first % kCount == 0 &&
+                      a.x.numel() % kCount == 0 && allows_packs(Typed<T>(a.x), kCount) &&
                       allows_packs(Typed<T>(a.y), kCount) &&
                       (!a.residual.defined() || allows_packs(Typed<T>(a.residual), kCount));
   simt::launch(dropout_kernel<T>, {.grid = samples * blocks, .block = kThreads}, exec, o, packed);

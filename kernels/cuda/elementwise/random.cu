@@ -84,22 +84,33 @@ __device__ __forceinline__ Floats<4> normals(const Distribution& d, uint64_t gro
   return values;
 }
 
-// A thread makes one group of four; at the ends of the range only a part of it is wanted.
+// Rows of `run` elements, one after another in y, every `stride` elements in the parameter.
+template <typename T>
+struct Box {
+  T* y;
+  int64_t first, run, stride;
+  int64_t groups;  // in which a row may have elements
+};
+
+// A thread makes one group of four; at the ends of a row only a part of it is wanted.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    random_normal_kernel(T* y, Distribution d, int64_t first, int64_t count, bool packed) {
+    random_normal_kernel(Box<T> box, Distribution d, int64_t rows, bool packed) {
   await_previous_grid();
-  const int64_t group = first / 4 + int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const int64_t begin = group * 4 - first;  // in y
-  if (begin >= count) return;
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x, row = i / box.groups;
+  if (row >= rows) return;
+  const int64_t first = box.first + row * box.stride, group = first / 4 + i % box.groups;
+  const int64_t begin = group * 4 - first;  // in the row
+  if (begin >= box.run) return;
   const Floats<4> values = normals(d, static_cast<uint64_t>(group));
-  if (packed && begin + 4 <= count) {
-    store_floats(y + begin, values);
+  T* const to = box.y + row * box.run + begin;
+  if (packed && begin + 4 <= box.run) {
+    store_floats(to, values);
     return;
   }
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    if (begin + k >= 0 && begin + k < count) y[begin + k] = from_float<T>(values.at[k]);
+    if (begin + k >= 0 && begin + k < box.run) to[k] = from_float<T>(values.at[k]);
   }
 }
 
@@ -114,12 +125,17 @@ void run(const Exec& exec, const RandomNormalArgs& a) {
                           .stream_high = static_cast<uint32_t>(a.stream >> 32),
                           .mean = a.mean,
                           .std = a.std};
-  const int64_t groups = (a.first + count + 3) / 4 - a.first / 4;
+  const bool is_box = a.run > 0;
+  const int64_t run = is_box ? a.run : count, rows = count / run;
+  const int64_t groups = is_box ? run / 4 + 2 : (a.first + count + 3) / 4 - a.first / 4;
   dispatch_float(a.y.dtype, [&]<typename T>() {
-    const bool packed =
-        a.first % 4 == 0 && reinterpret_cast<uintptr_t>(a.y.data) % (4 * sizeof(T)) == 0;
-    simt::launch(random_normal_kernel<T>, {.grid = ceil_div(groups, kThreads), .block = kThreads},
-                 exec, a.y.as<T>(), d, a.first, count, packed);
+    const bool packed = a.first % 4 == 0 && a.stride % 4 == 0 && (!is_box || run % 4 == 0) &&
+                        reinterpret_cast<uintptr_t>(a.y.data) % (4 * sizeof(T)) == 0;
+    const Box<T> box{
+        .y = a.y.as<T>(), .first = a.first, .run = run, .stride = a.stride, .groups = groups};
+    simt::launch(random_normal_kernel<T>,
+                 {.grid = ceil_div(rows * groups, kThreads), .block = kThreads}, exec, box, d, rows,
+                 packed);
   });
 }
 

@@ -28,7 +28,10 @@ struct EmbeddingFwd {
   const T* table;
   const T* positions;  // of the first position used; or null
   T* y;
-  int64_t rows, length, V, C;
+  int64_t rows, length, C;
+  int64_t first_row, V;  // rows of the table that are here
+  int64_t whole_rows;    // of the table that this is a part of
+  bool is_part;
 };
 
 template <typename T, int kCount>
@@ -39,12 +42,18 @@ __global__ void __launch_bounds__(kThreads, 8) embedding_fwd_kernel(EmbeddingFwd
   const int64_t id = a.ids[row];
   // An id out of range cannot be reported from here: its row is NaN, which no run survives
   // unnoticed.
-  const bool valid = id >= 0 && id < a.V;
-  const T* from = a.table + (valid ? id : 0) * a.C;
+  const bool valid = id >= 0 && id < a.whole_rows;
+  const int64_t own = id - a.first_row;
+  const bool is_here = own >= 0 && own < a.V;
+  const T* from = a.table + (is_here ? own : 0) * a.C;
   const T* position = a.positions == nullptr ? nullptr : a.positions + row % a.length * a.C;
 #pragma unroll 4
   for (int64_t c = threadIdx.x % kWarpSize * kCount; c < a.C; c += kWarpSize * kCount) {
     Floats<kCount> values = load_floats<kCount>(from + c);
+    if (a.is_part) {  // with 0 added: -0 becomes what it is in the sum of all parts
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) values.at[i] = is_here ? values.at[i] + 0.f : 0.f;
+    }
     if (position != nullptr) {
       const Floats<kCount> added = load_floats<kCount>(position + c);
 #pragma unroll
@@ -171,14 +180,18 @@ void fwd_typed(const Exec& exec, const EmbeddingFwdArgs& args) {
   const int64_t C = args.table.size(1);
   const T* positions = nullptr;
   if (args.positions.defined()) positions = args.positions.as<T>() + args.first_position * C;
-  const EmbeddingFwd<T> a = {.ids = args.ids.as<int32_t>(),
-                             .table = args.table.as<T>(),
-                             .positions = positions,
-                             .y = args.y.as<T>(),
-                             .rows = args.ids.numel(),
-                             .length = args.ids.size(1),
-                             .V = args.table.size(0),
-                             .C = C};
+  const EmbeddingFwd<T> a = {
+      .ids = args.ids.as<int32_t>(),
+      .table = args.table.as<T>(),
+      .positions = positions,
+      .y = args.y.as<T>(),
+      .rows = args.ids.numel(),
+      .length = args.ids.size(1),
+      .C = C,
+      .first_row = args.first_row,
+      .V = args.table.size(0),
+      .whole_rows = args.whole_rows > 0 ? args.whole_rows : args.table.size(0),
+      .is_part = args.whole_rows > 0};
   dispatch_columns<T>(C, {a.table, a.positions, a.y}, [&]<int kCount>() {
     simt::launch(embedding_fwd_kernel<T, kCount>,
                  {.grid = ceil_div(a.rows, kWarps), .block = kThreads}, exec, a);
@@ -192,7 +205,7 @@ void d_table_typed(const Exec& exec, const EmbeddingBwdArgs& args) {
                               .rows = args.d_table.size(0),
                               .C = args.dy.size(2),
                               .accumulate = args.accumulate_table};
-  const SortedIds sorted = sort_ids("embedding_bwd", exec, args.ids, a.rows);
+  const SortedIds sorted = sort_ids("embedding_bwd", exec, args.ids, args.first_row, a.rows);
   dispatch_columns<T>(a.C, {a.dy, a.out}, [&]<int kCount>() {
     simt::launch(d_table_kernel<T, TGrad, kCount>,
                  {.grid = blocks_for<kCount>(a.rows, a.C), .block = kThreads}, exec, a, sorted);

@@ -29,12 +29,12 @@ struct Pairs {
 };
 
 __global__ void __launch_bounds__(kThreads)
-    make_pairs_kernel(const int32_t* ids, Pairs pairs, int32_t count, int32_t V) {
+    make_pairs_kernel(const int32_t* ids, Pairs pairs, int32_t count, int32_t first, int32_t V) {
   await_previous_grid();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= count) return;
-  const int32_t id = ids[i];
-  pairs.id[i] = id >= 0 && id < V ? id : V;  // after all others
+  const int64_t id = int64_t{ids[i]} - first;
+  pairs.id[i] = id >= 0 && id < V ? static_cast<int32_t>(id) : V;  // after all others
   pairs.number[i] = static_cast<int32_t>(i);
 }
 
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-SortedIds sort_ids(const char* op, const Exec& exec, const View& ids, int64_t V) {
+SortedIds sort_ids(const char* op, const Exec& exec, const View& ids, int64_t first, int64_t V) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max() - kSegment;
   if (ids.numel() > kMost || V > kMost) {
     throw ShapeError(cat(op, ": ids is ", ids, " for ", V, " rows, want at most ", kMost));
@@ -154,7 +154,8 @@ SortedIds sort_ids(const char* op, const Exec& exec, const View& ids, int64_t V)
   int32_t* offsets = counts + counts_size;
   if (count > 0) {
     simt::launch(make_pairs_kernel, {.grid = ceil_div(count, kThreads), .block = kThreads}, exec,
-                 ids.as<int32_t>(), from, count, static_cast<int32_t>(V));
+                 ids.as<int32_t>(), from, count, static_cast<int32_t>(first),
+                 static_cast<int32_t>(V));
   }
   const int64_t blocks = ceil_div(segments, kWarps);
   for (int shift = 0; count > 0 && V >> shift > 0; shift += kDigitBits) {

@@ -69,7 +69,8 @@ struct GemmPart {
 // the tile of sums, from which c is written in lines.
 // With kPaired, c is SwiGLU of two products, and has half as many columns as the tile.
 // part_of(block) is asked twice: what the epilogue needs would take registers from the products.
-template <typename T, class Config, bool kATransposed, bool kBTransposed, bool kPaired, class PartOf>
+template <typename T, class Config, bool kATransposed, bool kBTransposed, bool kPaired,
+          class PartOf>
 __device__ __forceinline__ void multiply_part(const GemmProblem& p, bool packs,
                                               const PartOf& part_of) {
   using ATile = OperandTile<T, Config::kRows, Config::kDepth, !kATransposed>;

@@ -1,10 +1,10 @@
 #include "shale/kernels/loss.h"
 
 #include <algorithm>
-#include <cfloat>
 
 #include "shale/kernels/check.h"
 #include "shale/kernels/cuda/grid.h"
+#include "shale/kernels/cuda/loss/row_softmax.cuh"
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
@@ -19,8 +19,6 @@
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-constexpr float kLog2E = 1.44269504f;
-
 template <typename T>
 struct CrossEntropy {
   T* logits;
@@ -31,83 +29,12 @@ struct CrossEntropy {
   int cols, vocab;
 };
 
-// max over the row, and the sum of exp(x - max). A NaN may pass the maximum unseen but never the
-// sum. The maximum starts not at -inf, as the difference of two of those is NaN.
-struct RowSoftmax {
-  float max = -FLT_MAX;
-  float sum = 0;
-};
-
-// e^x for x <= 0: the product's rounding error is the larger, the smaller the result.
-__device__ __forceinline__ float exp_of(float x) {
-  return fast_exp2(x * kLog2E);
-}
-
-// Columns [c, c + kCount) of which those below vocab count.
-template <int kCount>
-__device__ __forceinline__ void add_logits(RowSoftmax& row, Floats<kCount> x, int c, int vocab) {
-  if (c + kCount > vocab) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) x.at[i] = c + i < vocab ? x.at[i] : -INFINITY;
-  }
-  float top = row.max;
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) top = fmaxf(top, x.at[i]);
-  float added = 0;
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) added += exp_of(x.at[i] - top);
-  row.sum = fmaf(row.sum, exp_of(row.max - top), added);
-  row.max = top;
-}
-
-__device__ __forceinline__ RowSoftmax softmax_of_block(const RowSoftmax& mine) {
-  RowSoftmax row;
-  row.max = block_max(mine.max);
-  row.sum = block_sum(mine.sum * exp_of(mine.max - row.max));
-  return row;
-}
-
-// What the gradient of a row needs.
-struct RowGradient {
-  float max, factor, scale;  // p scale = exp(x - max) factor
-  float inv_sum;
-  int target, vocab;
-};
-
-template <int kCount>
-__device__ __forceinline__ Floats<kCount> gradient_of(Floats<kCount> x, int c,
-                                                      const RowGradient& row) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const float e = exp_of(x.at[i] - row.max);
-    // The target's p - 1 is made before it is scaled: one rounding where it cancels.
-    const float value =
-        c + i == row.target ? fmaf(e, row.inv_sum, -1.f) * row.scale : e * row.factor;
-    x.at[i] = c + i < row.vocab ? value : 0.f;
-  }
-  return x;
-}
-
-enum class RowKind { kCounts, kIgnored, kInvalid };
-
-__device__ __forceinline__ RowKind kind_of(int target, int vocab) {
-  if (target == kIgnoreTarget) return RowKind::kIgnored;
-  return target >= 0 && target < vocab ? RowKind::kCounts : RowKind::kInvalid;
-}
-
 // The row's loss, by one thread. `logit` is the target's.
 template <typename T>
 __device__ __forceinline__ RowGradient finish_row(const CrossEntropy<T>& a, int64_t r, int target,
                                                   float logit, const RowSoftmax& row) {
   if (threadIdx.x == 0) a.losses[r] = logf(row.sum) - (logit - row.max);
-  const float scale = a.step == nullptr ? 0.f : a.step->grad_scale * a.step->loss_scale.value;
-  const float inv_sum = 1.f / row.sum;
-  return {.max = row.max,
-          .factor = scale * inv_sum,
-          .scale = scale,
-          .inv_sum = inv_sum,
-          .target = target,
-          .vocab = a.vocab};
+  return gradient_row(row, a.step, target, a.vocab);
 }
 
 // Loss and gradient of a row that is not counted: zeros; where the target is out of range NaN,

@@ -115,7 +115,7 @@ template <>
 void run(const Exec& exec, const MoeSortArgs& a) {
   const int64_t choices = a.experts.numel(), all_rows = a.sources.numel(), E = a.counts.numel();
   const Sort sort = {.experts = a.experts.as<int32_t>(),
-                     .sorted = sort_ids("moe_sort", exec, a.experts, E),
+                     .sorted = sort_ids("moe_sort", exec, a.experts, /*first=*/0, E),
                      .counts = a.counts.as<int32_t>(),
                      .offsets = a.offsets.as<int32_t>(),
                      .rows = a.rows.as<int32_t>(),

@@ -8,6 +8,7 @@
 
 #include "shale/base/text.h"
 #include "shale/kernels/cpu/parallel.h"
+#include "shale/kernels/dry_run.h"
 #include "shale/kernels/simt/engine/launch_log.h"
 #include "shale/kernels/simt/engine/stream.h"
 
@@ -114,13 +115,14 @@ size_t shared_limit(int arch) {
 }
 
 void launch(const Exec& exec, Grid grid) {
-  auto* stream = static_cast<Stream*>(exec.stream);
-  grid.options = stream != nullptr ? stream->options() : default_options();
   grid.shared_limit =
       grid.asked_for_shared ? shared_limit(exec.device.arch) : SharedMemory::kUnasked;
   grid.dependent = exec.dependent_launch;
   check(grid, exec.device.arch);
+  if (kernels::DryRun::is_on()) return;
   log_launch(grid, exec.device.arch);
+  auto* stream = static_cast<Stream*>(exec.stream);
+  grid.options = stream != nullptr ? stream->options() : default_options();
   if (stream == nullptr) return run(exec, grid);
   stream->enqueue([exec, grid = std::move(grid)] { run(exec, grid); });
 }

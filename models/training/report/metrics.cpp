@@ -48,6 +48,13 @@ std::string bits_text(float value) {
   return cat("\"", std::string(8 - digits.size(), '0'), digits, "\"");
 }
 
+std::string columns_of(const ExpertMetrics& m) {
+  return cat(", \"expert_tokens_min\": ", count_or_share(m.tokens_min),
+             ", \"expert_tokens_mean\": ", count_or_share(m.tokens_mean),
+             ", \"expert_tokens_max\": ", count_or_share(m.tokens_max),
+             ", \"dropped_share\": ", significant(m.dropped_share, 6));
+}
+
 std::string line_of(const StepMetrics& m) {
   return cat("{\"step\": ", m.step, ", \"loss\": ", significant(m.loss, 9),
              ", \"loss_bits\": ", bits_text(m.loss),
@@ -62,7 +69,8 @@ std::string line_of(const StepMetrics& m) {
              m.bubble_ms ? cat(", \"bubble_ms\": ", fixed_or_null(m.bubble_ms, 3)) : "",
              m.loss_scale ? cat(", \"loss_scale\": ", significant(*m.loss_scale, 9)) : "",
              m.skipped_steps ? cat(", \"skipped_steps\": ", *m.skipped_steps) : "",
-             m.outlier_steps ? cat(", \"outlier_steps\": ", *m.outlier_steps) : "", "}\n");
+             m.outlier_steps ? cat(", \"outlier_steps\": ", *m.outlier_steps) : "",
+             m.experts ? columns_of(*m.experts) : "", "}\n");
 }
 
 std::string line_of(const EvalMetrics& m) {

@@ -13,6 +13,16 @@
 
 namespace shale {
 
+// What mixtures of experts did in a step, of all ranks, layers and experts.
+struct ExpertMetrics {
+  double tokens_min = 0;  // that chose an expert, dropped ones too
+  double tokens_mean = 0;
+  double tokens_max = 0;
+  double dropped_share = 0;  // of the choices, for want of capacity
+
+  friend bool operator==(const ExpertMetrics&, const ExpertMetrics&) = default;
+};
+
 // One optimizer step. What is not known, or not finite, is null in the file.
 struct StepMetrics {
   int64_t step = 0;
@@ -33,6 +43,7 @@ struct StepMetrics {
   std::optional<double> loss_scale = {};      // of the next step
   std::optional<int64_t> skipped_steps = {};  // so far, for a gradient that was not finite
   std::optional<int64_t> outlier_steps = {};  // of the skipped ones, for the gradient's norm
+  std::optional<ExpertMetrics> experts = {};  // models with mixtures
 
   friend bool operator==(const StepMetrics&, const StepMetrics&) = default;
 };

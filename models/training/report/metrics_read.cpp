@@ -54,6 +54,19 @@ class RowReader {
     }
     return shares;
   }
+  // Those of mixtures, which a row has all or none of.
+  std::optional<ExpertMetrics> experts() const {
+    if (!has("expert_tokens_min")) return std::nullopt;
+    const auto number = [this](const std::string& key) {
+      const auto value = optional_number(key);
+      if (!value) fail(key, "a number", at(key));
+      return *value;
+    };
+    return ExpertMetrics{.tokens_min = number("expert_tokens_min"),
+                         .tokens_mean = number("expert_tokens_mean"),
+                         .tokens_max = number("expert_tokens_max"),
+                         .dropped_share = number("dropped_share")};
+  }
   // The figures of a row about all ranks, by the keys that end in "_median".
   std::map<std::string, std::optional<Spread>> figures() const {
     std::map<std::string, std::optional<Spread>> figures;
@@ -186,7 +199,8 @@ MetricsRow row_of(std::string_view line, const std::string& where) {
       .skipped_steps =
           row.has("skipped_steps") ? row.optional_count("skipped_steps") : std::nullopt,
       .outlier_steps =
-          row.has("outlier_steps") ? row.optional_count("outlier_steps") : std::nullopt};
+          row.has("outlier_steps") ? row.optional_count("outlier_steps") : std::nullopt,
+      .experts = row.experts()};
 }
 
 // Calls visit(line, row) for each line that ends; `line` includes its newline.

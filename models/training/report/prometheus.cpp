@@ -90,6 +90,13 @@ void add_step(Page& page, const StepMetrics& m) {
   page.family("shale_skipped_steps_total", "counter",
               "Steps skipped for an overflow or an outlier.");
   page.sample(m.skipped_steps);
+  if (!m.experts) return;
+  page.family("shale_expert_tokens", "gauge", "Tokens of an expert in the step.");
+  page.sample(m.experts->tokens_min, "of=\"min\"");
+  page.sample(m.experts->tokens_mean, "of=\"mean\"");
+  page.sample(m.experts->tokens_max, "of=\"max\"");
+  page.gauge("shale_dropped_share", "Choices that found no room at their expert.",
+             m.experts->dropped_share);
 }
 
 void add_ranks(Page& page, const RanksMetrics& m) {

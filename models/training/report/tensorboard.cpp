@@ -89,6 +89,12 @@ Scalars scalars_of(const StepMetrics& m) {
   scalars.add("train/loss_scale", m.loss_scale);
   scalars.add("train/skipped_steps", m.skipped_steps);
   scalars.add("train/outlier_steps", m.outlier_steps);
+  if (m.experts) {
+    scalars.add("experts/tokens_min", std::optional(m.experts->tokens_min));
+    scalars.add("experts/tokens_mean", std::optional(m.experts->tokens_mean));
+    scalars.add("experts/tokens_max", std::optional(m.experts->tokens_max));
+    scalars.add("experts/dropped_share", std::optional(m.experts->dropped_share));
+  }
   scalars.add("speed/" + m.item + "_per_s", m.items_per_s);
   scalars.add("speed/step_ms", m.step_ms);
   scalars.add("speed/comm_exposed_ms", m.comm_exposed_ms);

@@ -47,7 +47,7 @@ class BatchReader {
  public:
   static constexpr size_t kBatchBytes = size_t{1} << 20;
   static constexpr size_t kMaxLineBytes = size_t{64} << 20;
-  static constexpr size_t kMaxPartBytes = size_t{1} << 30;
+  static constexpr size_t kMaxPartBytes = size_t{1} << 28;
 
   // Finds the first place at or behind `from` where the text of a document may be cut; its end if
   // there is none.

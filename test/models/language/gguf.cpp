@@ -7,6 +7,7 @@
 #include "shale/base/error.h"
 #include "shale/runtime/data/text/tokenizer/bpe_trainer.h"
 #include "shale/test/support/catch.h"
+#include "shale/test/support/fixtures.h"
 #include "shale/test/support/temp_dir.h"
 
 namespace shale::models {
@@ -238,11 +239,27 @@ TEST_CASE("a tokenizer goes into a GGUF file, or is refused", "[io]") {
                  "tokenizer.json: 258 tokens, want at most 257"));
   CHECK(contains(message_of<DataError>([&] { gguf_tokenizer(*trained("<end>"), 258, "gpt-2"); }),
                  "ends a document"));
+  // SentencePiece's: scores in place of merges, bytes by their names.
+  const auto pieces = read_tokenizer(test::fixture_path("tokenizer/sentencepiece/small.model"));
+  const GgufValues llama = gguf_tokenizer(*pieces, 800, "llama-bpe");
+  found = std::map<std::string, GgufValue>(llama.begin(), llama.end());
+  CHECK(std::get<std::string>(found["tokenizer.ggml.model"]) == "llama");
+  CHECK(found.count("tokenizer.ggml.merges") == 0);
+  CHECK(std::get<bool>(found["tokenizer.ggml.add_space_prefix"]));
+  CHECK(std::get<uint32_t>(found["tokenizer.ggml.bos_token_id"]) == 1);
+  CHECK(std::get<uint32_t>(found["tokenizer.ggml.eos_token_id"]) == 2);
+  const auto kinds = std::get<std::vector<int32_t>>(found["tokenizer.ggml.token_type"]);
+  CHECK(std::vector<int32_t>(kinds.begin(), kinds.begin() + 4) == std::vector<int32_t>{2, 3, 3, 6});
+  const auto scores = std::get<std::vector<float>>(found["tokenizer.ggml.scores"]);
+  CHECK(scores[1] == 0);
+  const auto first_merge = pieces->tokenizer.spec().merges.front();
+  CHECK(scores[size_t(first_merge.result)] == -1);
+
   const std::string of_characters =
       R"({"model":{"type":"BPE","vocab":{"a":0,"</s>":1},"merges":[]}})";
   CHECK(contains(message_of<DataError>(
                      [&] { gguf_tokenizer(*parse_tokenizer(of_characters, "t"), 2, "gpt-2"); }),
-                 "byte-level BPE"));
+                 "neither byte-level BPE"));
 }
 
 }  // namespace shale::models

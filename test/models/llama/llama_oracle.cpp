@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -17,6 +16,7 @@
 #include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
+#include "shale/test/support/llama_fixture.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/temp_dir.h"
 #include "shale/test/support/training.h"
@@ -26,54 +26,22 @@ namespace {
 
 using nlohmann::json;
 
-const char* const kCases[] = {"llama_tied", "llama_untied_llama3", "llama_yarn", "mistral",
-                              "qwen2",      "qwen2_window",        "qwen3",      "olmo2",
-                              "mixtral",    "olmoe",               "qwen3_moe"};
-
-struct Fixture {
-  explicit Fixture(const std::string& name)
-      : folder(fixture_path("llama/" + name)), stored(models::open_stored_model(folder)) {
-    std::ifstream file(folder + "/expected.json");
-    REQUIRE(file.good());
-    expected = json::parse(file);
-    rows = int64_t(expected["ids"].size());
-    length = int64_t(expected["ids"][0].size()) - 1;
-  }
-  // Columns [first, last) of a batch.
-  std::vector<int32_t> columns(const json& ids, int64_t first, int64_t last) const {
-    std::vector<int32_t> tokens;
-    for (const json& row : ids) {
-      for (int64_t t = first; t < last; ++t) tokens.push_back(row[size_t(t)]);
-    }
-    return tokens;
-  }
-  // A second correct f32 implementation strays from the f64 truth about as far as torch's, in
-  // another direction; sums in another order may stray a few times as far. What is asserted is 8
-  // times torch's deviation, and never less than 1e-6.
-  double allowed(const char* key) const {
-    return std::max(1e-6, 8 * expected["f32_deviation"][key].get<double>());
-  }
-  models::LanguageModelPolicy policy() const {
-    if (!expected.contains("router")) return {};
-    return {.balance_loss = expected["router"]["balance_loss"],
-            .router_z_loss = expected["router"]["z_loss"]};
-  }
-
-  std::string folder;
-  std::unique_ptr<models::StoredModel> stored;
-  json expected;
-  int64_t rows = 0, length = 0;
-};
+const char* const kCases[] = {"llama_tied", "llama_untied_llama3",
+                              "llama_yarn", "mistral",
+                              "qwen2",      "qwen2_window",
+                              "qwen3",      "olmo2",
+                              "mixtral",    "olmoe",
+                              "qwen3_moe"};
 
 // The model of a fixture on one rank, with its weights.
 struct Loaded {
-  explicit Loaded(const Fixture& fixture)
+  explicit Loaded(const LlamaFixture& fixture)
       : context(small_context()),
         model(models::make_language_model(fixture.stored->config(), fixture.policy())),
         parallel(*model, model->blocks(), context, *group, {}) {
     models::load_stored_model(*fixture.stored, parallel);
   }
-  Tensor tokens(const Fixture& fixture, int64_t first, int64_t last) {
+  Tensor tokens(const LlamaFixture& fixture, int64_t first, int64_t last) {
     return from_host<int32_t>(context, fixture.columns(fixture.expected["ids"], first, last),
                               {fixture.rows, last - first});
   }
@@ -85,7 +53,7 @@ struct Loaded {
   comm::DataParallel parallel;
 };
 
-void check_last_logits(const Fixture& fixture, const Tensor& logits) {
+void check_last_logits(const LlamaFixture& fixture, const Tensor& logits) {
   const std::vector<float> found = to_host<float>(logits);
   const int64_t vocab = fixture.stored->config().vocab;
   REQUIRE(logits.shape() == Shape{fixture.rows, fixture.stored->config().padded_vocab});
@@ -100,7 +68,7 @@ void check_last_logits(const Fixture& fixture, const Tensor& logits) {
 }
 
 // Files of gradients have the tensors of weights; the reader of weights knows where each belongs.
-std::unique_ptr<models::StoredModel> stored_gradients(const Fixture& fixture,
+std::unique_ptr<models::StoredModel> stored_gradients(const LlamaFixture& fixture,
                                                       const TempDir& folder) {
   namespace fs = std::filesystem;
   fs::copy_file(fixture.folder + "/config.json", folder.file("config.json"));
@@ -108,7 +76,7 @@ std::unique_ptr<models::StoredModel> stored_gradients(const Fixture& fixture,
   return models::open_stored_model(folder.path());
 }
 
-void check_gradient(const Fixture& fixture, const Parameter& parameter,
+void check_gradient(const LlamaFixture& fixture, const Parameter& parameter,
                     const models::StoredModel& gradients) {
   CAPTURE(parameter.full_name());
   const std::vector<float> grad = to_host<float>(parameter.value.grad());
@@ -125,31 +93,12 @@ void check_gradient(const Fixture& fixture, const Parameter& parameter,
   CHECK(worst <= fixture.allowed("grad_element") * largest);  // 0 where the vocabulary is padded
 }
 
-// What each step of a run reports.
-struct Outcomes : models::StepObserver {
-  void done(const models::StepOutcome& outcome) override {
-    losses.push_back(outcome.losses.front());
-    norms.push_back(outcome.state.grad_norm);
-  }
-  std::vector<double> losses, norms;
-};
-
-models::MakeOptimizer make_adamw(const json& adamw) {
-  const optim::AdamWOptions options{.beta1 = adamw["beta1"],
-                                    .beta2 = adamw["beta2"],
-                                    .eps = adamw["eps"],
-                                    .weight_decay = adamw["weight_decay"]};
-  return [options](std::vector<OptimShard> shards) {
-    return std::make_unique<optim::AdamW>(std::move(shards), options);
-  };
-}
-
 }  // namespace
 
 TEST_CASE("logits of models that transformers wrote are its own, in one go and token by token") {
   for (const char* name : kCases) {
     CAPTURE(name);
-    const Fixture fixture(name);
+    const LlamaFixture fixture(name);
     Loaded run(fixture);
     models::KvCache whole, cached;
     check_last_logits(fixture,
@@ -167,7 +116,7 @@ TEST_CASE("logits of models that transformers wrote are its own, in one go and t
 TEST_CASE("loss and gradients of models that transformers wrote are its own") {
   for (const char* name : kCases) {
     CAPTURE(name);
-    const Fixture fixture(name);
+    const LlamaFixture fixture(name);
     Loaded run(fixture);
     run.context.update_step([](StepState& s) { s.grad_scale = 1; });
     const Tensor loss = run.model->loss(run.tokens(fixture, 0, fixture.length),
@@ -188,23 +137,21 @@ TEST_CASE("loss and gradients of models that transformers wrote are its own") {
 TEST_CASE("20 steps of AdamW from weights of transformers go as torch's") {
   for (const char* name : kCases) {
     CAPTURE(name);
-    const Fixture fixture(name);
+    const LlamaFixture fixture(name);
     const json& adamw = fixture.expected["adamw"];
     const json& train = fixture.expected["train"];
     const double tokens = double(fixture.rows * fixture.length);
     comm::World world(0, nullptr);
     Context context(small_context());
     const auto group = world.group();
-    const auto model =
-        models::make_language_model(fixture.stored->config(), fixture.policy());
-    Outcomes outcomes;
+    const auto model = models::make_language_model(fixture.stored->config(), fixture.policy());
+    StepOutcomes outcomes;
     models::TrainStep step(context, {.shard = group.get()}, step_model(*model),
-                           {.clip = adamw["clip"]}, make_adamw(adamw), &outcomes);
+                           {.clip = adamw["clip"]}, adamw_of(fixture), &outcomes);
     models::load_stored_model(*fixture.stored, step.parallel());
     Batch batch;
     for (size_t i = 0; i < train["ids"].size(); ++i) {
-      batch = token_batch(fixture.columns(train["ids"][i], 0, fixture.length + 1), fixture.rows,
-                          fixture.length);
+      batch = fixture.train_batch(i);
       step.run({.step = int64_t(i),
                 .lr = adamw["lr"],
                 .weight = tokens,

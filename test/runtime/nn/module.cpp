@@ -255,14 +255,19 @@ TEST_CASE("a buffer has memory once its module is materialised") {
   Buffer& seen = *module.buffers().front();
   CHECK(seen.full_name() == "seen");
   CHECK(seen.persistent);
-  CHECK_FALSE(seen.has_memory());
+  CHECK(seen.needs_memory());
   CHECK_THROWS_AS(seen.value.view(), InternalError);
   CHECK_THROWS_AS(module.again(), InternalError);
   Context context(small_context());
   materialize(module, context, DType::kBF16, 1);
   CHECK(to_host<float>(seen.value) == std::vector<float>{3, 3});
+  CHECK_FALSE(seen.needs_memory());
   seen.unbind();
-  CHECK_FALSE(seen.has_memory());
+  CHECK(seen.needs_memory());
+  seen.value = {};  // its module has none now
+  CHECK_FALSE(seen.needs_memory());
+  materialize(module, context, DType::kBF16, 1);
+  CHECK_FALSE(seen.value.defined());
 }
 
 }  // namespace shale::test

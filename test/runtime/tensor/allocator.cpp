@@ -286,4 +286,24 @@ TEST_CASE("a tag can have memory of its own") {
   f.allocator.free(other);
 }
 
+TEST_CASE("an observer sees what is allocated, with its rounding, and freed") {
+  struct Notes final : AllocationObserver {
+    void allocated(const void* block, int64_t bytes, MemoryTag tag, std::string_view) override {
+      CHECK(tag == MemoryTag::kComm);
+      live[block] = bytes;
+    }
+    void freed(const void* block) override { live.erase(block); }
+    std::map<const void*, int64_t> live;
+  };
+  Fixture f;
+  Notes notes;
+  f.allocator.set_observer(&notes);
+  auto* block = f.take(1000, MemoryTag::kComm);
+  CHECK(notes.live == std::map<const void*, int64_t>{{block, 1024}});
+  f.allocator.free(block);
+  CHECK(notes.live.empty());
+  f.allocator.set_observer(nullptr);
+  f.allocator.free(f.take(1000, MemoryTag::kData));
+}
+
 }  // namespace shale::test

@@ -10,14 +10,22 @@
 
 namespace shale::test {
 
-// A way to train a model on ranks of which `ranks` are a pipeline; the others are data parallel.
+// A way to train a model on ranks of which `ranks` are a pipeline, `tensor` share each layer and
+// `context` each sequence; the others are data parallel.
 struct PipelineRun {
-  int ranks = 1;  // 1: no pipeline
+  int ranks = 1;   // 1: no pipeline
+  int tensor = 1;  // 1: layers are cut only if TrainOptions::tensor_leaves says so
+  int context = 1;
   comm::ScheduleKind kind = comm::ScheduleKind::k1F1B;
   int chunks = 1;
   std::vector<int> split = {};
   int64_t micro_batches = 4;
   int slots = 2;
+  float lr = 1e-2f;
+  // Gives parameters other values than their initial ones.
+  std::function<void(comm::DataParallel&)> load = {};
+  // Sequence `first` of a step and those after it, one micro-batch; without: micro_batch().
+  std::function<Batch(int64_t step, int64_t first)> batch = {};
   // Called on each rank in the middle of its steps.
   std::function<void(int64_t step)> during_step = {};
 };

@@ -6,6 +6,7 @@
 
 #include "shale/comm/ordered_sum.h"
 #include "shale/comm/parallel/data/sharded_parameter.h"
+#include "shale/comm/parallel/tensor/tensor_parallel.h"
 #include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
@@ -15,10 +16,10 @@ namespace shale::test {
 
 Batch micro_batch(const TrainOptions& options, int64_t step, int64_t first) {
   const std::vector<int32_t> all =
-      rand_int<int32_t>(options.global_batch * (kLength + 1), uint64_t(step), 0, 60);
-  const auto row = all.begin() + first * (kLength + 1);
-  Batch batch =
-      token_batch({row, row + options.micro_batch * (kLength + 1)}, options.micro_batch, kLength);
+      rand_int<int32_t>(options.global_batch * (options.length + 1), uint64_t(step), 0, 60);
+  const auto row = all.begin() + first * (options.length + 1);
+  Batch batch = token_batch({row, row + options.micro_batch * (options.length + 1)},
+                            options.micro_batch, options.length);
   batch.first_position = step * options.global_batch + first;
   return batch;
 }
@@ -115,7 +116,14 @@ models::StepOptions step_options(const TrainOptions& options, int64_t micro_batc
 
 Trained train(Context& context, const comm::ShardGroups& groups, const TrainOptions& options) {
   const Ranks ranks(groups);
-  const auto model = models::make_language_model(tiny_model(), {.dropout = options.dropout});
+  const models::LanguageModelConfig config = options.model.value_or(tiny_model());
+  const auto model = models::make_language_model(config, {.dropout = options.dropout});
+  std::unique_ptr<nn::Exchange> exchange;
+  if (groups.tensor != nullptr) {
+    exchange =
+        comm::tensor_parallel(*model, models::model_family(config.family).tensor_plan(config),
+                              *groups.tensor, {.leaves = options.tensor_leaves});
+  }
   for (Module* block : model->blocks()) {
     block->set_recompute(options.recompute);
     if (options.f32_norms) {
@@ -124,7 +132,7 @@ Trained train(Context& context, const comm::ShardGroups& groups, const TrainOpti
     }
   }
   const int64_t micros = options.global_batch / (options.micro_batch * ranks.count);
-  const auto tokens = double(options.global_batch * kLength);
+  const auto tokens = double(options.global_batch * options.length);
   Notes notes(ranks.all, tokens);
   models::TrainStep step(context, groups, step_model(*model), step_options(options, micros),
                          options.optimizer, &notes);

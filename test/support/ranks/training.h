@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,10 @@ struct TrainOptions {
   comm::DataParallelOptions parallel = {};
   models::StepOffload offload = {};
   models::MakeOptimizer optimizer = make_adamw();
+  int64_t length = kLength;
+  std::optional<models::LanguageModelConfig> model = {};  // without: tiny_model()
+  int tensor_leaves = 0;   // where there is a ShardGroups::tensor; 0: its ranks
+  int context_leaves = 0;  // of train_pipeline(); 0: PipelineRun::context
 };
 
 struct Trained {

@@ -107,7 +107,7 @@ TEST_CASE("buffers of each rank's own become their mean over the ranks") {
   } counters;
   {
     comm::DataParallel parallel(counters, {}, context, *all, {});
-    REQUIRE(counters.own.has_memory());
+    REQUIRE_FALSE(counters.own.needs_memory());
     float* values = counters.own.value.view().as<float>();
     values[0] = float(all->rank());
     values[1] = float(4 * all->rank() + 2);
@@ -117,7 +117,7 @@ TEST_CASE("buffers of each rank's own become their mean over the ranks") {
     CHECK(max_error(to_host<float>(counters.own.value), want) <= 0x1p-24 * 64);
     CHECK(to_host<float>(counters.same.value) == std::vector<float>{7, 7});
   }
-  CHECK_FALSE(counters.own.has_memory());
+  CHECK(counters.own.needs_memory());
 }
 
 }  // namespace shale::test

@@ -118,11 +118,37 @@ TEST_CASE("Muon's matrices have the same bits on a device whose streams run in a
   const Trained want = train_on(gpu({.order = Order::kFifo, .track = false}), options_of({}));
   CHECK_FALSE(same(want, in_order({"AdamW", {}})));
   for (const emulator::Options& order : orders()) {
-    for (const Row& row : {Row{"stage 1", {.stage = 1}},
-                           Row{"stage 2, gradients", {.stage = 2}, {.optimizer = true, .gradients = true}},
-                           Row{"stage 3, all of it", {.stage = 3}, kAllOfIt}}) {
+    for (const Row& row :
+         {Row{"stage 1", {.stage = 1}},
+          Row{"stage 2, gradients", {.stage = 2}, {.optimizer = true, .gradients = true}},
+          Row{"stage 3, all of it", {.stage = 3}, kAllOfIt}}) {
       CAPTURE(row.name, static_cast<int>(order.order));
       CHECK(same(train_on(gpu(order), options_of(row)), want));
+    }
+  }
+}
+
+TEST_CASE("layers that ranks share have the same bits on a device whose streams run in any order",
+          "[staged][tensor]") {
+  if (world().size() != 2) return;
+  TrainOptions options = train_options({"stage 1", {.stage = 1}});
+  options.dropout = 0.1f;
+  options.tensor_leaves = 2;
+  const auto run = [&](const emulator::Options& order) {
+    Context context({.deterministic = true}, gpu(order));
+    const auto group = world().group(
+        {.timeout_s = 60, .staging_bytes = 1 << 10, .transport = comm::Transport::kMpi},
+        context.backend());
+    comm::Mesh mesh(*group, {{"shard", 1}, {"tensor", 2}});
+    return train(context, {.shard = &mesh.group("shard"), .tensor = &mesh.group("tensor")},
+                 options);
+  };
+  const Trained want = run({.order = Order::kFifo, .track = false});
+  CHECK(std::isfinite(want.losses.back()));
+  for (const emulator::Options& order : orders()) {
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+      options.recompute = recompute;
+      CHECK(same(run(order), want));
     }
   }
 }

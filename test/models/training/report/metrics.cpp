@@ -53,6 +53,8 @@ TEST_CASE("a step is one JSON object with the documented keys in order", "[metri
   CHECK(to_json_line(EvalMetrics{
             .step = 7, .val_loss = 2.5f, .item = "points", .items = 300, .ms = 12.25}) ==
         "{\"step\": 7, \"val_loss\": 2.5, \"val_points\": 300, \"val_ms\": 12.250}\n");
+  CHECK(contains(to_json_line(EvalMetrics{.step = 7, .val_loss = 2.5f, .ema_val_loss = 2.25}),
+                 "\"val_loss\": 2.5, \"ema_val_loss\": 2.25, \"val_tokens\""));
   const Spread memory{
       .least = 12884901888, .median = 12884901889, .most = 2e10, .least_rank = 3, .most_rank = 0};
   CHECK(to_json_line(RanksMetrics{
@@ -65,6 +67,22 @@ TEST_CASE("a step is one JSON object with the documented keys in order", "[metri
         "\"host_peak_bytes_min\": 12884901888, \"host_peak_bytes_min_rank\": 3, "
         "\"host_peak_bytes_median\": 12884901889, \"host_peak_bytes_max\": 20000000000, "
         "\"host_peak_bytes_max_rank\": 0}\n");
+}
+
+TEST_CASE("a step of a mixture of experts has their loads, and is read back", "[metrics]") {
+  StepMetrics row = full_row(7);
+  row.experts = {
+      .tokens_min = 3, .tokens_mean = 4096.5, .tokens_max = 9000, .dropped_share = 0.125};
+  const std::string line = to_json_line(row);
+  CHECK(contains(line,
+                 "12884901888, \"expert_tokens_min\": 3, \"expert_tokens_mean\": 4096.5, "
+                 "\"expert_tokens_max\": 9000, \"dropped_share\": 0.125}\n"));
+  const std::vector<MetricsRow> rows = parse_metrics(line, "test");
+  REQUIRE(rows.size() == 1);
+  CHECK(std::get<StepMetrics>(rows[0]) == row);
+  std::string without = line;
+  without.erase(without.find(", \"dropped_share\""), 24);
+  CHECK(contains(message_of<DataError>([&] { parse_metrics(without, "test"); }), "dropped_share"));
 }
 
 TEST_CASE("what is not known or not finite is null", "[metrics]") {
@@ -98,6 +116,7 @@ TEST_CASE("rows written come back equal", "[metrics]") {
       EvalMetrics{.step = 2, .val_loss = 1.5f},
       full_row(3),
       EvalMetrics{.step = 3, .val_loss = 1.5f, .item = "points", .items = 12, .ms = 0.5},
+      EvalMetrics{.step = 4, .val_loss = 1.5f, .ema_val_loss = 1.25},
       RanksMetrics{.step = 3,
                    .ranks = 2,
                    .figures = {{"share", Spread{0, .25, .5, 1, 0}}, {"unknown", std::nullopt}}}};

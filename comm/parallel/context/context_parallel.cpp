@@ -1,0 +1,37 @@
+#include "shale/comm/parallel/context/context_parallel.h"
+
+#include <bit>
+
+#include "shale/base/error.h"
+#include "shale/comm/parallel/tensor/group_exchange.h"
+#include "shale/comm/same_on_all.h"
+
+namespace shale::comm {
+
+std::unique_ptr<nn::CutSequence> context_parallel(Module& model, ProcessGroup& group,
+                                                  const ContextOptions& options) {
+  const int leaves = options.leaves > 0 ? options.leaves : group.size();
+  const bool fits = leaves % group.size() == 0 &&
+                    (options.leaves == 0 || std::has_single_bit(static_cast<unsigned>(leaves)));
+  if (!fits) {
+    throw ConfigError(cat("context: ", leaves, " leaves over ", group.size(),
+                          " ranks, want a power of two that the ranks divide"));
+  }
+  if (options.tokens < 2 * leaves) {
+    throw ConfigError(cat("context: sequences of ", options.tokens, " tokens in ", leaves,
+                          " parts, want at least ", 2 * leaves, ", two chunks for each"));
+  }
+  require_same_on_all(group, "context parallelism",
+                      cat(leaves, " leaves of sequences of ", options.tokens, " tokens"));
+  auto sequence = std::make_unique<nn::CutSequence>(
+      std::make_unique<GroupExchange>(group, leaves, "context"), options.tokens);
+  const auto parts = static_cast<size_t>(sequence->parts().count);
+  if (parts > 1) {
+    for (Parameter* parameter : model.parameters()) parameter->split_rows(parts);
+    if (model.exchange() != nullptr) model.exchange()->set_row_parts(sequence->parts().count);
+  }
+  model.set_sequence(sequence.get());
+  return sequence;
+}
+
+}  // namespace shale::comm

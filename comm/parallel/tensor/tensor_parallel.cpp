@@ -1,0 +1,80 @@
+#include "shale/comm/parallel/tensor/tensor_parallel.h"
+
+#include <bit>
+
+#include "shale/base/error.h"
+#include "shale/base/rng.h"
+#include "shale/comm/parallel/tensor/group_exchange.h"
+#include "shale/comm/same_on_all.h"
+
+namespace shale::comm {
+namespace {
+
+int leaves_of(const ProcessGroup& group, const TensorOptions& options) {
+  const int ranks = group.size(), leaves = options.leaves;
+  if (leaves == 0) return ranks;
+  if (leaves >= ranks && leaves % ranks == 0 && std::has_single_bit(unsigned(leaves))) {
+    return leaves;
+  }
+  throw ConfigError(cat("tensor: ", leaves, " leaves over ", ranks,
+                        " ranks, want a power of two that the ranks divide"));
+}
+
+// Whether the parameter's owner, or a module around it, can do its part alone.
+bool is_accepted(const Parameter& parameter, const Partition& partition) {
+  for (const Module* module = parameter.owner; module != nullptr; module = module->parent()) {
+    if (module->accepts(parameter, partition)) return true;
+  }
+  return false;
+}
+
+std::string_view share_name(LeafShare share) {
+  switch (share) {
+    case LeafShare::kWhole: return "whole";
+    case LeafShare::kCut: return "cut";
+    case LeafShare::kRepeated: return "repeated";
+    case LeafShare::kFirst: return "with the first leaf alone";
+  }
+  return "?";
+}
+
+void cut(Parameter& parameter, const TensorPlan::Line& line, const nn::Exchange& exchange) {
+  Partition partition = line.partition;
+  partition.leaves = exchange.leaves();
+  partition.leaf = exchange.first_leaf();
+  check_partition(parameter.full_name(), parameter.whole, partition, line.unit);
+  if (!is_accepted(parameter, partition)) {
+    throw ConfigError(
+        cat("tensor: no layer around ", parameter.full_name(), parameter.whole, " works with it ",
+            share_name(partition.share),
+            partition.share == LeafShare::kCut
+                ? cat(" along dimension ", partition.dim, " into ", partition.leaves, " parts")
+                : std::string(),
+            "; want a plan, or a number of parts, that its accepts() takes"));
+  }
+  const bool is_alone = partition.share == LeafShare::kFirst;
+  parameter.owner->cut(parameter, partition, is_alone ? 1 : exchange.own_leaves());
+}
+
+}  // namespace
+
+std::unique_ptr<nn::Exchange> tensor_parallel(Module& model, const TensorPlan& plan,
+                                              ProcessGroup& group, const TensorOptions& options) {
+  const int leaves = leaves_of(group, options);
+  auto exchange = std::make_unique<GroupExchange>(group, leaves, "tensor");
+  const std::vector<Parameter*> parameters = model.parameters();
+  const std::vector<const TensorPlan::Line*> lines = plan.lines_of(parameters);
+  std::string text;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto& [pattern, partition, unit] = *lines[i];
+    text += cat(" ", parameters[i]->full_name(), parameters[i]->whole, share_name(partition.share),
+                partition.dim, "/", partition.groups);
+  }
+  require_same_on_all(group, "tensor parallelism",
+                      cat(leaves, " leaves, parameters and plan ", hash_name(text)));
+  for (size_t i = 0; i < parameters.size(); ++i) cut(*parameters[i], *lines[i], *exchange);
+  model.set_exchange(exchange.get());
+  return exchange;
+}
+
+}  // namespace shale::comm

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+
+#include "shale/runtime/data/prefetch.h"
+#include "shale/runtime/nn/cut_sequence.h"
+
+namespace shale::models {
+
+// Of batches of whole sequences, "inputs" and "targets" [B, T] i32, the tokens that a rank has of
+// them: [n B, T / R] in the order of nn::CutSequence. Padding has input 0 and a target that the
+// loss ignores (kernels::kIgnoreTarget).
+BatchSource cut_batches(BatchSource whole, const nn::SequenceParts& parts);
+// One such batch.
+void cut_batch(const Batch& whole, const nn::SequenceParts& parts, Batch& own);
+
+}  // namespace shale::models

@@ -1,0 +1,36 @@
+#include "shale/models/llama/plan.h"
+
+#include "shale/base/error.h"
+#include "shale/models/llama/variant.h"
+
+namespace shale::models {
+
+comm::TensorPlan llama_tensor_plan(const LanguageModelConfig& config) {
+  const LlamaVariant& variant = llama_variant(config.family);
+  if (variant.head_norm == HeadNorm::kWholeRow || config.experts > 0) {
+    throw ConfigError(cat("tensor plan: ", config.family, " has ",
+                          config.experts > 0 ? "mixtures of experts, whose rows are no slices"
+                                             : "norms over the row of all heads",
+                          "; want --tensor 1"));
+  }
+  const comm::TensorPlan::Columns heads{.unit = head_size_of(config)};
+  comm::TensorPlan plan;
+  plan.vocabulary("embed_tokens");
+  if (!config.tied) plan.vocabulary("lm_head");
+  if (!variant.norms_after) plan.slices("layers.*.input_layernorm");
+  plan.columns("layers.*.self_attn.q_proj", heads)
+      .columns("layers.*.self_attn.k_proj", heads)
+      .columns("layers.*.self_attn.v_proj", heads)
+      .rows("layers.*.self_attn.o_proj");
+  if (variant.head_norm == HeadNorm::kPerHead) {
+    plan.slices("layers.*.self_attn.q_norm").slices("layers.*.self_attn.k_norm");
+  }
+  plan.slices("layers.*.post_attention_layernorm");
+  if (variant.norms_after) plan.slices("layers.*.post_feedforward_layernorm");
+  return plan.columns("layers.*.mlp.gate_proj")
+      .columns("layers.*.mlp.up_proj")
+      .rows("layers.*.mlp.down_proj")
+      .slices("norm");
+}
+
+}  // namespace shale::models

@@ -1,0 +1,148 @@
+#include "shale/models/plan/plan_rank.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/comm/group_simulated.h"
+#include "shale/kernels/dry_run.h"
+#include "shale/models/training/batch_ramp.h"
+#include "shale/models/training/checks/gemm_peak.h"
+#include "shale/models/training/make_step.h"
+#include "shale/models/training/report/memory_profile.h"
+#include "shale/runtime/tensor/plan_backend.h"
+
+namespace shale::models {
+namespace {
+
+// In the first step gradients and states get their memory, in the second all there is to free is
+// there, and the third shows that it stays so.
+constexpr int64_t kSteps = 3;
+
+void check_plannable(const RunConfig& config, int rank, int ranks) {
+  if (rank < 0 || rank >= ranks) {
+    throw ConfigError(cat("plan: rank ", rank, ", want 0 to ", ranks - 1));
+  }
+  if (config.threads < 1) throw InternalError("plan: --threads is not known, want it given");
+}
+
+// Whose kernels say what scratch memory they take: of a GPU those that the emulator has, which are
+// the same. Throws UnavailableError in a build without them.
+Device device_of_kernels(const RunConfig& config) {
+  if (config.device == "cpu" || config.device == "auto") return {};
+  const bool is_older = config.device == "emu" || config.device == "emu:80";
+  const Device device{.type = DeviceType::kEmu, .arch = is_older ? 80 : 90};
+  static_cast<void>(make_backend(device));  // registers them
+  return device;
+}
+
+// A rank of the run, as Trainer sets it up.
+class Rehearsal {
+ public:
+  Rehearsal(const RunConfig& config, Task& task, int rank, int ranks)
+      : config_(config),
+        task_(task),
+        context_({.threads = config.threads,
+                  .device_memory = config.device_memory,
+                  .deterministic = config.deterministic,
+                  .seed = static_cast<uint64_t>(config.seed)},
+                 std::make_unique<PlanBackend>(device_of_kernels(config))),
+        ledger_(context_),
+        all_(rank, ranks, context_.backend(),
+             {.has_values =
+                  [this](const View& view) {
+                    const auto& backend = static_cast<const PlanBackend&>(context_.backend());
+                    return !backend.owns(view.data) ||
+                           static_cast<size_t>(view.bytes()) <= PlanBackend::kCopied;
+                  }}),
+        data_(data_ranks(config, parallel_layout(config, ranks), rank)),
+        layout_(batch_layout(config, data_.count)) {
+    if (config.measure_peak) measure_gemm_peak(context_, dtype_of_flag(config, context_.device()));
+    setup_ = parallel_setup(config_, all_);
+    step_ = make_step(
+        {.config = config_, .task = task_, .context = context_, .setup = setup_, .layout = layout_},
+        nullptr);
+    task_.prepare(task_context());
+    if (config_.ema > 0) step_->keep_average(config_.ema);
+    places_.emplace(ledger_, task_.model(), task_.units());
+  }
+
+  void run() {
+    Prefetcher batches(task_.train_batches({.layout = layout_, .rank = data_.rank}));
+    const int64_t steps = std::min(config_.steps, kSteps);
+    for (int64_t step = 0; step < steps; ++step) {
+      ledger_.mark(cat("step ", step + 1));
+      step_->run({.step = step,
+                  .lr = static_cast<float>(config_.lr),
+                  .weight = task_.step_weight(step),
+                  .first_position = layout_.begin(step),
+                  .micro_batches = layout_.micro_batches(step),
+                  .next_batch = [&batches]() -> const Batch& { return *batches.next(); }});
+      places_->leave_all();
+      const bool is_last = step + 1 == steps;
+      const bool is_due = is_last || (step == 0 && config_.eval_every < config_.steps);
+      if (config_.eval_every > 0 && is_due) evaluate();
+    }
+    step_->finish_update();
+  }
+
+  PlannedRank result() {
+    if (!config_.memory_profile.empty()) {
+      write_memory_profile(config_.memory_profile, ledger_, cat("planned rank ", all_.rank()));
+    }
+    PlannedRank planned{.memory = {.rank = all_.rank(),
+                                   .threads = config_.threads,
+                                   .device = MemoryPeak(context_.allocator().stats())},
+                        .place = setup_.mesh->layout().place_of(all_.rank()),
+                        .at_peak = ledger_.at_peak()};
+    if (Context* host = step_->host_context()) {
+      planned.memory.host = MemoryPeak(host->allocator().stats());
+    }
+    return planned;
+  }
+
+ private:
+  TaskContext task_context() {
+    return {.context = context_,
+            .group = all_,
+            .data = data_,
+            .parallel = step_->parallel(),
+            .loss = [this](const DeviceBatch& batch) { return step_->loss(batch); }};
+  }
+
+  void evaluate() {
+    step_->finish();
+    const TaskContext run = task_context();
+    task_.evaluate(run);
+    if (config_.evaluate_ema) step_->with_average([&] { task_.evaluate(run); });
+    places_->leave_all();
+  }
+
+  const RunConfig& config_;
+  Task& task_;
+  Context context_;
+  MemoryLedger ledger_;
+  comm::SimulatedGroup all_;
+  const DataRanks data_;
+  const BatchLayout layout_;
+  ParallelSetup setup_;
+  std::unique_ptr<TrainStep> step_;
+  std::optional<ModulePlaces> places_;
+};
+
+}  // namespace
+
+PlannedRank plan_rank(const RunConfig& config, Task& task, int rank, int ranks) {
+  check_plannable(config, rank, ranks);
+  RunConfig planned = config;
+  planned.batch_ramp.clear();  // the steps after it need most
+  if (config.device == "cuda" && config.dtype == "auto") planned.dtype = "bf16";  // as there
+  const kernels::DryRun dry;
+  Rehearsal rehearsal(planned, task, rank, ranks);
+  rehearsal.run();
+  return rehearsal.result();
+}
+
+}  // namespace shale::models

@@ -1,0 +1,271 @@
+// shale plan: the memory that a run would need, rank by rank, before there are machines for it.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shale/base/config.h"
+#include "shale/base/cpu_affinity.h"
+#include "shale/base/error.h"
+#include "shale/base/log.h"
+#include "shale/base/text.h"
+#include "shale/models/language/config.h"
+#include "shale/models/language/task.h"
+#include "shale/models/plan/goodput.h"
+#include "shale/models/plan/plan_rank.h"
+#include "shale/models/tools/tools.h"
+#include "shale/models/training/parallel_setup.h"
+#include "shale/runtime/io/mapped_file.h"
+
+namespace shale::models {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kExplained = 25;  // rows of --explain
+
+struct PlanOptions {
+  int ranks = 1;
+  int rank = -1;  // -1: the first of each stage
+  std::string check;
+  bool explain = false;
+  bool json = false;
+  double device_mtbf_h = 0;  // 0: nobody asks
+  FailureModel failures;     // but for the time between them
+  TrainConfig train;
+};
+
+void describe(ConfigSpec& spec, PlanOptions& options) {
+  spec.section("Plan");
+  spec.add("ranks", options.ranks, "ranks of the run, which need not be there",
+           {.min = 1, .max = 1 << 20});
+  spec.add("rank", options.rank, "plans this one alone",
+           {.min = 0, .help = {.default_text = "the first of each pipeline stage"}});
+  spec.add("check", options.check,
+           "holds this run, a folder of --out, against its plan, of each rank: ends with 0 if the "
+           "memory of its ranks is the planned one to the byte, else with 1",
+           {.is_path = true, .help = {.metavar = "RUN"}});
+  spec.add("explain", options.explain, "list what is in use at the peak: tag, module, asker");
+  spec.add("json", options.json, "print a line of JSON for each planned rank, in bytes");
+  spec.section("Failures");
+  const auto seconds = [&](const char* name, double& field, const char* help) {
+    spec.add(name, field, help, {.min = 0, .help = {.metavar = "SECONDS"}});
+  };
+  spec.add(
+      "device-mtbf", options.device_mtbf_h,
+      "hours between two failures of a rank's device and what is with it, on average: then the "
+      "plan says how often to save, and what is left of the time; Llama 3 had 50700; 0: leave it",
+      {.min = 0, .help = {.metavar = "HOURS"}});
+  seconds("save-stall", options.failures.save_s, "that training waits for a save");
+  seconds("save-write", options.failures.write_s, "until a save is on the disk, beside training");
+  seconds("restart-time", options.failures.restart_s, "from a failure to the first step again");
+  describe(spec, options.train, /*needs_data=*/false);
+  spec.example("shale plan --model gpt2-1558m --seq-len 1024 --ranks 1024 --zero 3");
+  spec.example("shale plan --check out");
+}
+
+std::string bytes_text(int64_t bytes) {
+  return bytes == 0 ? "-" : format_bytes(static_cast<double>(bytes));
+}
+
+std::string padded(std::string_view text, size_t width) {
+  return std::string(width > text.size() ? width - text.size() : 0, ' ') + std::string(text);
+}
+
+constexpr size_t kNameWidth = 24, kCellWidth = 13;
+
+std::string header() {
+  std::string line(kNameWidth, ' ');
+  for (int tag = 0; tag < kMemoryTags; ++tag) {
+    line += cat(" ", padded(memory_tag_name(MemoryTag(tag)), kCellWidth));
+  }
+  return cat(line, " ", padded("sum", kCellWidth), "\n");
+}
+
+std::string row(std::string_view name, const std::array<int64_t, kMemoryTags>& by_tag) {
+  std::string line(name);
+  line.resize(std::max(kNameWidth, line.size()), ' ');
+  int64_t sum = 0;
+  for (const int64_t bytes : by_tag) {
+    line += cat(" ", padded(bytes_text(bytes), kCellWidth));
+    sum += bytes;
+  }
+  return cat(line, " ", padded(bytes_text(sum), kCellWidth), "\n");
+}
+
+// The unit that a share belongs to; "outside units" for what is in none.
+std::string unit_of(const MemoryLedger::Share& share, const std::vector<Module*>& units) {
+  const bool is_flat = share.tag == MemoryTag::kParameter || share.tag == MemoryTag::kGradient ||
+                       share.tag == MemoryTag::kOptimizer;
+  const std::string name = (is_flat ? share.what : share.place) + ".";
+  for (const Module* unit : units) {
+    const std::string prefix = unit->full_name();
+    if (name.starts_with(prefix + ".") || name.starts_with(prefix + " ")) return prefix;
+  }
+  return "outside units";
+}
+
+// What is in use at the peak, by unit in the model's order, and by tag.
+std::string unit_table(const PlannedRank& rank, const std::vector<Module*>& units) {
+  std::map<std::string, std::array<int64_t, kMemoryTags>> by_unit;
+  for (const MemoryLedger::Share& share : rank.at_peak) {
+    by_unit[unit_of(share, units)][static_cast<size_t>(share.tag)] += share.bytes;
+  }
+  std::string text = header();
+  for (const Module* unit : units) {
+    const auto found = by_unit.find(unit->full_name());
+    if (found != by_unit.end()) text += row(found->first, found->second);
+  }
+  return text + row("outside units", by_unit["outside units"]) +
+         row("all", rank.memory.device.by_tag);
+}
+
+std::string title(const PlannedRank& rank) {
+  const RankMemory& memory = rank.memory;
+  std::string text = cat("rank ", memory.rank);
+  if (!rank.place.empty()) text += cat(" (", rank.place, ")");
+  text += cat(": ", bytes_text(memory.device.allocated), " in use at the peak, ",
+              bytes_text(memory.device.reserved), " held");
+  if (memory.host) {
+    text += cat("; of the host ", bytes_text(memory.host->allocated), " and ",
+                bytes_text(memory.host->reserved));
+  }
+  return text + "\n";
+}
+
+std::string explanation(const PlannedRank& rank) {
+  std::string text = "in use at the peak, largest first: bytes, blocks, tag, module, asker\n";
+  for (size_t i = 0; i < std::min(kExplained, rank.at_peak.size()); ++i) {
+    const MemoryLedger::Share& share = rank.at_peak[i];
+    text += cat("  ", padded(bytes_text(share.bytes), kCellWidth), " ",
+                padded(cat(share.blocks), 6), "  ", memory_tag_name(share.tag), ", ",
+                share.place.empty() ? "-" : share.place, ", ", share.what, "\n");
+  }
+  return text;
+}
+
+// A rank of each stage, which differ in what they have; ranks of one stage share it evenly.
+std::vector<int> ranks_to_plan(const PlanOptions& options) {
+  if (options.rank >= 0) return {options.rank};
+  const comm::MeshLayout mesh = parallel_layout(options.train.run, options.ranks);
+  std::vector<int> ranks;
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    const int stage = mesh.coordinate("pipeline", rank);
+    if (stage == static_cast<int>(ranks.size())) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::string failures_text(const PlanOptions& options) {
+  if (options.device_mtbf_h == 0) return {};
+  FailureModel model = options.failures;
+  model.between_failures_s = 3600 * options.device_mtbf_h / options.ranks;
+  const Goodput best = best_goodput(model);
+  return cat("failures: one in ", format_number(model.between_failures_s / 3600),
+             " h; with --save-minutes ", format_number(best.interval_s / 60), ", ",
+             format_number(100 * best.share),
+             "% of the time makes steps that are not lost again\n");
+}
+
+int plan(PlanOptions& options) {
+  RunConfig& run = options.train.run;
+  if (run.threads == 0) run.threads = std::max(1, cpu_counts().bound / options.ranks);
+  resolve(options.train, options.ranks);
+  LanguageTask task(options.train);
+  const auto start = Clock::now();
+  const std::vector<int> ranks = ranks_to_plan(options);
+  std::vector<PlannedRank> planned;
+  for (const int rank : ranks) {
+    LanguageTask of_rank(options.train);  // a plan leaves parameters cut, and without memory
+    planned.push_back(plan_rank(run, of_rank, rank, options.ranks));
+    run.memory_profile.clear();  // of the first
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (options.json) {
+    for (const PlannedRank& rank : planned) std::printf("%s\n", to_json(rank.memory).c_str());
+    return 0;
+  }
+  std::string text;
+  for (const std::string& line : task.summary()) text += line + "\n";
+  for (const PlannedRank& rank : planned) {
+    text += cat("\n", title(rank), unit_table(rank, task.units()));
+    if (rank.memory.host) text += row("host", rank.memory.host->by_tag);
+    if (options.explain) text += explanation(rank);
+  }
+  text += cat("\n", failures_text(options));
+  std::printf("%splanned %zu of %d ranks in %.2f s, %d threads of a kernel\n", text.c_str(),
+              planned.size(), options.ranks, seconds, run.threads);
+  return 0;
+}
+
+// ---- A run against its plan ----
+
+void compare(std::string& text, int rank, const char* where, const MemoryPeak& run,
+             const MemoryPeak& planned) {
+  const auto line = [&](std::string_view what, int64_t found, int64_t want) {
+    if (found == want) return;
+    text += cat("rank ", rank, ", ", where, ", ", what, ": the run had ", found,
+                " bytes, the plan has ", want, "\n");
+  };
+  for (int tag = 0; tag < kMemoryTags; ++tag) {
+    const auto at = static_cast<size_t>(tag);
+    line(memory_tag_name(MemoryTag(tag)), run.by_tag[at], planned.by_tag[at]);
+  }
+  line("in use", run.allocated, planned.allocated);
+  line("held", run.reserved, planned.reserved);
+}
+
+int check(ConfigSpec& spec, PlanOptions& options) {
+  const fs::path folder = options.check;
+  const std::string path = (folder / "config.json").string();
+  const std::vector<RankMemory> run = read_memory(folder);
+  const MappedFile file(path);
+  try {
+    spec.read_json(file.text(), path);
+  } catch (const ConfigError& error) {
+    throw ConfigError(cat(error.what(), "; shale plan knows the options of train_lm alone"));
+  }
+  RunConfig& config = options.train.run;
+  if (!fs::exists(options.train.language.data)) options.train.language.data.clear();
+  const auto ranks = static_cast<int>(run.size());
+  resolve(options.train, ranks);
+  std::string differences;
+  for (const RankMemory& found : run) {
+    LanguageTask task(options.train);
+    config.threads = found.threads;
+    config.memory_profile.clear();
+    const RankMemory planned = plan_rank(config, task, found.rank, ranks).memory;
+    compare(differences, found.rank, "device", found.device, planned.device);
+    compare(differences, found.rank, "host", found.host.value_or(MemoryPeak()),
+            planned.host.value_or(MemoryPeak()));
+  }
+  if (differences.empty()) {
+    std::printf("%s: the memory of %d %s is the planned one to the byte\n", options.check.c_str(),
+                ranks, ranks == 1 ? "rank" : "ranks");
+    return 0;
+  }
+  std::fputs(differences.c_str(), stdout);
+  return 1;
+}
+
+}  // namespace
+
+int run_plan(int argc, const char* const* argv) {
+  PlanOptions options;
+  ConfigSpec spec("shale plan", "says what memory a run of train_lm needs, without the machines");
+  describe(spec, options);
+  const ParseResult parsed = parse_config(spec, argc, argv);
+  if (parsed.should_exit) {
+    std::fputs(parsed.output.c_str(), stdout);
+    return 0;
+  }
+  set_process_log({.quiet = true});
+  return options.check.empty() ? plan(options) : check(spec, options);
+}
+
+}  // namespace shale::models

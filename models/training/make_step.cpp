@@ -1,0 +1,65 @@
+#include "shale/models/training/make_step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shale/base/log.h"
+#include "shale/comm/parallel/pipeline/simulate.h"
+#include "shale/models/training/make_optimizer.h"
+
+namespace shale::models {
+namespace {
+
+// "pipeline of 2 stages, 1f1b: embedding to h.1, h.2 to head; idle 20% of a step if ..."
+std::string describe(const StepPipeline& pipeline) {
+  const comm::StagePlacement& place = pipeline.plan.placement();
+  std::vector<comm::StageTimes> times;
+  std::string text = cat("pipeline of ", place.stages(), " stages on ", place.ranks, " ranks:");
+  for (const auto& [first, end] : pipeline.plan.stages) {
+    comm::StageTimes time{0, 0, 0};
+    for (int i = first; i < end; ++i) {
+      const double cost = pipeline.pieces[static_cast<size_t>(i)].cost;
+      time = {time.forward + cost, time.backward_input + cost, time.backward_weights + cost};
+    }
+    times.push_back(time);
+    const auto name = [&](int i) { return pipeline.pieces[static_cast<size_t>(i)].name; };
+    text += cat(first == 0 ? " " : ", ", name(first));
+    if (end - first > 1) text += cat(" to ", name(end - 1));
+  }
+  const comm::Simulation run = comm::simulate(pipeline.plan.schedule, {.times = times});
+  const double idle = *std::min_element(run.idle.begin(), run.idle.end());
+  return cat(text, "; by its products, ranks are idle for at least ",
+             static_cast<int>(std::lround(100 * idle / run.makespan)), "% of a step");
+}
+
+}  // namespace
+
+std::unique_ptr<TrainStep> make_step(const StepParts& parts, StepObserver* observer) {
+  const RunConfig& config = parts.config;
+  Task& task = parts.task;
+  const BatchLayout& layout = parts.layout;
+  const int64_t micro_batches = layout.largest_batch() / (layout.micro_batch * layout.ranks);
+  cut_model(config, task, parts.setup);
+  const std::vector<Module*> units = task.units();
+  for (Module* unit : units) unit->set_recompute(config.recompute);
+  StepModel model{task.model(), units,
+                  [&task](const DeviceBatch& batch) { return task.loss(batch); }};
+  model.tally = task.tally(parts.context);
+  if (config.pipeline > 1) {
+    model.pipeline = parallel_pipeline(config, task, micro_batches, parts.setup);
+    log_info(describe(*model.pipeline));
+  }
+  const DType dtype = dtype_of_flag(config, parts.context.device());
+  return std::make_unique<TrainStep>(
+      parts.context, parts.setup.groups, std::move(model),
+      step_options(config, dtype, micro_batches),
+      [&](std::vector<OptimShard> shards) {
+        return make_optimizer(config, units, std::move(shards));
+      },
+      observer);
+}
+
+}  // namespace shale::models

@@ -1,0 +1,182 @@
+// What a Trainer tells of its steps: to the other ranks, to files, to people.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+#include "shale/base/log.h"
+#include "shale/base/parse.h"
+#include "shale/models/training/report/tensor_histograms.h"
+#include "shale/models/training/stop_signals.h"
+#include "shale/models/training/trainer.h"
+
+namespace shale::models {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+int64_t host_peak_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
+// Over NCCL, what the device has told by now.
+double exposed_seconds(const comm::ProcessGroup& group) {
+  return group.traffic().totals(comm::Traffic::kParameters).exposed_seconds +
+         group.traffic().totals(comm::Traffic::kGradients).exposed_seconds;
+}
+
+}  // namespace
+
+StepMetrics Trainer::metrics_of(const StepOutcome& outcome) {
+  // A step that was queued before its predecessor was done began with that one's end.
+  const double seconds = seconds_since(std::max(outcome.started, finished_));
+  finished_ = Clock::now();
+  const int64_t items = layout_.batch_at(outcome.step) * unit_.items_per_sample;
+  const double rate = static_cast<double>(items) / seconds;
+  StepMetrics metrics{.step = outcome.step + 1};
+  metrics.grad_norm = outcome.state.grad_norm;
+  metrics.lr = schedule_.at(outcome.step);
+  metrics.item = unit_.items;
+  metrics.items = layout_.begin(outcome.step + 1) * unit_.items_per_sample;
+  metrics.items_per_s = rate;
+  metrics.step_ms = seconds * 1e3;
+  const double exposed_s = exposed_seconds(*group_);
+  metrics.comm_exposed_ms = (exposed_s - std::exchange(exposed_s_, exposed_s)) * 1e3;
+  if (config_.pipeline > 1) {
+    const comm::TrafficMeter& meter = setup_.groups.stages->group->traffic();
+    const double bubble_s = meter.totals(comm::Traffic::kActivations).exposed_seconds;
+    metrics.bubble_ms = (bubble_s - std::exchange(bubble_s_, bubble_s)) * 1e3;
+  }
+  if (peak_flops_ > 0) metrics.mfu = rate * unit_.flops_per_item / (peak_flops_ * world_.size());
+  if (step_->scales_loss()) {
+    metrics.loss_scale = outcome.state.loss_scale.value;
+    loss_scale_ = std::exchange(next_loss_scale_, *metrics.loss_scale);
+    metrics.skipped_steps = step_->skipped_steps();
+    if (outcome.was_skipped && !outcome.was_outlier) {
+      log_info("step ", outcome.step + 1,
+               ": the gradient overflowed, the step was skipped; the loss scale is ",
+               format_real(*metrics.loss_scale), " now");
+    }
+  }
+  if (step_->skips_outliers()) {
+    metrics.skipped_steps = step_->skipped_steps();
+    metrics.outlier_steps = step_->outlier_steps();
+    if (outcome.was_outlier) {
+      log_info("step ", outcome.step + 1, ": the gradient's norm of ",
+               format_real(outcome.state.grad_norm), " is more than ",
+               format_real(config_.skip_outliers),
+               " standard deviations above the mean of the last ", config_.skip_window,
+               " steps, the step was skipped");
+    }
+  }
+  if (!outcome.tally.empty()) task_.describe_tally(outcome.tally, metrics);
+  metrics.device_peak_bytes = context_.allocator().stats().peak_reserved;
+  metrics.host_peak_bytes = host_peak_bytes();
+  return metrics;
+}
+
+// The time since the last news tells a slow rank from those that waited in it.
+void Trainer::send_news(const StepOutcome& outcome) {
+  const double waited_s = group_->traffic().totals().exposed_seconds;
+  const double busy_s = seconds_since(told_at_) - (waited_s - waited_s_);
+  told_at_ = Clock::now();
+  waited_s_ = waited_s;
+  exchange_.start({.losses = outcome.losses,
+                   .busy_s = busy_s,
+                   .stop = StopSignals::received() != 0,
+                   .save = checkpoints_->news()});
+}
+
+void Trainer::settle() {
+  if (!told_) return;
+  Told told = *std::exchange(told_, std::nullopt);
+  const StepSummary all = exchange_.take();
+  if (!all.ranks_to_stop.empty()) stop_agreed_ = true;
+  save_news_ = all.save;
+  if (is_main() && told.is_timed) {
+    for (const std::string& warning : stragglers_.look(all.busy_s)) log_warning(warning);
+  }
+  const int64_t step = told.outcome.step;
+  told.metrics.loss = static_cast<float>(all.loss_sum / task_.step_weight(step));
+  check_finite(told.outcome, told.metrics.loss);
+  report(told.metrics);
+  done_steps_ = step + 1;
+}
+
+// Gradients are already summed over the ranks, and so is their norm: all ranks see the same and
+// stop together.
+void Trainer::check_finite(const StepOutcome& outcome, float loss) {
+  const bool bad_gradient = outcome.state.non_finite != 0;
+  if (outcome.was_skipped || (std::isfinite(loss) && !bad_gradient)) return;
+  std::string what = cat("the loss is ", loss, ranks_of_bad_losses(*group_, outcome.losses));
+  if (bad_gradient) {
+    what += cat(", the gradient of ", step_->parallel().first_non_finite(), " is not finite");
+  }
+  if (step_->scales_loss()) what += cat(", with a loss scale of ", outcome.state.loss_scale.value);
+  throw NonFiniteError(cat("step ", outcome.step + 1, ": ", what,
+                           "; want finite values: lower --lr, or check the data"));
+}
+
+void Trainer::evaluate(int64_t step) {
+  const TimelineScope scope(timeline_.get(), "validation");
+  const Clock::time_point start = Clock::now();
+  step_->parallel().average_buffers();
+  const Evaluation result = task_.evaluate(task_context());
+  EvalMetrics metrics{.step = step,
+                      .val_loss = static_cast<float>(result.loss),
+                      .top_k = result.top_k,
+                      .item = unit_.items,
+                      .items = result.items,
+                      .ms = 1e3 * seconds_since(start)};
+  if (config_.evaluate_ema) {
+    step_->with_average(
+        [&] { metrics.ema_val_loss = static_cast<float>(task_.evaluate(task_context()).loss); });
+  }
+  if (report_ != nullptr) report_->write(metrics);
+  log_info(format_evaluation(metrics, config_.steps));
+}
+
+void Trainer::report_ranks(int64_t step) {
+  const RanksMetrics all = ranks_->gather(step);
+  if (!is_main()) return;
+  report_->write(all);
+  for (const std::string& warning : exposed_above(all, config_.warn_exposed)) log_warning(warning);
+}
+
+// Gradients as the loss has them: before clipping, and without the scale.
+void Trainer::write_histograms(int64_t step) {
+  const TimelineScope scope(timeline_.get(), "histograms");
+  const std::vector<Parameter*> parameters = task_.model().parameters();
+  const std::vector<OptimShard>& shards = step_->parallel().shards();
+  for (const auto& [what, group, scale] :
+       {std::tuple{HistogramOf::kParameters, "parameters/", 1.0},
+        std::tuple{HistogramOf::kGradients, "gradients/", 1 / loss_scale_}}) {
+    for (const TensorHistogram& one :
+         tensor_histograms(what, parameters, shards, *setup_.groups.shard, scale)) {
+      if (report_ != nullptr) report_->write_histogram(step, group + one.name, one.histogram);
+    }
+  }
+}
+
+void Trainer::report(const StepMetrics& metrics) {
+  if (!is_main()) return;
+  report_->write(metrics);
+  progress_->update({.step = metrics.step,
+                     .total_steps = config_.steps,
+                     .loss = metrics.loss,
+                     .item = unit_.item,
+                     .items_per_s = metrics.items_per_s,
+                     .mfu = metrics.mfu,
+                     .memory_bytes = metrics.device_peak_bytes});
+}
+
+}  // namespace shale::models

@@ -1,0 +1,268 @@
+#include "shale/runtime/nn/cut_attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "shale/base/error.h"
+#include "shale/kernels/attention.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/cast_inputs.h"
+
+// B sequences of R leaves, of which this rank has n; a leaf has two chunks of S tokens. H heads of
+// queries, G of keys, of size D.
+namespace shale::nn {
+namespace {
+
+struct Qkv {
+  Tensor q, k, v;
+};
+
+// An attention over chunks.
+struct ChunkedAttention {
+  CutSequence& sequence;
+  float scale;
+  int64_t window;
+
+  int64_t S() const { return sequence.chunk_tokens(); }
+  int64_t B(const Tensor& x) const { return x.size(0) / sequence.parts().count; }
+
+  // Calls visit(leaf of this rank, half, number of the chunk), of a leaf the later chunk first.
+  template <typename Visit>
+  void for_chunks(const Visit& visit) const {
+    const SequenceParts parts = sequence.parts();
+    for (int leaf = 0; leaf < parts.count; ++leaf) {
+      for (const int half : {1, 0}) visit(leaf, half, parts.chunk(parts.first + leaf, half));
+    }
+  }
+  // A chunk [B, S, H, D] of what this rank has.
+  Tensor chunk_of(const Tensor& x, int leaf, int half) const {
+    const Shape& stride = x.strides();
+    return x.alias({B(x), S(), x.size(2), x.size(3)}, stride,
+                   leaf * B(x) * stride[0] + half * S() * stride[1]);
+  }
+  // Of pairs [2 R, B, S, 2, G, D], leaf by leaf, chunk `slot` of keys (0) or values (1).
+  Tensor slot_of(const Tensor& pairs, const Tensor& like, int64_t slot, int which) const {
+    const int64_t G = like.size(2), D = like.size(3), row = 2 * G * D;
+    return pairs.alias({B(like), S(), G, D}, {S() * row, row, D, 1},
+                       slot * B(like) * S() * row + which * G * D);
+  }
+
+  // Keys and values of all tokens, in order: [B, T, 2, G, D].
+  Tensor gather(const Tensor& k, const Tensor& v) const;
+  // The keys (0) or values (1) before a token.
+  Tensor before(const Tensor& all, int64_t end, int which) const {
+    const int64_t G = all.size(3), D = all.size(4), row = 2 * G * D;
+    return all.alias({all.size(0), end, G, D}, {all.size(1) * row, row, D, 1}, which * G * D);
+  }
+
+  void forward(const Qkv& in, const Tensor& out, const Tensor& lse) const;
+  // out, lse: as forward has them; writes grads.
+  void backward(const Qkv& in, const Tensor& out, const Tensor& lse, const Tensor& dout,
+                const Qkv& grads) const;
+  void add_pairs(const Tensor& sums, const Tensor& pairs, int64_t tokens, bool first) const;
+  void scatter_pairs(const Tensor& sums, const Qkv& grads) const;
+};
+
+Tensor ChunkedAttention::gather(const Tensor& k, const Tensor& v) const {
+  const SequenceParts parts = sequence.parts();
+  const int64_t G = k.size(2), D = k.size(3), chunk = B(k) * S() * 2 * G * D;
+  const Tensor pairs = empty(k.context(), {parts.leaves, 2 * chunk}, k.dtype());
+  for_chunks([&](int leaf, int half, int) {
+    const int64_t slot = 2 * (parts.first + leaf) + half;
+    for (const int which : {0, 1}) {
+      kernels::copy(k.exec(), {.x = chunk_of(which == 0 ? k : v, leaf, half),
+                               .y = slot_of(pairs, k, slot, which)});
+    }
+  });
+  sequence.exchange().gather_leaves(pairs);
+  const int64_t T = S() * parts.chunks(), row = 2 * G * D;
+  const Tensor all = empty(k.context(), {B(k), T, 2, G, D}, k.dtype());
+  for (int leaf = 0; leaf < parts.leaves; ++leaf) {
+    for (const int half : {0, 1}) {
+      const Shape shape = {B(k), S(), row};
+      kernels::copy(
+          k.exec(),
+          {.x = pairs.alias(shape, {S() * row, row, 1}, (2 * leaf + half) * chunk),
+           .y = all.alias(shape, {T * row, row, 1}, parts.chunk(leaf, half) * S() * row)});
+    }
+  }
+  return all;
+}
+
+void ChunkedAttention::forward(const Qkv& in, const Tensor& out, const Tensor& lse) const {
+  const Tensor all = gather(in.k, in.v);
+  for_chunks([&](int leaf, int half, int chunk) {
+    const int64_t end = (chunk + 1) * S();
+    kernels::attention_fwd(
+        in.q.exec(), {.q = chunk_of(in.q, leaf, half),
+                      .k = before(all, end, 0),
+                      .v = before(all, end, 1),
+                      .out = chunk_of(out, leaf, half),
+                      .lse = lse.alias({B(in.q), in.q.size(2), S()}, {in.q.size(2) * S(), S(), 1},
+                                       (2 * leaf + half) * lse.size(1)),
+                      .scale = scale,
+                      .causal = true,
+                      .window = window});
+  });
+}
+
+// pairs: [B, tokens, 2, G, D], in order, which go to sums, [2 R, B, S, 2 G D] f32 leaf by leaf.
+void ChunkedAttention::add_pairs(const Tensor& sums, const Tensor& pairs, int64_t tokens,
+                                 bool first) const {
+  const SequenceParts parts = sequence.parts();
+  const int64_t batch = pairs.size(0), row = pairs.size(2) * pairs.size(3) * pairs.size(4);
+  const int64_t run = S() * row;
+  const auto vector = [](const Tensor& x, int64_t count, int64_t offset) {
+    return x.alias({count}, {1}, offset);
+  };
+  for (int chunk = 0; chunk < parts.chunks(); ++chunk) {
+    const bool is_late = chunk >= parts.leaves;
+    const int leaf = is_late ? parts.chunks() - 1 - chunk : chunk;
+    const int64_t slot = (2 * leaf + (is_late ? 1 : 0)) * batch * run;
+    if (chunk * S() >= tokens) {  // which this chunk of queries does not see
+      if (first) kernels::fill(sums.exec(), {.y = vector(sums, batch * run, slot), .value = 0});
+      continue;
+    }
+    for (int64_t b = 0; b < batch; ++b) {
+      const Tensor to = vector(sums, run, slot + b * run);
+      const Tensor from = vector(pairs, run, (b * tokens + chunk * S()) * row);
+      kernels::axpby(sums.exec(),
+                     {.a = first ? from : to, .b = first ? View{} : from.view(), .y = to});
+    }
+  }
+}
+
+// sums: this rank's chunks of [n, 2, B, S, 2, G, D] f32.
+void ChunkedAttention::scatter_pairs(const Tensor& sums, const Qkv& grads) const {
+  Tensor pairs = sums;
+  if (grads.k.dtype() != sums.dtype()) {
+    pairs = empty(sums.context(), sums.shape(), grads.k.dtype());
+    kernels::axpby(pairs.exec(), {.a = sums, .y = pairs});
+  }
+  for_chunks([&](int leaf, int half, int) {
+    for (const int which : {0, 1}) {
+      const Tensor& to = which == 0 ? grads.k : grads.v;
+      kernels::copy(to.exec(), {.x = slot_of(pairs, to, 2 * leaf + half, which),
+                                .y = chunk_of(to, leaf, half)});
+    }
+  });
+}
+
+void ChunkedAttention::backward(const Qkv& in, const Tensor& out, const Tensor& lse,
+                                const Tensor& dout, const Qkv& grads) const {
+  const SequenceParts parts = sequence.parts();
+  const int64_t batch = B(in.q), H = in.q.size(2), row = 2 * in.k.size(2) * in.k.size(3);
+  Tensor all = gather(in.k, in.v);
+  std::vector<Tensor> sums(static_cast<size_t>(parts.count));
+  for_chunks([&](int leaf, int half, int chunk) {
+    const int64_t end = (chunk + 1) * S();
+    const Tensor pairs =
+        empty(in.k.context(), {batch, end, 2, in.k.size(2), in.k.size(3)}, in.k.dtype());
+    kernels::attention_bwd(in.q.exec(), {.q = chunk_of(in.q, leaf, half),
+                                         .k = before(all, end, 0),
+                                         .v = before(all, end, 1),
+                                         .out = chunk_of(out, leaf, half),
+                                         .lse = lse.alias({batch, H, S()}, {H * S(), S(), 1},
+                                                          (2 * leaf + half) * lse.size(1)),
+                                         .dout = chunk_of(dout, leaf, half),
+                                         .dq = chunk_of(grads.q, leaf, half),
+                                         .dk = before(pairs, end, 0),
+                                         .dv = before(pairs, end, 1),
+                                         .scale = scale,
+                                         .causal = true,
+                                         .window = window});
+    Tensor& sum = sums[static_cast<size_t>(leaf)];
+    const bool first = !sum.defined();
+    if (first) {
+      sum = empty(in.k.context(), {parts.chunks() * batch * S(), row}, DType::kF32);
+    }
+    add_pairs(sum, pairs, end, first);
+  });
+  all = Tensor();
+  scatter_pairs(sequence.exchange().sum_slices(sums), grads);
+}
+
+ChunkedAttention chunked(CutSequence& sequence, const Tensor& q, const AttentionOptions& options) {
+  if (!options.causal || options.q_lengths.defined() || options.k_lengths.defined() ||
+      options.first_keys.defined()) {
+    throw ShapeError(
+        "attention: sequences that are cut have a causal mask and perhaps a window; want no "
+        "lengths and no first keys");
+  }
+  const int64_t n = sequence.parts().count;
+  if (q.size(0) % n != 0 || q.size(1) != 2 * sequence.chunk_tokens()) {
+    throw ShapeError(cat("attention: q is ", q.shape(), " of a sequence of ", sequence.tokens(),
+                         " tokens in ", sequence.parts().leaves, " leaves, want [", n, " B, ",
+                         2 * sequence.chunk_tokens(), ", H, D]"));
+  }
+  const float scale =
+      options.scale != 0 ? options.scale : 1.0f / std::sqrt(static_cast<float>(q.size(3)));
+  return {sequence, scale, options.window};
+}
+
+// One f32 per query and head, chunk by chunk.
+Tensor make_lse(const Tensor& q, const SequenceParts& parts) {
+  const int64_t chunks = 2 * parts.count;
+  return empty(q.context(), {chunks, q.size(0) * q.size(1) * q.size(2) / chunks}, DType::kF32);
+}
+
+}  // namespace
+
+Tensor attention(CutSequence* cut, const Tensor& q, const Tensor& k, const Tensor& v,
+                 const AttentionOptions& options) {
+  if (cut == nullptr) return shale::attention(q, k, v, options);
+  if (amp::wants_low({q, k, v})) {
+    return attention(cut, amp::to_low(q), amp::to_low(k), amp::to_low(v), options);
+  }
+  check_attention(q, k, v);
+  const ChunkedAttention op = chunked(*cut, q, options);
+  const Tensor lse = make_lse(q, cut->parts());
+  Tensor out = empty(q.context(), q.shape(), q.dtype());
+  op.forward({q, k, v}, out, lse);
+  if (!needs_grad(q.context(), {q, k, v})) return out;
+  const char* name = "attention of chunks";
+  record(name, {q, k, v}, {&out},
+         [op, q = SavedTensor(name, q), k = SavedTensor(name, k), v = SavedTensor(name, v),
+          out = SavedTensor(name, out), lse = SavedTensor(name, lse)](BackwardArgs& args) {
+           const Qkv in{q.get(), k.get(), v.get()};
+           const Qkv grads{empty_like(in.q), empty_like(in.k), empty_like(in.v)};
+           op.backward(in, out.get(), lse.get(), args.dy(), grads);
+           return Grads{grads.q, grads.k, grads.v};
+         });
+  return out;
+}
+
+Tensor packed_attention(CutSequence* cut, const Tensor& qkv, int64_t heads,
+                        const AttentionOptions& options) {
+  if (cut == nullptr) return shale::packed_attention(qkv, heads, options);
+  if (amp::wants_low({qkv})) return packed_attention(cut, amp::to_low(qkv), heads, options);
+  check_packed(qkv, heads);
+  const auto parts_of = [heads](const Tensor& x) {
+    const auto [q, k, v] = split_qkv(x, heads);
+    return Qkv{q, k, v};
+  };
+  const Qkv in = parts_of(qkv);
+  const ChunkedAttention op = chunked(*cut, in.q, options);
+  const Tensor lse = make_lse(in.q, cut->parts());
+  const Shape shape = {qkv.size(0), qkv.size(1), qkv.size(2) / 3};
+  Tensor out = empty(qkv.context(), shape, qkv.dtype());
+  const auto as_heads = [of_q = in.q.shape()](const Tensor& x) {
+    return x.alias(of_q, contiguous_strides(of_q));
+  };
+  op.forward(in, as_heads(out), lse);
+  if (!needs_grad(qkv.context(), {qkv})) return out;
+  const char* name = "attention of packed chunks";
+  record(name, {qkv}, {&out},
+         [op, parts_of, as_heads, qkv = SavedTensor(name, qkv), out = SavedTensor(name, out),
+          lse = SavedTensor(name, lse)](BackwardArgs& args) {
+           const Tensor all = qkv.get();
+           Tensor grad = empty_like(all);
+           op.backward(parts_of(all), as_heads(out.get()), lse.get(), as_heads(args.dy()),
+                       parts_of(grad));
+           return Grads{grad};
+         });
+  return out;
+}
+
+}  // namespace shale::nn

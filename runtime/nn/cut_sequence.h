@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "shale/runtime/nn/exchange.h"
+#include "shale/runtime/nn/module.h"
+#include "shale/runtime/tensor/context.h"
+
+namespace shale::nn {
+
+// Where the tokens of a sequence are that is cut into R leaves: in 2 R chunks of equal length, leaf
+// i has the i-th and the i-th from the end, so that causal attention is equal work on all leaves
+// (arXiv:2407.21783, section 3.3.2).
+struct SequenceParts {
+  int leaves = 1;  // R
+  int first = 0;   // of this rank
+  int count = 1;   // of this rank
+
+  int chunks() const { return 2 * leaves; }
+  // The number of a leaf's earlier (0) or later (1) chunk.
+  int chunk(int leaf, int half) const { return half == 0 ? leaf : chunks() - 1 - leaf; }
+  // Tokens of a chunk, where sequences have so many: what is missing at the end is padding.
+  int64_t chunk_tokens(int64_t tokens) const { return (tokens + chunks() - 1) / chunks(); }
+  // Tokens that this rank has of a sequence.
+  int64_t own_tokens(int64_t tokens) const { return 2 * count * chunk_tokens(tokens); }
+};
+
+// Sequences whose tokens are on several ranks. A rank with n of R leaves has tensors [n B, T / R,
+// ...] of B sequences: leaf after leaf, of each sequence the leaf's two chunks (SequenceParts).
+// What works on tokens alone does not ask for this. Attention exchanges keys and values
+// (nn/cut_attention.h), positions and masks of dropout are those of the whole, and losses are added
+// up over the leaves.
+class CutSequence {
+ public:
+  // tokens: of a whole sequence, without padding. The exchange's "rows" are the tokens.
+  CutSequence(std::unique_ptr<Exchange> exchange, int64_t tokens);
+
+  Exchange& exchange() { return *exchange_; }
+  SequenceParts parts() const;
+  int64_t tokens() const { return tokens_; }
+  int64_t chunk_tokens() const { return parts().chunk_tokens(tokens_); }
+  // Of so many sequences, i32 as this rank has their tokens: [n B, T / R]. Padding has the last
+  // token's.
+  const Tensor& positions(Context& context, int64_t sequences);
+  // The sum of all leaves' losses, by a binary tree. losses: f32 scalars of this rank's leaves.
+  // Collective.
+  Tensor sum(const std::vector<Tensor>& losses);
+
+ private:
+  std::unique_ptr<Exchange> exchange_;
+  int64_t tokens_;
+  std::map<std::pair<Context*, int64_t>, Tensor> positions_;
+};
+
+// What a layer does where this rank has several leaves: body(rows, residual, leaf) for the rows of
+// each, with Parameter::row() of its number, and the results one behind the other; so products have
+// the shapes, and sums over rows the terms, of a rank with one leaf. x, residual (optional): [n B,
+// ...]. sequence null, or of one leaf: body(x, residual, 0).
+using PartBody = std::function<Tensor(const Tensor& rows, const Tensor& residual, size_t part)>;
+Tensor over_parts(const CutSequence* sequence, const Tensor& x, const Tensor& residual,
+                  const PartBody& body);
+// The rows of each leaf, views of x; sequence null: x.
+std::vector<Tensor> split_parts(const CutSequence* sequence, const Tensor& x);
+
+// dropout() of an activation x [B, T, C] of a module: where layers or sequences are cut, the mask
+// is that of the same elements in the whole.
+Tensor dropout(const Module& module, const Tensor& x, float p, uint32_t site,
+               const Tensor& residual = {});
+
+}  // namespace shale::nn

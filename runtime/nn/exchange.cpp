@@ -1,0 +1,99 @@
+#include "shale/runtime/nn/exchange.h"
+
+#include <memory>
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/runtime/autograd/saved_tensor.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/elementwise.h"
+
+namespace shale::nn {
+namespace {
+
+// All rows for backward: gathered when the first product asks, let go when the last is done.
+class RowsAgain {
+ public:
+  RowsAgain(Exchange& exchange, const Tensor& slice)
+      : exchange_(exchange), slice_("enter", slice) {}
+
+  Tensor get() {
+    if (!rows_.defined()) rows_ = exchange_.gather(slice_.get());
+    return rows_;
+  }
+  void release() { rows_ = Tensor(); }
+
+ private:
+  Exchange& exchange_;
+  SavedTensor slice_;
+  Tensor rows_;
+};
+
+Tensor zeros_like(const Tensor& x) {
+  Tensor y = empty_like(x);
+  kernels::fill(y.exec(), {.y = y, .value = 0});
+  return y;
+}
+
+}  // namespace
+
+std::vector<Tensor> enter(Exchange& exchange, const Tensor& x) {
+  check_contiguous("enter", "x", x);
+  const Tensor rows = exchange.ranks() > 1 ? exchange.gather(x) : x;
+  std::vector<Tensor> leaves;
+  std::vector<Tensor*> outputs;
+  for (int i = 0; i < exchange.own_leaves(); ++i) {
+    leaves.push_back(rows.recorded_alias(rows.shape(), rows.strides()));
+  }
+  for (Tensor& leaf : leaves) outputs.push_back(&leaf);
+  if (!needs_grad(x.context(), {x})) {
+    record("enter", std::vector{x}, outputs, nullptr);
+    return leaves;
+  }
+  const auto again = std::make_shared<RowsAgain>(exchange, x);
+  for (Tensor& leaf : leaves) {
+    set_recipe(leaf, [again] { return again->get(); });
+  }
+  record("enter", std::vector{x}, outputs, [&exchange, again](BackwardArgs& args) {
+    again->release();
+    std::vector<Tensor> parts;
+    Tensor like;
+    for (int i = 0; i < exchange.own_leaves(); ++i) {
+      parts.push_back(args.dy(i));
+      if (args.dy(i).defined()) like = args.dy(i);
+    }
+    for (Tensor& part : parts) {
+      if (!part.defined()) part = zeros_like(like);
+    }
+    return Grads{exchange.sum_slices(parts)};
+  });
+  return leaves;
+}
+
+Tensor leave(Exchange& exchange, const std::vector<Tensor>& parts) {
+  for (const Tensor& part : parts) check_contiguous("leave", "a part", part);
+  const Tensor& first = parts.at(0);
+  if (first.ndim() < 2 || first.size(-2) % exchange.ranks() != 0) {
+    throw ShapeError(cat("leave: rows are ", first.shape(), " for ", exchange.ranks(),
+                         " ranks, want [..., T, C] with T a multiple of them"));
+  }
+  Tensor y = exchange.sum_slices(parts);
+  record("leave", parts, {&y}, [&exchange, count = parts.size()](BackwardArgs& args) {
+    const Tensor dy = exchange.ranks() > 1 ? exchange.gather(args.dy()) : args.dy();
+    return Grads(count, dy);
+  });
+  return y;
+}
+
+Tensor over_leaves(Exchange* exchange, const Tensor& x, const Tensor& residual,
+                   const LeafBody& body) {
+  if (exchange == nullptr) return body(x, 0, residual);
+  const std::vector<Tensor> rows = enter(*exchange, x);
+  std::vector<Tensor> parts;
+  for (size_t leaf = 0; leaf < rows.size(); ++leaf) parts.push_back(body(rows[leaf], leaf, {}));
+  const Tensor sum = leave(*exchange, parts);
+  return residual.defined() ? add(residual, sum) : sum;
+}
+
+}  // namespace shale::nn

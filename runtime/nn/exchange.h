@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "shale/runtime/tensor/tensor.h"
+
+namespace shale::nn {
+
+// Where the leaves of a model meet, the parts into which its layers are cut (nn/partition.h): a
+// rank has some of them, one after another, and others have the rest. Between the layers that are
+// cut, a rank has a slice of the rows of a micro-batch: of n ranks, rank r has the r-th n-th of all
+// rows [B T, C], as a tensor [B, T / n, C].
+//
+// A layer that is cut works on all rows with its leaves' part of the weights. What it gives on a
+// leaf is a summand of its result: the sums over leaves are binary trees, whatever ranks have them,
+// so that bits depend on the number of leaves and not on that of ranks.
+//
+// These calls are not recorded; enter() and leave() below are. Collective over the ranks, in one
+// order.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  int leaves() const { return leaves_; }
+  int first_leaf() const { return first_leaf_; }  // of this rank
+  int own_leaves() const { return leaves_ / ranks_; }
+  int ranks() const { return ranks_; }
+  int rank() const { return first_leaf_ / own_leaves(); }
+  // Where sequences are cut as well (nn/cut_sequence.h), and this rank has several of their leaves:
+  // rows are so many equal parts, one behind the other, and each is cut into slices by itself.
+  int row_parts() const { return row_parts_; }
+  void set_row_parts(int parts) { row_parts_ = parts; }
+
+  // All rows, of every rank's slice [..., T / n, C].
+  virtual Tensor gather(const Tensor& slice) = 0;
+  // This rank's slice of the sum over all leaves; parts: those of this rank's leaves, [..., T, C]
+  // with all rows, dense and of one dtype, in which the sum is rounded once.
+  virtual Tensor sum_slices(const std::vector<Tensor>& parts) = 0;
+  // all: [leaves, ...]; this rank has filled its leaves', others bring theirs.
+  virtual void gather_leaves(const Tensor& all) = 0;
+
+ protected:
+  Exchange(int leaves, int ranks, int rank)
+      : leaves_(leaves), ranks_(ranks), first_leaf_(rank * (leaves / ranks)) {}
+
+ private:
+  int leaves_, ranks_, first_leaf_;
+  int row_parts_ = 1;
+};
+
+// From a slice of the rows to all of them, one tensor [B, T, C] for each leaf of this rank; they
+// are the same values, and their gradients are added over all leaves. x: [B, T / n, C]. Backward
+// gathers the rows again instead of keeping them.
+std::vector<Tensor> enter(Exchange& exchange, const Tensor& x);
+
+// The reverse: adds what this rank's leaves, and all others, have made of all rows. Its gradient is
+// gathered. parts: [B, T, C] each; returns [B, T / n, C]. Throws ShapeError unless the ranks divide
+// T.
+Tensor leave(Exchange& exchange, const std::vector<Tensor>& parts);
+
+// What a layer that is cut does: body(rows, leaf, residual) for each leaf of this rank, with what
+// enter() gives and the number of the leaf among this rank's, and leave() of the results, to which
+// `residual`, a slice, is added. exchange null: the model is not cut; body(x, 0, residual).
+using LeafBody = std::function<Tensor(const Tensor& rows, size_t leaf, const Tensor& residual)>;
+Tensor over_leaves(Exchange* exchange, const Tensor& x, const Tensor& residual,
+                   const LeafBody& body);
+
+}  // namespace shale::nn

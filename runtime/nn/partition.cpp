@@ -1,0 +1,88 @@
+#include "shale/runtime/nn/partition.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "shale/base/error.h"
+
+namespace shale {
+
+int64_t TensorBox::numel() const {
+  return std::accumulate(size.begin(), size.end(), int64_t{1}, std::multiplies<>());
+}
+
+void check_partition(std::string_view name, const Shape& whole, const Partition& partition,
+                     int64_t unit) {
+  if (partition.share != LeafShare::kCut) return;
+  const auto [share, dim, groups, leaves, leaf] = partition;
+  if (dim < 0 || dim >= whole.ndim() || (groups > 1 && dim != 0)) {
+    throw ConfigError(cat("partition: ", name, whole, " is to be cut along dimension ", dim,
+                          ", want one below ", whole.ndim(), ", and 0 for groups"));
+  }
+  const int64_t units = whole[dim] / (groups * unit);
+  if (units * groups * unit == whole[dim] && units % leaves == 0) return;
+  throw ConfigError(cat("partition: ", name, whole, " is to be cut into ", leaves,
+                        " parts along dimension ", dim, ", of ", units,
+                        unit > 1 ? cat(" times ", unit) : std::string(), " elements",
+                        groups > 1 ? cat(" in each of ", groups, " groups") : std::string(),
+                        "; want a divisor of ", units));
+}
+
+Shape part_shape(const Shape& whole, const Partition& partition) {
+  Shape shape = whole;
+  if (partition.share == LeafShare::kCut) shape[partition.dim] /= partition.leaves;
+  if (partition.share == LeafShare::kFirst && partition.leaf > 0) shape[0] = 0;
+  return shape;
+}
+
+std::vector<TensorBox> boxes_of(const Shape& whole, const Partition& partition) {
+  const TensorBox all{.begin = std::vector<int64_t>(static_cast<size_t>(whole.ndim()), 0),
+                      .size = {whole.begin(), whole.end()}};
+  if (part_shape(whole, partition).numel() == 0) return {};
+  if (partition.share != LeafShare::kCut) return {all};
+  const auto dim = static_cast<size_t>(partition.dim);
+  const int64_t group = all.size[dim] / partition.groups, part = group / partition.leaves;
+  std::vector<TensorBox> boxes;
+  for (int64_t g = 0; g < partition.groups; ++g) {
+    TensorBox box = all;
+    box.begin[dim] = g * group + partition.leaf * part;
+    box.size[dim] = part;
+    boxes.push_back(box);
+  }
+  return boxes;
+}
+
+void for_each_rows(const Shape& whole, const Partition& partition, int64_t first, int64_t count,
+                   const std::function<void(const PartRows&)>& visit) {
+  // A box is rows of `run` elements, every `stride` in the whole: one dimension is cut.
+  const int dim = partition.dim;
+  int64_t stride = 1;
+  for (int i = dim; i < whole.ndim(); ++i) stride *= whole[i];
+  int64_t in_part = 0;  // of the box
+  const int64_t last = first + count;
+  for (const TensorBox& box : boxes_of(whole, partition)) {
+    const bool is_cut = partition.share == LeafShare::kCut && whole.ndim() > 0;
+    const int64_t numel = box.numel();
+    const int64_t step = is_cut ? stride : numel;
+    const int64_t run = is_cut ? stride / whole[dim] * box.size[static_cast<size_t>(dim)] : numel;
+    const int64_t offset = is_cut ? stride / whole[dim] * box.begin[static_cast<size_t>(dim)] : 0;
+    // Up to the end of a row, whole rows, and the rest.
+    int64_t at = std::max(first - in_part, int64_t{0});
+    const int64_t end = std::min(last - in_part, numel);
+    while (at < end) {
+      const int64_t row = at / run, column = at % run;
+      const int64_t rows = column == 0 ? std::max<int64_t>((end - at) / run, 1) : 1;
+      const int64_t length = std::min(run - column, end - at);
+      visit({.in_part = in_part + at,
+             .in_whole = offset + row * step + column,
+             .run = length,
+             .stride = step,
+             .rows = rows});
+      at += length * rows;
+    }
+    in_part += numel;
+  }
+}
+
+}  // namespace shale

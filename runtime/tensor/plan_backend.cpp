@@ -1,0 +1,58 @@
+#include "shale/runtime/tensor/plan_backend.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+
+#include "shale/base/error.h"
+
+namespace shale {
+
+void* PlanBackend::Addresses::allocate(size_t bytes) {
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kFlags, -1, 0);
+  if (memory == MAP_FAILED) {
+    throw OutOfMemoryError(cat("plan: the system refused ", format_bytes(double(bytes)),
+                               " of addresses: ", std::strerror(errno),
+                               "; want no ulimit -v, and vm.overcommit_memory 0 or 1"));
+  }
+  // A few values are written here and there: a huge page for each would be real memory.
+  madvise(memory, bytes, MADV_NOHUGEPAGE);
+  const std::lock_guard lock(mutex_);
+  segments_.emplace(static_cast<const std::byte*>(memory), bytes);
+  return memory;
+}
+
+void PlanBackend::Addresses::free(void* memory, size_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  segments_.erase(static_cast<const std::byte*>(memory));
+  munmap(memory, bytes);
+}
+
+bool PlanBackend::Addresses::owns(const void* address) const {
+  const std::lock_guard lock(mutex_);
+  const auto* at = static_cast<const std::byte*>(address);
+  const auto after = segments_.upper_bound(at);
+  if (after == segments_.begin()) return false;
+  const auto& [begin, bytes] = *std::prev(after);
+  return static_cast<size_t>(at - begin) < bytes;
+}
+
+void* PlanBackend::create_stream() {
+  if (device_.type == DeviceType::kCpu) return nullptr;
+  streams_.push_back(0);
+  return &streams_.back();
+}
+
+void PlanBackend::copy(void* to, const void* from, size_t bytes, void*) {
+  if (bytes == 0) return;
+  if (bytes <= kCopied) {
+    std::memmove(to, from, bytes);
+  } else if (!owns(to)) {
+    std::memset(to, 0, bytes);
+  }
+}
+
+}  // namespace shale

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# shale plan: what a run needs, by unit and tag; a run against its plan; layouts that cannot be.
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+shown=("$work/stdout" "$work/stderr")
+
+for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
+
+plan() {  # FLAGS...: leaves the exit code in `code`
+  "$BIN_DIR/shale" plan "$@" >"$work/stdout" 2>"$work/stderr"
+  code=$?
+}
+says() { grep -qF -- "$1" "$work/stdout" || fail "no '$1'"; }
+
+# ---- A run, held against its plan ----
+timeout 120 mpirun --oversubscribe --bind-to none -np 2 "$BIN_DIR/train_lm" --data "$work/text.txt" \
+  --layers 2 --width 64 --heads 2 --seq-len 64 --steps 5 --zero 3 --threads 1 --offload optimizer \
+  --eval-every 5 --eval-samples 4 --out "$work/out" >"$work/stdout" 2>"$work/stderr" ||
+  fail "train_lm: exit code $?"
+[[ $(wc -l <"$work/out/memory.jsonl") -eq 2 ]] || fail "memory.jsonl has not a line for each rank"
+plan --check "$work/out"
+[[ $code -eq 0 ]] || fail "check: exit code $code"
+says 'the memory of 2 ranks is the planned one to the byte'
+
+# Another run's options: the check can fail.
+sed -i 's/"seq_len": 64/"seq_len": 32/' "$work/out/config.json"
+plan --check "$work/out"
+[[ $code -eq 1 ]] || fail "check of another length: exit code $code, want 1"
+says 'rank 0, device, activations: the run had'
+plan --check "$work/none"
+[[ $code -eq 66 ]] || fail "check of no run: exit code $code, want 66"
+
+# ---- Runs that nobody has machines for ----
+plan --model gpt2-1558m --seq-len 1024 --micro-batch 4 --ranks 1024 --zero 3 --explain
+[[ $code -eq 0 ]] || fail "gpt2-1558m: exit code $code"
+says '1557686400 parameters'  # with the rows that pad the vocabulary
+says 'rank 0 (shard 0): '
+says 'planned 1 of 1024 ranks'
+plan --model llama-nano --ranks 8 --pipeline 4 --micro-batches 4 --layers 4 --threads 1 --json
+[[ $code -eq 0 ]] || fail "pipeline: exit code $code"
+[[ $(grep -c '^{"rank": ' "$work/stdout") -eq 4 ]] || fail "pipeline: want a line for each stage"
+
+# ---- Failures ----
+plan --model nano --ranks 16384 --device-mtbf 50700 --save-stall 10
+[[ $code -eq 0 ]] || fail "failures: exit code $code"
+says 'failures: one in 3.09448 h'
+says '--save-minutes 7.75'
+plan --model nano --device-mtbf 50700
+[[ $code -eq 64 ]] || fail "saves that take no time: exit code $code, want 64"
+
+# ---- What cannot be ----
+plan --ranks 6 --pipeline 4
+[[ $code -eq 64 ]] || fail "6 ranks: exit code $code, want 64"
+plan --ranks 2 --rank 2
+[[ $code -eq 64 ]] || fail "rank 2 of 2: exit code $code, want 64"
+grep -qF 'rank 2, want 0 to 1' "$work/stderr" || fail "rank 2 of 2: no word of it"
+plan --model nano --device-memory 1MiB
+[[ $code -eq 71 ]] || fail "1 MiB: exit code $code, want 71"
+grep -qF "of the cpu's budget of 1.0 MiB" "$work/stderr" || fail "1 MiB: no word of it"
+finish

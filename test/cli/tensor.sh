@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Layers that ranks share: losses of one rank, checkpoints and published weights that know nothing
+# of it, and errors that say what fits.
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+shown=("$work/stdout" "$work/stderr")
+
+for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
+common=(--data "$work/text.txt" --layers 2 --width 32 --heads 4 --seq-len 32 --global-batch 8
+  --micro-batch 2 --device cpu --threads 1 --steps 8 --keep 0)
+
+# rows OUT FROM: steps and bits of the losses of steps after FROM.
+rows() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' \
+  "$work/$1/metrics.jsonl" | awk -v from="$2" '$1 > from'; }
+losses() { sed -nE 's/^\{"step": [0-9]+, "loss": ([0-9.]+).*/\1/p' "$work/$1/metrics.jsonl"; }
+# same NAME WANT FROM: it ended well, with the losses of WANT.
+same() {
+  [[ $code -eq 0 ]] || { fail "$1: exit code $code"; return; }
+  [[ -n $(rows "$1" "$3") && $(rows "$1" "$3") == $(rows "$2" "$3") ]] ||
+    fail "$1: other losses than $2"
+}
+
+# ---- Two ranks follow one, to rounding ----
+run_training 1 one --dropout 0.1 --no-save
+run_training 2 two --dropout 0.1 --no-save --tensor 2
+[[ $code -eq 0 ]] || fail "--tensor 2: exit code $code"
+paste <(losses one) <(losses two) | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-4) bad = 1 }
+  END { exit NR != 8 || bad }' || fail "--tensor 2 does not follow one rank"
+norms() { grep -o '"grad_norm": [0-9.]*' "$work/$1/metrics.jsonl"; }
+[[ $(norms one) != $(norms two) ]] ||
+  fail "--tensor 2 adds in the order of one rank, want leaves for that"
+
+# ---- Equal leaves, equal bits; checkpoints of any layout go on on any other ----
+run_training 1 leaves --tensor-leaves 4 --save-every 4 --export "$work/hf_one" --dropout 0.1
+run_training 4 leaves4 --tensor 4 --tensor-leaves 4 --save-every 4 --export "$work/hf_four" --dropout 0.1
+same leaves4 leaves 0
+for file in "$work"/hf_one/*; do
+  cmp -s "$file" "$work/hf_four/$(basename "$file")" ||
+    fail "$(basename "$file") is not that of one rank"
+done
+run_training 2 resumed --tensor 2 --tensor-leaves 4 --dropout 0.1 \
+  --resume "$work/leaves4/checkpoints/step_00000004"
+same resumed leaves 4
+run_training 1 back --tensor-leaves 4 --dropout 0.1 --resume "$work/leaves4/checkpoints/step_00000004"
+same back leaves 4
+# Over data ranks too, with everything sharded.
+run_training 1 tree --tensor-leaves 4 --reproducible --no-save --export "$work/hf_tree"
+run_training 4 tree22 --tensor 2 --tensor-leaves 4 --zero 3 --reproducible --save-every 4 --check-replicas 2
+same tree22 tree 0
+run_training 2 tree12 --tensor-leaves 4 --zero 1 --reproducible \
+  --resume "$work/tree22/checkpoints/step_00000004"
+same tree12 tree 4
+# In stages of a pipeline, which also goes on from there.
+run_training 4 grid --tensor 2 --tensor-leaves 4 --pipeline 2 --zero 1 --reproducible --report-every 4 \
+  --resume "$work/tree22/checkpoints/step_00000004" --export "$work/hf_grid"
+same grid tree 4
+cmp -s "$work/hf_tree/model.safetensors" "$work/hf_grid/model.safetensors" ||
+  fail "stages of shared layers exported another model"
+grep -q '"comm_exposed_share_tensor_' "$work/grid/metrics.jsonl" || fail "grid: no word of the axis"
+
+# ---- Llama, with published weights in and out ----
+llama=(--model llama-nano --layers 2)
+run_training 1 llama "${llama[@]}" --no-save --export "$work/hf_llama" --steps 2 --width 64
+run_training 2 llama2 --no-save --tensor 2 --init "$work/hf_llama" --export "$work/hf_again" --steps 0 \
+  --width 64 --layers 2 --heads 4
+[[ $code -eq 0 ]] || fail "llama: exit code $code"
+cmp -s "$work/hf_llama/model.safetensors" "$work/hf_again/model.safetensors" ||
+  fail "weights changed on their way through two ranks"
+
+# ---- What does not fit says what does ----
+# refuses WORDS RANKS FLAGS...
+refuses() {
+  local words=$1 ranks=$2
+  shift 2
+  run_training "$ranks" refused --no-save "$@"
+  [[ $code -eq 64 ]] && grep -qF -- "$words" "$work/stdout" "$work/stderr" ||
+    fail "$*: exit code $code, want 64 and \"$words\""
+}
+refuses "want a divisor of" 2 --tensor 2 --heads 1
+refuses "want a divisor of the 2 ranks" 2 --tensor 3
+refuses "--pipeline 2, --tensor 2: a model on 4 ranks" 2 --tensor 2 --pipeline 2
+refuses "want a multiple of 2" 2 --tensor 2 --seq-len 31
+refuses "want a power of two that --tensor, 2, divides" 2 --tensor 2 --tensor-leaves 6
+refuses "such as adamw" 2 --tensor 2 --optimizer muon
+refuses "wants --tensor-leaves" 2 --tensor 2 --reproducible
+refuses "--sample-tokens" 2 --tensor 2 --sample-tokens 5
+refuses "mixtures of experts" 2 --tensor 2 --model moe-nano
+
+finish

@@ -1,0 +1,288 @@
+// Sequences whose tokens are on several ranks, against sequences that are whole.
+#include <cmath>
+
+#include "shale/base/error.h"
+#include "shale/comm/parallel/context/context_parallel.h"
+#include "shale/comm/parallel/tensor/group_exchange.h"
+#include "shale/models/language/sequence_batches.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/nn/cut_attention.h"
+#include "shale/test/support/numbers.h"
+#include "shale/test/support/op_check.h"
+#include "shale/test/support/ranks/harness.h"
+#include "shale/test/support/ranks/pipeline_training.h"
+
+namespace shale::test {
+namespace {
+
+nn::CutSequence cut_over(comm::ProcessGroup& group, int64_t tokens) {
+  return {std::make_unique<comm::GroupExchange>(group, group.size(), "context"), tokens};
+}
+
+// What this rank has of whole[B, T, ...], where padding is 0.
+std::vector<float> own_of(const std::vector<float>& whole, int64_t B, int64_t T,
+                          const nn::CutSequence& cut) {
+  const nn::SequenceParts parts = cut.parts();
+  const int64_t S = cut.chunk_tokens(), row = int64_t(whole.size()) / (B * T);
+  std::vector<float> own;
+  for (int leaf = parts.first; leaf < parts.first + parts.count; ++leaf) {
+    for (int64_t b = 0; b < B; ++b) {
+      for (const int half : {0, 1}) {
+        for (int64_t t = parts.chunk(leaf, half) * S; t < (parts.chunk(leaf, half) + 1) * S; ++t) {
+          for (int64_t i = 0; i < row; ++i) {
+            own.push_back(t < T ? whole[size_t((b * T + t) * row + i)] : 0);
+          }
+        }
+      }
+    }
+  }
+  return own;
+}
+
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    largest = std::max(largest, std::abs(double(a[i]) - double(b[i])));
+  }
+  return largest;
+}
+
+}  // namespace
+
+TEST_CASE("attention over ranks is attention of whole sequences, of any length",
+          "[context][many_ranks]") {
+  const auto group = world().group();
+  Context context(small_context(1));
+  constexpr int64_t B = 2, H = 4, G = 2, D = 8;
+  for (const int64_t T : {int64_t{37}, int64_t{16} * group->size()}) {
+    for (const int64_t window : {0, 5}) {
+      CAPTURE(T, window, group->size());
+      nn::CutSequence cut = cut_over(*group, T);
+      const auto values = [&](int64_t heads, uint64_t seed) {
+        return randn<float>(B * T * heads * D, seed);
+      };
+      const std::vector<float> q = values(H, 1), k = values(G, 2), v = values(G, 3);
+      const std::vector<float> dy = values(H, 4);
+      const AttentionOptions options{.window = window};
+      const Tensor whole[] = {leaf(context, {B, T, H, D}, q), leaf(context, {B, T, G, D}, k),
+                              leaf(context, {B, T, G, D}, v)};
+      const Tensor want = attention(whole[0], whole[1], whole[2], options);
+      backward(want, from_host<float>(context, dy, want.shape()));
+
+      const int64_t own = cut.parts().own_tokens(T);
+      const auto mine = [&](const std::vector<float>& x, int64_t heads) {
+        return leaf(context, {B, own, heads, D}, own_of(x, B, T, cut));
+      };
+      const Tensor parts[] = {mine(q, H), mine(k, G), mine(v, G)};
+      const Tensor got = nn::attention(&cut, parts[0], parts[1], parts[2], options);
+      backward(got, from_host<float>(context, own_of(dy, B, T, cut), got.shape()));
+      // Softmax over the same keys in tiles of other places: some roundings of values near 1.
+      const auto compare = [&](const Tensor& a, const Tensor& b) {
+        return largest_difference(to_host<float>(a), own_of(to_host<float>(b), B, T, cut));
+      };
+      for (int i = 0; i < 3; ++i) CHECK(compare(parts[i].grad(), whole[i].grad()) < 1e-5);
+      const std::vector<float> out = to_host<float>(got);
+      std::vector<float> reference = own_of(to_host<float>(want), B, T, cut);
+      for (size_t i = 0; i < out.size(); ++i) {
+        if (reference[i] == 0) reference[i] = out[i];  // padding, which nobody looks at
+      }
+      CHECK(largest_difference(out, reference) < 1e-5);
+    }
+  }
+}
+
+namespace {
+
+models::LanguageModelConfig long_model(const std::string& family) {
+  models::LanguageModelConfig config = six_layers(family);
+  config.layers = 2;
+  config.context = 24;
+  if (family == "mistral") config.window = 5;
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("sequences that are cut train as whole ones do", "[context]") {
+  const auto all = world().group();
+  const int ranks = all->size();
+  if (ranks != 2 && ranks != 4) return;
+  for (const std::string family : {"gpt2", "llama", "mistral"}) {
+    for (const int64_t length : {24, 22}) {  // the second is padded
+      TrainOptions options{.micro_batch = 2, .steps = 3};
+      options.length = length;
+      options.dropout = family == "gpt2" ? 0.1f : 0;
+      const models::LanguageModelConfig model = long_model(family);
+      const Trained want = train_pipeline(alone(), model, {.micro_batches = 4}, options);
+      const bool every = family == "llama" && length == 24;
+      for (const int stage : every ? std::vector{0, 1, 2, 3} : std::vector{1}) {
+        for (int context = 2; context <= ranks; context *= 2) {
+          CAPTURE(family, length, stage, context);
+          options.parallel.stage = stage;
+          const Trained got = train_pipeline(
+              *all, model, {.context = context, .micro_batches = 4 * context / ranks}, options);
+          REQUIRE(got.losses.size() == want.losses.size());
+          for (size_t i = 0; i < want.losses.size(); ++i) {
+            // Sums are rounded in another order: 2^-24 for each of some hundred additions.
+            CHECK(std::abs(got.losses[i] - want.losses[i]) < 2e-5f * want.losses[i]);
+            CHECK(std::abs(got.norms[i] - want.norms[i]) < 1e-4f * want.norms[i]);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("four leaves of sequences make the same bits on one, two and four ranks",
+          "[context][gate][many_ranks]") {
+  const auto all = world().group();
+  const int ranks = all->size();
+  if (ranks != 1 && ranks != 2 && ranks != 4 && ranks != 8) return;
+  constexpr int64_t kMicroBatches = 4;
+  for (const std::string family : {"gpt2", "qwen3"}) {
+    models::LanguageModelConfig model = long_model(family);
+    TrainOptions options{.micro_batch = 2, .steps = 3};
+    options.length = 22;  // padded to 24
+    options.context_leaves = 4;
+    options.dropout = family == "gpt2" ? 0.1f : 0;
+    for (const bool reproducible : {false, true}) {
+      options.parallel = {.reproducible = reproducible};
+      const Trained want =
+          train_pipeline(alone(), model, {.micro_batches = kMicroBatches}, options);
+      REQUIRE(std::isfinite(want.losses.back()));
+      for (int context = 1; context <= std::min(ranks, 4); context *= 2) {
+        // Over data ranks the order of sums is fixed by reproducible runs alone.
+        if (!reproducible && context != ranks) continue;
+        if (ranks / context > kMicroBatches) continue;
+        for (const int stage : {0, 1, 2, 3}) {
+          if (!reproducible && stage > 1) continue;  // every micro-batch is reduced
+          CAPTURE(family, reproducible, context, stage);
+          options.parallel.stage = stage;
+          const PipelineRun run{.context = context,
+                                .micro_batches = kMicroBatches * context / ranks};
+          CHECK(same(train_pipeline(*all, model, run, options), want));
+        }
+      }
+      for (int context = 1; reproducible && 2 * context <= ranks; context *= 2) {
+        if (ranks / (2 * context) > kMicroBatches) continue;
+        CAPTURE(family, context);
+        options.parallel.stage = 1;
+        const PipelineRun run{
+            .ranks = 2, .context = context, .micro_batches = kMicroBatches * 2 * context / ranks};
+        CHECK(same(train_pipeline(*all, model, run, options), want));
+      }
+    }
+  }
+}
+
+TEST_CASE("leaves of layers and of sequences together make the bits of one rank",
+          "[context][tensor][gate][many_ranks]") {
+  const auto all = world().group();
+  const int ranks = all->size();
+  if (ranks != 2 && ranks != 4 && ranks != 8) return;
+  for (const std::string family : {"gpt2", "qwen3"}) {
+    models::LanguageModelConfig model = long_model(family);
+    model.heads = 4;
+    if (family != "gpt2") model.kv_heads = 4;
+    TrainOptions options{.micro_batch = 2, .steps = 3};
+    options.length = 22;  // padded to 24
+    options.context_leaves = options.tensor_leaves = 2;
+    options.dropout = family == "gpt2" ? 0.1f : 0;
+    options.parallel.reproducible = true;
+    const Trained want = train_pipeline(alone(), model, {.micro_batches = 4}, options);
+    for (const auto& [pipeline, context, tensor] :
+         {std::tuple(1, 1, 2), std::tuple(1, 2, 1), std::tuple(2, 1, 1), std::tuple(1, 2, 2),
+          std::tuple(2, 2, 1), std::tuple(2, 1, 2), std::tuple(2, 2, 2)}) {
+      const int model_ranks = pipeline * context * tensor;
+      if (ranks % model_ranks != 0) continue;
+      for (const int stage : {0, pipeline > 1 ? 1 : 3}) {
+        CAPTURE(family, pipeline, context, tensor, stage);
+        options.parallel.stage = stage;
+        const PipelineRun run{.ranks = pipeline,
+                              .tensor = tensor,
+                              .context = context,
+                              .micro_batches = 4 * model_ranks / ranks};
+        if (run.micro_batches == 0) continue;
+        CHECK(same(train_pipeline(*all, model, run, options), want));
+      }
+    }
+  }
+}
+
+TEST_CASE("low precision and recomputation change no bit of sequences that are cut", "[context]") {
+  const auto all = world().group();
+  if (all->size() != 2) return;
+  const models::LanguageModelConfig model = long_model("llama");
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    TrainOptions options{.micro_batch = 2, .steps = 3, .loss_scale = 1024};
+    options.length = 24;
+    options.context_leaves = 2;
+    options.parallel = {.compute = compute, .stage = 1};
+    const Trained want = train_pipeline(alone(), model, {.micro_batches = 2}, options);
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+      CAPTURE(dtype_name(compute), static_cast<int>(recompute));
+      options.recompute = recompute;
+      CHECK(same(train_pipeline(*all, model, {.context = 2, .micro_batches = 2}, options), want));
+    }
+  }
+}
+
+TEST_CASE("leaves that do not fit say what does", "[context]") {
+  const auto group = world().group();
+  if (group->size() != 2) return;
+  const auto cut = [&](const comm::ContextOptions& options) {
+    const auto model = models::make_language_model(long_model("llama"));
+    return comm::context_parallel(*model, *group, options);
+  };
+  CHECK_THROWS_WITH(cut({.tokens = 24, .leaves = 3}), Catch::Matchers::Contains("a power of two"));
+  CHECK_THROWS_WITH(cut({.tokens = 24, .leaves = 1}), Catch::Matchers::Contains("a power of two"));
+  CHECK_THROWS_WITH(cut({.tokens = 7, .leaves = 4}), Catch::Matchers::Contains("at least 8"));
+  CHECK_THROWS_WITH(cut({.tokens = 20 + group->rank()}),
+                    Catch::Matchers::Contains("context parallelism"));
+}
+
+TEST_CASE("sequences are cut in stages whose layers ranks share", "[context][many_ranks]") {
+  const auto all = world().group();
+  const int ranks = all->size();
+  if (ranks != 4 && ranks != 8) return;
+  models::LanguageModelConfig model = long_model("llama");
+  TrainOptions options{.micro_batch = 2, .steps = 3, .recompute = Recompute::kFull};
+  options.length = 24;
+  const Trained want = train_pipeline(alone(), model, {.micro_batches = 4}, options);
+  options.parallel.stage = 1;
+  for (const PipelineRun& run :
+       {PipelineRun{.ranks = 2, .context = 2, .micro_batches = 4},
+        PipelineRun{.tensor = 2, .context = 2, .micro_batches = 4},
+        PipelineRun{.ranks = 2, .tensor = 2, .context = 2, .micro_batches = 4}}) {
+    if (run.ranks * run.tensor * run.context != ranks) continue;
+    CAPTURE(run.ranks, run.tensor, run.context);
+    const Trained got = train_pipeline(*all, model, run, options);
+    for (size_t i = 0; i < want.losses.size(); ++i) {
+      CHECK(std::abs(got.losses[i] - want.losses[i]) < 2e-5f * want.losses[i]);
+      CHECK(std::abs(got.norms[i] - want.norms[i]) < 1e-4f * want.norms[i]);
+    }
+  }
+}
+
+TEST_CASE("a rank sends its keys and values forward, and theirs twice backward",
+          "[context][many_ranks]") {
+  const auto group = world().group();
+  const int ranks = group->size();
+  Context context(small_context(1));
+  const int64_t B = 2, T = 8 * ranks, H = 4, G = 2, D = 8;
+  nn::CutSequence cut = cut_over(*group, T);
+  const int64_t own = cut.parts().own_tokens(T);
+  const Tensor q = random_leaf(context, {B, own, H, D}, 1);
+  const Tensor k = random_leaf(context, {B, own, G, D}, 2);
+  const Tensor v = random_leaf(context, {B, own, G, D}, 3);
+  const auto sent = [&] { return group->traffic().totals(comm::Traffic::kActivations).sent_bytes; };
+  const double before = sent();
+  const Tensor y = nn::attention(&cut, q, k, v);
+  const double share = double(ranks - 1) / ranks, bytes = share * double(2 * B * T * G * D * 4);
+  CHECK(sent() - before == Approx(bytes));
+  backward(y, full(context, y.shape(), DType::kF32, 1));
+  CHECK(sent() - before == Approx(3 * bytes));
+}
+
+}  // namespace shale::test

@@ -1,0 +1,97 @@
+// Layers that ranks share, in pipelines, beside data parallelism: with equal leaves every way to
+// place a model on ranks has the bits of one rank.
+#include "shale/test/support/numbers.h"
+#include "shale/test/support/op_check.h"
+#include "shale/test/support/ranks/harness.h"
+#include "shale/test/support/ranks/pipeline_training.h"
+
+namespace shale::test {
+namespace {
+
+using comm::ScheduleKind;
+using enum comm::ScheduleKind;
+
+constexpr int64_t kMicroBatches = 8;  // of a step, on all ranks of data parallelism
+
+models::LanguageModelConfig four_heads(const std::string& family) {
+  models::LanguageModelConfig config = six_layers(family);
+  config.heads = 4;
+  if (family != "gpt2") config.kv_heads = 4;
+  config.context = 16;
+  return config;
+}
+
+// What does not depend on the ranks: four leaves, dropout where the family has it.
+TrainOptions four_leaves(const models::LanguageModelConfig& model) {
+  TrainOptions options{.micro_batch = 2, .steps = 3};
+  options.length = 16;
+  options.tensor_leaves = 4;
+  if (model.family == "gpt2") options.dropout = 0.1f;
+  options.parallel.reproducible = true;
+  return options;
+}
+
+struct Layout {
+  int pipeline, tensor;
+};
+
+// Those of this many ranks in which layers are cut and staged.
+std::vector<Layout> layouts(int ranks) {
+  std::vector<Layout> all;
+  for (const Layout& layout : {Layout{2, 1}, Layout{2, 2}, Layout{4, 2}, Layout{2, 4}}) {
+    if (ranks % (layout.pipeline * layout.tensor) == 0) all.push_back(layout);
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a pipeline of layers that ranks share has the bits of one rank",
+          "[gate][pipeline][tensor][many_ranks]") {
+  const auto all = world().group();
+  const int ranks = all->size();
+  if (ranks != 2 && ranks != 4 && ranks != 8) return;
+  for (const std::string family : {"gpt2", "llama"}) {
+    const models::LanguageModelConfig model = four_heads(family);
+    TrainOptions options = four_leaves(model);
+    const Trained want = train_pipeline(alone(), model, {.micro_batches = kMicroBatches}, options);
+    REQUIRE(std::isfinite(want.losses.back()));
+    for (const auto [pipeline, tensor] : layouts(ranks)) {
+      const int data = ranks / (pipeline * tensor);
+      for (const auto& [kind, chunks, stage] :
+           {std::tuple(k1F1B, 1, 0), std::tuple(kZbH1, 1, 1), std::tuple(kZbV, 2, 1)}) {
+        CAPTURE(family, pipeline, tensor, schedule_name(kind), stage);
+        if (pipeline * chunks > 8) continue;  // pieces
+        options.parallel.stage = stage;
+        const PipelineRun run{.ranks = pipeline,
+                              .tensor = tensor,
+                              .kind = kind,
+                              .chunks = chunks,
+                              .micro_batches = kMicroBatches / data};
+        CHECK(same(train_pipeline(*all, model, run, options), want));
+      }
+    }
+  }
+}
+
+TEST_CASE("low precision, recomputation and loss scaling change no bit of layers in stages",
+          "[gate][pipeline][tensor]") {
+  const auto all = world().group();
+  if (all->size() != 4) return;
+  const models::LanguageModelConfig model = four_heads("llama");
+  for (const DType compute : {DType::kBF16, DType::kF16}) {
+    TrainOptions options = four_leaves(model);
+    options.parallel.compute = compute;
+    options.loss_scale = 0x1p24f;
+    const Trained want = train_pipeline(alone(), model, {.micro_batches = 4}, options);
+    options.recompute = Recompute::kFull;
+    options.parallel.stage = 1;
+    CAPTURE(dtype_name(compute));
+    const Trained got =
+        train_pipeline(*all, model, {.ranks = 2, .tensor = 2, .micro_batches = 4}, options);
+    CHECK(same(got, want));
+    CHECK(got.skipped_steps == want.skipped_steps);
+  }
+}
+
+}  // namespace shale::test

@@ -1,0 +1,156 @@
+// Models whose layers are cut over ranks: against those that nobody cut, and with equal leaves to
+// the last bit.
+#include "shale/base/error.h"
+#include "shale/comm/mesh.h"
+#include "shale/comm/parallel/tensor/group_exchange.h"
+#include "shale/comm/parallel/tensor/tensor_parallel.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/reduce.h"
+#include "shale/test/support/numbers.h"
+#include "shale/test/support/op_check.h"
+#include "shale/test/support/ranks/harness.h"
+#include "shale/test/support/ranks/training.h"
+
+namespace shale::test {
+namespace {
+
+using comm::ShardGroups;
+
+// Four heads, so that there are leaves for four ranks; no width is the same as another.
+models::LanguageModelConfig small_gpt2() {
+  models::LanguageModelConfig config = tiny_model();
+  config.layers = 2;
+  config.heads = 4;
+  config.context = 16;
+  return config;
+}
+
+models::LanguageModelConfig small_llama(const char* family) {
+  models::LanguageModelConfig config = small_gpt2();
+  config.family = family;
+  config.kv_heads = 4;
+  config.head_size = 8;
+  config.hidden = 48;
+  config.tied = std::string_view(family) == "qwen3";
+  if (std::string_view(family) == "mistral") config.window = 5;
+  return config;
+}
+
+TrainOptions small_run(const models::LanguageModelConfig& model) {
+  TrainOptions options{.global_batch = 16, .micro_batch = 2, .steps = 3, .keep_gradients = false};
+  options.length = 16;
+  options.model = model;
+  if (model.family == "gpt2") options.dropout = 0.1f;
+  return options;
+}
+
+// This many ranks share each layer, the rest are data parallel.
+struct TensorMesh {
+  TensorMesh(comm::ProcessGroup& all, int tensor) : mesh(all, {{"shard", 0}, {"tensor", tensor}}) {}
+  ShardGroups groups() { return {.shard = &mesh.group("shard"), .tensor = &mesh.group("tensor")}; }
+  comm::Mesh mesh;
+};
+
+// The sizes of a tensor axis that the world has room for.
+std::vector<int> tensor_sizes(int ranks) {
+  std::vector<int> sizes;
+  for (const int size : {1, 2, 4}) {
+    if (ranks % size == 0) sizes.push_back(size);
+  }
+  return sizes;
+}
+
+bool is_power_of_two(int ranks) {
+  return (ranks & (ranks - 1)) == 0;
+}
+
+ShardGroups one_rank() {
+  return {.shard = &alone(), .tensor = &alone()};
+}
+
+}  // namespace
+
+TEST_CASE("four leaves make the same bits on one, two and four tensor ranks", "[tensor][gate]") {
+  const auto group = world().group();
+  if (!is_power_of_two(group->size()) || group->size() > 4) return;
+  const char* family = GENERATE("gpt2", "llama", "qwen3");
+  const auto model = std::string_view(family) == "gpt2" ? small_gpt2() : small_llama(family);
+  TrainOptions options = small_run(model);
+  options.tensor_leaves = 4;
+  // Over data ranks the order of sums is fixed by reproducible runs alone.
+  for (const bool reproducible : {false, true}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      options.parallel = {.stage = stage, .reproducible = reproducible};
+      const Trained want = train(one_rank(), options);
+      for (const int tensor : tensor_sizes(group->size())) {
+        if (!reproducible && tensor != group->size()) continue;
+        CAPTURE(family, reproducible, tensor, stage);
+        TensorMesh mesh(*group, tensor);
+        CHECK(same(train(mesh.groups(), options), want));
+      }
+    }
+  }
+}
+
+TEST_CASE("a model that is cut follows one that is not", "[tensor]") {
+  const auto group = world().group();
+  if (group->size() != 2 && group->size() != 4) return;
+  const char* family = GENERATE("gpt2", "llama", "qwen3", "mistral", "qwen2");
+  const auto model = std::string_view(family) == "gpt2" ? small_gpt2() : small_llama(family);
+  TrainOptions options = small_run(model);
+  TensorMesh mesh(*group, group->size());
+  const Trained want = train(ShardGroups{.shard = &alone()}, options);
+  const Trained got = train(mesh.groups(), options);
+  CAPTURE(family, group->size());
+  REQUIRE(got.losses.size() == want.losses.size());
+  for (size_t i = 0; i < want.losses.size(); ++i) {
+    // Sums are rounded in another order: 2^-24 for each of some hundred additions.
+    CHECK(std::abs(got.losses[i] - want.losses[i]) < 2e-5f * want.losses[i]);
+    CHECK(std::abs(got.norms[i] - want.norms[i]) < 1e-4f * want.norms[i]);
+  }
+  CHECK_FALSE(same(got, want));  // the comparison is of another way to compute
+}
+
+TEST_CASE("recomputation, low precision and loss scaling change no bit of a model that is cut",
+          "[tensor]") {
+  const auto group = world().group();
+  if (group->size() != 2) return;
+  TensorMesh mesh(*group, 2);
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    TrainOptions options = small_run(small_gpt2());
+    options.parallel = {.compute = compute, .stage = 1};
+    options.tensor_leaves = 4;
+    options.loss_scale = 1024;
+    const Trained want = train(one_rank(), options);
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+      CAPTURE(dtype_name(compute), static_cast<int>(recompute));
+      options.recompute = recompute;
+      CHECK(same(train(mesh.groups(), options), want));
+    }
+  }
+}
+
+TEST_CASE("a plan that does not fit says what does", "[tensor]") {
+  const auto group = world().group();
+  if (group->size() != 2) return;
+  const models::LanguageModelConfig config = small_gpt2();
+  const auto cut = [&](const comm::TensorPlan& plan, int leaves) {
+    const auto model = models::make_language_model(config);
+    return comm::tensor_parallel(*model, plan, *group, {.leaves = leaves});
+  };
+  const comm::TensorPlan plan = models::model_family("gpt2").tensor_plan(config);
+  CHECK_THROWS_WITH(cut(plan, 8), Catch::Matchers::Contains("4 times 8 elements") &&
+                                      Catch::Matchers::Contains("want a divisor of 4"));
+  CHECK_THROWS_WITH(cut(plan, 3), Catch::Matchers::Contains("want a power of two"));
+  comm::TensorPlan twice = plan;
+  twice.slices("ln_f");
+  CHECK_THROWS_WITH(cut(twice, 0), Catch::Matchers::Contains("ln_f.weight fits"));
+  comm::TensorPlan other = plan;
+  other.columns("h.*.other");
+  CHECK_THROWS_WITH(cut(other, 0), Catch::Matchers::Contains("no parameter fits"));
+  CHECK_THROWS_WITH(cut(comm::TensorPlan().slices("*"), 0),
+                    Catch::Matchers::Contains("no layer around wte.weight"));
+}
+
+}  // namespace shale::test

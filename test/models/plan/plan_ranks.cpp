@@ -1,0 +1,127 @@
+// A plan's memory against that of the run itself, which is made here, on the ranks of the test.
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "shale/base/config.h"
+#include "shale/base/log.h"
+#include "shale/models/language/config.h"
+#include "shale/models/language/task.h"
+#include "shale/models/plan/plan_rank.h"
+#include "shale/models/training/report/rank_memory.h"
+#include "shale/models/training/trainer.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/ranks/harness.h"
+#include "shale/test/support/temp_dir.h"
+
+namespace shale::models {
+namespace {
+
+// Blocks of less and of more than what a small segment holds.
+constexpr const char* kSmall = "--layers 2 --width 32 --heads 2 --seq-len 32 --micro-batch 2 ";
+constexpr const char* kLarge = "--layers 3 --width 192 --heads 3 --seq-len 128 --micro-batch 4 ";
+
+struct Case {
+  int ranks;
+  const char* sizes;
+  const char* flags;
+};
+
+constexpr Case kCases[] = {
+    {1, kSmall, "--model nano"},
+    {1, kLarge, "--model nano"},
+    {1, kSmall, "--model nano --micro-batches 3 --dropout 0.1"},
+    {1, kLarge, "--model nano --dtype bf16"},
+    {1, kSmall, "--model nano --dtype fp16 --clip 0"},
+    {1, kLarge, "--model nano --recompute selective"},
+    {1, kLarge, "--model nano --recompute full --micro-batches 2"},
+    {1, kLarge, "--model nano --loss-chunk 64"},
+    {1, kLarge, "--model nano --offload optimizer --dtype bf16"},
+    {1, kLarge, "--model nano --offload-activations"},
+    {1, kLarge, "--model nano --zero 3 --offload params --offload-ratio 0.5"},
+    {1, kSmall, "--model nano --eval-every 2 --ema 0.9 --evaluate-ema"},
+    {1, kSmall, "--model nano --reproducible --micro-batches 2"},
+    {1, kSmall, "--model nano --optimizer adafactor"},
+    {1, kSmall, "--model nano --optimizer muon"},
+    {1, kSmall, "--model nano --optimizer adamw-8bit --skip-outliers 4"},
+    {1, kLarge, "--model llama-nano --kv-heads 1"},
+    {1, kLarge,
+     "--model llama-nano --kv-heads 3 --dtype bf16 --recompute selective --loss-chunk 100"},
+    {2, kSmall, "--model nano"},
+    {2, kLarge, "--model nano --zero 1 --grad-dtype bf16 --dtype bf16"},
+    {2, kLarge, "--model nano --zero 2 --no-overlap --micro-batches 2"},
+    {2, kLarge, "--model nano --zero 3"},
+    {2, kLarge, "--model nano --zero 3 --dtype bf16 --recompute full --prefetch 2"},
+    {2, kLarge, "--model nano --zero 3 --no-overlap --reshard no --persist-below 500"},
+    {2, kLarge, "--model nano --zero 2 --no-overlap --offload optimizer"},
+    {2, kLarge, "--model nano --zero 3 --offload params --offload-activations"},
+    {2, kSmall, "--model nano --zero 2 --no-overlap --optimizer muon --micro-batches 2"},
+    {2, kLarge, "--model llama-nano --kv-heads 1 --zero 3 --eval-every 1"},
+    {2, kLarge, "--model nano --pipeline 2 --micro-batches 4"},
+    {2, kLarge,
+     "--model llama-nano --kv-heads 1 --pipeline 2 --pipeline-chunks 2 --micro-batches 2 "
+     "--pipeline-split 1,1,1,2"},
+    {2, kSmall, "--model nano --pipeline 2 --pipeline-schedule zbv --zero 1 --micro-batches 4"},
+    {3, kSmall, "--model nano --zero 3 --dtype bf16"},
+    {4, kSmall, "--model nano --zero 1 --loss-chunk 7"},
+    {4, kLarge, "--model nano --zero 3 --shard-ranks 2"},
+    {4, kSmall, "--model nano --zero 3 --reshard-ranks 2 --dtype bf16"},
+    {4, kLarge,
+     "--model llama-nano --kv-heads 3 --zero 2 --no-overlap --micro-batches 2 "
+     "--recompute selective"},
+    {4, kSmall, "--model nano --pipeline 2 --zero 1 --micro-batches 2 --offload optimizer"},
+    {4, kSmall, "--model nano --layers 4 --pipeline 4 --pipeline-schedule zb-h1 --micro-batches 4"},
+};
+
+// Of this folder, in which rank 0 has put a text.
+struct Run {
+  TrainConfig config;
+  ConfigSpec spec{"train_lm", "of a test"};
+
+  Run(const std::string& folder, const Case& of) {
+    describe(spec, config);
+    std::istringstream words(cat("train_lm --data ", folder, "/text.txt --out ", folder,
+                                 "/out --threads 2 --steps 4 --eval-samples 5 --no-save ", of.sizes,
+                                 of.flags));
+    std::vector<std::string> arguments;
+    for (std::string word; words >> word;)
+      arguments.push_back(word);  // of equal ones the last counts
+    std::vector<const char*> argv;
+    for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+    parse_config(spec, static_cast<int>(argv.size()), argv.data());
+    resolve(config, of.ranks);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the memory of a planned rank is that of the run, to the byte", "[plan]") {
+  set_process_log({.quiet = true});
+  const auto all = test::world().group();
+  std::string text;
+  for (int line = 0; line < 2000; ++line) text += cat("line ", line, " of a text\n");
+  int planned = 0;
+  for (const Case& of : kCases) {
+    if (of.ranks != all->size()) continue;
+    const test::TempDir run_dir;
+    const std::string folder = all->broadcast_bytes(run_dir.path().string(), 0);
+    if (all->rank() == 0) run_dir.write("text.txt", text);
+    all->barrier();
+    Run run(folder, of);
+    LanguageTask task(run.config);
+    Trainer(run.config.run, run.spec, task, test::world()).run();
+    all->barrier();
+    // Each rank plans itself.
+    CAPTURE(of.sizes, of.flags);
+    const std::vector<RankMemory> found = read_memory(cat(folder, "/out"));
+    REQUIRE(int(found.size()) == all->size());
+    const PlannedRank rank = plan_rank(run.config.run, task, all->rank(), all->size());
+    CHECK(to_json(rank.memory) == to_json(found[size_t(all->rank())]));
+    ++planned;
+    all->barrier();
+  }
+  if (planned == 0) WARN("skipped: no run is of " << all->size() << " ranks");
+  set_process_log({});
+}
+
+}  // namespace shale::models
