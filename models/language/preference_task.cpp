@@ -141,13 +141,13 @@ void PreferenceTask::check_evaluation() const {
 
 Evaluation PreferenceTask::evaluate(const TaskContext& run) {
   const Inference inference(run.context);
-  const EvalSampler sampler(val_.size(), batches().micro_batch, config().eval_samples);
+  const EvalRounds sampler(val_.size(), batches().micro_batch, config().eval_samples);
   const int64_t rounds = sampler.rounds(run.data.count);
   const Tensor losses = zeros(run.context, {rounds}, DType::kF32, MemoryTag::kData);
   int64_t pairs = 0;
   Batch batch;
   for (int64_t round = 0; round < rounds; ++round) {
-    const EvalSampler::Range range = sampler.range(round, run.data.rank, run.data.count);
+    const EvalRounds::Range range = sampler.range(round, run.data.rank, run.data.count);
     std::vector<int64_t> indices(static_cast<size_t>(sampler.batch()), val_.size());
     for (int64_t b = 0; b < range.count; ++b) indices[static_cast<size_t>(b)] = range.first + b;
     make_batch(val_, indices, batch);
@@ -179,11 +179,11 @@ void PreferenceTask::compute_reference(const TaskContext& run, Pairs& pairs) {
   const Inference inference(run.context);
   pairs.reference.assign(pairs.numbers.size(), 0.0f);
   if (pairs.size() == 0) return;
-  const EvalSampler sampler(pairs.size(), batches().micro_batch);
+  const EvalRounds sampler(pairs.size(), batches().micro_batch);
   Batch batch;
   std::vector<float> found(pairs.numbers.size());
   for (int64_t round = 0; round < sampler.rounds(run.data.count); ++round) {
-    const EvalSampler::Range range = sampler.range(round, run.data.rank, run.data.count);
+    const EvalRounds::Range range = sampler.range(round, run.data.rank, run.data.count);
     std::vector<int64_t> indices(static_cast<size_t>(sampler.batch()), pairs.size());
     for (int64_t b = 0; b < range.count; ++b) indices[static_cast<size_t>(b)] = range.first + b;
     make_batch(pairs, indices, batch);

@@ -134,16 +134,16 @@ double LanguageTask::step_weight(int64_t step) const {
 
 void LanguageTask::check_evaluation() const {
   if (data_.eval == nullptr) throw DataError(data_.no_eval);
-  static_cast<void>(eval_sampler());
+  static_cast<void>(eval_rounds());
 }
 
-EvalSampler LanguageTask::eval_sampler() const {
+EvalRounds LanguageTask::eval_rounds() const {
   return {data_.eval->size(), batches_.micro_batch, config_.eval_samples};
 }
 
 Evaluation LanguageTask::evaluate(const TaskContext& run) {
   const Inference inference(run.context);
-  const EvalSampler sampler = eval_sampler();
+  const EvalRounds sampler = eval_rounds();
   Prefetcher batches(of_rank(eval_batches({.rows = data_.eval,
                                            .seq_len = config_.seq_len,
                                            .sampler = sampler,

@@ -60,7 +60,7 @@ class LanguageTask : public Task {
   Evaluation evaluation_of(const TaskContext& run, const Tensor& losses, int64_t items) const;
 
  private:
-  EvalSampler eval_sampler() const;
+  EvalRounds eval_rounds() const;
   BatchSource of_rank(BatchSource whole) const;
   std::vector<int32_t> prompt() const;
   void sample(const TaskContext& run);

@@ -249,7 +249,11 @@ int check(ConfigSpec& spec, PlanOptions& options) {
   const std::string path = (folder / "config.json").string();
   const std::vector<RankMemory> run = read_memory(folder);
   const MappedFile file(path);
-  spec.read_json(file.text(), path);
+  try {
+    spec.read_json(file.text(), path);
+  } catch (const ConfigError& error) {
+    throw ConfigError(cat(error.what(), "; shale plan knows the options of train_lm alone"));
+  }
   RunConfig& config = options.train.run;
   std::string& data = options.train.language.source.data;
   if (!fs::exists(data)) data.clear();

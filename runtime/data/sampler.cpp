@@ -149,19 +149,19 @@ BatchLayout::Place BatchLayout::place_of(int64_t first_step, int64_t index) cons
   return {step + left / per_step, left % per_step};
 }
 
-EvalSampler::EvalSampler(int64_t rows, int64_t batch, int64_t max_rows)
-    : batch_(batch), rows_(max_rows > 0 ? std::min(rows, max_rows) : rows) {
+EvalRounds::EvalRounds(int64_t samples, int64_t batch, int64_t max_samples)
+    : samples_(max_samples > 0 ? std::min(samples, max_samples) : samples), batch_(batch) {
   if (batch < 1) throw ConfigError(cat("micro-batch is ", batch, ", want at least 1"));
 }
 
-int64_t EvalSampler::rounds(int64_t ranks) const {
+int64_t EvalRounds::rounds(int64_t ranks) const {
   const int64_t per_round = ranks * batch_;
-  return (rows_ + per_round - 1) / per_round;
+  return (samples_ + per_round - 1) / per_round;
 }
 
-EvalSampler::Range EvalSampler::range(int64_t round, int64_t rank, int64_t ranks) const {
+EvalRounds::Range EvalRounds::range(int64_t round, int64_t rank, int64_t ranks) const {
   const int64_t first = (round * ranks + rank) * batch_;
-  return {first, std::clamp(rows_ - first, int64_t{0}, batch_)};
+  return {first, std::clamp(samples_ - first, int64_t{0}, batch_)};
 }
 
 }  // namespace shale

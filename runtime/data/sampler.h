@@ -109,27 +109,28 @@ struct BatchLayout {
 // found and needed if there is not one, ConfigError for a sequence below 1.
 int64_t count_windows(int64_t stream_tokens, int64_t seq_len);
 
-// Rows of an evaluation, in order, the same whatever the number of ranks. Round k covers rows
-// [k * ranks * B, (k + 1) * ranks * B), rank after rank. All ranks have the same number of rounds,
-// so their collectives match; in the last one a rank may have fewer rows than B, or none.
-class EvalSampler {
+// Samples that are evaluated, in order, the same whatever the number of ranks. Round k covers
+// samples [k * ranks * B, (k + 1) * ranks * B), rank after rank. All ranks have the same number of
+// rounds, so their collectives match; in the last one a rank may have fewer samples than B, or
+// none.
+class EvalRounds {
  public:
   struct Range {
     int64_t first = 0;
     int64_t count = 0;  // 0 to batch
   };
 
-  // max_rows = 0: all. Throws ConfigError for a batch below 1.
-  EvalSampler(int64_t rows, int64_t batch, int64_t max_rows = 0);
+  // max_samples = 0: all. Throws ConfigError for a batch below 1.
+  EvalRounds(int64_t samples, int64_t batch, int64_t max_samples = 0);
 
-  int64_t rows() const { return rows_; }
+  int64_t samples() const { return samples_; }
+  int64_t batch() const { return batch_; }
   int64_t rounds(int64_t ranks) const;
   Range range(int64_t round, int64_t rank, int64_t ranks) const;
-  int64_t batch() const { return batch_; }
 
  private:
+  int64_t samples_;
   int64_t batch_;
-  int64_t rows_ = 0;
 };
 
 }  // namespace shale

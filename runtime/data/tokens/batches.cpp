@@ -68,7 +68,7 @@ BatchSource eval_batches(EvalBatches spec) {
   check_rank(spec.rank, spec.ranks);
   return [spec = std::move(spec)](int64_t i, Batch& batch) {
     if (i >= spec.sampler.rounds(spec.ranks)) return false;
-    const EvalSampler::Range range = spec.sampler.range(i, spec.rank, spec.ranks);
+    const EvalRounds::Range range = spec.sampler.range(i, spec.rank, spec.ranks);
     const TokenBatch tokens(batch, spec.sampler.batch(), spec.seq_len, spec.with_documents);
     batch.first_position = range.first;
     batch.count = range.count;

@@ -42,7 +42,7 @@ BatchSource train_batches(TrainBatches spec);
 struct EvalBatches {
   std::shared_ptr<const EvalRows> rows;
   int64_t seq_len = 0;
-  EvalSampler sampler;
+  EvalRounds sampler;
   int64_t rank = 0;
   int64_t ranks = 1;
   bool with_documents = false;

@@ -290,14 +290,14 @@ TEST_CASE("validation windows are the same for every number of ranks, each once"
   const int64_t windows = GENERATE(1, 2, 5, 16, 17);
   const int64_t seq_len = 4;
   REQUIRE(count_windows(windows * seq_len + 1, seq_len) == windows);
-  const EvalSampler sampler(windows, /*batch=*/2);
+  const EvalRounds sampler(windows, /*batch=*/2);
   for (const int64_t ranks : {1, 2, 3, 8}) {
     CAPTURE(windows, ranks);
     std::vector<int64_t> seen;
     for (int64_t round = 0; round < sampler.rounds(ranks); ++round) {
       int64_t in_round = 0;
       for (int64_t rank = 0; rank < ranks; ++rank) {
-        const EvalSampler::Range range = sampler.range(round, rank, ranks);
+        const EvalRounds::Range range = sampler.range(round, rank, ranks);
         REQUIRE(range.count >= 0);
         REQUIRE(range.count <= 2);
         in_round += range.count;
@@ -310,14 +310,14 @@ TEST_CASE("validation windows are the same for every number of ranks, each once"
 }
 
 TEST_CASE("a rank without validation windows left has count 0", "[data]") {
-  const EvalSampler sampler(5, 2);
+  const EvalRounds sampler(5, 2);
   CHECK(sampler.rounds(4) == 1);
   CHECK(sampler.range(0, 2, 4).count == 1);
   CHECK(sampler.range(0, 3, 4).count == 0);
 }
 
 TEST_CASE("validation can be limited to the first rows", "[data]") {
-  CHECK(EvalSampler(24, 2, /*max_rows=*/3).rows() == 3);
-  CHECK(EvalSampler(24, 2, /*max_rows=*/1000).rows() == 24);
-  CHECK_THROWS_AS(EvalSampler(24, 0), ConfigError);
+  CHECK(EvalRounds(24, 2, /*max_samples=*/3).samples() == 3);
+  CHECK(EvalRounds(24, 2, /*max_samples=*/1000).samples() == 24);
+  CHECK_THROWS_AS(EvalRounds(24, 0), ConfigError);
 }
