@@ -88,12 +88,10 @@ void ImageTask::check_evaluation() const {
 
 Evaluation ImageTask::evaluate(const TaskContext& run) {
   const Inference inference(run.context);
-  const int64_t samples = config_.eval_samples > 0
-                              ? std::min(config_.eval_samples, data_.val->size())
-                              : data_.val->size();
   Prefetcher batches(image_eval_batches({.images = data_.val,
                                          .augmentation = augmentation_,
-                                         .rounds = EvalRounds(samples, batches_.micro_batch),
+                                         .rounds = {data_.val->size(), batches_.micro_batch,
+                                                    config_.eval_samples},
                                          .rank = run.data.rank,
                                          .ranks = run.data.count,
                                          .damaged = damaged_}));
