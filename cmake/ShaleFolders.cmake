@@ -32,6 +32,9 @@ set(SHALE_cuda_kernel_FOLDERS
 set(SHALE_simt_FOLDERS kernels/simt kernels/simt/emu)  # headers alone
 set(SHALE_tool_FOLDERS models/tools)
 
+# What other languages call: above all layers, a shared library of its own.
+set(SHALE_bindings_FOLDERS bindings/c)
+
 # Sources of programs, in folders of libraries.
 set(SHALE_PROGRAMS models/train_lm.cpp)
 
