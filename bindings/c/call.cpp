@@ -11,6 +11,7 @@
 #include "shale/base/error.h"
 #include "shale/base/log.h"
 #include "shale/bindings/c/session.h"
+#include "shale/comm/watch/failure_board.h"
 
 namespace shale::c {
 namespace {
@@ -86,9 +87,15 @@ std::string& error_text() {
   return text;
 }
 
+std::exception_ptr& peer_failure() {
+  thread_local std::exception_ptr error;
+  return error;
+}
+
 struct Problem {
   shale_status status = SHALE_ERROR_INTERNAL;
   std::string text;
+  bool is_peers = false;  // another rank failed first
 };
 
 Problem problem_of(std::exception_ptr error) {
@@ -96,6 +103,8 @@ Problem problem_of(std::exception_ptr error) {
     std::rethrow_exception(error);
   } catch (const CallError& e) {
     return {e.status(), e.what()};
+  } catch (const comm::PeerFailure& e) {
+    return {SHALE_ERROR_COMM, e.what(), /*is_peers=*/true};
   } catch (const ShapeError& e) {
     return {SHALE_ERROR_ARGUMENT, e.what()};
   } catch (const DTypeError& e) {
@@ -115,7 +124,8 @@ Problem problem_of(std::exception_ptr error) {
 
 shale_status report(std::string_view name, std::exception_ptr error) noexcept {
   try {
-    Problem problem = problem_of(error);
+    const Problem problem = problem_of(error);
+    peer_failure() = problem.is_peers ? error : nullptr;
     error_text() = cat(name, ": ", problem.text, rank_text());
     return problem.status;
   } catch (...) {
@@ -167,6 +177,10 @@ const char* last_error() noexcept {
 
 void forget_last_error() noexcept {
   error_text().clear();
+}
+
+std::exception_ptr last_peer_failure() noexcept {
+  return peer_failure();
 }
 
 void after_call(std::function<void()> work) {

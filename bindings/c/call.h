@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -38,6 +39,8 @@ shale_status call(std::string_view name, const std::function<void()>& body) noex
 // The text of shale_last_error() on this thread.
 const char* last_error() noexcept;
 void forget_last_error() noexcept;
+// Of this thread's last call that failed, if it failed because another rank had; else null.
+std::exception_ptr last_peer_failure() noexcept;
 
 // Inside a call: does this when the thread's outermost call has let others in again. So callbacks
 // of the program may wait for a lock of its own whose holder waits for a call.

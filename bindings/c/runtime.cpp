@@ -192,7 +192,10 @@ shale_status shale_runtime_fail(shale_runtime runtime, shale_status why, const c
     constexpr auto kLast = static_cast<shale_status>(shale::ExitCode::kNonFinite);
     const bool known = why >= kFirst && why <= kLast;
     const auto exit = known ? static_cast<shale::ExitCode>(why) : shale::ExitCode::kInternal;
-    const int result = session().world->fail(exit, message);
+    // The rank that failed first speaks for those that it keeps from going on.
+    const std::exception_ptr of_peer = why == SHALE_ERROR_COMM ? last_peer_failure() : nullptr;
+    shale::comm::World& world = *session().world;
+    const int result = of_peer != nullptr ? world.fail(of_peer) : world.fail(exit, message);
     if (code != nullptr) *code = result;
   });
 }

@@ -21,8 +21,12 @@ run 2 "$tests" ranks fail
 grep -q 'error: ArgumentError: shale_matmul.*(rank 1 of 2)' "$work/output" ||
   fail "a rank that fails: no line that names it"
 
+run 2 "$tests" guest
+[[ $code -eq 0 && $(grep -c '^guests left' "$work/output") -eq 2 ]] || fail "guests: code $code"
+
 run 2 "$root/examples/python/train.py" "$root/README.md" 4 3
-[[ $code -eq 0 && $(grep -c '^step . | loss ' "$work/output") -eq 4 ]] || fail "train.py: code $code"
+[[ $code -eq 0 && $(grep -c '^step . | loss ' "$work/output") -eq 4 ]] ||
+  fail "train.py: code $code"
 
 run 3 "$root/examples/python/own_optimizer.py"
 read -r first last < <(awk '{ print $5 }' "$work/output" | sed -n '1p;$p' | xargs)

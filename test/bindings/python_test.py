@@ -310,9 +310,26 @@ def main_of_ranks(folder):
     print("ranks agree")
 
 
+def main_of_guest():
+    """A program that has started MPI itself, as mpi4py does: Shale works in it, and leaves it."""
+    multiple, level, flag = 3, ctypes.c_int(), ctypes.c_int()
+    mpi = shale._c  # with the libraries that it is linked with
+    assert mpi.MPI_Init_thread(None, None, multiple, ctypes.byref(level)) == 0
+    for _ in range(2):
+        with shale.init("cpu", timeout_s=60) as runtime:
+            assert runtime.ranks == 2
+            losses = train(5, 3)[0]
+            assert runtime.sum(losses[-1]) == 2 * losses[-1]
+    assert mpi.MPI_Finalized(ctypes.byref(flag)) == 0 and flag.value == 0
+    assert mpi.MPI_Finalize() == 0
+    print("guests left")
+
+
 if __name__ == "__main__":
     if sys.argv[1:2] == ["ranks"]:
         main_of_ranks(sys.argv[2])
+    elif sys.argv[1:2] == ["guest"]:
+        main_of_guest()
     else:
         shale.init("cpu")
         unittest.main()

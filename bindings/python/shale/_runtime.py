@@ -30,6 +30,8 @@ class Runtime:
             seed=seed, timeout_s=timeout_s, has_communicator=int(comm is not None))
         if comm is not None:
             options.communicator = comm.py2f() if hasattr(comm, "py2f") else int(comm)
+        # Then MPI is the program's, which goes on after an exception.
+        self._guest = _mpi_runs()
         self._handle = _library.result("runtime_create", ctypes.byref(options))
         numbers = [ctypes.c_int32() for _ in range(4)]
         call("runtime_rank", self._handle, *map(ctypes.byref, numbers))
@@ -42,10 +44,13 @@ class Runtime:
         return self
 
     def __exit__(self, kind, error, trace):
-        if error is not None and self.ranks > 1 and self._handle is not None:
-            traceback.print_exception(kind, error, trace)
-            self.fail(error)
+        if error is None or self.ranks == 1 or self._handle is None:
+            return self.close()
+        traceback.print_exception(kind, error, trace)
+        code = self.fail(error)
         self.close()
+        if not self._guest:
+            raise SystemExit(code) from None
 
     @property
     def device(self):
@@ -86,6 +91,12 @@ class Runtime:
             return
         handle, self._handle, _current = self._handle, None, None
         call("runtime_destroy", handle)
+
+
+def _mpi_runs():
+    flag = ctypes.c_int()
+    _library.library.MPI_Initialized(ctypes.byref(flag))  # of what the library is linked with
+    return flag.value != 0
 
 
 def init(device=None, **options):
