@@ -34,6 +34,9 @@ set(SHALE_cuda_kernel_FOLDERS
 set(SHALE_simt_FOLDERS kernels/simt kernels/simt/emu)  # headers alone
 set(SHALE_tool_FOLDERS models/tools)
 
+# What other languages call: above all layers, a shared library of its own.
+set(SHALE_bindings_FOLDERS bindings/c)
+
 # Sources of programs, in folders of libraries.
 set(SHALE_PROGRAMS models/train_image.cpp models/train_lm.cpp)
 

@@ -12,7 +12,7 @@ run("install" ${CMAKE_COMMAND} --install ${BUILD} --prefix ${PREFIX})
 
 set(include_dir ${PREFIX}/include/shale)
 file(GLOB_RECURSE headers RELATIVE ${include_dir} ${include_dir}/*)
-set(public ${SHALE_PUBLIC_HEADERS} ${SHALE_SIMT_HEADERS})
+set(public ${SHALE_PUBLIC_HEADERS} ${SHALE_SIMT_HEADERS} ${SHALE_C_HEADERS})
 list(TRANSFORM SHALE_SIMT_SUPPORT PREPEND detail/ OUTPUT_VARIABLE needed)
 list(APPEND needed ${public})
 foreach(name IN LISTS headers)
