@@ -35,7 +35,7 @@ commands() {
 is_parsed() {
   case "$1" in
     mpirun | srun)
-      while [[ $# -gt 0 && ! $1 =~ (^|/)train_lm$ ]]; do shift; done
+      while [[ $# -gt 0 && ! $1 =~ (^|/)(train_lm|shale)$ ]]; do shift; done
       [[ $# -gt 0 ]] && is_parsed "$@" ;;
     train_lm | */train_lm) "$BIN_DIR/train_lm" "${@:2}" --print-config ;;
     shale)
@@ -52,6 +52,8 @@ is_parsed() {
       [[ $2 != --preset ]] || (cd "$root" && cmake --list-presets | grep -F "\"$3\"") ;;
     ctest) (cd "$root" && ctest --list-presets | grep -F "\"$3\"") ;;
     awk) [[ -e $root/$3 ]] ;;
+    cc) [[ $2 == -std=c* ]] ;;
+    python3) [[ $2 == -m || -e $root/$2 ]] ;;
     tensorboard) [[ $2 == --logdir ]] ;;
     *) echo "no rule for $1"; return 1 ;;
   esac
@@ -102,7 +104,7 @@ check_page() {
     why=$(reason "$page" "$command")
     if [[ $why == 'no command'* ]]; then without=$block; continue; fi
     count=$((count + 1))
-    read -ra words <<<"${command%%&&*}"
+    mapfile -t words < <(xargs -n 1 printf '%s\n' <<<"${command%%&&*}")  # which knows quotes
     is_parsed "${words[@]}" >"$work/output" 2>&1 || { fail "$page: not parsed: $command"; continue; }
     [[ -n $why ]] && continue
     ran=$((ran + 1))
