@@ -12,6 +12,7 @@
 #include "shale/kernels/moe.h"
 #include "shale/kernels/muon.h"
 #include "shale/kernels/norm.h"
+#include "shale/kernels/one_bit.h"
 #include "shale/kernels/optim.h"
 #include "shale/kernels/pointwise.h"
 #include "shale/kernels/random.h"
@@ -61,6 +62,9 @@ Cost cost_of(const kernels::InverseNormArgs& a);
 Cost cost_of(const kernels::MuonArgs& a);
 Cost cost_of(const kernels::SgdArgs& a);
 Cost cost_of(const kernels::WeightAverageArgs& a);
+Cost cost_of(const kernels::SignPackArgs& a);
+Cost cost_of(const kernels::SignMeanArgs& a);
+Cost cost_of(const kernels::SignUnpackArgs& a);
 Cost cost_of(const kernels::AxpbyArgs& a);
 Cost cost_of(const kernels::MulArgs& a);
 Cost cost_of(const kernels::FillArgs& a);
