@@ -2,7 +2,7 @@
 # the public headers, and under shale/detail/ what they include, by that name.
 cmake_policy(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/ShalePublicHeaders.cmake)
-set(public ${SHALE_PUBLIC_HEADERS} ${SHALE_SIMT_HEADERS})
+set(public ${SHALE_PUBLIC_HEADERS} ${SHALE_SIMT_HEADERS} ${SHALE_C_HEADERS})
 shale_headers_brought(headers ${shale_root} ${public} ${SHALE_SIMT_SUPPORT})
 
 # Files that say what they said keep their time, so that nobody's objects are out of date.

@@ -8,14 +8,15 @@ set(SHALE_LAYERS base kernels runtime comm models)
 set(SHALE_base_FOLDERS base)
 set(SHALE_kernels_FOLDERS kernels kernels/cpu)
 set(SHALE_runtime_FOLDERS
-  runtime/amp runtime/autograd runtime/data runtime/data/corpus runtime/data/text
+  runtime/amp runtime/autograd runtime/data runtime/data/chat runtime/data/corpus runtime/data/images runtime/data/text
   runtime/data/text/tokenizer runtime/data/tokens runtime/io runtime/nn runtime/offload runtime/ops runtime/optim runtime/tensor)
 set(SHALE_comm_FOLDERS
   comm comm/checkpoint comm/mpi comm/nccl comm/node comm/parallel/context comm/parallel/data
   comm/parallel/expert comm/parallel/pipeline comm/parallel/tensor comm/watch)
 set(SHALE_models_FOLDERS
-  models models/gpt2 models/language models/llama models/plan models/tools/supervision models/training
-  models/training/checks models/training/report models/views)
+  models models/gpt2 models/image models/language models/llama models/plan models/resnet
+  models/tools/supervision models/training models/training/checks models/training/report
+  models/views models/vit)
 
 # Folders whose sources are for some builds alone, or for programs: what stands in for libraries that
 # SHALE_KERNELS_ONLY goes without; the emulator; CUDA's kernels, and what they stand on; the tools of
@@ -26,14 +27,18 @@ set(SHALE_cublaslt_FOLDERS kernels/cuda/gemm/cublaslt)
 set(SHALE_nvrtc_FOLDERS kernels/cuda/nvrtc)
 set(SHALE_cuda_FOLDERS kernels/simt/cuda)
 set(SHALE_cuda_kernel_FOLDERS
-  kernels/cuda kernels/cuda/attention kernels/cuda/elementwise kernels/cuda/embedding
+  kernels/cuda kernels/cuda/attention kernels/cuda/conv kernels/cuda/elementwise
+  kernels/cuda/embedding
   kernels/cuda/gemm kernels/cuda/index kernels/cuda/loss kernels/cuda/moe kernels/cuda/norm
   kernels/cuda/optim kernels/cuda/pointwise kernels/cuda/reduce kernels/cuda/softmax)
 set(SHALE_simt_FOLDERS kernels/simt kernels/simt/emu)  # headers alone
 set(SHALE_tool_FOLDERS models/tools)
 
+# What other languages call: above all layers, a shared library of its own.
+set(SHALE_bindings_FOLDERS bindings/c)
+
 # Sources of programs, in folders of libraries.
-set(SHALE_PROGRAMS models/train_lm.cpp)
+set(SHALE_PROGRAMS models/train_image.cpp models/train_lm.cpp)
 
 # Headers that may include third-party ones: no public header may need them, or its users would.
 set(SHALE_INTERNAL_HEADERS "^kernels/(cpu|cuda|simt)/|^models/tools/[^/]+$|_internal[.]h$|-inl[.]h$")

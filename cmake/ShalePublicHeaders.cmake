@@ -9,6 +9,9 @@ set(SHALE_PUBLIC_HEADERS
   amp.h autograd.h base.h checkpoint.h comm.h data.h io.h kernels.h language.h mpi.h nn.h offload.h
   ops.h optim.h parallel.h shale.h tensor.h training.h)
 
+# The same for C, and for languages that call it; cmake/ShaleC.cmake has the library.
+set(SHALE_C_HEADERS c.h)
+
 # Those which include a header of another library, with which a program then has to do anyway.
 set(SHALE_MPI_HEADERS mpi.h comm/mpi_communicator.h)
 
@@ -20,7 +23,8 @@ set(SHALE_SIMT_SUPPORT kernels/simt/engine/tracker_names.h)
 # shale_header_file(<out> <name>): where in the tree the header <shale/name> lies.
 function(shale_header_file out name)
   set(file ${name})
-  if(name IN_LIST SHALE_PUBLIC_HEADERS OR name IN_LIST SHALE_SIMT_HEADERS)
+  if(name IN_LIST SHALE_PUBLIC_HEADERS OR name IN_LIST SHALE_SIMT_HEADERS
+     OR name IN_LIST SHALE_C_HEADERS)
     set(file include/shale/${name})
   endif()
   set(${out} ${file} PARENT_SCOPE)

@@ -4,6 +4,8 @@
 
 #include "shale/kernels/adafactor.h"
 #include "shale/kernels/attention.h"
+#include "shale/kernels/batch_norm.h"
+#include "shale/kernels/conv.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/embedding.h"
 #include "shale/kernels/gemm.h"
@@ -17,6 +19,7 @@
 #include "shale/kernels/one_bit.h"
 #include "shale/kernels/optim.h"
 #include "shale/kernels/pointwise.h"
+#include "shale/kernels/pool.h"
 #include "shale/kernels/random.h"
 #include "shale/kernels/reduce.h"
 #include "shale/kernels/reduce_dims.h"
@@ -34,6 +37,10 @@ inline auto slots_on_all_devices() {
       adafactor_means, adafactor_average, adafactor_squares, adafactor,
       // attention.h
       attention_fwd, attention_bwd,
+      // batch_norm.h
+      batch_moments, batch_merge, batch_norm, batch_norm_sums, batch_norm_grad,
+      // conv.h, pool.h
+      conv, conv_input_grad, conv_weight_grad, max_pool, max_pool_grad,
       // elementwise.h
       axpby, mul, fill, copy, gelu_fwd, gelu_bwd, swiglu_fwd, dropout,
       // embedding.h

@@ -12,7 +12,7 @@ run("install" ${CMAKE_COMMAND} --install ${BUILD} --prefix ${PREFIX})
 
 set(include_dir ${PREFIX}/include/shale)
 file(GLOB_RECURSE headers RELATIVE ${include_dir} ${include_dir}/*)
-set(public ${SHALE_PUBLIC_HEADERS} ${SHALE_SIMT_HEADERS})
+set(public ${SHALE_PUBLIC_HEADERS} ${SHALE_SIMT_HEADERS} ${SHALE_C_HEADERS})
 list(TRANSFORM SHALE_SIMT_SUPPORT PREPEND detail/ OUTPUT_VARIABLE needed)
 list(APPEND needed ${public})
 foreach(name IN LISTS headers)
@@ -32,7 +32,7 @@ foreach(name IN LISTS headers)
   endif()
 endforeach()
 
-foreach(program IN ITEMS train_lm shale)
+foreach(program IN ITEMS train_lm train_image shale)
   foreach(file IN ITEMS bin/${program} share/bash-completion/completions/${program}
           share/zsh/site-functions/_${program} share/fish/vendor_completions.d/${program}.fish
           share/man/man1/${program}.1)

@@ -9,7 +9,7 @@
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/../cmake/ShaleFolders.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/../cmake/ShalePublicHeaders.cmake)
-set(layers ${SHALE_LAYERS} bench test)
+set(layers ${SHALE_LAYERS} bindings bench test)
 set(third_party "^(mpi|omp|nccl|cudnn|cuda[a-z_0-9]*|dnnl[a-z_]*)[.]h|^dnnl|^(oneapi|hwy|spdlog|fmt|CLI|nlohmann)/")
 
 set(listed_folders)
@@ -69,7 +69,8 @@ function(add_edge source target)
 endfunction()
 
 file(GLOB_RECURSE sources RELATIVE ${ROOT}
-  ${ROOT}/base/* ${ROOT}/runtime/* ${ROOT}/kernels/* ${ROOT}/comm/* ${ROOT}/models/*)
+  ${ROOT}/base/* ${ROOT}/runtime/* ${ROOT}/kernels/* ${ROOT}/comm/* ${ROOT}/models/*
+  ${ROOT}/bindings/c/*)
 list(FILTER sources INCLUDE REGEX "[.](h|cpp|cu|cuh|inc)$")
 
 foreach(source IN LISTS sources)

@@ -1,6 +1,6 @@
 # cmake -DROOT=<tree> -P pages.cmake: holds the tables of docs/ to the code. Fails, naming page and
 # name, when
-#  - docs/interface.md lacks a flag of train_lm or of a tool, or its tables have one that is not there;
+#  - docs/interface.md lacks a flag of a training program or of a tool, or its tables have one that is not there;
 #  - docs/environment.md lacks a variable that a program or a test reads;
 #  - docs/metrics.md lacks a column of metrics.jsonl or a key of status.json;
 #  - docs/monitoring.md lacks a metric of Prometheus, or docs/grafana.json asks for one that is not
@@ -43,8 +43,9 @@ endfunction()
 
 # ---- Flags ----
 
-file(GLOB sources ${ROOT}/models/language/config.cpp ${ROOT}/models/training/run_config.cpp
-     ${ROOT}/models/training/slow_links.cpp ${ROOT}/models/tools/*.cpp)
+file(GLOB sources ${ROOT}/models/image/config.cpp ${ROOT}/models/language/*config.cpp
+     ${ROOT}/models/training/run_config.cpp ${ROOT}/models/training/slow_links.cpp
+     ${ROOT}/models/tools/*.cpp)
 names_in("[ \n](spec[.]add|spec[.]add_size|spec[.]add_choice|size)\\([ \n]*\"([a-z0-9-]+)\"" 2 flags
          ${sources})
 list(TRANSFORM flags PREPEND "--")
@@ -52,7 +53,7 @@ expect_in(interface.md "the flag" ${flags})
 names_in("\n[|] `(--[a-z0-9-]+)`" 1 documented ${ROOT}/docs/interface.md)
 foreach(flag IN LISTS documented)
   if(NOT flag IN_LIST flags)
-    list(APPEND problems "docs/interface.md: ${flag} is no flag of train_lm")
+    list(APPEND problems "docs/interface.md: ${flag} is no flag of a program")
   endif()
 endforeach()
 

@@ -55,6 +55,7 @@ class Cases {
   void add_pointwise();      // ops that broadcast, and a chain of them
   void add_dimension_ops();  // along rows and columns: sums, softmax, picks
   void add_experts();        // of a mixture, and its router
+  void add_images(DeviceType device);  // layers of residual networks; tiny ones on the emulator
 
  private:
   template <typename Args>
@@ -71,6 +72,8 @@ class Cases {
                   bool gelu);
   void add_attention_case(const AttentionVariant& variant);
   void add_routers();
+  void add_pooling(int64_t edge);
+  void add_batch_norm(int64_t edge);
 
   Size s_;
   DType dtype_;

@@ -349,4 +349,57 @@ Cost cost_of(const kernels::MoeDotsArgs& a) {
   return cost;
 }
 
+namespace {
+
+double conv_flops(const View& y, const View& weight) {
+  return 2.0 * double(y.numel()) * double(weight.numel() / weight.size(0));
+}
+
+}  // namespace
+
+Cost cost_of(const kernels::ConvArgs& a) {
+  Cost cost = traffic({a.x, a.weight, a.bias}, {a.y});
+  cost.flops = conv_flops(a.y, a.weight);
+  return cost;
+}
+Cost cost_of(const kernels::ConvInputGradArgs& a) {
+  Cost cost = traffic({a.dy, a.weight}, {a.dx});
+  cost.flops = conv_flops(a.dy, a.weight);
+  return cost;
+}
+Cost cost_of(const kernels::ConvWeightGradArgs& a) {
+  Cost cost = traffic({a.dy, a.x}, {});
+  add_result(cost, a.dweight, a.accumulate);
+  cost.flops = conv_flops(a.dy, a.dweight);
+  return cost;
+}
+Cost cost_of(const kernels::MaxPoolArgs& a) {
+  return traffic({a.x}, {a.y, a.place});
+}
+Cost cost_of(const kernels::MaxPoolGradArgs& a) {
+  return traffic({a.dy, a.place}, {a.dx});
+}
+Cost cost_of(const kernels::BatchMomentsArgs& a) {
+  return traffic({a.x}, {a.moments});
+}
+Cost cost_of(const kernels::BatchMergeArgs& a) {
+  Cost cost = traffic({a.moments}, {a.mean, a.rstd, a.count});
+  add_result(cost, a.running_mean, true);
+  add_result(cost, a.running_variance, true);
+  return cost;
+}
+Cost cost_of(const kernels::BatchNormArgs& a) {
+  return traffic({a.x, a.mean, a.rstd, a.gain, a.bias, a.residual}, {a.y});
+}
+Cost cost_of(const kernels::BatchNormSumsArgs& a) {
+  Cost cost = traffic({a.dy, a.x, a.y, a.mean, a.rstd}, {a.sums});
+  add_result(cost, a.dgain, a.accumulate_dgain);
+  add_result(cost, a.dbias, a.accumulate_dbias);
+  return cost;
+}
+Cost cost_of(const kernels::BatchNormGradArgs& a) {
+  return traffic({a.dy, a.x, a.y, a.mean, a.rstd, a.gain, a.sums, a.count},
+                 {a.dx, a.d_residual});
+}
+
 }  // namespace shale::bench

@@ -2,6 +2,8 @@
 
 #include "shale/kernels/adafactor.h"
 #include "shale/kernels/attention.h"
+#include "shale/kernels/batch_norm.h"
+#include "shale/kernels/conv.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/embedding.h"
 #include "shale/kernels/gemm.h"
@@ -15,6 +17,7 @@
 #include "shale/kernels/one_bit.h"
 #include "shale/kernels/optim.h"
 #include "shale/kernels/pointwise.h"
+#include "shale/kernels/pool.h"
 #include "shale/kernels/random.h"
 #include "shale/kernels/reduce.h"
 #include "shale/kernels/reduce_dims.h"
@@ -98,5 +101,16 @@ Cost cost_of(const kernels::MoeBalanceArgs& a);
 Cost cost_of(const kernels::MoePermuteArgs& a);
 Cost cost_of(const kernels::MoeCombineArgs& a);
 Cost cost_of(const kernels::MoeDotsArgs& a);
+// Windows count whole, also where they reach beyond the image.
+Cost cost_of(const kernels::ConvArgs& a);
+Cost cost_of(const kernels::ConvInputGradArgs& a);
+Cost cost_of(const kernels::ConvWeightGradArgs& a);
+Cost cost_of(const kernels::MaxPoolArgs& a);
+Cost cost_of(const kernels::MaxPoolGradArgs& a);
+Cost cost_of(const kernels::BatchMomentsArgs& a);
+Cost cost_of(const kernels::BatchMergeArgs& a);
+Cost cost_of(const kernels::BatchNormArgs& a);
+Cost cost_of(const kernels::BatchNormSumsArgs& a);
+Cost cost_of(const kernels::BatchNormGradArgs& a);
 
 }  // namespace shale::bench

@@ -116,6 +116,7 @@ std::vector<KernelCase> kernel_cases(DeviceType type, const std::vector<DType>& 
     for (const Size& size : sizes.models) Cases(size, dtype, out).add_pointwise();
     for (const Size& size : sizes.models) Cases(size, dtype, out).add_dimension_ops();
     for (const Size& size : sizes.models) Cases(size, dtype, out).add_experts();
+    Cases(sizes.models.front(), dtype, out).add_images(type);
     FlatCases flat(sizes.flat, dtype, out);
     flat.add_optimizers();
     flat.add_adafactor();

@@ -69,6 +69,16 @@ constexpr SlotLabel kSlotLabels[] = {
     {"moe_combine", "rows from experts"},
     {"moe_dots", "gradients of routers' weights"},
     {"grouped_gemm", "experts' products"},
+    {"conv", "convolutions, forward"},
+    {"conv_input_grad", "convolutions, input gradient"},
+    {"conv_weight_grad", "convolutions, weight gradient"},
+    {"max_pool", "pooling, forward"},
+    {"max_pool_grad", "pooling, backward"},
+    {"batch_moments", "batch norm, forward"},
+    {"batch_merge", "batch norm, forward"},
+    {"batch_norm", "batch norm, forward"},
+    {"batch_norm_sums", "batch norm, backward"},
+    {"batch_norm_grad", "batch norm, backward"},
 };
 
 }  // namespace

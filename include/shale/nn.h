@@ -2,6 +2,7 @@
 
 // Modules, their parameters and initial values; the layers that models are made of.
 
+#include "shale/runtime/nn/conv.h"
 #include "shale/runtime/nn/cut_attention.h"
 #include "shale/runtime/nn/cut_sequence.h"
 #include "shale/runtime/nn/exchange.h"

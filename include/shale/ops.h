@@ -4,6 +4,8 @@
 // are written with (as_matrix, emit_grad).
 
 #include "shale/runtime/ops/attention.h"
+#include "shale/runtime/ops/batch_norm.h"
+#include "shale/runtime/ops/conv.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/embedding.h"
 #include "shale/runtime/ops/ffn.h"

@@ -1,54 +1,18 @@
 #include "shale/kernels/cpu/onednn_matmul.h"
 
-#include <omp.h>
-#include <dnnl.hpp>
-
-#include <mutex>
-#include <unordered_map>
+#include <utility>
 
 #include "shale/base/error.h"
-
-// A library on another thread pool would ignore what OneThread asks for, and give results that
-// depend on the number of threads.
-static_assert(DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_OMP ||
-                  DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_SEQ,
-              "oneDNN must be built with OpenMP or without threads");
+#include "shale/kernels/cpu/onednn_internal.h"
 
 namespace shale::kernels::cpu {
 namespace {
 
 using dnnl::memory;
 
-// While it lives, oneDNN sees one thread: it asks omp_get_max_threads() when it makes a primitive
-// and again when it runs one. The value belongs to the calling thread's task, inside of a parallel
-// region and outside.
-class OneThread {
- public:
-  OneThread() : threads_(omp_get_max_threads()) {
-    if (threads_ != 1) omp_set_num_threads(1);
-  }
-  ~OneThread() {
-    if (threads_ != 1) omp_set_num_threads(threads_);
-  }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  int threads_;
-};
-
-const dnnl::engine& engine() {
-  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
-  return cpu;
-}
-
-memory::data_type data_type(DType dtype) {
-  return dtype == DType::kBF16 ? memory::data_type::bf16 : memory::data_type::f32;
-}
-
 memory::desc desc(int64_t rows, int64_t cols, int64_t ld, bool transposed, DType dtype) {
   const memory::dims strides = transposed ? memory::dims{1, ld} : memory::dims{ld, 1};
-  return memory::desc({rows, cols}, data_type(dtype), strides);
+  return memory::desc({rows, cols}, onednn_type(dtype), strides);
 }
 
 dnnl::matmul::primitive_desc make_desc(const OnednnMatmul::Spec& s) {
@@ -63,9 +27,9 @@ dnnl::matmul::primitive_desc make_desc(const OnednnMatmul::Spec& s) {
     attr.set_post_ops(sum);
   }
 #if DNNL_VERSION_MAJOR >= 3
-  return {engine(), a, b, c, attr};
+  return {onednn_engine(), a, b, c, attr};
 #else
-  return {dnnl::matmul::desc(a, b, c), attr, engine()};
+  return {dnnl::matmul::desc(a, b, c), attr, onednn_engine()};
 #endif
 }
 
@@ -77,37 +41,12 @@ dnnl::matmul::primitive_desc make_desc(const OnednnMatmul::Spec& s) {
 
 struct SpecHash {
   size_t operator()(const OnednnMatmul::Spec& s) const {
-    uint64_t h = 0;
-    const auto mix = [&h](uint64_t value) {
-      h = (h ^ value) * 0x9e3779b97f4a7c15u;
-      h ^= h >> 32;
-    };
-    for (const int64_t value : {s.m, s.n, s.k, s.lda, s.ldb, s.ldc}) mix(uint64_t(value));
-    mix(uint64_t(s.a_transposed) | uint64_t(s.b_transposed) << 1 | uint64_t(s.accumulate) << 2 |
-        uint64_t(s.in) << 8 | uint64_t(s.out) << 16);
-    return h;
+    SpecHasher hash;
+    for (const int64_t value : {s.m, s.n, s.k, s.lda, s.ldb, s.ldc}) hash.add(uint64_t(value));
+    hash.add(uint64_t(s.a_transposed) | uint64_t(s.b_transposed) << 1 |
+             uint64_t(s.accumulate) << 2 | uint64_t(s.in) << 8 | uint64_t(s.out) << 16);
+    return hash.value();
   }
-};
-
-// A model's products need a few dozen entries. Whoever uses more shapes than fit starts over, which
-// costs what the first use of a shape costs; objects in use live on.
-class Cache {
- public:
-  static constexpr size_t kCapacity = 512;
-
-  template <typename Make>
-  std::shared_ptr<const OnednnMatmul> get(const OnednnMatmul::Spec& spec, Make&& make) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (const auto it = entries_.find(spec); it != entries_.end()) return it->second;
-    std::shared_ptr<const OnednnMatmul> made = make();
-    if (entries_.size() >= kCapacity) entries_.clear();
-    entries_.emplace(spec, made);
-    return made;
-  }
-
- private:
-  std::mutex mutex_;
-  std::unordered_map<OnednnMatmul::Spec, std::shared_ptr<const OnednnMatmul>, SpecHash> entries_;
 };
 
 }  // namespace
@@ -138,7 +77,7 @@ OnednnMatmul::~OnednnMatmul() = default;
 
 std::shared_ptr<const OnednnMatmul> OnednnMatmul::get(const Spec& spec) {
   // Compiled code is expensive and the same for every caller: the one global of this file.
-  static Cache cache;
+  static OnednnCache<Spec, OnednnMatmul, SpecHash> cache;
   return cache.get(spec,
                    [&] { return std::shared_ptr<const OnednnMatmul>(new OnednnMatmul(spec)); });
 }
@@ -166,15 +105,12 @@ bool OnednnMatmul::has_avx512() {
 void OnednnMatmul::run(const void* a, const void* b, void* c, void* scratch) const {
   const OneThread one_thread;
   try {
-    // oneDNN's memory objects hold plain pointers; it reads a and b only.
-    const auto wrap = [](const memory::desc& d, const void* data) {
-      return memory(d, engine(), const_cast<void*>(data));
-    };
-    dnnl::stream stream(engine());  // one each: a stream is not meant to be shared by threads
-    impl_->matmul.execute(stream, {{DNNL_ARG_SRC, wrap(impl_->a, a)},
-                                   {DNNL_ARG_WEIGHTS, wrap(impl_->b, b)},
-                                   {DNNL_ARG_DST, wrap(impl_->c, c)},
-                                   {DNNL_ARG_SCRATCHPAD, wrap(impl_->scratch, scratch)}});
+    dnnl::stream stream(onednn_engine());  // one each: a stream is not meant to be shared by threads
+    impl_->matmul.execute(stream,
+                          {{DNNL_ARG_SRC, onednn_memory(impl_->a, a)},
+                           {DNNL_ARG_WEIGHTS, onednn_memory(impl_->b, b)},
+                           {DNNL_ARG_DST, onednn_memory(impl_->c, c)},
+                           {DNNL_ARG_SCRATCHPAD, onednn_memory(impl_->scratch, scratch)}});
     stream.wait();
   } catch (const dnnl::error& error) {
     fail("run", impl_->spec, error);

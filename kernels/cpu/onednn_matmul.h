@@ -8,8 +8,8 @@
 
 namespace shale::kernels::cpu {
 
-// c [m, n] = a [m, k] · b [k, n] (+ c), by oneDNN in the calling thread alone. The only file that
-// touches oneDNN is this header's .cpp.
+// c [m, n] = a [m, k] · b [k, n] (+ c), by oneDNN in the calling thread alone. Only the sources of
+// headers called onednn_* touch oneDNN.
 class OnednnMatmul {
  public:
   struct Spec {

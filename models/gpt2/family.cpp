@@ -62,6 +62,10 @@ class Gpt2Family final : public ModelFamily {
  public:
   std::string name() const override { return "gpt2"; }
   std::string hf_model_type() const override { return "gpt2"; }
+  std::string hf_name(std::string_view parameter) const override {
+    return gpt2_layout().file_name(parameter);
+  }
+  bool hf_is_transposed() const override { return true; }
 
   std::vector<ModelPreset> presets() const override {
     std::vector<ModelPreset> presets;

@@ -58,15 +58,18 @@ class Gpt2::Block : public Module {
         dropout_(dropout) {}
 
   // With `cached`, x follows the tokens that it has.
-  Tensor forward(const Tensor& x, const nn::CachedLayer* cached = nullptr) {
-    return run(x, [this, cached](const Tensor& input) {
+  Tensor forward(const Tensor& x, const Documents& documents,
+                 const nn::CachedLayer* cached = nullptr) {
+    return run(x, [this, first_keys = documents.first_keys, cached](const Tensor& input) {
       const bool drops = dropout_ > 0 && input.context().autograd().training;
       const auto [normed, stream] = ln_1_.forward_stream(input);
       if (!drops) {  // both residual additions ride on GEMMs
-        const auto [again, y] = ln_2_.forward_stream(attn_.forward(normed, stream, cached));
+        const auto [again, y] =
+            ln_2_.forward_stream(attn_.forward(normed, stream, {first_keys, cached}));
         return mlp_.forward(again, y);
       }
-      const Tensor half = nn::dropout(*this, attn_.forward(normed), dropout_, site(0), stream);
+      const Tensor branch = attn_.forward(normed, {}, {first_keys, cached});
+      const Tensor half = nn::dropout(*this, branch, dropout_, site(0), stream);
       const auto [again, y] = ln_2_.forward_stream(half);
       return nn::dropout(*this, mlp_.forward(again), dropout_, site(1), y);
     });
@@ -103,15 +106,21 @@ std::vector<Module*> Gpt2::blocks() {
   return blocks;
 }
 
+// Of positions that are given, else of first_position and those after it.
+Tensor Gpt2::embed(const Tensor& ids, const Tensor& positions, int64_t first_position) {
+  const Tensor& tokens = wte_.weight.value;
+  if (!positions.defined()) return embedding(ids, tokens, wpe_.weight.value, first_position);
+  return add(embedding(ids, tokens), embedding(positions, wpe_.weight.value));
+}
+
 Tensor Gpt2::embed(const Tensor& ids) {
-  const Tensor x = wte_.forward(ids, &wpe_);
+  const Tensor x = wte_.forward(ids, &wpe_, documents().positions);
   const bool drops = policy().dropout > 0 && x.context().autograd().training;
   return drops ? nn::dropout(*this, x, policy().dropout, /*site=*/0) : x;
 }
 
 Tensor Gpt2::loss_of(const Tensor& x, const Tensor& targets) {
-  return wte_.loss(ln_f_.forward(x), targets, config().vocab,
-                   {.chunk_rows = policy().loss_chunk_rows});
+  return output_loss(wte_, ln_f_.forward(x), targets);
 }
 
 std::vector<nn::Piece> Gpt2::pieces() {
@@ -123,12 +132,13 @@ std::vector<nn::Piece> Gpt2::pieces() {
        .feed = "inputs",
        .run = [this](const Tensor&, const Tensor& ids) { return embed(ids); }}};
   for (const auto& block : h_) {
-    pieces.push_back(
-        {.name = block->full_name(),
-         .unit = block.get(),
-         .parameters = block->parameters(),
-         .cost = 12 * C * C,
-         .run = [&part = *block](const Tensor& x, const Tensor&) { return part.forward(x); }});
+    pieces.push_back({.name = block->full_name(),
+                      .unit = block.get(),
+                      .parameters = block->parameters(),
+                      .cost = 12 * C * C,
+                      .run = [this, &part = *block](const Tensor& x, const Tensor&) {
+                        return part.forward(x, documents());
+                      }});
   }
   pieces.push_back(
       {.name = "head",
@@ -139,7 +149,7 @@ std::vector<nn::Piece> Gpt2::pieces() {
   return pieces;
 }
 
-Tensor Gpt2::next_logits(const Tensor& input, KvCache& cache) {
+Tensor Gpt2::next_logits(const Tensor& input, KvCache& cache, const Documents& documents) {
   const Inference inference(input.context());
   const int64_t B = input.size(0), T = input.size(1), H = config().heads;
   const int64_t room = cache_room(cache, T);
@@ -149,10 +159,10 @@ Tensor Gpt2::next_logits(const Tensor& input, KvCache& cache) {
       cache.layers.push_back(
           empty(ids.context(), {B, room, 2, H, config().width / H}, table.dtype()));
     }
-    Tensor x = embedding(ids, table, wpe_.weight.value, cache.length);
+    Tensor x = embed(ids, documents.positions, cache.length);
     for (size_t i = 0; i < h_.size(); ++i) {
       const nn::CachedLayer cached{cache.layers[i], cache.length};
-      x = h_[i]->forward(x, &cached);
+      x = h_[i]->forward(x, documents, &cached);
     }
     cache.length += T;
     const Tensor last = contiguous(slice(x, 1, T - 1, T));

@@ -26,13 +26,14 @@ class Gpt2 : public LanguageModel {
   ~Gpt2() override;
   std::vector<Module*> blocks() override;
   std::vector<nn::Piece> pieces() override;
-  Tensor next_logits(const Tensor& ids, KvCache& cache) override;
+  Tensor next_logits(const Tensor& ids, KvCache& cache, const Documents& documents = {}) override;
   std::vector<NamedProduct> products() const override;
 
  private:
   class Block;
 
   Tensor embed(const Tensor& ids);
+  Tensor embed(const Tensor& ids, const Tensor& positions, int64_t first_position);
   Tensor loss_of(const Tensor& x, const Tensor& targets);
 
   nn::Embedding wte_;

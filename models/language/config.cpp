@@ -15,35 +15,7 @@ constexpr int64_t kMaxWidth = 1 << 24;
 constexpr int64_t kMaxVocab = 1 << 30;
 constexpr int64_t kMaxExperts = 1 << 16;
 
-void describe_data_and_model(ConfigSpec& spec, LanguageConfig& c, bool needs_data) {
-  spec.section("Data");
-  spec.add("data", c.data,
-           "text file or folder, llm.c shards (.bin) or a nanoGPT folder; a pattern of names is "
-           "fine",
-           {.required = needs_data, .is_path = true, .help = {.metavar = "PATH"}})
-      .may_change();
-  spec.add_choice("data-format", c.data_format,
-                  {{"auto", DataFormat::kAuto},
-                   {"text", DataFormat::kText},
-                   {"llmc", DataFormat::kLlmc},
-                   {"nanogpt", DataFormat::kNanogpt}},
-                  "how to read it")
-      .may_change();
-  spec.add("tokenizer", c.tokenizer,
-           "makes tokens of text, in data and samples, and goes into checkpoints and exports: "
-           "tokenizer.json, tiktoken's file, or a SentencePiece model; none: text is bytes",
-           {.is_path = true,
-            .help = {.metavar = "FILE", .default_text = "that of the checkpoint or --init"}})
-      .may_change();
-  spec.add("val-fraction", c.val_fraction,
-           "part held out for validation, unless the data says by its names what is",
-           {.min = 0, .max = 1, .exclude_max = true});
-  spec.add("validate", c.validate,
-           "read all binary tokens before training, and compare all of them between ranks and with "
-           "the run that is resumed; without, pages spread over each file are compared, and tokens "
-           "checked where they are used")
-      .may_change();
-
+void describe_model(ConfigSpec& spec, LanguageConfig& c) {
   spec.section("Model");
   spec.add_choice("model", c.model, preset_names(), "preset").may_change();
   const auto size = [&](const char* name, int64_t& field, int64_t max, const char* help) {
@@ -119,15 +91,59 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
       .may_change();
 }
 
+bool cuts_layers(const RunConfig& run) {
+  return run.tensor > 1 || run.tensor_leaves > 1;
+}
+bool cuts_sequences(const RunConfig& run) {
+  return run.context > 1 || run.context_leaves > 1;
+}
+
+void check_adapters(const TrainConfig& config) {
+  const auto want = [](bool holds, const auto&... what) {
+    if (!holds) throw ConfigError(cat(what...));
+  };
+  const LoraConfig& lora = config.language.lora;
+  want(lora.is_on() || !lora.export_merged,
+       "--export-merged adds adapters to weights, and there are none; want --lora-rank");
+  if (!lora.is_on()) return;
+  want(!config.language.init.empty(),
+       "--lora-rank trains adapters of a model that has learnt something; want --init");
+  want(!cuts_layers(config.run), "--tensor ", config.run.tensor,
+       " with adapters, which are of whole layers; want --tensor 1, and --zero 3 "
+       "for frozen weights that do not fit");
+  want(lora.dropout == 0 || !cuts_sequences(config.run), "--lora-dropout ", lora.dropout,
+       " with --context: masks would depend on the ranks; want --lora-dropout 0");
+}
+
+void check_preferences(const TrainConfig& config) {
+  if (config.language.source.objective != Objective::kDpo) return;
+  const auto refuse = [](const char* flag, int64_t value, const char* why, int64_t fits) {
+    throw ConfigError(cat("--task dpo with ", flag, " ", value, ": ", why, "; want ", fits));
+  };
+  const RunConfig& run = config.run;
+  const char* of_rows = "a pair's loss needs the losses of its rows";
+  const char* of_tokens = "the losses of tokens are needed one by one";
+  if (run.pipeline > 1) refuse("--pipeline", run.pipeline, of_rows, 1);
+  if (cuts_sequences(run)) refuse("--context", run.context, of_rows, 1);
+  if (cuts_layers(run)) refuse("--tensor", run.tensor, of_tokens, 1);
+  const int64_t chunk = config.language.loss_chunk;
+  if (chunk > 0) refuse("--loss-chunk", chunk, of_tokens, 0);
+}
+
 }  // namespace
 
 void describe(ConfigSpec& spec, TrainConfig& config, bool needs_data) {
-  describe_data_and_model(spec, config.language, needs_data);
-  describe(spec, config.run, {.sample = "sequence", .default_lr = "by preset, 3e-5 with --init"});
+  describe(spec, config.language.source, needs_data);
+  describe_model(spec, config.language);
+  describe(spec, config.language.lora);
+  describe(spec, config.run,
+           {.sample = "sequence", .default_lr = "by preset, 3e-5 with --init, 2e-4 of adapters"});
   describe_output(spec, config.language);
   if (!needs_data) return;  // another program's
 
   spec.example("train_lm --data notes.txt --sample-tokens 200");
+  spec.example(
+      "train_lm --task sft --data chats.jsonl --init my_model --lora-rank 16 --export chat");
   spec.example("mpirun -np 4 --bind-to none train_lm --data my_project/ --eval-every 100");
   spec.example(
       "train_lm --model gpt2-124m --data fineweb/ --dtype bf16 --save-every 500 --resume auto");
@@ -135,10 +151,18 @@ void describe(ConfigSpec& spec, TrainConfig& config, bool needs_data) {
 
 void resolve(TrainConfig& config, int ranks) {
   // A rate for training from scratch would undo what a stored model has learned.
-  constexpr double kFineTuningLr = 3e-5;
+  constexpr double kFineTuningLr = 3e-5, kAdapterLr = 2e-4, kPreferenceFactor = 1.0 / 30;
   const LanguageConfig& language = config.language;
   double& lr = config.run.lr;
-  if (lr < 0) lr = language.init.empty() ? find_preset(language.model).lr : kFineTuningLr;
+  if (lr < 0) {
+    lr = language.lora.is_on()   ? kAdapterLr
+         : language.init.empty() ? find_preset(language.model).lr
+                                 : kFineTuningLr;
+    if (language.source.objective == Objective::kDpo) lr *= kPreferenceFactor;
+  }
+  check(language.source);
+  check_adapters(config);
+  check_preferences(config);
   if (!(static_cast<float>(language.dropout) < 1)) {
     throw ConfigError(cat("--dropout is ", language.dropout,
                           ", which single precision rounds to 1; want less, such as 0.1"));
@@ -157,7 +181,7 @@ void resolve(TrainConfig& config, int ranks) {
                           config.run.pipeline,
                           ": a sample is made where the whole model is; want --pipeline 1"));
   }
-  const bool is_cut = config.run.tensor > 1 || config.run.tensor_leaves > 1;
+  const bool is_cut = cuts_layers(config.run);
   if (is_cut && language.logit_softcap > 0) {
     throw ConfigError(cat("--logit-softcap is ", format_real(language.logit_softcap),
                           ", but --tensor cuts the vocabulary; want 0, or --tensor 1"));

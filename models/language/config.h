@@ -4,21 +4,18 @@
 #include <string>
 
 #include "shale/base/config.h"
+#include "shale/models/language/data_config.h"
 #include "shale/models/language/family.h"
+#include "shale/models/language/lora_config.h"
 #include "shale/models/training/run_config.h"
-#include "shale/runtime/data/tokens/token_dataset.h"
 
 namespace shale::models {
 
 // What language-model training asks for besides RunConfig; defaults make `train_lm --data PATH`
 // useful by itself.
 struct LanguageConfig {
-  // data
-  std::string data;
-  DataFormat data_format = DataFormat::kAuto;
-  std::string tokenizer;  // a file; empty: as find_tokenizer() does; "none"
-  double val_fraction = 0.1;
-  bool validate = false;
+  DataConfig source;
+  LoraConfig lora;
   int64_t seq_len = 256;
 
   // model; 0 means "as the preset has it"
@@ -35,7 +32,7 @@ struct LanguageConfig {
   int64_t vocab = 0;
   std::string init;  // a Hugging Face folder
   double dropout = 0;
-  int64_t loss_chunk = 0;  // tokens
+  int64_t loss_chunk = 0;                         // tokens
   double balance_loss = 0.01, router_z_loss = 0;  // factors
   double router_bias_rate = 0;  // by which routers' biases move in a step; 0: they have none
   double capacity_factor = 0;   // of an expert's even share of tokens; 0: no limit

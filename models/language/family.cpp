@@ -36,6 +36,10 @@ std::unique_ptr<StoredModelWriter> ModelFamily::create(const std::string&,
 std::vector<std::string> ModelFamily::stored_parameters(const LanguageModelConfig&) const {
   have_none();
 }
+std::string ModelFamily::hf_name(std::string_view) const {
+  have_none();
+}
+
 GgufModel ModelFamily::gguf(const LanguageModelConfig&) const {
   throw ConfigError(cat("gguf: models of the family ", name(), " cannot be written as GGUF"));
 }

@@ -93,6 +93,11 @@ class ModelFamily {
   // The parameters of a model in the order in which a writer wants them.
   virtual std::vector<std::string> stored_parameters(const LanguageModelConfig& config) const;
 
+  // Names of parameters in Hugging Face's models, and whether these have linear layers as [in,
+  // out].
+  virtual std::string hf_name(std::string_view parameter) const;
+  virtual bool hf_is_transposed() const { return false; }
+
   // ---- GGUF files, for llama.cpp: the same parameters in the same order ----
 
   // Throws ConfigError for a model that llama.cpp would not compute as Shale does; so does a family

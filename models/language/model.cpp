@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "shale/base/error.h"
+#include "shale/runtime/ops/loss.h"
+#include "shale/runtime/ops/shape.h"
 
 namespace shale::models {
 
@@ -12,12 +14,47 @@ double LanguageModel::flops_per_token(int64_t seq_len) const {
                          static_cast<double>(seq_len);
 }
 
-Tensor LanguageModel::loss(const Tensor& ids, const Tensor& targets) {
-  return run_pieces(pieces(), {}, ids, targets);
+Tensor LanguageModel::loss(const Tensor& ids, const Tensor& targets, const Documents& documents) {
+  return run_pieces(pieces(), {}, ids, targets, documents);
+}
+
+Tensor LanguageModel::token_losses(const Tensor& ids, const Tensor& targets,
+                                   const Documents& documents) {
+  struct Reset {
+    bool& of;
+    ~Reset() { of = false; }
+  };
+  const std::vector<nn::Piece> all = pieces();
+  if (all.empty()) {
+    throw ConfigError("losses of tokens: the model is no list of pieces (nn/piece.h), want one");
+  }
+  if (exchange() != nullptr || sequence() != nullptr) {
+    throw ConfigError("losses of tokens: ranks have parts of the model or of sequences, want all");
+  }
+  by_token_ = true;
+  const Reset reset{by_token_};
+  return run_pieces(all, {}, ids, targets, documents);
+}
+
+Tensor LanguageModel::output_loss(nn::Embedding& head, const Tensor& x,
+                                  const Tensor& targets) const {
+  if (!by_token_) {
+    return head.loss(x, targets, config_.vocab,
+                     {.chunk_rows = policy_.loss_chunk_rows, .softcap = config_.logit_softcap});
+  }
+  return linear_cross_entropy_rows(reshape(x, {-1, config_.width}), head.weight.output_value(),
+                                   reshape(targets, {-1}), config_.vocab, config_.logit_softcap);
 }
 
 Tensor LanguageModel::run_pieces(std::span<const nn::Piece> some, const Tensor& x,
-                                 const Tensor& ids, const Tensor& targets) {
+                                 const Tensor& ids, const Tensor& targets,
+                                 const Documents& documents) {
+  struct Reset {
+    Documents& of;
+    ~Reset() { of = {}; }
+  };
+  documents_ = documents;
+  const Reset reset{documents_};
   const bool begins = !x.defined();
   return run(begins ? ids : x, [&](const Tensor& in) {
     Tensor y = begins ? Tensor() : in;

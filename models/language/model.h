@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "shale/runtime/nn/layers.h"
 #include "shale/runtime/nn/module.h"
 #include "shale/runtime/nn/piece.h"
 #include "shale/runtime/ops/ffn.h"
@@ -27,9 +28,9 @@ struct LanguageModelConfig {
   bool tied = true;  // the output layer's weight is the embedding
 
   // What Llama and its relatives have besides (models/llama/llama.h).
-  int64_t kv_heads = 0;   // of keys and values, a divisor of heads; 0: as many
-  int64_t head_size = 0;  // 0: width / heads
-  int64_t hidden = 0;     // width inside the feed-forward block, or inside each expert
+  int64_t kv_heads = 0;     // of keys and values, a divisor of heads; 0: as many
+  int64_t head_size = 0;    // 0: width / heads
+  int64_t hidden = 0;       // width inside the feed-forward block, or inside each expert
   int64_t window = 0;       // tokens that attention sees at most; 0: all
   int64_t full_layers = 0;  // the first so many layers have no window
   bool attention_bias = false;
@@ -53,6 +54,13 @@ struct LanguageModelPolicy {
   float balance_loss = 0.01f;
   float router_z_loss = 0;
   double capacity_factor = 0;
+};
+
+// Where the documents of a batch lie, which neither see each other nor count positions together:
+// both undefined, each row is one.
+struct Documents {
+  Tensor positions = {};   // [B, T] i32: of each token in its document
+  Tensor first_keys = {};  // [B, T] i32: the place in its row where its document begins
 };
 
 // Keys and values of the tokens seen so far, for generation.
@@ -83,21 +91,26 @@ class LanguageModel : public Module {
 
   // The model as a list of pieces, in order: the embedding, which is fed "inputs", blocks, and what
   // makes the loss, which is fed "targets". Between two of them goes [B, T, width] in the compute
-  // dtype. Empty for a model that is no such list, which is then no pipeline, and has a loss() of its
-  // own.
+  // dtype. Empty for a model that is no such list, which is then no pipeline, and has a loss() of
+  // its own.
   virtual std::vector<nn::Piece> pieces() { return {}; }
 
   // Sum of the cross-entropy over all tokens, a scalar f32: what all pieces make. ids, targets:
   // [B, T] i32, T <= context.
-  virtual Tensor loss(const Tensor& ids, const Tensor& targets);
+  virtual Tensor loss(const Tensor& ids, const Tensor& targets, const Documents& documents = {});
+  // That of each token: [B T] f32, 0 where the target does not count. Throws ConfigError for a
+  // model that is no list of pieces, or is cut over ranks.
+  Tensor token_losses(const Tensor& ids, const Tensor& targets, const Documents& documents = {});
   // Runs some of the pieces, which follow each other, under the model's hooks. x: what the one
   // before them has made; undefined for the first. ids, targets: needed by the first and the last.
   Tensor run_pieces(std::span<const nn::Piece> some, const Tensor& x, const Tensor& ids,
-                    const Tensor& targets);
+                    const Tensor& targets, const Documents& documents = {});
 
   // Logits of the token after ids, [B, padded_vocab]; ids [B, T] continue what is in the cache.
-  // Records nothing for backward. Throws ShapeError when the cache would outgrow its room.
-  virtual Tensor next_logits(const Tensor& ids, KvCache& cache) = 0;
+  // Places in `documents` count from the cache's first token. Records nothing for backward. Throws
+  // ShapeError when the cache would outgrow its room.
+  virtual Tensor next_logits(const Tensor& ids, KvCache& cache,
+                             const Documents& documents = {}) = 0;
 
   // FLOPs of forward and backward per token at sequence length T: 6 N + 6 L C T, with N the number
   // of parameters and causal attention counted as half.
@@ -108,12 +121,18 @@ class LanguageModel : public Module {
   virtual std::vector<NamedProduct> products() const { return {}; }
 
  protected:
+  // Those of the batch whose pieces are run.
+  const Documents& documents() const { return documents_; }
+  // What the last piece makes of x [B, T, width] by the output layer.
+  Tensor output_loss(nn::Embedding& head, const Tensor& x, const Tensor& targets) const;
   // The tokens that the cache has room for. Throws ShapeError unless so many more fit.
   int64_t cache_room(const KvCache& cache, int64_t more) const;
 
  private:
   LanguageModelConfig config_;
   LanguageModelPolicy policy_;
+  Documents documents_;
+  bool by_token_ = false;  // output_loss() gives each token's
 };
 
 // Rows of the embedding for a vocabulary: the next multiple of 128, which GEMMs like.

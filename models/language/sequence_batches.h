@@ -7,9 +7,9 @@
 
 namespace shale::models {
 
-// Of batches of whole sequences, "inputs" and "targets" [B, T] i32, the tokens that a rank has of
-// them: [n B, T / R] in the order of nn::CutSequence. Padding has input 0 and a target that the
-// loss ignores (kernels::kIgnoreTarget).
+// Of batches of whole sequences, whose fields are those of a TokenBatch [B, T] i32, the tokens that
+// a rank has of them: [n B, T / R] in the order of nn::CutSequence. Padding has input 0, a target
+// that the loss ignores (kernels::kIgnoreTarget), and else what the last token has.
 BatchSource cut_batches(BatchSource whole, const nn::SequenceParts& parts);
 // One such batch.
 void cut_batch(const Batch& whole, const nn::SequenceParts& parts, Batch& own);

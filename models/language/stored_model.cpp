@@ -1,23 +1,66 @@
 #include "shale/models/language/stored_model.h"
 
+#include <vector>
+
 #include "shale/base/error.h"
+#include "shale/base/exec.h"
 #include "shale/comm/parallel/data/full_state.h"
 
 namespace shale::models {
+namespace {
 
-void load_stored_model(const StoredModel& stored, comm::DataParallel& parallel) {
+void check_writer(comm::DataParallel& parallel, bool is_main) {
+  if (!is_main || parallel.shared().groups.shard->rank() == 0) return;
+  throw InternalError(cat("export: rank ", parallel.shared().groups.shard->rank(),
+                          " of the shard group writes, want rank 0"));
+}
+
+// A copy of what a parameter is, on the ranks that get it.
+std::vector<float> values_of(comm::FullState& state, const Parameter& parameter) {
+  const View values = state.read(parameter);
+  if (values.data == nullptr) return {};
+  return {values.as<float>(), values.as<float>() + values.numel()};
+}
+
+const nn::LinearWeights* adapted_owner(const Parameter& parameter) {
+  const auto* const layer = dynamic_cast<const nn::LinearWeights*>(parameter.owner);
+  const bool is_adapted =
+      layer != nullptr && layer->adapter() != nullptr && &layer->weight == &parameter;
+  return is_adapted ? layer : nullptr;
+}
+
+// The weight with its adapter's products added; empty on ranks that get none. Collective.
+std::vector<float> merged(comm::FullState& state, const Parameter& weight,
+                          const nn::LinearWeights& layer, double scale) {
+  Parameter& a = layer.adapter()->a.weight;
+  Parameter& b = layer.adapter()->b.weight;
+  std::vector<float> as = values_of(state, a), bs = values_of(state, b);
+  std::vector<float> values = values_of(state, weight);
+  if (values.empty()) return {};
+  nn::merge_adapter(make_view(values.data(), weight.shape), make_view(as.data(), a.shape),
+                    make_view(bs.data(), b.shape), scale);
+  return values;
+}
+
+}  // namespace
+
+void load_stored_model(const StoredModel& stored, comm::DataParallel& parallel,
+                       const StoredAdapters* adapters, uint64_t seed) {
   parallel.load([&](const Parameter& parameter, int64_t first_row, const View& rows) {
-    stored.read(parameter.full_name(), rows, first_row);
+    if (!nn::is_of_adapter(parameter)) {
+      stored.read(parameter.full_name(), rows, first_row);
+    } else if (adapters != nullptr) {
+      adapters->read(parameter, rows, first_row);
+    } else {
+      parameter.write_initial(Exec{}, seed, first_row * parameter.shape[1], rows);
+    }
   });
 }
 
-void export_model(const std::string& folder, const LanguageModel& model,
-                  comm::DataParallel& parallel, bool is_main, const ExportOptions& options) {
+void export_model(const std::string& folder, LanguageModel& model, comm::DataParallel& parallel,
+                  bool is_main, const ExportOptions& options, double adapter_scale) {
   const ModelFamily& family = model_family(model.config().family);
-  if (is_main && parallel.shared().groups.shard->rank() != 0) {
-    throw InternalError(cat("export: rank ", parallel.shared().groups.shard->rank(),
-                            " of the shard group writes, want rank 0"));
-  }
+  check_writer(parallel, is_main);
   std::unique_ptr<StoredModelWriter> out;
   if (is_main) out = family.create(folder, model.config(), model.policy(), options);
   comm::FullState state(parallel, /*root=*/0);
@@ -26,8 +69,28 @@ void export_model(const std::string& folder, const LanguageModel& model,
     if (parameter == nullptr) {
       throw InternalError(cat("export: the model has no parameter ", name));
     }
+    if (const nn::LinearWeights* layer = adapted_owner(*parameter)) {
+      std::vector<float> values = merged(state, *parameter, *layer, adapter_scale);
+      if (out) out->write(name, make_view(values.data(), parameter->shape));
+      continue;
+    }
     const View values = state.read(*parameter);
     if (out) out->write(name, values);
+  }
+  if (out) out->commit();
+}
+
+void export_adapters(const std::string& folder, LanguageModel& model, const AdapterShape& shape,
+                     const std::string& base, comm::DataParallel& parallel, bool is_main) {
+  const ModelFamily& family = model_family(model.config().family);
+  check_writer(parallel, is_main);
+  const std::vector<nn::LinearWeights*> layers = nn::adapted_layers(model);
+  std::optional<AdapterWriter> out;
+  if (is_main) out.emplace(folder, family, shape, layers, base);
+  comm::FullState state(parallel, /*root=*/0);
+  for (const Parameter* parameter : adapter_parameters(layers)) {
+    const View values = state.read(*parameter);
+    if (out) out->write(values);
   }
   if (out) out->commit();
 }

@@ -6,6 +6,7 @@
 #include "shale/base/log.h"
 #include "shale/comm/ordered_sum.h"
 #include "shale/kernels/loss.h"
+#include "shale/models/language/checkpoint_model.h"
 #include "shale/models/language/expert_tally.h"
 #include "shale/models/language/find_tokenizer.h"
 #include "shale/models/language/generate.h"
@@ -20,28 +21,46 @@
 
 namespace shale::models {
 
+namespace {
+
+Documents documents_of(const DeviceBatch& batch, bool with_documents) {
+  if (!with_documents) return {};
+  return {.positions = batch["positions"], .first_keys = batch["first_keys"]};
+}
+
+}  // namespace
+
 LanguageTask::LanguageTask(const TrainConfig& config)
     : config_(config.language),
       batches_(batch_layout(config.run, /*ranks=*/1)),
       seed_(static_cast<uint64_t>(config.run.seed)),
-      init_(config_.init.empty() ? nullptr : open_stored_model(config_.init)),
+      init_(config_.init.empty() ? nullptr : open_model(config_.init)),
       tokenizer_(find_tokenizer(config)),
-      data_(open_data(config_, init_.get(), tokenizer_)) {
+      data_(open_data(config, init_.get(), tokenizer_)) {
   const LanguageModelConfig model =
-      model_config(config_, data_vocab(data_.format, tokenizer_.get()), init_.get());
-  if (data_.train->vocab_bound() > model.vocab) {
-    throw DataError(cat("data: ", config_.data, " has tokens up to ",
-                        data_.train->vocab_bound() - 1, ", the model's vocabulary is ",
-                        model.vocab));
+      model_config(config_, data_vocab(data_.is_text, tokenizer_.get()), init_.get());
+  if (data_.vocab_bound > model.vocab) {
+    throw DataError(cat("data: ", config_.source.data, " has tokens up to ", data_.vocab_bound - 1,
+                        ", the model's vocabulary is ", model.vocab));
   }
   model_ = make_language_model(model, config_.policy());
+  if (config_.lora.is_on()) {
+    adapters_ = adapter_shape(config_.lora);
+    nn::add_adapters(*model_, adapters_->options, adapters_->targets);
+  }
   if (config_.sample_tokens > 0) static_cast<void>(prompt());  // an error belongs before training
 }
 
 LanguageTask::~LanguageTask() = default;
 
 void LanguageTask::initialize(const TaskContext& run) {
-  if (init_ != nullptr) load_stored_model(*init_, run.parallel);
+  if (init_ == nullptr) return;
+  std::optional<StoredAdapters> stored;
+  if (!config_.lora.init.empty()) {
+    stored.emplace(config_.lora.init, model_family(model_->config().family),
+                   nn::adapted_layers(*model_));
+  }
+  load_stored_model(*init_, run.parallel, stored ? &*stored : nullptr, seed_);
 }
 
 comm::TensorPlan LanguageTask::tensor_plan() const {
@@ -64,21 +83,23 @@ BatchSource LanguageTask::of_rank(BatchSource whole) const {
 }
 
 BatchSource LanguageTask::train_batches(const BatchPlan& plan) {
-  return of_rank(
-      shale::train_batches({.tokens = data_.train,
-                            .sampler = TrainSampler(data_.train->size(), config_.seq_len, seed_),
-                            .layout = plan.layout,
-                            .rank = plan.rank,
-                            .first_step = plan.first_step}));
+  batches_ = plan.layout;
+  return of_rank(shale::train_batches({.samples = data_.train,
+                                       .seq_len = config_.seq_len,
+                                       .layout = plan.layout,
+                                       .rank = plan.rank,
+                                       .first_step = plan.first_step,
+                                       .with_documents = data_.with_documents}));
 }
 
 Tensor LanguageTask::loss(const DeviceBatch& batch) {
-  return model_->loss(batch["inputs"], batch["targets"]);
+  return model_->loss(batch["inputs"], batch["targets"], documents_of(batch, data_.with_documents));
 }
 
 Tensor LanguageTask::run_pieces(std::span<const nn::Piece> some, const Tensor& x,
                                 const DeviceBatch& batch) {
-  return model_->run_pieces(some, x, batch["inputs"], batch["targets"]);
+  return model_->run_pieces(some, x, batch["inputs"], batch["targets"],
+                            documents_of(batch, data_.with_documents));
 }
 
 Shape LanguageTask::boundary(int64_t samples) const {
@@ -101,27 +122,34 @@ void LanguageTask::describe_tally(const std::vector<int32_t>& counts, StepMetric
   metrics.experts = expert_metrics(counts, model_->config().experts);
 }
 
+// Targets with a loss, of all ranks: a mean over ranks of their means would count those of a rank
+// with few of them more.
 double LanguageTask::step_weight(int64_t step) const {
-  return static_cast<double>(batches_.batch_at(step) * config_.seq_len);
+  const int64_t samples = batches_.batch_at(step);
+  if (data_.has_all_targets) return static_cast<double>(samples * config_.seq_len);
+  int64_t targets = 0;
+  for (int64_t i = 0; i < samples; ++i) targets += data_.train->targets(batches_.begin(step) + i);
+  return static_cast<double>(targets);
 }
 
 void LanguageTask::check_evaluation() const {
-  if (data_.val == nullptr) {
-    throw DataError(
-        cat("data: ", config_.data, " leaves nothing for validation, which --eval-every asks for"));
-  }
-  static_cast<void>(eval_sampler());
+  if (data_.eval == nullptr) throw DataError(data_.no_eval);
+  static_cast<void>(eval_rounds());
 }
 
-EvalSampler LanguageTask::eval_sampler() const {
-  return {data_.val->size(), config_.seq_len, batches_.micro_batch, config_.eval_samples};
+EvalRounds LanguageTask::eval_rounds() const {
+  return {data_.eval->size(), batches_.micro_batch, config_.eval_samples};
 }
 
 Evaluation LanguageTask::evaluate(const TaskContext& run) {
   const Inference inference(run.context);
-  const EvalSampler sampler = eval_sampler();
-  Prefetcher batches(of_rank(eval_batches(
-      {.tokens = data_.val, .sampler = sampler, .rank = run.data.rank, .ranks = run.data.count})));
+  const EvalRounds sampler = eval_rounds();
+  Prefetcher batches(of_rank(eval_batches({.rows = data_.eval,
+                                           .seq_len = config_.seq_len,
+                                           .sampler = sampler,
+                                           .rank = run.data.rank,
+                                           .ranks = run.data.count,
+                                           .with_documents = data_.with_documents})));
   // The host looks at the losses at the end, so that it prepares batches while the device computes.
   const Tensor losses =
       zeros(run.context, {sampler.rounds(run.data.count)}, DType::kF32, MemoryTag::kData);
@@ -134,12 +162,17 @@ Evaluation LanguageTask::evaluate(const TaskContext& run) {
     tokens += std::count_if(targets.begin(), targets.end(),
                             [](int32_t target) { return target != kernels::kIgnoreTarget; });
   }
+  return evaluation_of(run, losses, tokens);
+}
+
+Evaluation LanguageTask::evaluation_of(const TaskContext& run, const Tensor& losses,
+                                       int64_t items) const {
   const std::vector<float> sums = to_host<float>(losses);
   const double total =
       comm::ordered_sum(run.group, std::vector<double>(sums.begin(), sums.end()), run.data.losses);
-  if (!run.data.counts) tokens = 0;  // another rank has counted the same
-  run.group.host().all_reduce_sum(make_view(&tokens, {1}), {.tag = "evaluated tokens"});
-  return {.loss = total / static_cast<double>(tokens), .items = tokens};
+  if (!run.data.counts) items = 0;  // another rank has counted the same
+  run.group.host().all_reduce_sum(make_view(&items, {1}), {.tag = "evaluated items"});
+  return {.loss = total / static_cast<double>(items), .items = items};
 }
 
 void LanguageTask::open_output() {
@@ -151,8 +184,14 @@ void LanguageTask::open_output() {
 
 void LanguageTask::finish(const TaskContext& run) {
   if (!config_.export_dir.empty()) {
-    export_model(config_.export_dir, *model_, run.parallel, run.group.rank() == 0,
-                 {.max_shard_bytes = config_.export_shard_bytes, .tokenizer = tokenizer_});
+    const bool is_main = run.group.rank() == 0;
+    if (adapters_ && !config_.lora.export_merged) {
+      export_adapters(config_.export_dir, *model_, *adapters_, config_.init, run.parallel, is_main);
+    } else {
+      export_model(config_.export_dir, *model_, run.parallel, is_main,
+                   {.max_shard_bytes = config_.export_shard_bytes, .tokenizer = tokenizer_},
+                   adapters_ ? adapters_->options.scale() : 0);
+    }
     log_info("wrote ", config_.export_dir);
   }
   if (config_.sample_tokens > 0) sample(run);
@@ -169,7 +208,7 @@ std::vector<int32_t> LanguageTask::prompt() const {
     return tokens;
   }
   for (const char c : config_.sample_prompt) tokens.push_back(static_cast<uint8_t>(c));
-  if (tokens.empty()) tokens.push_back(data_.is_text() ? '\n' : static_cast<int32_t>(vocab - 1));
+  if (tokens.empty()) tokens.push_back(data_.is_text ? '\n' : static_cast<int32_t>(vocab - 1));
   for (const int32_t token : tokens) {
     if (token < vocab) continue;
     throw ConfigError(
@@ -191,7 +230,7 @@ std::string LanguageTask::text_of(const std::vector<int32_t>& tokens) const {
     return text + decoder.finish();
   }
   for (const int32_t token : tokens) {
-    if (data_.is_text()) {
+    if (data_.is_text) {
       text += token < 256 ? static_cast<char>(token) : '?';
     } else {
       text += cat(text.empty() ? "" : " ", token);
@@ -212,7 +251,7 @@ void LanguageTask::sample(const TaskContext& run) {
     // Together: the first new token may complete a character.
     tokens.insert(tokens.begin(), begin.begin(), begin.end());
     text.clear();
-  } else if (tokenizer_ == nullptr && !data_.is_text() && !text.empty()) {
+  } else if (tokenizer_ == nullptr && !data_.is_text && !text.empty()) {
     text += ' ';
   }
   text += text_of(tokens);
@@ -221,25 +260,39 @@ void LanguageTask::sample(const TaskContext& run) {
 }
 
 SampleUnit LanguageTask::unit() const {
+  // Of three products of a frozen weight, the one for its gradient is left out.
+  const double flops = model_->flops_per_token(config_.seq_len) * (adapters_ ? 2.0 / 3 : 1);
   return {.samples = cat("sequences of ", config_.seq_len, " tokens"),
           .items = "tokens",
           .item = "tok",
           .items_per_sample = config_.seq_len,
-          .flops_per_item = model_->flops_per_token(config_.seq_len)};
+          .flops_per_item = flops};
 }
 
 std::vector<std::string> LanguageTask::summary() const {
   const LanguageModelConfig& model = model_->config();
-  const int64_t count = whole_numel(*model_);
-  return {data_.summary, cat("model ", config_.init.empty() ? config_.model : config_.init, ": ",
-                             model.layers, " layers, width ", model.width, ", ", model.heads,
-                             " heads, vocabulary ", model.vocab, ", ", count, " parameters")};
+  int64_t count = 0, trained = 0;
+  for (const Parameter* parameter : model_->parameters()) {
+    if (!parameter->partition.counts()) continue;
+    count += parameter->whole.numel();
+    if (parameter->trainable) trained += parameter->whole.numel();
+  }
+  std::vector<std::string> lines = data_.summary;
+  lines.push_back(cat("model ", config_.init.empty() ? config_.model : config_.init, ": ",
+                      model.layers, " layers, width ", model.width, ", ", model.heads,
+                      " heads, vocabulary ", model.vocab, ", ", count, " parameters"));
+  if (adapters_) {
+    lines.push_back(cat("adapters of rank ", adapters_->options.rank, " in ",
+                        nn::adapted_layers(*model_).size(), " layers: ", trained,
+                        " parameters are trained"));
+  }
+  return lines;
 }
 
 std::map<std::string, std::string> LanguageTask::same_on_all_ranks() const {
   std::map<std::string, std::string> same = {
-      {cat("data: ", config_.data),
-       cat(data_.train->size(), " tokens (fingerprint ", data_.fingerprint, ")")}};
+      {cat("data: ", config_.source.data),
+       cat(data_.size, " (fingerprint ", data_.fingerprint, ")")}};
   if (tokenizer_ != nullptr) same[cat("tokenizer: ", tokenizer_->path)] = cat(tokenizer_->crc);
   return same;
 }
@@ -247,8 +300,8 @@ std::map<std::string, std::string> LanguageTask::same_on_all_ranks() const {
 std::map<std::string, std::string> LanguageTask::facts() const {
   std::map<std::string, std::string> facts = {
       {"model shape", model_shape_json(model_->config())},
-      {"training data", cat("\"", data_.train->size(), " tokens as ", to_string(data_.format),
-                            " (fingerprint ", data_.fingerprint, ")\"")}};
+      {"training data", cat("\"", data_.size, " (fingerprint ", data_.fingerprint, ")\"")}};
+  if (adapters_) facts["lora adapters"] = adapter_shape_json(*adapters_);
   if (tokenizer_ != nullptr) {
     facts["text tokenizer"] =
         cat("\"", tokenizer_->tokenizer.vocab_size(), " tokens (CRC-32C ", tokenizer_->crc, ")\"");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "shale/models/language/config.h"
+#include "shale/models/language/open_data.h"
 #include "shale/models/training/task.h"
 #include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 
@@ -47,20 +48,32 @@ class LanguageTask : public Task {
   std::map<std::string, std::string> data_checksums() const override;
   std::map<std::string, std::string> attachments() const override;
 
+ protected:
+  const LanguageConfig& config() const { return config_; }
+  LanguageModel& language_model() { return *model_; }
+  const TrainingData& data() const { return data_; }
+  // Of all ranks, as a run that goes on counts them.
+  const BatchLayout& batches() const { return batches_; }
+  uint64_t seed() const { return seed_; }
+  void plan(const BatchPlan& plan) { batches_ = plan.layout; }
+  // Adds up what this rank has found of an evaluation over all of them.
+  Evaluation evaluation_of(const TaskContext& run, const Tensor& losses, int64_t items) const;
+
  private:
-  EvalSampler eval_sampler() const;
+  EvalRounds eval_rounds() const;
   BatchSource of_rank(BatchSource whole) const;
   std::vector<int32_t> prompt() const;
   void sample(const TaskContext& run);
   std::string text_of(const std::vector<int32_t>& tokens) const;
 
   const LanguageConfig config_;
-  const BatchLayout batches_;  // of all ranks
+  BatchLayout batches_;  // of all ranks
   const uint64_t seed_;
   std::unique_ptr<StoredModel> init_;                 // null: the model begins with random values
   std::shared_ptr<const StoredTokenizer> tokenizer_;  // null: tokens are bytes, or numbers
-  DatasetSplits data_;
+  TrainingData data_;
   std::unique_ptr<LanguageModel> model_;
+  std::optional<AdapterShape> adapters_;  // none: the model's own weights are trained
 };
 
 }  // namespace shale::models

@@ -231,6 +231,9 @@ class LlamaFamily final : public ModelFamily {
   }
 
   std::string hf_model_type() const override { return name(); }
+  std::string hf_name(std::string_view parameter) const override {
+    return llama_layout().file_name(parameter);
+  }
   std::unique_ptr<StoredModel> open(const std::string& folder) const override {
     const LanguageModelConfig config = load_llama_config(folder);
     check(config);

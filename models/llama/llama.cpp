@@ -43,17 +43,21 @@ class SelfAttention : public Module {
 
   // x: [B, T, C]; residual: [B, T, C], optional, added to the result. With `cached`, x follows
   // what is there.
-  Tensor forward(const Tensor& x, const Tensor& residual, const nn::CachedLayer* cached = nullptr) {
-    return run(x, residual, [this, cached](const Tensor& in, const Tensor& stream) {
+  Tensor forward(const Tensor& x, const Tensor& residual, const Documents& documents,
+                 const nn::CachedLayer* cached) {
+    return run(x, residual, [this, documents, cached](const Tensor& in, const Tensor& stream) {
+      const RopeOptions places = places_of(in, documents, cached);
       return nn::over_leaves(
           exchange(), in, stream, [&](const Tensor& all, size_t leaf, const Tensor& rest) {
-            const Place at{leaf, cached != nullptr ? cached->length : 0};
+            const Place at{leaf, places};
             const Tensor q = turned(q_proj_, q_norm_.get(), all, at);
             Tensor k = turned(k_proj_, k_norm_.get(), all, at);
             Tensor v = heads_of(v_proj_.forward(all, {}, leaf));
             if (cached != nullptr) std::tie(k, v) = cached->append(k, v);
             const Tensor y = nn::attention(sequence(), q, k, v,
-                                           {.window = window_, .softcap = softcap_});
+                                           {.window = window_,
+                                            .first_keys = documents.first_keys,
+                                            .softcap = softcap_});
             const Tensor rows = reshape(y, {all.size(0), all.size(1), y.size(2) * y.size(3)});
             return o_proj_.forward(rows, rest, leaf);
           });
@@ -64,21 +68,28 @@ class SelfAttention : public Module {
  private:
   struct Place {
     size_t leaf;
-    int64_t first;  // position
+    RopeOptions rope;
   };
+  RopeOptions places_of(const Tensor& x, const Documents& documents,
+                        const nn::CachedLayer* cached) const {
+    nn::CutSequence* const cut = sequence();
+    if (cut == nullptr || documents.positions.defined()) {
+      return {.first_position = cached != nullptr ? cached->length : 0,
+              .positions = documents.positions};
+    }
+    return {.positions = cut->positions(x.context(), x.size(0) / cut->parts().count)};
+  }
   // [B, T, n D] as [B, T, n, D].
   Tensor heads_of(const Tensor& x) const {
     return reshape(x, {x.size(0), x.size(1), x.size(2) / head_size_, head_size_});
   }
-  Tensor turned(nn::Linear& projection, nn::RmsNorm* norm, const Tensor& x, Place at) const {
+  Tensor turned(nn::Linear& projection, nn::RmsNorm* norm, const Tensor& x,
+                const Place& at) const {
     Tensor rows = projection.forward(x, {}, at.leaf);
     if (head_norm_ == HeadNorm::kWholeRow) rows = norm->forward(rows);
     Tensor heads = heads_of(rows);
     if (head_norm_ == HeadNorm::kPerHead) heads = norm->forward_leaf(heads, at.leaf);
-    nn::CutSequence* const cut = sequence();
-    if (cut == nullptr) return rope(heads, table_, {.first_position = at.first});
-    const int64_t sequences = x.size(0) / cut->parts().count;
-    return rope(heads, table_, {.positions = cut->positions(x.context(), sequences)});
+    return rope(heads, table_, at.rope);
   }
 
   int64_t head_size_, window_;
@@ -166,22 +177,26 @@ class Llama::Block : public Module {
     if (variant.norms_after) post_feedforward_layernorm_ = norm("post_feedforward_layernorm");
   }
 
-  Tensor forward(const Tensor& input, const nn::CachedLayer* cached = nullptr) {
-    return run(input, [this, cached](const Tensor& x) {
-      return input_layernorm_ != nullptr ? norms_before(x, cached) : norms_after(x, cached);
+  Tensor forward(const Tensor& input, const Documents& documents,
+                 const nn::CachedLayer* cached = nullptr) {
+    return run(input, [this, documents, cached](const Tensor& x) {
+      return input_layernorm_ != nullptr ? norms_before(x, documents, cached)
+                                         : norms_after(x, documents, cached);
     });
   }
 
  private:
   // Both residual additions ride on products.
-  Tensor norms_before(const Tensor& input, const nn::CachedLayer* cached) {
+  Tensor norms_before(const Tensor& input, const Documents& documents,
+                      const nn::CachedLayer* cached) {
     const auto [normed, x] = input_layernorm_->forward_stream(input);
-    const Tensor sum = self_attn_->forward(normed, x, cached);
+    const Tensor sum = self_attn_->forward(normed, x, documents, cached);
     const auto [again, y] = post_attention_layernorm_->forward_stream(sum);
     return feed_forward(again, y);
   }
-  Tensor norms_after(const Tensor& x, const nn::CachedLayer* cached) {
-    const Tensor y = add(x, post_attention_layernorm_->forward(self_attn_->forward(x, {}, cached)));
+  Tensor norms_after(const Tensor& x, const Documents& documents, const nn::CachedLayer* cached) {
+    const Tensor attended = self_attn_->forward(x, {}, documents, cached);
+    const Tensor y = add(x, post_attention_layernorm_->forward(attended));
     return add(y, post_feedforward_layernorm_->forward(feed_forward(y)));
   }
   Tensor feed_forward(const Tensor& x, const Tensor& residual = {}) {
@@ -234,26 +249,25 @@ std::vector<nn::Piece> Llama::pieces() {
        .feed = "inputs",
        .run = [this](const Tensor&, const Tensor& ids) { return embed_tokens_.forward(ids); }}};
   for (const auto& layer : layers_) {
-    pieces.push_back(
-        {.name = layer->full_name(),
-         .unit = layer.get(),
-         .parameters = layer->parameters(),
-         .cost = double(whole_numel(*layer)),
-         .run = [&part = *layer](const Tensor& x, const Tensor&) { return part.forward(x); }});
+    pieces.push_back({.name = layer->full_name(),
+                      .unit = layer.get(),
+                      .parameters = layer->parameters(),
+                      .cost = double(whole_numel(*layer)),
+                      .run = [this, &part = *layer](const Tensor& x, const Tensor&) {
+                        return part.forward(x, documents());
+                      }});
   }
   pieces.push_back({.name = "head",
                     .parameters = nn::parameters_of({&norm_, &head()}),
                     .cost = double(head().weight.whole.numel()),
                     .feed = "targets",
                     .run = [this](const Tensor& x, const Tensor& targets) {
-                      return head().loss(norm_.forward(x), targets, config().vocab,
-                                         {.chunk_rows = policy().loss_chunk_rows,
-                                          .softcap = config().logit_softcap});
+                      return output_loss(head(), norm_.forward(x), targets);
                     }});
   return pieces;
 }
 
-Tensor Llama::next_logits(const Tensor& input, KvCache& cache) {
+Tensor Llama::next_logits(const Tensor& input, KvCache& cache, const Documents& documents) {
   const Inference inference(input.context());
   const int64_t B = input.size(0), T = input.size(1);
   const int64_t room = cache_room(cache, T);
@@ -265,7 +279,7 @@ Tensor Llama::next_logits(const Tensor& input, KvCache& cache) {
     }
     for (size_t i = 0; i < layers_.size(); ++i) {
       const nn::CachedLayer cached{cache.layers[i], cache.length};
-      x = layers_[i]->forward(x, &cached);
+      x = layers_[i]->forward(x, documents, &cached);
     }
     cache.length += T;
     const Tensor last = contiguous(slice(x, 1, T - 1, T));

@@ -26,7 +26,7 @@ class Llama : public LanguageModel {
   ~Llama() override;
   std::vector<Module*> blocks() override;
   std::vector<nn::Piece> pieces() override;
-  Tensor next_logits(const Tensor& ids, KvCache& cache) override;
+  Tensor next_logits(const Tensor& ids, KvCache& cache, const Documents& documents = {}) override;
   double flops_per_token(int64_t seq_len) const override;
   std::vector<NamedProduct> products() const override;
 

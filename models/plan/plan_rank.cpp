@@ -88,6 +88,7 @@ class Rehearsal {
     step_ = make_step(
         {.config = config_, .task = task_, .context = context_, .setup = setup_, .layout = layout_},
         nullptr);
+    task_.prepare(task_context());
     if (config_.ema > 0) step_->keep_average(config_.ema);
     places_.emplace(ledger_, task_.model(), task_.units());
   }
@@ -127,13 +128,17 @@ class Rehearsal {
   }
 
  private:
+  TaskContext task_context() {
+    return {.context = context_,
+            .group = all_,
+            .data = data_,
+            .parallel = step_->parallel(),
+            .loss = [this](const DeviceBatch& batch) { return step_->loss(batch); }};
+  }
+
   void evaluate() {
     step_->finish();
-    const TaskContext run{.context = context_,
-                          .group = all_,
-                          .data = data_,
-                          .parallel = step_->parallel(),
-                          .loss = [this](const DeviceBatch& batch) { return step_->loss(batch); }};
+    const TaskContext run = task_context();
     task_.evaluate(run);
     if (config_.evaluate_ema) step_->with_average([&] { task_.evaluate(run); });
     places_->leave_all();

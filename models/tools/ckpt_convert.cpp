@@ -1,12 +1,11 @@
 // shale ckpt reshard and export: checkpoints as something else.
 #include <cstdio>
-#include <nlohmann/json.hpp>
-#include <span>
 
 #include "shale/base/error.h"
 #include "shale/comm/checkpoint/folder.h"
 #include "shale/comm/checkpoint/reader.h"
 #include "shale/comm/checkpoint/reshard.h"
+#include "shale/models/language/checkpoint_model.h"
 #include "shale/models/language/family.h"
 #include "shale/models/language/gguf.h"
 #include "shale/models/tools/ckpt.h"
@@ -15,16 +14,6 @@
 namespace shale::models::ckpt {
 namespace {
 
-// What the run says of its model.
-LanguageModelConfig model_of(const CheckpointReader& reader) {
-  const auto config = nlohmann::json::parse(reader.manifest().config);
-  const auto shape = config.find("model shape");
-  if (shape == config.end()) {
-    throw DataError(cat(reader.path(), ": does not say what model it is of, want 'model shape'"));
-  }
-  return parse_model_shape(shape->dump(), cat(reader.path(), ": model shape"));
-}
-
 enum class ExportFormat { kHf, kGguf };
 
 struct ExportRequest {
@@ -32,7 +21,7 @@ struct ExportRequest {
   ExportFormat format = ExportFormat::kHf;
   GgufType type = GgufType::kF32;
   std::shared_ptr<const StoredTokenizer> tokenizer;  // null: of bytes, or none
-  bool ema = false;       // the average of the weights
+  bool ema = false;                                  // the average of the weights
   int64_t max_shard_bytes = ExportOptions{}.max_shard_bytes;
 };
 
@@ -62,52 +51,21 @@ std::unique_ptr<StoredModelWriter> gguf_writer(const LanguageModelConfig& config
   return make_gguf_writer(request.out, model, tokenizer, request.type);
 }
 
-// Files of the families have no place for what routers have learnt besides (nn/moe.h): without it
-// the model would choose other experts.
-void refuse_router_biases(const CheckpointReader& reader) {
-  for (const auto& [name, tensor] : reader.manifest().tensors) {
-    if (!name.ends_with(".router_bias")) continue;
-    throw DataError(cat(reader.path(), ": has the biases of routers, such as ", name,
-                        ", which the files of other programs have no place for"));
-  }
-}
-
 // One parameter after another, as f32.
-void export_model(CheckpointReader& reader, const ExportRequest& request) {
-  const LanguageModelConfig config = model_of(reader);
-  refuse_router_biases(reader);
-  const ModelFamily& family = model_family(config.family);
+void export_model(const CheckpointModel& stored, const ExportRequest& request) {
+  const LanguageModelConfig& config = stored.config();
   const auto model = make_language_model(config);  // for names and shapes: it has no memory
   const auto out = request.format == ExportFormat::kGguf ? gguf_writer(config, request)
                                                          : hf_writer(config, request);
   std::vector<float> values;
-  for (const std::string& name : family.stored_parameters(config)) {
+  for (const std::string& name : model_family(config.family).stored_parameters(config)) {
     const Shape& shape = model->find_parameter(name)->shape;
-    const std::string source = request.ema ? name + "/ema" : name;
-    const CheckpointTensor* stored = reader.find(source);
-    if (stored == nullptr && request.ema) {
-      throw DataError(cat(reader.path(), ": no tensor '", source,
-                          "', want the checkpoint of a run with --ema"));
-    }
-    if (stored == nullptr || stored->dtype != DType::kF32 || !(Shape(stored->shape) == shape)) {
-      throw DataError(cat(reader.path(), ": ", stored == nullptr ? "no" : "another form of",
-                          " tensor '", name, "', want fp32", to_string(shape)));
-    }
-    values.resize(static_cast<size_t>(stored->numel()));
-    reader.read(source, 0, std::as_writable_bytes(std::span(values)));
-    out->write(name, make_view(values.data(), shape));
+    values.resize(static_cast<size_t>(shape.numel()));
+    const View whole = make_view(values.data(), shape);
+    stored.read(name, whole);
+    out->write(name, whole);
   }
   out->commit();
-}
-
-// The one that is asked for, else what the checkpoint carries.
-std::shared_ptr<const StoredTokenizer> tokenizer_of(const CheckpointReader& reader,
-                                                    const std::string& asked) {
-  if (!asked.empty()) return read_tokenizer(asked);
-  const auto attachments = read_attachments(reader.path(), reader.manifest());
-  const auto it = attachments.find(kTokenizerFile);
-  if (it == attachments.end()) return nullptr;
-  return parse_tokenizer(it->second, cat(reader.path(), "/", kTokenizerFile));
 }
 
 }  // namespace
@@ -162,9 +120,9 @@ int run_export(int argc, const char* const* argv) {
   spec.example("shale ckpt export out --to gguf --out my_model-Q8_0.gguf --dtype q8_0");
   if (parse_or_print(spec, argc, argv)) return 0;
 
-  CheckpointReader reader(find_checkpoint(path));
-  request.tokenizer = tokenizer_of(reader, tokenizer);
-  export_model(reader, request);
+  const CheckpointModel stored(find_checkpoint(path), request.ema);
+  request.tokenizer = tokenizer.empty() ? stored.tokenizer() : read_tokenizer(tokenizer);
+  export_model(stored, request);
   std::printf("wrote %s\n", request.out.c_str());
   return 0;
 }

@@ -15,7 +15,7 @@
 #include "shale/base/log.h"
 #include "shale/base/text.h"
 #include "shale/models/language/config.h"
-#include "shale/models/language/task.h"
+#include "shale/models/language/preference_task.h"
 #include "shale/models/plan/goodput.h"
 #include "shale/models/plan/layouts.h"
 #include "shale/models/plan/plan_rank.h"
@@ -172,14 +172,15 @@ int plan(PlanOptions& options) {
   RunConfig& run = options.train.run;
   if (run.threads == 0) run.threads = std::max(1, cpu_counts().bound / options.ranks);
   resolve(options.train, options.ranks);
-  LanguageTask task(options.train);
+  const std::unique_ptr<LanguageTask> task = make_language_task(options.train);
   const auto start = Clock::now();
   const std::vector<int> ranks = options.rank >= 0 ? std::vector<int>{options.rank}
                                                    : first_ranks_of_stages(run, options.ranks);
   std::vector<PlannedRank> planned;
   for (const int rank : ranks) {
-    LanguageTask of_rank(options.train);  // a plan leaves parameters cut, and without memory
-    planned.push_back(plan_rank(run, of_rank, rank, options.ranks));
+    // A plan leaves parameters cut, and without memory.
+    const std::unique_ptr<LanguageTask> of_rank = make_language_task(options.train);
+    planned.push_back(plan_rank(run, *of_rank, rank, options.ranks));
     run.memory_profile.clear();  // of the first
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -188,9 +189,9 @@ int plan(PlanOptions& options) {
     return 0;
   }
   std::string text;
-  for (const std::string& line : task.summary()) text += line + "\n";
+  for (const std::string& line : task->summary()) text += line + "\n";
   for (const PlannedRank& rank : planned) {
-    text += cat("\n", title(rank), unit_table(rank, task.units()));
+    text += cat("\n", title(rank), unit_table(rank, task->units()));
     if (rank.memory.host) text += row("host", rank.memory.host->by_tag);
     if (options.explain) text += explanation(rank);
   }
@@ -248,19 +249,24 @@ int check(ConfigSpec& spec, PlanOptions& options) {
   const std::string path = (folder / "config.json").string();
   const std::vector<RankMemory> run = read_memory(folder);
   const MappedFile file(path);
-  spec.read_json(file.text(), path);
+  try {
+    spec.read_json(file.text(), path);
+  } catch (const ConfigError& error) {
+    throw ConfigError(cat(error.what(), "; shale plan knows the options of train_lm alone"));
+  }
   RunConfig& config = options.train.run;
-  if (!fs::exists(options.train.language.data)) options.train.language.data.clear();
+  std::string& data = options.train.language.source.data;
+  if (!fs::exists(data)) data.clear();
   const auto ranks = static_cast<int>(run.size());
   resolve(options.train, ranks);
   // A peak that comes at another time is another mixture of tags.
   const Claim claim = memory_depends_on_time(config, ranks) ? Claim::kAtMost : Claim::kEqual;
   std::string differences;
   for (const RankMemory& found : run) {
-    LanguageTask task(options.train);
+    const std::unique_ptr<LanguageTask> task = make_language_task(options.train);
     config.threads = found.threads;
     config.memory_profile.clear();
-    const RankMemory planned = plan_rank(config, task, found.rank, ranks).memory;
+    const RankMemory planned = plan_rank(config, *task, found.rank, ranks).memory;
     compare(differences, cat("rank ", found.rank, ", device"), claim, found.device, planned.device);
     compare(differences, cat("rank ", found.rank, ", host"), claim,
             found.host.value_or(MemoryPeak()), planned.host.value_or(MemoryPeak()));

@@ -16,6 +16,8 @@ constexpr std::array kTools = {
     Tool{"config", "makes options of those of other trainers", run_config},
     Tool{"doctor", "says what this machine offers to training, what is missing, and the way out",
          run_doctor},
+    Tool{"evaluate", "says how well a model predicts a text, or answers questions", run_evaluate},
+    Tool{"generate", "continues texts, or answers them, with a model", run_generate},
     Tool{"metrics", "prints the metrics of a run as CSV", run_metrics},
     Tool{"plan", "says what memory a run needs, without the machines", run_plan},
     Tool{"report", "writes a page about runs, with their curves over each other", run_report},

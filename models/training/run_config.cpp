@@ -246,6 +246,9 @@ void describe_run(ConfigSpec& spec, RunConfig& c) {
   spec.add("threads", c.threads, "CPU threads per rank",
            {.min = 1, .max = 4096, .help = {.default_text = "the rank's share of the CPUs"}})
       .may_change();
+  spec.add("workers", c.workers, "threads that make batches while the device computes",
+           {.min = 1, .max = 256})
+      .may_change();
   spec.add_choice("dtype", c.dtype, {"auto", "fp32", "bf16", "fp16"},
                   "of parameters and activations; auto is fp32 on the CPU; below fp32 there are "
                   "fp32 masters and gradients")

@@ -61,6 +61,7 @@ struct RunConfig {
   std::string device = "auto";
   int threads = 0;  // 0: the rank's share of the node
   std::string dtype = "auto";
+  int workers = 1;  // threads that make batches
   double loss_scale = -1;             // at the start; 0: no loss scaling; negative: derived
   int64_t loss_scale_window = 2000;   // steps
   int64_t loss_scale_hysteresis = 1;  // overflows

@@ -42,6 +42,8 @@ struct BatchPlan {
 struct Evaluation {
   double loss = 0;    // mean over all items of all ranks
   int64_t items = 0;  // over so many, in SampleUnit::items: those that were counted, not padding
+  // Of a classifier, by k: the share of items whose class is among the k that score highest.
+  std::map<int64_t, double> top_k = {};
 };
 
 // What a rank has at hand where a task takes part in a run.
@@ -72,11 +74,13 @@ class Task {
   virtual comm::TensorPlan tensor_plan() const;
   // The tokens of the sequences that --context cuts. Throws ConfigError where it cannot.
   virtual int64_t sequence_tokens() const;
+  // Once the model has memory, whether the run begins or goes on. Collective.
+  virtual void prepare(const TaskContext&) {}
   // Gives parameters other values than their initial ones, in a run that begins. Collective.
   virtual void initialize(const TaskContext&) {}
 
   // Makes training batches: endless, micro-batch after micro-batch, a pure function of the plan.
-  // It is called on a thread of its own.
+  // It is called on threads of its own, RunConfig::workers of them.
   virtual BatchSource train_batches(const BatchPlan& plan) = 0;
   // The sum of a micro-batch's losses, an f32 scalar; padding rows count 0.
   virtual Tensor loss(const DeviceBatch& batch) = 0;

@@ -87,7 +87,8 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
   ranks_ = std::make_unique<RankReport>(context_, *group_, axes_of(*group_, setup_));
   resume(spec);
   batches_ = std::make_unique<Prefetcher>(
-      task_.train_batches({.layout = layout_, .rank = data_.rank, .first_step = first_step_}));
+      task_.train_batches({.layout = layout_, .rank = data_.rank, .first_step = first_step_}),
+      PrefetchOptions{.depth = config_.workers + 1, .workers = config_.workers});
   if (config_.eval_every > 0) task_.check_evaluation();
   if (timeline_ != nullptr) {
     trace_ = std::make_unique<StepTrace>(StepTrace::Options{.file = config_.trace,
@@ -120,6 +121,7 @@ void Trainer::build_step() {
   step_ = make_step(
       {.config = config_, .task = task_, .context = context_, .setup = setup_, .layout = layout_},
       this);
+  task_.prepare(task_context());
   if (!checkpoints_->resumes()) task_.initialize(task_context());
   if (config_.ema > 0) step_->keep_average(config_.ema);
   memory_->watch(task_.model(), task_.units());
@@ -218,6 +220,7 @@ void Trainer::save(int64_t step) {
   const TimelineScope scope(timeline_.get(), "checkpoint");
   step_->finish_update();
   settle();
+  step_->parallel().average_buffers();
   checkpoints_->save(position(step));
 }
 

@@ -129,9 +129,11 @@ void Trainer::check_finite(const StepOutcome& outcome, float loss) {
 void Trainer::evaluate(int64_t step) {
   const TimelineScope scope(timeline_.get(), "validation");
   const Clock::time_point start = Clock::now();
+  step_->parallel().average_buffers();
   const Evaluation result = task_.evaluate(task_context());
   EvalMetrics metrics{.step = step,
                       .val_loss = static_cast<float>(result.loss),
+                      .top_k = result.top_k,
                       .item = unit_.items,
                       .items = result.items,
                       .ms = 1e3 * seconds_since(start)};

@@ -6,10 +6,14 @@
 
 namespace shale {
 
-Prefetcher::Prefetcher(BatchSource source, int depth) : source_(std::move(source)) {
-  if (depth < 1) throw InternalError(cat("prefetcher: depth ", depth, ", want at least 1"));
-  ring_.resize(static_cast<size_t>(depth) + 1);  // one is the caller's
-  thread_ = std::thread([this] { run(); });
+Prefetcher::Prefetcher(BatchSource source, const PrefetchOptions& options)
+    : source_(std::move(source)) {
+  for (const auto& [name, value] : {std::pair("depth", options.depth),
+                                    {"workers", options.workers}}) {
+    if (value < 1) throw InternalError(cat("prefetcher: ", name, " ", value, ", want at least 1"));
+  }
+  ring_.resize(static_cast<size_t>(options.depth) + 1);  // one is the caller's
+  for (int i = 0; i < options.workers; ++i) threads_.emplace_back([this] { run(); });
 }
 
 Prefetcher::~Prefetcher() {
@@ -18,33 +22,37 @@ Prefetcher::~Prefetcher() {
     stop_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  for (std::thread& thread : threads_) thread.join();
 }
 
-bool Prefetcher::wait_for_slot() {
+std::optional<int64_t> Prefetcher::wait_for_slot() {
   std::unique_lock lock(mutex_);
-  // Made but not taken, and the one that the caller holds: the rest of the ring is free.
+  // Begun but not taken, and the one that the caller holds: the rest of the ring is free.
   const auto capacity = static_cast<int64_t>(ring_.size()) - 1;
-  changed_.wait(lock, [&] { return stop_ || made_ - taken_ < capacity; });
-  return !stop_;
+  changed_.wait(lock, [&] { return stop_ || begun_ >= end_ || begun_ - taken_ < capacity; });
+  if (stop_ || begun_ >= end_) return {};
+  slot(begun_).ready = false;
+  return begun_++;
 }
 
 void Prefetcher::run() {
-  bool more = true;
-  for (int64_t index = 0; more && wait_for_slot(); ++index) {
+  while (const std::optional<int64_t> index = wait_for_slot()) {
+    bool more = false;
     std::exception_ptr failure;
     try {
-      // Without the lock: nobody else touches this slot until made_ says that it is ready.
-      more = source_(index, ring_[static_cast<size_t>(index) % ring_.size()]);
+      // Without the lock: nobody else touches this slot until it is ready.
+      more = source_(*index, slot(*index).batch);
     } catch (...) {
       failure = std::current_exception();
-      more = false;
     }
     {
       const std::lock_guard lock(mutex_);
-      if (more) ++made_;
-      ended_ = !more;
-      failure_ = failure;
+      slot(*index).ready = true;
+      // Batches before this one may still be made, and one of them may be the end.
+      if (!more && *index < end_) {
+        end_ = *index;
+        failure_ = failure;
+      }
     }
     changed_.notify_all();
   }
@@ -54,12 +62,14 @@ const Batch* Prefetcher::next() {
   const Batch* batch = nullptr;
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return made_ > taken_ || ended_; });
-    if (made_ == taken_) {
+    changed_.wait(lock, [&] {
+      return taken_ >= end_ || (taken_ < begun_ && slot(taken_).ready);
+    });
+    if (taken_ >= end_) {
       if (failure_) std::rethrow_exception(failure_);
       return nullptr;
     }
-    batch = &ring_[static_cast<size_t>(taken_) % ring_.size()];
+    batch = &slot(taken_).batch;
     ++taken_;
   }
   changed_.notify_all();

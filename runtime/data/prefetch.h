@@ -3,7 +3,9 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -11,12 +13,18 @@
 
 namespace shale {
 
-// A thread that makes batches ahead of their use.
+// How far ahead a Prefetcher is, and by how many threads. Several make different batches at a time:
+// the source is then called from all of them, and gives a batch the same values whatever the order.
+struct PrefetchOptions {
+  int depth = 2;    // batches, at least 1, that wait ready at most, or are being made
+  int workers = 1;  // threads, at least 1
+};
+
+// Threads that make batches ahead of their use.
 class Prefetcher {
  public:
-  // `depth` batches, at least 1, wait ready at most.
-  explicit Prefetcher(BatchSource source, int depth = 2);
-  // Waits for the batch that is being made, if one is.
+  explicit Prefetcher(BatchSource source, const PrefetchOptions& options = {});
+  // Waits for the batches that are being made.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
@@ -27,21 +35,27 @@ class Prefetcher {
   const Batch* next();
 
  private:
+  struct Slot {
+    Batch batch;
+    bool ready = false;
+  };
   void run();
-  // Waits until a slot is free; false if it is time to stop.
-  bool wait_for_slot();
+  // The number of the next batch to be made, once there is a free slot; nothing: it is time to stop.
+  std::optional<int64_t> wait_for_slot();
+  Slot& slot(int64_t index) { return ring_[static_cast<size_t>(index) % ring_.size()]; }
 
   BatchSource source_;
-  // A ring: batches [taken_, made_) wait in it, and batch taken_ - 1 is in the caller's hands.
-  std::vector<Batch> ring_;
-  int64_t made_ = 0;
+  // A ring: batches [taken_, begun_) wait in it or are being made, and batch taken_ - 1 is in the
+  // caller's hands.
+  std::vector<Slot> ring_;
+  int64_t begun_ = 0;
   int64_t taken_ = 0;
-  bool ended_ = false;
+  int64_t end_ = std::numeric_limits<int64_t>::max();  // the first batch that there is not
   bool stop_ = false;
-  std::exception_ptr failure_;
+  std::exception_ptr failure_;  // why there is no batch end_
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::thread thread_;  // the last member: it uses all the others
+  std::vector<std::thread> threads_;  // the last member: they use all the others
 };
 
 }  // namespace shale

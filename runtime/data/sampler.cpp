@@ -17,6 +17,8 @@ constexpr uint64_t low_mask(int bits) {
   return (uint64_t{1} << bits) - 1;
 }
 
+}  // namespace
+
 int64_t count_windows(int64_t tokens, int64_t seq_len) {
   if (seq_len < 1) throw ConfigError(cat("seq-len is ", seq_len, ", want at least 1"));
   if (tokens < seq_len + 1) {
@@ -25,8 +27,6 @@ int64_t count_windows(int64_t tokens, int64_t seq_len) {
   }
   return (tokens - 1) / seq_len;
 }
-
-}  // namespace
 
 Permutation::Permutation(int64_t n, uint64_t seed, uint64_t epoch)
     : n_(n), key_(rng_key(seed, RngDomain::kShuffle)), epoch_(epoch) {
@@ -149,20 +149,19 @@ BatchLayout::Place BatchLayout::place_of(int64_t first_step, int64_t index) cons
   return {step + left / per_step, left % per_step};
 }
 
-EvalSampler::EvalSampler(int64_t stream_tokens, int64_t seq_len, int64_t batch, int64_t max_windows)
-    : seq_len_(seq_len), batch_(batch), windows_(count_windows(stream_tokens, seq_len)) {
+EvalRounds::EvalRounds(int64_t samples, int64_t batch, int64_t max_samples)
+    : samples_(max_samples > 0 ? std::min(samples, max_samples) : samples), batch_(batch) {
   if (batch < 1) throw ConfigError(cat("micro-batch is ", batch, ", want at least 1"));
-  if (max_windows > 0) windows_ = std::min(windows_, max_windows);
 }
 
-int64_t EvalSampler::rounds(int64_t ranks) const {
+int64_t EvalRounds::rounds(int64_t ranks) const {
   const int64_t per_round = ranks * batch_;
-  return (windows_ + per_round - 1) / per_round;
+  return (samples_ + per_round - 1) / per_round;
 }
 
-EvalSampler::Range EvalSampler::range(int64_t round, int64_t rank, int64_t ranks) const {
+EvalRounds::Range EvalRounds::range(int64_t round, int64_t rank, int64_t ranks) const {
   const int64_t first = (round * ranks + rank) * batch_;
-  return {first, std::clamp(windows_ - first, int64_t{0}, batch_)};
+  return {first, std::clamp(samples_ - first, int64_t{0}, batch_)};
 }
 
 }  // namespace shale

@@ -105,33 +105,32 @@ struct BatchLayout {
   Place place_of(int64_t first_step, int64_t index) const;
 };
 
-// Validation windows: a fixed tiling from the start of the stream, in order, the same whatever the
-// number of ranks. Round k covers windows [k * ranks * B, (k + 1) * ranks * B), rank after rank.
-// All ranks have the same number of rounds, so their collectives match; in the last one a rank may
-// have fewer windows than B, or none.
-class EvalSampler {
+// Windows of a fixed tiling of a stream, from its start. Throws DataError with the number of tokens
+// found and needed if there is not one, ConfigError for a sequence below 1.
+int64_t count_windows(int64_t stream_tokens, int64_t seq_len);
+
+// Samples that are evaluated, in order, the same whatever the number of ranks. Round k covers
+// samples [k * ranks * B, (k + 1) * ranks * B), rank after rank. All ranks have the same number of
+// rounds, so their collectives match; in the last one a rank may have fewer samples than B, or
+// none.
+class EvalRounds {
  public:
   struct Range {
     int64_t first = 0;
     int64_t count = 0;  // 0 to batch
   };
 
-  // max_windows = 0: all. Throws DataError if there is not one window, ConfigError for a batch
-  // below 1.
-  EvalSampler(int64_t stream_tokens, int64_t seq_len, int64_t batch, int64_t max_windows = 0);
+  // max_samples = 0: all. Throws ConfigError for a batch below 1.
+  EvalRounds(int64_t samples, int64_t batch, int64_t max_samples = 0);
 
-  int64_t windows() const { return windows_; }
+  int64_t samples() const { return samples_; }
+  int64_t batch() const { return batch_; }
   int64_t rounds(int64_t ranks) const;
   Range range(int64_t round, int64_t rank, int64_t ranks) const;
-  int64_t begin(int64_t window) const { return window * seq_len_; }  // position of the first token
-
-  int64_t seq_len() const { return seq_len_; }
-  int64_t batch() const { return batch_; }
 
  private:
-  int64_t seq_len_;
+  int64_t samples_;
   int64_t batch_;
-  int64_t windows_ = 0;
 };
 
 }  // namespace shale

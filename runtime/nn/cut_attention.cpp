@@ -24,6 +24,7 @@ struct ChunkedAttention {
   float scale;
   int64_t window;
   float softcap;
+  Tensor first_keys;  // [n B, T / R] or undefined
 
   int64_t S() const { return sequence.chunk_tokens(); }
   int64_t B(const Tensor& x) const { return x.size(0) / sequence.parts().count; }
@@ -41,6 +42,16 @@ struct ChunkedAttention {
     const Shape& stride = x.strides();
     return x.alias({B(x), S(), x.size(2), x.size(3)}, stride,
                    leaf * B(x) * stride[0] + half * S() * stride[1]);
+  }
+  // Those of a chunk's queries [B, S], dense.
+  Tensor first_keys_of(int leaf, int half) const {
+    if (!first_keys.defined()) return {};
+    const int64_t row = 2 * S(), rows = B(first_keys);
+    Tensor keys = empty(first_keys.context(), {rows, S()}, first_keys.dtype());
+    kernels::copy(keys.exec(), {.x = first_keys.alias({rows, S()}, {row, 1},
+                                                      leaf * rows * row + half * S()),
+                                .y = keys});
+    return keys;
   }
   // Of pairs [2 R, B, S, 2, G, D], leaf by leaf, chunk `slot` of keys (0) or values (1).
   Tensor slot_of(const Tensor& pairs, const Tensor& like, int64_t slot, int which) const {
@@ -95,6 +106,7 @@ void ChunkedAttention::forward(const Qkv& in, const Tensor& out, const Tensor& l
   const Tensor all = gather(in.k, in.v);
   for_chunks([&](int leaf, int half, int chunk) {
     const int64_t end = (chunk + 1) * S();
+    const Tensor keys = first_keys_of(leaf, half);
     kernels::attention_fwd(
         in.q.exec(), {.q = chunk_of(in.q, leaf, half),
                       .k = before(all, end, 0),
@@ -105,6 +117,7 @@ void ChunkedAttention::forward(const Qkv& in, const Tensor& out, const Tensor& l
                       .scale = scale,
                       .causal = true,
                       .window = window,
+                      .first_keys = keys.defined() ? keys.view() : View{},
                       .softcap = softcap});
   });
 }
@@ -159,6 +172,7 @@ void ChunkedAttention::backward(const Qkv& in, const Tensor& out, const Tensor& 
   std::vector<Tensor> sums(static_cast<size_t>(parts.count));
   for_chunks([&](int leaf, int half, int chunk) {
     const int64_t end = (chunk + 1) * S();
+    const Tensor keys = first_keys_of(leaf, half);
     const Tensor pairs =
         empty(in.k.context(), {batch, end, 2, in.k.size(2), in.k.size(3)}, in.k.dtype());
     kernels::attention_bwd(in.q.exec(), {.q = chunk_of(in.q, leaf, half),
@@ -174,6 +188,7 @@ void ChunkedAttention::backward(const Qkv& in, const Tensor& out, const Tensor& 
                                          .scale = scale,
                                          .causal = true,
                                          .window = window,
+                                         .first_keys = keys.defined() ? keys.view() : View{},
                                          .softcap = softcap});
     Tensor& sum = sums[static_cast<size_t>(leaf)];
     const bool first = !sum.defined();
@@ -187,11 +202,10 @@ void ChunkedAttention::backward(const Qkv& in, const Tensor& out, const Tensor& 
 }
 
 ChunkedAttention chunked(CutSequence& sequence, const Tensor& q, const AttentionOptions& options) {
-  if (!options.causal || options.q_lengths.defined() || options.k_lengths.defined() ||
-      options.first_keys.defined()) {
+  if (!options.causal || options.q_lengths.defined() || options.k_lengths.defined()) {
     throw ShapeError(
-        "attention: sequences that are cut have a causal mask, perhaps a window and a softcap; "
-        "want no lengths and no first keys");
+        "attention: sequences that are cut have a causal mask, perhaps a window, first keys and a "
+        "softcap; want no lengths");
   }
   const int64_t n = sequence.parts().count;
   if (q.size(0) % n != 0 || q.size(1) != 2 * sequence.chunk_tokens()) {
@@ -201,7 +215,10 @@ ChunkedAttention chunked(CutSequence& sequence, const Tensor& q, const Attention
   }
   const float scale =
       options.scale != 0 ? options.scale : 1.0f / std::sqrt(static_cast<float>(q.size(3)));
-  return {sequence, scale, options.window, options.softcap};
+  if (options.first_keys.defined()) {
+    check_shape("attention", "first_keys", options.first_keys, {q.size(0), q.size(1)});
+  }
+  return {sequence, scale, options.window, options.softcap, options.first_keys};
 }
 
 // One f32 per query and head, chunk by chunk.

@@ -1,19 +1,29 @@
 #include "shale/runtime/nn/layers.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 #include "shale/base/error.h"
 #include "shale/runtime/nn/cut_attention.h"
 #include "shale/runtime/nn/exchange.h"
+#include "shale/runtime/nn/lora.h"
 #include "shale/runtime/nn/vocabulary_loss.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/embedding.h"
+#include "shale/runtime/ops/fused.h"
 #include "shale/runtime/ops/linear.h"
+#include "shale/runtime/ops/pointwise.h"
 #include "shale/runtime/ops/shape.h"
 #include "shale/runtime/ops/swiglu.h"
 
 namespace shale::nn {
 namespace {
+
+bool has_adapter(std::initializer_list<const LinearWeights*> layers) {
+  return std::any_of(layers.begin(), layers.end(),
+                     [](const LinearWeights* layer) { return layer->adapter() != nullptr; });
+}
 
 bool is_columns(const Partition& partition) {
   return partition.share == LeafShare::kCut && partition.dim == 0;
@@ -38,11 +48,32 @@ LinearWeights::LinearWeights(Module* parent, std::string name, int64_t in, int64
       bias(with_bias == Bias::kYes ? &declare("bias", {out}, Init::zeros(), /*decay=*/false)
                                    : nullptr) {}
 
+LinearWeights::~LinearWeights() = default;
+
+Tensor LinearWeights::product(const Tensor& x, const Tensor& residual, size_t leaf,
+                              size_t part) const {
+  const Tensor y = linear(x, weight.value_of(leaf, part), bias_of(leaf, part), residual);
+  return adapter_ != nullptr ? adapter_->forward(x, y, leaf, part) : y;
+}
+
+void LinearWeights::adapt(const LoraOptions& options, uint32_t dropout_site) {
+  if (!is_adaptable || adapter_ != nullptr) {
+    throw InternalError(cat(full_name(), ": takes no adapter, or has one"));
+  }
+  adapter_ = std::make_unique<Lora>(*this, options, dropout_site);
+}
+
+Linear::Linear(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init,
+               Bias with_bias)
+    : LinearWeights(parent, std::move(name), in, out, weight_init, with_bias) {
+  is_adaptable = true;
+}
+
 Tensor Linear::forward(const Tensor& x, const Tensor& residual, size_t leaf) {
   return run(x, residual, [this, leaf](const Tensor& in, const Tensor& stream) {
     return over_parts(sequence(), in, stream,
                       [this, leaf](const Tensor& rows, const Tensor& rest, size_t part) {
-                        return linear(rows, weight.value_of(leaf, part), bias_of(leaf, part), rest);
+                        return product(rows, rest, leaf, part);
                       });
   });
 }
@@ -51,7 +82,9 @@ FeedForward::FeedForward(Module* parent, std::string name, const Config& config)
     : Module(parent, std::move(name)),
       up(this, config.up, config.width, config.hidden, config.init),
       down(this, config.down, config.hidden, config.width, config.down_init),
-      gelu_(config.gelu) {}
+      gelu_(config.gelu) {
+  up.is_adaptable = down.is_adaptable = true;
+}
 
 bool FeedForward::accepts(const Parameter& parameter, const Partition& partition) const {
   return is_inside(parameter, up) ? is_columns(partition) : is_rows(down, parameter, partition);
@@ -69,6 +102,9 @@ Tensor FeedForward::forward(const Tensor& x, const Tensor& residual) {
 Tensor FeedForward::part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual) {
   return over_parts(
       sequence(), x, residual, [this, leaf](const Tensor& rows, const Tensor& rest, size_t part) {
+        if (has_adapter({&up, &down})) {
+          return down.product(gelu(up.product(rows, {}, leaf, part), gelu_), rest, leaf, part);
+        }
         return ffn(rows, up.weight.value_of(leaf, part), up.bias_of(leaf, part),
                    down.weight.value_of(leaf, part), down.bias_of(leaf, part), rest, gelu_);
       });
@@ -78,7 +114,9 @@ SwiGlu::SwiGlu(Module* parent, std::string name, const Config& config)
     : Module(parent, std::move(name)),
       gate_proj(this, "gate_proj", config.width, config.hidden, config.init, Bias::kNo),
       up_proj(this, "up_proj", config.width, config.hidden, config.init, Bias::kNo),
-      down_proj(this, "down_proj", config.hidden, config.width, config.down_init, Bias::kNo) {}
+      down_proj(this, "down_proj", config.hidden, config.width, config.down_init, Bias::kNo) {
+  gate_proj.is_adaptable = up_proj.is_adaptable = down_proj.is_adaptable = true;
+}
 
 bool SwiGlu::accepts(const Parameter& parameter, const Partition& partition) const {
   return is_inside(parameter, down_proj) ? is_rows(down_proj, parameter, partition)
@@ -95,8 +133,17 @@ Tensor SwiGlu::forward(const Tensor& x, const Tensor& residual) {
 }
 
 Tensor SwiGlu::part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual) {
+  const auto activation = [](const std::vector<Tensor>& in) {
+    return std::vector<Tensor>{mul(silu(in[0]), in[1])};
+  };
   return over_parts(sequence(), x, residual,
-                    [this, leaf](const Tensor& rows, const Tensor& rest, size_t part) {
+                    [&](const Tensor& rows, const Tensor& rest, size_t part) {
+                      if (has_adapter({&gate_proj, &up_proj, &down_proj})) {
+                        const std::vector<Tensor> halves = {
+                            gate_proj.product(rows, {}, leaf, part),
+                            up_proj.product(rows, {}, leaf, part)};
+                        return down_proj.product(fused(activation, halves)[0], rest, leaf, part);
+                      }
                       return swiglu(rows, gate_proj.weight.value_of(leaf, part),
                                     up_proj.weight.value_of(leaf, part),
                                     down_proj.weight.value_of(leaf, part), rest);
@@ -117,26 +164,27 @@ bool SelfAttention::accepts(const Parameter& parameter, const Partition& partiti
   return is_columns(partition) && partition.groups == 3 && heads_ % partition.leaves == 0;
 }
 
-Tensor SelfAttention::forward(const Tensor& x, const Tensor& residual, const CachedLayer* cached) {
-  return run(x, residual, [this, cached](const Tensor& in, const Tensor& stream) {
+Tensor SelfAttention::forward(const Tensor& x, const Tensor& residual,
+                              const AttentionSight& sight) {
+  return run(x, residual, [this, sight](const Tensor& in, const Tensor& stream) {
     Exchange* const leaves = exchange();
     const int64_t heads = leaves != nullptr ? heads_ / leaves->leaves() : heads_;
-    return over_leaves(
-        leaves, in, stream, [&](const Tensor& rows, size_t leaf, const Tensor& rest) {
-          const Tensor packed = qkv.forward(rows, {}, leaf);
-          const Tensor y = cached != nullptr ? attend(packed, *cached)
-                                             : nn::packed_attention(sequence(), packed, heads,
-                                                                    {.causal = causal_});
-          return out.forward(y, rest, leaf);
-        });
+    return over_leaves(leaves, in, stream,
+                       [&](const Tensor& rows, size_t leaf, const Tensor& rest) {
+                         const Tensor packed = qkv.forward(rows, {}, leaf);
+                         return out.forward(attend(packed, heads, sight), rest, leaf);
+                       });
   });
 }
 
-Tensor SelfAttention::attend(const Tensor& packed, const CachedLayer& cached) const {
+Tensor SelfAttention::attend(const Tensor& packed, int64_t heads,
+                             const AttentionSight& sight) const {
+  const AttentionOptions options{.causal = causal_, .first_keys = sight.first_keys};
+  if (sight.cached == nullptr) return nn::packed_attention(sequence(), packed, heads, options);
   const int64_t B = packed.size(0), T = packed.size(1), C = packed.size(2) / 3;
   const Tensor parts = reshape(packed, {B, T, 3, heads_, C / heads_});
-  const auto [k, v] = cached.append(part_of(parts, 1), part_of(parts, 2));
-  return reshape(attention(part_of(parts, 0), k, v, {.causal = causal_}), {B, T, C});
+  const auto [k, v] = sight.cached->append(part_of(parts, 1), part_of(parts, 2));
+  return reshape(attention(part_of(parts, 0), k, v, options), {B, T, C});
 }
 
 LayerNorm::LayerNorm(Module* parent, std::string name, int64_t width, float eps)
@@ -203,29 +251,31 @@ bool Embedding::accepts(const Parameter&, const Partition& partition) const {
   return is_columns(partition) || partition.share == LeafShare::kFirst;
 }
 
-Tensor Embedding::forward(const Tensor& ids, const Embedding* positions) {
+Tensor Embedding::forward(const Tensor& ids, const Embedding* positions, const Tensor& at) {
   Exchange* const leaves = exchange();
-  if (leaves == nullptr) return look_up(ids, positions, {});
+  if (leaves == nullptr) return look_up(ids, positions, at, {});
   const int64_t rows = weight.whole[0], of_leaf = rows / leaves->leaves();
   std::vector<Tensor> parts;
   for (size_t i = 0; i < static_cast<size_t>(leaves->own_leaves()); ++i) {
     const int64_t leaf = leaves->first_leaf() + static_cast<int64_t>(i);
     parts.push_back(
-        look_up(ids, positions, {.leaf = i, .rows = {.first = leaf * of_leaf, .whole = rows}}));
+        look_up(ids, positions, at, {.leaf = i, .rows = {.first = leaf * of_leaf, .whole = rows}}));
   }
   return nn::leave(*leaves, parts);
 }
 
-Tensor Embedding::look_up(const Tensor& ids, const Embedding* positions, const Part& of) {
+Tensor Embedding::look_up(const Tensor& ids, const Embedding* positions, const Tensor& given,
+                          const Part& of) {
   CutSequence* const cut = sequence();
   // Of sequences that are cut, positions are looked up too.
-  const Tensor where = cut != nullptr && positions != nullptr
-                           ? cut->positions(ids.context(), ids.size(0) / cut->parts().count)
-                           : Tensor();
+  Tensor where = given;
+  if (cut != nullptr && positions != nullptr && !given.defined()) {
+    where = cut->positions(ids.context(), ids.size(0) / cut->parts().count);
+  }
   return over_parts(cut, ids, where, [&](const Tensor& some, const Tensor& at, size_t part) {
     const Tensor table = weight.value_of(of.leaf, part);
     const Tensor more = positions != nullptr ? positions->weight.value_of(of.leaf, part) : Tensor();
-    if (cut == nullptr) return embedding(some, table, more, /*first_position=*/0, of.rows);
+    if (!at.defined()) return embedding(some, table, more, /*first_position=*/0, of.rows);
     const Tensor x = embedding(some, table, {}, /*first_position=*/0, of.rows);
     return more.defined() ? add(x, embedding(at, more)) : x;
   });

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "shale/runtime/nn/kv_cache.h"
@@ -17,12 +18,16 @@ namespace shale::nn {
 // Whether a linear layer has a bias.
 enum class Bias : bool { kNo, kYes };
 
+class Lora;  // runtime/nn/lora.h
+struct LoraOptions;
+
 // weight: [out, in], bias: [out]: a linear layer's parameters alone. The layer around it makes
 // their product together with others, so that this one never runs by itself.
 class LinearWeights : public Module {
  public:
   LinearWeights(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init,
                 Bias with_bias = Bias::kYes);
+  ~LinearWeights() override;
   bool runs() const override { return false; }
   // What a leaf has of the bias, for a part of the rows (Parameter::value_of); undefined: there is
   // none, or another leaf adds it.
@@ -30,14 +35,28 @@ class LinearWeights : public Module {
     return bias != nullptr ? bias->value_of(leaf, part) : Tensor();
   }
 
+  // x weightᵀ + bias + residual, which is optional, and what the adapter adds, with what a leaf has
+  // for a part of the rows.
+  Tensor product(const Tensor& x, const Tensor& residual = {}, size_t leaf = 0,
+                 size_t part = 0) const;
+  // Adds an adapter, before parameters have memory. Throws InternalError unless is_adaptable.
+  void adapt(const LoraOptions& options, uint32_t dropout_site);
+  const Lora* adapter() const { return adapter_.get(); }  // null: there is none
+
   Parameter& weight;
   Parameter* bias;  // null: without
+  // Whoever makes the product takes product(), where there is an adapter.
+  bool is_adaptable = false;
+
+ private:
+  std::unique_ptr<Lora> adapter_;
 };
 
 // x weightᵀ + bias (runtime/ops/linear.h).
 class Linear : public LinearWeights {
  public:
-  using LinearWeights::LinearWeights;
+  Linear(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init,
+         Bias with_bias = Bias::kYes);
   bool runs() const override { return true; }
   // x: [..., in]; residual: [..., out], optional, added to the result. In a layer that is cut, the
   // product with what a leaf has (Parameter::value_of).
@@ -93,6 +112,12 @@ class SwiGlu : public Module {
   Tensor part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual);
 };
 
+// What tokens see besides each other, and what they do not.
+struct AttentionSight {
+  Tensor first_keys = {};               // see AttentionOptions
+  const CachedLayer* cached = nullptr;  // the tokens before them
+};
+
 // Multi-head self-attention whose queries, keys and values are one product: qkv.weight
 // [3 width, width], out.weight [width, width], under the names that the published weights have.
 class SelfAttention : public Module {
@@ -106,15 +131,14 @@ class SelfAttention : public Module {
   };
   SelfAttention(Module* parent, std::string name, const Config& config);
   bool accepts(const Parameter& parameter, const Partition& partition) const override;
-  // x, residual (optional, added to the result) and the result: [B, T, width]. With `cached`, x
-  // follows the tokens that it has.
-  Tensor forward(const Tensor& x, const Tensor& residual = {}, const CachedLayer* cached = nullptr);
+  // x, residual (optional, added to the result) and the result: [B, T, width].
+  Tensor forward(const Tensor& x, const Tensor& residual = {}, const AttentionSight& sight = {});
 
   Linear qkv;
   Linear out;
 
  private:
-  Tensor attend(const Tensor& packed, const CachedLayer& cached) const;
+  Tensor attend(const Tensor& packed, int64_t heads, const AttentionSight& sight) const;
 
   int64_t heads_;
   bool causal_;
@@ -159,8 +183,9 @@ class Embedding : public Module {
   bool accepts(const Parameter& parameter, const Partition& partition) const override;
 
   // The rows of ids [B, T] i32, below `rows`, plus those of `positions` if there are any: [B, T,
-  // width], or this rank's slice of it where the table is cut.
-  Tensor forward(const Tensor& ids, const Embedding* positions = nullptr);
+  // width], or this rank's slice of it where the table is cut. at: [B, T] i32, the positions, if
+  // they are others than those of the sequence.
+  Tensor forward(const Tensor& ids, const Embedding* positions = nullptr, const Tensor& at = {});
   // linear_cross_entropy() (ops/loss.h) of an output layer with this weight, over all tokens also
   // of sequences that are cut. x: [B, T, width], or a slice; targets: [B, T]. Throws ShapeError for
   // capped logits of a table that is cut.
@@ -174,7 +199,7 @@ class Embedding : public Module {
     size_t leaf = 0;      // of those of the table that this rank has
     TableRows rows = {};  // that the leaf has; the default is all
   };
-  Tensor look_up(const Tensor& ids, const Embedding* positions, const Part& of);
+  Tensor look_up(const Tensor& ids, const Embedding* positions, const Tensor& at, const Part& of);
 };
 
 }  // namespace shale::nn

@@ -89,6 +89,22 @@ std::string Buffer::full_name() const {
   return join(owner->full_name(), name);
 }
 
+bool Buffer::needs_memory() const {
+  return value.defined() && value.impl().storage == nullptr;
+}
+
+void Buffer::bind(Context& context) {
+  TensorImpl& impl = value.impl();
+  impl.context = &context;
+  impl.storage = context.allocate(shape.numel() * dtype_size(impl.dtype), MemoryTag::kParameter,
+                                  full_name());
+  kernels::fill(context.exec(), {.y = value, .value = initial});
+}
+
+void Buffer::unbind() {
+  value.impl().storage.reset();
+}
+
 Tensor Parameter::value_of(size_t leaf, size_t part) const {
   if (partition.share == LeafShare::kWhole) return row(part);
   if (partition.share == LeafShare::kFirst) {
@@ -248,11 +264,19 @@ nn::ExpertExchange* Module::expert_exchange() const {
   return nullptr;
 }
 
-Buffer& Module::declare_buffer(std::string name, Tensor value, bool persistent) {
-  buffers_.push_back(std::make_unique<Buffer>(Buffer{.name = std::move(name),
-                                                     .value = std::move(value),
-                                                     .persistent = persistent,
-                                                     .owner = this}));
+Buffer& Module::declare_buffer(Buffer buffer) {
+  for (const auto& other : buffers_) {
+    if (other->name == buffer.name) {
+      throw InternalError(cat("module: ", full_name(), " declares the buffer ", buffer.name,
+                              " twice"));
+    }
+  }
+  buffer.owner = this;
+  auto impl = std::make_shared<TensorImpl>();
+  impl->shape = buffer.shape;
+  impl->strides = contiguous_strides(buffer.shape);
+  buffer.value = Tensor(std::move(impl));
+  buffers_.push_back(std::make_unique<Buffer>(std::move(buffer)));
   return *buffers_.back();
 }
 
@@ -410,6 +434,9 @@ void materialize(Module& module, Context& context, DType default_dtype, uint64_t
                                     parameter->full_name());
     parameter->bind(context, std::move(storage), 0, dtype);
     parameter->write_initial(context.exec(), seed, 0, parameter->value);
+  }
+  for (Buffer* buffer : module.buffers()) {
+    if (buffer->needs_memory()) buffer->bind(context);
   }
 }
 

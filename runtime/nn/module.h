@@ -78,14 +78,31 @@ struct Parameter {
   void write_initial(const Exec& exec, uint64_t seed, int64_t begin, const View& to) const;
 };
 
-// State that is saved with the model but not trained.
+// Whose a buffer's values are, where a model is on several ranks.
+enum class BufferRanks : uint8_t {
+  kSame,  // all ranks have the same
+  // Each rank has its own, as running statistics of its samples are; their mean over the ranks is
+  // what checkpoints, exports and evaluations have (DataParallel::average_buffers()).
+  kMean,
+};
+
+// State that is saved with the model but not trained, f32. It has memory where its module's
+// parameters have: once the module is materialised or sharded.
 struct Buffer {
   std::string name;
-  Tensor value;            // the same on every rank
+  Shape shape;
+  float initial = 0;  // of every element
+  BufferRanks ranks = BufferRanks::kSame;
   bool persistent = true;  // part of checkpoints
+  // Its module may put a tensor of its own here, or an undefined one: there are no values then.
+  Tensor value = {};
   const Module* owner = nullptr;
 
   std::string full_name() const;
+  bool needs_memory() const;  // it has values, and nobody gave them memory yet
+  // Gives it memory, and its initial value; takes the memory away.
+  void bind(Context& context);
+  void unbind();
 };
 
 // When a segment of the model is computed again (autograd/recompute.h), the forward hooks of the
@@ -193,7 +210,8 @@ class Module {
 
   // Throws InternalError for a name that is taken.
   Parameter& declare(std::string name, const Shape& shape, Init init, bool decay = true);
-  Buffer& declare_buffer(std::string name, Tensor value, bool persistent = true);
+  // Throws InternalError for a name that is taken.
+  Buffer& declare_buffer(Buffer buffer);
   // Says that this module uses a parameter declared elsewhere in the tree.
   void tie(Parameter& parameter) { tied_.push_back(&parameter); }
 
@@ -238,8 +256,8 @@ class Module {
 // Elements of all parameters of the tree in the model that nobody cut.
 int64_t whole_numel(const Module& module);
 
-// Gives every parameter of the tree memory of its own and its initial value: a model on one device
-// without data parallelism. dtype: of modules without a precision.
+// Gives every parameter and buffer of the tree memory of its own and its initial value: a model on
+// one device without data parallelism. dtype: of modules without a precision.
 void materialize(Module& module, Context& context, DType dtype, uint64_t seed);
 
 }  // namespace shale

@@ -31,7 +31,9 @@ MoE::MoE(Module* parent, std::string name, const Config& config)
 
 void MoE::count_loads(Tensor loads, Tensor bias) {
   loads_ = std::move(loads);
-  if (router_bias_ == nullptr && bias.defined()) router_bias_ = &declare_buffer("router_bias", {});
+  if (router_bias_ == nullptr && bias.defined()) {
+    router_bias_ = &declare_buffer({.name = "router_bias", .shape = {expert_count()}});
+  }
   if (router_bias_ != nullptr) router_bias_->value = std::move(bias);
 }
 

@@ -8,8 +8,10 @@
 #include "shale/kernels/reduce.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/cast_inputs.h"
+#include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/linear.h"
 #include "shale/runtime/ops/matrix.h"
+#include "shale/runtime/ops/shape.h"
 
 namespace shale {
 namespace {
@@ -134,8 +136,7 @@ struct ChunkedLoss {
              const Tensor& factor) const {
     rest.add({leaf}, [loss = *this, leaf, of, factor] {
       if (const auto to = claim_leaf_grad(leaf, of.x.dtype())) {
-        return loss.gradients(of, factor,
-                              {.dx = {}, .dw = to->grad, .accumulate = to->accumulate});
+        return loss.gradients(of, factor, {.dx = {}, .dw = to->grad, .accumulate = to->accumulate});
       }
       const Tensor grad = empty(leaf.context(), leaf.shape(), DType::kF32, MemoryTag::kGradient);
       loss.gradients(of, factor, {.dx = {}, .dw = grad});
@@ -196,6 +197,32 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, int64_t vocab,
   const Tensor gradient = empty_like(logits);
   kernels::axpby(logits.exec(), {.a = logits, .y = gradient});
   return cross_entropy_into(gradient, logits, targets, columns, true);
+}
+
+Tensor linear_cross_entropy_rows(const Tensor& x, const Tensor& weight, const Tensor& targets,
+                                 int64_t vocab, float softcap) {
+  if (amp::wants_low({x, weight})) {
+    return linear_cross_entropy_rows(amp::to_low(x), amp::to_low(weight), targets, vocab, softcap);
+  }
+  const char* op = "linear_cross_entropy_rows";
+  const Tensor logits = linear(x, weight);
+  const View matrix = as_matrix(logits);
+  check_targets(targets, matrix.rows(), vocab, matrix.cols());
+  const bool wants_grad = needs_grad(logits.context(), {logits});
+  Tensor losses = empty(logits.context(), {matrix.rows()}, DType::kF32);
+  kernels::cross_entropy(logits.exec(), {.logits = matrix,
+                                         .targets = targets,
+                                         .losses = losses,
+                                         .vocab = vocab,
+                                         .write_grad = wants_grad,
+                                         .softcap = softcap});
+  if (!wants_grad) return losses;
+  logits.bump_version();  // no logits any more
+  record(op, {logits}, {&losses}, [gradient = SavedTensor(op, logits)](BackwardArgs& args) {
+    const Tensor of_rows = gradient.get();
+    return Grads{mul(of_rows, reshape(args.dy(), {of_rows.size(0), 1}))};
+  });
+  return losses;
 }
 
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,

@@ -30,6 +30,11 @@ struct ClassifierLossOptions {
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             int64_t vocab, const ClassifierLossOptions& options = {});
 
+// The loss of each row: [rows] f32, 0 for those that do not count. Keeps the logits' gradient. As
+// above, the gradient carries StepState::grad_scale and the loss scale.
+Tensor linear_cross_entropy_rows(const Tensor& x, const Tensor& weight, const Tensor& targets,
+                                 int64_t vocab, float softcap = 0);
+
 // What becomes of the losses of elements.
 enum class LossReduction {
   kMean,  // over the elements

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <list>
 #include <tuple>
 #include <utility>
 
 #include "shale/base/error.h"
 #include "shale/base/log.h"
+#include "shale/runtime/tensor/context.h"
+#include "shale/runtime/tensor/foreign_memory.h"
 
 namespace shale {
 namespace {
@@ -33,7 +36,12 @@ struct CachingAllocator::Block {
   MemoryTag tag{};
   std::list<Block>::iterator self{};  // in the segment's list, which is in order of offsets
   std::set<void*> other_streams{};
-  std::vector<void*> events{};  // of a pending block
+  std::vector<void*> events{};      // of a pending block
+  std::function<void()> release{};  // of memory of somebody else, a segment of its own
+
+  static Block* of_foreign_memory(void* memory, int64_t bytes, void* stream,
+                                  std::function<void()> release);
+  static void give_back(Block* block, DeviceBackend& backend) noexcept;
 };
 
 struct CachingAllocator::Segment {
@@ -52,6 +60,42 @@ struct CachingAllocator::Segment {
     return &*it;
   }
 };
+
+CachingAllocator::Block* CachingAllocator::Block::of_foreign_memory(void* memory, int64_t bytes,
+                                                                    void* stream,
+                                                                    std::function<void()> release) {
+  auto segment = std::make_unique<Segment>();
+  segment->memory = memory;
+  segment->bytes = bytes;
+  Block* block = segment->insert(segment->blocks.end(),
+                                 {.segment = segment.get(),
+                                  .key = {.stream = stream, .provider = nullptr, .pool = 0},
+                                  .size = bytes,
+                                  .in_use = true});
+  block->release = std::move(release);
+  segment.release();  // give_back() deletes it
+  return block;
+}
+
+// Waits first: who gets the memory back may change it at once.
+void CachingAllocator::Block::give_back(Block* block, DeviceBackend& backend) noexcept {
+  const std::unique_ptr<Segment> segment(block->segment);
+  const std::function<void()> release = std::move(block->release);
+  try {
+    backend.synchronize(block->key.stream);
+    for (void* stream : block->other_streams) backend.synchronize(stream);
+  } catch (const std::exception& error) {
+    log_warning("memory: ", error.what());  // the device is lost, so nobody uses it any more
+  }
+  release();
+}
+
+std::shared_ptr<Storage> adopt_memory(Context& context, void* memory, int64_t bytes,
+                                      std::function<void()> release) {
+  auto* block = CachingAllocator::Block::of_foreign_memory(memory, bytes, context.exec().stream,
+                                                           std::move(release));
+  return std::make_shared<Storage>(context, block, bytes);
+}
 
 std::string_view memory_tag_name(MemoryTag tag) {
   switch (tag) {
@@ -184,6 +228,7 @@ void CachingAllocator::split(Block* block, int64_t size) {
 }
 
 void CachingAllocator::free(Block* block) noexcept {
+  if (block->release != nullptr) return Block::give_back(block, backend_);
   const std::lock_guard lock(mutex_);
   if (observer_ != nullptr) observer_->freed(block);
   block->in_use = false;

@@ -25,7 +25,8 @@ int run_cases(BenchDevice& device, std::string_view part) {
     const PreparedCase prepared = one.prepare(bench);
     CHECK(prepared.cost.bytes() > 0);
     CHECK((prepared.cost.flops > 0) ==
-          (one.slot == "gemm" || one.slot == "grouped_gemm" || one.slot.starts_with("attention")));
+          (one.slot == "gemm" || one.slot == "grouped_gemm" || one.slot.starts_with("attention") ||
+           one.slot.starts_with("conv")));
     CHECK(measure(device, prepared, 0).ours.median() > 0);
     ++ran;
   }

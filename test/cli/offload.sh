@@ -47,9 +47,9 @@ same zero2 --zero 2 --offload optimizer
 same everything --device-memory 6MiB --zero 3 --offload params --offload-activations --recompute full
 
 mkdir "$work/disk"
-same disk --zero 3 --offload "nvme:$work/disk"
+same on_disk --zero 3 --offload "nvme:$work/disk"
 same disk_recomputed --zero 3 --offload "nvme:$work/disk" --recompute full --prefetch 2
-[[ -z $(ls -A "$work/disk") ]] || fail "files were left on the disk" disk
+[[ -z $(ls -A "$work/disk") ]] || fail "files were left on the disk" on_disk
 
 # Muon's matrices come to the device, and go back.
 reference=muon

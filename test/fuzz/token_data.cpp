@@ -1,4 +1,4 @@
-// The first byte chooses the options, the rest is a file: llm.c or nanoGPT tokens, or text.
+// The first byte chooses the options, the rest is a file: llm.c, nanoGPT or raw tokens, or text.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -47,13 +47,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const MemoryFile file;
   if (size == 0) return 0;
   file.assign(data + 1, size - 1);
-  const DataFormat format = std::array{DataFormat::kAuto, DataFormat::kText, DataFormat::kLlmc,
+  const DataFormat chosen = std::array{DataFormat::kAuto, DataFormat::kText, DataFormat::kLlmc,
                                        DataFormat::kNanogpt}[data[0] % 4];
-  const DataOptions options{.path = file.path(),
-                            .format = format,
-                            .val_fraction = (data[0] & 4) != 0 ? 0.3 : 0,
-                            .vocab_size = (data[0] & 8) != 0 ? 300 : 0,
-                            .validate = (data[0] & 16) == 0};
+  const bool is_raw = (data[0] & 32) != 0;
+  const DataFormat format = is_raw ? DataFormat::kRaw : chosen;
+  DataOptions options{.path = file.path(),
+                      .format = format,
+                      .val_fraction = (data[0] & 4) != 0 ? 0.3 : 0,
+                      .vocab_size = (data[0] & 8) != 0 ? 300 : 0,
+                      .validate = (data[0] & 16) == 0};
+  if (is_raw) options.width = (data[0] & 64) != 0 ? TokenWidth::k32 : TokenWidth::k16;
   fuzz::accepts<DataError>([&] {
     const DatasetSplits splits = open_dataset(options);
     check_stream(*splits.train);

@@ -12,18 +12,6 @@
 
 namespace shale::comm {
 
-UnitOptions DataParallelOptions::unit() const {
-  return {.compute = compute,
-          .reduce = reduce,
-          .reshard_after_forward = reshard_after_forward,
-          .persist_below = persist_below,
-          .offload = offload};
-}
-
-ShardingOptions DataParallelOptions::sharding() const {
-  return {.stage = stage, .overlap = overlap, .reproducible = reproducible, .seed = seed};
-}
-
 namespace {
 
 // All ranks' vectors, one after another.
@@ -128,6 +116,7 @@ DataParallel::DataParallel(Module& model, const std::vector<Module*>& units, Con
   std::vector<UnitPlan> plans = plan_units(model, units);
   if (options.reproducible) keep_ties_apart(plans);
   install(std::move(plans));
+  bind_buffers(model);
 }
 
 DataParallel::DataParallel(std::vector<UnitPlan> plans, Context& context, const ShardGroups& groups,
@@ -152,6 +141,7 @@ DataParallel::~DataParallel() {
   if (!owned_by_model_) {
     for (const InstalledHook& hook : hooks_) hook.module->remove_hook(hook.point, hook.id);
     for (const auto& unit : units_) unit->detach();
+    for (Buffer* buffer : buffers_) buffer->unbind();
   }
   units_.clear();  // after the collectives in flight
   if (shared_.single()) return;
@@ -190,6 +180,7 @@ FlatUnit& DataParallel::install(const UnitPlan& plan, const UnitOptions& options
     add_hook(unit, HookPoint::kAfterLastBackward, &DataParallel::after_last_backward);
   }
   order_units();
+  bind_buffers(unit.module());
   return unit;
 }
 

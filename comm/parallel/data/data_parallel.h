@@ -146,6 +146,10 @@ class DataParallel {
   // sees them.
   void masters_changed();
 
+  // Gives all ranks the mean over the ranks of the buffers of which each has its own
+  // (BufferRanks::kMean). Collective.
+  void average_buffers();
+
   // Gathers all parameters, for a use outside of forward and backward; frees them again.
   void unshard();
   void reshard();
@@ -197,6 +201,7 @@ class DataParallel {
   void compare_ranks(const std::vector<UnitPlan>& plans, const UnitOptions& options) const;
   void install(std::vector<UnitPlan> plans);
   FlatUnit& install(const UnitPlan& plan, const UnitOptions& options);
+  void bind_buffers(const Module& module);
   void add_hook(FlatUnit& unit, HookPoint point, void (DataParallel::*hook)(FlatUnit&));
   void order_units();
 
@@ -234,6 +239,7 @@ class DataParallel {
   std::set<const Parameter*> taken_;
   std::vector<OptimShard> shards_;
   std::vector<InstalledHook> hooks_;
+  std::vector<Buffer*> buffers_;  // that have their memory from this
   std::unique_ptr<BackwardHooksScope> backward_hooks_;
   bool owned_by_model_ = false;
 

@@ -13,6 +13,18 @@
 #include "shale/runtime/optim/clip.h"
 
 namespace shale::comm {
+
+UnitOptions DataParallelOptions::unit() const {
+  return {.compute = compute,
+          .reduce = reduce,
+          .reshard_after_forward = reshard_after_forward,
+          .persist_below = persist_below,
+          .offload = offload};
+}
+
+ShardingOptions DataParallelOptions::sharding() const {
+  return {.stage = stage, .overlap = overlap, .reproducible = reproducible, .seed = seed};
+}
 namespace {
 
 // A host's group takes addresses of a device for its own.

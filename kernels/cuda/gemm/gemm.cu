@@ -142,7 +142,37 @@ void check_plan(const Exec& exec, const GemmProblem& p, const GemmPlan& plan) {
   }
 }
 
+// The parts of a product's workspace, in bytes, in this order; and what they are for.
+struct WorkspaceParts {
+  WorkspaceParts(const GemmProblem& p, const GemmPlan& plan)
+      : split_k(k_of_part(p.k, plan.splits)),
+        splits(std::max<int64_t>(ceil_div(p.k, split_k), 1)),
+        part_ld(round_up(p.n, kRun)) {
+    const Lines lines_a = lines_of(p.a, p.m, p.k), lines_b = lines_of(p.b, p.k, p.n);
+    const Lines lines_up = lines_of(p.b_up, p.k, p.n);
+    const bool whole = splits == 1;
+    const int64_t slab = !whole                 ? kReduceTile
+                         : is_hopper(plan.tile) ? kGemm90SlabRows
+                                                : rows_of(plan.tile);
+    sum_rows = p.bias_grad.data == nullptr ? 0 : ceil_div(p.m, slab);
+    a = lines_a.aligned() ? 0 : lines_a.aligned_bytes();
+    b = lines_b.aligned() ? 0 : lines_b.aligned_bytes();
+    b_up = p.b_up.data != nullptr && !lines_up.aligned() ? lines_up.aligned_bytes() : 0;
+    products = whole ? 0 : splits * p.m * part_ld * int64_t{sizeof(float)};
+    column_sums = round_up(sum_rows * p.n * int64_t{sizeof(float)}, kAlignment);
+  }
+  int64_t bytes() const { return a + b + b_up + products + column_sums; }
+
+  int64_t split_k, splits, part_ld;
+  int64_t sum_rows = 0;
+  int64_t a = 0, b = 0, b_up = 0, products = 0, column_sums = 0;
+};
+
 }  // namespace
+
+int64_t gemm_workspace_bytes(const GemmProblem& problem, const GemmPlan& plan) {
+  return problem.m == 0 || problem.n == 0 ? 0 : WorkspaceParts(problem, plan).bytes();
+}
 
 void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& plan) {
   check_plan(exec, problem, plan);
@@ -153,37 +183,25 @@ void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& 
   }
   if (p.accumulate) p.residual = p.c;  // the epilogue adds it
 
-  const Lines a = lines_of(p.a, p.m, p.k), b = lines_of(p.b, p.k, p.n);
-  const Lines b_up = lines_of(p.b_up, p.k, p.n);
-  GemmWork work = {.tile = plan.tile, .split_k = k_of_part(p.k, plan.splits)};
-  work.splits = std::max<int64_t>(ceil_div(p.k, work.split_k), 1);
+  const WorkspaceParts room(p, plan);
+  GemmWork work = {.tile = plan.tile, .split_k = room.split_k};
+  work.splits = room.splits;
   const auto packs = [&](const Matrix& m, int64_t rows) {
     return m.data == nullptr || lines_of(m, rows, p.n).aligned();
   };
   work.packs = packs(p.c, p.m) && packs(p.aux, p.m) && packs(p.residual, p.m) && packs(p.bias, 1) &&
                packs(p.aux_up, p.m) && packs(p.c_up, p.m);
   const bool whole = work.splits == 1;
-  const int64_t slab = !whole                 ? kReduceTile
-                       : is_hopper(plan.tile) ? kGemm90SlabRows
-                                              : rows_of(plan.tile);
-  const int64_t sum_rows = p.bias_grad.data == nullptr ? 0 : ceil_div(p.m, slab);
 
   // One reservation for everything: a second one would end the first.
-  Matrix parts = {.dtype = DType::kF32, .ld = round_up(p.n, kRun)};
-  const int64_t a_bytes = a.aligned() ? 0 : a.aligned_bytes();
-  const int64_t b_bytes = b.aligned() ? 0 : b.aligned_bytes();
-  const bool copies_up = p.b_up.data != nullptr && !b_up.aligned();
-  const int64_t up_bytes = copies_up ? b_up.aligned_bytes() : 0;
-  const int64_t part_bytes = whole ? 0 : work.splits * p.m * parts.ld * int64_t{sizeof(float)};
-  const int64_t sum_bytes = round_up(sum_rows * p.n * int64_t{sizeof(float)}, kAlignment);
-  char* memory = static_cast<char*>(
-      scratch_bytes("gemm", exec, a_bytes + b_bytes + up_bytes + part_bytes + sum_bytes));
+  Matrix parts = {.dtype = DType::kF32, .ld = room.part_ld};
+  char* memory = static_cast<char*>(scratch_bytes("gemm", exec, room.bytes()));
   const auto take = [&memory](int64_t bytes) { return std::exchange(memory, memory + bytes); };
-  if (a_bytes > 0) p.a = align_lines(exec, a, take(a_bytes));
-  if (b_bytes > 0) p.b = align_lines(exec, b, take(b_bytes));
-  if (up_bytes > 0) p.b_up = align_lines(exec, b_up, take(up_bytes));
-  parts.data = take(part_bytes);
-  if (sum_rows > 0) work.column_sums = reinterpret_cast<float*>(take(sum_bytes));
+  if (room.a > 0) p.a = align_lines(exec, lines_of(p.a, p.m, p.k), take(room.a));
+  if (room.b > 0) p.b = align_lines(exec, lines_of(p.b, p.k, p.n), take(room.b));
+  if (room.b_up > 0) p.b_up = align_lines(exec, lines_of(p.b_up, p.k, p.n), take(room.b_up));
+  parts.data = take(room.products);
+  if (room.sum_rows > 0) work.column_sums = reinterpret_cast<float*>(take(room.column_sums));
 
   if (whole) {
     launch_product(exec, p, work);
@@ -197,7 +215,7 @@ void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& 
     launch_product(exec, product, part_work);
     launch_add_parts(exec, p, work, parts, static_cast<int>(work.splits));
   }
-  if (p.bias_grad.data != nullptr) launch_bias_grad(exec, p, work.column_sums, sum_rows);
+  if (p.bias_grad.data != nullptr) launch_bias_grad(exec, p, work.column_sums, room.sum_rows);
 }
 
 template <>

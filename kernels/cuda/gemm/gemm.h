@@ -15,9 +15,11 @@ namespace shale::kernels {
 // none for this device.
 namespace cuda {
 void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& plan);
+int64_t gemm_workspace_bytes(const GemmProblem& problem, const GemmPlan& plan);  // that it reserves
 }
 namespace emu {
 void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& plan);
+int64_t gemm_workspace_bytes(const GemmProblem& problem, const GemmPlan& plan);
 }
 
 }  // namespace shale::kernels

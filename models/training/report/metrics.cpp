@@ -74,9 +74,13 @@ std::string line_of(const StepMetrics& m) {
 }
 
 std::string line_of(const EvalMetrics& m) {
+  std::string shares;
+  for (const auto& [k, share] : m.top_k) {
+    shares += cat(", \"val_top", k, "\": ", significant(share, 6));
+  }
   return cat("{\"step\": ", m.step, ", \"val_loss\": ", significant(m.val_loss, 9),
              m.ema_val_loss ? cat(", \"ema_val_loss\": ", significant(*m.ema_val_loss, 9)) : "",
-             ", \"val_", m.item, "\": ", or_null(m.items), ", \"val_ms\": ", fixed_or_null(m.ms, 3),
+             shares, ", \"val_", m.item, "\": ", or_null(m.items), ", \"val_ms\": ", fixed_or_null(m.ms, 3),
              "}\n");
 }
 

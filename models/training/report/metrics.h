@@ -53,6 +53,8 @@ struct EvalMetrics {
   int64_t step = 0;
   float val_loss = 0;
   std::optional<double> ema_val_loss = {};  // of the average of the weights; only when known
+  // By k: the share of items whose class is among the k likeliest; "val_top5" is a key of the file.
+  std::map<int64_t, double> top_k = {};
   std::string item = "tokens";        // what is counted; "val_tokens" is a key of the file
   std::optional<int64_t> items = {};  // that were evaluated
   std::optional<double> ms = {};

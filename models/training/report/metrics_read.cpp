@@ -40,6 +40,20 @@ class RowReader {
     }
     return "tokens";
   }
+  // The shares of a classifier, by the number behind "val_top".
+  std::map<int64_t, double> top_k() const {
+    constexpr std::string_view kPrefix = "val_top";
+    std::map<int64_t, double> shares;
+    for (const auto& [key, value] : row_.items()) {
+      if (!key.starts_with(kPrefix)) continue;
+      const std::optional<int64_t> k = parse_int(std::string_view(key).substr(kPrefix.size()));
+      if (!k) continue;
+      const std::optional<double> share = optional_number(key);
+      if (!share || *share < 0 || *share > 1) fail(key, "a number from 0 to 1", value);
+      shares[*k] = *share;
+    }
+    return shares;
+  }
   // Those of mixtures, which a row has all or none of.
   std::optional<ExpertMetrics> experts() const {
     if (!has("expert_tokens_min")) return std::nullopt;
@@ -155,6 +169,7 @@ MetricsRow row_of(std::string_view line, const std::string& where) {
   if (row.has("val_loss")) {
     EvalMetrics metrics{.step = row.count("step"), .val_loss = row.loss("val_loss")};
     if (row.has("ema_val_loss")) metrics.ema_val_loss = row.optional_number("ema_val_loss");
+    metrics.top_k = row.top_k();
     metrics.item = row.evaluated_item();
     const std::string items = "val_" + metrics.item;
     if (row.has(items)) metrics.items = row.optional_count(items);  // not in files of version 0.1

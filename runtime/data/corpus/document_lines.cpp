@@ -96,13 +96,9 @@ bool is_blank(std::string_view line) {
 
 }  // namespace
 
-void for_each_document(const DocumentBatch& batch, const CorpusFile& file, std::string_view field,
-                       const std::function<void(std::string_view text)>& on_document) {
-  if (!file.is_jsonl) {
-    check_text(batch.text, batch.begin.offset, file.path);
-    on_document(batch.text);
-    return;
-  }
+void for_each_line(
+    const DocumentBatch& batch, const CorpusFile& file,
+    const std::function<void(std::string_view line, const std::string& place)>& on_line) {
   int64_t number = batch.begin.line;
   std::string_view rest = batch.text;
   while (!rest.empty()) {
@@ -116,9 +112,21 @@ void for_each_document(const DocumentBatch& batch, const CorpusFile& file, std::
                           format_bytes(static_cast<double>(BatchReader::kMaxLineBytes)),
                           ", want less"));
     }
+    on_line(line, place);
+  }
+}
+
+void for_each_document(const DocumentBatch& batch, const CorpusFile& file, std::string_view field,
+                       const std::function<void(std::string_view text)>& on_document) {
+  if (!file.is_jsonl) {
+    check_text(batch.text, batch.begin.offset, file.path);
+    on_document(batch.text);
+    return;
+  }
+  for_each_line(batch, file, [&](std::string_view line, const std::string& place) {
     const std::string text = text_of_line(line, field, place);
     if (!text.empty()) on_document(text);
-  }
+  });
 }
 
 }  // namespace shale

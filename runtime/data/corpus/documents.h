@@ -75,6 +75,12 @@ class BatchReader {
   int64_t taken_before_ = 0;            // by the files before
 };
 
+// The lines of a batch of jsonl that are not blank, each with its place, "a.jsonl:3", for messages.
+// Throws DataError for a line that is longer than the limit.
+void for_each_line(
+    const DocumentBatch& batch, const CorpusFile& file,
+    const std::function<void(std::string_view line, const std::string& place)>& on_line);
+
 // The documents of a batch, one by one; for text the part that it is. Throws DataError, with file
 // and line or byte, for text that is not UTF-8 or has a byte 0, and for lines without a string
 // under the key `field`. Empty lines and documents are left out.

@@ -5,12 +5,14 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <filesystem>
 #include <limits>
 #include <mutex>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "shale/base/error.h"
@@ -50,10 +52,24 @@ TokenBlock encode(const DocumentBatch& batch, const TokenizeJob& job, TokenEncod
 // Keeps other processes of this host, and of those that share its locks, from the folder.
 class FolderLock {
  public:
-  explicit FolderLock(const std::string& folder)
+  FolderLock(const std::string& folder, const TokenizeJob& job)
       : handle_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    if (!handle_.is_open() || ::flock(handle_.get(), LOCK_EX | LOCK_NB) == 0) return;
-    throw ConfigError(cat(folder, ": another process works at it; want it to end first"));
+    if (!handle_.is_open()) return;
+    while (::flock(handle_.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (!job.waits) {
+        throw ConfigError(cat(folder, ": another process works at it; want it to end first"));
+      }
+      if (job.on_progress) job.on_progress({});
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  }
+  // Whether what is locked still has that name.
+  bool is_of(const std::string& folder) const {
+    struct stat locked {};
+    struct stat named {};
+    return !handle_.is_open() ||
+           (::fstat(handle_.get(), &locked) == 0 && ::stat(folder.c_str(), &named) == 0 &&
+            locked.st_dev == named.st_dev && locked.st_ino == named.st_ino);
   }
 
  private:
@@ -216,6 +232,18 @@ TokenizeProgress of_complete(const TokenizeState& state) {
           .tokens = state.tokens};
 }
 
+// What the job came to, if its result is there. Throws ConfigError if that is something else.
+std::optional<TokenizeProgress> find_complete(const fs::path& out, const std::string& job) {
+  std::error_code error;
+  if (!fs::exists(out, error) || (fs::is_directory(out, error) && fs::is_empty(out, error))) {
+    return {};
+  }
+  const std::optional<TokenizeState> state = read_state(out.string());
+  if (!state) throw ConfigError(cat(out.string(), " is there already; want another --out"));
+  require_same_job(*state, job, out.string());
+  return of_complete(*state);
+}
+
 void check(const TokenizeJob& job) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // as the header says it
   if (job.shard_tokens < 1 || job.shard_tokens > kMost) {
@@ -237,14 +265,13 @@ TokenizeProgress tokenize(const TokenizeJob& job) {
   const fs::path out = out_path(job.out);
   const std::string partial = out.string() + ".partial", description = job_json(job);
   std::error_code error;
-  if (fs::exists(out, error) && !(fs::is_directory(out, error) && fs::is_empty(out, error))) {
-    const std::optional<TokenizeState> state = read_state(out.string());
-    if (!state) throw ConfigError(cat(out.string(), " is there already; want another --out"));
-    require_same_job(*state, description, out.string());
-    return of_complete(*state);
-  }
-  const Folder folder = Folder::make(partial);
-  const FolderLock lock(partial);
+  std::optional<Folder> folder;
+  std::optional<FolderLock> lock;
+  do {
+    if (const auto done = find_complete(out, description)) return *done;
+    folder = Folder::make(partial);
+    lock.emplace(partial, job);
+  } while (!lock->is_of(partial));  // another process has finished meanwhile, or given up
   std::optional<TokenizeState> state = read_state(partial);
   if (state) require_same_job(*state, description, partial);
   remove_temporary_files(partial);

@@ -31,8 +31,10 @@ struct TokenizeJob {
   std::string out;                    // a folder that is not there yet
   int64_t shard_tokens = 100'000'000;
   int threads = 1;
-  // Called after each batch, by one thread at a time; what it throws ends the work, which the same
-  // job goes on with.
+  // Whether to wait where another process works at the same; else that is an error.
+  bool waits = false;
+  // Called after each batch, by one thread at a time, and while it waits; what it throws ends the
+  // work, which the same job goes on with.
   std::function<void(const TokenizeProgress&)> on_progress = {};
 };
 

@@ -15,25 +15,38 @@ void check_rank(int64_t rank, int64_t ranks) {
   }
 }
 
-// Row b: the seq_len tokens from `begin`, and the same shifted by one as targets.
-void read_row(const TokenStream& tokens, int64_t begin, int64_t b, const TokenBatch& batch) {
-  const auto row = static_cast<size_t>(batch.seq_len);
-  const size_t at = static_cast<size_t>(b) * row;
-  const std::span<int32_t> inputs = batch.inputs.subspan(at, row);
-  const std::span<int32_t> targets = batch.targets.subspan(at, row);
-  tokens.read(begin, inputs);
-  std::copy(inputs.begin() + 1, inputs.end(), targets.begin());
-  tokens.read(begin + batch.seq_len, targets.last(1));
+// A row without a target, one document.
+void fill_unused(const TokenRow& row) {
+  std::ranges::fill(row.inputs, 0);
+  std::ranges::fill(row.targets, kernels::kIgnoreTarget);
+  mark_documents(row, {});
 }
 
 }  // namespace
 
-TokenBatch::TokenBatch(Batch& batch, int64_t n, int64_t length) : rows(n), seq_len(length) {
-  // Both before either is looked at: adding a field moves the others.
-  batch.set("inputs", DType::kI32, {rows, seq_len});
-  HostTensor& last = batch.set("targets", DType::kI32, {rows, seq_len});
-  targets = last.values<int32_t>();
-  inputs = batch.set("inputs", DType::kI32, {rows, seq_len}).values<int32_t>();
+TokenBatch::TokenBatch(Batch& batch, int64_t n, int64_t length, bool with_documents)
+    : rows(n), seq_len(length) {
+  const Shape shape = {rows, seq_len};
+  const auto field = [&](const char* name) {
+    return batch.set(name, DType::kI32, shape).values<int32_t>();
+  };
+  // All before any is looked at: adding a field moves the others.
+  for (const char* name : {"inputs", "targets"}) field(name);
+  if (with_documents) {
+    for (const char* name : {"positions", "first_keys"}) field(name);
+    positions = field("positions");
+    first_keys = field("first_keys");
+  }
+  inputs = field("inputs");
+  targets = field("targets");
+}
+
+TokenRow TokenBatch::row(int64_t index) const {
+  const auto length = static_cast<size_t>(seq_len), at = static_cast<size_t>(index) * length;
+  const auto part = [&](std::span<int32_t> all) {
+    return all.empty() ? all : all.subspan(at, length);
+  };
+  return {part(inputs), part(targets), part(positions), part(first_keys)};
 }
 
 BatchSource train_batches(TrainBatches spec) {
@@ -41,11 +54,11 @@ BatchSource train_batches(TrainBatches spec) {
   check_rank(spec.rank, spec.layout.ranks);
   return [spec = std::move(spec)](int64_t i, Batch& batch) {
     const BatchLayout::Place place = spec.layout.place_of(spec.first_step, i);
-    const TokenBatch tokens(batch, spec.layout.micro_batch, spec.sampler.seq_len());
+    const TokenBatch tokens(batch, spec.layout.micro_batch, spec.seq_len, spec.with_documents);
     batch.first_position = spec.layout.first_position(place.step, spec.rank, place.micro);
     batch.count = tokens.rows;
     for (int64_t b = 0; b < tokens.rows; ++b) {
-      read_row(*spec.tokens, spec.sampler.window(batch.first_position + b).begin, b, tokens);
+      spec.samples->read(batch.first_position + b, tokens.row(b));
     }
     return true;
   };
@@ -55,16 +68,12 @@ BatchSource eval_batches(EvalBatches spec) {
   check_rank(spec.rank, spec.ranks);
   return [spec = std::move(spec)](int64_t i, Batch& batch) {
     if (i >= spec.sampler.rounds(spec.ranks)) return false;
-    const EvalSampler::Range range = spec.sampler.range(i, spec.rank, spec.ranks);
-    const TokenBatch tokens(batch, spec.sampler.batch(), spec.sampler.seq_len());
+    const EvalRounds::Range range = spec.sampler.range(i, spec.rank, spec.ranks);
+    const TokenBatch tokens(batch, spec.sampler.batch(), spec.seq_len, spec.with_documents);
     batch.first_position = range.first;
     batch.count = range.count;
-    for (int64_t b = 0; b < range.count; ++b) {
-      read_row(*spec.tokens, spec.sampler.begin(range.first + b), b, tokens);
-    }
-    const auto filled = static_cast<size_t>(range.count * tokens.seq_len);
-    std::ranges::fill(tokens.inputs.subspan(filled), 0);
-    std::ranges::fill(tokens.targets.subspan(filled), kernels::kIgnoreTarget);
+    for (int64_t b = 0; b < range.count; ++b) spec.rows->read(range.first + b, tokens.row(b));
+    for (int64_t b = range.count; b < tokens.rows; ++b) fill_unused(tokens.row(b));
     return true;
   };
 }

@@ -6,27 +6,32 @@
 
 #include "shale/runtime/data/prefetch.h"
 #include "shale/runtime/data/sampler.h"
-#include "shale/runtime/data/tokens/token_dataset.h"
+#include "shale/runtime/data/tokens/samples.h"
 
 namespace shale {
 
-// Token streams as sources of batches for a Prefetcher, with the fields of a TokenBatch.
+// Rows of tokens as sources of batches for a Prefetcher, with the fields of a TokenBatch.
 
-// "inputs" and "targets" of sequences, both [rows, seq_len] i32.
+// "inputs" and "targets" of sequences, and with documents "positions" and "first_keys" of the
+// inputs, all [rows, seq_len] i32.
 struct TokenBatch {
-  TokenBatch(Batch& batch, int64_t rows, int64_t seq_len);
+  TokenBatch(Batch& batch, int64_t rows, int64_t seq_len, bool with_documents = false);
 
   int64_t rows, seq_len;
-  std::span<int32_t> inputs, targets;  // in `batch`
+  std::span<int32_t> inputs, targets;        // in `batch`
+  std::span<int32_t> positions, first_keys;  // empty: without documents
+
+  TokenRow row(int64_t index) const;
 };
 
 // The training batches of one rank.
 struct TrainBatches {
-  std::shared_ptr<const TokenStream> tokens;
-  TrainSampler sampler;
+  std::shared_ptr<const TrainSamples> samples;
+  int64_t seq_len = 0;
   BatchLayout layout;
   int64_t rank = 0;
   int64_t first_step = 0;  // where to go on after a resume
+  bool with_documents = false;
 };
 
 // Endless: batch i is micro-batch i % k of step first_step + i / k, with k micro-batches per step.
@@ -35,10 +40,12 @@ BatchSource train_batches(TrainBatches spec);
 
 // The validation batches of one rank.
 struct EvalBatches {
-  std::shared_ptr<const TokenStream> tokens;
-  EvalSampler sampler;
+  std::shared_ptr<const EvalRows> rows;
+  int64_t seq_len = 0;
+  EvalRounds sampler;
   int64_t rank = 0;
   int64_t ranks = 1;
+  bool with_documents = false;
 };
 
 // sampler.rounds(ranks) batches, then the end. Rows from `count` on have input 0 and a target that

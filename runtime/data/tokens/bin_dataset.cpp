@@ -14,38 +14,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Token files of one format, before they are divided.
-struct BinData {
-  std::vector<TokenPiece> train;
-  std::vector<TokenPiece> val;  // by name
-  TokenWidth width = TokenWidth::k16;
-  std::string note;  // for the summary
-};
-
-TokenPiece make_piece(const std::shared_ptr<const MappedFile>& file, int64_t offset,
-                      int64_t tokens) {
-  return {.owner = file,
-          .data = file->bytes().data() + offset,
-          .tokens = tokens,
-          .name = file->path(),
-          .file = file.get()};
-}
-
-std::shared_ptr<const MappedFile> map(const std::string& path, bool will_scan) {
-  const AccessPattern pattern = will_scan ? AccessPattern::kSequential : AccessPattern::kRandom;
-  return std::make_shared<const MappedFile>(path, MapOptions{.pattern = pattern});
-}
-
-bool is_val_shard(const std::string& path) {
-  return fs::path(path).filename().string().find("val") != std::string::npos;
-}
-
 BinData collect_llmc(const std::vector<std::string>& files, bool will_scan) {
   BinData data;
   const bool use_names = files.size() > 1;
   std::string first;
   for (const std::string& path : files) {
-    const std::shared_ptr<const MappedFile> file = map(path, will_scan);
+    const std::shared_ptr<const MappedFile> file = map_tokens(path, will_scan);
     const LlmcHeader header = parse_llmc_header(file->bytes(), path);
     file->check();
     if (first.empty()) {
@@ -56,24 +30,10 @@ BinData collect_llmc(const std::vector<std::string>& files, bool will_scan) {
       throw DataError(cat(path, ": tokens of ", static_cast<int>(header.width), " bytes, but ",
                           first, " has ", static_cast<int>(data.width)));
     }
-    (use_names && is_val_shard(path) ? data.val : data.train)
+    (use_names && is_for_validation(path) ? data.val : data.train)
         .push_back(make_piece(file, kLlmcHeaderBytes, header.tokens));
   }
   return data;
-}
-
-TokenPiece open_headerless(const std::string& path, bool will_scan) {
-  const std::shared_ptr<const MappedFile> file = map(path, will_scan);
-  const auto bytes = static_cast<int64_t>(file->bytes().size());
-  if (bytes % 2 != 0) {
-    throw DataError(cat(path, ": ", bytes, " bytes, want an even number: tokens of 16 bits"));
-  }
-  uint32_t magic = 0;
-  if (bytes >= 4) std::memcpy(&magic, file->bytes().data(), sizeof magic);
-  if (is_llmc_magic(magic)) {
-    throw DataError(cat(path, ": begins with llm.c's magic number, want tokens without a header"));
-  }
-  return make_piece(file, 0, bytes / 2);
 }
 
 // The tokens that lie in a part of their file.
@@ -107,7 +67,8 @@ uint32_t check_sample(const TokenPiece& file, TokenWidth width, int64_t blocks,
 
 // Fills in what ranks and runs compare. Before the pieces are divided.
 void take_checksums(BinData& data, const DataOptions& options, DatasetSplits& splits) {
-  const int64_t blocks = sampled_blocks(data.train.size() + data.val.size());
+  const int64_t blocks =
+      sampled_blocks((data.train.size() + data.val.size()) * static_cast<size_t>(options.sources));
   if (options.validate) splits.whole_checksum = 0;
   for (auto* pieces : {&data.train, &data.val}) {
     for (TokenPiece& piece : *pieces) {
@@ -140,7 +101,9 @@ uint32_t check_file(const TokenPiece& file, TokenWidth width, int64_t bound,
 
 // The bound that the tokens keep: the vocabulary if it is known, else one more than the largest.
 int64_t check_all(const BinData& data, const DataOptions& options) {
-  const int64_t widest = data.width == TokenWidth::k16 ? 1 << 16 : int64_t{1} << 31;
+  const int64_t widest = data.width == TokenWidth::k32
+                             ? int64_t{1} << 31
+                             : int64_t{1} << (8 * static_cast<int>(data.width));
   const int64_t wanted = options.vocab_size > 0 ? options.vocab_size : widest;
   if (!options.validate) return wanted;
   int64_t largest = 0;
@@ -160,6 +123,26 @@ std::shared_ptr<const TokenStream> make_stream(std::vector<TokenPiece> pieces, T
   return std::make_shared<const PieceStream>(
       std::move(pieces),
       PieceStream::Options{.width = width, .vocab_bound = bound, .separator = std::nullopt});
+}
+
+}  // namespace
+
+TokenPiece make_piece(const std::shared_ptr<const MappedFile>& file, int64_t offset,
+                      int64_t tokens) {
+  return {.owner = file,
+          .data = file->bytes().data() + offset,
+          .tokens = tokens,
+          .name = file->path(),
+          .file = file.get()};
+}
+
+std::shared_ptr<const MappedFile> map_tokens(const std::string& path, bool will_scan) {
+  const AccessPattern pattern = will_scan ? AccessPattern::kSequential : AccessPattern::kRandom;
+  return std::make_shared<const MappedFile>(path, MapOptions{.pattern = pattern});
+}
+
+bool is_for_validation(const std::string& path) {
+  return fs::path(path).filename().string().find("val") != std::string::npos;
 }
 
 DatasetSplits make_splits(BinData data, DataFormat format, const DataOptions& options) {
@@ -182,8 +165,6 @@ DatasetSplits make_splits(BinData data, DataFormat format, const DataOptions& op
   splits.val = make_stream(std::move(data.val), data.width, bound);
   return splits;
 }
-
-}  // namespace
 
 LlmcHeader parse_llmc_header(std::span<const std::byte> shard, const std::string& source) {
   const auto bytes = static_cast<int64_t>(shard.size());
@@ -216,7 +197,8 @@ LlmcHeader parse_llmc_header(std::span<const std::byte> shard, const std::string
 }
 
 DatasetSplits open_llmc(const DataSource& source, const DataOptions& options) {
-  std::vector<std::string> files = source.is_folder ? bin_files(source.path) : source.files;
+  std::vector<std::string> files =
+      source.is_folder ? files_ending(source.path, ".bin") : source.files;
   size_t skipped = 0;
   if (source.is_folder) {
     // Named files are meant; a folder may have the evaluation files too.
@@ -233,24 +215,6 @@ DatasetSplits open_llmc(const DataSource& source, const DataOptions& options) {
   }
   if (skipped > 0) data.note = cat("; skipped ", skipped, " evaluation files");
   return make_splits(std::move(data), DataFormat::kLlmc, options);
-}
-
-DatasetSplits open_nanogpt(const DataSource& source, const DataOptions& options) {
-  BinData data;
-  if (source.is_folder) {
-    const fs::path folder = source.path;
-    data.train.push_back(open_headerless((folder / "train.bin").string(), options.validate));
-    // Not exists(), for which a link to itself is not there, or an exception.
-    std::error_code error;
-    if (fs::symlink_status(folder / "val.bin", error).type() != fs::file_type::not_found) {
-      data.val.push_back(open_headerless((folder / "val.bin").string(), options.validate));
-    }
-  } else {
-    for (const std::string& file : source.files) {
-      data.train.push_back(open_headerless(file, options.validate));
-    }
-  }
-  return make_splits(std::move(data), DataFormat::kNanogpt, options);
 }
 
 }  // namespace shale::data_internal

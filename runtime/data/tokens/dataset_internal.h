@@ -2,8 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,7 +30,8 @@ inline constexpr uint32_t kLlmcEvalMagic = 20240522;  // multiple-choice tests: 
 
 bool is_llmc_magic(uint32_t magic);
 uint32_t file_magic(const std::string& path);  // first 4 bytes; 0 if it cannot be read
-std::vector<std::string> bin_files(const std::string& folder);  // *.bin in it, sorted by name
+// Files of a folder with that ending, such as ".bin", sorted by name.
+std::vector<std::string> files_ending(const std::string& folder, std::string_view ending);
 
 // What the header of an llm.c shard says: int32[256], of which [0] is the magic number, [1] the
 // version and [2] the number of tokens.
@@ -41,9 +45,32 @@ inline constexpr int64_t kLlmcHeaderBytes = 1024;
 // the tokens are not looked at.
 LlmcHeader parse_llmc_header(std::span<const std::byte> shard, const std::string& source);
 
+// The index of Megatron-LM beside tokens, "a.idx" of "a.bin"; none unless it begins as one.
+std::optional<std::string> megatron_index(const std::string& bin_path);
+
 DatasetSplits open_text(const DataSource& source, const DataOptions& options);
 DatasetSplits open_llmc(const DataSource& source, const DataOptions& options);
 DatasetSplits open_nanogpt(const DataSource& source, const DataOptions& options);
+DatasetSplits open_raw(const DataSource& source, const DataOptions& options);
+DatasetSplits open_megatron(const DataSource& source, const DataOptions& options);
+DatasetSplits open_corpus(const DataSource& source, const DataOptions& options);
+
+// Token files of one format, before they are divided.
+struct BinData {
+  std::vector<TokenPiece> train;
+  std::vector<TokenPiece> val;  // by name
+  TokenWidth width = TokenWidth::k16;
+  std::string note = {};  // for the summary
+};
+
+std::shared_ptr<const MappedFile> map_tokens(const std::string& path, bool will_scan);
+// Tokens from a byte of the file on.
+TokenPiece make_piece(const std::shared_ptr<const MappedFile>& file, int64_t offset,
+                      int64_t tokens);
+// Whether the name of one of several files has "val".
+bool is_for_validation(const std::string& path);
+// Checks the data, takes its checksums, and divides it unless files say what is for validation.
+DatasetSplits make_splits(BinData data, DataFormat format, const DataOptions& options);
 
 // The first `head` tokens of the pieces, and the rest.
 std::pair<std::vector<TokenPiece>, std::vector<TokenPiece>> split_pieces(

@@ -18,14 +18,11 @@ struct TokenPiece {
   std::shared_ptr<const void> owner;  // keeps the memory alive; the file, if there is one
   const std::byte* data = nullptr;    // aligned to the token's width
   int64_t tokens = 0;
-  std::string name;         // of the file, for messages
-  int64_t first_token = 0;  // where the piece begins in that file, for messages
-  uint32_t crc = 0;         // of the file, as DatasetSplits::checksum has it
+  std::string name;                  // of the file, for messages
+  int64_t first_token = 0;           // where the piece begins in that file, for messages
+  uint32_t crc = 0;                  // of the file, as DatasetSplits::checksum has it
   const MappedFile* file = nullptr;  // that the memory is a part of; null: a copy
 };
-
-// Bytes of a token, unsigned and little-endian.
-enum class TokenWidth : int { k8 = 1, k16 = 2, k32 = 4 };
 
 // Pieces joined to one stream without copying them.
 class PieceStream final : public TokenStream {

@@ -18,14 +18,13 @@ using namespace data_internal;
 
 std::string to_string(DataFormat format) {
   switch (format) {
-    case DataFormat::kAuto:
-      return "auto";
-    case DataFormat::kText:
-      return "text";
-    case DataFormat::kLlmc:
-      return "llmc";
-    case DataFormat::kNanogpt:
-      return "nanogpt";
+    case DataFormat::kAuto: return "auto";
+    case DataFormat::kText: return "text";
+    case DataFormat::kLlmc: return "llmc";
+    case DataFormat::kNanogpt: return "nanogpt";
+    case DataFormat::kMegatron: return "megatron";
+    case DataFormat::kRaw: return "raw";
+    case DataFormat::kCorpus: return "corpus";
   }
   return "?";
 }
@@ -45,12 +44,12 @@ uint32_t file_magic(const std::string& path) {
   return magic;
 }
 
-std::vector<std::string> bin_files(const std::string& folder) {
+std::vector<std::string> files_ending(const std::string& folder, std::string_view ending) {
   std::vector<std::string> files;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     std::error_code ignored;
-    if (it->path().extension() == ".bin" && it->is_regular_file(ignored)) {
+    if (it->path().native().ends_with(ending) && it->is_regular_file(ignored)) {
       files.push_back(it->path().string());
     }
   }
@@ -112,13 +111,19 @@ std::vector<std::string> match_pattern(const std::string& pattern) {
   return files;
 }
 
+// A path that is there, a pattern, or what Megatron-LM's .bin and .idx begin with.
 DataSource resolve(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (fs::is_directory(status)) return {path, true, {}};
-  if (fs::exists(status)) return {path, false, {path}};
+  if (fs::exists(status)) {
+    const bool is_index = path.ends_with(".idx");
+    return {path, false, {is_index ? path.substr(0, path.size() - 4) + ".bin" : path}};
+  }
+  if (const std::string bin = path + ".bin"; megatron_index(bin)) return {path, false, {bin}};
   if (path.find_first_of("*?[") != std::string::npos) {
     std::vector<std::string> files = match_pattern(path);
+    std::erase_if(files, [](const std::string& file) { return file.ends_with(".idx"); });
     if (!files.empty()) return {path, false, std::move(files)};
     throw MissingInputError(cat(path, ": no file has such a name"));
   }
@@ -126,11 +131,43 @@ DataSource resolve(const std::string& path) {
 }
 
 [[noreturn]] void fail_ambiguous(const std::string& path, const std::string& why) {
-  throw ConfigError(cat(path, ": ", why, "; say which it is: --data-format text, llmc or nanogpt"));
+  throw ConfigError(cat(path, ": ", why,
+                        "; say which it is: --data-format text, llmc, nanogpt, megatron or raw"));
 }
 
-DataFormat detect(const DataSource& source) {
-  std::vector<std::string> bins = source.is_folder ? bin_files(source.path) : source.files;
+bool is_jsonl_or_compressed(const std::string& file) {
+  for (const char* ending : {".jsonl", ".ndjson", ".gz", ".zst"}) {
+    if (file.ends_with(ending)) return true;
+  }
+  return false;
+}
+
+// Files without a name that says what they are, or with one that says it: numpy's arrays, jsonl.
+DataFormat detect_by_name(const DataSource& source, const std::vector<std::string>& bins,
+                          const DataOptions& options) {
+  for (const std::string& file : bins) {
+    if (fs::path(file).extension() == ".npy" ||
+        (options.width && fs::path(file).extension() == ".bin")) {
+      return DataFormat::kRaw;
+    }
+    if (fs::path(file).extension() == ".bin") {
+      fail_ambiguous(source.path, cat(fs::path(file).filename().string(),
+                                      " may hold tokens, but has no header that says so"));
+    }
+  }
+  if (options.tokenizer == nullptr) return DataFormat::kText;
+  std::vector<std::string> files = source.files;
+  if (source.is_folder) files = files_ending(source.path, "");
+  std::erase_if(files, [](const std::string& file) {
+    return fs::path(file).filename().native().starts_with('.');
+  });
+  const bool is_corpus = std::any_of(files.begin(), files.end(), is_jsonl_or_compressed);
+  return is_corpus ? DataFormat::kCorpus : DataFormat::kText;
+}
+
+DataFormat detect(const DataSource& source, const DataOptions& options) {
+  std::vector<std::string> bins =
+      source.is_folder ? files_ending(source.path, ".bin") : source.files;
   // Evaluation files next to shards do not make a folder ambiguous; one that is asked for by name
   // goes to the reader that explains what it is.
   const auto is_eval = [](const std::string& file) { return file_magic(file) == kLlmcEvalMagic; };
@@ -143,25 +180,42 @@ DataFormat detect(const DataSource& source) {
   if (shards > 0) {
     fail_ambiguous(source.path, "some of the files begin with llm.c's magic number, others do not");
   }
+  const auto indexed = std::count_if(bins.begin(), bins.end(), [](const std::string& file) {
+    return megatron_index(file).has_value();
+  });
+  if (indexed > 0 && static_cast<size_t>(indexed) == bins.size()) return DataFormat::kMegatron;
+  if (indexed > 0) {
+    fail_ambiguous(source.path, "some of the files have an index of Megatron-LM, others do not");
+  }
   std::error_code error;
   const fs::path train = fs::path(source.path) / "train.bin";
   if (source.is_folder && fs::symlink_status(train, error).type() != fs::file_type::not_found) {
     return DataFormat::kNanogpt;
   }
-  for (const std::string& file : bins) {
-    if (fs::path(file).extension() == ".bin") {
-      fail_ambiguous(source.path, cat(fs::path(file).filename().string(),
-                                      " may hold tokens, but has no header that says so"));
-    }
+  if (source.is_folder) {
+    for (std::string& file : files_ending(source.path, ".npy")) bins.push_back(std::move(file));
   }
-  return DataFormat::kText;
+  return detect_by_name(source, bins, options);
+}
+
+DatasetSplits open_format(DataFormat format, const DataSource& source, const DataOptions& options) {
+  switch (format) {
+    case DataFormat::kAuto: break;
+    case DataFormat::kText: return open_text(source, options);
+    case DataFormat::kLlmc: return open_llmc(source, options);
+    case DataFormat::kNanogpt: return open_nanogpt(source, options);
+    case DataFormat::kMegatron: return open_megatron(source, options);
+    case DataFormat::kRaw: return open_raw(source, options);
+    case DataFormat::kCorpus: return open_corpus(source, options);
+  }
+  throw InternalError("dataset: a format that is not known here");
 }
 
 }  // namespace
 
 DataFormat find_format(const DataOptions& options) {
   const DataSource source = resolve(options.path);
-  return options.format == DataFormat::kAuto ? detect(source) : options.format;
+  return options.format == DataFormat::kAuto ? detect(source, options) : options.format;
 }
 
 DatasetSplits open_dataset(const DataOptions& options) {
@@ -172,10 +226,9 @@ DatasetSplits open_dataset(const DataOptions& options) {
     throw ConfigError(cat("vocab is ", options.vocab_size, ", want 0 or more"));
   }
   const DataSource source = resolve(options.path);
-  const DataFormat format = options.format == DataFormat::kAuto ? detect(source) : options.format;
-  DatasetSplits splits = format == DataFormat::kText   ? open_text(source, options)
-                         : format == DataFormat::kLlmc ? open_llmc(source, options)
-                                                       : open_nanogpt(source, options);
+  const DataFormat format =
+      options.format == DataFormat::kAuto ? detect(source, options) : options.format;
+  DatasetSplits splits = open_format(format, source, options);
   if (splits.train == nullptr || splits.train->size() == 0) {
     throw DataError(cat(options.path, ": nothing is left for training (", splits.summary, ")"));
   }

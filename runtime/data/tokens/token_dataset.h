@@ -29,13 +29,22 @@ class TokenStream {
 // How tokens lie in files.
 enum class DataFormat {
   kAuto,
-  kText,     // a file or a folder of text; tokens are bytes, or those of a tokenizer
-  kLlmc,     // .bin shards with a 1024-byte header: 16-bit (GPT-2) or 32-bit (Llama 3) tokens
-  kNanogpt,  // headerless 16-bit tokens: train.bin and val.bin
+  kText,      // a file or a folder of text; tokens are bytes, or those of a tokenizer
+  kLlmc,      // .bin shards with a 1024-byte header: 16-bit (GPT-2) or 32-bit (Llama 3) tokens
+  kNanogpt,   // headerless 16-bit tokens: train.bin and val.bin
+  kMegatron,  // .bin files with an .idx each, as Megatron-LM's tools write them
+  kRaw,       // headerless tokens, as OLMo's .npy; or vectors of numpy
+  kCorpus,    // jsonl, or text, also as .gz and .zst: tokens are made once, into a cache
 };
 
-std::string to_string(DataFormat format);  // "auto", "text", "llmc", "nanogpt"
-inline bool is_text(DataFormat format) { return format == DataFormat::kText; }
+std::string to_string(DataFormat format);  // "auto", "text", "llmc" and so on
+// Bytes of a token in a file, unsigned and little-endian.
+enum class TokenWidth : int { k8 = 1, k16 = 2, k32 = 4 };
+
+// Whether a token is a byte, or what a tokenizer makes of text when it is opened.
+inline bool is_text(DataFormat format) {
+  return format == DataFormat::kText;
+}
 
 // Called while files are read, again and again, with the name of the one that is; an exception of
 // its ends the reading.
@@ -56,6 +65,10 @@ struct DataOptions {
   // What text is tokenized with, by so many threads; null: tokens of text are its bytes.
   std::shared_ptr<const StoredTokenizer> tokenizer = {};
   int threads = 1;
+  std::optional<TokenWidth> width = {};  // of files that do not say it
+  std::string field = "text";            // of a line of jsonl
+  std::string cache = {};                // the folder for tokens of kCorpus
+  int64_t sources = 1;  // that are opened, this among them: of many, fewer pages each are compared
 };
 
 // An opened dataset.
@@ -86,12 +99,23 @@ struct DatasetSplits {
 // llmc: shards *.bin directly in the folder, sorted by name. Of several, those with "val" in their
 //   name are validation; if there is none, validation is the end of all tokens.
 // nanogpt: train.bin and val.bin of a folder, or one file; without val.bin as for llmc.
-// auto: files that begin with llmc's magic number are llmc; a folder with a train.bin that does not
-//   is nanogpt; other *.bin files, or a mixture, are ambiguous; everything else is text.
+// megatron: files *.bin, each with its *.idx, of u8, u16 or i32, whose sequences follow each other
+//   without gaps; one pair also by its name without an ending. Names with "val" as for llmc.
+// raw: files *.bin and *.npy of `width`; those that begin as numpy's say it themselves. Names with
+//   "val" as for llmc.
+// corpus: what tokenize() (runtime/data/corpus/tokenize.h) reads. The first process writes shards
+// to
+//   a folder of `cache`, named after inputs and tokenizer; others, and later runs, find them there.
+// auto: files that begin with llmc's magic number are llmc, those beside an index megatron; a
+// folder
+//   with a train.bin that is neither is nanogpt; *.npy is raw, and so is other *.bin if there is a
+//   width; else *.bin, or some of each, is ambiguous. With a tokenizer, files *.jsonl, *.ndjson,
+//   *.gz and *.zst, and folders that have some, are a corpus; everything else is text.
 //
-// Throws MissingInputError if there is no such file; ConfigError if `auto` is ambiguous or an
-// option is out of range; DataError if text is wanted of a tokenizer that has no end of a document;
-// DataError, with file and position, if the data is malformed, or nothing is left for training.
+// Throws MissingInputError if there is no such file; ConfigError if `auto` is ambiguous, an option
+// is out of range, or one is missing; DataError if text is wanted of a tokenizer that has no end of
+// a document; DataError, with file and position, if the data is malformed, or nothing is left for
+// training.
 DatasetSplits open_dataset(const DataOptions& options);
 
 // The format that open_dataset() would find, without reading the data. Throws as it does.

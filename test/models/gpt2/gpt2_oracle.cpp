@@ -5,7 +5,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "shale/base/rng.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"
 #include "shale/models/language/family.h"
@@ -15,6 +14,7 @@
 #include "shale/runtime/tensor/tensor_impl.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
+#include "shale/test/support/formula.h"
 #include "shale/test/support/op_check.h"
 
 namespace shale::test {
@@ -27,24 +27,6 @@ json load_fixture(const std::string& name) {
   REQUIRE(file.good());
   return json::parse(file);
 }
-
-// The formula of make_gpt2.py.
-class Formula {
- public:
-  Formula(std::string_view name, uint32_t seed) : hash_(hash_name(name)), seed_(seed) {}
-  uint32_t word(int64_t e) const {
-    const auto group = static_cast<uint64_t>(e / 4);
-    return philox({uint32_t(group), uint32_t(group >> 32), uint32_t(hash_), uint32_t(hash_ >> 32)},
-                  {seed_, 0})[size_t(e % 4)];
-  }
-  float value(int64_t e, float base, float scale) const {
-    return base + scale * (uniform_f32(word(e)) - 0.5f);
-  }
-
- private:
-  uint64_t hash_;
-  uint32_t seed_;
-};
 
 void fill_weights(const Parameter& parameter, const View& to, uint32_t seed, int64_t vocab) {
   const std::string name = parameter.full_name();

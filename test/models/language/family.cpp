@@ -37,13 +37,13 @@ class Bigram : public LanguageModel {
     for (const auto& layer : layers_) blocks.push_back(layer.get());
     return blocks;
   }
-  Tensor loss(const Tensor& input, const Tensor& targets) override {
+  Tensor loss(const Tensor& input, const Tensor& targets, const Documents&) override {
     return run(input, [this, targets](const Tensor& ids) {
       return linear_cross_entropy(reshape(states(ids), {-1, config().width}), head_.weight.value,
                                   reshape(targets, {-1}), config().vocab);
     });
   }
-  Tensor next_logits(const Tensor& input, KvCache& cache) override {
+  Tensor next_logits(const Tensor& input, KvCache& cache, const Documents&) override {
     const Inference inference(input.context());
     cache.length += input.size(1);
     return run(input, [this](const Tensor& ids) {
@@ -131,7 +131,7 @@ TEST_CASE("the trainer trains a family that it does not know", "[models]") {
   TrainConfig config;
   ConfigSpec spec("test", "");
   describe(spec, config);
-  config.language.data = dir.write("text.txt", text);
+  config.language.source.data = dir.write("text.txt", text);
   config.language.model = "bigram-tiny";
   config.language.seq_len = 16;
   config.run.steps = 60;

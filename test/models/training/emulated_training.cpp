@@ -73,8 +73,8 @@ TEST_CASE("an evaluation waits for the device once, and counts the tokens that i
   models::TrainConfig config;
   ConfigSpec spec("test", "");
   describe(spec, config);
-  config.language.data = dir.write("text.txt", text);
-  config.language.val_fraction = 0.5;
+  config.language.source.data = dir.write("text.txt", text);
+  config.language.source.val_fraction = 0.5;
   config.language.layers = 1;
   config.language.width = 16;
   config.language.heads = 1;

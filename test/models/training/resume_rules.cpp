@@ -17,7 +17,7 @@ struct Described {
       : ranks(of) {
     std::string text;
     for (int line = 0; line < 2000; ++line) text += cat("line ", line, "\n");
-    config.language.data = dir.write("text.txt", text);
+    config.language.source.data = dir.write("text.txt", text);
     if (change) change(config);
     describe();
   }
@@ -78,11 +78,11 @@ TEST_CASE("what would make it another run is refused, with its name and both val
   CHECK(contains(refused([](models::TrainConfig& c) { c.language.layers = 3; }), "\"layers\":4,"));
   CHECK(contains(refused([](models::TrainConfig& c) { c.language.layers = 3; }),
                  "the model shape was"));
-  CHECK(contains(refused([](models::TrainConfig& c) { c.language.val_fraction = 0.2; }),
+  CHECK(contains(refused([](models::TrainConfig& c) { c.language.source.val_fraction = 0.2; }),
                  "--val-fraction was 0.1"));
   TempDir other;
   Described grown(other);
-  const std::string text = read_file(grown.config.language.data);
+  const std::string text = read_file(grown.config.language.source.data);
   other.write("text.txt", text + text);
   grown.describe();
   CHECK(contains(refusal(stored, grown), "the training data was"));
@@ -117,7 +117,7 @@ TEST_CASE("other data of the same size is refused, and a checkpoint that knows n
   const TempDir dir, other_dir;
   const Described stored(dir);
   Described now(other_dir);
-  std::string text = read_file(now.config.language.data);
+  std::string text = read_file(now.config.language.source.data);
   std::swap(text[100], text[105]);
   other_dir.write("text.txt", text);
   now.describe();

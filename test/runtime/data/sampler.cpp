@@ -152,7 +152,7 @@ TEST_CASE("too little data says how much there is and how much is needed", "[dat
   CHECK(test::contains(message, "8 tokens"));
   CHECK(test::contains(message, "at least 9"));
   CHECK_THROWS_AS(TrainSampler(0, 8, 1), DataError);
-  CHECK_THROWS_AS(EvalSampler(8, 8, 2), DataError);
+  CHECK_THROWS_AS(count_windows(8, 8), DataError);
   CHECK_THROWS_AS(TrainSampler(8, 0, 1), ConfigError);
 }
 
@@ -289,16 +289,15 @@ TEST_CASE("a global batch that ranks cannot share evenly is a configuration erro
 TEST_CASE("validation windows are the same for every number of ranks, each once", "[data]") {
   const int64_t windows = GENERATE(1, 2, 5, 16, 17);
   const int64_t seq_len = 4;
-  const EvalSampler sampler(windows * seq_len + 1, seq_len, /*batch=*/2);
-  REQUIRE(sampler.windows() == windows);
-  CHECK(sampler.begin(windows - 1) + seq_len + 1 == windows * seq_len + 1);
+  REQUIRE(count_windows(windows * seq_len + 1, seq_len) == windows);
+  const EvalRounds sampler(windows, /*batch=*/2);
   for (const int64_t ranks : {1, 2, 3, 8}) {
     CAPTURE(windows, ranks);
     std::vector<int64_t> seen;
     for (int64_t round = 0; round < sampler.rounds(ranks); ++round) {
       int64_t in_round = 0;
       for (int64_t rank = 0; rank < ranks; ++rank) {
-        const EvalSampler::Range range = sampler.range(round, rank, ranks);
+        const EvalRounds::Range range = sampler.range(round, rank, ranks);
         REQUIRE(range.count >= 0);
         REQUIRE(range.count <= 2);
         in_round += range.count;
@@ -311,14 +310,14 @@ TEST_CASE("validation windows are the same for every number of ranks, each once"
 }
 
 TEST_CASE("a rank without validation windows left has count 0", "[data]") {
-  const EvalSampler sampler(5 * 4 + 1, 4, 2);
+  const EvalRounds sampler(5, 2);
   CHECK(sampler.rounds(4) == 1);
   CHECK(sampler.range(0, 2, 4).count == 1);
   CHECK(sampler.range(0, 3, 4).count == 0);
 }
 
-TEST_CASE("validation can be limited to the first windows", "[data]") {
-  CHECK(EvalSampler(100, 4, 2, /*max_windows=*/3).windows() == 3);
-  CHECK(EvalSampler(100, 4, 2, /*max_windows=*/1000).windows() == 24);
-  CHECK_THROWS_AS(EvalSampler(100, 4, 0), ConfigError);
+TEST_CASE("validation can be limited to the first rows", "[data]") {
+  CHECK(EvalRounds(24, 2, /*max_samples=*/3).samples() == 3);
+  CHECK(EvalRounds(24, 2, /*max_samples=*/1000).samples() == 24);
+  CHECK_THROWS_AS(EvalRounds(24, 0), ConfigError);
 }

@@ -245,15 +245,29 @@ TEST_CASE("a saved parameter may lose its memory and get it back before backward
   CHECK(same_bits(gradient(true), twice));
 }
 
-TEST_CASE("buffers are listed with their modules") {
-  Context context(small_context());
+TEST_CASE("a buffer has memory once its module is materialised") {
   struct Counting : Module {
-    explicit Counting(Context& ctx) { declare_buffer("seen", zeros(ctx, {2}, DType::kF32)); }
+    Counting() { declare_buffer({.name = "seen", .shape = {2}, .initial = 3}); }
+    void again() { declare_buffer({.name = "seen", .shape = {1}}); }
   };
-  const Counting module(context);
+  Counting module;
   REQUIRE(module.buffers().size() == 1);
-  CHECK(module.buffers().front()->name == "seen");
-  CHECK(module.buffers().front()->persistent);
+  Buffer& seen = *module.buffers().front();
+  CHECK(seen.full_name() == "seen");
+  CHECK(seen.persistent);
+  CHECK(seen.needs_memory());
+  CHECK_THROWS_AS(seen.value.view(), InternalError);
+  CHECK_THROWS_AS(module.again(), InternalError);
+  Context context(small_context());
+  materialize(module, context, DType::kBF16, 1);
+  CHECK(to_host<float>(seen.value) == std::vector<float>{3, 3});
+  CHECK_FALSE(seen.needs_memory());
+  seen.unbind();
+  CHECK(seen.needs_memory());
+  seen.value = {};  // its module has none now
+  CHECK_FALSE(seen.needs_memory());
+  materialize(module, context, DType::kBF16, 1);
+  CHECK_FALSE(seen.value.defined());
 }
 
 }  // namespace shale::test

@@ -1,0 +1,262 @@
+// Modules: those of the program's own, language models, and how ranks share them.
+#include <span>
+
+#include "shale/bindings/c/memory.h"
+#include "shale/bindings/c/session.h"
+#include "shale/comm/parallel/data/fully_shard.h"
+#include "shale/comm/parallel/data/sharded_parameter.h"
+#include "shale/models/language/family.h"
+
+namespace shale::c {
+namespace {
+
+// A module whose forward is the program's.
+class ProgramModule : public Module {
+ public:
+  using Module::Module;
+  void add(const std::string& name, const Shape& shape, const shale_parameter_options& options) {
+    const Init init{.mean = options.mean, .std = options.std};
+    declare(name, shape, init, options.no_decay == 0).trainable = options.frozen == 0;
+  }
+  std::vector<Tensor> call(
+      const std::vector<Tensor>& inputs,
+      const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& body) {
+    return run(inputs, body);
+  }
+};
+
+ProgramModule& program_module(const ModuleObject& object) {
+  auto* module = dynamic_cast<ProgramModule*>(object.module);
+  if (module == nullptr) {
+    fail_argument("module is a language model, want one of shale_module_create()");
+  }
+  return *module;
+}
+
+void check_not_sharded(const Tree& tree) {
+  if (tree.root().attachment() == nullptr) return;
+  throw CallError(SHALE_ERROR_STATE, "the model was sharded, and its tree is fixed");
+}
+
+std::string checked_name(const char* name) {
+  const std::string text = wanted(name, "name");
+  if (text.empty() || text.size() >= SHALE_MAX_NAME || text.find('.') != text.npos) {
+    fail_argument("name is \"", text, "\", want 1 to ", SHALE_MAX_NAME - 1, " bytes, no dot");
+  }
+  return text;
+}
+
+void give_module(std::shared_ptr<Tree> tree, Module* module, shale_module* out) {
+  auto object = std::make_shared<ModuleObject>();
+  object->tree = std::move(tree);
+  object->module = module;
+  *out = static_cast<shale_module>(add_handle(Kind::kModule, std::move(object)));
+}
+
+// Handles that end with a call.
+class Handed {
+ public:
+  explicit Handed(const std::vector<Tensor>& tensors) {
+    for (const Tensor& tensor : tensors) {
+      shale_tensor handle = nullptr;
+      if (tensor.defined()) give_tensor(tensor, &handle);
+      handles_.push_back(handle);
+    }
+  }
+  explicit Handed(size_t count) : handles_(count, nullptr) {}
+  ~Handed() {
+    for (const shale_tensor handle : handles_) {
+      try {
+        if (handle != nullptr) take_handle(Kind::kTensor, handle, "input");
+      } catch (const std::exception&) {
+        continue;  // the body destroyed it
+      }
+    }
+  }
+  Handed(const Handed&) = delete;
+  Handed& operator=(const Handed&) = delete;
+  shale_tensor* data() { return handles_.data(); }
+  int32_t size() const { return static_cast<int32_t>(handles_.size()); }
+  std::vector<Tensor> tensors(const char* argument) const {
+    std::vector<Tensor> list;
+    for (const shale_tensor handle : handles_) list.push_back(tensor_of(handle, argument));
+    return list;
+  }
+
+ private:
+  std::vector<shale_tensor> handles_;
+};
+
+std::vector<Tensor> call_body(const Module& module, shale_body body, void* user,
+                              const std::vector<Tensor>& inputs, size_t output_count) {
+  Handed in(inputs), out(output_count);
+  forget_last_error();
+  const shale_status status = body(user, in.data(), in.size(), out.data(), out.size());
+  if (status != SHALE_OK) {
+    const std::string why = last_error();
+    throw CallError(
+        status, cat("the body of ", module.full_name().empty() ? "the root" : module.full_name(),
+                    " returned ", status, why.empty() ? "" : ": ", why));
+  }
+  return out.tensors("outputs of the body");
+}
+
+void check_count(std::string_view argument, int32_t count, int32_t least) {
+  constexpr int32_t kMost = 1024;
+  if (count < least || count > kMost) {
+    fail_argument(argument, " is ", count, ", want ", least, " to ", kMost);
+  }
+}
+
+comm::DataParallelOptions parallel_options(const shale_shard_options& given) {
+  return {.compute = dtype_of_code(given.compute),
+          .reduce = dtype_of_code(given.reduce),
+          .stage = given.stage,
+          .overlap = given.no_overlap == 0,
+          .reproducible = given.reproducible != 0,
+          .seed = given.seed};
+}
+
+models::LanguageModelConfig language_config(const char* name,
+                                            const shale_language_model_options& given) {
+  constexpr int64_t kContext = 256;
+  for (const int64_t size : {given.context, given.layers, given.width, given.heads, given.vocab,
+                             given.kv_heads, given.hidden}) {
+    if (size < 0) throw ConfigError(cat("options has the size ", size, ", want 0 or more"));
+  }
+  models::LanguageModelConfig config =
+      models::preset(wanted(name, "preset"), given.context > 0 ? given.context : kContext);
+  if (given.context > 0) config.context = given.context;
+  if (given.layers > 0) config.layers = given.layers;
+  if (given.width > 0) config.width = given.width;
+  if (given.heads > 0) config.heads = given.heads;
+  if (given.kv_heads > 0) config.kv_heads = given.kv_heads;
+  if (given.hidden > 0) config.hidden = given.hidden;
+  if (given.vocab > 0) {
+    config.vocab = given.vocab;
+    config.padded_vocab = models::pad_vocab(given.vocab);
+  }
+  return config;
+}
+
+}  // namespace
+}  // namespace shale::c
+
+using namespace shale::c;
+using shale::Tensor;
+
+shale_status shale_module_create(shale_runtime runtime, shale_module parent, const char* name,
+                                 shale_module* out) {
+  return call("shale_module_create", [&] {
+    check_runtime(runtime);
+    wanted(out, "out");
+    if (parent == nullptr) {
+      auto tree = std::make_shared<Tree>();
+      tree->modules.push_back(std::make_unique<ProgramModule>());
+      return give_module(tree, tree->modules.front().get(), out);
+    }
+    const auto above = module_of(parent, "parent");
+    check_not_sharded(*above->tree);
+    auto module = std::make_unique<ProgramModule>(&program_module(*above), checked_name(name));
+    above->tree->modules.push_back(std::move(module));
+    give_module(above->tree, above->tree->modules.back().get(), out);
+  });
+}
+
+shale_status shale_module_destroy(shale_module module) {
+  return call("shale_module_destroy", [&] {
+    session();
+    retire(
+        std::static_pointer_cast<ModuleObject>(take_handle(Kind::kModule, module, "module"))->tree);
+  });
+}
+
+shale_status shale_module_declare(shale_module module, const char* name, int32_t ndim,
+                                  const int64_t* shape, const shale_parameter_options* options) {
+  return call("shale_module_declare", [&] {
+    const auto object = module_of(module);
+    check_not_sharded(*object->tree);
+    const shale_parameter_options defaults = SHALE_PARAMETER_OPTIONS_INIT;
+    const shale_parameter_options given = options_of(options, defaults, "options");
+    program_module(*object).add(checked_name(name), shape_of(ndim, shape, "shape"), given);
+  });
+}
+
+shale_status shale_module_run(shale_module module, shale_body body, void* user, int32_t input_count,
+                              const shale_tensor* inputs, int32_t output_count,
+                              shale_tensor* outputs) {
+  return call("shale_module_run", [&] {
+    const auto object = module_of(module);
+    if (body == nullptr) fail_argument("body is NULL");
+    check_count("input_count", input_count, 1);
+    check_count("output_count", output_count, 1);
+    wanted(inputs, "inputs");
+    wanted(outputs, "outputs");
+    std::vector<Tensor> in;
+    for (int32_t i = 0; i < input_count; ++i) in.push_back(tensor_of(inputs[i], "inputs"));
+    const auto count = static_cast<size_t>(output_count);
+    ProgramModule& own = program_module(*object);
+    const std::vector<Tensor> results = own.call(in, [&](const std::vector<Tensor>& given) {
+      return call_body(own, body, user, given, count);
+    });
+    for (size_t i = 0; i < count; ++i) give_tensor(results[i], &outputs[i]);
+  });
+}
+
+shale_status shale_language_model_create(shale_runtime runtime, const char* preset,
+                                         const shale_language_model_options* options,
+                                         shale_module* out) {
+  return call("shale_language_model_create", [&] {
+    check_runtime(runtime);
+    wanted(out, "out");
+    const shale_language_model_options defaults = SHALE_LANGUAGE_MODEL_OPTIONS_INIT;
+    const auto given = options_of(options, defaults, "options");
+    auto model = shale::models::make_language_model(language_config(preset, given),
+                                                    {.dropout = given.dropout});
+    auto tree = std::make_shared<Tree>();
+    for (shale::Module* block : model->blocks()) tree->units.push_back(block);
+    tree->modules.push_back(std::move(model));
+    give_module(tree, tree->modules.front().get(), out);
+  });
+}
+
+shale_status shale_language_model_loss(shale_module model, shale_tensor ids, shale_tensor targets,
+                                       shale_tensor* out) {
+  return call_for_tensor("shale_language_model_loss", out, [&] {
+    const auto object = module_of(model, "model");
+    auto* language = dynamic_cast<shale::models::LanguageModel*>(object->module);
+    if (language == nullptr) fail_argument("model is no language model");
+    return language->loss(tensor_of(ids, "ids"), tensor_of(targets, "targets"));
+  });
+}
+
+shale_status shale_module_shard(shale_module module, const shale_shard_options* options) {
+  return call("shale_module_shard", [&] {
+    const auto object = module_of(module);
+    const shale_shard_options defaults = SHALE_SHARD_OPTIONS_INIT;
+    const auto parallel = parallel_options(options_of(options, defaults, "options"));
+    Session& s = session();
+    Tree& tree = *object->tree;
+    const bool is_root = object->module == &tree.root();
+    if (is_root && dynamic_cast<ProgramModule*>(object->module) == nullptr) {
+      check_not_sharded(tree);
+      for (shale::Module* unit : tree.units)
+        shale::comm::fully_shard(*unit, *s.context, *s.group, parallel);
+    }
+    shale::comm::fully_shard(*object->module, *s.context, *s.group, parallel);
+    if (!is_root) tree.units.push_back(object->module);
+  });
+}
+
+shale_status shale_module_begin_backward(shale_module root, int32_t last) {
+  return call("shale_module_begin_backward", [&] {
+    shale::comm::data_parallel_of(*root_of(root)->module).begin_backward(last != 0);
+  });
+}
+
+shale_status shale_mean_over_ranks(shale_module root, shale_tensor loss, double weight,
+                                   shale_tensor* out) {
+  return call_for_tensor("shale_mean_over_ranks", out, [&] {
+    return shale::comm::mean_over_ranks(*root_of(root)->module, tensor_of(loss, "loss"), weight);
+  });
+}

@@ -1,0 +1,24 @@
+"""Shale from Python: distributed training, over the C interface (shale/c.h).
+
+    import shale
+    shale.init()
+    model = shale.LanguageModel("nano", context=64).shard(stage=3)
+    optimizer = shale.Optimizer(model, "adamw")
+    for step in range(100):
+        optimizer.prepare(step, lr=1e-3)
+        ...
+
+Started by mpirun, or alone. docs/python.md is the guide.
+"""
+
+from . import functions, nn
+from ._library import (ArgumentError, CommError, ConfigError, DataError, DiskError, Error,
+                       MissingInputError, NonFiniteError, OutOfMemoryError, StateError,
+                       UnavailableError, library as _c)
+from ._runtime import Runtime, init, runtime
+from ._tensor import Tensor, as_tensor, from_dlpack, full, tensor, zeros
+from .functions import *  # noqa: F403
+from .nn import Embedding, LanguageModel, LayerNorm, Linear, Module
+from .training import Metrics, Optimizer, checkpoint_state
+
+__version__ = _c.shale_version().decode()

@@ -1,0 +1,144 @@
+"""The runtime of a process: its rank, its device, how it ends."""
+
+import atexit
+import ctypes
+import sys
+import traceback
+
+from . import _library
+from ._library import call
+
+_current = None
+
+
+class Runtime:
+    """Joins the ranks that mpirun or srun started, or is one rank without them.
+
+    device: "auto", "cpu", "cuda", "emu", "emu:80" or "emu:90". device_memory: bytes, 0: no limit.
+    timeout_s: longest silence of a rank. comm: a communicator of mpi4py, or its py2f(); without,
+    where MPI runs already, all of it. There is one at a time; it ends with close(), with the end of
+    its `with` block, or with the program. An exception that leaves the block keeps other ranks from
+    waiting for this one.
+    """
+
+    def __init__(self, device=None, *, device_memory=0, threads=0, deterministic=False, seed=0,
+                 timeout_s=0.0, comm=None):
+        global _current
+        options = _library.options(
+            _library.RuntimeOptions, device=device.encode() if device else None,
+            device_memory=device_memory, threads=threads, deterministic=int(deterministic),
+            seed=seed, timeout_s=timeout_s, has_communicator=int(comm is not None))
+        if comm is not None:
+            options.communicator = comm.py2f() if hasattr(comm, "py2f") else int(comm)
+        # Then MPI is the program's, which goes on after an exception.
+        self._guest = _mpi_runs()
+        self._handle = _library.result("runtime_create", ctypes.byref(options))
+        numbers = [ctypes.c_int32() for _ in range(4)]
+        call("runtime_rank", self._handle, *map(ctypes.byref, numbers))
+        #: This rank, their number, and the same among those of this machine.
+        self.rank, self.ranks, self.local_rank, self.local_ranks = (n.value for n in numbers)
+        _current = self
+        _watch_exceptions()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if error is None or self.ranks == 1 or self._handle is None:
+            return self.close()
+        traceback.print_exception(kind, error, trace)
+        code = self.fail(error)
+        self.close()
+        if not self._guest:
+            raise SystemExit(code) from None
+
+    @property
+    def device(self):
+        """The device's name: "cpu", "cuda:1"."""
+        text = ctypes.create_string_buffer(64)
+        call("runtime_device", self._handle, text, len(text))
+        return text.value.decode()
+
+    def barrier(self):
+        """Waits until all ranks have come here. Collective."""
+        call("runtime_barrier", self._handle)
+
+    def sum(self, value):
+        """The sum of the ranks' values. Collective."""
+        out = ctypes.c_double()
+        call("runtime_sum", self._handle, value, ctypes.byref(out))
+        return out.value
+
+    def usage(self):
+        """Bytes: allocated, peak_allocated, reserved, peak_reserved, sent."""
+        info = _library.options(_library.RuntimeUsage)
+        call("runtime_usage", self._handle, ctypes.byref(info))
+        return {name: getattr(info, name) for name, _ in info._fields_[1:]}
+
+    def fail(self, error):
+        """Says that this rank cannot go on. Ends the job, unless all ranks failed or MPI is the
+        program's own; returns the exit code then."""
+        code = ctypes.c_int32()
+        message = f"{type(error).__name__}: {error}".encode()
+        call("runtime_fail", self._handle, getattr(error, "status", 70), message,
+             ctypes.byref(code))
+        return code.value
+
+    def close(self):
+        """Ends it, and with it all tensors, modules and optimizers. Collective."""
+        global _current
+        if self._handle is None:
+            return
+        handle, self._handle, _current = self._handle, None, None
+        call("runtime_destroy", handle)
+
+
+def _mpi_runs():
+    flag = ctypes.c_int()
+    _library.library.MPI_Initialized(ctypes.byref(flag))  # of what the library is linked with
+    return flag.value != 0
+
+
+def init(device=None, **options):
+    """Makes the runtime: see Runtime."""
+    return Runtime(device, **options)
+
+
+def runtime():
+    """The runtime that is there. Raises StateError if there is none."""
+    if _current is None:
+        raise _library.StateError("there is no runtime, want shale.init() first")
+    return _current
+
+
+def handle():
+    """Its handle."""
+    return runtime()._handle
+
+
+_uncaught = None
+_watching = False
+
+
+def _watch_exceptions():
+    global _watching
+    if _watching:
+        return
+    _watching = True
+    before = sys.excepthook
+
+    def note(kind, error, trace):
+        global _uncaught
+        _uncaught = error
+        before(kind, error, trace)
+
+    sys.excepthook = note
+
+
+@atexit.register
+def _at_exit():
+    if _current is None:
+        return
+    if _uncaught is not None and _current.ranks > 1:
+        _current.fail(_uncaught)
+    _current.close()

@@ -1,0 +1,303 @@
+"""Tensors, and how memory is shared with other libraries."""
+
+import ctypes
+import itertools
+import math
+import struct
+
+from . import _library, _runtime
+from ._library import call, result
+
+_NAMES = ("float32", "bfloat16", "float16", "float64", "int32", "int64", "uint8", "uint16",
+          "uint32")
+_SIZES = (4, 2, 2, 8, 4, 8, 1, 2, 4)
+#: Type strings of the array interface; bfloat16 has none.
+_TYPESTR = ("<f4", None, "<f2", "<f8", "<i4", "<i8", "|u1", "<u2", "<u4")
+#: Formats of the struct module.
+_FORMATS = ("f", None, "e", "d", "i", "q", "B", "H", "I")
+
+# What tensors of other memory keep, until the library lets go of it.
+_owners = {}
+_owner_numbers = itertools.count(1)
+
+
+@_library.Release
+def _release(number):
+    _owners.pop(number, None)
+
+
+def dtype_code(dtype):
+    """The number of a dtype's name."""
+    name = getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
+    if name not in _NAMES:
+        raise _library.ArgumentError(f"dtype is {dtype}, want one of {', '.join(_NAMES)}")
+    return _NAMES.index(name)
+
+
+class Tensor:
+    """An array on the runtime's device, which may have a gradient."""
+
+    __slots__ = ("_handle", "_shown", "__weakref__")
+    __array_priority__ = 1000  # numpy leaves operators with a Tensor to it
+
+    def __init__(self, handle):
+        self._handle = handle
+        self._shown = None
+
+    def __del__(self):
+        if self._handle is not None and _runtime is not None and _runtime._current is not None:
+            _library._functions["tensor_destroy"](self._handle)
+        self._handle = None
+
+    # ---- What it is ----
+
+    def _info(self):
+        info = _library.options(_library.TensorInfo)
+        call("tensor_describe", self._handle, ctypes.byref(info))
+        return info
+
+    @property
+    def shape(self):
+        """Sizes of the dimensions."""
+        info = self._info()
+        return tuple(info.shape[:info.ndim])
+
+    @property
+    def ndim(self):
+        """The number of dimensions."""
+        return self._info().ndim
+
+    @property
+    def size(self):
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def dtype(self):
+        """The name of the elements' type: "float32"."""
+        return _NAMES[self._info().dtype]
+
+    @property
+    def requires_grad(self):
+        """Whether backward computes its gradient."""
+        return bool(self._info().requires_grad)
+
+    @requires_grad.setter
+    def requires_grad(self, wanted):
+        call("tensor_require_grad", self._handle, int(wanted))
+
+    @property
+    def grad(self):
+        """A copy of the gradient of a leaf; None if it has none."""
+        handle = result("tensor_grad", self._handle)
+        return Tensor(handle) if handle else None
+
+    def zero_grad(self):
+        """Lets the next gradient begin anew."""
+        call("tensor_zero_grad", self._handle)
+
+    def __repr__(self):
+        return f"shale.Tensor({self.dtype}{list(self.shape)})"
+
+    def __len__(self):
+        if self.ndim == 0:
+            raise TypeError("a scalar has no length")
+        return self.shape[0]
+
+    # ---- Values ----
+
+    def tobytes(self):
+        """The elements, row by row."""
+        info = self._info()
+        count = math.prod(info.shape[:info.ndim])
+        buffer = ctypes.create_string_buffer(max(1, count * _SIZES[info.dtype]))
+        call("tensor_read", self._handle, buffer, count * _SIZES[info.dtype])
+        return buffer.raw[:count * _SIZES[info.dtype]]
+
+    def tolist(self):
+        """The values as nested lists; a number for a scalar."""
+        code = self._info().dtype
+        values = self if _FORMATS[code] else self.clone().cast("float32")
+        letter = _FORMATS[code] or "f"
+        flat = struct.unpack(f"={self.size}{letter}", values.tobytes())
+        return _nest(flat, self.shape)
+
+    def item(self):
+        """The value of a tensor of one element."""
+        if self.size != 1:
+            raise _library.ArgumentError(f"item: {self!r} has {self.size} elements, want one")
+        value = self.reshape(()).tolist()
+        return value
+
+    __float__ = item
+
+    def write(self, values):
+        """Sets the elements from values of as many, of its dtype."""
+        data, _, _ = _host_bytes(values, self.dtype)
+        call("tensor_write", self._handle, data, len(data))
+
+    def copy_(self, x):
+        """Copies a tensor of its shape and dtype into it; not recorded."""
+        call("tensor_copy", self._handle, x._handle)
+
+    def clone(self):
+        """A dense copy, without history."""
+        return Tensor(result("tensor_clone", self._handle))
+
+    def detach(self):
+        """The same memory without history."""
+        return Tensor(result("tensor_detach", self._handle))
+
+    # ---- Memory for others ----
+
+    def __dlpack_device__(self):
+        name, _, number = _runtime.runtime().device.partition(":")
+        if name not in ("cpu", "cuda"):
+            raise BufferError(f"DLPack has no name for {name}")
+        return (1, 0) if name == "cpu" else (2, int(number or 0))
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """A capsule of the memory itself, without history. The library waits for the device first,
+        so that `stream` need not."""
+        from . import _dlpack
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"the tensor is on {self.__dlpack_device__()}, not on {dl_device}")
+        tensor = self.clone() if copy else self
+        return _dlpack.make_capsule(tensor._handle, max_version is None or max_version[0] < 1)
+
+    @property
+    def __array_interface__(self):
+        """The memory itself, for numpy and others. It stays when the tensor or the runtime goes."""
+        info = self._info()
+        if _TYPESTR[info.dtype] is None:
+            raise AttributeError(f"the array interface has no {_NAMES[info.dtype]}")
+        if self._shown is None:
+            self._shown = self.__dlpack__(max_version=(1, 0))  # keeps the memory
+        size = _SIZES[info.dtype]
+        return {"version": 3, "typestr": _TYPESTR[info.dtype], "shape": self.shape,
+                "strides": tuple(s * size for s in info.strides[:info.ndim]),
+                "data": (info.data or 0, bool(info.read_only))}
+
+
+def _nest(flat, shape):
+    if not shape:
+        return flat[0]
+    rest = math.prod(shape[1:])
+    return [_nest(flat[i * rest:(i + 1) * rest], shape[1:]) for i in range(shape[0])]
+
+
+def _flatten(values):
+    """The numbers of nested lists, and their shape."""
+    if not isinstance(values, (list, tuple)):
+        return [values], ()
+    parts = [_flatten(value) for value in values]
+    shapes = {shape for _, shape in parts}
+    if len(shapes) > 1:
+        raise _library.ArgumentError(f"nested lists have the shapes {sorted(shapes)}, want one")
+    return [x for flat, _ in parts for x in flat], (len(parts), *(shapes.pop() if shapes else ()))
+
+
+def _host_bytes(values, dtype):
+    """The bytes of values in host memory, their shape and the number of their dtype."""
+    if isinstance(values, Tensor):
+        return values.tobytes(), values.shape, values._info().dtype
+    if hasattr(values, "tobytes") and hasattr(values, "shape"):
+        code = dtype_code(values.dtype) if hasattr(values, "dtype") else _buffer_code(values)
+        if dtype is not None and dtype_code(dtype) != code:
+            raise _library.ArgumentError(f"values are {_NAMES[code]}, want {dtype}")
+        return values.tobytes(), tuple(values.shape), code
+    if not isinstance(values, (list, tuple, int, float)):
+        return _host_bytes(memoryview(values), dtype)
+    flat, shape = _flatten(values)
+    if dtype is None:
+        dtype = "int32" if flat and all(isinstance(x, int) for x in flat) else "float32"
+    code = dtype_code(dtype)
+    if _FORMATS[code] is None:
+        raise _library.ArgumentError(f"lists have no {dtype}, want float32 and cast()")
+    return struct.pack(f"={len(flat)}{_FORMATS[code]}", *flat), shape, code
+
+
+def _buffer_code(view):
+    view = memoryview(view)
+    text = view.format.lstrip("@=<")
+    text = {"l": "q", "L": None}.get(text, text)
+    if text not in _FORMATS or text is None:
+        raise _library.ArgumentError(f"elements of format {view.format!r} are not known")
+    return _FORMATS.index(text)
+
+
+def tensor(values, dtype=None, *, requires_grad=False):
+    """A copy of numbers, nested lists, or an array of another library."""
+    if hasattr(values, "__dlpack__") and not hasattr(values, "tobytes"):
+        x = from_dlpack(values).clone()
+        x = x if dtype is None or x.dtype == dtype else x.cast(dtype)
+        x.requires_grad = requires_grad
+        return x
+    data, shape, code = _host_bytes(values, dtype)
+    count, sizes = _library.dims(shape)
+    x = Tensor(result("tensor_from_host", _runtime.handle(), data, code, count, sizes))
+    if requires_grad:
+        x.requires_grad = True
+    return x
+
+
+def full(shape, value, dtype="float32"):
+    """A tensor of one value."""
+    count, sizes = _library.dims(shape)
+    return Tensor(result("tensor_full", _runtime.handle(), dtype_code(dtype), count, sizes, value))
+
+
+def zeros(shape, dtype="float32"):
+    """A tensor of zeros."""
+    return full(shape, 0, dtype)
+
+
+def from_dlpack(x):
+    """The memory of a tensor of another library, without a copy."""
+    from . import _dlpack
+    return Tensor(_dlpack.take(x, _runtime.handle()))
+
+
+def as_tensor(x):
+    """The memory itself of what shows it: by the array interface, DLPack or the buffer protocol."""
+    if isinstance(x, Tensor):
+        return x
+    if hasattr(x, "__array_interface__"):
+        return _from_interface(x, x.__array_interface__)
+    if hasattr(x, "__dlpack__"):
+        return from_dlpack(x)
+    view = memoryview(x)
+    from . import _dlpack
+    holder, address = _dlpack.buffer_address(x)
+    code = _buffer_code(view)
+    strides = [s // view.itemsize for s in view.strides]
+    return _from_memory(holder, address, code, view.shape, strides, view.readonly)
+
+
+def _from_interface(owner, interface):
+    typestr = interface["typestr"]
+    if typestr not in _TYPESTR:
+        raise _library.ArgumentError(f"elements of type {typestr} are not known")
+    code = _TYPESTR.index(typestr)
+    shape = interface["shape"]
+    given = interface.get("strides")
+    if given is not None and any(s % _SIZES[code] for s in given):
+        raise _library.ArgumentError(f"strides of {given} bytes are no whole elements")
+    strides = None if given is None else [s // _SIZES[code] for s in given]
+    address, read_only = interface["data"]
+    return _from_memory((owner, interface), address, code, shape, strides, read_only)
+
+
+def _from_memory(owner, address, code, shape, strides, read_only):
+    count, sizes = _library.dims(shape)
+    memory = _library.options(_library.Memory, data=address, dtype=code, ndim=count, shape=sizes,
+                              read_only=int(read_only), release=_release)
+    if strides is not None:
+        memory.strides = _library.dims(strides)[1]
+    memory.owner = number = next(_owner_numbers)
+    _owners[number] = owner
+    try:
+        return Tensor(result("tensor_from_memory", _runtime.handle(), ctypes.byref(memory)))
+    except BaseException:
+        _owners.pop(number, None)
+        raise

@@ -1,0 +1,240 @@
+"""Differentiable functions. Shapes and formulas: docs/c_interface.md."""
+
+import builtins
+import ctypes
+
+from . import _library, _runtime
+from ._library import call, result
+from ._tensor import Tensor, as_tensor, dtype_code, full
+
+_UNARY = ("neg", "abs", "exp", "log", "sqrt", "rsqrt", "relu", "sigmoid", "tanh", "silu",
+          "softplus", "sin", "cos", "gelu", "gelu_erf")
+_BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "less", "less_equal", "equal")
+_REDUCE = ("sum", "mean", "max", "min")
+
+__all__ = [*_UNARY, *_BINARY, *_REDUCE, "argmax", "attention", "backward", "all_gather",
+           "all_reduce_sum", "bce_with_logits_loss", "cast", "clamp", "concat", "contiguous",
+           "cross_entropy", "dropout", "embedding", "gather", "inference", "layer_norm", "linear",
+           "log_softmax", "matmul", "mse_loss", "pow", "reduce_scatter_sum", "reshape", "rms_norm",
+           "rope", "slice", "softmax", "swiglu", "transpose", "where"]
+
+
+def _handle(x):
+    return None if x is None else x._handle
+
+
+def _tensor(name, *arguments):
+    return Tensor(result(name, *arguments))
+
+
+def _make_unary(number, name):
+    def function(x):
+        return _tensor("unary", number, _handle(x))
+    function.__name__ = name
+    function.__doc__ = f"{name} of each element."
+    return function
+
+
+def _make_binary(number, name):
+    def function(a, b):
+        if not isinstance(b, Tensor):
+            return _tensor("binary_scalar", number, _handle(a), b)
+        if not isinstance(a, Tensor):
+            a = full((), a, b.dtype)
+        return _tensor("binary", number, _handle(a), _handle(b))
+    function.__name__ = name
+    function.__doc__ = f"{name} of each two elements, broadcast; one of both may be a number."
+    return function
+
+
+def _make_reduce(number, name):
+    def function(x, dims=(), keep=False):
+        dims = (dims,) if isinstance(dims, int) else tuple(dims)
+        array = (ctypes.c_int32 * builtins.max(1, len(dims)))(*dims)
+        return _tensor("reduce", number, _handle(x), len(dims), array, int(keep))
+    function.__name__ = name
+    function.__doc__ = f"The {name} over some dimensions; sum and mean: by default over all."
+    return function
+
+
+for _make, _names in ((_make_unary, _UNARY), (_make_binary, _BINARY), (_make_reduce, _REDUCE)):
+    for _number, _name in enumerate(_names):
+        globals()[_name] = _make(_number, _name)
+
+
+def _make_plain(name, doc):
+    def function(*tensors):
+        return _tensor(name, *map(_handle, tensors))
+    function.__name__ = name
+    function.__doc__ = doc
+    return function
+
+
+matmul = _make_plain("matmul", "matmul(a, b): [..., M, K] times [..., K, N].")
+contiguous = _make_plain("contiguous", "contiguous(x): x, or a dense copy.")
+mse_loss = _make_plain("mse_loss", "mse_loss(x, target): the mean of (x - target)^2.")
+bce_with_logits_loss = _make_plain("bce_with_logits_loss",
+                                   "bce_with_logits_loss(x, target): a mean.")
+where = _make_plain("where", "where(condition, a, b): a where the condition is not 0.")
+all_gather = _make_plain("all_gather", "all_gather(x): all ranks' x, one behind another.")
+reduce_scatter_sum = _make_plain("reduce_scatter_sum",
+                                 "reduce_scatter_sum(x): this rank's slice of the sum.")
+all_reduce_sum = _make_plain("all_reduce_sum", "all_reduce_sum(x): the sum over the ranks.")
+
+
+def pow(x, exponent):
+    """x to a power that is a number."""
+    return _tensor("pow", _handle(x), exponent)
+
+
+def clamp(x, low, high):
+    """x, at least low and at most high."""
+    return _tensor("clamp", _handle(x), low, high)
+
+
+def cast(x, dtype):
+    """x in another dtype."""
+    return _tensor("cast", _handle(x), dtype_code(dtype))
+
+
+def argmax(x, dim, keep=False):
+    """Where along a dimension the first of the largest is: int32."""
+    return _tensor("argmax", _handle(x), dim, int(keep))
+
+
+def softmax(x, dim=-1):
+    """exp(x) / the sum of exp(x) along a dimension."""
+    return _tensor("softmax", _handle(x), dim)
+
+
+def log_softmax(x, dim=-1):
+    """The logarithm of softmax."""
+    return _tensor("log_softmax", _handle(x), dim)
+
+
+def reshape(x, *shape):
+    """The same elements in another shape; one size may be -1."""
+    if len(shape) == 1 and not isinstance(shape[0], int):
+        shape = shape[0]
+    return _tensor("reshape", _handle(x), *_library.dims(shape))
+
+
+def transpose(x, dim0=-2, dim1=-1):
+    """A view with two dimensions exchanged."""
+    return _tensor("transpose", _handle(x), dim0, dim1)
+
+
+def slice(x, dim, begin, end):
+    """A view of elements [begin, end) of a dimension."""
+    return _tensor("slice", _handle(x), dim, begin, end)
+
+
+def concat(tensors, dim=0):
+    """Tensors behind each other along a dimension."""
+    tensors = list(tensors)
+    handles = (_library.Handle * builtins.max(1, len(tensors)))(*map(_handle, tensors))
+    return _tensor("concat", len(tensors), handles, dim)
+
+
+def gather(x, dim, index):
+    """Picks along a dimension by the numbers in an int32 tensor."""
+    return _tensor("gather", _handle(x), dim, _handle(index))
+
+
+def linear(x, weight, bias=None, residual=None):
+    """x weight' + bias + residual."""
+    return _tensor("linear", *map(_handle, (x, weight, bias, residual)))
+
+
+def swiglu(x, w_gate, w_up, w_down, residual=None):
+    """Llama's feed-forward block."""
+    return _tensor("swiglu", *map(_handle, (x, w_gate, w_up, w_down, residual)))
+
+
+def embedding(ids, table, positions=None):
+    """Rows of a table by int32 ids [B, T]."""
+    return _tensor("embedding", *map(_handle, (ids, table, positions)))
+
+
+def layer_norm(x, gain, bias=None, eps=1e-5):
+    """LayerNorm over the last dimension."""
+    return _tensor("layer_norm", *map(_handle, (x, gain, bias)), eps)
+
+
+def rms_norm(x, gain, eps=1e-5):
+    """RMSNorm over the last dimension."""
+    return _tensor("rms_norm", _handle(x), _handle(gain), eps)
+
+
+def rope(x, theta=0.0):
+    """Rotary positions of x [B, T, H, D]."""
+    return _tensor("rope", _handle(x), theta)
+
+
+def attention(q, k, v, causal=True, scale=0.0, window=0):
+    """Attention of q [B, Tq, H, D] to k and v [B, Tk, Hkv, D]."""
+    return _tensor("attention", *map(_handle, (q, k, v)), int(causal), scale, window)
+
+
+def dropout(x, p, site=0):
+    """x with a share p of the elements zeroed and the others scaled; nothing in inference()."""
+    return _tensor("dropout", _handle(x), p, site)
+
+
+def cross_entropy(logits, targets, vocab=None):
+    """The sum over rows; targets: int32, -1 is left out."""
+    vocab = logits.shape[-1] if vocab is None else vocab
+    return _tensor("cross_entropy", _handle(logits), _handle(targets), vocab)
+
+
+def backward(loss):
+    """Adds the gradients of a scalar to the leaves that it depends on."""
+    call("backward", _handle(loss))
+
+
+class inference:
+    """A block in which functions record nothing, and dropout does nothing."""
+
+    def __enter__(self):
+        call("set_inference", _runtime.handle(), 1)
+
+    def __exit__(self, *_):
+        call("set_inference", _runtime.handle(), 0)
+
+
+def _reversed(function):
+    return lambda a, b: function(b, a)
+
+
+def _index(x, key):
+    """x[2], x[1:3], x[:, 0]: whole numbers and slices without steps."""
+    keys = key if isinstance(key, tuple) else (key,)
+    shape = x.shape
+    if len(keys) > len(shape):
+        raise IndexError(f"{len(keys)} indices for {x!r}")
+    kept = list(shape)
+    for dim, one in enumerate(keys):
+        if isinstance(one, int):
+            if not -shape[dim] <= one < shape[dim]:
+                raise IndexError(f"index {one} for a dimension of {shape[dim]}")
+            begin, end, step = one % shape[dim], one % shape[dim] + 1, 1
+            kept[dim] = None
+        else:
+            begin, end, step = one.indices(shape[dim])
+            kept[dim] = builtins.max(0, end - begin)
+        if step != 1:
+            raise IndexError(f"a slice has the step {step}, want 1")
+        x = globals()["slice"](x, dim, begin, builtins.max(begin, end))
+    return x if None not in kept else reshape(contiguous(x), [n for n in kept if n is not None])
+
+
+_g = globals()
+for _name, _function in {
+        "__add__": _g["add"], "__radd__": _g["add"], "__sub__": _g["sub"],
+        "__rsub__": _reversed(_g["sub"]), "__mul__": _g["mul"], "__rmul__": _g["mul"],
+        "__truediv__": _g["div"], "__rtruediv__": _reversed(_g["div"]), "__neg__": _g["neg"],
+        "__pow__": pow, "__matmul__": matmul, "__getitem__": _index, "sum": _g["sum"],
+        "mean": _g["mean"], "max": _g["max"], "min": _g["min"], "reshape": reshape,
+        "transpose": transpose, "cast": cast, "contiguous": contiguous,
+        "backward": backward}.items():
+    setattr(Tensor, _name, _function)

@@ -1,0 +1,226 @@
+"""Modules, their parameters, language models, and how ranks share them."""
+
+import ctypes
+import itertools
+import math
+
+from . import _library, _runtime, functions
+from ._library import call, result
+from ._tensor import Tensor, _host_bytes, dtype_code
+
+_runs = {}
+_run_numbers = itertools.count(1)
+
+
+def _share(handle):
+    return result("tensor_share", handle)
+
+
+@_library.Body
+def _body(user, inputs, input_count, outputs, output_count):
+    run = _runs[user]
+    try:
+        tensors = [Tensor(_share(inputs[i])) for i in range(input_count)]
+        given = run.module.forward(*(tensors.pop(0) if isinstance(x, Tensor) else x
+                                     for x in run.arguments))
+        results = given if isinstance(given, tuple) else (given,)
+        if len(results) != output_count:
+            raise _library.ArgumentError(
+                f"{type(run.module).__name__}.forward returned {len(results)} tensors, and its "
+                f"class has outputs = {output_count}")
+        for i, x in enumerate(results):
+            outputs[i] = _share(x._handle)
+        return 0
+    except BaseException as error:  # crosses the library as a status
+        run.error = error
+        return _library.CALLBACK_FAILED
+
+
+class _Run:
+    def __init__(self, module, arguments):
+        self.module, self.arguments, self.error = module, arguments, None
+
+
+class Module:
+    """A part of a model. Subclasses declare parameters and modules, and have a forward(); they are
+    called as functions, so that sharded parameters are there."""
+
+    #: How many tensors forward() returns.
+    outputs = 1
+
+    def __init__(self, parent=None, name=""):
+        self._handle = result("module_create", _runtime.handle(),
+                              parent._handle if parent is not None else None, name.encode())
+        self._parent = parent  # its tree stays
+
+    def __del__(self):
+        handle = getattr(self, "_handle", None)
+        if handle is not None and _runtime is not None and _runtime._current is not None:
+            _library._functions["module_destroy"](handle)
+
+    def parameter(self, name, shape, *, std=0.0, mean=0.0, decay=True, trainable=True):
+        """Declares a parameter and returns it as functions take it."""
+        options = _library.options(_library.ParameterOptions, mean=mean, std=std,
+                                   no_decay=int(not decay), frozen=int(not trainable))
+        call("module_declare", self._handle, name.encode(), *_library.dims(shape),
+             ctypes.byref(options))
+        return Tensor(result("module_value", self._handle, name.encode()))
+
+    def forward(self, *inputs):
+        """What the module computes."""
+        raise NotImplementedError(f"{type(self).__name__} has no forward()")
+
+    def __call__(self, *arguments):
+        tensors = [x for x in arguments if isinstance(x, Tensor)]
+        handles = (_library.Handle * max(1, len(tensors)))(*(x._handle for x in tensors))
+        outputs = (_library.Handle * self.outputs)()
+        number = next(_run_numbers)
+        run = _runs[number] = _Run(self, arguments)
+        try:
+            call("module_run", self._handle, _body, number, len(tensors), handles, self.outputs,
+                 outputs)
+        except _library.Error:
+            if run.error is not None:
+                raise run.error from None
+            raise
+        finally:
+            del _runs[number]
+        results = tuple(Tensor(handle) for handle in outputs)
+        return results[0] if self.outputs == 1 else results
+
+    # ---- Ranks ----
+
+    def shard(self, stage=0, *, compute="float32", reduce="float32", overlap=True,
+              reproducible=False, seed=0):
+        """Gives parameters memory and initial values. Stage 0: ranks share nothing, as DDP; 1:
+        optimizer states; 2: gradients too; 3: parameters too. Inner modules first. Collective."""
+        options = _library.options(
+            _library.ShardOptions, stage=stage, compute=dtype_code(compute),
+            reduce=dtype_code(reduce), no_overlap=int(not overlap),
+            reproducible=int(reproducible), seed=seed)
+        call("module_shard", self._handle, ctypes.byref(options))
+        return self
+
+    def begin_backward(self, last):
+        """Before each backward of a step's micro-batches, if there are several."""
+        call("module_begin_backward", self._handle, int(last))
+
+    def mean_over_ranks(self, loss, weight=1.0):
+        """A loss whose gradients are those of the mean over all ranks' samples. Collective."""
+        return Tensor(result("mean_over_ranks", self._handle, loss._handle, weight))
+
+    def clip_grad_norm(self, max_norm):
+        """Bounds the gradient's norm until zero_grad(), and returns what it was. Collective."""
+        norm = ctypes.c_float()
+        call("clip_grad_norm", self._handle, max_norm, ctypes.byref(norm))
+        return norm.value
+
+    def zero_grad(self):
+        """Lets the next gradients begin anew."""
+        call("zero_grad", self._handle)
+
+    # ---- Parameters ----
+
+    def parameters(self):
+        """Names and shapes."""
+        count = ctypes.c_int64()
+        call("module_parameter_count", self._handle, ctypes.byref(count))
+        shapes = {}
+        for i in range(count.value):
+            info = _library.options(_library.ParameterInfo)
+            call("module_parameter", self._handle, i, ctypes.byref(info))
+            shapes[info.name.decode()] = tuple(info.shape[:info.ndim])
+        return shapes
+
+    def read(self, name):
+        """All elements of a parameter in host memory, float32: a memoryview of its shape, which
+        numpy takes as it is. Collective."""
+        shape = self._shape(name)
+        values = (ctypes.c_float * max(1, math.prod(shape)))()
+        call("parameter_read", self._handle, name.encode(), values, math.prod(shape))
+        view = memoryview(values).cast("B").cast("f")
+        return view if not shape else view.cast("B").cast("f", shape)
+
+    def write(self, name, values):
+        """Sets a parameter from all its elements. Every rank does it."""
+        data, shape, _ = _host_bytes(values, "float32")
+        call("parameter_write", self._handle, name.encode(), data, math.prod(shape))
+
+    def _shape(self, name):
+        shapes = self.parameters()
+        if name not in shapes:
+            raise _library.ArgumentError(f"there is no parameter {name!r}, want one of "
+                                         f"{', '.join(shapes)}")
+        return shapes[name]
+
+    def local(self, name):
+        """For optimizers of one's own: this rank's elements of a parameter as a float32 vector, the
+        memory itself. local_changed() after copy_() to it, on every rank."""
+        return Tensor(result("parameter_local", self._handle, name.encode(), None))
+
+    def local_grad(self, name):
+        """Their gradient, or None."""
+        handle = result("parameter_local_grad", self._handle, name.encode())
+        return Tensor(handle) if handle else None
+
+    def local_changed(self, name):
+        """Says that local() was written to."""
+        call("parameter_local_changed", self._handle, name.encode())
+
+
+class Linear(Module):
+    """x weight' + bias. weight: [outputs, inputs]."""
+
+    def __init__(self, parent, name, inputs, outputs, *, std=0.02, bias=True):
+        super().__init__(parent, name)
+        self.weight = self.parameter("weight", (outputs, inputs), std=std)
+        self.bias = self.parameter("bias", (outputs,), decay=False) if bias else None
+
+    def forward(self, x, residual=None):
+        """x: [..., inputs]."""
+        return functions.linear(x, self.weight, self.bias, residual)
+
+
+class LayerNorm(Module):
+    """LayerNorm over the last dimension."""
+
+    def __init__(self, parent, name, width, *, eps=1e-5):
+        super().__init__(parent, name)
+        self.weight = self.parameter("weight", (width,), mean=1, decay=False)
+        self.bias = self.parameter("bias", (width,), decay=False)
+        self.eps = eps
+
+    def forward(self, x):
+        """x: [..., width]."""
+        return functions.layer_norm(x, self.weight, self.bias, self.eps)
+
+
+class Embedding(Module):
+    """Rows of a table by int32 ids [B, T]."""
+
+    def __init__(self, parent, name, rows, width, *, std=0.02):
+        super().__init__(parent, name)
+        self.weight = self.parameter("weight", (rows, width), std=std)
+
+    def forward(self, ids):
+        """ids: [B, T]."""
+        return functions.embedding(ids, self.weight)
+
+
+class LanguageModel(Module):
+    """A model of a preset as train_lm has them; context: longest sequence. Sizes that are given
+    take the place of the preset's."""
+
+    def __init__(self, preset="nano", **sizes):
+        dropout = sizes.pop("dropout", 0.0)
+        known = {name for name, _ in _library.LanguageModelOptions._fields_}
+        if set(sizes) - known:
+            raise TypeError(f"LanguageModel has no {', '.join(sorted(set(sizes) - known))}")
+        options = _library.options(_library.LanguageModelOptions, dropout=dropout, **sizes)
+        self._handle = result("language_model_create", _runtime.handle(), preset.encode(),
+                              ctypes.byref(options))
+        self._parent = None
+
+    def loss(self, ids, targets):
+        """The sum of the cross-entropy over all tokens. ids, targets: int32 [B, T]."""
+        return Tensor(result("language_model_loss", self._handle, ids._handle, targets._handle))

@@ -1,0 +1,288 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "shale/kernels/cpu/batch_norm.cpp"
+#include <hwy/foreach_target.h>
+//
+#include <algorithm>
+#include <cmath>
+
+#include "shale/kernels/batch_norm.h"
+#include "shale/kernels/check.h"
+#include "shale/kernels/cpu/loop-inl.h"
+#include "shale/kernels/cpu/parallel.h"
+#include "shale/kernels/cpu/row_blocks.h"
+#include "shale/kernels/cpu/run.h"
+
+// A thread owns a block of rows, whose sums stay in cache; blocks are then added in order, in f64.
+// They depend on the number of rows only.
+
+HWY_BEFORE_NAMESPACE();
+namespace shale::kernels::HWY_NAMESPACE {
+
+inline constexpr int64_t kBatchNormGrain = 32;     // rows per chunk where nothing is summed
+inline constexpr int64_t kBatchChannelGrain = 64;  // channels per chunk of a combination
+
+// ---- Moments ----
+
+// Of one block of rows: their mean and the squared deviations from it. The deviations' own sum
+// corrects the rounding error of the first mean.
+template <typename T>
+void block_moments(const T* x, int64_t rows, int64_t cols, float* mean, float* squares,
+                   float* deviations) {
+  std::fill_n(mean, cols, 0.f);
+  for (int64_t r = 0; r < rows; ++r) {
+    for_vectors(cols, [&](int64_t i, auto part) HWY_ATTR {
+      store(hn::Add(load(mean + i, part), load(x + r * cols + i, part)), mean + i, part);
+    });
+  }
+  const float inv_rows = 1.f / static_cast<float>(rows);
+  for (int64_t i = 0; i < cols; ++i) mean[i] *= inv_rows;
+  std::fill_n(squares, cols, 0.f);
+  std::fill_n(deviations, cols, 0.f);
+  for (int64_t r = 0; r < rows; ++r) {
+    for_vectors(cols, [&](int64_t i, auto part) HWY_ATTR {
+      const auto d = hn::Sub(load(x + r * cols + i, part), load(mean + i, part));
+      store(hn::MulAdd(d, d, load(squares + i, part)), squares + i, part);
+      store(hn::Add(load(deviations + i, part), d), deviations + i, part);
+    });
+  }
+  for (int64_t i = 0; i < cols; ++i) {
+    const float shift = deviations[i] * inv_rows;
+    mean[i] += shift;
+    squares[i] = squares[i] - deviations[i] * shift;
+  }
+}
+
+template <typename T>
+void batch_moments_typed(const Exec& exec, const BatchMomentsArgs& a) {
+  const int64_t rows = a.x.size(0), cols = a.x.size(1);
+  const RowBlocks blocks(rows);
+  float* partial = scratch<float>("batch_moments", exec, blocks.count * 3 * cols);
+  const T* x = a.x.as<T>();
+  parallel_for(exec, rows, blocks.rows, [&](int64_t begin, int64_t end) {
+    float* mine = partial + begin / blocks.rows * 3 * cols;
+    block_moments(x + begin * cols, end - begin, cols, mine, mine + cols, mine + 2 * cols);
+  });
+  float* out = a.moments.as<float>();
+  parallel_for(exec, cols, kBatchChannelGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) {
+      double mean = 0, squares = 0, count = 0;
+      for (int64_t block = 0; block < blocks.count; ++block) {
+        const auto size = static_cast<double>(std::min(blocks.rows, rows - block * blocks.rows));
+        const double delta = double{partial[block * 3 * cols + c]} - mean;
+        const double share = size / (count + size);
+        mean += delta * share;
+        squares += double{partial[(block * 3 + 1) * cols + c]} + delta * delta * count * share;
+        count += size;
+      }
+      out[c] = static_cast<float>(mean);
+      out[cols + c] = static_cast<float>(squares);
+    }
+  });
+  out[2 * cols] = static_cast<float>(rows);
+}
+
+void batch_moments_target(const Exec& exec, const BatchMomentsArgs& a) {
+  dispatch_float(a.x.dtype, [&]<typename T>() { batch_moments_typed<T>(exec, a); });
+}
+
+// ---- Forward ----
+
+template <typename T>
+void batch_norm_typed(const Exec& exec, const BatchNormArgs& a) {
+  const int64_t cols = a.x.size(1);
+  // y = x scale + shift, which takes one pass over two vectors.
+  float* scale = scratch<float>("batch_norm", exec, 2 * cols);
+  float* shift = scale + cols;
+  const float *mean = a.mean.as<float>(), *rstd = a.rstd.as<float>();
+  const T *gain = a.gain.as<T>(), *bias = a.bias.as<T>();
+  for_vectors(cols, [&](int64_t i, auto part) HWY_ATTR {
+    const auto factor = hn::Mul(load(gain + i, part), load(rstd + i, part));
+    store(factor, scale + i, part);
+    store(hn::NegMulAdd(load(mean + i, part), factor, load(bias + i, part)), shift + i, part);
+  });
+  const T* x = a.x.as<T>();
+  const T* residual = a.residual.defined() ? a.residual.as<T>() : nullptr;
+  T* y = a.y.as<T>();
+  const bool relu = a.relu;
+  parallel_for(exec, a.x.size(0), kBatchNormGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin * cols; at < end * cols; at += cols) {
+      for_vectors(cols, [&](int64_t i, auto part) HWY_ATTR {
+        auto v = hn::MulAdd(load(x + at + i, part), load(scale + i, part), load(shift + i, part));
+        if (residual != nullptr) v = hn::Add(v, load(residual + at + i, part));
+        // A NaN is passed on: the comparison is false for it.
+        if (relu) v = hn::IfThenZeroElse(hn::Lt(v, hn::Zero(F32Tag())), v);
+        store(v, y + at + i, part);
+      });
+    }
+  });
+}
+
+void batch_norm_target(const Exec& exec, const BatchNormArgs& a) {
+  dispatch_float(a.x.dtype, [&]<typename T>() { batch_norm_typed<T>(exec, a); });
+}
+
+// ---- Backward ----
+
+// The gradient behind relu.
+template <typename T, class P>
+HWY_INLINE F32Vec masked_gradient(const T* dy, const T* y, P part) {
+  const auto g = load(dy, part);
+  if (y == nullptr) return g;
+  return hn::IfThenZeroElse(hn::Eq(load(y, part), hn::Zero(F32Tag())), g);
+}
+
+// A gradient of [C] that is a row of sums.
+void write_gradient(const float* sums, const View& gradient, bool accumulate) {
+  if (!gradient.defined()) return;
+  dispatch_gradient(gradient.dtype, [&]<typename T>() {
+    T* out = gradient.as<T>();
+    for (int64_t c = 0; c < gradient.numel(); ++c) {
+      out[c] = static_cast<T>(accumulate ? to_f32(out[c]) + sums[c] : sums[c]);
+    }
+  });
+}
+
+template <typename T>
+void batch_norm_sums_typed(const Exec& exec, const BatchNormSumsArgs& a) {
+  const int64_t rows = a.dy.size(0), cols = a.dy.size(1);
+  const RowBlocks blocks(rows);
+  float* partial = scratch<float>("batch_norm_sums", exec, blocks.count * 2 * cols);
+  const T *dy = a.dy.as<T>(), *x = a.x.as<T>();
+  const T* y = a.y.defined() ? a.y.as<T>() : nullptr;
+  const float *mean = a.mean.as<float>(), *rstd = a.rstd.as<float>();
+  parallel_for(exec, rows, blocks.rows, [&](int64_t begin, int64_t end) {
+    float* sum_g = partial + begin / blocks.rows * 2 * cols;
+    float* sum_gn = sum_g + cols;
+    std::fill_n(sum_g, 2 * cols, 0.f);
+    for (int64_t at = begin * cols; at < end * cols; at += cols) {
+      for_vectors(cols, [&](int64_t i, auto part) HWY_ATTR {
+        const auto g = masked_gradient(dy + at + i, y == nullptr ? y : y + at + i, part);
+        const auto centered = hn::Sub(load(x + at + i, part), load(mean + i, part));
+        store(hn::Add(load(sum_g + i, part), g), sum_g + i, part);
+        store(hn::MulAdd(g, hn::Mul(centered, load(rstd + i, part)), load(sum_gn + i, part)),
+              sum_gn + i, part);
+      });
+    }
+  });
+  float* sums = a.sums.as<float>();
+  parallel_for(exec, 2 * cols, kBatchChannelGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      double total = 0;
+      for (int64_t block = 0; block < blocks.count; ++block) total += partial[block * 2 * cols + i];
+      sums[i] = static_cast<float>(total);
+    }
+  });
+  write_gradient(sums, a.dbias, a.accumulate_dbias);
+  write_gradient(sums + cols, a.dgain, a.accumulate_dgain);
+}
+
+void batch_norm_sums_target(const Exec& exec, const BatchNormSumsArgs& a) {
+  dispatch_float(a.dy.dtype, [&]<typename T>() { batch_norm_sums_typed<T>(exec, a); });
+}
+
+template <typename T>
+void batch_norm_grad_typed(const Exec& exec, const BatchNormGradArgs& a) {
+  const int64_t rows = a.dy.size(0), cols = a.dy.size(1);
+  const T *dy = a.dy.as<T>(), *x = a.x.as<T>(), *gain = a.gain.as<T>();
+  const T* y = a.y.defined() ? a.y.as<T>() : nullptr;
+  const float *mean = a.mean.as<float>(), *rstd = a.rstd.as<float>();
+  T* dx = a.dx.as<T>();
+  T* d_residual = a.d_residual.defined() ? a.d_residual.as<T>() : nullptr;
+  const bool fixed = !a.sums.defined();
+  const float* sum_g = fixed ? nullptr : a.sums.as<float>();
+  const auto inv_count = hn::Set(F32Tag(), fixed ? 0.f : 1.f / *a.count.as<float>());
+  // dx = factor g - slope (x - mean) - level.
+  float* factor = scratch<float>("batch_norm_grad", exec, 3 * cols);
+  float *slope = factor + cols, *level = slope + cols;
+  for_vectors(cols, [&](int64_t i, auto part) HWY_ATTR {
+    const auto scale = load(rstd + i, part);
+    const auto whole = hn::Mul(load(gain + i, part), scale);
+    const auto mean_g = fixed ? hn::Zero(F32Tag()) : hn::Mul(load(sum_g + i, part), inv_count);
+    const auto mean_gn =
+        fixed ? hn::Zero(F32Tag()) : hn::Mul(load(sum_g + cols + i, part), inv_count);
+    store(whole, factor + i, part);
+    store(hn::Mul(whole, hn::Mul(scale, mean_gn)), slope + i, part);
+    store(hn::Mul(whole, mean_g), level + i, part);
+  });
+  parallel_for(exec, rows, kBatchNormGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin * cols; at < end * cols; at += cols) {
+      for_vectors(cols, [&](int64_t i, auto part) HWY_ATTR {
+        const auto g = masked_gradient(dy + at + i, y == nullptr ? y : y + at + i, part);
+        const auto centered = hn::Sub(load(x + at + i, part), load(mean + i, part));
+        const auto rest = hn::MulAdd(centered, load(slope + i, part), load(level + i, part));
+        store(hn::MulSub(load(factor + i, part), g, rest), dx + at + i, part);
+        if (d_residual != nullptr) store(g, d_residual + at + i, part);
+      });
+    }
+  });
+}
+
+void batch_norm_grad_target(const Exec& exec, const BatchNormGradArgs& a) {
+  dispatch_float(a.dy.dtype, [&]<typename T>() { batch_norm_grad_typed<T>(exec, a); });
+}
+
+}  // namespace shale::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shale::kernels {
+HWY_EXPORT(batch_moments_target);
+HWY_EXPORT(batch_norm_target);
+HWY_EXPORT(batch_norm_sums_target);
+HWY_EXPORT(batch_norm_grad_target);
+
+template <>
+void cpu::run(const Exec& exec, const BatchMomentsArgs& a) {
+  HWY_DYNAMIC_DISPATCH(batch_moments_target)(exec, a);
+}
+
+// A few numbers of each channel, in f64.
+template <>
+void cpu::run(const Exec&, const BatchMergeArgs& a) {
+  const int64_t sets = a.moments.size(0), channels = a.mean.numel(), width = 2 * channels + 1;
+  const float* moments = a.moments.as<float>();
+  double rows = 0;
+  for (int64_t set = 0; set < sets; ++set) rows += moments[set * width + 2 * channels];
+  *a.count.as<float>() = static_cast<float>(rows);
+  const bool moves = a.running_mean.defined();
+  const double momentum = a.momentum;
+  for (int64_t c = 0; c < channels; ++c) {
+    double mean = 0, squares = 0, count = 0;
+    for (int64_t set = 0; set < sets; ++set) {
+      const float* of = moments + set * width;
+      const double size = of[2 * channels];
+      if (size == 0) continue;
+      const double delta = of[c] - mean, share = size / (count + size);
+      mean += delta * share;
+      squares += of[channels + c] + delta * delta * count * share;
+      count += size;
+    }
+    const double variance = rows > 0 ? squares / rows : 0;
+    a.mean.as<float>()[c] = static_cast<float>(mean);
+    a.rstd.as<float>()[c] = static_cast<float>(1 / std::sqrt(variance + double{a.eps}));
+    if (!moves || rows == 0) continue;
+    const auto move = [momentum](float& running, double to) {
+      running = static_cast<float>((1 - momentum) * running + momentum * to);
+    };
+    move(a.running_mean.as<float>()[c], mean);
+    if (rows > 1) move(a.running_variance.as<float>()[c], squares / (rows - 1));
+  }
+}
+
+template <>
+void cpu::run(const Exec& exec, const BatchNormArgs& a) {
+  HWY_DYNAMIC_DISPATCH(batch_norm_target)(exec, a);
+}
+
+template <>
+void cpu::run(const Exec& exec, const BatchNormSumsArgs& a) {
+  HWY_DYNAMIC_DISPATCH(batch_norm_sums_target)(exec, a);
+}
+
+template <>
+void cpu::run(const Exec& exec, const BatchNormGradArgs& a) {
+  HWY_DYNAMIC_DISPATCH(batch_norm_grad_target)(exec, a);
+}
+
+}  // namespace shale::kernels
+#endif

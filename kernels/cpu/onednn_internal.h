@@ -1,0 +1,93 @@
+#pragma once
+
+// What the sources that call oneDNN share; no other file includes it.
+
+#include <omp.h>
+#include <dnnl.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "shale/base/dtype.h"
+
+// A library on another thread pool would ignore what OneThread asks for, and give results that
+// depend on the number of threads.
+static_assert(DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_OMP ||
+                  DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_SEQ,
+              "oneDNN must be built with OpenMP or without threads");
+
+namespace shale::kernels::cpu {
+
+// While it lives, oneDNN sees one thread: it asks omp_get_max_threads() when it makes a primitive
+// and again when it runs one. The value belongs to the calling thread's task, inside of a parallel
+// region and outside.
+class OneThread {
+ public:
+  OneThread() : threads_(omp_get_max_threads()) {
+    if (threads_ != 1) omp_set_num_threads(1);
+  }
+  ~OneThread() {
+    if (threads_ != 1) omp_set_num_threads(threads_);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int threads_;
+};
+
+inline const dnnl::engine& onednn_engine() {
+  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  return cpu;
+}
+
+inline dnnl::memory::data_type onednn_type(DType dtype) {
+  return dtype == DType::kBF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
+
+// oneDNN's memory objects hold plain pointers; it reads its sources only.
+inline dnnl::memory onednn_memory(const dnnl::memory::desc& desc, const void* data) {
+  return dnnl::memory(desc, onednn_engine(), const_cast<void*>(data));
+}
+
+// Compiled primitives by what they are for. A model's need a few dozen entries. Whoever uses more
+// shapes than fit starts over, which costs what the first use of a shape costs; objects in use live
+// on. Safe to use from any thread.
+template <typename Spec, typename Made, typename Hash>
+class OnednnCache {
+ public:
+  static constexpr size_t kCapacity = 512;
+
+  template <typename Make>
+  std::shared_ptr<const Made> get(const Spec& spec, Make&& make) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (const auto it = entries_.find(spec); it != entries_.end()) return it->second;
+    std::shared_ptr<const Made> made = make();
+    if (entries_.size() >= kCapacity) entries_.clear();
+    entries_.emplace(spec, made);
+    return made;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<Spec, std::shared_ptr<const Made>, Hash> entries_;
+};
+
+// Adds numbers to a hash.
+class SpecHasher {
+ public:
+  SpecHasher& add(uint64_t value) {
+    hash_ = (hash_ ^ value) * 0x9e3779b97f4a7c15u;
+    hash_ ^= hash_ >> 32;
+    return *this;
+  }
+  size_t value() const { return hash_; }
+
+ private:
+  uint64_t hash_ = 0;
+};
+
+}  // namespace shale::kernels::cpu

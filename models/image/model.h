@@ -1,0 +1,74 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shale/runtime/nn/module.h"
+
+namespace shale::models {
+
+// The architecture of a classifier of images. A family takes from it what it has.
+struct ImageModelConfig {
+  std::string family = "resnet";  // or "vit"
+  int64_t classes = 1000;
+  int64_t pixels = 224;  // of an image's edge
+
+  // Residual networks (models/resnet/resnet.h).
+  std::array<int64_t, 4> depths = {2, 2, 2, 2};  // blocks of each stage
+  bool bottleneck = false;                       // blocks of three convolutions; else of two
+  bool small_stem = false;  // a window of 3 x 3 pixels and no pooling, for images of some 32 pixels
+
+  // Vision transformers (models/vit/vit.h).
+  int64_t layers = 0;
+  int64_t width = 0;
+  int64_t heads = 0;
+  int64_t patch = 0;  // of the edge of what becomes a token, in pixels
+  float norm_eps = 1e-6f;
+};
+
+// What training and evaluation need of a classifier.
+class ImageModel : public Module {
+ public:
+  explicit ImageModel(const ImageModelConfig& config) : config_(config) {}
+  const ImageModelConfig& config() const { return config_; }
+
+  // The repeated parts, in order: the units of data parallelism.
+  virtual std::vector<Module*> blocks() = 0;
+  // FLOPs of forward and backward per image: three times those of the products of forward, which
+  // are two per multiply-add.
+  virtual double flops_per_image() const = 0;
+
+  // images: [N, pixels, pixels, 3], of any float dtype. Returns [N, classes] in the compute dtype.
+  Tensor logits(const Tensor& images);
+  // Sum of the cross-entropy over the images, a scalar f32. labels: [N] i32; those that are
+  // kernels::kIgnoreTarget do not count.
+  Tensor loss(const Tensor& images, const Tensor& labels);
+
+ protected:
+  // The same of images in the compute dtype, inside of the model's hooks.
+  virtual Tensor classify(const Tensor& images) = 0;
+  // In which the first layer computes, once its parameters have memory.
+  virtual DType compute_dtype() const = 0;
+
+ private:
+  ImageModelConfig config_;
+};
+
+// An architecture by name, and the learning rate that it trains with.
+struct ImagePreset {
+  std::string name;
+  ImageModelConfig model;
+  double lr = 1e-3;  // of AdamW
+};
+const std::vector<ImagePreset>& image_presets();
+// Throws ConfigError with the names that there are.
+const ImagePreset& find_image_preset(const std::string& name);
+
+// Throws ConfigError for sizes that do not go together.
+std::unique_ptr<ImageModel> make_image_model(const ImageModelConfig& config);
+
+}  // namespace shale::models

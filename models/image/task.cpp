@@ -1,0 +1,159 @@
+#include "shale/models/image/task.h"
+
+#include <algorithm>
+#include <array>
+
+#include "shale/base/error.h"
+#include "shale/base/log.h"
+#include "shale/base/parse.h"
+#include "shale/comm/ordered_sum.h"
+#include "shale/comm/parallel/data/batch_norm_sync.h"
+#include "shale/kernels/loss.h"
+#include "shale/models/training/batch_ramp.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/loss.h"
+
+namespace shale::models {
+namespace {
+
+ImageModelConfig model_config(const ImageConfig& config, const Augmentation& augmentation,
+                              size_t classes) {
+  ImageModelConfig model = find_image_preset(config.model).model;
+  model.classes = static_cast<int64_t>(classes);
+  model.pixels = augmentation.pixels;
+  return model;
+}
+
+// Of how many images the right class is among the k that score highest.
+struct Hits {
+  static constexpr std::array<int64_t, 2> kTop = {1, 5};
+
+  // Of equal scores those of lower classes count as higher.
+  void add(std::span<const float> scores, int32_t label) {
+    int64_t higher = 0;
+    for (size_t i = 0; i < scores.size(); ++i) {
+      const float mine = scores[static_cast<size_t>(label)];
+      if (scores[i] > mine || (scores[i] == mine && i < static_cast<size_t>(label))) ++higher;
+    }
+    ++counts[0];
+    for (size_t k = 0; k < kTop.size(); ++k) counts[k + 1] += higher < kTop[k] ? 1 : 0;
+  }
+
+  std::array<int64_t, kTop.size() + 1> counts = {};  // images, then hits
+};
+
+}  // namespace
+
+ImageTask::ImageTask(const ImageTrainConfig& config)
+    : config_(config.image),
+      batches_(batch_layout(config.run, /*ranks=*/1)),
+      seed_(static_cast<uint64_t>(config.run.seed)),
+      data_(open_images(data_options(config))),
+      augmentation_(augmentation(config_, data_.format)),
+      damaged_(std::make_shared<DamagedImages>(config_.max_damaged)),
+      model_(make_image_model(model_config(config_, augmentation_, data_.classes.size()))) {}
+
+ImageTask::~ImageTask() = default;
+
+void ImageTask::prepare(const TaskContext& run) {
+  if (!config_.sync_batch_norm || run.group.size() == 1) return;
+  norm_group_ = run.group.split(0, run.group.rank(), "batch norm", comm::Lane::kModel);
+  comm::synchronise_batch_norm(*model_, *norm_group_);
+}
+
+BatchSource ImageTask::train_batches(const BatchPlan& plan) {
+  return image_train_batches({.images = data_.train,
+                              .augmentation = augmentation_,
+                              .seed = seed_,
+                              .layout = plan.layout,
+                              .rank = plan.rank,
+                              .first_step = plan.first_step,
+                              .damaged = damaged_});
+}
+
+Tensor ImageTask::loss(const DeviceBatch& batch) {
+  return model_->loss(batch["images"], batch["labels"]);
+}
+
+double ImageTask::step_weight(int64_t step) const {
+  return static_cast<double>(batches_.batch_at(step));
+}
+
+void ImageTask::check_evaluation() const {
+  if (data_.val != nullptr) return;
+  throw DataError(
+      cat("data: ", config_.data, " leaves nothing for validation, which --eval-every asks for"));
+}
+
+Evaluation ImageTask::evaluate(const TaskContext& run) {
+  const Inference inference(run.context);
+  Prefetcher batches(image_eval_batches({.images = data_.val,
+                                         .augmentation = augmentation_,
+                                         .rounds = {data_.val->size(), batches_.micro_batch,
+                                                    config_.eval_samples},
+                                         .rank = run.data.rank,
+                                         .ranks = run.data.count,
+                                         .damaged = damaged_}));
+  const int64_t classes = model_->config().classes;
+  std::vector<double> losses;
+  Hits hits;
+  while (const Batch* batch = batches.next()) {
+    const DeviceBatch on_device(run.context, *batch);
+    const Tensor logits = model_->logits(on_device["images"]);
+    const Tensor sum = cross_entropy(logits, on_device["labels"], classes);
+    const std::vector<float> scores = to_host<float>(cast(logits, DType::kF32));
+    losses.push_back(to_host<float>(sum).front());
+    const auto labels = batch->field("labels").values<int32_t>();
+    for (size_t row = 0; row < labels.size(); ++row) {
+      if (labels[row] == kernels::kIgnoreTarget) continue;
+      const auto width = static_cast<size_t>(classes);
+      hits.add(std::span(scores).subspan(row * width, width), labels[row]);
+    }
+  }
+  const double total = comm::ordered_sum(run.group, losses, run.data.losses);
+  run.group.host().all_reduce_sum(make_view(hits.counts.data(), {std::ssize(hits.counts)}),
+                                  {.tag = "evaluated images"});
+  const auto images = static_cast<double>(hits.counts[0]);
+  Evaluation result{.loss = total / images, .items = hits.counts[0]};
+  for (size_t k = 0; k < Hits::kTop.size(); ++k) {
+    if (Hits::kTop[k] >= classes) continue;
+    result.top_k[Hits::kTop[k]] = static_cast<double>(hits.counts[k + 1]) / images;
+  }
+  return result;
+}
+
+void ImageTask::finish(const TaskContext& run) {
+  int64_t damaged = damaged_->count();
+  run.group.host().all_reduce_sum(make_view(&damaged, {1}), {.tag = "damaged images"});
+  if (damaged > 0) log_info(damaged, " images were damaged and left out, counted on each rank");
+}
+
+SampleUnit ImageTask::unit() const {
+  return {.samples = cat("images of ", augmentation_.pixels, " x ", augmentation_.pixels),
+          .items = "images",
+          .item = "img",
+          .flops_per_item = model_->flops_per_image()};
+}
+
+std::vector<std::string> ImageTask::summary() const {
+  int64_t parameters = 0;
+  for (const Parameter* parameter : model_->parameters()) parameters += parameter->numel();
+  return {data_.summary,
+          cat(config_.model, ": ", parameters, " parameters, ", data_.classes.size(), " classes")};
+}
+
+std::map<std::string, std::string> ImageTask::same_on_all_ranks() const {
+  return {{cat("data: ", config_.data), data_.summary}};
+}
+
+std::map<std::string, std::string> ImageTask::facts() const {
+  return {{"number of training images", std::to_string(data_.train->size())},
+          {"number of classes", std::to_string(data_.classes.size())}};
+}
+
+std::map<std::string, std::string> ImageTask::data_checksums() const {
+  return {{"image data", cat(data_.checksum)}};
+}
+
+}  // namespace shale::models

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shale/models/image/config.h"
+#include "shale/models/training/task.h"
+#include "shale/runtime/data/images/image_batches.h"
+
+namespace shale::models {
+
+// Training of a classifier of images.
+class ImageTask : public Task {
+ public:
+  // `config` is resolved. Opens the data. Throws MissingInputError, DataError or ConfigError for
+  // what cannot work.
+  explicit ImageTask(const ImageTrainConfig& config);
+  ~ImageTask() override;
+
+  Module& model() override { return *model_; }
+  std::vector<Module*> units() override { return model_->blocks(); }
+  void prepare(const TaskContext& run) override;
+
+  BatchSource train_batches(const BatchPlan& plan) override;
+  Tensor loss(const DeviceBatch& batch) override;
+  double step_weight(int64_t step) const override;
+
+  void check_evaluation() const override;
+  Evaluation evaluate(const TaskContext& run) override;
+  void finish(const TaskContext& run) override;
+
+  SampleUnit unit() const override;
+  std::vector<std::string> summary() const override;
+  std::map<std::string, std::string> same_on_all_ranks() const override;
+  std::map<std::string, std::string> facts() const override;
+  std::map<std::string, std::string> data_checksums() const override;
+
+ private:
+  const ImageConfig config_;
+  const BatchLayout batches_;  // of all ranks
+  const uint64_t seed_;
+  const ImageSplits data_;
+  const Augmentation augmentation_;
+  std::shared_ptr<DamagedImages> damaged_;
+  std::unique_ptr<comm::ProcessGroup> norm_group_;  // null: each rank normalises by itself
+  std::unique_ptr<ImageModel> model_;
+};
+
+}  // namespace shale::models

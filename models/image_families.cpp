@@ -1,0 +1,48 @@
+// The classifiers of images that there are.
+#include "shale/base/error.h"
+#include "shale/models/image/model.h"
+#include "shale/models/resnet/resnet.h"
+#include "shale/models/vit/vit.h"
+
+namespace shale::models {
+namespace {
+
+ImageModelConfig resnet(std::array<int64_t, 4> depths, bool bottleneck, bool small_stem = false) {
+  return {.family = "resnet", .depths = depths, .bottleneck = bottleneck, .small_stem = small_stem};
+}
+
+ImageModelConfig vit(int64_t layers, int64_t width, int64_t heads, int64_t patch) {
+  return {.family = "vit", .layers = layers, .width = width, .heads = heads, .patch = patch};
+}
+
+}  // namespace
+
+const std::vector<ImagePreset>& image_presets() {
+  static const std::vector<ImagePreset> presets = {
+      {"resnet18", resnet({2, 2, 2, 2}, false)},
+      {"resnet18-small", resnet({2, 2, 2, 2}, false, /*small_stem=*/true)},
+      {"resnet50", resnet({3, 4, 6, 3}, true)},
+      {"vit-nano", vit(4, 128, 4, 8)},
+      {"vit-s16", vit(12, 384, 6, 16)},
+      {"vit-b16", vit(12, 768, 12, 16), 5e-4},
+      {"vit-l16", vit(24, 1024, 16, 16), 3e-4},
+  };
+  return presets;
+}
+
+const ImagePreset& find_image_preset(const std::string& name) {
+  std::string names;
+  for (const ImagePreset& preset : image_presets()) {
+    if (preset.name == name) return preset;
+    names += cat(names.empty() ? "" : ", ", preset.name);
+  }
+  throw ConfigError(cat("--model is ", name, ", want one of ", names));
+}
+
+std::unique_ptr<ImageModel> make_image_model(const ImageModelConfig& config) {
+  if (config.family == "resnet") return std::make_unique<ResNet>(config);
+  if (config.family == "vit") return std::make_unique<VisionTransformer>(config);
+  throw ConfigError(cat("a family of image models is ", config.family, ", want resnet or vit"));
+}
+
+}  // namespace shale::models

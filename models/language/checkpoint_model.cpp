@@ -1,0 +1,159 @@
+#include "shale/models/language/checkpoint_model.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <vector>
+
+#include "shale/base/error.h"
+#include "shale/comm/checkpoint/folder.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/models/language/adapters.h"
+#include "shale/models/language/hf_export.h"
+#include "shale/runtime/io/convert_internal.h"
+
+namespace shale::models {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// What the run says of its model, or of something else; null: nothing.
+json fact(const CheckpointReader& reader, const char* name) {
+  const json config = json::parse(reader.manifest().config);
+  const auto found = config.find(name);
+  return found == config.end() ? json() : *found;
+}
+
+LanguageModelConfig model_of(const CheckpointReader& reader) {
+  const json shape = fact(reader, "model shape");
+  if (shape.is_null()) {
+    throw DataError(cat(reader.path(), ": does not say what model it is of, want 'model shape'"));
+  }
+  return parse_model_shape(shape.dump(), cat(reader.path(), ": model shape"));
+}
+
+// Nothing but a run that goes on has a place for what routers have learnt besides (nn/moe.h):
+// without it the model would choose other experts.
+void refuse_router_biases(const CheckpointReader& reader) {
+  for (const auto& [name, tensor] : reader.manifest().tensors) {
+    if (!name.ends_with(".router_bias")) continue;
+    throw DataError(cat(reader.path(), ": has the biases of routers, such as ", name,
+                        ", which other programs have no place for; want --resume"));
+  }
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+}  // namespace
+
+CheckpointModel::CheckpointModel(const std::string& checkpoint, bool ema)
+    : reader_(checkpoint),
+      config_(model_of(reader_)),
+      ema_(ema),
+      model_(make_language_model(config_)) {
+  refuse_router_biases(reader_);
+  if (const json shape = fact(reader_, "lora adapters"); !shape.is_null()) {
+    adapters_ = parse_adapter_shape(shape.dump(), cat(reader_.path(), ": lora adapters"));
+    nn::add_adapters(*model_, adapters_->options, adapters_->targets);
+  }
+  for (const Parameter* parameter : model_->parameters()) {
+    const std::string name = parameter->full_name() + (ema_ ? "/ema" : "");
+    const CheckpointTensor* stored = reader_.find(name);
+    if (stored == nullptr && ema_ && parameter->trainable) {
+      throw DataError(
+          cat(reader_.path(), ": no tensor '", name, "', want the checkpoint of a run with --ema"));
+    }
+    if (stored == nullptr) stored = reader_.find(parameter->full_name());
+    const bool is_real =
+        stored != nullptr && (stored->dtype == DType::kF32 || stored->dtype == DType::kBF16 ||
+                              stored->dtype == DType::kF16);
+    if (!is_real || !(Shape(stored->shape) == parameter->shape)) {
+      throw DataError(cat(reader_.path(), ": ", stored == nullptr ? "no" : "another form of",
+                          " tensor '", parameter->full_name(), "', want fp32",
+                          to_string(parameter->shape)));
+    }
+  }
+}
+
+CheckpointModel::~CheckpointModel() = default;
+
+// Rows of a tensor as f32.
+void CheckpointModel::read_rows(const std::string& tensor, const Shape& shape, int64_t first_row,
+                                const View& to) const {
+  const std::string averaged = tensor + "/ema";
+  const std::string& name = ema_ && reader_.find(averaged) != nullptr ? averaged : tensor;
+  const DType dtype = reader_.find(name)->dtype;
+  const int64_t row = shape.numel() / shape[0];
+  std::vector<std::byte> bytes(static_cast<size_t>(to.numel() * dtype_size(dtype)));
+  reader_.read(name, first_row * row, bytes);
+  io_internal::convert({bytes.data(), dtype}, 0, {to.data, to.dtype}, to.numel());
+}
+
+void CheckpointModel::read(std::string_view name, const View& to, int64_t first_row) const {
+  const Parameter* parameter = model_->find_parameter(name);
+  if (parameter == nullptr) throw InternalError(cat("checkpoint: no parameter ", name));
+  const auto* const layer = dynamic_cast<const nn::LinearWeights*>(parameter->owner);
+  const nn::Lora* const adapter = layer == nullptr ? nullptr : layer->adapter();
+  if (adapter == nullptr || &layer->weight != parameter) {
+    return read_rows(parameter->full_name(), parameter->shape, first_row, to);
+  }
+  const int64_t rows = to.size(0), rank = adapters_->options.rank, in = parameter->shape[1];
+  std::vector<float> weight(static_cast<size_t>(rows * in)), a(static_cast<size_t>(rank * in)),
+      b(static_cast<size_t>(rows * rank));
+  const View weights = make_view(weight.data(), {rows, in});
+  read_rows(parameter->full_name(), parameter->shape, first_row, weights);
+  const Parameter &of_a = adapter->a.weight, &of_b = adapter->b.weight;
+  read_rows(of_a.full_name(), of_a.shape, 0, make_view(a.data(), {rank, in}));
+  read_rows(of_b.full_name(), of_b.shape, first_row, make_view(b.data(), {rows, rank}));
+  nn::merge_adapter(weights, make_view(a.data(), {rank, in}), make_view(b.data(), {rows, rank}),
+                    adapters_->options.scale());
+  io_internal::convert({reinterpret_cast<const std::byte*>(weight.data()), DType::kF32}, 0,
+                       {to.data, to.dtype}, to.numel());
+}
+
+std::shared_ptr<const StoredTokenizer> CheckpointModel::tokenizer() const {
+  const auto attachments = read_attachments(reader_.path(), reader_.manifest());
+  const auto found = attachments.find(kTokenizerFile);
+  if (found == attachments.end()) return nullptr;
+  return parse_tokenizer(found->second, cat(reader_.path(), "/", kTokenizerFile));
+}
+
+std::unique_ptr<StoredModel> open_model(const std::string& path) {
+  if (!is_there(fs::path(path) / kHfConfigFile) || is_there(fs::path(path) / "checkpoints")) {
+    if (const auto checkpoint = newest_checkpoint(path)) {
+      return std::make_unique<CheckpointModel>(*checkpoint);
+    }
+  }
+  return open_stored_model(path);
+}
+
+std::shared_ptr<const StoredTokenizer> open_model_tokenizer(const std::string& path) {
+  std::string folder = path;
+  if (const auto checkpoint = newest_checkpoint(path)) folder = *checkpoint;
+  for (const char* name : {kTokenizerFile, "tokenizer.model"}) {
+    const fs::path file = fs::path(folder) / name;
+    if (is_there(file)) return read_tokenizer(file.string());
+  }
+  return nullptr;
+}
+
+std::unique_ptr<LanguageModel> load_model(const StoredModel& stored, Context& context,
+                                          DType dtype) {
+  auto model = make_language_model(stored.config());
+  materialize(*model, context, dtype, /*seed=*/0);
+  std::vector<float> values;
+  for (Parameter* parameter : model->parameters()) {
+    values.resize(static_cast<size_t>(parameter->numel()));
+    stored.read(parameter->full_name(), make_view(values.data(), parameter->shape), 0);
+    const Tensor from = from_host<float>(context, values, parameter->shape);
+    kernels::axpby(context.exec(), {.a = from, .y = parameter->value});
+  }
+  context.synchronize();
+  return model;
+}
+
+}  // namespace shale::models

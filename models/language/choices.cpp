@@ -1,0 +1,174 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "shale/base/error.h"
+#include "shale/base/json_limits.h"
+#include "shale/base/parse.h"
+#include "shale/models/language/likelihood.h"
+#include "shale/runtime/data/corpus/documents.h"
+
+namespace shale::models {
+namespace {
+
+using nlohmann::json;
+
+std::string stripped(const std::string& text) {
+  constexpr const char* kSpace = " \t\r\n\f\v";
+  const size_t begin = text.find_first_not_of(kSpace);
+  return begin == text.npos ? std::string()
+                            : text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
+}
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  for (size_t at = text.find(from); at != text.npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+}
+
+// As the harness cleans what WikiHow's pages left.
+std::string cleaned(const std::string& text) {
+  std::string clean = stripped(text);
+  replace_all(clean, " [title]", ". ");
+  for (size_t open = clean.find('['); open != clean.npos; open = clean.find('[', open)) {
+    const size_t close = clean.find(']', open);
+    if (close == clean.npos) break;
+    const size_t line = clean.find('\n', open);
+    if (line < close) {
+      ++open;  // a pair is on one line
+      continue;
+    }
+    clean.erase(open, close + 1 - open);
+  }
+  // One pass, as Python's replace.
+  std::string single;
+  for (size_t i = 0; i < clean.size(); ++i) {
+    single += clean[i];
+    if (clean[i] == ' ' && i + 1 < clean.size() && clean[i + 1] == ' ') ++i;
+  }
+  return single;
+}
+
+// The first letter large, the others small; of ASCII alone.
+std::string capitalized(std::string text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    char& c = text[i];
+    if (i == 0 && c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+    if (i > 0 && c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return text;
+}
+
+// A line's object, read key by key.
+class Line {
+ public:
+  Line(std::string_view line, std::string place) : place_(std::move(place)) {
+    check_json(line, JsonLimits{}, place_);
+    object_ = json::parse(line);
+    if (!object_.is_object()) fail("is no object");
+  }
+  [[noreturn]] void fail(const std::string& what) const {
+    throw DataError(cat(place_, ": ", what));
+  }
+  bool has(const char* key) const { return object_.contains(key); }
+  std::string text(const char* key) const { return text_of(member(object_, key), key); }
+  std::vector<std::string> texts(const char* key) const {
+    return texts_of(member(object_, key), key);
+  }
+  std::vector<std::string> texts(const char* key, const char* inner) const {
+    return texts_of(member(member(object_, key), inner), inner);
+  }
+  // A number, or digits.
+  int64_t index(const char* key, size_t count) const {
+    const json& value = member(object_, key);
+    std::optional<int64_t> found;
+    if (value.is_number_integer()) found = value.get<int64_t>();
+    if (value.is_string()) found = parse_int(value.get<std::string>());
+    if (!found || *found < 0 || *found >= static_cast<int64_t>(count)) {
+      fail(cat("'", key, "' is ", excerpt(value.dump()), ", want 0 to ", count - 1));
+    }
+    return *found;
+  }
+
+ private:
+  const json& member(const json& of, const char* key) const {
+    if (!of.is_object() || !of.contains(key)) fail(cat("no '", key, "'"));
+    return of[key];
+  }
+  std::string text_of(const json& value, const char* key) const {
+    if (!value.is_string()) fail(cat("'", key, "' is ", excerpt(value.dump()), ", want a text"));
+    return value.get<std::string>();
+  }
+  std::vector<std::string> texts_of(const json& list, const char* key) const {
+    if (!list.is_array() || list.size() < 2) {
+      fail(cat("'", key, "' is ", excerpt(list.dump()), ", want two texts or more"));
+    }
+    std::vector<std::string> all;
+    for (const json& value : list) all.push_back(text_of(value, key));
+    return all;
+  }
+
+  std::string place_;
+  json object_;
+};
+
+ChoiceItem hellaswag(const Line& line) {
+  ChoiceItem item;
+  item.context = cleaned(cat(line.text("activity_label"), ": ", line.text("ctx_a"), " ",
+                             capitalized(line.text("ctx_b"))));
+  for (const std::string& ending : line.texts("endings")) item.answers.push_back(cleaned(ending));
+  item.right = line.index("label", item.answers.size());
+  return item;
+}
+
+ChoiceItem arc(const Line& line) {
+  ChoiceItem item{.context = cat("Question: ", line.text("question"), "\nAnswer:"),
+                  .answers = line.texts("choices", "text")};
+  const std::vector<std::string> labels = line.texts("choices", "label");
+  const std::string key = line.text("answerKey");
+  const auto found = std::find(labels.begin(), labels.end(), key);
+  if (found == labels.end() || labels.size() != item.answers.size()) {
+    line.fail(cat("the answer '", excerpt(key), "' is none of the labels"));
+  }
+  item.right = found - labels.begin();
+  return item;
+}
+
+ChoiceItem mmlu(const Line& line) {
+  ChoiceItem item;
+  if (line.has("subject")) {
+    std::string subject = line.text("subject");
+    std::replace(subject.begin(), subject.end(), '_', ' ');
+    item.context =
+        cat("The following are multiple choice questions (with answers) about ", subject, ".\n\n");
+  }
+  item.context += stripped(line.text("question"));
+  char letter = 'A';
+  for (const std::string& choice : line.texts("choices")) {
+    item.context += cat("\n", letter, ". ", choice);
+    item.answers.emplace_back(1, letter++);
+  }
+  item.context += "\nAnswer:";
+  item.right = line.index("answer", item.answers.size());
+  return item;
+}
+
+}  // namespace
+
+std::vector<ChoiceItem> read_choices(const std::string& path, ChoiceFormat format) {
+  const std::vector<CorpusFile> files = list_corpus({path});
+  BatchReader reader(files, [](std::string_view text, size_t) { return text.size(); });
+  std::vector<ChoiceItem> items;
+  for (DocumentBatch batch; reader.next(batch);) {
+    const CorpusFile& file = files[static_cast<size_t>(batch.begin.file)];
+    for_each_line(batch, file, [&](std::string_view text, const std::string& place) {
+      const Line line(text, place);
+      items.push_back(format == ChoiceFormat::kHellaSwag ? hellaswag(line)
+                      : format == ChoiceFormat::kArc     ? arc(line)
+                                                         : mmlu(line));
+    });
+  }
+  if (items.empty()) throw DataError(cat(path, ": no questions, want lines of them"));
+  return items;
+}
+
+}  // namespace shale::models

@@ -1,0 +1,65 @@
+#include "shale/models/language/lora_config.h"
+
+#include <algorithm>
+
+#include "shale/base/error.h"
+#include "shale/models/language/adapters.h"
+
+namespace shale::models {
+namespace {
+
+std::vector<std::string> split(const std::string& names) {
+  std::vector<std::string> all;
+  for (size_t begin = 0; begin <= names.size();) {
+    const size_t end = std::min(names.find(',', begin), names.size());
+    if (end > begin) all.push_back(names.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return all;
+}
+
+}  // namespace
+
+void describe(ConfigSpec& spec, LoraConfig& c) {
+  spec.section("Adapters");
+  spec.add("lora-rank", c.rank,
+           "train adapters of that rank (LoRA) and freeze the weights of --init; 0: train these",
+           {.min = 0, .max = 1 << 16});
+  spec.add("lora-alpha", c.alpha, "what they count: multiplied with alpha / rank",
+           {.min = 0, .max = 1e6, .exclude_min = true, .help = {.default_text = "twice the rank"}});
+  spec.add("lora-dropout", c.dropout, "of what goes into them",
+           {.min = 0, .max = 1, .exclude_max = true});
+  spec.add("lora-rank-stabilized", c.rank_stabilized,
+           "multiply with alpha / sqrt(rank) in place of alpha / rank");
+  spec.add("lora-targets", c.targets,
+           "layers that have one, by the ends of their names, such as q_proj,v_proj; all-linear: "
+           "all but the output layer",
+           {.help = {.metavar = "NAMES"}});
+  spec.add("lora-init", c.init, "begin with the adapters of a PEFT folder, which says their sizes",
+           {.is_path = true, .help = {.metavar = "DIR"}})
+      .may_change();
+  spec.add("export-merged", c.export_merged,
+           "--export writes the model with its adapters added to its weights; else they alone are "
+           "written, as PEFT's folder")
+      .may_change();
+}
+
+AdapterShape adapter_shape(const LoraConfig& config) {
+  if (config.init.empty()) {
+    return {
+        .options = {.rank = config.rank,
+                    .alpha = config.alpha > 0 ? config.alpha : 2 * static_cast<double>(config.rank),
+                    .dropout = config.dropout,
+                    .rank_stabilized = config.rank_stabilized},
+        .targets = split(config.targets)};
+  }
+  AdapterShape shape = read_adapter_shape(config.init);
+  if (config.rank > 0 && config.rank != shape.options.rank) {
+    throw ConfigError(cat("--lora-rank is ", config.rank, ", the adapters in ", config.init,
+                          " have ", shape.options.rank));
+  }
+  shape.options.dropout = config.dropout;  // of this run
+  return shape;
+}
+
+}  // namespace shale::models

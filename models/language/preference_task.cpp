@@ -1,0 +1,230 @@
+#include "shale/models/language/preference_task.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/base/json_limits.h"
+#include "shale/comm/checkpoint/folder.h"
+#include "shale/kernels/loss.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/pointwise.h"
+#include "shale/runtime/ops/reduce.h"
+#include "shale/runtime/ops/shape.h"
+
+// P pairs, T tokens of a row.
+namespace shale::models {
+namespace {
+
+constexpr const char* kReferenceFile = "dpo_reference.f32";
+constexpr int64_t kMaxReferenceBytes = int64_t{1} << 32;
+
+std::string bytes_of(const std::vector<float>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+}
+
+}  // namespace
+
+PreferenceTask::PreferenceTask(const TrainConfig& config)
+    : LanguageTask(config),
+      beta_(config.language.source.dpo_beta),
+      smoothing_(config.language.source.dpo_smoothing),
+      train_(usable(data().preferences.train)),
+      val_(usable(data().preferences.val)) {
+  if (train_.size() == 0) {
+    throw DataError(cat("data: ", config.language.source.data,
+                        ": no pair has tokens of both answers within --seq-len ",
+                        config.language.seq_len, ", want longer rows or other data"));
+  }
+  load_reference(config);
+}
+
+PreferenceTask::Pairs PreferenceTask::usable(
+    const std::shared_ptr<const ExampleStore>& examples) const {
+  Pairs pairs{.examples = examples};
+  if (examples == nullptr) return pairs;
+  const auto has_targets = [&](int64_t example) {
+    const int64_t count = std::min(examples->length(example), config().seq_len);
+    return examples->targets(example, 0, count) > 0;
+  };
+  for (int64_t pair = 0; pair < examples->size() / 2; ++pair) {
+    if (has_targets(2 * pair) && has_targets(2 * pair + 1)) pairs.numbers.push_back(pair);
+  }
+  return pairs;
+}
+
+// ---- Batches: rows of answers, and what the loss wants of each pair ----
+
+void PreferenceTask::fill(const Pairs& pairs, int64_t index, const TokenBatch& tokens,
+                          int64_t row) const {
+  for (const int64_t side : {0, 1}) {
+    const TokenRow to = tokens.row(2 * row + side);
+    std::ranges::fill(to.inputs, 0);
+    std::ranges::fill(to.targets, kernels::kIgnoreTarget);
+    if (index >= pairs.size()) continue;
+    const int64_t example = 2 * pairs.numbers[static_cast<size_t>(index)] + side;
+    const auto count =
+        static_cast<size_t>(std::min(pairs.examples->length(example), config().seq_len));
+    pairs.examples->read(example, 0, to.inputs.first(count), to.targets.first(count));
+  }
+}
+
+void PreferenceTask::make_batch(const Pairs& pairs, const std::vector<int64_t>& indices,
+                                Batch& batch) const {
+  const auto count = std::ssize(indices);
+  const auto field = [&](const char* name) {
+    return batch.set(name, DType::kF32, {count}).values<float>();
+  };
+  // All before any is looked at: adding a field moves the others.
+  for (const char* name : {"reference", "counted"}) field(name);
+  const TokenBatch tokens(batch, 2 * count, config().seq_len);
+  const std::span<float> reference = field("reference"), counted = field("counted");
+  for (int64_t row = 0; row < count; ++row) {
+    const auto at = static_cast<size_t>(row), index = static_cast<size_t>(indices[at]);
+    counted[at] = indices[at] < pairs.size() ? 1.0f : 0.0f;
+    reference[at] = index < pairs.reference.size() ? pairs.reference[index] : 0.0f;
+    fill(pairs, indices[at], tokens, row);
+  }
+}
+
+BatchSource PreferenceTask::train_batches(const BatchPlan& given) {
+  plan(given);
+  given.layout.validate();
+  return [this, given](int64_t i, Batch& batch) {
+    const BatchLayout::Place place = given.layout.place_of(given.first_step, i);
+    batch.first_position = given.layout.first_position(place.step, given.rank, place.micro);
+    batch.count = given.layout.micro_batch;
+    std::vector<int64_t> indices;
+    for (int64_t b = 0; b < batch.count; ++b) {
+      const int64_t position = batch.first_position + b;
+      const auto epoch = static_cast<uint64_t>(position / train_.size());
+      indices.push_back(Permutation(train_.size(), seed(), epoch)(position % train_.size()));
+    }
+    make_batch(train_, indices, batch);
+    return true;
+  };
+}
+
+double PreferenceTask::step_weight(int64_t step) const {
+  return static_cast<double>(batches().batch_at(step));
+}
+
+// ---- The loss ----
+
+Tensor PreferenceTask::difference(const DeviceBatch& batch) {
+  const Tensor& inputs = batch["inputs"];
+  const int64_t pairs = inputs.size(0) / 2, length = inputs.size(1);
+  const Tensor losses = language_model().token_losses(inputs, batch["targets"]);
+  const Tensor sums = sum(reshape(losses, {pairs, 2, length}), {2});
+  const auto side = [&](int64_t i) {
+    return reshape(contiguous(slice(sums, 1, i, i + 1)), {pairs});
+  };
+  return sub(side(1), side(0));
+}
+
+Tensor PreferenceTask::loss(const DeviceBatch& batch) {
+  const Tensor margin = mul(sub(difference(batch), batch["reference"]), static_cast<float>(beta_));
+  Tensor losses = softplus(neg(margin));
+  if (smoothing_ > 0) {
+    losses = add(mul(losses, static_cast<float>(1 - smoothing_)),
+                 mul(softplus(margin), static_cast<float>(smoothing_)));
+  }
+  return sum(mul(losses, batch["counted"]));
+}
+
+void PreferenceTask::check_evaluation() const {
+  if (val_.size() == 0) throw DataError(data().no_eval);
+}
+
+Evaluation PreferenceTask::evaluate(const TaskContext& run) {
+  const Inference inference(run.context);
+  const EvalRounds sampler(val_.size(), batches().micro_batch, config().eval_samples);
+  const int64_t rounds = sampler.rounds(run.data.count);
+  const Tensor losses = zeros(run.context, {rounds}, DType::kF32, MemoryTag::kData);
+  int64_t pairs = 0;
+  Batch batch;
+  for (int64_t round = 0; round < rounds; ++round) {
+    const EvalRounds::Range range = sampler.range(round, run.data.rank, run.data.count);
+    std::vector<int64_t> indices(static_cast<size_t>(sampler.batch()), val_.size());
+    for (int64_t b = 0; b < range.count; ++b) indices[static_cast<size_t>(b)] = range.first + b;
+    make_batch(val_, indices, batch);
+    const Tensor sum = run.loss(DeviceBatch(run.context, batch));
+    run.context.copy(losses.alias({1}, {1}, round).data(), sum.data(), sum.bytes());
+    pairs += range.count;
+  }
+  return evaluation_of(run, losses, pairs);
+}
+
+SampleUnit PreferenceTask::unit() const {
+  const SampleUnit rows = LanguageTask::unit();
+  return {.samples = cat("pairs of ", rows.samples),
+          .items = "pairs",
+          .item = "pairs",
+          .items_per_sample = 1,
+          .flops_per_item = 2 * static_cast<double>(rows.items_per_sample) * rows.flops_per_item};
+}
+
+// ---- What the model said of the answers when the run began ----
+
+void PreferenceTask::initialize(const TaskContext& run) {
+  LanguageTask::initialize(run);
+  compute_reference(run, train_);
+  compute_reference(run, val_);
+}
+
+void PreferenceTask::compute_reference(const TaskContext& run, Pairs& pairs) {
+  const Inference inference(run.context);
+  pairs.reference.assign(pairs.numbers.size(), 0.0f);
+  if (pairs.size() == 0) return;
+  const EvalRounds sampler(pairs.size(), batches().micro_batch);
+  Batch batch;
+  std::vector<float> found(pairs.numbers.size());
+  for (int64_t round = 0; round < sampler.rounds(run.data.count); ++round) {
+    const EvalRounds::Range range = sampler.range(round, run.data.rank, run.data.count);
+    std::vector<int64_t> indices(static_cast<size_t>(sampler.batch()), pairs.size());
+    for (int64_t b = 0; b < range.count; ++b) indices[static_cast<size_t>(b)] = range.first + b;
+    make_batch(pairs, indices, batch);
+    const std::vector<float> values = to_host<float>(difference(DeviceBatch(run.context, batch)));
+    std::copy_n(values.begin(), range.count, found.begin() + range.first);
+  }
+  // Every pair is one rank's, so that nothing is rounded.
+  run.group.host().all_reduce_sum(make_view(found.data(), {std::ssize(found)}),
+                                  {.tag = "reference of preferences"});
+  pairs.reference = std::move(found);
+}
+
+std::map<std::string, std::string> PreferenceTask::attachments() const {
+  std::map<std::string, std::string> files = LanguageTask::attachments();
+  files[kReferenceFile] = bytes_of(train_.reference) + bytes_of(val_.reference);
+  return files;
+}
+
+void PreferenceTask::load_reference(const TrainConfig& config) {
+  const std::string& resume = config.run.resume;
+  if (resume == "none") return;
+  const auto checkpoint = newest_checkpoint(resume == "auto" ? config.run.out : resume);
+  if (!checkpoint) return;
+  const std::string path = (std::filesystem::path(*checkpoint) / kReferenceFile).string();
+  const std::string bytes = read_text_file(path, kMaxReferenceBytes);
+  const size_t train = train_.numbers.size(), want = train + val_.numbers.size();
+  if (bytes.size() != want * sizeof(float)) {
+    throw DataError(cat(path, ": ", bytes.size(), " bytes, want ", want * sizeof(float),
+                        ", a number for each of ", want, " pairs"));
+  }
+  std::vector<float> all(want);
+  std::memcpy(all.data(), bytes.data(), bytes.size());
+  train_.reference.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(train));
+  val_.reference.assign(all.begin() + static_cast<std::ptrdiff_t>(train), all.end());
+}
+
+std::unique_ptr<LanguageTask> make_language_task(const TrainConfig& config) {
+  if (config.language.source.objective == Objective::kDpo) {
+    return std::make_unique<PreferenceTask>(config);
+  }
+  return std::make_unique<LanguageTask>(config);
+}
+
+}  // namespace shale::models

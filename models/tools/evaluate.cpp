@@ -1,0 +1,129 @@
+// shale evaluate: how well a model predicts a text, or answers questions.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "shale/base/config.h"
+#include "shale/base/error.h"
+#include "shale/base/json_limits.h"
+#include "shale/base/log.h"
+#include "shale/base/parse.h"
+#include "shale/models/language/likelihood.h"
+#include "shale/models/tools/model_options.h"
+#include "shale/models/tools/tools.h"
+
+namespace shale::models {
+namespace {
+
+using nlohmann::ordered_json;
+
+enum class Evaluated { kPerplexity, kHellaSwag, kArc, kMmlu };
+
+struct Request {
+  ModelOptions model;
+  Evaluated task = Evaluated::kPerplexity;
+  std::string data;
+  int64_t seq_len = 0;  // 0: the context, at most kLongestWindow
+  int64_t batch = 8, limit = 0;
+  bool json = false;
+};
+
+constexpr int64_t kLongestWindow = 2048;
+constexpr int64_t kMaxTextBytes = int64_t{1} << 31;
+
+void describe(ConfigSpec& spec, Request& r) {
+  describe(spec, r.model);
+  spec.add_choice("task", r.task,
+                  {{"perplexity", Evaluated::kPerplexity},
+                   {"hellaswag", Evaluated::kHellaSwag},
+                   {"arc", Evaluated::kArc},
+                   {"mmlu", Evaluated::kMmlu}},
+                  "perplexity of a text, or questions in jsonl as these benchmarks have them");
+  spec.add("data", r.data, "the text, or the questions",
+           {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
+  spec.add("seq-len", r.seq_len, "tokens of a window of text",
+           {.min = 1, .max = 1 << 20, .help = {.default_text = "the context, at most 2048"}});
+  spec.add("batch", r.batch, "windows at a time", {.min = 1, .max = 1 << 16});
+  spec.add("limit", r.limit, "questions, the first ones; 0: all", {.min = 0});
+  spec.add("json", r.json, "print one JSON object");
+  spec.example("shale evaluate my_model --data test.txt");
+  spec.example("mpirun -np 4 shale evaluate out --task hellaswag --data hellaswag_val.jsonl");
+}
+
+ordered_json perplexity(const Request& request, LoadedModel& loaded, comm::ProcessGroup& group) {
+  const std::string text = read_text_file(request.data, kMaxTextBytes);
+  const int64_t context = loaded.model->config().context;
+  const int64_t length = request.seq_len > 0 ? request.seq_len : std::min(context, kLongestWindow);
+  if (length > context) {
+    throw ConfigError(cat("--seq-len is ", length, ", the model has a context of ", context));
+  }
+  const std::vector<int32_t> tokens = TokenEncoder(loaded.tokenizer->tokenizer).encode(text);
+  TextScore score = score_text(*loaded.model, *loaded.context, tokens,
+                               {.length = length, .batch = request.batch}, group);
+  score.bytes = std::ssize(text);
+  return {{"task", "perplexity"},
+          {"tokens", score.tokens},
+          {"bytes", score.bytes},
+          {"loss", score.loss / static_cast<double>(score.tokens)},
+          {"perplexity", score.perplexity()},
+          {"bits_per_byte", score.bits_per_byte()}};
+}
+
+ordered_json choices(const Request& request, LoadedModel& loaded, comm::ProcessGroup& group) {
+  const auto [format, name] =
+      request.task == Evaluated::kHellaSwag ? std::pair(ChoiceFormat::kHellaSwag, "hellaswag")
+      : request.task == Evaluated::kArc     ? std::pair(ChoiceFormat::kArc, "arc")
+                                            : std::pair(ChoiceFormat::kMmlu, "mmlu");
+  std::vector<ChoiceItem> items = read_choices(request.data, format);
+  if (request.limit > 0 && request.limit < std::ssize(items)) {
+    items.resize(static_cast<size_t>(request.limit));
+  }
+  const ChoiceScores scores =
+      score_choices(*loaded.model, *loaded.context, *loaded.tokenizer, items, group);
+  const auto part = [&](int64_t right) {
+    return static_cast<double>(right) / static_cast<double>(scores.items);
+  };
+  return {{"task", name},
+          {"items", scores.items},
+          {"acc", part(scores.right)},
+          {"acc_norm", part(scores.right_by_character)},
+          {"acc_token", part(scores.right_by_token)}};
+}
+
+int evaluate(const Request& request, comm::World& world) {
+  LoadedModel loaded = load(request.model, world);
+  const auto group = world.group({.name = "evaluation"});
+  const ordered_json result = request.task == Evaluated::kPerplexity
+                                  ? perplexity(request, loaded, *group)
+                                  : choices(request, loaded, *group);
+  if (world.rank() != 0) return 0;
+  if (request.json) {
+    std::printf("%s\n", result.dump().c_str());
+    return 0;
+  }
+  std::printf("%s: %s\n", request.model.path.c_str(), loaded.description.c_str());
+  for (const auto& [key, value] : result.items()) {
+    const std::string text = value.is_string()         ? value.get<std::string>()
+                             : value.is_number_float() ? format_number(value.get<double>())
+                                                       : value.dump();
+    std::printf("%-14s %s\n", key.c_str(), text.c_str());
+  }
+  return 0;
+}
+
+}  // namespace
+
+int run_evaluate(int argc, const char* const* argv) {
+  Request request;
+  ConfigSpec spec(
+      "shale evaluate",
+      "says how well a model predicts a text, or how often it finds the likelier answer");
+  describe(spec, request);
+  const ParseResult parsed = parse_config(spec, argc, argv);
+  if (parsed.should_exit) {
+    std::fputs(parsed.output.c_str(), stdout);
+    return 0;
+  }
+  return comm::run(0, nullptr, [&](comm::World& world) { return evaluate(request, world); });
+}
+
+}  // namespace shale::models

@@ -1,0 +1,279 @@
+// shale generate: texts that a model makes.
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "shale/base/config.h"
+#include "shale/base/cpu_affinity.h"
+#include "shale/base/error.h"
+#include "shale/base/json_limits.h"
+#include "shale/base/parse.h"
+#include "shale/models/language/checkpoint_model.h"
+#include "shale/models/language/generate.h"
+#include "shale/models/tools/model_options.h"
+#include "shale/models/tools/tools.h"
+#include "shale/runtime/data/chat/chat_encoder.h"
+#include "shale/runtime/data/corpus/documents.h"
+
+namespace shale::models {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+// What is no character may come of tokens that are parts of some.
+constexpr auto kReplace = json::error_handler_t::replace;
+
+struct Request {
+  ModelOptions model;
+  GenerateOptions sampling;
+  std::string prompt, prompts, system, stop;
+  bool chat = false;
+  int64_t batch = 8;
+  int64_t seed = 1234;
+  double temperature = 0.8, top_p = 1;
+  ChatTemplate style = ChatTemplate::kAuto;
+};
+
+void describe(ConfigSpec& spec, Request& r) {
+  describe(spec, r.model);
+  spec.section("What to continue");
+  spec.add("prompt", r.prompt, "text to continue, or with --chat to answer",
+           {.help = {.metavar = "TEXT"}});
+  spec.add("prompts", r.prompts,
+           "file of lines {\"prompt\": TEXT} or {\"messages\": [...]}; a line {\"text\": ...} is "
+           "printed for each",
+           {.is_path = true, .help = {.metavar = "FILE.jsonl"}});
+  spec.add("chat", r.chat,
+           "write prompts as the turn of a user; without --prompt each line of the input is one");
+  spec.add_choice("chat-template", r.style,
+                  {{"auto", ChatTemplate::kAuto},
+                   {"chatml", ChatTemplate::kChatMl},
+                   {"llama3", ChatTemplate::kLlama3},
+                   {"qwen", ChatTemplate::kQwen}},
+                  "how conversations are written; auto: as the tokenizer has the marks of");
+  spec.add("system", r.system, "the conversation's system message", {.help = {.metavar = "TEXT"}});
+  spec.section("Sampling");
+  spec.add("tokens", r.sampling.tokens, "at most so many", {.min = 1, .max = 1 << 20});
+  spec.add("temperature", r.temperature, "0: always the likeliest token", {.min = 0, .max = 100});
+  spec.add("top-k", r.sampling.top_k, "sample among so many of the likeliest tokens; 0: among all",
+           {.min = 0});
+  spec.add("top-p", r.top_p, "and among those that have so much probability together",
+           {.min = 0, .max = 1, .exclude_min = true});
+  spec.add("stop", r.stop, "text at which to stop, which is left out",
+           {.help = {.metavar = "TEXT"}});
+  spec.add("seed", r.seed, "of random numbers");
+  spec.add("batch", r.batch, "prompts of --prompts at a time", {.min = 1, .max = 1 << 16});
+  spec.example("shale generate out --prompt \"Once upon a time\"");
+  spec.example("shale generate my_model --chat --system \"Be brief.\"");
+}
+
+// One text as it grows: the characters that are certain, up to where it stops.
+class GrowingText {
+ public:
+  GrowingText(const Tokenizer& tokenizer, std::string stop)
+      : decoder_(tokenizer, /*show_special=*/false), stop_(std::move(stop)) {}
+
+  // False: the text stops here.
+  bool push(int32_t token) {
+    text_ += decoder_.push(token);
+    if (stop_.empty()) return true;
+    const size_t at = text_.find(stop_, searched_);
+    if (at == text_.npos) {
+      searched_ = text_.size() - std::min(text_.size(), stop_.size() - 1);
+      return true;
+    }
+    text_.resize(at);
+    stopped_ = true;
+    return false;
+  }
+  // What has not been taken yet and cannot be part of the stop.
+  std::string take(bool all) {
+    const size_t kept = all || stop_.empty() ? 0 : stop_.size() - 1;
+    const size_t end = std::max(taken_, text_.size() - std::min(text_.size(), kept));
+    std::string part = text_.substr(taken_, end - taken_);
+    taken_ = end;
+    return part;
+  }
+  const std::string& finish() {
+    if (!stopped_) text_ += decoder_.finish();
+    return text_;
+  }
+
+ private:
+  StreamDecoder decoder_;
+  std::string stop_, text_;
+  size_t searched_ = 0, taken_ = 0;
+  bool stopped_ = false;
+};
+
+class Generator {
+ public:
+  Generator(const Request& request, comm::World& world)
+      : request_(request), loaded_(load(request.model, world)) {
+    if (request.chat || !request.prompts.empty()) {
+      if (has_marks()) chat_.emplace(loaded_.tokenizer, request.style);
+    }
+    if (request.chat && !chat_) chat_.emplace(loaded_.tokenizer, request.style);  // says what lacks
+  }
+
+  // Prints it as it is made; returns it.
+  std::string print(const std::vector<int32_t>& prompt) {
+    GrowingText text(loaded_.tokenizer->tokenizer, request_.stop);
+    generate_all(*loaded_.model, *loaded_.context, {prompt}, request_.sampling, number_++,
+                 [&](size_t, int32_t token) {
+                   if (ends(token)) return false;
+                   const bool more = text.push(token);
+                   show(text.take(!more));
+                   return more;
+                 });
+    const std::string all = text.finish();
+    show(text.take(true) + "\n");
+    return all;
+  }
+
+  std::vector<std::string> answer(const std::vector<std::vector<int32_t>>& prompts) {
+    std::vector<GrowingText> texts(prompts.size(),
+                                   GrowingText(loaded_.tokenizer->tokenizer, request_.stop));
+    generate_all(*loaded_.model, *loaded_.context, prompts, request_.sampling, number_,
+                 [&](size_t i, int32_t token) { return !ends(token) && texts[i].push(token); });
+    number_ += std::ssize(prompts);
+    std::vector<std::string> all;
+    for (GrowingText& text : texts) all.push_back(text.finish());
+    return all;
+  }
+
+  std::vector<int32_t> encode(const std::string& text) {
+    // Whoever writes a prompt may mean special tokens.
+    TokenEncoder encoder(loaded_.tokenizer->tokenizer);
+    std::vector<int32_t> tokens =
+        encoder.encode(text, {.special_tokens = true, .add_around = false});
+    if (tokens.empty()) tokens.push_back(loaded_.tokenizer->end_of_document.value_or(0));
+    return tokens;
+  }
+  std::vector<int32_t> encode(const std::vector<ChatMessage>& messages) {
+    if (!chat_) chat_.emplace(loaded_.tokenizer, request_.style);
+    return chat_->prompt(messages);
+  }
+
+ private:
+  static void show(const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  }
+  bool has_marks() const {
+    return loaded_.tokenizer->tokenizer.find("<|im_end|>").has_value() ||
+           loaded_.tokenizer->tokenizer.find("<|eot_id|>").has_value();
+  }
+  bool ends(int32_t token) const {
+    return token == loaded_.tokenizer->end_of_document ||
+           (chat_ && token == chat_->end_of_turn()) || !loaded_.tokenizer->tokenizer.has(token);
+  }
+
+  const Request& request_;
+  LoadedModel loaded_;
+  std::optional<ChatEncoder> chat_;
+  int64_t number_ = 0;  // of prompts before
+};
+
+std::vector<ChatMessage> begin_of(const Request& request) {
+  if (request.system.empty()) return {};
+  return {{"system", request.system}};
+}
+
+void converse(const Request& request, Generator& generator) {
+  std::vector<ChatMessage> messages = begin_of(request);
+  for (std::string line; std::getline(std::cin, line);) {
+    if (line.empty()) continue;
+    messages.push_back({"user", line});
+    messages.push_back({"assistant", generator.print(generator.encode(messages))});
+  }
+}
+
+// A line of --prompts.
+std::vector<int32_t> encode_line(const std::string& line, const std::string& place,
+                                 const Request& request, Generator& generator) {
+  check_json(line, JsonLimits{.max_bytes = int64_t{64} << 20}, place);
+  const json object = json::parse(line);
+  std::vector<ChatMessage> messages = begin_of(request);
+  if (object.is_object() && object.contains("messages") && object["messages"].is_array()) {
+    for (const json& message : object["messages"]) {
+      if (!message.is_object() || !message.contains("role") || !message["role"].is_string() ||
+          !message.contains("content") || !message["content"].is_string()) {
+        throw DataError(cat(place, ": a message is ", excerpt(message.dump()),
+                            ", want texts under role and content"));
+      }
+      messages.push_back({message["role"], message["content"]});
+    }
+    return generator.encode(messages);
+  }
+  if (!object.is_object() || !object.contains("prompt") || !object["prompt"].is_string()) {
+    throw DataError(cat(place, ": no text under 'prompt', and no 'messages'"));
+  }
+  const std::string prompt = object["prompt"];
+  if (!request.chat) return generator.encode(prompt);
+  messages.push_back({"user", prompt});
+  return generator.encode(messages);
+}
+
+void answer_file(const Request& request, Generator& generator) {
+  const std::vector<CorpusFile> files = list_corpus({request.prompts});
+  BatchReader reader(files, [](std::string_view text, size_t) { return text.size(); });
+  std::vector<std::vector<int32_t>> waiting;
+  const auto flush = [&] {
+    for (const std::string& text : generator.answer(waiting)) {
+      const auto line = ordered_json{{"text", text}}.dump(-1, ' ', false, kReplace);
+      std::printf("%s\n", line.c_str());
+    }
+    std::fflush(stdout);
+    waiting.clear();
+  };
+  for (DocumentBatch batch; reader.next(batch);) {
+    const CorpusFile& file = files[static_cast<size_t>(batch.begin.file)];
+    for_each_line(batch, file, [&](std::string_view line, const std::string& place) {
+      waiting.push_back(encode_line(std::string(line), place, request, generator));
+      if (std::ssize(waiting) == request.batch) flush();
+    });
+  }
+  if (!waiting.empty()) flush();
+}
+
+}  // namespace
+
+int run_generate(int argc, const char* const* argv) {
+  Request request;
+  ConfigSpec spec("shale generate", "continues texts, or answers them, with a model");
+  describe(spec, request);
+  const ParseResult parsed = parse_config(spec, argc, argv);
+  if (parsed.should_exit) {
+    std::fputs(parsed.output.c_str(), stdout);
+    return 0;
+  }
+  if (!request.prompts.empty() && !request.prompt.empty()) {
+    throw ConfigError("shale generate: --prompt and --prompts, want one of them");
+  }
+  if (!request.system.empty() && !request.chat) {
+    throw ConfigError("shale generate: --system is of --chat");
+  }
+  request.sampling.temperature = static_cast<float>(request.temperature);
+  request.sampling.top_p = static_cast<float>(request.top_p);
+  request.sampling.seed = static_cast<uint64_t>(request.seed);
+  comm::World world(0, nullptr);
+  Generator generator(request, world);
+  if (!request.prompts.empty()) {
+    answer_file(request, generator);
+  } else if (request.chat && request.prompt.empty()) {
+    converse(request, generator);
+  } else if (request.chat) {
+    std::vector<ChatMessage> messages = begin_of(request);
+    messages.push_back({"user", request.prompt});
+    generator.print(generator.encode(messages));
+  } else {
+    std::fputs(request.prompt.c_str(), stdout);
+    generator.print(generator.encode(request.prompt));
+  }
+  return 0;
+}
+
+}  // namespace shale::models

@@ -1,0 +1,50 @@
+#include "shale/models/tools/model_options.h"
+
+#include "shale/base/cpu_affinity.h"
+#include "shale/base/error.h"
+#include "shale/models/language/checkpoint_model.h"
+#include "shale/models/training/run_config.h"
+
+namespace shale::models {
+
+void describe(ConfigSpec& spec, ModelOptions& o) {
+  spec.add_positional("model", o.path, "a Hugging Face folder, a checkpoint or a run",
+                      {.required = true});
+  spec.add("tokenizer", o.tokenizer, "tokenizer.json, tiktoken's file, or a SentencePiece model",
+           {.is_path = true, .help = {.metavar = "FILE", .default_text = "the model's"}});
+  spec.add_choice("device", o.device, {"auto", "cpu", "cuda", "emu", "emu:80", "emu:90"},
+                  "auto: a GPU where there is one, else the CPU");
+  spec.add_choice("dtype", o.dtype, {"auto", "fp32", "bf16", "fp16"},
+                  "of weights and activations; auto: bf16 on GPUs, else fp32");
+  spec.add("threads", o.threads, "CPU threads",
+           {.min = 1, .max = 4096, .help = {.default_text = "all cores"}});
+}
+
+LoadedModel load(const ModelOptions& options, comm::World& world) {
+  const std::unique_ptr<StoredModel> stored = open_model(options.path);
+  LoadedModel loaded;
+  loaded.tokenizer = options.tokenizer.empty() ? open_model_tokenizer(options.path)
+                                               : read_tokenizer(options.tokenizer);
+  if (loaded.tokenizer == nullptr) {
+    throw ConfigError(cat(options.path, ": no tokenizer beside the model, want --tokenizer"));
+  }
+  if (loaded.tokenizer->tokenizer.vocab_size() > stored->config().vocab) {
+    throw DataError(cat(loaded.tokenizer->path, ": ", loaded.tokenizer->tokenizer.vocab_size(),
+                        " tokens, the model's vocabulary is ", stored->config().vocab));
+  }
+  RunConfig run;
+  run.device = options.device;
+  run.dtype = options.dtype;
+  const Device device = device_of(run, world);
+  const DType dtype = dtype_of_flag(run, device);
+  loaded.context = std::make_unique<Context>(ContextOptions{
+      .device = device, .threads = resolve_threads(options.threads, world.local_size())});
+  loaded.model = load_model(*stored, *loaded.context, dtype);
+  int64_t count = 0;
+  for (const Parameter* parameter : loaded.model->parameters()) count += parameter->numel();
+  loaded.description = cat(stored->config().family, ", ", count, " parameters, on ", device, " in ",
+                           dtype_name(dtype));
+  return loaded;
+}
+
+}  // namespace shale::models

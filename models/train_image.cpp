@@ -1,0 +1,20 @@
+// Trains a classifier of images, one MPI rank per device: mpirun -np 4 --bind-to none train_image
+// --data shapes
+#include <memory>
+
+#include "shale/models/image/config.h"
+#include "shale/models/image/task.h"
+#include "shale/models/training/program.h"
+
+int main(int argc, char** argv) {
+  using namespace shale;
+  models::ImageTrainConfig config;
+  ConfigSpec spec("train_image", "trains a classifier of images on one or more ranks");
+  models::describe(spec, config);
+  return models::run_training_program(
+      argc, argv,
+      {.spec = spec,
+       .run = config.run,
+       .resolve = [&config](int ranks) { models::resolve(config, ranks); },
+       .make_task = [&config] { return std::make_unique<models::ImageTask>(config); }});
+}

@@ -1,0 +1,76 @@
+#include "shale/models/training/program.h"
+
+#include <cstdio>
+#include <exception>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/base/log.h"
+#include "shale/comm/start_watch.h"
+#include "shale/comm/world.h"
+#include "shale/models/training/checks/health_check.h"
+#include "shale/models/training/stop_signals.h"
+#include "shale/models/training/trainer.h"
+
+namespace shale::models {
+namespace {
+
+// What the command line asks for. Read before there is a World, which reports what is wrong.
+struct CommandLine {
+  ParseResult parsed;
+  std::exception_ptr error;
+
+  CommandLine(ConfigSpec& spec, int argc, char** argv) {
+    try {
+      parsed = parse_config(spec, argc, argv);
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+};
+
+int train(const TrainingProgram& program, const CommandLine& command, comm::World& world,
+          std::unique_ptr<comm::StartWatch> start) {
+  if (command.error != nullptr) std::rethrow_exception(command.error);
+  if (command.parsed.should_exit) {
+    if (world.rank() == 0) std::fputs(command.parsed.output.c_str(), stdout);
+    return 0;
+  }
+  const RunConfig& run = program.run;
+  set_process_log({.quiet = run.quiet});
+  program.resolve(world.size());
+  start.reset();  // the ranks watch each other now
+  check_ranks(*world.group({.name = "start", .timeout_s = run.timeout_s}), program.spec.to_json());
+  check_room_for_mpi(world);
+  const std::unique_ptr<Task> task = program.make_task();
+  return static_cast<int>(Trainer(run, program.spec, *task, world).run());
+}
+
+}  // namespace
+
+int run_training_program(int argc, char** argv, const TrainingProgram& program) {
+  std::optional<StopSignals> stop_signals;  // from here on they end no step halfway
+  try {
+    stop_signals.emplace();
+  } catch (const std::system_error& error) {
+    std::fprintf(stderr, "error: a thread could not be made: %s\n", error.what());
+    return static_cast<int>(ExitCode::kOutOfMemory);
+  }
+  const CommandLine command(program.spec, argc, argv);
+  auto start = std::make_unique<comm::StartWatch>(program.run.timeout_s);
+  const auto body = [&](comm::World& world) {
+    try {
+      return train(program, command, world, std::move(start));
+    } catch (const std::system_error& error) {
+      // A thread that cannot be made: the user may have no more of them, or of their memory.
+      if (error.code() != std::errc::resource_unavailable_try_again) throw;
+      throw OutOfMemoryError(cat("a thread could not be made: ", error.what(),
+                                 "; ulimit -v and ulimit -u bound memory and threads"));
+    }
+  };
+  return comm::run(argc, argv, body, {.timeout_s = program.run.timeout_s});
+}
+
+}  // namespace shale::models

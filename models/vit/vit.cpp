@@ -1,0 +1,126 @@
+#include "shale/models/vit/vit.h"
+
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/pointwise.h"
+#include "shale/runtime/ops/shape.h"
+
+namespace shale::models {
+namespace {
+
+constexpr float kInitStd = 0.02f;
+constexpr float kClassTokenStd = 1e-6f;
+constexpr int64_t kHiddenPerWidth = 4;
+
+const ImageModelConfig& checked(const ImageModelConfig& config) {
+  if (config.patch < 1 || config.pixels % config.patch != 0) {
+    throw ConfigError(cat("a vision transformer of patches of ", config.patch,
+                          " pixels wants images of a multiple of that, found ", config.pixels));
+  }
+  if (config.heads < 1 || config.width % config.heads != 0) {
+    throw ConfigError(cat("a vision transformer of width ", config.width, " has ", config.heads,
+                          " heads, want a divisor of it"));
+  }
+  return config;
+}
+
+int64_t tokens_of(const ImageModelConfig& config) {
+  const int64_t edge = config.pixels / config.patch;
+  return 1 + edge * edge;
+}
+
+}  // namespace
+
+class VisionTransformer::Block : public Module {
+ public:
+  Block(Module* parent, std::string name, const ImageModelConfig& config)
+      : Module(parent, std::move(name)),
+        norm1_(this, "norm1", config.width, config.norm_eps),
+        attn_(this, "attn",
+              {.width = config.width,
+               .heads = config.heads,
+               .init = Init::normal(kInitStd),
+               .out_init = Init::normal(kInitStd),
+               .causal = false,
+               .qkv = "qkv",
+               .out = "proj"}),
+        norm2_(this, "norm2", config.width, config.norm_eps),
+        mlp_(this, "mlp",
+             {.width = config.width,
+              .hidden = kHiddenPerWidth * config.width,
+              .init = Init::normal(kInitStd),
+              .down_init = Init::normal(kInitStd),
+              .gelu = Gelu::kErf,
+              .up = "fc1",
+              .down = "fc2"}) {}
+
+  Tensor forward(const Tensor& x) {
+    return run(x, [this](const Tensor& in) {
+      const auto [normed, stream] = norm1_.forward_stream(in);
+      const auto [again, y] = norm2_.forward_stream(attn_.forward(normed, stream));
+      return mlp_.forward(again, y);
+    });
+  }
+
+ private:
+  nn::LayerNorm norm1_;
+  nn::SelfAttention attn_;
+  nn::LayerNorm norm2_;
+  nn::FeedForward mlp_;
+};
+
+VisionTransformer::VisionTransformer(const ImageModelConfig& config)
+    : ImageModel(checked(config)),
+      class_token_(declare("cls_token", {1, 1, config.width}, Init::normal(kClassTokenStd),
+                           /*decay=*/false)),
+      positions_(declare("pos_embed", {1, tokens_of(config), config.width}, Init::normal(kInitStd),
+                         /*decay=*/false)),
+      patches_(this, "patch_embed.proj",
+               {.in = 3,
+                .out = config.width,
+                .kernel = config.patch,
+                .windows = {.stride = config.patch},
+                .init = Init::normal(kInitStd),
+                .bias = nn::Bias::kYes}),
+      blocks_(),
+      norm_(this, "norm", config.width, config.norm_eps),
+      head_(this, "head", config.width, config.classes, Init::normal(kInitStd)) {
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    blocks_.push_back(std::make_unique<Block>(this, cat("blocks.", layer), config));
+  }
+}
+
+VisionTransformer::~VisionTransformer() = default;
+
+std::vector<Module*> VisionTransformer::blocks() {
+  std::vector<Module*> blocks;
+  for (const auto& block : blocks_) blocks.push_back(block.get());
+  return blocks;
+}
+
+int64_t VisionTransformer::tokens() const {
+  return tokens_of(config());
+}
+
+double VisionTransformer::flops_per_image() const {
+  const auto T = static_cast<double>(tokens()), C = static_cast<double>(config().width);
+  const auto P = static_cast<double>(config().patch), L = static_cast<double>(config().layers);
+  const double of_block = T * (4 + 2 * kHiddenPerWidth) * C * C + 2 * T * T * C;
+  const double multiply_adds =
+      (T - 1) * 3 * P * P * C + L * of_block + C * static_cast<double>(config().classes);
+  return 6 * multiply_adds;
+}
+
+Tensor VisionTransformer::classify(const Tensor& images) {
+  const int64_t N = images.size(0), C = config().width;
+  const Tensor patches = reshape(patches_.forward(images), {N, tokens() - 1, C});
+  const Tensor none = zeros(images.context(), {N, 1, C}, patches.dtype());
+  Tensor x = add(concat({add(none, class_token_.value), patches}, 1), positions_.value);
+  for (const auto& block : blocks_) x = block->forward(x);
+  const Tensor first = reshape(contiguous(slice(norm_.forward(x), 1, 0, 1)), {N, C});
+  return head_.forward(first);
+}
+
+}  // namespace shale::models

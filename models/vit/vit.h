@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "shale/models/image/model.h"
+#include "shale/runtime/nn/conv.h"
+#include "shale/runtime/nn/layers.h"
+
+namespace shale::models {
+
+// The vision transformer (arXiv:2010.11929): patches of an image as tokens, a class token before
+// them, learned positions, pre-norm blocks, and a linear classifier of the class token. Names and
+// layouts of parameters are those of timm's weights.
+class VisionTransformer : public ImageModel {
+ public:
+  explicit VisionTransformer(const ImageModelConfig& config);
+  ~VisionTransformer() override;
+  std::vector<Module*> blocks() override;
+  double flops_per_image() const override;
+
+ protected:
+  Tensor classify(const Tensor& images) override;
+  DType compute_dtype() const override { return patches_.weight.value.dtype(); }
+
+ private:
+  class Block;
+
+  int64_t tokens() const;  // with the class token
+
+  Parameter& class_token_;
+  Parameter& positions_;
+  nn::Conv2d patches_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  nn::LayerNorm norm_;
+  nn::Linear head_;
+};
+
+}  // namespace shale::models

@@ -1,0 +1,253 @@
+#include "shale/runtime/data/chat/chat_examples.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/base/json_limits.h"
+#include "shale/base/parse.h"
+#include "shale/base/rng.h"
+#include "shale/kernels/loss.h"
+#include "shale/runtime/data/corpus/documents.h"
+#include "shale/runtime/data/tokens/dataset_internal.h"
+#include "shale/runtime/io/crc32c.h"
+#include "shale/runtime/io/in_parallel.h"
+
+namespace shale {
+namespace {
+
+using nlohmann::json;
+
+constexpr JsonLimits kLineLimits{.max_bytes = int64_t{64} << 20};
+
+// One line as an example, or two.
+class LineReader {
+ public:
+  LineReader(const ExampleOptions& options, std::string place, ChatEncoder& encoder)
+      : options_(options), place_(std::move(place)), encoder_(encoder) {}
+
+  std::vector<MaskedTokens> read(std::string_view line) {
+    check_json(line, kLineLimits, place_);
+    const json object = json::parse(line);
+    if (!object.is_object()) fail("is no object");
+    std::vector<MaskedTokens> examples;
+    try {
+      if (options_.kind == ExampleKind::kPreferences) {
+        for (const char* key : {"chosen", "rejected"}) {
+          examples.push_back(continued(member(object, "prompt"), member(object, key), key));
+        }
+      } else {
+        examples.push_back(answers(object));
+      }
+    } catch (const DataError& error) {
+      const std::string what = error.what();
+      if (what.starts_with(place_)) throw;
+      throw DataError(cat(place_, ": ", what));
+    }
+    for (const MaskedTokens& example : examples) check(example);
+    return examples;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw DataError(cat(place_, ": ", what));
+  }
+
+  const json& member(const json& object, const char* key) const {
+    if (object.contains(key)) return object[key];
+    fail(cat("no '", key, "'"));
+  }
+  std::string text(const json& value, const char* key) const {
+    if (!value.is_string()) fail(cat("'", key, "' is ", excerpt(value.dump()), ", want a text"));
+    return value.get<std::string>();
+  }
+  std::vector<ChatMessage> messages(const json& list, const char* key) const {
+    if (!list.is_array() || list.empty()) {
+      fail(cat("'", key, "' is ", excerpt(list.dump()), ", want a list of messages"));
+    }
+    std::vector<ChatMessage> all;
+    for (const json& message : list) {
+      if (!message.is_object()) fail(cat("'", key, "' has ", excerpt(message.dump())));
+      all.push_back(
+          {text(member(message, "role"), "role"), text(member(message, "content"), "content")});
+    }
+    return all;
+  }
+
+  MaskedTokens answers(const json& object) {
+    if (object.contains("messages")) {
+      return encoder_.conversation(messages(object["messages"], "messages"));
+    }
+    if (object.contains("completion")) {
+      return continued(member(object, "prompt"), object["completion"], "completion");
+    }
+    if (!object.contains("text")) fail("no 'messages', 'prompt' with 'completion', or 'text'");
+    MaskedTokens example;
+    example.append(encoder_.text(text(object["text"], "text")), true);
+    end(example);
+    return example;
+  }
+
+  // A prompt and what follows it, which is the answer.
+  MaskedTokens continued(const json& prompt, const json& answer, const char* key) {
+    if (answer.is_array()) {
+      std::vector<ChatMessage> all = prompt.is_string() ? std::vector<ChatMessage>{{"user", prompt}}
+                                                        : messages(prompt, "prompt");
+      for (ChatMessage& message : messages(answer, key)) all.push_back(std::move(message));
+      return only_last_answers(std::move(all));
+    }
+    MaskedTokens example;
+    example.append(encoder_.text(text(prompt, "prompt")), false);
+    example.append(encoder_.text(text(answer, key)), true);
+    end(example);
+    return example;
+  }
+
+  // Turns of the assistant before the last one are part of the prompt.
+  MaskedTokens only_last_answers(std::vector<ChatMessage> all) {
+    std::vector<ChatMessage> before = all;
+    before.pop_back();
+    const size_t prompt = encoder_.conversation(before).tokens.size();
+    MaskedTokens example = encoder_.conversation(all);
+    std::fill_n(example.is_answer.begin(), std::min(prompt, example.tokens.size()), 0);
+    return example;
+  }
+
+  void end(MaskedTokens& example) const {
+    const std::optional<int32_t> token = options_.tokenizer->end_of_document;
+    if (!token) fail(cat(options_.tokenizer->path, " has no token that ends a text"));
+    example.append({*token}, true);
+  }
+
+  // The first token has nothing before it to be predicted from.
+  void check(const MaskedTokens& example) const {
+    const auto& flags = example.is_answer;
+    const bool has_answer =
+        flags.size() > 1 && std::find(flags.begin() + 1, flags.end(), 1) != flags.end();
+    if (!has_answer) fail("nothing to learn: want an answer of the assistant, or a completion");
+  }
+
+  const ExampleOptions& options_;
+  const std::string place_;
+  ChatEncoder& encoder_;
+};
+
+// The examples of a batch of lines, one entry a line.
+struct Block {
+  std::vector<std::vector<MaskedTokens>> lines;
+};
+
+std::vector<DocumentBatch> read_batches(const std::vector<CorpusFile>& files) {
+  BatchReader reader(files, [](std::string_view text, size_t) { return text.size(); });
+  std::vector<DocumentBatch> batches;
+  for (DocumentBatch batch; reader.next(batch);) batches.push_back(std::move(batch));
+  return batches;
+}
+
+std::vector<Block> encode(const std::vector<CorpusFile>& files,
+                          const std::vector<DocumentBatch>& batches,
+                          const ExampleOptions& options) {
+  const auto workers = static_cast<size_t>(std::max(options.threads, 1));
+  std::vector<std::unique_ptr<ChatEncoder>> encoders(workers);
+  std::vector<Block> blocks(batches.size());
+  std::mutex telling;
+  encoders.front() = std::make_unique<ChatEncoder>(options.tokenizer, options.style);
+  in_parallel(batches.size(), workers, [&](size_t i, size_t worker) {
+    const CorpusFile& file = files[static_cast<size_t>(batches[i].begin.file)];
+    if (options.on_reading) {
+      const std::lock_guard lock(telling);
+      options.on_reading(file.path);
+    }
+    std::unique_ptr<ChatEncoder>& encoder = encoders[worker];
+    if (encoder == nullptr) {
+      encoder = std::make_unique<ChatEncoder>(options.tokenizer, options.style);
+    }
+    for_each_line(batches[i], file, [&](std::string_view line, const std::string& place) {
+      blocks[i].lines.push_back(LineReader(options, place, *encoder).read(line));
+    });
+  });
+  return blocks;
+}
+
+// Uniform in [0, 2^32), a function of the line's number alone.
+uint32_t split_hash(int64_t line) {
+  const auto number = static_cast<uint64_t>(line);
+  return philox({static_cast<uint32_t>(number), static_cast<uint32_t>(number >> 32), 0, 1},
+                {0, 0})[0];
+}
+
+}  // namespace
+
+// ---- ExampleStore ----
+
+void ExampleStore::add(const MaskedTokens& example) {
+  tokens_.insert(tokens_.end(), example.tokens.begin(), example.tokens.end());
+  is_answer_.insert(is_answer_.end(), example.is_answer.begin(), example.is_answer.end());
+  ends_.push_back(std::ssize(tokens_));
+}
+
+int64_t ExampleStore::begin_of(int64_t example) const {
+  return example == 0 ? 0 : ends_.at(static_cast<size_t>(example) - 1);
+}
+
+int64_t ExampleStore::length(int64_t example) const {
+  return ends_.at(static_cast<size_t>(example)) - begin_of(example) - 1;
+}
+
+void ExampleStore::read(int64_t example, int64_t begin, std::span<int32_t> inputs,
+                        std::span<int32_t> targets) const {
+  const auto at = static_cast<size_t>(begin_of(example) + begin);
+  for (size_t t = 0; t < inputs.size(); ++t) {
+    inputs[t] = tokens_[at + t];
+    targets[t] = is_answer_[at + t + 1] != 0 ? tokens_[at + t + 1] : kernels::kIgnoreTarget;
+  }
+}
+
+int64_t ExampleStore::targets(int64_t example, int64_t begin, int64_t count) const {
+  const auto first = is_answer_.begin() + begin_of(example) + begin + 1;
+  return std::count(first, first + count, 1);
+}
+
+ExampleSplits read_examples(const ExampleOptions& options) {
+  const std::vector<CorpusFile> files = list_corpus(options.paths);
+  ExampleSplits splits;
+  for (const CorpusFile& file : files) {
+    if (!file.is_jsonl) {
+      throw DataError(cat(file.path, ": want a file .jsonl or .ndjson, a line for each example"));
+    }
+    splits.fingerprint = data_internal::mix_fingerprint(
+        splits.fingerprint, std::filesystem::path(file.name).filename().string(), file.bytes);
+  }
+  const std::vector<DocumentBatch> batches = read_batches(files);
+  for (const DocumentBatch& batch : batches) {
+    const uint32_t crc = crc32c(std::as_bytes(std::span(batch.text)));
+    splits.checksum = data_internal::mix_checksum(splits.checksum, crc);
+  }
+  const std::vector<Block> blocks = encode(files, batches, options);
+  auto train = std::make_shared<ExampleStore>(), val = std::make_shared<ExampleStore>();
+  int64_t line = 0, lowest = 0;
+  for (const Block& block : blocks) splits.examples += std::ssize(block.lines);
+  for (int64_t i = 1; i < splits.examples; ++i) {
+    if (split_hash(i) < split_hash(lowest)) lowest = i;
+  }
+  for (const Block& block : blocks) {
+    for (const auto& examples : block.lines) {
+      const bool is_chosen = split_hash(line) < options.val_fraction * 0x1p32 || line == lowest;
+      const bool is_val = options.val_fraction > 0 && is_chosen && splits.examples > 1;
+      for (const MaskedTokens& example : examples) (is_val ? *val : *train).add(example);
+      ++line;
+    }
+  }
+  if (train->size() == 0) {
+    throw DataError(
+        cat(options.paths.front(), ": no examples are left for training, of ", splits.examples));
+  }
+  splits.train = std::move(train);
+  if (val->size() > 0) splits.val = std::move(val);
+  return splits;
+}
+
+}  // namespace shale

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "shale/runtime/data/images/image.h"
+
+namespace shale {
+
+// How pictures become what a model is given: square, of three channels, and normalised.
+struct Augmentation {
+  int64_t pixels = 224;  // of the edge of what the model is given
+  // Training: a crop of this share of the area at least, of an aspect ratio of 3/4 to 4/3, resized
+  // (arXiv:1409.4842, section 6); 1: the whole picture. Mirrored with this probability.
+  double crop_area = 0.08;
+  double mirror = 0.5;
+  // Evaluation: the square in the middle whose edge is this share of the shorter one.
+  double center_share = 0.875;
+  // (value - mean) / deviation, of values from 0 to 1, by channel.
+  std::array<float, 3> mean = {0.485f, 0.456f, 0.406f};
+  std::array<float, 3> deviation = {0.229f, 0.224f, 0.225f};
+};
+
+// The part of a picture that is taken, in pixels, and whether it is mirrored.
+struct Crop {
+  int64_t row = 0, col = 0, rows = 0, cols = 0;
+  bool mirrored = false;
+  friend bool operator==(const Crop&, const Crop&) = default;
+};
+
+// Of the sample at a position of the endless sequence of training samples: a function of these
+// arguments alone.
+Crop training_crop(const Augmentation& augmentation, int64_t rows, int64_t cols, uint64_t seed,
+                   int64_t position);
+Crop evaluation_crop(const Augmentation& augmentation, int64_t rows, int64_t cols);
+
+// Writes the crop, resized with a triangle filter as wide as what is made smaller (the bilinear
+// filter with antialiasing of PIL and torchvision), to [pixels, pixels, 3]; gray counts as three
+// equal channels.
+void write_pixels(const Image& image, const Crop& crop, const Augmentation& augmentation,
+                  std::span<float> to);
+
+}  // namespace shale

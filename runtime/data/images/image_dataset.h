@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shale/runtime/data/images/image.h"
+
+namespace shale {
+
+// Pictures with a class each.
+class ImageDataset {
+ public:
+  virtual ~ImageDataset() = default;
+
+  virtual int64_t size() const = 0;
+  // Numbers from 0 to size() - 1, else InternalError. Any thread may read.
+  virtual int32_t label(int64_t index) const = 0;
+  // Throws DataError, naming the file, for one that is damaged.
+  virtual void read(int64_t index, Image& to) const = 0;
+};
+
+// Kinds of image data.
+enum class ImageFormat {
+  kAuto,    // by what is there
+  kShapes,  // made, not read: see make_shapes()
+  kFolder,  // PNG and JPEG files in a folder for each class, in train/ and val/ if these are there
+  kCifar,   // the binary files of CIFAR-10 and CIFAR-100
+  kIdx,     // IDX files of images and labels, as those of MNIST
+};
+const char* to_string(ImageFormat format);
+
+// What open_images() is asked for.
+struct ImageDataOptions {
+  std::string path;  // "shapes" for kShapes
+  ImageFormat format = ImageFormat::kAuto;
+  double val_fraction = 0.1;  // held out, unless the data says by its names what is
+  // Of kShapes: pictures for training, and a tenth as many for validation; their edge in pixels.
+  int64_t made_images = 8192;
+  int64_t made_pixels = 64;
+  uint64_t seed = 0;
+};
+
+// Images for training and for validation.
+struct ImageSplits {
+  ImageFormat format = ImageFormat::kAuto;
+  std::shared_ptr<const ImageDataset> train;
+  std::shared_ptr<const ImageDataset> val;  // null: there are none
+  std::vector<std::string> classes;         // names, by label
+  uint64_t checksum = 0;  // of names, sizes and labels; of one file's content all of it
+  std::string summary;
+};
+
+// Throws MissingInputError, DataError for what is not there, or is not well-formed, with the file.
+ImageSplits open_images(const ImageDataOptions& options);
+
+// Images of another set, by their numbers there.
+std::shared_ptr<const ImageDataset> pick_images(std::shared_ptr<const ImageDataset> from,
+                                                std::vector<int64_t> indices);
+
+}  // namespace shale

@@ -1,0 +1,72 @@
+#include "shale/runtime/data/mixture.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "shale/base/error.h"
+
+namespace shale {
+namespace {
+
+constexpr int kPeriodBits = 31;
+constexpr uint64_t kPeriod = uint64_t{1} << kPeriodBits;  // samples, after which all begins anew
+// Times are in units of 2^-32 of a period, in which a source comes at most once.
+constexpr int kTimeBits = 32;
+constexpr size_t kMostSources = 1 << 16;
+
+// Samples of a source that has `count` in a period, before the time.
+uint64_t before(uint64_t count, uint64_t time) {
+  return (time * count + (uint64_t{1} << (kTimeBits - 1))) >> kTimeBits;
+}
+
+}  // namespace
+
+Mixture::Mixture(std::span<const double> weights) {
+  if (weights.empty() || weights.size() > kMostSources) {
+    throw ConfigError(cat("mixture: ", weights.size(), " sources, want 1 to ", kMostSources));
+  }
+  double sum = 0;
+  for (const double weight : weights) {
+    if (!(weight > 0 && std::isfinite(weight))) {
+      throw ConfigError(cat("mixture: a weight is ", weight, ", want a number above 0"));
+    }
+    sum += weight;
+  }
+  int64_t rest = kPeriod;
+  for (const double weight : weights) {
+    const double exact = weight / sum * static_cast<double>(kPeriod);
+    counts_.push_back(std::max<uint64_t>(static_cast<uint64_t>(exact), 1));
+    rest -= static_cast<int64_t>(counts_.back());
+  }
+  uint64_t& heaviest = *std::max_element(counts_.begin(), counts_.end());
+  heaviest = static_cast<uint64_t>(static_cast<int64_t>(heaviest) + rest);
+}
+
+double Mixture::share(int64_t source) const {
+  return static_cast<double>(counts_.at(static_cast<size_t>(source))) /
+         static_cast<double>(kPeriod);
+}
+
+Mixture::Draw Mixture::draw(int64_t position) const {
+  if (position < 0) throw InternalError(cat("mixture: position ", position, ", want 0 or more"));
+  const auto period = static_cast<uint64_t>(position) >> kPeriodBits;
+  const uint64_t in_period = static_cast<uint64_t>(position) & (kPeriod - 1);
+  // The last time before which no more than in_period samples come.
+  uint64_t time = 0;
+  for (uint64_t step = uint64_t{1} << (kTimeBits - 1); step > 0; step /= 2) {
+    uint64_t all = 0;
+    for (const uint64_t count : counts_) all += before(count, time + step);
+    if (all <= in_period) time += step;
+  }
+  uint64_t left = in_period;
+  for (const uint64_t count : counts_) left -= before(count, time);
+  for (size_t i = 0; i < counts_.size(); ++i) {
+    const uint64_t index = before(counts_[i], time);
+    if (before(counts_[i], time + 1) == index) continue;
+    if (left-- > 0) continue;
+    return {static_cast<int64_t>(i), static_cast<int64_t>(period * counts_[i] + index)};
+  }
+  throw InternalError(cat("mixture: no source at position ", position));
+}
+
+}  // namespace shale

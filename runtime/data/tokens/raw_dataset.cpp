@@ -1,0 +1,172 @@
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/base/parse.h"
+#include "shale/runtime/data/tokens/dataset_internal.h"
+
+namespace shale::data_internal {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kNumpyMagic = "\x93NUMPY";
+
+// What a header of numpy says (numpy/lib/format.py), as far as tokens need it.
+struct NumpyHeader {
+  TokenWidth width = TokenWidth::k16;
+  int64_t offset = 0;  // of the first token
+  int64_t tokens = 0;
+};
+
+// The value behind "'key':" in the dictionary of a header, up to the end of that.
+std::string_view value_of(std::string_view dictionary, std::string_view key,
+                          const std::string& path) {
+  const size_t at = dictionary.find(cat("'", key, "':"));
+  if (at == dictionary.npos) {
+    throw DataError(cat(path, ": the header of numpy has no '", key, "'"));
+  }
+  std::string_view value = dictionary.substr(at + key.size() + 3);
+  value.remove_prefix(std::min(value.find_first_not_of(' '), value.size()));
+  return value;
+}
+
+TokenWidth width_of(std::string_view descr, const std::string& path) {
+  for (const auto& [name, width] :
+       {std::pair("'<u2'", TokenWidth::k16), std::pair("'<u4'", TokenWidth::k32),
+        std::pair("'<i4'", TokenWidth::k32), std::pair("'|u1'", TokenWidth::k8)}) {
+    if (descr.starts_with(name)) return width;
+  }
+  throw DataError(cat(path, ": elements of type ", excerpt(descr.substr(0, descr.find(','))),
+                      ", want '<u2', '<u4', '<i4' or '|u1'"));
+}
+
+// A vector's shape: "(123,)".
+int64_t length_of(std::string_view shape, const std::string& path) {
+  int64_t length = 0;
+  const char* const end = shape.data() + shape.size();
+  const auto [rest, error] = std::from_chars(shape.data() + 1, end, length);
+  if (shape.starts_with('(') && error == std::errc() && length > 0 &&
+      std::string_view(rest, static_cast<size_t>(end - rest)).starts_with(",)")) {
+    return length;
+  }
+  throw DataError(cat(path, ": an array of shape ", excerpt(shape.substr(0, shape.find(')') + 1)),
+                      ", want a vector of tokens, (N,)"));
+}
+
+NumpyHeader parse_numpy_header(std::string_view file, const std::string& path) {
+  constexpr size_t kFixed = 8, kShort = 2, kLong = 4;  // magic and version; the length behind them
+  const bool is_short = file.size() > kFixed && file[6] == 1;
+  const size_t begin = kFixed + (is_short ? kShort : kLong);
+  uint32_t bytes = 0;
+  if (file.size() >= begin) std::memcpy(&bytes, file.data() + kFixed, begin - kFixed);
+  if (file.size() < begin || bytes > file.size() - begin) {
+    throw DataError(cat(path, ": ", file.size(), " bytes, less than its header of numpy"));
+  }
+  const std::string_view dictionary = file.substr(begin, bytes);
+  const NumpyHeader header{width_of(value_of(dictionary, "descr", path), path),
+                           static_cast<int64_t>(begin + bytes),
+                           length_of(value_of(dictionary, "shape", path), path)};
+  const auto rest = static_cast<int64_t>(file.size()) - header.offset;
+  const auto width = static_cast<int64_t>(header.width);
+  if (header.offset % width != 0 || rest / width != header.tokens || rest % width != 0) {
+    throw DataError(cat(path, ": the header says ", header.tokens, " tokens of ", width,
+                        " bytes, but ", rest, " bytes follow it at byte ", header.offset));
+  }
+  return header;
+}
+
+TokenPiece open_headerless(const std::string& path, TokenWidth width, bool will_scan) {
+  const std::shared_ptr<const MappedFile> file = map_tokens(path, will_scan);
+  const auto bytes = static_cast<int64_t>(file->bytes().size());
+  const auto size = static_cast<int64_t>(width);
+  if (bytes % size != 0) {
+    throw DataError(cat(path, ": ", bytes, " bytes, want ",
+                        size == 2 ? "an even number" : cat("a multiple of ", size), ": tokens of ",
+                        8 * size, " bits"));
+  }
+  uint32_t magic = 0;
+  if (bytes >= 4) std::memcpy(&magic, file->bytes().data(), sizeof magic);
+  if (is_llmc_magic(magic)) {
+    throw DataError(cat(path, ": begins with llm.c's magic number, want tokens without a header"));
+  }
+  return make_piece(file, 0, bytes / size);
+}
+
+// With numpy's header, which says the width, or without one.
+std::pair<TokenPiece, TokenWidth> open_raw_file(const std::string& path,
+                                                const DataOptions& options) {
+  const std::shared_ptr<const MappedFile> file = map_tokens(path, options.validate);
+  if (file->text().starts_with(kNumpyMagic)) {
+    const NumpyHeader header = parse_numpy_header(file->text(), path);
+    file->check();
+    if (options.width && *options.width != header.width) {
+      throw DataError(cat(path, ": tokens of ", 8 * static_cast<int>(header.width),
+                          " bits, --data-dtype says ", 8 * static_cast<int>(*options.width)));
+    }
+    return {make_piece(file, header.offset, header.tokens), header.width};
+  }
+  if (!options.width) {
+    throw ConfigError(
+        cat(path,
+            ": nothing in the file says how wide its tokens are; want --data-dtype u16 or "
+            "u32"));
+  }
+  return {open_headerless(path, *options.width, options.validate), *options.width};
+}
+
+}  // namespace
+
+DatasetSplits open_nanogpt(const DataSource& source, const DataOptions& options) {
+  const TokenWidth width = options.width.value_or(TokenWidth::k16);
+  BinData data{.train = {}, .val = {}, .width = width};
+  if (source.is_folder) {
+    const fs::path folder = source.path;
+    data.train.push_back(open_headerless((folder / "train.bin").string(), width, options.validate));
+    // Not exists(), for which a link to itself is not there, or an exception.
+    std::error_code error;
+    if (fs::symlink_status(folder / "val.bin", error).type() != fs::file_type::not_found) {
+      data.val.push_back(open_headerless((folder / "val.bin").string(), width, options.validate));
+    }
+  } else {
+    for (const std::string& file : source.files) {
+      data.train.push_back(open_headerless(file, width, options.validate));
+    }
+  }
+  return make_splits(std::move(data), DataFormat::kNanogpt, options);
+}
+
+DatasetSplits open_raw(const DataSource& source, const DataOptions& options) {
+  std::vector<std::string> files = source.files;
+  if (source.is_folder) {
+    for (const char* ending : {".bin", ".npy"}) {
+      for (std::string& file : files_ending(source.path, ending)) files.push_back(std::move(file));
+    }
+    std::sort(files.begin(), files.end());
+  }
+  if (files.empty())
+    throw MissingInputError(cat(source.path, ": no *.npy or *.bin in this folder"));
+  BinData data;
+  const bool use_names = files.size() > 1;
+  std::optional<TokenWidth> width;
+  for (const std::string& path : files) {
+    auto [piece, its_width] = open_raw_file(path, options);
+    if (width && *width != its_width) {
+      throw DataError(cat(path, ": tokens of ", static_cast<int>(its_width), " bytes, but ",
+                          files.front(), " has ", static_cast<int>(*width)));
+    }
+    width = its_width;
+    (use_names && is_for_validation(path) ? data.val : data.train).push_back(std::move(piece));
+  }
+  data.width = *width;
+  if (data.train.empty()) {
+    throw DataError(cat(source.path, ": all ", files.size(),
+                        " files have 'val' in their names, want at least one for training"));
+  }
+  return make_splits(std::move(data), DataFormat::kRaw, options);
+}
+
+}  // namespace shale::data_internal

@@ -1,0 +1,116 @@
+#include "shale/runtime/ops/conv.h"
+
+#include "shale/kernels/pool.h"
+#include "shale/kernels/reduce.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/cast_inputs.h"
+#include "shale/runtime/ops/matrix.h"
+#include "shale/runtime/ops/reduce.h"
+
+namespace shale {
+namespace {
+
+void check_conv(const Tensor& x, const Tensor& weight, const Tensor& bias, const Windows& windows) {
+  check_contiguous("conv2d", "x", x);
+  check_contiguous("conv2d", "weight", weight);
+  if (x.ndim() != 4 || weight.ndim() != 4 || weight.size(1) != x.size(3)) {
+    throw ShapeError(cat("conv2d: ", argument_text("weight", weight), " is ", weight.shape(),
+                         ", x is ", x.shape(), ", want [O,C,kh,kw] and [N,H,W,C]"));
+  }
+  if (windows.stride < 1 || windows.padding < 0 || windows.count(x.size(1), weight.size(2)) < 1 ||
+      windows.count(x.size(2), weight.size(3)) < 1) {
+    throw ShapeError(cat("conv2d: no window of ", weight.shape(), " fits x, ", x.shape(),
+                         ", with a stride of ", windows.stride, " and a padding of ",
+                         windows.padding));
+  }
+  check_dtype("conv2d", "weight", weight, x.dtype());
+  if (bias.defined()) check_shape("conv2d", "bias", bias, {weight.size(0)});
+}
+
+}  // namespace
+
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Windows& windows) {
+  if (amp::wants_low({x, weight, bias})) {
+    return conv2d(amp::to_low(x), amp::to_low(weight), amp::to_low(bias), windows);
+  }
+  check_conv(x, weight, bias, windows);
+  const bool records = needs_grad(x.context(), {x, weight, bias});
+  // Saved before the product: a segment that runs again for these ends here.
+  SavedTensor saved_x, saved_weight;
+  if (records) saved_x = {"conv2d", x}, saved_weight = {"conv2d", weight};
+  Tensor y = empty(x.context(),
+                   {x.size(0), windows.count(x.size(1), weight.size(2)),
+                    windows.count(x.size(2), weight.size(3)), weight.size(0)},
+                   x.dtype());
+  kernels::conv(x.exec(), {.x = x,
+                           .weight = weight,
+                           .bias = bias.defined() ? bias.view() : View{},
+                           .y = y,
+                           .windows = windows});
+  if (!records) return y;
+  const auto backward = [x = saved_x, weight = saved_weight, bias, shape = x.shape(),
+                         windows](BackwardArgs& args) {
+    Grads grads(3);
+    const Tensor dy = args.dy();
+    if (args.needs(0)) {
+      Tensor dx = empty(dy.context(), shape, dy.dtype());
+      kernels::conv_input_grad(dy.exec(),
+                               {.dy = dy, .weight = weight.get(), .dx = dx, .windows = windows});
+      grads[0] = dx;
+    }
+    if (args.needs(1)) {
+      emit_grad(args, {1, weight.get()}, grads, [&](const Tensor& dweight, bool accumulate) {
+        kernels::conv_weight_grad(dy.exec(), {.dy = dy,
+                                              .x = x.get(),
+                                              .dweight = dweight,
+                                              .accumulate = accumulate,
+                                              .windows = windows});
+      });
+    }
+    emit_grad(args, {2, bias}, grads, [&](const Tensor& db, bool accumulate) {
+      kernels::column_sum(dy.exec(), {.x = as_matrix(dy), .y = db, .accumulate = accumulate});
+    });
+    return grads;
+  };
+  record("conv2d", {x, weight, bias}, {&y}, backward);
+  return y;
+}
+
+Tensor max_pool2d(const Tensor& x, int64_t kernel, const Windows& windows) {
+  check_contiguous("max_pool2d", "x", x);
+  if (x.ndim() != 4) {
+    throw ShapeError(cat("max_pool2d: x is ", x.shape(), ", want [N,H,W,C]"));
+  }
+  if (kernel < 1 || windows.stride < 1) {
+    throw ShapeError(
+        cat("max_pool2d: kernel is ", kernel, " and stride ", windows.stride, ", want at least 1"));
+  }
+  const Shape shape = {x.size(0), windows.count(x.size(1), kernel),
+                       windows.count(x.size(2), kernel), x.size(3)};
+  Tensor y = empty(x.context(), shape, x.dtype());
+  const Tensor place = empty(x.context(), shape, DType::kU8);
+  kernels::max_pool(x.exec(),
+                    {.x = x, .y = y, .place = place, .kernel = kernel, .windows = windows});
+  if (!needs_grad(x.context(), {x})) return y;
+  record("max_pool2d", {x}, {&y},
+         [place = SavedTensor("max_pool2d", place), shape = x.shape(), kernel,
+          windows](BackwardArgs& args) {
+           const Tensor dy = args.dy();
+           Tensor dx = empty(dy.context(), shape, dy.dtype());
+           kernels::max_pool_grad(
+               dy.exec(),
+               {.dy = dy, .place = place.get(), .dx = dx, .kernel = kernel, .windows = windows});
+           return Grads{dx};
+         });
+  return y;
+}
+
+Tensor global_average_pool(const Tensor& x) {
+  check_defined("global_average_pool", "x", x);
+  if (x.ndim() != 4 || x.size(1) * x.size(2) == 0) {
+    throw ShapeError(cat("global_average_pool: x is ", x.shape(), ", want [N,H,W,C] with pixels"));
+  }
+  return mean(x, {1, 2});
+}
+
+}  // namespace shale

@@ -1,0 +1,288 @@
+/* What the library says to programs that misuse it: each call here has to fail with its status and
+ * say why, and the runtime has to go on afterwards. Loads the library while it runs, as foreign
+ * programs do.
+ *
+ * Run: misuse LIBRARY
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <shale/c.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void* library;
+static atomic_int problems, checks;
+
+/* The function of that name and type; ends the program where there is none. */
+static void* find(const char* name) {
+  void* function = dlsym(library, name);
+  if (function == NULL) {
+    fprintf(stderr, "misuse: %s\n", dlerror());
+    exit(1);
+  }
+  return function;
+}
+
+/* C has no conversion of data pointers to functions, POSIX has. */
+#define FUNCTION(name) (*(__typeof__(&name)*)(void*[]){find(#name)})
+
+static void expect(int line, shale_status wanted, const char* text, shale_status found) {
+  const char* said = FUNCTION(shale_last_error)();
+  ++checks;
+  if (found == wanted && (wanted == SHALE_OK || strstr(said, text) != NULL)) return;
+  ++problems;
+  fprintf(stderr, "misuse.c:%d: want %s \"%s\", found %s \"%s\"\n", line,
+          FUNCTION(shale_status_name)(wanted), text, FUNCTION(shale_status_name)(found), said);
+}
+#define FAILS(status, text, call) expect(__LINE__, status, text, call)
+#define SUCCEEDS(call) expect(__LINE__, SHALE_OK, "", call)
+
+static atomic_int released;
+static void on_release(void* owner) {
+  (void)owner;
+  ++released;
+}
+
+static void before_the_runtime(void) {
+  shale_tensor x = NULL;
+  const int64_t shape[] = {2};
+  FAILS(SHALE_ERROR_STATE, "there is no runtime",
+        FUNCTION(shale_tensor_full)((shale_runtime)1, SHALE_F32, 1, shape, 0, &x));
+  FAILS(SHALE_ERROR_STATE, "there is no runtime", FUNCTION(shale_backward)((shale_tensor)1));
+  FAILS(SHALE_ERROR_STATE, "there is no runtime", FUNCTION(shale_runtime_destroy)(NULL));
+  FAILS(SHALE_ERROR_ARGUMENT, "out is NULL", FUNCTION(shale_runtime_create)(NULL, NULL));
+}
+
+static void options(void) {
+  shale_runtime runtime = NULL;
+  shale_runtime_options given = SHALE_RUNTIME_OPTIONS_INIT;
+  given.device = "abacus";
+  FAILS(SHALE_ERROR_CONFIG, "\"abacus\", want auto",
+        FUNCTION(shale_runtime_create)(&given, &runtime));
+  given.device = "cpu";
+  given.threads = -3;
+  FAILS(SHALE_ERROR_CONFIG, "threads is -3", FUNCTION(shale_runtime_create)(&given, &runtime));
+  given.threads = 0;
+  given.size = 0;
+  FAILS(SHALE_ERROR_ARGUMENT, "size is 0", FUNCTION(shale_runtime_create)(&given, &runtime));
+  struct {
+    shale_runtime_options known;
+    int64_t unknown;
+  } newer = {SHALE_RUNTIME_OPTIONS_INIT, 1};
+  newer.known.size = sizeof newer;
+  FAILS(SHALE_ERROR_ARGUMENT, "later version",
+        FUNCTION(shale_runtime_create)(&newer.known, &runtime));
+}
+
+static void handles(shale_runtime runtime) {
+  shale_tensor x = NULL, y = NULL;
+  shale_runtime second = NULL;
+  const int64_t shape[] = {2, 3}, negative[] = {2, -3},
+                huge[] = {INT64_C(1) << 40, INT64_C(1) << 40};
+  FAILS(SHALE_ERROR_STATE, "there is a runtime", FUNCTION(shale_runtime_create)(NULL, &second));
+  SUCCEEDS(FUNCTION(shale_tensor_full)(runtime, SHALE_F32, 2, shape, 1, &x));
+  FAILS(SHALE_ERROR_ARGUMENT, "x is NULL", FUNCTION(shale_unary)(SHALE_RELU, NULL, &y));
+  FAILS(SHALE_ERROR_ARGUMENT, "out is NULL", FUNCTION(shale_unary)(SHALE_RELU, x, NULL));
+  FAILS(SHALE_ERROR_ARGUMENT, "op is 99", FUNCTION(shale_unary)(99, x, &y));
+  FAILS(SHALE_ERROR_ARGUMENT, "no handle", FUNCTION(shale_unary)(SHALE_RELU, (shale_tensor)&x, &y));
+  FAILS(SHALE_ERROR_ARGUMENT, "no handle",
+        FUNCTION(shale_unary)(SHALE_RELU, (shale_tensor)(uintptr_t)-1, &y));
+  FAILS(SHALE_ERROR_ARGUMENT, "is a runtime, want a tensor",
+        FUNCTION(shale_unary)(SHALE_RELU, (shale_tensor)(void*)runtime, &y));
+  FAILS(SHALE_ERROR_ARGUMENT, "is a tensor, want a module",
+        FUNCTION(shale_zero_grad)((shale_module)(void*)x));
+  FAILS(SHALE_ERROR_ARGUMENT, "dtype is 12",
+        FUNCTION(shale_tensor_full)(runtime, 12, 2, shape, 1, &y));
+  FAILS(SHALE_ERROR_ARGUMENT, "ndim is 7",
+        FUNCTION(shale_tensor_full)(runtime, SHALE_F32, 7, shape, 1, &y));
+  FAILS(SHALE_ERROR_ARGUMENT, "[2,-3]",
+        FUNCTION(shale_tensor_full)(runtime, SHALE_F32, 2, negative, 1, &y));
+  FAILS(SHALE_ERROR_ARGUMENT, "", FUNCTION(shale_tensor_full)(runtime, SHALE_F32, 2, huge, 1, &y));
+  FAILS(SHALE_ERROR_ARGUMENT, "bytes is 4, want 24", FUNCTION(shale_tensor_read)(x, &y, 4));
+  FAILS(SHALE_ERROR_ARGUMENT, "want a scalar", FUNCTION(shale_backward)(x));
+  SUCCEEDS(FUNCTION(shale_tensor_destroy)(x));
+  FAILS(SHALE_ERROR_ARGUMENT, "was destroyed", FUNCTION(shale_tensor_destroy)(x));
+  FAILS(SHALE_ERROR_ARGUMENT, "was destroyed", FUNCTION(shale_unary)(SHALE_RELU, x, &y));
+}
+
+static void shapes(shale_runtime runtime) {
+  shale_tensor a = NULL, b = NULL, c = NULL;
+  const int64_t two[] = {2, 3}, four[] = {4, 5};
+  SUCCEEDS(FUNCTION(shale_tensor_full)(runtime, SHALE_F32, 2, two, 1, &a));
+  SUCCEEDS(FUNCTION(shale_tensor_full)(runtime, SHALE_F32, 2, four, 1, &b));
+  FAILS(SHALE_ERROR_ARGUMENT, "[4,5]", FUNCTION(shale_matmul)(a, b, &c));
+  FAILS(SHALE_ERROR_ARGUMENT, "", FUNCTION(shale_cross_entropy)(a, b, 3, &c));
+  SUCCEEDS(FUNCTION(shale_tensor_destroy)(b));
+  SUCCEEDS(FUNCTION(shale_tensor_full)(runtime, SHALE_I32, 2, two, 1, &b));
+  FAILS(SHALE_ERROR_ARGUMENT, "int32, want fp32", FUNCTION(shale_linear)(a, b, NULL, NULL, &c));
+  FAILS(SHALE_ERROR_ARGUMENT, "floating", FUNCTION(shale_tensor_require_grad)(b, 1));
+  SUCCEEDS(FUNCTION(shale_tensor_destroy)(a));
+  SUCCEEDS(FUNCTION(shale_tensor_destroy)(b));
+}
+
+static void memory(shale_runtime runtime) {
+  float values[6] = {1, 2, 3, 4, 5, 6}, read[3] = {0};
+  const int64_t shape[] = {3}, every_second[] = {2}, backwards[] = {-1};
+  shale_memory given = SHALE_MEMORY_INIT;
+  shale_tensor x = NULL, y = NULL;
+  void* shown = NULL;
+  given.data = values;
+  given.ndim = 1;
+  given.shape = shape;
+  given.strides = every_second;
+  given.read_only = 1;
+  given.release = on_release;
+  SUCCEEDS(FUNCTION(shale_tensor_from_memory)(runtime, &given, &x));
+  values[2] = 7;
+  SUCCEEDS(FUNCTION(shale_tensor_read)(x, read, sizeof read));
+  if (read[0] != 1 || read[1] != 7 || read[2] != 5) ++problems;
+  FAILS(SHALE_ERROR_ARGUMENT, "read-only", FUNCTION(shale_tensor_write)(x, read, sizeof read));
+  FAILS(SHALE_ERROR_ARGUMENT, "read-only", FUNCTION(shale_tensor_to_dlpack)(x, 1, &shown));
+  SUCCEEDS(FUNCTION(shale_tensor_share)(x, &y));
+  SUCCEEDS(FUNCTION(shale_tensor_destroy)(x));
+  if (released != 0) ++problems;
+  SUCCEEDS(FUNCTION(shale_tensor_destroy)(y));
+  if (released != 1) ++problems;
+  given.strides = backwards;
+  FAILS(SHALE_ERROR_ARGUMENT, "-1", FUNCTION(shale_tensor_from_memory)(runtime, &given, &x));
+  given.strides = NULL;
+  given.data = (char*)values + 1;
+  FAILS(SHALE_ERROR_ARGUMENT, "aligned", FUNCTION(shale_tensor_from_memory)(runtime, &given, &x));
+  given.data = NULL;
+  FAILS(SHALE_ERROR_ARGUMENT, "data is NULL",
+        FUNCTION(shale_tensor_from_memory)(runtime, &given, &x));
+  if (released != 1) ++problems; /* memory that was refused stays the program's */
+}
+
+static shale_status bad_body(void* user, const shale_tensor* in, int32_t in_count,
+                             shale_tensor* out, int32_t out_count) {
+  (void)user, (void)in_count, (void)out_count;
+  return FUNCTION(shale_matmul)(in[0], in[0], &out[0]);
+}
+
+static shale_status empty_body(void* user, const shale_tensor* in, int32_t in_count,
+                               shale_tensor* out, int32_t out_count) {
+  (void)user, (void)in, (void)in_count, (void)out, (void)out_count;
+  return SHALE_OK;
+}
+
+static void modules(shale_runtime runtime) {
+  shale_module root = NULL, child = NULL, language = NULL;
+  shale_optimizer optimizer = NULL;
+  shale_tensor x = NULL, y = NULL;
+  const int64_t shape[] = {2, 3};
+  float few[2];
+  shale_shard_options shard = SHALE_SHARD_OPTIONS_INIT;
+  SUCCEEDS(FUNCTION(shale_module_create)(runtime, NULL, "", &root));
+  FAILS(SHALE_ERROR_ARGUMENT, "no dot",
+        FUNCTION(shale_module_create)(runtime, root, "a.b", &child));
+  SUCCEEDS(FUNCTION(shale_module_create)(runtime, root, "part", &child));
+  SUCCEEDS(FUNCTION(shale_module_declare)(child, "weight", 2, shape, NULL));
+  FAILS(SHALE_ERROR_INTERNAL, "weight",
+        FUNCTION(shale_module_declare)(child, "weight", 2, shape, NULL));
+  FAILS(SHALE_ERROR_INTERNAL, "not sharded", FUNCTION(shale_zero_grad)(root));
+  FAILS(SHALE_ERROR_ARGUMENT, "want the root", FUNCTION(shale_zero_grad)(child));
+  shard.stage = 4;
+  FAILS(SHALE_ERROR_CONFIG, "4", FUNCTION(shale_module_shard)(root, &shard));
+  SUCCEEDS(FUNCTION(shale_module_destroy)(root));
+  SUCCEEDS(FUNCTION(shale_module_destroy)(child));
+  SUCCEEDS(FUNCTION(shale_module_create)(runtime, NULL, "", &root));
+  SUCCEEDS(FUNCTION(shale_module_declare)(root, "weight", 2, shape, NULL));
+  shard.stage = 3;
+  SUCCEEDS(FUNCTION(shale_module_shard)(root, &shard));
+  FAILS(SHALE_ERROR_STATE, "sharded", FUNCTION(shale_module_declare)(root, "more", 2, shape, NULL));
+  FAILS(SHALE_ERROR_ARGUMENT, "there is no parameter \"wieght\", want one of weight",
+        FUNCTION(shale_parameter_read)(root, "wieght", few, 2));
+  FAILS(SHALE_ERROR_ARGUMENT, "count is 2, want 6",
+        FUNCTION(shale_parameter_read)(root, "weight", few, 2));
+  FAILS(SHALE_ERROR_CONFIG, "adamw",
+        FUNCTION(shale_optimizer_create)(root, "adamm", NULL, &optimizer));
+  SUCCEEDS(FUNCTION(shale_optimizer_create)(root, "sgd", NULL, &optimizer));
+  FAILS(SHALE_ERROR_INTERNAL, "prepare", FUNCTION(shale_optimizer_step)(optimizer));
+  SUCCEEDS(FUNCTION(shale_tensor_full)(runtime, SHALE_F32, 2, shape, 1, &x));
+  FAILS(SHALE_ERROR_ARGUMENT, "returned 1: shale_matmul",
+        FUNCTION(shale_module_run)(root, bad_body, NULL, 1, &x, 1, &y));
+  FAILS(SHALE_ERROR_ARGUMENT, "outputs of the body is NULL",
+        FUNCTION(shale_module_run)(root, empty_body, NULL, 1, &x, 1, &y));
+  FAILS(SHALE_ERROR_CONFIG, "nano",
+        FUNCTION(shale_language_model_create)(runtime, "nanoo", NULL, &language));
+  FAILS(SHALE_ERROR_ARGUMENT, "no language model",
+        FUNCTION(shale_language_model_loss)(root, x, x, &y));
+  SUCCEEDS(FUNCTION(shale_optimizer_destroy)(optimizer));
+  FAILS(SHALE_ERROR_ARGUMENT, "was destroyed", FUNCTION(shale_optimizer_step)(optimizer));
+}
+
+/* Each has errors of its own, and handles that it alone uses. */
+static void* thread_main(void* argument) {
+  shale_runtime runtime = argument;
+  const int64_t shape[] = {8, 8};
+  for (int i = 0; i < 300; ++i) {
+    shale_tensor x = NULL, y = NULL, loss = NULL;
+    SUCCEEDS(FUNCTION(shale_tensor_full)(runtime, SHALE_F32, 2, shape, 0.5, &x));
+    SUCCEEDS(FUNCTION(shale_tensor_require_grad)(x, 1));
+    SUCCEEDS(FUNCTION(shale_matmul)(x, x, &y));
+    SUCCEEDS(FUNCTION(shale_reduce)(SHALE_SUM, y, 0, NULL, 0, &loss));
+    SUCCEEDS(FUNCTION(shale_backward)(loss));
+    FAILS(SHALE_ERROR_ARGUMENT, "used by an earlier backward", FUNCTION(shale_backward)(loss));
+    SUCCEEDS(FUNCTION(shale_tensor_destroy)(x));
+    SUCCEEDS(FUNCTION(shale_tensor_destroy)(y));
+    SUCCEEDS(FUNCTION(shale_tensor_destroy)(loss));
+  }
+  return NULL;
+}
+
+static void threads(shale_runtime runtime) {
+  pthread_t others[3];
+  for (int i = 0; i < 3; ++i) pthread_create(&others[i], NULL, thread_main, runtime);
+  for (int i = 0; i < 3; ++i) pthread_join(others[i], NULL);
+}
+
+static void forked(shale_runtime runtime) {
+  int status = 0;
+  const pid_t child = fork();
+  if (child == 0) {
+    problems = 0;
+    FAILS(SHALE_ERROR_STATE, "forked", FUNCTION(shale_runtime_barrier)(runtime));
+    _exit(problems == 0 ? 0 : 1);
+  }
+  if (waitpid(child, &status, 0) != child || status != 0) ++problems;
+}
+
+int main(int argc, char** argv) {
+  shale_runtime runtime = NULL;
+  shale_tensor left = NULL;
+  const int64_t shape[] = {1};
+  library = dlopen(argc > 1 ? argv[1] : "libshale_c.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL) {
+    fprintf(stderr, "misuse: %s\n", dlerror());
+    return 1;
+  }
+  before_the_runtime();
+  options();
+  for (int round = 0; round < 2; ++round) {
+    shale_runtime_options cpu = SHALE_RUNTIME_OPTIONS_INIT;
+    cpu.device = "cpu";
+    released = 0;
+    SUCCEEDS(FUNCTION(shale_runtime_create)(&cpu, &runtime));
+    if (left != NULL) {
+      FAILS(SHALE_ERROR_ARGUMENT, "was destroyed", FUNCTION(shale_tensor_destroy)(left));
+    }
+    handles(runtime);
+    shapes(runtime);
+    memory(runtime);
+    modules(runtime);
+    threads(runtime);
+    forked(runtime);
+    SUCCEEDS(FUNCTION(shale_tensor_full)(runtime, SHALE_F32, 1, shape, 1, &left));
+    SUCCEEDS(FUNCTION(shale_runtime_destroy)(runtime));
+    FAILS(SHALE_ERROR_STATE, "there is no runtime", FUNCTION(shale_runtime_destroy)(runtime));
+  }
+  dlclose(library);
+  printf("misuse: %d checks, %d problems\n", checks, problems);
+  return problems == 0 ? 0 : 1;
+}

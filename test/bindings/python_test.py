@@ -1,0 +1,335 @@
+"""The Python module, with the standard library alone. What needs numpy or torch is skipped where
+they are not there.
+
+Run: python_test.py, or mpirun -np 2 python3 python_test.py ranks FOLDER
+"""
+
+import array
+import ctypes
+import gc
+import math
+import sys
+import tempfile
+import threading
+import unittest
+
+import shale
+from shale import functions as F
+
+
+class Values(unittest.TestCase):
+    def test_lists_come_back(self):
+        for dtype in ("float32", "float16", "float64", "int32", "int64", "uint8", "uint16"):
+            x = shale.tensor([[1, 2, 3], [4, 5, 6]], dtype)
+            self.assertEqual((x.shape, x.dtype), ((2, 3), dtype))
+            self.assertEqual(x.tolist(), [[1, 2, 3], [4, 5, 6]])
+        self.assertEqual(shale.tensor([1.5, -2]).cast("bfloat16").tolist(), [1.5, -2])
+        self.assertEqual(shale.tensor([]).tolist(), [])
+        with self.assertRaisesRegex(shale.ArgumentError, "nested lists"):
+            shale.tensor([[1, 2], [3]])
+
+    def test_functions_are_those_of_mathematics(self):
+        x = shale.tensor([[0.5, -1.0], [2.0, 0.25]])
+        self.assertAlmostEqual((F.exp(x).sum()).item(), sum(map(math.exp, (0.5, -1, 2, 0.25))), 5)
+        self.assertEqual((2 - x).tolist(), [[1.5, 3], [0, 1.75]])
+        self.assertEqual((1 / x)[1].tolist(), [0.5, 4])
+        self.assertEqual((x @ x).tolist(), [[-1.75, -0.75], [1.5, -1.9375]])
+        self.assertEqual(x.transpose()[:, 1].tolist(), [2, 0.25])
+        self.assertEqual(F.max(x, 1).tolist(), [0.5, 2])
+        self.assertEqual(F.concat([x, x], 1).shape, (2, 4))
+
+    def test_gradients(self):
+        x = shale.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        self.assertIsNone(x.grad)
+        (x * x * 0.5).sum().backward()
+        self.assertEqual(x.grad.tolist(), [1, 2, 3])
+        x.zero_grad()
+        self.assertIsNone(x.grad)
+        with shale.inference(), self.assertRaises(shale.ArgumentError):
+            x.sum().backward()
+
+
+class SharedMemory(unittest.TestCase):
+    def test_buffers_are_shared_and_held(self):
+        values = array.array("f", range(6))
+        x = shale.as_tensor(values)
+        values[2] = 9
+        self.assertEqual(x.tolist(), [0, 1, 9, 3, 4, 5])
+        with self.assertRaises(BufferError):  # an exported buffer keeps its size
+            values.append(1)
+        del x
+        gc.collect()
+        values.append(1)
+
+    def test_graphs_hold_memory(self):
+        values = array.array("f", [2, 3])
+        weight = shale.tensor([1.0, 1.0], requires_grad=True)
+        loss = (shale.as_tensor(values) * weight).sum()
+        with self.assertRaises(BufferError):
+            values.append(1)
+        loss.backward()
+        self.assertEqual(weight.grad.tolist(), [2, 3])
+        del loss
+        values.append(1)
+
+    def test_read_only_stays_so(self):
+        x = shale.as_tensor(b"abc")
+        self.assertEqual(x.tolist(), [97, 98, 99])
+        with self.assertRaisesRegex(shale.ArgumentError, "read-only"):
+            x.write([1, 2, 3])
+        self.assertTrue(x.__array_interface__["data"][1])
+
+    def test_strides(self):
+        grid = memoryview(array.array("i", range(12))).cast("B").cast("i", (3, 4))
+        x = shale.as_tensor(grid)
+        self.assertEqual(x.tolist(), grid.tolist())
+        every_second = shale.as_tensor(memoryview(array.array("f", range(6)))[::2])
+        self.assertEqual(every_second.tolist(), [0, 2, 4])
+        with self.assertRaisesRegex(shale.ArgumentError, "-1"):
+            shale.as_tensor(memoryview(array.array("f", range(6)))[::-1])
+
+    def test_array_interface(self):
+        x = shale.tensor([[1.0, 2, 3], [4, 5, 6]]).transpose()
+        shown = x.__array_interface__
+        self.assertEqual((shown["shape"], shown["strides"], shown["typestr"]),
+                         ((3, 2), (4, 12), "<f4"))
+        memory = (ctypes.c_float * 6).from_address(shown["data"][0])
+        memory[0] = 7
+        self.assertEqual(x.tolist(), [[7, 4], [2, 5], [3, 6]])
+        self.assertIs(shale.as_tensor(x), x)
+
+    def test_dlpack_there_and_back(self):
+        for version in (None, (1, 1)):
+            x = shale.tensor([[1, 2], [3, 4]], "int64")
+            capsule = x.__dlpack__(max_version=version)
+            y = shale.from_dlpack(capsule)
+            with self.assertRaisesRegex(shale.ArgumentError, "nobody has used"):
+                shale.from_dlpack(capsule)
+            del x, capsule
+            gc.collect()
+            self.assertEqual(y.tolist(), [[1, 2], [3, 4]])
+            z = shale.from_dlpack(y)
+            y.write(shale.tensor([[5, 6], [7, 8]], "int64"))
+            self.assertEqual(z.tolist(), [[5, 6], [7, 8]])
+
+    def test_capsules_that_nobody_takes_let_go(self):
+        before = shale.runtime().usage()["allocated"]
+        for _ in range(3):
+            shale.zeros((1 << 18,)).__dlpack__()
+        gc.collect()
+        self.assertEqual(shale.runtime().usage()["allocated"], before)
+
+
+class Errors(unittest.TestCase):
+    def test_they_are_exceptions_with_words(self):
+        with self.assertRaisesRegex(shale.ArgumentError, "want") as caught:
+            shale.zeros((2, 3)) @ shale.zeros((2, 3))
+        self.assertEqual(caught.exception.status, 1)
+        self.assertIsInstance(caught.exception, ValueError)
+        with self.assertRaises(shale.StateError):
+            shale.init()
+        with self.assertRaises(shale.ConfigError):
+            shale.LanguageModel("nanoo")
+        with self.assertRaises(TypeError):
+            shale.LanguageModel("nano", depth=3)
+        with self.assertRaises(FileNotFoundError):
+            shale.checkpoint_state("/there/is/none")
+
+    def test_exceptions_of_forward_come_back(self):
+        class Broken(shale.Module):
+            def forward(self, x):
+                raise KeyError("mine")
+        with self.assertRaisesRegex(KeyError, "mine"):
+            Broken()(shale.zeros((1,)))
+
+    def test_inputs_outlive_forward(self):
+        class Keeps(shale.Module):
+            def forward(self, x, factor):
+                self.seen = x
+                return x * factor
+        model = Keeps()
+        self.assertEqual(model(shale.tensor([2.0]), 3).tolist(), [6])
+        self.assertEqual(model.seen.tolist(), [2])
+
+
+class Threads(unittest.TestCase):
+    def test_calls_from_several(self):
+        problems = []
+
+        def work(number):
+            try:
+                for _ in range(50):
+                    x = shale.full((16, 16), number, "float32")
+                    x.requires_grad = True
+                    (x * x).sum().backward()
+                    if x.grad[0, 0].item() != 2 * number:
+                        problems.append(number)
+            except Exception as error:
+                problems.append(error)
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(problems, [])
+
+
+class Numpy(unittest.TestCase):
+    def setUp(self):
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("there is no numpy")
+        self.numpy = numpy
+
+    def test_arrays_share_memory(self):
+        np = self.numpy
+        values = np.arange(6, dtype=np.float32).reshape(2, 3)
+        x = shale.as_tensor(values[:, ::2])
+        values[0, 2] = 8
+        self.assertEqual(x.tolist(), [[0, 8], [3, 5]])
+        y = np.asarray(x * 1)
+        self.assertEqual(y.tolist(), [[0, 8], [3, 5]])
+        shown = shale.tensor([1.0, 2.0])
+        z = np.asarray(shown)
+        z[0] = 5
+        self.assertEqual(shown.tolist(), [5, 2])
+        del shown
+        gc.collect()
+        self.assertEqual(z.tolist(), [5, 2])
+        self.assertEqual(shale.tensor(np.full(2, 3, np.float32)).tolist(), [3, 3])
+        frozen = np.ones(2, np.float32)
+        frozen.flags.writeable = False
+        self.assertTrue(shale.as_tensor(frozen)._info().read_only)
+
+
+class Torch(unittest.TestCase):
+    def setUp(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("there is no torch")
+        self.torch = torch
+
+    def test_tensors_share_memory(self):
+        torch = self.torch
+        t = torch.arange(6, dtype=torch.bfloat16).reshape(2, 3)
+        x = shale.from_dlpack(t.T)
+        t[0, 0] = 9
+        self.assertEqual(x.tolist(), [[9, 3], [1, 4], [2, 5]])
+        back = torch.from_dlpack(x)
+        del x, t
+        gc.collect()
+        back[0, 0] = 7
+        self.assertEqual(back.float().tolist(), [[7, 3], [1, 4], [2, 5]])
+        self.assertEqual(shale.tensor(torch.tensor([1.5, 2])).tolist(), [1.5, 2])
+
+    def test_products_agree(self):
+        torch = self.torch
+        a, b = torch.randn(17, 5, requires_grad=True), torch.randn(5, 9)
+        x = shale.tensor(a.detach())
+        x.requires_grad = True
+        loss = ((x @ shale.from_dlpack(b)) ** 2).sum()
+        loss.backward()
+        ((a @ b) ** 2).sum().backward()
+        torch.testing.assert_close(torch.from_dlpack(x.grad), a.grad)
+
+
+class Mlp(shale.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = shale.Linear(self, "first", 2, 16, std=1)
+        self.second = shale.Linear(self, "second", 16, 1, std=0.2)
+
+    def forward(self, x):
+        return self.second(F.gelu(self.first(x)))
+
+
+def train(steps, stage, folder=None, begin=0):
+    """The losses of some steps."""
+    runtime = shale.runtime()
+    model = Mlp()
+    model.first.shard(stage, seed=3)
+    model.shard(stage, seed=3)
+    optimizer = shale.Optimizer(model, "adamw", weight_decay=0)
+    if begin:
+        assert optimizer.load(folder) == begin
+        assert shale.checkpoint_state(folder) == {"step": begin}
+    losses = []
+    for step in range(begin, steps):
+        optimizer.prepare(step, 0.02)
+        angles = [0.1 * (step * 64 + runtime.rank * 32 + i) for i in range(32)]
+        radii = [1 - 0.5 * (i % 2) for i in range(32)]
+        x = shale.tensor([[r * math.cos(a), r * math.sin(a)] for r, a in zip(radii, angles)])
+        wanted = shale.tensor([[4 * r - 3] for r in radii])
+        loss = shale.mse_loss(model(x), wanted)
+        shale.backward(model.mean_over_ranks(loss, 32))
+        model.clip_grad_norm(1)
+        optimizer.step()
+        model.zero_grad()
+        losses.append(runtime.sum(loss.item()) / runtime.ranks)
+        if folder and not begin and step + 1 == steps // 2:
+            optimizer.save(folder, step + 1, {"step": step + 1})
+    return losses, model
+
+
+class Training(unittest.TestCase):
+    def test_it_learns_and_resumes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            whole, model = train(40, 0, folder)
+            self.assertLess(whole[-1], 0.2 * whole[0])
+            again, _ = train(40, 3, folder, begin=20)
+            self.assertEqual(whole[20:], again)
+            weight = model.read("first.weight")
+            self.assertEqual(weight.shape, (16, 2))
+            model.write("first.weight", weight)
+            self.assertEqual(model.read("first.weight").tolist(), weight.tolist())
+            with self.assertRaisesRegex(shale.ArgumentError, "clone"):
+                model.first.weight.__dlpack__()
+
+    def test_metrics(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for last in (-1, 1):
+                metrics = shale.Metrics(folder, last)
+                for step in range(last + 2 if last < 0 else 2, 4):
+                    metrics.write(step, 1 / step, lr=0.1)
+                metrics.close()
+            with open(f"{folder}/metrics.jsonl") as file:
+                self.assertEqual(len(file.readlines()), 3)
+
+
+def main_of_ranks(folder):
+    """Several ranks: stages agree, and one that fails ends the job with its words."""
+    with shale.init("cpu") as runtime:
+        losses = [train(20, stage)[0] for stage in (0, 1, 2, 3)]
+        assert all(other == losses[0] for other in losses), losses
+        assert losses[0][-1] < losses[0][0]
+        if folder == "fail" and runtime.rank == 1:
+            shale.zeros((2,)) @ shale.zeros((3,))
+        runtime.barrier()
+    print("ranks agree")
+
+
+def main_of_guest():
+    """A program that has started MPI itself, as mpi4py does: Shale works in it, and leaves it."""
+    multiple, level, flag = 3, ctypes.c_int(), ctypes.c_int()
+    mpi = shale._c  # with the libraries that it is linked with
+    assert mpi.MPI_Init_thread(None, None, multiple, ctypes.byref(level)) == 0
+    for _ in range(2):
+        with shale.init("cpu", timeout_s=60) as runtime:
+            assert runtime.ranks == 2
+            losses = train(5, 3)[0]
+            assert runtime.sum(losses[-1]) == 2 * losses[-1]
+    assert mpi.MPI_Finalized(ctypes.byref(flag)) == 0 and flag.value == 0
+    assert mpi.MPI_Finalize() == 0
+    print("guests left")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["ranks"]:
+        main_of_ranks(sys.argv[2])
+    elif sys.argv[1:2] == ["guest"]:
+        main_of_guest()
+    else:
+        shale.init("cpu")
+        unittest.main()

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Data as users have it: a mixture of formats, whose order depends on the seed and the position alone;
+# documents kept apart; a corpus whose tokens are made once; what wrong input gets.
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+shown=("$work/output")
+
+train="$BIN_DIR/train_lm"
+shale="$BIN_DIR/shale"
+cd "$work" || exit 1
+mkdir corpus mega
+perl -e 'srand(9);
+  sub line { join(" ", map { ("sea", "sand", "wind", "salt", "sun")[int(rand(5))] } 1 .. 3 + int(rand(9))) }
+  open(my $t, ">", "text.txt") or die; print $t line(), ".\n" for 1 .. 400;
+  open(my $c, ">", "corpus/a.jsonl") or die;
+  print $c "{\"body\":\"", line(), ".\"}\n" for 1 .. 400;
+  my @tokens = map { 1 + int(rand(250)) } 1 .. 4000;
+  open(my $r, ">:raw", "raw.npy") or die; print $r pack("v*", @tokens);
+  open(my $b, ">:raw", "mega/d.bin") or die; print $b pack("v*", @tokens);
+  open(my $i, ">:raw", "mega/d.idx") or die;
+  print $i "MMIDIDX\0\0", pack("Q<CQ<Q<l<l<q<q<q<q<q<", 1, 8, 2, 3, 1000, 3000, 0, 2000, 0, 1, 2)'
+"$shale" tokenizer train text.txt --vocab 300 --out tokenizer.json >output 2>&1 ||
+  { fail "no tokenizer"; finish; }
+gzip -k corpus/a.jsonl && mv corpus/a.jsonl.gz packed.jsonl.gz
+cat >all.mix.json <<'END'
+{"sources": [{"path": "mega", "weight": 2}, {"path": "raw.npy", "weight": 1, "dtype": "u16"},
+             {"path": "text.txt", "weight": 1}]}
+END
+
+common=(--tokenizer tokenizer.json --layers 1 --width 32 --heads 2 --seq-len 32 --global-batch 8
+  --micro-batch 1 --threads 1 --keep 0 --lr 1e-2)
+# run RANKS OUT FLAGS...
+run() {
+  local ranks=$1 out=$2
+  shift 2
+  timeout 120 mpirun --oversubscribe --bind-to none -np "$ranks" "$train" "${common[@]}" \
+    --out "$out" "$@" >output 2>&1
+  code=$?
+  [[ $code -eq 0 ]] || fail "$out: exit code $code"
+}
+bits() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' "$1/metrics.jsonl"; }
+same_bits() { [[ -n $(bits "$1") && $(bits "$1") == "$(bits "$2")" ]] || fail "$1 and $2 have other losses"; }
+
+run 1 one --data all.mix.json --steps 8 --reproducible --save-every 4 --eval-every 8
+grep -qF "50% of the sequences" output || fail "the log does not say the shares"
+grep -qF "epochs" output || fail "the log does not say the epochs"
+run 2 two --data all.mix.json --steps 8 --reproducible
+same_bits one two
+# Other ranks and another micro-batch from the middle on: the same samples, to rounding.
+run 2 rest --data all.mix.json --steps 8 --resume one/checkpoints/step_00000004 --micro-batch 2
+val() { sed -nE 's/^\{"step": 8, "loss": ([0-9.]+).*/\1/p' "$1/metrics.jsonl"; }
+awk -v a="$(val one)" -v b="$(val rest)" 'BEGIN { d = a - b; exit !(a > 0 && d * d < 1e-8 * a * a) }' ||
+  fail "a mixture goes on with other samples: $(val one) and $(val rest)"
+run 1 flags --data "mega:2,raw.npy:1,text.txt:1" --data-dtype u16 --steps 8 --reproducible
+same_bits one flags
+
+# Documents: masked and packed, on any number of ranks.
+documents=(--data corpus/a.jsonl --data-field body --data-cache cache0 --steps 6 --reproducible)
+run 1 plain "${documents[@]}"
+run 1 masked1 "${documents[@]}" --document-mask
+run 2 masked2 "${documents[@]}" --document-mask --zero 3
+same_bits masked1 masked2
+[[ $(bits plain) != "$(bits masked1)" ]] || fail "a mask of documents changes nothing"
+run 1 packed1 "${documents[@]}" --packing best-fit
+run 2 packed2 "${documents[@]}" --packing best-fit
+same_bits packed1 packed2
+
+# A corpus: compressed or not, of one rank or two, its tokens are made once.
+run 2 corpus1 --data packed.jsonl.gz --data-field body --data-cache cache --steps 4 --reproducible
+[[ $(ls cache | wc -l) -eq 1 ]] || fail "the cache has $(ls cache)"
+touch -r cache/packed-*/tokenize.json before
+run 1 corpus2 --data packed.jsonl.gz --data-field body --data-cache cache --steps 4 --reproducible
+same_bits corpus1 corpus2
+[[ ! cache/packed-*/tokenize.json -nt before ]] || fail "tokens were made again"
+
+# refused CODE WORD FLAGS...
+refused() {
+  local want=$1 word=$2 got
+  shift 2
+  timeout 60 "$train" "${common[@]}" --steps 1 --out refused "$@" >output 2>&1
+  got=$?
+  [[ $got -eq $want ]] || fail "$*: exit code $got, want $want"
+  grep -qF -- "$word" output || fail "$*: it does not say '$word'"
+}
+printf '{"body":"x"}\n{"other":"y"}\n' >lacks.jsonl
+printf '\x1f\x8b broken' >broken.jsonl.gz
+refused 66 "gone" --data "text.txt:1,gone:2"
+refused 64 "'heavy'" --data "text.txt:heavy"
+refused 64 "1 of 2" --data "text.txt:1,raw.npy"
+refused 64 "--data-dtype" --data raw.npy
+refused 65 "lacks.jsonl:2" --data lacks.jsonl --data-field body
+refused 65 "broken.jsonl.gz" --data broken.jsonl.gz
+refused 64 "--packing none" --data text.txt --packing none
+refused 64 "--document-token" --data raw.npy --data-dtype u16 --document-mask --tokenizer none
+[[ ! -e refused/data-cache || -z $(ls refused/data-cache) ]] || fail "something half-written is left"
+
+finish

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# What deploy/ has for other machines: scripts and recipes parse, and those that build Shale name
+# all that it is built with. Whether they work there is not seen here.
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+cd "$root/deploy" || exit 1
+
+for script in slurm/*.sbatch; do
+  bash -n "$script" 2>"$work/output" || fail "$script"
+done
+
+# scripts_of FILE: what RUN has in a Containerfile, or the sections of an Apptainer file.
+scripts_of() {
+  awk '
+    FILENAME ~ /Containerfile$/ {
+      if (/^#/) next
+      if (!continues && !/^(ARG|FROM|RUN|COPY|USER|WORKDIR|CMD|ENV|ENTRYPOINT|EXPOSE)( |$)/ && NF)
+        print "no instruction: " $0 >"/dev/stderr"
+      if (!continues) is_run = sub(/^RUN /, "")
+      continues = /\\$/
+      if (is_run) print
+      next
+    }
+    /^%/ { is_script = /^%(post|environment|runscript|test)$/
+           if (!is_script && !/^%(files|labels|help)$/) print "no section: " $0 >"/dev/stderr"
+           next }
+    is_script { print }' "$1"
+}
+for file in containers/*; do
+  scripts_of "$file" >"$work/script" 2>"$work/output"
+  sh -n "$work/script" 2>>"$work/output"
+  [[ ! -s $work/output && -s $work/script ]] || fail "$file does not parse"
+  while read -r package; do
+    grep -qE "(^|[ ])$(sed 's/+/[+]/g' <<<"$package")( |\$)" "$work/script" ||
+      fail "$file: no $package, which third_party/bootstrap.sh --minimal has"
+  done < <("$root/third_party/bootstrap.sh" --minimal --list)
+done
+
+# vcpkg's port, with vcpkg's functions left out; it names a tree that can be built.
+"$JSON_VALUE" vcpkg/shale/vcpkg.json /name >"$work/output" || fail 'vcpkg.json is no JSON'
+cat >"$work/port.cmake" <<'CMAKE'
+function(vcpkg_cmake_configure)
+  cmake_parse_arguments(PARSE_ARGV 0 port "" "SOURCE_PATH" "OPTIONS")
+  if(NOT EXISTS ${port_SOURCE_PATH}/CMakePresets.json OR NOT port_OPTIONS)
+    message(FATAL_ERROR "no tree: ${port_SOURCE_PATH}")
+  endif()
+endfunction()
+function(vcpkg_cmake_install)
+endfunction()
+function(vcpkg_cmake_config_fixup)
+endfunction()
+function(vcpkg_install_copyright)
+  cmake_parse_arguments(PARSE_ARGV 0 port "" "" "FILE_LIST")
+  if(NOT EXISTS ${port_FILE_LIST})
+    message(FATAL_ERROR "no license: ${port_FILE_LIST}")
+  endif()
+endfunction()
+include(${PORT})
+CMAKE
+cmake -DPORT="$root/deploy/vcpkg/shale/portfile.cmake" -DCURRENT_PACKAGES_DIR="$work/packages" \
+  -P "$work/port.cmake" >"$work/output" 2>&1 || fail 'portfile.cmake'
+version=$(sed -nE 's/^project\(Shale VERSION ([0-9.]+) .*/\1/p' "$root/CMakeLists.txt")
+[[ $("$JSON_VALUE" vcpkg/shale/vcpkg.json /version) == "\"$version\"" ]] ||
+  fail "vcpkg.json is not of version $version"
+
+if command -v python3 >/dev/null; then
+  python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' \
+    spack/packages/shale/package.py 2>"$work/output" || fail 'package.py'
+else
+  echo 'skipped: no python3 is installed, so nobody parsed the recipe of Spack'
+fi
+# The options that the recipes set are there.
+while read -r option; do
+  grep -qE "\b$option\b" "$root/CMakeLists.txt" "$root"/cmake/*.cmake || fail "no option $option"
+done < <(grep -ohE 'SHALE_[A-Z_]+' spack/packages/shale/package.py vcpkg/shale/portfile.cmake \
+           containers/* | sort -u)
+finish

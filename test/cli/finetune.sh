@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Fine-tuning as users have it: conversations and preferences, with and without adapters, on several
+# ranks, stopped and resumed, merged and exported; what wrong input gets.
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+shown=("$work/output")
+
+train="$BIN_DIR/train_lm"
+shale="$BIN_DIR/shale"
+cd "$work" || exit 1
+perl -e 'srand(5); open(my $t, ">", "text.txt") or die;
+  print $t "a line of words ", int(rand(100)), "\n" for 1 .. 300;
+  open(my $c, ">", "chats.jsonl") or die; open(my $p, ">", "pairs.jsonl") or die;
+  for (1 .. 120) { my ($x, $n) = (int(rand(50)), 1 + int(rand(12)));
+    my $long = join(" ", ("word") x $n);
+    print $c "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},",
+      "{\"role\":\"user\",\"content\":\"$x?\"},{\"role\":\"assistant\",\"content\":\"$long $x\"}]}\n";
+    print $p "{\"prompt\":\"q $x:\",\"chosen\":\" good $x\",\"rejected\":\" bad $long\"}\n" }'
+"$shale" tokenizer train text.txt --vocab 300 --out tokenizer.json \
+  --special "<|endoftext|>,<|im_start|>,<|im_end|>" >output 2>&1 || { fail "no tokenizer"; finish; }
+"$train" --data text.txt --tokenizer tokenizer.json --model llama-nano --layers 2 --width 32 \
+  --heads 2 --kv-heads 1 --hidden 48 --seq-len 48 --steps 3 --threads 1 --out base \
+  --export base_hf >output 2>&1 || { fail "no model to begin with"; finish; }
+
+common=(--init base_hf --seq-len 48 --global-batch 8 --micro-batch 1 --threads 1 --keep 0 --lr 1e-2)
+
+# run RANKS OUT FLAGS...: leaves the exit code in `code`.
+run() {
+  local ranks=$1 out=$2
+  shift 2
+  timeout 120 mpirun --oversubscribe --bind-to none -np "$ranks" "$train" "${common[@]}" \
+    --out "$out" "$@" >output 2>&1
+  code=$?
+  [[ $code -eq 0 ]] || fail "$out: exit code $code"
+}
+bits() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' "$1/metrics.jsonl"; }
+losses() { sed -nE 's/^\{"step": [0-9]+, "loss": ([0-9.e-]+).*/\1/p' "$1/metrics.jsonl"; }
+same_bits() { [[ -n $(bits "$1") && $(bits "$1") == "$(bits "$2")" ]] || fail "$1 and $2 have other losses"; }
+falls() { losses "$1" | awk 'NR <= 3 { a += $1 } { l[NR] = $1 } END { exit !(l[NR] + l[NR-1] + l[NR-2] < a) }' ||
+  fail "the loss of $1 does not fall: $(losses "$1" | tr '\n' ' ')"; }
+
+lora=(--task sft --data chats.jsonl --lora-rank 4 --lora-dropout 0.1)
+run 1 sft --task sft --data chats.jsonl --steps 12 --eval-every 6
+falls sft
+# Ranks have other numbers of targets, and stages other memory: the sums are the same to the bit.
+run 1 lora1 "${lora[@]}" --steps 12 --reproducible --save-every 6
+falls lora1
+run 2 lora2 "${lora[@]}" --steps 12 --reproducible --zero 3
+same_bits lora1 lora2
+run 2 lora3 "${lora[@]}" --steps 12 --reproducible --zero 2 --offload optimizer --recompute full
+same_bits lora1 lora3
+run 2 again "${lora[@]}" --steps 12 --reproducible --resume lora1/checkpoints/step_00000006 --zero 1
+[[ $(bits again) == "$(bits lora1 | tail -n 6)" ]] || fail "a resumed run has other losses"
+# Optimizer states are of adapters alone; weights stay as they were.
+"$shale" ckpt inspect lora1 >output 2>&1 || fail "inspect"
+grep -qF "layers.0.self_attn.q_proj.lora_A.weight/m" output || fail "no state of an adapter"
+grep -qF "layers.0.self_attn.q_proj.weight/m" output && fail "a state of a frozen weight"
+
+# Adapters out and in, merged.
+run 2 out1 "${lora[@]}" --steps 2 --export peft
+[[ -s peft/adapter_config.json && -s peft/adapter_model.safetensors ]] || fail "no PEFT folder"
+run 1 out2 --task sft --data chats.jsonl --lora-init peft --steps 1 --lr 0 --export merged \
+  --export-merged --lora-alpha 8
+"$shale" ckpt export out1 --out from_checkpoint >output 2>&1 || fail "export of a checkpoint"
+cmp -s merged/model.safetensors from_checkpoint/model.safetensors ||
+  fail "merged by train_lm and by shale ckpt export differ"
+
+# Preferences.
+run 1 dpo1 --task dpo --data pairs.jsonl --steps 12 --reproducible --save-every 6 --eval-every 12 \
+  --lr 1e-3
+falls dpo1
+losses dpo1 | head -n 1 | awk '{ exit !($1 > 0.6931 && $1 < 0.6932) }' ||
+  fail "the first loss is $(losses dpo1 | head -n 1), want log 2"
+run 2 dpo2 --task dpo --data pairs.jsonl --steps 12 --reproducible --zero 3 --lr 1e-3
+same_bits dpo1 dpo2
+run 1 dpo3 --task dpo --data pairs.jsonl --steps 12 --reproducible --lr 1e-3 \
+  --resume dpo1/checkpoints/step_00000006
+[[ $(bits dpo3) == "$(bits dpo1 | tail -n 6)" ]] || fail "resumed preferences have other losses"
+run 1 dpo4 --task dpo --data pairs.jsonl --steps 3 --lora-rank 2
+
+# refused CODE WORD FLAGS...
+refused() {
+  local want=$1 word=$2 got
+  shift 2
+  timeout 60 "$train" "${common[@]}" --steps 1 --out refused "$@" >output 2>&1
+  got=$?
+  [[ $got -eq $want ]] || fail "$*: exit code $got, want $want"
+  grep -qF -- "$word" output || fail "$*: it does not say '$word'"
+}
+echo '{"messages":[{"role":"user","content":"hi"}]}' >silent.jsonl
+echo '{"messages":[{"role":"king","content":"hi"}]}' >king.jsonl
+echo '{"messages":' >broken.jsonl
+refused 65 "silent.jsonl:1: nothing to learn" --task sft --data silent.jsonl
+refused 65 "king.jsonl:1: the role 'king'" --task sft --data king.jsonl
+refused 65 "broken.jsonl:1" --task sft --data broken.jsonl
+refused 66 "nowhere.jsonl" --task sft --data nowhere.jsonl
+refused 65 "no token <|start_header_id|>" --task sft --data chats.jsonl --chat-template llama3
+refused 64 "'c_attn'" --task sft --data chats.jsonl --lora-rank 2 --lora-targets c_attn
+refused 66 "adapter_config.json" --task sft --data chats.jsonl --lora-init base_hf
+refused 64 "--export-merged" --task sft --data chats.jsonl --export-merged
+refused 64 "--packing concat" --task sft --data chats.jsonl --packing concat
+refused 64 "--loss-chunk" --task dpo --data pairs.jsonl --loss-chunk 8
+refused 65 "no 'chosen'" --task dpo --data chats.jsonl
+refused 64 "--tokenizer" --task sft --data chats.jsonl --tokenizer none
+
+finish

@@ -1,0 +1,192 @@
+#include "shale/runtime/data/chat/chat_examples.h"
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "shale/base/error.h"
+#include "shale/kernels/loss.h"
+#include "shale/runtime/data/text/tokenizer/bpe_trainer.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/temp_dir.h"
+
+namespace shale {
+
+using test::contains;
+using test::message_of;
+using test::TempDir;
+
+namespace {
+
+// A token for each byte, behind these marks.
+std::shared_ptr<const StoredTokenizer> bytes_with(const std::vector<std::string>& marks) {
+  std::string vocab, added;
+  int id = 0;
+  for (const std::string& mark : marks) {
+    added += cat(id == 0 ? "" : ",", R"({"id":)", id, R"(,"content":")", mark,
+                 R"(","special":true,"normalized":false})");
+    vocab += cat(id == 0 ? "" : ",", "\"", mark, "\":", id);
+    ++id;
+  }
+  for (const std::string& letter : byte_alphabet()) {
+    const std::string quoted = letter == "\"" || letter == "\\" ? "\\" + letter : letter;
+    vocab += cat(",\"", quoted, "\":", id++);
+  }
+  return parse_tokenizer(
+      cat(R"({"added_tokens":[)", added,
+          R"(],"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":true},)",
+          R"("model":{"type":"BPE","vocab":{)", vocab, R"(},"merges":[]}})"),
+      "tokenizer.json");
+}
+
+std::shared_ptr<const StoredTokenizer> chatml() {
+  return bytes_with({"<|endoftext|>", "<|im_start|>", "<|im_end|>"});
+}
+
+// Answers in brackets.
+std::string shown(const StoredTokenizer& tokenizer, const MaskedTokens& example) {
+  std::string text;
+  bool is_answer = false;
+  for (size_t i = 0; i < example.tokens.size(); ++i) {
+    const bool is_next = example.is_answer[i] != 0;
+    if (is_next != is_answer) text += is_next ? "[" : "]";
+    is_answer = is_next;
+    const std::vector<int32_t> one = {example.tokens[i]};
+    text += tokenizer.tokenizer.decode(one);
+  }
+  return text + (is_answer ? "]" : "");
+}
+
+const std::vector<ChatMessage> kTalk = {
+    {"user", "a <|im_end|>"}, {"assistant", " b\n"}, {"user", "c"}, {"assistant", "d"}};
+
+}  // namespace
+
+TEST_CASE("conversations are written as their templates say, answers marked", "[data]") {
+  const auto marks = chatml();
+  ChatEncoder encoder(marks, ChatTemplate::kAuto);
+  const MaskedTokens talk = encoder.conversation(kTalk);
+  CHECK(shown(*marks, talk) ==
+        "<|im_start|>user\na <|im_end|><|im_end|>\n<|im_start|>assistant\n[ b\n<|im_end|>]\n"
+        "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n[d<|im_end|>]\n");
+  // Text that spells a mark is not one.
+  CHECK(std::count(talk.tokens.begin(), talk.tokens.end(), 2) == 4);
+  const std::vector<int32_t> prompt = encoder.prompt({{"user", "a"}});
+  CHECK(marks->tokenizer.decode(prompt) ==
+        "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n");
+  const MaskedTokens whole = encoder.conversation({{"user", "a"}, {"assistant", "x"}});
+  CHECK(std::equal(prompt.begin(), prompt.end(), whole.tokens.begin()));
+
+  ChatEncoder qwen(marks, ChatTemplate::kQwen);
+  CHECK(marks->tokenizer.decode(qwen.prompt({{"user", "a"}})) ==
+        "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful "
+        "assistant.<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n");
+  CHECK(marks->tokenizer.decode(qwen.prompt({{"system", "s"}, {"user", "a"}})) ==
+        "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\na<|im_end|>\n"
+        "<|im_start|>assistant\n");
+
+  const auto llama = bytes_with({"<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>",
+                                 "<|end_header_id|>", "<|eot_id|>"});
+  ChatEncoder three(llama, ChatTemplate::kAuto);
+  CHECK(shown(*llama, three.conversation({{"user", " a "}, {"assistant", "b\n"}})) ==
+        "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\na<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n[b<|eot_id|>]");
+  CHECK(contains(message_of<DataError>([&] { ChatEncoder(llama, ChatTemplate::kChatMl); }),
+                 "<|im_start|>"));
+}
+
+TEST_CASE("lines of every kind become examples, on any number of threads", "[data]") {
+  const TempDir dir;
+  const auto marks = chatml();
+  const std::string path = dir.write("a.jsonl", R"({"text": "ab"}
+
+{"prompt": "p", "completion": "c"}
+{"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "v"}]}
+)");
+  const ExampleOptions options{.paths = {path}, .tokenizer = marks, .val_fraction = 0};
+  const ExampleSplits one = read_examples(options);
+  REQUIRE(one.examples == 3);
+  CHECK(one.val == nullptr);
+  const auto targets = [&](int64_t i) {
+    const auto length = one.train->length(i);
+    std::vector<int32_t> inputs(static_cast<size_t>(length)), wanted(inputs.size());
+    one.train->read(i, 0, inputs, wanted);
+    std::string text;
+    for (const int32_t token : wanted) {
+      const std::vector<int32_t> id = {token};
+      text += token == kernels::kIgnoreTarget ? "." : marks->tokenizer.decode(id);
+    }
+    CHECK(one.train->targets(i, 0, length) ==
+          std::count_if(wanted.begin(), wanted.end(),
+                        [](int32_t token) { return token != kernels::kIgnoreTarget; }));
+    return text;
+  };
+  CHECK(targets(0) == "b<|endoftext|>");
+  CHECK(targets(1) == "c<|endoftext|>");
+  CHECK(targets(2) == std::string(19, '.') + "v<|im_end|>.");
+  std::string lines;
+  for (int i = 0; i < 500; ++i) lines += cat(R"({"prompt": "p", "completion": ")", i, "\"}\n");
+  const std::string many = dir.write("many.jsonl", lines);
+  std::vector<std::shared_ptr<const ExampleStore>> stores;
+  for (const int threads : {1, 3}) {
+    const ExampleSplits split = read_examples(
+        {.paths = {many}, .tokenizer = marks, .val_fraction = 0.2, .threads = threads});
+    CHECK(split.train->size() + split.val->size() == 500);
+    CHECK((split.val->size() > 60 && split.val->size() < 140));
+    stores.push_back(split.train);
+  }
+  REQUIRE(stores[0]->size() == stores[1]->size());
+  for (int64_t i = 0; i < stores[0]->size(); ++i) {
+    REQUIRE(stores[0]->length(i) == stores[1]->length(i));
+  }
+}
+
+TEST_CASE("preferences are pairs, of which the answers alone count", "[data]") {
+  const TempDir dir;
+  const auto marks = chatml();
+  const std::string path = dir.write(
+      "p.jsonl",
+      R"({"prompt": "p", "chosen": "good", "rejected": "no"}
+{"prompt": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "old"},)"
+      R"( {"role": "user", "content": "w"}], "chosen": [{"role": "assistant", "content": "yes"}],)"
+      R"( "rejected": [{"role": "assistant", "content": "n"}]})");
+  const ExampleSplits pairs = read_examples(
+      {.paths = {path}, .kind = ExampleKind::kPreferences, .tokenizer = marks, .val_fraction = 0});
+  CHECK(pairs.examples == 2);
+  REQUIRE(pairs.train->size() == 4);
+  std::vector<int64_t> counts;
+  for (int64_t i = 0; i < 4; ++i) {
+    counts.push_back(pairs.train->targets(i, 0, pairs.train->length(i)));
+  }
+  CHECK(counts == std::vector<int64_t>{5, 3, 4, 2});  // with what ends each
+}
+
+TEST_CASE("what is wrong with an example is said, with its line", "[data]") {
+  const TempDir dir;
+  const auto marks = chatml();
+  const auto error = [&](const std::string& line, ExampleKind kind = ExampleKind::kAnswers) {
+    const std::string path = dir.write("x.jsonl", "{\"text\": \"fine\"}\n" + line);
+    const std::string good = kind == ExampleKind::kAnswers ? path : dir.write("y.jsonl", line);
+    return message_of<DataError>([&] {
+      read_examples({.paths = {good}, .kind = kind, .tokenizer = marks, .val_fraction = 0});
+    });
+  };
+  CHECK(contains(error("[1]"), "x.jsonl:2: is no object"));
+  CHECK(contains(error("{"), "x.jsonl:2"));
+  CHECK(contains(error("{\"text\": 3}"), "'text' is 3"));
+  CHECK(contains(error("{\"body\": \"x\"}"), "no 'messages'"));
+  CHECK(contains(error("{\"messages\": []}"), "'messages' is []"));
+  CHECK(contains(error("{\"messages\": [{\"role\": \"user\"}]}"), "no 'content'"));
+  CHECK(contains(error("{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}"),
+                 "nothing to learn"));
+  CHECK(contains(error("{\"prompt\": \"x\", \"chosen\": \"y\"}", ExampleKind::kPreferences),
+                 "no 'rejected'"));
+  CHECK(contains(error("{\"text\": \"\xff\"}"), "x.jsonl:2"));
+  const std::string text = dir.write("x.txt", "text");
+  CHECK(contains(message_of<DataError>([&] {
+                   read_examples({.paths = {text}, .tokenizer = marks, .val_fraction = 0});
+                 }),
+                 ".jsonl"));
+}
+
+}  // namespace shale

@@ -1,0 +1,165 @@
+#include "shale/runtime/ops/conv.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/reduce.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/numbers.h"
+#include "shale/test/support/op_check.h"
+
+namespace shale::test {
+namespace {
+
+using Vec = std::vector<double>;
+using Values = std::vector<Vec>;
+
+struct Sizes {
+  int64_t images, edge, channels, out, kernel;
+  Windows windows;
+
+  int64_t out_edge() const { return windows.count(edge, kernel); }
+  Shape x() const { return {images, edge, edge, channels}; }
+  Shape weight() const { return {out, channels, kernel, kernel}; }
+  Shape y() const { return {images, out_edge(), out_edge(), out}; }
+};
+
+// Inputs: x, weight and perhaps bias.
+Vec conv_reference(const Values& in, const Sizes& s) {
+  Vec y;
+  for (int64_t n = 0; n < s.images; ++n)
+    for (int64_t i = 0; i < s.out_edge(); ++i)
+      for (int64_t j = 0; j < s.out_edge(); ++j)
+        for (int64_t o = 0; o < s.out; ++o) {
+          double sum = in.size() > 2 ? in[2][size_t(o)] : 0;
+          for (int64_t u = 0; u < s.kernel; ++u)
+            for (int64_t v = 0; v < s.kernel; ++v) {
+              const int64_t h = i * s.windows.stride + u - s.windows.padding;
+              const int64_t w = j * s.windows.stride + v - s.windows.padding;
+              if (h < 0 || h >= s.edge || w < 0 || w >= s.edge) continue;
+              for (int64_t c = 0; c < s.channels; ++c) {
+                const auto x = size_t(((n * s.edge + h) * s.edge + w) * s.channels + c);
+                const auto k = size_t(((o * s.channels + c) * s.kernel + u) * s.kernel + v);
+                sum += in[0][x] * in[1][k];
+              }
+            }
+          y.push_back(sum);
+        }
+  return y;
+}
+
+// Sums of up to 45 products in f32, and one rounding of results of 16 bits, whose gradients are
+// made of rounded inputs and rounded once more.
+void expect_agrees(const OpCase& op_case) {
+  const std::pair<DType, double> dtypes[] = {
+      {DType::kF32, 4e-6}, {DType::kBF16, 2 * ulp<bf16>()}, {DType::kF16, 2 * ulp<f16>()}};
+  for (const ContextOptions& options : small_contexts()) {
+    for (const auto& [dtype, tolerance] : dtypes) {
+      CAPTURE(op_case.name, dtype_name(dtype), to_string(options.device));
+      Context context(options);
+      const OpErrors errors = check_op(context, op_case, dtype);
+      CHECK(errors.complete);
+      CHECK(errors.forward <= tolerance);
+      CHECK(errors.backward <= tolerance);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("conv2d agrees with f64, its gradients with finite differences") {
+  const Sizes sizes[] = {{2, 4, 3, 5, 3, {.stride = 1, .padding = 1}},
+                         {1, 6, 2, 3, 3, {.stride = 2, .padding = 1}},
+                         {2, 5, 3, 4, 1, {.stride = 2}},
+                         {1, 6, 3, 4, 3, {.stride = 3}}};
+  for (const Sizes& s : sizes) {
+    for (const bool with_bias : {false, true}) {
+      OpCase op_case{.name = cat("conv2d ", s.x(), " ", s.weight(), " bias ", with_bias),
+                     .inputs = {s.x(), s.weight()},
+                     .output = s.y(),
+                     .op =
+                         [s](const std::vector<Tensor>& x) {
+                           return conv2d(x[0], x[1], x.size() > 2 ? x[2] : Tensor(), s.windows);
+                         },
+                     .reference = [s](const Values& in) { return conv_reference(in, s); }};
+      if (with_bias) op_case.inputs.push_back({s.out});
+      expect_agrees(op_case);
+    }
+  }
+}
+
+TEST_CASE("max_pool2d agrees with f64, its gradient with finite differences") {
+  constexpr int64_t kEdge = 5, kChannels = 3, kOut = 3;
+  expect_agrees(
+      {.name = "max_pool2d",
+       .inputs = {{2, kEdge, kEdge, kChannels}},
+       .output = {2, kOut, kOut, kChannels},
+       .op =
+           [](const std::vector<Tensor>& x) {
+             return max_pool2d(x[0], 3, {.stride = 2, .padding = 1});
+           },
+       .reference =
+           [](const Values& in) {
+             Vec y;
+             for (int64_t n = 0; n < 2; ++n)
+               for (int64_t i = 0; i < kOut; ++i)
+                 for (int64_t j = 0; j < kOut; ++j)
+                   for (int64_t c = 0; c < kChannels; ++c) {
+                     double best = -std::numeric_limits<double>::infinity();
+                     for (int64_t h = std::max<int64_t>(2 * i - 1, 0); h < 2 * i + 2; ++h)
+                       for (int64_t w = std::max<int64_t>(2 * j - 1, 0); w < 2 * j + 2; ++w) {
+                         if (h >= kEdge || w >= kEdge) continue;
+                         const auto at = size_t(((n * kEdge + h) * kEdge + w) * kChannels + c);
+                         best = std::max(best, in[0][at]);
+                       }
+                     y.push_back(best);
+                   }
+             return y;
+           }});
+}
+
+TEST_CASE("global_average_pool is the mean over pixels") {
+  expect_agrees({.name = "global_average_pool",
+                 .inputs = {{2, 3, 4, 5}},
+                 .output = {2, 5},
+                 .op = [](const std::vector<Tensor>& x) { return global_average_pool(x[0]); },
+                 .reference =
+                     [](const Values& in) {
+                       Vec y(10);
+                       for (size_t i = 0; i < in[0].size(); ++i) {
+                         y[i / 60 * 5 + i % 5] += in[0][i] / 12;
+                       }
+                       return y;
+                     }});
+}
+
+TEST_CASE("the gradients of a weight that is used twice add up") {
+  Context context(small_context());
+  const Tensor weight = random_leaf(context, {4, 4, 3, 3}, 1);
+  const Tensor x = random_leaf(context, {2, 4, 4, 4}, 2);
+  const Windows same{.stride = 1, .padding = 1};
+  const Tensor once = conv2d(x, weight, {}, same);
+  backward(sum(once));
+  const std::vector<float> first = to_host<float>(weight.grad());
+  backward(sum(conv2d(x, weight, {}, same)));
+  std::vector<double> want;
+  for (const float value : first) want.push_back(2.0 * double{value});
+  CHECK(max_error(to_host<float>(weight.grad()), want) == 0);
+}
+
+TEST_CASE("operations on images refuse shapes that do not fit") {
+  Context context(small_context());
+  const Tensor x = random_leaf(context, {1, 4, 4, 3}, 1),
+               weight = random_leaf(context, {2, 4, 3, 3}, 2);
+  CHECK(message_of<ShapeError>([&] { conv2d(x, weight); }) ==
+        "conv2d: weight is [2,4,3,3], x is [1,4,4,3], want [O,C,kh,kw] and [N,H,W,C]");
+  const Tensor wide = random_leaf(context, {2, 3, 5, 5}, 2);
+  CHECK(contains(message_of<ShapeError>([&] { conv2d(x, wide); }), "no window of [2,3,5,5]"));
+  CHECK_THROWS_AS(conv2d(x, wide, random_leaf(context, {3}, 3), {.padding = 1}), ShapeError);
+  CHECK_THROWS_AS(max_pool2d(x, 0, {}), ShapeError);
+  CHECK_THROWS_AS(max_pool2d(weight, 3, {.padding = 3}), ShapeError);
+  CHECK_THROWS_AS(global_average_pool(random_leaf(context, {2, 3}, 1)), ShapeError);
+}
+
+}  // namespace shale::test
