@@ -31,7 +31,7 @@ struct SumSquaresArgs {
   FixedSum* sum = nullptr;  // device memory
 };
 
-// From the sum over all ranks: step->grad_norm = sqrt(sum) / step->loss_scale.value,
+// From the sum over all ranks: step->grad_norm = factor * sqrt(sum) / step->loss_scale.value,
 // step->non_finite, and step->clip_factor = min(1, max_norm / (grad_norm + 1e-6)) /
 // step->loss_scale.value. max_norm 0: no clipping.
 // A sum that is not finite sets non_finite to 1 and clip_factor to 0; else non_finite is 0.
@@ -39,6 +39,7 @@ struct ClipFactorArgs {
   const FixedSum* sum = nullptr;  // device memory
   int64_t parts = 1;              // sums that follow each other there, one per rank: all are added
   float max_norm = 0;
+  float factor = 1;  // of what the squares are of
 };
 
 void check_args(const ColumnSumArgs& a);

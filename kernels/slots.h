@@ -16,6 +16,7 @@
 #include "shale/kernels/moe.h"
 #include "shale/kernels/muon.h"
 #include "shale/kernels/norm.h"
+#include "shale/kernels/one_bit.h"
 #include "shale/kernels/optim.h"
 #include "shale/kernels/pointwise.h"
 #include "shale/kernels/pool.h"
@@ -56,6 +57,8 @@ inline auto slots_on_all_devices() {
       muon_momentum, inverse_norm, muon,
       // norm.h
       layer_norm_fwd, layer_norm_bwd, rms_norm_fwd, rms_norm_bwd,
+      // one_bit.h
+      sign_pack, sign_mean, sign_unpack,
       // optim.h
       adamw, adamw_8bit, lion, sgd, weight_average,
       // pointwise.h

@@ -47,6 +47,26 @@ void FlatCases::add_optimizers() {
     return kernels::WeightAverageArgs{
         .master = o.floats(kF32, n), .average = o.zeros(kF32, n), .share = 1e-3f};
   });
+  const Shape packed = {kernels::sign_blocks(elements_), kernels::kSignWords};
+  add<kernels::SignPackArgs>("", kernels::sign_pack, [=](Operands& o) {
+    return kernels::SignPackArgs{.value = o.floats(kF32, n),
+                                 .grad = o.floats(kF32, n),
+                                 .mask = o.floats(kF32, n),
+                                 .owed = o.zeros(kF32, n),
+                                 .packed = o.zeros(DType::kI32, packed),
+                                 .grad_factor = 0.1f};
+  });
+  add<kernels::SignMeanArgs>("4_ranks", kernels::sign_mean, [=](Operands& o) {
+    return kernels::SignMeanArgs{.parts = o.zeros(DType::kI32, {4, packed[0], packed[1]}),
+                                 .mask = o.floats(kF32, n),
+                                 .owed = o.zeros(kF32, n),
+                                 .packed = o.zeros(DType::kI32, packed)};
+  });
+  add<kernels::SignUnpackArgs>("", kernels::sign_unpack, [=](Operands& o) {
+    return kernels::SignUnpackArgs{.packed = o.zeros(DType::kI32, packed),
+                                   .mask = o.floats(kF32, n),
+                                   .value = o.zeros(kF32, n)};
+  });
   add<kernels::MuonMomentumArgs>("", kernels::muon_momentum, [=](Operands& o) {
     return kernels::MuonMomentumArgs{
         .grad = o.floats(kF32, n), .m = o.zeros(kF32, n), .update = o.zeros(DType::kBF16, n)};

@@ -186,6 +186,18 @@ Cost cost_of(const kernels::WeightAverageArgs& a) {
   return traffic({a.master, a.average}, {a.average});
 }
 
+Cost cost_of(const kernels::SignPackArgs& a) {
+  return traffic({a.value, a.grad, a.mask, a.owed}, {a.owed, a.packed});
+}
+
+Cost cost_of(const kernels::SignMeanArgs& a) {
+  return traffic({a.parts, a.mask, a.owed}, {a.owed, a.packed});
+}
+
+Cost cost_of(const kernels::SignUnpackArgs& a) {
+  return traffic({a.packed, a.mask}, {a.value});
+}
+
 Cost cost_of(const kernels::AxpbyArgs& a) {
   return traffic({a.a, a.b}, {a.y});
 }

@@ -14,6 +14,7 @@
 #include "shale/kernels/moe.h"
 #include "shale/kernels/muon.h"
 #include "shale/kernels/norm.h"
+#include "shale/kernels/one_bit.h"
 #include "shale/kernels/optim.h"
 #include "shale/kernels/pointwise.h"
 #include "shale/kernels/pool.h"
@@ -64,6 +65,9 @@ Cost cost_of(const kernels::InverseNormArgs& a);
 Cost cost_of(const kernels::MuonArgs& a);
 Cost cost_of(const kernels::SgdArgs& a);
 Cost cost_of(const kernels::WeightAverageArgs& a);
+Cost cost_of(const kernels::SignPackArgs& a);
+Cost cost_of(const kernels::SignMeanArgs& a);
+Cost cost_of(const kernels::SignUnpackArgs& a);
 Cost cost_of(const kernels::AxpbyArgs& a);
 Cost cost_of(const kernels::MulArgs& a);
 Cost cost_of(const kernels::FillArgs& a);

@@ -9,6 +9,7 @@
 
 #include "shale/base/error.h"
 #include "shale/comm/checkpoint/problems.h"
+#include "shale/comm/checkpoint/replica_states.h"
 #include "shale/comm/parallel/data/flat_layout.h"
 
 namespace shale::comm {
@@ -29,6 +30,7 @@ int64_t boundary(const StatePart& part, int64_t bytes) {
 
 // "[2,3], want [3,3]", or empty.
 std::string difference(const CheckpointTensor& stored, const StatePart& part) {
+  if (stored_replicas(stored, part) > 0) return {};
   if (!std::equal(stored.shape.begin(), stored.shape.end(), part.shape.begin(), part.shape.end())) {
     std::string found;  // it may have more dimensions than a Shape
     for (const int64_t size : stored.shape) found += cat(found.empty() ? "" : ",", size);
@@ -294,6 +296,12 @@ std::vector<StatePart> training_state(const DataParallel& parallel,
       add_boxes(parts, std::move(part));
     }
   }
+  const ProcessGroup* const replicas = parallel.shared().groups.replicate;
+  for (StatePart& part : parts) {
+    if (part.replicas != OverReplicas::kEach) continue;
+    part = stacked(std::move(part), replicas != nullptr ? replicas->rank() : 0,
+                   replicas != nullptr ? replicas->size() : 1);
+  }
   if (parallel.units().empty()) return parts;
   // Those of the whole tree, once.
   const ProcessGroup* const tensor = parallel.shared().groups.tensor;
@@ -331,14 +339,17 @@ std::vector<StatePart> even_share(const std::vector<StatePart>& parts, int rank,
 
 std::vector<StatePart> share_to_write(const std::vector<StatePart>& parts,
                                       const ShardGroups& groups) {
-  std::vector<StatePart> whole, cut, experts;
+  std::vector<StatePart> whole, cut, experts, share;
   for (const StatePart& part : parts) {
     if (part.is_copy || is_elsewhere(part, groups.stages)) continue;
+    if (part.replicas != OverReplicas::kSame) {
+      if (part.count() > 0) share.push_back(part);
+      continue;
+    }
     (!part.is_whole ? cut : is_of_experts(part) ? experts : whole).push_back(part);
   }
   const int replicas = groups.replicate != nullptr ? groups.replicate->size() : 1;
   const int replica = groups.replicate != nullptr ? groups.replicate->rank() : 0;
-  std::vector<StatePart> share;
   const auto add = [&](const std::vector<StatePart>& some, const ProcessGroup* same) {
     const int ranks = same != nullptr ? same->size() : 1, rank = same != nullptr ? same->rank() : 0;
     for (StatePart& part : even_share(some, replica * ranks + rank, replicas * ranks)) {
@@ -379,7 +390,13 @@ void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
   // What several leaves of a rank have is read for one after the other.
   std::map<size_t, std::pair<std::vector<StatePart>, std::vector<StatePart>>> by_leaf;
   std::map<std::string_view, size_t> copies;
+  std::map<int64_t, std::vector<StatePart>> of_other_replicas;  // by how many have written them
   for (const StatePart& part : parts) {
+    const int64_t replicas = stored_replicas(*checkpoint.find(part.name), part);
+    if (replicas > 0 && replicas != part.shape[0]) {
+      of_other_replicas[replicas].push_back(part);
+      continue;
+    }
     const bool repeats =
         part.parameter != nullptr && part.parameter->partition.share == LeafShare::kRepeated;
     auto& [whole, cut] = by_leaf[repeats ? copies[part.name]++ : 0];
@@ -388,6 +405,11 @@ void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
   for (const auto& [copy, of_copy] : by_leaf) {
     read_whole_parts(checkpoint, of_copy.first, parallel);
     read_parts(checkpoint, of_copy.second, /*shared=*/false);
+  }
+  for (const auto& [stored, some] : of_other_replicas) {
+    read_mean(some, stored, [&](const std::vector<StatePart>& of_one) {
+      read_parts(checkpoint, of_one, /*shared=*/false);
+    });
   }
   for (const auto& unit : parallel.units()) {
     for (const auto& buffer : unit->buffers()) buffer->masters_changed();

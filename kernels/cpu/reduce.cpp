@@ -216,7 +216,7 @@ void cpu::run(const Exec& exec, const ClipFactorArgs& a) {
   const double unscale = 1.0 / step.loss_scale.value;
   FixedSum total;
   for (int64_t part = 0; part < a.parts; ++part) total.add(a.sum[part]);
-  const double norm = std::sqrt(total.value()) * unscale;
+  const double norm = double{a.factor} * std::sqrt(total.value()) * unscale;
   const bool finite = std::isfinite(norm);
   const double clip = a.max_norm > 0 ? std::min(1.0, a.max_norm / (norm + 1e-6)) : 1.0;
   step.grad_norm = static_cast<float>(norm);

@@ -9,6 +9,7 @@
 #include "shale/models/training/parameter_groups.h"
 #include "shale/runtime/optim/adafactor.h"
 #include "shale/runtime/optim/muon.h"
+#include "shale/runtime/optim/one_bit_adam.h"
 
 namespace shale::models {
 namespace {
@@ -25,7 +26,8 @@ Defaults defaults_of(OptimizerKind kind) {
   switch (kind) {
     case OptimizerKind::kAdamW:
     case OptimizerKind::kAdamWBF16:
-    case OptimizerKind::kAdamW8bit: return {adamw.beta1, adamw.beta2, adamw.eps, {}};
+    case OptimizerKind::kAdamW8bit:
+    case OptimizerKind::kOneBitAdam: return {adamw.beta1, adamw.beta2, adamw.eps, {}};
     case OptimizerKind::kLion: return {lion.beta1, lion.beta2, {}, {}};
     case OptimizerKind::kAdafactor: return {{}, {}, optim::AdafactorOptions().eps, {}};
     case OptimizerKind::kSgd: return {{}, {}, {}, optim::SgdOptions().momentum};
@@ -141,6 +143,13 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const RunConfig& config,
           std::move(shards),
           optim::SgdOptions{.momentum = float(config.momentum), .weight_decay = decay});
     case OptimizerKind::kMuon: return make_muon(config, units, std::move(shards));
+    case OptimizerKind::kOneBitAdam:
+      return std::make_unique<optim::OneBitAdam>(
+          std::move(shards), optim::OneBitAdamOptions{.beta1 = static_cast<float>(config.beta1),
+                                                      .beta2 = static_cast<float>(config.beta2),
+                                                      .eps = static_cast<float>(config.eps),
+                                                      .weight_decay = decay,
+                                                      .freeze_step = config.freeze_step});
   }
   throw InternalError("optimizer: of a kind that is not known here");
 }

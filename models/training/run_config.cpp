@@ -10,6 +10,7 @@
 #include "shale/models/training/report/memory_profile.h"
 #include "shale/models/training/report/prometheus.h"
 #include "shale/models/training/report/step_trace.h"
+#include "shale/models/training/slow_links.h"
 
 namespace shale::models {
 namespace {
@@ -49,13 +50,14 @@ void describe_training(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
        {"lion", OptimizerKind::kLion},
        {"adafactor", OptimizerKind::kAdafactor},
        {"sgd", OptimizerKind::kSgd},
-       {"muon", OptimizerKind::kMuon}},
+       {"muon", OptimizerKind::kMuon},
+       {"1bit-adam", OptimizerKind::kOneBitAdam}},
       "AdamW (betas 0.9, 0.95) with fp32, bf16 or 8-bit moments (8, 4, 2 bytes per "
       "parameter), Lion (4 bytes; wants a third of the rate, three times the decay), Adafactor "
       "(almost none) or "
       "SGD (4 bytes; none without momentum), or Muon (4 bytes) for the matrices of blocks with "
-      "AdamW "
-      "(8 bytes) for the rest");
+      "AdamW (8 bytes) for the rest; 1bit-adam (12 bytes and 4 / replicas) is AdamW that sends one "
+      "bit an element between replicas, see --freeze-step");
   spec.add("lr", c.lr, "peak learning rate",
            {.min = 0, .help = {.default_text = words.default_lr}});
   spec.add("min-lr", c.min_lr, "learning rate at the end",
@@ -446,6 +448,7 @@ void resolve_batch(RunConfig& config, int64_t data) {
 void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words) {
   describe_training(spec, config, words);
   describe_parallelism(spec, config);
+  describe_slow_links(spec, config);
   describe_tensor(spec, config);
   describe_context(spec, config);
   describe_experts(spec, config);
@@ -498,6 +501,7 @@ void resolve(RunConfig& config, int ranks) {
   if (config.loss_scale < 0) config.loss_scale = config.dtype == "fp16" ? 65536 : 0;
   resolve_schedule(config);
   resolve_optimizer(config);
+  resolve_slow_links(config, sizes.replica);
 }
 
 Device device_of(const RunConfig& config, comm::World& world) {

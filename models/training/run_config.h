@@ -17,7 +17,16 @@ class World;
 namespace shale::models {
 
 // The values of --optimizer.
-enum class OptimizerKind { kAdamW, kAdamWBF16, kAdamW8bit, kLion, kAdafactor, kSgd, kMuon };
+enum class OptimizerKind {
+  kAdamW,
+  kAdamWBF16,
+  kAdamW8bit,
+  kLion,
+  kAdafactor,
+  kSgd,
+  kMuon,
+  kOneBitAdam
+};
 
 // What lies in host memory: the optimizer's states and its step, and in stage 3 parameters.
 enum class OffloadKind { kNone, kOptimizer, kParameters };
@@ -78,6 +87,10 @@ struct RunConfig {
   int shard_ranks = 0;        // 0: all
   int reshard_ranks = 0;      // 0: none
 
+  // slow links
+  int64_t freeze_step = 0;    // steps; 0: derived, or the optimizer has none
+  bool clip_replica = false;  // after it
+
   // pipelines
   int pipeline = 1;                        // ranks
   std::string pipeline_schedule = "auto";  // or a comm::schedule_name()
@@ -99,7 +112,7 @@ struct RunConfig {
   std::string offload_to = "none";  // as --offload says it; resolve() sets the next two
   OffloadKind offload = OffloadKind::kNone;
   std::string offload_folder;  // on a disk; empty: in memory
-  double offload_ratio = 1;  // of the parameters that `offload` is for
+  double offload_ratio = 1;    // of the parameters that `offload` is for
   bool offload_activations = false;
 
   // output

@@ -96,7 +96,10 @@ void TrainStep::phase(StepPhase phase, const Body& body) {
 void TrainStep::run(const StepInput& input) {
   const auto started = std::chrono::steady_clock::now();
   const double exposed_before = parallel_->exposed_seconds();
-  phase(StepPhase::kPrepare, [&] { optimizer_->prepare(context_, input.step, input.lr); });
+  phase(StepPhase::kPrepare, [&] {
+    optimizer_->prepare(context_, input.step, input.lr);
+    parallel_->set_replica_sum(optimizer_->needs_replica_sum());
+  });
   const std::vector<Tensor> losses =
       pipeline_ != nullptr ? pipeline_->run(input, [this] { finish(); }) : run_micro_batches(input);
   phase(StepPhase::kReduce, [&] { parallel_->finish_gradients(); });

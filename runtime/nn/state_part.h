@@ -7,6 +7,13 @@
 
 namespace shale {
 
+// How the replicas of a model, the ranks that hold the same shards, have a state.
+enum class OverReplicas : uint8_t {
+  kSame,  // each has a copy
+  kEach,  // each has one of its own, of the same elements
+  kCut,   // each has other elements
+};
+
 // What this rank holds of one tensor of the training state. Names and shapes are those of the whole
 // tensor, the same for every number of ranks, stage, compute dtype and place in memory, so that a
 // state that was saved on one layout can be loaded on any other. Of a model that is cut it is one
@@ -23,6 +30,9 @@ struct StatePart {
   Tensor values;          // a vector, in device or host memory; may be empty
   bool is_whole = false;  // every rank of the shard group has all of it, and the same
   bool is_copy = false;   // another leaf of the model has the same, and writes it
+  // kEach: the tensor has those of all replicas in a dimension before the others, which
+  // comm::training_state() adds; loading from other numbers of replicas takes their mean.
+  OverReplicas replicas = OverReplicas::kSame;
 
   int64_t count() const { return values.numel(); }
 };

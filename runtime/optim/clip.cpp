@@ -47,7 +47,7 @@ void keep_results(Context& context, const std::vector<OptimShard>& shards) {
 }  // namespace
 
 void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, float max_norm,
-                    OutlierSkip* outliers, const GatherParts& gather) {
+                    OutlierSkip* outliers, const ClipRanks& ranks) {
   const ShardPeers* peers = peers_of("clip_grad_norm", shards);
   complete_gradients(shards);
   constexpr int64_t kBytes = sizeof(kernels::FixedSum);
@@ -62,12 +62,17 @@ void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, flo
     if (&shard.grad.context() != &context) continue;
     add_squares(shard, context.exec(), static_cast<kernels::FixedSum*>(sum.data()));
   }
-  const Tensor parts = gather != nullptr  ? gather(sum)
-                       : peers != nullptr ? peers->gather(sum)
-                                          : sum;
+  const Tensor parts = ranks.gather != nullptr ? ranks.gather(sum)
+                       : peers != nullptr      ? peers->gather(sum)
+                                               : sum;
   kernels::clip_factor(context.exec(), {.sum = static_cast<kernels::FixedSum*>(parts.data()),
                                         .parts = parts.numel() / kBytes,
-                                        .max_norm = max_norm});
+                                        .max_norm = max_norm,
+                                        .factor = static_cast<float>(ranks.copies)});
+  if (ranks.agree != nullptr) {
+    void* const flag = &context.exec().step->non_finite;
+    ranks.agree(make_view(flag, DType::kI32, {1}));
+  }
   if (outliers != nullptr) outliers->check();
   keep_results(context, shards);
 }

@@ -20,11 +20,18 @@ class OutlierSkip;
 // until zero_grad(). Throws ConfigError for shards that are cut over different ranks.
 //
 // outliers: decides by the norm whether the step is one to skip; null: none is.
-// gather: in place of that of ShardPeers, all ranks' vectors one after another, where others hold
-// the rest of the model, as stages of a pipeline and leaves of layers that are cut do.
-using GatherParts = std::function<Tensor(const Tensor& x)>;
+// ranks: what others know of the gradient.
+struct ClipRanks {
+  // In place of that of ShardPeers, all ranks' vectors one after another, where others hold the
+  // rest of the model, as stages of a pipeline and leaves of layers that are cut do.
+  std::function<Tensor(const Tensor& x)> gather = {};
+  // Replicas whose gradients are not added up, but each clipped by its own norm: how many, by which
+  // a gradient counts as one of the whole, and the largest over them of an i32 on the device.
+  int copies = 1;
+  std::function<void(const View& flag)> agree = {};
+};
 void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, float max_norm,
-                    OutlierSkip* outliers = nullptr, const GatherParts& gather = nullptr);
+                    OutlierSkip* outliers = nullptr, const ClipRanks& ranks = {});
 
 // Name of the first parameter with an infinite or NaN gradient; empty if there is none. For
 // reports: waits for the device.

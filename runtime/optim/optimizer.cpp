@@ -118,6 +118,7 @@ void Optimizer::prepare(Context& context, int64_t step, float lr) {
   });
   host_values_.step = static_cast<uint64_t>(step);
   host_values_.lr = lr;
+  updates_done_ = step;
   set_corrections(host_values_, step);
   // Once: a thread that steps elsewhere may look at it.
   if (Values& values = values_of(context); prepared_ != &values) prepared_ = &values;
@@ -127,6 +128,7 @@ void Optimizer::prepare(Context& context, int64_t step, float lr) {
 
 void Optimizer::set_updates(int64_t done) {
   check_prepared();
+  updates_done_ = done;
   set_corrections(host_values_, done);
   upload(offsetof(StepState, loss_scale));
 }
@@ -244,19 +246,26 @@ void Optimizer::add_parts(const OptimState& state, std::vector<StatePart>& parts
   for (const OptimSpan& span : shards_[state.shard].spans) {
     const Shape& shape = span.parameter->shape;
     const int64_t whole = span.parameter->numel();
+    // What of the span the state has, as elements of the shard.
+    const int64_t begin = std::max(span.offset, state.first);
+    const int64_t end =
+        std::min(span.offset + span.count, state.first + state.value.numel() * block);
+    const int64_t count = std::max(end - begin, int64_t{0});
     // Spans begin at multiples of the alignment of flat buffers, which is one of every block.
-    const int64_t first = span.count > 0 ? span.first : 0;
-    if (first % block != 0 || span.offset % block != 0) {
+    const int64_t first = count > 0 ? span.first + begin - span.offset : 0;
+    const int64_t offset = count > 0 ? begin - state.first : 0;
+    if (first % block != 0 || offset % block != 0) {
       throw InternalError(cat("optimizer: a part of ", span.parameter->full_name(),
                               " begins at element ", first, ", its state ", state.name,
                               " has a value per ", block, " elements"));
     }
-    parts.push_back({.name = cat(span.parameter->full_name(), "/", state.name),
-                     .parameter = span.parameter,
-                     .shape = block == 1 ? shape : Shape{(whole + block - 1) / block},
-                     .first = first / block,
-                     .values = vector_slice(state.value, span.offset / block,
-                                            (span.count + block - 1) / block)});
+    parts.push_back(
+        {.name = cat(span.parameter->full_name(), "/", state.name),
+         .parameter = span.parameter,
+         .shape = block == 1 ? shape : Shape{(whole + block - 1) / block},
+         .first = first / block,
+         .values = vector_slice(state.value, offset / block, (count + block - 1) / block),
+         .replicas = state.replicas});
   }
 }
 

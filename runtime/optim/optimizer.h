@@ -17,6 +17,8 @@ struct OptimState {
   Tensor value;       // a vector
   size_t shard = 0;   // index into shards()
   int64_t block = 1;  // elements of the shard that one value is for, in order
+  int64_t first = 0;  // element of the shard that the first value is for
+  OverReplicas replicas = OverReplicas::kSame;
 };
 
 // Steps shards from their gradients. Kernels read learning rate, bias corrections and the clip
@@ -39,6 +41,9 @@ class Optimizer {
   // InternalError if prepare() was never called.
   void step();
   void zero_grad() { shale::zero_grad(shards_); }
+  // Whether the step that is prepared wants gradients that were added over the replicas of hybrid
+  // sharding; if not, each replica's own sum.
+  virtual bool needs_replica_sum() const { return true; }
 
   // The parts of step(), for those who step shards when each is ready (runtime/offload): once all
   // gradients are complete, what concerns all shards; then each shard's step, which only queues
@@ -81,6 +86,9 @@ class Optimizer {
   Exec exec(size_t shard);
   // What bias corrections are after so many updates.
   virtual void set_corrections(StepState&, int64_t /*done*/) const {}
+  // What prepare() said, and how many updates were done before.
+  int64_t prepared_step() const { return static_cast<int64_t>(host_values_.step); }
+  int64_t updates_done() const { return updates_done_; }
   // A vector of `initial`, the last of states(). Memory that runs out is asked for by the shard.
   Tensor add_state(OptimState state, int64_t count, DType dtype, double initial = 0);
   // states()[index] of a class that adds states for all shards in turn.
@@ -106,6 +114,7 @@ class Optimizer {
   std::vector<OptimState> averages_;  // of each shard; empty: none are kept
   float average_share_ = 0;           // 1 - decay
   StepState host_values_;
+  int64_t updates_done_ = 0;
   std::list<Values> values_;
   Values* prepared_ = nullptr;  // where prepare() puts them
 };

@@ -15,6 +15,8 @@
 
 namespace shale {
 
+struct ShardReplicas;
+
 // How an optimizer treats a parameter, where that is not what its options say
 // (set_parameter_options()).
 struct ParameterOptions {
@@ -101,12 +103,13 @@ struct OptimShard {
   Tensor compute = {};    // bf16 or f16 parameters that follow the master; undefined when master is
                           // the parameter
   std::vector<OptimSpan> spans;
-  // Whether the gradient's norm counts it: not, of a table that two stages of a pipeline have, on one
-  // of them.
+  // Whether the gradient's norm counts it: not, of a table that two stages of a pipeline have, on
+  // one of them.
   bool counts = true;
   std::shared_ptr<StepFence> fence = {};  // null: steps are over when later work on the stream runs
   std::shared_ptr<ShardGradient> gradient = std::make_shared<ShardGradient>();
-  std::shared_ptr<const ShardPeers> peers = {};  // null: every rank has all of the buffer
+  std::shared_ptr<const ShardPeers> peers = {};        // null: every rank has all of the buffer
+  std::shared_ptr<const ShardReplicas> replicas = {};  // null: no other rank has a copy of it
   // Called before master and compute are changed, so that nobody reads them meanwhile, and when
   // they have been, so that they can be sent to other ranks; null: nobody wants to know.
   std::function<void()> changing = {};

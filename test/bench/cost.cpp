@@ -83,6 +83,14 @@ TEST_CASE("AdamW with 8-bit moments moves 16 bytes per parameter, and scales", "
   CHECK(cost_of(args).bytes() == 16 * 512 + 4 * 8);
 }
 
+TEST_CASE("signs move 20 bytes per parameter to be packed, and a word per 32", "[bench]") {
+  const View values = view_of(kF32, {2048}), packed = view_of(DType::kI32, {2, 33});
+  CHECK(cost_of(kernels::SignPackArgs{
+                    .value = values, .grad = values, .mask = values, .owed = values,
+                    .packed = packed})
+            .bytes() == 20 * 2048 + 2 * 132);
+}
+
 TEST_CASE("an embedding's gradient counts touched rows when adding, else the table", "[bench]") {
   kernels::EmbeddingBwdArgs args{.ids = view_of(DType::kI32, {2, 3}),
                                  .dy = view_of(kBF16, {2, 3, 4}),

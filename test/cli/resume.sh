@@ -45,6 +45,13 @@ run_training 2 tree --reproducible --save-every 4
 goes_on tree1 tree 4 1 --reproducible
 goes_on tree4 tree 8 4 --reproducible --zero 2
 
+# ---- 1-bit Adam: what its replicas owe ----
+one_bit=(--micro-batch 4 --zero 1 --shard-ranks 1 --optimizer 1bit-adam --freeze-step 3 --clip-replica)
+run_training 2 one_bit "${one_bit[@]}" --save-every 4
+[[ $code -eq 0 ]] || fail "one_bit: exit code $code"
+goes_on one_bit_same one_bit 4 2 "${one_bit[@]}"
+same_end one_bit_same one_bit || fail "one_bit_same: another state at the end"
+
 # ---- fp16: the loss scale, and the number of skipped steps ----
 run_training 2 half --micro-batch 4 --save-every 4 --dtype fp16 --loss-scale 16777216 --loss-scale-window 3
 goes_on half4 half 4 2 --micro-batch 4 --dtype fp16 --loss-scale 16777216 --loss-scale-window 3

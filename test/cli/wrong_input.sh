@@ -132,6 +132,9 @@ expect 66 "nowhere.txt" -- --data "$work/nowhere.txt"
 expect 66 "nowhere" -- --data "$text" --init "$work/nowhere"
 expect 69 "CUDA" -- --data "$text" --device cuda
 expect 64 "--zero" "4" -- --data "$text" --zero 4
+expect 64 "--optimizer 1bit-adam" "--shard-ranks" -- --data "$text" --optimizer 1bit-adam
+expect 64 "--freeze-step" "1bit-adam" -- --data "$text" --freeze-step 3
+expect 64 "--clip-replica" "1bit-adam" -- --data "$text" --clip-replica
 expect 64 "--shard-ranks" "--zero 0" -- --data "$text" --shard-ranks 1
 expect 64 "--pipeline 4" "want a divisor of the" -- --data "$text" --pipeline 4
 expect 64 "--pipeline-schedule" "--pipeline is 1" -- --data "$text" --pipeline-schedule gpipe

@@ -186,10 +186,12 @@ TEST_CASE("clip_factor writes norm, factor and flag of the step", "[kernels][red
     float max_norm, loss_scale;
     double norm, factor;
     uint32_t non_finite;
+    float factor_of_norm = 1;
   };
-  const Want want = GENERATE(Want{16, 0, 1, 4, 1, 0}, Want{16, 1, 1, 4, 1 / (4 + 1e-6), 0},
-                             Want{16, 8, 1, 4, 1, 0}, Want{16, 1, 2, 2, 0.5 / (2 + 1e-6), 0},
-                             Want{0, 1, 1, 0, 1, 0}, Want{INFINITY, 1, 1, INFINITY, 0, 1});
+  const Want want = GENERATE(Want{16, 1, 1, 8, 1 / (8 + 1e-6), 0, 2}, Want{16, 0, 1, 4, 1, 0},
+                             Want{16, 1, 1, 4, 1 / (4 + 1e-6), 0}, Want{16, 8, 1, 4, 1, 0},
+                             Want{16, 1, 2, 2, 0.5 / (2 + 1e-6), 0}, Want{0, 1, 1, 0, 1, 0},
+                             Want{INFINITY, 1, 1, INFINITY, 0, 1});
   for (const Exec& exec : test::devices_with({&kernels::clip_factor})) {
     StepState state;
     state.loss_scale.value = want.loss_scale;
@@ -200,9 +202,10 @@ TEST_CASE("clip_factor writes norm, factor and flag of the step", "[kernels][red
     parts[1].add(want.sum / 4);
     parts[2].add(want.sum * 3 / 4);
     sum.upload(parts.data());
-    kernels::clip_factor(
-        step.exec(),
-        {.sum = static_cast<const FixedSum*>(sum.data()), .parts = 3, .max_norm = want.max_norm});
+    kernels::clip_factor(step.exec(), {.sum = static_cast<const FixedSum*>(sum.data()),
+                                       .parts = 3,
+                                       .max_norm = want.max_norm,
+                                       .factor = want.factor_of_norm});
     const StepState got = step.download();
     CHECK(got.grad_norm == static_cast<float>(want.norm));
     CHECK(got.clip_factor == Approx(want.factor));

@@ -5,6 +5,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/log.h"
+#include "shale/comm/compressed_sum.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/optim/clip.h"
 #include "shale/runtime/tensor/autograd_state.h"
@@ -91,6 +92,10 @@ DataParallel::DataParallel(Context& context, const ShardGroups& groups,
       reductions_(options.overlap) {
   validate();
   if (options.stage > 0) shared_.peers = peers_over(shared_);
+  if (groups.replicate != nullptr) {
+    shared_.replicas = std::make_shared<ShardReplicas>(
+        replicas_of(*groups.replicate, [this](const Work& work) { shared_.wait(work); }));
+  }
   // Peers reach these buffers directly; the provider is set before the first of them is allocated.
   if (!shared_.single()) {
     context.allocator().set_provider(MemoryTag::kGradient, &groups.shard->memory());
@@ -443,16 +448,24 @@ ProcessGroup* DataParallel::gradient_holders() const {
 
 void DataParallel::clip_grad_norm(float max_norm, optim::OutlierSkip* outliers) {
   const ShardGroups& groups = shared_.groups;
-  if (groups.stages == nullptr && groups.tensor == nullptr && groups.experts == nullptr) {
-    return optim::clip_grad_norm(shared_.context, shards_, max_norm, outliers);
+  optim::ClipRanks ranks;
+  if (groups.stages != nullptr || groups.tensor != nullptr || groups.experts != nullptr) {
+    ranks.gather = [&](const Tensor& x) {
+      Tensor parts = x;
+      for (ProcessGroup* group : {gradient_holders(), groups.tensor}) {
+        if (group != nullptr) parts = gather_norms(shared_, *group, parts);
+      }
+      return parts;
+    };
   }
-  optim::clip_grad_norm(shared_.context, shards_, max_norm, outliers, [&](const Tensor& x) {
-    Tensor parts = x;
-    for (ProcessGroup* group : {gradient_holders(), groups.tensor}) {
-      if (group != nullptr) parts = gather_norms(shared_, *group, parts);
-    }
-    return parts;
-  });
+  if (groups.replicate != nullptr && !shared_.sums_replicas) {
+    ranks.copies = groups.replicate->size();
+    ranks.agree = [&](const View& flag) {
+      shared_.wait(groups.replicate->all_reduce_max(
+          flag, {.tag = "gradient is finite", .stream = shared_.context.exec().stream}));
+    };
+  }
+  optim::clip_grad_norm(shared_.context, shards_, max_norm, outliers, ranks);
 }
 
 double DataParallel::sum_over_ranks(double count) const {

@@ -122,7 +122,13 @@ class DataParallel {
   std::vector<bool> gradient_flags();
   void set_gradient_flags(const std::vector<bool>& flags);
 
-  // optim::clip_grad_norm over the gradients of all ranks.
+  // Whether the next step's gradients are added over ShardGroups::replicate; if not, each replica
+  // has the sum over its own ranks, its share of the whole. Alike on all ranks, between two steps.
+  void set_replica_sum(bool sum) { shared_.sums_replicas = sum; }
+
+  // optim::clip_grad_norm over the gradients of all ranks. Where replicas are not added up, each
+  // measures its own gradient, times their number, and clips that; what is not finite on one of
+  // them is so on all.
   void clip_grad_norm(float max_norm, optim::OutlierSkip* outliers = nullptr);
   // The sum over all ranks of what each counts. Collective; the host waits for it.
   double sum_over_ranks(double count) const;

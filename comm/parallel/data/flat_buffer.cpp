@@ -141,6 +141,7 @@ void FlatBuffer::make_values() {
   if (offloaded()) shard_.fence = std::make_shared<StepFence>();
   if (is_sharded()) {
     shard_.peers = shared_.peers;
+    shard_.replicas = shared_.replicas;
     shard_.changing = [this] {
       if (!offloaded()) wait_for_gather();
     };

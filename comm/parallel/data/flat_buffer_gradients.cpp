@@ -296,7 +296,7 @@ void FlatBuffer::start_reduce() {
     sum_ = shards_gradients() && reduces_in_place() ? shard_.grad : own_part(whole_grad_);
     reduction_ = start_sum(options);
   }
-  if (shared_.groups.replicate != nullptr && sum_.numel() > 0) {
+  if (shared_.groups.replicate != nullptr && shared_.sums_replicas && sum_.numel() > 0) {
     options.after = &reduction_;
     replicas_ = shared_.groups.replicate->all_reduce_sum(sum_, options);
   }

@@ -115,7 +115,9 @@ struct ShardingContext {
   int64_t owned_buffers = 0;  // flat buffers that one rank has (FlatLayout::owner)
   // What optimizers and clipping do over `shard`; null where nothing is sharded.
   std::shared_ptr<const ShardPeers> peers;
-  double exposed_seconds = 0;  // spent waiting for collectives
+  std::shared_ptr<const ShardReplicas> replicas;  // over `replicate`; null where there is none
+  bool sums_replicas = true;                      // DataParallel::set_replica_sum()
+  double exposed_seconds = 0;                     // spent waiting for collectives
 
   // The ranks that share a parameter.
   ProcessGroup& shard(bool of_experts) const {

@@ -195,13 +195,13 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- clip_factor ----
 
-__global__ void clip_factor_kernel(const FixedSum* sum, int64_t parts, float max_norm,
+__global__ void clip_factor_kernel(const FixedSum* sum, int64_t parts, float max_norm, float factor,
                                    StepState* step) {
   await_previous_grid();
   const double unscale = 1.0 / double{step->loss_scale.value};
   FixedSum total;
   for (int64_t part = 0; part < parts; ++part) total.add(sum[part]);
-  const double norm = sqrt(total.value()) * unscale;
+  const double norm = double{factor} * sqrt(total.value()) * unscale;
   const bool finite = norm < std::numeric_limits<double>::infinity();  // false for a NaN too
   const double wanted = double{max_norm} / (norm + 1e-6);
   const double clip = max_norm > 0 && wanted < 1.0 ? wanted : 1.0;
@@ -273,7 +273,7 @@ template <>
 void run(const Exec& exec, const ClipFactorArgs& a) {
   step_of("clip_factor", exec);
   simt::launch(clip_factor_kernel, {.grid = 1, .block = 1}, exec, a.sum, a.parts, a.max_norm,
-               exec.step);
+               a.factor, exec.step);
 }
 
 }  // namespace shale::kernels::SHALE_BACKEND

@@ -5,6 +5,7 @@
 #include "shale/comm/ordered_sum.h"
 #include "shale/runtime/optim/adafactor.h"
 #include "shale/runtime/optim/muon.h"
+#include "shale/runtime/optim/one_bit_adam.h"
 #include "shale/test/support/op_check.h"
 
 namespace shale::test {
@@ -34,6 +35,9 @@ models::MakeOptimizer make_optimizer(OptimizerKind kind) {
         return std::make_unique<optim::Adafactor>(std::move(shards), optim::AdafactorOptions{});
       case OptimizerKind::kMuon:
         return std::make_unique<optim::Muon>(std::move(shards), optim::MuonOptions{});
+      case OptimizerKind::kOneBitAdam:
+        return std::make_unique<optim::OneBitAdam>(
+            std::move(shards), optim::OneBitAdamOptions{.freeze_step = kFreezeStep});
       case OptimizerKind::kSgd:
         return std::make_unique<optim::Sgd>(std::move(shards), optim::SgdOptions{});
     }

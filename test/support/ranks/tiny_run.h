@@ -14,7 +14,17 @@
 
 namespace shale::test {
 
-enum class OptimizerKind { kAdamW, kAdamWBF16, kAdamW8bit, kLion, kAdafactor, kSgd, kMuon };
+enum class OptimizerKind {
+  kAdamW,
+  kAdamWBF16,
+  kAdamW8bit,
+  kLion,
+  kAdafactor,
+  kSgd,
+  kMuon,
+  kOneBitAdam  // kFreezeStep steps of AdamW first
+};
+constexpr int64_t kFreezeStep = 2;
 
 // How a run lies on its ranks.
 struct RunLayout {
