@@ -91,8 +91,8 @@ void describe(ConfigSpec& spec, ImageTrainConfig& config) {
 
 void resolve(ImageTrainConfig& config, int ranks) {
   if (config.run.lr < 0) config.run.lr = find_image_preset(config.image.model).lr;
-  resolve(config.run, ranks);
   check_layout(config.run);
+  resolve(config.run, ranks);
 }
 
 ImageDataOptions data_options(const ImageTrainConfig& config) {
