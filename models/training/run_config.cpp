@@ -1,15 +1,6 @@
 #include "shale/models/training/run_config.h"
 
-#include <algorithm>
-
-#include "shale/base/error.h"
 #include "shale/comm/world.h"
-#include "shale/models/training/batch_ramp.h"
-#include "shale/models/training/make_optimizer.h"
-#include "shale/models/training/parallel_setup.h"
-#include "shale/models/training/report/memory_profile.h"
-#include "shale/models/training/report/prometheus.h"
-#include "shale/models/training/report/step_trace.h"
 #include "shale/models/training/slow_links.h"
 
 namespace shale::models {
@@ -18,7 +9,7 @@ namespace {
 // Far above what any machine holds, and no product of what a run multiplies overflows.
 constexpr int64_t kMaxBatch = 1 << 30;  // samples
 
-void describe_training(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
+void describe_batch(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
   spec.section("Batch");
   spec.add("steps", c.steps, "optimizer steps", {.min = 0});
   spec.add("micro-batch", c.micro_batch, words.sample + "s per rank and forward",
@@ -40,7 +31,9 @@ void describe_training(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
             .max = kMaxBatch,
             .help = {.default_text = "global-batch / (micro-batch x ranks)"}})
       .may_change();
+}
 
+void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
   spec.section("Optimizer");
   spec.add_choice(
       "optimizer", c.optimizer,
@@ -235,7 +228,7 @@ void describe_offload(ConfigSpec& spec, RunConfig& c) {
       .may_change();
 }
 
-void describe_run(ConfigSpec& spec, RunConfig& c) {
+void describe_device(ConfigSpec& spec, RunConfig& c) {
   spec.section("Device and ranks");
   spec.add_choice(
           "device", c.device, {"auto", "cpu", "cuda", "emu", "emu:80", "emu:90"},
@@ -305,7 +298,9 @@ void describe_run(ConfigSpec& spec, RunConfig& c) {
            "links that change bits; 0: none",
            {.min = 0})
       .may_change();
+}
 
+void describe_output(ConfigSpec& spec, RunConfig& c) {
   spec.section("Output");
   spec.add("out", c.out, "folder for metrics.jsonl, status.json and checkpoints/",
            {.is_path = true, .help = {.metavar = "DIR"}})
@@ -383,70 +378,11 @@ void describe_checkpoints(ConfigSpec& spec, RunConfig& c) {
       .may_change();
 }
 
-// What is derived is not derived anew when this is called again.
-void resolve_schedule(RunConfig& config) {
-  using enum optim::Decay;
-  if (config.warmup_steps < 0) config.warmup_steps = config.steps / 20;
-  const bool is_wsd = config.schedule == kWsd;
-  if (!is_wsd && (config.decay_steps >= 0 || config.decay_shape != optim::DecayShape::kLinear)) {
-    throw ConfigError("--decay-steps and --decay-shape are of --schedule wsd, and that is another");
-  }
-  if (is_wsd && config.decay_steps < 0) config.decay_steps = config.steps / 5;
-  if (is_wsd && config.decay_steps > config.steps - config.warmup_steps) {
-    throw ConfigError(cat("--decay-steps is ", config.decay_steps, ", want at most the ",
-                          config.steps, " of --steps less the ", config.warmup_steps,
-                          " of --warmup-steps"));
-  }
-  const bool has_end = config.schedule != kConstant && config.schedule != kInverseSqrt;
-  if (config.min_lr >= 0 && !has_end) {
-    throw ConfigError(cat("--min-lr is ", config.min_lr,
-                          ", but neither constant nor inverse-sqrt, which --schedule is, ends "
-                          "anywhere; want it left out"));
-  }
-  if (config.schedule == kLinearToZero) {
-    if (config.min_lr > 0) {
-      throw ConfigError(cat("--min-lr is ", config.min_lr,
-                            ", but --schedule linear-to-zero ends at 0; want --schedule linear"));
-    }
-    config.min_lr = 0;
-  }
-  if (config.min_lr < 0 && has_end) config.min_lr = config.lr / 10;
-}
-
-void check_averages_and_skips(const RunConfig& config) {
-  if (config.evaluate_ema && config.ema == 0) {
-    throw ConfigError("--evaluate-ema validates the average of --ema, which is 0; want a decay");
-  }
-  if (config.evaluate_ema && config.eval_every == 0) {
-    throw ConfigError("--evaluate-ema wants --eval-every, which is 0");
-  }
-  if (config.skip_outliers == 0 && config.skip_window != RunConfig().skip_window) {
-    throw ConfigError("--skip-window is of --skip-outliers, which is 0; want it left out");
-  }
-}
-
-// data: ranks that have micro-batches of their own.
-void resolve_batch(RunConfig& config, int64_t data) {
-  const int64_t micros = std::max<int64_t>(config.micro_batches, 1);
-  int64_t samples = 0;
-  if (__builtin_mul_overflow(config.micro_batch, data, &samples) ||
-      __builtin_mul_overflow(samples, micros, &samples)) {
-    throw ConfigError(cat("--micro-batch is ", config.micro_batch, ", and ", data, " times ",
-                          micros, " times that is no number of samples"));
-  }
-  if (config.global_batch == 0) config.global_batch = samples;
-  if (config.micro_batches > 0 && config.global_batch != samples) {
-    throw ConfigError(cat("--micro-batches ", micros, " of ", config.micro_batch, " on ", data,
-                          data == 1 ? " rank" : " ranks", " are a global batch of ", samples,
-                          ", and --global-batch is ", config.global_batch,
-                          "; want one of the two"));
-  }
-}
-
 }  // namespace
 
 void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words) {
-  describe_training(spec, config, words);
+  describe_batch(spec, config, words);
+  describe_optimizer(spec, config, words);
   describe_parallelism(spec, config);
   describe_slow_links(spec, config);
   describe_tensor(spec, config);
@@ -454,54 +390,9 @@ void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words) {
   describe_experts(spec, config);
   describe_pipelines(spec, config);
   describe_offload(spec, config);
-  describe_run(spec, config);
+  describe_device(spec, config);
+  describe_output(spec, config);
   describe_checkpoints(spec, config);
-}
-
-namespace {
-
-// Sets what --offload says.
-void resolve_offload(RunConfig& config) {
-  constexpr std::string_view kDisk = "nvme:";
-  const std::string& to = config.offload_to;
-  if (to == "none") return;  // unless somebody has set it directly
-  if (to == "optimizer") {
-    config.offload = OffloadKind::kOptimizer;
-  } else if (to == "params") {
-    config.offload = OffloadKind::kParameters;
-  } else if (to.starts_with(kDisk) && to.size() > kDisk.size()) {
-    config.offload = OffloadKind::kParameters;
-    config.offload_folder = to.substr(kDisk.size());
-  } else {
-    throw ConfigError(
-        cat("--offload is ", to, ", want none, optimizer, params, or nvme: and a folder"));
-  }
-}
-
-}  // namespace
-
-void resolve(RunConfig& config, int ranks) {
-  resolve_offload(config);
-  const comm::ParallelSizes sizes = parallel_sizes(config, ranks);
-  const int64_t data = sizes.replica * sizes.shard;
-  resolve_batch(config, data);
-  batch_layout(config, data).validate();
-  check_averages_and_skips(config);
-  check_parallel(config, ranks);
-  if (!config.prometheus_listen.empty()) check_prometheus_address(config.prometheus_listen);
-  if (!config.trace.empty()) trace_format(config.trace);
-  if (!config.memory_profile.empty()) check_memory_profile(config.memory_profile);
-  if (!config.trace_steps.empty()) {
-    parse_trace_steps(config.trace_steps);
-    if (config.trace.empty()) throw ConfigError("--trace-steps is given, but --trace is not");
-  }
-  if (config.tensorboard_histograms > 0 && !config.tensorboard) {
-    throw ConfigError("--tensorboard-histograms is given, but --tensorboard is not");
-  }
-  if (config.loss_scale < 0) config.loss_scale = config.dtype == "fp16" ? 65536 : 0;
-  resolve_schedule(config);
-  resolve_optimizer(config);
-  resolve_slow_links(config, sizes.replica);
 }
 
 Device device_of(const RunConfig& config, comm::World& world) {
