@@ -45,3 +45,15 @@ install(TARGETS shale_c EXPORT ShaleTargets
   NAMELINK_COMPONENT dev)
 install(FILES ${PROJECT_BINARY_DIR}/shale_c.pc
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
+
+# A wheel of the Python module with this library.
+find_program(SHALE_PYTHON_PROGRAM python3)
+mark_as_advanced(SHALE_PYTHON_PROGRAM)
+if(SHALE_PYTHON_PROGRAM)
+  add_custom_target(shale_wheel
+    COMMAND ${SHALE_PYTHON_PROGRAM} ${PROJECT_SOURCE_DIR}/bindings/python/build_wheel.py
+            --library $<TARGET_FILE:shale_c> --version ${PROJECT_VERSION}
+            --out ${PROJECT_BINARY_DIR}/wheel
+    DEPENDS shale_c
+    VERBATIM)
+endif()

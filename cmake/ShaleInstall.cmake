@@ -3,6 +3,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Shale)
 
 list(TRANSFORM SHALE_LAYERS PREPEND shale_ OUTPUT_VARIABLE layers)
@@ -20,8 +21,8 @@ install(EXPORT ShaleTargets NAMESPACE shale:: DESTINATION ${package_dir})
 
 install(CODE "set(shale_root ${PROJECT_SOURCE_DIR})
   set(shale_staging ${PROJECT_BINARY_DIR}/installed_headers)
-  set(shale_include_dir ${CMAKE_INSTALL_INCLUDEDIR})")
-install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/InstallHeaders.cmake)
+  set(shale_include_dir ${CMAKE_INSTALL_INCLUDEDIR})" COMPONENT dev)
+install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/InstallHeaders.cmake COMPONENT dev)
 
 configure_package_config_file(
   ${CMAKE_CURRENT_LIST_DIR}/ShaleConfig.cmake.in ${PROJECT_BINARY_DIR}/ShaleConfig.cmake

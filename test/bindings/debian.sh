@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Packages for Debian: what is in them, what they depend on, and that what they hold works where it
+# is unpacked: programs, the C library by its pkg-config file, the Python module.
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+
+for program in dpkg-deb dpkg-shlibdeps; do
+  command -v $program >/dev/null && continue
+  echo "skipped: there is no $program, want the package dpkg-dev"
+  exit 4
+done
+unset PYTHONPATH SHALE_LIBRARY
+
+(cd "$BUILD" && cpack -G DEB -B "$work/packages") >"$work/output" 2>&1 ||
+  { fail "cpack: exit code $?"; finish; }
+tree=$work/tree
+for package in shale libshale-dev python3-shale; do
+  file=$(echo "$work/packages/${package}_${VERSION}-1_"*.deb)
+  [[ -f $file ]] || { fail "there is no package $package"; continue; }
+  for field in Maintainer Description Version Section; do
+    [[ -n $(dpkg-deb -f "$file" $field) ]] || fail "$package: no $field"
+  done
+  dpkg-deb -c "$file" >"$work/output"
+  awk '$2 != "root/root" || $6 !~ /^\.\/(usr\/.*)?$/' "$work/output" | grep -q . &&
+    fail "$package: files of others than root, or outside of /usr"
+  for name in copyright changelog.gz; do
+    grep -q "/usr/share/doc/$package/$name$" "$work/output" || fail "$package: no $name"
+  done
+  dpkg-deb -x "$file" "$tree"
+done
+
+depends=$(dpkg-deb -f "$work"/packages/shale_*.deb Depends)
+for library in libc6 libstdc++6 libgomp1 libopenmpi3 libdnnl2; do
+  grep -q "$library" <<<"$depends" || fail "shale depends on '$depends', want $library"
+done
+grep -q -- -dev <<<"$depends" && fail "shale depends on '$depends', with files for development"
+for file in usr/bin/train_lm usr/bin/shale usr/share/man/man1/shale.1 usr/include/shale/c.h \
+  usr/lib/python3/dist-packages/shale/__init__.py usr/share/bash-completion/completions/shale; do
+  [[ -f $tree/$file ]] || fail "there is no $file"
+done
+nm "$tree/usr/bin/train_lm" >"$work/output" 2>&1
+grep -q 'no symbols' "$work/output" || fail "train_lm is not stripped"
+
+"$tree/usr/bin/train_lm" --version >"$work/output" 2>&1 || fail "train_lm: exit code $?"
+library=$(find "$tree" -name libshale_c.so.1)
+if [[ -n $PYTHON ]]; then
+  PYTHONPATH=$tree/usr/lib/python3/dist-packages LD_LIBRARY_PATH=$(dirname "$library") \
+    "$PYTHON" "$root/examples/python/train.py" "$root/README.md" 2 >"$work/output" 2>&1 ||
+    fail "python3-shale: exit code $?"
+fi
+if command -v pkg-config >/dev/null; then
+  pc=$(dirname "$(find "$tree" -name shale_c.pc)")
+  # shellcheck disable=SC2046
+  "${CC:-cc}" -std=c11 "$root/examples/c/main.c" -o "$work/train_c" \
+    $(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs shale_c) -lm >"$work/output" 2>&1 ||
+    fail "examples/c by pkg-config: exit code $?"
+  LD_LIBRARY_PATH=$(dirname "$library") "$work/train_c" >"$work/output" 2>&1 ||
+    fail "examples/c: exit code $?"
+fi
+
+finish
