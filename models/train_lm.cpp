@@ -8,15 +8,18 @@
 #include <utility>
 
 #include "shale/base/config.h"
+#include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
 #include "shale/base/log.h"
 #include "shale/comm/start_watch.h"
 #include "shale/comm/world.h"
 #include "shale/models/language/config.h"
 #include "shale/models/language/task.h"
+#include "shale/models/plan/remedies.h"
 #include "shale/models/training/checks/health_check.h"
 #include "shale/models/training/stop_signals.h"
 #include "shale/models/training/trainer.h"
+#include "shale/runtime/tensor/out_of_memory.h"
 
 namespace {
 
@@ -39,6 +42,26 @@ struct CommandLine {
   }
 };
 
+// What would have made the run fit, in words; empty where nobody knows. Plans it again, for which
+// the other ranks wait less than half a minute.
+std::string advice(models::TrainConfig config, const DeviceOutOfMemory& error,
+                   const comm::World& world) {
+  constexpr double kMostSeconds = 10;
+  models::RunConfig& run = config.run;
+  const bool has_host_memory = run.offload != models::OffloadKind::kNone || run.offload_activations;
+  if (error.budget_bytes() == 0 && has_host_memory) return {};  // it may have been the host's
+  run.threads = resolve_threads(run.threads, world.local_size());
+  if (run.device == "auto") run.device = to_string(error.device().type);
+  const int64_t limit = error.budget_bytes() > 0 ? error.budget_bytes() : error.held_bytes();
+  try {
+    return models::describe(
+        models::find_remedies(config, world.rank(), world.size(), limit, kMostSeconds), limit);
+  } catch (const std::exception& failure) {  // the first error counts
+    log_info("no advice about memory: ", failure.what());
+    return {};
+  }
+}
+
 int train(CommandLine& command, comm::World& world, std::unique_ptr<comm::StartWatch> start) {
   if (command.error != nullptr) std::rethrow_exception(command.error);
   if (command.parsed.should_exit) {
@@ -53,7 +76,11 @@ int train(CommandLine& command, comm::World& world, std::unique_ptr<comm::StartW
                       command.spec.to_json());
   models::check_room_for_mpi(world);
   models::LanguageTask task(command.config);
-  return static_cast<int>(models::Trainer(run, command.spec, task, world).run());
+  try {
+    return static_cast<int>(models::Trainer(run, command.spec, task, world).run());
+  } catch (const DeviceOutOfMemory& error) {
+    throw OutOfMemoryError(cat(error.what(), advice(command.config, error, world)));
+  }
 }
 
 }  // namespace
