@@ -2,12 +2,40 @@
 // my.txt
 #include <memory>
 
+#include "shale/base/cpu_affinity.h"
+#include "shale/base/log.h"
 #include "shale/models/language/config.h"
 #include "shale/models/language/preference_task.h"
+#include "shale/models/plan/remedies.h"
 #include "shale/models/training/program.h"
 
+namespace {
+
+using namespace shale;
+
+// What would have made the run fit, in words; empty where nobody knows. Plans it again, for which
+// the other ranks wait less than half a minute.
+std::string advice(models::TrainConfig config, const DeviceOutOfMemory& error,
+                   const comm::World& world) {
+  constexpr double kMostSeconds = 10;
+  models::RunConfig& run = config.run;
+  const bool has_host_memory = run.offload != models::OffloadKind::kNone || run.offload_activations;
+  if (error.budget_bytes() == 0 && has_host_memory) return {};  // it may have been the host's
+  run.threads = resolve_threads(run.threads, world.local_size());
+  if (run.device == "auto") run.device = to_string(error.device().type);
+  const int64_t limit = error.budget_bytes() > 0 ? error.budget_bytes() : error.held_bytes();
+  try {
+    return models::describe(
+        models::find_remedies(config, world.rank(), world.size(), limit, kMostSeconds), limit);
+  } catch (const std::exception& failure) {  // the first error counts
+    log_info("no advice about memory: ", failure.what());
+    return {};
+  }
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  using namespace shale;
   models::TrainConfig config;
   ConfigSpec spec("train_lm", "trains a language model on one or more ranks");
   models::describe(spec, config);
@@ -16,5 +44,7 @@ int main(int argc, char** argv) {
       {.spec = spec,
        .run = config.run,
        .resolve = [&config](int ranks) { models::resolve(config, ranks); },
-       .make_task = [&config] { return models::make_language_task(config); }});
+       .make_task = [&config] { return models::make_language_task(config); },
+       .advice = [&config](const DeviceOutOfMemory& error,
+                           const comm::World& world) { return advice(config, error, world); }});
 }

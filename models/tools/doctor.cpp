@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "shale/base/config.h"
 #include "shale/base/error.h"
 #include "shale/models/tools/doctor.h"
 #include "shale/models/tools/tools.h"
+#include "shale/models/training/checks/disk_room.h"
 
 namespace shale::models {
 namespace {
@@ -93,7 +95,13 @@ std::string json(const Findings& findings) {
 
 int run_doctor(int argc, const char* const* argv) {
   if (argc == 2 && std::string_view(argv[1]) == doctor::kAsRank) return doctor::run_as_rank();
-  bool as_json = false, quick = false;
+  if (argc == 5 && std::string_view(argv[1]) == doctor::kAsBenchRank) {
+    return doctor::run_as_bench_rank({.pipeline = std::atoi(argv[2]),
+                                      .context = std::atoi(argv[3]),
+                                      .tensor = std::atoi(argv[4])});
+  }
+  bool as_json = false, quick = false, bench = false;
+  doctor::BenchOptions measured{.folder = temporary_folder()};
   ConfigSpec spec("shale doctor",
                   "says what this machine offers to training, what is missing, and the way out");
   spec.example("shale doctor");
@@ -101,6 +109,15 @@ int run_doctor(int argc, const char* const* argv) {
   spec.section("Flags");
   spec.add("json", as_json, "print an object with a list of findings");
   spec.add("quick", quick, "do not try whether mpirun can start two ranks");
+  spec.add("bench", bench, "measure memory, products, a disk and what connects ranks, too");
+  spec.add("folder", measured.folder, "--bench: on the disk that is measured, with 256 MiB",
+           {.is_path = true, .help = {.default_text = "TMPDIR, or /tmp"}});
+  spec.add("ranks", measured.ranks, "--bench: ranks that mpirun starts", {.min = 1, .max = 4096});
+  spec.add("pipeline", measured.pipeline, "--bench: ranks along this axis", {.min = 1});
+  spec.add("context", measured.context, "--bench: ranks along this axis", {.min = 1});
+  spec.add("tensor", measured.tensor, "--bench: ranks along this axis", {.min = 1});
+  spec.add("hostfile", measured.hostfile, "--bench: where the ranks run, as mpirun reads it",
+           {.is_path = true, .help = {.default_text = "this machine"}});
   const ParseResult parsed = parse_config(spec, argc, argv);
   if (parsed.should_exit) {
     std::fputs(parsed.output.c_str(), stdout);
@@ -113,6 +130,7 @@ int run_doctor(int argc, const char* const* argv) {
   doctor::examine_gpus(findings);
   doctor::examine_mpi(findings, /*start_ranks=*/!quick);
   doctor::examine_libraries(findings);
+  if (bench) doctor::measure(findings, measured);
   std::fputs((as_json ? json(findings) : page(findings)).c_str(), stdout);
   const bool failed = count(findings, State::kFailed) > 0;
   return static_cast<int>(failed ? ExitCode::kUnavailable : ExitCode::kOk);

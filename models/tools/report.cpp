@@ -11,6 +11,7 @@
 #include "shale/models/tools/tool_table.h"
 #include "shale/models/tools/tools.h"
 #include "shale/models/views/html_report.h"
+#include "shale/models/views/mlflow.h"
 #include "shale/models/views/run_data.h"
 #include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/io/mapped_file.h"
@@ -52,19 +53,38 @@ int run_report(int argc, const char* const* argv) {
 }
 
 int run_metrics(int argc, const char* const* argv) {
-  std::string run;
+  std::string run, replay;
   bool csv = false;
-  ConfigSpec spec("shale metrics", "prints the metrics of a run in another form");
+  ReplayOptions options;
+  ConfigSpec spec("shale metrics", "gives the metrics of a run another form");
   spec.add_positional("run", run, "folder of a run, or its metrics.jsonl",
                       {.required = true, .is_path = true});
   spec.section("Options");
   spec.add("csv", csv, "as CSV (RFC 4180): a header, a row for each line of metrics.jsonl");
+  spec.add("replay", replay,
+           "send the run to MLflow at this address; a later replay goes on behind it",
+           {.help = {.metavar = "http://HOST[:PORT]"}});
+  spec.add("experiment", options.experiment, "--replay: id of MLflow's experiment");
+  spec.add("tries", options.tries,
+           "--replay: of a request that the server does not answer, or fails",
+           {.min = 1, .max = 100});
+  spec.example("shale metrics out --csv > metrics.csv");
+  spec.example("shale metrics out --replay http://localhost:5000");
   const ParseResult parsed = parse_config(spec, argc, argv);
   if (parsed.should_exit) {
     std::fputs(parsed.output.c_str(), stdout);
     return 0;
   }
-  if (!csv) throw ConfigError("shale metrics: expected a form, --csv");
+  if (csv == !replay.empty()) {
+    throw ConfigError("shale metrics: expected one form, --csv or --replay");
+  }
+  if (!replay.empty()) {
+    const ReplayResult sent = replay_to_mlflow(run, HttpClient(replay), options);
+    std::printf("sent %lld rows, %lld metrics, to run %s%s\n", static_cast<long long>(sent.rows),
+                static_cast<long long>(sent.metrics), sent.run_id.c_str(),
+                sent.ended ? ", which has ended" : "");
+    return 0;
+  }
   const std::string path = metrics_path(run);
   const MappedFile file(path, {.pattern = AccessPattern::kSequential, .allow_empty = true});
   const std::string text = csv_of_metrics(file.text(), path);

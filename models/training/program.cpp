@@ -45,7 +45,12 @@ int train(const TrainingProgram& program, const CommandLine& command, comm::Worl
   check_ranks(*world.group({.name = "start", .timeout_s = run.timeout_s}), program.spec.to_json());
   check_room_for_mpi(world);
   const std::unique_ptr<Task> task = program.make_task();
-  return static_cast<int>(Trainer(run, program.spec, *task, world).run());
+  try {
+    return static_cast<int>(Trainer(run, program.spec, *task, world).run());
+  } catch (const DeviceOutOfMemory& error) {
+    if (program.advice == nullptr) throw;
+    throw OutOfMemoryError(cat(error.what(), program.advice(error, world)));
+  }
 }
 
 }  // namespace

@@ -2,10 +2,13 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "shale/base/config.h"
+#include "shale/comm/world.h"
 #include "shale/models/training/run_config.h"
 #include "shale/models/training/task.h"
+#include "shale/runtime/tensor/out_of_memory.h"
 
 namespace shale::models {
 
@@ -16,6 +19,8 @@ struct TrainingProgram {
   // Fills in what is derived, as resolve(RunConfig&, int ranks), which it calls.
   std::function<void(int ranks)> resolve;
   std::function<std::unique_ptr<Task>()> make_task;  // of the resolved options
+  // What would have fitted, for the end of the error; null: nobody knows.
+  std::function<std::string(const DeviceOutOfMemory&, const comm::World&)> advice = nullptr;
 };
 
 // The main function of a training program, one MPI rank per device: reads the options, watches over

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/base/log.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/loss_scale.h"
 #include "shale/models/training/pipeline_step.h"
@@ -30,7 +31,7 @@ TrainStep::TrainStep(Context& context, const comm::ShardGroups& groups, StepMode
     : context_(context),
       options_(options),
       observer_(observer),
-      unbind_{model.module},
+      unbind_{context, model.module},
       loss_(model.loss),
       tally_(std::move(model.tally)),
       results_(context, options.micro_batches, tally_ ? tally_->counts().numel() : 0) {
@@ -84,6 +85,11 @@ Tensor TrainStep::loss(const DeviceBatch& batch) {
 
 TrainStep::Unbind::~Unbind() {
   for (Parameter* parameter : module.parameters()) parameter->unbind();
+  try {
+    context.allocator().release_cached();
+  } catch (const std::exception& error) {  // the device is lost, so nobody uses the memory any more
+    log_warning("step: ", error.what());
+  }
 }
 
 template <typename Body>

@@ -199,8 +199,10 @@ class TrainStep {
   void sum_tally();
   bool steps_during_backward() const;
 
-  // Takes the parameters' memory away in the end: the model may outlive the context.
+  // Takes the parameters' memory away in the end, as the model may outlive the context, and gives it
+  // back, as the group that it may have come from may go before the context does.
   struct Unbind {
+    Context& context;
     Module& module;
     ~Unbind();
   };

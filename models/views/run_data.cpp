@@ -47,18 +47,6 @@ void read_warnings(const fs::path& path, RunData& run) {
   run.warnings_left_out = left_out;
 }
 
-void read_options(const fs::path& path, RunData& run) {
-  if (!fs::exists(path)) return;
-  const JsonLimits limits;
-  const std::string text = read_text_file(path.string(), limits.max_bytes);
-  check_json(text, limits, path.string());
-  const auto json = nlohmann::json::parse(text);
-  if (!json.is_object()) throw DataError(cat(path.string(), ": expected an object"));
-  for (const auto& [name, value] : json.items()) {
-    run.options.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
-  }
-}
-
 void add(RunData& run, const StepMetrics& row) {
   run.steps.push_back(row);
 }
@@ -88,9 +76,24 @@ RunData read_run(const fs::path& run) {
   if (is_file) return data;
   if (fs::exists(run / "status.json")) data.status = read_run_status(run);
   read_warnings(run / "warnings.jsonl", data);
-  read_options(run / "config.json", data);
+  data.options = read_run_options(run);
   data.samples = read_samples(run / "samples.jsonl");
   return data;
+}
+
+RunOptions read_run_options(const fs::path& run) {
+  const fs::path path = run / "config.json";
+  if (!fs::exists(path)) return {};
+  const JsonLimits limits;
+  const std::string text = read_text_file(path.string(), limits.max_bytes);
+  check_json(text, limits, path.string());
+  const auto json = nlohmann::json::parse(text);
+  if (!json.is_object()) throw DataError(cat(path.string(), ": expected an object"));
+  RunOptions options;
+  for (const auto& [name, value] : json.items()) {
+    options.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return options;
 }
 
 std::string csv_of_metrics(std::string_view jsonl, const std::string& source) {

@@ -21,6 +21,9 @@ struct RunWarning {
   std::string text;
 };
 
+// Names and values as text, sorted.
+using RunOptions = std::vector<std::pair<std::string, std::string>>;
+
 // What a run has left in its folder, for those that look at it: the report, the terminal.
 struct RunData {
   std::string name;  // as the user named the folder
@@ -32,8 +35,7 @@ struct RunData {
   int64_t warnings_left_out = 0;    // older ones, beyond kMostWarnings
   int64_t warnings_unreadable = 0;  // lines that a rank was killed over
   std::vector<Sample> samples;
-  // Names and values as text, sorted; empty where there is no config.json.
-  std::vector<std::pair<std::string, std::string>> options;
+  RunOptions options;  // empty where there is no config.json
 
   static constexpr size_t kMostWarnings = 200;
 };
@@ -42,6 +44,9 @@ struct RunData {
 // still writes may be read. Throws MissingInputError if there are no metrics, DataError with path
 // and line for what is malformed.
 RunData read_run(const std::filesystem::path& run);
+
+// Those of a run's folder; empty where there is no config.json. Throws DataError.
+RunOptions read_run_options(const std::filesystem::path& run);
 
 // The lines of a metrics.jsonl as CSV (RFC 4180): a header with every key in the order in which
 // they come first, then a row a line, empty where a line lacks the key or has null. A last line

@@ -11,6 +11,7 @@
 #include "shale/base/log.h"
 #include "shale/runtime/tensor/context.h"
 #include "shale/runtime/tensor/foreign_memory.h"
+#include "shale/runtime/tensor/out_of_memory.h"
 
 namespace shale {
 namespace {
@@ -184,11 +185,12 @@ CachingAllocator::Block* CachingAllocator::grow(const PoolKey& key, int64_t size
   if (!fits()) release_cached_locked();
   if (!fits() && size > kSmall) bytes = size;  // the last bytes of a budget need no rounding
   if (!fits()) {
-    throw OutOfMemoryError(
+    throw DeviceOutOfMemory(
         cat("memory: ", what, " asks for ", format_bytes(double(asked)), ", ",
             format_bytes(double(std::max<int64_t>(0, stats_.budget - stats_.reserved))),
             " are left of the ", name_, "'s budget of ", format_bytes(double(stats_.budget)), "\n",
-            summary_locked()));
+            summary_locked()),
+        backend_.device(), stats_.budget, stats_.reserved);
   }
   void* memory = nullptr;
   try {
@@ -199,7 +201,8 @@ CachingAllocator::Block* CachingAllocator::grow(const PoolKey& key, int64_t size
     try {
       memory = key.provider->allocate(static_cast<size_t>(bytes));
     } catch (const OutOfMemoryError& error) {
-      throw OutOfMemoryError(cat(error.what(), " (", what, " asked)\n", summary_locked()));
+      throw DeviceOutOfMemory(cat(error.what(), " (", what, " asked)\n", summary_locked()),
+                              backend_.device(), stats_.budget, stats_.reserved);
     }
   }
   auto owned = std::make_unique<Segment>();
@@ -391,6 +394,13 @@ std::string CachingAllocator::summary_locked() const {
   }
   text += row("sum of parts", stats_.allocated, stats_.peak_allocated);
   text += row("reserved", stats_.reserved, stats_.peak_reserved);
+  text += row("free of it", stats_.reserved - stats_.allocated,
+              stats_.peak_reserved - stats_.peak_allocated);
+  int64_t largest = 0;
+  for (const auto& [key, pool] : pools_) {
+    if (!pool.empty()) largest = std::max(largest, (*pool.rbegin())->size);
+  }
+  text += cat("  largest free block ", format_bytes(double(largest)), "\n");
   if (stats_.budget > 0) text += cat("  budget ", format_bytes(double(stats_.budget)), "\n");
   return text;
 }

@@ -24,6 +24,18 @@ has '"can_train": true' '"name": "memory"' '"state": "ok"'
 grep -q 'ranks start' "$work/out" && fail '--quick starts ranks'
 [[ $("$JSON_VALUE" "$work/out" /can_train) == true ]] || fail 'not JSON, or without can_train'
 
+# Measured, each line with a verdict, the axes of the ranks too.
+run 0 doctor --quick --bench --ranks 2 --tensor 2 --folder "$work"
+for line in 'memory' 'products fp32' 'products bf16' 'disk' 'axis tensor'; do
+  grep -qE "^  (ok|warning) +$line .*[0-9]" "$work/out" || fail "no figure and verdict: $line"
+done
+has 'all-reduce of 8 B' 'a checkpoint of GPT-2 124M takes'
+[[ -z $(find "$work" -name '.shale-doctor-*') ]] || fail 'the file on the disk was left'
+run 0 doctor --quick --bench --ranks 4 --pipeline 2 --folder "$work"
+has 'axis pipeline' 'axis shard'
+run 0 doctor --quick --bench --ranks 3 --tensor 2 --folder "$work/nowhere"
+has 'nowhere' 'tensor 2'
+
 # What is missing is named with the way out.
 variables=(TMPDIR="$work/nowhere")
 run 69 doctor --quick

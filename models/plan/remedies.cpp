@@ -1,0 +1,176 @@
+#include "shale/models/plan/remedies.h"
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/models/language/preference_task.h"
+#include "shale/models/plan/plan_rank.h"
+
+namespace shale::models {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMostAlternatives = 3;
+
+// Of a GPU a plan does not know all (plan_rank.h): its remedies leave that share of the limit.
+constexpr double kUnknownOfGpus = 0.05;
+
+struct Change {
+  std::string flags;
+  std::function<void(TrainConfig&)> apply;
+};
+using Strengths = std::vector<Change>;  // of one option, the weakest first
+
+Strengths recomputation(const TrainConfig& config) {
+  Strengths result;
+  const auto level = [&](const char* name, Recompute value) {
+    if (config.run.recompute >= value) return;
+    result.push_back({cat("--recompute ", name), [value](auto& c) { c.run.recompute = value; }});
+  };
+  level("selective", Recompute::kSelective);
+  level("full", Recompute::kFull);
+  return result;
+}
+
+Strengths stages(const TrainConfig& config, int ranks) {
+  Strengths result;
+  const int most = config.run.pipeline > 1 ? 1 : 3;
+  for (int stage = config.run.zero + 1; ranks > 1 && stage <= most; ++stage) {
+    if (stage == 2) continue;  // may hold more than its plan: reductions end when they end
+    result.push_back({cat("--zero ", stage), [stage](auto& c) { c.run.zero = stage; }});
+  }
+  return result;
+}
+
+// To memory beside the budget; where the CPU is the device and has none it is the same memory.
+Strengths offload(const TrainConfig& config) {
+  const bool has_other_memory = config.run.device != "cpu" || config.run.device_memory > 0;
+  if (config.run.offload != OffloadKind::kNone || !has_other_memory) return {};
+  return {{"--offload optimizer", [](auto& c) { c.run.offload = OffloadKind::kOptimizer; }}};
+}
+
+Strengths micro_batches(const TrainConfig& config) {
+  Strengths result;
+  for (int64_t size = config.run.micro_batch / 2; size > 0; size /= 2) {
+    if (config.run.micro_batch % size != 0) continue;
+    result.push_back(
+        {cat("--micro-batch ", size, " --global-batch ", config.run.global_batch), [size](auto& c) {
+           c.run.micro_batch = size;
+           c.run.micro_batches = 0;
+         }});
+  }
+  return result;
+}
+
+Strengths states(const TrainConfig& config) {
+  if (config.run.optimizer != OptimizerKind::kAdamW) return {};
+  return {{"--optimizer adamw-8bit", [](auto& c) { c.run.optimizer = OptimizerKind::kAdamW8bit; }}};
+}
+
+Strengths precision(const TrainConfig& config) {
+  const bool is_bf16 = config.run.device == "cuda" && config.run.dtype == "auto";
+  if (is_bf16 || config.run.dtype == "bf16" || config.run.dtype == "fp16") return {};
+  return {{"--dtype bf16", [](auto& c) { c.run.dtype = "bf16"; }}};
+}
+
+class Planner {
+ public:
+  Planner(const TrainConfig& config, int rank, int ranks, int64_t limit_bytes)
+      : config_(config), rank_(rank), ranks_(ranks), limit_bytes_(limit_bytes) {
+    config_.run.memory_profile.clear();
+    config_.language.validate = false;
+  }
+  const TrainConfig& config() const { return config_; }
+
+  // What the rank holds at most, where it may hold as much as it likes.
+  int64_t free_bytes(TrainConfig config) const {
+    config.run.device_memory = 0;
+    resolve(config, ranks_);
+    return bytes_of(config);
+  }
+
+  // What it holds within the limit, as allocators give back what is free before they fail; nothing
+  // where that is not enough, and for options that exclude each other.
+  std::optional<int64_t> fitting_bytes(TrainConfig config) const {
+    config.run.device_memory = limit_bytes_;
+    try {
+      resolve(config, ranks_);
+      return bytes_of(config);
+    } catch (const OutOfMemoryError&) {
+      return std::nullopt;
+    } catch (const ConfigError&) {
+      return std::nullopt;
+    }
+  }
+
+ private:
+  int64_t bytes_of(const TrainConfig& config) const {
+    const std::unique_ptr<LanguageTask> task = make_language_task(config);
+    return plan_rank(config.run, *task, rank_, ranks_).memory.device.reserved;
+  }
+
+  TrainConfig config_;
+  int rank_, ranks_;
+  int64_t limit_bytes_;
+};
+
+}  // namespace
+
+Remedies find_remedies(const TrainConfig& config, int rank, int ranks, int64_t limit_bytes,
+                       double most_seconds) {
+  const auto end = Clock::now() + std::chrono::duration<double>(most_seconds);
+  const double known = config.run.device == "cpu" ? 1 : 1 - kUnknownOfGpus;
+  const Planner planner(config, rank, ranks,
+                        static_cast<int64_t>(known * static_cast<double>(limit_bytes)));
+  Remedies found;
+  found.planned_bytes = planner.free_bytes(planner.config());
+  found.fits = planner.fitting_bytes(planner.config()).has_value();
+  if (found.fits) return found;
+  TrainConfig together = planner.config();
+  for (const Strengths& option : {recomputation(config), stages(config, ranks), offload(config),
+                                  micro_batches(config), states(config), precision(config)}) {
+    for (const Change& change : option) {
+      if (Clock::now() > end || found.alternatives.size() == kMostAlternatives) return found;
+      TrainConfig changed = planner.config();
+      change.apply(changed);
+      const auto bytes = planner.fitting_bytes(changed);
+      if (!bytes) continue;
+      found.alternatives.push_back({change.flags, *bytes});
+      break;
+    }
+    if (option.empty() || !found.alternatives.empty() || found.together_fits) continue;
+    option.back().apply(together);
+    const auto bytes = planner.fitting_bytes(together);
+    found.together.flags += cat(found.together.flags.empty() ? "" : " ", option.back().flags);
+    found.together.bytes = bytes ? *bytes : planner.free_bytes(together);
+    found.together_fits = bytes.has_value();
+  }
+  return found;
+}
+
+std::string describe(const Remedies& remedies, int64_t limit_bytes) {
+  const auto size = [](int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  if (remedies.fits) {
+    return cat("a plan of the training has ", size(remedies.planned_bytes), " of the ",
+               size(limit_bytes), ": what took the rest is not part of it");
+  }
+  const std::string wanted = cat("the training takes ", size(remedies.planned_bytes),
+                                 " of a rank, and ", size(limit_bytes), " were to be had");
+  if (!remedies.alternatives.empty()) {
+    std::string text = cat(wanted, "; each of these would have been enough:");
+    for (const Remedy& remedy : remedies.alternatives) {
+      text += cat("\n  ", remedy.flags, " (", size(remedy.bytes), ")");
+    }
+    return text;
+  }
+  if (remedies.together.flags.empty()) return wanted;
+  return cat(wanted, "; ", remedies.together_fits ? "all of this would have been" : "not even",
+             remedies.together_fits ? " enough: " : " this is: ", remedies.together.flags, " (",
+             size(remedies.together.bytes), ")");
+}
+
+}  // namespace shale::models

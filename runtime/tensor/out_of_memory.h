@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "shale/base/device.h"
+#include "shale/base/error.h"
+
+namespace shale {
+
+// An allocator that has no more, for those who can say what would have fitted.
+class DeviceOutOfMemory : public OutOfMemoryError {
+ public:
+  DeviceOutOfMemory(std::string message, Device device, int64_t budget_bytes, int64_t held_bytes)
+      : OutOfMemoryError(std::move(message)),
+        device_(device),
+        budget_bytes_(budget_bytes),
+        held_bytes_(held_bytes) {}
+
+  const Device& device() const { return device_; }
+  int64_t budget_bytes() const { return budget_bytes_; }  // 0: there was none
+  // What the allocator held when the device, or the budget, refused more.
+  int64_t held_bytes() const { return held_bytes_; }
+
+ private:
+  Device device_;
+  int64_t budget_bytes_, held_bytes_;
+};
+
+}  // namespace shale

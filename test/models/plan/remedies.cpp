@@ -1,0 +1,94 @@
+#include "shale/models/plan/remedies.h"
+
+#include <string>
+#include <vector>
+
+#include "shale/base/config.h"
+#include "shale/base/error.h"
+#include "shale/models/language/task.h"
+#include "shale/models/plan/plan_rank.h"
+#include "shale/runtime/tensor/out_of_memory.h"
+#include "shale/test/support/catch.h"
+
+namespace shale::models {
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+
+TrainConfig parsed(const std::vector<std::string>& flags, int ranks) {
+  TrainConfig config;
+  ConfigSpec spec("train_lm", "of a test");
+  describe(spec, config, /*needs_data=*/false);
+  std::vector<const char*> words = {"train_lm", "--threads", "1", "--device", "cpu"};
+  for (const std::string& flag : flags) words.push_back(flag.c_str());
+  parse_config(spec, static_cast<int>(words.size()), words.data());
+  resolve(config, ranks);
+  return config;
+}
+
+std::vector<std::string> words_of(std::string text) {
+  std::vector<std::string> words;
+  for (size_t end = 0; !text.empty(); text.erase(0, end == text.npos ? end : end + 1)) {
+    words.push_back(text.substr(0, end = text.find(' ')));
+  }
+  return words;
+}
+
+// What a rank with these flags holds within that budget. Throws OutOfMemoryError beyond it.
+int64_t bytes_within(int64_t budget, std::vector<std::string> flags, const std::string& more,
+                     int ranks) {
+  for (const std::string& word : words_of(more)) flags.push_back(word);
+  TrainConfig config = parsed(flags, ranks);
+  config.run.device_memory = budget;
+  LanguageTask task(config);
+  return plan_rank(config.run, task, 0, ranks).memory.device.reserved;
+}
+
+}  // namespace
+
+TEST_CASE("remedies are enough, and what they say they hold") {
+  const std::vector<std::string> flags = {"--model", "nano", "--micro-batch", "8"};
+  const int64_t all = bytes_within(0, flags, "", 2);
+  const int64_t limit = all * 7 / 10;
+  REQUIRE_THROWS_AS(bytes_within(limit, flags, "", 2), DeviceOutOfMemory);
+  const Remedies found = find_remedies(parsed(flags, 2), 0, 2, limit, 1e9);
+  CHECK(found.planned_bytes == all);
+  CHECK_FALSE(found.fits);
+  REQUIRE(found.alternatives.size() == 3);
+  for (const Remedy& remedy : found.alternatives) {
+    CAPTURE(remedy.flags);
+    CHECK(bytes_within(limit, flags, remedy.flags, 2) == remedy.bytes);
+  }
+  const std::string text = describe(found, limit);
+  CHECK(test::contains(text, "each of these would have been enough"));
+  CHECK(test::contains(text, found.alternatives.back().flags));
+}
+
+TEST_CASE("where nothing is enough by itself remedies are one together, or none") {
+  const std::vector<std::string> flags = {"--model", "nano", "--micro-batch", "4"};
+  const int64_t all = bytes_within(0, flags, "", 1);
+  int64_t limit = all;
+  Remedies found;
+  do {  // less and less, until no option is enough
+    limit -= kMiB;
+    found = find_remedies(parsed(flags, 1), 0, 1, limit, 1e9);
+  } while (found.fits || !found.alternatives.empty());
+  REQUIRE(found.together_fits);
+  CHECK(test::contains(found.together.flags, "--recompute full --micro-batch 1"));
+  CHECK(bytes_within(limit, flags, found.together.flags, 1) == found.together.bytes);
+  CHECK(test::contains(describe(found, limit), "all of this would have been enough"));
+
+  found = find_remedies(parsed(flags, 1), 0, 1, 3 * kMiB, 1e9);
+  CHECK_FALSE(found.together_fits);
+  CHECK(found.together.bytes > 3 * kMiB);
+  CHECK(test::contains(describe(found, 3 * kMiB), "not even this is: --recompute full"));
+}
+
+TEST_CASE("remedies know what is no part of the training") {
+  const Remedies found = find_remedies(parsed({"--model", "nano"}, 1), 0, 1, 4096 * kMiB, 1e9);
+  CHECK(found.fits);
+  CHECK(found.alternatives.empty());
+  CHECK(test::contains(describe(found, 4096 * kMiB), "is not part of it"));
+}
+
+}  // namespace shale::models
