@@ -22,6 +22,10 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, int64_t vocab)
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             int64_t vocab, int64_t chunk_rows = 0);
 
+// The sum of losses of any shape, a scalar f32, whose gradient carries what that of cross_entropy_
+// does. losses: f32, contiguous.
+Tensor summed_loss(const Tensor& losses);
+
 // What becomes of the losses of elements.
 enum class LossReduction {
   kMean,  // over the elements
