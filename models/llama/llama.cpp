@@ -53,8 +53,8 @@ class SelfAttention : public Module {
             Tensor k = turned(k_proj_, k_norm_.get(), all, at);
             Tensor v = heads_of(v_proj_.forward(all, {}, leaf));
             if (cached != nullptr) std::tie(k, v) = cached->append(k, v);
-            const Tensor y = nn::attention(
-                sequence(), q, k, v, {.window = window_, .first_keys = documents.first_keys});
+            const Tensor y = nn::attention(sequence(), q, k, v,
+                                           {.window = window_, .first_keys = documents.first_keys});
             const Tensor rows = reshape(y, {all.size(0), all.size(1), y.size(2) * y.size(3)});
             return o_proj_.forward(rows, rest, leaf);
           });
@@ -80,8 +80,7 @@ class SelfAttention : public Module {
   Tensor heads_of(const Tensor& x) const {
     return reshape(x, {x.size(0), x.size(1), x.size(2) / head_size_, head_size_});
   }
-  Tensor turned(nn::Linear& projection, nn::RmsNorm* norm, const Tensor& x,
-                const Place& at) const {
+  Tensor turned(nn::Linear& projection, nn::RmsNorm* norm, const Tensor& x, const Place& at) const {
     Tensor rows = projection.forward(x, {}, at.leaf);
     if (head_norm_ == HeadNorm::kWholeRow) rows = norm->forward(rows);
     Tensor heads = heads_of(rows);

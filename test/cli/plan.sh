@@ -39,6 +39,11 @@ plan --model llama-nano --ranks 8 --pipeline 4 --micro-batches 4 --layers 4 --th
 [[ $code -eq 0 ]] || fail "pipeline: exit code $code"
 [[ $(grep -c '^{"rank": ' "$work/stdout") -eq 4 ]] || fail "pipeline: want a line for each stage"
 
+plan --model llama-nano --seq-len 64 --document-mask --ranks 4 --context 2 --threads 1
+[[ $code -eq 0 ]] || fail "documents: exit code $code"
+plan --model llama-nano --task dpo --seq-len 64 --ranks 2 --threads 1
+[[ $code -eq 0 ]] || fail "preferences: exit code $code"
+
 # ---- Failures ----
 plan --model nano --ranks 16384 --device-mtbf 50700 --save-stall 10
 [[ $code -eq 0 ]] || fail "failures: exit code $code"
