@@ -4,6 +4,7 @@
 
 #include "shale/kernels/adafactor.h"
 #include "shale/kernels/attention.h"
+#include "shale/kernels/block_codes.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/embedding.h"
 #include "shale/kernels/gemm.h"
@@ -33,6 +34,8 @@ inline auto slots_on_all_devices() {
       adafactor_means, adafactor_average, adafactor_squares, adafactor,
       // attention.h
       attention_fwd, attention_bwd,
+      // block_codes.h
+      decode_blocks,
       // elementwise.h
       axpby, mul, fill, copy, gelu_fwd, gelu_bwd, swiglu_fwd, dropout,
       // embedding.h

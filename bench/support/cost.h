@@ -2,6 +2,7 @@
 
 #include "shale/kernels/adafactor.h"
 #include "shale/kernels/attention.h"
+#include "shale/kernels/block_codes.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/embedding.h"
 #include "shale/kernels/gemm.h"
@@ -47,6 +48,7 @@ Cost cost_of(const kernels::RmsNormBwdArgs& a);
 Cost cost_of(const kernels::CrossEntropyArgs& a);
 Cost cost_of(const kernels::CrossEntropyStatsArgs& a);
 Cost cost_of(const kernels::CrossEntropyGradArgs& a);
+Cost cost_of(const kernels::DecodeBlocksArgs& a);
 Cost cost_of(const kernels::EmbeddingFwdArgs& a);
 Cost cost_of(const kernels::EmbeddingBwdArgs& a);
 Cost cost_of(const kernels::AdamWArgs& a);

@@ -97,6 +97,9 @@ void check_adapters(const TrainConfig& config) {
   const LoraConfig& lora = config.language.lora;
   want(lora.is_on() || !lora.export_merged,
        "--export-merged adds adapters to weights, and there are none; want --lora-rank");
+  want(lora.is_on() || lora.frozen == nn::FrozenDType::kCompute, "--frozen-dtype ",
+       nn::frozen_dtype_name(lora.frozen),
+       " is of weights that are frozen, and all are trained; want --lora-rank");
   if (!lora.is_on()) return;
   want(!config.language.init.empty(),
        "--lora-rank trains adapters of a model that has learnt something; want --init");
