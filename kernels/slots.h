@@ -5,6 +5,7 @@
 #include "shale/kernels/adafactor.h"
 #include "shale/kernels/attention.h"
 #include "shale/kernels/batch_norm.h"
+#include "shale/kernels/block_codes.h"
 #include "shale/kernels/conv.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/embedding.h"
@@ -39,6 +40,8 @@ inline auto slots_on_all_devices() {
       attention_fwd, attention_bwd,
       // batch_norm.h
       batch_moments, batch_merge, batch_norm, batch_norm_sums, batch_norm_grad,
+      // block_codes.h
+      decode_blocks,
       // conv.h, pool.h
       conv, conv_input_grad, conv_weight_grad, max_pool, max_pool_grad,
       // elementwise.h

@@ -117,6 +117,12 @@ void Cases::add_elementwise() {
                                 .p = 0.1f,
                                 .site = 1};
   });
+  add<kernels::DecodeBlocksArgs>("NF4", kernels::decode_blocks, [=](Operands& o) {
+    const int64_t bytes = kernels::coded_row_bytes(kernels::BlockCode::kNf4, C / 64 * 64);
+    return kernels::DecodeBlocksArgs{.x = o.zeros(DType::kU8, {4 * C, bytes}),
+                                     .y = o.zeros(dtype, {4 * C, C / 64 * 64}),
+                                     .code = kernels::BlockCode::kNf4};
+  });
   static const std::vector<uint64_t> turns(kernels::kMaxRopeHeadSize / 2, uint64_t{1} << 60);
   add<kernels::RopeArgs>("in place", kernels::rope, [=](Operands& o) {
     const View x = o.floats(dtype, {B, S, H, C / H});

@@ -3,6 +3,7 @@
 #include "shale/kernels/adafactor.h"
 #include "shale/kernels/attention.h"
 #include "shale/kernels/batch_norm.h"
+#include "shale/kernels/block_codes.h"
 #include "shale/kernels/conv.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/embedding.h"
@@ -51,6 +52,7 @@ Cost cost_of(const kernels::RmsNormBwdArgs& a);
 Cost cost_of(const kernels::CrossEntropyArgs& a);
 Cost cost_of(const kernels::CrossEntropyStatsArgs& a);
 Cost cost_of(const kernels::CrossEntropyGradArgs& a);
+Cost cost_of(const kernels::DecodeBlocksArgs& a);
 Cost cost_of(const kernels::EmbeddingFwdArgs& a);
 Cost cost_of(const kernels::EmbeddingBwdArgs& a);
 Cost cost_of(const kernels::AdamWArgs& a);

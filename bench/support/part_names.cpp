@@ -17,6 +17,7 @@ constexpr SlotLabel kSlotLabels[] = {
     {"rms_norm_fwd", "norm, forward"},
     {"attention_fwd", "attention, forward"},
     {"dropout", "dropout"},
+    {"decode_blocks", "frozen weights out of codes"},
     {"rope", "rotary positions"},
     {"gelu_fwd", "GELU, forward"},
     {"swiglu_fwd", "SwiGLU, forward"},

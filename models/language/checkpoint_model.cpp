@@ -60,6 +60,15 @@ CheckpointModel::CheckpointModel(const std::string& checkpoint, bool ema)
     adapters_ = parse_adapter_shape(shape.dump(), cat(reader_.path(), ": lora adapters"));
     nn::add_adapters(*model_, adapters_->options, adapters_->targets);
   }
+  if (const json dtype = fact(reader_, kFrozenFact); !dtype.is_null()) {
+    const auto kept = dtype.is_string() ? nn::find_frozen_dtype(dtype.get<std::string>())
+                                        : std::optional<nn::FrozenDType>();
+    if (!kept) {
+      throw DataError(cat(reader_.path(), ": '", kFrozenFact, "' is ", dtype.dump(),
+                          ", want bf16, int8 or nf4"));
+    }
+    nn::keep_frozen(*model_, *kept);
+  }
   for (const Parameter* parameter : model_->parameters()) {
     const std::string name = parameter->full_name() + (ema_ ? "/ema" : "");
     const CheckpointTensor* stored = reader_.find(name);
@@ -70,7 +79,8 @@ CheckpointModel::CheckpointModel(const std::string& checkpoint, bool ema)
     if (stored == nullptr) stored = reader_.find(parameter->full_name());
     const bool is_real =
         stored != nullptr && (stored->dtype == DType::kF32 || stored->dtype == DType::kBF16 ||
-                              stored->dtype == DType::kF16);
+                              stored->dtype == DType::kF16 ||
+                              (stored->dtype == DType::kU8 && nn::coded_layer(*parameter)));
     if (!is_real || !(Shape(stored->shape) == parameter->shape)) {
       throw DataError(cat(reader_.path(), ": ", stored == nullptr ? "no" : "another form of",
                           " tensor '", parameter->full_name(), "', want fp32",
@@ -98,21 +108,38 @@ void CheckpointModel::read(std::string_view name, const View& to, int64_t first_
   if (parameter == nullptr) throw InternalError(cat("checkpoint: no parameter ", name));
   const auto* const layer = dynamic_cast<const nn::LinearWeights*>(parameter->owner);
   const nn::Lora* const adapter = layer == nullptr ? nullptr : layer->adapter();
-  if (adapter == nullptr || &layer->weight != parameter) {
+  const bool is_plain = adapter == nullptr && nn::coded_layer(*parameter) == nullptr;
+  if (is_plain || &layer->weight != parameter) {
     return read_rows(parameter->full_name(), parameter->shape, first_row, to);
   }
-  const int64_t rows = to.size(0), rank = adapters_->options.rank, in = parameter->shape[1];
-  std::vector<float> weight(static_cast<size_t>(rows * in)), a(static_cast<size_t>(rank * in)),
-      b(static_cast<size_t>(rows * rank));
+  const int64_t rows = to.size(0), in = layer->weight_shape()[1];
+  std::vector<float> weight(static_cast<size_t>(rows * in));
   const View weights = make_view(weight.data(), {rows, in});
-  read_rows(parameter->full_name(), parameter->shape, first_row, weights);
-  const Parameter &of_a = adapter->a.weight, &of_b = adapter->b.weight;
+  if (nn::coded_layer(*parameter) != nullptr) {
+    const int64_t bytes = parameter->shape[1];
+    std::vector<std::byte> codes(static_cast<size_t>(rows * bytes));
+    reader_.read(parameter->full_name(), first_row * bytes, codes);
+    std::vector<float> numbers;
+    for (const std::byte code : codes) numbers.push_back(std::to_integer<uint8_t>(code));
+    nn::decode_rows(*layer, make_view(numbers.data(), {rows, bytes}), weights);
+  } else {
+    read_rows(parameter->full_name(), parameter->shape, first_row, weights);
+  }
+  if (adapter != nullptr) add_adapter(*adapter, first_row, weights);
+  io_internal::convert({reinterpret_cast<const std::byte*>(weight.data()), DType::kF32}, 0,
+                       {to.data, to.dtype}, to.numel());
+}
+
+// Adds the products of an adapter to rows of its layer's weight.
+void CheckpointModel::add_adapter(const nn::Lora& adapter, int64_t first_row,
+                                  const View& weights) const {
+  const int64_t rows = weights.size(0), in = weights.size(1), rank = adapters_->options.rank;
+  std::vector<float> a(static_cast<size_t>(rank * in)), b(static_cast<size_t>(rows * rank));
+  const Parameter &of_a = adapter.a.weight, &of_b = adapter.b.weight;
   read_rows(of_a.full_name(), of_a.shape, 0, make_view(a.data(), {rank, in}));
   read_rows(of_b.full_name(), of_b.shape, first_row, make_view(b.data(), {rows, rank}));
   nn::merge_adapter(weights, make_view(a.data(), {rank, in}), make_view(b.data(), {rows, rank}),
                     adapters_->options.scale());
-  io_internal::convert({reinterpret_cast<const std::byte*>(weight.data()), DType::kF32}, 0,
-                       {to.data, to.dtype}, to.numel());
 }
 
 std::shared_ptr<const StoredTokenizer> CheckpointModel::tokenizer() const {

@@ -29,6 +29,7 @@ class CheckpointModel final : public StoredModel {
   const std::optional<AdapterShape>& adapters() const { return adapters_; }
 
  private:
+  void add_adapter(const nn::Lora& adapter, int64_t first_row, const View& weights) const;
   void read_rows(const std::string& tensor, const Shape& shape, int64_t first_row,
                  const View& to) const;
 

@@ -105,11 +105,14 @@ void check_adapters(const TrainConfig& config) {
   const LoraConfig& lora = config.language.lora;
   want(lora.is_on() || !lora.export_merged,
        "--export-merged adds adapters to weights, and there are none; want --lora-rank");
+  want(lora.is_on() || lora.frozen == nn::FrozenDType::kCompute, "--frozen-dtype ",
+       nn::frozen_dtype_name(lora.frozen),
+       " is of weights that are frozen, and all are trained; want --lora-rank");
   if (!lora.is_on()) return;
   want(!config.language.init.empty(),
        "--lora-rank trains adapters of a model that has learnt something; want --init");
-  want(!cuts_layers(config.run), "--tensor ", config.run.tensor,
-       " with adapters, which are of whole layers; want --tensor 1, and --zero 3 "
+  want(!cuts_layers(config.run),
+       "--tensor with adapters, which are of whole layers; want --tensor 1, and --zero 3 "
        "for frozen weights that do not fit");
   want(lora.dropout == 0 || !cuts_sequences(config.run), "--lora-dropout ", lora.dropout,
        " with --context: masks would depend on the ranks; want --lora-dropout 0");
@@ -124,8 +127,10 @@ void check_preferences(const TrainConfig& config) {
   const char* of_rows = "a pair's loss needs the losses of its rows";
   const char* of_tokens = "the losses of tokens are needed one by one";
   if (run.pipeline > 1) refuse("--pipeline", run.pipeline, of_rows, 1);
-  if (cuts_sequences(run)) refuse("--context", run.context, of_rows, 1);
-  if (cuts_layers(run)) refuse("--tensor", run.tensor, of_tokens, 1);
+  if (run.context > 1) refuse("--context", run.context, of_rows, 1);
+  if (run.context_leaves > 1) refuse("--context-leaves", run.context_leaves, of_rows, 1);
+  if (run.tensor > 1) refuse("--tensor", run.tensor, of_tokens, 1);
+  if (run.tensor_leaves > 1) refuse("--tensor-leaves", run.tensor_leaves, of_tokens, 1);
   const int64_t chunk = config.language.loss_chunk;
   if (chunk > 0) refuse("--loss-chunk", chunk, of_tokens, 0);
 }

@@ -38,6 +38,14 @@ void describe(ConfigSpec& spec, LoraConfig& c) {
   spec.add("lora-init", c.init, "begin with the adapters of a PEFT folder, which says their sizes",
            {.is_path = true, .help = {.metavar = "DIR"}})
       .may_change();
+  spec.add_choice(
+      "frozen-dtype", c.frozen,
+      {{"auto", nn::FrozenDType::kCompute},
+       {"bf16", nn::FrozenDType::kBF16},
+       {"int8", nn::FrozenDType::kInt8},
+       {"nf4", nn::FrozenDType::kNf4}},
+      "how the frozen weights of linear layers are kept: in 16, 8 or 4 bits, the latter "
+      "two with an f32 for every 64; auto: in --dtype");
   spec.add("export-merged", c.export_merged,
            "--export writes the model with its adapters added to its weights; else they alone are "
            "written, as PEFT's folder")

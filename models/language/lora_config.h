@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "shale/base/config.h"
+#include "shale/runtime/nn/frozen.h"
 #include "shale/runtime/nn/lora.h"
 
 namespace shale::models {
@@ -15,8 +16,9 @@ struct LoraConfig {
   double alpha = -1;  // negative: 2 rank
   double dropout = 0;
   bool rank_stabilized = false;
-  std::string targets = nn::kAllLinear;  // names, with commas between them
-  std::string init;                      // a folder of PEFT's; empty: new adapters
+  std::string targets = nn::kAllLinear;                // names, with commas between them
+  std::string init;                                    // a folder of PEFT's; empty: new adapters
+  nn::FrozenDType frozen = nn::FrozenDType::kCompute;  // how the model's own weights are kept
   bool export_merged = false;
 
   bool is_on() const { return rank > 0 || !init.empty(); }
@@ -27,6 +29,9 @@ struct AdapterShape {
   nn::LoraOptions options;
   std::vector<std::string> targets;
 };
+
+// What a checkpoint says of them besides: the name of their FrozenDType, if it is not kCompute.
+inline constexpr const char* kFrozenFact = "frozen weights";
 
 // Declares the flags, in a section of their own.
 void describe(ConfigSpec& spec, LoraConfig& config);

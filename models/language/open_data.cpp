@@ -67,8 +67,7 @@ TrainingData planned_data(const LanguageConfig& config) {
   const bool is_packed = source.packing == PackingChoice::kBestFit || source.document_mask;
   return {.train = window_samples(train, TrainSampler(train->size(), length, /*seed=*/0)),
           .eval = window_rows(std::make_shared<ZeroTokens>((eval + 1) * length), length),
-          .with_documents =
-              is_pretraining ? is_packed : source.packing != PackingChoice::kNone,
+          .with_documents = is_pretraining ? is_packed : source.packing != PackingChoice::kNone,
           .is_text = source.format == DataFormat::kAuto || is_text(source.format),
           .vocab_bound = 1,
           .size = "no tokens",

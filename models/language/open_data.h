@@ -29,8 +29,8 @@ struct TrainingData {
   ExampleSplits preferences = {};         // of Objective::kDpo
 };
 
-// Without --data, as plans may be: tokens that are all 0, of text unless --data-format says another;
-// documents, if the options want any, are as long as a sequence.
+// Without --data, as plans may be: tokens that are all 0, of text unless --data-format says
+// another; documents, if the options want any, are as long as a sequence.
 //
 // The data that the options name, text as tokens of the tokenizer, or as bytes without one. No
 // token may be beyond the vocabulary of the model, which is `stored` with --init, else null. Says

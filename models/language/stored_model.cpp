@@ -1,10 +1,12 @@
 #include "shale/models/language/stored_model.h"
 
+#include <utility>
 #include <vector>
 
 #include "shale/base/error.h"
 #include "shale/base/exec.h"
 #include "shale/comm/parallel/data/full_state.h"
+#include "shale/runtime/nn/frozen.h"
 
 namespace shale::models {
 namespace {
@@ -22,24 +24,46 @@ std::vector<float> values_of(comm::FullState& state, const Parameter& parameter)
   return {values.as<float>(), values.as<float>() + values.numel()};
 }
 
-const nn::LinearWeights* adapted_owner(const Parameter& parameter) {
+// The layer whose weight that is, if it has an adapter or keeps it in codes.
+const nn::LinearWeights* layer_of(const Parameter& parameter) {
   const auto* const layer = dynamic_cast<const nn::LinearWeights*>(parameter.owner);
-  const bool is_adapted =
-      layer != nullptr && layer->adapter() != nullptr && &layer->weight == &parameter;
-  return is_adapted ? layer : nullptr;
+  if (layer == nullptr || &layer->weight != &parameter) return nullptr;
+  return layer->adapter() != nullptr || nn::coded_layer(parameter) != nullptr ? layer : nullptr;
 }
 
-// The weight with its adapter's products added; empty on ranks that get none. Collective.
-std::vector<float> merged(comm::FullState& state, const Parameter& weight,
-                          const nn::LinearWeights& layer, double scale) {
-  Parameter& a = layer.adapter()->a.weight;
-  Parameter& b = layer.adapter()->b.weight;
-  std::vector<float> as = values_of(state, a), bs = values_of(state, b);
-  std::vector<float> values = values_of(state, weight);
+// The weight, out of codes, with its adapter's products added; empty on ranks that get none.
+// Collective.
+std::vector<float> merged(comm::FullState& state, const nn::LinearWeights& layer, double scale) {
+  const nn::Lora* const adapter = layer.adapter();
+  std::vector<float> as, bs;
+  if (adapter != nullptr) {
+    as = values_of(state, adapter->a.weight), bs = values_of(state, adapter->b.weight);
+  }
+  std::vector<float> values = values_of(state, layer.weight);
   if (values.empty()) return {};
-  nn::merge_adapter(make_view(values.data(), weight.shape), make_view(as.data(), a.shape),
-                    make_view(bs.data(), b.shape), scale);
+  const Shape shape = layer.weight_shape();
+  if (nn::coded_layer(layer.weight) != nullptr) {
+    std::vector<float> codes = std::move(values);
+    values.assign(static_cast<size_t>(shape.numel()), 0);
+    nn::decode_rows(layer, make_view(codes.data(), layer.weight.shape),
+                    make_view(values.data(), shape));
+  }
+  if (adapter != nullptr) {
+    nn::merge_adapter(make_view(values.data(), shape),
+                      make_view(as.data(), adapter->a.weight.shape),
+                      make_view(bs.data(), adapter->b.weight.shape), scale);
+  }
   return values;
+}
+
+// Codes of the stored rows.
+void read_codes(const StoredModel& stored, const nn::LinearWeights& layer, int64_t first_row,
+                const View& codes) {
+  const int64_t rows = codes.size(0), columns = layer.weight_shape()[1];
+  std::vector<float> values(static_cast<size_t>(rows * columns));
+  const View view = make_view(values.data(), {rows, columns});
+  stored.read(layer.weight.full_name(), view, first_row);
+  nn::encode_rows(layer, view, codes);
 }
 
 }  // namespace
@@ -47,7 +71,9 @@ std::vector<float> merged(comm::FullState& state, const Parameter& weight,
 void load_stored_model(const StoredModel& stored, comm::DataParallel& parallel,
                        const StoredAdapters* adapters, uint64_t seed) {
   parallel.load([&](const Parameter& parameter, int64_t first_row, const View& rows) {
-    if (!nn::is_of_adapter(parameter)) {
+    if (const nn::LinearWeights* layer = nn::coded_layer(parameter)) {
+      read_codes(stored, *layer, first_row, rows);
+    } else if (!nn::is_of_adapter(parameter)) {
       stored.read(parameter.full_name(), rows, first_row);
     } else if (adapters != nullptr) {
       adapters->read(parameter, rows, first_row);
@@ -69,9 +95,9 @@ void export_model(const std::string& folder, LanguageModel& model, comm::DataPar
     if (parameter == nullptr) {
       throw InternalError(cat("export: the model has no parameter ", name));
     }
-    if (const nn::LinearWeights* layer = adapted_owner(*parameter)) {
-      std::vector<float> values = merged(state, *parameter, *layer, adapter_scale);
-      if (out) out->write(name, make_view(values.data(), parameter->shape));
+    if (const nn::LinearWeights* layer = layer_of(*parameter)) {
+      std::vector<float> values = merged(state, *layer, adapter_scale);
+      if (out) out->write(name, make_view(values.data(), layer->weight_shape()));
       continue;
     }
     const View values = state.read(*parameter);

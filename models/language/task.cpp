@@ -48,6 +48,15 @@ LanguageTask::LanguageTask(const TrainConfig& config)
     adapters_ = adapter_shape(config_.lora);
     nn::add_adapters(*model_, adapters_->options, adapters_->targets);
   }
+  for (const Parameter* parameter : model_->parameters()) {
+    parameters_ += parameter->numel();
+    if (parameter->trainable) trained_ += parameter->numel();
+  }
+  flops_per_token_ = model_->flops_per_token(config_.seq_len);
+  // Codes have other shapes, which nobody should count.
+  if (config_.lora.frozen != nn::FrozenDType::kCompute) {
+    nn::keep_frozen(*model_, config_.lora.frozen);
+  }
   if (config_.sample_tokens > 0) static_cast<void>(prompt());  // an error belongs before training
 }
 
@@ -261,7 +270,7 @@ void LanguageTask::sample(const TaskContext& run) {
 
 SampleUnit LanguageTask::unit() const {
   // Of three products of a frozen weight, the one for its gradient is left out.
-  const double flops = model_->flops_per_token(config_.seq_len) * (adapters_ ? 2.0 / 3 : 1);
+  const double flops = flops_per_token_ * (adapters_ ? 2.0 / 3 : 1);
   return {.samples = cat("sequences of ", config_.seq_len, " tokens"),
           .items = "tokens",
           .item = "tok",
@@ -271,19 +280,13 @@ SampleUnit LanguageTask::unit() const {
 
 std::vector<std::string> LanguageTask::summary() const {
   const LanguageModelConfig& model = model_->config();
-  int64_t count = 0, trained = 0;
-  for (const Parameter* parameter : model_->parameters()) {
-    if (!parameter->partition.counts()) continue;
-    count += parameter->whole.numel();
-    if (parameter->trainable) trained += parameter->whole.numel();
-  }
   std::vector<std::string> lines = data_.summary;
   lines.push_back(cat("model ", config_.init.empty() ? config_.model : config_.init, ": ",
                       model.layers, " layers, width ", model.width, ", ", model.heads,
-                      " heads, vocabulary ", model.vocab, ", ", count, " parameters"));
+                      " heads, vocabulary ", model.vocab, ", ", parameters_, " parameters"));
   if (adapters_) {
     lines.push_back(cat("adapters of rank ", adapters_->options.rank, " in ",
-                        nn::adapted_layers(*model_).size(), " layers: ", trained,
+                        nn::adapted_layers(*model_).size(), " layers: ", trained_,
                         " parameters are trained"));
   }
   return lines;
@@ -302,6 +305,9 @@ std::map<std::string, std::string> LanguageTask::facts() const {
       {"model shape", model_shape_json(model_->config())},
       {"training data", cat("\"", data_.size, " (fingerprint ", data_.fingerprint, ")\"")}};
   if (adapters_) facts["lora adapters"] = adapter_shape_json(*adapters_);
+  if (config_.lora.frozen != nn::FrozenDType::kCompute) {
+    facts[kFrozenFact] = cat("\"", nn::frozen_dtype_name(config_.lora.frozen), "\"");
+  }
   if (tokenizer_ != nullptr) {
     facts["text tokenizer"] =
         cat("\"", tokenizer_->tokenizer.vocab_size(), " tokens (CRC-32C ", tokenizer_->crc, ")\"");

@@ -74,6 +74,8 @@ class LanguageTask : public Task {
   TrainingData data_;
   std::unique_ptr<LanguageModel> model_;
   std::optional<AdapterShape> adapters_;  // none: the model's own weights are trained
+  int64_t parameters_ = 0, trained_ = 0;  // elements
+  double flops_per_token_ = 0;
 };
 
 }  // namespace shale::models

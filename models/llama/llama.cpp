@@ -83,8 +83,7 @@ class SelfAttention : public Module {
   Tensor heads_of(const Tensor& x) const {
     return reshape(x, {x.size(0), x.size(1), x.size(2) / head_size_, head_size_});
   }
-  Tensor turned(nn::Linear& projection, nn::RmsNorm* norm, const Tensor& x,
-                const Place& at) const {
+  Tensor turned(nn::Linear& projection, nn::RmsNorm* norm, const Tensor& x, const Place& at) const {
     Tensor rows = projection.forward(x, {}, at.leaf);
     if (head_norm_ == HeadNorm::kWholeRow) rows = norm->forward(rows);
     Tensor heads = heads_of(rows);

@@ -48,9 +48,9 @@ struct ChunkedAttention {
     if (!first_keys.defined()) return {};
     const int64_t row = 2 * S(), rows = B(first_keys);
     Tensor keys = empty(first_keys.context(), {rows, S()}, first_keys.dtype());
-    kernels::copy(keys.exec(), {.x = first_keys.alias({rows, S()}, {row, 1},
-                                                      leaf * rows * row + half * S()),
-                                .y = keys});
+    kernels::copy(
+        keys.exec(),
+        {.x = first_keys.alias({rows, S()}, {row, 1}, leaf * rows * row + half * S()), .y = keys});
     return keys;
   }
   // Of pairs [2 R, B, S, 2, G, D], leaf by leaf, chunk `slot` of keys (0) or values (1).

@@ -7,6 +7,7 @@
 #include "shale/base/error.h"
 #include "shale/runtime/nn/cut_attention.h"
 #include "shale/runtime/nn/exchange.h"
+#include "shale/runtime/nn/frozen.h"
 #include "shale/runtime/nn/lora.h"
 #include "shale/runtime/nn/vocabulary_loss.h"
 #include "shale/runtime/ops/elementwise.h"
@@ -20,9 +21,11 @@
 namespace shale::nn {
 namespace {
 
-bool has_adapter(std::initializer_list<const LinearWeights*> layers) {
-  return std::any_of(layers.begin(), layers.end(),
-                     [](const LinearWeights* layer) { return layer->adapter() != nullptr; });
+// Whether a layer makes its products one by one, because of what it has besides plain weights.
+bool wants_product(std::initializer_list<const LinearWeights*> layers) {
+  return std::any_of(layers.begin(), layers.end(), [](const LinearWeights* layer) {
+    return layer->adapter() != nullptr || layer->kept_as() != FrozenDType::kCompute;
+  });
 }
 
 bool is_columns(const Partition& partition) {
@@ -46,13 +49,19 @@ LinearWeights::LinearWeights(Module* parent, std::string name, int64_t in, int64
     : Module(parent, std::move(name)),
       weight(declare("weight", {out, in}, weight_init)),
       bias(with_bias == Bias::kYes ? &declare("bias", {out}, Init::zeros(), /*decay=*/false)
-                                   : nullptr) {}
+                                   : nullptr),
+      in_(in),
+      out_(out) {}
 
 LinearWeights::~LinearWeights() = default;
 
 Tensor LinearWeights::product(const Tensor& x, const Tensor& residual, size_t leaf,
                               size_t part) const {
-  const Tensor y = linear(x, weight.value_of(leaf, part), bias_of(leaf, part), residual);
+  Tensor values = weight.value_of(leaf, part);
+  if (kept_as_ != FrozenDType::kCompute) {
+    values = thawed(values, kept_as_, weight_shape(), x.dtype());
+  }
+  const Tensor y = linear(x, values, bias_of(leaf, part), residual);
   return adapter_ != nullptr ? adapter_->forward(x, y, leaf, part) : y;
 }
 
@@ -102,7 +111,7 @@ Tensor FeedForward::forward(const Tensor& x, const Tensor& residual) {
 Tensor FeedForward::part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual) {
   return over_parts(
       sequence(), x, residual, [this, leaf](const Tensor& rows, const Tensor& rest, size_t part) {
-        if (has_adapter({&up, &down})) {
+        if (wants_product({&up, &down})) {
           return down.product(gelu(up.product(rows, {}, leaf, part), gelu_), rest, leaf, part);
         }
         return ffn(rows, up.weight.value_of(leaf, part), up.bias_of(leaf, part),
@@ -138,10 +147,9 @@ Tensor SwiGlu::part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual
   };
   return over_parts(sequence(), x, residual,
                     [&](const Tensor& rows, const Tensor& rest, size_t part) {
-                      if (has_adapter({&gate_proj, &up_proj, &down_proj})) {
-                        const std::vector<Tensor> halves = {
-                            gate_proj.product(rows, {}, leaf, part),
-                            up_proj.product(rows, {}, leaf, part)};
+                      if (wants_product({&gate_proj, &up_proj, &down_proj})) {
+                        const std::vector<Tensor> halves = {gate_proj.product(rows, {}, leaf, part),
+                                                            up_proj.product(rows, {}, leaf, part)};
                         return down_proj.product(fused(activation, halves)[0], rest, leaf, part);
                       }
                       return swiglu(rows, gate_proj.weight.value_of(leaf, part),

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -20,6 +21,7 @@ enum class Bias : bool { kNo, kYes };
 
 class Lora;  // runtime/nn/lora.h
 struct LoraOptions;
+enum class FrozenDType : uint8_t;  // runtime/nn/frozen.h
 
 // weight: [out, in], bias: [out]: a linear layer's parameters alone. The layer around it makes
 // their product together with others, so that this one never runs by itself.
@@ -42,6 +44,11 @@ class LinearWeights : public Module {
   // Adds an adapter, before parameters have memory. Throws InternalError unless is_adaptable.
   void adapt(const LoraOptions& options, uint32_t dropout_site);
   const Lora* adapter() const { return adapter_.get(); }  // null: there is none
+  // Freezes the weight and keeps it in another dtype than its unit's, before it has memory
+  // (keep_frozen(), nn/frozen.h). In codes its parameter is [out, bytes of a row].
+  void keep_as(FrozenDType dtype);
+  FrozenDType kept_as() const { return kept_as_; }
+  Shape weight_shape() const { return {out_, in_}; }  // however it is kept
 
   Parameter& weight;
   Parameter* bias;  // null: without
@@ -50,6 +57,8 @@ class LinearWeights : public Module {
 
  private:
   std::unique_ptr<Lora> adapter_;
+  int64_t in_, out_;
+  FrozenDType kept_as_{};  // kCompute
 };
 
 // x weightᵀ + bias (runtime/ops/linear.h).

@@ -49,16 +49,17 @@ double LoraOptions::scale() const {
 }
 
 Lora::Lora(LinearWeights& layer, const LoraOptions& options, uint32_t dropout_site)
-    : a(&layer, "lora_A", layer.weight.shape[1], options.rank, a_init(layer.weight.shape[1]),
+    : a(&layer, "lora_A", layer.weight_shape()[1], options.rank, a_init(layer.weight_shape()[1]),
         Bias::kNo),
-      b(&layer, "lora_B", options.rank, layer.weight.shape[0], Init::zeros(), Bias::kNo),
+      b(&layer, "lora_B", options.rank, layer.weight_shape()[0], Init::zeros(), Bias::kNo),
       options_(options),
       dropout_site_(dropout_site) {}
 
 Tensor Lora::forward(const Tensor& x, const Tensor& y, size_t leaf, size_t part) const {
   const bool drops = options_.dropout > 0 && x.context().autograd().training;
   const Tensor in = drops ? dropout(x, static_cast<float>(options_.dropout), dropout_site_) : x;
-  const Tensor low = scale(linear(in, a.weight.value_of(leaf, part)), static_cast<float>(options_.scale()));
+  const Tensor low =
+      scale(linear(in, a.weight.value_of(leaf, part)), static_cast<float>(options_.scale()));
   return linear(low, b.weight.value_of(leaf, part), {}, y);
 }
 

@@ -64,6 +64,28 @@ run 1 packed1 "${documents[@]}" --packing best-fit
 run 2 packed2 "${documents[@]}" --packing best-fit
 same_bits packed1 packed2
 
+# Layers, sequences and stages that ranks share have the documents of one rank, to rounding.
+shared=(--data corpus/a.jsonl --data-field body --data-cache cache0 --steps 6 --document-mask
+  --eval-every 3 --eval-samples 5)
+all_losses() { sed -nE 's/^\{"step": [0-9]+, "(val_)?loss": ([0-9.]+).*/\2/p' "$1/metrics.jsonl"; }
+# follows NAME WANT: with its losses and validations.
+follows() {
+  paste <(all_losses "$1") <(all_losses "$2") |
+    awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-4) bad = 1 } END { exit NR != 8 || bad }' ||
+    fail "$1 does not follow $2"
+}
+for model in nano llama-nano; do
+  one=(--model "$model" --layers 1 "${shared[@]}")
+  run 1 "$model" "${one[@]}"
+  for axis in context tensor pipeline; do
+    run 2 "$model-$axis" "${one[@]}" "--$axis" 2
+    follows "$model-$axis" "$model"
+  done
+done
+run 1 leaves1 "${documents[@]}" --document-mask --context-leaves 2
+run 2 leaves2 "${documents[@]}" --document-mask --context-leaves 2 --context 2
+same_bits leaves1 leaves2
+
 # A corpus: compressed or not, of one rank or two, its tokens are made once.
 run 2 corpus1 --data packed.jsonl.gz --data-field body --data-cache cache --steps 4 --reproducible
 [[ $(ls cache | wc -l) -eq 1 ]] || fail "the cache has $(ls cache)"

@@ -21,6 +21,10 @@ perl -e 'srand(5); open(my $t, ">", "text.txt") or die;
   --heads 2 --kv-heads 1 --hidden 48 --seq-len 48 --steps 3 --threads 1 --out base \
   --export base_hf >output 2>&1 || { fail "no model to begin with"; finish; }
 
+"$shale" tokenizer train text.txt --vocab 400 --out larger.json \
+  --special "<|endoftext|>,<|im_start|>,<|im_end|>,$(seq -s, -f '<%g>' 140)" >output 2>&1 ||
+  fail "no larger tokenizer"
+
 common=(--init base_hf --seq-len 48 --global-batch 8 --micro-batch 1 --threads 1 --keep 0 --lr 1e-2)
 
 # run RANKS OUT FLAGS...: leaves the exit code in `code`.
@@ -64,6 +68,38 @@ run 1 out2 --task sft --data chats.jsonl --lora-init peft --steps 1 --lr 0 --exp
 cmp -s merged/model.safetensors from_checkpoint/model.safetensors ||
   fail "merged by train_lm and by shale ckpt export differ"
 
+# Sequences and stages that ranks share.
+shared=(--task sft --data chats.jsonl --lora-rank 4 --steps 6)
+last() { losses "$1" | tail -n 1; }
+run 1 whole "${shared[@]}"
+for axis in context pipeline; do
+  run 2 "$axis" "${shared[@]}" "--$axis" 2
+  awk -v a="$(last whole)" -v b="$(last "$axis")" 'BEGIN { d = a - b; exit !(a > 0 && d * d < 1e-8) }' ||
+    fail "--$axis 2: the last loss is $(last "$axis"), want $(last whole)"
+done
+
+# Frozen weights in few bits: the same to the bit wherever they lie, resumed, and exported.
+"$train" --data text.txt --tokenizer tokenizer.json --model llama-nano --layers 2 --width 64 \
+  --heads 2 --kv-heads 1 --hidden 128 --seq-len 48 --steps 3 --threads 1 --out wide \
+  --export wide_hf >output 2>&1 || fail "no wider model"
+nf4=(--init wide_hf --task sft --data chats.jsonl --lora-rank 4 --reproducible --frozen-dtype nf4)
+run 1 nf1 "${nf4[@]}" --steps 12 --save-every 6 --export nf_merged --export-merged
+falls nf1
+run 2 nf2 "${nf4[@]}" --steps 12 --zero 3
+same_bits nf1 nf2
+run 2 nf3 "${nf4[@]}" --steps 12 --zero 2 --offload optimizer --recompute full
+same_bits nf1 nf3
+run 2 nf4 "${nf4[@]}" --steps 12 --resume nf1/checkpoints/step_00000006 --zero 3
+[[ $(bits nf4) == "$(bits nf1 | tail -n 6)" ]] || fail "a run of 4 bits that is resumed has other losses"
+"$shale" ckpt export nf1 --out nf_checkpoint >output 2>&1 || fail "export of 4 bits"
+cmp -s nf_merged/model.safetensors nf_checkpoint/model.safetensors ||
+  fail "4 bits merged by train_lm and by shale ckpt export differ"
+"$shale" generate nf1 --prompt "a line" --tokens 4 >output 2>&1 || fail "generate of 4 bits"
+run 1 i8 "${nf4[@]}" --frozen-dtype int8 --steps 2
+run 1 b16 "${nf4[@]}" --frozen-dtype bf16 --steps 2
+"$shale" plan --init wide_hf --task sft --lora-rank 4 --frozen-dtype nf4 --seq-len 48 --ranks 2 \
+  --zero 3 --threads 1 >output 2>&1 || fail "a plan of 4 bits"
+
 # Preferences.
 run 1 dpo1 --task dpo --data pairs.jsonl --steps 12 --reproducible --save-every 6 --eval-every 12 \
   --lr 1e-3
@@ -89,6 +125,15 @@ refused() {
 echo '{"messages":[{"role":"user","content":"hi"}]}' >silent.jsonl
 echo '{"messages":[{"role":"king","content":"hi"}]}' >king.jsonl
 echo '{"messages":' >broken.jsonl
+printf '{"prompt":"caf\xe9","completion":"x"}\n' >latin1.jsonl
+gzip -c chats.jsonl | head -c 300 >truncated.jsonl.gz
+perl -e 'print "{\"text\":\"", "a" x (100 << 20), "\"}\n"' >line.jsonl
+refused 65 "latin1.jsonl:1" --task sft --data latin1.jsonl
+refused 65 "truncated.jsonl.gz" --task sft --data truncated.jsonl.gz
+refused 65 "line.jsonl:1: a line of more than 64.0 MiB" --task sft --data line.jsonl
+refused 65 "the model's vocabulary is 300" --task sft --data chats.jsonl --tokenizer larger.json
+refused 64 "want rows of whole blocks of 64" --task sft --data chats.jsonl --lora-rank 2 \
+  --frozen-dtype nf4
 refused 65 "silent.jsonl:1: nothing to learn" --task sft --data silent.jsonl
 refused 65 "king.jsonl:1: the role 'king'" --task sft --data king.jsonl
 refused 65 "broken.jsonl:1" --task sft --data broken.jsonl

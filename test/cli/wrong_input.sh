@@ -124,6 +124,13 @@ expect 65 "validation" -- --data "$text" --eval-every 1 --val-fraction 0
 expect 65 "tokens" -- --data "$text" --eval-every 1 --seq-len 8000
 expect 64 "--layers" "5" -- --data "$text" --init "$fixtures/hf_tiny" --layers 5
 expect 64 "--seq-len" "32" -- --data "$text" --init "$fixtures/hf_tiny" --seq-len 64
+expect 64 "--frozen-dtype nf4" "want --lora-rank" -- --data "$text" --frozen-dtype nf4
+expect 64 "--lora-rank" "want --init" -- --data "$text" --lora-rank 2
+lora=(--data "$text" --init "$fixtures/hf_tiny" --seq-len 16 --lora-rank 2)
+expect 64 "--tensor with adapters" "want --tensor 1" -- "${lora[@]}" --tensor-leaves 2
+expect 64 "--lora-dropout 0.1" "--context" -- "${lora[@]}" --lora-dropout 0.1 --context-leaves 2
+expect 64 "--task dpo" "--context-leaves 2" -- --data "$text" --task dpo --context-leaves 2
+expect 64 "--task dpo" "--tensor-leaves 2" -- --data "$text" --task dpo --tensor-leaves 2
 expect 65 "vocabulary" "96" -- --data "$text" --init "$fixtures/hf_tiny" --seq-len 16
 expect 66 "no_tokenizer.json" -- --data "$text" --tokenizer "$work/no_tokenizer.json"
 expect 65 "wrong_type.json: 'model' is missing" -- --data "$text" \

@@ -239,6 +239,8 @@ Tensor FlatBuffer::gather_input() {
   if (!shards_values() || part.numel() == 0) return part;
   if (offloaded()) {
     upload_masters(part).hold_back(gather_stream());
+  } else if (shard_.master.dtype() == part.dtype()) {  // of frozen weights perhaps codes
+    kernels::copy(part.exec(), {.x = shard_.master, .y = part});
   } else {
     kernels::axpby(part.exec(), {.a = shard_.master, .y = part});
   }

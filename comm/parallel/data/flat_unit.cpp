@@ -4,6 +4,7 @@
 #include <map>
 
 #include "shale/base/error.h"
+#include "shale/runtime/nn/frozen.h"
 
 namespace shale::comm {
 
@@ -23,7 +24,8 @@ FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOpti
   for (Parameter* parameter : plan.parameters) {
     const bool persistent = shared.options.stage >= 3 && parameter->numel() < options.persist_below;
     const amp::Precision* own = parameter->owner->precision();
-    alike[{.compute = own != nullptr ? own->compute : options.compute,
+    const DType compute = own != nullptr ? own->compute : options.compute;
+    alike[{.compute = nn::kept_dtype(*parameter).value_or(compute),
            .reduce = own != nullptr ? own->reduce : options.reduce,
            .trainable = parameter->trainable,
            .persistent = persistent,
@@ -43,6 +45,7 @@ FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOpti
     }
     if (traits.of_experts) name += " experts";
     if (!traits.trainable) name += " frozen";
+    if (traits.compute == DType::kU8) name += " codes";
     if (traits.persistent) name += " persistent";
     if (traits.use == TableUse::kTied) name += " tied";
     buffers_.push_back(std::make_unique<FlatBuffer>(shared, std::move(name), traits, parameters));

@@ -12,6 +12,25 @@ namespace {
 // Elements of all ranks that are on their way at once.
 constexpr int64_t kPieceElements = int64_t{1} << 22;
 
+// Codes of frozen weights are numbers of 0 to 255 here (nn/frozen.h).
+Tensor from_numbers(Context& context, std::span<const float> values, DType dtype) {
+  if (dtype != DType::kU8) {
+    return from_host<float>(context, values, {std::ssize(values)});
+  }
+  std::vector<uint8_t> codes(values.size());
+  std::transform(values.begin(), values.end(), codes.begin(),
+                 [](float value) { return static_cast<uint8_t>(value); });
+  return from_host<uint8_t>(context, codes, {std::ssize(codes)});
+}
+
+void copy_numbers(const Tensor& from, const Tensor& to) {
+  if (to.dtype() == DType::kU8) {
+    kernels::copy(to.exec(), {.x = from, .y = to});
+  } else {
+    kernels::axpby(to.exec(), {.a = from, .y = to});
+  }
+}
+
 // The values of a span, from the rows of the whole parameter that it lies in.
 void fill_span(const OptimSpan& span, const DataParallel::FillRows& fill, std::span<float> own) {
   const Parameter& parameter = *span.parameter;
@@ -209,6 +228,10 @@ Tensor FullState::piece_of(const FlatBuffer& buffer, int64_t begin, int64_t coun
   const Tensor part = vector_slice(buffer.master(), begin, count);
   const bool is_here = &part.context() == &context;
   if (is_here && part.dtype() == DType::kF32) return part;
+  if (part.dtype() == DType::kU8) {
+    const std::vector<uint8_t> codes = to_host<uint8_t>(part);
+    return from_host<float>(context, std::vector<float>(codes.begin(), codes.end()), {count});
+  }
   Tensor piece = empty(context, {count}, DType::kF32, MemoryTag::kComm, "full state");
   if (is_here) {
     kernels::axpby(piece.exec(), {.a = part, .y = piece});
@@ -258,8 +281,7 @@ void DataParallel::load(const FillRows& fill) {
         own.resize(static_cast<size_t>(span.count));
         fill_span(span, fill, own);
         const Tensor to = vector_slice(buffer->master(), span.offset, span.count);
-        const Tensor values = from_host<float>(to.context(), own, {span.count});
-        kernels::axpby(to.exec(), {.a = values, .y = to});
+        copy_numbers(from_numbers(to.context(), own, to.dtype()), to);
       }
       buffer->master().context().synchronize();
       buffer->masters_changed();

@@ -1,0 +1,97 @@
+#include "shale/kernels/block_codes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "shale/kernels/check.h"
+
+namespace shale::kernels {
+namespace {
+
+constexpr float kInt8Largest = 127;
+
+// Of a magnitude of at most 1: how many of the boundaries, halfway between two levels, it is above.
+uint8_t nf4_code(float x) {
+  uint8_t code = 0;
+  for (size_t i = 0; i + 1 < kNf4Levels.size(); ++i) {
+    code += x > (kNf4Levels[i] + kNf4Levels[i + 1]) / 2 ? 1 : 0;
+  }
+  return code;
+}
+
+float largest_of(const float* block) {
+  float largest = 0;
+  for (int64_t i = 0; i < kCodeBlock; ++i) {
+    if (!std::isfinite(block[i])) {
+      throw DataError(cat("codes of weights: a weight is ", block[i], ", want finite ones"));
+    }
+    largest = std::max(largest, std::abs(block[i]));
+  }
+  return largest;
+}
+
+void encode_int8(const float* block, float inverse, uint8_t* to) {
+  for (int64_t i = 0; i < kCodeBlock; ++i) {
+    to[i] = static_cast<uint8_t>(static_cast<int8_t>(std::lrint(block[i] * inverse)));
+  }
+}
+
+void encode_nf4(const float* block, float inverse, uint8_t* to) {
+  for (int64_t i = 0; i < kCodeBlock; i += 2) {
+    const uint8_t first = nf4_code(block[i] * inverse), second = nf4_code(block[i + 1] * inverse);
+    to[i / 2] = static_cast<uint8_t>(first << 4 | second);
+  }
+}
+
+float level_of(BlockCode code, const uint8_t* row, int64_t i) {
+  if (code == BlockCode::kInt8) return static_cast<float>(static_cast<int8_t>(row[i]));
+  const uint8_t pair = row[i / 2];
+  return kNf4Levels[i % 2 == 0 ? pair >> 4 : pair & 15];
+}
+
+}  // namespace
+
+void encode_row(BlockCode code, const float* row, int64_t columns, uint8_t* to) {
+  uint8_t* const scales = to + code_bytes(code, columns);
+  for (int64_t begin = 0; begin < columns; begin += kCodeBlock) {
+    const float largest = largest_of(row + begin);
+    uint8_t* const codes = to + code_bytes(code, begin);
+    float scale = largest, inverse = largest > 0 ? 1 / largest : 0;
+    // Of the smallest numbers the inverse overflows: they are zero then.
+    if (!std::isfinite(inverse)) scale = inverse = 0;
+    if (code == BlockCode::kInt8) {
+      scale /= kInt8Largest;
+      encode_int8(row + begin, inverse * kInt8Largest, codes);
+    } else {
+      encode_nf4(row + begin, inverse, codes);
+    }
+    std::memcpy(scales + begin / kCodeBlock * int64_t{sizeof(float)}, &scale, sizeof(scale));
+  }
+}
+
+void decode_row(BlockCode code, const uint8_t* row, int64_t columns, float* to) {
+  const uint8_t* const scales = row + code_bytes(code, columns);
+  for (int64_t i = 0; i < columns; ++i) {
+    float scale = 0;
+    std::memcpy(&scale, scales + i / kCodeBlock * int64_t{sizeof(float)}, sizeof(scale));
+    to[i] = level_of(code, row, i) * scale;
+  }
+}
+
+void check_args(const DecodeBlocksArgs& a) {
+  check_dtype("decode_blocks", "x", a.x, DType::kU8);
+  check_dtype("decode_blocks", "y", a.y, kComputeDTypes);
+  check_contiguous("decode_blocks", "x", a.x);
+  check_contiguous("decode_blocks", "y", a.y);
+  if (a.y.ndim() != 2 || a.y.size(1) % kCodeBlock != 0) {
+    throw ShapeError(cat("decode_blocks: y is ", a.y, ", want [rows, columns] with columns a ",
+                         "multiple of ", kCodeBlock));
+  }
+  check_shape("decode_blocks", "x", a.x, {a.y.size(0), coded_row_bytes(a.code, a.y.size(1))});
+  if (reinterpret_cast<uintptr_t>(a.x.data) % sizeof(float) != 0) {
+    throw ShapeError("decode_blocks: x begins between two multiples of 4 bytes, want one of them");
+  }
+}
+
+}  // namespace shale::kernels

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "shale/base/view.h"
+#include "shale/kernels/slot.h"
+
+namespace shale::kernels {
+
+// Numbers in a few bits each, with an f32 scale for every kCodeBlock of a row. A row of them is
+// bytes: its codes, then its scales.
+enum class BlockCode : uint8_t {
+  kInt8,  // two's complement; the scale is the largest magnitude of the block / 127
+  kNf4,   // numbers of kNf4Levels, the first of two in the upper half of a byte; the scale is the
+          // largest magnitude (Dettmers et al., arXiv:2305.14314, section 3)
+};
+
+inline constexpr int64_t kCodeBlock = 64;
+
+// Quantiles of the normal distribution, as bitsandbytes has them (arXiv:2305.14314, appendix E).
+inline constexpr std::array<float, 16> kNf4Levels = {-1.0f,
+                                                     -0.6961928009986877f,
+                                                     -0.5250730514526367f,
+                                                     -0.39491748809814453f,
+                                                     -0.28444138169288635f,
+                                                     -0.18477343022823334f,
+                                                     -0.09105003625154495f,
+                                                     0.0f,
+                                                     0.07958029955625534f,
+                                                     0.16093020141124725f,
+                                                     0.24611230194568634f,
+                                                     0.33791524171829224f,
+                                                     0.44070982933044434f,
+                                                     0.5626170039176941f,
+                                                     0.7229568362236023f,
+                                                     1.0f};
+
+// Bytes of `columns` codes, and of a row of so many, a multiple of kCodeBlock.
+constexpr int64_t code_bytes(BlockCode code, int64_t columns) {
+  return code == BlockCode::kNf4 ? columns / 2 : columns;
+}
+constexpr int64_t coded_row_bytes(BlockCode code, int64_t columns) {
+  return code_bytes(code, columns) + columns / kCodeBlock * int64_t{sizeof(float)};
+}
+
+// Writes the bytes of a row in host memory: each number as the nearest code. Throws DataError for
+// one that is not finite.
+void encode_row(BlockCode code, const float* row, int64_t columns, uint8_t* to);
+// The reverse.
+void decode_row(BlockCode code, const uint8_t* row, int64_t columns, float* to);
+
+// y = level of the code * scale of its block, in f32, rounded once.
+struct DecodeBlocksArgs {
+  View x;  // [rows, coded_row_bytes] u8, contiguous, at a multiple of 4 bytes
+  View y;  // [rows, columns] f32, bf16 or f16, contiguous
+  BlockCode code = BlockCode::kInt8;
+};
+
+void check_args(const DecodeBlocksArgs& a);
+
+inline Slot<DecodeBlocksArgs> decode_blocks{"decode_blocks"};
+
+}  // namespace shale::kernels

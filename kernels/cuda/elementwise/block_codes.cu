@@ -1,0 +1,100 @@
+#include "shale/kernels/block_codes.h"
+
+#include "shale/kernels/check.h"
+#include "shale/kernels/cuda/run.h"
+#include "shale/kernels/simt/simt.h"
+
+// A thread decodes eight neighbours of a row, which lie in one block of codes: it reads them, and
+// their scale, at once, and writes 16 or 32 bytes. Levels of NF4 are looked up in shared memory,
+// since those of a warp differ. The bits are the CPU's.
+
+namespace shale::kernels::SHALE_BACKEND {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kNeighbours = 8;
+static_assert(kCodeBlock % kNeighbours == 0);
+
+// Device memory's copy of what the shared table is filled from.
+struct Nf4Table {
+  float levels[16];
+};
+constexpr Nf4Table nf4_table() {
+  Nf4Table table{};
+  for (size_t i = 0; i < 16; ++i) table.levels[i] = kNf4Levels[i];
+  return table;
+}
+__device__ constexpr Nf4Table kNf4{nf4_table()};
+
+struct CodedRows {
+  const uint8_t* data;
+  int64_t columns, row_bytes, scales;  // where scales begin in a row
+
+  __device__ __forceinline__ float scale(const uint8_t* row, int64_t column) const {
+    return reinterpret_cast<const float*>(row + scales)[column / kCodeBlock];
+  }
+};
+
+template <typename T>
+__device__ __forceinline__ void store_scaled(T* y, const Floats<kNeighbours>& levels, float scale) {
+  constexpr int kPack = kPackSize<T>;
+#pragma unroll
+  for (int first = 0; first < kNeighbours; first += kPack) {
+    Floats<kPack> out;
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) out.at[i] = levels.at[first + i] * scale;
+    store_floats(y + first, out);
+  }
+}
+
+template <typename T, BlockCode kCode>
+__global__ void __launch_bounds__(kThreads) decode_blocks_kernel(CodedRows x, T* y, int64_t n) {
+  await_previous_grid();
+  float* const table = shared<Nf4Table>().levels;
+  if constexpr (kCode == BlockCode::kNf4) {
+    if (threadIdx.x < 16) table[threadIdx.x] = kNf4.levels[threadIdx.x];
+    __syncthreads();
+  }
+  const int64_t first = (blockIdx.x * int64_t{kThreads} + threadIdx.x) * kNeighbours;
+  if (first >= n) return;
+  const int64_t number = first / x.columns, column = first - number * x.columns;
+  const uint8_t* const row = x.data + number * x.row_bytes;
+  Floats<kNeighbours> levels;
+  if constexpr (kCode == BlockCode::kNf4) {
+    const uint32_t codes = *reinterpret_cast<const uint32_t*>(row + column / 2);
+#pragma unroll
+    for (int i = 0; i < kNeighbours; ++i) {
+      const int shift = i / 2 * 8 + (i % 2 == 0 ? 4 : 0);  // of two, the first is the upper half
+      levels.at[i] = table[codes >> shift & 15];
+    }
+  } else {
+    const auto* const codes = reinterpret_cast<const uint32_t*>(row + column);
+#pragma unroll
+    for (int i = 0; i < kNeighbours; ++i) {
+      const uint32_t byte = codes[i / 4] >> (i % 4 * 8) & 255;
+      levels.at[i] = static_cast<float>(static_cast<int8_t>(byte));
+    }
+  }
+  store_scaled(y + first, levels, x.scale(row, column));
+}
+
+}  // namespace
+
+template <>
+void run(const Exec& exec, const DecodeBlocksArgs& a) {
+  const int64_t n = a.y.numel(), columns = a.y.ndim() == 2 ? a.y.size(1) : 0;
+  if (n == 0) return;
+  const CodedRows x = {a.x.as<uint8_t>(), columns, a.x.size(1), code_bytes(a.code, columns)};
+  const simt::LaunchConfig launch = {.grid = ceil_div(n, int64_t{kThreads} * kNeighbours),
+                                     .block = kThreads};
+  dispatch_float(a.y.dtype, [&]<typename T>() {
+    const auto decode = [&](auto kernel) { simt::launch(kernel, launch, exec, x, a.y.as<T>(), n); };
+    if (a.code == BlockCode::kNf4) {
+      decode(decode_blocks_kernel<T, BlockCode::kNf4>);
+    } else {
+      decode(decode_blocks_kernel<T, BlockCode::kInt8>);
+    }
+  });
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND

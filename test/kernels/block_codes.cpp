@@ -1,0 +1,137 @@
+// Weights in 4 and 8 bits: test/fixtures/make_block_codes.py has had bitsandbytes make the numbers
+// of block_codes/nf4.json.
+#include "shale/kernels/block_codes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "shale/base/error.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/fixtures.h"
+#include "shale/test/support/kernels.h"
+#include "shale/test/support/op_check.h"
+
+namespace shale {
+namespace {
+
+using kernels::BlockCode;
+using nlohmann::json;
+using test::DeviceArray;
+
+json bitsandbytes() {
+  std::ifstream file(test::fixture_path("block_codes/nf4.json"));
+  REQUIRE(file.good());
+  return json::parse(file);
+}
+
+struct Coded {
+  std::vector<uint8_t> bytes;
+  std::vector<float> values;  // out of them again
+};
+
+Coded code_rows(BlockCode code, const std::vector<float>& weights, int64_t columns) {
+  const int64_t rows = std::ssize(weights) / columns, row = coded_row_bytes(code, columns);
+  Coded coded{std::vector<uint8_t>(size_t(rows * row)), std::vector<float>(weights.size())};
+  for (int64_t i = 0; i < rows; ++i) {
+    uint8_t* const bytes = coded.bytes.data() + i * row;
+    kernels::encode_row(code, weights.data() + i * columns, columns, bytes);
+    kernels::decode_row(code, bytes, columns, coded.values.data() + i * columns);
+  }
+  return coded;
+}
+
+}  // namespace
+
+TEST_CASE("NF4 has the levels, codes, scales and values of bitsandbytes", "[kernels]") {
+  const json want = bitsandbytes();
+  const auto levels = want["levels"].get<std::vector<float>>();
+  CHECK(std::ranges::equal(levels, kernels::kNf4Levels));
+  const auto weights = want["weights"].get<std::vector<float>>();
+  const int64_t rows = want["rows"], columns = want["columns"];
+  const Coded coded = code_rows(BlockCode::kNf4, weights, columns);
+  CHECK(coded.values == want["values"].get<std::vector<float>>());
+  const auto codes = want["codes"].get<std::vector<uint8_t>>();
+  const auto scales = want["scales"].get<std::vector<float>>();
+  const int64_t bytes = columns / 2, blocks = columns / kernels::kCodeBlock;
+  for (int64_t row = 0; row < rows; ++row) {
+    const uint8_t* const found = coded.bytes.data() + row * (bytes + 4 * blocks);
+    CHECK(std::equal(found, found + bytes, codes.data() + row * bytes));
+    CHECK(std::memcmp(found + bytes, scales.data() + row * blocks, size_t(4 * blocks)) == 0);
+  }
+}
+
+TEST_CASE("8 bits are within half a step of each number", "[kernels]") {
+  const auto weights = test::randn<float>(3 * 128, 5);
+  const Coded coded = code_rows(BlockCode::kInt8, weights, 128);
+  for (size_t block = 0; block < weights.size(); block += kernels::kCodeBlock) {
+    float largest = 0;
+    for (size_t i = 0; i < kernels::kCodeBlock; ++i) {
+      largest = std::max(largest, std::abs(weights[block + i]));
+    }
+    // Half a step of 1 / 127 of the largest, and a rounding each of the scale and the product.
+    const double allowed = largest / 127.0 * (0.5 + 127 * 3 * 0x1p-24);
+    for (size_t i = 0; i < kernels::kCodeBlock; ++i) {
+      CHECK(std::abs(double(weights[block + i]) - coded.values[block + i]) <= allowed);
+    }
+  }
+}
+
+TEST_CASE("numbers of any size are codes, and what is not finite is refused", "[kernels]") {
+  const BlockCode code = GENERATE(BlockCode::kInt8, BlockCode::kNf4);
+  std::vector<float> block(kernels::kCodeBlock, 0.0f);
+  CHECK(code_rows(code, block, kernels::kCodeBlock).values == block);
+  block[3] = 1e-45f;  // whose inverse is no number
+  CHECK(code_rows(code, block, kernels::kCodeBlock).values ==
+        std::vector<float>(kernels::kCodeBlock, 0.0f));
+  block[3] = -std::numeric_limits<float>::max();
+  CHECK(code_rows(code, block, kernels::kCodeBlock).values[3] == Approx(block[3]).epsilon(1e-6));
+  for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    block[5] = bad;
+    CHECK(test::contains(test::message_of<DataError>([&] { code_rows(code, block, 64); }),
+                         "want finite ones"));
+  }
+}
+
+TEMPLATE_TEST_CASE("decode_blocks gives the host's values on every device", "[kernels]", float,
+                   bf16, f16) {
+  const BlockCode code = GENERATE(BlockCode::kInt8, BlockCode::kNf4);
+  for (const Exec& exec : test::devices_with({&kernels::decode_blocks})) {
+    for (const auto& [rows, columns] :
+         {std::pair<int64_t, int64_t>{0, 64}, {1, 64}, {3, 192}, {70, 128}, {5, 4096}}) {
+      CAPTURE(to_string(exec.device), rows, columns, int(code));
+      const Coded coded = code_rows(code, test::randn<float>(rows * columns, 7), columns);
+      const DeviceArray<uint8_t> x(exec, coded.bytes);
+      const DeviceArray<TestType> y(exec, rows * columns);
+      const int64_t bytes = kernels::coded_row_bytes(code, columns);
+      for (const int threads : {1, 3}) {
+        kernels::decode_blocks(
+            test::with_threads(exec, threads),
+            {.x = x.view({rows, bytes}), .y = y.view({rows, columns}), .code = code});
+        CHECK(y.margins_intact());
+        const std::vector<TestType> found = y.download();
+        for (size_t i = 0; i < found.size(); ++i) {
+          REQUIRE(test::to_f64(found[i]) == test::to_f64(TestType(coded.values[i])));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("decode_blocks refuses rows that are no whole blocks", "[kernels]") {
+  const Exec& exec = test::devices().front();
+  const DeviceArray<uint8_t> x(exec, 3 * 36);
+  const DeviceArray<float> y(exec, 3 * 64);
+  const auto error = [&](const View& from, const View& to) {
+    return test::message_of<ShapeError>(
+        [&] { kernels::decode_blocks(exec, {.x = from, .y = to, .code = BlockCode::kNf4}); });
+  };
+  CHECK(test::contains(error(x.view({3, 36}), y.view({6, 32})), "multiple of 64"));
+  CHECK(test::contains(error(x.view({3, 35}), y.view({3, 64})), "decode_blocks: x"));
+  CHECK(test::contains(error(x.view({2, 36}, {36, 1}, 2), y.view({2, 64})), "multiples of 4"));
+}
+
+}  // namespace shale
