@@ -6,6 +6,7 @@
 #include "shale/base/error.h"
 #include "shale/base/log.h"
 #include "shale/comm/compressed_sum.h"
+#include "shale/comm/parallel/data/shard_peers.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/optim/clip.h"
 #include "shale/runtime/tensor/autograd_state.h"
@@ -13,35 +14,6 @@
 namespace shale::comm {
 
 namespace {
-
-// All ranks' vectors, one after another.
-Tensor gather_norms(ShardingContext& shared, ProcessGroup& group, const Tensor& x) {
-  if (group.size() == 1) return x;
-  Tensor all = empty(shared.context, {x.numel() * group.size()}, x.dtype(), MemoryTag::kComm,
-                     "gradient norm");
-  group.all_gather(x, all, {.tag = "gradient norm", .stream = shared.context.exec().stream});
-  return all;
-}
-
-std::shared_ptr<const ShardPeers> peers_over(ShardingContext& shared) {
-  ProcessGroup& group = *shared.groups.shard;
-  auto peers = std::make_shared<ShardPeers>();
-  peers->ranks = &group;
-  peers->rank = group.rank();
-  peers->size = group.size();
-  peers->sum = [&shared, &group](const Tensor& x) {
-    shared.wait(group.all_reduce_sum(
-        x, {.tag = "optimizer statistics", .stream = shared.context.exec().stream}));
-  };
-  peers->gather = [&shared, &group](const Tensor& x) { return gather_norms(shared, group, x); };
-  peers->exchange = [&shared, &group](const Tensor& in, const std::vector<int64_t>& in_counts,
-                                      const Tensor& out, const std::vector<int64_t>& out_counts) {
-    const Work work = group.all_to_all_v(in, in_counts, out, out_counts,
-                                         shared.collective("matrices", Traffic::kGradients));
-    return [&shared, work, in, out] { shared.wait(work); };
-  };
-  return peers;
-}
 
 // One way of adding, whatever is between the two uses of a table: each by itself, then both.
 void keep_ties_apart(std::vector<UnitPlan>& plans) {

@@ -1,0 +1,35 @@
+#include "shale/comm/parallel/data/shard_peers.h"
+
+#include <vector>
+
+namespace shale::comm {
+
+Tensor gather_norms(ShardingContext& shared, ProcessGroup& group, const Tensor& x) {
+  if (group.size() == 1) return x;
+  Tensor all = empty(shared.context, {x.numel() * group.size()}, x.dtype(), MemoryTag::kComm,
+                     "gradient norm");
+  group.all_gather(x, all, {.tag = "gradient norm", .stream = shared.context.exec().stream});
+  return all;
+}
+
+std::shared_ptr<const ShardPeers> peers_over(ShardingContext& shared) {
+  ProcessGroup& group = *shared.groups.shard;
+  auto peers = std::make_shared<ShardPeers>();
+  peers->ranks = &group;
+  peers->rank = group.rank();
+  peers->size = group.size();
+  peers->sum = [&shared, &group](const Tensor& x) {
+    shared.wait(group.all_reduce_sum(
+        x, {.tag = "optimizer statistics", .stream = shared.context.exec().stream}));
+  };
+  peers->gather = [&shared, &group](const Tensor& x) { return gather_norms(shared, group, x); };
+  peers->exchange = [&shared, &group](const Tensor& in, const std::vector<int64_t>& in_counts,
+                                      const Tensor& out, const std::vector<int64_t>& out_counts) {
+    const Work work = group.all_to_all_v(in, in_counts, out, out_counts,
+                                         shared.collective("matrices", Traffic::kGradients));
+    return [&shared, work, in, out] { shared.wait(work); };
+  };
+  return peers;
+}
+
+}  // namespace shale::comm
