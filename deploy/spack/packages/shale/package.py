@@ -27,6 +27,8 @@ class Shale(CMakePackage, CudaPackage):
     depends_on("nlohmann-json@3.9:")
     depends_on("zlib-api")
     depends_on("zstd")
+    depends_on("libpng")
+    depends_on("jpeg")
     depends_on("cuda@12:", when="+cuda")
     depends_on("nccl@2.19:", when="+cuda")
 
