@@ -83,7 +83,7 @@ class Planner {
   Planner(const TrainConfig& config, int rank, int ranks, int64_t limit_bytes)
       : config_(config), rank_(rank), ranks_(ranks), limit_bytes_(limit_bytes) {
     config_.run.memory_profile.clear();
-    config_.language.validate = false;
+    config_.language.source.validate = false;
   }
   const TrainConfig& config() const { return config_; }
 
