@@ -41,8 +41,15 @@ Strengths stages(const TrainConfig& config, int ranks) {
   Strengths result;
   const int most = config.run.pipeline > 1 ? 1 : 3;
   for (int stage = config.run.zero + 1; ranks > 1 && stage <= most; ++stage) {
-    if (stage == 2) continue;  // may hold more than its plan: reductions end when they end
-    result.push_back({cat("--zero ", stage), [stage](auto& c) { c.run.zero = stage; }});
+    if (stage < 2 || config.run.no_overlap) {
+      result.push_back({cat("--zero ", stage), [stage](auto& c) { c.run.zero = stage; }});
+      continue;
+    }
+    // Beside backward gradients come back when their sums end, later than in a plan.
+    result.push_back({cat("--zero ", stage, " --no-overlap"), [stage](auto& c) {
+                        c.run.zero = stage;
+                        c.run.no_overlap = true;
+                      }});
   }
   return result;
 }
