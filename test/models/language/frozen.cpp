@@ -2,6 +2,8 @@
 #include "shale/runtime/nn/frozen.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 
 #include "shale/comm/world.h"
 #include "shale/models/language/stored_model.h"
@@ -75,7 +77,10 @@ struct Run {
     }
     models::load_stored_model(stored, *parallel, nullptr, /*seed=*/7);
   }
-  Tensor ids() { return from_host<int32_t>(context, {1, 9, 7, 40, 5, 6, 99, 0}, {2, 4}); }
+  Tensor ids() {
+    constexpr std::array<int32_t, 8> kIds = {1, 9, 7, 40, 5, 6, 99, 0};
+    return from_host<int32_t>(context, kIds, {2, 4});
+  }
   Tensor forward() {
     context.update_step([](StepState& s) { s.grad_scale = 1; });
     return model->loss(ids(), ids());
@@ -87,7 +92,7 @@ struct Run {
     backward(loss);
     parallel->finish_gradients();
     std::vector<float> all = to_host<float>(loss);
-    for (const comm::OptimShard& shard : parallel->shards()) {
+    for (const OptimShard& shard : parallel->shards()) {
       const std::vector<float> grad = to_host<float>(shard.grad);
       all.insert(all.end(), grad.begin(), grad.end());
     }
