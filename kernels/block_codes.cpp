@@ -62,6 +62,8 @@ void encode_row(BlockCode code, const float* row, int64_t columns, uint8_t* to) 
     if (!std::isfinite(inverse)) scale = inverse = 0;
     if (code == BlockCode::kInt8) {
       scale /= kInt8Largest;
+      // Rounded up, the largest number's scale would give back infinity.
+      if (!std::isfinite(scale * kInt8Largest)) scale = std::nextafter(scale, 0.f);
       encode_int8(row + begin, inverse * kInt8Largest, codes);
     } else {
       encode_nf4(row + begin, inverse, codes);

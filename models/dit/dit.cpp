@@ -41,7 +41,7 @@ Tensor modulated_norm(const Tensor& x, const Tensor& shift, const Tensor& scale,
   const Tensor normed = layer_norm(x, ones, {}, eps);
   return fused(
       [](const std::vector<Tensor>& in) {
-        return std::vector<Tensor>{add(mul(in[0], add(in[2], 1.f)), in[1])};
+        return std::vector<Tensor>{add(add(mul(in[0], in[2]), in[0]), in[1])};
       },
       {normed, shift, scale})[0];
 }

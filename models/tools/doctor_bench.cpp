@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -51,14 +52,22 @@ double fastest(const std::function<void()>& run) {
   return best;
 }
 
+// With three digits, or all before the point.
+std::string rounded(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(),
+                value < 10 ? "%.2f" : value < 100 ? "%.1f" : "%.0f", value);
+  return text.data();
+}
+
 std::string rate(double bytes_per_s) {
   return cat(format_bytes(bytes_per_s), "/s");
 }
 
 std::string duration(double seconds) {
-  return seconds < 1e-3 ? cat(format_number(seconds * 1e6), " us")
-         : seconds < 1  ? cat(format_number(seconds * 1e3), " ms")
-                        : cat(format_number(seconds), " s");
+  return seconds < 1e-3 ? cat(rounded(seconds * 1e6), " us")
+         : seconds < 1  ? cat(rounded(seconds * 1e3), " ms")
+                        : cat(rounded(seconds), " s");
 }
 
 // A line whose verdict is `fix`, or that all is well.
@@ -115,12 +124,12 @@ void measure_products(Findings& findings, int cores) {
   const double one = products_per_s(1, DType::kF32);
   const double all = cores == 1 ? one : products_per_s(cores, DType::kF32);
   const double half = products_per_s(cores, DType::kBF16);
-  const auto flops = [](double value) { return cat(format_number(value / 1e9), " GFLOP/s"); };
+  const auto flops = [](double value) { return cat(rounded(value / 1e9), " GFLOP/s"); };
   add(findings, "products fp32", cat(flops(all), " by ", cores, " cores, ", flops(one), " by one"),
       all < kShared * one * cores
           ? "cores are shared, by hyper-threads, a quota or other programs: fewer ranks x --threads"
           : "");
-  add(findings, "products bf16", cat(flops(half), ", ", format_number(half / all), " of fp32's"),
+  add(findings, "products bf16", cat(flops(half), ", ", rounded(half / all), " times fp32's"),
       half < all ? "train with --dtype fp32 here: the CPU has no bf16 products" : "");
 }
 
@@ -208,7 +217,7 @@ void measure_gpus(Findings& findings) {
                            speed.upload_bytes_per_s < kAlike * best.upload_bytes_per_s ||
                            speed.flops < kAlike * best.flops;
     add(findings, cat("cuda:", i),
-        cat(format_number(speed.flops / 1e12), " TFLOP/s of bf16 products; memory ",
+        cat(rounded(speed.flops / 1e12), " TFLOP/s of bf16 products; memory ",
             rate(speed.copy_bytes_per_s), "; from the host ", rate(speed.upload_bytes_per_s)),
         is_slower ? "slower than another GPU here, and all wait for it: nvidia-smi -q -d "
                     "PERFORMANCE says what holds it back"
@@ -292,13 +301,16 @@ void measure_axes(Findings& findings, const BenchOptions& options) {
   const ChildResult child = run_command(
       command, /*timeout_s=*/120, {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
   if (child.code != 0) {
-    const size_t at = child.output.find("error: ");
+    constexpr std::string_view kError = "error: ";
+    const size_t at = child.output.find(kError);
     findings.push_back({.section = kSection,
                         .name = "ranks",
                         .state = State::kWarning,
                         .value = at == std::string::npos
                                      ? cat("did not run: exit code ", child.code)
-                                     : child.output.substr(at, child.output.find('\n', at) - at),
+                                     : child.output.substr(at + kError.size(),
+                                                           child.output.find('\n', at) - at -
+                                                               kError.size()),
                         .fix = "shale doctor without --bench says whether mpirun can start ranks"});
     return;
   }

@@ -53,6 +53,8 @@ is_parsed() {
     ctest) (cd "$root" && ctest --list-presets | grep -F "\"$3\"") ;;
     awk) [[ -e $root/$3 ]] ;;
     cc) [[ $2 == -std=c* ]] ;;
+    cpack) [[ $2 == --config ]] ;;
+    apt-get) [[ $2 == install ]] ;;
     python3) [[ $2 == -m || -e $root/$2 ]] ;;
     tensorboard) [[ $2 == --logdir ]] ;;
     *) echo "no rule for $1"; return 1 ;;

@@ -34,7 +34,7 @@ has 'all-reduce of 8 B' 'a checkpoint of GPT-2 124M takes'
 run 0 doctor --quick --bench --ranks 4 --pipeline 2 --folder "$work"
 has 'axis pipeline' 'axis shard'
 run 0 doctor --quick --bench --ranks 3 --tensor 2 --folder "$work/nowhere"
-has 'nowhere' 'tensor 2'
+has 'nowhere' 'tensor=2'
 
 # What is missing is named with the way out.
 variables=(TMPDIR="$work/nowhere")
