@@ -17,25 +17,28 @@ Tensor coefficient(const Tensor& all, LossCoefficient which) {
   return all.alias({all.size(0), 1, 1, 1}, {all.size(1), 1, 1, 1}, which);
 }
 
-// The normal distribution's function, as the paper's program approximates it.
-Tensor normal_below(const Tensor& x) {
+// 2 P(y < x) - 1 of a normal y, as the paper's program approximates it.
+Tensor normal_within(const Tensor& x) {
   constexpr float kFactor = 0.7978845608f, kCubic = 0.044715f;  // sqrt(2 / pi)
-  const Tensor inner = mul(add(x, mul(mul(mul(x, x), x), kCubic)), kFactor);
-  return mul(add(tanh(inner), 1.f), 0.5f);
+  return tanh(mul(add(x, mul(mul(mul(x, x), x), kCubic)), kFactor));
 }
 
-// -log of the probability that a normal number falls into the 1 / 127.5 around x_0, which are the
-// 256 values of a byte; those at the ends reach on. In: x_0 less the mean, log variance, x_0.
-Tensors byte_loss(const Tensors& in) {
-  constexpr float kHalf = 1 / 255.f, kLeast = 1e-12f, kEnd = 0.999f;
+// Of the ends of the 1 / 127.5 around x_0, which are the 256 values of a byte. In: x_0 less the mean,
+// log variance.
+Tensors ends_of_byte(const Tensors& in) {
+  constexpr float kHalf = 1 / 255.f;
   const Tensor inverse = exp(mul(in[1], -0.5f));
-  const Tensor below_upper = normal_below(mul(inverse, add(in[0], kHalf)));
-  const Tensor below_lower = normal_below(mul(inverse, add(in[0], -kHalf)));
-  const Tensor middle = sub(below_upper, below_lower);
-  const Tensor upper_end = sub(1.f, below_lower);
-  const Tensor share =
-      where(less(in[2], -kEnd), below_upper, where(less(in[2], kEnd), middle, upper_end));
-  return {neg(log(maximum(share, kLeast)))};
+  return {normal_within(mul(inverse, add(in[0], kHalf))),
+          normal_within(mul(inverse, add(in[0], -kHalf)))};
+}
+
+// -log of the probability that a normal number falls between these; those of the first and the last
+// byte reach on. In: upper end, lower end, x_0.
+Tensors byte_loss(const Tensors& in) {
+  constexpr float kLeast = 1e-12f, kEnd = 0.999f;
+  const Tensor twice = where(less(in[2], -kEnd), add(in[0], 1.f),
+                             where(less(in[2], kEnd), sub(in[0], in[1]), sub(1.f, in[1])));
+  return {neg(log(maximum(mul(twice, 0.5f), kLeast)))};
 }
 
 // The divergence of two normal distributions. In: the difference of their means, log variance of
@@ -58,7 +61,8 @@ Tensor bound(const Tensor& error, const Tensor& v, const Tensor& images, const T
       },
       {cast(contiguous(v), DType::kF32), of(kLogBeta), of(kLogPosterior)})[0];
   const Tensor later = fused(divergence, {off, log_variance, of(kLogPosterior)})[0];
-  const Tensor first = fused(byte_loss, {off, log_variance, images})[0];
+  const Tensors ends = fused(ends_of_byte, {off, log_variance});
+  const Tensor first = fused(byte_loss, {ends[0], ends[1], images})[0];
   return mul(where(of(kIsFirst), first, later), of(kBoundWeight));
 }
 

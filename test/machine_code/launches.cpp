@@ -66,8 +66,10 @@ void read_needs(const std::string& object, int arch, Table& table) {
       table[{name, arch}] = {.registers = std::stoll(match[1]), .shared = std::stoll(match[2])};
     }
   }
-  std::istringstream elf(output_of(cat(SHALE_CUOBJDUMP " -elf -arch ", target, " ", object,
-                                       " | grep -A2 -E '^\\.nv\\.info\\.|EIATTR_MAX_THREADS'")));
+  // A file may have no kernels of its own.
+  std::istringstream elf(
+      output_of(cat(SHALE_CUOBJDUMP " -elf -arch ", target, " ", object,
+                    " | { grep -A2 -E '^\\.nv\\.info\\.|EIATTR_MAX_THREADS' || true; }")));
   bool is_bound = false;
   while (std::getline(elf, line)) {
     if (line.starts_with(".nv.info.")) name = short_name(line.substr(9));

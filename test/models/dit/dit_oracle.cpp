@@ -228,8 +228,8 @@ TEST_CASE("diffusion transformers have the sizes that are published") {
     int64_t parameters;    // of the paper's program, whose sinusoids of positions are parameters
     double multiply_adds;  // 1e9, of forward: the paper's table 4
   };
-  for (const auto& [name, parameters, multiply_adds] : {Published{"dit-s2", 32'956'832, 6.06},
-                                                        {"dit-b2", 130'508'192, 23.01},
+  for (const auto& [name, parameters, multiply_adds] : {Published{"dit-s2", 32'963'360, 6.06},
+                                                        {"dit-b2", 130'512'416, 23.01},
                                                         {"dit-l2", 458'102'816, 80.71},
                                                         {"dit-xl2", 675'129'632, 118.64}}) {
     CAPTURE(name);
