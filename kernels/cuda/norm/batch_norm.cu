@@ -286,7 +286,7 @@ struct GradTargets {
 
 template <typename T, int kCount>
 __global__ void __launch_bounds__(kThreads)
-    grad_kernel(GradOperands<T> a, GradTargets<T> to, int64_t cols, int64_t packs) {
+    batch_norm_grad_kernel(GradOperands<T> a, GradTargets<T> to, int64_t cols, int64_t packs) {
   await_previous_grid();
   const int64_t pack = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (pack >= packs) return;
@@ -432,9 +432,9 @@ void run(const Exec& exec, const BatchNormGradArgs& a) {
     };
     constexpr int kCount = kPackSize<T>;
     if (comes_in_packs<T>(cols, a.dy, a.x, a.y, a.gain, a.dx, a.d_residual)) {
-      return launch(grad_kernel<T, kCount>, a.dy.numel() / kCount);
+      return launch(batch_norm_grad_kernel<T, kCount>, a.dy.numel() / kCount);
     }
-    launch(grad_kernel<T, 1>, a.dy.numel());
+    launch(batch_norm_grad_kernel<T, 1>, a.dy.numel());
   });
 }
 
