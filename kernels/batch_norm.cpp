@@ -58,14 +58,25 @@ void check_args(const BatchNormArgs& a) {
   check_like(kOp, "y", a.y, a.x);
 }
 
+namespace {
+
+// What both parts of backward read; returns the channels.
+template <typename Args>
+int64_t check_backward_inputs(const char* op, const Args& a) {
+  check_rows(op, "dy", a.dy);
+  const int64_t channels = a.dy.size(1);
+  check_like(op, "x", a.x, a.dy);
+  if (a.y.defined()) check_like(op, "y", a.y, a.dy);
+  check_channels(op, "mean", a.mean, channels);
+  check_channels(op, "rstd", a.rstd, channels);
+  return channels;
+}
+
+}  // namespace
+
 void check_args(const BatchNormSumsArgs& a) {
   constexpr const char* kOp = "batch_norm_sums";
-  check_rows(kOp, "dy", a.dy);
-  const int64_t channels = a.dy.size(1);
-  check_like(kOp, "x", a.x, a.dy);
-  if (a.y.defined()) check_like(kOp, "y", a.y, a.dy);
-  check_channels(kOp, "mean", a.mean, channels);
-  check_channels(kOp, "rstd", a.rstd, channels);
+  const int64_t channels = check_backward_inputs(kOp, a);
   check_dense(kOp, "sums", a.sums, {2, channels}, kF32);
   if (a.dgain.defined()) check_gradient(kOp, "dgain", a.dgain, channels);
   if (a.dbias.defined()) check_gradient(kOp, "dbias", a.dbias, channels);
@@ -73,12 +84,7 @@ void check_args(const BatchNormSumsArgs& a) {
 
 void check_args(const BatchNormGradArgs& a) {
   constexpr const char* kOp = "batch_norm_grad";
-  check_rows(kOp, "dy", a.dy);
-  const int64_t channels = a.dy.size(1);
-  check_like(kOp, "x", a.x, a.dy);
-  if (a.y.defined()) check_like(kOp, "y", a.y, a.dy);
-  check_channels(kOp, "mean", a.mean, channels);
-  check_channels(kOp, "rstd", a.rstd, channels);
+  const int64_t channels = check_backward_inputs(kOp, a);
   check_dense(kOp, "gain", a.gain, {channels}, a.dy.dtype);
   if (a.sums.defined()) {
     check_dense(kOp, "sums", a.sums, {2, channels}, kF32);
