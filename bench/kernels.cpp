@@ -75,7 +75,7 @@ class Report {
   const std::vector<JsonText>& rows() const { return rows_; }
   int errors() const { return errors_; }
 
-  void add(const KernelCase& kernel, const Cost& cost, const Measured& measured) {
+  void add(const KernelCase& kernel, const kernels::Cost& cost, const Measured& measured) {
     const double median = measured.ours.median();
     const bool compute = peaks_.compute_bound(cost, kernel.dtype) || cost.bytes() == 0;
     const double speed = (compute ? cost.flops : cost.bytes()) / median / (tera_ ? 1e12 : 1e9);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <numeric>
 #include <type_traits>
 #include <utility>
 
@@ -83,20 +84,36 @@ class PeerMemory final : public MemoryProvider {
 // Its values are there since its call.
 class LateWork final : public WorkState {
  public:
+  LateWork(SimulatedClock* clock, double end, Lane lane) : clock_(clock), end_(end), lane_(lane) {}
   bool done() const override { return done_; }
-  void wait() override { done_ = true; }
+  void wait() override {
+    if (!std::exchange(done_, true) && clock_ != nullptr) clock_->wait_until(end_, lane_);
+  }
   void give_up() override { done_ = true; }
 
  private:
+  SimulatedClock* clock_;
+  double end_;
+  Lane lane_;
   bool done_ = false;
 };
 
 class SimulatedLink final : public PipeLink {
  public:
-  explicit SimulatedLink(LinkOptions options) : PipeLink(std::move(options)) {}
+  SimulatedLink(LinkOptions options, SimulatedClock* clock)
+      : PipeLink(std::move(options)), clock_(clock) {}
 
  protected:
-  Work pass(const View&, const Message&, void*) override { return Work(); }
+  Work pass(const View& message, const Message&, void*) override {
+    const LinkOptions& link = this->options();
+    if (link.sends && clock_ != nullptr) {
+      clock_->send(message, link.sender_world, link.receiver_world);
+    }
+    return Work();
+  }
+
+ private:
+  SimulatedClock* clock_;
 };
 
 void copy(const View& from, const View& to) {
@@ -121,7 +138,10 @@ SimulatedGroup::SimulatedGroup(int rank, int size, DeviceBackend& device,
       device_(device),
       has_values_(options.has_values),
       late_(options.late),
+      clock_(options.clock),
+      members_(static_cast<size_t>(std::max(size, 0))),
       memory_(std::make_shared<PeerMemory>(device.host_memory())) {
+  std::iota(members_.begin(), members_.end(), 0);
   if (size >= 1 && rank >= 0 && rank < size) return;
   throw ConfigError(cat("simulated group: rank ", rank, " of ", size, ", want one of its ranks"));
 }
@@ -153,7 +173,15 @@ Work SimulatedGroup::submit(const CollectiveCall& call, bool async) {
                         .received_bytes = received_bytes_of(call, rank(), size())};
   const View& shorter = call.in.bytes() < call.out.bytes() ? call.in : call.out;
   if (!has_values_ || has_values_(shorter)) move_values(call);
-  return async && late_ && size() > 1 ? Work(std::make_shared<LateWork>()) : Work();
+  return work_of(call, async);
+}
+
+Work SimulatedGroup::work_of(const CollectiveCall& call, bool async) {
+  if (size() == 1 || (!late_ && clock_ == nullptr)) return Work();
+  const double end = clock_ == nullptr ? 0 : clock_->queue(call, members_, options().lane);
+  if (async) return Work(std::make_shared<LateWork>(clock_, end, options().lane));
+  if (clock_ != nullptr) clock_->wait_until(end, options().lane);
+  return Work();
 }
 
 void SimulatedGroup::move_values(const CollectiveCall& call) {
@@ -207,7 +235,7 @@ void SimulatedGroup::receive_text(const CollectiveCall& call) {
 }
 
 SimulatedOptions SimulatedGroup::with(const GroupOptions& group) const {
-  return {.group = group, .has_values = has_values_, .late = late_};
+  return {.group = group, .has_values = has_values_, .late = late_, .clock = clock_};
 }
 
 std::unique_ptr<ProcessGroup> SimulatedGroup::make_split(int color, int key,
@@ -228,6 +256,10 @@ std::unique_ptr<ProcessGroup> SimulatedGroup::make_known_split(std::span<const i
   const auto size = static_cast<int>(std::count(colors.begin(), colors.end(), mine));
   auto group = std::make_unique<SimulatedGroup>(rank, size, device_, with(options));
   group->memory_ = memory_;
+  group->members_.clear();
+  for (size_t i = 0; i < colors.size(); ++i) {
+    if (colors[i] == mine) group->members_.push_back(members_[i]);
+  }
   return group;
 }
 
@@ -236,12 +268,14 @@ std::vector<std::unique_ptr<PipeLink>> SimulatedGroup::open_links(std::span<cons
   for (size_t i = 0; i < specs.size(); ++i) {
     const LinkSpec& spec = specs[i];
     if (spec.sender != rank() && spec.receiver != rank()) continue;
+    const auto world = [this](int member) { return members_[static_cast<size_t>(member)]; };
     links[i] = std::make_unique<SimulatedLink>(LinkOptions{.spec = spec,
                                                            .sends = spec.sender == rank(),
-                                                           .sender_world = spec.sender,
-                                                           .receiver_world = spec.receiver,
+                                                           .sender_world = world(spec.sender),
+                                                           .receiver_world = world(spec.receiver),
                                                            .group_name = options().name,
-                                                           .timeout_s = options().timeout_s});
+                                                           .timeout_s = options().timeout_s},
+                                               clock_);
   }
   return links;
 }

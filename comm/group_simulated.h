@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "shale/comm/process_group.h"
+#include "shale/comm/simulated_clock.h"
 #include "shale/runtime/tensor/device_backend.h"
 
 namespace shale::comm {
@@ -34,6 +35,8 @@ struct SimulatedOptions {
   // Collectives that are queued are done when they are waited for and no earlier, as where peers are
   // slow; in a group of one rank all are done at once, as there.
   bool late = false;
+  // Says how long they take; null: nobody asks. It outlives all groups.
+  SimulatedClock* clock = nullptr;
 };
 
 // A group of any size in one process, of which one rank exists: the code above it runs as it would
@@ -75,6 +78,7 @@ class SimulatedGroup final : public ProcessGroup {
   std::vector<std::unique_ptr<PipeLink>> open_links(std::span<const LinkSpec> specs) override;
 
  private:
+  Work work_of(const CollectiveCall& call, bool async);
   void move_values(const CollectiveCall& call);
   void receive_text(const CollectiveCall& call);
   SimulatedOptions with(const GroupOptions& group) const;
@@ -85,6 +89,8 @@ class SimulatedGroup final : public ProcessGroup {
   DeviceBackend& device_;
   std::function<bool(const View& view)> has_values_;
   bool late_;
+  SimulatedClock* clock_;
+  std::vector<int> members_;  // ranks of the group that all were split from
   std::shared_ptr<MemoryProvider> memory_;  // of this group and those split from it
   std::map<std::string, SimulatedCounts, std::less<>> counts_;
   std::map<std::string, std::string, std::less<>> broadcasts_;  // by tag

@@ -1,5 +1,7 @@
 #include "shale/kernels/dry_run.h"
 
+#include <utility>
+
 namespace shale::kernels {
 namespace {
 
@@ -13,6 +15,12 @@ DryRun::DryRun() {
 
 DryRun::~DryRun() {
   --alive;
+}
+
+DryRun::Pause::Pause() : alive_(std::exchange(alive, 0)) {}
+
+DryRun::Pause::~Pause() {
+  alive = alive_;
 }
 
 bool DryRun::is_on() {

@@ -15,6 +15,18 @@ class DryRun {
   DryRun& operator=(const DryRun&) = delete;
 
   static bool is_on();  // on this thread
+
+  // While one lives, the thread's kernels do their work all the same.
+  class Pause {
+   public:
+    Pause();
+    ~Pause();
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    int alive_;
+  };
 };
 
 }  // namespace shale::kernels

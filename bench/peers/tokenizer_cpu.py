@@ -40,10 +40,11 @@ def main():
     size = len(text.encode())
     ours_s, theirs_s = [], []
     for _ in range(args.rounds):
-        with tempfile.NamedTemporaryFile() as rows:
+        with tempfile.TemporaryDirectory() as folder:
+            rows = pathlib.Path(folder, "rows.json")
             subprocess.run([args.program, "--tokenizer", args.vocabulary, "--text", args.text,
-                            "--repeats", "1", "--json", rows.name], check=True, capture_output=True)
-            row = json.load(rows)["rows"][0]
+                            "--repeats", "1", "--json", rows], check=True, capture_output=True)
+            row = json.loads(rows.read_text())["rows"][0]
         start = time.perf_counter()
         tokens = theirs.encode_ordinary(text)
         theirs_s.append(time.perf_counter() - start)

@@ -49,9 +49,9 @@ FfnArgs make_args(Operands& o, const FfnSize& size, DType dtype) {
   return args;
 }
 
-Cost cost_of(const FfnArgs& args) {
-  Cost cost = bench::cost_of(args.db2);
-  for (const GemmArgs& product : args.products) cost += bench::cost_of(product);
+kernels::Cost cost_of(const FfnArgs& args) {
+  kernels::Cost cost = kernels::cost_of(args.db2);
+  for (const GemmArgs& product : args.products) cost += kernels::cost_of(product);
   return cost;
 }
 

@@ -68,8 +68,8 @@ struct GateArgs {
   }
 };
 
-Cost cost_of(const GateArgs& a) {
-  return bench::cost_of(a.whole());  // the same work, whatever lies between
+kernels::Cost cost_of(const GateArgs& a) {
+  return kernels::cost_of(a.whole());  // the same work, whatever lies between
 }
 
 GateArgs make_gate(Operands& o, DType dtype, int64_t rows, int64_t cols) {

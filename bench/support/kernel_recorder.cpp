@@ -1,77 +1,12 @@
 #include "shale/bench/support/kernel_recorder.h"
 
-#include <tuple>
 #include <utility>
 
-#include "shale/base/error.h"
 #include "shale/bench/support/timing.h"
-#include "shale/kernels/slots.h"
 
 namespace shale::bench {
-namespace {
-
-DType operand_dtype(const kernels::GemmArgs& args) {
-  return args.a.dtype;
-}
-DType operand_dtype(const kernels::AttentionFwdArgs& args) {
-  return args.q.dtype;
-}
-DType operand_dtype(const kernels::AttentionBwdArgs& args) {
-  return args.q.dtype;
-}
-template <typename Args>
-DType operand_dtype(const Args&) {
-  return DType::kF32;  // it has no FLOP
-}
-
-template <typename Args>
-bool describe(const kernels::SlotCall& call, const kernels::Slot<Args>& slot, KernelCall& out) {
-  const Args* args = call.args_of(slot);
-  if (args == nullptr) return false;
-  if constexpr (requires { cost_of(*args); }) out.cost = cost_of(*args);
-  out.dtype = operand_dtype(*args);
-  return true;
-}
-
-const char* activation_name(kernels::Epilogue epilogue) {
-  switch (epilogue) {
-    case kernels::Epilogue::kNone: return "";
-    case kernels::Epilogue::kGeluTanh:
-    case kernels::Epilogue::kGeluErf: return " gelu";
-    case kernels::Epilogue::kDGeluTanh:
-    case kernels::Epilogue::kDGeluErf: return " dgelu";
-    case kernels::Epilogue::kSwiGlu: return " swiglu";
-    case kernels::Epilogue::kDSwiGlu: return " dswiglu";
-  }
-  return "";
-}
-
-}  // namespace
-
 std::string shape_name(const MatmulSpec& s) {
-  return cat(s.a_transposed ? 'T' : 'N', s.b_transposed ? 'T' : 'N', ' ', s.m, 'x', s.n, 'x', s.k);
-}
-
-std::string gemm_name(const kernels::GemmArgs& args) {
-  std::string name = shape_name(matmul_spec(args)) + epilogue_name(args);
-  if (args.accumulate) name += " accumulate";
-  return name;
-}
-
-std::string epilogue_name(const kernels::GemmArgs& args) {
-  std::string name;
-  if (args.bias.defined()) name += " bias";
-  name += activation_name(args.epilogue);
-  if (args.residual.defined()) name += " residual";
-  if (args.bias_grad.defined()) name += " bias_grad";
-  return name;
-}
-
-KernelCall described(const kernels::SlotCall& call) {
-  KernelCall out{.slot = call.slot().name(), .gemm = call.args_of(kernels::gemm)};
-  std::apply([&](const auto&... slots) { (describe(call, slots, out) || ...); },
-             kernels::all_slots());
-  return out;
+  return kernels::product_shape(s.a_transposed, s.b_transposed, s.m, s.n, s.k);
 }
 
 void KernelRecorder::set_phase(std::string phase) {
@@ -86,7 +21,7 @@ void KernelRecorder::reset() {
 }
 
 void KernelRecorder::around(const kernels::SlotCall& call) {
-  const KernelCall kernel = described(call);
+  const kernels::KernelCall kernel = described(call);
   const double seconds = time_once([&] { inner_ == nullptr ? call.run() : inner_->around(call); });
   const std::lock_guard lock(mutex_);
   CallTotal& total = totals_[{phase_, kernel.slot}];
@@ -96,7 +31,7 @@ void KernelRecorder::around(const kernels::SlotCall& call) {
   if (timed) add_gemm(*kernel.gemm, kernel.cost, seconds);
 }
 
-void KernelRecorder::add_gemm(const kernels::GemmArgs& args, const Cost& cost, double seconds) {
+void KernelRecorder::add_gemm(const kernels::GemmArgs& args, const kernels::Cost& cost, double seconds) {
   const std::string name = gemm_name(args);
   CallTotal& total = gemms_[name];
   ++total.calls;

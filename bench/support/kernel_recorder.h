@@ -6,16 +6,15 @@
 #include <utility>
 #include <vector>
 
-#include "shale/bench/support/cost.h"
 #include "shale/bench/support/vendor_matmul.h"
-#include "shale/kernels/slot.h"
+#include "shale/kernels/kernel_call.h"
 
 namespace shale::bench {
 
 struct CallTotal {
   int64_t calls = 0;
   double seconds = 0;
-  Cost cost{};
+  kernels::Cost cost{};
 };
 
 // One matrix product of a step, with the addresses it worked on.
@@ -28,25 +27,8 @@ struct GemmCall {
   std::string phase = {};  // in which it was called
 };
 
-// "NT 1024x3072x768": how a and b are stored (T: transposed), and m x n x k. Forward products are
-// NT, those of dX NN, those of dW TN.
+// product_shape() of a specification.
 std::string shape_name(const MatmulSpec& spec);
-
-// "NT 1024x3072x768 bias gelu": with what the epilogue does.
-std::string gemm_name(const kernels::GemmArgs& args);
-
-// Names what happens in a product's epilogue: " bias gelu", or nothing.
-std::string epilogue_name(const kernels::GemmArgs& args);
-
-// A call of a kernel, and the work that it is for.
-struct KernelCall {
-  const char* slot = nullptr;
-  Cost cost{};
-  DType dtype = DType::kF32;                // of the operands of what has FLOP
-  const kernels::GemmArgs* gemm = nullptr;  // of a matrix product
-};
-// The work is that of cost_of(); of a slot that has none it counts as nothing.
-KernelCall described(const kernels::SlotCall& call);
 
 // Counts the calls that it observes: how much work they were, and how long each shape of matrix
 // products took on the CPU. Calls may come from several threads; between steps, when there are
@@ -69,7 +51,7 @@ class KernelRecorder final : public kernels::CallObserver {
   void around(const kernels::SlotCall& call) override;
 
  private:
-  void add_gemm(const kernels::GemmArgs& args, const Cost& cost, double seconds);
+  void add_gemm(const kernels::GemmArgs& args, const kernels::Cost& cost, double seconds);
 
   kernels::CallObserver* inner_ = nullptr;
   bool keep_gemm_calls_ = false;

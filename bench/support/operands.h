@@ -10,7 +10,7 @@
 
 #include "shale/base/error.h"
 #include "shale/bench/support/bench_device.h"
-#include "shale/bench/support/cost.h"
+#include "shale/kernels/cost.h"
 #include "shale/kernels/gemm_plan.h"
 #include "shale/kernels/slot.h"
 
@@ -72,7 +72,7 @@ class KernelBench {
 
 // A case with its operands in place.
 struct PreparedCase {
-  Cost cost;
+  kernels::Cost cost;
   std::function<void()> run;     // the kernel, on the next copy of the operands; does not wait
   std::function<void()> vendor;  // the same work by the vendor's library, on the same; optional
 };

@@ -84,7 +84,7 @@ constexpr SlotLabel kSlotLabels[] = {
 
 }  // namespace
 
-std::string PartNames::of(const KernelCall& call) const {
+std::string PartNames::of(const kernels::KernelCall& call) const {
   if (call.gemm != nullptr) return of_product(*call.gemm);
   const auto* const found = std::ranges::find(kSlotLabels, call.slot, &SlotLabel::slot);
   return found == std::end(kSlotLabels) ? call.slot : found->part;

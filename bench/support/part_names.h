@@ -15,7 +15,7 @@ class PartNames {
  public:
   explicit PartNames(std::vector<models::NamedProduct> products) : products_(std::move(products)) {}
 
-  std::string of(const KernelCall& call) const;
+  std::string of(const kernels::KernelCall& call) const;
 
  private:
   std::string of_product(const kernels::GemmArgs& args) const;

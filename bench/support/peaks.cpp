@@ -7,13 +7,13 @@
 
 namespace shale::bench {
 
-bool Peaks::compute_bound(const Cost& cost, DType dtype) const {
+bool Peaks::compute_bound(const kernels::Cost& cost, DType dtype) const {
   const auto found = gemm.find(dtype);
   if (found == gemm.end() || cost.flops == 0) return false;
   return cost.flops / found->second >= cost.bytes() / read_write();
 }
 
-double Peaks::bound_seconds(const Cost& cost, DType dtype) const {
+double Peaks::bound_seconds(const kernels::Cost& cost, DType dtype) const {
   if (compute_bound(cost, dtype)) return cost.flops / gemm.at(dtype);
   // Reading alone is faster than reading and writing.
   const bool only_reads = read > 0 && cost.written_bytes < 0.1 * cost.read_bytes;

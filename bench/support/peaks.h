@@ -4,7 +4,7 @@
 #include <map>
 
 #include "shale/base/dtype.h"
-#include "shale/bench/support/cost.h"
+#include "shale/kernels/cost.h"
 
 namespace shale::bench {
 
@@ -19,9 +19,9 @@ struct Peaks {
   double read_write() const { return std::max({copy, triad, update}); }
   // The time that the work takes at the speed that bounds it; 0 for no work, or if that speed was
   // not measured.
-  double bound_seconds(const Cost& cost, DType dtype) const;
+  double bound_seconds(const kernels::Cost& cost, DType dtype) const;
   // Whether arithmetic bounds it, rather than memory.
-  bool compute_bound(const Cost& cost, DType dtype) const;
+  bool compute_bound(const kernels::Cost& cost, DType dtype) const;
 };
 
 // Bytes of the last-level cache that this process's CPUs share; 0: unknown.

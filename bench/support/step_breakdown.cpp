@@ -43,7 +43,7 @@ CallTimer::Part& CallTimer::part_named(const std::string& name) {
 }
 
 void CallTimer::around(const kernels::SlotCall& call) {
-  const KernelCall kernel = described(call);
+  const kernels::KernelCall kernel = described(call);
   Part& part = part_named(names_.of(kernel));
   void* const stream = call.exec().stream;
   if (repeat_) {
@@ -76,7 +76,7 @@ std::vector<PartTime> CallTimer::parts() const {
   std::vector<PartTime> out;
   for (const Part& part : parts_) {
     const auto steps = double(part.in_step.seconds.size());
-    Cost cost = part.cost;
+    kernels::Cost cost = part.cost;
     cost.flops /= steps, cost.read_bytes /= steps, cost.written_bytes /= steps;
     out.push_back({.name = part.name,
                    .calls = double(part.calls) / steps,

@@ -23,7 +23,7 @@ struct PartTime {
   double in_step_seconds = 0;
   double alone_seconds = 0;  // its calls again, each several times in a row
   double floor_seconds = 0;  // what its FLOP or bytes need at the measured peak; 0: no peak
-  Cost cost{};
+  kernels::Cost cost{};
 };
 
 // Where the time of a step goes.
@@ -61,7 +61,7 @@ class CallTimer final : public kernels::CallObserver {
     std::string name;
     int64_t calls = 0;  // of the step, or of all
     double floor_seconds = 0;
-    Cost cost;
+    kernels::Cost cost;
     Samples in_step, alone;  // a value per step
     double seconds = 0;      // of the step so far
   };

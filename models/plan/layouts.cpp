@@ -1,6 +1,8 @@
 #include "shale/models/plan/layouts.h"
 
 #include <algorithm>
+#include <iterator>
+#include <span>
 #include <utility>
 
 #include "shale/base/error.h"
@@ -9,18 +11,59 @@
 namespace shale::models {
 namespace {
 
-constexpr std::pair<Recompute, const char*> kRecompute[] = {
-    {Recompute::kNone, ""}, {Recompute::kSelective, "selective"}, {Recompute::kFull, "full"}};
-constexpr std::pair<OffloadKind, const char*> kOffload[] = {{OffloadKind::kNone, ""},
-                                                            {OffloadKind::kOptimizer, "optimizer"},
-                                                            {OffloadKind::kParameters, "params"}};
-
 // A plan of every stage is a plan of its own, and there are layouts of each number of stages.
 constexpr int kMostStages = 16;
 
-std::string with_flag(std::string flags, const char* name, const std::string& value) {
-  if (value.empty()) return flags;
-  return cat(flags, flags.empty() ? "--" : " --", name, " ", value);
+// One value of an option; no text: the default, which flags do not mention.
+struct Choice {
+  std::string text;
+  std::function<void(RunConfig&)> set;
+};
+struct Axis {
+  const char* option;
+  std::vector<Choice> choices;
+};
+
+// 1, 2, 4, ... up to `most`.
+Axis powers_of_two(const char* option, int most, int RunConfig::* field) {
+  Axis axis{.option = option};
+  for (int value = 1; value <= most; value *= 2) {
+    axis.choices.push_back({value > 1 ? std::to_string(value) : "",
+                            [=](RunConfig& config) { config.*field = value; }});
+  }
+  return axis;
+}
+
+template <typename T>
+Axis named(const char* option, std::vector<std::pair<T, const char*>> values, T RunConfig::* field) {
+  Axis axis{.option = option};
+  for (const auto& [value, text] : values) {
+    axis.choices.push_back({text, [=, value = value](RunConfig& config) { config.*field = value; }});
+  }
+  return axis;
+}
+
+std::vector<Axis> axes_of(int ranks, const PlanMachines* machines) {
+  std::vector<Axis> axes;
+  axes.push_back(named<int>("zero", {{0, ""}, {1, "1"}, {2, "2"}, {3, "3"}}, &RunConfig::zero));
+  axes.push_back(
+      powers_of_two("pipeline", std::min(ranks, kMostStages), &RunConfig::pipeline));
+  axes.push_back(named<Recompute>("recompute",
+                                  {{Recompute::kNone, ""},
+                                   {Recompute::kSelective, "selective"},
+                                   {Recompute::kFull, "full"}},
+                                  &RunConfig::recompute));
+  if (machines == nullptr) {
+    axes.push_back(named<OffloadKind>("offload",
+                                      {{OffloadKind::kNone, ""},
+                                       {OffloadKind::kOptimizer, "optimizer"},
+                                       {OffloadKind::kParameters, "params"}},
+                                      &RunConfig::offload));
+  } else {  // layers are cut within a node, whose links they need
+    const auto beside = std::min<int64_t>(ranks, machines->cluster.devices_per_node);
+    axes.push_back(powers_of_two("tensor", static_cast<int>(beside), &RunConfig::tensor));
+  }
+  return axes;
 }
 
 // One combination; its flags say what is not the default.
@@ -29,42 +72,40 @@ struct Combination {
   std::string flags;
 };
 
-std::vector<Combination> combinations(const RunConfig& config, int ranks) {
+// `start` with every choice of each axis.
+std::vector<Combination> combinations(const Combination& start, std::span<const Axis> axes) {
+  if (axes.empty()) return {start};
   std::vector<Combination> all;
-  for (int zero = 0; zero <= 3; ++zero) {
-    for (int pipeline = 1; pipeline <= std::min(ranks, kMostStages); pipeline *= 2) {
-      for (const auto& [recompute, recompute_name] : kRecompute) {
-        for (const auto& [offload, offload_name] : kOffload) {
-          Combination next{.config = config};
-          next.config.zero = zero;
-          next.config.pipeline = pipeline;
-          next.config.recompute = recompute;
-          next.config.offload = offload;
-          next.config.micro_batches = 0;  // what the global batch leaves
-          next.config.device_memory = 0;
-          next.flags = with_flag({}, "zero", zero > 0 ? std::to_string(zero) : "");
-          next.flags =
-              with_flag(next.flags, "pipeline", pipeline > 1 ? std::to_string(pipeline) : "");
-          next.flags = with_flag(next.flags, "recompute", recompute_name);
-          next.flags = with_flag(next.flags, "offload", offload_name);
-          all.push_back(std::move(next));
-        }
-      }
+  for (const Choice& choice : axes.front().choices) {
+    Combination next = start;
+    choice.set(next.config);
+    if (!choice.text.empty()) {
+      next.flags +=
+          cat(next.flags.empty() ? "--" : " --", axes.front().option, " ", choice.text);
     }
+    std::ranges::move(combinations(next, axes.subspan(1)), std::back_inserter(all));
   }
   return all;
 }
 
 using MakeTask = std::function<std::unique_ptr<Task>()>;
 
-PlannedLayout plan_combination(const Combination& of, const MakeTask& make_task, int ranks) {
+PlannedLayout plan_combination(const Combination& of, const MakeTask& make_task, int ranks,
+                               const PlanMachines* machines) {
   PlannedLayout layout{.flags = of.flags};
+  std::vector<PlannedRank> stages;
+  SampleUnit unit;
   for (const int rank : first_ranks_of_stages(of.config, ranks)) {
     const std::unique_ptr<Task> task = make_task();
-    const RankMemory memory = plan_rank(of.config, *task, rank, ranks).memory;
+    unit = task->unit();
+    stages.push_back(plan_rank(of.config, *task, rank, ranks, machines));
+    const RankMemory& memory = stages.back().memory;
     if (memory.device.reserved <= layout.device.reserved) continue;
     layout.device = memory.device;
     layout.host_bytes = memory.host ? memory.host->reserved : 0;
+  }
+  if (machines != nullptr) {
+    layout.step = planned_step(of.config, unit, machines->cluster, stages, ranks);
   }
   return layout;
 }
@@ -93,20 +134,23 @@ std::vector<int> first_ranks_of_stages(const RunConfig& config, int ranks) {
 }
 
 std::vector<PlannedLayout> plan_layouts(const RunConfig& config, const MakeTask& make_task,
-                                        int ranks) {
+                                        int ranks, const PlanMachines* machines) {
+  Combination start{.config = config};
+  start.config.micro_batches = 0;  // what the global batch leaves
+  start.config.device_memory = 0;
+  if (machines != nullptr) start.config.offload = OffloadKind::kNone;
   std::vector<PlannedLayout> layouts;
-  for (Combination& combination : combinations(config, ranks)) {
+  for (Combination& combination : combinations(start, axes_of(ranks, machines))) {
     if (!is_taken(combination, ranks)) continue;
     try {
-      layouts.push_back(plan_combination(combination, make_task, ranks));
+      layouts.push_back(plan_combination(combination, make_task, ranks, machines));
     } catch (const ConfigError&) {
       // The model has fewer pieces than stages, which shows only where it is cut.
     }
   }
-  std::stable_sort(layouts.begin(), layouts.end(),
-                   [](const PlannedLayout& a, const PlannedLayout& b) {
-                     return a.device.reserved > b.device.reserved;
-                   });
+  std::ranges::stable_sort(layouts, [](const PlannedLayout& a, const PlannedLayout& b) {
+    return a.step ? a.step->seconds < b.step->seconds : a.device.reserved > b.device.reserved;
+  });
   return layouts;
 }
 

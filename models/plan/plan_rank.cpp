@@ -63,9 +63,10 @@ class ReleaseCached {
 // A rank of the run, as Trainer sets it up.
 class Rehearsal {
  public:
-  Rehearsal(const RunConfig& config, Task& task, int rank, int ranks)
+  Rehearsal(const RunConfig& config, Task& task, int rank, int ranks, StepClock* clock)
       : config_(config),
         task_(task),
+        clock_(clock),
         context_({.threads = config.threads,
                   .device_memory = config.device_memory,
                   .deterministic = config.deterministic,
@@ -80,14 +81,15 @@ class Rehearsal {
                     return !backend.owns(view.data) ||
                            static_cast<size_t>(view.bytes()) <= PlanBackend::kCopied;
                   },
-              .late = true}),
+              .late = true,
+              .clock = clock}),
         data_(data_ranks(config, parallel_layout(config, ranks), rank)),
         layout_(batch_layout(config, data_.count)) {
     if (config.measure_peak) measure_gemm_peak(context_, dtype_of_flag(config, context_.device()));
     setup_ = parallel_setup(config_, all_);
     step_ = make_step(
         {.config = config_, .task = task_, .context = context_, .setup = setup_, .layout = layout_},
-        nullptr);
+        clock);
     task_.prepare(task_context());
     if (config_.ema > 0) step_->keep_average(config_.ema);
     places_.emplace(ledger_, task_.model(), task_.units());
@@ -96,14 +98,18 @@ class Rehearsal {
   void run() {
     Prefetcher batches(task_.train_batches({.layout = layout_, .rank = data_.rank}));
     const int64_t steps = std::min(config_.steps, kSteps);
+    std::optional<Context::Observation> observation;
+    if (clock_ != nullptr) observation.emplace(context_, *clock_);
     for (int64_t step = 0; step < steps; ++step) {
       ledger_.mark(cat("step ", step + 1));
+      if (clock_ != nullptr) clock_->begin_step();
       step_->run({.step = step,
                   .lr = static_cast<float>(config_.lr),
                   .weight = task_.step_weight(step),
                   .first_position = layout_.begin(step),
                   .micro_batches = layout_.micro_batches(step),
                   .next_batch = [&batches]() -> const Batch& { return *batches.next(); }});
+      if (clock_ != nullptr) time_ = clock_->end_step();
       places_->leave_all();
       const bool is_last = step + 1 == steps;
       const bool is_due = is_last || (step == 0 && config_.eval_every < config_.steps);
@@ -120,7 +126,8 @@ class Rehearsal {
                                    .threads = config_.threads,
                                    .device = MemoryPeak(context_.allocator().stats())},
                         .place = setup_.mesh->layout().place_of(all_.rank()),
-                        .at_peak = ledger_.at_peak()};
+                        .at_peak = ledger_.at_peak(),
+                        .time = time_};
     if (Context* host = step_->host_context()) {
       planned.memory.host = MemoryPeak(host->allocator().stats());
     }
@@ -146,6 +153,8 @@ class Rehearsal {
 
   const RunConfig& config_;
   Task& task_;
+  StepClock* clock_;
+  std::optional<RankTime> time_;
   Context context_;
   MemoryLedger ledger_;
   comm::SimulatedGroup all_;
@@ -163,13 +172,20 @@ bool memory_depends_on_time(const RunConfig& config, int ranks) {
   return config.zero >= 2 && !config.no_overlap && ranks > 1;
 }
 
-PlannedRank plan_rank(const RunConfig& config, Task& task, int rank, int ranks) {
+PlannedRank plan_rank(const RunConfig& config, Task& task, int rank, int ranks,
+                      const PlanMachines* machines) {
   check_plannable(config, rank, ranks);
+  if (machines != nullptr && config.offload != OffloadKind::kNone) {
+    throw ConfigError(
+        "plan: how long what is offloaded takes the host, no cluster says; want --offload none");
+  }
   RunConfig planned = config;
   planned.batch_ramp.clear();  // the steps after it need most
   if (config.device == "cuda" && config.dtype == "auto") planned.dtype = "bf16";  // as there
   const kernels::DryRun dry;
-  Rehearsal rehearsal(planned, task, rank, ranks);
+  std::optional<StepClock> clock;
+  if (machines != nullptr) clock.emplace(machines->cluster, machines->kernels);
+  Rehearsal rehearsal(planned, task, rank, ranks, clock ? &*clock : nullptr);
   rehearsal.run();
   return rehearsal.result();
 }

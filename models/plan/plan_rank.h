@@ -1,8 +1,10 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "shale/models/plan/step_clock.h"
 #include "shale/models/training/report/memory_ledger.h"
 #include "shale/models/training/report/rank_memory.h"
 #include "shale/models/training/run_config.h"
@@ -10,12 +12,19 @@
 
 namespace shale::models {
 
+// Where a run is planned to be, if its time is asked for.
+struct PlanMachines {
+  const Cluster& cluster;
+  KernelTimes& kernels;
+};
+
 // What one rank of a run would need, found by running its training steps on the CPU without
 // computing them.
 struct PlannedRank {
   RankMemory memory;
   std::string place;                         // "pipeline 1, shard 3", the axes longer than 1
   std::vector<MemoryLedger::Share> at_peak;  // of the device's memory
+  std::optional<RankTime> time = {};         // of the last of these steps, by its own clock
 };
 
 // Runs the first steps of rank `rank` of `ranks`: the run's own allocator, tape, sharding,
@@ -26,9 +35,11 @@ struct PlannedRank {
 // data that is all zeros, and where it depends on other ranks' speed, those beside slow ranks.
 //
 // `config` is resolved, with `threads` given. Stored weights are not loaded, and what only looks at
-// a run (reports, checkpoints, traces) is left out. Throws ConfigError for a rank that is none and
+// a run (reports, checkpoints, traces) is left out. machines: say how long a step takes; null: only
+// memory counts. They know of no time of what is offloaded. Throws ConfigError for a rank that is none and
 // for devices other than the CPU, and what the run's own parts throw for options that cannot be.
-PlannedRank plan_rank(const RunConfig& config, Task& task, int rank, int ranks);
+PlannedRank plan_rank(const RunConfig& config, Task& task, int rank, int ranks,
+                      const PlanMachines* machines = nullptr);
 
 // Whether a run's memory depends on how fast the ranks are: stages 2 and 3 give back a gradient
 // when its sum is done, if that is beside backward. A run then needs at most what is planned.

@@ -1,10 +1,12 @@
 // shale plan: the memory that a run would need, rank by rank, before there are machines for it.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +20,7 @@
 #include "shale/models/language/preference_task.h"
 #include "shale/models/plan/goodput.h"
 #include "shale/models/plan/layouts.h"
-#include "shale/models/plan/plan_rank.h"
+#include "shale/models/plan/planned_step.h"
 #include "shale/models/tools/tools.h"
 #include "shale/runtime/io/mapped_file.h"
 
@@ -37,6 +39,9 @@ struct PlanOptions {
   bool layouts = false;
   bool explain = false;
   bool json = false;
+  std::string cluster;       // empty: nobody asks for time
+  std::string kernel_times;  // a file; empty: none
+  bool measure = false;
   double device_mtbf_h = 0;  // 0: nobody asks
   FailureModel failures;     // but for the time between them
   TrainConfig train;
@@ -60,6 +65,17 @@ void describe(ConfigSpec& spec, PlanOptions& options) {
       "loaded rank needs, the most first, and which need more than --device-memory");
   spec.add("explain", options.explain, "list what is in use at the peak: tag, module, asker");
   spec.add("json", options.json, "print a line of JSON for each planned rank, in bytes");
+  spec.section("Time");
+  spec.add("cluster", options.cluster,
+           "say how long a step takes on these machines, and where the time goes; with --layouts, "
+           "list the fastest first, with --tensor, and without --offload",
+           {.is_path = true, .help = {.metavar = "FILE"}});
+  spec.add("measure", options.measure,
+           "measure the kernels of the plan on this CPU, once for each kind of work, in place of "
+           "the cluster's figures");
+  spec.add("kernel-times", options.kernel_times,
+           "take times that --measure found before from this file, and keep new ones there",
+           {.is_path = true, .help = {.metavar = "FILE"}});
   spec.section("Failures");
   const auto seconds = [&](const char* name, double& field, const char* help) {
     spec.add(name, field, help, {.min = 0, .help = {.metavar = "SECONDS"}});
@@ -168,9 +184,43 @@ std::string failures_text(const PlanOptions& options) {
              "% of the time makes steps that are not lost again\n");
 }
 
+// The machines that a plan's time is for; none is asked for without --cluster.
+class Machines {
+ public:
+  // Makes the run one of their devices.
+  Machines(const PlanOptions& options, RunConfig& run) : path_(options.kernel_times) {
+    if (options.cluster.empty()) {
+      if (!options.measure && path_.empty()) return;
+      throw ConfigError("--measure and --kernel-times are about time; want --cluster FILE too");
+    }
+    cluster_ = read_cluster(options.cluster);
+    if (cluster_.is_gpu && options.measure) {
+      throw ConfigError(cat("--measure runs kernels on this CPU, but ", options.cluster, " is of ",
+                            cluster_.device, "; want a cluster of CPUs, or no --measure"));
+    }
+    if (run.device == "auto") run.device = cluster_.is_gpu ? "cuda" : "cpu";
+    machines_.emplace(PlanMachines{cluster_, kernels_});
+    kernels_.set_measures(options.measure);
+    if (!path_.empty()) kernels_.read(path_);
+  }
+
+  const PlanMachines* get() const { return machines_ ? &*machines_ : nullptr; }
+  const Cluster& cluster() const { return cluster_; }
+  void keep_times() const {
+    if (!path_.empty()) kernels_.write(path_);
+  }
+
+ private:
+  const std::string path_;
+  Cluster cluster_;
+  KernelTimes kernels_{cluster_};
+  std::optional<PlanMachines> machines_;
+};
+
 int plan(PlanOptions& options) {
   RunConfig& run = options.train.run;
   if (run.threads == 0) run.threads = std::max(1, cpu_counts().bound / options.ranks);
+  const Machines machines(options, run);
   resolve(options.train, options.ranks);
   const std::unique_ptr<LanguageTask> task = make_language_task(options.train);
   const auto start = Clock::now();
@@ -180,12 +230,18 @@ int plan(PlanOptions& options) {
   for (const int rank : ranks) {
     // A plan leaves parameters cut, and without memory.
     const std::unique_ptr<LanguageTask> of_rank = make_language_task(options.train);
-    planned.push_back(plan_rank(run, *of_rank, rank, options.ranks));
+    planned.push_back(plan_rank(run, *of_rank, rank, options.ranks, machines.get()));
     run.memory_profile.clear();  // of the first
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  machines.keep_times();
+  std::optional<PlannedStep> step;
+  if (machines.get() != nullptr && options.rank < 0) {
+    step = planned_step(run, task->unit(), machines.cluster(), planned, options.ranks);
+  }
   if (options.json) {
     for (const PlannedRank& rank : planned) std::printf("%s\n", to_json(rank.memory).c_str());
+    if (step) std::printf("%s\n", to_json(*step).c_str());
     return 0;
   }
   std::string text;
@@ -194,6 +250,9 @@ int plan(PlanOptions& options) {
     text += cat("\n", title(rank), unit_table(rank, task->units()));
     if (rank.memory.host) text += row("host", rank.memory.host->by_tag);
     if (options.explain) text += explanation(rank);
+  }
+  if (step) {
+    text += cat("\n", describe(*step, machines.cluster(), task->unit(), options.ranks));
   }
   text += cat("\n", failures_text(options));
   std::printf("%splanned %zu of %d ranks in %.2f s, %d threads of a kernel\n", text.c_str(),
@@ -206,18 +265,33 @@ int plan(PlanOptions& options) {
 int list_layouts(PlanOptions& options) {
   RunConfig& run = options.train.run;
   if (run.threads == 0) run.threads = std::max(1, cpu_counts().bound / options.ranks);
+  const Machines machines(options, run);
   resolve(options.train, options.ranks);
+  const bool is_timed = machines.get() != nullptr;
+  int64_t most = run.device_memory;
+  if (most == 0) most = static_cast<int64_t>(machines.cluster().memory);
   std::string text = cat(padded("device held", kCellWidth), " ", padded("in use", kCellWidth), " ",
-                         padded("host held", kCellWidth), "  flags\n");
+                         padded("host held", kCellWidth),
+                         is_timed ? cat(" ", padded("a step", kCellWidth), "    MFU") : "",
+                         "  flags\n");
   const auto make_task = [&] { return std::make_unique<LanguageTask>(options.train); };
-  for (const PlannedLayout& layout : plan_layouts(run, make_task, options.ranks)) {
-    const bool fits = run.device_memory == 0 || layout.device.reserved <= run.device_memory;
+  for (const PlannedLayout& layout :
+       plan_layouts(run, make_task, options.ranks, machines.get())) {
+    const bool fits = most == 0 || layout.device.reserved <= most;
     text += cat(padded(bytes_text(layout.device.reserved), kCellWidth), " ",
                 padded(bytes_text(layout.device.allocated), kCellWidth), " ",
-                padded(bytes_text(layout.host_bytes), kCellWidth), "  ",
-                layout.flags.empty() ? "(none)" : layout.flags,
-                fits ? "" : "  (more than --device-memory)", "\n");
+                padded(bytes_text(layout.host_bytes), kCellWidth));
+    if (layout.step) {
+      text += cat(" ", padded(cat(format_number(1e3 * layout.step->seconds), " ms"), kCellWidth),
+                  " ", padded(cat(std::lround(100 * layout.step->mfu()), "%"), 6));
+    }
+    text += cat("  ", layout.flags.empty() ? "(none)" : layout.flags,
+                fits                         ? ""
+                : options.train.run.device_memory > 0 ? "  (more than --device-memory)"
+                                             : "  (more than a device has)",
+                "\n");
   }
+  machines.keep_times();
   std::fputs(text.c_str(), stdout);
   return 0;
 }

@@ -72,7 +72,9 @@ void PipelineStep::begins(const comm::Action& action) {
   if (input_ == nullptr) return;
   const bool forward = action.kind == comm::ActionKind::kForward;
   if (!forward && before_ != nullptr) std::exchange(before_, nullptr)();
-  if (observer_ != nullptr) observer_->begins(forward ? StepPhase::kForward : StepPhase::kBackward);
+  if (observer_ == nullptr) return;
+  observer_->acts(action);
+  observer_->begins(forward ? StepPhase::kForward : StepPhase::kBackward);
 }
 
 void PipelineStep::ends(const comm::Action& action) {

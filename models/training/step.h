@@ -117,6 +117,8 @@ class StepObserver {
   // Work of a phase is queued between the two; kPrepare comes before every forward again.
   virtual void begins(StepPhase) {}
   virtual void ends(StepPhase) {}
+  // On a pipeline's rank: what the forward or backward that begins next is of.
+  virtual void acts(const comm::Action&) {}
   // The results of a step are here: when it ran at once, before run() returns; else when the first
   // forward of the next step is queued, whose backward is not, or in finish(). Must not wait for
   // other ranks, which may wait for what this one sends in that step.

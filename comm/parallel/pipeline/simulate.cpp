@@ -153,7 +153,7 @@ class Simulator {
       const auto slots = size_t(options_.slots);
       const bool is_link = place_.rank_of(ends.to->second) != rank;
       if (is_link && number >= slots) now = std::max(now, link.taken[number - slots]);
-      link.sent.push_back(now);
+      link.sent.push_back(is_link ? now + options_.message : now);
     }
     count_held(rank, *action);
     result_.ranks[size_t(rank)].push_back({*action, begin, now});

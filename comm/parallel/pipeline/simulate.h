@@ -16,6 +16,7 @@ struct StageTimes {
 struct SimulationOptions {
   int slots = 1;                       // messages of a link that may wait to be taken
   std::vector<StageTimes> times = {};  // by stage; empty: 1 each
+  double message = 0;                  // from when a link is given one until it can be taken
 };
 
 struct TimedAction {

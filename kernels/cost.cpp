@@ -1,9 +1,9 @@
-#include "shale/bench/support/cost.h"
+#include "shale/kernels/cost.h"
 
 #include <algorithm>
 #include <initializer_list>
 
-namespace shale::bench {
+namespace shale::kernels {
 namespace {
 
 double bytes_of(const View& view) {
@@ -49,8 +49,7 @@ Cost& Cost::operator+=(const Cost& other) {
   return *this;
 }
 
-Cost cost_of(const kernels::GemmArgs& a) {
-  using kernels::Epilogue;
+Cost cost_of(const GemmArgs& a) {
   Cost cost = traffic({a.a, a.b, a.b_up, a.bias, a.residual}, {a.c_up});
   cost.flops = 2.0 * double(a.c.size(0)) * double(a.c.size(1)) * double(a.a.size(1));
   if (a.b_up.defined()) cost.flops *= 2;
@@ -62,50 +61,50 @@ Cost cost_of(const kernels::GemmArgs& a) {
   return cost;
 }
 
-Cost cost_of(const kernels::AttentionFwdArgs& a) {
+Cost cost_of(const AttentionFwdArgs& a) {
   Cost cost = traffic({a.q, a.k, a.v}, {a.out, a.lse});
   cost.flops = 4.0 * visible_pairs(a.q, a.k, a.causal, a.window) * double(a.q.size(3));
   return cost;
 }
 
-Cost cost_of(const kernels::AttentionBwdArgs& a) {
+Cost cost_of(const AttentionBwdArgs& a) {
   Cost cost = traffic({a.q, a.k, a.v, a.out, a.lse, a.dout}, {a.dq, a.dk, a.dv});
   cost.flops = 10.0 * visible_pairs(a.q, a.k, a.causal, a.window) * double(a.q.size(3));
   return cost;
 }
 
-Cost cost_of(const kernels::LayerNormFwdArgs& a) {
+Cost cost_of(const LayerNormFwdArgs& a) {
   return traffic({a.x, a.residual, a.gain, a.bias}, {a.sum, a.y, a.mean, a.rstd});
 }
 
-Cost cost_of(const kernels::LayerNormBwdArgs& a) {
+Cost cost_of(const LayerNormBwdArgs& a) {
   Cost cost = traffic({a.dy, a.s, a.gain, a.mean, a.rstd, a.d_sum}, {a.dx});
   add_result(cost, a.dgain, a.accumulate_dgain);
   add_result(cost, a.dbias, a.accumulate_dbias);
   return cost;
 }
 
-Cost cost_of(const kernels::RmsNormFwdArgs& a) {
+Cost cost_of(const RmsNormFwdArgs& a) {
   return traffic({a.x, a.residual, a.gain}, {a.sum, a.y, a.rstd});
 }
 
-Cost cost_of(const kernels::RmsNormBwdArgs& a) {
+Cost cost_of(const RmsNormBwdArgs& a) {
   Cost cost = traffic({a.dy, a.s, a.gain, a.rstd, a.d_sum}, {a.dx});
   add_result(cost, a.dgain, a.accumulate_dgain);
   return cost;
 }
 
-Cost cost_of(const kernels::CrossEntropyArgs& a) {
+Cost cost_of(const CrossEntropyArgs& a) {
   Cost cost = traffic({a.logits, a.targets}, {a.losses});
   if (a.write_grad) cost.written_bytes += bytes_of(a.logits);
   return cost;
 }
 
-Cost cost_of(const kernels::CrossEntropyStatsArgs& a) {
+Cost cost_of(const CrossEntropyStatsArgs& a) {
   return traffic({a.logits, a.targets}, {a.stats});
 }
 
-Cost cost_of(const kernels::CrossEntropyGradArgs& a) {
+Cost cost_of(const CrossEntropyGradArgs& a) {
   Cost cost = traffic({a.targets, a.stats}, {});
   if (a.losses.defined()) cost.written_bytes += bytes_of(a.losses);
   if (!a.write_grad) return cost;
@@ -114,7 +113,7 @@ Cost cost_of(const kernels::CrossEntropyGradArgs& a) {
   return cost;
 }
 
-Cost cost_of(const kernels::EmbeddingFwdArgs& a) {
+Cost cost_of(const EmbeddingFwdArgs& a) {
   Cost cost = traffic({a.ids}, {a.y});
   cost.read_bytes += bytes_of(a.y);  // one row of the table per token
   if (a.positions.defined()) {
@@ -123,7 +122,7 @@ Cost cost_of(const kernels::EmbeddingFwdArgs& a) {
   return cost;
 }
 
-Cost cost_of(const kernels::EmbeddingBwdArgs& a) {
+Cost cost_of(const EmbeddingBwdArgs& a) {
   Cost cost = traffic({a.ids, a.dy}, {});
   const double row_bytes = double(a.dy.size(-1)) * 4;  // gradients are f32
   const auto add = [&](const View& grad, bool accumulate, int64_t rows) {
@@ -137,121 +136,121 @@ Cost cost_of(const kernels::EmbeddingBwdArgs& a) {
   return cost;
 }
 
-Cost cost_of(const kernels::AdamWArgs& a) {
+Cost cost_of(const AdamWArgs& a) {
   return traffic({a.master, a.grad, a.m, a.v}, {a.master, a.m, a.v, a.param});
 }
 
-Cost cost_of(const kernels::AdamW8bitArgs& a) {
+Cost cost_of(const AdamW8bitArgs& a) {
   return traffic({a.master, a.grad, a.m, a.v, a.m_scale, a.v_scale},
                  {a.master, a.m, a.v, a.m_scale, a.v_scale, a.param});
 }
 
-Cost cost_of(const kernels::LionArgs& a) {
+Cost cost_of(const LionArgs& a) {
   return traffic({a.master, a.grad, a.m}, {a.master, a.m, a.param});
 }
 
-Cost cost_of(const kernels::AdafactorMeansArgs& a) {
+Cost cost_of(const AdafactorMeansArgs& a) {
   return traffic({a.grad, a.row_mean, a.col_mean}, {a.row_mean, a.col_mean});
 }
 
-Cost cost_of(const kernels::AdafactorAverageArgs& a) {
+Cost cost_of(const AdafactorAverageArgs& a) {
   return traffic({a.newest, a.mean}, {a.mean});
 }
 
-Cost cost_of(const kernels::AdafactorSquaresArgs& a) {
+Cost cost_of(const AdafactorSquaresArgs& a) {
   return traffic({a.grad, a.row, a.col, a.v, a.sum}, {a.v, a.sum});
 }
 
-Cost cost_of(const kernels::AdafactorArgs& a) {
+Cost cost_of(const AdafactorArgs& a) {
   return traffic({a.master, a.grad, a.row, a.col, a.v, a.square_sum}, {a.master, a.param});
 }
 
-Cost cost_of(const kernels::MuonMomentumArgs& a) {
+Cost cost_of(const MuonMomentumArgs& a) {
   return traffic({a.grad, a.m}, {a.m, a.update});
 }
 
-Cost cost_of(const kernels::InverseNormArgs& a) {
-  return {.read_bytes = sizeof(kernels::FixedSum), .written_bytes = bytes_of(a.y)};
+Cost cost_of(const InverseNormArgs& a) {
+  return {.read_bytes = sizeof(FixedSum), .written_bytes = bytes_of(a.y)};
 }
 
-Cost cost_of(const kernels::MuonArgs& a) {
+Cost cost_of(const MuonArgs& a) {
   return traffic({a.master, a.update}, {a.master, a.param});
 }
 
-Cost cost_of(const kernels::SgdArgs& a) {
+Cost cost_of(const SgdArgs& a) {
   return traffic({a.master, a.grad, a.m}, {a.master, a.m, a.param});
 }
 
-Cost cost_of(const kernels::WeightAverageArgs& a) {
+Cost cost_of(const WeightAverageArgs& a) {
   return traffic({a.master, a.average}, {a.average});
 }
 
-Cost cost_of(const kernels::SignPackArgs& a) {
+Cost cost_of(const SignPackArgs& a) {
   return traffic({a.value, a.grad, a.mask, a.owed}, {a.owed, a.packed});
 }
 
-Cost cost_of(const kernels::SignMeanArgs& a) {
+Cost cost_of(const SignMeanArgs& a) {
   return traffic({a.parts, a.mask, a.owed}, {a.owed, a.packed});
 }
 
-Cost cost_of(const kernels::SignUnpackArgs& a) {
+Cost cost_of(const SignUnpackArgs& a) {
   return traffic({a.packed, a.mask}, {a.value});
 }
 
-Cost cost_of(const kernels::AxpbyArgs& a) {
+Cost cost_of(const AxpbyArgs& a) {
   return traffic({a.a, a.b}, {a.y});
 }
-Cost cost_of(const kernels::MulArgs& a) {
+Cost cost_of(const MulArgs& a) {
   return traffic({a.a, a.b}, {a.y});
 }
-Cost cost_of(const kernels::FillArgs& a) {
+Cost cost_of(const FillArgs& a) {
   return traffic({}, {a.y});
 }
-Cost cost_of(const kernels::CopyArgs& a) {
+Cost cost_of(const CopyArgs& a) {
   return traffic({a.x}, {a.y});
 }
-Cost cost_of(const kernels::GeluFwdArgs& a) {
+Cost cost_of(const GeluFwdArgs& a) {
   return traffic({a.x}, {a.y});
 }
-Cost cost_of(const kernels::GeluBwdArgs& a) {
+Cost cost_of(const GeluBwdArgs& a) {
   return traffic({a.x, a.dy}, {a.dx});
 }
-Cost cost_of(const kernels::SwiGluFwdArgs& a) {
+Cost cost_of(const SwiGluFwdArgs& a) {
   return traffic({a.gate, a.up}, {a.y});
 }
-Cost cost_of(const kernels::DropoutArgs& a) {
+Cost cost_of(const DropoutArgs& a) {
   return traffic({a.x, a.residual}, {a.y});
 }
-Cost cost_of(const kernels::RopeArgs& a) {
+Cost cost_of(const RopeArgs& a) {
   return traffic({a.x, a.positions}, {a.y});
 }
-Cost cost_of(const kernels::SumArgs& a) {
+Cost cost_of(const SumArgs& a) {
   return traffic({a.x}, {a.y});
 }
-Cost cost_of(const kernels::SumSquaresArgs& a) {
+Cost cost_of(const SumSquaresArgs& a) {
   return traffic({a.x}, {});
 }
-Cost cost_of(const kernels::ClipFactorArgs& a) {
+Cost cost_of(const ClipFactorArgs& a) {
   // norm, factor and flag
-  return {.read_bytes = double(a.parts) * sizeof(kernels::FixedSum), .written_bytes = 12};
+  return {.read_bytes = double(a.parts) * sizeof(FixedSum), .written_bytes = 12};
 }
-Cost cost_of(const kernels::LossScaleArgs&) {
+Cost cost_of(const LossScaleArgs&) {
   return {.read_bytes = sizeof(LossScale) + 4, .written_bytes = sizeof(LossScale)};
 }
-Cost cost_of(const kernels::SkipOutlierArgs& a) {
+Cost cost_of(const SkipOutlierArgs& a) {
   return traffic({a.norms, a.count}, {a.count});
 }
-Cost cost_of(const kernels::RandomNormalArgs& a) {
+Cost cost_of(const RandomNormalArgs& a) {
   return traffic({}, {a.y});
 }
 
-Cost cost_of(const kernels::ColumnSumArgs& a) {
+Cost cost_of(const ColumnSumArgs& a) {
   Cost cost = traffic({a.x}, {});
   add_result(cost, a.y, a.accumulate);
   return cost;
 }
 
-Cost cost_of(const kernels::TreeSumArgs& a) {
+Cost cost_of(const TreeSumArgs& a) {
   const double count = double(a.count);
   return {.read_bytes = count * double(a.inputs.size()) * double(dtype_size(a.in_dtype)),
           .written_bytes = count * double(a.outputs.size()) * double(dtype_size(a.out_dtype))};
@@ -270,7 +269,7 @@ double bytes_in_memory(const View& view) {
 
 }  // namespace
 
-Cost cost_of(const kernels::PointwiseArgs& a) {
+Cost cost_of(const PointwiseArgs& a) {
   Cost cost;
   for (int i = 0; i < a.program->inputs; ++i) {
     if (a.program->loads(i)) cost.read_bytes += bytes_in_memory(a.inputs[size_t(i)]);
@@ -279,29 +278,29 @@ Cost cost_of(const kernels::PointwiseArgs& a) {
   return cost;
 }
 
-Cost cost_of(const kernels::ReduceDimsArgs& a) {
+Cost cost_of(const ReduceDimsArgs& a) {
   return traffic({a.x}, {a.y});
 }
 
-Cost cost_of(const kernels::SoftmaxFwdArgs& a) {
+Cost cost_of(const SoftmaxFwdArgs& a) {
   return traffic({a.x}, {a.y});
 }
 
-Cost cost_of(const kernels::SoftmaxBwdArgs& a) {
+Cost cost_of(const SoftmaxBwdArgs& a) {
   return traffic({a.y, a.dy}, {a.dx});
 }
 
-Cost cost_of(const kernels::DecodeBlocksArgs& a) {
+Cost cost_of(const DecodeBlocksArgs& a) {
   return traffic({a.x}, {a.y});
 }
 
-Cost cost_of(const kernels::GatherArgs& a) {
+Cost cost_of(const GatherArgs& a) {
   Cost cost = traffic({a.y}, {a.y});  // what is picked is read
   cost.read_bytes += bytes_in_memory(a.index);
   return cost;
 }
 
-Cost cost_of(const kernels::ScatterAddArgs& a) {
+Cost cost_of(const ScatterAddArgs& a) {
   Cost cost = traffic({a.x}, {});
   cost.read_bytes += bytes_in_memory(a.index);
   const double touched = double(a.x.numel()) * double(dtype_size(a.y.dtype));
@@ -310,10 +309,10 @@ Cost cost_of(const kernels::ScatterAddArgs& a) {
   return cost;
 }
 
-Cost cost_of(const kernels::GroupedGemmArgs& a) {
+Cost cost_of(const GroupedGemmArgs& a) {
   Cost cost = traffic({a.a, a.b, a.b_up, a.offsets}, {});
-  const bool is_forward = a.epilogue == kernels::Epilogue::kSwiGlu;
-  const bool by_rows = a.by == kernels::GroupedBy::kRows;
+  const bool is_forward = a.epilogue == Epilogue::kSwiGlu;
+  const bool by_rows = a.by == GroupedBy::kRows;
   const int64_t rows = by_rows ? a.a.size(0) : a.a.size(1);
   const int64_t other = by_rows ? a.a.size(1) : a.a.size(0);
   cost.flops = (is_forward ? 4.0 : 2.0) * double(rows) * double(other) * double(a.b.size(-1));
@@ -323,31 +322,31 @@ Cost cost_of(const kernels::GroupedGemmArgs& a) {
   return cost;
 }
 
-Cost cost_of(const kernels::MoeRouteFwdArgs& a) {
+Cost cost_of(const MoeRouteFwdArgs& a) {
   return traffic({a.logits, a.bias}, {a.weights, a.experts});
 }
-Cost cost_of(const kernels::MoeRouteBwdArgs& a) {
+Cost cost_of(const MoeRouteBwdArgs& a) {
   return traffic({a.logits, a.experts, a.counts, a.d_weights}, {a.d_logits});
 }
-Cost cost_of(const kernels::MoeSortArgs& a) {
+Cost cost_of(const MoeSortArgs& a) {
   Cost cost = traffic({a.experts}, {a.counts, a.offsets, a.rows, a.sources});
   add_result(cost, a.loads, true);
   return cost;
 }
-Cost cost_of(const kernels::MoeBalanceArgs& a) {
+Cost cost_of(const MoeBalanceArgs& a) {
   Cost cost = traffic({a.loads}, {});
   add_result(cost, a.bias, true);
   return cost;
 }
-Cost cost_of(const kernels::MoePermuteArgs& a) {
+Cost cost_of(const MoePermuteArgs& a) {
   return traffic({a.y, a.sources, a.weights}, {a.y});  // a row is read for each that is written
 }
-Cost cost_of(const kernels::MoeCombineArgs& a) {
+Cost cost_of(const MoeCombineArgs& a) {
   Cost cost = traffic({a.rows, a.weights, a.residual}, {a.y});
   cost.read_bytes += bytes_of(a.y) * double(a.rows.size(1));
   return cost;
 }
-Cost cost_of(const kernels::MoeDotsArgs& a) {
+Cost cost_of(const MoeDotsArgs& a) {
   Cost cost = traffic({a.x, a.rows}, {a.dots});
   cost.read_bytes += bytes_of(a.x) * double(a.rows.size(1));
   return cost;
@@ -361,49 +360,49 @@ double conv_flops(const View& y, const View& weight) {
 
 }  // namespace
 
-Cost cost_of(const kernels::ConvArgs& a) {
+Cost cost_of(const ConvArgs& a) {
   Cost cost = traffic({a.x, a.weight, a.bias}, {a.y});
   cost.flops = conv_flops(a.y, a.weight);
   return cost;
 }
-Cost cost_of(const kernels::ConvInputGradArgs& a) {
+Cost cost_of(const ConvInputGradArgs& a) {
   Cost cost = traffic({a.dy, a.weight}, {a.dx});
   cost.flops = conv_flops(a.dy, a.weight);
   return cost;
 }
-Cost cost_of(const kernels::ConvWeightGradArgs& a) {
+Cost cost_of(const ConvWeightGradArgs& a) {
   Cost cost = traffic({a.dy, a.x}, {});
   add_result(cost, a.dweight, a.accumulate);
   cost.flops = conv_flops(a.dy, a.dweight);
   return cost;
 }
-Cost cost_of(const kernels::MaxPoolArgs& a) {
+Cost cost_of(const MaxPoolArgs& a) {
   return traffic({a.x}, {a.y, a.place});
 }
-Cost cost_of(const kernels::MaxPoolGradArgs& a) {
+Cost cost_of(const MaxPoolGradArgs& a) {
   return traffic({a.dy, a.place}, {a.dx});
 }
-Cost cost_of(const kernels::BatchMomentsArgs& a) {
+Cost cost_of(const BatchMomentsArgs& a) {
   return traffic({a.x}, {a.moments});
 }
-Cost cost_of(const kernels::BatchMergeArgs& a) {
+Cost cost_of(const BatchMergeArgs& a) {
   Cost cost = traffic({a.moments}, {a.mean, a.rstd, a.count});
   add_result(cost, a.running_mean, true);
   add_result(cost, a.running_variance, true);
   return cost;
 }
-Cost cost_of(const kernels::BatchNormArgs& a) {
+Cost cost_of(const BatchNormArgs& a) {
   return traffic({a.x, a.mean, a.rstd, a.gain, a.bias, a.residual}, {a.y});
 }
-Cost cost_of(const kernels::BatchNormSumsArgs& a) {
+Cost cost_of(const BatchNormSumsArgs& a) {
   Cost cost = traffic({a.dy, a.x, a.y, a.mean, a.rstd}, {a.sums});
   add_result(cost, a.dgain, a.accumulate_dgain);
   add_result(cost, a.dbias, a.accumulate_dbias);
   return cost;
 }
-Cost cost_of(const kernels::BatchNormGradArgs& a) {
+Cost cost_of(const BatchNormGradArgs& a) {
   return traffic({a.dy, a.x, a.y, a.mean, a.rstd, a.gain, a.sums, a.count},
                  {a.dx, a.d_residual});
 }
 
-}  // namespace shale::bench
+}  // namespace shale::kernels

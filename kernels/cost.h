@@ -1,0 +1,118 @@
+#pragma once
+
+#include "shale/kernels/adafactor.h"
+#include "shale/kernels/attention.h"
+#include "shale/kernels/batch_norm.h"
+#include "shale/kernels/block_codes.h"
+#include "shale/kernels/conv.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/kernels/embedding.h"
+#include "shale/kernels/gemm.h"
+#include "shale/kernels/grouped_gemm.h"
+#include "shale/kernels/index.h"
+#include "shale/kernels/loss.h"
+#include "shale/kernels/loss_scale.h"
+#include "shale/kernels/moe.h"
+#include "shale/kernels/muon.h"
+#include "shale/kernels/norm.h"
+#include "shale/kernels/one_bit.h"
+#include "shale/kernels/optim.h"
+#include "shale/kernels/pointwise.h"
+#include "shale/kernels/pool.h"
+#include "shale/kernels/random.h"
+#include "shale/kernels/reduce.h"
+#include "shale/kernels/reduce_dims.h"
+#include "shale/kernels/rope.h"
+#include "shale/kernels/softmax.h"
+#include "shale/kernels/tree_sum.h"
+
+namespace shale::kernels {
+
+// The work that a kernel call is for, whatever the kernel does: multiply-adds count two FLOP, and
+// only matrix products are counted; every operand is read once and every result written once, and a
+// result that is added to is also read. A kernel that reads something twice does not get credit.
+struct Cost {
+  double flops = 0;
+  double read_bytes = 0;
+  double written_bytes = 0;
+
+  double bytes() const { return read_bytes + written_bytes; }
+  Cost& operator+=(const Cost& other);
+};
+
+Cost cost_of(const GemmArgs& a);
+// Forward has two products over the (query, key) pairs that the mask leaves, backward has five: the
+// scores are computed again.
+Cost cost_of(const AttentionFwdArgs& a);
+Cost cost_of(const AttentionBwdArgs& a);
+Cost cost_of(const LayerNormFwdArgs& a);
+Cost cost_of(const LayerNormBwdArgs& a);
+Cost cost_of(const RmsNormFwdArgs& a);
+Cost cost_of(const RmsNormBwdArgs& a);
+Cost cost_of(const CrossEntropyArgs& a);
+Cost cost_of(const CrossEntropyStatsArgs& a);
+Cost cost_of(const CrossEntropyGradArgs& a);
+Cost cost_of(const DecodeBlocksArgs& a);
+Cost cost_of(const EmbeddingFwdArgs& a);
+Cost cost_of(const EmbeddingBwdArgs& a);
+Cost cost_of(const AdamWArgs& a);
+Cost cost_of(const AdamW8bitArgs& a);
+Cost cost_of(const LionArgs& a);
+Cost cost_of(const AdafactorMeansArgs& a);
+Cost cost_of(const AdafactorAverageArgs& a);
+Cost cost_of(const AdafactorSquaresArgs& a);
+Cost cost_of(const AdafactorArgs& a);
+Cost cost_of(const MuonMomentumArgs& a);
+Cost cost_of(const InverseNormArgs& a);
+Cost cost_of(const MuonArgs& a);
+Cost cost_of(const SgdArgs& a);
+Cost cost_of(const WeightAverageArgs& a);
+Cost cost_of(const SignPackArgs& a);
+Cost cost_of(const SignMeanArgs& a);
+Cost cost_of(const SignUnpackArgs& a);
+Cost cost_of(const AxpbyArgs& a);
+Cost cost_of(const MulArgs& a);
+Cost cost_of(const FillArgs& a);
+Cost cost_of(const CopyArgs& a);
+Cost cost_of(const GeluFwdArgs& a);
+Cost cost_of(const GeluBwdArgs& a);
+Cost cost_of(const SwiGluFwdArgs& a);
+Cost cost_of(const DropoutArgs& a);
+Cost cost_of(const RopeArgs& a);
+Cost cost_of(const ColumnSumArgs& a);
+Cost cost_of(const SumArgs& a);
+Cost cost_of(const SumSquaresArgs& a);
+Cost cost_of(const ClipFactorArgs& a);
+Cost cost_of(const LossScaleArgs& a);
+Cost cost_of(const SkipOutlierArgs& a);
+Cost cost_of(const RandomNormalArgs& a);
+Cost cost_of(const TreeSumArgs& a);
+// Inputs that are broadcast are read once.
+Cost cost_of(const PointwiseArgs& a);
+Cost cost_of(const ReduceDimsArgs& a);
+Cost cost_of(const SoftmaxFwdArgs& a);
+Cost cost_of(const SoftmaxBwdArgs& a);
+Cost cost_of(const GatherArgs& a);
+Cost cost_of(const ScatterAddArgs& a);
+// Of grouped products all rows count, those of nobody too: whose they are stands on the device.
+Cost cost_of(const GroupedGemmArgs& a);
+Cost cost_of(const MoeRouteFwdArgs& a);
+Cost cost_of(const MoeRouteBwdArgs& a);
+Cost cost_of(const MoeSortArgs& a);
+Cost cost_of(const MoeBalanceArgs& a);
+Cost cost_of(const MoePermuteArgs& a);
+Cost cost_of(const MoeCombineArgs& a);
+Cost cost_of(const MoeDotsArgs& a);
+// Windows count whole, also where they reach beyond the image.
+Cost cost_of(const ConvArgs& a);
+Cost cost_of(const ConvInputGradArgs& a);
+Cost cost_of(const ConvWeightGradArgs& a);
+Cost cost_of(const MaxPoolArgs& a);
+Cost cost_of(const MaxPoolGradArgs& a);
+Cost cost_of(const BatchMomentsArgs& a);
+Cost cost_of(const BatchMergeArgs& a);
+Cost cost_of(const BatchNormArgs& a);
+Cost cost_of(const BatchNormSumsArgs& a);
+Cost cost_of(const BatchNormGradArgs& a);
+
+}  // namespace shale::kernels

@@ -1,0 +1,162 @@
+#include "shale/models/plan/cluster.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "shale/base/config.h"
+#include "shale/base/error.h"
+#include "shale/runtime/io/mapped_file.h"
+
+namespace shale::models {
+namespace {
+
+constexpr double kGiga = 1e9, kTera = 1e12, kMicro = 1e-6, kGiB = double(1 << 30);
+
+void describe(ConfigSpec& spec, Cluster& c) {
+  const RealLimits any{.min = 0};
+  const RealLimits share{.min = 0, .max = 1, .exclude_min = true};
+  spec.add("device", c.device, "a device's name", {.required = true});
+  spec.add("source", c.source, "where the figures are from", {});
+  spec.add("gpu", c.is_gpu, "whether ranks are of GPUs");
+  spec.add("memory-gib", c.memory, "of a device", any);
+  spec.add("memory-gbytes-per-s", c.memory_bandwidth, "of a device's memory", any);
+  spec.add("bf16-tflops", c.flops_bf16, "of products of bf16 and fp16", any);
+  spec.add("fp32-tflops", c.flops_fp32, "of products of f32", any);
+  spec.add("launch-us", c.launch_s, "that a kernel takes besides its work", any);
+  spec.add("product-share", c.product_share, "of the peak that large products reach", share);
+  spec.add("attention-share", c.attention_share, "of the peak, forward", share);
+  spec.add("attention-grad-share", c.attention_grad_share, "of the peak, backward", share);
+  spec.add("bandwidth-share", c.bandwidth_share, "that long traffic reaches", share);
+  spec.add("overlap-tax", c.overlap_tax, "of its speed that a device loses beside a collective",
+           {.min = 0, .max = 1});
+  spec.add("devices-per-node", c.devices_per_node, "devices of a node", {.min = 1});
+  spec.add("node-gbytes-per-s", c.node.bandwidth, "a device sends within its node", any);
+  spec.add("node-latency-us", c.node.latency_s, "of a step of a collective", any);
+  spec.add("network-gbytes-per-s", c.network.bandwidth, "a device sends to other nodes", any);
+  spec.add("network-latency-us", c.network.latency_s, "of a step of a collective", any);
+  spec.add("links-fitted", c.links_are_fitted, "whether the links' figures were measured here");
+  spec.add("power-w", c.power_w, "of a device and what is with it", any);
+  spec.add("price-per-hour", c.price_per_hour, "of a device", any);
+}
+
+// The share of its limit that work of a size reaches.
+struct Step {
+  double size;
+  double share;
+};
+constexpr std::array<Step, 5> kProducts{{{1e6, 0.02}, {1e8, 0.3}, {1e9, 0.6}, {16e9, 0.9},
+                                         {128e9, 1}}};
+constexpr std::array<Step, 5> kTraffic{{{1e4, 0.1}, {1e5, 0.35}, {1e6, 0.65}, {1e7, 0.85},
+                                        {1e8, 1}}};
+
+double share_of(const std::array<Step, 5>& steps, double size) {
+  if (size <= steps.front().size) return steps.front().share;
+  for (size_t i = 1; i < steps.size(); ++i) {
+    const Step &low = steps[i - 1], &high = steps[i];
+    if (size > high.size) continue;
+    const double at = std::log(size / low.size) / std::log(high.size / low.size);
+    return low.share + at * (high.share - low.share);
+  }
+  return steps.back().share;
+}
+
+// Steps that data makes among so many.
+double steps_among(int64_t ranks) {
+  return std::min(double(ranks - 1), 2 * std::ceil(std::log2(double(ranks))));
+}
+
+// What a collective's slowest rank sends, in parts of the whole, if it is among so many.
+double sent_share(comm::CollectiveOp op, double ranks) {
+  using enum comm::CollectiveOp;
+  const double others = (ranks - 1) / ranks;
+  switch (op) {
+    case kBarrier: return 0;
+    case kAllReduceSum:
+    case kAllReduceMax: return 2 * others;
+    case kBroadcast: return ranks > 1 ? 1 : 0;
+    default: return others;
+  }
+}
+
+}  // namespace
+
+bool Cluster::is_one_node(std::span<const int> ranks) const {
+  return std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
+    return rank / devices_per_node == ranks.front() / devices_per_node;
+  });
+}
+
+Cluster read_cluster(const std::string& path) {
+  Cluster cluster{.path = path};
+  ConfigSpec spec("cluster", "the machines of a planned run");
+  describe(spec, cluster);
+  const MappedFile file(path);
+  spec.read_json(file.text(), path);
+  const auto want = [&](double value, const char* name) {
+    if (value > 0) return;
+    throw ConfigError(cat(path, ": ", name, " is missing, want a positive number"));
+  };
+  want(cluster.memory_bandwidth, "memory_gbytes_per_s");
+  want(cluster.flops_bf16, "bf16_tflops");
+  want(cluster.flops_fp32, "fp32_tflops");
+  want(cluster.node.bandwidth, "node_gbytes_per_s");
+  want(cluster.network.bandwidth, "network_gbytes_per_s");
+  if (cluster.device.empty()) throw ConfigError(cat(path, ": device is missing, want a name"));
+  cluster.memory *= kGiB;
+  for (double* value : {&cluster.memory_bandwidth, &cluster.node.bandwidth,
+                        &cluster.network.bandwidth}) {
+    *value *= kGiga;
+  }
+  for (double* value : {&cluster.flops_bf16, &cluster.flops_fp32}) *value *= kTera;
+  for (double* value : {&cluster.launch_s, &cluster.node.latency_s, &cluster.network.latency_s}) {
+    *value *= kMicro;
+  }
+  return cluster;
+}
+
+double collective_seconds(const Cluster& cluster, const comm::CollectiveCall& call,
+                          std::span<const int> members) {
+  std::set<int64_t> nodes;
+  for (const int rank : members) nodes.insert(rank / cluster.devices_per_node);
+  const auto ranks = int64_t(members.size()), groups = int64_t(nodes.size());
+  const double bytes = double(call.larger_bytes());
+  // Of the most crowded node, where they are not alike.
+  const double beside = std::ceil(double(ranks) / double(groups));
+  double inside = sent_share(call.op, beside) * bytes / cluster.node.bandwidth;
+  double outside = sent_share(call.op, double(groups)) * bytes / cluster.network.bandwidth;
+  // What leaves a node leaves through the links of all who are there; each rank sends its own part
+  // of an all-to-all.
+  if (!comm::is_all_to_all(call.op)) outside /= beside;
+  double latency = 0;
+  if (beside > 1) latency += steps_among(int64_t(beside)) * cluster.node.latency_s;
+  if (groups > 1) latency += steps_among(groups) * cluster.network.latency_s;
+  return latency + std::max(inside, outside);
+}
+
+double message_seconds(const Cluster& cluster, int64_t bytes, int sender, int receiver) {
+  const std::array<int, 2> ends{sender, receiver};
+  const ClusterLink& link = cluster.is_one_node(ends) ? cluster.node : cluster.network;
+  return link.latency_s + double(bytes) / link.bandwidth;
+}
+
+double kernel_seconds(const Cluster& cluster, const kernels::Cost& cost, DType operands,
+                      KernelKind kind) {
+  const double traffic = cost.bytes();
+  const double memory = traffic == 0 ? 0
+                                     : traffic / (cluster.memory_bandwidth *
+                                                  cluster.bandwidth_share *
+                                                  share_of(kTraffic, traffic));
+  double share = cluster.product_share;
+  if (kind == KernelKind::kAttention) share = cluster.attention_share;
+  if (kind == KernelKind::kAttentionGrad) share = cluster.attention_grad_share;
+  const double compute =
+      cost.flops == 0 ? 0
+                      : cost.flops / (cluster.flops(operands) * share *
+                                      share_of(kProducts, cost.flops));
+  return cluster.launch_s + std::max(memory, compute);
+}
+
+}  // namespace shale::models

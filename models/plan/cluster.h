@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "shale/comm/collective.h"
+#include "shale/kernels/cost.h"
+
+namespace shale::models {
+
+// A way from one rank to another.
+struct ClusterLink {
+  double bandwidth = 0;  // bytes/s that one device sends, while it receives as many
+  double latency_s = 0;
+};
+
+// The machines of a run, as a plan of its time sees them. Ranks fill one node after the other.
+struct Cluster {
+  std::string path;    // of the file, for messages
+  std::string device;  // "NVIDIA H100 SXM 80 GB"
+  std::string source;  // where the figures are from
+  bool is_gpu = true;
+  double memory = 0;           // bytes of a device; 0: not known
+  double memory_bandwidth = 0;  // bytes/s
+  double flops_bf16 = 0, flops_fp32 = 0;  // of matrix products per second, by their operands
+  double launch_s = 0;                    // that every kernel takes besides
+  // What kernels reach of the above, at their best.
+  double product_share = 0.85, attention_share = 0.55, attention_grad_share = 0.45;
+  double bandwidth_share = 0.9;
+  // The share of its speed that a device loses while a collective runs beside it.
+  double overlap_tax = 0.1;
+  int64_t devices_per_node = 8;
+  ClusterLink node, network;   // within a node; of one device to other nodes
+  bool links_are_fitted = false;  // to measured collectives
+  double power_w = 0, price_per_hour = 0;  // of a device and what is with it; 0: nobody asks
+
+  double flops(DType operands) const { return dtype_size(operands) < 4 ? flops_bf16 : flops_fp32; }
+  bool is_one_node(std::span<const int> ranks) const;
+};
+
+// Reads a file of JSON: the fields above with their units, as docs/planning.md lists them. Throws
+// MissingInputError for a file that is not there, ConfigError for one that lacks a field, has one
+// that is unknown, or a value that cannot be.
+Cluster read_cluster(const std::string& path);
+
+// How long a collective takes the ranks `members` of the world, whatever the algorithm: what each
+// device sends within its node, or, if that is longer, its share of what the node sends to others
+// (a ring or a hierarchy reaches both), and the latency of as many steps as a ring or two trees
+// need, whichever are fewer.
+double collective_seconds(const Cluster& cluster, const comm::CollectiveCall& call,
+                          std::span<const int> members);
+double message_seconds(const Cluster& cluster, int64_t bytes, int sender, int receiver);
+
+// How long a kernel takes that does this work. Small products reach a smaller share of the peak
+// than large ones, and so does small traffic: Calculon's steps (Isaev et al., SC '23, the A100's),
+// between which the share goes with the logarithm.
+enum class KernelKind : uint8_t { kOther, kAttention, kAttentionGrad };
+double kernel_seconds(const Cluster& cluster, const kernels::Cost& cost, DType operands,
+                      KernelKind kind);
+
+}  // namespace shale::models

@@ -1,0 +1,142 @@
+#include "shale/models/plan/planned_step.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "shale/base/error.h"
+#include "shale/base/parse.h"
+#include "shale/models/training/parallel_setup.h"
+
+namespace shale::models {
+namespace {
+
+double data_ranks_of(const RunConfig& config, int ranks) {
+  return double(ranks / parallel_sizes(config, ranks).model_ranks());
+}
+
+struct StepWaits {
+  double seconds = 0;  // of the actions and what they wait for
+  double bubble = 0;
+};
+
+// By the stages' own clocks.
+StepWaits pipeline_waits(const RunConfig& config, std::span<const PlannedRank> stages, int ranks) {
+  const double micros = double(config.global_batch) /
+                        (double(config.micro_batch) * data_ranks_of(config, ranks));
+  const comm::Schedule schedule = pipeline_schedule(config, int64_t(micros));
+  comm::SimulationOptions options{.slots = StepPipeline().slots};
+  options.times.resize(size_t(schedule.placement.stages()));
+  double most = 0;
+  for (int rank = 0; rank < schedule.placement.ranks; ++rank) {
+    const RankTime& time = stages[size_t(rank)].time.value();
+    options.message = std::max(options.message, time.message);
+    most = std::max(most, time.acting);
+    for (const auto& [chunk, times] : time.chunks) {
+      options.times[size_t(schedule.placement.stage_of(rank, chunk))] = times;
+    }
+  }
+  const double makespan = comm::simulate(schedule, options).makespan;
+  return {.seconds = makespan, .bubble = makespan - most};
+}
+
+std::string text_of(const char* format, double value) {
+  std::array<char, 64> text;
+  std::snprintf(text.data(), text.size(), format, value);
+  return text.data();
+}
+
+}  // namespace
+
+PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const Cluster& cluster,
+                         std::span<const PlannedRank> stages, int ranks) {
+  const auto busiest = std::max_element(
+      stages.begin(), stages.end(), [](const PlannedRank& a, const PlannedRank& b) {
+        return a.time.value().total < b.time.value().total;
+      });
+  const RankTime& time = busiest->time.value();
+  PlannedStep step{.seconds = time.total, .slowed = time.slowed};
+  for (const auto& [slot, seconds] : time.kernels) {
+    const bool is_product = slot == "gemm" || slot == "grouped_gemm" || slot.starts_with("conv");
+    (is_product                          ? step.products
+     : slot.starts_with("attention")     ? step.attention
+                                         : step.others) += seconds;
+  }
+  step.exposed_data = time.exposed[size_t(comm::Lane::kData)];
+  step.exposed_model = time.exposed[size_t(comm::Lane::kModel)];
+  if (config.pipeline > 1) {
+    const StepWaits waits = pipeline_waits(config, stages, ranks);
+    step.bubble = waits.bubble;
+    step.seconds += waits.bubble;
+  }
+  for (size_t i = 0; i < kBases; ++i) step.by_basis[i] = time.by_basis[i] / step.seconds;
+  step.by_basis[size_t(Basis::kExtrapolated)] += (step.bubble + step.slowed) / step.seconds;
+  step.items = double(config.global_batch) * double(unit.items_per_sample);
+  step.flops = step.items * unit.flops_per_item;
+  const bool is_narrow = config.dtype == "bf16" || config.dtype == "fp16" ||
+                         (config.dtype == "auto" && cluster.is_gpu);
+  step.peak_flops = double(ranks) * cluster.flops(is_narrow ? DType::kBF16 : DType::kF32);
+  return step;
+}
+
+std::string to_json(const PlannedStep& step) {
+  std::string text = "{";
+  const auto add = [&](std::string_view name, double value) {
+    text += cat(text.size() > 1 ? ", " : "", "\"", name, "\": ", format_real(value));
+  };
+  add("step_s", step.seconds);
+  add("products_s", step.products);
+  add("attention_s", step.attention);
+  add("others_s", step.others);
+  add("slowed_s", step.slowed);
+  add("exposed_data_s", step.exposed_data);
+  add("exposed_model_s", step.exposed_model);
+  add("bubble_s", step.bubble);
+  add("items", step.items);
+  add("flops", step.flops);
+  add("mfu", step.mfu());
+  for (int i = 0; i < kBases; ++i) add(basis_name(Basis(i)), step.by_basis[size_t(i)]);
+  return text + "}";
+}
+
+std::string describe(const PlannedStep& step, const Cluster& cluster, const SampleUnit& unit,
+                     int ranks) {
+  const double rate = step.items / step.seconds;
+  std::string text = cat("a step of ", format_number(step.items), " ", unit.items, " on ", ranks,
+                         " x ", cluster.device, ": ", text_of("%.4g s, ", step.seconds),
+                         text_of("%.4g ", rate), unit.item, "/s");
+  if (step.flops > 0) {
+    text += cat(", ", text_of("%.1f%% of the peak (MFU), ", 100 * step.mfu()),
+                text_of("%.4g TFLOP/s a device", step.flops / step.seconds / ranks / 1e12));
+  }
+  text += "\n";
+  const auto line = [&](const char* what, double seconds) {
+    if (seconds == 0) return;
+    text += cat("  ", text_of("%8.1f ms", 1e3 * seconds),
+                text_of("  %5.1f%%  ", 100 * seconds / step.seconds), what, "\n");
+  };
+  line("matrix products", step.products);
+  line("attention", step.attention);
+  line("other kernels", step.others);
+  line("kernels slower beside collectives", step.slowed);
+  line("waiting for parameters and gradients", step.exposed_data);
+  line("waiting inside layers, for other tensor, context or expert ranks", step.exposed_model);
+  line("waiting for other stages", step.bubble);
+  text += " ";
+  for (int i = 0; i < kBases; ++i) {
+    text += cat(i == 0 ? " " : ", ", text_of("%.0f%% ", 100 * step.by_basis[size_t(i)]),
+                basis_name(Basis(i)));
+  }
+  text += "\n";
+  const double device_hours_per_item = double(ranks) / rate / 3600;
+  if (cluster.power_w > 0) {
+    text += cat("  ", text_of("%.4g kWh", 1e9 * device_hours_per_item * cluster.power_w / 1e3),
+                " for 1e9 ", unit.items, "\n");
+  }
+  if (cluster.price_per_hour > 0) {
+    text += cat("  ", text_of("%.4g", 1e9 * device_hours_per_item * cluster.price_per_hour),
+                " to pay for 1e9 ", unit.items, "\n");
+  }
+  return text;
+}
+
+}  // namespace shale::models

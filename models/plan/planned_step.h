@@ -1,0 +1,42 @@
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "shale/models/plan/plan_rank.h"
+
+namespace shale::models {
+
+// What a step of a run comes to on a cluster.
+struct PlannedStep {
+  double seconds = 0;
+  // Where they go, on the rank that has most to do: the parts add up to `seconds`.
+  double products = 0;   // matrix products, those of experts too
+  double attention = 0;
+  double others = 0;     // kernels whose time is their traffic
+  double slowed = 0;     // by collectives beside them
+  double exposed_data = 0;   // waiting for parameters and gradients
+  double exposed_model = 0;  // waiting inside layers: tensor, context and expert parallelism
+  double bubble = 0;         // waiting for other stages
+  std::array<double, kBases> by_basis{};  // of the whole: shares that add up to 1
+
+  double items = 0;       // of the step, by all ranks: tokens
+  double flops = 0;       // forward and backward of the model, without recomputation
+  double peak_flops = 0;  // of all devices
+  double mfu() const { return flops / (seconds * peak_flops); }
+};
+
+// Of the first rank of each stage, in order, planned with a clock. In a pipeline every rank does its
+// list of actions in the times that its own clock gave them, and waits for messages
+// (comm/parallel/pipeline/simulate.h); what a rank does besides comes on top.
+PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const Cluster& cluster,
+                         std::span<const PlannedRank> stages, int ranks);
+
+// A line of JSON: seconds of each part, and shares.
+std::string to_json(const PlannedStep& step);
+
+// What it costs: lines for people, with where the time goes, and how well that is known.
+std::string describe(const PlannedStep& step, const Cluster& cluster, const SampleUnit& unit,
+                     int ranks);
+
+}  // namespace shale::models

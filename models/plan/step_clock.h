@@ -1,0 +1,72 @@
+#pragma once
+
+#include <array>
+#include <map>
+#include <string>
+
+#include "shale/comm/parallel/pipeline/simulate.h"
+#include "shale/comm/simulated_clock.h"
+#include "shale/models/plan/kernel_times.h"
+#include "shale/models/training/step.h"
+
+namespace shale::models {
+
+// Where the time of a rank's step goes, for a rank that waits for no other: in seconds.
+struct RankTime {
+  double total = 0;
+  std::map<std::string, double> kernels;       // by slot
+  std::array<double, comm::kLanes> exposed{};  // that it waited for collectives, by lane
+  std::array<double, kBases> by_basis{};       // of kernels and of what was exposed
+  double slowed = 0;  // that kernels took longer for the collectives beside them
+  // Of a pipeline: what a chunk takes for a micro-batch, by chunk; what all of them took, of the
+  // total; and what a message to the next stage takes.
+  std::map<int, comm::StageTimes> chunks;
+  double acting = 0;
+  double message = 0;
+
+  double kernels_sum() const;
+};
+
+// The clock of a planned rank: told what the rank does, kernel by kernel and collective by
+// collective, in the order in which it would be done, it says when. There is one stream of kernels;
+// collectives run beside it, those of a lane one after another, and slow it (Cluster::overlap_tax).
+// What the host does between kernels takes no time.
+class StepClock final : public kernels::CallObserver,
+                        public comm::SimulatedClock,
+                        public StepObserver {
+ public:
+  StepClock(const Cluster& cluster, KernelTimes& times) : cluster_(cluster), times_(times) {}
+
+  void begin_step();
+  RankTime end_step();
+
+  void around(const kernels::SlotCall& call) override;
+  double queue(const comm::CollectiveCall& call, std::span<const int> members,
+               comm::Lane lane) override;
+  void send(const View& message, int sender, int receiver) override;
+  void wait_until(double time, comm::Lane lane) override;
+
+  void begins(StepPhase phase) override;
+  void ends(StepPhase phase) override;
+  void acts(const comm::Action& action) override;
+
+ private:
+  struct ChunkSums {
+    comm::StageTimes sums{.forward = 0, .backward_input = 0, .backward_weights = 0};
+    std::array<int, 4> counts{};  // by ActionKind
+  };
+
+  void advance(double seconds);
+
+  const Cluster& cluster_;
+  KernelTimes& times_;
+  double now_ = 0, began_ = 0;
+  std::array<double, comm::kLanes> free_{};  // when a lane has done what was queued
+  comm::Action action_;
+  bool is_in_pipeline_ = false;
+  double action_began_ = 0;
+  std::map<int, ChunkSums> chunks_;
+  RankTime time_;
+};
+
+}  // namespace shale::models
