@@ -32,6 +32,7 @@ class KernelTimes {
 
   // Measures what has no time yet; else its time is the cluster's.
   void set_measures(bool measures) { measures_ = measures; }
+  bool measures() const { return measures_; }
   // Times from an earlier plan, and for a later one: a line for each, seconds and name_of(). A file
   // that is not there has none. Throws DataError for one with other lines, DiskError if it cannot
   // be written.

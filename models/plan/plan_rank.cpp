@@ -72,7 +72,8 @@ class Rehearsal {
                   .deterministic = config.deterministic,
                   .dependent_launch = config.dependent_launch,
                   .seed = static_cast<uint64_t>(config.seed)},
-                 std::make_unique<PlanBackend>(device_of_kernels(config))),
+                 std::make_unique<PlanBackend>(device_of_kernels(config),
+                                               clock != nullptr && clock->measures())),
         ledger_(context_),
         all_(rank, ranks, context_.backend(),
              {.has_values =

@@ -37,6 +37,8 @@ class StepClock final : public kernels::CallObserver,
  public:
   StepClock(const Cluster& cluster, KernelTimes& times) : cluster_(cluster), times_(times) {}
 
+  bool measures() const { return times_.measures(); }
+
   void begin_step();
   RankTime end_step();
 

@@ -18,6 +18,7 @@
 #include "shale/base/text.h"
 #include "shale/models/language/config.h"
 #include "shale/models/language/preference_task.h"
+#include "shale/models/plan/busy_node.h"
 #include "shale/models/plan/goodput.h"
 #include "shale/models/plan/layouts.h"
 #include "shale/models/plan/planned_step.h"
@@ -199,6 +200,10 @@ class Machines {
                             cluster_.device, "; want a cluster of CPUs, or no --measure"));
     }
     if (run.device == "auto") run.device = cluster_.is_gpu ? "cuda" : "cpu";
+    if (options.measure) {
+      const auto beside = std::min<int64_t>(options.ranks, cluster_.devices_per_node);
+      node_.emplace(static_cast<int>(beside) - 1);
+    }
     machines_.emplace(PlanMachines{cluster_, kernels_});
     kernels_.set_measures(options.measure);
     if (!path_.empty()) kernels_.read(path_);
@@ -206,7 +211,8 @@ class Machines {
 
   const PlanMachines* get() const { return machines_ ? &*machines_ : nullptr; }
   const Cluster& cluster() const { return cluster_; }
-  void keep_times() const {
+  void keep_times() {
+    node_.reset();
     if (!path_.empty()) kernels_.write(path_);
   }
 
@@ -215,12 +221,13 @@ class Machines {
   Cluster cluster_;
   KernelTimes kernels_{cluster_};
   std::optional<PlanMachines> machines_;
+  std::optional<BusyNode> node_;
 };
 
 int plan(PlanOptions& options) {
   RunConfig& run = options.train.run;
   if (run.threads == 0) run.threads = std::max(1, cpu_counts().bound / options.ranks);
-  const Machines machines(options, run);
+  Machines machines(options, run);
   resolve(options.train, options.ranks);
   const std::unique_ptr<LanguageTask> task = make_language_task(options.train);
   const auto start = Clock::now();
@@ -265,7 +272,7 @@ int plan(PlanOptions& options) {
 int list_layouts(PlanOptions& options) {
   RunConfig& run = options.train.run;
   if (run.threads == 0) run.threads = std::max(1, cpu_counts().bound / options.ranks);
-  const Machines machines(options, run);
+  Machines machines(options, run);
   resolve(options.train, options.ranks);
   const bool is_timed = machines.get() != nullptr;
   int64_t most = run.device_memory;

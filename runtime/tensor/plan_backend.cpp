@@ -1,7 +1,5 @@
 #include "shale/runtime/tensor/plan_backend.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
@@ -33,8 +31,8 @@ void* PlanBackend::Addresses::allocate(size_t bytes) {
                                " of addresses: ", std::strerror(errno),
                                "; want no ulimit -v, and vm.overcommit_memory 0 or 1"));
   }
-  // A few values are written here and there: a huge page for each would be real memory.
-  madvise(memory, bytes, MADV_NOHUGEPAGE);
+  // A few values are written here and there: a large page for each would be real memory.
+  madvise(memory, bytes, advice_);
   const std::lock_guard lock(mutex_);
   segments_.emplace(static_cast<const std::byte*>(memory), bytes);
   return memory;

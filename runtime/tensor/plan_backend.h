@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cstddef>
 #include <deque>
 #include <map>
@@ -20,7 +22,10 @@ class PlanBackend final : public DeviceBackend {
  public:
   static constexpr size_t kCopied = 4096;
 
-  explicit PlanBackend(const Device& device = {}) : device_(device) {}
+  // computes: whether kernels are run on it after all, as to measure them; then it has large pages,
+  // as the CPU's memory has, and each value that is written here or there provides one.
+  explicit PlanBackend(const Device& device = {}, bool computes = false)
+      : device_(device), memory_(computes) {}
 
   // Whether an address lies in memory() or host_memory().
   bool owns(const void* address) const { return memory_.owns(address); }
@@ -46,11 +51,13 @@ class PlanBackend final : public DeviceBackend {
  private:
   class Addresses final : public MemoryProvider {
    public:
+    explicit Addresses(bool large_pages) : advice_(large_pages ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) {}
     void* allocate(size_t bytes) override;
     void free(void* memory, size_t bytes) noexcept override;
     bool owns(const void* address) const;
 
    private:
+    const int advice_;
     mutable std::mutex mutex_;
     std::map<const std::byte*, size_t> segments_;
   };
