@@ -25,7 +25,7 @@ while read -r ranks flags; do
   threads=$((2 / ranks))
   # shellcheck disable=SC2086 # options are words
   mpirun -np "$ranks" --bind-to none "$bin/bench_train" $flags --threads $threads --steps 5 \
-    --warmup 2 --no-floor --json "$work/rows.json" >/dev/null
+    --warmup 2 --no-floor --json "$work/rows.json" >/dev/null </dev/null
   # shellcheck disable=SC2086
   "$bin/shale" plan --cluster "$cluster" --measure --ranks "$ranks" --threads $threads $flags \
     --json >"$work/plan.json"

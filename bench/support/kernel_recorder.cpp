@@ -31,7 +31,8 @@ void KernelRecorder::around(const kernels::SlotCall& call) {
   if (timed) add_gemm(*kernel.gemm, kernel.cost, seconds);
 }
 
-void KernelRecorder::add_gemm(const kernels::GemmArgs& args, const kernels::Cost& cost, double seconds) {
+void KernelRecorder::add_gemm(const kernels::GemmArgs& args, const kernels::Cost& cost,
+                              double seconds) {
   const std::string name = gemm_name(args);
   CallTotal& total = gemms_[name];
   ++total.calls;

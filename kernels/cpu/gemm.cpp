@@ -13,6 +13,7 @@
 #include "shale/kernels/check.h"
 #include "shale/kernels/cpu/gemm_blocks.h"
 #include "shale/kernels/cpu/gemm_epilogue.h"
+#include "shale/kernels/cpu/gemm_few.h"
 #include "shale/kernels/cpu/onednn_matmul.h"
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/run.h"
@@ -20,8 +21,8 @@
 #include "shale/kernels/grouped_gemm.h"
 
 // c is cut into blocks that depend on shapes and dtypes only; each block is one single-threaded
-// oneDNN product over the whole of K, followed by its epilogue while it is in cache. SwiGLU's two
-// products come one after the other, the activation in the second's epilogue. f16, and bf16 on a
+// oneDNN product over the whole of K, followed by its epilogue while it is in cache; or, with few
+// rows, as many dot products (cpu/gemm_few.h). SwiGLU's two products come one after the other, the activation in the second's epilogue. f16, and bf16 on a
 // CPU without bf16 products, are widened to f32 on the way.
 //
 // Workspace: per thread oneDNN's scratch and, with an epilogue, one block in f32.
@@ -41,6 +42,7 @@ struct Step {
 // How one call is carried out: the same for any number of threads.
 struct Plan {
   GemmBlocks blocks;
+  bool dots = false;    // no oneDNN: a is copied to f32 as a whole
   bool widen = false;   // oneDNN cannot multiply the inputs' dtype: copy them to f32 in steps of k
   bool direct = false;  // oneDNN writes c; else an f32 block, from which the epilogue makes c
   int64_t pad = 0;      // elements between rows of that block
@@ -89,7 +91,19 @@ GemmKind kind_of(const GemmProblem& p, bool direct) {
   return p.c.ld == p.n ? GemmKind::kDenseRows : GemmKind::kStrided;
 }
 
+// With few rows, a of any layout and a transposed b.
+Plan make_plan_of_dots(const GemmProblem& p) {
+  Plan plan;
+  plan.dots = true;
+  plan.blocks = blocks_of_dots(p.m, p.n, p.k);
+  const GemmBlocks& g = plan.blocks;
+  plan.product_bytes = aligned(size_t(g.rows) * size_t(g.cols) * sizeof(float));
+  plan.a_bytes = aligned(size_t(g.rows) * size_t(p.k) * sizeof(float));
+  return plan;
+}
+
 Plan make_plan(const GemmProblem& p) {
+  if (p.m <= kDotRows && p.b.transposed && !p.a.transposed) return make_plan_of_dots(p);
   Plan plan;
   plan.widen =
       p.a.dtype == DType::kF16 || (p.a.dtype == DType::kBF16 && !OnednnMatmul::supports_bf16());
@@ -130,6 +144,12 @@ void widen(Matrix from, int64_t row, int64_t col, int64_t rows, int64_t cols, fl
 
 void run_product(const GemmProblem& p, const Plan& plan, const GemmBlocks::Block& block,
                  const Scratch& scratch) {
+  if (plan.dots) {
+    widen(p.a, block.row, 0, block.rows, p.k, scratch.a);
+    Matrix b = p.b;
+    b.data = b.at(0, block.col);
+    return dot_products(scratch.a, block.rows, p.k, b, block.cols, scratch.product, block.cols);
+  }
   const auto& steps = plan.steps[size_t(block.edge)];
   void* product = plan.direct ? p.c.at(block.row, block.col) : scratch.product;
   if (steps.empty()) {  // k is 0

@@ -103,4 +103,11 @@ GemmBlocks gemm_blocks(int64_t m, int64_t n, int64_t k, GemmKind kind, bool avx5
   return g;
 }
 
+GemmBlocks blocks_of_dots(int64_t m, int64_t n, int64_t k) {
+  constexpr int64_t kTask = 1 << 16;  // elements of b, some microseconds of reading
+  const int64_t worth = round_up(kTask / std::max<int64_t>(k, 1), 16);
+  const int64_t cols = std::min(n, std::max<int64_t>(worth, 16));
+  return {.m = m, .n = n, .rows = m, .cols = cols, .row_blocks = 1, .col_blocks = ceil_div(n, cols)};
+}
+
 }  // namespace shale::kernels::cpu

@@ -40,4 +40,8 @@ enum class GemmKind : uint8_t {
 // For c [m, n] = a·b over k. None is zero, but k may be. avx512: whether oneDNN uses it.
 GemmBlocks gemm_blocks(int64_t m, int64_t n, int64_t k, GemmKind kind, bool avx512);
 
+// The same for dot products: all rows, and columns that are worth a task, but many, so that threads
+// end together. No bits depend on them.
+GemmBlocks blocks_of_dots(int64_t m, int64_t n, int64_t k);
+
 }  // namespace shale::kernels::cpu

@@ -22,10 +22,10 @@ struct KernelTime {
   Basis basis = Basis::kExtrapolated;
 };
 
-// How long the calls of kernels take that a plan makes. Of a cluster's devices kernel_seconds() says
-// it; calls of the CPU's kernels are measured instead, once for each kind of work, if it is asked
-// for: the kernel runs for real, on the plan's own operands, which are all zeros and get their pages
-// then, several times, and the median counts.
+// How long the calls of kernels take that a plan makes. Of a cluster's devices kernel_seconds()
+// says it; calls of the CPU's kernels are measured instead, once for each kind of work, if it is
+// asked for: the kernel runs for real, several times, on the plan's own operands, which are all
+// zeros and get their pages then, and the median counts.
 class KernelTimes {
  public:
   explicit KernelTimes(const Cluster& cluster) : cluster_(cluster) {}

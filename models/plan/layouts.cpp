@@ -35,10 +35,12 @@ Axis powers_of_two(const char* option, int most, int RunConfig::* field) {
 }
 
 template <typename T>
-Axis named(const char* option, std::vector<std::pair<T, const char*>> values, T RunConfig::* field) {
+Axis named(const char* option, std::vector<std::pair<T, const char*>> values,
+           T RunConfig::* field) {
   Axis axis{.option = option};
   for (const auto& [value, text] : values) {
-    axis.choices.push_back({text, [=, value = value](RunConfig& config) { config.*field = value; }});
+    axis.choices.push_back(
+        {text, [=, value = value](RunConfig& config) { config.*field = value; }});
   }
   return axis;
 }

@@ -36,8 +36,8 @@ struct PlannedRank {
 //
 // `config` is resolved, with `threads` given. Stored weights are not loaded, and what only looks at
 // a run (reports, checkpoints, traces) is left out. machines: say how long a step takes; null: only
-// memory counts. They know of no time of what is offloaded. Throws ConfigError for a rank that is none and
-// for devices other than the CPU, and what the run's own parts throw for options that cannot be.
+// memory counts. They know of no time of what is offloaded. Throws ConfigError for a rank that is
+// none, and what the run's own parts throw for options that cannot be.
 PlannedRank plan_rank(const RunConfig& config, Task& task, int rank, int ranks,
                       const PlanMachines* machines = nullptr);
 

@@ -26,8 +26,8 @@ struct PlannedStep {
   double mfu() const { return flops / (seconds * peak_flops); }
 };
 
-// Of the first rank of each stage, in order, planned with a clock. In a pipeline every rank does its
-// list of actions in the times that its own clock gave them, and waits for messages
+// Of the first rank of each stage, in order, planned with machines. In a pipeline every rank does
+// its list of actions in the times that its own clock gave them, and waits for messages
 // (comm/parallel/pipeline/simulate.h); what a rank does besides comes on top.
 PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const Cluster& cluster,
                          std::span<const PlannedRank> stages, int ranks);

@@ -123,15 +123,4 @@ TEST_CASE("a recorder sees the calls of Execs that name it", "[bench]") {
   CHECK(other.totals().at({"", "gemm"}).calls == 1);
 }
 
-TEST_CASE("names of products tell layouts and epilogues apart", "[bench]") {
-  float memory[64] = {};
-  const View a = make_view(memory, {4, 4});
-  View t = a;
-  std::swap(t.strides[0], t.strides[1]);
-  CHECK(gemm_name({.a = t, .b = a, .c = a, .accumulate = true}) == "TN 4x4x4 accumulate");
-  CHECK(gemm_name({.a = a, .b = t, .c = a, .bias = make_view(memory, {4}),
-                   .epilogue = kernels::Epilogue::kGeluErf, .aux = a, .residual = a}) ==
-        "NT 4x4x4 bias gelu residual");
-}
-
 }  // namespace shale::bench

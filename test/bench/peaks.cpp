@@ -16,10 +16,10 @@ Peaks round_numbers() {
 
 TEST_CASE("work is bound by arithmetic or by memory, whichever takes longer", "[bench]") {
   const Peaks peaks = round_numbers();
-  const Cost products{.flops = 1000, .read_bytes = 10, .written_bytes = 10};
+  const kernels::Cost products{.flops = 1000, .read_bytes = 10, .written_bytes = 10};
   CHECK(peaks.compute_bound(products, DType::kF32));
   CHECK(peaks.bound_seconds(products, DType::kF32) == 10);
-  const Cost copying{.read_bytes = 50, .written_bytes = 50};
+  const kernels::Cost copying{.read_bytes = 50, .written_bytes = 50};
   CHECK_FALSE(peaks.compute_bound(copying, DType::kF32));
   CHECK(peaks.bound_seconds(copying, DType::kF32) == 10);
 }
@@ -29,7 +29,7 @@ TEST_CASE("what only reads is set against the speed of reading", "[bench]") {
 }
 
 TEST_CASE("without a peak for the dtype, memory is the bound", "[bench]") {
-  const Cost products{.flops = 1000, .read_bytes = 10, .written_bytes = 10};
+  const kernels::Cost products{.flops = 1000, .read_bytes = 10, .written_bytes = 10};
   CHECK_FALSE(round_numbers().compute_bound(products, DType::kBF16));
   CHECK(round_numbers().bound_seconds(products, DType::kBF16) == 2);
 }

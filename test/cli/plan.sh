@@ -51,6 +51,36 @@ plan --model llama-nano --seq-len 64 --document-mask --ranks 4 --context 2 --thr
 plan --model llama-nano --task dpo --seq-len 64 --ranks 2 --threads 1
 [[ $code -eq 0 ]] || fail "preferences: exit code $code"
 
+# ---- Time ----
+clusters=$(dirname "${BASH_SOURCE[0]}")/../../deploy/clusters
+for cluster in "$clusters"/*.json; do
+  plan --model gpt2-124m --ranks 16 --zero 1 --dtype bf16 --threads 1 --cluster "$cluster"
+  [[ $code -eq 0 ]] || fail "$cluster: exit code $code"
+  says 'a step of 32768 tokens on 16 x '
+  says 'waiting for parameters and gradients'
+  says '0% measured'
+done
+plan --model llama-nano --ranks 8 --global-batch 32 --micro-batch 2 --threads 1 --layouts \
+  --cluster "$clusters/h100.json"
+[[ $code -eq 0 ]] || fail "layouts by time: exit code $code"
+says '--tensor 2'
+awk '/ ms / { for (i = 1; i < NF; ++i) if ($(i + 1) == "ms") { if ($i < last) exit 1; last = $i } }' \
+  "$work/stdout" || fail "layouts by time: not the fastest first"
+plan --model nano --layers 1 --micro-batch 1 --ranks 2 --threads 1 --cluster "$clusters/cpu_host.json" \
+  --measure --kernel-times "$work/times"
+[[ $code -eq 0 ]] || fail "measured: exit code $code"
+says '% measured'
+grep -q '^[0-9.e-]* gemm ' "$work/times" || fail "measured: no time of a product in $work/times"
+plan --model nano --cluster "$clusters/h100.json" --measure
+[[ $code -eq 64 ]] || fail "a GPU's kernels on a CPU: exit code $code, want 64"
+plan --model nano --measure
+[[ $code -eq 64 ]] || fail "--measure alone: exit code $code, want 64"
+plan --model nano --cluster "$work/none"
+[[ $code -eq 66 ]] || fail "no such cluster: exit code $code, want 66"
+sed 's/bf16_tflops/bf16_flops/' "$clusters/h100.json" >"$work/cluster.json"
+plan --model nano --cluster "$work/cluster.json"
+[[ $code -eq 64 ]] || fail "an unknown field: exit code $code, want 64"
+
 # ---- Failures ----
 plan --model nano --ranks 16384 --device-mtbf 50700 --save-stall 10
 [[ $code -eq 0 ]] || fail "failures: exit code $code"

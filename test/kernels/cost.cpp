@@ -1,7 +1,9 @@
 #include "shale/kernels/cost.h"
 
+#include <utility>
 #include <vector>
 
+#include "shale/kernels/kernel_call.h"
 #include "shale/test/support/catch.h"
 
 namespace shale::kernels {
@@ -110,6 +112,17 @@ TEST_CASE("a tree sum reads every input and writes every output", "[kernels]") {
       .inputs = inputs, .outputs = outputs, .count = 10, .in_dtype = kBF16, .out_dtype = kF32});
   CHECK(cost.read_bytes == 3 * 10 * 2);
   CHECK(cost.written_bytes == 2 * 10 * 4);
+}
+
+TEST_CASE("names of products tell layouts and epilogues apart", "[kernels]") {
+  float memory[64] = {};
+  const View a = make_view(memory, {4, 4});
+  View t = a;
+  std::swap(t.strides[0], t.strides[1]);
+  CHECK(gemm_name({.a = t, .b = a, .c = a, .accumulate = true}) == "TN 4x4x4 accumulate");
+  CHECK(gemm_name({.a = a, .b = t, .c = a, .bias = make_view(memory, {4}),
+                   .epilogue = Epilogue::kGeluErf, .aux = a, .residual = a}) ==
+        "NT 4x4x4 bias gelu residual");
 }
 
 }  // namespace shale::kernels

@@ -1,0 +1,210 @@
+#include "shale/models/plan/planned_step.h"
+
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "shale/base/config.h"
+#include "shale/base/error.h"
+#include "shale/models/language/config.h"
+#include "shale/models/language/task.h"
+#include "shale/models/plan/layouts.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/temp_dir.h"
+
+namespace shale::models {
+namespace {
+
+// Round numbers, whose kernels are so fast that only what a test asks about takes time.
+Cluster cluster_of(int64_t devices_per_node = 8) {
+  return {.device = "device",
+          .memory_bandwidth = 1e15,
+          .flops_bf16 = 1e15,
+          .flops_fp32 = 1e12,
+          .product_share = 1,
+          .overlap_tax = 0,
+          .devices_per_node = devices_per_node,
+          .node = {.bandwidth = 100e9, .latency_s = 1e-6},
+          .network = {.bandwidth = 10e9, .latency_s = 10e-6}};
+}
+
+comm::CollectiveCall call_of(comm::CollectiveOp op, int64_t bytes) {
+  static char memory[1];
+  const View whole = make_view(memory, DType::kF32, {bytes / 4});
+  return {.op = op, .in = whole, .out = whole};
+}
+
+std::vector<int> ranks_of(int count, int stride = 1) {
+  std::vector<int> ranks(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) ranks[size_t(i)] = i * stride;
+  return ranks;
+}
+
+TrainConfig config_of(int ranks) {
+  TrainConfig config;
+  config.language.layers = 4;
+  config.run.threads = 1;
+  config.run.micro_batch = 1;
+  config.run.global_batch = 32;
+  config.run.device = "cpu";
+  resolve(config, ranks);
+  return config;
+}
+
+PlannedStep step_of(TrainConfig config, const Cluster& cluster, int ranks) {
+  resolve(config, ranks);
+  KernelTimes kernels(cluster);
+  const PlanMachines machines{cluster, kernels};
+  std::vector<PlannedRank> stages;
+  SampleUnit unit;
+  for (const int rank : first_ranks_of_stages(config.run, ranks)) {
+    LanguageTask task(config);
+    unit = task.unit();
+    stages.push_back(plan_rank(config.run, task, rank, ranks, &machines));
+  }
+  return planned_step(config.run, unit, cluster, stages, ranks);
+}
+
+double sum_of_parts(const PlannedStep& step) {
+  return step.products + step.attention + step.others + step.slowed + step.exposed_data +
+         step.exposed_model + step.bubble;
+}
+
+}  // namespace
+
+TEST_CASE("a collective takes what its slowest link takes", "[plan]") {
+  const Cluster cluster = cluster_of();
+  using enum comm::CollectiveOp;
+  const auto seconds = [&](comm::CollectiveOp op, const std::vector<int>& ranks) {
+    return collective_seconds(cluster, call_of(op, 8'000'000'000), ranks);
+  };
+  // 7/8 of 8 GB at 100 GB/s, twice for a sum that all get; six or seven steps of latency.
+  CHECK(seconds(kAllGather, ranks_of(8)) == Approx(0.07).epsilon(1e-3));
+  CHECK(seconds(kAllReduceSum, ranks_of(8)) == Approx(0.14).epsilon(1e-3));
+  // Four nodes: 3/4 of it leaves each, over the links of all eight who are there.
+  CHECK(seconds(kAllGather, ranks_of(32)) == Approx(0.75 * 8 / 80).epsilon(1e-2));
+  // The same devices of four nodes: each has its own link alone.
+  CHECK(seconds(kAllGather, ranks_of(4, 8)) == Approx(0.75 * 8 / 10).epsilon(1e-2));
+  // What is short takes the latency: of two trees among many nodes.
+  const comm::CollectiveCall short_sum = call_of(kAllReduceSum, 4);
+  CHECK(collective_seconds(cluster, short_sum, ranks_of(1024, 8)) ==
+        Approx(20 * 10e-6).epsilon(1e-2));
+  CHECK(seconds(kBarrier, ranks_of(8)) < 1e-5);
+  CHECK(message_seconds(cluster, 1'000'000'000, 7, 8) == Approx(0.1).epsilon(1e-3));
+  CHECK(message_seconds(cluster, 1'000'000'000, 6, 7) == Approx(0.01).epsilon(1e-3));
+}
+
+TEST_CASE("the clock runs collectives beside kernels, those of a lane in turn", "[plan]") {
+  Cluster cluster = cluster_of();
+  cluster.node.latency_s = 0;
+  KernelTimes kernels(cluster);
+  StepClock clock(cluster, kernels);
+  const std::vector<int> ranks = ranks_of(2);
+  const comm::CollectiveCall call = call_of(comm::CollectiveOp::kAllGather, 2'000'000'000);
+  clock.begin_step();
+  CHECK(clock.queue(call, ranks, comm::Lane::kData) == Approx(0.01).epsilon(1e-9));
+  const double second = clock.queue(call, ranks, comm::Lane::kData);
+  CHECK(second == Approx(0.02).epsilon(1e-9));
+  CHECK(clock.queue(call, ranks, comm::Lane::kModel) == Approx(0.01).epsilon(1e-9));
+  clock.wait_until(second, comm::Lane::kData);
+  clock.wait_until(second, comm::Lane::kData);  // nothing is left to wait for
+  const RankTime time = clock.end_step();
+  CHECK(time.total == Approx(0.02).epsilon(1e-9));
+  CHECK(time.exposed[size_t(comm::Lane::kData)] == Approx(0.02).epsilon(1e-9));
+  CHECK(time.exposed[size_t(comm::Lane::kModel)] == 0);
+}
+
+TEST_CASE("the parts of a planned step add up to it", "[plan]") {
+  Cluster cluster = cluster_of(2);
+  cluster.overlap_tax = 0.5;
+  for (const char* layout : {"alone", "zero", "tensor", "pipeline"}) {
+    CAPTURE(layout);
+    TrainConfig config = config_of(4);
+    if (layout == std::string("zero")) config.run.zero = 3;
+    if (layout == std::string("tensor")) config.run.tensor = 2;
+    if (layout == std::string("pipeline")) config.run.pipeline = 4;
+    const PlannedStep step = step_of(config, cluster, 4);
+    CHECK(sum_of_parts(step) == Approx(step.seconds).epsilon(1e-3));
+    const double known = std::accumulate(step.by_basis.begin(), step.by_basis.end(), 0.0);
+    CHECK(known == Approx(1.0).epsilon(1e-6));
+    CHECK((step.exposed_model > 0) == (config.run.tensor > 1));
+    CHECK((step.bubble > 0) == (config.run.pipeline > 1));
+    CHECK(step.items == 32 * 256);
+    CHECK(step.mfu() > 0);
+  }
+}
+
+TEST_CASE("a slower network is waited for, and stage 3 waits for more of it", "[plan]") {
+  Cluster cluster = cluster_of(1);
+  TrainConfig config = config_of(4);
+  config.run.no_overlap = true;
+  const double ddp = step_of(config, cluster, 4).exposed_data;
+  config.run.zero = 3;
+  const double sharded = step_of(config, cluster, 4).exposed_data;
+  // Parameters are gathered for forward and for backward, beside the sum of gradients.
+  CHECK(sharded > 1.3 * ddp);
+  cluster.network.bandwidth /= 10;
+  cluster.network.latency_s *= 10;
+  CHECK(step_of(config, cluster, 4).exposed_data == Approx(10 * sharded).epsilon(0.02));
+}
+
+TEST_CASE("equal stages idle as the formula of 1f1b has it", "[plan]") {
+  Cluster cluster = cluster_of();
+  cluster.flops_fp32 = 1e9;  // so slow that messages and latency do not count
+  cluster.memory_bandwidth = 1e18;
+  cluster.node = {.bandwidth = 1e15, .latency_s = 0};
+  TrainConfig config = config_of(4);
+  config.run.pipeline = 4;
+  const PlannedStep step = step_of(config, cluster, 4);
+  // (p - 1) / m of what a stage does, 32 micro-batches; the ends of the model do a little more.
+  CHECK(step.bubble / (step.seconds - step.bubble) == Approx(3.0 / 32).epsilon(0.25));
+}
+
+TEST_CASE("measured kernels are kept, and taken again", "[plan]") {
+  Cluster cluster = cluster_of();
+  cluster.is_gpu = false;
+  const test::TempDir folder;
+  const std::string path = folder.file("times");
+  TrainConfig config = config_of(1);
+  config.run.global_batch = 1;
+  resolve(config, 1);
+  const auto plan = [&](KernelTimes& kernels) {
+    const PlanMachines machines{cluster, kernels};
+    LanguageTask task(config);
+    return plan_rank(config.run, task, 0, 1, &machines).time.value();
+  };
+  KernelTimes measuring(cluster);
+  measuring.set_measures(true);
+  const RankTime measured = plan(measuring);
+  CHECK(measured.by_basis[size_t(Basis::kMeasured)] > 0);
+  CHECK(measured.by_basis[size_t(Basis::kExtrapolated)] == 0);
+  measuring.write(path);
+
+  KernelTimes stored(cluster);
+  stored.read(path);
+  const RankTime again = plan(stored);
+  CHECK(again.total == Approx(measured.total).epsilon(1e-9));
+  CHECK(again.by_basis[size_t(Basis::kMeasured)] > 0);
+  // Of other work nothing is known.
+  config.run.micro_batch = config.run.global_batch = 2;
+  resolve(config, 1);
+  CHECK(plan(stored).by_basis[size_t(Basis::kExtrapolated)] > 0);
+
+  KernelTimes broken(cluster);
+  std::ofstream(path) << "1e-3 gemm\nsoon attention\n";
+  const std::string message = test::message_of<DataError>([&] { broken.read(path); });
+  CHECK(test::contains(message, "times:2: want seconds"));
+}
+
+TEST_CASE("plans of time refuse what no cluster says", "[plan]") {
+  const Cluster cluster = cluster_of();
+  TrainConfig config = config_of(2);
+  config.run.offload_to = "optimizer";
+  const std::string message =
+      test::message_of<ConfigError>([&] { step_of(config, cluster, 2); });
+  CHECK(test::contains(message, "want --offload none"));
+}
+
+}  // namespace shale::models
