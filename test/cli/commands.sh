@@ -80,7 +80,7 @@ SHIM
   ln -s "$BIN_DIR/shale" "$work/bin/shale"
   cd "$work/base" || exit 1
   ln -s "$work/bin" build/release/bin
-  ln -s "$root/docs" docs
+  ln -s "$root/docs" "$root/deploy" .
   local i
   for i in {1..60}; do sed "s/the/the $i/" "$root/docs/numerics.md"; done >my.txt
   for i in 1 2 3; do cp my.txt "corpus/$i.txt"; done
