@@ -60,6 +60,31 @@ paste <(losses whole) <(losses synced) | awk '{ d = $1 - $2; if (d < 0) d = -d
   if (d > 1e-4 * $1) bad = 1 } END { exit bad || NR != 4 }' || fail "synced: other losses"
 [[ $(bits synced) != $(bits plain) ]] || fail "synced: the losses of ranks by themselves"
 
+# ---- Weights go out, and come in as they were ----
+runs sent 2 "${net[@]}" --no-save --zero 3 --export "$work/sent_out"
+[[ -s $work/sent_out/config.json ]] || fail "sent: no config.json"
+for ranks in 1 2; do
+  run "$ranks" "back$ranks" "${net[@]}" --no-save --zero $((ranks + 1)) --steps 0 \
+    --init "$work/sent_out" --export "$work/back_out"
+  [[ $code -eq 0 ]] && cmp -s "$work/sent_out/model.safetensors" "$work/back_out/model.safetensors" ||
+    fail "back$ranks: other weights"
+done
+weights=$work/sent_out/model.safetensors
+run 2 saved "${net[@]}" --resume "$work/plain/checkpoints/step_00000004" --no-save \
+  --export "$work/plain_out"
+cmp -s "$work/plain_out/model.safetensors" "$weights" || fail "a checkpoint's weights: others"
+vit_out=(--model vit-nano --micro-batch 8 --steps 0 --no-save)
+run 1 small "${vit_out[@]}" --export "$work/small_out"
+run 1 large "${vit_out[@]}" --pixels 32 --init "$work/small_out" --export "$work/large_out"
+[[ $code -eq 0 ]] || fail "large: exit code $code"
+grep -q '"img_size": 32' "$work/large_out/config.json" || fail "large: no word of the size"
+run 1 torchvision "${vit_out[@]}" --init "$work/small_out" --export "$work/tv" --export-names torchvision
+[[ $code -eq 0 && ! -e $work/tv/config.json ]] || fail "torchvision: exit code $code"
+grep -q 'encoder.layers.encoder_layer_0.self_attention.in_proj_weight' "$work/tv/model.safetensors" ||
+  fail "torchvision: other names"
+run 1 timm "${vit_out[@]}" --init "$work/tv" --export "$work/timm"
+cmp -s "$work/timm/model.safetensors" "$work/small_out/model.safetensors" || fail "timm: other weights"
+
 # ---- A vision transformer in bf16, from a folder with a damaged file ----
 mkdir -p "$work/folder/a" "$work/folder/b"
 # A PNG file of one gray pixel, as printf wants it.
@@ -90,6 +115,27 @@ done
 "$BIN_DIR/shale" plan --check "$work/plain" >"$work/stdout" 2>"$work/stderr"
 [[ $? -eq 64 ]] || fail "plan: another exit code than 64"
 grep -q 'shale plan knows the options of train_lm alone' "$work/stderr" || fail "plan: no word of why"
+# refused WORDS CODE FLAGS...
+refused() {
+  local words=$1 want=$2
+  shift 2
+  run 1 refused "$@"
+  [[ $code -eq $want ]] || fail "$*: exit code $code, want $want"
+  grep -q -e "$words" "$work/stderr" || fail "$*: no word of $words"
+}
+refused 'want --init' 64 --new-head
+refused 'layer1.0.bn1.bias is F32\[64\], unknown' 65 --model vit-nano --init "$weights"
+refused 'three numbers of 0 to 1' 64 --mean 0.5,0.5
+refused 'want --mean 0.485' 64 --model resnet18-small --init "$work/sent_out" --mean 0.5,0.5,0.5
+refused 'nor model.safetensors.index.json' 66 --init "$work/nowhere"
+mkdir "$work/two" && cp -r "$work/folder/a" "$work/folder/c" && mv "$work/folder/c" "$work/two" &&
+  cp -r "$work/folder/a" "$work/two"
+classes=(--data "$work/two" --val-fraction 0 --model vit-nano --init "$work/small_out" --micro-batch 8)
+refused 'head.weight is F32\[24,128\], want .*--new-head' 65 "${classes[@]}" --pixels 16
+printf 'PK\003\004' >"$work/net.pth"
+refused 'save_file(torch.load("[^ ]*net.pth"' 65 --init "$work/net.pth"
+run 1 new_head "${classes[@]}" --pixels 16 --new-head --no-save
+[[ $code -eq 0 ]] || fail "new_head: exit code $code"
 run 1 none --data "$work/nowhere"
 [[ $code -eq 66 ]] || fail "nowhere: exit code $code, want 66"
 run 1 odd --model vit-nano --pixels 20
