@@ -105,6 +105,42 @@ grep -q 'b/3.png: neither a PNG nor a JPEG file; 1 image is damaged, want at mos
 runs left_out 1 "${vit[@]}" --max-damaged 1
 grep -q 'b/3.png: .*; left out' "$work/stderr" || fail "left_out: no word of the file"
 
+# ---- The same images in a tar, with one that is torn and one without a class ----
+mkdir "$work/members"
+for i in 1 2 3 4 5 6; do
+  cp "$work/folder/a/$i.png" "$work/members/$i.png"
+  echo $((i % 2)) >"$work/members/$i.cls"
+done
+printf 'torn' >"$work/members/3.png"
+rm "$work/members/5.cls"
+(cd "$work/members" && tar -cf "$work/shard-01.tar" --sort=name .)
+tars=("${vit[@]}" --data "$work/shard-{01..01}.tar")
+run 1 tar "${tars[@]}" --max-damaged 2
+[[ $code -eq 0 ]] || fail "tar: exit code $code"
+grep -q 'webdataset: 6 training and 0 validation images of 2 classes in 1 tars' "$work/stdout" ||
+  fail "tar: no word of its images"
+grep -q 'shard-01.tar: ./5 has no .cls; left out' "$work/stderr" || fail "tar: no word of a class"
+grep -q 'shard-01.tar, image at byte .*neither a PNG nor a JPEG' "$work/stderr" ||
+  fail "tar: no word of what is torn"
+run 1 tar_strict "${tars[@]}"
+[[ $code -eq 65 ]] || fail "tar_strict: exit code $code, want 65"
+grep -q './5 has no .cls; 1 sample is damaged, want at most 0' "$work/stderr" ||
+  fail "tar_strict: no word of why"
+
+# ---- Augmentation: workers and a stop change nothing ----
+drawn=(--model vit-nano --micro-batch 4 --randaugment 2,9 --random-erase 0.5 --mixup 0.2 --cutmix 1
+  --label-smoothing 0.1)
+runs drawn 2 "${drawn[@]}" --save-every 2 --keep 0
+grep -q '"data_wait_ms": [0-9]' "$work/drawn/metrics.jsonl" || fail "drawn: no data_wait_ms"
+runs drawn_workers 2 "${drawn[@]}" --no-save --workers 3 --zero 2
+[[ $(bits drawn_workers) == $(bits drawn) ]] || fail "drawn_workers: other losses"
+run 2 drawn_on "${drawn[@]}" --resume "$work/drawn/checkpoints/step_00000002"
+[[ $code -eq 0 && $(bits drawn_on) == $(bits drawn | tail -n 2) ]] || fail "drawn_on: other losses"
+runs undrawn 2 --model vit-nano --micro-batch 4 --no-save
+[[ $(bits undrawn) != $(bits drawn) ]] || fail "undrawn: the losses of augmented images"
+run 2 drawn_other "${drawn[@]}" --cutmix 0 --resume "$work/drawn/checkpoints/step_00000002"
+[[ $code -eq 64 ]] || fail "drawn_other: exit code $code, want 64"
+
 # ---- What cannot be ----
 for flag in --pipeline --tensor --tensor-leaves --context --context-leaves; do
   run 2 cut "$flag" 2
@@ -124,6 +160,11 @@ refused() {
   grep -q -e "$words" "$work/stderr" || fail "$*: no word of $words"
 }
 refused 'want --init' 64 --new-head
+refused 'want changes, at most 16' 64 --randaugment 2
+refused 'their strength, at most 30' 64 --randaugment 2,31
+refused 'randaugment is 2.5,9' 64 --randaugment 2.5,9
+refused 'mixup' 64 --mixup 5
+refused 'is no range' 64 --data "$work/x-{3..1}.tar"
 refused 'layer1.0.bn1.bias is F32\[64\], unknown' 65 --model vit-nano --init "$weights"
 refused 'three numbers of 0 to 1' 64 --mean 0.5,0.5
 refused 'want --mean 0.485' 64 --model resnet18-small --init "$work/sent_out" --mean 0.5,0.5,0.5
