@@ -172,7 +172,7 @@ refused 'nor model.safetensors.index.json' 66 --init "$work/nowhere"
 mkdir "$work/two" && cp -r "$work/folder/a" "$work/folder/c" && mv "$work/folder/c" "$work/two" &&
   cp -r "$work/folder/a" "$work/two"
 classes=(--data "$work/two" --val-fraction 0 --model vit-nano --init "$work/small_out" --micro-batch 8)
-refused 'head.weight is F32\[24,128\], want .*--new-head' 65 "${classes[@]}" --pixels 16
+refused '--new-head begins a classifier.*head.weight is F32\[24,128\], want' 65 "${classes[@]}" --pixels 16
 printf 'PK\003\004' >"$work/net.pth"
 refused 'save_file(torch.load("[^ ]*net.pth"' 65 --init "$work/net.pth"
 run 1 new_head "${classes[@]}" --pixels 16 --new-head --no-save

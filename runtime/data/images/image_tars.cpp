@@ -97,7 +97,7 @@ class TarImages final : public ImageDataset {
     if (ending == "cls") {
       open.has_label = true;
       take_label(member, open);
-    } else if (is_image_name(cat("x.", ending))) {
+    } else if (ending.find('.') == ending.npos && is_image_name(cat(".", ending))) {
       if (open.has_image && open.problem.empty()) open.problem = "has several images";
       open.has_image = true;
       open.sample.begin = member.begin, open.sample.bytes = member.bytes;

@@ -155,11 +155,13 @@ Table equalized(const Histogram& counts) {
 
 // ---- Strengths ----
 
-// Of the numbers from `begin` to `end` as torch.linspace has them.
-double strength_between(float begin, float end, int strength) {
-  const float step = (end - begin) / static_cast<float>(kStrongestChange);
-  if (strength <= kStrongestChange / 2) return begin + step * static_cast<float>(strength);
-  return end - step * static_cast<float>(kStrongestChange - strength);
+// Of the numbers from `begin` to `end` as torch.linspace has them, whose products and sums are
+// rounded once: from the nearer end on.
+float strength_between(float begin, float end, int strength) {
+  const double step = (end - begin) / static_cast<float>(kStrongestChange);
+  return static_cast<float>(strength <= kStrongestChange / 2
+                                ? double{begin} + step * strength
+                                : double{end} - step * (kStrongestChange - strength));
 }
 
 }  // namespace
@@ -177,7 +179,7 @@ void change_image(Image& image, ImageChange change, int strength, bool negative)
                             ", want 3, 0 to ", kStrongestChange));
   }
   const auto up_to = [&](double end) {
-    const double amount = strength_between(0, static_cast<float>(end), strength);
+    const double amount = double{strength_between(0, static_cast<float>(end), strength)};
     return negative ? -amount : amount;
   };
   const auto factor = [&] { return static_cast<float>(1 + up_to(0.9)); };
@@ -208,7 +210,7 @@ void change_image(Image& image, ImageChange change, int strength, bool negative)
       });
     }
     case ImageChange::kSolarize: {
-      const double threshold = strength_between(255, 0, strength);
+      const auto threshold = double{strength_between(255, 0, strength)};
       return map_channels(image, [threshold](const Histogram&) {
         return table_of([threshold](int value) { return value < threshold ? value : 255 - value; });
       });

@@ -105,7 +105,7 @@ TEST_CASE("samples of tars are neighbours with one key, whatever else is there")
 TEST_CASE("a folder's tars with val in their names are for validation") {
   const TempDir dir;
   for (const char* name : {"x-val-0.tar", "x-train-1.tar", "x-train-0.tar"}) {
-    dir.write(name, sample(name, uint8_t(name[2] + name[8]), "1") + kEnd);
+    dir.write(name, sample("key", uint8_t(name[2] + name[8]), "1") + kEnd);
   }
   const ImageSplits splits = open(dir.path());
   CHECK(splits.train->size() == 2);
