@@ -141,7 +141,7 @@ models::RunConfig run_config(int zero) {
 
 // Measures steps of `step(i)`, which returns the rank's loss.
 template <typename Step>
-Used measure(const BenchConfig& config, comm::ProcessGroup& group, const Context& context,
+Used measure(const BenchConfig& config, comm::ProcessGroup& group, Context& context,
              const Step& step) {
   constexpr int64_t kWarmUp = 2;
   Used used;

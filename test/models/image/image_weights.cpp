@@ -1,5 +1,6 @@
 // Weights of torchvision and timm, in and out: test/fixtures/make_images.py made the names, the
 // shapes and the logits of images/weights.json.
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -85,7 +86,8 @@ std::string write_weights(const TempDir& dir, const Case& of,
       const int64_t batches = 3;
       writer.write(std::as_bytes(std::span(&batches, 1)));
     } else {
-      writer.write(std::as_bytes(std::span(values_of(spec.name, Shape(spec.shape), of.seed()))));
+      const std::vector<float> values = values_of(spec.name, Shape(spec.shape), of.seed());
+      writer.write(std::as_bytes(std::span(values)));
     }
   }
   writer.commit();
