@@ -132,6 +132,7 @@ struct Used {
 
 models::RunConfig run_config(int zero) {
   models::RunConfig run;
+  run.seed = 0;  // of initial values, as an owner has them
   run.zero = zero;
   run.clip = 0;
   run.loss_scale = 0;
@@ -164,9 +165,13 @@ Used measure(const BenchConfig& config, comm::ProcessGroup& group, Context& cont
   return used;
 }
 
-Used run_owner(const BenchConfig& config, Work work, comm::World& world) {
+// A model goes before the context that its memory is from.
+using MakeWork = std::function<Work()>;
+
+Used run_owner(const BenchConfig& config, const MakeWork& make, comm::World& world) {
   Context context({.device = {}, .threads = config.threads});
   const auto group = world.group({}, context.backend());
+  const Work work = make();
   const auto alone = group->split(group->rank(), 0, "alone");
   const models::RunConfig run = run_config(0);
   OwnerStep owner(*work.model, work.units, context, *group, *alone,
@@ -188,9 +193,10 @@ struct LastLoss : models::StepObserver {
   double loss = 0;
 };
 
-Used run_sharded(const BenchConfig& config, Work work, comm::World& world, int zero) {
+Used run_sharded(const BenchConfig& config, const MakeWork& make, comm::World& world, int zero) {
   Context context({.device = {}, .threads = config.threads});
   const auto group = world.group({}, context.backend());
+  const Work work = make();
   const models::RunConfig run = run_config(zero);
   LastLoss last;
   models::TrainStep step(
@@ -294,16 +300,16 @@ int run(comm::World& world, int argc, char** argv) {
   std::ofstream json;
   if (world.rank() == 0 && !config.json.empty()) json.open(config.json, std::ios::app);
   const auto works = {
-      std::function([&] { return image_work("resnet18", config); }),
-      std::function([&] { return image_work("vit-s16", config); }),
-      std::function([&] { return language_work(config); }),
+      MakeWork([&] { return image_work("resnet18", config); }),
+      MakeWork([&] { return image_work("vit-s16", config); }),
+      MakeWork([&] { return language_work(config); }),
   };
   for (const auto& make : works) {
     const Work named = make();
     std::optional<double> loss;
     for (const Way& way : kWays) {
-      const Used used = way.zero ? run_sharded(config, make(), world, *way.zero)
-                                 : run_owner(config, make(), world);
+      const Used used =
+          way.zero ? run_sharded(config, make, world, *way.zero) : run_owner(config, make, world);
       const nlohmann::ordered_json row = row_of(named, way, gather(*group, used));
       if (!loss) loss = row["loss"].get<double>();
       check_loss(row, *loss);
