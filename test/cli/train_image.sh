@@ -33,7 +33,7 @@ runs() {
 
 # ---- A residual network on two ranks: stages, and a stop ----
 net=(--model resnet18-small --micro-batch 4)
-runs plain 2 "${net[@]}" --eval-every 2 --save-every 2 --keep 0
+runs plain 2 "${net[@]}" --eval-every 2 --save-every 2 --keep 0 --export "$work/plain_end"
 shares='"val_top1": [0-9.e-]*, "val_top5": [0-9.e-]*, "val_images": 6'
 [[ $(evaluations plain | grep -c "$shares") -eq 2 ]] || fail "plain: no shares of images"
 grep -q 'top 1: ' "$work/stdout" || fail "plain: no word of the shares"
@@ -72,7 +72,8 @@ done
 weights=$work/sent_out/model.safetensors
 run 2 saved "${net[@]}" --resume "$work/plain/checkpoints/step_00000004" --no-save \
   --export "$work/plain_out"
-cmp -s "$work/plain_out/model.safetensors" "$weights" || fail "a checkpoint's weights: others"
+cmp -s "$work/plain_out/model.safetensors" "$work/plain_end/model.safetensors" ||
+  fail "saved: other weights than at the end of the run"
 vit_out=(--model vit-nano --micro-batch 8 --steps 0 --no-save)
 run 1 small "${vit_out[@]}" --export "$work/small_out"
 run 1 large "${vit_out[@]}" --pixels 32 --init "$work/small_out" --export "$work/large_out"
