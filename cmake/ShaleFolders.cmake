@@ -16,7 +16,7 @@ set(SHALE_comm_FOLDERS
 set(SHALE_models_FOLDERS
   models models/gpt2 models/image models/language models/llama models/plan models/resnet
   models/tools/supervision models/training models/training/checks models/training/report
-  models/views models/vit)
+  models/views models/vit models/weights)
 
 # Folders whose sources are for some builds alone, or for programs: what stands in for libraries that
 # SHALE_KERNELS_ONLY goes without; the emulator; CUDA's kernels, and what they stand on; the tools of

@@ -19,13 +19,19 @@ ImageModelConfig vit(int64_t layers, int64_t width, int64_t heads, int64_t patch
 
 const std::vector<ImagePreset>& image_presets() {
   static const std::vector<ImagePreset> presets = {
-      {"resnet18", resnet({2, 2, 2, 2}, false)},
-      {"resnet18-small", resnet({2, 2, 2, 2}, false, /*small_stem=*/true)},
-      {"resnet50", resnet({3, 4, 6, 3}, true)},
-      {"vit-nano", vit(4, 128, 4, 8)},
-      {"vit-s16", vit(12, 384, 6, 16)},
-      {"vit-b16", vit(12, 768, 12, 16), 5e-4},
-      {"vit-l16", vit(24, 1024, 16, 16), 3e-4},
+      {.name = "resnet18", .model = resnet({2, 2, 2, 2}, false), .timm = "resnet18"},
+      {.name = "resnet18-small", .model = resnet({2, 2, 2, 2}, false, /*small_stem=*/true)},
+      {.name = "resnet50", .model = resnet({3, 4, 6, 3}, true), .timm = "resnet50"},
+      {.name = "vit-nano", .model = vit(4, 128, 4, 8), .timm = "vit_tiny_patch16_224"},
+      {.name = "vit-s16", .model = vit(12, 384, 6, 16), .timm = "vit_small_patch16_224"},
+      {.name = "vit-b16",
+       .model = vit(12, 768, 12, 16),
+       .lr = 5e-4,
+       .timm = "vit_base_patch16_224"},
+      {.name = "vit-l16",
+       .model = vit(24, 1024, 16, 16),
+       .lr = 3e-4,
+       .timm = "vit_large_patch16_224"},
   };
   return presets;
 }

@@ -6,6 +6,7 @@
 #include "shale/models/gpt2/gpt2.h"
 #include "shale/models/gpt2/hf.h"
 #include "shale/models/gpt2/plan.h"
+#include "shale/models/language/hf_stored_model.h"
 
 namespace shale::models {
 namespace {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "shale/models/language/gguf.h"
-#include "shale/models/language/hf_weights.h"
+#include "shale/models/weights/hf_weights.h"
 
 namespace shale::models {
 

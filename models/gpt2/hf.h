@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "shale/base/view.h"
-#include "shale/models/language/hf_export.h"
-#include "shale/models/language/hf_weights.h"
+#include "shale/models/weights/hf_export.h"
+#include "shale/models/weights/hf_weights.h"
 
 namespace shale {
 

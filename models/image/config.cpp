@@ -1,6 +1,11 @@
 #include "shale/models/image/config.h"
 
+#include <algorithm>
+#include <array>
+
 #include "shale/base/error.h"
+#include "shale/base/parse.h"
+#include "shale/runtime/data/images/rand_augment.h"
 
 namespace shale::models {
 namespace {
@@ -8,6 +13,7 @@ namespace {
 constexpr int64_t kMaxPixels = 1 << 12;
 constexpr int64_t kMaxImages = int64_t{1} << 40;
 constexpr int64_t kMadePixels = 64;
+constexpr int kMostChanges = 16;  // of an image
 
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;
@@ -17,17 +23,20 @@ std::vector<std::string> preset_names() {
 
 void describe_data_and_model(ConfigSpec& spec, ImageConfig& c) {
   spec.section("Data");
-  spec.add("data", c.data,
-           "folder with a folder of PNG and JPEG files for each class, perhaps in train/ and val/; "
-           "or with CIFAR's binary files, or with IDX files; shapes: made, not read",
-           {.required = true, .is_path = true, .help = {.metavar = "PATH"}})
+  spec.add(
+          "data", c.data,
+          "folder with a folder of PNG and JPEG files for each class, perhaps in train/ and val/; "
+          "or with CIFAR's binary files, or with IDX files; webdataset's tars, a folder of them or "
+          "x-{000..012}.tar; shapes: made, not read",
+          {.required = true, .is_path = true, .help = {.metavar = "PATH"}})
       .may_change();
   spec.add_choice("data-format", c.data_format,
                   {{"auto", ImageFormat::kAuto},
                    {"shapes", ImageFormat::kShapes},
                    {"folder", ImageFormat::kFolder},
                    {"cifar", ImageFormat::kCifar},
-                   {"idx", ImageFormat::kIdx}},
+                   {"idx", ImageFormat::kIdx},
+                   {"webdataset", ImageFormat::kWebdataset}},
                   "how to read it")
       .may_change();
   spec.add("val-fraction", c.val_fraction,
@@ -45,13 +54,41 @@ void describe_data_and_model(ConfigSpec& spec, ImageConfig& c) {
            {.min = 0.01, .max = 1, .help = {.default_text = "0.08 of a folder, else 0.6"}});
   spec.add("mirror", c.mirror, "probability that an image is mirrored in training",
            {.min = 0, .max = 1});
+  spec.add("randaugment", c.randaugment,
+           "changes that are drawn for each training image, and how strong they are, 0 to 30, as "
+           "torchvision makes them; 2,9 is usual",
+           {.help = {.metavar = "N,STRENGTH", .default_text = "none"}});
+  spec.add("random-erase", c.erase, "probability that a box of a training image is erased",
+           {.min = 0, .max = 1});
+  spec.add("mixup", c.mixup,
+           "mix training images with others by shares of the Beta distribution (a, a) of this a; "
+           "0.2 is usual",
+           {.min = 0, .max = kMostMixing});
+  spec.add("cutmix", c.cutmix,
+           "the same by a box of the other image; with --mixup either is as likely; 1 is usual",
+           {.min = 0, .max = kMostMixing});
+  spec.add("label-smoothing", c.label_smoothing,
+           "part of a training target that is spread over all classes",
+           {.min = 0, .max = 1, .exclude_max = true});
   spec.add("max-damaged", c.max_damaged,
            "images of a rank that cannot be read, and are left out, before the run is ended",
            {.min = 0})
       .may_change();
+  spec.add("mean", c.mean, "of a pixel's values from 0 to 1, by channel; is subtracted",
+           {.help = {.metavar = "R,G,B", .default_text = "ImageNet's, 0.485,0.456,0.406"}});
+  spec.add("std", c.deviation, "of the same; what is left is divided by it",
+           {.help = {.metavar = "R,G,B", .default_text = "ImageNet's, 0.229,0.224,0.225"}});
 
   spec.section("Model");
   spec.add_choice("model", c.model, preset_names(), "preset");
+  spec.add("init", c.init,
+           "start from weights of timm or torchvision: a safetensors file, or a folder with "
+           "model.safetensors",
+           {.is_path = true, .help = {.metavar = "PATH"}})
+      .may_change();
+  spec.add("new-head", c.new_head,
+           "with --init: begin with a new classifier, whatever classes the weights are for")
+      .may_change();
   spec.add("sync-batch-norm", c.sync_batch_norm,
            "normalise with the statistics of all ranks' samples, and not of each rank's own");
 }
@@ -76,21 +113,80 @@ void check_layout(const RunConfig& run) {
   }
 }
 
+// So many numbers from `least` to `most` with commas between them. Throws ConfigError, which says
+// what it wants.
+std::vector<double> numbers_of(const char* flag, const std::string& text, size_t count,
+                               std::pair<double, double> range, const char* want) {
+  std::vector<double> numbers;
+  bool fits = true;
+  for (size_t begin = 0; fits && begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const auto value = parse_real(std::string_view(text).substr(begin, end - begin));
+    fits = value && *value >= range.first && *value <= range.second;
+    if (fits) numbers.push_back(*value);
+    begin = end + 1;
+  }
+  if (fits && numbers.size() == count) return numbers;
+  throw ConfigError(cat("--", flag, " is ", excerpt(text), ", want ", want));
+}
+
+// Nothing leaves the numbers as they are.
+void take_channels(const char* flag, const std::string& text, double least,
+                   std::array<float, 3>& to) {
+  if (text.empty()) return;
+  const std::string want = cat("three numbers of ", format_real(least), " to 1, as 0.5,0.5,0.5");
+  const std::vector<double> numbers = numbers_of(flag, text, to.size(), {least, 1}, want.c_str());
+  for (size_t c = 0; c < to.size(); ++c) to[c] = static_cast<float>(numbers[c]);
+}
+
+void take_randaugment(const std::string& text, Augmentation& to) {
+  if (text.empty()) return;
+  const std::string want = cat("changes, at most ", kMostChanges, ", and their strength, at most ",
+                               kStrongestChange, ", as 2,9");
+  const std::vector<double> numbers =
+      numbers_of("randaugment", text, 2, {0, kStrongestChange}, want.c_str());
+  to.changes = static_cast<int64_t>(numbers[0]), to.strength = static_cast<int64_t>(numbers[1]);
+  if (numbers[0] > kMostChanges || static_cast<double>(to.changes) != numbers[0] ||
+      static_cast<double>(to.strength) != numbers[1]) {
+    throw ConfigError(cat("--randaugment is ", excerpt(text), ", want ", want));
+  }
+}
+
 }  // namespace
 
 void describe(ConfigSpec& spec, ImageTrainConfig& config) {
   describe_data_and_model(spec, config.image);
   describe(spec, config.run, {.sample = "image", .default_lr = "by preset"});
-  spec.section("Evaluation");
+  spec.section("Evaluation and export");
   spec.add("eval-samples", config.image.eval_samples, "images of a validation; 0: all", {.min = 0})
+      .may_change();
+  spec.add("export", config.image.export_dir,
+           "write the weights as model.safetensors at the end, with timm's config.json",
+           {.is_path = true, .help = {.metavar = "DIR"}})
+      .may_change();
+  spec.add_choice("export-names", config.image.export_names,
+                  {{"timm", WeightNames::kTimm}, {"torchvision", WeightNames::kTorchvision}},
+                  "whose names the weights have there; of torchvision's without a config.json")
       .may_change();
 
   spec.example("train_image --data shapes --eval-every 100");
   spec.example("mpirun -np 4 --bind-to none train_image --data imagenet/ --model resnet50");
+  spec.example(
+      "train_image --data flowers/ --model vit-s16 --init vit.safetensors --new-head --export "
+      "tuned");
 }
 
 void resolve(ImageTrainConfig& config, int ranks) {
-  if (config.run.lr < 0) config.run.lr = find_image_preset(config.image.model).lr;
+  const ImageConfig& image = config.image;
+  // A rate for training from scratch would undo what stored weights have learned.
+  constexpr double kFineTuningFactor = 0.1;
+  if (config.run.lr < 0) {
+    config.run.lr =
+        find_image_preset(image.model).lr * (image.init.empty() ? 1 : kFineTuningFactor);
+  }
+  if (image.new_head && image.init.empty()) {
+    throw ConfigError("--new-head is for the classifier of stored weights; want --init");
+  }
   check_layout(config.run);
   resolve(config.run, ranks);
 }
@@ -102,11 +198,12 @@ ImageDataOptions data_options(const ImageTrainConfig& config) {
           .val_fraction = image.val_fraction,
           .made_images = image.made_images,
           .made_pixels = image.pixels > 0 ? image.pixels : kMadePixels,
-          .seed = static_cast<uint64_t>(config.run.seed)};
+          .seed = static_cast<uint64_t>(config.run.seed),
+          .max_damaged = image.max_damaged};
 }
 
 Augmentation augmentation(const ImageConfig& config, ImageFormat format) {
-  const bool is_folder = format == ImageFormat::kFolder;
+  const bool is_folder = format == ImageFormat::kFolder || format == ImageFormat::kWebdataset;
   Augmentation result{.crop_area = is_folder ? 0.08 : 0.6,
                       .mirror = config.mirror,
                       .center_share = is_folder ? 0.875 : 1};
@@ -118,7 +215,16 @@ Augmentation augmentation(const ImageConfig& config, ImageFormat format) {
   }
   if (config.pixels > 0) result.pixels = config.pixels;
   if (config.crop_area > 0) result.crop_area = config.crop_area;
+  result.erase = config.erase;
+  take_randaugment(config.randaugment, result);
+  take_channels("mean", config.mean, 0, result.mean);
+  take_channels("std", config.deviation, 0.001, result.deviation);
   return result;
+}
+
+MixOptions mix_options(const ImageConfig& config) {
+  return {
+      .mixup = config.mixup, .cutmix = config.cutmix, .label_smoothing = config.label_smoothing};
 }
 
 }  // namespace shale::models

@@ -4,10 +4,12 @@
 #include <string>
 
 #include "shale/base/config.h"
+#include "shale/models/image/image_weights.h"
 #include "shale/models/image/model.h"
 #include "shale/models/training/run_config.h"
 #include "shale/runtime/data/images/augment.h"
 #include "shale/runtime/data/images/image_dataset.h"
+#include "shale/runtime/data/images/mix.h"
 
 namespace shale::models {
 
@@ -21,14 +23,24 @@ struct ImageConfig {
   int64_t pixels = 0;          // of an edge; 0: by the data
   double crop_area = -1;       // share; negative: by the data
   double mirror = 0.5;         // probability
-  int64_t max_damaged = 0;     // images
+  std::string randaugment;     // "CHANGES,STRENGTH"; empty: none
+  double erase = 0;            // probability
+  double mixup = 0;            // of MixOptions, as the next two
+  double cutmix = 0;
+  double label_smoothing = 0;
+  int64_t max_damaged = 0;      // images
+  std::string mean, deviation;  // by channel, "R,G,B"; empty: those of ImageNet
 
   // model
   std::string model = "resnet18";
+  std::string init;       // a file or folder; empty: random values
+  bool new_head = false;  // the classifier is not from there
   bool sync_batch_norm = false;
 
-  // evaluation
+  // evaluation and export
   int64_t eval_samples = 0;  // images; 0: all
+  std::string export_dir;    // empty: nothing
+  WeightNames export_names = WeightNames::kTimm;
 };
 
 // The options of train_image.
@@ -45,7 +57,9 @@ void resolve(ImageTrainConfig& config, int ranks);
 
 // The data that the options ask for.
 ImageDataOptions data_options(const ImageTrainConfig& config);
-// How images of this format become what the model is given.
+// How images of this format become what the model is given. Throws ConfigError for numbers that
+// are none.
 Augmentation augmentation(const ImageConfig& config, ImageFormat format);
+MixOptions mix_options(const ImageConfig& config);
 
 }  // namespace shale::models

@@ -19,11 +19,12 @@ Tensor ImageModel::logits(const Tensor& images) {
   return run(images, [this](const Tensor& in) { return classify(cast(in, compute_dtype())); });
 }
 
-Tensor ImageModel::loss(const Tensor& images, const Tensor& labels) {
+Tensor ImageModel::loss(const Tensor& images, const Tensor& labels, const Tensor& softening) {
   check_images("loss", images, config_);
   check_shape("loss", "labels", labels, {images.size(0)});
-  return run({images, labels}, [this](const Tensors& in) -> Tensors {
+  return run({images, labels, softening}, [this](const Tensors& in) -> Tensors {
     Tensor scores = classify(cast(in[0], compute_dtype()));
+    if (in[2].defined()) return {soft_cross_entropy(scores, in[1], in[2])};
     return {cross_entropy_(scores, in[1], config_.classes)};
   })[0];
 }

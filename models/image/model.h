@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -42,11 +43,26 @@ class ImageModel : public Module {
   // are two per multiply-add.
   virtual double flops_per_image() const = 0;
 
+  // ---- Published weights, whose names are those of timm's files unless said otherwise ----
+
+  // A parameter or buffer in torchvision's files.
+  virtual std::string torchvision_name(std::string_view name) const { return std::string(name); }
+  // The module of the classifier: "fc".
+  virtual std::string head() const = 0;
+  // The parameter with a row for each place of an image, after `leading` others, which depends on
+  // the size of images; null: there is none.
+  struct PositionTable {
+    const Parameter* table = nullptr;  // [1, leading + edge x edge, width]
+    int64_t leading = 0;
+  };
+  virtual PositionTable position_table() const { return {}; }
+
   // images: [N, pixels, pixels, 3], of any float dtype. Returns [N, classes] in the compute dtype.
   Tensor logits(const Tensor& images);
   // Sum of the cross-entropy over the images, a scalar f32. labels: [N] i32; those that are
-  // kernels::kIgnoreTarget do not count.
-  Tensor loss(const Tensor& images, const Tensor& labels);
+  // kernels::kIgnoreTarget do not count. softening: see soft_cross_entropy(); undefined: targets
+  // are the labels.
+  Tensor loss(const Tensor& images, const Tensor& labels, const Tensor& softening = {});
 
  protected:
   // The same of images in the compute dtype, inside of the model's hooks.
@@ -62,7 +78,8 @@ class ImageModel : public Module {
 struct ImagePreset {
   std::string name;
   ImageModelConfig model;
-  double lr = 1e-3;  // of AdamW
+  double lr = 1e-3;       // of AdamW
+  std::string timm = {};  // what timm calls it; empty: it has none such
 };
 const std::vector<ImagePreset>& image_presets();
 // Throws ConfigError with the names that there are.

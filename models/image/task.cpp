@@ -10,6 +10,7 @@
 #include "shale/comm/parallel/data/batch_norm_sync.h"
 #include "shale/kernels/loss.h"
 #include "shale/models/training/batch_ramp.h"
+#include "shale/models/training/output_folder.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/loss.h"
@@ -51,8 +52,13 @@ ImageTask::ImageTask(const ImageTrainConfig& config)
       seed_(static_cast<uint64_t>(config.run.seed)),
       data_(open_images(data_options(config))),
       augmentation_(augmentation(config_, data_.format)),
+      mix_(mix_options(config_)),
       damaged_(std::make_shared<DamagedImages>(config_.max_damaged)),
-      model_(make_image_model(model_config(config_, augmentation_, data_.classes.size()))) {}
+      model_(make_image_model(model_config(config_, augmentation_, data_.classes.size()))) {
+  if (config_.init.empty()) return;
+  check_normalisation(config_.init, augmentation_);
+  init_.emplace(config_.init, *model_, config_.new_head);
+}
 
 ImageTask::~ImageTask() = default;
 
@@ -62,9 +68,15 @@ void ImageTask::prepare(const TaskContext& run) {
   comm::synchronise_batch_norm(*model_, *norm_group_);
 }
 
+void ImageTask::initialize(const TaskContext& run) {
+  if (init_) init_->load(*model_, run.parallel, seed_);
+}
+
 BatchSource ImageTask::train_batches(const BatchPlan& plan) {
   return image_train_batches({.images = data_.train,
                               .augmentation = augmentation_,
+                              .mix = mix_,
+                              .classes = model_->config().classes,
                               .seed = seed_,
                               .layout = plan.layout,
                               .rank = plan.rank,
@@ -73,7 +85,8 @@ BatchSource ImageTask::train_batches(const BatchPlan& plan) {
 }
 
 Tensor ImageTask::loss(const DeviceBatch& batch) {
-  return model_->loss(batch["images"], batch["labels"]);
+  return model_->loss(batch["images"], batch["labels"],
+                      mix_.is_soft() ? batch["softening"] : Tensor());
 }
 
 double ImageTask::step_weight(int64_t step) const {
@@ -88,13 +101,13 @@ void ImageTask::check_evaluation() const {
 
 Evaluation ImageTask::evaluate(const TaskContext& run) {
   const Inference inference(run.context);
-  Prefetcher batches(image_eval_batches({.images = data_.val,
-                                         .augmentation = augmentation_,
-                                         .rounds = {data_.val->size(), batches_.micro_batch,
-                                                    config_.eval_samples},
-                                         .rank = run.data.rank,
-                                         .ranks = run.data.count,
-                                         .damaged = damaged_}));
+  Prefetcher batches(
+      image_eval_batches({.images = data_.val,
+                          .augmentation = augmentation_,
+                          .rounds = {data_.val->size(), batches_.micro_batch, config_.eval_samples},
+                          .rank = run.data.rank,
+                          .ranks = run.data.count,
+                          .damaged = damaged_}));
   const int64_t classes = model_->config().classes;
   std::vector<double> losses;
   Hits hits;
@@ -123,7 +136,21 @@ Evaluation ImageTask::evaluate(const TaskContext& run) {
   return result;
 }
 
+void ImageTask::open_output() {
+  if (!config_.export_dir.empty()) make_folder(config_.export_dir);
+}
+
 void ImageTask::finish(const TaskContext& run) {
+  if (!config_.export_dir.empty()) {
+    // Saving the last step, or loading it, has left the mean of the buffers on all ranks.
+    export_image_model({.folder = config_.export_dir,
+                        .names = config_.export_names,
+                        .preset = config_.model,
+                        .classes = data_.classes,
+                        .augmentation = augmentation_},
+                       *model_, run.parallel, run.group.rank() == 0);
+    log_info("wrote ", config_.export_dir);
+  }
   int64_t damaged = damaged_->count();
   run.group.host().all_reduce_sum(make_view(&damaged, {1}), {.tag = "damaged images"});
   if (damaged > 0) log_info(damaged, " images were damaged and left out, counted on each rank");
@@ -139,8 +166,8 @@ SampleUnit ImageTask::unit() const {
 std::vector<std::string> ImageTask::summary() const {
   int64_t parameters = 0;
   for (const Parameter* parameter : model_->parameters()) parameters += parameter->numel();
-  return {data_.summary,
-          cat(config_.model, ": ", parameters, " parameters, ", data_.classes.size(), " classes")};
+  return {data_.summary, cat(config_.model, config_.init.empty() ? "" : cat(" of ", config_.init),
+                             ": ", parameters, " parameters, ", data_.classes.size(), " classes")};
 }
 
 std::map<std::string, std::string> ImageTask::same_on_all_ranks() const {

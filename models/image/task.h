@@ -1,10 +1,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "shale/models/image/config.h"
+#include "shale/models/image/image_weights.h"
 #include "shale/models/training/task.h"
 #include "shale/runtime/data/images/image_batches.h"
 
@@ -21,6 +23,7 @@ class ImageTask : public Task {
   Module& model() override { return *model_; }
   std::vector<Module*> units() override { return model_->blocks(); }
   void prepare(const TaskContext& run) override;
+  void initialize(const TaskContext& run) override;
 
   BatchSource train_batches(const BatchPlan& plan) override;
   Tensor loss(const DeviceBatch& batch) override;
@@ -28,6 +31,7 @@ class ImageTask : public Task {
 
   void check_evaluation() const override;
   Evaluation evaluate(const TaskContext& run) override;
+  void open_output() override;
   void finish(const TaskContext& run) override;
 
   SampleUnit unit() const override;
@@ -42,9 +46,11 @@ class ImageTask : public Task {
   const uint64_t seed_;
   const ImageSplits data_;
   const Augmentation augmentation_;
+  const MixOptions mix_;
   std::shared_ptr<DamagedImages> damaged_;
   std::unique_ptr<comm::ProcessGroup> norm_group_;  // null: each rank normalises by itself
   std::unique_ptr<ImageModel> model_;
+  std::optional<ImageWeights> init_;
 };
 
 }  // namespace shale::models

@@ -9,7 +9,7 @@
 #include "shale/comm/checkpoint/folder.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/models/language/adapters.h"
-#include "shale/models/language/hf_export.h"
+#include "shale/models/weights/hf_export.h"
 #include "shale/runtime/io/convert_internal.h"
 
 namespace shale::models {

@@ -9,13 +9,8 @@
 #include "shale/base/view.h"
 #include "shale/comm/parallel/tensor/tensor_plan.h"
 #include "shale/models/language/model.h"
+#include "shale/models/weights/stored_model_writer.h"
 #include "shale/runtime/io/json_object.h"
-
-namespace shale {
-
-struct StoredTokenizer;  // runtime/data/text/tokenizer/stored_tokenizer.h
-
-}  // namespace shale
 
 namespace shale::models {
 
@@ -37,22 +32,6 @@ class StoredModel {
   // to.size(0)) of the parameter of that name in a model of that configuration; of a vector these
   // are elements. Throws InternalError for another name, ShapeError for rows that it has not.
   virtual void read(std::string_view parameter, const View& to, int64_t first_row = 0) const = 0;
-};
-
-// How weights are written.
-struct ExportOptions {
-  DType dtype = DType::kF32;  // of the weights: f32, bf16 or f16
-  int64_t max_shard_bytes = 5'000'000'000;
-  std::shared_ptr<const StoredTokenizer> tokenizer = {};  // goes into the folder; null: none
-};
-
-// Writes such a folder. Nothing is visible before commit().
-class StoredModelWriter {
- public:
-  virtual ~StoredModelWriter() = default;
-  // The next of ModelFamily::stored_parameters(), whole, f32, dense, in host memory.
-  virtual void write(std::string_view parameter, const View& values) = 0;
-  virtual void commit() = 0;  // throws InternalError if a parameter has not been written
 };
 
 struct GgufModel;  // models/language/gguf.h

@@ -2,12 +2,13 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
-#include "shale/models/language/hf_export.h"
+#include "shale/models/language/hf_stored_model.h"
 #include "shale/models/llama/gguf.h"
 #include "shale/models/llama/hf.h"
 #include "shale/models/llama/llama.h"
 #include "shale/models/llama/plan.h"
 #include "shale/models/llama/variant.h"
+#include "shale/models/weights/hf_export.h"
 
 namespace shale::models {
 namespace {

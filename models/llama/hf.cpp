@@ -59,7 +59,8 @@ class LayerTensors {
     return variant_.attention_bias == AttentionBias::kAll && config_.attention_bias;
   }
   void experts(std::string_view name, std::string_view file_name, std::vector<int64_t> shape) {
-    HfTensor tensor{.name = cat(prefix_, "mlp.experts.", name), .shape = std::move(shape)};
+    HfTensor tensor{
+        .name = cat(prefix_, "mlp.experts.", name), .shape = std::move(shape), .stacked = true};
     for (int64_t e = 0; e < config_.experts; ++e) {
       tensor.parts.push_back(
           cat(prefix_, variant_.mixture.block, ".experts.", e, ".", file_name, ".weight"));

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "shale/base/dtype.h"
-#include "shale/models/language/hf_weights.h"
 #include "shale/models/language/model.h"
+#include "shale/models/weights/hf_weights.h"
 
 namespace shale::models {
 

@@ -5,9 +5,9 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
-#include "shale/models/language/hf_export.h"
 #include "shale/models/llama/hf.h"
 #include "shale/models/llama/variant.h"
+#include "shale/models/weights/hf_export.h"
 #include "shale/runtime/io/json_object.h"
 
 namespace shale::models {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "shale/models/image/model.h"
@@ -9,13 +10,15 @@
 namespace shale::models {
 
 // Residual networks (arXiv:1512.03385) of version 1.5: in a bottleneck the 3 x 3 convolution has
-// the stride. Names and layouts of parameters and buffers are those of torchvision's weights.
+// the stride. Names and layouts of parameters and buffers are those of torchvision's weights,
+// which timm's have too.
 class ResNet : public ImageModel {
  public:
   explicit ResNet(const ImageModelConfig& config);
   ~ResNet() override;
   std::vector<Module*> blocks() override;
   double flops_per_image() const override { return 6 * multiply_adds_; }
+  std::string head() const override { return "fc"; }
 
  protected:
   Tensor classify(const Tensor& images) override;

@@ -1,6 +1,7 @@
 #include "shale/models/training/trainer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <utility>
 
@@ -278,6 +279,7 @@ ExitCode Trainer::train() {
   const bool known = checkpoints_->resumes() && checkpoints_->same_folder();
   if (is_over && config_.eval_every > 0 && !known) evaluate(first_step_);
   ranks_->begin();
+  const auto begin = std::chrono::steady_clock::now();
   for (int64_t step = first_step_; step < config_.steps; ++step) {
     train_step(step);
     after_step(step + 1);
@@ -285,11 +287,13 @@ ExitCode Trainer::train() {
   }
   step_->finish();
   settle();
+  const std::chrono::duration<double> run_s = std::chrono::steady_clock::now() - begin;
   if (trace_ != nullptr) trace_->finish();
   checkpoints_->finish();
   if (progress_ != nullptr) progress_->finish();
   memory_->end_profile();
   memory_->write(config_.out, *group_, step_->host_context());
+  if (!is_over) report_data_wait(run_s.count());
   log_info(context_.allocator().memory_summary());
   step_->drop_graphs();
   if (step_->host_context() != nullptr) {
@@ -314,10 +318,7 @@ void Trainer::train_step(int64_t step) {
               .weight = task_.step_weight(step),
               .first_position = layout_.begin(step),
               .micro_batches = layout_.micro_batches(step),
-              .next_batch = [this]() -> const Batch& {
-                const TimelineScope scope(timeline_.get(), "data");
-                return *batches_->next();
-              }});
+              .next_batch = [this]() -> const Batch& { return next_batch(); }});
 }
 
 void Trainer::begins(StepPhase phase) {

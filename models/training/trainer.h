@@ -66,6 +66,8 @@ class Trainer : private StepObserver {
   void settle();
   void check_finite(const StepOutcome& outcome, float loss);
   void report(const StepMetrics& metrics);
+  void report_data_wait(double run_s) const;
+  const Batch& next_batch();
   void report_ranks(int64_t step);      // collective
   void write_histograms(int64_t step);  // collective
 
@@ -107,13 +109,15 @@ class Trainer : private StepObserver {
   std::optional<SaveNews> save_news_;  // of all ranks, of the last step that was settled
   bool stop_agreed_ = false;           // by all ranks
   std::chrono::steady_clock::time_point told_at_;
-  double waited_s_ = -1;        // for other ranks until then
-  double exposed_s_ = 0;        // of parameters and gradients until then
-  double loss_scale_ = 1;       // of the last step that was done
-  double next_loss_scale_ = 1;  // of the one after
-  double bubble_s_ = 0;         // of activations
-  double peak_flops_ = 0;       // of one rank's device; 0: unknown
-  StepExchange exchange_;       // goes before the group
+  double waited_s_ = -1;         // for other ranks until then
+  double exposed_s_ = 0;         // of parameters and gradients until then
+  double loss_scale_ = 1;        // of the last step that was done
+  double next_loss_scale_ = 1;   // of the one after
+  double bubble_s_ = 0;          // of activations
+  double data_wait_s_ = 0;       // for batches, in all
+  double told_data_wait_s_ = 0;  // of these, in rows that were made
+  double peak_flops_ = 0;        // of one rank's device; 0: unknown
+  StepExchange exchange_;        // goes before the group
 };
 
 }  // namespace shale::models

@@ -51,6 +51,7 @@ StepMetrics Trainer::metrics_of(const StepOutcome& outcome) {
   metrics.step_ms = seconds * 1e3;
   const double exposed_s = exposed_seconds(*group_);
   metrics.comm_exposed_ms = (exposed_s - std::exchange(exposed_s_, exposed_s)) * 1e3;
+  metrics.data_wait_ms = (data_wait_s_ - std::exchange(told_data_wait_s_, data_wait_s_)) * 1e3;
   if (config_.pipeline > 1) {
     const comm::TrafficMeter& meter = setup_.groups.stages->group->traffic();
     const double bubble_s = meter.totals(comm::Traffic::kActivations).exposed_seconds;
@@ -82,6 +83,23 @@ StepMetrics Trainer::metrics_of(const StepOutcome& outcome) {
   metrics.device_peak_bytes = context_.allocator().stats().peak_reserved;
   metrics.host_peak_bytes = host_peak_bytes();
   return metrics;
+}
+
+const Batch& Trainer::next_batch() {
+  const TimelineScope scope(timeline_.get(), "data");
+  const Clock::time_point start = Clock::now();
+  const Batch& batch = *batches_->next();
+  data_wait_s_ += seconds_since(start);
+  return batch;
+}
+
+void Trainer::report_data_wait(double run_s) const {
+  constexpr double kWorthAWord = 0.02;
+  const double share = data_wait_s_ / run_s;
+  if (!(share > kWorthAWord)) return;
+  log_info("data is a limit: ", std::lround(100 * share),
+           "% of the time rank 0 waited for batches; --workers ", config_.workers + 1,
+           " or more may help, where there are cores for them");
 }
 
 // The time since the last news tells a slow rank from those that waited in it.

@@ -1,5 +1,6 @@
 #include "shale/models/vit/vit.h"
 
+#include <span>
 #include <utility>
 
 #include "shale/base/error.h"
@@ -102,6 +103,38 @@ std::vector<Module*> VisionTransformer::blocks() {
 
 int64_t VisionTransformer::tokens() const {
   return tokens_of(config());
+}
+
+std::string VisionTransformer::torchvision_name(std::string_view name) const {
+  // Timm's names, or what they begin with, and torchvision's.
+  constexpr std::pair<std::string_view, std::string_view> kWhole[] = {
+      {"cls_token", "class_token"},
+      {"pos_embed", "encoder.pos_embedding"},
+      {"patch_embed.proj.", "conv_proj."},
+      {"norm.", "encoder.ln."},
+      {"head.", "heads.head."}};
+  constexpr std::pair<std::string_view, std::string_view> kOfBlock[] = {
+      {"norm1.", "ln_1."},
+      {"attn.qkv.weight", "self_attention.in_proj_weight"},
+      {"attn.qkv.bias", "self_attention.in_proj_bias"},
+      {"attn.proj.", "self_attention.out_proj."},
+      {"norm2.", "ln_2."},
+      {"mlp.fc1.", "mlp.0."},
+      {"mlp.fc2.", "mlp.3."}};
+  constexpr std::string_view kBlocks = "blocks.";
+  std::string begin;
+  std::span<const std::pair<std::string_view, std::string_view>> table = kWhole;
+  if (name.starts_with(kBlocks)) {
+    name.remove_prefix(kBlocks.size());
+    const size_t dot = name.find('.');
+    begin = cat("encoder.layers.encoder_layer_", name.substr(0, dot), ".");
+    name.remove_prefix(dot + 1);
+    table = kOfBlock;
+  }
+  for (const auto& [timm, torchvision] : table) {
+    if (name.starts_with(timm)) return cat(begin, torchvision, name.substr(timm.size()));
+  }
+  throw InternalError(cat("vit: torchvision has no name for ", name));
 }
 
 double VisionTransformer::flops_per_image() const {

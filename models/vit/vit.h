@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "shale/models/image/model.h"
@@ -18,6 +20,9 @@ class VisionTransformer : public ImageModel {
   ~VisionTransformer() override;
   std::vector<Module*> blocks() override;
   double flops_per_image() const override;
+  std::string torchvision_name(std::string_view name) const override;
+  std::string head() const override { return "head"; }
+  PositionTable position_table() const override { return {.table = &positions_, .leading = 1}; }
 
  protected:
   Tensor classify(const Tensor& images) override;

@@ -90,24 +90,36 @@ std::optional<JsonObject> JsonObject::object(std::string_view key) const {
   return JsonObject(std::make_shared<const State>(State{cat(state_->source, ": ", key), *value}));
 }
 
-std::vector<std::string> JsonObject::texts(std::string_view key) const {
-  const nlohmann::json* value = state_->find(key);
+namespace {
+
+using IsType = bool (nlohmann::json::*)() const noexcept;
+
+template <typename T>
+std::vector<T> list_of(const JsonObject& object, std::string_view key, const nlohmann::json* value,
+                       IsType is_type, const char* want) {
   if (value == nullptr) return {};
-  const auto is_text = [](const nlohmann::json& item) { return item.is_string(); };
-  if (!value->is_array() || !std::all_of(value->begin(), value->end(), is_text)) {
-    fail(key, "a list of strings");
+  const auto fits = [is_type](const nlohmann::json& item) { return (item.*is_type)(); };
+  if (!value->is_array() || !std::all_of(value->begin(), value->end(), fits)) {
+    object.fail(key, want);
   }
-  return value->get<std::vector<std::string>>();
+  return value->get<std::vector<T>>();
+}
+
+}  // namespace
+
+std::vector<std::string> JsonObject::texts(std::string_view key) const {
+  return list_of<std::string>(*this, key, state_->find(key), &nlohmann::json::is_string,
+                              "a list of strings");
 }
 
 std::vector<int64_t> JsonObject::integers(std::string_view key) const {
-  const nlohmann::json* value = state_->find(key);
-  if (value == nullptr) return {};
-  const auto is_integer = [](const nlohmann::json& item) { return item.is_number_integer(); };
-  if (!value->is_array() || !std::all_of(value->begin(), value->end(), is_integer)) {
-    fail(key, "a list of integers");
-  }
-  return value->get<std::vector<int64_t>>();
+  return list_of<int64_t>(*this, key, state_->find(key), &nlohmann::json::is_number_integer,
+                          "a list of integers");
+}
+
+std::vector<double> JsonObject::reals(std::string_view key) const {
+  return list_of<double>(*this, key, state_->find(key), &nlohmann::json::is_number,
+                         "a list of numbers");
 }
 
 }  // namespace shale

@@ -33,9 +33,10 @@ class JsonObject {
 
   // The object below a key; none if the key is absent.
   std::optional<JsonObject> object(std::string_view key) const;
-  // A list of strings, of integers; empty if the key is absent.
+  // A list of strings, of integers, of numbers; empty if the key is absent.
   std::vector<std::string> texts(std::string_view key) const;
   std::vector<int64_t> integers(std::string_view key) const;
+  std::vector<double> reals(std::string_view key) const;
 
   // DataError: "<source>: '<key>' is <value>, want <want>".
   [[noreturn]] void fail(std::string_view key, std::string_view want) const;

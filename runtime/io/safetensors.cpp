@@ -42,18 +42,55 @@ View SafetensorsFile::view(const SafetensorsEntry& entry) const {
   return make_view(const_cast<std::byte*>(data), *entry.type->dtype, Shape(entry.shape));
 }
 
-SafetensorsFolder::SafetensorsFolder(const std::string& folder) {
-  namespace fs = std::filesystem;
-  const std::string single = (fs::path(folder) / kSafetensorsSingleFile).string();
-  const std::string index = (fs::path(folder) / kSafetensorsIndexFile).string();
+namespace {
+
+namespace fs = std::filesystem;
+
+// Torch's files are zip archives with a pickle, or, of old versions, bare pickles of protocol 2.
+bool is_pickle(const std::string& path) {
+  const MappedFile file(path, {.allow_empty = true});
+  const std::string_view text = file.text();
+  // The same bytes may be the length of a header, which begins behind it.
+  if (text.size() > 8 && text[8] == '{') return false;
+  return text.starts_with("PK\x03\x04") || text.starts_with("\x80\x02");
+}
+
+std::string how_to_convert(const std::string& pickle) {
+  return cat(
+      "a pickle, which may run anything when it is opened; want safetensors: python3 -c "
+      "'import torch; from safetensors.torch import save_file; save_file(torch.load(\"",
+      excerpt(pickle), "\", map_location=\"cpu\", weights_only=True), \"", kSafetensorsSingleFile,
+      "\")'");
+}
+
+// The first pickle of a folder by the names that are usual; empty if there is none.
+std::string find_pickle(const std::string& folder) {
   std::error_code error;
-  if (!fs::exists(single, error) && fs::exists(index, error)) {
-    open_index(folder, index);
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json", "model.pth"}) {
+    const fs::path path = fs::path(folder) / name;
+    if (fs::exists(path, error)) return path.string();
+  }
+  return {};
+}
+
+}  // namespace
+
+SafetensorsFolder::SafetensorsFolder(const std::string& path) {
+  const std::string single = (fs::path(path) / kSafetensorsSingleFile).string();
+  const std::string index = (fs::path(path) / kSafetensorsIndexFile).string();
+  std::error_code error;
+  if (fs::is_regular_file(path, error)) {
+    if (is_pickle(path)) throw DataError(cat(path, ": ", how_to_convert(path)));
+    add_file(path);
+  } else if (!fs::exists(single, error) && fs::exists(index, error)) {
+    open_index(path, index);
   } else if (fs::exists(single, error)) {
     add_file(single);
   } else {
+    const std::string pickle = find_pickle(path);
     throw MissingInputError(
-        cat(folder, ": neither ", kSafetensorsSingleFile, " nor ", kSafetensorsIndexFile));
+        cat(path, ": neither ", kSafetensorsSingleFile, " nor ", kSafetensorsIndexFile,
+            pickle.empty() ? "" : cat("; ", pickle, " is ", how_to_convert(pickle))));
   }
 }
 

@@ -46,8 +46,8 @@ class SafetensorsFile {
   std::map<std::string, size_t, std::less<>> index_;  // name: place in entries()
 };
 
-// The tensors of a model's folder: model.safetensors, or, where that does not exist, the files that
-// model.safetensors.index.json names.
+// The tensors of a model: of one file, or of a folder with model.safetensors, or, where that does
+// not exist, with the files that model.safetensors.index.json names.
 class SafetensorsFolder {
  public:
   struct Tensor {
@@ -58,8 +58,9 @@ class SafetensorsFolder {
   };
 
   // Throws MissingInputError if a file is missing, DataError if one is malformed, or if the index
-  // and the files do not agree about which tensors there are.
-  explicit SafetensorsFolder(const std::string& folder);
+  // and the files do not agree about which tensors there are; for pickles, which run what is in
+  // them when they are opened, either says how to convert them.
+  explicit SafetensorsFolder(const std::string& path);
 
   // By name.
   const std::map<std::string, Tensor, std::less<>>& tensors() const { return tensors_; }

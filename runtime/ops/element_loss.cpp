@@ -2,6 +2,7 @@
 
 #include "shale/kernels/elementwise.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/loss.h"
 #include "shale/runtime/ops/matrix.h"
 #include "shale/runtime/ops/pointwise_internal.h"
@@ -46,6 +47,15 @@ int apply(PointwiseGraph& graph, PointwiseOp op, std::initializer_list<int> args
 }
 
 }  // namespace
+
+Tensor soft_cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& softening) {
+  const Tensor difference =
+      element_loss("soft_cross_entropy", logits, softening, LossReduction::kSum,
+                   [](PointwiseGraph& g, int of_x, int t) {
+                     return apply(g, PointwiseOp::kMul, {of_x, t});
+                   });
+  return add(cross_entropy(logits, targets, logits.size(1)), difference);
+}
 
 Tensor mse_loss(const Tensor& x, const Tensor& target, LossReduction reduction) {
   return element_loss("mse_loss", x, target, reduction, [](PointwiseGraph& g, int of_x, int t) {

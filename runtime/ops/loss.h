@@ -18,6 +18,12 @@ Tensor cross_entropy_(Tensor& logits, const Tensor& targets, int64_t vocab, floa
 // backward, the gradient.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, int64_t vocab, float softcap = 0);
 
+// The same with targets that are shares: in each row one for every class, 1 for that of `targets`
+// and 0 for the others less what `softening` has, which adds up to 0 in a row. logits and
+// softening: [rows, classes], the latter f32; of any row that counts. The cross-entropy is linear
+// in targets, so that this is cross_entropy() plus the sum of logits times softening.
+Tensor soft_cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& softening);
+
 // How an output layer's loss is made.
 struct ClassifierLossOptions {
   // Above 0, the logits of at most so many rows exist at a time: forward keeps only x, and backward

@@ -35,9 +35,10 @@ commands() {
 is_parsed() {
   case "$1" in
     mpirun | srun)
-      while [[ $# -gt 0 && ! $1 =~ (^|/)(train_lm|shale)$ ]]; do shift; done
+      while [[ $# -gt 0 && ! $1 =~ (^|/)(train_lm|train_image|shale)$ ]]; do shift; done
       [[ $# -gt 0 ]] && is_parsed "$@" ;;
     train_lm | */train_lm) "$BIN_DIR/train_lm" "${@:2}" --print-config ;;
+    train_image | */train_image) "$BIN_DIR/train_image" "${@:2}" --print-config ;;
     shale)
       local flags=()
       while [[ $# -gt 0 && $1 != -- && $1 != '>' ]]; do flags+=("$1"); shift; done
@@ -76,7 +77,12 @@ prepare() {
 exec "$BIN_DIR/train_lm" "\$@" --steps 100 --save-every 50 --layers 1 --width 16 --heads 2 --threads 1 \
   --seq-len 16 --micro-batch 1 --timeout 60
 SHIM
-  chmod +x "$work/bin/train_lm"
+  cat >"$work/bin/train_image" <<SHIM
+#!/usr/bin/env bash
+exec "$BIN_DIR/train_image" "\$@" --steps 2 --made-images 32 --pixels 32 --micro-batch 2 --threads 1 \
+  --timeout 60
+SHIM
+  chmod +x "$work/bin/train_lm" "$work/bin/train_image"
   ln -s "$BIN_DIR/shale" "$work/bin/shale"
   cd "$work/base" || exit 1
   ln -s "$work/bin" build/release/bin
@@ -111,7 +117,7 @@ check_page() {
     [[ -n $why ]] && continue
     ran=$((ran + 1))
     # Trainings of a page begin anew, each in the same folder.
-    if [[ $command == *train_lm* && $command != *--resume* ]]; then rm -rf out; fi
+    if [[ $command == *train_* && $command != *--resume* ]]; then rm -rf out; fi
     timeout 120 bash -c "$command" >"$work/output" 2>&1 </dev/null ||
       fail "$page: exit code $?: $command"
   done < <(commands "$root/$page")

@@ -33,7 +33,7 @@ runs() {
 
 # ---- A residual network on two ranks: stages, and a stop ----
 net=(--model resnet18-small --micro-batch 4)
-runs plain 2 "${net[@]}" --eval-every 2 --save-every 2 --keep 0
+runs plain 2 "${net[@]}" --eval-every 2 --save-every 2 --keep 0 --export "$work/plain_end"
 shares='"val_top1": [0-9.e-]*, "val_top5": [0-9.e-]*, "val_images": 6'
 [[ $(evaluations plain | grep -c "$shares") -eq 2 ]] || fail "plain: no shares of images"
 grep -q 'top 1: ' "$work/stdout" || fail "plain: no word of the shares"
@@ -60,6 +60,32 @@ paste <(losses whole) <(losses synced) | awk '{ d = $1 - $2; if (d < 0) d = -d
   if (d > 1e-4 * $1) bad = 1 } END { exit bad || NR != 4 }' || fail "synced: other losses"
 [[ $(bits synced) != $(bits plain) ]] || fail "synced: the losses of ranks by themselves"
 
+# ---- Weights go out, and come in as they were ----
+runs sent 2 "${net[@]}" --no-save --zero 3 --export "$work/sent_out"
+[[ -s $work/sent_out/config.json ]] || fail "sent: no config.json"
+for ranks in 1 2; do
+  run "$ranks" "back$ranks" "${net[@]}" --no-save --zero $((ranks + 1)) --steps 0 \
+    --init "$work/sent_out" --export "$work/back_out"
+  [[ $code -eq 0 ]] && cmp -s "$work/sent_out/model.safetensors" "$work/back_out/model.safetensors" ||
+    fail "back$ranks: other weights"
+done
+weights=$work/sent_out/model.safetensors
+run 2 saved "${net[@]}" --resume "$work/plain/checkpoints/step_00000004" --no-save \
+  --export "$work/plain_out"
+cmp -s "$work/plain_out/model.safetensors" "$work/plain_end/model.safetensors" ||
+  fail "saved: other weights than at the end of the run"
+vit_out=(--model vit-nano --micro-batch 8 --steps 0 --no-save)
+run 1 small "${vit_out[@]}" --export "$work/small_out"
+run 1 large "${vit_out[@]}" --pixels 32 --init "$work/small_out" --export "$work/large_out"
+[[ $code -eq 0 ]] || fail "large: exit code $code"
+grep -q '"img_size": 32' "$work/large_out/config.json" || fail "large: no word of the size"
+run 1 torchvision "${vit_out[@]}" --init "$work/small_out" --export "$work/tv" --export-names torchvision
+[[ $code -eq 0 && ! -e $work/tv/config.json ]] || fail "torchvision: exit code $code"
+grep -q 'encoder.layers.encoder_layer_0.self_attention.in_proj_weight' "$work/tv/model.safetensors" ||
+  fail "torchvision: other names"
+run 1 timm "${vit_out[@]}" --init "$work/tv" --export "$work/timm"
+cmp -s "$work/timm/model.safetensors" "$work/small_out/model.safetensors" || fail "timm: other weights"
+
 # ---- A vision transformer in bf16, from a folder with a damaged file ----
 mkdir -p "$work/folder/a" "$work/folder/b"
 # A PNG file of one gray pixel, as printf wants it.
@@ -80,6 +106,42 @@ grep -q 'b/3.png: neither a PNG nor a JPEG file; 1 image is damaged, want at mos
 runs left_out 1 "${vit[@]}" --max-damaged 1
 grep -q 'b/3.png: .*; left out' "$work/stderr" || fail "left_out: no word of the file"
 
+# ---- The same images in a tar, with one that is torn and one without a class ----
+mkdir "$work/members"
+for i in 1 2 3 4 5 6; do
+  cp "$work/folder/a/$i.png" "$work/members/$i.png"
+  echo $((i % 2)) >"$work/members/$i.cls"
+done
+printf 'torn' >"$work/members/3.png"
+rm "$work/members/5.cls"
+(cd "$work/members" && tar -cf "$work/shard-01.tar" --sort=name .)
+tars=("${vit[@]}" --data "$work/shard-{01..01}.tar")
+run 1 tar "${tars[@]}" --max-damaged 2
+[[ $code -eq 0 ]] || fail "tar: exit code $code"
+grep -q 'webdataset: 6 training and 0 validation images of 2 classes in 1 tars' "$work/stdout" ||
+  fail "tar: no word of its images"
+grep -q 'shard-01.tar: ./5 has no .cls; left out' "$work/stderr" || fail "tar: no word of a class"
+grep -q 'shard-01.tar, image at byte .*neither a PNG nor a JPEG' "$work/stderr" ||
+  fail "tar: no word of what is torn"
+run 1 tar_strict "${tars[@]}"
+[[ $code -eq 65 ]] || fail "tar_strict: exit code $code, want 65"
+grep -q './5 has no .cls; 1 sample is damaged, want at most 0' "$work/stderr" ||
+  fail "tar_strict: no word of why"
+
+# ---- Augmentation: workers and a stop change nothing ----
+drawn=(--model vit-nano --micro-batch 4 --randaugment 2,9 --random-erase 0.5 --mixup 0.2 --cutmix 1
+  --label-smoothing 0.1)
+runs drawn 2 "${drawn[@]}" --save-every 2 --keep 0
+grep -q '"data_wait_ms": [0-9]' "$work/drawn/metrics.jsonl" || fail "drawn: no data_wait_ms"
+runs drawn_workers 2 "${drawn[@]}" --no-save --workers 3 --zero 2
+[[ $(bits drawn_workers) == $(bits drawn) ]] || fail "drawn_workers: other losses"
+run 2 drawn_on "${drawn[@]}" --resume "$work/drawn/checkpoints/step_00000002"
+[[ $code -eq 0 && $(bits drawn_on) == $(bits drawn | tail -n 2) ]] || fail "drawn_on: other losses"
+runs undrawn 2 --model vit-nano --micro-batch 4 --no-save
+[[ $(bits undrawn) != $(bits drawn) ]] || fail "undrawn: the losses of augmented images"
+run 2 drawn_other "${drawn[@]}" --cutmix 0 --resume "$work/drawn/checkpoints/step_00000002"
+[[ $code -eq 64 ]] || fail "drawn_other: exit code $code, want 64"
+
 # ---- What cannot be ----
 for flag in --pipeline --tensor --tensor-leaves --context --context-leaves; do
   run 2 cut "$flag" 2
@@ -90,6 +152,32 @@ done
 "$BIN_DIR/shale" plan --check "$work/plain" >"$work/stdout" 2>"$work/stderr"
 [[ $? -eq 64 ]] || fail "plan: another exit code than 64"
 grep -q 'shale plan knows the options of train_lm alone' "$work/stderr" || fail "plan: no word of why"
+# refused WORDS CODE FLAGS...
+refused() {
+  local words=$1 want=$2
+  shift 2
+  run 1 refused "$@"
+  [[ $code -eq $want ]] || fail "$*: exit code $code, want $want"
+  grep -q -e "$words" "$work/stderr" || fail "$*: no word of $words"
+}
+refused 'want --init' 64 --new-head
+refused 'want changes, at most 16' 64 --randaugment 2
+refused 'their strength, at most 30' 64 --randaugment 2,31
+refused 'randaugment is 2.5,9' 64 --randaugment 2.5,9
+refused 'mixup' 64 --mixup 5
+refused 'is no range' 64 --data "$work/x-{3..1}.tar"
+refused 'layer1.0.bn1.bias is F32\[64\], unknown' 65 --model vit-nano --init "$weights"
+refused 'three numbers of 0 to 1' 64 --mean 0.5,0.5
+refused 'want --mean 0.485' 64 --model resnet18-small --init "$work/sent_out" --mean 0.5,0.5,0.5
+refused 'nor model.safetensors.index.json' 66 --init "$work/nowhere"
+mkdir "$work/two" && cp -r "$work/folder/a" "$work/folder/c" && mv "$work/folder/c" "$work/two" &&
+  cp -r "$work/folder/a" "$work/two"
+classes=(--data "$work/two" --val-fraction 0 --model vit-nano --init "$work/small_out" --micro-batch 8)
+refused '--new-head begins a classifier.*head.weight is F32\[24,128\], want' 65 "${classes[@]}" --pixels 16
+printf 'PK\003\004' >"$work/net.pth"
+refused 'save_file(torch.load("[^ ]*net.pth"' 65 --init "$work/net.pth"
+run 1 new_head "${classes[@]}" --pixels 16 --new-head --no-save
+[[ $code -eq 0 ]] || fail "new_head: exit code $code"
 run 1 none --data "$work/nowhere"
 [[ $code -eq 66 ]] || fail "nowhere: exit code $code, want 66"
 run 1 odd --model vit-nano --pixels 20

@@ -66,6 +66,7 @@ std::string line_of(const StepMetrics& m) {
              ", \"mfu\": ", significant_or_null(m.mfu, 6),
              ", \"device_peak_bytes\": ", or_null(m.device_peak_bytes),
              ", \"host_peak_bytes\": ", or_null(m.host_peak_bytes),
+             m.data_wait_ms ? cat(", \"data_wait_ms\": ", fixed_or_null(m.data_wait_ms, 3)) : "",
              m.bubble_ms ? cat(", \"bubble_ms\": ", fixed_or_null(m.bubble_ms, 3)) : "",
              m.loss_scale ? cat(", \"loss_scale\": ", significant(*m.loss_scale, 9)) : "",
              m.skipped_steps ? cat(", \"skipped_steps\": ", *m.skipped_steps) : "",
@@ -80,8 +81,8 @@ std::string line_of(const EvalMetrics& m) {
   }
   return cat("{\"step\": ", m.step, ", \"val_loss\": ", significant(m.val_loss, 9),
              m.ema_val_loss ? cat(", \"ema_val_loss\": ", significant(*m.ema_val_loss, 9)) : "",
-             shares, ", \"val_", m.item, "\": ", or_null(m.items), ", \"val_ms\": ", fixed_or_null(m.ms, 3),
-             "}\n");
+             shares, ", \"val_", m.item, "\": ", or_null(m.items),
+             ", \"val_ms\": ", fixed_or_null(m.ms, 3), "}\n");
 }
 
 std::string line_of(const RanksMetrics& m) {

@@ -37,7 +37,9 @@ struct StepMetrics {
   std::optional<double> mfu = {};              // of the device's dense peak, 0 to 1
   std::optional<int64_t> device_peak_bytes = {};
   std::optional<int64_t> host_peak_bytes = {};
-  // Only in the file when known: pipelines.
+  // Only in the file when known: what reads its data ahead.
+  std::optional<double> data_wait_ms = {};  // rank 0, waiting for batches that were not there yet
+  // Pipelines.
   std::optional<double> bubble_ms = {};  // rank 0, waiting for other stages
   // Runs with loss scaling.
   std::optional<double> loss_scale = {};      // of the next step

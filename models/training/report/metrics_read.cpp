@@ -194,6 +194,7 @@ MetricsRow row_of(std::string_view line, const std::string& where) {
       .mfu = row.optional_number("mfu"),
       .device_peak_bytes = row.optional_count("device_peak_bytes"),
       .host_peak_bytes = row.optional_count("host_peak_bytes"),
+      .data_wait_ms = row.has("data_wait_ms") ? row.optional_number("data_wait_ms") : std::nullopt,
       .bubble_ms = row.has("bubble_ms") ? row.optional_number("bubble_ms") : std::nullopt,
       .loss_scale = row.has("loss_scale") ? row.optional_number("loss_scale") : std::nullopt,
       .skipped_steps =

@@ -98,6 +98,7 @@ Scalars scalars_of(const StepMetrics& m) {
   scalars.add("speed/" + m.item + "_per_s", m.items_per_s);
   scalars.add("speed/step_ms", m.step_ms);
   scalars.add("speed/comm_exposed_ms", m.comm_exposed_ms);
+  scalars.add("speed/data_wait_ms", m.data_wait_ms);
   scalars.add("speed/mfu", m.mfu);
   scalars.add("memory/device_peak_bytes", m.device_peak_bytes);
   scalars.add("memory/host_peak_bytes", m.host_peak_bytes);

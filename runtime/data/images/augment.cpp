@@ -5,19 +5,12 @@
 #include <vector>
 
 #include "shale/base/error.h"
-#include "shale/base/rng.h"
+#include "shale/runtime/data/images/rand_augment.h"
+#include "shale/runtime/data/images/resample.h"
+#include "shale/runtime/data/images/sample_draws.h"
 
 namespace shale {
 namespace {
-
-// Numbers in [0, 1) of one sample, by what they are for.
-float draw(uint64_t seed, int64_t position, uint32_t what) {
-  const auto at = static_cast<uint64_t>(position);
-  const PhiloxKey key = rng_key(seed ^ hash_name("augmentation"), RngDomain::kSampling);
-  const PhiloxCounter words =
-      philox({static_cast<uint32_t>(at), static_cast<uint32_t>(at >> 32), what / 4, 0}, key);
-  return uniform_f32(words[what % 4]);
-}
 
 Crop centered(int64_t rows, int64_t cols, int64_t crop_rows, int64_t crop_cols) {
   return {.row = (rows - crop_rows) / 2,
@@ -26,33 +19,12 @@ Crop centered(int64_t rows, int64_t cols, int64_t crop_rows, int64_t crop_cols) 
           .cols = crop_cols};
 }
 
-// A pixel of the result as a weighted sum of pixels [begin, begin + weights) of a line.
-struct Taps {
-  int64_t begin = 0;
-  std::vector<float> weights;
-};
-
 // For a line of `size` pixels from `first` on, made `pixels` long.
 std::vector<Taps> taps_of(int64_t first, int64_t size, int64_t pixels, bool mirrored) {
-  const double ratio = static_cast<double>(size) / static_cast<double>(pixels);
-  const double reach = std::max(ratio, 1.0);
-  std::vector<Taps> all(static_cast<size_t>(pixels));
-  for (int64_t i = 0; i < pixels; ++i) {
-    const double center = (static_cast<double>(i) + 0.5) * ratio;
-    const auto begin = std::max<int64_t>(static_cast<int64_t>(std::floor(center - reach)), 0);
-    const auto end = std::min(static_cast<int64_t>(std::ceil(center + reach)), size);
-    std::vector<double> weights;
-    double sum = 0;
-    for (int64_t k = begin; k < end; ++k) {
-      const double distance = std::abs(static_cast<double>(k) + 0.5 - center) / reach;
-      weights.push_back(std::max(1 - distance, 0.0));
-      sum += weights.back();
-    }
-    Taps& taps = all[static_cast<size_t>(mirrored ? pixels - 1 - i : i)];
-    taps.begin = first + begin;
-    for (const double weight : weights) taps.weights.push_back(static_cast<float>(weight / sum));
-  }
-  return all;
+  std::vector<Taps> taps = resample_taps(size, pixels, ResampleFilter::kTriangle);
+  for (Taps& some : taps) some.begin += first;
+  if (mirrored) std::reverse(taps.begin(), taps.end());
+  return taps;
 }
 
 // Lines [crop.row, crop.row + crop.rows) of the picture, resized across: [rows, pixels, 3], 0 to 1.
@@ -82,7 +54,8 @@ Crop training_crop(const Augmentation& augmentation, int64_t rows, int64_t cols,
                    int64_t position) {
   constexpr uint32_t kTries = 10;
   constexpr double kWidest = 4.0 / 3;
-  const auto number = [&](uint32_t what) { return double{draw(seed, position, what)}; };
+  const SampleDraws draws(seed, position);
+  const auto number = [&](uint32_t what) { return double{draws.number(kDrawCrop + what)}; };
   const bool mirrored = number(0) < augmentation.mirror;
   const auto with_mirror = [mirrored](Crop crop) {
     crop.mirrored = mirrored;
@@ -119,19 +92,25 @@ Crop evaluation_crop(const Augmentation& augmentation, int64_t rows, int64_t col
   return centered(rows, cols, edge, edge);
 }
 
-void write_pixels(const Image& image, const Crop& crop, const Augmentation& augmentation,
-                  std::span<float> to) {
-  const int64_t n = augmentation.pixels;
-  if (std::ssize(to) != n * n * 3 || crop.rows < 1 || crop.cols < 1 ||
-      crop.row + crop.rows > image.rows || crop.col + crop.cols > image.cols) {
-    throw InternalError(cat("augment: a crop of ", crop.cols, " x ", crop.rows, " at ", crop.col,
-                            ", ", crop.row, " of ", image.cols, " x ", image.rows, " to ",
-                            to.size(), " values"));
+namespace {
+
+void check_crop(const Image& image, const Crop& crop, int64_t pixels, int64_t values) {
+  if (values == pixels * pixels * 3 && crop.rows >= 1 && crop.cols >= 1 &&
+      crop.row + crop.rows <= image.rows && crop.col + crop.cols <= image.cols) {
+    return;
   }
-  const std::vector<float> lines = resize_across(image, crop, n);
-  const std::vector<Taps> down = taps_of(0, crop.rows, n, /*mirrored=*/false);
-  const int64_t width = n * 3;
-  for (int64_t row = 0; row < n; ++row) {
+  throw InternalError(cat("augment: a crop of ", crop.cols, " x ", crop.rows, " at ", crop.col,
+                          ", ", crop.row, " of ", image.cols, " x ", image.rows, " to ", values,
+                          " values"));
+}
+
+// To [pixels, pixels, 3], 0 to 1.
+void write_resized(const Image& image, const Crop& crop, int64_t pixels, std::span<float> to) {
+  check_crop(image, crop, pixels, std::ssize(to));
+  const std::vector<float> lines = resize_across(image, crop, pixels);
+  const std::vector<Taps> down = taps_of(0, crop.rows, pixels, /*mirrored=*/false);
+  const int64_t width = pixels * 3;
+  for (int64_t row = 0; row < pixels; ++row) {
     const Taps& taps = down[static_cast<size_t>(row)];
     float* out = to.data() + row * width;
     std::fill_n(out, width, 0.f);
@@ -139,11 +118,68 @@ void write_pixels(const Image& image, const Crop& crop, const Augmentation& augm
       const float* line = lines.data() + (taps.begin + static_cast<int64_t>(k)) * width;
       for (int64_t i = 0; i < width; ++i) out[i] += taps.weights[k] * line[i];
     }
-    for (int64_t i = 0; i < width; ++i) {
-      const auto c = static_cast<size_t>(i % 3);
-      out[i] = (out[i] - augmentation.mean[c]) / augmentation.deviation[c];
-    }
   }
+}
+
+void normalise(const Augmentation& augmentation, std::span<float> values) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    const size_t c = i % 3;
+    values[i] = (values[i] - augmentation.mean[c]) / augmentation.deviation[c];
+  }
+}
+
+void change(const Augmentation& augmentation, const SampleDraws& draws, std::span<float> values) {
+  Image image;
+  image.resize(augmentation.pixels, augmentation.pixels, 3);
+  std::transform(values.begin(), values.end(), image.pixels.begin(), [](float value) {
+    return static_cast<uint8_t>(std::clamp(std::lround(255 * value), 0l, 255l));
+  });
+  for (int64_t i = 0; i < augmentation.changes; ++i) {
+    const auto at = kDrawChanges + static_cast<uint32_t>(2 * i);
+    change_image(image, static_cast<ImageChange>(draws.below(at, kImageChanges)),
+                 static_cast<int>(augmentation.strength), draws.number(at + 1) < 0.5f);
+  }
+  std::transform(image.pixels.begin(), image.pixels.end(), values.begin(),
+                 [](uint8_t value) { return static_cast<float>(value) / 255; });
+}
+
+void erase_box(const Augmentation& augmentation, const SampleDraws& draws,
+               std::span<float> values) {
+  constexpr uint32_t kTries = 10;
+  const int64_t n = augmentation.pixels;
+  if (draws.number(kDrawErase) >= augmentation.erase) return;
+  const double least = std::log(0.3), most = std::log(10.0 / 3);
+  for (uint32_t i = 1; i <= kTries; ++i) {
+    const uint32_t at = kDrawErase + 4 * i;
+    const double area = static_cast<double>(n * n) * (0.02 + (1.0 / 3 - 0.02) * draws.number(at));
+    const double ratio = std::exp(least + (most - least) * draws.number(at + 1));
+    const auto rows = static_cast<int64_t>(std::lround(std::sqrt(area * ratio)));
+    const auto cols = static_cast<int64_t>(std::lround(std::sqrt(area / ratio)));
+    if (rows >= n || cols >= n) continue;
+    const int64_t row = draws.below(at + 2, n - rows + 1), col = draws.below(at + 3, n - cols + 1);
+    for (int64_t r = row; r < row + rows; ++r) {
+      std::fill_n(values.data() + (r * n + col) * 3, cols * 3, 0.f);
+    }
+    return;
+  }
+}
+
+}  // namespace
+
+void write_pixels(const Image& image, const Crop& crop, const Augmentation& augmentation,
+                  std::span<float> to) {
+  write_resized(image, crop, augmentation.pixels, to);
+  normalise(augmentation, to);
+}
+
+void write_training_pixels(const Image& image, const Augmentation& augmentation, uint64_t seed,
+                           int64_t position, std::span<float> to) {
+  const SampleDraws draws(seed, position);
+  write_resized(image, training_crop(augmentation, image.rows, image.cols, seed, position),
+                augmentation.pixels, to);
+  if (augmentation.changes > 0) change(augmentation, draws, to);
+  normalise(augmentation, to);
+  erase_box(augmentation, draws, to);
 }
 
 }  // namespace shale

@@ -15,6 +15,13 @@ struct Augmentation {
   // (arXiv:1409.4842, section 6); 1: the whole picture. Mirrored with this probability.
   double crop_area = 0.08;
   double mirror = 0.5;
+  // Training, after that: so many changes (change_image()) of this strength, drawn from all of
+  // them, of what has 8 bits again (arXiv:1909.13719); 0: none.
+  int64_t changes = 0;
+  int64_t strength = 9;  // 0 to kStrongestChange
+  // And with this probability a box that is 0 once normalised, of 1/50 to 1/3 of the area and an
+  // aspect ratio of 3/10 to 10/3 (arXiv:1708.04896, algorithm 1).
+  double erase = 0;
   // Evaluation: the square in the middle whose edge is this share of the shorter one.
   double center_share = 0.875;
   // (value - mean) / deviation, of values from 0 to 1, by channel.
@@ -40,5 +47,10 @@ Crop evaluation_crop(const Augmentation& augmentation, int64_t rows, int64_t col
 // equal channels.
 void write_pixels(const Image& image, const Crop& crop, const Augmentation& augmentation,
                   std::span<float> to);
+
+// What a model is trained on: the crop of this sample, changed, and with a box erased, as the
+// augmentation asks for. Like training_crop() a function of its arguments alone.
+void write_training_pixels(const Image& image, const Augmentation& augmentation, uint64_t seed,
+                           int64_t position, std::span<float> to);
 
 }  // namespace shale

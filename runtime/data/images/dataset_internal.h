@@ -11,8 +11,10 @@ namespace shale::image_internal {
 ImageSplits open_folder(const ImageDataOptions& options);
 ImageSplits open_cifar(const ImageDataOptions& options);
 ImageSplits open_idx(const ImageDataOptions& options);
+ImageSplits open_webdataset(const ImageDataOptions& options);
 
-// Whether a folder has what open_cifar(), open_idx() read.
+// Whether a path is, or a folder has, what open_webdataset(), open_cifar(), open_idx() read.
+bool is_webdataset(const std::string& path);
 bool is_cifar(const std::string& path);
 bool is_idx(const std::string& path);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "shale/base/error.h"
 #include "shale/base/log.h"
@@ -10,20 +11,29 @@
 namespace shale {
 namespace {
 
-// The two fields of a batch, and an image of it.
+// The fields of a batch, and what they have of an image.
 struct ImageBatch {
-  ImageBatch(Batch& batch, int64_t rows, int64_t pixels) : row_values(pixels * pixels * 3) {
-    // Both before either is looked at: adding a field moves the others.
+  // classes: of soft targets; 0: they are not.
+  ImageBatch(Batch& batch, int64_t rows, int64_t pixels, int64_t soft_classes = 0)
+      : row_values(pixels * pixels * 3), classes(soft_classes) {
+    // All before any is looked at: adding a field moves the others.
     batch.set("images", DType::kF32, {rows, pixels, pixels, 3});
+    batch.set("labels", DType::kI32, {rows});
+    if (classes > 0) {
+      softening = batch.set("softening", DType::kF32, {rows, classes}).values<float>();
+    }
     labels = batch.set("labels", DType::kI32, {rows}).values<int32_t>();
     images = batch.set("images", DType::kF32, {rows, pixels, pixels, 3}).values<float>();
+  }
+  std::span<float> softening_of(int64_t row) const {
+    return softening.subspan(static_cast<size_t>(row * classes), static_cast<size_t>(classes));
   }
   std::span<float> image(int64_t row) const {
     return images.subspan(static_cast<size_t>(row * row_values), static_cast<size_t>(row_values));
   }
 
-  int64_t row_values;
-  std::span<float> images;
+  int64_t row_values, classes;
+  std::span<float> images, softening;
   std::span<int32_t> labels;
 };
 
@@ -64,6 +74,53 @@ int64_t DamagedImages::count() const {
   return std::ssize(found_);
 }
 
+namespace {
+
+// Writes the sample at a position, before it is mixed; returns its label.
+int32_t write_sample(const ImageTrainBatches& spec, int64_t position, Image& image,
+                     std::span<float> to) {
+  const int64_t size = spec.images->size();
+  const auto epoch = static_cast<uint64_t>(position / size);
+  const int64_t wanted = Permutation(size, spec.seed, epoch)(position % size);
+  const int64_t index = read_next(*spec.images, wanted, image, *spec.damaged);
+  write_training_pixels(image, spec.augmentation, spec.seed, position, to);
+  return spec.images->label(index);
+}
+
+// Mixes a batch whose samples begin at a position. Pairs may reach into other batches, which are of
+// this rank or another: then the partner is made here too, for its pixels and label alone.
+void mix_batch(const ImageTrainBatches& spec, int64_t first, const ImageBatch& to, Image& image) {
+  const auto rows = std::ssize(to.labels);
+  const int64_t pixels = spec.augmentation.pixels;
+  std::vector<float> others(static_cast<size_t>(2 * to.row_values));
+  const std::span<float> own = std::span(others).first(static_cast<size_t>(to.row_values));
+  const std::span<float> other = std::span(others).subspan(own.size());
+  const auto mixed = [&](int64_t row, std::span<const float> mine, std::span<const float> theirs,
+                         std::pair<int32_t, int32_t> labels) {
+    const Mix mix = draw_mix(spec.mix, pixels, spec.seed, first + row);
+    if (spec.mix.mixes()) mix_pixels(mix, pixels, mine, theirs, to.image(row));
+    write_softening(mix, spec.mix.label_smoothing, labels, to.softening_of(row));
+  };
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t partner = mix_partner(first + row) - first;
+    const int32_t label = to.labels[static_cast<size_t>(row)];
+    if (!spec.mix.mixes()) {
+      mixed(row, {}, {}, {label, label});
+    } else if (partner < 0 || partner >= rows) {
+      const int32_t theirs = write_sample(spec, first + partner, image, other);
+      mixed(row, to.image(row), other, {label, theirs});
+    } else if (partner > row) {
+      std::ranges::copy(to.image(row), own.begin());
+      std::ranges::copy(to.image(partner), other.begin());
+      const int32_t theirs = to.labels[static_cast<size_t>(partner)];
+      mixed(row, own, other, {label, theirs});
+      mixed(partner, other, own, {theirs, label});
+    }
+  }
+}
+
+}  // namespace
+
 BatchSource image_train_batches(ImageTrainBatches spec) {
   spec.layout.validate();
   if (spec.rank < 0 || spec.rank >= spec.layout.ranks) {
@@ -71,21 +128,17 @@ BatchSource image_train_batches(ImageTrainBatches spec) {
   }
   return [spec = std::move(spec)](int64_t i, Batch& batch) {
     const BatchLayout::Place place = spec.layout.place_of(spec.first_step, i);
-    const int64_t rows = spec.layout.micro_batch, size = spec.images->size();
-    const ImageBatch to(batch, rows, spec.augmentation.pixels);
+    const int64_t rows = spec.layout.micro_batch;
+    const ImageBatch to(batch, rows, spec.augmentation.pixels,
+                        spec.mix.is_soft() ? spec.classes : 0);
     batch.first_position = spec.layout.first_position(place.step, spec.rank, place.micro);
     batch.count = rows;
     Image image;
     for (int64_t row = 0; row < rows; ++row) {
-      const int64_t position = batch.first_position + row;
-      const auto epoch = static_cast<uint64_t>(position / size);
-      const int64_t wanted = Permutation(size, spec.seed, epoch)(position % size);
-      const int64_t index = read_next(*spec.images, wanted, image, *spec.damaged);
-      const Crop crop =
-          training_crop(spec.augmentation, image.rows, image.cols, spec.seed, position);
-      write_pixels(image, crop, spec.augmentation, to.image(row));
-      to.labels[static_cast<size_t>(row)] = spec.images->label(index);
+      to.labels[static_cast<size_t>(row)] =
+          write_sample(spec, batch.first_position + row, image, to.image(row));
     }
+    if (spec.mix.is_soft()) mix_batch(spec, batch.first_position, to, image);
     return true;
   };
 }

@@ -9,12 +9,14 @@
 #include "shale/runtime/data/batch.h"
 #include "shale/runtime/data/images/augment.h"
 #include "shale/runtime/data/images/image_dataset.h"
+#include "shale/runtime/data/images/mix.h"
 #include "shale/runtime/data/sampler.h"
 
 namespace shale {
 
 // Images as sources of batches for a Prefetcher, which may ask several threads for them: "images"
-// [rows, pixels, pixels, 3] f32, and "labels" [rows] i32.
+// [rows, pixels, pixels, 3] f32, and "labels" [rows] i32; where targets are soft also "softening"
+// [rows, classes] f32, which is to be subtracted from targets that are 1 for the label.
 
 // Images that could not be read, each counted once and named in the log. Thread-safe.
 class DamagedImages {
@@ -34,6 +36,8 @@ class DamagedImages {
 struct ImageTrainBatches {
   std::shared_ptr<const ImageDataset> images;
   Augmentation augmentation;
+  MixOptions mix = {};
+  int64_t classes = 0;
   uint64_t seed = 0;
   BatchLayout layout;
   int64_t rank = 0;

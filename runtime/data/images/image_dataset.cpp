@@ -54,6 +54,7 @@ ImageSplits open_shapes(const ImageDataOptions& options) {
 ImageFormat find_format(const ImageDataOptions& options) {
   if (options.format != ImageFormat::kAuto) return options.format;
   std::error_code error;
+  if (image_internal::is_webdataset(options.path)) return ImageFormat::kWebdataset;
   if (!fs::exists(options.path, error)) {
     if (options.path == "shapes") return ImageFormat::kShapes;
     throw MissingInputError(cat("--data ", options.path, ": nothing is there"));
@@ -72,6 +73,7 @@ const char* to_string(ImageFormat format) {
     case ImageFormat::kFolder: return "folder";
     case ImageFormat::kCifar: return "cifar";
     case ImageFormat::kIdx: return "idx";
+    case ImageFormat::kWebdataset: return "webdataset";
   }
   return "unknown";
 }
@@ -88,6 +90,7 @@ ImageSplits open_images(const ImageDataOptions& options) {
     case ImageFormat::kFolder: return image_internal::open_folder(options);
     case ImageFormat::kCifar: return image_internal::open_cifar(options);
     case ImageFormat::kIdx: return image_internal::open_idx(options);
+    case ImageFormat::kWebdataset: return image_internal::open_webdataset(options);
   }
   throw InternalError("images: a format that is none");
 }

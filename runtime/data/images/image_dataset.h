@@ -27,7 +27,11 @@ enum class ImageFormat {
   kShapes,  // made, not read: see make_shapes()
   kFolder,  // PNG and JPEG files in a folder for each class, in train/ and val/ if these are there
   kCifar,   // the binary files of CIFAR-10 and CIFAR-100
-  kIdx,     // IDX files of images and labels, as those of MNIST
+  // Tars with an image and a class for each sample, KEY.jpg (.jpeg, .png) and KEY.cls: one, those
+  // of a folder, or of a pattern as x-{000..012}.tar. Of several, those with "val" in their names
+  // are for validation.
+  kWebdataset,
+  kIdx,  // IDX files of images and labels, as those of MNIST
 };
 const char* to_string(ImageFormat format);
 
@@ -40,6 +44,7 @@ struct ImageDataOptions {
   int64_t made_images = 8192;
   int64_t made_pixels = 64;
   uint64_t seed = 0;
+  int64_t max_damaged = 0;  // samples of kWebdataset that are known to be when it is opened
 };
 
 // Images for training and for validation.

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "shale/base/error.h"
-#include "shale/models/language/hf_export.h"
 #include "shale/models/llama/hf.h"
 #include "shale/models/llama/variant.h"
+#include "shale/models/weights/hf_export.h"
 #include "shale/runtime/io/safetensors.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"

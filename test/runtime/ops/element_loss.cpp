@@ -52,6 +52,36 @@ TEST_CASE("mean-squared and binary cross-entropy losses agree with f64") {
       });
 }
 
+TEST_CASE("the cross-entropy of soft targets agrees with f64") {
+  constexpr int64_t kRows = 5, kClasses = 7;
+  const std::vector<int32_t> labels = {3, 0, 6, 6, 1};
+  expect_op({.name = "soft_cross_entropy",
+             .inputs = {{kRows, kClasses}, {kRows, kClasses}},
+             .output = {},
+             .op =
+                 [&](const auto& x) {
+                   return soft_cross_entropy(
+                       x[0], from_host<int32_t>(x[0].context(), labels, {kRows}), x[1]);
+                 },
+             .reference =
+                 [&](const std::vector<Vec>& x) {
+                   double total = 0;
+                   for (size_t row = 0; row < kRows; ++row) {
+                     double sum = 0;
+                     for (size_t k = 0; k < kClasses; ++k) {
+                       const double logit = x[0][row * kClasses + k];
+                       const double target =
+                           (k == size_t(labels[row]) ? 1 : 0) - x[1][row * kClasses + k];
+                       sum += std::exp(logit);
+                       total -= target * logit;
+                     }
+                     total += std::log(sum);
+                   }
+                   return Vec{total};
+                 }},
+            4e-6);
+}
+
 TEST_CASE("losses of certain predictions are finite, and so are their gradients") {
   for (const ContextOptions& options : small_contexts()) {
     Context context(options);

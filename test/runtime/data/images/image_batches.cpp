@@ -86,6 +86,54 @@ TEST_CASE("a resumed run and several workers give the batches of one that went t
   }
 }
 
+TEST_CASE("augmented and mixed samples do not depend on batches, ranks and where a run began") {
+  const auto spec_of = [](const BatchLayout& layout, int64_t rank, int64_t first_step) {
+    ImageTrainBatches spec = training(layout, rank, first_step);
+    spec.augmentation.changes = 2;
+    spec.augmentation.erase = 0.5;
+    spec.mix = {.mixup = 0.8, .cutmix = 1, .label_smoothing = 0.1};
+    spec.classes = 10;
+    return spec;
+  };
+  // What each of 12 positions has, as one rank with one batch sees it.
+  Batch all;
+  image_train_batches(spec_of({.global_batch = 12, .micro_batch = 12}, 0, 0))(0, all);
+  const auto row_of = [](const Batch& batch, const char* field, int64_t row) {
+    const auto values = batch.field(field).values<float>();
+    const size_t count = values.size() / size_t(batch.count);
+    const auto begin = values.begin() + std::ptrdiff_t(size_t(row) * count);
+    return std::vector<float>(begin, begin + std::ptrdiff_t(count));
+  };
+  int mixed = 0;
+  for (int64_t row = 0; row < 12; ++row) {
+    const auto softening = row_of(all, "softening", row);
+    // Two classes have more than what smoothing spreads.
+    mixed += std::count_if(softening.begin(), softening.end(),
+                           [](float value) { return value < -0.011f; });
+  }
+  CHECK(mixed > 6);
+  for (const BatchLayout& layout : {BatchLayout{.global_batch = 3, .micro_batch = 3},
+                                    {.global_batch = 4, .micro_batch = 1, .ranks = 2},
+                                    {.global_batch = 6, .micro_batch = 3, .ranks = 2}}) {
+    for (int64_t rank = 0; rank < layout.ranks; ++rank) {
+      for (const int64_t first_step : {0, 1}) {
+        const BatchSource source = image_train_batches(spec_of(layout, rank, first_step));
+        Batch batch;
+        for (int64_t i = 0; source(i, batch); ++i) {
+          if (batch.first_position + batch.count > 12) break;
+          for (int64_t row = 0; row < batch.count; ++row) {
+            const int64_t position = batch.first_position + row;
+            CAPTURE(layout.micro_batch, rank, first_step, position);
+            for (const char* field : {"images", "softening"}) {
+              CHECK(row_of(batch, field, row) == row_of(all, field, position));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("validation goes through the images in order, padded with labels without a loss") {
   std::vector<int32_t> seen;
   for (const int64_t rank : {0, 1}) {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "shale/base/view.h"
-#include "shale/models/language/family.h"
-#include "shale/models/language/hf_weights.h"
+#include "shale/models/weights/hf_weights.h"
+#include "shale/models/weights/stored_model_writer.h"
 #include "shale/runtime/io/safetensors_writer.h"
 
 namespace shale::models {
@@ -17,11 +17,13 @@ inline constexpr const char* kHfConfigFile = "config.json";
 // What a config.json calls the type of its weights: "float32".
 const char* torch_dtype(DType dtype);
 
-// Writes a folder that transformers, and HfWeights, read. Nothing is visible before commit().
+// Writes a folder that transformers or timm, and HfWeights, read. Nothing is visible before
+// commit().
 class HfExport : public StoredModelWriter {
  public:
-  // `config_json`: the text of config.json. Throws ConfigError for a dtype that is none of the
-  // three, DiskError if the folder cannot be made or the disk has no room.
+  // `config_json`: the text of config.json; empty: the folder has none. Throws ConfigError for a
+  // dtype that is none of the three, DiskError if the folder cannot be made or the disk has no
+  // room.
   HfExport(std::string folder, std::vector<HfTensor> tensors, HfLayout layout,
            std::string config_json, const ExportOptions& options);
 

@@ -1,4 +1,4 @@
-#include "shale/models/language/hf_weights.h"
+#include "shale/models/weights/hf_weights.h"
 
 #include <algorithm>
 #include <cstring>
@@ -48,8 +48,9 @@ std::string mismatch(const HfTensor& want, const SafetensorsEntry& found) {
              text_of(want.file_shape()));
 }
 
-[[noreturn]] void fail_list(const std::string& folder, const std::vector<std::string>& problems) {
-  std::string text = cat(folder, ": the weights do not fit config.json: ");
+[[noreturn]] void fail_list(const std::string& path, const HfLayout& layout,
+                            const std::vector<std::string>& problems) {
+  std::string text = cat(path, ": the weights do not fit ", layout.asked_by, ": ");
   for (size_t i = 0; i < std::min(problems.size(), kMaxListed); ++i) {
     text += cat(i > 0 ? "; " : "", problems[i]);
   }
@@ -60,8 +61,7 @@ std::string mismatch(const HfTensor& want, const SafetensorsEntry& found) {
 }  // namespace
 
 std::vector<int64_t> HfTensor::file_shape() const {
-  if (parts.size() > 1) return {shape.begin() + 1, shape.end()};
-  if (shape.size() == 3) return {shape[1], shape[2]};  // one of one
+  if (stacked) return {shape.begin() + 1, shape.end()};
   return transposed ? std::vector<int64_t>{shape[1], shape[0]} : shape;
 }
 
@@ -77,9 +77,8 @@ bool HfLayout::may_pad(std::string_view parameter) const {
   return parameter == embedding || parameter == kHead;
 }
 
-HfWeights::HfWeights(const std::string& folder, const std::vector<HfTensor>& tensors,
-                     HfLayout layout)
-    : folder_(folder), layout_(std::move(layout)) {
+HfWeights::HfWeights(const std::string& path, const std::vector<HfTensor>& tensors, HfLayout layout)
+    : folder_(path), layout_(std::move(layout)) {
   for (const HfTensor& tensor : tensors) {
     const std::vector<std::string> names = tensor.file_names();
     Item& item = items_.emplace(tensor.name, Item{tensor, {}}).first->second;
@@ -92,7 +91,7 @@ HfWeights::HfWeights(const std::string& folder, const std::vector<HfTensor>& ten
     const std::string_view name = without_prefix(full_name, layout_.prefix);
     if (layout_.is_buffer != nullptr && layout_.is_buffer(name)) continue;
     const auto it = parts_.find(name);
-    if (it == parts_.end() && name == kHead) {
+    if (it == parts_.end() && name == kHead && !layout_.embedding.empty()) {
       head = &file;
       continue;
     }
@@ -114,7 +113,7 @@ HfWeights::HfWeights(const std::string& folder, const std::vector<HfTensor>& ten
       problems.push_back(cat(name, " is missing, want ", text_of(part.item->tensor.file_shape())));
     }
   }
-  if (!problems.empty()) fail_list(folder, problems);
+  if (!problems.empty()) fail_list(path, layout_, problems);
   if (head != nullptr) check_head(*head);
 }
 

@@ -1,4 +1,4 @@
-#include "shale/models/language/hf_export.h"
+#include "shale/models/weights/hf_export.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -134,7 +134,7 @@ void HfExport::commit() {
     write(kTokenizerFile, tokenizer_->json);
     write("tokenizer_config.json", tokenizer_config(*tokenizer_));
   }
-  write(kHfConfigFile, config_json_);
+  if (!config_json_.empty()) write(kHfConfigFile, config_json_);
 }
 
 }  // namespace shale::models

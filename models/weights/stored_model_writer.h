@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "shale/base/dtype.h"
+#include "shale/base/view.h"
+
+namespace shale {
+
+struct StoredTokenizer;  // runtime/data/text/tokenizer/stored_tokenizer.h
+
+}  // namespace shale
+
+namespace shale::models {
+
+// How weights are written.
+struct ExportOptions {
+  DType dtype = DType::kF32;  // of the weights: f32, bf16 or f16
+  int64_t max_shard_bytes = 5'000'000'000;
+  std::shared_ptr<const StoredTokenizer> tokenizer = {};  // goes into the folder; null: none
+};
+
+// Writes the published weights of a model. Nothing is visible before commit().
+class StoredModelWriter {
+ public:
+  virtual ~StoredModelWriter() = default;
+  // The next parameter in the writer's order, whole, f32, dense, in host memory.
+  virtual void write(std::string_view parameter, const View& values) = 0;
+  virtual void commit() = 0;  // throws InternalError if a parameter has not been written
+};
+
+}  // namespace shale::models

@@ -1,0 +1,248 @@
+// Webdataset's archives (github.com/webdataset/webdataset): neighbouring members with one key,
+// which is the name up to the first dot behind its folders, are a sample.
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/base/parse.h"
+#include "shale/runtime/data/images/dataset_internal.h"
+#include "shale/runtime/data/images/tar_index.h"
+#include "shale/runtime/io/mapped_file.h"
+
+namespace shale::image_internal {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMostClasses = 1 << 24;
+constexpr size_t kMostFiles = 1'000'000;
+
+class TarImages final : public ImageDataset {
+ public:
+  int64_t size() const override { return std::ssize(samples_); }
+  int32_t label(int64_t index) const override { return at(index).label; }
+  void read(int64_t index, Image& to) const override {
+    const Sample& sample = at(index);
+    const MappedFile& file = files_[sample.file];
+    if (sample.bytes == kDamaged) throw DataError(damaged_[static_cast<size_t>(sample.begin)]);
+    const auto content =
+        file.bytes().subspan(static_cast<size_t>(sample.begin), static_cast<size_t>(sample.bytes));
+    decode_image(content, cat(file.path(), ", image at byte ", sample.begin), to);
+    file.check();
+  }
+
+  const std::vector<std::string>& damaged() const { return damaged_; }
+  int32_t classes() const { return classes_; }
+  uint64_t checksum() const { return checksum_; }
+
+  void add(const std::string& path) {
+    files_.emplace_back(path, MapOptions{.pattern = AccessPattern::kRandom});
+    const MappedFile& file = files_.back();
+    checksum_ = mix_checksum(checksum_, fs::path(path).filename().string(), file.bytes().size());
+    Open open;
+    const std::string problem =
+        index_tar(file.bytes(), [&](const TarMember& member) { add_member(member, open); });
+    close(open);
+    if (!problem.empty()) add_damaged(cat(path, ": ", problem, "; what follows is not there"));
+    file.check();
+  }
+
+ private:
+  // bytes is kDamaged of a sample that cannot be read; begin then says which one it is.
+  struct Sample {
+    int64_t begin = 0, bytes = 0;
+    size_t file = 0;
+    int32_t label = 0;
+  };
+  static constexpr int64_t kDamaged = -1;
+
+  // A sample of which there may be more members.
+  struct Open {
+    std::string key;
+    std::set<std::string> endings;
+    Sample sample;
+    bool has_image = false, has_label = false;
+    std::string problem;
+  };
+
+  const Sample& at(int64_t index) const {
+    if (index >= 0 && index < size()) return samples_[static_cast<size_t>(index)];
+    throw InternalError(cat("images: image ", index, ", want [0, ", size(), ")"));
+  }
+
+  void add_damaged(const std::string& what) {
+    samples_.push_back(
+        {.begin = std::ssize(damaged_), .bytes = kDamaged, .file = files_.size() - 1});
+    damaged_.push_back(what);
+  }
+
+  void add_member(const TarMember& member, Open& open) {
+    const size_t folder = member.name.rfind('/') + 1;  // 0: there is none
+    const size_t dot = member.name.find('.', folder);
+    if (dot == folder || dot == member.name.npos || member.name.compare(folder, 2, "__") == 0) {
+      return;
+    }
+    const std::string key = member.name.substr(0, dot);
+    std::string ending = member.name.substr(dot + 1);
+    std::transform(ending.begin(), ending.end(), ending.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    if (key != open.key) {
+      close(open);
+      open = {.key = key, .sample = {.file = files_.size() - 1}};
+    }
+    if (!open.endings.insert(ending).second) open.problem = cat("has .", ending, " twice");
+    if (ending == "cls") {
+      open.has_label = true;
+      take_label(member, open);
+    } else if (ending.find('.') == ending.npos && is_image_name(cat(".", ending))) {
+      if (open.has_image && open.problem.empty()) open.problem = "has several images";
+      open.has_image = true;
+      open.sample.begin = member.begin, open.sample.bytes = member.bytes;
+    }
+  }
+
+  void take_label(const TarMember& member, Open& open) {
+    std::string_view text = files_.back().text().substr(static_cast<size_t>(member.begin),
+                                                        static_cast<size_t>(member.bytes));
+    while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) {
+      text.remove_suffix(1);
+    }
+    const auto label = parse_int(text);
+    if (!label || *label < 0 || *label >= kMostClasses) {
+      open.problem = cat("has the class ", excerpt(text, 20), ", want a number from 0 on");
+      return;
+    }
+    open.sample.label = static_cast<int32_t>(*label);
+  }
+
+  void close(Open& open) {
+    if (open.problem.empty() && open.has_image != open.has_label) {
+      open.problem = open.has_image ? "has no .cls" : "has no .jpg, .jpeg or .png";
+    }
+    if (!open.problem.empty()) {
+      add_damaged(cat(files_.back().path(), ": ", excerpt(open.key), " ", open.problem));
+    } else if (open.has_image) {
+      samples_.push_back(open.sample);
+      classes_ = std::max(classes_, open.sample.label + 1);
+      checksum_ = mix_checksum(checksum_, open.key, static_cast<uint64_t>(open.sample.label));
+    }
+    open = {};
+  }
+
+  std::vector<MappedFile> files_;
+  std::vector<Sample> samples_;
+  std::vector<std::string> damaged_;
+  int32_t classes_ = 0;
+  uint64_t checksum_ = 0;
+};
+
+// The names that a pattern stands for: "a-{08..11}.tar" is a-08.tar to a-11.tar.
+std::vector<std::string> expand(const std::string& pattern) {
+  const size_t open = pattern.find('{'), close = pattern.find('}', open);
+  if (open == pattern.npos || close == pattern.npos) return {pattern};
+  const std::string range = pattern.substr(open + 1, close - open - 1);
+  const size_t dots = range.find("..");
+  const auto first = parse_int(range.substr(0, dots));
+  const auto last = dots == range.npos ? first : parse_int(range.substr(dots + 2));
+  if (dots == range.npos || !first || !last || *first < 0 || *last < *first ||
+      *last - *first >= static_cast<int64_t>(kMostFiles)) {
+    throw ConfigError(
+        cat("--data ", pattern, ": {", range, "} is no range, want one as {000000..000009}"));
+  }
+  std::vector<std::string> names;
+  for (int64_t number = *first; number <= *last; ++number) {
+    std::string digits = std::to_string(number);
+    digits.insert(0, dots - std::min(dots, digits.size()), '0');
+    for (const std::string& name :
+         expand(cat(pattern.substr(0, open), digits, pattern.substr(close + 1)))) {
+      names.push_back(name);
+    }
+  }
+  return names;
+}
+
+bool is_tar_name(const fs::path& path) {
+  return path.extension() == ".tar";
+}
+
+// Archives, and whether they are for validation.
+std::vector<std::pair<std::string, bool>> archives_of(const std::string& path) {
+  std::vector<std::pair<std::string, bool>> files;
+  const auto add = [&](const std::string& file, const std::string& name) {
+    files.emplace_back(file, name.find("val") != name.npos);
+  };
+  if (fs::is_directory(path)) {
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
+      if (entry.is_regular_file() && is_tar_name(entry.path())) {
+        add(entry.path().string(), fs::relative(entry.path(), path).string());
+      }
+    }
+    std::sort(files.begin(), files.end());
+  } else {
+    for (const std::string& name : expand(path)) add(name, fs::path(name).filename().string());
+  }
+  // What is only for validation is a set like any other.
+  const auto is_val = [](const auto& file) { return file.second; };
+  if (std::all_of(files.begin(), files.end(), is_val)) {
+    for (auto& file : files) file.second = false;
+  }
+  return files;
+}
+
+void check_damage(const TarImages& train, const TarImages& val, int64_t limit) {
+  const auto count = std::ssize(train.damaged()) + std::ssize(val.damaged());
+  if (count <= limit) return;
+  const std::string& first = train.damaged().empty() ? val.damaged()[0] : train.damaged()[0];
+  throw DataError(cat(first, "; ", count, count == 1 ? " sample is" : " samples are",
+                      " damaged, want at most ", limit, " (--max-damaged)"));
+}
+
+ImageSplits open(const ImageDataOptions& options) {
+  const auto train = std::make_shared<TarImages>(), val = std::make_shared<TarImages>();
+  const auto files = archives_of(options.path);
+  for (const auto& [file, is_val] : files) (is_val ? val : train)->add(file);
+  check_damage(*train, *val, options.max_damaged);
+  if (train->size() == std::ssize(train->damaged())) {
+    throw MissingInputError(cat(options.path, ": no sample of an image and a .cls in its tars"));
+  }
+  ImageSplits splits{.format = ImageFormat::kWebdataset,
+                     .train = train,
+                     .checksum = mix_checksum(train->checksum(), "validation", val->checksum())};
+  if (val->size() > 0) splits.val = val;
+  for (int32_t i = 0; i < std::max(train->classes(), val->classes()); ++i) {
+    splits.classes.push_back(std::to_string(i));
+  }
+  hold_out(splits, options.val_fraction);
+  splits.summary = cat("webdataset: ", splits.train->size(), " training and ",
+                       splits.val == nullptr ? 0 : splits.val->size(), " validation images of ",
+                       splits.classes.size(), " classes in ", files.size(), " tars");
+  return splits;
+}
+
+}  // namespace
+
+bool is_webdataset(const std::string& path) {
+  std::error_code error;
+  if (is_tar_name(path)) return true;
+  if (!fs::is_directory(path, error)) return false;
+  for (const std::string folder : {"", "train"}) {
+    for (const fs::directory_entry& entry :
+         fs::directory_iterator(fs::path(path) / folder, error)) {
+      if (is_tar_name(entry.path())) return true;
+    }
+  }
+  return false;
+}
+
+ImageSplits open_webdataset(const ImageDataOptions& options) {
+  try {
+    return open(options);
+  } catch (const fs::filesystem_error& error) {
+    throw DataError(cat(options.path, ": ", error.what()));
+  }
+}
+
+}  // namespace shale::image_internal

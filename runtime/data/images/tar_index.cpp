@@ -1,0 +1,110 @@
+#include "shale/runtime/data/images/tar_index.h"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
+#include "shale/base/error.h"
+#include "shale/base/parse.h"
+
+namespace shale::image_internal {
+namespace {
+
+constexpr int64_t kBlock = 512;
+
+// A field of text, which ends with a NUL or where it ends.
+std::string_view text_of(std::string_view header, size_t begin, size_t bytes) {
+  const std::string_view field = header.substr(begin, bytes);
+  return field.substr(0, std::min(field.find('\0'), field.size()));
+}
+
+// A number in octal digits, with blanks around it, or, where the first bit is set, in bytes.
+std::optional<int64_t> number_of(std::string_view field) {
+  int64_t value = 0;
+  if ((static_cast<uint8_t>(field[0]) & 0x80) != 0) {
+    for (size_t i = 1; i < field.size(); ++i) {
+      if (value >> 54 != 0) return {};
+      value = value << 8 | static_cast<uint8_t>(field[i]);
+    }
+    return value;
+  }
+  const size_t begin = std::min(field.find_first_not_of(' '), field.size());
+  size_t digits = 0;
+  for (size_t i = begin; i < field.size() && field[i] >= '0' && field[i] <= '7'; ++i, ++digits) {
+    value = value * 8 + (field[i] - '0');
+  }
+  if (digits == 0) return {};
+  return value;
+}
+
+bool is_zero(std::string_view header) {
+  return std::all_of(header.begin(), header.end(), [](char c) { return c == '\0'; });
+}
+
+bool has_checksum(std::string_view header) {
+  constexpr size_t kBegin = 148, kBytes = 8;
+  int64_t sum = 0;
+  for (size_t i = 0; i < header.size(); ++i) {
+    sum += i >= kBegin && i < kBegin + kBytes ? ' ' : static_cast<uint8_t>(header[i]);
+  }
+  return number_of(header.substr(kBegin, kBytes)) == sum;
+}
+
+// The path in pax records, "LENGTH KEY=VALUE\n" each; empty: there is none.
+std::string_view pax_path(std::string_view records) {
+  while (!records.empty()) {
+    const size_t blank = records.find(' ');
+    if (blank == records.npos) return {};
+    const auto length = parse_int(records.substr(0, blank));
+    if (!length || *length <= static_cast<int64_t>(blank) + 1 || *length > std::ssize(records)) {
+      return {};
+    }
+    std::string_view record = records.substr(blank + 1, static_cast<size_t>(*length) - blank - 2);
+    constexpr std::string_view kPath = "path=";
+    if (record.starts_with(kPath)) return record.substr(kPath.size());
+    records.remove_prefix(static_cast<size_t>(*length));
+  }
+  return {};
+}
+
+std::string name_of(std::string_view header) {
+  const std::string name(text_of(header, 0, 100));
+  // Of GNU's headers another magic, and times where the prefix is.
+  if (header.substr(257, 6) != std::string_view("ustar\0", 6)) return name;
+  const std::string_view prefix = text_of(header, 345, 155);
+  return prefix.empty() ? name : cat(prefix, "/", name);
+}
+
+}  // namespace
+
+std::string index_tar(std::span<const std::byte> archive,
+                      const std::function<void(const TarMember&)>& visit) {
+  const std::string_view all(reinterpret_cast<const char*>(archive.data()), archive.size());
+  const int64_t end = std::ssize(all);
+  std::string next_name;  // of the next member, as an entry before it says
+  for (int64_t at = 0; at + kBlock <= end;) {
+    const std::string_view header = all.substr(static_cast<size_t>(at), kBlock);
+    if (is_zero(header)) return {};
+    const std::optional<int64_t> bytes = number_of(header.substr(124, 12));
+    if (!has_checksum(header) || !bytes) return cat("no header at byte ", at);
+    const int64_t begin = at + kBlock;
+    const std::string name = next_name.empty() ? name_of(header) : next_name;
+    if (*bytes > end - begin) {
+      return cat(excerpt(name), " of ", *bytes, " bytes is cut after ", end - begin);
+    }
+    const std::string_view content =
+        all.substr(static_cast<size_t>(begin), static_cast<size_t>(*bytes));
+    next_name.clear();
+    switch (header[156]) {
+      case 'L': next_name = text_of(content, 0, content.size()); break;
+      case 'x': next_name = pax_path(content); break;
+      case '0':
+      case '\0': visit({.name = name, .begin = begin, .bytes = *bytes}); break;
+      default: break;
+    }
+    at = begin + (*bytes + kBlock - 1) / kBlock * kBlock;
+  }
+  return "it has no end, which is a block of zeros";
+}
+
+}  // namespace shale::image_internal

@@ -1,0 +1,261 @@
+// Weights of torchvision and timm, in and out: test/fixtures/make_images.py made the names, the
+// shapes and the logits of images/weights.json.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "shale/base/error.h"
+#include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/comm/world.h"
+#include "shale/models/image/image_weights.h"
+#include "shale/runtime/io/safetensors_writer.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/fixtures.h"
+#include "shale/test/support/formula.h"
+#include "shale/test/support/numbers.h"
+#include "shale/test/support/op_check.h"
+#include "shale/test/support/temp_dir.h"
+
+namespace shale::test {
+namespace {
+
+using models::ImageModelConfig;
+using models::ImageWeights;
+using models::WeightNames;
+using nlohmann::json;
+
+const json& fixture() {
+  static const json data = [] {
+    std::ifstream file(fixture_path("images/weights.json"));
+    REQUIRE(file.good());
+    return json::parse(file);
+  }();
+  return data;
+}
+
+struct Case {
+  explicit Case(const std::string& case_name)
+      : name(case_name), data(fixture()[name]), sizes(data["config"]) {
+    config = models::find_image_preset(name == "resnet18" ? "resnet18" : "vit-nano").model;
+    if (config.family == "vit") {
+      config.layers = sizes["layers"], config.width = sizes["width"];
+      config.heads = sizes["heads"], config.patch = sizes["patch"];
+    }
+    config.classes = sizes["classes"];
+    config.pixels = sizes["pixels"];
+  }
+  uint32_t seed() const { return sizes["seed"]; }
+
+  std::string name;
+  const json& data;
+  const json& sizes;
+  ImageModelConfig config;
+};
+
+bool ends(const std::string& name, const char* with) {
+  return name.ends_with(with);
+}
+
+// The values of a tensor of a state dict, as the script makes them.
+std::vector<float> values_of(const std::string& name, const Shape& shape, uint32_t seed) {
+  float base = 0, scale = 0.25f;
+  if (shape.ndim() == 2 || shape.ndim() == 4) {
+    scale = float(std::sqrt(24 / double(shape.numel() / shape[0])));
+  } else if (shape.ndim() == 1 && (ends(name, ".weight") || ends(name, ".running_var"))) {
+    base = 1, scale = 0.5f;
+  }
+  const Formula formula(name, seed);
+  std::vector<float> values(size_t(shape.numel()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = formula.value(int64_t(i), base, scale);
+  return values;
+}
+
+// Writes the state dict of a case; `change` may do something else to the list of its tensors.
+std::string write_weights(const TempDir& dir, const Case& of,
+                          const std::function<void(std::vector<SafetensorsSpec>&)>& change = {}) {
+  std::vector<SafetensorsSpec> specs;
+  for (const json& tensor : of.data["tensors"]) {
+    specs.push_back({tensor[0], tensor[1] == "F32" ? DType::kF32 : DType::kI64, tensor[2]});
+  }
+  if (change) change(specs);
+  const std::string path = dir.file("weights.safetensors");
+  SafetensorsWriter writer(path, specs);
+  for (const SafetensorsSpec& spec : specs) {
+    if (spec.dtype == DType::kI64) {
+      const int64_t batches = 3;
+      writer.write(std::as_bytes(std::span(&batches, 1)));
+    } else {
+      const std::vector<float> values = values_of(spec.name, Shape(spec.shape), of.seed());
+      writer.write(std::as_bytes(std::span(values)));
+    }
+  }
+  writer.commit();
+  return path;
+}
+
+// A model on one rank.
+struct Made {
+  explicit Made(const ImageModelConfig& config)
+      : context(small_context()),
+        model(models::make_image_model(config)),
+        parallel(*model, model->blocks(), context, *group, {}) {}
+
+  comm::World world{0, nullptr};
+  std::unique_ptr<comm::ProcessGroup> group = world.group();
+  Context context;
+  std::unique_ptr<models::ImageModel> model;
+  comm::DataParallel parallel;
+};
+
+Tensor images_of(Context& context, const Case& of) {
+  const int64_t P = of.config.pixels, N = of.sizes["batch"];
+  const Formula pixels("images", of.seed());
+  std::vector<float> values(size_t(N * P * P * 3));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = pixels.value(int64_t(i), 0, 4);
+  return from_host<float>(context, values, {N, P, P, 3});
+}
+
+}  // namespace
+
+TEST_CASE("weights of torchvision and timm give their logits", "[io]") {
+  for (const char* name : {"resnet18", "vit", "vit_torchvision", "vit_smaller", "vit_larger"}) {
+    CAPTURE(name);
+    const Case of(name);
+    const TempDir dir;
+    const std::string path = write_weights(dir, of);
+    Made made(of.config);
+    ImageWeights(path, *made.model, /*new_head=*/false).load(*made.model, made.parallel, 0);
+    const Inference inference(made.context);
+    const std::vector<float> got = to_host<float>(made.model->logits(images_of(made.context, of)));
+    std::vector<double> want;
+    for (const json& row : of.data["logits"]) {
+      for (const json& value : row) want.push_back(value);
+    }
+    // As in image_oracle.cpp.
+    const double allowed = std::max(1e-6, 8 * of.data["f32_deviation"]["logits"].get<double>());
+    CHECK(max_error(got, want) <= allowed * max_abs(want));
+  }
+}
+
+TEST_CASE("exported image weights are those that came in, to the bit", "[io]") {
+  for (const char* name : {"resnet18", "vit", "vit_torchvision"}) {
+    CAPTURE(name);
+    const Case of(name);
+    const TempDir dir;
+    const std::string path = write_weights(dir, of);
+    Made made(of.config);
+    ImageWeights(path, *made.model, false).load(*made.model, made.parallel, 0);
+    const bool is_torchvision = of.name == "vit_torchvision";
+    const std::string out = dir.file("out");
+    models::export_image_model(
+        {.folder = out,
+         .names = is_torchvision ? WeightNames::kTorchvision : WeightNames::kTimm,
+         .preset = of.config.family == "vit" ? "vit-nano" : "resnet18",
+         .classes = std::vector<std::string>(7, "a class"),
+         .augmentation = {.pixels = of.config.pixels}},
+        *made.model, made.parallel, /*is_main=*/true);
+    const SafetensorsFolder before(path), after(out);
+    size_t counts = 0;
+    for (const auto& [tensor, stored] : before.tensors()) {
+      CAPTURE(tensor);
+      if (ends(tensor, ".num_batches_tracked")) {
+        ++counts;
+        continue;
+      }
+      const auto* const found = after.find(tensor);
+      REQUIRE(found != nullptr);
+      CHECK(found->entry->shape == stored.entry->shape);
+      CHECK(std::ranges::equal(found->bytes(), stored.bytes()));
+    }
+    CHECK(after.tensors().size() == before.tensors().size() - counts);
+    const std::string config_path = out + "/config.json";
+    CHECK(std::filesystem::exists(config_path) == !is_torchvision);
+    if (is_torchvision) continue;
+    const json config = json::parse(read_file(config_path));
+    CHECK(config["num_classes"] == 7);
+    CHECK(config["pretrained_cfg"]["input_size"] == json({3, 64, 64}));
+  }
+}
+
+TEST_CASE("image weights that do not fit are listed by name", "[io]") {
+  const Case of("vit");
+  const auto model = models::make_image_model(of.config);
+  const auto refused = [&](const std::function<void(std::vector<SafetensorsSpec>&)>& change) {
+    const TempDir dir;
+    const std::string path = write_weights(dir, of, change);
+    return message_of<DataError>([&] { ImageWeights(path, *model, false); });
+  };
+  const auto find = [](std::vector<SafetensorsSpec>& specs, std::string_view name) {
+    return std::find_if(specs.begin(), specs.end(),
+                        [&](const SafetensorsSpec& spec) { return spec.name == name; });
+  };
+  CHECK(contains(refused([&](auto& specs) {
+                   specs.push_back({"fc_norm.weight", DType::kF32, {4}});
+                 }),
+                 "fc_norm.weight is F32[4], unknown in this model"));
+  CHECK(contains(refused([&](auto& specs) { specs.erase(find(specs, "blocks.2.mlp.fc1.bias")); }),
+                 "blocks.2.mlp.fc1.bias is missing, want [768]"));
+  CHECK(contains(refused([&](auto& specs) { find(specs, "norm.bias")->shape = {5}; }),
+                 "norm.bias is F32[5], want F32, BF16 or F16 [192]"));
+  // Neither 4 x 4 places and a class token, nor another square.
+  CHECK(contains(refused([&](auto& specs) {
+                   find(specs, "pos_embed")->shape = {1, 16, 192};
+                 }),
+                 "pos_embed is F32[1,16,192], want"));
+  CHECK(contains(refused([&](auto& specs) {
+                   find(specs, "head.weight")->shape = {1000, 192};
+                   find(specs, "head.bias")->shape = {1000};
+                 }),
+                 "--new-head begins a classifier"));
+}
+
+TEST_CASE("a new head keeps its initial values, the rest is loaded", "[io]") {
+  const Case of("vit_torchvision");
+  const TempDir dir;
+  const std::string path = write_weights(dir, of, [](std::vector<SafetensorsSpec>& specs) {
+    for (SafetensorsSpec& spec : specs) {
+      if (spec.name.starts_with("heads.")) spec.shape[0] = 1000;
+    }
+  });
+  constexpr uint64_t kSeed = 0;  // of the initial values of Made
+  Made made(of.config);
+  const auto values = [&](const char* name) {
+    return to_host<float>(made.parallel.full_tensor(*made.model->find_parameter(name)));
+  };
+  const std::vector<float> head = values("head.weight"), qkv = values("blocks.0.attn.qkv.weight");
+  ImageWeights(path, *made.model, /*new_head=*/true).load(*made.model, made.parallel, kSeed);
+  CHECK(values("head.weight") == head);
+  CHECK(values("blocks.0.attn.qkv.weight") != qkv);
+}
+
+TEST_CASE("weights for pixels that are normalised otherwise are refused", "[io]") {
+  const TempDir dir;
+  const Augmentation ours;
+  const auto check = [&](const std::string& text) {
+    static_cast<void>(dir.write("config.json", text));
+    models::check_normalisation(dir.path().string(), ours);
+  };
+  check(R"({"architecture": "resnet18"})");
+  check(R"({"pretrained_cfg": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}})");
+  for (const char* text :
+       {R"({"pretrained_cfg": {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}})",
+        R"({"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]})"}) {
+    CHECK(contains(message_of<ConfigError>([&] { check(text); }),
+                   "want --mean 0.5,0.5,0.5 --std 0.5,0.5,0.5"));
+  }
+}
+
+TEST_CASE("a pickle is refused with the way to convert it", "[io]") {
+  const TempDir dir;
+  const std::string zip = dir.write("a.pth", "PK\x03\x04 and so on");
+  CHECK(contains(message_of<DataError>([&] { SafetensorsFolder{zip}; }), "save_file(torch.load("));
+  const std::string old = dir.write("b.pt", "\x80\x02}q\x01");
+  CHECK(
+      contains(message_of<DataError>([&] { SafetensorsFolder{old}; }), "a pickle, which may run"));
+  static_cast<void>(dir.write("pytorch_model.bin", "PK"));
+  CHECK(contains(message_of<MissingInputError>([&] { SafetensorsFolder{dir.path().string()}; }),
+                 "pytorch_model.bin is a pickle"));
+}
+
+}  // namespace shale::test

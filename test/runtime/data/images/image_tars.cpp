@@ -1,0 +1,166 @@
+// Webdataset's tars, written here: samples, names of all kinds, and damage.
+#include <cstdio>
+#include <filesystem>
+
+#include "shale/base/error.h"
+#include "shale/runtime/data/images/image_dataset.h"
+#include "shale/runtime/data/images/tar_index.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/temp_dir.h"
+
+namespace shale::test {
+namespace {
+
+// A header of the format ustar, and the content, filled to whole blocks.
+std::string member(const std::string& name, const std::string& content, char type = '0',
+                   const std::string& prefix = "") {
+  std::string header(512, '\0');
+  const auto put = [&](size_t at, const std::string& text) {
+    header.replace(at, text.size(), text);
+  };
+  char size[12];
+  std::snprintf(size, sizeof size, "%011zo", content.size());
+  put(0, name);
+  put(124, size);
+  header[156] = type;
+  put(257, std::string("ustar\0"
+                       "00",
+                       8));
+  put(345, prefix);
+  put(148, "        ");
+  unsigned sum = 0;
+  for (const char c : header) sum += uint8_t(c);
+  char digits[8];
+  std::snprintf(digits, sizeof digits, "%06o", sum);
+  put(148, digits);
+  std::string body = content;
+  body.resize((content.size() + 511) / 512 * 512, '\0');
+  return header + body;
+}
+
+std::string png_of(uint8_t value) {
+  const TempDir dir;
+  Image image;
+  image.resize(2, 2, 3);
+  std::fill(image.pixels.begin(), image.pixels.end(), value);
+  write_png(dir.file("x.png"), image);
+  return read_file(dir.file("x.png"));
+}
+
+const std::string kEnd(1024, '\0');
+
+std::string sample(const std::string& key, uint8_t value, const std::string& label) {
+  return member(key + ".png", png_of(value)) + member(key + ".cls", label);
+}
+
+ImageSplits open(const std::string& path, int64_t max_damaged = 0, double val_fraction = 0) {
+  return open_images({.path = path, .val_fraction = val_fraction, .max_damaged = max_damaged});
+}
+
+uint8_t value_of(const ImageDataset& images, int64_t index) {
+  Image image;
+  images.read(index, image);
+  return image.pixels.at(0);
+}
+
+std::string pax(const std::string& path) {
+  const std::string rest = " path=" + path + "\n";
+  size_t length = rest.size() + 2;
+  if (std::to_string(length).size() != 2) ++length;
+  return std::to_string(length) + rest;
+}
+
+}  // namespace
+
+TEST_CASE("samples of tars are neighbours with one key, whatever else is there") {
+  const TempDir dir;
+  const std::string long_key = "folder/" + std::string(120, 'k');
+  const std::string first = member("./", "", '5') + sample("a/0001", 10, "3\n") +
+                            member("a/0002.JPG.txt", "?") + member("a/0002.cls", "0") +
+                            member("a/0002.seg.png", "no picture of the sample") +
+                            member("a/0002.png", png_of(20)) + member("__notes__.cls", "x") +
+                            member("README", "none") + kEnd;
+  const std::string second =
+      member("././@LongLink", long_key + ".png", 'L') + member("cut", png_of(30)) +
+      member("././@PaxHeader", pax(long_key + ".cls"), 'x') + member("cut", "1") +
+      member("0004.png", png_of(40), '0', "deep/folders") +
+      member("0004.cls", "2", '\0', "deep/folders") + kEnd;
+  for (const char* name : {"s-08.tar", "s-09.tar"}) dir.write(name, first);
+  dir.write("s-10.tar", second);
+  const ImageSplits splits = open(dir.file("s-{08..10}.tar"));
+  CHECK(splits.format == ImageFormat::kWebdataset);
+  CHECK(splits.val == nullptr);
+  CHECK(splits.classes == std::vector<std::string>{"0", "1", "2", "3"});
+  REQUIRE(splits.train->size() == 6);
+  const std::vector<std::pair<int, int>> want = {{10, 3}, {20, 0}, {10, 3},
+                                                 {20, 0}, {30, 1}, {40, 2}};
+  for (size_t i = 0; i < want.size(); ++i) {
+    CAPTURE(i);
+    CHECK(value_of(*splits.train, int64_t(i)) == want[i].first);
+    CHECK(splits.train->label(int64_t(i)) == want[i].second);
+  }
+  CHECK_THROWS_AS(splits.train->label(6), InternalError);
+}
+
+TEST_CASE("a folder's tars with val in their names are for validation") {
+  const TempDir dir;
+  for (const char* name : {"x-val-0.tar", "x-train-1.tar", "x-train-0.tar"}) {
+    dir.write(name, sample("key", uint8_t(name[2] + name[8]), "1") + kEnd);
+  }
+  const ImageSplits splits = open(dir.path());
+  CHECK(splits.train->size() == 2);
+  REQUIRE(splits.val != nullptr);
+  CHECK(splits.val->size() == 1);
+  CHECK(splits.checksum == open(dir.path()).checksum);
+  CHECK(open(dir.file("x-val-0.tar")).train->size() == 1);
+  dir.write("x-train-1.tar", sample("another", 1, "1") + kEnd);
+  CHECK(splits.checksum != open(dir.path()).checksum);
+}
+
+TEST_CASE("damaged samples of tars are counted and named, and one by one cannot be read") {
+  const TempDir dir;
+  const std::string good = sample("good", 1, "1");
+  const auto message = [&](const std::string& content) {
+    const std::string path = dir.write("a.tar", content);
+    const std::string text = message_of<DataError>([&] { open(path); });
+    CHECK(contains(text, "a.tar"));
+    CHECK(contains(text, "1 sample is damaged, want at most 0 (--max-damaged)"));
+    // Within the limit the rest can be had.
+    const ImageSplits splits = open(path, 1);
+    int damaged = 0;
+    for (int64_t i = 0; i < splits.train->size(); ++i) {
+      Image image;
+      try {
+        splits.train->read(i, image);
+      } catch (const DataError& error) {
+        CHECK(text.starts_with(error.what()));
+        ++damaged;
+      }
+    }
+    CHECK(damaged == 1);
+    CHECK(splits.train->size() >= 2);
+    return text;
+  };
+  CHECK(contains(message(good + member("b.png", png_of(1)) + kEnd), "b has no .cls"));
+  CHECK(contains(message(good + member("b.cls", "1") + kEnd), "b has no .jpg, .jpeg or .png"));
+  CHECK(contains(message(good + sample("b", 1, "cat") + kEnd), "b has the class cat"));
+  CHECK(contains(message(good + sample("b", 1, "1") + member("b.cls", "1") + kEnd),
+                 "b has .cls twice"));
+  CHECK(contains(message(good + sample("b", 1, "1")), "it has no end"));
+  const std::string cut = good + member("c.png", std::string(5000, 'x'));
+  CHECK(contains(message(cut.substr(0, cut.size() - 3000)), "c.png of 5000 bytes is cut after"));
+  std::string flipped = good + sample("b", 1, "1") + kEnd;
+  flipped[good.size()] = 'c';
+  CHECK(contains(message(flipped), cat("no header at byte ", good.size())));
+}
+
+TEST_CASE("patterns and tars that are not there are errors that say so") {
+  const TempDir dir;
+  CHECK(contains(message_of<ConfigError>([&] { open(dir.file("a-{1-3}.tar")); }), "is no range"));
+  CHECK(
+      contains(message_of<MissingInputError>([&] { open(dir.file("a-{1..3}.tar")); }), "a-1.tar"));
+  const std::string empty = dir.write("b.tar", kEnd);
+  CHECK(contains(message_of<MissingInputError>([&] { open(empty); }), "no sample of an image"));
+}
+
+}  // namespace shale::test
