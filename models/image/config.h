@@ -4,24 +4,18 @@
 #include <string>
 
 #include "shale/base/config.h"
+#include "shale/models/image/data_config.h"
 #include "shale/models/image/model.h"
 #include "shale/models/training/run_config.h"
 #include "shale/runtime/data/images/augment.h"
-#include "shale/runtime/data/images/image_dataset.h"
 
 namespace shale::models {
 
 // What the training of a classifier of images asks for besides RunConfig.
 struct ImageConfig {
   // data
-  std::string data;
-  ImageFormat data_format = ImageFormat::kAuto;
-  double val_fraction = 0.1;
-  int64_t made_images = 8192;  // of ImageFormat::kShapes
-  int64_t pixels = 0;          // of an edge; 0: by the data
-  double crop_area = -1;       // share; negative: by the data
-  double mirror = 0.5;         // probability
-  int64_t max_damaged = 0;     // images
+  ImageDataConfig data;
+  double crop_area = -1;  // share; negative: by the data
 
   // model
   std::string model = "resnet18";

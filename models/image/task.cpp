@@ -51,7 +51,7 @@ ImageTask::ImageTask(const ImageTrainConfig& config)
       seed_(static_cast<uint64_t>(config.run.seed)),
       data_(open_images(data_options(config))),
       augmentation_(augmentation(config_, data_.format)),
-      damaged_(std::make_shared<DamagedImages>(config_.max_damaged)),
+      damaged_(std::make_shared<DamagedImages>(config_.data.max_damaged)),
       model_(make_image_model(model_config(config_, augmentation_, data_.classes.size()))) {}
 
 ImageTask::~ImageTask() = default;
@@ -82,8 +82,8 @@ double ImageTask::step_weight(int64_t step) const {
 
 void ImageTask::check_evaluation() const {
   if (data_.val != nullptr) return;
-  throw DataError(
-      cat("data: ", config_.data, " leaves nothing for validation, which --eval-every asks for"));
+  throw DataError(cat("data: ", config_.data.path,
+                      " leaves nothing for validation, which --eval-every asks for"));
 }
 
 Evaluation ImageTask::evaluate(const TaskContext& run) {
@@ -144,7 +144,7 @@ std::vector<std::string> ImageTask::summary() const {
 }
 
 std::map<std::string, std::string> ImageTask::same_on_all_ranks() const {
-  return {{cat("data: ", config_.data), data_.summary}};
+  return {{cat("data: ", config_.data.path), data_.summary}};
 }
 
 std::map<std::string, std::string> ImageTask::facts() const {

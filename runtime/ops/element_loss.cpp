@@ -47,6 +47,12 @@ int apply(PointwiseGraph& graph, PointwiseOp op, std::initializer_list<int> args
 
 }  // namespace
 
+Tensor summed_loss(const Tensor& losses) {
+  check_defined("summed_loss", "losses", losses);
+  check_dtype("summed_loss", "losses", losses, DType::kF32);
+  return with_step_scales(sum(losses));
+}
+
 Tensor mse_loss(const Tensor& x, const Tensor& target, LossReduction reduction) {
   return element_loss("mse_loss", x, target, reduction, [](PointwiseGraph& g, int of_x, int t) {
     const int difference = apply(g, PointwiseOp::kSub, {of_x, t});

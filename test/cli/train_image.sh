@@ -3,18 +3,10 @@
 # and after a stop; statistics of all ranks; damaged files; what it refuses.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
+program=train_image
 
 common=(--data shapes --made-images 64 --pixels 16 --threads 1 --optimizer sgd --lr 0.01 --steps 4
   --global-batch 8 --timeout 60)
-
-# run RANKS OUT FLAGS...: leaves the exit code in `code`.
-run() {
-  local ranks=$1 out=$2
-  shift 2
-  timeout 120 mpirun --oversubscribe --bind-to none -np "$ranks" "$BIN_DIR/train_image" \
-    "${common[@]}" --out "$work/$out" "$@" >"$work/stdout" 2>"$work/stderr"
-  code=$?
-}
 
 # bits OUT: of the losses of all steps.
 bits() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' \
@@ -27,7 +19,7 @@ evaluations() { grep '"val_loss"' "$work/$1/metrics.jsonl" | sed 's/, "val_ms".*
 runs() {
   local name=$1 ranks=$2
   shift 2
-  run "$ranks" "$name" "$@"
+  run_training "$ranks" "$name" "$@"
   [[ $code -eq 0 && $(bits "$name" | wc -l) -eq 4 ]] || fail "$name: exit code $code"
 }
 
@@ -45,10 +37,10 @@ done
 runs again 2 "${net[@]}" --zero 2 --no-save --recompute full --workers 3 --eval-every 2
 [[ $(bits again) == $(bits plain) ]] || fail "recompute: other losses"
 [[ $(evaluations again) == $(evaluations plain) ]] || fail "recompute: another validation"
-run 2 resumed "${net[@]}" --resume "$work/plain/checkpoints/step_00000002" --zero 3 --eval-every 2
+run_training 2 resumed "${net[@]}" --resume "$work/plain/checkpoints/step_00000002" --zero 3 --eval-every 2
 [[ $code -eq 0 && $(bits resumed) == $(bits plain | tail -n 2) ]] || fail "resumed: other losses"
 [[ $(evaluations resumed) == $(evaluations plain | tail -n 1) ]] || fail "resumed: another validation"
-run 2 other "${net[@]}" --resume "$work/plain/checkpoints/step_00000002" --made-images 65
+run_training 2 other "${net[@]}" --resume "$work/plain/checkpoints/step_00000002" --made-images 65
 [[ $code -eq 64 ]] || fail "other data: exit code $code, want 64"
 
 # ---- Statistics of both ranks' samples are those of one rank with all of them ----
@@ -73,7 +65,7 @@ for i in 1 2 3 4 5 6; do
 done
 printf 'torn' >"$work/folder/b/3.png"
 vit=(--model vit-nano --data "$work/folder" --val-fraction 0 --no-save --dtype bf16 --micro-batch 8)
-run 1 torn "${vit[@]}"
+run_training 1 torn "${vit[@]}"
 [[ $code -eq 65 ]] || fail "torn: exit code $code, want 65"
 grep -q 'b/3.png: neither a PNG nor a JPEG file; 1 image is damaged, want at most 0' \
   "$work/stderr" || fail "torn: no word of the file"
@@ -82,7 +74,7 @@ grep -q 'b/3.png: .*; left out' "$work/stderr" || fail "left_out: no word of the
 
 # ---- What cannot be ----
 for flag in --pipeline --tensor --tensor-leaves --context --context-leaves; do
-  run 2 cut "$flag" 2
+  run_training 2 cut "$flag" 2
   [[ $code -eq 64 ]] || fail "$flag: exit code $code, want 64"
   grep -q -- "$flag 2: models of images .*; want 1, and ranks of data" "$work/stderr" ||
     fail "$flag: no word of why"
@@ -90,9 +82,9 @@ done
 "$BIN_DIR/shale" plan --check "$work/plain" >"$work/stdout" 2>"$work/stderr"
 [[ $? -eq 64 ]] || fail "plan: another exit code than 64"
 grep -q 'shale plan knows the options of train_lm alone' "$work/stderr" || fail "plan: no word of why"
-run 1 none --data "$work/nowhere"
+run_training 1 none --data "$work/nowhere"
 [[ $code -eq 66 ]] || fail "nowhere: exit code $code, want 66"
-run 1 odd --model vit-nano --pixels 20
+run_training 1 odd --model vit-nano --pixels 20
 [[ $code -eq 64 ]] || fail "odd: exit code $code, want 64"
 
 finish
