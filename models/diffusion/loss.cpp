@@ -17,28 +17,36 @@ Tensor coefficient(const Tensor& all, LossCoefficient which) {
   return all.alias({all.size(0), 1, 1, 1}, {all.size(1), 1, 1, 1}, which);
 }
 
-// 2 P(y < x) - 1 of a normal y, as the paper's program approximates it.
-Tensor normal_within(const Tensor& x) {
-  constexpr float kFactor = 0.7978845608f, kCubic = 0.044715f;  // sqrt(2 / pi)
-  return tanh(mul(add(x, mul(mul(mul(x, x), x), kCubic)), kFactor));
+// P(y < x) of a normal y, as the paper's program approximates it: 1/2 (1 + tanh z) is sigmoid(2 z),
+// which keeps its digits where it is small.
+Tensor normal_below(const Tensor& x) {
+  constexpr float kFactor = 2 * 0.7978845608f, kCubic = 0.044715f;  // 2 sqrt(2 / pi)
+  return sigmoid(mul(add(x, mul(mul(mul(x, x), x), kCubic)), kFactor));
 }
 
-// Of the ends of the 1 / 127.5 around x_0, which are the 256 values of a byte. In: x_0 less the mean,
-// log variance.
+constexpr float kEnd = 0.999f;  // beyond which x_0 is the first or the last of the 256 bytes
+
+// How far the middle of a byte lies from the mean, on the side where its probability is a difference
+// of small numbers: those near 1 would lose it. What the first and the last byte reach on to lies
+// below. In: x_0 less the mean, x_0.
+Tensors distance_of_byte(const Tensors& in) {
+  return {where(less(in[1], -kEnd), in[0],
+                where(less(in[1], kEnd), neg(abs(in[0])), neg(in[0])))};
+}
+
+// P below either end of the 1 / 127.5 around x_0, which are a byte's. In: distance, log variance.
 Tensors ends_of_byte(const Tensors& in) {
   constexpr float kHalf = 1 / 255.f;
   const Tensor inverse = exp(mul(in[1], -0.5f));
-  return {normal_within(mul(inverse, add(in[0], kHalf))),
-          normal_within(mul(inverse, add(in[0], -kHalf)))};
+  return {normal_below(mul(inverse, add(in[0], kHalf))),
+          normal_below(mul(inverse, add(in[0], -kHalf)))};
 }
 
-// -log of the probability that a normal number falls between these; those of the first and the last
-// byte reach on. In: upper end, lower end, x_0.
+// -log of the probability of a byte. In: upper end, lower end, x_0.
 Tensors byte_loss(const Tensors& in) {
-  constexpr float kLeast = 1e-12f, kEnd = 0.999f;
-  const Tensor twice = where(less(in[2], -kEnd), add(in[0], 1.f),
-                             where(less(in[2], kEnd), sub(in[0], in[1]), sub(1.f, in[1])));
-  return {neg(log(maximum(mul(twice, 0.5f), kLeast)))};
+  constexpr float kLeast = 1e-12f;
+  const Tensor within = where(less(in[2], kEnd), sub(in[0], in[1]), in[0]);
+  return {neg(log(maximum(where(less(in[2], -kEnd), in[0], within), kLeast)))};
 }
 
 // The divergence of two normal distributions. In: the difference of their means, log variance of
@@ -61,7 +69,8 @@ Tensor bound(const Tensor& error, const Tensor& v, const Tensor& images, const T
       },
       {cast(contiguous(v), DType::kF32), of(kLogBeta), of(kLogPosterior)})[0];
   const Tensor later = fused(divergence, {off, log_variance, of(kLogPosterior)})[0];
-  const Tensors ends = fused(ends_of_byte, {off, log_variance});
+  const Tensor distance = fused(distance_of_byte, {off, images})[0];
+  const Tensors ends = fused(ends_of_byte, {distance, log_variance});
   const Tensor first = fused(byte_loss, {ends[0], ends[1], images})[0];
   return mul(where(of(kIsFirst), first, later), of(kBoundWeight));
 }
