@@ -20,6 +20,11 @@ void describe_model(ConfigSpec& spec, DiffusionConfig& c) {
   spec.add_choice("variant", c.variant,
                   {{"paper", DitVariant::kPaper}, {"diffusers", DitVariant::kDiffusers}},
                   "whose numbers: other programs have other frequencies of times");
+  spec.add("init", c.init,
+           "start from a folder of diffusers (config.json, diffusion_pytorch_model.safetensors), or "
+           "from a safetensors file of the paper's names",
+           {.is_path = true, .help = {.metavar = "PATH"}})
+      .may_change();
   spec.section("Diffusion");
   spec.add_choice("process", c.process,
                   {{"flow", DiffusionKind::kFlow}, {"ddpm", DiffusionKind::kDdpm}},
@@ -62,6 +67,11 @@ void describe(ConfigSpec& spec, DiffusionTrainConfig& config) {
   spec.section("Evaluation");
   spec.add("eval-samples", config.diffusion.eval_samples, "images of a validation; 0: all",
            {.min = 0})
+      .may_change();
+  spec.add("export", config.diffusion.export_dir,
+           "write the weights, or the average of --ema, at the end: by diffusers' names and "
+           "numbers with --variant diffusers, else by the paper's",
+           {.is_path = true, .help = {.metavar = "DIR"}})
       .may_change();
 
   spec.example("train_diffusion --data shapes --ema 0.999 --eval-every 500");

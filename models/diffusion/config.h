@@ -19,6 +19,7 @@ struct DiffusionConfig {
   std::string model = "dit-nano";
   int64_t patch = 0;  // pixels; 0: the preset's
   DitVariant variant = DitVariant::kPaper;
+  std::string init;  // stored weights; empty: initial values
 
   // process
   DiffusionKind process = DiffusionKind::kFlow;
@@ -33,6 +34,9 @@ struct DiffusionConfig {
 
   // evaluation
   int64_t eval_samples = 0;  // images; 0: all
+
+  // output
+  std::string export_dir;  // empty: no export
 };
 
 // The options of train_diffusion.

@@ -4,9 +4,11 @@
 #include <filesystem>
 
 #include "shale/base/error.h"
+#include "shale/base/log.h"
 #include "shale/comm/checkpoint/folder.h"
 #include "shale/comm/ordered_sum.h"
 #include "shale/models/diffusion/batches.h"
+#include "shale/models/diffusion/description.h"
 #include "shale/models/diffusion/loss.h"
 #include "shale/models/diffusion/sample_files.h"
 #include "shale/models/diffusion/sampler.h"
@@ -29,9 +31,18 @@ DiffusionTask::DiffusionTask(const DiffusionTrainConfig& config)
       damaged_(std::make_shared<DamagedImages>(config_.data.max_damaged)),
       data_(open_diffusion_data(config_, seed_, damaged_)),
       model_(std::make_unique<Dit>(
-          model_config(config_, data_.pixels, data_.channels, std::ssize(data_.classes)))) {}
+          model_config(config_, data_.pixels, data_.channels, std::ssize(data_.classes)))) {
+  if (!config_.init.empty()) init_ = std::make_unique<DitWeights>(config_.init, *model_);
+}
 
 DiffusionTask::~DiffusionTask() = default;
+
+void DiffusionTask::initialize(const TaskContext& run) {
+  if (init_ == nullptr) return;
+  run.parallel.load([&](const Parameter& parameter, int64_t first_row, const View& rows) {
+    init_->read(parameter, first_row, rows);
+  });
+}
 
 BatchSource DiffusionTask::noisy(BatchSource images, bool evaluates) const {
   return diffusion_batches({.images = std::move(images),
@@ -64,10 +75,7 @@ void DiffusionTask::check_evaluation() const {
 
 Evaluation DiffusionTask::evaluate(const TaskContext& run) {
   const Inference inference(run.context);
-  const int64_t samples = config_.eval_samples > 0
-                              ? std::min(config_.eval_samples, data_.val_images)
-                              : data_.val_images;
-  const EvalRounds rounds(samples, batches_.micro_batch);
+  const EvalRounds rounds(data_.val_images, batches_.micro_batch, config_.eval_samples);
   Prefetcher batches(noisy(data_.val(rounds, run.data.rank, run.data.count), /*evaluates=*/true));
   std::vector<double> losses;
   int64_t images = 0;
@@ -86,6 +94,7 @@ Evaluation DiffusionTask::evaluate(const TaskContext& run) {
 
 void DiffusionTask::open_output() {
   if (config_.samples > 0) make_folder(folder_);
+  if (!config_.export_dir.empty()) make_folder(config_.export_dir);
 }
 
 void DiffusionTask::show(const TaskContext& run, int64_t step) {
@@ -113,6 +122,17 @@ void DiffusionTask::show(const TaskContext& run, int64_t step) {
                  .is_pictures = data_.is_pictures});
 }
 
+void DiffusionTask::finish(const TaskContext& run) {
+  int64_t damaged = damaged_->count();
+  run.group.host().all_reduce_sum(make_view(&damaged, {1}), {.tag = "damaged images"});
+  if (damaged > 0) log_info(damaged, " images were damaged and left out, counted on each rank");
+  if (config_.export_dir.empty()) return;
+  run.with_average([&] {
+    export_dit(config_.export_dir, *model_, run.parallel, /*is_main=*/run.group.rank() == 0);
+  });
+  log_info("wrote ", config_.export_dir);
+}
+
 SampleUnit DiffusionTask::unit() const {
   return {.samples = cat("images of ", data_.pixels, " x ", data_.pixels),
           .items = "images",
@@ -134,8 +154,11 @@ std::map<std::string, std::string> DiffusionTask::same_on_all_ranks() const {
 }
 
 std::map<std::string, std::string> DiffusionTask::facts() const {
-  return {{"number of training images", std::to_string(data_.train_images)},
-          {"number of classes", std::to_string(data_.classes.size())}};
+  return {{kDiffusionFact, description_json({.model = model_->config(),
+                                             .process = config_.process,
+                                             .is_pictures = data_.is_pictures,
+                                             .classes = data_.classes})},
+          {"number of training images", std::to_string(data_.train_images)}};
 }
 
 std::map<std::string, std::string> DiffusionTask::data_checksums() const {

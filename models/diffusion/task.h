@@ -7,6 +7,7 @@
 
 #include "shale/models/diffusion/config.h"
 #include "shale/models/diffusion/data.h"
+#include "shale/models/diffusion/dit_weights.h"
 #include "shale/models/training/task.h"
 
 namespace shale::models {
@@ -21,6 +22,7 @@ class DiffusionTask : public Task {
 
   Module& model() override { return *model_; }
   std::vector<Module*> units() override { return model_->blocks(); }
+  void initialize(const TaskContext& run) override;
 
   BatchSource train_batches(const BatchPlan& plan) override;
   Tensor loss(const DeviceBatch& batch) override;
@@ -31,6 +33,7 @@ class DiffusionTask : public Task {
   void open_output() override;
   // Samples, as a grid in a PNG file; latents as a safetensors file.
   void show(const TaskContext& run, int64_t step) override;
+  void finish(const TaskContext& run) override;
 
   SampleUnit unit() const override;
   std::vector<std::string> summary() const override;
@@ -48,6 +51,7 @@ class DiffusionTask : public Task {
   std::shared_ptr<DamagedImages> damaged_;
   const DiffusionData data_;
   std::unique_ptr<Dit> model_;
+  std::unique_ptr<DitWeights> init_;  // null: initial values
 };
 
 }  // namespace shale::models

@@ -62,9 +62,25 @@ std::vector<Tensor> modulations(nn::Linear& layer, const Tensor& condition, int6
   return split(all, std::vector<int64_t>(static_cast<size_t>(count), C), 2);
 }
 
-// [1, edge^2, width]: of the column, then of the row, sines then cosines of position f_j with
-// f_j = 10000^(-j / (width / 4)).
-std::vector<float> position_table(int64_t edge, int64_t width) {
+}  // namespace
+
+std::vector<float> time_features(std::span<const double> times, DitVariant variant) {
+  constexpr int64_t kCount = kTimeFeatures / 2;
+  const double last = variant == DitVariant::kPaper ? kCount : kCount - 1;
+  std::vector<float> features;
+  features.reserve(times.size() * kTimeFeatures);
+  for (const double time : times) {
+    const auto angle = [&](int64_t j) {
+      return time * std::exp(-std::log(kLongestPeriod) * static_cast<double>(j) / last);
+    };
+    for (int64_t j = 0; j < kCount; ++j) features.push_back(static_cast<float>(std::cos(angle(j))));
+    for (int64_t j = 0; j < kCount; ++j) features.push_back(static_cast<float>(std::sin(angle(j))));
+  }
+  return features;
+}
+
+std::vector<float> position_table(const DitConfig& config) {
+  const int64_t edge = config.pixels / config.patch, width = config.width;
   std::vector<float> table;
   table.reserve(static_cast<size_t>(edge * edge * width));
   const int64_t count = width / 4;
@@ -81,23 +97,6 @@ std::vector<float> position_table(int64_t edge, int64_t width) {
     }
   }
   return table;
-}
-
-}  // namespace
-
-std::vector<float> time_features(std::span<const double> times, DitVariant variant) {
-  constexpr int64_t kCount = kTimeFeatures / 2;
-  const double last = variant == DitVariant::kPaper ? kCount : kCount - 1;
-  std::vector<float> features;
-  features.reserve(times.size() * kTimeFeatures);
-  for (const double time : times) {
-    const auto angle = [&](int64_t j) {
-      return time * std::exp(-std::log(kLongestPeriod) * static_cast<double>(j) / last);
-    };
-    for (int64_t j = 0; j < kCount; ++j) features.push_back(static_cast<float>(std::cos(angle(j))));
-    for (int64_t j = 0; j < kCount; ++j) features.push_back(static_cast<float>(std::sin(angle(j))));
-  }
-  return features;
 }
 
 class Dit::Block : public Module {
@@ -200,7 +199,7 @@ double Dit::flops_per_image() const {
 // Their values are put into their memory when it is first used: they are no function of a seed.
 Tensor Dit::positions(Context& context) {
   if (filled_.lock() != positions_.value.storage()) {
-    const std::vector<float> table = position_table(config_.pixels / config_.patch, config_.width);
+    const std::vector<float> table = position_table(config_);
     Tensor values = from_host<float>(context, table, positions_.shape);
     copy_(positions_.value, values);
     filled_ = positions_.value.storage();

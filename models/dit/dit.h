@@ -37,6 +37,10 @@ inline constexpr int64_t kTimeFeatures = 256;
 // 10000^(-j/128), of the variant of diffusers 10000^(-j/127), j < 128. Computed in f64.
 std::vector<float> time_features(std::span<const double> times, DitVariant variant);
 
+// Sinusoids of the places of tokens, [tokens, width]: of the column, then of the row, sines then
+// cosines of position f_j with f_j = 10000^(-j / (width / 4)).
+std::vector<float> position_table(const DitConfig& config);
+
 // The diffusion transformer (arXiv:2212.09748): patches of a noisy picture as tokens, fixed
 // sinusoids as their positions, and blocks whose norms are scaled and shifted, and whose results
 // are scaled, by what is learnt of time and class (adaLN-Zero): these scales begin as 0, so that
