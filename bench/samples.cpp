@@ -1,6 +1,6 @@
-// Judges what a run of train_diffusion on shapes makes, by a classifier that train_image has trained
-// on other shapes: how often it names the class that was asked for, and how far its scores of
-// samples are from those of shapes. test/long/diffusion_samples.sh trains both.
+// Judges what a run of train_diffusion on shapes makes, by a classifier that train_image has
+// trained on other shapes: how often it names the class that was asked for, and how far its scores
+// of samples are from those of shapes. test/long/diffusion_samples.sh trains both.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -75,8 +75,9 @@ struct Pictures {
 
 Pictures sample(const SamplesConfig& config, Context& context) {
   CheckpointReader reader = open(config.diffusion);
-  const models::DiffusionDescription description = models::parse_description(
-      said(reader, models::kDiffusionFact).dump(), cat(reader.path(), ": ", models::kDiffusionFact));
+  const models::DiffusionDescription description =
+      models::parse_description(said(reader, models::kDiffusionFact).dump(),
+                                cat(reader.path(), ": ", models::kDiffusionFact));
   if (description.classes != shape_classes()) {
     throw ConfigError(cat(reader.path(), ": is no model of --data shapes"));
   }
@@ -89,12 +90,12 @@ Pictures sample(const SamplesConfig& config, Context& context) {
     std::vector<int32_t> labels(static_cast<size_t>(std::min(kBatch, config.samples - first)));
     std::iota(labels.begin(), labels.end(), static_cast<int32_t>(first));
     for (int32_t& label : labels) label %= static_cast<int32_t>(description.model.classes);
-    const auto part = to_host<float>(models::sample_images(
-        model, context, labels, first,
-        {.kind = description.process,
-         .steps = config.steps,
-         .guidance = config.guidance,
-         .seed = static_cast<uint64_t>(config.seed)}));
+    const auto part =
+        to_host<float>(models::sample_images(model, context, labels, first,
+                                             {.kind = description.process,
+                                              .steps = config.steps,
+                                              .guidance = config.guidance,
+                                              .seed = static_cast<uint64_t>(config.seed)}));
     values.insert(values.end(), part.begin(), part.end());
     made.labels.insert(made.labels.end(), labels.begin(), labels.end());
   }
@@ -142,9 +143,9 @@ class Classifier {
       std::vector<float> values(static_cast<size_t>(count * size));
       for (int64_t i = 0; i < count; ++i) {
         const Image& image = images[static_cast<size_t>(first + i)];
-        write_pixels(image, evaluation_crop(augmentation_, image.rows, image.cols), augmentation_,
-                     std::span(values).subspan(static_cast<size_t>(i * size),
-                                               static_cast<size_t>(size)));
+        write_pixels(
+            image, evaluation_crop(augmentation_, image.rows, image.cols), augmentation_,
+            std::span(values).subspan(static_cast<size_t>(i * size), static_cast<size_t>(size)));
       }
       const Tensor x = from_host<float>(context_, values, {count, pixels, pixels, 3});
       const auto part = to_host<float>(cast(model_->logits(x), DType::kF32));
@@ -160,7 +161,8 @@ class Classifier {
 };
 
 // Share of rows whose largest score is that of their label.
-double named(const std::vector<float>& scores, const std::vector<int32_t>& labels, int64_t classes) {
+double named(const std::vector<float>& scores, const std::vector<int32_t>& labels,
+             int64_t classes) {
   int64_t right = 0;
   for (size_t row = 0; row < labels.size(); ++row) {
     const auto begin = scores.begin() + static_cast<int64_t>(row) * classes;

@@ -29,8 +29,8 @@ Matrix operator*(const Matrix& a, const Matrix& b) {
   return y;
 }
 
-// Turns rows and columns p and q of a symmetric matrix so that its element (p, q) becomes 0, and the
-// columns of `vectors` with them.
+// Turns rows and columns p and q of a symmetric matrix so that its element (p, q) becomes 0, and
+// the columns of `vectors` with them.
 void rotate(Matrix& a, Matrix& vectors, size_t p, size_t q) {
   if (a.at(p, q) == 0) return;
   const double half = (a.at(q, q) - a.at(p, p)) / (2 * a.at(p, q));

@@ -1,6 +1,7 @@
 #include "shale/models/diffusion/config.h"
 
 #include "shale/base/error.h"
+#include "shale/base/parse.h"
 #include "shale/models/training/data_parallel_only.h"
 
 namespace shale::models {
@@ -20,10 +21,11 @@ void describe_model(ConfigSpec& spec, DiffusionConfig& c) {
   spec.add_choice("variant", c.variant,
                   {{"paper", DitVariant::kPaper}, {"diffusers", DitVariant::kDiffusers}},
                   "whose numbers: other programs have other frequencies of times");
-  spec.add("init", c.init,
-           "start from a folder of diffusers (config.json, diffusion_pytorch_model.safetensors), or "
-           "from a safetensors file of the paper's names",
-           {.is_path = true, .help = {.metavar = "PATH"}})
+  spec.add(
+          "init", c.init,
+          "start from a folder of diffusers (config.json, diffusion_pytorch_model.safetensors), or "
+          "from a safetensors file of the paper's names",
+          {.is_path = true, .help = {.metavar = "PATH"}})
       .may_change();
   spec.section("Diffusion");
   spec.add_choice("process", c.process,
@@ -83,6 +85,12 @@ void resolve(DiffusionTrainConfig& config, int ranks) {
   if (config.run.lr < 0) config.run.lr = find_dit_preset(diffusion.model).lr;
   check_data_parallel_only(config.run, "diffusion transformers");
   resolve(config.run, ranks);
+  const bool samples = diffusion.samples > 0 && config.run.eval_every > 0;
+  if (samples && diffusion.guidance != 1 && diffusion.label_dropout == 0) {
+    throw ConfigError(cat("--guidance ", format_real(diffusion.guidance),
+                          " goes by what the model says of no class, which it never learns; want "
+                          "--label-dropout above 0, or --guidance 1"));
+  }
   if (diffusion.process == DiffusionKind::kDdpm) {
     if (diffusion.times == TimeDraws::kUniform) return;
     throw ConfigError(

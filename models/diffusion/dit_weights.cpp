@@ -82,8 +82,9 @@ std::vector<int64_t> shape_of_part(const Shape& whole, const DitTensor& tensor) 
 // ---- Where weights are ----
 
 [[noreturn]] void refuse_pickle(const fs::path& path, const char* convert) {
-  throw DataError(cat(path.string(), ": is a pickle, and reading one may run what is in it; want "
-                                     "safetensors, which Python makes of one that you trust: ",
+  throw DataError(cat(path.string(),
+                      ": is a pickle, and reading one may run what is in it; want "
+                      "safetensors, which Python makes of one that you trust: ",
                       convert));
 }
 
@@ -289,8 +290,8 @@ void export_dit(const std::string& folder, const Dit& model, comm::DataParallel&
   for (const DitTensor& tensor : tensors) {
     const View values = state.read(*model.find_parameter(tensor.name));
     if (!file) continue;
-    const auto bytes = std::as_bytes(
-        std::span(values.as<float>(), static_cast<size_t>(values.numel())));
+    const auto bytes =
+        std::as_bytes(std::span(values.as<float>(), static_cast<size_t>(values.numel())));
     const size_t size = bytes.size() / tensor.parts.size();
     for (size_t part = 0; part < tensor.parts.size(); ++part) {
       for (size_t i = 0; i < tensor.parts[part].size(); ++i) {

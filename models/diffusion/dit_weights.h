@@ -57,7 +57,8 @@ class DitWeights {
 };
 
 // Writes the model's f32 values to a folder, by the names of its variant: as above, or the paper's
-// as kPaperWeights. Holds one unit at a time in host memory, on rank 0. Collective; throws DiskError.
+// as kPaperWeights. Holds one unit at a time in host memory, on rank 0. Collective. Throws
+// DiskError.
 void export_dit(const std::string& folder, const Dit& model, comm::DataParallel& parallel,
                 bool is_main);
 

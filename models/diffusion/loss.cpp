@@ -26,12 +26,11 @@ Tensor normal_below(const Tensor& x) {
 
 constexpr float kEnd = 0.999f;  // beyond which x_0 is the first or the last of the 256 bytes
 
-// How far the middle of a byte lies from the mean, on the side where its probability is a difference
-// of small numbers: those near 1 would lose it. What the first and the last byte reach on to lies
-// below. In: x_0 less the mean, x_0.
+// How far the middle of a byte lies from the mean, on the side where its probability is a
+// difference of small numbers: those near 1 would lose it. What the first and the last byte reach
+// on to lies below. In: x_0 less the mean, x_0.
 Tensors distance_of_byte(const Tensors& in) {
-  return {where(less(in[1], -kEnd), in[0],
-                where(less(in[1], kEnd), neg(abs(in[0])), neg(in[0])))};
+  return {where(less(in[1], -kEnd), in[0], where(less(in[1], kEnd), neg(abs(in[0])), neg(in[0])))};
 }
 
 // P below either end of the 1 / 127.5 around x_0, which are a byte's. In: distance, log variance.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# train_diffusion: the same losses, to the bit, in every stage, with several workers and after a
-# stop; samples as grids; latents; what it refuses.
+# train_diffusion: the same losses, to the bit, in every stage, with several workers, with offload and
+# after a stop; samples as grids; latents; weights in and out; what it refuses.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 program=train_diffusion
@@ -12,6 +12,7 @@ common=(--data shapes --made-images 64 --pixels 8 --threads 1 --steps 4 --global
 bits() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' \
   "$work/$1/metrics.jsonl"; }
 evaluations() { grep '"val_loss"' "$work/$1/metrics.jsonl" | sed 's/, "val_ms".*//'; }
+val_loss() { evaluations "$1" | sed -E 's/.*"val_loss": ([^,]*),.*/\1/'; }
 
 # runs NAME RANKS FLAGS...: a run that ends well.
 runs() {
@@ -33,9 +34,11 @@ for step in 2 4; do
   [[ $size == "32 22" ]] || fail "plain: the grid of step $step is $size"
 done
 cmp -s "$work"/plain/samples/step_0000000{2,4}.png && fail "plain: samples stay as they are"
-for stage in 1 3; do
-  runs "zero$stage" 2 --ema 0.5 --zero "$stage" --recompute full --no-save --eval-every 2 \
-    --samples 5
+for stage in 1 2 3; do
+  kept=()
+  [[ $stage -ne 2 ]] || kept=(--offload optimizer)
+  runs "zero$stage" 2 --ema 0.5 --zero "$stage" --recompute full "${kept[@]}" --no-save \
+    --eval-every 2 --samples 5
   [[ $(bits "zero$stage") == $(bits plain) ]] || fail "zero$stage: other losses"
   [[ $(evaluations "zero$stage") == $(evaluations plain) ]] || fail "zero$stage: another validation"
   cmp -s "$work"/{plain,"zero$stage"}/samples/step_00000004.png || fail "zero$stage: other samples"
@@ -68,6 +71,19 @@ grep -q '2 training and 2 validation latents of 2 classes, 4 x 8 x 8' "$work/std
   fail "latents: no word of the data"
 [[ -s $work/latents/samples/step_00000004.safetensors ]] || fail "latents: no samples"
 
+# ---- Weights: a run that learns nothing more has the loss of the one whose weights it begins with ----
+for variant in paper diffusers; do
+  runs "out_$variant" 1 --variant "$variant" --no-save --eval-every 4 --samples 0 \
+    --export "$work/$variant"
+  runs "in_$variant" 2 --variant "$variant" --zero 3 --no-save --eval-every 4 --samples 0 \
+    --init "$work/$variant" --lr 1e-30
+  [[ -n $(val_loss "out_$variant") && $(val_loss "in_$variant") == $(val_loss "out_$variant") ]] ||
+    fail "$variant: loss $(val_loss "in_$variant") after --init, $(val_loss "out_$variant") before"
+done
+[[ -s $work/paper/model.safetensors && ! -e $work/paper/config.json ]] || fail "paper: other files"
+[[ -s $work/diffusers/diffusion_pytorch_model.safetensors && -s $work/diffusers/config.json ]] ||
+  fail "diffusers: other files"
+
 # ---- What cannot be ----
 # refuses CODE WORDS FLAGS...
 refuses() {
@@ -81,7 +97,14 @@ refuses 64 '--tensor 2: diffusion transformers .*; want 1' --tensor 2
 refuses 64 'a flow has no variances; want --process ddpm' --learned-variance
 refuses 64 'times of --process ddpm are uniform' --process ddpm --times logit-normal
 refuses 64 'wants images of a multiple of that, found 8' --patch 3
+refuses 64 'guidance 2 .* --label-dropout above 0, or --guidance 1' --label-dropout 0 \
+  --eval-every 2
 refuses 66 'nothing is there' --data "$work/nowhere"
+refuses 66 'nothing is there' --init "$work/nowhere"
+refuses 65 'is of another model .*num_layers is 6, want 12' --init "$work/diffusers" --model dit-s2
+refuses 65 'the weights do not fit the model: ' --init "$work/paper" --model dit-s2
+touch "$work/DiT-XL-2.pt"
+refuses 65 'is a pickle, .* safetensors.torch.save_file' --init "$work/DiT-XL-2.pt"
 write_latents '\377\377\377\377\377\377\377\377'
 refuses 65 "a.safetensors: the label of image 1 is" --data "$work/stored"
 
