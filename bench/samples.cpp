@@ -49,7 +49,8 @@ void describe(ConfigSpec& spec, SamplesConfig& c) {
   spec.add("seed", c.seed, "of samples, and of the shapes beside them", {.min = 0});
   spec.add("min-named", c.min_named, "share of samples that must be named as asked",
            {.min = 0, .max = 1});
-  spec.add("max-distance", c.max_distance, "largest distance that may be; 0: any", {.min = 0});
+  spec.add("max-distance", c.max_distance,
+           "largest distance that may be, beside the variance of scores; 0: any", {.min = 0});
   spec.add("threads", c.threads, "CPU threads",
            {.min = 1, .max = 4096, .help = {.default_text = "all cores"}});
   spec.add("grid", c.grid, "writes the samples to FILE.png", {.help = {.metavar = "FILE"}});
@@ -184,10 +185,12 @@ int judge(const SamplesConfig& config) {
   const int64_t classes = classifier.classes();
   const auto of_made = classifier.scores(made.images), of_real = classifier.scores(real.images);
   const double share = named(of_made, made.labels, classes);
+  // In units of the scores' own variance, as a classifier that is surer has larger scores.
   const Moments reference = moments_of(of_real, classes);
-  const double distance = frechet_distance(reference, moments_of(of_made, classes));
-  const double least =
-      frechet_distance(reference, moments_of(classifier.scores(other.images), classes));
+  const auto far = [&](const std::vector<float>& scores) {
+    return frechet_distance(reference, moments_of(scores, classes)) / reference.variance();
+  };
+  const double distance = far(of_made), least = far(classifier.scores(other.images));
   Table table({"pictures", "named as they should be", "distance from shapes"});
   table.add({cat(config.samples, " samples"), percent(share), short_number(distance)});
   table.add({cat(config.samples, " shapes"), percent(named(of_real, real.labels, classes)),

@@ -89,6 +89,12 @@ Matrix square_root(Matrix a) {
 
 }  // namespace
 
+double Moments::variance() const {
+  double sum = 0;
+  for (size_t i = 0; i < mean.size(); ++i) sum += covariance[i * (mean.size() + 1)];
+  return sum;
+}
+
 Moments moments_of(std::span<const float> rows, int64_t size) {
   const auto width = static_cast<size_t>(size);
   const size_t n = rows.size() / width;
@@ -114,8 +120,9 @@ double frechet_distance(const Moments& a, const Moments& b) {
   double distance = 0;
   for (size_t i = 0; i < n; ++i) {
     const double off = a.mean[i] - b.mean[i];
-    distance += off * off + a.covariance[i * n + i] + b.covariance[i * n + i];
+    distance += off * off;
   }
+  distance += a.variance() + b.variance();
   const Matrix half = square_root({n, a.covariance});
   Matrix product = half * Matrix(n, b.covariance) * half;
   diagonalise(product);

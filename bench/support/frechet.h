@@ -10,6 +10,8 @@ namespace shale::bench {
 struct Moments {
   std::vector<double> mean;        // [size]
   std::vector<double> covariance;  // [size, size], over n - 1
+
+  double variance() const;  // of all features together
 };
 // rows: [n, size], dense. Throws ConfigError for fewer than two rows.
 Moments moments_of(std::span<const float> rows, int64_t size);

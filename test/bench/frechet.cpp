@@ -16,6 +16,7 @@ TEST_CASE("moments of rows are their mean and covariance") {
   const Moments m = bench::moments_of(rows, 2);
   CHECK(m.mean == std::vector<double>{3, 4});
   CHECK(m.covariance == std::vector<double>{4, 6, 6, 12});
+  CHECK(m.variance() == 16);
   CHECK_THROWS_AS(bench::moments_of(std::vector<float>{1, 2}, 2), ConfigError);
 }
 

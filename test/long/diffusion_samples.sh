@@ -26,4 +26,4 @@ run diffusion train_diffusion --data shapes --pixels 32 --made-images 32768 --se
   --global-batch 64 --micro-batch 64 --steps 5000 --warmup-steps 200 --lr 1e-3 --ema 0.999 \
   --eval-every 1000 --samples 64
 "$bin/bench_samples" --classifier "$work/classifier" --diffusion "$work/diffusion" \
-  --samples 256 --guidance 2 --min-named 0.9 --max-distance 20 --grid "$work/samples"
+  --samples 256 --guidance 2 --min-named 0.9 --max-distance 0.2 --grid "$work/samples"
