@@ -14,9 +14,9 @@ set(SHALE_comm_FOLDERS
   comm comm/checkpoint comm/mpi comm/nccl comm/node comm/parallel/context comm/parallel/data
   comm/parallel/expert comm/parallel/pipeline comm/parallel/tensor comm/watch)
 set(SHALE_models_FOLDERS
-  models models/gpt2 models/image models/language models/llama models/plan models/resnet
-  models/tools/supervision models/training models/training/checks models/training/report
-  models/views models/vit models/weights)
+  models models/diffusion models/dit models/gpt2 models/image models/language models/llama
+  models/plan models/resnet models/tools/supervision models/training models/training/checks
+  models/training/report models/views models/vit models/weights)
 
 # Folders whose sources are for some builds alone, or for programs: what stands in for libraries that
 # SHALE_KERNELS_ONLY goes without; the emulator; CUDA's kernels, and what they stand on; the tools of
@@ -38,7 +38,7 @@ set(SHALE_tool_FOLDERS models/tools)
 set(SHALE_bindings_FOLDERS bindings/c)
 
 # Sources of programs, in folders of libraries.
-set(SHALE_PROGRAMS models/train_image.cpp models/train_lm.cpp)
+set(SHALE_PROGRAMS models/train_diffusion.cpp models/train_image.cpp models/train_lm.cpp)
 
 # Headers that may include third-party ones: no public header may need them, or its users would.
 set(SHALE_INTERNAL_HEADERS "^kernels/(cpu|cuda|simt)/|^models/tools/[^/]+$|_internal[.]h$|-inl[.]h$")

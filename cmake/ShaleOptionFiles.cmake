@@ -11,7 +11,7 @@ endif()
 
 set(option_files ${PROJECT_BINARY_DIR}/option_files)
 set(completions)
-foreach(target IN ITEMS train_lm train_image shale_tool)
+foreach(target IN ITEMS train_lm train_image train_diffusion shale_tool)
   set(program ${target})
   if(target STREQUAL "shale_tool")
     set(program shale)

@@ -32,7 +32,7 @@ foreach(name IN LISTS headers)
   endif()
 endforeach()
 
-foreach(program IN ITEMS train_lm train_image shale)
+foreach(program IN ITEMS train_lm train_image train_diffusion shale)
   foreach(file IN ITEMS bin/${program} share/bash-completion/completions/${program}
           share/zsh/site-functions/_${program} share/fish/vendor_completions.d/${program}.fish
           share/man/man1/${program}.1)

@@ -5,13 +5,12 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
+#include "shale/models/training/data_parallel_only.h"
 #include "shale/runtime/data/images/rand_augment.h"
 
 namespace shale::models {
 namespace {
 
-constexpr int64_t kMaxPixels = 1 << 12;
-constexpr int64_t kMaxImages = int64_t{1} << 40;
 constexpr int64_t kMadePixels = 64;
 constexpr int kMostChanges = 16;  // of an image
 
@@ -22,38 +21,14 @@ std::vector<std::string> preset_names() {
 }
 
 void describe_data_and_model(ConfigSpec& spec, ImageConfig& c) {
-  spec.section("Data");
-  spec.add(
-          "data", c.data,
-          "folder with a folder of PNG and JPEG files for each class, perhaps in train/ and val/; "
-          "or with CIFAR's binary files, or with IDX files; webdataset's tars, a folder of them or "
-          "x-{000..012}.tar; shapes: made, not read",
-          {.required = true, .is_path = true, .help = {.metavar = "PATH"}})
-      .may_change();
-  spec.add_choice("data-format", c.data_format,
-                  {{"auto", ImageFormat::kAuto},
-                   {"shapes", ImageFormat::kShapes},
-                   {"folder", ImageFormat::kFolder},
-                   {"cifar", ImageFormat::kCifar},
-                   {"idx", ImageFormat::kIdx},
-                   {"webdataset", ImageFormat::kWebdataset}},
-                  "how to read it")
-      .may_change();
-  spec.add("val-fraction", c.val_fraction,
-           "part held out for validation, unless the data says by its names what is",
-           {.min = 0, .max = 1, .exclude_max = true});
-  spec.add("made-images", c.made_images, "images of --data shapes, for training",
-           {.min = 1, .max = kMaxImages});
-  spec.add("pixels", c.pixels, "edge of what the model is given",
-           {.min = 1,
-            .max = kMaxPixels,
-            .help = {.default_text = "64 for shapes, 32 for CIFAR and "
-                                     "IDX, else 224"}});
+  describe(spec, c.data,
+           {.path = "folder with a folder of PNG and JPEG files for each class, perhaps in train/ "
+                    "and val/; or with CIFAR's binary files, or with IDX files; webdataset's tars, "
+                    "a folder of them or x-{000..012}.tar; shapes: made, not read",
+            .pixels = "64 for shapes, 32 for CIFAR and IDX, else 224"});
   spec.add("crop-area", c.crop_area,
            "least share of an image's area that a random crop for training has; 1: the whole image",
            {.min = 0.01, .max = 1, .help = {.default_text = "0.08 of a folder, else 0.6"}});
-  spec.add("mirror", c.mirror, "probability that an image is mirrored in training",
-           {.min = 0, .max = 1});
   spec.add("randaugment", c.randaugment,
            "changes that are drawn for each training image, and how strong they are, 0 to 30, as "
            "torchvision makes them; 2,9 is usual",
@@ -70,10 +45,6 @@ void describe_data_and_model(ConfigSpec& spec, ImageConfig& c) {
   spec.add("label-smoothing", c.label_smoothing,
            "part of a training target that is spread over all classes",
            {.min = 0, .max = 1, .exclude_max = true});
-  spec.add("max-damaged", c.max_damaged,
-           "images of a rank that cannot be read, and are left out, before the run is ended",
-           {.min = 0})
-      .may_change();
   spec.add("mean", c.mean, "of a pixel's values from 0 to 1, by channel; is subtracted",
            {.help = {.metavar = "R,G,B", .default_text = "ImageNet's, 0.485,0.456,0.406"}});
   spec.add("std", c.deviation, "of the same; what is left is divided by it",
@@ -91,26 +62,6 @@ void describe_data_and_model(ConfigSpec& spec, ImageConfig& c) {
       .may_change();
   spec.add("sync-batch-norm", c.sync_batch_norm,
            "normalise with the statistics of all ranks' samples, and not of each rank's own");
-}
-
-struct RefusedFlag {
-  const char* flag;
-  int value;
-  const char* why;
-};
-
-// Ranks of data parallelism alone share these models.
-void check_layout(const RunConfig& run) {
-  for (const auto& [flag, value, why] :
-       {RefusedFlag{"pipeline", run.pipeline, "are not cut into stages"},
-        RefusedFlag{"tensor", run.tensor, "have no plan of how to cut their layers"},
-        RefusedFlag{"tensor-leaves", run.tensor_leaves, "have no plan of how to cut their layers"},
-        RefusedFlag{"context", run.context, "have no sequences to cut"},
-        RefusedFlag{"context-leaves", run.context_leaves, "have no sequences to cut"}}) {
-    if (value <= 1) continue;
-    throw ConfigError(cat("--", flag, " ", value, ": models of images ", why,
-                          "; want 1, and ranks of data parallelism (--zero) instead"));
-  }
 }
 
 // So many numbers from `least` to `most` with commas between them. Throws ConfigError, which says
@@ -187,25 +138,18 @@ void resolve(ImageTrainConfig& config, int ranks) {
   if (image.new_head && image.init.empty()) {
     throw ConfigError("--new-head is for the classifier of stored weights; want --init");
   }
-  check_layout(config.run);
+  check_data_parallel_only(config.run, "models of images");
   resolve(config.run, ranks);
 }
 
 ImageDataOptions data_options(const ImageTrainConfig& config) {
-  const ImageConfig& image = config.image;
-  return {.path = image.data,
-          .format = image.data_format,
-          .val_fraction = image.val_fraction,
-          .made_images = image.made_images,
-          .made_pixels = image.pixels > 0 ? image.pixels : kMadePixels,
-          .seed = static_cast<uint64_t>(config.run.seed),
-          .max_damaged = image.max_damaged};
+  return data_options(config.image.data, static_cast<uint64_t>(config.run.seed), kMadePixels);
 }
 
 Augmentation augmentation(const ImageConfig& config, ImageFormat format) {
   const bool is_folder = format == ImageFormat::kFolder || format == ImageFormat::kWebdataset;
   Augmentation result{.crop_area = is_folder ? 0.08 : 0.6,
-                      .mirror = config.mirror,
+                      .mirror = config.data.mirror,
                       .center_share = is_folder ? 0.875 : 1};
   switch (format) {
     case ImageFormat::kShapes: result.pixels = kMadePixels; break;
@@ -213,7 +157,7 @@ Augmentation augmentation(const ImageConfig& config, ImageFormat format) {
     case ImageFormat::kIdx: result.pixels = 32; break;
     default: break;
   }
-  if (config.pixels > 0) result.pixels = config.pixels;
+  if (config.data.pixels > 0) result.pixels = config.data.pixels;
   if (config.crop_area > 0) result.crop_area = config.crop_area;
   result.erase = config.erase;
   take_randaugment(config.randaugment, result);

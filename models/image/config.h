@@ -4,11 +4,11 @@
 #include <string>
 
 #include "shale/base/config.h"
+#include "shale/models/image/data_config.h"
 #include "shale/models/image/image_weights.h"
 #include "shale/models/image/model.h"
 #include "shale/models/training/run_config.h"
 #include "shale/runtime/data/images/augment.h"
-#include "shale/runtime/data/images/image_dataset.h"
 #include "shale/runtime/data/images/mix.h"
 
 namespace shale::models {
@@ -16,19 +16,13 @@ namespace shale::models {
 // What the training of a classifier of images asks for besides RunConfig.
 struct ImageConfig {
   // data
-  std::string data;
-  ImageFormat data_format = ImageFormat::kAuto;
-  double val_fraction = 0.1;
-  int64_t made_images = 8192;  // of ImageFormat::kShapes
-  int64_t pixels = 0;          // of an edge; 0: by the data
-  double crop_area = -1;       // share; negative: by the data
-  double mirror = 0.5;         // probability
+  ImageDataConfig data;
+  double crop_area = -1;  // share; negative: by the data
   std::string randaugment;     // "CHANGES,STRENGTH"; empty: none
   double erase = 0;            // probability
   double mixup = 0;            // of MixOptions, as the next two
   double cutmix = 0;
   double label_smoothing = 0;
-  int64_t max_damaged = 0;      // images
   std::string mean, deviation;  // by channel, "R,G,B"; empty: those of ImageNet
 
   // model

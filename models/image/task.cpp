@@ -53,7 +53,7 @@ ImageTask::ImageTask(const ImageTrainConfig& config)
       data_(open_images(data_options(config))),
       augmentation_(augmentation(config_, data_.format)),
       mix_(mix_options(config_)),
-      damaged_(std::make_shared<DamagedImages>(config_.max_damaged)),
+      damaged_(std::make_shared<DamagedImages>(config_.data.max_damaged)),
       model_(make_image_model(model_config(config_, augmentation_, data_.classes.size()))) {
   if (config_.init.empty()) return;
   check_normalisation(config_.init, augmentation_);
@@ -95,8 +95,8 @@ double ImageTask::step_weight(int64_t step) const {
 
 void ImageTask::check_evaluation() const {
   if (data_.val != nullptr) return;
-  throw DataError(
-      cat("data: ", config_.data, " leaves nothing for validation, which --eval-every asks for"));
+  throw DataError(cat("data: ", config_.data.path,
+                      " leaves nothing for validation, which --eval-every asks for"));
 }
 
 Evaluation ImageTask::evaluate(const TaskContext& run) {
@@ -171,7 +171,7 @@ std::vector<std::string> ImageTask::summary() const {
 }
 
 std::map<std::string, std::string> ImageTask::same_on_all_ranks() const {
-  return {{cat("data: ", config_.data), data_.summary}};
+  return {{cat("data: ", config_.data.path), data_.summary}};
 }
 
 std::map<std::string, std::string> ImageTask::facts() const {

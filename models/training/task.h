@@ -55,6 +55,10 @@ struct TaskContext {
   // Task::loss() of a micro-batch of an evaluation; in a pipeline undefined, but for the ranks of
   // DataRanks::losses. All ranks of a pipeline call it.
   std::function<Tensor(const DeviceBatch& batch)> loss;
+  // Calls what it is given while parameters are their average, or as they are where none is kept.
+  // Collective.
+  std::function<void(const std::function<void()>& use)> with_average =
+      [](const std::function<void()>& use) { use(); };
   // Shows a text where the run's report goes, under a tag "group/name"; rank 0's is shown.
   std::function<void(const std::string& tag, std::string_view text)> tell = [](const std::string&,
                                                                                std::string_view) {};
@@ -103,6 +107,8 @@ class Task {
   virtual void check_evaluation() const = 0;
   // Collective.
   virtual Evaluation evaluate(const TaskContext& run) = 0;
+  // Makes samples, or whatever else shows how far the run is, after each validation. Collective.
+  virtual void show(const TaskContext&, int64_t /*step*/) {}
   // On rank 0, before training: makes the folders that finish() writes to. Throws DiskError.
   virtual void open_output() {}
   // What follows the last step: exports, samples. Collective.

@@ -189,6 +189,11 @@ TaskContext Trainer::task_context() {
           .data = data_,
           .parallel = step_->parallel(),
           .loss = [this](const DeviceBatch& batch) { return step_->loss(batch); },
+          .with_average =
+              [this](const std::function<void()>& use) {
+                if (config_.ema == 0) return use();
+                step_->with_average(use);
+              },
           .tell =
               [this](const std::string& tag, std::string_view text) {
                 if (report_ != nullptr) report_->write_text(done_steps_, tag, text);

@@ -161,6 +161,7 @@ void Trainer::evaluate(int64_t step) {
   }
   if (report_ != nullptr) report_->write(metrics);
   log_info(format_evaluation(metrics, config_.steps));
+  task_.show(task_context(), step);
 }
 
 void Trainer::report_ranks(int64_t step) {

@@ -57,6 +57,12 @@ Tensor soft_cross_entropy(const Tensor& logits, const Tensor& targets, const Ten
   return add(cross_entropy(logits, targets, logits.size(1)), difference);
 }
 
+Tensor summed_loss(const Tensor& losses) {
+  check_defined("summed_loss", "losses", losses);
+  check_dtype("summed_loss", "losses", losses, DType::kF32);
+  return with_step_scales(sum(losses));
+}
+
 Tensor mse_loss(const Tensor& x, const Tensor& target, LossReduction reduction) {
   return element_loss("mse_loss", x, target, reduction, [](PointwiseGraph& g, int of_x, int t) {
     const int difference = apply(g, PointwiseOp::kSub, {of_x, t});

@@ -41,6 +41,10 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
 Tensor linear_cross_entropy_rows(const Tensor& x, const Tensor& weight, const Tensor& targets,
                                  int64_t vocab, float softcap = 0);
 
+// The sum of losses of any shape, a scalar f32, whose gradient carries what that of cross_entropy_
+// does. losses: f32, contiguous.
+Tensor summed_loss(const Tensor& losses);
+
 // What becomes of the losses of elements.
 enum class LossReduction {
   kMean,  // over the elements

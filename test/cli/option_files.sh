@@ -30,10 +30,11 @@ has_all() {  # PROGRAM [TOOL...]
   done
 }
 
-for program in train_lm train_image shale; do make_files $program; done
+for program in train_lm train_image train_diffusion shale; do make_files $program; done
 [[ $failures == 0 ]] || finish
 has_all train_lm
 has_all train_image
+has_all train_diffusion
 for tool in doctor report watch metrics run; do has_all shale $tool; done
 for action in inspect verify diff reshard export; do has_all shale ckpt $action; done
 has_all shale trace report
@@ -42,7 +43,7 @@ has_all shale trace report
 checked=
 for shell in bash zsh fish; do
   command -v $shell >/dev/null || continue
-  for program in train_lm train_image shale; do
+  for program in train_lm train_image train_diffusion shale; do
     $shell -n "$work/$program.$shell" >"$work/output" 2>&1 ||
       fail "$program: $shell does not read it"
   done
@@ -78,7 +79,7 @@ expect "$work/some-file" shale report "$work/some-f"
 
 # A manual page without a complaint of its formatter.
 if command -v man >/dev/null; then
-  for program in train_lm train_image shale; do
+  for program in train_lm train_image train_diffusion shale; do
     MANWIDTH=80 man --warnings -l "$work/$program.man" >"$work/page" 2>"$work/output" ||
       fail "man $program: exit code $?"
     [[ ! -s $work/output ]] || fail "man $program: warnings"

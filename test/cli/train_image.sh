@@ -3,18 +3,10 @@
 # and after a stop; statistics of all ranks; damaged files; what it refuses.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
+program=train_image
 
 common=(--data shapes --made-images 64 --pixels 16 --threads 1 --optimizer sgd --lr 0.01 --steps 4
   --global-batch 8 --timeout 60)
-
-# run RANKS OUT FLAGS...: leaves the exit code in `code`.
-run() {
-  local ranks=$1 out=$2
-  shift 2
-  timeout 120 mpirun --oversubscribe --bind-to none -np "$ranks" "$BIN_DIR/train_image" \
-    "${common[@]}" --out "$work/$out" "$@" >"$work/stdout" 2>"$work/stderr"
-  code=$?
-}
 
 # bits OUT: of the losses of all steps.
 bits() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' \
@@ -27,7 +19,7 @@ evaluations() { grep '"val_loss"' "$work/$1/metrics.jsonl" | sed 's/, "val_ms".*
 runs() {
   local name=$1 ranks=$2
   shift 2
-  run "$ranks" "$name" "$@"
+  run_training "$ranks" "$name" "$@"
   [[ $code -eq 0 && $(bits "$name" | wc -l) -eq 4 ]] || fail "$name: exit code $code"
 }
 
@@ -45,10 +37,10 @@ done
 runs again 2 "${net[@]}" --zero 2 --no-save --recompute full --workers 3 --eval-every 2
 [[ $(bits again) == $(bits plain) ]] || fail "recompute: other losses"
 [[ $(evaluations again) == $(evaluations plain) ]] || fail "recompute: another validation"
-run 2 resumed "${net[@]}" --resume "$work/plain/checkpoints/step_00000002" --zero 3 --eval-every 2
+run_training 2 resumed "${net[@]}" --resume "$work/plain/checkpoints/step_00000002" --zero 3 --eval-every 2
 [[ $code -eq 0 && $(bits resumed) == $(bits plain | tail -n 2) ]] || fail "resumed: other losses"
 [[ $(evaluations resumed) == $(evaluations plain | tail -n 1) ]] || fail "resumed: another validation"
-run 2 other "${net[@]}" --resume "$work/plain/checkpoints/step_00000002" --made-images 65
+run_training 2 other "${net[@]}" --resume "$work/plain/checkpoints/step_00000002" --made-images 65
 [[ $code -eq 64 ]] || fail "other data: exit code $code, want 64"
 
 # ---- Statistics of both ranks' samples are those of one rank with all of them ----
@@ -64,26 +56,26 @@ paste <(losses whole) <(losses synced) | awk '{ d = $1 - $2; if (d < 0) d = -d
 runs sent 2 "${net[@]}" --no-save --zero 3 --export "$work/sent_out"
 [[ -s $work/sent_out/config.json ]] || fail "sent: no config.json"
 for ranks in 1 2; do
-  run "$ranks" "back$ranks" "${net[@]}" --no-save --zero $((ranks + 1)) --steps 0 \
+  run_training "$ranks" "back$ranks" "${net[@]}" --no-save --zero $((ranks + 1)) --steps 0 \
     --init "$work/sent_out" --export "$work/back_out"
   [[ $code -eq 0 ]] && cmp -s "$work/sent_out/model.safetensors" "$work/back_out/model.safetensors" ||
     fail "back$ranks: other weights"
 done
 weights=$work/sent_out/model.safetensors
-run 2 saved "${net[@]}" --resume "$work/plain/checkpoints/step_00000004" --no-save \
+run_training 2 saved "${net[@]}" --resume "$work/plain/checkpoints/step_00000004" --no-save \
   --export "$work/plain_out"
 cmp -s "$work/plain_out/model.safetensors" "$work/plain_end/model.safetensors" ||
   fail "saved: other weights than at the end of the run"
 vit_out=(--model vit-nano --micro-batch 8 --steps 0 --no-save)
-run 1 small "${vit_out[@]}" --export "$work/small_out"
-run 1 large "${vit_out[@]}" --pixels 32 --init "$work/small_out" --export "$work/large_out"
+run_training 1 small "${vit_out[@]}" --export "$work/small_out"
+run_training 1 large "${vit_out[@]}" --pixels 32 --init "$work/small_out" --export "$work/large_out"
 [[ $code -eq 0 ]] || fail "large: exit code $code"
 grep -q '"img_size": 32' "$work/large_out/config.json" || fail "large: no word of the size"
-run 1 torchvision "${vit_out[@]}" --init "$work/small_out" --export "$work/tv" --export-names torchvision
+run_training 1 torchvision "${vit_out[@]}" --init "$work/small_out" --export "$work/tv" --export-names torchvision
 [[ $code -eq 0 && ! -e $work/tv/config.json ]] || fail "torchvision: exit code $code"
 grep -q 'encoder.layers.encoder_layer_0.self_attention.in_proj_weight' "$work/tv/model.safetensors" ||
   fail "torchvision: other names"
-run 1 timm "${vit_out[@]}" --init "$work/tv" --export "$work/timm"
+run_training 1 timm "${vit_out[@]}" --init "$work/tv" --export "$work/timm"
 cmp -s "$work/timm/model.safetensors" "$work/small_out/model.safetensors" || fail "timm: other weights"
 
 # ---- A vision transformer in bf16, from a folder with a damaged file ----
@@ -99,7 +91,7 @@ for i in 1 2 3 4 5 6; do
 done
 printf 'torn' >"$work/folder/b/3.png"
 vit=(--model vit-nano --data "$work/folder" --val-fraction 0 --no-save --dtype bf16 --micro-batch 8)
-run 1 torn "${vit[@]}"
+run_training 1 torn "${vit[@]}"
 [[ $code -eq 65 ]] || fail "torn: exit code $code, want 65"
 grep -q 'b/3.png: neither a PNG nor a JPEG file; 1 image is damaged, want at most 0' \
   "$work/stderr" || fail "torn: no word of the file"
@@ -116,14 +108,14 @@ printf 'torn' >"$work/members/3.png"
 rm "$work/members/5.cls"
 (cd "$work/members" && tar -cf "$work/shard-01.tar" --sort=name .)
 tars=("${vit[@]}" --data "$work/shard-{01..01}.tar")
-run 1 tar "${tars[@]}" --max-damaged 2
+run_training 1 tar "${tars[@]}" --max-damaged 2
 [[ $code -eq 0 ]] || fail "tar: exit code $code"
 grep -q 'webdataset: 6 training and 0 validation images of 2 classes in 1 tars' "$work/stdout" ||
   fail "tar: no word of its images"
 grep -q 'shard-01.tar: ./5 has no .cls; left out' "$work/stderr" || fail "tar: no word of a class"
 grep -q 'shard-01.tar, image at byte .*neither a PNG nor a JPEG' "$work/stderr" ||
   fail "tar: no word of what is torn"
-run 1 tar_strict "${tars[@]}"
+run_training 1 tar_strict "${tars[@]}"
 [[ $code -eq 65 ]] || fail "tar_strict: exit code $code, want 65"
 grep -q './5 has no .cls; 1 sample is damaged, want at most 0' "$work/stderr" ||
   fail "tar_strict: no word of why"
@@ -135,16 +127,16 @@ runs drawn 2 "${drawn[@]}" --save-every 2 --keep 0
 grep -q '"data_wait_ms": [0-9]' "$work/drawn/metrics.jsonl" || fail "drawn: no data_wait_ms"
 runs drawn_workers 2 "${drawn[@]}" --no-save --workers 3 --zero 2
 [[ $(bits drawn_workers) == $(bits drawn) ]] || fail "drawn_workers: other losses"
-run 2 drawn_on "${drawn[@]}" --resume "$work/drawn/checkpoints/step_00000002"
+run_training 2 drawn_on "${drawn[@]}" --resume "$work/drawn/checkpoints/step_00000002"
 [[ $code -eq 0 && $(bits drawn_on) == $(bits drawn | tail -n 2) ]] || fail "drawn_on: other losses"
 runs undrawn 2 --model vit-nano --micro-batch 4 --no-save
 [[ $(bits undrawn) != $(bits drawn) ]] || fail "undrawn: the losses of augmented images"
-run 2 drawn_other "${drawn[@]}" --cutmix 0 --resume "$work/drawn/checkpoints/step_00000002"
+run_training 2 drawn_other "${drawn[@]}" --cutmix 0 --resume "$work/drawn/checkpoints/step_00000002"
 [[ $code -eq 64 ]] || fail "drawn_other: exit code $code, want 64"
 
 # ---- What cannot be ----
 for flag in --pipeline --tensor --tensor-leaves --context --context-leaves; do
-  run 2 cut "$flag" 2
+  run_training 2 cut "$flag" 2
   [[ $code -eq 64 ]] || fail "$flag: exit code $code, want 64"
   grep -q -- "$flag 2: models of images .*; want 1, and ranks of data" "$work/stderr" ||
     fail "$flag: no word of why"
@@ -156,7 +148,7 @@ grep -q 'shale plan knows the options of train_lm alone' "$work/stderr" || fail 
 refused() {
   local words=$1 want=$2
   shift 2
-  run 1 refused "$@"
+  run_training 1 refused "$@"
   [[ $code -eq $want ]] || fail "$*: exit code $code, want $want"
   grep -q -e "$words" "$work/stderr" || fail "$*: no word of $words"
 }
@@ -176,11 +168,11 @@ classes=(--data "$work/two" --val-fraction 0 --model vit-nano --init "$work/smal
 refused '--new-head begins a classifier.*head.weight is F32\[24,128\], want' 65 "${classes[@]}" --pixels 16
 printf 'PK\003\004' >"$work/net.pth"
 refused 'save_file(torch.load("[^ ]*net.pth"' 65 --init "$work/net.pth"
-run 1 new_head "${classes[@]}" --pixels 16 --new-head --no-save
+run_training 1 new_head "${classes[@]}" --pixels 16 --new-head --no-save
 [[ $code -eq 0 ]] || fail "new_head: exit code $code"
-run 1 none --data "$work/nowhere"
+run_training 1 none --data "$work/nowhere"
 [[ $code -eq 66 ]] || fail "nowhere: exit code $code, want 66"
-run 1 odd --model vit-nano --pixels 20
+run_training 1 odd --model vit-nano --pixels 20
 [[ $code -eq 64 ]] || fail "odd: exit code $code, want 64"
 
 finish

@@ -7,8 +7,9 @@
 # fail WORDS   counts a failure and says it
 # finish       ends the script, with 1 if something failed
 # run_training RANKS OUT FLAGS...
-#              runs $BIN_DIR/train_lm with the flags in the array `common` and these, into $work/OUT;
-#              leaves what it said in $work/stdout and $work/stderr, and the exit code in `code`
+#              runs $BIN_DIR/train_lm, or another $program, with the flags in the array `common` and
+#              these, into $work/OUT; leaves what it said in $work/stdout and $work/stderr, and the
+#              exit code in `code`
 
 set -uo pipefail
 
@@ -36,7 +37,7 @@ finish() {
 run_training() {
   local ranks=$1 out=$2
   shift 2
-  timeout 120 mpirun --oversubscribe --bind-to none -np "$ranks" "$BIN_DIR/train_lm" \
+  timeout 120 mpirun --oversubscribe --bind-to none -np "$ranks" "$BIN_DIR/${program:-train_lm}" \
     "${common[@]}" --out "$work/$out" "$@" >"$work/stdout" 2>"$work/stderr"
   code=$?
 }

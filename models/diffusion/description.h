@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shale/models/diffusion/process.h"
+#include "shale/models/dit/dit.h"
+
+namespace shale::models {
+
+// What a checkpoint says of the diffusion transformer in it: whoever makes samples needs to know.
+struct DiffusionDescription {
+  DitConfig model;
+  DiffusionKind process = DiffusionKind::kFlow;
+  bool is_pictures = true;           // values from -1 to 1 that can be shown; else latents
+  std::vector<std::string> classes;  // names, by label
+};
+
+// The name under which it is among the facts of a run.
+inline constexpr const char* kDiffusionFact = "diffusion transformer";
+
+// As a JSON object in canonical form: no blanks, keys in order.
+std::string description_json(const DiffusionDescription& description);
+// The reverse. Throws DataError, starting with `source`, for what cannot be a model.
+DiffusionDescription parse_description(std::string_view json, const std::string& source);
+
+}  // namespace shale::models

@@ -1,0 +1,101 @@
+#include "shale/models/diffusion/loss.h"
+
+#include "shale/base/error.h"
+#include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/fused.h"
+#include "shale/runtime/ops/loss.h"
+#include "shale/runtime/ops/pointwise.h"
+#include "shale/runtime/ops/shape.h"
+
+namespace shale::models {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+// A coefficient of each sample, as pictures are broadcast.
+Tensor coefficient(const Tensor& all, LossCoefficient which) {
+  return all.alias({all.size(0), 1, 1, 1}, {all.size(1), 1, 1, 1}, which);
+}
+
+// P(y < x) of a normal y, as the paper's program approximates it: 1/2 (1 + tanh z) is sigmoid(2 z),
+// which keeps its digits where it is small.
+Tensor normal_below(const Tensor& x) {
+  constexpr float kFactor = 2 * 0.7978845608f, kCubic = 0.044715f;  // 2 sqrt(2 / pi)
+  return sigmoid(mul(add(x, mul(mul(mul(x, x), x), kCubic)), kFactor));
+}
+
+constexpr float kEnd = 0.999f;  // beyond which x_0 is the first or the last of the 256 bytes
+
+// How far the middle of a byte lies from the mean, on the side where its probability is a
+// difference of small numbers: those near 1 would lose it. What the first and the last byte reach
+// on to lies below. In: x_0 less the mean, x_0.
+Tensors distance_of_byte(const Tensors& in) {
+  return {where(less(in[1], -kEnd), in[0], where(less(in[1], kEnd), neg(abs(in[0])), neg(in[0])))};
+}
+
+// P below either end of the 1 / 127.5 around x_0, which are a byte's. In: distance, log variance.
+Tensors ends_of_byte(const Tensors& in) {
+  constexpr float kHalf = 1 / 255.f;
+  const Tensor inverse = exp(mul(in[1], -0.5f));
+  return {normal_below(mul(inverse, add(in[0], kHalf))),
+          normal_below(mul(inverse, add(in[0], -kHalf)))};
+}
+
+// -log of the probability of a byte. In: upper end, lower end, x_0.
+Tensors byte_loss(const Tensors& in) {
+  constexpr float kLeast = 1e-12f;
+  const Tensor within = where(less(in[2], kEnd), sub(in[0], in[1]), in[0]);
+  return {neg(log(maximum(where(less(in[2], -kEnd), in[0], within), kLeast)))};
+}
+
+// The divergence of two normal distributions. In: the difference of their means, log variance of
+// what is learnt, and of the posterior.
+Tensors divergence(const Tensors& in) {
+  const Tensor spread = exp(sub(in[2], in[1]));
+  const Tensor error = mul(mul(in[0], in[0]), exp(neg(in[1])));
+  return {mul(add(add(sub(in[1], in[2]), add(spread, error)), -1.f), 0.5f)};
+}
+
+// An element's share of the bound. `error`: noise less what the model says, without history; v:
+// what is learnt of the variance.
+Tensor bound(const Tensor& error, const Tensor& v, const Tensor& images, const Tensor& all) {
+  const auto of = [&](LossCoefficient which) { return coefficient(all, which); };
+  const Tensor off = neg(mul(error, of(kMeanFactor)));
+  const Tensor log_variance = fused(
+      [](const Tensors& in) {
+        const Tensor share = mul(add(in[0], 1.f), 0.5f);
+        return Tensors{add(mul(share, in[1]), mul(sub(1.f, share), in[2]))};
+      },
+      {cast(contiguous(v), DType::kF32), of(kLogBeta), of(kLogPosterior)})[0];
+  const Tensor later = fused(divergence, {off, log_variance, of(kLogPosterior)})[0];
+  const Tensor distance = fused(distance_of_byte, {off, images})[0];
+  const Tensors ends = fused(ends_of_byte, {distance, log_variance});
+  const Tensor first = fused(byte_loss, {ends[0], ends[1], images})[0];
+  return mul(where(of(kIsFirst), first, later), of(kBoundWeight));
+}
+
+}  // namespace
+
+Tensor diffusion_loss(Dit& model, DiffusionKind kind, const DeviceBatch& batch) {
+  const Tensor images = batch["images"], noise = batch["noise"], all = batch["coefficients"];
+  const bool learns_variance = model.config().learned_variance;
+  if (learns_variance && kind != DiffusionKind::kDdpm) {
+    throw ConfigError("diffusion: a flow has no variances to learn, want them of DDPM alone");
+  }
+  const Tensor mixed =
+      fused([](const Tensors& in) { return Tensors{add(mul(in[0], in[2]), mul(in[1], in[3]))}; },
+            {images, noise, coefficient(all, kSignal), coefficient(all, kSpread)})[0];
+  const Tensor said = model.forward(mixed, batch["times"], batch["labels"]);
+  const int64_t channels = model.config().channels;
+  const Tensor mean = learns_variance ? slice(said, 3, 0, channels) : said;
+  const Tensor wanted = kind == DiffusionKind::kDdpm ? noise : sub(noise, images);
+  const Tensor error = sub(wanted, mean);  // in f32, as its first argument
+  Tensor losses = mul(mul(error, error), coefficient(all, kWeight));
+  if (learns_variance) {
+    const Tensor v = slice(said, 3, channels, 2 * channels);
+    losses = add(losses, bound(error.detach(), v, images, all));
+  }
+  return summed_loss(losses);
+}
+
+}  // namespace shale::models

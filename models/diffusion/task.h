@@ -1,0 +1,57 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shale/models/diffusion/config.h"
+#include "shale/models/diffusion/data.h"
+#include "shale/models/diffusion/dit_weights.h"
+#include "shale/models/training/task.h"
+
+namespace shale::models {
+
+// Training of a diffusion transformer.
+class DiffusionTask : public Task {
+ public:
+  // `config` is resolved. Opens the data. Throws MissingInputError, DataError or ConfigError for
+  // what cannot work.
+  explicit DiffusionTask(const DiffusionTrainConfig& config);
+  ~DiffusionTask() override;
+
+  Module& model() override { return *model_; }
+  std::vector<Module*> units() override { return model_->blocks(); }
+  void initialize(const TaskContext& run) override;
+
+  BatchSource train_batches(const BatchPlan& plan) override;
+  Tensor loss(const DeviceBatch& batch) override;
+  double step_weight(int64_t step) const override;
+
+  void check_evaluation() const override;
+  Evaluation evaluate(const TaskContext& run) override;
+  void open_output() override;
+  // Samples, as a grid in a PNG file; latents as a safetensors file.
+  void show(const TaskContext& run, int64_t step) override;
+  void finish(const TaskContext& run) override;
+
+  SampleUnit unit() const override;
+  std::vector<std::string> summary() const override;
+  std::map<std::string, std::string> same_on_all_ranks() const override;
+  std::map<std::string, std::string> facts() const override;
+  std::map<std::string, std::string> data_checksums() const override;
+
+ private:
+  BatchSource noisy(BatchSource images, bool evaluates) const;
+
+  const DiffusionConfig config_;
+  const BatchLayout batches_;  // of all ranks
+  const uint64_t seed_;
+  const std::string folder_;  // of samples
+  std::shared_ptr<DamagedImages> damaged_;
+  const DiffusionData data_;
+  std::unique_ptr<Dit> model_;
+  std::unique_ptr<DitWeights> init_;  // null: initial values
+};
+
+}  // namespace shale::models

@@ -1,0 +1,20 @@
+// Trains a diffusion transformer, one MPI rank per device: mpirun -np 4 --bind-to none
+// train_diffusion --data shapes --ema 0.999
+#include <memory>
+
+#include "shale/models/diffusion/config.h"
+#include "shale/models/diffusion/task.h"
+#include "shale/models/training/program.h"
+
+int main(int argc, char** argv) {
+  using namespace shale;
+  models::DiffusionTrainConfig config;
+  ConfigSpec spec("train_diffusion", "trains a diffusion transformer on one or more ranks");
+  models::describe(spec, config);
+  return models::run_training_program(
+      argc, argv,
+      {.spec = spec,
+       .run = config.run,
+       .resolve = [&config](int ranks) { models::resolve(config, ranks); },
+       .make_task = [&config] { return std::make_unique<models::DiffusionTask>(config); }});
+}

@@ -1,0 +1,211 @@
+#include "shale/runtime/data/images/latents.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "shale/base/dtype.h"
+#include "shale/base/error.h"
+#include "shale/kernels/loss.h"
+#include "shale/runtime/data/images/dataset_internal.h"
+
+namespace shale {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> latent_files(const std::string& path) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path, error)) {
+    if (entry.path().extension() == ".safetensors") files.push_back(entry.path().string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+const SafetensorsEntry& entry_of(const SafetensorsFile& file, const char* name,
+                                 const char* wanted) {
+  const SafetensorsEntry* entry = file.find(name);
+  if (entry != nullptr) return *entry;
+  throw DataError(cat(file.path(), ": no tensor '", name, "', want ", wanted));
+}
+
+std::vector<int64_t> labels_of(const SafetensorsFile& file, int64_t count) {
+  const SafetensorsEntry& entry = entry_of(file, "labels", "one number for each of 'latents'");
+  const View view = file.view(entry);
+  if (entry.shape != std::vector<int64_t>{count} ||
+      (view.dtype != DType::kI64 && view.dtype != DType::kI32)) {
+    throw DataError(cat(file.path(), ": 'labels' is ", view, ", want i64[", count, "] or i32"));
+  }
+  std::vector<int64_t> labels(static_cast<size_t>(count));
+  for (size_t i = 0; i < labels.size(); ++i) {
+    labels[i] = view.dtype == DType::kI64 ? view.as<int64_t>()[i] : view.as<int32_t>()[i];
+    constexpr int64_t kMost = 1 << 24;
+    image_internal::check_label(labels[i], kMost, file.path(), static_cast<int64_t>(i));
+  }
+  return labels;
+}
+
+float value_at(const View& view, int64_t i) {
+  switch (view.dtype) {
+    case DType::kF32: return view.as<float>()[i];
+    case DType::kF16: return static_cast<float>(view.as<f16>()[i]);
+    default: return static_cast<float>(view.as<bf16>()[i]);
+  }
+}
+
+// The two fields of a batch.
+struct LatentBatch {
+  LatentBatch(Batch& batch, int64_t rows, const LatentDataset& latents)
+      : row_values(latents.pixels() * latents.pixels() * latents.channels()) {
+    const Shape shape{rows, latents.pixels(), latents.pixels(), latents.channels()};
+    // Both before either is looked at: adding a field moves the others.
+    batch.set("images", DType::kF32, shape);
+    labels = batch.set("labels", DType::kI32, {rows}).values<int32_t>();
+    values = batch.set("images", DType::kF32, shape).values<float>();
+  }
+  std::span<float> row(int64_t i) const {
+    return values.subspan(static_cast<size_t>(i * row_values), static_cast<size_t>(row_values));
+  }
+
+  int64_t row_values;
+  std::span<float> values;
+  std::span<int32_t> labels;
+};
+
+}  // namespace
+
+// Opens a folder file by file.
+struct LatentFolder {
+  void add(const std::string& path) {
+    auto file = std::make_shared<const SafetensorsFile>(path);
+    const SafetensorsEntry& entry = entry_of(*file, "latents", "[n, C, H, H]");
+    const View view = file->view(entry);
+    const bool is_float =
+        view.dtype == DType::kF32 || view.dtype == DType::kF16 || view.dtype == DType::kBF16;
+    if (!is_float || view.ndim() != 4 || view.size(2) != view.size(3) || view.numel() == 0) {
+      throw DataError(cat(path, ": 'latents' is ", view,
+                          ", want f32, f16 or bf16 of [n, C, H, H], and some of them"));
+    }
+    if (all.files_.empty()) all.channels_ = view.size(1), all.pixels_ = view.size(2);
+    if (view.size(1) != all.channels_ || view.size(2) != all.pixels_) {
+      throw DataError(cat(path, ": 'latents' is ", view, ", want [n,", all.channels_, ",",
+                          all.pixels_, ",", all.pixels_, "] as in ", all.files_.front()->path()));
+    }
+    const std::vector<int64_t> labels = labels_of(*file, view.size(0));
+    checksum = image_internal::mix_checksum(checksum, fs::path(path).filename().string(),
+                                            static_cast<uint64_t>(view.numel()));
+    for (size_t row = 0; row < labels.size(); ++row) {
+      checksum =
+          image_internal::mix_checksum(checksum, "label", static_cast<uint64_t>(labels[row]));
+      classes = std::max(classes, labels[row] + 1);
+      all.places_.push_back({.file = static_cast<uint32_t>(all.files_.size()),
+                             .label = static_cast<int32_t>(labels[row]),
+                             .row = static_cast<int64_t>(row)});
+    }
+    file->check();
+    all.files_.push_back(std::move(file));
+  }
+
+  // Those of `all` that are held out, or the others.
+  std::shared_ptr<const LatentDataset> part(int64_t held_out, bool is_held_out) const {
+    auto some = std::make_shared<LatentDataset>(all);
+    some->places_.clear();
+    const int64_t count = all.size();
+    for (int64_t i = 0; i < count; ++i) {
+      const bool is_out = (i + 1) * held_out / count > i * held_out / count;
+      if (is_out == is_held_out) some->places_.push_back(all.place(i));
+    }
+    return some;
+  }
+
+  LatentDataset all;
+  int64_t classes = 0;
+  uint64_t checksum = 0;
+};
+
+const LatentDataset::Place& LatentDataset::place(int64_t index) const {
+  if (index >= 0 && index < size()) return places_[static_cast<size_t>(index)];
+  throw InternalError(cat("latents: latent ", index, ", want [0, ", size(), ")"));
+}
+
+void LatentDataset::read(int64_t index, std::span<float> to) const {
+  const Place& at = place(index);
+  const SafetensorsFile& file = *files_[at.file];
+  const View view = file.view(*file.find("latents"));
+  const int64_t area = pixels_ * pixels_, begin = at.row * channels_ * area;
+  for (int64_t c = 0; c < channels_; ++c) {
+    for (int64_t i = 0; i < area; ++i) {
+      to[static_cast<size_t>(i * channels_ + c)] = value_at(view, begin + c * area + i);
+    }
+  }
+  file.check();
+}
+
+bool has_latents(const std::string& path) {
+  return !latent_files(path).empty();
+}
+
+LatentSplits open_latents(const std::string& path, double val_fraction) {
+  const std::vector<std::string> files = latent_files(path);
+  if (files.empty()) throw MissingInputError(cat("--data ", path, ": no safetensors files"));
+  LatentFolder folder;
+  for (const std::string& file : files) folder.add(file);
+  const int64_t count = folder.all.size();
+  const auto held_out = static_cast<int64_t>(static_cast<double>(count) * val_fraction);
+  LatentSplits splits{.train = folder.part(held_out, false),
+                      .channels = folder.all.channels(),
+                      .pixels = folder.all.pixels(),
+                      .classes = folder.classes,
+                      .checksum = folder.checksum};
+  if (held_out > 0) splits.val = folder.part(held_out, true);
+  splits.summary = cat(path, ": ", count - held_out, " training and ", held_out,
+                       " validation latents of ", splits.classes, " classes, ", splits.channels,
+                       " x ", splits.pixels, " x ", splits.pixels);
+  return splits;
+}
+
+BatchSource latent_train_batches(std::shared_ptr<const LatentDataset> latents, uint64_t seed,
+                                 const BatchLayout& layout, int64_t rank, int64_t first_step) {
+  layout.validate();
+  return [=](int64_t i, Batch& batch) {
+    const BatchLayout::Place place = layout.place_of(first_step, i);
+    const LatentBatch to(batch, layout.micro_batch, *latents);
+    batch.first_position = layout.first_position(place.step, rank, place.micro);
+    batch.count = layout.micro_batch;
+    const int64_t size = latents->size();
+    for (int64_t row = 0; row < layout.micro_batch; ++row) {
+      const int64_t position = batch.first_position + row;
+      const auto epoch = static_cast<uint64_t>(position / size);
+      const int64_t index = Permutation(size, seed, epoch)(position % size);
+      latents->read(index, to.row(row));
+      to.labels[static_cast<size_t>(row)] = latents->label(index);
+    }
+    return true;
+  };
+}
+
+BatchSource latent_eval_batches(std::shared_ptr<const LatentDataset> latents,
+                                const EvalRounds& rounds, int64_t rank, int64_t ranks) {
+  return [=](int64_t i, Batch& batch) {
+    if (i >= rounds.rounds(ranks)) return false;
+    const EvalRounds::Range range = rounds.range(i, rank, ranks);
+    const LatentBatch to(batch, rounds.batch(), *latents);
+    batch.first_position = range.first;
+    batch.count = range.count;
+    for (int64_t row = 0; row < rounds.batch(); ++row) {
+      const bool is_there = row < range.count;
+      if (is_there) {
+        latents->read(range.first + row, to.row(row));
+      } else {
+        std::ranges::fill(to.row(row), 0.f);
+      }
+      to.labels[static_cast<size_t>(row)] =
+          is_there ? latents->label(range.first + row) : kernels::kIgnoreTarget;
+    }
+    return true;
+  };
+}
+
+}  // namespace shale

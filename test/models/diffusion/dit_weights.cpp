@@ -1,0 +1,180 @@
+// Weights of diffusion transformers in files: what is written is read again; diffusers' names and
+// config.json are those of its own model (test/fixtures/make_dit.py); what does not fit is refused.
+#include "shale/models/diffusion/dit_weights.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "shale/base/error.h"
+#include "shale/comm/world.h"
+#include "shale/runtime/io/safetensors_writer.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/fixtures.h"
+#include "shale/test/support/formula.h"
+#include "shale/test/support/op_check.h"
+#include "shale/test/support/temp_dir.h"
+
+namespace shale::test {
+namespace {
+
+using models::DitConfig;
+using models::DitVariant;
+using models::DitWeights;
+using nlohmann::json;
+
+json fixture() {
+  std::ifstream file(fixture_path("images/dit_diffusers.json"));
+  REQUIRE(file.good());
+  return json::parse(file);
+}
+
+// The fixture's model.
+DitConfig small(DitVariant variant) {
+  return {.pixels = 8,
+          .channels = 4,
+          .patch = 2,
+          .layers = 2,
+          .width = 48,
+          .heads = 3,
+          .classes = 5,
+          .variant = variant};
+}
+
+std::vector<float> values_of(const Parameter& parameter) {
+  const Formula formula(parameter.full_name(), 5);
+  std::vector<float> values;
+  for (int64_t e = 0; e < parameter.numel(); ++e) values.push_back(formula.value(e, 0, 1));
+  return values;
+}
+
+// Writes a model with those values.
+void write_model(const std::string& folder, DitVariant variant) {
+  comm::World world(0, nullptr);
+  const auto group = world.group();
+  Context context(small_context());
+  models::Dit model(small(variant));
+  comm::DataParallel parallel(model, model.blocks(), context, *group, {});
+  parallel.load([&](const Parameter& parameter, int64_t first_row, const View& to) {
+    const std::vector<float> values = values_of(parameter);
+    const int64_t cols = parameter.numel() / parameter.shape[0];
+    std::copy_n(values.begin() + first_row * cols, to.numel(), to.as<float>());
+  });
+  models::export_dit(folder, model, parallel, /*is_main=*/true);
+}
+
+// All tensors of a file, which a test changes and writes again.
+using Stored = std::map<std::string, std::pair<std::vector<int64_t>, std::vector<float>>>;
+Stored stored_in(const std::string& path) {
+  const SafetensorsFile file(path);
+  Stored all;
+  for (const SafetensorsEntry& entry : file.entries()) {
+    const View view = file.view(entry);
+    all[entry.name] = {entry.shape, {view.as<float>(), view.as<float>() + view.numel()}};
+  }
+  return all;
+}
+void write_stored(const std::string& path, const Stored& tensors) {
+  std::vector<SafetensorsSpec> specs;
+  for (const auto& [name, tensor] : tensors) specs.push_back({name, DType::kF32, tensor.first});
+  SafetensorsWriter file(path, specs);
+  for (const auto& [name, tensor] : tensors) file.write(std::as_bytes(std::span(tensor.second)));
+  file.commit();
+}
+
+}  // namespace
+
+TEST_CASE("weights of diffusion transformers are read as they were written") {
+  for (const DitVariant variant : {DitVariant::kPaper, DitVariant::kDiffusers}) {
+    const TempDir dir;
+    write_model(dir.path(), variant);
+    const models::Dit model(small(variant));
+    const DitWeights weights(dir.path(), model);
+    for (const Parameter* parameter : model.parameters()) {
+      CAPTURE(parameter->full_name());
+      const std::vector<float> want = values_of(*parameter);
+      std::vector<float> all(want.size());
+      weights.read(*parameter, 0, make_view(all.data(), parameter->shape));
+      CHECK(all == want);
+      // Rows from the second on, which begin in one part and may end in another.
+      const int64_t cols = parameter->numel() / parameter->shape[0];
+      Shape rest = parameter->shape;
+      rest[0] -= 1;
+      std::vector<float> some(size_t(rest.numel()));
+      weights.read(*parameter, 1, make_view(some.data(), rest));
+      CHECK(std::equal(some.begin(), some.end(), want.begin() + cols));
+    }
+  }
+}
+
+TEST_CASE("diffusers' names, shapes and config.json are its own") {
+  const TempDir dir;
+  write_model(dir.path(), DitVariant::kDiffusers);
+  const json want = fixture();
+  const Stored found = stored_in(dir.file(models::kDiffusersWeights));
+  CHECK(found.size() == want["stored"].size());
+  for (const auto& [name, tensor] : found) {
+    CAPTURE(name);
+    REQUIRE(want["stored"].contains(name));
+    CHECK(tensor.first == want["stored"][name].get<std::vector<int64_t>>());
+  }
+  // Queries, keys and values are rows of one matrix here.
+  const models::Dit model(small(DitVariant::kDiffusers));
+  const std::vector<float> qkv = values_of(*model.find_parameter("blocks.1.attn.qkv.weight"));
+  const std::vector<float>& keys = found.at("transformer_blocks.1.attn1.to_k.weight").second;
+  CHECK(std::equal(keys.begin(), keys.end(), qkv.begin() + int64_t(qkv.size() / 3)));
+  std::ifstream file(dir.file("config.json"));
+  const json config = json::parse(file);
+  for (const auto& [key, value] : config.items()) {
+    CAPTURE(key);
+    if (key != "_class_name") CHECK(want["stored_config"].at(key) == value);
+  }
+}
+
+TEST_CASE("stored weights that do not fit a diffusion transformer are refused") {
+  const TempDir dir;
+  write_model(dir.path(), DitVariant::kDiffusers);
+  const auto refusal = [&](const models::Dit& model) {
+    return message_of<DataError>([&] { DitWeights(dir.path(), model); });
+  };
+  DitConfig other = small(DitVariant::kDiffusers);
+  other.layers = 3;
+  CHECK(contains(refusal(models::Dit(other)), "num_layers is 2, want 3"));
+  const models::Dit model(small(DitVariant::kDiffusers));
+  const std::string path = dir.file(models::kDiffusersWeights);
+  const Stored right = stored_in(path);
+  const auto refuses = [&](const Stored& wrong, const std::string& words) {
+    write_stored(path, wrong);
+    const std::string message = refusal(model);
+    CAPTURE(message);
+    CHECK(contains(message, words));
+  };
+  const std::string copy = "transformer_blocks.1.norm1.emb.timestep_embedder.linear_2.bias";
+  Stored wrong = right;
+  wrong[copy].second[3] += 1;
+  refuses(wrong, copy + " differs from transformer_blocks.0");
+  wrong = right;
+  wrong.erase("proj_out_1.bias");
+  refuses(wrong, "proj_out_1.bias is missing, want [96]");
+  wrong = right;
+  wrong["proj_out_3.bias"] = {{1}, {0}};
+  refuses(wrong, "unknown in this model");
+}
+
+TEST_CASE("pickles of weights are refused with the way to convert them") {
+  const TempDir dir;
+  const models::Dit model(small(DitVariant::kPaper));
+  const std::string file = dir.write("DiT-XL-2-256x256.pt", "PK");
+  dir.write("diffusion_pytorch_model.bin", "PK");
+  const auto refusal = [&](const std::string& path) {
+    return message_of<DataError>([&] { DitWeights(path, model); });
+  };
+  CHECK(contains(refusal(file), "is a pickle"));
+  CHECK(contains(refusal(file), "safetensors.torch.save_file"));
+  CHECK(contains(refusal(dir.path()), "save_pretrained"));
+  CHECK_THROWS_AS(DitWeights(dir.file("nothing"), model), MissingInputError);
+}
+
+}  // namespace shale::test
