@@ -295,6 +295,10 @@ Cost cost_of(const kernels::DecodeBlocksArgs& a) {
   return traffic({a.x}, {a.y});
 }
 
+Cost cost_of(const kernels::EncodeBlocksArgs& a) {
+  return traffic({a.x}, {a.y});
+}
+
 Cost cost_of(const kernels::GatherArgs& a) {
   Cost cost = traffic({a.y}, {a.y});  // what is picked is read
   cost.read_bytes += bytes_in_memory(a.index);

@@ -53,6 +53,7 @@ Cost cost_of(const kernels::CrossEntropyArgs& a);
 Cost cost_of(const kernels::CrossEntropyStatsArgs& a);
 Cost cost_of(const kernels::CrossEntropyGradArgs& a);
 Cost cost_of(const kernels::DecodeBlocksArgs& a);
+Cost cost_of(const kernels::EncodeBlocksArgs& a);
 Cost cost_of(const kernels::EmbeddingFwdArgs& a);
 Cost cost_of(const kernels::EmbeddingBwdArgs& a);
 Cost cost_of(const kernels::AdamWArgs& a);
