@@ -112,6 +112,7 @@ class Trainer : private StepObserver {
   double loss_scale_ = 1;       // of the last step that was done
   double next_loss_scale_ = 1;  // of the one after
   double bubble_s_ = 0;         // of activations
+  SentBytes sent_;              // until then
   double peak_flops_ = 0;       // of one rank's device; 0: unknown
   StepExchange exchange_;       // goes before the group
 };
