@@ -154,7 +154,8 @@ TEST_CASE("what spares slow links says what it does not go with", "[options]") {
   check(local, {"--offload", "optimizer"}, {"--outer-every 5", "--offload optimizer"});
   check(local, {"--cuda-graph"}, {"--outer-every 5", "--cuda-graph"});
   check(local, {"--optimizer", "adamw-8bit"}, {"--outer-every 5", "--optimizer adamw-8bit"});
-  check(local, {"--optimizer", "1bit-adam"}, {"--outer-every 5", "--optimizer 1bit-adam"});
+  check(local, {"--optimizer", "1bit-adam", "--clip-replica"},
+        {"--outer-every 5", "--optimizer 1bit-adam"});
 
   const Flags one_bit = {"--zero", "2", "--shard-ranks", "2", "--optimizer", "1bit-adam"};
   check(one_bit, {}, {"--clip 1", "--clip-replica"});
