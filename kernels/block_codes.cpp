@@ -9,8 +9,6 @@
 namespace shale::kernels {
 namespace {
 
-constexpr float kInt8Largest = 127;
-
 // Of a magnitude of at most 1: how many of the boundaries, halfway between two levels, it is above.
 uint8_t nf4_code(float x) {
   uint8_t code = 0;
@@ -55,16 +53,10 @@ float level_of(BlockCode code, const uint8_t* row, int64_t i) {
 void encode_row(BlockCode code, const float* row, int64_t columns, uint8_t* to) {
   uint8_t* const scales = to + code_bytes(code, columns);
   for (int64_t begin = 0; begin < columns; begin += kCodeBlock) {
-    const float largest = largest_of(row + begin);
+    const auto [inverse, scale] = block_scale(code, largest_of(row + begin));
     uint8_t* const codes = to + code_bytes(code, begin);
-    float scale = largest, inverse = largest > 0 ? 1 / largest : 0;
-    // Of the smallest numbers the inverse overflows: they are zero then.
-    if (!std::isfinite(inverse)) scale = inverse = 0;
     if (code == BlockCode::kInt8) {
-      scale /= kInt8Largest;
-      // Rounded up, the largest number's scale would give back infinity.
-      if (!std::isfinite(scale * kInt8Largest)) scale = std::nextafter(scale, 0.f);
-      encode_int8(row + begin, inverse * kInt8Largest, codes);
+      encode_int8(row + begin, inverse, codes);
     } else {
       encode_nf4(row + begin, inverse, codes);
     }
@@ -81,19 +73,39 @@ void decode_row(BlockCode code, const uint8_t* row, int64_t columns, float* to) 
   }
 }
 
+namespace {
+
+// A view of the slot, and what its argument is called.
+struct Named {
+  const char* name;
+  const View& view;
+};
+
+void check_blocks(const char* op, BlockCode code, const Named& codes, const Named& numbers) {
+  check_dtype(op, codes.name, codes.view, DType::kU8);
+  check_dtype(op, numbers.name, numbers.view, kComputeDTypes);
+  check_contiguous(op, codes.name, codes.view);
+  check_contiguous(op, numbers.name, numbers.view);
+  if (numbers.view.ndim() != 2 || numbers.view.size(1) % kCodeBlock != 0) {
+    throw ShapeError(cat(op, ": ", numbers.name, " is ", numbers.view,
+                         ", want [rows, columns] with columns a multiple of ", kCodeBlock));
+  }
+  check_shape(op, codes.name, codes.view,
+              {numbers.view.size(0), coded_row_bytes(code, numbers.view.size(1))});
+  if (reinterpret_cast<uintptr_t>(codes.view.data) % sizeof(float) != 0) {
+    throw ShapeError(
+        cat(op, ": ", codes.name, " begins between two multiples of 4 bytes, want one of them"));
+  }
+}
+
+}  // namespace
+
 void check_args(const DecodeBlocksArgs& a) {
-  check_dtype("decode_blocks", "x", a.x, DType::kU8);
-  check_dtype("decode_blocks", "y", a.y, kComputeDTypes);
-  check_contiguous("decode_blocks", "x", a.x);
-  check_contiguous("decode_blocks", "y", a.y);
-  if (a.y.ndim() != 2 || a.y.size(1) % kCodeBlock != 0) {
-    throw ShapeError(cat("decode_blocks: y is ", a.y, ", want [rows, columns] with columns a ",
-                         "multiple of ", kCodeBlock));
-  }
-  check_shape("decode_blocks", "x", a.x, {a.y.size(0), coded_row_bytes(a.code, a.y.size(1))});
-  if (reinterpret_cast<uintptr_t>(a.x.data) % sizeof(float) != 0) {
-    throw ShapeError("decode_blocks: x begins between two multiples of 4 bytes, want one of them");
-  }
+  check_blocks("decode_blocks", a.code, {"x", a.x}, {"y", a.y});
+}
+
+void check_args(const EncodeBlocksArgs& a) {
+  check_blocks("encode_blocks", a.code, {"y", a.y}, {"x", a.x});
 }
 
 }  // namespace shale::kernels

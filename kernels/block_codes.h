@@ -1,7 +1,9 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
+#include <limits>
 
 #include "shale/base/view.h"
 #include "shale/kernels/slot.h"
@@ -57,8 +59,37 @@ struct DecodeBlocksArgs {
   BlockCode code = BlockCode::kInt8;
 };
 
+// The bytes of encode_row(); but all of a block with a number that is not finite is NaN.
+struct EncodeBlocksArgs {
+  View x;  // [rows, columns] f32, bf16 or f16, contiguous
+  View y;  // [rows, coded_row_bytes] u8, contiguous, at a multiple of 4 bytes
+  BlockCode code = BlockCode::kInt8;
+};
+
 void check_args(const DecodeBlocksArgs& a);
+void check_args(const EncodeBlocksArgs& a);
 
 inline Slot<DecodeBlocksArgs> decode_blocks{"decode_blocks"};
+inline Slot<EncodeBlocksArgs> encode_blocks{"encode_blocks"};
+
+// What a block is divided by before its numbers are codes, and what codes are multiplied with.
+struct BlockScale {
+  float inverse = 0;
+  float scale = 0;
+};
+// Of a block whose largest magnitude that is, which is finite.
+constexpr BlockScale block_scale(BlockCode code, float largest) {
+  constexpr float kInt8Largest = 127;
+  constexpr float kMost = std::numeric_limits<float>::max();
+  const float inverse = largest > 0 ? 1 / largest : 0;
+  // Of the smallest numbers the inverse overflows: they are zero then.
+  if (!(inverse <= kMost)) return {};
+  if (code == BlockCode::kNf4) return {inverse, largest};
+  const float scale = largest / kInt8Largest;
+  // Rounded up, the largest number's scale would give back infinity.
+  const bool is_finite = scale * kInt8Largest <= kMost;
+  const uint32_t below = std::bit_cast<uint32_t>(scale) - 1;
+  return {inverse * kInt8Largest, is_finite ? scale : std::bit_cast<float>(below)};
+}
 
 }  // namespace shale::kernels

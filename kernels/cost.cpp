@@ -294,6 +294,10 @@ Cost cost_of(const DecodeBlocksArgs& a) {
   return traffic({a.x}, {a.y});
 }
 
+Cost cost_of(const EncodeBlocksArgs& a) {
+  return traffic({a.x}, {a.y});
+}
+
 Cost cost_of(const GatherArgs& a) {
   Cost cost = traffic({a.y}, {a.y});  // what is picked is read
   cost.read_bytes += bytes_in_memory(a.index);

@@ -53,6 +53,7 @@ Cost cost_of(const CrossEntropyArgs& a);
 Cost cost_of(const CrossEntropyStatsArgs& a);
 Cost cost_of(const CrossEntropyGradArgs& a);
 Cost cost_of(const DecodeBlocksArgs& a);
+Cost cost_of(const EncodeBlocksArgs& a);
 Cost cost_of(const EmbeddingFwdArgs& a);
 Cost cost_of(const EmbeddingBwdArgs& a);
 Cost cost_of(const AdamWArgs& a);

@@ -41,7 +41,7 @@ inline auto slots_on_all_devices() {
       // batch_norm.h
       batch_moments, batch_merge, batch_norm, batch_norm_sums, batch_norm_grad,
       // block_codes.h
-      decode_blocks,
+      decode_blocks, encode_blocks,
       // conv.h, pool.h
       conv, conv_input_grad, conv_weight_grad, max_pool, max_pool_grad,
       // elementwise.h

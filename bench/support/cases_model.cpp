@@ -123,6 +123,12 @@ void Cases::add_elementwise() {
                                      .y = o.zeros(dtype, {4 * C, C / 64 * 64}),
                                      .code = kernels::BlockCode::kNf4};
   });
+  add<kernels::EncodeBlocksArgs>("NF4", kernels::encode_blocks, [=](Operands& o) {
+    const int64_t bytes = kernels::coded_row_bytes(kernels::BlockCode::kNf4, C / 64 * 64);
+    return kernels::EncodeBlocksArgs{.x = o.floats(dtype, {4 * C, C / 64 * 64}),
+                                     .y = o.zeros(DType::kU8, {4 * C, bytes}),
+                                     .code = kernels::BlockCode::kNf4};
+  });
   static const std::vector<uint64_t> turns(kernels::kMaxRopeHeadSize / 2, uint64_t{1} << 60);
   add<kernels::RopeArgs>("in place", kernels::rope, [=](Operands& o) {
     const View x = o.floats(dtype, {B, S, H, C / H});

@@ -29,7 +29,7 @@ int64_t stored_replicas(const CheckpointTensor& stored, const StatePart& part) {
 void read_mean(const std::vector<StatePart>& parts, int64_t stored,
                const std::function<void(const std::vector<StatePart>&)>& read) {
   if (parts.empty()) return;
-  log_info("checkpoint: what each of ", stored, " replicas owed becomes the mean for ",
+  log_info("checkpoint: what each of ", stored, " replicas has of its own becomes the mean for ",
            parts.front().shape[0]);
   for (const StatePart& part : parts) {
     const Tensor& mean = part.values;

@@ -11,6 +11,7 @@
 #include "shale/comm/checkpoint/problems.h"
 #include "shale/comm/checkpoint/replica_states.h"
 #include "shale/comm/parallel/data/flat_layout.h"
+#include "shale/comm/parallel/data/local_steps.h"
 
 namespace shale::comm {
 namespace {
@@ -257,6 +258,33 @@ void add_boxes(std::vector<StatePart>& parts, StatePart part) {
 
 }  // namespace
 
+namespace {
+
+// A buffer's parameters by their names: with local steps the anchors, beside which the masters are
+// each replica's own.
+void add_parameters(std::vector<StatePart>& parts, const FlatBuffer& buffer,
+                    const LocalSteps::Outer* outer) {
+  const Tensor& values = outer != nullptr ? outer->anchor : buffer.master();
+  for (const OptimSpan& span : buffer.spans()) {
+    if (span.parameter->whole.numel() == 0) continue;
+    const auto add = [&](const char* state, const Tensor& of, OverReplicas replicas) {
+      add_boxes(parts, {.name = cat(span.parameter->full_name(), state),
+                        .parameter = span.parameter,
+                        .shape = span.parameter->shape,
+                        .first = span.first,
+                        .values = vector_slice(of, span.offset, span.count),
+                        .is_whole = !buffer.is_sharded(),
+                        .replicas = replicas});
+    };
+    add("", values, OverReplicas::kSame);
+    if (outer == nullptr) continue;
+    add("/local", buffer.master(), OverReplicas::kEach);
+    add("/outer_momentum", outer->momentum, OverReplicas::kSame);
+  }
+}
+
+}  // namespace
+
 std::vector<StatePart> training_state(const DataParallel& parallel,
                                       const optim::Optimizer& optimizer) {
   return training_state(parallel, std::vector{&optimizer});
@@ -266,18 +294,13 @@ std::vector<StatePart> training_state(const DataParallel& parallel,
                                       const std::vector<const optim::Optimizer*>& optimizers) {
   std::vector<StatePart> parts;
   std::map<const Parameter*, bool> is_sharded;
+  const LocalSteps* const local = parallel.local_steps();
   for (const auto& unit : parallel.units()) {
     for (const auto& buffer : unit->buffers()) {
       for (const OptimSpan& span : buffer->spans()) {
-        if (span.parameter->whole.numel() == 0) continue;
         is_sharded[span.parameter] = buffer->is_sharded();
-        add_boxes(parts, {.name = span.parameter->full_name(),
-                          .parameter = span.parameter,
-                          .shape = span.parameter->shape,
-                          .first = span.first,
-                          .values = vector_slice(buffer->master(), span.offset, span.count),
-                          .is_whole = !buffer->is_sharded()});
       }
+      add_parameters(parts, *buffer, local != nullptr ? local->find(*buffer) : nullptr);
     }
   }
   std::map<const Parameter*, size_t> stepped_by;
@@ -293,6 +316,7 @@ std::vector<StatePart> training_state(const DataParallel& parallel,
                               ", want one for each parameter"));
       }
       part.is_whole = part.is_whole || !is_sharded.at(part.parameter);
+      if (local != nullptr) part.replicas = OverReplicas::kEach;
       add_boxes(parts, std::move(part));
     }
   }
@@ -339,11 +363,11 @@ std::vector<StatePart> even_share(const std::vector<StatePart>& parts, int rank,
 
 std::vector<StatePart> share_to_write(const std::vector<StatePart>& parts,
                                       const ShardGroups& groups) {
-  std::vector<StatePart> whole, cut, experts, share;
+  std::vector<StatePart> whole, cut, experts, whole_of_each, share;
   for (const StatePart& part : parts) {
     if (part.is_copy || is_elsewhere(part, groups.stages)) continue;
     if (part.replicas != OverReplicas::kSame) {
-      if (part.count() > 0) share.push_back(part);
+      if (part.count() > 0) (part.is_whole ? whole_of_each : share).push_back(part);
       continue;
     }
     (!part.is_whole ? cut : is_of_experts(part) ? experts : whole).push_back(part);
@@ -359,6 +383,9 @@ std::vector<StatePart> share_to_write(const std::vector<StatePart>& parts,
   add(whole, groups.shard);
   add(experts, groups.expert_shard);
   add(cut, nullptr);
+  for (StatePart& part : even_share(whole_of_each, groups.shard->rank(), groups.shard->size())) {
+    share.push_back(std::move(part));
+  }
   return share;
 }
 
@@ -414,6 +441,7 @@ void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
   for (const auto& unit : parallel.units()) {
     for (const auto& buffer : unit->buffers()) buffer->masters_changed();
   }
+  if (parallel.local_steps() != nullptr) parallel.local_steps()->loaded();
 }
 
 }  // namespace shale::comm

@@ -73,6 +73,83 @@ void decode_blocks_target(const Exec& exec, const DecodeBlocksArgs& a) {
   dispatch_float(a.y.dtype, [&]<typename T>() { decode_blocks_typed<T>(exec, a); });
 }
 
+// The largest magnitude; NaN of a block with a number that is not finite.
+HWY_INLINE float largest_magnitude(const float* block) {
+  const F32Tag d;
+  auto largest = hn::Zero(d);
+  auto finite = hn::Eq(largest, largest);
+  for (int64_t i = 0; i < kCodeBlock; i += kF32Lanes) {
+    const auto x = hn::Load(d, block + i);
+    finite = hn::And(finite, hn::IsFinite(x));
+    largest = hn::Max(largest, hn::Abs(x));
+  }
+  return hn::AllTrue(d, finite) ? max_lanes(d, largest)
+                                : std::numeric_limits<float>::quiet_NaN();
+}
+
+HWY_INLINE void encode_int8_block(const float* block, F32Vec inverse, uint8_t* codes) {
+  const hn::Rebind<int8_t, F32Tag> bytes;
+  for (int64_t i = 0; i < kCodeBlock; i += kF32Lanes) {
+    const auto level = hn::NearestInt(hn::Mul(hn::Load(F32Tag(), block + i), inverse));
+    hn::StoreU(hn::DemoteTo(bytes, level), bytes, reinterpret_cast<int8_t*>(codes) + i);
+  }
+}
+
+// A number's code is how many of the boundaries, halfway between two levels, it is above.
+HWY_INLINE void encode_nf4_block(const float* block, F32Vec inverse, uint8_t* codes) {
+  const CodeIndexTag d;
+  HWY_ALIGN int32_t apart[kCodeBlock];
+  for (int64_t i = 0; i < kCodeBlock; i += kF32Lanes) {
+    const auto x = hn::Mul(hn::Load(F32Tag(), block + i), inverse);
+    auto code = hn::Zero(d);
+    for (size_t level = 0; level + 1 < kNf4Levels.size(); ++level) {
+      const auto between = hn::Set(F32Tag(), (kNf4Levels[level] + kNf4Levels[level + 1]) / 2);
+      const auto above = hn::RebindMask(d, hn::Gt(x, between));
+      code = hn::Add(code, hn::IfThenElseZero(above, hn::Set(d, 1)));
+    }
+    hn::Store(code, d, apart + i);
+  }
+  for (int64_t i = 0; i < kCodeBlock; i += 2) {
+    codes[i / 2] = static_cast<uint8_t>(apart[i] << 4 | apart[i + 1]);
+  }
+}
+
+template <typename T>
+void encode_blocks_typed(const Exec& exec, const EncodeBlocksArgs& a) {
+  const int64_t columns = a.x.size(1), row_bytes = a.y.size(1);
+  const T* x = a.x.as<T>();
+  uint8_t* y = a.y.as<uint8_t>();
+  const int64_t grain = std::max<int64_t>(1, kDecodeGrain / columns);
+  parallel_for(exec, a.x.size(0), grain, [&](int64_t begin, int64_t end) HWY_ATTR {
+    const F32Tag d;
+    for (int64_t row = begin; row < end; ++row) {
+      uint8_t* const codes = y + row * row_bytes;
+      auto* const scales = reinterpret_cast<float*>(codes + code_bytes(a.code, columns));
+      for (int64_t i = 0; i < columns; i += kCodeBlock) {
+        HWY_ALIGN float block[kCodeBlock];
+        for (int64_t k = 0; k < kCodeBlock; k += kF32Lanes) {
+          hn::Store(load(d, x + row * columns + i + k), d, block + k);
+        }
+        const float largest = largest_magnitude(block);
+        const bool is_finite = largest == largest;
+        const BlockScale scale = is_finite ? block_scale(a.code, largest) : BlockScale{};
+        scales[i / kCodeBlock] = is_finite ? scale.scale : largest;
+        if (!is_finite) {
+          std::fill_n(codes + code_bytes(a.code, i), code_bytes(a.code, kCodeBlock), uint8_t{0});
+        } else if (a.code == BlockCode::kNf4) {
+          encode_nf4_block(block, hn::Set(d, scale.inverse), codes + i / 2);
+        } else {
+          encode_int8_block(block, hn::Set(d, scale.inverse), codes + i);
+        }
+      }
+    }
+  });
+}
+
+void encode_blocks_target(const Exec& exec, const EncodeBlocksArgs& a) {
+  dispatch_float(a.x.dtype, [&]<typename T>() { encode_blocks_typed<T>(exec, a); });
+}
+
 }  // namespace shale::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -84,6 +161,14 @@ template <>
 void cpu::run(const Exec& exec, const DecodeBlocksArgs& a) {
   if (a.y.numel() == 0) return;
   HWY_DYNAMIC_DISPATCH(decode_blocks_target)(exec, a);
+}
+
+HWY_EXPORT(encode_blocks_target);
+
+template <>
+void cpu::run(const Exec& exec, const EncodeBlocksArgs& a) {
+  if (a.x.numel() == 0) return;
+  HWY_DYNAMIC_DISPATCH(encode_blocks_target)(exec, a);
 }
 
 }  // namespace shale::kernels

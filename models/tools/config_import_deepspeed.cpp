@@ -158,10 +158,13 @@ void import_zero(ConfigImport& in) {
   count(zero + "zero_hpz_partition_size", "reshard_ranks", 1);
   if (stage == 3) in.maps(zero + "stage3_param_persistence_threshold", "persist_below", 100000);
   if (in.flag(zero + "overlap_comm") == false) in.set("no_overlap", true, zero + "overlap_comm");
-  for (const char* const key : {"zero_quantized_weights", "zero_quantized_nontrainable_weights",
-                                "zero_quantized_gradients"}) {
-    in.refuse_unless(zero + key, false, "communication in fewer bits changes results");
-  }
+  const auto coded = [&in, &zero](const std::string& key, const char* option, const char* bits) {
+    if (in.flag(zero + key) == true) in.set(option, bits, zero + key);
+  };
+  coded("zero_quantized_weights", "quantize_gathers", "8");
+  coded("zero_quantized_gradients", "quantize_reductions", "4");
+  in.refuse_unless(zero + "zero_quantized_nontrainable_weights", false,
+                   "communication in fewer bits changes results");
   for (const char* const key : {"zeropp_loco_param", "zenflow"}) {
     in.refuse_unless(zero + key, nullptr, "changes results");
   }

@@ -11,6 +11,7 @@
 #include "shale/comm/parallel/context/context_parallel.h"
 #include "shale/comm/parallel/expert/expert_parallel.h"
 #include "shale/comm/parallel/tensor/tensor_parallel.h"
+#include "shale/kernels/block_codes.h"
 #include "shale/models/training/batch_ramp.h"
 
 namespace shale::models {
@@ -22,6 +23,12 @@ bool cuts_layers(const RunConfig& config) {
 
 bool cuts_sequences(const RunConfig& config) {
   return config.context > 1 || config.context_leaves > 1;
+}
+
+// In four bits NF4's levels, of which there are more where most numbers of a matrix are.
+std::optional<kernels::BlockCode> code_of(CodedBits bits) {
+  if (bits == CodedBits::kNone) return {};
+  return bits == CodedBits::k8 ? kernels::BlockCode::kInt8 : kernels::BlockCode::kNf4;
 }
 
 constexpr int64_t kMostMicroBatches = 1 << 20;  // of a step, in a pipeline
@@ -235,6 +242,8 @@ StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_b
                       .stage = config.zero,
                       .overlap = !config.no_overlap,
                       .reproducible = config.reproducible,
+                      .gather_code = code_of(config.quantize_gathers),
+                      .reduce_code = code_of(config.quantize_reductions),
                       .prefetch = config.prefetch,
                       .seed = static_cast<uint64_t>(config.seed)};
   // With the step there, a gradient shard that stayed on the device would only wait for it.
@@ -246,6 +255,13 @@ StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_b
                      .share = config.offload_ratio};
   if (config.skip_outliers > 0) {
     options.skip_outliers = {.sigmas = config.skip_outliers, .window = config.skip_window};
+  }
+  if (config.outer_every > 0) {
+    options.local_steps = {.every = config.outer_every,
+                           .start = config.outer_start,
+                           .lr = static_cast<float>(config.outer_lr),
+                           .momentum = static_cast<float>(config.outer_momentum),
+                           .in_turn = config.outer_streaming};
   }
   if (config.loss_scale > 0) {
     options.loss_scale = {.initial_scale = static_cast<float>(config.loss_scale),

@@ -31,6 +31,9 @@ enum class OptimizerKind {
 // What lies in host memory: the optimizer's states and its step, and in stage 3 parameters.
 enum class OffloadKind { kNone, kOptimizer, kParameters };
 
+// In how many bits what travels does.
+enum class CodedBits { kNone, k8, k4 };
+
 // How a run trains, whatever it trains. What is trained has options of its own (models/language).
 struct RunConfig {
   // batch
@@ -90,6 +93,13 @@ struct RunConfig {
   // slow links
   int64_t freeze_step = 0;    // steps; 0: derived, or the optimizer has none
   bool clip_replica = false;  // after it
+  int64_t outer_every = 0;    // steps; 0: no local steps, and the next four say nothing
+  int64_t outer_start = 0;    // steps before the first local one
+  double outer_lr = 0.7;
+  double outer_momentum = 0.9;
+  bool outer_streaming = false;
+  CodedBits quantize_gathers = CodedBits::kNone;
+  CodedBits quantize_reductions = CodedBits::kNone;
 
   // pipelines
   int pipeline = 1;                        // ranks

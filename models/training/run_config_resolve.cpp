@@ -116,7 +116,7 @@ void resolve(RunConfig& config, int ranks) {
   if (config.loss_scale < 0) config.loss_scale = config.dtype == "fp16" ? 65536 : 0;
   resolve_schedule(config);
   resolve_optimizer(config);
-  resolve_slow_links(config, sizes.replica);
+  resolve_slow_links(config, sizes);
 }
 
 }  // namespace shale::models

@@ -1,6 +1,9 @@
 #include "shale/models/training/slow_links.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "shale/base/error.h"
 
@@ -11,27 +14,110 @@ namespace {
 // change fast until then (arXiv:2102.02888, section 7.1, takes 15 to 25).
 constexpr int64_t kWarmUpShare = 15;
 
-template <typename... What>
-void want(bool holds, const What&... what) {
-  if (!holds) throw ConfigError(cat("--optimizer 1bit-adam ", what...));
-}
+// What an option asks of the others.
+class Wanted {
+ public:
+  explicit Wanted(std::string option) : option_(std::move(option)) {}
 
-// Options by which the gradient is looked at as a whole, which no rank has after the freeze.
-void check_whole_gradient(const RunConfig& config) {
+  template <typename... What>
+  void operator()(bool holds, const What&... what) const {
+    if (!holds) throw ConfigError(cat(option_, " ", what...));
+  }
+
+ private:
+  std::string option_;
+};
+
+// Of options by which replicas have different gradients, or different parameters. does: what
+// happens between them.
+void check_replicas(const RunConfig& config, int replicas, const char* does, const Wanted& want) {
+  want(replicas > 1, does,
+       " replicas of the model, and there is one; want --zero 1, 2 or 3 with --shard-ranks below "
+       "the number of ranks");
   want(!config.reproducible,
        "with --reproducible: means of replicas depend on their number; want one of the two");
   want(config.skip_outliers == 0, "with --skip-outliers ", config.skip_outliers,
        ": replicas would decide by different norms; want 0");
+  want(!config.cuda_graph,
+       "with --cuda-graph: what is captured adds gradients in all steps, and not all of these "
+       "steps do; want no graphs");
+}
+
+void resolve_one_bit_adam(RunConfig& config, int replicas) {
+  const Wanted want("--optimizer 1bit-adam");
+  check_replicas(config, replicas, "exchanges moments between", want);
+  if (config.freeze_step == 0) {
+    config.freeze_step = std::max<int64_t>(1, config.steps * kWarmUpShare / 100);
+  }
   want(config.offload == OffloadKind::kNone, "with --offload ", config.offload_to,
        ": moments are exchanged where gradients are; want --offload none");
-  want(!config.cuda_graph,
-       "with --cuda-graph: what is captured adds gradients in all steps, and after --freeze-step "
-       "they are not added; want no graphs");
   const bool clips = config.clip > 0 && config.freeze_step < config.steps;
   want(!clips || config.clip_replica, "with --clip ", config.clip, ": from step ",
        config.freeze_step,
        " (--freeze-step) on nobody has the gradient whose norm that is; want --clip 0, or "
        "--clip-replica, by which each replica clips its own");
+}
+
+// Which of the flags was given, of an optimizer that is not there; null: none.
+const char* given_of_one_bit_adam(const RunConfig& config) {
+  if (config.freeze_step > 0) return "--freeze-step";
+  return config.clip_replica ? "--clip-replica" : nullptr;
+}
+
+const char* given_of_local_steps(const RunConfig& config) {
+  const RunConfig initial;
+  return config.outer_start != initial.outer_start         ? "--outer-start"
+         : config.outer_lr != initial.outer_lr             ? "--outer-lr"
+         : config.outer_momentum != initial.outer_momentum ? "--outer-momentum"
+         : config.outer_streaming                          ? "--outer-streaming"
+                                                           : nullptr;
+}
+
+void check_local_steps(const RunConfig& config, int replicas) {
+  const Wanted want(cat("--outer-every ", config.outer_every));
+  check_replicas(config, replicas, "lets steps differ between", want);
+  want(config.optimizer != OptimizerKind::kOneBitAdam,
+       "with --optimizer 1bit-adam: replicas would step alike after all; want one of the two");
+  want(config.optimizer != OptimizerKind::kAdamW8bit,
+       "with --optimizer adamw-8bit: other numbers of replicas take the mean of states, and codes "
+       "have none; want adamw or adamw-bf16");
+  want(config.offload == OffloadKind::kNone, "with --offload ", config.offload_to,
+       ": outer steps change parameters on the device; want --offload none");
+  want(config.ema == 0, "with --ema ", config.ema,
+       ": replicas would average different parameters; want --ema 0");
+  want(config.outer_start < config.steps || config.steps == 0, "with --outer-start ",
+       config.outer_start, " of ", config.steps,
+       " --steps: there would be no local steps; want it smaller");
+}
+
+const char* bits_of(CodedBits bits) {
+  return bits == CodedBits::k8 ? " 8" : " 4";
+}
+
+// What is said of flags by which what ranks of a copy send each other is in few bits.
+void check_codes(const RunConfig& config, const comm::ParallelSizes& sizes) {
+  for (const auto& [flag, bits] :
+       {std::pair("--quantize-gathers", config.quantize_gathers),
+        std::pair("--quantize-reductions", config.quantize_reductions)}) {
+    if (bits == CodedBits::kNone) continue;
+    const Wanted want(cat(flag, bits_of(bits)));
+    want(config.zero >= 2, "is of --zero 2 and 3, and that is ", config.zero,
+         "; want one of them, or none");
+    const int ranks = sizes.shard * sizes.context;
+    want(ranks > 1,
+         "wants several ranks that share a copy of the model, and there is one; want "
+         "more ranks, or a larger --shard-ranks");
+    want(!config.reproducible,
+         "with --reproducible: codes round by the number of ranks; want one of the two");
+    want(config.offload == OffloadKind::kNone, "with --offload ", config.offload_to,
+         ": codes are made where gradients are; want --offload none");
+    want(!config.cuda_graph, "with --cuda-graph: want no graphs");
+  }
+  if (config.quantize_reductions == CodedBits::kNone || sizes.replica == 1) return;
+  throw ConfigError(
+      cat("--quantize-reductions", bits_of(config.quantize_reductions), " with ", sizes.replica,
+          " replicas: gradients are added again between them, not in codes; want --shard-ranks "
+          "left out"));
 }
 
 }  // namespace
@@ -45,24 +131,43 @@ void describe_slow_links(ConfigSpec& spec, RunConfig& c) {
   spec.add("clip-replica", c.clip_replica,
            "1bit-adam: after --freeze-step clip the gradient of each replica by its own norm, as "
            "the norm of the whole is not known then");
+  spec.add("outer-every", c.outer_every,
+           "local steps (DiLoCo): replicas, the groups of --shard-ranks ranks, step by their own "
+           "gradients, and every so many steps take an outer step by the mean of what they have "
+           "changed; 0: gradients of all replicas in every step",
+           {.min = 0, .max = 1 << 30});
+  spec.add("outer-start", c.outer_start, "local steps: steps before the first of them", {.min = 0});
+  spec.add("outer-lr", c.outer_lr, "local steps: learning rate of the outer step",
+           {.min = 0, .max = 10, .exclude_min = true});
+  spec.add("outer-momentum", c.outer_momentum, "local steps: Nesterov momentum of the outer step",
+           {.min = 0, .max = 1, .exclude_max = true});
+  spec.add("outer-streaming", c.outer_streaming,
+           "local steps: units take turns with their outer steps, so that each step sends about as "
+           "much as any other");
+  const std::vector<std::pair<std::string, CodedBits>> bits = {
+      {"none", CodedBits::kNone}, {"8", CodedBits::k8}, {"4", CodedBits::k4}};
+  spec.add_choice("quantize-gathers", c.quantize_gathers, bits,
+                  "zero 2, 3: bits in which the parameters of matrices are gathered (ZeRO++), with "
+                  "a scale for 64; none: as they are")
+      .may_change();
+  spec.add_choice("quantize-reductions", c.quantize_reductions, bits,
+                  "the same of their gradients, which go to the rank that adds them up")
+      .may_change();
 }
 
-void resolve_slow_links(RunConfig& config, int replicas) {
-  if (config.optimizer != OptimizerKind::kOneBitAdam) {
-    const char* const given = config.freeze_step > 0 ? "--freeze-step"
-                              : config.clip_replica  ? "--clip-replica"
-                                                     : nullptr;
-    if (given == nullptr) return;
+void resolve_slow_links(RunConfig& config, const comm::ParallelSizes& sizes) {
+  check_codes(config, sizes);
+  const int replicas = sizes.replica;
+  const bool is_one_bit = config.optimizer == OptimizerKind::kOneBitAdam;
+  if (is_one_bit) resolve_one_bit_adam(config, replicas);
+  if (const char* const given = given_of_one_bit_adam(config); given != nullptr && !is_one_bit) {
     throw ConfigError(
         cat(given, " is of --optimizer 1bit-adam, and that is another; want it left out"));
   }
-  want(replicas > 1,
-       "exchanges moments between replicas of the model, and there is one; want --zero 1, 2 or 3 "
-       "with --shard-ranks below the number of ranks");
-  if (config.freeze_step == 0) {
-    config.freeze_step = std::max<int64_t>(1, config.steps * kWarmUpShare / 100);
+  if (config.outer_every > 0) return check_local_steps(config, replicas);
+  if (const char* const given = given_of_local_steps(config); given != nullptr) {
+    throw ConfigError(cat(given, " is of --outer-every, which is 0; want it left out"));
   }
-  check_whole_gradient(config);
 }
 
 }  // namespace shale::models

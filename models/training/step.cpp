@@ -42,7 +42,7 @@ TrainStep::TrainStep(Context& context, const comm::ShardGroups& groups, StepMode
                           "reproducibly, want a power of two"));
   }
   const StepOffload& offload = options_.offload;
-  if (offload.optimizer || offload.activations) {
+  if (offload.optimizer || offload.activations || options_.local_steps) {
     tier_.emplace(context_, offload::HostTierOptions{.threads = context_.exec().threads,
                                                      .folder = offload.folder});
   }
@@ -55,6 +55,7 @@ TrainStep::TrainStep(Context& context, const comm::ShardGroups& groups, StepMode
   } else {
     parallel_.emplace(model.module, std::move(model.units), context_, groups, parallel);
   }
+  if (options_.local_steps) parallel_->keep_local_steps(*tier_, *options_.local_steps);
   std::vector<OptimShard> shards = parallel_->shards();
   if (offload.optimizer) {
     const bool runs_later = context_.exec().stream != nullptr;
@@ -99,13 +100,34 @@ void TrainStep::phase(StepPhase phase, const Body& body) {
   if (observer_ != nullptr) observer_->ends(phase);
 }
 
-void TrainStep::run(const StepInput& input) {
+// What gradients the step is made of.
+comm::ReplicaGradients TrainStep::prepare_replicas(int64_t step) {
+  using enum comm::ReplicaGradients;
+  comm::LocalSteps* const local = parallel_->local_steps();
+  if (local != nullptr) {
+    local->begin_step(step);
+    if (local->is_local(step)) return kOwn;
+  }
+  return optimizer_->needs_replica_sum() ? kSum : kShare;
+}
+
+// A replica that steps by itself has the mean over its own samples.
+StepInput TrainStep::own_input(StepInput input) const {
+  const comm::ShardingContext& shared = parallel_->shared();
+  if (shared.replica_gradients == comm::ReplicaGradients::kOwn) {
+    input.weight /= shared.groups.replicate->size();
+  }
+  return input;
+}
+
+void TrainStep::run(const StepInput& all) {
   const auto started = std::chrono::steady_clock::now();
   const double exposed_before = parallel_->exposed_seconds();
   phase(StepPhase::kPrepare, [&] {
-    optimizer_->prepare(context_, input.step, input.lr);
-    parallel_->set_replica_sum(optimizer_->needs_replica_sum());
+    optimizer_->prepare(context_, all.step, all.lr);
+    parallel_->set_replica_gradients(prepare_replicas(all.step));
   });
+  const StepInput input = own_input(all);
   const std::vector<Tensor> losses =
       pipeline_ != nullptr ? pipeline_->run(input, [this] { finish(); }) : run_micro_batches(input);
   phase(StepPhase::kReduce, [&] { parallel_->finish_gradients(); });
@@ -171,6 +193,7 @@ void TrainStep::update(int64_t step) {
   }
   optimizer_->zero_grad();
   if (scaler_) scaler_->update();
+  if (parallel_->local_steps() != nullptr) parallel_->local_steps()->end_step(step + 1);
 }
 
 void TrainStep::finish() {
@@ -198,6 +221,18 @@ void TrainStep::finish() {
 void TrainStep::finish_update() {
   finish();
   if (offload_) offload_->finish();
+  if (parallel_->local_steps() != nullptr) parallel_->local_steps()->settle();
+}
+
+void TrainStep::finish_local_steps(int64_t done) {
+  if (parallel_->local_steps() != nullptr) parallel_->local_steps()->finish(done);
+}
+
+void TrainStep::with_anchors(const std::function<void()>& use) {
+  if (parallel_->local_steps() == nullptr) return use();
+  finish_update();
+  parallel_->finish_gathers();  // which read what is exchanged
+  parallel_->local_steps()->with_anchors(use);
 }
 
 void TrainStep::resume(const StepHistory& history) {

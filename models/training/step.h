@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/comm/parallel/data/local_steps.h"
 #include "shale/comm/parallel/pipeline/stage_plan.h"
 #include "shale/models/training/micro_batches.h"
 #include "shale/models/training/step_results.h"
@@ -67,6 +68,7 @@ struct StepOptions {
   float clip = 0;             // largest norm of the gradient; 0: any
   std::optional<optim::OutlierOptions> skip_outliers = {};
   std::optional<amp::GradScalerOptions> loss_scale = {};
+  std::optional<comm::LocalStepsOptions> local_steps = {};
   bool graphs = false;  // forward and backward are captured once and replayed
 };
 
@@ -173,6 +175,13 @@ class TrainStep {
   bool scales_loss() const { return scaler_.has_value(); }
   bool skips_outliers() const { return outliers_.has_value(); }
 
+  // After `done` steps, the last of a run with local steps: all replicas have the same parameters.
+  void finish_local_steps(int64_t done);
+  // Calls `use` while parameters are what all replicas of local steps have alike
+  // (comm::LocalSteps), after which they are as before; without local steps they are what they are.
+  // Collective.
+  void with_anchors(const std::function<void()>& use);
+
   // From the parameters as they are now on, keeps their moving average (Optimizer::keep_average()).
   void keep_average(double decay) { optimizer_->keep_average(decay); }
   // Calls `use` while parameters are their average, whose bits and theirs are then as before.
@@ -195,6 +204,8 @@ class TrainStep {
   template <typename Body>
   void phase(StepPhase phase, const Body& body);
   void swap_average();
+  comm::ReplicaGradients prepare_replicas(int64_t step);
+  StepInput own_input(StepInput all) const;
   std::vector<Tensor> run_micro_batches(const StepInput& input);
   void forward(const StepInput& input, MicroBatches::Place place);
   void update(int64_t step);

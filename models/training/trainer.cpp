@@ -232,6 +232,7 @@ void Trainer::save(int64_t step) {
 
 void Trainer::after_step(int64_t step) {
   const bool last = step == config_.steps;
+  if (last) step_->finish_local_steps(step);
   if (config_.eval_every > 0 && (step % config_.eval_every == 0 || last)) {
     step_->finish();
     settle();
@@ -240,8 +241,10 @@ void Trainer::after_step(int64_t step) {
   if (config_.check_replicas > 0 && step % config_.check_replicas == 0) {
     step_->finish();
     // Of the ranks that have this rank's stage.
-    comm::check_replicas(step_->parallel(), setup_.mesh->flatten({"replica", "shard", "context"}),
-                         world_.rank());
+    step_->with_anchors([&] {
+      comm::check_replicas(step_->parallel(), setup_.mesh->flatten({"replica", "shard", "context"}),
+                           world_.rank());
+    });
   }
   if (config_.report_every > 0 && step % config_.report_every == 0) {
     step_->finish();
@@ -308,7 +311,7 @@ ExitCode Trainer::train() {
   if (group_->size() > 1 && !is_over) {
     log_info(rank_table(ranks_->gather_whole_run(config_.steps)));
   }
-  task_.finish(task_context());
+  step_->with_anchors([this] { task_.finish(task_context()); });
   if (report_ != nullptr) report_->end(done_steps_);
   checkpoints_->tell(RunState::kDone, done_steps_, 0);
   return ExitCode::kOk;

@@ -116,6 +116,7 @@ class Trainer : private StepObserver {
   double bubble_s_ = 0;          // of activations
   double data_wait_s_ = 0;       // for batches, in all
   double told_data_wait_s_ = 0;  // of these, in rows that were made
+  SentBytes sent_;               // until then
   double peak_flops_ = 0;        // of one rank's device; 0: unknown
   StepExchange exchange_;        // goes before the group
 };

@@ -34,6 +34,23 @@ double exposed_seconds(const comm::ProcessGroup& group) {
          group.traffic().totals(comm::Traffic::kGradients).exposed_seconds;
 }
 
+SentBytes sent_bytes(const comm::ProcessGroup& all, const comm::ProcessGroup* replicas) {
+  const auto sent = [&](comm::Traffic traffic) { return all.traffic().totals(traffic).sent_bytes; };
+  SentBytes bytes{.gradients = sent(comm::Traffic::kGradients),
+                  .parameters = sent(comm::Traffic::kParameters),
+                  .activations = sent(comm::Traffic::kActivations)};
+  if (replicas != nullptr) bytes.replicas = replicas->traffic().totals().sent_bytes;
+  return bytes;
+}
+
+SentBytes difference(const SentBytes& now, const SentBytes& before) {
+  SentBytes bytes{.gradients = now.gradients - before.gradients,
+                  .parameters = now.parameters - before.parameters,
+                  .activations = now.activations - before.activations};
+  if (now.replicas) bytes.replicas = *now.replicas - before.replicas.value_or(0);
+  return bytes;
+}
+
 }  // namespace
 
 StepMetrics Trainer::metrics_of(const StepOutcome& outcome) {
@@ -52,6 +69,10 @@ StepMetrics Trainer::metrics_of(const StepOutcome& outcome) {
   const double exposed_s = exposed_seconds(*group_);
   metrics.comm_exposed_ms = (exposed_s - std::exchange(exposed_s_, exposed_s)) * 1e3;
   metrics.data_wait_ms = (data_wait_s_ - std::exchange(told_data_wait_s_, data_wait_s_)) * 1e3;
+  if (group_->size() > 1) {
+    const SentBytes sent = sent_bytes(*group_, setup_.groups.replicate);
+    metrics.sent = difference(sent, std::exchange(sent_, sent));
+  }
   if (config_.pipeline > 1) {
     const comm::TrafficMeter& meter = setup_.groups.stages->group->traffic();
     const double bubble_s = meter.totals(comm::Traffic::kActivations).exposed_seconds;
@@ -148,7 +169,8 @@ void Trainer::evaluate(int64_t step) {
   const TimelineScope scope(timeline_.get(), "validation");
   const Clock::time_point start = Clock::now();
   step_->parallel().average_buffers();
-  const Evaluation result = task_.evaluate(task_context());
+  Evaluation result;
+  step_->with_anchors([&] { result = task_.evaluate(task_context()); });
   EvalMetrics metrics{.step = step,
                       .val_loss = static_cast<float>(result.loss),
                       .top_k = result.top_k,

@@ -42,18 +42,20 @@ grep -q '"micro_batch": 4' "$work/output" || fail 'train_lm reads other options'
 
 cat >"$work/bad.json" <<'JSON'
 {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2, "bf16": {"enabled": true},
- "zero_optimization": {"stage": 2, "zero_quantized_gradients": true},
+ "zero_optimization": {"stage": 2, "zero_quantized_gradients": true,
+  "zero_quantized_nontrainable_weights": true},
  "compression_training": {"a": 1}}
 JSON
 import "$work/bad.json"
 [[ $? == 64 ]] || fail 'what cannot be had: want exit code 64'
 notes '3 of its options cannot be had'
 notes 'give --ranks'
-notes 'zero_quantized_gradients true: communication in fewer bits'
+notes 'zero_quantized_nontrainable_weights true: communication in fewer bits'
 notes 'compression_training.a 1: has no counterpart'
-waived=zero_optimization.zero_quantized_gradients,compression_training.a
+waived=zero_optimization.zero_quantized_nontrainable_weights,compression_training.a
 import "$work/bad.json" --ranks 8 --waive $waived || fail "waived: exit code $?"
 has '"global_batch": 64'
+has '"quantize_reductions": "4"'
 import "$work/ds.json" --waive nothing
 [[ $? == 64 ]] || fail '--waive of no key: want exit code 64'
 

@@ -52,6 +52,22 @@ run_training 2 one_bit "${one_bit[@]}" --save-every 4
 goes_on one_bit_same one_bit 4 2 "${one_bit[@]}"
 same_end one_bit_same one_bit || fail "one_bit_same: another state at the end"
 
+# ---- Local steps: between two outer steps replicas differ ----
+local=(--micro-batch 4 --zero 1 --shard-ranks 1 --outer-every 5 --outer-start 2 --outer-streaming)
+run_training 2 local "${local[@]}" --save-every 4 --eval-every 3 --eval-samples 8
+[[ $code -eq 0 ]] || fail "local: exit code $code"
+goes_on local_same local 8 2 "${local[@]}"
+same_end local_same local || fail "local_same: another state at the end"
+grep -q '"sent_gradients_bytes": 0,' "$work/local/metrics.jsonl" || fail "local: all steps send gradients"
+
+# ---- Parameters and gradients in codes, which a checkpoint knows nothing of ----
+codes=(--micro-batch 4 --zero 3 --quantize-gathers 8 --quantize-reductions 4)
+run_training 2 codes "${codes[@]}" --save-every 4
+[[ $code -eq 0 ]] || fail "codes: exit code $code"
+goes_on codes_same codes 8 2 "${codes[@]}"
+run_training 2 codes_off --micro-batch 4 --resume "$work/codes/checkpoints/step_00000004"
+[[ $code -eq 0 ]] || fail "codes_off: exit code $code"
+
 # ---- fp16: the loss scale, and the number of skipped steps ----
 run_training 2 half --micro-batch 4 --save-every 4 --dtype fp16 --loss-scale 16777216 --loss-scale-window 3
 goes_on half4 half 4 2 --micro-batch 4 --dtype fp16 --loss-scale 16777216 --loss-scale-window 3

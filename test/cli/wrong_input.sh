@@ -142,6 +142,11 @@ expect 64 "--zero" "4" -- --data "$text" --zero 4
 expect 64 "--optimizer 1bit-adam" "--shard-ranks" -- --data "$text" --optimizer 1bit-adam
 expect 64 "--freeze-step" "1bit-adam" -- --data "$text" --freeze-step 3
 expect 64 "--clip-replica" "1bit-adam" -- --data "$text" --clip-replica
+expect 64 "--outer-every 5" "--shard-ranks" -- --data "$text" --outer-every 5
+expect 64 "--outer-lr" "--outer-every" -- --data "$text" --outer-lr 0.5
+expect 64 "--outer-momentum" "1" -- --data "$text" --outer-every 5 --outer-momentum 1
+expect 64 "--quantize-gathers 8" "--zero 2" -- --data "$text" --quantize-gathers 8 --zero 1
+expect 64 "--quantize-reductions" "5" -- --data "$text" --quantize-reductions 5
 expect 64 "--shard-ranks" "--zero 0" -- --data "$text" --shard-ranks 1
 expect 64 "--pipeline 4" "want a divisor of the" -- --data "$text" --pipeline 4
 expect 64 "--pipeline-schedule" "--pipeline is 1" -- --data "$text" --pipeline-schedule gpipe

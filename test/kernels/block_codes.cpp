@@ -121,6 +121,51 @@ TEMPLATE_TEST_CASE("decode_blocks gives the host's values on every device", "[ke
   }
 }
 
+TEMPLATE_TEST_CASE("encode_blocks writes the host's bytes on every device", "[kernels]", float,
+                   bf16, f16) {
+  const BlockCode code = GENERATE(BlockCode::kInt8, BlockCode::kNf4);
+  for (const Exec& exec : test::devices_with({&kernels::encode_blocks})) {
+    for (const auto& [rows, columns] :
+         {std::pair<int64_t, int64_t>{0, 64}, {1, 64}, {3, 192}, {70, 128}, {5, 4096}}) {
+      CAPTURE(to_string(exec.device), rows, columns, int(code));
+      auto numbers = test::randn<TestType>(rows * columns, 11, 0, 0.3);
+      if (rows > 1) {  // a block of zeros, and one whose inverse is no number
+        std::fill_n(numbers.begin(), 64, TestType(0.0f));
+        std::fill_n(numbers.begin() + 64, 64, TestType(1e-40f));
+      }
+      std::vector<float> wide(numbers.begin(), numbers.end());
+      const Coded want = code_rows(code, wide, columns);
+      const DeviceArray<TestType> x(exec, numbers);
+      const int64_t bytes = kernels::coded_row_bytes(code, columns);
+      const DeviceArray<uint8_t> y(exec, rows * bytes);
+      for (const int threads : {1, 3}) {
+        kernels::encode_blocks(
+            test::with_threads(exec, threads),
+            {.x = x.view({rows, columns}), .y = y.view({rows, bytes}), .code = code});
+        CHECK(y.margins_intact());
+        CHECK(y.download() == want.bytes);
+      }
+    }
+  }
+}
+
+TEST_CASE("a block with a number that is not finite is NaN, and no other", "[kernels]") {
+  const BlockCode code = GENERATE(BlockCode::kInt8, BlockCode::kNf4);
+  for (const float bad : {std::numeric_limits<float>::infinity(), -std::nanf("")}) {
+    for (const Exec& exec : test::devices_with({&kernels::encode_blocks})) {
+      auto numbers = test::randn<float>(256, 3);
+      numbers[64 + 17] = bad;
+      const int64_t bytes = kernels::coded_row_bytes(code, 128);
+      const DeviceArray<float> x(exec, numbers), z(exec, 256);
+      const DeviceArray<uint8_t> y(exec, 2 * bytes);
+      kernels::encode_blocks(exec, {.x = x.view({2, 128}), .y = y.view({2, bytes}), .code = code});
+      kernels::decode_blocks(exec, {.x = y.view({2, bytes}), .y = z.view({2, 128}), .code = code});
+      const std::vector<float> got = z.download();
+      for (size_t i = 0; i < got.size(); ++i) CHECK(std::isnan(got[i]) == (i / 64 == 1));
+    }
+  }
+}
+
 TEST_CASE("decode_blocks refuses rows that are no whole blocks", "[kernels]") {
   const Exec& exec = test::devices().front();
   const DeviceArray<uint8_t> x(exec, 3 * 36);

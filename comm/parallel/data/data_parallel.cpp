@@ -6,6 +6,7 @@
 #include "shale/base/error.h"
 #include "shale/base/log.h"
 #include "shale/comm/compressed_sum.h"
+#include "shale/comm/parallel/data/local_steps.h"
 #include "shale/comm/parallel/data/shard_peers.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/optim/clip.h"
@@ -109,6 +110,7 @@ void DataParallel::install(std::vector<UnitPlan> plans) {
 }
 
 DataParallel::~DataParallel() {
+  local_steps_.reset();
   shards_.clear();
   if (!owned_by_model_) {
     for (const InstalledHook& hook : hooks_) hook.module->remove_hook(hook.point, hook.id);
@@ -430,14 +432,19 @@ void DataParallel::clip_grad_norm(float max_norm, optim::OutlierSkip* outliers) 
       return parts;
     };
   }
-  if (groups.replicate != nullptr && !shared_.sums_replicas) {
-    ranks.copies = groups.replicate->size();
+  const ReplicaGradients of = shared_.replica_gradients;
+  if (groups.replicate != nullptr && of != ReplicaGradients::kSum) {
+    ranks.copies = of == ReplicaGradients::kShare ? groups.replicate->size() : 1;
     ranks.agree = [&](const View& flag) {
       shared_.wait(groups.replicate->all_reduce_max(
           flag, {.tag = "gradient is finite", .stream = shared_.context.exec().stream}));
     };
   }
   optim::clip_grad_norm(shared_.context, shards_, max_norm, outliers, ranks);
+}
+
+void DataParallel::keep_local_steps(offload::HostTier& tier, const LocalStepsOptions& options) {
+  local_steps_ = std::make_unique<LocalSteps>(*this, tier, options);
 }
 
 double DataParallel::sum_over_ranks(double count) const {

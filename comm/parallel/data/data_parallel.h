@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,6 +18,9 @@ class OutlierSkip;
 
 namespace shale::comm {
 
+class LocalSteps;
+struct LocalStepsOptions;
+
 // How parameters are sharded, and gradients reduced.
 struct DataParallelOptions {
   // Options of a unit, unless add_unit() says otherwise.
@@ -29,6 +33,7 @@ struct DataParallelOptions {
   int stage = 0;              // 0 to 3, see ShardingOptions
   bool overlap = true;        // collectives run while this rank computes
   bool reproducible = false;  // losses do not depend on the number of ranks
+  std::optional<kernels::BlockCode> gather_code = {}, reduce_code = {};  // see ShardingOptions
   int prefetch = 1;           // stage 3: units gathered ahead of the one in use
   uint64_t seed = 0;          // of the initial values
   // Share of the elements that `offload` is for, rounded up to whole units: first those that
@@ -122,13 +127,16 @@ class DataParallel {
   std::vector<bool> gradient_flags();
   void set_gradient_flags(const std::vector<bool>& flags);
 
-  // Whether the next step's gradients are added over ShardGroups::replicate; if not, each replica
-  // has the sum over its own ranks, its share of the whole. Alike on all ranks, between two steps.
-  void set_replica_sum(bool sum) { shared_.sums_replicas = sum; }
+  // Of the next step: unless replicas are added up, each has the sum over its own ranks. Alike on
+  // all ranks, between two steps.
+  void set_replica_gradients(ReplicaGradients of) { shared_.replica_gradients = of; }
+  // Lets replicas make local steps. `tier` outlives this. Throws what LocalSteps throws.
+  void keep_local_steps(offload::HostTier& tier, const LocalStepsOptions& options);
+  LocalSteps* local_steps() const { return local_steps_.get(); }  // null: there are none
 
   // optim::clip_grad_norm over the gradients of all ranks. Where replicas are not added up, each
-  // measures its own gradient, times their number, and clips that; what is not finite on one of
-  // them is so on all.
+  // measures its own gradient, a share times their number, and clips that; what is not finite on
+  // one of them is so on all.
   void clip_grad_norm(float max_norm, optim::OutlierSkip* outliers = nullptr);
   // The sum over all ranks of what each counts. Collective; the host waits for it.
   double sum_over_ranks(double count) const;
@@ -265,6 +273,8 @@ class DataParallel {
   bool last_ = true;        // of its step
   bool no_sync_ = false;
   bool warned_unused_ = false;
+
+  std::unique_ptr<LocalSteps> local_steps_;
 };
 
 }  // namespace shale::comm

@@ -23,7 +23,12 @@ UnitOptions DataParallelOptions::unit() const {
 }
 
 ShardingOptions DataParallelOptions::sharding() const {
-  return {.stage = stage, .overlap = overlap, .reproducible = reproducible, .seed = seed};
+  return {.stage = stage,
+          .overlap = overlap,
+          .reproducible = reproducible,
+          .gather_code = gather_code,
+          .reduce_code = reduce_code,
+          .seed = seed};
 }
 namespace {
 
@@ -70,6 +75,17 @@ void DataParallel::validate() const {
     throw ConfigError(
         "data parallel: a reproducible run does not go with NCCL, whose order of additions depends "
         "on the number of ranks; want Transport::kMpi (--comm mpi)");
+  }
+  const bool in_codes = options_.gather_code || options_.reduce_code;
+  if (in_codes && (options_.stage < 2 || options_.reproducible)) {
+    throw ConfigError(cat("data parallel: codes travel from stage 2 on, in runs that need not be "
+                          "reproducible; this one is of stage ",
+                          options_.stage, options_.reproducible ? ", reproducible" : ""));
+  }
+  if (options_.reduce_code && groups.replicate != nullptr) {
+    throw ConfigError(
+        "data parallel: gradients that travel in codes are added over one group, and hybrid "
+        "sharding adds them over another; want one group of all ranks");
   }
   if (groups.replicate != nullptr && options_.stage == 0) {
     throw ConfigError(
@@ -125,12 +141,16 @@ void DataParallel::compare_ranks(const std::vector<UnitPlan>& plans,
                   parameter->decay, " ", parameter->init.mean, " ", parameter->init.std);
     }
   }
+  const auto number = [](std::optional<kernels::BlockCode> code) {
+    return code ? static_cast<int>(*code) : -1;
+  };
   const std::string description =
       cat(count, " parameters (names, shapes and initial values: ", hash_name(text), "), ",
           dtype_name(options.compute), ", gradients ", dtype_name(options.reduce), ", stage ",
           options_.stage, ", seed ", options_.seed, ", reproducible ", options_.reproducible,
           ", persist below ", options.persist_below, ", reshard ",
-          static_cast<int>(options.reshard_after_forward), ", prefetch ", options_.prefetch);
+          static_cast<int>(options.reshard_after_forward), ", prefetch ", options_.prefetch,
+          ", codes ", number(options_.gather_code), " ", number(options_.reduce_code));
   const std::string what =
       plans.size() == 1 ? cat("unit ", plans.front().module->full_name()) : std::string("model");
   require_same_on_all(*shared_.groups.shard, what, description);

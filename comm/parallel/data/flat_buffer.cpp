@@ -121,7 +121,9 @@ Tensor FlatBuffer::zeroed(Context& memory, int64_t numel, DType dtype, MemoryTag
 }
 
 void FlatBuffer::make_values() {
-  const bool has_master = traits_.trainable && (traits_.compute != DType::kF32 || offloaded());
+  // Values out of codes are no masters.
+  const bool has_master =
+      traits_.trainable && (traits_.compute != DType::kF32 || offloaded() || gathers_codes());
   Context& device = shared_.context;
   Context& masters = offloaded() ? traits_.offload.tier->context() : device;
   const DType master = traits_.trainable ? DType::kF32 : traits_.compute;
@@ -130,7 +132,7 @@ void FlatBuffer::make_values() {
     values_ = zeroed(device, layout_.numel, traits_.compute, MemoryTag::kParameter);
     const Tensor part = is_sharded() ? own_part(values_) : values_;
     shard_.master = has_master ? zeroed(masters, part.numel(), master, master_tag) : part;
-    if (has_master) shard_.compute = part;
+    if (has_master && !gathers_codes()) shard_.compute = part;
   } else {
     const int64_t count = layout_.count_of(ranks().rank());
     shard_.master = zeroed(masters, count, master, master_tag);
@@ -276,6 +278,7 @@ void FlatBuffer::start_unshard() {
 }
 
 Work FlatBuffer::start_gather(const CollectiveOptions& options) {
+  if (gathers_codes() && !small_shard_.defined()) return start_coded_gather(options);
   ProcessGroup& group = small_shard_.defined() ? *shared_.groups.reshard : ranks();
   const Tensor part = gather_input();
   return layout_.owner ? group.broadcast(values_, *layout_.owner, options)
@@ -287,6 +290,7 @@ void FlatBuffer::wait_for_gather() {
   gathering_ = false;
   const Work gather = std::exchange(gather_, Work());
   shared_.wait(gather);
+  decode_values();
   if (!offloaded()) return;
   // For this gather only: the others of that stream may be ahead of their use.
   gather.hold(shared_.context.exec().stream);

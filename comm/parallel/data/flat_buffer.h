@@ -34,6 +34,7 @@ struct BufferTraits {
   bool repeated = false;     // on every leaf of a model that is cut (nn/partition.h)
   bool of_experts = false;   // of which ranks have different ones (ShardGroups::experts)
   UnitOffload offload = {};  // of trainable parameters
+  bool in_codes = false;     // what ShardingOptions says of codes is for these
   friend auto operator<=>(const BufferTraits&, const BufferTraits&) = default;
 };
 
@@ -159,6 +160,12 @@ class FlatBuffer {
   void unbind_values();
   void set_stale();
   void wait_for_gather();
+  bool gathers_codes() const;
+  bool reduces_codes() const;
+  Work start_coded_gather(const CollectiveOptions& options);
+  void decode_values();
+  Work start_coded_sum(const CollectiveOptions& options);
+  void add_codes();
   Tensor gather_input();
   void* gather_stream() const;
   void make_whole_gradient();
@@ -177,6 +184,7 @@ class FlatBuffer {
   bool values_ready_ = false;
   bool gathering_ = false;
   Work gather_;
+  Tensor codes_;   // of values_, while they are gathered
   Event gathered_;  // where gather_stream() has come to then
 
   Tensor whole_grad_;
@@ -189,6 +197,7 @@ class FlatBuffer {
   Work reduction_;                   // then over ShardGroups::shard
   Work replicas_;                    // then over ShardGroups::replicate
   Tensor sum_;                       // where both leave it
+  Tensor sent_codes_, got_codes_;    // of a reduction: of whole_grad_; all ranks' of sum_
   bool reducing_ = false;
   bool told_complete_ = false;                   // in this backward, to shard_.fence
   std::unique_ptr<HostGradient> host_gradient_;  // null: shard_.grad is on the device

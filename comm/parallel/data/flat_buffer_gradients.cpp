@@ -275,7 +275,7 @@ void FlatBuffer::sum_leaves(const Tensor& grad, CollectiveOptions& options) {
   if (group.size() == 1) return;
   leaves_ = group.all_reduce_sum(grad, options);
   // A rank alone waits for nobody, and parts of the rows are added next.
-  if (ranks().size() == 1 || row_parts() > 1) {
+  if (ranks().size() == 1 || row_parts() > 1 || reduces_codes()) {
     return shared_.wait(std::exchange(leaves_, Work()));
   }
   options.after = &leaves_;
@@ -296,7 +296,9 @@ void FlatBuffer::start_reduce() {
     sum_ = shards_gradients() && reduces_in_place() ? shard_.grad : own_part(whole_grad_);
     reduction_ = start_sum(options);
   }
-  if (shared_.groups.replicate != nullptr && shared_.sums_replicas && sum_.numel() > 0) {
+  const bool sums_replicas = shared_.groups.replicate != nullptr &&
+                             shared_.replica_gradients == ReplicaGradients::kSum;
+  if (sums_replicas && sum_.numel() > 0) {
     options.after = &reduction_;
     replicas_ = shared_.groups.replicate->all_reduce_sum(sum_, options);
   }
@@ -307,6 +309,7 @@ void FlatBuffer::start_reduce() {
 // too, if its groups are deterministic; a reduction to the owner sends half as much.
 Work FlatBuffer::start_sum(const CollectiveOptions& options) {
   ProcessGroup& group = ranks();
+  if (reduces_codes()) return start_coded_sum(options);
   if (!layout_.owner) return group.reduce_scatter_sum(whole_grad_, sum_, options);
   return group.options().deterministic ? group.all_reduce_sum(whole_grad_, options)
                                        : group.reduce_sum(whole_grad_, *layout_.owner, options);
@@ -322,6 +325,7 @@ void FlatBuffer::finish_reduce(bool last) {
   shared_.wait(std::exchange(leaves_, Work()));
   shared_.wait(std::exchange(reduction_, Work()));
   shared_.wait(std::exchange(replicas_, Work()));
+  add_codes();
   const Tensor sum = std::exchange(sum_, Tensor());
   if (shared_.options.reproducible) {
     counter_.add(sum);

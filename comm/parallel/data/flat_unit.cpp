@@ -32,7 +32,10 @@ FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOpti
            .use = plan.tied.contains(parameter) ? TableUse::kTied : TableUse::kOnly,
            .repeated = parameter->partition.share == LeafShare::kRepeated,
            .of_experts = parameter->partition.is_of_experts,
-           .offload = parameter->trainable ? options.offload : UnitOffload{}}]
+           .offload = parameter->trainable ? options.offload : UnitOffload{},
+           // Vectors are few, and mean more than their share.
+           .in_codes = (shared.options.gather_code || shared.options.reduce_code) &&
+                       parameter->trainable && !persistent && parameter->shape.ndim() > 1}]
         .push_back(parameter);
   }
   for (auto& [traits, parameters] : alike) {
@@ -47,6 +50,7 @@ FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOpti
     if (!traits.trainable) name += " frozen";
     if (traits.compute == DType::kU8) name += " codes";
     if (traits.persistent) name += " persistent";
+    if (traits.in_codes) name += " coded";
     if (traits.use == TableUse::kTied) name += " tied";
     buffers_.push_back(std::make_unique<FlatBuffer>(shared, std::move(name), traits, parameters));
   }

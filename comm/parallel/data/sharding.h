@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +14,10 @@
 #include "shale/runtime/optim/shard.h"
 #include "shale/runtime/tensor/context.h"
 #include "shale/runtime/tensor/stream.h"
+
+namespace shale::kernels {
+enum class BlockCode : uint8_t;  // see kernels/block_codes.h
+}
 
 namespace shale::comm {
 
@@ -57,6 +62,13 @@ struct ShardGroups {
   const PipelineStages* stages = nullptr;
 };
 
+// Whose samples a replica's gradient is of, where hybrid sharding has several.
+enum class ReplicaGradients : uint8_t {
+  kSum,    // of all replicas: their gradients are added over ShardGroups::replicate
+  kShare,  // its own: its share of that sum
+  kOwn,    // its own, of a loss that is the mean over them alone: of local steps
+};
+
 // What stage 3 does with the parameters of a unit between its forward and its backward.
 enum class ReshardAfterForward {
   kAuto,        // kYes, but kNo for a unit that encloses others: it is needed before and after them
@@ -96,6 +108,11 @@ struct ShardingOptions {
   // Adds micro-batches in an order that does not depend on the number of ranks: micro-batch j of
   // rank r is leaf j * ranks + r of one binary tree.
   bool reproducible = false;
+  // From stage 2 on, in what codes (kernels/block_codes.h) the parameters of matrices are gathered,
+  // and their gradients go to the rank that adds them up (ZeRO++, arXiv:2306.10209); none: as they
+  // are. Buffers that one rank has, and gathers of a smaller group, have none.
+  std::optional<kernels::BlockCode> gather_code = {};
+  std::optional<kernels::BlockCode> reduce_code = {};
   uint64_t seed = 0;  // of the initial values
 
   friend bool operator==(const ShardingOptions&, const ShardingOptions&) = default;
@@ -116,8 +133,9 @@ struct ShardingContext {
   // What optimizers and clipping do over `shard`; null where nothing is sharded.
   std::shared_ptr<const ShardPeers> peers;
   std::shared_ptr<const ShardReplicas> replicas;  // over `replicate`; null where there is none
-  bool sums_replicas = true;                      // DataParallel::set_replica_sum()
-  double exposed_seconds = 0;                     // spent waiting for collectives
+  // DataParallel::set_replica_gradients()
+  ReplicaGradients replica_gradients = ReplicaGradients::kSum;
+  double exposed_seconds = 0;  // spent waiting for collectives
 
   // The ranks that share a parameter.
   ProcessGroup& shard(bool of_experts) const {

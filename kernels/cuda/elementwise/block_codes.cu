@@ -78,7 +78,76 @@ __global__ void __launch_bounds__(kThreads) decode_blocks_kernel(CodedRows x, T*
   store_scaled(y + first, levels, x.scale(row, column));
 }
 
+// A warp encodes a block: a lane has two neighbours, which are two bytes or one.
+constexpr int kWarps = kThreads / kWarpSize;
+static_assert(kCodeBlock == 2 * kWarpSize);
+
+__device__ __forceinline__ uint32_t nf4_code(const float* boundaries, float x) {
+  uint32_t code = 0;
+#pragma unroll
+  for (int i = 0; i < 15; ++i) code += x > boundaries[i] ? 1 : 0;
+  return code;
+}
+
+template <typename T, BlockCode kCode>
+__global__ void __launch_bounds__(kThreads)
+    encode_blocks_kernel(const T* x, CodedRows y, uint8_t* rows, int64_t n) {
+  await_previous_grid();
+  float* const boundaries = shared<Nf4Table>().levels;  // halfway between two levels
+  if constexpr (kCode == BlockCode::kNf4) {
+    if (threadIdx.x < 15) {
+      boundaries[threadIdx.x] = (kNf4.levels[threadIdx.x] + kNf4.levels[threadIdx.x + 1]) / 2;
+    }
+    __syncthreads();
+  }
+  const int lane = threadIdx.x % kWarpSize;
+  const int64_t block = blockIdx.x * int64_t{kWarps} + threadIdx.x / kWarpSize;
+  if (block * kCodeBlock >= n) return;
+  const int64_t first = block * kCodeBlock + 2 * lane;
+  const float a = to_float(x[first]), b = to_float(x[first + 1]);
+  const float most = std::numeric_limits<float>::max();
+  const float largest = warp_max(fmaxf(fabsf(a), fabsf(b)));  // skips NaNs
+  const bool is_finite = warp_sum(fabsf(a) <= most && fabsf(b) <= most ? 0 : 1) == 0;
+  const BlockScale scale = is_finite ? block_scale(kCode, largest) : BlockScale{};
+  const int64_t number = first / y.columns, column = first - number * y.columns;
+  uint8_t* const row = rows + number * y.row_bytes;
+  if (lane == 0) {
+    reinterpret_cast<float*>(row + y.scales)[column / kCodeBlock] =
+        is_finite ? scale.scale : std::numeric_limits<float>::quiet_NaN();
+  }
+  if constexpr (kCode == BlockCode::kNf4) {
+    const uint32_t codes = nf4_code(boundaries, a * scale.inverse) << 4 |
+                           nf4_code(boundaries, b * scale.inverse);
+    row[column / 2] = static_cast<uint8_t>(is_finite ? codes : 0);
+  } else {
+    const auto code = [&](float value) {
+      const int level = is_finite ? static_cast<int>(rintf(value * scale.inverse)) : 0;
+      return static_cast<uint32_t>(level) & 255;
+    };
+    *reinterpret_cast<uint16_t*>(row + column) = static_cast<uint16_t>(code(a) | code(b) << 8);
+  }
+}
+
 }  // namespace
+
+template <>
+void run(const Exec& exec, const EncodeBlocksArgs& a) {
+  const int64_t n = a.x.numel(), columns = a.x.ndim() == 2 ? a.x.size(1) : 0;
+  if (n == 0) return;
+  const CodedRows y = {a.y.as<uint8_t>(), columns, a.y.size(1), code_bytes(a.code, columns)};
+  const simt::LaunchConfig launch = {.grid = ceil_div(n, int64_t{kWarps} * kCodeBlock),
+                                     .block = kThreads};
+  dispatch_float(a.x.dtype, [&]<typename T>() {
+    const auto encode = [&](auto kernel) {
+      simt::launch(kernel, launch, exec, a.x.as<T>(), y, a.y.as<uint8_t>(), n);
+    };
+    if (a.code == BlockCode::kNf4) {
+      encode(encode_blocks_kernel<T, BlockCode::kNf4>);
+    } else {
+      encode(encode_blocks_kernel<T, BlockCode::kInt8>);
+    }
+  });
+}
 
 template <>
 void run(const Exec& exec, const DecodeBlocksArgs& a) {

@@ -55,6 +55,18 @@ std::string columns_of(const ExpertMetrics& m) {
              ", \"dropped_share\": ", significant(m.dropped_share, 6));
 }
 
+// A mean over ranks, such as 2.5, without its fraction.
+std::string whole(double bytes) {
+  return fixed_or_null(bytes, 0);
+}
+
+std::string columns_of(const SentBytes& sent) {
+  return cat(", \"sent_gradients_bytes\": ", whole(sent.gradients),
+             ", \"sent_parameters_bytes\": ", whole(sent.parameters),
+             ", \"sent_activations_bytes\": ", whole(sent.activations),
+             sent.replicas ? cat(", \"sent_replicas_bytes\": ", whole(*sent.replicas)) : "");
+}
+
 std::string line_of(const StepMetrics& m) {
   return cat("{\"step\": ", m.step, ", \"loss\": ", significant(m.loss, 9),
              ", \"loss_bits\": ", bits_text(m.loss),
@@ -68,6 +80,7 @@ std::string line_of(const StepMetrics& m) {
              ", \"host_peak_bytes\": ", or_null(m.host_peak_bytes),
              m.data_wait_ms ? cat(", \"data_wait_ms\": ", fixed_or_null(m.data_wait_ms, 3)) : "",
              m.bubble_ms ? cat(", \"bubble_ms\": ", fixed_or_null(m.bubble_ms, 3)) : "",
+             m.sent ? columns_of(*m.sent) : "",
              m.loss_scale ? cat(", \"loss_scale\": ", significant(*m.loss_scale, 9)) : "",
              m.skipped_steps ? cat(", \"skipped_steps\": ", *m.skipped_steps) : "",
              m.outlier_steps ? cat(", \"outlier_steps\": ", *m.outlier_steps) : "",

@@ -23,6 +23,16 @@ struct ExpertMetrics {
   friend bool operator==(const ExpertMetrics&, const ExpertMetrics&) = default;
 };
 
+// What rank 0 has sent since the row before, by class, in bytes (comm/traffic.h).
+struct SentBytes {
+  double gradients = 0;
+  double parameters = 0;
+  double activations = 0;
+  std::optional<double> replicas = {};  // of all classes, to other replicas; where there are some
+
+  friend bool operator==(const SentBytes&, const SentBytes&) = default;
+};
+
 // One optimizer step. What is not known, or not finite, is null in the file.
 struct StepMetrics {
   int64_t step = 0;
@@ -41,6 +51,7 @@ struct StepMetrics {
   std::optional<double> data_wait_ms = {};  // rank 0, waiting for batches that were not there yet
   // Pipelines.
   std::optional<double> bubble_ms = {};  // rank 0, waiting for other stages
+  std::optional<SentBytes> sent = {};    // several ranks
   // Runs with loss scaling.
   std::optional<double> loss_scale = {};      // of the next step
   std::optional<int64_t> skipped_steps = {};  // so far, for a gradient that was not finite

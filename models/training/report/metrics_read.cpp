@@ -54,14 +54,23 @@ class RowReader {
     }
     return shares;
   }
+  double number(const std::string& key) const {
+    const auto value = optional_number(key);
+    if (!value) fail(key, "a number", at(key));
+    return *value;
+  }
+  // Those of runs of several ranks; older rows have none.
+  std::optional<SentBytes> sent() const {
+    if (!has("sent_gradients_bytes")) return std::nullopt;
+    SentBytes sent{.gradients = number("sent_gradients_bytes"),
+                   .parameters = number("sent_parameters_bytes"),
+                   .activations = number("sent_activations_bytes")};
+    if (has("sent_replicas_bytes")) sent.replicas = number("sent_replicas_bytes");
+    return sent;
+  }
   // Those of mixtures, which a row has all or none of.
   std::optional<ExpertMetrics> experts() const {
     if (!has("expert_tokens_min")) return std::nullopt;
-    const auto number = [this](const std::string& key) {
-      const auto value = optional_number(key);
-      if (!value) fail(key, "a number", at(key));
-      return *value;
-    };
     return ExpertMetrics{.tokens_min = number("expert_tokens_min"),
                          .tokens_mean = number("expert_tokens_mean"),
                          .tokens_max = number("expert_tokens_max"),
@@ -196,6 +205,7 @@ MetricsRow row_of(std::string_view line, const std::string& where) {
       .host_peak_bytes = row.optional_count("host_peak_bytes"),
       .data_wait_ms = row.has("data_wait_ms") ? row.optional_number("data_wait_ms") : std::nullopt,
       .bubble_ms = row.has("bubble_ms") ? row.optional_number("bubble_ms") : std::nullopt,
+      .sent = row.sent(),
       .loss_scale = row.has("loss_scale") ? row.optional_number("loss_scale") : std::nullopt,
       .skipped_steps =
           row.has("skipped_steps") ? row.optional_count("skipped_steps") : std::nullopt,

@@ -134,4 +134,41 @@ TEST_CASE("a folder that is named with nothing is an error, not none", "[options
   }
 }
 
+TEST_CASE("what spares slow links says what it does not go with", "[options]") {
+  using Flags = std::vector<std::string>;
+  const auto check = [](const Flags& first, const Flags& other, const Flags& words) {
+    Flags flags = first;
+    flags.insert(flags.end(), other.begin(), other.end());
+    TrainConfig config;
+    const std::string message = refusal(flags, 4, config);
+    CAPTURE(message);
+    if (words.empty()) CHECK(message.empty());
+    for (const std::string& word : words) CHECK(contains(message, word));
+  };
+  const Flags local = {"--zero", "2", "--shard-ranks", "2", "--outer-every", "5"};
+  check(local, {}, {});
+  check(local, {"--outer-start", "1000"}, {"--outer-every 5", "--outer-start 1000"});
+  check(local, {"--ema", "0.9"}, {"--outer-every 5", "--ema 0.9"});
+  check(local, {"--reproducible"}, {"--outer-every 5", "--reproducible"});
+  check(local, {"--skip-outliers", "6"}, {"--outer-every 5", "--skip-outliers 6"});
+  check(local, {"--offload", "optimizer"}, {"--outer-every 5", "--offload optimizer"});
+  check(local, {"--cuda-graph"}, {"--outer-every 5", "--cuda-graph"});
+  check(local, {"--optimizer", "adamw-8bit"}, {"--outer-every 5", "--optimizer adamw-8bit"});
+  check(local, {"--optimizer", "1bit-adam", "--clip-replica"},
+        {"--outer-every 5", "--optimizer 1bit-adam"});
+
+  const Flags one_bit = {"--zero", "2", "--shard-ranks", "2", "--optimizer", "1bit-adam"};
+  check(one_bit, {}, {"--clip 1", "--clip-replica"});
+  check(one_bit, {"--clip-replica"}, {});
+  check(one_bit, {"--offload", "optimizer"}, {"--optimizer 1bit-adam", "--offload optimizer"});
+
+  const Flags codes = {"--zero", "3", "--quantize-gathers", "8", "--quantize-reductions", "4"};
+  check(codes, {}, {});
+  check(codes, {"--shard-ranks", "2"}, {"--quantize-reductions 4", "2 replicas"});
+  check(codes, {"--shard-ranks", "1"}, {"--quantize-gathers 8", "there is one"});
+  check(codes, {"--reproducible"}, {"--quantize-gathers 8", "--reproducible"});
+  check(codes, {"--offload", "params"}, {"--quantize-gathers 8", "--offload params"});
+  check(codes, {"--cuda-graph"}, {"--quantize-gathers 8", "--cuda-graph"});
+}
+
 }  // namespace shale::models

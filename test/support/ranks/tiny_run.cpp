@@ -53,8 +53,9 @@ models::StepOptions step_options(const RunLayout& layout, int64_t micro_batches)
   models::StepOptions options{.parallel = layout.parallel,
                               .offload = layout.offload,
                               .micro_batches = micro_batches,
-                              .clip = 1,
-                              .skip_outliers = layout.skip_outliers};
+                              .clip = layout.clip,
+                              .skip_outliers = layout.skip_outliers,
+                              .local_steps = layout.local_steps};
   if (layout.loss_scale > 0) options.loss_scale = {.initial_scale = layout.loss_scale};
   options.parallel.seed = 3;
   return options;

@@ -33,6 +33,8 @@ struct RunLayout {
   float loss_scale = 0;  // at the start; 0: none
   std::optional<optim::OutlierOptions> skip_outliers = {};
   double ema = 0;  // 0: no average
+  float clip = 1;
+  std::optional<comm::LocalStepsOptions> local_steps = {};
 };
 
 // What the losses of a rank's micro-batches were in the step that was done last.

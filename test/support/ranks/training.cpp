@@ -105,7 +105,8 @@ models::StepOptions step_options(const TrainOptions& options, int64_t micro_batc
   models::StepOptions step{.parallel = options.parallel,
                            .offload = options.offload,
                            .micro_batches = micro_batches,
-                           .clip = options.clip};
+                           .clip = options.clip,
+                           .local_steps = options.local_steps};
   step.parallel.seed = 3;
   step.offload.activation.min_bytes = 0;
   if (options.loss_scale > 0) {

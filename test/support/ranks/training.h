@@ -26,6 +26,7 @@ struct TrainOptions {
   bool f32_norms = false;  // the first norm of each block has f32 parameters, whatever the rest has
   comm::DataParallelOptions parallel = {};
   models::StepOffload offload = {};
+  std::optional<comm::LocalStepsOptions> local_steps = {};
   models::MakeOptimizer optimizer = make_adamw();
   int64_t length = kLength;
   std::optional<models::LanguageModelConfig> model = {};  // without: tiny_model()

@@ -1,8 +1,10 @@
 // Sharded training on an emulated GPU, whose streams run late and in an order that a seed picks, so
 // that a missing wait shows as other bits.
 #include "shale/comm/mesh.h"
+#include "shale/kernels/block_codes.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/optim/muon.h"
+#include "shale/runtime/optim/one_bit_adam.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/devices.h"
@@ -124,6 +126,43 @@ TEST_CASE("Muon's matrices have the same bits on a device whose streams run in a
           Row{"stage 3, all of it", {.stage = 3}, kAllOfIt}}) {
       CAPTURE(row.name, static_cast<int>(order.order));
       CHECK(same(train_on(gpu(order), options_of(row)), want));
+    }
+  }
+}
+
+TEST_CASE("replicas that send signs, or little, have the same bits whenever streams run",
+          "[staged]") {
+  if (world().size() != 2) return;
+  TrainOptions one_bit = train_options({"1-bit Adam", {.stage = 1}});
+  one_bit.optimizer = [](std::vector<OptimShard> shards) {
+    return std::make_unique<optim::OneBitAdam>(std::move(shards),
+                                               optim::OneBitAdamOptions{.freeze_step = 1});
+  };
+  TrainOptions local = train_options({"local steps", {.stage = 2}});
+  local.local_steps = comm::LocalStepsOptions{.every = 2, .in_turn = true};
+  for (const TrainOptions& options : {one_bit, local}) {
+    const Trained want = train_on(gpu({.order = Order::kFifo, .track = false}), options, 2);
+    CHECK(std::isfinite(want.losses.back()));
+    for (const emulator::Options& order : orders()) {
+      CAPTURE(options.local_steps.has_value(), static_cast<int>(order.order));
+      CHECK(same(train_on(gpu(order), options, 2), want));
+    }
+  }
+}
+
+TEST_CASE("codes have the same bits on a device whose streams run in any order", "[staged]") {
+  if (world().size() != 2) return;
+  using kernels::BlockCode;
+  const Row two = {"stage 2",
+                   {.stage = 2, .gather_code = BlockCode::kInt8, .reduce_code = BlockCode::kNf4}};
+  Row three = two;
+  three.parallel.stage = 3;
+  const Trained want = in_order(two);
+  CHECK(std::isfinite(want.losses.back()));
+  for (const emulator::Options& order : orders()) {
+    for (const Row& row : {two, three}) {
+      CAPTURE(row.parallel.stage, static_cast<int>(order.order));
+      CHECK(same(train_on(gpu(order), train_options(row)), want));
     }
   }
 }

@@ -1,9 +1,7 @@
 // 1-bit Adam over the replicas of hybrid sharding: before and after its freeze, on checkpoints, and
 // when a gradient overflows.
 #include <cmath>
-#include <cstring>
 
-#include "shale/comm/mesh.h"
 #include "shale/comm/parallel/data/replica_check.h"
 #include "shale/comm/traffic.h"
 #include "shale/kernels/one_bit.h"
@@ -15,52 +13,13 @@
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/harness.h"
+#include "shale/test/support/ranks/replicas.h"
 #include "shale/test/support/ranks/tiny_run.h"
 
 namespace shale::test {
 namespace {
 
 using comm::ShardGroups;
-
-// So many replicas, of the ranks that are left.
-struct Replicas {
-  Replicas(comm::ProcessGroup& all, int count)
-      : mesh(all, {{"replica", count}, {"node", all.size() / count}}),
-        groups{.shard = &mesh.group("node"), .replicate = &mesh.group("replica")} {}
-  comm::Mesh mesh;
-  ShardGroups groups;
-};
-
-// Numbers of replicas that the world can be cut into.
-std::vector<int> replica_counts() {
-  std::vector<int> counts;
-  for (int count = 2; count <= world().size(); ++count) {
-    if (world().size() % count == 0) counts.push_back(count);
-  }
-  return counts;
-}
-
-std::vector<float> values_of(TinyRun& run) {
-  std::vector<float> all;
-  run.step().finish_update();
-  run.parallel().full_state([&](const Parameter&, const View& value) {
-    all.insert(all.end(), value.as<float>(), value.as<float>() + value.numel());
-  });
-  return all;
-}
-
-// All that this rank holds, by name.
-std::map<std::string, std::string> local_state(TinyRun& run) {
-  std::map<std::string, std::string> bytes;
-  for (const StatePart& part : run.parts()) bytes[part.name] += bytes_of(part);
-  return bytes;
-}
-
-std::vector<float> floats_of(const std::string& bytes) {
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
-}
 
 struct Mlp : Module {
   static constexpr int64_t kIn = 12, kHidden = 96, kOut = 6, kRows = 16;
@@ -91,7 +50,8 @@ double remaining_loss(const ShardGroups& groups, comm::ProcessGroup& all,
     const auto rows = randn<float>(Mlp::kRows * Mlp::kIn, uint64_t(8 * all.rank() + step % 8));
     const Tensor x = from_host<float>(context, rows, {Mlp::kRows, Mlp::kIn});
     optimizer->prepare(context, step, 1e-2f * float(kSteps - step) / float(kSteps));
-    parallel.set_replica_sum(optimizer->needs_replica_sum());
+    parallel.set_replica_gradients(optimizer->needs_replica_sum() ? comm::ReplicaGradients::kSum
+                                                                  : comm::ReplicaGradients::kShare);
     const Tensor distance = add(student.forward(x), scale(teacher.forward(x).detach(), -1));
     const Tensor loss = parallel.mean_over_ranks(mean(mul(distance, distance)));
     backward(loss);

@@ -85,6 +85,23 @@ TEST_CASE("a step of a mixture of experts has their loads, and is read back", "[
   CHECK(contains(message_of<DataError>([&] { parse_metrics(without, "test"); }), "dropped_share"));
 }
 
+TEST_CASE("a step of several ranks has the bytes that were sent, and is read back", "[metrics]") {
+  StepMetrics row = full_row(7);
+  row.sent = {.gradients = 4e9, .parameters = 123456789, .activations = 0};
+  const auto read_back = [](const std::string& line) {
+    return std::get<StepMetrics>(parse_metrics(line, "test").front());
+  };
+  std::string line = to_json_line(row);
+  CHECK(contains(line,
+                 "\"sent_gradients_bytes\": 4000000000, \"sent_parameters_bytes\": 123456789, "
+                 "\"sent_activations_bytes\": 0}\n"));
+  CHECK(read_back(line) == row);
+  row.sent->replicas = 16;
+  line = to_json_line(row);
+  CHECK(contains(line, "\"sent_replicas_bytes\": 16}\n"));
+  CHECK(read_back(line) == row);
+}
+
 TEST_CASE("what is not known or not finite is null", "[metrics]") {
   CHECK(
       to_json_line(StepMetrics{}) ==

@@ -1,0 +1,36 @@
+#include "shale/test/support/ranks/replicas.h"
+
+#include <cstring>
+
+namespace shale::test {
+
+std::vector<int> replica_counts() {
+  std::vector<int> counts;
+  for (int count = 2; count <= world().size(); ++count) {
+    if (world().size() % count == 0) counts.push_back(count);
+  }
+  return counts;
+}
+
+std::vector<float> values_of(TinyRun& run) {
+  std::vector<float> all;
+  run.step().finish_update();
+  run.parallel().full_state([&](const Parameter&, const View& value) {
+    all.insert(all.end(), value.as<float>(), value.as<float>() + value.numel());
+  });
+  return all;
+}
+
+std::map<std::string, std::string> local_state(TinyRun& run) {
+  std::map<std::string, std::string> bytes;
+  for (const StatePart& part : run.parts()) bytes[part.name] += bytes_of(part);
+  return bytes;
+}
+
+std::vector<float> floats_of(const std::string& bytes) {
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+}  // namespace shale::test
