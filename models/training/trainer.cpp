@@ -320,11 +320,19 @@ void Trainer::train_step(int64_t step) {
               }});
 }
 
+// What shows phases to the device's profiler, unless the trace does, or null.
+Tracer* Trainer::ranges() {
+  const bool traced = timeline_ != nullptr && timeline_->is_recording();
+  return traced ? nullptr : context_.backend().tracer();
+}
+
 void Trainer::begins(StepPhase phase) {
   if (trace_ != nullptr) trace_->begins(phase);
+  if (Tracer* const shown = ranges()) shown->enter(phase_name(phase));
 }
 
 void Trainer::ends(StepPhase phase) {
+  if (Tracer* const shown = ranges()) shown->leave();
   if (trace_ != nullptr) trace_->ends(phase);
 }
 
