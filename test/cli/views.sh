@@ -39,6 +39,14 @@ steps=$(grep -oE '^."step":[0-9]+' "$out/samples.jsonl" | tr -dc '0-9\n' | xargs
 grep -q '"steps": 12' "$out/config.json" || fail 'config.json: not the steps'
 grep -q '^shale_step{run=".*"} 12$' "$work/shale.prom" || fail 'Prometheus: not step 12'
 
+# By TensorBoard itself, where the python3 of this shell has it.
+if python3 -c 'import tensorboard' 2>/dev/null; then
+  python3 "$(dirname "${BASH_SOURCE[0]}")/../fixtures/check_tensorboard.py" "$out" \
+    >"$work/output" 2>&1 || fail 'TensorBoard reads something else'
+else
+  echo "skipped: python3 has no tensorboard, so nobody but Shale's own reader read event files"
+fi
+
 train --steps 2 --resume none --no-save --out "$work/other"
 [[ -d $work/other/tensorboard ]] || fail 'no folder of the other run'
 
