@@ -37,7 +37,8 @@ set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME shale)
 set(CPACK_PACKAGE_VENDOR "The Shale authors")
-# Who answers for a package is who makes it; the default says by its domain (RFC 2606) that nobody does.
+# Who answers for a package is who makes it; the default says by its domain (RFC 2606) that nobody
+# does.
 set(SHALE_PACKAGE_CONTACT "Nobody yet <nobody@shale.invalid>" CACHE STRING
     "Maintainer of Debian packages, as \"NAME <ADDRESS>\"")
 set(CPACK_PACKAGE_CONTACT "${SHALE_PACKAGE_CONTACT}")

@@ -9,8 +9,8 @@ namespace shale::comm {
 
 // What has ended as a slice of the track "collectives: GROUP", or "link FROM -> TO": named after
 // what was done, with the number of the call, the bytes and who asked. Its flow is that of the same
-// collective, or message, on other ranks. `rank`: this one's, of the World. What a device ran is left
-// to DeviceSlice.
+// collective, or message, on other ranks. `rank`: this one's, of the World. What a device ran is
+// left to DeviceSlice.
 void add_slice(Timeline& timeline, const RecentCollectives::Entry& entry, int rank);
 
 // The same of what a stream of a device does, from when this is made until end(), by the device's

@@ -138,7 +138,7 @@ void ConfigImport::refuse_unless(const std::string& key, const Json& harmless,
                                  std::string_view why) {
   const auto it = values_.find(key);
   if (it == values_.end()) return;
-  const auto value = take(key);  // nothing for "auto", for which transformers takes the harmless one
+  const auto value = take(key);  // nothing for "auto": transformers puts the harmless one there
   if (!value || *value == harmless) return;
   refuse(key, why);
 }

@@ -79,8 +79,8 @@ std::vector<std::pair<Slice, std::string>> collectives_of(const TraceRecord& rec
   return all;
 }
 
-// Walks the nested slices of a rank's own thread, or of its device, where that runs what it is given
-// later: a host that is ahead of its device says nothing of where the time goes.
+// Walks the nested slices of a rank's own thread, or of its device, where that runs what it is
+// given later: a host that is ahead of its device says nothing of where the time goes.
 class RankWalk {
  public:
   RankWalk(const TraceRecord& record, Sums& sums)
@@ -313,7 +313,8 @@ std::string trace_report(std::span<const TraceRecord> ranks) {
              ranks.size() == 1 ? " rank" : " ranks", " on ", hosts.size(),
              hosts.size() == 1 ? " host" : " hosts", "; a step takes ", milliseconds(step),
              ", mean of all:\n", where_it_goes(sums), "Kernels take ", percent(kernels / sums.step),
-             " of a step, as the ", sums.on_device ? "device runs" : "host calls", " them; of that ", shares(sums.kernels, kernels), ".\n",
+             " of a step, as the ", sums.on_device ? "device runs" : "host calls",
+             " them; of that ", shares(sums.kernels, kernels), ".\n",
              communication(sums), who_is_late(ranks, sums));
 }
 

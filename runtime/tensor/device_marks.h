@@ -11,8 +11,8 @@
 namespace shale {
 
 // Marks for a timeline whose times are those of the host's clock: where a moment of the device's
-// clock lies on the host's is found by anchors, marks that the host waits for. What the clocks drift
-// between two anchors is taken out.
+// clock lies on the host's is found by anchors, marks that the host waits for. What the clocks
+// drift between two anchors is taken out.
 class DeviceMarks final : public StreamMarks {
  public:
   // All are outlived; `stream` is one of the backend's, which anchors are set on.

@@ -66,9 +66,9 @@ class StreamClock {
   std::vector<std::shared_ptr<Point>> unused_;
 };
 
-// Throws UnavailableError where this build lacks the device. On the CPU, where a stream runs at once,
-// and on the emulator, where a mark is a piece of queued work, it is the host's clock that is read; on
-// a GPU it is the GPU's, by events, good to half a microsecond.
+// Throws UnavailableError where this build lacks the device. On the CPU, where a stream runs at
+// once, and on the emulator, where a mark is a piece of queued work, it is the host's clock that is
+// read; on a GPU it is the GPU's, by events, good to half a microsecond.
 std::unique_ptr<StreamClock> make_stream_clock(const Device& device);
 // For make_stream_clock(), in builds that have the device.
 std::unique_ptr<StreamClock> make_emu_stream_clock();

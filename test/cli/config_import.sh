@@ -69,7 +69,8 @@ cat >"$work/auto.json" <<'JSON'
                        "stage3_max_live_parameters": 1e9, "reduce_bucket_size": "auto",
                        "stage3_gather_16bit_weights_on_model_save": true},
  "gradient_accumulation_steps": "auto", "gradient_clipping": "auto",
- "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "wall_clock_breakdown": false}
+ "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto",
+ "wall_clock_breakdown": false}
 JSON
 import "$work/auto.json"
 [[ $? == 64 ]] || fail 'a logarithmic warm-up: want exit code 64'

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What deploy/ has for other machines: scripts and recipes parse, those that build Shale name all that
-# it is built with, and manifests have what the operators of Kubernetes take. Whether they work there is
-# not seen here.
+# What deploy/ has for other machines: scripts and recipes parse, those that build Shale name all
+# that it is built with, and manifests have what the operators of Kubernetes take. Whether they work
+# there is not seen here.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -31,13 +31,13 @@ refused() {
   [[ $? == 1 ]] || fail "$1 is taken with '$3'"
   grep -qF "$4" "$work/output" || fail "$1 with '$3': no word of '$4'"
 }
-refused mpijob.yaml 'slotsPerWorker: 8' 'slotsPerWorkers: 8' 'slotsPerWorkers: MPIJob has no such field'
+refused mpijob.yaml 'slotsPerWorker: 8' 'slots: 8' 'slots: MPIJob has no such field'
 refused mpijob.yaml 'slotsPerWorker: 8' 'slotsPerWorker: "8"' 'is of type string, want integer'
 refused mpijob.yaml 'restartPolicy: OnFailure' 'restartPolicy: ExitCode' 'want Never|OnFailure'
 refused mpijob.yaml '- name: launcher' '- workingDir: /' 'containers[0]: has no name'
 refused mpijob.yaml '\*mounts' '*mount' "there is no anchor of '*mount'"
 refused jobset.yaml 'action: FailJobSet' 'action: Fail' 'rules[0].action is Fail, want FailJobSet|'
-refused jobset.yaml 'defaultMode: 0400' 'mode: 0400' 'volumes[0].secret.mode: JobSet has no such field'
+refused jobset.yaml 'defaultMode: 0400' 'mode: 0400' '[0].secret.mode: JobSet has no such field'
 refused kueue.yaml v1beta2 v1beta1 'kueue.x-k8s.io/v1beta1 ResourceFlavor: no operator takes it'
 
 # scripts_of FILE: what RUN has in a Containerfile, or the sections of an Apptainer file.

@@ -1,10 +1,11 @@
-// Reads manifests of Kubernetes, as deploy/ has them, and holds them to tables of what operators take
-// (fixtures/make_kubernetes.py), without Python.
+// Reads manifests of Kubernetes, as deploy/ has them, and holds them to tables of what operators
+// take (fixtures/make_kubernetes.py), without Python.
 //
 //   manifest_check MANIFEST TABLE...
 //
-// Prints what is wrong, a line each, and ends with 1 then. Of YAML it knows what such files are written
-// in: mappings and sequences in blocks or in one line, literal blocks, anchors, several documents.
+// Prints what is wrong, a line each, and ends with 1 then. Of YAML it knows what such files are
+// written in: mappings and sequences in blocks or in one line, literal blocks, anchors, several
+// documents.
 #include <algorithm>
 #include <fstream>
 #include <iostream>

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A report in a real browser, in light and dark: nothing is wider than the page at any width, no
-# text lies over another, and the browser has nothing to complain of. It also takes the pictures that
-# people would see, at two widths, and prints the page.
+# text lies over another, and the browser has nothing to complain of. It also takes the pictures
+# that people would see, at two widths, and prints the page.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)

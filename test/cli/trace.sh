@@ -30,8 +30,8 @@ if command -v python3 >/dev/null; then
   done
 fi
 
-# A device that runs later: the same by its clock, on a track of its own. Its host is ahead of it, so
-# its kernels, which take their time there, are not where the host was.
+# A device that runs later: the same by its clock, on a track of its own. Its host is ahead of it,
+# so its kernels, which take their time there, are not where the host was.
 train --device emu --layers 1 --steps 3 --trace "$work/emu.json" --trace-steps 2-3
 code=$?
 if [[ $code == 69 ]]; then

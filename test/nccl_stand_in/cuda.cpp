@@ -1,5 +1,5 @@
-// What comm/nccl and a GPU's clock call of CUDA's runtime, for machines without it: a device that is
-// always done, and comes to each event a millisecond after the one before.
+// What comm/nccl and a GPU's clock call of CUDA's runtime, for machines without it: a device that
+// is always done, and comes to each event a millisecond after the one before.
 #include <cuda_runtime.h>
 
 #include <atomic>

@@ -1,5 +1,6 @@
-// A profiler, as NVTX looks for one in the program itself: it notes the ranges that it is shown. NVTX's
-// interface for that is declared here by hand, as its headers would declare what is defined here.
+// A profiler, as NVTX looks for one in the program itself: it notes the ranges that it is shown.
+// NVTX's interface for that is declared here by hand, as its headers would declare what is defined
+// here.
 #include <cstdint>
 #include <string>
 

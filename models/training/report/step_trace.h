@@ -30,8 +30,8 @@ TraceWindow parse_trace_steps(std::string_view text);
 // Records some steps of a run on all ranks (base/timeline.h) and writes them to one file, by rank
 // 0, with the clocks of hosts compared before and after. What is recorded: steps, their phases,
 // modules and kernels as they are called; waits; data; checkpoints; collectives and messages of
-// links; memory. What a device runs later is there twice: when it is queued, on the track "host", and
-// when it runs, on "device", as are collectives of a backend that uses the device's streams.
+// links; memory. What a device runs later is there twice: when it is queued, on the track "host",
+// and when it runs, on "device", as are collectives of a backend that uses the device's streams.
 class StepTrace {
  public:
   struct Options {

@@ -89,7 +89,8 @@ TEST_CASE("marks tell when a stream came by, not when they were set", "[stream]"
   while (StreamClock::HostClock::now() - queued < std::chrono::milliseconds(50)) {
   }
   clock->read();
-  CHECK_THROWS_AS(clock->seconds(from, to), std::out_of_range);  // nobody has waited, so nothing was run
+  // Nobody has waited, so nothing was run.
+  CHECK_THROWS_AS(clock->seconds(from, to), std::out_of_range);
   clock->read_all();
   CHECK(clock->seconds(from, to) >= 0);
   CHECK(clock->seconds(from, to) < 50e-3);  // the wait was before both
