@@ -68,6 +68,7 @@ StepTrace::StepTrace(const Options& options, Timeline& timeline, Context& contex
       units_(std::move(units)) {}
 
 StepTrace::~StepTrace() {
+  timeline_.stop();  // it outlives the marks, and an error may come while it records
   world_.record(nullptr);
   context_.set_tracer(nullptr);
   for (const HookedAt& hooked : hooks_) hooked.module->remove_hook(hooked.point, hooked.id);
