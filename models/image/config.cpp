@@ -8,6 +8,7 @@ namespace {
 constexpr int64_t kMaxPixels = 1 << 12;
 constexpr int64_t kMaxImages = int64_t{1} << 40;
 constexpr int64_t kMadePixels = 64;
+constexpr int64_t kMostShown = 64;
 
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;
@@ -84,6 +85,11 @@ void describe(ConfigSpec& spec, ImageTrainConfig& config) {
   spec.section("Evaluation");
   spec.add("eval-samples", config.image.eval_samples, "images of a validation; 0: all", {.min = 0})
       .may_change();
+  spec.add("tensorboard-images", config.image.tensorboard_images,
+           "with --tensorboard, show so many images of each validation, framed in green where the "
+           "model is right, else in red; 0: none",
+           {.min = 0, .max = kMostShown})
+      .may_change();
 
   spec.example("train_image --data shapes --eval-every 100");
   spec.example("mpirun -np 4 --bind-to none train_image --data imagenet/ --model resnet50");
@@ -92,6 +98,14 @@ void describe(ConfigSpec& spec, ImageTrainConfig& config) {
 void resolve(ImageTrainConfig& config, int ranks) {
   if (config.run.lr < 0) config.run.lr = find_image_preset(config.image.model).lr;
   check_layout(config.run);
+  if (config.image.tensorboard_images > 0 &&
+      (!config.run.tensorboard || config.run.eval_every == 0)) {
+    throw ConfigError(cat("--tensorboard-images is ", config.image.tensorboard_images,
+                          ": want --tensorboard and --eval-every, or 0"));
+  }
+  if (config.image.tensorboard_images > 0) {  // now, and not at the first validation
+    encode_png({.rows = 1, .cols = 1, .channels = 1, .pixels = {0}}, "--tensorboard-images");
+  }
   resolve(config.run, ranks);
 }
 

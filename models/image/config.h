@@ -28,7 +28,8 @@ struct ImageConfig {
   bool sync_batch_norm = false;
 
   // evaluation
-  int64_t eval_samples = 0;  // images; 0: all
+  int64_t eval_samples = 0;       // images; 0: all
+  int64_t tensorboard_images = 0;  // of each validation
 };
 
 // The options of train_image.

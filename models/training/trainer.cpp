@@ -172,6 +172,7 @@ void Trainer::open_report(const ConfigSpec& spec) {
       RunReport::Options{.out = config_.out,
                          .goes_on = checkpoints_->resumes() && checkpoints_->same_folder(),
                          .first_step = first_step_,
+                         .ranks = world_.size(),
                          .options = spec.values(),
                          .tensorboard = config_.tensorboard,
                          .prometheus_file = config_.prometheus,
@@ -183,15 +184,20 @@ void Trainer::open_report(const ConfigSpec& spec) {
 }
 
 TaskContext Trainer::task_context() {
-  return {.context = context_,
-          .group = *group_,
-          .data = data_,
-          .parallel = step_->parallel(),
-          .loss = [this](const DeviceBatch& batch) { return step_->loss(batch); },
-          .tell =
-              [this](const std::string& tag, std::string_view text) {
-                if (report_ != nullptr) report_->write_text(done_steps_, tag, text);
-              }};
+  TaskContext run{.context = context_,
+                  .group = *group_,
+                  .data = data_,
+                  .parallel = step_->parallel(),
+                  .loss = [this](const DeviceBatch& batch) { return step_->loss(batch); }};
+  run.tell = [this](const std::string& tag, std::string_view text) {
+    if (report_ != nullptr) report_->write_text(done_steps_, tag, text);
+  };
+  if (report_ != nullptr && config_.tensorboard) {
+    run.show = [this](const std::string& tag, const Image& picture) {
+      report_->write_image(done_steps_, tag, picture);
+    };
+  }
+  return run;
 }
 
 ExitCode Trainer::run() {
