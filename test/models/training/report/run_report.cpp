@@ -55,7 +55,7 @@ TEST_CASE("a row of all reports together takes less than 0.2 ms of the processor
   CHECK(ms < 0.2);
 }
 
-TEST_CASE("the log's line costs less than 0.2 ms of the processor, the status some", "[run_report]") {
+TEST_CASE("a line of the log costs less than 0.2 ms of the processor", "[run_report]") {
   const TempDir dir;
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::tmpfile(), std::fclose);
   Logger log{{.out = file.get(), .err = file.get()}};
