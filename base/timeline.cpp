@@ -2,10 +2,11 @@
 
 namespace shale {
 
-void Timeline::start() {
+void Timeline::start(const Device& device) {
   const std::lock_guard lock(mutex_);
   owner_ = std::this_thread::get_id();
   open_.clear();
+  device_ = device;
   is_recording_ = true;
 }
 
@@ -33,17 +34,29 @@ size_t Timeline::open(std::string_view name) {
     const std::lock_guard lock(mutex_);
     place = place_of(name);
   }
-  open_.push_back({.begin = nanoseconds(Clock::now()), .name = place});
+  if (device_.ranges != nullptr) device_.ranges->enter(name);
+  open_.push_back(
+      {.begin = nanoseconds(Clock::now()), .name = place, .mark = mark(device_.stream)});
   return open_.size() - 1;
+}
+
+size_t Timeline::mark(void* stream) {
+  if (device_.marks == nullptr || !is_recording_.load(std::memory_order_relaxed)) {
+    return StreamMarks::kNone;
+  }
+  return device_.marks->mark(stream);
 }
 
 void Timeline::end_top() noexcept {
   const Open top = open_.back();
   open_.pop_back();
+  if (device_.ranges != nullptr) device_.ranges->leave();
   try {
     host_.push_back({.begin = top.begin, .end = nanoseconds(Clock::now()), .name = top.name});
-  } catch (const std::bad_alloc&) {
-    // The picture lacks a slice; what it shows goes on.
+    if (top.mark == StreamMarks::kNone) return;
+    of_scopes_.push_back({.begin = top.mark, .end = mark(device_.stream), .name = top.name});
+  } catch (const std::exception&) {
+    // The picture lacks a slice; what it shows goes on, and a device that fails says so elsewhere.
   }
 }
 
@@ -65,11 +78,22 @@ void Timeline::add_slice(const std::string& track, std::string_view name, Clock:
   const std::lock_guard lock(mutex_);
   TraceRecord::Slice slice{
       .begin = nanoseconds(begin), .end = nanoseconds(end), .name = place_of(name)};
-  if (about != TraceRecord::About{}) {
-    slice.about = static_cast<int32_t>(record_.about.size());
-    record_.about.push_back(std::move(about));
-  }
+  slice.about = keep(std::move(about));
   record_.tracks[track].push_back(slice);
+}
+
+void Timeline::add_device_slice(const std::string& track, std::string_view name, size_t begin,
+                                size_t end, TraceRecord::About about) {
+  if (begin == StreamMarks::kNone || end == StreamMarks::kNone) return;
+  const std::lock_guard lock(mutex_);
+  marked_[track].push_back(
+      {.begin = begin, .end = end, .name = place_of(name), .about = keep(std::move(about))});
+}
+
+int32_t Timeline::keep(TraceRecord::About about) {
+  if (about == TraceRecord::About{}) return -1;
+  record_.about.push_back(std::move(about));
+  return static_cast<int32_t>(record_.about.size()) - 1;
 }
 
 void Timeline::count(const std::string& counter, double value) {
@@ -78,11 +102,22 @@ void Timeline::count(const std::string& counter, double value) {
   record_.counters[counter].push_back({.time = nanoseconds(Clock::now()), .value = value});
 }
 
-TraceRecord Timeline::take() {
+TraceRecord Timeline::take(const std::function<int64_t(size_t)>& time_of) {
   const std::lock_guard lock(mutex_);
   TraceRecord record = std::exchange(record_, {});
   record.names.assign(kept_names_.begin(), kept_names_.end());
   record.tracks["host"] = std::exchange(host_, {});
+  auto marked = std::exchange(marked_, {});
+  if (!of_scopes_.empty()) marked["device"] = std::exchange(of_scopes_, {});
+  for (const auto& [track, slices] : marked) {
+    for (const Marked& slice : slices) {
+      if (!time_of || slice.end == StreamMarks::kNone) continue;
+      record.tracks[track].push_back({.begin = time_of(slice.begin),
+                                      .end = time_of(slice.end),
+                                      .name = slice.name,
+                                      .about = slice.about});
+    }
+  }
   return record;
 }
 

@@ -37,7 +37,11 @@ set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME shale)
 set(CPACK_PACKAGE_VENDOR "The Shale authors")
-set(CPACK_PACKAGE_CONTACT "The Shale authors <shale@localhost>")
+# Who answers for a package is who makes it; the default says by its domain (RFC 2606) that nobody
+# does.
+set(SHALE_PACKAGE_CONTACT "Nobody yet <nobody@shale.invalid>" CACHE STRING
+    "Maintainer of Debian packages, as \"NAME <ADDRESS>\"")
+set(CPACK_PACKAGE_CONTACT "${SHALE_PACKAGE_CONTACT}")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
@@ -66,7 +70,7 @@ set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
   "${same_version}, libopenmpi-dev, libdnnl-dev, libspdlog-dev, libhwy-dev, zlib1g-dev, \
-libzstd-dev")
+libzstd-dev, libpng-dev, libjpeg-dev")
 set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS "cmake (>= 3.25), g++, pkg-config")
 set(CPACK_DEBIAN_DEV_DESCRIPTION "${PROJECT_DESCRIPTION}, for programs in C and C++
 Headers, static libraries, a CMake package and a file of pkg-config.")

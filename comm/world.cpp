@@ -280,6 +280,7 @@ void World::at_step(int64_t step) {
 }
 
 void World::record(Timeline* timeline) {
+  impl_->context->timeline = timeline;
   if (timeline == nullptr) return impl_->context->recent.listen({});
   impl_->context->recent.listen([timeline, rank = rank()](const RecentCollectives::Entry& entry) {
     add_slice(*timeline, entry, rank);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -11,6 +12,9 @@
 #include "shale/comm/watch/failure_board.h"
 #include "shale/comm/watch/recent_collectives.h"
 
+namespace shale {
+class Timeline;
+}
 namespace shale::comm {
 
 // What a World and its groups share in one process.
@@ -27,6 +31,7 @@ struct WorldContext {
   FailureBoard board;
   RecentCollectives recent;
   RankPlaces places;
+  std::atomic<Timeline*> timeline = nullptr;  // who records what devices do for groups, or null
   // What a failed group leaves behind: peers and MPI may still write to it. Freed after MPI.
   std::vector<std::shared_ptr<void>> kept;
   CommQueue& queue(Lane lane) { return queues[static_cast<size_t>(lane)]; }

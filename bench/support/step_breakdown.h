@@ -7,9 +7,9 @@
 #include "shale/bench/support/part_names.h"
 #include "shale/bench/support/peaks.h"
 #include "shale/bench/support/results.h"
-#include "shale/bench/support/stream_clock.h"
 #include "shale/bench/support/timing.h"
 #include "shale/bench/support/train_loop.h"
+#include "shale/runtime/tensor/stream_clock.h"
 
 namespace shale::bench {
 

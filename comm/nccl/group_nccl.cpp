@@ -9,6 +9,8 @@
 
 #include "shale/base/error.h"
 #include "shale/base/log.h"
+#include "shale/base/trace.h"
+#include "shale/comm/collective_slices.h"
 #include "shale/comm/nccl/group_nccl_internal.h"
 #include "shale/comm/nccl/nccl_library_internal.h"
 #include "shale/comm/nccl/nccl_link_internal.h"
@@ -136,13 +138,15 @@ class NcclGroup::NcclWork final : public WorkState {
         finished_(std::move(finished)),
         stream_(call.stream),
         traffic_(call.traffic),
-        captured_(group.captures(call.stream)) {}
+        captured_(group.captures(call.stream)),
+        tracer_(group.options().tracer) {}
 
   // A captured one is a place in a graph, and nobody may ask for its event.
   bool done() const override { return !captured_ && finished_->done(); }
   void wait() override {
     watchdog_->check();
     if (captured_) return finished_->hold(stream_);
+    const TraceScope scope(tracer_, "comm/wait");  // in which the stream waits, not the host
     exposed_->wait(*finished_, stream_, traffic_);
   }
   void hold(void* stream) override { finished_->hold(stream); }
@@ -159,6 +163,7 @@ class NcclGroup::NcclWork final : public WorkState {
   void* stream_;
   Traffic traffic_;
   bool captured_;
+  Tracer* tracer_;
 };
 
 void* NcclGroup::RegisteredMemory::allocate(size_t bytes) {
@@ -231,6 +236,8 @@ NcclOptions NcclGroup::nccl_options() const {
 
 void NcclGroup::start() {
   account_for(*host_);
+  first_rank_ = context_->rank;
+  host_->broadcast(make_view(&first_rank_, {1}), 0, {.tag = "nccl"});
   watchdog_ = std::make_shared<NcclWatchdog>(*comm_, host_->make_progress(), context_->recent);
   exposed_ = std::make_shared<ExposedTime>(meter());
 }
@@ -282,9 +289,10 @@ Work NcclGroup::submit(const CollectiveCall& call, bool async) {
   DeviceEvent(device_, call.stream).hold(stream_->get());
   if (call.after != nullptr) call.after->hold(stream_->get());
   const bool captured = captures(call.stream);
-  const auto launch =
-      watchdog_->begin(fingerprint(call, sequence_), call.larger_bytes(), /*counts=*/!captured);
+  const Fingerprint print = fingerprint(call, sequence_);
+  const auto launch = watchdog_->begin(print, call.larger_bytes(), /*counts=*/!captured);
   std::shared_ptr<const DeviceEvent> finished;
+  DeviceSlice slice(context_->timeline, stream_->get());
   try {
     comm_->issue(call, rank(), size(), stream_->get());
     finished = std::make_shared<const DeviceEvent>(device_, stream_->get());
@@ -293,12 +301,14 @@ Work NcclGroup::submit(const CollectiveCall& call, bool async) {
     watchdog_->check();  // the reason why it was ended, if somebody did
     throw;
   }
+  slice.end(options().name, print, call.larger_bytes(), first_rank_, context_->rank);
   launch->queued(captured ? nullptr : finished);
   if (!captured) ++sequence_;
   if (async) return Work(std::make_shared<NcclWork>(*this, finished, call));
   if (captured) {
     finished->hold(call.stream);
   } else {
+    const TraceScope scope(options().tracer, "comm/wait");
     exposed_->wait(*finished, call.stream, call.traffic);
   }
   return Work();

@@ -6,6 +6,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/log.h"
+#include "shale/comm/collective_slices.h"
 #include "shale/comm/nccl/nccl_link_internal.h"
 #include "shale/comm/work_state.h"
 
@@ -174,8 +175,10 @@ Work NcclLink::pass(const View& x, const Message& message, void* stream) {
 
 std::shared_ptr<const DeviceEvent> NcclLink::launch(
     const View& x, const Message& message, std::shared_ptr<const NcclWatchdog::Launch>& noted) {
-  const auto launch = watchdog_->begin(fingerprint(options(), message), message.bytes());
+  const Fingerprint print = fingerprint(options(), message);
+  const auto launch = watchdog_->begin(print, message.bytes());
   std::shared_ptr<const DeviceEvent> finished;
+  DeviceSlice slice(context_->timeline, stream_.get());
   try {
     // In the communicator of the two the sender is rank 0.
     comm_->pass(x, options().sends, options().sends ? 1 : 0, stream_.get());
@@ -185,6 +188,7 @@ std::shared_ptr<const DeviceEvent> NcclLink::launch(
     watchdog_->check();  // the reason why it was ended, if somebody did
     throw;
   }
+  slice.end(options().group_name, print, message.bytes(), /*first_rank=*/0, context_->rank);
   launch->queued(finished);
   noted = launch;
   return finished;

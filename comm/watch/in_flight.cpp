@@ -23,7 +23,7 @@ double InFlight::seconds() const {
 
 void InFlight::begin_first() {
   const Entry& first = entries_.front();
-  running_.emplace(recent_, group_, first.call, first.bytes);
+  running_.emplace(recent_, group_, first.call, first.bytes, /*first_rank=*/0, /*on_device=*/true);
   since_ = Clock::now();
 }
 

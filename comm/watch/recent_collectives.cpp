@@ -18,7 +18,7 @@ std::string tenths(double seconds) {
 }  // namespace
 
 uint64_t RecentCollectives::begin(std::string_view group, const Fingerprint& call, int64_t bytes,
-                                  int first_rank) {
+                                  int first_rank, bool on_device) {
   const std::lock_guard lock(mutex_);
   Entry& entry = ring_[++count_ % kKept];
   entry = {.id = count_,
@@ -26,7 +26,8 @@ uint64_t RecentCollectives::begin(std::string_view group, const Fingerprint& cal
            .call = call,
            .bytes = bytes,
            .begun = Clock::now(),
-           .running = true};
+           .running = true,
+           .on_device = on_device};
   group.copy(entry.group.data(), entry.group.size() - 1);
   return count_;
 }

@@ -28,14 +28,15 @@ class RecentCollectives {
     Clock::time_point begun;
     Clock::time_point ended;  // of one that runs: not set
     bool running = false;
+    bool on_device = false;  // its times are when the host saw that a device was so far
   };
 
   // From construction to destruction a collective runs.
   class Scope {
    public:
     Scope(RecentCollectives& recent, std::string_view group, const Fingerprint& call, int64_t bytes,
-          int first_rank = 0)
-        : recent_(recent), id_(recent.begin(group, call, bytes, first_rank)) {}
+          int first_rank = 0, bool on_device = false)
+        : recent_(recent), id_(recent.begin(group, call, bytes, first_rank, on_device)) {}
     ~Scope() { recent_.end(id_); }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
@@ -57,7 +58,8 @@ class RecentCollectives {
 
  private:
   static constexpr size_t kKept = 8;
-  uint64_t begin(std::string_view group, const Fingerprint& call, int64_t bytes, int first_rank);
+  uint64_t begin(std::string_view group, const Fingerprint& call, int64_t bytes, int first_rank,
+                 bool on_device);
   void end(uint64_t id);
 
   mutable std::mutex mutex_;

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kMadePixels = 64;
 constexpr int kMostChanges = 16;  // of an image
+constexpr int64_t kMostShown = 64;
 
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;
@@ -111,6 +112,11 @@ void describe(ConfigSpec& spec, ImageTrainConfig& config) {
   spec.section("Evaluation and export");
   spec.add("eval-samples", config.image.eval_samples, "images of a validation; 0: all", {.min = 0})
       .may_change();
+  spec.add("tensorboard-images", config.image.tensorboard_images,
+           "with --tensorboard, show so many images of each validation, framed in green where the "
+           "model is right, else in red; 0: none",
+           {.min = 0, .max = kMostShown})
+      .may_change();
   spec.add("export", config.image.export_dir,
            "write the weights as model.safetensors at the end, with timm's config.json",
            {.is_path = true, .help = {.metavar = "DIR"}})
@@ -139,6 +145,14 @@ void resolve(ImageTrainConfig& config, int ranks) {
     throw ConfigError("--new-head is for the classifier of stored weights; want --init");
   }
   check_data_parallel_only(config.run, "models of images");
+  if (config.image.tensorboard_images > 0 &&
+      (!config.run.tensorboard || config.run.eval_every == 0)) {
+    throw ConfigError(cat("--tensorboard-images is ", config.image.tensorboard_images,
+                          ": want --tensorboard and --eval-every, or 0"));
+  }
+  if (config.image.tensorboard_images > 0) {  // now, and not at the first validation
+    encode_png({.rows = 1, .cols = 1, .channels = 1, .pixels = {0}}, "--tensorboard-images");
+  }
   resolve(config.run, ranks);
 }
 

@@ -33,6 +33,7 @@ struct ImageConfig {
 
   // evaluation and export
   int64_t eval_samples = 0;  // images; 0: all
+  int64_t tensorboard_images = 0;  // of each validation
   std::string export_dir;    // empty: nothing
   WeightNames export_names = WeightNames::kTimm;
 };

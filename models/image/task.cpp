@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "shale/base/error.h"
 #include "shale/base/log.h"
@@ -26,12 +27,35 @@ ImageModelConfig model_config(const ImageConfig& config, const Augmentation& aug
   return model;
 }
 
+// What a model was given, as a picture, in a frame that says whether it was right.
+Image framed_picture(std::span<const float> values, const Augmentation& augmentation, bool right) {
+  constexpr std::array<uint8_t, 3> kGreen = {0, 160, 60}, kRed = {200, 0, 40};
+  const int64_t edge = augmentation.pixels, frame = std::max<int64_t>(1, edge / 32);
+  Image picture;
+  picture.resize(edge + 2 * frame, edge + 2 * frame, 3);
+  for (int64_t row = 0; row < picture.rows; ++row) {
+    for (int64_t col = 0; col < picture.cols; ++col) {
+      uint8_t* const pixel = picture.at(row, col);
+      const int64_t y = row - frame, x = col - frame;
+      const bool inside = y >= 0 && y < edge && x >= 0 && x < edge;
+      for (size_t c = 0; c < 3; ++c) {
+        pixel[c] = (right ? kGreen : kRed)[c];
+        if (!inside) continue;
+        const float value = values[static_cast<size_t>((y * edge + x) * 3) + c];
+        const float share = value * augmentation.deviation[c] + augmentation.mean[c];
+        pixel[c] = static_cast<uint8_t>(std::clamp(std::lround(255 * share), 0L, 255L));
+      }
+    }
+  }
+  return picture;
+}
+
 // Of how many images the right class is among the k that score highest.
 struct Hits {
   static constexpr std::array<int64_t, 2> kTop = {1, 5};
 
-  // Of equal scores those of lower classes count as higher.
-  void add(std::span<const float> scores, int32_t label) {
+  // Returns whether the right one is first. Of equal scores those of lower classes count as higher.
+  bool add(std::span<const float> scores, int32_t label) {
     int64_t higher = 0;
     for (size_t i = 0; i < scores.size(); ++i) {
       const float mine = scores[static_cast<size_t>(label)];
@@ -39,6 +63,7 @@ struct Hits {
     }
     ++counts[0];
     for (size_t k = 0; k < kTop.size(); ++k) counts[k + 1] += higher < kTop[k] ? 1 : 0;
+    return higher == 0;
   }
 
   std::array<int64_t, kTop.size() + 1> counts = {};  // images, then hits
@@ -111,6 +136,7 @@ Evaluation ImageTask::evaluate(const TaskContext& run) {
   const int64_t classes = model_->config().classes;
   std::vector<double> losses;
   Hits hits;
+  int64_t shown = run.show ? 0 : config_.tensorboard_images;
   while (const Batch* batch = batches.next()) {
     const DeviceBatch on_device(run.context, *batch);
     const Tensor logits = model_->logits(on_device["images"]);
@@ -121,7 +147,11 @@ Evaluation ImageTask::evaluate(const TaskContext& run) {
     for (size_t row = 0; row < labels.size(); ++row) {
       if (labels[row] == kernels::kIgnoreTarget) continue;
       const auto width = static_cast<size_t>(classes);
-      hits.add(std::span(scores).subspan(row * width, width), labels[row]);
+      const bool right = hits.add(std::span(scores).subspan(row * width, width), labels[row]);
+      if (shown == config_.tensorboard_images) continue;
+      const auto bytes = static_cast<size_t>(3 * augmentation_.pixels * augmentation_.pixels);
+      const auto values = batch->field("images").values<float>().subspan(row * bytes, bytes);
+      run.show(cat("validation/image_", ++shown), framed_picture(values, augmentation_, right));
     }
   }
   const double total = comm::ordered_sum(run.group, losses, run.data.losses);

@@ -138,8 +138,8 @@ void ConfigImport::refuse_unless(const std::string& key, const Json& harmless,
                                  std::string_view why) {
   const auto it = values_.find(key);
   if (it == values_.end()) return;
-  taken_.insert(key);
-  if (it->second.is_null() || it->second == harmless) return;
+  const auto value = take(key);  // nothing for "auto": transformers puts the harmless one there
+  if (!value || *value == harmless) return;
   refuse(key, why);
 }
 

@@ -1,5 +1,6 @@
 #include "shale/models/training/step.h"
 
+#include <array>
 #include <bit>
 #include <utility>
 
@@ -91,6 +92,12 @@ TrainStep::Unbind::~Unbind() {
   } catch (const std::exception& error) {  // the device is lost, so nobody uses the memory any more
     log_warning("step: ", error.what());
   }
+}
+
+std::string_view phase_name(StepPhase phase) {
+  constexpr std::array<std::string_view, 5> kNames = {"prepare", "forward", "backward", "reduce",
+                                                      "update"};
+  return kNames.at(static_cast<size_t>(phase));
 }
 
 template <typename Body>

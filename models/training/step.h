@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shale/comm/parallel/data/data_parallel.h"
@@ -111,6 +112,8 @@ struct StepHistory {
 
 // The parts of a step, in order; forward and backward come once for each micro-batch.
 enum class StepPhase : uint8_t { kPrepare, kForward, kBackward, kReduce, kUpdate };
+
+std::string_view phase_name(StepPhase phase);  // "forward"
 
 // Looks on. Methods are called on the thread that calls TrainStep's.
 class StepObserver {

@@ -15,6 +15,7 @@
 #include "shale/models/training/report/metrics.h"
 #include "shale/models/training/step_tally.h"
 #include "shale/runtime/data/device_batch.h"
+#include "shale/runtime/data/images/image.h"
 #include "shale/runtime/data/prefetch.h"
 #include "shale/runtime/data/sampler.h"
 #include "shale/runtime/nn/module.h"
@@ -62,6 +63,8 @@ struct TaskContext {
   // Shows a text where the run's report goes, under a tag "group/name"; rank 0's is shown.
   std::function<void(const std::string& tag, std::string_view text)> tell = [](const std::string&,
                                                                                std::string_view) {};
+  // The same of a picture, for TensorBoard; empty where nobody would see it.
+  std::function<void(const std::string& tag, const Image& picture)> show = {};
 };
 
 // What is trained: a model, data, a loss. The Trainer does the rest: steps, checkpoints, metrics,

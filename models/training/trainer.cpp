@@ -173,6 +173,7 @@ void Trainer::open_report(const ConfigSpec& spec) {
       RunReport::Options{.out = config_.out,
                          .goes_on = checkpoints_->resumes() && checkpoints_->same_folder(),
                          .first_step = first_step_,
+                         .ranks = world_.size(),
                          .options = spec.values(),
                          .tensorboard = config_.tensorboard,
                          .prometheus_file = config_.prometheus,
@@ -184,20 +185,24 @@ void Trainer::open_report(const ConfigSpec& spec) {
 }
 
 TaskContext Trainer::task_context() {
-  return {.context = context_,
-          .group = *group_,
-          .data = data_,
-          .parallel = step_->parallel(),
-          .loss = [this](const DeviceBatch& batch) { return step_->loss(batch); },
-          .with_average =
-              [this](const std::function<void()>& use) {
-                if (config_.ema == 0) return use();
-                step_->with_average(use);
-              },
-          .tell =
-              [this](const std::string& tag, std::string_view text) {
-                if (report_ != nullptr) report_->write_text(done_steps_, tag, text);
-              }};
+  TaskContext run{.context = context_,
+                  .group = *group_,
+                  .data = data_,
+                  .parallel = step_->parallel(),
+                  .loss = [this](const DeviceBatch& batch) { return step_->loss(batch); }};
+  run.with_average = [this](const std::function<void()>& use) {
+    if (config_.ema == 0) return use();
+    step_->with_average(use);
+  };
+  run.tell = [this](const std::string& tag, std::string_view text) {
+    if (report_ != nullptr) report_->write_text(done_steps_, tag, text);
+  };
+  if (report_ != nullptr && config_.tensorboard) {
+    run.show = [this](const std::string& tag, const Image& picture) {
+      report_->write_image(done_steps_, tag, picture);
+    };
+  }
+  return run;
 }
 
 ExitCode Trainer::run() {
@@ -329,11 +334,19 @@ void Trainer::train_step(int64_t step) {
               .next_batch = [this]() -> const Batch& { return next_batch(); }});
 }
 
+// What shows phases to the device's profiler, unless the trace does, or null.
+Tracer* Trainer::ranges() {
+  const bool traced = timeline_ != nullptr && timeline_->is_recording();
+  return traced ? nullptr : context_.backend().tracer();
+}
+
 void Trainer::begins(StepPhase phase) {
   if (trace_ != nullptr) trace_->begins(phase);
+  if (Tracer* const shown = ranges()) shown->enter(phase_name(phase));
 }
 
 void Trainer::ends(StepPhase phase) {
+  if (Tracer* const shown = ranges()) shown->leave();
   if (trace_ != nullptr) trace_->ends(phase);
 }
 

@@ -58,6 +58,7 @@ class Trainer : private StepObserver {
   void evaluate(int64_t step);
   // Tells the other ranks of a step, and settles the one before.
   void done(const StepOutcome& outcome) override;
+  Tracer* ranges();
   void begins(StepPhase phase) override;
   void ends(StepPhase phase) override;
   StepMetrics metrics_of(const StepOutcome& outcome);

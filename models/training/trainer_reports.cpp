@@ -178,8 +178,11 @@ void Trainer::evaluate(int64_t step) {
                       .items = result.items,
                       .ms = 1e3 * seconds_since(start)};
   if (config_.evaluate_ema) {
-    step_->with_average(
-        [&] { metrics.ema_val_loss = static_cast<float>(task_.evaluate(task_context()).loss); });
+    step_->with_average([&] {
+      TaskContext run = task_context();
+      run.show = {};  // the weights that are trained have shown the same pictures
+      metrics.ema_val_loss = static_cast<float>(task_.evaluate(run).loss);
+    });
   }
   if (report_ != nullptr) report_->write(metrics);
   log_info(format_evaluation(metrics, config_.steps));

@@ -127,6 +127,7 @@ std::string summary(std::span<const RunData> runs) {
   std::vector<Row> rows;
   for (const RunData& run : runs) {
     const auto has_checkpoint = run.status && run.status->checkpoint_step;
+    const size_t restarts = run.starts.empty() ? 0 : run.starts.size() - 1;
     rows.push_back(
         {escaped_html(run.name), state_of(run),
          run.steps.empty() ? "0" : std::to_string(run.steps.back().step),
@@ -135,12 +136,13 @@ std::string summary(std::span<const RunData> runs) {
          number_or_dash(curve_of(run, &StepMetrics::step_ms), median_of),
          bytes_or_dash(curve_of(run, &StepMetrics::device_peak_bytes)),
          has_checkpoint ? cat("step ", *run.status->checkpoint_step) : "–",
+         run.starts.empty() ? "–" : std::to_string(restarts),
          std::to_string(run.warnings.size() + static_cast<size_t>(run.warnings_left_out))});
   }
   return table("Runs",
                {"Run", "State", "Steps", "Last loss", "Least validation loss",
                 cat("Median ", escaped_html(items_of(runs)), " per s"), "Median step, ms",
-                "Peak device memory", "Checkpoint", "Warnings"},
+                "Peak device memory", "Checkpoint", "Restarts", "Warnings"},
                rows);
 }
 
@@ -232,6 +234,22 @@ std::string column_figures(std::span<const RunData> runs) {
          &StepMetrics::host_peak_bytes),
       of({.title = "Loss scale"}, &StepMetrics::loss_scale),
       of({.title = "Skipped steps", .unit = "so far"}, &StepMetrics::skipped_steps));
+}
+
+// When the run was started, and from which step; which checkpoints there are.
+std::string starts_table(const RunData& run) {
+  if (run.starts.empty() && run.checkpoints.empty()) return {};
+  std::string html = cat("<h2>Starts and checkpoints of ", escaped_html(run.name), "</h2>\n");
+  std::vector<Row> rows;
+  for (const RunStart& start : run.starts) {
+    rows.push_back({escaped_html(start.time),
+                    start.step == 0 ? "the beginning" : cat("step ", start.step),
+                    std::to_string(start.ranks)});
+  }
+  if (!rows.empty()) html += table("Starts", {"Started", "From", "Ranks"}, rows);
+  std::string steps;
+  for (const int64_t step : run.checkpoints) steps += cat(steps.empty() ? "" : ", ", step);
+  return cat(html, "<p>Checkpoints: ", steps.empty() ? "none" : cat("of steps ", steps), ".</p>\n");
 }
 
 // What the newest row about all ranks says.
@@ -353,6 +371,7 @@ std::string html_report(std::span<const RunData> runs) {
           "<main>\n<h1>", escaped_html(names), "</h1>\n", summary(runs), differences(runs),
           loss_figures(runs), column_figures(runs));
   for (const RunData& run : runs) html += samples_of(run);
+  for (const RunData& run : runs) html += starts_table(run);
   for (const RunData& run : runs) html += ranks_table(run) + warnings_table(run);
   const std::string options = options_table(runs, false);
   if (!options.empty()) {

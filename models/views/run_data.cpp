@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <variant>
 
 #include "shale/base/error.h"
 #include "shale/base/json_limits.h"
+#include "shale/base/parse.h"
 #include "shale/runtime/io/json_object.h"
 #include "shale/runtime/io/mapped_file.h"
 
@@ -47,6 +49,19 @@ void read_warnings(const fs::path& path, RunData& run) {
   run.warnings_left_out = left_out;
 }
 
+// By their names, which only whole ones have: "step_00000100".
+std::vector<int64_t> checkpoints_in(const fs::path& folder) {
+  std::vector<int64_t> steps;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("step_")) continue;
+    if (const auto step = parse_int(name.substr(5))) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
 void add(RunData& run, const StepMetrics& row) {
   run.steps.push_back(row);
 }
@@ -78,6 +93,8 @@ RunData read_run(const fs::path& run) {
   read_warnings(run / "warnings.jsonl", data);
   data.options = read_run_options(run);
   data.samples = read_samples(run / "samples.jsonl");
+  data.starts = read_starts(run / "starts.jsonl");
+  data.checkpoints = checkpoints_in(run / "checkpoints");
   return data;
 }
 

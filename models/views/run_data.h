@@ -10,6 +10,7 @@
 #include "shale/models/training/report/metrics.h"
 #include "shale/models/training/report/run_status.h"
 #include "shale/models/training/report/samples_file.h"
+#include "shale/models/training/report/starts_file.h"
 
 namespace shale::models {
 
@@ -35,6 +36,8 @@ struct RunData {
   int64_t warnings_left_out = 0;    // older ones, beyond kMostWarnings
   int64_t warnings_unreadable = 0;  // lines that a rank was killed over
   std::vector<Sample> samples;
+  std::vector<RunStart> starts;
+  std::vector<int64_t> checkpoints;  // steps of those that are there, in order
   RunOptions options;  // empty where there is no config.json
 
   static constexpr size_t kMostWarnings = 200;

@@ -56,6 +56,7 @@ struct Sums {
   Times waits_for;  // by what was under way
   double waited = 0;
   double in_flight = 0;  // with at least one collective under way
+  bool on_device = false;  // times are of the device
 };
 
 // The slices of a rank that are collectives and messages, by when they begin.
@@ -78,14 +79,17 @@ std::vector<std::pair<Slice, std::string>> collectives_of(const TraceRecord& rec
   return all;
 }
 
-// Walks the nested slices of a rank's own thread.
-class HostWalk {
+// Walks the nested slices of a rank's own thread, or of its device, where that runs what it is
+// given later: a host that is ahead of its device says nothing of where the time goes.
+class RankWalk {
  public:
-  HostWalk(const TraceRecord& record, Sums& sums)
+  RankWalk(const TraceRecord& record, Sums& sums)
       : record_(record), sums_(sums), collectives_(collectives_of(record)) {
-    const auto host = record.tracks.find("host");
-    if (host == record.tracks.end()) return;
-    for (const Slice& slice : host->second) enter(slice);
+    auto track = record.tracks.find("device");
+    sums_.on_device = track != record.tracks.end();
+    if (!sums_.on_device) track = record.tracks.find("host");
+    if (track == record.tracks.end()) return;
+    for (const Slice& slice : track->second) enter(slice);
     leave_until(std::numeric_limits<int64_t>::max());
     add_flights();
   }
@@ -298,7 +302,7 @@ std::string trace_report(std::span<const TraceRecord> ranks) {
   Sums sums;
   std::set<std::string> hosts;
   for (const TraceRecord& record : ranks) {
-    HostWalk(record, sums);
+    RankWalk(record, sums);
     hosts.insert(record.host);
   }
   if (sums.steps == 0) throw DataError("trace: expected steps, found none that is whole");
@@ -309,7 +313,8 @@ std::string trace_report(std::span<const TraceRecord> ranks) {
              ranks.size() == 1 ? " rank" : " ranks", " on ", hosts.size(),
              hosts.size() == 1 ? " host" : " hosts", "; a step takes ", milliseconds(step),
              ", mean of all:\n", where_it_goes(sums), "Kernels take ", percent(kernels / sums.step),
-             " of a step, as the host calls them; of that ", shares(sums.kernels, kernels), ".\n",
+             " of a step, as the ", sums.on_device ? "device runs" : "host calls",
+             " them; of that ", shares(sums.kernels, kernels), ".\n",
              communication(sums), who_is_late(ranks, sums));
 }
 

@@ -1,7 +1,6 @@
 // A GPU as a device. Compiled only in builds with CUDA; the driver is not needed until a backend is
 // made.
 #include <cuda_runtime.h>
-#include <nvtx3/nvToolsExt.h>
 
 #include <array>
 #include <atomic>
@@ -10,10 +9,10 @@
 
 #include "shale/base/error.h"
 #include "shale/base/log.h"
-#include "shale/base/trace.h"
 #include "shale/kernels/registry.h"
 #include "shale/kernels/simt/cuda/cuda_error.h"
 #include "shale/runtime/tensor/device_backend.h"
+#include "shale/runtime/tensor/nvtx_ranges_internal.h"
 
 namespace shale {
 namespace {
@@ -90,13 +89,6 @@ class CudaGraph final : public DeviceGraph {
 
  private:
   cudaGraphExec_t graph_;
-};
-
-// Scopes as NVTX ranges: Nsight shows the kernels and phases of a step by their names.
-class RangeTracer final : public Tracer {
- public:
-  void enter(std::string_view name) override { nvtxRangePushA(std::string(name).c_str()); }
-  void leave() noexcept override { nvtxRangePop(); }
 };
 
 class CudaBackend final : public DeviceBackend {
@@ -214,7 +206,7 @@ class CudaBackend final : public DeviceBackend {
   // The current device belongs to the calling thread.
   void use() const { check(cudaSetDevice(device_.index), "cudaSetDevice"); }
 
-  RangeTracer ranges_;
+  NvtxRanges ranges_;
   Device device_;
   DeviceMemory memory_;
   PinnedMemory pinned_;

@@ -16,6 +16,23 @@ std::vector<std::string> names_of(const TraceRecord& record, const std::string& 
   return names;
 }
 
+// Numbers from 0; a stream of null cannot have marks.
+class CountedMarks final : public StreamMarks {
+ public:
+  size_t mark(void* stream) override { return stream == nullptr ? kNone : count_++; }
+
+ private:
+  size_t count_ = 0;
+};
+
+// Keeps the names of what it was shown.
+class ShownRanges final : public Tracer {
+ public:
+  void enter(std::string_view name) override { text += std::string(name) + "("; }
+  void leave() noexcept override { text += ")"; }
+  std::string text;
+};
+
 double thread_seconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -73,6 +90,37 @@ TEST_CASE("slices and counters come from any thread, and only while it records",
   CHECK(record.about.at(0).flow == 7);
   REQUIRE(record.counters.at("bytes").size() == 1);
   CHECK(record.counters.at("bytes")[0].value == 2);
+}
+
+TEST_CASE("scopes are also when a device runs what was queued in them", "[timeline]") {
+  Timeline timeline;
+  CountedMarks marks;
+  ShownRanges ranges;
+  int stream = 0, other = 0;
+  timeline.start({.marks = &marks, .stream = &stream, .ranges = &ranges});
+  {
+    const TraceScope outer(&timeline, "outer");
+    { const TraceScope inner(&timeline, "inner"); }
+    const size_t begin = timeline.mark(&other);
+    timeline.add_device_slice("collectives: all", "all_gather", begin, timeline.mark(&other),
+                              {.flow = 7});
+    timeline.add_device_slice("collectives: all", "captured", timeline.mark(nullptr), begin);
+  }
+  timeline.stop();
+  CHECK(timeline.mark(&stream) == StreamMarks::kNone);  // nobody would read it
+  CHECK(ranges.text == "outer(inner())");
+  // The device comes to mark n at 1000 n, whenever it was set.
+  const TraceRecord record =
+      timeline.take([](size_t mark) { return static_cast<int64_t>(1000 * mark); });
+  CHECK(names_of(record, "host") == names_of(record, "device"));
+  const auto& slices = record.tracks.at("device");
+  REQUIRE(slices.size() == 2);
+  CHECK((slices[0].begin == 1000 && slices[0].end == 2000));  // inner
+  CHECK((slices[1].begin == 0 && slices[1].end == 5000));
+  const auto& gathers = record.tracks.at("collectives: all");
+  REQUIRE(gathers.size() == 1);
+  CHECK((gathers[0].begin == 3000 && gathers[0].end == 4000));
+  CHECK(record.about.at(static_cast<size_t>(gathers[0].about)).flow == 7);
 }
 
 TEST_CASE("a scope costs a microsecond at most while it is recorded, and less else", "[timeline]") {

@@ -13,12 +13,19 @@ using test::contains;
 // Every mark comes a second after the one before.
 class SteadyClock final : public StreamClock {
  public:
-  size_t mark(void*) override { return marks_++; }
-  double seconds(size_t from, size_t to) const override { return double(to - from); }
-  void forget_marks() override { marks_ = 0; }
-
  private:
-  size_t marks_ = 0;
+  struct Numbered final : Point {
+    int number = 0;
+  };
+  std::unique_ptr<Point> make_point() override { return std::make_unique<Numbered>(); }
+  void record(Point& point, void*) override { static_cast<Numbered&>(point).number = ++marks_; }
+  bool passed(const Point&) override { return true; }
+  void wait(const Point&, void*) override {}
+  double seconds_between(const Point& from, const Point& to) override {
+    return static_cast<const Numbered&>(to).number - static_cast<const Numbered&>(from).number;
+  }
+
+  int marks_ = 0;
 };
 
 const PartTime& part_named(const std::vector<PartTime>& parts, std::string_view name) {
@@ -164,22 +171,6 @@ TEST_CASE("work and floors of parts are those of their sizes", "[bench]") {
   CHECK(part_named(breakdown.parts, "attention, forward").cost.flops == 4 * C * 2 * 32 * 33 / 2);
   // Two norms of the block and the last one.
   CHECK(part_named(breakdown.parts, "norm, forward").calls == 3);
-}
-
-TEST_CASE("marks tell when a stream came by, not when they were set", "[bench]") {
-  const auto clock = make_stream_clock({.type = DeviceType::kEmu});
-  const auto device = make_bench_device({.type = DeviceType::kEmu}, 1);
-  const size_t from = clock->mark(device->stream());
-  const Clock::time_point queued = Clock::now();
-  const size_t to = clock->mark(device->stream());
-  while (seconds_since(queued) < 50e-3) {
-  }
-  device->synchronize();
-  CHECK(clock->seconds(from, to) >= 0);
-  CHECK(clock->seconds(from, to) < 50e-3);  // the wait was before both
-  clock->forget_marks();
-  CHECK(clock->mark(device->stream()) == 0);
-  device->synchronize();
 }
 
 }  // namespace shale::bench

@@ -33,6 +33,12 @@ depends=$(dpkg-deb -f "$work"/packages/shale_*.deb Depends)
 for library in libc6 libstdc++6 libgomp1 libopenmpi3 libdnnl2; do
   grep -q "$library" <<<"$depends" || fail "shale depends on '$depends', want $library"
 done
+dev_depends=$(dpkg-deb -f "$work"/packages/libshale-dev_*.deb Depends)
+while read -r package; do
+  [[ $package == *-dev && $package != nlohmann-json3-dev ]] || continue  # that is in no header
+  grep -qE "(^|, )$package(,|\$)" <<<"$dev_depends" ||
+    fail "libshale-dev depends on '$dev_depends', want $package"
+done < <("$root/third_party/bootstrap.sh" --minimal --list)
 grep -q -- -dev <<<"$depends" && fail "shale depends on '$depends', with files for development"
 for file in usr/bin/train_lm usr/bin/shale usr/share/man/man1/shale.1 usr/include/shale/c.h \
   usr/lib/python3/dist-packages/shale/__init__.py usr/share/bash-completion/completions/shale; do

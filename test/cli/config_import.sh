@@ -59,6 +59,28 @@ has '"quantize_reductions": "4"'
 import "$work/ds.json" --waive nothing
 [[ $? == 64 ]] || fail '--waive of no key: want exit code 64'
 
+# As transformers' pages have it: all that its arguments say too is "auto".
+cat >"$work/auto.json" <<'JSON'
+{"bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto", "loss_scale": 0, "hysteresis": 2},
+ "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto",
+               "weight_decay": "auto"}},
+ "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": "auto", "warmup_max_lr": "auto",
+               "warmup_num_steps": "auto"}},
+ "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": true},
+                       "offload_param": {"device": "cpu", "pin_memory": true},
+                       "stage3_max_live_parameters": 1e9, "reduce_bucket_size": "auto",
+                       "stage3_gather_16bit_weights_on_model_save": true},
+ "gradient_accumulation_steps": "auto", "gradient_clipping": "auto",
+ "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto",
+ "wall_clock_breakdown": false}
+JSON
+import "$work/auto.json"
+[[ $? == 64 ]] || fail 'a logarithmic warm-up: want exit code 64'
+notes '1 of its options cannot be had'
+import "$work/auto.json" --waive scheduler.params.warmup_num_steps || fail "auto: exit code $?"
+has '"zero": 3'
+grep -q '"lr"\|"micro_batch"\|"clip"' "$work/options" && fail 'auto: an option all the same'
+
 cat >"$work/titan.toml" <<'TOML'
 # torchtitan, 2025
 [job]

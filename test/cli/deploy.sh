@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What deploy/ has for other machines: scripts and recipes parse, and those that build Shale name
-# all that it is built with. Whether they work there is not seen here.
+# What deploy/ has for other machines: scripts and recipes parse, those that build Shale name all
+# that it is built with, and manifests have what the operators of Kubernetes take. Whether they work
+# there is not seen here.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -9,6 +10,35 @@ cd "$root/deploy" || exit 1
 for script in slurm/*.sbatch; do
   bash -n "$script" 2>"$work/output" || fail "$script"
 done
+
+# Manifests, by tables of the operators' fields.
+tables=("$root"/test/fixtures/kubernetes/*.txt)
+for manifest in kubernetes/*.yaml; do
+  "$MANIFEST_CHECK" "$manifest" "${tables[@]}" >"$work/output" || fail "$manifest"
+done
+# The exit code of a run that was stopped starts it again; those that would come again do not.
+grep -A 1 'action: Ignore' kubernetes/jobset.yaml | grep -q 'values: \[75\]' ||
+  fail 'jobset.yaml: 75 is no reason to go on'
+grep -A 1 'action: FailJob$' kubernetes/jobset.yaml | grep -q 'values: \[64, 65, 66, 77\]' ||
+  fail 'jobset.yaml: wrong options are tried again'
+grep -A 3 'Launcher:' kubernetes/mpijob.yaml | grep -q 'restartPolicy: OnFailure' ||
+  fail 'mpijob.yaml: 75 is no reason to go on'
+# refused MANIFEST FROM TO WORDS: the manifest with a change is not taken.
+refused() {
+  sed "s#$2#$3#" "kubernetes/$1" >"$work/changed.yaml"
+  cmp -s "kubernetes/$1" "$work/changed.yaml" && fail "$1 has no '$2'"
+  "$MANIFEST_CHECK" "$work/changed.yaml" "${tables[@]}" >"$work/output"
+  [[ $? == 1 ]] || fail "$1 is taken with '$3'"
+  grep -qF "$4" "$work/output" || fail "$1 with '$3': no word of '$4'"
+}
+refused mpijob.yaml 'slotsPerWorker: 8' 'slots: 8' 'slots: MPIJob has no such field'
+refused mpijob.yaml 'slotsPerWorker: 8' 'slotsPerWorker: "8"' 'is of type string, want integer'
+refused mpijob.yaml 'restartPolicy: OnFailure' 'restartPolicy: ExitCode' 'want Never|OnFailure'
+refused mpijob.yaml '- name: launcher' '- workingDir: /' 'containers[0]: has no name'
+refused mpijob.yaml '\*mounts' '*mount' "there is no anchor of '*mount'"
+refused jobset.yaml 'action: FailJobSet' 'action: Fail' 'rules[0].action is Fail, want FailJobSet|'
+refused jobset.yaml 'defaultMode: 0400' 'mode: 0400' '[0].secret.mode: JobSet has no such field'
+refused kueue.yaml v1beta2 v1beta1 'kueue.x-k8s.io/v1beta1 ResourceFlavor: no operator takes it'
 
 # scripts_of FILE: what RUN has in a Containerfile, or the sections of an Apptainer file.
 scripts_of() {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A report in a real browser, in light and dark: nothing is wider than the page at any width, no
-# text lies over another, and the browser has nothing to complain of.
+# text lies over another, and the browser has nothing to complain of. It also takes the pictures
+# that people would see, at two widths, and prints the page.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
@@ -64,6 +65,25 @@ for scheme in 0 1; do  # dark, light
   grep -q '<p id="result">nothing wrong</p>' dom || fail "layout, scheme $scheme"
   grep CONSOLE browser.log >output && fail "console, scheme $scheme"
 done
+
+# Pictures: what is on the screen is a page, and another one for those who choose dark.
+png_size() {  # FILE: "WIDTHxHEIGHT"; empty if it is no PNG file
+  [[ $(head -c 4 "$1" | tail -c 3) == PNG ]] || return
+  od -An -tu1 -j16 -N8 "$1" | awk '{ print $3 * 256 + $4 "x" $7 * 256 + $8 }'
+}
+for size in 1280,1600 390,1600; do
+  for scheme in 0 1; do
+    look report.html "$scheme" --window-size=$size --hide-scrollbars \
+      --screenshot="$work/$scheme.png" >output || fail "no picture: code $?"
+    [[ $(png_size "$scheme.png") == "${size/,/x}" ]] ||
+      fail "the picture is of $(png_size "$scheme.png"), want ${size/,/x}"
+    # One of a page of one colour is some kB.
+    [[ $(stat -c %s "$scheme.png") -gt 20000 ]] || fail "the picture of $size shows hardly a thing"
+  done
+  cmp -s 0.png 1.png && fail "dark is as light, at $size"
+done
+look report.html 1 --print-to-pdf="$work/report.pdf" >output || fail "not printed: code $?"
+[[ $(head -c 4 report.pdf) == %PDF && $(stat -c %s report.pdf) -gt 20000 ]] || fail 'no PDF file'
 
 # The checks can fail.
 wide="<p style=\"white-space: nowrap\">$(printf 'wide %.0s' {1..400})</p>"

@@ -30,6 +30,22 @@ if command -v python3 >/dev/null; then
   done
 fi
 
+# A device that runs later: the same by its clock, on a track of its own. Its host is ahead of it,
+# so its kernels, which take their time there, are not where the host was.
+train --device emu --layers 1 --steps 3 --trace "$work/emu.json" --trace-steps 2-3
+code=$?
+if [[ $code == 69 ]]; then
+  echo 'skipped: this build has no emulator, so nobody traced a device that runs later'
+else
+  [[ $code == 0 ]] || fail "--device emu: exit code $code"
+  grep -qE "steps 2 to 3 of 2 ranks, devices' within [0-9.e-]+ us" "$work/output" ||
+    fail 'emu: not how exact its times are'
+  "$BIN_DIR/shale" trace report "$work/emu.json" >"$work/output" 2>&1 || fail 'emu: no report'
+  grep -qE 'Kernels take [5-9][0-9][.0-9]*% of a step, as the device runs them' "$work/output" ||
+    fail 'emu: its kernels are not where it runs them'
+  [[ $(grep -c '"name":"device"' "$work/emu.json") == 2 ]] || fail 'emu: no track of the device'
+fi
+
 train --trace "$work/some.json" --trace-steps 7-8 || fail "--trace-steps 7-8: exit code $?"
 grep -q 'steps 7 to 8 of 2 ranks' "$work/output" || fail '7-8: not told'
 train --trace "$work/later.json" --steps 2 || fail "no step to trace: exit code $?"

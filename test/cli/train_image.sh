@@ -34,6 +34,19 @@ for stage in 1 2 3; do
   [[ $(bits "zero$stage") == $(bits plain) ]] || fail "zero$stage: other losses"
   [[ $(evaluations "zero$stage") == $(evaluations plain) ]] || fail "zero$stage: another validation"
 done
+# Of two validations, two images each.
+runs shown 2 "${net[@]}" --no-save --eval-every 2 --tensorboard --tensorboard-images 2 --ema 0.5 \
+  --evaluate-ema
+[[ $(bits shown) == $(bits plain) ]] || fail "images for TensorBoard: other losses"
+for image in 1 2; do
+  [[ $(cat "$work"/shown/tensorboard/* | grep -ao "validation/image_$image" | wc -l) -eq 2 ]] ||
+    fail "images for TensorBoard: not image $image of each validation"
+done
+[[ $(cat "$work"/shown/tensorboard/* | grep -aoF $'\x89PNG' | wc -l) -eq 4 ]] ||
+  fail "images for TensorBoard: no PNG files"
+run 1 unseen "${net[@]}" --tensorboard-images 2 --eval-every 2
+[[ $code -eq 64 ]] && grep -q 'want --tensorboard and --eval-every' "$work/stderr" ||
+  fail "--tensorboard-images alone: exit code $code, want 64"
 runs again 2 "${net[@]}" --zero 2 --no-save --recompute full --workers 3 --eval-every 2
 [[ $(bits again) == $(bits plain) ]] || fail "recompute: other losses"
 [[ $(evaluations again) == $(evaluations plain) ]] || fail "recompute: another validation"

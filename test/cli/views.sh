@@ -37,7 +37,18 @@ done
 steps=$(grep -oE '^."step":[0-9]+' "$out/samples.jsonl" | tr -dc '0-9\n' | xargs)
 [[ $steps == '4 12' ]] || fail "samples.jsonl: has those of $steps, want 4 and 12"
 grep -q '"steps": 12' "$out/config.json" || fail 'config.json: not the steps'
+starts=$(sed -E 's/^[{]"step": ([0-9]+), "ranks": 1, "time": "[0-9TZ:.-]+"[}]$/\1/' \
+  "$out/starts.jsonl" | xargs)
+[[ $starts == '0 4 8 12' ]] || fail "starts.jsonl: has $starts, want 0 4 8 12"
 grep -q '^shale_step{run=".*"} 12$' "$work/shale.prom" || fail 'Prometheus: not step 12'
+
+# By TensorBoard itself, where the python3 of this shell has it.
+if python3 -c 'import tensorboard' 2>/dev/null; then
+  python3 "$(dirname "${BASH_SOURCE[0]}")/../fixtures/check_tensorboard.py" "$out" \
+    >"$work/output" 2>&1 || fail 'TensorBoard reads something else'
+else
+  echo "skipped: python3 has no tensorboard, so nobody but Shale's own reader read event files"
+fi
 
 train --steps 2 --resume none --no-save --out "$work/other"
 [[ -d $work/other/tensorboard ]] || fail 'no folder of the other run'
@@ -45,6 +56,8 @@ train --steps 2 --resume none --no-save --out "$work/other"
 "$BIN_DIR/shale" report "$out" "$work/other" -o "$work/report.html" >"$work/output" 2>&1 ||
   fail "report: exit code $?"
 grep -q 'samples/end, step 12' "$work/report.html" || fail 'report: no sample'
+grep -q '>step 8<' "$work/report.html" || fail 'report: no word of the start from step 8'
+grep -q 'Checkpoints: of steps 8, 12' "$work/report.html" || fail 'report: not the checkpoints'
 grep -q 'Options that differ' "$work/report.html" || fail 'report: no differences'
 [[ $(tail -n 1 "$work/report.html") == '</html>' ]] || fail 'report: no end'
 "$BIN_DIR/shale" report >"$work/output" 2>&1

@@ -1,6 +1,9 @@
-// What comm/nccl calls of CUDA's runtime, for machines without it: a device that is always done.
+// What comm/nccl and a GPU's clock call of CUDA's runtime, for machines without it: a device that
+// is always done, and comes to each event a millisecond after the one before.
 #include <cuda_runtime.h>
 
+#include <atomic>
+#include <cstdint>
 #include <cstring>
 
 #include "shale/base/error.h"
@@ -18,6 +21,16 @@ void check(cudaError_t result, const char* what) {
 
 #endif
 
+namespace {
+
+std::atomic<int64_t> milliseconds_passed = 0;
+
+float milliseconds_between(cudaEvent_t from, cudaEvent_t to) {
+  return static_cast<float>(*reinterpret_cast<int64_t*>(to) - *reinterpret_cast<int64_t*>(from));
+}
+
+}  // namespace
+
 extern "C" {
 
 cudaError_t cudaSetDevice(int) {
@@ -30,14 +43,22 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) {
   std::strncpy(id, "0000:00:00.0", static_cast<size_t>(length));
   return cudaSuccess;
 }
+int64_t shale_test_events_made = 0;
+
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
-  *event = nullptr;
+  *event = reinterpret_cast<cudaEvent_t>(new int64_t(0));
+  ++shale_test_events_made;
   return cudaSuccess;
 }
-cudaError_t cudaEventDestroy(cudaEvent_t) {
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete reinterpret_cast<int64_t*>(event);
   return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  *reinterpret_cast<int64_t*>(event) = ++milliseconds_passed;
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t) {
@@ -46,12 +67,12 @@ cudaError_t cudaEventQuery(cudaEvent_t) {
 #if CUDART_VERSION >= 12080
 #undef cudaEventElapsedTime
 #endif
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
-  *milliseconds = 0;
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  *milliseconds = milliseconds_between(from, to);
   return cudaSuccess;
 }
-cudaError_t cudaEventElapsedTime_v2(float* milliseconds, cudaEvent_t, cudaEvent_t) {
-  *milliseconds = 0;
+cudaError_t cudaEventElapsedTime_v2(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  *milliseconds = milliseconds_between(from, to);
   return cudaSuccess;
 }
 

@@ -9,12 +9,15 @@
 #include <thread>
 
 #include "counts.h"
+#include "shale/comm/collective_slices.h"
 #include "shale/comm/group_self.h"
 #include "shale/comm/nccl/group_nccl_internal.h"
 #include "shale/comm/nccl/nccl_library_internal.h"
 #include "shale/comm/nccl/nccl_link_internal.h"
 #include "shale/comm/node/node_mailbox.h"
 #include "shale/comm/work_state.h"
+#include "shale/runtime/tensor/device_marks.h"
+#include "shale/runtime/tensor/nvtx_ranges_internal.h"
 #include "shale/test/support/catch.h"
 
 // ---- Locks, threads and sleeps of this program ----
@@ -63,8 +66,11 @@ int clock_nanosleep(clockid_t clock, int flags, const timespec* time, timespec* 
 int64_t shale_test_locks_held() {
   return locks_now;
 }
+extern int64_t shale_test_events_made;
 
 }  // extern "C"
+
+extern std::string shale_test_ranges;
 
 namespace shale::test {
 namespace {
@@ -106,14 +112,15 @@ NcclCounts& counts() {
 }
 
 struct Fixture {
-  explicit Fixture(double timeout_s = 60) {
+  explicit Fixture(double timeout_s = 60, Tracer* tracer = nullptr) {
     counts().stall = false;
     for (auto* count : {&counts().launches, &counts().threads, &counts().locks_held,
                         &counts().launches_on_parents, &counts().parents, &counts().children,
                         &counts().revoked, &counts().freed, &counts().freed_in_use}) {
       *count = 0;
     }
-    const comm::GroupOptions options = {.name = "gpus", .timeout_s = timeout_s};
+    const comm::GroupOptions options = {
+        .name = "gpus", .timeout_s = timeout_s, .tracer = tracer};
     group = std::make_unique<comm::NcclGroup>(
         context, std::make_unique<comm::SelfGroup>(context, options), device);
   }
@@ -296,6 +303,66 @@ TEST_CASE("while a launch waits, another thread can give the group up at once") 
   CHECK(Clock::now() - start < std::chrono::seconds(5));
   other.join();
   CHECK(counts().freed_in_use == 0);
+}
+
+TEST_CASE("scopes are ranges of NVTX for a profiler that is there") {
+  NvtxRanges ranges;
+  shale_test_ranges.clear();
+  {
+    const TraceScope outer(&ranges, "backward");
+    const TraceScope inner(&ranges, std::string_view("gemm and more").substr(0, 4));
+  }
+  CHECK(shale_test_ranges == "backward(gemm())");
+}
+
+TEST_CASE("a GPU's clock reads pairs of events, and uses them again") {
+  IdleDevice device;
+  int other = 0;
+  shale_test_events_made = 0;
+  const auto clock = make_cuda_stream_clock(device.device());
+  const size_t first = clock->mark(&device);
+  for (int i = 0; i < 20; ++i) {
+    clock->mark(&other);
+    clock->mark(&device);
+    clock->read();
+  }
+  // A millisecond from each to the next.
+  CHECK(clock->seconds(first, first + 1) == Approx(1e-3));
+  CHECK(clock->seconds(first, first + 40) == Approx(40e-3));
+  CHECK(clock->seconds(first + 40, first + 39) == Approx(-1e-3));
+  CHECK(shale_test_events_made <= 4);
+}
+
+TEST_CASE("a trace has a collective when the device ran it, once, and what waited for it") {
+  Timeline timeline;
+  Fixture fixture(60, &timeline);
+  DeviceMarks marks(fixture.device, &fixture.device,
+                    make_cuda_stream_clock(fixture.device.device()));
+  marks.anchor();
+  timeline.start({.marks = &marks, .stream = &fixture.device});
+  fixture.context->timeline = &timeline;
+  fixture.context->recent.listen([&timeline](const comm::RecentCollectives::Entry& entry) {
+    comm::add_slice(timeline, entry, 0);
+  });
+  fixture.all_reduce().wait();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the watchdog has seen its end
+  fixture.context->recent.listen({});
+  fixture.context->timeline = nullptr;
+  timeline.stop();
+  marks.anchor();
+  const TraceRecord record = timeline.take([&](size_t mark) { return marks.nanoseconds(mark); });
+  const auto& slices = record.tracks.at("collectives: gpus");
+  REQUIRE(slices.size() == 1);
+  CHECK(record.names[slices[0].name] == "all_reduce_sum");
+  CHECK(slices[0].end > slices[0].begin);
+  const TraceRecord::About& about = record.about.at(static_cast<size_t>(slices[0].about));
+  CHECK(about.flow != 0);
+  CHECK(about.texts ==
+        std::vector<std::pair<std::string, std::string>>{{"group", "gpus"}, {"for", "gradient"}});
+  const auto& waits = record.tracks.at("device");
+  REQUIRE(waits.size() == 1);
+  CHECK(record.names[waits[0].name] == "comm/wait");
+  CHECK(waits[0].begin >= slices[0].end);  // the stand-in comes to one event after another
 }
 
 TEST_CASE("a link connects when it is made; a message is a launch of its own at each end") {

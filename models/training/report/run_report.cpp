@@ -5,6 +5,8 @@
 
 #include "shale/base/log.h"
 #include "shale/models/training/output_folder.h"
+#include "shale/models/training/report/starts_file.h"
+#include "shale/models/training/report/utc_time.h"
 
 namespace shale::models {
 namespace {
@@ -17,6 +19,10 @@ std::filesystem::path metrics_file(const RunReport::Options& options) {
 
 std::filesystem::path samples_file(const RunReport::Options& options) {
   return options.goes_on ? options.out / "samples.jsonl" : fresh_file(options.out, "samples");
+}
+
+std::filesystem::path starts_file(const RunReport::Options& options) {
+  return options.goes_on ? options.out / "starts.jsonl" : fresh_file(options.out, "starts");
 }
 
 void set(RunGauges& gauges, const StepMetrics& row) {
@@ -44,6 +50,8 @@ RunReport::RunReport(const Options& options)
                                    .first_step = options.goes_on ? options.first_step : 0,
                                    .options = options.options});
   }
+  add_start(starts_file(options),
+            {.step = options.first_step, .ranks = options.ranks, .time = utc_now()});
   if (!options.prometheus_file.empty()) prometheus_file_.emplace(options.prometheus_file);
   // What is known of the steps before a restart is known after it.
   if (options.goes_on && (prometheus_file_ || prometheus_server_ != nullptr)) {
@@ -73,6 +81,10 @@ void RunReport::write_text(int64_t step, const std::string& tag, std::string_vie
 
 void RunReport::write_histogram(int64_t step, const std::string& tag, const Histogram& histogram) {
   if (tensorboard_) tensorboard_->write_histogram(step, tag, histogram);
+}
+
+void RunReport::write_image(int64_t step, const std::string& tag, const Image& picture) {
+  if (tensorboard_) tensorboard_->write_image(step, tag, picture);
 }
 
 void RunReport::end(int64_t step, bool succeeded) {

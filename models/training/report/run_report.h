@@ -24,6 +24,7 @@ class RunReport {
     // begins there renames what an earlier one wrote.
     bool goes_on = false;
     int64_t first_step = 0;
+    int ranks = 1;
     OptionValues options = {};
     bool tensorboard = false;
     std::string prometheus_file = {};    // empty: none
@@ -36,6 +37,7 @@ class RunReport {
   // The tag is "group/name".
   void write_text(int64_t step, const std::string& tag, std::string_view text);
   void write_histogram(int64_t step, const std::string& tag, const Histogram& histogram);
+  void write_image(int64_t step, const std::string& tag, const Image& picture);
   // The run has done its `step` steps.
   void end(int64_t step) { end(step, true); }
   // The same for an error that is on its way: what goes wrong is only logged.

@@ -14,9 +14,6 @@
 namespace shale::models {
 namespace {
 
-constexpr std::array<std::string_view, 5> kPhases = {"prepare", "forward", "backward", "reduce",
-                                                     "update"};
-
 TraceWindow window_of(const StepTrace::Options& options) {
   if (options.steps.empty())
     return {.first = options.first_step + 3, .last = options.first_step + 5};
@@ -32,6 +29,12 @@ std::string host_name() {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);
   return name.data();
+}
+
+// ", clocks within 12 us"; empty for 0.
+std::string within(std::string_view what, int64_t ns) {
+  if (ns == 0) return {};
+  return cat(what, format_number(1e-3 * static_cast<double>(ns)), " us");
 }
 
 int64_t now_ns() {
@@ -65,6 +68,7 @@ StepTrace::StepTrace(const Options& options, Timeline& timeline, Context& contex
       units_(std::move(units)) {}
 
 StepTrace::~StepTrace() {
+  timeline_.stop();  // it outlives the marks, and an error may come while it records
   world_.record(nullptr);
   context_.set_tracer(nullptr);
   for (const HookedAt& hooked : hooks_) hooked.module->remove_hook(hooked.point, hooked.id);
@@ -80,6 +84,7 @@ void StepTrace::before_step(int64_t step) {
     start();
   }
   if (!timeline_.is_recording()) return;
+  if (marks_ != nullptr) marks_->read();
   last_step_ = number;
   timeline_.open(cat("step ", number));
   count_memory();
@@ -103,7 +108,13 @@ void StepTrace::start() {
   for (Module* unit : units_) hook_backward(*unit);
   context_.set_tracer(&timeline_);
   world_.record(&timeline_);
-  timeline_.start();
+  void* const stream = context_.exec().stream;
+  if (stream != nullptr) {
+    marks_ = std::make_unique<DeviceMarks>(context_.backend(), stream);
+    marks_->anchor();
+  }
+  timeline_.start(
+      {.marks = marks_.get(), .stream = stream, .ranges = context_.backend().tracer()});
 }
 
 void StepTrace::stop() {
@@ -113,8 +124,18 @@ void StepTrace::stop() {
   for (const HookedAt& hooked : hooks_) hooked.module->remove_hook(hooked.point, hooked.id);
   hooks_.clear();
   is_over_ = true;
+  TraceRecord record = take();
   const comm::ClockOffset after = clock_offset();
-  write(timeline_.take(), after, now_ns());
+  write(std::move(record), after, now_ns());
+}
+
+TraceRecord StepTrace::take() {
+  if (marks_ == nullptr) return timeline_.take();
+  marks_->anchor();
+  TraceRecord record = timeline_.take([this](size_t mark) { return marks_->nanoseconds(mark); });
+  device_error_ns_ = marks_->error_ns();
+  marks_.reset();
+  return record;
 }
 
 void StepTrace::write(TraceRecord record, const comm::ClockOffset& after, int64_t after_ns) {
@@ -128,16 +149,16 @@ void StepTrace::write(TraceRecord record, const comm::ClockOffset& after, int64_
     const double since = static_cast<double>(time - before_ns_);
     return std::max<int64_t>(0, time - before_.ns - std::llround(drift * since) - zero_ns);
   });
-  int64_t error_ns = std::max(before_.error_ns, after.error_ns);
-  group_.host().all_reduce_max(make_view(&error_ns, {1}), {.tag = "trace"});
+  std::array<int64_t, 2> error_ns = {std::max(before_.error_ns, after.error_ns), device_error_ns_};
+  group_.host().all_reduce_max(make_view(error_ns.data(), {2}), {.tag = "trace"});
   const auto ranks = group_.host().gather_bytes(encode_trace(record, format_), 0, "trace");
   if (group_.rank() != 0) return;
   try {
     write_file_atomically(file_, join_traces(ranks, format_));
     log_info("wrote ", file_, ": steps ", window_.first, " to ", last_step_, " of ", group_.size(),
              group_.size() == 1 ? " rank" : " ranks",
-             error_ns > 0 ? cat(", clocks within ", format_number(1e-3 * double(error_ns)), " us")
-                          : std::string());
+             within(", clocks within ", error_ns[0]),
+             within(", devices' within ", error_ns[1]));
   } catch (const DiskError& error) {
     log_warning("the trace is lost, training goes on: ", error.what());
   }
@@ -145,7 +166,7 @@ void StepTrace::write(TraceRecord record, const comm::ClockOffset& after, int64_
 
 void StepTrace::begins(StepPhase phase) {
   if (!timeline_.is_recording()) return;
-  phase_opened_ = timeline_.open(kPhases[static_cast<size_t>(phase)]);
+  phase_opened_ = timeline_.open(phase_name(phase));
 }
 
 void StepTrace::ends(StepPhase) {

@@ -13,6 +13,7 @@
 #include "shale/models/training/report/trace_file.h"
 #include "shale/models/training/step.h"
 #include "shale/runtime/tensor/context.h"
+#include "shale/runtime/tensor/device_marks.h"
 
 namespace shale::models {
 
@@ -29,7 +30,8 @@ TraceWindow parse_trace_steps(std::string_view text);
 // Records some steps of a run on all ranks (base/timeline.h) and writes them to one file, by rank
 // 0, with the clocks of hosts compared before and after. What is recorded: steps, their phases,
 // modules and kernels as they are called; waits; data; checkpoints; collectives and messages of
-// links; memory. On a device whose stream runs later, kernels are there when they are queued.
+// links; memory. What a device runs later is there twice: when it is queued, on the track "host",
+// and when it runs, on "device", as are collectives of a backend that uses the device's streams.
 class StepTrace {
  public:
   struct Options {
@@ -63,6 +65,7 @@ class StepTrace {
   };
   void start();
   void stop();
+  TraceRecord take();
   void write(TraceRecord record, const comm::ClockOffset& after, int64_t after_ns);
   void hook(Module& module);
   void hook_backward(Module& unit);
@@ -81,10 +84,12 @@ class StepTrace {
   const std::vector<Module*> units_;
   std::vector<HookedAt> hooks_;
 
+  std::unique_ptr<DeviceMarks> marks_;  // null: the device runs as the host calls
   bool is_over_ = false;
   comm::ClockOffset before_;
   int64_t before_ns_ = 0;
-  int64_t last_step_ = 0;    // that was begun, from 1
+  int64_t device_error_ns_ = 0;
+  int64_t last_step_ = 0;  // that was begun, from 1
   size_t phase_opened_ = 0;  // these are Timeline::open()'s
   std::vector<size_t> forward_opened_;
   Module* backward_ = nullptr;  // the unit whose backward runs

@@ -31,7 +31,11 @@ namespace summary {
 constexpr uint32_t kValue = 1;
 }
 namespace value {
-constexpr uint32_t kTag = 1, kSimpleValue = 2, kHistogram = 5, kTensor = 8, kMetadata = 9;
+constexpr uint32_t kTag = 1, kSimpleValue = 2, kImage = 4, kHistogram = 5, kTensor = 8;
+constexpr uint32_t kMetadata = 9;
+}  // namespace value
+namespace image {
+constexpr uint32_t kRows = 1, kCols = 2, kColors = 3, kFile = 4;
 }
 namespace metadata {
 constexpr uint32_t kPluginData = 1, kDataClass = 4;
@@ -297,6 +301,20 @@ void TensorBoardWriter::write_histogram(int64_t step, const std::string& tag,
       step, event::kSummary,
       ProtoMessage().message(
           summary::kValue, ProtoMessage().text(value::kTag, tag).message(value::kHistogram, held)));
+}
+
+void TensorBoardWriter::write_image(int64_t step, const std::string& tag, const Image& picture) {
+  const std::vector<std::byte> file = encode_png(picture, tag);
+  ProtoMessage held;
+  held.integer(image::kRows, picture.rows)
+      .integer(image::kCols, picture.cols)
+      .integer(image::kColors, picture.channels)
+      .text(image::kFile,
+            std::string_view(reinterpret_cast<const char*>(file.data()), file.size()));
+  write_event(step, event::kSummary,
+              ProtoMessage().message(
+                  summary::kValue,
+                  ProtoMessage().text(value::kTag, tag).message(value::kImage, held)));
 }
 
 void TensorBoardWriter::end(int64_t step, bool succeeded) {

@@ -11,6 +11,7 @@
 
 #include "shale/base/protobuf.h"
 #include "shale/models/training/report/metrics.h"
+#include "shale/runtime/data/images/image.h"
 #include "shale/runtime/io/append_file.h"
 
 namespace shale::models {
@@ -53,6 +54,8 @@ class TensorBoardWriter {
   // A text that is shown as it is, bytes that are no UTF-8 replaced. Tags are "group/name".
   void write_text(int64_t step, const std::string& tag, std::string_view text);
   void write_histogram(int64_t step, const std::string& tag, const Histogram& histogram);
+  // As a PNG file. Throws UnavailableError in builds without libpng.
+  void write_image(int64_t step, const std::string& tag, const Image& picture);
   // The run's end after `step` steps, for the table of hyper-parameters. Goes on with the next
   // start of the run, which takes it back.
   void end(int64_t step, bool succeeded);

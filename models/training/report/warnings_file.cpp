@@ -7,11 +7,11 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
-#include <ctime>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
+
+#include "shale/models/training/report/utc_time.h"
 
 namespace shale::models {
 namespace {
@@ -36,20 +36,6 @@ std::string host_name() {
 double steady_seconds() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration<double>(now).count();
-}
-
-// "2026-11-23T00:24:55.123Z"
-std::string utc_now() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-  const auto seconds = static_cast<std::time_t>(ms / 1000);
-  std::tm parts{};
-  gmtime_r(&seconds, &parts);
-  std::array<char, 32> date{};
-  const size_t length = std::strftime(date.data(), date.size(), "%Y-%m-%dT%H:%M:%S", &parts);
-  std::array<char, 8> fraction{};
-  std::snprintf(fraction.data(), fraction.size(), ".%03dZ", static_cast<int>(ms % 1000));
-  return cat(std::string_view(date.data(), length), fraction.data());
 }
 
 // Network file systems append at the right place only while the file is locked. Where there are no

@@ -59,8 +59,12 @@ void decode_image(std::span<const std::byte> file, const std::string& source, Im
   throw DataError(cat(source, ": neither a PNG nor a JPEG file"));
 }
 
+std::vector<std::byte> encode_png(const Image& image, const std::string& target) {
+  return image_internal::encode_png(image, target);
+}
+
 void write_png(const std::string& path, const Image& image) {
-  const std::vector<std::byte> file = image_internal::encode_png(image, path);
+  const std::vector<std::byte> file = encode_png(image, path);
   write_file_atomically(path,
                         std::string_view(reinterpret_cast<const char*>(file.data()), file.size()));
 }

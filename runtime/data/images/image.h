@@ -31,6 +31,9 @@ struct Image {
 inline constexpr int64_t kMaxImagePixels = int64_t{1} << 28;
 void decode_image(std::span<const std::byte> file, const std::string& source, Image& to);
 
+// The picture as a PNG file; `target` is what messages call it. Throws UnavailableError.
+std::vector<std::byte> encode_png(const Image& image, const std::string& target);
+
 // Writes a picture as a PNG file, whole or not at all. Throws DiskError, UnavailableError.
 void write_png(const std::string& path, const Image& image);
 

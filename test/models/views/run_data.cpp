@@ -33,7 +33,13 @@ TEST_CASE("a run is what its folder has, and metrics are enough", "[run_data]") 
                     ", \"level\": \"warning\", \"text\": \"slow\"}\n");
   }
   dir.write("warnings.jsonl", warnings);
+  add_start(dir.path() / "starts.jsonl", {.step = 0, .ranks = 2, .time = "T"});
+  for (const char* name : {"step_00000100", "step_00000020", "step_00000030.tmp-1", "latest"}) {
+    std::filesystem::create_directories(dir.path() / "checkpoints" / name);
+  }
   const RunData run = read_run(dir.path());
+  CHECK(run.starts.size() == 1);
+  CHECK(run.checkpoints == std::vector<int64_t>{20, 100});
   CHECK(run.status->state == RunState::kDone);
   CHECK(run.options == std::vector<std::pair<std::string, std::string>>{
                            {"export", "null"}, {"lr", "0.5"}, {"optimizer", "adamw"}});

@@ -1,7 +1,11 @@
 #include "shale/models/training/report/run_report.h"
 
+#include <cstdio>
 #include <ctime>
+#include <memory>
 
+#include "shale/models/training/report/progress.h"
+#include "shale/models/training/report/run_status.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/temp_dir.h"
 
@@ -49,6 +53,30 @@ TEST_CASE("a row of all reports together takes less than 0.2 ms of the processor
   std::printf("a row of metrics.jsonl, TensorBoard and Prometheus: %.4f ms\n", ms);
   // Of a step of 124M parameters, 100 ms at the least, 0.5% would be 0.5 ms.
   CHECK(ms < 0.2);
+}
+
+TEST_CASE("a line of the log costs less than 0.2 ms of the processor", "[run_report]") {
+  const TempDir dir;
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::tmpfile(), std::fclose);
+  Logger log{{.out = file.get(), .err = file.get()}};
+  double now = 0;
+  Progress progress(log, [&now] { return now; });
+  constexpr int64_t kSteps = 300;
+  double before = thread_seconds();
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    now += 60;  // so that every step has its line
+    progress.update({.step = step, .total_steps = kSteps, .loss = 3.25f, .items_per_s = 10000});
+  }
+  const double line_ms = 1e3 * (thread_seconds() - before) / static_cast<double>(kSteps);
+  before = thread_seconds();
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    write_run_status(dir.path(), {.step = step, .checkpoint_step = step, .checkpoint = "x"});
+  }
+  const double status_ms = 1e3 * (thread_seconds() - before) / static_cast<double>(kSteps);
+  std::printf("a line of the log: %.4f ms; status.json, written with a checkpoint: %.4f ms\n",
+              line_ms, status_ms);
+  CHECK(line_ms < 0.2);
+  CHECK(status_ms < 5);  // with each checkpoint, not with each step
 }
 
 TEST_CASE("what was known before a restart is known to Prometheus after it", "[run_report]") {

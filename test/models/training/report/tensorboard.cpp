@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <random>
 
+#include "shale/base/error.h"
 #include "shale/base/protobuf.h"
 #include "shale/runtime/io/event_file.h"
 #include "shale/test/support/catch.h"
@@ -26,6 +29,7 @@ struct Seen {
   std::map<std::string, std::map<int64_t, std::vector<float>>> scalars;  // by tag and step
   std::map<std::string, std::string> texts;                              // by tag
   std::map<std::string, std::vector<double>> counts;                     // of histograms
+  std::map<std::string, Image> images;                                   // by tag
   std::vector<std::string> hparams;                                      // tags, in order
   std::vector<int64_t> starts;                                           // steps
   std::vector<std::string> versions;
@@ -54,6 +58,15 @@ void see_value(std::string_view value, int64_t step, Seen& seen) {
           const std::string one = "\x09" + std::string(counts.substr(i, 8));
           seen.counts[tag].push_back(field_of(one, 1).real());
         }
+        break;
+      }
+      case 4: {
+        const std::string_view file = field_of(field->bytes, 4).bytes;
+        Image& image = seen.images[tag];
+        decode_image(std::as_bytes(std::span(file)), tag, image);
+        CHECK(field_of(field->bytes, 1).integer() == image.rows);
+        CHECK(field_of(field->bytes, 2).integer() == image.cols);
+        CHECK(field_of(field->bytes, 3).integer() == 3);
         break;
       }
       case 8: seen.texts[tag] = field_of(field->bytes, 8).bytes; break;
@@ -164,6 +177,28 @@ TEST_CASE("a run that goes on has each step once, its options once and no early 
   for (int64_t step = 1; step <= 5; ++step) {
     CHECK(losses.at(step) == std::vector{step <= 2 ? 3.0f : 2.0f});
   }
+}
+
+TEST_CASE("images are PNG files of the sizes that are said", "[tensorboard]") {
+  const TempDir dir;
+  TensorBoardWriter writer({.folder = dir.path() / "tb"});
+  Image picture;
+  picture.resize(224, 200, 3);
+  std::mt19937 noise(1);
+  for (uint8_t& value : picture.pixels) value = static_cast<uint8_t>(noise() >> 24);
+  const auto seconds = [] { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; };
+  const double before = seconds();
+  try {
+    writer.write_image(4, "validation/image_1", picture);
+  } catch (const UnavailableError&) {
+    std::puts("skipped: this build has no libpng, so no image was written");
+    return;
+  }
+  // What docs/tensorboard.md says, for a picture that cannot be compressed, and a margin.
+  CHECK(seconds() - before < 0.1);
+  const Seen seen = look(dir.path() / "tb");
+  CHECK(seen.images.at("validation/image_1").pixels == picture.pixels);
+  CHECK(seen.images.at("validation/image_1").cols == 200);
 }
 
 TEST_CASE("a run that begins renames the folder of the one before", "[tensorboard]") {

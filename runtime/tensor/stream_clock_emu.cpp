@@ -1,0 +1,52 @@
+// Marks on the streams of the emulated GPU: queued work that reads the host's clock when its turn
+// comes.
+#include <atomic>
+
+#include "shale/kernels/simt/engine/stream.h"
+#include "shale/runtime/tensor/stream_clock.h"
+
+namespace shale {
+namespace {
+
+class EmuClock final : public StreamClock {
+ private:
+  using Time = HostClock::time_point;
+  // What the queued work writes to, perhaps on another thread, and perhaps when the clock is gone.
+  struct Passing {
+    Time time;
+    std::atomic<bool> over = false;
+  };
+  struct Queued final : Point {
+    std::shared_ptr<Passing> passing;
+  };
+  static const Passing& of(const Point& point) {
+    return *static_cast<const Queued&>(point).passing;
+  }
+
+  std::unique_ptr<Point> make_point() override { return std::make_unique<Queued>(); }
+  void record(Point& point, void* stream) override {
+    const auto passing = std::make_shared<Passing>();
+    static_cast<Queued&>(point).passing = passing;
+    static_cast<emulator::Stream*>(stream)->enqueue([passing] {
+      passing->time = HostClock::now();
+      passing->over.store(true, std::memory_order_release);
+    });
+  }
+  bool passed(const Point& point) override {
+    return of(point).over.load(std::memory_order_acquire);
+  }
+  void wait(const Point& point, void* stream) override {
+    if (!passed(point)) static_cast<emulator::Stream*>(stream)->synchronize();
+  }
+  double seconds_between(const Point& from, const Point& to) override {
+    return std::chrono::duration<double>(of(to).time - of(from).time).count();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<StreamClock> make_emu_stream_clock() {
+  return std::make_unique<EmuClock>();
+}
+
+}  // namespace shale
