@@ -5,47 +5,16 @@
 # only slows them down. Skips (code 4) where namespaces cannot be made.
 set -uo pipefail
 
-skip() { echo "skipped: $*"; exit 4; }
-[[ $(id -u) -eq 0 ]] || skip 'not root'
-command -v ip >/dev/null || skip 'there is no ip command'
-
+source "$(dirname "${BASH_SOURCE[0]}")/../support/two_hosts.sh"
 work=$(mktemp -d)
-id=$$
-left=shale-l-$id right=shale-r-$id
 cleanup() {
   kill -9 ${launcher:-} ${carrier:-} 2>/dev/null
-  for ns in $left $right; do
-    for process in $(ip netns pids $ns 2>/dev/null); do kill -9 "$process" 2>/dev/null; done
-    ip netns del $ns 2>/dev/null
-  done
+  remove_hosts
   rm -rf "$work"
 }
 trap cleanup EXIT
+make_hosts
 
-# in_namespace NAME COMMAND...: as `ip netns exec` and `ip -n` do, but without mounting /sys anew,
-# which cannot be in a chroot.
-in_namespace() { nsenter --net="/run/netns/$1" "${@:2}"; }
-
-subnet=10.213.77.0/24
-ip netns add $left 2>/dev/null || skip 'network namespaces cannot be made'
-ip netns add $right || skip 'network namespaces cannot be made'
-ip link add sl$id netns $left type veth peer name sr$id netns $right || skip 'no veth devices'
-in_namespace $left ip addr add 10.213.77.1/24 dev sl$id
-in_namespace $right ip addr add 10.213.77.2/24 dev sr$id
-for end in "$left sl$id" "$right sr$id"; do
-  read -r ns device <<<"$end"
-  in_namespace "$ns" ip link set lo up
-  in_namespace "$ns" ip link set "$device" up
-done
-
-# What mpirun takes for ssh.
-cat >"$work/remote_shell" <<END
-#!/bin/sh
-[ -e $work/right_is_gone ] && [ "\$1" = 10.213.77.2 ] && exit 255
-case \$1 in 10.213.77.1) ns=$left; name=left ;; *) ns=$right; name=right ;; esac
-shift
-exec nsenter --net=/run/netns/\$ns unshare --uts sh -c "hostname \$name; \$*"
-END
 # A lost host's output does not arrive: ranks write to files.
 cat >"$work/rank" <<END
 #!/bin/sh
@@ -54,8 +23,7 @@ code=\$?
 echo \$code >"$work/code.\$OMPI_COMM_WORLD_RANK"
 exit \$code
 END
-chmod +x "$work/remote_shell" "$work/rank"
-printf '10.213.77.1 slots=2\n10.213.77.2 slots=2\n' >"$work/hosts"
+chmod +x "$work/rank"
 yes 'a line of text to learn from' | head -n 300 >"$work/text.txt"
 
 failures=0
@@ -70,10 +38,8 @@ start() {  # RANKS FLAG...: in the background
   local ranks=$1
   shift
   rm -f "$work"/code.* "$work"/out.*
-  in_namespace $left unshare --uts sh -c 'hostname left; exec "$@"' sh \
-    "${supervisor[@]}" mpirun --bind-to none --mca plm_rsh_agent "$work/remote_shell" --mca btl tcp,self \
-    --mca btl_tcp_if_include $subnet --mca oob_tcp_if_include $subnet --map-by node \
-    --hostfile "$work/hosts" -np "$ranks" "${rank_wrapper[@]}" "$BIN_DIR/train_lm" \
+  "${from_left[@]}" "${supervisor[@]}" $(mpirun_of_hosts) --map-by node -np "$ranks" \
+    "${rank_wrapper[@]}" "$BIN_DIR/train_lm" \
     --data "$work/text.txt" --layers 1 --width 32 --heads 2 --seq-len 16 --micro-batch 1 \
     --threads 1 --out "$work/out" "$@" >"$work/launcher" 2>&1 &
   launcher=$!
@@ -110,7 +76,7 @@ in_namespace $right perl -MSocket -e '
   }' 0x53484c50 $ports
 for _ in $(seq 200); do [[ $(rows) -ge $((before + 20)) ]] && break; sleep 0.05; done
 [[ $(rows) -ge $((before + 20)) ]] || fail 'forged datagrams stop the run'
-in_namespace $left ip link set sl$id down
+in_namespace $left ip link set $left_device down
 cut=$(milliseconds)
 # Processes of ranks, which a command line shows by the program's name.
 ranks_left() { { ip netns pids $left; ip netns pids $right; } | xargs -r ps -o comm= -p | grep -c train_lm; }
@@ -137,7 +103,7 @@ echo "link down: all ranks ended after $took ms, with a time-out of $timeout_s s
 [[ $failures -eq 0 ]] || head -n 30 "$work"/out.* "$work/launcher" | cut -c 1-160 | sed 's/^/    /'
 kill -9 "$launcher" 2>/dev/null
 wait "$launcher" 2>/dev/null
-in_namespace $left ip link set sl$id up
+in_namespace $left ip link set $left_device up
 rm -rf "$work/out"
 sleep 1
 
@@ -149,7 +115,7 @@ if [[ ${1:-} == all ]]; then
   start 4 --steps 200000 --save-every 20 --timeout $timeout_s --global-batch 4
   for _ in $(seq 400); do [[ $(rows) -ge 60 ]] && break; sleep 0.05; done
   touch "$work/right_is_gone"
-  in_namespace $right ip link set sr$id down
+  in_namespace $right ip link set $right_device down
   for _ in $(seq 60); do grep -q 'starting again (restart 1)' "$work/launcher" && break; sleep 1; done
   before=$(rows)
   sleep 5
@@ -163,7 +129,7 @@ if [[ ${1:-} == all ]]; then
   supervisor=()
   rank_wrapper=("$work/rank")
   rm -rf "$work/right_is_gone" "$work/out"
-  in_namespace $right ip link set sr$id up
+  in_namespace $right ip link set $right_device up
 fi
 
 # ---- The link is bad ----
@@ -171,7 +137,7 @@ fi
 # In place of the first, so that nothing has another way. TCP needs minutes for the worse one.
 loss=0.05 delay_ms=20
 [[ ${1:-} != all ]] || { loss=0.3 delay_ms=200; }
-in_namespace $left ip link del sl$id
+in_namespace $left ip link del $left_device
 : >"$work/bad_link"
 "$BAD_LINK" tl$id tr$id $loss $delay_ms >"$work/bad_link" 2>&1 &
 carrier=$!
