@@ -44,7 +44,7 @@ for image in 1 2; do
 done
 [[ $(cat "$work"/shown/tensorboard/* | grep -aoF $'\x89PNG' | wc -l) -eq 4 ]] ||
   fail "images for TensorBoard: no PNG files"
-run 1 unseen "${net[@]}" --tensorboard-images 2 --eval-every 2
+run_training 1 unseen "${net[@]}" --tensorboard-images 2 --eval-every 2
 [[ $code -eq 64 ]] && grep -q 'want --tensorboard and --eval-every' "$work/stderr" ||
   fail "--tensorboard-images alone: exit code $code, want 64"
 runs again 2 "${net[@]}" --zero 2 --no-save --recompute full --workers 3 --eval-every 2
