@@ -41,7 +41,7 @@ target_compile_definitions(shale_runtime PRIVATE ${definitions})
 
 if(SHALE_BUILD_BENCH)
   set(sources bench_device bench_device_emu bench_devices buffer cases_attention cases_ffn
-              cases_flat cases_gemm cases_images cases_model cases_moe cases_ops cost gemm_tuner json_text kernel_cases
+              cases_flat cases_gemm cases_images cases_model cases_moe cases_ops gemm_tuner json_text kernel_cases
               machine matmul_spec measure operands peaks program table timing)
   if(SHALE_HAVE_CUDA)
     file(GLOB cuda_sources CONFIGURE_DEPENDS bench/support/*_cuda.cpp)
