@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "shale/base/error.h"
+#include "shale/models/training/report/json_lines.h"
 #include "shale/runtime/io/atomic_file.h"
-#include "shale/runtime/io/json_object.h"
-#include "shale/runtime/io/mapped_file.h"
 
 namespace shale::models {
 namespace {
@@ -50,17 +48,9 @@ void SamplesFile::replace() const {
 
 std::vector<Sample> read_samples(const std::filesystem::path& path) {
   std::vector<Sample> samples;
-  if (!std::filesystem::exists(path)) return samples;
-  const MappedFile file(path.string(), {.allow_empty = true});
-  std::string_view text = file.text();
-  for (int64_t number = 1;; ++number) {
-    const size_t end = text.find('\n');
-    if (end == text.npos) break;
-    const JsonObject line(text.substr(0, end), cat(path.string(), ":", number));
+  for_each_line(path, [&](const JsonObject& line) {
     samples.push_back({line.integer("step"), line.text("tag"), line.text("text")});
-    text.remove_prefix(end + 1);
-  }
-  file.check();
+  });
   return samples;
 }
 

@@ -1,11 +1,8 @@
 #include "shale/models/training/report/starts_file.h"
 
-#include <string_view>
-
 #include "shale/base/error.h"
+#include "shale/models/training/report/json_lines.h"
 #include "shale/runtime/io/atomic_file.h"
-#include "shale/runtime/io/json_object.h"
-#include "shale/runtime/io/mapped_file.h"
 
 namespace shale::models {
 namespace {
@@ -25,18 +22,10 @@ void add_start(const std::filesystem::path& path, const RunStart& start) {
 
 std::vector<RunStart> read_starts(const std::filesystem::path& path) {
   std::vector<RunStart> starts;
-  if (!std::filesystem::exists(path)) return starts;
-  const MappedFile file(path.string(), {.allow_empty = true});
-  std::string_view text = file.text();
-  for (int64_t number = 1;; ++number) {
-    const size_t end = text.find('\n');
-    if (end == text.npos) break;
-    const JsonObject line(text.substr(0, end), cat(path.string(), ":", number));
+  for_each_line(path, [&](const JsonObject& line) {
     starts.push_back(
         {line.integer("step"), static_cast<int>(line.integer("ranks")), line.text("time")});
-    text.remove_prefix(end + 1);
-  }
-  file.check();
+  });
   return starts;
 }
 
