@@ -90,7 +90,7 @@ bool Cluster::is_one_node(std::span<const int> ranks) const {
 }
 
 Cluster read_cluster(const std::string& path) {
-  Cluster cluster{.path = path};
+  Cluster cluster;
   ConfigSpec spec("cluster", "the machines of a planned run");
   describe(spec, cluster);
   const MappedFile file(path);

@@ -17,7 +17,6 @@ struct ClusterLink {
 
 // The machines of a run, as a plan of its time sees them. Ranks fill one node after the other.
 struct Cluster {
-  std::string path;    // of the file, for messages
   std::string device;  // "NVIDIA H100 SXM 80 GB"
   std::string source;  // where the figures are from
   bool is_gpu = true;

@@ -1,18 +1,16 @@
 #include "shale/models/plan/planned_step.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
+#include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/parallel_setup.h"
 
 namespace shale::models {
 namespace {
-
-double data_ranks_of(const RunConfig& config, int ranks) {
-  return double(ranks / parallel_sizes(config, ranks).model_ranks());
-}
 
 struct StepWaits {
   double seconds = 0;  // of the actions and what they wait for
@@ -21,9 +19,9 @@ struct StepWaits {
 
 // By the stages' own clocks.
 StepWaits pipeline_waits(const RunConfig& config, std::span<const PlannedRank> stages, int ranks) {
-  const double micros = double(config.global_batch) /
-                        (double(config.micro_batch) * data_ranks_of(config, ranks));
-  const comm::Schedule schedule = pipeline_schedule(config, int64_t(micros));
+  const DataRanks data = data_ranks(config, parallel_layout(config, ranks), 0);
+  const comm::Schedule schedule =
+      pipeline_schedule(config, batch_layout(config, data.count).micro_batches(0));
   comm::SimulationOptions options{.slots = StepPipeline().slots};
   options.times.resize(size_t(schedule.placement.stages()));
   double most = 0;
@@ -37,6 +35,24 @@ StepWaits pipeline_waits(const RunConfig& config, std::span<const PlannedRank> s
   }
   const double makespan = comm::simulate(schedule, options).makespan;
   return {.seconds = makespan, .bubble = makespan - most};
+}
+
+// A part of a step's time, as JSON and as people call it.
+struct Part {
+  const char* key;
+  const char* words;
+  double seconds;
+};
+
+std::array<Part, 7> parts_of(const PlannedStep& step) {
+  return {{{"products_s", "matrix products", step.products},
+           {"attention_s", "attention", step.attention},
+           {"others_s", "other kernels", step.others},
+           {"slowed_s", "kernels slower beside collectives", step.slowed},
+           {"exposed_data_s", "waiting for parameters and gradients", step.exposed_data},
+           {"exposed_model_s", "waiting inside layers, for other tensor, context or expert ranks",
+            step.exposed_model},
+           {"bubble_s", "waiting for other stages", step.bubble}}};
 }
 
 std::string text_of(const char* format, double value) {
@@ -84,13 +100,7 @@ std::string to_json(const PlannedStep& step) {
     text += cat(text.size() > 1 ? ", " : "", "\"", name, "\": ", format_real(value));
   };
   add("step_s", step.seconds);
-  add("products_s", step.products);
-  add("attention_s", step.attention);
-  add("others_s", step.others);
-  add("slowed_s", step.slowed);
-  add("exposed_data_s", step.exposed_data);
-  add("exposed_model_s", step.exposed_model);
-  add("bubble_s", step.bubble);
+  for (const Part& part : parts_of(step)) add(part.key, part.seconds);
   add("items", step.items);
   add("flops", step.flops);
   add("mfu", step.mfu());
@@ -109,18 +119,11 @@ std::string describe(const PlannedStep& step, const Cluster& cluster, const Samp
                 text_of("%.4g TFLOP/s a device", step.flops / step.seconds / ranks / 1e12));
   }
   text += "\n";
-  const auto line = [&](const char* what, double seconds) {
-    if (seconds == 0) return;
+  for (const auto& [key, words, seconds] : parts_of(step)) {
+    if (seconds == 0) continue;
     text += cat("  ", text_of("%8.1f ms", 1e3 * seconds),
-                text_of("  %5.1f%%  ", 100 * seconds / step.seconds), what, "\n");
-  };
-  line("matrix products", step.products);
-  line("attention", step.attention);
-  line("other kernels", step.others);
-  line("kernels slower beside collectives", step.slowed);
-  line("waiting for parameters and gradients", step.exposed_data);
-  line("waiting inside layers, for other tensor, context or expert ranks", step.exposed_model);
-  line("waiting for other stages", step.bubble);
+                text_of("  %5.1f%%  ", 100 * seconds / step.seconds), words, "\n");
+  }
   text += " ";
   for (int i = 0; i < kBases; ++i) {
     text += cat(i == 0 ? " " : ", ", text_of("%.0f%% ", 100 * step.by_basis[size_t(i)]),

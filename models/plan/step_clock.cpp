@@ -1,15 +1,9 @@
 #include "shale/models/plan/step_clock.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 namespace shale::models {
-
-double RankTime::kernels_sum() const {
-  return std::accumulate(kernels.begin(), kernels.end(), 0.0,
-                         [](double sum, const auto& kernel) { return sum + kernel.second; });
-}
 
 void StepClock::begin_step() {
   began_ = now_;

@@ -23,8 +23,6 @@ struct RankTime {
   std::map<int, comm::StageTimes> chunks;
   double acting = 0;
   double message = 0;
-
-  double kernels_sum() const;
 };
 
 // The clock of a planned rank: told what the rank does, kernel by kernel and collective by
