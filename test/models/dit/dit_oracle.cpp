@@ -3,21 +3,18 @@
 // the numbers, in f64, and its head explains every key.
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"
 #include "shale/models/diffusion/loss.h"
 #include "shale/models/dit/dit.h"
-#include "shale/models/training/step.h"
 #include "shale/runtime/autograd/tape.h"
-#include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/catch.h"
-#include "shale/test/support/fixtures.h"
 #include "shale/test/support/formula.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
+#include "shale/test/support/oracle.h"
 
 namespace shale::test {
 namespace {
@@ -28,11 +25,8 @@ using nlohmann::json;
 
 const char* const kCases[] = {"dit_ddpm", "dit_flow", "dit_diffusers"};
 
-struct Fixture {
-  explicit Fixture(const std::string& name) {
-    std::ifstream file(fixture_path("images/" + name + ".json"));
-    REQUIRE(file.good());
-    data = json::parse(file);
+struct Fixture : Oracle {
+  explicit Fixture(const std::string& name) : Oracle(name) {
     const json& sizes = data["config"];
     config = {.pixels = sizes["pixels"],
               .channels = sizes["channels"],
@@ -44,19 +38,10 @@ struct Fixture {
               .learned_variance = sizes["learned_variance"]};
     if (name == "dit_diffusers") config.variant = DitVariant::kDiffusers;
     if (name == "dit_flow") kind = DiffusionKind::kFlow;
-    images = sizes["batch"];
-    seed = sizes["seed"];
-  }
-  // As in image_oracle.cpp: 8 times torch's own deviation, and never less than 1e-6.
-  double allowed(const char* key) const {
-    return std::max(1e-6, 8 * data["f32_deviation"][key].get<double>());
   }
 
-  json data;
   models::DitConfig config;
   DiffusionKind kind = DiffusionKind::kDdpm;
-  int64_t images = 0;
-  uint32_t seed = 0;
 };
 
 void fill_weights(const Parameter& parameter, const View& to, uint32_t seed) {
@@ -122,14 +107,6 @@ Tensor mixed(const Batch& batch, Context& context) {
   return from_host<float>(context, x, shape);
 }
 
-// The losses of the steps, as they are reported.
-struct Losses : models::StepObserver {
-  void done(const models::StepOutcome& outcome) override {
-    losses.push_back(outcome.losses.front());
-  }
-  std::vector<double> losses;
-};
-
 }  // namespace
 
 TEST_CASE("results, losses and gradients of diffusion transformers are torch's") {
@@ -162,20 +139,7 @@ TEST_CASE("results, losses and gradients of diffusion transformers are torch's")
           fixture.allowed("loss"));
     CHECK(model.parameters().size() == fixture.data["gradients"].size());
     for (const Parameter* parameter : model.parameters()) {
-      const std::string path = parameter->full_name();
-      CAPTURE(path);
-      REQUIRE(fixture.data["gradients"].contains(path));
-      const json& want = fixture.data["gradients"][path];
-      const std::vector<float> values = to_host<float>(parameter->value.grad());
-      const Formula probe("probe/" + path, fixture.seed);
-      double squares = 0, product = 0;
-      for (size_t i = 0; i < values.size(); ++i) {
-        squares += double{values[i]} * double{values[i]};
-        product += double{values[i]} * double{probe.value(int64_t(i), 0, 1)};
-      }
-      const double norm = want[0], most = fixture.allowed("gradients") * norm;
-      CHECK(std::abs(std::sqrt(squares) - norm) <= most);
-      CHECK(std::abs(product - want[1].get<double>()) <= most);
+      check_summary(fixture, "gradients", parameter->full_name(), parameter->value.grad());
     }
   }
 }
@@ -184,41 +148,17 @@ TEST_CASE("steps of SGD on diffusion transformers go as torch's") {
   for (const char* name : kCases) {
     CAPTURE(name);
     const Fixture fixture(name);
-    comm::World world(0, nullptr);
-    const auto group = world.group();
-    Context context(small_context());
     models::Dit model(fixture.config);
-    Losses losses;
-    models::TrainStep step(
-        context, {.shard = group.get()},
-        {model, model.blocks(),
-         [&](const DeviceBatch& batch) {
-           return models::diffusion_loss(model, fixture.kind, batch);
-         }},
-        {},
-        [](std::vector<OptimShard> shards) {
-          return std::make_unique<optim::Sgd>(std::move(shards), optim::SgdOptions{.momentum = 0});
+    check_steps(
+        fixture, model, model.blocks(),
+        [&](const DeviceBatch& batch) {
+          return models::diffusion_loss(model, fixture.kind, batch);
         },
-        &losses);
-    step.parallel().load([&](const Parameter& parameter, int64_t, const View& to) {
-      fill_weights(parameter, to, fixture.seed);
-    });
-    const Batch batch = batch_of(fixture);
-    const auto images = double(fixture.images);
-    const json& train = fixture.data["train"];
-    for (size_t i = 0; i < train.size(); ++i) {
-      step.run({.step = int64_t(i),
-                .lr = fixture.data["config"]["lr"],
-                .weight = images,
-                .next_batch = [&]() -> const Batch& { return batch; }});
-    }
-    step.finish();
-    REQUIRE(losses.losses.size() == train.size());
-    for (size_t i = 0; i < train.size(); ++i) {
-      CAPTURE(i);
-      CHECK(std::abs(losses.losses[i] / images / train[i].get<double>() - 1) <=
-            fixture.allowed("train"));
-    }
+        /*momentum=*/0,
+        [&](const Parameter& parameter, const View& to) {
+          fill_weights(parameter, to, fixture.seed);
+        },
+        batch_of(fixture));
   }
 }
 

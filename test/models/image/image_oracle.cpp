@@ -2,20 +2,17 @@
 // gradient of every parameter, running statistics, and steps of SGD. test/fixtures/make_images.py
 // made the numbers, in f64, and its head explains every key.
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"
 #include "shale/models/image/model.h"
-#include "shale/models/training/step.h"
 #include "shale/runtime/autograd/tape.h"
-#include "shale/runtime/optim/optimizer.h"
 #include "shale/test/support/catch.h"
-#include "shale/test/support/fixtures.h"
 #include "shale/test/support/formula.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
+#include "shale/test/support/oracle.h"
 
 namespace shale::test {
 namespace {
@@ -25,11 +22,8 @@ using nlohmann::json;
 const char* const kCases[] = {"resnet18", "resnet50", "vit"};
 const char* const kTrained[] = {"resnet18", "vit"};  // the fixture of the third has no steps
 
-struct Fixture {
-  explicit Fixture(const std::string& name) {
-    std::ifstream file(fixture_path("images/" + name + ".json"));
-    REQUIRE(file.good());
-    data = json::parse(file);
+struct Fixture : Oracle {
+  explicit Fixture(const std::string& name) : Oracle(name) {
     const json& sizes = data["config"];
     if (name == "vit") {
       config = {.family = "vit",
@@ -42,20 +36,8 @@ struct Fixture {
     }
     config.classes = sizes["classes"];
     config.pixels = sizes["pixels"];
-    images = sizes["batch"];
-    seed = sizes["seed"];
   }
-  // A second correct f32 implementation strays from the f64 truth about as far as torch's, in
-  // another direction; sums in another order may stray a few times as far. What is asserted is 8
-  // times torch's deviation, and never less than 1e-6.
-  double allowed(const char* key) const {
-    return std::max(1e-6, 8 * data["f32_deviation"][key].get<double>());
-  }
-
-  json data;
   models::ImageModelConfig config;
-  int64_t images = 0;
-  uint32_t seed = 0;
 };
 
 void fill_weights(const Parameter& parameter, const View& to, uint32_t seed) {
@@ -118,32 +100,6 @@ void check_logits(const Fixture& fixture, const char* key, const Tensor& logits)
   CHECK(max_error(got, want) <= fixture.allowed(key) * max_abs(want));
 }
 
-// The norm of a tensor, and its product with the stream of its name.
-void check_summary(const Fixture& fixture, const char* key, const std::string& name,
-                   const Tensor& tensor) {
-  CAPTURE(key, name);
-  REQUIRE(fixture.data[key].contains(name));
-  const json& want = fixture.data[key][name];
-  const std::vector<float> values = to_host<float>(tensor);
-  const Formula probe("probe/" + name, fixture.seed);
-  double squares = 0, product = 0;
-  for (size_t i = 0; i < values.size(); ++i) {
-    squares += double{values[i]} * double{values[i]};
-    product += double{values[i]} * double{probe.value(int64_t(i), 0, 1)};
-  }
-  const double norm = want[0];
-  CHECK(std::abs(std::sqrt(squares) - norm) <= fixture.allowed(key) * norm);
-  CHECK(std::abs(product - want[1].get<double>()) <= fixture.allowed(key) * norm);
-}
-
-// The losses of the steps, as they are reported.
-struct Losses : models::StepObserver {
-  void done(const models::StepOutcome& outcome) override {
-    losses.push_back(outcome.losses.front());
-  }
-  std::vector<double> losses;
-};
-
 }  // namespace
 
 TEST_CASE("logits, loss, gradients and statistics of image models are torch's") {
@@ -179,41 +135,15 @@ TEST_CASE("steps of SGD on image models go as torch's") {
   for (const char* name : kTrained) {
     CAPTURE(name);
     const Fixture fixture(name);
-    const json& sizes = fixture.data["config"];
-    comm::World world(0, nullptr);
-    Context context(small_context());
-    const auto group = world.group();
     const auto model = models::make_image_model(fixture.config);
-    const optim::SgdOptions sgd{.momentum = sizes["momentum"]};
-    Losses losses;
-    models::TrainStep step(
-        context, {.shard = group.get()},
-        {*model, model->blocks(),
-         [&](const DeviceBatch& batch) { return model->loss(batch["images"], batch["labels"]); }},
-        {},
-        [sgd](std::vector<OptimShard> shards) {
-          return std::make_unique<optim::Sgd>(std::move(shards), sgd);
+    check_steps(
+        fixture, *model, model->blocks(),
+        [&](const DeviceBatch& batch) { return model->loss(batch["images"], batch["labels"]); },
+        fixture.data["config"]["momentum"],
+        [&](const Parameter& parameter, const View& to) {
+          fill_weights(parameter, to, fixture.seed);
         },
-        &losses);
-    step.parallel().load([&](const Parameter& parameter, int64_t, const View& to) {
-      fill_weights(parameter, to, fixture.seed);
-    });
-    const Batch batch = batch_of(fixture);
-    const auto images = double(fixture.images);
-    const json& train = fixture.data["train"];
-    for (size_t i = 0; i < train.size(); ++i) {
-      step.run({.step = int64_t(i),
-                .lr = sizes["lr"],
-                .weight = images,
-                .next_batch = [&]() -> const Batch& { return batch; }});
-    }
-    step.finish();
-    REQUIRE(losses.losses.size() == train.size());
-    for (size_t i = 0; i < train.size(); ++i) {
-      CAPTURE(i);
-      CHECK(std::abs(losses.losses[i] / images / train[i].get<double>() - 1) <=
-            fixture.allowed("train"));
-    }
+        batch_of(fixture));
   }
 }
 
