@@ -11,7 +11,7 @@ void describe(ConfigSpec& spec, ModelOptions& o) {
   spec.add_positional("model", o.path, "a Hugging Face folder, a checkpoint or a run",
                       {.required = true});
   spec.add("tokenizer", o.tokenizer, "tokenizer.json, tiktoken's file, or a SentencePiece model",
-           {.is_path = true, .help = {.metavar = "FILE", .default_text = "the model's"}});
+           {.is_path = true, .help = {.metavar = "FILE", .default_text = "the model's; bytes"}});
   spec.add_choice("device", o.device, {"auto", "cpu", "cuda", "emu", "emu:80", "emu:90"},
                   "auto: a GPU where there is one, else the CPU");
   spec.add_choice("dtype", o.dtype, {"auto", "fp32", "bf16", "fp16"},
@@ -25,8 +25,12 @@ LoadedModel load(const ModelOptions& options, comm::World& world) {
   LoadedModel loaded;
   loaded.tokenizer = options.tokenizer.empty() ? open_model_tokenizer(options.path)
                                                : read_tokenizer(options.tokenizer);
+  if (loaded.tokenizer == nullptr && stored->config().vocab == 256) {
+    loaded.tokenizer = byte_tokenizer();
+  }
   if (loaded.tokenizer == nullptr) {
-    throw ConfigError(cat(options.path, ": no tokenizer beside the model, want --tokenizer"));
+    throw ConfigError(cat(options.path, ": no tokenizer beside the model, whose vocabulary of ",
+                          stored->config().vocab, " is not that of bytes, want --tokenizer"));
   }
   if (loaded.tokenizer->tokenizer.vocab_size() > stored->config().vocab) {
     throw DataError(cat(loaded.tokenizer->path, ": ", loaded.tokenizer->tokenizer.vocab_size(),

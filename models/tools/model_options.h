@@ -14,7 +14,7 @@ namespace shale::models {
 // Which model a tool runs, and where.
 struct ModelOptions {
   std::string path;       // a Hugging Face folder, a checkpoint or a run
-  std::string tokenizer;  // a file; empty: the model's
+  std::string tokenizer;  // a file; empty: the model's, of 256 tokens: bytes
   std::string device = "auto";
   std::string dtype = "auto";
   int threads = 0;  // 0: the rank's share of the node

@@ -60,4 +60,15 @@ step "wrote chat_f32" -- "$shale" ckpt export chat --out chat_f32
 "$shale" generate chat_f32 --chat --prompt "2 and 3?" --temperature 0 --tokens 10 >again 2>&1
 cmp -s merged again || fail "the export writes something else: $(head -c 200 merged again)"
 
+# A model of bytes needs no tokenizer, one of more tokens does.
+step "validation" -- "$train" --model nano --layers 1 --width 32 --heads 2 --data corpus --seq-len 64 \
+  --steps 60 --micro-batch 8 --lr 1e-2 --eval-every 60 --out bytes
+step "The s" -- "$shale" generate bytes --prompt "The s" --tokens 20
+step "perplexity" -- "$shale" evaluate bytes --data held_out.txt --seq-len 32
+"$shale" generate chat_f32 --prompt "The" >output 2>&1 || fail "a model with its tokenizer: $?"
+rm chat_f32/tokenizer.json
+"$shale" generate chat_f32 --prompt "The" >output 2>&1
+[[ $? -eq 64 ]] && grep -q "vocabulary of [0-9]* is not that of bytes, want --tokenizer" output ||
+  fail "a model without its tokenizer: $(head -c 300 output)"
+
 finish

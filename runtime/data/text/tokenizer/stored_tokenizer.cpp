@@ -81,7 +81,23 @@ std::optional<int32_t> find_end(const Tokenizer& tokenizer) {
   return {};
 }
 
+std::shared_ptr<const StoredTokenizer> store(TokenizerSpec spec, std::string json,
+                                             const std::string& path) {
+  if (json.empty()) json = to_tokenizer_json(spec);
+  Tokenizer tokenizer(std::move(spec));
+  const uint32_t crc = crc32c(std::as_bytes(std::span(json)));
+  const std::optional<int32_t> end = find_end(tokenizer);
+  return std::make_shared<const StoredTokenizer>(
+      StoredTokenizer{path, std::move(json), crc, std::move(tokenizer), end});
+}
+
 }  // namespace
+
+std::shared_ptr<const StoredTokenizer> byte_tokenizer() {
+  TokenizerSpec spec{.source = "bytes", .splits = {PatternSplit{SplitPattern::kGpt2}}};
+  for (int byte = 0; byte < 256; ++byte) spec.tokens.emplace_back(1, static_cast<char>(byte));
+  return store(std::move(spec), {}, "bytes");
+}
 
 std::shared_ptr<const StoredTokenizer> parse_tokenizer(std::string bytes, const std::string& path) {
   constexpr char kFirstPiece = '\x0a';  // the tag of a model's field 1
@@ -91,12 +107,7 @@ std::shared_ptr<const StoredTokenizer> parse_tokenizer(std::string bytes, const 
   TokenizerSpec spec = is_json    ? parse_tokenizer_json(bytes, path)
                        : is_model ? parse_sentencepiece(bytes, path)
                                   : read_tiktoken(bytes, path);
-  if (!is_json) bytes = to_tokenizer_json(spec);
-  Tokenizer tokenizer(std::move(spec));
-  const uint32_t crc = crc32c(std::as_bytes(std::span(bytes)));
-  const std::optional<int32_t> end = find_end(tokenizer);
-  return std::make_shared<const StoredTokenizer>(
-      StoredTokenizer{path, std::move(bytes), crc, std::move(tokenizer), end});
+  return store(std::move(spec), is_json ? std::move(bytes) : std::string(), path);
 }
 
 std::shared_ptr<const StoredTokenizer> read_tokenizer(const std::string& path) {

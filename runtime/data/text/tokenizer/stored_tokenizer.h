@@ -31,6 +31,10 @@ std::shared_ptr<const StoredTokenizer> read_tokenizer(const std::string& path);
 // The same of bytes that are at hand.
 std::shared_ptr<const StoredTokenizer> parse_tokenizer(std::string bytes, const std::string& path);
 
+// What text is without a tokenizer: 256 tokens, the values of bytes. Nothing ends
+// documents.
+std::shared_ptr<const StoredTokenizer> byte_tokenizer();
+
 // A model of SentencePiece (sentencepiece_model.proto) whose kind is BPE. Pieces merge as their
 // scores say; of equal scores the leftmost. Throws DataError, starting with the source, for what is
 // malformed, of another kind, or normalizes text by rules of its own.

@@ -106,4 +106,21 @@ TEST_CASE("a file of tiktoken is known by its tokens, or refused", "[tokenizer]"
   CHECK_FALSE(message_of<DataError>([] { parse_tokenizer("", "t"); }).empty());
 }
 
+TEST_CASE("the tokenizer of bytes gives every byte its value, in its file too", "[tokenizer]") {
+  const auto bytes = byte_tokenizer();
+  const auto again = parse_tokenizer(bytes->json, "tokenizer.json");
+  std::string text;
+  for (int byte = 255; byte >= 0; --byte) text += static_cast<char>(byte);
+  text += " caf\xc3\xa9  ";
+  std::vector<int32_t> want;
+  for (const char c : text) want.push_back(static_cast<unsigned char>(c));
+  for (const StoredTokenizer* stored : {bytes.get(), again.get()}) {
+    INFO(stored->path);
+    CHECK(stored->tokenizer.vocab_size() == 256);
+    CHECK(TokenEncoder(stored->tokenizer).encode(text) == want);
+    CHECK(stored->tokenizer.decode(want) == text);
+    CHECK(!stored->end_of_document.has_value());
+  }
+}
+
 }  // namespace shale
