@@ -25,7 +25,8 @@ using kernels::HWY_NAMESPACE::load_n;
 using kernels::HWY_NAMESPACE::sum_lanes;
 
 constexpr int kTurns = 4;  // sums of an element, which take turns: one would wait for itself
-constexpr int64_t kAhead = 2048;  // bytes; the processor alone begins anew at each page
+// Bytes; the processor alone begins anew at each page. Rows of 16 bits it reads faster without help.
+constexpr int64_t kAhead = 2048;
 
 // kRows rows of a, `k` apart, times one row of b: to `product`, `product_ld` apart.
 template <typename T, int kRows>
@@ -39,7 +40,7 @@ HWY_INLINE void dots(const float* a, int64_t k, const T* b, float* product, int6
   for (; i + kTurns * kF32Lanes <= k; i += kTurns * kF32Lanes) {
     for (int turn = 0; turn < kTurns; ++turn) {
       const int64_t at = i + turn * kF32Lanes;
-      if (turn % 2 == 0 || sizeof(T) == 4) {
+      if (sizeof(T) == 4) {
         hwy::Prefetch(reinterpret_cast<const char*>(b + at) + kAhead);
       }
       const F32Vec weights = load(d, b + at);
