@@ -135,6 +135,18 @@ void check_preferences(const TrainConfig& config) {
   if (chunk > 0) refuse("--loss-chunk", chunk, of_tokens, 0);
 }
 
+// --model beside --init may only say what is stored. The default says nothing.
+void check_is_preset(const LanguageConfig& config, const LanguageModelConfig& preset,
+                     const LanguageModelConfig& stored) {
+  if (config.model == LanguageConfig{}.model) return;
+  const auto sizes = [](const LanguageModelConfig& m) {
+    return cat(m.family, " of ", m.layers, " layers, width ", m.width, ", ", m.heads, " heads");
+  };
+  if (sizes(preset) == sizes(stored)) return;
+  throw ConfigError(cat("--model ", config.model, " is ", sizes(preset), ", the model in ",
+                        config.init, " is ", sizes(stored)));
+}
+
 }  // namespace
 
 void describe(ConfigSpec& spec, TrainConfig& config, bool needs_data) {
@@ -206,7 +218,10 @@ LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_voca
     model.vocab = data_vocab;
     model.padded_vocab = pad_vocab(data_vocab);
   }
-  if (stored != nullptr) model = stored->config();
+  if (stored != nullptr) {
+    check_is_preset(config, model, stored->config());
+    model = stored->config();
+  }
   const auto take = [&](const char* flag, int64_t wanted, int64_t& size) {
     if (wanted == 0) return;
     if (stored != nullptr && wanted != size) {

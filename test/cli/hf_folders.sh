@@ -44,6 +44,13 @@ run from_one -- --steps 2 --init "$work/again"
 [[ -n $(loss_bits from_many) && $(loss_bits from_many) == "$(loss_bits from_one)" ]] \
   || fail "training goes on from both with the same losses"
 
+# A preset that is not what is stored.
+"$train" --data "$work/text.txt" --init "$work/again" --model gpt2-124m --seq-len 32 \
+  --out "$work/out_bad" >"$work/log" 2>&1
+[[ $? -eq 64 && ! -e $work/out_bad ]] &&
+  grep -q "model gpt2-124m is gpt2 of 12 layers, width 768, 12 heads, the model in" "$work/log" ||
+  fail "another --model than the stored one is refused, code 64: $(tail -n 1 "$work/log")"
+
 # A file that is missing, and one that is cut.
 missing=("$work"/back/model-00002-of-*.safetensors)
 mv "${missing[0]}" "$work/elsewhere"
