@@ -172,6 +172,10 @@ void resolve_pattern(TrainConfig& config) {
     return;
   }
   language.pattern = attention_pattern(language.attention_pattern, sizes, config.run.seed);
+  if (config.run.cuda_graph) {
+    throw ConfigError(
+        "--cuda-graph with --attention-pattern, whose lists each call copies; want one of them");
+  }
   const DataConfig& source = language.source;
   check_covers(language.pattern, language.seq_len,
                source.document_mask || source.packing == PackingChoice::kBestFit ||

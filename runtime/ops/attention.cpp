@@ -64,7 +64,7 @@ struct SavedOptions {
   bool causal;
   int64_t window;
   SavedTensor q_lengths, k_lengths, first_keys;
-  BlockMask::Lists blocks;  // which the mask keeps anyway
+  BlockMask::Lists blocks;
 
   SavedOptions(const char* op, const AttentionOptions& options, const BlockMask::Lists& lists,
                int64_t head_size)

@@ -53,24 +53,23 @@ BlockMask::Lists BlockMask::lists(Context& context, const Call& call) const {
   const int64_t patterns = options_.by_head ? call.heads : 1;
   const int64_t first_head = options_.by_head ? call.first_head : 0;
   const std::lock_guard lock(mutex_);
-  Lists& lists =
-      made_[{&context, {first, query_blocks, key_blocks, first_head, patterns}}];
-  if (lists.key_begins.defined()) return lists;
-  const kernels::HostBlockLists host = kernels::make_block_lists(
-      patterns, query_blocks, key_blocks, [&](int64_t pattern, int64_t query) {
-        std::vector<int32_t> keys = small_keys_of(first_head + pattern, first + query);
-        std::erase_if(keys, [&](int32_t key) { return key >= key_blocks; });
-        return keys;
-      });
+  kernels::HostBlockLists& host = made_[{first, query_blocks, key_blocks, first_head, patterns}];
+  if (host.key_begins.empty()) {
+    host = kernels::make_block_lists(
+        patterns, query_blocks, key_blocks, [&](int64_t pattern, int64_t query) {
+          std::vector<int32_t> keys = small_keys_of(first_head + pattern, first + query);
+          std::erase_if(keys, [&](int32_t key) { return key >= key_blocks; });
+          return keys;
+        });
+  }
   const auto table = [&](const std::vector<int32_t>& values, int64_t rows) {
     return from_host<int32_t>(context, values, {rows, std::ssize(values) / rows});
   };
   const auto flat = [&](const std::vector<int32_t>& values) {
     return from_host<int32_t>(context, values, {std::ssize(values)});
   };
-  lists = {table(host.key_begins, patterns), flat(host.keys), table(host.query_begins, patterns),
-           flat(host.queries)};
-  return lists;
+  return {table(host.key_begins, patterns), flat(host.keys), table(host.query_begins, patterns),
+          flat(host.queries)};
 }
 
 }  // namespace shale

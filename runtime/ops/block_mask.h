@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "shale/kernels/attention.h"
+#include "shale/kernels/attention_blocks.h"
 #include "shale/runtime/tensor/tensor.h"
 
 namespace shale {
@@ -42,7 +42,7 @@ class BlockMask {
     int64_t queries = 0, keys = 0;         // tokens
     int64_t first_head = 0, heads = 1;     // of the layer's
   };
-  // Made once for all calls of a shape. Throws ShapeError for queries that begin inside a block of
+  // Made once for all calls of a shape, in host memory, and copied for each. Throws ShapeError for queries that begin inside a block of
   // kAttentionBlock tokens and end in another.
   Lists lists(Context& context, const Call& call) const;
 
@@ -52,7 +52,7 @@ class BlockMask {
   Options options_;
   KeysOfBlock keys_of_;
   mutable std::mutex mutex_;
-  mutable std::map<std::pair<Context*, std::array<int64_t, 5>>, Lists> made_;
+  mutable std::map<std::array<int64_t, 5>, kernels::HostBlockLists> made_;
 };
 
 }  // namespace shale

@@ -27,7 +27,7 @@ run_training 1 one "${bigbird[@]}" --save-every 2 --eval-every 4 --eval-samples 
 run_training 1 again "${bigbird[@]}" --recompute full
 same again one
 run_training 1 seed "${bigbird[@]}" --attention-random 2
-[[ $code -eq 0 && $(losses seed) != "$(losses one)" ]] || fail "another random block changed nothing"
+[[ $code -eq 0 && $(bits seed) != "$(bits one)" ]] || fail "another random block changed nothing"
 run_training 2 tensor "${bigbird[@]}" --tensor 2
 follows tensor one
 run_training 2 context "${bigbird[@]}" --context 2
