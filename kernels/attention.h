@@ -8,6 +8,23 @@ namespace shale::kernels {
 // Queries that a block of forward owns, and keys that it goes over at a time.
 enum class AttentionTile : uint8_t { kOfHeadSize, k64x64, k128x32, k128x64 };
 
+// Tokens of a block of BlockLists: a multiple of the tiles of every kernel that takes them.
+inline constexpr int64_t kAttentionBlock = 128;
+
+// Which blocks of keys each block of queries sees, of kAttentionBlock tokens each, the last one
+// perhaps shorter: Nq blocks from the first query on, Nk from the first key on. Block i has the
+// entries [begins[i], begins[i + 1]) of a list of numbers of blocks, ascending; the two lists are
+// each other's transpose. P is 1, for all heads alike, or H. All are dense, i32, in device memory,
+// and are not checked there.
+struct BlockLists {
+  View key_begins{};    // [P, Nq + 1]
+  View keys{};          // [n]
+  View query_begins{};  // [P, Nk + 1]
+  View queries{};       // [n]
+
+  bool defined() const { return key_begins.defined(); }
+};
+
 // Scaled dot-product attention, computed tile by tile with an online softmax (arXiv:2205.14135,
 // arXiv:2307.08691): the T×T matrix never exists.
 //   out = softmax(scale * q k^T + mask) v
@@ -25,7 +42,8 @@ enum class AttentionTile : uint8_t { kOfHeadSize, k64x64, k128x32, k128x64 };
 // Queries see less from the left by `window`, of causal attention: the last so many of the keys
 // that they would see (arXiv:2310.06825, section 2); and by first_keys: none before the given one,
 // such as the first token of the query's document. Tiles of keys that no query of a tile sees are
-// neither computed nor read.
+// neither computed nor read. The same holds of what `blocks` leave out (arXiv:1904.10509), which
+// go together with all this but lengths.
 //
 // With a softcap c, scores s = scale * q k^T become c tanh(s / c) before the mask
 // (arXiv:2408.00118, section 2).
@@ -44,7 +62,8 @@ struct AttentionFwdArgs {
   // [B, Tq] i32; optional. Along a sequence never less than before; with q_lengths, what stands
   // beyond them is not used.
   View first_keys{};
-  float softcap = 0;  // 0.001 to 1000; 0: none
+  float softcap = 0;    // 0.001 to 1000; 0: none
+  BlockLists blocks{};  // undefined: all
   // GPUs, 16-bit inputs: the tile, instead of the one for the head size; for tests and benchmarks.
   AttentionTile tile = AttentionTile::kOfHeadSize;
 };
@@ -60,6 +79,7 @@ struct AttentionBwdArgs {
   int64_t window = 0;
   View first_keys{};
   float softcap = 0;
+  BlockLists blocks{};
 };
 
 // attention_problem() has the checks: every device's kernels begin with it.

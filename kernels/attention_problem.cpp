@@ -40,6 +40,19 @@ const int32_t* lengths(const char* op, const char* arg, const View& view, int64_
   return view.as<int32_t>();
 }
 
+// One direction of the lists, of `rows` queries or keys.
+BlockRows block_rows(const char* op, const std::string& arg, const View& begins, const View& blocks,
+                     int64_t rows, int64_t heads) {
+  const std::string of_begins = cat("blocks.", arg, "_begins"), of_blocks = cat("blocks.", arg, "s");
+  check_dtype(op, of_begins.c_str(), begins, DType::kI32);
+  const int64_t count = (rows + kAttentionBlock - 1) / kAttentionBlock;
+  const int64_t patterns = begins.ndim() == 2 && begins.size(0) == heads ? heads : 1;
+  check_dense(op, of_begins.c_str(), begins, {patterns, count + 1}, DType::kI32);
+  check_dense(op, of_blocks.c_str(), blocks, {blocks.defined() ? blocks.numel() : 0}, DType::kI32);
+  return {begins.as<int32_t>(), blocks.as<int32_t>(),
+          patterns == 1 ? 0 : static_cast<int>(count + 1)};
+}
+
 // What forward and backward have in common.
 template <typename Args>
 AttentionProblem common_problem(const char* op, const Args& a) {
@@ -77,6 +90,16 @@ AttentionProblem common_problem(const char* op, const Args& a) {
   if (a.first_keys.defined()) {
     check_dense(op, "first_keys", a.first_keys, {p.batch, p.queries}, DType::kI32);
     p.given_first_keys = a.first_keys.template as<int32_t>();
+  }
+  if (a.blocks.defined()) {
+    if (p.q_lengths != nullptr || p.k_lengths != nullptr) {
+      throw ShapeError(cat(op, ": has blocks and ", p.q_lengths != nullptr ? "q" : "k",
+                           "_lengths, want one of them"));
+    }
+    const BlockLists& lists = a.blocks;
+    p.keys_of_queries = block_rows(op, "key", lists.key_begins, lists.keys, p.queries, p.heads);
+    p.queries_of_keys =
+        block_rows(op, "query", lists.query_begins, lists.queries, p.keys, p.heads);
   }
   return p;
 }

@@ -22,6 +22,54 @@ struct HeadView {
   }
 };
 
+// The tiles that a tile of the other side goes over, as steps: all, or those of listed blocks, of
+// which each has so many.
+struct TileList {
+  const int32_t* blocks = nullptr;  // ascending
+  int count = -1;                   // below 0: all
+  int tiles = 1;                    // of a block
+
+  constexpr int tile(int step) const {
+    if (count < 0) return step;
+    const auto of_block = static_cast<unsigned>(tiles), at = static_cast<unsigned>(step);
+    return static_cast<int>(static_cast<unsigned>(blocks[at / of_block]) * of_block +
+                            at % of_block);
+  }
+  // The steps whose tiles are before a tile.
+  constexpr int steps_before(int tile) const {
+    if (count < 0 || tile == 0) return tile;
+    const int block = tile / tiles;
+    int begin = 0, end = count;
+    while (begin < end) {
+      const int middle = (begin + end) / 2;
+      if (blocks[middle] < block) {
+        begin = middle + 1;
+      } else {
+        end = middle;
+      }
+    }
+    const bool is_listed = begin < count && blocks[begin] == block;
+    return begin * tiles + (is_listed ? tile % tiles : 0);
+  }
+  constexpr bool has(int tile) const { return steps_before(tile + 1) > steps_before(tile); }
+};
+
+// One of the two directions of BlockLists.
+struct BlockRows {
+  const int32_t* begins = nullptr;  // null: every block sees all
+  const int32_t* blocks = nullptr;
+  int head_stride = 0;  // between the begins of two heads; 0: all have the same
+
+  // For a tile of a head from `row` on, whose block begins at a multiple of the tile, tiles of so
+  // many rows of the other side.
+  constexpr TileList tiles(int head, int row, int rows) const {
+    if (begins == nullptr) return {};
+    const int32_t* const at =
+        begins + int64_t{head} * head_stride + row / static_cast<int>(kAttentionBlock);
+    return {blocks + at[0], at[1] - at[0], static_cast<int>(kAttentionBlock) / rows};
+  }
+};
+
 struct AttentionProblem {
   DType dtype = DType::kF32;
   int64_t batch = 0, queries = 0, keys = 0, heads = 0, kv_heads = 0, head_size = 0;
@@ -37,6 +85,8 @@ struct AttentionProblem {
   const int32_t* k_lengths = nullptr;         // null: `keys`
   int64_t window = 0;                         // 0: none
   const int32_t* given_first_keys = nullptr;  // [batch, queries], in device memory; null: none
+
+  BlockRows keys_of_queries, queries_of_keys;
 
   bool hides_first_keys() const { return window > 0 || given_first_keys != nullptr; }
   // What implementations make of them for their kernels (HiddenKeys); null: nothing is hidden.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "shale/kernels/attention_blocks.h"
+
 namespace shale::kernels {
 namespace {
 
@@ -40,6 +42,24 @@ double visible_pairs(const View& q, const View& k, bool causal, int64_t window) 
   return double(pairs) * double(q.size(0) * q.size(2));
 }
 
+// The same of attention with lists of blocks: by their share of the blocks that it would go over.
+template <typename Args>
+double visible_pairs(const Args& a) {
+  const double pairs = visible_pairs(a.q, a.k, a.causal, a.window);
+  if (!a.blocks.defined()) return pairs;
+  const int64_t query_blocks = attention_blocks(a.q.size(1));
+  const int64_t key_blocks = attention_blocks(a.k.size(1));
+  int64_t all = query_blocks * key_blocks;
+  if (a.causal) {
+    all = 0;
+    for (int64_t i = 1; i <= query_blocks; ++i) {
+      all += std::clamp<int64_t>(i + key_blocks - query_blocks, 0, key_blocks);
+    }
+  }
+  const auto patterns = double(a.blocks.key_begins.size(0));
+  return pairs * std::min(1.0, double(a.blocks.keys.numel()) / (patterns * double(all)));
+}
+
 }  // namespace
 
 Cost& Cost::operator+=(const Cost& other) {
@@ -63,13 +83,13 @@ Cost cost_of(const GemmArgs& a) {
 
 Cost cost_of(const AttentionFwdArgs& a) {
   Cost cost = traffic({a.q, a.k, a.v}, {a.out, a.lse});
-  cost.flops = 4.0 * visible_pairs(a.q, a.k, a.causal, a.window) * double(a.q.size(3));
+  cost.flops = 4.0 * visible_pairs(a) * double(a.q.size(3));
   return cost;
 }
 
 Cost cost_of(const AttentionBwdArgs& a) {
   Cost cost = traffic({a.q, a.k, a.v, a.out, a.lse, a.dout}, {a.dq, a.dk, a.dv});
-  cost.flops = 10.0 * visible_pairs(a.q, a.k, a.causal, a.window) * double(a.q.size(3));
+  cost.flops = 10.0 * visible_pairs(a) * double(a.q.size(3));
   return cost;
 }
 

@@ -29,6 +29,9 @@ struct AttentionVariant {
   int64_t window = 0;          // 0: none
   int64_t documents = 1;       // of one length, in each sequence
   float softcap = 0;           // 0: none
+  // Of blocks of kAttentionBlock tokens: its own and every so-many-th before it; or the last so
+  // many; 0: all.
+  int64_t every = 0, local = 0;
   bool backward_only = false;
   bool deterministic = false;
   kernels::AttentionTile tile = kernels::AttentionTile::kOfHeadSize;  // of forward
@@ -46,6 +49,7 @@ class Cases {
   void add_swiglu();              // a Llama's feed-forward block of that width
   void add_attention();           // as in the model: causal
   void add_attention_families();  // causal, by the portable kernels and by Hopper's
+  void add_long_attention();      // causal, of listed blocks, of documents
   void add_attention_tiles();     // each tile of forward that heads of 128 have
   // Without mask, grouped queries, ragged lengths, no atomics.
   void add_attention_variants(DeviceType device);

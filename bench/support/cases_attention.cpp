@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "shale/bench/support/cases.h"
+#include "shale/kernels/attention_blocks.h"
 
 namespace shale::bench {
 namespace {
@@ -48,6 +49,26 @@ View first_keys(Operands& o, int64_t B, int64_t S, int64_t documents) {
   return o.integers({B, S}, [=](int64_t i) { return int32_t(i % S / length * length); });
 }
 
+kernels::BlockLists block_lists(Operands& o, int64_t S, const AttentionVariant& variant) {
+  const int64_t blocks = kernels::attention_blocks(S);
+  const kernels::HostBlockLists host =
+      kernels::make_block_lists(1, blocks, blocks, [&](int64_t, int64_t query) {
+        std::vector<int32_t> keys;
+        for (int64_t key = 0; key <= query; ++key) {
+          const bool sees = variant.every > 0 ? (query - key) % variant.every == 0
+                                              : query - key < variant.local;
+          if (sees) keys.push_back(static_cast<int32_t>(key));
+        }
+        return keys;
+      });
+  const auto array = [&](const std::vector<int32_t>& values, const Shape& shape) {
+    return o.integers(shape, [&](int64_t i) { return values[static_cast<size_t>(i)]; });
+  };
+  const Shape begins = {1, blocks + 1};
+  return {array(host.key_begins, begins), array(host.keys, {std::ssize(host.keys)}),
+          array(host.query_begins, begins), array(host.queries, {std::ssize(host.queries)})};
+}
+
 View lengths(Operands& o, int64_t B, int64_t S) {
   return o.integers({B}, [=](int64_t b) { return int32_t(length_of(b, B, S)); });
 }
@@ -82,6 +103,7 @@ void Cases::add_attention_case(const AttentionVariant& variant) {
     if (ragged) args.q_lengths = args.k_lengths = lengths(o, B, S);
     if (documents > 1) args.first_keys = first_keys(o, B, S, documents);
     args.window = window, args.softcap = softcap;
+    if (variant.every > 0 || variant.local > 0) args.blocks = block_lists(o, S, variant);
     args.tile = tile;
     return args;
   };
@@ -104,6 +126,7 @@ void Cases::add_attention_case(const AttentionVariant& variant) {
     if (ragged) args.q_lengths = args.k_lengths = lengths(o, B, S);
     if (documents > 1) args.first_keys = first_keys(o, B, S, documents);
     args.window = window, args.softcap = softcap;
+    if (variant.every > 0 || variant.local > 0) args.blocks = block_lists(o, S, variant);
     return args;
   };
   if (!variant.backward_only) {
@@ -115,6 +138,14 @@ void Cases::add_attention_case(const AttentionVariant& variant) {
 
 void Cases::add_attention() {
   add_attention_case({.name = "causal"});
+}
+
+// Of 16384 tokens an eighth of the pairs each but in the window, whose time goes by the tokens.
+void Cases::add_long_attention() {
+  add_attention_case({.name = "causal"});
+  add_attention_case({.name = "every_8th_block", .every = 8});
+  add_attention_case({.name = "local_4_blocks", .local = 4});
+  add_attention_case({.name = "documents", .documents = 8});
 }
 
 void Cases::add_attention_families() {

@@ -116,6 +116,11 @@ std::vector<KernelCase> kernel_cases(DeviceType type, const std::vector<DType>& 
     for (const Size& size : sizes.models) Cases(size, dtype, out).add_pointwise();
     for (const Size& size : sizes.models) Cases(size, dtype, out).add_dimension_ops();
     for (const Size& size : sizes.models) Cases(size, dtype, out).add_experts();
+    if (type == DeviceType::kCpu && dtype == DType::kF32) {
+      for (const int64_t seq : {2048, 16384}) {
+        Cases({cat("d64/t", seq), 1, seq, 64, 1, 0, 0}, dtype, out).add_long_attention();
+      }
+    }
     Cases(sizes.models.front(), dtype, out).add_images(type);
     FlatCases flat(sizes.flat, dtype, out);
     flat.add_optimizers();

@@ -162,12 +162,14 @@ void run_group(const Problem& p, int64_t b, int64_t h, int64_t first, int64_t co
   for (int64_t i = 0; i < count; ++i) load_block<T>(p, b, h, first + i, s.blocks[i]);
   const Block& last = s.blocks[count - 1];
   const int64_t seen = p.keys_seen(last.row + last.rows);
-  for (int64_t tile = p.first_key(b, s.blocks[0].row) / kTile; tile * kTile < seen; ++tile) {
+  TileWalk walk(p, h, first, count, p.first_key(b, s.blocks[0].row) / kTile, ceil_div(seen, kTile));
+  while (walk.next()) {
+    const int64_t tile = walk.tile();
     load_keys<T>(p, b, kv_head, tile * kTile, std::min(kTile, seen - tile * kTile), s);
     for (int64_t i = 0; i < count; ++i) {
       const Block& block = s.blocks[i];
       const TileShape t = tile_shape(p, b, block.number, tile, block.first_keys);
-      if (t.keys <= 0) continue;
+      if (t.keys <= 0 || !walk.sees(i)) continue;
       softmax_grad(p, t, block, s);
       key_product(t, s.p, block.dout, s.dv + tile * kTile * ld);
       key_product(t, s.ds, block.q, s.dk + tile * kTile * ld);
@@ -202,7 +204,10 @@ void run_keys(const Problem& p, int64_t task, float* scratch) {
   zero(s.dv, keys * ld);
   load_keys<T>(p, b, kv_head, key, keys, s);
   for (int64_t h = kv_head * p.group(); h < (kv_head + 1) * p.group(); ++h) {
-    for (int64_t number = 0; number < p.query_blocks(); ++number) {
+    const TileList blocks = p.query_blocks_of(h, tile);
+    const int end = blocks.steps_before(static_cast<int>(p.query_blocks()));
+    for (int step = 0; step < end; ++step) {
+      const int64_t number = blocks.tile(step);
       const TileShape t = tile_shape(p, b, number, tile, block.first_keys);
       if (t.keys <= 0) continue;
       load_block<T>(p, b, h, number, block);
@@ -222,7 +227,9 @@ void run_queries(const Problem& p, int64_t task, float* scratch) {
   Block& block = s.blocks[0];
   load_block<T>(p, b, h, number, block);
   const int64_t seen = p.keys_seen(block.row + block.rows);
-  for (int64_t tile = p.first_key(b, block.row) / kTile; tile * kTile < seen; ++tile) {
+  TileWalk walk(p, h, number, 1, p.first_key(b, block.row) / kTile, ceil_div(seen, kTile));
+  while (walk.next()) {
+    const int64_t tile = walk.tile();
     const TileShape t = tile_shape(p, b, number, tile, block.first_keys);
     load_keys<T>(p, b, kv_head, tile * kTile, t.keys, s);
     softmax_grad(p, t, block, s);

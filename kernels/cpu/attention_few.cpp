@@ -159,6 +159,8 @@ void run_few(const Problem& p, int64_t task, float* scratch) {
       const int64_t query = r % p.queries, begin = std::max(key, p.first_key(b, query));
       const int64_t keys = std::min(key + kTile, p.keys_seen(query + 1)) - begin;
       if (keys <= 0) continue;
+      const TileList tiles = p.key_tiles_of(first_head + r / p.queries, /*query_block=*/0);
+      if (!tiles.has(static_cast<int>(key / kTile))) continue;
       add_tile(p, p.k.row<T>(b, begin, kv_head), p.v.row<T>(b, begin, kv_head), keys, r, s);
     }
   }

@@ -137,14 +137,15 @@ void run_blocks(const Problem& p, int64_t task, float* scratch) {
 
   const Block& last = s.blocks[count - 1];
   const int64_t seen = p.keys_seen(last.row + last.rows);
-  for (int64_t tile = p.first_key(b, s.blocks[0].row) / kTile; tile * kTile < seen; ++tile) {
-    const int64_t key = tile * kTile, keys = std::min(kTile, seen - key);
+  TileWalk walk(p, h, first, count, p.first_key(b, s.blocks[0].row) / kTile, ceil_div(seen, kTile));
+  while (walk.next()) {
+    const int64_t tile = walk.tile(), key = tile * kTile, keys = std::min(kTile, seen - key);
     pack_rows<T>(p.k, b, key, kv_head, keys, p.head_size, s.k, ld);
     pack_rows<T>(p.v, b, key, kv_head, keys, p.head_size, s.v, ld);
     for (int64_t i = 0; i < count; ++i) {
       const Block& block = s.blocks[i];
       const TileShape t = tile_shape(p, b, block.number, tile, block.first_keys);
-      if (t.keys <= 0) continue;
+      if (t.keys <= 0 || !walk.sees(i)) continue;
       scores_product(t, s.k, block.q, s.scores);
       if (p.softcap > 0) cap_scores(t, score_limit(p), s.scores);
       for (int64_t v = 0; v < t.query_vecs(); ++v) softmax_vec(t, v, s.scores, block.softmax);

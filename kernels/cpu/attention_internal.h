@@ -44,6 +44,14 @@ struct Problem : AttentionProblem {
   int64_t first_key(int64_t b, int64_t query) const {
     return first_keys == nullptr ? 0 : first_keys[b * queries + query];
   }
+  // Tiles of keys for a block of queries, and blocks of queries for a tile of keys.
+  TileList key_tiles_of(int64_t head, int64_t query_block) const {
+    return keys_of_queries.tiles(static_cast<int>(head), static_cast<int>(query_block * kTile),
+                                 kTile);
+  }
+  TileList query_blocks_of(int64_t head, int64_t key_tile) const {
+    return queries_of_keys.tiles(static_cast<int>(head), static_cast<int>(key_tile * kTile), kTile);
+  }
   // Keys that some query before `query_end` sees.
   int64_t keys_seen(int64_t query_end) const {
     return std::clamp<int64_t>(query_end + offset(), 0, keys);
@@ -51,6 +59,44 @@ struct Problem : AttentionProblem {
   float& lse_at(int64_t b, int64_t h, int64_t row) const {
     return lse[b * lse_batch_stride + h * lse_head_stride + row * lse_row_stride];
   }
+};
+
+// Goes over the tiles of keys in [first, end), ascending, that any of some query blocks of a head
+// sees:
+//   while (walk.next()) ... walk.tile() ... walk.sees(i) ...
+class TileWalk {
+ public:
+  TileWalk(const Problem& p, int64_t head, int64_t first_block, int64_t count, int64_t first,
+           int64_t end)
+      : count_(count) {
+    for (int64_t i = 0; i < count; ++i) {
+      lists_[i] = p.key_tiles_of(head, first_block + i);
+      steps_[i] = lists_[i].steps_before(static_cast<int>(first));
+      ends_[i] = lists_[i].steps_before(static_cast<int>(std::max(first, end)));
+    }
+  }
+  bool next() {
+    const int64_t before = tile_;
+    tile_ = -1;
+    for (int64_t i = 0; i < count_; ++i) {
+      if (before >= 0 && sees(i, before)) ++steps_[i];
+      if (steps_[i] == ends_[i]) continue;
+      const int64_t next = lists_[i].tile(steps_[i]);
+      tile_ = tile_ < 0 ? next : std::min(tile_, next);
+    }
+    return tile_ >= 0;
+  }
+  int64_t tile() const { return tile_; }
+  bool sees(int64_t i) const { return sees(i, tile_); }
+
+ private:
+  bool sees(int64_t i, int64_t tile) const {
+    return steps_[i] < ends_[i] && lists_[i].tile(steps_[i]) == tile;
+  }
+
+  int64_t count_, tile_ = -1;
+  TileList lists_[kGroupBlocks];
+  int steps_[kGroupBlocks], ends_[kGroupBlocks];
 };
 
 // One task: its arithmetic depends on the problem and the task's number only. Tasks of one function

@@ -100,6 +100,7 @@ class Gpt2Family final : public ModelFamily {
                                      {"active-experts", config.active_experts}}) {
       require_size(size == 0, what, size, "none: gpt2 models have no such size");
     }
+    check_covers(config.pattern, config.context, /*documents=*/false);
     if (config.attention_softcap != 0 || config.logit_softcap != 0) {
       throw ConfigError("model: has a softcap, want none: gpt2 models cap no scores or logits");
     }
@@ -111,14 +112,17 @@ class Gpt2Family final : public ModelFamily {
   }
 
   std::map<std::string, std::string> shape(const LanguageModelConfig& config) const override {
-    return {{"layers", cat(config.layers)},
-            {"width", cat(config.width)},
-            {"heads", cat(config.heads)},
-            {"vocab", cat(config.vocab)},
-            {"padded_vocab", cat(config.padded_vocab)},
-            {"context", cat(config.context)},
-            {"norm_eps", format_real(config.norm_eps)},
-            {"gelu", config.gelu == Gelu::kTanh ? "\"tanh\"" : "\"erf\""}};
+    std::map<std::string, std::string> shape = {
+        {"layers", cat(config.layers)},
+        {"width", cat(config.width)},
+        {"heads", cat(config.heads)},
+        {"vocab", cat(config.vocab)},
+        {"padded_vocab", cat(config.padded_vocab)},
+        {"context", cat(config.context)},
+        {"norm_eps", format_real(config.norm_eps)},
+        {"gelu", config.gelu == Gelu::kTanh ? "\"tanh\"" : "\"erf\""}};
+    add_shape(config.pattern, shape);
+    return shape;
   }
 
   LanguageModelConfig parse_shape(const JsonObject& json) const override {
@@ -139,6 +143,7 @@ class Gpt2Family final : public ModelFamily {
     const std::string gelu = json.text("gelu");
     if (gelu != "tanh" && gelu != "erf") json.fail("gelu", "\"tanh\" or \"erf\"");
     model.gelu = gelu == "tanh" ? Gelu::kTanh : Gelu::kErf;
+    model.pattern = parse_pattern(json);
     return model;
   }
 
@@ -151,6 +156,7 @@ class Gpt2Family final : public ModelFamily {
                                             const LanguageModelConfig& config,
                                             const LanguageModelPolicy& policy,
                                             const ExportOptions& options) const override {
+    require_no_pattern(config.pattern, "files of gpt2");
     return std::make_unique<Gpt2Export>(folder, to_hf(config, policy), options);
   }
   std::vector<std::string> stored_parameters(const LanguageModelConfig& config) const override {
@@ -159,6 +165,7 @@ class Gpt2Family final : public ModelFamily {
     return names;
   }
   GgufModel gguf(const LanguageModelConfig& config) const override {
+    require_no_pattern(config.pattern, "GGUF files");
     return gpt2_gguf(config, gpt2_tensors(to_hf(config, {})));
   }
 };

@@ -29,11 +29,13 @@ uint32_t dropout_site(int64_t layer, uint32_t branch) {
   return 1 + 2 * static_cast<uint32_t>(layer) + branch;
 }
 
-nn::SelfAttention::Config attention_config(const LanguageModelConfig& config) {
+nn::SelfAttention::Config attention_config(const LanguageModelConfig& config,
+                                           std::shared_ptr<const BlockMask> blocks) {
   return {.width = config.width,
           .heads = config.heads,
           .init = Init::normal(kInitStd),
-          .out_init = residual_init(config)};
+          .out_init = residual_init(config),
+          .blocks = std::move(blocks)};
 }
 
 nn::FeedForward::Config mlp_config(const LanguageModelConfig& config) {
@@ -48,10 +50,11 @@ nn::FeedForward::Config mlp_config(const LanguageModelConfig& config) {
 
 class Gpt2::Block : public Module {
  public:
-  Block(Module* parent, int64_t layer, const LanguageModelConfig& config, float dropout)
+  Block(Module* parent, int64_t layer, const LanguageModelConfig& config, float dropout,
+        const std::shared_ptr<const BlockMask>& blocks)
       : Module(parent, cat("h.", layer)),
         ln_1_(this, "ln_1", config.width, config.norm_eps),
-        attn_(this, "attn", attention_config(config)),
+        attn_(this, "attn", attention_config(config, blocks)),
         ln_2_(this, "ln_2", config.width, config.norm_eps),
         mlp_(this, "mlp", mlp_config(config)),
         layer_(layer),
@@ -93,8 +96,9 @@ Gpt2::Gpt2(const LanguageModelConfig& config, const LanguageModelPolicy& policy)
       h_(),
       ln_f_(this, "ln_f", config.width, config.norm_eps) {
   wte_.weight.tied = true;
+  const auto blocks = block_mask(config.pattern);
   for (int64_t layer = 0; layer < config.layers; ++layer) {
-    h_.push_back(std::make_unique<Block>(this, layer, config, policy.dropout));
+    h_.push_back(std::make_unique<Block>(this, layer, config, policy.dropout, blocks));
   }
 }
 

@@ -37,6 +37,27 @@ void describe_model(ConfigSpec& spec, LanguageConfig& c) {
   spec.add("logit-softcap", c.logit_softcap,
            "limit that their logits approach; 0: as the model has it", softcap)
       .may_change();
+  spec.add("attention-pattern", c.attention_pattern,
+           "blocks of tokens that attention does not leave out: local, fixed, strided, longformer, "
+           "bigbird, or a JSON file of their numbers",
+           {.help = {.metavar = "PATTERN", .default_text = "none"}})
+      .may_change();
+  spec.add("attention-block", c.pattern_sizes.block, "tokens of a block, a multiple of 128",
+           {.min = 1, .max = 1 << 20, .help = {.default_text = "128"}})
+      .may_change();
+  const IntLimits blocks = {.min = 1, .max = 1 << 13, .help = {.default_text = "1"}};
+  IntLimits local = blocks;
+  local.help.default_text = "4";
+  spec.add("attention-local", c.pattern_sizes.local,
+           "blocks of the pattern's window, segment or stride", local)
+      .may_change();
+  spec.add("attention-global", c.pattern_sizes.global,
+           "first blocks that all see, of longformer and bigbird; of a segment's last, of fixed",
+           blocks)
+      .may_change();
+  spec.add("attention-random", c.pattern_sizes.random, "further blocks that are drawn, of bigbird",
+           blocks)
+      .may_change();
   size("vocab", c.vocab, kMaxVocab, "tokens; the embedding is padded to a multiple of 128");
   spec.add("seq-len", c.seq_len, "tokens of a sequence", {.min = 1, .max = 1 << 20});
   spec.add("init", c.init, "start from a Hugging Face folder (config.json, safetensors)",
@@ -147,6 +168,41 @@ void check_is_preset(const LanguageConfig& config, const LanguageModelConfig& pr
                         config.init, " is ", sizes(stored)));
 }
 
+// What --attention-pattern and the flags of its sizes ask for.
+void resolve_pattern(TrainConfig& config) {
+  LanguageConfig& language = config.language;
+  const PatternSizes& sizes = language.pattern_sizes;
+  if (language.attention_pattern.empty()) {
+    for (const auto& [flag, value] : {std::pair("block", sizes.block),
+                                      {"local", sizes.local},
+                                      {"global", sizes.global},
+                                      {"random", sizes.random}}) {
+      if (value == 0) continue;
+      throw ConfigError(
+          cat("--attention-", flag, " is ", value, ", want none without --attention-pattern"));
+    }
+    return;
+  }
+  language.pattern = attention_pattern(language.attention_pattern, sizes, config.run.seed);
+  if (config.run.cuda_graph) {
+    throw ConfigError(
+        "--cuda-graph with --attention-pattern, whose lists each call copies; want one of them");
+  }
+  const DataConfig& source = language.source;
+  check_covers(language.pattern, language.seq_len,
+               source.document_mask || source.packing == PackingChoice::kBestFit ||
+                   source.objective != Objective::kPretrain);
+  const int leaves = std::max(config.run.context, config.run.context_leaves);
+  const nn::SequenceParts parts{.leaves = leaves};
+  const int64_t chunk = parts.chunk_tokens(language.seq_len);
+  constexpr int64_t kUnit = kernels::kAttentionBlock;
+  if (leaves > 1 && chunk % kUnit != 0) {
+    throw ConfigError(cat("--attention-pattern with --context: --seq-len is ", language.seq_len,
+                          ", of which a chunk has ", chunk, ", want a multiple of ",
+                          parts.chunks() * kUnit));
+  }
+}
+
 }  // namespace
 
 void describe(ConfigSpec& spec, TrainConfig& config, bool needs_data) {
@@ -185,6 +241,7 @@ void resolve(TrainConfig& config, int ranks) {
                           ", which single precision rounds to 1; want less, such as 0.1"));
   }
   resolve(config.run, ranks);
+  resolve_pattern(config);
   const int leaves = std::max(config.run.context, config.run.context_leaves);
   const nn::SequenceParts parts{.leaves = leaves};
   const int64_t of_leaf = leaves > 1 ? 2 * parts.chunk_tokens(language.seq_len) : language.seq_len;
@@ -210,6 +267,27 @@ void resolve(TrainConfig& config, int ranks) {
                           "writes"));
   }
 }
+
+namespace {
+
+// A stored model without one may take one.
+void take_pattern(const LanguageConfig& config, const StoredModel* stored,
+                  LanguageModelConfig& model) {
+  if (config.pattern.is_on()) {
+    if (stored != nullptr && model.pattern.is_on() && model.pattern != config.pattern) {
+      throw ConfigError(cat("--attention-pattern is ", config.attention_pattern, ", the model in ",
+                            config.init, " has another"));
+    }
+    model.pattern = config.pattern;
+  }
+  if (!model.pattern.is_on()) return;
+  if (!config.export_dir.empty()) {
+    throw ConfigError(cat("--export with --attention-pattern, want none: files of ", model.family,
+                          " have no place for it"));
+  }
+}
+
+}  // namespace
 
 LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_vocab,
                                  const StoredModel* stored) {
@@ -249,6 +327,7 @@ LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_voca
   take("experts", config.experts, model.experts);
   take("active-experts", config.active_experts, model.active_experts);
   take("window", config.window, model.window);
+  take_pattern(config, stored, model);
   take_softcap("attention-softcap", config.attention_softcap, model.attention_softcap);
   take_softcap("logit-softcap", config.logit_softcap, model.logit_softcap);
   take("vocab", config.vocab, model.vocab);

@@ -29,6 +29,9 @@ struct LanguageConfig {
   int64_t active_experts = 0;
   int64_t window = 0;
   double attention_softcap = 0, logit_softcap = 0;
+  std::string attention_pattern;  // a name or a file
+  PatternSizes pattern_sizes;
+  AttentionPattern pattern;  // which resolve() makes of these
   int64_t vocab = 0;
   std::string init;  // a Hugging Face folder
   double dropout = 0;

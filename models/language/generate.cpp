@@ -138,6 +138,18 @@ std::vector<std::vector<int32_t>> generate_all(
                          model.config().context - 1, " in a context of ", model.config().context));
   }
   PromptBatch batch(prompts);
+  if (model.config().pattern.is_on() && !batch.is_even) {
+    // Side by side, their tokens would lie in other blocks than in training.
+    std::vector<std::vector<int32_t>> texts;
+    for (size_t row = 0; row < prompts.size(); ++row) {
+      const auto of_row = [&](size_t, int32_t token) { return keeps_on(row, token); };
+      texts.push_back(generate_all(model, context, {prompts[row]}, options,
+                                   first + static_cast<int64_t>(row),
+                                   keeps_on ? std::function<bool(size_t, int32_t)>(of_row) : keeps_on)
+                          .front());
+    }
+    return texts;
+  }
   const int64_t rows = batch.rows, longest = batch.length;
   const int64_t most = std::min(options.tokens, model.config().context - longest);
   std::vector<std::vector<int32_t>> texts(prompts.size());

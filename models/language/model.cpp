@@ -11,7 +11,8 @@ namespace shale::models {
 double LanguageModel::flops_per_token(int64_t seq_len) const {
   const auto count = static_cast<double>(whole_numel(*this));
   return 6 * count + 6 * static_cast<double>(config_.layers) * static_cast<double>(config_.width) *
-                         static_cast<double>(seq_len);
+                         static_cast<double>(seq_len) *
+                         config_.pattern.share(seq_len, config_.heads);
 }
 
 Tensor LanguageModel::loss(const Tensor& ids, const Tensor& targets, const Documents& documents) {

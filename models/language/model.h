@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "shale/models/language/attention_pattern.h"
 #include "shale/runtime/nn/layers.h"
 #include "shale/runtime/nn/module.h"
 #include "shale/runtime/nn/piece.h"
@@ -26,6 +27,7 @@ struct LanguageModelConfig {
   float norm_eps = 1e-5f;
   Gelu gelu = Gelu::kTanh;
   bool tied = true;  // the output layer's weight is the embedding
+  AttentionPattern pattern = {};  // of every layer
 
   // What Llama and its relatives have besides (models/llama/llama.h).
   int64_t kv_heads = 0;     // of keys and values, a divisor of heads; 0: as many
@@ -113,7 +115,7 @@ class LanguageModel : public Module {
                              const Documents& documents = {}) = 0;
 
   // FLOPs of forward and backward per token at sequence length T: 6 N + 6 L C T, with N the number
-  // of parameters and causal attention counted as half.
+  // of parameters and causal attention counted as half, of which a pattern has its share.
   virtual double flops_per_token(int64_t seq_len) const;
 
   // The products of a block and those around the blocks, for tables of where a step's time goes;

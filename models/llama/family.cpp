@@ -106,6 +106,7 @@ void check(const LanguageModelConfig& c) {
   require_size(c.window >= 0, "window", c.window, "0, or a number of tokens");
   require_size(c.full_layers >= 0 && c.full_layers <= c.layers, "full_layers", c.full_layers,
                cat("0 to layers = ", c.layers));
+  check_covers(c.pattern, c.context, /*documents=*/false);
   require_softcap("attention-softcap", c.attention_softcap);
   require_softcap("logit-softcap", c.logit_softcap);
   if (c.mlp_bias) throw ConfigError("model: mlp_bias is true, want false: there is no such block");
@@ -245,6 +246,7 @@ class LlamaFamily final : public ModelFamily {
                                             const LanguageModelPolicy&,
                                             const ExportOptions& options) const override {
     require_no_softcap(config);
+    require_no_pattern(config.pattern, cat("files of ", name()));
     return std::make_unique<HfExport>(folder, llama_tensors(config), llama_layout(),
                                       llama_config_json(config, options.dtype), options);
   }
@@ -255,6 +257,7 @@ class LlamaFamily final : public ModelFamily {
   }
   GgufModel gguf(const LanguageModelConfig& config) const override {
     require_no_softcap(config);
+    require_no_pattern(config.pattern, "GGUF files");
     return llama_gguf(config);
   }
 
@@ -285,6 +288,7 @@ class LlamaFamily final : public ModelFamily {
       shape["renormalise"] = flag(config.renormalise);
     }
     shape.merge(rope_shape(config.rope));
+    add_shape(config.pattern, shape);
     return shape;
   }
 
@@ -323,6 +327,7 @@ class LlamaFamily final : public ModelFamily {
       model.active_experts = size("active_experts", model.experts);
       model.renormalise = json.flag("renormalise", false);
     }
+    model.pattern = parse_pattern(json);
     model.rope = parse_rope(json);
     try {
       rope_frequencies(model.rope, model.head_size);

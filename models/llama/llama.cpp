@@ -38,8 +38,13 @@ nn::Bias qkv_bias(const LanguageModelConfig& config, const LlamaVariant& variant
 
 class SelfAttention : public Module {
  public:
+  // What the layers of a model share.
+  struct Shared {
+    std::shared_ptr<const RopeTable> table;
+    std::shared_ptr<const BlockMask> blocks;
+  };
   SelfAttention(Module* parent, int64_t layer, const LanguageModelConfig& config,
-                const LlamaVariant& variant, std::shared_ptr<const RopeTable> table);
+                const LlamaVariant& variant, const Shared& shared);
 
   // x: [B, T, C]; residual: [B, T, C], optional, added to the result. With `cached`, x follows
   // what is there.
@@ -57,7 +62,9 @@ class SelfAttention : public Module {
             const Tensor y = nn::attention(sequence(), q, k, v,
                                            {.window = window_,
                                             .first_keys = documents.first_keys,
-                                            .softcap = softcap_});
+                                            .softcap = softcap_,
+                                            .blocks = blocks_,
+                                            .first_head = first_head(leaf, q.size(2))});
             const Tensor rows = reshape(y, {all.size(0), all.size(1), y.size(2) * y.size(3)});
             return o_proj_.forward(rows, rest, leaf);
           });
@@ -79,6 +86,12 @@ class SelfAttention : public Module {
     }
     return {.positions = cut->positions(x.context(), x.size(0) / cut->parts().count)};
   }
+  // Of a leaf with so many heads.
+  int64_t first_head(size_t leaf, int64_t heads) const {
+    nn::Exchange* const leaves = exchange();
+    if (leaves == nullptr) return 0;
+    return (leaves->first_leaf() + static_cast<int64_t>(leaf)) * heads;
+  }
   // [B, T, n D] as [B, T, n, D].
   Tensor heads_of(const Tensor& x) const {
     return reshape(x, {x.size(0), x.size(1), x.size(2) / head_size_, head_size_});
@@ -95,18 +108,20 @@ class SelfAttention : public Module {
   float softcap_;
   HeadNorm head_norm_;
   std::shared_ptr<const RopeTable> table_;
+  std::shared_ptr<const BlockMask> blocks_;
   nn::Linear q_proj_, k_proj_, v_proj_, o_proj_;
   std::unique_ptr<nn::RmsNorm> q_norm_, k_norm_;
 };
 
 SelfAttention::SelfAttention(Module* parent, int64_t layer, const LanguageModelConfig& config,
-                             const LlamaVariant& variant, std::shared_ptr<const RopeTable> table)
+                             const LlamaVariant& variant, const Shared& shared)
     : Module(parent, "self_attn"),
       head_size_(head_size_of(config)),
       window_(window_of(config, layer)),
       softcap_(config.attention_softcap),
       head_norm_(variant.head_norm),
-      table_(std::move(table)),
+      table_(shared.table),
+      blocks_(shared.blocks),
       q_proj_(this, "q_proj", config.width, config.heads * head_size_, Init::normal(kInitStd),
               qkv_bias(config, variant)),
       k_proj_(this, "k_proj", config.width, kv_heads_of(config) * head_size_,
@@ -156,13 +171,13 @@ class Llama::Block : public Module {
  public:
   Block(Module* parent, int64_t layer, const LanguageModelConfig& config,
         const LanguageModelPolicy& policy, const LlamaVariant& variant,
-        const std::shared_ptr<const RopeTable>& table)
+        const SelfAttention::Shared& shared)
       : Module(parent, cat("layers.", layer)) {
     const auto norm = [&](const char* name) {
       return std::make_unique<nn::RmsNorm>(this, name, config.width, config.norm_eps);
     };
     if (!variant.norms_after) input_layernorm_ = norm("input_layernorm");
-    self_attn_ = std::make_unique<SelfAttention>(this, layer, config, variant, table);
+    self_attn_ = std::make_unique<SelfAttention>(this, layer, config, variant, shared);
     post_attention_layernorm_ = norm("post_attention_layernorm");
     if (config.experts > 0) {
       moe_ = std::make_unique<nn::MoE>(this, "mlp", experts_of(config, policy));
@@ -216,10 +231,12 @@ Llama::Llama(const LanguageModelConfig& config, const LanguageModelPolicy& polic
                     Init::normal(kInitStd)),
       layers_(),
       norm_(this, "norm", config.width, config.norm_eps) {
-  const auto table = std::make_shared<const RopeTable>(config.rope, head_size_of(config));
+  const SelfAttention::Shared shared{
+      .table = std::make_shared<const RopeTable>(config.rope, head_size_of(config)),
+      .blocks = block_mask(config.pattern)};
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     layers_.push_back(
-        std::make_unique<Block>(this, layer, config, policy, llama_variant(config.family), table));
+        std::make_unique<Block>(this, layer, config, policy, llama_variant(config.family), shared));
   }
   embed_tokens_.weight.tied = config.tied;
   if (!config.tied) {
@@ -303,6 +320,7 @@ double Llama::flops_per_token(int64_t seq_len) const {
     const auto window = static_cast<double>(window_of(config(), layer)), T = double(seq_len);
     keys += window > 0 && window < T ? window * (2 - window / T) : T;
   }
+  keys *= config().pattern.share(seq_len, config().heads);
   return 6 * count + 6 * keys * static_cast<double>(config().heads * head_size_of(config()));
 }
 

@@ -122,4 +122,18 @@ std::vector<double> JsonObject::reals(std::string_view key) const {
                          "a list of numbers");
 }
 
+std::vector<std::vector<int64_t>> JsonObject::integer_lists(std::string_view key) const {
+  constexpr const char* kWant = "a list of lists of integers";
+  const nlohmann::json* const value = state_->find(key);
+  if (value == nullptr) return {};
+  if (!value->is_array()) fail(key, kWant);
+  std::vector<std::vector<int64_t>> lists;
+  for (const nlohmann::json& item : *value) {
+    if (!item.is_array()) fail(key, kWant);
+    lists.push_back(
+        list_of<int64_t>(*this, key, &item, &nlohmann::json::is_number_integer, kWant));
+  }
+  return lists;
+}
+
 }  // namespace shale

@@ -37,6 +37,8 @@ class JsonObject {
   std::vector<std::string> texts(std::string_view key) const;
   std::vector<int64_t> integers(std::string_view key) const;
   std::vector<double> reals(std::string_view key) const;
+  // A list of lists of integers; empty if the key is absent.
+  std::vector<std::vector<int64_t>> integer_lists(std::string_view key) const;
 
   // DataError: "<source>: '<key>' is <value>, want <want>".
   [[noreturn]] void fail(std::string_view key, std::string_view want) const;

@@ -7,6 +7,7 @@
 #include "shale/kernels/attention.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/block_mask.h"
 #include "shale/runtime/ops/cast_inputs.h"
 
 // B sequences of R leaves, of which this rank has n; a leaf has two chunks of S tokens. H heads of
@@ -25,6 +26,8 @@ struct ChunkedAttention {
   int64_t window;
   float softcap;
   Tensor first_keys;  // [n B, T / R] or undefined
+  std::shared_ptr<const BlockMask> blocks;
+  int64_t first_head;  // of the mask's
 
   int64_t S() const { return sequence.chunk_tokens(); }
   int64_t B(const Tensor& x) const { return x.size(0) / sequence.parts().count; }
@@ -52,6 +55,12 @@ struct ChunkedAttention {
         keys.exec(),
         {.x = first_keys.alias({rows, S()}, {row, 1}, leaf * rows * row + half * S()), .y = keys});
     return keys;
+  }
+  // Of a chunk's queries, which are the last before `end`; undefined: all are seen.
+  BlockMask::Lists blocks_of(const Tensor& q, int64_t end) const {
+    if (blocks == nullptr) return {};
+    return blocks->lists(
+        q.context(), {.queries = S(), .keys = end, .first_head = first_head, .heads = q.size(2)});
   }
   // Of pairs [2 R, B, S, 2, G, D], leaf by leaf, chunk `slot` of keys (0) or values (1).
   Tensor slot_of(const Tensor& pairs, const Tensor& like, int64_t slot, int which) const {
@@ -107,6 +116,7 @@ void ChunkedAttention::forward(const Qkv& in, const Tensor& out, const Tensor& l
   for_chunks([&](int leaf, int half, int chunk) {
     const int64_t end = (chunk + 1) * S();
     const Tensor keys = first_keys_of(leaf, half);
+    const BlockMask::Lists lists = blocks_of(in.q, end);
     kernels::attention_fwd(
         in.q.exec(), {.q = chunk_of(in.q, leaf, half),
                       .k = before(all, end, 0),
@@ -118,7 +128,8 @@ void ChunkedAttention::forward(const Qkv& in, const Tensor& out, const Tensor& l
                       .causal = true,
                       .window = window,
                       .first_keys = keys.defined() ? keys.view() : View{},
-                      .softcap = softcap});
+                      .softcap = softcap,
+                      .blocks = blocks != nullptr ? lists.views() : kernels::BlockLists{}});
   });
 }
 
@@ -173,6 +184,7 @@ void ChunkedAttention::backward(const Qkv& in, const Tensor& out, const Tensor& 
   for_chunks([&](int leaf, int half, int chunk) {
     const int64_t end = (chunk + 1) * S();
     const Tensor keys = first_keys_of(leaf, half);
+    const BlockMask::Lists lists = blocks_of(in.q, end);
     const Tensor pairs =
         empty(in.k.context(), {batch, end, 2, in.k.size(2), in.k.size(3)}, in.k.dtype());
     kernels::attention_bwd(in.q.exec(), {.q = chunk_of(in.q, leaf, half),
@@ -189,7 +201,9 @@ void ChunkedAttention::backward(const Qkv& in, const Tensor& out, const Tensor& 
                                          .causal = true,
                                          .window = window,
                                          .first_keys = keys.defined() ? keys.view() : View{},
-                                         .softcap = softcap});
+                                         .softcap = softcap,
+                                         .blocks = blocks != nullptr ? lists.views()
+                                                                     : kernels::BlockLists{}});
     Tensor& sum = sums[static_cast<size_t>(leaf)];
     const bool first = !sum.defined();
     if (first) {
@@ -218,7 +232,8 @@ ChunkedAttention chunked(CutSequence& sequence, const Tensor& q, const Attention
   if (options.first_keys.defined()) {
     check_shape("attention", "first_keys", options.first_keys, {q.size(0), q.size(1)});
   }
-  return {sequence, scale, options.window, options.softcap, options.first_keys};
+  return {sequence,           scale,          options.window,    options.softcap,
+          options.first_keys, options.blocks, options.first_head};
 }
 
 // One f32 per query and head, chunk by chunk.

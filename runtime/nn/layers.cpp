@@ -163,7 +163,8 @@ SelfAttention::SelfAttention(Module* parent, std::string name, const Config& con
       qkv(this, config.qkv, config.width, 3 * config.width, config.init),
       out(this, config.out, config.width, config.width, config.out_init),
       heads_(config.heads),
-      causal_(config.causal) {
+      causal_(config.causal),
+      blocks_(config.blocks) {
   qkv.weight.matrices = 3;
 }
 
@@ -180,14 +181,19 @@ Tensor SelfAttention::forward(const Tensor& x, const Tensor& residual,
     return over_leaves(leaves, in, stream,
                        [&](const Tensor& rows, size_t leaf, const Tensor& rest) {
                          const Tensor packed = qkv.forward(rows, {}, leaf);
-                         return out.forward(attend(packed, heads, sight), rest, leaf);
+                         const int64_t first = leaves == nullptr ? 0 : leaves->first_leaf();
+                         const int64_t first_head = (first + static_cast<int64_t>(leaf)) * heads;
+                         return out.forward(attend(packed, first_head, heads, sight), rest, leaf);
                        });
   });
 }
 
-Tensor SelfAttention::attend(const Tensor& packed, int64_t heads,
+Tensor SelfAttention::attend(const Tensor& packed, int64_t first_head, int64_t heads,
                              const AttentionSight& sight) const {
-  const AttentionOptions options{.causal = causal_, .first_keys = sight.first_keys};
+  const AttentionOptions options{.causal = causal_,
+                                 .first_keys = sight.first_keys,
+                                 .blocks = blocks_,
+                                 .first_head = first_head};
   if (sight.cached == nullptr) return nn::packed_attention(sequence(), packed, heads, options);
   const int64_t B = packed.size(0), T = packed.size(1), C = packed.size(2) / 3;
   const Tensor parts = reshape(packed, {B, T, 3, heads_, C / heads_});

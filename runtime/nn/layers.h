@@ -136,6 +136,7 @@ class SelfAttention : public Module {
     Init init = {};      // of qkv
     Init out_init = {};  // of out, which writes to the residual stream
     bool causal = true;
+    std::shared_ptr<const BlockMask> blocks = {};  // see AttentionOptions
     std::string qkv = "c_attn", out = "c_proj";
   };
   SelfAttention(Module* parent, std::string name, const Config& config);
@@ -147,10 +148,13 @@ class SelfAttention : public Module {
   Linear out;
 
  private:
-  Tensor attend(const Tensor& packed, int64_t heads, const AttentionSight& sight) const;
+  // Of so many heads from `first_head` on.
+  Tensor attend(const Tensor& packed, int64_t first_head, int64_t heads,
+                const AttentionSight& sight) const;
 
   int64_t heads_;
   bool causal_;
+  std::shared_ptr<const BlockMask> blocks_;
 };
 
 // weight (the gain) and bias: [width]; no weight decay.

@@ -5,6 +5,7 @@
 
 #include "shale/kernels/attention.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/block_mask.h"
 #include "shale/runtime/ops/cast_inputs.h"
 
 namespace shale {
@@ -23,8 +24,21 @@ View option_view(const char* name, const Tensor& values, const Shape& shape) {
   return values;
 }
 
+// Those of the options' mask; undefined: none.
+BlockMask::Lists block_lists(const Tensor& q, const Tensor& k, const AttentionOptions& options) {
+  if (options.blocks == nullptr) return {};
+  return options.blocks->lists(q.context(), {.queries = q.size(1),
+                                             .keys = k.size(1),
+                                             .first_head = options.first_head,
+                                             .heads = q.size(2)});
+}
+
+kernels::BlockLists views_of(const BlockMask::Lists& lists) {
+  return lists.keys.defined() ? lists.views() : kernels::BlockLists{};
+}
+
 Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lse,
-               const AttentionOptions& options) {
+               const AttentionOptions& options, const BlockMask::Lists& blocks) {
   Tensor out = empty(q.context(), q.shape(), q.dtype());
   const Shape batch = {q.size(0)}, rows = {q.size(0), q.size(1)};
   kernels::attention_fwd(q.exec(),
@@ -39,7 +53,8 @@ Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& 
                           .k_lengths = option_view("k_lengths", options.k_lengths, batch),
                           .window = options.window,
                           .first_keys = option_view("first_keys", options.first_keys, rows),
-                          .softcap = options.softcap});
+                          .softcap = options.softcap,
+                          .blocks = views_of(blocks)});
   return out;
 }
 
@@ -49,18 +64,22 @@ struct SavedOptions {
   bool causal;
   int64_t window;
   SavedTensor q_lengths, k_lengths, first_keys;
+  BlockMask::Lists blocks;
 
-  SavedOptions(const char* op, const AttentionOptions& options, int64_t head_size)
+  SavedOptions(const char* op, const AttentionOptions& options, const BlockMask::Lists& lists,
+               int64_t head_size)
       : scale(scale_or_default(options, head_size)),
         softcap(options.softcap),
         causal(options.causal),
-        window(options.window) {
+        window(options.window),
+        blocks(lists) {
     if (options.q_lengths.defined()) q_lengths = SavedTensor(op, options.q_lengths);
     if (options.k_lengths.defined()) k_lengths = SavedTensor(op, options.k_lengths);
     if (options.first_keys.defined()) first_keys = SavedTensor(op, options.first_keys);
   }
   void apply(kernels::AttentionBwdArgs& args) const {
     args.scale = scale, args.causal = causal, args.window = window, args.softcap = softcap;
+    args.blocks = views_of(blocks);
     if (q_lengths.defined()) args.q_lengths = q_lengths.get();
     if (k_lengths.defined()) args.k_lengths = k_lengths.get();
     if (first_keys.defined()) args.first_keys = first_keys.get();
@@ -113,12 +132,13 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
   }
   check_attention(q, k, v);
   const Tensor lse = make_lse(q);
-  Tensor out = forward(q, k, v, lse, options);
+  const BlockMask::Lists blocks = block_lists(q, k, options);
+  Tensor out = forward(q, k, v, lse, options, blocks);
   if (!needs_grad(q.context(), {q, k, v})) return out;
   const char* op = "attention";
   const auto backward = [q = SavedTensor(op, q), k = SavedTensor(op, k), v = SavedTensor(op, v),
                          out = SavedTensor(op, out), lse = SavedTensor(op, lse),
-                         saved = SavedOptions(op, options, q.size(3))](BackwardArgs& args) {
+                         saved = SavedOptions(op, options, blocks, q.size(3))](BackwardArgs& args) {
     const Tensor qs = q.get(), ks = k.get(), vs = v.get();
     Grads grads = {empty_like(qs), empty_like(ks), empty_like(vs)};
     kernels::AttentionBwdArgs kernel{.q = qs,
@@ -143,14 +163,15 @@ Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions
   check_packed(qkv, heads);
   const auto [q, k, v] = split_qkv(qkv, heads);
   const Tensor lse = make_lse(q);
-  const Tensor out4 = forward(q, k, v, lse, options);
+  const BlockMask::Lists blocks = block_lists(q, k, options);
+  const Tensor out4 = forward(q, k, v, lse, options, blocks);
   const Shape shape = {qkv.size(0), qkv.size(1), qkv.size(2) / 3};
   Tensor out = out4.alias(shape, contiguous_strides(shape));
   if (!needs_grad(qkv.context(), {qkv})) return out;
   const char* op = "packed_attention";
   const auto backward = [qkv = SavedTensor(op, qkv), out = SavedTensor(op, out),
                          lse = SavedTensor(op, lse), heads,
-                         saved = SavedOptions(op, options, q.size(3))](BackwardArgs& args) {
+                         saved = SavedOptions(op, options, blocks, q.size(3))](BackwardArgs& args) {
     const Tensor in = qkv.get();
     Tensor dqkv = empty_like(in);
     const auto [qs, ks, vs] = split_qkv(in, heads);

@@ -2,10 +2,13 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 
 #include "shale/runtime/tensor/tensor.h"
 
 namespace shale {
+
+class BlockMask;  // ops/block_mask.h
 
 // softmax(scale * q kᵀ + mask) v, tile by tile (arXiv:2205.14135): the score matrix never exists.
 // q: [B, Tq, H, D]; k, v: [B, Tk, Hkv, D] with H a multiple of Hkv; any strides but the last, which
@@ -28,6 +31,10 @@ struct AttentionOptions {
   // Scores s, scaled, become softcap * tanh(s / softcap) (arXiv:2408.00118, section 2); from 0.001
   // to 1000, 0: they stay as they are.
   float softcap = 0;
+  // The blocks of keys that are seen; without it all are. Of a layer of more heads than those of
+  // q, the first of these is its head `first_head`. Not with lengths.
+  std::shared_ptr<const BlockMask> blocks{};
+  int64_t first_head = 0;
 };
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                  const AttentionOptions& options = {});

@@ -30,6 +30,8 @@ cp "$llamas/llama_tied/config.json" "$work/foreign/config.json"
 cp "$llamas/qwen2/model.safetensors" "$work/foreign/model.safetensors"
 mkdir "$work/read_only_parent"
 : >"$work/read_only_parent/file"
+echo '{"block": 128, "rows": [[0], [0, 2]]}' >"$work/rows.json"
+echo '{"block": 128, "rows": [[0]]}' >"$work/row.json"
 echo '{"stepz": 3}' >"$work/unknown_key.json"
 echo '{"steps": "three"}' >"$work/wrong_type.json"
 
@@ -77,6 +79,18 @@ expect 64 "gpt3" "nano" -- --data "$text" --model gpt3
 expect 64 "7" "multiple" -- --data "$text" --global-batch 7 --micro-batch 2
 expect 64 ".svg" ".pickle" -- --data "$text" --memory-profile memory.txt
 expect 64 "width" "heads" -- --data "$text" --width 100 --heads 3
+expect 64 "--attention-local is 2" "--attention-pattern" -- --data "$text" --attention-local 2
+expect 64 "'butterfly'" "longformer" -- --data "$text" --attention-pattern butterfly
+expect 64 "--attention-block is 100" "multiple of 128" -- --data "$text" --attention-pattern local \
+  --attention-block 100
+expect 64 "--attention-block" "0" -- --data "$text" --attention-pattern local --attention-block 0
+expect 64 "--attention-random is 1" "longformer" -- --data "$text" --attention-pattern longformer \
+  --attention-random 1
+expect 64 "--attention-global is 5" -- --data "$text" --attention-pattern fixed --attention-global 5
+expect 65 "row 1 lists block 2" "rows.json" -- --data "$text" --attention-pattern "$work/rows.json"
+expect 64 "1 rows of 128" "512" -- --data "$text" --attention-pattern "$work/row.json" --seq-len 512
+expect 64 "--export" "--attention-pattern" -- --data "$text" --attention-pattern local \
+  --export "$work/none"
 expect 64 "kv-heads is 3" "divisor of heads = 4" -- --data "$text" --model llama-nano --kv-heads 3
 expect 64 "--window" "found '0'" -- --data "$text" --model llama-nano --window 0
 expect 64 "window is 8" "gpt2" -- --data "$text" --window 8

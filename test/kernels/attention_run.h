@@ -1,11 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
 
-#include "shale/kernels/attention.h"
+#include "shale/kernels/attention_blocks.h"
 #include "shale/test/support/kernels.h"
 #include "shale/test/support/ref_attention.h"
 
@@ -88,6 +89,48 @@ struct SequenceLengths {
   std::vector<int32_t> queries{}, keys{};
 };
 
+// The lists of a shape's blocks; P: as many as heads, or 1 where all see alike.
+inline kernels::HostBlockLists block_lists_of(const AttentionShape& s) {
+  const int64_t query_blocks = kernels::attention_blocks(s.queries);
+  const int64_t key_blocks = kernels::attention_blocks(s.keys);
+  const auto keys_of = [&](int64_t head, int64_t query) {
+    std::vector<int32_t> keys;
+    for (int32_t key = 0; key < key_blocks; ++key) {
+      if (s.sees_block(head, query, key)) keys.push_back(key);
+    }
+    return keys;
+  };
+  const auto patterns = [&](int64_t heads) {
+    return kernels::make_block_lists(heads, query_blocks, key_blocks, keys_of);
+  };
+  const kernels::HostBlockLists all = patterns(s.heads);
+  for (int64_t head = 1; head < s.heads; ++head) {
+    for (int64_t query = 0; query < query_blocks; ++query) {
+      if (keys_of(head, query) != keys_of(0, query)) return all;
+    }
+  }
+  return patterns(1);
+}
+
+// Lists in a device's memory.
+struct DeviceBlockLists {
+  DeviceArray<int32_t> key_begins, keys, query_begins, queries;
+  int64_t patterns;
+
+  DeviceBlockLists(const Exec& exec, const kernels::HostBlockLists& lists)
+      : key_begins(exec, lists.key_begins),
+        keys(exec, lists.keys),
+        query_begins(exec, lists.query_begins),
+        queries(exec, lists.queries),
+        patterns(lists.patterns) {}
+  kernels::BlockLists views() const {
+    const auto table = [this](const DeviceArray<int32_t>& begins) {
+      return begins.view({patterns, begins.size() / patterns});
+    };
+    return {table(key_begins), keys.view(), table(query_begins), queries.view()};
+  }
+};
+
 // Forward and backward on dense arrays. What the kernels write is NaN before.
 template <typename T>
 AttentionResults<T> run_attention(
@@ -101,6 +144,8 @@ AttentionResults<T> run_attention(
   const DeviceArray<int32_t> q_lengths(exec, lengths.queries), k_lengths(exec, lengths.keys);
   const DeviceArray<int32_t> first_keys(exec, s.first_keys);
   const auto optional = [](const DeviceArray<int32_t>& a) { return a.size() ? a.view() : View{}; };
+  std::optional<DeviceBlockLists> lists;
+  if (s.sees_block) lists.emplace(exec, block_lists_of(s));
   const Shape qs = q_shape(s), kvs = kv_shape(s);
   const kernels::AttentionFwdArgs fwd{
       .q = q.view(qs),
@@ -115,6 +160,7 @@ AttentionResults<T> run_attention(
       .window = s.window,
       .first_keys = s.first_keys.empty() ? View{} : first_keys.view({s.batch, s.queries}),
       .softcap = static_cast<float>(s.softcap),
+      .blocks = lists ? lists->views() : kernels::BlockLists{},
       .tile = tile};
   kernels::attention_fwd(exec, fwd);
   kernels::attention_bwd(exec, {.q = fwd.q,
@@ -132,7 +178,8 @@ AttentionResults<T> run_attention(
                                 .k_lengths = fwd.k_lengths,
                                 .window = fwd.window,
                                 .first_keys = fwd.first_keys,
-                                .softcap = fwd.softcap});
+                                .softcap = fwd.softcap,
+                                .blocks = fwd.blocks});
   for (const auto* array : {&out, &dq, &dk, &dv}) {
     if (!array->margins_intact()) throw InternalError("attention wrote outside its results");
   }
@@ -179,7 +226,8 @@ AttentionResults<T> sequence_of(const AttentionResults<T>& all, const AttentionS
 inline std::string describe(const AttentionShape& s) {
   return cat("B ", s.batch, ", Tq ", s.queries, ", Tk ", s.keys, ", H ", s.heads, "/", s.kv_heads,
              ", D ", s.head_size, s.causal ? ", causal" : ", full", ", window ", s.window,
-             s.first_keys.empty() ? "" : ", first keys", ", softcap ", s.softcap);
+             s.first_keys.empty() ? "" : ", first keys", ", softcap ", s.softcap,
+             s.sees_block ? ", blocks" : "");
 }
 
 }  // namespace shale::test

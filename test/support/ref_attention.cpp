@@ -10,6 +10,8 @@
 #include <cmath>
 #include <limits>
 
+#include "shale/kernels/attention.h"
+
 namespace shale::test {
 namespace {
 
@@ -36,8 +38,8 @@ struct Row {
   std::vector<double> slope;  // of capped scores by the scores; 1
   double lse = -std::numeric_limits<double>::infinity(), lse_error = 0;
   double softmax_error = 0;    // relative, of any prob in forward
-  int64_t first = 0, end = 0;  // keys seen, of which the vectors have the values
-  int64_t visible() const { return end - first; }
+  std::vector<int64_t> keys;  // that are seen, of which the vectors have the values
+  int64_t visible() const { return std::ssize(keys); }
 };
 
 struct Dot {
@@ -85,10 +87,11 @@ class Reference {
 
   Row softmax(int64_t b, int64_t h, int64_t i) const {
     Row row;
-    row.end = s_.visible_keys(i);
-    row.first = std::min(s_.first_key(b, i), row.end);
+    for (int64_t j = s_.first_key(b, i); j < s_.visible_keys(i); ++j) {
+      if (s_.sees(h, i, j)) row.keys.push_back(j);
+    }
     double maximum = -std::numeric_limits<double>::infinity(), largest = 0, largest_error = 0;
-    for (int64_t j = row.first; j < row.end; ++j) {
+    for (const int64_t j : row.keys) {
       const Dot d = dot(q_ + q_at(b, i, h), k_ + kv_at(b, j, h), s_.head_size);
       row.score.push_back(s_.scale * d.value);
       row.score_error.push_back(chain(s_.head_size) * std::abs(s_.scale) * d.magnitude);
@@ -128,8 +131,9 @@ class Reference {
     r_.lse.bound[lse_at] = row.visible() > 0 ? row.lse_error : 0;
 
     std::vector<double> magnitude(static_cast<size_t>(s_.head_size));
-    for (int64_t j = row.first; j < row.end; ++j) {
-      const double prob = round_(row.prob[size_t(j - row.first)]);
+    for (size_t seen = 0; seen < row.keys.size(); ++seen) {
+      const int64_t j = row.keys[seen];
+      const double prob = round_(row.prob[seen]);
       const double* v = v_ + kv_at(b, j, h);
       for (size_t c = 0; c < magnitude.size(); ++c) {
         r_.out.value[at + c] += prob * v[c];
@@ -152,8 +156,8 @@ class Reference {
     const int64_t D = s_.head_size;
     const auto at = static_cast<size_t>(q_at(b, i, h));
     std::vector<double> dq_magnitude(static_cast<size_t>(D));
-    for (int64_t j = row.first; j < row.end; ++j) {
-      const auto key_at = static_cast<size_t>(kv_at(b, j, h)), seen = size_t(j - row.first);
+    for (size_t seen = 0; seen < row.keys.size(); ++seen) {
+      const auto key_at = static_cast<size_t>(kv_at(b, row.keys[seen], h));
       const double prob = row.prob[seen], score = row.score[seen];
       // P again, from the stored lse.
       const double prob_error =
@@ -220,6 +224,11 @@ class Reference {
 
 int64_t AttentionShape::visible_keys(int64_t i) const {
   return causal ? std::clamp<int64_t>(i + keys - queries + 1, 0, keys) : keys;
+}
+
+bool AttentionShape::sees(int64_t head, int64_t query, int64_t key) const {
+  constexpr int64_t kBlock = kernels::kAttentionBlock;
+  return !sees_block || sees_block(head, query / kBlock, key / kBlock);
 }
 
 int64_t AttentionShape::first_key(int64_t b, int64_t i) const {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace shale::test {
@@ -13,10 +14,13 @@ struct AttentionShape {
   int64_t window = 0;                    // 0: none
   std::vector<int32_t> first_keys = {};  // [batch, queries]; empty: none
   double softcap = 0;                    // 0: none
+  // Whether a head's block of queries sees a block of keys, of kAttentionBlock each; null: all do.
+  std::function<bool(int64_t head, int64_t query_block, int64_t key_block)> sees_block = {};
 
   // The keys that query i of a sequence sees: [first_key, visible_keys).
   int64_t visible_keys(int64_t i) const;
   int64_t first_key(int64_t b, int64_t i) const;
+  bool sees(int64_t head, int64_t query, int64_t key) const;
   int64_t q_count() const { return batch * queries * heads * head_size; }
   int64_t kv_count() const { return batch * keys * kv_heads * head_size; }
   int64_t lse_count() const { return batch * heads * queries; }

@@ -8,6 +8,7 @@
 
 #include "shale/kernels/check.h"
 #include "shale/kernels/cuda/attention/attention90.h"
+#include "shale/kernels/cuda/attention/attention90_config.h"
 #include "shale/kernels/cuda/attention/attention_config.h"
 #include "shale/kernels/cuda/attention/attention_sequence.cuh"
 #include "shale/kernels/cuda/hopper.h"
@@ -257,8 +258,10 @@ int compiled_head_size(int64_t head_size) {
 template <typename T>
 void launch_fwd(const Exec& exec, const AttentionParams& p) {
   if constexpr (sizeof(T) == 2) {
-    // Another tile than the usual is one of the portable kernel's.
-    if (p.tile == AttentionTile::kOfHeadSize && has_attention90(exec, p)) {
+    // Another tile than the usual is one of the portable kernel's, whose tiles divide all blocks.
+    const bool has_lists = p.keys_of_queries.begins != nullptr;
+    if (p.tile == AttentionTile::kOfHeadSize && has_attention90(exec, p) &&
+        (!has_lists || fwd90_takes_blocks(p.head_size))) {
       return launch_attention90_fwd<T>(exec, p);
     }
   }

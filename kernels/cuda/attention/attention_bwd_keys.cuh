@@ -190,11 +190,11 @@ __global__ void __launch_bounds__(BwdKeysTiles<T, kHeadSize>::kThreads)
   const int head_size = static_cast<int>(p.head_size);
   const Sequence sequence(p, place.batch);
   const int block_key = place.tile * kKeys;
-  QueryStep next(sequence, block_key, kKeys, kQueries, place.head * group);
+  QueryStep<kKeys, kQueries> next(sequence, block_key, place.head * group);
   const int steps = next.count(group);
 
   const auto copy_next_queries = [&](auto& stage) {
-    const int query = next.tile * kQueries;
+    const int query = next.query();
     copy_tile_async<kThreads>(stage.q, head_rows<const T>(p.q, place.batch, next.head),
                               p.q.row_stride, query, sequence.queries, head_size);
     copy_tile_async<kThreads>(stage.dout, head_rows<const T>(p.dout, place.batch, next.head),
@@ -222,9 +222,11 @@ __global__ void __launch_bounds__(BwdKeysTiles<T, kHeadSize>::kThreads)
     cp_async_wait<0>();
     // This step's queries have landed; nobody reads those of the one before, or its dS.
     __syncthreads();
-    const int head = next.head, query = next.tile * kQueries;
-    next.advance();
-    if (step + 1 < steps) copy_next_queries(tiles.stages[(step + 1) % 2]);
+    const int head = next.head, query = next.query();
+    if (step + 1 < steps) {
+      next.advance();
+      copy_next_queries(tiles.stages[(step + 1) % 2]);
+    }
     auto& stage = tiles.stages[step % 2];
 
     const WarpPlace<Tiles> warp;

@@ -81,10 +81,11 @@ __global__ void __launch_bounds__(BwdQueriesTiles<T, kHeadSize>::kThreads)
   const int warp_row = static_cast<int>(threadIdx.x) / kWarpSize * 16;
   const int query = block.query + warp_row;
   const int first_step = block.first_step(kKeys), end_step = block.end_step(kKeys);
+  const auto key_of = [&](int step) { return block.tiles(kKeys).tile(step) * kKeys; };
 
   const auto copy_keys = [&](int step) {
     auto& stage = tiles.stages[step % 2];
-    const int key = step * kKeys;
+    const int key = key_of(step);
     copy_tile_async<kThreads>(stage.k, k, p.k.row_stride, key, sequence.keys, head_size);
     copy_tile_async<kThreads>(stage.v, v, p.v.row_stride, key, sequence.keys, head_size);
     cp_async_commit();
@@ -118,7 +119,7 @@ __global__ void __launch_bounds__(BwdQueriesTiles<T, kHeadSize>::kThreads)
     set_zero(dp);
     multiply_rows<T>(dp, tiles.dout, warp_row, stage.v, 0);
     if (p.softcap > 0) cap_by_rows(scores, dp, delta, p);
-    score_gradients(scores, dp, lse2, delta, p.scale_log2, sequence, query, step * kKeys);
+    score_gradients(scores, dp, lse2, delta, p.scale_log2, sequence, query, key_of(step));
     Fragments<1, kKeys / 16> ds;
     round_to_fragments<T>(scores, ds);
     multiply_fragments<T>(dq, ds, stage.k, 0, 0);

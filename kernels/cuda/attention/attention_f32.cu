@@ -197,7 +197,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   float maximum[kCount], sum[kCount];
 #pragma unroll
   for (int i = 0; i < kCount; ++i) maximum[i] = -kInfinity, sum[i] = 0.f;
-  for (int key = block.first_step(kTile) * kTile; key < block.seen; key += kTile) {
+  for (int step = block.first_step(kTile), end = block.end_step(kTile); step < end; ++step) {
+    const int key = block.tiles(kTile).tile(step) * kTile;
     load_rows(tiles.k, k, key, sequence.keys);
     load_rows(tiles.v, v, key, sequence.keys);
     __syncthreads();
@@ -323,26 +324,24 @@ __global__ void __launch_bounds__(kThreads, 1)
   load_rows(tiles.v, HeadRows(p, p.v, place.batch, place.head), key, sequence.keys);
 
   Sums<kHeadSize, kTile> dk, dv;
-  const int first = std::max(0, sequence.first_query(key)) / kTile * kTile;
-  const int end = std::min(sequence.queries, sequence.end_query(key + kTile - 1));
-  for (int head = place.head * group; head < (place.head + 1) * group; ++head) {
-    const HeadRows q(p, p.q, place.batch, head), dout(p, p.dout, place.batch, head);
-    for (int query = first; query < end; query += kTile) {
-      load_rows(tiles.q, q, query, sequence.queries);
-      load_rows(tiles.dout, dout, query, sequence.queries);
-      __syncthreads();
-      float probability[kCount][kCount], ds[kCount][kCount];
-      const int64_t row = (place.batch * p.heads + head) * p.padded_queries + query;
-      f32_gradients<kHeadSize, kTile>(p, sequence, tiles, row, query, key, probability, ds);
-      put(tiles.p, probability);
-      __syncthreads();
-      dv.template add<true>(tiles.p, tiles.dout);
-      __syncthreads();
-      put(tiles.p, ds);
-      __syncthreads();
-      dk.template add<true>(tiles.p, tiles.q);
-      __syncthreads();
-    }
+  QueryStep<kTile, kTile> next(sequence, key, place.head * group);
+  for (int left = next.count(group); left > 0; --left) {
+    const int head = next.head, query = next.query();
+    load_rows(tiles.q, HeadRows(p, p.q, place.batch, head), query, sequence.queries);
+    load_rows(tiles.dout, HeadRows(p, p.dout, place.batch, head), query, sequence.queries);
+    __syncthreads();
+    float probability[kCount][kCount], ds[kCount][kCount];
+    const int64_t row = (place.batch * p.heads + head) * p.padded_queries + query;
+    f32_gradients<kHeadSize, kTile>(p, sequence, tiles, row, query, key, probability, ds);
+    put(tiles.p, probability);
+    __syncthreads();
+    dv.template add<true>(tiles.p, tiles.dout);
+    __syncthreads();
+    put(tiles.p, ds);
+    __syncthreads();
+    dk.template add<true>(tiles.p, tiles.q);
+    __syncthreads();
+    if (left > 1) next.advance();
   }
   const int keys = static_cast<int>(p.keys);
   dk.store(p.scale, HeadRows(p, p.dk, place.batch, place.head), key, keys);
@@ -367,7 +366,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   load_rows(tiles.dout, HeadRows(p, p.dout, place.batch, place.head), query, sequence.queries);
 
   Sums<kHeadSize, kTile> dq;
-  for (int key = block.first_step(kTile) * kTile; key < block.seen; key += kTile) {
+  for (int step = block.first_step(kTile), end = block.end_step(kTile); step < end; ++step) {
+    const int key = block.tiles(kTile).tile(step) * kTile;
     load_rows(tiles.k, k, key, sequence.keys);
     load_rows(tiles.v, v, key, sequence.keys);
     __syncthreads();

@@ -152,12 +152,15 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
 
   const int warp_row = static_cast<int>(threadIdx.x) / kWarpSize * 16 * kRowTiles;
   const int query = block.query + warp_row, end_step = block.end_step(kKeys);
-  const auto first_step = [&] { return sequence.first_key(opaque(block.query)) / kKeys; };
+  const auto first_step = [&] {
+    return block.tiles(kKeys).steps_before(sequence.first_key(opaque(block.query)) / kKeys);
+  };
+  const auto key_of = [&](int step) { return block.tiles(kKeys).tile(step) * kKeys; };
 
   // Pointers are made again each time, and so is the first step: registers are short.
   const auto copy_keys = [&](auto& tile, const HeadView& view, int step) {
     const T* rows = head_rows<const T>(view, opaque(place.batch), opaque(block.kv_head));
-    copy_tile_async<kThreads>(tile, rows, view.row_stride, step * kKeys, sequence.keys, head_size);
+    copy_tile_async<kThreads>(tile, rows, view.row_stride, key_of(step), sequence.keys, head_size);
     cp_async_commit();
   };
   if (first_step() < end_step) {
@@ -182,9 +185,10 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
     __syncthreads();  // V has landed, and nobody reads K any more
     if (step > first_step()) copy_keys(tiles.k, p.k, step - 1);
     // All see what the first and the last of the warp's queries see.
-    if ((step + 1) * kKeys > sequence.visible_keys(query) ||
-        step * kKeys < sequence.first_key(opaque(query) + 16 * kRowTiles - 1)) {
-      mask_scores(scores, sequence, query, step * kKeys);
+    const int key = key_of(step);
+    if (key + kKeys > sequence.visible_keys(query) ||
+        key < sequence.first_key(opaque(query) + 16 * kRowTiles - 1)) {
+      mask_scores(scores, sequence, query, key);
     }
     Fragments<kRowTiles, kKeys / 16> probabilities;
     softmax.template add<T>(scores, p.scale_log2, probabilities, out);

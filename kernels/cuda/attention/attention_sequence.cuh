@@ -95,10 +95,15 @@ struct QueryTile {
         query(at.tile * queries),
         seen(seen_keys(sequence, query, queries)) {}
 
-  // Tiles of keys: numbers [first_step, end_step).
-  __device__ __forceinline__ int end_step(int keys) const { return (seen + keys - 1) / keys; }
+  // Tiles of so many keys: steps [first_step, end_step) of a list.
+  __device__ __forceinline__ TileList tiles(int keys) const {
+    return sequence.problem.keys_of_queries.tiles(place.head, query, keys);
+  }
+  __device__ __forceinline__ int end_step(int keys) const {
+    return tiles(keys).steps_before((seen + keys - 1) / keys);
+  }
   __device__ __forceinline__ int first_step(int keys) const {
-    return std::min(sequence.first_key(query) / keys, end_step(keys));
+    return std::min(tiles(keys).steps_before(sequence.first_key(query) / keys), end_step(keys));
   }
 };
 
@@ -115,24 +120,63 @@ struct KeyTile {
         key(at.tile * keys) {}
 };
 
-// A step of a block that owns `keys` keys from `key` on: a tile of queries of one head. They go
-// through all tiles that see its keys, head by head.
+// A step of a block that owns kKeys keys from `key` on: a tile of kQueries queries of one head. They
+// go through all tiles that see its keys, head by head.
+template <int kKeys, int kQueries>
 struct QueryStep {
-  int first_tile, tiles, tile, head;
+  const Sequence& sequence;
+  int key, head, first, end, step;  // steps of the head
 
-  __device__ __forceinline__ QueryStep(const Sequence& sequence, int key, int keys,
-                                       int queries_of_tile, int first_head)
-      : head(first_head) {
-    const int end = std::min(sequence.queries, sequence.end_query(key + keys - 1));
-    first_tile = std::max(0, sequence.first_query(key)) / queries_of_tile;
-    tiles = (end + queries_of_tile - 1) / queries_of_tile;
-    tile = first_tile;
+  __device__ __forceinline__ QueryStep(const Sequence& of, int first_key, int first_head)
+      : sequence(of), key(first_key), head(first_head) {
+    begin_head();
   }
-  __device__ __forceinline__ int count(int heads) const {
-    return std::max(0, tiles - first_tile) * heads;
+  // The steps of so many heads from this one on, at which it then is.
+  __device__ __forceinline__ int count(int heads) {
+    if (tiles().count < 0) return std::max(0, end - first) * heads;
+    const int first_head = head, end_head = head + heads;
+    int steps = 0;
+    for (; head < end_head; ++head) {
+      begin_head();
+      steps += std::max(0, end - first);
+    }
+    head = first_head;
+    begin_head();
+    if (steps > 0) skip_heads();
+    return steps;
   }
+  __device__ __forceinline__ int query() const { return tiles().tile(step) * kQueries; }
+  // To the next step, of which there is one.
   __device__ __forceinline__ void advance() {
-    if (++tile == tiles) tile = first_tile, ++head;
+    if (++step < end) return;
+    ++head;
+    if (tiles_of_heads_differ()) {
+      begin_head();
+      skip_heads();
+    } else {
+      step = first;
+    }
+  }
+
+ private:
+  __device__ __forceinline__ TileList tiles() const {
+    return sequence.problem.queries_of_keys.tiles(head, key, kQueries);
+  }
+  __device__ __forceinline__ bool tiles_of_heads_differ() const {
+    return sequence.problem.queries_of_keys.head_stride != 0;
+  }
+  __device__ __forceinline__ void begin_head() {
+    const TileList list = tiles();
+    const int end_query = std::min(sequence.queries, sequence.end_query(key + kKeys - 1));
+    first = list.steps_before(std::max(0, sequence.first_query(key)) / kQueries);
+    end = list.steps_before((end_query + kQueries - 1) / kQueries);
+    step = first;
+  }
+  __device__ __forceinline__ void skip_heads() {
+    while (first >= end) {
+      ++head;
+      begin_head();
+    }
   }
 };
 

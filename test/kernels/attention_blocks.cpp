@@ -1,0 +1,158 @@
+// Attention whose blocks of queries see listed blocks of keys.
+#include "shale/kernels/attention_blocks.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "shale/test/kernels/attention_check.h"
+
+namespace shale::test {
+namespace {
+
+constexpr int64_t kBlock = kernels::kAttentionBlock;
+
+using Sees = std::function<bool(int64_t head, int64_t query, int64_t key)>;
+
+AttentionShape with_blocks(AttentionShape shape, const Sees& sees) {
+  shape.sees_block = sees;
+  return shape;
+}
+
+// Blocks are numbered from the first query and the first key of a call. The first block and the
+// query's own, of a call with as many queries as keys; another block by head, which some heads
+// have not.
+bool sees_ends(int64_t, int64_t query, int64_t key) {
+  return key == 0 || key == query;
+}
+bool sees_by_head(int64_t head, int64_t query, int64_t key) {
+  return (head % 3 == 0 && key == query) || (head % 3 == 1 && (query + key) % 2 == 1);
+}
+
+template <typename T>
+void check(const AttentionShape& shape, const std::vector<Exec>& devices) {
+  const AttentionInputs<T> in(shape, 41);
+  for (const Exec& exec : devices) {
+    CAPTURE(describe(exec), describe(shape));
+    check_against_f64(exec, in);
+  }
+}
+
+std::vector<Exec> variants(bool gpu) {
+  std::vector<Exec> execs = attention_variants();
+  std::erase_if(execs, [gpu](const Exec& exec) { return is_gpu(exec) != gpu; });
+  return execs;
+}
+
+}  // namespace
+
+// Ragged ends, one and several blocks, groups of heads with a pattern of their own; more keys than
+// queries, as of a chunk; few queries, as in generation; few and many heads, which backward takes
+// in two ways; besides windows, documents and a softcap.
+TEMPLATE_TEST_CASE("attention of listed blocks agrees with f64 on the CPU", "[kernels][attention]",
+                   float, bf16) {
+  const auto devices = variants(/*gpu=*/false);
+  for (const Sees& sees : {Sees(sees_ends), Sees(sees_by_head)}) {
+    for (const bool causal : {true, false}) {
+      check<TestType>(with_blocks(shape_of(1, 430, 430, 4, 2, 24, causal), sees), devices);
+      check<TestType>(with_blocks(shape_of(2, 100, 310, 4, 4, 16, causal), sees), devices);
+      check<TestType>(with_blocks(shape_of(2, 3, 300, 6, 2, 20, causal), sees), devices);
+    }
+    AttentionShape shape = with_blocks(shape_of(1, 400, 400, 3, 3, 16), sees);
+    shape.softcap = 2;
+    check<TestType>(shape, devices);
+    shape.window = 150;
+    check<TestType>(shape, devices);
+    for (int32_t i = 0; i < 400; ++i) shape.first_keys.push_back(i / 90 * 90);
+    check<TestType>(shape, devices);
+  }
+}
+
+TEMPLATE_TEST_CASE("attention of listed blocks agrees with f64 on GPUs", "[kernels][attention]",
+                   float, bf16) {
+  const auto devices = variants(/*gpu=*/true);
+  if constexpr (std::is_same_v<TestType, float>) {
+    check<float>(with_blocks(shape_of(1, 260, 260, 1, 1, 64), sees_ends), devices);
+    check<float>(with_blocks(shape_of(1, 100, 300, 2, 1, 20), sees_by_head), devices);
+    return;
+  }
+  const int64_t head_size = GENERATE(64, 128, 200);  // Hopper has kernels of its own for two
+  if (head_size == 200) {
+    return check<TestType>(with_blocks(shape_of(1, 260, 260, 1, 1, head_size), sees_ends), devices);
+  }
+  check<TestType>(with_blocks(shape_of(1, 140, 300, 3, 1, head_size, false), sees_by_head), devices);
+  AttentionShape shape = with_blocks(shape_of(1, 390, 390, 1, 1, head_size), sees_ends);
+  shape.window = 170;
+  check<TestType>(shape, devices);
+}
+
+TEST_CASE("lists of all blocks have the bits of none", "[kernels][attention]") {
+  const auto all = [](int64_t, int64_t, int64_t) { return true; };
+  const AttentionShape plain = shape_of(1, 200, 300, 2, 1, 128);
+  const AttentionInputs<bf16> in(plain, 42), listed(with_blocks(plain, all), 42);
+  for (const Exec& exec : reproducible_devices()) {
+    CAPTURE(describe(exec));
+    CHECK(same_bits(run_attention(exec, in).all(), run_attention(exec, listed).all()));
+  }
+}
+
+// A product with anything of them would be NaN.
+TEST_CASE("blocks that nobody sees are neither computed nor read", "[kernels][attention]") {
+  const auto not_the_second = [](int64_t, int64_t query, int64_t key) {
+    return key != 1 && query != 2;
+  };
+  const int64_t head_size = 64;
+  const AttentionShape shape = with_blocks(shape_of(1, 400, 400, 1, 1, head_size), not_the_second);
+  AttentionInputs<bf16> in(shape, 43);
+  const AttentionInputs<bf16> whole = in;
+  const auto poison = [&](std::vector<bf16>& rows, int64_t block) {
+    const auto begin = rows.begin() + block * kBlock * head_size;
+    std::fill(begin, begin + kBlock * head_size, bf16(std::numeric_limits<float>::quiet_NaN()));
+  };
+  poison(in.k, 1), poison(in.v, 1), poison(in.q, 2);
+  for (const Exec& exec : reproducible_devices()) {
+    CAPTURE(describe(exec));
+    const AttentionResults<bf16> got = run_attention(exec, in);
+    CHECK(same_bits(got.all(), run_attention(exec, whole).all()));
+    const auto is_zero = [&](const std::vector<bf16>& rows, int64_t block) {
+      const auto begin = rows.begin() + block * kBlock * head_size;
+      return std::all_of(begin, begin + kBlock * head_size,
+                         [](bf16 x) { return to_f32(x) == 0.f; });
+    };
+    CHECK((is_zero(got.out, 2) && is_zero(got.dq, 2) && is_zero(got.dk, 1) && is_zero(got.dv, 1)));
+    CHECK_FALSE(is_zero(got.dk, 0));
+    CHECK(got.lse[2 * kBlock] == -std::numeric_limits<float>::infinity());
+  }
+}
+
+TEST_CASE("lists of blocks that cannot be are errors", "[kernels][attention]") {
+  const Exec exec = attention_devices().front();
+  const AttentionShape shape = with_blocks(shape_of(1, 300, 300, 2, 1, 8), sees_ends);
+  const AttentionInputs<float> in(shape, 44);
+  CHECK(contains(message_of<ShapeError>([&] { run_attention(exec, in, {{300}, {}}); }),
+                 "attention_fwd: has blocks and q_lengths, want one of them"));
+  kernels::HostBlockLists host = block_lists_of(shape);
+  host.key_begins.push_back(0);
+  const DeviceBlockLists lists(exec, host);
+  const DeviceArray<float> q(exec, in.q), k(exec, in.k), lse(exec, shape.lse_count());
+  const kernels::AttentionFwdArgs args{.q = q.view(q_shape(shape)),
+                                       .k = k.view(kv_shape(shape)),
+                                       .v = k.view(kv_shape(shape)),
+                                       .out = q.view(q_shape(shape)),
+                                       .lse = lse.view({1, 2, 300}),
+                                       .scale = 1,
+                                       .causal = true,
+                                       .blocks = lists.views()};
+  CHECK(contains(message_of<ShapeError>([&] { kernels::attention_fwd(exec, args); }),
+                 "attention_fwd: blocks.key_begins is "));
+  const auto lists_of = [](const std::vector<int32_t>& keys) {
+    return [keys](int64_t, int64_t) { return keys; };
+  };
+  CHECK(contains(
+      message_of<InternalError>([&] { kernels::make_block_lists(1, 2, 3, lists_of({1, 1})); }),
+      "block 0 of queries lists block 1 after 1, want ascending ones below 3"));
+  CHECK(contains(
+      message_of<InternalError>([&] { kernels::make_block_lists(1, 2, 3, lists_of({0, 3})); }),
+      "lists block 3 after 0"));
+}
+
+}  // namespace shale::test
