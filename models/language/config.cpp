@@ -212,6 +212,20 @@ void describe(ConfigSpec& spec, TrainConfig& config, bool needs_data) {
   describe(spec, config.run,
            {.sample = "sequence", .default_lr = "by preset, 3e-5 with --init, 2e-4 of adapters"});
   describe_output(spec, config.language);
+  spec.section("Layout");
+  spec.add("parallel", config.parallel,
+           "auto: choose --tensor, --context, --pipeline, --pipeline-chunks, --zero, "
+           "--shard-ranks, --micro-batch and --recompute, the last two unless they are given, for "
+           "the least planned time of a step of --global-batch, within the memory; a run that goes "
+           "on keeps its own",
+           {.help = {.metavar = "none|auto"}})
+      .may_change();
+  spec.add("cluster", config.cluster,
+           "machines, a file as in docs/planning.md, of --parallel auto, which else measures these "
+           "CPUs; with shale plan: say how long a step takes there, and where the time goes, and "
+           "with --layouts search for the fastest",
+           {.is_path = true, .help = {.metavar = "FILE", .default_text = "none"}})
+      .may_change();
   if (!needs_data) return;  // another program's
 
   spec.example("train_lm --data notes.txt --sample-tokens 200");

@@ -62,6 +62,8 @@ struct LanguageConfig {
 struct TrainConfig {
   LanguageConfig language;
   RunConfig run;
+  std::string parallel = "none";  // see layout_wish() (models/plan)
+  std::string cluster;            // a file, see read_cluster() there; empty: none
 };
 
 // Declares the flags of train_lm. needs_data: --data is required; false for other programs, which

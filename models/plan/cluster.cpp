@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <set>
 #include <utility>
 
 #include "shale/base/config.h"
@@ -47,10 +46,10 @@ struct Step {
   double size;
   double share;
 };
-constexpr std::array<Step, 5> kProducts{{{1e6, 0.02}, {1e8, 0.3}, {1e9, 0.6}, {16e9, 0.9},
-                                         {128e9, 1}}};
-constexpr std::array<Step, 5> kTraffic{{{1e4, 0.1}, {1e5, 0.35}, {1e6, 0.65}, {1e7, 0.85},
-                                        {1e8, 1}}};
+constexpr std::array<Step, 5> kProducts{
+    {{1e6, 0.02}, {1e8, 0.3}, {1e9, 0.6}, {16e9, 0.9}, {128e9, 1}}};
+constexpr std::array<Step, 5> kTraffic{
+    {{1e4, 0.1}, {1e5, 0.35}, {1e6, 0.65}, {1e7, 0.85}, {1e8, 1}}};
 
 double share_of(const std::array<Step, 5>& steps, double size) {
   if (size <= steps.front().size) return steps.front().share;
@@ -61,11 +60,6 @@ double share_of(const std::array<Step, 5>& steps, double size) {
     return low.share + at * (high.share - low.share);
   }
   return steps.back().share;
-}
-
-// Steps that data makes among so many.
-double steps_among(int64_t ranks) {
-  return std::min(double(ranks - 1), 2 * std::ceil(std::log2(double(ranks))));
 }
 
 // What a collective's slowest rank sends, in parts of the whole, if it is among so many.
@@ -79,6 +73,17 @@ double sent_share(comm::CollectiveOp op, double ranks) {
     case kBroadcast: return ranks > 1 ? 1 : 0;
     default: return others;
   }
+}
+
+// Over how many nodes these go, of which a group lists those of a node together.
+int64_t nodes_of(const Cluster& cluster, std::span<const int> members) {
+  int64_t nodes = 0, last = -1;
+  for (const int rank : members) {
+    const int64_t node = rank / cluster.devices_per_node;
+    nodes += node != last;
+    last = node;
+  }
+  return nodes;
 }
 
 }  // namespace
@@ -106,8 +111,8 @@ Cluster read_cluster(const std::string& path) {
   want(cluster.network.bandwidth, "network_gbytes_per_s");
   if (cluster.device.empty()) throw ConfigError(cat(path, ": device is missing, want a name"));
   cluster.memory *= kGiB;
-  for (double* value : {&cluster.memory_bandwidth, &cluster.node.bandwidth,
-                        &cluster.network.bandwidth}) {
+  for (double* value :
+       {&cluster.memory_bandwidth, &cluster.node.bandwidth, &cluster.network.bandwidth}) {
     *value *= kGiga;
   }
   for (double* value : {&cluster.flops_bf16, &cluster.flops_fp32}) *value *= kTera;
@@ -119,9 +124,7 @@ Cluster read_cluster(const std::string& path) {
 
 double collective_seconds(const Cluster& cluster, const comm::CollectiveCall& call,
                           std::span<const int> members) {
-  std::set<int64_t> nodes;
-  for (const int rank : members) nodes.insert(rank / cluster.devices_per_node);
-  const auto ranks = int64_t(members.size()), groups = int64_t(nodes.size());
+  const auto ranks = int64_t(members.size()), groups = nodes_of(cluster, members);
   const double bytes = double(call.larger_bytes());
   // Of the most crowded node, where they are not alike.
   const double beside = std::ceil(double(ranks) / double(groups));
@@ -136,6 +139,10 @@ double collective_seconds(const Cluster& cluster, const comm::CollectiveCall& ca
   return latency + std::max(inside, outside);
 }
 
+double steps_among(int64_t ranks) {
+  return std::min(double(ranks - 1), 2 * std::ceil(std::log2(double(ranks))));
+}
+
 double message_seconds(const Cluster& cluster, int64_t bytes, int sender, int receiver) {
   const std::array<int, 2> ends{sender, receiver};
   const ClusterLink& link = cluster.is_one_node(ends) ? cluster.node : cluster.network;
@@ -145,17 +152,17 @@ double message_seconds(const Cluster& cluster, int64_t bytes, int sender, int re
 double kernel_seconds(const Cluster& cluster, const kernels::Cost& cost, DType operands,
                       KernelKind kind) {
   const double traffic = cost.bytes();
-  const double memory = traffic == 0 ? 0
-                                     : traffic / (cluster.memory_bandwidth *
-                                                  cluster.bandwidth_share *
-                                                  share_of(kTraffic, traffic));
+  const double memory = traffic == 0
+                            ? 0
+                            : traffic / (cluster.memory_bandwidth * cluster.bandwidth_share *
+                                         share_of(kTraffic, traffic));
   double share = cluster.product_share;
   if (kind == KernelKind::kAttention) share = cluster.attention_share;
   if (kind == KernelKind::kAttentionGrad) share = cluster.attention_grad_share;
   const double compute =
-      cost.flops == 0 ? 0
-                      : cost.flops / (cluster.flops(operands) * share *
-                                      share_of(kProducts, cost.flops));
+      cost.flops == 0
+          ? 0
+          : cost.flops / (cluster.flops(operands) * share * share_of(kProducts, cost.flops));
   return cluster.launch_s + std::max(memory, compute);
 }
 

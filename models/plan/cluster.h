@@ -20,8 +20,8 @@ struct Cluster {
   std::string device;  // "NVIDIA H100 SXM 80 GB"
   std::string source;  // where the figures are from
   bool is_gpu = true;
-  double memory = 0;           // bytes of a device; 0: not known
-  double memory_bandwidth = 0;  // bytes/s
+  double memory = 0;                      // bytes of a device; 0: not known
+  double memory_bandwidth = 0;            // bytes/s
   double flops_bf16 = 0, flops_fp32 = 0;  // of matrix products per second, by their operands
   double launch_s = 0;                    // that every kernel takes besides
   // What kernels reach of the above, at their best.
@@ -30,8 +30,8 @@ struct Cluster {
   // The share of its speed that a device loses while a collective runs beside it.
   double overlap_tax = 0.1;
   int64_t devices_per_node = 8;
-  ClusterLink node, network;   // within a node; of one device to other nodes
-  bool links_are_fitted = false;  // to measured collectives
+  ClusterLink node, network;               // within a node; of one device to other nodes
+  bool links_are_fitted = false;           // to measured collectives
   double power_w = 0, price_per_hour = 0;  // of a device and what is with it; 0: nobody asks
 
   double flops(DType operands) const { return dtype_size(operands) < 4 ? flops_bf16 : flops_fp32; }
@@ -49,6 +49,8 @@ Cluster read_cluster(const std::string& path);
 // need, whichever are fewer.
 double collective_seconds(const Cluster& cluster, const comm::CollectiveCall& call,
                           std::span<const int> members);
+// Steps that data makes among so many.
+double steps_among(int64_t ranks);
 double message_seconds(const Cluster& cluster, int64_t bytes, int sender, int receiver);
 
 // How long a kernel takes that does this work. Small products reach a smaller share of the peak

@@ -25,7 +25,7 @@ struct Axis {
 };
 
 // 1, 2, 4, ... up to `most`.
-Axis powers_of_two(const char* option, int most, int RunConfig::* field) {
+Axis powers_of_two(const char* option, int most, int RunConfig::*field) {
   Axis axis{.option = option};
   for (int value = 1; value <= most; value *= 2) {
     axis.choices.push_back({value > 1 ? std::to_string(value) : "",
@@ -35,8 +35,7 @@ Axis powers_of_two(const char* option, int most, int RunConfig::* field) {
 }
 
 template <typename T>
-Axis named(const char* option, std::vector<std::pair<T, const char*>> values,
-           T RunConfig::* field) {
+Axis named(const char* option, std::vector<std::pair<T, const char*>> values, T RunConfig::*field) {
   Axis axis{.option = option};
   for (const auto& [value, text] : values) {
     axis.choices.push_back(
@@ -45,26 +44,19 @@ Axis named(const char* option, std::vector<std::pair<T, const char*>> values,
   return axis;
 }
 
-std::vector<Axis> axes_of(int ranks, const PlanMachines* machines) {
+std::vector<Axis> axes_of(int ranks) {
   std::vector<Axis> axes;
   axes.push_back(named<int>("zero", {{0, ""}, {1, "1"}, {2, "2"}, {3, "3"}}, &RunConfig::zero));
-  axes.push_back(
-      powers_of_two("pipeline", std::min(ranks, kMostStages), &RunConfig::pipeline));
-  axes.push_back(named<Recompute>("recompute",
-                                  {{Recompute::kNone, ""},
-                                   {Recompute::kSelective, "selective"},
-                                   {Recompute::kFull, "full"}},
-                                  &RunConfig::recompute));
-  if (machines == nullptr) {
-    axes.push_back(named<OffloadKind>("offload",
-                                      {{OffloadKind::kNone, ""},
-                                       {OffloadKind::kOptimizer, "optimizer"},
-                                       {OffloadKind::kParameters, "params"}},
-                                      &RunConfig::offload));
-  } else {  // layers are cut within a node, whose links they need
-    const auto beside = std::min<int64_t>(ranks, machines->cluster.devices_per_node);
-    axes.push_back(powers_of_two("tensor", static_cast<int>(beside), &RunConfig::tensor));
-  }
+  axes.push_back(powers_of_two("pipeline", std::min(ranks, kMostStages), &RunConfig::pipeline));
+  axes.push_back(named<Recompute>(
+      "recompute",
+      {{Recompute::kNone, ""}, {Recompute::kSelective, "selective"}, {Recompute::kFull, "full"}},
+      &RunConfig::recompute));
+  axes.push_back(named<OffloadKind>("offload",
+                                    {{OffloadKind::kNone, ""},
+                                     {OffloadKind::kOptimizer, "optimizer"},
+                                     {OffloadKind::kParameters, "params"}},
+                                    &RunConfig::offload));
   return axes;
 }
 
@@ -82,8 +74,7 @@ std::vector<Combination> combinations(const Combination& start, std::span<const 
     Combination next = start;
     choice.set(next.config);
     if (!choice.text.empty()) {
-      next.flags +=
-          cat(next.flags.empty() ? "--" : " --", axes.front().option, " ", choice.text);
+      next.flags += cat(next.flags.empty() ? "--" : " --", axes.front().option, " ", choice.text);
     }
     std::ranges::move(combinations(next, axes.subspan(1)), std::back_inserter(all));
   }
@@ -92,22 +83,14 @@ std::vector<Combination> combinations(const Combination& start, std::span<const 
 
 using MakeTask = std::function<std::unique_ptr<Task>()>;
 
-PlannedLayout plan_combination(const Combination& of, const MakeTask& make_task, int ranks,
-                               const PlanMachines* machines) {
-  PlannedLayout layout{.flags = of.flags};
-  std::vector<PlannedRank> stages;
-  SampleUnit unit;
+PlannedLayout plan_combination(const Combination& of, const MakeTask& make_task, int ranks) {
+  PlannedLayout layout{.flags = of.flags, .config = of.config};
   for (const int rank : first_ranks_of_stages(of.config, ranks)) {
     const std::unique_ptr<Task> task = make_task();
-    unit = task->unit();
-    stages.push_back(plan_rank(of.config, *task, rank, ranks, machines));
-    const RankMemory& memory = stages.back().memory;
+    const RankMemory memory = plan_rank(of.config, *task, rank, ranks).memory;
     if (memory.device.reserved <= layout.device.reserved) continue;
     layout.device = memory.device;
     layout.host_bytes = memory.host ? memory.host->reserved : 0;
-  }
-  if (machines != nullptr) {
-    layout.step = planned_step(of.config, unit, machines->cluster, stages, ranks);
   }
   return layout;
 }
@@ -136,22 +119,21 @@ std::vector<int> first_ranks_of_stages(const RunConfig& config, int ranks) {
 }
 
 std::vector<PlannedLayout> plan_layouts(const RunConfig& config, const MakeTask& make_task,
-                                        int ranks, const PlanMachines* machines) {
+                                        int ranks) {
   Combination start{.config = config};
   start.config.micro_batches = 0;  // what the global batch leaves
   start.config.device_memory = 0;
-  if (machines != nullptr) start.config.offload = OffloadKind::kNone;
   std::vector<PlannedLayout> layouts;
-  for (Combination& combination : combinations(start, axes_of(ranks, machines))) {
+  for (Combination& combination : combinations(start, axes_of(ranks))) {
     if (!is_taken(combination, ranks)) continue;
     try {
-      layouts.push_back(plan_combination(combination, make_task, ranks, machines));
+      layouts.push_back(plan_combination(combination, make_task, ranks));
     } catch (const ConfigError&) {
       // The model has fewer pieces than stages, which shows only where it is cut.
     }
   }
   std::ranges::stable_sort(layouts, [](const PlannedLayout& a, const PlannedLayout& b) {
-    return a.step ? a.step->seconds < b.step->seconds : a.device.reserved > b.device.reserved;
+    return a.device.reserved > b.device.reserved;
   });
   return layouts;
 }

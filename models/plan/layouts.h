@@ -15,19 +15,19 @@ namespace shale::models {
 struct PlannedLayout {
   std::string flags;  // "--zero 2 --pipeline 4 --recompute full", those that are not the default
   MemoryPeak device;  // of the rank with the most that is held
-  int64_t host_bytes = 0;  // that it holds of the host, of what is offloaded
-  std::optional<PlannedStep> step = {};  // if a cluster was given
+  int64_t host_bytes = 0;                // that it holds of the host, of what is offloaded
+  std::optional<PlannedStep> step = {};  // of search_layouts()
+  RunConfig config = {};                 // resolved
 };
 
 // Every combination of --zero, --pipeline (up to 16 stages), --recompute and --offload that
 // train_lm would take on so many ranks, at the run's micro-batch and global batch, planned: the
-// first rank of each stage of each. The most held first; with machines, the fastest first, without
-// offload, and with --tensor within a node too. `config` is resolved, with `threads`
+// first rank of each stage of each. The most held first. `config` is resolved, with `threads`
 // given; its own values of these flags, and its budget of device memory, do not count.
 // make_task: the run's task, which one plan takes.
 std::vector<PlannedLayout> plan_layouts(const RunConfig& config,
                                         const std::function<std::unique_ptr<Task>()>& make_task,
-                                        int ranks, const PlanMachines* machines = nullptr);
+                                        int ranks);
 
 // The first rank of each pipeline stage: the ranks of a stage need alike.
 std::vector<int> first_ranks_of_stages(const RunConfig& config, int ranks);

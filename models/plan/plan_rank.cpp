@@ -103,7 +103,7 @@ class Rehearsal {
     if (clock_ != nullptr) observation.emplace(context_, *clock_);
     for (int64_t step = 0; step < steps; ++step) {
       ledger_.mark(cat("step ", step + 1));
-      if (clock_ != nullptr) clock_->begin_step();
+      if (clock_ != nullptr) clock_->begin_step(layout_.micro_batches(step));
       step_->run({.step = step,
                   .lr = static_cast<float>(config_.lr),
                   .weight = task_.step_weight(step),

@@ -4,8 +4,49 @@
 #include <utility>
 
 namespace shale::models {
+namespace {
 
-void StepClock::begin_step() {
+constexpr comm::StageTimes kNoTime{.forward = 0, .backward_input = 0, .backward_weights = 0};
+
+bool is_of_micro_batch(StepPhase phase) {
+  return phase == StepPhase::kForward || phase == StepPhase::kBackward;
+}
+
+}  // namespace
+
+void TimeParts::add(const TimeParts& from, const TimeParts& to, double times) {
+  total += times * (to.total - from.total);
+  for (const auto& [slot, seconds] : to.kernels) {
+    const auto before = from.kernels.find(slot);
+    kernels[slot] += times * (seconds - (before == from.kernels.end() ? 0 : before->second));
+  }
+  for (size_t i = 0; i < exposed.size(); ++i)
+    exposed[i] += times * (to.exposed[i] - from.exposed[i]);
+  for (size_t i = 0; i < by_basis.size(); ++i) {
+    by_basis[i] += times * (to.by_basis[i] - from.by_basis[i]);
+  }
+  slowed += times * (to.slowed - from.slowed);
+}
+
+RankTime with_micro_batches(RankTime time, int64_t from, int64_t to) {
+  const auto more = double(to - from);
+  time.add({}, time.middle, more);
+  if (!time.chunks.empty()) time.acting += more * time.middle.total;
+  for (auto& [chunk, mean] : time.chunks) {
+    const comm::StageTimes& middle = time.middle_chunks.at(chunk);
+    const auto mean_of = [&](double& all, double one) {
+      all = (all * double(from) + one * more) / double(to);
+    };
+    mean_of(mean.forward, middle.forward);
+    mean_of(mean.backward_input, middle.backward_input);
+    mean_of(mean.backward_weights, middle.backward_weights);
+  }
+  return time;
+}
+
+void StepClock::begin_step(int64_t micro_batches) {
+  micro_batches_ = micro_batches;
+  forwards_ = 0;
   began_ = now_;
   time_ = {};
   chunks_.clear();
@@ -22,10 +63,15 @@ RankTime StepClock::end_step() {
         .forward = mean(did.sums.forward, comm::ActionKind::kForward),
         .backward_input = mean(did.sums.backward_input, is_split ? comm::ActionKind::kBackwardInput
                                                                  : comm::ActionKind::kBackward),
-        .backward_weights =
-            mean(did.sums.backward_weights, comm::ActionKind::kBackwardWeights)};
+        .backward_weights = mean(did.sums.backward_weights, comm::ActionKind::kBackwardWeights)};
   }
   return std::exchange(time_, {});
+}
+
+TimeParts StepClock::reading() const {
+  TimeParts parts = time_;
+  parts.total = now_ - began_;
+  return parts;
 }
 
 // A collective that runs meanwhile takes a part of the device.
@@ -69,24 +115,39 @@ void StepClock::acts(const comm::Action& action) {
   is_in_pipeline_ = true;
 }
 
-void StepClock::begins(StepPhase) {
+void StepClock::begins(StepPhase phase) {
   action_began_ = now_;
+  if (is_in_pipeline_) {
+    if (is_of_micro_batch(phase)) at_begin_ = reading();
+  } else if (phase == StepPhase::kForward) {
+    // The time of a micro-batch is that from its forward to the next one's.
+    ++forwards_;
+    const TimeParts now = reading();
+    if (forwards_ == micro_batches_ && forwards_ > 1) time_.middle.add(at_begin_, now, 1);
+    at_begin_ = now;
+  }
 }
 
 void StepClock::ends(StepPhase phase) {
-  const bool is_action = phase == StepPhase::kForward || phase == StepPhase::kBackward;
-  if (!is_in_pipeline_ || !is_action) return;
+  if (!is_of_micro_batch(phase)) return;
   const double seconds = now_ - action_began_;
+  time_.acting += seconds;
+  if (!is_in_pipeline_) return;
   ChunkSums& did = chunks_[action_.chunk];
   ++did.counts[size_t(action_.kind)];
-  time_.acting += seconds;
-  using enum comm::ActionKind;
-  switch (action_.kind) {
-    case kForward: did.sums.forward += seconds; break;
-    case kBackward:
-    case kBackwardInput: did.sums.backward_input += seconds; break;
-    case kBackwardWeights: did.sums.backward_weights += seconds; break;
-  }
+  const auto add_to = [&](comm::StageTimes& times) {
+    using enum comm::ActionKind;
+    switch (action_.kind) {
+      case kForward: times.forward += seconds; break;
+      case kBackward:
+      case kBackwardInput: times.backward_input += seconds; break;
+      case kBackwardWeights: times.backward_weights += seconds; break;
+    }
+  };
+  add_to(did.sums);
+  if (action_.micro != micro_batches_ - 2) return;
+  time_.middle.add(at_begin_, reading(), 1);
+  add_to(time_.middle_chunks.try_emplace(action_.chunk, kNoTime).first->second);
 }
 
 }  // namespace shale::models

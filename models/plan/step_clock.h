@@ -11,19 +11,32 @@
 
 namespace shale::models {
 
-// Where the time of a rank's step goes, for a rank that waits for no other: in seconds.
-struct RankTime {
+// Where time goes, on a rank that waits for no other: in seconds.
+struct TimeParts {
   double total = 0;
   std::map<std::string, double> kernels;       // by slot
   std::array<double, comm::kLanes> exposed{};  // that it waited for collectives, by lane
   std::array<double, kBases> by_basis{};       // of kernels and of what was exposed
   double slowed = 0;  // that kernels took longer for the collectives beside them
-  // Of a pipeline: what a chunk takes for a micro-batch, by chunk; what all of them took, of the
-  // total; and what a message to the next stage takes.
-  std::map<int, comm::StageTimes> chunks;
-  double acting = 0;
-  double message = 0;
+
+  // Adds `times` what lies between two readings.
+  void add(const TimeParts& from, const TimeParts& to, double times);
 };
+
+// Of a rank's step.
+struct RankTime : TimeParts {
+  double acting = 0;  // of the total, what forwards and backwards took
+  // Of a pipeline: what a chunk takes for a micro-batch, by chunk, and a message to the next stage.
+  std::map<int, comm::StageTimes> chunks;
+  double message = 0;
+  // Of the last but one of the step's micro-batches: what one more between the first and the last
+  // would add, where there are three at least.
+  TimeParts middle;
+  std::map<int, comm::StageTimes> middle_chunks;
+};
+
+// The time of a step of `to` micro-batches, by one of `from` that differs in nothing else.
+RankTime with_micro_batches(RankTime time, int64_t from, int64_t to);
 
 // The clock of a planned rank: told what the rank does, kernel by kernel and collective by
 // collective, in the order in which it would be done, it says when. There is one stream of kernels;
@@ -37,7 +50,7 @@ class StepClock final : public kernels::CallObserver,
 
   bool measures() const { return times_.measures(); }
 
-  void begin_step();
+  void begin_step(int64_t micro_batches);
   RankTime end_step();
 
   void around(const kernels::SlotCall& call) override;
@@ -57,6 +70,7 @@ class StepClock final : public kernels::CallObserver,
   };
 
   void advance(double seconds);
+  TimeParts reading() const;
 
   const Cluster& cluster_;
   KernelTimes& times_;
@@ -65,6 +79,8 @@ class StepClock final : public kernels::CallObserver,
   comm::Action action_;
   bool is_in_pipeline_ = false;
   double action_began_ = 0;
+  TimeParts at_begin_;  // of an action, or a micro-batch
+  int64_t micro_batches_ = 0, forwards_ = 0;
   std::map<int, ChunkSums> chunks_;
   RankTime time_;
 };

@@ -18,9 +18,10 @@
 #include "shale/base/text.h"
 #include "shale/models/language/config.h"
 #include "shale/models/language/preference_task.h"
+#include "shale/models/plan/auto_layout.h"
 #include "shale/models/plan/busy_node.h"
 #include "shale/models/plan/goodput.h"
-#include "shale/models/plan/layouts.h"
+#include "shale/models/plan/layout_search.h"
 #include "shale/models/plan/planned_step.h"
 #include "shale/models/tools/tools.h"
 #include "shale/runtime/io/mapped_file.h"
@@ -32,15 +33,16 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kExplained = 25;  // rows of --explain
+constexpr int64_t kMostLayouts = 1000;
 
 struct PlanOptions {
   int ranks = 1;
   int rank = -1;  // -1: the first of each stage
   std::string check;
   bool layouts = false;
+  int64_t top = 20;
   bool explain = false;
   bool json = false;
-  std::string cluster;       // empty: nobody asks for time
   std::string kernel_times;  // a file; empty: none
   bool measure = false;
   double device_mtbf_h = 0;  // 0: nobody asks
@@ -63,14 +65,13 @@ void describe(ConfigSpec& spec, PlanOptions& options) {
   spec.add(
       "layouts", options.layouts,
       "list every combination of --zero, --pipeline, --recompute and --offload with what its most "
-      "loaded rank needs, the most first, and which need more than --device-memory");
+      "loaded rank needs, the most first, and which need more than --device-memory; with --cluster "
+      "the fastest layouts of all that fit");
+  spec.add("top", options.top, "with --layouts and --cluster: how many of the fastest",
+           {.min = 1, .max = kMostLayouts});
   spec.add("explain", options.explain, "list what is in use at the peak: tag, module, asker");
   spec.add("json", options.json, "print a line of JSON for each planned rank, in bytes");
   spec.section("Time");
-  spec.add("cluster", options.cluster,
-           "say how long a step takes on these machines, and where the time goes; with --layouts, "
-           "list the fastest first, with --tensor, and without --offload",
-           {.is_path = true, .help = {.metavar = "FILE"}});
   spec.add("measure", options.measure,
            "measure the kernels of the plan on this CPU, once for each kind of work, in place of "
            "the cluster's figures");
@@ -190,14 +191,15 @@ class Machines {
  public:
   // Makes the run one of their devices.
   Machines(const PlanOptions& options, RunConfig& run) : path_(options.kernel_times) {
-    if (options.cluster.empty()) {
+    if (options.train.cluster.empty()) {
       if (!options.measure && path_.empty()) return;
       throw ConfigError("--measure and --kernel-times are about time; want --cluster FILE too");
     }
-    cluster_ = read_cluster(options.cluster);
+    cluster_ = read_cluster(options.train.cluster);
     if (cluster_.is_gpu && options.measure) {
-      throw ConfigError(cat("--measure runs kernels on this CPU, but ", options.cluster, " is of ",
-                            cluster_.device, "; want a cluster of CPUs, or no --measure"));
+      throw ConfigError(cat("--measure runs kernels on this CPU, but ", options.train.cluster,
+                            " is of ", cluster_.device,
+                            "; want a cluster of CPUs, or no --measure"));
     }
     if (run.device == "auto") run.device = cluster_.is_gpu ? "cuda" : "cpu";
     if (options.measure) {
@@ -224,10 +226,27 @@ class Machines {
   std::optional<BusyNode> node_;
 };
 
-int plan(PlanOptions& options) {
+// --parallel auto: the run has the layout that train_lm would take. Returns its flags.
+std::string take_best_layout(PlanOptions& options, const ConfigSpec& spec,
+                             const Machines& machines) {
+  const LayoutWish wish = layout_wish(options.train.parallel);
+  if (!wish.is_auto || wish.chosen_for == options.ranks) return {};
+  if (machines.get() == nullptr) {
+    throw ConfigError("--parallel auto: a plan measures no machines; want --cluster FILE");
+  }
+  RunConfig& run = options.train.run;
+  PlannedLayout best = best_layout(options.train, spec, machines.cluster(), options.ranks);
+  best.config.memory_profile = run.memory_profile;
+  best.config.device_memory = run.device_memory;
+  run = std::move(best.config);
+  return cat("layout: ", best.flags, "\n");
+}
+
+int plan(PlanOptions& options, const ConfigSpec& spec) {
   RunConfig& run = options.train.run;
   if (run.threads == 0) run.threads = std::max(1, cpu_counts().bound / options.ranks);
   Machines machines(options, run);
+  const std::string chosen = take_best_layout(options, spec, machines);
   resolve(options.train, options.ranks);
   const std::unique_ptr<LanguageTask> task = make_language_task(options.train);
   const auto start = Clock::now();
@@ -251,7 +270,7 @@ int plan(PlanOptions& options) {
     if (step) std::printf("%s\n", to_json(*step).c_str());
     return 0;
   }
-  std::string text;
+  std::string text = chosen;
   for (const std::string& line : task->summary()) text += line + "\n";
   for (const PlannedRank& rank : planned) {
     text += cat("\n", title(rank), unit_table(rank, task->units()));
@@ -269,36 +288,79 @@ int plan(PlanOptions& options) {
 
 // ---- Layouts ----
 
+// What stands in the way of a step of products alone: the largest two waits, and memory.
+std::string limits_of(const PlannedLayout& layout, int64_t most_bytes) {
+  const PlannedStep& step = *layout.step;
+  std::vector<std::pair<double, std::string_view>> waits{{step.exposed_data, "data"},
+                                                         {step.exposed_model, "layers"},
+                                                         {step.bubble, "stages"},
+                                                         {step.slowed, "slower kernels"}};
+  std::ranges::sort(waits, std::greater());
+  std::string text;
+  for (const auto& [seconds, name] : {waits[0], waits[1]}) {
+    const auto percent = std::lround(100 * seconds / step.seconds);
+    if (percent > 0) text += cat(text.empty() ? "" : ", ", name, " ", percent, "%");
+  }
+  if (most_bytes > 0) {
+    text += cat(text.empty() ? "" : ", ", "memory ",
+                std::lround(100.0 * double(layout.device.reserved) / double(most_bytes)), "%");
+  }
+  return text.empty() ? "-" : text;
+}
+
+std::string text_of_search(const FoundLayouts& found, int64_t most_bytes) {
+  std::string text = cat(padded("a step", kCellWidth), "    MFU ",
+                         padded("device held", kCellWidth), "  flags; what limits it\n");
+  for (const PlannedLayout& layout : found.best) {
+    text += cat(padded(cat(format_number(1e3 * layout.step->seconds), " ms"), kCellWidth), " ",
+                padded(cat(std::lround(100 * layout.step->mfu()), "%"), 6), " ",
+                padded(bytes_text(layout.device.reserved), kCellWidth), "  ", layout.flags, "; ",
+                limits_of(layout, most_bytes), "\n");
+  }
+  return text + cat(found.candidates, " layouts: ", found.planned, " planned, ", found.slower,
+                    " cannot be faster, ", found.too_large, " need more memory, ", found.refused,
+                    " are refused by the model");
+}
+
+int search(const PlanOptions& options, const Machines& machines) {
+  const RunConfig& run = options.train.run;
+  const auto start = Clock::now();
+  const LayoutSearchOptions search{
+      .most_bytes = run.device_memory > 0 ? run.device_memory : int64_t(machines.cluster().memory),
+      .top = size_t(options.top)};
+  const FoundLayouts found = search_layouts(
+      run, [&] { return make_language_task(options.train); }, options.ranks, *machines.get(),
+      search);
+  std::printf("%s; %.1f s\n", text_of_search(found, search.most_bytes).c_str(),
+              std::chrono::duration<double>(Clock::now() - start).count());
+  if (!found.best.empty()) return 0;
+  throw OutOfMemoryError(cat("plan: none of ", found.candidates, " layouts fits in the ",
+                             bytes_text(search.most_bytes), " of a device"));
+}
+
 int list_layouts(PlanOptions& options) {
   RunConfig& run = options.train.run;
   if (run.threads == 0) run.threads = std::max(1, cpu_counts().bound / options.ranks);
   Machines machines(options, run);
+  if (machines.get() != nullptr) {
+    resolve_for_search(options.train, options.ranks);
+    const int code = search(options, machines);
+    machines.keep_times();
+    return code;
+  }
   resolve(options.train, options.ranks);
-  const bool is_timed = machines.get() != nullptr;
-  int64_t most = run.device_memory;
-  if (most == 0) most = static_cast<int64_t>(machines.cluster().memory);
+  const int64_t most = run.device_memory;
   std::string text = cat(padded("device held", kCellWidth), " ", padded("in use", kCellWidth), " ",
-                         padded("host held", kCellWidth),
-                         is_timed ? cat(" ", padded("a step", kCellWidth), "    MFU") : "",
-                         "  flags\n");
-  const auto make_task = [&] { return std::make_unique<LanguageTask>(options.train); };
-  for (const PlannedLayout& layout :
-       plan_layouts(run, make_task, options.ranks, machines.get())) {
-    const bool fits = most == 0 || layout.device.reserved <= most;
+                         padded("host held", kCellWidth), "  flags\n");
+  const auto make_task = [&] { return make_language_task(options.train); };
+  for (const PlannedLayout& layout : plan_layouts(run, make_task, options.ranks)) {
     text += cat(padded(bytes_text(layout.device.reserved), kCellWidth), " ",
                 padded(bytes_text(layout.device.allocated), kCellWidth), " ",
-                padded(bytes_text(layout.host_bytes), kCellWidth));
-    if (layout.step) {
-      text += cat(" ", padded(cat(format_number(1e3 * layout.step->seconds), " ms"), kCellWidth),
-                  " ", padded(cat(std::lround(100 * layout.step->mfu()), "%"), 6));
-    }
-    text += cat("  ", layout.flags.empty() ? "(none)" : layout.flags,
-                fits                         ? ""
-                : options.train.run.device_memory > 0 ? "  (more than --device-memory)"
-                                             : "  (more than a device has)",
+                padded(bytes_text(layout.host_bytes), kCellWidth), "  ",
+                layout.flags.empty() ? "(none)" : layout.flags,
+                most == 0 || layout.device.reserved <= most ? "" : "  (more than --device-memory)",
                 "\n");
   }
-  machines.keep_times();
   std::fputs(text.c_str(), stdout);
   return 0;
 }
@@ -375,7 +437,7 @@ int run_plan(int argc, const char* const* argv) {
   }
   set_process_log({.quiet = true});
   if (!options.check.empty()) return check(spec, options);
-  return options.layouts ? list_layouts(options) : plan(options);
+  return options.layouts ? list_layouts(options) : plan(options, spec);
 }
 
 }  // namespace shale::models

@@ -60,12 +60,24 @@ for cluster in "$clusters"/*.json; do
   says 'waiting for parameters and gradients'
   says '0% measured'
 done
-plan --model llama-nano --ranks 8 --global-batch 32 --micro-batch 2 --threads 1 --layouts \
+plan --model llama-nano --layers 2 --ranks 4 --global-batch 8 --threads 1 --layouts --top 5 \
   --cluster "$clusters/h100.json"
 [[ $code -eq 0 ]] || fail "layouts by time: exit code $code"
-says '--tensor 2'
+says '--micro-batch'
+says ' planned, '
+[[ $(grep -c '^ .* ms ' "$work/stdout") -eq 5 ]] || fail "layouts by time: want 5"
 awk '/ ms / { for (i = 1; i < NF; ++i) if ($(i + 1) == "ms") { if ($i < last) exit 1; last = $i } }' \
   "$work/stdout" || fail "layouts by time: not the fastest first"
+plan --model llama-nano --layers 2 --ranks 4 --global-batch 8 --threads 1 --parallel auto \
+  --cluster "$clusters/h100.json"
+[[ $code -eq 0 ]] || fail "--parallel auto: exit code $code"
+says 'layout: --'
+says 'a step of '
+plan --model nano --parallel auto
+[[ $code -eq 64 ]] || fail "--parallel auto without a cluster: exit code $code, want 64"
+plan --model nano --ranks 2 --global-batch 4 --threads 1 --device-memory 1MiB --layouts \
+  --cluster "$clusters/h100.json"
+[[ $code -eq 71 ]] || fail "layouts that do not fit: exit code $code, want 71"
 plan --model nano --layers 1 --micro-batch 1 --ranks 2 --threads 1 --cluster "$clusters/cpu_host.json" \
   --measure --kernel-times "$work/times"
 [[ $code -eq 0 ]] || fail "measured: exit code $code"

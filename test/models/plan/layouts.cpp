@@ -1,4 +1,4 @@
-#include "shale/models/plan/layouts.h"
+#include "shale/models/plan/layout_search.h"
 
 #include <algorithm>
 #include <memory>
@@ -30,7 +30,97 @@ const PlannedLayout* find(const std::vector<PlannedLayout>& layouts, std::string
   return found == layouts.end() ? nullptr : &*found;
 }
 
+// Machines whose links count.
+constexpr int kSearchRanks = 4;
+
+TrainConfig searched_config() {
+  TrainConfig config;
+  config.language.layers = 2;
+  config.language.width = 64;
+  config.language.heads = 4;
+  config.language.seq_len = 32;
+  config.run.threads = 1;
+  config.run.device = "cpu";
+  config.run.micro_batch = 1;
+  config.run.global_batch = 16;
+  resolve(config, kSearchRanks);
+  return config;
+}
+
+Cluster searched_cluster(double gbytes_per_s) {
+  return {.device = "device",
+          .memory_bandwidth = 100e9,
+          .flops_bf16 = 2e12,
+          .flops_fp32 = 1e12,
+          .launch_s = 1e-8,
+          .overlap_tax = 0.1,
+          .devices_per_node = 2,
+          .node = {.bandwidth = 8 * gbytes_per_s * 1e9, .latency_s = 1e-7},
+          .network = {.bandwidth = gbytes_per_s * 1e9, .latency_s = 1e-6}};
+}
+
+FoundLayouts search(const Cluster& cluster, const LayoutSearchOptions& options) {
+  const TrainConfig config = searched_config();
+  KernelTimes kernels(cluster);
+  const PlanMachines machines{cluster, kernels};
+  return search_layouts(
+      config.run, [&] { return std::make_unique<LanguageTask>(config); }, kSearchRanks, machines,
+      options);
+}
+
+// A layout planned step by step as the run would make them.
+void check_whole_plan(const PlannedLayout& layout, const Cluster& cluster) {
+  CAPTURE(layout.flags);
+  const TrainConfig config = searched_config();
+  KernelTimes kernels(cluster);
+  const PlanMachines machines{cluster, kernels};
+  std::vector<PlannedRank> stages;
+  SampleUnit unit;
+  int64_t reserved = 0;
+  for (const int rank : first_ranks_of_stages(layout.config, kSearchRanks)) {
+    LanguageTask task(config);
+    unit = task.unit();
+    stages.push_back(plan_rank(layout.config, task, rank, kSearchRanks, &machines));
+    reserved = std::max(reserved, stages.back().memory.device.reserved);
+  }
+  const PlannedStep step = planned_step(layout.config, unit, cluster, stages, kSearchRanks);
+  CHECK(layout.device.reserved == reserved);
+  CHECK(layout.step->seconds == Approx(step.seconds).epsilon(1e-6));
+  CHECK(layout.step->products == Approx(step.products).epsilon(1e-6));
+  CHECK(layout.step->exposed_data == Approx(step.exposed_data).epsilon(1e-6).margin(1e-9));
+  CHECK(layout.step->bubble == Approx(step.bubble).epsilon(1e-6).margin(1e-9));
+}
+
 }  // namespace
+
+TEST_CASE("bounds drop no layout that is among the fastest", "[plan]") {
+  for (const double gbytes_per_s : {0.1, 10.0}) {
+    const Cluster cluster = searched_cluster(gbytes_per_s);
+    const FoundLayouts all = search(cluster, {.top = 100'000, .exhaustive = true});
+    CHECK(all.slower == 0);
+    CHECK(all.planned == std::ssize(all.best));
+    for (size_t i = 0; i < all.best.size(); i += 11) check_whole_plan(all.best[i], cluster);
+    std::vector<int64_t> held;
+    for (const PlannedLayout& layout : all.best) held.push_back(layout.device.reserved);
+    std::ranges::nth_element(held, held.begin() + std::ssize(held) / 3);
+    for (const int64_t most_bytes : {int64_t{0}, held[held.size() / 3]}) {
+      CAPTURE(gbytes_per_s, most_bytes);
+      std::vector<const PlannedLayout*> want;
+      for (const PlannedLayout& layout : all.best) {
+        if (most_bytes == 0 || layout.device.reserved <= most_bytes) want.push_back(&layout);
+      }
+      const FoundLayouts pruned = search(cluster, {.most_bytes = most_bytes, .top = 5});
+      REQUIRE(pruned.best.size() == 5);
+      REQUIRE(want.size() > 5);
+      for (size_t i = 0; i < 5; ++i) {
+        CHECK(pruned.best[i].step->seconds == want[i]->step->seconds);
+      }
+      CHECK(pruned.slower > 0);
+      CHECK(pruned.planned < all.planned);
+      CHECK(pruned.candidates == all.candidates);
+    }
+  }
+}
 
 TEST_CASE("layouts are what train_lm takes, the one that holds most first", "[plan]") {
   const std::vector<PlannedLayout> layouts = layouts_of(4);

@@ -103,7 +103,7 @@ TEST_CASE("the clock runs collectives beside kernels, those of a lane in turn", 
   StepClock clock(cluster, kernels);
   const std::vector<int> ranks = ranks_of(2);
   const comm::CollectiveCall call = call_of(comm::CollectiveOp::kAllGather, 2'000'000'000);
-  clock.begin_step();
+  clock.begin_step(1);
   CHECK(clock.queue(call, ranks, comm::Lane::kData) == Approx(0.01).epsilon(1e-9));
   const double second = clock.queue(call, ranks, comm::Lane::kData);
   CHECK(second == Approx(0.02).epsilon(1e-9));

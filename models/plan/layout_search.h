@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "shale/models/plan/layouts.h"
+
+namespace shale::models {
+
+struct LayoutSearchOptions {
+  int64_t most_bytes = 0;  // that a device has for a rank; 0: any number
+  size_t top = 20;         // of the fastest layouts, which are found
+  bool keep_micro_batch = false, keep_recompute = false;  // as the run has them
+  bool exhaustive = false;  // drops nothing: for tests of what the bounds drop
+};
+
+// The fastest layouts of a run, and what became of the others.
+struct FoundLayouts {
+  std::vector<PlannedLayout> best;  // the fastest first
+  int64_t candidates = 0;           // that train_lm would take, by its options
+  int64_t refused = 0;              // of them, those that the model cannot be cut into
+  int64_t too_large = 0;            // that need more memory than a device has
+  int64_t slower = 0;               // that cannot be faster than the best, by a bound
+  int64_t planned = 0;              // whose step was planned
+};
+
+// Searches every combination of --tensor (within a node), --context, --pipeline and
+// --pipeline-chunks, --zero, --shard-ranks, --micro-batch and --recompute that train_lm would take
+// on so many ranks, at the run's global batch, for the fastest that fit the memory. A combination
+// is dropped without a plan only by a lower bound of its memory or time, taken from a rehearsal of
+// one micro-batch with everything else alone: on one stage, without data parallelism. The others'
+// steps are planned with as few micro-batches as show what one more adds, and a pipeline's stages
+// that have equal work once. `config` is resolved, with `threads` given; its own values of these
+// flags, and its budget of device memory, do not count. make_task: the run's task, which one plan
+// takes.
+FoundLayouts search_layouts(const RunConfig& config,
+                            const std::function<std::unique_ptr<Task>()>& make_task, int ranks,
+                            const PlanMachines& machines, const LayoutSearchOptions& options);
+
+}  // namespace shale::models
