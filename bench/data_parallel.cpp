@@ -328,7 +328,7 @@ int run(comm::World& world, int argc, char** argv) {
       if (!loss) loss = row["loss"].get<double>();
       check_loss(row, *loss);
       add_row(table, row);
-      if (json.is_open()) json << row.dump() << "\n";
+      if (json.is_open()) json << row.dump() << std::endl;
     }
   }
   if (world.rank() == 0) std::fputs(table.markdown().c_str(), stdout);
