@@ -9,7 +9,7 @@
 //                              again); short (a read or write moves half of its bytes); full (this
 //                              call and all later ones find no room for new data or names); kill
 //                              (the process dies instead)
-//   SHALE_FAULT_DELAY_MS=N     every open takes so much longer: storage that is far away, or throttled
+//   SHALE_FAULT_DELAY_MS=N     every open takes so much longer, as of throttled storage
 //
 // Only what Shale uses is here. Calls that other libraries make from inside (stdio) are not seen.
 
