@@ -94,9 +94,9 @@ the parameters, takes the gradients and steps alone, as \`torch.nn.DataParallel\
 - **Bytes** of a step, in MiB: the owner's links are a star, one to each other rank, and are counted
   in both directions; those of DDP and ZeRO a ring, counted as in [traffic.h](../../comm/traffic.h).
 - **Memory**, in MiB: the most in use on the device of rank 0, and of another.
-- **Processor time**, in ms a step, is that of rank 0, and the most of another: what is not the
-  model's own work. Ranks that wait for others sleep. More ranks than cores slow each other down,
-  so that their wall time says nothing and is not shown.
+- **Processor time**, in ms a step, is that of rank 0, and the most of another. What differs is not the
+  model's own work. Ranks that wait for others sleep. Of one step, and of ranks that share cores
+  (with a load of $(cut -d' ' -f1 /proc/loadavg) at the end), so that a tenth of it means little, and wall time nothing.
 
 ![Bytes and memory of rank 0 by ranks](data_parallel.svg)
 
