@@ -93,13 +93,9 @@ cmp -s "$work/timm/model.safetensors" "$work/small_out/model.safetensors" || fai
 
 # ---- A vision transformer in bf16, from a folder with a damaged file ----
 mkdir -p "$work/folder/a" "$work/folder/b"
-# A PNG file of one gray pixel, as printf wants it.
-pixel='\211\120\116\107\015\012\032\012\000\000\000\015\111\110\104\122\000\000\000\001\000\000\000'
-pixel+='\001\010\000\000\000\000\072\176\233\125\000\000\000\012\111\104\101\124\170\234\143\160\000'
-pixel+='\000\000\102\000\101\051\067\364\357\000\000\000\000\111\105\116\104\256\102\140\202'
 for i in 1 2 3 4 5 6; do
   for class in a b; do
-    printf "$pixel" >"$work/folder/$class/$i.png"
+    printf "$png_pixel" >"$work/folder/$class/$i.png"
   done
 done
 printf 'torn' >"$work/folder/b/3.png"

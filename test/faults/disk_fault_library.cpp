@@ -9,6 +9,7 @@
 //                              again); short (a read or write moves half of its bytes); full (this
 //                              call and all later ones find no room for new data or names); kill
 //                              (the process dies instead)
+//   SHALE_FAULT_DELAY_MS=N     every open takes so much longer, as of throttled storage
 //
 // Only what Shale uses is here. Calls that other libraries make from inside (stdio) are not seen.
 
@@ -20,12 +21,14 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "shale/test/faults/disk_call.h"
 
@@ -44,6 +47,7 @@ struct Settings {
   std::string under = variable("SHALE_FAULT_UNDER");
   std::string kind = variable("SHALE_FAULT_KIND");
   long fault_at = std::atol(variable("SHALE_FAULT_AT").c_str());
+  long delay_ms = std::atol(variable("SHALE_FAULT_DELAY_MS").c_str());
   int log = -1;
   std::atomic<long> calls = 0;
 
@@ -110,6 +114,7 @@ class Call {
     is_short_ = kind == "short";
   }
 
+  bool is_counted() const { return is_counted_; }
   DiskCall& details() { return call_; }
   int error() const { return error_; }
   // How many bytes a read or write of `size` shall move.
@@ -142,6 +147,9 @@ class Call {
 int open_call(const char* name, int folder, const char* path, int flags, mode_t mode) {
   const bool is_new = (flags & O_CREAT) != 0;
   Call call(is_new ? DiskOp::kCreate : DiskOp::kOther, name, path_of(folder, path));
+  if (call.is_counted() && settings().delay_ms > 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(settings().delay_ms));
+  }
   return call([&] { return real<decltype(&::openat)>("openat")(folder, path, flags, mode); });
 }
 

@@ -4,6 +4,7 @@
 #
 # $work      a folder, gone when the script ends
 # $shown     the files that fail() shows, where they are there
+# $png_pixel  a PNG file of one gray pixel, as printf wants it
 # fail WORDS   counts a failure and says it
 # finish       ends the script, with 1 if something failed
 # run_training RANKS OUT FLAGS...
@@ -18,6 +19,9 @@ trap 'rm -rf "$work"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 failures=0
 shown=("$work/output")
+png_pixel='\211\120\116\107\015\012\032\012\000\000\000\015\111\110\104\122\000\000\000\001\000\000\000'
+png_pixel+='\001\010\000\000\000\000\072\176\233\125\000\000\000\012\111\104\101\124\170\234\143\160\000'
+png_pixel+='\000\000\102\000\101\051\067\364\357\000\000\000\000\111\105\116\104\256\102\140\202'
 
 fail() {
   failures=$((failures + 1))

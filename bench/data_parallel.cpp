@@ -1,0 +1,344 @@
+// Sets data parallelism with an owner beside DDP and ZeRO: what crosses links, and what each rank
+// needs. mpirun -np 4 --bind-to none bench_data_parallel
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "shale/base/config.h"
+#include "shale/base/cpu_affinity.h"
+#include "shale/base/error.h"
+#include "shale/base/rng.h"
+#include "shale/bench/support/owner_step.h"
+#include "shale/bench/support/table.h"
+#include "shale/bench/support/timing.h"
+#include "shale/comm/ordered_sum.h"
+#include "shale/comm/world.h"
+#include "shale/models/image/model.h"
+#include "shale/models/language/family.h"
+#include "shale/models/training/make_optimizer.h"
+#include "shale/models/training/parallel_setup.h"
+#include "shale/models/training/step.h"
+#include "shale/runtime/data/tokens/batches.h"
+
+namespace shale::bench {
+namespace {
+
+constexpr float kLearningRate = 1e-4f;
+
+struct BenchConfig {
+  std::string model = "all", only = "all";
+  int64_t batch = 16;
+  int64_t pixels = 64;
+  int64_t seq_len = 64;
+  int64_t steps = 3;
+  int threads = 1;
+  std::string json;
+};
+
+struct Way {
+  const char* name;
+  std::optional<int> zero;  // none: an owner
+};
+constexpr Way kWays[] = {{"owner", {}}, {"DDP", 0}, {"ZeRO-1", 1}, {"ZeRO-2", 2}, {"ZeRO-3", 3}};
+
+void describe(ConfigSpec& spec, BenchConfig& c) {
+  spec.add_choice("model", c.model, {"all", "resnet18", "vit-s16", "gpt2"}, "that is trained");
+  std::vector<std::string> ways = {"all"};
+  for (const Way& way : kWays) ways.emplace_back(way.name);
+  spec.add_choice("only", c.only, ways, "how");
+  spec.add("batch", c.batch, "samples of a step, of all ranks; a multiple of them", {.min = 1});
+  spec.add("pixels", c.pixels, "of an image's edge, in 16s", {.min = 16, .max = 1024});
+  spec.add("seq-len", c.seq_len, "tokens of a sequence", {.min = 1, .max = 1024});
+  spec.add("steps", c.steps, "that are measured, after two others", {.min = 1});
+  spec.add("threads", c.threads, "of a rank", {.min = 1});
+  spec.add("json", c.json, "append rows to this file", {.help = {.metavar = "FILE"}});
+  spec.example("mpirun -np 4 --bind-to none bench_data_parallel --json rows.jsonl");
+}
+
+// Something to train: a model without memory, its loss, and batches that are the same for
+// everybody.
+struct Work {
+  std::string name;
+  std::unique_ptr<Module> model;
+  std::vector<Module*> units;
+  models::MicroBatches::Loss loss;
+  std::function<Batch(int64_t first, int64_t count)> batch;
+  int64_t items = 1;  // of a sample, that have a loss each
+};
+
+uint32_t word(uint64_t what, int64_t sample, int64_t element) {
+  return philox({uint32_t(element), uint32_t(sample), 0, 0}, rng_key(what, RngDomain::kTest))[0];
+}
+
+Work image_work(const std::string& preset, const BenchConfig& config) {
+  models::ImageModelConfig sizes = models::find_image_preset(preset).model;
+  sizes.classes = 100;
+  sizes.pixels = config.pixels;
+  auto model = models::make_image_model(sizes);
+  models::ImageModel* const of = model.get();
+  const auto batch = [sizes](int64_t first, int64_t count) {
+    const int64_t P = sizes.pixels, values = P * P * 3;
+    Batch made{.first_position = first, .count = count};
+    const auto images = made.set("images", DType::kF32, {count, P, P, 3}).values<float>();
+    const auto labels = made.set("labels", DType::kI32, {count}).values<int32_t>();
+    for (int64_t row = 0; row < count; ++row) {
+      labels[size_t(row)] = int32_t(word(1, first + row, 0) % uint32_t(sizes.classes));
+      for (int64_t i = 0; i < values; ++i) {
+        images[size_t(row * values + i)] = uniform_f32(word(2, first + row, i)) - 0.5f;
+      }
+    }
+    return made;
+  };
+  return {.name = preset,
+          .model = std::move(model),
+          .units = of->blocks(),
+          .loss = [of](const DeviceBatch& b) { return of->loss(b["images"], b["labels"]); },
+          .batch = batch};
+}
+
+Work language_work(const BenchConfig& config) {
+  models::LanguageModelConfig sizes = models::preset("nano", config.seq_len);
+  sizes.layers = 6, sizes.width = 384, sizes.heads = 6;
+  sizes.vocab = sizes.padded_vocab = 8192;
+  auto model = models::make_language_model(sizes);
+  models::LanguageModel* const of = model.get();
+  const int64_t T = config.seq_len;
+  const auto batch = [sizes, T](int64_t first, int64_t count) {
+    Batch made{.first_position = first, .count = count};
+    const TokenBatch tokens(made, count, T);
+    for (int64_t i = 0; i < count * T; ++i) {
+      tokens.inputs[size_t(i)] = int32_t(word(3, first + i / T, i % T) % uint32_t(sizes.vocab));
+      tokens.targets[size_t(i)] =
+          int32_t(word(3, first + i / T, i % T + 1) % uint32_t(sizes.vocab));
+    }
+    return made;
+  };
+  return {.name = "gpt2-6x384",
+          .model = std::move(model),
+          .units = of->blocks(),
+          .loss = [of](const DeviceBatch& b) { return of->loss(b["inputs"], b["targets"]); },
+          .batch = batch,
+          .items = T};
+}
+
+// What a rank used in a step.
+struct Used {
+  double sent = 0, received = 0;  // bytes
+  double link = 0;                // bytes, over a link: of the star in both directions, of a ring
+  double memory = 0;              // bytes, the most in use
+  double cpu_s = 0;
+  double step_s = 0;
+  double loss = 0;  // of the last step, of this rank's rows
+};
+
+models::RunConfig run_config(int zero) {
+  models::RunConfig run;
+  run.seed = 0;  // of initial values, as an owner has them
+  run.zero = zero;
+  run.clip = 0;
+  run.loss_scale = 0;
+  models::resolve_optimizer(run);
+  return run;
+}
+
+// Measures steps of `step(i, batch)`, which returns the rank's loss of what make(i) has made.
+template <typename Make, typename Step>
+Used measure(const BenchConfig& config, comm::ProcessGroup& group, Context& context,
+             const Make& make, const Step& step) {
+  constexpr int64_t kWarmUp = 2;
+  Used used;
+  Samples times;
+  double cpu = 0;
+  for (int64_t i = 0; i < kWarmUp + config.steps; ++i) {
+    const Batch batch = make(i);
+    group.barrier("bench step");
+    group.reset_traffic();
+    const double before = process_cpu_seconds();
+    const Clock::time_point start = Clock::now();
+    used.loss = step(i, batch);
+    if (i < kWarmUp) continue;
+    times.add(seconds_since(start));
+    cpu += process_cpu_seconds() - before;
+  }
+  used.cpu_s = cpu / double(config.steps);
+  used.step_s = times.median();
+  used.memory = double(context.allocator().stats().peak_allocated);
+  used.sent = used.received = used.link = group.traffic().totals().sent_bytes;
+  return used;
+}
+
+// A model goes before the context that its memory is from.
+using MakeWork = std::function<Work()>;
+
+Used run_owner(const BenchConfig& config, const MakeWork& make, comm::World& world) {
+  Context context({.device = {}, .threads = config.threads});
+  const auto group = world.group({}, context.backend());
+  const Work work = make();
+  const auto alone = group->split(group->rank(), 0, "alone");
+  const models::RunConfig run = run_config(0);
+  OwnerStep owner(*work.model, work.units, context, *group, *alone, run.seed,
+                  [&](std::vector<OptimShard> shards) {
+                    return models::make_optimizer(run, work.units, std::move(shards));
+                  });
+  const bool owns = group->rank() == 0;
+  Used used = measure(
+      config, *group, context,
+      [&](int64_t i) {
+        const Batch whole = work.batch(i * config.batch, config.batch);
+        return owns ? whole : without_rows(whole);
+      },
+      [&](int64_t i, const Batch& batch) {
+        return owner.run(batch, i, kLearningRate, double(config.batch * work.items), work.loss);
+      });
+  const auto [down, up] = owner.bytes();
+  const double links = owns ? group->size() - 1 : 1;
+  used.sent = links * (owns ? down : up);
+  used.received = links * (owns ? up : down);
+  used.link = down + up;
+  return used;
+}
+
+struct LastLoss : models::StepObserver {
+  void done(const models::StepOutcome& outcome) override { loss = outcome.losses.front(); }
+  double loss = 0;
+};
+
+Used run_sharded(const BenchConfig& config, const MakeWork& make, comm::World& world, int zero) {
+  Context context({.device = {}, .threads = config.threads});
+  const auto group = world.group({}, context.backend());
+  const Work work = make();
+  const models::RunConfig run = run_config(zero);
+  LastLoss last;
+  models::TrainStep step(
+      context, {.shard = group.get()}, {*work.model, work.units, work.loss},
+      models::step_options(run, DType::kF32, /*micro_batches=*/1),
+      [&](std::vector<OptimShard> shards) {
+        return models::make_optimizer(run, work.units, std::move(shards));
+      },
+      &last);
+  const int64_t rows = config.batch / group->size();
+  return measure(
+      config, *group, context,
+      [&](int64_t i) { return work.batch(i * config.batch + group->rank() * rows, rows); },
+      [&](int64_t i, const Batch& mine) {
+        step.run({.step = i,
+                  .lr = kLearningRate,
+                  .weight = double(config.batch * work.items),
+                  .first_position = mine.first_position,
+                  .next_batch = [&]() -> const Batch& { return mine; }});
+        step.finish();
+        return last.loss;
+      });
+}
+
+// The figures of all ranks.
+std::vector<Used> gather(comm::ProcessGroup& group, const Used& mine) {
+  const std::string bytes(reinterpret_cast<const char*>(&mine), sizeof mine);
+  std::vector<Used> all;
+  for (const std::string& other : group.all_gather_bytes(bytes, "bench figures")) {
+    std::memcpy(&all.emplace_back(), other.data(), sizeof(Used));
+  }
+  return all;
+}
+
+nlohmann::ordered_json row_of(const Work& work, const Way& way, const std::vector<Used>& all) {
+  int64_t parameters = 0;
+  for (const Parameter* parameter : work.model->parameters()) parameters += parameter->numel();
+  const auto mib = [](double bytes) { return bytes / double(1 << 20); };
+  const auto most_of_others = [&](double Used::*what) {
+    double most = 0;
+    for (size_t rank = 1; rank < all.size(); ++rank) most = std::max(most, all[rank].*what);
+    return most;
+  };
+  double loss = 0;
+  for (const Used& used : all) loss += used.loss;
+  return {{"kind", "data_parallel"},
+          {"model", work.name},
+          {"parameters", parameters},
+          {"way", way.name},
+          {"ranks", all.size()},
+          {"first_sent_mib", mib(all[0].sent)},
+          {"first_received_mib", mib(all[0].received)},
+          {"link_mib", mib(all[0].link)},
+          {"other_sent_mib", mib(most_of_others(&Used::sent))},
+          {"other_received_mib", mib(most_of_others(&Used::received))},
+          {"first_memory_mib", mib(all[0].memory)},
+          {"other_memory_mib", mib(most_of_others(&Used::memory))},
+          {"first_cpu_ms", 1e3 * all[0].cpu_s},
+          {"other_cpu_ms", 1e3 * most_of_others(&Used::cpu_s)},
+          {"step_ms", 1e3 * all[0].step_s},
+          {"loss", loss}};
+}
+
+void add_row(Table& table, const nlohmann::ordered_json& row) {
+  const auto number = [&](const char* key) { return fixed(row[key].get<double>(), 1); };
+  table.add({row["model"], row["way"], std::to_string(row["ranks"].get<int>()),
+             number("first_sent_mib"), number("first_received_mib"), number("other_sent_mib"),
+             number("other_received_mib"), number("link_mib"), number("first_memory_mib"),
+             number("other_memory_mib"), number("first_cpu_ms"), number("other_cpu_ms"),
+             number("step_ms")});
+}
+
+// All ways train the same: their losses agree to rounding.
+void check_loss(const nlohmann::ordered_json& row, double want) {
+  const double loss = row["loss"];
+  if (std::abs(loss - want) <= 1e-4 * std::abs(want)) return;
+  throw InternalError(cat("bench_data_parallel: ", row["model"].get<std::string>(), " by ",
+                          row["way"].get<std::string>(), " has the loss ", loss, ", want ", want));
+}
+
+int run(comm::World& world, int argc, char** argv) {
+  BenchConfig config;
+  ConfigSpec spec("bench_data_parallel", "sets data parallelism with an owner beside DDP and ZeRO");
+  describe(spec, config);
+  const ParseResult parsed = parse_config(spec, argc, argv);
+  if (parsed.should_exit) {
+    if (world.rank() == 0) std::fputs(parsed.output.c_str(), stdout);
+    return 0;
+  }
+  if (config.batch % world.size() != 0) {
+    throw ConfigError(
+        cat("--batch is ", config.batch, ", want a multiple of the ", world.size(), " ranks"));
+  }
+  const auto group = world.group({});
+  Table table({"model", "way", "ranks", "rank 0 sends, MiB", "receives", "another sends",
+               "receives", "over a link", "rank 0's memory, MiB", "another's",
+               "rank 0's processor time, ms", "another's", "step, ms"});
+  std::ofstream json;
+  if (world.rank() == 0 && !config.json.empty()) json.open(config.json, std::ios::app);
+  std::vector<MakeWork> works;
+  const auto add = [&](const char* name, const MakeWork& make) {
+    if (config.model == "all" || config.model == name) works.push_back(make);
+  };
+  add("resnet18", [&] { return image_work("resnet18", config); });
+  add("vit-s16", [&] { return image_work("vit-s16", config); });
+  add("gpt2", [&] { return language_work(config); });
+  for (const auto& make : works) {
+    const Work named = make();
+    std::optional<double> loss;
+    for (const Way& way : kWays) {
+      if (config.only != "all" && config.only != way.name) continue;
+      const Used used =
+          way.zero ? run_sharded(config, make, world, *way.zero) : run_owner(config, make, world);
+      const nlohmann::ordered_json row = row_of(named, way, gather(*group, used));
+      if (!loss) loss = row["loss"].get<double>();
+      check_loss(row, *loss);
+      add_row(table, row);
+      if (json.is_open()) json << row.dump() << std::endl;
+    }
+  }
+  if (world.rank() == 0) std::fputs(table.markdown().c_str(), stdout);
+  return 0;
+}
+
+}  // namespace
+}  // namespace shale::bench
+
+int main(int argc, char** argv) {
+  return shale::comm::run(
+      argc, argv, [&](shale::comm::World& world) { return shale::bench::run(world, argc, argv); });
+}

@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# Sets data parallelism with an owner beside DDP and ZeRO on 2, 4 and 8 ranks of this machine, and
+# DDP on two ranks beside one:
+#
+#   bench/data_parallel.sh [BUILD_DIR]      (default build/release; it must be built)
+#
+# Writes bench/results/data_parallel.md and .svg, and takes some minutes. Times mean something only
+# where nothing else runs, and there are as many cores as ranks. PAGE (the file to write), RANKS
+# (default "2 4 8"), COUNTED and TIMED (flags of bench_data_parallel for the tables and for the times
+# of one and two ranks; TIMED=none leaves those out), ROWS (rows of an earlier run, for the tables) and
+# ALONE (a command that runs the timed part while others are kept away) change it.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+program=${1:-$root/build/release}/bin/bench_data_parallel
+[[ -x $program ]] || { echo "data_parallel.sh: $program is missing: build first" >&2; exit 66; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+page=${PAGE:-$root/bench/results/data_parallel.md}
+ranks=${RANKS:-2 4 8}
+read -ra counted <<<"${COUNTED:---batch 16 --pixels 64 --seq-len 16 --steps 1}"
+read -ra timed <<<"${TIMED:---batch 32 --pixels 64 --seq-len 64 --steps 5 --only DDP}"
+
+# run RANKS FILE FLAGS...
+run() {
+  mpirun -np "$1" --oversubscribe --bind-to none "$program" --json "$work/$2" "${@:3}" >&2
+}
+
+# One rank, two, and one again.
+run_timed() { for n in 1 2 1; do run "$n" timed "${timed[@]}"; done; }
+export -f run run_timed
+export program work
+
+if [[ ${timed[0]} == none ]]; then
+  :
+elif [[ -n ${ALONE:-} ]]; then
+  $ALONE bash -euo pipefail -c "timed=(${timed[*]}); run_timed"
+else
+  run_timed
+fi
+if [[ -n ${ROWS:-} ]]; then
+  cp "$ROWS" "$work/rows"
+else
+  for n in $ranks; do run "$n" rows "${counted[@]}"; done
+fi
+awk -f "$root/bench/data_parallel.awk" "$work/rows" >"${page%.md}.svg"
+
+# What stands behind a key in a line of JSON.
+value='function value(key, rest) {
+  if (!match($0, "\"" key "\":\"?")) return ""
+  rest = substr($0, RSTART + RLENGTH)
+  match(rest, /^[^",}]*/)
+  return substr(rest, 1, RLENGTH)
+}'
+
+two_ranks() {
+  cat <<END
+
+## Two ranks beside one
+
+Steps of DDP with \`${timed[*]}\`, in ms: one
+rank of one thread with the whole batch, before and after, and two ranks of one thread. Linear would
+be half of the time.
+
+| model | one rank | two ranks | one rank again | of linear |
+|---|---:|---:|---:|---:|
+END
+  awk "$value"'{
+    m = value("model")
+    if (!(m in count)) order[++models] = m
+    ms[m, ++count[m]] = value("step_ms")
+  }
+  END {
+    for (i = 1; i <= models; i++) {
+      m = order[i]
+      printf "| %s | %.0f | %.0f | %.0f | %.2f |\n", m, ms[m, 1], ms[m, 2], ms[m, 3],
+        (ms[m, 1] + ms[m, 3]) / 2 / (2 * ms[m, 2])
+    }
+  }' "$work/timed"
+}
+
+{
+  cat <<END
+# Data parallelism with an owner
+
+Made by \`bench/data_parallel.sh\` on $(date +%F): $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores.
+Rank 0 owns parameters and optimizer, and in every step scatters the batch, sends
+the parameters, takes the gradients and steps alone, as \`torch.nn.DataParallel\` does
+([owner_step.h](../support/owner_step.h)); beside it DDP and ZeRO. f32, AdamW, ranks of one thread;
+\`${counted[*]}\`. All ways have the same losses, else the benchmark fails.
+
+- **Bytes** of a step, in MiB: the owner's links are a star, one to each other rank, and are counted
+  in both directions; those of DDP and ZeRO a ring, counted as in [traffic.h](../../comm/traffic.h).
+- **Memory**, in MiB: the most in use on the device of rank 0, and of another.
+- **Processor time**, in ms a step, is that of rank 0, and the most of another. What differs is not the
+  model's own work. Ranks that wait for others sleep. Of one step, and of ranks that share cores
+  (with a load of $(cut -d' ' -f1 /proc/loadavg) at the end), so that a tenth of it means little, and wall time nothing.
+
+![Bytes and memory of rank 0 by ranks](data_parallel.svg)
+
+| model | ranks | way | rank 0 sends and receives | another | over a link | rank 0's memory | another's | rank 0's processor time | another's |
+|---|---:|---|---:|---:|---:|---:|---:|---:|---:|
+END
+  sort -s -t: -k3,3 "$work/rows" | awk "$value"'{
+    printf "| %s | %s | %s | %.1f | %.1f | %.1f | %.0f | %.0f | %.0f | %.0f |\n",
+      value("model"), value("ranks"), value("way"), value("first_sent_mib") + value("first_received_mib"),
+      value("other_sent_mib") + value("other_received_mib"), value("link_mib"),
+      value("first_memory_mib"), value("other_memory_mib"), value("first_cpu_ms"), value("other_cpu_ms") }'
+  [[ ! -s $work/timed ]] || two_ranks
+} >"$page"
+cat "$page"

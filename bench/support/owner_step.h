@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/comm/process_group.h"
+#include "shale/models/training/step.h"
+#include "shale/runtime/optim/optimizer.h"
+
+namespace shale::bench {
+
+// What crosses the links of a step in which one rank owns the training state, in bytes. The links
+// are a star: one from the owner to each of the others.
+struct StarBytes {
+  double down = 0;  // on each link, from the owner
+  double up = 0;    // on each link, to the owner
+};
+
+// The fields of a batch, without rows: what is known of it where it is not.
+Batch without_rows(const Batch& whole);
+
+// Data parallelism with an owner, as torch.nn.DataParallel does it over the devices of a process:
+// rank 0 has the batch, the parameters and the optimizer; in every step it gives each rank its rows
+// and the parameters, gets its gradients, and steps alone. A baseline, which nothing else uses.
+class OwnerStep {
+ public:
+  // Collective; all are used until the end. `alone` is a group of this rank. Every rank has memory
+  // for the model and its gradients, the owner alone for the optimizer. seed: of initial values.
+  OwnerStep(Module& model, const std::vector<Module*>& units, Context& context,
+            comm::ProcessGroup& group, comm::ProcessGroup& alone, uint64_t seed,
+            const models::MakeOptimizer& make);
+
+  // `whole`: on the owner the batch of all ranks, on others its fields without rows (those of
+  // without_rows()); `weight`: what the losses of all ranks are divided by. Returns the sum of the
+  // losses of this rank's rows. Throws InternalError unless the rows are a multiple of the ranks.
+  float run(const Batch& whole, int64_t step, float lr, double weight,
+            const models::MicroBatches::Loss& loss);
+
+  StarBytes bytes() const { return bytes_; }  // of the last step
+
+ private:
+  Batch scatter(const Batch& whole);
+  void give_parameters();
+  void take_gradients();
+
+  Module& model_;
+  Context& context_;
+  comm::ProcessGroup& group_;
+  comm::DataParallel parallel_;  // of this rank alone
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  StarBytes bytes_;
+};
+
+}  // namespace shale::bench

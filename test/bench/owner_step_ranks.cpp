@@ -1,0 +1,52 @@
+#include "shale/bench/support/owner_step.h"
+
+#include "shale/comm/ordered_sum.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/data/device_batch.h"
+#include "shale/test/support/op_check.h"
+#include "shale/test/support/ranks/harness.h"
+#include "shale/test/support/ranks/training.h"
+
+namespace shale::test {
+
+TEST_CASE("an owner's steps have the losses of DDP, and it alone has the optimizer's states") {
+  const auto group = world().group({.timeout_s = 60});
+  const int ranks = group->size();
+  const bool owns = group->rank() == 0;
+  TrainOptions options{
+      .global_batch = 4 * ranks, .micro_batch = 4, .steps = 6, .clip = 0, .keep_gradients = false};
+  const Trained ddp = train(*group, options);
+
+  Context context(small_context(1));
+  const auto model = models::make_language_model(tiny_model());
+  const models::MicroBatches::Loss loss = step_model(*model).loss;
+  bench::OwnerStep owner(*model, model->blocks(), context, *group, alone(), /*seed=*/3,
+                         make_adamw());
+  options.micro_batch = options.global_batch;
+  const auto tokens = static_cast<double>(options.global_batch * options.length);
+  for (int64_t step = 0; step < options.steps; ++step) {
+    const Batch whole = micro_batch(options, step, 0);
+    const float mine =
+        owner.run(owns ? whole : bench::without_rows(whole), step, 1e-2f, tokens, loss);
+    const auto sum = comm::ordered_sum(*group, std::vector<double>{mine}) / tokens;
+    INFO("step " << step);
+    CHECK(sum == Approx(ddp.losses[static_cast<size_t>(step)]).epsilon(1e-5));
+  }
+  // A step changes far more than the tolerance.
+  if (owns) {
+    const Batch last = micro_batch(options, options.steps - 1, 0);
+    const Inference inference(context);
+    const double after = to_host<float>(loss(DeviceBatch(context, last))).front() / tokens;
+    CHECK(after < ddp.losses.back() - 0.01);
+  }
+  const int64_t states =
+      context.allocator().stats().current[static_cast<size_t>(MemoryTag::kOptimizer)];
+  CHECK((states > 0) == owns);
+  // The star's links carry the rows and the parameters down, the gradients up.
+  int64_t parameters = 0;
+  for (const Parameter* parameter : model->parameters()) parameters += parameter->numel();
+  CHECK(owner.bytes().up >= 4. * static_cast<double>(parameters));
+  CHECK(owner.bytes().down - owner.bytes().up == 2 * 4 * 4 * kLength);
+}
+
+}  // namespace shale::test
