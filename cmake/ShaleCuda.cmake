@@ -2,11 +2,10 @@
 # CUDA's runtime library is static, so programs start on machines without driver. A test reads what
 # ptxas says of each kernel, cuda/shale_kernels_cuda/<file>.ptxas.
 
-# Machine code for A100 and H100; for later GPUs the driver compiles the PTX. Names as for
-# CMAKE_CUDA_ARCHITECTURES. With none but -virtual ones (90-virtual) there is only PTX, and that is
-# not compressed: for tools that read or run it.
-set(SHALE_CUDA_ARCHITECTURES 80-real 90-real 80-virtual
-    CACHE STRING "GPUs to compile the CUDA kernels for")
+# `auto`, `all` (ShaleCudaArchitectures.cmake), or names as for CMAKE_CUDA_ARCHITECTURES. With none
+# but -virtual ones (90-virtual) there is only PTX, and that is not compressed: for tools that read
+# or run it.
+set(SHALE_CUDA_ARCHITECTURES auto CACHE STRING "GPUs to compile the CUDA kernels for")
 set(SHALE_CUDART_LIBRARY "" CACHE FILEPATH
     "A library that takes the place of CUDA's static runtime library, such as one that records calls")
 
@@ -28,6 +27,10 @@ if(NOT CUDAToolkit_FOUND OR NOT CUDAToolkit_NVCC_EXECUTABLE)
   message(STATUS "Not building the CUDA kernels: no CUDA toolkit of version 12.0 or later")
   return()
 endif()
+include(ShaleCudaArchitectures)
+shale_gpus_here(gpus)
+shale_cuda_architectures(SHALE_CUDA_ARCHITECTURES ${CUDAToolkit_NVCC_EXECUTABLE} "${gpus}"
+  ${SHALE_CUDA_ARCHITECTURES})
 message(STATUS "Building the CUDA kernels with ${CUDAToolkit_NVCC_EXECUTABLE} ${CUDAToolkit_VERSION}"
                " for ${SHALE_CUDA_ARCHITECTURES}")
 set(SHALE_HAVE_CUDA TRUE)

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <limits>
 
+#include "shale/base/gpu_model.h"
 #include "shale/kernels/gemm_problem.h"
 
 namespace shale::kernels {
@@ -103,11 +104,11 @@ bool may_split(const GemmProblem& p, int splits) {
                          p.m * p.n * splits * int64_t{sizeof(float)} <= kMaxPartialBytes);
 }
 
-GemmPlan modelled_own(const GemmProblem& p, bool hopper) {
+GemmPlan modelled_own(const GemmProblem& p, const GemmMeans& means) {
   GemmPlan best;
   double least = std::numeric_limits<double>::infinity();
   for (const TileTraits& tile : kTiles) {
-    if (is_hopper(tile.tile) && !hopper) continue;
+    if (!can_run(tile.tile, means)) continue;
     for (int splits = 1; splits <= kMaxSplits; splits *= 2) {
       if (!has_kernel(p, tile.tile, splits) || !may_split(p, splits)) continue;
       const double total = cost(p, tile, splits);
@@ -138,6 +139,13 @@ int64_t cols_of(GemmTile tile) {
 bool is_hopper(GemmTile tile) {
   return tile >= GemmTile::kHopper128x64;
 }
+GemmMeans gemm_means(const Device& device) {
+  return {.hopper = device.arch == 90,
+          .large_tiles = gpu_model(device.arch).block_shared_bytes > kLeastBlockShared};
+}
+bool can_run(GemmTile tile, const GemmMeans& means) {
+  return is_hopper(tile) ? means.hopper : means.large_tiles || tile != GemmTile::k128x256;
+}
 const char* name_of(GemmTile tile) {
   return traits(tile).name;
 }
@@ -155,8 +163,8 @@ bool has_kernel(const GemmProblem& p, GemmTile tile, int splits) {
 GemmTile grouped_gemm_tile(const GemmProblem& group, int64_t groups, bool hopper) {
   GemmTile best = GemmTile::k64x64;
   double least = std::numeric_limits<double>::infinity();
-  for (const GemmTile tile : {GemmTile::k64x64, GemmTile::k128x128, GemmTile::kHopper128x128,
-                              GemmTile::kHopper128x256}) {
+  for (const GemmTile tile :
+       {GemmTile::k64x64, GemmTile::k128x128, GemmTile::kHopper128x128, GemmTile::kHopper128x256}) {
     if ((is_hopper(tile) && !hopper) || !has_kernel(group, tile)) continue;
     const double total = cost(group, traits(tile), 1, groups);
     if (total >= least) continue;
@@ -184,10 +192,10 @@ GemmPlan gemm_plan(const GemmProblem& p, const GemmMeans& means) {
   const bool faster = row == nullptr        ? modelled_vendor(p)
                       : is_gelu(p.epilogue) ? row->gelu_by_vendor
                                             : row->plain_by_vendor;
-  const bool usable = row != nullptr && has_kernel(p, row->tile, row->splits) &&
-                      (means.hopper || !is_hopper(row->tile));
+  const bool usable =
+      row != nullptr && has_kernel(p, row->tile, row->splits) && can_run(row->tile, means);
   GemmPlan plan =
-      usable ? GemmPlan{GemmEngine::kOwn, row->tile, row->splits} : modelled_own(p, means.hopper);
+      usable ? GemmPlan{GemmEngine::kOwn, row->tile, row->splits} : modelled_own(p, means);
   if (possible && faster) plan.engine = GemmEngine::kVendor;
   return plan;
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "shale/base/device.h"
 #include "shale/base/dtype.h"
 
 namespace shale::kernels {
@@ -54,7 +55,11 @@ bool has_kernel(const GemmProblem& problem, GemmTile tile, int splits = 1);
 struct GemmMeans {
   bool vendor = false;  // cuBLASLt can be used
   bool hopper = false;  // the device has compute capability 9.0
+  // A block has the shared memory that k128x256 takes. GPUs for graphics have less.
+  bool large_tiles = true;
 };
+GemmMeans gemm_means(const Device& device);  // without the library
+bool can_run(GemmTile tile, const GemmMeans& means);
 
 // The plan for a GPU: what gemm_table.inc says of products of that class, which was measured, else
 // a model of the times. A function of sizes, layouts, dtypes and means only, so that ranks on

@@ -65,7 +65,7 @@ class BenchDevice {
   int threads_;
 };
 
-// What --device takes: "cpu", "cuda", "emu", which is emu:90, and "emu:80".
+// What --device takes: "cpu", "cuda", "emu", which is emu:90, and emulated_names().
 std::vector<std::string> device_names();
 Device device_named(const std::string& name);  // one of them
 

@@ -1,18 +1,20 @@
 // The factory of devices to time kernels on: what is in this build.
 #include "shale/base/error.h"
+#include "shale/base/gpu_model.h"
 #include "shale/bench/support/bench_device.h"
 
 namespace shale::bench {
 
 std::vector<std::string> device_names() {
-  return {"cpu", "cuda", "emu", "emu:80", "emu:90"};
+  std::vector<std::string> names = {"cpu", "cuda", "emu"};
+  for (std::string& name : emulated_names()) names.push_back(std::move(name));
+  return names;
 }
 
 Device device_named(const std::string& name) {
   if (name == "cuda") return {.type = DeviceType::kCuda};
-  if (name == "emu:80") return {.type = DeviceType::kEmu, .arch = 80};
-  if (name == "emu" || name == "emu:90") return {.type = DeviceType::kEmu, .arch = 90};
-  return {};
+  if (name == "emu") return emulated_device("emu:90");
+  return name == "cpu" ? Device{} : emulated_device(name);
 }
 
 std::unique_ptr<BenchDevice> make_bench_device(const Device& device, int threads) {

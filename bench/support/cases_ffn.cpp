@@ -101,7 +101,7 @@ void add_ffn(const FfnSize& size, DType dtype, DeviceType device, std::vector<Ke
       FfnArgs args = make_args(o, size, dtype);
       if (family == KernelFamily::kOfDevice) return args;
       for (size_t i = 0; i < plans->size(); ++i) {
-        (*plans)[i] = plan_of_family(family, args.products[i]);
+        (*plans)[i] = plan_of_family(family, o.device(), args.products[i]);
         args.products[i].plan = &(*plans)[i];
       }
       return args;

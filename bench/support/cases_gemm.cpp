@@ -96,7 +96,7 @@ void add_square_gemms(int64_t n, DType dtype, std::vector<KernelCase>& out) {
                              .b = b ? transposed(right) : right,
                              .c = o.zeros(dtype, {n, n})};
       if (family == KernelFamily::kOfDevice) return args;
-      *plan = plan_of_family(family, args);
+      *plan = plan_of_family(family, o.device(), args);
       args.plan = plan.get();
       return args;
     };

@@ -120,13 +120,15 @@ KernelCase make_gemm_case(std::string name, DType dtype,
                                       vendor, options);
 }
 
-kernels::GemmPlan plan_of_family(KernelFamily family, const kernels::GemmArgs& args) {
+kernels::GemmPlan plan_of_family(KernelFamily family, const Device& device,
+                                 const kernels::GemmArgs& args) {
   using kernels::GemmEngine;
   using kernels::GemmTile;
   if (family == KernelFamily::kVendor) return {.engine = GemmEngine::kVendor};
   const bool hopper = family == KernelFamily::kHopper;
-  const kernels::GemmPlan plan =
-      kernels::gemm_plan(kernels::gemm_problem(args), {.hopper = hopper});
+  kernels::GemmMeans means = kernels::gemm_means(device);
+  means.hopper = hopper;
+  const kernels::GemmPlan plan = kernels::gemm_plan(kernels::gemm_problem(args), means);
   return !hopper || is_hopper(plan.tile) ? plan
                                          : kernels::GemmPlan{.tile = GemmTile::kHopper128x128};
 }

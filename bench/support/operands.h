@@ -22,6 +22,7 @@ View transposed(View matrix);  // the same memory, [n, m] for [m, n]
 class Operands {
  public:
   explicit Operands(BenchDevice& device) : device_(device) {}
+  Device device() const { return device_.device(); }
 
   View floats(DType dtype, const Shape& shape, double scale = 1);  // evenly over [-scale, scale]
   View integers(const Shape& shape, int64_t bound);                // i32 in [0, bound)
@@ -136,7 +137,7 @@ KernelCase make_case(std::string name, const char* slot, RunCase<Args> run, DTyp
     Exec exec = bench.exec();
     exec.deterministic = options.deterministic;
     // Kernels that go by the device, not by a plan: an A100 has none of its own.
-    if (options.family == KernelFamily::kPortable && exec.device.arch > 80) exec.device.arch = 80;
+    if (options.family == KernelFamily::kPortable && exec.device.arch == 90) exec.device.arch = 80;
     PreparedCase prepared{.cost = cost_of(state->args.front()),
                           .run = [state, run, exec] { run(exec, state->next(state->turn)); },
                           .vendor = {}};
@@ -170,7 +171,8 @@ KernelCase make_gemm_case(std::string name, DType dtype,
                           const CaseOptions& options = {});
 
 // How the kernels of a family go about a product. Of Hopper's, some tile, whatever is fastest.
-kernels::GemmPlan plan_of_family(KernelFamily family, const kernels::GemmArgs& args);
+kernels::GemmPlan plan_of_family(KernelFamily family, const Device& device,
+                                 const kernels::GemmArgs& args);
 
 const char* family_name(KernelFamily family);  // "hopper"
 

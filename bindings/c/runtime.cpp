@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "shale/base/error.h"
+#include "shale/base/gpu_model.h"
 #include "shale/base/log.h"
 #include "shale/base/parse.h"
 #include "shale/base/version.h"
@@ -50,12 +51,13 @@ std::unique_ptr<comm::World> make_world(const shale_runtime_options& options) {
 Device device_of(const char* name, comm::World& world) {
   models::RunConfig config;
   if (name != nullptr) config.device = name;
-  constexpr const char* kNames[] = {"auto", "cpu", "cuda", "emu", "emu:80", "emu:90"};
-  for (const char* known : kNames) {
+  std::string choices;
+  for (const std::string& known : device_choices()) {
     if (config.device == known) return models::device_of(config, world);
+    choices += cat(choices.empty() ? "" : ", ", known);
   }
-  throw ConfigError(cat("options->device is \"", excerpt(config.device),
-                        "\", want auto, cpu, cuda, emu, emu:80 or emu:90"));
+  throw ConfigError(
+      cat("options->device is \"", excerpt(config.device), "\", want one of ", choices));
 }
 
 double timeout_of(double given) {

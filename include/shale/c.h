@@ -85,7 +85,7 @@ SHALE_API const char* shale_status_name(shale_status status);
 /* How shale_runtime_create() begins. Zero is the default of each field. */
 typedef struct shale_runtime_options {
   size_t size;
-  const char* device;     /* "auto", "cpu", "cuda", "emu", "emu:80", "emu:90"; NULL: auto, a GPU for
+  const char* device;     /* "auto", "cpu", "cuda", "emu", "emu:80" and others; NULL: auto, a GPU for
                              every rank where there are GPUs, else the CPU */
   int64_t device_memory;  /* most bytes; 0: no limit */
   int32_t threads;        /* CPU threads of this rank; 0: 1 */

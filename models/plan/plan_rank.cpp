@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/base/gpu_model.h"
 #include "shale/comm/group_simulated.h"
 #include "shale/kernels/dry_run.h"
 #include "shale/models/training/batch_ramp.h"
@@ -27,7 +28,8 @@ void check_plannable(const RunConfig& config, int rank, int ranks) {
   }
   if (!config.offload_folder.empty()) {
     throw ConfigError(
-        cat("plan: --offload nvme:", config.offload_folder, " keeps its memory in a file, which a "
+        cat("plan: --offload nvme:", config.offload_folder,
+            " keeps its memory in a file, which a "
             "plan does not make; want --offload params, whose host memory that file takes"));
   }
   if (config.expert > 1) {
@@ -42,8 +44,9 @@ void check_plannable(const RunConfig& config, int rank, int ranks) {
 // the same. Throws UnavailableError in a build without them.
 Device device_of_kernels(const RunConfig& config) {
   if (config.device == "cpu" || config.device == "auto") return {};
-  const bool is_older = config.device == "emu" || config.device == "emu:80";
-  const Device device{.type = DeviceType::kEmu, .arch = is_older ? 80 : 90};
+  const Device device = emulated_device(config.device == "emu"    ? "emu:80"
+                                        : config.device == "cuda" ? "emu:90"
+                                                                  : config.device);
   static_cast<void>(make_backend(device));  // registers them
   return device;
 }

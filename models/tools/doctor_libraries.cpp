@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "shale/base/error.h"
+#include "shale/base/gpu_model.h"
 #include "shale/comm/world.h"
 #include "shale/models/tools/doctor.h"
 #include "shale/models/tools/supervision/child_process.h"
@@ -77,11 +78,13 @@ Finding try_gpu() {
   Finding finding{.section = "GPU", .name = "this build"};
   const ChildResult child = run_forked(
       [] {
-        make_backend({.type = DeviceType::kCuda});
+        const auto backend = make_backend({.type = DeviceType::kCuda});
+        std::puts(kernels_text(backend->device(), backend->kernel_arch()).c_str());
         return 0;
       },
       /*timeout_s=*/60);
-  finding.value = child.code == 0 ? "can use it" : child.output.substr(0, child.output.find('\n'));
+  const std::string said = child.output.substr(0, child.output.find('\n'));
+  finding.value = child.code == 0 ? "can use it: " + said : said;
   if (child.code != 0) {
     finding.state = State::kWarning;
     finding.fix =

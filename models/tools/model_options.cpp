@@ -2,6 +2,7 @@
 
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
+#include "shale/base/gpu_model.h"
 #include "shale/models/language/checkpoint_model.h"
 #include "shale/models/training/run_config.h"
 
@@ -12,7 +13,7 @@ void describe(ConfigSpec& spec, ModelOptions& o) {
                       {.required = true});
   spec.add("tokenizer", o.tokenizer, "tokenizer.json, tiktoken's file, or a SentencePiece model",
            {.is_path = true, .help = {.metavar = "FILE", .default_text = "the model's; bytes"}});
-  spec.add_choice("device", o.device, {"auto", "cpu", "cuda", "emu", "emu:80", "emu:90"},
+  spec.add_choice("device", o.device, device_choices(),
                   "auto: a GPU where there is one, else the CPU");
   spec.add_choice("dtype", o.dtype, {"auto", "fp32", "bf16", "fp16"},
                   "of weights and activations; auto: bf16 on GPUs, else fp32");

@@ -1,5 +1,6 @@
 #include "shale/models/training/run_config.h"
 
+#include "shale/base/gpu_model.h"
 #include "shale/comm/world.h"
 #include "shale/models/training/slow_links.h"
 
@@ -231,10 +232,11 @@ void describe_offload(ConfigSpec& spec, RunConfig& c) {
 void describe_device(ConfigSpec& spec, RunConfig& c) {
   spec.section("Device and ranks");
   spec.add_choice(
-          "device", c.device, {"auto", "cpu", "cuda", "emu", "emu:80", "emu:90"},
+          "device", c.device, device_choices(),
           "where to compute; auto is a GPU for every rank where there are GPUs, else the CPU; "
-          "emu runs the GPU's kernels on the CPU: those of an A100 (80, or no number) or of "
-          "an H100 (90)")
+          "emu runs the GPU's kernels on the CPU, those of an A100; with a number those of a GPU "
+          "of "
+          "that compute capability, within its limits: 8.6, 8.9, 9.0 (H100), 10.0 (B200), 12.0")
       .may_change();
   spec.add("threads", c.threads, "CPU threads per rank",
            {.min = 1, .max = 4096, .help = {.default_text = "the rank's share of the CPUs"}})
@@ -400,11 +402,8 @@ Device device_of(const RunConfig& config, comm::World& world) {
     return world.device(
         {.gpu = config.device == "cuda", .may_share = config.transport == comm::Transport::kMpi});
   }
-  if (config.device == "emu" || config.device == "emu:80") {
-    return {.type = DeviceType::kEmu, .arch = 80};
-  }
-  if (config.device == "emu:90") return {.type = DeviceType::kEmu, .arch = 90};
-  return {};
+  if (config.device == "cpu") return {};
+  return emulated_device(config.device == "emu" ? "emu:80" : config.device);
 }
 
 DType dtype_of_flag(const RunConfig& config, const Device& device) {

@@ -7,6 +7,7 @@
 
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
+#include "shale/base/gpu_model.h"
 #include "shale/base/log.h"
 #include "shale/comm/parallel/data/replica_check.h"
 #include "shale/comm/same_on_all.h"
@@ -133,6 +134,11 @@ void Trainer::build_step() {
            " ", unit_.samples, " a step, ",
            config_.global_batch / (config_.micro_batch * layout_.ranks), " x ", config_.micro_batch,
            " per rank, zero ", config_.zero);
+  if (const DeviceBackend& backend = context_.backend();
+      context_.device().type == DeviceType::kCuda && world_.local_rank() == 0 &&
+      driver_compiles(backend.device(), backend.kernel_arch())) {
+    log_warning(kernels_text(backend.device(), backend.kernel_arch()));
+  }
   for (const BatchPhase& phase : layout_.ramp) {
     log_info(phase.global_batch, " ", unit_.samples, " a step before step ", phase.end + 1);
   }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "shale/base/error.h"
+#include "shale/base/gpu_model.h"
 #include "shale/base/log.h"
 #include "shale/kernels/registry.h"
 #include "shale/kernels/simt/cuda/cuda_error.h"
@@ -247,9 +248,11 @@ std::unique_ptr<DeviceBackend> make_cuda_backend(const Device& device) {
   Device found = device;
   found.arch = 10 * attribute(cudaDevAttrComputeCapabilityMajor, device.index) +
                attribute(cudaDevAttrComputeCapabilityMinor, device.index);
-  if (found.arch < 80) {
-    throw UnavailableError(cat("device: ", device, " has compute capability ", found.arch / 10, ".",
-                               found.arch % 10, ", want 8.0 or later"));
+  if (found.arch < kOldestArch) {
+    throw UnavailableError(cat("device: ", device, " has compute capability ",
+                               capability_text(found.arch), ", want ", capability_text(kOldestArch),
+                               " or later: earlier GPUs have neither "
+                               "bf16 nor asynchronous copies"));
   }
   kernels::cuda::register_kernels();
   return std::make_unique<CudaBackend>(found);

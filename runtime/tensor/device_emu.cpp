@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "shale/base/error.h"
+#include "shale/base/gpu_model.h"
 #include "shale/kernels/registry.h"
 #include "shale/kernels/simt/engine/mapping.h"
 #include "shale/kernels/simt/engine/stream.h"
@@ -167,8 +168,10 @@ std::unique_ptr<DeviceBackend> make_emu_backend(const Device& device,
                                                 const emulator::Options& options) {
   Device emulated = device;
   if (emulated.arch == 0) emulated.arch = 90;
-  if (emulated.arch != 80 && emulated.arch != 90) {
-    throw UnavailableError(cat("device: ", device, ": the emulator has 80 and 90"));
+  if (!gpu_model(emulated.arch).emulated || gpu_model(emulated.arch).arch != emulated.arch) {
+    std::string known;
+    for (const std::string& name : emulated_names()) known += cat(known.empty() ? "" : ", ", name);
+    throw UnavailableError(cat("device: ", device, ", want one of ", known));
   }
   kernels::emu::register_kernels();
   return std::make_unique<EmuBackend>(emulated, options);

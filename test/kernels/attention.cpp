@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "shale/test/kernels/attention_check.h"
+#include "shale/test/support/all_limits.h"
 #include "shale/test/support/catch.h"
 
 namespace shale {
@@ -101,6 +102,24 @@ TEMPLATE_TEST_CASE("attention with heads of 128 agrees with f64 for every tile o
           CAPTURE(test::describe(exec), describe(shape), int(tile));
           test::check_against_f64(exec, in, tile);
         }
+      }
+    }
+  }
+}
+
+// Heads whose usual tiles do not fit: in 16 bits from 96 on, in f32 256.
+TEMPLATE_TEST_CASE("attention agrees with f64 on GPUs with little shared memory",
+                   "[kernels][attention]", float, bf16, f16) {
+  constexpr bool kF32 = std::is_same_v<TestType, float>;
+  for (const int64_t head_size : {96, 128, 256}) {
+    if (kF32 && head_size != 256) continue;
+    const AttentionInputs<TestType> in(shape_of(1, 40, 75, 2, 1, head_size), 1);
+    for (Exec exec : test::devices_of_all_limits({&kernels::attention_bwd})) {
+      if (exec.device.arch != 120) continue;
+      for (const bool deterministic : {false, true}) {
+        exec.deterministic = deterministic;
+        CAPTURE(test::describe(exec), head_size);
+        test::check_against_f64(exec, in);
       }
     }
   }

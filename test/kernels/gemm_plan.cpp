@@ -26,6 +26,14 @@ TEST_CASE("large products take large tiles and small ones tiles enough to go rou
   CHECK(gemm_plan(problem(64, 512, 512), {}).tile == GemmTile::k64x64);
 }
 
+TEST_CASE("where a block has little shared memory, no tile is planned that takes more", "[gemm]") {
+  const kernels::GemmMeans graphics = kernels::gemm_means({.type = DeviceType::kCuda, .arch = 89});
+  CHECK(gemm_plan(problem(8192, 8192, 8192), {}).tile == GemmTile::k128x256);
+  CHECK(gemm_plan(problem(8192, 8192, 8192), graphics).tile == GemmTile::k128x128);
+  CHECK(kernels::gemm_means({.type = DeviceType::kCuda, .arch = 100}).large_tiles);
+  CHECK_FALSE(kernels::gemm_means({.type = DeviceType::kCuda, .arch = 100}).hopper);
+}
+
 TEST_CASE("few tiles over a long k are split", "[gemm]") {
   CHECK(gemm_plan(problem(768, 768, 16384), {}).splits > 1);
   CHECK(gemm_plan(problem(16384, 768, 768), {}).splits == 1);

@@ -66,6 +66,7 @@ TEMPLATE_TEST_CASE("every tile of the GPU's gemm agrees with f64 whether k is sp
       const RefProduct ref = ref_product(to_f64(g.a), to_f64(g.b), g.m, g.n, g.k);
       std::vector<TestType> first;
       for (const Exec& exec : gpus()) {
+        if (!can_run(plan.tile, kernels::gemm_means(exec.device))) continue;
         CAPTURE(to_string(exec.device), layout, rows_of(plan.tile), cols_of(plan.tile));
         const auto got = run_gemm(exec, g);
         CHECK(product_ratio(got, g, ref) <= 1);
@@ -95,6 +96,7 @@ TEST_CASE("the GPU's gemm computes exact products in every part of a tile", "[ge
     }
     g.plan = &plan;
     for (const Exec& exec : gpus()) {
+      if (!can_run(tile, kernels::gemm_means(exec.device))) continue;
       const auto got = run_gemm(exec, g).c;
       for (size_t i = 0; i < got.size(); ++i) {
         const auto row = float(int64_t(i) / g.n), col = float(int64_t(i) % g.n);
@@ -138,6 +140,15 @@ TEST_CASE("a plan without a kernel is refused by name", "[gemm]") {
     };
     CHECK(refused({GemmEngine::kOwn, GemmTile::k128x256, 1}) ==
           "gemm: no kernel for fp32 with tiles of 128x256 and 1 splits");
+    if (exec.device.type == DeviceType::kEmu) {
+      Exec small = exec;
+      small.device.arch = 89;
+      auto halves = random_case<bf16, float>(3, 5, 2);
+      const GemmPlan large{GemmEngine::kOwn, GemmTile::k128x256, 1};
+      halves.plan = &large;
+      CHECK(contains(message_of<UnavailableError>([&] { run_gemm(small, halves); }),
+                     "more shared memory than the 99 KiB that a block has on emu:89"));
+    }
     CHECK(contains(refused({GemmEngine::kOwn, GemmTile::k64x64, 0}), "0 splits"));
     if (exec.device.type == DeviceType::kEmu) {
       CHECK(contains(refused({GemmEngine::kVendor, {}, 1}), "cuBLASLt"));

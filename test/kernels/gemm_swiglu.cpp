@@ -141,7 +141,7 @@ void for_tiles(Fn&& fn) {
     }
     const GemmPlan plan{GemmEngine::kOwn, tile, 1};
     for (const Exec& exec : gpus()) {
-      if (is_hopper(tile) && exec.device.arch != 90) continue;
+      if (!can_run(tile, kernels::gemm_means(exec.device))) continue;
       CAPTURE(to_string(exec.device), name_of(tile));
       fn(exec, plan);
     }

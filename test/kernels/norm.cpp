@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "shale/test/kernels/norm_case.h"
+#include "shale/test/support/all_limits.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/kernels.h"
 
@@ -96,7 +97,7 @@ TEMPLATE_TEST_CASE("layer_norm_fwd agrees with f64 on every device", "[kernels][
   in.x = rounded.sum;
   in.residual = {};
   const auto exact = test::ref_norm_fwd(kLayer, in, test::Exact(), test::Exact());
-  for (const Exec& exec : test::devices_with({&kernels::layer_norm_fwd})) {
+  for (const Exec& exec : test::devices_of_all_limits({&kernels::layer_norm_fwd})) {
     CAPTURE(exec.device.index, rows, cols, with_residual, with_bias);
     const auto got = run_fwd(exec, x, residual, gain, bias);
     CHECK(got.intact);
@@ -165,7 +166,7 @@ TEMPLATE_TEST_CASE("layer_norm_bwd agrees with f64 on every device", "[kernels][
   const auto exact = test::ref_norm_bwd(kLayer, c, test::Exact(), test::Exact());
   const auto rounded =
       test::ref_norm_bwd(kLayer, c, test::RoundTo<float>(), test::RoundTo<TestType>());
-  for (const Exec& exec : test::devices_with({&kernels::layer_norm_bwd})) {
+  for (const Exec& exec : test::devices_of_all_limits({&kernels::layer_norm_bwd})) {
     CAPTURE(rows, cols, with_d_sum);
     const auto got = run_bwd(exec, c, kNan);
     CHECK(test::error_ratio(got.dx, exact.dx, rounded.dx, 2) <= 1);

@@ -2,6 +2,7 @@
 
 #include "shale/kernels/norm.h"
 #include "shale/test/kernels/norm_case.h"
+#include "shale/test/support/all_limits.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/kernels.h"
 
@@ -85,7 +86,7 @@ TEMPLATE_TEST_CASE("rms_norm_fwd agrees with f64 on every device", "[kernels][no
   in.x = rounded.sum;
   in.residual = {};
   const auto exact = test::ref_norm_fwd(kRms, in, test::Exact(), test::Exact());
-  for (const Exec& exec : test::devices_with({&kernels::rms_norm_fwd})) {
+  for (const Exec& exec : test::devices_of_all_limits({&kernels::rms_norm_fwd})) {
     CAPTURE(rows, cols, with_residual);
     const auto got = run_fwd(exec, x, residual, gain);
     if (with_residual) CHECK(test::max_error(got.sum, rounded.sum) == 0);
@@ -104,7 +105,7 @@ TEMPLATE_TEST_CASE("rms_norm_bwd agrees with f64 on every device", "[kernels][no
   const auto exact = test::ref_norm_bwd(kRms, c, test::Exact(), test::Exact());
   const auto rounded =
       test::ref_norm_bwd(kRms, c, test::RoundTo<float>(), test::RoundTo<TestType>());
-  for (const Exec& exec : test::devices_with({&kernels::rms_norm_bwd})) {
+  for (const Exec& exec : test::devices_of_all_limits({&kernels::rms_norm_bwd})) {
     CAPTURE(rows, cols, with_d_sum);
     const auto got = run_bwd(exec, c, kNan);
     CHECK(test::error_ratio(got.dx, exact.dx, rounded.dx, 2) <= 1);

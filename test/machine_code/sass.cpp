@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <regex>
+#include <sstream>
 
 #include "shale/base/error.h"
 
@@ -173,6 +174,42 @@ std::string output_of(const std::string& command) {
     throw InternalError(cat(command, " ended with ", status));
   }
   return text;
+}
+
+// `cuobjdump -res-usage`: " Function NAME:" and "  REG:168 STACK:0 SHARED:1024 ..." by file of one
+// architecture; `cuobjdump -elf`: ".nv.info.NAME" and the attribute of its bounds.
+std::map<std::string, Resources> resources_of(const std::string& object,
+                                              const std::string& architecture) {
+  std::map<std::string, Resources> table;
+  std::istringstream usage(
+      output_of(cat(SHALE_CUOBJDUMP " -res-usage -arch ", architecture, " ", object)));
+  static const std::regex function(R"( Function (\S+):)");
+  static const std::regex numbers(R"(.*REG:(\d+) .*SHARED:(\d+) .*)");
+  std::string line, name;
+  std::smatch match;
+  while (std::getline(usage, line)) {
+    if (std::regex_match(line, match, function)) name = short_name(match[1]);
+    if (std::regex_match(line, match, numbers)) {
+      table[name] = {.registers = std::stoll(match[1]), .shared = std::stoll(match[2])};
+    }
+  }
+  std::istringstream elf(
+      output_of(cat(SHALE_CUOBJDUMP " -elf -arch ", architecture, " ", object,
+                    " | { grep -A2 -E '^\\.nv\\.info\\.|EIATTR_MAX_THREADS' || true; }")));
+  bool is_bound = false;
+  while (std::getline(elf, line)) {
+    if (line.starts_with(".nv.info.")) name = short_name(line.substr(9));
+    if (line.find("EIATTR_") != std::string::npos) {
+      is_bound = line.find("EIATTR_MAX_THREADS") != std::string::npos;
+    }
+    if (const size_t at = line.find("Value:"); is_bound && at != std::string::npos) {
+      std::istringstream values(line.substr(at + 6));
+      int64_t x = 1, y = 1, z = 1;
+      values >> std::hex >> x >> y >> z;
+      table[name].max_threads = x * y * z;
+    }
+  }
+  return table;
 }
 
 std::vector<Kernel> disassemble(const std::string& object, const std::string& architecture) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,16 @@ std::vector<Kernel> read_sass(std::string_view text);
 
 // Those of an object file, by running cuobjdump. Throws InternalError where it fails.
 std::vector<Kernel> disassemble(const std::string& object, const std::string& architecture);
+
+// What a kernel needs of a multiprocessor, as the compiler left it in an object file.
+struct Resources {
+  int64_t registers = 0, shared = 0;  // of a thread; static, of a block in bytes
+  int64_t max_threads = 1024;         // __launch_bounds__
+};
+
+// Those of an object's kernels, by short name; a file may have no kernels of its own.
+std::map<std::string, Resources> resources_of(const std::string& object,
+                                              const std::string& architecture);
 
 // "shale::kernels::cuda::_GLOBAL__N__0123::axpby_kernel<float>(float const*, long)", demangled or
 // not, as "axpby_kernel<float>"; the emulator's name of a kernel gives the same.

@@ -14,7 +14,7 @@ _current = None
 class Runtime:
     """Joins the ranks that mpirun or srun started, or is one rank without them.
 
-    device: "auto", "cpu", "cuda", "emu", "emu:80" or "emu:90". device_memory: bytes, 0: no limit.
+    device: "auto", "cpu", "cuda", "emu", "emu:80" and others. device_memory: bytes, 0: no limit.
     timeout_s: longest silence of a rank. comm: a communicator of mpi4py, or its py2f(); without,
     where MPI runs already, all of it. There is one at a time; it ends with close(), with the end of
     its `with` block, or with the program. An exception that leaves the block keeps other ranks from

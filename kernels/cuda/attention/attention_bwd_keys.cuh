@@ -15,9 +15,9 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-template <typename T, int kHeadSize>
+template <typename T, int kHeadSize, bool kSmall>
 struct BwdKeysTiles {
-  static constexpr BwdKeysConfig kConfig = bwd_keys_config(kHeadSize);
+  static constexpr BwdKeysConfig kConfig = bwd_keys_config(kHeadSize, kSmall);
   static constexpr int kThreads = kConfig.warps() * 32;
   // Tiles of a warp: rows of scores, dK and dV; columns of scores; columns of dK and dV.
   static constexpr int kRowTiles = kConfig.keys / (16 * kConfig.key_warps);
@@ -175,12 +175,12 @@ struct WarpPlace {
   }
 };
 
-template <typename T, int kHeadSize, bool kWithDq>
-__global__ void __launch_bounds__(BwdKeysTiles<T, kHeadSize>::kThreads)
+template <typename T, int kHeadSize, bool kWithDq, bool kSmall>
+__global__ void __launch_bounds__((BwdKeysTiles<T, kHeadSize, kSmall>::kThreads))
     attention_bwd_keys_kernel(const __grid_constant__ AttentionParams p,
                               const __grid_constant__ BlockOrder order) {
   await_previous_grid();
-  using Tiles = BwdKeysTiles<T, kHeadSize>;
+  using Tiles = BwdKeysTiles<T, kHeadSize, kSmall>;
   constexpr BwdKeysConfig kConfig = Tiles::kConfig;
   constexpr int kQueries = kConfig.queries, kKeys = kConfig.keys, kThreads = Tiles::kThreads;
   constexpr int kRowTiles = Tiles::kRowTiles, kScoreTiles = Tiles::kScoreTiles;
@@ -284,14 +284,18 @@ __global__ void __launch_bounds__(BwdKeysTiles<T, kHeadSize>::kThreads)
 template <typename T>
 void launch_attention_bwd_keys(const Exec& exec, const AttentionParams& params) {
   dispatch_head_size(params.head_size, [&]<int kHeadSize>() {
-    using Tiles = BwdKeysTiles<T, kHeadSize>;
-    const BlockOrder order = order_by_keys(params, Tiles::kConfig.keys);
-    if (order.blocks() == 0) return;
-    const auto kernel = params.dq_sums != nullptr ? attention_bwd_keys_kernel<T, kHeadSize, true>
-                                                  : attention_bwd_keys_kernel<T, kHeadSize, false>;
-    simt::launch(kernel,
-                 {.grid = order.blocks(), .block = Tiles::kThreads, .smem_bytes = sizeof(Tiles)},
-                 exec, params, order);
+    dispatch_tiles<BwdKeysTiles<T, kHeadSize, false>>(exec, [&]<bool kSmall>() {
+      using Tiles = BwdKeysTiles<T, kHeadSize, kSmall>;
+      static_assert(!kSmall || sizeof(Tiles) <= kLeastBlockShared);
+      const BlockOrder order = order_by_keys(params, Tiles::kConfig.keys);
+      if (order.blocks() == 0) return;
+      const auto kernel = params.dq_sums != nullptr
+                              ? attention_bwd_keys_kernel<T, kHeadSize, true, kSmall>
+                              : attention_bwd_keys_kernel<T, kHeadSize, false, kSmall>;
+      simt::launch(kernel,
+                   {.grid = order.blocks(), .block = Tiles::kThreads, .smem_bytes = sizeof(Tiles)},
+                   exec, params, order);
+    });
   });
 }
 

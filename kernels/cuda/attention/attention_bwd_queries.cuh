@@ -11,9 +11,9 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-template <typename T, int kHeadSize>
+template <typename T, int kHeadSize, bool kSmall>
 struct BwdQueriesTiles {
-  static constexpr BwdQueriesConfig kConfig = bwd_queries_config(kHeadSize);
+  static constexpr BwdQueriesConfig kConfig = bwd_queries_config(kHeadSize, kSmall);
   static constexpr int kThreads = kConfig.warps * 32;
   static_assert(kConfig.queries == 16 * kConfig.warps);
 
@@ -62,12 +62,12 @@ __device__ __forceinline__ void cap_by_rows(float (&scores)[1][kColumnTiles][4],
   }
 }
 
-template <typename T, int kHeadSize>
-__global__ void __launch_bounds__(BwdQueriesTiles<T, kHeadSize>::kThreads)
+template <typename T, int kHeadSize, bool kSmall>
+__global__ void __launch_bounds__((BwdQueriesTiles<T, kHeadSize, kSmall>::kThreads))
     attention_bwd_queries_kernel(const __grid_constant__ AttentionParams p,
                                  const __grid_constant__ BlockOrder order) {
   await_previous_grid();
-  using Tiles = BwdQueriesTiles<T, kHeadSize>;
+  using Tiles = BwdQueriesTiles<T, kHeadSize, kSmall>;
   constexpr int kQueries = Tiles::kConfig.queries, kKeys = Tiles::kConfig.keys;
   constexpr int kThreads = Tiles::kThreads;
   Tiles& tiles = *dynamic_shared<Tiles>();
@@ -136,12 +136,15 @@ __global__ void __launch_bounds__(BwdQueriesTiles<T, kHeadSize>::kThreads)
 template <typename T>
 void launch_attention_bwd_queries(const Exec& exec, const AttentionParams& params) {
   dispatch_head_size(params.head_size, [&]<int kHeadSize>() {
-    using Tiles = BwdQueriesTiles<T, kHeadSize>;
-    const BlockOrder order = order_by_queries(params, Tiles::kConfig.queries);
-    if (order.blocks() == 0) return;
-    simt::launch(attention_bwd_queries_kernel<T, kHeadSize>,
-                 {.grid = order.blocks(), .block = Tiles::kThreads, .smem_bytes = sizeof(Tiles)},
-                 exec, params, order);
+    dispatch_tiles<BwdQueriesTiles<T, kHeadSize, false>>(exec, [&]<bool kSmall>() {
+      using Tiles = BwdQueriesTiles<T, kHeadSize, kSmall>;
+      static_assert(!kSmall || sizeof(Tiles) <= kLeastBlockShared);
+      const BlockOrder order = order_by_queries(params, Tiles::kConfig.queries);
+      if (order.blocks() == 0) return;
+      simt::launch(attention_bwd_queries_kernel<T, kHeadSize, kSmall>,
+                   {.grid = order.blocks(), .block = Tiles::kThreads, .smem_bytes = sizeof(Tiles)},
+                   exec, params, order);
+    });
   });
 }
 

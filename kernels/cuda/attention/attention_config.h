@@ -53,7 +53,9 @@ struct BwdKeysConfig {
   int queries, keys, key_warps, query_warps, head_warps, dq_row_warps, passes;
   constexpr int warps() const { return key_warps * query_warps * head_warps; }
 };
-constexpr BwdKeysConfig bwd_keys_config(int head_size) {
+// `small`: for GPUs with 99 KiB of shared memory to a block, of which heads of 96, 128
+// and 256 then take 81, 69 and 98. A block has fewer keys, so that dQ is added to more often.
+constexpr BwdKeysConfig bwd_keys_config(int head_size, bool small) {
   BwdKeysConfig config{.queries = 64,
                        .keys = 128,
                        .key_warps = 8,
@@ -69,16 +71,23 @@ constexpr BwdKeysConfig bwd_keys_config(int head_size) {
     config.queries = 32, config.keys = 64;
     config.key_warps = 4, config.head_warps = 2, config.dq_row_warps = 2;
   }
+  if (small) {
+    if (head_size == 128) config.passes = 1;
+    config.keys = head_size == 256 ? 32 : 64, config.key_warps = config.keys / 16;
+    if (head_size < 256) config.query_warps = 2;
+    if (head_size == 256) config.head_warps = 4;
+    if (head_size > 96) config.queries = 32, config.dq_row_warps = 2;
+  }
   return config;
 }
 
 // Backward by queries, for dQ without atomics: as forward, with a third product. Accumulators: 96,
-// 112, 128 and 160. Shared memory: 48, 72, 96 and 128 KiB.
+// 112, 128 and 160. Shared memory: 48, 72, 96 and 128 KiB; `small` makes 96 of the last.
 struct BwdQueriesConfig {
   int queries, keys, warps;
 };
-constexpr BwdQueriesConfig bwd_queries_config(int head_size) {
-  return {.queries = 64, .keys = head_size > 128 ? 32 : 64, .warps = 4};
+constexpr BwdQueriesConfig bwd_queries_config(int head_size, bool small) {
+  return {.queries = 64, .keys = small ? 16 : head_size > 128 ? 32 : 64, .warps = 4};
 }
 
 // Queries are padded to this in the arrays that backward makes of them: a multiple of every tile,
@@ -88,8 +97,8 @@ inline constexpr int kQueryPadding = 128;
 // ---- f32, by FMA: 16 × 16 threads, each with a square of the tile's scores ----
 
 // Queries and keys of a tile.
-constexpr int f32_tile(int head_size) {
-  return head_size > 64 ? 32 : 64;
+constexpr int f32_tile(int head_size, bool small) {
+  return small ? 16 : head_size > 64 ? 32 : 64;
 }
 
 }  // namespace shale::kernels::SHALE_BACKEND

@@ -171,19 +171,19 @@ struct Sums {
 
 // ---- Forward: a block owns a tile of queries ----
 
-template <int kHeadSize>
+template <int kHeadSize, bool kSmall>
 struct F32FwdTiles {
-  static constexpr int kTile = f32_tile(kHeadSize);
+  static constexpr int kTile = f32_tile(kHeadSize, kSmall);
   Rows<kHeadSize, kTile> q, k, v;
   Scores<kTile> p;
 };
 
-template <int kHeadSize>
+template <int kHeadSize, bool kSmall>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_fwd_f32_kernel(const __grid_constant__ AttentionParams p,
                              const __grid_constant__ BlockOrder order) {
   await_previous_grid();
-  using Tiles = F32FwdTiles<kHeadSize>;
+  using Tiles = F32FwdTiles<kHeadSize, kSmall>;
   constexpr int kTile = Tiles::kTile, kCount = kTile / kSide;
   Tiles& tiles = *dynamic_shared<Tiles>();
   const QueryTile block(p, block_place(order, p.heads), kTile);
@@ -258,18 +258,17 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 // ---- Backward: a block owns a tile of keys, and then one of queries ----
 
-template <int kHeadSize>
+template <int kHeadSize, bool kSmall>
 struct F32BwdTiles {
-  static constexpr int kTile = f32_tile(kHeadSize);
+  static constexpr int kTile = f32_tile(kHeadSize, kSmall);
   Rows<kHeadSize, kTile> q, dout, k, v;
   Scores<kTile> p;  // first P, then dS
 };
 
 // P and dS of the tiles at hand: rows are queries from `query` on, columns keys from `key` on.
-template <int kHeadSize, int kTile>
+template <int kHeadSize, int kTile, class Tiles>
 __device__ __forceinline__ void f32_gradients(const AttentionParams& p, const Sequence& sequence,
-                                              const F32BwdTiles<kHeadSize>& tiles, int64_t row,
-                                              int query, int key,
+                                              const Tiles& tiles, int64_t row, int query, int key,
                                               float (&probability)[kTile / kSide][kTile / kSide],
                                               float (&ds)[kTile / kSide][kTile / kSide]) {
   dot_rows(probability, tiles.q, tiles.k);
@@ -308,12 +307,12 @@ __device__ __forceinline__ void put(Scores<kTile>& to,
   }
 }
 
-template <int kHeadSize>
+template <int kHeadSize, bool kSmall>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_bwd_keys_f32_kernel(const __grid_constant__ AttentionParams p,
                                   const __grid_constant__ BlockOrder order) {
   await_previous_grid();
-  using Tiles = F32BwdTiles<kHeadSize>;
+  using Tiles = F32BwdTiles<kHeadSize, kSmall>;
   constexpr int kTile = Tiles::kTile, kCount = kTile / kSide;
   Tiles& tiles = *dynamic_shared<Tiles>();
   const KeyTile block(p, block_place(order, p.kv_heads), kTile);
@@ -348,12 +347,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   dv.store(1.f, HeadRows(p, p.dv, place.batch, place.head), key, keys);
 }
 
-template <int kHeadSize>
+template <int kHeadSize, bool kSmall>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_bwd_queries_f32_kernel(const __grid_constant__ AttentionParams p,
                                      const __grid_constant__ BlockOrder order) {
   await_previous_grid();
-  using Tiles = F32BwdTiles<kHeadSize>;
+  using Tiles = F32BwdTiles<kHeadSize, kSmall>;
   constexpr int kTile = Tiles::kTile, kCount = kTile / kSide;
   Tiles& tiles = *dynamic_shared<Tiles>();
   const QueryTile block(p, block_place(order, p.heads), kTile);
@@ -389,18 +388,21 @@ void dispatch_f32(int64_t head_size, Fn&& fn) {
   fn.template operator()<256>();
 }
 
-// kernel.operator()<n>() is the kernel for heads of n. A block owns a tile of queries or keys, as
-// order_by counts them.
-template <template <int> class Tiles, class Kernel>
+// kernel.operator()<n, small>() is the kernel for heads of n. A block owns a tile of queries or
+// keys, as order_by counts them.
+template <template <int, bool> class Tiles, class Kernel>
 void launch_f32(const Exec& exec, const AttentionParams& params,
                 BlockOrder (*order_by)(const AttentionProblem&, int), const Kernel& kernel) {
   dispatch_f32(params.head_size, [&]<int kHeadSize>() {
-    const BlockOrder order = order_by(params, Tiles<kHeadSize>::kTile);
-    if (order.blocks() == 0) return;
-    simt::launch(
-        kernel.template operator()<kHeadSize>(),
-        {.grid = order.blocks(), .block = kThreads, .smem_bytes = sizeof(Tiles<kHeadSize>)}, exec,
-        params, order);
+    dispatch_tiles<Tiles<kHeadSize, false>>(exec, [&]<bool kSmall>() {
+      using Own = Tiles<kHeadSize, kSmall>;
+      static_assert(!kSmall || sizeof(Own) <= kLeastBlockShared);
+      const BlockOrder order = order_by(params, Own::kTile);
+      if (order.blocks() == 0) return;
+      simt::launch(kernel.template operator()<kHeadSize, kSmall>(),
+                   {.grid = order.blocks(), .block = kThreads, .smem_bytes = sizeof(Own)}, exec,
+                   params, order);
+    });
   });
 }
 
@@ -409,19 +411,21 @@ void launch_f32(const Exec& exec, const AttentionParams& params,
 template <>
 void launch_attention_fwd<float>(const Exec& exec, const AttentionParams& params) {
   launch_f32<F32FwdTiles>(exec, params, order_by_queries,
-                          [&]<int n>() { return attention_fwd_f32_kernel<n>; });
+                          [&]<int n, bool small>() { return attention_fwd_f32_kernel<n, small>; });
 }
 
 template <>
 void launch_attention_bwd_keys<float>(const Exec& exec, const AttentionParams& params) {
-  launch_f32<F32BwdTiles>(exec, params, order_by_keys,
-                          [&]<int n>() { return attention_bwd_keys_f32_kernel<n>; });
+  launch_f32<F32BwdTiles>(exec, params, order_by_keys, [&]<int n, bool small>() {
+    return attention_bwd_keys_f32_kernel<n, small>;
+  });
 }
 
 template <>
 void launch_attention_bwd_queries<float>(const Exec& exec, const AttentionParams& params) {
-  launch_f32<F32BwdTiles>(exec, params, order_by_queries,
-                          [&]<int n>() { return attention_bwd_queries_f32_kernel<n>; });
+  launch_f32<F32BwdTiles>(exec, params, order_by_queries, [&]<int n, bool small>() {
+    return attention_bwd_queries_f32_kernel<n, small>;
+  });
 }
 
 }  // namespace shale::kernels::SHALE_BACKEND

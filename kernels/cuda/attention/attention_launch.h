@@ -1,5 +1,6 @@
 #pragma once
 
+#include "shale/base/gpu_model.h"
 #include "shale/kernels/attention_problem.h"
 #include "shale/kernels/simt/backend.h"
 
@@ -53,6 +54,18 @@ void dispatch_head_size(int64_t head_size, Fn&& fn) {
   if (head_size <= 96) return fn.template operator()<96>();
   if (head_size <= 128) return fn.template operator()<128>();
   fn.template operator()<256>();
+}
+
+// fn.template operator()<kSmall>(): with true where a block has not the shared memory that the
+// usual tiles take.
+template <class UsualTiles, typename Fn>
+void dispatch_tiles(const Exec& exec, Fn&& fn) {
+  if constexpr (sizeof(UsualTiles) > kLeastBlockShared) {
+    if (sizeof(UsualTiles) > gpu_model(exec.device.arch).block_shared_bytes) {
+      return fn.template operator()<true>();
+    }
+  }
+  fn.template operator()<false>();
 }
 
 // For blocks that own a tile of that many queries, or of keys.

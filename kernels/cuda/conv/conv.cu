@@ -96,7 +96,7 @@ View part(const View& images, int64_t first, int64_t count) {
 }
 
 GemmPlan plan_of(const Exec& exec, const GemmProblem& problem) {
-  return gemm_plan(problem, {.hopper = is_hopper(exec.device)});
+  return gemm_plan(problem, gemm_means(exec.device));
 }
 
 void product(const Exec& exec, const GemmArgs& args, char* rest, size_t rest_bytes) {

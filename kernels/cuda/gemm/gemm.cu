@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "shale/base/gpu_model.h"
 #include "shale/kernels/check.h"
 #include "shale/kernels/cuda/gemm/gemm90.cuh"
 #include "shale/kernels/cuda/gemm/gemm_kernel.cuh"
@@ -137,8 +138,12 @@ void check_plan(const Exec& exec, const GemmProblem& p, const GemmPlan& plan) {
   }
   if (is_hopper(plan.tile) && !is_hopper(exec.device)) {
     throw UnavailableError(cat("gemm: ", name_of(plan.tile), " is for compute capability 9.0, ",
-                               exec.device, " has ", exec.device.arch / 10, ".",
-                               exec.device.arch % 10));
+                               exec.device, " has ", capability_text(exec.device.arch)));
+  }
+  if (!can_run(plan.tile, gemm_means(exec.device))) {
+    throw UnavailableError(cat("gemm: ", name_of(plan.tile), " takes more shared memory than the ",
+                               gpu_model(exec.device.arch).block_shared_bytes >> 10,
+                               " KiB that a block has on ", exec.device));
   }
 }
 
@@ -222,7 +227,7 @@ template <>
 void run(const Exec& exec, const GemmArgs& args) {
   const GemmProblem problem = gemm_problem(args);
   const GemmPlan plan =
-      args.plan != nullptr ? *args.plan : gemm_plan(problem, {.hopper = is_hopper(exec.device)});
+      args.plan != nullptr ? *args.plan : gemm_plan(problem, gemm_means(exec.device));
   if (plan.engine == GemmEngine::kVendor) {
     throw UnavailableError("gemm: cuBLASLt is asked for, which this build or device does not have");
   }

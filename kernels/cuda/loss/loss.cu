@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(kTwiceThreads) cross_entropy_twice_kernel(Cros
 
 // Shared memory that a block may have, less what the sums take.
 int64_t shared_bytes(const Exec& exec) {
-  return (exec.device.arch >= 90 ? 227 : 163) * 1024 - 1024;
+  return static_cast<int64_t>(gpu_model(exec.device.arch).block_shared_bytes) - 1024;
 }
 
 template <typename T>

@@ -246,7 +246,7 @@ int64_t launch_rows(const Exec& exec, NormBwd<T>& a, bool want_sums) {
                  a);
   };
   if (rows_are_packed<T>(a.in.cols, {a.in.at[0], a.in.at[1], a.in.at[2], a.gain, a.dx}) &&
-      with_row_mapping<2>(a.in.cols / kPackSize<T>, launch)) {
+      with_row_mapping<2, 3>(exec, a.in.cols / kPackSize<T>, launch)) {
     return blocks;
   }
   reserve(blocks_for<false>(exec, a.in.rows, kGeneralThreads));

@@ -181,10 +181,8 @@ void launch_fwd(const Exec& exec, const NormFwd<T>& a) {
                  exec, a);
   };
   if (rows_are_packed<T>(a.in.cols, {a.in.at[0], a.in.at[1], a.sum, a.gain, a.bias, a.y}) &&
-              // More packs of 16-bit columns would need more registers than 512 threads have.
-              with_row_mapping < sizeof(T) == 4
-          ? 4
-          : 2 > (a.in.cols / kPackSize<T>, launch)) {
+      // More packs of 16-bit columns would need more registers than 512 threads have.
+      with_row_mapping<(sizeof(T) == 4 ? 4 : 2), 2>(exec, a.in.cols / kPackSize<T>, launch)) {
     return;
   }
   simt::launch(norm_fwd_general_kernel<T, kCentered>, {.grid = a.in.rows, .block = kGeneralThreads},

@@ -113,17 +113,25 @@ constexpr int64_t row_queue_bytes(int64_t threads) {
   return int64_t{kRowStages<kPacks, kOperands>} * kOperands * kPacks * threads * 16;
 }
 
-// fn.template operator()<kPacks, kWarpPerRow>(threads of a block) for rows of so many packs. False:
-// they are too wide.
-template <int kMaxPacks, class Fn>
-bool with_row_mapping(int64_t packs, const Fn& fn) {
+// fn.template operator()<kPacks, kWarpPerRow>(threads of a block) for rows of so many packs of
+// kOperands. False: they are too wide, or a block has no room for as many of them as are under way.
+template <int kMaxPacks, int kOperands, class Fn>
+bool with_row_mapping(const Exec& exec, int64_t packs, const Fn& fn) {
+  const auto has_room = [&]<int kPacks>(int64_t threads) {
+    constexpr int64_t kBesides = 1024;  // static objects
+    return row_queue_bytes<kPacks, kOperands>(threads) + kBesides <=
+           static_cast<int64_t>(gpu_model(exec.device.arch).block_shared_bytes);
+  };
   if (packs <= kWarpSize) {
     fn.template operator()<1, true>(kWarpThreads);
   } else if (packs <= kWarpPacks * kWarpSize) {
     fn.template operator()<kWarpPacks, true>(kWarpThreads);
   } else if (packs <= 2 * kMaxRowThreads) {
-    fn.template operator()<2, false>(ceil_div(ceil_div(packs, 2), kWarpSize) * kWarpSize);
-  } else if (packs <= kMaxPacks * kMaxRowThreads) {
+    const int64_t threads = ceil_div(ceil_div(packs, 2), kWarpSize) * kWarpSize;
+    if (!has_room.template operator()<2>(threads)) return false;
+    fn.template operator()<2, false>(threads);
+  } else if (packs <= kMaxPacks * kMaxRowThreads &&
+             has_room.template operator()<kMaxPacks>(kMaxRowThreads)) {
     if constexpr (kMaxPacks > 2) fn.template operator()<kMaxPacks, false>(kMaxRowThreads);
   } else {
     return false;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/base/gpu_model.h"
 
 namespace shale::kernels::cuda {
 namespace {
@@ -79,7 +80,7 @@ void check_launch(cudaError_t result, const void* kernel, const cudaLaunchConfig
 void check_dependent_launch(const void* kernel, const Device& device) {
   if (device.arch >= 90) return;
   throw UnavailableError(cat("dependent launch of ", name_of(kernel), ": ", device,
-                             " has compute capability ", device.arch / 10, ".", device.arch % 10,
+                             " has compute capability ", capability_text(device.arch),
                              ", want 9.0 or later"));
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "shale/base/gpu_model.h"
 #include "shale/base/text.h"
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/dry_run.h"
@@ -41,7 +42,7 @@ void check(const Grid& grid, int arch) {
                grid.asked_for_shared ? "" : " unless more is asked for"));
   }
   if (grid.dependent && arch < 90) {
-    refuse(cat("dependent launch on compute capability ", arch / 10, ".", arch % 10,
+    refuse(cat("dependent launch on compute capability ", capability_text(arch),
                ", want 9.0 or later"));
   }
 }
@@ -109,9 +110,7 @@ void run(const Exec& exec, const Grid& grid) {
 }  // namespace
 
 size_t shared_limit(int arch) {
-  // CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
-  constexpr size_t kKilobyte = 1024;
-  return arch == 80 ? 163 * kKilobyte : 227 * kKilobyte;
+  return gpu_model(arch == 0 ? 90 : arch).block_shared_bytes;
 }
 
 void launch(const Exec& exec, Grid grid) {

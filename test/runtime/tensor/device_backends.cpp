@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "shale/base/error.h"
+#include "shale/base/gpu_model.h"
 #include "shale/kernels/simt/engine/options.h"
 #include "shale/runtime/tensor/device_backend.h"
 #include "shale/test/support/catch.h"
@@ -98,12 +99,39 @@ TEST_CASE("an emulated event is done when its work has run", "[runtime][device]"
   backend->destroy_stream(stream);
 }
 
-TEST_CASE("the emulator has two kernel families", "[runtime][device]") {
+TEST_CASE("the emulator has the GPUs of its list", "[runtime][device]") {
+  for (const std::string& name : emulated_names()) {
+    CHECK(to_string(make_backend(emulated_device(name))->device()) == name);
+  }
+
   CHECK(make_backend({.type = DeviceType::kEmu})->device().arch == 90);
   CHECK(make_backend({.type = DeviceType::kEmu, .arch = 80})->device().arch == 80);
   CHECK(test::contains(test::message_of<UnavailableError>(
                            [] { make_backend({.type = DeviceType::kEmu, .arch = 70}); }),
-                       "emu:70"));
+                       "emu:70, want one of emu:80, emu:86, emu:89, emu:90, emu:100, emu:120"));
+  CHECK(test::contains(test::message_of<ConfigError>([] { emulated_device("emu:75"); }),
+                       "want one of emu:80"));
+}
+
+TEST_CASE("a GPU that is not known has the least of all limits", "[device]") {
+  CHECK(gpu_model(88).block_shared_bytes == kLeastBlockShared);
+  CHECK(gpu_model(130).block_shared_bytes == kLeastBlockShared);
+  for (const GpuModel& model : gpu_models()) {
+    CHECK(model.block_shared_bytes >= kLeastBlockShared);
+    CHECK(model.arch >= kOldestArch);
+  }
+}
+
+TEST_CASE("kernels that the driver compiles are said to be, with the build that would not want it",
+          "[device]") {
+  const Device b200{.type = DeviceType::kCuda, .arch = 100};
+  CHECK(kernels_text(b200, 100) == "machine code for 10.0");
+  const std::string text = kernels_text(b200, 80);
+  CHECK(test::contains(text, "the driver compiles the kernels, of PTX for 8.0"));
+  CHECK(test::contains(text, "-DSHALE_CUDA_ARCHITECTURES=\"100-real;80-virtual\""));
+  CHECK(kernels_text({.type = DeviceType::kCuda, .arch = 90}, 90) ==
+        "machine code for 9.0, Hopper's own kernels included");
+  CHECK(kernels_text({.type = DeviceType::kCuda, .arch = 89}, 80) == "machine code for 8.0");
 }
 
 TEST_CASE("a GPU that is not there is an error, not a crash", "[runtime][device]") {

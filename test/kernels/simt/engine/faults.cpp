@@ -1,5 +1,7 @@
 // Kernels with a bug each. The emulator has to find every one under every order of threads, or,
 // where a comment says so, under some.
+#include "shale/base/gpu_model.h"
+#include "shale/kernels/dry_run.h"
 #include "shale/kernels/simt/simt.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/emulator.h"
@@ -175,8 +177,8 @@ TEST_CASE("threads at different barriers are a fault", "[kernels][emulator]") {
 TEST_CASE("misuse of a named barrier is a fault", "[kernels][emulator]") {
   expect({Fault::kBarrierMisuse, "numbers are 1 to 15"}, named_barrier, {.grid = 1, .block = 64},
          16, 64);
-  expect({Fault::kBarrierMisuse, "numbers are 1 to 15"}, named_barrier, {.grid = 1, .block = 64},
-         0, 64);
+  expect({Fault::kBarrierMisuse, "numbers are 1 to 15"}, named_barrier, {.grid = 1, .block = 64}, 0,
+         64);
   expect({Fault::kBarrierMisuse, "want whole warps"}, named_barrier, {.grid = 1, .block = 64}, 1,
          48);
   expect({Fault::kBarrierMisuse, "want whole warps"}, named_barrier, {.grid = 1, .block = 64}, 1,
@@ -284,6 +286,31 @@ TEST_CASE("a launch that the hardware would refuse throws at once", "[kernels][e
   CHECK(test::contains(refused({.grid = 1, .block = {1, 1, 65}}), "blocks of (1,1,65) threads"));
   CHECK(test::contains(refused({.grid = 1, .block = 32, .smem_bytes = 228 << 10}),
                        "a block has 232448"));
+}
+
+TEST_CASE("no launch passes the limits of the GPU that is emulated", "[kernels][emulator]") {
+  const auto refused = [](int arch, size_t kilobytes, bool dependent) {
+    const kernels::DryRun nothing_runs;
+    Exec exec{.device = {.type = DeviceType::kEmu, .arch = arch}};
+    exec.dependent_launch = dependent;
+    try {
+      simt::launch(return_before_a_barrier, {.grid = 1, .block = 32, .smem_bytes = kilobytes << 10},
+                   exec, 40);
+    } catch (const emulator::KernelError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  for (const GpuModel& model : gpu_models()) {
+    const size_t most = model.block_shared_bytes >> 10;
+    CAPTURE(model.arch, most);
+    CHECK(refused(model.arch, most, false).empty());
+    CHECK(test::contains(refused(model.arch, most + 1, false),
+                         cat("a block has ", model.block_shared_bytes)));
+    CHECK(refused(model.arch, 1, true).empty() == (model.arch >= 90));
+  }
+  CHECK(test::contains(refused(86, 100, false), "a block has 101376"));
+  CHECK(test::contains(refused(100, 228, false), "a block has 232448"));
 }
 
 // As a runtime refuses it: with what the kernel's static objects need, in whole kilobytes since the

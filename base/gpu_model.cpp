@@ -1,0 +1,87 @@
+#include "shale/base/gpu_model.h"
+
+#include "shale/base/error.h"
+#include "shale/base/text.h"
+
+namespace shale {
+namespace {
+
+constexpr size_t kLarge = size_t{227} << 10, kAmpere = size_t{163} << 10;
+
+}  // namespace
+
+const std::vector<GpuModel>& gpu_models() {
+  static const std::vector<GpuModel> models = {
+      {80, "A100, A30", kAmpere, 108, true},
+      {86, "RTX 3090, A40, A10", kLeastBlockShared, 82, true},
+      {87, "Jetson Orin", kAmpere, 16, false},
+      {89, "RTX 4090, L40S, L4", kLeastBlockShared, 128, true},
+      {90, "H100, H200, GH200", kLarge, 132, true},
+      {100, "B200, GB200", kLarge, 148, true},
+      {103, "B300, GB300", kLarge, 148, false},
+      {110, "Jetson Thor", kLarge, 20, false},
+      {120, "RTX 5090, RTX PRO 6000", kLeastBlockShared, 170, true},
+      {121, "GB10", kLeastBlockShared, 48, false},
+  };
+  return models;
+}
+
+GpuModel gpu_model(int arch) {
+  const GpuModel unknown = {.arch = arch,
+                            .examples = "unknown",
+                            .block_shared_bytes = kLeastBlockShared,
+                            .multiprocessors = 108,
+                            .emulated = false};
+  for (const GpuModel& model : gpu_models()) {
+    if (model.arch == arch) return model;
+  }
+  return unknown;
+}
+
+bool driver_compiles(const Device& gpu, int kernel_arch) {
+  return gpu.arch / 10 != kernel_arch / 10;
+}
+
+std::string kernels_text(const Device& gpu, int kernel_arch) {
+  if (driver_compiles(gpu, kernel_arch)) {
+    return cat("the driver compiles the kernels, of PTX for ", capability_text(kernel_arch),
+               ", for ", gpu, " of compute capability ", capability_text(gpu.arch),
+               ", when a program first runs; machine code for it comes with a build with ",
+               "-DSHALE_CUDA_ARCHITECTURES=\"", gpu.arch, "-real;", kernel_arch, "-virtual\"");
+  }
+  return cat("machine code for ", capability_text(kernel_arch),
+             gpu.arch == 90 && kernel_arch == 90 ? ", Hopper's own kernels included" : "");
+}
+
+std::string capability_text(int arch) {
+  return cat(arch / 10, ".", arch % 10);
+}
+
+std::vector<std::string> emulated_names() {
+  std::vector<std::string> names;
+  for (const GpuModel& model : gpu_models()) {
+    if (model.emulated) names.push_back(cat("emu:", model.arch));
+  }
+  return names;
+}
+
+Device emulated_device(std::string_view name) {
+  for (const GpuModel& model : gpu_models()) {
+    if (model.emulated && name == cat("emu:", model.arch)) {
+      return {.type = DeviceType::kEmu, .arch = model.arch};
+    }
+  }
+  std::string known;
+  for (const std::string& emulated : emulated_names()) {
+    known += cat(known.empty() ? "" : ", ", emulated);
+  }
+  throw ConfigError(cat("device: '", name, "', want one of ", known));
+}
+
+std::vector<std::string> device_choices() {
+  std::vector<std::string> names = {"auto", "cpu", "cuda", "emu"};
+  for (std::string& name : emulated_names()) names.push_back(std::move(name));
+  return names;
+}
+
+}  // namespace shale

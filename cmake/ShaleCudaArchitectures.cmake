@@ -1,0 +1,62 @@
+# Which GPUs the CUDA kernels are compiled for: what SHALE_CUDA_ARCHITECTURES says, made a list.
+
+# shale_cuda_architectures(<out> <nvcc> <gpus of this machine> <architecture>...)
+#
+# `auto` becomes machine code for A100, H100 and H200, PTX for later GPUs, and machine code for what
+# this machine has, such as "8.9;10.0", where that is of none of these families: code for 8.0 is what
+# an 8.9 runs, for a 10.0 the driver would have to compile. `all` is every family of which this nvcc
+# knows, and the members whose own code is worth having. The rest stays as it is given.
+function(shale_cuda_architectures out nvcc gpus)
+  set(architectures ${ARGN})
+  if(architectures STREQUAL "auto" OR architectures STREQUAL "all")
+    execute_process(COMMAND ${nvcc} --list-gpu-code OUTPUT_VARIABLE known)
+    string(REGEX MATCHALL "sm_[0-9]+" known "${known}")
+    set(wanted 80 90)
+    if(architectures STREQUAL "all")
+      set(wanted 80 86 89 90 100 120)
+    endif()
+    foreach(capability IN LISTS gpus)
+      string(REPLACE "." "" gpu "${capability}")
+      math(EXPR family "${gpu} / 10")
+      list(TRANSFORM wanted REPLACE ".$" "" OUTPUT_VARIABLE families)
+      if(NOT family IN_LIST families AND gpu GREATER_EQUAL 80)
+        list(APPEND wanted ${gpu})
+      endif()
+    endforeach()
+    set(architectures)
+    foreach(number IN LISTS wanted)
+      if(sm_${number} IN_LIST known)
+        list(APPEND architectures ${number}-real)
+      else()
+        message(STATUS "No machine code for compute capability ${number}, which ${nvcc} does not "
+                       "know: the driver of such a GPU compiles PTX")
+      endif()
+    endforeach()
+    list(APPEND architectures 80-virtual)
+  endif()
+  foreach(architecture IN LISTS architectures)
+    if(architecture MATCHES "^([0-9]+)" AND CMAKE_MATCH_1 LESS 80)
+      message(FATAL_ERROR "SHALE_CUDA_ARCHITECTURES: ${architecture}, want 80 or later: earlier GPUs "
+                          "have neither bf16 nor asynchronous copies, of which the kernels are made")
+    endif()
+  endforeach()
+  set(${out} ${architectures} PARENT_SCOPE)
+endfunction()
+
+# shale_gpus_here(<out>): the compute capabilities of this machine's GPUs, "8.9;9.0"; empty where
+# there is no driver.
+function(shale_gpus_here out)
+  set(${out} "" PARENT_SCOPE)
+  find_program(SHALE_NVIDIA_SMI nvidia-smi)
+  mark_as_advanced(SHALE_NVIDIA_SMI)
+  if(NOT SHALE_NVIDIA_SMI)
+    return()
+  endif()
+  execute_process(COMMAND ${SHALE_NVIDIA_SMI} --query-gpu=compute_cap --format=csv,noheader
+    OUTPUT_VARIABLE text RESULT_VARIABLE result ERROR_QUIET)
+  if(result EQUAL 0)
+    string(REGEX MATCHALL "[0-9]+[.][0-9]" capabilities "${text}")
+    list(REMOVE_DUPLICATES capabilities)
+    set(${out} ${capabilities} PARENT_SCOPE)
+  endif()
+endfunction()

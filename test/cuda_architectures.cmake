@@ -1,0 +1,46 @@
+# cmake -DROOT=<tree> -DSCRATCH=<folder> -P cuda_architectures.cmake
+# Shows what becomes of SHALE_CUDA_ARCHITECTURES: of auto on several machines, of all with an old and a
+# new nvcc, of a list; and that it names the oldest GPU that there are kernels for.
+
+cmake_minimum_required(VERSION 3.25)
+
+# As a script of its own: refuses what it is given.
+if(REFUSED)
+  include(${ROOT}/cmake/ShaleCudaArchitectures.cmake)
+  shale_cuda_architectures(list ${SCRATCH}/new_nvcc "" ${REFUSED})
+  return()
+endif()
+
+include(${ROOT}/cmake/ShaleCudaArchitectures.cmake)
+file(REMOVE_RECURSE ${SCRATCH})
+
+function(fake name)
+  file(WRITE ${SCRATCH}/${name} "#!/bin/sh\necho ${ARGN}\n")
+  file(CHMOD ${SCRATCH}/${name} PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+endfunction()
+fake(new_nvcc "sm_80 sm_86 sm_89 sm_90 sm_100 sm_103 sm_120")
+fake(old_nvcc "sm_80 sm_86 sm_89 sm_90")
+
+function(expect want nvcc gpus)
+  shale_cuda_architectures(got ${SCRATCH}/${nvcc} "${gpus}" ${ARGN})
+  if(NOT got STREQUAL want)
+    message(SEND_ERROR "'${ARGN}' on '${gpus}' with ${nvcc}: got ${got}, want ${want}")
+  endif()
+endfunction()
+expect("80-real;90-real;80-virtual" new_nvcc "" auto)
+expect("80-real;90-real;80-virtual" new_nvcc "8.9;9.0" auto)
+expect("80-real;90-real;100-real;80-virtual" new_nvcc "10.0" auto)
+expect("80-real;90-real;120-real;103-real;80-virtual" new_nvcc "12.0;10.3;8.6" auto)
+expect("80-real;90-real;80-virtual" old_nvcc "12.0" auto)
+expect("80-real;90-real;80-virtual" new_nvcc "7.5" auto)
+expect("80-real;86-real;89-real;90-real;100-real;120-real;80-virtual" new_nvcc "" all)
+expect("80-real;86-real;89-real;90-real;80-virtual" old_nvcc "" all)
+expect("90-virtual" new_nvcc "10.0" 90-virtual)
+expect("89-real;120-real" new_nvcc "10.0" 89-real 120-real)
+
+execute_process(COMMAND ${CMAKE_COMMAND} -DROOT=${ROOT} -DSCRATCH=${SCRATCH} -DREFUSED=75-real
+                        -P ${CMAKE_CURRENT_LIST_FILE}
+  RESULT_VARIABLE result OUTPUT_QUIET ERROR_VARIABLE message)
+if(result EQUAL 0 OR NOT message MATCHES "75-real, want 80 or later")
+  message(SEND_ERROR "75-real: got '${message}', want an error that names 80")
+endif()

@@ -1,0 +1,210 @@
+// The page of bounds: which kernels are in it, and how it is laid out.
+#include <cstdio>
+
+#include "shale/base/error.h"
+#include "shale/test/machine_code/bounds.h"
+
+namespace shale::machine_code {
+namespace {
+
+// A kernel with products: `warps` of a block multiply, whose shared memory is `dynamic_kib`.
+struct ProductKernel {
+  std::string file, architecture, name;
+  const char* tile;
+  int warps, dynamic_kib;
+  const char* gpu;
+};
+
+const std::vector<ProductKernel> kProducts = {
+    {"gemm90_bf16", "sm_90a", "gemm90_kernel<bf16, Gemm90Config<256, 4, false>, false, false,",
+     "128 x 256 of c, 4 stages of 64 of k", 8, 225, "H100"},
+    {"gemm90_bf16", "sm_90a", "gemm90_kernel<bf16, Gemm90Config<128, 6, false>, false, false,",
+     "128 x 128 of c, 6 stages of 64 of k", 8, 225, "H100"},
+    {"gemm90_bf16", "sm_90a", "gemm90_kernel<bf16, Gemm90Config<64, 6, false>, false, false,",
+     "128 x 64 of c, 6 stages of 64 of k", 8, 177, "H100"},
+    {"attention90_fwd_bf16", "sm_90a", "attention90_fwd_kernel<bf16, 128, false>",
+     "128 queries by 128 keys, 2 stages", 8, 193, "H100"},
+    {"attention90_fwd_bf16", "sm_90a", "attention90_fwd_kernel<bf16, 64, false>",
+     "192 queries by 96 keys, 4 stages", 12, 145, "H100"},
+    {"attention90_bwd_bf16", "sm_90a", "attention90_bwd_keys_kernel<bf16, 128, true, false>",
+     "128 keys by 64 queries, 2 stages", 8, 194, "H100"},
+    {"attention90_bwd_bf16", "sm_90a", "attention90_bwd_keys_kernel<bf16, 64, true, false>",
+     "128 keys by 128 queries, 2 stages", 8, 195, "H100"},
+    {"attention90_bwd_bf16", "sm_90a", "attention90_bwd_queries_kernel<bf16, 128, false>",
+     "128 queries by 64 keys, 2 stages", 8, 129, "H100"},
+    {"attention90_bwd_bf16", "sm_90a", "attention90_bwd_queries_kernel<bf16, 64, false>",
+     "128 queries by 128 keys, 2 stages", 8, 97, "H100"},
+    {"gemm_bf16", "sm_80",
+     "gemm_kernel<bf16, GemmConfig<bf16, (kernels::GemmTile)3>, false, false,",
+     "128 x 256 of c, 4 stages of 32 of k", 8, 132, "A100"},
+    {"gemm_bf16", "sm_80",
+     "gemm_kernel<bf16, GemmConfig<bf16, (kernels::GemmTile)2>, false, false,",
+     "128 x 128 of c, 4 stages of 32 of k", 4, 68, "A100"},
+    {"attention_fwd_bf16", "sm_80", "attention_fwd_kernel<bf16, 128, (kernels::AttentionTile)2>",
+     "128 queries by 32 keys", 4, 48, "A100"},
+    {"attention_fwd_bf16", "sm_80", "attention_fwd_kernel<bf16, 64,", "128 queries by 64 keys", 4,
+     32, "A100"},
+};
+
+// A kernel that reads and writes arrays once, by its loop over them, or its whole code.
+struct StreamingKernel {
+  std::string file, name;
+};
+const std::vector<StreamingKernel> kStreaming = {
+    {"norm_fwd", "norm_fwd_kernel<bf16, 3, true, true>"},
+    {"norm_bwd", "norm_bwd_kernel<bf16, 3, true, true>"},
+    {"optim", "map_kernel<AdamW<Weights<bf16>, float, bf16> >"},
+    {"elementwise", "map_kernel<GeluFwd<bf16, Tanh> >"},
+    {"elementwise", "map_kernel<Binary<Typed<bf16>, GeluBwd<Tanh> > >"},
+    {"elementwise", "map_kernel<Binary<Typed<bf16>, SwiGlu> >"},
+    {"dropout", "dropout_kernel<bf16>"},
+};
+
+const Gpu& gpu_named(const std::string& name) {
+  for (const Gpu& gpu : gpus()) {
+    if (gpu.name == name) return gpu;
+  }
+  throw InternalError("no GPU " + name);
+}
+
+Kernel find_kernel(const std::string& objects, const std::string& file,
+                   const std::string& architecture, const std::string& name) {
+  for (Kernel& kernel : disassemble(cat(objects, "/", file, ".o"), architecture)) {
+    if (kernel.name.starts_with(name)) return std::move(kernel);
+  }
+  throw InternalError(cat(file, " has no ", name, " for ", architecture));
+}
+
+// The loop with the most products, of several the shortest: that without masks.
+Loop product_loop(const Kernel& kernel) {
+  Loop best;
+  Work most;
+  for (const char* opcode : {"HGMMA", "HMMA"}) {
+    for (const Loop& loop : kernel.inner_loops(opcode)) {
+      const Work work = work_of(kernel, loop);
+      const bool is_better = work.tensor_fma > most.tensor_fma ||
+                             (work.tensor_fma == most.tensor_fma && work.issued < most.issued);
+      if (is_better) best = loop, most = work;
+    }
+  }
+  if (most.tensor_fma == 0) throw InternalError(kernel.name + " has no loop with products");
+  return best;
+}
+
+// Work without an opcode whose pipe is not known.
+const Work& known(const Kernel& kernel, const Work& work) {
+  for (const auto& [opcode, count] : work.unknown) {
+    throw InternalError(cat(kernel.name, ": ", opcode, " is in no table of bounds.cpp"));
+  }
+  return work;
+}
+
+std::string number(double value, int digits = 0) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  return text;
+}
+
+// Without what a table takes for its own.
+std::string code_of(const std::string& name) {
+  return cat("`", name, "`");
+}
+
+std::string product_rows(const std::string& objects, std::string& pipes) {
+  std::string text =
+      "| kernel | tile | registers | blocks on a multiprocessor | of the tensor cores' peak | "
+      "TFLOP/s |\n|---|---|---|---|---|---|\n";
+  pipes =
+      "| kernel | instructions | tensor cores | special | integers | FMA | shared memory | issue | "
+      "limit |\n|---|---|---|---|---|---|---|---|---|\n";
+  for (const ProductKernel& row : kProducts) {
+    const Kernel kernel = find_kernel(objects, row.file, row.architecture, row.name);
+    const Resources needs =
+        resources_of(cat(objects, "/", row.file, ".o"), row.architecture).at(kernel.name);
+    const int arch = row.architecture == "sm_80" ? 80 : 90;
+    const int64_t blocks = resident_blocks(needs, int64_t{row.dynamic_kib} << 10, arch);
+    const Work work = known(kernel, work_of(kernel, product_loop(kernel)));
+    const Gpu& gpu = gpu_named(row.gpu);
+    Cycles cycles = cycles_of(work, row.warps, gpu);
+    cycles.memory = 0;  // operands come from the second-level cache
+    const double best = cycles.best_share(), worst = cycles.worst_share();
+    const double peak = gpu.flops() / 1e12;
+    text += cat("| ", code_of(kernel.name), ", ", row.gpu, " | ", row.tile, " | ", needs.registers,
+                " | ", blocks, " | ", number(100 * worst), "% to ", number(100 * best), "% | ",
+                number(worst * peak), " to ", number(best * peak), " |\n");
+    pipes += cat("| ", code_of(kernel.name), " | ", number(work.issued), " | ",
+                 number(cycles.tensor), " | ", number(cycles.special), " | ", number(cycles.alu),
+                 " | ", number(cycles.fma), " | ", number(cycles.shared), " | ",
+                 number(cycles.issue), " | ", cycles.limit(), " |\n");
+  }
+  return text;
+}
+
+// The longest loop with accesses to global memory, or all the code where there is none.
+Loop streaming_loop(const Kernel& kernel) {
+  Loop best{0, kernel.code.size() - 1};
+  double most = 0;
+  for (const Loop& loop : kernel.inner_loops()) {
+    const double bytes = work_of(kernel, loop).global_bytes;
+    if (bytes > most) best = loop, most = bytes;
+  }
+  return best;
+}
+
+std::string streaming_rows(const std::string& objects) {
+  std::string text =
+      "| kernel | registers | bytes of a pass | instructions | of memory's speed on an H100 | "
+      "on an H200 | limit on an H200 |\n|---|---|---|---|---|---|---|\n";
+  for (const StreamingKernel& row : kStreaming) {
+    const Kernel kernel = find_kernel(objects, row.file, "sm_90", row.name);
+    const Resources needs =
+        resources_of(cat(objects, "/", row.file, ".o"), "sm_90").at(kernel.name);
+    const Work work = known(kernel, work_of(kernel, streaming_loop(kernel)));
+    const auto share = [&](const Gpu& gpu) {
+      const Cycles cycles = cycles_of(work, 1, gpu);
+      return number(100 * std::min(1.0, cycles.memory / cycles.longest_besides_tensor()));
+    };
+    text += cat("| ", code_of(kernel.name), " | ", needs.registers, " | ",
+                number(work.global_bytes / 32), " a lane | ", number(work.issued), " | ",
+                share(gpu_named("H100")), "% | ", share(gpu_named("H200")), "% | ",
+                cycles_of(work, 1, gpu_named("H200")).limit(), " |\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string bounds_page(const std::string& objects, const std::string& cuda_version) {
+  std::string pipes;
+  const std::string products = product_rows(objects, pipes);
+  return cat(
+      "# What machine code allows\n\nThe program `machine_code_bounds` has written this page from "
+      "kernels compiled with CUDA ",
+      cuda_version,
+      ".\nNothing in it was measured, and no figure of it has been held against one that was: "
+      "these "
+      "are\npredictions that a first run on a GPU will confirm or refute.\n\nEach loop's "
+      "instructions "
+      "are counted by the pipe of a multiprocessor that they keep busy\n"
+      "([bounds.cpp](../../test/machine_code/bounds.cpp) has the rates). Where all pipes work "
+      "beside\n"
+      "each other, the busiest one is the limit; where nothing runs beside the tensor cores, "
+      "their\n"
+      "time and the next busiest pipe's add up. A kernel will be between the two, less what these\n"
+      "counts do not see: waits for memory and barriers, what a warpgroup's products read from "
+      "shared\n"
+      "memory, a tile's beginning and end, clocks that fall under load.\n\n## Products and "
+      "attention\n\nShares of the dense peak of bf16, 989 TFLOP/s on "
+      "H100 and H200, 312 on an A100,\nof the main loop of a full tile without masks.\n\n",
+      products,
+      "\nCycles of a multiprocessor for one pass of the loop by all warps that compute:\n\n", pipes,
+      "\n## Kernels that memory limits\n\nThe share of the memory's own speed (3.35 TB/s on an "
+      "H100, 4.8 "
+      "on an H200) at which instructions\nand pipes would become the limit; 100%: they never do. "
+      "Bytes "
+      "are those of the loop over an array's\npacks, or of all the code where there is no "
+      "loop.\n\n",
+      streaming_rows(objects));
+}
+
+}  // namespace shale::machine_code

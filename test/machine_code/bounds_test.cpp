@@ -1,0 +1,74 @@
+// The page of bounds is that of the kernels as they are, and what it is made of counts right.
+#include <fstream>
+#include <sstream>
+
+#include "shale/base/error.h"
+#include "shale/test/machine_code/bounds.h"
+#include "shale/test/support/catch.h"
+
+namespace shale::machine_code {
+namespace {
+
+constexpr const char* kText = R"(
+	code for sm_90a
+		Function : loop_kernel
+        /*0000*/                   MUFU.EX2 R1, R2 ;                      /* 0x0 */
+        /*0010*/                   FFMA R1, R2, R3, R4 ;                  /* 0x0 */
+        /*0020*/                   IMAD R1, R2, R3, R4 ;                  /* 0x0 */
+        /*0030*/                   LDS.128 R4, [R1] ;                     /* 0x0 */
+        /*0040*/                   HGMMA.64x128x16.F32.BF16 R24, gdesc[UR4], R24, gsb0 ; /* 0x0 */
+        /*0050*/                   LDG.E.128 R4, desc[UR4][R2.64] ;       /* 0x0 */
+        /*0060*/              @P0 BRA 0x0 ;                               /* 0x0 */
+        /*0070*/                   EXIT ;                                 /* 0x0 */
+)";
+
+TEST_CASE("a loop's instructions are counted by their pipes", "[machine_code]") {
+  const std::vector<Kernel> kernels = read_sass(kText);
+  REQUIRE(kernels.size() == 1);
+  const std::vector<Loop> loops = kernels[0].inner_loops("HGMMA");
+  REQUIRE(loops.size() == 1);
+  const Work work = work_of(kernels[0], loops[0]);
+  CHECK(work.issued == 7);
+  CHECK(work.unknown.empty());
+  CHECK(work.tensor_fma == 64 * 128 * 16 / 4);
+  CHECK(work.special == 2);
+  CHECK(work.fma == 0.25 + 0.5);
+  CHECK(work.shared_bytes == 512);
+  CHECK(work.global_bytes == 512);
+  // Two warpgroups on an H100: 128 cycles of products, of which special functions take 16.
+  const Cycles cycles = cycles_of(work, 8, gpus()[1]);
+  CHECK(cycles.tensor == 128);
+  CHECK(cycles.special == 16);
+  CHECK(cycles.shared == 32);
+  CHECK(cycles.issue == 14);
+  CHECK(cycles.best_share() == 1);
+  CHECK(cycles.worst_share() == 0.8);
+  CHECK(cycles.limit() == "memory");
+}
+
+TEST_CASE("an opcode that no table has is named", "[machine_code]") {
+  CHECK(work_of(Instruction{.opcode = "NEWOP.X"}).unknown.count("NEWOP") == 1);
+}
+
+TEST_CASE("GPUs of the table have the peaks of their data sheets", "[machine_code]") {
+  CHECK(std::abs(gpus()[0].flops() / 312e12 - 1) < 0.01);
+  CHECK(std::abs(gpus()[1].flops() / 989e12 - 1) < 0.01);
+  CHECK(resident_blocks({.registers = 128, .shared = 0, .max_threads = 128}, 68 << 10, 80) == 2);
+  CHECK(resident_blocks({.registers = 168, .shared = 1024, .max_threads = 384}, 100, 90) == 1);
+}
+
+TEST_CASE("the page of bounds is that of this build's kernels", "[machine_code]") {
+  std::ifstream file(SHALE_BOUNDS_PAGE);
+  std::stringstream page;
+  page << file.rdbuf();
+  const std::string version = SHALE_CUDA_VERSION;
+  if (!test::contains(page.str(), cat("compiled with CUDA ", version, "."))) {
+    WARN("skipped: the page is of another version of CUDA than " << version);
+    return;
+  }
+  // Otherwise: build/release/test/machine_code_bounds > docs/gpu/bounds.md
+  CHECK(page.str() == bounds_page(SHALE_CUDA_OBJECTS, version));
+}
+
+}  // namespace
+}  // namespace shale::machine_code
