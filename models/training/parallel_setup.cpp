@@ -326,6 +326,8 @@ void check_experts(const RunConfig& config, int shard_ranks) {
        optimizer_of_matrices(config),
        ", which has statistics of whole matrices; want one that works "
        "by elements, such as adamw");
+  want(!cuts_layers(config),
+       " with --tensor, which cuts each expert instead of dealing them out; want one of the two");
   want(!config.reproducible,
        " with --reproducible: a product has the rows of several ranks, and "
        "rounds by their number; want --expert 1");

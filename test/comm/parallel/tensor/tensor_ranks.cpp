@@ -34,6 +34,7 @@ models::LanguageModelConfig small_llama(const char* family) {
   config.hidden = 48;
   config.tied = std::string_view(family) == "qwen3";
   if (std::string_view(family) == "mistral") config.window = 5;
+  if (std::string_view(family) == "olmoe") config.experts = 6, config.active_experts = 2;
   return config;
 }
 
@@ -74,7 +75,7 @@ ShardGroups one_rank() {
 TEST_CASE("four leaves make the same bits on one, two and four tensor ranks", "[tensor][gate]") {
   const auto group = world().group();
   if (!is_power_of_two(group->size()) || group->size() > 4) return;
-  const char* family = GENERATE("gpt2", "llama", "qwen3");
+  const char* family = GENERATE("gpt2", "llama", "qwen3", "olmo2", "olmoe");
   const auto model = std::string_view(family) == "gpt2" ? small_gpt2() : small_llama(family);
   TrainOptions options = small_run(model);
   options.tensor_leaves = 4;
@@ -96,7 +97,7 @@ TEST_CASE("four leaves make the same bits on one, two and four tensor ranks", "[
 TEST_CASE("a model that is cut follows one that is not", "[tensor]") {
   const auto group = world().group();
   if (group->size() != 2 && group->size() != 4) return;
-  const char* family = GENERATE("gpt2", "llama", "qwen3", "mistral", "qwen2");
+  const char* family = GENERATE("gpt2", "llama", "qwen3", "mistral", "qwen2", "olmo2", "olmoe");
   const auto model = std::string_view(family) == "gpt2" ? small_gpt2() : small_llama(family);
   TrainOptions options = small_run(model);
   TensorMesh mesh(*group, group->size());
