@@ -52,31 +52,31 @@ class SelfAttention : public Module {
                  const nn::CachedLayer* cached) {
     return run(x, residual, [this, documents, cached](const Tensor& in, const Tensor& stream) {
       const RopeOptions places = places_of(in, documents, cached);
-      return nn::over_leaves(
-          exchange(), in, stream, [&](const Tensor& all, size_t leaf, const Tensor& rest) {
-            const Place at{leaf, places};
-            const Tensor q = turned(q_proj_, q_norm_.get(), all, at);
-            Tensor k = turned(k_proj_, k_norm_.get(), all, at);
-            Tensor v = heads_of(v_proj_.forward(all, {}, leaf));
-            if (cached != nullptr) std::tie(k, v) = cached->append(k, v);
-            const Tensor y = nn::attention(sequence(), q, k, v,
-                                           {.window = window_,
-                                            .first_keys = documents.first_keys,
-                                            .softcap = softcap_,
-                                            .blocks = blocks_,
-                                            .first_head = first_head(leaf, q.size(2))});
-            const Tensor rows = reshape(y, {all.size(0), all.size(1), y.size(2) * y.size(3)});
-            return o_proj_.forward(rows, rest, leaf);
+      return nn::over_all_leaves(
+          exchange(), in, stream, [&](const std::vector<Tensor>& all, const Tensor& rest) {
+            const std::vector<Tensor> qs = turned(q_proj_, q_norm_.get(), all, places);
+            const std::vector<Tensor> ks = turned(k_proj_, k_norm_.get(), all, places);
+            std::vector<Tensor> results;
+            for (size_t leaf = 0; leaf < all.size(); ++leaf) {
+              Tensor k = ks[leaf];
+              Tensor v = heads_of(v_proj_.forward(all[leaf], {}, leaf));
+              if (cached != nullptr) std::tie(k, v) = cached->append(k, v);
+              const Tensor y = nn::attention(sequence(), qs[leaf], k, v,
+                                             {.window = window_,
+                                              .first_keys = documents.first_keys,
+                                              .softcap = softcap_,
+                                              .blocks = blocks_,
+                                              .first_head = first_head(leaf, qs[leaf].size(2))});
+              const Tensor rows = reshape(y, {y.size(0), y.size(1), y.size(2) * y.size(3)});
+              results.push_back(o_proj_.forward(rows, rest, leaf));
+            }
+            return results;
           });
     });
   }
   bool accepts(const Parameter& parameter, const Partition& partition) const override;
 
  private:
-  struct Place {
-    size_t leaf;
-    RopeOptions rope;
-  };
   RopeOptions places_of(const Tensor& x, const Documents& documents,
                         const nn::CachedLayer* cached) const {
     nn::CutSequence* const cut = sequence();
@@ -96,12 +96,23 @@ class SelfAttention : public Module {
   Tensor heads_of(const Tensor& x) const {
     return reshape(x, {x.size(0), x.size(1), x.size(2) / head_size_, head_size_});
   }
-  Tensor turned(nn::Linear& projection, nn::RmsNorm* norm, const Tensor& x, const Place& at) const {
-    Tensor rows = projection.forward(x, {}, at.leaf);
-    if (head_norm_ == HeadNorm::kWholeRow) rows = norm->forward(rows);
-    Tensor heads = heads_of(rows);
-    if (head_norm_ == HeadNorm::kPerHead) heads = norm->forward_leaf(heads, at.leaf);
-    return rope(heads, table_, at.rope);
+  // Queries, or keys, of each leaf.
+  std::vector<Tensor> turned(nn::Linear& projection, nn::RmsNorm* norm,
+                             const std::vector<Tensor>& x, const RopeOptions& places) const {
+    std::vector<Tensor> all;
+    for (size_t leaf = 0; leaf < x.size(); ++leaf) {
+      all.push_back(projection.forward(x[leaf], {}, leaf));
+    }
+    if (head_norm_ == HeadNorm::kWholeRow) {
+      all = exchange() != nullptr ? norm->forward_channels(all)
+                                  : std::vector<Tensor>{norm->forward(all.front())};
+    }
+    for (size_t leaf = 0; leaf < x.size(); ++leaf) {
+      Tensor heads = heads_of(all[leaf]);
+      if (head_norm_ == HeadNorm::kPerHead) heads = norm->forward_leaf(heads, leaf);
+      all[leaf] = rope(heads, table_, places);
+    }
+    return all;
   }
 
   int64_t head_size_, window_;
@@ -139,17 +150,18 @@ SelfAttention::SelfAttention(Module* parent, int64_t layer, const LanguageModelC
   k_norm_ = norm("k_norm", kv_heads_of(config));
 }
 
-// Heads of queries are cut together with those of the keys that they see. A norm over the rows of
-// all heads cannot be.
+// Heads of queries are cut together with those of the keys that they see, and the gain of a norm
+// over the row of all heads as they are.
 bool SelfAttention::accepts(const Parameter& parameter, const Partition& partition) const {
-  if (head_norm_ == HeadNorm::kWholeRow) return false;
   if (parameter.owner == &o_proj_) {
     return &parameter == o_proj_.bias ? partition.share == LeafShare::kFirst
                                       : partition.share == LeafShare::kCut && partition.dim == 1;
   }
   const bool is_product =
       parameter.owner == &q_proj_ || parameter.owner == &k_proj_ || parameter.owner == &v_proj_;
-  return is_product && partition.share == LeafShare::kCut && partition.dim == 0;
+  const bool is_norm = head_norm_ == HeadNorm::kWholeRow && (parameter.owner == q_norm_.get() ||
+                                                             parameter.owner == k_norm_.get());
+  return (is_product || is_norm) && partition.share == LeafShare::kCut && partition.dim == 0;
 }
 
 nn::MoE::Config experts_of(const LanguageModelConfig& config, const LanguageModelPolicy& policy) {

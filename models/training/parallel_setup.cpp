@@ -171,6 +171,9 @@ ParallelSetup parallel_setup(const RunConfig& config, comm::ProcessGroup& all) {
   if (cuts_layers(config)) {
     comm::ProcessGroup& tensor = setup.mesh->group("tensor");
     setup.groups.tensor = &tensor;
+    if (config.optimizer == OptimizerKind::kMuon && config.tensor > 1) {
+      setup.groups.shard_and_tensor = &setup.mesh->flatten({"shard", "context", "tensor"});
+    }
     // What layers exchange must not wait for gradients that are queued.
     setup.layers = tensor.split(0, tensor.rank(), "layers", comm::Lane::kModel);
     setup.groups.layers.push_back(setup.layers.get());
@@ -294,9 +297,10 @@ void check_tensor(const RunConfig& config) {
            (config.tensor_leaves == 0 || std::has_single_bit(unsigned(leaves))),
        "--tensor-leaves is ", leaves, ", want a power of two that --tensor, ", config.tensor,
        ", divides");
-  const char* const statistics = optimizer_of_matrices(config);
+  const char* const statistics =
+      config.optimizer == OptimizerKind::kMuon ? nullptr : optimizer_of_matrices(config);
   want(statistics == nullptr, "--tensor cuts the matrices of which --optimizer ", statistics,
-       " has statistics; want one that works by elements, such as adamw");
+       " has statistics; want muon, or one that works by elements, such as adamw");
 }
 
 // What --context does not go with.
@@ -326,6 +330,8 @@ void check_experts(const RunConfig& config, int shard_ranks) {
        optimizer_of_matrices(config),
        ", which has statistics of whole matrices; want one that works "
        "by elements, such as adamw");
+  want(!cuts_layers(config),
+       " with --tensor, which cuts each expert instead of dealing them out; want one of the two");
   want(!config.reproducible,
        " with --reproducible: a product has the rows of several ranks, and "
        "rounds by their number; want --expert 1");

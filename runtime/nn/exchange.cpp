@@ -5,6 +5,7 @@
 
 #include "shale/base/error.h"
 #include "shale/kernels/elementwise.h"
+#include "shale/kernels/tree_sum.h"
 #include "shale/runtime/autograd/saved_tensor.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/elementwise.h"
@@ -34,6 +35,29 @@ Tensor zeros_like(const Tensor& x) {
   Tensor y = empty_like(x);
   kernels::fill(y.exec(), {.y = y, .value = 0});
   return y;
+}
+
+// Not recorded.
+Tensor sum_of_leaves(Exchange& exchange, const std::vector<Tensor>& parts) {
+  const Shape& shape = parts.at(0).shape();
+  const int64_t count = parts[0].numel();
+  const Tensor all = empty(parts[0].context(), {exchange.leaves(), count}, DType::kF32);
+  std::vector<const void*> inputs;
+  for (int64_t leaf = 0; leaf < exchange.leaves(); ++leaf) {
+    const Tensor of_leaf = all.alias({count}, {1}, leaf * count);
+    const int64_t own = leaf - exchange.first_leaf();
+    if (own >= 0 && own < exchange.own_leaves()) {
+      kernels::copy(all.exec(),
+                    {.x = parts[static_cast<size_t>(own)].alias({count}, {1}), .y = of_leaf});
+    }
+    inputs.push_back(of_leaf.data());
+  }
+  exchange.gather_leaves(all);
+  Tensor sum = empty(all.context(), shape, DType::kF32);
+  void* const output = sum.data();
+  kernels::tree_sum(sum.exec(),
+                    {.inputs = inputs, .outputs = std::span(&output, 1), .count = count});
+  return sum;
 }
 
 }  // namespace
@@ -86,13 +110,41 @@ Tensor leave(Exchange& exchange, const std::vector<Tensor>& parts) {
   return y;
 }
 
+std::vector<Tensor> sum_over_leaves(Exchange& exchange, const std::vector<Tensor>& parts) {
+  for (const Tensor& part : parts) check_contiguous("sum_over_leaves", "a part", part);
+  const Tensor sum = sum_of_leaves(exchange, parts);
+  std::vector<Tensor> sums;
+  std::vector<Tensor*> outputs;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    sums.push_back(sum.recorded_alias(sum.shape(), sum.strides()));
+  }
+  for (Tensor& one : sums) outputs.push_back(&one);
+  record("sum_over_leaves", parts, outputs, [&exchange, sum](BackwardArgs& args) {
+    std::vector<Tensor> grads;
+    for (int i = 0; i < exchange.own_leaves(); ++i) {
+      grads.push_back(args.dy(i).defined() ? args.dy(i) : zeros_like(sum));
+    }
+    return Grads(grads.size(), sum_of_leaves(exchange, grads));
+  });
+  return sums;
+}
+
 Tensor over_leaves(Exchange* exchange, const Tensor& x, const Tensor& residual,
                    const LeafBody& body) {
-  if (exchange == nullptr) return body(x, 0, residual);
-  const std::vector<Tensor> rows = enter(*exchange, x);
-  std::vector<Tensor> parts;
-  for (size_t leaf = 0; leaf < rows.size(); ++leaf) parts.push_back(body(rows[leaf], leaf, {}));
-  const Tensor sum = leave(*exchange, parts);
+  return over_all_leaves(exchange, x, residual,
+                         [&](const std::vector<Tensor>& rows, const Tensor& rest) {
+                           std::vector<Tensor> parts;
+                           for (size_t leaf = 0; leaf < rows.size(); ++leaf) {
+                             parts.push_back(body(rows[leaf], leaf, rest));
+                           }
+                           return parts;
+                         });
+}
+
+Tensor over_all_leaves(Exchange* exchange, const Tensor& x, const Tensor& residual,
+                       const LeavesBody& body) {
+  if (exchange == nullptr) return body({x}, residual).front();
+  const Tensor sum = leave(*exchange, body(enter(*exchange, x), {}));
   return residual.defined() ? add(residual, sum) : sum;
 }
 

@@ -60,11 +60,22 @@ std::vector<Tensor> enter(Exchange& exchange, const Tensor& x);
 // T.
 Tensor leave(Exchange& exchange, const std::vector<Tensor>& parts);
 
+// What every leaf has, added up over all of them: the same sum for each leaf of this rank, whose
+// gradients are added over all leaves again. parts: those of this rank's leaves, f32, dense and of
+// one shape, small ones: every rank gets those of all leaves.
+std::vector<Tensor> sum_over_leaves(Exchange& exchange, const std::vector<Tensor>& parts);
+
 // What a layer that is cut does: body(rows, leaf, residual) for each leaf of this rank, with what
 // enter() gives and the number of the leaf among this rank's, and leave() of the results, to which
 // `residual`, a slice, is added. exchange null: the model is not cut; body(x, 0, residual).
 using LeafBody = std::function<Tensor(const Tensor& rows, size_t leaf, const Tensor& residual)>;
 Tensor over_leaves(Exchange* exchange, const Tensor& x, const Tensor& residual,
                    const LeafBody& body);
+// The same of a body that makes the results of all leaves of this rank at once, of the rows of
+// each.
+using LeavesBody =
+    std::function<std::vector<Tensor>(const std::vector<Tensor>& rows, const Tensor& residual)>;
+Tensor over_all_leaves(Exchange* exchange, const Tensor& x, const Tensor& residual,
+                       const LeavesBody& body);
 
 }  // namespace shale::nn

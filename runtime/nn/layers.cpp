@@ -15,6 +15,7 @@
 #include "shale/runtime/ops/fused.h"
 #include "shale/runtime/ops/linear.h"
 #include "shale/runtime/ops/pointwise.h"
+#include "shale/runtime/ops/reduce.h"
 #include "shale/runtime/ops/shape.h"
 #include "shale/runtime/ops/swiglu.h"
 
@@ -247,6 +248,28 @@ Tensor RmsNorm::forward_leaf(const Tensor& x, size_t leaf) {
       of_leaf.gains.push_back(weight.value_of(leaf, part));
     }
     return stream_rms_norm(in, {}, of_leaf, eps_).y;
+  });
+}
+
+// Squares are added in f32 over the channels of each leaf, then over leaves.
+std::vector<Tensor> RmsNorm::forward_channels(const std::vector<Tensor>& x) {
+  return run(x, [this](const Tensors& in) {
+    const float share = 1 / static_cast<float>(weight.whole[0]);
+    Tensors wide, squares, normed;
+    for (const Tensor& rows : in) {
+      wide.push_back(cast(rows, DType::kF32));
+      squares.push_back(sum(mul(wide.back(), wide.back()), {-1}, /*keep=*/true));
+    }
+    const Tensors sums = sum_over_leaves(*exchange(), squares);
+    for (size_t leaf = 0; leaf < in.size(); ++leaf) {
+      const Tensor scaled = mul(wide[leaf], rsqrt(add(mul(sums[leaf], share), eps_)));
+      const Tensor y = over_parts(sequence(), scaled, {},
+                                  [&](const Tensor& rows, const Tensor&, size_t part) {
+                                    return mul(rows, weight.value_of(leaf, part));
+                                  });
+      normed.push_back(cast(y, in[leaf].dtype()));
+    }
+    return normed;
   });
 }
 

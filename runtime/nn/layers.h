@@ -180,6 +180,9 @@ class RmsNorm : public Module {
   Tensor forward(const Tensor& x);
   // Inside a layer that is cut: of what the leaf has.
   Tensor forward_leaf(const Tensor& x, size_t leaf);
+  // The same where leaves have different channels of each row, and of the gain: x [..., width /
+  // leaves] of each leaf of this rank. Collective over the ranks with leaves.
+  std::vector<Tensor> forward_channels(const std::vector<Tensor>& x);
   NormedStream forward_stream(const Tensor& x, const Tensor& branch = {});
 
   Parameter& weight;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "shale/runtime/nn/exchange.h"
 #include "shale/runtime/nn/expert_exchange.h"
 #include "shale/runtime/ops/grouped_swiglu.h"
 #include "shale/runtime/ops/shape.h"
@@ -41,31 +42,50 @@ bool MoE::counts_experts(const Parameter& parameter) const {
   return parameter.owner == &experts;
 }
 
+bool MoE::accepts(const Parameter& parameter, const Partition& partition) const {
+  if (parameter.owner == &gate) return partition.share == LeafShare::kRepeated;
+  if (parameter.owner != &experts || partition.share != LeafShare::kCut) return false;
+  return partition.dim == (&parameter == &experts.down_proj ? 2 : 1);
+}
+
 Tensor MoE::forward(const Tensor& x, const Tensor& residual) {
   return run(x, residual, [this](const Tensor& in, const Tensor& stream) {
-    const int64_t width = in.size(-1);
     const Tensor rest = shared_experts != nullptr ? shared_experts->forward(in, stream) : stream;
-    const Tensor tokens = reshape(in, {-1, width});
-    const AutogradModes& modes = in.context().autograd();
-    const bool counts = modes.training && !modes.recomputing;
-    const Tensor bias = router_bias_ != nullptr ? router_bias_->value : Tensor();
-    const Routing routing =
-        moe_route(tokens, gate.weight.value, bias, router_, counts ? loads_ : Tensor());
-    const Tensor rows = through_experts(moe_permute(tokens, routing), routing);
-    const Tensor to = rest.defined() ? reshape(rest, {-1, width}) : Tensor();
-    return reshape(moe_combine(rows, routing, to), in.shape());
+    return over_leaves(exchange(), in, rest,
+                       [this](const Tensor& rows, size_t leaf, const Tensor& to) {
+                         return part_of_leaf(rows, leaf, to);
+                       });
   });
 }
 
-Tensor MoE::through_experts(const Tensor& rows, const Routing& routing) {
+// Every leaf has the router's choice for all rows. What the model is trained on besides its loss,
+// and the count of tokens, are the first leaf's of all and of this rank.
+Tensor MoE::part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual) {
+  const int64_t width = x.size(-1);
+  const Tensor tokens = reshape(x, {-1, width});
+  const AutogradModes& modes = x.context().autograd();
+  const bool counts = modes.training && !modes.recomputing && leaf == 0;
+  const Tensor bias = router_bias_ != nullptr ? router_bias_->value : Tensor();
+  RouterOptions options = router_;
+  if (leaf > 0 || (exchange() != nullptr && exchange()->first_leaf() > 0)) {
+    options.balance_loss = options.z_loss = 0;
+  }
+  const Routing routing =
+      moe_route(tokens, gate.weight.value_of(leaf), bias, options, counts ? loads_ : Tensor());
+  const Tensor rows = through_experts(moe_permute(tokens, routing), routing, leaf);
+  const Tensor to = residual.defined() ? reshape(residual, {-1, width}) : Tensor();
+  return reshape(moe_combine(rows, routing, to), x.shape());
+}
+
+Tensor MoE::through_experts(const Tensor& rows, const Routing& routing, size_t leaf) {
   const auto products = [&](const Tensor& x, const Tensor& offsets) {
-    return grouped_swiglu(x, experts.gate_proj.value, experts.up_proj.value,
-                          experts.down_proj.value, offsets, routing.align);
+    return grouped_swiglu(x, experts.gate_proj.value_of(leaf), experts.up_proj.value_of(leaf),
+                          experts.down_proj.value_of(leaf), offsets, routing.align);
   };
-  ExpertExchange* const exchange = expert_exchange();
-  if (exchange == nullptr) return products(rows, routing.offsets);
-  const ExpertRows plan = expert_rows(*exchange, routing.offsets, rows.size(0));
-  return collect(*exchange, plan, products(dispatch(*exchange, plan, rows), plan.offsets));
+  ExpertExchange* const ranks = expert_exchange();
+  if (ranks == nullptr) return products(rows, routing.offsets);
+  const ExpertRows plan = expert_rows(*ranks, routing.offsets, rows.size(0));
+  return collect(*ranks, plan, products(dispatch(*ranks, plan, rows), plan.offsets));
 }
 
 }  // namespace shale::nn

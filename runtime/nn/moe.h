@@ -22,6 +22,9 @@ class MoE : public Module {
     Init down_init = {};  // of down_proj, which writes to the residual stream
   };
   MoE(Module* parent, std::string name, const Config& config);
+  // Of a leaf, hidden channels of every expert and all of the router, which chooses for all rows on
+  // every leaf alike.
+  bool accepts(const Parameter& parameter, const Partition& partition) const override;
   bool counts_experts(const Parameter& parameter) const override;
   // x, residual (optional, added to the result) and the result: [..., width].
   Tensor forward(const Tensor& x, const Tensor& residual = {});
@@ -50,8 +53,10 @@ class MoE : public Module {
   std::unique_ptr<SwiGlu> shared_experts;  // null: none
 
  private:
+  // What this rank's leaf makes of tokens [..., width]; residual as in forward().
+  Tensor part_of_leaf(const Tensor& x, size_t leaf, const Tensor& residual);
   // Rows sorted by expert, those of expert e from routing.offsets[e] on.
-  Tensor through_experts(const Tensor& rows, const Routing& routing);
+  Tensor through_experts(const Tensor& rows, const Routing& routing, size_t leaf);
 
   RouterOptions router_;
   Tensor loads_;                   // undefined: not counted

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -23,13 +24,13 @@ float scale_of(MuonScale scale, int64_t out, int64_t in) {
   return float(std::sqrt(rows / cols));
 }
 
-// The matrices of a parameter, which follow one another.
+// The matrices of a whole parameter, which follow one another.
 struct Matrices {
   int64_t count = 0, rows = 0, cols = 0;
 };
 
 Matrices matrices_of(const Parameter& parameter) {
-  const Shape& shape = parameter.shape;
+  const Shape& shape = parameter.whole;
   const int64_t outer = shape.ndim() == 3 ? shape.at(0) : 1;
   return {.count = outer * parameter.matrices,
           .rows = shape.at(-2) / parameter.matrices,
@@ -49,13 +50,24 @@ Muon::Muon(std::vector<OptimShard> shards, const MuonOptions& options)
     for (const OptimSpan& span : this->shards()[i].spans) add_part(i, span);
   }
   gather_ranges();
-  for (size_t i = 0; i < parts_.size(); ++i) add_jobs(i);
+  std::map<std::string, std::vector<size_t>> leaves;  // parts of a parameter, by its name
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    leaves[parts_[i].span.parameter->full_name()].push_back(i);
+  }
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const std::vector<size_t>& parts = leaves[parts_[i].span.parameter->full_name()];
+    if (parts.front() == i) add_jobs(parts);
+  }
   deal();
 }
 
 void Muon::add_part(size_t shard, const OptimSpan& span) {
   const Parameter& parameter = *span.parameter;
-  if (peers_ == nullptr && span.count != parameter.numel()) {
+  // Other leaves are on ranks of which nothing is known.
+  const bool is_apart = parameter.partition.share == LeafShare::kCut &&
+                        !parameter.leaves.empty() &&
+                        std::ssize(parameter.leaves) < parameter.partition.leaves;
+  if (peers_ == nullptr && (is_apart || span.count != parameter.numel())) {
     throw ConfigError(cat("muon: ", shards()[shard].name, " has ", span.count, " of the ",
                           parameter.numel(), " elements of ", parameter.full_name(),
                           ", want OptimShard::peers with the ranks that have the others"));
@@ -84,6 +96,7 @@ void Muon::gather_ranges() {
   for (const Part& part : parts_) {
     mine.push_back(part.span.first);
     mine.push_back(part.span.count);
+    mine.push_back(part.span.parameter->partition.leaf);
   }
   std::vector<int64_t> all = mine;
   if (peers_ != nullptr && !parts_.empty()) {
@@ -93,19 +106,20 @@ void Muon::gather_ranges() {
   for (size_t rank = 0; rank < static_cast<size_t>(ranks()); ++rank) {
     ranges_.emplace_back();
     for (size_t i = 0; i < parts_.size(); ++i) {
-      const int64_t* const range = all.data() + 2 * (rank * parts_.size() + i);
-      ranges_.back().push_back({.first = range[0], .count = range[1]});
+      const int64_t* const range = all.data() + 3 * (rank * parts_.size() + i);
+      ranges_.back().push_back(
+          {.first = range[0], .count = range[1], .leaf = static_cast<int>(range[2])});
     }
   }
 }
 
-void Muon::add_jobs(size_t part) {
-  if (!parts_[part].is_matrix) return;
-  const Parameter& parameter = *parts_[part].span.parameter;
+void Muon::add_jobs(const std::vector<size_t>& parts) {
+  if (!parts_[parts.front()].is_matrix) return;
+  const Parameter& parameter = *parts_[parts.front()].span.parameter;
   const auto [count, rows, cols] = matrices_of(parameter);
   for (int64_t i = 0; i < count; ++i) {
     jobs_.push_back(
-        {.part = part,
+        {.parts = parts,
          .matrix = {
              .parameter = &parameter, .first = i * rows * cols, .rows = rows, .cols = cols}});
   }
@@ -158,19 +172,51 @@ std::vector<Muon::Matrix> Muon::matrices() const {
   return all;
 }
 
-// The part of a job that a rank has, in elements of the parameter.
-Muon::Range Muon::overlap(const Job& job, int rank) const {
-  const Range& range = ranges_[static_cast<size_t>(rank)][job.part];
-  const int64_t begin = std::max(job.matrix.first, range.first);
-  const int64_t end = std::min(job.matrix.first + job.numel(), range.first + range.count);
-  return {.first = begin, .count = std::max<int64_t>(0, end - begin)};
+// What of a job a rank has, in the order in which it lies there. Rows of leaves are cut where the
+// matrix begins and ends.
+std::vector<Muon::Piece> Muon::pieces_of(const Job& job, int rank) const {
+  const int64_t begin = job.matrix.first, end = begin + job.numel();
+  std::vector<Piece> pieces;
+  for (const size_t part : job.parts) {
+    const Parameter& parameter = *parts_[part].span.parameter;
+    const Range& range = ranges_[static_cast<size_t>(rank)][part];
+    Partition partition = parameter.partition;
+    partition.leaf = range.leaf;
+    for_each_rows(parameter.whole, partition, range.first, range.count, [&](PartRows rows) {
+      if (rows.rows > 1) {  // of a leaf's columns; matrices are rows of the whole
+        const int64_t base = rows.in_whole, step = rows.stride;
+        const int64_t from = base >= begin ? 0 : (begin - base + step - 1) / step;
+        const int64_t to = std::min(rows.rows, base >= end ? 0 : (end - base + step - 1) / step);
+        if (from >= to) return;
+        rows.in_part += from * rows.run, rows.in_whole += from * step, rows.rows = to - from;
+      } else {
+        const int64_t from = std::max(rows.in_whole, begin);
+        const int64_t to = std::min(rows.in_whole + rows.run, end);
+        if (from >= to) return;
+        rows.in_part += from - rows.in_whole, rows.in_whole = from, rows.run = to - from;
+      }
+      rows.in_whole -= begin;
+      pieces.push_back({.part = part, .rows = rows});
+    });
+  }
+  return pieces;
 }
 
-// This rank's part of a job's update.
-Tensor Muon::slice_of(const Job& job) const {
-  const Range mine = overlap(job, rank());
-  const Part& part = parts_[job.part];
-  return vector_slice(part.update, mine.count > 0 ? mine.first - part.span.first : 0, mine.count);
+int64_t Muon::count_of(const Job& job, int rank) const {
+  int64_t count = 0;
+  for (const Piece& piece : pieces_of(job, rank)) count += piece.numel();
+  return count;
+}
+
+// Whether what comes of a job, rank by rank, is the matrix.
+bool Muon::is_in_order(const Job& job) const {
+  return job.matrix.parameter->partition.share == LeafShare::kWhole;
+}
+
+// The update of this rank's piece of a job.
+Tensor Muon::slice_of(const Piece& piece) const {
+  const Part& part = parts_[piece.part];
+  return vector_slice(part.update, piece.rows.in_part - part.span.first, piece.numel());
 }
 
 // ---- A step ----
@@ -185,6 +231,19 @@ void Muon::copy(const Tensor& from, const Tensor& to) const {
   if (from.numel() == 0) return;
   if (&from.context() == &to.context()) return kernels::copy(to.exec(), {.x = from, .y = to});
   device().copy(to.data(), from.data(), to.bytes());
+}
+
+// Puts a piece where it belongs in a matrix, or back.
+void Muon::arrange(const Tensor& pieces, const Piece& piece, const Tensor& matrix,
+                   bool back) const {
+  const PartRows& rows = piece.rows;
+  if (rows.rows == 1) {
+    const Tensor place = vector_slice(matrix, rows.in_whole, rows.run);
+    return back ? copy(place, pieces) : copy(pieces, place);
+  }
+  const Tensor dense = pieces.alias({rows.rows, rows.run}, {rows.run, 1});
+  const Tensor place = matrix.alias({rows.rows, rows.run}, {rows.stride, 1}, rows.in_whole);
+  kernels::copy(matrix.exec(), {.x = back ? place : dense, .y = back ? dense : place});
 }
 
 void Muon::set_corrections(StepState& values, int64_t done) const {
@@ -224,20 +283,25 @@ void Muon::orthogonalize_batch(const Batch& batch, const Tensor& x) const {
 
 // Matrices of which this rank has all.
 void Muon::orthogonalize_alone(const Batch& batch) {
-  const Tensor update = slice_of(*batch.front());
-  if (batch.size() == 1 && &update.context() == &device()) {
-    return orthogonalize_batch(batch, update);
+  const Job& first = *batch.front();
+  if (batch.size() == 1 && is_in_order(first)) {
+    const Tensor update = slice_of(pieces_of(first, rank()).front());
+    if (&update.context() == &device()) return orthogonalize_batch(batch, update);
   }
   const auto count = static_cast<int64_t>(batch.size());
-  const int64_t numel = update.numel();
+  const int64_t numel = first.numel();
   const Tensor x = empty(device(), {count * numel}, DType::kBF16, MemoryTag::kOptimizer, "muon");
-  for (int64_t i = 0; i < count; ++i) {
-    copy(slice_of(*batch[static_cast<size_t>(i)]), vector_slice(x, i * numel, numel));
-  }
+  const auto move = [&](bool back) {
+    for (int64_t i = 0; i < count; ++i) {
+      const Tensor matrix = vector_slice(x, i * numel, numel);
+      for (const Piece& piece : pieces_of(*batch[static_cast<size_t>(i)], rank())) {
+        arrange(slice_of(piece), piece, matrix, back);
+      }
+    }
+  };
+  move(/*back=*/false);
   orthogonalize_batch(batch, x);
-  for (int64_t i = 0; i < count; ++i) {
-    copy(vector_slice(x, i * numel, numel), slice_of(*batch[static_cast<size_t>(i)]));
-  }
+  move(/*back=*/true);
 }
 
 // Calls visit(part, where it travels) for this rank's parts of a round's matrices.
@@ -246,9 +310,10 @@ void Muon::for_each_part(const Round& round, const Trip& trip,
   int64_t at = 0;
   for (const Batch& theirs : round) {
     for (const Job* const job : theirs) {
-      const int64_t count = overlap(*job, rank()).count;
-      if (count > 0) visit(slice_of(*job), vector_slice(trip.mine, at, count));
-      at += count;
+      for (const Piece& piece : pieces_of(*job, rank())) {
+        visit(slice_of(piece), vector_slice(trip.mine, at, piece.numel()));
+        at += piece.numel();
+      }
     }
   }
 }
@@ -258,14 +323,14 @@ Muon::Trip Muon::send(const Round& round) {
   Trip trip;
   int64_t parts = 0, whole = 0;
   const Batch& own = round[static_cast<size_t>(rank())];
-  const auto count_of = [this](const Batch& batch, int peer) {
+  const auto count_in = [this](const Batch& batch, int peer) {
     int64_t count = 0;
-    for (const Job* const job : batch) count += overlap(*job, peer).count;
+    for (const Job* const job : batch) count += count_of(*job, peer);
     return count;
   };
   for (int peer = 0; peer < ranks(); ++peer) {
-    trip.part_counts.push_back(count_of(round[static_cast<size_t>(peer)], rank()));
-    trip.whole_counts.push_back(count_of(own, peer));
+    trip.part_counts.push_back(count_in(round[static_cast<size_t>(peer)], rank()));
+    trip.whole_counts.push_back(count_in(own, peer));
     parts += trip.part_counts.back();
     whole += trip.whole_counts.back();
   }
@@ -278,26 +343,26 @@ Muon::Trip Muon::send(const Round& round) {
 }
 
 // Orthogonalizes this rank's matrices of a round, and sends the parts back. Shards are in rank
-// order, so that what came of one matrix is the matrix; of several it is sorted first.
+// order, so that what came of one matrix is the matrix; of several, and of leaves, it is sorted
+// first.
 void Muon::compute(const Round& round, Trip& trip) {
   trip.wait();
   const Batch& own = round[static_cast<size_t>(rank())];
-  if (own.size() == 1) orthogonalize_batch(own, trip.whole);
-  if (own.size() > 1) {
-    const Tensor x =
-        empty(device(), trip.whole.shape(), DType::kBF16, MemoryTag::kOptimizer, "muon");
+  if (own.size() == 1 && is_in_order(*own.front())) {
+    orthogonalize_batch(own, trip.whole);
+  } else if (!own.empty()) {
+    const int64_t numel = own.front()->numel();
+    const Tensor x = empty(device(), {std::ssize(own) * numel}, DType::kBF16,
+                           MemoryTag::kOptimizer, "muon");
     const auto sort = [&](bool back) {
-      std::vector<int64_t> begin(own.size());  // in x, of what comes next of each matrix
-      for (size_t i = 0; i < own.size(); ++i) begin[i] = static_cast<int64_t>(i) * own[i]->numel();
       int64_t at = 0;
       for (int peer = 0; peer < ranks(); ++peer) {
         for (size_t i = 0; i < own.size(); ++i) {
-          const int64_t count = overlap(*own[i], peer).count;
-          const Tensor sorted = vector_slice(x, begin[i], count);
-          const Tensor came = vector_slice(trip.whole, at, count);
-          back ? copy(sorted, came) : copy(came, sorted);
-          begin[i] += count;
-          at += count;
+          const Tensor matrix = vector_slice(x, static_cast<int64_t>(i) * numel, numel);
+          for (const Piece& piece : pieces_of(*own[i], peer)) {
+            arrange(vector_slice(trip.whole, at, piece.numel()), piece, matrix, back);
+            at += piece.numel();
+          }
         }
       }
     };

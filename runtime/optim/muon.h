@@ -36,9 +36,10 @@ struct MuonOptions {
 //
 // Sharded, a matrix has an owner among the ranks that have its parts (OptimShard::peers), to whom
 // they send their parts of the update in bf16, and from whom they get it orthogonalized, so that
-// the bits are those of one rank. Matrices are dealt out by their cost, the largest first. While
-// one is computed, those before and after it travel. Steps are collective then. Without peers every
-// rank has all matrices. Small ones of one shape are computed together (wants_batches()).
+// the bits are those of one rank, also of a model whose layers are cut, whose leaves are put
+// together. Matrices are dealt out by their cost, the largest first. While one is computed, those
+// before and after it travel. Steps are collective then. Without peers every rank has all matrices.
+// Small ones of one shape are computed together (wants_batches()).
 //
 // Shards in host memory (runtime/offload) have their momentum there; their matrices are computed on
 // the device, where a round of them is at a time.
@@ -54,8 +55,8 @@ class Muon : public Optimizer {
 
   // A matrix inside a parameter, and who computes it.
   struct Matrix {
-    const Parameter* parameter = nullptr;
-    int64_t first = 0;  // its first element there
+    const Parameter* parameter = nullptr;  // or the first of its leaves here
+    int64_t first = 0;                     // its first element in the whole parameter
     int64_t rows = 0, cols = 0;
     int owner = 0;         // a rank of the peers
     double flops() const;  // of a step of the iteration, but for a factor
@@ -67,9 +68,10 @@ class Muon : public Optimizer {
   void update(size_t shard, const Tensor& compute) override;
   std::vector<StatePart> own_state_parts() const override;
   void set_corrections(StepState& values, int64_t done) const override;
-  // What a rank has of a parameter: elements [first, first + count).
+  // What a rank has of a parameter: elements [first, first + count) of a leaf.
   struct Range {
     int64_t first = 0, count = 0;
+    int leaf = 0;
   };
   // A parameter's part in a shard, and its state.
   struct Part {
@@ -81,9 +83,15 @@ class Muon : public Optimizer {
     Tensor update{};  // of a matrix's part, during a step; bf16
   };
   struct Job {
-    size_t part = 0;  // index into parts_
+    std::vector<size_t> parts = {};  // of parts_, one for each leaf
     Matrix matrix{};
     int64_t numel() const { return matrix.rows * matrix.cols; }
+  };
+  // What a rank has of a job, as PartRows of one of parts_ in its matrix.
+  struct Piece {
+    size_t part = 0;
+    PartRows rows{};
+    int64_t numel() const { return rows.rows * rows.run; }
   };
   // Jobs of one rank that are done at once: one, or small ones of one shape.
   using Batch = std::vector<const Job*>;
@@ -97,14 +105,17 @@ class Muon : public Optimizer {
   };
 
   void add_part(size_t shard, const OptimSpan& span);
-  void add_jobs(size_t part);
+  void add_jobs(const std::vector<size_t>& parts);
   void deal();
   void add_to_rounds(const Job& job);
   void gather_ranges();
-  Range overlap(const Job& job, int rank) const;
-  Tensor slice_of(const Job& job) const;
+  std::vector<Piece> pieces_of(const Job& job, int rank) const;
+  int64_t count_of(const Job& job, int rank) const;
+  bool is_in_order(const Job& job) const;
+  Tensor slice_of(const Piece& piece) const;
   Context& device() const;
   void copy(const Tensor& from, const Tensor& to) const;
+  void arrange(const Tensor& pieces, const Piece& piece, const Tensor& matrix, bool back) const;
   void queue_momentum();
   void orthogonalize_batch(const Batch& batch, const Tensor& x) const;
   void orthogonalize_alone(const Batch& batch);

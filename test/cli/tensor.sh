@@ -66,6 +66,18 @@ run_training 2 llama2 --no-save --tensor 2 --init "$work/hf_llama" --export "$wo
 cmp -s "$work/hf_llama/model.safetensors" "$work/hf_again/model.safetensors" ||
   fail "weights changed on their way through two ranks"
 
+# ---- Mixtures of experts, whose norms are over all heads, with Muon, whose matrices are whole ----
+mixture=(--model moe-nano --optimizer muon --tensor-leaves 4 --reproducible)
+run_training 1 mixture "${mixture[@]}" --save-every 4 --export "$work/hf_mixture"
+[[ $code -eq 0 ]] || fail "mixture: exit code $code"
+run_training 4 mixture4 "${mixture[@]}" --tensor 2 --zero 2 --save-every 4 --check-replicas 2
+same mixture4 mixture 0
+run_training 4 mixture2 "${mixture[@]}" --tensor 2 --pipeline 2 \
+  --resume "$work/mixture4/checkpoints/step_00000004" --export "$work/hf_mixture2"
+same mixture2 mixture 4
+cmp -s "$work/hf_mixture/model.safetensors" "$work/hf_mixture2/model.safetensors" ||
+  fail "a mixture that was cut is exported as another"
+
 # ---- What does not fit says what does ----
 # refuses WORDS RANKS FLAGS...
 refuses() {
@@ -80,9 +92,9 @@ refuses "want a divisor of the 2 ranks" 2 --tensor 3
 refuses "--pipeline 2, --tensor 2: a model on 4 ranks" 2 --tensor 2 --pipeline 2
 refuses "want a multiple of 2" 2 --tensor 2 --seq-len 31
 refuses "want a power of two that --tensor, 2, divides" 2 --tensor 2 --tensor-leaves 6
-refuses "such as adamw" 2 --tensor 2 --optimizer muon
+refuses "want muon, or one that works by elements" 2 --tensor 2 --optimizer adafactor
 refuses "wants --tensor-leaves" 2 --tensor 2 --reproducible
 refuses "--sample-tokens" 2 --tensor 2 --sample-tokens 5
-refuses "mixtures of experts" 2 --tensor 2 --model moe-nano
+refuses "want one of the two" 4 --tensor 2 --expert 2 --model moe-nano
 
 finish

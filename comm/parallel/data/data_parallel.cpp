@@ -64,7 +64,7 @@ DataParallel::DataParallel(Context& context, const ShardGroups& groups,
       options_(options),
       reductions_(options.overlap) {
   validate();
-  if (options.stage > 0) shared_.peers = peers_over(shared_);
+  shared_.peers = peers_over(shared_);
   if (groups.replicate != nullptr) {
     shared_.replicas = std::make_shared<ShardReplicas>(
         replicas_of(*groups.replicate, [this](const Work& work) { shared_.wait(work); }));

@@ -141,8 +141,9 @@ void FlatBuffer::make_values() {
     }
   }
   if (offloaded()) shard_.fence = std::make_shared<StepFence>();
+  // Those with other leaves, where nothing is sharded.
+  if (is_sharded() || shared_.options.stage == 0) shard_.peers = shared_.peers;
   if (is_sharded()) {
-    shard_.peers = shared_.peers;
     shard_.replicas = shared_.replicas;
     shard_.changing = [this] {
       if (!offloaded()) wait_for_gather();

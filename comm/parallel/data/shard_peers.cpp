@@ -12,8 +12,22 @@ Tensor gather_norms(ShardingContext& shared, ProcessGroup& group, const Tensor& 
   return all;
 }
 
+namespace {
+
+ProcessGroup* ranks_with_parts(const ShardingContext& shared) {
+  const ShardGroups& groups = shared.groups;
+  const bool is_sharded = shared.options.stage > 0;
+  if (groups.tensor == nullptr || groups.tensor->size() == 1) {
+    return is_sharded ? groups.shard : nullptr;
+  }
+  return is_sharded ? groups.shard_and_tensor : groups.tensor;
+}
+
+}  // namespace
+
 std::shared_ptr<const ShardPeers> peers_over(ShardingContext& shared) {
-  ProcessGroup& group = *shared.groups.shard;
+  if (ranks_with_parts(shared) == nullptr) return nullptr;
+  ProcessGroup& group = *ranks_with_parts(shared);
   auto peers = std::make_shared<ShardPeers>();
   peers->ranks = &group;
   peers->rank = group.rank();

@@ -9,7 +9,8 @@ namespace shale::comm {
 // All ranks' vectors, one after another; x itself if there is one rank.
 Tensor gather_norms(ShardingContext& shared, ProcessGroup& group, const Tensor& x);
 
-// What optimizers ask of the ranks that share a copy. `shared` outlives it.
+// What optimizers ask of the ranks that have the other parts of matrices: those that share a copy,
+// and those with other leaves. Null: there are none. `shared` outlives it.
 std::shared_ptr<const ShardPeers> peers_over(ShardingContext& shared);
 
 }  // namespace shale::comm

@@ -49,6 +49,9 @@ struct ShardGroups {
   // over these the gradients of what every leaf has are added, and the gradient's norm. null: it is
   // not cut.
   ProcessGroup* tensor = nullptr;
+  // Those of both, which have the parts of matrices that optimizers put together. null: such
+  // optimizers are errors in stages 1 to 3 where several ranks have leaves.
+  ProcessGroup* shard_and_tensor = nullptr;
   // Where ranks have different experts (comm/parallel/expert): the ranks of `shard` that together
   // have all, and those that have the same as this one, over which those parameters are sharded and
   // their gradients are added, in place of `shard`. null: every rank has all experts.

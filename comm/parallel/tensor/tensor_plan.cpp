@@ -23,6 +23,13 @@ TensorPlan& TensorPlan::rows(std::string_view module) {
   return add(module, "bias", {.share = LeafShare::kFirst});
 }
 
+TensorPlan& TensorPlan::mixture(std::string_view module) {
+  slices(cat(module, ".gate"));
+  add(module, "experts.gate_proj", {.share = LeafShare::kCut, .dim = 1});
+  add(module, "experts.up_proj", {.share = LeafShare::kCut, .dim = 1});
+  return add(module, "experts.down_proj", {.share = LeafShare::kCut, .dim = 2});
+}
+
 TensorPlan& TensorPlan::vocabulary(std::string_view module) {
   return add(module, "weight", {.share = LeafShare::kCut, .dim = 0});
 }

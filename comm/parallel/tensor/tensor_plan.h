@@ -29,6 +29,9 @@ class TensorPlan {
   TensorPlan& columns(std::string_view module) { return columns(module, Columns()); }
   // A layer's last product: inputs are cut, columns of the weight. The first leaf adds the bias.
   TensorPlan& rows(std::string_view module);
+  // A mixture of experts (nn::MoE): the hidden channels of each expert are cut, its router is on
+  // every leaf.
+  TensorPlan& mixture(std::string_view module);
   // Rows of a table: of lookups, of output layers.
   TensorPlan& vocabulary(std::string_view module);
   // What the first leaf has alone: a table of positions.
