@@ -5,6 +5,17 @@
 
 namespace shale::models {
 
+void RankTime::add(const RankTime& other, double share) {
+  total += share * other.total;
+  for (const auto& [slot, seconds] : other.kernels) kernels[slot] += share * seconds;
+  for (size_t i = 0; i < exposed.size(); ++i) exposed[i] += share * other.exposed[i];
+  for (size_t i = 0; i < by_basis.size(); ++i) by_basis[i] += share * other.by_basis[i];
+  slowed += share * other.slowed;
+  chunks = other.chunks;
+  acting += share * other.acting;
+  message = other.message;
+}
+
 void StepClock::begin_step() {
   began_ = now_;
   time_ = {};

@@ -23,6 +23,9 @@ struct RankTime {
   std::map<int, comm::StageTimes> chunks;
   double acting = 0;
   double message = 0;
+
+  // Adds what a share of the steps takes; chunks and messages are those of the last.
+  void add(const RankTime& other, double share);
 };
 
 // The clock of a planned rank: told what the rank does, kernel by kernel and collective by
