@@ -1,6 +1,8 @@
-// What a plan says of slow links: which steps it rehearses.
+// What a plan says of slow links: which steps it rehearses, and who wins over which link.
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,9 +12,12 @@
 #include "shale/models/plan/planned_step.h"
 #include "shale/models/training/slow_links.h"
 #include "shale/test/support/catch.h"
+#include "shale/test/support/fixtures.h"
 
 namespace shale::models {
 namespace {
+
+using test::contains;
 
 constexpr int kRanks = 4;
 
@@ -67,6 +72,39 @@ Planned plan_of(const TrainConfig& config, double gbit_per_s) {
 const std::string kModel =
     "--model llama-nano --vocab 32000 --seq-len 256 --micro-batch 1 --threads 1 --dtype fp32";
 
+// The methods of bench/slow_links.sh, by the names that its page has. Its steps are those after the
+// freeze, and one in ten is an outer one.
+const std::map<std::string, std::string> kMethods = {
+    {"AdamW", "--zero 1 --shard-ranks 2"},
+    {"1-bit Adam", "--zero 1 --shard-ranks 2 --optimizer 1bit-adam --freeze-step 1 --clip-replica"},
+    {"local steps, 10", "--zero 1 --shard-ranks 2 --outer-every 10"},
+    {"ZeRO-3", "--zero 3"},
+    {"ZeRO-3, 8 and 4 bits", "--zero 3 --quantize-gathers 8 --quantize-reductions 4"}};
+
+struct Row {
+  double gbit_per_s = 0;
+  std::string method;
+  double tokens_per_s = 0;
+};
+
+// The rows of bench/results/slow_links.md, of methods that are known here.
+std::vector<Row> measured_rows() {
+  std::ifstream page(test::fixture_path("../../bench/results/slow_links.md"));
+  std::vector<Row> rows;
+  for (std::string line; std::getline(page, line);) {
+    std::vector<std::string> cells;
+    for (size_t begin = line.find("| "); begin != line.npos;) {
+      const size_t end = line.find(" |", begin);
+      if (end == line.npos) break;
+      cells.push_back(line.substr(begin + 2, end - begin - 2));
+      begin = end + 1;
+    }
+    if (cells.size() < 3 || !kMethods.contains(cells[1])) continue;
+    rows.push_back({std::stod(cells[0]), cells[1], std::stod(cells[2])});
+  }
+  return rows;
+}
+
 }  // namespace
 
 TEST_CASE("a plan knows how often each kind of step comes", "[plan]") {
@@ -97,6 +135,30 @@ TEST_CASE("a plan knows the memory of steps that come after the freeze", "[plan]
       kModel + " --zero 1 --shard-ranks 2 --optimizer 1bit-adam --clip-replica --freeze-step ";
   // However late it is.
   CHECK(plan_of(config_of(flags + "500"), 1).bytes == plan_of(config_of(flags + "1"), 1).bytes);
+}
+
+TEST_CASE("a plan orders what spares slow links as measured", "[plan]") {
+  const std::vector<Row> rows = measured_rows();
+  REQUIRE(rows.size() >= 2 * kMethods.size());
+  int compared = 0;
+  for (const Row& slow : rows) {
+    if (slow.gbit_per_s > 1) continue;
+    const auto seconds_of = [&](const Row& row) {
+      return plan_of(config_of(kModel + " " + kMethods.at(row.method)), row.gbit_per_s).seconds;
+    };
+    const double of_slow = seconds_of(slow);
+    for (const Row& fast : rows) {
+      // A plan is no better than that.
+      constexpr double kApart = 1.25;
+      const bool is_faster =
+          fast.gbit_per_s == slow.gbit_per_s && fast.tokens_per_s > kApart * slow.tokens_per_s;
+      if (!is_faster) continue;
+      CAPTURE(slow.gbit_per_s, slow.method, fast.method, of_slow);
+      CHECK(seconds_of(fast) < of_slow);
+      ++compared;
+    }
+  }
+  CHECK(compared >= 12);
 }
 
 }  // namespace shale::models
