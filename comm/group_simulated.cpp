@@ -147,15 +147,18 @@ SimulatedGroup::SimulatedGroup(int rank, int size, DeviceBackend& device,
 }
 
 struct SimulatedGroup::Host {
-  Host(int rank, int size, const GroupOptions& options)
-      : group(rank, size, *cpu, {.group = options}) {}
+  explicit Host(const SimulatedGroup& device)
+      : group(device.rank(), device.size(), *cpu,
+              {.group = device.options(), .late = device.late_, .clock = device.clock_}) {
+    group.members_ = device.members_;
+  }
   std::unique_ptr<DeviceBackend> cpu = make_cpu_backend();
   SimulatedGroup group;
 };
 
 ProcessGroup& SimulatedGroup::host() {
   if (device_.device().type == DeviceType::kCpu) return *this;
-  if (host_ == nullptr) host_ = std::make_shared<Host>(rank(), size(), options());
+  if (host_ == nullptr) host_ = std::make_shared<Host>(*this);
   return host_->group;
 }
 

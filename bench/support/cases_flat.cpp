@@ -67,6 +67,18 @@ void FlatCases::add_optimizers() {
                                    .mask = o.floats(kF32, n),
                                    .value = o.zeros(kF32, n)};
   });
+  add<kernels::ZeroOneAdamArgs>("local", kernels::zero_one_adam, [=](Operands& o) {
+    return kernels::ZeroOneAdamArgs{.step = kernels::ZeroOneStep::kLocal,
+                                    .master = o.floats(kF32, n),
+                                    .grad = o.floats(kF32, n),
+                                    .m = o.zeros(kF32, n),
+                                    .v = o.zeros(kF32, n),
+                                    .v_weight = o.zeros(kF32, scales),
+                                    .anchor = o.floats(kF32, n),
+                                    .sum = o.zeros(kF32, n),
+                                    .rates = o.zeros(kF32, scales),
+                                    .param = compute(o)};
+  });
   add<kernels::MuonMomentumArgs>("", kernels::muon_momentum, [=](Operands& o) {
     return kernels::MuonMomentumArgs{
         .grad = o.floats(kF32, n), .m = o.zeros(kF32, n), .update = o.zeros(DType::kBF16, n)};

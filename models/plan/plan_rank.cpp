@@ -13,6 +13,7 @@
 #include "shale/models/training/checks/gemm_peak.h"
 #include "shale/models/training/make_step.h"
 #include "shale/models/training/report/memory_profile.h"
+#include "shale/models/training/slow_links.h"
 #include "shale/runtime/tensor/plan_backend.h"
 
 namespace shale::models {
@@ -21,6 +22,25 @@ namespace {
 // In the first step gradients and states get their memory, in the second all there is to free is
 // there, and the third shows that it stays so.
 constexpr int64_t kSteps = 3;
+
+// Steps that are rehearsed, and their share of the planned time: the first ones, then one of each
+// kind that there is (step_kinds()), or the last one alone if all are alike.
+struct Rehearsed {
+  int64_t step = 0;
+  double share = 0;
+};
+std::vector<Rehearsed> rehearsed_steps(const RunConfig& config) {
+  std::vector<Rehearsed> steps;
+  const int64_t first = std::min(config.steps, kSteps);
+  for (int64_t step = 0; step < first; ++step) steps.push_back({step});
+  const std::vector<StepKind> kinds = step_kinds(config);
+  if (kinds.size() == 1) {
+    if (!steps.empty()) steps.back().share = 1;
+    return steps;
+  }
+  for (const StepKind& kind : kinds) steps.push_back({kind.step, kind.share});
+  return steps;
+}
 
 void check_plannable(const RunConfig& config, int rank, int ranks) {
   if (rank < 0 || rank >= ranks) {
@@ -101,10 +121,10 @@ class Rehearsal {
 
   void run() {
     Prefetcher batches(task_.train_batches({.layout = layout_, .rank = data_.rank}));
-    const int64_t steps = std::min(config_.steps, kSteps);
+    const std::vector<Rehearsed> rehearsed = rehearsed_steps(config_);
     std::optional<Context::Observation> observation;
     if (clock_ != nullptr) observation.emplace(context_, *clock_);
-    for (int64_t step = 0; step < steps; ++step) {
+    for (const auto& [step, share] : rehearsed) {
       ledger_.mark(cat("step ", step + 1));
       if (clock_ != nullptr) clock_->begin_step(layout_.micro_batches(step));
       step_->run({.step = step,
@@ -113,9 +133,9 @@ class Rehearsal {
                   .first_position = layout_.begin(step),
                   .micro_batches = layout_.micro_batches(step),
                   .next_batch = [&batches]() -> const Batch& { return *batches.next(); }});
-      if (clock_ != nullptr) time_ = clock_->end_step();
+      if (clock_ != nullptr) add_time(clock_->end_step(), share);
       places_->leave_all();
-      const bool is_last = step + 1 == steps;
+      const bool is_last = &step == &rehearsed.back().step;
       const bool is_due = is_last || (step == 0 && config_.eval_every < config_.steps);
       if (config_.eval_every > 0 && is_due) evaluate();
     }
@@ -139,6 +159,13 @@ class Rehearsal {
   }
 
  private:
+  // The mean over the kinds of steps.
+  void add_time(const RankTime& of_step, double share) {
+    if (share == 0) return;
+    if (!time_) time_.emplace();
+    time_->add_share(of_step, share);
+  }
+
   TaskContext task_context() {
     return {.context = context_,
             .group = all_,

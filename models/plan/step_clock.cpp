@@ -28,6 +28,15 @@ void TimeParts::add(const TimeParts& from, const TimeParts& to, double times) {
   slowed += times * (to.slowed - from.slowed);
 }
 
+void RankTime::add_share(const RankTime& other, double share) {
+  add({}, other, share);
+  middle.add({}, other.middle, share);
+  chunks = other.chunks;
+  middle_chunks = other.middle_chunks;
+  acting += share * other.acting;
+  message = other.message;
+}
+
 RankTime with_micro_batches(RankTime time, int64_t from, int64_t to) {
   const auto more = double(to - from);
   time.add({}, time.middle, more);

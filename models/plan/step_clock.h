@@ -33,6 +33,9 @@ struct RankTime : TimeParts {
   // would add, where there are three at least.
   TimeParts middle;
   std::map<int, comm::StageTimes> middle_chunks;
+
+  // Adds what a share of the steps takes; chunks and messages are those of the last.
+  void add_share(const RankTime& other, double share);
 };
 
 // The time of a step of `to` micro-batches, by one of `from` that differs in nothing else.

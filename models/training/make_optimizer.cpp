@@ -10,6 +10,7 @@
 #include "shale/runtime/optim/adafactor.h"
 #include "shale/runtime/optim/muon.h"
 #include "shale/runtime/optim/one_bit_adam.h"
+#include "shale/runtime/optim/zero_one_adam.h"
 
 namespace shale::models {
 namespace {
@@ -27,7 +28,8 @@ Defaults defaults_of(OptimizerKind kind) {
     case OptimizerKind::kAdamW:
     case OptimizerKind::kAdamWBF16:
     case OptimizerKind::kAdamW8bit:
-    case OptimizerKind::kOneBitAdam: return {adamw.beta1, adamw.beta2, adamw.eps, {}};
+    case OptimizerKind::kOneBitAdam:
+    case OptimizerKind::kZeroOneAdam: return {adamw.beta1, adamw.beta2, adamw.eps, {}};
     case OptimizerKind::kLion: return {lion.beta1, lion.beta2, {}, {}};
     case OptimizerKind::kAdafactor: return {{}, {}, optim::AdafactorOptions().eps, {}};
     case OptimizerKind::kSgd: return {{}, {}, {}, optim::SgdOptions().momentum};
@@ -150,6 +152,17 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const RunConfig& config,
                                                       .eps = static_cast<float>(config.eps),
                                                       .weight_decay = decay,
                                                       .freeze_step = config.freeze_step});
+    case OptimizerKind::kZeroOneAdam:
+      return std::make_unique<optim::ZeroOneAdam>(
+          std::move(shards),
+          optim::ZeroOneAdamOptions{.beta1 = static_cast<float>(config.beta1),
+                                    .beta2 = static_cast<float>(config.beta2),
+                                    .eps = static_cast<float>(config.eps),
+                                    .weight_decay = decay,
+                                    .freeze_step = config.freeze_step,
+                                    .variance_doubling = config.variance_doubling,
+                                    .local_doubling = config.local_doubling,
+                                    .local_most = config.local_most});
   }
   throw InternalError("optimizer: of a kind that is not known here");
 }

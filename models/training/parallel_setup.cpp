@@ -282,6 +282,7 @@ const char* optimizer_of_matrices(const RunConfig& config) {
     case OptimizerKind::kMuon: return "muon";
     case OptimizerKind::kAdafactor: return "adafactor";
     case OptimizerKind::kAdamW8bit: return "adamw-8bit";
+    case OptimizerKind::kZeroOneAdam: return "01-adam";
     default: return nullptr;
   }
 }

@@ -45,13 +45,15 @@ void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
        {"adafactor", OptimizerKind::kAdafactor},
        {"sgd", OptimizerKind::kSgd},
        {"muon", OptimizerKind::kMuon},
-       {"1bit-adam", OptimizerKind::kOneBitAdam}},
+       {"1bit-adam", OptimizerKind::kOneBitAdam},
+       {"01-adam", OptimizerKind::kZeroOneAdam}},
       "AdamW (betas 0.9, 0.95) with fp32, bf16 or 8-bit moments (8, 4, 2 bytes per "
       "parameter), Lion (4 bytes; wants a third of the rate, three times the decay), Adafactor "
       "(almost none) or "
       "SGD (4 bytes; none without momentum), or Muon (4 bytes) for the matrices of blocks with "
       "AdamW (8 bytes) for the rest; 1bit-adam (12 bytes and 4 / replicas) is AdamW that sends one "
-      "bit an element between replicas, see --freeze-step");
+      "bit an element between replicas, see --freeze-step; 01-adam (8 bytes more) exchanges less "
+      "often, too");
   spec.add("lr", c.lr, "peak learning rate",
            {.min = 0, .help = {.default_text = words.default_lr}});
   spec.add("min-lr", c.min_lr, "learning rate at the end",

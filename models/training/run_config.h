@@ -25,7 +25,8 @@ enum class OptimizerKind {
   kAdafactor,
   kSgd,
   kMuon,
-  kOneBitAdam
+  kOneBitAdam,
+  kZeroOneAdam
 };
 
 // What lies in host memory: the optimizer's states and its step, and in stage 3 parameters.
@@ -64,7 +65,7 @@ struct RunConfig {
   std::string device = "auto";
   int threads = 0;  // 0: the rank's share of the node
   std::string dtype = "auto";
-  int workers = 1;  // threads that make batches
+  int workers = 1;                    // threads that make batches
   double loss_scale = -1;             // at the start; 0: no loss scaling; negative: derived
   int64_t loss_scale_window = 2000;   // steps
   int64_t loss_scale_hysteresis = 1;  // overflows
@@ -91,10 +92,13 @@ struct RunConfig {
   int reshard_ranks = 0;      // 0: none
 
   // slow links
-  int64_t freeze_step = 0;    // steps; 0: derived, or the optimizer has none
-  bool clip_replica = false;  // after it
-  int64_t outer_every = 0;    // steps; 0: no local steps, and the next four say nothing
-  int64_t outer_start = 0;    // steps before the first local one
+  int64_t freeze_step = 0;         // steps; 0: derived, or the optimizer has none
+  bool clip_replica = false;       // after it
+  int64_t variance_doubling = 16;  // updates of v; of 01-adam, as the next two
+  int64_t local_doubling = 0;      // steps; 0: derived
+  int64_t local_most = 16;         // steps
+  int64_t outer_every = 0;         // steps; 0: no local steps, and the next four say nothing
+  int64_t outer_start = 0;         // steps before the first local one
   double outer_lr = 0.7;
   double outer_momentum = 0.9;
   bool outer_streaming = false;

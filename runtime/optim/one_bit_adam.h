@@ -1,10 +1,8 @@
 #pragma once
 
-#include <memory>
 #include <vector>
 
-#include "shale/runtime/optim/optimizer.h"
-#include "shale/runtime/optim/replicas.h"
+#include "shale/runtime/optim/one_bit_optimizer.h"
 
 namespace shale::optim {
 
@@ -22,31 +20,20 @@ struct OneBitAdamOptions {
 // gradients are not added over the replicas of hybrid sharding any more: each adds its own to m,
 // and what becomes m is the mean of theirs, which travels at one bit an element (ShardReplicas). An
 // element whose v is exactly 0 then, of a row that no batch has used or of padding, is left alone
-// but for its decay.
-//
-// States besides m and v: worker_error, what this replica has not said so far, and owner_error,
-// what its own share of the means left out, 1 / replicas of it. On a checkpoint the first has a
-// dimension more, over the replicas; another number of them takes the mean, which is what they owe
-// together.
-class OneBitAdam : public ElementwiseOptimizer {
+// but for its decay. Throws ConfigError as OneBitOptimizer.
+class OneBitAdam : public OneBitOptimizer {
  public:
-  // Throws ConfigError for shards without replicas, for gradients that are not where their masters
-  // are, and for a freeze_step below 1.
   OneBitAdam(std::vector<OptimShard> shards, const OneBitAdamOptions& options);
 
   bool needs_replica_sum() const override { return !is_frozen(); }
-  bool needs_all_gradients() const override { return true; }
-  // Throws ConfigError for a freeze before which no step has changed anything.
   void begin_step() override;
 
  private:
-  bool is_frozen() const { return prepared_step() >= options_.freeze_step; }
   void set_corrections(StepState& values, int64_t done) const override;
   void step_run(size_t shard, const OptimRun& run, const View& compute) override;
   void correct_second_moments();
 
   OneBitAdamOptions options_;
-  std::shared_ptr<const ShardReplicas> replicas_;  // null: this rank has no shards
 };
 
 }  // namespace shale::optim

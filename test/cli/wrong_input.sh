@@ -154,6 +154,9 @@ expect 66 "nowhere" -- --data "$text" --init "$work/nowhere"
 expect 69 "CUDA" -- --data "$text" --device cuda
 expect 64 "--zero" "4" -- --data "$text" --zero 4
 expect 64 "--optimizer 1bit-adam" "--shard-ranks" -- --data "$text" --optimizer 1bit-adam
+expect 64 "--optimizer 01-adam" "--shard-ranks" -- --data "$text" --optimizer 01-adam
+expect 64 "--local-most" "01-adam" -- --data "$text" --local-most 4
+expect 64 "--variance-doubling" "0" -- --data "$text" --optimizer 01-adam --variance-doubling 0
 expect 64 "--freeze-step" "1bit-adam" -- --data "$text" --freeze-step 3
 expect 64 "--clip-replica" "1bit-adam" -- --data "$text" --clip-replica
 expect 64 "--outer-every 5" "--shard-ranks" -- --data "$text" --outer-every 5

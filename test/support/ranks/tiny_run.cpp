@@ -6,6 +6,7 @@
 #include "shale/runtime/optim/adafactor.h"
 #include "shale/runtime/optim/muon.h"
 #include "shale/runtime/optim/one_bit_adam.h"
+#include "shale/runtime/optim/zero_one_adam.h"
 #include "shale/test/support/op_check.h"
 
 namespace shale::test {
@@ -38,6 +39,8 @@ models::MakeOptimizer make_optimizer(OptimizerKind kind) {
       case OptimizerKind::kOneBitAdam:
         return std::make_unique<optim::OneBitAdam>(
             std::move(shards), optim::OneBitAdamOptions{.freeze_step = kFreezeStep});
+      case OptimizerKind::kZeroOneAdam:
+        return std::make_unique<optim::ZeroOneAdam>(std::move(shards), kZeroOne);
       case OptimizerKind::kSgd:
         return std::make_unique<optim::Sgd>(std::move(shards), optim::SgdOptions{});
     }

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "shale/comm/process_group.h"
+#include "shale/runtime/nn/module.h"
+#include "shale/runtime/optim/optimizer.h"
+
+namespace shale::test {
+
+// Means at one bit an element with error feedback, in f64, of replicas that are all in one place:
+// blocks of 1024 as their signs and their mean magnitude (arXiv:2102.02888, section 3), first of
+// each replica, then of the mean of these.
+class OneBitReference {
+ public:
+  OneBitReference(size_t replicas, size_t elements)
+      : owed_(replicas, std::vector<double>(elements)), owner_owed_(elements) {}
+
+  // vectors[r]: what replica r has. Elements whose mask is 0 count as 0.
+  std::vector<double> mean(const std::vector<std::vector<double>>& vectors,
+                           const std::vector<double>& mask);
+  void forget();
+
+ private:
+  std::vector<std::vector<double>> owed_;
+  std::vector<double> owner_owed_;
+};
+
+// A model of two parameters, replicas of which are all ranks of a group, and which an optimizer
+// steps by gradients that the test gives.
+class GivenGradients {
+ public:
+  struct Model : Module {
+    Parameter& weight = declare("weight", {30, 70}, Init::normal(1));
+    Parameter& bias = declare("bias", {70}, Init::normal(1), /*decay=*/false);
+  };
+  // gradient(replica, step, parameter, element): of a replica's own samples.
+  using Gradient = std::function<double(size_t, int64_t, size_t, size_t)>;
+  using Make = std::function<std::unique_ptr<optim::Optimizer>(std::vector<OptimShard> shards)>;
+
+  GivenGradients(comm::ProcessGroup& group, const Make& make, Gradient gradient);
+
+  // Gives what the optimizer asks for: the mean over the replicas, or this one's share of it.
+  void step(int64_t step, float lr);
+  // Of the first or the second parameter, as they are now.
+  std::vector<double> values(size_t parameter) const;
+
+  static constexpr size_t kParameters = 2;
+  size_t replicas() const { return static_cast<size_t>(group_.size()); }
+  optim::Optimizer& optimizer() { return *optimizer_; }
+  // What the group has sent of gradients, in bytes.
+  double sent_bytes() const;
+
+ private:
+  comm::ProcessGroup& group_;
+  Context context_;
+  Model model_;
+  Gradient gradient_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+};
+
+}  // namespace shale::test
