@@ -5,10 +5,10 @@
 #   bench/data_parallel.sh [BUILD_DIR]      (default build/release; it must be built)
 #
 # Writes bench/results/data_parallel.md and .svg, and takes some minutes. Times mean something only
-# where nothing else runs, and there are as many cores as ranks. PAGE (the file to write), RANKS
-# (default "2 4 8"), COUNTED and TIMED (flags of bench_data_parallel for the tables and for the times
-# of one and two ranks; TIMED=none leaves those out), ROWS (rows of an earlier run, for the tables) and
-# ALONE (a command that runs the timed part while others are kept away) change it.
+# where nothing else runs, and there are as many cores as ranks. What changes it: PAGE (the file to
+# write), RANKS (default "2 4 8"), COUNTED and TIMED (flags of bench_data_parallel for the tables and
+# for the times of one and two ranks; TIMED=none leaves those out), ROWS (rows of an earlier run, for
+# the tables), ALONE (a command that runs the timed part while others are kept away).
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Images from slow storage: the metrics and the end of a run say that data is the limit, more workers
-# lift it, and of storage that is not slow two workers leave nothing to wait for.
+# Images from slow storage: the metrics and the end of a run say that data is the limit, and more
+# workers lift it; of storage that is not slow two workers leave nothing to wait for.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 program=train_image
