@@ -8,6 +8,8 @@
 #include "shale/models/tools/tools.h"
 #include "shale/models/training/report/trace_file.h"
 #include "shale/models/views/trace_report.h"
+#include "shale/models/views/trace_svg.h"
+#include "shale/runtime/io/atomic_file.h"
 
 namespace shale::models {
 namespace {
@@ -23,11 +25,30 @@ int run_trace_report(int argc, const char* const* argv) {
   return 0;
 }
 
+int run_trace_draw(int argc, const char* const* argv) {
+  std::string file, out;
+  int64_t step = 0;
+  ConfigSpec spec("shale trace draw", "draws a step of all ranks");
+  spec.add_positional("file", file, "what --trace wrote", {.required = true, .is_path = true});
+  spec.add("out", out, "the picture, SVG",
+           {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
+  spec.add("step", step, "which one, counted from 1; 0: the first", {.min = 0});
+  const ParseResult parsed = parse_config(spec, argc, argv);
+  if (parsed.should_exit) {
+    std::fputs(parsed.output.c_str(), stdout);
+    return 0;
+  }
+  write_file_atomically(out, trace_svg(read_trace(file), step));
+  std::printf("wrote %s\n", out.c_str());
+  return 0;
+}
+
 }  // namespace
 
 int run_trace(int argc, const char* const* argv) {
   static constexpr std::array kActions = {
       Tool{"report", "says where a step goes and which rank is late", run_trace_report},
+      Tool{"draw", "draws a step of all ranks", run_trace_draw},
   };
   return run_tool({.program = "shale trace",
                    .summary = "looks at what train_lm --trace wrote",

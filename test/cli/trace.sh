@@ -22,6 +22,16 @@ for format in json pftrace; do
   done
 done
 
+# The same step of both formats has as many boxes, with both ranks.
+for format in json pftrace; do
+  "$BIN_DIR/shale" trace draw "$work/trace.$format" --step 4 --out "$work/$format.svg" \
+    >"$work/output" 2>&1 || fail "$format: not drawn"
+  [[ $(grep -c '>rank [01]<' "$work/$format.svg") -eq 2 ]] || fail "$format: not two ranks drawn"
+  grep -q 'fill="#9ecae1"' "$work/$format.svg" || fail "$format: no forward drawn"
+done
+"$BIN_DIR/shale" trace draw "$work/trace.json" --step 9 --out "$work/none.svg" >"$work/output" 2>&1
+[[ $? -eq 64 ]] && grep -qF 'no step 9, want one of 3, 4, 5' "$work/output" || fail "step 9 is drawn"
+
 # Our reader and another one; Python is not asked for.
 if command -v python3 >/dev/null; then
   for format in json pftrace; do
