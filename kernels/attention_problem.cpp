@@ -43,7 +43,8 @@ const int32_t* lengths(const char* op, const char* arg, const View& view, int64_
 // One direction of the lists, of `rows` queries or keys.
 BlockRows block_rows(const char* op, const std::string& arg, const View& begins, const View& blocks,
                      int64_t rows, int64_t heads) {
-  const std::string of_begins = cat("blocks.", arg, "_begins"), of_blocks = cat("blocks.", arg, "s");
+  const std::string of_begins = cat("blocks.", arg, "_begins"),
+                    of_blocks = cat("blocks.", arg, "s");
   check_dtype(op, of_begins.c_str(), begins, DType::kI32);
   const int64_t count = (rows + kAttentionBlock - 1) / kAttentionBlock;
   const int64_t patterns = begins.ndim() == 2 && begins.size(0) == heads ? heads : 1;
@@ -98,8 +99,7 @@ AttentionProblem common_problem(const char* op, const Args& a) {
     }
     const BlockLists& lists = a.blocks;
     p.keys_of_queries = block_rows(op, "key", lists.key_begins, lists.keys, p.queries, p.heads);
-    p.queries_of_keys =
-        block_rows(op, "query", lists.query_begins, lists.queries, p.keys, p.heads);
+    p.queries_of_keys = block_rows(op, "query", lists.query_begins, lists.queries, p.keys, p.heads);
   }
   return p;
 }

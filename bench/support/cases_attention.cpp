@@ -55,8 +55,8 @@ kernels::BlockLists block_lists(Operands& o, int64_t S, const AttentionVariant& 
       kernels::make_block_lists(1, blocks, blocks, [&](int64_t, int64_t query) {
         std::vector<int32_t> keys;
         for (int64_t key = 0; key <= query; ++key) {
-          const bool sees = variant.every > 0 ? (query - key) % variant.every == 0
-                                              : query - key < variant.local;
+          const bool sees =
+              variant.every > 0 ? (query - key) % variant.every == 0 : query - key < variant.local;
           if (sees) keys.push_back(static_cast<int32_t>(key));
         }
         return keys;

@@ -46,10 +46,9 @@ std::vector<int32_t> draw(const AttentionPattern& pattern, int64_t head, int64_t
   const uint64_t stream = hash_name("attention pattern");
   const PhiloxKey key = rng_key(static_cast<uint64_t>(pattern.seed) ^ stream, RngDomain::kInit);
   for (int64_t last = all - count; last < all; ++last) {
-    const PhiloxCounter words =
-        philox({static_cast<uint32_t>(query), static_cast<uint32_t>(head),
-                static_cast<uint32_t>(last), static_cast<uint32_t>(stream)},
-               key);
+    const PhiloxCounter words = philox({static_cast<uint32_t>(query), static_cast<uint32_t>(head),
+                                        static_cast<uint32_t>(last), static_cast<uint32_t>(stream)},
+                                       key);
     const uint64_t bits = uint64_t{words[0]} << 32 | words[1];
     auto number = static_cast<int32_t>(begin + int64_t(bits % static_cast<uint64_t>(last + 1)));
     if (std::find(drawn.begin(), drawn.end(), number) != drawn.end()) {
@@ -76,8 +75,8 @@ std::vector<int32_t> fixed_keys(const AttentionPattern& p, int64_t head, int64_t
 void check_block(int64_t block, std::string_view what) {
   constexpr int64_t kUnit = kernels::kAttentionBlock;
   if (block >= kUnit && block % kUnit == 0 && block <= kMostTokens) return;
-  throw ConfigError(cat(what, " is ", block, ", want a multiple of ", kUnit, ", at most ",
-                        kMostTokens));
+  throw ConfigError(
+      cat(what, " is ", block, ", want a multiple of ", kUnit, ", at most ", kMostTokens));
 }
 
 // The first thing that is wrong with rows of lists; empty: nothing.
@@ -117,8 +116,8 @@ AttentionPattern listed_pattern(const std::string& path, const PatternSizes& siz
                                     {"global", sizes.global},
                                     {"random", sizes.random}}) {
     if (value == 0) continue;
-    throw ConfigError(cat("--attention-", flag, " is ", value, ", want none: ", path,
-                          " says what blocks see"));
+    throw ConfigError(
+        cat("--attention-", flag, " is ", value, ", want none: ", path, " says what blocks see"));
   }
   const JsonObject json = JsonObject::load(path);
   AttentionPattern pattern{.kind = PatternKind::kListed, .block = json.integer("block")};
@@ -195,13 +194,12 @@ AttentionPattern attention_pattern(const std::string& name, const PatternSizes& 
   const NamedPattern* const named = find_pattern(name);
   if (named == nullptr) return listed_pattern(name, sizes);
   const auto given = [](int64_t size, int64_t otherwise) { return size != 0 ? size : otherwise; };
-  AttentionPattern pattern{
-      .kind = named->kind,
-      .block = given(sizes.block, kernels::kAttentionBlock),
-      .local = given(sizes.local, kDefaultLocal),
-      .global = given(sizes.global, named->has_global ? kDefaultGlobal : 0),
-      .random = given(sizes.random, named->has_random ? kDefaultRandom : 0),
-      .seed = named->has_random ? seed : 0};
+  AttentionPattern pattern{.kind = named->kind,
+                           .block = given(sizes.block, kernels::kAttentionBlock),
+                           .local = given(sizes.local, kDefaultLocal),
+                           .global = given(sizes.global, named->has_global ? kDefaultGlobal : 0),
+                           .random = given(sizes.random, named->has_random ? kDefaultRandom : 0),
+                           .seed = named->has_random ? seed : 0};
   check_block(pattern.block, "--attention-block");
   const std::string wrong = wrong_sizes(*named, pattern);
   if (!wrong.empty()) throw ConfigError(cat("--", wrong));
@@ -288,8 +286,7 @@ AttentionPattern parse_pattern(const JsonObject& shape) {
 
 void require_no_pattern(const AttentionPattern& pattern, std::string_view format) {
   if (!pattern.is_on()) return;
-  throw ConfigError(cat("model: has a pattern of attention, for which ", format,
-                        " have no place"));
+  throw ConfigError(cat("model: has a pattern of attention, for which ", format, " have no place"));
 }
 
 }  // namespace shale::models

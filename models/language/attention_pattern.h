@@ -75,7 +75,8 @@ void check_covers(const AttentionPattern& pattern, int64_t tokens, bool document
 void add_shape(const AttentionPattern& pattern, std::map<std::string, std::string>& shape);
 AttentionPattern parse_pattern(const JsonObject& shape);
 
-// Throws ConfigError, naming the format, for a pattern: other programs would compute something else.
+// Throws ConfigError, naming the format, for a pattern: other programs would compute something
+// else.
 void require_no_pattern(const AttentionPattern& pattern, std::string_view format);
 
 }  // namespace shale::models

@@ -143,10 +143,10 @@ std::vector<std::vector<int32_t>> generate_all(
     std::vector<std::vector<int32_t>> texts;
     for (size_t row = 0; row < prompts.size(); ++row) {
       const auto of_row = [&](size_t, int32_t token) { return keeps_on(row, token); };
-      texts.push_back(generate_all(model, context, {prompts[row]}, options,
-                                   first + static_cast<int64_t>(row),
-                                   keeps_on ? std::function<bool(size_t, int32_t)>(of_row) : keeps_on)
-                          .front());
+      texts.push_back(
+          generate_all(model, context, {prompts[row]}, options, first + static_cast<int64_t>(row),
+                       keeps_on ? std::function<bool(size_t, int32_t)>(of_row) : keeps_on)
+              .front());
     }
     return texts;
   }

@@ -130,8 +130,7 @@ std::vector<std::vector<int64_t>> JsonObject::integer_lists(std::string_view key
   std::vector<std::vector<int64_t>> lists;
   for (const nlohmann::json& item : *value) {
     if (!item.is_array()) fail(key, kWant);
-    lists.push_back(
-        list_of<int64_t>(*this, key, &item, &nlohmann::json::is_number_integer, kWant));
+    lists.push_back(list_of<int64_t>(*this, key, &item, &nlohmann::json::is_number_integer, kWant));
   }
   return lists;
 }

@@ -187,23 +187,23 @@ void ChunkedAttention::backward(const Qkv& in, const Tensor& out, const Tensor& 
     const BlockMask::Lists lists = blocks_of(in.q, end);
     const Tensor pairs =
         empty(in.k.context(), {batch, end, 2, in.k.size(2), in.k.size(3)}, in.k.dtype());
-    kernels::attention_bwd(in.q.exec(), {.q = chunk_of(in.q, leaf, half),
-                                         .k = before(all, end, 0),
-                                         .v = before(all, end, 1),
-                                         .out = chunk_of(out, leaf, half),
-                                         .lse = lse.alias({batch, H, S()}, {H * S(), S(), 1},
-                                                          (2 * leaf + half) * lse.size(1)),
-                                         .dout = chunk_of(dout, leaf, half),
-                                         .dq = chunk_of(grads.q, leaf, half),
-                                         .dk = before(pairs, end, 0),
-                                         .dv = before(pairs, end, 1),
-                                         .scale = scale,
-                                         .causal = true,
-                                         .window = window,
-                                         .first_keys = keys.defined() ? keys.view() : View{},
-                                         .softcap = softcap,
-                                         .blocks = blocks != nullptr ? lists.views()
-                                                                     : kernels::BlockLists{}});
+    kernels::attention_bwd(
+        in.q.exec(),
+        {.q = chunk_of(in.q, leaf, half),
+         .k = before(all, end, 0),
+         .v = before(all, end, 1),
+         .out = chunk_of(out, leaf, half),
+         .lse = lse.alias({batch, H, S()}, {H * S(), S(), 1}, (2 * leaf + half) * lse.size(1)),
+         .dout = chunk_of(dout, leaf, half),
+         .dq = chunk_of(grads.q, leaf, half),
+         .dk = before(pairs, end, 0),
+         .dv = before(pairs, end, 1),
+         .scale = scale,
+         .causal = true,
+         .window = window,
+         .first_keys = keys.defined() ? keys.view() : View{},
+         .softcap = softcap,
+         .blocks = blocks != nullptr ? lists.views() : kernels::BlockLists{}});
     Tensor& sum = sums[static_cast<size_t>(leaf)];
     const bool first = !sum.defined();
     if (first) {

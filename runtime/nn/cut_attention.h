@@ -10,10 +10,10 @@ namespace shale::nn {
 // (arXiv:2407.21783, section 3.3.2). So a call's shapes, and bits, depend on the number of leaves
 // and not on that of ranks. Gradients of keys and values are added over the chunks of a leaf, then
 // over leaves by a binary tree, in f32. Collective. q, k, v: [n B, T / R, H or Hkv, D], as
-// CutSequence has them; returns like q. `options` has a causal mask, and perhaps a window, a softcap,
-// blocks and first keys, which count from the beginning of the whole and lie as the queries do; throws
-// ShapeError for others. Keeps what attention() keeps, of this rank's tokens; backward gathers
-// keys and values again. sequence null: attention() itself.
+// CutSequence has them; returns like q. `options` has a causal mask, and perhaps a window, a
+// softcap, blocks and first keys, which count from the beginning of the whole and lie as the
+// queries do; throws ShapeError for others. Keeps what attention() keeps, of this rank's tokens;
+// backward gathers keys and values again. sequence null: attention() itself.
 Tensor attention(CutSequence* sequence, const Tensor& q, const Tensor& k, const Tensor& v,
                  const AttentionOptions& options = {});
 // packed_attention() likewise; qkv: [n B, T / R, 3 H D].

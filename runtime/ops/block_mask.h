@@ -39,11 +39,11 @@ class BlockMask {
   };
   // A call of attention over some heads of a layer, whose queries are the last of its keys.
   struct Call {
-    int64_t queries = 0, keys = 0;         // tokens
-    int64_t first_head = 0, heads = 1;     // of the layer's
+    int64_t queries = 0, keys = 0;      // tokens
+    int64_t first_head = 0, heads = 1;  // of the layer's
   };
-  // Made once for all calls of a shape, in host memory, and copied for each. Throws ShapeError for queries that begin inside a block of
-  // kAttentionBlock tokens and end in another.
+  // Made once for all calls of a shape, in host memory, and copied for each. Throws ShapeError for
+  // queries that begin inside a block of kAttentionBlock tokens and end in another.
   Lists lists(Context& context, const Call& call) const;
 
  private:

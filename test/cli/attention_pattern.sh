@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Patterns of attention in train_lm: the same losses however ranks share layers and sequences, bits
-# of recomputation, of GPU kernels to rounding, of a resumed run; what cannot go together is refused.
+# Patterns of attention in train_lm: the same losses however ranks share layers and sequences, and
+# by the kernels of GPUs; the same bits with recomputation and after resuming; refusals.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 
@@ -14,11 +14,13 @@ bits() { sed -nE 's/^\{"step": .*"loss_bits": "([0-9a-f]*)".*/\1/p' "$work/$1/me
 # follows NAME WANT: it ended well, with the losses of WANT, to rounding.
 follows() {
   [[ $code -eq 0 ]] || { fail "$1: exit code $code"; return; }
-  paste <(losses "$1") <(losses "$2" | tail -n "$(losses "$1" | wc -l)") |
+  paste <(losses "$1") <(losses "$2" | head -n "$(losses "$1" | wc -l)") |
     awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 2e-4) bad = 1 } END { exit NR < 1 || bad }' ||
     fail "$1 does not follow $2"
 }
-same() { [[ -n $(bits "$1") && $(bits "$1") == "$(bits "$2")" ]] || fail "$1 has not the bits of $2"; }
+same() {
+  [[ -n $(bits "$1") && $(bits "$1") == "$(bits "$2")" ]] || fail "$1 has not the bits of $2"
+}
 
 run_training 1 dense
 run_training 1 one "${bigbird[@]}" --save-every 2 --eval-every 4 --eval-samples 2 --sample-tokens 4
@@ -40,6 +42,9 @@ run_training 1 resumed "${bigbird[@]}" --resume "$work/one/checkpoints/step_0000
 [[ $code -eq 0 && $(bits resumed) == "$(bits one | tail -n 2)" ]] || fail "resumed: other bits"
 run_training 1 other --attention-pattern local --resume "$work/one/checkpoints/step_00000002"
 [[ $code -eq 64 ]] && grep -q attention "$work/stderr" || fail "resumed with another pattern: $code"
+
+run_training 1 graph "${bigbird[@]}" --device emu --cuda-graph
+[[ $code -eq 64 ]] && grep -q cuda-graph "$work/stderr" || fail "a graph with a pattern: $code"
 
 echo '{"block": 128, "rows": [[0], [0, 1], [1, 2], [0, 3]]}' >"$work/rows.json"
 run_training 1 listed --attention-pattern "$work/rows.json" --document-mask --document-token 10

@@ -79,7 +79,8 @@ TEMPLATE_TEST_CASE("attention of listed blocks agrees with f64 on GPUs", "[kerne
   if (head_size == 200) {
     return check<TestType>(with_blocks(shape_of(1, 260, 260, 1, 1, head_size), sees_ends), devices);
   }
-  check<TestType>(with_blocks(shape_of(1, 140, 300, 3, 1, head_size, false), sees_by_head), devices);
+  check<TestType>(with_blocks(shape_of(1, 140, 300, 3, 1, head_size, false), sees_by_head),
+                  devices);
   AttentionShape shape = with_blocks(shape_of(1, 390, 390, 1, 1, head_size), sees_ends);
   shape.window = 170;
   check<TestType>(shape, devices);
@@ -128,7 +129,9 @@ TEST_CASE("lists of blocks that cannot be are errors", "[kernels][attention]") {
   const Exec exec = attention_devices().front();
   const AttentionShape shape = with_blocks(shape_of(1, 300, 300, 2, 1, 8), sees_ends);
   const AttentionInputs<float> in(shape, 44);
-  CHECK(contains(message_of<ShapeError>([&] { run_attention(exec, in, {{300}, {}}); }),
+  CHECK(contains(message_of<ShapeError>([&] {
+                   run_attention(exec, in, {{300}, {}});
+                 }),
                  "attention_fwd: has blocks and q_lengths, want one of them"));
   kernels::HostBlockLists host = block_lists_of(shape);
   host.key_begins.push_back(0);
@@ -147,12 +150,14 @@ TEST_CASE("lists of blocks that cannot be are errors", "[kernels][attention]") {
   const auto lists_of = [](const std::vector<int32_t>& keys) {
     return [keys](int64_t, int64_t) { return keys; };
   };
-  CHECK(contains(
-      message_of<InternalError>([&] { kernels::make_block_lists(1, 2, 3, lists_of({1, 1})); }),
-      "block 0 of queries lists block 1 after 1, want ascending ones below 3"));
-  CHECK(contains(
-      message_of<InternalError>([&] { kernels::make_block_lists(1, 2, 3, lists_of({0, 3})); }),
-      "lists block 3 after 0"));
+  CHECK(contains(message_of<InternalError>([&] {
+                   kernels::make_block_lists(1, 2, 3, lists_of({1, 1}));
+                 }),
+                 "block 0 of queries lists block 1 after 1, want ascending ones below 3"));
+  CHECK(contains(message_of<InternalError>([&] {
+                   kernels::make_block_lists(1, 2, 3, lists_of({0, 3}));
+                 }),
+                 "lists block 3 after 0"));
 }
 
 }  // namespace shale::test

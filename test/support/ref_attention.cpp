@@ -38,7 +38,7 @@ struct Row {
   std::vector<double> slope;  // of capped scores by the scores; 1
   double lse = -std::numeric_limits<double>::infinity(), lse_error = 0;
   double softmax_error = 0;    // relative, of any prob in forward
-  std::vector<int64_t> keys;  // that are seen, of which the vectors have the values
+  std::vector<int64_t> keys;   // that are seen, of which the vectors have the values
   int64_t visible() const { return std::ssize(keys); }
 };
 

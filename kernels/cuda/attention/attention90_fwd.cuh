@@ -240,10 +240,10 @@ class Fwd90Consumer {
     // All see the keys that the first one and the last one see: between masked steps at the
     // diagonal and masked steps where earlier keys are hidden.
     const TileList tiles = item.tiles(kKeys);
-    int masked = uniform(
-        tiles.steps_before(std::max(item.sequence.visible_keys(first_query), 0) / kKeys));
-    const int unmasked = uniform(tiles.steps_before(
-        (item.sequence.first_key(first_query + 63) + kKeys - 1) / kKeys));
+    int masked =
+        uniform(tiles.steps_before(std::max(item.sequence.visible_keys(first_query), 0) / kKeys));
+    const int unmasked = uniform(
+        tiles.steps_before((item.sequence.first_key(first_query + 63) + kKeys - 1) / kKeys));
     for (--step; step >= first_step;) {
       for (; step >= std::max(masked, first_step); --step) {
         advance<true>(item.sequence, query, fwd90_tile<kHeadSize>(item, step));

@@ -120,8 +120,8 @@ struct KeyTile {
         key(at.tile * keys) {}
 };
 
-// A step of a block that owns kKeys keys from `key` on: a tile of kQueries queries of one head. They
-// go through all tiles that see its keys, head by head.
+// A step of a block that owns kKeys keys from `key` on: a tile of kQueries queries of one head.
+// They go through all tiles that see its keys, head by head.
 template <int kKeys, int kQueries>
 struct QueryStep {
   const Sequence& sequence;

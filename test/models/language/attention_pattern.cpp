@@ -112,13 +112,15 @@ TEST_CASE("files of blocks that cannot be are one line that names the row") {
     std::ofstream(file, std::ios::trunc) << text;
     return message_of<DataError>([&] { attention_pattern(file, {}, 1); });
   };
-  CHECK(contains(message(R"({"block": 100, "rows": [[0]]})"), "block is 100, want a multiple of 128"));
+  CHECK(contains(message(R"({"block": 100, "rows": [[0]]})"),
+                 "block is 100, want a multiple of 128"));
   CHECK(contains(message(R"({"block": 0, "rows": [[0]]})"), "block is 0, want a multiple of 128"));
   CHECK(contains(message(R"({"block": 128, "rows": []})"), "there are no rows"));
   CHECK(contains(message(R"({"block": 128, "rows": [[0], []]})"), "row 1 lists no block"));
   CHECK(contains(message(R"({"block": 128, "rows": [[0], [0, 2]]})"), "row 1 lists block 2"));
   CHECK(contains(message(R"({"block": 128, "rows": [[0], [-1]]})"), "row 1 lists block -1"));
-  CHECK(contains(message(R"({"block": 128, "rows": [[0], [1, 0]]})"), "row 1 lists block 0 after 1"));
+  CHECK(
+      contains(message(R"({"block": 128, "rows": [[0], [1, 0]]})"), "row 1 lists block 0 after 1"));
   CHECK(contains(message(R"({"block": 128, "rows": [0]})"), "a list of lists of integers"));
   const AttentionPattern open = [&] {
     std::ofstream(file, std::ios::trunc) << R"({"block": 128, "rows": [[0], [0]]})";
@@ -155,7 +157,8 @@ TEST_CASE("generation with a cache sees the blocks that training sees") {
         for (size_t j = 0; j < 50; ++j) CHECK(std::abs(got[j] - want[j]) <= 1e-5f);
       }
       // Texts of different lengths side by side are those of each alone.
-      const std::vector<std::vector<int32_t>> prompts = {{text.begin(), text.begin() + 300}, {4, 5}};
+      const std::vector<std::vector<int32_t>> prompts = {{text.begin(), text.begin() + 300},
+                                                         {4, 5}};
       const auto both = generate_all(*model, context, prompts, {.tokens = 3});
       CHECK(both[0] == generate_all(*model, context, {prompts[0]}, {.tokens = 3}).front());
     }
@@ -170,7 +173,8 @@ TEST_CASE("a model with a pattern has its loss, and one that covers all that of 
     const auto model = make_language_model(tiny("llama", pattern));
     const comm::DataParallel parallel(*model, model->blocks(), context, *group, {.seed = 5});
     const NoGrad no_grad(context);
-    const Tensor ids = from_host<int32_t>(context, test::rand_int<int32_t>(600, 3, 0, 49), {1, 600});
+    const Tensor ids =
+        from_host<int32_t>(context, test::rand_int<int32_t>(600, 3, 0, 49), {1, 600});
     return to_host<float>(model->loss(ids, ids)).front();
   };
   CHECK(loss_with(named("local", 5)) == loss_with({}));
