@@ -156,12 +156,15 @@ void check_preferences(const TrainConfig& config) {
   if (chunk > 0) refuse("--loss-chunk", chunk, of_tokens, 0);
 }
 
-// --model beside --init may only say what is stored. The default says nothing.
+// --model beside --init, with the sizes that flags change, may only say what is stored. The default
+// says nothing.
 void check_is_preset(const LanguageConfig& config, const LanguageModelConfig& preset,
                      const LanguageModelConfig& stored) {
   if (config.model == LanguageConfig{}.model) return;
-  const auto sizes = [](const LanguageModelConfig& m) {
-    return cat(m.family, " of ", m.layers, " layers, width ", m.width, ", ", m.heads, " heads");
+  const auto sizes = [&](const LanguageModelConfig& m) {
+    const auto size = [](int64_t given, int64_t own) { return given > 0 ? given : own; };
+    return cat(m.family, " of ", size(config.layers, m.layers), " layers, width ",
+               size(config.width, m.width), ", ", size(config.heads, m.heads), " heads");
   };
   if (sizes(preset) == sizes(stored)) return;
   throw ConfigError(cat("--model ", config.model, " is ", sizes(preset), ", the model in ",
