@@ -62,7 +62,7 @@ static void options(void) {
   shale_runtime runtime = NULL;
   shale_runtime_options given = SHALE_RUNTIME_OPTIONS_INIT;
   given.device = "abacus";
-  FAILS(SHALE_ERROR_CONFIG, "\"abacus\", want auto",
+  FAILS(SHALE_ERROR_CONFIG, "\"abacus\", want one of auto, cpu, cuda, emu",
         FUNCTION(shale_runtime_create)(&given, &runtime));
   given.device = "cpu";
   given.threads = -3;

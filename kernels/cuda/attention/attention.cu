@@ -8,7 +8,6 @@
 
 #include "shale/kernels/check.h"
 #include "shale/kernels/cuda/attention/attention90.h"
-#include "shale/kernels/cuda/attention/attention90_config.h"
 #include "shale/kernels/cuda/attention/attention_config.h"
 #include "shale/kernels/cuda/attention/attention_sequence.cuh"
 #include "shale/kernels/cuda/hopper.h"
@@ -258,10 +257,8 @@ int compiled_head_size(int64_t head_size) {
 template <typename T>
 void launch_fwd(const Exec& exec, const AttentionParams& p) {
   if constexpr (sizeof(T) == 2) {
-    // Another tile than the usual is one of the portable kernel's, whose tiles divide all blocks.
-    const bool has_lists = p.keys_of_queries.begins != nullptr;
-    if (p.tile == AttentionTile::kOfHeadSize && has_attention90(exec, p) &&
-        (!has_lists || fwd90_takes_blocks(p.head_size))) {
+    // Another tile than the usual is one of the portable kernel's.
+    if (p.tile == AttentionTile::kOfHeadSize && has_attention90(exec, p)) {
       return launch_attention90_fwd<T>(exec, p);
     }
   }
@@ -340,7 +337,8 @@ BlockOrder order_by_keys(const AttentionProblem& p, int tile) {
 }
 
 bool has_attention90(const Exec& exec, const AttentionProblem& p) {
-  return is_hopper(exec.device) && p.dtype != DType::kF32 &&
+  const bool has_lists = p.keys_of_queries.begins != nullptr;
+  return is_hopper(exec.device) && p.dtype != DType::kF32 && !has_lists &&
          (p.head_size == 64 || p.head_size == 128) && p.batch > 0 && p.heads > 0 && p.queries > 0 &&
          p.keys > 0;
 }

@@ -5,7 +5,8 @@
 namespace shale::kernels::SHALE_BACKEND {
 
 // Attention by the warpgroups of Hopper: 16-bit inputs with heads of 64 or 128, none of whose sizes
-// is 0, on a device of compute capability 9.0. Everything else is for the portable kernels.
+// is 0, without BlockLists, on a device of compute capability 9.0. Everything else is for the
+// portable kernels.
 bool has_attention90(const Exec& exec, const AttentionProblem& p);
 
 // As launch_attention_fwd(). T is bf16 or f16.

@@ -44,8 +44,8 @@ __device__ __forceinline__ void load_bwd90_queries(const Bwd90Params& params,
   loader.load(shared.dout, params.dout, shared.q_full, queries);
   RingPlace<kBwd90Stages> place;
   for (int step = end_step - 1; step >= first_step; --step, place.next()) {
-    const RowRange keys = {block.tiles(kKeys).tile(step) * kKeys, block.sequence.keys,
-                           static_cast<int>(p.keys), block.kv_head, batch};
+    const RowRange keys = {step * kKeys, block.sequence.keys, static_cast<int>(p.keys),
+                           block.kv_head, batch};
     if (lane_id() == 0) mbarrier_wait(shared.empty[place.stage], place.parity ^ 1);
     loader.load(shared.k[place.stage], params.k, shared.k_full[place.stage], keys);
     loader.load(shared.v[place.stage], params.v, shared.v_full[place.stage], keys);
@@ -85,9 +85,8 @@ class Bwd90QueriesConsumer {
       const int unmasked_from = block.sequence.first_key(first_query + 63);
       mbarrier_wait(shared_.q_full, 0);
       for (int step = end_step - 1; step >= first_step; --step) {
-        const int key = block.tiles(kKeys).tile(step) * kKeys;
-        const bool masked = key + kKeys > unmasked || key < unmasked_from;
-        advance(block.sequence, masked, query, key);
+        const bool masked = (step + 1) * kKeys > unmasked || step * kKeys < unmasked_from;
+        advance(block.sequence, masked, query, step * kKeys);
       }
     }
 #pragma unroll

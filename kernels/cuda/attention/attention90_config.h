@@ -1,6 +1,5 @@
 #pragma once
 
-#include "shale/kernels/attention.h"
 #include "shale/kernels/cuda/attention/attention90.h"
 
 // Tiles of Hopper's attention kernels, by head size. What limits them: a block fills the
@@ -40,12 +39,6 @@ constexpr Fwd90Config fwd90_config(int head_size) {
           .stages = 2,
           .producer_registers = 40,
           .consumer_registers = 232};
-}
-
-// Whether forward can walk BlockLists, whose blocks are then multiples of its tiles: not at 64.
-constexpr bool fwd90_takes_blocks(int64_t head_size) {
-  const Fwd90Config config = fwd90_config(static_cast<int>(head_size));
-  return kAttentionBlock % config.queries() == 0 && kAttentionBlock % config.keys == 0;
 }
 
 // Backward by keys: each of two warpgroups owns 64 keys, and both go over tiles of `queries` of all

@@ -46,13 +46,6 @@ __device__ __forceinline__ QueryTile fwd90_item(const Fwd90Params& params, int n
                    fwd90_config(kHeadSize).queries());
 }
 
-// The number of a step's tile of keys.
-template <int kHeadSize>
-__device__ __forceinline__ int fwd90_tile(const QueryTile& item, int step) {
-  if constexpr (!fwd90_takes_blocks(kHeadSize)) return step;
-  return item.tiles(fwd90_config(kHeadSize).keys).tile(step);
-}
-
 // fn(number) for the items of this block. Blocks take items in turns, which go back and forth: who
 // has the longest of one round has the shortest of the next.
 template <typename Fn>
@@ -84,8 +77,8 @@ __device__ __forceinline__ void load_fwd90(const Fwd90Params& params,
     const int first_step = item.first_step(kConfig.keys), end_step = item.end_step(kConfig.keys);
     if (first_step == end_step) return;
     const auto keys_of = [&](int step) {
-      return RowRange{fwd90_tile<kHeadSize>(item, step) * kConfig.keys, item.sequence.keys, keys,
-                      item.kv_head, item.place.batch};
+      return RowRange{step * kConfig.keys, item.sequence.keys, keys, item.kv_head,
+                      item.place.batch};
     };
     // Rows of Q beyond the sequence's end reach nothing but their own, which nobody stores.
     if (lane_id() == 0) mbarrier_wait(shared.q_empty, q_parity);
@@ -200,9 +193,9 @@ class Fwd90Consumer {
     for (int i = 0; i < kHeadSize / 2; ++i) out_[i] *= factor[i / 2 % 2];
   }
 
-  // One tile of keys, with the values of the one before. The tile's number counts if kMasked.
+  // One tile of keys, with the values of the one before.
   template <bool kMasked>
-  __device__ __forceinline__ void advance(const Sequence& sequence, int query, int tile) {
+  __device__ __forceinline__ void advance(const Sequence& sequence, int query, int step) {
     take_turn();
     issue_scores();
     issue_values();
@@ -210,7 +203,7 @@ class Fwd90Consumer {
     wgmma_wait<1>(scores_);
     release_k();
     if constexpr (kCapped) cap_scores(scores_, params_.problem);
-    if constexpr (kMasked) mask_keys(scores_, sequence, query, tile * kKeys, -kInfinity);
+    if constexpr (kMasked) mask_keys(scores_, sequence, query, step * kKeys, -kInfinity);
     float rescale[2];
     softmax_.add(scores_, params_.problem.scale_log2, rescale);
     settle(shared_.settled, std::bit_cast<uint32_t>(softmax_.sum[0] + softmax_.sum[1]));
@@ -233,22 +226,19 @@ class Fwd90Consumer {
     wgmma_wait<0>(scores_);
     release_k();
     if constexpr (kCapped) cap_scores(scores_, params_.problem);
-    mask_keys(scores_, item.sequence, query, fwd90_tile<kHeadSize>(item, step) * kKeys, -kInfinity);
+    mask_keys(scores_, item.sequence, query, step * kKeys, -kInfinity);
     float rescale[2];
     softmax_.add(scores_, params_.problem.scale_log2, rescale);
     round_to_operands<T>(scores_, probabilities_);
     // All see the keys that the first one and the last one see: between masked steps at the
     // diagonal and masked steps where earlier keys are hidden.
-    const TileList tiles = item.tiles(kKeys);
-    int masked =
-        uniform(tiles.steps_before(std::max(item.sequence.visible_keys(first_query), 0) / kKeys));
-    const int unmasked = uniform(
-        tiles.steps_before((item.sequence.first_key(first_query + 63) + kKeys - 1) / kKeys));
+    int masked = uniform(std::max(item.sequence.visible_keys(first_query), 0) / kKeys);
+    const int unmasked = uniform((item.sequence.first_key(first_query + 63) + kKeys - 1) / kKeys);
     for (--step; step >= first_step;) {
       for (; step >= std::max(masked, first_step); --step) {
-        advance<true>(item.sequence, query, fwd90_tile<kHeadSize>(item, step));
+        advance<true>(item.sequence, query, step);
       }
-      for (; step >= unmasked; --step) advance<false>(item.sequence, query, 0);
+      for (; step >= unmasked; --step) advance<false>(item.sequence, query, step);
       masked = first_step;
     }
     release(shared_.q_empty);

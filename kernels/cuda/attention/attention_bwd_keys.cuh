@@ -190,7 +190,7 @@ __global__ void __launch_bounds__((BwdKeysTiles<T, kHeadSize, kSmall>::kThreads)
   const int head_size = static_cast<int>(p.head_size);
   const Sequence sequence(p, place.batch);
   const int block_key = place.tile * kKeys;
-  QueryStep<kKeys, kQueries> next(sequence, block_key, place.head * group);
+  ListedQueryStep<kKeys, kQueries> next(sequence, block_key, place.head * group);
   const int steps = next.count(group);
 
   const auto copy_next_queries = [&](auto& stage) {

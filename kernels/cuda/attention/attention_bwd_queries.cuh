@@ -71,7 +71,7 @@ __global__ void __launch_bounds__((BwdQueriesTiles<T, kHeadSize, kSmall>::kThrea
   constexpr int kQueries = Tiles::kConfig.queries, kKeys = Tiles::kConfig.keys;
   constexpr int kThreads = Tiles::kThreads;
   Tiles& tiles = *dynamic_shared<Tiles>();
-  const QueryTile block(p, block_place(order, p.heads), kQueries);
+  const ListedQueryTile block(p, block_place(order, p.heads), kQueries);
   const BlockPlace& place = block.place;
   const Sequence& sequence = block.sequence;
   const int head_size = static_cast<int>(p.head_size);

@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   using Tiles = F32FwdTiles<kHeadSize, kSmall>;
   constexpr int kTile = Tiles::kTile, kCount = kTile / kSide;
   Tiles& tiles = *dynamic_shared<Tiles>();
-  const QueryTile block(p, block_place(order, p.heads), kTile);
+  const ListedQueryTile block(p, block_place(order, p.heads), kTile);
   const BlockPlace& place = block.place;
   const Sequence& sequence = block.sequence;
   const int query = block.query;
@@ -323,7 +323,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   load_rows(tiles.v, HeadRows(p, p.v, place.batch, place.head), key, sequence.keys);
 
   Sums<kHeadSize, kTile> dk, dv;
-  QueryStep<kTile, kTile> next(sequence, key, place.head * group);
+  ListedQueryStep<kTile, kTile> next(sequence, key, place.head * group);
   for (int left = next.count(group); left > 0; --left) {
     const int head = next.head, query = next.query();
     load_rows(tiles.q, HeadRows(p, p.q, place.batch, head), query, sequence.queries);
@@ -355,7 +355,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   using Tiles = F32BwdTiles<kHeadSize, kSmall>;
   constexpr int kTile = Tiles::kTile, kCount = kTile / kSide;
   Tiles& tiles = *dynamic_shared<Tiles>();
-  const QueryTile block(p, block_place(order, p.heads), kTile);
+  const ListedQueryTile block(p, block_place(order, p.heads), kTile);
   const BlockPlace& place = block.place;
   const Sequence& sequence = block.sequence;
   const int query = block.query;

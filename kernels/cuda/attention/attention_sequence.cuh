@@ -95,7 +95,17 @@ struct QueryTile {
         query(at.tile * queries),
         seen(seen_keys(sequence, query, queries)) {}
 
-  // Tiles of so many keys: steps [first_step, end_step) of a list.
+  // Tiles of so many keys: numbers [first_step, end_step).
+  __device__ __forceinline__ int end_step(int keys) const { return (seen + keys - 1) / keys; }
+  __device__ __forceinline__ int first_step(int keys) const {
+    return std::min(sequence.first_key(query) / keys, end_step(keys));
+  }
+};
+
+// The same of problems that may have BlockLists: what is numbered are steps of a list of tiles.
+struct ListedQueryTile : QueryTile {
+  using QueryTile::QueryTile;
+
   __device__ __forceinline__ TileList tiles(int keys) const {
     return sequence.problem.keys_of_queries.tiles(place.head, query, keys);
   }
@@ -120,14 +130,34 @@ struct KeyTile {
         key(at.tile * keys) {}
 };
 
-// A step of a block that owns kKeys keys from `key` on: a tile of kQueries queries of one head.
-// They go through all tiles that see its keys, head by head.
-template <int kKeys, int kQueries>
+// A step of a block that owns `keys` keys from `key` on: a tile of queries of one head. They go
+// through all tiles that see its keys, head by head.
 struct QueryStep {
+  int first_tile, tiles, tile, head;
+
+  __device__ __forceinline__ QueryStep(const Sequence& sequence, int key, int keys,
+                                       int queries_of_tile, int first_head)
+      : head(first_head) {
+    const int end = std::min(sequence.queries, sequence.end_query(key + keys - 1));
+    first_tile = std::max(0, sequence.first_query(key)) / queries_of_tile;
+    tiles = (end + queries_of_tile - 1) / queries_of_tile;
+    tile = first_tile;
+  }
+  __device__ __forceinline__ int count(int heads) const {
+    return std::max(0, tiles - first_tile) * heads;
+  }
+  __device__ __forceinline__ void advance() {
+    if (++tile == tiles) tile = first_tile, ++head;
+  }
+};
+
+// The same, with tiles of kQueries queries, of problems that may have BlockLists.
+template <int kKeys, int kQueries>
+struct ListedQueryStep {
   const Sequence& sequence;
   int key, head, first, end, step;  // steps of the head
 
-  __device__ __forceinline__ QueryStep(const Sequence& of, int first_key, int first_head)
+  __device__ __forceinline__ ListedQueryStep(const Sequence& of, int first_key, int first_head)
       : sequence(of), key(first_key), head(first_head) {
     begin_head();
   }
