@@ -8,6 +8,8 @@
 // one waits. Tiles of keys come from the last to the first: only the first few, at the diagonal and
 // the ragged end, are masked.
 
+#include <type_traits>
+
 #include "shale/base/error.h"
 #include "shale/kernels/cuda/attention/attention_config.h"
 #include "shale/kernels/cuda/attention/attention_mma.cuh"
@@ -136,7 +138,8 @@ __device__ __forceinline__ void finish_rows(const AttentionParams& p, const Bloc
   }
 }
 
-template <typename T, int kHeadSize, AttentionTile kTile>
+// kLists: whether the problem has BlockLists, whose walk costs registers.
+template <typename T, int kHeadSize, AttentionTile kTile, bool kLists>
 __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
     attention_fwd_kernel(const __grid_constant__ AttentionParams p,
                          const __grid_constant__ BlockOrder order) {
@@ -145,7 +148,8 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
   constexpr int kQueries = Tiles::kConfig.queries, kKeys = Tiles::kConfig.keys;
   constexpr int kRowTiles = Tiles::kRowTiles, kThreads = Tiles::kThreads;
   Tiles& tiles = *dynamic_shared<Tiles>();
-  const ListedQueryTile block(p, block_place(order, p.heads), kQueries);
+  const std::conditional_t<kLists, ListedQueryTile, QueryTile> block(
+      p, block_place(order, p.heads), kQueries);
   const BlockPlace& place = block.place;
   const Sequence& sequence = block.sequence;
   const int head_size = static_cast<int>(p.head_size);
@@ -153,9 +157,14 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
   const int warp_row = static_cast<int>(threadIdx.x) / kWarpSize * 16 * kRowTiles;
   const int query = block.query + warp_row, end_step = block.end_step(kKeys);
   const auto first_step = [&] {
-    return block.tiles(kKeys).steps_before(sequence.first_key(opaque(block.query)) / kKeys);
+    const int tile = sequence.first_key(opaque(block.query)) / kKeys;
+    if constexpr (kLists) return block.tiles(kKeys).steps_before(tile);
+    return tile;
   };
-  const auto key_of = [&](int step) { return block.tiles(kKeys).tile(step) * kKeys; };
+  const auto key_of = [&](int step) {
+    if constexpr (kLists) return block.tiles(kKeys).tile(step) * kKeys;
+    return step * kKeys;
+  };
 
   // Pointers are made again each time, and so is the first step: registers are short.
   const auto copy_keys = [&](auto& tile, const HeadView& view, int step) {
@@ -209,7 +218,10 @@ void launch_fwd_tile(const Exec& exec, const AttentionParams& params) {
   using Tiles = FwdTiles<T, kHeadSize, kTile>;
   const BlockOrder order = order_by_queries(params, Tiles::kConfig.queries);
   if (order.blocks() == 0) return;
-  simt::launch(attention_fwd_kernel<T, kHeadSize, kTile>,
+  const auto kernel = params.keys_of_queries.begins != nullptr
+                          ? attention_fwd_kernel<T, kHeadSize, kTile, true>
+                          : attention_fwd_kernel<T, kHeadSize, kTile, false>;
+  simt::launch(kernel,
                {.grid = order.blocks(), .block = Tiles::kThreads, .smem_bytes = sizeof(Tiles)},
                exec, params, order);
 }
