@@ -27,6 +27,27 @@ std::map<std::string, std::string> local_state(TinyRun& run) {
   return bytes;
 }
 
+void check_resumes(const RunLayout& layout, OptimizerKind kind, const std::vector<int64_t>& saved,
+                   int64_t more) {
+  const auto all = world().group();
+  for (const int count : replica_counts()) {
+    const Replicas replicas(*all, count);
+    for (const int64_t at : saved) {
+      CAPTURE(count, at);
+      const SharedDir dir(*all);
+      TinyRun run(replicas.groups, *all, layout, kind);
+      run.train(at);
+      run.save(dir / "checkpoints");
+      const std::vector<float> want = run.train(more);
+      TinyRun again(replicas.groups, *all, layout, kind);
+      again.poison();
+      again.load(dir / "checkpoints" + cat("/step_0000000", at));
+      CHECK(again.train(more) == want);
+      CHECK(local_state(again) == local_state(run));
+    }
+  }
+}
+
 std::vector<float> floats_of(const std::string& bytes) {
   std::vector<float> values(bytes.size() / sizeof(float));
   std::memcpy(values.data(), bytes.data(), bytes.size());

@@ -27,6 +27,11 @@ std::vector<float> values_of(TinyRun& run);
 // The bytes of all that this rank holds, by name.
 std::map<std::string, std::string> local_state(TinyRun& run);
 
+// With all numbers of replicas, a run that is saved after each of these numbers of steps and loaded
+// by another takes `more` steps with the bits of the one that goes on. Collective.
+void check_resumes(const RunLayout& layout, OptimizerKind kind, const std::vector<int64_t>& saved,
+                   int64_t more);
+
 std::vector<float> floats_of(const std::string& bytes);
 
 }  // namespace shale::test

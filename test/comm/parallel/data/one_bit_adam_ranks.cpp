@@ -181,23 +181,7 @@ TEST_CASE("a compressed step sends less than 1/28 of AdamW's bytes between repli
 }
 
 TEST_CASE("1-bit Adam resumes with the same bits, before and after its freeze", "[checkpoint]") {
-  const auto all = world().group();
-  for (const int count : replica_counts()) {
-    const Replicas replicas(*all, count);
-    for (const int64_t at : {kFreezeStep, kFreezeStep + 2}) {
-      CAPTURE(count, at);
-      const SharedDir dir(*all);
-      TinyRun run(replicas.groups, *all, {{.stage = 2}}, OptimizerKind::kOneBitAdam);
-      run.train(at);
-      run.save(dir / "checkpoints");
-      const std::vector<float> want = run.train(3);
-      TinyRun again(replicas.groups, *all, {{.stage = 2}}, OptimizerKind::kOneBitAdam);
-      again.poison();
-      again.load(dir / "checkpoints" + cat("/step_0000000", at));
-      CHECK(again.train(3) == want);
-      CHECK(local_state(again) == local_state(run));
-    }
-  }
+  check_resumes({{.stage = 2}}, OptimizerKind::kOneBitAdam, {kFreezeStep, kFreezeStep + 2}, 3);
 }
 
 TEST_CASE("other numbers of replicas owe the mean of what those before owed", "[checkpoint]") {

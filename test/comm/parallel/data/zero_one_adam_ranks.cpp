@@ -240,23 +240,7 @@ TEST_CASE("replicas of 0/1 Adam have the same anchors, and the same parameters w
 }
 
 TEST_CASE("0/1 Adam resumes with the same bits, whatever kind of step comes next", "[checkpoint]") {
-  const auto all = world().group();
-  for (const int count : replica_counts()) {
-    const Replicas replicas(*all, count);
-    for (const int64_t at : {3, 5, 6, 8, 9}) {
-      CAPTURE(count, at);
-      const SharedDir dir(*all);
-      TinyRun run(replicas.groups, *all, layout_of(2), OptimizerKind::kZeroOneAdam);
-      run.train(at);
-      run.save(dir / "checkpoints");
-      const std::vector<float> want = run.train(4);
-      TinyRun again(replicas.groups, *all, layout_of(2), OptimizerKind::kZeroOneAdam);
-      again.poison();
-      again.load(dir / "checkpoints" + cat("/step_0000000", at));
-      CHECK(again.train(4) == want);
-      CHECK(local_state(again) == local_state(run));
-    }
-  }
+  check_resumes(layout_of(2), OptimizerKind::kZeroOneAdam, {3, 5, 6, 8, 9}, 4);
 }
 
 TEST_CASE("other numbers of replicas of 0/1 Adam go on from its anchors", "[checkpoint]") {
