@@ -48,7 +48,8 @@ __device__ __forceinline__ void load_bwd90_keys(const Bwd90Params& params,
   const KeyTile block = bwd90_keys_block(params);
   const int batch = block.place.batch;
   TileLoader loader(shared.patch);
-  QueryStep next(block.sequence, block.key, kBwd90Keys, kQueries, block.place.head * block.group);
+  QueryStep<kBwd90Keys, kQueries> next(block.sequence, block.key,
+                                       block.place.head * block.group);
   const int steps = next.count(block.group);
   if (steps == 0) return;
   const RowRange keys = {block.key, block.sequence.keys, static_cast<int>(p.keys), block.place.head,
@@ -59,7 +60,7 @@ __device__ __forceinline__ void load_bwd90_keys(const Bwd90Params& params,
   for (int step = 0; step < steps; ++step, next.advance(), place.next()) {
     auto& stage = shared.stages[place.stage];
     MBarrier &q_full = shared.q_full[place.stage], &dout_full = shared.dout_full[place.stage];
-    const int query = next.tile * kQueries;
+    const int query = next.query();
     const RowRange rows = {query, block.sequence.queries, static_cast<int>(p.queries), next.head,
                            batch};
     if (lane_id() == 0) {
@@ -97,8 +98,8 @@ class Bwd90KeysConsumer {
     set_zero(dv_);
     {
       const KeyTile block = bwd90_keys_block(params_);
-      QueryStep next(block.sequence, block.key, kBwd90Keys, kQueries,
-                     block.place.head * block.group);
+      QueryStep<kBwd90Keys, kQueries> next(block.sequence, block.key,
+                                           block.place.head * block.group);
       const int steps = uniform(next.count(block.group));
       // The last of the warpgroup's keys is first seen by the latest query, the first one last by
       // the earliest.

@@ -22,9 +22,9 @@ struct Bwd90QueriesShared {
 };
 
 // What a block owns. Asked for again where it is needed: registers are short.
-__device__ __forceinline__ QueryTile bwd90_queries_block(const Bwd90Params& params) {
+__device__ __forceinline__ QueryTile<> bwd90_queries_block(const Bwd90Params& params) {
   const AttentionParams& p = params.problem;
-  return QueryTile(p, block_place(params.order, p.heads), kBwd90TileQueries);
+  return QueryTile<>(p, block_place(params.order, p.heads), kBwd90TileQueries);
 }
 
 template <int kHeadSize>
@@ -32,7 +32,7 @@ __device__ __forceinline__ void load_bwd90_queries(const Bwd90Params& params,
                                                    Bwd90QueriesShared<kHeadSize>& shared) {
   constexpr int kKeys = bwd90_keys_of_queries(kHeadSize);
   const AttentionParams& p = params.problem;
-  const QueryTile block = bwd90_queries_block(params);
+  const QueryTile<> block = bwd90_queries_block(params);
   const int first_step = block.first_step(kKeys), end_step = block.end_step(kKeys);
   if (first_step == end_step) return;
   const int batch = block.place.batch;
@@ -67,7 +67,7 @@ class Bwd90QueriesConsumer {
 
   __device__ __forceinline__ void run() {
     const AttentionParams& p = params_.problem;
-    const QueryTile block = bwd90_queries_block(params_);
+    const QueryTile<> block = bwd90_queries_block(params_);
     const int first_step = uniform(block.first_step(kKeys));
     const int end_step = uniform(block.end_step(kKeys));
     const int first_query = block.query + 64 * warpgroup_, query = first_query + thread_row();

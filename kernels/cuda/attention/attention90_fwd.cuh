@@ -40,9 +40,9 @@ struct Fwd90Shared {
 
 // Asked for again where it is needed: registers are short.
 template <int kHeadSize>
-__device__ __forceinline__ QueryTile fwd90_item(const Fwd90Params& params, int number) {
+__device__ __forceinline__ QueryTile<> fwd90_item(const Fwd90Params& params, int number) {
   const AttentionParams& p = params.problem;
-  return QueryTile(p, place_in_order(params.order, p.heads, opaque(number)),
+  return QueryTile<>(p, place_in_order(params.order, p.heads, opaque(number)),
                    fwd90_config(kHeadSize).queries());
 }
 
@@ -73,7 +73,7 @@ __device__ __forceinline__ void load_fwd90(const Fwd90Params& params,
   int q_parity = 1;
   TileLoader loader(shared.patch);
   for_items(params, [&](int number) {
-    const QueryTile item = fwd90_item<kHeadSize>(params, number);
+    const QueryTile<> item = fwd90_item<kHeadSize>(params, number);
     const int first_step = item.first_step(kConfig.keys), end_step = item.end_step(kConfig.keys);
     if (first_step == end_step) return;
     const auto keys_of = [&](int step) {
@@ -214,7 +214,7 @@ class Fwd90Consumer {
   }
 
   __device__ __forceinline__ void compute(int number) {
-    const QueryTile item = fwd90_item<kHeadSize>(params_, number);
+    const QueryTile<> item = fwd90_item<kHeadSize>(params_, number);
     const int first_step = uniform(item.first_step(kKeys));
     int step = uniform(item.end_step(kKeys));
     if (step == first_step) return;
@@ -250,7 +250,7 @@ class Fwd90Consumer {
   // out = sums / softmax sum, lse = ln of it; for rows without keys 0 and -inf.
   __device__ __forceinline__ void store(int number) {
     constexpr float kLn2 = 0.693147181f;
-    const QueryTile item = fwd90_item<kHeadSize>(params_, number);
+    const QueryTile<> item = fwd90_item<kHeadSize>(params_, number);
     const AttentionParams& p = params_.problem;
     const int first_query = item.query + 64 * warpgroup_;
     float* const lse =

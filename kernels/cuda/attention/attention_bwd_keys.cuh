@@ -175,7 +175,8 @@ struct WarpPlace {
   }
 };
 
-template <typename T, int kHeadSize, bool kWithDq, bool kSmall>
+// kLists: whether the problem has BlockLists.
+template <typename T, int kHeadSize, bool kWithDq, bool kSmall, bool kLists>
 __global__ void __launch_bounds__((BwdKeysTiles<T, kHeadSize, kSmall>::kThreads))
     attention_bwd_keys_kernel(const __grid_constant__ AttentionParams p,
                               const __grid_constant__ BlockOrder order) {
@@ -190,7 +191,7 @@ __global__ void __launch_bounds__((BwdKeysTiles<T, kHeadSize, kSmall>::kThreads)
   const int head_size = static_cast<int>(p.head_size);
   const Sequence sequence(p, place.batch);
   const int block_key = place.tile * kKeys;
-  ListedQueryStep<kKeys, kQueries> next(sequence, block_key, place.head * group);
+  QueryStep<kKeys, kQueries, kLists> next(sequence, block_key, place.head * group);
   const int steps = next.count(group);
 
   const auto copy_next_queries = [&](auto& stage) {
@@ -289,12 +290,14 @@ void launch_attention_bwd_keys(const Exec& exec, const AttentionParams& params) 
       static_assert(!kSmall || sizeof(Tiles) <= kLeastBlockShared);
       const BlockOrder order = order_by_keys(params, Tiles::kConfig.keys);
       if (order.blocks() == 0) return;
-      const auto kernel = params.dq_sums != nullptr
-                              ? attention_bwd_keys_kernel<T, kHeadSize, true, kSmall>
-                              : attention_bwd_keys_kernel<T, kHeadSize, false, kSmall>;
-      simt::launch(kernel,
-                   {.grid = order.blocks(), .block = Tiles::kThreads, .smem_bytes = sizeof(Tiles)},
-                   exec, params, order);
+      dispatch_lists(params, [&]<bool kLists>() {
+        const auto kernel = params.dq_sums != nullptr
+                                ? attention_bwd_keys_kernel<T, kHeadSize, true, kSmall, kLists>
+                                : attention_bwd_keys_kernel<T, kHeadSize, false, kSmall, kLists>;
+        simt::launch(
+            kernel, {.grid = order.blocks(), .block = Tiles::kThreads, .smem_bytes = sizeof(Tiles)},
+            exec, params, order);
+      });
     });
   });
 }

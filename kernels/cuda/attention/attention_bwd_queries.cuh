@@ -62,7 +62,8 @@ __device__ __forceinline__ void cap_by_rows(float (&scores)[1][kColumnTiles][4],
   }
 }
 
-template <typename T, int kHeadSize, bool kSmall>
+// kLists: whether the problem has BlockLists.
+template <typename T, int kHeadSize, bool kSmall, bool kLists>
 __global__ void __launch_bounds__((BwdQueriesTiles<T, kHeadSize, kSmall>::kThreads))
     attention_bwd_queries_kernel(const __grid_constant__ AttentionParams p,
                                  const __grid_constant__ BlockOrder order) {
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__((BwdQueriesTiles<T, kHeadSize, kSmall>::kThrea
   constexpr int kQueries = Tiles::kConfig.queries, kKeys = Tiles::kConfig.keys;
   constexpr int kThreads = Tiles::kThreads;
   Tiles& tiles = *dynamic_shared<Tiles>();
-  const ListedQueryTile block(p, block_place(order, p.heads), kQueries);
+  const QueryTile<kLists> block(p, block_place(order, p.heads), kQueries);
   const BlockPlace& place = block.place;
   const Sequence& sequence = block.sequence;
   const int head_size = static_cast<int>(p.head_size);
@@ -81,11 +82,10 @@ __global__ void __launch_bounds__((BwdQueriesTiles<T, kHeadSize, kSmall>::kThrea
   const int warp_row = static_cast<int>(threadIdx.x) / kWarpSize * 16;
   const int query = block.query + warp_row;
   const int first_step = block.first_step(kKeys), end_step = block.end_step(kKeys);
-  const auto key_of = [&](int step) { return block.tiles(kKeys).tile(step) * kKeys; };
 
   const auto copy_keys = [&](int step) {
     auto& stage = tiles.stages[step % 2];
-    const int key = key_of(step);
+    const int key = block.key_of(step, kKeys);
     copy_tile_async<kThreads>(stage.k, k, p.k.row_stride, key, sequence.keys, head_size);
     copy_tile_async<kThreads>(stage.v, v, p.v.row_stride, key, sequence.keys, head_size);
     cp_async_commit();
@@ -119,7 +119,8 @@ __global__ void __launch_bounds__((BwdQueriesTiles<T, kHeadSize, kSmall>::kThrea
     set_zero(dp);
     multiply_rows<T>(dp, tiles.dout, warp_row, stage.v, 0);
     if (p.softcap > 0) cap_by_rows(scores, dp, delta, p);
-    score_gradients(scores, dp, lse2, delta, p.scale_log2, sequence, query, key_of(step));
+    score_gradients(scores, dp, lse2, delta, p.scale_log2, sequence, query,
+                    block.key_of(step, kKeys));
     Fragments<1, kKeys / 16> ds;
     round_to_fragments<T>(scores, ds);
     multiply_fragments<T>(dq, ds, stage.k, 0, 0);
@@ -141,9 +142,12 @@ void launch_attention_bwd_queries(const Exec& exec, const AttentionParams& param
       static_assert(!kSmall || sizeof(Tiles) <= kLeastBlockShared);
       const BlockOrder order = order_by_queries(params, Tiles::kConfig.queries);
       if (order.blocks() == 0) return;
-      simt::launch(attention_bwd_queries_kernel<T, kHeadSize, kSmall>,
-                   {.grid = order.blocks(), .block = Tiles::kThreads, .smem_bytes = sizeof(Tiles)},
-                   exec, params, order);
+      dispatch_lists(params, [&]<bool kLists>() {
+        simt::launch(
+            attention_bwd_queries_kernel<T, kHeadSize, kSmall, kLists>,
+            {.grid = order.blocks(), .block = Tiles::kThreads, .smem_bytes = sizeof(Tiles)}, exec,
+            params, order);
+      });
     });
   });
 }

@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   using Tiles = F32FwdTiles<kHeadSize, kSmall>;
   constexpr int kTile = Tiles::kTile, kCount = kTile / kSide;
   Tiles& tiles = *dynamic_shared<Tiles>();
-  const ListedQueryTile block(p, block_place(order, p.heads), kTile);
+  const QueryTile<true> block(p, block_place(order, p.heads), kTile);
   const BlockPlace& place = block.place;
   const Sequence& sequence = block.sequence;
   const int query = block.query;
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
   for (int i = 0; i < kCount; ++i) maximum[i] = -kInfinity, sum[i] = 0.f;
   for (int step = block.first_step(kTile), end = block.end_step(kTile); step < end; ++step) {
-    const int key = block.tiles(kTile).tile(step) * kTile;
+    const int key = block.key_of(step, kTile);
     load_rows(tiles.k, k, key, sequence.keys);
     load_rows(tiles.v, v, key, sequence.keys);
     __syncthreads();
@@ -323,7 +323,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   load_rows(tiles.v, HeadRows(p, p.v, place.batch, place.head), key, sequence.keys);
 
   Sums<kHeadSize, kTile> dk, dv;
-  ListedQueryStep<kTile, kTile> next(sequence, key, place.head * group);
+  QueryStep<kTile, kTile, true> next(sequence, key, place.head * group);
   for (int left = next.count(group); left > 0; --left) {
     const int head = next.head, query = next.query();
     load_rows(tiles.q, HeadRows(p, p.q, place.batch, head), query, sequence.queries);
@@ -355,7 +355,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   using Tiles = F32BwdTiles<kHeadSize, kSmall>;
   constexpr int kTile = Tiles::kTile, kCount = kTile / kSide;
   Tiles& tiles = *dynamic_shared<Tiles>();
-  const ListedQueryTile block(p, block_place(order, p.heads), kTile);
+  const QueryTile<true> block(p, block_place(order, p.heads), kTile);
   const BlockPlace& place = block.place;
   const Sequence& sequence = block.sequence;
   const int query = block.query;
@@ -366,7 +366,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
   Sums<kHeadSize, kTile> dq;
   for (int step = block.first_step(kTile), end = block.end_step(kTile); step < end; ++step) {
-    const int key = block.tiles(kTile).tile(step) * kTile;
+    const int key = block.key_of(step, kTile);
     load_rows(tiles.k, k, key, sequence.keys);
     load_rows(tiles.v, v, key, sequence.keys);
     __syncthreads();

@@ -8,7 +8,6 @@
 // one waits. Tiles of keys come from the last to the first: only the first few, at the diagonal and
 // the ragged end, are masked.
 
-#include <type_traits>
 
 #include "shale/base/error.h"
 #include "shale/kernels/cuda/attention/attention_config.h"
@@ -148,8 +147,7 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
   constexpr int kQueries = Tiles::kConfig.queries, kKeys = Tiles::kConfig.keys;
   constexpr int kRowTiles = Tiles::kRowTiles, kThreads = Tiles::kThreads;
   Tiles& tiles = *dynamic_shared<Tiles>();
-  const std::conditional_t<kLists, ListedQueryTile, QueryTile> block(
-      p, block_place(order, p.heads), kQueries);
+  const QueryTile<kLists> block(p, block_place(order, p.heads), kQueries);
   const BlockPlace& place = block.place;
   const Sequence& sequence = block.sequence;
   const int head_size = static_cast<int>(p.head_size);
@@ -157,19 +155,14 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
   const int warp_row = static_cast<int>(threadIdx.x) / kWarpSize * 16 * kRowTiles;
   const int query = block.query + warp_row, end_step = block.end_step(kKeys);
   const auto first_step = [&] {
-    const int tile = sequence.first_key(opaque(block.query)) / kKeys;
-    if constexpr (kLists) return block.tiles(kKeys).steps_before(tile);
-    return tile;
-  };
-  const auto key_of = [&](int step) {
-    if constexpr (kLists) return block.tiles(kKeys).tile(step) * kKeys;
-    return step * kKeys;
+    return block.tiles(kKeys).steps_before(sequence.first_key(opaque(block.query)) / kKeys);
   };
 
   // Pointers are made again each time, and so is the first step: registers are short.
   const auto copy_keys = [&](auto& tile, const HeadView& view, int step) {
     const T* rows = head_rows<const T>(view, opaque(place.batch), opaque(block.kv_head));
-    copy_tile_async<kThreads>(tile, rows, view.row_stride, key_of(step), sequence.keys, head_size);
+    copy_tile_async<kThreads>(tile, rows, view.row_stride, block.key_of(step, kKeys),
+                              sequence.keys, head_size);
     cp_async_commit();
   };
   if (first_step() < end_step) {
@@ -194,7 +187,7 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
     __syncthreads();  // V has landed, and nobody reads K any more
     if (step > first_step()) copy_keys(tiles.k, p.k, step - 1);
     // All see what the first and the last of the warp's queries see.
-    const int key = key_of(step);
+    const int key = block.key_of(step, kKeys);
     if (key + kKeys > sequence.visible_keys(query) ||
         key < sequence.first_key(opaque(query) + 16 * kRowTiles - 1)) {
       mask_scores(scores, sequence, query, key);
@@ -218,12 +211,11 @@ void launch_fwd_tile(const Exec& exec, const AttentionParams& params) {
   using Tiles = FwdTiles<T, kHeadSize, kTile>;
   const BlockOrder order = order_by_queries(params, Tiles::kConfig.queries);
   if (order.blocks() == 0) return;
-  const auto kernel = params.keys_of_queries.begins != nullptr
-                          ? attention_fwd_kernel<T, kHeadSize, kTile, true>
-                          : attention_fwd_kernel<T, kHeadSize, kTile, false>;
-  simt::launch(kernel,
-               {.grid = order.blocks(), .block = Tiles::kThreads, .smem_bytes = sizeof(Tiles)},
-               exec, params, order);
+  dispatch_lists(params, [&]<bool kLists>() {
+    simt::launch(attention_fwd_kernel<T, kHeadSize, kTile, kLists>,
+                 {.grid = order.blocks(), .block = Tiles::kThreads, .smem_bytes = sizeof(Tiles)},
+                 exec, params, order);
+  });
 }
 
 template <typename T>

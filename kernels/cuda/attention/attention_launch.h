@@ -68,6 +68,13 @@ void dispatch_tiles(const Exec& exec, Fn&& fn) {
   fn.template operator()<false>();
 }
 
+// fn.template operator()<kLists>(): whether the problem has BlockLists.
+template <typename Fn>
+void dispatch_lists(const AttentionProblem& p, Fn&& fn) {
+  if (p.keys_of_queries.begins != nullptr) return fn.template operator()<true>();
+  fn.template operator()<false>();
+}
+
 // For blocks that own a tile of that many queries, or of keys.
 BlockOrder order_by_queries(const AttentionProblem& p, int tile);
 BlockOrder order_by_keys(const AttentionProblem& p, int tile);

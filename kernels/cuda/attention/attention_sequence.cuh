@@ -82,7 +82,25 @@ __device__ __forceinline__ int seen_keys(const Sequence& sequence, int first_que
   return last < first_query ? 0 : std::max(0, sequence.visible_keys(last));
 }
 
+// The TileList of problems without BlockLists: all tiles, which the compiler knows. Walking a list
+// costs registers.
+struct AllTiles {
+  static constexpr int tile(int step) { return step; }
+  static constexpr int steps_before(int tile) { return tile; }
+};
+
+template <bool kLists>
+__device__ __forceinline__ auto tiles_of(const BlockRows& blocks, int head, int row, int rows) {
+  if constexpr (kLists) {
+    return blocks.tiles(head, row, rows);
+  } else {
+    return AllTiles{};
+  }
+}
+
 // A tile of queries of one head, and the keys that it sees. Cheap enough to ask for again, too.
+// kLists: whether the problem may have BlockLists.
+template <bool kLists = false>
 struct QueryTile {
   BlockPlace place;
   Sequence sequence;
@@ -95,25 +113,18 @@ struct QueryTile {
         query(at.tile * queries),
         seen(seen_keys(sequence, query, queries)) {}
 
-  // Tiles of so many keys: numbers [first_step, end_step).
-  __device__ __forceinline__ int end_step(int keys) const { return (seen + keys - 1) / keys; }
-  __device__ __forceinline__ int first_step(int keys) const {
-    return std::min(sequence.first_key(query) / keys, end_step(keys));
-  }
-};
-
-// The same of problems that may have BlockLists: what is numbered are steps of a list of tiles.
-struct ListedQueryTile : QueryTile {
-  using QueryTile::QueryTile;
-
-  __device__ __forceinline__ TileList tiles(int keys) const {
-    return sequence.problem.keys_of_queries.tiles(place.head, query, keys);
+  // Tiles of so many keys, and their steps: numbers [first_step, end_step).
+  __device__ __forceinline__ auto tiles(int keys) const {
+    return tiles_of<kLists>(sequence.problem.keys_of_queries, place.head, query, keys);
   }
   __device__ __forceinline__ int end_step(int keys) const {
     return tiles(keys).steps_before((seen + keys - 1) / keys);
   }
   __device__ __forceinline__ int first_step(int keys) const {
     return std::min(tiles(keys).steps_before(sequence.first_key(query) / keys), end_step(keys));
+  }
+  __device__ __forceinline__ int key_of(int step, int keys) const {
+    return tiles(keys).tile(step) * keys;
   }
 };
 
@@ -130,40 +141,21 @@ struct KeyTile {
         key(at.tile * keys) {}
 };
 
-// A step of a block that owns `keys` keys from `key` on: a tile of queries of one head. They go
-// through all tiles that see its keys, head by head.
+// A step of a block that owns kKeys keys from `key` on: a tile of kQueries queries of one head.
+// They go through all tiles that see its keys, head by head. kLists: whether the problem may have
+// BlockLists.
+template <int kKeys, int kQueries, bool kLists = false>
 struct QueryStep {
-  int first_tile, tiles, tile, head;
-
-  __device__ __forceinline__ QueryStep(const Sequence& sequence, int key, int keys,
-                                       int queries_of_tile, int first_head)
-      : head(first_head) {
-    const int end = std::min(sequence.queries, sequence.end_query(key + keys - 1));
-    first_tile = std::max(0, sequence.first_query(key)) / queries_of_tile;
-    tiles = (end + queries_of_tile - 1) / queries_of_tile;
-    tile = first_tile;
-  }
-  __device__ __forceinline__ int count(int heads) const {
-    return std::max(0, tiles - first_tile) * heads;
-  }
-  __device__ __forceinline__ void advance() {
-    if (++tile == tiles) tile = first_tile, ++head;
-  }
-};
-
-// The same, with tiles of kQueries queries, of problems that may have BlockLists.
-template <int kKeys, int kQueries>
-struct ListedQueryStep {
   const Sequence& sequence;
   int key, head, first, end, step;  // steps of the head
 
-  __device__ __forceinline__ ListedQueryStep(const Sequence& of, int first_key, int first_head)
+  __device__ __forceinline__ QueryStep(const Sequence& of, int first_key, int first_head)
       : sequence(of), key(first_key), head(first_head) {
     begin_head();
   }
   // The steps of so many heads from this one on, at which it then is.
   __device__ __forceinline__ int count(int heads) {
-    if (tiles().count < 0) return std::max(0, end - first) * heads;
+    if (!tiles_of_heads_differ()) return std::max(0, end - first) * heads;
     const int first_head = head, end_head = head + heads;
     int steps = 0;
     for (; head < end_head; ++head) {
@@ -189,17 +181,17 @@ struct ListedQueryStep {
   }
 
  private:
-  __device__ __forceinline__ TileList tiles() const {
-    return sequence.problem.queries_of_keys.tiles(head, key, kQueries);
+  __device__ __forceinline__ auto tiles() const {
+    return tiles_of<kLists>(sequence.problem.queries_of_keys, head, key, kQueries);
   }
   __device__ __forceinline__ bool tiles_of_heads_differ() const {
-    return sequence.problem.queries_of_keys.head_stride != 0;
+    return kLists && sequence.problem.queries_of_keys.head_stride != 0;
   }
   __device__ __forceinline__ void begin_head() {
-    const TileList list = tiles();
+    const auto all = tiles();
     const int end_query = std::min(sequence.queries, sequence.end_query(key + kKeys - 1));
-    first = list.steps_before(std::max(0, sequence.first_query(key)) / kQueries);
-    end = list.steps_before((end_query + kQueries - 1) / kQueries);
+    first = all.steps_before(std::max(0, sequence.first_query(key)) / kQueries);
+    end = all.steps_before((end_query + kQueries - 1) / kQueries);
     step = first;
   }
   __device__ __forceinline__ void skip_heads() {
