@@ -27,6 +27,15 @@ KernelKind kind_of(std::string_view slot) {
   return KernelKind::kOther;
 }
 
+double modelled_seconds(const Cluster& cluster, const kernels::KernelCall& kernel) {
+  const KernelKind kind = kind_of(kernel.slot);
+  if (kernel.scores > 0 && cluster.scores != Cluster::Scores::kFused) {
+    return attention_seconds(cluster, kernel.scores, kernel.head_size, kernel.dtype,
+                             kind == KernelKind::kAttentionGrad);
+  }
+  return kernel_seconds(cluster, kernel.cost, kernel.dtype, kind);
+}
+
 double seconds_of_run(const kernels::SlotCall& call) {
   const Clock::time_point start = Clock::now();
   call.run();
@@ -87,8 +96,7 @@ void KernelTimes::write(const std::string& path) const {
 
 KernelTime KernelTimes::of(const kernels::SlotCall& call) {
   const kernels::KernelCall kernel = described(call);
-  const KernelTime modelled{
-      .seconds = kernel_seconds(cluster_, kernel.cost, kernel.dtype, kind_of(kernel.slot))};
+  const KernelTime modelled{.seconds = modelled_seconds(cluster_, kernel)};
   if (!measures_ && measured_.empty()) return modelled;
   const std::string name = name_of(call, kernel);
   auto found = measured_.find(name);

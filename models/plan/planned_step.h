@@ -11,10 +11,10 @@ namespace shale::models {
 struct PlannedStep {
   double seconds = 0;
   // Where they go, on the rank that has most to do: the parts add up to `seconds`.
-  double products = 0;   // matrix products, those of experts too
+  double products = 0;  // matrix products, those of experts too
   double attention = 0;
-  double others = 0;     // kernels whose time is their traffic
-  double slowed = 0;     // by collectives beside them
+  double others = 0;         // kernels whose time is their traffic
+  double slowed = 0;         // by collectives beside them
   double exposed_data = 0;   // waiting for parameters and gradients
   double exposed_model = 0;  // waiting inside layers: tensor, context and expert parallelism
   double bubble = 0;         // waiting for other stages
