@@ -110,7 +110,7 @@ Cluster read_cluster(const std::string& path) {
   spec.read_json(file.text(), path);
   const auto want = [&](double value, const char* name) {
     if (value > 0) return;
-    throw ConfigError(cat(path, ": ", name, " is missing, want a positive number"));
+    throw ConfigError(cat(path, ": ", name, " is 0 or missing, want a positive number"));
   };
   want(cluster.memory_bandwidth, "memory_gbytes_per_s");
   want(cluster.flops_bf16, "bf16_tflops");

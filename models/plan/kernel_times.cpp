@@ -63,6 +63,10 @@ const char* basis_name(Basis basis) {
   return kNames[size_t(basis)];
 }
 
+Basis basis_of_links(const Cluster& cluster) {
+  return cluster.links_are_fitted ? Basis::kFitted : Basis::kExtrapolated;
+}
+
 std::string KernelTimes::name_of(const kernels::SlotCall& call, const kernels::KernelCall& kernel) {
   return cat(kernel.slot, kernel.gemm == nullptr ? "" : " ",
              kernel.gemm == nullptr ? "" : gemm_name(*kernel.gemm), " ", dtype_name(kernel.dtype),

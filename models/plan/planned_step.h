@@ -19,6 +19,9 @@ struct PlannedStep {
   double exposed_model = 0;  // waiting inside layers: tensor, context and expert parallelism
   double bubble = 0;         // waiting for other stages
   std::array<double, kBases> by_basis{};  // of the whole: shares that add up to 1
+  // How well the parts are known: what was measured of the kernels', and how the links are known.
+  double products_measured = 0, attention_measured = 0, others_measured = 0;
+  Basis links = Basis::kExtrapolated;
 
   double items = 0;       // of the step, by all ranks: tokens
   double flops = 0;       // forward and backward of the model, without recomputation

@@ -26,10 +26,14 @@ bool is_of_micro_batch(StepPhase phase) {
 
 void TimeParts::add(const TimeParts& from, const TimeParts& to, double times) {
   total += times * (to.total - from.total);
-  for (const auto& [slot, seconds] : to.kernels) {
-    const auto before = from.kernels.find(slot);
-    kernels[slot] += times * (seconds - (before == from.kernels.end() ? 0 : before->second));
-  }
+  const auto add_slots = [times](auto& mine, const auto& before, const auto& after) {
+    for (const auto& [slot, seconds] : after) {
+      const auto found = before.find(slot);
+      mine[slot] += times * (seconds - (found == before.end() ? 0 : found->second));
+    }
+  };
+  add_slots(kernels, from.kernels, to.kernels);
+  add_slots(measured, from.measured, to.measured);
   for (size_t i = 0; i < exposed.size(); ++i)
     exposed[i] += times * (to.exposed[i] - from.exposed[i]);
   for (size_t i = 0; i < by_basis.size(); ++i) {
@@ -105,6 +109,7 @@ void StepClock::advance(double seconds) {
 void StepClock::slow(double beside) {
   const double slowed = beside * cluster_.overlap_tax;
   time_.slowed += slowed;
+  time_.by_basis[size_t(Basis::kExtrapolated)] += slowed;
   now_ += slowed;
 }
 
@@ -112,6 +117,7 @@ void StepClock::around(const kernels::SlotCall& call) {
   KernelTime kernel = times_.of(call);
   if (!cluster_.sequence_parallel && is_of_rows(call.slot().name())) kernel.seconds *= pieces_;
   time_.kernels[call.slot().name()] += kernel.seconds;
+  if (kernel.basis == Basis::kMeasured) time_.measured[call.slot().name()] += kernel.seconds;
   time_.by_basis[size_t(kernel.basis)] += kernel.seconds;
   advance(kernel.seconds);
   if (cluster_.exchanges_in_pieces && is_product(call.slot().name())) {
@@ -168,7 +174,7 @@ void StepClock::end_exchange() {
 }
 
 void StepClock::wait(double waited, comm::Lane lane) {
-  const Basis basis = cluster_.links_are_fitted ? Basis::kFitted : Basis::kExtrapolated;
+  const Basis basis = basis_of_links(cluster_);
   time_.exposed[size_t(lane)] += waited;
   time_.by_basis[size_t(basis)] += waited;
   now_ += waited;

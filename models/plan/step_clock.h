@@ -15,6 +15,7 @@ namespace shale::models {
 struct TimeParts {
   double total = 0;
   std::map<std::string, double> kernels;       // by slot
+  std::map<std::string, double> measured;      // of these, by times that were measured
   std::array<double, comm::kLanes> exposed{};  // that it waited for collectives, by lane
   std::array<double, kBases> by_basis{};       // of kernels and of what was exposed
   double slowed = 0;  // that kernels took longer for the collectives beside them
