@@ -13,6 +13,8 @@ struct KernelCall {
   Cost cost{};
   DType dtype = DType::kF32;       // of the operands of what has FLOP
   const GemmArgs* gemm = nullptr;  // of a matrix product
+  // Of attention: pairs of a query and a key, of all heads, seen or not, and a head's channels.
+  double scores = 0, head_size = 0;
 };
 // The work is that of cost_of(); of a slot that has none it counts as nothing.
 KernelCall described(const SlotCall& call);

@@ -37,6 +37,14 @@ void describe(ConfigSpec& spec, Cluster& c) {
   spec.add("network-gbytes-per-s", c.network.bandwidth, "a device sends to other nodes", any);
   spec.add("network-latency-us", c.network.latency_s, "of a step of a collective", any);
   spec.add("links-fitted", c.links_are_fitted, "whether the links' figures were measured here");
+  using S = Cluster::Scores;
+  spec.add_choice("scores", c.scores,
+                  {{"fused", S::kFused}, {"kept", S::kKept}, {"again", S::kAgain}},
+                  "of attention, in programs that write them to memory");
+  spec.add("sequence-parallel", c.sequence_parallel,
+           "whether tensor ranks share the rows between their layers");
+  spec.add("exchanges-in-pieces", c.exchanges_in_pieces,
+           "whether exchanges inside layers go beside products");
   spec.add("power-w", c.power_w, "of a device and what is with it", any);
   spec.add("price-per-hour", c.price_per_hour, "of a device", any);
 }
@@ -102,7 +110,7 @@ Cluster read_cluster(const std::string& path) {
   spec.read_json(file.text(), path);
   const auto want = [&](double value, const char* name) {
     if (value > 0) return;
-    throw ConfigError(cat(path, ": ", name, " is missing, want a positive number"));
+    throw ConfigError(cat(path, ": ", name, " is 0 or missing, want a positive number"));
   };
   want(cluster.memory_bandwidth, "memory_gbytes_per_s");
   want(cluster.flops_bf16, "bf16_tflops");
@@ -147,6 +155,20 @@ double message_seconds(const Cluster& cluster, int64_t bytes, int sender, int re
   const std::array<int, 2> ends{sender, receiver};
   const ClusterLink& link = cluster.is_one_node(ends) ? cluster.node : cluster.network;
   return link.latency_s + double(bytes) / link.bandwidth;
+}
+
+double attention_seconds(const Cluster& cluster, double scores, double head_size, DType operands,
+                         bool is_backward) {
+  const auto kernel = [&](double flops, double bytes) {
+    return kernel_seconds(cluster, {.flops = flops, .read_bytes = bytes}, operands,
+                          KernelKind::kOther);
+  };
+  const double product = kernel(2 * scores * head_size, 2 * scores);
+  const double dropout = kernel(0, 5 * scores);
+  const double forward = 2 * product + kernel(0, 4 * scores) + dropout;
+  if (!is_backward) return forward;
+  const double again = cluster.scores == Cluster::Scores::kAgain ? forward : 0;
+  return 4 * product + kernel(0, 6 * scores) + dropout + again;
 }
 
 double kernel_seconds(const Cluster& cluster, const kernels::Cost& cost, DType operands,

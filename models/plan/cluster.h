@@ -36,6 +36,15 @@ struct Cluster {
 
   double flops(DType operands) const { return dtype_size(operands) < 4 ? flops_bf16 : flops_fp32; }
   bool is_one_node(std::span<const int> ranks) const;
+
+  // Where another program than this one ran. Scores of attention are in memory, of all pairs with
+  // dropout: kept for backward, or computed again there.
+  enum class Scores : uint8_t { kFused, kKept, kAgain };
+  Scores scores = Scores::kFused;
+  // Tensor ranks share the rows between their layers; else each goes over all of them.
+  bool sequence_parallel = true;
+  // Exchanges inside layers go in pieces, one for each rank, beside the products next to them.
+  bool exchanges_in_pieces = false;
 };
 
 // Reads a file of JSON: the fields above with their units, as docs/planning.md lists them. Throws
@@ -59,5 +68,11 @@ double message_seconds(const Cluster& cluster, int64_t bytes, int sender, int re
 enum class KernelKind : uint8_t { kOther, kAttention, kAttentionGrad };
 double kernel_seconds(const Cluster& cluster, const kernels::Cost& cost, DType operands,
                       KernelKind kind);
+
+// Of attention that writes its scores to memory (Cluster::Scores), forward or backward, kernel by
+// kernel: products, softmax with its mask, dropout with its own (Korthikanti et al.,
+// arXiv:2205.05198, section 4.1: two bytes a score, one of the mask).
+double attention_seconds(const Cluster& cluster, double scores, double head_size, DType operands,
+                         bool is_backward);
 
 }  // namespace shale::models

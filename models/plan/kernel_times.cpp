@@ -27,6 +27,15 @@ KernelKind kind_of(std::string_view slot) {
   return KernelKind::kOther;
 }
 
+double modelled_seconds(const Cluster& cluster, const kernels::KernelCall& kernel) {
+  const KernelKind kind = kind_of(kernel.slot);
+  if (kernel.scores > 0 && cluster.scores != Cluster::Scores::kFused) {
+    return attention_seconds(cluster, kernel.scores, kernel.head_size, kernel.dtype,
+                             kind == KernelKind::kAttentionGrad);
+  }
+  return kernel_seconds(cluster, kernel.cost, kernel.dtype, kind);
+}
+
 double seconds_of_run(const kernels::SlotCall& call) {
   const Clock::time_point start = Clock::now();
   call.run();
@@ -52,6 +61,10 @@ double measured_seconds(const kernels::SlotCall& call) {
 const char* basis_name(Basis basis) {
   constexpr const char* kNames[kBases] = {"measured", "fitted", "extrapolated"};
   return kNames[size_t(basis)];
+}
+
+Basis basis_of_links(const Cluster& cluster) {
+  return cluster.links_are_fitted ? Basis::kFitted : Basis::kExtrapolated;
 }
 
 std::string KernelTimes::name_of(const kernels::SlotCall& call, const kernels::KernelCall& kernel) {
@@ -87,8 +100,7 @@ void KernelTimes::write(const std::string& path) const {
 
 KernelTime KernelTimes::of(const kernels::SlotCall& call) {
   const kernels::KernelCall kernel = described(call);
-  const KernelTime modelled{
-      .seconds = kernel_seconds(cluster_, kernel.cost, kernel.dtype, kind_of(kernel.slot))};
+  const KernelTime modelled{.seconds = modelled_seconds(cluster_, kernel)};
   if (!measures_ && measured_.empty()) return modelled;
   const std::string name = name_of(call, kernel);
   auto found = measured_.find(name);

@@ -16,6 +16,8 @@ enum class Basis : uint8_t {
 };
 inline constexpr int kBases = 3;
 const char* basis_name(Basis basis);
+// Of collectives and messages.
+Basis basis_of_links(const Cluster& cluster);
 
 struct KernelTime {
   double seconds = 0;

@@ -42,17 +42,29 @@ struct Part {
   const char* key;
   const char* words;
   double seconds;
+  std::string known;  // how
 };
 
+std::string known_kernels(double seconds, double measured) {
+  const auto percent = int(100 * measured / std::max(seconds, 1e-30) + 0.5);
+  if (percent == 0) return basis_name(Basis::kExtrapolated);
+  return percent == 100 ? basis_name(Basis::kMeasured) : cat(percent, "% measured");
+}
+
 std::array<Part, 7> parts_of(const PlannedStep& step) {
-  return {{{"products_s", "matrix products", step.products},
-           {"attention_s", "attention", step.attention},
-           {"others_s", "other kernels", step.others},
-           {"slowed_s", "kernels slower beside collectives", step.slowed},
-           {"exposed_data_s", "waiting for parameters and gradients", step.exposed_data},
-           {"exposed_model_s", "waiting inside layers, for other tensor, context or expert ranks",
-            step.exposed_model},
-           {"bubble_s", "waiting for other stages", step.bubble}}};
+  const std::string links = basis_name(step.links);
+  return {
+      {{"products_s", "matrix products", step.products,
+        known_kernels(step.products, step.products_measured)},
+       {"attention_s", "attention", step.attention,
+        known_kernels(step.attention, step.attention_measured)},
+       {"others_s", "other kernels", step.others, known_kernels(step.others, step.others_measured)},
+       {"slowed_s", "kernels slower beside collectives", step.slowed,
+        basis_name(Basis::kExtrapolated)},
+       {"exposed_data_s", "waiting for parameters and gradients", step.exposed_data, links},
+       {"exposed_model_s", "waiting inside layers, for other tensor, context or expert ranks",
+        step.exposed_model, links},
+       {"bubble_s", "waiting for other stages", step.bubble, "as their times"}}};
 }
 
 std::string text_of(const char* format, double value) {
@@ -65,18 +77,29 @@ std::string text_of(const char* format, double value) {
 
 PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const Cluster& cluster,
                          std::span<const PlannedRank> stages, int ranks) {
-  const auto busiest = std::max_element(
-      stages.begin(), stages.end(), [](const PlannedRank& a, const PlannedRank& b) {
-        return a.time.value().total < b.time.value().total;
-      });
+  const auto busiest = std::max_element(stages.begin(), stages.end(),
+                                        [](const PlannedRank& a, const PlannedRank& b) {
+                                          return a.time.value().total < b.time.value().total;
+                                        });
   const RankTime& time = busiest->time.value();
   PlannedStep step{.seconds = time.total, .slowed = time.slowed};
   for (const auto& [slot, seconds] : time.kernels) {
     const bool is_product = slot == "gemm" || slot == "grouped_gemm" || slot.starts_with("conv");
-    (is_product                          ? step.products
-     : slot.starts_with("attention")     ? step.attention
-                                         : step.others) += seconds;
+    const auto found = time.measured.find(slot);
+    const double measured = found == time.measured.end() ? 0 : found->second;
+    const auto add = [&](double& sum, double& of_it) {
+      sum += seconds;
+      of_it += measured;
+    };
+    if (is_product) {
+      add(step.products, step.products_measured);
+    } else if (slot.starts_with("attention")) {
+      add(step.attention, step.attention_measured);
+    } else {
+      add(step.others, step.others_measured);
+    }
   }
+  step.links = basis_of_links(cluster);
   step.exposed_data = time.exposed[size_t(comm::Lane::kData)];
   step.exposed_model = time.exposed[size_t(comm::Lane::kModel)];
   if (config.pipeline > 1) {
@@ -84,8 +107,8 @@ PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const 
     step.bubble = waits.bubble;
     step.seconds += waits.bubble;
   }
-  for (size_t i = 0; i < kBases; ++i) step.by_basis[i] = time.by_basis[i] / step.seconds;
-  step.by_basis[size_t(Basis::kExtrapolated)] += (step.bubble + step.slowed) / step.seconds;
+  // Waiting for other stages is known as well as what they do meanwhile.
+  for (size_t i = 0; i < kBases; ++i) step.by_basis[i] = time.by_basis[i] / time.total;
   step.items = double(config.global_batch) * double(unit.items_per_sample);
   step.flops = step.items * unit.flops_per_item;
   const bool is_narrow = config.dtype == "bf16" || config.dtype == "fp16" ||
@@ -119,10 +142,10 @@ std::string describe(const PlannedStep& step, const Cluster& cluster, const Samp
                 text_of("%.4g TFLOP/s a device", step.flops / step.seconds / ranks / 1e12));
   }
   text += "\n";
-  for (const auto& [key, words, seconds] : parts_of(step)) {
+  for (const auto& [key, words, seconds, known] : parts_of(step)) {
     if (seconds == 0) continue;
     text += cat("  ", text_of("%8.1f ms", 1e3 * seconds),
-                text_of("  %5.1f%%  ", 100 * seconds / step.seconds), words, "\n");
+                text_of("  %5.1f%%  ", 100 * seconds / step.seconds), words, " (", known, ")\n");
   }
   text += " ";
   for (int i = 0; i < kBases; ++i) {

@@ -11,14 +11,17 @@ namespace shale::models {
 struct PlannedStep {
   double seconds = 0;
   // Where they go, on the rank that has most to do: the parts add up to `seconds`.
-  double products = 0;   // matrix products, those of experts too
+  double products = 0;  // matrix products, those of experts too
   double attention = 0;
-  double others = 0;     // kernels whose time is their traffic
-  double slowed = 0;     // by collectives beside them
+  double others = 0;         // kernels whose time is their traffic
+  double slowed = 0;         // by collectives beside them
   double exposed_data = 0;   // waiting for parameters and gradients
   double exposed_model = 0;  // waiting inside layers: tensor, context and expert parallelism
   double bubble = 0;         // waiting for other stages
   std::array<double, kBases> by_basis{};  // of the whole: shares that add up to 1
+  // How well the parts are known: what was measured of the kernels', and how the links are known.
+  double products_measured = 0, attention_measured = 0, others_measured = 0;
+  Basis links = Basis::kExtrapolated;
 
   double items = 0;       // of the step, by all ranks: tokens
   double flops = 0;       // forward and backward of the model, without recomputation

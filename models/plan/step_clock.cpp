@@ -1,12 +1,22 @@
 #include "shale/models/plan/step_clock.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 namespace shale::models {
 namespace {
 
 constexpr comm::StageTimes kNoTime{.forward = 0, .backward_input = 0, .backward_weights = 0};
+
+bool is_product(std::string_view slot) {
+  return slot == "gemm";
+}
+
+// What is between the layers that tensor ranks share.
+bool is_of_rows(std::string_view slot) {
+  return slot.starts_with("layer_norm") || slot.starts_with("rms_norm") || slot == "dropout";
+}
 
 bool is_of_micro_batch(StepPhase phase) {
   return phase == StepPhase::kForward || phase == StepPhase::kBackward;
@@ -16,10 +26,14 @@ bool is_of_micro_batch(StepPhase phase) {
 
 void TimeParts::add(const TimeParts& from, const TimeParts& to, double times) {
   total += times * (to.total - from.total);
-  for (const auto& [slot, seconds] : to.kernels) {
-    const auto before = from.kernels.find(slot);
-    kernels[slot] += times * (seconds - (before == from.kernels.end() ? 0 : before->second));
-  }
+  const auto add_slots = [times](auto& mine, const auto& before, const auto& after) {
+    for (const auto& [slot, seconds] : after) {
+      const auto found = before.find(slot);
+      mine[slot] += times * (seconds - (found == before.end() ? 0 : found->second));
+    }
+  };
+  add_slots(kernels, from.kernels, to.kernels);
+  add_slots(measured, from.measured, to.measured);
   for (size_t i = 0; i < exposed.size(); ++i)
     exposed[i] += times * (to.exposed[i] - from.exposed[i]);
   for (size_t i = 0; i < by_basis.size(); ++i) {
@@ -62,6 +76,7 @@ void StepClock::begin_step(int64_t micro_batches) {
 }
 
 RankTime StepClock::end_step() {
+  end_exchange();
   time_.total = now_ - began_;
   for (const auto& [chunk, did] : chunks_) {
     const auto mean = [&](double sum, comm::ActionKind kind) {
@@ -87,16 +102,31 @@ TimeParts StepClock::reading() const {
 void StepClock::advance(double seconds) {
   const double busy_until = *std::max_element(free_.begin(), free_.end());
   const double beside = std::clamp(busy_until - now_, 0.0, seconds);
+  now_ += seconds;
+  slow(beside);
+}
+
+void StepClock::slow(double beside) {
   const double slowed = beside * cluster_.overlap_tax;
   time_.slowed += slowed;
-  now_ += seconds + slowed;
+  time_.by_basis[size_t(Basis::kExtrapolated)] += slowed;
+  now_ += slowed;
 }
 
 void StepClock::around(const kernels::SlotCall& call) {
-  const KernelTime kernel = times_.of(call);
+  KernelTime kernel = times_.of(call);
+  if (!cluster_.sequence_parallel && is_of_rows(call.slot().name())) kernel.seconds *= pieces_;
   time_.kernels[call.slot().name()] += kernel.seconds;
+  if (kernel.basis == Basis::kMeasured) time_.measured[call.slot().name()] += kernel.seconds;
   time_.by_basis[size_t(kernel.basis)] += kernel.seconds;
   advance(kernel.seconds);
+  if (cluster_.exchanges_in_pieces && is_product(call.slot().name())) {
+    const double hidden = std::min(left_, kernel.seconds);
+    left_ -= hidden;
+    end_exchange();
+    product_ = kernel.seconds - hidden;
+    slow(hidden);
+  }
   call.run();
 }
 
@@ -104,6 +134,10 @@ double StepClock::queue(const comm::CollectiveCall& call, std::span<const int> m
                         comm::Lane lane) {
   double& free = free_[size_t(lane)];
   free = std::max(free, now_) + collective_seconds(cluster_, call, members);
+  if (lane == comm::Lane::kModel) {
+    op_ = call.op;
+    pieces_ = double(members.size());
+  }
   return free;
 }
 
@@ -112,8 +146,35 @@ void StepClock::send(const View& message, int sender, int receiver) {
 }
 
 void StepClock::wait_until(double time, comm::Lane lane) {
-  const double waited = std::max(time - now_, 0.0);
-  const Basis basis = cluster_.links_are_fitted ? Basis::kFitted : Basis::kExtrapolated;
+  double seconds = std::max(time - now_, 0.0);
+  if (lane == comm::Lane::kModel && cluster_.exchanges_in_pieces) {
+    end_exchange();
+    seconds = beside_products(seconds);
+    free_[size_t(lane)] = now_ + seconds;
+  }
+  wait(seconds, lane);
+}
+
+// The first piece of what products read, and the last of what they write, has none beside it; the
+// others go beside the product that is next, or that was last. Returns what is waited for now.
+double StepClock::beside_products(double seconds) {
+  const double first = seconds / pieces_, others = seconds - first;
+  if (op_ != comm::CollectiveOp::kReduceScatterSum) {
+    left_ = others;
+    return first;
+  }
+  const double hidden = std::min(others, std::exchange(product_, 0));
+  slow(hidden);
+  return seconds - hidden;
+}
+
+// Waits for what found no product beside it.
+void StepClock::end_exchange() {
+  wait(std::exchange(left_, 0), comm::Lane::kModel);
+}
+
+void StepClock::wait(double waited, comm::Lane lane) {
+  const Basis basis = basis_of_links(cluster_);
   time_.exposed[size_t(lane)] += waited;
   time_.by_basis[size_t(basis)] += waited;
   now_ += waited;

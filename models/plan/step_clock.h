@@ -15,6 +15,7 @@ namespace shale::models {
 struct TimeParts {
   double total = 0;
   std::map<std::string, double> kernels;       // by slot
+  std::map<std::string, double> measured;      // of these, by times that were measured
   std::array<double, comm::kLanes> exposed{};  // that it waited for collectives, by lane
   std::array<double, kBases> by_basis{};       // of kernels and of what was exposed
   double slowed = 0;  // that kernels took longer for the collectives beside them
@@ -73,12 +74,21 @@ class StepClock final : public kernels::CallObserver,
   };
 
   void advance(double seconds);
+  void slow(double beside);  // by a collective that runs so long
+  void wait(double seconds, comm::Lane lane);
+  double beside_products(double seconds);
+  void end_exchange();
   TimeParts reading() const;
 
   const Cluster& cluster_;
   KernelTimes& times_;
   double now_ = 0, began_ = 0;
   std::array<double, comm::kLanes> free_{};  // when a lane has done what was queued
+  // Of exchanges in pieces: how much of the last one is left to hide, and of the last product to
+  // hide something beside.
+  double left_ = 0, product_ = 0;
+  comm::CollectiveOp op_ = comm::CollectiveOp::kBarrier;
+  double pieces_ = 1;
   comm::Action action_;
   bool is_in_pipeline_ = false;
   double action_began_ = 0;

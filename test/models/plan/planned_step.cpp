@@ -116,6 +116,46 @@ TEST_CASE("the clock runs collectives beside kernels, those of a lane in turn", 
   CHECK(time.exposed[size_t(comm::Lane::kModel)] == 0);
 }
 
+TEST_CASE("scores in memory cost their traffic, and their products over all pairs", "[plan]") {
+  Cluster cluster = cluster_of();
+  cluster.memory_bandwidth = 1e12;
+  cluster.bandwidth_share = 1;
+  cluster.scores = Cluster::Scores::kKept;
+  // 1e9 scores of heads of 64: 13 bytes a score forward and 19 backward take longer than products.
+  const double kept = attention_seconds(cluster, 1e9, 64, DType::kBF16, true);
+  CHECK(attention_seconds(cluster, 1e9, 64, DType::kBF16, false) == Approx(13e-3).epsilon(1e-6));
+  CHECK(kept == Approx(19e-3).epsilon(1e-6));
+  cluster.scores = Cluster::Scores::kAgain;
+  CHECK(attention_seconds(cluster, 1e9, 64, DType::kBF16, true) == Approx(kept + 13e-3));
+  // Where memory is fast, products of 128 GFLOP count: two forward, four backward.
+  cluster.memory_bandwidth = 1e18;
+  cluster.scores = Cluster::Scores::kKept;
+  CHECK(attention_seconds(cluster, 1e9, 64, DType::kBF16, true) ==
+        Approx(4 * 128e9 / 1e15).epsilon(1e-3));
+}
+
+TEST_CASE("other programs' exchanges and rows change a tensor rank's step alone", "[plan]") {
+  Cluster cluster = cluster_of();
+  cluster.memory_bandwidth = 1e12;
+  TrainConfig config = config_of(1);
+  const PlannedStep alone = step_of(config, cluster, 1);
+  config.run.tensor = 2;
+  const PlannedStep waited = step_of(config, cluster, 2);
+  cluster.exchanges_in_pieces = true;
+  const PlannedStep pieces = step_of(config, cluster, 2);
+  // The first of two pieces has no product beside it.
+  CHECK(pieces.exposed_model >= 0.5 * waited.exposed_model * (1 - 1e-9));
+  CHECK(pieces.exposed_model < waited.exposed_model);
+  CHECK(pieces.products == Approx(waited.products));
+  CHECK(sum_of_parts(pieces) == Approx(pieces.seconds));
+  cluster.exchanges_in_pieces = false;
+  cluster.sequence_parallel = false;
+  CHECK(step_of(config, cluster, 2).others > waited.others);
+  config.run.tensor = 1;
+  cluster.exchanges_in_pieces = true;
+  CHECK(step_of(config, cluster, 1).seconds == Approx(alone.seconds));
+}
+
 TEST_CASE("the parts of a planned step add up to it", "[plan]") {
   Cluster cluster = cluster_of(2);
   cluster.overlap_tax = 0.5;
@@ -202,8 +242,7 @@ TEST_CASE("plans of time refuse what no cluster says", "[plan]") {
   const Cluster cluster = cluster_of();
   TrainConfig config = config_of(2);
   config.run.offload_to = "optimizer";
-  const std::string message =
-      test::message_of<ConfigError>([&] { step_of(config, cluster, 2); });
+  const std::string message = test::message_of<ConfigError>([&] { step_of(config, cluster, 2); });
   CHECK(test::contains(message, "want --offload none"));
 }
 
