@@ -120,8 +120,8 @@ std::vector<std::string> places_of(const RunConfig& config, const comm::MeshLayo
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
     places.push_back(mesh.place_of(rank));
     if (config.expert == 1) continue;
-    const int shard = mesh.coordinate("shard", rank) * mesh.size("context") +
-                      mesh.coordinate("context", rank);
+    const int shard =
+        mesh.coordinate("shard", rank) * mesh.size("context") + mesh.coordinate("context", rank);
     places.back() += cat(", expert ", shard % config.expert);
   }
   return places;
@@ -228,13 +228,15 @@ StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micr
 void cut_model(const RunConfig& config, Task& task, ParallelSetup& setup) {
   if (config.expert > 1) setup.experts = comm::expert_parallel(task.model(), *setup.rows);
   if (cuts_layers(config)) {
-    setup.tensor = comm::tensor_parallel(task.model(), task.tensor_plan(), *setup.layers,
-                                         {.leaves = config.tensor_leaves});
+    setup.tensor =
+        comm::tensor_parallel(task.model(), task.tensor_plan(), *setup.layers,
+                              {.leaves = config.tensor_leaves, .overlap = !config.no_overlap});
   }
   if (cuts_sequences(config)) {
-    setup.sequence =
-        comm::context_parallel(task.model(), *setup.tokens,
-                               {.tokens = task.sequence_tokens(), .leaves = config.context_leaves});
+    setup.sequence = comm::context_parallel(task.model(), *setup.tokens,
+                                            {.tokens = task.sequence_tokens(),
+                                             .leaves = config.context_leaves,
+                                             .overlap = !config.no_overlap});
   }
 }
 

@@ -5,7 +5,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stderr")
 
 for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
-timeout_s=2
+timeout_s=4  # for the start too, which takes long on a busy machine
 
 # A launcher ends a job when a process of its own dies. This one stands between.
 cat >"$work/unseen" <<'END'
@@ -60,7 +60,7 @@ loses() {
     sed 's/.* //' | sort -u | tr '\n' ' ')
   [[ $named == "$lost " ]] || fail "$signal $*: named ranks $named, want $lost alone"
   [[ $(grep -c '^error: ' "$work/stderr") -eq 1 ]] || fail "$signal $*: not one line of error"
-  ((elapsed < 1000 * timeout_s + 6000)) || fail "$signal $*: took $elapsed ms"
+  ((elapsed < 1000 * timeout_s + 10000)) || fail "$signal $*: took $elapsed ms"
   echo "$signal of rank $lost of $ranks$place: named after $elapsed ms"
 }
 
