@@ -161,7 +161,9 @@ void HostLink::Queue::wait_for(const Transfer& transfer,
                                           fingerprint(options_, message), message.bytes());
     recorded_ = true;
     try {
-      if (!mailbox_->wait(options_.timeout_s, [&] { poll(message); })) {
+      const auto poll_here = [&] { poll(message); };
+      if (!mailbox_->wait(options_.timeout_s, poll_here)) {
+        context_->signs.wait_for_all(poll_here);
         throw CommError(cat(link_name(options_), ": ", own_rank(), " waited ", options_.timeout_s,
                             " s for ", options_.sends ? "room for " : "", comm::describe(message),
                             options_.sends ? cat(", which ", other_rank(), " does not make")

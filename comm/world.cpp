@@ -81,6 +81,11 @@ void print_failure(std::string_view message, int rank, int size) {
   _exit(code);
 }
 
+// Ranks that miss another one may have done so for longer or shorter.
+bool tell_the_same(std::string_view one, std::string_view other) {
+  return one == other || (one.starts_with(kNoSignOfLife) && other.starts_with(kNoSignOfLife));
+}
+
 struct Failure {
   ExitCode code = ExitCode::kInternal;
   std::string message;
@@ -392,7 +397,8 @@ int World::Impl::end_run(ExitCode code, std::string_view message, bool caused) {
     if (report.caused) continue;
     if (first == nullptr || report.time_ns < first->time_ns) first = &report;
     lowest = std::min(lowest, report.rank);
-    silent = silent || (report.rank < context->local_rank && report.message == message);
+    silent =
+        silent || (report.rank < context->local_rank && tell_the_same(report.message, message));
   }
   if (!silent) print_failure(message, context->rank, context->size);
   const int job_code = first != nullptr ? first->code : static_cast<int>(code);

@@ -11,6 +11,7 @@
 #include "shale/comm/rank_places.h"
 #include "shale/comm/watch/failure_board.h"
 #include "shale/comm/watch/recent_collectives.h"
+#include "shale/comm/signs_of_life.h"
 
 namespace shale {
 class Timeline;
@@ -31,6 +32,7 @@ struct WorldContext {
   FailureBoard board;
   RecentCollectives recent;
   RankPlaces places;
+  SignsOfLife signs;
   std::atomic<Timeline*> timeline = nullptr;  // who records what devices do for groups, or null
   // What a failed group leaves behind: peers and MPI may still write to it. Freed after MPI.
   std::vector<std::shared_ptr<void>> kept;

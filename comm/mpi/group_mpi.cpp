@@ -70,7 +70,8 @@ ChannelOptions channel_options(const Topology& topology, const GroupOptions& opt
                         .timeout_s = options.timeout_s,
                         .staging_bytes = staging_bytes(topology, options),
                         .crowded = context.crowded,
-                        .places = &context.places};
+                        .places = &context.places,
+                        .signs = &context.signs};
   for (const int rank : topology.local_ranks()) {
     result.world_ranks.push_back(topology.world_ranks[static_cast<size_t>(rank)]);
   }

@@ -200,6 +200,7 @@ void InterNode::exchange(std::vector<Transfer> sends, std::vector<Transfer> rece
     channel_.check();
     if (channel_.options().poll) channel_.options().poll(/*finishing=*/false);
     if (channel_.past_deadline(start)) {
+      channel_.ask_who_lives(/*finishing=*/false);
       std::vector<int> missing;
       for (size_t i = 0; i < requests_.size(); ++i) {
         int ended = 0;

@@ -231,7 +231,11 @@ NcclOptions NcclGroup::nccl_options() const {
           .timeout_s = options().timeout_s,
           .deterministic = options().deterministic,
           .max_ctas = options().lane == Lane::kModel ? kModelLaneCtas : 0,
-          .poll = [context = context_] { context->board.check(); }};
+          .poll = [context = context_] { context->board.check(); },
+          .ask_who_lives =
+              [context = context_] {
+                context->signs.wait_for_all([&] { context->board.check(); });
+              }};
 }
 
 void NcclGroup::start() {

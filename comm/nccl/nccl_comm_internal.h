@@ -20,6 +20,8 @@ struct NcclOptions {
   bool deterministic = false;
   int max_ctas = 0;  // of a kernel, so that several communicators have room; 0: as NCCL likes
   std::function<void()> poll;  // called while waiting; throws to give up
+  // Called after the time-out; throws if ranks are silent, which are to be named then.
+  std::function<void()> ask_who_lives;
 };
 
 // Owner of a non-blocking communicator, which starts a group and splits it, and nothing else: these

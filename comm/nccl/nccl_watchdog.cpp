@@ -87,6 +87,7 @@ void NcclWatchdog::look() {
   if (compare_) compare_();
   const double limit_s = comm_.options().timeout_s;
   if (in_flight_->empty() || limit_s == 0 || in_flight_->seconds() <= limit_s) return;
+  if (comm_.options().ask_who_lives) comm_.options().ask_who_lives();
   throw CommError(
       cat("group '", comm_.options().group_name, "': waited ", limit_s, " s in ",
           describe(in_flight_->first()), ": ",

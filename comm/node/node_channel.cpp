@@ -80,6 +80,14 @@ bool NodeChannel::past_deadline(std::chrono::steady_clock::time_point start) con
   return options_.timeout_s > 0 && waited.count() > options_.timeout_s;
 }
 
+void NodeChannel::ask_who_lives(bool finishing) const {
+  if (options_.signs == nullptr) return;
+  options_.signs->wait_for_all([&] {
+    check();
+    if (options_.poll) options_.poll(finishing);
+  });
+}
+
 void NodeChannel::sync(const Fingerprint& call, bool blocking, bool finishing) {
   slot(rank_).step.advance_to(++step_);
   const WaitPolicy policy = wait_policy(blocking, options_.crowded);
@@ -89,7 +97,9 @@ void NodeChannel::sync(const Fingerprint& call, bool blocking, bool finishing) {
     const int peer = (rank_ + i) % ranks_;
     if (slot(peer).step.reached(step_)) continue;
     const auto poll = [&] { poll_peer(peer, call, finishing); };
-    if (!slot(peer).step.wait(step_, policy, options_.timeout_s, poll)) fail_missing(step_, call);
+    if (slot(peer).step.wait(step_, policy, options_.timeout_s, poll)) continue;
+    ask_who_lives(finishing);
+    if (!slot(peer).step.reached(step_)) fail_missing(step_, call);
   }
   check();  // a rank that comes after the others have given up finds their counters advanced
 }

@@ -13,6 +13,7 @@
 #include "shale/comm/node/shared_memory.h"
 #include "shale/comm/node/shm_wait.h"
 #include "shale/comm/rank_places.h"
+#include "shale/comm/signs_of_life.h"
 
 namespace shale::comm {
 
@@ -33,6 +34,7 @@ struct ChannelOptions {
   const RankPlaces* places = nullptr;  // for messages; outlives the channel
   std::function<void(bool finishing)> poll =
       {};  // called now and then while waiting; throws to give up
+  SignsOfLife* signs = nullptr;  // asked before a rank is missed; outlives the channel
 };
 
 // The meeting point of the ranks of one group on one node: a segment of shared memory that has, for
@@ -74,6 +76,9 @@ class NodeChannel {
   std::string named(const std::vector<int>& world_ranks) const;
 
   bool past_deadline(std::chrono::steady_clock::time_point start) const;
+  // To be called past the deadline, before anybody is named: throws if a rank is silent, whoever
+  // has not come because of it.
+  void ask_who_lives(bool finishing) const;
 
  private:
   struct Header;

@@ -73,6 +73,14 @@ std::vector<int> Silence::silent_for(double seconds) const {
   return silent;
 }
 
+double Silence::longest() const {
+  double longest_s = 0;
+  for (const Rank& rank : ranks_) {
+    if (rank.beats > 0) longest_s = std::max(longest_s, rank.silent_s);
+  }
+  return longest_s;
+}
+
 std::vector<int> Silence::never_heard() const {
   std::vector<int> ranks;
   for (size_t r = 0; r < ranks_.size(); ++r) {

@@ -56,6 +56,8 @@ class Silence {
 
   // Ranks that have been heard of and then silent for longer than this.
   std::vector<int> silent_for(double seconds) const;
+  // Of the most silent of those that have been heard of, in seconds.
+  double longest() const;
   // Ranks that never have been heard of.
   std::vector<int> never_heard() const;
 

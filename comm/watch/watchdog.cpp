@@ -21,6 +21,9 @@ constexpr double kFirstNews_s = 10;
 // The launcher ends ranks by then when others have failed, if it can.
 constexpr double kLauncherPatience_s = 4;
 
+// Silence that says enough of a rank when a wait of another has reached its time-out.
+constexpr double kSuspicious_s = 10;
+
 constexpr int kCommCode = static_cast<int>(ExitCode::kComm);
 
 // In one write, so that what ranks print does not mix.
@@ -75,9 +78,10 @@ void Watchdog::thread_main() {
     const Clock::time_point now = Clock::now();
     look(std::chrono::duration<double>(now - before).count());
     before = now;
-    if (last || gave_up_) return;
+    if (last || gave_up_) break;
     std::this_thread::sleep_for(kInterval);
   }
+  context_.signs.end();
 }
 
 void Watchdog::look(double elapsed_s) {
@@ -90,13 +94,16 @@ void Watchdog::look(double elapsed_s) {
     warn_of_unheard();
   }
   silence_.look(table_, elapsed_s, kLongestTick_s);
+  context_.signs.set_longest_silence(silence_.longest());
   keep_stack_of_long_wait();
   tell_of_failure();
   report_failure();
   if (gave_up_) return;
-  if (silence_.silent_for(options_.timeout_s).empty() || context_.board.any()) return;
+  double limit_s = options_.timeout_s;
+  if (context_.signs.asked()) limit_s = std::min(limit_s / 2, kSuspicious_s);
+  if (silence_.silent_for(limit_s).empty() || context_.board.any()) return;
   // Ranks that were lost together are named together, though their last signs came one by one.
-  alarm(silence_.silent_for(std::max(options_.timeout_s / 2, options_.timeout_s - 1)));
+  alarm(silence_.silent_for(std::max(limit_s / 2, limit_s - 1)), limit_s);
 }
 
 // News of a failure go on at once, those of other nodes too.
@@ -174,14 +181,14 @@ void Watchdog::report_failure() {
   options_.fail("stopped, because ranks of another host failed", /*caused=*/true);
 }
 
-void Watchdog::alarm(const std::vector<int>& silent) {
+void Watchdog::alarm(const std::vector<int>& silent, double silence_s) {
   std::string steps;
   for (const int rank : silent) {
     const int64_t step = table_.get(rank).step;
     if (step >= 0) steps = cat(", last seen in step ", step);
   }
   const std::string message =
-      cat("no sign of life of ", context_.places.list(silent), " for ", options_.timeout_s, " s",
+      cat(kNoSignOfLife, context_.places.list(silent), " for ", silence_s, " s",
           silent.size() == 1 ? steps : "",
           silent.size() == 1 ? ": it is stopped, or cut off" : ": they are stopped, or cut off");
   context_.board.tell(kCommCode, message);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -16,6 +17,9 @@
 #include "shale/comm/world_context.h"
 
 namespace shale::comm {
+
+// What the message of a rank that is lost begins with.
+inline constexpr std::string_view kNoSignOfLife = "no sign of life of ";
 
 // Watches the ranks of a World from a thread of its own, whatever this rank is doing: every rank
 // gives signs of life, and one that gives none for the time-out (it is stopped, its host is cut off
@@ -51,7 +55,7 @@ class Watchdog {
   void tell_neighbors();
   void keep_stack_of_long_wait();
   void warn_of_unheard();
-  void alarm(const std::vector<int>& silent);
+  void alarm(const std::vector<int>& silent, double silence_s);
   int failure_on_node() const;
   void tell_of_failure();
   void report_failure();

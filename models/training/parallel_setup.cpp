@@ -114,15 +114,21 @@ comm::MeshLayout parallel_layout(const RunConfig& config, int ranks) {
   return {comm::parallel_axes(parallel_sizes(config, ranks), ranks), ranks};
 }
 
-std::vector<std::string> places_of(const comm::MeshLayout& mesh) {
+std::vector<std::string> places_of(const RunConfig& config, const comm::MeshLayout& mesh) {
   std::vector<std::string> places;
-  if (mesh.size("pipeline") * mesh.size("context") * mesh.size("tensor") == 1) return places;
-  for (int rank = 0; rank < mesh.ranks(); ++rank) places.push_back(mesh.place_of(rank));
+  if (mesh.size("shard") == mesh.ranks() && config.expert == 1) return places;
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    places.push_back(mesh.place_of(rank));
+    if (config.expert == 1) continue;
+    const int shard =
+        mesh.coordinate("shard", rank) * mesh.size("context") + mesh.coordinate("context", rank);
+    places.back() += cat(", expert ", shard % config.expert);
+  }
   return places;
 }
 
-StragglerWatch::Options straggler_options(const comm::MeshLayout& mesh) {
-  StragglerWatch::Options options{.places = places_of(mesh)};
+StragglerWatch::Options straggler_options(const RunConfig& config, const comm::MeshLayout& mesh) {
+  StragglerWatch::Options options{.places = places_of(config, mesh)};
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
     options.stages.push_back(mesh.coordinate("pipeline", rank));
   }
@@ -222,13 +228,15 @@ StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micr
 void cut_model(const RunConfig& config, Task& task, ParallelSetup& setup) {
   if (config.expert > 1) setup.experts = comm::expert_parallel(task.model(), *setup.rows);
   if (cuts_layers(config)) {
-    setup.tensor = comm::tensor_parallel(task.model(), task.tensor_plan(), *setup.layers,
-                                         {.leaves = config.tensor_leaves});
+    setup.tensor =
+        comm::tensor_parallel(task.model(), task.tensor_plan(), *setup.layers,
+                              {.leaves = config.tensor_leaves, .overlap = !config.no_overlap});
   }
   if (cuts_sequences(config)) {
-    setup.sequence =
-        comm::context_parallel(task.model(), *setup.tokens,
-                               {.tokens = task.sequence_tokens(), .leaves = config.context_leaves});
+    setup.sequence = comm::context_parallel(task.model(), *setup.tokens,
+                                            {.tokens = task.sequence_tokens(),
+                                             .leaves = config.context_leaves,
+                                             .overlap = !config.no_overlap});
   }
 }
 

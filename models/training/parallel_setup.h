@@ -36,9 +36,9 @@ struct ParallelSetup {
 comm::ParallelSizes parallel_sizes(const RunConfig& config, int ranks);
 // Where the ranks stand.
 comm::MeshLayout parallel_layout(const RunConfig& config, int ranks);
-// By rank, "pipeline 1, tensor 0": where ranks do not all have the same to do; else nothing.
-std::vector<std::string> places_of(const comm::MeshLayout& mesh);
-StragglerWatch::Options straggler_options(const comm::MeshLayout& mesh);
+// By rank, "pipeline 1, tensor 0"; nothing where their number says it, as all share one model.
+std::vector<std::string> places_of(const RunConfig& config, const comm::MeshLayout& mesh);
+StragglerWatch::Options straggler_options(const RunConfig& config, const comm::MeshLayout& mesh);
 DataRanks data_ranks(const RunConfig& config, const comm::MeshLayout& mesh, int rank);
 // Of --pipeline ranks, for so many micro-batches. Throws ConfigError for what does not fit.
 comm::Schedule pipeline_schedule(const RunConfig& config, int64_t micro_batches);

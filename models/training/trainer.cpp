@@ -73,9 +73,9 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
                 .decay_steps = std::max<int64_t>(config.decay_steps, 0),
                 .shape = config.decay_shape},
       layout_(batch_layout(config, data_.count)),
-      stragglers_(straggler_options(parallel_layout(config, world.size()))),
+      stragglers_(straggler_options(config, parallel_layout(config, world.size()))),
       exchange_(*group_, data_.losses) {
-  world.set_places(places_of(parallel_layout(config, world.size())));
+  world.set_places(places_of(config, parallel_layout(config, world.size())));
   check_same_task();
   check_graphs(config_, context_.device(), *group_);
   check_device_sums(context_, *group_);

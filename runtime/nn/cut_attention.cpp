@@ -19,6 +19,10 @@ struct Qkv {
   Tensor q, k, v;
 };
 
+constexpr int64_t kMostGroups = 4;
+// Of keys and values: what is shorter is mostly latency.
+constexpr int64_t kLeastGroupBytes = 64 << 10;
+
 // An attention over chunks.
 struct ChunkedAttention {
   CutSequence& sequence;
@@ -69,8 +73,33 @@ struct ChunkedAttention {
                        slot * B(like) * S() * row + which * G * D);
   }
 
-  // Keys and values of all tokens, in order: [B, T, 2, G, D].
-  Tensor gather(const Tensor& k, const Tensor& v) const;
+  // Heads are independent: keys and values of some travel while others are computed. So many such
+  // groups, which change no bit.
+  int64_t groups(const Tensor& k) const {
+    const SequenceParts parts = sequence.parts();
+    if (parts.count == parts.leaves) return 1;
+    const int64_t all = 2 * k.bytes() * parts.leaves / parts.count;
+    for (int64_t some = kMostGroups; some > 1; --some) {
+      if (k.size(2) % some == 0 && all / some >= kLeastGroupBytes) return some;
+    }
+    return 1;
+  }
+  // Heads of the i-th of so many groups.
+  static Tensor heads_of(const Tensor& x, int64_t group, int64_t groups) {
+    const int64_t heads = x.size(2) / groups;
+    return x.alias({x.size(0), x.size(1), heads, x.size(3)}, x.strides(),
+                   group * heads * x.strides()[2]);
+  }
+  ChunkedAttention of_group(int64_t group, int64_t heads) const {
+    ChunkedAttention op = *this;
+    op.first_head += group * heads;
+    return op;
+  }
+
+  // Keys and values of all tokens: begins to gather them leaf by leaf, and puts what has arrived in
+  // order: [B, T, 2, G, D].
+  Arrival begin_gather(const Tensor& k, const Tensor& v) const;
+  Tensor in_order(const Tensor& pairs, const Tensor& k) const;
   // The keys (0) or values (1) before a token.
   Tensor before(const Tensor& all, int64_t end, int which) const {
     const int64_t G = all.size(3), D = all.size(4), row = 2 * G * D;
@@ -81,11 +110,22 @@ struct ChunkedAttention {
   // out, lse: as forward has them; writes grads.
   void backward(const Qkv& in, const Tensor& out, const Tensor& lse, const Tensor& dout,
                 const Qkv& grads) const;
+  // Of a group of heads, whose keys and values are all there. lse: [chunks, B, H, S].
+  void forward_heads(const Qkv& in, const Tensor& all, const Tensor& out, const Tensor& lse) const;
+  // Returns the gradients of this rank's keys and values, on their way.
+  Arrival backward_heads(const Qkv& in, const Tensor& all, const Tensor& out, const Tensor& lse,
+                         const Tensor& dout, const Tensor& dq) const;
+  Tensor lse_of(const Tensor& lse, const Tensor& q, int64_t group, int64_t groups) const;
+  static Tensor lse_chunk(const Tensor& lse, int leaf, int half) {
+    const Shape& stride = lse.strides();
+    return lse.alias({lse.size(1), lse.size(2), lse.size(3)}, {stride[1], stride[2], stride[3]},
+                     (2 * leaf + half) * stride[0]);
+  }
   void add_pairs(const Tensor& sums, const Tensor& pairs, int64_t tokens, bool first) const;
   void scatter_pairs(const Tensor& sums, const Qkv& grads) const;
 };
 
-Tensor ChunkedAttention::gather(const Tensor& k, const Tensor& v) const {
+Arrival ChunkedAttention::begin_gather(const Tensor& k, const Tensor& v) const {
   const SequenceParts parts = sequence.parts();
   const int64_t G = k.size(2), D = k.size(3), chunk = B(k) * S() * 2 * G * D;
   const Tensor pairs = empty(k.context(), {parts.leaves, 2 * chunk}, k.dtype());
@@ -96,7 +136,12 @@ Tensor ChunkedAttention::gather(const Tensor& k, const Tensor& v) const {
                                .y = slot_of(pairs, k, slot, which)});
     }
   });
-  sequence.exchange().gather_leaves(pairs);
+  return sequence.exchange().begin_gather_leaves(pairs);
+}
+
+Tensor ChunkedAttention::in_order(const Tensor& pairs, const Tensor& k) const {
+  const SequenceParts parts = sequence.parts();
+  const int64_t G = k.size(2), D = k.size(3), chunk = B(k) * S() * 2 * G * D;
   const int64_t T = S() * parts.chunks(), row = 2 * G * D;
   const Tensor all = empty(k.context(), {B(k), T, 2, G, D}, k.dtype());
   for (int leaf = 0; leaf < parts.leaves; ++leaf) {
@@ -111,25 +156,48 @@ Tensor ChunkedAttention::gather(const Tensor& k, const Tensor& v) const {
   return all;
 }
 
+// One f32 per query and head, chunk by chunk [B, H, S].
+Tensor ChunkedAttention::lse_of(const Tensor& lse, const Tensor& q, int64_t group,
+                                int64_t groups) const {
+  const int64_t H = q.size(2), heads = H / groups;
+  return lse.alias({lse.size(0), B(q), heads, S()}, {lse.size(1), H * S(), S(), 1},
+                   group * heads * S());
+}
+
 void ChunkedAttention::forward(const Qkv& in, const Tensor& out, const Tensor& lse) const {
-  const Tensor all = gather(in.k, in.v);
+  const int64_t count = groups(in.k);
+  const auto begin = [&](int64_t i) {
+    return begin_gather(heads_of(in.k, i, count), heads_of(in.v, i, count));
+  };
+  Arrival next = begin(0);
+  for (int64_t i = 0; i < count; ++i) {
+    const Qkv some{heads_of(in.q, i, count), heads_of(in.k, i, count), heads_of(in.v, i, count)};
+    Arrival arriving = std::exchange(next, i + 1 < count ? begin(i + 1) : Arrival());
+    const Tensor all = in_order(arriving.get(), some.k);
+    arriving = {};
+    of_group(i, some.q.size(2))
+        .forward_heads(some, all, heads_of(out, i, count), lse_of(lse, in.q, i, count));
+  }
+}
+
+void ChunkedAttention::forward_heads(const Qkv& in, const Tensor& all, const Tensor& out,
+                                     const Tensor& lse) const {
   for_chunks([&](int leaf, int half, int chunk) {
     const int64_t end = (chunk + 1) * S();
     const Tensor keys = first_keys_of(leaf, half);
     const BlockMask::Lists lists = blocks_of(in.q, end);
-    kernels::attention_fwd(
-        in.q.exec(), {.q = chunk_of(in.q, leaf, half),
-                      .k = before(all, end, 0),
-                      .v = before(all, end, 1),
-                      .out = chunk_of(out, leaf, half),
-                      .lse = lse.alias({B(in.q), in.q.size(2), S()}, {in.q.size(2) * S(), S(), 1},
-                                       (2 * leaf + half) * lse.size(1)),
-                      .scale = scale,
-                      .causal = true,
-                      .window = window,
-                      .first_keys = keys.defined() ? keys.view() : View{},
-                      .softcap = softcap,
-                      .blocks = blocks != nullptr ? lists.views() : kernels::BlockLists{}});
+    kernels::attention_fwd(in.q.exec(),
+                           {.q = chunk_of(in.q, leaf, half),
+                            .k = before(all, end, 0),
+                            .v = before(all, end, 1),
+                            .out = chunk_of(out, leaf, half),
+                            .lse = lse_chunk(lse, leaf, half),
+                            .scale = scale,
+                            .causal = true,
+                            .window = window,
+                            .first_keys = keys.defined() ? keys.view() : View{},
+                            .softcap = softcap,
+                            .blocks = blocks != nullptr ? lists.views() : kernels::BlockLists{}});
   });
 }
 
@@ -177,9 +245,34 @@ void ChunkedAttention::scatter_pairs(const Tensor& sums, const Qkv& grads) const
 
 void ChunkedAttention::backward(const Qkv& in, const Tensor& out, const Tensor& lse,
                                 const Tensor& dout, const Qkv& grads) const {
+  const int64_t count = groups(in.k);
+  const auto begin = [&](int64_t i) {
+    return begin_gather(heads_of(in.k, i, count), heads_of(in.v, i, count));
+  };
+  const auto finish = [&](Arrival& sums, int64_t i) {
+    scatter_pairs(sums.get(), {{}, heads_of(grads.k, i, count), heads_of(grads.v, i, count)});
+  };
+  Arrival next = begin(0), sums;
+  for (int64_t i = 0; i < count; ++i) {
+    const Qkv some{heads_of(in.q, i, count), heads_of(in.k, i, count), heads_of(in.v, i, count)};
+    Arrival arriving = std::exchange(next, i + 1 < count ? begin(i + 1) : Arrival());
+    const Tensor all = in_order(arriving.get(), some.k);
+    arriving = {};
+    Arrival leaving =
+        of_group(i, some.q.size(2))
+            .backward_heads(some, all, heads_of(out, i, count), lse_of(lse, in.q, i, count),
+                            heads_of(dout, i, count), heads_of(grads.q, i, count));
+    if (i > 0) finish(sums, i - 1);
+    sums = std::move(leaving);
+  }
+  finish(sums, count - 1);
+}
+
+Arrival ChunkedAttention::backward_heads(const Qkv& in, const Tensor& all, const Tensor& out,
+                                         const Tensor& lse, const Tensor& dout,
+                                         const Tensor& dq) const {
   const SequenceParts parts = sequence.parts();
-  const int64_t batch = B(in.q), H = in.q.size(2), row = 2 * in.k.size(2) * in.k.size(3);
-  Tensor all = gather(in.k, in.v);
+  const int64_t batch = B(in.q), row = 2 * in.k.size(2) * in.k.size(3);
   std::vector<Tensor> sums(static_cast<size_t>(parts.count));
   for_chunks([&](int leaf, int half, int chunk) {
     const int64_t end = (chunk + 1) * S();
@@ -187,23 +280,22 @@ void ChunkedAttention::backward(const Qkv& in, const Tensor& out, const Tensor& 
     const BlockMask::Lists lists = blocks_of(in.q, end);
     const Tensor pairs =
         empty(in.k.context(), {batch, end, 2, in.k.size(2), in.k.size(3)}, in.k.dtype());
-    kernels::attention_bwd(
-        in.q.exec(),
-        {.q = chunk_of(in.q, leaf, half),
-         .k = before(all, end, 0),
-         .v = before(all, end, 1),
-         .out = chunk_of(out, leaf, half),
-         .lse = lse.alias({batch, H, S()}, {H * S(), S(), 1}, (2 * leaf + half) * lse.size(1)),
-         .dout = chunk_of(dout, leaf, half),
-         .dq = chunk_of(grads.q, leaf, half),
-         .dk = before(pairs, end, 0),
-         .dv = before(pairs, end, 1),
-         .scale = scale,
-         .causal = true,
-         .window = window,
-         .first_keys = keys.defined() ? keys.view() : View{},
-         .softcap = softcap,
-         .blocks = blocks != nullptr ? lists.views() : kernels::BlockLists{}});
+    kernels::attention_bwd(in.q.exec(),
+                           {.q = chunk_of(in.q, leaf, half),
+                            .k = before(all, end, 0),
+                            .v = before(all, end, 1),
+                            .out = chunk_of(out, leaf, half),
+                            .lse = lse_chunk(lse, leaf, half),
+                            .dout = chunk_of(dout, leaf, half),
+                            .dq = chunk_of(dq, leaf, half),
+                            .dk = before(pairs, end, 0),
+                            .dv = before(pairs, end, 1),
+                            .scale = scale,
+                            .causal = true,
+                            .window = window,
+                            .first_keys = keys.defined() ? keys.view() : View{},
+                            .softcap = softcap,
+                            .blocks = blocks != nullptr ? lists.views() : kernels::BlockLists{}});
     Tensor& sum = sums[static_cast<size_t>(leaf)];
     const bool first = !sum.defined();
     if (first) {
@@ -211,8 +303,7 @@ void ChunkedAttention::backward(const Qkv& in, const Tensor& out, const Tensor& 
     }
     add_pairs(sum, pairs, end, first);
   });
-  all = Tensor();
-  scatter_pairs(sequence.exchange().sum_slices(sums), grads);
+  return sequence.exchange().begin_sum_slices(sums);
 }
 
 ChunkedAttention chunked(CutSequence& sequence, const Tensor& q, const AttentionOptions& options) {

@@ -13,22 +13,32 @@
 namespace shale::nn {
 namespace {
 
-// All rows for backward: gathered when the first product asks, let go when the last is done.
+// All rows for backward: gathered when they are announced, or when the first product asks, and let
+// go when the last is done.
 class RowsAgain {
  public:
   RowsAgain(Exchange& exchange, const Tensor& slice)
       : exchange_(exchange), slice_("enter", slice) {}
 
-  Tensor get() {
-    if (!rows_.defined()) rows_ = exchange_.gather(slice_.get());
-    return rows_;
+  void announce() {
+    if (!rows_.defined()) rows_ = exchange_.begin_gather(slice_.get());
   }
-  void release() { rows_ = Tensor(); }
+  Tensor get() {
+    if (!rows_.defined()) {
+      const Tensor rows = exchange_.gather(slice_.get());
+      rows_ = Arrival([rows] { return rows; });
+    }
+    return rows_.get();
+  }
+  void release() {
+    if (rows_.defined()) rows_.get();  // others may still write to it
+    rows_ = Arrival();
+  }
 
  private:
   Exchange& exchange_;
   SavedTensor slice_;
-  Tensor rows_;
+  Arrival rows_;
 };
 
 Tensor zeros_like(const Tensor& x) {
@@ -60,9 +70,8 @@ Tensor sum_of_leaves(Exchange& exchange, const std::vector<Tensor>& parts) {
   return sum;
 }
 
-}  // namespace
-
-std::vector<Tensor> enter(Exchange& exchange, const Tensor& x) {
+// `again` gets what backward needs of the rows, and stays null where there is none.
+std::vector<Tensor> enter(Exchange& exchange, const Tensor& x, std::shared_ptr<RowsAgain>& again) {
   check_contiguous("enter", "x", x);
   const Tensor rows = exchange.ranks() > 1 ? exchange.gather(x) : x;
   std::vector<Tensor> leaves;
@@ -75,11 +84,11 @@ std::vector<Tensor> enter(Exchange& exchange, const Tensor& x) {
     record("enter", std::vector{x}, outputs, nullptr);
     return leaves;
   }
-  const auto again = std::make_shared<RowsAgain>(exchange, x);
+  again = std::make_shared<RowsAgain>(exchange, x);
   for (Tensor& leaf : leaves) {
-    set_recipe(leaf, [again] { return again->get(); });
+    set_recipe(leaf, [again = again] { return again->get(); });
   }
-  record("enter", std::vector{x}, outputs, [&exchange, again](BackwardArgs& args) {
+  record("enter", std::vector{x}, outputs, [&exchange, again = again](BackwardArgs& args) {
     again->release();
     std::vector<Tensor> parts;
     Tensor like;
@@ -95,7 +104,10 @@ std::vector<Tensor> enter(Exchange& exchange, const Tensor& x) {
   return leaves;
 }
 
-Tensor leave(Exchange& exchange, const std::vector<Tensor>& parts) {
+// again: of the rows of which the parts were made; null: unknown. They are gathered behind the
+// gradient, while its products are computed that do not want them.
+Tensor leave(Exchange& exchange, const std::vector<Tensor>& parts,
+             const std::shared_ptr<RowsAgain>& again) {
   for (const Tensor& part : parts) check_contiguous("leave", "a part", part);
   const Tensor& first = parts.at(0);
   if (first.ndim() < 2 || first.size(-2) % exchange.ranks() != 0) {
@@ -103,11 +115,24 @@ Tensor leave(Exchange& exchange, const std::vector<Tensor>& parts) {
                          " ranks, want [..., T, C] with T a multiple of them"));
   }
   Tensor y = exchange.sum_slices(parts);
-  record("leave", parts, {&y}, [&exchange, count = parts.size()](BackwardArgs& args) {
+  record("leave", parts, {&y}, [&exchange, again, count = parts.size()](BackwardArgs& args) {
     const Tensor dy = exchange.ranks() > 1 ? exchange.gather(args.dy()) : args.dy();
+    // Gradients of weights that are left for later want the rows then.
+    if (again != nullptr && exchange.ranks() > 1 && args.deferred() == nullptr) again->announce();
     return Grads(count, dy);
   });
   return y;
+}
+
+}  // namespace
+
+std::vector<Tensor> enter(Exchange& exchange, const Tensor& x) {
+  std::shared_ptr<RowsAgain> again;
+  return enter(exchange, x, again);
+}
+
+Tensor leave(Exchange& exchange, const std::vector<Tensor>& parts) {
+  return leave(exchange, parts, nullptr);
 }
 
 std::vector<Tensor> sum_over_leaves(Exchange& exchange, const std::vector<Tensor>& parts) {
@@ -144,7 +169,9 @@ Tensor over_leaves(Exchange* exchange, const Tensor& x, const Tensor& residual,
 Tensor over_all_leaves(Exchange* exchange, const Tensor& x, const Tensor& residual,
                        const LeavesBody& body) {
   if (exchange == nullptr) return body({x}, residual).front();
-  const Tensor sum = leave(*exchange, body(enter(*exchange, x), {}));
+  std::shared_ptr<RowsAgain> again;
+  const std::vector<Tensor> rows = enter(*exchange, x, again);
+  const Tensor sum = leave(*exchange, body(rows, {}), again);
   return residual.defined() ? add(residual, sum) : sum;
 }
 

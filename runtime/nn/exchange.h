@@ -2,11 +2,31 @@
 
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "shale/runtime/tensor/tensor.h"
 
 namespace shale::nn {
+
+// A tensor that is on its way.
+class Arrival {
+ public:
+  Arrival() = default;  // nothing
+  // finish: waits for it, and gives it.
+  explicit Arrival(std::function<Tensor()> finish) : finish_(std::move(finish)) {}
+
+  bool defined() const { return static_cast<bool>(finish_) || value_.defined(); }
+  // Returns when what uses the tensor finds it complete; after that at once.
+  const Tensor& get() {
+    if (finish_) value_ = std::exchange(finish_, nullptr)();
+    return value_;
+  }
+
+ private:
+  std::function<Tensor()> finish_;
+  Tensor value_;
+};
 
 // Where the leaves of a model meet, the parts into which its layers are cut (nn/partition.h): a
 // rank has some of them, one after another, and others have the rest. Between the layers that are
@@ -40,6 +60,12 @@ class Exchange {
   virtual Tensor sum_slices(const std::vector<Tensor>& parts) = 0;
   // all: [leaves, ...]; this rank has filled its leaves', others bring theirs.
   virtual void gather_leaves(const Tensor& all) = 0;
+
+  // The same while the caller goes on: what they are given stays as it is until get() of the
+  // result, which all ranks call. They arrive in the order of the calls.
+  virtual Arrival begin_gather(const Tensor& slice) = 0;
+  virtual Arrival begin_sum_slices(const std::vector<Tensor>& parts) = 0;
+  virtual Arrival begin_gather_leaves(const Tensor& all) = 0;
 
  protected:
   Exchange(int leaves, int ranks, int rank)

@@ -23,8 +23,9 @@ std::unique_ptr<nn::CutSequence> context_parallel(Module& model, ProcessGroup& g
   }
   require_same_on_all(group, "context parallelism",
                       cat(leaves, " leaves of sequences of ", options.tokens, " tokens"));
-  auto sequence = std::make_unique<nn::CutSequence>(
-      std::make_unique<GroupExchange>(group, leaves, "context"), options.tokens);
+  auto exchange = std::make_unique<GroupExchange>(group, leaves, "context");
+  exchange->set_overlap(options.overlap);
+  auto sequence = std::make_unique<nn::CutSequence>(std::move(exchange), options.tokens);
   const auto parts = static_cast<size_t>(sequence->parts().count);
   if (parts > 1) {
     for (Parameter* parameter : model.parameters()) parameter->split_rows(parts);

@@ -16,6 +16,7 @@ struct ContextOptions {
   // have the same bits on any number of ranks (f32 gradients). A rank with several has as many
   // gradients of every parameter. 0: one for each rank, of which there may then be any number.
   int leaves = 0;
+  bool overlap = true;  // exchange keys and values of some heads while others are computed
 };
 
 // Cuts the sequences of a model over the ranks of a group: every rank works on its tokens alone,

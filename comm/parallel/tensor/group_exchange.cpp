@@ -7,10 +7,6 @@
 namespace shale::comm {
 namespace {
 
-CollectiveOptions options_of(const Tensor& x, std::string_view tag) {
-  return {.tag = tag, .stream = x.exec().stream, .traffic = Traffic::kActivations};
-}
-
 // The sum of tensors of one shape in a dtype, rounded once.
 Tensor tree_sum(const std::vector<Tensor>& parts, DType dtype) {
   Tensor sum = empty(parts[0].context(), parts[0].shape(), dtype);
@@ -41,37 +37,93 @@ View part_of(const Tensor& x, int part, int parts) {
 
 }  // namespace
 
+CollectiveOptions GroupExchange::options_of(const Tensor& x, std::string_view tag,
+                                            bool async) const {
+  return {.tag = tag,
+          .async = async && overlap_,
+          .stream = x.exec().stream,
+          .traffic = Traffic::kActivations};
+}
+
+std::vector<Work> GroupExchange::gather_into(const Tensor& slice, const Tensor& all, bool async) {
+  std::vector<Work> works;
+  for (int part = 0; part < row_parts(); ++part) {
+    works.push_back(group_.all_gather(part_of(slice, part, row_parts()),
+                                      part_of(all, part, row_parts()),
+                                      options_of(slice, gather_tag_, async)));
+  }
+  return works;
+}
+
+std::vector<Work> GroupExchange::scatter_into(const Tensor& mine, const Tensor& slice, bool async) {
+  std::vector<Work> works;
+  for (int part = 0; part < row_parts(); ++part) {
+    works.push_back(group_.reduce_scatter_sum(part_of(mine, part, row_parts()),
+                                              part_of(slice, part, row_parts()),
+                                              options_of(mine, sum_tag_, async)));
+  }
+  return works;
+}
+
+Work GroupExchange::leaves_into(const Tensor& all, bool async) {
+  if (ranks() == 1) return {};
+  const int64_t count = all.numel() / ranks();
+  const Tensor flat = all.alias({all.numel()}, {1});
+  return group_.all_gather(flat.alias({count}, {1}, rank() * count), flat,
+                           options_of(all, leaves_tag_, async));
+}
+
 Tensor GroupExchange::gather(const Tensor& slice) {
   Tensor all = empty(slice.context(), with_rows(slice.shape(), ranks(), 1), slice.dtype());
-  for (int part = 0; part < row_parts(); ++part) {
-    group_.all_gather(part_of(slice, part, row_parts()), part_of(all, part, row_parts()),
-                      options_of(slice, gather_tag_));
-  }
+  gather_into(slice, all, /*async=*/false);
   return all;
+}
+
+nn::Arrival GroupExchange::begin_gather(const Tensor& slice) {
+  if (ranks() == 1) return nn::Arrival([slice] { return slice; });
+  const Tensor all = empty(slice.context(), with_rows(slice.shape(), ranks(), 1), slice.dtype());
+  return nn::Arrival([slice, all, works = gather_into(slice, all, /*async=*/true)] {
+    for (const Work& work : works) work.wait();
+    return all;
+  });
+}
+
+Tensor GroupExchange::sum_slices(const std::vector<Tensor>& parts) {
+  return sum_of(parts, /*async=*/false).get();
+}
+
+nn::Arrival GroupExchange::begin_sum_slices(const std::vector<Tensor>& parts) {
+  return sum_of(parts, /*async=*/true);
 }
 
 // A rank with several leaves keeps their sum in f32, so that it is rounded where one rank with all
 // of them would.
-Tensor GroupExchange::sum_slices(const std::vector<Tensor>& parts) {
+nn::Arrival GroupExchange::sum_of(const std::vector<Tensor>& parts, bool async) {
   const DType dtype = parts.at(0).dtype();
-  if (ranks() == 1) return parts.size() == 1 ? parts[0] : tree_sum(parts, dtype);
-  const Tensor mine = parts.size() == 1 ? parts[0] : tree_sum(parts, DType::kF32);
-  Tensor slice = empty(mine.context(), with_rows(mine.shape(), 1, ranks()), mine.dtype());
-  for (int part = 0; part < row_parts(); ++part) {
-    group_.reduce_scatter_sum(part_of(mine, part, row_parts()), part_of(slice, part, row_parts()),
-                              options_of(mine, sum_tag_));
+  if (ranks() == 1) {
+    const Tensor sum = parts.size() == 1 ? parts[0] : tree_sum(parts, dtype);
+    return nn::Arrival([sum] { return sum; });
   }
-  if (slice.dtype() == dtype) return slice;
-  Tensor rounded = empty(slice.context(), slice.shape(), dtype);
-  kernels::axpby(rounded.exec(), {.a = slice, .y = rounded});
-  return rounded;
+  const Tensor mine = parts.size() == 1 ? parts[0] : tree_sum(parts, DType::kF32);
+  const Tensor slice = empty(mine.context(), with_rows(mine.shape(), 1, ranks()), mine.dtype());
+  return nn::Arrival([mine, slice, dtype, works = scatter_into(mine, slice, async)] {
+    for (const Work& work : works) work.wait();
+    if (slice.dtype() == dtype) return slice;
+    Tensor rounded = empty(slice.context(), slice.shape(), dtype);
+    kernels::axpby(rounded.exec(), {.a = slice, .y = rounded});
+    return rounded;
+  });
 }
 
 void GroupExchange::gather_leaves(const Tensor& all) {
-  if (ranks() == 1) return;
-  const int64_t count = all.numel() / ranks();
-  const Tensor flat = all.alias({all.numel()}, {1});
-  group_.all_gather(flat.alias({count}, {1}, rank() * count), flat, options_of(all, leaves_tag_));
+  leaves_into(all, /*async=*/false);
+}
+
+nn::Arrival GroupExchange::begin_gather_leaves(const Tensor& all) {
+  return nn::Arrival([all, work = leaves_into(all, /*async=*/true)] {
+    work.wait();
+    return all;
+  });
 }
 
 }  // namespace shale::comm

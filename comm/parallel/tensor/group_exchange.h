@@ -21,9 +21,22 @@ class GroupExchange : public nn::Exchange {
   Tensor gather(const Tensor& slice) override;
   Tensor sum_slices(const std::vector<Tensor>& parts) override;
   void gather_leaves(const Tensor& all) override;
+  nn::Arrival begin_gather(const Tensor& slice) override;
+  nn::Arrival begin_sum_slices(const std::vector<Tensor>& parts) override;
+  nn::Arrival begin_gather_leaves(const Tensor& all) override;
+
+  // Whether what begins is under way while the caller goes on, or done when the call returns.
+  void set_overlap(bool overlap) { overlap_ = overlap; }
 
  private:
+  std::vector<Work> gather_into(const Tensor& slice, const Tensor& all, bool async);
+  std::vector<Work> scatter_into(const Tensor& mine, const Tensor& slice, bool async);
+  Work leaves_into(const Tensor& all, bool async);
+  nn::Arrival sum_of(const std::vector<Tensor>& parts, bool async);
+  CollectiveOptions options_of(const Tensor& x, std::string_view tag, bool async) const;
+
   ProcessGroup& group_;
+  bool overlap_ = true;
   const std::string gather_tag_, sum_tag_, leaves_tag_;
 };
 

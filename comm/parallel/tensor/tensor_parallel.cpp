@@ -62,6 +62,7 @@ std::unique_ptr<nn::Exchange> tensor_parallel(Module& model, const TensorPlan& p
                                               ProcessGroup& group, const TensorOptions& options) {
   const int leaves = leaves_of(group, options);
   auto exchange = std::make_unique<GroupExchange>(group, leaves, "tensor");
+  exchange->set_overlap(options.overlap);
   const std::vector<Parameter*> parameters = model.parameters();
   const std::vector<const TensorPlan::Line*> lines = plan.lines_of(parameters);
   std::string text;

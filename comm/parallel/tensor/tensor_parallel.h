@@ -14,6 +14,7 @@ struct TensorOptions {
   // losses have the same bits on any number of ranks (f32 gradients). 0: one for each rank, of
   // which there may then be any number.
   int leaves = 0;
+  bool overlap = true;  // gather rows for gradients of weights while others are computed
 };
 
 // Cuts the layers of a model over the ranks of a group: its parameters, which have no memory yet,

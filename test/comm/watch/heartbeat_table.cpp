@@ -53,6 +53,7 @@ TEST_CASE("a rank that was heard of and beats no more becomes silent, others do 
   CHECK(silence.never_heard() == std::vector<int>{3});
   CHECK(silence.silent_for(4.9) == std::vector<int>{1, 2});
   CHECK(silence.silent_for(5.1).empty());
+  CHECK(silence.longest() == 5);
   table.put(1, {.beats = 2});
   silence.look(table, 0.5, 1);
   CHECK(silence.silent_for(4.9) == std::vector<int>{2});

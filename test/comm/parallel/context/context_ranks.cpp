@@ -11,6 +11,7 @@
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/harness.h"
 #include "shale/test/support/ranks/pipeline_training.h"
+#include "shale/test/support/ranks/watched_exchange.h"
 
 namespace shale::test {
 namespace {
@@ -90,6 +91,39 @@ TEST_CASE("attention over ranks is attention of whole sequences, of any length",
       }
       CHECK(largest_difference(out, reference) < 1e-5);
     }
+  }
+}
+
+TEST_CASE("keys of some heads travel behind the attention of others, and change no bit",
+          "[context]") {
+  const auto group = world().group();
+  if (group->size() == 1) return;
+  constexpr int64_t B = 2, H = 8, G = 4, D = 16, T = 512;
+  std::vector<std::vector<float>> before;
+  for (const bool overlap : {false, true}) {
+    Context context(small_context(1));
+    auto exchange = std::make_unique<WatchedExchange>(
+        *group, std::vector<std::string>{"attention_fwd", "attention_bwd"});
+    WatchedExchange& watched = *exchange;
+    watched.set_overlap(overlap);
+    context.set_tracer(&watched.tracer);
+    nn::CutSequence cut(std::move(exchange), T);
+    const int64_t own = cut.parts().own_tokens(T);
+    const auto mine = [&](int64_t heads, uint64_t seed) {
+      return leaf(context, {B, own, heads, D},
+                  own_of(randn<float>(B * T * heads * D, seed), B, T, cut));
+    };
+    const Tensor q = mine(H, 1), k = mine(G, 2), v = mine(G, 3);
+    const Tensor y = nn::attention(&cut, q, k, v, {});
+    backward(y, mine(H, 4).detach());
+    // Two chunks of a rank's queries for each of four groups of heads, forward and backward.
+    CHECK(watched.gathers == std::vector<int64_t>{0, 2, 2, 2, 0, 2, 2, 2});
+    CHECK(watched.sums == std::vector<int64_t>{2, 2, 2, 0});
+    const std::vector<std::vector<float>> now = {to_host<float>(y), to_host<float>(q.grad()),
+                                                 to_host<float>(k.grad()),
+                                                 to_host<float>(v.grad())};
+    if (overlap) CHECK(now == before);
+    before = now;
   }
 }
 

@@ -5,13 +5,15 @@
 #include "shale/comm/parallel/tensor/group_exchange.h"
 #include "shale/comm/parallel/tensor/tensor_parallel.h"
 #include "shale/runtime/autograd/tape.h"
-#include "shale/runtime/optim/muon.h"
 #include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/linear.h"
 #include "shale/runtime/ops/reduce.h"
+#include "shale/runtime/optim/muon.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/harness.h"
 #include "shale/test/support/ranks/training.h"
+#include "shale/test/support/ranks/watched_exchange.h"
 
 namespace shale::test {
 namespace {
@@ -76,6 +78,34 @@ ShardGroups one_rank() {
 }
 
 }  // namespace
+
+TEST_CASE("rows for gradients of weights travel behind other products", "[tensor]") {
+  const auto group = world().group();
+  const int ranks = group->size();
+  if (ranks == 1) return;
+  constexpr int64_t C = 16, F = 24;
+  std::vector<std::vector<float>> before;
+  for (const bool overlap : {false, true}) {
+    Context context(small_context(1));
+    WatchedExchange exchange(*group, {"gemm"});
+    exchange.set_overlap(overlap);
+    context.set_tracer(&exchange.tracer);
+    const Tensor x = leaf(context, {2, 4, C}, randn<float>(8 * C, 10 + uint64_t(group->rank())));
+    const Tensor up = leaf(context, {F, C}, randn<float>(F * C, 2));
+    const Tensor down = leaf(context, {C, F}, randn<float>(C * F, 3));
+    const Tensor y = nn::over_leaves(&exchange, x, {}, [&](const Tensor& rows, size_t, Tensor) {
+      return linear(linear(rows, up), down);
+    });
+    backward(sum(y));
+    // Both products of the gradient of what `down` makes, and what `up` wants before.
+    REQUIRE(exchange.gathers.size() == 1);
+    CHECK(exchange.gathers[0] >= 2);
+    const std::vector<std::vector<float>> now = {
+        to_host<float>(x.grad()), to_host<float>(up.grad()), to_host<float>(down.grad())};
+    if (overlap) CHECK(now == before);
+    before = now;
+  }
+}
 
 TEST_CASE("four leaves make the same bits on one, two and four tensor ranks", "[tensor][gate]") {
   const auto group = world().group();

@@ -1,0 +1,39 @@
+#include "shale/comm/signs_of_life.h"
+
+#include <chrono>
+#include <thread>
+
+namespace shale::comm {
+namespace {
+
+// A rank that was heard of in the last look of the watchdog may have been lost since.
+constexpr double kLook_s = 0.2;
+
+}  // namespace
+
+void SignsOfLife::set_longest_silence(double seconds) {
+  longest_silence_s_.store(seconds);
+}
+
+void SignsOfLife::end() {
+  longest_silence_s_.store(-1);
+}
+
+void SignsOfLife::wait_for_all(const std::function<void()>& poll) {
+  struct Waiting {
+    std::atomic<int>& count;
+    explicit Waiting(std::atomic<int>& c) : count(c) { count.fetch_add(1); }
+    ~Waiting() { count.fetch_sub(1); }
+  };
+  const Waiting waiting(waits_);
+  const auto start = std::chrono::steady_clock::now();
+  for (;;) {
+    if (poll) poll();
+    const double silence_s = longest_silence_s_.load();
+    const std::chrono::duration<double> asked = std::chrono::steady_clock::now() - start;
+    if (silence_s < 0 || silence_s + kLook_s < asked.count()) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+}  // namespace shale::comm

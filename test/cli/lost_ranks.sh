@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# A rank that is stopped, or killed unseen by the launcher, is named by all others, with its place
+# along each axis, and no rank that only waits for it is. REPEAT=20 does everything 20 times.
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+shown=("$work/stderr")
+
+for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
+timeout_s=4  # for the start too, which takes long on a busy machine
+
+# A launcher ends a job when a process of its own dies. This one stands between.
+cat >"$work/unseen" <<'END'
+#!/usr/bin/env bash
+"$@" &
+trap 'kill -9 %1; exit 1' TERM
+wait %1
+code=$?
+((code == 137)) && sleep 20 & wait $!
+exit $code
+END
+chmod +x "$work/unseen"
+
+# The process of a rank of this run; its environment has the rank, and its command $work.
+process_of() {
+  local pid
+  for pid in $(pgrep -f -- "^$BIN_DIR/train_lm .*--out $work/run"); do
+    tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$1" && echo "$pid"
+  done
+  return 0
+}
+
+# loses SIGNAL RANKS LOST PLACE FLAGS...: one run, whose rank LOST gets the signal after some steps.
+loses() {
+  local signal=$1 ranks=$2 lost=$3 place=$4 launcher pid rank started named elapsed
+  shift 4
+  rm -rf "$work/run"
+  timeout -k 5 60 mpirun --oversubscribe --bind-to none -np "$ranks" "$work/unseen" \
+    "$BIN_DIR/train_lm" --data "$work/text.txt" --layers 2 --width 32 --heads 4 --seq-len 32 \
+    --global-batch 8 --micro-batch 1 --device cpu --threads 1 --steps 1000000 --no-save \
+    --timeout "$timeout_s" --out "$work/run" "$@" >"$work/stdout" 2>"$work/stderr" &
+  launcher=$!
+  until grep -qs '"step": [3-9]' "$work/run/metrics.jsonl"; do
+    kill -0 "$launcher" 2>/dev/null || { fail "$*: ended before it was disturbed"; return; }
+    sleep 0.05
+  done
+  until pid=$(process_of "$lost") && [[ -n $pid ]]; do sleep 0.05; done
+  sleep "0.$((RANDOM % 10))"
+  started=$(date +%s%3N)
+  kill "-$signal" "$pid"
+  wait "$launcher"
+  code=$?
+  elapsed=$(($(date +%s%3N) - started))
+  [[ $signal == STOP ]] && kill -9 "$pid" 2>/dev/null
+  [[ $code -eq 76 ]] || fail "$signal $*: exit code $code, want 76"
+  for ((rank = 0; rank < ranks; ++rank)); do
+    ((rank == lost)) && continue
+    grep -qF "[rank $rank] no sign of life of rank $lost$place for " "$work/stderr" ||
+      fail "$signal $*: rank $rank does not name rank $lost$place"
+  done
+  named=$(grep -oE 'no sign of (life of |the node of )?ranks? [0-9,]+' "$work/stderr" |
+    sed 's/.* //' | sort -u | tr '\n' ' ')
+  [[ $named == "$lost " ]] || fail "$signal $*: named ranks $named, want $lost alone"
+  [[ $(grep -c '^error: ' "$work/stderr") -eq 1 ]] || fail "$signal $*: not one line of error"
+  ((elapsed < 1000 * timeout_s + 10000)) || fail "$signal $*: took $elapsed ms"
+  echo "$signal of rank $lost of $ranks$place: named after $elapsed ms"
+}
+
+for ((i = 0; i < ${REPEAT:-1}; ++i)); do
+  loses STOP 4 2 ''
+  loses KILL 4 1 ' (pipeline 0, tensor 1)' --tensor 2 --pipeline 2
+  loses STOP 4 3 ' (pipeline 1, context 1)' --context 2 --pipeline 2
+  loses KILL 4 2 ' (shard 2, expert 0)' --model moe-nano --expert 2
+  loses STOP 8 5 ' (pipeline 1, context 0, tensor 1)' --tensor 2 --context 2 --pipeline 2
+done
+finish

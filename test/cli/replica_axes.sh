@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# What spares links between replicas, with the axes inside a replica: runs follow those whose model
+# nobody cuts, go on with the same bits, and on another layout.
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+shown=("$work/stdout" "$work/stderr")
+
+for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
+common=(--data "$work/text.txt" --width 32 --heads 4 --seq-len 32 --global-batch 8 --micro-batch 1
+  --device cpu --threads 1 --steps 8 --keep 0 --zero 1 --lr 1e-3)
+
+# rows OUT FROM: steps and bits of the losses of steps after FROM.
+rows() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' \
+  "$work/$1/metrics.jsonl" | awk -v from="$2" '$1 > from'; }
+losses() { sed -nE 's/^\{"step": [0-9]+, "loss": ([0-9.]+).*/\1/p' "$work/$1/metrics.jsonl"; }
+
+# check NAME MODEL AXIS SHARDS FLAGS...: two replicas, which are cut along an axis, on four ranks.
+check() {
+  local name=$1 axis=$3 shards=$4 model slack=2e-3
+  # Blocks of signs begin with parameters, and those of experts elsewhere.
+  [[ $name == one_bit_expert ]] && slack=5e-2
+  read -ra model <<<"$2"
+  shift 4
+  run_training 2 "$name.plain" "${model[@]}" --shard-ranks 1 "$@" --no-save
+  [[ $code -eq 0 ]] || { fail "$name: two ranks: exit code $code"; return; }
+  run_training 4 "$name" "${model[@]}" "--$axis" 2 --shard-ranks "$shards" "$@" --save-every 4
+  [[ $code -eq 0 ]] || { fail "$name with --$axis: exit code $code"; return; }
+  paste <(losses "$name.plain") <(losses "$name") | awk -v slack="$slack" '{ d = $1 - $2
+    if (d < 0) d = -d; if (d > slack) bad = 1 } END { exit NR != 8 || bad }' || fail "$name with --$axis follows nobody"
+  run_training 4 "$name.again" "${model[@]}" "--$axis" 2 --shard-ranks "$shards" "$@" --no-save \
+    --resume "$work/$name/checkpoints/step_00000004"
+  [[ $code -eq 0 && $(rows "$name.again" 4) == $(rows "$name" 4) ]] ||
+    fail "$name with --$axis goes on otherwise: exit code $code"
+  # Masters, states and what replicas owe are what they were, in other parts.
+  run_training 2 "$name.other" "${model[@]}" --shard-ranks 1 "$@" --no-save \
+    --resume "$work/$name/checkpoints/step_00000004"
+  [[ $code -eq 0 ]] || { fail "$name without --$axis: exit code $code"; return; }
+  paste <(losses "$name" | tail -n 4) <(losses "$name.other" | tail -n 4) | awk -v slack="$slack" '{ d = $1 - $2
+    if (d < 0) d = -d; if (d > slack) bad = 1 } END { exit NR != 4 || bad }' ||
+    fail "$name goes elsewhere without --$axis"
+  rm -rf "${work:?}/$name"*
+}
+
+dense="--layers 2" mixture="--model moe-nano --layers 1 --experts 4 --active-experts 2"
+for way in "local --outer-every 3 --outer-start 1" "one_bit --optimizer 1bit-adam --freeze-step 3 --clip-replica"; do
+  read -ra flags <<<"$way"
+  for axis in tensor pipeline context; do
+    check "${flags[0]}_$axis" "$dense" "$axis" 1 "${flags[@]:1}"
+  done
+  check "${flags[0]}_expert" "$mixture" expert 2 "${flags[@]:1}"
+done
+
+# 0/1 Adam goes with what leaves each replica's matrices whole.
+zero_one=(--optimizer 01-adam --freeze-step 3 --clip-replica --variance-doubling 1 --local-doubling 2)
+for axis in pipeline context; do check "zero_one_$axis" "$dense" "$axis" 1 "${zero_one[@]}"; done
+# refuses WORDS FLAGS...
+refuses() {
+  local words=$1
+  shift
+  run_training 4 refused --no-save "$@"
+  [[ $code -eq 64 ]] && grep -qF -- "$words" "$work/stdout" "$work/stderr" ||
+    fail "$*: exit code $code, want 64 and \"$words\""
+}
+refuses "of which --optimizer 01-adam has statistics" --layers 2 --tensor 2 --shard-ranks 1 "${zero_one[@]}"
+read -ra model <<<"$mixture"
+refuses "with --optimizer 01-adam" "${model[@]}" --expert 2 --shard-ranks 2 "${zero_one[@]}"
+finish

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "shale/base/trace.h"
+#include "shale/comm/parallel/tensor/group_exchange.h"
+
+namespace shale::test {
+
+// An exchange that knows how many calls of some kernels came while each of what it began was under
+// way. The context's tracer is `tracer`.
+struct WatchedExchange : comm::GroupExchange {
+  WatchedExchange(comm::ProcessGroup& group, std::vector<std::string> names)
+      : GroupExchange(group, group.size(), "watched"), kernels(std::move(names)) {}
+
+  nn::Arrival begin_gather(const Tensor& slice) override {
+    return watched(GroupExchange::begin_gather(slice), gathers);
+  }
+  nn::Arrival begin_gather_leaves(const Tensor& all) override {
+    return watched(GroupExchange::begin_gather_leaves(all), gathers);
+  }
+  nn::Arrival begin_sum_slices(const std::vector<Tensor>& parts) override {
+    return watched(GroupExchange::begin_sum_slices(parts), sums);
+  }
+
+  nn::Arrival watched(nn::Arrival arrival, std::vector<int64_t>& calls_meanwhile) {
+    return nn::Arrival([this, arrival, &calls_meanwhile, before = calls()]() mutable {
+      calls_meanwhile.push_back(calls() - before);
+      return arrival.get();
+    });
+  }
+  int64_t calls() const {
+    int64_t sum = 0;
+    for (const auto& [name, total] : tracer.totals()) {
+      for (const std::string& kernel : kernels) sum += name == kernel ? total.calls : 0;
+    }
+    return sum;
+  }
+
+  std::vector<std::string> kernels;
+  Tracer tracer;
+  std::vector<int64_t> gathers, sums;  // in the order in which they were waited for
+};
+
+}  // namespace shale::test
