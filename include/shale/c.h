@@ -418,15 +418,15 @@ typedef struct shale_optimizer_options {
   double beta1, beta2, eps, weight_decay, momentum;
 } shale_optimizer_options;
 #define SHALE_OPTIMIZER_OPTIONS_INIT {sizeof(shale_optimizer_options), -1, -1, -1, -1, -1}
-/* "adamw", "adamw-bf16", "adamw-8bit", "lion", "adafactor", "sgd", "muon", of all parameters of a
- * sharded tree, which it keeps. */
+/* "adamw", "adamw-bf16", "adamw-8bit", "lion", "adafactor", "sgd", "muon", "lamb", of all parameters
+ * of a sharded tree, which it keeps. */
 SHALE_API shale_status shale_optimizer_create(shale_module root, const char* kind,
                                               const shale_optimizer_options* options,
                                               shale_optimizer* out);
 SHALE_API shale_status shale_optimizer_destroy(shale_optimizer optimizer);
 /* First in a step, before forward: its number, from 0 on, and its learning rate. */
 SHALE_API shale_status shale_optimizer_prepare(shale_optimizer optimizer, int64_t step, float lr);
-/* Changes the parameters by their gradients. Collective for adafactor and muon. */
+/* Changes the parameters by their gradients. Collective for adafactor, muon and lamb. */
 SHALE_API shale_status shale_optimizer_step(shale_optimizer optimizer);
 
 /* ---- Checkpoints, as train_lm and `shale ckpt` know them ---- */

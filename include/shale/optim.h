@@ -1,9 +1,10 @@
 #pragma once
 
-// Optimizers (AdamW, Lion, Sgd, Adafactor, Muon), the shards they step, clipping, schedules.
+// Optimizers (AdamW, Lion, Sgd, Adafactor, Muon, Lamb), the shards they step, clipping, schedules.
 
 #include "shale/runtime/optim/adafactor.h"
 #include "shale/runtime/optim/clip.h"
+#include "shale/runtime/optim/lamb.h"
 #include "shale/runtime/optim/muon.h"
 #include "shale/runtime/optim/newton_schulz.h"
 #include "shale/runtime/optim/optimizer.h"

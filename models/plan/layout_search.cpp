@@ -15,6 +15,7 @@
 #include "shale/base/error.h"
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/parallel_setup.h"
+#include "shale/models/training/slow_links.h"
 
 namespace shale::models {
 namespace {
@@ -303,7 +304,7 @@ class Search {
     const bool is_coded = config.quantize_gathers != CodedBits::kNone ||
                           config.quantize_reductions != CodedBits::kNone ||
                           config.grad_dtype != DType::kF32 || config.outer_every > 0 ||
-                          config.optimizer == OptimizerKind::kOneBitAdam;
+                          one_bit_name(config.optimizer) != nullptr;
     if (is_coded || members.size() == 1) return 0;
     using enum comm::CollectiveOp;
     const double gathers = seconds(kAllGather, bound.parameters);

@@ -8,8 +8,10 @@
 #include "shale/base/parse.h"
 #include "shale/models/training/parameter_groups.h"
 #include "shale/runtime/optim/adafactor.h"
+#include "shale/runtime/optim/lamb.h"
 #include "shale/runtime/optim/muon.h"
 #include "shale/runtime/optim/one_bit_adam.h"
+#include "shale/runtime/optim/one_bit_lamb.h"
 #include "shale/runtime/optim/zero_one_adam.h"
 
 namespace shale::models {
@@ -33,6 +35,11 @@ Defaults defaults_of(OptimizerKind kind) {
     case OptimizerKind::kLion: return {lion.beta1, lion.beta2, {}, {}};
     case OptimizerKind::kAdafactor: return {{}, {}, optim::AdafactorOptions().eps, {}};
     case OptimizerKind::kSgd: return {{}, {}, {}, optim::SgdOptions().momentum};
+    case OptimizerKind::kLamb:
+    case OptimizerKind::kOneBitLamb: {
+      const optim::LambOptions lamb;
+      return {lamb.beta1, lamb.beta2, lamb.eps, {}};
+    }
     case OptimizerKind::kMuon:
       return {adamw.beta1, adamw.beta2, adamw.eps, optim::MuonOptions().momentum};
   }
@@ -105,6 +112,32 @@ std::unique_ptr<optim::Optimizer> make_adamw(const RunConfig& config,
                                              .moments = moments});
 }
 
+optim::LambOptions lamb_options(const RunConfig& config) {
+  return {.beta1 = static_cast<float>(config.beta1),
+          .beta2 = static_cast<float>(config.beta2),
+          .eps = static_cast<float>(config.eps),
+          .weight_decay = static_cast<float>(config.weight_decay),
+          .trust_min = static_cast<float>(config.trust_min),
+          .trust_max = static_cast<float>(config.trust_max)};
+}
+
+void check_trust(const RunConfig& config) {
+  const RunConfig initial;
+  const bool is_lamb =
+      config.optimizer == OptimizerKind::kLamb || config.optimizer == OptimizerKind::kOneBitLamb;
+  for (const auto& [flag, is_given] :
+       {std::pair("--trust-min", config.trust_min != initial.trust_min),
+        std::pair("--trust-max", config.trust_max != initial.trust_max)}) {
+    if (is_lamb || !is_given) continue;
+    throw ConfigError(cat(flag,
+                          " is of --optimizer lamb and 1bit-lamb, and that is another; want it "
+                          "left out"));
+  }
+  if (config.trust_min <= config.trust_max) return;
+  throw ConfigError(
+      cat("--trust-min is ", config.trust_min, ", want at most --trust-max, ", config.trust_max));
+}
+
 }  // namespace
 
 void resolve_optimizer(RunConfig& config) {
@@ -117,6 +150,7 @@ void resolve_optimizer(RunConfig& config) {
       config.optimizer != OptimizerKind::kMuon) {
     throw ConfigError("--muon-scale is of --optimizer muon, and that is another; want it left out");
   }
+  check_trust(config);
   parse_parameter_groups(config.param_groups);
 }
 
@@ -145,6 +179,12 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const RunConfig& config,
           std::move(shards),
           optim::SgdOptions{.momentum = float(config.momentum), .weight_decay = decay});
     case OptimizerKind::kMuon: return make_muon(config, units, std::move(shards));
+    case OptimizerKind::kLamb:
+      return std::make_unique<optim::Lamb>(std::move(shards), lamb_options(config));
+    case OptimizerKind::kOneBitLamb:
+      return std::make_unique<optim::OneBitLamb>(
+          std::move(shards), optim::OneBitLambOptions{.lamb = lamb_options(config),
+                                                      .freeze_step = config.freeze_step});
     case OptimizerKind::kOneBitAdam:
       return std::make_unique<optim::OneBitAdam>(
           std::move(shards), optim::OneBitAdamOptions{.beta1 = static_cast<float>(config.beta1),

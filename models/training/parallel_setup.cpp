@@ -84,6 +84,11 @@ void check_pipeline(const RunConfig& config, int64_t micro_batches) {
   static_cast<void>(parse_split(config.pipeline_split));
 }
 
+// Of parameters that are cut over tensor ranks as well as over those that shard them.
+bool puts_leaves_together(OptimizerKind kind) {
+  return kind == OptimizerKind::kMuon || kind == OptimizerKind::kLamb;
+}
+
 }  // namespace
 
 comm::ParallelSizes parallel_sizes(const RunConfig& config, int ranks) {
@@ -177,7 +182,7 @@ ParallelSetup parallel_setup(const RunConfig& config, comm::ProcessGroup& all) {
   if (cuts_layers(config)) {
     comm::ProcessGroup& tensor = setup.mesh->group("tensor");
     setup.groups.tensor = &tensor;
-    if (config.optimizer == OptimizerKind::kMuon && config.tensor > 1) {
+    if (puts_leaves_together(config.optimizer) && config.tensor > 1) {
       setup.groups.shard_and_tensor = &setup.mesh->flatten({"shard", "context", "tensor"});
     }
     // What layers exchange must not wait for gradients that are queued.
@@ -291,6 +296,8 @@ const char* optimizer_of_matrices(const RunConfig& config) {
     case OptimizerKind::kAdafactor: return "adafactor";
     case OptimizerKind::kAdamW8bit: return "adamw-8bit";
     case OptimizerKind::kZeroOneAdam: return "01-adam";
+    case OptimizerKind::kLamb: return "lamb";
+    case OptimizerKind::kOneBitLamb: return "1bit-lamb";
     default: return nullptr;
   }
 }
@@ -307,9 +314,9 @@ void check_tensor(const RunConfig& config) {
        "--tensor-leaves is ", leaves, ", want a power of two that --tensor, ", config.tensor,
        ", divides");
   const char* const statistics =
-      config.optimizer == OptimizerKind::kMuon ? nullptr : optimizer_of_matrices(config);
+      puts_leaves_together(config.optimizer) ? nullptr : optimizer_of_matrices(config);
   want(statistics == nullptr, "--tensor cuts the matrices of which --optimizer ", statistics,
-       " has statistics; want muon, or one that works by elements, such as adamw");
+       " has statistics; want muon, lamb, or one that works by elements, such as adamw");
 }
 
 // What --context does not go with.
@@ -376,6 +383,10 @@ void check_parallel(const RunConfig& config, int ranks) {
   want(config.offload == OffloadKind::kNone || config.optimizer != OptimizerKind::kAdafactor,
        "--optimizer adafactor has next to no states, and statistics over ranks, which --offload "
        "does not go with; want --offload none");
+  want(config.offload == OffloadKind::kNone || config.optimizer != OptimizerKind::kLamb,
+       "--optimizer lamb has norms over ranks, which come before any step in host memory, and "
+       "--offload is ",
+       config.offload_to, "; want --offload none");
   want(config.check_replicas == 0 || config.zero < 3 || sizes.replica > 1 || config.tensor > 1,
        "--check-replicas is ", config.check_replicas,
        ", but --zero 3 leaves one copy of each parameter; want --shard-ranks, or --zero 0, 1 or 2");

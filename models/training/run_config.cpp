@@ -45,15 +45,20 @@ void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
        {"adafactor", OptimizerKind::kAdafactor},
        {"sgd", OptimizerKind::kSgd},
        {"muon", OptimizerKind::kMuon},
+       {"lamb", OptimizerKind::kLamb},
        {"1bit-adam", OptimizerKind::kOneBitAdam},
-       {"01-adam", OptimizerKind::kZeroOneAdam}},
+       {"01-adam", OptimizerKind::kZeroOneAdam},
+       {"1bit-lamb", OptimizerKind::kOneBitLamb}},
       "AdamW (betas 0.9, 0.95) with fp32, bf16 or 8-bit moments (8, 4, 2 bytes per "
       "parameter), Lion (4 bytes; wants a third of the rate, three times the decay), Adafactor "
       "(almost none) or "
       "SGD (4 bytes; none without momentum), or Muon (4 bytes) for the matrices of blocks with "
-      "AdamW (8 bytes) for the rest; 1bit-adam (12 bytes and 4 / replicas) is AdamW that sends one "
+      "AdamW (8 bytes) for the rest, or LAMB (8 bytes), which scales the step of each matrix by "
+      "its "
+      "norm and is for large batches; 1bit-adam (12 bytes and 4 / replicas) is AdamW that sends "
+      "one "
       "bit an element between replicas, see --freeze-step; 01-adam (8 bytes more) exchanges less "
-      "often, too");
+      "often, too; 1bit-lamb (16 bytes and 4 / replicas) is LAMB that sends one bit an element");
   spec.add("lr", c.lr, "peak learning rate",
            {.min = 0, .help = {.default_text = words.default_lr}});
   spec.add("min-lr", c.min_lr, "learning rate at the end",
@@ -79,9 +84,11 @@ void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
       .min = 0, .max = 1, .exclude_max = true, .help = {.default_text = "the optimizer's"}};
   spec.add("beta1", c.beta1, "decay of the first moment, adamw 0.9, lion 0.9", rate);
   spec.add("beta2", c.beta2, "decay of the second moment, adamw 0.95; of lion's moment 0.99", rate);
-  spec.add("eps", c.eps,
-           "added to the second moment's root, adamw 1e-8; to squared gradients, adafactor 1e-30",
-           {.min = 0, .help = {.default_text = "the optimizer's"}});
+  spec.add(
+      "eps", c.eps,
+      "added to the second moment's root, adamw 1e-8, lamb 1e-6; to squared gradients, adafactor "
+      "1e-30",
+      {.min = 0, .help = {.default_text = "the optimizer's"}});
   spec.add("weight-decay", c.weight_decay, "on matrices and embeddings, not on norms and biases",
            {.min = 0});
   spec.add("param-groups", c.param_groups,
@@ -95,6 +102,10 @@ void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
                    {"spectral", optim::MuonScale::kSpectral}},
                   "muon: what the step of a matrix is multiplied with; match-rms-adamw takes the "
                   "rate and decay of AdamW, original a rate near 0.02");
+  spec.add("trust-min", c.trust_min,
+           "lamb, 1bit-lamb: least ratio of a matrix's norm to that of its update", {.min = 0});
+  spec.add("trust-max", c.trust_max, "lamb, 1bit-lamb: the largest",
+           {.min = 0, .exclude_min = true});
   spec.add("clip", c.clip, "largest global gradient norm; 0: no clipping", {.min = 0});
   spec.add("skip-outliers", c.skip_outliers,
            "skip a step whose gradient norm is more than so many standard deviations above the "

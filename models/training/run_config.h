@@ -7,6 +7,7 @@
 #include "shale/comm/parallel/data/sharding.h"
 #include "shale/comm/process_group.h"
 #include "shale/runtime/autograd/recompute.h"
+#include "shale/runtime/optim/lamb_step.h"
 #include "shale/runtime/optim/muon.h"
 #include "shale/runtime/optim/schedule.h"
 
@@ -25,8 +26,10 @@ enum class OptimizerKind {
   kAdafactor,
   kSgd,
   kMuon,
+  kLamb,
   kOneBitAdam,
-  kZeroOneAdam
+  kZeroOneAdam,
+  kOneBitLamb
 };
 
 // What lies in host memory: the optimizer's states and its step, and in stage 3 parameters.
@@ -56,6 +59,8 @@ struct RunConfig {
   std::string param_groups;  // see parse_parameter_groups()
   double momentum = -1;
   optim::MuonScale muon_scale = optim::MuonScale::kMatchRmsAdamW;
+  double trust_min = optim::LambOptions().trust_min;
+  double trust_max = optim::LambOptions().trust_max;
   double clip = 1;            // 0: off
   double skip_outliers = 0;   // standard deviations; 0: off
   int64_t skip_window = 128;  // steps

@@ -44,15 +44,6 @@ void check_replicas(const RunConfig& config, int replicas, const char* does, con
        "steps do; want no graphs");
 }
 
-// The name of an optimizer whose replicas exchange vectors at one bit an element; null: another.
-const char* one_bit_name(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kOneBitAdam: return "1bit-adam";
-    case OptimizerKind::kZeroOneAdam: return "01-adam";
-    default: return nullptr;
-  }
-}
-
 // Fills in --local-doubling, by which the longest interval begins half-way from the freeze to the
 // end if it is the 16 that is usual.
 void resolve_zero_one_adam(RunConfig& config, const Wanted& want) {
@@ -93,8 +84,9 @@ void check_one_bit_flags(const RunConfig& config) {
         cat(flag, " is of --optimizer ", optimizer, ", and that is another; want it left out"));
   };
   if (one_bit_name(config.optimizer) == nullptr) {
-    if (config.freeze_step > 0) of("--freeze-step", "1bit-adam and 01-adam");
-    if (config.clip_replica) of("--clip-replica", "1bit-adam and 01-adam");
+    constexpr const char* kAll = "1bit-adam, 01-adam and 1bit-lamb";
+    if (config.freeze_step > 0) of("--freeze-step", kAll);
+    if (config.clip_replica) of("--clip-replica", kAll);
   }
   if (config.optimizer == OptimizerKind::kZeroOneAdam) return;
   if (config.variance_doubling != initial.variance_doubling) of("--variance-doubling", "01-adam");
@@ -161,15 +153,25 @@ void check_codes(const RunConfig& config, const comm::ParallelSizes& sizes) {
 
 }  // namespace
 
+const char* one_bit_name(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kOneBitAdam: return "1bit-adam";
+    case OptimizerKind::kZeroOneAdam: return "01-adam";
+    case OptimizerKind::kOneBitLamb: return "1bit-lamb";
+    default: return nullptr;
+  }
+}
+
 void describe_slow_links(ConfigSpec& spec, RunConfig& c) {
   spec.section("Slow links");
   spec.add("freeze-step", c.freeze_step,
-           "1bit-adam, 01-adam: steps before the second moment stays as it is; those of 1bit-adam "
-           "are AdamW's, and replicas then exchange first moments, one bit an element, in place of "
-           "gradients",
+           "1bit-adam, 01-adam, 1bit-lamb: steps before the second moment stays as it is; those of "
+           "1bit-adam are AdamW's, of 1bit-lamb LAMB's, and replicas then exchange first moments, "
+           "one bit an element, in place of gradients",
            {.min = 1, .help = {.default_text = "15% of steps"}});
   spec.add("clip-replica", c.clip_replica,
-           "1bit-adam, 01-adam: where the gradient is not added up over replicas clip that of each "
+           "1bit-adam, 01-adam, 1bit-lamb: where the gradient is not added up over replicas clip "
+           "that of each "
            "by its own norm, as the norm of the whole is not known");
   spec.add("variance-doubling", c.variance_doubling,
            "01-adam: updates of the second moment, by sums of gradients, before their interval "

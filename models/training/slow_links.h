@@ -11,6 +11,9 @@ namespace shale::models {
 
 // What spares slow links: between replicas, the groups of --shard-ranks ranks, and inside one.
 
+// The name of an optimizer whose replicas exchange vectors at one bit an element; null: another.
+const char* one_bit_name(OptimizerKind kind);
+
 // Declares the flags.
 void describe_slow_links(ConfigSpec& spec, RunConfig& config);
 

@@ -1,52 +1,13 @@
 #include "shale/base/error.h"
+#include "shale/kernels/pointwise_formula.h"
 #include "shale/runtime/ops/pointwise_internal.h"
 
 namespace shale {
 namespace {
 
+using Formula = kernels::PointwiseFormula;
 using kernels::PointwiseGraph;
 using kernels::PointwiseOp;
-
-// Values of a graph, in f32, as formulas have them.
-class Formula {
- public:
-  Formula(PointwiseGraph& graph, int value) : graph_(&graph), value_(value) {}
-  int value() const { return value_; }
-
-  Formula of(PointwiseOp op) const { return apply(op, {value_}); }
-  Formula with(PointwiseOp op, const Formula& b) const { return apply(op, {value_, b.value_}); }
-  Formula choose(const Formula& yes, const Formula& no) const {
-    return apply(PointwiseOp::kWhere, {value_, yes.value_, no.value_});
-  }
-  Formula number(float x) const { return {*graph_, graph_->constant(x)}; }
-
-  friend Formula operator+(const Formula& a, const Formula& b) {
-    return a.with(PointwiseOp::kAdd, b);
-  }
-  friend Formula operator-(const Formula& a, const Formula& b) {
-    return a.with(PointwiseOp::kSub, b);
-  }
-  friend Formula operator*(const Formula& a, const Formula& b) {
-    return a.with(PointwiseOp::kMul, b);
-  }
-  friend Formula operator/(const Formula& a, const Formula& b) {
-    return a.with(PointwiseOp::kDiv, b);
-  }
-  friend Formula operator-(const Formula& a) { return a.of(PointwiseOp::kNeg); }
-  friend Formula operator<(const Formula& a, const Formula& b) {
-    return a.with(PointwiseOp::kLess, b);
-  }
-  friend Formula operator<=(const Formula& a, const Formula& b) {
-    return a.with(PointwiseOp::kLessEqual, b);
-  }
-
- private:
-  Formula apply(PointwiseOp op, std::initializer_list<int> args) const {
-    return {*graph_, graph_->apply_once(op, DType::kF32, args)};
-  }
-  PointwiseGraph* graph_;
-  int value_;
-};
 
 // What a derivative is made of: the op's arguments, its result, and the gradient of that.
 struct Terms {

@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "shale/kernels/dynamic_map.h"
 #include "shale/kernels/optim.h"
 #include "shale/runtime/optim/moments.h"
@@ -23,9 +21,8 @@ AdamW::AdamW(std::vector<OptimShard> shards, const AdamWOptions& options)
 }
 
 void AdamW::set_corrections(StepState& values, int64_t done) const {
-  const auto t = static_cast<double>(done + 1);
-  values.bias_correction1 = static_cast<float>(1 - std::pow(double(options_.beta1), t));
-  values.bias_correction2 = static_cast<float>(1 - std::pow(double(options_.beta2), t));
+  values.bias_correction1 = correction(options_.beta1, done + 1);
+  values.bias_correction2 = correction(options_.beta2, done + 1);
 }
 
 void AdamW::step_run(size_t index, const OptimRun& run, const View& compute) {

@@ -247,9 +247,8 @@ void Muon::arrange(const Tensor& pieces, const Piece& piece, const Tensor& matri
 }
 
 void Muon::set_corrections(StepState& values, int64_t done) const {
-  const auto t = static_cast<double>(done + 1);
-  values.bias_correction1 = static_cast<float>(1 - std::pow(double(options_.adamw.beta1), t));
-  values.bias_correction2 = static_cast<float>(1 - std::pow(double(options_.adamw.beta2), t));
+  values.bias_correction1 = correction(options_.adamw.beta1, done + 1);
+  values.bias_correction2 = correction(options_.adamw.beta2, done + 1);
 }
 
 void Muon::queue_momentum() {

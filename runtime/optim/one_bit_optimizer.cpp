@@ -1,6 +1,5 @@
 #include "shale/runtime/optim/one_bit_optimizer.h"
 
-#include <cmath>
 #include <utility>
 
 #include "shale/base/error.h"
@@ -27,17 +26,13 @@ std::shared_ptr<const ShardReplicas> replicas_over(const char* name,
 }  // namespace
 
 OneBitOptimizer::OneBitOptimizer(const char* name, std::vector<OptimShard> shards,
-                                 float weight_decay, int64_t freeze_step)
-    : ElementwiseOptimizer(std::move(shards), weight_decay),
+                                 float weight_decay, int64_t freeze_step, Runs runs)
+    : ElementwiseOptimizer(std::move(shards), weight_decay, runs),
       name_(name),
       freeze_step_(freeze_step),
       replicas_(replicas_over(name, this->shards())) {
   if (freeze_step >= 1) return;
   throw ConfigError(cat(name, ": freeze_step is ", freeze_step, ", want 1 or more"));
-}
-
-float OneBitOptimizer::correction(float beta, int64_t updates) {
-  return static_cast<float>(1 - std::pow(double{beta}, static_cast<double>(updates)));
 }
 
 void OneBitOptimizer::check_frozen() const {

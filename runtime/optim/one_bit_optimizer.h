@@ -25,7 +25,7 @@ class OneBitOptimizer : public ElementwiseOptimizer {
   // Throws ConfigError, naming the optimizer, for shards without replicas, for gradients that are
   // not where their masters are, and for a freeze_step below 1.
   OneBitOptimizer(const char* name, std::vector<OptimShard> shards, float weight_decay,
-                  int64_t freeze_step);
+                  int64_t freeze_step, Runs runs = Runs::kJoined);
 
   const char* name() const { return name_; }
   int64_t freeze_step() const { return freeze_step_; }
@@ -48,8 +48,6 @@ class OneBitOptimizer : public ElementwiseOptimizer {
   float replicas() const {
     return replicas_ == nullptr ? 1.f : static_cast<float>(replicas_->size);
   }
-
-  static float correction(float beta, int64_t updates);  // 1 - beta^updates
 
  private:
   const char* name_;

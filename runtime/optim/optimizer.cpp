@@ -1,6 +1,7 @@
 #include "shale/runtime/optim/optimizer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <utility>
 
@@ -45,7 +46,7 @@ float decay_of(const OptimSpan& span, float weight_decay) {
   return span.options.weight_decay.value_or(span.parameter->decay ? weight_decay : 0);
 }
 
-std::vector<OptimRun> runs_of(const OptimShard& shard, float weight_decay) {
+std::vector<OptimRun> runs_of(const OptimShard& shard, float weight_decay, Runs kind) {
   const bool gaps_are_padding = shard.is_whole();
   std::vector<OptimRun> runs;
   int64_t end = 0;
@@ -59,8 +60,9 @@ std::vector<OptimRun> runs_of(const OptimShard& shard, float weight_decay) {
     const OptimRun alone = {.offset = span.offset,
                             .count = span.count,
                             .lr_factor = span.options.lr_factor,
-                            .weight_decay = decay_of(span, weight_decay)};
-    const bool joins = !runs.empty() && runs.back().lr_factor == alone.lr_factor &&
+                            .weight_decay = decay_of(span, weight_decay),
+                            .parameter = span.parameter};
+    const bool joins = kind == Runs::kJoined && !runs.empty() && runs.back().lr_factor == alone.lr_factor &&
                        runs.back().weight_decay == alone.weight_decay &&
                        (gaps_are_padding || span.offset == end);
     end = span.offset + span.count;
@@ -74,6 +76,10 @@ std::vector<OptimRun> runs_of(const OptimShard& shard, float weight_decay) {
 }
 
 // ---- The step's values ----
+
+float Optimizer::correction(float beta, int64_t updates) {
+  return static_cast<float>(1 - std::pow(double{beta}, static_cast<double>(updates)));
+}
 
 Optimizer::Optimizer(std::vector<OptimShard> shards) : shards_(std::move(shards)) {
   for (const OptimShard& shard : shards_) values_of(shard.grad.context());
@@ -281,9 +287,12 @@ std::vector<StatePart> Optimizer::state_parts() const {
   return parts;
 }
 
-ElementwiseOptimizer::ElementwiseOptimizer(std::vector<OptimShard> shards, float weight_decay)
+ElementwiseOptimizer::ElementwiseOptimizer(std::vector<OptimShard> shards, float weight_decay,
+                                           Runs runs)
     : Optimizer(std::move(shards)) {
-  for (const OptimShard& shard : this->shards()) runs_.push_back(runs_of(shard, weight_decay));
+  for (const OptimShard& shard : this->shards()) {
+    runs_.push_back(runs_of(shard, weight_decay, runs));
+  }
 }
 
 void ElementwiseOptimizer::update(size_t shard, const Tensor& compute) {

@@ -98,6 +98,7 @@ class Optimizer {
   Exec exec(size_t shard);
   // What bias corrections are after so many updates.
   virtual void set_corrections(StepState&, int64_t /*done*/) const {}
+  static float correction(float beta, int64_t updates);  // 1 - beta^updates
   // What prepare() said, and how many updates were done before.
   int64_t prepared_step() const { return static_cast<int64_t>(host_values_.step); }
   int64_t updates_done() const { return updates_done_; }
@@ -138,16 +139,20 @@ struct OptimRun {
   int64_t count = 0;
   float lr_factor = 1;
   float weight_decay = 0;
+  const Parameter* parameter = nullptr;  // that of its first span
 };
+enum class Runs : uint8_t { kJoined, kOfParameters };  // the second: each span by itself
 // weight_decay: of parameters that declare decay and have no options of their own.
-std::vector<OptimRun> runs_of(const OptimShard& shard, float weight_decay);
+std::vector<OptimRun> runs_of(const OptimShard& shard, float weight_decay,
+                              Runs runs = Runs::kJoined);
 // The decay of a parameter.
 float decay_of(const OptimSpan& span, float weight_decay);
 
 // An optimizer to which an element of a parameter is as good as any other.
 class ElementwiseOptimizer : public Optimizer {
  protected:
-  ElementwiseOptimizer(std::vector<OptimShard> shards, float weight_decay);
+  ElementwiseOptimizer(std::vector<OptimShard> shards, float weight_decay,
+                       Runs runs = Runs::kJoined);
   void update(size_t shard, const Tensor& compute) override;
   virtual void step_run(size_t shard, const OptimRun& run, const View& compute) = 0;
   // A state of `initial` per shard, of one value per `block` elements.

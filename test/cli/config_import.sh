@@ -40,6 +40,39 @@ notes 'gradient_accumulation_steps: "auto"'
   fail 'train_lm does not take the options'
 grep -q '"micro_batch": 4' "$work/output" || fail 'train_lm reads other options'
 
+
+# Optimizers that exchange one bit an element: every rank is a replica there.
+bits() {  # TYPE PARAMS
+  cat >"$work/bits.json" <<JSON
+{"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": true}, "gradient_clipping": 1.0,
+ "optimizer": {"type": "$1", "params": {"lr": 2e-4, $2}}}
+JSON
+  import "$work/bits.json" --ranks 2
+}
+bits OneBitAdam '"freeze_step": 23, "comm_backend_name": "nccl"' || fail 'OneBitAdam'
+for option in '"optimizer": "1bit-adam"' '"freeze_step": 23' '"clip_replica": true' '"zero": 1' \
+    '"shard_ranks": 1' '"beta2": 0.999'; do
+  has "$option"
+done
+bits ZeroOneAdam '"var_freeze_step": 40, "local_step_clipper": 8' || fail 'ZeroOneAdam'
+for option in '"optimizer": "01-adam"' '"freeze_step": 40' '"variance_doubling": 16' \
+    '"local_doubling": 32678' '"local_most": 8'; do
+  has "$option"
+done
+bits OneBitLamb '"freeze_step": 7, "max_coeff": 0.3, "coeff_beta": 0.9' || fail 'OneBitLamb'
+for option in '"optimizer": "1bit-lamb"' '"trust_min": 0.01' '"trust_max": 0.3' '"freeze_step": 7'; do
+  has "$option"
+done
+cp "$work/options" "$work/options.json"
+mpirun -np 2 --oversubscribe --bind-to none "$BIN_DIR/train_lm" --config "$work/options.json" \
+  --data x --print-config >"$work/output" 2>&1 || fail 'train_lm does not take the options of OneBitLamb'
+bits OneBitLamb '"factor_max": 3.0'
+[[ $? == 64 ]] || fail 'factor_max: want exit code 64'
+notes 'optimizer.params.factor_max 3.0'
+bits Lamb '"weight_decay": 0.01' || fail 'Lamb'
+has '"optimizer": "lamb"'
+has '"zero": 0'
+
 cat >"$work/bad.json" <<'JSON'
 {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2, "bf16": {"enabled": true},
  "zero_optimization": {"stage": 2, "zero_quantized_gradients": true,

@@ -78,6 +78,15 @@ same mixture2 mixture 4
 cmp -s "$work/hf_mixture/model.safetensors" "$work/hf_mixture2/model.safetensors" ||
   fail "a mixture that was cut is exported as another"
 
+# ---- LAMB, whose norms are of whole parameters ----
+lamb=(--optimizer lamb --lr 0.01 --tensor-leaves 4 --reproducible)
+run_training 1 lamb "${lamb[@]}" --save-every 4
+[[ $code -eq 0 ]] || fail "lamb: exit code $code"
+run_training 4 lamb4 "${lamb[@]}" --tensor 2 --zero 2 --save-every 4
+same lamb4 lamb 0
+run_training 4 lamb2 "${lamb[@]}" --tensor 2 --pipeline 2 --resume "$work/lamb4/checkpoints/step_00000004"
+same lamb2 lamb 4
+
 # ---- What does not fit says what does ----
 # refuses WORDS RANKS FLAGS...
 refuses() {
@@ -92,7 +101,7 @@ refuses "want a divisor of the 2 ranks" 2 --tensor 3
 refuses "--pipeline 2, --tensor 2: a model on 4 ranks" 2 --tensor 2 --pipeline 2
 refuses "want a multiple of 2" 2 --tensor 2 --seq-len 31
 refuses "want a power of two that --tensor, 2, divides" 2 --tensor 2 --tensor-leaves 6
-refuses "want muon, or one that works by elements" 2 --tensor 2 --optimizer adafactor
+refuses "want muon, lamb, or one that works by elements" 2 --tensor 2 --optimizer adafactor
 refuses "wants --tensor-leaves" 2 --tensor 2 --reproducible
 refuses "--sample-tokens" 2 --tensor 2 --sample-tokens 5
 refuses "want one of the two" 4 --tensor 2 --expert 2 --model moe-nano

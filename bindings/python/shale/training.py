@@ -9,7 +9,7 @@ from ._library import call, result
 
 class Optimizer:
     """An optimizer of all parameters of a sharded model: "adamw", "adamw-bf16", "adamw-8bit",
-    "lion", "adafactor", "sgd" or "muon"."""
+    "lion", "adafactor", "sgd", "muon" or "lamb"."""
 
     def __init__(self, model, kind="adamw", *, beta1=-1, beta2=-1, eps=-1, weight_decay=-1,
                  momentum=-1):

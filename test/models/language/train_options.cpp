@@ -174,6 +174,15 @@ TEST_CASE("what spares slow links says what it does not go with", "[options]") {
   check(zero_one, {"--outer-every", "5"}, {"--outer-every 5", "--optimizer 01-adam"});
   check(one_bit, {"--clip-replica", "--local-doubling", "5"}, {"--local-doubling", "01-adam"});
 
+  Flags bit_lamb = one_bit;
+  bit_lamb.back() = "1bit-lamb";
+  check(bit_lamb, {}, {"--optimizer 1bit-lamb", "--clip 1", "--clip-replica"});
+  bit_lamb.push_back("--clip-replica");
+  check(bit_lamb, {}, {});
+  check(bit_lamb, {"--ema", "0.9"}, {});
+  check(bit_lamb, {"--tensor", "2"}, {"--tensor", "--optimizer 1bit-lamb"});
+  check(bit_lamb, {"--outer-every", "5"}, {"--outer-every 5", "--optimizer 1bit-lamb"});
+
   const Flags codes = {"--zero", "3", "--quantize-gathers", "8", "--quantize-reductions", "4"};
   check(codes, {}, {});
   check(codes, {"--shard-ranks", "2"}, {"--quantize-reductions 4", "2 replicas"});

@@ -53,6 +53,12 @@ void OneBitReference::forget() {
   std::fill(owner_owed_.begin(), owner_owed_.end(), 0.0);
 }
 
+double wave_gradient(size_t replica, int64_t step, size_t parameter, size_t element) {
+  if (element % 7 == 3) return 0;
+  const auto x = double(1 + element % 13), r = double(replica), t = double(step);
+  return std::sin(x * (1 + 0.1 * t) + r) + 0.3 * std::cos(2.3 * x + double(parameter) + t * r);
+}
+
 GivenGradients::GivenGradients(comm::ProcessGroup& group, const Make& make, Gradient gradient)
     : group_(group), context_(small_context(1)), gradient_(std::move(gradient)) {
   materialize(model_, context_, DType::kF32, 1);

@@ -28,6 +28,9 @@ class OneBitReference {
   std::vector<double> owner_owed_;
 };
 
+// Gradients for GivenGradients, of order one. Every seventh element has never one.
+double wave_gradient(size_t replica, int64_t step, size_t parameter, size_t element);
+
 // A model of two parameters, replicas of which are all ranks of a group, and which an optimizer
 // steps by gradients that the test gives.
 class GivenGradients {

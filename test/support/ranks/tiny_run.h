@@ -23,8 +23,10 @@ enum class OptimizerKind {
   kAdafactor,
   kSgd,
   kMuon,
-  kOneBitAdam,  // kFreezeStep steps of AdamW first
-  kZeroOneAdam  // of kZeroOne
+  kLamb,
+  kOneBitAdam,   // kFreezeStep steps of AdamW first
+  kZeroOneAdam,  // of kZeroOne
+  kOneBitLamb    // kFreezeStep steps of LAMB first
 };
 constexpr int64_t kFreezeStep = 2;
 // v in steps 0, 1, 2 and 4, one-bit gradients in 3 and 5; local steps from 6 on, joined after 6, 7

@@ -22,13 +22,6 @@ using optim::ZeroOneAdamOptions;
 // Steps of kZeroOne with each kind of exchange, and two local steps that nobody has exchanged.
 constexpr int64_t kApart = 12;
 
-// Every seventh element has never one.
-double gradient_of(size_t replica, int64_t step, size_t parameter, size_t i) {
-  if (i % 7 == 3) return 0;
-  const auto x = double(1 + i % 13), r = double(replica), t = double(step);
-  return std::sin(x * (1 + 0.1 * t) + r) + 0.3 * std::cos(2.3 * x + double(parameter) + t * r);
-}
-
 // Algorithm 1 of arXiv:2202.06009 in f64, of one parameter on all replicas, with bias corrections
 // and with a decay that acts on the anchor.
 class Reference {
@@ -70,7 +63,7 @@ class Reference {
     std::vector<double> mean(n);
     for (size_t r = 0; r < replicas; ++r) {
       for (size_t i = 0; i < n; ++i) {
-        own[r][i] = gradient_of(r, step, parameter_, i);
+        own[r][i] = wave_gradient(r, step, parameter_, i);
         mean[i] += own[r][i] / double(replicas);
       }
     }
@@ -95,7 +88,7 @@ class Reference {
     for (size_t r = 0; r < w_.size(); ++r) {
       for (size_t i = 0; i < v_.size(); ++i) {
         double& m = m_[r][i];
-        const double g = gradient_of(r, step, parameter_, i), beta1 = options_.beta1;
+        const double g = wave_gradient(r, step, parameter_, i), beta1 = options_.beta1;
         m = v_[i] == 0 ? 0 : beta1 * m + (1 - beta1) * g;
         sum_[r][i] += lr * m / correction();
         w_[r][i] = anchor_[i] - scaled(sum_[r][i], i);
@@ -164,7 +157,7 @@ TEST_CASE("intervals of 0/1 Adam double") {
 TEST_CASE("0/1 Adam is the paper's, on every replica") {
   const auto all = world().group();
   if (all->size() == 1) return;
-  GivenGradients run(*all, make_zero_one, gradient_of);
+  GivenGradients run(*all, make_zero_one, wave_gradient);
   std::vector<Reference> want;
   for (size_t p = 0; p < GivenGradients::kParameters; ++p) {
     want.emplace_back(p, run.replicas(), run.values(p), kZeroOne);
