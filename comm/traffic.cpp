@@ -117,6 +117,8 @@ std::string TrafficMeter::summary() const {
   }
   row("total", totals());
   text.pop_back();
+  const double crossing = totals().crossing_bytes;
+  if (crossing > 0) text += cat("\n  to other nodes ", format_bytes(crossing));
   return text;
 }
 

@@ -52,7 +52,10 @@ void set_up_numa_nodes(const RunConfig& config, const Device& device, comm::Worl
   const PciPlace place = place_of(device, world);
   const Places all = gather_places(world, place.numa_node);
   const auto rank = static_cast<size_t>(world.rank());
-  std::vector<int> nodes = comm::numa_nodes(config.numa_ranks, all.hosts, all.nodes);
+  // With NCCL host memory carries little more than control, for which latency counts.
+  const bool nccl = device.type == DeviceType::kCuda && config.transport != comm::Transport::kMpi;
+  std::vector<int> nodes = comm::numa_nodes(nccl && config.numa_ranks == 0 ? 1 : config.numa_ranks,
+                                            all.hosts, all.nodes);
   if (!nodes.empty()) {
     std::vector<int> distinct = nodes;
     std::sort(distinct.begin(), distinct.end());

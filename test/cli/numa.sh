@@ -30,6 +30,14 @@ run_training 4 asked --zero 0 --numa-ranks 2
 [[ $code -eq 0 && $(bits asked) == "$(bits alike)" ]] || fail "--numa-ranks 2: exit code $code"
 said 'inside 2 NUMA nodes of 2 ranks' || fail '--numa-ranks 2: not by NUMA nodes'
 
+# On CPUs, in the last stage, with the bits of one rank.
+for ranks in 1 4; do
+  run_training $ranks tree$ranks --device cpu --reproducible --zero 3 --numa-ranks $((ranks / 2))
+  [[ $code -eq 0 ]] || fail "--reproducible on $ranks ranks: exit code $code"
+done
+[[ $(bits tree1) == "$(bits tree4)" ]] || fail '--reproducible: losses differ from those of one rank'
+grep -qE 'to other nodes [0-9.]+ [KM]iB' "$work/stdout" || fail 'nothing is said of bytes between nodes'
+
 run_training 3 refused --global-batch 3 --numa-ranks 2
 [[ $code -eq 64 ]] || fail "two of three ranks: exit code $code"
 grep -q 'error: --numa-ranks: expected a power of two below 3 that divides the 3 ranks, found 2' \
