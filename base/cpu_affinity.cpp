@@ -37,6 +37,15 @@ class CpuMask {
 
   int count() { return CPU_COUNT_S(bytes(), data()); }
 
+  CpuMask of(const std::vector<int>& cpus) {
+    CpuMask mask;
+    for (const int cpu : cpus) {
+      const auto index = static_cast<size_t>(cpu);
+      if (CPU_ISSET_S(index, bytes(), data())) CPU_SET_S(index, mask.bytes(), mask.data());
+    }
+    return mask;
+  }
+
  private:
   size_t bytes() const { return words_.size() * sizeof(unsigned long); }
   cpu_set_t* data() { return reinterpret_cast<cpu_set_t*>(words_.data()); }
@@ -73,6 +82,16 @@ ThreadPlan plan_threads(int requested, int local_ranks, const CpuCounts& cpus) {
                         local_ranks == 1 ? " rank is" : " ranks are",
                         " on the node; if the launcher bound it to these CPUs, as mpirun does for "
                         "1 or 2 ranks, start with mpirun --bind-to none"));
+}
+
+bool bind_to_cpus(const std::vector<int>& cpus, int ranks_beside, int local_ranks) {
+  CpuMask now = CpuMask::of_this_thread();
+  CpuMask near = now.of(cpus);
+  if (near.count() == 0 || near.count() == now.count()) return false;
+  if (near.count() / std::max(1, ranks_beside) < now.count() / std::max(1, local_ranks)) {
+    return false;
+  }
+  return near.apply();
 }
 
 int resolve_threads(int requested, int local_ranks) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 namespace shale {
 
 // The CPUs that this process's threads may use.
@@ -22,6 +24,11 @@ struct ThreadPlan {
 // have the same mask. More than the mask holds is granted up to the share. Throws ConfigError above
 // that, with the way out: --bind-to none.
 ThreadPlan plan_threads(int requested, int local_ranks, const CpuCounts& cpus);
+
+// Narrows the calling thread's mask to those of `cpus` that are in it, for the ranks that have
+// their GPU beside these, of all on this host: unless none is in it, or each of these ranks would
+// have fewer CPUs than its share of the mask. Returns whether it did.
+bool bind_to_cpus(const std::vector<int>& cpus, int ranks_beside, int local_ranks);
 
 // plan_threads() for this process, with the mask widened where the plan says so. Call it on the
 // main thread before OpenMP or anything else starts threads: they inherit the mask they are born

@@ -16,6 +16,10 @@ namespace {
 // device take long to start.
 constexpr int64_t kStagingFactor = 8;
 
+// While the ranks combine one chunk, the next one is on its way to the host and the one before on
+// its way back. With a buffer for each of the three, neither direction waits for the other.
+constexpr size_t kSlots = 3;
+
 // A transfer in the queue. Whoever waits for it makes its stream wait for the copies at its end.
 class StagedWork final : public WorkState {
  public:
@@ -44,8 +48,8 @@ class StagedWork final : public WorkState {
 
 }  // namespace
 
-// The two staging buffers and the streams that fill and empty them. Used by jobs of the queue, one
-// at a time.
+// The ring of staging buffers and the streams that fill and empty them. Used by jobs of the queue,
+// one at a time.
 class StagedGroup::Staging {
  public:
   Staging(HostGroup& host, DeviceBackend& device)
@@ -53,7 +57,8 @@ class StagedGroup::Staging {
         device_(device),
         slot_bytes_(
             std::max(kStagingFactor * host.options().staging_bytes, int64_t{256} * host.size())),
-        slots_{Slot(host, device, slot_bytes_), Slot(host, device, slot_bytes_)},
+        slots_{Slot(host, device, slot_bytes_), Slot(host, device, slot_bytes_),
+               Slot(host, device, slot_bytes_)},
         down_(device),
         up_(device) {}
   // Copies may be under way, above all after a failure.
@@ -95,6 +100,9 @@ class StagedGroup::Staging {
   bool only_gives(const CollectiveCall& call) const {
     return is_to_root(call.op) && call.root != host_.rank();
   }
+  Slot* slot_after(const Slot* slot) {
+    return &slots_[static_cast<size_t>(slot - slots_.data() + 1) % kSlots];
+  }
   View staged(const Chunk& chunk, DType dtype, int slice, int slices) const;
   void fetch(const CollectiveCall& call, const Chunk& chunk);
   CollectiveCall on_host(const CollectiveCall& call, const Chunk& chunk) const;
@@ -107,7 +115,7 @@ class StagedGroup::Staging {
   HostGroup& host_;
   DeviceBackend& device_;
   int64_t slot_bytes_;
-  std::array<Slot, 2> slots_;
+  std::array<Slot, kSlots> slots_;
   DeviceStream down_;  // to the host
   DeviceStream up_;    // and back
 };
@@ -142,7 +150,7 @@ DeviceEvent StagedGroup::Staging::transfer(const CollectiveCall& call, const Dev
     if (!last) {
       next.offset += step;
       next.count = std::min(step, total - next.offset);
-      next.slot = chunk.slot == slots_.data() ? slots_.data() + 1 : slots_.data();
+      next.slot = slot_after(chunk.slot);
       fetch(call, next);
     }
     chunk.slot->fetched.wait();
@@ -214,15 +222,15 @@ DeviceEvent StagedGroup::Staging::all_to_all(const CollectiveCall& call, const D
   ready.hold(down_.get());
   if (call.after != nullptr) call.after->hold(down_.get());
   for (const Slot& slot : slots_) slot.delivered.hold(down_.get());
-  CollectiveCall next = fetch_slices(call, slices, 0, step, slots_[0]);
-  size_t turn = 0;
-  for (int64_t first = 0;; turn ^= 1) {
+  Slot* slot = slots_.data();
+  CollectiveCall next = fetch_slices(call, slices, 0, step, *slot);
+  for (int64_t first = 0;; slot = slot_after(slot)) {
     const CollectiveCall chunk = std::move(next);
     const bool last = first + step >= longest;
-    if (!last) next = fetch_slices(call, slices, first + step, step, slots_[turn ^ 1]);
-    slots_[turn].fetched.wait();
+    if (!last) next = fetch_slices(call, slices, first + step, step, *slot_after(slot));
+    slot->fetched.wait();
     host_.execute(chunk, blocking);
-    deliver_slices(call, slices, first, chunk, slots_[turn]);
+    deliver_slices(call, slices, first, chunk, *slot);
     if (last) return DeviceEvent(device_, up_.get());
     first += step;
   }

@@ -11,10 +11,10 @@ namespace shale::comm {
 // The backend "staged": tensors of a device travel through pinned host memory and a group there, so
 // that any number of ranks can share one GPU, and machines without a library for GPUs still train.
 //
-// A collective goes through two staging buffers in turn, chunk by chunk: while the ranks combine
-// one chunk, the device copies the next one to the host and the one before back. The staging
-// buffers are memory that peers reach, so the ranks combine right there. Sums have the bits of the
-// group on the host.
+// A collective goes through a ring of three staging buffers, chunk by chunk: while the ranks combine
+// one chunk, the device copies the next one to the host and the one before back, so that both
+// directions of its link are busy. The staging buffers are memory that peers reach, so the ranks
+// combine right there. Sums have the bits of the group on the host.
 //
 // With one rank it is the backend "self" of a device, and collectives copy on the caller's stream.
 class StagedGroup final : public ProcessGroup {

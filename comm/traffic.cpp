@@ -53,6 +53,14 @@ void TrafficMeter::add_exposed(Traffic traffic, double seconds) {
   if (parent_ != nullptr) parent_->add_exposed(traffic, seconds);
 }
 
+void TrafficMeter::add_crossing(Traffic traffic, double bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    totals_[static_cast<size_t>(traffic)].crossing_bytes += bytes;
+  }
+  if (parent_ != nullptr) parent_->add_crossing(traffic, bytes);
+}
+
 void TrafficMeter::begin_flight() {
   {
     const std::lock_guard lock(mutex_);
@@ -89,6 +97,7 @@ TrafficTotals TrafficMeter::totals() const {
     sum.calls += totals.calls;
     sum.sent_bytes += totals.sent_bytes;
     sum.exposed_seconds += totals.exposed_seconds;
+    sum.crossing_bytes += totals.crossing_bytes;
   }
   return sum;
 }
@@ -108,6 +117,8 @@ std::string TrafficMeter::summary() const {
   }
   row("total", totals());
   text.pop_back();
+  const double crossing = totals().crossing_bytes;
+  if (crossing > 0) text += cat("\n  to other nodes ", format_bytes(crossing));
   return text;
 }
 

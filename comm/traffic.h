@@ -19,6 +19,8 @@ struct TrafficTotals {
   int64_t calls = 0;
   double sent_bytes = 0;       // by this rank, see ring_bytes()
   double exposed_seconds = 0;  // in which the program was blocked: in wait() and blocking calls
+  // Of host memory: what this rank did send to other nodes, or NUMA nodes (comm/topology.h).
+  double crossing_bytes = 0;
 };
 
 // Bytes that one of `ranks` ranks sends when a collective runs around a ring, the way that sends
@@ -34,6 +36,7 @@ class TrafficMeter {
  public:
   void add_call(Traffic traffic, double bytes);
   void add_exposed(Traffic traffic, double seconds);
+  void add_crossing(Traffic traffic, double bytes);
   // Between these two a collective is in flight. Backends on host memory call them.
   void begin_flight();
   void end_flight();

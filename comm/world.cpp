@@ -280,6 +280,10 @@ void World::set_places(std::vector<std::string> places) {
   impl_->context->places.set(std::move(places));
 }
 
+void World::set_numa_nodes(std::vector<int> nodes) {
+  impl_->context->numa_nodes = std::move(nodes);
+}
+
 void World::at_step(int64_t step) {
   if (impl_->watchdog != nullptr) impl_->watchdog->at_step(step);
 }

@@ -28,6 +28,7 @@ struct WorldContext {
   bool peers_can_map = true;      // processes of this node may open each other's memory
   bool requests_pending = false;  // MPI_Finalize could hang
   bool crowded = false;           // more ranks on this node than cores
+  std::vector<int> numa_nodes;    // of each rank of the World; empty: nobody has said
   SharedMemory memory;
   FailureBoard board;
   RecentCollectives recent;

@@ -8,6 +8,7 @@
 #include "shale/comm/mpi/group_mpi_internal.h"
 #include "shale/comm/mpi/mpi_mailbox_internal.h"
 #include "shale/comm/node/node_mailbox.h"
+#include "shale/comm/numa_nodes.h"
 #include "shale/comm/watch/group_progress_internal.h"
 #include "shale/kernels/registry.h"
 
@@ -21,12 +22,29 @@ struct EndUse {
   ~EndUse() { memory.end_use(); }
 };
 
-MpiComm node_of(const MpiComm& comm, const GroupOptions& options) {
-  if (options.ranks_per_node == 0) return MpiComm::split_by_node(comm.get(), comm.rank());
-  return MpiComm::split(comm.get(), comm.rank() / options.ranks_per_node, comm.rank());
+// The ranks of this one's node: a host or, if the group is on one and no bit depends on it, a NUMA
+// node.
+struct NodeOfGroup {
+  MpiComm comm;
+  bool part_of_host = false;
+};
+
+NodeOfGroup node_of(const MpiComm& comm, const GroupOptions& options, const WorldContext& context) {
+  if (options.ranks_per_node != 0) {
+    return {.comm = MpiComm::split(comm.get(), comm.rank() / options.ranks_per_node, comm.rank())};
+  }
+  MpiComm host = MpiComm::split_by_node(comm.get(), comm.rank());
+  if (context.numa_nodes.empty() || host.size() < comm.size()) return {.comm = std::move(host)};
+  const int mine = context.numa_nodes[static_cast<size_t>(context.rank)];
+  std::vector<int> nodes(static_cast<size_t>(comm.size()));
+  check_mpi(MPI_Allgather(&mine, 1, MPI_INT, nodes.data(), 1, MPI_INT, comm.get()),
+            "MPI_Allgather");
+  if (!nodes_keep_tree(nodes)) return {.comm = std::move(host)};
+  return {.comm = MpiComm::split(comm.get(), mine, comm.rank()), .part_of_host = true};
 }
 
-Topology find_topology(const MpiComm& comm, const MpiComm& node, int world_rank) {
+Topology find_topology(const MpiComm& comm, const NodeOfGroup& of_group, int world_rank) {
+  const MpiComm& node = of_group.comm;
   struct Place {
     int leader;  // lowest rank of the node
     int world_rank;
@@ -38,7 +56,7 @@ Topology find_topology(const MpiComm& comm, const MpiComm& node, int world_rank)
       MPI_Allgather(&mine, sizeof mine, MPI_BYTE, places.data(), sizeof mine, MPI_BYTE, comm.get()),
       "MPI_Allgather");
 
-  Topology topology;
+  Topology topology{.one_host = of_group.part_of_host};
   std::map<int, std::vector<int>> by_leader;  // in the order of lowest ranks
   for (int r = 0; r < comm.size(); ++r) {
     const Place& place = places[static_cast<size_t>(r)];
@@ -86,28 +104,28 @@ ChannelOptions channel_options(const Topology& topology, const GroupOptions& opt
 
 struct MpiGroup::Engine {
   Engine(WorldContext& context, const MpiComm& comm, const GroupOptions& options)
-      : node_comm(node_of(comm, options)),
-        topology(find_topology(comm, node_comm, context.rank)),
+      : node(node_of(comm, options, context)),
+        topology(find_topology(comm, node, context.rank)),
         memory(NodeMemory::create(
-            node_comm, NodeChannel::bytes(node_comm.size(), staging_bytes(topology, options)),
+            node.comm, NodeChannel::bytes(node.comm.size(), staging_bytes(topology, options)),
             options.share_memory && context.peers_can_map)),
-        channel(memory->data(), topology.local, node_comm.size(),
+        channel(memory->data(), topology.local, node.comm.size(),
                 channel_options(topology, options, context)),
-        node(channel, memory->peers_can_map() ? &context.memory : nullptr,
-             {.device = {}, .threads = options.threads}, topology.local_ranks(), comm.size()) {
+        in_node(channel, memory->peers_can_map() ? &context.memory : nullptr,
+                {.device = {}, .threads = options.threads}, topology.local_ranks(), comm.size()) {
     if (topology.nodes() == 1) return;
     const bool on_rail = topology.local < topology.rails();
     inter_node.emplace(
         topology,
         MpiComm::split(comm.get(), on_rail ? topology.local : MPI_UNDEFINED, topology.node),
-        comm.get(), channel, node, Exec{.device = {}, .threads = options.threads});
+        comm.get(), channel, in_node, Exec{.device = {}, .threads = options.threads});
   }
 
-  MpiComm node_comm;
+  NodeOfGroup node;
   Topology topology;
   std::unique_ptr<NodeMemory> memory;
   NodeChannel channel;
-  NodeCollectives node;
+  NodeCollectives in_node;
   std::optional<InterNode> inter_node;
 };
 
@@ -167,8 +185,9 @@ void MpiGroup::execute(const CollectiveCall& call, bool blocking) {
     if (queue().cancelled()) throw CommError(kCancelled);
     if (engine_->inter_node) {
       engine_->inter_node->run(call, sequence_, blocking);
+      meter()->add_crossing(call.traffic, static_cast<double>(engine_->inter_node->sent_bytes()));
     } else {
-      engine_->node.run(call, sequence_, blocking);
+      engine_->in_node.run(call, sequence_, blocking);
     }
   } catch (const std::exception& error) {
     failure_ = error.what();
@@ -216,7 +235,7 @@ std::vector<LinkEnd> MpiGroup::open_mailboxes(std::span<const LinkSpec> specs) {
   const auto links = std::make_shared<MpiLinks>(MpiComm::split(comm_.get(), 0, rank()));
   const auto on_one_node = [&](const LinkSpec& spec) {
     return engine_->memory->peers_can_map() &&
-           topology.node_of(spec.sender) == topology.node_of(spec.receiver);
+           (topology.one_host || topology.node_of(spec.sender) == topology.node_of(spec.receiver));
   };
   for (const LinkSpec& spec : specs) {  // on all ranks, before any waits for another
     if (!on_one_node(spec)) MpiMailbox::check_capacity(spec);

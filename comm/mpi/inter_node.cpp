@@ -19,6 +19,7 @@ constexpr int kTag = 1;
 void InterNode::run(const CollectiveCall& call, uint64_t sequence, bool blocking) {
   current_ = fingerprint(call, sequence);
   agree(node_.announce(call, sequence, blocking));
+  sent_bytes_ = 0;
   if (is_all_to_all(call.op)) return run_all_to_all(call, sequence, blocking);
 
   // Ranks outside the rails learn from this sync that all nodes agree, or why not.
@@ -182,6 +183,7 @@ void InterNode::exchange(std::vector<Transfer> sends, std::vector<Transfer> rece
               "MPI_Irecv");
   }
   for (size_t i = 0; i < sends.size(); ++i) {
+    sent_bytes_ += sends[i].bytes;
     check_mpi(MPI_Isend(sends[i].data, static_cast<int>(sends[i].bytes), MPI_BYTE, peer(sends[i]),
                         kTag, comm(sends[i]), &requests_[receives.size() + i]),
               "MPI_Isend");

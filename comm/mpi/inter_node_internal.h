@@ -46,6 +46,8 @@ class InterNode {
 
   void run(const CollectiveCall& call, uint64_t sequence, bool blocking);
   bool requests_pending() const { return !requests_.empty(); }
+  // What the last run() has sent to other nodes of what it was given and its sums.
+  int64_t sent_bytes() const { return sent_bytes_; }
 
  private:
   // Between nodes, as long as there is so much to send: below this latency counts more than bytes.
@@ -119,6 +121,7 @@ class InterNode {
   std::vector<std::byte> receive_buffer_;
   std::vector<std::byte> result_;  // of a reduction
   std::vector<MPI_Request> requests_;
+  int64_t sent_bytes_ = 0;
 };
 
 }  // namespace shale::comm

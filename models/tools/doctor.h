@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "shale/base/gpu_machine.h"
 #include "shale/comm/mesh.h"
 
 namespace shale::models::doctor {
@@ -29,6 +30,8 @@ void examine_cpu(Findings& findings);
 void examine_memory(Findings& findings);
 void examine_disks(Findings& findings);
 void examine_gpus(Findings& findings);
+// Of GPUs that examine_gpus() has found, or of a simulated machine's.
+void examine_topology(Findings& findings, const GpuMachine& machine);
 // start_ranks: also let mpirun start two of them.
 void examine_mpi(Findings& findings, bool start_ranks);
 void examine_libraries(Findings& findings);

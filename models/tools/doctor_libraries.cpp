@@ -51,25 +51,56 @@ std::string cuda_version(int version) {
   return cat(version / 1000, ".", version % 1000 / 10);
 }
 
-std::string describe_gpu(const Library& driver, int index) {
-  int device = 0, major = 0, minor = 0;
+// A GPU as the driver has it; `problem` says why the rest is unknown.
+struct DriverGpu {
+  MachineGpu gpu;
+  std::string problem;
   size_t bytes = 0;
-  std::array<char, 256> name{};
+};
+
+DriverGpu ask_for_gpu(const Library& driver, int index, int count) {
+  DriverGpu found;
+  found.gpu.reaches.resize(static_cast<size_t>(count));
+  int device = 0, major = 0, minor = 0;
+  std::array<char, 256> name{}, bus{};
   const auto get = driver.get<int(int*, int)>("cuDeviceGet");
   const auto get_name = driver.get<int(char*, int, int)>("cuDeviceGetName");
   const auto get_memory = driver.get<int(size_t*, int)>("cuDeviceTotalMem_v2");
   const auto get_attribute = driver.get<int(int*, int, int)>("cuDeviceGetAttribute");
   if (get == nullptr || get_name == nullptr || get_memory == nullptr || get_attribute == nullptr) {
-    return "the driver library lacks functions";
+    found.problem = "the driver library lacks functions";
+    return found;
   }
-  if (get(&device, index) != 0) return "the driver does not open it";
+  if (get(&device, index) != 0) {
+    found.problem = "the driver does not open it";
+    return found;
+  }
   get_name(name.data(), static_cast<int>(name.size()) - 1, device);
-  get_memory(&bytes, device);
+  get_memory(&found.bytes, device);
   constexpr int kComputeMajor = 75, kComputeMinor = 76;  // CUdevice_attribute
   get_attribute(&major, kComputeMajor, device);
   get_attribute(&minor, kComputeMinor, device);
-  return cat(std::string_view(name.data()), ", compute ", major, ".", minor, ", ",
-             format_bytes(static_cast<double>(bytes)));
+  found.gpu.name = name.data();
+  found.gpu.arch = 10 * major + minor;
+  if (const auto get_bus = driver.get<int(char*, int, int)>("cuDeviceGetPCIBusId")) {
+    if (get_bus(bus.data(), static_cast<int>(bus.size()) - 1, device) == 0) {
+      found.gpu.place = read_pci_place(bus.data());
+    }
+  }
+  const auto can_access = driver.get<int(int*, int, int)>("cuDeviceCanAccessPeer");
+  for (int other = 0; can_access != nullptr && other < count; ++other) {
+    int peer = 0, reached = 0;
+    if (other == index || get(&peer, other) != 0) continue;
+    found.gpu.reaches[static_cast<size_t>(other)] =
+        can_access(&reached, device, peer) == 0 && reached != 0;
+  }
+  return found;
+}
+
+std::string describe_gpu(const DriverGpu& found) {
+  if (!found.problem.empty()) return found.problem;
+  return cat(found.gpu.name, ", compute ", capability_text(found.gpu.arch), ", ",
+             format_bytes(static_cast<double>(found.bytes)));
 }
 
 // Whether this build can use the GPU: its runtime starts on it, which needs a driver that is new
@@ -192,6 +223,13 @@ void examine_start(Findings& findings) {
 }  // namespace
 
 void examine_gpus(Findings& findings) {
+  if (const auto machine = simulated_machine()) {
+    findings.push_back({.section = "GPU",
+                        .name = "devices",
+                        .value = cat(machine->gpus.size(), ", which SHALE_MACHINE simulates")});
+    examine_topology(findings, *machine);
+    return;
+  }
   const Library driver{"libcuda.so.1"};
   const bool visible = access("/dev/nvidia0", F_OK) == 0;
   // Before this process starts the driver, which does not work in a copy of it then.
@@ -220,12 +258,15 @@ void examine_gpus(Findings& findings) {
   get_version(&version);
   findings.push_back(
       {.section = "GPU", .name = "driver", .value = cat("for CUDA ", cuda_version(version))});
+  GpuMachine machine;
   for (int index = 0; index < count; ++index) {
-    findings.push_back(
-        {.section = "GPU", .name = cat("GPU ", index), .value = describe_gpu(driver, index)});
+    DriverGpu gpu = ask_for_gpu(driver, index, count);
+    findings.push_back({.section = "GPU", .name = cat("GPU ", index), .value = describe_gpu(gpu)});
+    machine.gpus.push_back(std::move(gpu.gpu));
   }
   findings.push_back(build);
   examine_gpu_libraries(findings);
+  examine_topology(findings, machine);
 }
 
 void examine_mpi(Findings& findings, bool start_ranks) {

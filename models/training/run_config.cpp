@@ -298,6 +298,11 @@ void describe_device(ConfigSpec& spec, RunConfig& c) {
                    {"nccl", comm::Transport::kNccl}},
                   "what carries tensors of GPUs: NCCL, which auto is, or host memory and MPI")
       .may_change();
+  spec.add("numa-ranks", c.numa_ranks,
+           "ranks of a NUMA node, which add in host memory before nodes exchange sums: a power of "
+           "two, of one host; 0: by where GPUs are, 1: all ranks alike",
+           {.min = 0})
+      .may_change();
   spec.add("timeout", c.timeout_s,
            "longest wait for another rank, and for a sign of life of one; 0: for ever",
            {.min = 0, .help = {.metavar = "SECONDS", .unit = "s"}})

@@ -80,6 +80,7 @@ struct RunConfig {
   bool cuda_graph = false;
   bool dependent_launch = false;
   comm::Transport transport = comm::Transport::kAuto;
+  int numa_ranks = 0;  // 0: by the GPUs' places, 1: one node
   double timeout_s = 600;
   int64_t expect_bandwidth = 0;  // bytes per second; 0: derived, see check_bandwidth()
   int64_t check_replicas = 0;    // steps; 0: never

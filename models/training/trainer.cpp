@@ -17,6 +17,7 @@
 #include "shale/models/training/checks/gemm_peak.h"
 #include "shale/models/training/checks/health_check.h"
 #include "shale/models/training/make_step.h"
+#include "shale/models/training/numa_setup.h"
 #include "shale/models/training/output_folder.h"
 #include "shale/models/training/step_exchange.h"
 #include "shale/models/training/stop_signals.h"
@@ -41,7 +42,9 @@ std::vector<RankReport::Axis> axes_of(const comm::ProcessGroup& all, const Paral
 }
 
 ContextOptions context_options(const RunConfig& config, comm::World& world) {
-  return {.device = device_of(config, world),
+  const Device device = device_of(config, world);
+  set_up_numa_nodes(config, device, world);
+  return {.device = device,
           .threads = resolve_threads(config.threads, world.local_size()),
           .device_memory = config.device_memory,
           .deterministic = config.deterministic,
@@ -77,6 +80,9 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
       exchange_(*group_, data_.losses) {
   world.set_places(places_of(config, parallel_layout(config, world.size())));
   check_same_task();
+  if (config.numa_ranks > 1 && group_->backend() == "nccl") {
+    throw ConfigError("--numa-ranks: NCCL finds its own ways between GPUs; want --comm mpi");
+  }
   check_graphs(config_, context_.device(), *group_);
   check_device_sums(context_, *group_);
   check_bandwidth(*group_, context_, world, static_cast<double>(config_.expect_bandwidth));

@@ -83,4 +83,28 @@ TEST_CASE("a narrowed mask is seen, left alone, and widened on request", "[affin
   }).join();
 }
 
+TEST_CASE("a thread stays beside its GPU where CPUs are enough", "[affinity]") {
+  std::thread([] {
+    cpu_set_t mask;
+    REQUIRE(sched_getaffinity(0, sizeof mask, &mask) == 0);
+    std::vector<int> allowed;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (CPU_ISSET(cpu, &mask)) allowed.push_back(cpu);
+    }
+    const int all = static_cast<int>(allowed.size());
+    CHECK_FALSE(bind_to_cpus({}, 1, 1));
+    CHECK_FALSE(bind_to_cpus({16383}, 1, 1));  // none that it may use
+    CHECK_FALSE(bind_to_cpus(allowed, 1, 1));  // nothing to narrow
+    CHECK_FALSE(bind_to_cpus({allowed[0]}, 2, 1));
+    CHECK(cpu_counts().bound == all);
+    if (all < 2) {
+      WARN("skipped: one CPU cannot be narrowed");
+      return;
+    }
+    CHECK_FALSE(bind_to_cpus({allowed[0]}, 1, 1));  // one in place of all
+    CHECK(bind_to_cpus({allowed[0], 16383}, 1, all));
+    CHECK(cpu_counts().bound == 1);
+  }).join();
+}
+
 }  // namespace shale

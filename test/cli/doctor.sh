@@ -59,6 +59,43 @@ run 0 doctor --quick
 has 'left by MPI' 'that no process uses' 'fix: while no mpirun is starting: rm /dev/shm/vader_segment.*'
 rm "$left"
 
+# Machines without NVLink, simulated: two GPUs behind a switch on one socket, two on the other.
+add_gpu "$work/boxes" pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0 0 0-3 16 - \
+  'NVIDIA GeForce RTX 4090'
+add_gpu "$work/boxes" pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:01.0/0000:1a:00.0 0 0-3 16 - \
+  'NVIDIA GeForce RTX 4090'
+add_gpu "$work/boxes" pci0000:ac/0000:ac:01.0/0000:ad:00.0 1 4-7 16 - 'NVIDIA GeForce RTX 4090'
+add_gpu "$work/boxes" pci0000:ac/0000:ac:03.0/0000:ae:00.0 1 4-7 8 - 'NVIDIA GeForce RTX 4090'
+variables=(SHALE_MACHINE="$work/boxes")
+run 0 doctor --quick
+has '4, which SHALE_MACHINE simulates' \
+  '0000:19:00.0, NUMA node 0 with CPUs 0-3, PCIe 4.0 x16, 15.7 GB/s each way at most while all' \
+  '0000:ad:00.0, NUMA node 1 with CPUs 4-7, PCIe 4.0 x16, 31.5 GB/s each way at most' \
+  'PCIe 4.0 x8, 15.7 GB/s each way at most; it has 16 lanes' 'fix: a slot with all lanes' \
+  'to 1: one switch, no peer access; to 2, 3: two NUMA nodes, no peer access' \
+  'to 3: a root complex, no peer access' \
+  'refuses peer access between all (NVIDIA GeForce RTX 4090): data goes through host memory' \
+  'at 15.7 GB/s each way at most: an all-reduce of 1 GB takes 63 ms or more' \
+  'adds inside each of 2 nodes first, and sums cross between nodes once'
+# Peer access behind a switch alone; three GPUs are not the same number for each node.
+add_gpu "$work/switch" pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0 0 0-3 16 1 T4
+add_gpu "$work/switch" pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:01.0/0000:1a:00.0 0 0-3 16 0 T4
+add_gpu "$work/switch" pci0000:ac/0000:ac:01.0/0000:ad:00.0 1 4-7 16 - T4
+variables=(SHALE_MACHINE="$work/switch")
+run 0 doctor --quick
+has 'to 1: one switch, peer access; to 2: two NUMA nodes, no peer access' \
+  'refuses peer access between some' 'adds over all ranks alike'
+# What /sys shows is unknown, or nonsense.
+echo 'no number' >"$work/switch/sys/devices/pci0000:ac/0000:ac:01.0/0000:ad:00.0/numa_node"
+rm -r "$work/switch/sys/bus/pci/devices/0000:19:00.0"
+run 0 doctor --quick
+has '0000:19:00.0, NUMA node unknown' 'its width and speed unknown' 'to 1: unknown, peer access' \
+  'some GPUs are of no known NUMA node'
+variables=(SHALE_MACHINE="$work/nowhere")
+run 64 doctor --quick
+has 'error: SHALE_MACHINE: cannot read'
+variables=()
+
 run 64 docter
 has "unknown tool 'docter'; did you mean doctor?"
 run 64

@@ -7,6 +7,8 @@
 # $png_pixel  a PNG file of one gray pixel, as printf wants it
 # fail WORDS   counts a failure and says it
 # finish       ends the script, with 1 if something failed
+# add_gpu FOLDER PATH NODE CPUS LANES REACHED NAME
+#              adds a GPU to a machine that SHALE_MACHINE simulates
 # run_training RANKS OUT FLAGS...
 #              runs $BIN_DIR/train_lm, or another $program, with the flags in the array `common` and
 #              these, into $work/OUT; leaves what it said in $work/stdout and $work/stderr, and the
@@ -36,6 +38,26 @@ finish() {
   [[ $failures -eq 0 ]] || { echo "$failures failed"; exit 1; }
   echo "${*:-all passed}"
   exit 0
+}
+
+# A folder for SHALE_MACHINE, to which add_gpu adds. GPUs are at the end of a path from a host bridge,
+# such as pci0000:16/0000:16:01.0/0000:17:00.0, whose links all have these lanes. REACHED: the GPUs
+# whose memory it reaches, "0,1" or "-".
+add_gpu() {  # FOLDER PATH NODE CPUS LANES REACHED NAME
+  local folder=$1 device=$1/sys/devices/$2 at
+  mkdir -p "$device" "$folder/sys/bus/pci/devices"
+  for ((at = 0; at < 8; ++at)); do
+    [[ $device == */pci0000:?? ]] && break
+    echo '16.0 GT/s PCIe' >"$device/max_link_speed"
+    echo "$5" >"$device/current_link_width"
+    echo 16 >"$device/max_link_width"
+    device=${device%/*}
+  done
+  device=$folder/sys/devices/$2
+  echo "$3" >"$device/numa_node"
+  echo "$4" >"$device/local_cpulist"
+  ln -s "$device" "$folder/sys/bus/pci/devices/${2##*/}"
+  echo "${2##*/} 89 $6 $7" >>"$folder/gpus"
 }
 
 run_training() {

@@ -1,0 +1,75 @@
+#include "shale/base/gpu_machine.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "shale/base/error.h"
+#include "shale/base/parse.h"
+
+namespace shale {
+namespace {
+
+struct Row {
+  std::string address, arch, reached, name;
+};
+
+std::vector<Row> read_rows(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  if (!stream) throw ConfigError(cat("SHALE_MACHINE: cannot read ", file.string()));
+  std::vector<Row> rows;
+  for (std::string line; std::getline(stream, line);) {
+    std::istringstream words(line);
+    Row row;
+    if (!(words >> row.address >> row.arch >> row.reached >> std::ws) ||
+        !std::getline(words, row.name)) {
+      throw ConfigError(cat("SHALE_MACHINE: ", file.string(), ", line ", rows.size() + 1, ": '",
+                            excerpt(line), "', want ADDRESS CAPABILITY REACHED NAME, as in ",
+                            "'0000:17:00.0 89 - NVIDIA GeForce RTX 4090'"));
+    }
+    rows.push_back(std::move(row));
+  }
+  if (rows.empty()) throw ConfigError(cat("SHALE_MACHINE: ", file.string(), " names no GPU"));
+  return rows;
+}
+
+}  // namespace
+
+std::vector<PciPlace> GpuMachine::places() const {
+  std::vector<PciPlace> places;
+  for (const MachineGpu& gpu : gpus) places.push_back(gpu.place);
+  return places;
+}
+
+GpuMachine read_gpu_machine(const std::filesystem::path& folder) {
+  const std::vector<Row> rows = read_rows(folder / "gpus");
+  GpuMachine machine;
+  for (const Row& row : rows) {
+    const auto arch = parse_int(row.arch);
+    const std::vector<int> reached = parse_cpu_list(row.reached);
+    const bool known = std::all_of(reached.begin(), reached.end(),
+                                   [&](int gpu) { return static_cast<size_t>(gpu) < rows.size(); });
+    if (!arch || *arch < 10 || *arch > 999 || !known || (reached.empty() && row.reached != "-")) {
+      throw ConfigError(cat("SHALE_MACHINE: GPU ", machine.gpus.size(), ": capability '",
+                            excerpt(row.arch), "' and reached GPUs '", excerpt(row.reached),
+                            "', want such as 89 and a list of numbers below ", rows.size(),
+                            ", or -"));
+    }
+    MachineGpu gpu{.place = read_pci_place(row.address, folder / "sys"),
+                   .arch = static_cast<int>(*arch),
+                   .name = row.name,
+                   .reaches = std::vector<bool>(rows.size(), false)};
+    for (const int other : reached) gpu.reaches[static_cast<size_t>(other)] = true;
+    machine.gpus.push_back(std::move(gpu));
+  }
+  return machine;
+}
+
+std::optional<GpuMachine> simulated_machine() {
+  const char* const folder = std::getenv("SHALE_MACHINE");
+  if (folder == nullptr || *folder == '\0') return std::nullopt;
+  return read_gpu_machine(folder);
+}
+
+}  // namespace shale
