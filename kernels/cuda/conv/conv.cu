@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "shale/kernels/check.h"
+#include "shale/kernels/cuda/conv/conv_cudnn.h"
 #include "shale/kernels/cuda/conv/conv_layout.h"
 #include "shale/kernels/cuda/conv/conv_problem.h"
 #include "shale/kernels/cuda/gemm/gemm_lines.h"
@@ -21,6 +22,18 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
+
+// cuDNN comes first on a GPU, without a tile to be tested. It does not know the emulator's.
+#ifdef __CUDACC__
+constexpr bool kHasCudnn = true;
+#else
+constexpr bool kHasCudnn = false;
+#endif
+
+template <typename Args>
+bool by_cudnn(const Exec& exec, const Args& a) {
+  return kHasCudnn && a.tile == nullptr && conv_by_cudnn(exec, a);
+}
 
 constexpr int64_t kMostIndex = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMostEdge = 16383;  // of an image with its padding, and of a window, in pixels
@@ -228,7 +241,7 @@ void run_weight_grad(const Exec& exec, const Problem& p, bool accumulate) {
 
 template <>
 void run(const Exec& exec, const ConvArgs& a) {
-  if (a.y.numel() == 0) return;
+  if (a.y.numel() == 0 || by_cudnn(exec, a)) return;
   const Problem p = {"conv", a.x, a.weight, a.y, a.windows, a.tile};
   if (!p.is_plain()) return run_windows(exec, p, a.x, a.y, a.bias, PackedBy::kOut);
   gemm(exec, {.a = pixel_matrix(a.x),
@@ -239,7 +252,7 @@ void run(const Exec& exec, const ConvArgs& a) {
 
 template <>
 void run(const Exec& exec, const ConvInputGradArgs& a) {
-  if (a.dx.numel() == 0) return;
+  if (a.dx.numel() == 0 || by_cudnn(exec, a)) return;
   const Problem p = {"conv_input_grad", a.dx, a.weight, a.dy, a.windows, a.tile};
   if (!p.is_plain()) return run_windows(exec, p, a.dy, a.dx, {}, PackedBy::kIn);
   gemm(exec, {.a = pixel_matrix(a.dy), .b = weight_matrix(a.weight), .c = pixel_matrix(a.dx)});
@@ -250,6 +263,8 @@ void run(const Exec& exec, const ConvWeightGradArgs& a) {
   const Problem p = {"conv_weight_grad", a.x, a.dweight, a.dy, a.windows, a.tile};
   if (a.x.size(0) == 0) {
     if (!a.accumulate) fill(exec, {.y = a.dweight, .value = 0});
+  } else if (by_cudnn(exec, a)) {
+    return;
   } else if (p.is_plain() && (a.dweight.dtype == DType::kF32 || a.dweight.dtype == a.x.dtype)) {
     gemm(exec, {.a = transposed(pixel_matrix(a.dy)),
                 .b = pixel_matrix(a.x),
