@@ -5,6 +5,8 @@
 
 namespace shale::kernels {
 
+enum class GemmTile : uint8_t;
+
 // How the windows of a convolution or a pooling lie on an image, alike in both directions: window i
 // begins at pixel i * stride - padding, where pixels outside of the image count as 0 (of a maximum,
 // as not there).
@@ -23,12 +25,16 @@ struct Windows {
 //                   x[n, i stride + u - padding, j stride + v - padding, c] weight[o, c, u, v]
 // Images are dense [N, H, W, C]; products are accumulated in f32. x, weight, bias, y: f32, bf16 or
 // f16, alike. Bits do not depend on the number of threads.
+//
+// `tile` is for tests: what a block of GPU kernels does, instead of what a model of the times says.
+// k64x64 or k128x128; lives until the call returns.
 struct ConvArgs {
   View x;       // [N, H, W, C]
   View weight;  // [O, C, kh, kw]
   View bias{};  // [O]; optional
   View y;       // [N, windows.count(H, kh), windows.count(W, kw), O]
   Windows windows{};
+  const GemmTile* tile = nullptr;
 };
 
 // dx = the gradient of x.
@@ -37,6 +43,7 @@ struct ConvInputGradArgs {
   View weight;  // [O, C, kh, kw]
   View dx;      // [N, H, W, C]
   Windows windows{};
+  const GemmTile* tile = nullptr;
 };
 
 // dweight = the gradient of weight: a sum in f32, added to what is there with accumulate, rounded
@@ -47,6 +54,7 @@ struct ConvWeightGradArgs {
   View dweight;  // [O, C, kh, kw] f32 or bf16
   bool accumulate = false;
   Windows windows{};
+  const GemmTile* tile = nullptr;
 };
 
 void check_args(const ConvArgs& a);

@@ -150,6 +150,15 @@ void examine_gpu_libraries(Findings& findings) {
     products.fix = "its folder in LD_LIBRARY_PATH; else products run on Shale's own kernels";
   }
   findings.push_back(products);
+  Finding convolutions{.section = "GPU", .name = "cuDNN", .value = "found"};
+  const Library dnn{"libcudnn.so.9"};
+  if (const auto get_version = dnn.get<size_t()>("cudnnGetVersion")) {
+    const size_t version = get_version();
+    convolutions.value = cat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+  } else {
+    convolutions.value = "not found, convolutions run on Shale's own kernels: " + dnn.error();
+  }
+  findings.push_back(convolutions);
 }
 
 // Whether a process may read another's memory directly, as Open MPI's shared memory transport

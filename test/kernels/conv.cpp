@@ -1,6 +1,7 @@
 #include "shale/kernels/conv.h"
 
 #include "shale/base/error.h"
+#include "shale/kernels/gemm_plan.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/kernels.h"
 
@@ -23,12 +24,15 @@ struct Size {
 };
 
 // No image, one pixel, a window as large as the image, windows that leave a rest, a stem, a
-// downsampling, patches, more images than a block has, ragged and whole vectors of channels.
-const std::vector<Size> kSizes = {{0, 4, 4, 3, 8, 3, 1, 1},    {1, 1, 1, 1, 1, 1, 1, 0},
-                                  {2, 5, 5, 3, 4, 5, 1, 0},    {3, 6, 5, 7, 9, 3, 2, 1},
-                                  {2, 11, 9, 3, 16, 7, 2, 3},  {2, 7, 8, 16, 32, 1, 2, 0},
-                                  {2, 8, 8, 3, 24, 4, 4, 0},   {3, 4, 4, 16, 16, 3, 1, 1},
-                                  {33, 9, 9, 16, 16, 3, 1, 1}, {19, 16, 16, 64, 64, 3, 1, 1}};
+// downsampling, patches, more images than a block has, ragged and whole vectors of channels,
+// windows that leave out pixels, pixels for two parts of a weight's gradient, a stride beyond the
+// image.
+const std::vector<Size> kSizes = {
+    {0, 4, 4, 3, 8, 3, 1, 1},      {1, 1, 1, 1, 1, 1, 1, 0},   {2, 5, 5, 3, 4, 5, 1, 0},
+    {3, 6, 5, 7, 9, 3, 2, 1},      {2, 11, 9, 3, 16, 7, 2, 3}, {2, 7, 8, 16, 32, 1, 2, 0},
+    {2, 8, 8, 3, 24, 4, 4, 0},     {3, 4, 4, 16, 16, 3, 1, 1}, {33, 9, 9, 16, 16, 3, 1, 1},
+    {19, 16, 16, 64, 64, 3, 1, 1}, {2, 7, 6, 5, 6, 2, 3, 0},   {1, 34, 33, 2, 3, 3, 1, 1},
+    {1, 3, 4, 8, 8, 2, 5, 0}};
 
 // fn(x, weight, y) for the indices of all products, where the window's pixel is inside.
 template <typename Fn>
@@ -65,7 +69,8 @@ std::vector<T> integers(int64_t count, uint64_t seed) {
 }
 
 template <typename T>
-void check_forward(const Exec& exec, const Size& s, bool with_bias) {
+void check_forward(const Exec& exec, const Size& s, bool with_bias,
+                   const kernels::GemmTile* tile = nullptr) {
   const auto x = integers<T>(s.x().numel(), 1), weight = integers<T>(s.weight().numel(), 2);
   const auto bias = integers<T>(s.out, 3);
   Doubles want(size_t(s.y().numel()));
@@ -80,13 +85,14 @@ void check_forward(const Exec& exec, const Size& s, bool with_bias) {
                        .weight = dw.view(s.weight()),
                        .bias = with_bias ? db.view() : View(),
                        .y = y.view(s.y()),
-                       .windows = s.windows()});
+                       .windows = s.windows(),
+                       .tile = tile});
   CHECK(test::max_error(y.download(), rounded<T>(want)) == 0);
   CHECK(y.margins_intact());
 }
 
 template <typename T>
-void check_input_grad(const Exec& exec, const Size& s) {
+void check_input_grad(const Exec& exec, const Size& s, const kernels::GemmTile* tile = nullptr) {
   const auto dy = integers<T>(s.y().numel(), 4), weight = integers<T>(s.weight().numel(), 2);
   Doubles want(size_t(s.x().numel()));
   for_each_product(s, [&](size_t a, size_t b, size_t c) {
@@ -96,13 +102,15 @@ void check_input_grad(const Exec& exec, const Size& s) {
   kernels::conv_input_grad(exec, {.dy = ddy.view(s.y()),
                                   .weight = dw.view(s.weight()),
                                   .dx = dx.view(s.x()),
-                                  .windows = s.windows()});
+                                  .windows = s.windows(),
+                                  .tile = tile});
   CHECK(test::max_error(dx.download(), rounded<T>(want)) == 0);
   CHECK(dx.margins_intact());
 }
 
 template <typename T, typename G>
-void check_weight_grad(const Exec& exec, const Size& s, bool accumulate) {
+void check_weight_grad(const Exec& exec, const Size& s, bool accumulate,
+                       const kernels::GemmTile* tile = nullptr) {
   const auto dy = integers<T>(s.y().numel(), 4), x = integers<T>(s.x().numel(), 1);
   const std::vector<G> start(size_t(s.weight().numel()), test::make<G>(accumulate ? 7 : 0));
   Doubles want = test::to_f64(start);
@@ -115,7 +123,8 @@ void check_weight_grad(const Exec& exec, const Size& s, bool accumulate) {
                                    .x = dx.view(s.x()),
                                    .dweight = dweight.view(s.weight()),
                                    .accumulate = accumulate,
-                                   .windows = s.windows()});
+                                   .windows = s.windows(),
+                                   .tile = tile});
   CHECK(test::max_error(dweight.download(), rounded<G>(want)) == 0);
   CHECK(dweight.margins_intact());
 }
@@ -131,12 +140,27 @@ TEMPLATE_TEST_CASE("a convolution and its gradients are exact in integers", "[ke
     constexpr int64_t kEmulated = 1 << 18;
     const int64_t products = size.y().numel() * size.weight().numel() / size.out;
     if (exec.device.type == DeviceType::kEmu && products > kEmulated) continue;
-    CAPTURE(size.images, size.rows, size.cols, size.channels, size.out, size.kernel, size.stride);
+    CAPTURE(exec.device.type, size.images, size.rows, size.cols, size.channels, size.out,
+            size.kernel, size.stride);
     for (const bool with_bias : {false, true}) check_forward<TestType>(exec, size, with_bias);
     check_input_grad<TestType>(exec, size);
     for (const bool accumulate : {false, true}) {
       check_weight_grad<TestType, float>(exec, size, accumulate);
       check_weight_grad<TestType, bf16>(exec, size, accumulate);
+    }
+  }
+}
+
+TEMPLATE_TEST_CASE("tiles of a convolution's GPU kernels agree", "[kernels][conv]", float, bf16) {
+  // More than a tile of rows, of columns and of k, none of them whole.
+  const Size size = GENERATE(Size{2, 9, 8, 24, 136, 3, 1, 1}, Size{3, 13, 11, 136, 9, 3, 2, 1});
+  for (const Exec& exec : test::devices_with({&kernels::conv})) {
+    if (exec.device.type == DeviceType::kCpu) continue;
+    for (const kernels::GemmTile tile : {kernels::GemmTile::k64x64, kernels::GemmTile::k128x128}) {
+      CAPTURE(kernels::name_of(tile), size.stride);
+      check_forward<TestType>(exec, size, /*with_bias=*/true, &tile);
+      check_input_grad<TestType>(exec, size, &tile);
+      check_weight_grad<TestType, float>(exec, size, /*accumulate=*/true, &tile);
     }
   }
 }

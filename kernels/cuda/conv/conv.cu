@@ -1,250 +1,277 @@
+#include "shale/kernels/conv.h"
+
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <utility>
 
 #include "shale/kernels/check.h"
-#include "shale/kernels/conv.h"
-#include "shale/kernels/cuda/conv/patches.h"
-#include "shale/kernels/cuda/gemm/gemm.h"
+#include "shale/kernels/cuda/conv/conv_cudnn.h"
+#include "shale/kernels/cuda/conv/conv_layout.h"
+#include "shale/kernels/cuda/conv/conv_problem.h"
 #include "shale/kernels/cuda/gemm/gemm_lines.h"
-#include "shale/kernels/cuda/hopper.h"
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/elementwise.h"
+#include "shale/kernels/gemm.h"
+#include "shale/kernels/gemm_problem.h"
+#include "shale/kernels/simt/simt.h"
 
-// A convolution as a product: each window's pixels become a row of patches, of some images at a
-// time, and weights [O, C, kh, kw] become [O, kh, kw, C]. Windows of one pixel that leave out none
-// need no patches.
+// Host side of convolutions. Windows of one pixel that leave out none are products as they are;
+// others go to the kernels of conv_kernel.cuh, with their weights packed, and images copied whose
+// pixels are not aligned.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-constexpr int64_t kPatchBytes = int64_t{64} << 20;  // of the images that are taken at a time
-constexpr int64_t kDepthUnit = 16;  // elements of which a patch has a multiple: lines are aligned
+// cuDNN comes first on a GPU, without a tile to be tested. It does not know the emulator's.
+#ifdef __CUDACC__
+constexpr bool kHasCudnn = true;
+#else
+constexpr bool kHasCudnn = false;
+#endif
 
-// Scratch memory of a call inside of a call: the rest of what the outer one has reserved.
-class RestOfWorkspace : public Workspace {
- public:
-  RestOfWorkspace(char* memory, size_t bytes) : memory_(memory), bytes_(bytes) {}
-  void* reserve(size_t bytes) override {
-    if (bytes <= bytes_) return memory_;
-    throw InternalError(cat("conv: a product takes ", bytes, " bytes, there are ", bytes_));
-  }
+template <typename Args>
+bool by_cudnn(const Exec& exec, const Args& a) {
+  return kHasCudnn && a.tile == nullptr && conv_by_cudnn(exec, a);
+}
 
- private:
-  char* memory_;
-  size_t bytes_;
-};
+constexpr int64_t kMostIndex = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMostEdge = 16383;  // of an image with its padding, and of a window, in pixels
 
 struct Problem {
   const char* op;
   View x, weight, y;  // or their gradients
   Windows windows;
+  const GemmTile* tile;  // that is asked for, or null
 
-  int64_t images() const { return x.size(0); }
-  int64_t pixels() const { return y.size(1) * y.size(2); }  // windows of an image
-  int64_t outs() const { return weight.size(0); }
-  int64_t depth() const { return weight.size(1) * weight.size(2) * weight.size(3); }
+  // Whether it is a product of [pixels, channels] and [O, C].
   bool is_plain() const {
     return weight.size(2) * weight.size(3) == 1 && windows.stride == 1 && windows.padding == 0 &&
-           depth() % kDepthUnit == 0;
+           tile == nullptr;
   }
-  // Elements of a patch, with what makes its lines aligned.
-  int64_t padded_depth() const { return round_up(depth(), kDepthUnit); }
-  PatchShape patch_shape() const {
-    constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-    if (x.numel() / std::max<int64_t>(images(), 1) > kMost ||
-        y.numel() / std::max<int64_t>(images(), 1) > kMost) {
-      throw ShapeError(cat(op, ": an image of ", x, " has more than ", kMost, " elements"));
+};
+
+void check_sizes(const Problem& p) {
+  const auto check = [&](const char* what, int64_t value, int64_t most) {
+    if (value <= most) return;
+    throw ShapeError(cat(p.op, ": ", what, " is ", value, ", want at most ", most, " on a GPU"));
+  };
+  for (const View* image : {&p.x, &p.y}) {
+    check("the number of pixels", image->numel() / std::max<int64_t>(image->size(3), 1),
+          kMostIndex / 2);
+    for (const int axis : {1, 2}) {
+      check("an image's edge with its padding", image->size(axis) + 2 * p.windows.padding,
+            kMostEdge);
     }
-    return {.rows = int(x.size(1)),
-            .cols = int(x.size(2)),
-            .channels = int(x.size(3)),
-            .out_rows = int(y.size(1)),
-            .out_cols = int(y.size(2)),
-            .kernel_rows = int(weight.size(2)),
-            .kernel_cols = int(weight.size(3)),
-            .stride = int(windows.stride),
-            .padding = int(windows.padding),
-            .depth = int(depth()),
-            .padded_depth = int(padded_depth())};
   }
-  // Images that are taken at a time, by the bytes of an element of a patch.
-  int64_t images_at_once(int64_t element_bytes) const {
-    const int64_t bytes = std::max<int64_t>(pixels() * padded_depth() * element_bytes, 1);
-    return std::clamp<int64_t>(kPatchBytes / bytes, 1, std::max<int64_t>(images(), 1));
+  for (const int axis : {2, 3}) check("a window's edge", p.weight.size(axis), kMostEdge);
+  check("the stride", p.windows.stride, kMostEdge);
+  // With what channels are filled up to.
+  const int64_t taps = p.weight.size(2) * p.weight.size(3);
+  check("the number of weights of a channel",
+        taps * (std::max(p.weight.size(0), p.weight.size(1)) + kAlignment), kMostIndex);
+}
+
+WindowShape window_shape(const Problem& p) {
+  return {.kernel_rows = int(p.weight.size(2)),
+          .kernel_cols = int(p.weight.size(3)),
+          .stride = int(p.windows.stride),
+          .padding = int(p.windows.padding)};
+}
+
+Divisor divisor(int64_t value) {
+  const auto shift = static_cast<uint32_t>(std::bit_width(static_cast<uint64_t>(value - 1)));
+  const uint64_t factor = (((uint64_t{1} << shift) - uint64_t(value)) << 32) / uint64_t(value) + 1;
+  return {.factor = static_cast<uint32_t>(factor), .shift = shift, .value = int(value)};
+}
+
+// Channels of a pixel, filled up to whole packs.
+int64_t whole_channels(const View& image) {
+  return round_up(image.size(3), kAlignment / dtype_size(image.dtype));
+}
+// Whether pixels begin at multiples of a pack.
+bool has_aligned_pixels(const View& image) {
+  return reinterpret_cast<uintptr_t>(image.data) % kAlignment == 0 &&
+         whole_channels(image) == image.size(3);
+}
+// Pixels as lines of a matrix.
+Lines pixel_lines(const View& image) {
+  const int64_t channels = image.size(3);
+  return {{.data = image.data, .dtype = image.dtype, .ld = channels},
+          image.numel() / channels,
+          channels};
+}
+int64_t copy_bytes(const View& image) {
+  return has_aligned_pixels(image) ? 0 : pixel_lines(image).aligned_bytes();
+}
+Pixels pixels_of(const View& image) {
+  return {.data = image.data,
+          .images = int(image.size(0)),
+          .rows = int(image.size(1)),
+          .cols = int(image.size(2)),
+          .channels = int(image.size(3))};
+}
+// The view's, or those of a copy of it, copy_bytes() at `memory`.
+Pixels aligned_pixels(const Exec& exec, const View& image, char* memory) {
+  Pixels pixels = pixels_of(image);
+  if (has_aligned_pixels(image)) return pixels;
+  pixels.data = align_lines(exec, pixel_lines(image), memory).data;
+  pixels.channels = int(whole_channels(image));
+  return pixels;
+}
+
+// The tile for a product that is done `groups` times.
+GemmTile tile_for(const Problem& p, int64_t m, int64_t n, int64_t k, int64_t groups) {
+  if (p.tile != nullptr) {
+    if (*p.tile == GemmTile::k64x64 || *p.tile == GemmTile::k128x128) return *p.tile;
+    throw UnavailableError(cat(p.op, ": no kernel with tile ", name_of(*p.tile)));
   }
-};
-
-View matrix(void* data, DType dtype, int64_t rows, int64_t cols) {
-  return make_view(data, dtype, {rows, cols});
+  GemmProblem problem;
+  problem.m = m, problem.n = n, problem.k = k;
+  problem.a.dtype = problem.b.dtype = problem.c.dtype = p.x.dtype;
+  return grouped_gemm_tile(problem, groups, /*hopper=*/false);
 }
 
-View transposed(const View& view) {
-  View other = view;
-  std::swap(other.shape[0], other.shape[1]);
-  std::swap(other.strides[0], other.strides[1]);
-  return other;
+template <typename P>
+using Launch = void (*)(const Exec&, const P&);
+
+template <typename P>
+void launch_for(DType dtype, const Exec& exec, const P& p, Launch<P> f32, Launch<P> bf16,
+                Launch<P> f16) {
+  (dtype == DType::kBF16 ? bf16 : dtype == DType::kF16 ? f16 : f32)(exec, p);
 }
 
-// Images [first, first + count).
-View part(const View& images, int64_t first, int64_t count) {
-  Shape shape = images.shape;
-  const int64_t elements = images.numel() / shape[0];
-  shape[0] = count;
-  return make_view(static_cast<char*>(images.data) + first * elements * dtype_size(images.dtype),
-                   images.dtype, shape);
+View matrix(const View& view, int64_t rows, int64_t cols) {
+  return make_view(view.data, view.dtype, {rows, cols});
+}
+View pixel_matrix(const View& image) {
+  return matrix(image, image.numel() / image.size(3), image.size(3));
+}
+View transposed(View view) {
+  std::swap(view.shape[0], view.shape[1]);
+  std::swap(view.strides[0], view.strides[1]);
+  return view;
+}
+View weight_matrix(const View& weight) {
+  return matrix(weight, weight.size(0), weight.size(1));
 }
 
-GemmPlan plan_of(const Exec& exec, const GemmProblem& problem) {
-  return gemm_plan(problem, gemm_means(exec.device));
-}
+// ---- Forward, and the gradient of the input ----
 
-void product(const Exec& exec, const GemmArgs& args, char* rest, size_t rest_bytes) {
-  RestOfWorkspace workspace(rest, rest_bytes);
-  Exec inside = exec;
-  inside.workspace = &workspace;
-  const GemmProblem problem = gemm_problem(args);
-  gemm_by_plan(inside, problem, plan_of(exec, problem));
-}
+// `to` from what windows see of `from`, with weights packed by the channels of `to`.
+void run_windows(const Exec& exec, const Problem& p, const View& from, const View& to,
+                 const View& bias, PackedBy by) {
+  check_sizes(p);
+  const DType dtype = to.dtype;
+  const int64_t channels = whole_channels(from);
+  const int64_t depth = p.weight.size(2) * p.weight.size(3) * channels;
+  const int64_t weight_bytes = to.size(3) * depth * dtype_size(dtype);
+  const int64_t pixel_bytes = copy_bytes(from);
+  char* memory = static_cast<char*>(scratch_bytes(p.op, exec, weight_bytes + pixel_bytes));
+  pack_weights(exec, p.weight, by, channels, memory);
 
-size_t product_bytes(const Exec& exec, const GemmArgs& args) {
-  const GemmProblem problem = gemm_problem(args);
-  return size_t(gemm_workspace_bytes(problem, plan_of(exec, problem)));
-}
-
-int64_t aligned(int64_t bytes) {
-  return round_up(bytes, 64);
-}
-
-// Weights as the products want them, and what patches need; the rest is the products' own.
-struct Memory {
-  char* weights = nullptr;
-  char* patches = nullptr;
-  char* rest = nullptr;
-  size_t rest_bytes = 0;
-};
-
-Memory reserve(const Exec& exec, const Problem& p, int64_t weight_bytes, int64_t patch_bytes,
-               size_t rest_bytes) {
-  const int64_t bytes = aligned(weight_bytes) + aligned(patch_bytes) + int64_t(rest_bytes);
-  char* memory = static_cast<char*>(scratch_bytes(p.op, exec, bytes));
-  return {.weights = memory,
-          .patches = memory + aligned(weight_bytes),
-          .rest = memory + aligned(weight_bytes) + aligned(patch_bytes),
-          .rest_bytes = rest_bytes};
-}
-
-// ---- Forward ----
-
-void run_forward(const Exec& exec, const Problem& p, const View& bias) {
-  const DType dtype = p.x.dtype;
-  const int64_t size = dtype_size(dtype), depth = p.padded_depth();
-  const int64_t step = p.images_at_once(size), rows = step * p.pixels();
-  const int64_t weight_bytes = p.outs() * depth * size;
-  const int64_t patch_bytes = p.is_plain() ? 0 : rows * depth * size;
-  const auto args = [&](const Memory& memory, int64_t first, int64_t count) {
-    const View y = part(p.y, first, count);
-    void* patches = p.is_plain() ? part(p.x, first, count).data : memory.patches;
-    const int64_t m = count * p.pixels();
-    return GemmArgs{.a = matrix(patches, dtype, m, depth),
-                    .b = transposed(matrix(memory.weights, dtype, p.outs(), depth)),
-                    .c = matrix(y.data, dtype, m, p.outs()),
-                    .bias = bias};
-  };
-  const int64_t last = p.images() % step == 0 ? step : p.images() % step;
-  const size_t rest = std::max(product_bytes(exec, args({}, 0, step)),
-                               product_bytes(exec, args({}, p.images() - last, last)));
-  const Memory memory = reserve(exec, p, weight_bytes, patch_bytes, rest);
-  const PatchShape shape = p.patch_shape();
-  pack_weights(exec, shape, p.weight, memory.weights);
-  for (int64_t first = 0; first < p.images(); first += step) {
-    const int64_t count = std::min(step, p.images() - first);
-    if (!p.is_plain()) gather_patches(exec, shape, part(p.x, first, count), memory.patches);
-    product(exec, args(memory, first, count), memory.rest, memory.rest_bytes);
-  }
-}
-
-// ---- Gradient of the input: patches of it, in f32, whose overlaps are added ----
-
-void run_input_grad(const Exec& exec, const Problem& p) {
-  const DType dtype = p.x.dtype;
-  const int64_t depth = p.padded_depth();
-  const bool plain = p.is_plain();
-  const DType patch_dtype = plain ? dtype : DType::kF32;
-  const int64_t step = p.images_at_once(sizeof(float)), rows = step * p.pixels();
-  const int64_t weight_bytes = p.outs() * depth * dtype_size(dtype);
-  const int64_t patch_bytes = plain ? 0 : rows * depth * int64_t{sizeof(float)};
-  const auto args = [&](const Memory& memory, int64_t first, int64_t count) {
-    void* patches = plain ? part(p.x, first, count).data : memory.patches;
-    const int64_t m = count * p.pixels();
-    return GemmArgs{.a = matrix(part(p.y, first, count).data, dtype, m, p.outs()),
-                    .b = matrix(memory.weights, dtype, p.outs(), depth),
-                    .c = matrix(patches, patch_dtype, m, depth)};
-  };
-  const int64_t last = p.images() % step == 0 ? step : p.images() % step;
-  const size_t rest = std::max(product_bytes(exec, args({}, 0, step)),
-                               product_bytes(exec, args({}, p.images() - last, last)));
-  const Memory memory = reserve(exec, p, weight_bytes, patch_bytes, rest);
-  const PatchShape shape = p.patch_shape();
-  pack_weights(exec, shape, p.weight, memory.weights);
-  for (int64_t first = 0; first < p.images(); first += step) {
-    const int64_t count = std::min(step, p.images() - first);
-    product(exec, args(memory, first, count), memory.rest, memory.rest_bytes);
-    if (plain) continue;
-    add_patches(exec, shape, reinterpret_cast<const float*>(memory.patches),
-                part(p.x, first, count));
+  WindowProduct product;
+  product.from = aligned_pixels(exec, from, memory + weight_bytes);
+  product.to = pixels_of(to);
+  product.weights = memory;
+  product.bias = bias.data;
+  product.windows = window_shape(p);
+  product.packs =
+      has_aligned_pixels(to) && reinterpret_cast<uintptr_t>(bias.data) % kAlignment == 0;
+  // Of an input's gradient each class of pixels sees its part of the windows.
+  const int64_t stride = by == PackedBy::kIn ? p.windows.stride : 1;
+  const int64_t classes = stride * stride, pixels = to.numel() / to.size(3);
+  product.tile =
+      tile_for(p, ceil_div(pixels, classes), to.size(3), ceil_div(depth, classes), classes);
+  if (by == PackedBy::kOut) {
+    launch_for(dtype, exec, product, launch_conv_f32, launch_conv_bf16, launch_conv_f16);
+  } else {
+    launch_for(dtype, exec, product, launch_conv_input_grad_f32, launch_conv_input_grad_bf16,
+               launch_conv_input_grad_f16);
   }
 }
 
-// ---- Gradient of the weights: a sum over the images, in f32 ----
+// ---- Gradient of the weights: parts of the pixels, whose sums are added in order ----
+
+// Parts that keep a large GPU busy, of which each is long enough. A function of the sizes alone:
+// the bits depend on it.
+int64_t splits_for(int64_t tiles, int64_t pixels, int64_t part_bytes) {
+  constexpr int64_t kBlocks = 264;  // two on each multiprocessor of an H100
+  constexpr int64_t kLeastPixels = 512, kMostBytes = int64_t{32} << 20;
+  const int64_t most =
+      std::min(pixels / kLeastPixels, kMostBytes / std::max<int64_t>(part_bytes, 1));
+  return std::clamp<int64_t>(ceil_div(kBlocks, tiles), 1, std::max<int64_t>(most, 1));
+}
 
 void run_weight_grad(const Exec& exec, const Problem& p, bool accumulate) {
+  check_sizes(p);
+  constexpr int64_t kStage = 64;  // pixels; a multiple of every tile's depth
   const DType dtype = p.x.dtype;
-  const int64_t size = dtype_size(dtype), depth = p.padded_depth();
-  const int64_t step = p.images_at_once(size), rows = step * p.pixels();
-  const int64_t sum_bytes = p.outs() * depth * int64_t{sizeof(float)};
-  const int64_t patch_bytes = p.is_plain() ? 0 : rows * depth * size;
-  const auto args = [&](const Memory& memory, int64_t first, int64_t count) {
-    void* patches = p.is_plain() ? part(p.x, first, count).data : memory.patches;
-    const int64_t m = count * p.pixels();
-    return GemmArgs{.a = transposed(matrix(part(p.y, first, count).data, dtype, m, p.outs())),
-                    .b = matrix(patches, dtype, m, depth),
-                    .c = matrix(memory.weights, DType::kF32, p.outs(), depth),
-                    .accumulate = first > 0};
+  const int64_t outs = p.weight.size(0), channels = whole_channels(p.x);
+  const int64_t depth = p.weight.size(2) * p.weight.size(3) * channels;
+  const int64_t pixels = p.y.numel() / p.y.size(3);
+  const int64_t part_bytes = outs * depth * int64_t{sizeof(float)};
+  const auto splits_of = [&](GemmTile tile) {
+    const int64_t tiles = ceil_div(outs, rows_of(tile)) * ceil_div(depth, cols_of(tile));
+    return splits_for(tiles, pixels, part_bytes);
   };
-  const int64_t last = p.images() % step == 0 ? step : p.images() % step;
-  const size_t rest = std::max(product_bytes(exec, args({}, 0, step)),
-                               product_bytes(exec, args({}, p.images() - last, last)));
-  const Memory memory = reserve(exec, p, sum_bytes, patch_bytes, rest);
-  const PatchShape shape = p.patch_shape();
-  for (int64_t first = 0; first < p.images(); first += step) {
-    const int64_t count = std::min(step, p.images() - first);
-    if (!p.is_plain()) gather_patches(exec, shape, part(p.x, first, count), memory.patches);
-    product(exec, args(memory, first, count), memory.rest, memory.rest_bytes);
-  }
-  unpack_weights(exec, shape, reinterpret_cast<const float*>(memory.weights), p.weight, accumulate);
+  const int64_t about = splits_of(GemmTile::k128x128);
+  WeightProduct product;
+  product.windows = window_shape(p);
+  product.by_image = divisor(p.y.size(1) * p.y.size(2));
+  product.by_row = divisor(p.y.size(2));
+  product.outs = int(outs);
+  product.depth = int(depth);
+  product.tile = tile_for(p, outs, depth, ceil_div(pixels, about), about);
+  product.split_pixels = int(round_up(ceil_div(pixels, splits_of(product.tile)), kStage));
+  product.splits = int(ceil_div(pixels, product.split_pixels));
+
+  const int64_t x_bytes = copy_bytes(p.x), dy_bytes = copy_bytes(p.y);
+  const int64_t parts_bytes = product.splits * part_bytes;
+  char* memory = static_cast<char*>(scratch_bytes(p.op, exec, parts_bytes + x_bytes + dy_bytes));
+  product.parts = reinterpret_cast<float*>(memory);
+  product.x = aligned_pixels(exec, p.x, memory + parts_bytes);
+  product.dy = aligned_pixels(exec, p.y, memory + parts_bytes + x_bytes);
+  launch_for(dtype, exec, product, launch_conv_weight_grad_f32, launch_conv_weight_grad_bf16,
+             launch_conv_weight_grad_f16);
+  add_weight_parts(exec, product.parts, product.splits, channels, p.weight, accumulate);
 }
 
 }  // namespace
 
 template <>
 void run(const Exec& exec, const ConvArgs& a) {
-  if (a.y.numel() == 0) return;
-  run_forward(exec, {"conv", a.x, a.weight, a.y, a.windows}, a.bias);
+  if (a.y.numel() == 0 || by_cudnn(exec, a)) return;
+  const Problem p = {"conv", a.x, a.weight, a.y, a.windows, a.tile};
+  if (!p.is_plain()) return run_windows(exec, p, a.x, a.y, a.bias, PackedBy::kOut);
+  gemm(exec, {.a = pixel_matrix(a.x),
+              .b = transposed(weight_matrix(a.weight)),
+              .c = pixel_matrix(a.y),
+              .bias = a.bias});
 }
 
 template <>
 void run(const Exec& exec, const ConvInputGradArgs& a) {
-  if (a.dx.numel() == 0) return;
-  run_input_grad(exec, {"conv_input_grad", a.dx, a.weight, a.dy, a.windows});
+  if (a.dx.numel() == 0 || by_cudnn(exec, a)) return;
+  const Problem p = {"conv_input_grad", a.dx, a.weight, a.dy, a.windows, a.tile};
+  if (!p.is_plain()) return run_windows(exec, p, a.dy, a.dx, {}, PackedBy::kIn);
+  gemm(exec, {.a = pixel_matrix(a.dy), .b = weight_matrix(a.weight), .c = pixel_matrix(a.dx)});
 }
 
 template <>
 void run(const Exec& exec, const ConvWeightGradArgs& a) {
-  if (a.x.size(0) > 0) {
-    run_weight_grad(exec, {"conv_weight_grad", a.x, a.dweight, a.dy, a.windows}, a.accumulate);
-  } else if (!a.accumulate) {
-    fill(exec, {.y = a.dweight, .value = 0});
+  const Problem p = {"conv_weight_grad", a.x, a.dweight, a.dy, a.windows, a.tile};
+  if (a.x.size(0) == 0) {
+    if (!a.accumulate) fill(exec, {.y = a.dweight, .value = 0});
+  } else if (by_cudnn(exec, a)) {
+    return;
+  } else if (p.is_plain() && (a.dweight.dtype == DType::kF32 || a.dweight.dtype == a.x.dtype)) {
+    gemm(exec, {.a = transposed(pixel_matrix(a.dy)),
+                .b = pixel_matrix(a.x),
+                .c = weight_matrix(a.dweight),
+                .accumulate = a.accumulate});
+  } else {
+    run_weight_grad(exec, p, a.accumulate);
   }
 }
 

@@ -63,44 +63,25 @@ struct GemmPart {
   float* column_sums = nullptr;  // [n] of this row of tiles, or null
 };
 
-// Stages of kDepth of k go round in a ring of kStages: while one is multiplied, the next
-// kStages - 1 are on their way. With two sets of fragments those of the next step are loaded while
-// this one is multiplied, across the border between stages too. Shared memory holds the ring, then
-// the tile of sums, from which c is written in lines.
-// With kPaired, c is SwiGLU of two products, and has half as many columns as the tile.
-// part_of(block) is asked twice: what the epilogue needs would take registers from the products.
-template <typename T, class Config, bool kATransposed, bool kBTransposed, bool kPaired,
-          class PartOf>
-__device__ __forceinline__ void multiply_part(const GemmProblem& p, bool packs,
-                                              const PartOf& part_of) {
-  using ATile = OperandTile<T, Config::kRows, Config::kDepth, !kATransposed>;
-  using BTile = OperandTile<T, Config::kCols, Config::kDepth, kBTransposed>;
+// The sums of a block's tile, over `stages` stages of kDepth of k, which load(stage) copies to
+// shared memory, a's part and then b's. Returns where they lie, [kRows, sums_ld()], for all threads
+// to read.
+//
+// Stages go round in a ring of kStages: while one is multiplied, the next kStages - 1 are on their
+// way. With two sets of fragments those of the next step are loaded while this one is multiplied,
+// across the border between stages too. Shared memory holds the ring, then the tile of sums, from
+// which c is written in lines.
+template <typename T, class Config, class ATile, class BTile, class Load>
+__device__ __forceinline__ float* multiply_stages(int stages, const Load& load) {
   using Product = ProductOf<T, Config, ATile, BTile>;
   constexpr int kStageElements = ATile::kElements + BTile::kElements;
   constexpr int kStages = Config::kStages, kSteps = Config::kDepth / Product::kStep;
   constexpr int kSets = Product::kSets;
   static_assert(kSteps % kSets == 0, "the fragments of a stage's first step are the first set");
-  constexpr int kOutCols = kPaired ? Config::kCols / 2 : Config::kCols;
-  const GemmPart part = part_of(static_cast<int>(blockIdx.x));
-  int k_left = part.k_end - part.k_begin;
-  const int stages = (k_left + Config::kDepth - 1) / Config::kDepth;
-
   T* const ring = dynamic_shared<T>();
-  using BLoader = TileLoader<BTile, Config::kThreads, kPaired>;
-  TileLoader<ATile, Config::kThreads> a_loader(
-      p.a, p.a.data, part.a_row, part.a_row + (part.row_end - part.row), part.k_begin);
-  Matrix b = p.b;
-  if (BLoader::loads_up()) b.data = p.b_up.data, b.ld = p.b_up.ld;
-  b.data = static_cast<T*>(b.data) + part.b_offset;
-  BLoader b_loader(b, p.b.data, part.col, p.n, part.k_begin);
   int loaded = 0;
   const auto load_stage = [&] {
-    if (loaded < stages) {
-      T* const stage = ring + loaded % kStages * kStageElements;
-      a_loader.load(stage, k_left);
-      b_loader.load(stage + ATile::kElements, k_left);
-      k_left -= Config::kDepth;
-    }
+    if (loaded < stages) load(ring + loaded % kStages * kStageElements);
     ++loaded;
     cp_async_commit();  // also an empty group, so that the number of groups tells what has landed
   };
@@ -143,9 +124,36 @@ __device__ __forceinline__ void multiply_part(const GemmProblem& p, bool packs,
   float* const sums = dynamic_shared<float>();
   cp_async_wait<0>();
   __syncthreads();
-  constexpr int kLd = sums_ld<Config>();
-  product.store(sums, kLd);
+  product.store(sums, sums_ld<Config>());
   __syncthreads();
+  return sums;
+}
+
+// With kPaired, c is SwiGLU of two products, and has half as many columns as the tile.
+// part_of(block) is asked twice: what the epilogue needs would take registers from the products.
+template <typename T, class Config, bool kATransposed, bool kBTransposed, bool kPaired,
+          class PartOf>
+__device__ __forceinline__ void multiply_part(const GemmProblem& p, bool packs,
+                                              const PartOf& part_of) {
+  using ATile = OperandTile<T, Config::kRows, Config::kDepth, !kATransposed>;
+  using BTile = OperandTile<T, Config::kCols, Config::kDepth, kBTransposed>;
+  constexpr int kOutCols = kPaired ? Config::kCols / 2 : Config::kCols;
+  const GemmPart part = part_of(static_cast<int>(blockIdx.x));
+  int k_left = part.k_end - part.k_begin;
+  const int stages = (k_left + Config::kDepth - 1) / Config::kDepth;
+
+  using BLoader = TileLoader<BTile, Config::kThreads, kPaired>;
+  TileLoader<ATile, Config::kThreads> a_loader(
+      p.a, p.a.data, part.a_row, part.a_row + (part.row_end - part.row), part.k_begin);
+  Matrix b = p.b;
+  if (BLoader::loads_up()) b.data = p.b_up.data, b.ld = p.b_up.ld;
+  b.data = static_cast<T*>(b.data) + part.b_offset;
+  BLoader b_loader(b, p.b.data, part.col, p.n, part.k_begin);
+  float* const sums = multiply_stages<T, Config, ATile, BTile>(stages, [&](T* stage) {
+    a_loader.load(stage, k_left);
+    b_loader.load(stage + ATile::kElements, k_left);
+    k_left -= Config::kDepth;
+  });
   const GemmPart again = part_of(opaque(static_cast<int>(blockIdx.x)));
   const EpilogueTile tile = {.row = again.row,
                              .row_end = again.row_end,
@@ -153,6 +161,7 @@ __device__ __forceinline__ void multiply_part(const GemmProblem& p, bool packs,
                              .c_row = again.c_row,
                              .packs = packs,
                              .column_sums = again.column_sums};
+  constexpr int kLd = sums_ld<Config>();
   const auto sums_run = [&](int r, int c) {
     const auto run = [&](int at) { return load_run(sums + r * kLd + at, kRun, true); };
     if constexpr (kPaired) {

@@ -1,0 +1,17 @@
+#include "shale/kernels/cuda/conv/conv_kernel.cuh"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+void launch_conv_f16(const Exec& exec, const WindowProduct& p) {
+  launch_windows<f16, /*kInputGrad=*/false>(exec, p);
+}
+
+void launch_conv_input_grad_f16(const Exec& exec, const WindowProduct& p) {
+  launch_windows<f16, /*kInputGrad=*/true>(exec, p);
+}
+
+void launch_conv_weight_grad_f16(const Exec& exec, const WeightProduct& p) {
+  launch_weight_grad<f16>(exec, p);
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND
