@@ -78,9 +78,11 @@ has '4, which SHALE_MACHINE simulates' \
   'at 15.7 GB/s each way at most: an all-reduce of 1 GB takes 63 ms or more' \
   'adds inside each of 2 nodes first, and sums cross between nodes once'
 # Peer access behind a switch alone; three GPUs are not the same number for each node.
-add_gpu "$work/switch" pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0 0 0-3 16 1 T4
-add_gpu "$work/switch" pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:01.0/0000:1a:00.0 0 0-3 16 0 T4
-add_gpu "$work/switch" pci0000:ac/0000:ac:01.0/0000:ad:00.0 1 4-7 16 - T4
+add_gpu "$work/switch" pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0 0 0-3 16 1 \
+  L40S
+add_gpu "$work/switch" pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:01.0/0000:1a:00.0 0 0-3 16 0 \
+  L40S
+add_gpu "$work/switch" pci0000:ac/0000:ac:01.0/0000:ad:00.0 1 4-7 16 - L40S
 variables=(SHALE_MACHINE="$work/switch")
 run 0 doctor --quick
 has 'to 1: one switch, peer access; to 2: two NUMA nodes, no peer access' \
