@@ -54,6 +54,22 @@ struct Problem {
     }
     return std::min(images, x.size(0));
   }
+  // Whether some place of the window is over padding wherever the window is.
+  bool has_blind_places() const {
+    const auto blind = [&](int64_t pixels, int64_t places, int64_t windows_of_line) {
+      for (int64_t place = 0; place < places; ++place) {
+        bool sees = false;
+        for (int64_t i = 0; i < windows_of_line && !sees; ++i) {
+          const int64_t pixel = i * windows.stride + place - windows.padding;
+          sees = pixel >= 0 && pixel < pixels;
+        }
+        if (!sees) return true;
+      }
+      return false;
+    };
+    return blind(x.size(1), weight.size(2), y.size(1)) ||
+           blind(x.size(2), weight.size(3), y.size(2));
+  }
   OnednnConv::Spec spec(int64_t images) const {
     return {.pass = pass,
             .images = images,
@@ -222,10 +238,13 @@ void run_weight_grad(const Exec& exec, const Problem& p, bool accumulate) {
       exec.workspace->reserve(size_t(blocks) * packed + plain + threads * thread_bytes));
   float* const dense = reinterpret_cast<float*>(sums + size_t(blocks) * packed);
   char* const memory = reinterpret_cast<char*>(dense) + plain;
+  const bool has_blind_places = p.has_blind_places();
   parallel_for(
       exec, images, plan.step,
       [&](int64_t begin, int64_t end) {
         char* mine = memory + size_t(thread_number()) * thread_bytes;
+        char* const sum = sums + size_t(begin / plan.step) * packed;
+        if (has_blind_places) std::fill_n(sum, packed, char{0});  // oneDNN does not write those
         float* const wide_x = reinterpret_cast<float*>(mine + plan.scratch_bytes);
         float* const wide_y = reinterpret_cast<float*>(mine + plan.scratch_bytes + x_bytes);
         const int64_t count = end - begin;
@@ -235,7 +254,7 @@ void run_weight_grad(const Exec& exec, const Problem& p, bool accumulate) {
         }
         plan.of(count).run({.in = plan.is_native ? image_at(p.x, begin) : wide_x,
                             .dy = plan.is_native ? image_at(p.y, begin) : wide_y,
-                            .out = sums + size_t(begin / plan.step) * packed,
+                            .out = sum,
                             .scratch = mine});
       },
       Schedule::kDynamic);
