@@ -5,7 +5,7 @@
 #
 # Writes bench/results/parallelism.md, and takes some minutes. Wants a machine that has nothing else
 # to do. Where ranks are more than cores, wall time shows the cores, and processor time the axis.
-# RANKS (default "2 4 8"), STEPS (measured, default 8), ROWS (rows of an earlier run, for the page
+# RANKS (default "2 4 8"), STEPS (measured, default 5), ROWS (rows of an earlier run, for the page
 # alone; ROWS_ONLY: a file for the rows, and no page) and PAGE (the file to write) change it.
 set -euo pipefail
 
@@ -17,14 +17,14 @@ trap 'rm -rf "$work"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 ranks=${RANKS:-2 4 8}
-steps=${STEPS:-8}
+steps=${STEPS:-5}
 page=${PAGE:-$root/bench/results/parallelism.md}
 skipped=2  # steps before the measured ones, of which the first builds the model
 tokens=2048
 shared=(--seq-len 256 --global-batch 8 --micro-batch 1 --threads 1 --dtype fp32
   --steps $((skipped + steps)) --report-every $((skipped + steps)) --no-save --quiet)
 dense=(--layers 8 --width 256 --heads 8)
-mixture=(--model moe-nano --layers 2 --experts 8 --active-experts 2)
+mixture=(--model moe-nano --layers 6 --width 128 --experts 8 --active-experts 2)
 
 # Numbers of a column of the measured steps of $work/out.
 column() {
@@ -45,8 +45,15 @@ seconds() {
 
 # measure AXIS RANKS FLAGS...: a row. What a run needs besides its steps, one without steps shows.
 measure() {
-  local axis=$1 n=$2 start whole
+  local axis=$1 n=$2 start whole key=all flag
   shift 2
+  for flag in "$@"; do
+    case $flag in
+      --tensor | --context | --pipeline | --expert)
+        if [[ $key == all ]]; then key=${flag#--}; else key=several; fi ;;
+    esac
+  done
+  [[ $key == several ]] && key=all
   local run=(mpirun -np "$n" --oversubscribe --bind-to none "$program" --data "$work/text.txt"
     --out "$work/out" "${shared[@]}" "$@")
   rm -rf "$work/out"
@@ -58,12 +65,15 @@ measure() {
   for kind in gradients parameters activations; do
     sent=$(column "sent_${kind}_bytes" | mean | awk -v sum="$sent" '{ print sum + $1 }')
   done
-  local waited
-  waited=$(share "comm_exposed_share_all")
-  printf '%s|%s|%s|%.1f|%.0f|%s|%s|%.1f|%s\n' "$axis" "$n" \
-    "$(column step_ms | sort -n | awk -v t=$tokens '{ ms[NR] = $1 } END { printf "%.0f", t / ms[int((NR + 1) / 2)] * 1000 }')" \
-    "$(awk -v a="$start" -v b="$whole" -v n=$((skipped + steps - 1)) -v t=$tokens 'BEGIN { print (b - a) / n / t * 1e6 }')" \
-    "${waited:-0}" "$(column bubble_ms | mean | awk '{ printf "%.0f", $1 }')" \
+  local waited flying
+  waited=$(share "comm_exposed_share_$key")
+  flying=$(share "comm_in_flight_share_$key")
+  printf '%s|%s|%s|%.1f|%.0f|%.0f|%s|%s|%.1f|%s\n' "$axis" "$n" \
+    "$(column step_ms | sort -n | awk -v t=$tokens \
+      '{ ms[NR] = $1 } END { printf "%.0f", t / ms[int((NR + 1) / 2)] * 1000 }')" \
+    "$(awk -v a="$start" -v b="$whole" -v n=$((skipped + steps - 1)) -v t=$tokens \
+      'BEGIN { print (b - a) / n / t * 1e6 }')" \
+    "${waited:-0}" "${flying:-0}" "$(column bubble_ms | mean | awk '{ printf "%.0f", $1 }')" \
     "$(column step_ms | mean | awk '{ printf "%.0f", $1 }')" \
     "$(awk -v b="$sent" 'BEGIN { print b / 1e6 }')" \
     "$(sed -nE 's/.*"allocated": ([0-9]+).*/\1/p' "$work/out/memory.jsonl" |
@@ -71,19 +81,27 @@ measure() {
 }
 
 measure_all() {
-  for i in $(seq 20000); do echo "line $i of a text that is long enough for every step"; done >"$work/text.txt"
+  for i in $(seq 20000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
   measure "one rank" 1 "${dense[@]}"
   for n in $ranks; do
     measure "data, \`--zero 1\`" "$n" "${dense[@]}" --zero 1
     measure "\`--tensor $n\`" "$n" "${dense[@]}" --tensor "$n"
     measure "\`--context $n\`" "$n" "${dense[@]}" --context "$n"
     measure "\`--pipeline $n\`" "$n" "${dense[@]}" --pipeline "$n"
+    if ((n == 2)); then
+      for flag in tensor context; do
+        measure "\`--$flag 2 --no-overlap\`" 2 "${dense[@]}" "--$flag" 2 --no-overlap
+      done
+    fi
     if ((n == 8)); then
-      measure "\`--tensor 2 --context 2 --pipeline 2\`" 8 "${dense[@]}" --tensor 2 --context 2 --pipeline 2
+      measure "\`--tensor 2 --context 2 --pipeline 2\`" 8 "${dense[@]}" --tensor 2 --context 2 \
+        --pipeline 2
     fi
   done
   measure "one rank" 1 "${mixture[@]}"
-  for n in $ranks; do measure "\`--expert $n --zero 1\`" "$n" "${mixture[@]}" --expert "$n" --zero 1; done
+  for n in $ranks; do
+    measure "\`--expert $n --zero 1\`" "$n" "${mixture[@]}" --expert "$n" --zero 1
+  done
 }
 
 if [[ -n ${ROWS:-} ]]; then cp "$ROWS" "$work/rows"; else measure_all; fi
@@ -93,13 +111,13 @@ if [[ -n ${ROWS_ONLY:-} ]]; then cp "$work/rows" "$ROWS_ONLY"; exit 0; fi
 table() {
   cat <<'END'
 
-| along | ranks | tokens/s | of one rank's, times | µs of processor a token | of one rank's | waits | bubble | MB sent a rank and step | most memory of a rank, MiB |
-|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|
+| along | ranks | tokens/s | of one rank's, times | µs of processor a token | of one rank's | in flight | waits | bubble | MB sent a rank and step | most memory of a rank, MiB |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|
 END
   sed -n "$1,$2p" "$work/rows" | awk -F'|' '
     NR == 1 { speed = $3; cpu = $4 }
-    { printf "| %s | %d | %d | %.2f | %.0f | %.2f | %d%% | %s | %.1f | %.1f |\n", $1, $2, $3, $3 / speed,
-        $4, $4 / cpu, $5, $6 > 0 ? sprintf("%.0f%%", 100 * $6 / $7) : "", $8, $9 }'
+    { printf "| %s | %d | %d | %.2f | %.0f | %.2f | %d%% | %d%% | %s | %.1f | %.1f |\n", $1, $2, $3, $3 / speed,
+        $4, $4 / cpu, $6, $5, ($7 > 0 ? sprintf("%.0f%%", 100 * $7 / $8) : ""), $9, $10 }'
 }
 
 second=$(grep -n '^one rank' "$work/rows" | sed -n 2p | cut -d: -f1)
@@ -111,18 +129,20 @@ Made by \`bench/parallelism.sh\` on $(date +%F): $(sed -n 's/^model name[^:]*: /
 One model along each axis of [parallelism](../../docs/parallelism.md), f32, ranks of one thread, 8
 sequences of 256 tokens a step in micro-batches of one.
 
-- **Tokens/s** are of the median step. On $(nproc) cores they can at most be $(nproc) times those of one rank: that is the bound of
-  two ranks and of eight. What more ranks cost shows in **processor time** a token, of all ranks
-  together, less that of a run of one step; a wait on a full machine is a sleep.
-- **Waits**: the median share of a rank's time in which it waited for a collective or a message; where
-  ranks are more than cores, for the cores too. **Bubble**: the share of rank 0's time in which it waited for
-  other stages.
+- **Tokens/s** are of the median step. On $(nproc) cores they can be at most $(nproc) times those of
+  one rank, with any number of ranks. What more ranks cost shows in **processor time** a token, of all
+  ranks together, less that of a run of one step; a wait on a full machine is a sleep.
+- **In flight**: the median share of a rank's time in which a collective or a message of that axis,
+  or of any without one, was under way; **waits**: in which the rank waited for it, and where ranks
+  are more than cores, for the cores too. In shared memory an exchange is processor time itself, so
+  that overlap gains nothing here: see the rows with \`--no-overlap\`. **Bubble**: the share of
+  rank 0's time in which it waited for other stages.
 - **Sent** is by rank 0, as rings would ([traffic.h](../../comm/traffic.h)).
 
 ## A dense model
 
-\`${dense[*]}\`: matrices this small make exchanges weigh more than they would in a model that needs
-them.
+\`${dense[*]}\`: matrices this small make exchanges weigh more than in a model
+that needs them.
 END
   table 1 $((second - 1))
   cat <<END

@@ -41,7 +41,8 @@ check() {
 }
 
 dense="--layers 2" mixture="--model moe-nano --layers 1 --experts 4 --active-experts 2"
-for way in "local --outer-every 3 --outer-start 1" "one_bit --optimizer 1bit-adam --freeze-step 3 --clip-replica"; do
+for way in "local --outer-every 3 --outer-start 1" \
+  "one_bit --optimizer 1bit-adam --freeze-step 3 --clip-replica"; do
   read -ra flags <<<"$way"
   for axis in tensor pipeline context; do
     check "${flags[0]}_$axis" "$dense" "$axis" 1 "${flags[@]:1}"
@@ -50,7 +51,8 @@ for way in "local --outer-every 3 --outer-start 1" "one_bit --optimizer 1bit-ada
 done
 
 # 0/1 Adam goes with what leaves each replica's matrices whole.
-zero_one=(--optimizer 01-adam --freeze-step 3 --clip-replica --variance-doubling 1 --local-doubling 2)
+zero_one=(--optimizer 01-adam --freeze-step 3 --clip-replica --variance-doubling 1
+  --local-doubling 2)
 for axis in pipeline context; do check "zero_one_$axis" "$dense" "$axis" 1 "${zero_one[@]}"; done
 # refuses WORDS FLAGS...
 refuses() {
@@ -60,7 +62,8 @@ refuses() {
   [[ $code -eq 64 ]] && grep -qF -- "$words" "$work/stdout" "$work/stderr" ||
     fail "$*: exit code $code, want 64 and \"$words\""
 }
-refuses "of which --optimizer 01-adam has statistics" --layers 2 --tensor 2 --shard-ranks 1 "${zero_one[@]}"
+refuses "of which --optimizer 01-adam has statistics" \
+  --layers 2 --tensor 2 --shard-ranks 1 "${zero_one[@]}"
 read -ra model <<<"$mixture"
 refuses "with --optimizer 01-adam" "${model[@]}" --expert 2 --shard-ranks 2 "${zero_one[@]}"
 finish
