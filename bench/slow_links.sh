@@ -7,12 +7,12 @@
 # Writes bench/results/slow_links.md and .svg, and takes some minutes. Wants root, and means something
 # only on a machine that has nothing else to do. RATES (Mbit/s; default "100 1000 10000"), MODEL
 # (flags of train_lm), STEPS (measured, default 20), EVERY (local steps, divides STEPS; default 10),
-# METHODS (how many of them, the first ones; default all) and PAGE (the file to write) change it.
+# METHODS (numbers of those to measure, of the list below, from 1 on; default all) and PAGE (the file to write) change it.
 #
 # How much a method can gain depends on how long a link takes for a parameter beside its share of
 # computing: in a mixture a token computes with few of its parameters, and links take longest.
 # bench/results/slow_links_mixture.md is of
-#   MODEL="--model moe-nano --hidden 512 --experts 32 --active-experts 1" METHODS=3 RATES=1000
+#   MODEL="--model moe-nano --hidden 512 --experts 32 --active-experts 1" METHODS="1 2 3" RATES=1000
 set -uo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -33,7 +33,7 @@ skipped=4  # steps before the measured ones: the first builds the model, 1-bit A
 shared=("${model[@]}" --seq-len 256 --micro-batch 1 --threads 1 --dtype fp32 --steps $((skipped + steps))
   --no-save --report-every 0 --quiet)
 
-# Name, then flags. Replicas are the hosts, but for the last two, which shard over all ranks. The
+# Name, then flags. Replicas are the hosts, but with ZeRO-3, which shards over all ranks. The
 # first exchanges nothing between hosts but whether gradients are finite: no method is faster than
 # what is left.
 methods=(
@@ -43,8 +43,12 @@ methods=(
   "local steps, $every|--zero 1 --shard-ranks 2 --outer-every $every --outer-start $skipped"
   "ZeRO-3|--zero 3"
   "ZeRO-3, 8 and 4 bits|--zero 3 --quantize-gathers 8 --quantize-reductions 4"
+  "0/1 Adam, 2|--zero 1 --shard-ranks 2 --optimizer 01-adam --freeze-step 2 --clip-replica --local-doubling 2"
+  "1-bit LAMB|--zero 1 --shard-ranks 2 --optimizer 1bit-lamb --freeze-step 2 --clip-replica"
 )
-methods=("${methods[@]:0:${METHODS:-${#methods[@]}}}")
+chosen=()
+for number in ${METHODS:-$(seq ${#methods[@]})}; do chosen+=("${methods[number - 1]}"); done
+methods=("${chosen[@]}")
 
 # Numbers of a column of the measured steps.
 column() {
@@ -81,7 +85,7 @@ busier=$(cut -d' ' -f1 /proc/loadavg)
 
 count=${#methods[@]}
 awk -F'|' -v count="$count" '
-  BEGIN { split("#a0a0a0 #4878a8 #d1605e #e7a24a #6a9f58 #8a6fb0", color, " ") }
+  BEGIN { split("#a0a0a0 #4878a8 #d1605e #e7a24a #6a9f58 #8a6fb0 #5ba3a0 #a87c5a", color, " ") }
   { rate[NR] = $1; name[NR] = $2; speed[NR] = $3; if ($3 > most) most = $3 }
   END {
     groups = NR / count; width = 60 + groups * (count * 34 + 40)
@@ -110,7 +114,7 @@ Made by \`bench/slow_links.sh\` on $(date +%F): $(sed -n 's/^model name[^:]*: //
 load before $load, after $busier. Four ranks of one thread on two hosts, which are network namespaces of
 this machine; \`tc tbf\` limits what each sends the other. \`train_lm ${model[*]}\` in f32, 256 tokens a
 rank and step, $steps steps. Replicas are the hosts, so that shards stay inside, but with ZeRO-3, which shards over
-all four ranks. 1-bit Adam is past its freeze; $every local steps include an outer one. "No exchange" is a
+all four ranks. What packs signs is past its freeze, 0/1 Adam exchanges after every second step; $every local steps include an outer one. "No exchange" is a
 step without anything between the hosts: what computing and the exchange inside a host take, and so
 the bound of all methods that have replicas.
 

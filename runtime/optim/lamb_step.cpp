@@ -75,9 +75,10 @@ void check_shard(const char* name, const OptimShard& shard, const ShardPeers* pe
   }
   for (const OptimSpan& span : shard.spans) {
     const Parameter& parameter = *span.parameter;
-    const bool is_apart =
-        parameter.partition.share == LeafShare::kCut &&
-        std::max<int64_t>(1, std::ssize(parameter.leaves)) < parameter.partition.leaves;
+    // Other leaves are on ranks of which nothing is known.
+    const bool is_apart = parameter.partition.share == LeafShare::kCut &&
+                          !parameter.leaves.empty() &&
+                          std::ssize(parameter.leaves) < parameter.partition.leaves;
     if (peers != nullptr || (span.count == parameter.numel() && !is_apart)) continue;
     throw ConfigError(cat(name, ": ", shard.name, " has ", span.count, " of the ",
                           parameter.whole.numel(), " elements of ", parameter.full_name(),
