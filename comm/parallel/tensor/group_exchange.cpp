@@ -26,9 +26,9 @@ Tensor tree_sum(const std::vector<Tensor>& parts, DType dtype) {
 }
 
 // The size of the rows' dimension times a / b.
-Shape with_rows(const Shape& shape, int64_t a, int64_t b) {
+Shape with_rows(const nn::Exchange& exchange, const Shape& shape, int64_t a, int64_t b) {
   Shape other = shape;
-  int64_t& rows = other[shape.ndim() - 2];
+  int64_t& rows = other[exchange.row_dim(shape)];
   rows = rows * a / b;
   return other;
 }
@@ -42,7 +42,7 @@ View part_of(const Tensor& x, int part, int parts) {
 }  // namespace
 
 Tensor GroupExchange::gather(const Tensor& slice) {
-  Tensor all = empty(slice.context(), with_rows(slice.shape(), ranks(), 1), slice.dtype());
+  Tensor all = empty(slice.context(), with_rows(*this, slice.shape(), ranks(), 1), slice.dtype());
   for (int part = 0; part < row_parts(); ++part) {
     group_.all_gather(part_of(slice, part, row_parts()), part_of(all, part, row_parts()),
                       options_of(slice, gather_tag_));
@@ -56,7 +56,7 @@ Tensor GroupExchange::sum_slices(const std::vector<Tensor>& parts) {
   const DType dtype = parts.at(0).dtype();
   if (ranks() == 1) return parts.size() == 1 ? parts[0] : tree_sum(parts, dtype);
   const Tensor mine = parts.size() == 1 ? parts[0] : tree_sum(parts, DType::kF32);
-  Tensor slice = empty(mine.context(), with_rows(mine.shape(), 1, ranks()), mine.dtype());
+  Tensor slice = empty(mine.context(), with_rows(*this, mine.shape(), 1, ranks()), mine.dtype());
   for (int part = 0; part < row_parts(); ++part) {
     group_.reduce_scatter_sum(part_of(mine, part, row_parts()), part_of(slice, part, row_parts()),
                               options_of(mine, sum_tag_));
