@@ -168,7 +168,7 @@ void run_images(const Exec& exec, const Problem& p, const View& in, const View& 
   const auto take = [&memory](size_t bytes) { return std::exchange(memory, memory + bytes); };
   char* const weights = take(packed);
   plan.whole->pack(as_product(p.weight, plan.is_native, reinterpret_cast<float*>(take(plain))),
-                   weights);
+                   weights, int(threads));
   char* const bias_room = take(biases);
   const void* bias_data =
       bias.defined() ? as_product(bias, plan.is_native, reinterpret_cast<float*>(bias_room))
@@ -260,7 +260,7 @@ void run_weight_grad(const Exec& exec, const Problem& p, bool accumulate) {
       Schedule::kDynamic);
   add_blocks(exec, reinterpret_cast<float*>(sums), blocks,
              static_cast<int64_t>(packed / sizeof(float)));
-  plan.whole->unpack(sums, dense);
+  plan.whole->unpack(sums, dense, int(threads));
   write_sum(exec, dense, p.weight, accumulate);
 }
 

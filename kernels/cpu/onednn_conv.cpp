@@ -128,7 +128,7 @@ struct OnednnConv::Impl {
 };
 
 OnednnConv::OnednnConv(const Spec& spec, const OnednnConv* like) : impl_(std::make_unique<Impl>()) {
-  const OneThread one_thread;
+  const OnednnThreads one_thread(1);
   try {
     const Descs descs =
         descs_of(spec, like != nullptr ? like->impl_->packed
@@ -188,7 +188,9 @@ size_t OnednnConv::scratch_bytes() const {
 namespace {
 
 // A copy, hence the same bits whatever the number of threads.
-void reorder(const memory::desc& from, const void* data, const memory::desc& to, void* copy) {
+void reorder(const memory::desc& from, const void* data, const memory::desc& to, void* copy,
+             int threads) {
+  const OnednnThreads at_most(threads);
   memory source = onednn_memory(from, data), target = onednn_memory(to, copy);
   dnnl::stream stream(onednn_engine());
   dnnl::reorder(source, target).execute(stream, source, target);
@@ -197,24 +199,24 @@ void reorder(const memory::desc& from, const void* data, const memory::desc& to,
 
 }  // namespace
 
-void OnednnConv::pack(const void* weight, void* packed) const {
+void OnednnConv::pack(const void* weight, void* packed, int threads) const {
   try {
-    reorder(impl_->plain, weight, impl_->packed, packed);
+    reorder(impl_->plain, weight, impl_->packed, packed, threads);
   } catch (const dnnl::error& error) {
     fail("pack the weights of", impl_->spec, error);
   }
 }
 
-void OnednnConv::unpack(const void* packed, void* weight) const {
+void OnednnConv::unpack(const void* packed, void* weight, int threads) const {
   try {
-    reorder(impl_->packed, packed, impl_->plain, weight);
+    reorder(impl_->packed, packed, impl_->plain, weight, threads);
   } catch (const dnnl::error& error) {
     fail("unpack the weights of", impl_->spec, error);
   }
 }
 
 void OnednnConv::run(const Operands& o) const {
-  const OneThread one_thread;
+  const OnednnThreads one_thread(1);
   try {
     dnnl::stream stream(onednn_engine());  // one each: a stream is not meant to be shared
     std::unordered_map<int, memory> args;

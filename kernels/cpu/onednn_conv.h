@@ -42,9 +42,9 @@ class OnednnConv {
   size_t packed_bytes() const;
   size_t scratch_bytes() const;
 
-  // weight: dense [O, C, kh, kw] of weight_dtype(), to or from packed order.
-  void pack(const void* weight, void* packed) const;
-  void unpack(const void* packed, void* weight) const;
+  // weight: dense [O, C, kh, kw] of weight_dtype(), to or from packed order, by so many threads.
+  void pack(const void* weight, void* packed, int threads) const;
+  void unpack(const void* packed, void* weight, int threads) const;
 
   // What a pass reads and writes. scratch: scratch_bytes(), aligned to 64, this call's alone. Any
   // number of threads may run one object at a time.

@@ -13,7 +13,7 @@
 
 #include "shale/base/dtype.h"
 
-// A library on another thread pool would ignore what OneThread asks for, and give results that
+// A library on another thread pool would ignore what OnednnThreads asks for, and give results that
 // depend on the number of threads.
 static_assert(DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_OMP ||
                   DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_SEQ,
@@ -21,22 +21,22 @@ static_assert(DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_OMP ||
 
 namespace shale::kernels::cpu {
 
-// While it lives, oneDNN sees one thread: it asks omp_get_max_threads() when it makes a primitive
-// and again when it runs one. The value belongs to the calling thread's task, inside of a parallel
-// region and outside.
-class OneThread {
+// While it lives, oneDNN sees so many threads: it asks omp_get_max_threads() when it makes a
+// primitive and again when it runs one. The value belongs to the calling thread's task, inside of a
+// parallel region and outside. What sums runs on one thread, so that bits do not depend on them.
+class OnednnThreads {
  public:
-  OneThread() : threads_(omp_get_max_threads()) {
-    if (threads_ != 1) omp_set_num_threads(1);
+  explicit OnednnThreads(int threads) : before_(omp_get_max_threads()), threads_(threads) {
+    if (threads_ != before_) omp_set_num_threads(threads_);
   }
-  ~OneThread() {
-    if (threads_ != 1) omp_set_num_threads(threads_);
+  ~OnednnThreads() {
+    if (threads_ != before_) omp_set_num_threads(before_);
   }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
+  OnednnThreads(const OnednnThreads&) = delete;
+  OnednnThreads& operator=(const OnednnThreads&) = delete;
 
  private:
-  int threads_;
+  int before_, threads_;
 };
 
 inline const dnnl::engine& onednn_engine() {

@@ -58,7 +58,7 @@ struct OnednnMatmul::Impl {
 };
 
 OnednnMatmul::OnednnMatmul(const Spec& spec) : impl_(std::make_unique<Impl>()) {
-  const OneThread one_thread;
+  const OnednnThreads one_thread(1);
   try {
     const auto made = make_desc(spec);
     *impl_ = {.spec = spec,
@@ -103,7 +103,7 @@ bool OnednnMatmul::has_avx512() {
 }
 
 void OnednnMatmul::run(const void* a, const void* b, void* c, void* scratch) const {
-  const OneThread one_thread;
+  const OnednnThreads one_thread(1);
   try {
     dnnl::stream stream(onednn_engine());  // one each: a stream is not meant to be shared by threads
     impl_->matmul.execute(stream,

@@ -2,7 +2,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
-#include "shale/models/training/data_parallel_only.h"
+#include "shale/models/training/sample_axes.h"
 
 namespace shale::models {
 namespace {
@@ -83,9 +83,13 @@ void describe(ConfigSpec& spec, DiffusionTrainConfig& config) {
 void resolve(DiffusionTrainConfig& config, int ranks) {
   const DiffusionConfig& diffusion = config.diffusion;
   if (config.run.lr < 0) config.run.lr = find_dit_preset(diffusion.model).lr;
-  check_data_parallel_only(config.run, "diffusion transformers");
   resolve(config.run, ranks);
+  check_whole_samples(config.run, "diffusion transformers");
   const bool samples = diffusion.samples > 0 && config.run.eval_every > 0;
+  if (samples && config.run.pipeline > 1) {
+    throw ConfigError(cat("--samples is ", diffusion.samples, ": a pipeline passes losses on, ",
+                          "no pictures; want --samples 0, or --pipeline 1"));
+  }
   if (samples && diffusion.guidance != 1 && diffusion.label_dropout == 0) {
     throw ConfigError(cat("--guidance ", format_real(diffusion.guidance),
                           " goes by what the model says of no class, which it never learns; want "

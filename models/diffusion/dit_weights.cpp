@@ -13,6 +13,7 @@
 #include "shale/runtime/io/convert_internal.h"
 #include "shale/runtime/io/json_object.h"
 #include "shale/runtime/io/safetensors_writer.h"
+#include "shale/runtime/nn/exchange.h"
 
 namespace shale::models {
 namespace {
@@ -160,7 +161,7 @@ void check_config(const fs::path& path, const DitConfig& model) {
 
 std::vector<DitTensor> dit_tensors(const Dit& model, DitVariant names) {
   std::vector<DitTensor> tensors;
-  for (const Parameter* parameter : model.parameters()) {
+  for (const Parameter* parameter : nn::whole_parameters(model)) {
     const std::string name = parameter->full_name();
     tensors.push_back({.name = name,
                        .parts = names == DitVariant::kPaper
@@ -192,7 +193,7 @@ DitWeights::DitWeights(const std::string& path, const Dit& model) {
   std::vector<std::string> problems;
   const auto names = place.config ? DitVariant::kDiffusers : DitVariant::kPaper;
   for (DitTensor& tensor : dit_tensors(model, names)) {
-    const auto want = shape_of_part(model.find_parameter(tensor.name)->shape, tensor);
+    const auto want = shape_of_part(model.find_parameter(tensor.name)->whole, tensor);
     for (const auto& copies : tensor.parts) {
       for (const std::string& name : copies) {
         known[name] = true;
@@ -249,8 +250,8 @@ void DitWeights::read(const Parameter& parameter, int64_t first_row, const View&
     throw InternalError(cat("the stored model has no parameter ", parameter.full_name()));
   }
   const auto& parts = found->second.parts;
-  const int64_t cols = parameter.shape.numel() / parameter.shape[0];
-  const int64_t part_rows = parameter.shape[0] / std::ssize(parts);
+  const int64_t cols = parameter.whole.numel() / parameter.whole[0];
+  const int64_t part_rows = parameter.whole[0] / std::ssize(parts);
   const int64_t end = first_row + to.numel() / cols;
   for (int64_t row = first_row; row < end;) {
     const int64_t begin = row % part_rows, count = std::min(part_rows - begin, end - row);
@@ -271,7 +272,7 @@ void export_dit(const std::string& folder, const Dit& model, comm::DataParallel&
   const std::vector<DitTensor> tensors = dit_tensors(model, model.config().variant);
   std::vector<SafetensorsSpec> specs;
   for (const DitTensor& tensor : tensors) {
-    const auto shape = shape_of_part(model.find_parameter(tensor.name)->shape, tensor);
+    const auto shape = shape_of_part(model.find_parameter(tensor.name)->whole, tensor);
     for (const auto& copies : tensor.parts) {
       for (const std::string& name : copies) specs.push_back({name, DType::kF32, shape});
     }

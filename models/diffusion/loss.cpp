@@ -1,6 +1,7 @@
 #include "shale/models/diffusion/loss.h"
 
 #include "shale/base/error.h"
+#include "shale/runtime/nn/exchange.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/fused.h"
 #include "shale/runtime/ops/loss.h"
@@ -74,28 +75,49 @@ Tensor bound(const Tensor& error, const Tensor& v, const Tensor& images, const T
   return mul(where(of(kIsFirst), first, later), of(kBoundWeight));
 }
 
-}  // namespace
-
-Tensor diffusion_loss(Dit& model, DiffusionKind kind, const DeviceBatch& batch) {
-  const Tensor images = batch["images"], noise = batch["noise"], all = batch["coefficients"];
-  const bool learns_variance = model.config().learned_variance;
-  if (learns_variance && kind != DiffusionKind::kDdpm) {
-    throw ConfigError("diffusion: a flow has no variances to learn, want them of DDPM alone");
-  }
-  const Tensor mixed =
-      fused([](const Tensors& in) { return Tensors{add(mul(in[0], in[2]), mul(in[1], in[3]))}; },
-            {images, noise, coefficient(all, kSignal), coefficient(all, kSpread)})[0];
-  const Tensor said = model.forward(mixed, batch["times"], batch["labels"]);
-  const int64_t channels = model.config().channels;
-  const Tensor mean = learns_variance ? slice(said, 3, 0, channels) : said;
+// Of some samples and what the model says of them.
+Tensor loss_of_samples(const DitConfig& config, DiffusionKind kind, const Tensors& in) {
+  const Tensor &said = in[0], &images = in[1], &noise = in[2], &all = in[3];
+  const int64_t channels = config.channels;
+  const Tensor mean = config.learned_variance ? slice(said, 3, 0, channels) : said;
   const Tensor wanted = kind == DiffusionKind::kDdpm ? noise : sub(noise, images);
   const Tensor error = sub(wanted, mean);  // in f32, as its first argument
   Tensor losses = mul(mul(error, error), coefficient(all, kWeight));
-  if (learns_variance) {
+  if (config.learned_variance) {
     const Tensor v = slice(said, 3, channels, 2 * channels);
     losses = add(losses, bound(error.detach(), v, images, all));
   }
   return summed_loss(losses);
+}
+
+}  // namespace
+
+Tensor noisy_images(const DeviceBatch& batch) {
+  const Tensor all = batch["coefficients"];
+  return fused(
+      [](const Tensors& in) { return Tensors{add(mul(in[0], in[2]), mul(in[1], in[3]))}; },
+      {batch["images"], batch["noise"], coefficient(all, kSignal), coefficient(all, kSpread)})[0];
+}
+
+Tensor loss_of_result(const Dit& model, DiffusionKind kind, const DeviceBatch& batch,
+                      const Tensor& said) {
+  nn::Exchange* const ranks = model.exchange();
+  Tensors inputs = {said};
+  for (const char* name : {"images", "noise", "coefficients"}) {
+    inputs.push_back(nn::own_samples(ranks, batch[name]));
+  }
+  const Tensors losses = nn::for_each_leaf(ranks, inputs, [&](const Tensors& in, size_t) {
+    return loss_of_samples(model.config(), kind, in);
+  });
+  return ranks == nullptr ? losses.front() : nn::sum_losses(*ranks, losses);
+}
+
+Tensor diffusion_loss(Dit& model, DiffusionKind kind, const DeviceBatch& batch) {
+  if (model.config().learned_variance && kind != DiffusionKind::kDdpm) {
+    throw ConfigError("diffusion: a flow has no variances to learn, want them of DDPM alone");
+  }
+  const Tensor said = model.forward(noisy_images(batch), batch["times"], batch["labels"]);
+  return loss_of_result(model, kind, batch, said);
 }
 
 }  // namespace shale::models

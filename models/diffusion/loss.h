@@ -12,5 +12,9 @@ namespace shale::models {
 // equations 14 to 16): a variance lies between the posterior's and beta, in the logarithm, by the
 // model's further results from -1 to 1. The gradient carries what that of cross_entropy_() does.
 Tensor diffusion_loss(Dit& model, DiffusionKind kind, const DeviceBatch& batch);
+// The two halves of it: what the model is given, and the loss of what it says, Dit::forward().
+Tensor noisy_images(const DeviceBatch& batch);
+Tensor loss_of_result(const Dit& model, DiffusionKind kind, const DeviceBatch& batch,
+                      const Tensor& said);
 
 }  // namespace shale::models

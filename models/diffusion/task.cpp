@@ -15,6 +15,7 @@
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/output_folder.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/nn/exchange.h"
 
 namespace shale::models {
 namespace {
@@ -63,6 +64,24 @@ Tensor DiffusionTask::loss(const DeviceBatch& batch) {
   return diffusion_loss(*model_, config_.process, batch);
 }
 
+Tensor DiffusionTask::run_pieces(std::span<const nn::Piece> some, const Tensor& x,
+                                 const DeviceBatch& batch) {
+  return model_->run_pieces(
+      some, x,
+      {.x = x.defined() ? Tensor() : noisy_images(batch),
+       .times = batch["times"],
+       .labels = batch["labels"],
+       .loss = [&](const Tensor& said) {
+         return loss_of_result(*model_, config_.process, batch, said);
+       }});
+}
+
+Shape DiffusionTask::boundary(int64_t samples) const {
+  const nn::Exchange* const tensor = model_->exchange();
+  return {samples / (tensor != nullptr ? tensor->ranks() : 1), model_->config().tokens() + 1,
+          model_->config().width};
+}
+
 double DiffusionTask::step_weight(int64_t step) const {
   return static_cast<double>(batches_.batch_at(step));
 }
@@ -81,7 +100,8 @@ Evaluation DiffusionTask::evaluate(const TaskContext& run) {
   int64_t images = 0;
   while (const Batch* batch = batches.next()) {
     const Tensor sum = run.loss(DeviceBatch(run.context, *batch));
-    losses.push_back(to_host<float>(sum).front());
+    losses.push_back(sum.defined() ? to_host<float>(sum).front() : 0);
+    if (!run.data.counts) continue;  // another rank counts the same
     const auto coefficients = batch->field("coefficients").values<float>();
     for (size_t row = 0; row < coefficients.size(); row += kLossCoefficients) {
       images += coefficients[row + kWeight] > 0 ? 1 : 0;
@@ -99,9 +119,13 @@ void DiffusionTask::open_output() {
 
 void DiffusionTask::show(const TaskContext& run, int64_t step) {
   if (config_.samples == 0) return;
-  // Ranks make as many each, since a model that is sharded is run by all of them together.
-  const int64_t each = (config_.samples + run.group.size() - 1) / run.group.size();
-  const int64_t first = each * run.group.rank(), classes = std::ssize(data_.classes);
+  // Ranks make as many each, since a model that is sharded is run by all of them together; those
+  // that share its layers make the same, a multiple of the leaves.
+  const nn::Exchange* const tensor = model_->exchange();
+  const int64_t leaves = tensor != nullptr ? tensor->leaves() : 1;
+  const int64_t most = (config_.samples + run.data.count - 1) / run.data.count;
+  const int64_t each = (most + leaves - 1) / leaves * leaves;
+  const int64_t first = each * run.data.rank, classes = std::ssize(data_.classes);
   std::vector<int32_t> labels;
   for (int64_t i = first; i < first + each; ++i) labels.push_back(int32_t(i % classes));
   const SamplerOptions options{.kind = config_.process,
@@ -112,6 +136,7 @@ void DiffusionTask::show(const TaskContext& run, int64_t step) {
   std::vector<float> mine;
   run.with_average(
       [&] { mine = to_host<float>(sample_images(*model_, run.context, labels, first, options)); });
+  if (!run.data.has_losses(run.group.rank())) mine.clear();  // another rank has the same
   const std::vector<float> values = gather_samples(run.group, mine);
   if (run.group.rank() != 0) return;
   write_samples((std::filesystem::path(folder_) / checkpoint_name(step)).string(),

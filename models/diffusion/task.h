@@ -22,10 +22,15 @@ class DiffusionTask : public Task {
 
   Module& model() override { return *model_; }
   std::vector<Module*> units() override { return model_->blocks(); }
+  comm::TensorPlan tensor_plan() const override { return model_->tensor_plan(); }
   void initialize(const TaskContext& run) override;
 
   BatchSource train_batches(const BatchPlan& plan) override;
   Tensor loss(const DeviceBatch& batch) override;
+  std::vector<nn::Piece> pieces() override { return model_->pieces(); }
+  Tensor run_pieces(std::span<const nn::Piece> some, const Tensor& x,
+                    const DeviceBatch& batch) override;
+  Shape boundary(int64_t samples) const override;
   double step_weight(int64_t step) const override;
 
   void check_evaluation() const override;

@@ -1,10 +1,13 @@
 #include "shale/models/dit/dit.h"
 
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/runtime/nn/exchange.h"
 #include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/embedding.h"
 #include "shale/runtime/ops/fused.h"
 #include "shale/runtime/ops/norm.h"
 #include "shale/runtime/ops/pointwise.h"
@@ -55,11 +58,22 @@ Tensor gated_sum(const Tensor& x, const Tensor& gate, const Tensor& branch) {
       {x, gate, branch})[0];
 }
 
-// What a layer makes of the condition [N, C], as `count` parts [N, 1, C].
-std::vector<Tensor> modulations(nn::Linear& layer, const Tensor& condition, int64_t count) {
-  const int64_t N = condition.size(0), C = condition.size(1);
-  const Tensor all = reshape(layer.forward(silu(condition)), {N, 1, count * C});
-  return split(all, std::vector<int64_t>(static_cast<size_t>(count), C), 2);
+// What a layer has made of conditions, [N, count C], as `count` parts [N, 1, C].
+std::vector<Tensor> modulations(const Tensor& all, int64_t count) {
+  const int64_t N = all.size(0), C = all.size(1) / count;
+  return split(reshape(all, {N, 1, count * C}),
+               std::vector<int64_t>(static_cast<size_t>(count), C), 2);
+}
+
+// Tokens [N, T, C] and conditions [N, C] as one tensor [N, T + 1, C].
+Tensor pack(const Tensor& tokens, const Tensor& condition) {
+  return concat({tokens, reshape(condition, {condition.size(0), 1, condition.size(1)})}, 1);
+}
+
+std::pair<Tensor, Tensor> unpack(const Tensor& both) {
+  const int64_t N = both.size(0), T = both.size(1) - 1, C = both.size(2);
+  const std::vector<Tensor> parts = split(both, {T, 1}, 1);
+  return {contiguous(parts[0]), reshape(contiguous(parts[1]), {N, C})};
 }
 
 }  // namespace
@@ -124,13 +138,31 @@ class Dit::Block : public Module {
   // x: [N, T, C]; condition: [N, C].
   Tensor forward(const Tensor& x, const Tensor& condition) {
     return run(x, condition, [this](const Tensor& in, const Tensor& given) {
-      const std::vector<Tensor> m = modulations(modulation_, given, 6);
+      const std::vector<Tensor> m = modulations(modulate(given), 6);
       const Tensor y = gated_sum(in, m[2], attn_.forward(modulated_norm(in, m[0], m[1], kNormEps)));
       return gated_sum(y, m[5], mlp_.forward(modulated_norm(y, m[3], m[4], second_eps_)));
     });
   }
 
+  bool accepts(const Parameter& parameter, const Partition& partition) const override {
+    if (&parameter == modulation_.bias) return partition.share == LeafShare::kFirst;
+    return &parameter == &modulation_.weight && partition.share == LeafShare::kCut &&
+           partition.dim == 1;
+  }
+
  private:
+  // Each leaf has some channels of all conditions; sums over leaves go to the ranks of the samples.
+  Tensor modulate(const Tensor& condition) {
+    nn::Exchange* const leaves = exchange();
+    return nn::over_leaves(
+        leaves, silu(condition), {}, [&](const Tensor& rows, size_t leaf, const Tensor&) {
+          if (leaves == nullptr) return modulation_.forward(rows);
+          const int64_t count = rows.size(1) / leaves->leaves();
+          const int64_t first = (leaves->first_leaf() + static_cast<int64_t>(leaf)) * count;
+          return modulation_.forward(contiguous(slice(rows, 1, first, first + count)), {}, leaf);
+        });
+  }
+
   nn::SelfAttention attn_;
   nn::FeedForward mlp_;
   nn::Linear modulation_;
@@ -146,9 +178,12 @@ class Dit::FinalLayer : public Module {
         modulation_(this, "adaLN_modulation.1", config.width, 2 * config.width, Init::zeros()) {}
 
   Tensor forward(const Tensor& x, const Tensor& condition) {
-    return run(x, condition, [this](const Tensor& in, const Tensor& given) {
-      const std::vector<Tensor> m = modulations(modulation_, given, 2);
-      return linear_.forward(modulated_norm(in, m[0], m[1], kNormEps));
+    return run(x, condition, [this](const Tensor& rows, const Tensor& given) {
+      return nn::over_samples(
+          exchange(), {rows, silu(given)}, [this](const std::vector<Tensor>& in, size_t leaf) {
+            const std::vector<Tensor> m = modulations(modulation_.forward(in[1], {}, leaf), 2);
+            return linear_.forward(modulated_norm(in[0], m[0], m[1], kNormEps), {}, leaf);
+          });
     });
   }
 
@@ -215,19 +250,104 @@ Tensor Dit::forward(const Tensor& x, const Tensor& times, const Tensor& labels) 
   check_shape("diffusion transformer", "times", times, {N, kTimeFeatures});
   check_shape("diffusion transformer", "labels", labels, {N});
   return run({x, times, labels},
-             [this](const Tensors& in) { return Tensors{denoise(in[0], in[1], in[2])}; })[0];
+             [this](const Tensors& in) {
+               auto [tokens, condition] = embed(in[0], in[1], in[2]);
+               for (const auto& block : blocks_) tokens = block->forward(tokens, condition);
+               return Tensors{unpatchify(final_->forward(tokens, condition))};
+             })[0];
 }
 
-Tensor Dit::denoise(const Tensor& x, const Tensor& times, const Tensor& labels) {
+std::pair<Tensor, Tensor> Dit::embed(const Tensor& x, const Tensor& times, const Tensor& labels) {
   const DType dtype = patches_.weight.value.dtype();
-  const int64_t N = x.size(0), C = config_.width;
-  const Tensor patches = reshape(patches_.forward(cast(x, dtype)), {N, config_.tokens(), C});
-  Tensor tokens = add(patches, cast(positions(x.context()), dtype));
-  const Tensor time = time_out_.forward(silu(time_in_.forward(cast(times, dtype))));
-  const Tensor label = reshape(classes_.forward(reshape(labels, {N, 1})), {N, C});
-  const Tensor condition = add(time, label);
-  for (const auto& block : blocks_) tokens = block->forward(tokens, condition);
-  return unpatchify(final_->forward(tokens, condition));
+  const int64_t C = config_.width;
+  nn::Exchange* const ranks = exchange();
+  const Tensor tokens = nn::over_samples(
+      ranks, {nn::own_samples(ranks, x)}, [&](const Tensors& in, size_t leaf) {
+        const Tensor patches = patches_.forward(cast(in[0], dtype), leaf);
+        return add(reshape(patches, {in[0].size(0), config_.tokens(), C}),
+                   cast(positions(x.context()), dtype));
+      });
+  const Tensor condition = nn::over_samples(
+      ranks, {nn::own_samples(ranks, times), nn::own_samples(ranks, labels)},
+      [&](const Tensors& in, size_t leaf) {
+        const int64_t N = in[0].size(0);
+        const Tensor time = time_out_.forward(
+            silu(time_in_.forward(cast(in[0], dtype), {}, leaf)), {}, leaf);
+        const Tensor label = embedding(reshape(in[1], {N, 1}), classes_.weight.value_of(leaf));
+        return add(time, reshape(label, {N, C}));
+      });
+  return {tokens, condition};
+}
+
+std::vector<nn::Piece> Dit::pieces() {
+  const auto C = static_cast<double>(config_.width), T = static_cast<double>(config_.tokens());
+  const auto of_patch = static_cast<double>(config_.patch * config_.patch);
+  std::vector<nn::Piece> pieces = {
+      {.name = "embedding",
+       .parameters = nn::parameters_of({&patches_, &time_in_, &time_out_, &classes_}),
+       .cost = of_patch * static_cast<double>(config_.channels) * C + (kTimeFeatures + C) * C / T,
+       .run = [this](const Tensor&, const Tensor&) {
+         auto [tokens, condition] = embed(inputs_.x, inputs_.times, inputs_.labels);
+         condition_ = condition;
+         return tokens;
+       }}};
+  for (const auto& block : blocks_) {
+    pieces.push_back({.name = block->full_name(),
+                      .unit = block.get(),
+                      .parameters = block->parameters(),
+                      .cost = (4 + 2 * kHiddenPerWidth) * C * C + 2 * T * C + 6 * C * C / T,
+                      .run = [this, &part = *block](const Tensor& x, const Tensor&) {
+                        return part.forward(x, condition_);
+                      }});
+  }
+  pieces.push_back({.name = "head",
+                    .parameters = nn::parameters_of({final_.get()}),
+                    .cost = of_patch * static_cast<double>(config_.results()) * C + 2 * C * C / T,
+                    .run = [this](const Tensor& x, const Tensor&) {
+                      const Tensor condition = std::exchange(condition_, {});
+                      return inputs_.loss(unpatchify(final_->forward(x, condition)));
+                    }});
+  return pieces;
+}
+
+Tensor Dit::run_pieces(std::span<const nn::Piece> some, const Tensor& x, const DitInputs& inputs) {
+  struct Reset {
+    Dit& of;
+    ~Reset() { of.inputs_ = {}, of.condition_ = {}; }
+  };
+  const Reset reset{*this};
+  inputs_ = inputs;
+  const bool begins = !x.defined();
+  return run(begins ? inputs.x : x, [&](const Tensor& in) {
+    Tensor y;
+    if (!begins) std::tie(y, condition_) = unpack(in);
+    for (const nn::Piece& piece : some) y = piece.run(y, {});
+    return condition_.defined() ? pack(y, condition_) : y;  // the last piece needs it no more
+  });
+}
+
+comm::TensorPlan Dit::tensor_plan() const {
+  return comm::TensorPlan()
+      .whole_samples()
+      .slices("x_embedder.proj")
+      .slices("t_embedder.mlp.0")
+      .slices("t_embedder.mlp.2")
+      .slices("y_embedder.embedding_table")
+      .columns("blocks.*.attn.qkv", {.groups = 3, .unit = config_.width / config_.heads})
+      .rows("blocks.*.attn.proj")
+      .columns("blocks.*.mlp.fc1")
+      .rows("blocks.*.mlp.fc2")
+      .rows("blocks.*.adaLN_modulation.1")
+      .slices("final_layer.linear")
+      .slices("final_layer.adaLN_modulation.1");
+}
+
+// What is around the blocks works on each leaf's own samples.
+bool Dit::accepts(const Parameter& parameter, const Partition& partition) const {
+  const Module* owner = parameter.owner;
+  const bool is_around = owner == &patches_ || owner == &time_in_ || owner == &time_out_ ||
+                         owner == &classes_ || owner->parent() == final_.get();
+  return is_around && partition.share == LeafShare::kRepeated;
 }
 
 // [N, T, patch^2 results], row by row of a patch, to pictures.

@@ -1,13 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "shale/comm/parallel/tensor/tensor_plan.h"
 #include "shale/runtime/nn/conv.h"
 #include "shale/runtime/nn/layers.h"
+#include "shale/runtime/nn/piece.h"
 
 namespace shale::models {
 
@@ -41,6 +45,13 @@ std::vector<float> time_features(std::span<const double> times, DitVariant varia
 // cosines of position f_j with f_j = 10000^(-j / (width / 4)).
 std::vector<float> position_table(const DitConfig& config);
 
+// What a run of pieces is given: as Dit::forward(), and the loss of what that returns. The first
+// piece alone needs x.
+struct DitInputs {
+  Tensor x, times, labels;
+  std::function<Tensor(const Tensor& said)> loss = {};
+};
+
 // The diffusion transformer (arXiv:2212.09748): patches of a noisy picture as tokens, fixed
 // sinusoids as their positions, and blocks whose norms are scaled and shifted, and whose results
 // are scaled, by what is learnt of time and class (adaLN-Zero): these scales begin as 0, so that
@@ -59,15 +70,28 @@ class Dit : public Module {
 
   // x: [N, pixels, pixels, channels], of any float dtype; times: [N, kTimeFeatures] f32
   // (time_features()); labels: [N] i32, up to no_class(), which stands for none. Returns
-  // [N, pixels, pixels, results()] in the compute dtype. Throws ShapeError.
+  // [N, pixels, pixels, results()] in the compute dtype: of a model that is cut, those of this
+  // rank's samples (nn::own_samples()). Throws ShapeError.
   Tensor forward(const Tensor& x, const Tensor& times, const Tensor& labels);
+
+  // The model as a list of pieces: what makes tokens and conditions, blocks, and what makes the
+  // loss. Between two stages goes [N, tokens() + 1, width] in the compute dtype, the condition of a
+  // sample behind its tokens.
+  std::vector<nn::Piece> pieces();
+  // Runs some of them, which follow each other, under the model's hooks. x: what the one before
+  // them has made; undefined for the first.
+  Tensor run_pieces(std::span<const nn::Piece> some, const Tensor& x, const DitInputs& inputs);
+  // How its layers are cut over ranks, which then have whole samples between them.
+  comm::TensorPlan tensor_plan() const;
+  bool accepts(const Parameter& parameter, const Partition& partition) const override;
 
  private:
   class Block;
   class FinalLayer;
 
   Tensor positions(Context& context);
-  Tensor denoise(const Tensor& x, const Tensor& times, const Tensor& labels);
+  // Tokens of this rank's samples, and their conditions.
+  std::pair<Tensor, Tensor> embed(const Tensor& x, const Tensor& times, const Tensor& labels);
   Tensor unpatchify(const Tensor& tokens) const;
 
   DitConfig config_;
@@ -78,6 +102,9 @@ class Dit : public Module {
   nn::Embedding classes_;
   std::vector<std::unique_ptr<Block>> blocks_;
   std::unique_ptr<FinalLayer> final_;
+  // Of the pieces that run.
+  DitInputs inputs_;
+  Tensor condition_;
 };
 
 // An architecture by name.

@@ -5,7 +5,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
-#include "shale/models/training/data_parallel_only.h"
+#include "shale/models/training/sample_axes.h"
 #include "shale/runtime/data/images/rand_augment.h"
 
 namespace shale::models {
@@ -144,16 +144,26 @@ void resolve(ImageTrainConfig& config, int ranks) {
   if (image.new_head && image.init.empty()) {
     throw ConfigError("--new-head is for the classifier of stored weights; want --init");
   }
-  check_data_parallel_only(config.run, "models of images");
+  const bool is_vit = find_image_preset(image.model).model.family == "vit";
+  if (!is_vit) {
+    check_data_parallel_only(config.run, "residual networks",
+                             "are cut neither into stages nor over ranks, as batch norms want the "
+                             "statistics of all rows");
+  }
   if (config.image.tensorboard_images > 0 &&
       (!config.run.tensorboard || config.run.eval_every == 0)) {
     throw ConfigError(cat("--tensorboard-images is ", config.image.tensorboard_images,
                           ": want --tensorboard and --eval-every, or 0"));
   }
+  if (config.image.tensorboard_images > 0 && config.run.pipeline > 1) {
+    throw ConfigError(cat("--tensorboard-images with --pipeline ", config.run.pipeline,
+                          ": the rank that shows images has no logits; want --pipeline 1, or 0"));
+  }
   if (config.image.tensorboard_images > 0) {  // now, and not at the first validation
     encode_png({.rows = 1, .cols = 1, .channels = 1, .pixels = {0}}, "--tensorboard-images");
   }
   resolve(config.run, ranks);
+  if (is_vit) check_whole_samples(config.run, "vision transformers");
 }
 
 ImageDataOptions data_options(const ImageTrainConfig& config) {

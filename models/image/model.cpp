@@ -1,8 +1,10 @@
 #include "shale/models/image/model.h"
 
 #include "shale/base/error.h"
+#include "shale/runtime/nn/exchange.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/loss.h"
+#include "shale/runtime/ops/shape.h"
 
 namespace shale::models {
 namespace {
@@ -23,10 +25,54 @@ Tensor ImageModel::loss(const Tensor& images, const Tensor& labels, const Tensor
   check_images("loss", images, config_);
   check_shape("loss", "labels", labels, {images.size(0)});
   return run({images, labels, softening}, [this](const Tensors& in) -> Tensors {
-    Tensor scores = classify(cast(in[0], compute_dtype()));
-    if (in[2].defined()) return {soft_cross_entropy(scores, in[1], in[2])};
-    return {cross_entropy_(scores, in[1], config_.classes)};
+    return {loss_of(classify(cast(in[0], compute_dtype())), {in[0], in[1], in[2]})};
   })[0];
+}
+
+Tensor ImageModel::loss_of(Tensor logits, const ClassifiedImages& batch) {
+  if (keeps_logits_) kept_logits_ = logits.detach();
+  nn::Exchange* const ranks = exchange();
+  if (ranks == nullptr && !batch.softening.defined() && !keeps_logits_) {
+    return cross_entropy_(logits, batch.labels, config_.classes);
+  }
+  Tensors inputs = {logits, nn::own_samples(ranks, batch.labels)};
+  if (batch.softening.defined()) inputs.push_back(nn::own_samples(ranks, batch.softening));
+  const Tensors losses = nn::for_each_leaf(ranks, inputs, [this](const Tensors& in, size_t) {
+    if (in.size() > 2) return soft_cross_entropy(in[0], in[1], in[2]);
+    return cross_entropy(in[0], in[1], config_.classes);
+  });
+  return ranks == nullptr ? losses.front() : nn::sum_losses(*ranks, losses);
+}
+
+Tensor ImageModel::run_pieces(std::span<const nn::Piece> some, const Tensor& x,
+                              const ClassifiedImages& batch) {
+  struct Reset {
+    ClassifiedImages& of;
+    ~Reset() { of = {}; }
+  };
+  batch_ = batch;
+  const Reset reset{batch_};
+  const bool begins = !x.defined();
+  return run(begins ? batch.images : x, [&](const Tensor& in) {
+    Tensor y = begins ? Tensor() : in;
+    for (const nn::Piece& piece : some) y = piece.run(y, {});
+    return y;
+  });
+}
+
+void ImageModel::keep_logits(bool keeps) {
+  keeps_logits_ = keeps;
+  kept_logits_ = {};
+}
+
+Tensor ImageModel::kept_logits() {
+  if (!kept_logits_.defined() || exchange() == nullptr) return kept_logits_;
+  return exchange()->gather(contiguous(kept_logits_));
+}
+
+comm::TensorPlan ImageModel::tensor_plan() const {
+  throw ConfigError(cat("--tensor: a model of the family ", config_.family,
+                        " has no plan of how to cut it; want --tensor 1"));
 }
 
 }  // namespace shale::models

@@ -3,12 +3,15 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "shale/comm/parallel/tensor/tensor_plan.h"
 #include "shale/runtime/nn/module.h"
+#include "shale/runtime/nn/piece.h"
 
 namespace shale::models {
 
@@ -31,6 +34,11 @@ struct ImageModelConfig {
   float norm_eps = 1e-6f;
 };
 
+// What a classifier is given of a batch; see ImageModel::loss().
+struct ClassifiedImages {
+  Tensor images, labels, softening;
+};
+
 // What training and evaluation need of a classifier.
 class ImageModel : public Module {
  public:
@@ -42,6 +50,15 @@ class ImageModel : public Module {
   // FLOPs of forward and backward per image: three times those of the products of forward, which
   // are two per multiply-add.
   virtual double flops_per_image() const = 0;
+
+  // The model as a list of pieces, in order: what makes tokens, blocks, and what makes the loss.
+  // Between two of them goes [N, tokens(), width] in the compute dtype. Empty for a model that is no
+  // such list, which is then no pipeline.
+  virtual std::vector<nn::Piece> pieces() { return {}; }
+  virtual int64_t tokens() const { return 0; }
+  // How its layers are cut over ranks, which then have whole samples between them. Throws
+  // ConfigError for a model that is not.
+  virtual comm::TensorPlan tensor_plan() const;
 
   // ---- Published weights, whose names are those of timm's files unless said otherwise ----
 
@@ -57,14 +74,30 @@ class ImageModel : public Module {
   };
   virtual PositionTable position_table() const { return {}; }
 
-  // images: [N, pixels, pixels, 3], of any float dtype. Returns [N, classes] in the compute dtype.
+  // images: [N, pixels, pixels, 3], of any float dtype. Returns [N, classes] in the compute dtype:
+  // of a model that is cut, those of this rank's samples (nn::own_samples()).
   Tensor logits(const Tensor& images);
   // Sum of the cross-entropy over the images, a scalar f32. labels: [N] i32; those that are
   // kernels::kIgnoreTarget do not count. softening: see soft_cross_entropy(); undefined: targets
   // are the labels.
   Tensor loss(const Tensor& images, const Tensor& labels, const Tensor& softening = {});
+  // Runs some of the pieces, which follow each other, under the model's hooks. x: what the one
+  // before them has made; undefined for the first.
+  Tensor run_pieces(std::span<const nn::Piece> some, const Tensor& x,
+                    const ClassifiedImages& batch);
+
+  // Whether losses keep the logits that they are made of: for evaluations.
+  void keep_logits(bool keeps);
+  bool keeps_logits() const { return keeps_logits_; }
+  // Those of the last loss, [N, classes] of all samples; undefined where it was not made. Of a
+  // model that is cut, the ranks that share its layers call this together.
+  Tensor kept_logits();
 
  protected:
+  // The batch whose pieces are run.
+  const ClassifiedImages& batch() const { return batch_; }
+  // The sum of losses of logits, of this rank's samples, over all of the batch's.
+  Tensor loss_of(Tensor logits, const ClassifiedImages& batch);
   // The same of images in the compute dtype, inside of the model's hooks.
   virtual Tensor classify(const Tensor& images) = 0;
   // In which the first layer computes, once its parameters have memory.
@@ -72,6 +105,9 @@ class ImageModel : public Module {
 
  private:
   ImageModelConfig config_;
+  ClassifiedImages batch_;
+  bool keeps_logits_ = false;
+  Tensor kept_logits_;
 };
 
 // An architecture by name, and the learning rate that it trains with.

@@ -13,8 +13,8 @@
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/output_folder.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/nn/exchange.h"
 #include "shale/runtime/ops/elementwise.h"
-#include "shale/runtime/ops/loss.h"
 
 namespace shale::models {
 namespace {
@@ -109,9 +109,24 @@ BatchSource ImageTask::train_batches(const BatchPlan& plan) {
                               .damaged = damaged_});
 }
 
+// Targets of a validation are the labels.
+Tensor ImageTask::softening_of(const DeviceBatch& batch) const {
+  return mix_.is_soft() && !model_->keeps_logits() ? batch["softening"] : Tensor();
+}
+
 Tensor ImageTask::loss(const DeviceBatch& batch) {
-  return model_->loss(batch["images"], batch["labels"],
-                      mix_.is_soft() ? batch["softening"] : Tensor());
+  return model_->loss(batch["images"], batch["labels"], softening_of(batch));
+}
+
+Tensor ImageTask::run_pieces(std::span<const nn::Piece> some, const Tensor& x,
+                             const DeviceBatch& batch) {
+  return model_->run_pieces(some, x, {batch["images"], batch["labels"], softening_of(batch)});
+}
+
+Shape ImageTask::boundary(int64_t samples) const {
+  const nn::Exchange* const tensor = model_->exchange();
+  return {samples / (tensor != nullptr ? tensor->ranks() : 1), model_->tokens(),
+          model_->config().width};
 }
 
 double ImageTask::step_weight(int64_t step) const {
@@ -134,15 +149,22 @@ Evaluation ImageTask::evaluate(const TaskContext& run) {
                           .ranks = run.data.count,
                           .damaged = damaged_}));
   const int64_t classes = model_->config().classes;
+  struct KeepsLogits {
+    explicit KeepsLogits(ImageModel& model) : of(model) { of.keep_logits(true); }
+    ~KeepsLogits() { of.keep_logits(false); }
+    ImageModel& of;
+  };
+  const KeepsLogits keeps(*model_);
   std::vector<double> losses;
   Hits hits;
   int64_t shown = run.show ? 0 : config_.tensorboard_images;
   while (const Batch* batch = batches.next()) {
     const DeviceBatch on_device(run.context, *batch);
-    const Tensor logits = model_->logits(on_device["images"]);
-    const Tensor sum = cross_entropy(logits, on_device["labels"], classes);
+    const Tensor sum = run.loss(on_device);
+    losses.push_back(sum.defined() ? to_host<float>(sum).front() : 0);
+    const Tensor logits = model_->kept_logits();
+    if (!run.data.counts || !logits.defined()) continue;  // another rank has the same, or has them
     const std::vector<float> scores = to_host<float>(cast(logits, DType::kF32));
-    losses.push_back(to_host<float>(sum).front());
     const auto labels = batch->field("labels").values<int32_t>();
     for (size_t row = 0; row < labels.size(); ++row) {
       if (labels[row] == kernels::kIgnoreTarget) continue;
@@ -194,10 +216,9 @@ SampleUnit ImageTask::unit() const {
 }
 
 std::vector<std::string> ImageTask::summary() const {
-  int64_t parameters = 0;
-  for (const Parameter* parameter : model_->parameters()) parameters += parameter->numel();
   return {data_.summary, cat(config_.model, config_.init.empty() ? "" : cat(" of ", config_.init),
-                             ": ", parameters, " parameters, ", data_.classes.size(), " classes")};
+                             ": ", whole_numel(*model_), " parameters, ", data_.classes.size(),
+                             " classes")};
 }
 
 std::map<std::string, std::string> ImageTask::same_on_all_ranks() const {

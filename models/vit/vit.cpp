@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/runtime/nn/exchange.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/pointwise.h"
 #include "shale/runtime/ops/shape.h"
@@ -146,14 +147,88 @@ double VisionTransformer::flops_per_image() const {
   return 6 * multiply_adds;
 }
 
+// Tokens and scores are of this rank's samples alone, where layers are cut.
+Tensor VisionTransformer::embed(const Tensor& images) {
+  return nn::over_samples(
+      exchange(), {nn::own_samples(exchange(), images)}, [this](const Tensors& in, size_t leaf) {
+        const int64_t N = in[0].size(0), C = config().width;
+        const Tensor patches = reshape(patches_.forward(in[0], leaf), {N, tokens() - 1, C});
+        const Tensor none = zeros(in[0].context(), {N, 1, C}, patches.dtype());
+        return add(concat({add(none, class_token_.value_of(leaf)), patches}, 1),
+                   positions_.value_of(leaf));
+      });
+}
+
+Tensor VisionTransformer::scores(const Tensor& tokens) {
+  const int64_t N = tokens.size(0), C = config().width;
+  const Tensor first = reshape(contiguous(slice(norm_.forward(tokens), 1, 0, 1)), {N, C});
+  return nn::over_samples(exchange(), {first}, [this](const Tensors& in, size_t leaf) {
+    return head_.forward(in[0], {}, leaf);
+  });
+}
+
 Tensor VisionTransformer::classify(const Tensor& images) {
-  const int64_t N = images.size(0), C = config().width;
-  const Tensor patches = reshape(patches_.forward(images), {N, tokens() - 1, C});
-  const Tensor none = zeros(images.context(), {N, 1, C}, patches.dtype());
-  Tensor x = add(concat({add(none, class_token_.value), patches}, 1), positions_.value);
+  Tensor x = embed(images);
   for (const auto& block : blocks_) x = block->forward(x);
-  const Tensor first = reshape(contiguous(slice(norm_.forward(x), 1, 0, 1)), {N, C});
-  return head_.forward(first);
+  return scores(x);
+}
+
+std::vector<nn::Piece> VisionTransformer::pieces() {
+  const auto C = static_cast<double>(config().width), T = static_cast<double>(tokens());
+  const auto P = static_cast<double>(config().patch);
+  std::vector<Parameter*> first = nn::parameters_of({&patches_});
+  for (Parameter* parameter : {&class_token_, &positions_}) {
+    first.push_back(parameter);
+    for (size_t leaf = 1; leaf < parameter->leaves.size(); ++leaf) {
+      first.push_back(parameter->leaves[leaf]);
+    }
+  }
+  std::vector<nn::Piece> pieces = {
+      {.name = "embedding",
+       .parameters = std::move(first),
+       .cost = 3 * P * P * C,
+       .run = [this](const Tensor&, const Tensor&) {
+         return embed(cast(batch().images, compute_dtype()));
+       }}};
+  for (const auto& block : blocks_) {
+    pieces.push_back({.name = block->full_name(),
+                      .unit = block.get(),
+                      .parameters = block->parameters(),
+                      .cost = (4 + 2 * kHiddenPerWidth) * C * C + 2 * T * C,
+                      .run = [&part = *block](const Tensor& x, const Tensor&) {
+                        return part.forward(x);
+                      }});
+  }
+  pieces.push_back({.name = "head",
+                    .parameters = nn::parameters_of({&norm_, &head_}),
+                    .cost = C * static_cast<double>(config().classes) / T,
+                    .run = [this](const Tensor& x, const Tensor&) {
+                      return loss_of(scores(x), batch());
+                    }});
+  return pieces;
+}
+
+comm::TensorPlan VisionTransformer::tensor_plan() const {
+  return comm::TensorPlan()
+      .whole_samples()
+      .repeated("cls_token")
+      .repeated("pos_embed")
+      .slices("patch_embed.proj")
+      .slices("blocks.*.norm1")
+      .columns("blocks.*.attn.qkv", {.groups = 3, .unit = config().width / config().heads})
+      .rows("blocks.*.attn.proj")
+      .slices("blocks.*.norm2")
+      .columns("blocks.*.mlp.fc1")
+      .rows("blocks.*.mlp.fc2")
+      .slices("norm")
+      .slices("head");
+}
+
+// What is around the blocks works on each leaf's own samples.
+bool VisionTransformer::accepts(const Parameter& parameter, const Partition& partition) const {
+  const Module* owner = parameter.owner;
+  return partition.share == LeafShare::kRepeated &&
+         (owner == this || owner == &patches_ || owner == &head_);
 }
 
 }  // namespace shale::models

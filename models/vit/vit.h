@@ -19,6 +19,10 @@ class VisionTransformer : public ImageModel {
   explicit VisionTransformer(const ImageModelConfig& config);
   ~VisionTransformer() override;
   std::vector<Module*> blocks() override;
+  std::vector<nn::Piece> pieces() override;
+  int64_t tokens() const override;  // with the class token
+  comm::TensorPlan tensor_plan() const override;
+  bool accepts(const Parameter& parameter, const Partition& partition) const override;
   double flops_per_image() const override;
   std::string torchvision_name(std::string_view name) const override;
   std::string head() const override { return "head"; }
@@ -31,7 +35,8 @@ class VisionTransformer : public ImageModel {
  private:
   class Block;
 
-  int64_t tokens() const;  // with the class token
+  Tensor embed(const Tensor& images);
+  Tensor scores(const Tensor& tokens);
 
   Parameter& class_token_;
   Parameter& positions_;

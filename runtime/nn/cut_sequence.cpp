@@ -40,24 +40,7 @@ const Tensor& CutSequence::positions(Context& context, int64_t sequences) {
 }
 
 Tensor CutSequence::sum(const std::vector<Tensor>& losses) {
-  const int64_t leaves = exchange_->leaves();
-  Context& context = losses.at(0).context();
-  const Tensor all = empty(context, {leaves}, DType::kF32, MemoryTag::kComm);
-  for (size_t i = 0; i < losses.size(); ++i) {
-    check_shape("sum of leaves", "a loss", losses[i], {});
-    const Tensor to = all.alias({1}, {1}, exchange_->first_leaf() + static_cast<int64_t>(i));
-    context.copy(to.data(), losses[i].data(), losses[i].bytes());
-  }
-  exchange_->gather_leaves(all);
-  Tensor total = empty(context, {}, DType::kF32);
-  std::vector<const void*> inputs;
-  for (int64_t i = 0; i < leaves; ++i) inputs.push_back(all.alias({1}, {1}, i).data());
-  void* const output = total.data();
-  kernels::tree_sum(context.exec(),
-                    {.inputs = inputs, .outputs = std::span(&output, 1), .count = 1});
-  record("sum of leaves", losses, {&total},
-         [count = losses.size()](BackwardArgs& args) { return Grads(count, args.dy()); });
-  return total;
+  return sum_losses(*exchange_, losses);
 }
 
 namespace {

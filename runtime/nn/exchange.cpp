@@ -9,6 +9,7 @@
 #include "shale/runtime/autograd/saved_tensor.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/shape.h"
 
 namespace shale::nn {
 namespace {
@@ -110,9 +111,11 @@ Tensor leave(Exchange& exchange, const std::vector<Tensor>& parts,
              const std::shared_ptr<RowsAgain>& again) {
   for (const Tensor& part : parts) check_contiguous("leave", "a part", part);
   const Tensor& first = parts.at(0);
-  if (first.ndim() < 2 || first.size(-2) % exchange.ranks() != 0) {
+  if (first.ndim() < 2 || first.size(exchange.row_dim(first.shape())) % exchange.ranks() != 0) {
     throw ShapeError(cat("leave: rows are ", first.shape(), " for ", exchange.ranks(),
-                         " ranks, want [..., T, C] with T a multiple of them"));
+                         exchange.has_whole_samples()
+                             ? " ranks, want [B, ...] with B a multiple of them"
+                             : " ranks, want [..., T, C] with T a multiple of them"));
   }
   Tensor y = exchange.sum_slices(parts);
   record("leave", parts, {&y}, [&exchange, again, count = parts.size()](BackwardArgs& args) {
@@ -152,6 +155,68 @@ std::vector<Tensor> sum_over_leaves(Exchange& exchange, const std::vector<Tensor
     return Grads(grads.size(), sum_of_leaves(exchange, grads));
   });
   return sums;
+}
+
+Tensor sum_losses(Exchange& exchange, const std::vector<Tensor>& losses) {
+  const int64_t leaves = exchange.leaves();
+  Context& context = losses.at(0).context();
+  const Tensor all = empty(context, {leaves}, DType::kF32, MemoryTag::kComm);
+  for (size_t i = 0; i < losses.size(); ++i) {
+    check_shape("sum of leaves", "a loss", losses[i], {});
+    const Tensor to = all.alias({1}, {1}, exchange.first_leaf() + static_cast<int64_t>(i));
+    context.copy(to.data(), losses[i].data(), losses[i].bytes());
+  }
+  exchange.gather_leaves(all);
+  Tensor total = empty(context, {}, DType::kF32);
+  std::vector<const void*> inputs;
+  for (int64_t i = 0; i < leaves; ++i) inputs.push_back(all.alias({1}, {1}, i).data());
+  void* const output = total.data();
+  kernels::tree_sum(context.exec(),
+                    {.inputs = inputs, .outputs = std::span(&output, 1), .count = 1});
+  record("sum of leaves", losses, {&total},
+         [count = losses.size()](BackwardArgs& args) { return Grads(count, args.dy()); });
+  return total;
+}
+
+std::vector<Parameter*> whole_parameters(const Module& module) {
+  std::vector<Parameter*> parameters = module.parameters();
+  std::erase_if(parameters, [](const Parameter* parameter) {
+    return parameter->partition.share != LeafShare::kWhole && parameter->leaves.empty();
+  });
+  return parameters;
+}
+
+Tensor own_samples(const Exchange* exchange, const Tensor& whole) {
+  if (exchange == nullptr) return whole;
+  const int64_t samples = whole.size(0), count = samples / exchange->ranks();
+  if (samples % exchange->leaves() != 0) {
+    throw ShapeError(cat("tensor: a micro-batch of ", samples, " samples over ",
+                         exchange->leaves(), " leaves, want a multiple of them"));
+  }
+  return slice(whole, 0, exchange->rank() * count, (exchange->rank() + 1) * count);
+}
+
+std::vector<Tensor> for_each_leaf(const Exchange* exchange, const std::vector<Tensor>& inputs,
+                                  const SamplesBody& body) {
+  const int64_t leaves = exchange != nullptr ? exchange->own_leaves() : 1;
+  if (leaves == 1) return {body(inputs, 0)};
+  std::vector<std::vector<Tensor>> of_leaf(static_cast<size_t>(leaves));
+  for (const Tensor& input : inputs) {
+    const std::vector<int64_t> sizes(of_leaf.size(), input.size(0) / leaves);
+    const std::vector<Tensor> parts = split(input, sizes, 0);
+    for (size_t leaf = 0; leaf < parts.size(); ++leaf) of_leaf[leaf].push_back(parts[leaf]);
+  }
+  std::vector<Tensor> results;
+  for (size_t leaf = 0; leaf < of_leaf.size(); ++leaf) {
+    results.push_back(body(of_leaf[leaf], leaf));
+  }
+  return results;
+}
+
+Tensor over_samples(const Exchange* exchange, const std::vector<Tensor>& inputs,
+                    const SamplesBody& body) {
+  const std::vector<Tensor> results = for_each_leaf(exchange, inputs, body);
+  return results.size() == 1 ? results.front() : concat(results, 0);
 }
 
 Tensor over_leaves(Exchange* exchange, const Tensor& x, const Tensor& residual,

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "shale/runtime/nn/module.h"
 #include "shale/runtime/tensor/tensor.h"
 
 namespace shale::nn {
@@ -31,7 +32,7 @@ class Arrival {
 // Where the leaves of a model meet, the parts into which its layers are cut (nn/partition.h): a
 // rank has some of them, one after another, and others have the rest. Between the layers that are
 // cut, a rank has a slice of the rows of a micro-batch: of n ranks, rank r has the r-th n-th of all
-// rows [B T, C], as a tensor [B, T / n, C].
+// rows [B T, C], as a tensor [B, T / n, C]; or, where slices are of whole samples, [B / n, T, C].
 //
 // A layer that is cut works on all rows with its leaves' part of the weights. What it gives on a
 // leaf is a summand of its result: the sums over leaves are binary trees, whatever ranks have them,
@@ -52,6 +53,13 @@ class Exchange {
   // rows are so many equal parts, one behind the other, and each is cut into slices by itself.
   int row_parts() const { return row_parts_; }
   void set_row_parts(int parts) { row_parts_ = parts; }
+
+  // Slices are of whole samples: layers that are not cut may look at all of a sample. B is then a
+  // multiple of the leaves, and T any number.
+  bool has_whole_samples() const { return has_whole_samples_; }
+  void set_whole_samples() { has_whole_samples_ = true; }
+  // The dimension of a slice, or of all rows, whose size differs between the two.
+  int row_dim(const Shape& shape) const { return has_whole_samples_ ? 0 : shape.ndim() - 2; }
 
   // All rows, of every rank's slice [..., T / n, C].
   virtual Tensor gather(const Tensor& slice) = 0;
@@ -74,6 +82,7 @@ class Exchange {
  private:
   int leaves_, ranks_, first_leaf_;
   int row_parts_ = 1;
+  bool has_whole_samples_ = false;
 };
 
 // From a slice of the rows to all of them, one tensor [B, T, C] for each leaf of this rank; they
@@ -83,13 +92,35 @@ std::vector<Tensor> enter(Exchange& exchange, const Tensor& x);
 
 // The reverse: adds what this rank's leaves, and all others, have made of all rows. Its gradient is
 // gathered. parts: [B, T, C] each; returns [B, T / n, C]. Throws ShapeError unless the ranks divide
-// T.
+// T, or B where slices are of whole samples.
 Tensor leave(Exchange& exchange, const std::vector<Tensor>& parts);
 
 // What every leaf has, added up over all of them: the same sum for each leaf of this rank, whose
 // gradients are added over all leaves again. parts: those of this rank's leaves, f32, dense and of
 // one shape, small ones: every rank gets those of all leaves.
 std::vector<Tensor> sum_over_leaves(Exchange& exchange, const std::vector<Tensor>& parts);
+
+// The sum of all leaves' losses, each of rows of its own, by a binary tree. losses: f32 scalars of
+// this rank's leaves. Collective; the gradient of the sum is that of each.
+Tensor sum_losses(Exchange& exchange, const std::vector<Tensor>& losses);
+
+// The parameters of the tree that the model has which nobody cut: of this rank's leaves of one, the
+// first.
+std::vector<Parameter*> whole_parameters(const Module& module);
+
+// ---- Where slices are of whole samples; exchange null: all are one leaf's ----
+
+// This rank's samples of what has all, [B, ...], dense: a view. Throws ShapeError unless the leaves
+// divide B.
+Tensor own_samples(const Exchange* exchange, const Tensor& whole);
+// What layers do that every leaf has whole, each with its own samples: body(inputs, leaf) for each
+// leaf of this rank, with its part of each input, which are slices [B / n, ...].
+using SamplesBody = std::function<Tensor(const std::vector<Tensor>& inputs, size_t leaf)>;
+std::vector<Tensor> for_each_leaf(const Exchange* exchange, const std::vector<Tensor>& inputs,
+                                  const SamplesBody& body);
+// The same, one behind the other.
+Tensor over_samples(const Exchange* exchange, const std::vector<Tensor>& inputs,
+                    const SamplesBody& body);
 
 // What a layer that is cut does: body(rows, leaf, residual) for each leaf of this rank, with what
 // enter() gives and the number of the leaf among this rank's, and leave() of the results, to which

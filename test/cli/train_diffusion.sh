@@ -93,7 +93,6 @@ refuses() {
   [[ $code -eq $want ]] || fail "$*: exit code $code, want $want"
   grep -q -- "$words" "$work/stderr" || fail "$*: no word of '$words'"
 }
-refuses 64 '--tensor 2: diffusion transformers .*; want 1' --tensor 2
 refuses 64 'a flow has no variances; want --process ddpm' --learned-variance
 refuses 64 'times of --process ddpm are uniform' --process ddpm --times logit-normal
 refuses 64 'wants images of a multiple of that, found 8' --patch 3

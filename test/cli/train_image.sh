@@ -147,7 +147,7 @@ run_training 2 drawn_other "${drawn[@]}" --cutmix 0 --resume "$work/drawn/checkp
 for flag in --pipeline --tensor --tensor-leaves --context --context-leaves; do
   run_training 2 cut "$flag" 2
   [[ $code -eq 64 ]] || fail "$flag: exit code $code, want 64"
-  grep -q -- "$flag 2: models of images .*; want 1, and ranks of data" "$work/stderr" ||
+  grep -q -- "$flag 2: residual networks .*; want 1, and ranks of data" "$work/stderr" ||
     fail "$flag: no word of why"
 done
 "$BIN_DIR/shale" plan --check "$work/plain" >"$work/stdout" 2>"$work/stderr"

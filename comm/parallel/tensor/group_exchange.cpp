@@ -22,9 +22,9 @@ Tensor tree_sum(const std::vector<Tensor>& parts, DType dtype) {
 }
 
 // The size of the rows' dimension times a / b.
-Shape with_rows(const Shape& shape, int64_t a, int64_t b) {
+Shape with_rows(const nn::Exchange& exchange, const Shape& shape, int64_t a, int64_t b) {
   Shape other = shape;
-  int64_t& rows = other[shape.ndim() - 2];
+  int64_t& rows = other[exchange.row_dim(shape)];
   rows = rows * a / b;
   return other;
 }
@@ -74,14 +74,14 @@ Work GroupExchange::leaves_into(const Tensor& all, bool async) {
 }
 
 Tensor GroupExchange::gather(const Tensor& slice) {
-  Tensor all = empty(slice.context(), with_rows(slice.shape(), ranks(), 1), slice.dtype());
+  Tensor all = empty(slice.context(), with_rows(*this, slice.shape(), ranks(), 1), slice.dtype());
   gather_into(slice, all, /*async=*/false);
   return all;
 }
 
 nn::Arrival GroupExchange::begin_gather(const Tensor& slice) {
   if (ranks() == 1) return nn::Arrival([slice] { return slice; });
-  const Tensor all = empty(slice.context(), with_rows(slice.shape(), ranks(), 1), slice.dtype());
+  const Tensor all = empty(slice.context(), with_rows(*this, slice.shape(), ranks(), 1), slice.dtype());
   return nn::Arrival([slice, all, works = gather_into(slice, all, /*async=*/true)] {
     for (const Work& work : works) work.wait();
     return all;
@@ -105,7 +105,7 @@ nn::Arrival GroupExchange::sum_of(const std::vector<Tensor>& parts, bool async) 
     return nn::Arrival([sum] { return sum; });
   }
   const Tensor mine = parts.size() == 1 ? parts[0] : tree_sum(parts, DType::kF32);
-  const Tensor slice = empty(mine.context(), with_rows(mine.shape(), 1, ranks()), mine.dtype());
+  const Tensor slice = empty(mine.context(), with_rows(*this, mine.shape(), 1, ranks()), mine.dtype());
   return nn::Arrival([mine, slice, dtype, works = scatter_into(mine, slice, async)] {
     for (const Work& work : works) work.wait();
     if (slice.dtype() == dtype) return slice;

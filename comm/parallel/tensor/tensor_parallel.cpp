@@ -63,9 +63,10 @@ std::unique_ptr<nn::Exchange> tensor_parallel(Module& model, const TensorPlan& p
   const int leaves = leaves_of(group, options);
   auto exchange = std::make_unique<GroupExchange>(group, leaves, "tensor");
   exchange->set_overlap(options.overlap);
+  if (plan.has_whole_samples()) exchange->set_whole_samples();
   const std::vector<Parameter*> parameters = model.parameters();
   const std::vector<const TensorPlan::Line*> lines = plan.lines_of(parameters);
-  std::string text;
+  std::string text = plan.has_whole_samples() ? "whole samples" : "rows";
   for (size_t i = 0; i < parameters.size(); ++i) {
     const auto& [pattern, partition, unit] = *lines[i];
     text += cat(" ", parameters[i]->full_name(), parameters[i]->whole, share_name(partition.share),

@@ -42,6 +42,17 @@ TensorPlan& TensorPlan::slices(std::string_view module) {
   return add(module, "*", {.share = LeafShare::kRepeated});
 }
 
+TensorPlan& TensorPlan::repeated(std::string_view parameter) {
+  lines_.push_back(
+      {.pattern = std::string(parameter), .partition = {.share = LeafShare::kRepeated}});
+  return *this;
+}
+
+TensorPlan& TensorPlan::whole_samples() {
+  has_whole_samples_ = true;
+  return *this;
+}
+
 std::vector<const TensorPlan::Line*> TensorPlan::lines_of(
     const std::vector<Parameter*>& parameters) const {
   std::vector<const Line*> found;

@@ -39,6 +39,13 @@ class TensorPlan {
   // What works on slices of the rows, or on each leaf alike: norms. Every leaf has all of it, and
   // gradients are added over the leaves.
   TensorPlan& slices(std::string_view module);
+  // The same of one parameter, by its full name.
+  TensorPlan& repeated(std::string_view parameter);
+
+  // Slices of the rows are of whole samples (nn/exchange.h), for models that look at all of one
+  // between the layers that are cut: micro-batches have a multiple of the leaves of them.
+  TensorPlan& whole_samples();
+  bool has_whole_samples() const { return has_whole_samples_; }
 
   struct Line {
     std::string pattern;  // "h.*.attn.c_proj.weight"
@@ -56,6 +63,7 @@ class TensorPlan {
                   int64_t unit = 1);
 
   std::vector<Line> lines_;
+  bool has_whole_samples_ = false;
 };
 
 }  // namespace shale::comm

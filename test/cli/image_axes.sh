@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Vision and diffusion transformers whose layers ranks share, and in stages of a pipeline: losses,
+# validations, samples, checkpoints and weights of one rank; what does not fit says what does.
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+root=$work
+
+data=(--data shapes --made-images 64 --threads 1 --steps 4 --global-batch 16 --micro-batch 4
+  --eval-every 2 --keep 0 --timeout 60)
+
+# rows NAME FROM: bits of losses, and all that validations have found, of steps after FROM.
+rows() {
+  sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p
+    s/^\{"step": ([0-9]+), ("val_loss": .*), "val_ms".*/\1 \2/p' "$work/$1/metrics.jsonl" |
+    awk -v from="${2:-0}" '$1 > from'
+}
+losses() { sed -nE 's/^\{"step": [0-9]+, "loss": ([0-9.e-]+).*/\1/p' "$work/$1/metrics.jsonl"; }
+
+# runs NAME RANKS FLAGS...: a run that ends well.
+runs() {
+  run_training "$2" "$1" "${@:3}"
+  [[ $code -eq 0 ]] || fail "$1: exit code $code"
+}
+# same NAME WANT [FROM]: it has what WANT has, from a step on.
+same() {
+  [[ -n $(rows "$1" "${3:-0}") && $(rows "$1" "${3:-0}") == $(rows "$2" "${3:-0}") ]] ||
+    fail "$1: other losses or validations than $2"
+}
+# follows NAME WANT: to rounding.
+follows() {
+  paste <(losses "$1") <(losses "$2") | awk '{ d = $1 - $2; if (d < 0) d = -d
+    if (d > 2e-4 * $1) bad = 1 } END { exit NR != 4 || bad }' || fail "$1 does not follow $2"
+}
+same_weights() {
+  cmp -s "$work/$1/model.safetensors" "$work/$2/model.safetensors" ||
+    fail "$1: other weights than $2"
+}
+# refuses WORDS RANKS FLAGS...
+refuses() {
+  run_training "$2" refused --no-save "${@:3}"
+  [[ $code -eq 64 ]] && grep -q -- "$1" "$work/stderr" ||
+    fail "${*:3}: exit code $code, want 64 and \"$1\""
+}
+
+# check PROGRAM MODEL_FLAGS...: all of it, for one kind of model.
+check() {
+  program=$1 work=$root/$1
+  shown=("$work/stdout" "$work/stderr")
+  mkdir "$work"
+  common=("${data[@]}" "${@:2}")
+  runs one 1 --no-save
+  runs two 2 --tensor 2 --no-save
+  follows two one
+  # Equal leaves, equal bits; every layout goes on where another was.
+  local tree=(--tensor-leaves 4 --reproducible)
+  runs leaves 1 "${tree[@]}" --save-every 2 --export "$work/out_leaves"
+  runs four 4 "${tree[@]}" --tensor 4 --no-save --recompute full --export "$work/out_four"
+  same four leaves
+  same_weights out_four out_leaves
+  runs sharded 4 "${tree[@]}" --tensor 2 --zero 3 --save-every 2 --check-replicas 2
+  same sharded leaves
+  runs grid 4 "${tree[@]}" --tensor 2 --pipeline 2 "${unseen[@]}" --export "$work/out_grid" \
+    --resume "$work/sharded/checkpoints/step_00000002"
+  same grid leaves 2
+  same_weights out_grid out_leaves
+  # A pipeline changes no bit.
+  runs plain 1 --reproducible --dtype bf16 --save-every 2 --export "$work/out_plain"
+  runs piped 2 --reproducible --dtype bf16 --pipeline 2 "${unseen[@]}" --save-every 2 \
+    --export "$work/out_piped"
+  same piped plain
+  same_weights out_piped out_plain
+  runs zbv 2 --reproducible --dtype bf16 --pipeline 2 --pipeline-schedule zbv --zero 1 \
+    "${unseen[@]}" --resume "$work/plain/checkpoints/step_00000002" --recompute selective
+  same zbv plain 2
+  runs back 1 --reproducible --dtype bf16 --resume "$work/piped/checkpoints/step_00000002"
+  same back plain 2
+  # Weights come in.
+  runs sent 2 --tensor 2 --steps 0 --no-save --init "$work/out_leaves" --export "$work/out_sent"
+  same_weights out_sent out_leaves
+
+  refuses 'attend to all of a sample' 2 --context 2
+  refuses 'micro-batch is 3: .* want a multiple of 2' 2 --tensor 2 --global-batch 3 --micro-batch 3
+  refuses 'want --zero 0 or 1' 2 --pipeline 2 --zero 2 "${unseen[@]}"
+}
+
+unseen=()
+check train_image --model vit-nano --pixels 16 --optimizer sgd --lr 0.01
+refuses 'tensorboard-images with --pipeline 2' 2 --pipeline 2 --tensorboard --tensorboard-images 2
+runs mixed 1 --mixup 0.2 --label-smoothing 0.1 --reproducible --no-save
+runs mixed2 2 --mixup 0.2 --label-smoothing 0.1 --reproducible --no-save --pipeline 2
+same mixed2 mixed
+
+unseen=(--samples 0)  # of a pipeline
+check train_diffusion --pixels 8 --sample-steps 4 --samples 5 --ema 0.5
+for name in four sharded; do
+  cmp -s "$work/$name/samples/step_00000004.png" "$work/leaves/samples/step_00000004.png" ||
+    fail "$name: other samples than leaves"
+done
+refuses 'want --samples 0, or --pipeline 1' 2 --pipeline 2
+ddpm=(--process ddpm --learned-variance --samples 0 --no-save)
+runs ddpm 1 "${ddpm[@]}" --tensor-leaves 2
+runs ddpm2 2 "${ddpm[@]}" --tensor-leaves 2 --tensor 2
+same ddpm2 ddpm
+work=$root
+finish
