@@ -81,7 +81,8 @@ Tensor GroupExchange::gather(const Tensor& slice) {
 
 nn::Arrival GroupExchange::begin_gather(const Tensor& slice) {
   if (ranks() == 1) return nn::Arrival([slice] { return slice; });
-  const Tensor all = empty(slice.context(), with_rows(*this, slice.shape(), ranks(), 1), slice.dtype());
+  const Tensor all =
+      empty(slice.context(), with_rows(*this, slice.shape(), ranks(), 1), slice.dtype());
   return nn::Arrival([slice, all, works = gather_into(slice, all, /*async=*/true)] {
     for (const Work& work : works) work.wait();
     return all;
@@ -105,7 +106,8 @@ nn::Arrival GroupExchange::sum_of(const std::vector<Tensor>& parts, bool async) 
     return nn::Arrival([sum] { return sum; });
   }
   const Tensor mine = parts.size() == 1 ? parts[0] : tree_sum(parts, DType::kF32);
-  const Tensor slice = empty(mine.context(), with_rows(*this, mine.shape(), 1, ranks()), mine.dtype());
+  const Tensor slice =
+      empty(mine.context(), with_rows(*this, mine.shape(), 1, ranks()), mine.dtype());
   return nn::Arrival([mine, slice, dtype, works = scatter_into(mine, slice, async)] {
     for (const Work& work : works) work.wait();
     if (slice.dtype() == dtype) return slice;
