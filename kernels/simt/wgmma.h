@@ -37,6 +37,9 @@
 //                          16 lines, from k on, a multiple of 16. The next 64 rows (columns) are a
 //                          tile of their own, s bytes on: the bytes of a box
 //
+//   stmatrix_x4(row, registers)   stmatrix<4> of matrix.h, as one instruction: two neighbouring
+//                                 8-column blocks of a d, rounded, go to shared memory
+//
 // What should be computed beside a product has to be settled before the wait: ptxas moves a wait,
 // which names no registers, above all that touches no memory.
 //

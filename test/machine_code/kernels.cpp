@@ -83,6 +83,12 @@ TEST_CASE("Hopper's kernels round by the ALU", "[machine_code]") {
   hold(kHopper, fast_rounding);
 }
 
+TEST_CASE("results of Hopper's products go from registers to boxes", "[machine_code]") {
+  constexpr size_t kMost = 60;
+  hold({"gemm90_bf16", "grouped_gemm90_bf16"},
+       [](const Kernel& kernel) { return boxes_from_registers(kernel, kMost); });
+}
+
 TEST_CASE("convolutions multiply by the tensor cores what they copy", "[machine_code]") {
   const std::vector<Kernel>& kernels = kernels_of("conv_bf16");
   CHECK(kernels.size() == 2 * 3);  // tiles of a forward kernel and two gradients
@@ -198,6 +204,15 @@ TEST_CASE("descriptors through registers and divisions in loops are found", "[ma
   sums[2]->opcode = "I2F.U32.RP";
   CHECK(uniform_descriptors(kernel).size() == 1);
   CHECK(no_division(kernel).size() == 1);
+}
+
+TEST_CASE("boxes that are filled otherwise are found", "[machine_code]") {
+  Kernel kernel = kernels_of("gemm90_bf16").front();
+  REQUIRE(boxes_from_registers(kernel, 60).empty());
+  for (Instruction& instruction : kernel.code) {
+    if (instruction.opcode.starts_with("STSM")) instruction.opcode = "STS.64";
+  }
+  CHECK(boxes_from_registers(kernel, 60).size() == 1);
 }
 
 TEST_CASE("slow conversions and kernels that grow are found", "[machine_code]") {

@@ -112,6 +112,19 @@ Findings fast_rounding(const Kernel& kernel) {
   return findings;
 }
 
+Findings boxes_from_registers(const Kernel& kernel, size_t most) {
+  constexpr size_t kOfBox = 4;
+  size_t shortest = kernel.code.size(), begin = 0;
+  for (size_t i = 0; i < kernel.code.size(); ++i) {
+    if (!kernel.code[i].opcode.starts_with("UTMASTG")) continue;
+    if (kernel.count("STSM", {begin, i}) == kOfBox) shortest = std::min(shortest, i - begin);
+    begin = i;
+  }
+  if (shortest <= most) return {};
+  return {cat(kernel.name, ": a box of results takes ", shortest, " instructions, want at most ",
+              most)};
+}
+
 Findings within_budget(const Kernel& kernel, size_t most) {
   if (kernel.code.size() <= most) return {};
   return {cat(kernel.name, ": ", kernel.code.size(), " instructions, want at most ", most)};

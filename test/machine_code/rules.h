@@ -28,6 +28,10 @@ Findings no_division(const Kernel& kernel);
 // No conversion by the pipe of the special functions, which takes four times as long as the ALU's.
 Findings fast_rounding(const Kernel& kernel);
 
+// Four stmatrix fill a box of results: from one box's departure to the next one's there is a way of
+// at most so many instructions.
+Findings boxes_from_registers(const Kernel& kernel, size_t most);
+
 // At most so many instructions.
 Findings within_budget(const Kernel& kernel, size_t most);
 

@@ -46,12 +46,14 @@ struct Gemm90Params {
   TensorMap a,
       b;  // boxes of a stage: 64 of k, and rows or columns 64 at a time where k is the line
   TensorMap b_up;  // like b, which has boxes of 16 columns then; only where tiles are paired
-  TensorMap c;     // [splits, m, n], boxes of 64 rows and 128 bytes; only with by_boxes
+  // [m, n], boxes of 64 rows and 128 bytes; only with by_boxes, and aux where tiles are paired.
+  TensorMap c, aux, aux_up;
   GemmProblem problem;
   GemmWork work;
   int row_tiles = 0, col_tiles = 0;
   int items = 0;          // tiles, times parts of k
-  bool by_boxes = false;  // c, of 16 bits, goes to memory by the copy engine
+  bool by_boxes = false;  // c, of 16 bits, goes to memory by the copy engine,
+  bool unchanged = false;  // and no operand but a bias changes the products
 };
 
 // A tile of c and a part of k, of those that blocks take in turns.

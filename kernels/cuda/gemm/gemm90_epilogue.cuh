@@ -5,17 +5,19 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// How a warpgroup's sums become c: 32 columns at a time go through 8 KiB of shared memory, from the
-// places where wgmma leaves them to runs of 8 columns, on which the epilogue of all GEMM kernels
-// works. A thread has the same run of two rows. 16-bit results go on to a box, 8 KiB too, and the
-// copy engine takes it to c while the next 64 columns are computed; f32 results, and those whose
-// lines are not aligned, go straight to memory. Where a tile's columns are SwiGLU's in turns, the
-// 32 are 16 of either product, of which a thread has the same run in one row.
+// How a warpgroup's sums become c. Most 16-bit results need nothing but what their thread has:
+// store_boxes() packs them to boxes of 64 columns, 8 KiB, which the copy engine takes to c while
+// the next are packed. For all others (store_slab()) 32 columns at a time go through 8 KiB of
+// shared memory, from the places where wgmma leaves them to runs of 8 columns, on which the
+// epilogue of all GEMM kernels works. A thread has the same run of two rows. 16-bit results go on
+// to a box; f32 results, and those whose lines are not aligned, go straight to memory. Where a
+// tile's columns are SwiGLU's in turns, the 32 are 16 of either product, of which a thread has the
+// same run in one row.
 
 struct Slab {
   int index;           // of the warpgroup in the block
   unsigned char* box;  // its shared memory, a multiple of 1024,
-  float* sums;         // and behind it
+  float* sums;         // and behind it as much again
 };
 
 inline constexpr int kPartCols = 32, kPartRuns = kPartCols / kRun;  // columns at a time
@@ -97,7 +99,7 @@ __device__ __forceinline__ void store_part(const Gemm90Params& params, const Gem
   const int row = item.row + slab.index * kGemm90SlabRows;
   const int rows_left = item.row_end - row;
 
-  if (kByBoxes && Part::kStartsBox && thread == 0) bulk_wait_read<0>();  // the box before
+  if (Part::kStartsBox && thread == 0) bulk_wait_read<0>();  // the boxes before
   barrier_sync(barrier, kWarpgroupSize);  // and the sums before have been read
   store_sums<kFirstCol / 2>(slab.sums, sums);
   barrier_sync(barrier, kWarpgroupSize);
@@ -146,6 +148,111 @@ __device__ __forceinline__ void store_slab(const Gemm90Params& params, const Gem
     if (item.col + Part::kCol - Part::kInBox >= params.problem.n) return;
     store_part<T, TOut, Config, kByBoxes, kFirstCol>(params, item, slab, sums);
     store_slab<T, TOut, Config, kByBoxes, kFirstCol + kPartCols>(params, item, slab, sums);
+  }
+}
+
+// ---- Straight from the registers ----
+
+// Fills a warpgroup's two boxes in turns: one while the other is on its way to memory.
+template <typename T>
+class BoxWriter {
+ public:
+  // `row`: where the slab is; inside: whether any row of it is.
+  __device__ __forceinline__ BoxWriter(const Slab& slab, int row, bool inside)
+      : slab_(slab), row_(row), inside_(inside) {
+    if (thread() == 0) bulk_wait_read<0>();
+  }
+
+  // values(j, half) for block j of 8 columns, from column `col` of the map's matrix on, are the two
+  // values that wgmma leaves a thread of the upper or lower (1) of its rows.
+  template <class Values>
+  __device__ __forceinline__ void put(const TensorMap& map, int col, const Values& values) {
+    unsigned char* const box = second_ ? reinterpret_cast<unsigned char*>(slab_.sums) : slab_.box;
+    second_ = !second_;
+    if (thread() == 0) bulk_wait_read<1>();
+    barrier_sync(1 + slab_.index, kWarpgroupSize);  // this box is free
+    const int lane = thread() % kWarpSize;
+    const int line = thread() / kWarpSize * 16 + lane % 16;  // of the matrix row that a lane names
+#pragma unroll
+    for (int j = 0; j < kBoxCols / kRun; j += 2) {
+      uint32_t pairs[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const Floats<2> pair = values(j + e / 2, e % 2);
+        pairs[e] = pack_pair<T>(pair.at[0], pair.at[1]);
+      }
+      stmatrix_x4(box + box_run(line, j + lane / 16), pairs);
+    }
+    fence_proxy_async();
+    barrier_sync(1 + slab_.index, kWarpgroupSize);
+    if (thread() > 0 || !inside_) return;
+    tma_store(map, box, col, row_);
+    bulk_commit();
+  }
+
+ private:
+  static __device__ __forceinline__ int thread() {
+    return static_cast<int>(threadIdx.x) % kWarpgroupSize;
+  }
+
+  const Slab& slab_;
+  int row_;
+  bool inside_, second_ = false;
+};
+
+// Of columns `col` and the next, as far as there are any.
+template <typename T>
+__device__ __forceinline__ Floats<2> bias_pair(const GemmProblem& p, int col) {
+  const T* const bias = static_cast<const T*>(p.bias.data) + col;
+  if (col + 1 < p.n) return load_floats<2>(bias);
+  return {col < p.n ? to_float(*bias) : 0.f, 0.f};
+}
+
+// A slab of products that a bias alone may change, or of SwiGLU's: see Gemm90Params::unchanged.
+template <typename T, class Config>
+__device__ __forceinline__ void store_boxes(const Gemm90Params& params, const Gemm90Item& item,
+                                            const Slab& slab,
+                                            const float (&sums)[Config::kCols / 2]) {
+  const GemmProblem& p = params.problem;
+  const int row = item.row + slab.index * kGemm90SlabRows;
+  BoxWriter<T> writer(slab, row, row < item.row_end);
+#pragma unroll
+  for (int first = 0; first < Config::kOutCols; first += kBoxCols) {
+    const int col = item.col + first;
+    if (col >= p.n) break;
+    // Of a block of 8 columns of the tile.
+    const auto pair_of = [&](int block, int half) {
+      return Floats<2>{sums[4 * block + 2 * half], sums[4 * block + 2 * half + 1]};
+    };
+    if constexpr (Config::kPaired) {
+      // Of 32 columns of the tile the first 16 are gate's, the others up's.
+      const auto gate = [&](int j, int half) {
+        const int block = first / kRun + j;
+        return pair_of(block / 2 * 4 + block % 2, half);
+      };
+      const auto up = [&](int j, int half) {
+        const int block = first / kRun + j;
+        return pair_of(block / 2 * 4 + block % 2 + 2, half);
+      };
+      writer.put(params.aux, col, gate);
+      writer.put(params.aux_up, col, up);
+      writer.put(params.c, col, [&](int j, int half) {
+        const Floats<2> g = to_floats(from_floats<T>(gate(j, half)));
+        const Floats<2> u = to_floats(from_floats<T>(up(j, half)));
+        return Floats<2>{silu(g.at[0]) * u.at[0], silu(g.at[1]) * u.at[1]};
+      });
+    } else {
+      const auto product = [&](int j, int half) { return pair_of(first / kRun + j, half); };
+      if (p.bias.data == nullptr) {
+        writer.put(params.c, col, product);
+        continue;
+      }
+      writer.put(params.c, col, [&](int j, int half) {
+        const int own = static_cast<int>(threadIdx.x) % 4 * 2;
+        const Floats<2> bias = bias_pair<T>(p, col + j * kRun + own), c = product(j, half);
+        return Floats<2>{c.at[0] + bias.at[0], c.at[1] + bias.at[1]};
+      });
+    }
   }
 }
 

@@ -219,7 +219,10 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
       unsigned char* const own = staging + warpgroup * Config::kStaging;
       const Slab slab = {
           .index = warpgroup, .box = own, .sums = reinterpret_cast<float*>(own + Config::kBox)};
-      if (params.by_boxes && may_go_by_boxes(params, item, warpgroup)) {
+      const bool by_boxes = params.by_boxes && may_go_by_boxes(params, item, warpgroup);
+      if (by_boxes && (Config::kPaired || params.unchanged)) {
+        store_boxes<T, Config>(params, item, slab, sums);
+      } else if (!Config::kPaired && by_boxes) {
         store_slab<T, T, Config, true>(params, item, slab, sums);
       } else if (p.c.dtype == DType::kF32) {
         store_slab<T, float, Config, false>(params, item, slab, sums);
@@ -246,6 +249,21 @@ inline TensorMap operand_map(const Matrix& matrix, int64_t lines, int64_t length
        .box = {64, box_lines}});
 }
 
+// How c goes to memory, which has so many rows.
+template <class Config>
+void set_outputs(Gemm90Params& params, int64_t c_rows) {
+  const GemmProblem& p = params.problem;
+  params.by_boxes = params.work.packs && p.c.dtype != DType::kF32;  // parts of k are in f32
+  if (!params.by_boxes) return;
+  params.unchanged = p.epilogue == Epilogue::kNone && p.residual.data == nullptr &&
+                     params.work.column_sums == nullptr;
+  const auto map = [&](const Matrix& matrix) {
+    return operand_map(matrix, c_rows, p.n, kGemm90SlabRows);
+  };
+  params.c = map(p.c);
+  if (Config::kPaired) params.aux = map(p.aux), params.aux_up = map(p.aux_up);
+}
+
 template <typename T, class Config, bool kATransposed, bool kBTransposed>
 void launch_gemm90_kernel(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
   Gemm90Params params{};
@@ -257,8 +275,7 @@ void launch_gemm90_kernel(const Exec& exec, const GemmProblem& p, const GemmWork
   params.b = kBTransposed ? operand_map(p.b, p.n, p.k, kBoxLines)
                           : operand_map(p.b, p.k, p.n, Config::kDepth);
   if (Config::kPaired) params.b_up = operand_map(p.b_up, p.n, p.k, kBoxLines);
-  params.by_boxes = work.packs && p.c.dtype != DType::kF32;  // parts of k are in f32
-  if (params.by_boxes) params.c = operand_map(p.c, p.m, p.n, kGemm90SlabRows);
+  set_outputs<Config>(params, p.m);
   params.row_tiles = static_cast<int>(ceil_div(p.m, Config::kRows));
   params.col_tiles = static_cast<int>(ceil_div(p.n, Config::kOutCols));
   params.items = params.row_tiles * params.col_tiles * static_cast<int>(work.splits);

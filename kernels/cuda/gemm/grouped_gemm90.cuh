@@ -95,9 +95,7 @@ void launch_grouped90_kernel(const Exec& exec, const GroupedProblem& g, const Gr
     params.b = map(p.b);
     if (Config::kPaired) params.b_up = map(p.b_up);
   }
-  const int64_t c_rows = kGroupsOfK ? g.groups * p.m : p.m;
-  params.by_boxes = work.packs && p.c.dtype != DType::kF32;
-  if (params.by_boxes) params.c = operand_map(p.c, c_rows, p.n, kGemm90SlabRows);
+  set_outputs<Config>(params, kGroupsOfK ? g.groups * p.m : p.m);
   params.row_tiles = static_cast<int>(ceil_div(p.m, Config::kRows));
   params.col_tiles = static_cast<int>(ceil_div(p.n, Config::kOutCols));
   const int64_t all_rows = kGroupsOfK ? g.groups * params.row_tiles : work.most_row_tiles;

@@ -41,6 +41,13 @@ __device__ __forceinline__ void wgmma_wait(Accumulators&... d) {
   (change(d), ...);
 }
 
+__device__ __forceinline__ void stmatrix_x4(void* row, const uint32_t (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+               :
+               : "r"(shared_address(row)), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+}
+
 // The address is made on the spot: it would cost a register.
 template <int kThreads>
 __device__ __forceinline__ void settle(uint32_t (&words)[kThreads], uint32_t bits) {

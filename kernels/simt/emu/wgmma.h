@@ -4,6 +4,7 @@
 
 #include "shale/base/dtype.h"
 #include "shale/kernels/simt/emu/builtins.h"
+#include "shale/kernels/simt/emu/matrix.h"
 #include "shale/kernels/simt/engine/register_pool.h"
 #include "shale/kernels/simt/engine/warpgroup.h"
 #include "shale/kernels/simt/wgmma_tile.h"
@@ -53,6 +54,10 @@ inline void wgmma_commit(Site site = Site::current()) {
 template <int kNewest, typename... Accumulators>
 void wgmma_wait(Accumulators&...) {
   emulator::wgmma_wait(kNewest);
+}
+
+inline void stmatrix_x4(void* row, const uint32_t (&registers)[4], Site site = Site::current()) {
+  stmatrix<4>(row, registers, site);
 }
 
 template <int kThreads>
