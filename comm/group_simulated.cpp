@@ -139,11 +139,13 @@ SimulatedGroup::SimulatedGroup(int rank, int size, DeviceBackend& device,
       has_values_(options.has_values),
       late_(options.late),
       clock_(options.clock),
-      members_(static_cast<size_t>(std::max(size, 0))),
       memory_(std::make_shared<PeerMemory>(device.host_memory())) {
-  std::iota(members_.begin(), members_.end(), 0);
-  if (size >= 1 && rank >= 0 && rank < size) return;
-  throw ConfigError(cat("simulated group: rank ", rank, " of ", size, ", want one of its ranks"));
+  if (size < 1 || rank < 0 || rank >= size) {
+    throw ConfigError(cat("simulated group: rank ", rank, " of ", size, ", want one of its ranks"));
+  }
+  std::vector<int> members(static_cast<size_t>(size));
+  std::iota(members.begin(), members.end(), 0);
+  members_ = std::make_shared<const std::vector<int>>(std::move(members));
 }
 
 struct SimulatedGroup::Host {
@@ -174,8 +176,10 @@ Work SimulatedGroup::submit(const CollectiveCall& call, bool async) {
                         .messages = messages_of(call, rank(), size()),
                         .sent_bytes = ring_bytes(call, size()),
                         .received_bytes = received_bytes_of(call, rank(), size())};
-  const View& shorter = call.in.bytes() < call.out.bytes() ? call.in : call.out;
-  if (!has_values_ || has_values_(shorter)) move_values(call);
+  const bool is_in_shorter = call.in.bytes() < call.out.bytes();
+  const View &shorter = is_in_shorter ? call.in : call.out,
+             &longer = is_in_shorter ? call.out : call.in;
+  if (!has_values_ || has_values_(shorter, longer)) move_values(call);
   return work_of(call, async);
 }
 
@@ -259,10 +263,12 @@ std::unique_ptr<ProcessGroup> SimulatedGroup::make_known_split(std::span<const i
   const auto size = static_cast<int>(std::count(colors.begin(), colors.end(), mine));
   auto group = std::make_unique<SimulatedGroup>(rank, size, device_, with(options));
   group->memory_ = memory_;
-  group->members_.clear();
+  std::vector<int> members;
+  members.reserve(static_cast<size_t>(size));
   for (size_t i = 0; i < colors.size(); ++i) {
-    if (colors[i] == mine) group->members_.push_back(members_[i]);
+    if (colors[i] == mine) members.push_back((*members_)[i]);
   }
+  group->members_ = std::make_shared<const std::vector<int>>(std::move(members));
   return group;
 }
 
@@ -271,7 +277,7 @@ std::vector<std::unique_ptr<PipeLink>> SimulatedGroup::open_links(std::span<cons
   for (size_t i = 0; i < specs.size(); ++i) {
     const LinkSpec& spec = specs[i];
     if (spec.sender != rank() && spec.receiver != rank()) continue;
-    const auto world = [this](int member) { return members_[static_cast<size_t>(member)]; };
+    const auto world = [this](int member) { return (*members_)[static_cast<size_t>(member)]; };
     links[i] = std::make_unique<SimulatedLink>(LinkOptions{.spec = spec,
                                                            .sends = spec.sender == rank(),
                                                            .sender_world = world(spec.sender),

@@ -29,9 +29,9 @@ struct SimulatedCounts {
 // What is simulated, besides the rank and the number of ranks.
 struct SimulatedOptions {
   GroupOptions group = {};
-  // Whether the shorter of a collective's two views has values; where it has none, neither is read
-  // or written. Empty: all have.
-  std::function<bool(const View& view)> has_values = {};
+  // Whether a collective's views have values, the shorter and the longer; where they have none,
+  // neither is read or written. Empty: all have.
+  std::function<bool(const View& shorter, const View& longer)> has_values = {};
   // Collectives that are queued are done when they are waited for and no earlier, as where peers are
   // slow; in a group of one rank all are done at once, as there.
   bool late = false;
@@ -87,10 +87,10 @@ class SimulatedGroup final : public ProcessGroup {
   struct Host;
   std::shared_ptr<Host> host_;
   DeviceBackend& device_;
-  std::function<bool(const View& view)> has_values_;
+  std::function<bool(const View& shorter, const View& longer)> has_values_;
   bool late_;
   SimulatedClock* clock_;
-  std::vector<int> members_;  // ranks of the group that all were split from
+  Members members_;  // of the group that all were split from
   std::shared_ptr<MemoryProvider> memory_;  // of this group and those split from it
   std::map<std::string, SimulatedCounts, std::less<>> counts_;
   std::map<std::string, std::string, std::less<>> broadcasts_;  // by tag

@@ -1,6 +1,7 @@
 #include "shale/comm/mesh.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "shale/base/error.h"
 
@@ -113,27 +114,29 @@ std::string MeshLayout::place_of(int rank) const {
 
 std::vector<int> MeshLayout::peers(const std::vector<std::string_view>& axes, int rank) const {
   const std::vector<bool> varies = varying(axes);
-  std::vector<int> peers;
-  for (int other = 0; other < ranks_; ++other) {
-    bool same = true;
-    for (size_t i = 0; i < axes_.size(); ++i) {
-      const int at = stride(i), size = axes_[i].size;
-      same = same && (varies[i] || other / at % size == rank / at % size);
+  std::vector<int> peers{0};
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    const int at = stride(i), own = rank / at % axes_[i].size;
+    const int first = varies[i] ? 0 : own, end = varies[i] ? axes_[i].size : own + 1;
+    const std::vector<int> slower = std::exchange(peers, {});
+    peers.reserve(slower.size() * static_cast<size_t>(end - first));
+    for (const int low : slower) {
+      for (int c = first; c < end; ++c) peers.push_back(low + c * at);
     }
-    if (same) peers.push_back(other);
   }
   return peers;
 }
 
 std::vector<int> MeshLayout::lowest_peers(const std::vector<std::string_view>& axes) const {
   const std::vector<bool> varies = varying(axes);
-  std::vector<int> lowest;
-  for (int rank = 0; rank < ranks_; ++rank) {
-    int low = 0;
-    for (size_t i = 0; i < axes_.size(); ++i) {
-      if (!varies[i]) low += rank / stride(i) % axes_[i].size * stride(i);
+  std::vector<int> lowest{0};
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    const int at = varies[i] ? 0 : stride(i);
+    const std::vector<int> slower = std::exchange(lowest, {});
+    lowest.reserve(slower.size() * static_cast<size_t>(axes_[i].size));
+    for (const int low : slower) {
+      for (int c = 0; c < axes_[i].size; ++c) lowest.push_back(low + c * at);
     }
-    lowest.push_back(low);
   }
   return lowest;
 }
@@ -156,8 +159,9 @@ Mesh::Mesh(ProcessGroup& group, std::vector<MeshAxis> axes)
 
 ProcessGroup& Mesh::flatten(const std::vector<std::string_view>& axes) {
   const std::vector<bool> varying = layout_.varying(axes);
-  const std::vector<int> peers = layout_.peers(axes, group_.rank());
-  if (static_cast<int>(peers.size()) == group_.size()) return group_;
+  int size = 1;
+  for (size_t i = 0; i < varying.size(); ++i) size *= varying[i] ? layout_.axes()[i].size : 1;
+  if (size == group_.size()) return group_;
   std::unique_ptr<ProcessGroup>& group = groups_[varying];
   if (group == nullptr) {
     std::string name;

@@ -13,10 +13,12 @@ namespace shale::models {
 namespace {
 
 constexpr double kGiga = 1e9, kTera = 1e12, kMicro = 1e-6, kGiB = double(1 << 30);
+// Of a peak that kernels reach: less is a mistake in a file, and gives steps that take for ever.
+constexpr double kLeastShare = 0.001;
 
 void describe(ConfigSpec& spec, Cluster& c) {
   const RealLimits any{.min = 0};
-  const RealLimits share{.min = 0, .max = 1, .exclude_min = true};
+  const RealLimits share{.min = kLeastShare, .max = 1};
   spec.add("device", c.device, "a device's name", {.required = true});
   spec.add("source", c.source, "where the figures are from", {});
   spec.add("gpu", c.is_gpu, "whether ranks are of GPUs");
@@ -83,17 +85,6 @@ double sent_share(comm::CollectiveOp op, double ranks) {
   }
 }
 
-// Over how many nodes these go, of which a group lists those of a node together.
-int64_t nodes_of(const Cluster& cluster, std::span<const int> members) {
-  int64_t nodes = 0, last = -1;
-  for (const int rank : members) {
-    const int64_t node = rank / cluster.devices_per_node;
-    nodes += node != last;
-    last = node;
-  }
-  return nodes;
-}
-
 }  // namespace
 
 bool Cluster::is_one_node(std::span<const int> ranks) const {
@@ -130,9 +121,19 @@ Cluster read_cluster(const std::string& path) {
   return cluster;
 }
 
+GroupSpread spread_of(const Cluster& cluster, std::span<const int> members) {
+  int64_t nodes = 0, last = -1;
+  for (const int rank : members) {
+    const int64_t node = rank / cluster.devices_per_node;
+    nodes += node != last;
+    last = node;
+  }
+  return {.ranks = std::ssize(members), .nodes = nodes};
+}
+
 double collective_seconds(const Cluster& cluster, const comm::CollectiveCall& call,
-                          std::span<const int> members) {
-  const auto ranks = int64_t(members.size()), groups = nodes_of(cluster, members);
+                          const GroupSpread& group) {
+  const auto [ranks, groups] = group;
   const double bytes = double(call.larger_bytes());
   // Of the most crowded node, where they are not alike.
   const double beside = std::ceil(double(ranks) / double(groups));

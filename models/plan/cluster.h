@@ -52,12 +52,18 @@ struct Cluster {
 // that is unknown, or a value that cannot be.
 Cluster read_cluster(const std::string& path);
 
-// How long a collective takes the ranks `members` of the world, whatever the algorithm: what each
+// How a group lies on the nodes: the ranks `members` of the world, those of a node together.
+struct GroupSpread {
+  int64_t ranks = 1, nodes = 1;
+};
+GroupSpread spread_of(const Cluster& cluster, std::span<const int> members);
+
+// How long a collective takes such a group, whatever the algorithm: what each
 // device sends within its node, or, if that is longer, its share of what the node sends to others
 // (a ring or a hierarchy reaches both), and the latency of as many steps as a ring or two trees
 // need, whichever are fewer.
 double collective_seconds(const Cluster& cluster, const comm::CollectiveCall& call,
-                          std::span<const int> members);
+                          const GroupSpread& group);
 // Steps that data makes among so many.
 double steps_among(int64_t ranks);
 double message_seconds(const Cluster& cluster, int64_t bytes, int sender, int receiver);

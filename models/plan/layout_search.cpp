@@ -295,17 +295,19 @@ class Search {
 
   // What data parallelism's lane carries at least.
   double sharing_seconds(const RunConfig& config, const MicroBatchBound& bound) const {
-    std::vector<int> members(size_t(shard_ranks_of(config)));
-    for (size_t i = 0; i < members.size(); ++i) members[i] = int(i) * config.tensor;
+    // One rank in --tensor, which is at most a node, so that they are on every node up to the last.
+    const int64_t ranks = shard_ranks_of(config);
+    const int64_t last = (ranks - 1) * config.tensor / machines_.cluster.devices_per_node;
+    const GroupSpread group{.ranks = ranks, .nodes = last + 1};
     const double stages = config.pipeline, micros = double(micro_batches(config));
     const auto seconds = [&](comm::CollectiveOp op, double bytes) {
-      return bandwidth_seconds(op, bytes / stages, members);
+      return bandwidth_seconds(op, bytes / stages, group);
     };
     const bool is_coded = config.quantize_gathers != CodedBits::kNone ||
                           config.quantize_reductions != CodedBits::kNone ||
                           config.grad_dtype != DType::kF32 || config.outer_every > 0 ||
                           one_bit_name(config.optimizer) != nullptr;
-    if (is_coded || members.size() == 1) return 0;
+    if (is_coded || ranks == 1) return 0;
     using enum comm::CollectiveOp;
     const double gathers = seconds(kAllGather, bound.parameters);
     const double sums = seconds(kReduceScatterSum, bound.gradients);
@@ -317,12 +319,12 @@ class Search {
   }
 
   double bandwidth_seconds(comm::CollectiveOp op, double bytes,
-                           const std::vector<int>& members) const {
+                           const GroupSpread& group) const {
     Cluster cluster = machines_.cluster;
     cluster.node.latency_s = cluster.network.latency_s = 0;
     char memory = 0;
     const View whole = make_view(&memory, DType::kF32, {static_cast<int64_t>(bytes / 4)});
-    return collective_seconds(cluster, {.op = op, .in = whole, .out = whole}, members);
+    return collective_seconds(cluster, {.op = op, .in = whole, .out = whole}, group);
   }
 
   bool may_be_best(const Candidate& candidate) {

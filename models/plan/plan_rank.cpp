@@ -23,6 +23,10 @@ namespace {
 // there, and the third shows that it stays so.
 constexpr int64_t kSteps = 3;
 
+// What a collective moves of all ranks' small values at most, so that a plan does not take longer for
+// more ranks: 16 bytes each of 16,384.
+constexpr size_t kMostGathered = 64 * PlanBackend::kCopied;
+
 // Steps that are rehearsed, and their share of the planned time: the first ones, then one of each
 // kind that there is (step_kinds()), or the last one alone if all are alike.
 struct Rehearsed {
@@ -100,10 +104,11 @@ class Rehearsal {
         ledger_(context_),
         all_(rank, ranks, context_.backend(),
              {.has_values =
-                  [this](const View& view) {
+                  [this](const View& shorter, const View& longer) {
                     const auto& backend = static_cast<const PlanBackend&>(context_.backend());
-                    return !backend.owns(view.data) ||
-                           static_cast<size_t>(view.bytes()) <= PlanBackend::kCopied;
+                    return !backend.owns(shorter.data) ||
+                           (static_cast<size_t>(shorter.bytes()) <= PlanBackend::kCopied &&
+                            static_cast<size_t>(longer.bytes()) <= kMostGathered);
                   },
               .late = true,
               .clock = clock}),

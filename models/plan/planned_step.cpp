@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstring>
+#include <string_view>
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
@@ -39,7 +41,7 @@ StepWaits pipeline_waits(const RunConfig& config, std::span<const PlannedRank> s
 
 // A part of a step's time, as JSON and as people call it.
 struct Part {
-  const char* key;
+  const char* key;  // ends with "_s"
   const char* words;
   double seconds;
   std::string known;  // how
@@ -123,7 +125,10 @@ std::string to_json(const PlannedStep& step) {
     text += cat(text.size() > 1 ? ", " : "", "\"", name, "\": ", format_real(value));
   };
   add("step_s", step.seconds);
-  for (const Part& part : parts_of(step)) add(part.key, part.seconds);
+  for (const auto& [key, words, seconds, known] : parts_of(step)) {
+    add(key, seconds);
+    text += cat(", \"", std::string_view(key, std::strlen(key) - 2), "_known\": \"", known, "\"");
+  }
   add("items", step.items);
   add("flops", step.flops);
   add("mfu", step.mfu());

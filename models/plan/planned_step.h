@@ -35,7 +35,8 @@ struct PlannedStep {
 PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const Cluster& cluster,
                          std::span<const PlannedRank> stages, int ranks);
 
-// A line of JSON: seconds of each part, and shares.
+// A line of JSON: of each part its seconds ("products_s") and how they are known
+// ("products_known"), and shares.
 std::string to_json(const PlannedStep& step);
 
 // What it costs: lines for people, with where the time goes, and how well that is known.

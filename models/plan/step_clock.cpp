@@ -130,13 +130,15 @@ void StepClock::around(const kernels::SlotCall& call) {
   call.run();
 }
 
-double StepClock::queue(const comm::CollectiveCall& call, std::span<const int> members,
+double StepClock::queue(const comm::CollectiveCall& call, const comm::Members& members,
                         comm::Lane lane) {
+  const auto [found, is_new] = spreads_.try_emplace(members);
+  if (is_new) found->second = spread_of(cluster_, *members);
   double& free = free_[size_t(lane)];
-  free = std::max(free, now_) + collective_seconds(cluster_, call, members);
+  free = std::max(free, now_) + collective_seconds(cluster_, call, found->second);
   if (lane == comm::Lane::kModel) {
     op_ = call.op;
-    pieces_ = double(members.size());
+    pieces_ = double(members->size());
   }
   return free;
 }

@@ -58,7 +58,7 @@ class StepClock final : public kernels::CallObserver,
   RankTime end_step();
 
   void around(const kernels::SlotCall& call) override;
-  double queue(const comm::CollectiveCall& call, std::span<const int> members,
+  double queue(const comm::CollectiveCall& call, const comm::Members& members,
                comm::Lane lane) override;
   void send(const View& message, int sender, int receiver) override;
   void wait_until(double time, comm::Lane lane) override;
@@ -82,6 +82,7 @@ class StepClock final : public kernels::CallObserver,
 
   const Cluster& cluster_;
   KernelTimes& times_;
+  std::map<comm::Members, GroupSpread> spreads_;
   double now_ = 0, began_ = 0;
   std::array<double, comm::kLanes> free_{};  // when a lane has done what was queued
   // Of exchanges in pieces: how much of the last one is left to hide, and of the last product to

@@ -60,6 +60,15 @@ for cluster in "$clusters"/*.json; do
   says 'waiting for parameters and gradients'
   says '0% measured'
 done
+known='measured|fitted|extrapolated|[0-9]+% measured'
+grep '^ .* ms .*%  [a-z]' "$work/stdout" >"$work/parts" || fail 'a step has no parts'
+grep -vE "\\(($known|as their times)\\)\$" "$work/parts" &&
+  fail 'a part does not say how it is known'
+plan --model gpt2-124m --ranks 16 --zero 1 --threads 1 --cluster "$clusters/h100.json" --json
+for part in products attention others slowed exposed_data exposed_model; do
+  grep -qE "\"${part}_s\": [^,]*, \"${part}_known\": \"($known)\"" "$work/stdout" ||
+    fail "--json does not say how $part is known"
+done
 plan --model llama-nano --layers 2 --ranks 4 --global-batch 8 --threads 1 --layouts --top 5 \
   --cluster "$clusters/h100.json"
 [[ $code -eq 0 ]] || fail "layouts by time: exit code $code"
@@ -92,6 +101,14 @@ plan --model nano --cluster "$work/none"
 sed 's/bf16_tflops/bf16_flops/' "$clusters/h100.json" >"$work/cluster.json"
 plan --model nano --cluster "$work/cluster.json"
 [[ $code -eq 64 ]] || fail "an unknown field: exit code $code, want 64"
+for share in 1e-300 0 1.5; do
+  sed "s/\"product_share\": [0-9.]*/\"product_share\": $share/" "$clusters/h100.json" \
+    >"$work/cluster.json"
+  plan --model nano --threads 1 --cluster "$work/cluster.json"
+  [[ $code -eq 64 ]] || fail "product_share $share: exit code $code, want 64"
+  grep -qF 'a number in [0.001, 1]' "$work/stderr" ||
+    fail "product_share $share: no word of its range"
+done
 
 # ---- Failures ----
 plan --model nano --ranks 16384 --device-mtbf 50700 --save-stall 10

@@ -77,7 +77,7 @@ TEST_CASE("values that a simulated group is told not to look at stay as they are
   Context context({});
   std::vector<float> seen = {1}, unseen = {1};
   SimulatedGroup group(0, 3, context.backend(),
-                       {.has_values = [&](const View& x) { return x.data != unseen.data(); }});
+                       {.has_values = [&](const View& x, const View&) { return x.data != unseen.data(); }});
   group.all_reduce_sum(view(seen));
   group.all_reduce_sum(view(unseen));
   CHECK(seen == std::vector<float>{3});

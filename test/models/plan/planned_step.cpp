@@ -1,7 +1,11 @@
 #include "shale/models/plan/planned_step.h"
 
+#include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -78,7 +82,7 @@ TEST_CASE("a collective takes what its slowest link takes", "[plan]") {
   const Cluster cluster = cluster_of();
   using enum comm::CollectiveOp;
   const auto seconds = [&](comm::CollectiveOp op, const std::vector<int>& ranks) {
-    return collective_seconds(cluster, call_of(op, 8'000'000'000), ranks);
+    return collective_seconds(cluster, call_of(op, 8'000'000'000), spread_of(cluster, ranks));
   };
   // 7/8 of 8 GB at 100 GB/s, twice for a sum that all get; six or seven steps of latency.
   CHECK(seconds(kAllGather, ranks_of(8)) == Approx(0.07).epsilon(1e-3));
@@ -89,7 +93,7 @@ TEST_CASE("a collective takes what its slowest link takes", "[plan]") {
   CHECK(seconds(kAllGather, ranks_of(4, 8)) == Approx(0.75 * 8 / 10).epsilon(1e-2));
   // What is short takes the latency: of two trees among many nodes.
   const comm::CollectiveCall short_sum = call_of(kAllReduceSum, 4);
-  CHECK(collective_seconds(cluster, short_sum, ranks_of(1024, 8)) ==
+  CHECK(collective_seconds(cluster, short_sum, spread_of(cluster, ranks_of(1024, 8))) ==
         Approx(20 * 10e-6).epsilon(1e-2));
   CHECK(seconds(kBarrier, ranks_of(8)) < 1e-5);
   CHECK(message_seconds(cluster, 1'000'000'000, 7, 8) == Approx(0.1).epsilon(1e-3));
@@ -101,7 +105,7 @@ TEST_CASE("the clock runs collectives beside kernels, those of a lane in turn", 
   cluster.node.latency_s = 0;
   KernelTimes kernels(cluster);
   StepClock clock(cluster, kernels);
-  const std::vector<int> ranks = ranks_of(2);
+  const auto ranks = std::make_shared<const std::vector<int>>(ranks_of(2));
   const comm::CollectiveCall call = call_of(comm::CollectiveOp::kAllGather, 2'000'000'000);
   clock.begin_step(1);
   CHECK(clock.queue(call, ranks, comm::Lane::kData) == Approx(0.01).epsilon(1e-9));
@@ -244,6 +248,27 @@ TEST_CASE("plans of time refuse what no cluster says", "[plan]") {
   config.run.offload_to = "optimizer";
   const std::string message = test::message_of<ConfigError>([&] { step_of(config, cluster, 2); });
   CHECK(test::contains(message, "want --offload none"));
+}
+
+TEST_CASE("what a collective's time takes to find does not grow with its ranks", "[plan]") {
+  const Cluster cluster = cluster_of();
+  const comm::CollectiveCall call = call_of(comm::CollectiveOp::kAllGather, 8);
+  // The least of several, as others use the machine too.
+  const auto seconds_of = [&](int ranks) {
+    KernelTimes kernels(cluster);
+    StepClock clock(cluster, kernels);
+    const auto members = std::make_shared<const std::vector<int>>(ranks_of(ranks));
+    double least = std::numeric_limits<double>::max();
+    for (int i = 0; i < 5; ++i) {
+      const std::clock_t began = std::clock();
+      for (int j = 0; j < 10'000; ++j) clock.queue(call, members, comm::Lane::kData);
+      least = std::min(least, double(std::clock() - began) / CLOCKS_PER_SEC);
+    }
+    return least;
+  };
+  const double few = seconds_of(16), many = seconds_of(16'384);
+  CAPTURE(few, many);
+  CHECK(many < 5 * few + 0.002);
 }
 
 }  // namespace shale::models
