@@ -244,7 +244,10 @@ void run_weight_grad(const Exec& exec, const Problem& p, bool accumulate) {
       [&](int64_t begin, int64_t end) {
         char* mine = memory + size_t(thread_number()) * thread_bytes;
         char* const sum = sums + size_t(begin / plan.step) * packed;
-        if (has_blind_places) std::fill_n(sum, packed, char{0});  // oneDNN does not write those
+        if (has_blind_places) {  // which oneDNN does not write
+          std::fill_n(sum, packed, char{0});
+          std::fill_n(mine, plan.scratch_bytes, char{0});
+        }
         float* const wide_x = reinterpret_cast<float*>(mine + plan.scratch_bytes);
         float* const wide_y = reinterpret_cast<float*>(mine + plan.scratch_bytes + x_bytes);
         const int64_t count = end - begin;
