@@ -35,10 +35,11 @@ commands() {
 is_parsed() {
   case "$1" in
     mpirun | srun)
-      while [[ $# -gt 0 && ! $1 =~ (^|/)(train_lm|train_image|shale)$ ]]; do shift; done
+      while [[ $# -gt 0 && ! $1 =~ (^|/)(train_lm|train_image|train_diffusion|shale)$ ]]; do shift; done
       [[ $# -gt 0 ]] && is_parsed "$@" ;;
     train_lm | */train_lm) "$BIN_DIR/train_lm" "${@:2}" --print-config ;;
     train_image | */train_image) "$BIN_DIR/train_image" "${@:2}" --print-config ;;
+    train_diffusion | */train_diffusion) "$BIN_DIR/train_diffusion" "${@:2}" --print-config ;;
     shale)
       local flags=()
       while [[ $# -gt 0 && $1 != -- && $1 != '>' ]]; do flags+=("$1"); shift; done
@@ -82,7 +83,8 @@ SHIM
 exec "$BIN_DIR/train_image" "\$@" --steps 2 --made-images 32 --pixels 32 --micro-batch 2 --threads 1 \
   --timeout 60
 SHIM
-  chmod +x "$work/bin/train_lm" "$work/bin/train_image"
+  sed '2s/train_image/train_diffusion/' "$work/bin/train_image" >"$work/bin/train_diffusion"
+  chmod +x "$work/bin"/train_*
   ln -s "$BIN_DIR/shale" "$work/bin/shale"
   cd "$work/base" || exit 1
   ln -s "$work/bin" build/release/bin
