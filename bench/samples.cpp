@@ -95,6 +95,7 @@ Pictures sample(const SamplesConfig& config, Context& context) {
         to_host<float>(models::sample_images(model, context, labels, first,
                                              {.kind = description.process,
                                               .steps = config.steps,
+                                              .shift = description.time_shift,
                                               .guidance = config.guidance,
                                               .seed = static_cast<uint64_t>(config.seed)}));
     values.insert(values.end(), part.begin(), part.end());

@@ -9,6 +9,12 @@
 namespace shale::models {
 namespace {
 
+double time_of(const DiffusionBatches& spec, int64_t position) {
+  if (spec.evaluates) return evaluation_time(spec.kind, position);
+  const double time = training_time(spec.kind, spec.draws, spec.seed, position);
+  return spec.kind == DiffusionKind::kFlow ? shifted_time(time, spec.shift) : time;
+}
+
 // Adds to a batch what the loss needs besides pictures and classes.
 void add_noise(const DiffusionBatches& spec, const NoiseSchedule& schedule, Batch& batch) {
   const Shape shape = batch.field("images").shape;
@@ -28,8 +34,7 @@ void add_noise(const DiffusionBatches& spec, const NoiseSchedule& schedule, Batc
     const int64_t position = batch.first_position + row;
     int32_t& label = labels[static_cast<size_t>(row)];
     const bool counts = label != kernels::kIgnoreTarget;
-    const double time = spec.evaluates ? evaluation_time(spec.kind, position)
-                                       : training_time(spec.kind, spec.draws, spec.seed, position);
+    const double time = time_of(spec, position);
     const LossCoefficients c =
         loss_coefficients(spec.kind, schedule, time, counts ? 1 : 0, elements);
     std::ranges::copy(c, of_loss.begin() + row * kLossCoefficients);

@@ -18,6 +18,7 @@ struct DiffusionBatches {
   DiffusionKind kind = DiffusionKind::kFlow;
   DitVariant variant = DitVariant::kPaper;
   TimeDraws draws = TimeDraws::kUniform;
+  double shift = 1;          // of kFlow, see shifted_time()
   int32_t no_class = 0;      // DitConfig::no_class()
   double label_dropout = 0;  // probability that a class is left out
   uint64_t seed = 0;

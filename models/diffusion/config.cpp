@@ -38,6 +38,10 @@ void describe_model(ConfigSpec& spec, DiffusionConfig& c) {
                   {{"uniform", TimeDraws::kUniform}, {"logit-normal", TimeDraws::kLogitNormal}},
                   "how times of training are drawn; logit-normal: of --process flow, more of the "
                   "middle");
+  spec.add("time-shift", c.time_shift,
+           "of --process flow: above 1 training and samples have more of the times near noise, "
+           "where it is decided what a picture shows; 3 is usual for larger pictures",
+           {.min = 0.01, .max = 100});
   spec.add("label-dropout", c.label_dropout,
            "probability that the class of a training image is left out, for guidance",
            {.min = 0, .max = 1});
@@ -96,6 +100,11 @@ void resolve(DiffusionTrainConfig& config, int ranks) {
                           "--label-dropout above 0, or --guidance 1"));
   }
   if (diffusion.process == DiffusionKind::kDdpm) {
+    if (diffusion.time_shift != 1) {
+      throw ConfigError(cat("--time-shift ", format_real(diffusion.time_shift),
+                            ": times of --process ddpm are steps of its own; want --time-shift 1, "
+                            "or --process flow"));
+    }
     if (diffusion.times == TimeDraws::kUniform) return;
     throw ConfigError(
         "--times logit-normal: times of --process ddpm are uniform; want --times "

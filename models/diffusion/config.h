@@ -25,6 +25,7 @@ struct DiffusionConfig {
   DiffusionKind process = DiffusionKind::kFlow;
   bool learned_variance = false;
   TimeDraws times = TimeDraws::kUniform;
+  double time_shift = 1;       // of a flow's times, see shifted_time()
   double label_dropout = 0.1;  // probability
 
   // samples

@@ -28,7 +28,7 @@ bool is_first(const JsonObject& from, std::string_view key, std::string_view fir
 }  // namespace
 
 std::string description_json(const DiffusionDescription& d) {
-  const nlohmann::json json = {
+  nlohmann::json json = {
       {"pixels", d.model.pixels},
       {"channels", d.model.channels},
       {"patch", d.model.patch},
@@ -40,6 +40,7 @@ std::string description_json(const DiffusionDescription& d) {
       {"variant", d.model.variant == DitVariant::kPaper ? kPaper : kDiffusers},
       {"process", d.process == DiffusionKind::kFlow ? kFlow : kDdpm},
       {"pictures", d.is_pictures}};
+  if (d.time_shift != 1) json["time_shift"] = d.time_shift;
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -55,6 +56,8 @@ DiffusionDescription parse_description(std::string_view json, const std::string&
              .learned_variance = from.flag("learned_variance")};
   if (!is_first(from, "variant", kPaper, kDiffusers)) d.model.variant = DitVariant::kDiffusers;
   if (!is_first(from, "process", kFlow, kDdpm)) d.process = DiffusionKind::kDdpm;
+  d.time_shift = from.real("time_shift", 1);
+  if (!(d.time_shift > 0)) from.fail("time_shift", "above 0");
   d.is_pictures = from.flag("pictures");
   d.classes = from.texts("classes");
   if (d.classes.empty()) from.fail("classes", "a list of names");

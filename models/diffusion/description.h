@@ -13,6 +13,7 @@ namespace shale::models {
 struct DiffusionDescription {
   DitConfig model;
   DiffusionKind process = DiffusionKind::kFlow;
+  double time_shift = 1;             // of a flow, see shifted_time()
   bool is_pictures = true;           // values from -1 to 1 that can be shown; else latents
   std::vector<std::string> classes;  // names, by label
 };

@@ -111,6 +111,10 @@ double training_time(DiffusionKind kind, TimeDraws draws, uint64_t seed, int64_t
   return 1 / (1 + std::exp(-normal));
 }
 
+double shifted_time(double time, double shift) {
+  return shift * time / (1 + (shift - 1) * time);
+}
+
 bool drops_class(double dropout, uint64_t seed, int64_t position) {
   return double{uniform_f32(words(seed, position)[2])} < dropout;
 }

@@ -73,8 +73,10 @@ Tensor noise(Context& context, const Shape& shape, const SamplerOptions& options
 Tensor flow_back(const GuidedModel& model, Tensor x, const SamplerOptions& options) {
   const double stride = 1 / static_cast<double>(options.steps);
   for (int64_t i = options.steps; i > 0; --i) {
-    const double time = model_time(options.kind, static_cast<double>(i) * stride);
-    x = sub(x, mul(model(x, time).mean, static_cast<float>(stride)));
+    const double now = shifted_time(static_cast<double>(i) * stride, options.shift);
+    const double next = shifted_time(static_cast<double>(i - 1) * stride, options.shift);
+    const Tensor velocity = model(x, model_time(options.kind, now)).mean;
+    x = sub(x, mul(velocity, static_cast<float>(now - next)));
   }
   return x;
 }

@@ -50,6 +50,7 @@ BatchSource DiffusionTask::noisy(BatchSource images, bool evaluates) const {
                             .kind = config_.process,
                             .variant = config_.variant,
                             .draws = config_.times,
+                            .shift = config_.time_shift,
                             .no_class = model_->config().no_class(),
                             .label_dropout = config_.label_dropout,
                             .seed = seed_,
@@ -130,6 +131,7 @@ void DiffusionTask::show(const TaskContext& run, int64_t step) {
   for (int64_t i = first; i < first + each; ++i) labels.push_back(int32_t(i % classes));
   const SamplerOptions options{.kind = config_.process,
                                .steps = config_.sample_steps,
+                               .shift = config_.time_shift,
                                .guidance = config_.guidance,
                                .clips = data_.is_pictures,
                                .seed = seed_};
@@ -181,6 +183,7 @@ std::map<std::string, std::string> DiffusionTask::same_on_all_ranks() const {
 std::map<std::string, std::string> DiffusionTask::facts() const {
   return {{kDiffusionFact, description_json({.model = model_->config(),
                                              .process = config_.process,
+                                             .time_shift = config_.time_shift,
                                              .is_pictures = data_.is_pictures,
                                              .classes = data_.classes})},
           {"number of training images", std::to_string(data_.train_images)}};

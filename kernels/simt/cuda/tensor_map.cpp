@@ -38,7 +38,8 @@ TensorMap make_tensor_map(const TensorMapSpec& spec) {
       &map, type_of(spec.dtype), static_cast<cuuint32_t>(spec.dims), const_cast<void*>(spec.data),
       sizes, stride_bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
       spec.swizzle ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      // Boxes of a row follow each other: the next one's 128 bytes come to the L2 with this one's.
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     throw InternalError(cat("cuda: cuTensorMapEncodeTiled fails with ", static_cast<int>(result),
                             " for ", spec.dims, " dimensions"));

@@ -113,6 +113,26 @@ TEST_CASE("times are a function of seed and position, and spread as asked") {
         models::training_time(DiffusionKind::kFlow, TimeDraws::kUniform, 8, 1));
 }
 
+TEST_CASE("a shift moves a flow's times towards noise") {
+  CHECK(models::shifted_time(0, 3) == 0);
+  CHECK(models::shifted_time(1, 3) == 1);
+  CHECK(models::shifted_time(0.3, 1) == 0.3);
+  // It divides signal by noise by the shift, (1 - t) / t.
+  for (const double time : {0.1, 0.5, 0.9}) {
+    const double shifted = models::shifted_time(time, 4);
+    CHECK(std::abs((1 - shifted) / shifted - (1 - time) / time / 4) < 1e-12);
+  }
+  const auto times = [](DiffusionKind kind, double shift) {
+    return rows_of<float>(models::diffusion_batches({.images = numbered(4, false),
+                                                     .kind = kind,
+                                                     .shift = shift,
+                                                     .seed = 3}),
+                          "coefficients", 4, 4);
+  };
+  CHECK(times(DiffusionKind::kFlow, 1) != times(DiffusionKind::kFlow, 3));
+  CHECK(times(DiffusionKind::kDdpm, 1) == times(DiffusionKind::kDdpm, 3));
+}
+
 TEST_CASE("noise and classes of a batch do not depend on how images are cut into batches") {
   const Context context(small_context());  // without one there are no kernels, which make noise
   const auto spec = [](int64_t rows) {

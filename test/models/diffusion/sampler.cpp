@@ -67,6 +67,12 @@ TEST_CASE("a flow's samples are its noise less what the model says on the way") 
   const models::SamplerOptions one{.steps = 1, .seed = 9};
   const std::vector<float> moved = small.sample({0, 1}, 0, one);
   CHECK(moved != noise);
+  // Of one step the shift has nothing to move; of two, the time between them.
+  models::SamplerOptions shifted{.steps = 1, .shift = 3, .seed = 9};
+  CHECK(small.sample({0, 1}, 0, shifted) == moved);
+  shifted.steps = 2;
+  CHECK(small.sample({0, 1}, 0, shifted) !=
+        small.sample({0, 1}, 0, {.steps = 2, .seed = 9}));
   // Guidance by 0 leaves the class alone.
   const models::SamplerOptions none{.steps = 1, .guidance = 0, .seed = 9};
   CHECK(small.sample({0, 1}, 0, none) == small.sample({2, 2}, 0, none));
