@@ -73,10 +73,11 @@ double model_time(DiffusionKind kind, double time);
 // The time of the training sample at a position, and whether its class is left out, which happens
 // with the probability `dropout`: functions of these arguments alone.
 double training_time(DiffusionKind kind, TimeDraws draws, uint64_t seed, int64_t position);
-// A flow's time t from 0 to 1 as s t / (1 + (s - 1) t): for s above 1 nearer to noise, which decides
-// what a picture shows; the larger its pixels' number, the more (arXiv:2403.03206, section 5.3.2).
-double shifted_time(double time, double shift);
 bool drops_class(double dropout, uint64_t seed, int64_t position);
+// A flow's time t, of 0 to 1, as s t / (1 + (s - 1) t), nearer to noise for s above 1: there it is
+// decided what a picture shows, the more so the more pixels it has (arXiv:2403.03206, section
+// 5.3.2).
+double shifted_time(double time, double shift);
 // Of validation sample `index`: times are spread evenly.
 double evaluation_time(DiffusionKind kind, int64_t index);
 

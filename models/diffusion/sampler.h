@@ -24,8 +24,8 @@ struct SamplerOptions {
 // samples `first` and the following, so that it does not matter how samples are cut into calls.
 // kDdpm goes back step by step (arXiv:2006.11239, algorithm 2) with the variances of
 // diffusion_loss(), or beta where none are learned; kFlow takes steps from t = 1 to 0, equal
-// ones but for the shift, along what the model says (Euler's method). Throws ConfigError for steps below 1, or beyond
-// NoiseSchedule::kSteps, and for labels that the model has not.
+// ones but for the shift, along what the model says (Euler's method). Throws ConfigError for steps
+// below 1, or beyond NoiseSchedule::kSteps, and for labels that the model has not.
 Tensor sample_images(Dit& model, Context& context, const std::vector<int32_t>& labels,
                      int64_t first, const SamplerOptions& options);
 

@@ -122,6 +122,7 @@ TEST_CASE("a shift moves a flow's times towards noise") {
     const double shifted = models::shifted_time(time, 4);
     CHECK(std::abs((1 - shifted) / shifted - (1 - time) / time / 4) < 1e-12);
   }
+  const Context context(small_context());  // without one there are no kernels, which make noise
   const auto times = [](DiffusionKind kind, double shift) {
     return rows_of<float>(models::diffusion_batches({.images = numbered(4, false),
                                                      .kind = kind,
