@@ -59,9 +59,9 @@ size_t product_loops_with(const std::vector<std::string>& files, std::string_vie
 
 TEST_CASE("exponentials of Hopper's attention run beside products", "[machine_code]") {
   hold(kAttention, exponentials_beside_products);
-  // A masked and an unmasked loop of forward, two of dQ, four of dK and dV, with capped scores and
-  // without: what the rule is about.
-  CHECK(product_loops_with(kAttention, "MUFU.EX2") == 2 * (2 * 2 + 2 + 4));
+  // A masked and an unmasked loop of forward for each of four head sizes, two loops of dQ, four of dK
+  // and dV, with capped scores and without: what the rule is about.
+  CHECK(product_loops_with(kAttention, "MUFU.EX2") == 2 * (4 * 2 + 2 + 4));
 }
 
 TEST_CASE("packs are stored whole", "[machine_code]") {

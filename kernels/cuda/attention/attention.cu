@@ -4,6 +4,8 @@
 
 #include "shale/kernels/attention.h"
 
+#include <algorithm>
+#include <array>
 #include <climits>
 
 #include "shale/kernels/check.h"
@@ -258,7 +260,7 @@ template <typename T>
 void launch_fwd(const Exec& exec, const AttentionParams& p) {
   if constexpr (sizeof(T) == 2) {
     // Another tile than the usual is one of the portable kernel's.
-    if (p.tile == AttentionTile::kOfHeadSize && has_attention90(exec, p)) {
+    if (p.tile == AttentionTile::kOfHeadSize && has_attention90_fwd(exec, p)) {
       return launch_attention90_fwd<T>(exec, p);
     }
   }
@@ -268,7 +270,7 @@ void launch_fwd(const Exec& exec, const AttentionParams& p) {
 template <typename T>
 void launch_bwd_keys(const Exec& exec, const AttentionParams& p) {
   if constexpr (sizeof(T) == 2) {
-    if (has_attention90(exec, p)) return launch_attention90_bwd_keys<T>(exec, p);
+    if (has_attention90_bwd(exec, p)) return launch_attention90_bwd_keys<T>(exec, p);
   }
   launch_attention_bwd_keys<T>(exec, p);
 }
@@ -276,7 +278,7 @@ void launch_bwd_keys(const Exec& exec, const AttentionParams& p) {
 template <typename T>
 void launch_bwd_queries(const Exec& exec, const AttentionParams& p) {
   if constexpr (sizeof(T) == 2) {
-    if (has_attention90(exec, p)) return launch_attention90_bwd_queries<T>(exec, p);
+    if (has_attention90_bwd(exec, p)) return launch_attention90_bwd_queries<T>(exec, p);
   }
   launch_attention_bwd_queries<T>(exec, p);
 }
@@ -336,11 +338,16 @@ BlockOrder order_by_keys(const AttentionProblem& p, int tile) {
   return order;
 }
 
-bool has_attention90(const Exec& exec, const AttentionProblem& p) {
+bool has_attention90_bwd(const Exec& exec, const AttentionProblem& p) {
+  return (p.head_size == 64 || p.head_size == 128) && has_attention90_fwd(exec, p);
+}
+
+bool has_attention90_fwd(const Exec& exec, const AttentionProblem& p) {
+  constexpr std::array<int64_t, 4> kHeadSizes = {64, 96, 128, 192};
   const bool has_lists = p.keys_of_queries.begins != nullptr;
   return is_hopper(exec.device) && p.dtype != DType::kF32 && !has_lists &&
-         (p.head_size == 64 || p.head_size == 128) && p.batch > 0 && p.heads > 0 && p.queries > 0 &&
-         p.keys > 0;
+         std::ranges::find(kHeadSizes, p.head_size) != kHeadSizes.end() && p.batch > 0 &&
+         p.heads > 0 && p.queries > 0 && p.keys > 0;
 }
 
 template <>

@@ -4,10 +4,11 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Attention by the warpgroups of Hopper: 16-bit inputs with heads of 64 or 128, none of whose sizes
-// is 0, without BlockLists, on a device of compute capability 9.0. Everything else is for the
-// portable kernels.
-bool has_attention90(const Exec& exec, const AttentionProblem& p);
+// Attention by the warpgroups of Hopper: 16-bit inputs, none of whose sizes is 0, without
+// BlockLists, on a device of compute capability 9.0; with heads of 64 or 128, and in forward of 96
+// and 192 too. Everything else is for the portable kernels.
+bool has_attention90_fwd(const Exec& exec, const AttentionProblem& p);
+bool has_attention90_bwd(const Exec& exec, const AttentionProblem& p);
 
 // As launch_attention_fwd(). T is bf16 or f16.
 template <typename T>

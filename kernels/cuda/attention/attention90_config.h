@@ -12,17 +12,21 @@ namespace shale::kernels::SHALE_BACKEND {
 // the tile before, as many probabilities in half as many registers, besides head_size / 2 values of
 // out:
 //
-//   head size   queries   values of a thread   registers        shared memory
-//   64          192       48 + 24 + 32         160 and 32       24 + 4 * 24 + 24 KiB
-//   128         128       64 + 32 + 64         232 and 40       32 + 2 * 64 + 32 KiB
+//   head size   queries   keys   values of a thread   registers    shared memory
+//   64          192       96     48 + 24 + 32         160 and 32   24 + 4 * 24 + 24 KiB
+//   96          128       128    64 + 32 + 48         232 and 40   32 + 2 * 64 + 32 KiB
+//   128         128       128    64 + 32 + 64         232 and 40   32 + 2 * 64 + 32 KiB
+//   192         128       96     48 + 24 + 96         232 and 40   48 + 2 * 72 KiB
 //
-// (of a thread that computes, and of one that loads). At 64 a product takes half the time, and K
-// and V come twice as fast: three warpgroups share each byte of them, which two could not draw from
-// the second-level cache (128 queries: 32 KiB in some 1024 cycles of exponentials, which is more
-// than the 24 bytes a cycle that a multiprocessor has there). The 504 registers of a place in three
-// warpgroups, or the 512 in four, are all given out.
+// (registers of a thread that computes, and of one that loads; shared memory of Q, of the stages of
+// K and V, and of out, which takes the place of Q at 192. Heads of 96 have the room of 128.) At
+// 64 a product takes half the time, and K and V come twice as fast: three warpgroups share each byte
+// of them, which two could not draw from the second-level cache (128 queries: 32 KiB in some 1024
+// cycles of exponentials, which is more than the 24 bytes a cycle that a multiprocessor has there).
+// The 504 registers of a place in three warpgroups, or the 512 in four, are all given out.
 struct Fwd90Config {
   int consumers, keys, stages, producer_registers, consumer_registers;
+  bool out_over_q;  // a warpgroup's rows of out go through those of its queries
   constexpr int queries() const { return 64 * consumers; }
   constexpr int threads() const { return 128 * (consumers + 1); }
 };
@@ -32,13 +36,15 @@ constexpr Fwd90Config fwd90_config(int head_size) {
             .keys = 96,
             .stages = 4,
             .producer_registers = 32,
-            .consumer_registers = 160};
+            .consumer_registers = 160,
+            .out_over_q = false};
   }
   return {.consumers = 2,
-          .keys = 128,
+          .keys = head_size == 192 ? 96 : 128,
           .stages = 2,
           .producer_registers = 40,
-          .consumer_registers = 232};
+          .consumer_registers = 232,
+          .out_over_q = head_size == 192};
 }
 
 // Backward by keys: each of two warpgroups owns 64 keys, and both go over tiles of `queries` of all

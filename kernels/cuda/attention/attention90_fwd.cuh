@@ -13,6 +13,9 @@
 // too. Tiles of keys come from the last to the first: only the first few, at the diagonal and the
 // ragged end, are masked.
 
+#include <type_traits>
+
+#include "shale/base/error.h"
 #include "shale/kernels/cuda/attention/attention90_config.h"
 #include "shale/kernels/cuda/attention/attention90_tile.cuh"
 #include "shale/kernels/cuda/grid.h"
@@ -25,37 +28,52 @@ struct Fwd90Params {
   BlockOrder order;
 };
 
+struct NoRows {};
+
 template <int kHeadSize>
 struct Fwd90Shared {
   static constexpr Fwd90Config kConfig = fwd90_config(kHeadSize);
 
-  BoxedTile<kConfig.queries(), kHeadSize> q;
+  using Rows = BoxedTile<kConfig.queries(), kHeadSize>;
+  Rows q;
   BoxedTile<kConfig.keys, kHeadSize> k[kConfig.stages], v[kConfig.stages];
-  BoxedTile<kConfig.queries(), kHeadSize> out;
+  std::conditional_t<kConfig.out_over_q, NoRows, Rows> own_out;
   MBarrier q_full, q_empty, patch;
   MBarrier k_full[kConfig.stages], k_empty[kConfig.stages];
   MBarrier v_full[kConfig.stages], v_empty[kConfig.stages];
   uint32_t settled[kConfig.consumers * kWarpgroupSize];
+
+  __device__ __forceinline__ Rows& out() {
+    if constexpr (kConfig.out_over_q) {
+      return q;
+    } else {
+      return own_out;
+    }
+  }
 };
+
+// The item of this block in a round. Blocks take items in turns, which go back and forth: who has
+// the longest of one round has the shortest of the next.
+__device__ __forceinline__ int item_of_round(int round) {
+  const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+  return round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
+}
 
 // Asked for again where it is needed: registers are short.
 template <int kHeadSize>
-__device__ __forceinline__ QueryTile<> fwd90_item(const Fwd90Params& params, int number) {
+__device__ __forceinline__ QueryTile<> fwd90_item(const Fwd90Params& params, int round) {
   const AttentionParams& p = params.problem;
-  return QueryTile<>(p, place_in_order(params.order, p.heads, opaque(number)),
+  return QueryTile<>(p, place_in_order(params.order, p.heads, item_of_round(opaque(round))),
                    fwd90_config(kHeadSize).queries());
 }
 
-// fn(number) for the items of this block. Blocks take items in turns, which go back and forth: who
-// has the longest of one round has the shortest of the next.
+// fn(round) for the items of this block.
 template <typename Fn>
 __device__ __forceinline__ void for_items(const Fwd90Params& params, Fn&& fn) {
-  const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+  const int blocks = static_cast<int>(gridDim.x);
   const int items = params.order.tiles * params.order.heads;
-  bool forth = true;
-  for (int begin = 0; begin < items; begin += blocks, forth = !forth) {
-    const int number = begin + (forth ? block : blocks - 1 - block);
-    if (number < items) fn(number);
+  for (int round = 0; round * blocks < items; ++round) {
+    if (item_of_round(round) < items) fn(round);
   }
 }
 
@@ -72,10 +90,10 @@ __device__ __forceinline__ void load_fwd90(const Fwd90Params& params,
   RingPlace<kConfig.stages> k_place, v_place;
   int q_parity = 1;
   TileLoader loader(shared.patch);
-  for_items(params, [&](int number) {
-    const QueryTile<> item = fwd90_item<kHeadSize>(params, number);
+  for_items(params, [&](int round) {
+    const QueryTile<> item = fwd90_item<kHeadSize>(params, round);
     const int first_step = item.first_step(kConfig.keys), end_step = item.end_step(kConfig.keys);
-    if (first_step == end_step) return;
+    if (first_step == end_step && !kConfig.out_over_q) return;
     const auto keys_of = [&](int step) {
       return RowRange{step * kConfig.keys, item.sequence.keys, keys, item.kv_head,
                       item.place.batch};
@@ -150,11 +168,10 @@ class Fwd90Consumer {
 
   __device__ __forceinline__ void run() {
     if (warpgroup_ == kConfig.consumers - 1) pass_turn();
-    for_items(params_, [&](int number) {
-      set_zero(out_);
+    for_items(params_, [&](int round) {
       softmax_ = RowSoftmax();
-      compute(number);
-      store(number);
+      compute(round);
+      store(round);
     });
     if (warpgroup_ == 0) take_turn();  // the last one that was passed on
   }
@@ -213,14 +230,16 @@ class Fwd90Consumer {
     round_to_operands<T>(scores_, probabilities_);
   }
 
-  __device__ __forceinline__ void compute(int number) {
-    const QueryTile<> item = fwd90_item<kHeadSize>(params_, number);
+  __device__ __forceinline__ void compute(int round) {
+    const QueryTile<> item = fwd90_item<kHeadSize>(params_, round);
     const int first_step = uniform(item.first_step(kKeys));
     int step = uniform(item.end_step(kKeys));
-    if (step == first_step) return;
+    if (kConfig.out_over_q || step != first_step) {
+      mbarrier_wait(shared_.q_full, q_parity_);
+      q_parity_ ^= 1;
+    }
+    if (step == first_step) return set_zero(out_);
     const int first_query = item.query + 64 * warpgroup_, query = first_query + thread_row();
-    mbarrier_wait(shared_.q_full, q_parity_);
-    q_parity_ ^= 1;
     --step;
     issue_scores();
     wgmma_wait<0>(scores_);
@@ -230,6 +249,7 @@ class Fwd90Consumer {
     float rescale[2];
     softmax_.add(scores_, params_.problem.scale_log2, rescale);
     round_to_operands<T>(scores_, probabilities_);
+    set_zero(out_);
     // All see the keys that the first one and the last one see: between masked steps at the
     // diagonal and masked steps where earlier keys are hidden.
     int masked = uniform(std::max(item.sequence.visible_keys(first_query), 0) / kKeys);
@@ -241,16 +261,16 @@ class Fwd90Consumer {
       for (; step >= unmasked; --step) advance<false>(item.sequence, query, step);
       masked = first_step;
     }
-    release(shared_.q_empty);
+    if constexpr (!kConfig.out_over_q) release(shared_.q_empty);
     issue_values();
     wgmma_wait<0>(out_);
     release_v();
   }
 
   // out = sums / softmax sum, lse = ln of it; for rows without keys 0 and -inf.
-  __device__ __forceinline__ void store(int number) {
+  __device__ __forceinline__ void store(int round) {
     constexpr float kLn2 = 0.693147181f;
-    const QueryTile<> item = fwd90_item<kHeadSize>(params_, number);
+    const QueryTile<> item = fwd90_item<kHeadSize>(params_, round);
     const AttentionParams& p = params_.problem;
     const int first_query = item.query + 64 * warpgroup_;
     float* const lse =
@@ -272,9 +292,16 @@ class Fwd90Consumer {
             saw_keys ? (softmax_.maximum[half] + log2f(sum)) * kLn2 : -kInfinity;
       }
     }
-    store_rows(out_, shared_.out, 64 * warpgroup_,
+    // Whole warpgroups multiply: none of its warps reads queries any more.
+    if (kConfig.out_over_q) barrier_sync(1 + kConfig.consumers + warpgroup_, kWarpgroupSize);
+    store_rows(out_, shared_.out(), 64 * warpgroup_,
                head_rows<T>(p.out, item.place.batch, item.place.head), p.out.row_stride,
                first_query, static_cast<int>(p.queries));
+    if constexpr (kConfig.out_over_q) {
+      fence_proxy_async();
+      __syncwarp();
+      release(shared_.q_empty);
+    }
   }
 
   const Fwd90Params& params_;
@@ -344,8 +371,13 @@ void launch_attention90_fwd_kernel(const Exec& exec, const AttentionParams& p) {
 
 template <typename T>
 void launch_attention90_fwd(const Exec& exec, const AttentionParams& p) {
-  if (p.head_size == 64) return launch_attention90_fwd_kernel<T, 64>(exec, p);
-  launch_attention90_fwd_kernel<T, 128>(exec, p);
+  switch (p.head_size) {
+    case 64: return launch_attention90_fwd_kernel<T, 64>(exec, p);
+    case 96: return launch_attention90_fwd_kernel<T, 96>(exec, p);
+    case 128: return launch_attention90_fwd_kernel<T, 128>(exec, p);
+    case 192: return launch_attention90_fwd_kernel<T, 192>(exec, p);
+    default: throw InternalError(cat("attention: no Hopper kernel for heads of ", p.head_size));
+  }
 }
 
 }  // namespace shale::kernels::SHALE_BACKEND

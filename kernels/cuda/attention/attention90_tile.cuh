@@ -12,11 +12,12 @@ namespace shale::kernels::SHALE_BACKEND {
 // ---- Tiles ----
 
 // Rows of a head in shared memory, as boxes of 64 columns that stand beside each other: lines of
-// 128 bytes with the copy engine's swizzle.
+// 128 bytes with the copy engine's swizzle. The last box of 96 columns is half empty: beyond an
+// array's columns the engine fills boxes with zeros, which no product takes.
 template <int kRowCount, int kColumnCount>
 struct alignas(1024) BoxedTile {
   static constexpr int kRows = kRowCount, kColumns = kColumnCount;
-  static constexpr int kBoxes = kColumns / 64, kBoxBytes = kRows * 128;
+  static constexpr int kBoxes = (kColumns + 63) / 64, kBoxBytes = kRows * 128;
   static constexpr int kBytes = kBoxes * kBoxBytes;
 
   unsigned char bytes[kBytes];
@@ -225,6 +226,7 @@ __device__ __forceinline__ void store_rows(const float (&d)[kCount], TileT& stag
   }
   __syncwarp();
   const bool packed = is_packed(head) && stride % 8 == 0;
+  if (kWarpSize % kChunks != 0 && lane_id() >= kRowsAtOnce * kChunks) return;
   const int chunk = lane_id() % kChunks;
 #pragma unroll 2
   for (int pass = 0; pass < 16; pass += kRowsAtOnce) {
