@@ -6,12 +6,15 @@
 namespace shale {
 namespace {
 
-constexpr size_t kLarge = size_t{227} << 10, kAmpere = size_t{163} << 10;
+constexpr size_t kLarge = size_t{227} << 10, kAmpere = size_t{163} << 10,
+                 kTuring = size_t{64} << 10;
+constexpr const char* kUnknown = "unknown";
 
 }  // namespace
 
 const std::vector<GpuModel>& gpu_models() {
   static const std::vector<GpuModel> models = {
+      {75, "T4, RTX 20", kTuring, 40, false},
       {80, "A100, A30", kAmpere, 108, true},
       {86, "RTX 3090, A40, A10", kLeastBlockShared, 82, true},
       {87, "Jetson Orin", kAmpere, 16, false},
@@ -28,7 +31,7 @@ const std::vector<GpuModel>& gpu_models() {
 
 GpuModel gpu_model(int arch) {
   const GpuModel unknown = {.arch = arch,
-                            .examples = "unknown",
+                            .examples = kUnknown,
                             .block_shared_bytes = kLeastBlockShared,
                             .multiprocessors = 108,
                             .emulated = false};
@@ -39,10 +42,17 @@ GpuModel gpu_model(int arch) {
 }
 
 bool driver_compiles(const Device& gpu, int kernel_arch) {
-  return gpu.arch / 10 != kernel_arch / 10;
+  return gpu.arch / 10 > kernel_arch / 10;
 }
 
 std::string kernels_text(const Device& gpu, int kernel_arch) {
+  if (gpu.arch < kOldestArch) {
+    const std::string examples = gpu_model(gpu.arch).examples;
+    return cat("no kernels for ", gpu, " of compute capability ", capability_text(gpu.arch),
+               examples == kUnknown ? "" : cat(" (", examples, ")"), ", want ",
+               capability_text(kOldestArch),
+               " or later: it has neither bf16 nor asynchronous copies to shared memory");
+  }
   if (driver_compiles(gpu, kernel_arch)) {
     return cat("the driver compiles the kernels, of PTX for ", capability_text(kernel_arch),
                ", for ", gpu, " of compute capability ", capability_text(gpu.arch),

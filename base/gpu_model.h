@@ -32,12 +32,12 @@ const std::vector<GpuModel>& gpu_models();  // from the oldest
 // Of a GPU that is not in the list: what portable kernels must do with.
 GpuModel gpu_model(int arch);
 
-// Whether a GPU's driver compiles the kernels, from the PTX of `kernel_arch`: machine code runs
-// within its own family alone, that of the same major number.
+// Whether a GPU's driver compiles the kernels, from the PTX of `kernel_arch`, for families later
+// than that: machine code runs within its own family alone, that of the same major number.
 bool driver_compiles(const Device& gpu, int kernel_arch);
 
 // What a run's kernels are on a GPU: "machine code for 8.0", or PTX that the driver compiles, and
-// then which build would have machine code.
+// then which build would have machine code; below kOldestArch why there are none.
 std::string kernels_text(const Device& gpu, int kernel_arch);
 
 // "8.6"

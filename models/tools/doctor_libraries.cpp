@@ -97,10 +97,20 @@ DriverGpu ask_for_gpu(const Library& driver, int index, int count) {
   return found;
 }
 
-std::string describe_gpu(const DriverGpu& found) {
-  if (!found.problem.empty()) return found.problem;
-  return cat(found.gpu.name, ", compute ", capability_text(found.gpu.arch), ", ",
-             format_bytes(static_cast<double>(found.bytes)));
+// Of a simulated one the size of its memory is not known: 0.
+Finding examine_gpu(const DriverGpu& found, int index) {
+  Finding finding{.section = "GPU", .name = cat("GPU ", index), .value = found.problem};
+  if (!found.problem.empty()) return finding;
+  const int arch = found.gpu.arch;
+  finding.value = cat(found.gpu.name, ", compute ", capability_text(arch));
+  if (found.bytes > 0) finding.value += ", " + format_bytes(static_cast<double>(found.bytes));
+  if (arch < kOldestArch) {
+    const Device device{.type = DeviceType::kCuda, .index = index, .arch = arch};
+    finding.state = State::kWarning;
+    finding.value += ": " + kernels_text(device, kOldestArch);
+    finding.fix = "--device cpu; with other GPUs beside it their numbers in CUDA_VISIBLE_DEVICES";
+  }
+  return finding;
 }
 
 // Whether this build can use the GPU: its runtime starts on it, which needs a driver that is new
@@ -236,6 +246,9 @@ void examine_gpus(Findings& findings) {
     findings.push_back({.section = "GPU",
                         .name = "devices",
                         .value = cat(machine->gpus.size(), ", which SHALE_MACHINE simulates")});
+    for (size_t i = 0; i < machine->gpus.size(); ++i) {
+      findings.push_back(examine_gpu({.gpu = machine->gpus[i]}, static_cast<int>(i)));
+    }
     examine_topology(findings, *machine);
     return;
   }
@@ -270,7 +283,7 @@ void examine_gpus(Findings& findings) {
   GpuMachine machine;
   for (int index = 0; index < count; ++index) {
     DriverGpu gpu = ask_for_gpu(driver, index, count);
-    findings.push_back({.section = "GPU", .name = cat("GPU ", index), .value = describe_gpu(gpu)});
+    findings.push_back(examine_gpu(gpu, index));
     machine.gpus.push_back(std::move(gpu.gpu));
   }
   findings.push_back(build);

@@ -249,10 +249,8 @@ std::unique_ptr<DeviceBackend> make_cuda_backend(const Device& device) {
   found.arch = 10 * attribute(cudaDevAttrComputeCapabilityMajor, device.index) +
                attribute(cudaDevAttrComputeCapabilityMinor, device.index);
   if (found.arch < kOldestArch) {
-    throw UnavailableError(cat("device: ", device, " has compute capability ",
-                               capability_text(found.arch), ", want ", capability_text(kOldestArch),
-                               " or later: earlier GPUs have neither "
-                               "bf16 nor asynchronous copies"));
+    throw UnavailableError(cat("device: ", kernels_text(found, kOldestArch),
+                               "; want another GPU, or --device cpu"));
   }
   kernels::cuda::register_kernels();
   return std::make_unique<CudaBackend>(found);

@@ -1,5 +1,6 @@
 // Attention whose queries do not see the first keys: sliding windows, documents in one sequence.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "shale/test/kernels/attention_check.h"
@@ -138,6 +139,56 @@ TEST_CASE("hidden keys change nothing for those that do not see them", "[kernels
     CHECK_FALSE(same_bits(a.out, b.out));
     drop(a.out, 129 * row), drop(b.out, 129 * row);
     CHECK(same_bits(a.out, b.out));
+  }
+}
+
+// A product with anything of them would be NaN. Documents are as long as the largest tile, and a
+// chunk of a sequence begins after the first of three.
+TEMPLATE_TEST_CASE("tiles of other documents are neither computed nor read", "[kernels][attention]",
+                   float, bf16) {
+  constexpr int64_t kDocument = 128;
+  // Of 16 bits and heads of 64 Hopper has tiles of 96 keys.
+  constexpr int64_t kHeadSize = sizeof(TestType) == 2 ? 128 : 64;
+  constexpr auto kRows = static_cast<std::ptrdiff_t>(kDocument * kHeadSize);
+  const AttentionShape shape =
+      of_documents(shape_of(1, 2 * kDocument, 3 * kDocument, 1, 1, kHeadSize), {kDocument});
+  const AttentionInputs<TestType> whole(shape, 36);
+  // Of rows that begin with a document's.
+  const auto poison = [](std::vector<TestType>& rows, int64_t document) {
+    std::fill_n(rows.begin() + document * kRows, kRows,
+                TestType(std::numeric_limits<float>::quiet_NaN()));
+  };
+  AttentionInputs<TestType> unseen = whole;
+  poison(unseen.k, 0), poison(unseen.v, 0);
+  AttentionInputs<TestType> beside = unseen;
+  poison(beside.k, 1), poison(beside.v, 1), poison(beside.q, 0), poison(beside.dout, 0);
+  for (const Exec& exec : attention_variants()) {
+    CAPTURE(describe(exec));
+    const AttentionResults<TestType> want = run_attention(exec, whole);
+    // But for the first so many documents of queries and of keys.
+    const auto agree = [&](const AttentionResults<TestType>& got, int64_t queries, int64_t keys) {
+      const auto alike = [&](const std::vector<TestType>& a, const std::vector<TestType>& b,
+                            int64_t documents) {
+        const auto rest = [&](const std::vector<TestType>& x) {
+          return std::vector<TestType>(x.begin() + documents * kRows, x.end());
+        };
+        return same_bits(rest(a), rest(b));
+      };
+      CHECK(alike(got.out, want.out, queries));
+      CHECK(alike(got.dk, want.dk, keys));
+      CHECK(alike(got.dv, want.dv, keys));
+      // Without `deterministic` GPUs add to it in any order.
+      if (exec.deterministic || !is_gpu(exec)) CHECK(alike(got.dq, want.dq, queries));
+      CHECK(std::all_of(got.dq.begin() + queries * kRows, got.dq.end(),
+                        [](TestType x) { return std::isfinite(to_f32(x)); }));
+    };
+    const AttentionResults<TestType> got = run_attention(exec, unseen);
+    agree(got, 0, 0);
+    CHECK(std::all_of(got.dk.begin(), got.dk.begin() + kRows,
+                      [](TestType x) { return to_f32(x) == 0; }));
+    const AttentionResults<TestType> rest = run_attention(exec, beside);
+    agree(rest, 1, 2);
+    CHECK(std::isnan(to_f32(rest.out.front())));
   }
 }
 

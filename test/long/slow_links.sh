@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # What spares slow links trains about as well as what it stands for: the validation losses of 1-bit
 # Adam, 0/1 Adam and ZeRO-3 in codes are at most 1% above that of AdamW, of 1-bit LAMB above that of
-# LAMB, of local steps, started warm, at most 3% above AdamW's, for a model of 10 million parameters after 1,000 steps of 4,096 tokens of the
-# headers of C++. Takes hours on two cores.
+# LAMB, of local steps, started warm, at most 3% above AdamW's, for a model of 10 million parameters
+# after 1,000 steps of 4,096 tokens of the headers of C++. Takes hours on two cores.
 # Usage: test/long/slow_links.sh BUILD_DIR [STEPS [FLAG...]]     other steps, flags of another model
 # In the environment:
 #   FOLDER   keeps the runs there, and goes on with them when it is started again after a stop
 #   REPLICAS of two ranks each (default 2); 0: two replicas of one rank each
 #   DTYPE    of products (default fp32)
+#   EVERY    steps between outer steps (default 10)
 #   METHODS  names of those that are run, in order, what they are compared with first (default all)
 set -euo pipefail
 
@@ -30,7 +31,8 @@ ranks=$((replicas > 0 ? 2 * replicas : 2))
 hybrid=(--zero 1 --shard-ranks $((replicas > 0 ? 2 : 1)))
 warm=$((steps * 15 / 100))
 compressed=(--freeze-step "$warm" --clip-replica)
-outer=(--outer-every 20 --outer-start "$warm")
+# Few outer steps want little momentum: docs/parallelism.md, "Local steps".
+outer=(--outer-every "${EVERY:-10}" --outer-start "$warm" --outer-momentum 0.5)
 
 # The C++ standard library's headers, as in quickstart.sh.
 data=$(printf '#include <vector>\n' | g++ -x c++ -fsyntax-only -H - 2>&1 |

@@ -42,8 +42,8 @@ finish() {
 
 # A folder for SHALE_MACHINE, to which add_gpu adds. GPUs are at the end of a path from a host bridge,
 # such as pci0000:16/0000:16:01.0/0000:17:00.0, whose links all have these lanes. REACHED: the GPUs
-# whose memory it reaches, "0,1" or "-".
-add_gpu() {  # FOLDER PATH NODE CPUS LANES REACHED NAME
+# whose memory it reaches, "0,1" or "-". ARCH: compute capability times ten.
+add_gpu() {  # FOLDER PATH NODE CPUS LANES REACHED NAME [ARCH]
   local folder=$1 device=$1/sys/devices/$2 at
   mkdir -p "$device" "$folder/sys/bus/pci/devices"
   for ((at = 0; at < 8; ++at)); do
@@ -57,7 +57,7 @@ add_gpu() {  # FOLDER PATH NODE CPUS LANES REACHED NAME
   echo "$3" >"$device/numa_node"
   echo "$4" >"$device/local_cpulist"
   ln -s "$device" "$folder/sys/bus/pci/devices/${2##*/}"
-  echo "${2##*/} 89 $6 $7" >>"$folder/gpus"
+  echo "${2##*/} ${8:-89} $6 $7" >>"$folder/gpus"
 }
 
 run_training() {

@@ -79,7 +79,12 @@ const std::map<std::string, std::string> kMethods = {
     {"1-bit Adam", "--zero 1 --shard-ranks 2 --optimizer 1bit-adam --freeze-step 1 --clip-replica"},
     {"local steps, 10", "--zero 1 --shard-ranks 2 --outer-every 10"},
     {"ZeRO-3", "--zero 3"},
-    {"ZeRO-3, 8 and 4 bits", "--zero 3 --quantize-gathers 8 --quantize-reductions 4"}};
+    {"ZeRO-3, 8 and 4 bits", "--zero 3 --quantize-gathers 8 --quantize-reductions 4"},
+    {"0/1 Adam, 2",
+     "--zero 1 --shard-ranks 2 --optimizer 01-adam --freeze-step 1 --clip-replica "
+     "--local-doubling 1 --local-most 2"},
+    {"1-bit LAMB",
+     "--zero 1 --shard-ranks 2 --optimizer 1bit-lamb --freeze-step 1 --clip-replica"}};
 
 struct Row {
   double gbit_per_s = 0;
