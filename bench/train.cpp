@@ -1,6 +1,6 @@
-// Times whole training steps, and what they consist of, against the matrix products and
-// convolutions alone: bench_train --model gpt2-124m --dtype bf16 --threads 2 or where each
-// millisecond of a step goes: bench_train --breakdown
+// Times whole training steps, and what they consist of, against their products and convolutions
+// alone: bench_train --model gpt2-124m --dtype bf16 --threads 2
+// or where each millisecond of a step goes: bench_train --breakdown
 #include <omp.h>
 
 #include <cstdio>

@@ -77,13 +77,14 @@ def make_step(args):
 
 def ours(args):
     """The median of bench_train's steps, in milliseconds."""
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "ours.json"
         subprocess.run([args.beside, "--model", args.model, "--dtype", args.dtype, "--pixels",
                         str(args.pixels), "--micro-batch", str(args.micro_batch), "--threads",
                         str(args.threads), "--warmup", "2", "--steps", str(args.steps),
-                        "--no-floor", "--json", file.name],
+                        "--no-floor", "--json", str(file)],
                        check=True, stdout=subprocess.DEVNULL)
-        rows = json.load(file)["rows"]
+        rows = json.loads(file.read_text())["rows"]
     return next(row["step_ms"] for row in rows if row["kind"] == "image_step")
 
 
