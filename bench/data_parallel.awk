@@ -89,7 +89,7 @@ END {
   }
   for (i = 1; i <= models; i++) {
     y = 52 + (i - 1) * (height + 56)
-    panel(model[i], "bytes", model[i] ": MiB sent and received by rank 0, by ranks", 48, y)
+    panel(model[i], "bytes", model[i] ": MiB over links of rank 0, by ranks", 48, y)
     panel(model[i], "memory", model[i] ": MiB of rank 0's memory, by ranks", width + 112, y)
   }
   print "</svg>"

@@ -11,18 +11,16 @@
 #include "shale/base/config.h"
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
-#include "shale/base/rng.h"
 #include "shale/bench/support/owner_step.h"
 #include "shale/bench/support/table.h"
 #include "shale/bench/support/timing.h"
+#include "shale/bench/support/train_work.h"
 #include "shale/comm/ordered_sum.h"
 #include "shale/comm/world.h"
-#include "shale/models/image/model.h"
 #include "shale/models/language/family.h"
 #include "shale/models/training/make_optimizer.h"
 #include "shale/models/training/parallel_setup.h"
 #include "shale/models/training/step.h"
-#include "shale/runtime/data/tokens/batches.h"
 
 namespace shale::bench {
 namespace {
@@ -59,70 +57,18 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.example("mpirun -np 4 --bind-to none bench_data_parallel --json rows.jsonl");
 }
 
-// Something to train: a model without memory, its loss, and batches that are the same for
-// everybody.
-struct Work {
-  std::string name;
-  std::unique_ptr<Module> model;
-  std::vector<Module*> units;
-  models::MicroBatches::Loss loss;
-  std::function<Batch(int64_t first, int64_t count)> batch;
-  int64_t items = 1;  // of a sample, that have a loss each
-};
-
-uint32_t word(uint64_t what, int64_t sample, int64_t element) {
-  return philox({uint32_t(element), uint32_t(sample), 0, 0}, rng_key(what, RngDomain::kTest))[0];
-}
-
-Work image_work(const std::string& preset, const BenchConfig& config) {
+TrainWork small_image_work(const std::string& preset, const BenchConfig& config) {
   models::ImageModelConfig sizes = models::find_image_preset(preset).model;
   sizes.classes = 100;
   sizes.pixels = config.pixels;
-  auto model = models::make_image_model(sizes);
-  models::ImageModel* const of = model.get();
-  const auto batch = [sizes](int64_t first, int64_t count) {
-    const int64_t P = sizes.pixels, values = P * P * 3;
-    Batch made{.first_position = first, .count = count};
-    const auto images = made.set("images", DType::kF32, {count, P, P, 3}).values<float>();
-    const auto labels = made.set("labels", DType::kI32, {count}).values<int32_t>();
-    for (int64_t row = 0; row < count; ++row) {
-      labels[size_t(row)] = int32_t(word(1, first + row, 0) % uint32_t(sizes.classes));
-      for (int64_t i = 0; i < values; ++i) {
-        images[size_t(row * values + i)] = uniform_f32(word(2, first + row, i)) - 0.5f;
-      }
-    }
-    return made;
-  };
-  return {.name = preset,
-          .model = std::move(model),
-          .units = of->blocks(),
-          .loss = [of](const DeviceBatch& b) { return of->loss(b["images"], b["labels"]); },
-          .batch = batch};
+  return image_work(preset, sizes, /*seed=*/1);
 }
 
-Work language_work(const BenchConfig& config) {
+TrainWork small_language_work(const BenchConfig& config) {
   models::LanguageModelConfig sizes = models::preset("nano", config.seq_len);
   sizes.layers = 6, sizes.width = 384, sizes.heads = 6;
   sizes.vocab = sizes.padded_vocab = 8192;
-  auto model = models::make_language_model(sizes);
-  models::LanguageModel* const of = model.get();
-  const int64_t T = config.seq_len;
-  const auto batch = [sizes, T](int64_t first, int64_t count) {
-    Batch made{.first_position = first, .count = count};
-    const TokenBatch tokens(made, count, T);
-    for (int64_t i = 0; i < count * T; ++i) {
-      tokens.inputs[size_t(i)] = int32_t(word(3, first + i / T, i % T) % uint32_t(sizes.vocab));
-      tokens.targets[size_t(i)] =
-          int32_t(word(3, first + i / T, i % T + 1) % uint32_t(sizes.vocab));
-    }
-    return made;
-  };
-  return {.name = "gpt2-6x384",
-          .model = std::move(model),
-          .units = of->blocks(),
-          .loss = [of](const DeviceBatch& b) { return of->loss(b["inputs"], b["targets"]); },
-          .batch = batch,
-          .items = T};
+  return language_work("gpt2-6x384", sizes, {}, config.seq_len, /*seed=*/3);
 }
 
 // What a rank used in a step.
@@ -172,12 +118,12 @@ Used measure(const BenchConfig& config, comm::ProcessGroup& group, Context& cont
 }
 
 // A model goes before the context that its memory is from.
-using MakeWork = std::function<Work()>;
+using MakeWork = std::function<TrainWork()>;
 
 Used run_owner(const BenchConfig& config, const MakeWork& make, comm::World& world) {
   Context context({.device = {}, .threads = config.threads});
   const auto group = world.group({}, context.backend());
-  const Work work = make();
+  const TrainWork work = make();
   const auto alone = group->split(group->rank(), 0, "alone");
   const models::RunConfig run = run_config(0);
   OwnerStep owner(*work.model, work.units, context, *group, *alone, run.seed,
@@ -210,7 +156,7 @@ struct LastLoss : models::StepObserver {
 Used run_sharded(const BenchConfig& config, const MakeWork& make, comm::World& world, int zero) {
   Context context({.device = {}, .threads = config.threads});
   const auto group = world.group({}, context.backend());
-  const Work work = make();
+  const TrainWork work = make();
   const models::RunConfig run = run_config(zero);
   LastLoss last;
   models::TrainStep step(
@@ -245,7 +191,7 @@ std::vector<Used> gather(comm::ProcessGroup& group, const Used& mine) {
   return all;
 }
 
-nlohmann::ordered_json row_of(const Work& work, const Way& way, const std::vector<Used>& all) {
+nlohmann::ordered_json row_of(const TrainWork& work, const Way& way, const std::vector<Used>& all) {
   int64_t parameters = 0;
   for (const Parameter* parameter : work.model->parameters()) parameters += parameter->numel();
   const auto mib = [](double bytes) { return bytes / double(1 << 20); };
@@ -314,11 +260,11 @@ int run(comm::World& world, int argc, char** argv) {
   const auto add = [&](const char* name, const MakeWork& make) {
     if (config.model == "all" || config.model == name) works.push_back(make);
   };
-  add("resnet18", [&] { return image_work("resnet18", config); });
-  add("vit-s16", [&] { return image_work("vit-s16", config); });
-  add("gpt2", [&] { return language_work(config); });
+  add("resnet18", [&] { return small_image_work("resnet18", config); });
+  add("vit-s16", [&] { return small_image_work("vit-s16", config); });
+  add("gpt2", [&] { return small_language_work(config); });
   for (const auto& make : works) {
-    const Work named = make();
+    const TrainWork named = make();
     std::optional<double> loss;
     for (const Way& way : kWays) {
       if (config.only != "all" && config.only != way.name) continue;

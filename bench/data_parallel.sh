@@ -28,10 +28,24 @@ run() {
   mpirun -np "$1" --oversubscribe --bind-to none "$program" --json "$work/$2" "${@:3}" >&2
 }
 
-# One rank, two, and one again.
-run_timed() { for n in 1 2 1; do run "$n" timed "${timed[@]}"; done; }
-export -f run run_timed
+# A process with its share of the batch, first alone, then beside one that it shares nothing with but
+# the machine.
+run_shares() {
+  run 1 alone "$@"
+  run 1 beside "$@" & local other=$!
+  run 1 other "$@"
+  wait "$other"
+}
+
+# One rank, two, and one again; then what two busy cores leave of each other's speed.
+run_timed() {
+  for n in 1 2 1; do run "$n" timed "${timed[@]}"; done
+  run_shares "${timed[@]}" --batch "$share"
+}
+export -f run run_timed run_shares
 export program work
+batch=$(sed -n 's/.*--batch \([0-9]*\).*/\1/p' <<<"${timed[*]}")
+export share=$((${batch:-16} / 2))
 
 if [[ ${timed[0]} == none ]]; then
   :
@@ -62,23 +76,30 @@ two_ranks() {
 
 Steps of DDP with \`${timed[*]}\`, in ms: one
 rank of one thread with the whole batch, before and after, and two ranks of one thread. Linear would
-be half of the time.
+be half of the time. Two processes of one rank each, which exchange nothing, have ${share} samples: the
+last columns are how much longer they take beside each other than alone, and how far two ranks are
+from such processes.
 
-| model | one rank | two ranks | one rank again | of linear |
-|---|---:|---:|---:|---:|
+| model | one rank | two ranks | one rank again | of linear | a share alone | two at once | bound | of the bound |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|
 END
   awk "$value"'{
     m = value("model")
-    if (!(m in count)) order[++models] = m
-    ms[m, ++count[m]] = value("step_ms")
+    if (!(m in seen)) { seen[m]; order[++models] = m }
+    run = FILENAME
+    sub(/.*\//, "", run)
+    ms[run, m, ++count[run, m]] = value("step_ms")
   }
   END {
     for (i = 1; i <= models; i++) {
       m = order[i]
-      printf "| %s | %.0f | %.0f | %.0f | %.2f |\n", m, ms[m, 1], ms[m, 2], ms[m, 3],
-        (ms[m, 1] + ms[m, 3]) / 2 / (2 * ms[m, 2])
+      two = ms["timed", m, 2]
+      both = (ms["beside", m, 1] + ms["other", m, 1]) / 2
+      printf "| %s | %.0f | %.0f | %.0f | %.2f | %.0f | %.0f | %.2f | %.2f |\n", m, ms["timed", m, 1], two,
+        ms["timed", m, 3], (ms["timed", m, 1] + ms["timed", m, 3]) / 2 / (2 * two),
+        ms["alone", m, 1], both, ms["alone", m, 1] / both, both / two
     }
-  }' "$work/timed"
+  }' "$work/timed" "$work/alone" "$work/beside" "$work/other"
 }
 
 {

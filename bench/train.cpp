@@ -1,5 +1,5 @@
-// Times whole training steps, and what they consist of, against the matrix products alone:
-// bench_train --model gpt2-124m --dtype bf16 --threads 2
+// Times whole training steps, and what they consist of, against their products and convolutions
+// alone: bench_train --model gpt2-124m --dtype bf16 --threads 2
 // or where each millisecond of a step goes: bench_train --breakdown
 #include <omp.h>
 
@@ -11,10 +11,10 @@
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
 #include "shale/bench/support/bench_device.h"
-#include "shale/bench/support/gemm_floor.h"
 #include "shale/bench/support/kernel_recorder.h"
 #include "shale/bench/support/memory_sweep.h"
 #include "shale/bench/support/mixture_twin.h"
+#include "shale/bench/support/product_floor.h"
 #include "shale/bench/support/results.h"
 #include "shale/bench/support/step_breakdown.h"
 #include "shale/bench/support/step_report.h"
@@ -45,13 +45,19 @@ struct BenchConfig {
 
 void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.section("Step");
-  spec.add_choice("model", c.train.model, models::preset_names(), "preset");
+  std::vector<std::string> models = models::preset_names();
+  for (const models::ImagePreset& preset : models::image_presets()) models.push_back(preset.name);
+  spec.add_choice("model", c.train.model, models, "preset, of language or of images");
   spec.add("layers", c.train.layers, "transformer blocks",
            {.min = 1, .help = {.default_text = "the preset's"}});
-  spec.add("seq-len", c.train.seq_len, "tokens of a sequence", {.min = 1, .max = 1 << 20});
-  spec.add("micro-batch", c.train.micro_batch, "sequences per rank and forward", {.min = 1});
+  spec.add("seq-len", c.train.seq_len, "tokens of a sequence of language",
+           {.min = 1, .max = 1 << 20});
+  spec.add("pixels", c.train.pixels, "of an image's edge", {.min = 1, .max = 4096});
+  spec.add("micro-batch", c.train.micro_batch, "sequences or images per rank and forward",
+           {.min = 1});
   spec.add("global-batch", c.train.global_batch,
-           "sequences per optimizer step over all ranks; more than micro-batch x ranks accumulate",
+           "sequences or images per optimizer step over all ranks; more than micro-batch x ranks "
+           "accumulate",
            {.min = 1, .help = {.default_text = "micro-batch x ranks"}});
   spec.add("loss-chunk", c.train.loss_chunk,
            "make the logits of at most so many tokens at a time; 0: of all", {.min = 0});
@@ -79,7 +85,8 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add("steps", c.steps, "measured steps", {.min = 1});
   spec.add("warmup", c.warmup, "steps before them", {.min = 1});
   spec.add("no-floor", c.no_floor,
-           "do not time the matrix products alone, through oneDNN; other devices never do");
+           "do not time the matrix products and convolutions alone, through oneDNN; other devices "
+           "never do");
   spec.add("breakdown", c.breakdown,
            "instead: every part of a step in it, alone, and at the machine's measured peak");
   spec.add("memory", c.memory,
@@ -90,6 +97,7 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add("json", c.json, "write the rows there", {.help = {.metavar = "FILE"}});
 
   spec.example("bench_train --threads 2 --dtype bf16");
+  spec.example("bench_train --model resnet50 --micro-batch 32 --threads 2");
   spec.example("bench_train --breakdown --device cuda --dtype bf16 --seq-len 1024");
   spec.example("mpirun -np 2 --bind-to none bench_train --threads 1 --global-batch 8");
   spec.example("mpirun -np 4 --bind-to none bench_train --memory --model nano --threads 1");
@@ -109,18 +117,19 @@ struct Measured {
 // Of all of a step's products, and of those that the optimizer makes; null: there are none, or they
 // cannot be timed.
 struct Floors {
-  std::unique_ptr<GemmFloor> step, optimizer;
+  std::unique_ptr<ProductFloor> step, optimizer;
 };
 
 Floors make_floors(const KernelRecorder& recorder, Measured& measured) {
-  std::vector<GemmCall> of_optimizer = recorder.gemm_calls();
-  std::erase_if(of_optimizer,
-                [](const GemmCall& call) { return call.phase != phase_name(Phase::kOptimizer); });
+  std::vector<ProductCall> of_optimizer = recorder.product_calls();
+  std::erase_if(of_optimizer, [](const ProductCall& call) {
+    return call.phase != phase_name(Phase::kOptimizer);
+  });
   Floors floors;
   try {
-    floors.step = std::make_unique<GemmFloor>(recorder.gemm_calls());
+    floors.step = std::make_unique<ProductFloor>(recorder.product_calls());
     if (!of_optimizer.empty()) {
-      floors.optimizer = std::make_unique<GemmFloor>(std::move(of_optimizer));
+      floors.optimizer = std::make_unique<ProductFloor>(std::move(of_optimizer));
     }
   } catch (const UnavailableError& error) {
     measured.floor_missing = error.what();
@@ -132,7 +141,7 @@ Floors make_floors(const KernelRecorder& recorder, Measured& measured) {
 // Steps and floors take turns, so that what disturbs the machine disturbs all.
 void measure(const BenchConfig& config, TrainLoop& loop, KernelRecorder& recorder,
              const Floors& floors, Measured& measured) {
-  GemmFloor* const floor = floors.step.get();
+  ProductFloor* const floor = floors.step.get();
   if (floor != nullptr) floor->run();  // warm-up
   if (floors.optimizer != nullptr) floors.optimizer->run();
   recorder.reset();
@@ -162,9 +171,15 @@ double flops_of(const std::vector<StepRow>& parts, std::string_view slot_prefix)
   return sum;
 }
 
+// "tokens_per_s", "images_per_s".
+std::string rate_key(const TrainLoop& loop) {
+  return cat(loop.work().item, "s_per_s");
+}
+
 // What was trained, and how: the beginning of a row.
 Json setup_row(const char* kind, const BenchConfig& config, int ranks, const TrainLoop& loop) {
-  return {{"kind", kind},
+  const bool images = is_image_preset(config.train.model);
+  return {{"kind", images ? cat("image_", kind) : kind},
           {"model", config.train.model},
           {"params", loop.parameter_count()},
           {"device", to_string(loop.device())},
@@ -173,7 +188,7 @@ Json setup_row(const char* kind, const BenchConfig& config, int ranks, const Tra
           {"optimizer", config.train.optimizer == models::OptimizerKind::kMuon ? "muon" : "adamw"},
           {"zero", config.train.zero},
           {"threads", config.train.threads},
-          {"seq_len", config.train.seq_len},
+          {images ? "pixels" : "seq_len", images ? config.train.pixels : config.train.seq_len},
           {"micro_batch", config.train.micro_batch},
           {"global_batch", config.train.global_batch},
           {"cuda_graph", config.train.cuda_graph},
@@ -187,16 +202,16 @@ Json step_row(const BenchConfig& config, int ranks, const TrainLoop& loop, const
   Json row = setup_row("step", config, ranks, loop);
   row["step_ms"] = median * 1e3;
   row["step_ms_min"] = m.step.min() * 1e3;
-  row["tokens_per_s"] = double(loop.tokens_per_step()) / median;
+  row[rate_key(loop)] = double(loop.items_per_step()) / median;
   row["optimizer_ms"] = m.optimizer.median() * 1e3;
   row["exposed_comm_ms"] = m.exposed.median() * 1e3;
   row["cpu_share"] = m.cpu_seconds / m.step.sum() / config.train.threads;
   if (!config.train.cuda_graph) {  // its kernels were seen when it was captured, not since
     row["gemm_gflop"] = flops_of(parts, "gemm") / 1e9;
+    row["conv_gflop"] = flops_of(parts, "conv") / 1e9;
     row["attention_gflop"] = flops_of(parts, "attention") / 1e9;
   }
-  row["model_gflop"] =
-      loop.model().flops_per_token(config.train.seq_len) * double(loop.tokens_per_step()) / 1e9;
+  row["model_gflop"] = loop.work().item_flops * double(loop.items_per_step()) / 1e9;
   row["loss"] = m.loss;
   row["memory"] = memory_json(loop.memory());
   if (!m.floor.empty()) {
@@ -212,24 +227,26 @@ Json step_row(const BenchConfig& config, int ranks, const TrainLoop& loop, const
   return row;
 }
 
-void print_summary(const Json& row, const Measured& m) {
+void print_summary(const Json& row, const TrainLoop& loop, const Measured& m) {
   const auto number = [&](const char* key) { return row[key].get<double>(); };
   const double step_ms = number("step_ms");
   const double ranks = number("ranks");
   std::printf("step        %s ms median, %s ms min of %zu; loss %s\n", fixed(step_ms, 1).c_str(),
               fixed(number("step_ms_min"), 1).c_str(), m.step.seconds.size(),
               fixed(m.loss, 4).c_str());
-  std::printf("speed       %s tokens/s, %s per rank; %s GFLOP/s of 6 N + 6 L C T per token\n",
-              fixed(number("tokens_per_s"), 1).c_str(),
-              fixed(number("tokens_per_s") / ranks, 1).c_str(),
-              fixed(number("model_gflop") / step_ms * 1e3, 1).c_str());
+  const double rate = number(rate_key(loop).c_str());
+  std::printf("speed       %s %ss/s, %s per rank; %s GFLOP/s of what the model needs%s\n",
+              fixed(rate, 1).c_str(), loop.work().item, fixed(rate / ranks, 1).c_str(),
+              fixed(number("model_gflop") / step_ms * 1e3, 1).c_str(),
+              row.contains("seq_len") ? ", 6 N + 6 L C T per token" : "");
   if (!m.floor.empty()) {
-    std::printf("GEMM floor  %s ms median, %s ms min: the products alone through oneDNN\n",
-                fixed(number("floor_ms"), 1).c_str(), fixed(number("floor_ms_min"), 1).c_str());
+    std::printf(
+        "floor       %s ms median, %s ms min: the products and convolutions alone through oneDNN\n",
+        fixed(number("floor_ms"), 1).c_str(), fixed(number("floor_ms_min"), 1).c_str());
     std::printf("share       %s of the floor's speed (median of pairs), %s (of the minima)\n",
                 percent(number("floor_share")).c_str(), percent(number("floor_share_min")).c_str());
   } else {
-    std::printf("GEMM floor  not measured%s%s\n", m.floor_missing.empty() ? "" : ": ",
+    std::printf("floor       not measured%s%s\n", m.floor_missing.empty() ? "" : ": ",
                 m.floor_missing.c_str());
   }
   std::printf("optimizer   %s ms median, %s of the step", fixed(number("optimizer_ms"), 1).c_str(),
@@ -241,9 +258,11 @@ void print_summary(const Json& row, const Measured& m) {
   }
   std::printf("\n");
   if (row.contains("gemm_gflop")) {
-    std::printf("work        %s GFLOP in products, %s GFLOP in attention, per rank and step\n",
-                fixed(number("gemm_gflop"), 1).c_str(),
-                fixed(number("attention_gflop"), 1).c_str());
+    std::printf(
+        "work        %s GFLOP in products, %s in convolutions, %s in attention, per rank and "
+        "step\n",
+        fixed(number("gemm_gflop"), 1).c_str(), fixed(number("conv_gflop"), 1).c_str(),
+        fixed(number("attention_gflop"), 1).c_str());
   }
   std::printf("exposed communication %s ms a step; processor time / (threads x time) %s%s\n\n",
               fixed(number("exposed_comm_ms"), 2).c_str(), fixed(number("cpu_share"), 2).c_str(),
@@ -251,19 +270,19 @@ void print_summary(const Json& row, const Measured& m) {
 }
 
 void report(const BenchConfig& config, int ranks, const Machine& machine, const TrainLoop& loop,
-            const KernelRecorder& recorder, const GemmFloor* floor, const Measured& m) {
+            const KernelRecorder& recorder, const ProductFloor* floor, const Measured& m) {
   // Elsewhere the host's clock says when a kernel is queued, not how long it takes; --breakdown
   // knows.
   const bool on_cpu = loop.device().type == DeviceType::kCpu;
   const double mean = m.step.sum() / double(config.steps);
   const auto parts = step_rows(loop, recorder, config.steps);
-  const auto gemms = gemm_totals(recorder, config.steps, floor, config.steps);
+  const auto gemms = product_totals(recorder, config.steps, floor, config.steps);
   const Json row = step_row(config, ranks, loop, m, parts);
-  print_summary(row, m);
+  print_summary(row, loop, m);
   if (on_cpu) {
     std::printf("Parts of a step, means of %lld steps\n%s\n", static_cast<long long>(config.steps),
                 parts_table(parts, mean).c_str());
-    std::printf("Matrix products\n%s\n", gemm_table(gemms, mean).c_str());
+    std::printf("Products and convolutions\n%s\n", product_table(gemms, mean).c_str());
   }
   const MemoryParts memory = loop.memory();
   std::printf("%speak reserved / sum of the parts: %s\n", memory_table(memory).c_str(),
@@ -272,7 +291,7 @@ void report(const BenchConfig& config, int ranks, const Machine& machine, const 
   Json rows = Json::array({row});
   if (on_cpu) {
     for (const Json& part : step_json(parts, mean)) rows.push_back(part);
-    for (const Json& part : gemm_json(gemms)) rows.push_back(part);
+    for (const Json& part : product_json(gemms)) rows.push_back(part);
   }
   write_results(
       config.json, "bench_train", machine,
@@ -327,12 +346,14 @@ int run_mixture(const BenchConfig& config, const Machine& machine, comm::World& 
 
 void print_heading(const BenchConfig& config, const Machine& machine, const TrainLoop& loop,
                    int ranks) {
+  const bool images = is_image_preset(config.train.model);
   std::printf(
-      "%s\n%s %s on %s, %lld parameters, T = %lld, micro-batch %lld, global batch %lld, "
+      "%s\n%s %s on %s, %lld parameters, %s = %lld, micro-batch %lld, global batch %lld, "
       "%d rank%s x %d thread%s%s%s\n\n",
       summary(machine).c_str(), config.train.model.c_str(),
       std::string(dtype_name(config.train.dtype)).c_str(), to_string(loop.device()).c_str(),
-      static_cast<long long>(loop.parameter_count()), static_cast<long long>(config.train.seq_len),
+      static_cast<long long>(loop.parameter_count()), images ? "pixels" : "T",
+      static_cast<long long>(images ? config.train.pixels : config.train.seq_len),
       static_cast<long long>(config.train.micro_batch),
       static_cast<long long>(config.train.global_batch), ranks, ranks == 1 ? "" : "s",
       config.train.threads, config.train.threads == 1 ? "" : "s",
@@ -345,6 +366,10 @@ void print_heading(const BenchConfig& config, const Machine& machine, const Trai
 void check(const BenchConfig& config) {
   if (config.memory && config.train.device.type != DeviceType::kCpu) {
     throw ConfigError("--memory counts what steps on the CPU hold; want --device cpu");
+  }
+  if (config.mixture && is_image_preset(config.train.model)) {
+    throw ConfigError(
+        cat("--mixture is of models of language; ", config.train.model, " is one of images"));
   }
   if (config.train.cuda_graph && (config.breakdown || config.memory)) {
     throw ConfigError(cat("--cuda-graph replays kernels that ",
@@ -359,7 +384,7 @@ void check(const BenchConfig& config) {
 
 int run(comm::World& world, int argc, char** argv) {
   BenchConfig config;
-  ConfigSpec spec("bench_train", "times training steps and their parts on random tokens");
+  ConfigSpec spec("bench_train", "times training steps and their parts on random tokens or images");
   describe(spec, config);
   const ParseResult parsed = parse_config(spec, argc, argv);
   const bool is_main = world.rank() == 0;
@@ -391,10 +416,10 @@ int run(comm::World& world, int argc, char** argv) {
   omp_set_num_threads(config.train.threads);  // for oneDNN's own use; kernels name theirs
   if (is_main) print_heading(config, machine, loop, world.size());
   for (int64_t i = 0; i < config.warmup; ++i) {
-    recorder.keep_gemm_calls(with_floor && i + 1 == config.warmup);
+    recorder.keep_products(with_floor && i + 1 == config.warmup);
     loop.step(recorder);
   }
-  recorder.keep_gemm_calls(false);
+  recorder.keep_products(false);
   if (config.breakdown) {
     const auto clock = make_stream_clock(loop.device());
     const StepBreakdown breakdown = measure_breakdown(loop, recorder, peaks, *clock, config.steps);

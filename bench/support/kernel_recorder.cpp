@@ -16,8 +16,8 @@ void KernelRecorder::set_phase(std::string phase) {
 
 void KernelRecorder::reset() {
   totals_.clear();
-  gemms_.clear();
-  gemm_calls_.clear();
+  products_.clear();
+  product_calls_.clear();
 }
 
 void KernelRecorder::around(const kernels::SlotCall& call) {
@@ -27,25 +27,40 @@ void KernelRecorder::around(const kernels::SlotCall& call) {
   CallTotal& total = totals_[{phase_, kernel.slot}];
   ++total.calls;
   total.cost += kernel.cost;
-  const bool timed = kernel.gemm != nullptr && inner_ == nullptr;
-  if (timed) add_gemm(*kernel.gemm, kernel.cost, seconds);
+  if (inner_ != nullptr) return;
+  if (kernel.gemm != nullptr) {
+    const std::string name = gemm_name(*kernel.gemm);
+    add_product(name, kernel.cost, seconds);
+    if (keep_products_) keep_gemm(name, *kernel.gemm);
+  } else if (const auto conv = conv_call(call)) {
+    const std::string name = conv->spec.name();
+    add_product(name, kernel.cost, seconds);
+    if (!keep_products_) return;
+    product_calls_.push_back({.name = name,
+                              .spec = conv->spec,
+                              .a = conv->in,
+                              .b = conv->dy,
+                              .c = conv->out,
+                              .phase = phase_});
+  }
 }
 
-void KernelRecorder::add_gemm(const kernels::GemmArgs& args, const kernels::Cost& cost,
-                              double seconds) {
-  const std::string name = gemm_name(args);
-  CallTotal& total = gemms_[name];
+void KernelRecorder::add_product(const std::string& name, const kernels::Cost& cost,
+                                 double seconds) {
+  CallTotal& total = products_[name];
   ++total.calls;
   total.seconds += seconds;
   total.cost += cost;
-  if (!keep_gemm_calls_) return;
+}
+
+void KernelRecorder::keep_gemm(const std::string& name, const kernels::GemmArgs& args) {
   const auto keep = [&](const View& b, const View& c) {
-    gemm_calls_.push_back({.name = name,
-                           .spec = matmul_spec(args),
-                           .a = args.a.data,
-                           .b = b.data,
-                           .c = c.data,
-                           .phase = phase_});
+    product_calls_.push_back({.name = name,
+                              .spec = matmul_spec(args),
+                              .a = args.a.data,
+                              .b = b.data,
+                              .c = c.data,
+                              .phase = phase_});
   };
   keep(args.b, args.c);
   if (args.b_up.defined()) keep(args.b_up, args.aux_up);

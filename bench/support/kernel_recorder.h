@@ -4,9 +4,11 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
-#include "shale/bench/support/vendor_matmul.h"
+#include "shale/bench/support/conv_spec.h"
+#include "shale/bench/support/matmul_spec.h"
 #include "shale/kernels/kernel_call.h"
 
 namespace shale::bench {
@@ -17,11 +19,13 @@ struct CallTotal {
   kernels::Cost cost{};
 };
 
-// One matrix product of a step, with the addresses it worked on.
-struct GemmCall {
-  std::string name;  // gemm_name()
-  MatmulSpec spec;
-  const void* a = nullptr;
+using ProductSpec = std::variant<MatmulSpec, ConvSpec>;
+
+// One matrix product or convolution of a step, with the addresses it worked on.
+struct ProductCall {
+  std::string name;  // gemm_name(), ConvSpec::name()
+  ProductSpec spec;
+  const void* a = nullptr;  // of a convolution ConvCall's in, dy and out, of which one is null
   const void* b = nullptr;
   void* c = nullptr;
   std::string phase = {};  // in which it was called
@@ -30,14 +34,14 @@ struct GemmCall {
 // product_shape() of a specification.
 std::string shape_name(const MatmulSpec& spec);
 
-// Counts the calls that it observes: how much work they were, and how long each shape of matrix
-// products took on the CPU. Calls may come from several threads; between steps, when there are
-// none, it is read and told what to do.
+// Counts the calls that it observes: how much work they were, and how long each shape of
+// products and convolutions took on the CPU. Calls may come from several threads; between steps,
+// when there are none, it is read and told what to do.
 class KernelRecorder final : public kernels::CallObserver {
  public:
   // Calls from now on count as part of this phase.
   void set_phase(std::string phase);
-  void keep_gemm_calls(bool keep) { keep_gemm_calls_ = keep; }
+  void keep_products(bool keep) { keep_products_ = keep; }
   // Stands between this one and the kernel, for one that wants to time calls. Null: nobody.
   void set_inner(kernels::CallObserver* inner) { inner_ = inner; }
   void reset();
@@ -45,21 +49,23 @@ class KernelRecorder final : public kernels::CallObserver {
   // Work by (phase, slot). Seconds are left at 0: the runtime's Tracer has them.
   using PhaseAndSlot = std::pair<std::string, std::string>;
   const std::map<PhaseAndSlot, CallTotal>& totals() const { return totals_; }
-  const std::map<std::string, CallTotal>& gemms() const { return gemms_; }  // by gemm_name()
-  const std::vector<GemmCall>& gemm_calls() const { return gemm_calls_; }
+  // By ProductCall::name.
+  const std::map<std::string, CallTotal>& products() const { return products_; }
+  const std::vector<ProductCall>& product_calls() const { return product_calls_; }
 
   void around(const kernels::SlotCall& call) override;
 
  private:
-  void add_gemm(const kernels::GemmArgs& args, const kernels::Cost& cost, double seconds);
+  void add_product(const std::string& name, const kernels::Cost& cost, double seconds);
+  void keep_gemm(const std::string& name, const kernels::GemmArgs& args);
 
   kernels::CallObserver* inner_ = nullptr;
-  bool keep_gemm_calls_ = false;
+  bool keep_products_ = false;
   std::mutex mutex_;  // of what follows
   std::string phase_;
   std::map<PhaseAndSlot, CallTotal> totals_;
-  std::map<std::string, CallTotal> gemms_;
-  std::vector<GemmCall> gemm_calls_;
+  std::map<std::string, CallTotal> products_;
+  std::vector<ProductCall> product_calls_;
 };
 
 }  // namespace shale::bench

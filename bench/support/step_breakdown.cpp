@@ -90,7 +90,7 @@ std::vector<PartTime> CallTimer::parts() const {
 
 StepBreakdown measure_breakdown(TrainLoop& loop, KernelRecorder& recorder, const Peaks& peaks,
                                 StreamClock& clock, int64_t rounds) {
-  const PartNames names(loop.model().products());
+  const PartNames names(loop.work().products);
   CallTimer timer(names, peaks, clock);
   const auto timed_step = [&](bool repeat) {
     timer.repeat_calls(repeat);

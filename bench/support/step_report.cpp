@@ -48,15 +48,15 @@ std::vector<StepRow> step_rows(const TrainLoop& loop, const KernelRecorder& reco
   return parts;
 }
 
-std::vector<GemmRow> gemm_totals(const KernelRecorder& recorder, int64_t steps,
-                                 const GemmFloor* floor, int64_t floor_runs) {
+std::vector<ProductRow> product_totals(const KernelRecorder& recorder, int64_t steps,
+                                       const ProductFloor* floor, int64_t floor_runs) {
   const auto n = double(steps);
-  std::vector<GemmRow> parts;
-  for (const auto& [name, total] : recorder.gemms()) {
-    GemmRow part{.name = name,
-                 .calls = double(total.calls) / n,
-                 .seconds = total.seconds / n,
-                 .flops = total.cost.flops / n};
+  std::vector<ProductRow> parts;
+  for (const auto& [name, total] : recorder.products()) {
+    ProductRow part{.name = name,
+                    .calls = double(total.calls) / n,
+                    .seconds = total.seconds / n,
+                    .flops = total.cost.flops / n};
     if (floor != nullptr && floor_runs > 0) {
       const auto vendor = floor->totals().find(name);
       if (vendor != floor->totals().end()) {
@@ -85,11 +85,11 @@ std::string parts_table(const std::vector<StepRow>& parts, double step_seconds) 
   return table.text();
 }
 
-std::string gemm_table(const std::vector<GemmRow>& parts, double step_seconds) {
-  Table table({"product (m x n x k)", "calls", "ms", "% of step", "GFLOP/s", "oneDNN ms",
-               "oneDNN GFLOP/s", "oneDNN / ours"});
-  GemmRow all{.name = "all products"};
-  const auto add = [&](const GemmRow& part) {
+std::string product_table(const std::vector<ProductRow>& parts, double step_seconds) {
+  Table table({"product (m x n x k), convolution", "calls", "ms", "% of step", "GFLOP/s",
+               "oneDNN ms", "oneDNN GFLOP/s", "oneDNN / ours"});
+  ProductRow all{.name = "all products"};
+  const auto add = [&](const ProductRow& part) {
     const bool measured = part.vendor_seconds > 0;
     table.add({part.name, fixed(part.calls, 0), fixed(part.seconds * 1e3, 2),
                percent(part.seconds / step_seconds), rate(part.flops, part.seconds),
@@ -97,7 +97,7 @@ std::string gemm_table(const std::vector<GemmRow>& parts, double step_seconds) {
                rate(measured ? part.flops : 0, part.vendor_seconds),
                measured ? percent(part.vendor_seconds / part.seconds) : ""});
   };
-  for (const GemmRow& part : parts) {
+  for (const ProductRow& part : parts) {
     add(part);
     all.calls += part.calls;
     all.seconds += part.seconds;
@@ -142,9 +142,9 @@ Json step_json(const std::vector<StepRow>& parts, double step_seconds) {
   return rows;
 }
 
-Json gemm_json(const std::vector<GemmRow>& parts) {
+Json product_json(const std::vector<ProductRow>& parts) {
   Json rows = Json::array();
-  for (const GemmRow& part : parts) {
+  for (const ProductRow& part : parts) {
     rows.push_back({{"kind", "gemm"},
                     {"name", part.name},
                     {"calls", part.calls},

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "shale/bench/support/gemm_floor.h"
 #include "shale/bench/support/kernel_recorder.h"
+#include "shale/bench/support/product_floor.h"
 #include "shale/bench/support/results.h"
 #include "shale/bench/support/train_loop.h"
 
@@ -27,22 +27,22 @@ std::vector<StepRow> step_rows(const TrainLoop& loop, const KernelRecorder& reco
                                int64_t steps);
 
 // The matrix products of one step by shape, longest first; `floor` may be null.
-struct GemmRow {
+struct ProductRow {
   std::string name;
   double calls = 0;           // per step
   double seconds = 0;         // per step
   double vendor_seconds = 0;  // per step; 0: not measured
   double flops = 0;           // per step
 };
-std::vector<GemmRow> gemm_totals(const KernelRecorder& recorder, int64_t steps,
-                                 const GemmFloor* floor, int64_t floor_runs);
+std::vector<ProductRow> product_totals(const KernelRecorder& recorder, int64_t steps,
+                                       const ProductFloor* floor, int64_t floor_runs);
 
 std::string parts_table(const std::vector<StepRow>& parts, double step_seconds);
-std::string gemm_table(const std::vector<GemmRow>& parts, double step_seconds);
+std::string product_table(const std::vector<ProductRow>& parts, double step_seconds);
 std::string memory_table(const MemoryParts& memory);
 
 Json step_json(const std::vector<StepRow>& parts, double step_seconds);
-Json gemm_json(const std::vector<GemmRow>& parts);
+Json product_json(const std::vector<ProductRow>& parts);
 Json memory_json(const MemoryParts& memory);
 
 }  // namespace shale::bench

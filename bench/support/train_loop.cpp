@@ -3,12 +3,10 @@
 #include <algorithm>
 
 #include "shale/base/cpu_affinity.h"
-#include "shale/base/rng.h"
 #include "shale/bench/support/timing.h"
 #include "shale/comm/ordered_sum.h"
 #include "shale/models/training/make_optimizer.h"
 #include "shale/models/training/parallel_setup.h"
-#include "shale/runtime/data/tokens/batches.h"
 
 namespace shale::bench {
 namespace {
@@ -25,6 +23,21 @@ models::LanguageModelConfig model_config(const TrainOptions& options) {
                           " has a context of ", config.context));
   }
   return config;
+}
+
+// Throws ConfigError for options that only the other kind of model has.
+TrainWork make_work(const TrainOptions& options) {
+  if (options.config || !is_image_preset(options.model)) {
+    return language_work(options.model, model_config(options),
+                         {.loss_chunk_rows = options.loss_chunk}, options.seq_len, options.seed);
+  }
+  if (options.layers > 0 || options.loss_chunk > 0) {
+    throw ConfigError(cat(options.layers > 0 ? "--layers" : "--loss-chunk",
+                          " is for models of language; ", options.model, " is one of images"));
+  }
+  models::ImageModelConfig config = models::find_image_preset(options.model).model;
+  config.pixels = options.pixels;
+  return image_work(options.model, config, options.seed);
 }
 
 models::RunConfig run_config(const TrainOptions& options) {
@@ -46,6 +59,12 @@ models::RunConfig run_config(const TrainOptions& options) {
 }
 
 }  // namespace
+
+bool is_image_preset(const std::string& name) {
+  return std::ranges::any_of(models::image_presets(), [&](const models::ImagePreset& preset) {
+    return preset.name == name;
+  });
+}
 
 const char* phase_name(Phase phase) {
   constexpr const char* kNames[kPhases] = {"prepare", "forward",   "backward",
@@ -73,42 +92,19 @@ TrainLoop::TrainLoop(TrainOptions& options, comm::World& world) : world_(world) 
   group_ = world.group({}, context_->backend());
   const models::RunConfig run = run_config(options);
   models::check_graphs(run, context_->device(), *group_);
-  model_ =
-      models::make_language_model(model_config(options), {.loss_chunk_rows = options.loss_chunk});
-  const std::vector<Module*> blocks = model_->blocks();
-  for (Module* block : blocks) block->set_recompute(options.recompute);
+  work_ = make_work(options);
+  for (Module* block : work_.units) block->set_recompute(options.recompute);
   step_ = std::make_unique<models::TrainStep>(
       *context_, comm::ShardGroups{.shard = group_.get()},
-      models::StepModel{*model_, blocks,
-                        [this](const DeviceBatch& batch) {
-                          return model_->loss(batch["inputs"], batch["targets"]);
-                        }},
+      models::StepModel{*work_.model, work_.units, work_.loss},
       models::step_options(run, options.dtype, layout_.micro_batches(0)),
       [&](std::vector<OptimShard> shards) {
-        return models::make_optimizer(run, blocks, std::move(shards));
+        return models::make_optimizer(run, work_.units, std::move(shards));
       },
       static_cast<models::StepObserver*>(this));
 }
 
 TrainLoop::~TrainLoop() = default;
-
-Batch TrainLoop::random_tokens(int64_t micro) const {
-  const auto vocab = uint32_t(model_->config().vocab);
-  const int64_t first = layout_.first_position(steps_, world_.rank(), micro);
-  const PhiloxKey key = rng_key(options_.seed, RngDomain::kTest);
-  Batch batch{.first_position = first, .count = options_.micro_batch};
-  const TokenBatch tokens(batch, options_.micro_batch, options_.seq_len);
-  for (int64_t row = 0; row < options_.micro_batch; ++row) {
-    for (int64_t t = 0; t <= options_.seq_len; ++t) {
-      const auto word = philox({uint32_t(t), uint32_t(first + row), 0, 0}, key)[0];
-      const auto token = int32_t(uint64_t{word} * vocab >> 32);
-      const auto at = size_t(row * options_.seq_len + t);
-      if (t < options_.seq_len) tokens.inputs[at] = token;
-      if (t > 0) tokens.targets[at - 1] = token;
-    }
-  }
-  return batch;
-}
 
 void TrainLoop::begin(Phase phase) {
   context_->set_tracer(&tracers_[size_t(phase)]);
@@ -133,22 +129,23 @@ StepTime TrainLoop::step(KernelRecorder& recorder) {
   const Context::Observation observation(*context_, recorder);
   std::vector<Batch> batches;  // made beforehand: the trainer has a thread for it
   for (int64_t micro = 0; micro < layout_.micro_batches(steps_); ++micro) {
-    batches.push_back(random_tokens(micro));
+    batches.push_back(
+        work_.batch(layout_.first_position(steps_, world_.rank(), micro), options_.micro_batch));
   }
   group_->barrier("bench step");
 
-  const auto tokens = double(tokens_per_step());
+  const auto items = double(items_per_step());
   StepTime result;
   const Clock::time_point start = Clock::now();
   step_->run(
       {.step = steps_,
        .lr = kLearningRate,
-       .weight = tokens,
+       .weight = items,
        .first_position = layout_.begin(steps_),
        .next_batch = [&, next = size_t{0}]() mutable -> const Batch& { return batches[next++]; }});
   begin(Phase::kLoss);
   step_->finish();
-  result.loss = float(comm::ordered_sum(*group_, outcome_.losses) / tokens);
+  result.loss = float(comm::ordered_sum(*group_, outcome_.losses) / items);
   end(Phase::kLoss);
   result.seconds = seconds_since(start);
   result.exposed_comm_seconds = outcome_.exposed_s;
@@ -163,7 +160,7 @@ void TrainLoop::reset_times() {
 
 int64_t TrainLoop::parameter_count() const {
   int64_t count = 0;
-  for (const Parameter* parameter : model_->parameters()) count += parameter->numel();
+  for (const Parameter* parameter : work_.model->parameters()) count += parameter->numel();
   return count;
 }
 

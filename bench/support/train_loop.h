@@ -9,6 +9,7 @@
 #include "shale/base/trace.h"
 #include "shale/bench/support/kernel_recorder.h"
 #include "shale/bench/support/timing.h"
+#include "shale/bench/support/train_work.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"
 #include "shale/models/language/family.h"
@@ -20,12 +21,13 @@ namespace shale::bench {
 
 struct TrainOptions {
   Device device = {};
-  std::string model = "gpt2-124m";
+  std::string model = "gpt2-124m";                         // of language or of images
   std::optional<models::LanguageModelConfig> config = {};  // in place of `model` and `layers`
   int64_t layers = 0;                                      // 0: the preset's
-  int64_t seq_len = 256;
-  int64_t micro_batch = 4;   // sequences per rank and forward
-  int64_t global_batch = 0;  // sequences per step; 0: micro_batch * ranks
+  int64_t seq_len = 256;                                   // tokens of a sequence
+  int64_t pixels = 224;                                    // of an image's edge
+  int64_t micro_batch = 4;                                 // samples per rank and forward
+  int64_t global_batch = 0;  // samples per step; 0: micro_batch * ranks
   int64_t loss_chunk = 0;    // tokens whose logits exist at a time; 0: all
   DType dtype = DType::kF32;
   int threads = 0;  // 0: the rank's share of the CPUs
@@ -66,8 +68,11 @@ struct MemoryParts {
   int64_t sum() const;
 };
 
-// One rank's training steps on random tokens: those of models::Trainer, without reading data,
-// writing metrics and talking.
+// Whether a preset is of a model of images; else it is one of language.
+bool is_image_preset(const std::string& name);
+
+// One rank's training steps on random tokens or images: those of models::Trainer, without reading
+// data, writing metrics and talking.
 class TrainLoop : private models::StepObserver {
  public:
   // Collective. `options` is completed: global_batch and threads are set.
@@ -85,12 +90,11 @@ class TrainLoop : private models::StepObserver {
   MemoryParts memory() const;
   comm::ProcessGroup& group() { return *group_; }
   int64_t parameter_count() const;
-  int64_t tokens_per_step() const { return options_.global_batch * options_.seq_len; }
-  const models::LanguageModel& model() const { return *model_; }
+  int64_t items_per_step() const { return options_.global_batch * work_.items; }
+  const TrainWork& work() const { return work_; }
   const Device& device() const { return context_->device(); }
 
  private:
-  Batch random_tokens(int64_t micro) const;
   void begins(models::StepPhase phase) override { begin(Phase(phase)); }
   void ends(models::StepPhase phase) override;
   void done(const models::StepOutcome& outcome) override { outcome_ = outcome; }
@@ -102,7 +106,7 @@ class TrainLoop : private models::StepObserver {
   BatchLayout layout_;
   std::unique_ptr<Context> context_;
   std::unique_ptr<comm::ProcessGroup> group_;  // of the context's device
-  std::unique_ptr<models::LanguageModel> model_;
+  TrainWork work_;
   std::unique_ptr<models::TrainStep> step_;
   models::StepOutcome outcome_;         // of the last step
   KernelRecorder* recorder_ = nullptr;  // of the step that runs

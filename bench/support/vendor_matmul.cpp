@@ -1,31 +1,16 @@
 #include "shale/bench/support/vendor_matmul.h"
 
-#include <dnnl.hpp>
-
 #include "shale/base/error.h"
+#include "shale/bench/support/vendor_onednn_internal.h"
 
 namespace shale::bench {
 namespace {
 
 using dnnl::memory;
 
-const dnnl::engine& engine() {
-  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
-  return cpu;
-}
-
-memory::data_type data_type(DType dtype) {
-  switch (dtype) {
-    case DType::kF32: return memory::data_type::f32;
-    case DType::kBF16: return memory::data_type::bf16;
-    case DType::kF16: return memory::data_type::f16;
-    default: throw UnavailableError(cat("vendor matmul: dtype ", dtype_name(dtype)));
-  }
-}
-
 memory::desc desc(int64_t rows, int64_t cols, int64_t ld, bool transposed, DType dtype) {
   const memory::dims strides = transposed ? memory::dims{1, ld} : memory::dims{ld, 1};
-  return memory::desc({rows, cols}, data_type(dtype), strides);
+  return memory::desc({rows, cols}, onednn_type(dtype), strides);
 }
 
 dnnl::matmul::primitive_desc make_desc(const MatmulSpec& s) {
@@ -40,13 +25,27 @@ dnnl::matmul::primitive_desc make_desc(const MatmulSpec& s) {
     attr.set_post_ops(sum);
   }
 #if DNNL_VERSION_MAJOR >= 3
-  return {engine(), a, b, c, attr};
+  return {onednn_engine(), a, b, c, attr};
 #else
-  return {dnnl::matmul::desc(a, b, c), attr, engine()};
+  return {dnnl::matmul::desc(a, b, c), attr, onednn_engine()};
 #endif
 }
 
 }  // namespace
+
+const dnnl::engine& onednn_engine() {
+  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  return cpu;
+}
+
+memory::data_type onednn_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return memory::data_type::f32;
+    case DType::kBF16: return memory::data_type::bf16;
+    case DType::kF16: return memory::data_type::f16;
+    default: throw UnavailableError(cat("vendor product: dtype ", dtype_name(dtype)));
+  }
+}
 
 struct VendorMatmul::Impl {
   MatmulSpec spec;
@@ -66,7 +65,7 @@ VendorMatmul::VendorMatmul(const MatmulSpec& spec) : impl_(std::make_unique<Impl
               .scratch = made.scratchpad_desc(),
               .matmul = dnnl::matmul(made),
               .implementation = made.impl_info_str(),
-              .stream = dnnl::stream(engine())};
+              .stream = dnnl::stream(onednn_engine())};
   } catch (const dnnl::error& error) {
     throw UnavailableError(cat("vendor matmul: oneDNN has no product of ", dtype_name(spec.in),
                                " into ", dtype_name(spec.out), " here: ", error.what()));
@@ -85,14 +84,11 @@ std::string VendorMatmul::implementation() const {
 }
 
 void VendorMatmul::run(const void* a, const void* b, void* c, void* scratch) const {
-  // oneDNN's memory objects hold plain pointers; it reads a and b only.
-  const auto wrap = [](const memory::desc& d, const void* data) {
-    return memory(d, engine(), const_cast<void*>(data));
-  };
-  impl_->matmul.execute(impl_->stream, {{DNNL_ARG_SRC, wrap(impl_->a, a)},
-                                        {DNNL_ARG_WEIGHTS, wrap(impl_->b, b)},
-                                        {DNNL_ARG_DST, wrap(impl_->c, c)},
-                                        {DNNL_ARG_SCRATCHPAD, wrap(impl_->scratch, scratch)}});
+  impl_->matmul.execute(impl_->stream,
+                        {{DNNL_ARG_SRC, onednn_memory(impl_->a, a)},
+                         {DNNL_ARG_WEIGHTS, onednn_memory(impl_->b, b)},
+                         {DNNL_ARG_DST, onednn_memory(impl_->c, c)},
+                         {DNNL_ARG_SCRATCHPAD, onednn_memory(impl_->scratch, scratch)}});
   impl_->stream.wait();
 }
 

@@ -21,46 +21,66 @@ namespace shale::kernels::HWY_NAMESPACE {
 inline constexpr int64_t kBatchNormGrain = 32;     // rows per chunk where nothing is summed
 inline constexpr int64_t kBatchChannelGrain = 64;  // channels per chunk of a combination
 
+// How many vectors of channels go side by side: their sums stay in registers over a block's rows.
+template <int k>
+struct Vectors {
+  static constexpr int count = k;
+};
+
+// fn(i, part, vectors) for strips of [0, cols).
+template <class Fn>
+HWY_INLINE void for_strips(int64_t cols, const Fn& fn) {
+  constexpr int64_t kL = kF32Lanes;
+  int64_t i = 0;
+  for (; i + 4 * kL <= cols; i += 4 * kL) fn(i, Whole(), Vectors<4>());
+  for (; i + kL <= cols; i += kL) fn(i, Whole(), Vectors<1>());
+  if (i < cols) fn(i, Part{cols - i}, Vectors<1>());
+}
+
 // ---- Moments ----
 
 // Of one block of rows: their mean and the squared deviations from it. The deviations' own sum
 // corrects the rounding error of the first mean.
 template <typename T>
-void block_moments(const T* x, int64_t rows, int64_t cols, float* mean, float* squares,
-                   float* deviations) {
-  std::fill_n(mean, cols, 0.f);
-  for (int64_t r = 0; r < rows; ++r) {
-    for_vectors(cols, [&](int64_t i, auto part) HWY_ATTR {
-      store(hn::Add(load(mean + i, part), load(x + r * cols + i, part)), mean + i, part);
-    });
-  }
-  const float inv_rows = 1.f / static_cast<float>(rows);
-  for (int64_t i = 0; i < cols; ++i) mean[i] *= inv_rows;
-  std::fill_n(squares, cols, 0.f);
-  std::fill_n(deviations, cols, 0.f);
-  for (int64_t r = 0; r < rows; ++r) {
-    for_vectors(cols, [&](int64_t i, auto part) HWY_ATTR {
-      const auto d = hn::Sub(load(x + r * cols + i, part), load(mean + i, part));
-      store(hn::MulAdd(d, d, load(squares + i, part)), squares + i, part);
-      store(hn::Add(load(deviations + i, part), d), deviations + i, part);
-    });
-  }
-  for (int64_t i = 0; i < cols; ++i) {
-    const float shift = deviations[i] * inv_rows;
-    mean[i] += shift;
-    squares[i] = squares[i] - deviations[i] * shift;
-  }
+void block_moments(const T* x, int64_t rows, int64_t cols, float* mean, float* squares) {
+  const auto inv_rows = hn::Set(F32Tag(), 1.f / static_cast<float>(rows));
+  for_strips(cols, [&](int64_t i, auto part, auto vectors) HWY_ATTR {
+    constexpr int kVectors = decltype(vectors)::count;
+    F32Vec center[kVectors], square[kVectors], deviation[kVectors];
+    for (int k = 0; k < kVectors; ++k) {
+      center[k] = square[k] = deviation[k] = hn::Zero(F32Tag());
+    }
+    const T* const strip = x + i;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int k = 0; k < kVectors; ++k) {
+        center[k] = hn::Add(center[k], load(strip + r * cols + k * kF32Lanes, part));
+      }
+    }
+    for (int k = 0; k < kVectors; ++k) center[k] = hn::Mul(center[k], inv_rows);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int k = 0; k < kVectors; ++k) {
+        const auto d = hn::Sub(load(strip + r * cols + k * kF32Lanes, part), center[k]);
+        square[k] = hn::MulAdd(d, d, square[k]);
+        deviation[k] = hn::Add(deviation[k], d);
+      }
+    }
+    for (int k = 0; k < kVectors; ++k) {
+      const auto shift = hn::Mul(deviation[k], inv_rows);
+      store(hn::Add(center[k], shift), mean + i + k * kF32Lanes, part);
+      store(hn::Sub(square[k], hn::Mul(deviation[k], shift)), squares + i + k * kF32Lanes, part);
+    }
+  });
 }
 
 template <typename T>
 void batch_moments_typed(const Exec& exec, const BatchMomentsArgs& a) {
   const int64_t rows = a.x.size(0), cols = a.x.size(1);
   const RowBlocks blocks(rows);
-  float* partial = scratch<float>("batch_moments", exec, blocks.count * 3 * cols);
+  float* partial = scratch<float>("batch_moments", exec, blocks.count * 2 * cols);
   const T* x = a.x.as<T>();
   parallel_for(exec, rows, blocks.rows, [&](int64_t begin, int64_t end) {
-    float* mine = partial + begin / blocks.rows * 3 * cols;
-    block_moments(x + begin * cols, end - begin, cols, mine, mine + cols, mine + 2 * cols);
+    float* mine = partial + begin / blocks.rows * 2 * cols;
+    block_moments(x + begin * cols, end - begin, cols, mine, mine + cols);
   });
   float* out = a.moments.as<float>();
   parallel_for(exec, cols, kBatchChannelGrain, [&](int64_t begin, int64_t end) {
@@ -68,10 +88,10 @@ void batch_moments_typed(const Exec& exec, const BatchMomentsArgs& a) {
       double mean = 0, squares = 0, count = 0;
       for (int64_t block = 0; block < blocks.count; ++block) {
         const auto size = static_cast<double>(std::min(blocks.rows, rows - block * blocks.rows));
-        const double delta = double{partial[block * 3 * cols + c]} - mean;
+        const double delta = double{partial[block * 2 * cols + c]} - mean;
         const double share = size / (count + size);
         mean += delta * share;
-        squares += double{partial[(block * 3 + 1) * cols + c]} + delta * delta * count * share;
+        squares += double{partial[(block * 2 + 1) * cols + c]} + delta * delta * count * share;
         count += size;
       }
       out[c] = static_cast<float>(mean);
@@ -151,18 +171,25 @@ void batch_norm_sums_typed(const Exec& exec, const BatchNormSumsArgs& a) {
   const T* y = a.y.defined() ? a.y.as<T>() : nullptr;
   const float *mean = a.mean.as<float>(), *rstd = a.rstd.as<float>();
   parallel_for(exec, rows, blocks.rows, [&](int64_t begin, int64_t end) {
-    float* sum_g = partial + begin / blocks.rows * 2 * cols;
-    float* sum_gn = sum_g + cols;
-    std::fill_n(sum_g, 2 * cols, 0.f);
-    for (int64_t at = begin * cols; at < end * cols; at += cols) {
-      for_vectors(cols, [&](int64_t i, auto part) HWY_ATTR {
-        const auto g = masked_gradient(dy + at + i, y == nullptr ? y : y + at + i, part);
-        const auto centered = hn::Sub(load(x + at + i, part), load(mean + i, part));
-        store(hn::Add(load(sum_g + i, part), g), sum_g + i, part);
-        store(hn::MulAdd(g, hn::Mul(centered, load(rstd + i, part)), load(sum_gn + i, part)),
-              sum_gn + i, part);
-      });
-    }
+    float* mine = partial + begin / blocks.rows * 2 * cols;
+    for_strips(cols, [&](int64_t i, auto part, auto vectors) HWY_ATTR {
+      constexpr int kVectors = decltype(vectors)::count;
+      F32Vec sum_g[kVectors], sum_gn[kVectors];
+      for (int k = 0; k < kVectors; ++k) sum_g[k] = sum_gn[k] = hn::Zero(F32Tag());
+      for (int64_t row = begin * cols + i; row < end * cols; row += cols) {
+        for (int k = 0; k < kVectors; ++k) {
+          const int64_t at = row + k * kF32Lanes, channel = i + k * kF32Lanes;
+          const auto g = masked_gradient(dy + at, y == nullptr ? y : y + at, part);
+          const auto centered = hn::Sub(load(x + at, part), load(mean + channel, part));
+          sum_g[k] = hn::Add(sum_g[k], g);
+          sum_gn[k] = hn::MulAdd(g, hn::Mul(centered, load(rstd + channel, part)), sum_gn[k]);
+        }
+      }
+      for (int k = 0; k < kVectors; ++k) {
+        store(sum_g[k], mine + i + k * kF32Lanes, part);
+        store(sum_gn[k], mine + cols + i + k * kF32Lanes, part);
+      }
+    });
   });
   float* sums = a.sums.as<float>();
   parallel_for(exec, 2 * cols, kBatchChannelGrain, [&](int64_t begin, int64_t end) {

@@ -1,19 +1,48 @@
-#include "shale/kernels/pool.h"
-
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "shale/kernels/cpu/pool.cpp"
+#include <hwy/foreach_target.h>
+//
 #include <algorithm>
-#include <vector>
 
 #include "shale/kernels/check.h"
+#include "shale/kernels/cpu/loop-inl.h"
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/run.h"
+#include "shale/kernels/pool.h"
 
-// A thread owns rows of pixels; the channels of a pixel lie behind each other, so that compilers
-// make vectors of them. Backward gathers: each pixel asks the windows that hold it.
+// A thread owns rows of pixels; vectors are of channels, which lie behind each other. Backward
+// gathers: each pixel asks the windows that hold it.
 
-namespace shale::kernels {
-namespace {
+HWY_BEFORE_NAMESPACE();
+namespace shale::kernels::HWY_NAMESPACE {
 
-constexpr int64_t kPoolGrain = 4;  // rows of pixels
+using PlaceTag = hn::RebindToSigned<F32Tag>;       // a place of a window, as wide as a value
+using PlaceByteTag = hn::Rebind<uint8_t, F32Tag>;  // as it is in memory
+
+HWY_INLINE auto load_places(const uint8_t* from, Whole) {
+  return hn::PromoteTo(PlaceTag(), hn::LoadU(PlaceByteTag(), from));
+}
+HWY_INLINE auto load_places(const uint8_t* from, Part part) {
+  uint8_t bytes[kF32Lanes] = {};
+  for (int64_t i = 0; i < kF32Lanes; ++i) {
+    if (i < part.count) bytes[i] = from[i];
+  }
+  return load_places(bytes, Whole());
+}
+template <class V>
+HWY_INLINE void store_places(V places, uint8_t* to, Whole) {
+  hn::StoreU(hn::DemoteTo(PlaceByteTag(), places), PlaceByteTag(), to);
+}
+template <class V>
+HWY_INLINE void store_places(V places, uint8_t* to, Part part) {
+  uint8_t bytes[kF32Lanes];
+  store_places(places, bytes, Whole());
+  for (int64_t i = 0; i < kF32Lanes; ++i) {
+    if (i < part.count) to[i] = bytes[i];
+  }
+}
+
+inline constexpr int64_t kPoolGrain = 4;  // rows of pixels
 
 // Pixels [begin, end) of a window that are inside of an image.
 struct Cells {
@@ -40,30 +69,34 @@ void max_pool_rows(const MaxPoolArgs& a, int64_t first_row, int64_t end_row) {
   const int64_t H = a.x.size(1), W = a.x.size(2), C = a.x.size(3);
   const int64_t rows = a.y.size(1), cols = a.y.size(2);
   const T* x = a.x.as<T>();
-  std::vector<float> best(static_cast<size_t>(C));
   for (int64_t row = first_row; row < end_row; ++row) {
     const int64_t image = row / rows;
     const Cells down(row % rows, a.kernel, H, a.windows);
     for (int64_t j = 0; j < cols; ++j) {
       const Cells across(j, a.kernel, W, a.windows);
       uint8_t* const place = a.place.as<uint8_t>() + (row * cols + j) * C;
-      bool is_first = true;
-      for (int64_t h = down.begin; h < down.end; ++h) {
-        for (int64_t w = across.begin; w < across.end; ++w) {
-          const T* pixel = x + ((image * H + h) * W + w) * C;
-          const auto cell = static_cast<uint8_t>((h - down.first) * a.kernel + (w - across.first));
-          for (int64_t c = 0; c < C; ++c) {
-            const float value = to_f32(pixel[c]);
-            const bool is_nan = value != value && best[size_t(c)] == best[size_t(c)];
-            const bool wins = is_first || value > best[size_t(c)] || is_nan;
-            best[size_t(c)] = wins ? value : best[size_t(c)];
-            place[c] = wins ? cell : place[c];
+      T* const y = a.y.as<T>() + (row * cols + j) * C;
+      for_vectors(C, [&](int64_t c, auto part) HWY_ATTR {
+        auto best = hn::Zero(F32Tag());
+        auto best_cell = hn::Zero(PlaceTag());
+        bool is_first = true;
+        for (int64_t h = down.begin; h < down.end; ++h) {
+          for (int64_t w = across.begin; w < across.end; ++w) {
+            const auto value = load(x + ((image * H + h) * W + w) * C + c, part);
+            const auto cell = hn::Set(
+                PlaceTag(), static_cast<int32_t>((h - down.first) * a.kernel + (w - across.first)));
+            // The first NaN stays.
+            const auto is_nan = hn::AndNot(hn::IsNaN(best), hn::IsNaN(value));
+            const auto wins = hn::Or(hn::Gt(value, best), is_nan);
+            best = is_first ? value : hn::IfThenElse(wins, value, best);
+            best_cell =
+                is_first ? cell : hn::IfThenElse(hn::RebindMask(PlaceTag(), wins), cell, best_cell);
+            is_first = false;
           }
-          is_first = false;
         }
-      }
-      T* y = a.y.as<T>() + (row * cols + j) * C;
-      for (int64_t c = 0; c < C; ++c) y[c] = static_cast<T>(best[size_t(c)]);
+        store(best, y + c, part);
+        store_places(best_cell, place + c, part);
+      });
     }
   }
 }
@@ -74,46 +107,62 @@ void max_pool_grad_rows(const MaxPoolGradArgs& a, int64_t first_row, int64_t end
   const int64_t rows = a.dy.size(1), cols = a.dy.size(2);
   const T* dy = a.dy.as<T>();
   const uint8_t* place = a.place.as<uint8_t>();
-  std::vector<float> sum(static_cast<size_t>(C));
   for (int64_t row = first_row; row < end_row; ++row) {
     const int64_t image = row / H, h = row % H;
     const Holders down(h, a.kernel, rows, a.windows);
     for (int64_t w = 0; w < W; ++w) {
       const Holders across(w, a.kernel, cols, a.windows);
-      std::fill(sum.begin(), sum.end(), 0.f);
-      for (int64_t i = down.begin; i < down.end; ++i) {
-        for (int64_t j = across.begin; j < across.end; ++j) {
-          const int64_t at = ((image * rows + i) * cols + j) * C;
-          const int64_t u = h - (i * a.windows.stride - a.windows.padding);
-          const int64_t v = w - (j * a.windows.stride - a.windows.padding);
-          const auto cell = static_cast<uint8_t>(u * a.kernel + v);
-          for (int64_t c = 0; c < C; ++c) {
-            sum[size_t(c)] += place[at + c] == cell ? to_f32(dy[at + c]) : 0.f;
+      T* const dx = a.dx.as<T>() + (row * W + w) * C;
+      for_vectors(C, [&](int64_t c, auto part) HWY_ATTR {
+        auto sum = hn::Zero(F32Tag());
+        for (int64_t i = down.begin; i < down.end; ++i) {
+          for (int64_t j = across.begin; j < across.end; ++j) {
+            const int64_t at = ((image * rows + i) * cols + j) * C + c;
+            const int64_t u = h - (i * a.windows.stride - a.windows.padding);
+            const int64_t v = w - (j * a.windows.stride - a.windows.padding);
+            const auto cell = hn::Set(PlaceTag(), static_cast<int32_t>(u * a.kernel + v));
+            const auto won = hn::Eq(load_places(place + at, part), cell);
+            sum = hn::Add(sum,
+                          hn::IfThenElseZero(hn::RebindMask(F32Tag(), won), load(dy + at, part)));
           }
         }
-      }
-      T* dx = a.dx.as<T>() + (row * W + w) * C;
-      for (int64_t c = 0; c < C; ++c) dx[c] = static_cast<T>(sum[size_t(c)]);
+        store(sum, dx + c, part);
+      });
     }
   }
 }
 
-}  // namespace
-
-template <>
-void cpu::run(const Exec& exec, const MaxPoolArgs& a) {
+void max_pool_target(const Exec& exec, const MaxPoolArgs& a) {
   dispatch_float(a.x.dtype, [&]<typename T>() {
     parallel_for(exec, a.y.size(0) * a.y.size(1), kPoolGrain,
                  [&](int64_t begin, int64_t end) { max_pool_rows<T>(a, begin, end); });
   });
 }
 
-template <>
-void cpu::run(const Exec& exec, const MaxPoolGradArgs& a) {
+void max_pool_grad_target(const Exec& exec, const MaxPoolGradArgs& a) {
   dispatch_float(a.dx.dtype, [&]<typename T>() {
     parallel_for(exec, a.dx.size(0) * a.dx.size(1), kPoolGrain,
                  [&](int64_t begin, int64_t end) { max_pool_grad_rows<T>(a, begin, end); });
   });
 }
 
+}  // namespace shale::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shale::kernels {
+HWY_EXPORT(max_pool_target);
+HWY_EXPORT(max_pool_grad_target);
+
+template <>
+void cpu::run(const Exec& exec, const MaxPoolArgs& a) {
+  HWY_DYNAMIC_DISPATCH(max_pool_target)(exec, a);
+}
+
+template <>
+void cpu::run(const Exec& exec, const MaxPoolGradArgs& a) {
+  HWY_DYNAMIC_DISPATCH(max_pool_grad_target)(exec, a);
+}
+
 }  // namespace shale::kernels
+#endif

@@ -86,30 +86,34 @@ TEST_CASE("a recorder keeps the products that it is asked to keep", "[bench]") {
   KernelRecorder recorder;
   const Product product(&recorder);
   product.run();
-  CHECK(recorder.gemm_calls().empty());
-  recorder.keep_gemm_calls(true);
+  CHECK(recorder.product_calls().empty());
+  recorder.keep_products(true);
   product.run();
-  REQUIRE(recorder.gemm_calls().size() == 1);
-  CHECK(recorder.gemm_calls()[0].name == "NT 4x5x6");
-  CHECK(recorder.gemm_calls()[0].c == product.y.data());
-  CHECK(recorder.gemms().at("NT 4x5x6").calls == 2);
+  REQUIRE(recorder.product_calls().size() == 1);
+  CHECK(recorder.product_calls()[0].name == "NT 4x5x6");
+  CHECK(recorder.product_calls()[0].c == product.y.data());
+  CHECK(recorder.products().at("NT 4x5x6").calls == 2);
   recorder.reset();
-  CHECK(recorder.gemms().empty());
+  CHECK(recorder.products().empty());
 }
 
 TEST_CASE("a recorder keeps both products of SwiGLU", "[bench]") {
   KernelRecorder recorder;
   const Product product(&recorder);
   const DeviceArray<float> gate(product.exec, 20), up(product.exec, 20);
-  recorder.keep_gemm_calls(true);
+  recorder.keep_products(true);
   const View w = product.w.view({6, 5}, {1, 6});
-  kernels::gemm(product.exec, {.a = product.x.view({4, 6}), .b = w, .c = product.y.view({4, 5}),
-                               .epilogue = kernels::Epilogue::kSwiGlu, .aux = gate.view({4, 5}),
-                               .b_up = w, .aux_up = up.view({4, 5})});
-  REQUIRE(recorder.gemm_calls().size() == 2);
-  CHECK(recorder.gemm_calls()[0].name == "NT 4x5x6 swiglu");
-  CHECK(recorder.gemm_calls()[0].c == product.y.data());
-  CHECK(recorder.gemm_calls()[1].c == up.data());
+  kernels::gemm(product.exec, {.a = product.x.view({4, 6}),
+                               .b = w,
+                               .c = product.y.view({4, 5}),
+                               .epilogue = kernels::Epilogue::kSwiGlu,
+                               .aux = gate.view({4, 5}),
+                               .b_up = w,
+                               .aux_up = up.view({4, 5})});
+  REQUIRE(recorder.product_calls().size() == 2);
+  CHECK(recorder.product_calls()[0].name == "NT 4x5x6 swiglu");
+  CHECK(recorder.product_calls()[0].c == product.y.data());
+  CHECK(recorder.product_calls()[1].c == up.data());
 }
 
 TEST_CASE("a recorder sees the calls of Execs that name it", "[bench]") {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "shale/bench/support/gemm_floor.h"
+#include "shale/bench/support/product_floor.h"
 #include "shale/bench/support/step_report.h"
 #include "shale/test/support/catch.h"
 
@@ -46,19 +46,19 @@ TEST_CASE("products of a step are counted as 6 FLOP per weight and token", "[ben
   TrainOptions options = small();
   KernelRecorder recorder;
   TrainLoop loop(options, world);
-  recorder.keep_gemm_calls(true);
+  recorder.keep_products(true);
   loop.step(recorder);
   // Weights of two blocks of width 128, and the output layer over 256 tokens.
   const double weights = 2 * 12 * 128 * 128 + 256 * 128;
-  const double want = 6 * weights * double(loop.tokens_per_step());
+  const double want = 6 * weights * double(loop.items_per_step());
   double recorded = 0;
-  for (const auto& [name, total] : recorder.gemms()) recorded += total.cost.flops;
+  for (const auto& [name, total] : recorder.products()) recorded += total.cost.flops;
   CHECK(recorded == want);
 
-  GemmFloor floor(recorder.gemm_calls());
+  ProductFloor floor(recorder.product_calls());
   CHECK(floor.flops() == want);
   CHECK(floor.run() > 0);
-  for (const GemmRow& part : gemm_totals(recorder, 1, &floor, 1)) {
+  for (const ProductRow& part : product_totals(recorder, 1, &floor, 1)) {
     CAPTURE(part.name);
     CHECK(part.vendor_seconds > 0);
   }
@@ -111,6 +111,39 @@ TEST_CASE("graphs need a device with streams", "[bench]") {
   TrainOptions options = small();
   options.cuda_graph = true;
   CHECK_THROWS_AS(TrainLoop(options, world), ConfigError);
+}
+
+TEST_CASE("steps on images train, and their convolutions are in the floor", "[bench]") {
+  comm::World world(0, nullptr);
+  TrainOptions options{.model = "resnet18-small", .pixels = 16, .micro_batch = 2, .threads = 1};
+  KernelRecorder recorder;
+  TrainLoop loop(options, world);
+  recorder.keep_products(true);
+  const float first = loop.step(recorder).loss;
+  recorder.keep_products(false);
+  CHECK(first > 0);
+  CHECK(loop.items_per_step() == 2);
+  ProductFloor floor(recorder.product_calls());
+  // The first convolution, of 3 x 3 pixels of 3 channels to 64, has no gradient of its input.
+  const double missing = 2.0 * 2 * 16 * 16 * 64 * 3 * 3 * 3;
+  CHECK(floor.flops() == loop.work().item_flops * 2 - missing);
+  CHECK(floor.run() > 0);
+  CHECK(floor.totals().at("conv 3x3/1 2x16x16x3 -> 64, weight gradient").calls == 1);
+  CHECK(floor.totals().count("conv 3x3/1 2x16x16x3 -> 64, input gradient") == 0);
+
+  // The same images in every step would be learned by heart; these are others each time.
+  const Batch one = loop.work().batch(0, 1), other = loop.work().batch(1, 1);
+  CHECK(loop.work().batch(0, 2).count == 2);
+  const auto pixels = [](const Batch& batch) { return batch.field("images").values<float>(); };
+  CHECK(!std::ranges::equal(pixels(one), pixels(other)));
+  CHECK(std::ranges::equal(pixels(one), pixels(loop.work().batch(0, 2)).first(16 * 16 * 3)));
+}
+
+TEST_CASE("a model of images refuses what only models of language have", "[bench]") {
+  comm::World world(0, nullptr);
+  TrainOptions options{.model = "vit-nano", .layers = 2, .threads = 1};
+  CHECK_THROWS_WITH(TrainLoop(options, world),
+                    "--layers is for models of language; vit-nano is one of images");
 }
 
 }  // namespace shale::bench

@@ -14,9 +14,10 @@ using Doubles = std::vector<double>;
 
 constexpr float kEps = 1e-5f;
 
-// One row, less than a vector, ragged, exact vectors, several blocks of rows.
+// One row, less than a vector, ragged, exact vectors, several blocks of rows, strips of four vectors
+// and of one with a ragged end.
 const std::vector<std::pair<int64_t, int64_t>> kSizes = {{1, 1},   {2, 5},    {3, 31},   {40, 16},
-                                                         {67, 64}, {1000, 7}, {1300, 48}};
+                                                         {67, 64}, {1000, 7}, {1300, 48}, {40, 85}};
 
 struct Moments {
   Doubles mean, squares;  // by channel

@@ -1,23 +1,24 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "shale/bench/support/buffer.h"
 #include "shale/bench/support/kernel_recorder.h"
-#include "shale/bench/support/vendor_matmul.h"
+#include "shale/bench/support/vendor_primitive.h"
 
 namespace shale::bench {
 
-// The matrix products of a step and nothing else, straight through oneDNN: what a step would take
-// if all the rest were free. The products are those that a real step made, in its order, with
-// operands that share and reuse memory as the step's did, so that caches find the same pattern; the
-// memory is the floor's own.
-class GemmFloor {
+// The matrix products and convolutions of a step and nothing else, straight through oneDNN: what a
+// step would take if all the rest were free. They are those that a real step made, in its order,
+// with operands that share and reuse memory as the step's did, so that caches find the same
+// pattern; the memory is the floor's own.
+class ProductFloor {
  public:
   // Throws UnavailableError where oneDNN lacks a product.
-  explicit GemmFloor(std::vector<GemmCall> calls);
+  explicit ProductFloor(std::vector<ProductCall> calls);
 
   // Runs all products with the threads of omp_set_num_threads(); seconds in all.
   double run();
@@ -30,8 +31,8 @@ class GemmFloor {
 
  private:
   struct Product {
-    GemmCall call;  // with addresses in the floor's memory
-    const VendorMatmul* matmul = nullptr;
+    ProductCall call;  // with addresses in the floor's memory
+    const VendorPrimitive* vendor = nullptr;
   };
   // A stretch of the step's memory that operands overlap in, and what stands for it here.
   struct Region {
@@ -44,13 +45,13 @@ class GemmFloor {
     uint64_t seed = 0;
   };
 
-  void make_regions(const std::vector<GemmCall>& calls);
+  void make_regions(const std::vector<ProductCall>& calls);
   void* here(const void* there) const;
   void plan_inputs();
   void write_inputs(const std::vector<Operand>& inputs) const;
 
   std::vector<Region> regions_;  // by address
-  std::map<MatmulSpec, VendorMatmul> matmuls_;
+  std::map<ProductSpec, std::unique_ptr<VendorPrimitive>> vendors_;
   std::vector<Product> products_;
   std::vector<Operand> inputs_;       // all memory that products read
   std::vector<Operand> overwritten_;  // the part of it that products also write

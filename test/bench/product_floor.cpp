@@ -1,4 +1,4 @@
-#include "shale/bench/support/gemm_floor.h"
+#include "shale/bench/support/product_floor.h"
 
 #include <vector>
 
@@ -8,11 +8,13 @@
 namespace shale::bench {
 namespace {
 
-GemmCall call_of(const char* name, const float* a, const float* b, float* c, int64_t m, int64_t n,
-                 int64_t k) {
+ProductCall call_of(const char* name, const float* a, const float* b, float* c, int64_t m,
+                    int64_t n, int64_t k) {
   return {.name = name,
-          .spec = {.m = m, .n = n, .k = k, .lda = k, .ldb = n, .ldc = n},
-          .a = a, .b = b, .c = c};
+          .spec = MatmulSpec{.m = m, .n = n, .k = k, .lda = k, .ldb = n, .ldc = n},
+          .a = a,
+          .b = b,
+          .c = c};
 }
 
 }  // namespace
@@ -21,8 +23,8 @@ TEST_CASE("the floor runs the products in memory of its own", "[bench]") {
   std::vector<float> memory(4096, 7.f);
   float* const p = memory.data();
   // The second product reads what the first wrote and writes over the first's input.
-  GemmFloor floor({call_of("first", p, p + 100, p + 200, 8, 8, 8),
-                   call_of("second", p + 200, p + 1000, p, 8, 8, 8)});
+  ProductFloor floor({call_of("first", p, p + 100, p + 200, 8, 8, 8),
+                      call_of("second", p + 200, p + 1000, p, 8, 8, 8)});
   CHECK(floor.flops() == 2 * 2 * 8 * 8 * 8);
   CHECK(floor.run() > 0);
   CHECK(floor.run() > 0);
@@ -38,19 +40,20 @@ TEST_CASE("operands that overlap in the step overlap in the floor", "[bench]") {
   float* const p = memory.data();
   constexpr int64_t kPage = 4096;
   // All three operands in one stretch of 16 KiB, then two stretches far from each other.
-  const GemmFloor one({call_of("x", p, p + 32 * 32, p + 64 * 32, 32, 32, 32)});
+  const ProductFloor one({call_of("x", p, p + 32 * 32, p + 64 * 32, 32, 32, 32)});
   CHECK(one.memory_bytes() >= 3 * kPage);
   CHECK(one.memory_bytes() < 5 * kPage);
-  const GemmFloor apart({call_of("x", p, p + (1 << 19), p + 32, 32, 32, 32)});
+  const ProductFloor apart({call_of("x", p, p + (1 << 19), p + 32, 32, 32, 32)});
   CHECK(apart.memory_bytes() < 5 * kPage);  // the gap between is not there
 }
 
 TEST_CASE("a product that oneDNN lacks is an error that names it", "[bench]") {
   std::vector<double> memory(300);
-  GemmCall call{.name = "f64", .spec = {.m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4}};
-  call.spec.in = call.spec.out = DType::kF64;
+  const MatmulSpec spec{
+      .m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4, .in = DType::kF64, .out = DType::kF64};
+  ProductCall call{.name = "f64", .spec = spec};
   call.a = call.b = call.c = memory.data();
-  const auto message = test::message_of<UnavailableError>([&] { GemmFloor({call}); });
+  const auto message = test::message_of<UnavailableError>([&] { ProductFloor({call}); });
   CHECK(test::contains(message, "fp64"));
 }
 

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shale/models/image/model.h"
+#include "shale/models/language/model.h"
+#include "shale/models/training/micro_batches.h"
+
+namespace shale::bench {
+
+// Something to train: a model without memory, its loss, and batches that are a function of a
+// sample's position, so that all ranks and all ways to train see the same.
+struct TrainWork {
+  std::string name;
+  std::unique_ptr<Module> model;
+  std::vector<Module*> units;  // of data parallelism
+  models::MicroBatches::Loss loss;
+  std::function<Batch(int64_t first, int64_t count)> batch;
+  const char* item = "image";  // what has a loss: an image or a token
+  int64_t items = 1;           // of a sample
+  double item_flops = 0;       // of forward and backward
+  std::vector<models::NamedProduct> products = {};
+};
+
+// Sequences of random tokens.
+TrainWork language_work(std::string name, const models::LanguageModelConfig& sizes,
+                        const models::LanguageModelPolicy& policy, int64_t seq_len, uint64_t seed);
+
+// Images of noise, evenly over [-0.5, 0.5], with random labels.
+TrainWork image_work(std::string name, const models::ImageModelConfig& sizes, uint64_t seed);
+
+}  // namespace shale::bench

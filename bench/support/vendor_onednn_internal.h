@@ -1,0 +1,18 @@
+#pragma once
+
+#include <dnnl.hpp>
+
+#include "shale/base/dtype.h"
+
+// What calls of oneDNN share.
+namespace shale::bench {
+
+const dnnl::engine& onednn_engine();
+dnnl::memory::data_type onednn_type(DType dtype);  // throws UnavailableError
+
+// oneDNN's memory objects hold plain pointers; it reads its sources only.
+inline dnnl::memory onednn_memory(const dnnl::memory::desc& desc, const void* data) {
+  return {desc, onednn_engine(), const_cast<void*>(data)};
+}
+
+}  // namespace shale::bench

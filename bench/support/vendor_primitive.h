@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstddef>
+
+namespace shale::bench {
+
+// A matrix product or a convolution by a vendor's library.
+class VendorPrimitive {
+ public:
+  VendorPrimitive() = default;
+  VendorPrimitive(VendorPrimitive&&) noexcept = default;
+  VendorPrimitive& operator=(VendorPrimitive&&) noexcept = default;
+  virtual ~VendorPrimitive() = default;
+
+  virtual size_t scratch_bytes() const = 0;
+  // scratch: scratch_bytes(), aligned to 64. Which operands there are, the product says.
+  virtual void run(const void* a, const void* b, void* c, void* scratch) const = 0;
+};
+
+}  // namespace shale::bench
