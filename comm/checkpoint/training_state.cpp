@@ -229,6 +229,11 @@ Tensor as_vector(const Tensor& x) {
 void add_boxes(std::vector<StatePart>& parts, StatePart part) {
   const Parameter& parameter = *part.parameter;
   if (!(part.shape == parameter.shape)) {
+    // Statistics of the whole parameter, which every leaf has.
+    if (part.of_whole) {
+      part.is_copy = parameter.partition.share != LeafShare::kWhole && parameter.partition.leaf > 0;
+      return parts.push_back(std::move(part));
+    }
     if (parameter.partition.share == LeafShare::kWhole) return parts.push_back(std::move(part));
     throw ConfigError(cat("checkpoint: ", part.name, part.shape, " is a state of ",
                           parameter.full_name(),

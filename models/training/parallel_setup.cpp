@@ -86,7 +86,8 @@ void check_pipeline(const RunConfig& config, int64_t micro_batches) {
 
 // Of parameters that are cut over tensor ranks as well as over those that shard them.
 bool puts_leaves_together(OptimizerKind kind) {
-  return kind == OptimizerKind::kMuon || kind == OptimizerKind::kLamb;
+  return kind == OptimizerKind::kMuon || kind == OptimizerKind::kLamb ||
+         kind == OptimizerKind::kAdafactor;
 }
 
 }  // namespace
@@ -316,7 +317,7 @@ void check_tensor(const RunConfig& config) {
   const char* const statistics =
       puts_leaves_together(config.optimizer) ? nullptr : optimizer_of_matrices(config);
   want(statistics == nullptr, "--tensor cuts the matrices of which --optimizer ", statistics,
-       " has statistics; want muon, lamb, or one that works by elements, such as adamw");
+       " has statistics; want muon, lamb, adafactor, or one that works by elements, such as adamw");
 }
 
 // What --context does not go with.

@@ -1,9 +1,11 @@
 #include "shale/runtime/optim/adafactor.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "shale/base/error.h"
 #include "shale/kernels/elementwise.h"
+#include "shale/kernels/reduce_dims.h"
 
 namespace shale::optim {
 
@@ -11,7 +13,6 @@ Adafactor::Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& opt
     : Optimizer(std::move(shards)),
       options_(options),
       peers_(peers_of("adafactor", this->shards())) {
-  int64_t means = 0;
   for (size_t i = 0; i < this->shards().size(); ++i) {
     const OptimShard& shard = this->shards()[i];
     if (shard.fence != nullptr) {
@@ -20,33 +21,77 @@ Adafactor::Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& opt
                             "statistics over ranks come before"));
     }
     // Parts that are empty here have statistics too, which other ranks fill.
-    for (const OptimSpan& span : shard.spans) {
-      if (peers_ == nullptr && span.count != span.parameter->numel()) {
-        throw ConfigError(cat("adafactor: ", shard.name, " has ", span.count, " of the ",
-                              span.parameter->numel(), " elements of ", span.parameter->full_name(),
-                              ", want OptimShard::peers with the ranks that have the others"));
-      }
-      const Shape& shape = span.parameter->shape;
-      const int64_t cols = shape.ndim() > 0 ? shape.at(-1) : 1;
-      Part part{.shard = i, .span = span};
-      part.matrix = {.rows = shape.numel() / cols, .cols = cols, .first = span.first};
-      part.factored = part.matrix.rows > 1 && cols > 1;
-      part.means_offset = means;
-      if (part.factored) {
-        means += part.matrix.rows + cols;
-      } else {
-        part.v = add_state({.name = "v." + span.parameter->full_name(), .value = {}, .shard = i},
-                           span.count, DType::kF32);
-      }
-      parts_.push_back(std::move(part));
-    }
+    for (const OptimSpan& span : shard.spans) add_part(i, span);
   }
   if (parts_.empty()) return;
+  int64_t means = 0;
+  for (Whole& whole : wholes_) {
+    leaves_ = std::max(leaves_, whole.leaves);
+    whole.means_offset = means;
+    if (whole.factored) means += whole.rows + whole.cols;
+  }
   means_ = add_state({.name = "means", .value = {}}, means, DType::kF32);
-  Context& context = means_.context();
-  newest_ = empty(context, {means}, DType::kF32, MemoryTag::kOptimizer, "adafactor");
-  squares_ =
-      empty(context, {int64_t(parts_.size())}, DType::kF32, MemoryTag::kOptimizer, "adafactor");
+  const auto make = [&](int64_t count) {
+    return empty(means_.context(), {count}, DType::kF32, MemoryTag::kOptimizer, "adafactor");
+  };
+  const auto squares = static_cast<int64_t>(wholes_.size()) + 1;
+  newest_sum_ = newest_ = make(leaves_ * means);
+  squares_sum_ = squares_ = make(leaves_ * squares);
+  if (leaves_ == 1) return;
+  newest_sum_ = make(means);
+  squares_sum_ = make(squares);
+}
+
+size_t Adafactor::whole_of(const Parameter& parameter) {
+  const auto [number, is_new] = numbers_.try_emplace(parameter.full_name(), wholes_.size());
+  if (!is_new) return number->second;
+  const Shape& shape = parameter.whole;
+  const Partition& partition = parameter.partition;
+  const bool is_cut = partition.share == LeafShare::kCut;
+  Whole whole{.first_part = parts_.size(), .cols = shape.ndim() > 0 ? shape.at(-1) : 1};
+  whole.rows = whole.cols > 0 ? shape.numel() / whole.cols : 0;
+  whole.leaves = is_cut ? partition.leaves : 1;
+  whole.factored = whole.rows > 1 && whole.cols > 1;
+  whole.cuts_columns = whole.factored && is_cut && partition.dim == shape.ndim() - 1;
+  wholes_.push_back(whole);
+  return number->second;
+}
+
+void Adafactor::add_part(size_t shard, const OptimSpan& span) {
+  const Parameter& parameter = *span.parameter;
+  // Other leaves are on ranks of which nothing is known.
+  const bool is_apart = parameter.partition.share == LeafShare::kCut &&
+                        !parameter.leaves.empty() &&
+                        std::ssize(parameter.leaves) < parameter.partition.leaves;
+  if (peers_ == nullptr && (is_apart || span.count != parameter.numel())) {
+    throw ConfigError(cat("adafactor: ", shards()[shard].name, " has ", span.count, " of the ",
+                          parameter.whole.numel(), " elements of ", parameter.full_name(),
+                          ", want OptimShard::peers with the ranks that have the others"));
+  }
+  Part part{.shard = shard, .span = span, .whole = whole_of(parameter)};
+  const Whole& whole = wholes_[part.whole];
+  const auto add = [&](int64_t offset, int64_t count, const kernels::MatrixRange& matrix) {
+    if (count > 0) part.pieces.push_back({.offset = offset, .count = count, .matrix = matrix});
+  };
+  if (!whole.factored) {
+    add(0, span.count, {.rows = 1, .cols = parameter.whole.numel(), .first = span.first});
+    part.v = add_state({.name = "v." + parameter.full_name(), .value = {}, .shard = shard},
+                       span.count, DType::kF32);
+  } else if (whole.cuts_columns) {
+    add(0, span.count,
+        {.rows = whole.rows, .cols = whole.cols / whole.leaves, .first = span.first});
+  } else {
+    for_each_rows(parameter.whole, parameter.partition, span.first, span.count,
+                  [&](const PartRows& rows) {
+                    for (int64_t i = 0; i < rows.rows; ++i) {
+                      add(rows.in_part + i * rows.run - span.first, rows.run,
+                          {.rows = whole.rows,
+                           .cols = whole.cols,
+                           .first = rows.in_whole + i * rows.stride});
+                    }
+                  });
+  }
+  parts_.push_back(std::move(part));
 }
 
 void Adafactor::set_corrections(StepState& values, int64_t done) const {
@@ -54,22 +99,55 @@ void Adafactor::set_corrections(StepState& values, int64_t done) const {
   values.bias_correction2 = static_cast<float>(std::pow(t, -options_.decay_exponent));
 }
 
+Tensor Adafactor::of_leaf(const Tensor& all, const Part& part) const {
+  const Partition& partition = part.span.parameter->partition;
+  const int64_t count = all.numel() / leaves_;
+  const int64_t leaf = partition.share == LeafShare::kCut ? partition.leaf : 0;
+  return vector_slice(all, leaf * count, count);
+}
+
 View Adafactor::row(const Tensor& means, const Part& part) const {
-  if (!part.factored) return {};
-  return vector_slice(means, part.means_offset, part.matrix.rows).view();
+  const Whole& whole = wholes_[part.whole];
+  if (!whole.factored) return {};
+  return vector_slice(means, whole.means_offset, whole.rows).view();
 }
 
 View Adafactor::col(const Tensor& means, const Part& part) const {
-  if (!part.factored) return {};
-  return vector_slice(means, part.means_offset + part.matrix.rows, part.matrix.cols).view();
+  const Whole& whole = wholes_[part.whole];
+  if (!whole.factored) return {};
+  const int64_t count = whole.cuts_columns ? whole.cols / whole.leaves : whole.cols;
+  const int64_t first = whole.cuts_columns ? part.span.parameter->partition.leaf * count : 0;
+  return vector_slice(means, whole.means_offset + whole.rows + first, count).view();
 }
 
-View Adafactor::square(size_t part) const {
-  return squares_.alias({}, {}, static_cast<int64_t>(part)).view();
+// Where the part's squares are added: what other leaves have too is counted once.
+View Adafactor::square(const Part& part) const {
+  const bool counts = part.span.parameter->partition.counts();
+  const auto place = static_cast<int64_t>(counts ? part.whole : wholes_.size());
+  return of_leaf(squares_, part).alias({}, {}, place).view();
 }
 
-View Adafactor::grad(const Part& part) const {
-  return vector_slice(shards()[part.shard].grad, part.span.offset, part.span.count).view();
+View Adafactor::grad(const Part& part, const Piece& piece) const {
+  return vector_slice(shards()[part.shard].grad, part.span.offset + piece.offset, piece.count)
+      .view();
+}
+
+// Leaf by leaf. Means by row of leaves that have some of the columns are means of means.
+void Adafactor::add_leaves() {
+  if (leaves_ == 1) return;
+  const Exec exec = this->exec(0);
+  const auto add = [&](const Tensor& all, const Tensor& sum, int64_t first, int64_t count,
+                       float scale) {
+    if (count == 0) return;
+    const Tensor x = all.alias({leaves_, count}, {sum.numel(), 1}, first);
+    const Tensor y = vector_slice(sum, first, count).alias({1, count}, {count, 1});
+    kernels::reduce_dims(exec, {.x = x.view(), .y = y.view(), .scale = scale});
+  };
+  add(newest_, newest_sum_, 0, newest_sum_.numel(), 1);
+  for (const Whole& whole : wholes_) {
+    if (!whole.cuts_columns) continue;
+    add(newest_, newest_sum_, whole.means_offset, whole.rows, 1 / static_cast<float>(whole.leaves));
+  }
 }
 
 void Adafactor::begin_step() {
@@ -79,56 +157,74 @@ void Adafactor::begin_step() {
   kernels::fill(exec, {.y = newest_, .value = 0});
   kernels::fill(exec, {.y = squares_, .value = 0});
   for (const Part& part : parts_) {
-    if (!part.factored || part.span.count == 0) continue;
-    kernels::adafactor_means(exec, {.grad = grad(part),
-                                    .row_mean = row(newest_, part),
-                                    .col_mean = col(newest_, part),
-                                    .part = part.matrix,
-                                    .eps = options_.eps});
+    if (!wholes_[part.whole].factored || !part.span.parameter->partition.counts()) continue;
+    for (const Piece& piece : part.pieces) {
+      kernels::adafactor_means(exec, {.grad = grad(part, piece),
+                                      .row_mean = row(of_leaf(newest_, part), part),
+                                      .col_mean = col(of_leaf(newest_, part), part),
+                                      .part = piece.matrix,
+                                      .eps = options_.eps});
+    }
   }
   if (peers_ != nullptr) peers_->sum(newest_);
-  kernels::adafactor_average(exec, {.newest = newest_, .mean = means_});
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    const Part& part = parts_[i];
-    if (part.span.count == 0) continue;
-    kernels::adafactor_squares(exec, {.grad = grad(part),
-                                      .row = row(means_, part),
-                                      .col = col(means_, part),
-                                      .v = part.factored ? View{} : part.v.view(),
-                                      .sum = square(i),
-                                      .part = part.matrix,
-                                      .eps = options_.eps});
+  add_leaves();
+  kernels::adafactor_average(exec, {.newest = newest_sum_, .mean = means_});
+  for (const Part& part : parts_) {
+    for (const Piece& piece : part.pieces) {
+      kernels::adafactor_squares(exec, {.grad = grad(part, piece),
+                                        .row = row(means_, part),
+                                        .col = col(means_, part),
+                                        .v = part.v.defined() ? part.v.view() : View{},
+                                        .sum = square(part),
+                                        .part = piece.matrix,
+                                        .eps = options_.eps});
+    }
   }
   if (peers_ != nullptr) peers_->sum(squares_);
+  if (leaves_ == 1) return;
+  const int64_t count = squares_sum_.numel();
+  kernels::reduce_dims(exec, {.x = squares_.alias({leaves_, count}, {count, 1}).view(),
+                              .y = squares_sum_.alias({1, count}, {count, 1}).view()});
 }
 
 void Adafactor::update(size_t shard, const Tensor& compute) {
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    const Part& part = parts_[i];
-    if (part.shard != shard || part.span.count == 0) continue;
-    const auto piece = [&](const Tensor& vector) {
-      return vector.defined() ? vector_slice(vector, part.span.offset, part.span.count).view()
-                              : View{};
-    };
-    kernels::adafactor(exec(shard), {.master = piece(shards()[shard].master),
-                                     .grad = grad(part),
-                                     .row = row(means_, part),
-                                     .col = col(means_, part),
-                                     .v = part.factored ? View{} : part.v.view(),
-                                     .square_sum = square(i),
-                                     .param = piece(compute),
-                                     .part = part.matrix,
-                                     .lr_factor = part.span.options.lr_factor,
-                                     .clip_rms = options_.clip_rms,
-                                     .weight_decay = decay_of(part.span, options_.weight_decay)});
+  for (const Part& part : parts_) {
+    if (part.shard != shard) continue;
+    const Whole& whole = wholes_[part.whole];
+    // The kernel divides by the elements of a leaf's matrix.
+    const float clip = whole.cuts_columns
+                           ? options_.clip_rms * std::sqrt(static_cast<float>(whole.leaves))
+                           : options_.clip_rms;
+    for (const Piece& piece : part.pieces) {
+      const auto slice = [&](const Tensor& vector) {
+        return vector.defined()
+                   ? vector_slice(vector, part.span.offset + piece.offset, piece.count).view()
+                   : View{};
+      };
+      kernels::adafactor(
+          exec(shard),
+          {.master = slice(shards()[shard].master),
+           .grad = grad(part, piece),
+           .row = row(means_, part),
+           .col = col(means_, part),
+           .v = part.v.defined() ? part.v.view() : View{},
+           .square_sum = squares_sum_.alias({}, {}, static_cast<int64_t>(part.whole)).view(),
+           .param = slice(compute),
+           .part = piece.matrix,
+           .lr_factor = part.span.options.lr_factor,
+           .clip_rms = clip,
+           .weight_decay = decay_of(part.span, options_.weight_decay)});
+    }
   }
 }
 
 std::vector<StatePart> Adafactor::own_state_parts() const {
   std::vector<StatePart> all;
-  for (const Part& part : parts_) {
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const Part& part = parts_[i];
+    const Whole& whole = wholes_[part.whole];
     const Parameter* parameter = part.span.parameter;
-    if (!part.factored) {
+    if (!whole.factored) {
       all.push_back({.name = parameter->full_name() + "/v",
                      .parameter = parameter,
                      .shape = parameter->shape,
@@ -136,16 +232,17 @@ std::vector<StatePart> Adafactor::own_state_parts() const {
                      .values = part.v});
       continue;
     }
-    const int64_t rows = part.matrix.rows, cols = part.matrix.cols;
+    if (whole.first_part != i) continue;
     const auto add_means = [&](const char* name, int64_t begin, int64_t count) {
       all.push_back({.name = cat(parameter->full_name(), "/", name),
                      .parameter = parameter,
                      .shape = {count},
                      .values = vector_slice(means_, begin, count),
-                     .is_whole = true});
+                     .is_whole = true,
+                     .of_whole = true});
     };
-    add_means("v_row", part.means_offset, rows);
-    add_means("v_col", part.means_offset + rows, cols);
+    add_means("v_row", whole.means_offset, whole.rows);
+    add_means("v_col", whole.means_offset + whole.rows, whole.cols);
   }
   return all;
 }

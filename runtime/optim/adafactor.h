@@ -1,5 +1,9 @@
 #pragma once
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "shale/kernels/adafactor.h"
 #include "shale/runtime/optim/optimizer.h"
 
@@ -18,10 +22,11 @@ struct AdafactorOptions {
 // are rows), of other parameters per element. Some bytes per thousand parameters.
 //
 // Its statistics are of whole parameters, so that ranks add what they find in their shards
-// (ShardPeers; steps are collective then), in an order that depends on how parameters are cut:
-// results are the same only for the same number of ranks and shards. Throws ConfigError for a shard
-// with a fence (runtime/offload), for shards that are cut over different ranks or were clipped
-// apart, and for a part of a parameter without peers that have the rest.
+// (ShardPeers; steps are collective then), in an order that depends on how shards are cut: results
+// are the same only for the same number of ranks that shard. What leaves of one parameter find
+// (Parameter::leaves) is kept apart and added leaf by leaf, whoever has them. Throws ConfigError for
+// a shard with a fence (runtime/offload), for shards that are cut over different ranks or were
+// clipped apart, and for a part of a parameter without peers that have the rest.
 class Adafactor : public Optimizer {
  public:
   Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& options);
@@ -33,26 +38,47 @@ class Adafactor : public Optimizer {
   void update(size_t shard, const Tensor& compute) override;
   std::vector<StatePart> own_state_parts() const override;
   void set_corrections(StepState& values, int64_t done) const override;
-  // A parameter's part in a shard, and its statistics.
+  // A whole parameter, of which leaves and ranks have parts.
+  struct Whole {
+    size_t first_part = 0;
+    int64_t rows = 1, cols = 1, leaves = 1;
+    bool factored = false;
+    bool cuts_columns = false;  // a leaf has some of the columns, else some of the rows
+    int64_t means_offset = 0;   // rows, then columns, in means_
+  };
+  // Elements of a part that lie in a row in their matrix: the whole, or a leaf's columns of it.
+  struct Piece {
+    int64_t offset = 0, count = 0;  // in the part
+    kernels::MatrixRange matrix{};
+  };
+  // A parameter's part in a shard.
   struct Part {
     size_t shard = 0;
     OptimSpan span{};
-    kernels::MatrixRange matrix{};
-    bool factored = false;
-    int64_t means_offset = 0;  // rows, then columns, in means_
-    Tensor v{};                // if not factored
+    size_t whole = 0;
+    std::vector<Piece> pieces = {};
+    Tensor v{};  // if not factored
   };
+  void add_part(size_t shard, const OptimSpan& span);
+  size_t whole_of(const Parameter& parameter);
   View row(const Tensor& means, const Part& part) const;
   View col(const Tensor& means, const Part& part) const;
-  View square(size_t part) const;
-  View grad(const Part& part) const;
+  View square(const Part& part) const;
+  View grad(const Part& part, const Piece& piece) const;
+  // One leaf's statistics of all that there are for each leaf.
+  Tensor of_leaf(const Tensor& all, const Part& part) const;
+  void add_leaves();
 
   AdafactorOptions options_;
   const ShardPeers* peers_;
   std::vector<Part> parts_;
-  Tensor means_;    // of all matrices
-  Tensor newest_;   // the same, of this step's gradient
-  Tensor squares_;  // of each part's parameter: the sum of squares of its update
+  std::vector<Whole> wholes_;
+  std::map<std::string, size_t> numbers_;  // of wholes, by name
+  int64_t leaves_ = 1;                     // the most that one has
+  Tensor means_;                           // of all matrices
+  Tensor newest_;   // [leaves, means]: the same, of this step's gradient and one leaf
+  Tensor squares_;  // [leaves, wholes + 1]: sums of squares of updates; the last are for nobody
+  Tensor newest_sum_, squares_sum_;  // over the leaves
 };
 
 }  // namespace shale::optim

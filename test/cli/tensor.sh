@@ -87,6 +87,27 @@ same lamb4 lamb 0
 run_training 4 lamb2 "${lamb[@]}" --tensor 2 --pipeline 2 --resume "$work/lamb4/checkpoints/step_00000004"
 same lamb2 lamb 4
 
+# ---- Adafactor, whose means are of whole rows and columns ----
+means=(--optimizer adafactor --lr 0.01 --tensor-leaves 4 --reproducible)
+run_training 1 means "${means[@]}" --save-every 4
+[[ $code -eq 0 ]] || fail "adafactor: exit code $code"
+run_training 4 means4 "${means[@]}" --tensor 2 --save-every 4
+same means4 means 0
+run_training 4 means2 "${means[@]}" --tensor 2 --pipeline 2 --resume "$work/means4/checkpoints/step_00000004"
+same means2 means 4
+# Shards add in another order: steps of 1% of the weights follow to rounding of losses near 5, which
+# other seeds or means of halves would miss by a tenth.
+run_training 1 wide --optimizer adafactor --lr 0.01 --no-save
+for zero in 1 2 3; do
+  run_training 4 "zero$zero" --optimizer adafactor --lr 0.01 --tensor 2 --zero "$zero" --save-every 4
+  [[ $code -eq 0 ]] || fail "adafactor, --zero $zero: exit code $code"
+  paste <(losses wide) <(losses "zero$zero") | awk '{ d = $1 - $2; if (d < 0) d = -d
+    if (d > 1e-3) bad = 1 } END { exit NR != 8 || bad }' ||
+    fail "adafactor with --tensor 2 --zero $zero does not follow one rank"
+done
+run_training 1 alone --optimizer adafactor --lr 0.01 --resume "$work/zero3/checkpoints/step_00000004"
+[[ $code -eq 0 ]] || fail "adafactor, one rank after four: exit code $code"
+
 # ---- What does not fit says what does ----
 # refuses WORDS RANKS FLAGS...
 refuses() {
@@ -101,7 +122,7 @@ refuses "want a divisor of the 2 ranks" 2 --tensor 3
 refuses "--pipeline 2, --tensor 2: a model on 4 ranks" 2 --tensor 2 --pipeline 2
 refuses "want a multiple of 2" 2 --tensor 2 --seq-len 31
 refuses "want a power of two that --tensor, 2, divides" 2 --tensor 2 --tensor-leaves 6
-refuses "want muon, lamb, or one that works by elements" 2 --tensor 2 --optimizer adafactor
+refuses "want muon, lamb, adafactor, or one that works" 2 --tensor 2 --optimizer adamw-8bit
 refuses "wants --tensor-leaves" 2 --tensor 2 --reproducible
 refuses "--sample-tokens" 2 --tensor 2 --sample-tokens 5
 refuses "want one of the two" 4 --tensor 2 --expert 2 --model moe-nano

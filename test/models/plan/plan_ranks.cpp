@@ -65,6 +65,7 @@ constexpr Case kCases[] = {
      "--pipeline-split 1,1,1,2"},
     {2, kSmall, "--model nano --pipeline 2 --pipeline-schedule zbv --zero 1 --micro-batches 4"},
     {2, kSmall, "--model nano --tensor 2 --zero 1"},
+    {2, kSmall, "--model nano --tensor 2 --optimizer adafactor"},
     {2, kSmall, "--model llama-nano --context 2 --recompute full"},
     {3, kSmall, "--model nano --zero 3 --no-overlap --dtype bf16"},
     {4, kSmall, "--model nano --zero 1 --loss-chunk 7"},

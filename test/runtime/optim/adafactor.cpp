@@ -96,7 +96,7 @@ TEST_CASE("Adafactor refuses shards whose step goes on beside forward") {
   CHECK(contains(message, "want all on the device"));
 }
 
-// Two halves of a model's shards, which add their statistics by hand, as two ranks would.
+// Two halves of a model's shards.
 TEST_CASE("Adafactor over parts of a matrix is Adafactor over the matrix, to rounding") {
   struct Matrix : Module {
     Matrix() : weight(declare("weight", {6, 512}, Init::normal(1))) {}
@@ -119,14 +119,9 @@ TEST_CASE("Adafactor over parts of a matrix is Adafactor over the matrix, to rou
   }
   CHECK(contains(message_of<ConfigError>([&] { optim::Adafactor refused(cut, {}); }),
                  "has 1024 of the 3072 elements of weight"));
-  // As parts of one optimizer, both halves have statistics of their own; the sum makes them one.
+  // As parts of one optimizer, both halves add to the same statistics.
   const auto peers = std::make_shared<ShardPeers>();
-  peers->sum = [](const Tensor& x) {
-    std::vector<float> values = to_host<float>(x);
-    const size_t half = values.size() / 2;
-    for (size_t i = 0; i < half; ++i) values[i] = values[half + i] = values[i] + values[half + i];
-    upload(x, values);
-  };
+  peers->sum = [](const Tensor&) {};
   for (OptimShard& shard : cut) shard.peers = peers;
   optim::Adafactor got(cut, {});
   for (int step = 0; step < 3; ++step) {
