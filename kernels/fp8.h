@@ -37,7 +37,7 @@ constexpr float power_of_two(int32_t k) {  // of -126 to 127; else NaN
   return std::bit_cast<float>(k > 127 ? 0x7fc00000u : static_cast<uint32_t>(k + 127) << 23);
 }
 
-// y = what x is as codes of E4M3 with a scale for each block_rows x block_columns of it: each number
+// y = what x is as codes of E4M3 with a scale for each block_rows x block_columns: of each number
 // x / scale is rounded to E4M3 and multiplied with the scale (DeepSeek-V3, arXiv:2412.19437,
 // section 3.3.2, but for scales that are powers of two). A block with a number that is not finite
 // is NaN. Blocks at the edges may be smaller.

@@ -18,8 +18,8 @@ enum class Operands : uint8_t {
 
 // y = x weightᵀ + bias + residual.
 // x: [..., K], contiguous; weight: [N, K]; bias: [N]; residual and y: [..., N]. One dtype. bias and
-// residual are optional. Throws ShapeError, DTypeError; the latter for fp8 operands out of f16. Keeps x and
-// weight for backward, as they came.
+// residual are optional. Throws ShapeError, DTypeError, that of fp8 operands out of f16 too.
+// Keeps x and weight for backward, as they came.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Tensor& residual = {}, Operands operands = Operands::kPlain);
 

@@ -94,7 +94,7 @@ TEMPLATE_TEST_CASE("round_to_fp8 has each block's scale on every device", "[kern
                std::pair<int64_t, int64_t>{128, 128});
   for (const Exec& exec : test::devices_with({&kernels::round_to_fp8})) {
     for (const auto& [rows, columns] :
-         {std::pair<int64_t, int64_t>{0, 128}, {1, 1}, {3, 200}, {130, 129}, {256, 128}}) {
+         {std::pair<int64_t, int64_t>{0, 128}, {1, 1}, {3, 200}, {130, 129}}) {
       CAPTURE(to_string(exec.device), rows, columns, block_rows, block_columns);
       std::vector<TestType> values = test::randn<TestType>(rows * columns, 7);
       // Blocks of other magnitudes beside each other.
