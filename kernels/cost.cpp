@@ -334,6 +334,10 @@ Cost cost_of(const EncodeBlocksArgs& a) {
   return traffic({a.x}, {a.y});
 }
 
+Cost cost_of(const RoundToFp8Args& a) {
+  return traffic({a.x}, {a.y});
+}
+
 Cost cost_of(const GatherArgs& a) {
   Cost cost = traffic({a.y}, {a.y});  // what is picked is read
   cost.read_bytes += bytes_in_memory(a.index);

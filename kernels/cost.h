@@ -7,6 +7,7 @@
 #include "shale/kernels/conv.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/embedding.h"
+#include "shale/kernels/fp8.h"
 #include "shale/kernels/gemm.h"
 #include "shale/kernels/grouped_gemm.h"
 #include "shale/kernels/index.h"
@@ -55,6 +56,7 @@ Cost cost_of(const CrossEntropyStatsArgs& a);
 Cost cost_of(const CrossEntropyGradArgs& a);
 Cost cost_of(const DecodeBlocksArgs& a);
 Cost cost_of(const EncodeBlocksArgs& a);
+Cost cost_of(const RoundToFp8Args& a);
 Cost cost_of(const EmbeddingFwdArgs& a);
 Cost cost_of(const EmbeddingBwdArgs& a);
 Cost cost_of(const AdamWArgs& a);

@@ -9,6 +9,7 @@
 #include "shale/kernels/conv.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/embedding.h"
+#include "shale/kernels/fp8.h"
 #include "shale/kernels/gemm.h"
 #include "shale/kernels/grouped_gemm.h"
 #include "shale/kernels/index.h"
@@ -49,6 +50,8 @@ inline auto slots_on_all_devices() {
       axpby, mul, fill, copy, gelu_fwd, gelu_bwd, swiglu_fwd, dropout,
       // embedding.h
       embedding_fwd, embedding_bwd,
+      // fp8.h
+      round_to_fp8,
       // gemm.h, grouped_gemm.h
       gemm, grouped_gemm,
       // index.h

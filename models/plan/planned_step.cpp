@@ -114,7 +114,7 @@ PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const 
   step.items = double(config.global_batch) * double(unit.items_per_sample);
   step.flops = step.items * unit.flops_per_item;
   const bool is_narrow = config.dtype == "bf16" || config.dtype == "fp16" ||
-                         (config.dtype == "auto" && cluster.is_gpu);
+                         config.dtype == "fp8" || (config.dtype == "auto" && cluster.is_gpu);
   step.peak_flops = double(ranks) * cluster.flops(is_narrow ? DType::kBF16 : DType::kF32);
   return step;
 }

@@ -81,7 +81,8 @@ Strengths states(const TrainConfig& config) {
 
 Strengths precision(const TrainConfig& config) {
   const bool is_bf16 = config.run.device == "cuda" && config.run.dtype == "auto";
-  if (is_bf16 || config.run.dtype == "bf16" || config.run.dtype == "fp16") return {};
+  const bool is_narrow = config.run.dtype != "auto" && config.run.dtype != "fp32";
+  if (is_bf16 || is_narrow) return {};
   return {{"--dtype bf16", [](auto& c) { c.run.dtype = "bf16"; }}};
 }
 

@@ -9,6 +9,7 @@
 #include "shale/base/log.h"
 #include "shale/comm/parallel/pipeline/simulate.h"
 #include "shale/models/training/make_optimizer.h"
+#include "shale/runtime/nn/fp8.h"
 
 namespace shale::models {
 namespace {
@@ -45,6 +46,7 @@ std::unique_ptr<TrainStep> make_step(const StepParts& parts, StepObserver* obser
   cut_model(config, task, parts.setup);
   const std::vector<Module*> units = task.units();
   for (Module* unit : units) unit->set_recompute(config.recompute);
+  if (config.dtype == "fp8") nn::compute_in_fp8(units, config.fp8_kept_blocks);
   StepModel model{task.model(), units,
                   [&task](const DeviceBatch& batch) { return task.loss(batch); }};
   model.tally = task.tally(parts.context);

@@ -257,9 +257,14 @@ void describe_device(ConfigSpec& spec, RunConfig& c) {
   spec.add("workers", c.workers, "threads that make batches while the device computes",
            {.min = 1, .max = 256})
       .may_change();
-  spec.add_choice("dtype", c.dtype, {"auto", "fp32", "bf16", "fp16"},
+  spec.add_choice("dtype", c.dtype, {"auto", "fp32", "bf16", "fp16", "fp8"},
                   "of parameters and activations; auto is fp32 on the CPU; below fp32 there are "
-                  "fp32 masters and gradients")
+                  "fp32 masters and gradients; fp8: bf16, but products of linear layers in blocks "
+                  "have operands in 8 bits (E4M3), with a scale for each 128; so far on the CPU")
+      .may_change();
+  spec.add("fp8-kept-blocks", c.fp8_kept_blocks,
+           "first and last blocks, so many at either end, that --dtype fp8 leaves in bf16",
+           {.min = 0, .max = 1 << 20})
       .may_change();
   spec.add("loss-scale", c.loss_scale,
            "scale of the loss at the start; a step whose gradient overflows is skipped and lowers "
@@ -424,8 +429,16 @@ Device device_of(const RunConfig& config, comm::World& world) {
   return emulated_device(config.device == "emu" ? "emu:80" : config.device);
 }
 
+void check_fp8(bool is_cpu, std::string_view device) {
+  if (is_cpu) return;
+  throw ConfigError(cat("--dtype fp8 on ", device,
+                        ": fp8 products of GPUs are not written yet (they will want compute "
+                        "capability 9.0 or higher); want --device cpu, or --dtype bf16"));
+}
+
 DType dtype_of_flag(const RunConfig& config, const Device& device) {
-  if (config.dtype == "bf16") return DType::kBF16;
+  if (config.dtype == "fp8") check_fp8(device.type == DeviceType::kCpu, to_string(device));
+  if (config.dtype == "bf16" || config.dtype == "fp8") return DType::kBF16;
   if (config.dtype == "fp16") return DType::kF16;
   if (config.dtype == "fp32") return DType::kF32;
   return device.type == DeviceType::kCuda ? DType::kBF16 : DType::kF32;

@@ -113,6 +113,9 @@ void resolve(RunConfig& config, int ranks) {
   if (config.tensorboard_histograms > 0 && !config.tensorboard) {
     throw ConfigError("--tensorboard-histograms is given, but --tensorboard is not");
   }
+  if (config.dtype == "fp8" && config.device != "auto") {
+    check_fp8(config.device == "cpu", "--device " + config.device);
+  }
   if (config.loss_scale < 0) config.loss_scale = config.dtype == "fp16" ? 65536 : 0;
   resolve_schedule(config);
   resolve_optimizer(config);

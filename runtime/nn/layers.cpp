@@ -25,7 +25,8 @@ namespace {
 // Whether a layer makes its products one by one, because of what it has besides plain weights.
 bool wants_product(std::initializer_list<const LinearWeights*> layers) {
   return std::any_of(layers.begin(), layers.end(), [](const LinearWeights* layer) {
-    return layer->adapter() != nullptr || layer->kept_as() != FrozenDType::kCompute;
+    return layer->adapter() != nullptr || layer->kept_as() != FrozenDType::kCompute ||
+           layer->operands != Operands::kPlain;
   });
 }
 
@@ -62,7 +63,7 @@ Tensor LinearWeights::product(const Tensor& x, const Tensor& residual, size_t le
   if (kept_as_ != FrozenDType::kCompute) {
     values = thawed(values, kept_as_, weight_shape(), x.dtype());
   }
-  const Tensor y = linear(x, values, bias_of(leaf, part), residual);
+  const Tensor y = linear(x, values, bias_of(leaf, part), residual, operands);
   return adapter_ != nullptr ? adapter_->forward(x, y, leaf, part) : y;
 }
 
@@ -263,10 +264,10 @@ std::vector<Tensor> RmsNorm::forward_channels(const std::vector<Tensor>& x) {
     const Tensors sums = sum_over_leaves(*exchange(), squares);
     for (size_t leaf = 0; leaf < in.size(); ++leaf) {
       const Tensor scaled = mul(wide[leaf], rsqrt(add(mul(sums[leaf], share), eps_)));
-      const Tensor y = over_parts(sequence(), scaled, {},
-                                  [&](const Tensor& rows, const Tensor&, size_t part) {
-                                    return mul(rows, weight.value_of(leaf, part));
-                                  });
+      const Tensor y =
+          over_parts(sequence(), scaled, {}, [&](const Tensor& rows, const Tensor&, size_t part) {
+            return mul(rows, weight.value_of(leaf, part));
+          });
       normed.push_back(cast(y, in[leaf].dtype()));
     }
     return normed;

@@ -9,6 +9,7 @@
 #include "shale/runtime/ops/attention.h"
 #include "shale/runtime/ops/embedding.h"
 #include "shale/runtime/ops/ffn.h"
+#include "shale/runtime/ops/linear.h"
 #include "shale/runtime/ops/norm.h"
 #include "shale/runtime/ops/loss.h"
 
@@ -52,7 +53,8 @@ class LinearWeights : public Module {
 
   Parameter& weight;
   Parameter* bias;  // null: without
-  // Whoever makes the product takes product(), where there is an adapter.
+  Operands operands = Operands::kPlain;  // of the products (nn/fp8.h)
+  // Whoever makes the product takes product(), where there is an adapter or other operands.
   bool is_adaptable = false;
 
  private:

@@ -1,0 +1,39 @@
+#include "shale/runtime/nn/fp8.h"
+
+#include "shale/base/error.h"
+#include "shale/runtime/nn/layers.h"
+#include "shale/runtime/nn/moe.h"
+
+namespace shale::nn {
+namespace {
+
+int64_t set_operands(Module& module) {
+  if (dynamic_cast<const MoE*>(&module) != nullptr) {
+    throw ConfigError(cat("--dtype fp8: ", module.full_name(),
+                          " is a mixture of experts, whose products are not made of fp8; want "
+                          "--dtype bf16"));
+  }
+  int64_t count = 0;
+  if (auto* const layer = dynamic_cast<LinearWeights*>(&module);
+      layer != nullptr && layer->is_adaptable) {
+    layer->operands = Operands::kFp8;
+    ++count;
+  }
+  for (Module* child : module.children()) count += set_operands(*child);
+  return count;
+}
+
+}  // namespace
+
+void compute_in_fp8(std::span<Module* const> blocks, int64_t kept) {
+  const auto count = static_cast<int64_t>(blocks.size());
+  int64_t layers = 0;
+  for (int64_t i = kept; i < count - kept; ++i) layers += set_operands(*blocks[size_t(i)]);
+  if (layers == 0) {
+    throw ConfigError(cat("--dtype fp8: of ", count, " blocks the first and last ", kept,
+                          " stay in bf16 (--fp8-kept-blocks), and the others have no linear layer; "
+                          "want some that have, or --dtype bf16"));
+  }
+}
+
+}  // namespace shale::nn

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# --dtype fp8: products of blocks in the middle have other operands than bf16's and train as well;
+# ZeRO, recomputation, ranks, pipelines and stops change no bit; what has no such products is
+# refused.
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+
+for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
+
+common=(--data "$work/text.txt" --layers 3 --width 64 --heads 2 --seq-len 64 --global-batch 8
+  --micro-batch 2 --threads 1 --steps 40 --lr 3e-3 --keep 0 --dtype fp8)
+
+rows() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' \
+  "$work/$1/metrics.jsonl"; }
+val_loss() { sed -nE 's/.*"val_loss": ([0-9.]+).*/\1/p' "$work/$1/metrics.jsonl" | tail -n 1; }
+
+# trains NAME RANKS FLAGS...
+trains() {
+  local name=$1 ranks=$2
+  shift 2
+  run_training "$ranks" "$name" "$@"
+  [[ $code -eq 0 ]] || fail "$name: exit code $code"
+}
+
+# same NAME WANT: the losses of every step have the same bits.
+same() { [[ -n $(rows "$1") && $(rows "$1") == $(rows "$2") ]] || fail "$1: other losses than $2"; }
+
+# ---- Quality ----
+trains bf16 1 --dtype bf16 --eval-every 40
+trains fp8 1 --eval-every 40
+[[ $(rows fp8) != $(rows bf16) ]] || fail "fp8 has the bits of bf16"
+awk -v a="$(val_loss bf16)" -v b="$(val_loss fp8)" \
+  'BEGIN { exit !(a > 0 && b > 0 && b <= a * 1.03) }' ||
+  fail "fp8 ends at $(val_loss fp8), bf16 at $(val_loss bf16), want at most 3% more"
+trains all_blocks 1 --fp8-kept-blocks 0 --steps 2
+[[ $(rows all_blocks) != $(rows fp8 | head -n 2) ]] || fail "--fp8-kept-blocks 0 changes nothing"
+
+# ---- What changes no bit ----
+few=(--steps 6 --reproducible)
+trains one 1 "${few[@]}" --save-every 3
+trains two 2 "${few[@]}" --zero 3
+same two one
+trains recomputed 2 "${few[@]}" --zero 2 --recompute full
+same recomputed one
+trains staged 2 "${few[@]}" --pipeline 2
+same staged one
+trains leaves 1 "${few[@]}" --tensor-leaves 2
+trains tensor 2 "${few[@]}" --tensor 2
+same tensor leaves
+trains llama 1 "${few[@]}" --family llama --hidden 128
+trains llama_three 2 "${few[@]}" --family llama --hidden 128 --zero 3
+same llama_three llama
+trains resumed 1 "${few[@]}" --resume "$work/one/checkpoints/step_00000003"
+[[ $(rows resumed) == $(rows one | tail -n 3) ]] || fail "resumed: other losses than without a stop"
+trains to_bf16 1 "${few[@]}" --dtype bf16 --resume "$work/one/checkpoints/step_00000003"
+
+# ---- What is refused ----
+# refused NAME TEXT FLAGS...
+refused() {
+  local name=$1 text=$2
+  shift 2
+  run_training 1 "$name" "$@"
+  [[ $code -ne 0 ]] || fail "$name: is not refused"
+  cat "$work/stdout" "$work/stderr" | grep -q -- "$text" || fail "$name: no word of: $text"
+}
+refused emulated "fp8 products of GPUs are not written yet" --device emu:90
+refused no_blocks "the first and last 1 stay in bf16" --layers 2
+refused experts "mixture of experts" --family llama --hidden 128 --experts 4 --active-experts 2
+
+finish
