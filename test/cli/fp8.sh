@@ -44,10 +44,10 @@ same recomputed one
 trains staged 2 "${few[@]}" --pipeline 2
 same staged one
 trains leaves 1 "${few[@]}" --tensor-leaves 2
-trains tensor 2 "${few[@]}" --tensor 2
+trains tensor 2 "${few[@]}" --tensor 2 --tensor-leaves 2
 same tensor leaves
-trains llama 1 "${few[@]}" --family llama --hidden 128
-trains llama_three 2 "${few[@]}" --family llama --hidden 128 --zero 3
+trains llama 1 "${few[@]}" --model llama-nano --kv-heads 2
+trains llama_three 2 "${few[@]}" --model llama-nano --kv-heads 2 --zero 3
 same llama_three llama
 trains resumed 1 "${few[@]}" --resume "$work/one/checkpoints/step_00000003"
 [[ $(rows resumed) == $(rows one | tail -n 3) ]] || fail "resumed: other losses than without a stop"
@@ -64,6 +64,6 @@ refused() {
 }
 refused emulated "fp8 products of GPUs are not written yet" --device emu:90
 refused no_blocks "the first and last 1 stay in bf16" --layers 2
-refused experts "mixture of experts" --family llama --hidden 128 --experts 4 --active-experts 2
+refused experts "mixture of experts" --model moe-nano --kv-heads 2
 
 finish
