@@ -21,9 +21,10 @@ run() {
 }
 
 run classifier train_image --data shapes --pixels 32 --model resnet18 --seed 1 \
-  --global-batch 64 --micro-batch 64 --steps 1500 --warmup-steps 100 --eval-every 500
-run diffusion train_diffusion --data shapes --pixels 32 --made-images 32768 --seed 2 \
-  --global-batch 64 --micro-batch 64 --steps 5000 --warmup-steps 200 --lr 1e-3 --ema 0.999 \
-  --eval-every 1000 --samples 64
+  --global-batch 64 --micro-batch 64 --steps 1500 --warmup-steps 100 --eval-every 500 --dtype bf16
+run diffusion train_diffusion --data shapes --pixels 32 --made-images 1048576 --seed 2 --dtype bf16 \
+  --global-batch 64 --micro-batch 64 --steps 10000 --warmup-steps 200 --optimizer muon --lr 6e-3 \
+  --min-lr 1e-4 --weight-decay 0.02 --ema 0.999 --times logit-normal --time-shift 2 \
+  --eval-every 1000 --eval-samples 512 --samples 48 --guidance 3
 "$bin/bench_samples" --classifier "$work/classifier" --diffusion "$work/diffusion" \
-  --samples 256 --guidance 2 --min-named 0.9 --max-distance 0.2 --grid "$work/samples"
+  --samples 256 --guidance 3 --min-named 0.9 --max-distance 0.05 --grid "$work/samples"
