@@ -19,6 +19,7 @@ constexpr SlotLabel kSlotLabels[] = {
     {"dropout", "dropout"},
     {"decode_blocks", "numbers out of codes"},
     {"encode_blocks", "numbers into codes"},
+    {"round_to_fp8", "operands of fp8"},
     {"rope", "rotary positions"},
     {"gelu_fwd", "GELU, forward"},
     {"swiglu_fwd", "SwiGLU, forward"},
