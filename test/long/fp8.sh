@@ -7,22 +7,7 @@
 # after a stop.
 set -euo pipefail
 
-train="$(cd "$1/bin" && pwd)/train_lm"
-steps=${2:-1000}
-model=("${@:3}")
-[[ ${#model[@]} -gt 0 ]] || model=(--layers 6 --width 384 --heads 6)
-if [[ -n ${FOLDER:-} ]]; then
-  mkdir -p "$FOLDER"
-  work=$(cd "$FOLDER" && pwd)
-else
-  work=$(mktemp -d)
-  trap 'rm -rf "$work"' EXIT
-fi
-cd "$work"
-
-# The C++ standard library's headers, as in quickstart.sh.
-data=$(printf '#include <vector>\n' | g++ -x c++ -fsyntax-only -H - 2>&1 |
-  sed -n 's|^\. \(/.*\)/vector$|\1|p')
+source "$(dirname "${BASH_SOURCE[0]}")/../support/long_training.sh"
 
 # loss DTYPE: of validation, after the last step.
 loss() {

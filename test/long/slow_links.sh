@@ -12,18 +12,7 @@
 #   METHODS  names of those that are run, in order, what they are compared with first (default all)
 set -euo pipefail
 
-train="$(cd "$1/bin" && pwd)/train_lm"
-steps=${2:-1000}
-model=("${@:3}")
-[[ ${#model[@]} -gt 0 ]] || model=(--layers 6 --width 384 --heads 6)
-if [[ -n ${FOLDER:-} ]]; then
-  mkdir -p "$FOLDER"
-  work=$(cd "$FOLDER" && pwd)
-else
-  work=$(mktemp -d)
-  trap 'rm -rf "$work"' EXIT
-fi
-cd "$work"
+source "$(dirname "${BASH_SOURCE[0]}")/../support/long_training.sh"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 replicas=${REPLICAS:-2}
@@ -33,10 +22,6 @@ warm=$((steps * 15 / 100))
 compressed=(--freeze-step "$warm" --clip-replica)
 # Few outer steps want little momentum: docs/parallelism.md, "Local steps".
 outer=(--outer-every "${EVERY:-10}" --outer-start "$warm" --outer-momentum 0.5)
-
-# The C++ standard library's headers, as in quickstart.sh.
-data=$(printf '#include <vector>\n' | g++ -x c++ -fsyntax-only -H - 2>&1 |
-  sed -n 's|^\. \(/.*\)/vector$|\1|p')
 flags=("${model[@]}" --data "$data" --data-cache "$work/cache" --seq-len 256 --global-batch 16
   --micro-batch 4 --threads 1 --dtype "${DTYPE:-fp32}" --steps "$steps"
   --warmup-steps $((steps / 20)) --lr 1e-3 --eval-every "$steps" --seed 1 --quiet --timeout 80000

@@ -1,0 +1,20 @@
+# Sourced by long tests with their arguments, BUILD_DIR [STEPS [FLAG...]]: what they train. Sets
+# train, the program; steps; model, its flags, those of 10 million parameters unless others are given;
+# data, the headers of C++; and enters the folder work, $FOLDER if that is set, else one that is
+# removed at the end.
+train="$(cd "$1/bin" && pwd)/train_lm"
+steps=${2:-1000}
+model=("${@:3}")
+[[ ${#model[@]} -gt 0 ]] || model=(--layers 6 --width 384 --heads 6)
+if [[ -n ${FOLDER:-} ]]; then
+  mkdir -p "$FOLDER"
+  work=$(cd "$FOLDER" && pwd)
+else
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+fi
+cd "$work"
+
+# The C++ standard library's headers, as in quickstart.sh.
+data=$(printf '#include <vector>\n' | g++ -x c++ -fsyntax-only -H - 2>&1 |
+  sed -n 's|^\. \(/.*\)/vector$|\1|p')
