@@ -7,8 +7,9 @@
 # Writes bench/results/data_parallel.md and .svg, and takes some minutes. Times mean something only
 # where nothing else runs, and there are as many cores as ranks. What changes it: PAGE (the file to
 # write), RANKS (default "2 4 8"), COUNTED and TIMED (flags of bench_data_parallel for the tables and
-# for the times of one and two ranks; TIMED=none leaves those out), ROWS (rows of an earlier run, for
-# the tables), ALONE (a command that runs the timed part while others are kept away).
+# for the times of one and two ranks; TIMED=none leaves those out), ROUNDS (how often those times are
+# taken, by turns; default 3), ROWS (rows of an earlier run, for the tables), ALONE (a command that
+# runs the timed part while others are kept away).
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -20,8 +21,8 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 page=${PAGE:-$root/bench/results/data_parallel.md}
 ranks=${RANKS:-2 4 8}
-read -ra counted <<<"${COUNTED:---batch 16 --pixels 64 --seq-len 16 --steps 1}"
-read -ra timed <<<"${TIMED:---batch 32 --pixels 64 --seq-len 64 --steps 5 --only DDP}"
+read -ra counted <<<"${COUNTED:---batch 16 --pixels 64 --seq-len 16 --steps 3}"
+read -ra timed <<<"${TIMED:---batch 64 --pixels 64 --seq-len 64 --steps 5 --only DDP}"
 
 # run RANKS FILE FLAGS...
 run() {
@@ -37,10 +38,13 @@ run_shares() {
   wait "$other"
 }
 
-# One rank, two, and one again; then what two busy cores leave of each other's speed.
+# One rank with the whole batch, two ranks, and what two busy cores leave of each other's speed.
 run_timed() {
-  for n in 1 2 1; do run "$n" timed "${timed[@]}"; done
-  run_shares "${timed[@]}" --batch "$share"
+  for ((round = 0; round < ${ROUNDS:-3}; ++round)); do
+    run 1 whole "${timed[@]}"
+    run_shares "${timed[@]}" --batch "$share"
+    run 2 two "${timed[@]}"
+  done
 }
 export -f run run_timed run_shares
 export program work
@@ -74,14 +78,15 @@ two_ranks() {
 
 ## Two ranks beside one
 
-Steps of DDP with \`${timed[*]}\`, in ms: one
-rank of one thread with the whole batch, before and after, and two ranks of one thread. Linear would
-be half of the time. Two processes of one rank each, which exchange nothing, have ${share} samples: the
-last columns are how much longer they take beside each other than alone, and how far two ranks are
-from such processes.
+Steps of DDP with \`${timed[*]}\`, in ms, medians of ${ROUNDS:-3} rounds
+by turns. **Of linear**: how far two ranks of one thread, ${share} samples each, are from the time of one rank
+that has ${share} samples and the machine for itself. Two processes of one rank each, which exchange nothing,
+set the bound: how much longer they take beside each other than alone. The last column sets two ranks
+beside half the time of one that has all samples, and so counts what every rank repeats: its
+optimizer's step.
 
-| model | one rank | two ranks | one rank again | of linear | a share alone | two at once | bound | of the bound |
-|---|---:|---:|---:|---:|---:|---:|---:|---:|
+| model | a share alone | two ranks | of linear | two processes at once | bound | all samples, one rank | of half of that |
+|---|---:|---:|---:|---:|---:|---:|---:|
 END
   awk "$value"'{
     m = value("model")
@@ -90,16 +95,23 @@ END
     sub(/.*\//, "", run)
     ms[run, m, ++count[run, m]] = value("step_ms")
   }
+  function median(run, m,    n, i, j, t) {
+    n = count[run, m]
+    for (i = 2; i <= n; i++)
+      for (j = i; j > 1 && ms[run, m, j - 1] + 0 > ms[run, m, j] + 0; j--) {
+        t = ms[run, m, j]; ms[run, m, j] = ms[run, m, j - 1]; ms[run, m, j - 1] = t
+      }
+    return (ms[run, m, int((n + 1) / 2)] + ms[run, m, int((n + 2) / 2)]) / 2
+  }
   END {
     for (i = 1; i <= models; i++) {
       m = order[i]
-      two = ms["timed", m, 2]
-      both = (ms["beside", m, 1] + ms["other", m, 1]) / 2
-      printf "| %s | %.0f | %.0f | %.0f | %.2f | %.0f | %.0f | %.2f | %.2f |\n", m, ms["timed", m, 1], two,
-        ms["timed", m, 3], (ms["timed", m, 1] + ms["timed", m, 3]) / 2 / (2 * two),
-        ms["alone", m, 1], both, ms["alone", m, 1] / both, both / two
+      alone = median("alone", m); two = median("two", m); whole = median("whole", m)
+      both = (median("beside", m) + median("other", m)) / 2
+      printf "| %s | %.0f | %.0f | %.2f | %.0f | %.2f | %.0f | %.2f |\n", m, alone, two, alone / two,
+        both, alone / both, whole, whole / (2 * two)
     }
-  }' "$work/timed" "$work/alone" "$work/beside" "$work/other"
+  }' "$work/whole" "$work/two" "$work/alone" "$work/beside" "$work/other"
 }
 
 {
@@ -116,7 +128,7 @@ the parameters, takes the gradients and steps alone, as \`torch.nn.DataParallel\
   in both directions; those of DDP and ZeRO a ring, counted as in [traffic.h](../../comm/traffic.h).
 - **Memory**, in MiB: the most in use on the device of rank 0, and of another.
 - **Processor time**, in ms a step, is that of rank 0, and the most of another. What differs is not the
-  model's own work. Ranks that wait for others sleep. Of one step, and of ranks that share cores
+  model's own work. Ranks that wait for others sleep. Of ranks that share cores
   (with a load of $(cut -d' ' -f1 /proc/loadavg) at the end), so that a tenth of it means little, and wall time nothing.
 
 ![Bytes and memory of rank 0 by ranks](data_parallel.svg)
@@ -129,6 +141,6 @@ END
       value("model"), value("ranks"), value("way"), value("first_sent_mib") + value("first_received_mib"),
       value("other_sent_mib") + value("other_received_mib"), value("link_mib"),
       value("first_memory_mib"), value("other_memory_mib"), value("first_cpu_ms"), value("other_cpu_ms") }'
-  [[ ! -s $work/timed ]] || two_ranks
+  [[ ! -s $work/whole ]] || two_ranks
 } >"$page"
 cat "$page"
