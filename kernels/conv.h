@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cstddef>
+#include <functional>
+#include <memory>
+
 #include "shale/base/view.h"
 #include "shale/kernels/slot.h"
 
@@ -20,6 +24,15 @@ struct Windows {
   }
 };
 
+// A weight in the order in which a device's kernels take it, for the calls of one op that share the
+// weight: the first makes the copy, the others find it. Who owns it resets `data` when the weight
+// has changed. Devices that take weights as they are do not touch it.
+struct PackedWeight {
+  std::function<void*(size_t bytes)> allocate;  // 64-byte aligned; valid until it is called again
+  void* data = nullptr;                         // null: the copy is to be made
+  std::shared_ptr<const void> order;            // of the copy; the kernels' own
+};
+
 // Two-dimensional convolution, by which the field means correlation:
 //   y[n, i, j, o] = bias[o] + sum over u, v, c of
 //                   x[n, i stride + u - padding, j stride + v - padding, c] weight[o, c, u, v]
@@ -34,6 +47,7 @@ struct ConvArgs {
   View bias{};  // [O]; optional
   View y;       // [N, windows.count(H, kh), windows.count(W, kw), O]
   Windows windows{};
+  PackedWeight* packed = nullptr;  // optional
   const GemmTile* tile = nullptr;
 };
 
@@ -43,6 +57,7 @@ struct ConvInputGradArgs {
   View weight;  // [O, C, kh, kw]
   View dx;      // [N, H, W, C]
   Windows windows{};
+  PackedWeight* packed = nullptr;  // optional; not that of a ConvArgs
   const GemmTile* tile = nullptr;
 };
 

@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "shale/kernels/check.h"
@@ -21,9 +22,14 @@ namespace {
 using cpu::ConvPass;
 using cpu::OnednnConv;
 
-constexpr int64_t kBlockWork = int64_t{1} << 23;    // multiply-adds that are worth a call
-constexpr int64_t kMostSums = 16;                   // blocks of a sum over images
-constexpr int64_t kSumElements = int64_t{1} << 24;  // of all blocks' sums
+constexpr int64_t kBlockWork = int64_t{1} << 23;  // multiply-adds that are worth a call
+
+// A weight's gradient.
+constexpr int64_t kMostBlocks = 16;  // of images or of channels
+// Pixels of y that a sum of its own is worth: with fewer, writing and adding the sum takes longer.
+constexpr int64_t kSumPixels = 1024;
+constexpr int64_t kSumElements = int64_t{1} << 24;  // of all sums
+constexpr int64_t kSliceChannels = 128;             // of y, that a block takes at least
 
 size_t aligned(size_t bytes) {
   return (bytes + 63) / 64 * 64;
@@ -49,10 +55,25 @@ struct Problem {
     const int64_t work = std::max<int64_t>(image_work(), 1);
     int64_t images = std::max<int64_t>((kBlockWork + work - 1) / work, 1);
     if (pass == ConvPass::kWeightGrad) {
-      const int64_t blocks = std::clamp<int64_t>(kSumElements / weight.numel(), 1, kMostSums);
+      const int64_t pixels = x.size(0) * y.size(1) * y.size(2);
+      const int64_t most = std::min(pixels / kSumPixels, kSumElements / weight.numel());
+      const int64_t blocks = std::clamp<int64_t>(most, 1, kMostBlocks);
       images = std::max(images, (x.size(0) + blocks - 1) / blocks);
     }
     return std::min(images, x.size(0));
+  }
+  // Channels of y of a block of the weight's gradient: fewer than all where there are few blocks of
+  // images.
+  int64_t channels_at_once() const {
+    const int64_t images = images_at_once(), channels = y.size(3);
+    const int64_t slices = kMostBlocks * images / x.size(0);
+    const int64_t work = std::max<int64_t>(image_work() * images / channels, 1);
+    int64_t slice = std::max(kSliceChannels, (kBlockWork + work - 1) / work);
+    slice = std::max(slice, channels / std::max<int64_t>(slices, 1));
+    for (slice = (slice + 15) / 16 * 16; slice < channels; slice += 16) {
+      if (channels % slice == 0) return slice;
+    }
+    return channels;
   }
   // Whether some place of the window is over padding wherever the window is.
   bool has_blind_places() const {
@@ -121,8 +142,9 @@ void* image_at(const View& images, int64_t image) {
 // How a problem is cut, and the memory that it takes: first the packed weights and what is there
 // once, then that of each block or thread.
 struct Plan {
-  explicit Plan(const Problem& p)
-      : step(p.images_at_once()),
+  explicit Plan(const Problem& p) : Plan(p, p.images_at_once()) {}
+  Plan(const Problem& p, int64_t images)
+      : step(images),
         whole(OnednnConv::get(p.spec(step))),
         last(last_block(p, step)),
         is_native(p.is_native()),
@@ -149,14 +171,24 @@ int thread_number() {
   return omp_in_parallel() ? omp_get_thread_num() : 0;
 }
 
+// Whether `packed` holds the weights as the plan takes them; if not, it has room for them.
+bool is_packed(const Plan& plan, PackedWeight& packed) {
+  const auto* order = static_cast<const OnednnConv*>(packed.order.get());
+  if (packed.data != nullptr && order->packs_like(*plan.whole)) return true;
+  packed.data = packed.allocate(plan.whole->packed_bytes());
+  packed.order = plan.whole;
+  return false;
+}
+
 // Forward, or the gradient of the input: `in` to `out`, each image by itself.
 void run_images(const Exec& exec, const Problem& p, const View& in, const View& out,
-                const View& bias) {
+                const View& bias, PackedWeight* kept) {
   if (in.numel() == 0 || out.numel() == 0) return;
   const Plan plan(p);
   const size_t wide = plan.is_native ? 0 : sizeof(float);
-  const size_t packed = aligned(plan.whole->packed_bytes());
-  const size_t plain = aligned(size_t(p.weight.numel()) * wide);
+  const bool is_kept = kept != nullptr && is_packed(plan, *kept);
+  const size_t packed = kept != nullptr ? 0 : aligned(plan.whole->packed_bytes());
+  const size_t plain = is_kept ? 0 : aligned(size_t(p.weight.numel()) * wide);
   const size_t biases = bias.defined() ? aligned(size_t(bias.numel()) * wide) : 0;
   const size_t in_bytes = aligned(size_t(plan.step * image_elements(in)) * wide);
   const size_t out_bytes = aligned(size_t(plan.step * image_elements(out)) * wide);
@@ -166,9 +198,12 @@ void run_images(const Exec& exec, const Problem& p, const View& in, const View& 
   char* memory =
       static_cast<char*>(exec.workspace->reserve(packed + plain + biases + threads * thread_bytes));
   const auto take = [&memory](size_t bytes) { return std::exchange(memory, memory + bytes); };
-  char* const weights = take(packed);
-  plan.whole->pack(as_product(p.weight, plan.is_native, reinterpret_cast<float*>(take(plain))),
-                   weights, int(threads));
+  char* const own = take(packed);
+  void* const weights = kept != nullptr ? kept->data : own;
+  if (!is_kept) {
+    plan.whole->pack(as_product(p.weight, plan.is_native, reinterpret_cast<float*>(take(plain))),
+                     weights, int(threads));
+  }
   char* const bias_room = take(biases);
   const void* bias_data =
       bias.defined() ? as_product(bias, plan.is_native, reinterpret_cast<float*>(bias_room))
@@ -209,62 +244,148 @@ void write_sum(const Exec& exec, const float* sum, const View& dweight, bool acc
   });
 }
 
-// Adds the blocks' packed gradients in order, into the first.
-void add_blocks(const Exec& exec, float* sums, int64_t blocks, int64_t elements) {
+// Adds the packed sums over blocks of images in order, into the first.
+void add_sums(const Exec& exec, float* sums, int64_t count, int64_t elements) {
   constexpr int64_t kGrain = 1 << 14;
+  if (count == 1) return;
   parallel_for(exec, elements, kGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t block = 1; block < blocks; ++block) {
-      const float* more = sums + block * elements;
+    for (int64_t sum = 1; sum < count; ++sum) {
+      const float* more = sums + sum * elements;
       for (int64_t i = begin; i < end; ++i) sums[i] += more[i];
     }
   });
 }
 
-void run_weight_grad(const Exec& exec, const Problem& p, bool accumulate) {
-  if (p.x.size(0) == 0) {
-    if (!accumulate) std::fill_n(static_cast<char*>(p.weight.data), p.weight.bytes(), char{0});
-    return;
+// Channels [first, first + count) of pixels [begin, end) of `y`, densely, in T.
+template <typename T>
+void gather_channels(const View& y, int64_t begin, int64_t end, int64_t first, int64_t count,
+                     T* to) {
+  dispatch_float(y.dtype, [&]<typename From>() {
+    const int64_t channels = y.size(3);
+    for (int64_t pixel = begin; pixel < end; ++pixel, to += count) {
+      const From* from = y.as<From>() + pixel * channels + first;
+      if constexpr (std::is_same_v<From, T>) {
+        std::memcpy(to, from, size_t(count) * sizeof(T));
+      } else if constexpr (std::is_same_v<T, float>) {
+        for (int64_t i = 0; i < count; ++i) to[i] = to_f32(from[i]);
+      }
+    }
+  });
+}
+
+// The gradient of a weight: blocks of images, whose sums are added, or where those would be many
+// sums of few pixels, blocks of channels of y.
+class WeightGrad {
+ public:
+  WeightGrad(const Exec& exec, const Problem& whole)
+      : exec_(exec),
+        whole_(whole),
+        channels_(whole.channels_at_once()),
+        slice_(sliced(whole, channels_)),
+        plan_(slice_, whole.images_at_once()),
+        images_(whole.x.size(0)),
+        sums_((images_ + plan_.step - 1) / plan_.step),
+        slices_(whole.y.size(3) / channels_) {}
+
+  void run(bool accumulate) {
+    reserve();
+    parallel_for(
+        exec_, slices_ * sums_, 1, [&](int64_t block, int64_t) { run_block(block); },
+        Schedule::kDynamic);
+    const View& dweight = whole_.weight;
+    const bool in_place = dweight.dtype == DType::kF32 && !accumulate;
+    float* const dense = in_place ? dweight.as<float>() : dense_;
+    for (int64_t slice = 0; slice < slices_; ++slice) {
+      float* const first = reinterpret_cast<float*>(block_sum(slice * sums_));
+      add_sums(exec_, first, sums_, int64_t(packed_ / sizeof(float)));
+      plan_.whole->unpack(first, dense + slice * slice_.weight.numel(), std::max(exec_.threads, 1));
+    }
+    if (!in_place) write_sum(exec_, dense, dweight, accumulate);
   }
-  const Plan plan(p);
-  const int64_t images = p.x.size(0), blocks = (images + plan.step - 1) / plan.step;
-  const size_t wide = plan.is_native ? 0 : sizeof(float);
-  const size_t packed = aligned(plan.whole->packed_bytes());
-  const size_t plain = aligned(size_t(p.weight.numel()) * sizeof(float));
-  const size_t x_bytes = aligned(size_t(plan.step * image_elements(p.x)) * wide);
-  const size_t y_bytes = aligned(size_t(plan.step * image_elements(p.y)) * wide);
-  const size_t thread_bytes = plan.scratch_bytes + x_bytes + y_bytes;
-  const size_t threads = size_t(std::max(exec.threads, 1));
-  char* const sums = static_cast<char*>(
-      exec.workspace->reserve(size_t(blocks) * packed + plain + threads * thread_bytes));
-  float* const dense = reinterpret_cast<float*>(sums + size_t(blocks) * packed);
-  char* const memory = reinterpret_cast<char*>(dense) + plain;
-  const bool has_blind_places = p.has_blind_places();
-  parallel_for(
-      exec, images, plan.step,
-      [&](int64_t begin, int64_t end) {
-        char* mine = memory + size_t(thread_number()) * thread_bytes;
-        char* const sum = sums + size_t(begin / plan.step) * packed;
-        if (has_blind_places) {  // which oneDNN does not write
-          std::fill_n(sum, packed, char{0});
-          std::fill_n(mine, plan.scratch_bytes, char{0});
-        }
-        float* const wide_x = reinterpret_cast<float*>(mine + plan.scratch_bytes);
-        float* const wide_y = reinterpret_cast<float*>(mine + plan.scratch_bytes + x_bytes);
-        const int64_t count = end - begin;
-        if (!plan.is_native) {
-          widen(p.x, begin * image_elements(p.x), count * image_elements(p.x), wide_x);
-          widen(p.y, begin * image_elements(p.y), count * image_elements(p.y), wide_y);
-        }
-        plan.of(count).run({.in = plan.is_native ? image_at(p.x, begin) : wide_x,
-                            .dy = plan.is_native ? image_at(p.y, begin) : wide_y,
-                            .out = sum,
-                            .scratch = mine});
-      },
-      Schedule::kDynamic);
-  add_blocks(exec, reinterpret_cast<float*>(sums), blocks,
-             static_cast<int64_t>(packed / sizeof(float)));
-  plan.whole->unpack(sums, dense, int(threads));
-  write_sum(exec, dense, p.weight, accumulate);
+
+ private:
+  static Problem sliced(Problem p, int64_t channels) {
+    p.weight.shape[0] = channels;
+    p.y.shape[3] = channels;
+    return p;
+  }
+
+  char* block_sum(int64_t block) const { return sums_memory_ + size_t(block) * packed_; }
+
+  void reserve() {
+    const size_t element = dtype_size(whole_.product_dtype());
+    const bool copies_y = slices_ > 1 || !plan_.is_native;
+    packed_ = aligned(plan_.whole->packed_bytes());
+    x_bytes_ =
+        plan_.is_native ? 0 : aligned(size_t(plan_.step * image_elements(whole_.x)) * element);
+    const size_t y_bytes =
+        copies_y ? aligned(size_t(plan_.step * image_elements(slice_.y)) * element) : 0;
+    thread_bytes_ = plan_.scratch_bytes + x_bytes_ + y_bytes;
+    const size_t all_sums = size_t(slices_ * sums_) * packed_;
+    const size_t dense = aligned(size_t(whole_.weight.numel()) * sizeof(float));
+    sums_memory_ = static_cast<char*>(exec_.workspace->reserve(
+        all_sums + dense + size_t(std::max(exec_.threads, 1)) * thread_bytes_));
+    dense_ = reinterpret_cast<float*>(sums_memory_ + all_sums);
+    threads_memory_ = sums_memory_ + all_sums + dense;
+  }
+
+  // Of slice block / sums_, the images block % sums_.
+  void run_block(int64_t block) const {
+    char* const mine = threads_memory_ + size_t(thread_number()) * thread_bytes_;
+    char* const sum = block_sum(block);
+    if (slice_.has_blind_places()) {  // which oneDNN does not write
+      std::fill_n(sum, packed_, char{0});
+      std::fill_n(mine, plan_.scratch_bytes, char{0});
+    }
+    char* const wide_x = mine + plan_.scratch_bytes;
+    char* const own_y = wide_x + x_bytes_;
+    const int64_t begin = block % sums_ * plan_.step;
+    const int64_t count = std::min(plan_.step, images_ - begin);
+    if (!plan_.is_native) {
+      const int64_t elements = image_elements(whole_.x);
+      widen(whole_.x, begin * elements, count * elements, reinterpret_cast<float*>(wide_x));
+    }
+    const void* const dy = slices_ == 1 && plan_.is_native
+                               ? image_at(whole_.y, begin)
+                               : gather_y(begin, count, block / sums_, own_y);
+    plan_.of(count).run({.in = plan_.is_native ? image_at(whole_.x, begin) : wide_x,
+                         .dy = dy,
+                         .out = sum,
+                         .scratch = mine});
+  }
+
+  const void* gather_y(int64_t image, int64_t count, int64_t slice, char* to) const {
+    const int64_t pixels = whole_.y.size(1) * whole_.y.size(2);
+    const auto gather = [&]<typename T>(T* values) {
+      gather_channels(whole_.y, image * pixels, (image + count) * pixels, slice * channels_,
+                      channels_, values);
+    };
+    if (whole_.product_dtype() == DType::kBF16) {
+      gather(reinterpret_cast<bf16*>(to));
+    } else {
+      gather(reinterpret_cast<float*>(to));
+    }
+    return to;
+  }
+
+  const Exec& exec_;
+  Problem whole_;
+  int64_t channels_;  // of a slice
+  Problem slice_;
+  Plan plan_;  // of a slice
+  int64_t images_, sums_, slices_;
+  size_t packed_ = 0, x_bytes_ = 0, thread_bytes_ = 0;
+  char* sums_memory_ = nullptr;
+  float* dense_ = nullptr;
+  char* threads_memory_ = nullptr;
+};
+
+void run_weight_grad(const Exec& exec, const Problem& p, bool accumulate) {
+  if (p.x.size(0) > 0) {
+    WeightGrad(exec, p).run(accumulate);
+  } else if (!accumulate) {
+    std::fill_n(static_cast<char*>(p.weight.data), p.weight.bytes(), char{0});
+  }
 }
 
 }  // namespace
@@ -277,14 +398,14 @@ void cpu::run(const Exec& exec, const ConvArgs& a) {
                         .y = a.y,
                         .windows = a.windows,
                         .bias = a.bias.defined()};
-  run_images(exec, problem, a.x, a.y, a.bias);
+  run_images(exec, problem, a.x, a.y, a.bias, a.packed);
 }
 
 template <>
 void cpu::run(const Exec& exec, const ConvInputGradArgs& a) {
   const Problem problem{
       .pass = ConvPass::kInputGrad, .x = a.dx, .weight = a.weight, .y = a.dy, .windows = a.windows};
-  run_images(exec, problem, a.dy, a.dx, {});
+  run_images(exec, problem, a.dy, a.dx, {}, a.packed);
 }
 
 template <>

@@ -5,6 +5,7 @@
 
 #include "shale/base/error.h"
 #include "shale/kernels/cpu/onednn_internal.h"
+#include "shale/kernels/dry_run.h"
 
 namespace shale::kernels::cpu {
 namespace {
@@ -181,6 +182,10 @@ size_t OnednnConv::packed_bytes() const {
   return impl_->packed.get_size();
 }
 
+bool OnednnConv::packs_like(const OnednnConv& other) const {
+  return impl_->packed == other.impl_->packed;
+}
+
 size_t OnednnConv::scratch_bytes() const {
   return impl_->scratch.get_size();
 }
@@ -190,6 +195,7 @@ namespace {
 // A copy, hence the same bits whatever the number of threads.
 void reorder(const memory::desc& from, const void* data, const memory::desc& to, void* copy,
              int threads) {
+  if (DryRun::is_on()) return;
   const OnednnThreads at_most(threads);
   memory source = onednn_memory(from, data), target = onednn_memory(to, copy);
   dnnl::stream stream(onednn_engine());

@@ -40,6 +40,7 @@ class OnednnConv {
   OnednnConv& operator=(const OnednnConv&) = delete;
 
   size_t packed_bytes() const;
+  bool packs_like(const OnednnConv& other) const;  // whether packed weights are alike
   size_t scratch_bytes() const;
 
   // weight: dense [O, C, kh, kw] of weight_dtype(), to or from packed order, by so many threads.

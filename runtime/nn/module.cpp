@@ -96,8 +96,8 @@ bool Buffer::needs_memory() const {
 void Buffer::bind(Context& context) {
   TensorImpl& impl = value.impl();
   impl.context = &context;
-  impl.storage = context.allocate(shape.numel() * dtype_size(impl.dtype), MemoryTag::kParameter,
-                                  full_name());
+  impl.storage =
+      context.allocate(shape.numel() * dtype_size(impl.dtype), MemoryTag::kParameter, full_name());
   kernels::fill(context.exec(), {.y = value, .value = initial});
 }
 
@@ -142,7 +142,10 @@ void Parameter::bind(Context& context, std::shared_ptr<Storage> storage, int64_t
 }
 
 void Parameter::unbind() {
-  for_each_value(*this, [](Tensor& leaf) { leaf.impl().storage.reset(); });
+  for_each_value(*this, [](Tensor& leaf) {
+    leaf.impl().storage.reset();
+    if (leaf.impl().leaf != nullptr) leaf.impl().leaf->packed.reset();
+  });
 }
 
 void Parameter::keep_apart(bool apart) {
@@ -267,8 +270,8 @@ nn::ExpertExchange* Module::expert_exchange() const {
 Buffer& Module::declare_buffer(Buffer buffer) {
   for (const auto& other : buffers_) {
     if (other->name == buffer.name) {
-      throw InternalError(cat("module: ", full_name(), " declares the buffer ", buffer.name,
-                              " twice"));
+      throw InternalError(
+          cat("module: ", full_name(), " declares the buffer ", buffer.name, " twice"));
     }
   }
   buffer.owner = this;

@@ -6,8 +6,26 @@
 #include "shale/runtime/ops/cast_inputs.h"
 #include "shale/runtime/ops/matrix.h"
 #include "shale/runtime/ops/reduce.h"
+#include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale {
+namespace {
+
+// A weight in the order of one of a convolution's products.
+struct PackedProduct {
+  Tensor memory;
+  kernels::PackedWeight packed;
+  uint64_t version = 0;    // of the weight
+  int64_t uses = 0;        // of this version
+  bool is_shared = false;  // some version had more uses than one
+};
+
+}  // namespace
+
+struct PackedConvWeights {
+  PackedProduct forward, input_grad;
+};
+
 namespace {
 
 void check_conv(const Tensor& x, const Tensor& weight, const Tensor& bias, const Windows& windows) {
@@ -27,12 +45,36 @@ void check_conv(const Tensor& x, const Tensor& weight, const Tensor& bias, const
   if (bias.defined()) check_shape("conv2d", "bias", bias, {weight.size(0)});
 }
 
-}  // namespace
-
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Windows& windows) {
-  if (amp::wants_low({x, weight, bias})) {
-    return conv2d(amp::to_low(x), amp::to_low(weight), amp::to_low(bias), windows);
+// The copy that a product of `leaf` as it was at `version` shares with others; null if it shares
+// none. It is made by the second product of one version, so that who steps after each takes no
+// memory for it, and from then on by the first.
+kernels::PackedWeight* packed_weight(const Tensor& leaf, uint64_t version,
+                                     PackedProduct PackedConvWeights::*product) {
+  if (!leaf.defined() || leaf.version() != version) return nullptr;
+  std::shared_ptr<PackedConvWeights>& state = leaf_state(leaf).packed;
+  if (state == nullptr) state = std::make_shared<PackedConvWeights>();
+  PackedProduct& mine = (*state).*product;
+  if (mine.uses == 0 || mine.version != version) {
+    mine.version = version;
+    mine.uses = 0;
+    mine.packed.data = nullptr;
   }
+  mine.is_shared |= ++mine.uses > 1;
+  if (!mine.is_shared) return nullptr;
+  mine.packed.allocate = [&mine, context = &leaf.context()](size_t bytes) {
+    if (!mine.memory.defined() || mine.memory.numel() != int64_t(bytes)) {
+      mine.memory = Tensor();
+      mine.memory = empty(*context, {int64_t(bytes)}, DType::kU8, MemoryTag::kWorkspace,
+                          "a weight in the order of convolutions");
+    }
+    return mine.memory.view().data;
+  };
+  return &mine.packed;
+}
+
+// A convolution of x and weight, which is `leaf` or its copy in another dtype, if that is defined.
+Tensor conv2d_of(const Tensor& x, const Tensor& weight, const Tensor& bias, const Windows& windows,
+                 const Tensor& leaf) {
   check_conv(x, weight, bias, windows);
   const bool records = needs_grad(x.context(), {x, weight, bias});
   // Saved before the product: a segment that runs again for these ends here.
@@ -42,20 +84,26 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const W
                    {x.size(0), windows.count(x.size(1), weight.size(2)),
                     windows.count(x.size(2), weight.size(3)), weight.size(0)},
                    x.dtype());
+  const uint64_t version = leaf.defined() ? leaf.version() : 0;
   kernels::conv(x.exec(), {.x = x,
                            .weight = weight,
                            .bias = bias.defined() ? bias.view() : View{},
                            .y = y,
-                           .windows = windows});
+                           .windows = windows,
+                           .packed = packed_weight(leaf, version, &PackedConvWeights::forward)});
   if (!records) return y;
-  const auto backward = [x = saved_x, weight = saved_weight, bias, shape = x.shape(),
-                         windows](BackwardArgs& args) {
+  const auto backward = [x = saved_x, weight = saved_weight, bias, shape = x.shape(), windows, leaf,
+                         version](BackwardArgs& args) {
     Grads grads(3);
     const Tensor dy = args.dy();
     if (args.needs(0)) {
       Tensor dx = empty(dy.context(), shape, dy.dtype());
-      kernels::conv_input_grad(dy.exec(),
-                               {.dy = dy, .weight = weight.get(), .dx = dx, .windows = windows});
+      kernels::conv_input_grad(
+          dy.exec(), {.dy = dy,
+                      .weight = weight.get(),
+                      .dx = dx,
+                      .windows = windows,
+                      .packed = packed_weight(leaf, version, &PackedConvWeights::input_grad)});
       grads[0] = dx;
     }
     if (args.needs(1)) {
@@ -74,6 +122,17 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const W
   };
   record("conv2d", {x, weight, bias}, {&y}, backward);
   return y;
+}
+
+}  // namespace
+
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Windows& windows) {
+  check_defined("conv2d", "weight", weight);
+  const bool is_leaf = weight.impl().leaf != nullptr && weight.contiguous();
+  const Tensor leaf = is_leaf ? weight : Tensor();
+  return amp::wants_low({x, weight, bias})
+             ? conv2d_of(amp::to_low(x), amp::to_low(weight), amp::to_low(bias), windows, leaf)
+             : conv2d_of(x, weight, bias, windows, leaf);
 }
 
 Tensor max_pool2d(const Tensor& x, int64_t kernel, const Windows& windows) {

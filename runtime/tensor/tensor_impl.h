@@ -10,6 +10,7 @@
 namespace shale {
 
 struct Node;
+struct PackedConvWeights;
 struct Recipe;
 
 // A leaf's values in another dtype, which somebody may still hold (amp::Autocast).
@@ -30,6 +31,7 @@ struct LeafState {
   // Called once per backward, after the last gradient for this leaf was added.
   std::vector<std::function<void()>> ready_hooks;
   LowCopy low_copy;
+  std::shared_ptr<PackedConvWeights> packed;  // conv2d's, of a weight that several calls share
 };
 
 // What Tensor handles share.

@@ -26,13 +26,15 @@ struct Size {
 // No image, one pixel, a window as large as the image, windows that leave a rest, a stem, a
 // downsampling, patches, more images than a block has, ragged and whole vectors of channels,
 // windows that leave out pixels, pixels for two parts of a weight's gradient, a stride beyond the
-// image, and a window most of which is over padding.
+// image, a window most of which is over padding, and weights so large for their pixels that their
+// gradient is made by slices of channels, of all images at once and of two halves.
 const std::vector<Size> kSizes = {
     {0, 4, 4, 3, 8, 3, 1, 1},      {1, 1, 1, 1, 1, 1, 1, 0},   {2, 5, 5, 3, 4, 5, 1, 0},
     {3, 6, 5, 7, 9, 3, 2, 1},      {2, 11, 9, 3, 16, 7, 2, 3}, {2, 7, 8, 16, 32, 1, 2, 0},
     {2, 8, 8, 3, 24, 4, 4, 0},     {3, 4, 4, 16, 16, 3, 1, 1}, {33, 9, 9, 16, 16, 3, 1, 1},
     {19, 16, 16, 64, 64, 3, 1, 1}, {2, 7, 6, 5, 6, 2, 3, 0},   {1, 34, 33, 2, 3, 3, 1, 1},
-    {1, 3, 4, 8, 8, 2, 5, 0},      {1, 3, 4, 8, 8, 2, 5, 1}};
+    {1, 3, 4, 8, 8, 2, 5, 0},      {1, 3, 4, 8, 8, 2, 5, 1},   {4, 8, 8, 32, 256, 3, 1, 1},
+    {8, 16, 16, 5, 384, 3, 1, 1}};
 
 // fn(x, weight, y) for the indices of all products, where the window's pixel is inside.
 template <typename Fn>

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
+#include "shale/runtime/amp/autocast.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/reduce.h"
+#include "shale/runtime/ops/shape.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
@@ -146,6 +150,47 @@ TEST_CASE("the gradients of a weight that is used twice add up") {
   std::vector<double> want;
   for (const float value : first) want.push_back(2.0 * double{value});
   CHECK(max_error(to_host<float>(weight.grad()), want) == 0);
+}
+
+// Of conv2d and its gradient of x, with images of their own.
+std::vector<float> product_and_gradient(Context& context, const Tensor& weight, int64_t images) {
+  const Tensor x = random_leaf(context, {images, 6, 6, 5}, 2);
+  const Tensor y = conv2d(x, weight, {}, {.stride = 1, .padding = 1});
+  backward(sum(mul(y, y)));
+  std::vector<float> both = to_host<float>(cast(y, DType::kF32));
+  const std::vector<float> gradient = to_host<float>(x.grad());
+  both.insert(both.end(), gradient.begin(), gradient.end());
+  return both;
+}
+
+TEST_CASE("a weight's order for convolutions is kept while it does not change") {
+  for (const bool is_low : {false, true}) {
+    Context context(small_context()), other(small_context());
+    std::optional<amp::Autocast> low, other_low;
+    if (is_low) low.emplace(context, DType::kBF16), other_low.emplace(other, DType::kBF16);
+    const Tensor weight = random_leaf(context, {20, 5, 3, 3}, 1);
+    const auto workspace = [&] {
+      return context.allocator().stats().current[size_t(MemoryTag::kWorkspace)];
+    };
+    const std::vector<float> want = product_and_gradient(context, weight, 3);
+    const int64_t before = workspace();
+    CHECK(product_and_gradient(context, weight, 3) == want);
+    const int64_t with_copies = workspace();
+    CHECK(with_copies > before);  // used twice, it is kept
+    CHECK(product_and_gradient(context, weight, 3) == want);
+
+    // Other values, other images: no product sees the copies.
+    for (const int64_t images : {3, 4, 1}) {
+      Tensor values = weight.detach();
+      scale_(values, float(images) + 0.5f);
+      const Tensor fresh = random_leaf(other, {20, 5, 3, 3}, 1);
+      Tensor fresh_values = fresh.detach();
+      copy_(fresh_values, values);
+      CHECK(product_and_gradient(context, weight, images) ==
+            product_and_gradient(other, fresh, images));
+      CHECK(workspace() == with_copies);
+    }
+  }
 }
 
 TEST_CASE("operations on images refuse shapes that do not fit") {
