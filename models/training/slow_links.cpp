@@ -44,10 +44,13 @@ void check_replicas(const RunConfig& config, int replicas, const char* does, con
        "steps do; want no graphs");
 }
 
-// Fills in --local-doubling, by which the longest interval begins half-way from the freeze to the
-// end if it is the 16 that is usual.
+// Fills in --variance-doubling, by which all steps before the freeze have sums of gradients: in
+// runs that are short for the intervals of the paper, one-bit gradients in their first steps cost
+// more than all that comes after them. And --local-doubling, by which the interval has doubled four
+// times half-way from the freeze to the end.
 void resolve_zero_one_adam(RunConfig& config, const Wanted& want) {
   constexpr int64_t kShare = 8;
+  if (config.variance_doubling == 0) config.variance_doubling = config.freeze_step;
   if (config.local_doubling == 0) {
     config.local_doubling = std::max<int64_t>(1, (config.steps - config.freeze_step) / kShare);
   }
@@ -176,7 +179,9 @@ void describe_slow_links(ConfigSpec& spec, RunConfig& c) {
   spec.add("variance-doubling", c.variance_doubling,
            "01-adam: updates of the second moment, by sums of gradients, before their interval "
            "doubles; between them gradients have one bit an element",
-           {.min = 1, .max = 1 << 30});
+           {.min = 1,
+            .max = int64_t{1} << 40,
+            .help = {.default_text = "--freeze-step: there are none"}});
   spec.add(
       "local-doubling", c.local_doubling,
       "01-adam: steps after --freeze-step before the interval doubles in which replicas "

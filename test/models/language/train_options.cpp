@@ -164,8 +164,10 @@ TEST_CASE("what spares slow links says what it does not go with", "[options]") {
 
   Flags zero_one = one_bit;
   zero_one.back() = "01-adam";
+  check(zero_one, {}, {"--clip 1", "(--freeze-step)", "--clip-replica"});
   // The first one-bit gradient is that of step 17.
-  check(zero_one, {}, {"--clip 1", "from step 17 (--variance-doubling)", "--clip-replica"});
+  check(zero_one, {"--variance-doubling", "16"},
+        {"--clip 1", "from step 17 (--variance-doubling)", "--clip-replica"});
   check(zero_one, {"--freeze-step", "5"}, {"from step 5 (--freeze-step)"});
   zero_one.push_back("--clip-replica");
   check(zero_one, {}, {});
