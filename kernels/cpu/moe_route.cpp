@@ -7,6 +7,7 @@
 #include "shale/kernels/check.h"
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/run.h"
+#include "shale/kernels/dry_run.h"
 #include "shale/kernels/moe.h"
 
 // A thread owns tokens; sorting is serial: it touches 8 bytes a choice, where the rows that it
@@ -174,6 +175,7 @@ void run(const Exec& exec, const MoeRouteBwdArgs& a) {
 
 template <>
 void run(const Exec&, const MoeSortArgs& a) {
+  if (DryRun::is_on()) return;
   const int64_t E = a.counts.numel(), choices = a.experts.numel();
   const int32_t* experts = a.experts.as<int32_t>();
   int32_t* counts = a.counts.as<int32_t>();

@@ -56,11 +56,6 @@ void check_plannable(const RunConfig& config, int rank, int ranks) {
             " keeps its memory in a file, which a "
             "plan does not make; want --offload params, whose host memory that file takes"));
   }
-  if (config.expert > 1) {
-    throw ConfigError(cat("plan: --expert ", config.expert,
-                          ": which rows travel depends on the tokens, which a plan has not; want "
-                          "--expert 1"));
-  }
   if (config.threads < 1) throw InternalError("plan: --threads is not known, want it given");
 }
 

@@ -32,7 +32,8 @@ struct PlannedRank {
 // with kernels that skip their work (kernels/dry_run.h), in memory that is addresses only
 // (runtime/tensor/plan_backend.h). So peaks are those of the run on the CPU, to the byte, and need
 // no formula; where a run allocates as its data says, in mixtures of experts, they are those of
-// data that is all zeros, and where it depends on other ranks' speed, those beside slow ranks.
+// tokens that all experts get as many of, and where it depends on other ranks' speed, those beside
+// slow ranks.
 //
 // `config` is resolved, with `threads` given. Stored weights are not loaded, and what only looks at
 // a run (reports, checkpoints, traces) is left out. machines: say how long a step takes; null: only

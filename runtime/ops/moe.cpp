@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "shale/base/error.h"
+#include "shale/kernels/dry_run.h"
 #include "shale/kernels/gemm.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/cast_inputs.h"
@@ -27,6 +28,19 @@ int64_t capacity_of(const RouterOptions& options, int64_t choices, int64_t exper
   return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(share)));
 }
 
+// Where the rows of experts begin if all are chosen equally often, as a plan has it, which has no
+// tokens: by them, on the host, products and exchanges of experts are sized.
+void write_balanced(const Tensor& offsets, int64_t choices, int64_t capacity, int64_t align) {
+  const int64_t experts = offsets.numel() - 1;
+  std::vector<int32_t> begins = {0};
+  for (int64_t e = 0; e < experts; ++e) {
+    int64_t rows = choices * (e + 1) / experts - choices * e / experts;
+    if (capacity > 0) rows = std::min(rows, capacity);
+    begins.push_back(begins.back() + static_cast<int32_t>((rows + align - 1) / align * align));
+  }
+  offsets.context().copy(offsets.view().data, begins.data(), offsets.view().bytes());
+}
+
 void check_route(const Tensor& x, const Tensor& w_gate, const RouterOptions& options) {
   constexpr const char* kOp = "moe_route";
   check_contiguous(kOp, "x", x);
@@ -35,8 +49,8 @@ void check_route(const Tensor& x, const Tensor& w_gate, const RouterOptions& opt
   if (x.ndim() != 2) throw ShapeError(cat(kOp, ": x is ", x.shape(), ", want [N, C]"));
   check_shape(kOp, "w_gate", w_gate, {w_gate.size(0), x.size(1)});
   if (options.active < 1 || options.active > w_gate.size(0)) {
-    throw ShapeError(cat(kOp, ": ", options.active, " experts are active, want 1 to ",
-                         w_gate.size(0)));
+    throw ShapeError(
+        cat(kOp, ": ", options.active, " experts are active, want 1 to ", w_gate.size(0)));
   }
 }
 
@@ -88,7 +102,7 @@ Routing moe_route(const Tensor& x, const Tensor& w_gate, const Tensor& bias,
   check_route(x, w_gate, options);
   Context& context = x.context();
   const int64_t N = x.size(0), E = w_gate.size(0), k = options.active;
-  const int64_t align = alignment(N * k, E);
+  const int64_t align = alignment(N * k, E), capacity = capacity_of(options, N * k, E);
   const Tensor logits = empty(context, {N, E}, DType::kF32);
   kernels::gemm(x.exec(), {.a = x, .b = transposed(w_gate), .c = logits});
   Routing routing{.weights = empty(context, {N, k}, DType::kF32),
@@ -104,13 +118,14 @@ Routing moe_route(const Tensor& x, const Tensor& w_gate, const Tensor& bias,
                                     .experts = routing.experts,
                                     .rule = options.rule});
   kernels::moe_sort(x.exec(), {.experts = routing.experts,
-                               .capacity = capacity_of(options, N * k, E),
+                               .capacity = capacity,
                                .align = align,
                                .counts = routing.counts,
                                .offsets = routing.offsets,
                                .rows = routing.rows,
                                .sources = routing.sources,
                                .loads = loads.defined() ? loads.view() : View{}});
+  if (kernels::DryRun::is_on()) write_balanced(routing.offsets, N * k, capacity, align);
   if (needs_grad(context, {x, w_gate})) record_route(x, w_gate, logits, options, routing);
   return routing;
 }
@@ -119,10 +134,8 @@ Tensor moe_permute(const Tensor& x, const Routing& routing) {
   constexpr const char* kOp = "moe_permute";
   check_contiguous(kOp, "x", x);
   Tensor y = empty(x.context(), {routing.sources.numel(), x.size(-1)}, x.dtype());
-  kernels::moe_permute(x.exec(), {.x = x,
-                                  .sources = routing.sources,
-                                  .y = y,
-                                  .active = routing.rows.size(1)});
+  kernels::moe_permute(
+      x.exec(), {.x = x, .sources = routing.sources, .y = y, .active = routing.rows.size(1)});
   if (!needs_grad(x.context(), {x})) return y;
   record(kOp, {x}, {&y},
          [rows = SavedTensor(kOp, routing.rows), shape = x.shape()](BackwardArgs& args) {
@@ -158,11 +171,9 @@ Tensor moe_combine(const Tensor& rows, const Routing& routing, const Tensor& res
            if (args.needs(0)) {
              const Tensor from = sources.get();
              grads[0] = empty(dy.context(), {from.numel(), dy.size(-1)}, dy.dtype());
-             kernels::moe_permute(dy.exec(), {.x = dy,
-                                              .sources = from,
-                                              .weights = by,
-                                              .y = grads[0],
-                                              .active = by.size(1)});
+             kernels::moe_permute(
+                 dy.exec(),
+                 {.x = dy, .sources = from, .weights = by, .y = grads[0], .active = by.size(1)});
            }
            if (args.needs(1)) {
              const Tensor results = rows.get(), at = places.get();
