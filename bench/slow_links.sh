@@ -43,7 +43,7 @@ methods=(
   "local steps, $every|--zero 1 --shard-ranks 2 --outer-every $every --outer-start $skipped"
   "ZeRO-3|--zero 3"
   "ZeRO-3, 8 and 4 bits|--zero 3 --quantize-gathers 8 --quantize-reductions 4"
-  "0/1 Adam, 2|--zero 1 --shard-ranks 2 --optimizer 01-adam --freeze-step 2 --clip-replica --local-doubling 2"
+  "0/1 Adam, 2|--zero 1 --shard-ranks 2 --optimizer 01-adam --freeze-step 2 --clip-replica --local-doubling 2 --local-most 16"
   "1-bit LAMB|--zero 1 --shard-ranks 2 --optimizer 1bit-lamb --freeze-step 2 --clip-replica"
 )
 chosen=()

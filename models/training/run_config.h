@@ -103,7 +103,7 @@ struct RunConfig {
   bool clip_replica = false;      // after it
   int64_t variance_doubling = 0;  // updates of v; 0: derived; of 01-adam, as the next two
   int64_t local_doubling = 0;     // steps; 0: derived
-  int64_t local_most = 16;        // steps
+  int64_t local_most = 4;         // steps
   int64_t outer_every = 0;        // steps; 0: no local steps, and the next four say nothing
   int64_t outer_start = 0;        // steps before the first local one
   double outer_lr = 0.7;

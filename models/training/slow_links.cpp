@@ -46,8 +46,8 @@ void check_replicas(const RunConfig& config, int replicas, const char* does, con
 
 // Fills in --variance-doubling, by which all steps before the freeze have sums of gradients: in
 // runs that are short for the intervals of the paper, one-bit gradients in their first steps cost
-// more than all that comes after them. And --local-doubling, by which the interval has doubled four
-// times half-way from the freeze to the end.
+// more than all that comes after them. And --local-doubling, by which the interval doubles after
+// every eighth of the way from the freeze to the end.
 void resolve_zero_one_adam(RunConfig& config, const Wanted& want) {
   constexpr int64_t kShare = 8;
   if (config.variance_doubling == 0) config.variance_doubling = config.freeze_step;

@@ -158,7 +158,7 @@ expect 64 "--optimizer 01-adam" "--shard-ranks" -- --data "$text" --optimizer 01
 expect 64 "--optimizer 1bit-lamb" "--shard-ranks" -- --data "$text" --optimizer 1bit-lamb
 expect 64 "--trust-max" "1bit-lamb" -- --data "$text" --trust-max 5
 expect 64 "--trust-min" "20" -- --data "$text" --optimizer lamb --trust-min 20
-expect 64 "--local-most" "01-adam" -- --data "$text" --local-most 4
+expect 64 "--local-most" "01-adam" -- --data "$text" --local-most 8
 expect 64 "--variance-doubling" "0" -- --data "$text" --optimizer 01-adam --variance-doubling 0
 expect 64 "--freeze-step" "1bit-adam" -- --data "$text" --freeze-step 3
 expect 64 "--clip-replica" "1bit-adam" -- --data "$text" --clip-replica
