@@ -19,10 +19,13 @@
 #   figures      `figures`, the kernels that a GPU is judged by; `peer_figures`, the same by others,
 #                where python3 has PyTorch (and FlashAttention, Liger-Kernel and more, if they are
 #                there; the page says which are not);
-#                `step_124m`, a training step of 131072 tokens, and `peer_124m`, PyTorch's
+#                `step_124m`, a training step of 131072 tokens, and `peer_124m`, PyTorch's;
+#                `step_resnet50`, of 128 images, by cuDNN's convolutions, `step_resnet50_own` by ours,
+#                `step_vit_b16`, and PyTorch's, `peer_resnet50` and `peer_vit_b16`
 #   the rest     `step_124m_graph`, `step_124m_dependent`, `step_124m_both` (with --cuda-graph, with
 #                --dependent-launch, with both), `step_1558m`, `peer_1558m`, `breakdown` of a step,
-#                `bench_kernels`, `peer_kernels`; `memcheck`, `initcheck` and `synccheck`, small cases
+#                `bench_kernels`, `own_convolutions` (those of cuDNN are in the one before),
+#                `peer_kernels`; `memcheck`, `initcheck` and `synccheck`, small cases
 #                under compute-sanitizer, where that is installed
 #
 # The page begins with the figures, ours beside the fastest rival's and beside what was predicted
@@ -58,6 +61,9 @@ if [[ $device == cuda ]]; then
   gpt2_flags=(--seq-len 1024 --global-batch 128)
   gpt2_124m=("${gpt2_flags[@]}" --model gpt2-124m --micro-batch 32)
   gpt2_1558m=("${gpt2_flags[@]}" --model gpt2-1558m --micro-batch 16 --modes compile,compile-cudnn --steps 10)
+  images=(--dtype bf16 --pixels 224 --micro-batch 128 --steps 20)
+  resnet50=("${images[@]}" --model resnet50) vit_b16=("${images[@]}" --model vit-b16)
+  peer_images=(--micro-batch 128 --steps 20)
 else
   figures='^(fill|attention_fwd/.*/t1024)/'
   min_time=${MIN_TIME:-0.001} figures_min_time=$min_time
@@ -70,12 +76,16 @@ else
   read -ra gpt2_flags <<<"--device cpu $tiny --vocab 64 --seq-len 16 --micro-batch 2 --steps 2 --warmup 1"
   gpt2_124m=("${gpt2_flags[@]}" --global-batch 4)
   gpt2_1558m=("${gpt2_flags[@]}" --modes eager)
+  images=(--pixels 16 --micro-batch 1 --steps 1 --warmup 1)
+  resnet50=("${images[@]}" --model resnet18-small) vit_b16=("${images[@]}" --model vit-nano)
+  peer_images=(--device cpu --small --pixels 32 --micro-batch 1 --steps 1 --warmup 1 --modes eager)
 fi
 
 steps=(tests train train_graph tests_dependent
        figures peer_figures step_124m peer_124m
+       step_resnet50 step_resnet50_own peer_resnet50 step_vit_b16 peer_vit_b16
        step_124m_graph step_124m_dependent step_124m_both step_1558m peer_1558m breakdown
-       bench_kernels peer_kernels memcheck initcheck synccheck)
+       bench_kernels own_convolutions peer_kernels memcheck initcheck synccheck)
 # What is about kernels on any device, not about the emulator.
 device_cases='~[emulator]'
 # Small cases of every kind of kernel, for tools that make them a hundred times slower.
@@ -193,6 +203,11 @@ no_dependent=""
 if [[ $device == cuda && $capability != 9.0 ]]; then
   no_dependent="dependent launches want compute capability 9.0, this is ${capability:-unknown}"
 fi
+# cuDNN, for convolutions: the system's, else the one that came with PyTorch.
+if [[ -z ${SHALE_CUDNN:-} ]] && ! ldconfig -p 2>/dev/null | grep -q 'libcudnn[.]so[.]9'; then
+  found=$("$python" -c 'import nvidia.cudnn; print(nvidia.cudnn.__path__[0])' 2>/dev/null)
+  if [[ -f $found/lib/libcudnn.so.9 ]]; then export SHALE_CUDNN=$found/lib/libcudnn.so.9; fi
+fi
 no_peers=""
 if [[ ! -d $peers ]]; then
   no_peers="there is no folder peers"
@@ -256,6 +271,7 @@ run() {
     train_graph) train train_graph --cuda-graph ;;
     figures) kernels figures "$figures_min_time" --filter "$figures" ;;
     bench_kernels) kernels bench_kernels "$min_time" ;;
+    own_convolutions) SHALE_CUDNN=off kernels own_convolutions "$min_time" --filter '^conv' ;;
     peer_figures)
       peer peer_figures kernels_gpu.py --min-time "$figures_min_time" --filter "$figures" \
         "${peer_flags[@]}" ;;
@@ -264,7 +280,12 @@ run() {
         "${peer_flags[@]}" ;;
     peer_124m) peer peer_124m gpt2_gpu.py "${gpt2_124m[@]}" ;;
     peer_1558m) peer peer_1558m gpt2_gpu.py "${gpt2_1558m[@]}" ;;
+    peer_resnet50) peer peer_resnet50 images_gpu.py --model resnet50 "${peer_images[@]}" ;;
+    peer_vit_b16) peer peer_vit_b16 images_gpu.py --model vit-b16 "${peer_images[@]}" ;;
     step_124m) train_steps step_124m "${step_124m[@]}" ;;
+    step_resnet50) train_steps step_resnet50 "${resnet50[@]}" ;;
+    step_resnet50_own) SHALE_CUDNN=off train_steps step_resnet50_own "${resnet50[@]}" ;;
+    step_vit_b16) train_steps step_vit_b16 "${vit_b16[@]}" ;;
     step_124m_graph) train_steps step_124m_graph "${step_124m[@]}" --cuda-graph ;;
     step_124m_dependent) dependent_steps "$1" "${step_124m[@]}" --dependent-launch ;;
     step_124m_both) dependent_steps "$1" "${step_124m[@]}" --cuda-graph --dependent-launch ;;

@@ -17,6 +17,8 @@ where they are installed, and where not there is one row that says why. Rivals, 
               its activation, and a feed-forward layer, forward and backward, eager and compiled
   experts     grouped_mm, for SwiGLU's two with its activation; gathers, sorts and sums of a
               mixture of experts, eager and compiled
+  images      convolutions, max pooling, batch norm with its residual and ReLU: PyTorch's, which are
+              cuDNN's, channels_last
   the rest    SwiGLU alone, torch.optim.AdamW(fused=True) with f32 parameters, Tensor.copy_
 
 "torch.compile (Triton)" is what PyTorch's compiler generates, which is Triton on a GPU.
@@ -41,6 +43,7 @@ import sys
 import cases_attention
 import cases_experts
 import cases_flat
+import cases_images
 import cases_norms
 import cases_products
 import torch
@@ -58,7 +61,8 @@ def all_cases(device, dtypes, tiny):
     found = []
     for dtype in dtypes:
         cases = Cases(device, dtype, tiny)
-        for module in (cases_attention, cases_products, cases_experts, cases_norms, cases_flat):
+        for module in (cases_attention, cases_products, cases_experts, cases_norms, cases_images,
+                       cases_flat):
             module.add_all(cases)
         found += cases.list
     rank = {name: i for i, name in enumerate(figure_names())}
@@ -89,6 +93,8 @@ def set_up_pytorch():
     torch.manual_seed(0)
     # As cuBLASLt in f32 products of bench_kernels: exact products, no tf32.
     torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True  # tries its algorithms when a shape is new
     # Compiled backwards run many times over one forward.
     torch._functorch.config.donated_buffer = False
 

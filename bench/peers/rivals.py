@@ -74,6 +74,7 @@ class Cases:
         on_gpu = torch.device(device).type == "cuda"
         self.language = "Triton" if on_gpu else "C++"  # what torch.compile generates
         self.blas = "cuBLAS" if on_gpu else "oneDNN"
+        self.convolutions = "cuDNN" if on_gpu else "oneDNN"
 
     def add(self, name, impl, cost, prepare, library=None):
         """cost: (GFLOP, GB) that the work needs, whoever does it."""

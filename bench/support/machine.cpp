@@ -58,6 +58,7 @@ Machine describe_machine() {
                   .system = system_name(),
                   .compiler = compiler_name(),
                   .date = now_utc()};
+  if (const char* cudnn = std::getenv("SHALE_CUDNN")) machine.cudnn = cudnn;
   double load = 0;
   if (getloadavg(&load, 1) == 1) machine.load = load;
   return machine;
@@ -70,6 +71,7 @@ JsonText machine_json(const Machine& machine) {
   if (!machine.gpu.empty()) json.add("gpu", machine.gpu).add("cuda", machine.cuda);
   json.add("system", machine.system).add("compiler", machine.compiler);
   if (!machine.onednn.empty()) json.add("onednn", machine.onednn);
+  if (!machine.cudnn.empty()) json.add("cudnn", machine.cudnn);
   return json.add("date", machine.date).add("load", machine.load);
 }
 

@@ -18,6 +18,7 @@ struct Machine {
   std::string system;       // kernel and its version
   std::string compiler;
   std::string onednn{};  // version; empty: not used
+  std::string cudnn{};   // SHALE_CUDNN: "off", a library; empty: what there is
   std::string date;      // UTC, 2024-05-01T12:00:00Z
   double load = 0;       // runnable processes over the last minute: 0 on a quiet machine
 };

@@ -21,10 +21,11 @@ bool on_other_device(const Json& step) {
   return step.contains("device") && word(step, "device") != "cpu";
 }
 
-// A training run: its document and the row of the whole step.
+// A training run: its document, the row of the whole step, and what it was.
 struct TrainRun {
   const Json* document = nullptr;
   Json step;
+  std::string name;
 
   bool is(const char* dtype, int ranks, int threads, int64_t global_batch, int zero) const {
     return !on_other_device(step) && word(step, "model") == "gpt2-124m" &&
@@ -37,9 +38,11 @@ struct TrainRun {
 
 std::string configuration(const Json& step) {
   return cat(word(step, "model"), ' ', word(step, "dtype"),
-             on_other_device(step) ? " on " + word(step, "device") : "", ", T ",
-             word(step, "seq_len"), ", micro-batch ", word(step, "micro_batch"), ", batch ",
-             word(step, "global_batch"), ", ", word(step, "ranks"), " x ", word(step, "threads"),
+             on_other_device(step) ? " on " + word(step, "device") : "",
+             is_of_images(step) ? cat(", ", word(step, "pixels"), " pixels")
+                                : ", T " + word(step, "seq_len"),
+             ", micro-batch ", word(step, "micro_batch"), ", batch ", word(step, "global_batch"),
+             ", ", word(step, "ranks"), " x ", word(step, "threads"),
              stage(step) > 0 ? cat(", zero ", stage(step)) : "", launches(step));
 }
 
@@ -49,14 +52,14 @@ std::vector<TrainRun> train_runs(const std::vector<Json>& documents) {
   for (const Json& document : documents) {
     if (!is_program(document, "bench_train")) continue;
     for (const Json& row : document["rows"]) {
-      if (word(row, "kind") != "step") continue;
-      const auto same = std::find_if(runs.begin(), runs.end(), [&](const TrainRun& run) {
-        return configuration(run.step) == configuration(row);
-      });
+      if (word(row, "kind") != "step" && word(row, "kind") != "image_step") continue;
+      const TrainRun found = {&document, row, configuration(row) + convolutions(document)};
+      const auto same = std::find_if(runs.begin(), runs.end(),
+                                     [&](const TrainRun& run) { return run.name == found.name; });
       if (same == runs.end()) {
-        runs.push_back({&document, row});
+        runs.push_back(found);
       } else if (number(row, "step_ms") < number(same->step, "step_ms")) {
-        *same = {&document, row};
+        *same = found;
       }
     }
   }
@@ -163,13 +166,13 @@ std::string targets_section(const std::vector<TrainRun>& runs, const std::vector
 
 std::string training_section(const std::vector<TrainRun>& runs) {
   if (runs.empty()) return "";
-  Table table({"step (ranks x threads)", "ms", "min ms", "tokens/s", "products alone, oneDNN, ms",
+  Table table({"step (ranks x threads)", "ms", "min ms", "speed", "products alone, oneDNN, ms",
                "share", "exposed comm ms", "busy", "peak memory", "/ parts"});
   for (const TrainRun& run : runs) {
     const Json& s = run.step;
     const bool floor = s.contains("floor_ms");
-    table.add({configuration(s), fixed(number(s, "step_ms"), 1), fixed(number(s, "step_ms_min"), 1),
-               fixed(run.tokens_per_s(), 1), floor ? fixed(number(s, "floor_ms"), 1) : "",
+    table.add({run.name, fixed(number(s, "step_ms"), 1), fixed(number(s, "step_ms_min"), 1),
+               speed_text(s), floor ? fixed(number(s, "floor_ms"), 1) : "",
                floor ? percent(number(s, "floor_share")) : "",
                fixed(number(s, "exposed_comm_ms"), 2), fixed(number(s, "cpu_share"), 2),
                format_bytes(number(s["memory"], "peak_reserved")), fixed(memory_ratio(s), 3)});
@@ -180,8 +183,8 @@ std::string training_section(const std::vector<TrainRun>& runs) {
 }
 
 std::string peers_section(const std::vector<Json>& documents) {
-  Table table({"program", "model", "mode", "dtype", "threads", "T", "micro-batch", "step ms",
-               "tokens/s"});
+  Table table({"program", "model", "mode", "dtype", "threads", "T or pixels", "micro-batch",
+               "step ms", "speed"});
   std::string errors;
   for (const Json& document : documents) {
     for (const Json& row : document["rows"]) {
@@ -192,8 +195,8 @@ std::string peers_section(const std::vector<Json>& documents) {
       }
       if (!row.contains("step_ms")) continue;
       table.add({word(row, "impl"), word(row, "model"), word(row, "mode"), word(row, "dtype"),
-                 word(row, "threads"), word(row, "seq_len"), word(row, "micro_batch"),
-                 fixed(number(row, "step_ms"), 1), fixed(number(row, "tokens_per_s"), 1)});
+                 word(row, "threads"), word(row, is_of_images(row) ? "pixels" : "seq_len"),
+                 word(row, "micro_batch"), fixed(number(row, "step_ms"), 1), speed_text(row)});
     }
   }
   if (table.empty() && errors.empty()) return "";
@@ -225,8 +228,7 @@ std::string breakdown(const TrainRun& run) {
     }
   }
   if (parts.empty()) return "";
-  return "\n### " + configuration(run.step) + "\n\n" + parts.markdown() + "\n" +
-         products.markdown();
+  return "\n### " + run.name + "\n\n" + parts.markdown() + "\n" + products.markdown();
 }
 
 // The tables of bench_train --breakdown.
@@ -309,6 +311,7 @@ std::string kernels_section(const std::vector<Json>& documents) {
     }
     out +=
         cat(peaks.markdown(), "\n", on_gpu ? "On the GPU" : word(options, "threads") + " threads",
+            convolutions(document),
             "; operands come from memory. Of peak: the time that products need at the "
             "library's peak, or bytes at the bandwidth.\n\n",
             kernels_table(document, on_gpu ? rivals : std::map<std::string, Json>()));

@@ -25,6 +25,21 @@ std::string launches(const Json& row) {
   return cat(with("cuda_graph", ", CUDA graphs"), with("dependent_launch", ", dependent launch"));
 }
 
+std::string convolutions(const Json& document) {
+  const bool without = document.contains("machine") && word(document["machine"], "cudnn") == "off";
+  return without ? ", own convolutions" : "";
+}
+
+bool is_of_images(const Json& row) {
+  return row.contains("pixels");
+}
+
+std::string speed_text(const Json& row) {
+  const char* const item = is_of_images(row) ? "images" : "tokens";
+  const double speed = number(row, cat(item, "_per_s").c_str());
+  return cat(fixed(speed, speed < 100 ? 1 : 0), ' ', item, "/s");
+}
+
 bool is_program(const Json& document, const char* name) {
   return word(document, "program") == name;
 }
@@ -148,28 +163,42 @@ void add_kernels(Table& table, const std::map<std::string, Json>& cases,
   }
 }
 
-// Steps of as many tokens, ours on a GPU and PyTorch's fastest.
+// A step that is measured on both sides: `batch` sequences or images of `size` tokens or pixels.
+struct StepFigure {
+  const char* model;
+  const char* what;
+  const char* kind;  // of bench_train's rows
+  const char* size_key;
+  double size, batch;
+};
+
+constexpr StepFigure kStepFigures[] = {
+    {"gpt2-124m", "T 1024, 131072 tokens", "step", "seq_len", 1024, 128},
+    {"gpt2-1558m", "T 1024, 131072 tokens", "step", "seq_len", 1024, 128},
+    {"resnet50", "224 pixels, 128 images", "image_step", "pixels", 224, 128},
+    {"vit-b16", "224 pixels, 128 images", "image_step", "pixels", 224, 128}};
+
+// Ours on a GPU and PyTorch's, the fastest of each.
 void add_steps(Table& table, const std::vector<Json>& documents) {
-  constexpr double kTokens = 128 * 1024;
-  for (const char* model : {"gpt2-124m", "gpt2-1558m"}) {
+  for (const StepFigure& figure : kStepFigures) {
     std::optional<Side> ours, rival;
     for (const Json& document : documents) {
       for (const Json& row : document["rows"]) {
-        if (word(row, "model") != model || number(row, "seq_len") != 1024 ||
-            number(row, "seq_len") * number(row, "global_batch") != kTokens) {
+        if (word(row, "model") != figure.model || number(row, figure.size_key) != figure.size ||
+            number(row, "global_batch") != figure.batch) {
           continue;
         }
-        const std::string speed = fixed(number(row, "tokens_per_s"), 0) + " tokens/s";
-        if (is_program(document, "peer_gpt2")) {
-          take_faster(rival,
-                      {word(row, "impl") + " " + word(row, "mode"), number(row, "step_ms"), speed});
-        } else if (word(row, "kind") == "step" && word(row, "device").starts_with("cuda")) {
-          take_faster(ours, {cat("bench_train ", word(row, "dtype"), launches(row)),
-                             number(row, "step_ms"), speed});
+        const double ms = number(row, "step_ms");
+        if (is_program(document, "peer_gpt2") || is_program(document, "peer_images")) {
+          take_faster(rival, {word(row, "impl") + " " + word(row, "mode"), ms, speed_text(row)});
+        } else if (word(row, "kind") == figure.kind && word(row, "device").starts_with("cuda")) {
+          take_faster(
+              ours, {cat("bench_train ", word(row, "dtype"), launches(row), convolutions(document)),
+                     ms, speed_text(row)});
         }
       }
     }
-    add_row(table, cat("training step, ", model, ", T 1024, 131072 tokens"), "ms", ours, rival);
+    add_row(table, cat("training step, ", figure.model, ", ", figure.what), "ms", ours, rival);
   }
 }
 

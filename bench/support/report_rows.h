@@ -14,6 +14,11 @@ std::string word(const Json& row, const char* key);  // empty if there is none; 
 // ", CUDA graphs, dependent launch": how a row of bench_train had kernels launched; empty if
 // plainly.
 std::string launches(const Json& row);
+// ", own convolutions": of a document that was measured without cuDNN; else empty.
+std::string convolutions(const Json& document);
+// Of a row of a training step.
+bool is_of_images(const Json& row);
+std::string speed_text(const Json& row);  // "1234 tokens/s", "1234 images/s"
 bool is_program(const Json& document, const char* name);
 
 // What other programs made of the same work, from the rows of peers/kernels_gpu.py: the fastest of

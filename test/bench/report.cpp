@@ -194,6 +194,31 @@ TEST_CASE("figures set Hopper's kernels beside the fastest rival", "[bench]") {
   CHECK_FALSE(contains(results_page({peers}, {}), "Beside the rivals"));
 }
 
+TEST_CASE("steps of images on a GPU stand beside PyTorch's, with cuDNN and without", "[bench]") {
+  const auto step = [](const char* program, double ms, const char* cudnn) {
+    Json document = gpu_step(program, "resnet50", ms);
+    Json& row = document["rows"][0];
+    row["kind"] = "image_step";
+    row.erase("seq_len");
+    row["pixels"] = 224;
+    row["images_per_s"] = 128 / ms * 1e3;
+    document["machine"] = {{"cpu", "Some CPU"}, {"cudnn", cudnn}};
+    return document;
+  };
+  const Json by_cudnn = step("bench_train", 50, "/a/libcudnn.so.9");
+  const Json own = step("bench_train", 80, "off");
+  const std::string page = results_page(
+      {gpu_kernels(Json::array({timed("a", 1, 1)})), own, by_cudnn, step("peer_images", 60, "")},
+      {});
+  CHECK(
+      contains(page,
+               "| training step, resnet50, 224 pixels, 128 images | bench_train bf16 | 50.00 ms | "
+               "2560 images/s | pytorch-2 compile | 60.00 ms | 2133 images/s | 120.0% |"));
+  CHECK(contains(page, "| training step, vit-b16, 224 pixels, 128 images |  | not measured |"));
+  CHECK(contains(page, ", 224 pixels, micro-batch , batch 128,  x , own convolutions | 80.0 |"));
+  CHECK(contains(page, ", 224 pixels, micro-batch , batch 128,  x  | 50.0 |"));
+}
+
 TEST_CASE("a product by a family of kernels stands beside the square product", "[bench]") {
   CHECK(name_for_rivals("gemm/hopper_nt/8192/bf16") == "gemm/square/8192/bf16");
   CHECK(name_for_rivals("gemm/portable_tn/4096/fp32") == "gemm/tn/4096/fp32");

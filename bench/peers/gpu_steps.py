@@ -1,0 +1,169 @@
+"""Training steps of PyTorch on one GPU, to set beside Shale's: what the scripts for each kind of model
+share.
+
+A step is forward and backward of as many micro-batches as the global batch has, clipping at 1.0,
+fused AdamW and clearing the gradients, under bf16 autocast with f32 parameters. A mode, each measured
+in a process of its own, is a way to run the model. Rows go to standard output, one a line, and to a
+file as they come; --resume goes on with a file that was cut. A mode that fails has a row with its error:
+
+  impl, mode, model, dtype, micro_batch, global_batch, params
+  step_ms         median over the steps, by device events; step_ms_min the fastest
+  first_step_ms   includes compilation
+  peak_bytes      device memory that PyTorch has held
+  loss            after the last step: a row whose loss differs much is not doing the same work
+"""
+
+import dataclasses
+import pathlib
+import statistics
+import sys
+import time
+import typing
+
+import torch
+from gpu_timing import machine, require_gpu, summary
+from rows_file import RowsFile
+from supervisor import ANOTHER, Reporter, supervise
+from torch import nn
+
+USAGE = 64  # exit code of Shale's programs for arguments that make no sense
+
+
+@dataclasses.dataclass
+class Work:
+    """What is trained: loss() of a micro-batch, by the model as the mode runs it; rates(median in
+    ms, number of parameters): fields of a row besides the common ones."""
+
+    model: nn.Module
+    loss: typing.Callable
+    rates: typing.Callable
+
+
+@dataclasses.dataclass
+class Script:
+    """A script's own parts: of a row, fields(args), "model" among them; make_work(args, mode)."""
+
+    program: str
+    modes: tuple
+    fields: typing.Callable
+    make_work: typing.Callable
+
+
+def usage_error(message):
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(USAGE)
+
+
+def add_arguments(parser, script, micro_batch, global_batch_of):
+    """global_batch_of: "sequences" or "images"."""
+    parser.add_argument("--micro-batch", type=int, default=micro_batch)
+    parser.add_argument("--global-batch", type=int,
+                        help=f"{global_batch_of} a step; default: micro-batch")
+    parser.add_argument("--steps", type=int, default=30, help="measured")
+    parser.add_argument("--warmup", type=int, default=5, help="not measured")
+    parser.add_argument("--modes", default=",".join(script.modes))
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
+    parser.add_argument("--resume", action="store_true", help="go on with FILE if it was cut")
+    parser.add_argument("--row-time", type=float, default=400, metavar="SECONDS",
+                        help="after which a mode counts as hung")
+    parser.add_argument("--worker", type=int, help="for the program's own use")
+
+
+def check(args, script):
+    args.global_batch = args.global_batch or args.micro_batch
+    if args.global_batch % args.micro_batch:
+        usage_error(f"--global-batch: {args.global_batch}: want a multiple of --micro-batch, "
+                    f"{args.micro_batch}")
+    if unknown := set(args.modes.split(",")) - set(script.modes):
+        usage_error(f"--modes: {', '.join(sorted(unknown))}: want some of "
+                    f"{', '.join(script.modes)}")
+    if args.warmup < 1 or args.steps < 1:
+        usage_error("--warmup and --steps: want at least 1")
+
+
+def fields(args, script, mode):
+    """What a row tells before anything is measured."""
+    return {"impl": f"pytorch-{torch.__version__.split('+')[0]}", "mode": mode, "dtype": "bf16",
+            **script.fields(args), "micro_batch": args.micro_batch,
+            "global_batch": args.global_batch}
+
+
+def measure(args, work):
+    """Returns what a row has beyond its fields()."""
+    torch.set_float32_matmul_precision("high")
+    on_gpu = args.device == "cuda"
+    parameters = list(work.model.parameters())
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1,
+                                  fused=True)
+    micro_batches = args.global_batch // args.micro_batch
+
+    def step():
+        for _ in range(micro_batches):
+            with torch.autocast(args.device, dtype=torch.bfloat16):
+                loss = work.loss()
+            (loss / micro_batches).backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    def timed():
+        if not on_gpu:
+            start = time.perf_counter()
+            loss = step()
+            return (time.perf_counter() - start) * 1e3, loss
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        loss = step()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end), loss
+
+    first_ms, _ = timed()
+    for _ in range(args.warmup - 1):
+        step()
+    times, losses = zip(*(timed() for _ in range(args.steps)))
+    median = statistics.median(times)
+    count = sum(parameter.numel() for parameter in parameters)
+    return {
+        "device": torch.cuda.get_device_name() if on_gpu else "cpu", "threads": 1,
+        "params": count, "step_ms": round(median, 3), "step_ms_min": round(min(times), 3),
+        **work.rates(median, count), "first_step_ms": round(first_ms, 1),
+        "peak_bytes": torch.cuda.max_memory_allocated() if on_gpu else 0,
+        "loss": round(losses[-1].item(), 5),
+    }
+
+
+def work_one(args, script):
+    """The worker: measures the next mode that is not there yet. Returns its exit code."""
+    require_gpu(args.device)
+    reporter = Reporter(args.worker)
+    there, _ = reporter.done_before(machine(args.device))
+    left = [mode for mode in args.modes.split(",") if (mode,) not in there]
+    for mode in left[:1]:
+        row = fields(args, script, mode)
+        reporter.say(begin=row)
+        try:
+            torch.manual_seed(0)
+            reporter.say(row={**row, **measure(args, script.make_work(args, mode))})
+        except Exception as error:  # out of memory, or no such backend
+            reporter.say(row={**row, "error": summary(error)})
+    if len(left) > 1:
+        return ANOTHER
+    reporter.say(end=True)
+    return 0
+
+
+def run(args, script):
+    """The program, when its arguments are read and checked. Never returns."""
+    if args.worker is not None:
+        sys.exit(work_one(args, script))
+    not_of_work = ("json", "resume", "row_time", "worker", "modes")
+    options = {key: value for key, value in vars(args).items() if key not in not_of_work}
+    rows = RowsFile(args.json, script.program, options, key=("mode",))
+    code = supervise(sys.argv, rows, args.resume, args.row_time)
+    if code == 0 and not any("step_ms" in row for row in rows.rows):
+        print("error: no mode could be measured", file=sys.stderr)
+        code = 1
+    sys.exit(code)

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""PyTorch's speed at a training step of a classifier of images on one GPU, to set beside Shale's.
+
+    python3 images_gpu.py [--model resnet50] [--pixels 224] [--micro-batch 128]
+                          [--modes eager,compile] [--json FILE [--resume]]
+
+PyTorch is all it needs: the models are written out here, ResNet-50 as its version 1.5 is (the stride
+in a block's 3 x 3) and ViT-B/16 as published (class token, learned positions, norms before, GELU in
+its erf form), both with 1000 classes. Convolutions are cuDNN's, channels_last, with
+torch.backends.cudnn.benchmark, which tries its algorithms; attention is
+scaled_dot_product_attention. What a step is, and what rows have, is in gpu_steps.py; a mode is eager,
+PyTorch runs the model as it is written, or compile, torch.compile of the model. Rows have, besides,
+pixels and
+
+  images_per_s    from the median
+
+--device cpu --small tries the script where there is no GPU.
+"""
+
+import argparse
+
+import torch
+import torch.nn.functional as F
+from gpu_steps import Script, Work, add_arguments, check, run
+from torch import nn
+
+MODES = ("eager", "compile")
+CLASSES = 1000
+
+
+class Bottleneck(nn.Module):
+    """1 x 1, 3 x 3 and 1 x 1 with a way around them, each before a batch norm."""
+
+    def __init__(self, channels, width, stride):
+        super().__init__()
+        out = 4 * width
+        self.path = nn.Sequential(
+            nn.Conv2d(channels, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(True),
+            nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width),
+            nn.ReLU(True), nn.Conv2d(width, out, 1, bias=False), nn.BatchNorm2d(out))
+        self.around = nn.Identity() if (channels, stride) == (out, 1) else nn.Sequential(
+            nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+
+    def forward(self, x):
+        return F.relu(self.path(x) + self.around(x))
+
+
+def resnet(stages):
+    """stages: (blocks, width) of each."""
+    layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(True),
+              nn.MaxPool2d(3, 2, 1)]
+    channels = 64
+    for i, (blocks, width) in enumerate(stages):
+        for j in range(blocks):
+            layers.append(Bottleneck(channels, width, 2 if i > 0 and j == 0 else 1))
+            channels = 4 * width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                         nn.Linear(channels, CLASSES))
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        N, T, C = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(N, T, 3, self.heads, C // self.heads).unbind(2)
+        y = F.scaled_dot_product_attention(*(z.transpose(1, 2) for z in (q, k, v)))
+        x = x + self.project(y.transpose(1, 2).reshape(N, T, C))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class VisionTransformer(nn.Module):
+    def __init__(self, pixels, layers, width, heads, patch=16):
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, patch, patch)
+        self.token = nn.Parameter(torch.zeros(1, 1, width))
+        self.positions = nn.Parameter(
+            nn.init.normal_(torch.empty(1, (pixels // patch) ** 2 + 1, width), std=0.02))
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, CLASSES)
+
+    def forward(self, images):
+        x = self.patches(images).flatten(2).transpose(1, 2)
+        x = torch.cat((self.token.expand(len(x), -1, -1), x), 1) + self.positions
+        return self.head(self.norm(self.blocks(x))[:, 0])
+
+
+def make_model(name, pixels, small):
+    if name == "resnet50":
+        return resnet([(1, 8), (1, 16)] if small else [(3, 64), (4, 128), (6, 256), (3, 512)])
+    return VisionTransformer(pixels, *((1, 32, 2) if small else (12, 768, 12)))
+
+
+def fields(args):
+    return {"model": "" if args.small else args.model, "pixels": args.pixels}
+
+
+def make_work(args, mode):
+    torch.backends.cudnn.benchmark = True
+    model = make_model(args.model, args.pixels, args.small).to(args.device)
+    model = model.to(memory_format=torch.channels_last)
+    images = torch.rand(args.micro_batch, 3, args.pixels, args.pixels, device=args.device) - 0.5
+    images = images.contiguous(memory_format=torch.channels_last)
+    labels = torch.randint(0, CLASSES, (args.micro_batch,), device=args.device)
+    forward = model if mode == "eager" else torch.compile(model)
+    return Work(model, lambda: F.cross_entropy(forward(images).float(), labels),
+                lambda median_ms, _: {
+                    "images_per_s": round(args.global_batch / median_ms * 1e3, 1)})
+
+
+SCRIPT = Script("peer_images", MODES, fields, make_work)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", choices=("resnet50", "vit-b16"), default="resnet50")
+    parser.add_argument("--pixels", type=int, default=224)
+    parser.add_argument("--small", action="store_true", help="a few narrow layers")
+    add_arguments(parser, SCRIPT, micro_batch=128, global_batch_of="images")
+    args = parser.parse_args()
+    check(args, SCRIPT)
+    run(args, SCRIPT)
+
+
+if __name__ == "__main__":
+    main()
