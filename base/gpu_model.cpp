@@ -6,25 +6,24 @@
 namespace shale {
 namespace {
 
-constexpr size_t kLarge = size_t{227} << 10, kAmpere = size_t{163} << 10,
-                 kTuring = size_t{64} << 10;
+constexpr size_t kLarge = size_t{227} << 10, kAmpere = size_t{163} << 10;
 constexpr const char* kUnknown = "unknown";
 
 }  // namespace
 
 const std::vector<GpuModel>& gpu_models() {
   static const std::vector<GpuModel> models = {
-      {75, "T4, RTX 20", kTuring, 40, false},
+      {75, "T4, RTX 20", kLeastBlockShared, 40, true},
       {80, "A100, A30", kAmpere, 108, true},
-      {86, "RTX 3090, A40, A10", kLeastBlockShared, 82, true},
+      {86, "RTX 3090, A40, A10", kGraphicsBlockShared, 82, true},
       {87, "Jetson Orin", kAmpere, 16, false},
-      {89, "RTX 4090, L40S, L4", kLeastBlockShared, 128, true},
+      {89, "RTX 4090, L40S, L4", kGraphicsBlockShared, 128, true},
       {90, "H100, H200, GH200", kLarge, 132, true},
       {100, "B200, GB200", kLarge, 148, true},
       {103, "B300, GB300", kLarge, 148, false},
       {110, "Jetson Thor", kLarge, 20, false},
-      {120, "RTX 5090, RTX PRO 6000", kLeastBlockShared, 170, true},
-      {121, "GB10", kLeastBlockShared, 48, false},
+      {120, "RTX 5090, RTX PRO 6000", kGraphicsBlockShared, 170, true},
+      {121, "GB10", kGraphicsBlockShared, 48, false},
   };
   return models;
 }
@@ -32,13 +31,22 @@ const std::vector<GpuModel>& gpu_models() {
 GpuModel gpu_model(int arch) {
   const GpuModel unknown = {.arch = arch,
                             .examples = kUnknown,
-                            .block_shared_bytes = kLeastBlockShared,
+                            .block_shared_bytes = kGraphicsBlockShared,
                             .multiprocessors = 108,
                             .emulated = false};
   for (const GpuModel& model : gpu_models()) {
     if (model.arch == arch) return model;
   }
   return unknown;
+}
+
+void check_dtype_of(const Device& device, DType dtype, std::string_view what) {
+  const bool is_gpu = device.type == DeviceType::kCuda || device.type == DeviceType::kEmu;
+  if (dtype != DType::kBF16 || !is_gpu || device.arch == 0 || device.arch >= kFirstWithBF16) return;
+  throw UnavailableError(cat(what, ": ", device, " of compute capability ",
+                             capability_text(device.arch), " has no bf16, which wants ",
+                             capability_text(kFirstWithBF16),
+                             " or later; want --dtype fp16, whose losses are scaled, or fp32"));
 }
 
 bool driver_compiles(const Device& gpu, int kernel_arch) {
@@ -50,8 +58,7 @@ std::string kernels_text(const Device& gpu, int kernel_arch) {
     const std::string examples = gpu_model(gpu.arch).examples;
     return cat("no kernels for ", gpu, " of compute capability ", capability_text(gpu.arch),
                examples == kUnknown ? "" : cat(" (", examples, ")"), ", want ",
-               capability_text(kOldestArch),
-               " or later: it has neither bf16 nor asynchronous copies to shared memory");
+               capability_text(kOldestArch), " or later: it has no products of 16 x 8 x 8");
   }
   if (driver_compiles(gpu, kernel_arch)) {
     return cat("the driver compiles the kernels, of PTX for ", capability_text(kernel_arch),

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shale/base/device.h"
+#include "shale/base/dtype.h"
 
 namespace shale {
 
@@ -20,17 +21,26 @@ struct GpuModel {
   bool emulated = false;          // --device emu:<arch>
 };
 
-// The oldest GPUs that kernels are compiled for: earlier ones have neither bf16 nor copies from
-// global to shared memory that go on while a thread computes.
-inline constexpr int kOldestArch = 80;
+// The oldest GPUs that kernels are compiled for: earlier ones have no products of 16 x 8 x 8.
+inline constexpr int kOldestArch = 75;
 
-// The least that a block may ask for on any of them: what portable kernels must do with.
-inline constexpr size_t kLeastBlockShared = size_t{99} << 10;
+// The first that have bf16, and copies from global to shared memory that go on while a thread
+// computes.
+inline constexpr int kFirstWithBF16 = 80;
+
+// What a block may ask for on GPUs for graphics, and the least that it may on any GPU: what
+// portable kernels must do with.
+inline constexpr size_t kGraphicsBlockShared = size_t{99} << 10;
+inline constexpr size_t kLeastBlockShared = size_t{64} << 10;
 
 const std::vector<GpuModel>& gpu_models();  // from the oldest
 
-// Of a GPU that is not in the list: what portable kernels must do with.
+// Of a GPU that is not in the list: as if it were for graphics.
 GpuModel gpu_model(int arch);
+
+// Throws UnavailableError for bf16 on a GPU that has none, and says what fits. `what` begins the
+// message: "--dtype bf16".
+void check_dtype_of(const Device& device, DType dtype, std::string_view what);
 
 // Whether a GPU's driver compiles the kernels, from the PTX of `kernel_arch`, for families later
 // than that: machine code runs within its own family alone, that of the same major number.

@@ -124,6 +124,9 @@ function(shale_add_cuda_kernels target)
     -Xptxas=-v
     -ccbin=${CMAKE_CXX_COMPILER}
     -Xcompiler=-fPIC,-Wall,-Wextra,-ffp-contract=off)
+  if(arg_ARCHITECTURES MATCHES "(^|;)75")
+    list(APPEND flags -DSHALE_TURING)  # with tiles for its 64 KiB of shared memory
+  endif()
   list(FILTER arg_ARCHITECTURES EXCLUDE REGEX "-virtual$")
   if(NOT arg_ARCHITECTURES)
     list(APPEND flags --no-compress)  # PTX is then there for tools that read or run it

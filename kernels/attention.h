@@ -6,7 +6,7 @@
 namespace shale::kernels {
 
 // Queries that a block of forward owns, and keys that it goes over at a time.
-enum class AttentionTile : uint8_t { kOfHeadSize, k64x64, k128x32, k128x64 };
+enum class AttentionTile : uint8_t { kOfHeadSize, k64x32, k64x64, k128x32, k128x64 };
 
 // Tokens of a block of BlockLists: a multiple of the tiles of every kernel that takes them.
 inline constexpr int64_t kAttentionBlock = 128;

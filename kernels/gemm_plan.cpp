@@ -140,11 +140,10 @@ bool is_hopper(GemmTile tile) {
   return tile >= GemmTile::kHopper128x64;
 }
 GemmMeans gemm_means(const Device& device) {
-  return {.hopper = device.arch == 90,
-          .large_tiles = gpu_model(device.arch).block_shared_bytes > kLeastBlockShared};
+  return {.hopper = device.arch == 90, .shared_bytes = gpu_model(device.arch).block_shared_bytes};
 }
 bool can_run(GemmTile tile, const GemmMeans& means) {
-  return is_hopper(tile) ? means.hopper : means.large_tiles || tile != GemmTile::k128x256;
+  return is_hopper(tile) ? means.hopper : shared_bytes_of(tile) <= means.shared_bytes;
 }
 const char* name_of(GemmTile tile) {
   return traits(tile).name;
@@ -160,12 +159,12 @@ bool has_kernel(const GemmProblem& p, GemmTile tile, int splits) {
   return (p.a.dtype == DType::kF32 ? traits(tile).speed_f32 : traits(tile).speed_16) > 0;
 }
 
-GemmTile grouped_gemm_tile(const GemmProblem& group, int64_t groups, bool hopper) {
+GemmTile grouped_gemm_tile(const GemmProblem& group, int64_t groups, const GemmMeans& means) {
   GemmTile best = GemmTile::k64x64;
   double least = std::numeric_limits<double>::infinity();
   for (const GemmTile tile :
        {GemmTile::k64x64, GemmTile::k128x128, GemmTile::kHopper128x128, GemmTile::kHopper128x256}) {
-    if ((is_hopper(tile) && !hopper) || !has_kernel(group, tile)) continue;
+    if (!can_run(tile, means) || !has_kernel(group, tile)) continue;
     const double total = cost(group, traits(tile), 1, groups);
     if (total >= least) continue;
     least = total;

@@ -55,11 +55,20 @@ bool has_kernel(const GemmProblem& problem, GemmTile tile, int splits = 1);
 struct GemmMeans {
   bool vendor = false;  // cuBLASLt can be used
   bool hopper = false;  // the device has compute capability 9.0
-  // A block has the shared memory that k128x256 takes. GPUs for graphics have less.
-  bool large_tiles = true;
+  // Of a block: what tiles may take, and what GPUs for graphics have less of.
+  size_t shared_bytes = size_t{163} << 10;
 };
 GemmMeans gemm_means(const Device& device);  // without the library
 bool can_run(GemmTile tile, const GemmMeans& means);
+// Shared memory of a block of the portable kernels, at most, over all dtypes.
+constexpr size_t shared_bytes_of(GemmTile tile) {
+  switch (tile) {
+    case GemmTile::k64x64: return size_t{32} << 10;
+    case GemmTile::k128x64: return size_t{48} << 10;
+    case GemmTile::k128x128: return size_t{68} << 10;
+    default: return size_t{132} << 10;
+  }
+}
 
 // The plan for a GPU: what gemm_table.inc says of products of that class, which was measured, else
 // a model of the times. A function of sizes, layouts, dtypes and means only, so that ranks on
@@ -68,7 +77,7 @@ GemmPlan gemm_plan(const GemmProblem& problem, const GemmMeans& means);
 
 // The tile for a grouped product (grouped_gemm.h) of so many groups, each as `group`: by the model
 // of the times, of the tiles that there are such kernels for.
-GemmTile grouped_gemm_tile(const GemmProblem& group, int64_t groups, bool hopper);
+GemmTile grouped_gemm_tile(const GemmProblem& group, int64_t groups, const GemmMeans& means);
 
 // Products are told apart by dtype, layout and the number of binary digits of each size.
 struct GemmClass {

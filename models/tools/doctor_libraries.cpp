@@ -109,6 +109,8 @@ Finding examine_gpu(const DriverGpu& found, int index) {
     finding.state = State::kWarning;
     finding.value += ": " + kernels_text(device, kOldestArch);
     finding.fix = "--device cpu; with other GPUs beside it their numbers in CUDA_VISIBLE_DEVICES";
+  } else if (arch < kFirstWithBF16) {
+    finding.value += "; no bf16: --dtype auto is fp16";
   }
   return finding;
 }

@@ -438,10 +438,13 @@ void check_fp8(bool is_cpu, std::string_view device) {
 
 DType dtype_of_flag(const RunConfig& config, const Device& device) {
   if (config.dtype == "fp8") check_fp8(device.type == DeviceType::kCpu, to_string(device));
-  if (config.dtype == "bf16" || config.dtype == "fp8") return DType::kBF16;
+  if (config.dtype == "bf16" || config.dtype == "fp8") {
+    check_dtype_of(device, DType::kBF16, "--dtype " + config.dtype);
+    return DType::kBF16;
+  }
   if (config.dtype == "fp16") return DType::kF16;
-  if (config.dtype == "fp32") return DType::kF32;
-  return device.type == DeviceType::kCuda ? DType::kBF16 : DType::kF32;
+  if (config.dtype == "fp32" || device.type != DeviceType::kCuda) return DType::kF32;
+  return device.arch >= kFirstWithBF16 ? DType::kBF16 : DType::kF16;
 }
 
 }  // namespace shale::models

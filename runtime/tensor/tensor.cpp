@@ -1,6 +1,7 @@
 #include "shale/runtime/tensor/tensor.h"
 
 #include "shale/base/error.h"
+#include "shale/base/gpu_model.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 
@@ -47,11 +48,12 @@ const std::shared_ptr<Storage>& Tensor::storage() const {
 View Tensor::view() const {
   const TensorImpl& impl = checked(impl_);
   if (impl.storage == nullptr) {
-    throw InternalError(cat("tensor: ", impl.leaf ? impl.leaf->name : "a tensor", " ",
-                            dtype_name(impl.dtype), impl.shape,
-                            " has no memory: materialise or shard its module first, and use it while "
-                            "that module runs, its forward being a call of Module::run; inside "
-                            "fused() only elementwise ops take their results"));
+    throw InternalError(
+        cat("tensor: ", impl.leaf ? impl.leaf->name : "a tensor", " ", dtype_name(impl.dtype),
+            impl.shape,
+            " has no memory: materialise or shard its module first, and use it while "
+            "that module runs, its forward being a call of Module::run; inside "
+            "fused() only elementwise ops take their results"));
   }
   return {
       .data = static_cast<std::byte*>(impl.storage->data()) + impl.offset * dtype_size(impl.dtype),
@@ -117,6 +119,7 @@ LeafState& leaf_state(const Tensor& leaf) {
 
 Tensor empty(Context& context, const Shape& shape, DType dtype, MemoryTag tag,
              std::string_view what) {
+  check_dtype_of(context.device(), dtype, what);
   auto impl = std::make_shared<TensorImpl>();
   impl->context = &context;
   impl->storage = context.allocate(shape.numel() * dtype_size(dtype), tag, what);

@@ -93,13 +93,15 @@ rm -r "$work/switch/sys/bus/pci/devices/0000:19:00.0"
 run 0 doctor --quick
 has '0000:19:00.0, NUMA node unknown' 'its width and speed unknown' 'to 1: unknown, peer access' \
   'some GPUs are of no known NUMA node'
-# One that no kernels are for, beside one that they are for.
-add_gpu "$work/old" pci0000:16/0000:16:01.0/0000:17:00.0 0 0-3 16 - 'Tesla T4' 75
+# One that no kernels are for, beside one without bf16.
+add_gpu "$work/old" pci0000:16/0000:16:01.0/0000:17:00.0 0 0-3 16 - 'Tesla V100' 70
+add_gpu "$work/old" pci0000:16/0000:16:03.0/0000:19:00.0 0 0-3 16 - 'Tesla T4' 75
 add_gpu "$work/old" pci0000:16/0000:16:02.0/0000:18:00.0 0 0-3 16 - L4
 variables=(SHALE_MACHINE="$work/old")
 run 0 doctor --quick
-has 'L4, compute 8.9' 'Tesla T4, compute 7.5: no kernels for cuda:0 of compute capability 7.5 (T4' \
-  'it has neither bf16 nor asynchronous copies' 'fix: --device cpu; with other GPUs beside it'
+has 'L4, compute 8.9' 'Tesla T4, compute 7.5; no bf16: --dtype auto is fp16' \
+  'Tesla V100, compute 7.0: no kernels for cuda:0 of compute capability 7.0, want 7.5' \
+  'fix: --device cpu; with other GPUs beside it'
 variables=(SHALE_MACHINE="$work/nowhere")
 run 64 doctor --quick
 has 'error: SHALE_MACHINE: cannot read'

@@ -32,4 +32,14 @@ tail -n 1 "$work/f16/metrics.jsonl" | grep -qE '"loss_scale": [0-9]+, "skipped_s
 train hopeless --steps 40 --dtype fp16 --lr 1e30 --warmup-steps 0
 expect 77 'is not finite, with a loss scale of 1;'
 
+# A GPU without bf16, in tiles of its own; there are fewer steps, as it is emulated.
+for arch in 75 80; do
+  train "emu$arch" --steps 2 --dtype fp16 --device "emu:$arch"
+  expect 0
+done
+losses() { sed -nE 's/.*"loss": ([0-9.]+).*/\1/p' "$work/$1/metrics.jsonl"; }
+paste <(losses emu75) <(losses emu80) |
+  awk '{ n += 1; if (($1 - $2) ^ 2 > 1e-8 * $2 ^ 2) bad = 1 } END { exit !(n == 2 && !bad) }' ||
+  fail "emu:75 has losses $(losses emu75 | xargs), emu:80 $(losses emu80 | xargs)"
+
 finish

@@ -107,21 +107,34 @@ TEMPLATE_TEST_CASE("attention with heads of 128 agrees with f64 for every tile o
   }
 }
 
-// Heads whose usual tiles do not fit: in 16 bits from 96 on, in f32 256.
+// Heads whose usual tiles do not fit: of 99 KiB in 16 bits from 96 on, in f32 256; of 64 KiB all,
+// where backward of 256 is refused, and bf16 is not there.
 TEMPLATE_TEST_CASE("attention agrees with f64 on GPUs with little shared memory",
                    "[kernels][attention]", float, bf16, f16) {
   constexpr bool kF32 = std::is_same_v<TestType, float>;
-  for (const int64_t head_size : {96, 128, 256}) {
-    if (kF32 && head_size != 256) continue;
+  constexpr bool kBF16 = std::is_same_v<TestType, bf16>;
+  for (const int64_t head_size : {64, 96, 128, 256}) {
     const AttentionInputs<TestType> in(shape_of(1, 40, 75, 2, 1, head_size), 1);
     for (Exec exec : test::devices_of_all_limits({&kernels::attention_bwd})) {
-      if (exec.device.arch != 120) continue;
+      const bool is_turing = exec.device.arch == 75;
+      if (is_turing ? kBF16 || head_size == 256 : exec.device.arch != 120) continue;
+      if (!is_turing && (head_size == 64 || (kF32 && head_size != 256))) continue;
       for (const bool deterministic : {false, true}) {
         exec.deterministic = deterministic;
         CAPTURE(test::describe(exec), head_size);
         test::check_against_f64(exec, in);
       }
     }
+  }
+}
+
+TEST_CASE("heads that no tile is small enough for are refused", "[kernels][attention]") {
+  const AttentionInputs<float> in(shape_of(1, 40, 75, 2, 1, 256), 1);
+  for (Exec exec : test::devices_of_all_limits({&kernels::attention_bwd})) {
+    if (exec.device.arch != 75) continue;
+    CHECK(test::contains(
+        test::message_of<UnavailableError>([&] { test::check_against_f64(exec, in); }),
+        "has 64 KiB of shared memory for a block, too little for the gradients of heads"));
   }
 }
 

@@ -30,7 +30,10 @@ TEST_CASE("where a block has little shared memory, no tile is planned that takes
   const kernels::GemmMeans graphics = kernels::gemm_means({.type = DeviceType::kCuda, .arch = 89});
   CHECK(gemm_plan(problem(8192, 8192, 8192), {}).tile == GemmTile::k128x256);
   CHECK(gemm_plan(problem(8192, 8192, 8192), graphics).tile == GemmTile::k128x128);
-  CHECK(kernels::gemm_means({.type = DeviceType::kCuda, .arch = 100}).large_tiles);
+  const kernels::GemmMeans turing = kernels::gemm_means({.type = DeviceType::kCuda, .arch = 75});
+  CHECK(gemm_plan(problem(8192, 8192, 8192), turing).tile == GemmTile::k128x64);
+  CHECK(kernels::grouped_gemm_tile(problem(8192, 8192, 8192), 2, turing) == GemmTile::k64x64);
+  CHECK(can_run(GemmTile::k128x256, kernels::gemm_means({.type = DeviceType::kCuda, .arch = 100})));
   CHECK_FALSE(kernels::gemm_means({.type = DeviceType::kCuda, .arch = 100}).hopper);
 }
 

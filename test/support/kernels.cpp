@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/base/gpu_model.h"
 #include "shale/kernels/registry.h"
 #include "shale/runtime/tensor/device_backend.h"
 #include "shale/test/support/catch.h"
@@ -88,20 +89,24 @@ struct TestDevices {
     always.push_back(with_workspace({.device = {.type = DeviceType::kCpu}, .threads = 2}));
 #endif
     const char* chosen = std::getenv("SHALE_TEST_GPU");
-    if (chosen == nullptr || std::string_view(chosen) == "emu") add_emulated();
+    if (chosen == nullptr || std::string_view(chosen) == "emu") add_emulated(80, 90);
+    if (chosen != nullptr && std::string_view(chosen).starts_with("emu:")) {
+      const int arch = emulated_device(chosen).arch;
+      add_emulated(arch, arch);
+    }
     if (chosen == nullptr || std::string_view(chosen) == "cuda") add_cuda(chosen != nullptr);
     if (chosen != nullptr && gpus.empty()) {
-      throw ConfigError(cat("SHALE_TEST_GPU: '", chosen, "', want emu or cuda"));
+      throw ConfigError(
+          cat("SHALE_TEST_GPU: '", chosen, "', want emu, emu:75 and its like, or cuda"));
     }
   }
-  void add_emulated() {
-    // The kernels of both families, where there are two.
-    int arch = 80;
+  // In both orders of threads, and by default of both families of kernels, where there are two.
+  void add_emulated(int arch, int other_arch) {
     emulators = emulators_with_kernels(
         {{.order = emulator::Order::kFifo}, {.order = emulator::Order::kRandom}});
     for (const auto& emulator : emulators) {
       gpus.push_back(with_workspace(emulator->exec()));
-      gpus.back().device.arch = std::exchange(arch, 90);
+      gpus.back().device.arch = std::exchange(arch, other_arch);
       // So that every kernel is held to what it may do before its wait.
       gpus.back().dependent_launch = gpus.back().device.arch == 90;
     }

@@ -21,9 +21,10 @@ const std::vector<Exec>& devices();
 // Those of devices() that have a kernel for all of `slots`, and with them the emulator, as an A100
 // and, under another order of threads, as an H100, and the machine's first GPU. An H100 is there
 // twice, the second time with two persistent blocks as the emulated ones have, so that a block does
-// several tiles. Devices left out are named in the test's output. The environment's SHALE_TEST_GPU chooses between the two: emu, or
-// cuda, and then there must be a GPU. Kernels are launched as dependent (see Exec) on the emulated
-// H100, and with SHALE_TEST_DEPENDENT_LAUNCH=1 on a GPU.
+// several tiles. Devices left out are named in the test's output. The environment's SHALE_TEST_GPU
+// chooses: emu, one emulated GPU such as emu:75, or cuda, and then there must be a GPU. Kernels are
+// launched as dependent (see Exec) on the emulated H100, and with SHALE_TEST_DEPENDENT_LAUNCH=1 on
+// a GPU.
 std::vector<Exec> devices_with(std::initializer_list<const kernels::SlotBase*> slots);
 
 // exec with another number of CPU threads, or other step values (device memory).
@@ -91,8 +92,8 @@ class DeviceArray {
   std::unique_ptr<DeviceBytes> bytes_;
 };
 
-// What poisoned memory holds. For an array whose elements a kernel must leave alone: tools that know
-// which memory has not been written turn the poison off.
+// What poisoned memory holds. For an array whose elements a kernel must leave alone: tools that
+// know which memory has not been written turn the poison off.
 template <typename T>
 std::vector<T> poison(int64_t count) {
   std::vector<T> values(static_cast<size_t>(count));

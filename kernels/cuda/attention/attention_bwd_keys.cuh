@@ -15,9 +15,9 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-template <typename T, int kHeadSize, bool kSmall>
+template <typename T, int kHeadSize, Room kRoom>
 struct BwdKeysTiles {
-  static constexpr BwdKeysConfig kConfig = bwd_keys_config(kHeadSize, kSmall);
+  static constexpr BwdKeysConfig kConfig = bwd_keys_config(kHeadSize, kRoom);
   static constexpr int kThreads = kConfig.warps() * 32;
   // Tiles of a warp: rows of scores, dK and dV; columns of scores; columns of dK and dV.
   static constexpr int kRowTiles = kConfig.keys / (16 * kConfig.key_warps);
@@ -34,6 +34,11 @@ struct BwdKeysTiles {
     float lse2[kConfig.queries], delta[kConfig.queries];
   } stages[2];
   Tile<T, kConfig.keys, kConfig.queries> ds;
+};
+template <typename T, int kHeadSize>
+struct BwdKeysFamily {
+  template <Room kRoom>
+  using Tiles = BwdKeysTiles<T, kHeadSize, kRoom>;
 };
 
 // scores become P^T = 2^(scale * scores - lse2), dp becomes dS^T = P^T (dP^T - delta); both 0 where
@@ -176,12 +181,12 @@ struct WarpPlace {
 };
 
 // kLists: whether the problem has BlockLists.
-template <typename T, int kHeadSize, bool kWithDq, bool kSmall, bool kLists>
-__global__ void __launch_bounds__((BwdKeysTiles<T, kHeadSize, kSmall>::kThreads))
+template <typename T, int kHeadSize, bool kWithDq, Room kRoom, bool kLists>
+__global__ void __launch_bounds__((BwdKeysTiles<T, kHeadSize, kRoom>::kThreads))
     attention_bwd_keys_kernel(const __grid_constant__ AttentionParams p,
                               const __grid_constant__ BlockOrder order) {
   await_previous_grid();
-  using Tiles = BwdKeysTiles<T, kHeadSize, kSmall>;
+  using Tiles = BwdKeysTiles<T, kHeadSize, kRoom>;
   constexpr BwdKeysConfig kConfig = Tiles::kConfig;
   constexpr int kQueries = kConfig.queries, kKeys = kConfig.keys, kThreads = Tiles::kThreads;
   constexpr int kRowTiles = Tiles::kRowTiles, kScoreTiles = Tiles::kScoreTiles;
@@ -285,15 +290,14 @@ __global__ void __launch_bounds__((BwdKeysTiles<T, kHeadSize, kSmall>::kThreads)
 template <typename T>
 void launch_attention_bwd_keys(const Exec& exec, const AttentionParams& params) {
   dispatch_head_size(params.head_size, [&]<int kHeadSize>() {
-    dispatch_tiles<BwdKeysTiles<T, kHeadSize, false>>(exec, [&]<bool kSmall>() {
-      using Tiles = BwdKeysTiles<T, kHeadSize, kSmall>;
-      static_assert(!kSmall || sizeof(Tiles) <= kLeastBlockShared);
+    dispatch_room<BwdKeysFamily<T, kHeadSize>>(exec, [&]<Room kRoom>() {
+      using Tiles = BwdKeysTiles<T, kHeadSize, kRoom>;
       const BlockOrder order = order_by_keys(params, Tiles::kConfig.keys);
       if (order.blocks() == 0) return;
       dispatch_lists(params, [&]<bool kLists>() {
         const auto kernel = params.dq_sums != nullptr
-                                ? attention_bwd_keys_kernel<T, kHeadSize, true, kSmall, kLists>
-                                : attention_bwd_keys_kernel<T, kHeadSize, false, kSmall, kLists>;
+                                ? attention_bwd_keys_kernel<T, kHeadSize, true, kRoom, kLists>
+                                : attention_bwd_keys_kernel<T, kHeadSize, false, kRoom, kLists>;
         simt::launch(
             kernel, {.grid = order.blocks(), .block = Tiles::kThreads, .smem_bytes = sizeof(Tiles)},
             exec, params, order);

@@ -11,9 +11,9 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-template <typename T, int kHeadSize, bool kSmall>
+template <typename T, int kHeadSize, Room kRoom>
 struct BwdQueriesTiles {
-  static constexpr BwdQueriesConfig kConfig = bwd_queries_config(kHeadSize, kSmall);
+  static constexpr BwdQueriesConfig kConfig = bwd_queries_config(kHeadSize, kRoom);
   static constexpr int kThreads = kConfig.warps * 32;
   static_assert(kConfig.queries == 16 * kConfig.warps);
 
@@ -21,6 +21,11 @@ struct BwdQueriesTiles {
   struct Keys {
     Tile<T, kConfig.keys, kHeadSize> k, v;
   } stages[2];
+};
+template <typename T, int kHeadSize>
+struct BwdQueriesFamily {
+  template <Room kRoom>
+  using Tiles = BwdQueriesTiles<T, kHeadSize, kRoom>;
 };
 
 // scores become dS = P (dO V^T - delta), with P = 2^(scale * scores - lse2); 0 where masked. The
@@ -63,12 +68,12 @@ __device__ __forceinline__ void cap_by_rows(float (&scores)[1][kColumnTiles][4],
 }
 
 // kLists: whether the problem has BlockLists.
-template <typename T, int kHeadSize, bool kSmall, bool kLists>
-__global__ void __launch_bounds__((BwdQueriesTiles<T, kHeadSize, kSmall>::kThreads))
+template <typename T, int kHeadSize, Room kRoom, bool kLists>
+__global__ void __launch_bounds__((BwdQueriesTiles<T, kHeadSize, kRoom>::kThreads))
     attention_bwd_queries_kernel(const __grid_constant__ AttentionParams p,
                                  const __grid_constant__ BlockOrder order) {
   await_previous_grid();
-  using Tiles = BwdQueriesTiles<T, kHeadSize, kSmall>;
+  using Tiles = BwdQueriesTiles<T, kHeadSize, kRoom>;
   constexpr int kQueries = Tiles::kConfig.queries, kKeys = Tiles::kConfig.keys;
   constexpr int kThreads = Tiles::kThreads;
   Tiles& tiles = *dynamic_shared<Tiles>();
@@ -137,14 +142,13 @@ __global__ void __launch_bounds__((BwdQueriesTiles<T, kHeadSize, kSmall>::kThrea
 template <typename T>
 void launch_attention_bwd_queries(const Exec& exec, const AttentionParams& params) {
   dispatch_head_size(params.head_size, [&]<int kHeadSize>() {
-    dispatch_tiles<BwdQueriesTiles<T, kHeadSize, false>>(exec, [&]<bool kSmall>() {
-      using Tiles = BwdQueriesTiles<T, kHeadSize, kSmall>;
-      static_assert(!kSmall || sizeof(Tiles) <= kLeastBlockShared);
+    dispatch_room<BwdQueriesFamily<T, kHeadSize>>(exec, [&]<Room kRoom>() {
+      using Tiles = BwdQueriesTiles<T, kHeadSize, kRoom>;
       const BlockOrder order = order_by_queries(params, Tiles::kConfig.queries);
       if (order.blocks() == 0) return;
       dispatch_lists(params, [&]<bool kLists>() {
         simt::launch(
-            attention_bwd_queries_kernel<T, kHeadSize, kSmall, kLists>,
+            attention_bwd_queries_kernel<T, kHeadSize, kRoom, kLists>,
             {.grid = order.blocks(), .block = Tiles::kThreads, .smem_bytes = sizeof(Tiles)}, exec,
             params, order);
       });

@@ -9,6 +9,18 @@
 // memory, from which it reads 128 bytes a cycle.
 namespace shale::kernels::SHALE_BACKEND {
 
+// A block takes what the usual tiles need, or, on GPUs with less, tiles for 99 KiB (graphics) or
+// for 64 KiB (compute capability 7.5).
+enum class Room : uint8_t { kUsual, kGraphics, kLeast };
+
+// Whether this build has the tiles for 64 KiB: the emulator has, and CUDA with 7.5 among
+// SHALE_CUDA_ARCHITECTURES.
+#if defined(__CUDACC__) && !defined(SHALE_TURING)
+inline constexpr bool kHasLeastRoom = false;
+#else
+inline constexpr bool kHasLeastRoom = true;
+#endif
+
 // ---- 16-bit inputs, on tensor cores ----
 
 // Forward: a block owns `queries`, the same number to each warp, and goes over tiles of `keys`. A
@@ -20,11 +32,12 @@ namespace shale::kernels::SHALE_BACKEND {
 // Heads of 128 have another tile to choose from: 64x64, with 96 values in a thread's accumulators,
 // so that three blocks share an SM, and twice the keys between barriers; but a fragment from shared
 // memory serves one product. With 128 queries, 48 or 64 keys (as FlashAttention-2 has on an A100)
-// do not fit the registers.
+// do not fit the registers. Heads of 256 have 64x32 for 64 KiB.
 struct FwdConfig {
   int queries, keys, warps;
 };
-constexpr AttentionTile fwd_tile(int head_size) {
+constexpr AttentionTile fwd_tile(int head_size, Room room) {
+  if (head_size == 256 && room == Room::kLeast) return AttentionTile::k64x32;
   switch (head_size) {
     case 64:
     case 96: return AttentionTile::k128x64;
@@ -33,8 +46,8 @@ constexpr AttentionTile fwd_tile(int head_size) {
   }
 }
 constexpr FwdConfig fwd_config(AttentionTile tile) {
-  return {.queries = tile == AttentionTile::k64x64 ? 64 : 128,
-          .keys = tile == AttentionTile::k128x32 ? 32 : 64,
+  return {.queries = tile == AttentionTile::k64x64 || tile == AttentionTile::k64x32 ? 64 : 128,
+          .keys = tile == AttentionTile::k128x32 || tile == AttentionTile::k64x32 ? 32 : 64,
           .warps = 4};
 }
 
@@ -53,9 +66,10 @@ struct BwdKeysConfig {
   int queries, keys, key_warps, query_warps, head_warps, dq_row_warps, passes;
   constexpr int warps() const { return key_warps * query_warps * head_warps; }
 };
-// `small`: for GPUs with 99 KiB of shared memory to a block, of which heads of 96, 128
-// and 256 then take 81, 69 and 98. A block has fewer keys, so that dQ is added to more often.
-constexpr BwdKeysConfig bwd_keys_config(int head_size, bool small) {
+// Of 99 KiB heads of 96, 128 and 256 take 81, 69 and 98, of 64 KiB
+// heads of 64, 96 and 128 57, 53 and 51, and there is nothing for 256. A block has fewer keys, so
+// that dQ is added to more often.
+constexpr BwdKeysConfig bwd_keys_config(int head_size, Room room) {
   BwdKeysConfig config{.queries = 64,
                        .keys = 128,
                        .key_warps = 8,
@@ -71,23 +85,31 @@ constexpr BwdKeysConfig bwd_keys_config(int head_size, bool small) {
     config.queries = 32, config.keys = 64;
     config.key_warps = 4, config.head_warps = 2, config.dq_row_warps = 2;
   }
-  if (small) {
+  if (room != Room::kUsual) {
     if (head_size == 128) config.passes = 1;
     config.keys = head_size == 256 ? 32 : 64, config.key_warps = config.keys / 16;
     if (head_size < 256) config.query_warps = 2;
     if (head_size == 256) config.head_warps = 4;
     if (head_size > 96) config.queries = 32, config.dq_row_warps = 2;
   }
+  if (room == Room::kLeast && (head_size == 96 || head_size == 128)) {
+    config.passes = 1;
+    if (head_size == 96) config.queries = 32, config.query_warps = 1, config.dq_row_warps = 2;
+    if (head_size == 128) config.keys = 32, config.key_warps = 2;
+  }
   return config;
 }
 
 // Backward by queries, for dQ without atomics: as forward, with a third product. Accumulators: 96,
-// 112, 128 and 160. Shared memory: 48, 72, 96 and 128 KiB; `small` makes 96 of the last.
+// 112, 128 and 160. Shared memory: 48, 72, 96 and 128 KiB; of 99 KiB the last takes 96, of 64 KiB
+// heads of 96 and 128 take 48, and there is nothing for 256.
 struct BwdQueriesConfig {
   int queries, keys, warps;
 };
-constexpr BwdQueriesConfig bwd_queries_config(int head_size, bool small) {
-  return {.queries = 64, .keys = small ? 16 : head_size > 128 ? 32 : 64, .warps = 4};
+constexpr BwdQueriesConfig bwd_queries_config(int head_size, Room room) {
+  if (room == Room::kUsual) return {.queries = 64, .keys = head_size > 128 ? 32 : 64, .warps = 4};
+  const bool twice = room == Room::kLeast && head_size <= 96;
+  return {.queries = 64, .keys = twice ? 32 : 16, .warps = 4};
 }
 
 // Queries are padded to this in the arrays that backward makes of them: a multiple of every tile,
@@ -96,9 +118,10 @@ inline constexpr int kQueryPadding = 128;
 
 // ---- f32, by FMA: 16 × 16 threads, each with a square of the tile's scores ----
 
-// Queries and keys of a tile.
-constexpr int f32_tile(int head_size, bool small) {
-  return small ? 16 : head_size > 64 ? 32 : 64;
+// Queries and keys of a tile. Backward of heads above 128 has none for 64 KiB.
+constexpr int f32_tile(int head_size, Room room) {
+  if (room == Room::kLeast) return head_size > 64 ? 16 : 32;
+  return room == Room::kGraphics ? 16 : head_size > 64 ? 32 : 64;
 }
 
 }  // namespace shale::kernels::SHALE_BACKEND

@@ -171,19 +171,24 @@ struct Sums {
 
 // ---- Forward: a block owns a tile of queries ----
 
-template <int kHeadSize, bool kSmall>
+template <int kHeadSize, Room kRoom>
 struct F32FwdTiles {
-  static constexpr int kTile = f32_tile(kHeadSize, kSmall);
+  static constexpr int kTile = f32_tile(kHeadSize, kRoom);
   Rows<kHeadSize, kTile> q, k, v;
   Scores<kTile> p;
 };
+template <int kHeadSize>
+struct F32FwdFamily {
+  template <Room kRoom>
+  using Tiles = F32FwdTiles<kHeadSize, kRoom>;
+};
 
-template <int kHeadSize, bool kSmall>
+template <int kHeadSize, Room kRoom>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_fwd_f32_kernel(const __grid_constant__ AttentionParams p,
                              const __grid_constant__ BlockOrder order) {
   await_previous_grid();
-  using Tiles = F32FwdTiles<kHeadSize, kSmall>;
+  using Tiles = F32FwdTiles<kHeadSize, kRoom>;
   constexpr int kTile = Tiles::kTile, kCount = kTile / kSide;
   Tiles& tiles = *dynamic_shared<Tiles>();
   const QueryTile<true> block(p, block_place(order, p.heads), kTile);
@@ -258,11 +263,16 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 // ---- Backward: a block owns a tile of keys, and then one of queries ----
 
-template <int kHeadSize, bool kSmall>
+template <int kHeadSize, Room kRoom>
 struct F32BwdTiles {
-  static constexpr int kTile = f32_tile(kHeadSize, kSmall);
+  static constexpr int kTile = f32_tile(kHeadSize, kRoom);
   Rows<kHeadSize, kTile> q, dout, k, v;
   Scores<kTile> p;  // first P, then dS
+};
+template <int kHeadSize>
+struct F32BwdFamily {
+  template <Room kRoom>
+  using Tiles = F32BwdTiles<kHeadSize, kRoom>;
 };
 
 // P and dS of the tiles at hand: rows are queries from `query` on, columns keys from `key` on.
@@ -307,12 +317,12 @@ __device__ __forceinline__ void put(Scores<kTile>& to,
   }
 }
 
-template <int kHeadSize, bool kSmall>
+template <int kHeadSize, Room kRoom>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_bwd_keys_f32_kernel(const __grid_constant__ AttentionParams p,
                                   const __grid_constant__ BlockOrder order) {
   await_previous_grid();
-  using Tiles = F32BwdTiles<kHeadSize, kSmall>;
+  using Tiles = F32BwdTiles<kHeadSize, kRoom>;
   constexpr int kTile = Tiles::kTile, kCount = kTile / kSide;
   Tiles& tiles = *dynamic_shared<Tiles>();
   const KeyTile block(p, block_place(order, p.kv_heads), kTile);
@@ -347,12 +357,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   dv.store(1.f, HeadRows(p, p.dv, place.batch, place.head), key, keys);
 }
 
-template <int kHeadSize, bool kSmall>
+template <int kHeadSize, Room kRoom>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_bwd_queries_f32_kernel(const __grid_constant__ AttentionParams p,
                                      const __grid_constant__ BlockOrder order) {
   await_previous_grid();
-  using Tiles = F32BwdTiles<kHeadSize, kSmall>;
+  using Tiles = F32BwdTiles<kHeadSize, kRoom>;
   constexpr int kTile = Tiles::kTile, kCount = kTile / kSide;
   Tiles& tiles = *dynamic_shared<Tiles>();
   const QueryTile<true> block(p, block_place(order, p.heads), kTile);
@@ -388,18 +398,17 @@ void dispatch_f32(int64_t head_size, Fn&& fn) {
   fn.template operator()<256>();
 }
 
-// kernel.operator()<n, small>() is the kernel for heads of n. A block owns a tile of queries or
+// kernel.operator()<n, room>() is the kernel for heads of n. A block owns a tile of queries or
 // keys, as order_by counts them.
-template <template <int, bool> class Tiles, class Kernel>
+template <template <int> class Family, class Kernel>
 void launch_f32(const Exec& exec, const AttentionParams& params,
                 BlockOrder (*order_by)(const AttentionProblem&, int), const Kernel& kernel) {
   dispatch_f32(params.head_size, [&]<int kHeadSize>() {
-    dispatch_tiles<Tiles<kHeadSize, false>>(exec, [&]<bool kSmall>() {
-      using Own = Tiles<kHeadSize, kSmall>;
-      static_assert(!kSmall || sizeof(Own) <= kLeastBlockShared);
+    dispatch_room<Family<kHeadSize>>(exec, [&]<Room kRoom>() {
+      using Own = typename Family<kHeadSize>::template Tiles<kRoom>;
       const BlockOrder order = order_by(params, Own::kTile);
       if (order.blocks() == 0) return;
-      simt::launch(kernel.template operator()<kHeadSize, kSmall>(),
+      simt::launch(kernel.template operator()<kHeadSize, kRoom>(),
                    {.grid = order.blocks(), .block = kThreads, .smem_bytes = sizeof(Own)}, exec,
                    params, order);
     });
@@ -410,21 +419,21 @@ void launch_f32(const Exec& exec, const AttentionParams& params,
 
 template <>
 void launch_attention_fwd<float>(const Exec& exec, const AttentionParams& params) {
-  launch_f32<F32FwdTiles>(exec, params, order_by_queries,
-                          [&]<int n, bool small>() { return attention_fwd_f32_kernel<n, small>; });
+  launch_f32<F32FwdFamily>(exec, params, order_by_queries,
+                           [&]<int n, Room room>() { return attention_fwd_f32_kernel<n, room>; });
 }
 
 template <>
 void launch_attention_bwd_keys<float>(const Exec& exec, const AttentionParams& params) {
-  launch_f32<F32BwdTiles>(exec, params, order_by_keys, [&]<int n, bool small>() {
-    return attention_bwd_keys_f32_kernel<n, small>;
+  launch_f32<F32BwdFamily>(exec, params, order_by_keys, [&]<int n, Room room>() {
+    return attention_bwd_keys_f32_kernel<n, room>;
   });
 }
 
 template <>
 void launch_attention_bwd_queries<float>(const Exec& exec, const AttentionParams& params) {
-  launch_f32<F32BwdTiles>(exec, params, order_by_queries, [&]<int n, bool small>() {
-    return attention_bwd_queries_f32_kernel<n, small>;
+  launch_f32<F32BwdFamily>(exec, params, order_by_queries, [&]<int n, Room room>() {
+    return attention_bwd_queries_f32_kernel<n, room>;
   });
 }
 

@@ -8,7 +8,6 @@
 // one waits. Tiles of keys come from the last to the first: only the first few, at the diagonal and
 // the ragged end, are masked.
 
-
 #include "shale/base/error.h"
 #include "shale/kernels/cuda/attention/attention_config.h"
 #include "shale/kernels/cuda/attention/attention_mma.cuh"
@@ -25,6 +24,12 @@ struct FwdTiles {
 
   Tile<T, kConfig.queries, kHeadSize> q;  // at the end: out
   Tile<T, kConfig.keys, kHeadSize> k, v;
+};
+
+template <typename T, int kHeadSize>
+struct FwdFamily {
+  template <Room kRoom>
+  using Tiles = FwdTiles<T, kHeadSize, fwd_tile(kHeadSize, kRoom)>;
 };
 
 // Softmax of rows that come piece by piece, in units of log2. Lane 4 g + t has rows g and g + 8 of
@@ -161,8 +166,8 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
   // Pointers are made again each time, and so is the first step: registers are short.
   const auto copy_keys = [&](auto& tile, const HeadView& view, int step) {
     const T* rows = head_rows<const T>(view, opaque(place.batch), opaque(block.kv_head));
-    copy_tile_async<kThreads>(tile, rows, view.row_stride, block.key_of(step, kKeys),
-                              sequence.keys, head_size);
+    copy_tile_async<kThreads>(tile, rows, view.row_stride, block.key_of(step, kKeys), sequence.keys,
+                              head_size);
     cp_async_commit();
   };
   if (first_step() < end_step) {
@@ -221,16 +226,18 @@ void launch_fwd_tile(const Exec& exec, const AttentionParams& params) {
 template <typename T>
 void launch_attention_fwd(const Exec& exec, const AttentionParams& params) {
   dispatch_head_size(params.head_size, [&]<int kHeadSize>() {
-    constexpr AttentionTile kUsual = fwd_tile(kHeadSize);
-    const bool usual = params.tile == AttentionTile::kOfHeadSize;
-    const AttentionTile tile = usual ? kUsual : params.tile;
-    if (tile == kUsual) return launch_fwd_tile<T, kHeadSize, kUsual>(exec, params);
+    constexpr AttentionTile kUsual = fwd_tile(kHeadSize, Room::kUsual);
+    if (params.tile == AttentionTile::kOfHeadSize || params.tile == kUsual) {
+      return dispatch_room<FwdFamily<T, kHeadSize>>(exec, [&]<Room kRoom>() {
+        launch_fwd_tile<T, kHeadSize, fwd_tile(kHeadSize, kRoom)>(exec, params);
+      });
+    }
     if constexpr (kHeadSize == 128) {
-      if (tile == AttentionTile::k64x64) {
+      if (params.tile == AttentionTile::k64x64) {
         return launch_fwd_tile<T, kHeadSize, AttentionTile::k64x64>(exec, params);
       }
     }
-    const FwdConfig config = fwd_config(tile);
+    const FwdConfig config = fwd_config(params.tile);
     throw UnavailableError(cat("attention_fwd: no kernel for heads of ", params.head_size,
                                " with tiles of ", config.queries, "x", config.keys));
   });

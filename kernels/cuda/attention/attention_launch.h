@@ -1,7 +1,9 @@
 #pragma once
 
+#include "shale/base/error.h"
 #include "shale/base/gpu_model.h"
 #include "shale/kernels/attention_problem.h"
+#include "shale/kernels/cuda/attention/attention_config.h"
 #include "shale/kernels/simt/backend.h"
 
 // What attention.cu, which takes the arguments apart, and the files with the kernels share.
@@ -56,16 +58,25 @@ void dispatch_head_size(int64_t head_size, Fn&& fn) {
   fn.template operator()<256>();
 }
 
-// fn.template operator()<kSmall>(): with true where a block has not the shared memory that the
-// usual tiles take.
-template <class UsualTiles, typename Fn>
-void dispatch_tiles(const Exec& exec, Fn&& fn) {
-  if constexpr (sizeof(UsualTiles) > kLeastBlockShared) {
-    if (sizeof(UsualTiles) > gpu_model(exec.device.arch).block_shared_bytes) {
-      return fn.template operator()<true>();
+// fn.template operator()<kRoom>() for the largest tiles that a block has the shared memory for.
+// Family::Tiles<kRoom>: what a block has there. Throws UnavailableError where none fits.
+template <class Family, typename Fn>
+void dispatch_room(const Exec& exec, Fn&& fn) {
+  constexpr size_t kUsual = sizeof(typename Family::template Tiles<Room::kUsual>);
+  const size_t has = gpu_model(exec.device.arch).block_shared_bytes;
+  if (kUsual <= has) return fn.template operator()<Room::kUsual>();
+  if constexpr (kUsual > kGraphicsBlockShared) {
+    static_assert(sizeof(typename Family::template Tiles<Room::kGraphics>) <= kGraphicsBlockShared);
+    if (has >= kGraphicsBlockShared) return fn.template operator()<Room::kGraphics>();
+  }
+  if constexpr (kHasLeastRoom && kUsual > kLeastBlockShared) {
+    if constexpr (sizeof(typename Family::template Tiles<Room::kLeast>) <= kLeastBlockShared) {
+      return fn.template operator()<Room::kLeast>();
     }
   }
-  fn.template operator()<false>();
+  throw UnavailableError(cat("attention: ", exec.device, " has ", has >> 10,
+                             " KiB of shared memory for a block, too little for the gradients of "
+                             "heads of this size; want smaller heads"));
 }
 
 // fn.template operator()<kLists>(): whether the problem has BlockLists.

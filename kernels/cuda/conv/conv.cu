@@ -121,15 +121,20 @@ Pixels aligned_pixels(const Exec& exec, const View& image, char* memory) {
 }
 
 // The tile for a product that is done `groups` times.
-GemmTile tile_for(const Problem& p, int64_t m, int64_t n, int64_t k, int64_t groups) {
+GemmTile tile_for(const Exec& exec, const Problem& p, int64_t m, int64_t n, int64_t k,
+                  int64_t groups) {
+  GemmMeans means = gemm_means(exec.device);
+  means.hopper = false;
   if (p.tile != nullptr) {
-    if (*p.tile == GemmTile::k64x64 || *p.tile == GemmTile::k128x128) return *p.tile;
-    throw UnavailableError(cat(p.op, ": no kernel with tile ", name_of(*p.tile)));
+    const bool is_built = *p.tile == GemmTile::k64x64 || *p.tile == GemmTile::k128x128;
+    if (is_built && can_run(*p.tile, means)) return *p.tile;
+    throw UnavailableError(
+        cat(p.op, ": no kernel with tile ", name_of(*p.tile), " on ", exec.device));
   }
   GemmProblem problem;
   problem.m = m, problem.n = n, problem.k = k;
   problem.a.dtype = problem.b.dtype = problem.c.dtype = p.x.dtype;
-  return grouped_gemm_tile(problem, groups, /*hopper=*/false);
+  return grouped_gemm_tile(problem, groups, means);
 }
 
 template <typename P>
@@ -182,7 +187,7 @@ void run_windows(const Exec& exec, const Problem& p, const View& from, const Vie
   const int64_t stride = by == PackedBy::kIn ? p.windows.stride : 1;
   const int64_t classes = stride * stride, pixels = to.numel() / to.size(3);
   product.tile =
-      tile_for(p, ceil_div(pixels, classes), to.size(3), ceil_div(depth, classes), classes);
+      tile_for(exec, p, ceil_div(pixels, classes), to.size(3), ceil_div(depth, classes), classes);
   if (by == PackedBy::kOut) {
     launch_for(dtype, exec, product, launch_conv_f32, launch_conv_bf16, launch_conv_f16);
   } else {
@@ -222,7 +227,7 @@ void run_weight_grad(const Exec& exec, const Problem& p, bool accumulate) {
   product.by_row = divisor(p.y.size(2));
   product.outs = int(outs);
   product.depth = int(depth);
-  product.tile = tile_for(p, outs, depth, ceil_div(pixels, about), about);
+  product.tile = tile_for(exec, p, outs, depth, ceil_div(pixels, about), about);
   product.split_pixels = int(round_up(ceil_div(pixels, splits_of(product.tile)), kStage));
   product.splits = int(ceil_div(pixels, product.split_pixels));
 

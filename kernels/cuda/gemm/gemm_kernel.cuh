@@ -222,6 +222,7 @@ void launch_gemm_kernel(const Exec& exec, const GemmProblem& p, const GemmWork& 
 template <typename T, GemmTile kTile>
 void launch_tile(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
   using Config = GemmConfig<T, kTile>;
+  static_assert(gemm_shared_bytes<Config, T>() <= shared_bytes_of(kTile));
   if (p.epilogue == Epilogue::kSwiGlu) {  // of weights as they lie, see GemmArgs
     return launch_gemm_kernel<T, Config, false, true, true>(exec, p, work);
   }

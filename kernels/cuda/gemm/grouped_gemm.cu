@@ -75,7 +75,8 @@ bool has_registers(const GroupedProblem& g, GemmTile tile) {
 GemmTile tile_for(const Exec& exec, const GroupedProblem& g, const GemmTile* wanted) {
   const bool hopper = takes_hopper(exec, g);
   if (wanted != nullptr) {
-    if ((hopper || !is_hopper(*wanted)) && has_registers(g, *wanted)) return *wanted;
+    const bool runs = is_hopper(*wanted) ? hopper : can_run(*wanted, gemm_means(exec.device));
+    if (runs && has_registers(g, *wanted)) return *wanted;
     throw UnavailableError(cat(kOp, ": no kernel with tile ", name_of(*wanted), " for ",
                                dtype_name(g.product.a.dtype), " and groups of multiples of ",
                                g.align, " on ", exec.device));
@@ -83,7 +84,9 @@ GemmTile tile_for(const Exec& exec, const GroupedProblem& g, const GemmTile* wan
   GemmProblem group = g.product;
   int64_t& cut = g.by == GroupedBy::kRows ? group.m : group.k;
   cut = std::max<int64_t>(ceil_div(cut, g.groups), 1);
-  const GemmTile tile = grouped_gemm_tile(group, g.groups, hopper);
+  GemmMeans means = gemm_means(exec.device);
+  means.hopper = hopper;
+  const GemmTile tile = grouped_gemm_tile(group, g.groups, means);
   return has_registers(g, tile) ? tile : GemmTile::kHopper128x128;
 }
 

@@ -20,6 +20,15 @@ __device__ __forceinline__ float to_float(f16 x) {
   return result;
 }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+// To nearest, ties to even, by hand: that GPU has no bf16.
+__device__ __forceinline__ uint16_t bf16_bits(float x) {
+  const uint32_t bits = __float_as_uint(x);
+  if (x != x) return 0x7fff;
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+#endif
+
 // NaN becomes the hardware's own, 0x7fff.
 template <typename T>
 __device__ __forceinline__ T from_float(float x) {
@@ -28,7 +37,11 @@ __device__ __forceinline__ T from_float(float x) {
   } else {
     T result;
     if constexpr (std::is_same_v<T, bf16>) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+      result.bits = bf16_bits(x);
+#else
       asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
+#endif
     } else {
       static_assert(std::is_same_v<T, f16>);
       asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
@@ -39,6 +52,9 @@ __device__ __forceinline__ T from_float(float x) {
 
 template <typename T>
 __device__ __forceinline__ uint32_t pack_pair(float low, float high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  return uint32_t{from_float<T>(high).bits} << 16 | from_float<T>(low).bits;
+#else
   uint32_t result;  // the instruction names the upper half first
   if constexpr (std::is_same_v<T, bf16>) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
@@ -47,6 +63,7 @@ __device__ __forceinline__ uint32_t pack_pair(float low, float high) {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
   }
   return result;
+#endif
 }
 
 __device__ __forceinline__ float fast_exp2(float x) {

@@ -5,7 +5,9 @@
 #include "shale/base/error.h"
 #include "shale/base/gpu_model.h"
 #include "shale/kernels/simt/engine/options.h"
+#include "shale/runtime/tensor/context.h"
 #include "shale/runtime/tensor/device_backend.h"
+#include "shale/runtime/tensor/tensor.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/emulator.h"
 
@@ -108,14 +110,15 @@ TEST_CASE("the emulator has the GPUs of its list", "[runtime][device]") {
   CHECK(make_backend({.type = DeviceType::kEmu, .arch = 80})->device().arch == 80);
   CHECK(test::contains(test::message_of<UnavailableError>(
                            [] { make_backend({.type = DeviceType::kEmu, .arch = 70}); }),
-                       "emu:70, want one of emu:80, emu:86, emu:89, emu:90, emu:100, emu:120"));
-  CHECK(test::contains(test::message_of<ConfigError>([] { emulated_device("emu:75"); }),
-                       "want one of emu:80"));
+                       "emu:70, want one of emu:75, emu:80, emu:86, emu:89, emu:90, emu:100, "
+                       "emu:120"));
+  CHECK(test::contains(test::message_of<ConfigError>([] { emulated_device("emu:70"); }),
+                       "want one of emu:75"));
 }
 
-TEST_CASE("a GPU that is not known has the least of all limits", "[device]") {
-  CHECK(gpu_model(88).block_shared_bytes == kLeastBlockShared);
-  CHECK(gpu_model(130).block_shared_bytes == kLeastBlockShared);
+TEST_CASE("a GPU that is not known has the limits of those for graphics", "[device]") {
+  CHECK(gpu_model(88).block_shared_bytes == kGraphicsBlockShared);
+  CHECK(gpu_model(130).block_shared_bytes == kGraphicsBlockShared);
   for (const GpuModel& model : gpu_models()) {
     if (model.arch >= kOldestArch) CHECK(model.block_shared_bytes >= kLeastBlockShared);
   }
@@ -140,13 +143,22 @@ TEST_CASE("GPUs before the oldest that kernels are for have none, and are not em
     CHECK_FALSE(driver_compiles(gpu, 80));
     return kernels_text(gpu, 80);
   };
-  CHECK(text_of(75) ==
-        "no kernels for cuda:1 of compute capability 7.5 (T4, RTX 20), want 8.0 or later: it has "
-        "neither bf16 nor asynchronous copies to shared memory");
-  CHECK(test::contains(text_of(61), "no kernels for cuda:1 of compute capability 6.1, want 8.0"));
+  CHECK(text_of(70) ==
+        "no kernels for cuda:1 of compute capability 7.0, want 7.5 or later: it has no products of "
+        "16 x 8 x 8");
   for (const GpuModel& model : gpu_models()) {
     if (model.emulated) CHECK(model.arch >= kOldestArch);
   }
+}
+
+TEST_CASE("a GPU before 8.0 has no bf16, and says what fits", "[runtime][device]") {
+  Context turing({.device = emulated_device("emu:75")});
+  CHECK(empty(turing, {4}, DType::kF16).numel() == 4);
+  CHECK(test::message_of<UnavailableError>([&] { empty(turing, {4}, DType::kBF16); })
+            .find("emu:75 of compute capability 7.5 has no bf16, which wants 8.0 or later; want "
+                  "--dtype fp16") != std::string::npos);
+  check_dtype_of({.type = DeviceType::kCpu}, DType::kBF16, "x");
+  check_dtype_of({.type = DeviceType::kCuda, .arch = 80}, DType::kBF16, "x");
 }
 
 TEST_CASE("a GPU that is not there is an error, not a crash", "[runtime][device]") {
