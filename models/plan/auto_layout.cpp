@@ -24,8 +24,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 // What is chosen; of these, --micro-batch, --global-batch and --recompute may be given.
-constexpr std::array kChosen{"tensor",      "context",     "pipeline",  "pipeline-chunks", "zero",
-                             "shard-ranks", "micro-batch", "recompute", "global-batch"};
+constexpr std::array kChosen{"tensor", "context",     "expert",      "pipeline",  "pipeline-chunks",
+                             "zero",   "shard-ranks", "micro-batch", "recompute", "global-batch"};
 constexpr std::array kRefused{
     "tensor",          "context",           "expert",         "pipeline",
     "pipeline-chunks", "pipeline-schedule", "pipeline-split", "zero",
@@ -70,6 +70,7 @@ void reset_layout(RunConfig& run) {
   const RunConfig fresh;
   run.tensor = fresh.tensor;
   run.context = fresh.context;
+  run.expert = fresh.expert;
   run.pipeline = fresh.pipeline;
   run.pipeline_chunks = fresh.pipeline_chunks;
   run.zero = fresh.zero;

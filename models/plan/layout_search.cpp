@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/comm/parallel/expert/expert_parallel.h"
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/parallel_setup.h"
 #include "shale/models/training/slow_links.h"
@@ -52,6 +53,7 @@ std::string flags_of(const RunConfig& config) {
   };
   if (config.tensor > 1) add("tensor", config.tensor);
   if (config.context > 1) add("context", config.context);
+  if (config.expert > 1) add("expert", config.expert);
   if (config.pipeline > 1) add("pipeline", config.pipeline);
   if (config.pipeline_chunks > 1) add("pipeline-chunks", config.pipeline_chunks);
   if (config.zero > 0) add("zero", config.zero);
@@ -106,7 +108,8 @@ class Search {
         options_(options),
         start_(config),
         task_(make_task()),
-        pieces_(task_->pieces()) {
+        pieces_(task_->pieces()),
+        experts_(comm::number_of_experts(task_->model())) {
     start_.micro_batches = 0;  // what the global batch leaves
     start_.device_memory = 0;
     start_.shard_ranks = start_.reshard_ranks = 0;
@@ -156,7 +159,10 @@ class Search {
     for (config.zero = 0; config.zero <= most_zero; ++config.zero) {
       for (const int shard : divisors(data, config.zero > 0 ? data : 1)) {
         config.shard_ranks = config.zero > 0 && shard < data ? shard : 0;
-        add_batches(config, config.global_batch / data);
+        for (const int expert : divisors(experts_, config.tensor > 1 ? 1 : ranks_)) {
+          config.expert = expert;
+          add_batches(config, config.global_batch / data);
+        }
       }
     }
   }
@@ -194,10 +200,10 @@ class Search {
 
   // One rehearsal for all that share it.
   void find_bounds() {
-    using Key = std::tuple<int, int, int64_t, Recompute>;
+    using Key = std::tuple<int, int, int, int64_t, Recompute>;
     std::map<Key, MicroBatchBound> bounds;
     const auto key_of = [](const RunConfig& of) {
-      return Key(of.tensor, of.context, of.micro_batch, of.recompute);
+      return Key(of.tensor, of.context, of.expert, of.micro_batch, of.recompute);
     };
     std::vector<const RunConfig*> firsts;
     for (const Candidate& candidate : candidates_) {
@@ -206,10 +212,10 @@ class Search {
       }
     }
     const auto found = at_once(firsts, [this](const RunConfig* of) { return bound_of(*of); });
-    std::map<int, double> states;  // by --tensor
+    std::map<std::pair<int, int>, double> states;  // by --tensor and --expert
     for (size_t i = 0; i < firsts.size(); ++i) {
       MicroBatchBound& bound = bounds.at(key_of(*firsts[i])) = found[i];
-      const auto [at, is_new] = states.try_emplace(firsts[i]->tensor);
+      const auto [at, is_new] = states.try_emplace({firsts[i]->tensor, firsts[i]->expert});
       if (is_new && bound.is_possible) at->second = bytes_of_states(*firsts[i]);
       bound.states = at->second;
     }
@@ -223,14 +229,16 @@ class Search {
     }
   }
 
-  // A micro-batch on one stage and one rank of data parallelism.
+  // A micro-batch on one stage and one rank of data parallelism, or those that experts are dealt
+  // to.
   PlannedRank rehearse(RunConfig config, Task& task, int64_t steps) const {
     config.pipeline = 1;
     config.pipeline_chunks = config.zero = config.shard_ranks = 0;
-    config.global_batch = config.micro_batch;
+    config.global_batch = config.micro_batch * config.expert;
     config.steps = steps;
     config.eval_every = 0;
-    return plan_rank(config, task, 0, config.tensor * config.context, &machines_);
+    const int ranks = config.tensor * config.context * config.expert;
+    return plan_rank(config, task, 0, ranks, &machines_);
   }
 
   static double tagged(const PlannedRank& rank, MemoryTag tag) {
@@ -246,7 +254,8 @@ class Search {
       const std::unique_ptr<Task> task = make_task_();
       const PlannedRank rank = rehearse(config, *task, /*steps=*/1);
       const RankTime& time = rank.time.value();
-      // Context ranks add up gradients beside backward: that is data parallelism's.
+      // Context ranks, and those of experts, add up gradients beside backward: that is data
+      // parallelism's.
       const double data_s = time.slowed + time.exposed[size_t(comm::Lane::kData)];
       return {.is_possible = true,
               .micro_s = time.acting - data_s,
@@ -307,7 +316,8 @@ class Search {
                           config.quantize_reductions != CodedBits::kNone ||
                           config.grad_dtype != DType::kF32 || config.outer_every > 0 ||
                           one_bit_name(config.optimizer) != nullptr;
-    if (is_coded || ranks == 1) return 0;
+    // Gradients of experts are added over fewer ranks: how many bytes they are is not known here.
+    if (is_coded || ranks == 1 || config.expert > 1) return 0;
     using enum comm::CollectiveOp;
     const double gathers = seconds(kAllGather, bound.parameters);
     const double sums = seconds(kReduceScatterSum, bound.gradients);
@@ -318,8 +328,7 @@ class Search {
     return micros * sums + (is_freed ? micros * bound.unit_share : 1) * gathers;
   }
 
-  double bandwidth_seconds(comm::CollectiveOp op, double bytes,
-                           const GroupSpread& group) const {
+  double bandwidth_seconds(comm::CollectiveOp op, double bytes, const GroupSpread& group) const {
     Cluster cluster = machines_.cluster;
     cluster.node.latency_s = cluster.network.latency_s = 0;
     char memory = 0;
@@ -432,6 +441,7 @@ class Search {
   RunConfig start_;
   const std::unique_ptr<Task> task_;
   const std::vector<nn::Piece> pieces_;
+  const int64_t experts_;  // of a mixture; 1: the model has none
   std::vector<Candidate> candidates_;
   FoundLayouts found_;
 };

@@ -26,11 +26,12 @@ struct FoundLayouts {
   int64_t planned = 0;              // whose step was planned
 };
 
-// Searches every combination of --tensor (within a node), --context, --pipeline and
+// Searches every combination of --tensor (within a node), --context, --expert, --pipeline and
 // --pipeline-chunks, --zero, --shard-ranks, --micro-batch and --recompute that train_lm would take
 // on so many ranks, at the run's global batch, for the fastest that fit the memory. A combination
 // is dropped without a plan only by a lower bound of its memory or time, taken from a rehearsal of
-// one micro-batch with everything else alone: on one stage, without data parallelism. The others'
+// one micro-batch with everything else alone: on one stage, without data parallelism but that which
+// experts are dealt to. The others'
 // steps are planned with as few micro-batches as show what one more adds, and a pipeline's stages
 // that have equal work once. `config` is resolved, with `threads` given; its own values of these
 // flags, and its budget of device memory, do not count. make_task: the run's task, which one plan

@@ -46,6 +46,13 @@ bool counts_experts(const Parameter& parameter) {
 
 }  // namespace
 
+int64_t number_of_experts(Module& model) {
+  for (const Parameter* parameter : model.parameters()) {
+    if (counts_experts(*parameter)) return parameter->whole[0];
+  }
+  return 1;
+}
+
 std::unique_ptr<nn::ExpertExchange> expert_parallel(Module& model, ProcessGroup& group) {
   const Partition partition{.share = LeafShare::kCut,
                             .leaves = group.size(),

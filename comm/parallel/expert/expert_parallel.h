@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "shale/comm/process_group.h"
@@ -17,5 +18,8 @@ namespace shale::comm {
 // Collective. Throws ConfigError for a model without experts and for a number of them that the
 // ranks do not divide, CommError if ranks differ.
 std::unique_ptr<nn::ExpertExchange> expert_parallel(Module& model, ProcessGroup& group);
+
+// Of a mixture of the model; 1 where it has none.
+int64_t number_of_experts(Module& model);
 
 }  // namespace shale::comm

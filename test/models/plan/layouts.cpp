@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "shale/base/config.h"
@@ -33,8 +34,13 @@ const PlannedLayout* find(const std::vector<PlannedLayout>& layouts, std::string
 // Machines whose links count.
 constexpr int kSearchRanks = 4;
 
-TrainConfig searched_config() {
+TrainConfig searched_config(bool mixture) {
   TrainConfig config;
+  if (mixture) {
+    config.language.model = "moe-nano";
+    config.language.experts = 4;
+    config.language.active_experts = 2;
+  }
   config.language.layers = 2;
   config.language.width = 64;
   config.language.heads = 4;
@@ -59,8 +65,9 @@ Cluster searched_cluster(double gbytes_per_s) {
           .network = {.bandwidth = gbytes_per_s * 1e9, .latency_s = 1e-6}};
 }
 
-FoundLayouts search(const Cluster& cluster, const LayoutSearchOptions& options) {
-  const TrainConfig config = searched_config();
+FoundLayouts search(const Cluster& cluster, const LayoutSearchOptions& options,
+                    bool mixture = false) {
+  const TrainConfig config = searched_config(mixture);
   KernelTimes kernels(cluster);
   const PlanMachines machines{cluster, kernels};
   return search_layouts(
@@ -69,9 +76,9 @@ FoundLayouts search(const Cluster& cluster, const LayoutSearchOptions& options) 
 }
 
 // A layout planned step by step as the run would make them.
-void check_whole_plan(const PlannedLayout& layout, const Cluster& cluster) {
+void check_whole_plan(const PlannedLayout& layout, const Cluster& cluster, bool mixture) {
   CAPTURE(layout.flags);
-  const TrainConfig config = searched_config();
+  const TrainConfig config = searched_config(mixture);
   KernelTimes kernels(cluster);
   const PlanMachines machines{cluster, kernels};
   std::vector<PlannedRank> stages;
@@ -94,12 +101,18 @@ void check_whole_plan(const PlannedLayout& layout, const Cluster& cluster) {
 }  // namespace
 
 TEST_CASE("bounds drop no layout that is among the fastest", "[plan]") {
-  for (const double gbytes_per_s : {0.1, 10.0}) {
+  for (const auto& [gbytes_per_s, mixture] :
+       {std::pair{0.1, false}, {10.0, false}, {0.1, true}, {10.0, true}}) {
+    CAPTURE(mixture);
     const Cluster cluster = searched_cluster(gbytes_per_s);
-    const FoundLayouts all = search(cluster, {.top = 100'000, .exhaustive = true});
+    const FoundLayouts all = search(cluster, {.top = 100'000, .exhaustive = true}, mixture);
     CHECK(all.slower == 0);
     CHECK(all.planned == std::ssize(all.best));
-    for (size_t i = 0; i < all.best.size(); i += 11) check_whole_plan(all.best[i], cluster);
+    const auto has_experts = [](const PlannedLayout& layout) { return layout.config.expert > 1; };
+    CHECK(std::ranges::any_of(all.best, has_experts) == mixture);
+    for (size_t i = 0; i < all.best.size(); i += 11) {
+      check_whole_plan(all.best[i], cluster, mixture);
+    }
     std::vector<int64_t> held;
     for (const PlannedLayout& layout : all.best) held.push_back(layout.device.reserved);
     std::ranges::nth_element(held, held.begin() + std::ssize(held) / 3);
@@ -109,7 +122,7 @@ TEST_CASE("bounds drop no layout that is among the fastest", "[plan]") {
       for (const PlannedLayout& layout : all.best) {
         if (most_bytes == 0 || layout.device.reserved <= most_bytes) want.push_back(&layout);
       }
-      const FoundLayouts pruned = search(cluster, {.most_bytes = most_bytes, .top = 5});
+      const FoundLayouts pruned = search(cluster, {.most_bytes = most_bytes, .top = 5}, mixture);
       REQUIRE(pruned.best.size() == 5);
       REQUIRE(want.size() > 5);
       for (size_t i = 0; i < 5; ++i) {
