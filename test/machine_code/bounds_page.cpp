@@ -45,10 +45,10 @@ const std::vector<ProductKernel> kProducts = {
      "gemm_kernel<bf16, GemmConfig<bf16, (kernels::GemmTile)2>, false, false,",
      "128 x 128 of c, 4 stages of 32 of k", 4, 68, "A100"},
     {"attention_fwd_bf16", "sm_80",
-     "attention_fwd_kernel<bf16, 128, (kernels::AttentionTile)2, false>", "128 queries by 32 keys",
+     "attention_fwd_kernel<bf16, 128, (kernels::AttentionTile)3, false>", "128 queries by 32 keys",
      4, 48, "A100"},
     {"attention_fwd_bf16", "sm_80",
-     "attention_fwd_kernel<bf16, 64, (kernels::AttentionTile)3, false>", "128 queries by 64 keys",
+     "attention_fwd_kernel<bf16, 64, (kernels::AttentionTile)4, false>", "128 queries by 64 keys",
      4, 32, "A100"},
 };
 
