@@ -110,7 +110,7 @@ Finding examine_gpu(const DriverGpu& found, int index) {
     finding.value += ": " + kernels_text(device, kOldestArch);
     finding.fix = "--device cpu; with other GPUs beside it their numbers in CUDA_VISIBLE_DEVICES";
   } else if (arch < kFirstWithBF16) {
-    finding.value += "; no bf16: --dtype auto is fp16";
+    finding.value += "; no bf16: want --dtype fp16";
   }
   return finding;
 }

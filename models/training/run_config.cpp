@@ -444,7 +444,8 @@ DType dtype_of_flag(const RunConfig& config, const Device& device) {
   }
   if (config.dtype == "fp16") return DType::kF16;
   if (config.dtype == "fp32" || device.type != DeviceType::kCuda) return DType::kF32;
-  return device.arch >= kFirstWithBF16 ? DType::kBF16 : DType::kF16;
+  check_dtype_of(device, DType::kBF16, "--dtype auto");
+  return DType::kBF16;
 }
 
 }  // namespace shale::models

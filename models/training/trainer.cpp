@@ -84,6 +84,7 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
     throw ConfigError("--numa-ranks: NCCL finds its own ways between GPUs; want --comm mpi");
   }
   check_graphs(config_, context_.device(), *group_);
+  dtype_of_flag(config_, context_.device());  // or it refuses what the device has not
   check_device_sums(context_, *group_);
   check_bandwidth(*group_, context_, world, static_cast<double>(config_.expect_bandwidth));
   open_output();

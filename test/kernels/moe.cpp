@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "shale/test/support/all_limits.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/kernels.h"
 
@@ -141,8 +142,7 @@ TEST_CASE("routers choose and weigh by their formulas", "[kernels][moe]") {
 TEST_CASE("among equal scores routers choose the lower expert", "[kernels][moe]") {
   const Size n{2, 6, 3};
   for (const Exec& exec : devices()) {
-    const Routed got =
-        route(exec, n, {.renormalise = true}, {1, 2, 2, 1, 2, 2, 0, 0, 0, 0, 0, 0});
+    const Routed got = route(exec, n, {.renormalise = true}, {1, 2, 2, 1, 2, 2, 0, 0, 0, 0, 0, 0});
     CHECK(got.experts == std::vector<int32_t>{1, 2, 4, 0, 1, 2});
     CHECK(test::max_error(got.weights, Vec(6, 1.0 / 3)) <= test::ulp<float>());
   }
@@ -326,6 +326,16 @@ TEMPLATE_TEST_CASE("tokens go to their rows and come back weighted, exactly", "[
         CHECK(test::max_error(dots.download(), want_dots) == 0);
       }
     }
+  }
+}
+
+TEST_CASE("more experts than a block has shared memory for are refused", "[kernels][moe]") {
+  constexpr int64_t kExperts = 1366;
+  for (const Exec& exec : test::devices_of_all_limits({&kernels::moe_route_fwd})) {
+    if (exec.device.arch != 75) continue;
+    CHECK(test::message_of<ShapeError>([&] {
+            route(exec, {1, kExperts, 2}, {}, std::vector<float>(kExperts));
+          }) == "moe_route_fwd: there are 1366 experts, want at most 1365 on emu:75");
   }
 }
 

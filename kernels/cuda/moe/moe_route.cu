@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <bit>
 
+#include "shale/base/gpu_model.h"
 #include "shale/kernels/check.h"
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/moe.h"
@@ -223,14 +225,19 @@ __global__ void __launch_bounds__(kThreads) route_bwd_kernel(const RouteBwd a) {
 
 // ---- Host side ----
 
-void check_experts(const char* op, int64_t experts) {
-  if (experts <= kMostExperts) return;
-  throw ShapeError(cat(op, ": there are ", experts, " experts, want at most ", kMostExperts,
-                       " on a GPU"));
-}
+constexpr int64_t kArraysOfForward = 3;  // of numbers of a token's experts; backward has fewer
 
 size_t shared_bytes(int64_t arrays, int64_t experts) {
   return static_cast<size_t>(kWarps * arrays * experts) * sizeof(float);
+}
+
+void check_experts(const char* op, const Exec& exec, int64_t experts) {
+  const size_t room = gpu_model(exec.device.arch).block_shared_bytes;
+  const int64_t most =
+      std::min(kMostExperts, static_cast<int64_t>(room / shared_bytes(kArraysOfForward, 1)));
+  if (experts <= most) return;
+  throw ShapeError(
+      cat(op, ": there are ", experts, " experts, want at most ", most, " on ", exec.device));
 }
 
 }  // namespace
@@ -238,10 +245,12 @@ size_t shared_bytes(int64_t arrays, int64_t experts) {
 template <>
 void run(const Exec& exec, const MoeRouteFwdArgs& a) {
   const int64_t N = a.logits.size(0), E = a.logits.size(1);
-  check_experts("moe_route_fwd", E);
+  check_experts("moe_route_fwd", exec, E);
   if (N == 0) return;
   simt::launch(route_fwd_kernel,
-               {.grid = ceil_div(N, kWarps), .block = kThreads, .smem_bytes = shared_bytes(3, E)},
+               {.grid = ceil_div(N, kWarps),
+                .block = kThreads,
+                .smem_bytes = shared_bytes(kArraysOfForward, E)},
                exec,
                RouteFwd{.logits = a.logits.as<float>(),
                         .bias = a.bias.defined() ? a.bias.as<float>() : nullptr,
@@ -257,7 +266,7 @@ template <>
 void run(const Exec& exec, const MoeRouteBwdArgs& a) {
   constexpr const char* kOp = "moe_route_bwd";
   const int64_t N = a.logits.size(0), E = a.logits.size(1), k = a.experts.size(1);
-  check_experts(kOp, E);
+  check_experts(kOp, exec, E);
   if (N == 0) return;
   const bool has_losses = a.balance != 0 || a.z != 0;
   const float balance = a.balance * static_cast<float>(E);
