@@ -93,6 +93,8 @@ row TinyLlama TinyLlama a100_40gb 16 tokens 24000 --model tinyllama-1.1b --seq-l
 titan="--model llama3.1-8b --seq-len 8192 --zero 3 --micro-batch 2 --recompute half --global-batch"
 row "Llama 3.1 8B (set)" torchtitan h100_500w 8 tokens 6667 $titan 16
 row "Llama 3.1 8B" torchtitan h100_500w 128 tokens 6514 $titan 256
+row "Qwen3 30B-A3B" Automodel h100 8 tokens 12040 --model qwen3-30b-a3b --seq-len 4096 --zero 3 \
+  --expert 8 --micro-batch 4 --global-batch 512 --recompute full
 
 mpt() { # NAME CLUSTER RANKS TOKENS LAYERS WIDTH HEADS SEQ_LEN MICRO_BATCH MICRO_BATCHES RECOMPUTE
   row "MPT $1" llm-foundry "$2" "$3" tokens "$4" --model nano --layers "$5" --width "$6" \
