@@ -27,33 +27,17 @@ import torch
 import torch.nn.functional as F
 from gpu_steps import Script, Work, add_arguments, check, run
 from torch import nn
+from transformer_block import Block
 
 MODES = ("eager", "compile", "compile-cudnn")
 MODELS = {"gpt2-124m": (12, 768, 12), "gpt2-1558m": (48, 1600, 25)}  # layers, width, heads
-
-
-class Block(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        B, T, C = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(B, T, 3, self.heads, C // self.heads).unbind(2)
-        y = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2),
-                                           v.transpose(1, 2), is_causal=True)
-        x = x + self.project(y.transpose(1, 2).reshape(B, T, C))
-        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
 
 
 class GPT2(nn.Module):
     def __init__(self, vocab, length, layers, width, heads):
         super().__init__()
         self.tokens, self.positions = nn.Embedding(vocab, width), nn.Embedding(length, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(width, heads, causal=True, gelu="tanh") for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self.apply(self.init)
 

@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from gpu_steps import Script, Work, add_arguments, check, run
 from torch import nn
+from transformer_block import Block
 
 MODES = ("eager", "compile")
 CLASSES = 1000
@@ -58,22 +59,6 @@ def resnet(stages):
                          nn.Linear(channels, CLASSES))
 
 
-class Block(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        N, T, C = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(N, T, 3, self.heads, C // self.heads).unbind(2)
-        y = F.scaled_dot_product_attention(*(z.transpose(1, 2) for z in (q, k, v)))
-        x = x + self.project(y.transpose(1, 2).reshape(N, T, C))
-        return x + self.down(F.gelu(self.up(self.norm2(x))))
-
-
 class VisionTransformer(nn.Module):
     def __init__(self, pixels, layers, width, heads, patch=16):
         super().__init__()
@@ -81,7 +66,8 @@ class VisionTransformer(nn.Module):
         self.token = nn.Parameter(torch.zeros(1, 1, width))
         self.positions = nn.Parameter(
             nn.init.normal_(torch.empty(1, (pixels // patch) ** 2 + 1, width), std=0.02))
-        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.blocks = nn.Sequential(
+            *(Block(width, heads, causal=False, gelu="none") for _ in range(layers)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, CLASSES)
 
     def forward(self, images):
