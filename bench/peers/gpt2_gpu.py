@@ -37,7 +37,8 @@ class GPT2(nn.Module):
     def __init__(self, vocab, length, layers, width, heads):
         super().__init__()
         self.tokens, self.positions = nn.Embedding(vocab, width), nn.Embedding(length, width)
-        self.blocks = nn.ModuleList(Block(width, heads, causal=True, gelu="tanh") for _ in range(layers))
+        self.blocks = nn.ModuleList(
+            Block(width, heads, causal=True, gelu="tanh") for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self.apply(self.init)
 
