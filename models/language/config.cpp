@@ -195,14 +195,16 @@ void resolve_pattern(TrainConfig& config) {
   check_covers(language.pattern, language.seq_len,
                source.document_mask || source.packing == PackingChoice::kBestFit ||
                    source.objective != Objective::kPretrain);
-  const int leaves = std::max(config.run.context, config.run.context_leaves);
-  const nn::SequenceParts parts{.leaves = leaves};
+  const RunConfig& run = config.run;
+  const nn::SequenceParts parts{.leaves = std::max(run.context, run.context_leaves),
+                                .slices = std::max(run.tensor, run.tensor_leaves)};
+  const bool is_padded = language.seq_len % parts.slices != 0;
   const int64_t chunk = parts.chunk_tokens(language.seq_len);
   constexpr int64_t kUnit = kernels::kAttentionBlock;
-  if (leaves > 1 && chunk % kUnit != 0) {
-    throw ConfigError(cat("--attention-pattern with --context: --seq-len is ", language.seq_len,
-                          ", of which a chunk has ", chunk, ", want a multiple of ",
-                          parts.chunks() * kUnit));
+  if ((parts.leaves > 1 || is_padded) && chunk % kUnit != 0) {
+    throw ConfigError(cat("--attention-pattern with ", is_padded ? "--tensor" : "--context",
+                          ": --seq-len is ", language.seq_len, ", of which a chunk has ", chunk,
+                          ", want a multiple of ", parts.chunks() * kUnit));
   }
 }
 
@@ -259,14 +261,6 @@ void resolve(TrainConfig& config, int ranks) {
   }
   resolve(config.run, ranks);
   resolve_pattern(config);
-  const int leaves = std::max(config.run.context, config.run.context_leaves);
-  const nn::SequenceParts parts{.leaves = leaves};
-  const int64_t of_leaf = leaves > 1 ? 2 * parts.chunk_tokens(language.seq_len) : language.seq_len;
-  if (of_leaf % config.run.tensor != 0) {
-    const int64_t unit = config.run.tensor * (leaves > 1 ? parts.chunks() : 1);
-    throw ConfigError(cat("--tensor ", config.run.tensor, " with --seq-len ", language.seq_len,
-                          ": ranks have equal slices of a sequence; want a multiple of ", unit));
-  }
   if (language.sample_tokens > 0 && config.run.pipeline > 1) {
     throw ConfigError(cat("--sample-tokens ", language.sample_tokens, " with --pipeline ",
                           config.run.pipeline,
@@ -277,7 +271,7 @@ void resolve(TrainConfig& config, int ranks) {
     throw ConfigError(cat("--logit-softcap is ", format_real(language.logit_softcap),
                           ", but --tensor cuts the vocabulary; want 0, or --tensor 1"));
   }
-  if (language.sample_tokens > 0 && (is_cut || leaves > 1)) {
+  if (language.sample_tokens > 0 && (is_cut || cuts_sequences(config.run))) {
     throw ConfigError(cat("--sample-tokens is ", language.sample_tokens, ", but a model that ",
                           is_cut ? "--tensor" : "--context",
                           " cuts generates nothing; want 0, and `shale run` with what --export "

@@ -77,11 +77,6 @@ comm::TensorPlan LanguageTask::tensor_plan() const {
 }
 
 int64_t LanguageTask::sequence_tokens() const {
-  if (model_->config().experts > 0) {
-    throw ConfigError(
-        "--context: routers weigh and limit the tokens of a whole micro-batch; want --context 1 "
-        "with mixtures of experts");
-  }
   return config_.seq_len;
 }
 

@@ -190,11 +190,6 @@ ParallelSetup parallel_setup(const RunConfig& config, comm::ProcessGroup& all) {
     setup.layers = tensor.split(0, tensor.rank(), "layers", comm::Lane::kModel);
     setup.groups.layers.push_back(setup.layers.get());
   }
-  if (cuts_sequences(config)) {
-    comm::ProcessGroup& context = setup.mesh->group("context");
-    setup.tokens = context.split(0, context.rank(), "tokens", comm::Lane::kModel);
-    setup.groups.layers.push_back(setup.tokens.get());
-  }
   return setup;
 }
 
@@ -231,6 +226,34 @@ StepPipeline parallel_pipeline(const RunConfig& config, Task& task, int64_t micr
   return pipeline;
 }
 
+namespace {
+
+// Over context ranks; and where layers that are cut could not divide a sequence into equal slices,
+// it is padded, on one rank too.
+void cut_sequences(const RunConfig& config, Task& task, ParallelSetup& setup) {
+  const int64_t tokens = task.sequence_tokens();
+  const int slices = setup.tensor != nullptr ? setup.tensor->leaves() : 1;
+  if (!cuts_sequences(config) && tokens % slices == 0) return;
+  if (tokens == 0) {
+    throw ConfigError("--context: this task has no sequences that can be cut; want --context 1");
+  }
+  if (comm::number_of_experts(task.model()) > 1) {
+    throw ConfigError(
+        cat("routers weigh and limit the tokens of a whole micro-batch, padding too; want --context "
+            "1 with mixtures of experts, and a --seq-len that the parts of --tensor divide"));
+  }
+  comm::ProcessGroup& context = setup.mesh->group("context");
+  setup.tokens = context.split(0, context.rank(), "tokens", comm::Lane::kModel);
+  setup.groups.layers.push_back(setup.tokens.get());
+  setup.sequence = comm::context_parallel(task.model(), *setup.tokens,
+                                          {.tokens = tokens,
+                                           .slices = slices,
+                                           .leaves = config.context_leaves,
+                                           .overlap = !config.no_overlap});
+}
+
+}  // namespace
+
 void cut_model(const RunConfig& config, Task& task, ParallelSetup& setup) {
   if (config.expert > 1) setup.experts = comm::expert_parallel(task.model(), *setup.rows);
   if (cuts_layers(config)) {
@@ -238,12 +261,7 @@ void cut_model(const RunConfig& config, Task& task, ParallelSetup& setup) {
         comm::tensor_parallel(task.model(), task.tensor_plan(), *setup.layers,
                               {.leaves = config.tensor_leaves, .overlap = !config.no_overlap});
   }
-  if (cuts_sequences(config)) {
-    setup.sequence = comm::context_parallel(task.model(), *setup.tokens,
-                                            {.tokens = task.sequence_tokens(),
-                                             .leaves = config.context_leaves,
-                                             .overlap = !config.no_overlap});
-  }
+  cut_sequences(config, task, setup);
 }
 
 StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_batches) {

@@ -12,10 +12,6 @@ Shape Task::boundary(int64_t) const {
   throw InternalError("task: its model is no list of pieces");
 }
 
-int64_t Task::sequence_tokens() const {
-  throw ConfigError("--context: this task has no sequences that can be cut; want --context 1");
-}
-
 comm::TensorPlan Task::tensor_plan() const {
   throw ConfigError("--tensor: this task's model has no plan of how to cut it; want --tensor 1");
 }

@@ -11,13 +11,14 @@
 
 namespace shale::nn {
 
-CutSequence::CutSequence(std::unique_ptr<Exchange> exchange, int64_t tokens)
-    : exchange_(std::move(exchange)), tokens_(tokens) {}
+CutSequence::CutSequence(std::unique_ptr<Exchange> exchange, int64_t tokens, int slices)
+    : exchange_(std::move(exchange)), tokens_(tokens), slices_(slices) {}
 
 SequenceParts CutSequence::parts() const {
   return {.leaves = exchange_->leaves(),
           .first = exchange_->first_leaf(),
-          .count = exchange_->own_leaves()};
+          .count = exchange_->own_leaves(),
+          .slices = slices_};
 }
 
 const Tensor& CutSequence::positions(Context& context, int64_t sequences) {

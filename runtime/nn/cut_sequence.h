@@ -20,12 +20,17 @@ struct SequenceParts {
   int leaves = 1;  // R
   int first = 0;   // of this rank
   int count = 1;   // of this rank
+  int slices = 1;  // of equal length, into which layers that are cut divide a leaf's tokens
 
   int chunks() const { return 2 * leaves; }
   // The number of a leaf's earlier (0) or later (1) chunk.
   int chunk(int leaf, int half) const { return half == 0 ? leaf : chunks() - 1 - leaf; }
   // Tokens of a chunk, where sequences have so many: what is missing at the end is padding.
-  int64_t chunk_tokens(int64_t tokens) const { return (tokens + chunks() - 1) / chunks(); }
+  int64_t chunk_tokens(int64_t tokens) const {
+    const int64_t unit = slices % 2 == 0 ? slices / 2 : slices;  // a leaf has two chunks
+    const int64_t units = chunks() * unit;
+    return (tokens + units - 1) / units * unit;
+  }
   // Tokens that this rank has of a sequence.
   int64_t own_tokens(int64_t tokens) const { return 2 * count * chunk_tokens(tokens); }
 };
@@ -37,8 +42,9 @@ struct SequenceParts {
 // up over the leaves.
 class CutSequence {
  public:
-  // tokens: of a whole sequence, without padding. The exchange's "rows" are the tokens.
-  CutSequence(std::unique_ptr<Exchange> exchange, int64_t tokens);
+  // tokens: of a whole sequence, without padding; slices: see SequenceParts. The exchange's "rows"
+  // are the tokens.
+  CutSequence(std::unique_ptr<Exchange> exchange, int64_t tokens, int slices = 1);
 
   Exchange& exchange() { return *exchange_; }
   SequenceParts parts() const;
@@ -54,6 +60,7 @@ class CutSequence {
  private:
   std::unique_ptr<Exchange> exchange_;
   int64_t tokens_;
+  int slices_;
   std::map<std::pair<Context*, int64_t>, Tensor> positions_;
 };
 

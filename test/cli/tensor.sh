@@ -29,6 +29,15 @@ norms() { grep -o '"grad_norm": [0-9.]*' "$work/$1/metrics.jsonl"; }
 [[ $(norms one) != $(norms two) ]] ||
   fail "--tensor 2 adds in the order of one rank, want leaves for that"
 
+# A sequence that the ranks do not divide is padded; validations too.
+odd=(--seq-len 31 --dropout 0.1 --no-save --eval-every 4 --eval-samples 5)
+run_training 1 odd "${odd[@]}"
+run_training 2 odd2 "${odd[@]}" --tensor 2
+[[ $code -eq 0 ]] || fail "--tensor 2 --seq-len 31: exit code $code"
+values() { grep -oE '"(val_)?loss": [0-9.]+' "$work/$1/metrics.jsonl" | awk '{ print $2 }'; }
+paste <(values odd) <(values odd2) | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-4) bad = 1 }
+  END { exit NR != 10 || bad }' || fail "--tensor 2 --seq-len 31 does not follow one rank"
+
 # ---- Equal leaves, equal bits; checkpoints of any layout go on on any other ----
 run_training 1 leaves --tensor-leaves 4 --save-every 4 --export "$work/hf_one" --dropout 0.1
 run_training 4 leaves4 --tensor 4 --tensor-leaves 4 --save-every 4 --export "$work/hf_four" --dropout 0.1
@@ -120,7 +129,8 @@ refuses() {
 refuses "want a divisor of" 2 --tensor 2 --heads 1
 refuses "want a divisor of the 2 ranks" 2 --tensor 3
 refuses "--pipeline 2, --tensor 2: a model on 4 ranks" 2 --tensor 2 --pipeline 2
-refuses "want a multiple of 2" 2 --tensor 2 --seq-len 31
+refuses "a --seq-len that the parts of --tensor divide" 2 --tensor 2 --seq-len 31 --model moe-nano
+refuses "want a multiple of 256" 2 --tensor 2 --seq-len 31 --attention-pattern local
 refuses "want a power of two that --tensor, 2, divides" 2 --tensor 2 --tensor-leaves 6
 refuses "want muon, lamb, adafactor, or one that works" 2 --tensor 2 --optimizer adamw-8bit
 refuses "wants --tensor-leaves" 2 --tensor 2 --reproducible

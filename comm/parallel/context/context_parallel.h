@@ -11,6 +11,9 @@ namespace shale::comm {
 // What sequences are cut into.
 struct ContextOptions {
   int64_t tokens = 0;  // of a whole sequence; it is padded to a multiple of twice the leaves
+  // And so that layers that are cut can divide the tokens of a leaf into so many slices, which is
+  // their leaves. A group of one rank pads alone.
+  int slices = 1;
   // Parts into which sequences are cut, a power of two that the ranks divide: what runs over tokens
   // is done for each of them by itself, and added up in a binary tree. With equal leaves losses
   // have the same bits on any number of ranks (f32 gradients). A rank with several has as many

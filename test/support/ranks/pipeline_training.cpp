@@ -42,10 +42,11 @@ struct Cut {
       layers = comm::tensor_parallel(model, models::model_family(config.family).tensor_plan(config),
                                      in_layers("tensor"), {.leaves = options.tensor_leaves});
     }
-    if (run.context > 1 || options.context_leaves > 0) {
-      sequence =
-          comm::context_parallel(model, in_layers("context"),
-                                 {.tokens = options.length, .leaves = options.context_leaves});
+    const int slices = layers != nullptr ? layers->leaves() : 1;
+    if (run.context > 1 || options.context_leaves > 0 || options.length % slices != 0) {
+      sequence = comm::context_parallel(
+          model, in_layers("context"),
+          {.tokens = options.length, .slices = slices, .leaves = options.context_leaves});
     }
   }
   // What goes from one piece to the next.

@@ -74,6 +74,39 @@ TEST_CASE("a pipeline of layers that ranks share has the bits of one rank",
   }
 }
 
+TEST_CASE("sequences that leaves do not divide are padded, to the same bits on any ranks",
+          "[gate][pipeline][tensor]") {
+  const auto all = world().group();
+  const int ranks = all->size();
+  if (ranks != 1 && ranks != 2 && ranks != 4) return;
+  for (const std::string family : {"gpt2", "llama"}) {
+    const models::LanguageModelConfig model = four_heads(family);
+    TrainOptions options = four_leaves(model);
+    options.length = 13;  // padded to 16
+    const Trained want = train_pipeline(alone(), model, {.micro_batches = kMicroBatches}, options);
+    for (const Layout& layout : {Layout{1, 1}, Layout{1, 2}, Layout{1, 4}, Layout{2, 2}}) {
+      const int model_ranks = layout.pipeline * layout.tensor;
+      if (ranks % model_ranks != 0) continue;
+      for (const int stage : {0, layout.pipeline > 1 ? 1 : 3}) {
+        CAPTURE(family, layout.pipeline, layout.tensor, stage);
+        options.parallel.stage = stage;
+        const PipelineRun run{.ranks = layout.pipeline,
+                              .tensor = layout.tensor,
+                              .micro_batches = kMicroBatches * model_ranks / ranks};
+        CHECK(same(train_pipeline(*all, model, run, options), want));
+      }
+    }
+    options.tensor_leaves = 0;
+    options.parallel = {};
+    const Trained whole = train_pipeline(alone(), model, {.micro_batches = kMicroBatches}, options);
+    for (size_t i = 0; i < want.losses.size(); ++i) {
+      // Sums are rounded in another order: 2^-24 for each of some hundred additions.
+      CHECK(std::abs(want.losses[i] - whole.losses[i]) < 2e-5f * whole.losses[i]);
+      CHECK(std::abs(want.norms[i] - whole.norms[i]) < 1e-4f * whole.norms[i]);
+    }
+  }
+}
+
 TEST_CASE("low precision, recomputation and loss scaling change no bit of layers in stages",
           "[gate][pipeline][tensor]") {
   const auto all = world().group();
