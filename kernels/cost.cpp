@@ -334,8 +334,16 @@ Cost cost_of(const EncodeBlocksArgs& a) {
   return traffic({a.x}, {a.y});
 }
 
-Cost cost_of(const RoundToFp8Args& a) {
-  return traffic({a.x}, {a.y});
+Cost cost_of(const QuantizeFp8Args& a) {
+  return traffic({a.x}, {a.rows.codes, a.rows.scales, a.columns.codes, a.columns.scales});
+}
+
+Cost cost_of(const Fp8GemmArgs& a) {
+  Cost cost =
+      traffic({a.a.codes, a.a.scales, a.b.codes, a.b.scales, a.bias, a.residual}, {});
+  cost.flops = 2.0 * double(a.a.lines()) * double(a.b.lines()) * double(a.a.length());
+  add_result(cost, a.c, a.accumulate);
+  return cost;
 }
 
 Cost cost_of(const GatherArgs& a) {
