@@ -12,8 +12,8 @@ void check_lines(const char* op, const char* name, const View& view, int64_t str
   if (view.numel() == 0) return;
   const int64_t bytes = dtype_size(view.dtype);
   if (view.stride(1) != 1 && view.size(1) > 1) {
-    throw ShapeError(cat(op, ": ", name, " is ", view, " with strides ", view.strides,
-                         ", want the last 1"));
+    throw ShapeError(
+        cat(op, ": ", name, " is ", view, " with strides ", view.strides, ", want the last 1"));
   }
   const int64_t unit = bytes == 1 ? 16 : kFp8Block;
   if (view.stride(0) < stride || view.stride(0) % unit != 0) {

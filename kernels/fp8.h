@@ -50,8 +50,8 @@ struct QuantizeFp8Args {
 
 void check_args(const QuantizeFp8Args& a);
 
-// c = a bᵀ + bias + residual, or c += a bᵀ with `accumulate`; rounded once. Products of kFp8Block of
-// K are added up, scaled, and added in f32. GPUs: of compute capability 9.0 alone.
+// c = a bᵀ + bias + residual, or c += a bᵀ with `accumulate`; rounded once. Products of kFp8Block
+// of K are added up, scaled, and added in f32. GPUs: of compute capability 9.0 alone.
 struct Fp8GemmArgs {
   Fp8Operand a;             // [M, K]; not square
   Fp8Operand b;             // [N, K]

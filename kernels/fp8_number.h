@@ -39,23 +39,21 @@ constexpr uint8_t e4m3_code(float x) {
   return static_cast<uint8_t>((code < kNan ? code : kNan) | (bits >> 24 & 0x80u));
 }
 
-constexpr float to_f32(e4m3 x) {  // exact
+constexpr float decoded(e4m3 x) {  // exact
   const uint32_t magnitude = x.bits & 0x7fu, sign = static_cast<uint32_t>(x.bits & 0x80u) << 24;
   if (magnitude == 0x7f) return std::bit_cast<float>(sign | 0x7fc00000u);
   const float subnormal = static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-9f;
   const uint32_t normal = (magnitude << 20) + (120u << 23);
-  return std::bit_cast<float>(sign |
-                              (magnitude < 8 ? std::bit_cast<uint32_t>(subnormal) : normal));
+  return std::bit_cast<float>(sign | (magnitude < 8 ? std::bit_cast<uint32_t>(subnormal) : normal));
 }
-constexpr float to_f32(e5m2 x) {
+constexpr float decoded(e5m2 x) {
   const uint32_t magnitude = x.bits & 0x7fu, sign = static_cast<uint32_t>(x.bits & 0x80u) << 24;
   if (magnitude >= 0x7c) {  // infinity, NaN
     return std::bit_cast<float>(sign | 0x7f800000u | (magnitude > 0x7c ? 0x400000u : 0u));
   }
   const float subnormal = static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-16f;
   const uint32_t normal = (magnitude << 21) + (112u << 23);
-  return std::bit_cast<float>(sign |
-                              (magnitude < 4 ? std::bit_cast<uint32_t>(subnormal) : normal));
+  return std::bit_cast<float>(sign | (magnitude < 4 ? std::bit_cast<uint32_t>(subnormal) : normal));
 }
 
 // The exponent k of the scale 2^k of numbers whose largest magnitude has these bits, finite: the

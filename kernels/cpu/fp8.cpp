@@ -142,7 +142,7 @@ void decode_target(const Exec& exec, const Fp8Operand& operand, bf16* to) {
         const float scale = scales[first / kFp8Block * operand.scales.stride(0)];
         const int64_t last = std::min(first + kFp8Block, length);
         for (int64_t i = first; i < last; ++i) {
-          const float x = to_f32(e4m3{codes[i]}) * scale;
+          const float x = decoded(e4m3{codes[i]}) * scale;
           to[line * length + i].bits = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);
         }
       }

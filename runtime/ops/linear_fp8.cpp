@@ -46,16 +46,15 @@ Quantized quantized(const Tensor& x, const Wanted& wanted) {
   Quantized result;
   if (wanted.rows) result.rows = Fp8Tensor(x.context(), rows, columns, wanted.squares);
   if (wanted.columns) result.columns = Fp8Tensor(x.context(), columns, rows, wanted.squares);
-  kernels::quantize_fp8(x.exec(), {.x = matrix,
-                                   .rows = result.rows.operand(),
-                                   .columns = result.columns.operand()});
+  kernels::quantize_fp8(
+      x.exec(), {.x = matrix, .rows = result.rows.operand(), .columns = result.columns.operand()});
   return result;
 }
 
 }  // namespace
 
-void multiply_fp8(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                  const Tensor& residual, const Tensor& y) {
+void multiply_fp8(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual,
+                  const Tensor& y) {
   const Fp8Tensor a = quantized(x, {.rows = true}).rows;
   const Fp8Tensor b = quantized(weight, {.rows = true, .squares = true}).rows;
   kernels::fp8_gemm(x.exec(), {.a = a.operand(),
@@ -74,18 +73,16 @@ void emit_fp8_grads(BackwardArgs& args, const SavedTensor& x, const SavedTensor&
     const Tensor values = weight.get();
     const Fp8Tensor b = quantized(values, {.columns = true, .squares = true}).columns;
     Tensor dx = empty(dy.context(), with_last(dy.shape(), values.size(1)), dy.dtype());
-    kernels::fp8_gemm(dy.exec(),
-                      {.a = from.rows.operand(), .b = b.operand(), .c = as_matrix(dx)});
+    kernels::fp8_gemm(dy.exec(), {.a = from.rows.operand(), .b = b.operand(), .c = as_matrix(dx)});
     grads[0] = dx;
   }
   if (!args.needs(1)) return;
   const Fp8Tensor b = quantized(x.get(), {.columns = true}).columns;
   emit_weight_grad(args, {1, weight.get(), dy.dtype()}, grads,
                    [a = from.columns, b](const Tensor& dw, bool accumulate) {
-                     kernels::fp8_gemm(dw.exec(), {.a = a.operand(),
-                                                   .b = b.operand(),
-                                                   .c = dw,
-                                                   .accumulate = accumulate});
+                     kernels::fp8_gemm(
+                         dw.exec(),
+                         {.a = a.operand(), .b = b.operand(), .c = dw, .accumulate = accumulate});
                    });
 }
 

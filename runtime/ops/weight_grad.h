@@ -6,8 +6,8 @@
 
 namespace shale {
 
-// Makes the gradient of a weight: multiply(destination, accumulate), as emit_grad() writes. It keeps
-// what it uses.
+// Makes the gradient of a weight: multiply(destination, accumulate), as emit_grad() writes. It
+// keeps what it uses.
 using WeightProduct = std::function<void(const Tensor& dw, bool accumulate)>;
 
 // The gradient of a weight, by any product, if anybody needs it. It may be left for later

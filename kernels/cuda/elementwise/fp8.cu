@@ -6,17 +6,17 @@
 
 // A block has a tile of kFp8Block rows and columns of x in its registers: half a warp has 8 rows, a
 // thread of it 8 neighbouring columns, 16 bytes of each row. Codes of rows go straight to memory, 8
-// bytes of a thread side by side with its neighbours'. Those of the transpose, of which a thread has
-// 8 of a line, go through shared memory, so that half a warp writes the tile's part of a line. The
-// bits are the CPU's.
+// bytes of a thread side by side with its neighbours'. Those of the transpose, of which a thread
+// has 8 of a line, go through shared memory, so that half a warp writes the tile's part of a line.
+// The bits are the CPU's.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
 constexpr int kTile = static_cast<int>(kFp8Block);
 constexpr int kThreads = 256, kWarps = kThreads / kWarpSize;
-constexpr int kRun = 8;                        // rows of a thread, and columns
-constexpr int kRunsOfLine = kTile / kRun;      // half a warp
+constexpr int kRun = 8;                    // rows of a thread, and columns
+constexpr int kRunsOfLine = kTile / kRun;  // half a warp
 constexpr int kHalfWarps = kThreads / kRunsOfLine;
 
 using CodeRun = Pack<uint8_t, kRun>;
@@ -208,14 +208,14 @@ template <>
 void run(const Exec& exec, const QuantizeFp8Args& a) {
   if (a.x.numel() == 0) return;
   const int64_t rows = a.x.size(0), columns = a.x.size(1);
-  const QuantizeWork work = {.x = a.x.as<bf16>(),
-                             .rows = rows,
-                             .columns = columns,
-                             .across = ceil_div(columns, kFp8Block),
-                             .packs = columns % kRun == 0 &&
-                                      reinterpret_cast<uintptr_t>(a.x.data) % 16 == 0,
-                             .by_rows = memory_of(a.rows),
-                             .by_columns = memory_of(a.columns)};
+  const QuantizeWork work = {
+      .x = a.x.as<bf16>(),
+      .rows = rows,
+      .columns = columns,
+      .across = ceil_div(columns, kFp8Block),
+      .packs = columns % kRun == 0 && reinterpret_cast<uintptr_t>(a.x.data) % 16 == 0,
+      .by_rows = memory_of(a.rows),
+      .by_columns = memory_of(a.columns)};
   const bool squares = a.rows.is_square || a.columns.is_square;
   simt::launch(squares ? quantize_squares_kernel : quantize_lines_kernel,
                {.grid = ceil_div(rows, kFp8Block) * work.across, .block = kThreads}, exec, work);

@@ -55,8 +55,8 @@ __device__ __forceinline__ void load_fp8_stages(const Fp8Gemm90Params& params, u
       tma_load(stage, params.a, full, k, item.row);
       tma_load(stage + Config::kA, params.b, full, k, item.col);
       load_scales<Config>(stage + Config::kCodes, params.a_scales, full, item.row, k);
-      load_scales<Config>(stage + Config::kCodes + Config::kScales, params.b_scales, full,
-                          item.col, k);
+      load_scales<Config>(stage + Config::kCodes + Config::kScales, params.b_scales, full, item.col,
+                          k);
     }
   }
 }

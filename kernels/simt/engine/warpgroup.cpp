@@ -77,8 +77,8 @@ float widen(MmaType type, uint16_t bits) {
 // The i-th element of a chunk.
 float element(MmaType type, const std::byte* chunk, int i) {
   const auto byte = std::to_integer<uint8_t>(chunk[i]);
-  if (type == MmaType::kE4M3) return kernels::to_f32(kernels::e4m3{byte});
-  if (type == MmaType::kE5M2) return kernels::to_f32(kernels::e5m2{byte});
+  if (type == MmaType::kE4M3) return kernels::decoded(kernels::e4m3{byte});
+  if (type == MmaType::kE5M2) return kernels::decoded(kernels::e5m2{byte});
   uint16_t bits = 0;
   std::memcpy(&bits, chunk + 2 * i, sizeof(bits));
   return widen(type, bits);
