@@ -305,8 +305,8 @@ void check_product(const ProductCase& g) {
       if (g.residual || g.accumulate) sum += of(to_f64(before[i]));
       return sum;
     };
-    const auto plain = [](double x) { return x; };
-    const auto magnitude = [](double x) { return std::abs(x); };
+    const auto plain = [](double term) { return term; };
+    const auto magnitude = [](double term) { return std::abs(term); };
     const std::vector<TOut> memory = c.download(), found = gather(c_at, memory);
     // Sums of 128, scaled exactly, which are terms of a sum themselves.
     CHECK(worst_ratio(
