@@ -334,8 +334,15 @@ Cost cost_of(const EncodeBlocksArgs& a) {
   return traffic({a.x}, {a.y});
 }
 
-Cost cost_of(const RoundToFp8Args& a) {
-  return traffic({a.x}, {a.y});
+Cost cost_of(const QuantizeFp8Args& a) {
+  return traffic({a.x}, {a.rows.codes, a.rows.scales, a.columns.codes, a.columns.scales});
+}
+
+Cost cost_of(const Fp8GemmArgs& a) {
+  Cost cost = traffic({a.a.codes, a.a.scales, a.b.codes, a.b.scales, a.bias, a.residual}, {});
+  cost.flops = 2.0 * double(a.a.lines()) * double(a.b.lines()) * double(a.a.length());
+  add_result(cost, a.c, a.accumulate);
+  return cost;
 }
 
 Cost cost_of(const GatherArgs& a) {
@@ -445,8 +452,7 @@ Cost cost_of(const BatchNormSumsArgs& a) {
   return cost;
 }
 Cost cost_of(const BatchNormGradArgs& a) {
-  return traffic({a.dy, a.x, a.y, a.mean, a.rstd, a.gain, a.sums, a.count},
-                 {a.dx, a.d_residual});
+  return traffic({a.dy, a.x, a.y, a.mean, a.rstd, a.gain, a.sums, a.count}, {a.dx, a.d_residual});
 }
 
 }  // namespace shale::kernels

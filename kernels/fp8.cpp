@@ -1,20 +1,86 @@
 #include "shale/kernels/fp8.h"
 
+#include <algorithm>
+
 #include "shale/kernels/check.h"
 
 namespace shale::kernels {
+namespace {
 
-void check_args(const RoundToFp8Args& a) {
-  constexpr const char* kOp = "round_to_fp8";
-  check_dtype(kOp, "x", a.x, {DType::kF32, DType::kBF16});
+// Dense lines, so far apart or further, of which the copy engine takes 16 bytes at a time.
+void check_lines(const char* op, const char* name, const View& view, int64_t stride) {
+  if (view.numel() == 0) return;
+  const int64_t bytes = dtype_size(view.dtype);
+  if (view.stride(1) != 1 && view.size(1) > 1) {
+    throw ShapeError(
+        cat(op, ": ", name, " is ", view, " with strides ", view.strides, ", want the last 1"));
+  }
+  const int64_t unit = bytes == 1 ? 16 : kFp8Block;
+  if (view.stride(0) < stride || view.stride(0) % unit != 0) {
+    throw ShapeError(cat(op, ": lines of ", name, ", ", view, ", are ", view.stride(0),
+                         " elements apart, want a multiple of ", unit, ", at least ", stride));
+  }
+  if (reinterpret_cast<uintptr_t>(view.data) % 16 != 0) {
+    throw ShapeError(cat(op, ": the address of ", name, " is no multiple of 16"));
+  }
+}
+
+void check_operand(const char* op, const char* name, const Fp8Operand& operand) {
+  check_dtype(op, name, operand.codes, DType::kU8);
+  if (operand.codes.ndim() != 2) {
+    throw ShapeError(cat(op, ": ", name, " is ", operand.codes, ", want [lines, length]"));
+  }
+  const int64_t lines = operand.lines(), length = operand.length();
+  check_lines(op, name, operand.codes, fp8_codes_stride(length));
+  const std::string scales = cat("scales of ", name);
+  check_dtype(op, scales.c_str(), operand.scales, DType::kF32);
+  check_shape(op, scales.c_str(), operand.scales, {fp8_scale_rows(length), lines});
+  check_lines(op, scales.c_str(), operand.scales, fp8_scales_stride(lines));
+}
+
+}  // namespace
+
+void check_args(const QuantizeFp8Args& a) {
+  constexpr const char* kOp = "quantize_fp8";
+  check_dtype(kOp, "x", a.x, DType::kBF16);
   check_contiguous(kOp, "x", a.x);
   if (a.x.ndim() != 2) throw ShapeError(cat(kOp, ": x is ", a.x, ", want [rows, columns]"));
-  check_dense(kOp, "y", a.y, a.x.shape, a.x.dtype);
-  const auto is_size = [](int64_t size) { return size == 1 || size == kFp8Block; };
-  if (!is_size(a.block_rows) || !is_size(a.block_columns) || a.block_rows * a.block_columns == 1) {
-    throw ShapeError(cat(kOp, ": blocks are ", a.block_rows, " x ", a.block_columns, ", want 1 x ",
-                         kFp8Block, ", ", kFp8Block, " x 1 or ", kFp8Block, " x ", kFp8Block));
+  if (!a.rows.defined() && !a.columns.defined()) {
+    throw ShapeError(cat(kOp, ": neither rows nor columns are asked for"));
   }
+  const int64_t rows = a.x.size(0), columns = a.x.size(1);
+  if (a.rows.defined()) {
+    check_operand(kOp, "rows", a.rows);
+    check_shape(kOp, "rows", a.rows.codes, {rows, columns});
+  }
+  if (a.columns.defined()) {
+    check_operand(kOp, "columns", a.columns);
+    check_shape(kOp, "columns", a.columns.codes, {columns, rows});
+  }
+  if (a.rows.defined() && a.columns.defined() && a.rows.is_square != a.columns.is_square) {
+    throw ShapeError(cat(kOp, ": blocks of one of rows and columns are square, want both or none"));
+  }
+}
+
+void check_args(const Fp8GemmArgs& a) {
+  constexpr const char* kOp = "fp8_gemm";
+  check_operand(kOp, "a", a.a);
+  check_operand(kOp, "b", a.b);
+  check_shape(kOp, "b", a.b.codes, {a.b.lines(), a.a.length()});
+  if (a.a.is_square) throw ShapeError(cat(kOp, ": a is square, want b to be, or none"));
+}
+
+GemmArgs bf16_product(const Fp8GemmArgs& args, bf16* a, bf16* b) {
+  const int64_t m = args.a.lines(), n = args.b.lines(), k = args.a.length();
+  const auto matrix = [](bf16* data, const Shape& shape, const Shape& strides) {
+    return View{.data = data, .dtype = DType::kBF16, .shape = shape, .strides = strides};
+  };
+  return {.a = matrix(a, {m, k}, {k, 1}),
+          .b = matrix(b, {k, n}, {1, k}),
+          .c = args.c,
+          .accumulate = args.accumulate,
+          .bias = args.bias,
+          .residual = args.residual};
 }
 
 }  // namespace shale::kernels

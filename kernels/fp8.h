@@ -1,54 +1,72 @@
 #pragma once
 
-#include <bit>
-#include <cstdint>
-
 #include "shale/base/view.h"
+#include "shale/kernels/fp8_number.h"
+#include "shale/kernels/gemm.h"
 #include "shale/kernels/slot.h"
 
 namespace shale::kernels {
 
-// E4M3 (Micikevicius et al., arXiv:2209.05433, table 1): a sign, 4 bits of exponent with bias 7, 3
-// of mantissa; no infinity, the largest number is 448.
+// Products of E4M3, whose numbers have a scale for each kFp8Block of the dimension that is summed
+// over (DeepSeek-V3, arXiv:2412.19437, section 3.3, but for scales that are powers of two).
 inline constexpr int64_t kFp8Block = 128;
 
-// The nearest number of E4M3, ties to even, of one whose magnitude is at most 448: x is rounded to
-// a multiple of 1/8 of its power of two, which is at least the smallest normal one, 2^-6.
-constexpr float round_to_e4m3(float x) {
-  constexpr float kSmallestNormal = 0x1p-6f;
-  const float magnitude = x < 0 ? -x : x;
-  const float large = magnitude > kSmallestNormal ? magnitude : kSmallestNormal;
-  const float power = std::bit_cast<float>(std::bit_cast<uint32_t>(large) & 0x7f800000u);
-  const float shift = power * 0x1.8p20f;  // has 23 bits below its first: the last is power / 8
-  return (x + shift) - shift;
-}
+// An operand of such a product. Its lines lie along what is summed over, which is all that Hopper's
+// tensor cores take: a product of the transpose has an operand of its own. Element (i, j) is
+// codes[i, j] * scales[j / kFp8Block, i].
+struct Fp8Operand {
+  View codes;   // [lines, length] u8, codes of E4M3; lines dense, from multiples of 16 bytes on
+  View scales;  // [ceil(length / kFp8Block), lines] f32; rows dense, kFp8Block apart or a multiple
+  // kFp8Block lines, from a multiple of it on, have the same scales.
+  bool is_square = false;
 
-// The exponent k of the scale 2^k of numbers whose largest magnitude has these bits, finite: the
-// smallest with magnitude / 2^k <= 448, and at least -100. It is above 128 of what is not finite.
-// Powers of two, as Transformer Engine rounds its scales of blocks to, make rounded numbers exact
-// in bf16.
-constexpr int32_t e4m3_exponent(uint32_t magnitude_bits) {
-  if (magnitude_bits >= 0x7f800000u) return 255;
-  // 448 is 1.75 * 2^8: a larger mantissa carries into the exponent.
-  const int32_t k = static_cast<int32_t>((magnitude_bits + 0x1fffffu) >> 23) - 127 - 8;
-  return k < -100 ? -100 : k;
-}
-constexpr float power_of_two(int32_t k) {  // of -126 to 127; else NaN
-  return std::bit_cast<float>(k > 127 ? 0x7fc00000u : static_cast<uint32_t>(k + 127) << 23);
-}
-
-// y = what x is as codes of E4M3 with a scale for each block_rows x block_columns: of each number
-// x / scale is rounded to E4M3 and multiplied with the scale (DeepSeek-V3, arXiv:2412.19437,
-// section 3.3.2, but for scales that are powers of two). A block with a number that is not finite
-// is NaN. Blocks at the edges may be smaller.
-struct RoundToFp8Args {
-  View x;  // [rows, columns] f32 or bf16, contiguous
-  View y;  // like x, not x itself
-  int64_t block_rows = 1, block_columns = kFp8Block;  // 1 or kFp8Block each, not both 1
+  bool defined() const { return codes.defined(); }
+  int64_t lines() const { return codes.size(0); }
+  int64_t length() const { return codes.size(1); }
 };
 
-void check_args(const RoundToFp8Args& a);
+// How far apart lines of codes are, and rows of scales, in elements; and how many of those there
+// are.
+constexpr int64_t fp8_codes_stride(int64_t length) {
+  return (length + 15) / 16 * 16;
+}
+constexpr int64_t fp8_scales_stride(int64_t lines) {
+  return (lines + kFp8Block - 1) / kFp8Block * kFp8Block;
+}
+constexpr int64_t fp8_scale_rows(int64_t length) {
+  return (length + kFp8Block - 1) / kFp8Block;
+}
 
-inline Slot<RoundToFp8Args> round_to_fp8{"round_to_fp8"};
+// rows = x, columns = xᵀ as operands, out of one read of x: of each number x / scale is rounded to
+// E4M3, ties to even. The scale is the smallest power of two that brings the block's largest
+// magnitude to 448 or less; a block with a number that is not finite has NaN. Blocks at the edges
+// may be smaller. One of the two may be left out; both are square, of kFp8Block x kFp8Block, or
+// neither is. What lies between lines may be written.
+struct QuantizeFp8Args {
+  View x;                // [rows, columns] bf16, contiguous
+  Fp8Operand rows{};     // of [rows, columns]
+  Fp8Operand columns{};  // of [columns, rows]
+};
+
+void check_args(const QuantizeFp8Args& a);
+
+// c = a bᵀ + bias + residual, or c += a bᵀ with `accumulate`; rounded once. Products of kFp8Block
+// of K are added up, scaled, and added in f32. GPUs: of compute capability 9.0 alone.
+struct Fp8GemmArgs {
+  Fp8Operand a;             // [M, K]; not square
+  Fp8Operand b;             // [N, K]
+  View c;                   // [M, N] bf16 or f32, row-major with any row stride
+  bool accumulate = false;  // without bias and residual only
+  View bias{};              // [N] bf16; optional
+  View residual{};          // [M, N], like c; optional
+};
+
+void check_args(const Fp8GemmArgs& a);
+
+// The same product of bf16 operands that lie densely in memory, or nowhere, [M, K] and [N, K].
+GemmArgs bf16_product(const Fp8GemmArgs& args, bf16* a, bf16* b);
+
+inline Slot<QuantizeFp8Args> quantize_fp8{"quantize_fp8"};
+inline Slot<Fp8GemmArgs> fp8_gemm{"fp8_gemm"};
 
 }  // namespace shale::kernels

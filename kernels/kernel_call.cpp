@@ -14,6 +14,9 @@ DType operand_dtype(const GemmArgs& args) {
 DType operand_dtype(const GroupedGemmArgs& args) {
   return args.a.dtype;
 }
+DType operand_dtype(const Fp8GemmArgs& args) {
+  return args.a.codes.dtype;
+}
 DType operand_dtype(const AttentionFwdArgs& args) {
   return args.q.dtype;
 }

@@ -51,7 +51,7 @@ inline auto slots_on_all_devices() {
       // embedding.h
       embedding_fwd, embedding_bwd,
       // fp8.h
-      round_to_fp8,
+      quantize_fp8, fp8_gemm,
       // gemm.h, grouped_gemm.h
       gemm, grouped_gemm,
       // index.h

@@ -17,8 +17,9 @@ void require(bool condition, const Texts&... texts) {
 
 void check_tensor_map(const TensorMapSpec& spec) {
   const int64_t bytes = dtype_size(spec.dtype);
-  require(spec.dtype == DType::kF32 || spec.dtype == DType::kBF16 || spec.dtype == DType::kF16,
-          "of ", dtype_name(spec.dtype), ", want fp32, bf16 or fp16");
+  require(spec.dtype == DType::kF32 || spec.dtype == DType::kBF16 || spec.dtype == DType::kF16 ||
+              spec.dtype == DType::kU8,
+          "of ", dtype_name(spec.dtype), ", want fp32, bf16, fp16 or uint8");
   require(spec.dims >= 2 && spec.dims <= kMaxTensorMapDims, "of ", spec.dims,
           " dimensions, want 2 to ", kMaxTensorMapDims);
   require(reinterpret_cast<uintptr_t>(spec.data) % kAlignment == 0,

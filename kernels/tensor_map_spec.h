@@ -17,7 +17,7 @@ inline constexpr int kMaxTensorMapDims = 4;
 // are read as zeros and are not written.
 struct TensorMapSpec {
   const void* data = nullptr;               // a multiple of 16
-  DType dtype = DType::kBF16;               // f32, bf16 or f16
+  DType dtype = DType::kBF16;               // f32, bf16, f16 or u8
   int dims = 2;                             // 2 to 4
   int64_t sizes[kMaxTensorMapDims] = {};    // elements, 1 or more
   int64_t strides[kMaxTensorMapDims] = {};  // elements; of the innermost 1, of others 16-byte lines

@@ -46,19 +46,20 @@ class Cases {
       : s_(size), dtype_(dtype), out_(out) {}
 
   void add_gemms();
-  void add_swiglu();              // a Llama's feed-forward block of that width
-  void add_attention();           // as in the model: causal
-  void add_attention_families();  // causal, by the portable kernels and by Hopper's
-  void add_long_attention();      // causal, of listed blocks, of documents
-  void add_attention_tiles();     // each tile of forward that heads of 128 have
+  void add_swiglu();                // a Llama's feed-forward block of that width
+  void add_fp8(DeviceType device);  // a layer's products of fp8, and their operands
+  void add_attention();             // as in the model: causal
+  void add_attention_families();    // causal, by the portable kernels and by Hopper's
+  void add_long_attention();        // causal, of listed blocks, of documents
+  void add_attention_tiles();       // each tile of forward that heads of 128 have
   // Without mask, grouped queries, ragged lengths, no atomics.
   void add_attention_variants(DeviceType device);
   void add_norms();
   void add_tokens();
   void add_elementwise();
-  void add_pointwise();      // ops that broadcast, and a chain of them
-  void add_dimension_ops();  // along rows and columns: sums, softmax, picks
-  void add_experts();        // of a mixture, and its router
+  void add_pointwise();                // ops that broadcast, and a chain of them
+  void add_dimension_ops();            // along rows and columns: sums, softmax, picks
+  void add_experts();                  // of a mixture, and its router
   void add_images(DeviceType device);  // layers of residual networks; tiny ones on the emulator
 
  private:

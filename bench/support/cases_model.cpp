@@ -129,16 +129,6 @@ void Cases::add_elementwise() {
                                      .y = o.zeros(DType::kU8, {4 * C, bytes}),
                                      .code = kernels::BlockCode::kNf4};
   });
-  // Operands with a scale for 128 of a row, and for 128 x 128.
-  const DType rounded = dtype == DType::kF16 ? DType::kBF16 : dtype;  // there is none for fp16
-  add<kernels::RoundToFp8Args>("rows", kernels::round_to_fp8, [=](Operands& o) {
-    return kernels::RoundToFp8Args{.x = o.floats(rounded, {T, C}), .y = o.zeros(rounded, {T, C})};
-  });
-  add<kernels::RoundToFp8Args>("squares", kernels::round_to_fp8, [=](Operands& o) {
-    return kernels::RoundToFp8Args{.x = o.floats(rounded, {4 * C, C}),
-                                   .y = o.zeros(rounded, {4 * C, C}),
-                                   .block_rows = kernels::kFp8Block};
-  });
   static const std::vector<uint64_t> turns(kernels::kMaxRopeHeadSize / 2, uint64_t{1} << 60);
   add<kernels::RopeArgs>("in place", kernels::rope, [=](Operands& o) {
     const View x = o.floats(dtype, {B, S, H, C / H});

@@ -70,6 +70,7 @@ void add_gpu_cases(DType dtype, std::vector<KernelCase>& out) {
   Cases wide({"16384x4096", 1, 16384, 4096, 32, 50257, 50304}, dtype, out);
   wide.add_norms();
   wide.add_swiglu();
+  wide.add_fp8(DeviceType::kCuda);
   for (const int64_t head_dim : {64, 128}) {
     for (const int64_t seq : {1024, 2048, 4096, 8192}) {
       const Size size{cat("d", head_dim, "/t", seq), 16384 / seq, seq, 2048, 2048 / head_dim, 0, 0};
@@ -108,6 +109,7 @@ std::vector<KernelCase> kernel_cases(DeviceType type, const std::vector<DType>& 
   for (const DType dtype : dtypes) {
     for (const Size& size : sizes.models) Cases(size, dtype, out).add_gemms();
     for (const Size& size : sizes.models) Cases(size, dtype, out).add_swiglu();
+    for (const Size& size : sizes.models) Cases(size, dtype, out).add_fp8(type);
     for (const Size& size : sizes.models) Cases(size, dtype, out).add_attention();
     for (const Size& size : sizes.models) Cases(size, dtype, out).add_attention_variants(type);
     for (const Size& size : sizes.models) Cases(size, dtype, out).add_norms();

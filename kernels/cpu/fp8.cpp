@@ -5,97 +5,149 @@
 #include <algorithm>
 #include <array>
 
-#include "shale/kernels/check.h"
+#include "shale/kernels/cpu/fp8_decode.h"
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/cpu/simd-inl.h"
 #include "shale/kernels/fp8.h"
 
-// A thread owns bands of block_rows rows, and goes over one in tiles of kFp8Block columns. Loops
-// over columns are plain: compilers make vectors of them.
+// A thread owns tiles of kFp8Block rows and columns of x. Loops over columns are plain: compilers
+// make vectors of them.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-inline constexpr int64_t kFp8Grain = 32768;  // elements
+inline constexpr int64_t kDecodeGrain = 32768;  // elements
 
-template <typename T>
+// The largest magnitudes of a tile, as bits, by row and by column.
+struct Fp8Largest {
+  std::array<uint32_t, kFp8Block> of_row{}, of_column{};
+};
+
+// Scales, or what to multiply with.
+using Fp8Factors = std::array<float, kFp8Block>;
+
 struct Fp8Tile {
-  const T* x;
-  T* y;
+  const bf16* x;
   int64_t rows, columns, stride;
 };
 
-template <typename T>
-HWY_INLINE uint32_t magnitude_bits(T x) {
-  if constexpr (sizeof(T) == 2) {
-    return static_cast<uint32_t>(x.bits & 0x7fffu) << 16;
-  } else {
-    return std::bit_cast<uint32_t>(x) & 0x7fffffffu;
-  }
-}
-
-// Exact, as what is stored has four bits of mantissa.
-template <typename T>
-HWY_INLINE T stored(float x) {
-  if constexpr (sizeof(T) == 2) {
-    T y;
-    y.bits = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);
-    return y;
-  } else {
-    return x;
-  }
-}
-
-template <typename T>
-HWY_INLINE void round_tile(const Fp8Tile<T>& tile, bool is_whole) {
-  std::array<uint32_t, kFp8Block> largest{};
+HWY_INLINE Fp8Largest largest_of(const Fp8Tile& tile, bool is_square) {
+  Fp8Largest largest;
   for (int64_t row = 0; row < tile.rows; ++row) {
-    const T* const x = tile.x + row * tile.stride;
+    const bf16* const x = tile.x + row * tile.stride;
+    uint32_t most = 0;
     for (int64_t i = 0; i < tile.columns; ++i) {
-      largest[size_t(i)] = std::max(largest[size_t(i)], magnitude_bits(x[i]));
+      const uint32_t bits = static_cast<uint32_t>(x[i].bits & 0x7fffu) << 16;
+      most = std::max(most, bits);
+      largest.of_column[size_t(i)] = std::max(largest.of_column[size_t(i)], bits);
     }
+    largest.of_row[size_t(row)] = most;
   }
-  if (is_whole) largest.fill(*std::max_element(largest.begin(), largest.end()));
-  std::array<float, kFp8Block> scales, inverses;
+  if (is_square) {
+    const uint32_t most = *std::max_element(largest.of_row.begin(), largest.of_row.end());
+    largest.of_row.fill(most);
+    largest.of_column.fill(most);
+  }
+  return largest;
+}
+
+// Writes the scales of `count` blocks; returns what to multiply with.
+HWY_INLINE Fp8Factors write_scales(const std::array<uint32_t, kFp8Block>& largest, int64_t count,
+                                   float* scales) {
+  Fp8Factors inverses;
   for (size_t i = 0; i < largest.size(); ++i) {
     const int32_t k = e4m3_exponent(largest[i]);
-    scales[i] = power_of_two(k);
-    inverses[i] = power_of_two(-k);
+    if (int64_t(i) < count) scales[i] = power_of_two(k);
+    inverses[i] = inverse_power_of_two(k);
   }
+  return inverses;
+}
+
+HWY_INLINE void write_rows(const Fp8Tile& tile, const Fp8Factors& of_row, uint8_t* codes,
+                           int64_t stride) {
   for (int64_t row = 0; row < tile.rows; ++row) {
-    const T* const x = tile.x + row * tile.stride;
-    T* const y = tile.y + row * tile.stride;
+    const bf16* const x = tile.x + row * tile.stride;
+    uint8_t* const to = codes + row * stride;
+    const float factor = of_row[size_t(row)];
     for (int64_t i = 0; i < tile.columns; ++i) {
-      const auto at = size_t(i);
-      y[i] = stored<T>(round_to_e4m3(to_f32(x[i]) * inverses[at]) * scales[at]);
+      to[i] = e4m3_code(round_to_e4m3(to_f32(x[i]) * factor));
     }
   }
 }
 
-template <typename T>
-void round_to_fp8_typed(const Exec& exec, const RoundToFp8Args& a) {
+// The transpose: by way of a row of codes, so that rounding is done by vectors.
+HWY_INLINE void write_columns(const Fp8Tile& tile, const Fp8Factors& of_column, uint8_t* codes,
+                              int64_t stride) {
+  std::array<uint8_t, kFp8Block * kFp8Block> rows;
+  for (int64_t row = 0; row < tile.rows; ++row) {
+    const bf16* const x = tile.x + row * tile.stride;
+    uint8_t* const to = rows.data() + row * kFp8Block;
+    for (int64_t i = 0; i < tile.columns; ++i) {
+      to[i] = e4m3_code(round_to_e4m3(to_f32(x[i]) * of_column[size_t(i)]));
+    }
+  }
+  for (int64_t column = 0; column < tile.columns; ++column) {
+    uint8_t* const to = codes + column * stride;
+    for (int64_t row = 0; row < tile.rows; ++row) {
+      to[row] = rows[size_t(row * kFp8Block + column)];
+    }
+  }
+}
+
+HWY_INLINE void quantize_tile(const QuantizeFp8Args& a, int64_t row, int64_t column) {
   const int64_t rows = a.x.size(0), columns = a.x.size(1);
-  const int64_t bands = (rows + a.block_rows - 1) / a.block_rows;
-  const int64_t grain = std::max<int64_t>(1, kFp8Grain / (columns * a.block_rows));
-  parallel_for(exec, bands, grain, [&](int64_t begin, int64_t end) HWY_ATTR {
-    for (int64_t band = begin; band < end; ++band) {
-      const int64_t row = band * a.block_rows;
-      for (int64_t column = 0; column < columns; column += kFp8Block) {
-        round_tile<T>({.x = a.x.as<T>() + row * columns + column,
-                       .y = a.y.as<T>() + row * columns + column,
-                       .rows = std::min(a.block_rows, rows - row),
-                       .columns = std::min(kFp8Block, columns - column),
-                       .stride = columns},
-                      a.block_columns > 1);
-      }
+  const Fp8Tile tile = {.x = a.x.as<bf16>() + row * columns + column,
+                        .rows = std::min(kFp8Block, rows - row),
+                        .columns = std::min(kFp8Block, columns - column),
+                        .stride = columns};
+  const Fp8Largest largest = largest_of(tile, a.rows.is_square || a.columns.is_square);
+  const auto scales_at = [](const Fp8Operand& to, int64_t line, int64_t in_line) {
+    return to.scales.as<float>() + in_line / kFp8Block * to.scales.stride(0) + line;
+  };
+  const auto codes_at = [](const Fp8Operand& to, int64_t line, int64_t in_line) {
+    return to.codes.as<uint8_t>() + line * to.codes.stride(0) + in_line;
+  };
+  if (a.rows.defined()) {
+    const Fp8Factors factors =
+        write_scales(largest.of_row, tile.rows, scales_at(a.rows, row, column));
+    write_rows(tile, factors, codes_at(a.rows, row, column), a.rows.codes.stride(0));
+  }
+  if (a.columns.defined()) {
+    const Fp8Factors factors =
+        write_scales(largest.of_column, tile.columns, scales_at(a.columns, column, row));
+    write_columns(tile, factors, codes_at(a.columns, column, row), a.columns.codes.stride(0));
+  }
+}
+
+void quantize_target(const Exec& exec, const QuantizeFp8Args& a) {
+  const int64_t across = fp8_scale_rows(a.x.size(1)), down = fp8_scale_rows(a.x.size(0));
+  parallel_for(exec, across * down, 2, [&](int64_t begin, int64_t end) HWY_ATTR {
+    for (int64_t tile = begin; tile < end; ++tile) {
+      quantize_tile(a, tile / across * kFp8Block, tile % across * kFp8Block);
     }
   });
 }
 
-void round_to_fp8_target(const Exec& exec, const RoundToFp8Args& a) {
-  if (a.x.dtype == DType::kBF16) return round_to_fp8_typed<bf16>(exec, a);
-  round_to_fp8_typed<float>(exec, a);
+// A number of E4M3 times a power of two is exact in bf16.
+void decode_target(const Exec& exec, const Fp8Operand& operand, bf16* to) {
+  const int64_t length = operand.length();
+  if (operand.lines() == 0 || length == 0) return;
+  const int64_t grain = std::max<int64_t>(1, kDecodeGrain / length);
+  parallel_for(exec, operand.lines(), grain, [&](int64_t begin, int64_t end) HWY_ATTR {
+    for (int64_t line = begin; line < end; ++line) {
+      const uint8_t* const codes = operand.codes.as<uint8_t>() + line * operand.codes.stride(0);
+      const float* const scales = operand.scales.as<float>() + line;
+      for (int64_t first = 0; first < length; first += kFp8Block) {
+        const float scale = scales[first / kFp8Block * operand.scales.stride(0)];
+        const int64_t last = std::min(first + kFp8Block, length);
+        for (int64_t i = first; i < last; ++i) {
+          const float x = decoded(e4m3{codes[i]}) * scale;
+          to[line * length + i].bits = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);
+        }
+      }
+    }
+  });
 }
 
 }  // namespace shale::kernels::HWY_NAMESPACE
@@ -103,12 +155,17 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace shale::kernels {
-HWY_EXPORT(round_to_fp8_target);
+HWY_EXPORT(quantize_target);
+HWY_EXPORT(decode_target);
 
 template <>
-void cpu::run(const Exec& exec, const RoundToFp8Args& a) {
+void cpu::run(const Exec& exec, const QuantizeFp8Args& a) {
   if (a.x.numel() == 0) return;
-  HWY_DYNAMIC_DISPATCH(round_to_fp8_target)(exec, a);
+  HWY_DYNAMIC_DISPATCH(quantize_target)(exec, a);
+}
+
+void cpu::decode_fp8(const Exec& exec, const Fp8Operand& operand, bf16* to) {
+  HWY_DYNAMIC_DISPATCH(decode_target)(exec, operand, to);
 }
 
 }  // namespace shale::kernels

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <span>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "shale/kernels/check.h"
+#include "shale/kernels/cpu/fp8_decode.h"
 #include "shale/kernels/cpu/gemm_blocks.h"
 #include "shale/kernels/cpu/gemm_epilogue.h"
 #include "shale/kernels/cpu/gemm_few.h"
@@ -236,9 +238,16 @@ Scratch scratch_of(const Plan& plan, char* memory) {
   return scratch;
 }
 
+// What a caller wants of the workspace for itself, which products reserve once.
+struct Before {
+  size_t bytes = 0;
+  std::function<void(char*)> fill{};  // called with that memory, ahead of the products
+};
+
 // Products and their epilogues; of kSwiGlu those with b_up, whose aux is there already. Threads
 // take the blocks of all products, one after the other. One with a bias_grad comes alone.
-void run_problems(const Exec& exec, std::span<const GemmProblem> problems) {
+void run_problems(const Exec& exec, std::span<const GemmProblem> problems,
+                  const Before& before = {}) {
   const std::vector<Job> jobs = make_jobs(problems);
   if (jobs.empty()) return;
   const int64_t blocks = jobs.back().first_block + jobs.back().plan.blocks.count();
@@ -258,8 +267,9 @@ void run_problems(const Exec& exec, std::span<const GemmProblem> problems) {
   const int64_t row_blocks = jobs.front().plan.blocks.row_blocks;
   const int64_t sums = p.bias_grad.data == nullptr ? 0 : row_blocks * p.n;
   const size_t sums_bytes = aligned(size_t(sums) * sizeof(float));
-  const size_t bytes = sums_bytes + size_t(team.threads) * thread_bytes;
-  char* const memory = bytes == 0 ? nullptr : static_cast<char*>(exec.workspace->reserve(bytes));
+  const size_t bytes = before.bytes + sums_bytes + size_t(team.threads) * thread_bytes;
+  char* memory = bytes == 0 ? nullptr : static_cast<char*>(exec.workspace->reserve(bytes));
+  if (before.bytes > 0) before.fill(std::exchange(memory, memory + before.bytes));
   float* const column_sums = reinterpret_cast<float*>(memory);
 
   const auto run_block = [&](int64_t index, int64_t) {
@@ -298,6 +308,20 @@ void run_both(const Exec& exec, std::vector<GemmProblem> problems) {
 template <>
 void run(const Exec& exec, const GemmArgs& args) {
   run_both(exec, {gemm_problem(args)});
+}
+
+// Operands become bf16, in which they are exact, and their products those of bf16.
+template <>
+void run(const Exec& exec, const Fp8GemmArgs& args) {
+  GemmProblem problem = gemm_problem(bf16_product(args, nullptr, nullptr));
+  const size_t a_bytes = aligned(size_t(problem.m * problem.k) * sizeof(bf16));
+  const size_t b_bytes = aligned(size_t(problem.n * problem.k) * sizeof(bf16));
+  const auto decode = [&](char* memory) {
+    problem.a.data = memory, problem.b.data = memory + a_bytes;
+    decode_fp8(exec, args.a, static_cast<bf16*>(problem.a.data));
+    decode_fp8(exec, args.b, static_cast<bf16*>(problem.b.data));
+  };
+  run_problems(exec, {&problem, 1}, {.bytes = a_bytes + b_bytes, .fill = decode});
 }
 
 template <>

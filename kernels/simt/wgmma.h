@@ -6,6 +6,11 @@
 //   wgmma<T, n>(d, a, b, accumulate)   d [64, n] = a [64, 16] b [16, n] (+ d if accumulate); T is
 //                                      bf16 or f16, d f32; n a multiple of 8 up to 256. a and b
 //                                      are tiles in shared memory, or a is four registers
+//   wgmma<TA, TB, n>(d, a, b, accumulate)   d [64, n] = a [64, 32] b [32, n], of e4m3 or e5m2
+//                                      (kernels/fp8_number.h): tiles in shared memory, along k. The
+//                                      tensor cores keep fewer bits of its sums than f32 has, so
+//                                      that a kernel adds them up itself from time to time
+//                                      (DeepSeek-V3, arXiv:2412.19437, section 3.3.2)
 //   wgmma_fence(d...)      before the first wgmma of every group: what it reads of registers, of d
 //                          and a, is what ordinary instructions left there
 //   wgmma_commit()         the products since the last commit are a group
@@ -31,7 +36,8 @@
 // (kernels/tensor_map_spec.h), in one of two ways. Both are what a box gives:
 //
 //   k_major(tile, k)       line r holds row r of a (column r of b), 64 of k; the product takes 16,
-//                          from k on: 0, 16, 32 or 48
+//                          from k on: 0, 16, 32 or 48. k_major<1>: of 8 bits, 128 of k; the product
+//                          takes 32, from k on: 0, 32, 64 or 96
 //   mn_major(tile, k, s)   line r holds 64 rows of a (columns of b) of the r-th k; the product
 //   takes
 //                          16 lines, from k on, a multiple of 16. The next 64 rows (columns) are a

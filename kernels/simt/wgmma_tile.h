@@ -25,8 +25,9 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(const void* tile, int offse
 
 // The swizzle permutes by address bits, so that columns of a line are found at the address which
 // they would have without it.
+template <int kElementBytes = 2>
 __device__ __forceinline__ WgmmaTile<false> k_major(const void* tile, int k) {
-  return {wgmma_descriptor(tile, 2 * k, 16)};
+  return {wgmma_descriptor(tile, kElementBytes * k, 16)};
 }
 __device__ __forceinline__ WgmmaTile<true> mn_major(const void* tile, int k, int tile_bytes) {
   return {wgmma_descriptor(tile, 128 * k, tile_bytes)};

@@ -260,7 +260,8 @@ void describe_device(ConfigSpec& spec, RunConfig& c) {
   spec.add_choice("dtype", c.dtype, {"auto", "fp32", "bf16", "fp16", "fp8"},
                   "of parameters and activations; auto is fp32 on the CPU; below fp32 there are "
                   "fp32 masters and gradients; fp8: bf16, but products of linear layers in blocks "
-                  "have operands in 8 bits (E4M3), with a scale for each 128; so far on the CPU")
+                  "have operands in 8 bits (E4M3), with a scale for each 128; on the CPU, and on GPUs of "
+                  "compute capability 9.0")
       .may_change();
   spec.add("fp8-kept-blocks", c.fp8_kept_blocks,
            "first and last blocks, so many at either end, that --dtype fp8 leaves in bf16",
@@ -429,15 +430,21 @@ Device device_of(const RunConfig& config, comm::World& world) {
   return emulated_device(config.device == "emu" ? "emu:80" : config.device);
 }
 
-void check_fp8(bool is_cpu, std::string_view device) {
-  if (is_cpu) return;
+namespace {
+
+void check_fp8_device(const Device& device) {
+  constexpr int kHopper = 90;  // kernels/fp8.h
+  if (device.type == DeviceType::kCpu || device.arch == kHopper) return;
   throw ConfigError(cat("--dtype fp8 on ", device,
-                        ": fp8 products of GPUs are not written yet (they will want compute "
-                        "capability 9.0 or higher); want --device cpu, or --dtype bf16"));
+                        ": fp8 products of GPUs are of compute capability 9.0 so far, this has ",
+                        capability_text(device.arch),
+                        "; want such a GPU, --device cpu or emu:90, or --dtype bf16"));
 }
 
+}  // namespace
+
 DType dtype_of_flag(const RunConfig& config, const Device& device) {
-  if (config.dtype == "fp8") check_fp8(device.type == DeviceType::kCpu, to_string(device));
+  if (config.dtype == "fp8") check_fp8_device(device);
   if (config.dtype == "bf16" || config.dtype == "fp8") {
     check_dtype_of(device, DType::kBF16, "--dtype " + config.dtype);
     return DType::kBF16;

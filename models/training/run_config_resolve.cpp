@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "shale/base/error.h"
+#include "shale/base/gpu_model.h"
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/make_optimizer.h"
 #include "shale/models/training/parallel_setup.h"
@@ -113,8 +114,8 @@ void resolve(RunConfig& config, int ranks) {
   if (config.tensorboard_histograms > 0 && !config.tensorboard) {
     throw ConfigError("--tensorboard-histograms is given, but --tensorboard is not");
   }
-  if (config.dtype == "fp8" && config.device != "auto") {
-    check_fp8(config.device == "cpu", "--device " + config.device);
+  if (config.dtype == "fp8" && config.device.starts_with("emu")) {
+    dtype_of_flag(config, emulated_device(config.device == "emu" ? "emu:80" : config.device));
   }
   if (config.loss_scale < 0) config.loss_scale = config.dtype == "fp16" ? 65536 : 0;
   resolve_schedule(config);

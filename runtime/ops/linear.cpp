@@ -1,10 +1,10 @@
 #include "shale/runtime/ops/linear.h"
 
-#include "shale/kernels/fp8.h"
 #include "shale/kernels/gemm.h"
 #include "shale/kernels/reduce.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/cast_inputs.h"
+#include "shale/runtime/ops/linear_fp8.h"
 #include "shale/runtime/ops/matrix.h"
 
 namespace shale {
@@ -26,24 +26,6 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
   }
 }
 
-struct Block {
-  int64_t rows, columns;
-};
-constexpr Block kAcross = {1, kernels::kFp8Block};  // of what is summed over columns
-constexpr Block kDown = {kernels::kFp8Block, 1};    // over rows
-constexpr Block kSquare = {kernels::kFp8Block, kernels::kFp8Block};
-
-// x as an operand, which a product reads instead of it.
-Tensor operand(const Tensor& x, Operands operands, Block block) {
-  if (operands == Operands::kPlain) return x;
-  const Tensor rounded = empty(x.context(), x.shape(), x.dtype());
-  kernels::round_to_fp8(x.exec(), {.x = as_matrix(x),
-                                   .y = as_matrix(rounded),
-                                   .block_rows = block.rows,
-                                   .block_columns = block.columns});
-  return rounded;
-}
-
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual,
@@ -56,32 +38,37 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const T
     return amp::add_residual(linear(x, weight, bias, {}, operands), residual);
   }
   check_linear(x, weight, bias, residual);
+  const bool is_fp8 = operands == Operands::kFp8;
+  if (is_fp8) check_dtype("linear with fp8 operands", "x", x, DType::kBF16);
   const bool records = needs_grad(x.context(), {x, weight, bias, residual});
   // Saved before the product: a segment that runs again for these ends here.
   SavedTensor saved_x, saved_weight;
   if (records) saved_x = {"linear", x}, saved_weight = {"linear", weight};
   Tensor y = empty(x.context(), with_last(x.shape(), weight.size(0)), x.dtype());
-  kernels::gemm(x.exec(), {.a = as_matrix(operand(x, operands, kAcross)),
-                           .b = transposed(operand(weight, operands, kSquare)),
-                           .c = as_matrix(y),
-                           .bias = bias.defined() ? bias.view() : View{},
-                           .residual = residual.defined() ? as_matrix(residual) : View{}});
+  if (is_fp8) {
+    multiply_fp8(x, weight, bias, residual, y);
+  } else {
+    kernels::gemm(x.exec(), {.a = as_matrix(x),
+                             .b = transposed(as_matrix(weight)),
+                             .c = as_matrix(y),
+                             .bias = bias.defined() ? bias.view() : View{},
+                             .residual = residual.defined() ? as_matrix(residual) : View{}});
+  }
   if (!records) return y;
-  const auto backward = [x = saved_x, weight = saved_weight, bias, operands,
+  const auto backward = [x = saved_x, weight = saved_weight, bias, is_fp8,
                          shape = x.shape()](BackwardArgs& args) {
     Grads grads(4);
     const Tensor dy = args.dy();
     const View dy2 = as_matrix(dy);
-    if (args.needs(0)) {
-      Tensor dx = empty(dy.context(), shape, dy.dtype());
-      kernels::gemm(dy.exec(), {.a = as_matrix(operand(dy, operands, kAcross)),
-                                .b = operand(weight.get(), operands, kSquare),
-                                .c = as_matrix(dx)});
-      grads[0] = dx;
-    }
-    if (args.needs(1)) {
-      emit_weight_grad(args, 1, weight.get(), grads, operand(dy, operands, kDown),
-                       operand(x.get(), operands, kDown));
+    if (is_fp8) {
+      emit_fp8_grads(args, x, weight, grads);
+    } else {
+      if (args.needs(0)) {
+        Tensor dx = empty(dy.context(), shape, dy.dtype());
+        kernels::gemm(dy.exec(), {.a = dy2, .b = weight.get().view(), .c = as_matrix(dx)});
+        grads[0] = dx;
+      }
+      if (args.needs(1)) emit_weight_grad(args, 1, weight.get(), grads, dy, x.get());
     }
     emit_grad(args, {2, bias}, grads, [&](const Tensor& db, bool accumulate) {
       kernels::column_sum(dy.exec(), {.x = dy2, .y = db, .accumulate = accumulate});

@@ -11,14 +11,14 @@ enum class Operands : uint8_t {
   kPlain,
   // Numbers of E4M3 with a scale for each 128 of the dimension that is summed over, of weights for
   // 128 x 128 (kernels/fp8.h; DeepSeek-V3, arXiv:2412.19437, section 3.3). x and the gradient of y
-  // are rounded anew for each product, along its sums. As scales are powers of two, a rounded
-  // operand is exact in bf16: products are those of bf16, and sum in f32.
+  // are rounded anew for each product, along its sums, and products of 128 are scaled and added in
+  // f32. GPUs: of compute capability 9.0 alone.
   kFp8,
 };
 
 // y = x weightᵀ + bias + residual.
 // x: [..., K], contiguous; weight: [N, K]; bias: [N]; residual and y: [..., N]. One dtype. bias and
-// residual are optional. Throws ShapeError, DTypeError, that of fp8 operands out of f16 too.
+// residual are optional. Throws ShapeError, DTypeError, that of fp8 operands out of all but bf16.
 // Keeps x and weight for backward, as they came.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Tensor& residual = {}, Operands operands = Operands::kPlain);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "shale/kernels/gemm.h"
+#include "shale/runtime/ops/weight_grad.h"
 
 namespace shale {
 
@@ -32,36 +33,36 @@ Shape with_last(const Shape& shape, int64_t last) {
 
 namespace {
 
-void weight_grad(const Tensor& dw, bool accumulate, const Tensor& dy, const Tensor& x) {
-  kernels::gemm(dw.exec(), {.a = transposed(as_matrix(dy)),
-                            .b = as_matrix(x),
-                            .c = dw,
-                            .accumulate = accumulate});
-}
-
 // Later, as now: straight to where it stays, if that takes the dtype.
-void defer_weight_grad(DeferredGrads& rest, const Tensor& leaf, const Tensor& dy,
-                       const Tensor& x) {
-  rest.add({leaf}, [leaf, dy, x] {
-    if (const auto to = claim_leaf_grad(leaf, dy.dtype())) {
-      return weight_grad(to->grad, to->accumulate, dy, x);
-    }
+void defer_weight_grad(DeferredGrads& rest, const Tensor& leaf, DType also,
+                       WeightProduct multiply) {
+  rest.add({leaf}, [leaf, also, multiply = std::move(multiply)] {
+    if (const auto to = claim_leaf_grad(leaf, also)) return multiply(to->grad, to->accumulate);
     const Tensor grad = empty(leaf.context(), leaf.shape(), DType::kF32, MemoryTag::kGradient);
-    weight_grad(grad, false, dy, x);
+    multiply(grad, false);
     add_leaf_grad(leaf, grad);
   });
 }
 
 }  // namespace
 
+void emit_weight_grad(BackwardArgs& args, const GradOf& of, Grads& grads, WeightProduct multiply) {
+  DeferredGrads* rest = args.deferred();
+  if (rest != nullptr && args.leaf(of.input).defined()) {
+    return defer_weight_grad(*rest, args.leaf(of.input), of.also, std::move(multiply));
+  }
+  emit_grad(args, of, grads, multiply);
+}
+
 void emit_weight_grad(BackwardArgs& args, int input, const Tensor& weight, Grads& grads,
                       const Tensor& dy, const Tensor& x) {
-  DeferredGrads* rest = args.deferred();
-  if (rest != nullptr && args.leaf(input).defined()) {
-    return defer_weight_grad(*rest, args.leaf(input), dy, x);
-  }
-  emit_grad(args, {input, weight, dy.dtype()}, grads,
-            [&](const Tensor& dw, bool accumulate) { weight_grad(dw, accumulate, dy, x); });
+  emit_weight_grad(args, {input, weight, dy.dtype()}, grads,
+                   [dy, x](const Tensor& dw, bool accumulate) {
+                     kernels::gemm(dw.exec(), {.a = transposed(as_matrix(dy)),
+                                               .b = as_matrix(x),
+                                               .c = dw,
+                                               .accumulate = accumulate});
+                   });
 }
 
 }  // namespace shale

@@ -5,22 +5,29 @@
 #include <limits>
 
 #include "shale/base/error.h"
+#include "shale/test/kernels/gemm_run.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/kernels.h"
-#include "shale/test/support/op_check.h"
 
-namespace shale {
+namespace shale::test {
 namespace {
 
-using test::DeviceArray;
+using kernels::Fp8Operand;
 
-// The number of a code, by the format's definition: it shares nothing with the kernel.
+// The number of a code, by the format's definition: it shares nothing with the kernels.
 double number_of(int code) {
   const double sign = (code & 128) != 0 ? -1 : 1;
   const int exponent = code >> 3 & 15, mantissa = code & 7;
   if (exponent == 15 && mantissa == 7) return std::numeric_limits<double>::quiet_NaN();
   if (exponent == 0) return sign * mantissa * std::exp2(-9);
   return sign * (8 + mantissa) * std::exp2(exponent - 10);
+}
+double number_of_e5m2(int code) {
+  const double sign = (code & 128) != 0 ? -1 : 1;
+  const int exponent = code >> 2 & 31, mantissa = code & 3;
+  if (exponent == 31) return mantissa == 0 ? sign * HUGE_VAL : std::nan("");
+  if (exponent == 0) return sign * mantissa * std::exp2(-16);
+  return sign * (4 + mantissa) * std::exp2(exponent - 17);
 }
 
 // The nearest of all numbers; of two as near, that of the even code.
@@ -33,30 +40,137 @@ double nearest(double x) {
   return number_of(best);
 }
 
-// The same in f64, block by block.
-template <typename T>
-std::vector<double> expected(const std::vector<T>& x, const kernels::RoundToFp8Args& a) {
-  const int64_t rows = a.x.size(0), columns = a.x.size(1);
+// An operand in a device's memory. What no kernel writes is 0.
+class OperandArrays {
+ public:
+  OperandArrays(const Exec& exec, int64_t lines, int64_t length, bool is_square)
+      : lines_(lines),
+        length_(length),
+        is_square_(is_square),
+        codes_(exec, std::vector<uint8_t>(size_t(lines * codes_stride()))),
+        scales_(exec, std::vector<float>(size_t(scale_rows() * scales_stride()))) {}
+
+  Fp8Operand operand() const {
+    return {.codes = codes_.view({lines_, length_}, {codes_stride(), 1}),
+            .scales = scales_.view({scale_rows(), lines_}, {scales_stride(), 1}),
+            .is_square = is_square_};
+  }
+  bool margins_intact() const { return codes_.margins_intact() && scales_.margins_intact(); }
+
+  // What lies in memory, but for what is between the lines.
+  std::vector<uint8_t> codes() const {
+    const std::vector<uint8_t> memory = codes_.download();
+    std::vector<uint8_t> codes;
+    for (int64_t i = 0; i < lines_; ++i) {
+      const auto line = memory.begin() + i * codes_stride();
+      codes.insert(codes.end(), line, line + length_);
+    }
+    return codes;
+  }
+  std::vector<float> scales() const {
+    const std::vector<float> memory = scales_.download();
+    std::vector<float> scales;
+    for (int64_t i = 0; i < scale_rows(); ++i) {
+      const auto row = memory.begin() + i * scales_stride();
+      scales.insert(scales.end(), row, row + lines_);
+    }
+    return scales;
+  }
+  // [lines, length]
+  std::vector<double> numbers() const {
+    const std::vector<uint8_t> codes = this->codes();
+    const std::vector<float> scales = this->scales();
+    std::vector<double> numbers;
+    for (int64_t i = 0; i < int64_t(codes.size()); ++i) {
+      const double scale = scales[size_t(i % length_ / 128 * lines_ + i / length_)];
+      numbers.push_back(number_of(codes[size_t(i)]) * scale);
+    }
+    return numbers;
+  }
+
+ private:
+  int64_t codes_stride() const { return kernels::fp8_codes_stride(length_); }
+  int64_t scales_stride() const { return kernels::fp8_scales_stride(lines_); }
+  int64_t scale_rows() const { return kernels::fp8_scale_rows(length_); }
+
+  int64_t lines_, length_;
+  bool is_square_;
+  DeviceArray<uint8_t> codes_;
+  DeviceArray<float> scales_;
+};
+
+struct Block {
+  int64_t rows, columns;
+};
+
+// x [rows, columns] rounded in f64, block by block.
+std::vector<double> rounded(const std::vector<bf16>& x, int64_t rows, int64_t columns,
+                            Block block) {
   std::vector<double> y(x.size());
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t column = 0; column < columns; ++column) {
-      const int64_t r = row / a.block_rows * a.block_rows;
-      const int64_t c = column / a.block_columns * a.block_columns;
-      double largest = 0;
-      for (int64_t i = r; i < std::min(rows, r + a.block_rows); ++i) {
-        for (int64_t j = c; j < std::min(columns, c + a.block_columns); ++j) {
-          largest = std::max(largest, std::abs(test::to_f64(x[size_t(i * columns + j)])));
+  for (int64_t r = 0; r < rows; r += block.rows) {
+    for (int64_t c = 0; c < columns; c += block.columns) {
+      const auto for_block = [&](auto&& fn) {
+        for (int64_t i = r; i < std::min(rows, r + block.rows); ++i) {
+          for (int64_t j = c; j < std::min(columns, c + block.columns); ++j) {
+            fn(size_t(i * columns + j));
+          }
         }
-      }
+      };
+      double largest = 0;
+      for_block([&](size_t at) { largest = std::max(largest, std::abs(to_f64(x[at]))); });
       const double scale = largest == 0 ? 1 : std::exp2(std::ceil(std::log2(largest / 448)));
-      const auto at = size_t(row * columns + column);
-      y[at] = nearest(test::to_f64(x[at]) / scale) * scale;
+      for_block([&](size_t at) { y[at] = nearest(to_f64(x[at]) / scale) * scale; });
     }
   }
   return y;
 }
 
+template <typename T>
+std::vector<T> transpose(const std::vector<T>& x, int64_t rows, int64_t columns) {
+  std::vector<T> y;
+  for (int64_t j = 0; j < columns; ++j) {
+    for (int64_t i = 0; i < rows; ++i) y.push_back(x[size_t(i * columns + j)]);
+  }
+  return y;
+}
+
+// Blocks of other magnitudes beside each other.
+std::vector<bf16> uneven(int64_t count, int seed) {
+  std::vector<bf16> values = randn<bf16>(count, uint64_t(seed));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = bf16(float(to_f64(values[i])) * (i / 128 % 3 == 1 ? 1e-4f : 3.0f));
+  }
+  return values;
+}
+
+// The CPU, and every device that multiplies codes.
+std::vector<Exec> devices_of_products() {
+  std::vector<Exec> execs = devices_with({&kernels::fp8_gemm});
+  std::erase_if(execs, [](const Exec& exec) {
+    return exec.device.type != DeviceType::kCpu && exec.device.arch != 90;
+  });
+  REQUIRE_FALSE(execs.empty());
+  return execs;
+}
+
 }  // namespace
+
+TEST_CASE("codes of E4M3 and E5M2 are the numbers of their definition", "[kernels]") {
+  for (int code = 0; code < 256; ++code) {
+    const auto bits = static_cast<uint8_t>(code);
+    const auto same = [](double found, double want) {
+      return std::isnan(want) ? std::isnan(found)
+                              : found == want && std::signbit(found) == std::signbit(want);
+    };
+    CAPTURE(code);
+    CHECK(same(kernels::decoded(kernels::e4m3{bits}), number_of(code)));
+    CHECK(same(kernels::decoded(kernels::e5m2{bits}), number_of_e5m2(code)));
+    const uint8_t again = kernels::e4m3_code(kernels::decoded(kernels::e4m3{bits}));
+    CHECK((again == bits || std::isnan(number_of(code))));
+    CHECK((std::isnan(number_of(again)) == std::isnan(number_of(code))));
+  }
+  CHECK(std::isnan(number_of(kernels::e4m3_code(std::numeric_limits<float>::infinity()))));
+}
 
 TEST_CASE("round_to_e4m3 keeps all codes, and rounds halfway points to even ones", "[kernels]") {
   for (int code = 0; code < 256; ++code) {
@@ -87,49 +201,198 @@ TEST_CASE("a scale is the least power of two that brings a magnitude to 448", "[
   CHECK(std::isnan(kernels::power_of_two(exponent(std::numeric_limits<float>::infinity()))));
 }
 
-TEMPLATE_TEST_CASE("round_to_fp8 has each block's scale on every device", "[kernels]", float,
-                   bf16) {
-  const auto [block_rows, block_columns] =
-      GENERATE(std::pair<int64_t, int64_t>{1, 128}, std::pair<int64_t, int64_t>{128, 1},
-               std::pair<int64_t, int64_t>{128, 128});
-  for (const Exec& exec : test::devices_with({&kernels::round_to_fp8})) {
-    for (const auto& [rows, columns] :
-         {std::pair<int64_t, int64_t>{0, 128}, {1, 1}, {3, 200}, {130, 129}}) {
-      CAPTURE(to_string(exec.device), rows, columns, block_rows, block_columns);
-      std::vector<TestType> values = test::randn<TestType>(rows * columns, 7);
-      // Blocks of other magnitudes beside each other.
-      for (size_t i = 0; i < values.size(); ++i) {
-        values[i] = TestType(float(test::to_f64(values[i])) * (i / 128 % 3 == 1 ? 1e-4f : 3.0f));
-      }
-      const DeviceArray<TestType> x(exec, values);
-      const DeviceArray<TestType> y(exec, rows * columns);
-      const kernels::RoundToFp8Args args = {.x = x.view({rows, columns}),
-                                            .y = y.view({rows, columns}),
-                                            .block_rows = block_rows,
-                                            .block_columns = block_columns};
-      const std::vector<double> want = expected(values, args);
-      for (const int threads : {1, 3}) {
-        kernels::round_to_fp8(test::with_threads(exec, threads), args);
-        CHECK(y.margins_intact());
-        const std::vector<TestType> found = y.download();
-        for (size_t i = 0; i < found.size(); ++i) REQUIRE(test::to_f64(found[i]) == want[i]);
+// Rows and columns of one call, and each alone.
+TEST_CASE("quantize_fp8 has each block's scale, of x and its transpose, alike on every device",
+          "[kernels]") {
+  const bool is_square = GENERATE(false, true);
+  const auto [rows, columns] =
+      GENERATE(std::pair<int64_t, int64_t>{0, 128}, std::pair<int64_t, int64_t>{1, 1},
+               std::pair<int64_t, int64_t>{3, 200}, std::pair<int64_t, int64_t>{130, 129},
+               std::pair<int64_t, int64_t>{128, 128}, std::pair<int64_t, int64_t>{136, 272});
+  const std::vector<bf16> values = uneven(rows * columns, 7);
+  const std::vector<double> want_rows = rounded(values, rows, columns, {is_square ? 128 : 1, 128});
+  const std::vector<double> want_columns =
+      transpose(rounded(values, rows, columns, {128, is_square ? 128 : 1}), rows, columns);
+  std::vector<std::vector<uint8_t>> codes;
+  std::vector<std::vector<float>> scales;
+  for (const Exec& exec : devices_with({&kernels::quantize_fp8})) {
+    for (const int threads : {1, 3}) {
+      CAPTURE(to_string(exec.device), rows, columns, is_square, threads);
+      const Exec own = with_threads(exec, threads);
+      const DeviceArray<bf16> x(exec, values);
+      const View view = x.view({rows, columns});
+      const OperandArrays by_rows(exec, rows, columns, is_square);
+      const OperandArrays by_columns(exec, columns, rows, is_square);
+      kernels::quantize_fp8(
+          own, {.x = view, .rows = by_rows.operand(), .columns = by_columns.operand()});
+      REQUIRE(by_rows.numbers() == want_rows);
+      REQUIRE(by_columns.numbers() == want_columns);
+      const OperandArrays rows_alone(exec, rows, columns, is_square);
+      const OperandArrays columns_alone(exec, columns, rows, is_square);
+      kernels::quantize_fp8(own, {.x = view, .rows = rows_alone.operand()});
+      kernels::quantize_fp8(own, {.x = view, .columns = columns_alone.operand()});
+      for (const OperandArrays* made : {&by_rows, &by_columns, &rows_alone, &columns_alone}) {
+        CHECK(made->margins_intact());
+        codes.push_back(made->codes());
+        scales.push_back(made->scales());
       }
     }
   }
+  for (size_t i = 0; i < codes.size(); ++i) {
+    CHECK(codes[i] == codes[i % 2]);
+    CHECK(scales[i] == scales[i % 2]);
+  }
 }
 
-TEST_CASE("round_to_fp8 makes NaN of all of a block that is not finite", "[kernels]") {
-  for (const Exec& exec : test::devices_with({&kernels::round_to_fp8})) {
-    std::vector<float> values(384, 1.0f);
-    values[5] = std::numeric_limits<float>::infinity();
-    values[300] = std::numeric_limits<float>::quiet_NaN();
-    const DeviceArray<float> x(exec, values), y(exec, std::vector<float>(384, 0.0f));
-    kernels::round_to_fp8(exec, {.x = x.view({3, 128}), .y = y.view({3, 128})});
-    const std::vector<float> found = y.download();
+TEST_CASE("quantize_fp8 makes NaN of all of a block that is not finite", "[kernels]") {
+  for (const Exec& exec : devices_with({&kernels::quantize_fp8})) {
+    std::vector<bf16> values(384, bf16(1.0f));
+    values[5] = bf16(std::numeric_limits<float>::infinity());
+    values[300] = bf16(std::numeric_limits<float>::quiet_NaN());
+    const DeviceArray<bf16> x(exec, values);
+    const OperandArrays rows(exec, 3, 128, false);
+    kernels::quantize_fp8(exec, {.x = x.view({3, 128}), .rows = rows.operand()});
+    const std::vector<double> found = rows.numbers();
     for (size_t i = 0; i < found.size(); ++i) {
-      REQUIRE((i / 128 == 1 ? found[i] == 1.0f : std::isnan(found[i])));
+      REQUIRE((i / 128 == 1 ? found[i] == 1.0 : std::isnan(found[i])));
     }
   }
 }
 
-}  // namespace shale
+namespace {
+
+// What tensor cores add besides, relative to the magnitudes that they add: of each of the four
+// instructions of a block 32 products, and what they are added to, are cut off at 2^-13 of the
+// largest (DeepSeek-V3, arXiv:2412.19437, section 3.3.2). The emulator's sums are f32's.
+double hardware_error(const Exec& exec) {
+  return exec.device.type == DeviceType::kCuda ? 4 * 33 * 0x1p-13 : 0;
+}
+
+struct ProductCase {
+  int64_t m, n, k;
+  bool is_square = false;  // b
+  bool bias = false, residual = false, accumulate = false;
+  int64_t pad = 0;  // elements between rows of c
+};
+
+// Holds a product of random operands to f64 on every device, two of the same to each other's bits.
+template <typename TOut>
+void check_product(const ProductCase& g) {
+  const std::vector<bf16> a_values = uneven(g.m * g.k, 1), b_values = uneven(g.n * g.k, 2);
+  const std::vector<bf16> bias_values = randn<bf16>(g.n, 3);
+  const std::vector<TOut> before = randn<TOut>(g.m * g.n, 4);
+  const Placement c_at{g.m, g.n, false, g.pad, 1};
+  for (const Exec& exec : devices_of_products()) {
+    CAPTURE(to_string(exec.device), g.m, g.n, g.k, g.is_square, g.bias, g.residual, g.accumulate,
+            g.pad);
+    const DeviceArray<bf16> x(exec, a_values), w(exec, b_values), bias(exec, bias_values);
+    const OperandArrays a(exec, g.m, g.k, false), b(exec, g.n, g.k, g.is_square);
+    kernels::quantize_fp8(exec, {.x = x.view({g.m, g.k}), .rows = a.operand()});
+    kernels::quantize_fp8(exec, {.x = w.view({g.n, g.k}), .rows = b.operand()});
+    const DeviceArray<TOut> residual(exec, place(c_at, before)), c(exec, place(c_at, before));
+    kernels::Fp8GemmArgs args{.a = a.operand(),
+                              .b = b.operand(),
+                              .c = c.view(c_at.shape(), c_at.strides()),
+                              .accumulate = g.accumulate};
+    if (g.bias) args.bias = bias.view();
+    if (g.residual) args.residual = residual.view(c_at.shape(), c_at.strides());
+    kernels::fp8_gemm(exec, args);
+
+    const RefProduct ref =
+        ref_product(a.numbers(), transpose(b.numbers(), g.n, g.k), g.m, g.n, g.k);
+    const auto more = [&](size_t i, auto&& of) {
+      double sum = g.bias ? of(to_f64(bias_values[i % size_t(g.n)])) : 0;
+      if (g.residual || g.accumulate) sum += of(to_f64(before[i]));
+      return sum;
+    };
+    const auto plain = [](double term) { return term; };
+    const auto magnitude = [](double term) { return std::abs(term); };
+    const std::vector<TOut> memory = c.download(), found = gather(c_at, memory);
+    // Sums of 128, scaled exactly, which are terms of a sum themselves.
+    CHECK(worst_ratio(
+              found, [&](size_t i) { return ref.value[i] + more(i, plain); },
+              [&](size_t i) {
+                return sum_error(g.k, 3, ref.magnitude[i] + more(i, magnitude)) +
+                       hardware_error(exec) * ref.magnitude[i];
+              }) <= 1);
+    CHECK(same_bits(place(c_at, found), memory));
+    CHECK(c.margins_intact());
+    if (g.accumulate) continue;
+    kernels::fp8_gemm(exec, args);
+    CHECK(same_bits(c.download(), memory));
+  }
+}
+
+}  // namespace
+
+// Stages: one, a ragged one, an even and an odd number, more than the ring has places; tiles: one,
+// and several that are ragged in both directions.
+TEST_CASE("fp8_gemm agrees with f64 for all numbers of stages and tiles", "[gemm]") {
+  const bool is_square = GENERATE(false, true);
+  for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
+                                {128, 128, 128},
+                                {130, 264, 256},
+                                {300, 140, 392},
+                                {72, 136, 900}}) {
+    check_product<bf16>({.m = m, .n = n, .k = k, .is_square = is_square});
+  }
+}
+
+TEST_CASE("fp8_gemm adds bias and residual, or to c, in bf16 and f32, aligned or not", "[gemm]") {
+  const int64_t pad = GENERATE(0, 3);
+  check_product<bf16>({.m = 140, .n = 200, .k = 272, .is_square = true, .bias = true, .pad = pad});
+  check_product<bf16>({.m = 140, .n = 200, .k = 272, .bias = true, .residual = true, .pad = pad});
+  check_product<bf16>({.m = 140, .n = 200, .k = 272, .accumulate = true, .pad = pad});
+  check_product<float>({.m = 140, .n = 200, .k = 272, .accumulate = true, .pad = pad});
+  check_product<float>({.m = 140, .n = 200, .k = 272, .bias = true, .pad = pad});
+}
+
+TEST_CASE("fp8_gemm without rows, columns or k writes what is left", "[gemm]") {
+  check_product<bf16>({.m = 0, .n = 8, .k = 128});
+  check_product<bf16>({.m = 8, .n = 0, .k = 128});
+  check_product<bf16>({.m = 8, .n = 16, .k = 0, .bias = true});
+  check_product<float>({.m = 8, .n = 16, .k = 0, .accumulate = true});
+}
+
+// The tensor cores' sums are of 128 and no more: one number that dwarfs the rest of its block does
+// so in no other.
+TEST_CASE("fp8_gemm keeps small blocks beside a large one", "[gemm]") {
+  constexpr int64_t kK = 256;
+  std::vector<bf16> values(kK, bf16(0.0f));
+  values[0] = bf16(448.0f * 64);
+  values[kK / 2] = bf16(0.25f);
+  const std::vector<bf16> ones(kK, bf16(1.0f));
+  for (const Exec& exec : devices_of_products()) {
+    const DeviceArray<bf16> x(exec, values), w(exec, ones);
+    const OperandArrays a(exec, 1, kK, false), b(exec, 1, kK, false);
+    kernels::quantize_fp8(exec, {.x = x.view({1, kK}), .rows = a.operand()});
+    kernels::quantize_fp8(exec, {.x = w.view({1, kK}), .rows = b.operand()});
+    const DeviceArray<float> c(exec, 1);
+    kernels::fp8_gemm(exec, {.a = a.operand(), .b = b.operand(), .c = c.view({1, 1})});
+    CHECK(c.download()[0] == 448.0f * 64 + 0.25f);
+  }
+}
+
+TEST_CASE("fp8_gemm says what is wrong with its operands, and where it has no kernel", "[gemm]") {
+  const Exec& exec = devices().front();
+  const OperandArrays a(exec, 4, 128, false), b(exec, 8, 128, false), other(exec, 8, 130, false);
+  const DeviceArray<bf16> c(exec, 32);
+  const auto message = [&](const Exec& on, const Fp8Operand& left, const Fp8Operand& right) {
+    return message_of<Error>([&] {
+      kernels::fp8_gemm(on, {.a = left, .b = right, .c = c.view({4, 8})});
+    });
+  };
+  CHECK(contains(message(exec, a.operand(), other.operand()), "b is uint8[8,130]"));
+  Fp8Operand narrow = a.operand();
+  narrow.codes.strides = {120, 1};
+  CHECK(contains(message(exec, narrow, b.operand()), "120 elements apart"));
+  Fp8Operand square = a.operand();
+  square.is_square = true;
+  CHECK(contains(message(exec, square, b.operand()), "a is square"));
+  for (const Exec& gpu : devices_with({&kernels::fp8_gemm})) {
+    if (gpu.device.type == DeviceType::kCpu || gpu.device.arch == 90) continue;
+    CHECK(contains(message(gpu, a.operand(), b.operand()), "compute capability 9.0"));
+  }
+}
+
+}  // namespace shale::test

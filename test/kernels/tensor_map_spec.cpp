@@ -39,7 +39,7 @@ TEST_CASE("a tensor map that the hardware cannot have is refused by name", "[ker
     CAPTURE(text, message);
     CHECK(test::contains(message, text));
   };
-  says("want fp32, bf16 or fp16", [](auto& s) { s.dtype = DType::kI32; });
+  says("want fp32, bf16, fp16 or uint8", [](auto& s) { s.dtype = DType::kI32; });
   says("of 1 dimensions", [](auto& s) { s.dims = 1; });
   says("of 5 dimensions", [](auto& s) { s.dims = 5; });
   says("the address of the data is no multiple of 16", [](auto& s) { s.data = g_data + 8; });

@@ -37,7 +37,7 @@ void hold(const std::vector<std::string>& files, const Rule& rule) {
 
 const std::vector<std::string> kAttention = {"attention90_fwd_bf16", "attention90_bwd_bf16"};
 const std::vector<std::string> kHopper = {"attention90_fwd_bf16", "attention90_bwd_bf16",
-                                          "gemm90_bf16"};
+                                          "gemm90_bf16", "gemm90_fp8"};
 const std::vector<std::string> kStreaming = {
     "loss", "dropout", "embedding", "norm_fwd",  "norm_bwd", "elementwise", "optim",
     "rope", "softmax", "index",     "moe_route", "moe_sort", "moe"};
@@ -59,8 +59,8 @@ size_t product_loops_with(const std::vector<std::string>& files, std::string_vie
 
 TEST_CASE("exponentials of Hopper's attention run beside products", "[machine_code]") {
   hold(kAttention, exponentials_beside_products);
-  // A masked and an unmasked loop of forward for each of four head sizes, two loops of dQ, four of dK
-  // and dV, with capped scores and without: what the rule is about.
+  // A masked and an unmasked loop of forward for each of four head sizes, two loops of dQ, four of
+  // dK and dV, with capped scores and without: what the rule is about.
   CHECK(product_loops_with(kAttention, "MUFU.EX2") == 2 * (4 * 2 + 2 + 4));
 }
 
@@ -74,6 +74,10 @@ TEST_CASE("descriptors of Hopper's products are computed once for a warp", "[mac
   CHECK(product_loops_with({"gemm90_bf16"}, "WARPGROUP.DEPBAR") >= 11);
 }
 
+TEST_CASE("products of fp8 are scaled beside the next ones", "[machine_code]") {
+  hold({"gemm90_fp8"}, sums_beside_products);
+}
+
 TEST_CASE("no inner loop divides integers", "[machine_code]") {
   hold(kHopper, no_division);
   hold(kStreaming, no_division);
@@ -85,7 +89,7 @@ TEST_CASE("Hopper's kernels round by the ALU", "[machine_code]") {
 
 TEST_CASE("results of Hopper's products go from registers to boxes", "[machine_code]") {
   constexpr size_t kMost = 60;
-  hold({"gemm90_bf16", "grouped_gemm90_bf16"},
+  hold({"gemm90_bf16", "grouped_gemm90_bf16", "gemm90_fp8"},
        [](const Kernel& kernel) { return boxes_from_registers(kernel, kMost); });
 }
 
@@ -204,6 +208,19 @@ TEST_CASE("descriptors through registers and divisions in loops are found", "[ma
   sums[2]->opcode = "I2F.U32.RP";
   CHECK(uniform_descriptors(kernel).size() == 1);
   CHECK(no_division(kernel).size() == 1);
+}
+
+TEST_CASE("a wait for all products of fp8 is found", "[machine_code]") {
+  Kernel kernel = kernels_of("gemm90_fp8").front();
+  REQUIRE(sums_beside_products(kernel).empty());
+  const Loop loop = kernel.inner_loops("QGMMA").at(0);
+  for (size_t i = loop.first; i <= loop.last; ++i) {
+    std::string& operands = kernel.code[i].operands;
+    if (!kernel.code[i].opcode.starts_with("WARPGROUP.DEPBAR")) continue;
+    operands.back() = '0';
+    break;
+  }
+  CHECK(sums_beside_products(kernel).size() == 1);
 }
 
 TEST_CASE("boxes that are filled otherwise are found", "[machine_code]") {

@@ -79,11 +79,30 @@ Findings whole_stores(const Kernel& kernel) {
 
 Findings uniform_descriptors(const Kernel& kernel) {
   Findings findings;
-  for (const Loop& loop : kernel.inner_loops("HGMMA")) {
-    const size_t products = kernel.count("HGMMA", loop), moves = kernel.count("R2UR", loop);
-    if (8 * moves <= products) continue;
-    findings.push_back(
-        cat(place(kernel, loop.first), moves, " registers are moved for ", products, " products"));
+  for (const char* opcode : {"HGMMA", "QGMMA"}) {  // of 16 bits and of 8
+    for (const Loop& loop : kernel.inner_loops(opcode)) {
+      const size_t products = kernel.count(opcode, loop), moves = kernel.count("R2UR", loop);
+      if (8 * moves <= products) continue;
+      findings.push_back(cat(place(kernel, loop.first), moves, " registers are moved for ",
+                             products, " products"));
+    }
+  }
+  return findings;
+}
+
+Findings sums_beside_products(const Kernel& kernel) {
+  Findings findings;
+  const std::vector<Loop> loops = kernel.inner_loops("QGMMA");
+  if (loops.empty()) findings.push_back(cat(kernel.name, " has no loop with products of 8 bits"));
+  for (const Loop& loop : loops) {
+    size_t waits = 0;
+    for (size_t i = loop.first; i <= loop.last; ++i) {
+      waits += waits_for_all_but(kernel.code[i], 1);
+      if (!waits_for_all_but(kernel.code[i], 0)) continue;
+      findings.push_back(cat(place(kernel, i), "the loop waits for all products"));
+    }
+    if (waits > 0 && kernel.count("FFMA", loop) > 0) continue;
+    findings.push_back(cat(place(kernel, loop.first), "no sums between the products"));
   }
   return findings;
 }

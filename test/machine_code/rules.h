@@ -22,6 +22,10 @@ Findings whole_stores(const Kernel& kernel);
 // uniform one, so descriptors are computed there.
 Findings uniform_descriptors(const Kernel& kernel);
 
+// In loops with products of 8 bits, which there are: their results are added up, and no wait is for
+// all groups of products, so that one is under way meanwhile.
+Findings sums_beside_products(const Kernel& kernel);
+
 // In inner loops: no integer is divided by another that is not a constant.
 Findings no_division(const Kernel& kernel);
 

@@ -4,84 +4,221 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
-// A warp has a tile of block_rows rows and kFp8Block columns, a lane four columns, a warp apart, so
-// that neighbours read neighbours. The bits are the CPU's.
+// A block has a tile of kFp8Block rows and columns of x in its registers: half a warp has 8 rows, a
+// thread of it 8 neighbouring columns, 16 bytes of each row. Codes of rows go straight to memory, 8
+// bytes of a thread side by side with its neighbours'. Those of the transpose, of which a thread
+// has 8 of a line, go through shared memory, so that half a warp writes the tile's part of a line.
+// The bits are the CPU's.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-constexpr int kThreads = 128;
-constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kColumns = kFp8Block / kWarpSize;  // of a lane
+constexpr int kTile = static_cast<int>(kFp8Block);
+constexpr int kThreads = 256, kWarps = kThreads / kWarpSize;
+constexpr int kRun = 8;                    // rows of a thread, and columns
+constexpr int kRunsOfLine = kTile / kRun;  // half a warp
+constexpr int kHalfWarps = kThreads / kRunsOfLine;
 
-struct Fp8Matrix {
-  int64_t rows, columns, block_rows, across;  // across: tiles side by side
-  bool is_whole;                              // a tile has one scale
+using CodeRun = Pack<uint8_t, kRun>;
+
+struct OperandMemory {
+  uint8_t* codes;  // null where it is left out
+  float* scales;
+  int64_t codes_stride, scales_stride;
 };
 
-__device__ __forceinline__ uint32_t bits_of(float x) {
-  return std::bit_cast<uint32_t>(x);
+struct QuantizeWork {
+  const bf16* x;
+  int64_t rows, columns, across;  // across: tiles side by side
+  bool packs;                     // rows may be read in packs
+  OperandMemory by_rows, by_columns;
+};
+
+struct ColumnScratch {
+  uint32_t largest[kWarps][kTile];
+  int32_t exponents[kTile];
+};
+
+// Where 8 codes of a line of the transpose lie: permuted by the line, so that neither the threads
+// that write one nor those that read one meet in a bank.
+struct TransposeScratch {
+  CodeRun runs[kTile][kRunsOfLine];
+  __device__ __forceinline__ CodeRun& at(int line, int run) {
+    return runs[line][run ^ line / kRun % kRunsOfLine];
+  }
+};
+
+// What a thread has of the tile.
+struct OwnPart {
+  int run = static_cast<int>(threadIdx.x) % kRunsOfLine;   // of columns
+  int rows = static_cast<int>(threadIdx.x) / kRunsOfLine;  // of rows, 8 from rows * 8 on
+  int64_t first_row, first_column;                         // of x
+  Floats<kRun> x[kRun];
+};
+
+__device__ __forceinline__ uint32_t magnitude_bits(float x) {
+  return std::bit_cast<uint32_t>(x) & 0x7fffffffu;
 }
 
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    round_to_fp8_kernel(const T* x, T* y, Fp8Matrix m, int64_t tiles) {
+__device__ __forceinline__ OwnPart load_part(const QuantizeWork& w, int64_t tile_row,
+                                             int64_t tile_column) {
+  OwnPart own;
+  own.first_row = tile_row + own.rows * kRun;
+  own.first_column = tile_column + own.run * kRun;
+  const bool whole = w.packs && own.first_column + kRun <= w.columns;
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) {
+    own.x[i] = {};
+    if (own.first_row + i >= w.rows) continue;
+    const bf16* const from = w.x + (own.first_row + i) * w.columns + own.first_column;
+    if (whole) {
+      own.x[i] = load_floats<kRun>(from);
+      continue;
+    }
+#pragma unroll
+    for (int j = 0; j < kRun; ++j) {
+      if (own.first_column + j < w.columns) own.x[i].at[j] = to_float(from[j]);
+    }
+  }
+  return own;
+}
+
+__device__ __forceinline__ uint8_t code_of(float x, float inverse) {
+  return e4m3_code(round_to_e4m3(x * inverse));
+}
+
+// Row i of the thread's with the scale 2^exponents[i].
+__device__ __forceinline__ void store_rows(const QuantizeWork& w, const OwnPart& own,
+                                           const int32_t (&exponents)[kRun]) {
+  const OperandMemory& to = w.by_rows;
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) {
+    const int64_t row = own.first_row + i;
+    if (row >= w.rows || own.first_column >= w.columns) continue;
+    const float inverse = inverse_power_of_two(exponents[i]);
+    CodeRun codes;
+#pragma unroll
+    for (int j = 0; j < kRun; ++j) codes.at[j] = code_of(own.x[i].at[j], inverse);
+    store_pack(to.codes + row * to.codes_stride + own.first_column, codes);
+    if (own.run > 0) continue;
+    to.scales[own.first_column / kTile * to.scales_stride + row] = power_of_two(exponents[i]);
+  }
+}
+
+// Column j of the thread's with the scale 2^exponents[j].
+__device__ __forceinline__ void store_columns(const QuantizeWork& w, const OwnPart& own,
+                                              const int32_t (&exponents)[kRun]) {
+  const OperandMemory& to = w.by_columns;
+  TransposeScratch& scratch = shared<TransposeScratch>();
+#pragma unroll
+  for (int j = 0; j < kRun; ++j) {
+    const float inverse = inverse_power_of_two(exponents[j]);
+    CodeRun codes;
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) codes.at[i] = code_of(own.x[i].at[j], inverse);
+    store_shared_pack(scratch.at(own.run * kRun + j, own.rows).at, codes);
+    const int64_t column = own.first_column + j;
+    if (own.rows > 0 || column >= w.columns) continue;
+    to.scales[own.first_row / kTile * to.scales_stride + column] = power_of_two(exponents[j]);
+  }
+  __syncthreads();
+  // From here on the thread has other columns: a run of rows of every 16th.
+  const int64_t tile_row = own.first_row - own.rows * kRun;
+  const int64_t tile_column = own.first_column - own.run * kRun;
+  const int64_t row = tile_row + own.run * kRun;
+  if (row >= w.rows) return;
+#pragma unroll
+  for (int line = own.rows; line < kTile; line += kHalfWarps) {
+    if (tile_column + line >= w.columns) return;
+    store_pack(to.codes + (tile_column + line) * to.codes_stride + row,
+               load_pack<kRun>(scratch.at(line, own.run).at));
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) quantize_squares_kernel(const QuantizeWork w) {
   await_previous_grid();
-  const int64_t tile = blockIdx.x * int64_t{kWarps} + threadIdx.x / kWarpSize;
-  if (tile >= tiles) return;
-  const int64_t first_row = tile / m.across * m.block_rows;
-  const int64_t last_row = first_row + m.block_rows < m.rows ? first_row + m.block_rows : m.rows;
-  const int64_t first_column = tile % m.across * kFp8Block + threadIdx.x % kWarpSize;
-  // Comparing bits, what is not finite is the largest.
-  uint32_t largest[kColumns] = {};
-  for (int64_t row = first_row; row < last_row; ++row) {
+  const OwnPart own =
+      load_part(w, blockIdx.x / w.across * kFp8Block, blockIdx.x % w.across * kFp8Block);
+  uint32_t largest = 0;
 #pragma unroll
-    for (int i = 0; i < kColumns; ++i) {
-      const int64_t column = first_column + i * kWarpSize;
-      if (column >= m.columns) continue;
-      const uint32_t bits = bits_of(to_float(x[row * m.columns + column])) & 0x7fffffffu;
-      largest[i] = bits > largest[i] ? bits : largest[i];
-    }
-  }
-  if (m.is_whole) {
-    uint32_t most = 0;
-    for (int i = 0; i < kColumns; ++i) most = largest[i] > most ? largest[i] : most;
-    // The exponent is what matters; warp_max takes floats, and would skip NaNs.
-    const int32_t k = e4m3_exponent(most);
-    const auto all = static_cast<int32_t>(warp_max(static_cast<float>(k)));
-    for (int i = 0; i < kColumns; ++i) largest[i] = static_cast<uint32_t>(all);
-  } else {
-    for (int i = 0; i < kColumns; ++i) {
-      largest[i] = static_cast<uint32_t>(e4m3_exponent(largest[i]));
-    }
-  }
-  for (int64_t row = first_row; row < last_row; ++row) {
+  for (int i = 0; i < kRun; ++i) {
 #pragma unroll
-    for (int i = 0; i < kColumns; ++i) {
-      const int64_t column = first_column + i * kWarpSize;
-      if (column >= m.columns) continue;
-      const auto k = static_cast<int32_t>(largest[i]);
-      const int64_t at = row * m.columns + column;
-      y[at] = from_float<T>(round_to_e4m3(to_float(x[at]) * power_of_two(-k)) * power_of_two(k));
-    }
+    for (int j = 0; j < kRun; ++j) largest = Max()(largest, magnitude_bits(own.x[i].at[j]));
   }
+  // Of bits what is not finite is the largest.
+  const int32_t exponent = e4m3_exponent(block_max(largest));
+  int32_t exponents[kRun];
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) exponents[i] = exponent;
+  if (w.by_rows.codes != nullptr) store_rows(w, own, exponents);
+  if (w.by_columns.codes != nullptr) store_columns(w, own, exponents);
+}
+
+__global__ void __launch_bounds__(kThreads) quantize_lines_kernel(const QuantizeWork w) {
+  await_previous_grid();
+  const OwnPart own =
+      load_part(w, blockIdx.x / w.across * kFp8Block, blockIdx.x % w.across * kFp8Block);
+  if (w.by_rows.codes != nullptr) {
+    int32_t exponents[kRun];
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      uint32_t largest = 0;
+#pragma unroll
+      for (int j = 0; j < kRun; ++j) largest = Max()(largest, magnitude_bits(own.x[i].at[j]));
+      exponents[i] = e4m3_exponent(warp_max<kRunsOfLine>(largest));
+    }
+    store_rows(w, own, exponents);
+  }
+  if (w.by_columns.codes == nullptr) return;
+  ColumnScratch& scratch = shared<ColumnScratch>();
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize;
+#pragma unroll
+  for (int j = 0; j < kRun; ++j) {
+    uint32_t largest = 0;
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) largest = Max()(largest, magnitude_bits(own.x[i].at[j]));
+    largest = Max()(largest, shfl_xor(largest, kRunsOfLine));  // of the warp's two runs of rows
+    if (lane < kRunsOfLine) scratch.largest[thread / kWarpSize][own.run * kRun + j] = largest;
+  }
+  __syncthreads();
+  if (thread < kTile) {
+    uint32_t largest = 0;
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) {
+      largest = Max()(largest, scratch.largest[warp][thread]);
+    }
+    scratch.exponents[thread] = e4m3_exponent(largest);
+  }
+  __syncthreads();
+  int32_t exponents[kRun];
+#pragma unroll
+  for (int j = 0; j < kRun; ++j) exponents[j] = scratch.exponents[own.run * kRun + j];
+  store_columns(w, own, exponents);
+}
+
+OperandMemory memory_of(const Fp8Operand& operand) {
+  if (!operand.defined()) return {};
+  return {operand.codes.as<uint8_t>(), operand.scales.as<float>(), operand.codes.stride(0),
+          operand.scales.stride(0)};
 }
 
 }  // namespace
 
 template <>
-void run(const Exec& exec, const RoundToFp8Args& a) {
+void run(const Exec& exec, const QuantizeFp8Args& a) {
   if (a.x.numel() == 0) return;
   const int64_t rows = a.x.size(0), columns = a.x.size(1);
-  const Fp8Matrix m = {rows, columns, a.block_rows, ceil_div(columns, kFp8Block),
-                       a.block_columns > 1};
-  const int64_t tiles = ceil_div(rows, a.block_rows) * m.across;
-  const simt::LaunchConfig launch = {.grid = ceil_div(tiles, int64_t{kWarps}), .block = kThreads};
-  const auto round = [&]<typename T>(T) {
-    simt::launch(round_to_fp8_kernel<T>, launch, exec, a.x.as<T>(), a.y.as<T>(), m, tiles);
-  };
-  if (a.x.dtype == DType::kBF16) return round(bf16{});
-  round(float{});
+  const QuantizeWork work = {
+      .x = a.x.as<bf16>(),
+      .rows = rows,
+      .columns = columns,
+      .across = ceil_div(columns, kFp8Block),
+      .packs = columns % kRun == 0 && reinterpret_cast<uintptr_t>(a.x.data) % 16 == 0,
+      .by_rows = memory_of(a.rows),
+      .by_columns = memory_of(a.columns)};
+  const bool squares = a.rows.is_square || a.columns.is_square;
+  simt::launch(squares ? quantize_squares_kernel : quantize_lines_kernel,
+               {.grid = ceil_div(rows, kFp8Block) * work.across, .block = kThreads}, exec, work);
 }
 
 }  // namespace shale::kernels::SHALE_BACKEND

@@ -256,4 +256,21 @@ __device__ __forceinline__ void store_boxes(const Gemm90Params& params, const Ge
   }
 }
 
+// Takes a slab of products to c, the one way or the other.
+template <typename T, class Config, class Params>
+__device__ __forceinline__ void store_products(const Params& params, const Gemm90Item& item,
+                                               const Slab& slab,
+                                               const float (&sums)[Config::kCols / 2]) {
+  const bool by_boxes = params.by_boxes && may_go_by_boxes(params, item, slab.index);
+  if (by_boxes && (Config::kPaired || params.unchanged)) {
+    store_boxes<T, Config>(params, item, slab, sums);
+  } else if (!Config::kPaired && by_boxes) {
+    store_slab<T, T, Config, true>(params, item, slab, sums);
+  } else if (params.problem.c.dtype == DType::kF32) {
+    store_slab<T, float, Config, false>(params, item, slab, sums);
+  } else {
+    store_slab<T, T, Config, false>(params, item, slab, sums);
+  }
+}
+
 }  // namespace shale::kernels::SHALE_BACKEND

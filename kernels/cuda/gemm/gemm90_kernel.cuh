@@ -169,16 +169,10 @@ __device__ __forceinline__ void multiply_group(float (&sums)[Config::kCols / 2],
 
 // ---- The kernel ----
 
-// Blocks, as many as there are multiprocessors, take tiles of c in turns. One warpgroup has one
-// thread that copies the operands to a ring of stages, of tile after tile; two have 64 rows of the
-// tile each. So the copies for the next tile go on while this one's epilogue does.
-template <typename T, class Config, bool kATransposed, bool kBTransposed, class Params>
-__global__ void __launch_bounds__(Config::kThreads, 1)
-    gemm90_kernel(const __grid_constant__ Params params) {
-  unsigned char* const ring = dynamic_shared();
-  unsigned char* const staging = ring + Config::kRing;
-  auto& barriers = *reinterpret_cast<Gemm90Barriers<Config::kStages>*>(
-      staging + Config::kSlabs * Config::kStaging);
+// What a block does before its warpgroups part.
+template <class Config, class Params>
+__device__ __forceinline__ void prepare_block(const Params& params,
+                                              Gemm90Barriers<Config::kStages>& barriers) {
   if (threadIdx.x == 0) {
     prefetch_tensor_map(params.a);
     prefetch_tensor_map(params.b);
@@ -192,6 +186,19 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   }
   __syncthreads();
   await_previous_grid();
+}
+
+// Blocks, as many as there are multiprocessors, take tiles of c in turns. One warpgroup has one
+// thread that copies the operands to a ring of stages, of tile after tile; two have 64 rows of the
+// tile each. So the copies for the next tile go on while this one's epilogue does.
+template <typename T, class Config, bool kATransposed, bool kBTransposed, class Params>
+__global__ void __launch_bounds__(Config::kThreads, 1)
+    gemm90_kernel(const __grid_constant__ Params params) {
+  unsigned char* const ring = dynamic_shared();
+  unsigned char* const staging = ring + Config::kRing;
+  auto& barriers = *reinterpret_cast<Gemm90Barriers<Config::kStages>*>(
+      staging + Config::kSlabs * Config::kStaging);
+  prepare_block<Config>(params, barriers);
 
   // 504 registers are there for the three threads at one place of their warpgroups.
   const int warpgroup = uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize);
@@ -202,7 +209,6 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
     }
   } else {
     grow_registers<232>();
-    const GemmProblem& p = params.problem;
     RingPlace<Config::kStages> place;
     float sums[Config::kCols / 2];
     const int items = gemm90_items(params);
@@ -219,16 +225,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
       unsigned char* const own = staging + warpgroup * Config::kStaging;
       const Slab slab = {
           .index = warpgroup, .box = own, .sums = reinterpret_cast<float*>(own + Config::kBox)};
-      const bool by_boxes = params.by_boxes && may_go_by_boxes(params, item, warpgroup);
-      if (by_boxes && (Config::kPaired || params.unchanged)) {
-        store_boxes<T, Config>(params, item, slab, sums);
-      } else if (!Config::kPaired && by_boxes) {
-        store_slab<T, T, Config, true>(params, item, slab, sums);
-      } else if (p.c.dtype == DType::kF32) {
-        store_slab<T, float, Config, false>(params, item, slab, sums);
-      } else {
-        store_slab<T, T, Config, false>(params, item, slab, sums);
-      }
+      store_products<T, Config>(params, item, slab, sums);
     }
     if (threadIdx.x % kWarpgroupSize == 0) bulk_wait_read<0>();
   }

@@ -18,6 +18,12 @@ __device__ __forceinline__ void wgmma(float (&d)[kColumns / 2], const uint32_t (
   WgmmaInstruction<kColumns>::template registers<T, kBMnMajor>(d, a, b.descriptor, accumulate);
 }
 
+template <typename TA, typename TB, int kColumns>
+__device__ __forceinline__ void wgmma(float (&d)[kColumns / 2], WgmmaTile<false> a,
+                                      WgmmaTile<false> b, bool accumulate) {
+  WgmmaInstruction<kColumns>::template bytes<TA, TB>(d, a.descriptor, b.descriptor, accumulate);
+}
+
 // Says to the compiler that d changes here, so that it moves neither writes nor reads across: an
 // asm statement that does not name a register says nothing of it. By index: a loop over the elements
 // of one of several arrays was not unrolled, which put all of them into local memory.

@@ -6,12 +6,14 @@
 #include <type_traits>
 
 #include "shale/base/dtype.h"
+#include "shale/kernels/fp8_number.h"
 #include "shale/kernels/simt/cuda/builtins.h"
 
 namespace shale::kernels::cuda::simt {
 
 // shared<T, a_is_mn_major, b_is_mn_major>(d, a, b, accumulate): a and b by descriptor
 // registers<T, b_is_mn_major>(d, a, b, accumulate): a in registers
+// bytes<TA, TB>(d, a, b, accumulate): of 8 bits, by descriptor
 template <int kColumns>
 struct WgmmaInstruction;
 
@@ -99,6 +101,13 @@ struct WgmmaInstruction;
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),                          \
                  "r"(static_cast<int>(accumulate)), "n"(kB)                                   \
                : "memory")
+#define SHALE_ISSUE_BYTES(n, types, r0, r1, r2)                                               \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " r2                                         \
+               ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n "k32.f32." types " {"             \
+               SHALE_TEXT_##n "}, " r0 ", " r1 ", p, 1, 1;\n}"                                \
+               : SHALE_OUT_##n                                                                \
+               : "l"(a), "l"(b), "r"(static_cast<int>(accumulate))                            \
+               : "memory")
 #define SHALE_WGMMA(n, r0, r1, r2, r3, r4, r5, r6)                                            \
   template <>                                                                                 \
   struct WgmmaInstruction<n> {                                                                \
@@ -120,6 +129,22 @@ struct WgmmaInstruction;
       } else {                                                                                \
         static_assert(std::is_same_v<T, f16>);                                                \
         SHALE_ISSUE_REGISTERS(n, "f16", r0, r1, r2, r3, r4, r5, r6);                          \
+      }                                                                                       \
+    }                                                                                         \
+    template <typename TA, typename TB>                                                       \
+    static __device__ __forceinline__ void bytes(float (&d)[n / 2], uint64_t a, uint64_t b,   \
+                                                 bool accumulate) {                           \
+      constexpr bool kIsE4M3A = std::is_same_v<TA, e4m3>, kIsE4M3B = std::is_same_v<TB, e4m3>; \
+      static_assert(kIsE4M3A || std::is_same_v<TA, e5m2>);                                    \
+      static_assert(kIsE4M3B || std::is_same_v<TB, e5m2>);                                    \
+      if constexpr (kIsE4M3A && kIsE4M3B) {                                                   \
+        SHALE_ISSUE_BYTES(n, "e4m3.e4m3", r0, r1, r2);                                        \
+      } else if constexpr (kIsE4M3A) {                                                        \
+        SHALE_ISSUE_BYTES(n, "e4m3.e5m2", r0, r1, r2);                                        \
+      } else if constexpr (kIsE4M3B) {                                                        \
+        SHALE_ISSUE_BYTES(n, "e5m2.e4m3", r0, r1, r2);                                        \
+      } else {                                                                                \
+        SHALE_ISSUE_BYTES(n, "e5m2.e5m2", r0, r1, r2);                                        \
       }                                                                                       \
     }                                                                                         \
   };
@@ -224,6 +249,7 @@ SHALE_WGMMA(256, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 #undef SHALE_OUT_256
 #undef SHALE_ISSUE_SHARED
 #undef SHALE_ISSUE_REGISTERS
+#undef SHALE_ISSUE_BYTES
 #undef SHALE_WGMMA
 
 }  // namespace shale::kernels::cuda::simt

@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "shale/base/dtype.h"
+#include "shale/kernels/fp8_number.h"
 #include "shale/kernels/simt/emu/builtins.h"
 #include "shale/kernels/simt/emu/matrix.h"
 #include "shale/kernels/simt/engine/register_pool.h"
@@ -12,15 +13,18 @@
 namespace shale::kernels::emu::simt {
 
 template <typename T>
-inline constexpr auto kMmaTypeOf =
-    std::is_same_v<T, bf16> ? emulator::MmaType::kBF16 : emulator::MmaType::kF16;
+inline constexpr auto kMmaTypeOf = std::is_same_v<T, bf16>   ? emulator::MmaType::kBF16
+                                   : std::is_same_v<T, f16>  ? emulator::MmaType::kF16
+                                   : std::is_same_v<T, e4m3> ? emulator::MmaType::kE4M3
+                                                             : emulator::MmaType::kE5M2;
 
 template <typename T, int kColumns, bool kAMnMajor, bool kBMnMajor>
 void wgmma(float (&d)[kColumns / 2], WgmmaTile<kAMnMajor> a, WgmmaTile<kBMnMajor> b,
            bool accumulate, Site site = Site::current()) {
   static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>);
   static_assert(kColumns % 8 == 0 && kColumns >= 8 && kColumns <= 256);
-  emulator::wgmma({.type = kMmaTypeOf<T>,
+  emulator::wgmma({.a_type = kMmaTypeOf<T>,
+                   .b_type = kMmaTypeOf<T>,
                    .columns = kColumns,
                    .a_mn_major = kAMnMajor,
                    .b_mn_major = kBMnMajor,
@@ -34,13 +38,28 @@ void wgmma(float (&d)[kColumns / 2], const uint32_t (&a)[4], WgmmaTile<kBMnMajor
            bool accumulate, Site site = Site::current()) {
   static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>);
   static_assert(kColumns % 8 == 0 && kColumns >= 8 && kColumns <= 256);
-  emulator::wgmma({.type = kMmaTypeOf<T>,
+  emulator::wgmma({.a_type = kMmaTypeOf<T>,
+                   .b_type = kMmaTypeOf<T>,
                    .columns = kColumns,
                    .a_in_registers = true,
                    .b_mn_major = kBMnMajor,
                    .accumulate = accumulate,
                    .b = b.descriptor},
                   d, a, site);
+}
+
+template <typename TA, typename TB, int kColumns>
+void wgmma(float (&d)[kColumns / 2], WgmmaTile<false> a, WgmmaTile<false> b, bool accumulate,
+           Site site = Site::current()) {
+  static_assert(sizeof(TA) == 1 && sizeof(TB) == 1);
+  static_assert(kColumns % 8 == 0 && kColumns >= 8 && kColumns <= 256);
+  emulator::wgmma({.a_type = kMmaTypeOf<TA>,
+                   .b_type = kMmaTypeOf<TB>,
+                   .columns = kColumns,
+                   .accumulate = accumulate,
+                   .a = a.descriptor,
+                   .b = b.descriptor},
+                  d, nullptr, site);
 }
 
 // What the d are for, the compiler's optimisations, is no matter here.

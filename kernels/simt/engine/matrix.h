@@ -14,9 +14,9 @@ namespace shale::emulator {
 void load_matrix(uint32_t* registers, const void* row, int count, bool transposed, Site site);
 void store_matrix(void* row, const uint32_t* registers, int count, bool transposed, Site site);
 
-enum class MmaType : uint8_t { kBF16, kF16, kTF32 };
+enum class MmaType : uint8_t { kBF16, kF16, kTF32, kE4M3, kE5M2 };
 
-// d [16, 8] += a [16, k] b [k, 8]; k is 16, for kTF32 8.
+// d [16, 8] += a [16, k] b [k, 8]; k is 16, for kTF32 8. Not of 8 bits.
 void mma(MmaType type, float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Site site);
 
 }  // namespace shale::emulator

@@ -6,6 +6,7 @@
 
 #include "shale/base/dtype.h"
 #include "shale/base/text.h"
+#include "shale/kernels/fp8_number.h"
 #include "shale/kernels/simt/engine/block.h"
 #include "shale/kernels/simt/engine/report.h"
 #include "shale/kernels/simt/engine/tensor_map.h"
@@ -13,8 +14,15 @@
 namespace shale::emulator {
 namespace {
 
-constexpr int kRows = 64, kDepth = 16;  // of a product
-constexpr int kChunk = 8;  // 16-bit elements of 16 bytes, which the swizzle keeps together
+constexpr int kRows = 64, kMostDepth = 32;  // of a product
+constexpr int kChunkBytes = 16;             // which the swizzle keeps together
+
+int element_bytes(MmaType type) {
+  return type == MmaType::kE4M3 || type == MmaType::kE5M2 ? 1 : 2;
+}
+int depth_of(MmaType type) {  // 32 bytes
+  return 2 * kChunkBytes / element_bytes(type);
+}
 
 // Which element of d a thread's i-th register holds.
 int row_of(int thread, int i) {
@@ -36,23 +44,25 @@ struct Descriptor {
 };
 
 // Where the chunk lies that begins with row `mn` of a (column of b) and this k.
-uint32_t chunk_offset(const Descriptor& d, bool mn_major, int mn, int k) {
+uint32_t chunk_offset(const WgmmaOperand& operand, int mn, int k) {
+  const Descriptor d(operand.descriptor);
   const auto u = [](int n) { return static_cast<uint32_t>(n); };
-  if (mn_major) {
+  if (operand.mn_major) {
     return swizzled(d.start + u(mn / 64) * d.tile_bytes + u(mn % 64) * 2 +
                     u(k / 8) * d.group_bytes + u(k % 8) * 128);
   }
-  return swizzled(d.start + u(mn / 8) * d.group_bytes + u(mn % 8) * 128 + u(k) * 2);
+  return swizzled(d.start + u(mn / 8) * d.group_bytes + u(mn % 8) * 128 +
+                  u(k * element_bytes(operand.type)));
 }
 
 // fn(mn, k, offset) for each chunk: along k, or with mn_major along mn.
 template <typename Fn>
-void for_chunks(uint64_t bits, bool mn_major, int rows, Fn&& fn) {
-  const Descriptor descriptor(bits);
-  const int mn_step = mn_major ? kChunk : 1, k_step = mn_major ? 1 : kChunk;
-  for (int mn = 0; mn < rows; mn += mn_step) {
-    for (int k = 0; k < kDepth; k += k_step) {
-      fn(mn, k, chunk_offset(descriptor, mn_major, mn, k));
+void for_chunks(const WgmmaOperand& operand, Fn&& fn) {
+  const int chunk = kChunkBytes / element_bytes(operand.type);
+  const int mn_step = operand.mn_major ? chunk : 1, k_step = operand.mn_major ? 1 : chunk;
+  for (int mn = 0; mn < operand.rows; mn += mn_step) {
+    for (int k = 0; k < depth_of(operand.type); k += k_step) {
+      fn(mn, k, chunk_offset(operand, mn, k));
     }
   }
 }
@@ -64,17 +74,32 @@ float widen(MmaType type, uint16_t bits) {
   return static_cast<float>(value);
 }
 
+// The i-th element of a chunk.
+float element(MmaType type, const std::byte* chunk, int i) {
+  const auto byte = std::to_integer<uint8_t>(chunk[i]);
+  if (type == MmaType::kE4M3) return kernels::decoded(kernels::e4m3{byte});
+  if (type == MmaType::kE5M2) return kernels::decoded(kernels::e5m2{byte});
+  uint16_t bits = 0;
+  std::memcpy(&bits, chunk + 2 * i, sizeof(bits));
+  return widen(type, bits);
+}
+
 // to(mn, k) is where an element goes.
 template <typename To>
-void load_operand(const std::byte* arena, MmaType type, uint64_t bits, bool mn_major, int rows,
-                  To&& to) {
-  for_chunks(bits, mn_major, rows, [&](int mn, int k, uint32_t offset) {
-    uint16_t chunk[kChunk];
-    std::memcpy(chunk, arena + offset, sizeof(chunk));
-    for (int i = 0; i < kChunk; ++i) {
-      to(mn_major ? mn + i : mn, mn_major ? k : k + i) = widen(type, chunk[i]);
+void load_operand(const std::byte* arena, const WgmmaOperand& operand, To&& to) {
+  const bool mn_major = operand.mn_major;
+  for_chunks(operand, [&](int mn, int k, uint32_t offset) {
+    for (int i = 0; i < kChunkBytes / element_bytes(operand.type); ++i) {
+      to(mn_major ? mn + i : mn, mn_major ? k : k + i) = element(operand.type, arena + offset, i);
     }
   });
+}
+
+WgmmaOperand a_of(const WgmmaCall& call) {
+  return {call.a_type, call.a, call.a_mn_major, kRows};
+}
+WgmmaOperand b_of(const WgmmaCall& call) {
+  return {call.b_type, call.b, call.b_mn_major, call.columns};
 }
 
 }  // namespace
@@ -115,7 +140,7 @@ void Warpgroups::check_arrivals(const Warpgroup& group) {
                                    arrival.fiber->id, " disagree on its operands"));
   }
   const auto check = [&](const char* name, uint64_t bits, bool mn_major) {
-    // Bits 4 to 6 of a k_major operand's start say which 16 of its k.
+    // Bits 4 to 6 of a k_major operand's start say which 32 bytes of its k.
     const uint32_t start = Descriptor(bits).start, tile = mn_major ? start : start & ~0x70u;
     if (bits >> 62 == 1 && tile % 1024 == 0) return;
     std::string text = cat("wgmma: ", name, " at ", block_.shared().describe(start),
@@ -158,14 +183,14 @@ std::shared_ptr<Warpgroups::Accumulator> Warpgroups::take_accumulator(Warpgroup&
 }
 
 void Warpgroups::track_operand(Warpgroup& group, const std::vector<int>& threads,
-                               uint64_t descriptor, bool mn_major, int rows) {
-  for_chunks(descriptor, mn_major, rows, [&](int, int, uint32_t offset) {
-    if (!block_.shared().allocated(offset, kChunk * 2)) {
+                               const WgmmaOperand& operand) {
+  for_chunks(operand, [&](int, int, uint32_t offset) {
+    if (!block_.shared().allocated(offset, kChunkBytes)) {
       std::string text = cat("wgmma: an operand reaches ", block_.shared().describe(offset),
                              ", outside the block's shared memory");
       block_.fail(Fault::kOutOfBounds, std::move(text));
     }
-    block_.tracker().product_reads(group.engine, threads, offset, kChunk * 2);
+    block_.tracker().product_reads(group.engine, threads, offset, kChunkBytes);
   });
 }
 
@@ -198,10 +223,8 @@ void Warpgroups::start(Warpgroup& group, int first_thread) {
   for (size_t i = 0; i < kWarpgroup; ++i)
     take_registers(group.arrivals[i], group.issued, product, i);
   const std::vector<int> threads = tracker.different_knowledge(first_thread, kWarpgroup);
-  if (!product.call.a_in_registers) {
-    track_operand(group, threads, product.call.a, product.call.a_mn_major, kRows);
-  }
-  track_operand(group, threads, product.call.b, product.call.b_mn_major, product.call.columns);
+  if (!product.call.a_in_registers) track_operand(group, threads, a_of(product.call));
+  track_operand(group, threads, b_of(product.call));
   tracker.tick(group.engine);  // so that product n, from 1 on, has read at time n
   group.under_way.push_back(std::move(product));
 }
@@ -209,28 +232,26 @@ void Warpgroups::start(Warpgroup& group, int first_thread) {
 void Warpgroups::carry_out(const Product& product) {
   const WgmmaCall& call = product.call;
   const std::byte* arena = block_.shared().data();
-  float a[kRows][kDepth], b[kDepth][256];
+  float a[kRows][kMostDepth], b[kMostDepth][256];
   if (call.a_in_registers) {
     for (size_t thread = 0; thread < kWarpgroup; ++thread) {
       for (int i = 0; i < 4; ++i) {
         const uint32_t pair = product.a[thread][static_cast<size_t>(i)];
         const int t = static_cast<int>(thread);
         float* to = &a[row_of(t, 2 * (i % 2))][t % 4 * 2 + i / 2 * 8];
-        to[0] = widen(call.type, static_cast<uint16_t>(pair));
-        to[1] = widen(call.type, static_cast<uint16_t>(pair >> 16));
+        to[0] = widen(call.a_type, static_cast<uint16_t>(pair));
+        to[1] = widen(call.a_type, static_cast<uint16_t>(pair >> 16));
       }
     }
   } else {
-    load_operand(arena, call.type, call.a, call.a_mn_major, kRows,
-                 [&](int row, int k) -> float& { return a[row][k]; });
+    load_operand(arena, a_of(call), [&](int row, int k) -> float& { return a[row][k]; });
   }
-  load_operand(arena, call.type, call.b, call.b_mn_major, call.columns,
-               [&](int column, int k) -> float& { return b[k][column]; });
+  load_operand(arena, b_of(call), [&](int column, int k) -> float& { return b[k][column]; });
   // Exact products, added in order of k, as mma does here.
   if (!call.accumulate) std::fill(product.d->sums.begin(), product.d->sums.end(), 0.0f);
   for (int row = 0; row < kRows; ++row) {
     float* sums = product.d->sums.data() + row * call.columns;
-    for (int k = 0; k < kDepth; ++k) {
+    for (int k = 0; k < depth_of(call.a_type); ++k) {
       for (int column = 0; column < call.columns; ++column)
         sums[column] += a[row][k] * b[k][column];
     }

@@ -18,13 +18,22 @@ struct Fiber;
 
 inline constexpr int kWarpgroup = 128;
 
-// A wgmma instruction, the same for all threads of a warpgroup; a and b by their descriptors.
+// A wgmma instruction, the same for all threads of a warpgroup; a and b by their descriptors. Both
+// have 16 bits, of one type, or 8 bits.
 struct WgmmaCall {
-  MmaType type = MmaType::kBF16;
+  MmaType a_type = MmaType::kBF16, b_type = MmaType::kBF16;
   int columns = 0;
   bool a_in_registers = false, a_mn_major = false, b_mn_major = false, accumulate = false;
   uint64_t a = 0, b = 0;
   friend bool operator==(const WgmmaCall&, const WgmmaCall&) = default;
+};
+
+// One of its operands in shared memory.
+struct WgmmaOperand {
+  MmaType type;
+  uint64_t descriptor;
+  bool mn_major;
+  int rows;  // of a, columns of b
 };
 
 // What one thread knows of its products.
@@ -107,8 +116,8 @@ class Warpgroups {
   std::shared_ptr<Accumulator> take_accumulator(Warpgroup& group);
   void take_registers(const Arrival& arrival, uint64_t number, Product& product, size_t index);
   void start(Warpgroup& group, int first_thread);
-  void track_operand(Warpgroup& group, const std::vector<int>& threads, uint64_t descriptor,
-                     bool mn_major, int rows);
+  void track_operand(Warpgroup& group, const std::vector<int>& threads,
+                     const WgmmaOperand& operand);
   void carry_out(const Product& product);
   void check_a(Fiber& self, uint64_t until);
   void give_back(Fiber& self, Warpgroup& group, uint64_t until);

@@ -4,7 +4,9 @@
 // who is wrong. SHALE_WRITE_GOLDEN=DIR writes it.
 #include "shale/test/kernels/simt/primitives90.h"
 
+#include <cmath>
 #include <cstring>
+#include <tuple>
 
 #include "shale/base/text.h"
 #include "shale/test/kernels/golden.h"
@@ -303,12 +305,15 @@ constexpr int kRows = 64, kDepth = 64, kThreads = 128;
 int element(uint64_t seed, int64_t index) {
   return int(test::uniform_at(seed, index) * 17) - 8;
 }
-int element_a(int row, int k) {
-  return element(2, row * kDepth + k);
+int element_a(int row, int k, int depth = kDepth) {
+  return element(2, row * depth + k);
 }
-int element_b(int column, int k) {
-  return element(3, column * kDepth + k);
+int element_b(int column, int k, int depth = kDepth) {
+  return element(3, column * depth + k);
 }
+
+constexpr auto kA = [](int row, int k) { return element_a(row, k); };
+constexpr auto kB = [](int column, int k) { return element_b(column, k); };
 
 template <typename T>
 uint32_t pair_of(int low, int high) {
@@ -361,14 +366,14 @@ Words a_fragments() {
 }
 
 // The registers of factor a b: register i of thread t at 128 i + t (the same section, of D).
-Words d_fragments(int columns, int factor) {
+Words d_fragments(int columns, int factor, int depth = kDepth) {
   Words words;
   for (int i = 0; i < columns / 2; ++i) {
     for (int t = 0; t < kThreads; ++t) {
       const int row = 16 * (t / 32) + t % 32 / 4 + 8 * (i / 2 % 2);
       const int column = 8 * (i / 4) + t % 4 * 2 + i % 2;
       int sum = 0;
-      for (int k = 0; k < kDepth; ++k) sum += element_a(row, k) * element_b(column, k);
+      for (int k = 0; k < depth; ++k) sum += element_a(row, k, depth) * element_b(column, k, depth);
       words.push_back(std::bit_cast<uint32_t>(float(factor * sum)));
     }
   }
@@ -378,8 +383,8 @@ Words d_fragments(int columns, int factor) {
 template <typename T>
 void check_product(HopperProduct p) {
   p.dtype = dtype_of<T>;
-  Words in = p.a_registers ? a_fragments<T>() : operand<T>(kRows, p.a_mn_major, element_a);
-  const Words b = operand<T>(p.columns, p.b_mn_major, element_b);
+  Words in = p.a_registers ? a_fragments<T>() : operand<T>(kRows, p.a_mn_major, kA);
+  const Words b = operand<T>(p.columns, p.b_mn_major, kB);
   in.insert(in.end(), b.begin(), b.end());
   const Words want = d_fragments(p.columns, 2);
   for (const Exec& exec : hopper_devices()) {
@@ -397,13 +402,47 @@ void check_product(HopperProduct p) {
 template <typename T>
 Golden written_product(bool mn_major) {
   Golden golden = {cat("wgmma ", mn_major ? "mn" : "k", "-major ", dtype_name(dtype_of<T>)),
-                   tile_of(operand<T>(kRows, mn_major, element_a)), d_fragments(64, 1)};
-  const Words b = tile_of(operand<T>(64, mn_major, element_b));
+                   tile_of(operand<T>(kRows, mn_major, kA)), d_fragments(64, 1)};
+  const Words b = tile_of(operand<T>(64, mn_major, kB));
   golden.in.insert(golden.in.end(), b.begin(), b.end());
   return golden;
 }
 
+// ---- Of 8 bits ----
+
+// A tile [64, 128] of integers as it lies in shared memory, of E4M3 (3) or E5M2 (2).
+template <typename Element>
+Words byte_tile(int mantissa_bits, Element&& element_of) {
+  constexpr int kBytes = 128;
+  const HopperBoxes boxes = {.dtype = DType::kU8, .box = {kBytes, kRows}};
+  Words tile(size_t(kRows * kBytes / 4));
+  for (int i = 0; i < kRows * kBytes; ++i) {
+    const int value = element_of(i / kBytes, i % kBytes, kBytes);
+    if (value == 0) continue;
+    int exponent = 0;  // of a number below 1, which is a half at least
+    const double half = std::frexp(std::abs(value), &exponent);
+    const auto mantissa = uint32_t((2 * half - 1) * (1 << mantissa_bits));
+    const int biased = exponent - 1 + (mantissa_bits == 3 ? 7 : 15);
+    const uint32_t code = (value < 0 ? 0x80u : 0u) | uint32_t(biased) << mantissa_bits | mantissa;
+    const int64_t byte = place_in_box(boxes, i / kBytes, i % kBytes);
+    tile[size_t(byte / 4)] |= code << 8 * (byte % 4);
+  }
+  return tile;
+}
+
 }  // namespace
+
+TEST_CASE("wgmma multiplies E4M3 and E5M2 along k, byte for byte", "[kernels][simt]") {
+  for (const auto& [name, a_bits, b_bits] : {std::tuple{"e4m3 e4m3", 3, 3},
+                                             {"e4m3 e5m2", 3, 2},
+                                             {"e5m2 e4m3", 2, 3},
+                                             {"e5m2 e5m2", 2, 2}}) {
+    Golden golden = {cat("wgmma ", name), byte_tile(a_bits, element_a), d_fragments(64, 1, 128)};
+    const Words b = byte_tile(b_bits, element_b);
+    golden.in.insert(golden.in.end(), b.begin(), b.end());
+    check_golden(golden);
+  }
+}
 
 TEMPLATE_TEST_CASE("wgmma multiplies tiles along k and across, and a in registers",
                    "[kernels][simt]", bf16, f16) {
@@ -433,7 +472,7 @@ TEST_CASE("the table of Hopper's primitives is what the definitions give", "[ker
   all.push_back(phases());
   all.push_back(roles());
   for (const bool mn_major : {false, true}) all.push_back(written_product<bf16>(mn_major));
-  all.push_back({"a [64, 64] bf16, and its wgmma fragments", operand<bf16>(kRows, false, element_a),
+  all.push_back({"a [64, 64] bf16, and its wgmma fragments", operand<bf16>(kRows, false, kA),
                  a_fragments<bf16>()});
   const std::string text = test::table_text(
       "# What a warpgroup reads and writes around each of Hopper's primitives, as\n"

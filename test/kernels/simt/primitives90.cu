@@ -249,6 +249,32 @@ __global__ void wgmma_written_kernel(const uint32_t* in, float* out) {
   write_registers<64>(d, out);
 }
 
+// The same of 8 bits: two tiles of [64, 128].
+template <typename TA, typename TB>
+__global__ void wgmma_bytes_kernel(const uint32_t* in, float* out) {
+  await_previous_grid();
+  auto* const words = dynamic_shared<uint32_t>();
+  for (int i = thread_id(); i < 2 * kBox / 4; i += kThreads) words[i] = in[i];
+  fence_proxy_async();
+  __syncthreads();
+  const unsigned char* const a = dynamic_shared();
+  float d[32];
+  wgmma_fence(d);
+#pragma unroll
+  for (int k = 0; k < 128; k += 32) {
+    wgmma<TA, TB, 64>(d, k_major<1>(a, k), k_major<1>(a + kBox, k), k > 0);
+  }
+  wgmma_commit();
+  wgmma_wait<0>(d);
+  write_registers<64>(d, out);
+}
+
+template <typename TA, typename TB>
+void multiply_bytes(const Exec& exec, const uint32_t* in, uint32_t* out) {
+  simt::launch(wgmma_bytes_kernel<TA, TB>, {.grid = 1, .block = kThreads, .smem_bytes = 2 * kBox},
+               exec, in, reinterpret_cast<float*>(out));
+}
+
 template <typename T, bool kMnMajor>
 void multiply_written(const Exec& exec, const uint32_t* in, uint32_t* out) {
   simt::launch(wgmma_written_kernel<T, kMnMajor>,
@@ -395,6 +421,10 @@ test::RunPrimitive find_hopper_primitive(std::string_view name) {
   if (name == "wgmma mn-major bf16") return multiply_written<bf16, true>;
   if (name == "wgmma k-major fp16") return multiply_written<f16, false>;
   if (name == "wgmma mn-major fp16") return multiply_written<f16, true>;
+  if (name == "wgmma e4m3 e4m3") return multiply_bytes<e4m3, e4m3>;
+  if (name == "wgmma e4m3 e5m2") return multiply_bytes<e4m3, e5m2>;
+  if (name == "wgmma e5m2 e4m3") return multiply_bytes<e5m2, e4m3>;
+  if (name == "wgmma e5m2 e5m2") return multiply_bytes<e5m2, e5m2>;
   return nullptr;
 }
 

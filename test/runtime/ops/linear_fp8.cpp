@@ -1,54 +1,130 @@
+#include <algorithm>
+#include <cmath>
+
 #include "shale/kernels/fp8.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/linear.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/op_check.h"
+#include "shale/test/support/ref_gemm.h"
 
 namespace shale::test {
 namespace {
 
+constexpr int64_t kRows = 150, kIn = 140, kOut = 136;
+
 struct Block {
   int64_t rows, columns;
 };
+constexpr Block kAcross = {1, 128}, kDown = {128, 1}, kSquare = {128, 128};
 
-// A leaf with the values of x as a product has them whose operand has such blocks.
-Tensor rounded(const Tensor& x, Block block) {
-  const Tensor y = empty(x.context(), x.shape(), x.dtype());
-  kernels::round_to_fp8(
-      x.exec(),
-      {.x = x.view(), .y = y.view(), .block_rows = block.rows, .block_columns = block.columns});
-  return leaf(x.context(), x.shape(), to_host<float>(y));
+// A matrix in f64, as numbers of bf16 or of what a product reads in their place.
+struct Numbers {
+  int64_t rows, columns;
+  std::vector<double> at;
+
+  Numbers rounded(Block block) const {
+    Numbers result = *this;
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      const int64_t row = i / columns / block.rows * block.rows;
+      const int64_t column = i % columns / block.columns * block.columns;
+      float largest = 0;
+      for (int64_t r = row; r < std::min(rows, row + block.rows); ++r) {
+        for (int64_t c = column; c < std::min(columns, column + block.columns); ++c) {
+          largest = std::max(largest, float(std::abs(at[size_t(r * columns + c)])));
+        }
+      }
+      const double scale =
+          kernels::power_of_two(kernels::e4m3_exponent(std::bit_cast<uint32_t>(largest)));
+      result.at[size_t(i)] = kernels::round_to_e4m3(float(at[size_t(i)] / scale)) * scale;
+    }
+    return result;
+  }
+  Numbers transposed() const {
+    Numbers result = {columns, rows, {}};
+    for (int64_t j = 0; j < columns; ++j) {
+      for (int64_t i = 0; i < rows; ++i) result.at.push_back(at[size_t(i * columns + j)]);
+    }
+    return result;
+  }
+};
+
+Numbers random_numbers(int64_t rows, int64_t columns, uint64_t seed, double std = 1) {
+  return {rows, columns, to_f64(randn<bf16>(rows * columns, seed, 0, std))};
+}
+
+Tensor tensor_of(Context& context, const Numbers& x, bool is_leaf) {
+  std::vector<bf16> values;
+  for (const double number : x.at) values.push_back(bf16(float(number)));
+  return from_host<bf16>(context, values, {x.rows, x.columns}).set_requires_grad(is_leaf);
+}
+
+// Whether found is a b, in f32 and then rounded to `unit`, relative to a result.
+template <typename T>
+bool is_product(const std::vector<T>& found, const Numbers& a, const Numbers& b, double unit) {
+  const RefProduct want = ref_product(a.at, b.at, a.rows, b.columns, a.columns);
+  for (size_t i = 0; i < found.size(); ++i) {
+    const double allowed =
+        sum_error(a.columns, 3, want.magnitude[i]) + unit * std::abs(want.value[i]);
+    if (!(std::abs(to_f64(found[i]) - want.value[i]) <= allowed)) return false;
+  }
+  return found.size() == want.value.size();
 }
 
 }  // namespace
 
-// Each of the three products is that of operands rounded along its own sums.
+// Each of the three products is that of operands rounded along its own sums, on the CPU and where a
+// GPU has such products.
 TEST_CASE("linear with fp8 operands makes each product of what is rounded for it", "[ops]") {
-  constexpr Block kAcross = {1, 128}, kDown = {128, 1}, kSquare = {128, 128};
+  constexpr double kBf16 = 0x1p-8, kF32 = 0x1p-23;
+  const Numbers x = random_numbers(kRows, kIn, 1), w = random_numbers(kOut, kIn, 2);
+  const Numbers dy = random_numbers(kRows, kOut, 4, 1e-3);
+  for (const ContextOptions& options : small_contexts()) {
+    if (options.device.type != DeviceType::kCpu && options.device.arch != 90) continue;
+    Context context(options);
+    CAPTURE(to_string(options.device));
+    const Tensor x_leaf = tensor_of(context, x, true), w_leaf = tensor_of(context, w, true);
+    const Tensor y = linear(x_leaf, w_leaf, {}, {}, Operands::kFp8);
+    backward(y, tensor_of(context, dy, false));
+    const auto y_found = to_host<bf16>(y), dx_found = to_host<bf16>(x_leaf.grad());
+    const auto dw_found = to_host<float>(w_leaf.grad());
+    CHECK(is_product(y_found, x.rounded(kAcross), w.rounded(kSquare).transposed(), kBf16));
+    CHECK(is_product(dx_found, dy.rounded(kAcross), w.rounded(kSquare), kBf16));
+    CHECK(is_product(dw_found, dy.rounded(kDown).transposed(), x.rounded(kDown), kF32));
+    // None of them is that of other operands.
+    CHECK_FALSE(is_product(y_found, x, w.transposed(), kBf16));
+    CHECK_FALSE(is_product(dx_found, dy.rounded(kDown), w.rounded(kSquare), kBf16));
+    CHECK_FALSE(is_product(dw_found, dy.rounded(kAcross).transposed(), x.rounded(kDown), kF32));
+  }
+}
+
+TEST_CASE("linear with fp8 operands adds bias and residual as it is, and wants bf16", "[ops]") {
   Context context(small_context());
-  const Tensor x = random_leaf(context, {150, 140}, 1), w = random_leaf(context, {136, 140}, 2);
-  const Tensor bias = random_leaf(context, {136}, 3);
-  const Tensor dy = random_leaf(context, {150, 136}, 4, 1e-3);
-  const Tensor y = linear(x, w, bias, {}, Operands::kFp8);
+  const Tensor x = tensor_of(context, random_numbers(kRows, kIn, 1), false);
+  const Tensor w = tensor_of(context, random_numbers(kOut, kIn, 2), false);
+  const Tensor residual = tensor_of(context, random_numbers(kRows, kOut, 3), false);
+  const std::vector<bf16> biases = randn<bf16>(kOut, 4);
+  const Tensor bias = from_host<bf16>(context, biases, {kOut}).set_requires_grad(true);
+  const Tensor dy = tensor_of(context, random_numbers(kRows, kOut, 5), false);
+  const Tensor y = linear(x, w, bias, residual, Operands::kFp8);
+  const auto plain = to_host<bf16>(linear(x, w, {}, {}, Operands::kFp8));
+  const auto found = to_host<bf16>(y);
+  const auto residuals = to_host<bf16>(residual);
+  bool is_sum = true;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const double want = to_f64(plain[i]) + to_f64(biases[i % size_t(kOut)]) + to_f64(residuals[i]);
+    const double most = std::abs(to_f64(plain[i])) + std::abs(want) + 1;
+    is_sum = is_sum && std::abs(to_f64(found[i]) - want) <= 0x1p-8 * most;
+  }
+  CHECK(is_sum);
   backward(y, dy);
+  const Tensor other = from_host<bf16>(context, biases, {kOut}).set_requires_grad(true);
+  backward(linear(x, w, other, residual), dy);
+  CHECK(to_host<float>(bias.grad()) == to_host<float>(other.grad()));
 
-  const Tensor row_x = rounded(x, kAcross), square_w = rounded(w, kSquare);
-  const Tensor forward = linear(row_x, square_w, bias);
-  CHECK(to_host<float>(y) == to_host<float>(forward));
-  CHECK(to_host<float>(y) != to_host<float>(linear(x, w, bias)));
-
-  const Tensor for_dx = linear(row_x, square_w);
-  backward(for_dx, rounded(dy, kAcross));
-  CHECK(to_host<float>(x.grad()) == to_host<float>(row_x.grad()));
-
-  const Tensor other_w = random_leaf(context, {136, 140}, 2);
-  backward(linear(rounded(x, kDown), other_w), rounded(dy, kDown));
-  CHECK(to_host<float>(w.grad()) == to_host<float>(other_w.grad()));
-
-  // The bias adds up gradients that are not rounded.
-  const Tensor other_bias = leaf(context, {136}, to_host<float>(bias));
-  backward(linear(rounded(x, kDown), other_w, other_bias), dy);
-  CHECK(to_host<float>(bias.grad()) == to_host<float>(other_bias.grad()));
+  const Tensor wide = random_leaf(context, {4, 128}, 1), wide_w = random_leaf(context, {8, 128}, 2);
+  const auto in_f32 = [&] { return linear(wide, wide_w, {}, {}, Operands::kFp8); };
+  CHECK(contains(message_of<DTypeError>(in_f32), "want bf16"));
 }
 
 }  // namespace shale::test

@@ -1,0 +1,61 @@
+#include "shale/bench/support/cases.h"
+#include "shale/kernels/fp8.h"
+
+namespace shale::bench {
+namespace {
+
+// An operand of zeros, to be written.
+kernels::Fp8Operand operand(Operands& o, int64_t lines, int64_t length, bool is_square = false) {
+  kernels::Fp8Operand made = {
+      .codes = o.zeros(DType::kU8, {lines, kernels::fp8_codes_stride(length)}),
+      .scales = o.zeros(DType::kF32,
+                        {kernels::fp8_scale_rows(length), kernels::fp8_scales_stride(lines)}),
+      .is_square = is_square};
+  made.codes.shape = {lines, length};
+  made.scales.shape = {kernels::fp8_scale_rows(length), lines};
+  return made;
+}
+
+}  // namespace
+
+// The three products of a layer [4 C, C] and what makes their operands. Codes are zeros: products
+// of them take as long as of others, but for the clock that a GPU's power leaves it.
+void Cases::add_fp8(DeviceType device) {
+  const int64_t T = s_.tokens(), C = s_.width, out = 4 * C;
+  const DType dtype = dtype_;
+  if (dtype != DType::kBF16) return;  // there is none of others
+  add<kernels::QuantizeFp8Args>("rows", kernels::quantize_fp8, [=](Operands& o) {
+    return kernels::QuantizeFp8Args{.x = o.floats(dtype, {T, C}), .rows = operand(o, T, C)};
+  });
+  add<kernels::QuantizeFp8Args>("both", kernels::quantize_fp8, [=](Operands& o) {
+    return kernels::QuantizeFp8Args{
+        .x = o.floats(dtype, {T, C}), .rows = operand(o, T, C), .columns = operand(o, C, T)};
+  });
+  add<kernels::QuantizeFp8Args>("squares", kernels::quantize_fp8, [=](Operands& o) {
+    return kernels::QuantizeFp8Args{.x = o.floats(dtype, {out, C}),
+                                    .rows = operand(o, out, C, true)};
+  });
+  const CaseOptions options = {.family = device == DeviceType::kCpu ? KernelFamily::kOfDevice
+                                                                    : KernelFamily::kHopper};
+  const auto add_product = [&](const char* name, auto make) {
+    add<kernels::Fp8GemmArgs>(name, kernels::fp8_gemm, make, options);
+  };
+  add_product("forward", [=](Operands& o) {
+    return kernels::Fp8GemmArgs{.a = operand(o, T, C),
+                                .b = operand(o, out, C, true),
+                                .c = o.zeros(dtype, {T, out}),
+                                .bias = o.floats(dtype, {out})};
+  });
+  add_product("dx", [=](Operands& o) {
+    return kernels::Fp8GemmArgs{
+        .a = operand(o, T, out), .b = operand(o, C, out, true), .c = o.zeros(dtype, {T, C})};
+  });
+  add_product("dw", [=](Operands& o) {
+    return kernels::Fp8GemmArgs{.a = operand(o, out, T),
+                                .b = operand(o, C, T),
+                                .c = o.zeros(DType::kF32, {out, C}),
+                                .accumulate = true};
+  });
+}
+
+}  // namespace shale::bench

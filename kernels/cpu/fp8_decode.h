@@ -1,0 +1,11 @@
+#pragma once
+
+#include "shale/base/exec.h"
+#include "shale/kernels/fp8.h"
+
+namespace shale::kernels::cpu {
+
+// to [lines, length] = the operand's numbers, exactly.
+void decode_fp8(const Exec& exec, const Fp8Operand& operand, bf16* to);
+
+}  // namespace shale::kernels::cpu

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "shale/kernels/cuda/gemm/gemm90.cuh"
+#include "shale/kernels/fp8.h"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+// The product `p` with the operands of `args`; no size is 0.
+void launch_fp8_gemm90(const Exec& exec, const Fp8GemmArgs& args, const GemmProblem& p,
+                       const GemmWork& work);
+
+}  // namespace shale::kernels::SHALE_BACKEND

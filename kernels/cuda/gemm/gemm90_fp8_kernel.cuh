@@ -1,0 +1,226 @@
+#pragma once
+
+#include "shale/kernels/cuda/gemm/gemm90_fp8.h"
+#include "shale/kernels/cuda/gemm/gemm90_kernel.cuh"
+
+namespace shale::kernels::SHALE_BACKEND {
+
+// Products of E4M3 with scales (kernels/fp8.h). A stage is kFp8Block of k, 128 bytes of a line, so
+// that its products share the scales of their row and of their column. The tensor cores keep about
+// 14 bits of what they add (arXiv:2412.19437, section 3.3.2): the products of a stage are added in
+// f32 by the threads, times the scales. Meanwhile the tensor cores have the next stage's, in other
+// registers.
+//
+// A thread has 64 sums and twice as many products of a stage, which leaves forty registers for all
+// else. Behind the codes of a stage lie the scales of its 128 rows and columns.
+template <int kStages_>
+struct Fp8Gemm90Config : Gemm90Config<128, kStages_> {
+  using Base = Gemm90Config<128, kStages_>;
+  static constexpr int kDepth = static_cast<int>(kFp8Block), kStepDepth = 32;
+  static constexpr int kScales = kDepth * 4;  // bytes of an operand's
+  static constexpr int kCodes = Base::kA + Base::kB, kStage = kCodes + 2 * kScales;
+  static constexpr int kRing = kStages_ * kStage;
+  static_assert(Base::kRows == kDepth && Base::kCols == kDepth);
+};
+
+struct Fp8Scales {
+  const float* data;  // [stages, lines]
+  int64_t stride;
+};
+
+struct Fp8Gemm90Params : Gemm90Params {
+  Fp8Scales a_scales, b_scales;
+};
+
+// ---- The thread that loads ----
+
+template <class Config>
+__device__ __forceinline__ void load_scales(unsigned char* to, const Fp8Scales& scales,
+                                            MBarrier& full, int line, int k) {
+  const float* const from = scales.data + k / Config::kDepth * scales.stride + line;
+  bulk_load(to, from, Config::kScales, full);
+}
+
+template <class Config>
+__device__ __forceinline__ void load_fp8_stages(const Fp8Gemm90Params& params, unsigned char* ring,
+                                                Gemm90Barriers<Config::kStages>& barriers) {
+  RingPlace<Config::kStages> place;
+  for (int number = first_item(); number < params.items; number += blocks()) {
+    const Gemm90Item item = gemm90_item<Config>(params, number);
+    for (int k = item.k_begin; k < item.k_end; k += Config::kDepth, place.next()) {
+      unsigned char* const stage = ring + place.stage * Config::kStage;
+      MBarrier& full = barriers.full[place.stage];
+      mbarrier_wait(barriers.empty[place.stage], place.parity ^ 1);
+      mbarrier_arrive_expect(full, Config::kStage);
+      tma_load(stage, params.a, full, k, item.row);
+      tma_load(stage + Config::kA, params.b, full, k, item.col);
+      load_scales<Config>(stage + Config::kCodes, params.a_scales, full, item.row, k);
+      load_scales<Config>(stage + Config::kCodes + Config::kScales, params.b_scales, full, item.col,
+                          k);
+    }
+  }
+}
+
+// ---- The warpgroups that multiply ----
+
+template <class Config>
+using Fp8Sums = float[Config::kCols / 2];
+
+// What a warpgroup reads the stages with: stage `place`, of which it has the rows of a slab.
+template <class Config, bool kSquares>
+class Fp8Stages {
+ public:
+  __device__ __forceinline__ Fp8Stages(const unsigned char* ring,
+                                       Gemm90Barriers<Config::kStages>& barriers, int slab)
+      : ring_(ring), barriers_(barriers), slab_(slab) {}
+
+  // Issues the products of the next stage, as a group.
+  __device__ __forceinline__ void multiply(Fp8Sums<Config>& products) {
+    mbarrier_wait(barriers_.full[next_.stage], next_.parity);
+    const unsigned char* const a = at(next_.stage) + slab_ * Config::kBox;
+    const unsigned char* const b = at(next_.stage) + Config::kA;
+    wgmma_fence(products);
+#pragma unroll
+    for (int k = 0; k < Config::kDepth; k += Config::kStepDepth) {
+      wgmma<e4m3, e4m3, Config::kCols>(products, k_major<1>(a, k), k_major<1>(b, k), k > 0);
+    }
+    wgmma_commit();
+    next_.next();
+  }
+
+  // Adds the products of the oldest stage, which have been waited for, to sums, and frees it.
+  __device__ __forceinline__ void add(Fp8Sums<Config>& sums, const Fp8Sums<Config>& products) {
+    const auto* const a = reinterpret_cast<const float*>(at(oldest_) + Config::kCodes);
+    const float* const b = a + Config::kDepth;
+    // As kernels/simt/wgmma.h tells.
+    const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize, lane = thread % kWarpSize;
+    const int row = slab_ * kGemm90SlabRows + thread / kWarpSize * 16 + lane / 4;
+    const float upper = a[row], lower = a[row + 8];
+#pragma unroll
+    for (int i = 0; i < Config::kCols / 2; i += 4) {
+      const Floats<2> scales = of_columns(b, 2 * i + lane % 4 * 2);
+      sums[i] = fmaf(products[i], upper * scales.at[0], sums[i]);
+      sums[i + 1] = fmaf(products[i + 1], upper * scales.at[1], sums[i + 1]);
+      sums[i + 2] = fmaf(products[i + 2], lower * scales.at[0], sums[i + 2]);
+      sums[i + 3] = fmaf(products[i + 3], lower * scales.at[1], sums[i + 3]);
+    }
+    __syncwarp();  // all lanes have read the scales
+    if (lane == 0) mbarrier_arrive(barriers_.empty[oldest_]);
+    oldest_ = oldest_ + 1 < Config::kStages ? oldest_ + 1 : 0;
+  }
+
+ private:
+  __device__ __forceinline__ const unsigned char* at(int stage) const {
+    return ring_ + stage * Config::kStage;
+  }
+  // Of squares a tile has one.
+  static __device__ __forceinline__ Floats<2> of_columns(const float* scales, int column) {
+    if constexpr (kSquares) return {scales[0], scales[0]};
+    return load_floats<2>(scales + column);
+  }
+
+  const unsigned char* ring_;
+  Gemm90Barriers<Config::kStages>& barriers_;
+  int slab_, oldest_ = 0;
+  RingPlace<Config::kStages> next_;
+};
+
+// sums [64, 128] of `count` stages, 1 or more.
+template <class Config, bool kSquares>
+__device__ __forceinline__ void multiply_scaled(Fp8Sums<Config>& sums, int count,
+                                                Fp8Stages<Config, kSquares>& stages) {
+  Fp8Sums<Config> even, odd;
+#pragma unroll
+  for (float& sum : sums) sum = 0;
+  stages.multiply(even);
+  int i = 1;
+#pragma unroll 1
+  for (; i + 1 < count; i += 2) {
+    stages.multiply(odd);
+    wgmma_wait<1>(even);
+    stages.add(sums, even);
+    stages.multiply(even);
+    wgmma_wait<1>(odd);
+    stages.add(sums, odd);
+  }
+  if (i < count) {
+    stages.multiply(odd);
+    wgmma_wait<1>(even);
+    stages.add(sums, even);
+    wgmma_wait<0>(odd);
+    stages.add(sums, odd);
+  } else {
+    wgmma_wait<0>(even);
+    stages.add(sums, even);
+  }
+}
+
+// ---- The kernel ----
+
+// As gemm90_kernel.
+template <class Config, bool kSquares>
+__global__ void __launch_bounds__(Config::kThreads, 1)
+    fp8_gemm90_kernel(const __grid_constant__ Fp8Gemm90Params params) {
+  unsigned char* const ring = dynamic_shared();
+  unsigned char* const staging = ring + Config::kRing;
+  auto& barriers = *reinterpret_cast<Gemm90Barriers<Config::kStages>*>(
+      staging + Config::kSlabs * Config::kStaging);
+  prepare_block<Config>(params, barriers);
+
+  const int warpgroup = uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize);
+  if (warpgroup == Config::kSlabs) {
+    shrink_registers<40>();
+    if (threadIdx.x % kWarpgroupSize == 0) load_fp8_stages<Config>(params, ring, barriers);
+  } else {
+    grow_registers<232>();
+    Fp8Stages<Config, kSquares> stages(ring, barriers, warpgroup);
+    unsigned char* const own = staging + warpgroup * Config::kStaging;
+    const Slab slab = {
+        .index = warpgroup, .box = own, .sums = reinterpret_cast<float*>(own + Config::kBox)};
+    for (int number = first_item(); number < params.items; number += blocks()) {
+      const Gemm90Item item = gemm90_item<Config>(params, number);
+      const int count = (item.k_end - item.k_begin + Config::kDepth - 1) / Config::kDepth;
+      Fp8Sums<Config> sums;
+      multiply_scaled(sums, count, stages);
+      store_products<bf16, Config>(params, item, slab, sums);
+    }
+    if (threadIdx.x % kWarpgroupSize == 0) bulk_wait_read<0>();
+  }
+}
+
+// ---- Host side ----
+
+template <class Config>
+TensorMap codes_map(const View& codes) {
+  return make_tensor_map({.data = codes.data,
+                          .dtype = codes.dtype,
+                          .dims = 2,
+                          .sizes = {codes.size(1), codes.size(0)},
+                          .strides = {1, codes.stride(0)},
+                          .box = {Config::kDepth, Config::kRows}});
+}
+
+template <class Config, bool kSquares>
+void launch_fp8_kernel(const Exec& exec, const Fp8GemmArgs& args, const GemmProblem& p,
+                       const GemmWork& work) {
+  const auto scales = [](const Fp8Operand& operand) {
+    return Fp8Scales{operand.scales.as<float>(), operand.scales.stride(0)};
+  };
+  Fp8Gemm90Params params{};
+  params.problem = p;
+  params.work = work;
+  params.a = codes_map<Config>(args.a.codes);
+  params.b = codes_map<Config>(args.b.codes);
+  params.a_scales = scales(args.a), params.b_scales = scales(args.b);
+  set_outputs<Config>(params, p.m);
+  params.row_tiles = static_cast<int>(ceil_div(p.m, Config::kRows));
+  params.col_tiles = static_cast<int>(ceil_div(p.n, Config::kCols));
+  params.items = params.row_tiles * params.col_tiles * static_cast<int>(work.splits);
+  simt::launch(fp8_gemm90_kernel<Config, kSquares>,
+               {.grid = persistent_blocks(exec, params.items),
+                .block = Config::kThreads,
+                .smem_bytes = gemm90_shared_bytes<Config>()},
+               exec, params);
+}
+
+}  // namespace shale::kernels::SHALE_BACKEND
