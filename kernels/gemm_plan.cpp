@@ -28,7 +28,8 @@ constexpr std::array<TileTraits, kGemmTiles> kTiles = {
      {GemmTile::k128x256, "k128x256", 128, 256, 1, 0},
      {GemmTile::kHopper128x64, "kHopper128x64", 128, 64, 1, 0},
      {GemmTile::kHopper128x128, "kHopper128x128", 128, 128, 1.4, 0},
-     {GemmTile::kHopper128x256, "kHopper128x256", 128, 256, 1.7, 0}}};
+     {GemmTile::kHopper128x256, "kHopper128x256", 128, 256, 1.7, 0},
+     {GemmTile::kHopperPingPong128x128, "kHopperPingPong128x128", 128, 128, 1.55, 0}}};
 
 const TileTraits& traits(GemmTile tile) {
   return kTiles[static_cast<size_t>(tile)];

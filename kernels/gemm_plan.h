@@ -10,7 +10,8 @@ namespace shale::kernels {
 struct GemmProblem;
 
 // Rows and columns of c that one thread block of the hand-written GPU kernels computes. Those of
-// Hopper are kernels of their own, for compute capability 9.0 and nothing else.
+// Hopper are kernels of their own, for compute capability 9.0 and nothing else. Of
+// kHopperPingPong128x128 a block computes two at a time: one's epilogue runs beside the other's products.
 enum class GemmTile : uint8_t {
   k64x64,
   k128x64,
@@ -19,8 +20,9 @@ enum class GemmTile : uint8_t {
   kHopper128x64,
   kHopper128x128,
   kHopper128x256,
+  kHopperPingPong128x128,
 };
-inline constexpr int kGemmTiles = 7;
+inline constexpr int kGemmTiles = 8;
 
 enum class GemmEngine : uint8_t {
   kOwn,

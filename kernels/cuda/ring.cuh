@@ -13,6 +13,12 @@ struct RingPlace {
     stage = 0;
     parity ^= 1;
   }
+  // Past stages that somebody else uses.
+  __device__ __forceinline__ void skip(int stages) {
+    const int all = stage + stages;
+    stage = all % kStages;
+    parity ^= all / kStages % 2;
+  }
 };
 
 }  // namespace shale::kernels::SHALE_BACKEND

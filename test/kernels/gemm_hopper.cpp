@@ -14,7 +14,7 @@ using kernels::GemmPlan;
 using kernels::GemmTile;
 
 constexpr GemmTile kTiles[] = {GemmTile::kHopper128x64, GemmTile::kHopper128x128,
-                               GemmTile::kHopper128x256};
+                               GemmTile::kHopper128x256, GemmTile::kHopperPingPong128x128};
 
 std::vector<Exec> hopper_devices() {
   std::vector<Exec> execs = devices_with({&kernels::gemm});

@@ -77,6 +77,14 @@ Work& Work::operator+=(const Work& other) {
   return *this;
 }
 
+Work& Work::operator*=(double times) {
+  for (double* const part :
+       {&issued, &tensor_fma, &fma, &alu, &special, &shared_bytes, &global_bytes}) {
+    *part *= times;
+  }
+  return *this;
+}
+
 Work work_of(const Instruction& instruction) {
   const std::string& opcode = instruction.opcode;
   const std::string stem = stem_of(opcode);

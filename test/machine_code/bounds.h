@@ -33,6 +33,7 @@ struct Work {
   std::map<std::string, int> unknown{};  // opcodes that no table has
 
   Work& operator+=(const Work& other);
+  Work& operator*=(double times);  // of what is counted; not `unknown`
 };
 Work work_of(const Instruction& instruction);
 Work work_of(const Kernel& kernel, const Loop& loop);

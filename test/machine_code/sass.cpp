@@ -44,10 +44,10 @@ std::string_view after(std::string_view line, std::string_view word) {
   return at == std::string_view::npos ? std::string_view() : trimmed(line.substr(at + word.size()));
 }
 
-// Where each instruction can be come to from.
+// Where each instruction can be come to from, and where it leads.
 class Flow {
  public:
-  explicit Flow(const std::vector<Instruction>& code) : before_(code.size()) {
+  explicit Flow(const std::vector<Instruction>& code) : before_(code.size()), next_(code.size()) {
     std::map<uint64_t, size_t> places;
     for (size_t i = 0; i < code.size(); ++i) places[code[i].address] = i;
     for (size_t i = 0; i < code.size(); ++i) {
@@ -58,15 +58,16 @@ class Flow {
         if (at == std::string::npos) continue;
         const auto target = places.find(std::strtoull(operands.c_str() + at, nullptr, 16));
         if (target == places.end()) continue;
-        before_[target->second].push_back(i);
+        add(i, target->second);
         if (target->second < i) back_jumps_.push_back({target->second, i});
       } else {
         goes_on = goes_on || !(opcode.starts_with("EXIT") || opcode.starts_with("RET"));
       }
-      if (goes_on && i + 1 < code.size()) before_[i + 1].push_back(i);
+      if (goes_on && i + 1 < code.size()) add(i, i + 1);
     }
   }
 
+  const std::vector<std::vector<size_t>>& next() const { return next_; }
   const std::vector<Loop>& back_jumps() const { return back_jumps_; }
 
   // Whether the last instruction can be come to from the kernel's first by way of the loop's first
@@ -88,11 +89,18 @@ class Flow {
   }
 
  private:
-  std::vector<std::vector<size_t>> before_;
+  void add(size_t from, size_t to) {
+    before_[to].push_back(from);
+    next_[from].push_back(to);
+  }
+
+  std::vector<std::vector<size_t>> before_, next_;
   std::vector<Loop> back_jumps_;
 };
 
-std::vector<Loop> natural_loops(const std::vector<Instruction>& code) {
+}  // namespace
+
+std::vector<Loop> Kernel::loops() const {
   const Flow flow(code);
   std::vector<Loop> loops;
   for (const Loop& jump : flow.back_jumps()) {
@@ -101,7 +109,9 @@ std::vector<Loop> natural_loops(const std::vector<Instruction>& code) {
   return loops;
 }
 
-}  // namespace
+std::vector<std::vector<size_t>> Kernel::next() const {
+  return Flow(code).next();
+}
 
 size_t Kernel::count(std::string_view opcode, const Loop& within) const {
   size_t found = 0;
@@ -110,9 +120,9 @@ size_t Kernel::count(std::string_view opcode, const Loop& within) const {
 }
 
 std::vector<Loop> Kernel::inner_loops(std::string_view opcode) const {
-  std::vector<Loop> loops;
-  for (const Loop& loop : natural_loops(code)) {
-    if (opcode.empty() || count(opcode, loop) > 0) loops.push_back(loop);
+  std::vector<Loop> loops = this->loops();
+  if (!opcode.empty()) {
+    std::erase_if(loops, [&](const Loop& loop) { return count(opcode, loop) == 0; });
   }
   std::vector<Loop> inner;
   for (const Loop& loop : loops) {

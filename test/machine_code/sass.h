@@ -30,6 +30,9 @@ struct Kernel {
   size_t count(std::string_view opcode) const { return count(opcode, {0, code.size() - 1}); }
   // Counts instructions whose opcode begins so.
   size_t count(std::string_view opcode, const Loop& within) const;
+  std::vector<Loop> loops() const;
+  // For each instruction those that may be the next.
+  std::vector<std::vector<size_t>> next() const;
   // Innermost loops of those that have such an instruction; of all if it is empty.
   std::vector<Loop> inner_loops(std::string_view opcode = "") const;
 };

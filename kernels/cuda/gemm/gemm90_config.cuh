@@ -6,7 +6,8 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// The sizes of a block's work. Two warpgroups multiply, each 64 rows of a tile; a third one loads.
+// The sizes of a block's work. Two warpgroups multiply, each 64 rows of a tile, a slab; a third one
+// loads.
 // With 256 columns a thread has 128 sums, which with 8 warps on the multiprocessor leaves a hundred
 // registers for all else; a stage is 48 KiB, and four of them with what the epilogue needs fill
 // shared memory. The narrower tiles are for products with few tiles. With kPaired a tile's columns
@@ -16,8 +17,11 @@ struct Gemm90Config {
   static constexpr int kRows = 128, kCols = kCols_, kDepth = 64, kStages = kStages_;
   static constexpr bool kPaired = kPaired_;
   static constexpr int kOutCols = kPaired ? kCols / 2 : kCols;  // of c
-  static constexpr int kSlabs = kRows / kGemm90SlabRows;        // warpgroups that multiply
-  static constexpr int kThreads = (kSlabs + 1) * kWarpgroupSize;
+  static constexpr int kSlabs = kRows / kGemm90SlabRows;        // of a tile
+  static constexpr bool kPingPong = false;
+  static constexpr int kOwnSlabs = 1;    // of a warpgroup
+  static constexpr int kMultipliers = 2;  // warpgroups that multiply
+  static constexpr int kThreads = (kMultipliers + 1) * kWarpgroupSize;
 
   // ---- Bytes of shared memory. A box has lines of 128 bytes: 64 elements. ----
   static constexpr int kBox = kDepth * 128;  // of 64 lines
@@ -25,6 +29,20 @@ struct Gemm90Config {
   static constexpr int kRing = kStages * kStage;
   static constexpr int kStaging = kBox + kGemm90SlabRows * 32 * 4;  // of a warpgroup's epilogue
 };
+
+// Two tiles of 128 columns at a time: each warpgroup has one to itself, both slabs of it, and takes
+// its turn at the tensor cores, so that its epilogue runs beside the other's products. A thread has
+// as many sums as with 256 columns, but a third more comes from memory for each product: this is
+// for products whose epilogues take long beside their k.
+template <int kStages_, bool kPaired_ = false>
+struct Gemm90PingPong : Gemm90Config<128, kStages_, kPaired_> {
+  static constexpr bool kPingPong = true;
+  static constexpr int kOwnSlabs = Gemm90PingPong::kSlabs;
+};
+
+// The sums of a thread, of each slab that its warpgroup has of a tile.
+template <class Config>
+using Gemm90Sums = float[Config::kOwnSlabs][Config::kCols / 2];
 
 // What the block's threads meet at, behind the rest of shared memory.
 template <int kStages>
@@ -34,7 +52,7 @@ struct Gemm90Barriers {
 
 template <class Config>
 constexpr size_t gemm90_shared_bytes() {
-  return Config::kRing + Config::kSlabs * Config::kStaging +
+  return Config::kRing + Config::kMultipliers * Config::kStaging +
          sizeof(Gemm90Barriers<Config::kStages>);
 }
 

@@ -15,7 +15,8 @@ namespace shale::kernels::SHALE_BACKEND {
 // same run in one row.
 
 struct Slab {
-  int index;           // of the warpgroup in the block
+  int number;          // of those of its tile
+  int barrier;         // where the threads of its warpgroup meet
   unsigned char* box;  // its shared memory, a multiple of 1024,
   float* sums;         // and behind it as much again
 };
@@ -93,10 +94,10 @@ __device__ __forceinline__ void store_part(const Gemm90Params& params, const Gem
                                            const float (&sums)[Config::kCols / 2]) {
   using Part = PartOf<Config, kFirstCol>;
   const GemmProblem& p = params.problem;
-  const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize, barrier = 1 + slab.index;
+  const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize, barrier = slab.barrier;
   // Sizes fit 32 bits, see gemm_by_plan(): registers are scarce here.
   const int col = item.col + Part::kCol, cols_left = static_cast<int>(p.n) - col;
-  const int row = item.row + slab.index * kGemm90SlabRows;
+  const int row = item.row + slab.number * kGemm90SlabRows;
   const int rows_left = item.row_end - row;
 
   if (Part::kStartsBox && thread == 0) bulk_wait_read<0>();  // the boxes before
@@ -170,7 +171,7 @@ class BoxWriter {
     unsigned char* const box = second_ ? reinterpret_cast<unsigned char*>(slab_.sums) : slab_.box;
     second_ = !second_;
     if (thread() == 0) bulk_wait_read<1>();
-    barrier_sync(1 + slab_.index, kWarpgroupSize);  // this box is free
+    barrier_sync(slab_.barrier, kWarpgroupSize);  // this box is free
     const int lane = thread() % kWarpSize;
     const int line = thread() / kWarpSize * 16 + lane % 16;  // of the matrix row that a lane names
 #pragma unroll
@@ -184,7 +185,7 @@ class BoxWriter {
       stmatrix_x4(box + box_run(line, j + lane / 16), pairs);
     }
     fence_proxy_async();
-    barrier_sync(1 + slab_.index, kWarpgroupSize);
+    barrier_sync(slab_.barrier, kWarpgroupSize);
     if (thread() > 0 || !inside_) return;
     tma_store(map, box, col, row_);
     bulk_commit();
@@ -214,7 +215,7 @@ __device__ __forceinline__ void store_boxes(const Gemm90Params& params, const Ge
                                             const Slab& slab,
                                             const float (&sums)[Config::kCols / 2]) {
   const GemmProblem& p = params.problem;
-  const int row = item.row + slab.index * kGemm90SlabRows;
+  const int row = item.row + slab.number * kGemm90SlabRows;
   BoxWriter<T> writer(slab, row, row < item.row_end);
 #pragma unroll
   for (int first = 0; first < Config::kOutCols; first += kBoxCols) {
@@ -261,7 +262,7 @@ template <typename T, class Config, class Params>
 __device__ __forceinline__ void store_products(const Params& params, const Gemm90Item& item,
                                                const Slab& slab,
                                                const float (&sums)[Config::kCols / 2]) {
-  const bool by_boxes = params.by_boxes && may_go_by_boxes(params, item, slab.index);
+  const bool by_boxes = params.by_boxes && may_go_by_boxes(params, item, slab.number);
   if (by_boxes && (Config::kPaired || params.unchanged)) {
     store_boxes<T, Config>(params, item, slab, sums);
   } else if (!Config::kPaired && by_boxes) {

@@ -164,19 +164,21 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   unsigned char* const ring = dynamic_shared();
   unsigned char* const staging = ring + Config::kRing;
   auto& barriers = *reinterpret_cast<Gemm90Barriers<Config::kStages>*>(
-      staging + Config::kSlabs * Config::kStaging);
+      staging + Config::kMultipliers * Config::kStaging);
   prepare_block<Config>(params, barriers);
 
   const int warpgroup = uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize);
-  if (warpgroup == Config::kSlabs) {
+  if (warpgroup == Config::kMultipliers) {
     shrink_registers<40>();
     if (threadIdx.x % kWarpgroupSize == 0) load_fp8_stages<Config>(params, ring, barriers);
   } else {
     grow_registers<232>();
     Fp8Stages<Config, kSquares> stages(ring, barriers, warpgroup);
     unsigned char* const own = staging + warpgroup * Config::kStaging;
-    const Slab slab = {
-        .index = warpgroup, .box = own, .sums = reinterpret_cast<float*>(own + Config::kBox)};
+    const Slab slab = {.number = warpgroup,
+                       .barrier = 1 + warpgroup,
+                       .box = own,
+                       .sums = reinterpret_cast<float*>(own + Config::kBox)};
     for (int number = first_item(); number < params.items; number += blocks()) {
       const Gemm90Item item = gemm90_item<Config>(params, number);
       const int count = (item.k_end - item.k_begin + Config::kDepth - 1) / Config::kDepth;

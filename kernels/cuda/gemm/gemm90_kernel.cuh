@@ -2,6 +2,7 @@
 
 #include "shale/kernels/cuda/gemm/gemm90_epilogue.cuh"
 #include "shale/kernels/cuda/grid.h"
+#include "shale/kernels/cuda/turns.cuh"
 
 namespace shale::kernels::SHALE_BACKEND {
 
@@ -77,16 +78,19 @@ __device__ __forceinline__ void load_stages(const Params& params, unsigned char*
 
 // ---- The warpgroups that multiply ----
 
-// Issues the product of 16 of k, from `k` of the stage on.
+// Issues the products of 16 of k, from `k` of the stage on.
 template <typename T, class Config, bool kATransposed, bool kBTransposed>
-__device__ __forceinline__ void multiply_step(float (&sums)[Config::kCols / 2],
-                                              const unsigned char* a, const unsigned char* b, int k,
-                                              bool accumulate) {
+__device__ __forceinline__ void multiply_step(Gemm90Sums<Config>& sums, const unsigned char* a,
+                                              const unsigned char* b, int k, bool accumulate) {
   const auto with_b = [&](auto b_tile) {
-    if constexpr (kATransposed) {
-      wgmma<T, Config::kCols>(sums, mn_major(a, k, Config::kBox), b_tile, accumulate);
-    } else {
-      wgmma<T, Config::kCols>(sums, k_major(a, k), b_tile, accumulate);
+#pragma unroll
+    for (int slab = 0; slab < Config::kOwnSlabs; ++slab) {
+      const unsigned char* const rows = a + slab * Config::kBox;
+      if constexpr (kATransposed) {
+        wgmma<T, Config::kCols>(sums[slab], mn_major(rows, k, Config::kBox), b_tile, accumulate);
+      } else {
+        wgmma<T, Config::kCols>(sums[slab], k_major(rows, k), b_tile, accumulate);
+      }
     }
   };
   if constexpr (kBTransposed) {
@@ -96,20 +100,39 @@ __device__ __forceinline__ void multiply_step(float (&sums)[Config::kCols / 2],
   }
 }
 
-// c [64, kCols] of slab `slab`. While the products of one stage run, those of the next are issued;
-// a stage is free when the products that follow it have been.
-template <typename T, class Config, bool kATransposed, bool kBTransposed>
-__device__ __forceinline__ void multiply_stages(float (&sums)[Config::kCols / 2], int slab,
-                                                int stages, const unsigned char* ring,
-                                                Gemm90Barriers<Config::kStages>& barriers,
-                                                RingPlace<Config::kStages>& place) {
-  constexpr int kSteps = Config::kDepth / 16;
-  const bool leads_warp = threadIdx.x % kWarpSize == 0;
-  int before = 0;  // the stage of the products that are under way
-  for (int i = 0; i < stages; ++i, place.next()) {
-    const unsigned char* const a = ring + place.stage * Config::kStage + slab * Config::kBox;
-    const unsigned char* const b = ring + place.stage * Config::kStage + Config::kA;
+// What a warpgroup reads the stages of its products with.
+template <class Config>
+struct Gemm90Stages {
+  const unsigned char* ring;
+  Gemm90Barriers<Config::kStages>& barriers;
+  int first_slab;  // of the warpgroup
+  RingPlace<Config::kStages> place{};
+
+  __device__ __forceinline__ const unsigned char* a() const {
+    return ring + place.stage * Config::kStage + first_slab * Config::kBox;
+  }
+  __device__ __forceinline__ const unsigned char* b() const {
+    return ring + place.stage * Config::kStage + Config::kA;
+  }
+  __device__ __forceinline__ void wait() {
     mbarrier_wait(barriers.full[place.stage], place.parity);
+  }
+  __device__ __forceinline__ void release(int stage) {
+    if (threadIdx.x % kWarpSize == 0) mbarrier_arrive(barriers.empty[stage]);
+  }
+};
+
+// c [64, kCols] of each slab. While the products of one stage run, those of the next are issued; a
+// stage is free when the products that follow it have been. issued() is called when all have been.
+template <typename T, class Config, bool kATransposed, bool kBTransposed, class Issued>
+__device__ __forceinline__ void multiply_stages(Gemm90Sums<Config>& sums, int count,
+                                                Gemm90Stages<Config>& stages,
+                                                const Issued& issued) {
+  constexpr int kSteps = Config::kDepth / 16;
+  int before = 0;  // the stage of the products that are under way
+  for (int i = 0; i < count; ++i, stages.place.next()) {
+    const unsigned char *const a = stages.a(), *const b = stages.b();
+    stages.wait();
     wgmma_fence(sums);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -119,23 +142,21 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kCols / 2]
     wgmma_commit();
     if (i > 0) {
       wgmma_wait<1>(sums);
-      if (leads_warp) mbarrier_arrive(barriers.empty[before]);
+      stages.release(before);
     }
-    before = place.stage;
+    before = stages.place.stage;
   }
+  issued();
   wgmma_wait<0>(sums);
-  if (leads_warp) mbarrier_arrive(barriers.empty[before]);
+  stages.release(before);
 }
 
 // The last stage of a group of k, of which `steps` times 16 belong to it.
 template <typename T, class Config, bool kATransposed, bool kBTransposed>
-__device__ __forceinline__ void multiply_rest(float (&sums)[Config::kCols / 2], int slab, int steps,
-                                              bool accumulate, const unsigned char* ring,
-                                              Gemm90Barriers<Config::kStages>& barriers,
-                                              RingPlace<Config::kStages>& place) {
-  const unsigned char* const a = ring + place.stage * Config::kStage + slab * Config::kBox;
-  const unsigned char* const b = ring + place.stage * Config::kStage + Config::kA;
-  mbarrier_wait(barriers.full[place.stage], place.parity);
+__device__ __forceinline__ void multiply_rest(Gemm90Sums<Config>& sums, int steps, bool accumulate,
+                                              Gemm90Stages<Config>& stages) {
+  const unsigned char *const a = stages.a(), *const b = stages.b();
+  stages.wait();
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
     wgmma_fence(sums);
@@ -144,30 +165,95 @@ __device__ __forceinline__ void multiply_rest(float (&sums)[Config::kCols / 2], 
     wgmma_commit();
     wgmma_wait<0>(sums);
   }
-  if (threadIdx.x % kWarpSize == 0) mbarrier_arrive(barriers.empty[place.stage]);
-  place.next();
+  stages.release(stages.place.stage);
+  stages.place.next();
 }
 
-// c of slab `slab`, of a group of k whose size is a multiple of 16, and may be 0.
+// c of a group of k whose size is a multiple of 16, and may be 0.
 template <typename T, class Config, bool kATransposed, bool kBTransposed>
-__device__ __forceinline__ void multiply_group(float (&sums)[Config::kCols / 2], int slab, int size,
-                                               const unsigned char* ring,
-                                               Gemm90Barriers<Config::kStages>& barriers,
-                                               RingPlace<Config::kStages>& place) {
-  const int stages = size / Config::kDepth, rest = size % Config::kDepth;
-  if (stages > 0) {
-    multiply_stages<T, Config, kATransposed, kBTransposed>(sums, slab, stages, ring, barriers,
-                                                           place);
+__device__ __forceinline__ void multiply_group(Gemm90Sums<Config>& sums, int size,
+                                               Gemm90Stages<Config>& stages) {
+  const int whole = size / Config::kDepth, rest = size % Config::kDepth;
+  if (whole > 0) {
+    multiply_stages<T, Config, kATransposed, kBTransposed>(sums, whole, stages, [] {});
   } else {
 #pragma unroll
-    for (float& sum : sums) sum = 0;
+    for (auto& slab : sums) {
+#pragma unroll
+      for (float& sum : slab) sum = 0;
+    }
   }
   if (rest == 0) return;
-  multiply_rest<T, Config, kATransposed, kBTransposed>(sums, slab, rest / 16, stages > 0, ring,
-                                                       barriers, place);
+  multiply_rest<T, Config, kATransposed, kBTransposed>(sums, rest / 16, whole > 0, stages);
+}
+
+// Takes all slabs of a warpgroup to c. Those after the first come to its registers, so that there
+// is one piece of code for all. What follows from the columns, such as addresses of biases, is
+// computed for each slab: kept from one to the next it takes more registers than there are.
+template <typename T, class Config, class Params>
+__device__ __forceinline__ void store_tile(const Params& params, const Gemm90Item& item,
+                                           int warpgroup, int first_slab, unsigned char* staging,
+                                           Gemm90Sums<Config>& sums) {
+  Slab slab = {.number = first_slab,
+               .barrier = 1 + warpgroup,
+               .box = staging,
+               .sums = reinterpret_cast<float*>(staging + Config::kBox)};
+  if constexpr (Config::kOwnSlabs == 1) {
+    store_products<T, Config>(params, item, slab, sums[0]);
+  } else {
+#pragma unroll 1
+    for (int i = 0; i < Config::kOwnSlabs; ++i, ++slab.number) {
+      Gemm90Item again = item;
+      again.col = opaque(item.col);
+      store_products<T, Config>(params, again, slab, sums[0]);
+#pragma unroll
+      for (int next = 1; next < Config::kOwnSlabs; ++next) {
+#pragma unroll
+        for (int e = 0; e < Config::kCols / 2; ++e) sums[next - 1][e] = sums[next][e];
+      }
+    }
+  }
 }
 
 // ---- The kernel ----
+
+// The items of a warpgroup that multiplies: those of its block, or, where a tile has one warpgroup,
+// every second of them. Then warpgroups issue their products in turns, item by item.
+template <typename T, class Config, bool kATransposed, bool kBTransposed, class Params>
+__device__ __forceinline__ void compute_items(const Params& params, int warpgroup,
+                                              const unsigned char* ring, unsigned char* staging,
+                                              Gemm90Barriers<Config::kStages>& barriers) {
+  static_assert(!Config::kPingPong || !Params::kGroupsOfK);
+  const Turns<Config::kMultipliers, 1 + Config::kMultipliers> turns{warpgroup};
+  Gemm90Stages<Config> stages{
+      .ring = ring, .barriers = barriers, .first_slab = Config::kPingPong ? 0 : warpgroup};
+  Gemm90Sums<Config> sums;
+  const int items = gemm90_items(params);
+  int owner = 0;
+  if (Config::kPingPong && turns.is_last()) turns.pass();
+  for (int number = first_item(); number < items; number += blocks()) {
+    const Gemm90Item item = gemm90_item<Config>(params, number);
+    const int size = item.k_end - item.k_begin;
+    const int count = (size + Config::kDepth - 1) / Config::kDepth;
+    if constexpr (Config::kPingPong) {
+      const bool own = owner == warpgroup;
+      owner = (owner + 1) % Config::kMultipliers;
+      if (!own) {
+        stages.place.skip(count);
+        continue;
+      }
+      turns.take();
+      multiply_stages<T, Config, kATransposed, kBTransposed>(sums, count, stages,
+                                                             [&] { turns.pass(); });
+    } else if constexpr (Params::kGroupsOfK) {
+      multiply_group<T, Config, kATransposed, kBTransposed>(sums, size, stages);
+    } else {
+      multiply_stages<T, Config, kATransposed, kBTransposed>(sums, count, stages, [] {});
+    }
+    store_tile<T, Config>(params, item, warpgroup, stages.first_slab, staging, sums);
+  }
+  if (Config::kPingPong && owner == warpgroup) turns.take();  // the last one that was passed on
+}
 
 // What a block does before its warpgroups part.
 template <class Config, class Params>
@@ -178,9 +264,10 @@ __device__ __forceinline__ void prepare_block(const Params& params,
     prefetch_tensor_map(params.b);
     if (Config::kPaired) prefetch_tensor_map(params.b_up);
     if (params.by_boxes) prefetch_tensor_map(params.c);
+    constexpr int kReaders = Config::kPingPong ? 1 : Config::kMultipliers;  // of a stage
     for (int i = 0; i < Config::kStages; ++i) {
       mbarrier_init(barriers.full[i], 1);
-      mbarrier_init(barriers.empty[i], Config::kSlabs * kWarpgroupSize / kWarpSize);
+      mbarrier_init(barriers.empty[i], kReaders * kWarpgroupSize / kWarpSize);
     }
     fence_mbarrier_init();
   }
@@ -189,44 +276,29 @@ __device__ __forceinline__ void prepare_block(const Params& params,
 }
 
 // Blocks, as many as there are multiprocessors, take tiles of c in turns. One warpgroup has one
-// thread that copies the operands to a ring of stages, of tile after tile; two have 64 rows of the
-// tile each. So the copies for the next tile go on while this one's epilogue does.
+// thread that copies the operands to a ring of stages, of tile after tile; two multiply, 64 rows of
+// the tile each or a tile each. So the copies for the next tile go on while this one's epilogue
+// does.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, class Params>
 __global__ void __launch_bounds__(Config::kThreads, 1)
     gemm90_kernel(const __grid_constant__ Params params) {
   unsigned char* const ring = dynamic_shared();
   unsigned char* const staging = ring + Config::kRing;
   auto& barriers = *reinterpret_cast<Gemm90Barriers<Config::kStages>*>(
-      staging + Config::kSlabs * Config::kStaging);
+      staging + Config::kMultipliers * Config::kStaging);
   prepare_block<Config>(params, barriers);
 
   // 504 registers are there for the three threads at one place of their warpgroups.
   const int warpgroup = uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize);
-  if (warpgroup == Config::kSlabs) {
+  if (warpgroup == Config::kMultipliers) {
     shrink_registers<40>();
     if (threadIdx.x % kWarpgroupSize == 0) {
       load_stages<Config, kATransposed, kBTransposed>(params, ring, barriers);
     }
   } else {
     grow_registers<232>();
-    RingPlace<Config::kStages> place;
-    float sums[Config::kCols / 2];
-    const int items = gemm90_items(params);
-    for (int number = first_item(); number < items; number += blocks()) {
-      const Gemm90Item item = gemm90_item<Config>(params, number);
-      const int size = item.k_end - item.k_begin;
-      if constexpr (Params::kGroupsOfK) {
-        multiply_group<T, Config, kATransposed, kBTransposed>(sums, warpgroup, size, ring, barriers,
-                                                              place);
-      } else {
-        multiply_stages<T, Config, kATransposed, kBTransposed>(
-            sums, warpgroup, (size + Config::kDepth - 1) / Config::kDepth, ring, barriers, place);
-      }
-      unsigned char* const own = staging + warpgroup * Config::kStaging;
-      const Slab slab = {
-          .index = warpgroup, .box = own, .sums = reinterpret_cast<float*>(own + Config::kBox)};
-      store_products<T, Config>(params, item, slab, sums);
-    }
+    compute_items<T, Config, kATransposed, kBTransposed>(
+        params, warpgroup, ring, staging + warpgroup * Config::kStaging, barriers);
     if (threadIdx.x % kWarpgroupSize == 0) bulk_wait_read<0>();
   }
 }
@@ -301,6 +373,8 @@ void launch_gemm90_pairs(const Exec& exec, const GemmProblem& p, const GemmWork&
       return launch_gemm90_kernel<T, Gemm90Config<128, 6, true>, false, true>(exec, p, work);
     case GemmTile::kHopper128x256:
       return launch_gemm90_kernel<T, Gemm90Config<256, 4, true>, false, true>(exec, p, work);
+    case GemmTile::kHopperPingPong128x128:
+      return launch_gemm90_kernel<T, Gemm90PingPong<6, true>, false, true>(exec, p, work);
     default: throw InternalError("gemm: no tile of Hopper's kernels for SwiGLU");
   }
 }
@@ -314,6 +388,8 @@ void launch_gemm90(const Exec& exec, const GemmProblem& p, const GemmWork& work)
       return launch_gemm90_tile<T, Gemm90Config<128, 6>>(exec, p, work);
     case GemmTile::kHopper128x256:
       return launch_gemm90_tile<T, Gemm90Config<256, 4>>(exec, p, work);
+    case GemmTile::kHopperPingPong128x128:
+      return launch_gemm90_tile<T, Gemm90PingPong<6>>(exec, p, work);
     default: throw InternalError("gemm: no tile of Hopper's kernels");
   }
 }

@@ -67,9 +67,11 @@ bool takes_hopper(const Exec& exec, const GroupedProblem& g) {
          g.groups * g.product.m <= std::numeric_limits<int32_t>::max() && whole_steps;
 }
 
-// Sums over groups of k keep the bounds of a group too, for which 256 columns leave no registers.
+// Sums over groups of k keep the bounds of a group too, for which 128 sums of a thread leave no
+// registers.
 bool has_registers(const GroupedProblem& g, GemmTile tile) {
-  return g.by == GroupedBy::kRows || tile != GemmTile::kHopper128x256;
+  return g.by == GroupedBy::kRows ||
+         (tile != GemmTile::kHopper128x256 && tile != GemmTile::kHopperPingPong128x128);
 }
 
 GemmTile tile_for(const Exec& exec, const GroupedProblem& g, const GemmTile* wanted) {

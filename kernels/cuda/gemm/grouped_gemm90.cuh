@@ -108,17 +108,16 @@ void launch_grouped90_kernel(const Exec& exec, const GroupedProblem& g, const Gr
       exec, params);
 }
 
-template <typename T, int kCols, int kStages>
+// Pairs: as Config, with the tiles of SwiGLU's products.
+template <typename T, class Config, class Pairs>
 void launch_grouped90_tile(const Exec& exec, const GroupedProblem& g, const GroupedWork& work) {
-  using Config = Gemm90Config<kCols, kStages>;
   if (g.by == GroupedBy::kInner) {
-    if constexpr (kCols <= 128) {
+    if constexpr (Config::kOwnSlabs * Config::kCols <= 128) {
       return launch_grouped90_kernel<T, Config, true, false, true>(exec, g, work);
     }
     throw InternalError("grouped_gemm: no tile of so many columns for groups of k");
   }
   if (g.product.epilogue == Epilogue::kSwiGlu) {
-    using Pairs = Gemm90Config<kCols, kStages, true>;
     return launch_grouped90_kernel<T, Pairs, false, true, false>(exec, g, work);
   }
   if (g.product.b.transposed) {
@@ -130,8 +129,14 @@ void launch_grouped90_tile(const Exec& exec, const GroupedProblem& g, const Grou
 template <typename T>
 void launch_grouped90(const Exec& exec, const GroupedProblem& g, const GroupedWork& work) {
   switch (work.tile) {
-    case GemmTile::kHopper128x128: return launch_grouped90_tile<T, 128, 6>(exec, g, work);
-    case GemmTile::kHopper128x256: return launch_grouped90_tile<T, 256, 4>(exec, g, work);
+    case GemmTile::kHopper128x128:
+      return launch_grouped90_tile<T, Gemm90Config<128, 6>, Gemm90Config<128, 6, true>>(exec, g,
+                                                                                        work);
+    case GemmTile::kHopper128x256:
+      return launch_grouped90_tile<T, Gemm90Config<256, 4>, Gemm90Config<256, 4, true>>(exec, g,
+                                                                                        work);
+    case GemmTile::kHopperPingPong128x128:
+      return launch_grouped90_tile<T, Gemm90PingPong<6>, Gemm90PingPong<6, true>>(exec, g, work);
     default: throw InternalError("grouped_gemm: no tile of Hopper's kernels");
   }
 }

@@ -32,6 +32,11 @@ __device__ __forceinline__ void change(float (&d)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
+template <int kArrays, int kCount>
+__device__ __forceinline__ void change(float (&d)[kArrays][kCount]) {
+#pragma unroll
+  for (int i = 0; i < kArrays; ++i) change(d[i]);
+}
 
 template <typename... Accumulators>
 __device__ __forceinline__ void wgmma_fence(Accumulators&... d) {

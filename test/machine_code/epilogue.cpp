@@ -1,0 +1,144 @@
+#include "shale/test/machine_code/epilogue.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+
+#include "shale/base/error.h"
+
+namespace shale::machine_code {
+namespace {
+
+// What makes a way the one that is looked for, most important first.
+using Merit = std::array<double, 3>;
+
+Merit merit_of(const Instruction& instruction, EpilogueKind kind) {
+  const bool special = instruction.opcode.starts_with("MUFU");
+  const bool packs = instruction.opcode.starts_with("STSM");
+  const bool sends = instruction.opcode.starts_with("UTMASTG");
+  return kind == EpilogueKind::kPlain ? Merit{double(packs), double(sends), -1}
+                                      : Merit{double(special), double(sends), -1};
+}
+
+bool holds(const Loop& outer, const Loop& inner) {
+  return outer.first <= inner.first && outer.last >= inner.last &&
+         (outer.first < inner.first || outer.last > inner.last);
+}
+
+// The best way from a loop's first instruction to its last.
+class Ways {
+ public:
+  Ways(const Kernel& kernel, const Loop& within, const Loop& main, EpilogueKind kind)
+      : kernel_(kernel), within_(within), next_(kernel.next()), passes_(kernel.code.size(), 1) {
+    for (const Loop& loop : kernel.loops()) {
+      if (!holds(within, loop) || holds(loop, main)) continue;
+      for (size_t i = loop.first; i <= loop.last; ++i) passes_[i] *= 2;
+    }
+    for (size_t i = main.first; i <= main.last; ++i) passes_[i] = 0;  // counted apart
+    best_.resize(kernel.code.size());
+    state_.resize(kernel.code.size(), State::kNew);
+    find(kind);
+  }
+
+  Work work() const {
+    if (!best_[within_.first]) {
+      throw InternalError(kernel_.name + " has no way through its tiles");
+    }
+    Work sum;
+    for (size_t at = within_.first;; at = best_[at]->next) {
+      Work one = work_of(kernel_.code[at]);
+      one *= passes_[at];
+      sum += one;
+      if (at == within_.last) return sum;
+    }
+  }
+
+ private:
+  enum class State { kNew, kOpen, kDone };
+  struct Step {
+    Merit merit{};  // from here to the end
+    size_t next = 0;
+  };
+
+  // Depth first, without recursion: jumps back, to what is open, are not gone.
+  void find(EpilogueKind kind) {
+    std::vector<size_t> stack = {within_.first};
+    while (!stack.empty()) {
+      const size_t at = stack.back();
+      if (state_[at] == State::kDone) {
+        stack.pop_back();
+        continue;
+      }
+      if (state_[at] == State::kNew) {
+        state_[at] = State::kOpen;
+        if (at == within_.last) continue;
+        for (const size_t to : next_[at]) {
+          if (state_[to] == State::kNew) stack.push_back(to);
+        }
+        continue;
+      }
+      settle(at, kind);
+      state_[at] = State::kDone;
+      stack.pop_back();
+    }
+  }
+
+  void settle(size_t at, EpilogueKind kind) {
+    Merit own = merit_of(kernel_.code[at], kind);
+    for (double& part : own) part *= passes_[at];
+    if (at == within_.last) {
+      best_[at] = Step{own, at};
+      return;
+    }
+    for (const size_t to : next_[at]) {
+      if (state_[to] != State::kDone || !best_[to]) continue;
+      Merit merit = best_[to]->merit;
+      for (size_t i = 0; i < merit.size(); ++i) merit[i] += own[i];
+      if (!best_[at] || merit > best_[at]->merit) best_[at] = Step{merit, to};
+    }
+  }
+
+  const Kernel& kernel_;
+  const Loop within_;
+  std::vector<std::vector<size_t>> next_;
+  std::vector<double> passes_;
+  std::vector<std::optional<Step>> best_;
+  std::vector<State> state_;
+};
+
+}  // namespace
+
+Work epilogue_of(const Kernel& kernel, EpilogueKind kind) {
+  const std::vector<Loop> products = kernel.inner_loops("HGMMA");
+  if (products.empty()) throw InternalError(kernel.name + " has no loop with products");
+  const Loop main = products.front();
+  Loop tiles{0, std::numeric_limits<size_t>::max()};
+  for (const Loop& loop : kernel.loops()) {
+    if (holds(loop, main) && holds(tiles, loop)) tiles = loop;
+  }
+  if (tiles.last == std::numeric_limits<size_t>::max()) {
+    throw InternalError(kernel.name + " has no loop over tiles");
+  }
+  return Ways(kernel, tiles, main, kind).work();
+}
+
+TileCycles tile_cycles(const Work& main_loop, const Work& epilogue, double warps, bool overlaps,
+                       const Gpu& gpu) {
+  // A warp alone at its scheduler issues at most one instruction in a cycle.
+  Cycles rest = cycles_of(epilogue, warps, gpu);
+  return {.products = cycles_of(main_loop, warps, gpu).tensor,
+          .epilogue = rest.longest_besides_tensor(),
+          .overlaps = overlaps};
+}
+
+// Two tiles that take turns: products of both have to pass the tensor cores, and each tile's
+// epilogue follows its products.
+double share_at(const TileCycles& tile, double k) {
+  const double products = tile.products * k / 64;
+  const double both = tile.overlaps ? std::max(2 * products, products + tile.epilogue)
+                                    : 2 * (products + tile.epilogue);
+  return 2 * products / both;
+}
+
+}  // namespace shale::machine_code

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "shale/test/machine_code/bounds.h"
+
+// What a tile of a product costs besides its main loop, and what that leaves of the tensor cores'
+// peak at a given k. Nothing here was measured.
+namespace shale::machine_code {
+
+enum class EpilogueKind {
+  kPlain,  // products go from registers to boxes
+  kGelu,   // they go through shared memory to GELU by tanh, whose argument is stored too
+};
+
+// The work of one warp between a tile's main loop and the next one's, on the way through the code
+// that such an epilogue takes: of the ways with the most special functions and boxes the shortest.
+// Loops on that way, over rows and slabs, go round twice.
+Work epilogue_of(const Kernel& kernel, EpilogueKind kind);
+
+// Cycles of a multiprocessor for a tile, of the warps that work on it.
+struct TileCycles {
+  double products = 0;  // 64 of k
+  double epilogue = 0;
+  bool overlaps = false;  // the epilogue runs beside another tile's products
+};
+TileCycles tile_cycles(const Work& main_loop, const Work& epilogue, double warps, bool overlaps,
+                       const Gpu& gpu);
+
+// Of the tensor cores' time over all of a tile.
+double share_at(const TileCycles& tile, double k);
+
+}  // namespace shale::machine_code
