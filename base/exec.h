@@ -31,6 +31,9 @@ struct StepState {
   float bias_correction1 = 1;  // 1 - beta1^t
   float bias_correction2 = 1;  // 1 - beta2^t
   float grad_scale = 1;        // 1 / tokens of the global batch: dlogits carry it
+  // Of kernels whose blocks take tiles as they come to it (kernels/cuda/tile_queue.cuh), on the one
+  // stream whose kernels are given this state. 0 between kernels, so that an upload changes nothing.
+  uint32_t next_tile = 0;
   // Written by kernels; lasts from step to step.
   LossScale loss_scale;
   // Written by kernels (and once by the host, when a step begins).
@@ -51,7 +54,7 @@ struct Exec {
   Device device;
   void* stream = nullptr;          // a cudaStream_t, an emulator queue; null on the CPU
   Workspace* workspace = nullptr;  // never null in a call made by the runtime
-  StepState* step = nullptr;       // device memory
+  StepState* step = nullptr;       // device memory, or null in calls that need none of it
   int threads = 1;                 // CPU threads
   bool deterministic = false;      // asks for the variant without atomics
   // Most blocks of a kernel whose blocks take one tile after the other; 0: as many as the GPU has

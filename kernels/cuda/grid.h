@@ -18,4 +18,9 @@ inline int64_t persistent_blocks(const Exec& exec, int64_t tiles) {
   return tiles < most ? tiles : most;
 }
 
+// What those blocks take their tiles by, see tile_queue.cuh.
+inline uint32_t* tile_counter(const Exec& exec) {
+  return exec.step == nullptr ? nullptr : &exec.step->next_tile;
+}
+
 }  // namespace shale::kernels

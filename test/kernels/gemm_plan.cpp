@@ -80,6 +80,18 @@ TEST_CASE("Hopper's tiles are planned on Hopper, for 16-bit operands that have a
   CHECK_FALSE(planned(both_transposed, true));
 }
 
+TEST_CASE("on Hopper two tiles take turns where the epilogue is long beside k", "[gemm]") {
+  const kernels::GemmMeans hopper{.hopper = true};
+  GemmProblem gelu = problem(16384, 3072, 768);
+  gelu.epilogue = Epilogue::kGeluTanh;
+  CHECK(gemm_plan(gelu, hopper).tile == GemmTile::kHopperPingPong128x128);
+  gelu.k = 16384;
+  CHECK(gemm_plan(gelu, hopper).tile == GemmTile::kHopper128x256);
+  CHECK(gemm_plan(problem(8192, 8192, 8192), hopper).tile == GemmTile::kHopper128x256);
+  // A block with one tile has nobody to take turns with.
+  CHECK(gemm_plan(problem(1024, 1024, 1024), hopper).tile != GemmTile::kHopperPingPong128x128);
+}
+
 TEST_CASE("SwiGLU's products are planned as one of both widths, in one part, never by the library",
           "[gemm]") {
   for (const DType in : {DType::kF32, DType::kBF16, DType::kF16}) {

@@ -2,6 +2,7 @@
 
 #include "shale/kernels/cuda/gemm/gemm90.cuh"
 #include "shale/kernels/cuda/ring.cuh"
+#include "shale/kernels/cuda/tile_queue.cuh"
 #include "shale/kernels/simt/hopper.h"
 
 namespace shale::kernels::SHALE_BACKEND {
@@ -48,6 +49,7 @@ using Gemm90Sums = float[Config::kOwnSlabs][Config::kCols / 2];
 template <int kStages>
 struct Gemm90Barriers {
   MBarrier full[kStages], empty[kStages];
+  TileQueue items;
 };
 
 template <class Config>
@@ -69,7 +71,8 @@ struct Gemm90Params {
   GemmProblem problem;
   GemmWork work;
   int row_tiles = 0, col_tiles = 0;
-  int items = 0;          // tiles, times parts of k
+  int items = 0;                  // tiles, times parts of k
+  uint32_t* next_item = nullptr;  // see tile_queue.cuh
   bool by_boxes = false;  // c, of 16 bits, goes to memory by the copy engine,
   bool unchanged = false;  // and no operand but a bias changes the products
 };
