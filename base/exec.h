@@ -7,6 +7,7 @@
 
 namespace shale {
 
+class HeldMultiprocessors;
 class Tracer;
 namespace kernels {
 class CallObserver;
@@ -32,7 +33,8 @@ struct StepState {
   float bias_correction2 = 1;  // 1 - beta2^t
   float grad_scale = 1;        // 1 / tokens of the global batch: dlogits carry it
   // Of kernels whose blocks take tiles as they come to it (kernels/cuda/tile_queue.cuh), on the one
-  // stream whose kernels are given this state. 0 between kernels, so that an upload changes nothing.
+  // stream whose kernels are given this state. 0 between kernels, so that an upload changes
+  // nothing.
   uint32_t next_tile = 0;
   // Written by kernels; lasts from step to step.
   LossScale loss_scale;
@@ -60,6 +62,9 @@ struct Exec {
   // Most blocks of a kernel whose blocks take one tile after the other; 0: as many as the GPU has
   // multiprocessors. Results do not depend on it.
   int persistent_blocks = 0;
+  // What collectives hold of these, which such kernels leave free; null: nothing. Results do not
+  // depend on it either.
+  const HeldMultiprocessors* held = nullptr;
   // Blocks of a kernel come up while the kernel before it in the stream still runs, and wait for
   // its end (programmatic dependent launch). Only on a device whose kernels are compiled for
   // compute capability 9.0 or later; a launch elsewhere is an error.

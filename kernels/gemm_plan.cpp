@@ -128,7 +128,7 @@ GemmPlan modelled_own(const GemmProblem& p, const GemmMeans& means) {
   double least = std::numeric_limits<double>::infinity();
   for (const TileTraits& tile : kTiles) {
     if (!can_run(tile.tile, means)) continue;
-    for (int splits = 1; splits <= kMaxSplits; splits *= 2) {
+    for (int splits = 1; splits <= kMaxSplits; ++splits) {
       if (!has_kernel(p, tile.tile, splits) || !may_split(p, splits)) continue;
       const double total = cost(p, tile, splits);
       if (total >= least) continue;

@@ -40,6 +40,8 @@ TEST_CASE("where a block has little shared memory, no tile is planned that takes
 TEST_CASE("few tiles over a long k are split", "[gemm]") {
   CHECK(gemm_plan(problem(768, 768, 16384), {}).splits > 1);
   CHECK(gemm_plan(problem(16384, 768, 768), {}).splits == 1);
+  // 72 tiles would leave 60 of 132 multiprocessors idle; three parts of each are two rounds.
+  CHECK(gemm_plan(problem(768, 3072, 16384), {.hopper = true}).splits == 3);
   // As much memory as the partial products may take.
   const GemmProblem wide = problem(4096, 4096, 65536);
   CHECK(gemm_plan(wide, {}).splits * wide.m * wide.n * 4 <= int64_t{64} << 20);

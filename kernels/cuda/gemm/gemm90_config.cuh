@@ -20,7 +20,7 @@ struct Gemm90Config {
   static constexpr int kOutCols = kPaired ? kCols / 2 : kCols;  // of c
   static constexpr int kSlabs = kRows / kGemm90SlabRows;        // of a tile
   static constexpr bool kPingPong = false;
-  static constexpr int kOwnSlabs = 1;    // of a warpgroup
+  static constexpr int kOwnSlabs = 1;     // of a warpgroup
   static constexpr int kMultipliers = 2;  // warpgroups that multiply
   static constexpr int kThreads = (kMultipliers + 1) * kWarpgroupSize;
 
@@ -73,8 +73,8 @@ struct Gemm90Params {
   int row_tiles = 0, col_tiles = 0;
   int items = 0;                  // tiles, times parts of k
   uint32_t* next_item = nullptr;  // see tile_queue.cuh
-  bool by_boxes = false;  // c, of 16 bits, goes to memory by the copy engine,
-  bool unchanged = false;  // and no operand but a bias changes the products
+  bool by_boxes = false;          // c, of 16 bits, goes to memory by the copy engine,
+  bool unchanged = false;         // and no operand but a bias changes the products
 };
 
 // A tile of c and a part of k, of those that blocks take in turns.

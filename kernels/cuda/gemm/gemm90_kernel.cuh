@@ -263,10 +263,10 @@ __device__ __forceinline__ void compute_items(const Params& params, int warpgrou
   if (Config::kPingPong && owner == warpgroup) turns.take();  // the last one that was passed on
 }
 
-// Blocks, as many as there are multiprocessors, take tiles of c as they come to it. One warpgroup has one
-// thread that copies the operands to a ring of stages, of tile after tile; two multiply, 64 rows of
-// the tile each or a tile each. So the copies for the next tile go on while this one's epilogue
-// does.
+// Blocks, as many as there are multiprocessors, take tiles of c as they come to it. One warpgroup
+// has one thread that copies the operands to a ring of stages, of tile after tile; two multiply, 64
+// rows of the tile each or a tile each. So the copies for the next tile go on while this one's
+// epilogue does.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, class Params>
 __global__ void __launch_bounds__(Config::kThreads, 1)
     gemm90_kernel(const __grid_constant__ Params params) {
