@@ -7,6 +7,7 @@
 
 namespace shale {
 
+class HeldMultiprocessors;
 class Tracer;
 namespace kernels {
 class CallObserver;
@@ -31,6 +32,10 @@ struct StepState {
   float bias_correction1 = 1;  // 1 - beta1^t
   float bias_correction2 = 1;  // 1 - beta2^t
   float grad_scale = 1;        // 1 / tokens of the global batch: dlogits carry it
+  // Of kernels whose blocks take tiles as they come to it (kernels/cuda/tile_queue.cuh), on the one
+  // stream whose kernels are given this state. 0 between kernels, so that an upload changes
+  // nothing.
+  uint32_t next_tile = 0;
   // Written by kernels; lasts from step to step.
   LossScale loss_scale;
   // Written by kernels (and once by the host, when a step begins).
@@ -51,12 +56,15 @@ struct Exec {
   Device device;
   void* stream = nullptr;          // a cudaStream_t, an emulator queue; null on the CPU
   Workspace* workspace = nullptr;  // never null in a call made by the runtime
-  StepState* step = nullptr;       // device memory
+  StepState* step = nullptr;       // device memory, or null in calls that need none of it
   int threads = 1;                 // CPU threads
   bool deterministic = false;      // asks for the variant without atomics
   // Most blocks of a kernel whose blocks take one tile after the other; 0: as many as the GPU has
   // multiprocessors. Results do not depend on it.
   int persistent_blocks = 0;
+  // What collectives hold of these, which such kernels leave free; null: nothing. Results do not
+  // depend on it either.
+  const HeldMultiprocessors* held = nullptr;
   // Blocks of a kernel come up while the kernel before it in the stream still runs, and wait for
   // its end (programmatic dependent launch). Only on a device whose kernels are compiled for
   // compute capability 9.0 or later; a launch elsewhere is an error.

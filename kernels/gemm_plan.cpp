@@ -19,6 +19,7 @@ struct TileTraits {
   // Multiply-adds per cycle of a multiprocessor that is full of such blocks, relative to the best:
   // a smaller tile loads more for each product.
   double speed_16, speed_f32;  // 0: there is no such kernel
+  bool overlaps = false;       // a tile's epilogue runs beside the next one's products
 };
 // Those of Hopper are a guess until they are measured.
 constexpr std::array<TileTraits, kGemmTiles> kTiles = {
@@ -29,7 +30,7 @@ constexpr std::array<TileTraits, kGemmTiles> kTiles = {
      {GemmTile::kHopper128x64, "kHopper128x64", 128, 64, 1, 0},
      {GemmTile::kHopper128x128, "kHopper128x128", 128, 128, 1.4, 0},
      {GemmTile::kHopper128x256, "kHopper128x256", 128, 256, 1.7, 0},
-     {GemmTile::kHopperPingPong128x128, "kHopperPingPong128x128", 128, 128, 1.55, 0}}};
+     {GemmTile::kHopperPingPong128x128, "kHopperPingPong128x128", 128, 128, 1.4, 0, true}}};
 
 const TileTraits& traits(GemmTile tile) {
   return kTiles[static_cast<size_t>(tile)];
@@ -79,7 +80,21 @@ struct Costs {
 };
 constexpr Costs kCosts16 = {.per_byte = 90, .per_launch = 4.5e6};
 constexpr Costs kCostsF32 = {.per_byte = 9, .per_launch = 4.5e5};
-constexpr double kFilling = 192;  // steps of k that a block's first loads and its epilogue cost
+
+// Steps of k that a block's first loads and its epilogue cost. Of Hopper's tiles, whose first loads
+// run beside the tile before, by their machine code (docs/gpu/bounds.md): sums that go to memory as
+// they are, or changed by a bias alone; with another operand added; with an activation.
+constexpr double kFilling = 192;
+constexpr double kPlainSteps = 56, kSumSteps = 192, kActivationSteps = 448;
+
+double filling(const GemmProblem& p, const TileTraits& tile, int splits) {
+  if (!is_hopper(tile.tile)) return kFilling;
+  if (splits > 1) return kSumSteps;  // parts are in f32
+  if (p.epilogue != Epilogue::kNone && p.epilogue != Epilogue::kSwiGlu) return kActivationSteps;
+  const bool is_changed = p.c.dtype == DType::kF32 || p.accumulate || p.residual.data != nullptr ||
+                          p.bias_grad.data != nullptr;
+  return is_changed || p.epilogue == Epilogue::kSwiGlu ? kSumSteps : kPlainSteps;
+}
 
 constexpr int kMaxSplits = 16;
 constexpr int64_t kMinSplitK = 512;  // below it, a part is mostly filling and reduction
@@ -90,9 +105,12 @@ double cost(const GemmProblem& p, const TileTraits& tile, int splits, int64_t gr
   const Costs costs = is_f32 ? kCostsF32 : kCosts16;
   const int64_t blocks =
       ceil_div(p.m, tile.rows) * ceil_div(product_cols(p), tile.cols) * splits * groups;
-  const double work = double(tile.rows * tile.cols) * (double(p.k) / splits + kFilling);
-  double total =
-      double(ceil_div(blocks, kProcessors)) * work / (is_f32 ? tile.speed_f32 : tile.speed_16);
+  const double k = double(p.k) / splits, extra = filling(p, tile, splits);
+  // Where two tiles take turns, both's products or one's with its epilogue are what takes longest.
+  const double steps = tile.overlaps ? std::max(2 * k, k + extra) / 2 : k + extra;
+  const double rounds = double(ceil_div(blocks, kProcessors));
+  double total = double(tile.rows * tile.cols) * (rounds * steps + (tile.overlaps ? extra : 0)) /
+                 (is_f32 ? tile.speed_f32 : tile.speed_16);
   if (splits > 1) {  // partial products are written and read once
     const double bytes = 2.0 * sizeof(float) * double(p.m * p.n) * splits;
     total += costs.per_launch + bytes * costs.per_byte / double(kProcessors);
@@ -110,7 +128,7 @@ GemmPlan modelled_own(const GemmProblem& p, const GemmMeans& means) {
   double least = std::numeric_limits<double>::infinity();
   for (const TileTraits& tile : kTiles) {
     if (!can_run(tile.tile, means)) continue;
-    for (int splits = 1; splits <= kMaxSplits; splits *= 2) {
+    for (int splits = 1; splits <= kMaxSplits; ++splits) {
       if (!has_kernel(p, tile.tile, splits) || !may_split(p, splits)) continue;
       const double total = cost(p, tile, splits);
       if (total >= least) continue;

@@ -11,7 +11,8 @@ struct GemmProblem;
 
 // Rows and columns of c that one thread block of the hand-written GPU kernels computes. Those of
 // Hopper are kernels of their own, for compute capability 9.0 and nothing else. Of
-// kHopperPingPong128x128 a block computes two at a time: one's epilogue runs beside the other's products.
+// kHopperPingPong128x128 a block computes two at a time: one's epilogue runs beside the other's
+// products.
 enum class GemmTile : uint8_t {
   k64x64,
   k128x64,

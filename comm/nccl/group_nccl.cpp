@@ -139,11 +139,13 @@ class NcclGroup::NcclWork final : public WorkState {
         stream_(call.stream),
         traffic_(call.traffic),
         captured_(group.captures(call.stream)),
+        held_(group.device_.held(), group.ctas()),
         tracer_(group.options().tracer) {}
 
   // A captured one is a place in a graph, and nobody may ask for its event.
   bool done() const override { return !captured_ && finished_->done(); }
   void wait() override {
+    held_.release();
     watchdog_->check();
     if (captured_) return finished_->hold(stream_);
     const TraceScope scope(tracer_, "comm/wait");  // in which the stream waits, not the host
@@ -163,6 +165,7 @@ class NcclGroup::NcclWork final : public WorkState {
   void* stream_;
   Traffic traffic_;
   bool captured_;
+  HeldMultiprocessors::Hold held_;
   Tracer* tracer_;
 };
 
@@ -223,14 +226,24 @@ NcclParent& NcclGroup::parent() {
   return *parent_;
 }
 
-NcclOptions NcclGroup::nccl_options() const {
-  // Enough for the bandwidth of a node's links, and room for the other lane's kernels.
+// Enough for the bandwidth of a node's links, and room for the other lane's kernels.
+int NcclGroup::max_ctas() const {
   constexpr int kModelLaneCtas = 16;
+  return options().lane == Lane::kModel ? kModelLaneCtas : 0;
+}
+
+// An estimate of what NCCL likes, where it decides: blocks beyond it are late by a tile.
+int NcclGroup::ctas() const {
+  constexpr int kUsual = 16;
+  return max_ctas() > 0 ? max_ctas() : kUsual;
+}
+
+NcclOptions NcclGroup::nccl_options() const {
   return {.group_name = options().name,
           .device = device_.device().index,
           .timeout_s = options().timeout_s,
           .deterministic = options().deterministic,
-          .max_ctas = options().lane == Lane::kModel ? kModelLaneCtas : 0,
+          .max_ctas = max_ctas(),
           .poll = [context = context_] { context->board.check(); },
           .ask_who_lives =
               [context = context_] {

@@ -56,6 +56,8 @@ class NcclGroup final : public ProcessGroup {
   };
 
   NcclOptions nccl_options() const;
+  int max_ctas() const;  // that its kernels are bounded to; 0: NCCL decides
+  int ctas() const;      // that they have
   void start();
   NcclParent& parent();
 

@@ -2,6 +2,7 @@
 
 #include "shale/base/exec.h"
 #include "shale/base/gpu_model.h"
+#include "shale/base/held_multiprocessors.h"
 
 namespace shale::kernels {
 
@@ -12,10 +13,18 @@ inline int64_t multiprocessors(const Exec& exec) {
   return gpu_model(exec.device.arch).multiprocessors;
 }
 
-// Blocks of a kernel that do `tiles` tiles, each block one after the other.
+// Blocks of a kernel that do `tiles` tiles, each block one after the other: as many as there are
+// multiprocessors, less those that collectives hold.
 inline int64_t persistent_blocks(const Exec& exec, int64_t tiles) {
-  const int64_t most = exec.persistent_blocks > 0 ? exec.persistent_blocks : multiprocessors(exec);
+  const int64_t all = exec.persistent_blocks > 0 ? exec.persistent_blocks : multiprocessors(exec);
+  const int64_t held = exec.held != nullptr ? exec.held->most() : 0;
+  const int64_t most = all - held > 1 ? all - held : 1;
   return tiles < most ? tiles : most;
+}
+
+// What those blocks take their tiles by, see tile_queue.cuh.
+inline uint32_t* tile_counter(const Exec& exec) {
+  return exec.step == nullptr ? nullptr : &exec.step->next_tile;
 }
 
 }  // namespace shale::kernels

@@ -7,6 +7,7 @@
 //   atomic_max(p, value)            int32_t, uint32_t
 //   atomic_cas(p, expected, value)  uint32_t, uint64_t: writes value if *p is expected
 //   atomic_exchange(p, value)       uint32_t
+//   atomic_increment(p, last)       uint32_t: adds 1; from `last` on writes 0
 
 #include "shale/kernels/simt/backend.h"
 

@@ -59,6 +59,7 @@ Context::Context(const ContextOptions& options, std::unique_ptr<DeviceBackend> b
   exec_.deterministic = options.deterministic;
   exec_.dependent_launch = options.dependent_launch;
   exec_.tracer = backend_->tracer();
+  exec_.held = &backend_->held();
   use_step(allocate(sizeof(StepState), MemoryTag::kData, "step state"));
   update_step([&](StepState& step) { step.seed = options.seed; });
   set_loss_scale({});

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "shale/base/device.h"
+#include "shale/base/held_multiprocessors.h"
 #include "shale/runtime/tensor/memory_provider.h"
 
 namespace shale {
@@ -65,12 +66,18 @@ class DeviceBackend {
   // Whether what `stream` is given now is captured.
   virtual bool captures(void* stream) const;
 
+  // What collectives hold of it.
+  HeldMultiprocessors& held() { return held_; }
+
   // Shows kernels and phases to the device's profiler, by name; null where there is none.
   virtual Tracer* tracer() { return nullptr; }
+
+ private:
+  HeldMultiprocessors held_;
 };
 
-// The GPUs that this process may use, by index: what tells each from the others of its machine, such
-// as "0000:17:00.0". Where there are none, why.
+// The GPUs that this process may use, by index: what tells each from the others of its machine,
+// such as "0000:17:00.0". Where there are none, why.
 struct GpuList {
   std::vector<std::string> ids{};
   std::string why_none{};

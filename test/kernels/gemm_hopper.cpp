@@ -1,5 +1,7 @@
 // Hopper's GEMM kernels, whatever gemm_plan() would take for a shape, on the emulator and on a GPU
 // of compute capability 9.0 where there is one.
+#include "shale/base/held_multiprocessors.h"
+#include "shale/kernels/cuda/grid.h"
 #include "shale/kernels/gemm_plan.h"
 #include "shale/test/kernels/gemm_run.h"
 #include "shale/test/support/catch.h"
@@ -43,8 +45,9 @@ struct Size {
 
 }  // namespace
 
-// Two blocks do all tiles, and on a GPU besides as many as it has multiprocessors. Stages: one, an odd number, more than the ring has
-// places; the last tile is ragged in both directions, and so is the last stage.
+// Two blocks do all tiles, and on a GPU besides as many as it has multiprocessors. Stages: one, an
+// odd number, more than the ring has places; the last tile is ragged in both directions, and so is
+// the last stage.
 TEMPLATE_TEST_CASE("Hopper's tiles agree with f64 in every layout and number of stages", "[gemm]",
                    bf16, f16) {
   for (const GemmTile tile : kTiles) {
@@ -173,6 +176,57 @@ TEST_CASE("Hopper's tiles give the same bits under every order of threads", "[ge
       if (first.empty()) first = got.c;
       CHECK(same_bits(got.c, first));
     }
+  }
+}
+
+// One after the other by the same counter, which each has to leave as it found it.
+TEST_CASE("Hopper's blocks that take tiles as they come to them give the bits of those in turns",
+          "[gemm]") {
+  for (const GemmTile tile : kTiles) {
+    const GemmPlan whole{GemmEngine::kOwn, tile, 1}, split{GemmEngine::kOwn, tile, 3};
+    auto many = random_case<bf16, bf16>(500, 2 * cols_of(tile) + 8, 200);
+    many.align = 8;
+    auto few = random_case<bf16, bf16>(130, 40, 200);  // as many tiles as blocks: nobody asks
+    many.plan = few.plan = &whole;
+    for (const Exec& exec : hopper_devices()) {
+      CAPTURE(to_string(exec.device), name_of(tile));
+      const DeviceStep step(exec, StepState{});
+      for (auto* const g : {&many, &few, &many}) {
+        CHECK(same_bits(run_gemm(step.exec(), *g).c, run_gemm(exec, *g).c));
+      }
+      many.plan = &split;
+      CHECK(same_bits(run_gemm(step.exec(), many).c, run_gemm(exec, many).c));
+      many.plan = &whole;
+      CHECK(step.download().next_tile == 0);
+    }
+  }
+}
+
+TEST_CASE("persistent blocks leave free what collectives hold, with the same bits", "[gemm]") {
+  HeldMultiprocessors held;
+  Exec h100{.device = {.type = DeviceType::kCuda, .arch = 90}};
+  h100.held = &held;
+  CHECK(kernels::persistent_blocks(h100, 1000) == 132);
+  {
+    HeldMultiprocessors::Hold wide(held, 16), narrow(held, 2);
+    CHECK(kernels::persistent_blocks(h100, 1000) == 116);
+    CHECK(kernels::persistent_blocks(h100, 100) == 100);
+    wide.release();
+    CHECK(kernels::persistent_blocks(h100, 1000) == 130);
+    const HeldMultiprocessors::Hold moved = std::move(narrow), all(held, 200);
+    CHECK(kernels::persistent_blocks(h100, 1000) == 1);
+  }
+  CHECK(kernels::persistent_blocks(h100, 1000) == 132);
+
+  const GemmPlan plan{GemmEngine::kOwn, GemmTile::kHopperPingPong128x128, 1};
+  auto g = random_case<bf16, bf16>(300, 200, 136);
+  g.align = 8;
+  g.plan = &plan;
+  for (Exec exec : hopper_devices()) {
+    const auto want = run_gemm(exec, g);
+    const HeldMultiprocessors::Hold hold(held, 1);
+    exec.held = &held;
+    CHECK(same_bits(run_gemm(exec, g).c, want.c));
   }
 }
 

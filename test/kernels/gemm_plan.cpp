@@ -40,6 +40,8 @@ TEST_CASE("where a block has little shared memory, no tile is planned that takes
 TEST_CASE("few tiles over a long k are split", "[gemm]") {
   CHECK(gemm_plan(problem(768, 768, 16384), {}).splits > 1);
   CHECK(gemm_plan(problem(16384, 768, 768), {}).splits == 1);
+  // 72 tiles would leave 60 of 132 multiprocessors idle; three parts of each are two rounds.
+  CHECK(gemm_plan(problem(768, 3072, 16384), {.hopper = true}).splits == 3);
   // As much memory as the partial products may take.
   const GemmProblem wide = problem(4096, 4096, 65536);
   CHECK(gemm_plan(wide, {}).splits * wide.m * wide.n * 4 <= int64_t{64} << 20);
@@ -78,6 +80,18 @@ TEST_CASE("Hopper's tiles are planned on Hopper, for 16-bit operands that have a
   GemmProblem both_transposed = problem(4096, 4096, 4096);
   both_transposed.a.transposed = both_transposed.b.transposed = true;
   CHECK_FALSE(planned(both_transposed, true));
+}
+
+TEST_CASE("on Hopper two tiles take turns where the epilogue is long beside k", "[gemm]") {
+  const kernels::GemmMeans hopper{.hopper = true};
+  GemmProblem gelu = problem(16384, 3072, 768);
+  gelu.epilogue = Epilogue::kGeluTanh;
+  CHECK(gemm_plan(gelu, hopper).tile == GemmTile::kHopperPingPong128x128);
+  gelu.k = 16384;
+  CHECK(gemm_plan(gelu, hopper).tile == GemmTile::kHopper128x256);
+  CHECK(gemm_plan(problem(8192, 8192, 8192), hopper).tile == GemmTile::kHopper128x256);
+  // A block with one tile has nobody to take turns with.
+  CHECK(gemm_plan(problem(1024, 1024, 1024), hopper).tile != GemmTile::kHopperPingPong128x128);
 }
 
 TEST_CASE("SwiGLU's products are planned as one of both widths, in one part, never by the library",

@@ -25,9 +25,12 @@ struct Types {
 using AllTypes =
     std::tuple<Types<float, float>, Types<bf16, bf16>, Types<bf16, float>, Types<f16, f16>>;
 
-constexpr GemmTile kTiles[] = {GemmTile::k64x64,         GemmTile::k128x64,
-                               GemmTile::k128x128,       GemmTile::k128x256,
-                               GemmTile::kHopper128x128, GemmTile::kHopper128x256,
+constexpr GemmTile kTiles[] = {GemmTile::k64x64,
+                               GemmTile::k128x64,
+                               GemmTile::k128x128,
+                               GemmTile::k128x256,
+                               GemmTile::kHopper128x128,
+                               GemmTile::kHopper128x256,
                                GemmTile::kHopperPingPong128x128};
 
 struct Size {
@@ -228,8 +231,8 @@ TEST_CASE("every tile, k split or not, gives the same gradients of SwiGLU", "[ge
 }
 
 TEST_CASE("SwiGLU has the same bits under every order of the emulator's threads", "[gemm]") {
-  for (const GemmTile tile : {GemmTile::k128x128, GemmTile::kHopper128x256,
-                              GemmTile::kHopperPingPong128x128}) {
+  for (const GemmTile tile :
+       {GemmTile::k128x128, GemmTile::kHopper128x256, GemmTile::kHopperPingPong128x128}) {
     const GemmPlan plan{GemmEngine::kOwn, tile, 1};
     auto forward = forward_case<bf16, bf16>({200, 136, 328});
     auto backward = backward_case<bf16, bf16>({200, 136, 328});

@@ -229,10 +229,8 @@ TEST_CASE("grouped products refuse matrices that do not lie one after the other"
   const DeviceArray<int32_t> offsets(exec, {0, 1, 2});
   const DeviceArray<float> a(exec, 2 * 3), b(exec, 100), c(exec, 2 * 4);
   const auto run = [&](const View& weights) {
-    kernels::grouped_gemm(exec, {.offsets = offsets.view(),
-                                 .a = a.view({2, 3}),
-                                 .b = weights,
-                                 .c = c.view({2, 4})});
+    kernels::grouped_gemm(
+        exec, {.offsets = offsets.view(), .a = a.view({2, 3}), .b = weights, .c = c.view({2, 4})});
   };
   CHECK_THROWS_AS(run(b.view({2, 3, 4}, {20, 4, 1})), ShapeError);
   CHECK_THROWS_AS(run(b.view({2, 3, 4}, {24, 8, 2})), ShapeError);

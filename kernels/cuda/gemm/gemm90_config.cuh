@@ -2,6 +2,7 @@
 
 #include "shale/kernels/cuda/gemm/gemm90.cuh"
 #include "shale/kernels/cuda/ring.cuh"
+#include "shale/kernels/cuda/tile_queue.cuh"
 #include "shale/kernels/simt/hopper.h"
 
 namespace shale::kernels::SHALE_BACKEND {
@@ -19,7 +20,7 @@ struct Gemm90Config {
   static constexpr int kOutCols = kPaired ? kCols / 2 : kCols;  // of c
   static constexpr int kSlabs = kRows / kGemm90SlabRows;        // of a tile
   static constexpr bool kPingPong = false;
-  static constexpr int kOwnSlabs = 1;    // of a warpgroup
+  static constexpr int kOwnSlabs = 1;     // of a warpgroup
   static constexpr int kMultipliers = 2;  // warpgroups that multiply
   static constexpr int kThreads = (kMultipliers + 1) * kWarpgroupSize;
 
@@ -48,6 +49,7 @@ using Gemm90Sums = float[Config::kOwnSlabs][Config::kCols / 2];
 template <int kStages>
 struct Gemm90Barriers {
   MBarrier full[kStages], empty[kStages];
+  TileQueue items;
 };
 
 template <class Config>
@@ -69,9 +71,10 @@ struct Gemm90Params {
   GemmProblem problem;
   GemmWork work;
   int row_tiles = 0, col_tiles = 0;
-  int items = 0;          // tiles, times parts of k
-  bool by_boxes = false;  // c, of 16 bits, goes to memory by the copy engine,
-  bool unchanged = false;  // and no operand but a bias changes the products
+  int items = 0;                  // tiles, times parts of k
+  uint32_t* next_item = nullptr;  // see tile_queue.cuh
+  bool by_boxes = false;          // c, of 16 bits, goes to memory by the copy engine,
+  bool unchanged = false;         // and no operand but a bias changes the products
 };
 
 // A tile of c and a part of k, of those that blocks take in turns.

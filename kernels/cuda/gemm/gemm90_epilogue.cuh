@@ -101,7 +101,7 @@ __device__ __forceinline__ void store_part(const Gemm90Params& params, const Gem
   const int rows_left = item.row_end - row;
 
   if (Part::kStartsBox && thread == 0) bulk_wait_read<0>();  // the boxes before
-  barrier_sync(barrier, kWarpgroupSize);  // and the sums before have been read
+  barrier_sync(barrier, kWarpgroupSize);                     // and the sums before have been read
   store_sums<kFirstCol / 2>(slab.sums, sums);
   barrier_sync(barrier, kWarpgroupSize);
 

@@ -42,22 +42,20 @@ __device__ __forceinline__ void load_scales(unsigned char* to, const Fp8Scales& 
 }
 
 template <class Config>
-__device__ __forceinline__ void load_fp8_stages(const Fp8Gemm90Params& params, unsigned char* ring,
-                                                Gemm90Barriers<Config::kStages>& barriers) {
-  RingPlace<Config::kStages> place;
-  for (int number = first_item(); number < params.items; number += blocks()) {
-    const Gemm90Item item = gemm90_item<Config>(params, number);
-    for (int k = item.k_begin; k < item.k_end; k += Config::kDepth, place.next()) {
-      unsigned char* const stage = ring + place.stage * Config::kStage;
-      MBarrier& full = barriers.full[place.stage];
-      mbarrier_wait(barriers.empty[place.stage], place.parity ^ 1);
-      mbarrier_arrive_expect(full, Config::kStage);
-      tma_load(stage, params.a, full, k, item.row);
-      tma_load(stage + Config::kA, params.b, full, k, item.col);
-      load_scales<Config>(stage + Config::kCodes, params.a_scales, full, item.row, k);
-      load_scales<Config>(stage + Config::kCodes + Config::kScales, params.b_scales, full, item.col,
-                          k);
-    }
+__device__ __forceinline__ void load_fp8_item(const Fp8Gemm90Params& params, const Gemm90Item& item,
+                                              unsigned char* ring,
+                                              Gemm90Barriers<Config::kStages>& barriers,
+                                              RingPlace<Config::kStages>& place) {
+  for (int k = item.k_begin; k < item.k_end; k += Config::kDepth, place.next()) {
+    unsigned char* const stage = ring + place.stage * Config::kStage;
+    MBarrier& full = barriers.full[place.stage];
+    mbarrier_wait(barriers.empty[place.stage], place.parity ^ 1);
+    mbarrier_arrive_expect(full, Config::kStage);
+    tma_load(stage, params.a, full, k, item.row);
+    tma_load(stage + Config::kA, params.b, full, k, item.col);
+    load_scales<Config>(stage + Config::kCodes, params.a_scales, full, item.row, k);
+    load_scales<Config>(stage + Config::kCodes + Config::kScales, params.b_scales, full, item.col,
+                        k);
   }
 }
 
@@ -170,7 +168,11 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   const int warpgroup = uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize);
   if (warpgroup == Config::kMultipliers) {
     shrink_registers<40>();
-    if (threadIdx.x % kWarpgroupSize == 0) load_fp8_stages<Config>(params, ring, barriers);
+    if (threadIdx.x % kWarpgroupSize == 0) {
+      load_items<Config>(params, barriers, [&](const Gemm90Item& item, auto& place) {
+        load_fp8_item<Config>(params, item, ring, barriers, place);
+      });
+    }
   } else {
     grow_registers<232>();
     Fp8Stages<Config, kSquares> stages(ring, barriers, warpgroup);
@@ -179,7 +181,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
                        .barrier = 1 + warpgroup,
                        .box = own,
                        .sums = reinterpret_cast<float*>(own + Config::kBox)};
-    for (int number = first_item(); number < params.items; number += blocks()) {
+    TileReader reader(barriers.items);
+    for (int number = reader.next(); number < params.items; number = reader.next()) {
       const Gemm90Item item = gemm90_item<Config>(params, number);
       const int count = (item.k_end - item.k_begin + Config::kDepth - 1) / Config::kDepth;
       Fp8Sums<Config> sums;
@@ -218,6 +221,7 @@ void launch_fp8_kernel(const Exec& exec, const Fp8GemmArgs& args, const GemmProb
   params.row_tiles = static_cast<int>(ceil_div(p.m, Config::kRows));
   params.col_tiles = static_cast<int>(ceil_div(p.n, Config::kCols));
   params.items = params.row_tiles * params.col_tiles * static_cast<int>(work.splits);
+  params.next_item = tile_counter(exec);
   simt::launch(fp8_gemm90_kernel<Config, kSquares>,
                {.grid = persistent_blocks(exec, params.items),
                 .block = Config::kThreads,

@@ -6,14 +6,6 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// The items of a block.
-__device__ __forceinline__ int first_item() {
-  return static_cast<int>(blockIdx.x);
-}
-__device__ __forceinline__ int blocks() {
-  return static_cast<int>(gridDim.x);
-}
-
 // ---- The thread that loads ----
 
 // An operand's part of a stage. Where lines lie along k, they are rows of a (columns of b), and one
@@ -46,34 +38,49 @@ __device__ __forceinline__ void load_pairs(unsigned char* to, const TensorMap& b
 }
 
 template <class Config, bool kATransposed, bool kBTransposed, class Params>
-__device__ __forceinline__ void load_stages(const Params& params, unsigned char* ring,
-                                            Gemm90Barriers<Config::kStages>& barriers) {
-  RingPlace<Config::kStages> place;
-  const int items = gemm90_items(params);
-  for (int number = first_item(); number < items; number += blocks()) {
-    const Gemm90Item item = gemm90_item<Config>(params, number);
-    for (int k = item.k_begin; k < item.k_end; k += Config::kDepth, place.next()) {
-      unsigned char* const stage = ring + place.stage * Config::kStage;
-      MBarrier& full = barriers.full[place.stage];
-      mbarrier_wait(barriers.empty[place.stage], place.parity ^ 1);
-      mbarrier_arrive_expect(full, Config::kStage);
-      load_operand<Config, Config::kRows, !kATransposed>(stage, params.a, full, item.a_row, k);
-      const auto load_b = [&](auto... group) {
-        if constexpr (Config::kPaired) {
-          load_pairs<Config>(stage + Config::kA, params.b, params.b_up, full, item.col, k,
-                             group...);
-        } else {
-          load_operand<Config, Config::kCols, kBTransposed>(stage + Config::kA, params.b, full,
-                                                            item.col, k, group...);
-        }
-      };
-      if constexpr (Params::kGroupsOfB) {
-        load_b(item.group);
+__device__ __forceinline__ void load_item(const Params& params, const Gemm90Item& item,
+                                          unsigned char* ring,
+                                          Gemm90Barriers<Config::kStages>& barriers,
+                                          RingPlace<Config::kStages>& place) {
+  for (int k = item.k_begin; k < item.k_end; k += Config::kDepth, place.next()) {
+    unsigned char* const stage = ring + place.stage * Config::kStage;
+    MBarrier& full = barriers.full[place.stage];
+    mbarrier_wait(barriers.empty[place.stage], place.parity ^ 1);
+    mbarrier_arrive_expect(full, Config::kStage);
+    load_operand<Config, Config::kRows, !kATransposed>(stage, params.a, full, item.a_row, k);
+    const auto load_b = [&](auto... group) {
+      if constexpr (Config::kPaired) {
+        load_pairs<Config>(stage + Config::kA, params.b, params.b_up, full, item.col, k, group...);
       } else {
-        load_b();
+        load_operand<Config, Config::kCols, kBTransposed>(stage + Config::kA, params.b, full,
+                                                          item.col, k, group...);
       }
+    };
+    if constexpr (Params::kGroupsOfB) {
+      load_b(item.group);
+    } else {
+      load_b();
     }
   }
+}
+
+// Takes items for the block: load(item, place) copies the operands of one. The next one is asked for
+// before the copies of this one, beside which the answer is on its way.
+template <class Config, class Params, class Load>
+__device__ __forceinline__ void load_items(const Params& params,
+                                           Gemm90Barriers<Config::kStages>& barriers,
+                                           const Load& load) {
+  RingPlace<Config::kStages> place;
+  TileGiver giver(barriers.items);
+  const int items = gemm90_items(params);
+  int number = first_tile();
+  while (number < items) {
+    giver.give(number);
+    const int next = tile_after(number, items, params.next_item);
+    load(gemm90_item<Config>(params, number), place);
+    number = next;
+  }
+  giver.give(items);
 }
 
 // ---- The warpgroups that multiply ----
@@ -229,9 +236,10 @@ __device__ __forceinline__ void compute_items(const Params& params, int warpgrou
       .ring = ring, .barriers = barriers, .first_slab = Config::kPingPong ? 0 : warpgroup};
   Gemm90Sums<Config> sums;
   const int items = gemm90_items(params);
+  TileReader reader(barriers.items);
   int owner = 0;
   if (Config::kPingPong && turns.is_last()) turns.pass();
-  for (int number = first_item(); number < items; number += blocks()) {
+  for (int number = reader.next(); number < items; number = reader.next()) {
     const Gemm90Item item = gemm90_item<Config>(params, number);
     const int size = item.k_end - item.k_begin;
     const int count = (size + Config::kDepth - 1) / Config::kDepth;
@@ -269,16 +277,17 @@ __device__ __forceinline__ void prepare_block(const Params& params,
       mbarrier_init(barriers.full[i], 1);
       mbarrier_init(barriers.empty[i], kReaders * kWarpgroupSize / kWarpSize);
     }
+    barriers.items.init(Config::kMultipliers * kWarpgroupSize / kWarpSize);
     fence_mbarrier_init();
   }
   __syncthreads();
   await_previous_grid();
 }
 
-// Blocks, as many as there are multiprocessors, take tiles of c in turns. One warpgroup has one
-// thread that copies the operands to a ring of stages, of tile after tile; two multiply, 64 rows of
-// the tile each or a tile each. So the copies for the next tile go on while this one's epilogue
-// does.
+// Blocks, as many as there are multiprocessors, take tiles of c as they come to it. One warpgroup
+// has one thread that copies the operands to a ring of stages, of tile after tile; two multiply, 64
+// rows of the tile each or a tile each. So the copies for the next tile go on while this one's
+// epilogue does.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, class Params>
 __global__ void __launch_bounds__(Config::kThreads, 1)
     gemm90_kernel(const __grid_constant__ Params params) {
@@ -293,7 +302,9 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   if (warpgroup == Config::kMultipliers) {
     shrink_registers<40>();
     if (threadIdx.x % kWarpgroupSize == 0) {
-      load_stages<Config, kATransposed, kBTransposed>(params, ring, barriers);
+      load_items<Config>(params, barriers, [&](const Gemm90Item& item, auto& place) {
+        load_item<Config, kATransposed, kBTransposed>(params, item, ring, barriers, place);
+      });
     }
   } else {
     grow_registers<232>();
@@ -348,6 +359,7 @@ void launch_gemm90_kernel(const Exec& exec, const GemmProblem& p, const GemmWork
   params.row_tiles = static_cast<int>(ceil_div(p.m, Config::kRows));
   params.col_tiles = static_cast<int>(ceil_div(p.n, Config::kOutCols));
   params.items = params.row_tiles * params.col_tiles * static_cast<int>(work.splits);
+  params.next_item = tile_counter(exec);
   simt::launch(gemm90_kernel<T, Config, kATransposed, kBTransposed, Gemm90Params>,
                {.grid = persistent_blocks(exec, params.items),
                 .block = Config::kThreads,

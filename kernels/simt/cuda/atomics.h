@@ -37,5 +37,8 @@ __device__ __forceinline__ uint64_t atomic_cas(uint64_t* p, uint64_t expected, u
 __device__ __forceinline__ uint32_t atomic_exchange(uint32_t* p, uint32_t value) {
   return atomicExch(p, value);
 }
+__device__ __forceinline__ uint32_t atomic_increment(uint32_t* p, uint32_t last) {
+  return atomicInc(p, last);
+}
 
 }  // namespace shale::kernels::cuda::simt

@@ -25,8 +25,8 @@ __device__ __forceinline__ void wgmma(float (&d)[kColumns / 2], WgmmaTile<false>
 }
 
 // Says to the compiler that d changes here, so that it moves neither writes nor reads across: an
-// asm statement that does not name a register says nothing of it. By index: a loop over the elements
-// of one of several arrays was not unrolled, which put all of them into local memory.
+// asm statement that does not name a register says nothing of it. By index: a loop over the
+// elements of one of several arrays was not unrolled, which put all of them into local memory.
 template <int kCount>
 __device__ __forceinline__ void change(float (&d)[kCount]) {
 #pragma unroll

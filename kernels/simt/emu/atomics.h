@@ -23,5 +23,8 @@ template <typename T>
 T atomic_exchange(T* p, std::type_identity_t<T> value, Site site = Site::current()) {
   return emulator::atomic_exchange(p, value, site);
 }
+inline uint32_t atomic_increment(uint32_t* p, uint32_t last, Site site = Site::current()) {
+  return emulator::atomic_increment(p, last, site);
+}
 
 }  // namespace shale::kernels::emu::simt

@@ -81,6 +81,11 @@ uint32_t atomic_max(uint32_t* p, uint32_t value, Site site) {
   return update("atomic_max", p, site, [value](uint32_t old) { return std::max(old, value); });
 }
 
+uint32_t atomic_increment(uint32_t* p, uint32_t last, Site site) {
+  return update("atomic_increment", p, site,
+                [last](uint32_t old) { return old >= last ? 0 : old + 1; });
+}
+
 uint32_t atomic_cas(uint32_t* p, uint32_t expected, uint32_t value, Site site) {
   return cas(p, expected, value, site);
 }

@@ -17,6 +17,7 @@ uint32_t atomic_max(uint32_t* p, uint32_t value, Site site);
 uint32_t atomic_cas(uint32_t* p, uint32_t expected, uint32_t value, Site site);
 uint64_t atomic_cas(uint64_t* p, uint64_t expected, uint64_t value, Site site);
 uint32_t atomic_exchange(uint32_t* p, uint32_t value, Site site);
+uint32_t atomic_increment(uint32_t* p, uint32_t last, Site site);
 
 // Blocks run on different threads of the CPU, whose memory is the emulated GPU's. With atomic
 // operations it orders blocks (block_order.h).

@@ -155,8 +155,9 @@ __global__ void vote_kernel(const uint32_t* in, uint32_t* out) {
 }
 
 // in word 0: a small integer n. out, ten words that all lanes work on: 0: sum of n as f32; 1: of -n
-// as i32; 2: of n as u32; 4 and 5: of n << 20 as u64; 6: largest n as i32; 7: as u32; 8: 0 again,
-// after each lane has tried to swap its number for the 0 in it; 9: whether exactly one lane could.
+// as i32; 2: of n as u32; 3: the number of lanes modulo 5, counted so; 4 and 5: of n << 20 as u64;
+// 6: largest n as i32; 7: as u32; 8: 0 again, after each lane has tried to swap its number for the
+// 0 in it; 9: whether exactly one lane could.
 __global__ void atomic_kernel(const uint32_t* in, uint32_t* out) {
   await_previous_grid();
   const uint32_t n = in[lane_id()];
@@ -165,6 +166,7 @@ __global__ void atomic_kernel(const uint32_t* in, uint32_t* out) {
   atomic_add(reinterpret_cast<float*>(out), static_cast<float>(n));
   atomic_add(reinterpret_cast<int32_t*>(out + 1), -static_cast<int32_t>(n));
   atomic_add(out + 2, n);
+  atomic_increment(out + 3, 4);
   atomic_add(reinterpret_cast<uint64_t*>(out + 4), uint64_t{n} << 20);
   atomic_max(reinterpret_cast<int32_t*>(out + 6), static_cast<int32_t>(n));
   atomic_max(out + 7, n);

@@ -49,7 +49,7 @@ __global__ void pack_kernel(const T* in, T* out, float* widened, int n) {
 
 struct Atomics {
   float sum;
-  uint32_t count, largest, tickets;
+  uint32_t count, largest, tickets, modulo;
   int32_t signed_sum, signed_largest;
   uint64_t wide;
 };
@@ -63,6 +63,7 @@ __global__ void atomics_kernel(Atomics* result, uint32_t* owner) {
   atomic_max(&result->largest, i);
   atomic_max(&result->signed_largest, -int(i) - 5);
   if (atomic_cas(owner, 0, i + 1) == 0) atomic_add(&result->tickets, 1);
+  atomic_increment(&result->modulo, 6);
 }
 
 // A lock taken by compare and swap, for which the emulator has to let other threads run.
@@ -134,7 +135,8 @@ TEST_CASE("cp.async feeds a pipeline of stages", "[kernels][emulator]") {
   check_pipeline<16, 3>(4);
 }
 
-TEMPLATE_TEST_CASE("packs are loaded, converted and stored", "[kernels][emulator]", float, bf16, f16) {
+TEMPLATE_TEST_CASE("packs are loaded, converted and stored", "[kernels][emulator]", float, bf16,
+                   f16) {
   constexpr int kCount = 1024;
   const auto in = test::randn<TestType>(kCount, 1);
   std::vector<TestType> out(kCount);
@@ -162,6 +164,7 @@ TEST_CASE("atomic operations lose nothing between threads and blocks", "[kernels
     CHECK(result.largest == 639);
     CHECK(result.signed_largest == -5);
     CHECK(result.tickets == 1);
+    CHECK(result.modulo == 640 % 7);
     CHECK((owner >= 1 && owner <= 640));
   }
 }
