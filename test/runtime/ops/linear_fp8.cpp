@@ -49,8 +49,16 @@ struct Numbers {
   }
 };
 
+// Rows and columns of other magnitudes beside each other, so that it shows which of them shared a
+// scale: what is that much smaller than the largest of its block has fewer bits.
 Numbers random_numbers(int64_t rows, int64_t columns, uint64_t seed, double std = 1) {
-  return {rows, columns, to_f64(randn<bf16>(rows * columns, seed, 0, std))};
+  Numbers numbers = {rows, columns, {}};
+  const std::vector<double> values = randn<double>(rows * columns, seed, 0, std);
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    const double small = (i / columns % 3 == 1 ? 1e-4 : 1) * (i % columns % 3 == 2 ? 1e-4 : 1);
+    numbers.at.push_back(to_f64(bf16(float(values[size_t(i)] * small))));
+  }
+  return numbers;
 }
 
 Tensor tensor_of(Context& context, const Numbers& x, bool is_leaf) {
@@ -86,8 +94,8 @@ TEST_CASE("linear with fp8 operands makes each product of what is rounded for it
     const Tensor x_leaf = tensor_of(context, x, true), w_leaf = tensor_of(context, w, true);
     const Tensor y = linear(x_leaf, w_leaf, {}, {}, Operands::kFp8);
     backward(y, tensor_of(context, dy, false));
-    const auto y_found = to_host<bf16>(y), dx_found = to_host<bf16>(x_leaf.grad());
-    const auto dw_found = to_host<float>(w_leaf.grad());
+    const auto y_found = to_host<bf16>(y);
+    const auto dx_found = to_host<float>(x_leaf.grad()), dw_found = to_host<float>(w_leaf.grad());
     CHECK(is_product(y_found, x.rounded(kAcross), w.rounded(kSquare).transposed(), kBf16));
     CHECK(is_product(dx_found, dy.rounded(kAcross), w.rounded(kSquare), kBf16));
     CHECK(is_product(dw_found, dy.rounded(kDown).transposed(), x.rounded(kDown), kF32));
