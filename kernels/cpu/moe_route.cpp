@@ -129,8 +129,7 @@ std::vector<float> balance_of(const MoeRouteBwdArgs& a, float scale) {
   std::vector<float> shares(static_cast<size_t>(E));
   if (a.balance == 0) return shares;
   const int64_t tokens = a.tokens > 0 ? a.tokens : a.logits.size(0);
-  const float factor =
-      a.balance * scale * float(E) / (float(a.experts.size(1)) * float(tokens));
+  const float factor = a.balance * scale * float(E) / (float(a.experts.size(1)) * float(tokens));
   for (int64_t e = 0; e < E; ++e) {
     int32_t sum = 0;
     for (int64_t p = 0; p < a.counts.size(0); ++p) sum += a.counts.as<int32_t>()[p * E + e];

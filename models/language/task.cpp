@@ -76,11 +76,13 @@ comm::TensorPlan LanguageTask::tensor_plan() const {
   return model_family(model_->config().family).tensor_plan(model_->config());
 }
 
-int64_t LanguageTask::sequence_tokens() const {
-  if (model_->config().experts > 0) {
-    throw ConfigError(
-        "--context: routers weigh and limit the tokens of a whole micro-batch; want --context 1 "
-        "with mixtures of experts");
+int64_t LanguageTask::sequence_tokens(int leaves) const {
+  const int chunks = nn::SequenceParts{.leaves = leaves}.chunks();
+  if (model_->config().experts > 0 && config_.seq_len % chunks != 0) {
+    throw ConfigError(cat("--context with --seq-len ", config_.seq_len, " in ", chunks,
+                          " chunks: routers of a mixture of experts would weigh the padding; want "
+                          "a multiple of ",
+                          chunks));
   }
   return config_.seq_len;
 }

@@ -239,8 +239,9 @@ void cut_model(const RunConfig& config, Task& task, ParallelSetup& setup) {
                               {.leaves = config.tensor_leaves, .overlap = !config.no_overlap});
   }
   if (cuts_sequences(config)) {
+    const int leaves = config.context_leaves > 0 ? config.context_leaves : config.context;
     setup.sequence = comm::context_parallel(task.model(), *setup.tokens,
-                                            {.tokens = task.sequence_tokens(),
+                                            {.tokens = task.sequence_tokens(leaves),
                                              .leaves = config.context_leaves,
                                              .overlap = !config.no_overlap});
   }

@@ -12,7 +12,7 @@ Shape Task::boundary(int64_t) const {
   throw InternalError("task: its model is no list of pieces");
 }
 
-int64_t Task::sequence_tokens() const {
+int64_t Task::sequence_tokens(int) const {
   throw ConfigError("--context: this task has no sequences that can be cut; want --context 1");
 }
 

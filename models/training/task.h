@@ -79,8 +79,9 @@ class Task {
   virtual std::vector<Module*> units() = 0;
   // How --tensor cuts the model. Throws ConfigError where it cannot be.
   virtual comm::TensorPlan tensor_plan() const;
-  // The tokens of the sequences that --context cuts. Throws ConfigError where it cannot.
-  virtual int64_t sequence_tokens() const;
+  // The tokens of the sequences that --context cuts into so many leaves. Throws ConfigError where
+  // it cannot.
+  virtual int64_t sequence_tokens(int leaves) const;
   // Once the model has memory, whether the run begins or goes on. Collective.
   virtual void prepare(const TaskContext&) {}
   // Gives parameters other values than their initial ones, in a run that begins. Collective.

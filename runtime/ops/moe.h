@@ -30,8 +30,9 @@ struct RouterOptions {
 
 // Where tokens are one of several parts of those whose experts a balance loss weighs.
 struct CountsOfParts {
-  Tensor all = {};     // [P, E] i32; moe_route fills row `part`, whoever calls it the rest, in time
-                       // for backward: what other ranks count is added to any row
+  // [P, E] i32: moe_route fills row `part`. Whoever calls it adds what other ranks count, to any
+  // row, before backward.
+  Tensor all = {};
   int64_t part = 0;
   int64_t tokens = 0;  // of all parts, on all ranks
 };
