@@ -62,7 +62,10 @@ void check_args(const MoeRouteBwdArgs& a) {
   check_dense(kOp, "d_weights", a.d_weights, a.experts.shape, DType::kF32);
   check_dense(kOp, "d_logits", a.d_logits, shape, DType::kF32);
   if (a.balance == 0) return;
-  check_dense(kOp, "counts", a.counts, {shape[1]}, DType::kI32);
+  if (a.counts.ndim() != 2) {
+    throw ShapeError(cat(kOp, ": counts is ", a.counts, ", want [P,", shape[1], "]"));
+  }
+  check_dense(kOp, "counts", a.counts, {a.counts.size(0), shape[1]}, DType::kI32);
   if (a.rule.score != RouterScore::kSoftmax) {
     throw ShapeError(cat(kOp, ": a loss balances a router of sigmoids, want one of softmax"));
   }

@@ -35,18 +35,19 @@ struct MoeRouteFwdArgs {
 
 // d_logits of sum(weights * d_weights), and of two losses, times the step's grad_scale and loss
 // scale, as of a sum over the tokens:
-//   balance: E sum_e f_e P_e a token, f_e = counts[e] / (k N), P_e the mean of the softmax; f
-//     carries no gradient (arXiv:2101.03961, equation 4). With kSoftmax only.
+//   balance: E sum_e f_e P_e a token, f_e = the sum of counts[:, e] / (k tokens), P_e the mean of
+//     the softmax; f carries no gradient (arXiv:2101.03961, equation 4). With kSoftmax only.
 //   z: log(sum_e exp(logits_e))^2 of a token (arXiv:2202.08906, equation 5)
 struct MoeRouteBwdArgs {
   View logits;     // [N, E] f32, contiguous
   View experts;    // [N, k] i32, as forward chose them
-  View counts{};   // [E] i32: tokens that chose each expert; with balance != 0 only
+  View counts{};   // [P, E] i32: tokens that chose each expert, in parts; with balance != 0 only
   View d_weights;  // [N, k] f32, contiguous
   View d_logits;   // [N, E] f32, contiguous
   RouterRule rule{};
   float balance = 0;  // factors of the losses
   float z = 0;
+  int64_t tokens = 0;  // of which `counts` are; 0: N
 };
 
 // Gives each (token, slot) a row. Rows are sorted by (expert, token); an expert's begin at a

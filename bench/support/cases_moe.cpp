@@ -125,7 +125,7 @@ void Cases::add_routers() {
   add<kernels::MoeRouteBwdArgs>("", kernels::moe_route_bwd, [=](Operands& o) {
     return kernels::MoeRouteBwdArgs{.logits = m.matrix(o, T, kExperts),
                                     .experts = m.experts(o),
-                                    .counts = o.integers({kExperts}, 1000),
+                                    .counts = o.integers({1, kExperts}, 1000),
                                     .d_weights = m.choices(o),
                                     .d_logits = m.matrix(o, T, kExperts),
                                     .rule = {.renormalise = true},

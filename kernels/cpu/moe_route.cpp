@@ -123,12 +123,27 @@ void add_weight_gradient(const RouterRule& rule, const std::vector<float>& score
   for (int64_t j = 0; j < k; ++j) d_scores[size_t(experts[j])] += factor * (d_weights[j] - shared);
 }
 
+// What balances the experts: times its P_e the loss of a token, but for the factor `scale`.
+std::vector<float> balance_of(const MoeRouteBwdArgs& a, float scale) {
+  const int64_t E = a.logits.size(1);
+  std::vector<float> shares(static_cast<size_t>(E));
+  if (a.balance == 0) return shares;
+  const int64_t tokens = a.tokens > 0 ? a.tokens : a.logits.size(0);
+  const float factor = a.balance * scale * float(E) / (float(a.experts.size(1)) * float(tokens));
+  for (int64_t e = 0; e < E; ++e) {
+    int32_t sum = 0;
+    for (int64_t p = 0; p < a.counts.size(0); ++p) sum += a.counts.as<int32_t>()[p * E + e];
+    shares[size_t(e)] = factor * float(sum);
+  }
+  return shares;
+}
+
 void route_tokens_back(const MoeRouteBwdArgs& a, float step_scale, int64_t begin, int64_t end) {
-  const int64_t N = a.logits.size(0), E = a.logits.size(1), k = a.experts.size(1);
+  const int64_t E = a.logits.size(1), k = a.experts.size(1);
   const bool is_softmax = a.rule.score == RouterScore::kSoftmax;
   RowScores row{.scores = std::vector<float>(static_cast<size_t>(E))};
-  std::vector<float> d_scores(static_cast<size_t>(E)), shares(static_cast<size_t>(E));
-  const float balance = a.balance * step_scale * float(E) / (float(k) * float(N));
+  std::vector<float> d_scores, shares(static_cast<size_t>(E));
+  const std::vector<float> balance = balance_of(a, step_scale);
   for (int64_t n = begin; n < end; ++n) {
     const float* logits = a.logits.as<float>() + n * E;
     float* d_logits = a.d_logits.as<float>() + n * E;
@@ -138,9 +153,7 @@ void route_tokens_back(const MoeRouteBwdArgs& a, float step_scale, int64_t begin
     }
     row.compute(logits, a.rule.score, false);
     if (is_softmax) shares = row.scores;
-    for (size_t e = 0; e < d_scores.size(); ++e) {
-      d_scores[e] = a.balance != 0 ? balance * float(a.counts.as<int32_t>()[e]) : 0;
-    }
+    d_scores = balance;
     add_weight_gradient(a.rule, row.scores, a.experts.as<int32_t>() + n * k,
                         a.d_weights.as<float>() + n * k, k, d_scores);
     float dot = 0;

@@ -232,22 +232,24 @@ namespace {
 // it is padded, on one rank too.
 void cut_sequences(const RunConfig& config, Task& task, ParallelSetup& setup) {
   const int64_t tokens = task.sequence_tokens();
-  const int slices = setup.tensor != nullptr ? setup.tensor->leaves() : 1;
-  if (!cuts_sequences(config) && tokens % slices == 0) return;
+  const nn::SequenceParts parts{.leaves = std::max(config.context, config.context_leaves),
+                                .slices = setup.tensor != nullptr ? setup.tensor->leaves() : 1};
+  if (!cuts_sequences(config) && tokens % parts.slices == 0) return;
   if (tokens == 0) {
     throw ConfigError("--context: this task has no sequences that can be cut; want --context 1");
   }
-  if (comm::number_of_experts(task.model()) > 1) {
-    throw ConfigError(
-        cat("routers weigh and limit the tokens of a whole micro-batch, padding too; want --context "
-            "1 with mixtures of experts, and a --seq-len that the parts of --tensor divide"));
+  const auto padded = [&](int64_t some) { return parts.chunk_tokens(some) * parts.chunks(); };
+  if (comm::number_of_experts(task.model()) > 1 && padded(tokens) != tokens) {
+    throw ConfigError(cat("sequences of ", tokens, " tokens in ", parts.chunks(), " chunks, for ",
+                          parts.slices, " parts of layers: routers of a mixture of experts would ",
+                          "weigh the padding; want a multiple of ", padded(1)));
   }
   comm::ProcessGroup& context = setup.mesh->group("context");
   setup.tokens = context.split(0, context.rank(), "tokens", comm::Lane::kModel);
   setup.groups.layers.push_back(setup.tokens.get());
   setup.sequence = comm::context_parallel(task.model(), *setup.tokens,
                                           {.tokens = tokens,
-                                           .slices = slices,
+                                           .slices = parts.slices,
                                            .leaves = config.context_leaves,
                                            .overlap = !config.no_overlap});
 }

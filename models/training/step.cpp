@@ -178,7 +178,7 @@ void TrainStep::sum_tally() {
   const Tensor counts = all.alias({all.numel()}, {1});
   const comm::ShardGroups& groups = parallel_->shared().groups;
   comm::ProcessGroup* const stages = groups.stages != nullptr ? groups.stages->group : nullptr;
-  for (comm::ProcessGroup* group : {groups.shard, groups.replicate, stages}) {
+  for (comm::ProcessGroup* group : {groups.shard, groups.tensor, groups.replicate, stages}) {
     if (group != nullptr) group->all_reduce_sum(counts, {.tag = "tally of the step"});
   }
   tally_->summed();

@@ -4,8 +4,8 @@
 
 namespace shale::models {
 
-// What the forward passes of a step count, besides their losses. TrainStep adds it up over all
-// ranks at the end of the step and sets it to 0.
+// What the forward passes of a step count, besides their losses, each thing on one rank. TrainStep
+// adds it up over all ranks at the end of the step and sets it to 0.
 class StepTally {
  public:
   virtual ~StepTally() = default;

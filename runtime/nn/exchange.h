@@ -68,6 +68,8 @@ class Exchange {
   virtual Tensor sum_slices(const std::vector<Tensor>& parts) = 0;
   // all: [leaves, ...]; this rank has filled its leaves', others bring theirs.
   virtual void gather_leaves(const Tensor& all) = 0;
+  // Adds up what all ranks have counted, i32, in place.
+  virtual void add_counts(const Tensor& counts) = 0;
 
   // The same while the caller goes on: what they are given stays as it is until get() of the
   // result, which all ranks call. They arrive in the order of the calls.

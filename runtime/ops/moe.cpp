@@ -72,42 +72,45 @@ Grads route_backward(BackwardArgs& args, const Tensor& x, const Tensor& w_gate,
   return grads;
 }
 
+// Counts are no SavedTensor, as other parts' may come after them.
 void record_route(const Tensor& x, const Tensor& w_gate, const Tensor& logits,
-                  const RouterOptions& options, Routing& routing) {
+                  const RouterOptions& options, const CountsOfParts& parts, Routing& routing) {
   constexpr const char* kOp = "moe_route";
   record(kOp, {x, w_gate}, {&routing.weights},
          [x = SavedTensor(kOp, x), w_gate = SavedTensor(kOp, w_gate),
           logits = SavedTensor(kOp, logits), experts = SavedTensor(kOp, routing.experts),
-          counts = SavedTensor(kOp, routing.counts), step = StepHold(x.context()),
+          counts = parts.all, tokens = parts.tokens, step = StepHold(x.context()),
           options](BackwardArgs& args) {
            const Tensor in = x.get(), scores = logits.get(), chosen = experts.get();
-           const Tensor loads = counts.get();
            return route_backward(args, in, w_gate.get(), step.exec(in),
                                  {.logits = scores,
                                   .experts = chosen,
-                                  .counts = loads,
+                                  .counts = counts,
                                   .rule = options.rule,
                                   .balance = options.balance_loss,
-                                  .z = options.z_loss});
+                                  .z = options.z_loss,
+                                  .tokens = tokens});
          });
 }
 
 }  // namespace
 
 Routing moe_route(const Tensor& x, const Tensor& w_gate, const Tensor& bias,
-                  const RouterOptions& options, const Tensor& loads) {
+                  const RouterOptions& options, const Tensor& loads, const CountsOfParts& parts) {
   if (amp::wants_low({x, w_gate})) {
-    return moe_route(amp::to_low(x), amp::to_low(w_gate), bias, options, loads);
+    return moe_route(amp::to_low(x), amp::to_low(w_gate), bias, options, loads, parts);
   }
   check_route(x, w_gate, options);
   Context& context = x.context();
   const int64_t N = x.size(0), E = w_gate.size(0), k = options.active;
   const int64_t align = alignment(N * k, E), capacity = capacity_of(options, N * k, E);
+  CountsOfParts counted = parts;
+  if (!parts.all.defined()) counted = {.all = empty(context, {1, E}, DType::kI32), .tokens = N};
   const Tensor logits = empty(context, {N, E}, DType::kF32);
   kernels::gemm(x.exec(), {.a = x, .b = transposed(w_gate), .c = logits});
   Routing routing{.weights = empty(context, {N, k}, DType::kF32),
                   .experts = empty(context, {N, k}, DType::kI32),
-                  .counts = empty(context, {E}, DType::kI32),
+                  .counts = counted.all.alias({E}, {1}, counted.part * E),
                   .offsets = empty(context, {E + 1}, DType::kI32),
                   .rows = empty(context, {N, k}, DType::kI32),
                   .sources = empty(context, {kernels::moe_rows(N, k, E, align)}, DType::kI32),
@@ -126,7 +129,9 @@ Routing moe_route(const Tensor& x, const Tensor& w_gate, const Tensor& bias,
                                .sources = routing.sources,
                                .loads = loads.defined() ? loads.view() : View{}});
   if (kernels::DryRun::is_on()) write_balanced(routing.offsets, N * k, capacity, align);
-  if (needs_grad(context, {x, w_gate})) record_route(x, w_gate, logits, options, routing);
+  if (needs_grad(context, {x, w_gate})) {
+    record_route(x, w_gate, logits, options, counted, routing);
+  }
   return routing;
 }
 

@@ -28,6 +28,15 @@ struct RouterOptions {
   double capacity_factor = 0;
 };
 
+// Where tokens are one of several parts of those whose experts a balance loss weighs.
+struct CountsOfParts {
+  // [P, E] i32: moe_route fills row `part`. Whoever calls it adds what other ranks count, to any
+  // row, before backward.
+  Tensor all = {};
+  int64_t part = 0;
+  int64_t tokens = 0;  // of all parts, on all ranks
+};
+
 // What moe_route found for each token, and where its rows are.
 struct Routing {
   Tensor weights;  // [N, k] f32, differentiable
@@ -42,9 +51,11 @@ struct Routing {
 // Logits x w_gateᵀ in f32, and what they choose. Rows are in order of (expert, token), whatever
 // the number of threads. x: [N, C], contiguous; w_gate: [E, C], like x; bias: [E] f32, optional,
 // added to scores for the choice alone; loads: [E + 1] i32, optional: counts are added there, then
-// the choices that were dropped. Throws ShapeError, DTypeError. Keeps x and the logits.
+// the choices that were dropped; parts: optional: x is all that f_e is of. Throws ShapeError,
+// DTypeError. Keeps x and the logits.
 Routing moe_route(const Tensor& x, const Tensor& w_gate, const Tensor& bias,
-                  const RouterOptions& options, const Tensor& loads = {});
+                  const RouterOptions& options, const Tensor& loads = {},
+                  const CountsOfParts& parts = {});
 // The rows of all experts, [R, C], in x's dtype; those of nobody are 0. x: [N, C].
 Tensor moe_permute(const Tensor& x, const Routing& routing);
 // residual + sum of weight * row over a token's experts, in f32, in their order: [N, C]. rows:

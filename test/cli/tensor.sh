@@ -129,7 +129,7 @@ refuses() {
 refuses "want a divisor of" 2 --tensor 2 --heads 1
 refuses "want a divisor of the 2 ranks" 2 --tensor 3
 refuses "--pipeline 2, --tensor 2: a model on 4 ranks" 2 --tensor 2 --pipeline 2
-refuses "a --seq-len that the parts of --tensor divide" 2 --tensor 2 --seq-len 31 --model moe-nano
+refuses "would weigh the padding; want a multiple of 2" 2 --tensor 2 --seq-len 31 --model moe-nano
 refuses "want a multiple of 256" 2 --tensor 2 --seq-len 31 --attention-pattern local
 refuses "want a power of two that --tensor, 2, divides" 2 --tensor 2 --tensor-leaves 6
 refuses "want muon, lamb, adafactor, or one that works" 2 --tensor 2 --optimizer adamw-8bit

@@ -182,15 +182,19 @@ TEST_CASE("gradients of routers are those of their formulas", "[kernels][moe]") 
       const Routed routed = route(exec, n, rule, logits);
       const Sorted sorted = sort(exec, n, routed.experts, 0, 1);
       const DeviceArray<float> x(exec, logits), dw(exec, d_weights), dx(exec, x.size());
-      const DeviceArray<int32_t> experts(exec, routed.experts), counts(exec, sorted.counts);
+      // Of these tokens and of as many others.
+      std::vector<int32_t> of_all = sorted.counts;
+      for (int32_t e = 0; e < n.experts; ++e) of_all.push_back(e % 4);
+      const DeviceArray<int32_t> experts(exec, routed.experts), counts(exec, of_all);
       kernels::moe_route_bwd(exec, {.logits = x.view({n.tokens, n.experts}),
                                     .experts = experts.view({n.tokens, n.active}),
-                                    .counts = counts.view(),
+                                    .counts = counts.view({2, n.experts}),
                                     .d_weights = dw.view({n.tokens, n.active}),
                                     .d_logits = dx.view({n.tokens, n.experts}),
                                     .rule = rule,
                                     .balance = balances ? balance : 0,
-                                    .z = z});
+                                    .z = z,
+                                    .tokens = 2 * n.tokens});
       // The losses of one token, whose derivatives do not depend on the others: counts are given.
       const auto value = [&](const Vec& row, int64_t t) {
         const auto first = routed.experts.begin() + t * n.active;
@@ -201,7 +205,8 @@ TEST_CASE("gradients of routers are those of their formulas", "[kernels][moe]") 
         }
         const Vec shares = scores_of(row, RouterScore::kSoftmax);
         for (int64_t e = 0; balances && e < n.experts; ++e) {
-          const double f = double(sorted.counts[size_t(e)]) / double(n.active * n.tokens);
+          const int32_t count = of_all[size_t(e)] + of_all[size_t(n.experts + e)];
+          const double f = double(count) / double(n.active * 2 * n.tokens);
           sum += double(step_scale * balance) * double(n.experts) * f * shares[size_t(e)];
         }
         return sum + double(step_scale * z) * std::pow(log_sum_exp(row), 2);

@@ -121,6 +121,12 @@ void GroupExchange::gather_leaves(const Tensor& all) {
   leaves_into(all, /*async=*/false);
 }
 
+void GroupExchange::add_counts(const Tensor& counts) {
+  if (ranks() == 1) return;
+  group_.all_reduce_sum(counts.alias({counts.numel()}, {1}),
+                        options_of(counts, counts_tag_, /*async=*/false));
+}
+
 nn::Arrival GroupExchange::begin_gather_leaves(const Tensor& all) {
   return nn::Arrival([all, work = leaves_into(all, /*async=*/true)] {
     work.wait();

@@ -16,11 +16,13 @@ class GroupExchange : public nn::Exchange {
         group_(group),
         gather_tag_(name + " gather"),
         sum_tag_(name + " sum"),
-        leaves_tag_(name + " leaves") {}
+        leaves_tag_(name + " leaves"),
+        counts_tag_(name + " counts") {}
 
   Tensor gather(const Tensor& slice) override;
   Tensor sum_slices(const std::vector<Tensor>& parts) override;
   void gather_leaves(const Tensor& all) override;
+  void add_counts(const Tensor& counts) override;
   nn::Arrival begin_gather(const Tensor& slice) override;
   nn::Arrival begin_sum_slices(const std::vector<Tensor>& parts) override;
   nn::Arrival begin_gather_leaves(const Tensor& all) override;
@@ -37,7 +39,7 @@ class GroupExchange : public nn::Exchange {
 
   ProcessGroup& group_;
   bool overlap_ = true;
-  const std::string gather_tag_, sum_tag_, leaves_tag_;
+  const std::string gather_tag_, sum_tag_, leaves_tag_, counts_tag_;
 };
 
 }  // namespace shale::comm

@@ -165,14 +165,21 @@ __global__ void __launch_bounds__(kThreads) route_fwd_kernel(const RouteFwd a) {
 struct RouteBwd {
   const float* logits;
   const int32_t* experts;
-  const int32_t* counts;  // with balance != 0
+  const int32_t* counts;  // [parts, E]; with balance != 0
   const float* d_weights;
   float* d_logits;
   const StepState* step;  // with balance or z != 0
   int64_t tokens;
-  int E, k;
+  int E, k, parts;
   RouterRule rule;
-  float balance, z;  // balance: divided by k N / E
+  float balance, z;  // balance: divided by k / E times the tokens that were counted
+
+  __device__ __forceinline__ float balance_of(int e, float scale) const {
+    if (balance == 0) return 0.f;
+    int32_t count = 0;
+    for (int p = 0; p < parts; ++p) count += counts[p * E + e];
+    return balance * scale * static_cast<float>(count);
+  }
 };
 
 // Adds d_scores of sum(weights * d_weights).
@@ -205,7 +212,7 @@ __global__ void __launch_bounds__(kThreads) route_bwd_kernel(const RouteBwd a) {
   if (is_softmax || has_z) row = sums_of(logits, a.E);
   for (int e = lane_id(); e < a.E; e += kWarpSize) {
     scores[e] = is_softmax ? row.share(logits[e]) : sigmoid(logits[e]);
-    d_scores[e] = a.balance != 0 ? a.balance * scale * static_cast<float>(a.counts[e]) : 0.f;
+    d_scores[e] = a.balance_of(e, scale);
   }
   __syncwarp();
   add_weight_gradient(a.rule, scores, a.experts + token * a.k, a.d_weights + token * a.k, a.k,
@@ -270,6 +277,7 @@ void run(const Exec& exec, const MoeRouteBwdArgs& a) {
   if (N == 0) return;
   const bool has_losses = a.balance != 0 || a.z != 0;
   const float balance = a.balance * static_cast<float>(E);
+  const float tokens = static_cast<float>(a.tokens > 0 ? a.tokens : N);
   simt::launch(route_bwd_kernel,
                {.grid = ceil_div(N, kWarps), .block = kThreads, .smem_bytes = shared_bytes(2, E)},
                exec,
@@ -282,8 +290,9 @@ void run(const Exec& exec, const MoeRouteBwdArgs& a) {
                         .tokens = N,
                         .E = static_cast<int>(E),
                         .k = static_cast<int>(k),
+                        .parts = a.balance != 0 ? static_cast<int>(a.counts.size(0)) : 0,
                         .rule = a.rule,
-                        .balance = balance / (static_cast<float>(k) * static_cast<float>(N)),
+                        .balance = balance / (static_cast<float>(k) * tokens),
                         .z = a.z});
 }
 

@@ -125,6 +125,38 @@ TEST_CASE("tokens beyond an expert's capacity pass by it, and get no gradient fr
   CHECK(std::all_of(d_down.begin() + 6, d_down.end(), [](float g) { return g == 0; }));
 }
 
+TEST_CASE("a loss that balances experts weighs what all parts of the tokens count") {
+  Context context(small_context());
+  context.autograd().training = true;
+  constexpr int64_t N = 12, C = 4, E = 4;
+  const RouterOptions options{.active = 2, .balance_loss = 1};
+  const std::vector<float> values = randn<float>(N * C, 1), gates = randn<float>(E * C, 2);
+  // Gradients of the tokens, whose weights have none: of the balance alone.
+  const auto gradients = [&](const Tensor& x, const Routing& routing) {
+    backward(routing.weights, zeros(context, routing.weights.shape(), DType::kF32));
+    return to_host<float>(x.grad());
+  };
+  const Tensor gate = leaf(context, {E, C}, gates), whole = leaf(context, {N, C}, values);
+  const std::vector<float> want = gradients(whole, moe_route(whole, gate, {}, options));
+  CHECK(std::any_of(want.begin(), want.end(), [](float value) { return std::abs(value) > 1e-3f; }));
+  // A third, then the rest, both before the first backward.
+  CountsOfParts counts{.all = zeros(context, {2, E}, DType::kI32), .tokens = N};
+  std::vector<float> got;
+  std::vector<std::pair<Tensor, Routing>> parts;
+  for (const auto& [first, rows] : {std::pair<int64_t, int64_t>{0, 4}, {4, 8}}) {
+    const auto begin = values.begin() + first * C;
+    const Tensor x = leaf(context, {rows, C}, {begin, begin + rows * C});
+    parts.emplace_back(x, moe_route(x, gate, {}, options, {}, counts));
+    ++counts.part;
+  }
+  for (const auto& [x, routing] : parts) {
+    const std::vector<float> of_part = gradients(x, routing);
+    got.insert(got.end(), of_part.begin(), of_part.end());
+  }
+  // Products of other numbers of rows: some roundings of sums of E terms near 1.
+  for (size_t i = 0; i < want.size(); ++i) CHECK(std::abs(got[i] - want[i]) < 1e-6f);
+}
+
 TEST_CASE("a mixture refuses what does not fit, in one line") {
   Context context(small_context());
   const Tensor x = zeros(context, {3, 4}, DType::kF32), gate = zeros(context, {2, 4}, DType::kF32);
