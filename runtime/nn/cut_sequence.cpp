@@ -11,8 +11,8 @@
 
 namespace shale::nn {
 
-CutSequence::CutSequence(std::unique_ptr<Exchange> exchange, int64_t tokens)
-    : exchange_(std::move(exchange)), tokens_(tokens) {}
+CutSequence::CutSequence(std::unique_ptr<Exchange> exchange, int64_t tokens, ContextKind kind)
+    : exchange_(std::move(exchange)), tokens_(tokens), kind_(kind) {}
 
 SequenceParts CutSequence::parts() const {
   return {.leaves = exchange_->leaves(),

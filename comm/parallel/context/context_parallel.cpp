@@ -22,10 +22,12 @@ std::unique_ptr<nn::CutSequence> context_parallel(Module& model, ProcessGroup& g
                           " parts, want at least ", 2 * leaves, ", two chunks for each"));
   }
   require_same_on_all(group, "context parallelism",
-                      cat(leaves, " leaves of sequences of ", options.tokens, " tokens"));
+                      cat(leaves, " leaves of sequences of ", options.tokens, " tokens, kind ",
+                          static_cast<int>(options.kind)));
   auto exchange = std::make_unique<GroupExchange>(group, leaves, "context");
   exchange->set_overlap(options.overlap);
-  auto sequence = std::make_unique<nn::CutSequence>(std::move(exchange), options.tokens);
+  auto sequence =
+      std::make_unique<nn::CutSequence>(std::move(exchange), options.tokens, options.kind);
   const auto parts = static_cast<size_t>(sequence->parts().count);
   if (parts > 1) {
     for (Parameter* parameter : model.parameters()) parameter->split_rows(parts);
