@@ -66,9 +66,9 @@ struct TokenPlaces {
 // With a softcap c, scores s = scale * q k^T become c tanh(s / c) before the mask
 // (arXiv:2408.00118, section 2).
 //
-// A call may have runs of a longer sequence's tokens, by query_places and key_places: the window and
-// first_keys then count in places of the whole, with or without a causal mask, which goes by the
-// tokens that the call has. Not with lengths.
+// A call may have runs of a longer sequence's tokens, by query_places and key_places: the window
+// and first_keys then count in places of the whole, with or without a causal mask, which goes by
+// the tokens that the call has. Not with lengths.
 //
 // Throws UnavailableError for a tile that has no kernel for the head size.
 struct AttentionFwdArgs {

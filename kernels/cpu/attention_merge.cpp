@@ -41,8 +41,8 @@ void merge_rows(const AttentionMergeArgs& a, int64_t begin, int64_t end) {
     const int64_t b = row / heads / queries, t = row / heads % queries, h = row % heads;
     float& lse = a.lse.as<float>()[at(a.lse, b, h, t)];
     const float part_lse = a.part_lse.as<float>()[at(a.part_lse, b, h, t)];
-    const MergeWeights weights(lse, part_lse, [](float x) { return std::exp(x); },
-                               [](float x) { return std::log(x); });
+    const MergeWeights weights(
+        lse, part_lse, [](float x) { return std::exp(x); }, [](float x) { return std::log(x); });
     lse = weights.lse;
     merge_row(a.sum.as<float>() + at(a.sum, b, t, h), a.part.as<T>() + at(a.part, b, t, h), size,
               weights.sum, weights.part);

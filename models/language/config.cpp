@@ -193,8 +193,8 @@ void resolve_pattern(TrainConfig& config) {
   }
   if (config.run.context_kind == nn::ContextKind::kRing) {
     throw ConfigError(
-        "--context-kind ring with --attention-pattern, whose lists a ring does not take; want gather "
-        "or ulysses");
+        "--context-kind ring with --attention-pattern, whose lists a ring does not take; want "
+        "gather or ulysses");
   }
   const DataConfig& source = language.source;
   check_covers(language.pattern, language.seq_len,

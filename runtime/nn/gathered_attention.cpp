@@ -146,7 +146,7 @@ Tensor GatheredAttention::in_order(const Tensor& pairs, const Tensor& k) const {
 
 // One f32 per query and head, chunk by chunk [B, H, S].
 Tensor GatheredAttention::lse_of(const Tensor& lse, const Tensor& q, int64_t group,
-                                int64_t groups) const {
+                                 int64_t groups) const {
   const int64_t H = q.size(2), heads = H / groups;
   return lse.alias({lse.size(0), B(q), heads, S()}, {lse.size(1), H * S(), S(), 1},
                    group * heads * S());
@@ -169,7 +169,7 @@ void GatheredAttention::forward(const Qkv& in, const Tensor& out, const Tensor& 
 }
 
 void GatheredAttention::forward_heads(const Qkv& in, const Tensor& all, const Tensor& out,
-                                     const Tensor& lse) const {
+                                      const Tensor& lse) const {
   for_chunks([&](int leaf, int half, int chunk) {
     const int64_t end = (chunk + 1) * S();
     const Tensor keys = first_keys_of(leaf, half);
@@ -191,7 +191,7 @@ void GatheredAttention::forward_heads(const Qkv& in, const Tensor& all, const Te
 
 // pairs: [B, tokens, 2, G, D], in order, which go to sums, [2 R, B, S, 2 G D] f32 leaf by leaf.
 void GatheredAttention::add_pairs(const Tensor& sums, const Tensor& pairs, int64_t tokens,
-                                 bool first) const {
+                                  bool first) const {
   const SequenceParts parts = sequence.parts();
   const int64_t batch = pairs.size(0), row = pairs.size(2) * pairs.size(3) * pairs.size(4);
   const int64_t run = S() * row;
@@ -232,7 +232,7 @@ void GatheredAttention::scatter_pairs(const Tensor& sums, const Qkv& grads) cons
 }
 
 void GatheredAttention::backward(const Qkv& in, const Tensor& out, const Tensor& lse,
-                                const Tensor& dout, const Qkv& grads) const {
+                                 const Tensor& dout, const Qkv& grads) const {
   const int64_t count = groups(in.k);
   const auto begin = [&](int64_t i) {
     return begin_gather(heads_of(in.k, i, count), heads_of(in.v, i, count));
@@ -257,8 +257,8 @@ void GatheredAttention::backward(const Qkv& in, const Tensor& out, const Tensor&
 }
 
 Arrival GatheredAttention::backward_heads(const Qkv& in, const Tensor& all, const Tensor& out,
-                                         const Tensor& lse, const Tensor& dout,
-                                         const Tensor& dq) const {
+                                          const Tensor& lse, const Tensor& dout,
+                                          const Tensor& dq) const {
   const SequenceParts parts = sequence.parts();
   const int64_t batch = B(in.q), row = 2 * in.k.size(2) * in.k.size(3);
   std::vector<Tensor> sums(static_cast<size_t>(parts.count));

@@ -5,16 +5,16 @@
 #include "shale/kernels/elementwise.h"
 #include "shale/runtime/nn/cut_attention_internal.h"
 
-// Keys and values go around the ranks (arXiv:2310.01889), while each rank lets its queries see those
-// that it has. What the queries of a leaf see of another leaf is one call of the kernel: of their
-// own a causal mask over both chunks; of an earlier leaf, whose last chunk is later than all of
-// them, the first chunk; of a later leaf, whose tokens lie between their own chunks, both, by the
-// last chunk of queries alone.
+// Keys and values go around the ranks (arXiv:2310.01889), while each rank lets its queries see
+// those that it has. What the queries of a leaf see of another leaf is one call of the kernel: of
+// their own a causal mask over both chunks; of an earlier leaf, whose last chunk is later than all
+// of them, the first chunk; of a later leaf, whose tokens lie between their own chunks, both, by
+// the last chunk of queries alone.
 //
 // The queries of leaf i see the keys of leaf i, of i - 1, and so on around the ring, those of i + 1
-// last; the gradients of its keys are added over the queries of leaf i, of i + 1, and so on. In this
-// order a rank of one leaf gets them, so that no result waits for another. It is kept on any number
-// of ranks: bits depend neither on that nor on what arrives when.
+// last; the gradients of its keys are added over the queries of leaf i, of i + 1, and so on. In
+// this order a rank of one leaf gets them, so that no result waits for another. It is kept on any
+// number of ranks: bits depend neither on that nor on what arrives when.
 //
 // H heads of queries, G of keys, of size D.
 namespace shale::nn {
@@ -25,8 +25,8 @@ struct Keys {
   Tensor k, v;
 };
 
-// The queries of one leaf, of this rank, and the keys of another: their numbers among all leaves and
-// among the leaves of their ranks; and what they see of each other.
+// The queries of one leaf, of this rank, and the keys of another: their numbers among all leaves
+// and among the leaves of their ranks; and what they see of each other.
 struct Pair {
   int query_leaf, key_leaf;
   int64_t query_slot, key_slot;
@@ -105,8 +105,8 @@ class RingAttention final : public CutAttention, private CutOptions {
   Tensor lse_of(const Tensor& lse, const Pair& pair) const;
   Tensor first_keys_of(const Pair& pair) const;
 
-  // Calls visit(keys, pair) for the pairs of leaves in the order above, and pass() where the keys of
-  // one rank are done and the next rank's are due, which are then on their way.
+  // Calls visit(keys, pair) for the pairs of leaves in the order above, and pass() where the keys
+  // of one rank are done and the next rank's are due, which are then on their way.
   template <typename Visit, typename Pass>
   void go_around(const Keys& own, const Visit& visit, const Pass& pass) const;
   // The pairs of this rank's queries with the keys of a rank. Of its own keys it sees those of

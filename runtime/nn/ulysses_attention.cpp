@@ -116,25 +116,23 @@ Tensor HeadTrade::in_order(const Tensor& of_tokens) const {
   const SequenceParts parts = sequence_.parts();
   const int64_t own = of_tokens.numel() / parts.count, row = of_tokens.size(1);
   const Tensor leaves = empty(of_tokens.context(), {parts.leaves, own, 1}, of_tokens.dtype());
-  kernels::copy(of_tokens.exec(),
-                {.x = of_tokens.alias({of_tokens.numel()}, {1}),
-                 .y = leaves.alias({of_tokens.numel()}, {1}, parts.first * own)});
+  kernels::copy(of_tokens.exec(), {.x = of_tokens.alias({of_tokens.numel()}, {1}),
+                                   .y = leaves.alias({of_tokens.numel()}, {1}, parts.first * own)});
   sequence_.exchange().gather_leaves(leaves);
-  const Tensor whole = empty(of_tokens.context(), {own / row, parts.leaves * row, 1, 1},
-                             of_tokens.dtype());
+  const Tensor whole =
+      empty(of_tokens.context(), {own / row, parts.leaves * row, 1, 1}, of_tokens.dtype());
   copy_chunks(leaves, 0, whole, Way::kIn);
   return whole.alias({whole.size(0), whole.size(1)}, {whole.size(1), 1});
 }
 
-AttentionOptions options_of_heads(const CutOptions& asked, const HeadTrade& trade,
-                                  int64_t heads) {
-  AttentionOptions options{.causal = true,
-                           .scale = asked.scale,
-                           .window = asked.window,
-                           .softcap = asked.softcap,
-                           .blocks = asked.blocks,
-                           .first_head =
-                               asked.first_head + asked.sequence.exchange().rank() * heads};
+AttentionOptions options_of_heads(const CutOptions& asked, const HeadTrade& trade, int64_t heads) {
+  AttentionOptions options{
+      .causal = true,
+      .scale = asked.scale,
+      .window = asked.window,
+      .softcap = asked.softcap,
+      .blocks = asked.blocks,
+      .first_head = asked.first_head + asked.sequence.exchange().rank() * heads};
   if (asked.first_keys.defined()) options.first_keys = trade.in_order(asked.first_keys);
   return options;
 }
@@ -168,13 +166,12 @@ Tensor traded(const CutOptions& asked, const std::vector<Tensor>& inputs, const 
     return grads;
   });
 
-  const Tensor seen = shale::attention(all[0], all[1], all[2],
-                                       options_of_heads(asked, trade, all[0].size(2)));
+  const Tensor seen =
+      shale::attention(all[0], all[1], all[2], options_of_heads(asked, trade, all[0].size(2)));
   Tensor out = empty(in.q.context(), in.q.shape(), in.q.dtype());
   trade.to_tokens({seen}, {out});
-  record("heads to tokens", {seen}, {&out}, [trade](BackwardArgs& args) {
-    return Grads{trade.to_heads({args.dy()}).front()};
-  });
+  record("heads to tokens", {seen}, {&out},
+         [trade](BackwardArgs& args) { return Grads{trade.to_heads({args.dy()}).front()}; });
   return out;
 }
 

@@ -112,8 +112,8 @@ TEST_CASE("runs of a sequence's tokens have the bits of the first keys that they
     int64_t query_runs, key_runs;
     bool causal;
   };
-  const Call calls[] = {{own, own, 2, 2, true}, {own, others, 2, 1, false},
-                        {others, own, 2, 2, false}};
+  const Call calls[] = {
+      {own, own, 2, 2, true}, {own, others, 2, 1, false}, {others, own, 2, 2, false}};
   for (const Call& call : calls) {
     for (const int64_t window : {7, 60, 300}) {
       AttentionShape plain =
@@ -207,7 +207,7 @@ TEMPLATE_TEST_CASE("tiles of other documents are neither computed nor read", "[k
     // But for the first so many documents of queries and of keys.
     const auto agree = [&](const AttentionResults<TestType>& got, int64_t queries, int64_t keys) {
       const auto alike = [&](const std::vector<TestType>& a, const std::vector<TestType>& b,
-                            int64_t documents) {
+                             int64_t documents) {
         const auto rest = [&](const std::vector<TestType>& x) {
           return std::vector<TestType>(x.begin() + documents * kRows, x.end());
         };

@@ -17,9 +17,7 @@ struct Size {
   int64_t rows() const { return B * T * H; }
   Shape shape() const { return {B, T, H, D}; }
   // Of [B, H, T], the place of row [B, T, H].
-  size_t lse(int64_t row) const {
-    return size_t((row / H / T * H + row % H) * T + row / H % T);
-  }
+  size_t lse(int64_t row) const { return size_t((row / H / T * H + row % H) * T + row / H % T); }
 };
 
 struct Merged {
@@ -27,9 +25,8 @@ struct Merged {
 };
 
 template <typename T>
-Merged merge(const Exec& exec, Size n, const std::vector<float>& sum,
-                const std::vector<float>& lse, const std::vector<T>& part,
-                const std::vector<float>& part_lse) {
+Merged merge(const Exec& exec, Size n, const std::vector<float>& sum, const std::vector<float>& lse,
+             const std::vector<T>& part, const std::vector<float>& part_lse) {
   const DeviceArray<float> y(exec, sum), y_lse(exec, lse), x_lse(exec, part_lse);
   const DeviceArray<T> x(exec, part);
   const Shape rows = {n.B, n.H, n.T};
@@ -57,10 +54,10 @@ std::vector<float> extreme(int64_t count, uint64_t seed) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("attention_merge agrees with f64, of scores of any size",
-                   "[kernels][attention]", float, bf16, f16) {
-  const Size n = GENERATE(Size{0, 3, 2, 8}, Size{1, 1, 1, 1}, Size{2, 5, 3, 20},
-                          Size{1, 33, 2, 64}, Size{2, 17, 2, 128}, Size{1, 9, 1, 256});
+TEMPLATE_TEST_CASE("attention_merge agrees with f64, of scores of any size", "[kernels][attention]",
+                   float, bf16, f16) {
+  const Size n = GENERATE(Size{0, 3, 2, 8}, Size{1, 1, 1, 1}, Size{2, 5, 3, 20}, Size{1, 33, 2, 64},
+                          Size{2, 17, 2, 128}, Size{1, 9, 1, 256});
   const auto sum = randn<float>(n.rows() * n.D, 1);
   const auto part = randn<TestType>(n.rows() * n.D, 2);
   const auto lse = extreme(n.rows(), 3), part_lse = extreme(n.rows(), 4);
@@ -167,10 +164,9 @@ TEST_CASE("attention_merge takes rows of any strides, and any number of threads"
       view.shape = {n.B, n.H, kCount};
       return view;
     };
-    kernels::attention_merge(exec, {.sum = late(y),
-                                    .lse = late_lse(y_lse),
-                                    .part = late(x),
-                                    .part_lse = late_lse(x_lse)});
+    kernels::attention_merge(
+        exec,
+        {.sum = late(y), .lse = late_lse(y_lse), .part = late(x), .part_lse = late_lse(x_lse)});
     std::vector<float> want = sum, want_lse = lse;
     for (int64_t row = 0; row < n.rows(); ++row) {
       if (row / n.H % n.T < kFirst) continue;

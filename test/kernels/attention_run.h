@@ -138,10 +138,10 @@ struct DeviceBlockLists {
 
 // Forward and backward on dense arrays. What the kernels write is NaN before.
 template <typename T>
-AttentionResults<T> run_attention(
-    const Exec& exec, const AttentionInputs<T>& in, const SequenceLengths& lengths = {},
-    kernels::AttentionTile tile = kernels::AttentionTile::kOfHeadSize,
-    const SequencePlaces& places = {}) {
+AttentionResults<T> run_attention(const Exec& exec, const AttentionInputs<T>& in,
+                                  const SequenceLengths& lengths = {},
+                                  kernels::AttentionTile tile = kernels::AttentionTile::kOfHeadSize,
+                                  const SequencePlaces& places = {}) {
   const AttentionShape& s = in.shape;
   const DeviceArray<T> q(exec, in.q), k(exec, in.k), v(exec, in.v), dout(exec, in.dout);
   const DeviceArray<T> out(exec, s.q_count()), dq(exec, s.q_count());

@@ -19,7 +19,8 @@ struct MergeParams {
 
 // y = weight y + part_weight x for `kCount` neighbours; what has a weight of 0 may be NaN.
 template <int kCount, typename T>
-__device__ __forceinline__ void merge_neighbours(float* y, const T* x, const MergeWeights& weights) {
+__device__ __forceinline__ void merge_neighbours(float* y, const T* x,
+                                                 const MergeWeights& weights) {
   auto sum = load_floats<kCount>(y);
   const auto part = load_floats<kCount>(x);
 #pragma unroll
@@ -48,8 +49,8 @@ __global__ void __launch_bounds__(kThreads)
   float* const lse = row_at<float>(p.lse, batch, query, head);
   const float of_sum = is_row ? *lse : -INFINITY;
   const float of_part = is_row ? *row_at<const float>(p.part_lse, batch, query, head) : -INFINITY;
-  const MergeWeights weights(of_sum, of_part, [](float x) { return expf(x); },
-                             [](float x) { return logf(x); });
+  const MergeWeights weights(
+      of_sum, of_part, [](float x) { return expf(x); }, [](float x) { return logf(x); });
   __syncwarp();  // all lanes have read lse
   if (!is_row) return;
   if (lane == 0) *lse = weights.lse;

@@ -43,11 +43,10 @@ struct Cut {
                                      in_layers("tensor"), {.leaves = options.tensor_leaves});
     }
     if (run.context > 1 || options.context_leaves > 0) {
-      sequence =
-          comm::context_parallel(model, in_layers("context"),
-                                 {.tokens = options.length,
-                                  .leaves = options.context_leaves,
-                                  .kind = options.context_kind});
+      sequence = comm::context_parallel(model, in_layers("context"),
+                                        {.tokens = options.length,
+                                         .leaves = options.context_leaves,
+                                         .kind = options.context_kind});
     }
   }
   // What goes from one piece to the next.

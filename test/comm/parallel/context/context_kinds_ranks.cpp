@@ -26,7 +26,8 @@ struct Sizes {
   int64_t B = 2, T = 64, H = 4, G = 4, D = 8;
 };
 
-// Attention of values that depend on `seed` alone, with a rank's part of them, forward and backward.
+// Attention of values that depend on `seed` alone, with a rank's part of them, forward and
+// backward.
 struct Run {
   std::vector<float> out, dq, dk, dv;
 
@@ -146,8 +147,8 @@ TEST_CASE("keys go around behind the attention of those before, and change no bi
     context.set_tracer(&watched.tracer);
     nn::CutSequence cut(std::move(exchange), sizes.T, ContextKind::kRing);
     const Run run = attend(context, &cut, sizes, DType::kF32, {}, false);
-    // One call of attention beside each: of keys forward; of keys and of the sums of the rank before
-    // backward, but for the last sums, which come home.
+    // One call of attention beside each: of keys forward; of keys and of the sums of the rank
+    // before backward, but for the last sums, which come home.
     std::vector<int64_t> calls(size_t(3 * (ranks - 1)), 1);
     calls.push_back(0);
     CHECK(watched.passes == calls);
