@@ -87,6 +87,10 @@ measure_all() {
     measure "data, \`--zero 1\`" "$n" "${dense[@]}" --zero 1
     measure "\`--tensor $n\`" "$n" "${dense[@]}" --tensor "$n"
     measure "\`--context $n\`" "$n" "${dense[@]}" --context "$n"
+    for kind in ring ulysses; do
+      measure "\`--context $n --context-kind $kind\`" "$n" "${dense[@]}" --context "$n" \
+        --context-kind $kind
+    done
     measure "\`--pipeline $n\`" "$n" "${dense[@]}" --pipeline "$n"
     if ((n == 2)); then
       for flag in tensor context; do

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/comm/slices.h"
 #include "shale/comm/work_state.h"
 
 namespace shale::comm {
@@ -43,6 +44,7 @@ double received_bytes_of(const CollectiveCall& call, int rank, int ranks) {
   const auto whole = static_cast<double>(call.larger_bytes());
   if (call.op == CollectiveOp::kBroadcast) return rank == call.root ? 0 : whole;
   if (is_to_root(call.op)) return rank == call.root ? others * whole : 0;
+  if (call.op == CollectiveOp::kAllToAllV) return received_bytes(call, rank);
   if (is_all_to_all(call.op)) return others * static_cast<double>(call.out.bytes());
   return call.op == CollectiveOp::kBarrier ? 0 : others * whole;
 }
@@ -174,7 +176,7 @@ Work SimulatedGroup::submit(const CollectiveCall& call, bool async) {
   counts_[call.tag] += {.calls = 1,
                         .blocking = async ? 0 : 1,
                         .messages = messages_of(call, rank(), size()),
-                        .sent_bytes = ring_bytes(call, size()),
+                        .sent_bytes = sent_bytes(call, rank(), size()),
                         .received_bytes = received_bytes_of(call, rank(), size())};
   const bool is_in_shorter = call.in.bytes() < call.out.bytes();
   const View &shorter = is_in_shorter ? call.in : call.out,

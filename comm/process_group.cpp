@@ -129,7 +129,7 @@ Work ProcessGroup::issue(CollectiveCall call, const CollectiveOptions& options) 
   if (captures(call.stream)) {
     captured_.push_back(call);
   } else {
-    meter_->add_call(options.traffic, ring_bytes(call, size()));
+    meter_->add_call(options.traffic, sent_bytes(call, rank(), size()));
   }
   if (options.after != nullptr) call.after = options.after->state();
   if (options.async) {
@@ -145,7 +145,7 @@ Work ProcessGroup::issue(CollectiveCall call, const CollectiveOptions& options) 
 
 void ProcessGroup::replayed(const std::vector<CollectiveCall>& calls, void* stream) {
   for (const CollectiveCall& call : calls) {
-    meter_->add_call(call.traffic, ring_bytes(call, size()));
+    meter_->add_call(call.traffic, sent_bytes(call, rank(), size()));
   }
   watch_replay(calls, stream);
 }

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "shale/base/error.h"
+#include "shale/comm/traffic.h"
 
 namespace shale::comm {
 namespace {
@@ -39,6 +40,25 @@ SliceTable slices_of(const CollectiveCall& call, int ranks) {
   table.in_offsets = offsets_of(table.in_counts);
   table.out_offsets = offsets_of(table.out_counts);
   return table;
+}
+
+namespace {
+
+// Of all slices but the rank's own.
+double bytes_of_others(const View& all, const std::vector<int64_t>& counts, int rank) {
+  const int64_t own = counts[static_cast<size_t>(rank)];
+  return static_cast<double>((all.numel() - own) * dtype_size(all.dtype));
+}
+
+}  // namespace
+
+double sent_bytes(const CollectiveCall& call, int rank, int ranks) {
+  if (call.op != CollectiveOp::kAllToAllV) return ring_bytes(call, ranks);
+  return bytes_of_others(call.in, call.in_counts, rank);
+}
+
+double received_bytes(const CollectiveCall& all_to_all_v, int rank) {
+  return bytes_of_others(all_to_all_v.out, all_to_all_v.out_counts, rank);
 }
 
 int64_t offset_of(std::span<const int64_t> counts, int rank) {

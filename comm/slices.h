@@ -19,6 +19,11 @@ struct SliceTable {
 };
 SliceTable slices_of(const CollectiveCall& call, int ranks);
 
+// Bytes that this rank sends: ring_bytes(), but of an all_to_all_v what it gives to others. Bytes
+// that it receives of that.
+double sent_bytes(const CollectiveCall& call, int rank, int ranks);
+double received_bytes(const CollectiveCall& all_to_all_v, int rank);
+
 // Elements before slice `rank`.
 int64_t offset_of(std::span<const int64_t> counts, int rank);
 

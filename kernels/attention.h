@@ -25,6 +25,24 @@ struct BlockLists {
   bool defined() const { return key_begins.defined(); }
 };
 
+// Where the tokens of a call stand in a sequence of which it has some: in at most two runs of so
+// many tokens, from these places on, ascending. A run of 0: the call has the whole.
+struct TokenPlaces {
+  int64_t run = 0;
+  int64_t first[2] = {0, 0};
+
+  constexpr int64_t of(int64_t token) const { return first[token / run] + token % run; }
+  // Of the call's tokens, those that stand before a place.
+  constexpr int64_t before(int64_t place, int64_t tokens) const {
+    int64_t count = 0;
+    for (int64_t i = 0; i * run < tokens; ++i) {
+      const int64_t some = place - first[i];
+      count += some < 0 ? 0 : some < run ? some : run;
+    }
+    return count;
+  }
+};
+
 // Scaled dot-product attention, computed tile by tile with an online softmax (arXiv:2205.14135,
 // arXiv:2307.08691): the T×T matrix never exists.
 //   out = softmax(scale * q k^T + mask) v
@@ -48,6 +66,10 @@ struct BlockLists {
 // With a softcap c, scores s = scale * q k^T become c tanh(s / c) before the mask
 // (arXiv:2408.00118, section 2).
 //
+// A call may have runs of a longer sequence's tokens, by query_places and key_places: the window
+// and first_keys then count in places of the whole, with or without a causal mask, which goes by
+// the tokens that the call has. Not with lengths.
+//
 // Throws UnavailableError for a tile that has no kernel for the head size.
 struct AttentionFwdArgs {
   View q;    // [B, Tq, H, D]
@@ -64,6 +86,7 @@ struct AttentionFwdArgs {
   View first_keys{};
   float softcap = 0;    // 0.001 to 1000; 0: none
   BlockLists blocks{};  // undefined: all
+  TokenPlaces query_places{}, key_places{};
   // GPUs, 16-bit inputs: the tile, instead of the one for the head size; for tests and benchmarks.
   AttentionTile tile = AttentionTile::kOfHeadSize;
 };
@@ -80,13 +103,27 @@ struct AttentionBwdArgs {
   View first_keys{};
   float softcap = 0;
   BlockLists blocks{};
+  TokenPlaces query_places{}, key_places{};
+};
+
+// Adds to the attention of some keys, in place, that of others: with the softmax sums of both,
+//   lse' = log(exp(lse) + exp(part_lse)),  sum' = exp(lse - lse') sum + exp(part_lse - lse') part
+// in f32. Where no key was seen, lse is -inf and the values are not looked at; where none was seen
+// on both sides, sum' is 0. Views of any strides but the last, which is 1.
+struct AttentionMergeArgs {
+  View sum;       // [B, T, H, D] f32
+  View lse;       // [B, H, T] f32
+  View part;      // like sum; f32, bf16 or f16
+  View part_lse;  // like lse
 };
 
 // attention_problem() has the checks: every device's kernels begin with it.
 inline void check_args(const AttentionFwdArgs&) {}
 inline void check_args(const AttentionBwdArgs&) {}
+void check_args(const AttentionMergeArgs& a);
 
 inline Slot<AttentionFwdArgs> attention_fwd{"attention_fwd"};
 inline Slot<AttentionBwdArgs> attention_bwd{"attention_bwd"};
+inline Slot<AttentionMergeArgs> attention_merge{"attention_merge"};
 
 }  // namespace shale::kernels

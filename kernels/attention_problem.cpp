@@ -1,6 +1,7 @@
 #include "shale/kernels/attention_problem.h"
 
 #include <cmath>
+#include <utility>
 
 #include "shale/base/error.h"
 #include "shale/kernels/check.h"
@@ -54,6 +55,19 @@ BlockRows block_rows(const char* op, const std::string& arg, const View& begins,
           patterns == 1 ? 0 : static_cast<int>(count + 1)};
 }
 
+// Tokens of a call that are in runs.
+TokenPlaces checked_places(const char* op, const char* arg, const TokenPlaces& places,
+                           int64_t tokens) {
+  const bool fits = tokens == places.run || tokens == 2 * places.run;
+  if (!fits || places.first[0] < 0 ||
+      (tokens > places.run && places.first[1] < places.first[0] + places.run)) {
+    throw ShapeError(cat(op, ": ", arg, "_places has runs of ", places.run, " from ",
+                         places.first[0], " and ", places.first[1], " on, for ", tokens,
+                         " tokens, want one run or two, one behind the other"));
+  }
+  return places;
+}
+
 // What forward and backward have in common.
 template <typename Args>
 AttentionProblem common_problem(const char* op, const Args& a) {
@@ -82,12 +96,20 @@ AttentionProblem common_problem(const char* op, const Args& a) {
   p.lse_row_stride = a.lse.stride(2);
   p.q_lengths = lengths(op, "q_lengths", a.q_lengths, p.batch);
   p.k_lengths = lengths(op, "k_lengths", a.k_lengths, p.batch);
-  if (a.window < 0 || (a.window > 0 && !a.causal)) {
+  const bool has_places = a.query_places.run > 0 || a.key_places.run > 0;
+  if (a.window < 0 || (a.window > 0 && !a.causal && !has_places)) {
     throw ShapeError(cat(op, ": window is ", a.window, a.causal ? "" : " without a causal mask",
                          ", want 0, or a number of keys and a causal mask"));
   }
-  // One that is as long as the keys hides nothing.
-  if (a.window < p.keys) p.window = a.window;
+  // One that is as long as the keys hides nothing, where these are the whole.
+  if (a.window < p.keys || has_places) p.window = a.window;
+  if (has_places) {
+    if (p.q_lengths != nullptr || p.k_lengths != nullptr) {
+      throw ShapeError(cat(op, ": has places and lengths, want one of them"));
+    }
+    p.query_places = checked_places(op, "query", a.query_places, p.queries);
+    p.key_places = checked_places(op, "key", a.key_places, p.keys);
+  }
   if (a.first_keys.defined()) {
     check_dense(op, "first_keys", a.first_keys, {p.batch, p.queries}, DType::kI32);
     p.given_first_keys = a.first_keys.template as<int32_t>();
@@ -105,6 +127,19 @@ AttentionProblem common_problem(const char* op, const Args& a) {
 }
 
 }  // namespace
+
+void check_args(const AttentionMergeArgs& a) {
+  constexpr const char* kOp = "attention_merge";
+  check_dtype(kOp, "sum", a.sum, DType::kF32);
+  if (a.sum.ndim() != 4) throw ShapeError(cat(kOp, ": sum is ", a.sum, ", want [B,T,H,D]"));
+  check_dtype(kOp, "part", a.part, kComputeDTypes);
+  head_view(kOp, "sum", a.sum, a.sum.shape, DType::kF32);
+  head_view(kOp, "part", a.part, a.sum.shape, a.part.dtype);
+  for (const auto& [arg, lse] : {std::pair("lse", &a.lse), std::pair("part_lse", &a.part_lse)}) {
+    check_shape(kOp, arg, *lse, {a.sum.size(0), a.sum.size(2), a.sum.size(1)});
+    check_dtype(kOp, arg, *lse, DType::kF32);
+  }
+}
 
 AttentionProblem attention_problem(const char* op, const AttentionFwdArgs& a) {
   AttentionProblem p = common_problem(op, a);

@@ -85,6 +85,7 @@ struct AttentionProblem {
   const int32_t* k_lengths = nullptr;         // null: `keys`
   int64_t window = 0;                         // 0: none
   const int32_t* given_first_keys = nullptr;  // [batch, queries], in device memory; null: none
+  TokenPlaces query_places, key_places;       // by which these two count
 
   BlockRows keys_of_queries, queries_of_keys;
 
@@ -100,10 +101,12 @@ struct HiddenKeys {
   int queries = 0, keys = 0;
   int window = 0;                  // 0: none
   const int32_t* given = nullptr;  // of the sequence; null: none
+  TokenPlaces query_places{}, key_places{};
 
   constexpr int first_key(int query) const {
-    int first = window > 0 ? query + 1 + keys - queries - window : 0;
+    int first = window > 0 ? place_of(query) + 1 - window : 0;
     if (given != nullptr && given[query] > first) first = given[query];
+    if (key_places.run > 0) first = static_cast<int>(key_places.before(first, keys));
     return first < 0 ? 0 : first < keys ? first : keys;
   }
   // The end of the queries that see a key: those before it have no later first key.
@@ -118,6 +121,29 @@ struct HiddenKeys {
       }
     }
     return begin;
+  }
+
+ private:
+  constexpr int place_of(int query) const {
+    if (query_places.run > 0) return static_cast<int>(query_places.of(query));
+    return query + keys - queries;
+  }
+};
+
+// What attention_merge makes of two softmax sums, given by their logarithms.
+struct MergeWeights {
+  float lse, sum, part;
+
+  // exp and log: of an f32, as the device has them.
+  template <typename Exp, typename Log>
+  constexpr MergeWeights(float of_sum, float of_part, const Exp& exp, const Log& log)
+      : lse(of_sum > of_part ? of_sum : of_part), sum(0), part(0) {
+    if (of_sum == of_part && of_sum < -3.5e38) return;  // -inf: no key was seen
+    const float largest = lse;
+    sum = exp(of_sum - largest), part = exp(of_part - largest);
+    const float total = sum + part;
+    lse = largest + log(total);
+    sum /= total, part /= total;
   }
 };
 

@@ -42,9 +42,24 @@ double visible_pairs(const View& q, const View& k, bool causal, int64_t window) 
   return double(pairs) * double(q.size(0) * q.size(2));
 }
 
+// The same of runs of a sequence's tokens.
+template <typename Args>
+double visible_pairs_of_runs(const Args& a) {
+  const int64_t queries = a.q.size(1), keys = a.k.size(1);
+  int64_t pairs = 0;
+  for (int64_t i = 0; i < queries; ++i) {
+    const int64_t end = a.causal ? std::clamp<int64_t>(i + 1 + keys - queries, 0, keys) : keys;
+    const int64_t first =
+        a.window > 0 ? a.key_places.before(a.query_places.of(i) + 1 - a.window, keys) : 0;
+    pairs += std::max<int64_t>(end - first, 0);
+  }
+  return double(pairs) * double(a.q.size(0) * a.q.size(2));
+}
+
 // The same of attention with lists of blocks: by their share of the blocks that it would go over.
 template <typename Args>
 double visible_pairs(const Args& a) {
+  if (a.query_places.run > 0) return visible_pairs_of_runs(a);
   const double pairs = visible_pairs(a.q, a.k, a.causal, a.window);
   if (!a.blocks.defined()) return pairs;
   const int64_t query_blocks = attention_blocks(a.q.size(1));
@@ -91,6 +106,10 @@ Cost cost_of(const AttentionBwdArgs& a) {
   Cost cost = traffic({a.q, a.k, a.v, a.out, a.lse, a.dout}, {a.dq, a.dk, a.dv});
   cost.flops = 10.0 * visible_pairs(a) * double(a.q.size(3));
   return cost;
+}
+
+Cost cost_of(const AttentionMergeArgs& a) {
+  return traffic({a.sum, a.lse, a.part, a.part_lse}, {a.sum, a.lse});
 }
 
 Cost cost_of(const LayerNormFwdArgs& a) {

@@ -47,6 +47,7 @@ Cost cost_of(const GemmArgs& a);
 // scores are computed again.
 Cost cost_of(const AttentionFwdArgs& a);
 Cost cost_of(const AttentionBwdArgs& a);
+Cost cost_of(const AttentionMergeArgs& a);
 Cost cost_of(const LayerNormFwdArgs& a);
 Cost cost_of(const LayerNormBwdArgs& a);
 Cost cost_of(const RmsNormFwdArgs& a);

@@ -34,7 +34,7 @@ bool describe(const SlotCall& call, const Slot<Args>& slot, KernelCall& out) {
   if (args == nullptr) return false;
   if constexpr (requires { cost_of(*args); }) out.cost = cost_of(*args);
   out.dtype = operand_dtype(*args);
-  if constexpr (requires { args->lse; }) {
+  if constexpr (requires { args->lse, args->q; }) {
     out.scores = double(args->q.size(0) * args->q.size(1) * args->q.size(2) * args->k.size(1));
     out.head_size = double(args->q.size(3));
   }

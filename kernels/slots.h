@@ -39,7 +39,7 @@ inline auto slots_on_all_devices() {
       // adafactor.h
       adafactor_means, adafactor_average, adafactor_squares, adafactor,
       // attention.h
-      attention_fwd, attention_bwd,
+      attention_fwd, attention_bwd, attention_merge,
       // batch_norm.h
       batch_moments, batch_merge, batch_norm, batch_norm_sums, batch_norm_grad,
       // block_codes.h

@@ -138,6 +138,14 @@ void Cases::add_attention_case(const AttentionVariant& variant) {
 
 void Cases::add_attention() {
   add_attention_case({.name = "causal"});
+  const int64_t B = s_.batch, S = s_.seq, H = s_.heads, D = s_.width / s_.heads;
+  const DType dtype = dtype_;
+  add<kernels::AttentionMergeArgs>("halves", kernels::attention_merge, [=](Operands& o) {
+    return kernels::AttentionMergeArgs{.sum = o.floats(DType::kF32, {B, S, H, D}),
+                                       .lse = o.zeros(DType::kF32, {B, H, S}),
+                                       .part = o.floats(dtype, {B, S, H, D}),
+                                       .part_lse = o.zeros(DType::kF32, {B, H, S})};
+  });
 }
 
 // Of 16384 tokens an eighth of the pairs each but in the window, whose time goes by the tokens.

@@ -16,6 +16,7 @@ constexpr SlotLabel kSlotLabels[] = {
     {"layer_norm_fwd", "norm, forward"},
     {"rms_norm_fwd", "norm, forward"},
     {"attention_fwd", "attention, forward"},
+    {"attention_merge", "attention, merging"},
     {"dropout", "dropout"},
     {"decode_blocks", "numbers out of codes"},
     {"encode_blocks", "numbers into codes"},

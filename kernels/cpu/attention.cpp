@@ -94,6 +94,7 @@ std::vector<int32_t> first_keys(const Problem& all) {
     hidden.queries = static_cast<int>(length_of(all.q_lengths, b, all.queries));
     hidden.keys = static_cast<int>(length_of(all.k_lengths, b, all.keys));
     hidden.window = static_cast<int>(all.window);
+    hidden.query_places = all.query_places, hidden.key_places = all.key_places;
     if (all.given_first_keys != nullptr) hidden.given = all.given_first_keys + b * all.queries;
     for (int i = 0; i < all.queries; ++i) {
       keys.push_back(i < hidden.queries ? hidden.first_key(i) : hidden.keys);

@@ -131,10 +131,25 @@ GroupSpread spread_of(const Cluster& cluster, std::span<const int> members) {
   return {.ranks = std::ssize(members), .nodes = nodes};
 }
 
+namespace {
+
+// Whether the rank gives all that it has to one other, as around a ring.
+bool is_pass(const comm::CollectiveCall& call) {
+  const auto gives = [](int64_t count) { return count > 0; };
+  return call.op == comm::CollectiveOp::kAllToAllV &&
+         std::ranges::count_if(call.in_counts, gives) == 1;
+}
+
+}  // namespace
+
 double collective_seconds(const Cluster& cluster, const comm::CollectiveCall& call,
                           const GroupSpread& group) {
   const auto [ranks, groups] = group;
   const double bytes = double(call.larger_bytes());
+  if (is_pass(call) && ranks > 1) {  // all wait for the slowest
+    const ClusterLink& link = groups > 1 ? cluster.network : cluster.node;
+    return link.latency_s + bytes / link.bandwidth;
+  }
   // Of the most crowded node, where they are not alike.
   const double beside = std::ceil(double(ranks) / double(groups));
   double inside = sent_share(call.op, beside) * bytes / cluster.node.bandwidth;

@@ -251,6 +251,7 @@ void cut_sequences(const RunConfig& config, Task& task, ParallelSetup& setup) {
                                           {.tokens = tokens,
                                            .slices = parts.slices,
                                            .leaves = config.context_leaves,
+                                           .kind = config.context_kind,
                                            .overlap = !config.no_overlap});
 }
 
@@ -342,10 +343,13 @@ void check_tensor(const RunConfig& config) {
 
 // What --context does not go with.
 void check_context(const RunConfig& config) {
-  if (!cuts_sequences(config)) return;
   const auto want = [](bool holds, const auto&... what) {
     if (!holds) throw ConfigError(cat(what...));
   };
+  want(cuts_sequences(config) || config.context_kind == nn::ContextKind::kGather,
+       "--context-kind says how ranks see each other's tokens, but --context is 1; want --context, "
+       "or --context-leaves, of 2 or more");
+  if (!cuts_sequences(config)) return;
   const int leaves = config.context_leaves > 0 ? config.context_leaves : config.context;
   want(leaves % config.context == 0 &&
            (config.context_leaves == 0 || std::has_single_bit(unsigned(leaves))),

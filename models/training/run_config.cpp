@@ -201,6 +201,15 @@ void describe_context(ConfigSpec& spec, RunConfig& c) {
            "same to the bit on any number of ranks that divides it; 0: --context",
            {.min = 0, .max = 1 << 16})
       .may_change();
+  using nn::ContextKind;
+  spec.add_choice("context-kind", c.context_kind,
+                  {{"gather", ContextKind::kGather},
+                   {"ring", ContextKind::kRing},
+                   {"ulysses", ContextKind::kUlysses}},
+                  "how attention sees other ranks' tokens. gather: all keys and values at a time; "
+                  "ring: those of one rank after another, with those of two in memory; ulysses: "
+                  "all tokens of some heads, which --context divides")
+      .may_change();
 }
 
 void describe_experts(ConfigSpec& spec, RunConfig& c) {

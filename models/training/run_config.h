@@ -7,6 +7,7 @@
 #include "shale/comm/parallel/data/sharding.h"
 #include "shale/comm/process_group.h"
 #include "shale/runtime/autograd/recompute.h"
+#include "shale/runtime/nn/cut_sequence.h"
 #include "shale/runtime/optim/lamb_step.h"
 #include "shale/runtime/optim/muon.h"
 #include "shale/runtime/optim/schedule.h"
@@ -122,6 +123,7 @@ struct RunConfig {
   // context parallelism
   int context = 1;         // ranks that share each sequence
   int context_leaves = 0;  // parts of each sequence; 0: one for each of these ranks
+  nn::ContextKind context_kind = nn::ContextKind::kGather;
 
   int expert = 1;  // ranks of data parallelism that have different experts of mixtures
 

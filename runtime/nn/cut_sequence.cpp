@@ -11,8 +11,9 @@
 
 namespace shale::nn {
 
-CutSequence::CutSequence(std::unique_ptr<Exchange> exchange, int64_t tokens, int slices)
-    : exchange_(std::move(exchange)), tokens_(tokens), slices_(slices) {}
+CutSequence::CutSequence(std::unique_ptr<Exchange> exchange, int64_t tokens, ContextKind kind,
+                         int slices)
+    : exchange_(std::move(exchange)), tokens_(tokens), kind_(kind), slices_(slices) {}
 
 SequenceParts CutSequence::parts() const {
   return {.leaves = exchange_->leaves(),

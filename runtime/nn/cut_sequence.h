@@ -13,6 +13,13 @@
 
 namespace shale::nn {
 
+// How attention sees the tokens of other ranks (nn/cut_attention.h).
+enum class ContextKind : uint8_t {
+  kGather,   // every rank gathers the keys and values of all tokens
+  kRing,     // they go around, and are seen one rank's at a time
+  kUlysses,  // ranks trade tokens for heads, and each sees whole sequences
+};
+
 // Where the tokens of a sequence are that is cut into R leaves: in 2 R chunks of equal length, leaf
 // i has the i-th and the i-th from the end, so that causal attention is equal work on all leaves
 // (arXiv:2407.21783, section 3.3.2).
@@ -44,9 +51,11 @@ class CutSequence {
  public:
   // tokens: of a whole sequence, without padding; slices: see SequenceParts. The exchange's "rows"
   // are the tokens.
-  CutSequence(std::unique_ptr<Exchange> exchange, int64_t tokens, int slices = 1);
+  CutSequence(std::unique_ptr<Exchange> exchange, int64_t tokens,
+              ContextKind kind = ContextKind::kGather, int slices = 1);
 
   Exchange& exchange() { return *exchange_; }
+  ContextKind kind() const { return kind_; }
   SequenceParts parts() const;
   int64_t tokens() const { return tokens_; }
   int64_t chunk_tokens() const { return parts().chunk_tokens(tokens_); }
@@ -60,6 +69,7 @@ class CutSequence {
  private:
   std::unique_ptr<Exchange> exchange_;
   int64_t tokens_;
+  ContextKind kind_;
   int slices_;
   std::map<std::pair<Context*, int64_t>, Tensor> positions_;
 };

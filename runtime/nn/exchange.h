@@ -70,12 +70,16 @@ class Exchange {
   virtual void gather_leaves(const Tensor& all) = 0;
   // Adds up what all ranks have counted, i32, in place.
   virtual void add_counts(const Tensor& counts) = 0;
+  // slices: [ranks, ...], dense, one for each rank; returns what each has for this one.
+  virtual Tensor all_to_all(const Tensor& slices) = 0;
 
   // The same while the caller goes on: what they are given stays as it is until get() of the
   // result, which all ranks call. They arrive in the order of the calls.
   virtual Arrival begin_gather(const Tensor& slice) = 0;
   virtual Arrival begin_sum_slices(const std::vector<Tensor>& parts) = 0;
   virtual Arrival begin_gather_leaves(const Tensor& all) = 0;
+  // Around the ring: x, dense, goes to the next rank, and what arrives is the one's before, as x.
+  virtual Arrival begin_pass(const Tensor& x) = 0;
 
  protected:
   Exchange(int leaves, int ranks, int rank)

@@ -28,6 +28,10 @@ follows two one 8
 grep -q '"comm_exposed_share_context_' "$work/two/metrics.jsonl" || fail "two: no word of the axis"
 run_training 4 four --dropout 0.1 --context 2 --zero 3
 follows four one 8
+for kind in ring ulysses; do
+  run_training 2 "$kind" --dropout 0.1 --context 2 --context-kind "$kind" --zero 3
+  follows "$kind" one 8
+done
 run_training 1 back --dropout 0.1 --resume "$work/two/checkpoints/step_00000003"
 follows back one 4
 run_training 2 on --dropout 0.1 --context 2 --zero 1 --resume "$work/one/checkpoints/step_00000003"
@@ -50,6 +54,11 @@ run_training 4 leaves22 "${leaves[@]}" --context 2 --zero 3 --resume "$work/leav
 same leaves22 leaves 3
 run_training 4 stages2 "${leaves[@]}" --context 2 --pipeline 2 --no-save
 same stages2 leaves 0
+for kind in ring ulysses; do
+  run_training 1 "$kind-leaves" "${leaves[@]}" --context-kind "$kind" --no-save
+  run_training 2 "$kind-leaves2" "${leaves[@]}" --context-kind "$kind" --context 2 --no-save
+  same "$kind-leaves2" "$kind-leaves" 0
+done
 run_training 1 both "${leaves[@]}" --tensor-leaves 2 --seq-len 64 --no-save
 run_training 4 both22 "${leaves[@]}" --tensor-leaves 2 --seq-len 64 --tensor 2 --context 2 --no-save
 same both22 both 0
@@ -89,5 +98,9 @@ refuses "would weigh the padding; want a multiple of 4" 2 --context 2 --model mo
 refuses "that --context cuts generates nothing" 2 --context 2 --sample-tokens 5
 refuses "wants --context-leaves" 2 --context 2 --reproducible
 refuses "want a power of two that --context, 2, divides" 2 --context 2 --context-leaves 6
+refuses "want --context, or --context-leaves, of 2 or more" 2 --context-kind ring
+refuses "ulysses deals out 1 heads of keys to 2 ranks" 2 --context 2 --context-kind ulysses --heads 1
+refuses "want gather or ulysses" 2 --context 2 --context-kind ring --seq-len 512 \
+  --attention-pattern local
 refuses "want at least 4, two chunks for each" 2 --context 2 --seq-len 3
 finish

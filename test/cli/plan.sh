@@ -46,8 +46,11 @@ says '  --zero 1 --pipeline 4'
 says '(more than --device-memory)'
 grep -q -- '--zero 2 --pipeline' "$work/stdout" && fail "layouts: a combination that cannot be"
 
-plan --model llama-nano --seq-len 64 --document-mask --ranks 4 --context 2 --threads 1
-[[ $code -eq 0 ]] || fail "documents: exit code $code"
+for kind in gather ring ulysses; do
+  plan --model llama-nano --seq-len 64 --document-mask --ranks 4 --context 2 --threads 1 \
+    --context-kind $kind
+  [[ $code -eq 0 ]] || fail "documents, $kind: exit code $code"
+done
 plan --model llama-nano --task dpo --seq-len 64 --ranks 2 --threads 1
 [[ $code -eq 0 ]] || fail "preferences: exit code $code"
 

@@ -101,6 +101,44 @@ TEST_CASE("a window has the bits of the first keys that it stands for", "[kernel
   }
 }
 
+TEST_CASE("runs of a sequence's tokens have the bits of the first keys that they stand for",
+          "[kernels][attention]") {
+  // Chunks of 48 tokens, of a longer sequence: the second and the seventh; the first and the last.
+  constexpr int64_t kRun = 48;
+  const kernels::TokenPlaces own{.run = kRun, .first = {48, 288}};
+  const kernels::TokenPlaces others{.run = kRun, .first = {0, 336}};
+  struct Call {
+    kernels::TokenPlaces queries, keys;
+    int64_t query_runs, key_runs;
+    bool causal;
+  };
+  const Call calls[] = {
+      {own, own, 2, 2, true}, {own, others, 2, 1, false}, {others, own, 2, 2, false}};
+  for (const Call& call : calls) {
+    for (const int64_t window : {7, 60, 300}) {
+      AttentionShape plain =
+          shape_of(2, call.query_runs * kRun, call.key_runs * kRun, 2, 1, 64, call.causal);
+      AttentionShape given = plain;
+      plain.window = window;
+      for (int64_t i = 0; i < plain.batch * plain.queries; ++i) {
+        const int64_t place = call.queries.first[i % plain.queries / kRun] + i % kRun;
+        int32_t hidden = 0;
+        for (int64_t key = 0; key < plain.keys; ++key) {
+          hidden += call.keys.first[key / kRun] + key % kRun < place + 1 - window;
+        }
+        given.first_keys.push_back(hidden);
+      }
+      for (const Exec& exec : reproducible_devices()) {
+        CAPTURE(describe(exec), window, call.causal);
+        const AttentionInputs<bf16> one(plain, 35), other(given, 35);
+        const auto got = run_attention(exec, one, {}, kernels::AttentionTile::kOfHeadSize,
+                                       {call.queries, call.keys});
+        CHECK(same_bits(got.all(), run_attention(exec, other).all()));
+      }
+    }
+  }
+}
+
 TEST_CASE("with lengths a window ends at the sequence's own corner", "[kernels][attention]") {
   const AttentionShape shape = windowed(shape_of(3, 75, 140, 2, 1, 32), 20);
   const SequenceLengths lengths{{75, 33, 0}, {140, 64, 12}};
@@ -169,7 +207,7 @@ TEMPLATE_TEST_CASE("tiles of other documents are neither computed nor read", "[k
     // But for the first so many documents of queries and of keys.
     const auto agree = [&](const AttentionResults<TestType>& got, int64_t queries, int64_t keys) {
       const auto alike = [&](const std::vector<TestType>& a, const std::vector<TestType>& b,
-                            int64_t documents) {
+                             int64_t documents) {
         const auto rest = [&](const std::vector<TestType>& x) {
           return std::vector<TestType>(x.begin() + documents * kRows, x.end());
         };

@@ -89,6 +89,11 @@ struct SequenceLengths {
   std::vector<int32_t> queries{}, keys{};
 };
 
+// Where the tokens stand; runs of 0: nothing is said.
+struct SequencePlaces {
+  kernels::TokenPlaces queries{}, keys{};
+};
+
 // The lists of a shape's blocks; P: as many as heads, or 1 where all see alike.
 inline kernels::HostBlockLists block_lists_of(const AttentionShape& s) {
   const int64_t query_blocks = kernels::attention_blocks(s.queries);
@@ -133,9 +138,10 @@ struct DeviceBlockLists {
 
 // Forward and backward on dense arrays. What the kernels write is NaN before.
 template <typename T>
-AttentionResults<T> run_attention(
-    const Exec& exec, const AttentionInputs<T>& in, const SequenceLengths& lengths = {},
-    kernels::AttentionTile tile = kernels::AttentionTile::kOfHeadSize) {
+AttentionResults<T> run_attention(const Exec& exec, const AttentionInputs<T>& in,
+                                  const SequenceLengths& lengths = {},
+                                  kernels::AttentionTile tile = kernels::AttentionTile::kOfHeadSize,
+                                  const SequencePlaces& places = {}) {
   const AttentionShape& s = in.shape;
   const DeviceArray<T> q(exec, in.q), k(exec, in.k), v(exec, in.v), dout(exec, in.dout);
   const DeviceArray<T> out(exec, s.q_count()), dq(exec, s.q_count());
@@ -161,6 +167,8 @@ AttentionResults<T> run_attention(
       .first_keys = s.first_keys.empty() ? View{} : first_keys.view({s.batch, s.queries}),
       .softcap = static_cast<float>(s.softcap),
       .blocks = lists ? lists->views() : kernels::BlockLists{},
+      .query_places = places.queries,
+      .key_places = places.keys,
       .tile = tile};
   kernels::attention_fwd(exec, fwd);
   kernels::attention_bwd(exec, {.q = fwd.q,
@@ -179,7 +187,9 @@ AttentionResults<T> run_attention(
                                 .window = fwd.window,
                                 .first_keys = fwd.first_keys,
                                 .softcap = fwd.softcap,
-                                .blocks = fwd.blocks});
+                                .blocks = fwd.blocks,
+                                .query_places = fwd.query_places,
+                                .key_places = fwd.key_places});
   for (const auto* array : {&out, &dq, &dk, &dv}) {
     if (!array->margins_intact()) throw InternalError("attention wrote outside its results");
   }

@@ -23,11 +23,11 @@ std::unique_ptr<nn::CutSequence> context_parallel(Module& model, ProcessGroup& g
   }
   require_same_on_all(group, "context parallelism",
                       cat(leaves, " leaves of sequences of ", options.tokens, " tokens, in ",
-                          options.slices, " slices"));
+                          options.slices, " slices, kind ", static_cast<int>(options.kind)));
   auto exchange = std::make_unique<GroupExchange>(group, leaves, "context");
   exchange->set_overlap(options.overlap);
   auto sequence = std::make_unique<nn::CutSequence>(std::move(exchange), options.tokens,
-                                                    options.slices);
+                                                    options.kind, options.slices);
   const auto parts = static_cast<size_t>(sequence->parts().count);
   if (parts > 1) {
     for (Parameter* parameter : model.parameters()) parameter->split_rows(parts);

@@ -19,7 +19,10 @@ struct ContextOptions {
   // have the same bits on any number of ranks (f32 gradients). A rank with several has as many
   // gradients of every parameter. 0: one for each rank, of which there may then be any number.
   int leaves = 0;
-  bool overlap = true;  // exchange keys and values of some heads while others are computed
+  // How attention sees the tokens of other ranks. Kinds round differently, and each has the bits of
+  // its own on any number of ranks with equal leaves.
+  nn::ContextKind kind = nn::ContextKind::kGather;
+  bool overlap = true;  // exchange keys and values while attention of others is computed
 };
 
 // Cuts the sequences of a model over the ranks of a group: every rank works on its tokens alone,

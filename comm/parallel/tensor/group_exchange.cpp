@@ -127,6 +127,33 @@ void GroupExchange::add_counts(const Tensor& counts) {
                         options_of(counts, counts_tag_, /*async=*/false));
 }
 
+Tensor GroupExchange::all_to_all(const Tensor& slices) {
+  if (ranks() == 1) return slices;
+  const Tensor given = empty_like(slices);
+  group_.all_to_all(slices.view().flat(0, slices.numel()), given.view().flat(0, given.numel()),
+                    options_of(slices, heads_tag_, /*async=*/false));
+  return given;
+}
+
+// An all-to-all of neighbours: it has the order, the accounts and the watchdog of collectives, and
+// goes on beside the caller's work on every backend.
+nn::Arrival GroupExchange::begin_pass(const Tensor& x) {
+  if (ranks() == 1) return nn::Arrival([x] { return x; });
+  const auto count = [&](int rank) {
+    std::vector<int64_t> counts(static_cast<size_t>(ranks()));
+    counts[static_cast<size_t>(rank)] = x.numel();
+    return counts;
+  };
+  const Tensor given = empty_like(x);
+  const Work work = group_.all_to_all_v(
+      x.view().flat(0, x.numel()), count((rank() + 1) % ranks()), given.view().flat(0, x.numel()),
+      count((rank() + ranks() - 1) % ranks()), options_of(x, ring_tag_, /*async=*/true));
+  return nn::Arrival([x, given, work] {
+    work.wait();
+    return given;
+  });
+}
+
 nn::Arrival GroupExchange::begin_gather_leaves(const Tensor& all) {
   return nn::Arrival([all, work = leaves_into(all, /*async=*/true)] {
     work.wait();

@@ -17,15 +17,19 @@ class GroupExchange : public nn::Exchange {
         gather_tag_(name + " gather"),
         sum_tag_(name + " sum"),
         leaves_tag_(name + " leaves"),
-        counts_tag_(name + " counts") {}
+        counts_tag_(name + " counts"),
+        heads_tag_(name + " heads"),
+        ring_tag_(name + " ring") {}
 
   Tensor gather(const Tensor& slice) override;
   Tensor sum_slices(const std::vector<Tensor>& parts) override;
   void gather_leaves(const Tensor& all) override;
   void add_counts(const Tensor& counts) override;
+  Tensor all_to_all(const Tensor& slices) override;
   nn::Arrival begin_gather(const Tensor& slice) override;
   nn::Arrival begin_sum_slices(const std::vector<Tensor>& parts) override;
   nn::Arrival begin_gather_leaves(const Tensor& all) override;
+  nn::Arrival begin_pass(const Tensor& x) override;
 
   // Whether what begins is under way while the caller goes on, or done when the call returns.
   void set_overlap(bool overlap) { overlap_ = overlap; }
@@ -39,7 +43,7 @@ class GroupExchange : public nn::Exchange {
 
   ProcessGroup& group_;
   bool overlap_ = true;
-  const std::string gather_tag_, sum_tag_, leaves_tag_, counts_tag_;
+  const std::string gather_tag_, sum_tag_, leaves_tag_, counts_tag_, heads_tag_, ring_tag_;
 };
 
 }  // namespace shale::comm

@@ -66,7 +66,9 @@ __global__ void __launch_bounds__(kThreads)
       .queries = sequence.queries,
       .keys = sequence.keys,
       .window = static_cast<int>(p.window),
-      .given = p.given_first_keys == nullptr ? nullptr : p.given_first_keys + batch * p.queries};
+      .given = p.given_first_keys == nullptr ? nullptr : p.given_first_keys + batch * p.queries,
+      .query_places = p.query_places,
+      .key_places = p.key_places};
   const int own = static_cast<int>(row);
   if (row < p.queries) {
     first_keys[batch * p.queries + row] =

@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "shale/comm/parallel/tensor/group_exchange.h"
+#include "shale/runtime/tensor/context.h"
 #include "shale/test/support/ranks/harness.h"
 
 namespace shale::test {
@@ -145,6 +147,15 @@ int run_failure_mode(std::string_view mode, World& world) {
   }
   if (mode == "missing") {
     const auto group = wait_for_rank_1(world, {.timeout_s = 0.5}, /*async=*/true);
+    compute_for_a_minute();
+  }
+  if (mode == "a-ring-stalls") {
+    const auto group = world.group({.timeout_s = 0.5});
+    comm::GroupExchange exchange(*group, group->size(), "context");
+    Context context({.threads = 1});
+    const Tensor keys = empty(context, {1000}, DType::kF32);
+    group->barrier();
+    if (!one) exchange.begin_pass(keys).get();
     compute_for_a_minute();
   }
   if (mode == "leaves-with-an-error") {

@@ -67,6 +67,8 @@ constexpr Case kCases[] = {
     {2, kSmall, "--model nano --tensor 2 --zero 1"},
     {2, kSmall, "--model nano --tensor 2 --optimizer adafactor"},
     {2, kSmall, "--model llama-nano --context 2 --recompute full"},
+    {2, kLarge, "--model nano --context 2 --context-kind ring --dtype bf16"},
+    {2, kSmall, "--model llama-nano --context 2 --context-kind ulysses --recompute full"},
     {3, kSmall, "--model nano --zero 3 --no-overlap --dtype bf16"},
     {4, kSmall, "--model nano --zero 1 --loss-chunk 7"},
     {4, kLarge, "--model nano --zero 3 --no-overlap --shard-ranks 2"},
@@ -77,6 +79,7 @@ constexpr Case kCases[] = {
     {4, kSmall, "--model nano --pipeline 2 --zero 1 --micro-batches 2 --offload optimizer"},
     {4, kSmall, "--model nano --layers 4 --pipeline 4 --pipeline-schedule zb-h1 --micro-batches 4"},
     {4, kSmall, "--model llama-nano --tensor 2 --pipeline 2 --micro-batches 2"},
+    {4, kLarge, "--model llama-nano --kv-heads 1 --context 4 --context-kind ring --zero 1"},
 };
 
 // Of this folder, in which rank 0 has put a text.

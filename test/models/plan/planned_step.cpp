@@ -95,6 +95,13 @@ TEST_CASE("a collective takes what its slowest link takes", "[plan]") {
   const comm::CollectiveCall short_sum = call_of(kAllReduceSum, 4);
   CHECK(collective_seconds(cluster, short_sum, spread_of(cluster, ranks_of(1024, 8))) ==
         Approx(20 * 10e-6).epsilon(1e-2));
+  // Around a ring each gives all that it has to the next, over a network where one is between two.
+  comm::CollectiveCall pass = call_of(kAllToAllV, 8'000'000'000);
+  pass.in_counts = {0, 2'000'000'000, 0, 0};
+  CHECK(collective_seconds(cluster, pass, spread_of(cluster, ranks_of(4))) ==
+        Approx(0.08).epsilon(1e-3));
+  CHECK(collective_seconds(cluster, pass, spread_of(cluster, ranks_of(4, 4))) ==
+        Approx(0.8).epsilon(1e-3));
   CHECK(seconds(kBarrier, ranks_of(8)) < 1e-5);
   CHECK(message_seconds(cluster, 1'000'000'000, 7, 8) == Approx(0.1).epsilon(1e-3));
   CHECK(message_seconds(cluster, 1'000'000'000, 6, 7) == Approx(0.01).epsilon(1e-3));

@@ -44,9 +44,11 @@ struct Cut {
     }
     const int slices = layers != nullptr ? layers->leaves() : 1;
     if (run.context > 1 || options.context_leaves > 0 || options.length % slices != 0) {
-      sequence = comm::context_parallel(
-          model, in_layers("context"),
-          {.tokens = options.length, .slices = slices, .leaves = options.context_leaves});
+      sequence = comm::context_parallel(model, in_layers("context"),
+                                        {.tokens = options.length,
+                                         .slices = slices,
+                                         .leaves = options.context_leaves,
+                                         .kind = options.context_kind});
     }
   }
   // What goes from one piece to the next.

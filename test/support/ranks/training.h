@@ -8,6 +8,7 @@
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/models/language/family.h"
 #include "shale/models/training/step.h"
+#include "shale/runtime/nn/cut_sequence.h"
 #include "shale/test/support/training.h"
 
 namespace shale::test {
@@ -32,6 +33,7 @@ struct TrainOptions {
   std::optional<models::LanguageModelConfig> model = {};  // without: tiny_model()
   int tensor_leaves = 0;   // where there is a ShardGroups::tensor; 0: its ranks
   int context_leaves = 0;  // of train_pipeline(); 0: PipelineRun::context
+  nn::ContextKind context_kind = nn::ContextKind::kGather;
 };
 
 struct Trained {

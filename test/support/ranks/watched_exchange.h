@@ -23,6 +23,9 @@ struct WatchedExchange : comm::GroupExchange {
   nn::Arrival begin_sum_slices(const std::vector<Tensor>& parts) override {
     return watched(GroupExchange::begin_sum_slices(parts), sums);
   }
+  nn::Arrival begin_pass(const Tensor& x) override {
+    return watched(GroupExchange::begin_pass(x), passes);
+  }
 
   nn::Arrival watched(nn::Arrival arrival, std::vector<int64_t>& calls_meanwhile) {
     return nn::Arrival([this, arrival, &calls_meanwhile, before = calls()]() mutable {
@@ -40,7 +43,7 @@ struct WatchedExchange : comm::GroupExchange {
 
   std::vector<std::string> kernels;
   Tracer tracer;
-  std::vector<int64_t> gathers, sums;  // in the order in which they were waited for
+  std::vector<int64_t> gathers, sums, passes;  // in the order in which they were waited for
 };
 
 }  // namespace shale::test

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <memory>
+
+#include "shale/runtime/nn/cut_sequence.h"
+#include "shale/runtime/ops/attention.h"
+
+namespace shale::nn {
+
+struct Qkv {
+  Tensor q, k, v;
+};
+
+// What attention over sequences that are cut is asked for, checked: B sequences of R leaves, of
+// which this rank has n; a leaf has two chunks of S tokens.
+struct CutOptions {
+  CutSequence& sequence;
+  float scale;
+  int64_t window;
+  float softcap;
+  Tensor first_keys;  // [n B, T / R] or undefined
+  std::shared_ptr<const BlockMask> blocks;
+  int64_t first_head;  // of the mask's
+
+  int64_t S() const { return sequence.chunk_tokens(); }
+  int64_t B(const Tensor& x) const { return x.size(0) / sequence.parts().count; }
+};
+
+// Attention of this rank's tokens, [n B, 2 S, heads, D] each: ContextKind::kGather and kRing.
+class CutAttention {
+ public:
+  virtual ~CutAttention() = default;
+
+  // For forward, which writes it with `out`; backward gets both.
+  virtual Tensor make_lse(const Tensor& q) const = 0;
+  virtual void forward(const Qkv& in, const Tensor& out, const Tensor& lse) const = 0;
+  // Writes grads.
+  virtual void backward(const Qkv& in, const Tensor& out, const Tensor& lse, const Tensor& dout,
+                        const Qkv& grads) const = 0;
+};
+
+std::shared_ptr<const CutAttention> gathered_attention(const CutOptions& options);
+// Throws ConfigError for blocks.
+std::shared_ptr<const CutAttention> ring_attention(const CutOptions& options);
+
+// ContextKind::kUlysses, recorded, of tensors [n B, 2 S, heads, D] or of one that has all three.
+// Throws ConfigError unless the ranks divide the heads of keys.
+Tensor ulysses_attention(const CutOptions& options, const Qkv& in);
+Tensor packed_ulysses_attention(const CutOptions& options, const Tensor& qkv, int64_t heads);
+
+}  // namespace shale::nn

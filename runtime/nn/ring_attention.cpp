@@ -1,0 +1,329 @@
+#include <utility>
+
+#include "shale/base/error.h"
+#include "shale/kernels/attention.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/runtime/nn/cut_attention_internal.h"
+
+// Keys and values go around the ranks (arXiv:2310.01889), while each rank lets its queries see
+// those that it has. What the queries of a leaf see of another leaf is one call of the kernel: of
+// their own a causal mask over both chunks; of an earlier leaf, whose last chunk is later than all
+// of them, the first chunk; of a later leaf, whose tokens lie between their own chunks, both, by
+// the last chunk of queries alone.
+//
+// The queries of leaf i see the keys of leaf i, of i - 1, and so on around the ring, those of i + 1
+// last; the gradients of its keys are added over the queries of leaf i, of i + 1, and so on. In
+// this order a rank of one leaf gets them, so that no result waits for another. It is kept on any
+// number of ranks: bits depend neither on that nor on what arrives when.
+//
+// H heads of queries, G of keys, of size D.
+namespace shale::nn {
+namespace {
+
+// Of the leaves of a rank, [n B, 2 S, G, D] each.
+struct Keys {
+  Tensor k, v;
+};
+
+// The queries of one leaf, of this rank, and the keys of another: their numbers among all leaves
+// and among the leaves of their ranks; and what they see of each other.
+struct Pair {
+  int query_leaf, key_leaf;
+  int64_t query_slot, key_slot;
+  int64_t first_query = 0;  // of the leaf's rows
+  int64_t queries = 0, keys = 0;
+  kernels::TokenPlaces query_places{}, key_places{};
+
+  bool is_own() const { return query_leaf == key_leaf; }  // a causal mask
+};
+
+Tensor f32_empty(const Tensor& like, const Shape& shape) {
+  return empty(like.context(), shape, DType::kF32);
+}
+
+void cast(const Tensor& from, const Tensor& to) {
+  kernels::axpby(to.exec(), {.a = from, .y = to});
+}
+
+// Keys and values, one behind the other.
+Keys unpacked(const Tensor& both) {
+  const Shape shape = {both.size(1), both.size(2), both.size(3), both.size(4)};
+  const Shape strides = contiguous_strides(shape);
+  return {both.alias(shape, strides), both.alias(shape, strides, both.numel() / 2)};
+}
+
+// f32 sums to a gradient of any strides.
+void write_grad(const Tensor& sum, const Tensor& grad) {
+  Tensor rounded = sum;
+  if (grad.dtype() != DType::kF32) {
+    rounded = empty(sum.context(), sum.shape(), grad.dtype());
+    cast(sum, rounded);
+  }
+  kernels::copy(grad.exec(), {.x = rounded, .y = grad});
+}
+
+Shape packed_shape(const Tensor& k) {
+  return {2, k.size(0), k.size(1), k.size(2), k.size(3)};
+}
+
+Tensor packed(const Keys& keys) {
+  const Tensor both = empty(keys.k.context(), packed_shape(keys.k), keys.k.dtype());
+  const Keys to = unpacked(both);
+  kernels::copy(both.exec(), {.x = keys.k, .y = to.k});
+  kernels::copy(both.exec(), {.x = keys.v, .y = to.v});
+  return both;
+}
+
+class RingAttention final : public CutAttention, private CutOptions {
+ public:
+  explicit RingAttention(const CutOptions& options) : CutOptions(options) {}
+
+  Tensor make_lse(const Tensor& q) const override {
+    return f32_empty(q, {q.size(0), q.size(2), q.size(1)});
+  }
+  void forward(const Qkv& in, const Tensor& out, const Tensor& lse) const override;
+  void backward(const Qkv& in, const Tensor& out, const Tensor& lse, const Tensor& dout,
+                const Qkv& grads) const override;
+
+ private:
+  // What backward adds up in f32: over the keys, [n B, 2 S, H, D], and over the queries.
+  struct Sums {
+    Tensor q;
+    Keys of_keys;
+  };
+
+  Pair make_pair(int query_leaf, int key_leaf) const;
+  bool is_seen(const Pair& pair) const;
+  // Some rows of a leaf's sequences.
+  Tensor rows_of(const Tensor& x, int64_t slot, int64_t first, int64_t count) const;
+  Tensor queries_of(const Tensor& x, const Pair& pair) const {
+    return rows_of(x, pair.query_slot, pair.first_query, pair.queries);
+  }
+  Tensor keys_of(const Tensor& x, const Pair& pair) const {
+    return rows_of(x, pair.key_slot, 0, pair.keys);
+  }
+  Tensor lse_of(const Tensor& lse, const Pair& pair) const;
+  Tensor first_keys_of(const Pair& pair) const;
+
+  // Calls visit(keys, pair) for the pairs of leaves in the order above, and pass() where the keys
+  // of one rank are done and the next rank's are due, which are then on their way.
+  template <typename Visit, typename Pass>
+  void go_around(const Keys& own, const Visit& visit, const Pass& pass) const;
+  // The pairs of this rank's queries with the keys of a rank. Of its own keys it sees those of
+  // leaves up to that of the queries first, and the others last.
+  enum class Which : uint8_t { kAll, kFirst, kLast };
+  template <typename Visit>
+  void visit_rank(const Keys& keys, int rank, Which which, const Visit& visit) const;
+
+  void add_forward(const Qkv& in, const Keys& keys, const Pair& pair, const Tensor& sum,
+                   const Tensor& lse) const;
+  template <typename SumsOf>
+  void add_backward(const Qkv& in, const Keys& keys, const Pair& pair, const Tensor& out,
+                    const Tensor& lse, const Tensor& dout, const SumsOf& sums_of) const;
+  void add(const Tensor& part, const Tensor& sum, bool is_first) const;
+};
+
+Pair RingAttention::make_pair(int query_leaf, int key_leaf) const {
+  const SequenceParts parts = sequence.parts();
+  const auto places = [&](int leaf) {
+    return kernels::TokenPlaces{.run = S(),
+                                .first = {parts.chunk(leaf, 0) * S(), parts.chunk(leaf, 1) * S()}};
+  };
+  Pair pair{.query_leaf = query_leaf,
+            .key_leaf = key_leaf,
+            .query_slot = query_leaf % parts.count,
+            .key_slot = key_leaf % parts.count,
+            .queries = 2 * S(),
+            .keys = 2 * S(),
+            .query_places = places(query_leaf),
+            .key_places = places(key_leaf)};
+  if (key_leaf < query_leaf) pair.keys = S();
+  if (key_leaf > query_leaf) {
+    pair.first_query = pair.queries = S();
+    pair.query_places.first[0] = pair.query_places.first[1];
+  }
+  return pair;
+}
+
+// Whether the window of the first query, which sees most of these keys, reaches the last of them.
+bool RingAttention::is_seen(const Pair& pair) const {
+  if (window == 0 || pair.is_own()) return true;
+  const int64_t last_key = pair.key_places.of(pair.keys - 1);
+  return last_key > pair.query_places.first[0] - window;
+}
+
+Tensor RingAttention::rows_of(const Tensor& x, int64_t slot, int64_t first, int64_t count) const {
+  const Shape& stride = x.strides();
+  return x.alias({B(x), count, x.size(2), x.size(3)}, stride,
+                 slot * B(x) * stride[0] + first * stride[1]);
+}
+
+// [B, H, queries] of [n B, H, 2 S]
+Tensor RingAttention::lse_of(const Tensor& lse, const Pair& pair) const {
+  const Shape& stride = lse.strides();
+  return lse.alias({B(lse), lse.size(1), pair.queries}, stride,
+                   pair.query_slot * B(lse) * stride[0] + pair.first_query);
+}
+
+// Dense, or undefined.
+Tensor RingAttention::first_keys_of(const Pair& pair) const {
+  if (!first_keys.defined()) return {};
+  const int64_t row = 2 * S(), rows = B(first_keys);
+  const Tensor some = first_keys.alias({rows, pair.queries}, {row, 1},
+                                       pair.query_slot * rows * row + pair.first_query);
+  if (pair.queries == row) return some;
+  const Tensor dense = empty(first_keys.context(), {rows, pair.queries}, first_keys.dtype());
+  kernels::copy(dense.exec(), {.x = some, .y = dense});
+  return dense;
+}
+
+template <typename Visit>
+void RingAttention::visit_rank(const Keys& keys, int rank, Which which, const Visit& visit) const {
+  const SequenceParts parts = sequence.parts();
+  const int first = rank * parts.count;
+  for (int query = parts.first; query < parts.first + parts.count; ++query) {
+    for (int key = first + parts.count - 1; key >= first; --key) {
+      const bool is_first = key <= query;
+      if (which != Which::kAll && is_first != (which == Which::kFirst)) continue;
+      const Pair pair = make_pair(query, key);
+      if (is_seen(pair)) visit(keys, pair);
+    }
+  }
+}
+
+template <typename Visit, typename Pass>
+void RingAttention::go_around(const Keys& own, const Visit& visit, const Pass& pass) const {
+  Exchange& exchange = sequence.exchange();
+  const int ranks = exchange.ranks(), me = exchange.rank();
+  Arrival next;
+  if (ranks > 1) next = exchange.begin_pass(packed(own));
+  visit_rank(own, me, Which::kFirst, visit);
+  for (int step = 1; step < ranks; ++step) {
+    pass();
+    const Tensor both = next.get();
+    next = {};  // what was sent is not needed any more
+    if (step + 1 < ranks) next = exchange.begin_pass(both);
+    visit_rank(unpacked(both), (me - step + ranks) % ranks, Which::kAll, visit);
+  }
+  if (ranks > 1) pass();
+  visit_rank(own, me, Which::kLast, visit);
+}
+
+void RingAttention::forward(const Qkv& in, const Tensor& out, const Tensor& lse) const {
+  const bool is_f32 = out.dtype() == DType::kF32;
+  const Tensor sum = is_f32 ? out : f32_empty(out, out.shape());
+  go_around(
+      {in.k, in.v},
+      [&](const Keys& keys, const Pair& pair) { add_forward(in, keys, pair, sum, lse); }, [] {});
+  if (!is_f32) cast(sum, out);
+}
+
+void RingAttention::add_forward(const Qkv& in, const Keys& keys, const Pair& pair,
+                                const Tensor& sum, const Tensor& lse) const {
+  const Tensor q = queries_of(in.q, pair), sum_rows = queries_of(sum, pair);
+  const Tensor lse_rows = lse_of(lse, pair), hidden = first_keys_of(pair);
+  // A leaf's own keys come first, and begin its sum.
+  const bool is_direct = pair.is_own() && q.dtype() == DType::kF32;
+  const Tensor part = is_direct ? sum_rows : empty(q.context(), q.shape(), q.dtype());
+  const Tensor part_lse = pair.is_own() ? lse_rows : f32_empty(q, lse_rows.shape());
+  kernels::attention_fwd(q.exec(), {.q = q,
+                                    .k = keys_of(keys.k, pair),
+                                    .v = keys_of(keys.v, pair),
+                                    .out = part,
+                                    .lse = part_lse,
+                                    .scale = scale,
+                                    .causal = pair.is_own(),
+                                    .window = window,
+                                    .first_keys = hidden.defined() ? hidden.view() : View{},
+                                    .softcap = softcap,
+                                    .query_places = pair.query_places,
+                                    .key_places = pair.key_places});
+  if (!pair.is_own()) {
+    kernels::attention_merge(
+        q.exec(), {.sum = sum_rows, .lse = lse_rows, .part = part, .part_lse = part_lse});
+  } else if (!is_direct) {
+    cast(part, sum_rows);
+  }
+}
+
+void RingAttention::backward(const Qkv& in, const Tensor& out, const Tensor& lse,
+                             const Tensor& dout, const Qkv& grads) const {
+  Exchange& exchange = sequence.exchange();
+  const Tensor dq = f32_empty(in.q, in.q.shape());
+  // Of the keys that are here, which they follow around the ring and one rank further, home.
+  Tensor of_keys = f32_empty(in.k, packed_shape(in.k));
+  Arrival arriving;
+  const auto arrived = [&] {
+    if (arriving.defined()) of_keys = arriving.get();
+    arriving = {};
+    return Sums{dq, unpacked(of_keys)};
+  };
+  go_around(
+      {in.k, in.v},
+      [&](const Keys& keys, const Pair& pair) {
+        add_backward(in, keys, pair, out, lse, dout, arrived);
+      },
+      [&] {
+        arrived();
+        arriving = exchange.begin_pass(of_keys);
+        of_keys = {};
+      });
+  write_grad(dq, grads.q);
+  const Keys sums = arrived().of_keys;
+  write_grad(sums.k, grads.k);
+  write_grad(sums.v, grads.v);
+}
+
+// sums_of(): is asked for late, as the sums of keys may be on their way until then.
+template <typename SumsOf>
+void RingAttention::add_backward(const Qkv& in, const Keys& keys, const Pair& pair,
+                                 const Tensor& out, const Tensor& lse, const Tensor& dout,
+                                 const SumsOf& sums_of) const {
+  const Tensor q = queries_of(in.q, pair), k = keys_of(keys.k, pair), v = keys_of(keys.v, pair);
+  const Tensor hidden = first_keys_of(pair);
+  const auto part_of = [](const Tensor& x) { return empty(x.context(), x.shape(), x.dtype()); };
+  const Qkv parts{part_of(q), part_of(k), part_of(v)};
+  kernels::attention_bwd(q.exec(), {.q = q,
+                                    .k = k,
+                                    .v = v,
+                                    .out = queries_of(out, pair),
+                                    .lse = lse_of(lse, pair),
+                                    .dout = queries_of(dout, pair),
+                                    .dq = parts.q,
+                                    .dk = parts.k,
+                                    .dv = parts.v,
+                                    .scale = scale,
+                                    .causal = pair.is_own(),
+                                    .window = window,
+                                    .first_keys = hidden.defined() ? hidden.view() : View{},
+                                    .softcap = softcap,
+                                    .query_places = pair.query_places,
+                                    .key_places = pair.key_places});
+  const Sums sums = sums_of();
+  add(parts.q, queries_of(sums.q, pair), pair.is_own());
+  add(parts.k, keys_of(sums.of_keys.k, pair), pair.is_own());
+  add(parts.v, keys_of(sums.of_keys.v, pair), pair.is_own());
+}
+
+// part: dense; sum: rows of f32. The first part begins it.
+void RingAttention::add(const Tensor& part, const Tensor& sum, bool is_first) const {
+  const int64_t run = part.numel() / part.size(0);
+  for (int64_t b = 0; b < part.size(0); ++b) {
+    const Tensor to = sum.alias({run}, {1}, b * sum.strides()[0]);
+    const Tensor from = part.alias({run}, {1}, b * run);
+    kernels::axpby(to.exec(), {.a = from, .b = is_first ? View{} : to.view(), .y = to});
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const CutAttention> ring_attention(const CutOptions& options) {
+  if (options.blocks != nullptr) {
+    throw ConfigError(
+        "context: a ring takes no lists of blocks; want the kind gather or ulysses with an "
+        "attention pattern");
+  }
+  return std::make_shared<RingAttention>(options);
+}
+
+}  // namespace shale::nn

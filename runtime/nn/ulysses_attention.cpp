@@ -1,0 +1,194 @@
+#include <utility>
+#include <vector>
+
+#include "shale/base/error.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/nn/cut_attention_internal.h"
+#include "shale/runtime/ops/shape.h"
+
+// Before attention ranks trade their tokens of all heads for all tokens of their heads, and back
+// after it (arXiv:2309.14509). Between the two is attention() of whole sequences, in order: the
+// chunks of a leaf are not next to each other, and a causal mask goes by places.
+namespace shale::nn {
+namespace {
+
+class HeadTrade {
+ public:
+  explicit HeadTrade(CutSequence& sequence) : sequence_(sequence) {}
+
+  int64_t ranks() const { return sequence_.exchange().ranks(); }
+
+  // [n B, 2 S, H, D] of all heads each, to [B, T, H / ranks, D] of this rank's, dense.
+  std::vector<Tensor> to_heads(const std::vector<Tensor>& tokens) const;
+  // The reverse: writes to `tokens`.
+  void to_tokens(const std::vector<Tensor>& heads, const std::vector<Tensor>& tokens) const;
+  // [n B, 2 S] i32 of this rank's tokens, to [B, T] of all.
+  Tensor in_order(const Tensor& of_tokens) const;
+
+ private:
+  // Copies between tensors of tokens and what travels, [ranks, n B, 2 S, W]: a row has the heads of
+  // one rank, of each tensor in turn.
+  enum class Way : uint8_t { kIn, kOut };
+  void copy_slices(const std::vector<Tensor>& tokens, const Tensor& slices, Way way) const;
+  // Between [R, B, 2 S, W], leaf by leaf, and sequences in order, [B, T, H, D], whose rows are at
+  // `column` of W.
+  void copy_chunks(const Tensor& leaves, int64_t column, const Tensor& whole, Way way) const;
+
+  CutSequence& sequence_;
+};
+
+int64_t row_of(const std::vector<Tensor>& tensors) {
+  int64_t row = 0;
+  for (const Tensor& x : tensors) row += x.size(2) * x.size(3);
+  return row;
+}
+
+void copy(const Tensor& x, const Tensor& y, bool reverse) {
+  kernels::copy(x.exec(), {.x = reverse ? y : x, .y = reverse ? x : y});
+}
+
+void HeadTrade::copy_slices(const std::vector<Tensor>& tokens, const Tensor& slices,
+                            Way way) const {
+  const int64_t rows = slices.size(1), length = slices.size(2), row = slices.size(3);
+  for (int64_t rank = 0; rank < ranks(); ++rank) {
+    int64_t column = 0;
+    for (const Tensor& x : tokens) {
+      const int64_t heads = x.size(2) / ranks(), size = x.size(3);
+      const Shape shape = {rows, length, heads, size};
+      copy(x.alias(shape, x.strides(), rank * heads * x.strides()[2]),
+           slices.alias(shape, {length * row, row, size, 1}, rank * rows * length * row + column),
+           way == Way::kOut);
+      column += heads * size;
+    }
+  }
+}
+
+void HeadTrade::copy_chunks(const Tensor& leaves, int64_t column, const Tensor& whole,
+                            Way way) const {
+  const SequenceParts parts = sequence_.parts();
+  const int64_t S = sequence_.chunk_tokens(), B = whole.size(0), row = leaves.size(-1);
+  const Shape shape = {B, S, whole.size(2), whole.size(3)};
+  for (int leaf = 0; leaf < parts.leaves; ++leaf) {
+    for (const int half : {0, 1}) {
+      copy(leaves.alias(shape, {2 * S * row, row, whole.size(3), 1},
+                        (leaf * B * 2 + half) * S * row + column),
+           whole.alias(shape, whole.strides(), parts.chunk(leaf, half) * S * whole.strides()[1]),
+           way == Way::kOut);
+    }
+  }
+}
+
+std::vector<Tensor> HeadTrade::to_heads(const std::vector<Tensor>& tokens) const {
+  const Tensor& first = tokens.front();
+  const Shape shape = {ranks(), first.size(0), first.size(1), row_of(tokens) / ranks()};
+  const Tensor slices = empty(first.context(), shape, first.dtype());
+  copy_slices(tokens, slices, Way::kIn);
+  const Tensor given = sequence_.exchange().all_to_all(slices);
+  const SequenceParts parts = sequence_.parts();
+  std::vector<Tensor> all;
+  int64_t column = 0;
+  for (const Tensor& x : tokens) {
+    const int64_t heads = x.size(2) / ranks();
+    all.push_back(empty(x.context(),
+                        {x.size(0) / parts.count, parts.leaves * x.size(1), heads, x.size(3)},
+                        x.dtype()));
+    copy_chunks(given, column, all.back(), Way::kIn);
+    column += heads * x.size(3);
+  }
+  return all;
+}
+
+void HeadTrade::to_tokens(const std::vector<Tensor>& heads,
+                          const std::vector<Tensor>& tokens) const {
+  const Tensor& first = tokens.front();
+  const Shape shape = {ranks(), first.size(0), first.size(1), row_of(heads)};
+  const Tensor leaves = empty(first.context(), shape, first.dtype());
+  int64_t column = 0;
+  for (const Tensor& x : heads) {
+    copy_chunks(leaves, column, x, Way::kOut);
+    column += x.size(2) * x.size(3);
+  }
+  copy_slices(tokens, sequence_.exchange().all_to_all(leaves), Way::kOut);
+}
+
+Tensor HeadTrade::in_order(const Tensor& of_tokens) const {
+  const SequenceParts parts = sequence_.parts();
+  const int64_t own = of_tokens.numel() / parts.count, row = of_tokens.size(1);
+  const Tensor leaves = empty(of_tokens.context(), {parts.leaves, own, 1}, of_tokens.dtype());
+  kernels::copy(of_tokens.exec(), {.x = of_tokens.alias({of_tokens.numel()}, {1}),
+                                   .y = leaves.alias({of_tokens.numel()}, {1}, parts.first * own)});
+  sequence_.exchange().gather_leaves(leaves);
+  const Tensor whole =
+      empty(of_tokens.context(), {own / row, parts.leaves * row, 1, 1}, of_tokens.dtype());
+  copy_chunks(leaves, 0, whole, Way::kIn);
+  return whole.alias({whole.size(0), whole.size(1)}, {whole.size(1), 1});
+}
+
+AttentionOptions options_of_heads(const CutOptions& asked, const HeadTrade& trade, int64_t heads) {
+  AttentionOptions options{
+      .causal = true,
+      .scale = asked.scale,
+      .window = asked.window,
+      .softcap = asked.softcap,
+      .blocks = asked.blocks,
+      .first_head = asked.first_head + asked.sequence.exchange().rank() * heads};
+  if (asked.first_keys.defined()) options.first_keys = trade.in_order(asked.first_keys);
+  return options;
+}
+
+void check_heads(const HeadTrade& trade, const Tensor& k) {
+  if (k.size(2) % trade.ranks() == 0) return;
+  throw ConfigError(cat("context: ulysses deals out ", k.size(2), " heads of keys to ",
+                        trade.ranks(),
+                        " ranks, want a number of ranks that divides them, or the kind ring"));
+}
+
+// of: the parts of inputs, which are q, k and v or one tensor that has them.
+template <typename PartsOf>
+Tensor traded(const CutOptions& asked, const std::vector<Tensor>& inputs, const PartsOf& parts_of) {
+  const HeadTrade trade(asked.sequence);
+  const Qkv in = parts_of(inputs);
+  check_heads(trade, in.k);
+  std::vector<Tensor> all = trade.to_heads({in.q, in.k, in.v});
+  std::vector<Tensor*> outputs;
+  for (Tensor& x : all) outputs.push_back(&x);
+  std::vector<Shape> shapes;
+  for (const Tensor& x : inputs) shapes.push_back(x.shape());
+  record("tokens to heads", inputs, outputs, [trade, parts_of, shapes](BackwardArgs& args) {
+    const std::vector<Tensor> of_heads = {args.dy(0), args.dy(1), args.dy(2)};
+    Grads grads;
+    for (const Shape& shape : shapes) {
+      grads.push_back(empty(of_heads[0].context(), shape, of_heads[0].dtype()));
+    }
+    const Qkv of_tokens = parts_of(grads);
+    trade.to_tokens(of_heads, {of_tokens.q, of_tokens.k, of_tokens.v});
+    return grads;
+  });
+
+  const Tensor seen =
+      shale::attention(all[0], all[1], all[2], options_of_heads(asked, trade, all[0].size(2)));
+  Tensor out = empty(in.q.context(), in.q.shape(), in.q.dtype());
+  trade.to_tokens({seen}, {out});
+  record("heads to tokens", {seen}, {&out},
+         [trade](BackwardArgs& args) { return Grads{trade.to_heads({args.dy()}).front()}; });
+  return out;
+}
+
+}  // namespace
+
+Tensor ulysses_attention(const CutOptions& options, const Qkv& in) {
+  return traded(options, {in.q, in.k, in.v}, [](const std::vector<Tensor>& inputs) {
+    return Qkv{inputs[0], inputs[1], inputs[2]};
+  });
+}
+
+Tensor packed_ulysses_attention(const CutOptions& options, const Tensor& qkv, int64_t heads) {
+  const Tensor out = traded(options, {qkv}, [heads](const std::vector<Tensor>& inputs) {
+    const auto [q, k, v] = split_qkv(inputs[0], heads);
+    return Qkv{q, k, v};
+  });
+  return reshape(out, {qkv.size(0), qkv.size(1), qkv.size(2) / 3});
+}
+
+}  // namespace shale::nn

@@ -1,0 +1,358 @@
+// The ways in which attention sees tokens of other ranks, against whole sequences, and what each
+// costs by the formulas of docs/parallelism.md.
+#include <cmath>
+
+#include "shale/base/error.h"
+#include "shale/comm/parallel/context/context_parallel.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/nn/cut_attention.h"
+#include "shale/runtime/ops/block_mask.h"
+#include "shale/test/comm/parallel/context/cut_case.h"
+#include "shale/test/support/numbers.h"
+#include "shale/test/support/op_check.h"
+#include "shale/test/support/ranks/harness.h"
+#include "shale/test/support/ranks/watched_exchange.h"
+
+namespace shale::test {
+namespace {
+
+using nn::ContextKind;
+
+constexpr ContextKind kKinds[] = {ContextKind::kGather, ContextKind::kRing, ContextKind::kUlysses};
+constexpr ContextKind kOthers[] = {ContextKind::kRing, ContextKind::kUlysses};
+
+// Sizes of one attention.
+struct Sizes {
+  int64_t B = 2, T = 64, H = 4, G = 4, D = 8;
+};
+
+// Attention of values that depend on `seed` alone, with a rank's part of them, forward and
+// backward.
+struct Run {
+  std::vector<float> out, dq, dk, dv;
+
+  std::vector<std::vector<float>> all() const { return {out, dq, dk, dv}; }
+};
+
+// Documents of 11 tokens: the first key of each query, as i32.
+std::vector<float> first_keys(const Sizes& s) {
+  std::vector<float> keys;
+  for (int64_t i = 0; i < s.B * s.T; ++i) keys.push_back(float(i % s.T / 11 * 11));
+  return keys;
+}
+
+Tensor as_integers(Context& context, const std::vector<float>& values, const Shape& shape) {
+  return from_host<int32_t>(context, std::vector<int32_t>(values.begin(), values.end()), shape);
+}
+
+std::vector<float> f32_values(const Tensor& x) {
+  std::vector<float> values(size_t(x.numel()));
+  if (x.dtype() == DType::kF32) return to_host<float>(x);
+  const std::vector<bf16> stored = to_host<bf16>(x);
+  std::transform(stored.begin(), stored.end(), values.begin(), [](bf16 v) { return to_f32(v); });
+  return values;
+}
+
+// cut null: whole sequences. has_documents: AttentionOptions::first_keys.
+Run attend(Context& context, nn::CutSequence* cut, const Sizes& s, DType dtype,
+           AttentionOptions options, bool has_documents) {
+  const int64_t n = cut != nullptr ? cut->parts().count : 1;
+  const int64_t T = cut != nullptr ? 2 * cut->chunk_tokens() : s.T;
+  const auto own = [&](const std::vector<float>& x) {
+    return cut != nullptr ? own_of(x, s.B, s.T, *cut) : x;
+  };
+  const auto tensor = [&](int64_t heads, uint64_t seed) {
+    const Shape shape = {n * s.B, T, heads, s.D};
+    const std::vector<float> values = own(randn<float>(s.B * s.T * heads * s.D, seed));
+    if (dtype == DType::kF32) return leaf(context, shape, values);
+    return from_host<bf16>(context, std::vector<bf16>(values.begin(), values.end()), shape)
+        .set_requires_grad(true);
+  };
+  if (has_documents) {
+    options.first_keys = as_integers(context, own(first_keys(s)), {n * s.B, T});
+  }
+  const Tensor q = tensor(s.H, 1), k = tensor(s.G, 2), v = tensor(s.G, 3);
+  const Tensor y = nn::attention(cut, q, k, v, options);
+  backward(y, tensor(s.H, 4).detach());
+  return {f32_values(y), f32_values(q.grad()), f32_values(k.grad()), f32_values(v.grad())};
+}
+
+bool deals_out(ContextKind kind, int64_t heads, int ranks) {
+  return kind != ContextKind::kUlysses || heads % ranks == 0;
+}
+
+}  // namespace
+
+TEST_CASE("all kinds see what whole sequences see", "[context][many_ranks]") {
+  const auto group = world().group();
+  Context context(small_context(1));
+  for (const int64_t T : {int64_t{37}, int64_t{16} * group->size()}) {
+    for (const auto& [window, has_documents] :
+         {std::pair(0, false), {5, false}, {0, true}, {30, true}}) {
+      const Sizes sizes{.T = T, .H = 8};
+      if (has_documents && T % (2 * group->size()) != 0) continue;  // padding is a document's too
+      const AttentionOptions options{.window = window, .softcap = window == 5 ? 2.f : 0.f};
+      const Run whole = attend(context, nullptr, sizes, DType::kF32, options, has_documents);
+      for (const ContextKind kind : kKinds) {
+        if (!deals_out(kind, sizes.G, group->size())) continue;
+        CAPTURE(T, window, has_documents, int(kind), group->size());
+        nn::CutSequence cut = cut_over(*group, T, kind);
+        const Run run = attend(context, &cut, sizes, DType::kF32, options, has_documents);
+        // Softmax over the same keys in other tiles and merges: some roundings of values near 1.
+        // What padding gets, nobody looks at.
+        for (size_t i = 0; i < 4; ++i) {
+          const std::vector<float> all = whole.all()[i];
+          std::vector<float> got = run.all()[i], want = own_of(all, sizes.B, T, cut);
+          const std::vector<float> real =
+              own_of(std::vector<float>(all.size(), 1), sizes.B, T, cut);
+          for (size_t j = 0; j < got.size(); ++j) got[j] *= real[j];
+          CHECK(largest_difference(got, want) < 1e-5);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("in bf16 a ring's sums are in f32", "[context][many_ranks]") {
+  const auto group = world().group();
+  Context context(small_context(1));
+  const Sizes sizes{.T = 32 * group->size(), .H = 8};
+  const Run whole = attend(context, nullptr, sizes, DType::kBF16, {}, false);
+  nn::CutSequence cut = cut_over(*group, sizes.T, ContextKind::kRing);
+  const Run run = attend(context, &cut, sizes, DType::kBF16, {}, false);
+  for (size_t i = 0; i < 4; ++i) {
+    const std::vector<float> want = own_of(whole.all()[i], sizes.B, sizes.T, cut);
+    float largest = 0;
+    for (const float x : want) largest = std::max(largest, std::abs(x));
+    // Of both a last rounding, of 2^-9 of the largest; of the ring's parts one each, which its sums
+    // weigh to one more, or in gradients add up as so many.
+    const double roundings = i == 0 ? 3 : 2 + 2 * group->size();
+    CHECK(largest_difference(run.all()[i], want) < roundings * 0x1p-9 * double(largest));
+  }
+}
+
+TEST_CASE("keys go around behind the attention of those before, and change no bit",
+          "[context][many_ranks]") {
+  const auto group = world().group();
+  const int ranks = group->size();
+  if (ranks == 1) return;
+  const Sizes sizes{.T = 32 * ranks};
+  std::vector<std::vector<float>> before;
+  for (const bool overlap : {false, true}) {
+    Context context(small_context(1));
+    auto exchange = std::make_unique<WatchedExchange>(
+        *group, std::vector<std::string>{"attention_fwd", "attention_bwd"});
+    WatchedExchange& watched = *exchange;
+    watched.set_overlap(overlap);
+    context.set_tracer(&watched.tracer);
+    nn::CutSequence cut(std::move(exchange), sizes.T, ContextKind::kRing);
+    const Run run = attend(context, &cut, sizes, DType::kF32, {}, false);
+    // One call of attention beside each: of keys forward; of keys and of the sums of the rank
+    // before backward, but for the last sums, which come home.
+    std::vector<int64_t> calls(size_t(3 * (ranks - 1)), 1);
+    calls.push_back(0);
+    CHECK(watched.passes == calls);
+    if (overlap) CHECK(run.all() == before);
+    before = run.all();
+  }
+}
+
+TEST_CASE("a ring computes the pairs of leaves of which a window shows something", "[context]") {
+  if (world().size() != 1) return;
+  Context context(small_context(1));
+  Tracer tracer;
+  context.set_tracer(&tracer);
+  const Sizes sizes{.T = 64};
+  for (const auto& [window, pairs] : {std::pair(0, 16), {3, 10}, {9, 10}, {10, 13}}) {
+    // Four leaves of two chunks of 8 tokens. With its own, each sees the leaf before and the one
+    // after, where there is one; of 10 tokens the last one is two chunks before the first.
+    nn::CutSequence cut(std::make_unique<comm::GroupExchange>(alone(), 4, "context"), sizes.T,
+                        ContextKind::kRing);
+    tracer.reset();
+    attend(context, &cut, sizes, DType::kF32, {.window = window}, false);
+    CAPTURE(window);
+    CHECK(tracer.totals()["attention_fwd"].calls == pairs);
+    CHECK(tracer.totals()["attention_bwd"].calls == pairs);
+  }
+}
+
+TEST_CASE("a ring has keys of two ranks in memory at a time", "[context][many_ranks]") {
+  const auto group = world().group();
+  const int ranks = group->size();
+  if (ranks == 1) return;
+  // Sizes of which the allocator rounds none up.
+  const Sizes sizes{.B = 1, .T = 512 * ranks, .H = 2, .G = 2, .D = 64};
+  const int64_t of_rank = 2 * sizes.T / ranks * sizes.G * sizes.D * 4, queries = of_rank / 2;
+  const auto peak = [&](ContextKind kind) {
+    Context context(small_context(1));
+    nn::CutSequence cut = cut_over(*group, sizes.T, kind);
+    const Tensor x = random_leaf(context, {1, cut.parts().own_tokens(sizes.T), 2, 64}, 1);
+    const NoGrad no_grad(context);
+    nn::attention(&cut, x, x, x);  // the kernel's scratch memory stays
+    const int64_t before = context.allocator().stats().allocated;
+    context.allocator().reset_peak();
+    const Tensor y = nn::attention(&cut, x, x, x);
+    return context.allocator().stats().peak_allocated - before;
+  };
+  // Besides keys: the result and a part of it, and for each query and head a sum of the softmax.
+  const int64_t lse = queries / sizes.D, others = 2 * queries + 2 * lse;
+  CHECK(peak(ContextKind::kRing) <= 2 * of_rank + others);
+  CHECK(peak(ContextKind::kRing) > 2 * of_rank);
+  CHECK(peak(ContextKind::kGather) >= ranks * of_rank + queries);
+}
+
+TEST_CASE("a rank sends what the formula of its kind says", "[context][many_ranks]") {
+  const auto group = world().group();
+  const int ranks = group->size();
+  Context context(small_context(1));
+  const Sizes s{.T = 8 * ranks, .H = 8};
+  const auto sent = [&] { return group->traffic().totals(comm::Traffic::kActivations).sent_bytes; };
+  for (const ContextKind kind : kOthers) {
+    if (!deals_out(kind, s.G, ranks)) continue;
+    CAPTURE(int(kind), ranks);
+    nn::CutSequence cut = cut_over(*group, s.T, kind);
+    const int64_t own = cut.parts().own_tokens(s.T);
+    const Tensor q = random_leaf(context, {s.B, own, s.H, s.D}, 1);
+    const Tensor k = random_leaf(context, {s.B, own, s.G, s.D}, 2);
+    const Tensor v = random_leaf(context, {s.B, own, s.G, s.D}, 3);
+    const double start = sent();
+    const Tensor y = nn::attention(&cut, q, k, v);
+    const double forward = sent() - start;
+    backward(y, full(context, y.shape(), DType::kF32, 1));
+    const double both = sent() - start;
+    const double tokens = double(s.B * s.T), share = double(ranks - 1) / ranks;
+    if (kind == ContextKind::kRing) {
+      const double keys = share * tokens * double(2 * s.G * s.D * 4);
+      CHECK(forward == Approx(keys));
+      // The sums of gradients, f32, go all the way around.
+      const double sums = ranks > 1 ? tokens * double(8 * s.G * s.D) : 0;
+      CHECK(both == Approx(2 * keys + sums));
+    } else {
+      const double heads = share * tokens / ranks * double(2 * (s.H + s.G) * s.D * 4);
+      CHECK(forward == Approx(heads));
+      CHECK(both == Approx(2 * heads));
+    }
+  }
+}
+
+TEST_CASE("sequences that are cut train as whole ones do, whatever the kind", "[context]") {
+  const auto all = world().group();
+  const int ranks = all->size();
+  if (ranks != 2 && ranks != 4) return;
+  for (const std::string family : {"gpt2", "mistral"}) {
+    models::LanguageModelConfig model = long_model(family);
+    model.heads = 4;
+    if (family != "gpt2") model.kv_heads = 4;
+    TrainOptions options{.micro_batch = 2, .steps = 3, .recompute = Recompute::kSelective};
+    options.length = 22;  // padded
+    options.dropout = family == "gpt2" ? 0.1f : 0;
+    const Trained want = train_pipeline(alone(), model, {.micro_batches = 4}, options);
+    for (const ContextKind kind : kOthers) {
+      options.context_kind = kind;
+      for (const int stage : {0, 2, 3}) {
+        CAPTURE(family, int(kind), stage);
+        options.parallel.stage = stage;
+        const Trained got =
+            train_pipeline(*all, model, {.context = ranks, .micro_batches = 4}, options);
+        for (size_t i = 0; i < want.losses.size(); ++i) {
+          // Sums are rounded in another order: 2^-24 for each of some hundred additions.
+          CHECK(std::abs(got.losses[i] - want.losses[i]) < 2e-5f * want.losses[i]);
+          CHECK(std::abs(got.norms[i] - want.norms[i]) < 1e-4f * want.norms[i]);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("four leaves make the bits of one rank, whatever the kind",
+          "[context][gate][many_ranks]") {
+  const auto all = world().group();
+  const int ranks = all->size();
+  if (ranks != 1 && ranks != 2 && ranks != 4 && ranks != 8) return;
+  constexpr int64_t kMicroBatches = 4;
+  for (const std::string family : {"gpt2", "mistral"}) {
+    models::LanguageModelConfig model = long_model(family);
+    model.heads = 4;
+    if (family != "gpt2") model.kv_heads = 4;
+    TrainOptions options{.micro_batch = 2, .steps = 3};
+    options.length = 22;  // padded to 24
+    options.context_leaves = 4;
+    options.dropout = family == "gpt2" ? 0.1f : 0;
+    options.parallel = {.reproducible = true};
+    for (const ContextKind kind : kOthers) {
+      options.context_kind = kind;
+      options.parallel.stage = 0;
+      const Trained want =
+          train_pipeline(alone(), model, {.micro_batches = kMicroBatches}, options);
+      REQUIRE(std::isfinite(want.losses.back()));
+      for (int context = 1; context <= std::min(ranks, 4); context *= 2) {
+        if (ranks / context > kMicroBatches) continue;
+        const int64_t micro_batches = kMicroBatches * context / ranks;
+        for (const int stage : {0, 1, 2, 3}) {
+          CAPTURE(family, int(kind), context, stage);
+          options.parallel.stage = stage;
+          const PipelineRun run{.context = context, .micro_batches = micro_batches};
+          CHECK(same(train_pipeline(*all, model, run, options), want));
+        }
+        if (2 * context > ranks) continue;
+        CAPTURE(family, int(kind), context);
+        options.parallel.stage = 1;
+        const PipelineRun run{.ranks = 2, .context = context, .micro_batches = 2 * micro_batches};
+        CHECK(same(train_pipeline(*all, model, run, options), want));
+      }
+    }
+  }
+}
+
+TEST_CASE("kinds with leaves of layers, low precision and recomputation make the bits of one rank",
+          "[context][tensor][gate][many_ranks]") {
+  const auto all = world().group();
+  const int ranks = all->size();
+  if (ranks != 2 && ranks != 4) return;
+  models::LanguageModelConfig model = long_model("llama");
+  model.heads = model.kv_heads = 4;
+  TrainOptions options{.micro_batch = 2, .steps = 3, .loss_scale = 1024};
+  options.length = 22;  // padded to 24
+  options.context_leaves = options.tensor_leaves = 2;
+  for (const ContextKind kind : kOthers) {
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      options.context_kind = kind;
+      options.recompute = Recompute::kNone;
+      options.parallel = {.compute = compute, .stage = 1, .reproducible = true};
+      const Trained want = train_pipeline(alone(), model, {.micro_batches = 2}, options);
+      for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+        CAPTURE(int(kind), dtype_name(compute), int(recompute));
+        options.recompute = recompute;
+        const PipelineRun run{.tensor = ranks / 2, .context = 2, .micro_batches = 2};
+        CHECK(same(train_pipeline(*all, model, run, options), want));
+      }
+    }
+  }
+}
+
+TEST_CASE("kinds that do not fit say what does", "[context]") {
+  const auto group = world().group();
+  if (group->size() != 2) return;
+  Context context(small_context(1));
+  const auto attention_of = [&](ContextKind kind, int64_t keys, const AttentionOptions& options) {
+    nn::CutSequence cut = cut_over(*group, 512, kind);
+    const Tensor q = random_leaf(context, {1, 256, 3 * keys, 8}, 1);
+    const Tensor k = random_leaf(context, {1, 256, keys, 8}, 2);
+    return nn::attention(&cut, q, k, k, options);
+  };
+  CHECK_THROWS_WITH(attention_of(ContextKind::kUlysses, 1, {}),
+                    Catch::Matchers::Contains("1 heads of keys to 2 ranks, want"));
+  const auto blocks = std::make_shared<BlockMask>(
+      BlockMask::Options{}, [](int64_t, int64_t, int64_t) { return true; }, 4);
+  CHECK_THROWS_WITH(attention_of(ContextKind::kRing, 2, {.blocks = blocks}),
+                    Catch::Matchers::Contains("want the kind gather or ulysses"));
+  CHECK_NOTHROW(attention_of(ContextKind::kUlysses, 2, {.blocks = blocks}));
+  const auto model = models::make_language_model(long_model("llama"));
+  CHECK_THROWS_WITH(
+      comm::context_parallel(
+          *model, *group,
+          {.tokens = 24, .kind = group->rank() == 0 ? ContextKind::kRing : ContextKind::kGather}),
+      Catch::Matchers::Contains("context parallelism"));
+}
+
+}  // namespace shale::test
